@@ -33,9 +33,10 @@ is taken for kernels of the compute stream.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 import dataclasses
-from typing import ClassVar
+import functools
+from typing import ClassVar, TypeVar
 
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
@@ -60,12 +61,11 @@ _NO_WORK = frozenset(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class HostCopy:
-  """One copy between a GPU and its host's memory.
+class _Copy:
+  """A copy on a stream beside that of kernels.
 
   Attributes:
     name: name of the instruction that starts it.
-    to_host: whether it goes to the host, or comes from there.
     computation: name of the computation that it stands in.
     start_id: id of the instruction that starts it.
     done_id: id of the instruction that waits for it; None where it holds the
@@ -73,19 +73,125 @@ class HostCopy:
     num_bytes: bytes that it moves.
     stream: copies of one stream follow one another.
     executions: times it runs per step.
-    is_bound_by_memory: never, but by the link.
+    is_bound_by_memory: whether by the GPU's memory, or by the link to the host.
   """
 
-  is_bound_by_memory: ClassVar[bool] = False
+  is_bound_by_memory: ClassVar[bool]
 
   name: str
-  to_host: bool
   computation: str
   start_id: int
   done_id: int | None
   num_bytes: int
   stream: str
   executions: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class HostCopy(_Copy):
+  """One copy between a GPU and its host's memory.
+
+  Attributes:
+    to_host: whether it goes to the host, or comes from there.
+  """
+
+  is_bound_by_memory: ClassVar[bool] = False
+
+  to_host: bool
+
+
+STREAM = "on device"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceCopy(_Copy):
+  """One copy within a GPU's memory: each byte is read once and written once."""
+
+  is_bound_by_memory: ClassVar[bool] = True
+
+  stream: str = STREAM
+
+
+Copy = HostCopy | DeviceCopy
+_Made = TypeVar("_Made", HostCopy, DeviceCopy)
+_Move = tuple[hlo.Shape, bool]  # What moves, and whether to the host.
+
+
+def find(module: hlo.Module, *, apart: Collection[int]) -> Mapping[int, Copy]:
+  """The copies of a module that run, by the id of what starts them.
+
+  Args:
+    module: scheduled.
+    apart: ids of instructions that start something else, such as collectives.
+  """
+  on_host = find_host_copies(module)
+
+  def moved(
+    unused_computation: hlo.Computation, start: hlo.Instruction
+  ) -> tuple[hlo.Shape, Callable[..., DeviceCopy]] | None:
+    if start.id in apart or start.id in on_host:
+      return None
+    shape = slice_of(module, start)
+    if start.opcode == "copy-start":  # (destination, source, context)
+      shape = start.shape.tuple_shapes[0]
+    return None if shape is None else (shape, DeviceCopy)
+
+  return {**on_host, **_find(module, moved)}
+
+
+def find_host_copies(module: hlo.Module) -> Mapping[int, HostCopy]:
+  """The host copies of a module that run, by the id of what starts them."""
+
+  def moved(
+    computation: hlo.Computation, start: hlo.Instruction
+  ) -> tuple[hlo.Shape, Callable[..., HostCopy]] | None:
+    move = _move(module, computation, start)
+    if move is None:
+      return None
+    shape, to_host = move
+    stream = "to host" if to_host else "to device"
+    if start.opcode == "copy-start":
+      stream = "both ways"
+    return shape, functools.partial(HostCopy, to_host=to_host, stream=stream)
+
+  return _find(module, moved)
+
+
+def _find(
+  module: hlo.Module,
+  moved: Callable[
+    [hlo.Computation, hlo.Instruction],
+    tuple[hlo.Shape, Callable[..., _Made]] | None,
+  ],
+) -> dict[int, _Made]:
+  """The copies of what `moved` says that instructions move."""
+  found: dict[int, _Made] = {}
+  for computation_id, executions in module.executions.items():
+    if computation_id in module.wrapped:
+      continue
+    computation = module.computations[computation_id]
+    moves = [
+      (start, *move)
+      for start in computation.instructions
+      if (move := moved(computation, start))
+    ]
+    awaiting = dependencies.awaiting_of(computation) if moves else {}
+    for start, shape, make in moves:
+      done = awaiting.get(start.id)
+      found[start.id] = make(
+        name=start.name,
+        computation=computation.name,
+        start_id=start.id,
+        done_id=done.id if done is not None else None,
+        num_bytes=hlo.shape_bytes(shape),
+        executions=executions,
+      )
+  return found
+
+
+def awaited(found: Mapping[int, Copy]) -> Mapping[int, Copy]:
+  """Those that are waited for, by the id of the instruction that does."""
+  return {c.done_id: c for c in found.values() if c.done_id is not None}
 
 
 def is_on_host(shape: hlo.Shape) -> bool:
@@ -103,48 +209,6 @@ def only_moves(called: hlo.Computation) -> bool:
   return not any(
     i.opcode not in _NO_WORK and i.shape.dimensions for i in called.instructions
   )
-
-
-def find_host_copies(module: hlo.Module) -> Mapping[int, HostCopy]:
-  """The host copies of a module that run, by the id of what starts them."""
-  return {
-    copy.start_id: copy
-    for computation_id in module.executions
-    if computation_id not in module.wrapped
-    for copy in _host_copies_in(module, module.computations[computation_id])
-  }
-
-
-def _host_copies_in(
-  module: hlo.Module, computation: hlo.Computation
-) -> Iterator[HostCopy]:
-  moves = {
-    instruction.id: move
-    for instruction in computation.instructions
-    if (move := _move(module, computation, instruction))
-  }
-  if not moves:
-    return
-  awaiting = dependencies.awaiting_of(computation)
-  for id_, (moved, to_host) in moves.items():
-    start = computation.by_id[id_]
-    done = awaiting.get(id_)
-    stream = "to host" if to_host else "to device"
-    if start.opcode == "copy-start":
-      stream = "both ways"
-    yield HostCopy(
-      name=start.name,
-      to_host=to_host,
-      computation=computation.name,
-      start_id=id_,
-      done_id=done.id if done is not None else None,
-      num_bytes=hlo.shape_bytes(moved),
-      stream=stream,
-      executions=module.executions[computation.id],
-    )
-
-
-_Move = tuple[hlo.Shape, bool]  # What moves, and whether to the host.
 
 
 def _move(
@@ -195,86 +259,6 @@ def _between(
   return None if to_host == is_on_host(source) else (moved, to_host)
 
 
-STREAM = "on device"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class DeviceCopy:
-  """One copy within a GPU's memory that runs beside kernels.
-
-  Attributes:
-    name: name of the instruction that starts it.
-    computation: name of the computation that it stands in.
-    start_id: id of the instruction that starts it.
-    done_id: id of the instruction that waits for it; None where it holds the
-      compute stream.
-    num_bytes: bytes that it moves: each is read once and written once.
-    stream: copies of one stream follow one another.
-    executions: times it runs per step.
-    is_bound_by_memory: always.
-  """
-
-  is_bound_by_memory: ClassVar[bool] = True
-
-  name: str
-  computation: str
-  start_id: int
-  done_id: int | None
-  num_bytes: int
-  stream: str = STREAM
-  executions: int
-
-
-def find_device_copies(
-  module: hlo.Module, *, apart: Collection[int]
-) -> Mapping[int, DeviceCopy]:
-  """The device copies of a module that run, by the id of what starts them.
-
-  Args:
-    module: scheduled.
-    apart: ids of instructions that start something else: collectives, and
-      copies to and from the host.
-  """
-  return {
-    copy.start_id: copy
-    for computation_id in module.executions
-    if computation_id not in module.wrapped
-    for copy in _device_copies_in(
-      module, module.computations[computation_id], apart
-    )
-  }
-
-
-def _device_copies_in(
-  module: hlo.Module, computation: hlo.Computation, apart: Collection[int]
-) -> Iterator[DeviceCopy]:
-  if computation.opcodes.isdisjoint(("async-start", "copy-start")):
-    return
-  awaiting = dependencies.awaiting_of(computation)
-  for start in computation.instructions:
-    moved = None if start.id in apart else _moved(module, start)
-    if moved is not None:
-      done = awaiting.get(start.id)
-      yield DeviceCopy(
-        name=start.name,
-        computation=computation.name,
-        start_id=start.id,
-        done_id=done.id if done is not None else None,
-        num_bytes=hlo.shape_bytes(moved),
-        executions=module.executions[computation.id],
-      )
-
-
-def _moved(module: hlo.Module, start: hlo.Instruction) -> hlo.Shape | None:
-  """What an instruction starts to copy, if that is all it does."""
-  match start.opcode:
-    case "copy-start":  # (destination, source, context)
-      return start.shape.tuple_shapes[0]
-    case "async-start":
-      return slice_of(module, start)
-  return None
-
-
 def slice_of(module: hlo.Module, start: hlo.Instruction) -> hlo.Shape | None:
   """The slice that an async-start cuts or writes, if that is all it does."""
   if start.opcode != "async-start":
@@ -297,23 +281,3 @@ def _moved_by(fused: hlo.Computation) -> hlo.Shape | None:
     case "dynamic-update-slice":
       return fused.operands(root)[1].shape
   return None
-
-
-Copy = HostCopy | DeviceCopy
-
-
-def find(module: hlo.Module, *, apart: Collection[int]) -> Mapping[int, Copy]:
-  """The copies of a module that run, by the id of what starts them.
-
-  Args:
-    module: scheduled.
-    apart: ids of instructions that start something else, such as collectives.
-  """
-  found = find_host_copies(module)
-  apart = {*apart, *found}
-  return {**found, **find_device_copies(module, apart=apart)}
-
-
-def awaited(found: Mapping[int, Copy]) -> Mapping[int, Copy]:
-  """Those that are waited for, by the id of the instruction that does."""
-  return {c.done_id: c for c in found.values() if c.done_id is not None}

@@ -259,20 +259,14 @@ class Stages:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class _Product:
-  """An operation that runs products.
+class _Product(merge.Loop):
+  """An operation that runs products; one that is no counted loop has no trips.
 
   Attributes:
-    position: where it stands.
-    flops: what it works, over all its trips.
-    num_trips: 0 where it is no counted loop.
     needed: bit mask of the products of its trip that it needs.
     carries: bit mask of the carries that it needs, unchanging ones left out.
   """
 
-  position: int
-  flops: int
-  num_trips: int
   needed: int
   carries: int
 
@@ -396,16 +390,8 @@ def _needed_by_all_last(products: Sequence[_Product]) -> Sequence[_Product]:
   return [p for i, p in enumerate(products) if needed_by_all >> i & 1]
 
 
-def _loops(products: Sequence[_Product]) -> list[merge.Loop]:
-  return [
-    merge.Loop(
-      position=product.position,
-      num_trips=product.num_trips,
-      flops=product.flops,
-    )
-    for product in products
-    if product.num_trips
-  ]
+def _loops(products: Sequence[_Product]) -> list[_Product]:
+  return [product for product in products if product.num_trips]
 
 
 def _flops_outside(products: Sequence[_Product]) -> int:
