@@ -309,7 +309,7 @@ def attention_flops(
 
   Args:
     module: that it is in.
-    call: of one of `TARGETS`.
+    call: of one of `ATTENTION_TARGETS`.
     query: its first operand, with the size of a head last.
     key: its second operand.
 

@@ -66,7 +66,7 @@ def options(
 
   Where `rewrite` has to make reduce-scatters itself, XLA's reduce-scatter
   pipeliner is switched off with it, unless the other options name it: see
-  `reduce_scatter`. The program's own reduce-scatters in loops are not pipelined
+  `combinable`. The program's own reduce-scatters in loops are not pipelined
   then either.
 
   Args:

@@ -303,7 +303,7 @@ class Buffers:
 
   Args:
     module: scheduled.
-    is_assigned: see `sharing.Sharing`.
+    is_assigned: see `Sharing`.
   """
 
   def __init__(self, module: hlo.Module, *, is_assigned: bool = True):

@@ -213,7 +213,7 @@ def _of_parameters(
 
 
 # From this share of the limit on a schedule counts as short of memory: live
-# bytes are an estimate (live_bytes.py). On a step that was compiled for GPUs of
+# bytes are an estimate. On a step that was compiled for GPUs of
 # less and less memory it was 1.4 % above the peak that XLA itself gives, and
 # XLA began to compute again where its limit was 1 to 3 % below the estimate.
 _SHORT_FROM = 0.95

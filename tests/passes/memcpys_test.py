@@ -13,7 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 import dataclasses
 import pathlib
 
+from flax import nnx
 import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec
+import numpy as np
 import pytest
 
 import compiles
@@ -46,6 +51,39 @@ def _example(model: str, **arguments: str) -> target_lib.Target:
   place = f"{_EXAMPLES / model / 'train.py'}:train_step"
   arguments["model"] = "tiny"
   return load.load(place, compiles.H100S, arguments=arguments)
+
+
+@pytest.fixture(scope="module")
+def nnx_target(h100s: Sequence[jax.Device]) -> target_lib.Target:
+  """A step under `nnx.jit` that scans a stack of layers and donates it."""
+  mesh = jax.sharding.Mesh(np.array(h100s), ("x",))
+  whole = NamedSharding(mesh, PartitionSpec())
+  rows = NamedSharding(mesh, PartitionSpec("x"))
+
+  class Stack(nnx.Module):
+    def __init__(self) -> None:
+      self.weights = nnx.Param(jnp.zeros((4, 256, 256)))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+      def layer(x: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
+        return jnp.tanh(x @ w), None
+
+      return jax.lax.scan(layer, x, self.weights[...])[0]
+
+  def step(model: Stack, x: jax.Array) -> jax.Array:
+    loss, grads = nnx.value_and_grad(lambda m: jnp.mean(m(x) ** 2))(model)
+    nnx.update(model, jax.tree.map(lambda p, g: p - g, nnx.state(model), grads))
+    return loss
+
+  model = nnx.eval_shape(Stack)
+  placed = jax.tree.map(
+    lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=whole),
+    nnx.state(model),
+  )
+  nnx.update(model, placed)
+  batch = jax.ShapeDtypeStruct((512, 256), jnp.float32, sharding=rows)
+  lowered = nnx.jit(step, donate_argnums=0).lower(model, batch)
+  return target_lib.of_step(lowered, compiles.H100S, name="step")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,9 +182,11 @@ def _check(
   "options",
   [
     {},
+    {_DOUBLED: True},
+    {_PIPELINED: True},
     {_DOUBLED: True, _PIPELINED: True},
   ],
-  ids=["default", "doubled and pipelined"],
+  ids=["default", "doubled", "pipelined", "both"],
 )
 def test_what_a_schedule_foretells_is_what_xla_makes(
   fsdp_step: Callable[..., jax.stages.Lowered],
@@ -178,6 +218,12 @@ def test_so_in_merged_loops(
   target = compiles.target(jitted.lower(*args))
   merged = config_lib.XlaConfig(program=form_lib.Form(strands="merged"))
   _check(target, merged, without_code)
+
+
+def test_so_in_a_step_of_nnx(
+  nnx_target: target_lib.Target, without_code: pool_lib.Pool
+) -> None:
+  _check(nnx_target, config_lib.DEFAULT, without_code)
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,7 @@ def merge_deeply(
   second: counted_loops.CountedLoop,
   within: mlir.BlockDependence,
 ) -> list[counted_loops.CountedLoop]:
-  """Merges two loops, as `merge.merge`, and then the loops inside of them.
+  """Merges two loops, as `merge`, and then the loops inside of them.
 
   Returns:
     What pairs became. The inner ones come first: a loop that is written anew

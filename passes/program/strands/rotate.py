@@ -167,9 +167,9 @@ def end_loop(
 
   Args:
     body: the loop's.
-    like: as for `create`.
+    like: as for `create_loop`.
     values: what the next trip takes; for the counter any, which is replaced.
-    every: as for `create`.
+    every: as for `create_loop`.
   """
   counter = body.arguments[like.counter]
   step = _constant(every * like.step, counter.type)
