@@ -25,7 +25,9 @@ if TYPE_CHECKING:
   from lagom_xla.compile import pool as pool_lib
   from lagom_xla.compile import target as target_lib
   from lagom_xla.costs import step as step_lib
+  from lagom_xla.passes import hlo
   from lagom_xla.profiling import costing as costing_lib
+  from lagom_xla.profiling import profile as profile_lib
 
 TARGET_HELP = """\
 what to look at:
@@ -282,7 +284,7 @@ def workers(
   generates_code: bool = False,
   num_early: int = 1,
 ) -> Iterator[pool_lib.Pool | None]:
-  """The workers that the arguments of `add` ask for; None for none.
+  """The workers that the arguments of `add_compiling` ask for; None for none.
 
   Args:
     arguments: of the command.
@@ -326,7 +328,7 @@ def add_profile(command: argparse.ArgumentParser) -> None:
 def pricing(
   arguments: argparse.Namespace, target: target_lib.Target
 ) -> Iterator[costing_lib.Costing | None]:
-  """Prices what is inside by the profile that the arguments of `add` name.
+  """Prices what is inside by the profile of --profile, if there is one.
 
   Args:
     arguments: the arguments.
@@ -346,18 +348,33 @@ def pricing(
   from lagom_xla.costs import measured
   from lagom_xla.flags import nccl_channels
   from lagom_xla.profiling import costing as costing_lib
-  from lagom_xla.profiling import profile as profile_lib
-  from lagom_xla.profiling import xspace
 
-  trace = xspace.read(pathlib.Path(arguments.profile))
-  has_module = any(process.modules for process in trace.processes)
-  module = None if has_module else target.schedule()
-  profile = profile_lib.of_trace(trace, module)
+  profile = read_profile(arguments.profile, target.schedule)
   costed = costing_lib.of_profile(
     profile, target.cluster, max_channels=nccl_channels.most({})
   )
   with measured.pricing(costed.measured):
     yield costed
+
+
+def read_profile(
+  folder: str, module: Callable[[], hlo.Module]
+) -> profile_lib.Profile:
+  """The profile in a folder.
+
+  Args:
+    folder: that --profile names.
+    module: returns the one that ran, where the trace does not hold it.
+
+  Raises:
+    TraceError: there is no trace, or it is of another step.
+  """
+  from lagom_xla.profiling import profile as profile_lib
+  from lagom_xla.profiling import xspace
+
+  trace = xspace.read(pathlib.Path(folder))
+  has_module = any(process.modules for process in trace.processes)
+  return profile_lib.of_trace(trace, None if has_module else module())
 
 
 def inspected(
@@ -366,7 +383,7 @@ def inspected(
   """The step as it runs today, and what the profile says of its costs.
 
   Args:
-    arguments: those of `add`.
+    arguments: those of `add_profile`.
     target: what is inspected.
     bar: which says what goes on.
 
@@ -391,13 +408,12 @@ def check_profile(arguments: argparse.Namespace, step: step_lib.Step) -> None:
   """Checks that the profile, if there is one, has something of a step.
 
   Args:
-    arguments: those of `add`.
+    arguments: those of `add_profile`.
     step: as it runs today, priced by the profile.
 
   Raises:
     TraceError: it has nothing: it is another program's.
   """
-  from lagom_xla import errors
   from lagom_xla.costs import step as step_lib
 
   if arguments.profile is None:

@@ -11,6 +11,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from lagom_xla import errors
+from lagom_xla.cli import options
 
 if TYPE_CHECKING:
   from lagom_xla.costs import step as step_lib
@@ -177,13 +178,7 @@ def _profile(
   """The profile of --profile, if there is one."""
   if arguments.profile is None:
     return None
-  from lagom_xla.profiling import profile as profile_lib
-  from lagom_xla.profiling import xspace
-
-  trace = xspace.read(pathlib.Path(arguments.profile))
-  has_module = any(process.modules for process in trace.processes)
-  module = None if has_module else step.analysis.module
-  return profile_lib.of_trace(trace, module)
+  return options.read_profile(arguments.profile, lambda: step.analysis.module)
 
 
 def _step_us(profile: profile_lib.Profile | None) -> float | None:

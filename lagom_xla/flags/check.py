@@ -82,15 +82,9 @@ def read_flags(flags: Sequence[syntax.Flag]) -> tuple[Reading, ...]:
   return tuple(readings)
 
 
-def values_of(
-  flags: Sequence[syntax.Flag],
-) -> dict[str, debug_options.Value]:
-  """The value of every option in a process that has these flags.
-
-  Args:
-    flags: none of which is fatal.
-  """
-  (answer,) = probe.ask([_joined(flags)])
+def values_of(flags: Sequence[syntax.Flag]) -> dict[str, debug_options.Value]:
+  """The value of every option in a process that has these flags, none fatal."""
+  (answer,) = probe.ask([" ".join(map(str, flags))])
   return debug_options.values(answer.compile_options)
 
 
@@ -115,23 +109,6 @@ def superseded(readings: Sequence[Reading]) -> dict[int, int]:
   return {i: later_of[i] for i in _removable(readings, list(later_of), [])}
 
 
-def without_effect(
-  readings: Sequence[Reading], without: Collection[int]
-) -> frozenset[int]:
-  """Indices of flags without which all options would be the same.
-
-  Args:
-    readings: none of which is fatal.
-    without: indices of flags that are to be left out already.
-  """
-  candidates = [
-    i
-    for i, reading in enumerate(readings)
-    if not reading.sets and i not in without
-  ]
-  return frozenset(_removable(readings, candidates, without))
-
-
 def _removable(
   readings: Sequence[Reading],
   candidates: Sequence[int],
@@ -140,10 +117,15 @@ def _removable(
   """The candidates that can all be removed with no option changing."""
   if not candidates:
     return []
+  options = debug_options.options()
 
   def values_without(indices: Collection[int]) -> dict[str, object]:
     kept = [r.flag for i, r in enumerate(readings) if i not in indices]
-    return {n: _as_set(n, v) for n, v in values_of(kept).items()}
+    # Of a list the set of its items, as repetition has no effect.
+    return {
+      n: frozenset(str(v).split(",")) if options[n].is_repeated else v
+      for n, v in values_of(kept).items()
+    }
 
   everything = values_without(without)
   removed: list[int] = []
@@ -151,17 +133,6 @@ def _removable(
     if values_without({*without, *removed, i}) == everything:
       removed.append(i)
   return removed
-
-
-def _as_set(name: str, value: debug_options.Value) -> object:
-  """A value; of a list the set of its items, as repetition has no effect."""
-  option = debug_options.find(name)
-  assert option is not None
-  return frozenset(str(value).split(",")) if option.is_repeated else value
-
-
-def _joined(flags: Sequence[syntax.Flag]) -> str:
-  return " ".join(map(str, flags))
 
 
 Kind = Literal[
@@ -208,8 +179,9 @@ def explain(reading: Reading) -> Finding | None:
     return _unknown(flag)
   option = debug_options.find(name)
   if reading.invalid:
-    instead = _valid(flag)
-    # compiler_options may spell it otherwise than XLA_FLAGS: not as the rule.
+    # In a spelling that XLA takes, if there is one. compiler_options may spell
+    # it otherwise than XLA_FLAGS: not as the rule.
+    instead = xla_options.xla_flags({name: flag.value})
     text = "XLA_FLAGS takes this value in another spelling."
     if not instead:
       rule = f" It is {xla_options.value_rule(option)}." if option else ""
@@ -282,11 +254,6 @@ def _guess(flag: syntax.Flag) -> tuple[str, str]:
     f"jaxlib {version} has {translated[0]} instead.",
     xla_options.xla_flags({translated[0]: translated[1]}),
   )
-
-
-def _valid(flag: syntax.Flag) -> str:
-  """The flag in a spelling that XLA takes, or "" if its value has none."""
-  return xla_options.xla_flags({flag.name: flag.value})
 
 
 def _renamed(reading: Reading) -> Finding:
@@ -480,7 +447,8 @@ def check(text: str) -> Report:
   alive = [i for i, reading in enumerate(readings) if not reading.is_fatal]
   living = [readings[i] for i in alive]
   later_of = superseded(living)
-  idle = without_effect(living, without=later_of)
+  unset = [i for i, r in enumerate(living) if not r.sets and i not in later_of]
+  idle = _removable(living, unset, later_of)
   voids = {alive[i]: alive[j] for i, j in later_of.items()}
   found: list[tuple[int, Finding]] = []
   for i, reading in enumerate(readings):

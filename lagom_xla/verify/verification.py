@@ -175,8 +175,28 @@ def effects(
   scheduled = scheduled or as_run.Steps(target)
   known = (config_lib.DEFAULT, _compiled(plan.xla))
   wanted = [c for c in configs(plan) if c not in known]
+  config = dataclasses.replace(plan.xla, orders={})
   with target.started(wanted):
-    return _effects(plan, target, default, planned, scheduled)
+    unordered = _step(scheduled, config) if plan.xla.orders else planned
+
+    def step_of(wanted: config_lib.XlaConfig) -> step_lib.Step:
+      if wanted.is_default:
+        return default
+      return unordered if wanted == config else _step(scheduled, wanted)
+
+    found = [
+      _effect(part, target, step_of(part.without), step_of(part.with_it))
+      for part in parts(config)
+    ]
+  if plan.xla.orders:
+    configuration = _settings(plan, planned)
+    found.append(
+      effects_lib.of_orders(plan.xla.orders, configuration, unordered, planned)
+    )
+  found += nccl_effects.of_option(plan.xla.options, planned)
+  found += nccl_effects.of_environment(plan.nccl_env, planned)
+  found += nccl_effects.of_settings(plan.nccl_settings, planned)
+  return tuple(found)
 
 
 def configs(plan: plan_lib.Plan) -> list[config_lib.XlaConfig]:
@@ -193,36 +213,6 @@ def configs(plan: plan_lib.Plan) -> list[config_lib.XlaConfig]:
     if config not in found:
       found.append(config)
   return found
-
-
-def _effects(
-  plan: plan_lib.Plan,
-  target: target_lib.Target,
-  default: step_lib.Step,
-  planned: step_lib.Step,
-  scheduled: as_run.Scheduled,
-) -> tuple[effects_lib.Effect, ...]:
-  config = dataclasses.replace(plan.xla, orders={})
-  unordered = _step(scheduled, config) if plan.xla.orders else planned
-
-  def step_of(wanted: config_lib.XlaConfig) -> step_lib.Step:
-    if wanted.is_default:
-      return default
-    return unordered if wanted == config else _step(scheduled, wanted)
-
-  found = [
-    _effect(part, target, step_of(part.without), step_of(part.with_it))
-    for part in parts(config)
-  ]
-  if plan.xla.orders:
-    configuration = _settings(plan, planned)
-    found.append(
-      effects_lib.of_orders(plan.xla.orders, configuration, unordered, planned)
-    )
-  found += nccl_effects.of_option(plan.xla.options, planned)
-  found += nccl_effects.of_environment(plan.nccl_env, planned)
-  found += nccl_effects.of_settings(plan.nccl_settings, planned)
-  return tuple(found)
 
 
 def _effect(
