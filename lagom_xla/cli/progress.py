@@ -164,7 +164,7 @@ class Bar:
     from lagom_xla.search.xla import candidates as candidates_lib
 
     if isinstance(candidate, candidates_lib.Refused):
-      self._found_us, self._refusal = None, tried.refusal(candidate)
+      self._found_us, self._refusal = None, tried.refusal(candidate.reason)
       return
     self._found_us = candidate.tuned.step_time_us
     self._is_searched = candidate.is_searched

@@ -15,7 +15,6 @@ import rich.table
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import plan as plan_lib
-from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.costs import in_words
 from lagom_xla.costs import lower_bound
@@ -27,7 +26,6 @@ from lagom_xla.flags import environment
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes.program import form
 from lagom_xla.passes.schedule import memory
-from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.report import instructions
 from lagom_xla.report import layout
 from lagom_xla.report import notes
@@ -42,7 +40,11 @@ from lagom_xla.verify import effects as effects_lib
 def arms_table(
   search: candidates_lib.Search, applied: plan_lib.Applied = "all"
 ) -> rich.table.Table:
-  """Each arm with its predicted step times, and the plan beside them."""
+  """Arms: what runs today, what others publish, and the plan beside them.
+
+  A user sees what the recipe that they use is worth on their own step: its time
+  under NCCL's own choices, as they run it, and with searched settings.
+  """
   table = layout.new_table(
     "What you could run without a plan (predicted ms per step)",
     "arm",
@@ -52,42 +54,39 @@ def arms_table(
     "",
   )
   table.columns[-1].justify = "left"
-  for arm, found in tried.arm_rows(search):
-    if isinstance(found, candidates_lib.Candidate):
-      fastest = "fastest" if found is search.fastest_arm else ""
-      table.add_row(arm.name, *_times(found, search), fastest)
-    else:
-      reason = tried.refusal(found) if found else "not tried"
-      times = ["-"] * (len(table.columns) - 2)
-      table.add_row(arm.name, *times, reason)
-  table.add_row("the plan", *_times(search.best, search), "")
+  today_us = search.default.under_nccl_defaults.step_time_us
+
+  def add(name: str, found: tried.Arm | tried.Candidate, words: str) -> None:
+    times = ["-", "-", "-"]
+    if (us := found.step_time_us) is not None:
+      tuned = tried.cell(found.tuned_step_time_us)
+      times = [in_words.ms(us), f"{us / today_us - 1:+.1%}", tuned]
+    table.add_row(name, *times, words)
+
+  for arm in tried.arms(search):
+    words = "not tried"
+    if arm.failure is not None:
+      words = tried.refusal(arm.failure)
+    elif arm.step_time_us is not None:
+      is_fastest = arm.xla_options == search.fastest_arm.config.options
+      words = "fastest" if is_fastest else ""
+    add(arm.name, arm, words)
+  (kept,) = [c for c in tried.candidates(search) if not c.obstacle]
+  add("the plan", kept, "")
   return table
-
-
-def _times(
-  candidate: candidates_lib.Candidate, search: candidates_lib.Search
-) -> tuple[str, ...]:
-  """Under NCCL's defaults, in ms and against what runs today; and tuned."""
-  us = candidate.under_nccl_defaults.step_time_us
-  over = us / search.default.under_nccl_defaults.step_time_us - 1
-  return in_words.ms(us), f"{over:+.1%}", tried.cell(candidate)
 
 
 def arms_notes(search: candidates_lib.Search) -> list[str]:
   """A line for each thing to know of arms, the names of those it is true of."""
-  taken = [
-    found
-    for _, found in tried.arm_rows(search)
-    if isinstance(found, candidates_lib.Candidate)
-  ]
-  not_searched = tried.note(taken)
+  arms = tried.arms(search)
   by_note: dict[str, list[str]] = {}
-  for arm in search.arms:
+  for arm in arms:
     if arm.source:
       by_note[f"It is from {arm.source}."] = [arm.name]
     for note in arm.notes:
       by_note.setdefault(note, []).append(arm.name)
   told = [f"{', '.join(names)}: {note}" for note, names in by_note.items()]
+  not_searched = tried.note(arms)
   return [not_searched, *told] if not_searched else told
 
 
@@ -365,32 +364,23 @@ def candidates_table(tuning: tuning_lib.Tuning) -> rich.table.Table:
     "",
   )
   table.columns[-1].justify = "left"
-  table.caption = tried.note(tuning.search.scheduled)
-  arms = tuning.search.arms
+  candidates = tried.candidates(tuning.search)
+  table.caption = tried.note(candidates)
   has_no_forms = bool(why_no_forms(tuning))
-  for candidate in tuning.candidates:
-    if has_no_forms and is_formed(candidate):
+  for candidate in candidates:
+    if has_no_forms and not candidate.program.is_as_written:
       continue
-    if isinstance(candidate, candidates_lib.Refused):
-      times = ["-"] * (len(table.columns) - 2)
-      refusal = tried.refusal(candidate)
-      table.add_row(_config(candidate.config, arms), *times, refusal)
-      continue
-    table.add_row(
-      _config(candidate.config, arms),
-      in_words.ms(candidate.under_nccl_defaults.step_time_us),
-      tried.cell(candidate),
-      in_words.ms(_sure_gain_us(tuning, candidate)),
-      tuning.search.obstacle(candidate) or "kept",
-    )
+    times, words = ["-", "-", "-"], candidate.obstacle or "kept"
+    if candidate.failure is not None:
+      words = tried.refusal(candidate.failure)
+    elif candidate.step_time_us is not None and candidate.gain_us is not None:
+      times = [
+        in_words.ms(candidate.step_time_us),
+        tried.cell(candidate.tuned_step_time_us),
+        in_words.ms(candidate.gain_us.low_us),
+      ]
+    table.add_row(_config(candidate, tuning.search.arms), *times, words)
   return table
-
-
-def _sure_gain_us(
-  tuning: tuning_lib.Tuning, candidate: candidates_lib.Candidate
-) -> float:
-  default = tuning.search.default.default_times
-  return uncertainty.gain(default, candidate.tuned_times).low
 
 
 def recomputed(tuning: tuning_lib.Tuning) -> str:
@@ -414,17 +404,18 @@ def recomputed(tuning: tuning_lib.Tuning) -> str:
   return " ".join(found)
 
 
-def _config(config: config_lib.XlaConfig, arms: Sequence[arms_lib.Arm]) -> str:
+def _config(candidate: tried.Candidate, arms: Sequence[arms_lib.Arm]) -> str:
   parts = []
-  if not config.program.is_as_written:
-    parts.append(rewriting.in_words(config.program))
-  parts += _options(config.options, arms)
-  if config.combine_groups is not None:
-    parts.append(f"{len(config.combine_groups)} combine groups")
-  if config.scheduler_profile is not None:
+  if not candidate.program.is_as_written:
+    parts.append(rewriting.in_words(candidate.program))
+  parts += _options(candidate.xla_options, arms)
+  if candidate.combine_groups is not None:
+    parts.append(f"{len(candidate.combine_groups)} combine groups")
+  if candidate.has_scheduler_profile:
     parts.append("scheduler profile")
-  if config.orders:
-    parts.append(orders_lib.in_words(config.orders))
+  if candidate.reordered:
+    count = in_words.count(candidate.reordered, "computation")
+    parts.append(f"{count} in our order")
   return ", ".join(parts) or environment.options_in_words()
 
 

@@ -8,11 +8,10 @@ settings per collective or one cap, by what is applied of the plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 import dataclasses
 
 from lagom_xla import plan as plan_lib
-from lagom_xla.compile import config as config_lib
 from lagom_xla.costs import in_words
 from lagom_xla.costs import uncertainty
 from lagom_xla.flags import environment
@@ -21,70 +20,6 @@ from lagom_xla.passes.program import form as form_lib
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.tuner import tuning as tuning_lib
-
-# The outcome of an arm; None where it was not tried.
-Found = candidates_lib.Candidate | candidates_lib.Refused | None
-
-
-def arm_rows(
-  search: candidates_lib.Search,
-) -> Iterator[tuple[arms_lib.Arm, Found]]:
-  """Each arm with its outcome, what runs today first."""
-  options = environment.options_in_words()
-  name = options if environment.is_set() else f"today: {options}"
-  yield arms_lib.Arm(name=name, config=search.default.config), search.default
-  for arm in search.arms:
-    yield arm, search.found(arm.config)
-
-
-# The heading of these times, by what is applied.
-_COLUMNS: Mapping[plan_lib.Applied, str] = {
-  "all": "NCCL tuned",
-  "env": "NCCL capped",
-  "flags": "NCCL capped",
-}
-
-
-def column(applied: plan_lib.Applied) -> str:
-  """The heading of the column of these times."""
-  return _COLUMNS[applied]
-
-
-def cell(candidate: candidates_lib.Candidate) -> str:
-  """A candidate's time in that column, in ms; "-" where there is none."""
-  us = tuned_us(candidate)
-  return "-" if us is None else in_words.ms(us)
-
-
-def tuned_us(candidate: candidates_lib.Candidate) -> float | None:
-  """A candidate's time with NCCL tuned; None where that was not searched."""
-  return candidate.tuned.step_time_us if candidate.is_searched else None
-
-
-def refusal(refused: candidates_lib.Refused) -> str:
-  """That XLA refused a config, and why, in a line."""
-  reason, *_ = refused.reason.splitlines() or [""]
-  return f"refused: {reason}"
-
-
-def xla_us(tuning: tuning_lib.Tuning) -> float:
-  """The step with what a plan sets of XLA, and nothing of NCCL's variables.
-
-  XLA's options may have a cap on channels, where jobs set no more than them.
-  """
-  if tuning.plan.applied == "flags":
-    return tuning.plan.planned_us
-  return tuning.kept.under_nccl_defaults.step_time_us
-
-
-def note(candidates: Iterable[candidates_lib.Candidate]) -> str | None:
-  """What "-" means in that column; None where no candidate has it."""
-  if all(candidate.is_searched for candidate in candidates):
-    return None
-  return (
-    "-: not searched, as under NCCL's own choices the step is slower than"
-    " today's"
-  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,10 +50,19 @@ class Arm:
 
 def arms(search: candidates_lib.Search) -> tuple[Arm, ...]:
   """All arms, what runs today first."""
-  return tuple(_arm(arm, found) for arm, found in arm_rows(search))
+  options = environment.options_in_words()
+  name = options if environment.is_set() else f"today: {options}"
+  today = arms_lib.Arm(name=name, config=search.default.config)
+  return (
+    _arm(today, search.default),
+    *(_arm(arm, search.found(arm.config)) for arm in search.arms),
+  )
 
 
-def _arm(arm: arms_lib.Arm, found: Found) -> Arm:
+def _arm(
+  arm: arms_lib.Arm,
+  found: candidates_lib.Candidate | candidates_lib.Refused | None,
+) -> Arm:
   taken = found if isinstance(found, candidates_lib.Candidate) else None
   refused = found if isinstance(found, candidates_lib.Refused) else None
   return Arm(
@@ -128,7 +72,7 @@ def _arm(arm: arms_lib.Arm, found: Found) -> Arm:
     xla_options=arm.config.options,
     failure=refused.reason if refused else None,
     step_time_us=taken.under_nccl_defaults.step_time_us if taken else None,
-    tuned_step_time_us=tuned_us(taken) if taken else None,
+    tuned_step_time_us=_tuned_us(taken) if taken else None,
   )
 
 
@@ -175,38 +119,17 @@ class Candidate:
 def candidates(search: candidates_lib.Search) -> tuple[Candidate, ...]:
   """All that was tried, what runs today first."""
   return tuple(
-    _refused(found)
-    if isinstance(found, candidates_lib.Refused)
-    else _taken(found, search)
-    for found in (search.default, *search.others)
+    _candidate(found, search) for found in (search.default, *search.others)
   )
 
 
-def _taken(
-  found: candidates_lib.Candidate, search: candidates_lib.Search
+def _candidate(
+  found: candidates_lib.Candidate | candidates_lib.Refused,
+  search: candidates_lib.Search,
 ) -> Candidate:
-  gain = uncertainty.gain(search.default.default_times, found.tuned_times)
-  return dataclasses.replace(
-    _of_config(found.config),
-    rewrites=tuple(found.outcome.actions),
-    left_alone=tuple(found.outcome.refusals),
-    step_time_us=found.under_nccl_defaults.step_time_us,
-    tuned_step_time_us=tuned_us(found),
-    gain_us=plan_lib.Range(low_us=gain.low, high_us=gain.high),
-    obstacle=search.obstacle(found),
-    num_trials=found.num_trials,
-  )
-
-
-def _refused(refused: candidates_lib.Refused) -> Candidate:
-  return dataclasses.replace(
-    _of_config(refused.config), failure=refused.reason, obstacle="refused"
-  )
-
-
-def _of_config(config: config_lib.XlaConfig) -> Candidate:
-  """What is known before it is compiled."""
-  return Candidate(
+  config = found.config
+  # What is known before it is compiled.
+  tried = Candidate(
     program=config.program,
     rewrites=(),
     left_alone=(),
@@ -218,6 +141,60 @@ def _of_config(config: config_lib.XlaConfig) -> Candidate:
     step_time_us=None,
     tuned_step_time_us=None,
     gain_us=None,
-    obstacle="",
+    obstacle="refused",
     num_trials=0,
   )
+  if isinstance(found, candidates_lib.Refused):
+    return dataclasses.replace(tried, failure=found.reason)
+  gain = uncertainty.gain(search.default.default_times, found.tuned_times)
+  return dataclasses.replace(
+    tried,
+    rewrites=tuple(found.outcome.actions),
+    left_alone=tuple(found.outcome.refusals),
+    step_time_us=found.under_nccl_defaults.step_time_us,
+    tuned_step_time_us=_tuned_us(found),
+    gain_us=plan_lib.Range(low_us=gain.low, high_us=gain.high),
+    obstacle=search.obstacle(found),
+    num_trials=found.num_trials,
+  )
+
+
+def _tuned_us(candidate: candidates_lib.Candidate) -> float | None:
+  return candidate.tuned.step_time_us if candidate.is_searched else None
+
+
+def column(applied: plan_lib.Applied) -> str:
+  """The heading of the column of step times with NCCL tuned."""
+  return "NCCL tuned" if applied == "all" else "NCCL capped"
+
+
+def cell(us: float | None) -> str:
+  """A time in that column, in ms; "-" where there is none."""
+  return "-" if us is None else in_words.ms(us)
+
+
+def note(tried: Iterable[Arm | Candidate]) -> str | None:
+  """What "-" means in that column; None where nothing has it."""
+  for one in tried:
+    if one.step_time_us is not None and one.tuned_step_time_us is None:
+      return (
+        "-: not searched, as under NCCL's own choices the step is slower than"
+        " today's"
+      )
+  return None
+
+
+def refusal(reason: str) -> str:
+  """That XLA refused a config, and why, in a line."""
+  first, *_ = reason.splitlines() or [""]
+  return f"refused: {first}"
+
+
+def xla_us(tuning: tuning_lib.Tuning) -> float:
+  """The step with what a plan sets of XLA, and nothing of NCCL's variables.
+
+  XLA's options may have a cap on channels, where jobs set no more than them.
+  """
+  if tuning.plan.applied == "flags":
+    return tuning.plan.planned_us
+  return tuning.kept.under_nccl_defaults.step_time_us

@@ -37,7 +37,6 @@ from lagom_xla.report import notes
 from lagom_xla.report import tried
 from lagom_xla.report.page import report
 from lagom_xla.search.xla import arms as arms_lib
-from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import effects as effects_lib
 from lagom_xla.verify import nccl_effects
@@ -529,7 +528,7 @@ def of_tuning(
     collectives_before=collectives_before,
     collectives_after=collectives_after,
     settings=settings(tuning),
-    tried=tuple(_tried(tuning, candidate) for candidate in tuning.candidates),
+    tried=tuple(_tried(tuning)),
     commands=tuple(_commands(tuning, folder)),
   )
 
@@ -568,21 +567,18 @@ def _notes_on_plan(tuning: tuning_lib.Tuning) -> Iterator[str]:
     yield f"NCCL configurations replayed: {replayed:,}."
 
 
-def _tried(
-  tuning: tuning_lib.Tuning,
-  candidate: candidates_lib.Candidate | candidates_lib.Refused,
-) -> report.Tried:
-  name = config_in_words(candidate.config)
-  if isinstance(candidate, candidates_lib.Refused):
-    return report.Tried(
-      name=name, us=None, tuned_us=None, verdict=tried.refusal(candidate)
+def _tried(tuning: tuning_lib.Tuning) -> Iterator[report.Tried]:
+  found = tried.candidates(tuning.search)
+  for candidate, one in zip(tuning.candidates, found, strict=True):
+    verdict = one.obstacle or "kept"
+    if one.failure is not None:
+      verdict = tried.refusal(one.failure)
+    yield report.Tried(
+      name=config_in_words(candidate.config),
+      us=one.step_time_us,
+      tuned_us=one.tuned_step_time_us,
+      verdict=verdict,
     )
-  return report.Tried(
-    name=name,
-    us=candidate.under_nccl_defaults.step_time_us,
-    tuned_us=tried.tuned_us(candidate),
-    verdict=tuning.search.obstacle(candidate) or "kept",
-  )
 
 
 def _commands(
