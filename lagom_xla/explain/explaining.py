@@ -258,8 +258,7 @@ _MOST_SLOWED = 3
 
 def of_step(step: step_lib.Step) -> explanation_lib.Explanation:
   """Explains a step as it runs today."""
-  ran = _ran(step, step.default)
-  return _explanation(ran, _step(ran, {}), None)
+  return _explanation(step, of_run(step, step.default), None)
 
 
 def of_plan(
@@ -276,7 +275,7 @@ def of_plan(
   """
   today, planned = _ran(before, before.default), _ran(after, configuration)
   compared = with_plan(today, planned)
-  return _explanation(today, _step(today, compared), _step(planned, {}))
+  return _explanation(before, _step(today, compared), _step(planned, {}))
 
 
 def of_run(
@@ -292,11 +291,10 @@ def of_run(
 
 
 def _explanation(
-  ran: Ran,
+  step: step_lib.Step,
   before: explanation_lib.Step,
   after: explanation_lib.Step | None,
 ) -> explanation_lib.Explanation:
-  step = ran.step
   return explanation_lib.Explanation(
     module_name=step.analysis.module.name,
     cluster=step.cluster.name,

@@ -79,26 +79,19 @@ _MOST_NAMED = 3
 
 def unknown_work(step: step_lib.Step) -> Mapping[str, str]:
   """What is called, by the names of such calls that nobody measured."""
-  kernels, module = step.analysis.kernels, step.analysis.module
-  return {
-    instruction.name: target
-    for computation_id in module.executions
-    for instruction in module.computations[computation_id].instructions
-    if (kernel := kernels.get(instruction.id)) and kernel.category == "other"
-    if _is_unknown(target := _call_target(instruction))
-    if step.kernel_cost(kernel).source != "measured"
-  }
-
-
-def _call_target(instruction: hlo.Instruction) -> str:
-  """What it calls; XLA calls cuFFT by an instruction of its own."""
-  if instruction.opcode == "fft":
-    return "fft"
-  return instruction.custom_call_target
-
-
-def _is_unknown(target: str) -> bool:
-  return bool(target) and not target.startswith(_BY_BYTES)
+  module, found = step.analysis.module, {}
+  for computation_id in module.executions:
+    for instruction in module.computations[computation_id].instructions:
+      kernel = step.analysis.kernels.get(instruction.id)
+      if kernel is None or kernel.category != "other":
+        continue
+      target = instruction.custom_call_target
+      if instruction.opcode == "fft":  # XLA calls cuFFT by one of its own.
+        target = "fft"
+      is_unknown = target and not target.startswith(_BY_BYTES)
+      if is_unknown and step.kernel_cost(kernel).source != "measured":
+        found[instruction.name] = target
+  return found
 
 
 def unknown_work_note(step: step_lib.Step) -> str:

@@ -18,7 +18,6 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.flags import environment
 from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.passes import copies
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes.schedule import memory
 from lagom_xla.profiling import costing as costing_lib
@@ -194,33 +193,8 @@ class Overlap:
   executions: int
 
 
-def collectives(step: step_lib.Step) -> tuple[Collective, ...]:
+def collectives(step: step_lib.Step) -> Iterator[Collective]:
   """All of a step, one computation after another, in schedule order."""
-  return tuple(_collectives(step))
-
-
-def totals(analysis: overlap_lib.Analysis) -> dict[str, Total]:
-  """By kind of collective: what a device moves in a step, loops counted."""
-  by_kind: dict[str, list[collectives_lib.Collective]] = {}
-  for collective in analysis.collectives:
-    by_kind.setdefault(collective.kind, []).append(collective)
-  return {
-    kind: Total(
-      num_instructions=len(alike),
-      num_executions=sum(c.executions for c in alike),
-      operand_bytes=sum(c.executions * c.operand_bytes for c in alike),
-      result_bytes=sum(c.executions * c.result_bytes for c in alike),
-    )
-    for kind, alike in sorted(by_kind.items())
-  }
-
-
-def overlaps(analysis: overlap_lib.Analysis) -> tuple[Overlap, ...]:
-  """What runs beside what, in schedule order."""
-  return tuple(map(_overlap, analysis.overlaps))
-
-
-def _collectives(step: step_lib.Step) -> Iterator[Collective]:
   told = instructions.of_step(step)
   for found in step.analysis.collectives:
     line = told[found.name].source
@@ -250,11 +224,31 @@ def _collectives(step: step_lib.Step) -> Iterator[Collective]:
     )
 
 
-def _overlap(overlap: overlap_lib.Overlap) -> Overlap:
-  return Overlap(
-    collectives=tuple(c.name for c in overlap.collectives),
-    kernels=tuple(k.name for k in overlap.kernels),
-    executions=overlap.executions,
+def totals(analysis: overlap_lib.Analysis) -> dict[str, Total]:
+  """By kind of collective: what a device moves in a step, loops counted."""
+  by_kind: dict[str, list[collectives_lib.Collective]] = {}
+  for collective in analysis.collectives:
+    by_kind.setdefault(collective.kind, []).append(collective)
+  return {
+    kind: Total(
+      num_instructions=len(alike),
+      num_executions=sum(c.executions for c in alike),
+      operand_bytes=sum(c.executions * c.operand_bytes for c in alike),
+      result_bytes=sum(c.executions * c.result_bytes for c in alike),
+    )
+    for kind, alike in sorted(by_kind.items())
+  }
+
+
+def overlaps(analysis: overlap_lib.Analysis) -> tuple[Overlap, ...]:
+  """What runs beside what, in schedule order."""
+  return tuple(
+    Overlap(
+      collectives=tuple(c.name for c in overlap.collectives),
+      kernels=tuple(k.name for k in overlap.kernels),
+      executions=overlap.executions,
+    )
+    for overlap in analysis.overlaps
   )
 
 
@@ -346,24 +340,23 @@ def inspection(
       num_partitions=collectives_lib.num_devices(module),
     ),
     xla_flags=environment.xla_flags(),
-    collectives=collectives(step),
-    host_copies=tuple(map(_host_copy, analysis.host_copies)),
+    collectives=tuple(collectives(step)),
+    host_copies=tuple(
+      HostCopy(
+        name=copy.name,
+        to_host=copy.to_host,
+        computation=copy.computation,
+        num_bytes=copy.num_bytes,
+        executions=copy.executions,
+      )
+      for copy in analysis.host_copies
+    ),
     totals=totals(analysis),
     gemm_flops=analysis.gemm_flops,
     overlaps=overlaps(analysis),
     loops_of_unknown_length=tuple(module.loops_of_unknown_length),
     calls_of_unknown_work=notes.unknown_work(step),
     profile=measured_costs(step, costed) if costed else None,
-  )
-
-
-def _host_copy(copy: copies.HostCopy) -> HostCopy:
-  return HostCopy(
-    name=copy.name,
-    to_host=copy.to_host,
-    computation=copy.computation,
-    num_bytes=copy.num_bytes,
-    executions=copy.executions,
   )
 
 

@@ -275,17 +275,17 @@ def settings(tuning: tuning_lib.Tuning) -> Iterator[layout.Section]:
   """What a tuning's plan sets, by what applies it."""
   plan = tuning.plan
   seen = {effect.knob: effect for effect in tuning.effects}
-  if plan.xla.is_default:
-    pass
-  elif plan.needs_process:
+  if plan.needs_process and not plan.xla.is_default:
     items = [_effect(e) for e in tuning.effects if _is_of_xla(e, plan)]
     yield _group(_words_of_xla(tuning), items)
-  else:
+  elif not plan.xla.is_default:
     items = [
       _option(name, value, seen.get(name))
       for name, value in plan.xla.options.items()
     ]
-    yield _group(_words_of_xla(tuning), _by_gain(items))
+    yield _group(
+      _words_of_xla(tuning), sorted(items, key=lambda item: -item[0])
+    )
   if plan.nccl_settings:
     entries = sorted(plan.nccl_settings, key=lambda entry: -entry.gain_us)
     items = [(entry.gain_us, _nccl(entry, plan)) for entry in entries]
@@ -321,10 +321,6 @@ def _group(words: str, items: Sequence[_Item]) -> layout.Section:
     items=tuple(lines for _, lines in items),
     least=1,
   )
-
-
-def _by_gain(items: Sequence[_Item]) -> Sequence[_Item]:
-  return sorted(items, key=lambda item: -item[0])
 
 
 def _words_of_xla(tuning: tuning_lib.Tuning) -> str:
@@ -503,21 +499,17 @@ def show_inspection(
   """
   replayed = step.timeline(step.default)
   told = (*notes_on_step(step, replayed.step_time_us), *notes)
+  more = _MORE_OF_STEP if step.analysis.collectives else (_EVERYTHING,)
   sections = (
     verdict_on_step(step, replayed),
     exposed(step, step.default, replayed, "today"),
     notes_section(told),
-    None if is_verbose else layout.Section(head=_more(step)),
+    None if is_verbose else layout.Section(head=more),
   )
   layout.show_sections(console, sections, files, is_whole=is_verbose)
   if is_verbose:
     tables.show_step(console, step)
   layout.show_files(console, files)
-
-
-def _more(step: step_lib.Step) -> tuple[str, ...]:
-  """What to do with a step next."""
-  return _MORE_OF_STEP if step.analysis.collectives else (_EVERYTHING,)
 
 
 def show_tuning(

@@ -35,7 +35,6 @@ from lagom_xla.report.page import report
 from lagom_xla.search.nccl import settings as settings_lib
 from lagom_xla.search.xla import as_run
 from lagom_xla.tuner import tuner
-from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.whatif import cases as cases_lib
 from lagom_xla.whatif import comparison as comparison_lib
 
@@ -116,10 +115,12 @@ def cost(
     tuning = tuner.tune(compiled.target if is_same else load(cluster))
     times = tuning.search.default.default_times
     gain = uncertainty.gain(times, tuning.kept.tuned_times)
-    plan = (
-      *_options(tuning),
-      *_nccl(tuning),
-    )
+    if not tuning.plan.xla.is_default:
+      plan = (contents.config_in_words(tuning.plan.xla),)
+    if tuning.kept.takes_plugin:
+      plan += tuple(_settings(tuning.kept.runs, tuning.kept.settings))
+    else:
+      plan += tuple(f"{n}={v}" for n, v in tuning.plan.nccl_env.items())
   elif search == "quick":
     found = settings_lib.search(step)
     times = found.default_times
@@ -177,18 +178,6 @@ def _between_nodes_us(step: step_lib.Step) -> float:
     for key in step.keys
     if key.num_nodes > 1
   )
-
-
-def _options(tuning: tuning_lib.Tuning) -> Iterator[str]:
-  if not tuning.plan.xla.is_default:
-    yield contents.config_in_words(tuning.plan.xla)
-
-
-def _nccl(tuning: tuning_lib.Tuning) -> Iterator[str]:
-  if tuning.kept.takes_plugin:
-    yield from _settings(tuning.kept.runs, tuning.kept.settings)
-  else:
-    yield from (f"{n}={value}" for n, value in tuning.plan.nccl_env.items())
 
 
 def _settings(

@@ -31,9 +31,9 @@ def _curve_figures(
   """The figures that there is something to draw in."""
   rows = (*comparison.rows, *comparison.points)
   curves = comparison_lib.series({row.cluster: row for row in rows}.values())
-  throughput, of_row = "TFLOP/s per GPU", _tflops_per_gpu
+  throughput = "TFLOP/s per GPU"
   if comparison.unit:
-    throughput, of_row = f"{comparison.unit} per second", _per_s
+    throughput = f"{comparison.unit} per second"
   found = []
   if any(len(curve) > 1 for curve in curves.values()):
     found = [
@@ -42,13 +42,18 @@ def _curve_figures(
         "throughput",
         f"{throughput.capitalize()} by nodes",
         throughput,
-        _curves(curves, of_row),
+        _curves(
+          curves,
+          lambda row: (
+            (row.per_s or 0.0) if comparison.unit else row.tflops_per_gpu
+          ),
+        ),
       ),
       _figure(
         "exposed",
         "Exposed communication by nodes",
         "% of the step",
-        _curves(curves, _exposed_percent),
+        _curves(curves, lambda row: 100 * row.exposed_share),
       ),
     ]
   networks = list(_networks(comparison.rows))
@@ -57,18 +62,6 @@ def _curve_figures(
       _figure("network", "The step by network", "ms", networks, is_nodes=False)
     )
   return found
-
-
-def _tflops_per_gpu(row: Row) -> float:
-  return row.tflops_per_gpu
-
-
-def _per_s(row: Row) -> float:
-  return row.per_s or 0.0
-
-
-def _exposed_percent(row: Row) -> float:
-  return 100 * row.exposed_share
 
 
 def _figure(
