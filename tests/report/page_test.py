@@ -17,8 +17,13 @@ import pytest
 from commands import CLUSTER
 from commands import ROOT
 from commands import run
+from lagom_xla.passes import hlo
+from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.report.page import report
+from pages import Page
 from pages import Tuned
+import simulated_run
+import xspace_text
 
 
 @pytest.fixture(scope="module")
@@ -105,23 +110,16 @@ def test_a_plans_page_is_made_again_without_compiling(
   assert again.read_text() == tuned.page.read_text()
 
 
-def test_a_report_as_json_is_what_its_page_is_made_of(
+def test_a_report_as_json_is_its_page_and_follows_its_published_schema(
   tuned: Tuned,
 ) -> None:
-  outcome = run("report", str(tuned.folder), "--format=json")
-  story = json.loads(outcome.out)
-  assert story["pictures"] == json.loads(tuned.parsed.scripts["pictures"])
-
-
-def test_a_report_as_json_follows_its_published_schema(
-  tuned: Tuned,
-) -> None:
+  printed = json.loads(run("report", str(tuned.folder), "--format=json").out)
+  assert printed["pictures"] == json.loads(tuned.parsed.scripts["pictures"])
   schema = json.loads(run("schema", "report").out)
-  story = json.loads(run("report", str(tuned.folder), "--format=json").out)
-  jsonschema.Draft202012Validator(schema).validate(story)
-  story["verdict"] = ""
+  jsonschema.Draft202012Validator(schema).validate(printed)
+  printed["verdict"] = ""
   with pytest.raises(jsonschema.ValidationError):
-    jsonschema.Draft202012Validator(schema).validate(story)
+    jsonschema.Draft202012Validator(schema).validate(printed)
 
 
 def test_the_docs_have_the_tables_of_a_report() -> None:
@@ -179,17 +177,13 @@ def test_what_draws_pages_is_named_before_any_work_where_it_is_missing(
   assert "pip install 'lagom_xla[report]'" in outcome.err
 
 
-def test_a_page_in_a_folder_that_is_not_there_is_refused_before_any_work(
-  tmp_path: pathlib.Path,
-) -> None:
-  outcome = run("inspect", "missing.hlo", CLUSTER, f"--trace={tmp_path}/a/t")
-  assert outcome.status == 2
-  assert "there is no folder" in outcome.err
-
-
 @pytest.mark.parametrize(
   ("name", "reason"),
-  [(".", "it is a folder"), ("/proc/page", "No such file or directory")],
+  [
+    (".", "it is a folder"),
+    ("/proc/page", "No such file or directory"),
+    ("/proc/no/page", "there is no folder /proc/no"),
+  ],
 )
 @pytest.mark.parametrize("option", ["--report", "--trace"])
 def test_a_page_that_cannot_be_written_is_refused_before_any_work(
@@ -198,3 +192,56 @@ def test_a_page_that_cannot_be_written_is_refused_before_any_work(
   outcome = run("inspect", "missing.hlo", CLUSTER, f"{option}={name}")
   assert outcome.status == 2
   assert outcome.err == f"lagom-xla: {name} cannot be written: {reason}.\n"
+
+
+@pytest.fixture(scope="module")
+def profiled(
+  fsdp_scan: hlo.Module, tmp_path_factory: pytest.TempPathFactory
+) -> pathlib.Path:
+  """A folder with a module and, in `trace`, a profile of two ranks."""
+  folder = tmp_path_factory.mktemp("profiled")
+  (folder / "step.hlo.pb").write_bytes(fsdp_scan.proto.SerializeToString())
+  ran = simulated_run.Run(
+    module=fsdp_scan, lone_us=lambda _: 20.0, own_us=lambda _: 50.0
+  )
+  process = xspace_text.Process(devices=ran.steps(3), module=fsdp_scan)
+  xspace_text.write(folder / "trace", process)
+  return folder
+
+
+def _processes(trace: pathlib.Path) -> list[str]:
+  events = json.loads(trace.read_text())["traceEvents"]
+  return [e["args"]["name"] for e in events if e["name"] == "process_name"]
+
+
+def test_an_inspection_with_a_profile_shows_what_was_measured(
+  profiled: pathlib.Path,
+) -> None:
+  pytest.importorskip("plotly")
+  outcome = run(
+    *("inspect", str(profiled / "step.hlo.pb"), CLUSTER),
+    f"--profile={profiled / 'trace'}",
+    *(f"--report={profiled}/r.html", f"--trace={profiled}/t.json"),
+  )
+  assert outcome.status == 0, outcome.err
+  assert outcome.out.endswith(
+    f"\nWrote {profiled}/r.html\nWrote {profiled}/t.json\n"
+  )
+  page = Page((profiled / "r.html").read_text())
+  measured = profile_lib.read(profiled / "trace").step_time_us
+  assert "(predicted from measured costs)" in page.text["verdict"]
+  assert f"measured {measured / 1e3:.2f} ms" in page.text["verdict"]
+  predicted, *gpus = _processes(profiled / "t.json")
+  assert predicted == "step (predicted from measured costs)"
+  assert [name.split(",")[0] for name in gpus] == [
+    "measured: host GPU:0",
+    "measured: host GPU:1",
+  ]
+
+
+def test_a_profile_alone_makes_a_trace(profiled: pathlib.Path) -> None:
+  trace = profiled / "alone.json"
+  outcome = run("profile", str(profiled / "trace"), f"--trace={trace}")
+  assert (outcome.status, outcome.err) == (0, "")
+  assert outcome.out.endswith(f"\nWrote {trace}\n")
+  assert len(_processes(trace)) == 2

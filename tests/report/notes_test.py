@@ -1,0 +1,126 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What figures of a step rest on is named, with its lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import json
+import pathlib
+
+import jax
+import pytest
+
+from commands import run
+
+_STEPS = """\
+import jax
+import jax.numpy as jnp
+
+def step_args(devices):
+  return (jax.ShapeDtypeStruct((64, 64), jnp.float32),)
+
+def counted_args(devices):
+  return (*step_args(devices), jax.ShapeDtypeStruct((), jnp.int32))
+
+@jax.jit
+def factors(x):
+  return jnp.linalg.cholesky(x), jnp.linalg.eigh(x)
+
+@jax.jit
+def sorts(x):
+  return jax.lax.top_k(x, 4), jnp.sort(x)
+
+@jax.jit
+def solves(x):
+  return jax.scipy.linalg.solve_triangular(x, x)
+
+@jax.jit
+def transforms(x):
+  return jnp.abs(jnp.fft.fft2(x))
+
+@jax.jit
+def chooses(x, n):
+  return jax.lax.cond(n > 3, lambda x: x @ x @ x, lambda x: x @ x, x)
+
+@jax.jit
+def goes_on(x, n):
+  return jax.lax.fori_loop(0, n, lambda _, x: x @ x, x)
+
+@jax.jit
+def repeats(x, n):
+  return jax.lax.fori_loop(0, 4, lambda _, x: x @ x, x) * n
+
+factors_args = solves_args = transforms_args = sorts_args = step_args
+chooses_args = goes_on_args = repeats_args = counted_args
+"""
+
+
+@pytest.fixture
+def steps(h100s: Sequence[jax.Device], tmp_path: pathlib.Path) -> str:
+  del h100s  # Only says whether there is anything to compile with.
+  file = tmp_path / "steps.py"
+  file.write_text(_STEPS)
+  return str(file)
+
+
+def _said(*arguments: str) -> str:
+  outcome = run("inspect", *arguments, "--cluster=1x1xh100")
+  assert outcome.status == 0
+  return " ".join(outcome.out.split())
+
+
+def _at(step: str) -> str:
+  """The line of what a step does, as reports name it."""
+  before, _, _ = _STEPS.partition(f"def {step}(")
+  return f"(steps.py:{before.count(chr(10)) + 2})"
+
+
+@pytest.mark.parametrize(
+  ("step", "num", "called"),
+  [
+    (
+      "factors",
+      "2 library calls",
+      ["cusolver_potrf_ffi", "cusolver_syevd_ffi"],
+    ),
+    # Neither is a matrix product, nor passes through memory only once.
+    ("solves", "1 library call", [""]),
+    ("transforms", "1 library call", [": fft"]),
+  ],
+)
+def test_calls_of_which_only_the_bytes_are_costed_are_named_with_their_lines(
+  steps: str, tmp_path: pathlib.Path, step: str, num: str, called: list[str]
+) -> None:
+  page = tmp_path / "page.html"
+  said = _said(f"{steps}:{step}", f"--report={page}")
+  for text in (said, page.read_text()):
+    assert f"Only the bytes of {num} " in text
+    assert all(f"{name} {_at(step)}" in text for name in called)
+
+
+def test_a_program_can_ask_which_they_are(steps: str) -> None:
+  printed = json.loads(_said(f"{steps}:factors", "--format=json"))
+  assert set(printed["calls_of_unknown_work"].values()) == {
+    "cusolver_potrf_ffi",
+    "cusolver_syevd_ffi",
+  }
+
+
+@pytest.mark.parametrize(
+  ("step", "note"),
+  [
+    ("chooses", "take their slowest branch each time, and totals count all"),
+    ("goes_on", "Counted once, as their trip counts are not known: while"),
+    ("repeats", ""),
+    # Sorts take about what their bytes do.
+    ("sorts", ""),
+  ],
+)
+def test_what_is_known_only_at_run_time_is_named_with_its_line(
+  steps: str, step: str, note: str
+) -> None:
+  said = _said(f"{steps}:{step}")
+  assert note in said
+  assert ("Note: " in said) == bool(note)
+  assert not note or f"{_at(step)}." in said
