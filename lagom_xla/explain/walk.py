@@ -22,7 +22,6 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import streams as streams_lib
 from lagom_xla.costs.replay import timeline
-from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 
 # Sums of times have rounding errors below this.
@@ -93,7 +92,7 @@ def walk(
   return walker.runs
 
 
-class _Walker:
+class _Walker(streams_lib.Listener):
   """Moves the streams on by one instruction at a time, and notes each wait."""
 
   def __init__(
@@ -102,9 +101,9 @@ class _Walker:
     self.runs: list[Run] = []
     self._analysis = step.analysis
     self._costs = step.costs(configuration)
-    self._streams = streams_lib.Streams(self._costs)
+    self._streams = streams_lib.Streams(self._costs, listener=self)
     self._under_way: dict[str, list[Passage]] = {}
-    self._collective: dict[str, collectives_lib.Collective] = {}
+    self._beside_us: dict[str, float] = {}
 
   def computation(self, computation: hlo.Computation, weight: float) -> Run:
     """Runs a computation."""
@@ -174,33 +173,20 @@ class _Walker:
         self._streams.run((part,))
 
   def _launch(self, part: program_lib.Launch, run: Run, position: int) -> None:
-    streams = self._streams
-    begin_us = streams.now_us
-    queue = [(e.collective.name, e.left_us) for e in streams.state.collectives]
-    delayed_us = [streams.delay_us.get(name, 0.0) for name, _ in queue]
-    streams.run((part,))
-    run.kernel_us[position] += streams.now_us - begin_us
-    if not queue:
-      return
-    after = [e.left_us for e in streams.state.collectives]
-    left_us = [0.0] * (len(queue) - len(after)) + after
-    beside_us: dict[str, float] = {}
-    for (name, before_us), after_us, delay_us in zip(
-      queue, left_us, delayed_us, strict=True
-    ):
-      lost_us = streams.delay_us.get(name, 0.0) - delay_us
-      if done_us := before_us - after_us:
-        slowed_us = done_us * (self._factor(part, name) - 1)
-        self._under_way[name][0].slowed_us += slowed_us
-      if done_us + lost_us > 0:
-        beside_us[name] = beside_us.get(name, 0.0) + done_us + lost_us
-    run.beside_us[position] = beside_us
+    begin_us, self._beside_us = self._streams.now_us, {}
+    self._streams.run((part,))
+    run.kernel_us[position] += self._streams.now_us - begin_us
+    run.beside_us[position] = self._beside_us
 
-  def _factor(self, part: program_lib.Launch, name: str) -> float:
-    """How much slower a collective is beside a kernel."""
-    kernel = self._costs.kernel(part.kernel)
-    moving = self._costs.collective(self._collective[name])
-    return self._costs.beside(kernel, moving).collective_factor
+  def blocked(self, name: str, us: float) -> None:
+    """Counts what a collective waits for SMs beside the kernel."""
+    if us > 0:
+      self._beside_us[name] = self._beside_us.get(name, 0.0) + us
+
+  def met(self, name: str, us: float, lost_us: float, slowed_us: float) -> None:
+    """Counts what runs beside the kernel."""
+    self._under_way[name][0].slowed_us += slowed_us
+    self.blocked(name, us)
 
   def _start(self, part: program_lib.Start, run: Run) -> None:
     streams = self._streams
@@ -212,7 +198,6 @@ class _Walker:
       issued_us=streams.now_us,
       ahead_us=tuple((e.collective.name, e.left_us) for e in ahead),
     )
-    self._collective[name] = part.collective
     self._under_way.setdefault(name, []).append(passage)
     run.passages.append(passage)
     streams.run((part,))

@@ -1,47 +1,33 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The recorder of a replay: the same streams, which keep what ran on them.
+"""A recording of a replay: what ran on which stream, from when to when.
 
     recorded = recorder.record(step.program, step.costs(step.default))
+
+A timeline keeps sums, which is all that a search compares; a recording keeps
+each kernel, wait, collective and copy, for pictures and traces.
 
 A loop's trips are recorded until one starts in the state that the one before
 started in. The trips that are left run like that one; they are one slice of
 each stream, a fold. What is in flight there ends at the fold, and what is like
 it goes on after the fold.
-
-A recording of a replay: what ran on which stream, from when to when.
-
-`timeline.py` keeps sums, which is all that a search compares; a recording keeps
-each kernel, wait and collective, for pictures and traces. `recorder.py` makes
-one.
-
-The motion of one stream's collectives or copies: issued, begun, ended, done.
-
-The stream runs them one after the other in the order in which they were issued.
-
-The streams of copies that a recorder moves: they keep when each ran.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 import dataclasses
-import itertools
 from typing import Any
 
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs.replay import program as program_lib
-from lagom_xla.costs.replay import streams
 from lagom_xla.costs.replay import streams as streams_lib
-from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.passes import copies as copies_lib
-from lagom_xla.passes import kernels as kernels_lib
 
-# Streams of a recording; those of copies have the names that they have.
+# Streams of a recording, beside those of copies.
 COMPUTE = "compute"
-COMMUNICATION = "communication"
+COMMUNICATION = streams_lib.COMMUNICATION
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,9 +92,24 @@ class Recording:
     return tuple(found)
 
 
+def record(program: program_lib.Program, costs: streams_lib.Costs) -> Recording:
+  """Replays a program from empty streams, and keeps what ran when.
+
+  Args:
+    program: what runs.
+    costs: of its kernels and collectives.
+  """
+  recorder = _Recorder()
+  streams = streams_lib.Streams(costs, listener=recorder)
+  streams.run(program)
+  streams.drain()
+  slices = sorted(recorder.recorded(), key=lambda s: (s.end_us, s.begin_us))
+  return Recording(step_time_us=streams.now_us, slices=tuple(slices))
+
+
 @dataclasses.dataclass(slots=True)
-class Run:
-  """One collective or host copy as it ran once; times in microseconds.
+class _Run:
+  """One collective or copy as it ran once; times in microseconds.
 
   Attributes:
     name: of it.
@@ -127,29 +128,30 @@ class Run:
   done_us: float | None = None
 
 
-class Motion:
-  """What one stream runs, and has run.
+class _Motion:
+  """What one stream runs in the order in which it was issued, and has run.
 
   Attributes:
     ended: what has run, in order.
   """
 
   def __init__(self) -> None:
-    self.ended: list[Run] = []
-    self._queue: collections.deque[Run] = collections.deque()
-    self._awaited: dict[str, collections.deque[Run]] = collections.defaultdict(
+    self.ended: list[_Run] = []
+    self._queue: collections.deque[_Run] = collections.deque()
+    self._awaited: dict[str, collections.deque[_Run]] = collections.defaultdict(
       collections.deque
     )
 
-  def __len__(self) -> int:
-    """How many have not ended."""
-    return len(self._queue)
+  @property
+  def in_flight(self) -> Iterator[str]:
+    """What has not ended, by name."""
+    return (run.name for run in self._queue)
 
   def issue(
     self, name: str, cost: collective_lib.CollectiveCost, now_us: float
   ) -> None:
     """Puts one on the stream."""
-    run = Run(name, cost, now_us)
+    run = _Run(name, cost, now_us)
     self._queue.append(run)
     self._awaited[name].append(run)
 
@@ -218,149 +220,135 @@ class Motion:
       )
 
 
-class RecordedCopies(streams.CopyStreams):
-  """Streams of copies that keep when each copy ran.
+@dataclasses.dataclass(slots=True)
+class _Sums:
+  """What the compute stream did until now, folded trips included."""
 
-  Attributes:
-    motions: what each stream ran, by its name.
+  kernel_us: float = 0.0
+  to_collectives_us: float = 0.0
+  to_copies_us: float = 0.0
+  wait_us: float = 0.0
+
+
+class _Recorder(streams_lib.Listener):
+  """Keeps what it hears of.
+
+  Its clock counts the trip that stands for others once, and then passes them.
   """
 
-  def __init__(self, beside: streams.Beside, now: Callable[[], float]):
-    """Starts with no copy in flight.
-
-    Args:
-      beside: what a kernel and a copy do to each other.
-      now: tells the time, in microseconds.
-    """
-    super().__init__(beside)
-    self.motions: dict[str, Motion] = collections.defaultdict(Motion)
-    self._now = now
-
-  def start(
-    self,
-    copy: copies_lib.Copy,
-    cost: collective_lib.CollectiveCost,
-    weight: float,
-  ) -> None:
-    """See `copy_streams.CopyStreams`."""
-    super().start(copy, cost, weight)
-    if cost.time_us > 0:
-      motion = self.motions[copy.stream]
-      motion.issue(copy.name, cost, self._now())
-      if len(motion) == 1:
-        motion.begin(self._now())
-
-  def advance(
-    self, us: float, beside: kernel_lib.KernelCost | None = None
-  ) -> None:
-    """See `copy_streams.CopyStreams`."""
-    if not self:
-      return
-    ends_us = [
-      (e.copy.stream, e.left_us * self._factor(beside, e)) for e in self
-    ]
-    super().advance(us, beside)
-    left = collections.Counter(e.copy.stream for e in self)
-    now_us = dict.fromkeys(self.motions, self._now())
-    for stream, left_us in ends_us:
-      motion = self.motions[stream]
-      if len(motion) > left[stream]:
-        now_us[stream] += left_us
-        motion.end(now_us[stream])
-        motion.begin(now_us[stream])
-
-
-def record(program: program_lib.Program, costs: streams_lib.Costs) -> Recording:
-  """Replays a program from empty streams, and keeps what ran when.
-
-  Args:
-    program: what runs.
-    costs: of its kernels and collectives.
-  """
-  streams = _Recorder(costs)
-  streams.run(program)
-  streams.drain()
-  slices = sorted(streams.recorded(), key=lambda s: (s.end_us, s.begin_us))
-  return Recording(step_time_us=streams.now_us, slices=tuple(slices))
-
-
-class _Recorder(streams_lib.Streams):
-  """Streams with a clock of their own, which counts a folded trip once.
-
-  `now_us` passes all trips that one stands for at once; the clock passes that
-  trip, and then the others.
-  """
-
-  def __init__(self, costs: streams_lib.Costs):
-    super().__init__(costs)
+  def __init__(self) -> None:
     self._clock_us = 0.0
-    self._trips = 1.0  # The weight of the trip that is being recorded.
     self._slices: list[Slice] = []
-    self._sent = Motion()
-    self._copies = RecordedCopies(costs.beside, lambda: self._clock_us)
-    self.copies = self._copies
-    self._lost_us: dict[str, float] = {}
+    self._motions: dict[str, _Motion] = {COMMUNICATION: _Motion()}
+    self._sums = _Sums()
+    # Of the trips that stand for others: how many, and what was before them.
+    self._repeats: list[tuple[int, float, _Sums]] = []
 
   def recorded(self) -> Iterator[Slice]:
     """All slices, once everything has run."""
     yield from self._slices
-    yield from self._sent.slices(COMMUNICATION, "collective")
-    for stream, motion in self._copies.motions.items():
-      yield from motion.slices(stream, "copy")
+    for stream, motion in self._motions.items():
+      kind = "collective" if stream == COMMUNICATION else "copy"
+      yield from motion.slices(stream, kind)
 
-  def run(self, program: program_lib.Program) -> None:
-    """See `streams.Streams`."""
-    outer, self._trips = self._trips, self._weight
-    begin_us, before = self._clock_us, self._sums_us()
-    super().run(program)
-    num_others = round(self._trips / outer) - 1
-    if num_others:
-      of_trip = [
-        (now - then) / self._trips
-        for now, then in zip(self._sums_us(), before, strict=True)
-      ]
-      self._fold(self._clock_us - begin_us, num_others, of_trip)
-    self._trips = outer
+  def passed(self, us: float) -> None:
+    self._clock_us += us
 
-  def _sums_us(self) -> tuple[float, float, float, float]:
-    """Kernels alone, what they lost to collectives and to copies, and waits."""
-    waits = (*self.exposed_us.values(), *self.copies.wait_us.values())
-    return (
-      self.kernel_us,
-      sum(self.slowdown_us.values()),
-      sum(self.copies.slowdown_us.values()),
-      sum(waits),
+  def issued(
+    self, stream: str, name: str, cost: collective_lib.CollectiveCost
+  ) -> None:
+    motion = self._motions.setdefault(stream, _Motion())
+    motion.issue(name, cost, self._clock_us)
+
+  def began(self, stream: str, after_us: float = 0.0) -> None:
+    self._motions[stream].begin(self._clock_us + after_us)
+
+  def ended(self, stream: str, after_us: float = 0.0) -> None:
+    self._motions[stream].end(self._clock_us + after_us)
+
+  def done(self, stream: str, name: str) -> None:
+    if stream in self._motions:  # Or it took no time.
+      self._motions[stream].done(name, self._clock_us)
+
+  def waited(self, name: str, us: float) -> None:
+    self._sums.wait_us += us
+    self._add(kind="wait", name=name, begin_us=self._clock_us - us)
+
+  def launched(self, name: str, cost: kernel_lib.KernelCost) -> None:
+    self._kernel = name, cost.time_us, self._clock_us
+    self._sums.kernel_us += cost.time_us
+    self._lost_us: dict[str, float] = {}
+    self._lost_to_copies_us = dict.fromkeys(
+      (
+        name
+        for stream, motion in self._motions.items()
+        if stream != COMMUNICATION
+        for name in motion.in_flight
+      ),
+      0.0,
     )
 
-  def _fold(self, trip_us: float, num_trips: int, of_trip: list[float]) -> None:
-    """Lets trips pass that run as the one that was just recorded."""
-    begin_us, self._clock_us = (
-      self._clock_us,
-      self._clock_us + num_trips * trip_us,
+  def met(self, name: str, us: float, lost_us: float, slowed_us: float) -> None:
+    self._sums.to_collectives_us += lost_us
+    self._lost_us[name] = self._lost_us.get(name, 0.0) + lost_us
+
+  def met_copy(self, name: str, lost_us: float) -> None:
+    self._sums.to_copies_us += lost_us
+    self._lost_to_copies_us[name] += lost_us
+
+  def finished(self) -> None:
+    name, lone_us, begin_us = self._kernel
+    lost_us = (*self._lost_us.items(), *self._lost_to_copies_us.items())
+    self._add(
+      kind="kernel",
+      name=name,
+      begin_us=begin_us,
+      lone_us=lone_us,
+      lost_us=lost_us,
     )
-    kernel_us, to_collectives_us, to_copies_us, wait_us = of_trip
+
+  def repeats(self, num_trips: int) -> None:
+    before = dataclasses.replace(self._sums)
+    self._repeats.append((num_trips - 1, self._clock_us, before))
+
+  def repeated(self) -> None:
+    num_others, trip_began_us, before = self._repeats.pop()
+    if not num_others:
+      return
+    begin_us, sums = self._clock_us, self._sums
+    trip_us = begin_us - trip_began_us
+    others = _Sums(
+      **{
+        field.name: num_others
+        * (getattr(sums, field.name) - getattr(before, field.name))
+        for field in dataclasses.fields(_Sums)
+      }
+    )
+    self._clock_us += num_others * trip_us
     self._add(
       kind="folded",
       name="",
       begin_us=begin_us,
-      lone_us=num_trips * kernel_us,
+      lone_us=others.kernel_us,
       lost_us=(
-        ("collectives", num_trips * to_collectives_us),
-        ("copies", num_trips * to_copies_us),
+        ("collectives", others.to_collectives_us),
+        ("copies", others.to_copies_us),
       ),
-      wait_us=num_trips * wait_us,
-      num_trips=num_trips,
+      wait_us=others.wait_us,
+      num_trips=num_others,
     )
-    moving = (COMMUNICATION, self._sent)
-    for stream, motion in (moving, *self._copies.motions.items()):
+    for stream, motion in self._motions.items():
       if motion.skip(begin_us, self._clock_us, trip_us):
         self._add(
           stream=stream,
           kind="folded",
           name="",
           begin_us=begin_us,
-          num_trips=num_trips,
+          num_trips=num_others,
         )
+    for field in dataclasses.fields(_Sums):
+      total_us = getattr(sums, field.name) + getattr(others, field.name)
+      setattr(sums, field.name, total_us)
 
   def _add(
     self,
@@ -383,99 +371,3 @@ class _Recorder(streams_lib.Streams):
           **more,
         )
       )
-
-  def _start(self, collective: collectives_lib.Collective) -> None:
-    super()._start(collective)
-    self._sent.issue(collective.name, self._queue[-1].cost, self._clock_us)
-    self._settle()
-
-  def _settle(self) -> None:
-    """Ends the collectives that have, and begins the next one."""
-    while len(self._sent) > len(self._queue):
-      self._sent.end(self._clock_us)
-    if self._queue and self._queue[0].wait_us <= 0:
-      self._sent.begin(self._clock_us)
-
-  def _launch(self, kernel: kernels_lib.Kernel) -> None:
-    begin_us, begin_now_us = self._clock_us, self.now_us
-    self._lost_us = {}
-    lone_us = self._costs.kernel(kernel).time_us
-    names = dict.fromkeys(entry.copy.name for entry in self.copies)
-    to_copies_us = {name: self.copies.slowdown_us[name] for name in names}
-    super()._launch(kernel)
-    for name, before_us in to_copies_us.items():
-      self._lose(name, self.copies.slowdown_us[name] - before_us)
-    # What is left of it beside nothing passes `now_us` alone.
-    self._clock_us = begin_us + (self.now_us - begin_now_us) / self._weight
-    self._settle()
-    self._add(
-      kind="kernel",
-      name=kernel.name,
-      begin_us=begin_us,
-      lone_us=lone_us,
-      lost_us=tuple(self._lost_us.items()),
-    )
-
-  def _run_beside(
-    self,
-    name: str,
-    kernel: kernel_lib.KernelCost,
-    head: streams_lib.InFlight,
-    left: float,
-  ) -> float:
-    pair = name, head.collective.name
-    before_us = self.slowdown_us.get(pair, 0.0)
-    done = super()._run_beside(name, kernel, head, left)
-    self._lose(
-      head.collective.name, self.slowdown_us.get(pair, 0.0) - before_us
-    )
-    self._settle()
-    return done
-
-  def _run_before(
-    self,
-    kernel: kernel_lib.KernelCost,
-    head: streams_lib.InFlight | None,
-    left: float,
-  ) -> float:
-    done = super()._run_before(kernel, head, left)
-    self._settle()
-    return done
-
-  def _lose(self, name: str, lost_us: float) -> None:
-    """Counts what the kernel that runs lost to one that ran beside it."""
-    lost_us = self._lost_us.get(name, 0.0) + lost_us / self._weight
-    self._lost_us[name] = lost_us
-
-  def _pass(
-    self, us: float, beside: kernel_lib.KernelCost | None = None
-  ) -> None:
-    super()._pass(us, beside)
-    self._clock_us += us
-
-  def _wait(self, collective: collectives_lib.Collective) -> None:
-    queued = [(e.collective.name, e.left_us) for e in self._queue]
-    clock_us = self._clock_us
-    super()._wait(collective)
-    self._clock_us = clock_us
-    for name, left_us in queued[: len(self._sent) - len(self._queue)]:
-      begin_us = self._clock_us
-      self._sent.begin(begin_us)
-      self._clock_us += left_us
-      self._sent.end(self._clock_us)
-      self._add(kind="wait", name=name, begin_us=begin_us)
-    self._settle()
-    self._sent.done(collective.name, self._clock_us)
-
-  def _wait_copy(self, copy: copies_lib.Copy) -> None:
-    queued_us = [entry.left_us for entry in self._queue]
-    begin_us = self._clock_us
-    super()._wait_copy(copy)
-    ends_us = itertools.accumulate(queued_us, initial=begin_us)
-    self._sent.begin(next(ends_us))
-    while len(self._sent) > len(self._queue):
-      end_us = next(ends_us)
-      self._sent.end(end_us)
-      self._sent.begin(end_us)
-    self._add(kind="wait", name=copy.name, begin_us=begin_us)
-    self._copies.motions[copy.stream].done(copy.name, self._clock_us)

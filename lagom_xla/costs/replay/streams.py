@@ -8,22 +8,19 @@ stream until its collective is finished. Synchronous collectives hold it at
 once. At any moment at most one kernel and one collective run, at the rates of
 `contention.py`. A collective that reaches the head of the queue in the middle
 of a kernel waits until SMs come free; between kernels it gets them at once.
-Copies (`copy_streams.py`) go on beside both.
+
+Copies go on beside both. Those of one stream follow one another; streams run
+side by side. No copy takes SMs. The link to the host bounds a host copy, which
+takes a few hundredths of the memory's bandwidth, so nothing on the GPU slows
+it. The memory bounds a device copy, which a kernel beside it slows as it slows
+a collective.
 
 Loops are replayed until an iteration starts in the state that the previous one
 started in, and that iteration then stands for all that are left. Of a
 conditional's branches the slowest counts.
 
-Costs that a replay asks for: of parts alone, and of two side by side.
-
-Collectives and copies in flight between two parts of a program.
-
-The streams of copies, moved forward with the time that passes.
-
-Copies of one stream follow one another; streams run side by side. No copy takes
-SMs. The link to the host bounds a host copy, which takes a few hundredths of
-the memory's bandwidth, so nothing on the GPU slows it. The memory bounds a
-device copy, which a kernel beside it slows as it slows a collective.
+Streams sum times up, which is all that a search compares. Who wants to know
+more, such as a recorder, listens: a `Listener` is told what happens, when.
 """
 
 from __future__ import annotations
@@ -120,8 +117,70 @@ class State:
     )
 
 
-# A copy with less than this left is finished.
+# Remaining shares of work below this count as finished, and what is left of a
+# copy.
+_NEGLIGIBLE = 1e-9
 _NEGLIGIBLE_US = 1e-9
+
+# The communication stream; those of copies have the names that they have.
+COMMUNICATION = "communication"
+
+
+class Listener:
+  """What a replay tells as it goes; a subclass overrides what it hears.
+
+  Times are those of the trip of a loop that runs, whatever it stands for.
+  `after_us` counts from the last time that passed: what happens within a time
+  is told before that has passed.
+  """
+
+  def passed(self, us: float) -> None:
+    """A time passed, on all streams."""
+
+  def issued(
+    self, stream: str, name: str, cost: collective_lib.CollectiveCost
+  ) -> None:
+    """A collective or copy was put on its stream."""
+
+  def began(self, stream: str, after_us: float = 0.0) -> None:
+    """The first one of a stream runs; told again where it ran already."""
+
+  def ended(self, stream: str, after_us: float = 0.0) -> None:
+    """The first one of a stream is finished."""
+
+  def done(self, stream: str, name: str) -> None:
+    """The done of a collective or copy was passed."""
+
+  def waited(self, name: str, us: float) -> None:
+    """The compute stream was held for a collective or copy until now."""
+
+  def launched(self, name: str, cost: kernel_lib.KernelCost) -> None:
+    """A kernel begins."""
+
+  def blocked(self, name: str, us: float) -> None:
+    """A collective waited for SMs beside the kernel for a time."""
+
+  def met(self, name: str, us: float, lost_us: float, slowed_us: float) -> None:
+    """The kernel ran beside a collective for a time.
+
+    Args:
+      name: the collective's.
+      us: how long.
+      lost_us: what the kernel lost to it.
+      slowed_us: what it lost to the kernel.
+    """
+
+  def met_copy(self, name: str, lost_us: float) -> None:
+    """The kernel ran beside a copy, and lost so much to it."""
+
+  def finished(self) -> None:
+    """The kernel ended."""
+
+  def repeats(self, num_trips: int) -> None:
+    """The trip that comes now stands for so many."""
+
+  def repeated(self) -> None:
+    """That trip is over."""
 
 
 class CopyStreams:
@@ -139,13 +198,16 @@ class CopyStreams:
     self,
     beside: Beside,
     copies: Iterable[CopyInFlight] = (),
+    listener: Listener | None = None,
   ):
     """Starts with some copies in flight.
 
     Args:
       beside: what a kernel and a copy do to each other.
       copies: in the order of starts. They are copied.
+      listener: who is told of them; None for nobody.
     """
+    self._listener = listener
     self.lone_us = 0.0
     self.wait_us: dict[str, float] = collections.defaultdict(float)
     self.slowdown_us: dict[str, float] = collections.defaultdict(float)
@@ -190,6 +252,10 @@ class CopyStreams:
     self.lone_us += weight * cost.time_us
     if cost.time_us > 0:
       self._append(CopyInFlight(copy, cost, cost.time_us))
+      if self._listener:
+        self._listener.issued(copy.stream, copy.name, cost)
+        if len(self._queues[copy.stream]) == 1:
+          self._listener.began(copy.stream)
 
   def until_us(self, copy: copies_lib.Copy) -> float:
     """Time until a copy is finished with no kernel beside it; 0 if it is."""
@@ -206,6 +272,8 @@ class CopyStreams:
     for entry in self._running:
       lost_us = weight * done * self._loss_us(kernel, entry)
       self.slowdown_us[entry.copy.name] += lost_us
+      if self._listener:
+        self._listener.met_copy(entry.copy.name, lost_us / weight)
 
   def advance(
     self, us: float, beside: kernel_lib.KernelCost | None = None
@@ -214,7 +282,7 @@ class CopyStreams:
     if not self._queues:
       return
     for stream, queue in list(self._queues.items()):
-      left_us = us
+      left_us, after_us = us, 0.0
       while queue:
         factor = self._factor(beside, queue[0])
         ends_us = queue[0].left_us * factor
@@ -223,6 +291,11 @@ class CopyStreams:
           break
         left_us = max(left_us - ends_us, 0.0)
         queue.popleft()
+        if self._listener:
+          after_us += ends_us
+          self._listener.ended(stream, after_us)
+          if queue:
+            self._listener.began(stream, after_us)
       if not queue:
         del self._queues[stream]
 
@@ -249,10 +322,6 @@ class CopyStreams:
     self._queues.setdefault(stream, collections.deque()).append(entry)
 
 
-# Remaining shares of work below this count as finished.
-_NEGLIGIBLE = 1e-9
-
-
 class Streams:
   """The streams in motion.
 
@@ -270,14 +339,21 @@ class Streams:
     copies: the streams of copies.
   """
 
-  def __init__(self, costs: Costs, state: State | None = None):
+  def __init__(
+    self,
+    costs: Costs,
+    state: State | None = None,
+    listener: Listener | None = None,
+  ):
     """Starts with the compute stream empty.
 
     Args:
       costs: of what will run.
       state: what is in flight, which is copied; None for nothing.
+      listener: who is told what happens; None for nobody.
     """
     state = state or State()
+    self._listener = listener
     self.now_us = 0.0
     self.kernel_us = 0.0
     self.collective_us = 0.0
@@ -291,7 +367,7 @@ class Streams:
     self._queue = collections.deque(
       dataclasses.replace(c) for c in state.collectives
     )
-    self.copies = CopyStreams(costs.beside, state.copies)
+    self.copies = CopyStreams(costs.beside, state.copies, listener)
 
   @property
   def state(self) -> State:
@@ -328,12 +404,19 @@ class Streams:
     cost = self._costs.collective(collective)
     self.collective_us += self._weight * cost.time_us
     self._queue.append(InFlight(collective, cost, cost.time_us))
+    if self._listener:
+      self._listener.issued(COMMUNICATION, collective.name, cost)
+      if len(self._queue) == 1:
+        self._listener.began(COMMUNICATION)
 
   def _launch(self, kernel: kernels_lib.Kernel) -> None:
     cost = self._costs.kernel(kernel)
+    listener = self._listener
+    if listener:
+      listener.launched(kernel.name, cost)
     lone_us = self._weight * cost.time_us
     self.kernel_us += lone_us
-    if not self._queue and not self.copies:
+    if not self._queue and not self.copies and not listener:
       self.now_us += lone_us
       return
     left = 1.0
@@ -344,8 +427,14 @@ class Streams:
       else:
         left -= self._run_beside(kernel.name, cost, head, left)
     self.now_us += left * lone_us
+    if listener:
+      listener.passed(left * cost.time_us)
     if self._queue:
       self._queue[0].wait_us = 0.0
+      if listener:
+        listener.began(COMMUNICATION)
+    if listener:
+      listener.finished()
 
   def _run_beside(
     self,
@@ -368,12 +457,17 @@ class Streams:
     if ends:
       step_us = min(step_us, head.left_us * factor)
       done = step_us / kernel_us if kernel_us else left
-    lost_us = self._weight * (step_us - done * (kernel.time_us + to_copies_us))
+    lost_us = step_us - done * (kernel.time_us + to_copies_us)
     if lost_us > 0 and beside.kernel_us > kernel.time_us:
-      self.slowdown_us[name, head.collective.name] += lost_us
+      self.slowdown_us[name, head.collective.name] += self._weight * lost_us
+    else:
+      lost_us = 0.0
     if factor > 1:
-      lost_us = self._weight * step_us * (1 - 1 / factor)
-      self.delay_us[head.collective.name] += lost_us
+      delay_us = self._weight * step_us * (1 - 1 / factor)
+      self.delay_us[head.collective.name] += delay_us
+    if self._listener:
+      slowed_us = step_us * (1 - 1 / factor)
+      self._listener.met(head.collective.name, step_us, lost_us, slowed_us)
     self.copies.slow(kernel, done, self._weight)
     self._pass(step_us, kernel)
     head.left_us -= step_us / factor
@@ -382,6 +476,10 @@ class Streams:
       if self._queue and (left < 1 or step_us):
         following = self._queue[0]
         following.wait_us = self._costs.beside(kernel, following.cost).wait_us
+      if self._listener:
+        self._listener.ended(COMMUNICATION)
+        if self._queue and self._queue[0].wait_us <= 0:
+          self._listener.began(COMMUNICATION)
     return done
 
   def _run_before(
@@ -398,8 +496,12 @@ class Streams:
         step_us, done = head.wait_us, head.wait_us / kernel_us
       head.wait_us -= step_us
       self.delay_us[head.collective.name] += self._weight * step_us
+      if self._listener:
+        self._listener.blocked(head.collective.name, step_us)
     self.copies.slow(kernel, done, self._weight)
     self._pass(step_us, kernel)
+    if self._listener and head is not None and head.wait_us <= 0:
+      self._listener.began(COMMUNICATION)
     return done
 
   def _until_copy_ends(
@@ -418,6 +520,8 @@ class Streams:
     """Lets a time pass, which copies go on in, beside a kernel if one runs."""
     self.now_us += self._weight * us
     self.copies.advance(us, beside)
+    if self._listener:
+      self._listener.passed(us)
 
   def _wait(self, collective: collectives_lib.Collective) -> None:
     """Moves on until the collective is finished, with no kernel running."""
@@ -425,21 +529,34 @@ class Streams:
       head = self._queue.popleft()
       self.exposed_us[head.collective.name] += self._weight * head.left_us
       self._pass(head.left_us)
+      if self._listener:
+        self._listener.ended(COMMUNICATION)
+        self._listener.waited(head.collective.name, head.left_us)
+        if self._queue:
+          self._listener.began(COMMUNICATION)
+    if self._listener:
+      self._listener.done(COMMUNICATION, collective.name)
 
   def _wait_copy(self, copy: copies_lib.Copy) -> None:
     """Moves on until the copy is finished; collectives go on meanwhile."""
     wait_us = left_us = self.copies.until_us(copy)
-    if not wait_us:
-      return
-    self.copies.wait_us[copy.name] += self._weight * wait_us
-    while self._queue and left_us > 0:
-      head = self._queue[0]
-      step_us = min(head.left_us, left_us)
-      left_us -= step_us
-      head.left_us -= step_us
-      if head.left_us <= 0:
-        self._queue.popleft()
-    self._pass(wait_us)
+    if wait_us:
+      self.copies.wait_us[copy.name] += self._weight * wait_us
+      while self._queue and left_us > 0:
+        head = self._queue[0]
+        step_us = min(head.left_us, left_us)
+        left_us -= step_us
+        head.left_us -= step_us
+        if head.left_us <= 0:
+          self._queue.popleft()
+          if self._listener:
+            self._listener.ended(COMMUNICATION, wait_us - left_us)
+            if self._queue:
+              self._listener.began(COMMUNICATION, wait_us - left_us)
+      self._pass(wait_us)
+    if self._listener:
+      self._listener.waited(copy.name, wait_us)
+      self._listener.done(copy.stream, copy.name)
 
   def _loop(self, body: program_lib.Program, num_trips: int) -> None:
     before = None
@@ -448,7 +565,11 @@ class Streams:
       if signature == before:
         outer = self._weight
         self._weight = outer * (num_trips - trip)
+        if self._listener:
+          self._listener.repeats(num_trips - trip)
         self.run(body)
+        if self._listener:
+          self._listener.repeated()
         self._weight = outer
         return
       before = signature
