@@ -1,30 +1,233 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules from a fused module, which for this step are XLA's own."""
+"""Compiles that leave parts out: those before fusion, and those of code.
+
+The step of `wide_step.py` fits an L40S of 48 GB, and one of 24 GB only if XLA
+computes activations again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+import functools
+from typing import Any
 
 import jax
 import pytest
 
 import compiles
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import temporary
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import deviceless
+from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import fused as fused_lib
 from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import xla
 from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
+from lagom_xla.passes import registry
 from lagom_xla.passes.schedule import digest
+from lagom_xla.passes.schedule import memory as memory_lib
+import wide_step
+
+_Options = Mapping[str, int | bool | str]
+_NO_RECOMPUTING = {"xla_disable_hlo_passes": "rematerialization"}
+_Assignment = hlo_pb2.BufferAssignmentProto
+_ALLOC, _FREE, _SHARE_WITH = 0, 1, 2
+
+
+def _cluster(device_bytes: float) -> cluster_lib.Cluster:
+  gpu = {"base": "l40s", "hbm_bytes": int(device_bytes)}
+  return cluster_lib.from_dict(
+    {"num_nodes": 1, "gpus_per_node": 8, "gpu": gpu}, where="a test"
+  )
+
+
+@functools.cache
+def _wide_step(device_bytes: float) -> lowered_lib.LoweredStep:
+  if registry.plugin_path() is None:
+    pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
+  cluster = _cluster(device_bytes)
+  lowered = wide_step.lower(devices_lib.devices(cluster))
+  return lowered_lib.LoweredStep(lowered, cluster)
+
+
+def _wide_request(
+  device_bytes: float, options: _Options
+) -> request_lib.Request:
+  request = _wide_step(device_bytes).request(options, None)
+  assert request is not None
+  return request
+
+
+def _compile_wide(device_bytes: float, options: _Options) -> Any:
+  devices = devices_lib.devices(_cluster(device_bytes))
+  return request_lib.compile(_wide_request(device_bytes, options), devices)
+
+
+@functools.cache
+def _fused_wide(device_bytes: float) -> hlo_pb2.HloModuleProto:
+  """The module that others go on from."""
+  _, fused = fused_lib.from_the_beginning(
+    _wide_step(device_bytes).name,
+    _cluster(device_bytes),
+    _wide_request(device_bytes, {}),
+  )
+  assert fused is not None
+  return fused
+
+
+def _before_code(device_bytes: float, options: _Options) -> xla.Assigned:
+  with temporary.folder() as folder:
+    ending = xla.options_before_code(_wide_step(device_bytes).name, folder)
+    return xla.until_assigned(
+      folder, lambda: _compile_wide(device_bytes, {**ending, **options})
+    )
+
+
+@pytest.mark.parametrize("device_bytes", [48e9, 24e9])
+def test_module_and_memory_are_those_of_the_executable(
+  device_bytes: float,
+) -> None:
+  if _cluster(device_bytes).gpu.compile_obstacle:
+    pytest.skip("there is no compile to the end to compare with")
+  executable = _compile_wide(device_bytes, {})
+  (module,) = executable.hlo_modules()
+  expected = hlo_pb2.HloModuleProto.FromString(
+    module.as_serialized_hlo_module_proto()
+  )
+  memory = executable.get_compiled_memory_stats()
+  found = _before_code(device_bytes, {})
+  assert found.peak_bytes == xla.peak_bytes(memory)
+  assert _without_numbers(found.module) == _without_numbers(expected)
+  is_short = device_bytes == 24e9
+  assert bool(memory_lib.recomputed(hlo.Module(expected))) == is_short
+
+
+@pytest.mark.parametrize(
+  "options",
+  [
+    {},
+    {"xla_gpu_all_reduce_combine_threshold_bytes": 0},
+    {"xla_gpu_enable_latency_hiding_scheduler": True},
+    _NO_RECOMPUTING,
+  ],
+  ids=str,
+)
+@pytest.mark.parametrize("device_bytes", [48e9, 24e9])
+def test_from_a_fused_module_it_runs_the_same_in_as_much_memory(
+  device_bytes: float, options: _Options
+) -> None:
+  ended = fused_lib.end_from_fused(
+    _fused_wide(device_bytes),
+    _cluster(device_bytes),
+    _wide_request(device_bytes, options),
+  )
+  assert ended is not None
+  _, found = ended
+  expected = _before_code(device_bytes, options)
+  assert digest.of(found.module) == digest.of(expected.module)
+  assert found.peak_bytes == expected.peak_bytes
+  is_recomputed = bool(memory_lib.recomputed(hlo.Module(found.module)))
+  is_short = device_bytes == 24e9
+  assert is_recomputed == (is_short and options != _NO_RECOMPUTING)
+
+
+def test_what_xla_refuses_it_still_refuses() -> None:
+  with pytest.raises(Exception, match="xla_no_such_option"):
+    _before_code(48e9, {"xla_no_such_option": True})
+
+
+@pytest.mark.parametrize(
+  ("options", "flags", "is_possible"),
+  [
+    ([], "", True),
+    (["xla_gpu_enable_latency_hiding_scheduler"], "", True),
+    (["xla_dump_to"], "", False),
+    ([], "--xla_dump_to=dumps", True),
+    ([], "--xla_gpu_kernel_cache_file=kernels", False),
+    ([], "flags.txt", False),
+  ],
+)
+def test_where_a_config_dumps_or_kernels_are_kept_it_compiles_to_the_end(
+  monkeypatch: pytest.MonkeyPatch,
+  options: list[str],
+  flags: str,
+  is_possible: bool,
+) -> None:
+  monkeypatch.setenv("XLA_FLAGS", flags)
+  assert xla.can_end_before_code(options) == is_possible
+
+
+def test_peak_is_what_lasts_and_what_is_live_at_once() -> None:
+  """Counted by hand: 100 last, and of 30, 20 and 7 at most 50 are live."""
+  assignment = _assignment(
+    {1: 100, 2: 30, 3: 20, 4: 7},
+    lasting=[[1]],
+    events=[(_ALLOC, 2), (_ALLOC, 3), (_FREE, 2), (_ALLOC, 4)],
+  )
+  assert xla.peak_bytes_of(assignment) == 100 + 30 + 20
+
+
+def test_a_buffer_in_anothers_memory_keeps_it_and_adds_nothing() -> None:
+  """Counted by hand: 4 comes while 3, in the memory of 2, is still read."""
+  events = [(_ALLOC, 2), (_SHARE_WITH, 3, 2), (_FREE, 2), (_ALLOC, 4)]
+  sizes = {1: 1, 2: 30, 3: 30, 4: 7}
+  shared = _assignment(sizes, lasting=[[1]], events=events)
+  assert xla.peak_bytes_of(shared) == 1 + 30 + 7
+  freed = [*events[:3], (_FREE, 3), events[3]]
+  over = _assignment(sizes, lasting=[[1]], events=freed)
+  assert xla.peak_bytes_of(over) == 1 + 30
+
+
+def test_an_argument_counts_once_though_results_are_in_its_memory() -> None:
+  sizes = {1: 64, 2: 48}
+  donated = _assignment(sizes, lasting=[[1, 2]], events=[])
+  assert xla.peak_bytes_of(donated) == 64
+
+
+def _assignment(
+  sizes: dict[int, int],
+  *,
+  lasting: list[list[int]],
+  events: Sequence[tuple[int, ...]],
+) -> _Assignment:
+  """Buffers of these sizes, arguments, and what is done to the rest."""
+  assignment = _Assignment()
+  for id_, size in sizes.items():
+    assignment.logical_buffers.add(id=id_, size=size)
+  for ids in lasting:
+    allocation = assignment.buffer_allocations.add(
+      is_entry_computation_parameter=True
+    )
+    for id_ in ids:
+      allocation.assigned.add(logical_buffer_id=id_)
+  trace = assignment.heap_simulator_traces.add()
+  for kind, id_, *canonical in events:
+    trace.events.add(
+      kind=kind, buffer_id=id_, share_with_canonical_id=sum(canonical)
+    )
+  return assignment
+
+
+def _without_numbers(
+  module: hlo_pb2.HloModuleProto,
+) -> hlo_pb2.HloModuleProto:
+  """A module without what its process counts: modules, and stack frames."""
+  module.ClearField("id")
+  module.ClearField("stack_frame_index")
+  for computation in module.computations:
+    for instruction in computation.instructions:
+      instruction.metadata.ClearField("stack_frame_id")
+  return module
+
 
 _H100S = cluster_lib.parse("1x8xh100")
 _IN_FLIGHT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 _ESTIMATES = {compiler.ESTIMATES: True}
-_Options = Mapping[str, int | bool | str]
 
 _KNOBS = (
   {},
