@@ -148,7 +148,7 @@ _GEMM_TARGETS = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Kernel:
+class Kernel(memory_access.Access):
   """One kernel of a module.
 
   Attributes:
@@ -159,24 +159,9 @@ class Kernel:
     executions: times it runs per step.
     flops: floating-point operations of its matrix products and convolutions,
       per execution.
-    num_bytes: bytes that it reads and writes, per execution.
-    num_element_operations: scalar operations outside those products, such as
-      an addition or a conversion of one element, per execution.
-    pattern: how it goes through memory: "elementwise" (in the order in which
-      it lies), "row-reduction" (along the innermost dimension),
-      "column-reduction" (across it), or "transpose" (another dimension
-      becomes innermost); the costliest of what it holds. "memcpy" is no kernel
-      (`memory_access.py`).
     is_backward: whether it is the gradient of a fused attention.
     element_type: HLO element type of the first matrix operand, or of the
       result.
-    result_elements: elements of the largest array that it writes; of one that
-      it updates in place, only the update.
-    num_threads: threads that it starts, if each goes through memory once; 0 if
-      they loop over elements, or that is not known.
-    num_columns: results of its column reductions, of which a block takes 32; 0
-      without one.
-    scatter: the scatter that it runs, if any.
     matrix_shape: (batch, m, n, k) of its largest matrix product, or None.
     arithmetic: what that product multiplies; None without one.
     backend_config: what XLA decided for it, as JSON.
@@ -188,16 +173,9 @@ class Kernel:
   instruction_id: int
   executions: int
   flops: int
-  num_bytes: int
-  num_element_operations: int = 0
-  pattern: str = "elementwise"
   is_backward: bool = False
   arithmetic: matrix_products.Arithmetic | None = None
-  num_threads: int = 0
-  num_columns: int = 0
-  scatter: memory_access.Scatter | None = None
   element_type: str
-  result_elements: int
   matrix_shape: tuple[int, int, int, int] | None
   backend_config: Mapping[str, Any]
 

@@ -150,7 +150,7 @@ def _users_first(fused: hlo.Computation) -> list[hlo.Instruction]:
 def pattern_of_parts(
   computation: hlo.Computation, parts: Sequence[hlo.Instruction]
 ) -> str:
-  """The costliest pattern of a kernel's instructions; see `kernels.Kernel`."""
+  """The costliest pattern of a kernel's instructions; see `Access`."""
   if any(_moves_innermost(computation, i) for i in parts):
     return "transpose"
   if _column_reductions(computation, parts):
@@ -433,28 +433,32 @@ _NO_ARITHMETIC = frozenset(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Access:
-  """What one kernel does to memory.
+  """What one kernel does to memory, per execution.
 
   Attributes:
     num_bytes: bytes that it reads and writes.
-    num_element_operations: operations on single elements.
-    pattern: see `kernels.Kernel`.
+    num_element_operations: scalar operations outside of matrix products, such
+      as an addition or a conversion of one element.
+    pattern: how it goes through memory: "elementwise" (in the order in which
+      it lies), "row-reduction" (along the innermost dimension),
+      "column-reduction" (across it), or "transpose" (another dimension
+      becomes innermost); the costliest of what it holds. "memcpy" is no kernel.
     result_elements: elements of the largest array that it writes; of one that
       it updates in place, only the update.
     num_threads: threads that it starts, if each goes through memory once; 0 if
-      they loop over elements.
+      they loop over elements, or that is not known.
     num_columns: results of its column reductions, of which a block takes 32; 0
       without one.
     scatter: the scatter that it runs, if any.
   """
 
   num_bytes: int
-  num_element_operations: int
-  pattern: str
+  num_element_operations: int = 0
+  pattern: str = "elementwise"
   result_elements: int
-  num_threads: int
-  num_columns: int
-  scatter: Scatter | None
+  num_threads: int = 0
+  num_columns: int = 0
+  scatter: Scatter | None = None
 
 
 def of_instruction(
@@ -467,7 +471,11 @@ def of_instruction(
   """What the kernel that an instruction launches does to memory."""
   moved = memcpy_bytes(module, computation, instruction)
   if moved is not None:
-    return _of_memcpy(moved)
+    return Access(
+      num_bytes=2 * hlo.shape_bytes(moved),
+      pattern="memcpy",
+      result_elements=hlo.num_elements(moved),
+    )
   written = _written(module, computation, instruction)
   fused = _fused(module, instruction)
   wanted = wanted_of_fusion(fused) if fused else {}
@@ -495,18 +503,6 @@ def of_instruction(
       (of_scatter(module, home, i) for i in parts if i.opcode == "scatter"),
       None,
     ),
-  )
-
-
-def _of_memcpy(moved: hlo.Shape) -> Access:
-  return Access(
-    num_bytes=2 * hlo.shape_bytes(moved),
-    num_element_operations=0,
-    pattern="memcpy",
-    result_elements=hlo.num_elements(moved),
-    num_threads=0,
-    num_columns=0,
-    scatter=None,
   )
 
 

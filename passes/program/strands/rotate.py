@@ -53,7 +53,6 @@ from lagom_xla.passes.program.form import Outcome
 from lagom_xla.passes.program.form import Refusal
 from lagom_xla.passes.program.strands import merge
 from lagom_xla.passes.program.strands import stages
-from lagom_xla.passes.program.strands import stages as stages_lib
 from lagom_xla.passes.program.strands.stages import Stages
 
 
@@ -302,7 +301,7 @@ def prefetch_stages(loop: counted_loops.CountedLoop) -> Stages | None:
 
   None where there are none, or where they are all that the trip does.
   """
-  body = stages_lib.TripBody(loop)
+  body = stages.TripBody(loop)
   ahead: set[int] = set()
   for position, operation in enumerate(body.operations):
     if not mlir.is_collective(operation):
@@ -317,7 +316,7 @@ def prefetch_stages(loop: counted_loops.CountedLoop) -> Stages | None:
   return Stages(
     ahead=frozenset(ahead),
     ahead_carries=frozenset(),
-    crossing=stages_lib.crossing_between(body, ahead, frozenset()),
+    crossing=stages.crossing_between(body, ahead, frozenset()),
   )
 
 
@@ -419,13 +418,13 @@ def rotate(module: ir.Module) -> Outcome:
 
 
 def _rotate(loop: counted_loops.CountedLoop) -> Done | str:
-  stages = stages_lib.cut(loop)
-  if isinstance(stages, str):
-    return stages
-  num_shared = rotate_stages(loop, stages)
+  cut = stages.cut(loop)
+  if isinstance(cut, str):
+    return cut
+  num_shared = rotate_stages(loop, cut)
   return Done(
     "was rotated, so that the end of a trip runs beside the beginning of the"
-    f" next, which keeps {stages.crossing.num_bytes} bytes for its own end;"
+    f" next, which keeps {cut.crossing.num_bytes} bytes for its own end;"
     f" {num_shared} pairs of inner loops became one."
   )
 
@@ -440,7 +439,7 @@ def pair_trips(module: ir.Module) -> Outcome:
 
 
 def _pair(loop: counted_loops.CountedLoop) -> Done | str:
-  reason = _dependence(stages.TripBody(loop))
+  reason = _dependence(loop)
   if reason is not None:
     return reason
   num_pairs, num_alone = divmod(loop.num_trips, 2)
@@ -467,17 +466,19 @@ def _pair(loop: counted_loops.CountedLoop) -> Done | str:
   )
 
 
-def _dependence(body: stages.TripBody) -> str | None:
+def _dependence(loop: counted_loops.CountedLoop) -> str | None:
   """Why a trip's products cannot run beside those of the trip before."""
-  products = [
+  body = stages.TripBody(loop)
+  products = {
     position
     for position, operation in enumerate(body.operations)
     if counted_loops.flops(operation)
-  ]
+  }
   _, carries = body.with_all_needed(products)
   updates = [body.returned[number] for number in carries]
-  advancing = body.needed_in_trip(item[0] for item in updates if item)
-  if advancing.intersection(products):
+  updating = {item[0] for item in updates if item and item[0] != stages.CARRY}
+  needed = mlir.BlockDependence(loop.body).needed_by(updating)
+  if products & (updating | needed):
     return (
       "a trip's products need what those of the trip before computed, as where"
       " each micro-batch updates the parameters"

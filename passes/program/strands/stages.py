@@ -113,17 +113,6 @@ class TripBody:
           found.add(position)
     return frozenset(found), frozenset(carries)
 
-  def needed_in_trip(self, positions: Iterable[int]) -> frozenset[int]:
-    """Operations and all that they need of their own trip."""
-    found: set[int] = set()
-    todo = list(positions)
-    while todo:
-      position = todo.pop()
-      if position != CARRY and position not in found:
-        found.add(position)
-        todo.extend(source for source, _ in self.uses[position])
-    return frozenset(found)
-
   def _items(self, values: Iterable[ir.Value]) -> frozenset[Item]:
     items = map(self._item, values)
     return frozenset(item for item in items if item is not None)
