@@ -524,6 +524,27 @@ def _reach_each_once(first: hlo.Instruction, second: hlo.Instruction) -> bool:
   return True
 
 
+def copy_with(
+  module: hlo.Module, groups: Groups, *, as_written: bool = False
+) -> tuple[hlo.Module, dict[str, Candidate]]:
+  """A copy to combine in, with collectives of one array each; its candidates.
+
+  Args:
+    module: before XLA's combiners; it stays as it is.
+    groups: labels to combine.
+    as_written: as for `find`.
+
+  Raises:
+    CombineError: the module cannot have these groups.
+  """
+  module = split_apart(module)
+  copy = hlo.Module(type(module.proto)(), module.num_partitions)
+  copy.proto.CopyFrom(module.proto)
+  candidates = find(copy, as_written=as_written)
+  check(candidates, groups)
+  return copy, candidates
+
+
 def check(candidates: Mapping[str, Candidate], groups: Groups) -> None:
   """Checks that a module can have these groups.
 

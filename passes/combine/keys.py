@@ -97,11 +97,7 @@ def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
   Raises:
     CombineError: the module cannot have these groups.
   """
-  module = combinable.split_apart(module)
-  copy = hlo.Module(type(module.proto)(), module.num_partitions)
-  copy.proto.CopyFrom(module.proto)
-  candidates = combinable.find(copy)
-  combinable.check(candidates, groups)
+  copy, candidates = combinable.copy_with(module, groups)
   key_of = {label: group[0] for group in groups for label in group}
   for label, candidate in candidates.items():
     attributes = candidate.instruction.frontend_attributes.map

@@ -61,11 +61,7 @@ def apart(
   Raises:
     CombineError: the module cannot have these groups.
   """
-  module = combinable.split_apart(module)
-  copy = hlo.Module(type(module.proto)(), module.num_partitions)
-  copy.proto.CopyFrom(module.proto)
-  candidates = combinable.find(copy, as_written=True)
-  combinable.check(candidates, groups)
+  copy, candidates = combinable.copy_with(module, groups, as_written=True)
   merged: dict[int, list[list[hlo.Instruction]]] = {}
   for group in groups:
     members = [candidates[label] for label in group]
