@@ -162,12 +162,6 @@ def test_a_gpu_that_nothing_can_be_compiled_for_is_tuned_by_its_schedule():
   assert tuning.effects[0].acted
 
 
-def test_a_module_without_a_step_is_tuned_by_its_schedule():
-  tuning = tuner.tune(_target(None))
-  assert tuning.compiled is None
-  assert tuning.plan.xla.options
-
-
 def test_what_is_expected_ends_with_the_compiles_of_the_plan():
   expected: list[float] = []
   tuning = tuner.tune(_target(None), expect=expected.append)
@@ -263,12 +257,6 @@ def fsdp_tuning(fsdp_target: target_lib.Target) -> tuning_lib.Tuning:
   """With the cost model taken to be right, so that settings are chosen."""
   with mock.patch.object(uncertainty, "scenarios", return_value=()):
     return tuner.tune(fsdp_target)
-
-
-def test_a_real_step_is_not_tuned_for_the_worse(fsdp_tuning):
-  prediction = fsdp_tuning.plan.prediction
-  assert prediction.nccl_settings_us <= prediction.default_us
-  assert prediction.nccl_env_us <= prediction.xla_us <= prediction.default_us
 
 
 def test_a_plan_has_the_calls_that_nccl_makes_of_a_real_step(fsdp_tuning):

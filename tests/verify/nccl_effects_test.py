@@ -145,8 +145,3 @@ def test_other_variables_are_not_claimed_to_act(step):
   (effect,) = nccl_effects.of_environment({"NCCL_ALGO": "ring"}, step)
   assert not effect.acted
   assert effect.evidence.startswith("not seen")
-
-
-def test_nothing_set_is_no_effect_at_all(step):
-  assert nccl_effects.of_environment({}, step) == ()
-  assert nccl_effects.of_settings((), step) == ()

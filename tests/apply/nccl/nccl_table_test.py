@@ -229,11 +229,6 @@ def _setting(
   )
 
 
-def test_a_plans_setting_is_a_rule_for_its_size():
-  (rule,) = table.rules_of([_setting("all-gather", 16 * _MIB)])
-  assert rule == dataclasses.replace(_RULE, min_bytes=16 * _MIB)
-
-
 def test_a_setting_is_a_rule_for_each_call_of_its_collectives():
   rules = table.rules_of(
     [

@@ -13,11 +13,10 @@ import subprocess
 
 import pytest
 
-from lagom_xla import errors
 from lagom_xla.apply import files
 from lagom_xla.apply.nccl import build
 from lagom_xla.apply.nccl import table
-from lagom_xla.cli.commands import plan as plan_lib
+from lagom_xla.cli.commands import plan as plan_commands
 from lagom_xla.compile import config as config_lib
 from sample_plan import GATHERED_BYTES
 from sample_plan import PLAN
@@ -92,7 +91,7 @@ def test_no_compiler_and_a_failing_one_are_errors(package, monkeypatch):
 
 def _run_command(*arguments: object) -> None:
   parser = argparse.ArgumentParser()
-  plan_lib.add_plugin(parser.add_subparsers())
+  plan_commands.add_plugin(parser.add_subparsers())
   parsed = parser.parse_args(["plugin", *map(str, arguments)])
   parsed.function(parsed)
 
@@ -151,13 +150,6 @@ def test_the_command_prints_what_makes_the_plugin_follow_a_plan(
   rules = table.read(path).rules
   assert [rule.max_bytes for rule in rules] == [GATHERED_BYTES]
   assert variables["LAGOM_XLA_NCCL_CHECKSUM"] == table.checksum(rules)
-
-
-def test_the_command_refuses_a_plan_without_a_table(package, tmp_path):
-  folder = _plan(tmp_path / "plan")
-  (folder / "nccl_table.bin").unlink()
-  with pytest.raises(errors.PlanError, match=r"Cannot read .*nccl_table\.bin"):
-    _run_command(folder)
 
 
 def test_without_a_compiler_the_command_says_what_there_is_instead(
