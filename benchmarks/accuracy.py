@@ -150,12 +150,12 @@ def _leave_out(name: str, reason: str) -> None:
 
 
 _COLUMNS = (
-  table_lib.Column(field="name", heading="group"),
-  table_lib.Column(field="n", heading="n"),
-  table_lib.Column(field="median", heading="median", form=".1%"),
-  table_lib.Column(field="p90", heading="p90", form=".1%"),
-  table_lib.Column(field="worst", heading="worst", form=".1%"),
-  table_lib.Column(field="worst_case", heading="worst case"),
+  table_lib.Column("group"),
+  table_lib.Column("n"),
+  table_lib.Column("median", ".1%"),
+  table_lib.Column("p90", ".1%"),
+  table_lib.Column("worst", ".1%"),
+  table_lib.Column("worst_case"),
 )
 
 
@@ -164,7 +164,10 @@ def _table(found: Sequence[groups_lib.Group]) -> table_lib.Table:
     name="accuracy",
     title="Relative errors of the cost model",
     columns=_COLUMNS,
-    rows=[{**g.to_dict(), "worst_case": g.worst_case} for g in found],
+    rows=[
+      {"group": g.name, **g.to_dict(), "worst_case": g.worst_case}
+      for g in found
+    ],
   )
 
 

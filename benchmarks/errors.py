@@ -193,15 +193,15 @@ def _quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
 
 
 _COLUMNS = (
-  table_lib.Column(field="part", heading="part"),
-  table_lib.Column(field="n", heading="n", form="d"),
-  table_lib.Column(field="median", heading="median", form=".3f"),
-  table_lib.Column(field="p90", heading="p90", form=".3f"),
-  table_lib.Column(field="low", heading="5 %", form="+.3f"),
-  table_lib.Column(field="bias", heading="50 %", form="+.3f"),
-  table_lib.Column(field="high", heading="95 %", form="+.3f"),
-  table_lib.Column(field="held_out", heading="held out"),
-  table_lib.Column(field="groups", heading="groups"),
+  table_lib.Column("part"),
+  table_lib.Column("n", "d"),
+  table_lib.Column("median", ".3f"),
+  table_lib.Column("p90", ".3f"),
+  table_lib.Column("low", "+.3f"),
+  table_lib.Column("bias", "+.3f"),
+  table_lib.Column("high", "+.3f"),
+  table_lib.Column("held_out"),
+  table_lib.Column("groups"),
 )
 
 

@@ -33,18 +33,16 @@ Row = Mapping[str, Any]
 _WIDTH = 200
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Column:
   """A column.
 
   Attributes:
-    field: what it shows of a row; its head in CSV.
-    heading: its head in a terminal.
+    field: what it shows of a row; its head.
     form: how a number is written, such as ".1%".
   """
 
   field: str
-  heading: str
   form: str = ""
 
   def cell(self, row: Row) -> str:
@@ -121,7 +119,7 @@ class Table:
     table = rich.table.Table(box=None)
     for column in self.columns:
       is_text = any(isinstance(r.get(column.field), str) for r in self.rows)
-      table.add_column(column.heading, justify="left" if is_text else "right")
+      table.add_column(column.field, justify="left" if is_text else "right")
     for row in self.rows:
       table.add_row(*(column.cell(row) or "-" for column in self.columns))
     console.print(table, highlight=False)

@@ -69,14 +69,14 @@ def _share_in_range(system: str) -> float:
 
 
 _COLUMNS = (
-  table_lib.Column(field="name", heading="system"),
-  table_lib.Column(field="joined_by", heading="joined by"),
-  table_lib.Column(field="n", heading="rows"),
-  table_lib.Column(field="median", heading="median", form=".1%"),
-  table_lib.Column(field="p90", heading="p90", form=".1%"),
-  table_lib.Column(field="in_range", heading="in range", form=".0%"),
-  table_lib.Column(field="calibrated", heading="calibrated", form=".1%"),
-  table_lib.Column(field="calibrated_p90", heading="p90", form=".1%"),
+  table_lib.Column("name"),
+  table_lib.Column("joined_by"),
+  table_lib.Column("n"),
+  table_lib.Column("median", ".1%"),
+  table_lib.Column("p90", ".1%"),
+  table_lib.Column("in_range", ".0%"),
+  table_lib.Column("calibrated", ".1%"),
+  table_lib.Column("calibrated_p90", ".1%"),
 )
 
 

@@ -20,19 +20,19 @@ _NUM_ROUNDS = 24
 _LEAST_ADOPTED = 4
 
 _COLUMNS = (
-  table_lib.Column(field="case", heading="case"),
-  table_lib.Column(field="rate", heading="Mb/s", form="d"),
-  table_lib.Column(field="adopted", heading="adopted"),
-  table_lib.Column(field="way", heading="way"),
-  table_lib.Column(field="default_ms", heading="default, ms", form=".1f"),
-  table_lib.Column(field="ratio", heading="ratio", form=".3f"),
-  table_lib.Column(field="low", heading="low", form=".3f"),
-  table_lib.Column(field="high", heading="high", form=".3f"),
-  table_lib.Column(field="predicted_ratio", heading="predicted", form=".3f"),
-  table_lib.Column(field="tried", heading="tried", form="d"),
-  table_lib.Column(field="steps", heading="steps", form="d"),
-  table_lib.Column(field="same_bits", heading="same bits"),
-  table_lib.Column(field="load", heading="load", form=".1f"),
+  table_lib.Column("case"),
+  table_lib.Column("rate", "d"),
+  table_lib.Column("adopted"),
+  table_lib.Column("way"),
+  table_lib.Column("default_ms", ".1f"),
+  table_lib.Column("ratio", ".3f"),
+  table_lib.Column("low", ".3f"),
+  table_lib.Column("high", ".3f"),
+  table_lib.Column("predicted_ratio", ".3f"),
+  table_lib.Column("tried", "d"),
+  table_lib.Column("steps", "d"),
+  table_lib.Column("same_bits"),
+  table_lib.Column("load", ".1f"),
 )
 
 

@@ -18,7 +18,7 @@ _READING = (
   "NCCL is the default of NCCL 2.32 as the cost model has it, where searches"
   " start; NCCL 2.18 is the paper's: 8 channels with NVLink pairs, 2 over PCIe"
   " alone, in chunks of 2 MB. The cap is the best NCCL_MAX_CTAS.",
-  '"At most" is what no tuning can beat: no waits that the schedule does not'
+  '"bound" is what no tuning can beat: no waits that the schedule does not'
   " force, no contention, links at their data sheet's rate.",
 )
 
@@ -26,69 +26,50 @@ _NAMES = {"lagom_a": "A", "lagom_b": "B"}
 _SEARCHERS = tuple(compare.SEARCHERS)
 
 _WHERE = (
-  table_lib.Column(field="cluster", heading="cluster"),
-  table_lib.Column(field="workload", heading="workload"),
-  table_lib.Column(field="num_gpus", heading="GPUs", form="d"),
+  table_lib.Column("cluster"),
+  table_lib.Column("workload"),
+  table_lib.Column("num_gpus", "d"),
 )
 _STEP_TIMES = (
   *_WHERE,
-  *(
-    table_lib.Column(field=f"{name}_ms", heading=f"{name}, ms", form=",.0f")
-    for name in ("NCCL", *_SEARCHERS)
-  ),
-  *(
-    table_lib.Column(field=name, heading=f"{name}/NCCL", form=".3f")
-    for name in _SEARCHERS
-  ),
-  table_lib.Column(field="autoccl_reported", heading="AutoCCL reported"),
-  table_lib.Column(field="lagom_reported", heading="Lagom reported"),
-  table_lib.Column(
-    field="over_nccl_2_18", heading="Lagom/NCCL 2.18", form=".3f"
-  ),
-  table_lib.Column(field="cap", heading="cap/NCCL", form=".3f"),
-  table_lib.Column(field="bound", heading="at most", form=".3f"),
+  *(table_lib.Column(f"{name}_ms", ",.0f") for name in ("NCCL", *_SEARCHERS)),
+  *(table_lib.Column(name, ".3f") for name in _SEARCHERS),
+  table_lib.Column("autoccl_reported"),
+  table_lib.Column("lagom_reported"),
+  table_lib.Column("over_nccl_2_18", ".3f"),
+  table_lib.Column("cap", ".3f"),
+  table_lib.Column("bound", ".3f"),
 )
 _SHARES = (
   *_WHERE,
-  table_lib.Column(field="kernels", heading="kernels", form=".1%"),
-  table_lib.Column(field="communication", heading="communication", form=".1%"),
-  table_lib.Column(field="exposed", heading="exposed", form=".1%"),
-  table_lib.Column(field="slowdown", heading="kernels slowed by", form=".1%"),
-  table_lib.Column(field="copies", heading="lost to copies", form=".1%"),
-  table_lib.Column(
-    field="autoccl_saves",
-    heading="AutoCCL makes communication shorter by",
-    form=".1%",
-  ),
+  table_lib.Column("kernels", ".1%"),
+  table_lib.Column("communication", ".1%"),
+  table_lib.Column("exposed", ".1%"),
+  table_lib.Column("slowdown", ".1%"),
+  table_lib.Column("copies", ".1%"),
+  table_lib.Column("autoccl_saves", ".1%"),
 )
 _SETTINGS = (
   *_WHERE,
-  table_lib.Column(field="collective", heading="collective"),
-  *(
-    table_lib.Column(field=name, heading=name) for name in ("NCCL", *_SEARCHERS)
-  ),
-  *(
-    table_lib.Column(field=f"{name}_trials", heading=f"{name}, trials")
-    for name in _SEARCHERS
-  ),
+  table_lib.Column("collective"),
+  *(table_lib.Column(name) for name in ("NCCL", *_SEARCHERS)),
+  *(table_lib.Column(f"{name}_trials") for name in _SEARCHERS),
 )
 _PATTERNS = (
-  table_lib.Column(field="pattern", heading="pattern"),
-  table_lib.Column(field="who", heading="settings of"),
-  table_lib.Column(field="all_gather", heading="all-gather"),
-  table_lib.Column(field="reduce_scatter", heading="reduce-scatter"),
-  table_lib.Column(field="overlap_ms", heading="overlap, ms", form=".2f"),
-  table_lib.Column(field="speedup", heading="speedup", form=".3f"),
-  table_lib.Column(field="speedup_reported", heading="reported", form=".3f"),
-  table_lib.Column(field="trials", heading="trials", form="d"),
-  table_lib.Column(field="trials_reported", heading="reported", form="d"),
-  table_lib.Column(field="kernels_ms", heading="kernels, ms", form=".2f"),
-  table_lib.Column(field="memory", heading="of it memory", form=".0%"),
-  table_lib.Column(
-    field="communication_ms", heading="communication, ms", form=".2f"
-  ),
-  table_lib.Column(field="slowdown_ms", heading="slowdown, ms", form=".2f"),
-  table_lib.Column(field="waves", heading="waves", form=".3f"),
+  table_lib.Column("pattern"),
+  table_lib.Column("who"),
+  table_lib.Column("all_gather"),
+  table_lib.Column("reduce_scatter"),
+  table_lib.Column("overlap_ms", ".2f"),
+  table_lib.Column("speedup", ".3f"),
+  table_lib.Column("speedup_reported", ".3f"),
+  table_lib.Column("trials", "d"),
+  table_lib.Column("trials_reported", "d"),
+  table_lib.Column("kernels_ms", ".2f"),
+  table_lib.Column("memory", ".0%"),
+  table_lib.Column("communication_ms", ".2f"),
+  table_lib.Column("slowdown_ms", ".2f"),
+  table_lib.Column("waves", ".3f"),
 )
 
 

@@ -34,18 +34,18 @@ _Option = tuple[str, Any]
 _Options = frozenset[_Option]
 
 _COLUMNS = (
-  table_lib.Column(field="module", heading="module"),
-  table_lib.Column(field="cluster", heading="cluster"),
-  table_lib.Column(field="default_ms", heading="default ms", form=".3f"),
-  table_lib.Column(field="best_recipe_ms", heading="best recipe", form=".3f"),
-  table_lib.Column(field="kept_ms", heading="kept", form=".3f"),
-  table_lib.Column(field="best_ms", heading="best of all", form=".3f"),
-  table_lib.Column(field="excess", heading="behind it", form=".2%"),
-  table_lib.Column(field="searched", heading="search compiled", form="d"),
-  table_lib.Column(field="compiled", heading="all compiled", form="d"),
-  table_lib.Column(field="refused", heading="refused", form="d"),
-  table_lib.Column(field="kept", heading="options kept"),
-  table_lib.Column(field="best", heading="options of the best"),
+  table_lib.Column("module"),
+  table_lib.Column("cluster"),
+  table_lib.Column("default_ms", ".3f"),
+  table_lib.Column("best_recipe_ms", ".3f"),
+  table_lib.Column("kept_ms", ".3f"),
+  table_lib.Column("best_ms", ".3f"),
+  table_lib.Column("excess", ".2%"),
+  table_lib.Column("searched", "d"),
+  table_lib.Column("compiled", "d"),
+  table_lib.Column("refused", "d"),
+  table_lib.Column("kept"),
+  table_lib.Column("best"),
 )
 
 

@@ -106,19 +106,19 @@ WANTED_OVER_BEST_RECIPE = 1.03
 RECIPES = tuple(dict.fromkeys(recipe.name for recipe in recipes_lib.RECIPES))
 
 COLUMNS = (
-  table_lib.Column(field="module", heading="module"),
-  table_lib.Column(field="cluster", heading="cluster"),
-  table_lib.Column(field="default_ms", heading="default ms", form=".2f"),
-  *(table_lib.Column(field=n, heading=n, form=".2f") for n in RECIPES),
-  table_lib.Column(field="from_default_ms", heading="from default", form=".2f"),
-  table_lib.Column(field="uncapped_ms", heading="uncapped", form=".2f"),
-  table_lib.Column(field="tuned_ms", heading="tuned", form=".2f"),
-  table_lib.Column(field="over_recipe", heading="over recipe", form=".3f"),
-  table_lib.Column(field="lower_bound_ms", heading="bound", form=".2f"),
-  table_lib.Column(field="compiled", heading="compiled", form="d"),
-  table_lib.Column(field="seconds", heading="seconds", form=".0f"),
-  table_lib.Column(field="options", heading="options kept"),
-  table_lib.Column(field="failure", heading=""),
+  table_lib.Column("module"),
+  table_lib.Column("cluster"),
+  table_lib.Column("default_ms", ".2f"),
+  *(table_lib.Column(n, ".2f") for n in RECIPES),
+  table_lib.Column("from_default_ms", ".2f"),
+  table_lib.Column("uncapped_ms", ".2f"),
+  table_lib.Column("tuned_ms", ".2f"),
+  table_lib.Column("over_recipe", ".3f"),
+  table_lib.Column("lower_bound_ms", ".2f"),
+  table_lib.Column("compiled", "d"),
+  table_lib.Column("seconds", ".0f"),
+  table_lib.Column("options"),
+  table_lib.Column("failure"),
 )
 
 

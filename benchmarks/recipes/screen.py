@@ -63,13 +63,13 @@ _BESIDE: Mapping[str, Mapping[str, bool]] = {
 }
 
 _COLUMNS = (
-  table_lib.Column(field="module", heading="module"),
-  table_lib.Column(field="cluster", heading="cluster"),
-  table_lib.Column(field="option", heading="option"),
-  table_lib.Column(field="value", heading="value"),
-  table_lib.Column(field="kept_ms", heading="kept ms", form=".3f"),
-  table_lib.Column(field="with_ms", heading="with it", form=".3f"),
-  table_lib.Column(field="gain", heading="gain", form=".2%"),
+  table_lib.Column("module"),
+  table_lib.Column("cluster"),
+  table_lib.Column("option"),
+  table_lib.Column("value"),
+  table_lib.Column("kept_ms", ".3f"),
+  table_lib.Column("with_ms", ".3f"),
+  table_lib.Column("gain", ".2%"),
 )
 
 

@@ -44,12 +44,12 @@ from lagom_xla.search.nccl import settings as settings_lib
 _SHARE = 0.9
 
 _COLUMNS = (
-  table_lib.Column(field="step", heading="step"),
-  table_lib.Column(field="measured_ms", heading="measured ms", form=".2f"),
-  table_lib.Column(field="mean_ms", heading="predicted", form=".2f"),
-  table_lib.Column(field="low_ms", heading="low", form=".2f"),
-  table_lib.Column(field="high_ms", heading="high", form=".2f"),
-  table_lib.Column(field="inside", heading="inside"),
+  table_lib.Column("step"),
+  table_lib.Column("measured_ms", ".2f"),
+  table_lib.Column("mean_ms", ".2f"),
+  table_lib.Column("low_ms", ".2f"),
+  table_lib.Column("high_ms", ".2f"),
+  table_lib.Column("inside"),
 )
 
 
@@ -184,18 +184,18 @@ def _row(
 _LEAST_KEPT = 0.5
 
 _PLAN_COLUMNS = (
-  table_lib.Column(field="module", heading="module"),
-  table_lib.Column(field="cluster", heading="cluster"),
-  table_lib.Column(field="default_ms", heading="default ms", form=".2f"),
-  table_lib.Column(field="low_ms", heading="low", form=".2f"),
-  table_lib.Column(field="high_ms", heading="high", form=".2f"),
-  table_lib.Column(field="mean_gain", heading="by the mean", form=".2%"),
-  table_lib.Column(field="mean_worst", heading="at worst", form=".2%"),
-  table_lib.Column(field="mean_worst_if", heading="if"),
-  table_lib.Column(field="sure_gain", heading="surest", form=".2%"),
-  table_lib.Column(field="sure_worst", heading="at worst", form=".2%"),
-  table_lib.Column(field="sure_low", heading="assured", form=".2%"),
-  table_lib.Column(field="num_settings", heading="settings", form="d"),
+  table_lib.Column("module"),
+  table_lib.Column("cluster"),
+  table_lib.Column("default_ms", ".2f"),
+  table_lib.Column("low_ms", ".2f"),
+  table_lib.Column("high_ms", ".2f"),
+  table_lib.Column("mean_gain", ".2%"),
+  table_lib.Column("mean_worst", ".2%"),
+  table_lib.Column("mean_worst_if"),
+  table_lib.Column("sure_gain", ".2%"),
+  table_lib.Column("sure_worst", ".2%"),
+  table_lib.Column("sure_low", ".2%"),
+  table_lib.Column("num_settings", "d"),
 )
 
 

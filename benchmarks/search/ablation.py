@@ -113,25 +113,22 @@ _SEARCHERS: Mapping[str, searcher_lib.Searcher] = {
 }
 
 _SUMMARY = (
-  table_lib.Column(field="variation", heading="variation"),
-  table_lib.Column(field="median", heading="gain: median", form=".2%"),
-  table_lib.Column(field="lower", heading="quartile", form=".2%"),
-  table_lib.Column(field="upper", heading="quartile", form=".2%"),
-  table_lib.Column(field="least", heading="least", form=".2%"),
-  table_lib.Column(field="most", heading="most", form=".2%"),
-  table_lib.Column(field="trials", heading="evaluations", form=".0f"),
-  table_lib.Column(field="worse", heading="worse than lagom", form="d"),
-  table_lib.Column(field="equal", heading="equal", form="d"),
-  table_lib.Column(field="better", heading="better", form="d"),
+  table_lib.Column("variation"),
+  table_lib.Column("median", ".2%"),
+  table_lib.Column("lower", ".2%"),
+  table_lib.Column("upper", ".2%"),
+  table_lib.Column("least", ".2%"),
+  table_lib.Column("most", ".2%"),
+  table_lib.Column("trials", ".0f"),
+  table_lib.Column("worse", "d"),
+  table_lib.Column("equal", "d"),
+  table_lib.Column("better", "d"),
 )
 _DETAIL = (
-  table_lib.Column(field="module", heading="module"),
-  table_lib.Column(field="keys", heading="keys", form="d"),
-  table_lib.Column(field="largest", heading="of a problem", form="d"),
-  *(
-    table_lib.Column(field=name, heading=name, form=".2%")
-    for name in _SEARCHERS
-  ),
+  table_lib.Column("module"),
+  table_lib.Column("keys", "d"),
+  table_lib.Column("largest", "d"),
+  *(table_lib.Column(name, ".2%") for name in _SEARCHERS),
 )
 
 

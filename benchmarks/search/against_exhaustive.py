@@ -164,19 +164,19 @@ _SHARE = 0.95
 _MOST_TRIALS = 50
 
 _COLUMNS = (
-  table_lib.Column(field="searcher", heading="searcher"),
-  table_lib.Column(field="overlaps", heading="overlaps with"),
-  table_lib.Column(field="num_overlaps", heading="n"),
-  table_lib.Column(field="num_modules", heading="modules"),
-  table_lib.Column(field="median", heading="median", form=".2%"),
-  table_lib.Column(field="p90", heading="p90", form=".2%"),
-  table_lib.Column(field="p95", heading="p95", form=".2%"),
-  table_lib.Column(field="worst", heading="worst", form=".1%"),
-  table_lib.Column(field="share_near", heading="within 1 %", form=".1%"),
-  table_lib.Column(field="default_near", heading="NCCL's own", form=".1%"),
-  table_lib.Column(field="median_trials", heading="trials", form=".0f"),
-  table_lib.Column(field="most_trials", heading="at most", form=".0f"),
-  table_lib.Column(field="worst_module", heading="worst in"),
+  table_lib.Column("searcher"),
+  table_lib.Column("overlaps"),
+  table_lib.Column("num_overlaps"),
+  table_lib.Column("num_modules"),
+  table_lib.Column("median", ".2%"),
+  table_lib.Column("p90", ".2%"),
+  table_lib.Column("p95", ".2%"),
+  table_lib.Column("worst", ".1%"),
+  table_lib.Column("share_near", ".1%"),
+  table_lib.Column("default_near", ".1%"),
+  table_lib.Column("median_trials", ".0f"),
+  table_lib.Column("most_trials", ".0f"),
+  table_lib.Column("worst_module"),
 )
 
 
@@ -227,7 +227,8 @@ def table(
       " tuned alone from NCCL's own choices on.",
       "Figures are the overlap's time over the best of all settings, less one;"
       " trials are per tuning key.",
-      "NCCL's own: the share of overlaps in which its choices are within 1 %.",
+      "default_near: the share of overlaps in which NCCL's own choices are"
+      " within 1 %.",
     ),
   )  # fmt: skip
 

@@ -174,30 +174,30 @@ _FEWEST_MODULES = 10
 _SAME = 1e-4
 
 _SUMMARY = (
-  table_lib.Column(field="budget", heading="evaluations", form="d"),
-  table_lib.Column(field="searcher", heading="searcher"),
-  table_lib.Column(field="median", heading="median", form=".3%"),
-  table_lib.Column(field="lower", heading="quartile", form=".3%"),
-  table_lib.Column(field="upper", heading="quartile", form=".3%"),
-  table_lib.Column(field="worst", heading="worst", form=".2%"),
-  table_lib.Column(field="used", heading="evaluations made", form=".0f"),
+  table_lib.Column("budget", "d"),
+  table_lib.Column("searcher"),
+  table_lib.Column("median", ".3%"),
+  table_lib.Column("lower", ".3%"),
+  table_lib.Column("upper", ".3%"),
+  table_lib.Column("worst", ".2%"),
+  table_lib.Column("used", ".0f"),
   *(
     column
     for ours in OURS
     for column in (
-      table_lib.Column(field=f"{ours} ahead", heading=f"{ours} ahead"),
-      table_lib.Column(field=f"{ours} equal", heading="equal"),
-      table_lib.Column(field=f"{ours} behind", heading="behind"),
+      table_lib.Column(f"{ours} ahead"),
+      table_lib.Column(f"{ours} equal"),
+      table_lib.Column(f"{ours} behind"),
     )
   ),
 )
 _DETAIL = (
-  table_lib.Column(field="module", heading="module"),
-  table_lib.Column(field="keys", heading="keys", form="d"),
-  table_lib.Column(field="largest", heading="of a problem", form="d"),
-  table_lib.Column(field="default", heading="NCCL's own", form=".2%"),
-  table_lib.Column(field="budget", heading="evaluations", form="d"),
-  *(table_lib.Column(field=name, heading=name) for name in (*OURS, *RIVALS)),
+  table_lib.Column("module"),
+  table_lib.Column("keys", "d"),
+  table_lib.Column("largest", "d"),
+  table_lib.Column("default", ".2%"),
+  table_lib.Column("budget", "d"),
+  *(table_lib.Column(name) for name in (*OURS, *RIVALS)),
 )
 
 

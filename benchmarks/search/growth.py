@@ -36,15 +36,15 @@ _PRODUCT = "product"
 _Search = Callable[[step_lib.Step], tuple[problem_lib.Configuration, int]]
 
 _COLUMNS = (
-  table_lib.Column(field="searcher", heading="searcher"),
-  table_lib.Column(field="collectives", heading="collectives", form="d"),
-  table_lib.Column(field="keys", heading="keys", form="d"),
-  table_lib.Column(field="kernels", heading="kernels", form="d"),
-  table_lib.Column(field="largest", heading="keys of a problem", form="d"),
-  table_lib.Column(field="evaluations", heading="evaluations", form="d"),
-  table_lib.Column(field="per_key", heading="per key", form=".1f"),
-  table_lib.Column(field="seconds", heading="seconds", form=".4f"),
-  table_lib.Column(field="gain", heading="gain", form=".2%"),
+  table_lib.Column("searcher"),
+  table_lib.Column("collectives", "d"),
+  table_lib.Column("keys", "d"),
+  table_lib.Column("kernels", "d"),
+  table_lib.Column("largest", "d"),
+  table_lib.Column("evaluations", "d"),
+  table_lib.Column("per_key", ".1f"),
+  table_lib.Column("seconds", ".4f"),
+  table_lib.Column("gain", ".2%"),
 )
 
 

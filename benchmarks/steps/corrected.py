@@ -165,17 +165,15 @@ _TABLE = table_lib.Table(
   name="corrected",
   title="Losses of kernels beside collectives, by the other half of the step",
   columns=(
-    table_lib.Column(field="step", heading="step"),
-    table_lib.Column(field="held_out", heading="held out"),
-    table_lib.Column(field="half", heading="half"),
-    table_lib.Column(field="known", heading="known", form=".0%"),
-    table_lib.Column(field="lost_us", heading="lost us", form=",.0f"),
-    table_lib.Column(field="model", heading="model", form="+.1%"),
-    table_lib.Column(field="corrected", heading="corrected", form="+.1%"),
-    table_lib.Column(field="pairs_model", heading="pairs, model", form=".3f"),
-    table_lib.Column(
-      field="pairs_corrected", heading="pairs, corrected", form=".3f"
-    ),
+    table_lib.Column("step"),
+    table_lib.Column("held_out"),
+    table_lib.Column("half"),
+    table_lib.Column("known", ".0%"),
+    table_lib.Column("lost_us", ",.0f"),
+    table_lib.Column("model", "+.1%"),
+    table_lib.Column("corrected", "+.1%"),
+    table_lib.Column("pairs_model", ".3f"),
+    table_lib.Column("pairs_corrected", ".3f"),
   ),
   rows=(),
 )

@@ -109,12 +109,12 @@ _TABLE = table_lib.Table(
   name="ranges",
   title="Ranges of steps, 9 times in 10",
   columns=(
-    table_lib.Column(field="step", heading="step"),
-    table_lib.Column(field="costs", heading="costs"),
-    table_lib.Column(field="measured_us", heading="measured us", form=",.0f"),
-    table_lib.Column(field="replayed_us", heading="replayed us", form=",.0f"),
-    table_lib.Column(field="low_us", heading="low", form=",.0f"),
-    table_lib.Column(field="high_us", heading="high", form=",.0f"),
+    table_lib.Column("step"),
+    table_lib.Column("costs"),
+    table_lib.Column("measured_us", ",.0f"),
+    table_lib.Column("replayed_us", ",.0f"),
+    table_lib.Column("low_us", ",.0f"),
+    table_lib.Column("high_us", ",.0f"),
   ),
   rows=(),
 )

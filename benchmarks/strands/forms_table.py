@@ -173,15 +173,15 @@ _Place = tuple[str, int, int, int]
 _LEAST = 1e-3
 
 _EXPOSED_COLUMNS = (
-  table_lib.Column(field="module", heading="module"),
-  table_lib.Column(field="form", heading="form"),
-  table_lib.Column(field="kind", heading="collective"),
-  table_lib.Column(field="executions", heading="per step", form="d"),
-  table_lib.Column(field="num_ranks", heading="GPUs", form="d"),
-  table_lib.Column(field="mbytes", heading="MB", form=".1f"),
-  table_lib.Column(field="alone_ms", heading="alone ms", form=".1f"),
-  table_lib.Column(field="exposed_ms", heading="exposed ms", form=".1f"),
-  table_lib.Column(field="share", heading="of the step", form=".1%"),
+  table_lib.Column("module"),
+  table_lib.Column("form"),
+  table_lib.Column("kind"),
+  table_lib.Column("executions", "d"),
+  table_lib.Column("num_ranks", "d"),
+  table_lib.Column("mbytes", ".1f"),
+  table_lib.Column("alone_ms", ".1f"),
+  table_lib.Column("exposed_ms", ".1f"),
+  table_lib.Column("share", ".1%"),
 )
 
 
@@ -246,28 +246,24 @@ _GOAL = 1.10
 _GOAL_EXPOSED = 0.03
 
 
-def _column(field: str, heading: str, form: str = ".1f") -> table_lib.Column:
-  return table_lib.Column(field=field, heading=heading, form=form)
-
-
 _FORMS_COLUMNS = (
-  table_lib.Column(field="module", heading="module"),
-  table_lib.Column(field="cluster", heading="cluster"),
-  _column("default_ms", "default ms"),
-  _column("flags_only_ms", "flags only"),
-  _column("strands_ms", "strands"),
-  _column("slices_ms", "slices"),
-  _column("both_ms", "both"),
-  _column("best_ms", "best"),
-  _column("speedup", "over flags", ".3f"),
-  _column("lower_bound_ms", "bound"),
-  _column("flags_only_exposed_ms", "exposed, flags"),
-  _column("exposed_ms", "exposed, best"),
-  _column("flags_only_slowdown_ms", "contention, flags"),
-  _column("slowdown_ms", "contention, best"),
-  _column("flags_only_peak_gb", "peak GB, flags"),
-  _column("peak_gb", "peak GB, best"),
-  table_lib.Column(field="form", heading="best form"),
+  table_lib.Column("module"),
+  table_lib.Column("cluster"),
+  table_lib.Column("default_ms", ".1f"),
+  table_lib.Column("flags_only_ms", ".1f"),
+  table_lib.Column("strands_ms", ".1f"),
+  table_lib.Column("slices_ms", ".1f"),
+  table_lib.Column("both_ms", ".1f"),
+  table_lib.Column("best_ms", ".1f"),
+  table_lib.Column("speedup", ".3f"),
+  table_lib.Column("lower_bound_ms", ".1f"),
+  table_lib.Column("flags_only_exposed_ms", ".1f"),
+  table_lib.Column("exposed_ms", ".1f"),
+  table_lib.Column("flags_only_slowdown_ms", ".1f"),
+  table_lib.Column("slowdown_ms", ".1f"),
+  table_lib.Column("flags_only_peak_gb", ".1f"),
+  table_lib.Column("peak_gb", ".1f"),
+  table_lib.Column("form"),
 )
 
 

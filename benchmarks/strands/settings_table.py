@@ -26,21 +26,19 @@ from lagom_xla.search.xla import evaluation
 NAME = "settings"
 
 _COLUMNS = (
-  table_lib.Column(field="module", heading="module"),
-  table_lib.Column(field="cluster", heading="cluster"),
-  table_lib.Column(field="form", heading="form"),
-  table_lib.Column(field="default_ms", heading="NCCL's own", form=".1f"),
-  table_lib.Column(field="exposed_ms", heading="exposed", form=".1f"),
-  table_lib.Column(field="slowdown_ms", heading="contention", form=".1f"),
+  table_lib.Column("module"),
+  table_lib.Column("cluster"),
+  table_lib.Column("form"),
+  table_lib.Column("default_ms", ".1f"),
+  table_lib.Column("exposed_ms", ".1f"),
+  table_lib.Column("slowdown_ms", ".1f"),
   *(
     column
     for name in nccl.SEARCHERS
     for column in (
-      table_lib.Column(field=f"{name}_ms", heading=name, form=".1f"),
-      table_lib.Column(field=f"{name}_gain", heading="gain", form=".2%"),
-      table_lib.Column(
-        field=f"{name}_slowdown_ms", heading="contention", form=".1f"
-      ),
+      table_lib.Column(f"{name}_ms", ".1f"),
+      table_lib.Column(f"{name}_gain", ".2%"),
+      table_lib.Column(f"{name}_slowdown_ms", ".1f"),
     )
   ),
 )

@@ -181,8 +181,8 @@ def test_a_table_is_printed_as_it_is_written(tmp_path, capsys):
     name="one",
     title="A table",
     columns=(
-      table_lib.Column(field="what", heading="what"),
-      table_lib.Column(field="share", heading="share", form=".1%"),
+      table_lib.Column("what"),
+      table_lib.Column("share", ".1%"),
     ),
     rows=({"what": "a", "share": 0.125}, {"what": "b"}),
     targets=(table_lib.Target(wanted="w", found="f", is_met=False),),

@@ -124,17 +124,17 @@ _NUM_LAUNCHES = 3
 _NUM_ROUNDS = 10
 
 _COLUMNS = (
-  table_lib.Column(field="setting", heading="step and link"),
-  table_lib.Column(field="form", heading="form"),
-  table_lib.Column(field="over", heading="over"),
-  table_lib.Column(field="ms", heading="ms", form=".0f"),
-  table_lib.Column(field="ratio", heading="ratio", form=".3f"),
-  table_lib.Column(field="low", heading="low", form=".3f"),
-  table_lib.Column(field="high", heading="high", form=".3f"),
-  table_lib.Column(field="same_bits", heading="same bits"),
-  table_lib.Column(field="launches", heading="launches", form="d"),
-  table_lib.Column(field="rounds", heading="rounds", form="d"),
-  table_lib.Column(field="load", heading="load", form=".1f"),
+  table_lib.Column("setting"),
+  table_lib.Column("form"),
+  table_lib.Column("over"),
+  table_lib.Column("ms", ".0f"),
+  table_lib.Column("ratio", ".3f"),
+  table_lib.Column("low", ".3f"),
+  table_lib.Column("high", ".3f"),
+  table_lib.Column("same_bits"),
+  table_lib.Column("launches", "d"),
+  table_lib.Column("rounds", "d"),
+  table_lib.Column("load", ".1f"),
 )
 
 
