@@ -51,7 +51,73 @@ _ENDS = (
 )
 
 
-def largest_dump(folder: pathlib.Path, module: str = "") -> pathlib.Path | None:
+def load(
+  text: str,
+  cluster: cluster_lib.Cluster,
+  *,
+  arguments: Mapping[str, str] | None = None,
+) -> target_lib.Target:
+  """Loads a target named on the command line.
+
+  Args:
+    text: see the module's docstring.
+    cluster: what to compile it for.
+    arguments: more keyword arguments for the Python function.
+
+  Raises:
+    TargetError: there is no such target, or it does not give a jitted step.
+    HloError: the HLO file cannot be read.
+  """
+  place, _, function = text.rpartition(":")
+  is_file = place.endswith(".py")
+  if is_python(text):
+    devices_lib.stand_in_with_cpus(cluster)
+    file = pathlib.Path(place) if is_file else None
+    with lowerings.lost_memory_kinds() as lost:
+      module = source.of_file(file) if file else source.of_module(place)
+      if not hasattr(module, function):
+        raise errors.TargetError(f"{place} defines no {function}.")
+      found = _StepFunction(text, module, function, dict(arguments or {}))
+      return _from_python(found, file, cluster, lost)
+  if text.endswith((".py", ".py:")):
+    raise errors.TargetError(
+      f"{text} names a file but no function: say"
+      f" {text.removesuffix(':')}:FUNCTION."
+    )
+  if arguments:
+    raise errors.TargetError(f"{text} is an HLO module and takes no --arg.")
+  return target_lib.of_module(_module(pathlib.Path(text)), cluster, name=text)
+
+
+def _module(file: pathlib.Path) -> hlo.Module:
+  if file.is_dir():
+    found = _largest_dump(file)
+    such_as = f", such as {found}" if found else ""
+    raise errors.HloError(
+      f"{file} is a folder: name the file of your step in it{such_as}."
+    )
+  try:
+    return hlo.load(file)
+  except errors.HloError as error:
+    found = _module_beside(file)
+    if found in (None, file):
+      raise
+    raise errors.HloError(f"{error} The module is in {found}.") from error
+
+
+def is_python(text: str) -> bool:
+  """Whether a target is named that a program lowers, for any devices."""
+  place, _, function = text.rpartition(":")
+  return bool(function) and (place.endswith(".py") or _is_module_name(place))
+
+
+def _is_module_name(place: str) -> bool:
+  return all(part.isidentifier() for part in place.split("."))
+
+
+def _largest_dump(
+  folder: pathlib.Path, module: str = ""
+) -> pathlib.Path | None:
   """The largest module in a folder, in the best form that it is there in.
 
   Args:
@@ -66,16 +132,16 @@ def largest_dump(folder: pathlib.Path, module: str = "") -> pathlib.Path | None:
   return None
 
 
-def of_same_module(file: pathlib.Path) -> pathlib.Path | None:
+def _module_beside(file: pathlib.Path) -> pathlib.Path | None:
   """The module that a file of a dump tells something of, if it is one."""
   number, _, rest = file.name.partition(".")
   if not (number.startswith("module_") and file.is_file()):
     return None
-  return largest_dump(file.parent, f"{number}.{rest.partition('.')[0]}.")
+  return _largest_dump(file.parent, f"{number}.{rest.partition('.')[0]}.")
 
 
 @dataclasses.dataclass(frozen=True)
-class Bound:
+class _Bound:
   """A step, and the arguments that it is bound to.
 
   Attributes:
@@ -89,21 +155,21 @@ class Bound:
   kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def unbound(step: Any) -> Bound:
+def _unbound(step: Any) -> _Bound:
   """A step as it was before it was bound; any other one as it is."""
   if isinstance(step, functools.partial):
-    inner = unbound(step.func)
-    return Bound(
+    inner = _unbound(step.func)
+    return _Bound(
       inner.step, inner.args + step.args, {**inner.kwargs, **step.keywords}
     )
   if isinstance(step, types.MethodType):
-    inner = unbound(step.__func__)
-    return Bound(inner.step, (*inner.args, step.__self__), inner.kwargs)
-  return Bound(step)
+    inner = _unbound(step.__func__)
+    return _Bound(inner.step, (*inner.args, step.__self__), inner.kwargs)
+  return _Bound(step)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Step:
+class _Step:
   """A step with its arguments.
 
   Attributes:
@@ -116,7 +182,7 @@ class Step:
 
 
 @dataclasses.dataclass(frozen=True)
-class StepFunction:
+class _StepFunction:
   """A function or a jitted step in the user's program.
 
   Attributes:
@@ -132,14 +198,14 @@ class StepFunction:
   arguments: dict[str, str]
 
   @contextlib.contextmanager
-  def step(self, devices: Sequence[jax.Device]) -> Iterator[Step]:
+  def step(self, devices: Sequence[jax.Device]) -> Iterator[_Step]:
     """The step for these devices, in the context that it is lowered in.
 
     Raises:
       TargetError: the function gives no step.
     """
     found = getattr(self.module, self.name)
-    if _is_jitted(unbound(found).step):
+    if _is_jitted(_unbound(found).step):
       yield _with_args(found, self._args_beside(devices), {})
       return
     _check_takes_devices(self.text, found, self.arguments)
@@ -162,7 +228,7 @@ class StepFunction:
     return _as_tuple(f"{self.text}_args", args)
 
 
-def _step(text: str, returned: Any) -> Step:
+def _step(text: str, returned: Any) -> _Step:
   if isinstance(returned, tuple) and len(returned) in (2, 3):
     step, args, kwargs = (*returned, {})[:3]
     _check_is_jitted(text, step)
@@ -175,9 +241,9 @@ def _step(text: str, returned: Any) -> Step:
       )
     return _with_args(step, args, kwargs)
   if isinstance(nnx_step.inside(returned), jax.stages.Lowered):
-    return Step(lower=lambda: returned, trace=None)
+    return _Step(lower=lambda: returned, trace=None)
   if _is_jitted(returned) and not _takes_arguments(returned.lower):
-    return Step(lower=returned.lower, trace=None)
+    return _Step(lower=returned.lower, trace=None)
   if isinstance(returned, types.GeneratorType):
     raise errors.TargetError(
       f"{text} is a generator: decorate it with contextlib.contextmanager."
@@ -201,7 +267,7 @@ def _check_is_jitted(text: str, step: Any) -> None:
       f"{text} returned a function around a jitted step: return the step"
       " itself, with all of its arguments."
     )
-  if not _is_jitted(unbound(step).step):
+  if not _is_jitted(_unbound(step).step):
     raise errors.TargetError(
       f"{text} returned a step that is not jitted (a"
       f" {type(step).__name__}): wrap it in jax.jit."
@@ -210,11 +276,11 @@ def _check_is_jitted(text: str, step: Any) -> None:
 
 def _with_args(
   step: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Step:
-  whole = unbound(step)
+) -> _Step:
+  whole = _unbound(step)
   args, kwargs = whole.args + args, {**whole.kwargs, **kwargs}
   trace = getattr(whole.step, "trace", None)
-  return Step(
+  return _Step(
     lower=functools.partial(whole.step.lower, *args, **kwargs),
     trace=functools.partial(trace, *args, **kwargs) if trace else None,
   )
@@ -304,7 +370,7 @@ _AXIS = re.compile(r'"([^"]+)"=(\d+)')
 _USE = re.compile(r'[\[{, ]"([^"]+)"(?!\s*=)')
 
 
-def warn_of_unused_devices(lowered: jax.stages.Lowered, name: str) -> None:
+def _warn_of_unused_devices(lowered: jax.stages.Lowered, name: str) -> None:
   """Warns of mesh axes that no array is split over.
 
   Args:
@@ -336,72 +402,8 @@ def warn_of_unused_devices(lowered: jax.stages.Lowered, name: str) -> None:
   )
 
 
-def load(
-  text: str,
-  cluster: cluster_lib.Cluster,
-  *,
-  arguments: Mapping[str, str] | None = None,
-) -> target_lib.Target:
-  """Loads a target named on the command line.
-
-  Args:
-    text: see the module's docstring.
-    cluster: what to compile it for.
-    arguments: more keyword arguments for the Python function.
-
-  Raises:
-    TargetError: there is no such target, or it does not give a jitted step.
-    HloError: the HLO file cannot be read.
-  """
-  place, _, function = text.rpartition(":")
-  is_file = place.endswith(".py")
-  if is_python(text):
-    devices_lib.stand_in_with_cpus(cluster)
-    file = pathlib.Path(place) if is_file else None
-    with lowerings.lost_memory_kinds() as lost:
-      module = source.of_file(file) if file else source.of_module(place)
-      if not hasattr(module, function):
-        raise errors.TargetError(f"{place} defines no {function}.")
-      found = StepFunction(text, module, function, dict(arguments or {}))
-      return _from_python(found, file, cluster, lost)
-  if text.endswith((".py", ".py:")):
-    raise errors.TargetError(
-      f"{text} names a file but no function: say"
-      f" {text.removesuffix(':')}:FUNCTION."
-    )
-  if arguments:
-    raise errors.TargetError(f"{text} is an HLO module and takes no --arg.")
-  return target_lib.of_module(_module(pathlib.Path(text)), cluster, name=text)
-
-
-def _module(file: pathlib.Path) -> hlo.Module:
-  if file.is_dir():
-    found = largest_dump(file)
-    such_as = f", such as {found}" if found else ""
-    raise errors.HloError(
-      f"{file} is a folder: name the file of your step in it{such_as}."
-    )
-  try:
-    return hlo.load(file)
-  except errors.HloError as error:
-    found = of_same_module(file)
-    if found in (None, file):
-      raise
-    raise errors.HloError(f"{error} The module is in {found}.") from error
-
-
-def is_python(text: str) -> bool:
-  """Whether a target is named that a program lowers, for any devices."""
-  place, _, function = text.rpartition(":")
-  return bool(function) and (place.endswith(".py") or _is_module_name(place))
-
-
-def _is_module_name(place: str) -> bool:
-  return all(part.isidentifier() for part in place.split("."))
-
-
 def _from_python(
-  found: StepFunction,
+  found: _StepFunction,
   file: pathlib.Path | None,
   cluster: cluster_lib.Cluster,
   lost_kinds: Collection[str],
@@ -435,7 +437,7 @@ def _on_text(error: TypeError, arguments: Mapping[str, str]) -> str:
 
 
 def _lowered(
-  found: StepFunction,
+  found: _StepFunction,
   given: Sequence[jax.Device],
   devices: Sequence[jax.Device],
   cluster: cluster_lib.Cluster,
@@ -450,7 +452,7 @@ def _lowered(
     client = lowerings.client_of(lowered)
     num_devices = target_lib.num_devices(lowered)
     if client is devices[0].client:
-      warn_of_unused_devices(lowered, found.text)
+      _warn_of_unused_devices(lowered, found.text)
       return target_lib.of_step(lowered, cluster, name=found.text)
     if step.trace and num_devices == cluster.num_devices:
       for_gpus = step.trace().lower(lowering_platforms=("cuda",))
@@ -480,7 +482,7 @@ def _lowered(
 
 
 def _on_cpus(
-  found: StepFunction,
+  found: _StepFunction,
   devices: Sequence[jax.Device],
   cluster: cluster_lib.Cluster,
   lost_kinds: Collection[str],
