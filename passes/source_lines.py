@@ -111,7 +111,7 @@ class SourceLines:
     own = self.of_own(instruction)
     if own.frames or not self._has_any:
       return own
-    for neighbours in (_operands, _users):
+    for neighbours in (hlo.Computation.operands, _users):
       found = self._nearest(computation, instruction, neighbours)
       if found:
         layer = own.layer or found.layer
@@ -226,12 +226,6 @@ def _is_users(frame: Frame) -> bool:
 _Neighbours = Callable[
   [hlo.Computation, hlo.Instruction], Sequence[hlo.Instruction]
 ]
-
-
-def _operands(
-  computation: hlo.Computation, instruction: hlo.Instruction
-) -> Sequence[hlo.Instruction]:
-  return computation.operands(instruction)
 
 
 def _users(

@@ -285,14 +285,6 @@ def copied(module: ir.Module) -> ir.Module:
   return copy
 
 
-def replace(module: ir.Module, copy: ir.Module) -> None:
-  """Puts what became of a copy in the place of what a program has."""
-  for operation in list(module.body.operations):
-    operation.operation.erase()
-  for operation in list(copy.body.operations):
-    module.body.append(operation)
-
-
 _REMOVE_UNUSED = "builtin.module(symbol-dce)"
 
 

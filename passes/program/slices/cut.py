@@ -151,21 +151,18 @@ def cut(module: ir.Module, pieces: Mapping[str, int]) -> Outcome:
   """Cuts chains of a program in pieces, in place.
 
   Args:
-    module: a lowered program; calls in it are inlined where anything is cut.
+    module: a lowered program; its calls are inlined even if nothing is cut.
     pieces: label of a chain (`chains.find`) -> number of pieces.
 
   Returns:
-    What was cut, and what not. The program is as it was if nothing was.
+    What was cut, and what not.
   """
   with module.context, ir.Location.unknown():
     if not pieces:
       return Outcome()
-    copy = mlir.copied(module)
-    shardings = chains_lib.prepare(copy)
-    found = chains_lib.locate(copy, shardings)
+    shardings = chains_lib.prepare(module)
+    found = chains_lib.locate(module, shardings)
     accepted, refusals = _decide(found, pieces)
-    if not accepted:
-      return Outcome(refusals=refusals)
     located = {chain.chain.label: chain for chain in found}
     actions = []
     for label, num in accepted.items():
@@ -175,8 +172,7 @@ def cut(module: ir.Module, pieces: Mapping[str, int]) -> Outcome:
         f"cut the chain {label} at {chain.where} ({len(chain.collectives)}"
         f" collectives, {chain.num_products} products) into {num} pieces"
       )
-    implied.remove_notes(copy)
-    mlir.replace(module, copy)
+    implied.remove_notes(module)
   return Outcome(actions=tuple(actions), refusals=refusals)
 
 

@@ -22,7 +22,6 @@ from lagom_xla.passes.program import mlir as mlir_lib
 from lagom_xla.passes.program import rewrite
 from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.slices import chains
-from lagom_xla.passes.program.slices import cut as slices
 import rewritten
 import sliced_steps as steps
 
@@ -150,8 +149,8 @@ class TestRefusals:
   ):
     module = steps.module(steps.lower("unrolled"))
     before = str(module)
-    outcome = slices.cut(module, asked)
-    assert str(module) == before
+    same, outcome = rewrite.rewrite(module, Form(slices=asked))
+    assert same is module and str(module) == before
     assert not outcome.actions
     (refusal,) = outcome.refusals
     assert reason in refusal.reason
@@ -169,8 +168,9 @@ class TestRefusals:
   def test_one_piece_is_the_program_as_written(self):
     module = steps.module(steps.lower("unrolled"))
     before = str(module)
-    outcome = slices.cut(module, {"all_gather.0-reduce_scatter.0:0": 1})
-    assert str(module) == before
+    form = Form(slices={"all_gather.0-reduce_scatter.0:0": 1})
+    same, outcome = rewrite.rewrite(module, form)
+    assert same is module and str(module) == before
     assert not (outcome.actions or outcome.refusals)
 
 
