@@ -90,8 +90,8 @@ def of_inspection(
   profile = _profile(arguments, step)
   files = []
   if arguments.report:
-    story = contents.of_inspection(step, measured_us=_step_us(profile))
-    files.append(_write_page(arguments, story))
+    data = contents.of_inspection(step, measured_us=_step_us(profile))
+    files.append(_write_page(arguments, data))
   if arguments.trace:
     processes = [
       trace_lib.predicted(1, "step", step, step.default),
@@ -122,12 +122,12 @@ def of_tuning(
   from lagom_xla.report.page import report
 
   profile = _profile(arguments, tuning.before)
-  story = contents.of_tuning(
+  data = contents.of_tuning(
     tuning, folder=str(folder), measured_us=_step_us(profile)
   )
-  files = [report.write(story, folder)]
+  files = [report.write(data, folder)]
   if arguments.report:
-    files.append(_write_page(arguments, story))
+    files.append(_write_page(arguments, data))
   if arguments.trace:
     before, best = tuning.before, tuning.kept
     processes = [
@@ -153,12 +153,12 @@ def of_profile(
 
 
 def _write_page(
-  arguments: argparse.Namespace, story: report.Story
+  arguments: argparse.Namespace, data: report.Story
 ) -> pathlib.Path:
   from lagom_xla.report.page import rendering
 
   path = pathlib.Path(arguments.report)
-  rendering.write(story, path)
+  rendering.write(data, path)
   return path
 
 

@@ -12,6 +12,7 @@ import shutil
 import sys
 from typing import Final
 
+from lagom_xla import plan as plan_lib
 from lagom_xla.costs import fusion
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
@@ -25,6 +26,8 @@ from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.profiling import trace as trace_lib
 from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.search.nccl import channel_cap
+from lagom_xla.search.xla import arms as arms_lib
+from lagom_xla.tuner import tuning as tuning_lib
 
 _NAME: Final = "lagom-xla"
 
@@ -205,6 +208,71 @@ def _note(
     f" of a text do, {worst_us / 1e3:,.1f} ms if they are all the same"
     " (synthetic data, padding). 32-bit updates, a one-hot matrix product, or"
     " unique_indices=True where none repeats, avoid that."
+  )
+
+
+def tuning_notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
+  """What to know of a tuning's figures, in sentences."""
+  if rests_on := arms_lib.rests_on(tuning.plan.xla.options):
+    yield rests_on
+  yield from step_notes(tuning.before)
+  yield from scatter_notes(tuning.before, tuning.timeline_before.step_time_us)
+  if note := recomputed(tuning):
+    yield note
+  if tuning.search.no_arms:
+    yield f"No published XLA_FLAGS were tried: {tuning.search.no_arms}"
+  if note := measured_run(tuning.plan):
+    yield note
+
+
+def plan_notes(plan: plan_lib.Plan) -> Iterator[str]:
+  """What to know where a plan is verified, in sentences."""
+  if (flags := environment.xla_flags()) != plan.xla_flags:
+    yield (
+      f"XLA_FLAGS is {flags or 'not set'}; where the plan was made it was"
+      f" {plan.xla_flags or 'not set'}."
+    )
+  if note := uncosted():
+    yield f"{note}."
+  if note := measured_run(plan):
+    yield note
+
+
+def recomputed(tuning: tuning_lib.Tuning) -> str:
+  """What XLA computes again for want of memory, and how it was found; or ""."""
+  found = []
+  default = tuning.search.default
+  told = [(environment.options_in_words(), default)]
+  if tuning.kept is not default:
+    told.append(("the plan", tuning.kept))
+  for which, candidate in told:
+    module = candidate.runs.analysis.module
+    if count := len(memory.recomputed(module)):
+      scheduled_us = candidate.step.timeline(candidate.settings).step_time_us
+      found.append(
+        f"With {which} {in_words.count(count, 'instruction')}"
+        f" run{'s' if count == 1 else ''} again, as memory is short:"
+        f" {in_words.milliseconds(candidate.tuned.step_time_us)} by the"
+        f" compiled module, {in_words.milliseconds(scheduled_us)} by the"
+        " schedule."
+      )
+  return " ".join(found)
+
+
+def measured_run(plan: plan_lib.Plan) -> str:
+  """The run that a plan's costs are measured by; "" if they are predicted."""
+  run = plan.profile
+  if run is None:
+    return ""
+  shares = ", ".join(
+    f"{share:.0%} of {kind}" for kind, share in run.measured_shares.items()
+  )
+  began = f" of {run.began_at}" if run.began_at else ""
+  return (
+    f"Costs rest on the profile {run.name}{began}:"
+    f" {in_words.count(run.num_steps, 'step')} of"
+    f" {in_words.count(run.num_devices, 'GPU')}. Measured are, by time,"
+    f" {shares}; the rest is predicted, and scaled by what was."
   )
 
 

@@ -25,7 +25,6 @@ from lagom_xla.explain import explaining
 from lagom_xla.flags import environment
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes.program import form
-from lagom_xla.passes.schedule import memory
 from lagom_xla.report import instructions
 from lagom_xla.report import layout
 from lagom_xla.report import notes
@@ -383,27 +382,6 @@ def candidates_table(tuning: tuning_lib.Tuning) -> rich.table.Table:
   return table
 
 
-def recomputed(tuning: tuning_lib.Tuning) -> str:
-  """What XLA computes again for want of memory, and how it was found; or ""."""
-  found = []
-  default = tuning.search.default
-  told = [(environment.options_in_words(), default)]
-  if tuning.kept is not default:
-    told.append(("the plan", tuning.kept))
-  for which, candidate in told:
-    module = candidate.runs.analysis.module
-    if count := len(memory.recomputed(module)):
-      scheduled_us = candidate.step.timeline(candidate.settings).step_time_us
-      found.append(
-        f"With {which} {in_words.count(count, 'instruction')}"
-        f" run{'s' if count == 1 else ''} again, as memory is short:"
-        f" {in_words.milliseconds(candidate.tuned.step_time_us)} by the"
-        f" compiled module, {in_words.milliseconds(scheduled_us)} by the"
-        " schedule."
-      )
-  return " ".join(found)
-
-
 def _config(candidate: tried.Candidate, arms: Sequence[arms_lib.Arm]) -> str:
   parts = []
   if not candidate.program.is_as_written:
@@ -494,23 +472,6 @@ def gains_table(plan: plan_lib.Plan) -> rich.table.Table:
       _verdict(gain),
     )
   return table
-
-
-def measured_run(plan: plan_lib.Plan) -> str:
-  """The run that a plan's costs are measured by; "" if they are predicted."""
-  run = plan.profile
-  if run is None:
-    return ""
-  shares = ", ".join(
-    f"{share:.0%} of {kind}" for kind, share in run.measured_shares.items()
-  )
-  began = f" of {run.began_at}" if run.began_at else ""
-  return (
-    f"Costs rest on the profile {run.name}{began}:"
-    f" {in_words.count(run.num_steps, 'step')} of"
-    f" {in_words.count(run.num_devices, 'GPU')}. Measured are, by time,"
-    f" {shares}; the rest is predicted, and scaled by what was."
-  )
 
 
 def _rows(

@@ -20,7 +20,6 @@ from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline as timeline_lib
-from lagom_xla.flags import environment
 from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.report import layout
 from lagom_xla.report import notes
@@ -29,7 +28,6 @@ from lagom_xla.report import tables
 from lagom_xla.report import tried
 from lagom_xla.report.page import contents
 from lagom_xla.report.page import report
-from lagom_xla.search.xla import arms
 from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import effects as effects_lib
 from lagom_xla.verify import nccl_effects
@@ -399,38 +397,6 @@ def _nccl(entry: plan_lib.NcclSetting, plan: plan_lib.Plan) -> tuple[str, ...]:
   return layout.wrapped(text, indent=2)
 
 
-def notes_on_step(step: step_lib.Step, step_time_us: float) -> Iterator[str]:
-  """What to know of a step's figures, in sentences."""
-  yield from notes_lib.step_notes(step)
-  yield from notes_lib.scatter_notes(step, step_time_us)
-
-
-def notes_on_tuning(tuning: tuning_lib.Tuning) -> Iterator[str]:
-  """What to know of a tuning's figures, in sentences."""
-  if rests_on := arms.rests_on(tuning.plan.xla.options):
-    yield rests_on
-  yield from notes_on_step(tuning.before, tuning.timeline_before.step_time_us)
-  if recomputed := tables.recomputed(tuning):
-    yield recomputed
-  if tuning.search.no_arms:
-    yield f"No published XLA_FLAGS were tried: {tuning.search.no_arms}"
-  if measured_run := tables.measured_run(tuning.plan):
-    yield measured_run
-
-
-def notes_on_plan(plan: plan_lib.Plan) -> Iterator[str]:
-  """What to know where a plan is verified, in sentences."""
-  if (flags := environment.xla_flags()) != plan.xla_flags:
-    yield (
-      f"XLA_FLAGS is {flags or 'not set'}; where the plan was made it was"
-      f" {plan.xla_flags or 'not set'}."
-    )
-  if note := notes_lib.uncosted():
-    yield f"{note}."
-  if measured_run := tables.measured_run(plan):
-    yield measured_run
-
-
 def notes_section(notes: Iterable[str]) -> layout.Section:
   """Notes as a part of a report; one of them at least is shown."""
   return layout.Section(
@@ -498,7 +464,11 @@ def show_inspection(
     is_verbose: whether to show every table, too.
   """
   replayed = step.timeline(step.default)
-  told = (*notes_on_step(step, replayed.step_time_us), *notes)
+  told = (
+    *notes_lib.step_notes(step),
+    *notes_lib.scatter_notes(step, replayed.step_time_us),
+    *notes,
+  )
   more = _MORE_OF_STEP if step.analysis.collectives else (_EVERYTHING,)
   sections = (
     verdict_on_step(step, replayed),
@@ -532,7 +502,7 @@ def show_tuning(
     verdict_on_tuning(tuning),
     exposed(before, before.default, tuning.timeline_before, "today"),
     *settings(tuning),
-    notes_section(notes_on_tuning(tuning)),
+    notes_section(notes_lib.tuning_notes(tuning)),
     next_steps(tuning.plan, files),
   )
   layout.show_sections(console, sections, files, is_whole=is_verbose)
@@ -557,7 +527,7 @@ def show_verification(
   sections = (
     verdict_on_verification(verification),
     effects(verification.effects, verification.plan),
-    notes_section(notes_on_plan(verification.plan)),
+    notes_section(notes_lib.plan_notes(verification.plan)),
   )
   layout.show_sections(console, sections, (), is_whole=is_verbose)
   if is_verbose:

@@ -29,8 +29,8 @@ from lagom_xla.flags import environment
 from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
 from lagom_xla.passes.schedule import memory
+from lagom_xla.report import notes
 from lagom_xla.report import results
-from lagom_xla.report import tables
 from lagom_xla.report import terminal
 from lagom_xla.search.xla import as_run
 from lagom_xla.tuner import tuner
@@ -177,7 +177,7 @@ def test_a_plan_has_the_times_of_the_modules_that_run() -> None:
     "before": 2,
     "after": 1,
   }
-  sentence = tables.recomputed(tuning)
+  sentence = notes.recomputed(tuning)
   assert (
     f"With {environment.options_in_words()} 2 instructions run again"
     in sentence

@@ -111,10 +111,10 @@ def test_a_long_steps_page_is_small_and_opens_quickly(
   tmp_path: pathlib.Path,
 ) -> None:
   after = dataclasses.replace(long_step, name="after")
-  story = report.read(tuned.folder)
-  story = dataclasses.replace(story, pictures=(long_step, after))
+  data = report.read(tuned.folder)
+  data = dataclasses.replace(data, pictures=(long_step, after))
   page = tmp_path / "long.html"
-  rendering.write(story, page)
+  rendering.write(data, page)
   assert page.stat().st_size < 10e6
   # Of the processor, which is what a busy machine does not change much.
   chromium.send("Performance.enable", timeDomain="threadTicks")

@@ -49,14 +49,14 @@ def test_text_of_a_module_cannot_end_the_page(
   inspected: step_lib.Step,
 ) -> None:
   pytest.importorskip("plotly")
-  story = dataclasses.replace(
+  data = dataclasses.replace(
     contents.of_inspection(inspected), module_name="</script><b>step</b>"
   )
-  picture = story.pictures[0]
+  picture = data.pictures[0]
   label = dataclasses.replace(picture.labels[0], name="</script><i>")
   picture = dataclasses.replace(picture, labels=(label, *picture.labels[1:]))
-  story = dataclasses.replace(story, pictures=(picture,))
-  page = Page(rendering.render(story))
+  data = dataclasses.replace(data, pictures=(picture,))
+  page = Page(rendering.render(data))
   (drawn,) = json.loads(page.scripts["pictures"])
   assert drawn["labels"][0]["name"] == "</script><i>"
   assert "</script><b>step</b> on" in page.text["verdict"]

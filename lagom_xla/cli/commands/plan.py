@@ -51,11 +51,11 @@ def _run_report(arguments: argparse.Namespace) -> None:
   from lagom_xla.report.page import rendering
   from lagom_xla.report.page import report as report_lib
 
-  story = report_lib.read(pathlib.Path(arguments.plan))
+  data = report_lib.read(pathlib.Path(arguments.plan))
   if arguments.format == "json":
-    output.write_json(validation.write(story))
+    output.write_json(validation.write(data))
     return
-  rendering.write(story, pathlib.Path(arguments.out))
+  rendering.write(data, pathlib.Path(arguments.out))
   output.write_files([pathlib.Path(arguments.out)])
 
 

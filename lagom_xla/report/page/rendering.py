@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The rendering of a story: one HTML file, with all that it shows inside.
+"""The rendering of a report: one HTML file, with all that it shows inside.
 
 plotly draws the figures; its script is a part of the page, so that a page needs
 no network, now or in ten years.
@@ -38,32 +38,32 @@ def check_can_render() -> None:
     ) from error
 
 
-def render(story: report.Story) -> str:
-  """A story as HTML.
+def render(data: report.Story) -> str:
+  """A report as HTML.
 
   Raises:
     OutputError: what draws pages is not installed.
   """
   check_can_render()
-  after_us = story.before.us if story.after is None else story.after.us
+  after_us = data.before.us if data.after is None else data.after.us
   kinds = {
     kind
-    for picture in story.pictures
+    for picture in data.pictures
     for stream in picture.streams
     for kind in stream.kind
   }
   return filled(
     _FOLDER,
     {"ms": _milliseconds, "between": between},
-    story=story,
-    gained=1 - after_us / story.before.us if story.before.us else 0.0,
-    is_kept=story.after is not None and not story.settings,
+    data=data,
+    gained=1 - after_us / data.before.us if data.before.us else 0.0,
+    is_kept=data.after is not None and not data.settings,
     has_copies="copy" in kinds,
     has_folds="folded" in kinds,
-    has_details=all(picture.detail_us for picture in story.pictures),
-    parts=script_json(_parts(story)),
-    parts_height=_ROW_PX * len(story.pictures) + _FRAME_PX,
-    pictures=script_json([dataclasses.asdict(p) for p in story.pictures]),
+    has_details=all(picture.detail_us for picture in data.pictures),
+    parts=script_json(_parts(data)),
+    parts_height=_ROW_PX * len(data.pictures) + _FRAME_PX,
+    pictures=script_json([dataclasses.asdict(p) for p in data.pictures]),
   )
 
 
@@ -96,13 +96,13 @@ def filled(
   )
 
 
-def write(story: report.Story, path: pathlib.Path) -> None:
-  """Writes a story as an HTML file.
+def write(data: report.Story, path: pathlib.Path) -> None:
+  """Writes a report as an HTML file.
 
   Raises:
     OutputError: it cannot be written, or what draws pages is not installed.
   """
-  save(render(story), path)
+  save(render(data), path)
 
 
 def save(text: str, path: pathlib.Path) -> None:
@@ -134,11 +134,11 @@ def script_json(value: object) -> str:
   return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _parts(story: report.Story) -> dict[str, Any]:
+def _parts(data: report.Story) -> dict[str, Any]:
   """The figure of what a step is made of, before and after."""
   from plotly import graph_objects
 
-  names = [picture.name for picture in story.pictures]
+  names = [picture.name for picture in data.pictures]
   figure = graph_objects.Figure(
     layout=graph_objects.Layout(
       template="none",
@@ -159,11 +159,11 @@ def _parts(story: report.Story) -> dict[str, Any]:
         name=name,
         orientation="h",
         y=names,
-        x=[getattr(picture, field) / 1e3 for picture in story.pictures],
+        x=[getattr(picture, field) / 1e3 for picture in data.pictures],
         hovertemplate="%{y}: " + name + " %{x:,.2f} ms<extra></extra>",
       )
     )
-  bound_ms = story.lower_bound_us / 1e3
+  bound_ms = data.lower_bound_us / 1e3
   figure.add_vline(x=bound_ms, line={"dash": "dot", "width": 2})
   figure.add_annotation(
     x=bound_ms,
