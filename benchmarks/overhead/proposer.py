@@ -25,7 +25,7 @@ _WAYS = (
 
 
 class Proposer(proposer.CpuProposer):
-  """See `proposals.Proposer`."""
+  """Proposes as on CPUs, and then two ways in any case."""
 
   def proposals(
     self,
@@ -33,7 +33,7 @@ class Proposer(proposer.CpuProposer):
     measured: proposals_lib.Measured,
     stop: threading.Event,
   ) -> Generator[proposals_lib.Proposal, None, str | None]:
-    """See `proposals.Proposer`."""
+    """What a search on CPUs proposes, and the two ways after it."""
     yield from super().proposals(lowered, measured, stop)
     for way in _WAYS:
       yield proposals_lib.Proposal(

@@ -84,7 +84,7 @@ class WithoutContention(step_lib.Step):
   """A step in which kernels and collectives leave each other alone."""
 
   def costs(self, configuration: step_lib.Configuration) -> streams_lib.Costs:
-    """See `step.Step`."""
+    """The costs, with nothing lost beside each other."""
     costs = super().costs(configuration)
     return dataclasses.replace(costs, beside=_apart)
 

@@ -148,12 +148,3 @@ def test_all_keys_of_autoccl_move_in_the_same_trials():
   alone, _ = trials_of(autoccl.AutoCCL(), one, overlap_of(one, 300.0))
   together, _ = trials_of(autoccl.AutoCCL(), eight, overlap_of(eight, 300.0))
   assert len(together) < 2 * len(alone)
-
-
-def test_fewer_starts_of_autoccl_take_fewer_trials():
-  problem = problem_of(gather(64))
-  profile = overlap_of(problem, 300.0)
-  once, _ = trials_of(autoccl.AutoCCL(num_starts=1), problem, profile)
-  usual, _ = trials_of(autoccl.AutoCCL(), problem, profile)
-  assert usual[: len(once)] == once
-  assert len(once) < len(usual)

@@ -158,11 +158,6 @@ def test_a_compile_to_the_end_says_what_memory_it_needs(
   assert held < peak_bytes < target.cluster.gpu.hbm_bytes
 
 
-def test_the_best_form_is_no_worse_than_flags_alone(arms: forms_table.Arms):
-  assert arms.best.tuned.step_time_us <= arms.flags_only.tuned.step_time_us
-  assert arms.flags_only.tuned.step_time_us <= arms.default.step_time_us
-
-
 def test_every_arm_is_of_its_kind(
   search: candidates.Search, arms: forms_table.Arms
 ):
@@ -189,6 +184,7 @@ def test_strands_run_the_same_products_and_expose_less(
 def test_a_row_adds_up(module: modules_lib.Module, arms: forms_table.Arms):
   row = forms_table.row(module, arms)
   assert row["lower_bound_ms"] <= row["best_ms"] <= row["flags_only_ms"]
+  assert row["flags_only_ms"] <= row["default_ms"]
   assert row["speedup"] == pytest.approx(row["flags_only_ms"] / row["best_ms"])
   assert 0 <= row["exposed_ms"] < row["best_ms"]
   assert row["peak_gb"] == _MORE / 1e9

@@ -126,13 +126,6 @@ def launch(**seconds: list[list[float]]) -> wall_clock.Launch:
   )
 
 
-def test_the_slower_host_counts():
-  found = launch(sequential=[[1.0, 2.0], [3.0, 1.0]])
-  np.testing.assert_array_equal(
-    shaped_hosts.slower_host(found.seconds, "sequential"), [3.0, 2.0]
-  )
-
-
 def test_an_interval_is_of_pairs():
   # Rounds differ tenfold, and within each the ratio is the same.
   rounds = [1.0, 10.0, 2.0, 5.0, 3.0]
