@@ -72,7 +72,7 @@ def replica_groups_of(
     return listed
   pairs = pairs_of(instruction)
   if pairs:
-    return connected_components(pairs)
+    return _connected_components(pairs)
   return (tuple(range(num_devices)),) if num_devices else ()
 
 
@@ -163,7 +163,7 @@ def _rows(devices: np.ndarray) -> Groups:
 
 
 @functools.lru_cache(maxsize=1024)
-def connected_components(pairs: tuple[tuple[int, int], ...]) -> Groups:
+def _connected_components(pairs: tuple[tuple[int, int], ...]) -> Groups:
   """Groups of the devices that (source, target) pairs connect, in any way."""
   connected: dependencies.DisjointSets[int] = dependencies.DisjointSets()
   for pair in pairs:
@@ -243,7 +243,7 @@ class Collective:
     return _moved_bytes(self.kind, self.operand_bytes, self.result_bytes)
 
 
-def data_operands(
+def _data_operands(
   computation: hlo.Computation, operation: hlo.Instruction, kind: str
 ) -> list[hlo.Instruction]:
   """The operands that are sent, without offsets, sizes and tokens."""
@@ -257,7 +257,7 @@ def data_operands(
   return operands
 
 
-def result_shape(operation: hlo.Instruction) -> hlo.Shape:
+def _result_shape(operation: hlo.Instruction) -> hlo.Shape:
   """The shape of what arrives, without the operands that starts repeat."""
   shape = operation.shape
   match operation.opcode:
@@ -429,8 +429,8 @@ def _record(
   done = dones.get(start.id)
   config = module.backend_config(start)
   config = config.get("collective_backend_config", {})
-  operands = data_operands(home, operation, kind)
-  result = result_shape(operation)
+  operands = _data_operands(home, operation, kind)
+  result = _result_shape(operation)
   pairs = pairs_of(operation)
   return Collective(
     name=name,

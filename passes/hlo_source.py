@@ -82,7 +82,7 @@ def _from_bytes(data: bytes, name: str) -> Read:
   for parse in (_parse_hlo_proto, _parse_hlo_module_proto):
     proto = parse(data)
     if proto is not None:
-      check_damage(proto, name)
+      _check_damage(proto, name)
       return proto, None
   raise errors.HloError(
     f"{name} is neither HLO text (it has no 'HloModule' header) nor a"
@@ -157,7 +157,7 @@ def _from_compiled(compiled: Any) -> Read:
   return proto, num_devices
 
 
-def check_damage(proto: hlo_pb2.HloModuleProto, name: str) -> None:
+def _check_damage(proto: hlo_pb2.HloModuleProto, name: str) -> None:
   """Checks that what a module refers to is there, and that arrays are whole.
 
   Args:

@@ -30,7 +30,7 @@ from lagom_xla.passes import matrix_products
 from lagom_xla.passes import memory_access
 
 
-def fusion_content(
+def _fusion_content(
   module: hlo.Module,
   computation: hlo.Computation,
   fusion: hlo.Instruction,
@@ -212,7 +212,7 @@ def of_instruction(
   """
   content = None
   if instruction.opcode == "fusion":
-    content = fusion_content(module, computation, instruction)
+    content = _fusion_content(module, computation, instruction)
   if content is None:
     return _found(module, computation, instruction)
   known = _known.get(content)

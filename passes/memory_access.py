@@ -98,7 +98,7 @@ SLICES = frozenset(["dynamic-slice", "slice", "gather"])
 REDUCTIONS = frozenset(["reduce", "reduce-window", "select-and-scatter"])
 
 
-def wanted_of_fusion(fused: hlo.Computation) -> dict[int, int]:
+def _wanted_of_fusion(fused: hlo.Computation) -> dict[int, int]:
   """Elements of each value in a fusion that its results depend on, by id.
 
   A fusion computes only those: what is sliced later is never computed whole,
@@ -147,7 +147,7 @@ def _users_first(fused: hlo.Computation) -> list[hlo.Instruction]:
   return order[::-1]
 
 
-def pattern_of_parts(
+def _pattern_of_parts(
   computation: hlo.Computation, parts: Sequence[hlo.Instruction]
 ) -> str:
   """The costliest pattern of a kernel's instructions; see `Access`."""
@@ -478,7 +478,7 @@ def of_instruction(
     )
   written = _written(module, computation, instruction)
   fused = _fused(module, instruction)
-  wanted = wanted_of_fusion(fused) if fused else {}
+  wanted = _wanted_of_fusion(fused) if fused else {}
   home = fused or computation
   parts = fused.instructions if fused else (instruction,)
   read_bytes = (
@@ -492,7 +492,7 @@ def of_instruction(
     pattern=(
       "elementwise"  # Tiles of a product are turned in shared memory.
       if has_product
-      else pattern_of_parts(home, parts)
+      else _pattern_of_parts(home, parts)
     ),
     result_elements=max(map(hlo.num_elements, written), default=0),
     num_threads=(

@@ -31,7 +31,7 @@ from lagom_xla.passes import kernels as kernels_lib
 Kernels = Mapping[int, kernels_lib.Kernel]
 
 
-def find_kernels(
+def _find_kernels(
   module: hlo.Module,
   sequences: Iterable[hlo.Computation],
   *,
@@ -149,7 +149,7 @@ class Analysis:
   def kernels(self) -> Mapping[int, kernels_lib.Kernel]:
     """All kernels that run, by instruction id, in schedule order."""
     other = self.rescheduled_from
-    return find_kernels(
+    return _find_kernels(
       self.module,
       self.sequences,
       apart=self.copies,

@@ -98,7 +98,7 @@ _TYPES = frozenset(["s32", "s64", "u32", "u64"])
 _KNOWN = _SAME_VALUE | _BINARY.keys() | {"clamp", "dynamic-slice"}
 
 
-def scalar_per_device(
+def _scalar_per_device(
   computation: hlo.Computation,
   instruction: hlo.Instruction,
   devices: Sequence[int],
@@ -280,7 +280,7 @@ def _shard_dimension(
     return None
   index = computation.by_id[slice_.operand_ids[1 + dimension]]
   devices = [device for group in groups for device in group]
-  offsets = scalar_per_device(computation, index, devices)
+  offsets = _scalar_per_device(computation, index, devices)
   expected = [rank * shard for group in groups for rank in range(len(group))]
   if offsets is None or not np.array_equal(offsets, expected):
     return None

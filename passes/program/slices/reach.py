@@ -33,7 +33,7 @@ from lagom_xla.passes.program.slices.implied import reshaped
 from lagom_xla.passes.program.slices.shardings import Shardings
 
 
-def gathered_dim(operation: ir.Operation) -> int | None:
+def _gathered_dim(operation: ir.Operation) -> int | None:
   """The dimension along which a collective gathers."""
   for name in ("all_gather_dim", "concat_dimension"):
     if name in operation.attributes:
@@ -41,7 +41,7 @@ def gathered_dim(operation: ir.Operation) -> int | None:
   return None
 
 
-def scattered_dim(operation: ir.Operation) -> int | None:
+def _scattered_dim(operation: ir.Operation) -> int | None:
   """The dimension along which a collective scatters."""
   for name in ("scatter_dimension", "split_dimension"):
     if name in operation.attributes:
@@ -68,11 +68,11 @@ def num_devices(operation: ir.Operation) -> int:
 def _collective(operation: ir.Operation, cut: Cut) -> Cuts | None:
   """What a piece of a collective's result needs; see `operand_cuts`."""
   group, parts = num_devices(operation), cut.parts
-  if cut.dim == gathered_dim(operation):
+  if cut.dim == _gathered_dim(operation):
     parts, remainder = divmod(parts, group)
     if remainder:
       return None
-  if cut.dim == scattered_dim(operation):
+  if cut.dim == _scattered_dim(operation):
     parts *= group
   return _same(operation, Cut(cut.dim, parts))
 
@@ -108,7 +108,9 @@ def operand_cuts(operation: ir.Operation, cut: Cut) -> Cuts | None:
   return cuts
 
 
-def result_cut(operation: ir.Operation, known: Mapping[int, Cut]) -> Cut | None:
+def _result_cut(
+  operation: ir.Operation, known: Mapping[int, Cut]
+) -> Cut | None:
   """How results are cut where operands are cut.
 
   Args:
@@ -131,14 +133,14 @@ def result_cut(operation: ir.Operation, known: Mapping[int, Cut]) -> Cut | None:
   return None
 
 
-def summed_cuts(
+def _summed_cuts(
   operation: ir.Operation, known: Mapping[int, Cut]
 ) -> Cuts | None:
   """What a piece of a sum needs, of a product that adds up over a cut.
 
   Args:
     operation: any.
-    known: as of `result_cut`.
+    known: as of `_result_cut`.
 
   Returns:
     How both operands are cut; None of what is no such product.
@@ -349,10 +351,10 @@ class Block:
       if self._waits(i, reached, 1 << opening):
         continue
       known = self._known_cuts(i, reached)
-      found = result_cut(self.operations[i], known)
+      found = _result_cut(self.operations[i], known)
       if not self._stays_on_devices(i, found, known):
         continue
-      if found or summed_cuts(self.operations[i], known):
+      if found or _summed_cuts(self.operations[i], known):
         reached[i] = found
     kept: set[int] = set()
     for i in sorted(reached, reverse=True):
@@ -411,7 +413,7 @@ class Block:
     cut = reached[i]
     if cut is None:
       known = self._known_cuts(i, reached)
-      cuts = summed_cuts(self.operations[i], known)
+      cuts = _summed_cuts(self.operations[i], known)
     else:
       cuts = operand_cuts(self.operations[i], cut)
     assert cuts is not None
@@ -562,7 +564,7 @@ def _gathered(block: Block, opening: int) -> list[Cut]:
   if implied.is_implied(operation):
     cut = implied.cut_of(operation)
     return [cut] if cut else []
-  dim = gathered_dim(operation)
+  dim = _gathered_dim(operation)
   assert dim is not None
   return [Cut(dim, num_devices(operation))]
 
@@ -575,7 +577,7 @@ def _not_gathered(block: Block, opening: int) -> list[Cut]:
 def _along(block: Block, closing: int) -> list[Cut]:
   """Cuts of a closing's results: first along what it scatters."""
   operation = block.operations[closing]
-  scattered = scattered_dim(operation)
+  scattered = _scattered_dim(operation)
   if implied.is_implied(operation):
     cut = implied.cut_of(operation)
     scattered = cut.dim if cut else None

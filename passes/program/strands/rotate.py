@@ -78,7 +78,7 @@ class TripCopy:
     return self.operations[position].results[number]
 
 
-def write_trip(
+def _write_trip(
   loop: counted_loops.CountedLoop,
   carries: Sequence[ir.Value],
   known: Mapping[stages.Item, ir.Value],
@@ -111,7 +111,7 @@ def write_trip(
   return TripCopy(operations=moved, carries=carries, returned=returned)
 
 
-def write_whole_trip(
+def _write_whole_trip(
   loop: counted_loops.CountedLoop, carries: Sequence[ir.Value]
 ) -> TripCopy:
   """Writes a whole trip, at the insertion point.
@@ -121,10 +121,10 @@ def write_whole_trip(
     carries: what stands for the trip's carries.
   """
   positions = range(len(loop.body.operations) - 1)
-  return write_trip(loop, carries, {}, positions, range(len(carries)))
+  return _write_trip(loop, carries, {}, positions, range(len(carries)))
 
 
-def create_loop(
+def _create_loop(
   like: counted_loops.CountedLoop,
   num_trips: int,
   operands: Sequence[ir.Value],
@@ -155,7 +155,7 @@ def create_loop(
   return loop, body
 
 
-def end_loop(
+def _end_loop(
   body: ir.Block,
   like: counted_loops.CountedLoop,
   values: Sequence[ir.Value],
@@ -166,9 +166,9 @@ def end_loop(
 
   Args:
     body: the loop's.
-    like: as for `create_loop`.
+    like: as for `_create_loop`.
     values: what the next trip takes; for the counter any, which is replaced.
-    every: as for `create_loop`.
+    every: as for `_create_loop`.
   """
   counter = body.arguments[like.counter]
   step = _constant(every * like.step, counter.type)
@@ -191,7 +191,7 @@ class Done(str):
   """What was done to a loop."""
 
 
-def change_loops(module: ir.Module, change_loop: Change) -> Outcome:
+def _change_loops(module: ir.Module, change_loop: Change) -> Outcome:
   """Changes the loop over micro-batches, wherever in a program it is.
 
   It is the outermost loop that runs more than half of the program's products,
@@ -278,7 +278,7 @@ def _loop_to_change(
   return loop
 
 
-def split_barriers(loop: counted_loops.CountedLoop) -> None:
+def _split_barriers(loop: counted_loops.CountedLoop) -> None:
   """Gives each value that a barrier of a body holds back one of its own.
 
   `jax.checkpoint` keeps XLA from merging what is recomputed with the original
@@ -296,7 +296,7 @@ def split_barriers(loop: counted_loops.CountedLoop) -> None:
       operation.erase()
 
 
-def prefetch_stages(loop: counted_loops.CountedLoop) -> Stages | None:
+def _prefetch_stages(loop: counted_loops.CountedLoop) -> Stages | None:
   """The gathers of a trip that need but its counter, as its early stage.
 
   None where there are none, or where they are all that the trip does.
@@ -320,7 +320,7 @@ def prefetch_stages(loop: counted_loops.CountedLoop) -> Stages | None:
   )
 
 
-def rotate_stages(loop: counted_loops.CountedLoop, stages: Stages) -> int:
+def _rotate_stages(loop: counted_loops.CountedLoop, stages: Stages) -> int:
   """Puts a rotated loop in the place of a loop.
 
   The first trip's early stage comes before it, the last trip's late stage
@@ -342,7 +342,7 @@ def rotate_stages(loop: counted_loops.CountedLoop, stages: Stages) -> int:
   with old.location, ir.InsertionPoint(old):
     first = _early(loop, stages, before)
     operands = [first.returned.get(i, v) for i, v in enumerate(before)]
-    new, body = create_loop(
+    new, body = _create_loop(
       loop, loop.num_trips - 1, [*operands, *map(first.value, items)]
     )
     carries, kept = _split(list(body.arguments), len(before))
@@ -351,7 +351,7 @@ def rotate_stages(loop: counted_loops.CountedLoop, stages: Stages) -> int:
       ahead = list(carries)
       ahead[loop.counter] = late.returned[loop.counter]
       early = _early(loop, stages, ahead)
-      end_loop(body, loop, [
+      _end_loop(body, loop, [
         *({**late.returned, **early.returned}.get(i, v)
           for i, v in enumerate(carries)),
         *map(early.value, items),
@@ -375,18 +375,18 @@ def gather_ahead(loops: Iterable[counted_loops.CountedLoop]) -> None:
     loops: the inner ones of nested loops first.
   """
   for loop in loops:
-    split_barriers(loop)
+    _split_barriers(loop)
     if loop.num_trips > 1:
-      gathers = prefetch_stages(loop)
+      gathers = _prefetch_stages(loop)
       if gathers is not None:
-        rotate_stages(loop, gathers)
+        _rotate_stages(loop, gathers)
 
 
 def _early(
   loop: counted_loops.CountedLoop, stages: Stages, carries: Sequence[ir.Value]
 ) -> TripCopy:
   """Writes the stage that runs ahead, at the insertion point."""
-  return write_trip(loop, carries, {}, stages.ahead, stages.ahead_carries)
+  return _write_trip(loop, carries, {}, stages.ahead, stages.ahead_carries)
 
 
 def _late(
@@ -400,7 +400,7 @@ def _late(
   num_operations = len(loop.body.operations) - 1
   positions = set(range(num_operations)) - stages.ahead | stages.crossing.again
   advanced = set(range(len(carries))) - stages.ahead_carries
-  return write_trip(loop, carries, known, positions, advanced)
+  return _write_trip(loop, carries, known, positions, advanced)
 
 
 def _split(
@@ -414,14 +414,14 @@ def rotate(module: ir.Module) -> Outcome:
 
   Its trips must be such that they can be cut in two stages (`stages.py`).
   """
-  return change_loops(module, _rotate)
+  return _change_loops(module, _rotate)
 
 
 def _rotate(loop: counted_loops.CountedLoop) -> Done | str:
   cut = stages.cut(loop)
   if isinstance(cut, str):
     return cut
-  num_shared = rotate_stages(loop, cut)
+  num_shared = _rotate_stages(loop, cut)
   return Done(
     "was rotated, so that the end of a trip runs beside the beginning of the"
     f" next, which keeps {cut.crossing.num_bytes} bytes for its own end;"
@@ -435,7 +435,7 @@ def pair_trips(module: ir.Module) -> Outcome:
   Args:
     module: the program; it is changed.
   """
-  return change_loops(module, _pair)
+  return _change_loops(module, _pair)
 
 
 def _pair(loop: counted_loops.CountedLoop) -> Done | str:
@@ -445,14 +445,14 @@ def _pair(loop: counted_loops.CountedLoop) -> Done | str:
   num_pairs, num_alone = divmod(loop.num_trips, 2)
   old = loop.operation
   with old.location, ir.InsertionPoint(old):
-    new, body = create_loop(loop, num_pairs, list(old.operands), every=2)
+    new, body = _create_loop(loop, num_pairs, list(old.operands), every=2)
     with ir.InsertionPoint(body):
-      first = write_whole_trip(loop, list(body.arguments))
-      second = write_whole_trip(loop, list(first.returned.values()))
-      end_loop(body, loop, list(second.returned.values()), every=2)
+      first = _write_whole_trip(loop, list(body.arguments))
+      second = _write_whole_trip(loop, list(first.returned.values()))
+      _end_loop(body, loop, list(second.returned.values()), every=2)
     results = list(new.results)
     if num_alone:
-      last = write_whole_trip(loop, results)
+      last = _write_whole_trip(loop, results)
       results = list(last.returned.values())
     for result, value in zip(old.results, results, strict=True):
       result.replace_all_uses_with(value)
