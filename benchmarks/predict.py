@@ -38,8 +38,7 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import options as options_lib
 from lagom_xla.passes import hlo
-from lagom_xla.search.xla.knobs import scheduling
-from lagom_xla.search.xla.knobs import thresholds
+from lagom_xla.search.xla import knobs
 from lagom_xla.xla_schedule import reschedule
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -91,17 +90,17 @@ def changed_steps(
 def _changes() -> Iterator[Change]:
   """What is changed: its name, as XLA's options, and for the prediction."""
   yield "nothing", {}, reschedule.Changes()
-  for kind, option in thresholds.OPTIONS.items():
+  for kind, option in knobs.OPTIONS.items():
     for mib in (0, 8, 128, 512):
       yield (
         f"{kind}s combined up to {mib} MiB",
         {option: mib * _MIB},
         reschedule.Changes(thresholds_bytes={kind: mib * _MIB}),
       )
-  for value in map(scheduling.in_flight, (2, 4)):
+  for value in map(knobs.in_flight, (2, 4)):
     assert value.changes is not None
     yield value.label, value.options, value.changes
-  for kind in thresholds.OPTIONS:
+  for kind in knobs.OPTIONS:
     yield (
       f"pipelined {kind}s",
       options_lib.fit(

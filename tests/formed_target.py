@@ -15,10 +15,10 @@ from lagom_xla.compile import lowered
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.search.xla import joint
-from lagom_xla.search.xla.knobs import thresholds
+from lagom_xla.search.xla import knobs
 
 H100 = cluster_lib.parse("1x8xh100")
-GATHER = thresholds.OPTIONS["all-gather"]
+GATHER = knobs.OPTIONS["all-gather"]
 
 
 def module(kernels_us: list[float], gathers: list[int]) -> hlo.Module:

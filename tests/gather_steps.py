@@ -14,13 +14,13 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.combine import table
 from lagom_xla.search.xla import candidates
-from lagom_xla.search.xla.knobs import thresholds
+from lagom_xla.search.xla import knobs
 
 H100 = cluster_lib.parse("1x8xh100")
 KIB, MIB = 2**10, 2**20
 # A kernel of this size has blocks for 128 of an H100's 132 SMs, all at once.
 ONE_WAVE = 1024
-GATHER = thresholds.OPTIONS["all-gather"]
+GATHER = knobs.OPTIONS["all-gather"]
 
 
 def module(

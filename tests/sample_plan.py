@@ -9,9 +9,9 @@ from lagom_xla import plan as plan_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
-from lagom_xla.search.xla.knobs import thresholds
+from lagom_xla.search.xla import knobs
 
-GATHER = thresholds.OPTIONS["all-gather"]
+GATHER = knobs.OPTIONS["all-gather"]
 GATHERED_BYTES = 16 * 2**20
 
 _SETTING = nccl.Setting(

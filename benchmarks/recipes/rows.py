@@ -28,10 +28,9 @@ from lagom_xla.flags import nccl_channels
 from lagom_xla.flags import recipes as recipes_lib
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import arms as arms_lib
-from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates as candidates_lib
+from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import joint
-from lagom_xla.search.xla import named
 
 
 def search_options(
@@ -58,7 +57,9 @@ def search_options(
   # What is kept is judged from the beginning, as `tune` does.
   while True:
     best = found.best
-    judged = named.candidate(best, target=target, searcher=searcher)
+    judged = evaluation.from_the_beginning(
+      best, target=target, searcher=searcher
+    )
     found = found.judged_again(best, judged)
     if found.best is judged:
       return found
@@ -79,8 +80,8 @@ def step_ms(
   """A step's time with these options; None where XLA refuses them."""
   config = config_lib.XlaConfig(options=options)
   try:
-    step = as_run.scheduled(target, config)
-    runs = as_run.step(target, config, step)
+    step = evaluation.scheduled_step(target, config)
+    runs = evaluation.step_that_runs(target, config, step)
   except errors.CompileError:
     return None
   return runs.timeline(runs.default).step_time_us / 1e3

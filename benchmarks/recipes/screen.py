@@ -28,7 +28,6 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.flags import debug_options
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import knobs
-from lagom_xla.xla_schedule import latency_hiding
 
 NAME = "screen"
 
@@ -50,15 +49,15 @@ _BEARING = (
 # channels; is for jobs that hang.
 _ASIDE = ("async_dot", "inflation", "nchannels", "timeout")
 
-_SCHEDULED = {latency_hiding.SCHEDULER: True}
+_SCHEDULED = {knobs.SCHEDULER: True}
 # What acts beside others only.
 _BESIDE: Mapping[str, Mapping[str, bool]] = {
   # XLA leaves its scheduler off by itself then.
-  latency_hiding.ESTIMATES: _SCHEDULED,
+  knobs.ESTIMATES: _SCHEDULED,
   # Read where there are no estimates.
   "xla_gpu_enable_approx_costly_collectives": {
     **_SCHEDULED,
-    latency_hiding.ESTIMATES: False,
+    knobs.ESTIMATES: False,
   },
 }
 

@@ -22,7 +22,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import settings as settings_lib
-from lagom_xla.search.xla.knobs import thresholds
+from lagom_xla.search.xla import knobs
 
 NAME = "growth"
 
@@ -50,7 +50,7 @@ _COLUMNS = (
 
 def module(num_collectives: int) -> modules_lib.Module:
   """A step with this many gathers, each with a tuning key of its own."""
-  alone = dict.fromkeys(thresholds.OPTIONS.values(), 0)
+  alone = dict.fromkeys(knobs.OPTIONS.values(), 0)
   return modules_lib.perceptrons(
     f"{num_collectives} gathers",
     "1x8xh100",

@@ -216,9 +216,9 @@ def warn_of_memory(target: target_lib.Target, peak_bytes: int | None) -> None:
     target: what was compiled.
     peak_bytes: memory that it needs with XLA's defaults; None if not known.
   """
-  from lagom_xla.search.xla import as_run
+  from lagom_xla.search.xla import evaluation
 
-  if warning := as_run.warning(target, peak_bytes):
+  if warning := evaluation.warning(target, peak_bytes):
     say(warning)
 
 

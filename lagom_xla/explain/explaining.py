@@ -31,7 +31,7 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import source_lines
 from lagom_xla.plan import made_for
-from lagom_xla.xla_schedule import latency_hiding
+from lagom_xla.search.xla import knobs
 
 _ms = in_words.milliseconds
 # One may become the other, as XLA makes a reduce-scatter of an all-reduce.
@@ -381,7 +381,7 @@ def _subjects(
     is_sync=lambda name: by_name[name].form == "sync",
     apart_us=lambda name: sentences.lone_us(step, by_name[name]),
   )
-  is_latency_hidden = latency_hiding.made(step.analysis.module)
+  is_latency_hidden = knobs.is_latency_hiding(step.analysis.module)
   return {
     name: sentences.Subject(
       step=step,

@@ -36,8 +36,8 @@ from lagom_xla.search import nccl
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.xla import arms as arms_lib
-from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates as candidates_lib
+from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import full_compiles
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import so_far
@@ -83,9 +83,9 @@ def inspect(
       target = load.load(target, cluster)
     else:
       target = target_lib.of_step(target, cluster, name="the step")
-  scheduled = as_run.scheduled(target)
-  run = as_run.run(target, config_lib.DEFAULT, scheduled)
-  if warning := as_run.warning(target, run.peak_bytes):
+  scheduled = evaluation.scheduled_step(target)
+  run = evaluation.run_of(target, config_lib.DEFAULT, scheduled)
+  if warning := evaluation.warning(target, run.peak_bytes):
     warnings.warn(warning, RuntimeWarning, stacklevel=2)
   return run.step
 
@@ -188,7 +188,7 @@ def _checked(
   )
   progress(f"full compile with {environment.options_in_words()}")
   expect(full_compiles.num_expected(so_far.search))
-  scheduled = as_run.Steps(target)  # All are asked for twice and more.
+  scheduled = evaluation.Steps(target)  # All are asked for twice and more.
   so_far.search, compiled = full_compiles.of_best(
     target,
     so_far.search,
@@ -339,8 +339,8 @@ def _launched(
   if known is not None:
     return known.runs
   alone = config_lib.XlaConfig(options=config.options)
-  scheduled = as_run.scheduled(target, alone)
-  return as_run.step(target, alone, scheduled)
+  scheduled = evaluation.scheduled_step(target, alone)
+  return evaluation.step_that_runs(target, alone, scheduled)
 
 
 def _nccl_settings(

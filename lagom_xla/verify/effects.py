@@ -24,7 +24,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes.program import form
 from lagom_xla.passes.schedule import orders as orders_lib
-from lagom_xla.search.xla import suspects
+from lagom_xla.search.xla import pruning
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +72,7 @@ def of_difference(
     without.module, with_it.module
   )
   unseen = "no effect: the schedule is the same without it"
-  later = suspects.AFTER_THE_SCHEDULE.get(knob)
+  later = pruning.AFTER_THE_SCHEDULE.get(knob)
   if later:
     unseen = f"unseen: it says {later}, after the schedule"
   return Effect(

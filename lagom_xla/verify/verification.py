@@ -26,7 +26,7 @@ from lagom_xla.passes import combine
 from lagom_xla.plan import made_for
 from lagom_xla.plan import plan as plan_lib
 from lagom_xla.search.nccl import channel_cap
-from lagom_xla.search.xla import as_run
+from lagom_xla.search.xla import evaluation
 from lagom_xla.verify import effects as effects_lib
 from lagom_xla.verify import nccl_effects
 
@@ -141,11 +141,11 @@ def verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
   target = target.from_the_beginning()
   config = _compiled(plan.xla)
   with made_for.parts(), target.started([config_lib.DEFAULT, config]):
-    scheduled = as_run.Steps(target)
+    scheduled = evaluation.Steps(target)
     default = _step(scheduled, config_lib.DEFAULT)
     planned = _step(scheduled, plan.xla)
-  default_runs = as_run.step(target, config_lib.DEFAULT, default)
-  planned_runs = as_run.step(target, config, planned)
+  default_runs = evaluation.step_that_runs(target, config_lib.DEFAULT, default)
+  planned_runs = evaluation.step_that_runs(target, config, planned)
   settings = _settings(plan, planned_runs)
   return Verification(
     plan=plan,
@@ -161,7 +161,7 @@ def effects(
   default: step_lib.Step,
   planned: step_lib.Step,
   *,
-  scheduled: as_run.Scheduled | None = None,
+  scheduled: evaluation.Scheduled | None = None,
 ) -> tuple[effects_lib.Effect, ...]:
   """What each part of a plan did.
 
@@ -172,7 +172,7 @@ def effects(
     planned: the target as scheduled with all of it.
     scheduled: gives steps as XLA schedules them; None to have them made.
   """
-  scheduled = scheduled or as_run.Steps(target)
+  scheduled = scheduled or evaluation.Steps(target)
   known = (config_lib.DEFAULT, _compiled(plan.xla))
   wanted = [c for c in configs(plan) if c not in known]
   config = dataclasses.replace(plan.xla, orders={})
@@ -260,7 +260,7 @@ def _settings(
 
 
 def _step(
-  scheduled: as_run.Scheduled, config: config_lib.XlaConfig
+  scheduled: evaluation.Scheduled, config: config_lib.XlaConfig
 ) -> step_lib.Step:
   most = nccl_channels.most(config.options)
   return scheduled(_compiled(config)).capped(most)

@@ -33,7 +33,7 @@ from lagom_xla.report import notes
 from lagom_xla.report.page import contents
 from lagom_xla.report.page import report
 from lagom_xla.search.nccl import settings as settings_lib
-from lagom_xla.search.xla import as_run
+from lagom_xla.search.xla import evaluation
 from lagom_xla.tuner import tuner
 from lagom_xla.whatif import cases as cases_lib
 from lagom_xla.whatif import comparison as comparison_lib
@@ -72,8 +72,8 @@ def compile_target(target: target_lib.Target) -> Compiled:
   Raises:
     CompileError: XLA refuses it.
   """
-  scheduled = as_run.scheduled(target)
-  run = as_run.run(target, config_lib.DEFAULT, scheduled)
+  scheduled = evaluation.scheduled_step(target)
+  run = evaluation.run_of(target, config_lib.DEFAULT, scheduled)
   memory_bytes = run.peak_bytes
   if memory_bytes is None:
     module = run.step.analysis.module

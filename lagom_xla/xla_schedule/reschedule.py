@@ -25,12 +25,8 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.xla_schedule import combiner
-from lagom_xla.xla_schedule import double_buffering
-from lagom_xla.xla_schedule import estimates as estimates_lib
-from lagom_xla.xla_schedule import nodes
-from lagom_xla.xla_schedule import pipeliner
+from lagom_xla.xla_schedule import loops
 from lagom_xla.xla_schedule import scheduler
-from lagom_xla.xla_schedule import streams as streams_lib
 
 # DebugOptions' default of parallel_collective_overlap_limit.
 _DEFAULT_OVERLAP_LIMIT = 1
@@ -87,10 +83,10 @@ def reschedule(
       " give 1 or more."
     )
   start = _start(module, cluster)
-  changed = pipeliner.pipeline(module, changes.pipelined)
+  changed = loops.pipeline(module, changes.pipelined)
   if changes.double_buffered:
-    changed = double_buffering.double_buffer(changed)
-  changed = combiner.combine(
+    changed = loops.double_buffer(changed)
+  changed = combiner.combine_collectives(
     changed,
     thresholds_bytes=changes.thresholds_bytes,
     groups=changes.groups,
@@ -114,13 +110,13 @@ class _Start:
       change one or two, and the others are ordered as in the last one.
   """
 
-  estimates: estimates_lib.Estimates
+  estimates: scheduler.Estimates
   known: _Known = dataclasses.field(default_factory=dict)
 
 
 @functools.lru_cache(maxsize=1)  # One module is the start of many predictions.
 def _start(module: hlo.Module, cluster: cluster_lib.Cluster) -> _Start:
-  return _Start(estimates_lib.Estimates(module, cluster))
+  return _Start(scheduler.Estimates(module, cluster))
 
 
 def _schedule(
@@ -137,7 +133,7 @@ def _schedule(
       found[computation.id] = start.known[key]
       continue
     num_in_flight = {id_: most for id_, (_, most) in found.items()}
-    streams = streams_lib.Streams(module, computation, num_in_flight)
+    streams = scheduler.Streams(module, computation, num_in_flight)
     ordered = _ordered(streams, costs, overlap_limit)
     found[computation.id] = ordered
     if computation is own.get(computation.id):
@@ -148,11 +144,11 @@ def _schedule(
 
 
 def _ordered(
-  streams: streams_lib.Streams, costs: nodes.Costs, overlap_limit: int
+  streams: scheduler.Streams, costs: scheduler.Costs, overlap_limit: int
 ) -> _Ordered:
   computation = streams.graph.computation
   if streams.has_pairs:
-    limits = streams_lib.limits(overlap_limit)
+    limits = scheduler.limits(overlap_limit)
     order = scheduler.order(streams, costs=costs, limits=limits)
     computation = computation.reordered(order)
   return computation, streams.most_in_flight(computation.instructions)
@@ -194,11 +190,11 @@ def _callees_first(module: hlo.Module) -> list[hlo.Computation]:
 
 def _callee_ids(computation: hlo.Computation) -> list[int]:
   """The computations that its loops, calls and branches run."""
-  if computation.opcodes.isdisjoint(streams_lib.CONTROL_FLOW):
+  if computation.opcodes.isdisjoint(scheduler.CONTROL_FLOW):
     return []
   return [
     id_
     for instruction in computation.instructions
-    if instruction.opcode in streams_lib.CONTROL_FLOW
+    if instruction.opcode in scheduler.CONTROL_FLOW
     for id_ in instruction.called_computation_ids
   ]

@@ -21,7 +21,7 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.flags import recipes
 from lagom_xla.passes import hlo
 from lagom_xla.search.nccl import channel_cap
-from lagom_xla.search.xla import as_run
+from lagom_xla.search.xla import evaluation
 
 H100 = cluster_lib.parse("1x8xh100")
 _DOUBLED = "xla_gpu_enable_while_loop_double_buffering"
@@ -201,7 +201,7 @@ def test_products_wait_for_collectives_of_the_steps_that_are_screened(
   h100s: object, module, kind
 ):
   (case,) = [case for case in screen.CASES if case.module == module]
-  scheduled = as_run.scheduled(case.load(None))
+  scheduled = evaluation.scheduled_step(case.load(None))
   waits = scheduled.timeline(scheduled.default).exposed_us
   in_loops = [c for c in scheduled.analysis.collectives if c.executions > 1]
   assert {c.kind for c in in_loops} == {kind}

@@ -17,7 +17,7 @@ from benchmarks.searchers import exhaustive
 from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.xla.knobs import thresholds
+from lagom_xla.search.xla import knobs
 
 _TINY = modules_lib.perceptrons(
   "tiny", "1x8xh100", layout="fsdp", hidden=(512, 1024), rows_per_device=512
@@ -76,7 +76,7 @@ def test_the_reference_is_what_an_exhaustive_search_finds(shelf):
       hidden=(256, 512),
       rows_per_device=256,
       forward_only=True,
-      options=dict.fromkeys(thresholds.OPTIONS.values(), 0),
+      options=dict.fromkeys(knobs.OPTIONS.values(), 0),
     )
   )
   cases = list(against_exhaustive.of_step("a40", step, set()))

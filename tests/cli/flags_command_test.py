@@ -17,7 +17,7 @@ from commands import check_schema
 from commands import run
 from lagom_xla.apply import files as files_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.search.xla.knobs import thresholds
+from lagom_xla.search.xla import knobs
 from sample_plan import PLAN
 
 
@@ -26,7 +26,7 @@ def plan_with_options(tmp_path: pathlib.Path) -> pathlib.Path:
   plan = dataclasses.replace(
     PLAN,
     xla=config_lib.XlaConfig(
-      options=dict.fromkeys(thresholds.OPTIONS.values(), 2**22)
+      options=dict.fromkeys(knobs.OPTIONS.values(), 2**22)
     ),
     nccl_env={"NCCL_MAX_CTAS": "8"},
   )
@@ -53,7 +53,7 @@ def test_flags_can_be_sourced_and_keep_what_was_set(
   first, *others = flags.split()
   assert first == "--xla_first=1"
   assert sorted(others) == sorted(
-    f"--{option}={2**22}" for option in thresholds.OPTIONS.values()
+    f"--{option}={2**22}" for option in knobs.OPTIONS.values()
   )
 
 
@@ -122,7 +122,7 @@ def test_a_check_survives_flags_that_would_end_it() -> None:
 def test_merged_flags_can_be_sourced_and_say_where_each_is_from(
   plan_with_options: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  first, second, third = sorted(thresholds.OPTIONS.values())
+  first, second, third = sorted(knobs.OPTIONS.values())
   given = f"--{second}=1 --xla_dump_to='a b' --xla_gpu_graph_level=0"
   monkeypatch.setenv("XLA_FLAGS", given)
   outcome = run("flags", str(plan_with_options), "--merge")

@@ -21,13 +21,13 @@ from lagom_xla.cli import progress
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import load
 from lagom_xla.costs import in_words
-from lagom_xla.search.xla.knobs import thresholds
+from lagom_xla.search.xla import knobs as knobs_lib
 from lagom_xla.verify import verification
 from searched_plan import H100
 from searched_plan import exchange_settings
 from searched_plan import plan_of
 
-_GATHER = thresholds.OPTIONS["all-gather"]
+_GATHER = knobs_lib.OPTIONS["all-gather"]
 
 # Two layers whose weights are gathered, and an option to combine those.
 _STEPS = """\

@@ -27,13 +27,13 @@ from lagom_xla.search.nccl import SEARCHERS
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import settings
 from lagom_xla.search.xla import joint
-from lagom_xla.search.xla.knobs import thresholds
+from lagom_xla.search.xla import knobs
 
 H100 = cluster_lib.parse("1x8xh100")
 _KIB, _MIB = 2**10, 2**20
 # A kernel of this size has blocks for 128 of an H100's 132 SMs, all at once.
 _ONE_WAVE = 1024
-_GATHER = thresholds.OPTIONS["all-gather"]
+_GATHER = knobs.OPTIONS["all-gather"]
 
 
 def _module(

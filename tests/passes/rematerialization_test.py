@@ -32,7 +32,7 @@ from lagom_xla.passes.schedule import memory
 from lagom_xla.report import notes
 from lagom_xla.report import results
 from lagom_xla.report import terminal
-from lagom_xla.search.xla import as_run
+from lagom_xla.search.xla import evaluation
 from lagom_xla.tuner import tuner
 from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import verification
@@ -63,7 +63,7 @@ def _scheduled(device_bytes: float) -> step_lib.Step:
 @functools.cache
 def _run(device_bytes: float) -> step_lib.Step:
   step = _scheduled(device_bytes)
-  return as_run.step(_wide(device_bytes), _DEFAULT, step)
+  return evaluation.step_that_runs(_wide(device_bytes), _DEFAULT, step)
 
 
 def _step_us(step: step_lib.Step) -> float:
@@ -139,14 +139,14 @@ def test_the_slop_of_xla_flags_is_what_runs_today(
 ) -> None:
   again = _kernels("a", "a.remat")
   target = _target(dict.fromkeys((False, True), _kernels("a")), {False: again})
-  scheduled = as_run.scheduled(target)
-  assert as_run.step(target, _DEFAULT, scheduled) is scheduled
+  scheduled = evaluation.scheduled_step(target)
+  assert evaluation.step_that_runs(target, _DEFAULT, scheduled) is scheduled
   option = "xla_gpu_memory_limit_slop_factor"
   monkeypatch.setenv("XLA_FLAGS", f"--{option}=0")
-  runs = as_run.step(target, _DEFAULT, scheduled)
+  runs = evaluation.step_that_runs(target, _DEFAULT, scheduled)
   assert memory.recomputed(runs.analysis.module) == ("a.remat",)
   without = config_lib.XlaConfig(options={option: 95})
-  assert as_run.step(target, without, scheduled) is scheduled
+  assert evaluation.step_that_runs(target, without, scheduled) is scheduled
 
 
 def test_options_that_make_xla_compute_more_again_are_not_kept() -> None:

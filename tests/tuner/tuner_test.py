@@ -26,12 +26,12 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.xla import candidates
-from lagom_xla.search.xla.knobs import thresholds
+from lagom_xla.search.xla import knobs
 from lagom_xla.tuner import tuner
 from lagom_xla.tuner import tuning as tuning_lib
 
 H100 = cluster_lib.parse("1x8xh100")
-_GATHER = thresholds.OPTIONS["all-gather"]
+_GATHER = knobs.OPTIONS["all-gather"]
 _GIB = 2**30
 
 

@@ -18,10 +18,10 @@ import hlo_text
 from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.search.xla.knobs import thresholds
+from lagom_xla.search.xla import knobs
 from lagom_xla.verify import effects
 
-_GATHER = thresholds.OPTIONS["all-gather"]
+_GATHER = knobs.OPTIONS["all-gather"]
 _LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 
 Seen = Callable[..., effects.Effect]
@@ -128,7 +128,7 @@ def test_other_kernels_are_not_taken_for_another_order():
   ("fixture", "knob", "value"),
   [
     # All of them are combined under the default already.
-    ("fsdp_unrolled", thresholds.OPTIONS["reduce-scatter"], 2**33),
+    ("fsdp_unrolled", knobs.OPTIONS["reduce-scatter"], 2**33),
     # There is no such collective.
     ("tp_scan", _GATHER, 0),
     # There is no loop.

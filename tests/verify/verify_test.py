@@ -13,8 +13,8 @@ from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.combine import combinable
-from lagom_xla.search.xla.in_process import feedback
-from lagom_xla.search.xla.knobs import thresholds
+from lagom_xla.search.xla import feedback
+from lagom_xla.search.xla import knobs
 from lagom_xla.tuner import tuner
 from lagom_xla.verify import effects as effects_lib
 from lagom_xla.verify import verification as verification_lib
@@ -23,7 +23,7 @@ from searched_plan import Tuned
 from searched_plan import plan_of
 from searched_plan import verify_with
 
-_GATHER = thresholds.OPTIONS["all-gather"]
+_GATHER = knobs.OPTIONS["all-gather"]
 _LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 
 

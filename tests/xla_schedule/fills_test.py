@@ -16,7 +16,7 @@ from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels
 from lagom_xla.passes import overlap
-from lagom_xla.xla_schedule import fills
+from lagom_xla.search.xla import knobs
 
 Scheduled = Callable[..., hlo.Module]
 
@@ -38,7 +38,7 @@ def _unfilled(module: hlo.Module) -> list[tuple[int, ...]]:
 
 def _foretold(module: hlo.Module) -> list[tuple[int, ...]]:
   """The shapes of arrays that XLA could take as they come."""
-  return sorted(tuple(i.shape.dimensions) for i in fills.find(module))
+  return sorted(tuple(i.shape.dimensions) for i in knobs.zero_fills(module))
 
 
 def _kernel_bytes(module: hlo.Module) -> int:

@@ -22,7 +22,6 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import knobs
-from lagom_xla.xla_schedule import latency_hiding
 
 _OPTION = "xla_gpu_enable_latency_hiding_scheduler"
 _ON = config_lib.XlaConfig(options={_OPTION: True})
@@ -93,8 +92,8 @@ def _orders(module: hlo.Module) -> list[list[str]]:
 def test_a_schedule_tells_which_scheduler_made_it(h100s, exchange, gpu, is_on):
   target = _experts(exchange, gpu)
   default, asked_for = target.schedule(), target.schedule(_ON)
-  assert latency_hiding.made(asked_for)
-  assert latency_hiding.made(default) == is_on
+  assert knobs.is_latency_hiding(asked_for)
+  assert knobs.is_latency_hiding(default) == is_on
   assert (_orders(default) == _orders(asked_for)) == is_on
   assert _is_offered(default, target) != is_on
   assert not _is_offered(asked_for, target)

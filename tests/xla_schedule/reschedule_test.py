@@ -22,11 +22,8 @@ from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap
-from lagom_xla.xla_schedule import estimates
-from lagom_xla.xla_schedule import nodes
 from lagom_xla.xla_schedule import reschedule
 from lagom_xla.xla_schedule import scheduler
-from lagom_xla.xla_schedule import streams
 import predicted_schedules
 
 loop = predicted_schedules.loop
@@ -185,8 +182,8 @@ def test_the_scheduler_leaves_longer_collectives_more_to_hide_behind(
   unrolled: hlo.Module,
 ) -> None:
   module = _predict(unrolled, thresholds_bytes={"all-gather": 0})
-  known = estimates.Estimates(unrolled, _NODE).costs(module)
-  entry = streams.Streams(module, module.entry, num_in_flight={})
+  known = scheduler.Estimates(unrolled, _NODE).costs(module)
+  entry = scheduler.Streams(module, module.entry, num_in_flight={})
   kernels = overlap.analyze(module).kernels
   pairs = [
     (c.start_id, c.done_id)
@@ -197,10 +194,10 @@ def test_the_scheduler_leaves_longer_collectives_more_to_hide_behind(
   def num_kernels_beside(latency_us: float) -> int:
     order = scheduler.order(
       entry,
-      costs=nodes.Costs(
+      costs=scheduler.Costs(
         cost_us=known.cost_us, latency_us=lambda start: latency_us
       ),
-      limits=streams.limits(1),
+      limits=scheduler.limits(1),
     )
     position = {id_: at for at, id_ in enumerate(order)}
     return sum(
@@ -213,7 +210,7 @@ def test_the_scheduler_leaves_longer_collectives_more_to_hide_behind(
 
 
 def test_estimates_are_xlas_where_it_has_them(loop: hlo.Module) -> None:
-  known = estimates.Estimates(loop, _NODE)
+  known = scheduler.Estimates(loop, _NODE)
   compared = []
   by_start = {c.start_id: c for c in collectives.find(loop)}
   for computation in loop.computations.values():

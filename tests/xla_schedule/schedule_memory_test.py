@@ -19,7 +19,6 @@ from lagom_xla.passes.schedule import digest
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import knobs
-from lagom_xla.xla_schedule import memory as memory_lib
 
 _SLOP = "xla_gpu_memory_limit_slop_factor"
 _MORE = config_lib.XlaConfig(options={_SLOP: 120})
@@ -41,8 +40,8 @@ def _target(
 
 def _memory(
   target: target_lib.Target, config: config_lib.XlaConfig = config_lib.DEFAULT
-) -> memory_lib.Memory:
-  return memory_lib.of(target.schedule(config), target.cluster)
+) -> knobs.MemoryLimit:
+  return knobs.memory_of(target.schedule(config), target.cluster)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +52,7 @@ def test_more_memory_changes_what_is_short_of_it(
 ):
   target = _target(fsdp_step, hbm_bytes)
   default, more = target.schedule(), target.schedule(_MORE)
-  assert memory_lib.of(default, target.cluster).is_short == is_short
+  assert knobs.memory_of(default, target.cluster).is_short == is_short
   before, after = (
     [i.name for c in m.computations.values() for i in c.instructions]
     for m in (default, more)
@@ -85,7 +84,7 @@ def test_what_runs_stays_within_the_limit_that_is_said(fsdp_step):
   target = _target(fsdp_step, _TIGHT_BYTES)
   default, more = _memory(target), _memory(target, _MORE)
   # The scheduler of JAX 0.12 goes beyond it here, and XLA recomputes.
-  runs = memory_lib.of(target.compile().module, target.cluster)
+  runs = knobs.memory_of(target.compile().module, target.cluster)
   assert runs.peak_bytes <= default.limit_bytes(95)
   assert default.peak_bytes < more.peak_bytes <= more.limit_bytes(120)
   step = step_lib.of_module(target.schedule(), target.cluster)

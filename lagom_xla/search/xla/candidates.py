@@ -36,7 +36,7 @@ class Candidate:
     config: the XLA config.
     step: the step as scheduled under it.
     runs: the step that runs, which times are of: `step`, unless XLA computes
-      values again where memory is short (`as_run.py`).
+      values again where memory is short.
     settings: the searched NCCL settings, by tuning key.
     under_nccl_defaults: the replay under NCCL's own choices.
     tuned: the replay under `settings`.

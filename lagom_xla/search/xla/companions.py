@@ -15,8 +15,8 @@ from collections.abc import Sequence
 import itertools
 
 from lagom_xla.search.xla import hindsight as hindsight_lib
-from lagom_xla.search.xla import pairs
-from lagom_xla.search.xla.knobs import value as value_lib
+from lagom_xla.search.xla import knobs
+from lagom_xla.search.xla import predictions
 
 # Pairs that are compiled in a round.
 MOST = 2
@@ -28,10 +28,10 @@ _NOTHING = 1e-6
 
 
 def of(
-  values: Sequence[value_lib.Value],
+  values: Sequence[knobs.Value],
   hindsight: hindsight_lib.Hindsight,
   to_gain: float,
-) -> list[value_lib.Value]:
+) -> list[knobs.Value]:
   """Pairs of values one of which nothing is predicted of.
 
   Args:
@@ -55,4 +55,6 @@ def of(
     and one[1] + other[1] >= -_SHARE * to_gain
   ]
   found.sort(key=lambda pair: -pair[0][1] - pair[1][1])
-  return [pairs.together([one[0], other[0]]) for one, other in found[:MOST]]
+  return [
+    predictions.together([one[0], other[0]]) for one, other in found[:MOST]
+  ]

@@ -24,7 +24,6 @@ from lagom_xla.search.xla import hindsight as hindsight_lib
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import pruning
 from lagom_xla.search.xla import turns
-from lagom_xla.search.xla.knobs import thresholds
 
 # Drops that are compiled in a round, of what the search added.
 MOST = 4
@@ -60,7 +59,7 @@ def _acting(step: step_lib.Step) -> AbstractSet[str]:
   """
   collectives = step.analysis.collectives
   kinds = {c.kind for c in collectives}
-  combining = {o for kind, o in thresholds.OPTIONS.items() if kind in kinds}
+  combining = {o for kind, o in knobs.OPTIONS.items() if kind in kinds}
   has_loops = any(c.executions > 1 for c in collectives)
   return combining.union(knobs.OF_LOOPS if has_loops else ())
 

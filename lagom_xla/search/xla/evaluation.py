@@ -7,29 +7,184 @@ compiles it to the end where memory is short), the NCCL settings are searched,
 and the whole step is replayed, as predicted and in each scenario of what the
 model may be wrong about (costs/uncertainty.py). One that the device's memory
 does not hold is refused.
+
+A compile that ends at the schedule is all that most candidates need. Where
+memory is short XLA rematerializes after it, which only a compile to the end
+shows: the step then takes longer, by what is computed and gathered again.
+
+A search tells schedules apart by what runs beside what, and may have them made
+from a fused module, in which instructions have other names. Scheduler profiles
+and orders go by names, and a user looks for those that XLA writes down.
 """
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 import dataclasses
 import functools
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import lowered
 from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import digest
+from lagom_xla.passes.schedule import memory
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import settings as settings_lib
-from lagom_xla.search.xla import as_run
-from lagom_xla.search.xla import unknown_loops
+from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla.candidates import Candidate
 from lagom_xla.search.xla.candidates import Refused
+
+
+def new_unknown_loop(module: hlo.Module, default: hlo.Module) -> str | None:
+  """The name of such a loop that a default schedule has not; None if none."""
+  known = _by_place(default)
+  return next(
+    (name for place, name in _by_place(module).items() if place not in known),
+    None,
+  )
+
+
+def _by_place(module: hlo.Module) -> dict[str, str]:
+  """Their names, by where they come from, which copies of a loop share."""
+  unknown = module.loops_of_unknown_length
+  return {
+    loop.metadata.op_name or loop.name: loop.name
+    for computation in module.computations.values()
+    for loop in computation.loops
+    if loop.name in unknown
+  }
+
+
+Scheduled = Callable[[config_lib.XlaConfig], step_lib.Step]
+
+
+def scheduled_step(
+  target: target_lib.Target,
+  config: config_lib.XlaConfig = config_lib.DEFAULT,
+) -> step_lib.Step:
+  """The step as XLA schedules it with a config, under what caps its channels.
+
+  Raises:
+    CompileError: XLA refuses it.
+  """
+  return of_schedule(target.schedule(config), target, config)
+
+
+def of_schedule(
+  module: hlo.Module, target: target_lib.Target, config: config_lib.XlaConfig
+) -> step_lib.Step:
+  """The same, of the schedule."""
+  most = nccl_channels.most(config.options)
+  return step_lib.of_module(module, target.cluster, max_channels=most)
+
+
+class Steps:
+  """Steps of a target as XLA schedules them, each of which is read once."""
+
+  def __init__(self, target: target_lib.Target):
+    self._target = target
+    self._known: list[tuple[config_lib.XlaConfig, step_lib.Step]] = []
+
+  def __call__(self, config: config_lib.XlaConfig) -> step_lib.Step:
+    """What `scheduled` gives."""
+    for known, step in self._known:
+      if known == config:
+        return step
+    step = scheduled_step(self._target, config)
+    self._known.append((config, step))
+    return step
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+  """A step as it runs.
+
+  Attributes:
+    step: the step.
+    peak_bytes: device memory at its peak; None where it was not compiled to the
+      end, or XLA does not say.
+  """
+
+  step: step_lib.Step
+  peak_bytes: int | None = None
+
+
+def step_that_runs(
+  target: target_lib.Target,
+  config: config_lib.XlaConfig,
+  scheduled: step_lib.Step,
+) -> step_lib.Step:
+  """The step of `run`."""
+  return run_of(target, config, scheduled).step
+
+
+def run_of(
+  target: target_lib.Target,
+  config: config_lib.XlaConfig,
+  scheduled: step_lib.Step,
+) -> Run:
+  """The step that runs under a config, and the memory that it is known to need.
+
+  Compiles to the end if the schedule is short of memory, where that is possible
+  for the target.
+
+  Args:
+    target: what is compiled.
+    config: with which.
+    scheduled: the step as XLA schedules it with that config.
+
+  Raises:
+    CompileError: XLA scheduled it but cannot compile it to the end.
+  """
+  if target.obstacle:
+    return Run(step=scheduled)
+  is_short = memory.is_short_of_memory(
+    scheduled.analysis.module,
+    target.cluster.gpu.hbm_bytes,
+    knobs.slop_percent(config.options),
+  )
+  if not is_short:
+    return Run(step=scheduled)
+  compiled = target.compile(config)
+  runs = of_compiled(scheduled, compiled.module)
+  return Run(step=runs, peak_bytes=compiled.peak_bytes)
+
+
+def warning(target: target_lib.Target, peak_bytes: int | None) -> str:
+  """What to say of a step that its GPUs do not hold; "" for nothing.
+
+  Args:
+    target: the step.
+    peak_bytes: what it is known to need, as in `Run`.
+  """
+  hbm_bytes = target.cluster.gpu.hbm_bytes
+  if peak_bytes is None or peak_bytes <= hbm_bytes:
+    return ""
+  return (
+    f"{target.name} needs {in_words.gigabytes(peak_bytes)} of memory at its"
+    f" peak, and a GPU of {target.cluster.name} has"
+    f" {in_words.gigabytes(hbm_bytes)}: it does not run there as it is. Its"
+    " times are those of GPUs that had as much."
+  )
+
+
+def of_compiled(
+  scheduled: step_lib.Step, compiled: hlo.Module
+) -> step_lib.Step:
+  """The step of a compiled module if XLA rematerializes in it."""
+  if not memory.recomputed(compiled):
+    return scheduled
+  return step_lib.of_module(
+    compiled, scheduled.cluster, max_channels=scheduled.max_channels
+  )
 
 
 def evaluate(
@@ -40,7 +195,7 @@ def evaluate(
   default: Candidate | None = None,
   fastest: Candidate | None = None,
   known: MutableMapping[str, Candidate] | None = None,
-  scheduled: as_run.Scheduled | None = None,
+  scheduled: Scheduled | None = None,
 ) -> Candidate | Refused:
   """Schedules a target with a config and searches its NCCL settings.
 
@@ -60,7 +215,7 @@ def evaluate(
       as that one; others are added.
     scheduled: gives the step as XLA schedules it; None to have it made.
   """
-  scheduled = scheduled or functools.partial(as_run.scheduled, target)
+  scheduled = scheduled or functools.partial(scheduled_step, target)
   try:
     step = scheduled(config)
     module = step.analysis.module
@@ -72,7 +227,7 @@ def evaluate(
     )
     if slower is not None:
       return slower
-    run = as_run.run(target, config, step)
+    run = run_of(target, config, step)
   except (
     errors.CompileError,
     errors.CombineError,
@@ -107,7 +262,7 @@ def _unknown(module: hlo.Module, default: Candidate | None) -> str:
   """Why the time of a schedule is not known; "" if it is, as the default's."""
   if default is None:
     return ""
-  name = unknown_loops.new_in(module, default.step.analysis.module)
+  name = new_unknown_loop(module, default.step.analysis.module)
   if name is None:
     return ""
   return (
@@ -190,8 +345,8 @@ def evaluate_or_raise(
     ProgramError: the program cannot have this form.
     ScheduleError: the schedule cannot have these orders.
   """
-  step = as_run.scheduled(target, config)
-  run = as_run.run(target, config, step)
+  step = scheduled_step(target, config)
+  run = run_of(target, config, step)
   found = searched(config, step, run.step, target=target, searcher=searcher)
   return dataclasses.replace(found, peak_bytes=run.peak_bytes)
 
@@ -231,3 +386,66 @@ def searched(
     outcome=target.outcome(config.program),
     capped=tuned if channel_cap.chooses_cap(searcher) else None,
   )
+
+
+def from_the_beginning(
+  found: candidates.Candidate,
+  *,
+  target: target_lib.Target,
+  searcher: searcher_lib.Searcher,
+  compiled: lowered.Compilation | None = None,
+) -> candidates.Candidate:
+  """A candidate, judged by its compiles from the beginning.
+
+  Args:
+    found: the candidate.
+    target: what it is of.
+    searcher: of the NCCL settings, which are searched again if something else
+      runs.
+    compiled: it, from the beginning to the end, where that is done.
+
+  Raises:
+    LagomError: XLA does not make that schedule.
+  """
+  beginning = target.from_the_beginning()
+  if beginning is target:
+    return found
+  module = beginning.schedule(found.config)
+  if module.proto == found.step.analysis.module.proto:
+    return found
+  step = of_schedule(module, target, found.config)
+  runs = _runs(found, step, compiled)
+  if _digest(runs) != _digest(found.runs):
+    judged = searched(
+      found.config, step, runs, target=target, searcher=searcher
+    )
+    return dataclasses.replace(judged, peak_bytes=found.peak_bytes)
+  settings = {key: found.settings[key] for key in runs.keys}
+  under_nccl_defaults = runs.timeline(runs.default)
+  is_searched = found.is_searched
+  tuned = runs.timeline(settings) if is_searched else under_nccl_defaults
+  return dataclasses.replace(
+    found,
+    step=step,
+    runs=runs,
+    under_nccl_defaults=under_nccl_defaults,
+    tuned=tuned,
+    default_times=uncertainty.times(runs, runs.default),
+    tuned_times=uncertainty.times(runs, settings),
+    capped=found.capped if found.takes_plugin else tuned,
+  )
+
+
+def _runs(
+  found: candidates.Candidate,
+  step: step_lib.Step,
+  compiled: lowered.Compilation | None,
+) -> step_lib.Step:
+  """The step that runs of what is scheduled like this."""
+  if compiled is not None:
+    return of_compiled(step, compiled.module)
+  return step if found.runs is found.step else found.runs
+
+
+def _digest(step: step_lib.Step) -> str:
+  return digest.of(step.analysis.module.proto)

@@ -5,6 +5,13 @@
 They are the last word on a search. They begin with the program, not with a
 module that was fused before. What they show beside memory, values that XLA
 computes again, changes a candidate's times, and may change which is best.
+
+Options are searched by what NCCL's settings make of them, which take a plugin.
+Where it is not loaded, env.sh sets one cap on channels instead, and some
+options that are slower under NCCL's own choices, so that no settings were
+searched for them, pay with that. So at the end all that was compiled is judged
+under caps, too, and what is kept so is the plan, if it is faster, with settings
+where these are faster still.
 """
 
 from __future__ import annotations
@@ -16,16 +23,99 @@ from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered
 from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import uncertainty
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.xla import as_run
+from lagom_xla.search.nccl import settings as settings_lib
 from lagom_xla.search.xla import candidates
-from lagom_xla.search.xla import capped as capped_lib
 from lagom_xla.search.xla import drops
 from lagom_xla.search.xla import evaluation
-from lagom_xla.search.xla import named as named_lib
 from lagom_xla.search.xla import pruning
 from lagom_xla.search.xla import turns
+
+
+def capped_if_ahead(
+  search: candidates.Search, by_cap: channel_cap.WithoutPlugin
+) -> candidates.Search | None:
+  """The search under caps, if what it keeps so is faster; else None.
+
+  Args:
+    search: under settings.
+    by_cap: chooses the cap of a step.
+  """
+  kept_us = search.best.tuned.step_time_us
+  # Most searches have no schedule that any cap brings below that.
+  if not any(_is_ahead(c, kept_us, by_cap) for c in search.scheduled):
+    return None
+  capped = dataclasses.replace(
+    search,
+    default=_capped(search.default, by_cap),
+    others=tuple(
+      _capped(c, by_cap) if isinstance(c, candidates.Candidate) else c
+      for c in search.others
+    ),
+    pruned=None,
+  )
+  return capped if capped.best.tuned.step_time_us < kept_us else None
+
+
+def capped_with_settings(
+  search: candidates.Search, searcher: searcher_lib.Searcher
+) -> candidates.Search:
+  """A search under caps, its best one with settings if that stays the best.
+
+  Args:
+    search: under caps.
+    searcher: of the NCCL settings.
+  """
+  kept = search.best
+  found = settings_lib.search(kept.runs, searcher)
+  more = dataclasses.replace(
+    kept,
+    settings={**kept.step.default, **found.configuration},
+    tuned=kept.runs.timeline(found.configuration),
+    tuned_times=found.tuned_times,
+    num_trials=found.num_trials,
+  )
+  if more.tuned.step_time_us >= kept.tuned.step_time_us:
+    return search
+  settled = search.judged_again(kept, more)
+  return settled if settled.best is more else search
+
+
+def _is_ahead(
+  candidate: candidates.Candidate,
+  kept_us: float,
+  by_cap: channel_cap.WithoutPlugin,
+) -> bool:
+  """Whether a candidate is faster than that under its cap.
+
+  What takes least to tell goes first: a cap only rids of slowdowns, and the
+  surest cap is not faster than the best one.
+  """
+  own = candidate.under_nccl_defaults
+  return (
+    own.step_time_us - own.total_slowdown_us < kept_us
+    and channel_cap.best(candidate.runs).step_time_us < kept_us
+    and _capped(candidate, by_cap).tuned.step_time_us < kept_us
+  )
+
+
+def _capped(
+  candidate: candidates.Candidate, by_cap: channel_cap.WithoutPlugin
+) -> candidates.Candidate:
+  """A candidate under the surest cap in place of its settings."""
+  runs = candidate.runs
+  configuration = by_cap.configuration(runs)
+  tuned = runs.timeline(configuration)
+  return dataclasses.replace(
+    candidate,
+    settings={**candidate.step.default, **configuration},
+    tuned=tuned,
+    tuned_times=uncertainty.times(runs, configuration),
+    capped=tuned,
+  )
+
 
 _Result = tuple[candidates.Search, lowered.Compilation | None]
 _Checked = tuple[
@@ -73,7 +163,7 @@ def of_best(
   *,
   searcher: searcher_lib.Searcher,
   by_cap: channel_cap.WithoutPlugin | None = None,
-  scheduled: as_run.Scheduled | None = None,
+  scheduled: evaluation.Scheduled | None = None,
 ) -> _Result:
   """The search whose best candidate compiles, fits and stays the best.
 
@@ -93,7 +183,7 @@ def of_best(
     _checked,
     target,
     compiled_default=compiled_default,
-    scheduled=scheduled or as_run.Steps(target),
+    scheduled=scheduled or evaluation.Steps(target),
   )
   by_cap = None if by_cap is searcher else by_cap
   search, compiled, capped = checked(search, searcher=searcher, by_cap=by_cap)
@@ -102,7 +192,7 @@ def of_best(
   assert by_cap is not None
   found, compiled, _ = checked(capped, searcher=by_cap)
   if candidates.tuned_us(found.best) < candidates.tuned_us(search.best):
-    return capped_lib.with_settings(found, searcher), compiled
+    return capped_with_settings(found, searcher), compiled
   search, compiled, _ = checked(search, searcher=searcher)
   return search, compiled
 
@@ -113,13 +203,13 @@ def _checked(
   *,
   compiled_default: lowered.Compilation | None,
   searcher: searcher_lib.Searcher,
-  scheduled: as_run.Scheduled,
+  scheduled: evaluation.Scheduled,
   by_cap: channel_cap.WithoutPlugin | None = None,
 ) -> _Checked:
   """The same for one searcher, up to where caps are ahead, and what is then."""
 
   def if_ahead() -> candidates.Search | None:
-    return capped_lib.if_ahead(search, by_cap) if by_cap else None
+    return capped_if_ahead(search, by_cap) if by_cap else None
 
   beginning = target.from_the_beginning()
   evaluate = functools.partial(
@@ -145,7 +235,7 @@ def _checked(
         if capped := if_ahead():  # While that compiles.
           return search, None, capped
         compiled = _compile(beginning, kept.config)
-        named = named_lib.candidate(
+        named = evaluation.from_the_beginning(
           kept, target=target, searcher=searcher, compiled=compiled
         )
     except errors.CompileError as error:
@@ -179,7 +269,7 @@ def _judged(
   """
   if compiled is None or candidate.runs is not candidate.step:
     return search
-  runs = as_run.of_compiled(candidate.step, compiled.module)
+  runs = evaluation.of_compiled(candidate.step, compiled.module)
   if runs is candidate.step:
     return search
   judged = evaluation.searched(

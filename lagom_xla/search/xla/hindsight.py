@@ -18,8 +18,8 @@ import dataclasses
 
 from lagom_xla.compile import fused
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import predictions as predictions_lib
-from lagom_xla.search.xla.knobs import value as value_lib
 
 # What costs this share of a step beside one set of options does not gain beside
 # the next, unless something foretells it.
@@ -44,7 +44,7 @@ class Hindsight:
 
   def note(
     self,
-    value: value_lib.Value,
+    value: knobs.Value,
     predicted: float | None,
     before: candidates.Candidate,
     after: candidates.Candidate,
@@ -86,11 +86,11 @@ class Hindsight:
     if _collectives(before) != _collectives(after):
       self._errors.clear()
 
-  def gain(self, value: value_lib.Value) -> float | None:
+  def gain(self, value: knobs.Value) -> float | None:
     """What a value gained, as a share of the step; None if it is not known."""
     return self._gains.get(_key(value))
 
-  def expected(self, value: value_lib.Value, predicted: float) -> float:
+  def expected(self, value: knobs.Value, predicted: float) -> float:
     """A prediction less what it was wrong by, of the value or of ones alike."""
     error = self._errors.get(_key(value))
     if error is None:
@@ -122,9 +122,7 @@ class Hindsight:
       found.append(dataclasses.replace(p, gain=gain, of_parts=of_parts))
     return sorted(found, key=lambda p: -p.gain)
 
-  def not_dear(
-    self, values: Iterable[value_lib.Value]
-  ) -> Sequence[value_lib.Value]:
+  def not_dear(self, values: Iterable[knobs.Value]) -> Sequence[knobs.Value]:
     """Values that have not cost much, what cost least or is new first."""
     known = [(value, self.gain(value) or 0.0) for value in values]
     near = [(value, gain) for value, gain in known if gain > -DEAR]
@@ -137,7 +135,7 @@ class Hindsight:
     return found[-1] if found else 0.0
 
 
-def tells_little(value: value_lib.Value) -> bool:
+def tells_little(value: knobs.Value) -> bool:
   """Whether what a value did says little of what it does beside others.
 
   One that is for schedules short of memory does nothing on those that are not,
@@ -146,7 +144,7 @@ def tells_little(value: value_lib.Value) -> bool:
   return value.is_first or bool(fused.options_before_fusion(value.options))
 
 
-def _key(value: value_lib.Value) -> _Key:
+def _key(value: knobs.Value) -> _Key:
   return frozenset(value.options.items())
 
 

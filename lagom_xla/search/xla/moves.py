@@ -22,10 +22,9 @@ from lagom_xla.search.xla import hindsight as hindsight_lib
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import predictions as predictions_lib
 from lagom_xla.search.xla import swaps
-from lagom_xla.search.xla.knobs import value as value_lib
 
-Regardless = Callable[[step_lib.Step], Sequence[value_lib.Value]]
-IsHopeless = Callable[[value_lib.Value], bool]
+Regardless = Callable[[step_lib.Step], Sequence[knobs.Value]]
+IsHopeless = Callable[[knobs.Value], bool]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +41,7 @@ class Move:
 
   label: str
   config: config_lib.XlaConfig
-  value: value_lib.Value | None = None
+  value: knobs.Value | None = None
   predicted: float | None = None
 
 
@@ -71,7 +70,7 @@ def ranked(
     The moves, and the number of schedules that were predicted for them.
   """
 
-  def is_new(value: value_lib.Value) -> bool:
+  def is_new(value: knobs.Value) -> bool:
     return incumbent.config.with_options(value.options) not in tried
 
   values = list(filter(is_new, knobs.worth_trying(incumbent.step)))
@@ -144,7 +143,7 @@ def without(
 
 def _setting(
   incumbent: candidates.Candidate,
-  value: value_lib.Value,
+  value: knobs.Value,
   predicted: float | None = None,
 ) -> Move:
   return Move(

@@ -6,7 +6,7 @@ Which collectives exist, and what runs beside them, is up to XLA. Compiling to
 find out costs seconds to minutes per value of a knob, so what each value gains
 is *predicted* first (`predictions.py`).
 
-Each round ranks all values by that gain, and pairs of them (`pairs.py`) that
+Each round ranks all values by that gain, and pairs of them that
 gain no less than either alone, and compiles them in this order, until one makes
 the step shorter, which starts the next round from its schedule; or until the
 gains fall below `candidates.LEAST_GAIN`. What cannot be predicted is compiled

@@ -7,14 +7,15 @@ whole. An option acts if without it the schedule is another one, or the step
 that runs, where XLA computes values again for want of memory. A plan holds only
 what acts, so that a user sees what the gain rests on.
 
-What hardly acts (`suspects.py`) goes at once, if the schedule is the same then;
-each other option is left out alone. Those are the schedules that tell what each
-option of the plan does (`verify/`), which finds them compiled.
+What hardly acts, to go by what the schedule shows, goes at once, if the
+schedule is the same then; each other option is left out alone. Those are the
+schedules that tell what each option of the plan does (`verify/`), which finds
+them compiled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 import dataclasses
 import functools
 
@@ -22,13 +23,97 @@ from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import debug_options
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import combine
+from lagom_xla.passes import overlap
+from lagom_xla.passes.combine import table
 from lagom_xla.passes.schedule import digest
-from lagom_xla.search.xla import as_run
 from lagom_xla.search.xla import candidates
-from lagom_xla.search.xla import suspects as suspects_lib
+from lagom_xla.search.xla import evaluation
+from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import turns
+
+# What XLA reads after it has scheduled, and for what.
+AFTER_THE_SCHEDULE = {
+  "xla_gpu_enable_command_buffer": "how kernels are launched",
+  "xla_disable_hlo_passes": "which passes run",
+}
+
+
+def inert_to_go_by_schedules(
+  config: config_lib.XlaConfig,
+  names: Iterable[str],
+  scheduled: overlap.Analysis,
+  by_default: overlap.Analysis,
+) -> tuple[str, ...]:
+  """Those of a config's options that are likely to do nothing.
+
+  Args:
+    config: with the options.
+    names: those of the options to look at.
+    scheduled: the schedule under the config.
+    by_default: the schedule under XLA's defaults.
+  """
+  without_object = _without_object(scheduled) | _out_of_reach(config, scheduled)
+  # Most programs have it without being asked; recipes ask for all.
+  is_on = knobs.is_latency_hiding(by_default.module) and (
+    config.options.get(knobs.ESTIMATES, True) is True
+  )
+  return tuple(
+    name
+    for name in names
+    if name in AFTER_THE_SCHEDULE
+    or name in without_object
+    or (name == knobs.SCHEDULER and is_on)
+    or _is_default(name, config.options[name])
+  )
+
+
+def _without_object(scheduled: overlap.Analysis) -> set[str]:
+  """Options for kinds of collectives that the schedule has none or one of."""
+  num_moved = dict.fromkeys(knobs.OPTIONS, 0)
+  in_loops = set()
+  for collective in scheduled.collectives:
+    kind = collective.kind
+    if kind in num_moved:
+      num_moved[kind] += collective.num_operands
+    if collective.executions > 1:
+      in_loops.update(knobs.PIPELINED_AS.get(kind, (kind,)))
+  found = {knobs.OPTIONS[k] for k, num in num_moved.items() if num < 2}
+  return found | {o for k, o in knobs.PIPELINED.items() if k not in in_loops}
+
+
+def _out_of_reach(
+  config: config_lib.XlaConfig, scheduled: overlap.Analysis
+) -> set[str]:
+  """Thresholds that are raised, and combined nothing for it.
+
+  All that is combined of their kinds fits under the default, too.
+  """
+  reached = {
+    c.kind
+    for c in scheduled.collectives
+    if c.num_operands > 1
+    and c.kind in table.COMBINERS
+    and table.combined_bytes(c) > table.COMBINERS[c.kind].default_bytes
+  }
+  return {
+    option
+    for kind, option in knobs.OPTIONS.items()
+    if kind not in reached
+    and option in config.options
+    and int(config.options[option]) >= table.COMBINERS[kind].default_bytes
+  }
+
+
+def _is_default(name: str, value: object) -> bool:
+  """Whether jaxlib sets this by itself, as far as can be asked."""
+  try:
+    option = debug_options.find(name)
+  except errors.OptionsError:
+    return False
+  return option is not None and option.default == value
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,7 +141,7 @@ def pruned(
   kept: candidates.Candidate,
   default: candidates.Candidate,
   *,
-  scheduled: as_run.Scheduled | None = None,
+  scheduled: evaluation.Scheduled | None = None,
 ) -> config_lib.XlaConfig:
   """A candidate's config, less the options that do nothing in it.
 
@@ -69,7 +154,7 @@ def pruned(
   config = kept.config
   if not config.options:
     return config
-  scheduled = scheduled or as_run.Steps(target)
+  scheduled = scheduled or evaluation.Steps(target)
   wanted = _Made(config=config, step=kept.step, runs=kept.runs)
   if config.orders:  # They are those of one schedule; the rest makes another.
     wanted = _made(target, dataclasses.replace(config, orders={}))
@@ -109,7 +194,7 @@ def _suspects(
   kept: candidates.Candidate, default: candidates.Candidate
 ) -> tuple[str, ...]:
   """The options that hardly act, to go by both schedules."""
-  return suspects_lib.of(
+  return inert_to_go_by_schedules(
     kept.config,
     _names(kept.config),
     kept.step.analysis,
@@ -135,7 +220,7 @@ def _pruned(
   wanted: _Made | None,
   suspects: Sequence[str],
   others: Sequence[str],
-  scheduled: as_run.Scheduled,
+  scheduled: evaluation.Scheduled,
 ) -> config_lib.XlaConfig | None:
   """The config without suspects, and less what else does nothing.
 
@@ -172,14 +257,14 @@ def _makes(
   target: target_lib.Target,
   config: config_lib.XlaConfig,
   wanted: _Made | None,
-  scheduled: as_run.Scheduled,
+  scheduled: evaluation.Scheduled,
 ) -> bool:
   """Whether a config makes of a target what is wanted; None is nothing."""
   try:
     step = scheduled(config)
     if wanted is None or not _is_scheduled_alike(target, config, step, wanted):
       return False  # Then nothing is compiled to the end.
-    runs = as_run.step(target, config, step)
+    runs = evaluation.step_that_runs(target, config, step)
   except errors.LagomError:
     return wanted is None
   if runs is step and wanted.runs is wanted.step:
@@ -204,7 +289,7 @@ def _is_scheduled_alike(
   if beginning is target or not _may_be_alike(step, wanted.step):
     return False
   ours, theirs = (
-    as_run.scheduled(beginning, c) for c in (config, wanted.config)
+    evaluation.scheduled_step(beginning, c) for c in (config, wanted.config)
   )
   return _digest(ours) == _digest(theirs)
 
@@ -227,8 +312,8 @@ def _made(
 ) -> _Made | None:
   """What a config makes of a target; None where it makes nothing."""
   try:
-    step = as_run.scheduled(target, config)
-    runs = as_run.step(target, config, step)
+    step = evaluation.scheduled_step(target, config)
+    runs = evaluation.step_that_runs(target, config, step)
   except errors.LagomError:
     return None
   return _Made(config=config, step=step, runs=runs)

@@ -24,11 +24,11 @@ from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import attempts
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import hindsight
+from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import options
 from lagom_xla.search.xla import predictions as predictions_lib
 from lagom_xla.search.xla import pruning
 from lagom_xla.search.xla import turns as turns_lib
-from lagom_xla.search.xla.knobs import value as value_lib
 
 # Of the sets of options that may be compiled, so many are: by the median of 78
 # searches in benchmarks/recipes/results/recipes.csv, 28 with three arms.
@@ -193,7 +193,7 @@ def _expecting(
   return begin
 
 
-def _did_nothing(so_far: candidates.Search, value: value_lib.Value) -> bool:
+def _did_nothing(so_far: candidates.Search, value: knobs.Value) -> bool:
   """Whether a value was tried, and no schedule took another time for it.
 
   One that made a schedule longer may make another one shorter.

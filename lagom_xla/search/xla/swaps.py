@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 import itertools
 
+from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import predictions
-from lagom_xla.search.xla.knobs import value as value_lib
 
 MOST = 3
 # What predictions are off by, as shares of the step: a schedule with another
@@ -29,7 +29,7 @@ _SAME = 1e-6
 
 def of(
   predicted: Iterable[predictions.Predicted], added: AbstractSet[str]
-) -> Iterator[value_lib.Value]:
+) -> Iterator[knobs.Value]:
   """The most promising swaps of a config.
 
   Args:

@@ -31,7 +31,7 @@ from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import digest
 from lagom_xla.search.nccl import channel_cap
-from lagom_xla.search.xla import as_run
+from lagom_xla.search.xla import evaluation
 from lagom_xla.tuner import tuner
 from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import verification
@@ -162,7 +162,7 @@ def _tuned() -> tuning_lib.Tuning:
 def test_today_is_what_a_cap_of_the_users_makes_it(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-  free = as_run.scheduled(_TARGET)
+  free = evaluation.scheduled_step(_TARGET)
   (own,) = free.default.values()
   monkeypatch.setenv("XLA_FLAGS", f"--{_OPTION}={own.num_channels - 2}")
   plan = _tuned().plan

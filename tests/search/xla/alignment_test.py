@@ -35,9 +35,9 @@ from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.schedule import alignment
 from lagom_xla.passes.schedule import orders
 from lagom_xla.search import nccl
+from lagom_xla.search.xla import alignment as alignment_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
-from lagom_xla.search.xla.in_process import alignment as search
 from lagom_xla.tuner import tuner
 from lagom_xla.verify import verification
 import strands_step
@@ -118,7 +118,7 @@ def test_aligned_strands_take_less_time_than_xlas_order_has_them_take(
   merged_step: step_lib.Step,
 ):
   configuration = merged_step.default
-  aligned = search.align(merged_step, configuration)
+  aligned = alignment_lib.align(merged_step, configuration)
   before = merged_step.timeline(configuration)
   after = aligned.timeline(configuration)
   assert after.step_time_us < 0.97 * before.step_time_us
@@ -127,7 +127,7 @@ def test_aligned_strands_take_less_time_than_xlas_order_has_them_take(
 
 
 def test_an_aligned_order_computes_what_xlas_does(merged_step: step_lib.Step):
-  aligned = search.align(merged_step, merged_step.default)
+  aligned = alignment_lib.align(merged_step, merged_step.default)
   orders.check_order(merged_step.analysis.module, aligned.analysis.module)
 
 
@@ -155,7 +155,7 @@ def test_a_body_with_one_strand_has_nothing_to_align(
   assert len(bodies_of(step)) == 4
   for body in bodies_of(step):
     assert alignment.align(step.analysis, body, lambda *_: 1.0) is None
-  assert search.align(step, step.default) is step
+  assert alignment_lib.align(step, step.default) is step
 
 
 def test_strands_that_share_their_weights_are_aligned(
@@ -209,9 +209,9 @@ def test_an_order_that_needs_more_memory_than_it_may_is_left(
   merged_step: step_lib.Step,
 ):
   configuration = merged_step.default
-  free = search.align(merged_step, configuration, peak_bytes=1 << 60)
+  free = alignment_lib.align(merged_step, configuration, peak_bytes=1 << 60)
   assert free is not merged_step
-  held = search.align(merged_step, configuration, peak_bytes=0)
+  held = alignment_lib.align(merged_step, configuration, peak_bytes=0)
   orders.check_memory(merged_step.analysis.module, held.analysis.module, 0)
 
 
@@ -238,7 +238,7 @@ def searched(
   """A search of orders that goes on from merged strands."""
   so_far, evaluate = begun(target)
   so_far = so_far.with_candidate(evaluate(_MERGED))
-  return search.search(target, so_far, evaluate, progress=progress)
+  return alignment_lib.search(target, so_far, evaluate, progress=progress)
 
 
 @pytest.fixture(scope="module")
@@ -327,4 +327,4 @@ def test_a_step_without_strands_has_no_more_candidates(
   target: target_lib.StepTarget,
 ):
   so_far, evaluate = begun(target)
-  assert search.search(target, so_far, evaluate) is so_far
+  assert alignment_lib.search(target, so_far, evaluate) is so_far

@@ -31,8 +31,6 @@ from lagom_xla.search.xla import full_compiles
 from lagom_xla.search.xla import hindsight
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import knobs
-from lagom_xla.search.xla.knobs import thresholds
-from lagom_xla.search.xla.knobs import value as value_lib
 from lagom_xla.tuner import tuner
 
 H100 = cluster_lib.parse("1x8xh100")
@@ -90,7 +88,7 @@ def test_what_no_knob_sets_is_never_dropped_of_what_a_search_began_with():
 
 
 def test_thresholds_of_a_recipe_are_dropped_after_what_was_added():
-  recipe = {thresholds.OPTIONS["all-gather"]: 1, "another": 1}
+  recipe = {knobs.OPTIONS["all-gather"]: 1, "another": 1}
   assert _dropped(recipe, {**recipe, "a": 1}) == [
     {*recipe},
     {"another", "a"},
@@ -98,7 +96,7 @@ def test_thresholds_of_a_recipe_are_dropped_after_what_was_added():
 
 
 @pytest.mark.parametrize(
-  "option", [thresholds.OPTIONS["all-reduce"], *knobs.PIPELINED.values()]
+  "option", [knobs.OPTIONS["all-reduce"], *knobs.PIPELINED.values()]
 )
 def test_what_acts_on_no_collective_is_not_dropped_of_a_recipe(option: str):
   """The step has two all-gathers, in no loop."""
@@ -114,7 +112,7 @@ def test_what_gained_least_when_it_was_added_is_dropped_first():
   default, best = _candidate({}), _candidate({"a": 1, "b": 1, "c": 1})
   seen = hindsight.Hindsight()
   for name, num_options in (("a", 2), ("b", 1), ("c", 3)):
-    value = value_lib.Value(label=name, options={name: 1})
+    value = knobs.Value(label=name, options={name: 1})
     with_it = _candidate({str(i): 1 for i in range(num_options)})
     seen.note(value, None, default, with_it)
   search = candidates.Search(default=default).with_candidate(best)
@@ -200,7 +198,7 @@ def test_a_plan_takes_back_what_slows_a_real_step_in_a_recipe(
   target = fake_target.schedule_only(
     target_lib.of_step(lowered, H100, name="step")
   )
-  value = value_lib.Value(
+  value = knobs.Value(
     label="recipe",
     options={
       **dict.fromkeys((knobs.PIPELINED[k] for k in _PIPELINED), True),
@@ -208,7 +206,7 @@ def test_a_plan_takes_back_what_slows_a_real_step_in_a_recipe(
       "xla_gpu_experimental_parallel_collective_overlap_limit": 4,
     },
   )
-  (as_installed,) = value_lib.offered([value])
+  (as_installed,) = knobs.offered([value])
   recipe = arm_steps.arm("recipe", **as_installed.options)
   searcher = channel_cap.WithoutPlugin(limit=settings_lib.by_option)
   found = joint.search(target, searcher=searcher, arms=[recipe], max_compiles=2)

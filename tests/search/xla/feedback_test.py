@@ -22,7 +22,7 @@ from lagom_xla.compile import scheduler_profile
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
-from lagom_xla.search.xla.in_process import feedback
+from lagom_xla.search.xla import feedback
 import offloading_step
 
 LowerStep = Callable[..., jax.stages.Lowered]

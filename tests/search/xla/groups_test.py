@@ -30,8 +30,8 @@ from lagom_xla.passes.combine import combinable
 from lagom_xla.search.nccl.balance import Balance
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
+from lagom_xla.search.xla import groups as groups_lib
 from lagom_xla.search.xla import joint
-from lagom_xla.search.xla.in_process import groups as groups_lib
 from lagom_xla.xla_schedule import reschedule
 
 _H100 = cluster_lib.parse("1x8xh100")

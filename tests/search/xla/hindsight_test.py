@@ -19,8 +19,8 @@ from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import hindsight as hindsight_lib
 from lagom_xla.search.xla import joint
+from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import predictions
-from lagom_xla.search.xla.knobs import value as value_lib
 
 _HEURISTIC = "xla_gpu_experimental_enable_heuristic_collective_combining"
 
@@ -43,8 +43,8 @@ _BEFORE, _LONGER = _takes(1000.0), _takes(1100.0)
 _LOSS = 1 - _LONGER.launched_us / _BEFORE.launched_us
 
 
-def _value(**options: int) -> value_lib.Value:
-  return value_lib.Value(label=", ".join(options), options=options)
+def _value(**options: int) -> knobs.Value:
+  return knobs.Value(label=", ".join(options), options=options)
 
 
 def _seen(predicted: float | None, **options: int) -> hindsight_lib.Hindsight:

@@ -21,8 +21,8 @@ from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import feedback
 from lagom_xla.search.xla import joint
-from lagom_xla.search.xla.in_process import feedback
 from lagom_xla.tuner import tuner
 
 _H100 = cluster_lib.parse("1x8xh100")

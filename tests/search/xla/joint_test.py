@@ -19,7 +19,7 @@ from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import joint
-from lagom_xla.search.xla.knobs import thresholds
+from lagom_xla.search.xla import knobs
 from lagom_xla.xla_schedule import reschedule
 
 
@@ -115,7 +115,7 @@ def test_pipelining_is_compiled_where_the_graph_cannot_show_it(
   }
   assert any("pipeline" in name for name in tried)
   assert "xla_gpu_enable_while_loop_double_buffering" in tried
-  assert tried.isdisjoint(thresholds.OPTIONS.values())
+  assert tried.isdisjoint(knobs.OPTIONS.values())
 
 
 def test_progress_is_told_of_each_candidate():

@@ -21,9 +21,6 @@ from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import digest
 from lagom_xla.search.xla import knobs
-from lagom_xla.search.xla.knobs import thresholds
-from lagom_xla.search.xla.knobs import value as value_lib
-from lagom_xla.xla_schedule import latency_hiding
 from lagom_xla.xla_schedule import reschedule
 
 _ROOT = pathlib.Path(__file__).parents[3]
@@ -37,7 +34,7 @@ def _step(module: hlo.Module, cluster: str = "1x8xh100") -> step_lib.Step:
   return step_lib.of_module(module, cluster_lib.parse(cluster))
 
 
-def _worth_trying(step: step_lib.Step) -> list[value_lib.Value]:
+def _worth_trying(step: step_lib.Step) -> list[knobs.Value]:
   values = list(knobs.worth_trying(step))
   assert values
   return values
@@ -145,7 +142,7 @@ def test_loops_are_pipelined_by_the_kinds_that_are_in_them(fsdp_scan, tp_scan):
   assert _pipelining(_step(tp_scan)) == [reduce]
 
 
-def _pipelining(step: step_lib.Step) -> list[value_lib.XlaOptions]:
+def _pipelining(step: step_lib.Step) -> list[knobs.XlaOptions]:
   return [
     value.options
     for value in _worth_trying(step)
@@ -222,7 +219,7 @@ def test_arrays_are_left_unfilled_where_loops_overwrite_them(
 
 def test_thresholds_are_for_the_kinds_that_are_there(fsdp_unrolled, tp_scan):
   gather, reduce, scatter = (
-    thresholds.OPTIONS[kind]
+    knobs.OPTIONS[kind]
     for kind in ("all-gather", "all-reduce", "reduce-scatter")
   )
   # Nine of each travel together, and one small all-reduce alone.
@@ -235,7 +232,7 @@ def test_thresholds_are_for_the_kinds_that_are_there(fsdp_unrolled, tp_scan):
 
 
 def test_thresholds_say_what_they_change(fsdp_unrolled):
-  by_option = {option: kind for kind, option in thresholds.OPTIONS.items()}
+  by_option = {option: kind for kind, option in knobs.OPTIONS.items()}
   found = 0
   for value in _worth_trying(_step(fsdp_unrolled)):
     for name, threshold in value.options.items():
@@ -275,7 +272,7 @@ def test_fixed_costs_leave_the_scheduler_on_and_hide_otherwise(
 ):
   options = {_ESTIMATES: False, _SCHEDULER: True}
   module = scheduled(fsdp_step(), **options)
-  assert latency_hiding.made(module)
+  assert knobs.is_latency_hiding(module)
   assert digest.of(module.proto) != digest.of(fsdp_scan.proto)
 
 

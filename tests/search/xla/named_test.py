@@ -18,7 +18,6 @@ from lagom_xla.search import nccl
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
-from lagom_xla.search.xla import named
 
 _SEARCHER = nccl.SEARCHERS[nccl.DEFAULT_SEARCHER]
 _FIRST, _SECOND = (
@@ -40,7 +39,9 @@ def test_with_workers_it_is_the_schedule_from_the_beginning(
     target = here.with_workers(pool)
     target.schedule(_FIRST)  # Compiles what others may start from.
     found = _evaluated(target)
-    judged = named.candidate(found, target=target, searcher=_SEARCHER)
+    judged = evaluation.from_the_beginning(
+      found, target=target, searcher=_SEARCHER
+    )
   assert _names(judged.step.analysis.module) == _names(here.schedule(_SECOND))
   assert judged.config == found.config
   assert judged.settings == found.settings
@@ -55,7 +56,9 @@ def test_what_goes_capped_takes_no_plugin(
     target = compiles.target(fsdp_step()).with_workers(pool)
     target.schedule(_FIRST)  # Compiles what others may start from.
     found = _evaluated(target, searcher)
-    judged = named.candidate(found, target=target, searcher=searcher)
+    judged = evaluation.from_the_beginning(
+      found, target=target, searcher=searcher
+    )
   assert judged.step is not found.step
   assert not found.takes_plugin
   assert not judged.takes_plugin
@@ -67,7 +70,10 @@ def test_without_workers_it_was_from_the_beginning(
 ) -> None:
   here = compiles.target(fsdp_step())
   found = _evaluated(here)
-  assert named.candidate(found, target=here, searcher=_SEARCHER) is found
+  assert (
+    evaluation.from_the_beginning(found, target=here, searcher=_SEARCHER)
+    is found
+  )
 
 
 def _evaluated(

@@ -12,16 +12,16 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.search.xla import joint
-from lagom_xla.search.xla import pairs
-from lagom_xla.search.xla.knobs import value as value_lib
+from lagom_xla.search.xla import knobs
+from lagom_xla.search.xla import predictions
 from lagom_xla.xla_schedule import reschedule
 
 H100 = cluster_lib.parse("1x8xh100")
 _DOUBLED = "xla_gpu_enable_while_loop_double_buffering"
 
 
-def _value(name: str, **changes: object) -> value_lib.Value:
-  return value_lib.Value(
+def _value(name: str, **changes: object) -> knobs.Value:
+  return knobs.Value(
     label=name,
     options={name: 1},
     changes=reschedule.Changes(**changes),  # type: ignore[arg-type]
@@ -37,7 +37,7 @@ _VALUES = (_GATHER, _REDUCE, _DOUBLE, _LIMIT, _THRESHOLD)
 
 
 def test_what_changes_loops_goes_together_in_every_way():
-  found = [set(v.options) for v in pairs.of_loops(_VALUES)]
+  found = [set(v.options) for v in predictions.pairs_of_loops(_VALUES)]
   assert found == [
     {"gather", "reduce", "double"},
     {"gather", "reduce"},
@@ -47,7 +47,7 @@ def test_what_changes_loops_goes_together_in_every_way():
 
 
 def test_values_together_change_what_each_of_them_changes():
-  assert pairs.together(_VALUES).changes == reschedule.Changes(
+  assert predictions.together(_VALUES).changes == reschedule.Changes(
     pipelined=frozenset(["all-gather", "all-reduce"]),
     double_buffered=True,
     overlap_limit=4,
@@ -55,10 +55,12 @@ def test_values_together_change_what_each_of_them_changes():
   )
 
 
-@given(st.lists(st.sampled_from([*_VALUES, *pairs.of_loops(_VALUES)])))
+@given(
+  st.lists(st.sampled_from([*_VALUES, *predictions.pairs_of_loops(_VALUES)]))
+)
 def test_only_values_of_different_options_are_paired_and_few_of_them(ranked):
-  found = pairs.of_best(ranked)
-  most = pairs.MOST_PROMISING
+  found = predictions.pairs_of_best(ranked)
+  most = predictions.MOST_PROMISING
   assert len(found) <= most * (most - 1) // 2
   singles = [set(value.options) for value in ranked]
   for pair in found:

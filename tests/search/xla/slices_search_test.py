@@ -26,9 +26,8 @@ from lagom_xla.passes.program.slices import chains as chains_lib
 from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
+from lagom_xla.search.xla import forms
 from lagom_xla.search.xla import joint
-from lagom_xla.search.xla.in_process import exposure
-from lagom_xla.search.xla.in_process import slices as slices_lib
 import tensor_parallel_step
 
 _LAYERS = ("layer.0", "layer.1")
@@ -92,7 +91,7 @@ def test_chains_are_cut_at_once_and_then_kind_by_kind():
     {*_LAYERS} <= slices.keys() or not {*_LAYERS} & slices.keys()
     for slices in tried
   )
-  assert len(tried) <= slices_lib.MAX_COMPILES
+  assert len(tried) <= forms.MAX_SLICES
 
 
 def test_chains_of_which_nothing_is_exposed_are_not_cut():
@@ -141,7 +140,7 @@ def test_what_is_exposed_of_a_chain_is_what_its_collectives_expose(
     searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
   )
   chains = tensor_parallel.chains()
-  (kind,) = exposure.of_chains(tensor_parallel, default, chains)
+  (kind,) = forms.of_chains(tensor_parallel, default, chains)
   assert set(kind.labels) == {chain.label for chain in chains}
   assert len(kind.labels) == len(kind.collectives) / 2 == 2
   # All collectives of this step are in its two chains.
@@ -185,14 +184,14 @@ def partitioned(
     searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
   )
   default = candidates.Search(default=evaluate(config_lib.DEFAULT))
-  return target, slices_lib.search(target, default, evaluate)
+  return target, forms.search_slices(target, default, evaluate)
 
 
 def test_chains_expose_no_less_where_the_partitioner_drops_their_labels(
   partitioned: tuple[target_lib.Target, candidates.Search],
 ):
   target, found = partitioned
-  kinds = exposure.of_chains(target, found.default, target.chains())
+  kinds = forms.of_chains(target, found.default, target.chains())
   # Both dimensions of a chain have the same collectives.
   by_collectives = {kind.collectives: kind.exposed_us for kind in kinds}
   assert len(by_collectives) == len(kinds) / 2 == 2
@@ -217,7 +216,7 @@ def test_cuts_gain_whoever_placed_the_collectives(
   assert quickest.config.program.slices
   before_us = found.default.tuned.step_time_us
   assert quickest.tuned.step_time_us < (1 - candidates.LEAST_GAIN) * before_us
-  assert len(found.others) <= slices_lib.MAX_COMPILES
+  assert len(found.others) <= forms.MAX_SLICES
 
 
 def test_pieces_that_xla_combines_again_are_tried_apart(

@@ -14,7 +14,7 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes.combine import table
-from lagom_xla.search.xla.knobs import thresholds
+from lagom_xla.search.xla import knobs
 
 
 def _collectives(module: hlo.Module) -> tuple[collectives_lib.Collective, ...]:
@@ -22,7 +22,7 @@ def _collectives(module: hlo.Module) -> tuple[collectives_lib.Collective, ...]:
 
 
 def _worth_trying(*gathers: Sequence[int]) -> list[int]:
-  found = thresholds.worth_trying(
+  found = knobs.thresholds_worth_trying(
     _collectives(gather_steps.module(*gathers)), "all-gather"
   )
   return [threshold // MIB for threshold in found]
@@ -50,7 +50,7 @@ def test_a_scatter_counts_what_is_left_of_it():
     array_bytes=(32 * MIB, 32 * MIB),
     result_bytes=8 * MIB,
   )
-  found = thresholds.worth_trying([combined], "reduce-scatter")
+  found = knobs.thresholds_worth_trying([combined], "reduce-scatter")
   assert [threshold // MIB for threshold in found] == [0, 8]
 
 
@@ -77,7 +77,7 @@ def test_what_is_combined_may_be_less_so():
 def test_kinds_are_combined_apart():
   module = gather_steps.module([64 * KIB], [64 * KIB])
   assert not list(
-    thresholds.worth_trying(_collectives(module), "reduce-scatter")
+    knobs.thresholds_worth_trying(_collectives(module), "reduce-scatter")
   )
 
 

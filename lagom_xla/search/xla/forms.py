@@ -1,0 +1,546 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Strands of the program: which to compile, then options that suit them.
+
+A form changes what there is to overlap, and so which options gain: XLA's
+combiners may couple two strands again, and one collective in flight at a time
+may be too few. So each form that the program can have is scheduled under the
+best options so far; the quickest with each kind of strands under XLA's
+defaults, too; and options are searched anew from the best of all, though it may
+not be ahead yet. What it must beat is what everything else must: XLA's defaults
+and the program as written.
+
+Compiles are what a search takes its time for. So some are left out:
+
+- forms that make the same program as another;
+- a form with keys whose kernels without keys take longer than the best step, or
+  where XLA combined nothing without them, so that there is nothing to keep
+  apart;
+- keys alone, where another form makes the strands: they are for strands that
+  are written out;
+- options of which a schedule cannot foretell what they do. Those were compiled
+  with the program as written, and what gained there is among the best options,
+  with which forms are scheduled. In fourteen searches of train steps no other
+  of them was kept with strands (benchmarks/strands).
+
+Exposure of chains: what of each is waited for, and what cutting it may hide.
+
+One schedule whose collectives bear the labels of their chains tells what of
+each chain is exposed. Of a chain in k pieces no more than the first or the last
+piece need be waited for, and k pieces take longer than the whole:
+
+    gain(k) = exposed · (1 − 1/k) − share · (k · t(bytes / k) − t(bytes))
+
+summed over its collectives, with the share of each that is exposed. What its
+products lose, only a compile tells.
+
+XLA's partitioner drops the labels of the collectives that it places. There a
+chain's are those of its kinds and size, and what is exposed of them is shared
+out evenly among all chains that look alike.
+
+Slices of the program: into how many pieces each chain is cut.
+
+Cutting hides what no order of whole collectives can, and costs: products of a
+piece fill their last wave worse, and collectives of a piece are less efficient.
+Only chains of which something is exposed can gain. Chains that are alike, such
+as those of unrolled layers, are cut alike: one of 32 gains nothing that could
+be seen. Which are worth a compile, and in how many pieces, is predicted first
+(`exposure.py`); then many of them are cut at once, and one kind of chains after
+the other as long as the step becomes shorter.
+
+Pieces must stay apart. Where XLA combines them again, as it does in programs
+that it partitions, whose reduce-scatters lose their keys, the quickest cut is
+tried with nothing of those kinds combined, too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+import dataclasses
+import functools
+import typing
+
+from lagom_xla import errors
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.program.slices import chains as chains_lib
+from lagom_xla.search.xla import attempts as attempts_lib
+from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import evaluation
+from lagom_xla.search.xla import knobs
+from lagom_xla.search.xla import options
+from lagom_xla.search.xla import turns
+
+# The one that is usually quickest first; "none" is for strands that are written
+# out, which keys alone keep apart.
+_ORDER = ("rotated", "paired", "merged", "staggered", "none")
+_STRANDS: tuple[form_lib.Strands, ...] = tuple(
+  sorted(typing.get_args(form_lib.Strands), key=_ORDER.index)
+)
+# Sets of options that are compiled for the best form.
+_MAX_OPTIONS = 8
+# Candidates at most: all strands with keys and without; the quicker of both
+# under the defaults, too; the rest as above. Where keys alone are tried, there
+# are no strands.
+_NUM_MADE = len(_STRANDS) - 1
+MAX_STRANDS = 2 * _NUM_MADE + _NUM_MADE + _MAX_OPTIONS
+
+
+def search_strands(
+  target: target_lib.Target,
+  so_far: candidates.Search,
+  evaluate: candidates.Evaluate,
+  *,
+  in_turn: turns.InTurn = turns.one_by_one,
+  progress: candidates.Progress = lambda _: None,
+) -> candidates.Search:
+  """Goes on from a search of options with forms of the program.
+
+  Args:
+    target: what is searched.
+    so_far: what was tried so far, with the program as written.
+    evaluate: schedules and searches a config.
+    in_turn: begins forms, and the configs of a round, ahead.
+    progress: called with a few words after each candidate.
+  """
+  incumbent = so_far.best
+  attempts = attempts_lib.Attempts(so_far, evaluate, progress)
+  no_keys: set[form_lib.Strands] = set()
+  forms = list(_forms(target))
+  configs = [dataclasses.replace(incumbent.config, program=f) for f in forms]
+  for form, config in zip(forms, in_turn(configs), strict=True):
+    if form.keyed and form.strands in no_keys:
+      continue
+    found = attempts.make(config)
+    if found is not None:
+      can_win = attempts_lib.can_win(found, attempts.so_far)
+      if not (can_win and _is_combined(found.step)):
+        no_keys.add(form.strands)
+  if incumbent.config.options:
+    quickest = _quickest_of_each(attempts.scheduled)
+    able = [c for c in quickest if attempts_lib.can_win(c, attempts.so_far)]
+    alone = [config_lib.XlaConfig(program=c.config.program) for c in able]
+    for candidate, config in zip(able, in_turn(alone), strict=True):
+      if attempts_lib.can_win(candidate, attempts.so_far):
+        attempts.make(config)
+  so_far = attempts.so_far
+  start = min(attempts.scheduled, key=candidates.tuned_us, default=None)
+  if start is None or not attempts_lib.can_win(start, so_far):
+    return so_far
+  more = options.search(
+    candidates.Search(default=start),
+    evaluate,
+    max_compiles=1 + _MAX_OPTIONS,
+    regardless=functools.partial(
+      _for_strands, keyed=start.config.program.keyed
+    ),
+    in_turn=in_turn,
+    progress=progress,
+  )
+  return so_far.with_search(more)
+
+
+def _quickest_of_each(
+  tried: Iterable[candidates.Candidate],
+) -> list[candidates.Candidate]:
+  """The quickest with each kind of strands, the quickest of all first."""
+  found: dict[form_lib.Strands, candidates.Candidate] = {}
+  for candidate in sorted(tried, key=candidates.tuned_us):
+    found.setdefault(candidate.config.program.strands, candidate)
+  return list(found.values())
+
+
+def _is_combined(step: step_lib.Step) -> bool:
+  return any(c.num_operands > 1 for c in step.analysis.collectives)
+
+
+def _for_strands(step: step_lib.Step, *, keyed: bool) -> Sequence[knobs.Value]:
+  """Options that suit strands, whatever is predicted for them.
+
+  A collective that is combined of two strands' waits for both, unless keys keep
+  them apart, and one that is in flight keeps the other strand's from starting.
+  """
+  values = [knobs.in_flight(2)]
+  combined = {c.kind for c in step.analysis.collectives if c.num_operands > 1}
+  if not keyed and (kinds := combined & knobs.OPTIONS.keys()):
+    values.insert(0, knobs.uncombined(kinds))
+  return knobs.offered(values)
+
+
+def _forms(target: target_lib.Target) -> Iterator[form_lib.Form]:
+  """The forms to compile, each without keys first.
+
+  One that the program cannot have is there, to be refused by name; the same
+  one with keys is not, nor is one that makes the same program as another.
+  """
+  known = {target.digest(form_lib.AS_WRITTEN)}
+  for strands in _STRANDS:
+    form = form_lib.Form(strands=strands)
+    if not (form.is_as_written or target.outcome(form).actions):
+      yield form
+      continue
+    if form.is_as_written and len(known) > 1:
+      return
+    for keyed in (False, True):
+      form = form_lib.Form(strands=strands, keyed=keyed)
+      if keyed and not target.outcome(form).actions:
+        continue
+      digest = target.digest(form)
+      if digest not in known:
+        known.add(digest)
+        yield form
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kind:
+  """Chains that are alike, and are cut alike.
+
+  Attributes:
+    labels: of the chains.
+    collectives: theirs, by their names in the schedule, or by the chains' ends
+      where XLA's partitioner placed them; two kinds that share one cannot both
+      be cut.
+    has_both_ends: whether each begins and ends with a collective.
+    pieces: the numbers of pieces that each can be cut into.
+    exposed_us: what of their collectives is waited for in a step.
+    num_pieces: the number of pieces that is predicted to gain most.
+    gain_us: what that takes off the step, as predicted.
+  """
+
+  labels: tuple[str, ...]
+  collectives: frozenset[str]
+  has_both_ends: bool
+  pieces: tuple[int, ...]
+  exposed_us: float
+  num_pieces: int
+  gain_us: float
+
+
+def of_chains(
+  target: target_lib.Target,
+  candidate: candidates.Candidate,
+  chains: Iterable[chains_lib.Chain],
+) -> tuple[Kind, ...]:
+  """The kinds of chains that may gain by being cut, the most promising first.
+
+  Those with collectives at both ends come first: there a piece's products hide
+  what comes before the next piece's and what comes after the last one's. Then
+  it is by gain.
+
+  Args:
+    target: what is searched.
+    candidate: a config whose program is to be cut.
+    chains: of the program as written.
+
+  Raises:
+    CompileError: XLA refused the program with its chains marked.
+    ProgramError: with its calls inlined it cannot have the config's form.
+  """
+  module = target.schedule_with_chains(candidate.config)
+  step = evaluation.of_schedule(module, target, candidate.config)
+  exposed_us = step.timeline(step.default).exposed_us
+  chains = tuple(chains)
+  by_chain = {**_by_looks(step, chains), **_by_label(step)}
+  least_us = candidates.LEAST_GAIN * candidate.tuned.step_time_us
+  found = []
+  for alike in _kinds(chains):
+    scheduled = [m for chain in alike for m in by_chain.get(chain.label, ())]
+    waits = [m for m in scheduled if exposed_us.get(m.collective.name)]
+    gains = {
+      k: sum(
+        m.share * _gain_us(step, m.collective, exposed_us[m.collective.name], k)
+        for m in waits
+      )
+      for k in alike[0].pieces
+    }
+    num_pieces = max(gains, key=lambda k: gains[k])
+    if gains[num_pieces] >= least_us:
+      found.append(
+        Kind(
+          labels=tuple(chain.label for chain in alike),
+          collectives=frozenset(m.identity for m in scheduled),
+          has_both_ends=len(alike[0].collectives) > 1,
+          pieces=alike[0].pieces,
+          exposed_us=sum(
+            m.share * exposed_us[m.collective.name] for m in waits
+          ),
+          num_pieces=num_pieces,
+          gain_us=gains[num_pieces],
+        )
+      )
+  return tuple(
+    sorted(found, key=lambda kind: (not kind.has_both_ends, -kind.gain_us))
+  )
+
+
+def _kinds(
+  chains: Iterable[chains_lib.Chain],
+) -> Sequence[Sequence[chains_lib.Chain]]:
+  kinds: dict[object, list[chains_lib.Chain]] = {}
+  for chain in chains:
+    alike = dataclasses.replace(chain, label="")
+    kinds.setdefault(alike, []).append(chain)
+  return list(kinds.values())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Member:
+  """A scheduled collective of a chain.
+
+  Attributes:
+    collective: as scheduled.
+    share: of it that is this chain's.
+    identity: what chains that cannot both be cut have in common.
+  """
+
+  collective: collectives_lib.Collective
+  share: float
+  identity: str
+
+
+def _by_label(step: step_lib.Step) -> dict[str, list[_Member]]:
+  """Collectives by the labels that they bear in a schedule."""
+  found: dict[str, list[_Member]] = {}
+  for collective, labels in _labelled(step):
+    for label in labels:
+      found.setdefault(label, []).append(
+        _Member(collective=collective, share=1.0, identity=collective.name)
+      )
+  return found
+
+
+def _by_looks(
+  step: step_lib.Step, chains: Sequence[chains_lib.Chain]
+) -> dict[str, list[_Member]]:
+  """Collectives without labels, by the chains that they may be of."""
+  unlabelled = [c for c, labels in _labelled(step) if not labels]
+  found: dict[str, list[_Member]] = {}
+  for collective in unlabelled:
+    alike = [c for c in chains if _looks_like(collective, c)]
+    ends = {_ends(chain) for chain in alike}
+    for chain in alike:
+      found.setdefault(chain.label, []).append(
+        _Member(
+          collective=collective, share=1 / len(ends), identity=_ends(chain)
+        )
+      )
+  return found
+
+
+def _looks_like(
+  collective: collectives_lib.Collective, chain: chains_lib.Chain
+) -> bool:
+  kinds = {
+    name.removeprefix("stablehlo.").replace("_", "-")
+    for name in chain.collectives
+  }
+  return (
+    collective.kind in kinds
+    and collective.nccl_bytes * len(chain.collectives) == chain.nccl_bytes
+  )
+
+
+def _ends(chain: chains_lib.Chain) -> str:
+  """Its label without the dimension: chains of the same ends clash."""
+  return chain.label.rpartition(":")[0]
+
+
+def _labelled(
+  step: step_lib.Step,
+) -> Iterator[tuple[collectives_lib.Collective, Sequence[str]]]:
+  """Collectives of a schedule, each with the labels that it bears."""
+  module = step.analysis.module
+  starts = {
+    i.id: i for c in module.computations.values() for i in c.instructions
+  }
+  for collective in step.analysis.collectives:
+    yield collective, _labels(module, starts[collective.start_id])
+
+
+def _labels(module: hlo.Module, start: hlo.Instruction) -> Sequence[str]:
+  inside = collectives_lib.payloads(module, start)
+  for operation in (start, *(operation for _, operation in inside)):
+    tags = operation.frontend_attributes.map.get(chains_lib.CHAIN)
+    if tags:
+      return tags.split(",")
+  return ()
+
+
+def _gain_us(
+  step: step_lib.Step,
+  collective: collectives_lib.Collective,
+  exposed_us: float,
+  num_pieces: int,
+) -> float:
+  key = step.key_of[collective.name]
+  piece = dataclasses.replace(key, num_bytes=key.num_bytes // num_pieces)
+  setting = collective_lib.default_setting(piece, step.cluster)
+  whole_us = step.predict(key, step.default[key]).time_us
+  piece_us = step.predict(piece, setting).time_us
+  # It may have been waited for longer than it takes: for those before it.
+  alone_us = whole_us * collective.executions
+  share = min(exposed_us / alone_us, 1.0) if alone_us else 0.0
+  grown_us = (num_pieces * piece_us - whole_us) * collective.executions
+  return exposed_us * (1 - 1 / num_pieces) - share * max(grown_us, 0.0)
+
+
+# Cuts that are compiled at most, of the quickest program with strands and the
+# quickest as written: the quicker one first.
+_MAX_CUTS = (5, 2)
+# One schedule of each program tells what is exposed; one has pieces kept apart.
+MAX_SLICES = sum(1 + max_cuts + 1 for max_cuts in _MAX_CUTS)
+
+
+def search_slices(
+  target: target_lib.Target,
+  so_far: candidates.Search,
+  evaluate: candidates.Evaluate,
+  *,
+  progress: candidates.Progress = lambda _: None,
+) -> candidates.Search:
+  """Goes on from a search with slices of the best programs so far.
+
+  Args:
+    target: what is searched.
+    so_far: what was tried so far.
+    evaluate: schedules and searches a config.
+    progress: called with a few words after each schedule.
+  """
+  chains = target.chains()
+  programs = _programs(so_far) if chains else []
+  for start, max_cuts in zip(programs, _MAX_CUTS, strict=False):
+    if not attempts_lib.can_win(start, so_far) or not _is_exposed(start):
+      continue
+    try:
+      kinds = of_chains(target, start, chains)
+    except (errors.CompileError, errors.ProgramError) as error:
+      refused = candidates.Refused(config=start.config, reason=str(error))
+      so_far = so_far.with_candidate(refused)
+      continue
+    finally:
+      progress("what is exposed of each chain")
+    so_far = _cut(start, kinds, max_cuts, so_far, evaluate, progress)
+  return so_far
+
+
+def _programs(so_far: candidates.Search) -> list[candidates.Candidate]:
+  """The quickest with strands, and as written: the quicker one first."""
+  quickest: dict[bool, candidates.Candidate] = {}
+  for candidate in sorted(so_far.scheduled, key=candidates.tuned_us):
+    quickest.setdefault(candidate.config.program.is_as_written, candidate)
+  return list(quickest.values())
+
+
+def _is_exposed(candidate: candidates.Candidate) -> bool:
+  tuned = candidate.tuned
+  return tuned.total_exposed_us >= candidates.LEAST_GAIN * tuned.step_time_us
+
+
+def _cut(
+  start: candidates.Candidate,
+  kinds: Sequence[Kind],
+  max_cuts: int,
+  so_far: candidates.Search,
+  evaluate: candidates.Evaluate,
+  progress: candidates.Progress,
+) -> candidates.Search:
+  """The search with slices of one program."""
+  attempts = attempts_lib.Attempts(so_far, evaluate, progress)
+  cuts = attempts.scheduled
+  tried: list[Mapping[str, int]] = []
+  left: list[Kind | None] = [None, *kinds]
+
+  while left and len(tried) < max_cuts:
+    quickest = min((start, *cuts), key=candidates.tuned_us)
+    moves = _moves(quickest, kinds, left[0])
+    slices = next((m for m in moves if m not in tried), None)
+    if slices is None:
+      left.pop(0)
+      continue
+    tried.append(slices)
+    form = dataclasses.replace(start.config.program, slices=slices)
+    attempts.make(dataclasses.replace(start.config, program=form))
+  if cuts:
+    quickest = min(cuts, key=candidates.tuned_us)
+    if options := _apart(start.step, quickest.step):
+      attempts.make(quickest.config.with_options(options))
+  return attempts.so_far
+
+
+def _apart(before: step_lib.Step, after: step_lib.Step) -> knobs.XlaOptions:
+  """Options that keep pieces apart which XLA combined again; {} if none.
+
+  Pieces bear keys that keep the combiners off, but the partitioner drops them.
+  """
+  num_before, num_after = _num_combined(before), _num_combined(after)
+  kinds = [kind for kind in num_after if num_after[kind] > num_before[kind]]
+  if not kinds:
+    return {}
+  offered = knobs.offered([knobs.uncombined(kinds)])
+  return offered[0].options if offered else {}
+
+
+def _num_combined(step: step_lib.Step) -> Counter[str]:
+  """Collectives of each kind that were combined with others, in a step."""
+  num: Counter[str] = Counter()
+  for collective in step.analysis.collectives:
+    if collective.kind in knobs.OPTIONS:
+      num[collective.kind] += collective.executions * (
+        collective.num_operands - 1
+      )
+  return num
+
+
+def _moves(
+  quickest: candidates.Candidate,
+  kinds: Sequence[Kind],
+  kind: Kind | None,
+) -> Iterator[Mapping[str, int]]:
+  """Slices to try next.
+
+  Args:
+    quickest: with the best slices so far.
+    kinds: of chains.
+    kind: the one to cut otherwise; None to cut many at once.
+  """
+  slices = quickest.config.program.slices
+  if kind is None:
+    both_ends = [k for k in kinds if k.has_both_ends]
+    if len(both_ends) > 1:
+      yield _together(both_ends)
+    # More is cut at once only if that much gained.
+    if len(kinds) > 1 and (len(both_ends) <= 1 or slices):
+      yield _together(kinds)
+    return
+  others = {
+    label: slices[label]
+    for other in kinds
+    if kind.collectives.isdisjoint(other.collectives)
+    for label in other.labels
+    if label in slices
+  }
+  now = slices.get(kind.labels[0], 1)
+  numbers = (1, *kind.pieces)
+  at = numbers.index(now)
+  wanted = numbers[at + 1 : at + 2] + numbers[max(at - 1, 0) : at]
+  for num in wanted if now > 1 else (kind.num_pieces,):
+    cut = dict.fromkeys(kind.labels, num) if num > 1 else {}
+    if others or cut:
+      yield {**others, **cut}
+
+
+def _together(kinds: Sequence[Kind]) -> Mapping[str, int]:
+  """Each kind in as many pieces as promise most, but for those that clash."""
+  slices: dict[str, int] = {}
+  taken: frozenset[str] = frozenset()
+  for kind in kinds:
+    if taken.isdisjoint(kind.collectives):
+      taken |= kind.collectives
+      slices |= dict.fromkeys(kind.labels, kind.num_pieces)
+  return slices

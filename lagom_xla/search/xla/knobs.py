@@ -1,0 +1,655 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The knobs of XLA: what there is to choose, once per module.
+
+A knob has values besides XLA's default. Where the dependency graph tells what a
+value does to the schedule, it says so as `changes` (`xla_schedule/`); the
+others can only be compiled. Only what can act on the collectives, loops and
+GPUs that are there is offered. docs/knobs.md has all of them.
+
+A value is a few XLA options, and says as `changes` what it does to the
+dependency graph, where that is known. Which options a jaxlib accepts, how it
+spells them and what it does by itself differ from version to version.
+
+*The latency-hiding scheduler* is off by default and switches itself on where
+XLA's speed-of-light model knows the GPU and every collective of the module
+(SolLatencyEstimator's IsSupportedForModule): not before Hopper, not beside a
+ragged-all-to-all, a broadcast, a send or work on the host. Which ones XLA knows
+changes from version to version, so the schedule itself is asked. XLA notes the
+name under which the scheduler knew an instruction in the instruction's
+metadata, and only there.
+
+*Memory.* The latency-hiding scheduler starts collectives later, or orders
+kernels otherwise, to hold no more beside arguments and results than the memory
+limit (`passes/schedule/memory.py`). How much a schedule needs is estimated
+(`memory`), so that one close to the limit counts as short of memory.
+
+*Zero fills.* A scan stacks what its iterations give in arrays that are full of
+zeros when it begins. XLA can begin with arrays as they come instead, where
+every iteration writes a row of its own and nothing reads one before it is
+written (DusAccumulatorZeroInitElimination, in xla/backends/gpu/transforms).
+"""
+
+from __future__ import annotations
+
+from collections.abc import (
+  Callable,
+  Collection,
+  Iterable,
+  Iterator,
+  Mapping,
+  Sequence,
+)
+import dataclasses
+
+import jax
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla.costs import in_words
+from lagom_xla.costs import kernel as kernel_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import debug_options
+from lagom_xla.flags import environment
+from lagom_xla.flags import options as xla_options
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes import kernels as kernels_lib
+from lagom_xla.passes import merged_products
+from lagom_xla.passes.combine import table
+from lagom_xla.passes.schedule import aliasing
+from lagom_xla.passes.schedule import memory
+from lagom_xla.search.xla import candidates
+from lagom_xla.xla_schedule import combiner
+from lagom_xla.xla_schedule import reschedule
+
+SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
+# The model's estimates, and with them the scheduler where it is on by itself.
+ESTIMATES = "xla_gpu_enable_analytical_sol_latency_estimator"
+
+
+def is_latency_hiding(module: hlo.Module) -> bool:
+  """Whether the latency-hiding scheduler made the schedule of a module."""
+  return any(
+    instruction.metadata.scheduling_name
+    for computation in module.proto.computations
+    for instruction in computation.instructions
+  )
+
+
+# XLA's scheduler counts otherwise than the estimate. Of schedules of the
+# examples and the paper's workloads a limit of 120 % changed both that were at
+# 85 % of the default one, and none of 41 at 65 % or less.
+_SHORT_FROM = 0.8
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MemoryLimit:
+  """What a schedule needs, and what it may need, ahead of time.
+
+  Attributes:
+    peak_bytes: what it needs at its peak, estimated.
+    held_bytes: arguments and results, a part of that.
+    free_bytes: what XLA leaves for all else at a slop factor of 100 %.
+  """
+
+  peak_bytes: int
+  held_bytes: int
+  free_bytes: float
+
+  @property
+  def is_short(self) -> bool:
+    """Whether XLA's scheduler may have had to heed its default limit."""
+    return self.may_heed(memory.DEFAULT_SLOP_PERCENT)
+
+  def may_heed(self, slop_percent: float) -> bool:
+    """Whether XLA's scheduler may have to heed the limit of a slop factor."""
+    return self.peak_bytes >= _SHORT_FROM * self.limit_bytes(slop_percent)
+
+  def limit_bytes(self, slop_percent: float) -> float:
+    """What a schedule may need in all under a slop factor."""
+    return self.held_bytes + self.free_bytes * slop_percent / 100
+
+
+def memory_of(module: hlo.Module, cluster: cluster_lib.Cluster) -> MemoryLimit:
+  """The memory of a schedule that was made ahead of time."""
+  buffers = aliasing.of(module)
+  free_bytes = memory.limit_bytes(
+    module, cluster.gpu.hbm_bytes, slop_percent=100
+  )
+  return MemoryLimit(
+    peak_bytes=memory.peak_bytes(module, buffers),
+    held_bytes=memory.held_bytes(module, buffers),
+    free_bytes=max(free_bytes, 0.0),
+  )
+
+
+# What passes a whole array on as it is.
+_SAME = frozenset(["bitcast", "copy", "reshape"])
+# What runs the instructions of another computation; from JAX 0.12 on XLA writes
+# rows beside kernels.
+_RUNS = frozenset(["fusion", "async-start"])
+
+
+def zero_fills(module: hlo.Module) -> list[hlo.Instruction]:
+  """The fills of a scheduled module that XLA can leave out."""
+  return [
+    computation.by_id[id_]
+    for computation in module.computations.values()
+    for id_ in _of_loops(module, computation)
+  ]
+
+
+def _of_loops(
+  module: hlo.Module, computation: hlo.Computation
+) -> Iterator[int]:
+  """Ids of the fills of a computation's loops that XLA can leave out.
+
+  XLA doubles loops later, so a loop that holds two iterations had twice as many
+  when it looked. Of several arrays that one kernel fills, it can leave out
+  some; nothing is foretold of those.
+  """
+  for loop in computation.loops:
+    body_id, _ = loop.called_computation_ids
+    body = module.computations[body_id]
+    state = computation.by_id[loop.operand_ids[0]]
+    num_trips = module.trip_count(loop)
+    for element, id_ in enumerate(state.operand_ids):
+      rows = computation.by_id[id_].shape.dimensions[:1]
+      if (
+        list(rows) in ([num_trips], [2 * num_trips])
+        and _is_fill(module, computation.by_id[id_])
+        and len(_users(computation, id_)) == 1
+        and _is_stacked(module, body, element)
+      ):
+        yield id_
+
+
+def _is_fill(module: hlo.Module, instruction: hlo.Instruction) -> bool:
+  """Whether a kernel gives every element of an array one constant value."""
+  if instruction.opcode != "fusion":
+    return False
+  fused = module.computations[instruction.called_computation_ids[0]]
+  value = fused.behind(fused.root, _SAME)
+  if instruction.operand_ids or value.opcode != "broadcast":
+    return False
+  (filled_with,) = fused.operands(value)
+  return not filled_with.shape.dimensions
+
+
+def _is_stacked(
+  module: hlo.Module, body: hlo.Computation, element: int
+) -> bool:
+  """Whether a body writes rows of an element of its state, and reads none."""
+  parameter = next(i for i in body.instructions if i.opcode == "parameter")
+  taken = [i for i in _users(body, parameter.id) if i.tuple_index == element]
+  return len(taken) == 1 and _is_overwritten(module, body, taken[0])
+
+
+def _is_overwritten(
+  module: hlo.Module, computation: hlo.Computation, array: hlo.Instruction
+) -> bool:
+  """Whether all that uses an array writes rows into it."""
+  users = _users(computation, array.id)
+  return bool(users) and all(
+    _overwrites(module, computation, user, array) for user in users
+  )
+
+
+def _overwrites(
+  module: hlo.Module,
+  computation: hlo.Computation,
+  user: hlo.Instruction,
+  array: hlo.Instruction,
+) -> bool:
+  if user.opcode == "bitcast":
+    return _is_overwritten(module, computation, user)
+  operand = list(user.operand_ids).index(array.id)
+  if user.opcode in _RUNS:
+    fused = module.computations[user.called_computation_ids[0]]
+    parameter = next(
+      i
+      for i in fused.instructions
+      if i.opcode == "parameter" and i.parameter_number == operand
+    )
+    return _is_overwritten(module, fused, parameter)
+  if user.opcode != "dynamic-update-slice" or operand:
+    return False
+  update = computation.by_id[user.operand_ids[1]].shape.dimensions
+  sizes = zip(update, array.shape.dimensions, strict=True)
+  return [part for part, whole in sizes if part != whole] == [1]
+
+
+def _users(computation: hlo.Computation, id_: int) -> list[hlo.Instruction]:
+  return [i for i in computation.instructions if id_ in i.operand_ids]
+
+
+MEMORY_SLOP = "xla_gpu_memory_limit_slop_factor"
+
+
+def slop_percent(options: Mapping[str, object]) -> float:
+  """The slop factor under which a step is compiled.
+
+  Args:
+    options: what is set on top of the XLA_FLAGS of this process.
+
+  Raises:
+    FlagsError: XLA_FLAGS names a file that is not there.
+  """
+  today = environment.value(MEMORY_SLOP) or memory.DEFAULT_SLOP_PERCENT
+  return float(str(options.get(MEMORY_SLOP, today)))
+
+
+XlaOptions = Mapping[str, bool | int | str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Value:
+  """One value of a knob.
+
+  Attributes:
+    label: in a few words.
+    options: what it sets, as the installed jaxlib spells it.
+    changes: what it does to the dependency graph; None where that is not
+      known without compiling.
+    is_first: whether to compile it before all that is predicted.
+    is_last: whether to compile it after all others.
+  """
+
+  label: str
+  options: XlaOptions
+  changes: reschedule.Changes | None = None
+  is_first: bool = False
+  is_last: bool = False
+
+
+def offered(values: Iterable[Value]) -> tuple[Value, ...]:
+  """Those that the installed jaxlib has and does not do by itself."""
+  values = tuple(values)
+  try:
+    debug_options.options()
+  except errors.OptionsError:
+    return values  # XLA refuses what it lacks, and that is recorded.
+  found = []
+  for value in values:
+    options = _as_installed(value.options)
+    if options is not None and not _is_default(options):
+      found.append(dataclasses.replace(value, options=options))
+  return tuple(found)
+
+
+def _as_installed(options: XlaOptions) -> XlaOptions | None:
+  """Options as the installed jaxlib has them; None where it lacks one."""
+  translated: dict[str, bool | int | str] = {}
+  for name, value in options.items():
+    match xla_options.translate(name, value):
+      case str():
+        return None
+      case known, converted:
+        assert not isinstance(converted, float)  # No knob and no plan has one.
+        translated[known] = converted
+  return translated
+
+
+def _is_default(options: XlaOptions) -> bool:
+  """Whether the installed jaxlib does all of this by itself."""
+  found = {name: debug_options.find(name) for name in options}
+  return all(
+    o is not None and o.default == options[n] for n, o in found.items()
+  )
+
+
+# XLA's options by kind, of the kinds whose combining can be predicted.
+OPTIONS = {kind: table.COMBINERS[kind].option for kind in combiner.KINDS}
+
+_MIB = 2**20
+# Thresholds that are tried: nothing combined, and powers of two around what
+# the published recipes use (128 MiB to 8 GiB; none explains its choice).
+CHOICES_BYTES = (
+  0,
+  8 * _MIB,
+  128 * _MIB,
+  512 * _MIB,
+  1024 * _MIB,
+  2048 * _MIB,
+)
+
+
+def thresholds_worth_trying(
+  collectives: Sequence[collectives_lib.Collective], kind: str
+) -> Iterator[int]:
+  """Thresholds that can change how this kind is combined.
+
+  Args:
+    collectives: of the module as XLA combines it.
+    kind: a key of OPTIONS.
+  """
+  alike = [c for c in collectives if c.kind == kind]
+  sizes = sorted(map(table.combined_bytes, alike))
+  default_bytes = table.COMBINERS[kind].default_bytes
+  combined = [c for c in alike if c.num_operands > 1]
+  pairs_bytes = [_least_pair_bytes(c) for c in combined]
+  largest_bytes = max(map(table.combined_bytes, combined), default=0)
+  for threshold in CHOICES_BYTES:
+    if threshold < default_bytes:
+      # Where no two arrays of one fit under it, it does what zero does.
+      if pairs_bytes and (not threshold or min(pairs_bytes) <= threshold):
+        yield threshold
+      continue
+    # Two separate collectives must fit under it, or a combined one must not.
+    two_fit = len(sizes) > 1 and sum(sizes[:2]) <= threshold
+    if two_fit or largest_bytes > threshold:
+      yield threshold
+    if sum(sizes) <= threshold:
+      return
+
+
+def _least_pair_bytes(combined: collectives_lib.Collective) -> int:
+  """Bytes of the two smallest arrays of a collective, as combiners count."""
+  smallest = sum(sorted(combined.array_bytes)[:2])
+  total = sum(combined.array_bytes)
+  return table.combined_bytes(combined) * smallest // total if total else 0
+
+
+_MERGER_OPTION = "xla_gpu_dot_merger_threshold_mb"
+
+# XLA's default, a lower limit and a higher one.
+_DEFAULT_MIB, _LESS_MIB, _MORE_MIB = 64, 32, 128
+
+
+def values(step: step_lib.Step) -> Iterator[Value]:
+  """The limits that can act on a step."""
+  module, kernels = step.analysis.module, step.analysis.kernels
+  merged = merged_products.find(module, kernels)
+  # A smaller one is made of products that are merged all the same.
+  if any(kernel.num_bytes > _LESS_MIB * 2**20 for kernel in merged):
+    yield _limit(_LESS_MIB)
+  # It is compiled from the beginning, which takes long.
+  least_us = candidates.LEAST_GAIN * step.timeline(step.default).step_time_us
+  if _merging_saves_us(step) >= least_us:
+    yield _limit(_MORE_MIB)
+
+
+def _merging_saves_us(step: step_lib.Step) -> float:
+  """What products that the higher limit would merge take less as one.
+
+  By the model alone, whatever a profile says of them apart, and without what
+  it takes to concatenate their operands.
+  """
+
+  def time_us(kernel: kernels_lib.Kernel) -> float:
+    return kernel_lib.predict(kernel, step.cluster.gpu).time_us
+
+  saved_us = 0.0
+  for pair in merged_products.apart(
+    step.analysis.module, step.analysis.kernels
+  ):
+    one, other = pair.products
+    # Those that are smaller XLA leaves apart for another reason.
+    if _DEFAULT_MIB < min(one.num_bytes, other.num_bytes) / 2**20 <= _MORE_MIB:
+      apart_us = time_us(one) + time_us(other)
+      saved_us += one.executions * max(apart_us - time_us(pair.merged), 0.0)
+  return saved_us
+
+
+def _limit(mib: int) -> Value:
+  return Value(
+    label=f"products merged up to {mib} MiB", options={_MERGER_OPTION: mib}
+  )
+
+
+_OVERLAP_LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
+# XLA's speed-of-light estimates know Hopper and what came after it.
+_ESTIMATED_SINCE = (9, 0)
+
+
+def scheduler_values(step: step_lib.Step) -> Iterator[Value]:
+  """The latency-hiding scheduler, where another made the schedule."""
+  if not is_latency_hiding(step.analysis.module):
+    yield Value(
+      label="latency-hiding scheduler",
+      options={SCHEDULER: True},
+      # The prediction itself schedules by the rules of that scheduler.
+      changes=reschedule.Changes(),
+    )
+
+
+def overlap_limit(step: step_lib.Step) -> Iterator[Value]:
+  """How many collectives are in flight at once."""
+  if not is_latency_hiding(step.analysis.module):
+    return  # No other scheduler reads it.
+  yield from map(in_flight, (2, 4))
+  yield Value(
+    label="collectives started as early as possible",
+    options={
+      _OVERLAP_LIMIT: 4,
+      "xla_gpu_experimental_collective_start_as_early_as_possible": True,
+    },
+  )
+
+
+def in_flight(limit: int) -> Value:
+  """So many collectives in flight at once."""
+  return Value(
+    label=f"{limit} collectives in flight",
+    options={_OVERLAP_LIMIT: limit},
+    changes=reschedule.Changes(overlap_limit=limit),
+  )
+
+
+def fixed_costs(step: step_lib.Step) -> Iterator[Value]:
+  """Fixed costs in place of estimates: five kernels hide any collective.
+
+  XLA keeps them for programs that its estimates serve worse
+  (SolLatencyEstimator in xla/service/gpu/model/sol_latency_estimator.cc).
+  """
+  is_estimated = step.cluster.gpu.compute_capability >= _ESTIMATED_SINCE
+  if is_estimated and is_latency_hiding(step.analysis.module):
+    yield Value(
+      label="scheduled by fixed costs",
+      options={
+        ESTIMATES: False,
+        # Without estimates XLA leaves it off by itself.
+        SCHEDULER: True,
+      },
+      is_last=True,
+    )
+
+
+def memory_slop(step: step_lib.Step) -> Iterator[Value]:
+  """How much memory collectives that start early may take."""
+  memory = memory_of(step.analysis.module, step.cluster)
+  # A limit that a schedule stays far below changes nothing in it, and a higher
+  # one changes only what had to heed the default, or that of XLA_FLAGS.
+  is_short = memory.is_short or memory.may_heed(slop_percent({}))
+  for percent, can_act in ((80, memory.may_heed(80)), (120, is_short)):
+    if can_act:
+      most_gb = memory.limit_bytes(percent) / 1e9
+      yield Value(
+        label=f"schedule within {percent} % of the memory, {most_gb:,.1f} GB",
+        options={MEMORY_SLOP: percent},
+        is_first=percent > 100,
+      )
+
+
+# Kind of collective -> the option that pipelines it over loop iterations.
+PIPELINED = {
+  "all-gather": "xla_gpu_enable_pipelined_all_gather",
+  "all-reduce": "xla_gpu_enable_pipelined_all_reduce",
+  "reduce-scatter": "xla_gpu_enable_pipelined_reduce_scatter",
+}
+# XLA makes its reduce-scatters of all-reduces, after it has pipelined them.
+PIPELINED_AS = {"reduce-scatter": ("all-reduce", "reduce-scatter")}
+_DOUBLE_BUFFERING = "xla_gpu_enable_while_loop_double_buffering"
+# The options that change loops.
+OF_LOOPS = frozenset({*PIPELINED.values(), _DOUBLE_BUFFERING})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Knob:
+  """Something to choose.
+
+  Attributes:
+    note: what it does.
+    values: those that can act on a step.
+  """
+
+  note: str
+  values: Callable[[step_lib.Step], Iterator[Value]]
+
+
+def worth_trying(step: step_lib.Step) -> tuple[Value, ...]:
+  """All values of all knobs that can act on a step."""
+  return offered(v for knob in KNOBS.values() for v in knob.values(step))
+
+
+def _combine_thresholds(step: step_lib.Step) -> Iterator[Value]:
+  collectives = step.analysis.collectives
+  for kind, option in OPTIONS.items():
+    for threshold_bytes in thresholds_worth_trying(collectives, kind):
+      yield Value(
+        label=f"{kind} combined up to {in_words.megabytes(threshold_bytes)}",
+        options={option: threshold_bytes},
+        changes=reschedule.Changes(thresholds_bytes={kind: threshold_bytes}),
+      )
+
+
+def _combine_heuristic(step: step_lib.Step) -> Iterator[Value]:
+  if any(c.kind in OPTIONS for c in step.analysis.collectives):
+    yield Value(
+      label="combining by XLA's heuristic",
+      options={
+        "xla_gpu_experimental_enable_heuristic_collective_combining": True
+      },
+    )
+
+
+def _collective_matmul(step: step_lib.Step) -> Iterator[Value]:
+  # Ahead of time XLA before JAX 0.12 splits none. Later ones do, and have the
+  # parts run beside each other, of which nothing is measured.
+  is_live = jax.default_backend() == "gpu"
+  kinds = {c.kind for c in step.analysis.collectives}
+  if is_live and kinds & {"all-gather", "reduce-scatter"}:
+    yield Value(
+      label="products split around their collectives",
+      options={"xla_gpu_threshold_for_windowed_einsum_mib": 0},
+    )
+
+
+def _pipelining(step: step_lib.Step) -> Iterator[Value]:
+  in_loops = {
+    kind
+    for collective in step.analysis.collectives
+    if collective.executions > 1 and not collective.is_pipelined
+    for kind in PIPELINED_AS.get(collective.kind, (collective.kind,))
+  }
+  for kind, option in PIPELINED.items():
+    if kind in in_loops:
+      yield Value(
+        label=f"{kind} pipelined over loop iterations",
+        options={option: True},
+        changes=reschedule.Changes(pipelined=frozenset([kind])),
+      )
+  # XLA pipelines by itself what the program wrote as a reduce-scatter; what it
+  # makes of all-reduces follows their option.
+  if any(
+    c.kind == "reduce-scatter"
+    and c.is_pipelined
+    and _is_written(step.analysis.module, c)
+    for c in step.analysis.collectives
+  ):
+    yield Value(
+      label="reduce-scatter not pipelined over loop iterations",
+      options={PIPELINED["reduce-scatter"]: False},
+      is_last=True,
+    )
+
+
+def _is_written(
+  module: hlo.Module, collective: collectives_lib.Collective
+) -> bool:
+  """Whether it is named after JAX's primitive, as what the program wrote is."""
+  primitive = collective.kind.replace("-", "_")
+  found = (
+    c.by_id.get(collective.start_id) for c in module.computations.values()
+  )
+  return any(i and i.metadata.op_name.endswith(primitive) for i in found)
+
+
+def _unrolling(step: step_lib.Step) -> Iterator[Value]:
+  if any(c.executions > 1 for c in step.analysis.collectives):
+    yield Value(
+      label="loops double-buffered",
+      options={_DOUBLE_BUFFERING: True},
+      changes=reschedule.Changes(double_buffered=True),
+    )
+
+
+def _unfilled(step: step_lib.Step) -> Iterator[Value]:
+  # Loops that are pipelined keep their fills, and mostly gain more by that.
+  if zero_fills(step.analysis.module):
+    yield Value(
+      label="loops' results not filled with zeros first",
+      options={"xla_gpu_enable_dus_accumulator_zero_init_elimination": True},
+      is_last=True,
+    )
+
+
+def uncombined(kinds: Collection[str]) -> Value:
+  """No collectives of these kinds combined, which have thresholds."""
+  kinds = sorted(kinds)
+  return Value(
+    label=f"no {' and no '.join(kinds)} combined",
+    options={OPTIONS[kind]: 0 for kind in kinds},
+    changes=reschedule.Changes(thresholds_bytes=dict.fromkeys(kinds, 0)),
+  )
+
+
+# By name, the ones that most depends on first.
+KNOBS: Mapping[str, Knob] = {
+  "scheduler": Knob(
+    note="moves starts ahead of the kernels that their collectives hide behind",
+    values=scheduler_values,
+  ),
+  "combining": Knob(
+    note="how many bytes of collectives of a kind are combined",
+    values=_combine_thresholds,
+  ),
+  "combining by heuristic": Knob(
+    note="lets XLA combine by what it expects to overlap",
+    values=_combine_heuristic,
+  ),
+  "collective matmul": Knob(
+    note="splits products so that parts run beside parts of their collective",
+    values=_collective_matmul,
+  ),
+  "pipelining": Knob(
+    note="runs a loop's collectives an iteration ahead or behind, or not",
+    values=_pipelining,
+  ),
+  "unrolling": Knob(
+    note="two iterations per loop body, so that one hides the other's"
+    " collectives",
+    values=_unrolling,
+  ),
+  "merged products": Knob(
+    note="how large products are that XLA merges where they share an operand",
+    values=values,
+  ),
+  "overlap limit": Knob(
+    note="how many collectives the scheduler keeps in flight",
+    values=overlap_limit,
+  ),
+  "memory": Knob(
+    note="how much memory the scheduler may use to start collectives early",
+    values=memory_slop,
+  ),
+  "zero fills": Knob(
+    note="leaves out kernels that fill with zeros what a loop overwrites",
+    values=_unfilled,
+  ),
+  "fixed costs": Knob(
+    note="has the scheduler take kernels of a kind to cost the same",
+    values=fixed_costs,
+  ),
+}
