@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fit of a cluster's calibration to what was measured there.
 
-Factors on latency and rate (`wire.calibrated`), within a node and between
+Factors on latency and rate (`wire.timing`), within a node and between
 nodes, and the same again for each path, as `wire.path_name` has them: sites
 differ in what LL's flags take and in what Simple's chunks do. They are found in
 logarithms, of predicted over measured time, by least squares that count large

@@ -5,7 +5,7 @@
 Rates end in _gbps and mean 1e9 bytes per second, in one direction.
 
 `lagom-xla calibrate` finds the few figures of a calibration from nccl-tests,
-and `costs/wire/calibrated.py` applies them.
+and `costs/wire/timing.py` applies them.
 
 XLA ends the process on some target configs that lack a field, so the config is
 always written whole from a `Gpu`, whose figures were checked when it was read.

@@ -339,3 +339,19 @@ def test_a_key_knows_whether_it_is_small():
   for num_bytes, is_small in ((64 * _KIB - 1, True), (64 * _KIB, False)):
     key = collective_lib.TuningKey("all-gather", 8, 1, num_bytes)
     assert scenario_lib.is_small(key) == is_small
+
+
+def test_every_part_has_a_spread_around_nothing():
+  for spread in uncertainty.spreads().values():
+    assert spread.n > 0 and spread.groups
+    assert spread.low <= 0 <= spread.high
+    assert 0 <= spread.median <= spread.p90
+
+
+def test_pcie_alone_is_as_unknown_as_all_networks():
+  near, far = (
+    uncertainty.of_collectives(cluster_lib.parse(name), is_between_nodes=False)
+    for name in ("1x8xh100", "1x8xl40s")
+  )
+  assert far == uncertainty.spreads()["between_nodes"]
+  assert near.p90 < far.p90

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """NCCL's own decisions: what it would choose for a collective, and why.
 
-`topology` describes a node, `graph` finds rings and trees in it, `model` has
-the latency and bandwidth of what runs on them, `launch` says in how many
-channels and chunks, and `choice` makes NCCL's decision from these;
-`aggregation` says for which arrays of a combined collective it makes one. Other
-packages need only the names below.
+`graph` describes a node and finds rings and trees in it, `model` has the
+latency and bandwidth of what runs on them, `launch` says in how many channels
+and chunks, and `choice` makes NCCL's decision from these; `aggregation` says
+for which arrays of a combined collective it makes one. Other packages need only
+the names below.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from lagom_xla.costs.nccl.choice import candidates
 from lagom_xla.costs.nccl.choice import default_setting
 from lagom_xla.costs.nccl.choice import latency_us
 from lagom_xla.costs.nccl.choice import predicted_time_us
+from lagom_xla.costs.nccl.graph import Communicator
 from lagom_xla.costs.nccl.launch import BUFFER_SLOTS
 from lagom_xla.costs.nccl.launch import chunk_grain_bytes
 from lagom_xla.costs.nccl.launch import chunk_slots
@@ -25,7 +26,6 @@ from lagom_xla.costs.nccl.launch import max_channels
 from lagom_xla.costs.nccl.launch import max_chunk_bytes
 from lagom_xla.costs.nccl.model import EXCHANGES
 from lagom_xla.costs.nccl.model import SEND_RECV
-from lagom_xla.costs.nccl.topology import Communicator
 
 __all__ = [
   "BUFFER_SLOTS",

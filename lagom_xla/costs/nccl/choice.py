@@ -36,14 +36,14 @@ import math
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import validation
+from lagom_xla.costs.nccl import graph
 from lagom_xla.costs.nccl import launch as launch_lib
 from lagom_xla.costs.nccl import model
-from lagom_xla.costs.nccl import topology
 
 
 def _scripts_allow(
   cluster: cluster_lib.Cluster,
-  communicator: topology.Communicator,
+  communicator: graph.Communicator,
   algorithm: str,
   protocol: str,
 ) -> bool:
@@ -78,7 +78,7 @@ class Setting:
 
 
 def candidates(
-  cluster: cluster_lib.Cluster, communicator: topology.Communicator, kind: str
+  cluster: cluster_lib.Cluster, communicator: graph.Communicator, kind: str
 ) -> tuple[tuple[str, str], ...]:
   """The (algorithm, protocol) pairs that NCCL could run, in NCCL's order.
 
@@ -105,7 +105,7 @@ def candidates(
 
 def predicted_time_us(
   cluster: cluster_lib.Cluster,
-  communicator: topology.Communicator,
+  communicator: graph.Communicator,
   kind: str,
   num_bytes: int,
   algorithm: str,
@@ -162,7 +162,7 @@ def _plateau(terms: model.Terms, num_bytes: int) -> float:
 
 def latency_us(
   cluster: cluster_lib.Cluster,
-  communicator: topology.Communicator,
+  communicator: graph.Communicator,
   kind: str,
   algorithm: str,
   protocol: str,
@@ -177,7 +177,7 @@ def latency_us(
 
 def bandwidth_gbps(
   cluster: cluster_lib.Cluster,
-  communicator: topology.Communicator,
+  communicator: graph.Communicator,
   kind: str,
   algorithm: str,
   protocol: str,
@@ -195,7 +195,7 @@ def bandwidth_gbps(
 @functools.lru_cache(maxsize=16384)
 def _parts(
   cluster: cluster_lib.Cluster,
-  communicator: topology.Communicator,
+  communicator: graph.Communicator,
   kind: str,
   algorithm: str,
   protocol: str,
@@ -225,7 +225,7 @@ def _parts(
 
 def default_setting(
   cluster: cluster_lib.Cluster,
-  communicator: topology.Communicator,
+  communicator: graph.Communicator,
   kind: str,
   num_bytes: int,
 ) -> Setting:

@@ -37,14 +37,141 @@ import math
 from typing import Literal
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.costs.nccl import topology
+
+# Traffic between GPUs through an Intel CPU counts 6/5 (INTEL_P2P_OVERHEAD), and
+# the link between two sockets carries 22 GB/s (SRP_QPI_BW), or 24 between AMD
+# sockets (AMD_ZEN34_BW); both topo.h.
+_INTEL_PEER_OVERHEAD = 6 / 5
+_SOCKET_GBPS = {"intel": 22.0, "amd": 24.0, "arm": 6.0}
+
+
+def _speeds(text: str) -> tuple[float, ...]:
+  return tuple(float(number) for number in text.split())
+
+
+# Speeds that a search tries within a node and across nodes, by the smallest
+# compute capability that they apply to (search.cc; 90.2 came with 2.32).
+_SPEEDS = {
+  100: (
+    _speeds("90 80 70 60 50 45 40 30 24 20 19 18"),
+    _speeds(
+      "96 90.2 86 80 48 45.1 42 40 30 24 22 20 17.5 15 12 6 3 2.4 1.2 .24 .12"
+    ),
+  ),
+  90: (
+    _speeds("60 50 40 30 24 20 15 12 11 6 3"),
+    _speeds("48 45 42 40 30 24 22 20 17.5 15 12 6 3 2.4 1.2 .24 .12"),
+  ),
+  0: (
+    _speeds("40 30 20 18 15 12 10 9 7 6 5 4 3"),
+    _speeds("48 30 28 24 20 18 15 12 10 9 7 6 5 4 3 2.4 1.2 .24 .12"),
+  ),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Communicator:
+  """The size of a communicator; its ranks are spread over its nodes.
+
+  Attributes:
+    num_ranks: GPUs.
+    num_nodes: nodes as NCCL counts them (Cluster.num_nccl_nodes_of).
+  """
+
+  num_ranks: int
+  num_nodes: int
+
+  def __post_init__(self) -> None:
+    if self.num_nodes < 1 or self.num_ranks < 1:
+      raise ValueError(f"{self} must have at least one rank and one node")
+
+  @property
+  def ranks_per_node(self) -> int:
+    """GPUs in each of its nodes; where they differ, in the emptiest at most.
+
+    It has the fewest adapters, and NCCL takes the least of all nodes.
+    """
+    return self.num_ranks // self.num_nodes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+  """A communicator's part of a node, in the terms of the search.
+
+  Attributes:
+    link_gbps: all NVLinks of a GPU, or its PCIe link, in one direction.
+    nic_gbps: what one adapter brings to a GPU.
+    pcie_overhead: what a byte between GPUs costs on their link, in bytes.
+    socket_gbps: cap where rings cross CPU sockets; infinite otherwise.
+  """
+
+  capability: int
+  num_gpus: int
+  num_nics: int
+  crosses_nodes: bool
+  over_nvlink: bool
+  has_nvswitch: bool
+  link_gbps: float
+  pcie_gbps: float
+  nic_gbps: float
+  pcie_overhead: float
+  socket_gbps: float
+
+  @property
+  def max_gbps(self) -> float:
+    """The fastest path that one channel can take (system->maxBw)."""
+    return self.nic_gbps if self.crosses_nodes else self.link_gbps
+
+  @property
+  def total_gbps(self) -> float:
+    """All that a GPU can send (system->totalBw)."""
+    return max(self.pcie_gbps, self.link_gbps)
+
+  @property
+  def speeds(self) -> tuple[float, ...]:
+    """Speeds that the search tries, the fastest first."""
+    floor = max(c for c in _SPEEDS if c <= self.capability)
+    return _SPEEDS[floor][self.crosses_nodes]
+
+
+def _describe(
+  cluster: cluster_lib.Cluster, num_gpus: int, num_nodes: int
+) -> Node:
+  """The part of each node that a communicator has, as the search sees it."""
+  node, nvlink = cluster.node, cluster.node.nvlink
+  major, minor = cluster.gpu.compute_capability
+  over_nvlink = nvlink is not None and (
+    nvlink.topology != "pairs" or num_gpus <= 2
+  )
+  link = node.pcie_effective_gbps
+  if nvlink is not None and over_nvlink:
+    # Even a lone GPU's NVLinks count towards what it could send.
+    link = nvlink.num_links * nvlink.link_effective_gbps
+  # Half of a node's GPUs are attached to each socket.
+  crosses_sockets = num_gpus > max(1, cluster.gpus_per_node // 2)
+  return Node(
+    capability=10 * major + minor,
+    num_gpus=num_gpus,
+    num_nics=max(1, node.num_nics * num_gpus // cluster.gpus_per_node),
+    crosses_nodes=num_nodes > 1,
+    over_nvlink=over_nvlink and num_gpus > 1,
+    has_nvswitch=nvlink is not None and nvlink.topology == "nvswitch",
+    link_gbps=link,
+    pcie_gbps=node.pcie_effective_gbps,
+    nic_gbps=min(node.nic_gbps, node.pcie_effective_gbps),
+    pcie_overhead=1.0
+    if over_nvlink or node.cpu_vendor != "intel"
+    else _INTEL_PEER_OVERHEAD,
+    socket_gbps=_SOCKET_GBPS[node.cpu_vendor] if crosses_sockets else math.inf,
+  )
+
 
 MAX_CHANNELS = 64  # MAXCHANNELS, device.h
 EPSILON = 1e-6  # NCCL rounds what is left of links to 0.001 GB/s.
 
 
 def best(
-  node: topology.Node,
+  node: Node,
   fits: Callable[[float], int],
   *,
   total_gbps: float,
@@ -89,7 +216,7 @@ def best(
 
 
 def split_channels(
-  node: topology.Node, count: int, gbps: float, most: int
+  node: Node, count: int, gbps: float, most: int
 ) -> tuple[int, float]:
   """Fast channels become two of half the speed (ncclTopoDupChannels)."""
   if gbps < 25 or (node.capability > 80 and gbps < 50 and count > 4):
@@ -99,7 +226,7 @@ def split_channels(
 
 
 def links_carry(
-  node: topology.Node,
+  node: Node,
   count: int,
   gbps: float,
   *,
@@ -132,7 +259,7 @@ def links_carry(
   return sends + relayed <= node.link_gbps + EPSILON
 
 
-def nic_channels(node: topology.Node, gbps: float) -> int:
+def nic_channels(node: Node, gbps: float) -> int:
   """How many channels of that rate the adapters carry, and their GPUs."""
   if not node.crosses_nodes:
     return MAX_CHANNELS
@@ -191,9 +318,7 @@ class Graphs:
 
 
 @functools.lru_cache(maxsize=1024)
-def search(
-  cluster: cluster_lib.Cluster, communicator: topology.Communicator
-) -> Graphs:
+def search(cluster: cluster_lib.Cluster, communicator: Communicator) -> Graphs:
   """What NCCL finds for a communicator.
 
   The communicator's GPUs are taken to be neighbours in their nodes, with the
@@ -203,9 +328,7 @@ def search(
     cluster: the cluster.
     communicator: who takes part.
   """
-  node = topology.describe(
-    cluster, communicator.ranks_per_node, communicator.num_nodes
-  )
+  node = _describe(cluster, communicator.ranks_per_node, communicator.num_nodes)
   ring = _ring(node)
   tree = _tree(node, ring.num_channels)
   channels = min(MAX_CHANNELS, 2 * min(ring.num_channels, tree.num_channels))
@@ -221,7 +344,7 @@ def search(
   return Graphs(ring=ring, tree=tree, nvls=_nvls(node), num_channels=channels)
 
 
-def _ring(node: topology.Node) -> Graph:
+def _ring(node: Node) -> Graph:
   most = MAX_CHANNELS // 2
   rotates = node.crosses_nodes and node.num_nics >= node.num_gpus
 
@@ -248,7 +371,7 @@ def _ring(node: topology.Node) -> Graph:
   )
 
 
-def _tree(node: topology.Node, wanted: int) -> Graph:
+def _tree(node: Node, wanted: int) -> Graph:
   """As many trees as rings, at the speed at which so many fit."""
   size = node.num_gpus
   is_chain = node.crosses_nodes and (node.capability >= 90 or size == 1)
@@ -297,7 +420,7 @@ def _tree(node: topology.Node, wanted: int) -> Graph:
   )
 
 
-def _nvls(node: topology.Node) -> Graph | None:
+def _nvls(node: Node) -> Graph | None:
   """Heads that each pull from all GPUs of a node through the switch.
 
   A head's own link carries its traffic twice, so k heads put (k + 1) times the

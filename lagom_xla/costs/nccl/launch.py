@@ -25,7 +25,6 @@ import math
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs.nccl import graph as graph_lib
 from lagom_xla.costs.nccl import model
-from lagom_xla.costs.nccl import topology
 
 # Bytes that a thread should have before more threads and channels are taken;
 # of LL rings per rank (ncclTuningSetThreadThresholds).
@@ -43,7 +42,7 @@ _KIB = 1024
 
 def max_channels(
   cluster: cluster_lib.Cluster,
-  communicator: topology.Communicator,
+  communicator: graph_lib.Communicator,
   algorithm: str,
 ) -> int:
   """The most channels that the algorithm can run on; a tuner can ask for less.
@@ -106,7 +105,7 @@ def _check_protocol(protocol: str) -> None:
 
 def num_channels(
   cluster: cluster_lib.Cluster,
-  communicator: topology.Communicator,
+  communicator: graph_lib.Communicator,
   num_bytes: int,
   algorithm: str,
   protocol: str,
@@ -124,7 +123,7 @@ def num_channels(
 
 def chunk_bytes(
   cluster: cluster_lib.Cluster,
-  communicator: topology.Communicator,
+  communicator: graph_lib.Communicator,
   kind: str,
   share_bytes: int,
   algorithm: str,
@@ -154,7 +153,7 @@ def chunk_bytes(
 
 def _nvls_chunk_bytes(
   cluster: cluster_lib.Cluster,
-  communicator: topology.Communicator,
+  communicator: graph_lib.Communicator,
   algorithm: str,
   share_bytes: int,
 ) -> int:
@@ -184,7 +183,7 @@ class _NvlsTuning:
 
 
 def _nvls_tuning(
-  cluster: cluster_lib.Cluster, communicator: topology.Communicator
+  cluster: cluster_lib.Cluster, communicator: graph_lib.Communicator
 ) -> _NvlsTuning:
   """Channels and largest chunks (ncclNvlsTuning, transport/nvls.cc)."""
   nodes, ranks = communicator.num_nodes, communicator.ranks_per_node

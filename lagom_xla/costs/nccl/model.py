@@ -19,7 +19,6 @@ import math
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs.nccl import graph as graph_lib
-from lagom_xla.costs.nccl import topology
 
 PROTOCOLS = ("ll", "ll128", "simple")
 # NCCL's order: of equal times the last one wins (ncclTuningSelectBestTuning).
@@ -34,7 +33,7 @@ ROOTED = ("collective-broadcast", "reduce")
 class Terms:
   """What the equations read, found once for a communicator and a kind."""
 
-  communicator: topology.Communicator
+  communicator: graph_lib.Communicator
   kind: str
   graphs: graph_lib.Graphs
   capability: int
@@ -66,7 +65,7 @@ class Terms:
 
 @functools.lru_cache(maxsize=4096)
 def terms_of(
-  cluster: cluster_lib.Cluster, communicator: topology.Communicator, kind: str
+  cluster: cluster_lib.Cluster, communicator: graph_lib.Communicator, kind: str
 ) -> Terms:
   """The terms of the equations.
 

@@ -3,16 +3,13 @@
 """Lone collectives on their links: run times under NCCL settings.
 
 `path` has the fitted parameters, within nodes and between them, `call` what a
-collective sends and the rates that bound it, `timing` the time, `network` that
-between nodes, `calibrated` what a site's own measurements change in it. Other
+collective sends and the rates that bound it, `timing` the time, and what a
+site's own measurements change in it, `network` the time between nodes. Other
 packages need only the names below.
 """
 
 from __future__ import annotations
 
-from lagom_xla.costs.wire.calibrated import calibrated_us
-from lagom_xla.costs.wire.calibrated import most_speedup
-from lagom_xla.costs.wire.calibrated import time_us
 from lagom_xla.costs.wire.call import handed_on
 from lagom_xla.costs.wire.call import sent_bytes
 from lagom_xla.costs.wire.network import most_tree_gbps
@@ -25,6 +22,9 @@ from lagom_xla.costs.wire.path import fitted_fabric
 from lagom_xla.costs.wire.path import most_measured_nodes
 from lagom_xla.costs.wire.path import path_name
 from lagom_xla.costs.wire.path import system_of
+from lagom_xla.costs.wire.timing import calibrated_us
+from lagom_xla.costs.wire.timing import most_speedup
+from lagom_xla.costs.wire.timing import time_us
 
 __all__ = [
   "MOST_EFFICIENCY",

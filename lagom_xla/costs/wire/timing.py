@@ -41,11 +41,27 @@ PAT, broadcasts), latencies are NCCL's own and so are links' rates. Channels and
 chunks bound the rate as they do on measured paths, and the last rank waits for
 a first chunk.
 
+*Calibration* is of a machine. A prediction t(S) of S bytes falls into what the
+collective takes however short it is, L = t(1 byte) under the same setting, and
+what its bytes add, t(S) - L. Calibration multiplies the first and divides the
+second:
+
+    t = latency_factor * latency_factors[path] * L
+      + (t(S) - L) / (rate_factor * rate_factors[path])
+
+A path is how NCCL moves the bytes (path.py): plugins, adapters and versions
+differ in what a flag of LL takes, and in what a chunk of Simple does.
+
+It knows nothing of how t comes about, so the equations of paths and fabrics
+and the calibration of a site do not get into each other's way. NCCL's choices
+do not see it: NCCL would not either.
+
 Rates end in _gbps and mean 1e9 bytes per second.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 
 from lagom_xla import cluster as cluster_lib
@@ -103,7 +119,7 @@ _REDUCES = ("reduce-scatter", "all-reduce")
 _UNCUT_CHUNKS = 32
 
 
-def time_us(
+def uncalibrated_us(
   cluster: cluster_lib.Cluster,
   communicator: nccl.Communicator,
   kind: str,
@@ -114,7 +130,7 @@ def time_us(
 ) -> float:
   """Run time of a lone collective, whatever its cluster's calibration says.
 
-  Takes and raises what `calibrated.time_us` does.
+  Takes and raises what `time_us` does.
   """
   if communicator.num_ranks == 1 or not num_bytes:
     return 0.0
@@ -210,3 +226,77 @@ def _busiest_channel_bytes(call: call_lib.Call, num_messages: int) -> float:
   if whole and message_bytes <= _UNCUT_CHUNKS * call.setting.chunk_bytes:
     return math.ceil(num_messages / call.num_channels) * message_bytes
   return call.num_bytes / call.num_channels
+
+
+def time_us(
+  cluster: cluster_lib.Cluster,
+  communicator: nccl.Communicator,
+  kind: str,
+  num_bytes: int,
+  setting: nccl.Setting,
+  paths: path_lib.Paths | None = None,
+  fabric: path_lib.Fabric | None = None,
+) -> float:
+  """Run time of a lone collective, calibrated if its cluster is.
+
+  Args:
+    cluster: where it runs.
+    communicator: who takes part.
+    kind: XLA's name of the collective.
+    num_bytes: as NCCL counts them (see nccl/choice.py).
+    setting: how it runs.
+    paths: the parameters; those fitted for the cluster's GPU if not given.
+    fabric: the network's; those fitted for the cluster's if not given.
+
+  Raises:
+    ValueError: no such kind, or NCCL cannot run the setting here.
+  """
+  us = uncalibrated_us(
+    cluster, communicator, kind, num_bytes, setting, paths, fabric
+  )
+  if cluster.calibration is None or not us:
+    return us
+  factors = cluster.calibration.of(communicator.num_nodes)
+  least_us = _latency_us(cluster, communicator, kind, setting)
+  path = path_lib.path_name(cluster, communicator, kind, setting)
+  return calibrated_us(factors, path, us, min(least_us, us))
+
+
+def calibrated_us(
+  factors: cluster_lib.Factors, path: str, us: float, latency_us: float
+) -> float:
+  """A predicted time with its factors.
+
+  Args:
+    factors: of the collective's reach.
+    path: how its bytes move, by `path_name`.
+    us: the whole prediction.
+    latency_us: the part that it would take for a byte; at most `us`.
+  """
+  latency_factor = factors.latency_factor * factors.latency_factors.get(path, 1)
+  rate_factor = factors.rate_factor * factors.rate_factors.get(path, 1)
+  return latency_factor * latency_us + (us - latency_us) / rate_factor
+
+
+def most_speedup(
+  cluster: cluster_lib.Cluster, communicator: nccl.Communicator
+) -> float:
+  """How many times faster than predicted a collective can be; at least 1."""
+  if cluster.calibration is None:
+    return 1.0
+  factors = cluster.calibration.of(communicator.num_nodes)
+  rate = factors.rate_factor * max((1.0, *factors.rate_factors.values()))
+  latency = factors.latency_factor * min(
+    (1.0, *factors.latency_factors.values())
+  )
+  return max(1.0, rate, 1 / latency)
+
+
+@functools.lru_cache(maxsize=4096)
+def _latency_us(
+  cluster: cluster_lib.Cluster,
+  communicator: nccl.Communicator,
+  kind: str,
+  setting: nccl.Setting,
+) -> float:
+  return uncalibrated_us(cluster, communicator, kind, 1, setting)
