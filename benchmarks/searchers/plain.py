@@ -1,0 +1,82 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A plain search over XLA's options, which ours is never to be behind.
+
+The default and the recipes, then single values beside the fastest of those,
+then those that gained, one after the other, then the result less each option.
+"""
+
+from __future__ import annotations
+
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.search.nccl import searcher as searcher_lib
+from lagom_xla.search.xla import arms as arms_lib
+from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import evaluation
+from lagom_xla.search.xla import joint
+from lagom_xla.search.xla import knobs
+from lagom_xla.search.xla import turns
+
+
+def search(
+  target: target_lib.Target,
+  *,
+  searcher: searcher_lib.Searcher,
+  found: joint.Found = lambda _: None,
+) -> candidates.Search:
+  """Searches a target's options, with what evaluates them for our search.
+
+  Args:
+    target: what is searched.
+    searcher: of the NCCL settings.
+    found: called with each candidate.
+  """
+  default = evaluation.evaluate_or_raise(
+    config_lib.DEFAULT, target=target, searcher=searcher
+  )
+  found(default)
+  arms = arms_lib.known(target.cluster).arms
+  so_far = candidates.Search(default=default, arms=arms)
+  looks = evaluation.looks(default.step.analysis.module, default.config)
+  known = {looks: default}
+
+  def compile_all(configs: list[config_lib.XlaConfig]) -> None:
+    nonlocal so_far
+    new = [c for c in configs if so_far.found(c) is None]
+    for config in turns.Turns(target=target).ahead(new):
+      candidate = evaluation.evaluate(
+        config,
+        target=target,
+        searcher=searcher,
+        default=default,
+        fastest=so_far.fastest_arm,
+        known=known,
+      )
+      found(candidate)
+      so_far = so_far.with_candidate(candidate)
+
+  def us(config: config_lib.XlaConfig) -> float:
+    candidate = so_far.found(config)
+    if isinstance(candidate, candidates.Candidate):
+      return candidates.tuned_us(candidate)
+    return float("inf")
+
+  compile_all([arm.config for arm in arms])
+  start = min(so_far.scheduled, key=candidates.tuned_us)
+  best = start.config
+  alone = [
+    (best.with_options(value.options), value)
+    for value in knobs.worth_trying(start.step)
+  ]
+  compile_all([config for config, _ in alone])
+  for config, value in sorted(alone, key=lambda pair: us(pair[0])):
+    if us(config) < us(start.config):
+      together = best.with_options(value.options)
+      compile_all([together])
+      best = min(best, together, key=us)
+  for name in tuple(best.options):
+    less = best.without_options([name])
+    compile_all([less])
+    best = min(less, best, key=us)
+  return so_far
