@@ -22,7 +22,7 @@ if TYPE_CHECKING:
   from lagom_xla.decorator import TunedStep as TunedStep
   from lagom_xla.decorator import tune as tune
   from lagom_xla.errors import LagomError as LagomError
-  from lagom_xla.live.job.processes import check_processes as check_processes
+  from lagom_xla.live.processes import check_processes as check_processes
   from lagom_xla.micro_batching import micro_batches as micro_batches
   from lagom_xla.passes.program.form import Form as Form
   from lagom_xla.plan import Plan as Plan
@@ -40,7 +40,7 @@ _HOMES = {
   "Plan": "plan",
   "StrandedStep": "stranded",
   "TunedStep": "decorator",
-  "check_processes": "live.job.processes",
+  "check_processes": "live.processes",
   "inspect": "tuner.tuner",
   "micro_batches": "micro_batching",
   "strands": "stranded",

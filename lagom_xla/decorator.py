@@ -8,7 +8,7 @@
 
 The step is measured as it is, other ways to run it are searched for and
 compiled beside it, and what is faster by the wall clock stays: see
-`live/loop/loop.py`, and docs/live.md for what that does to a run.
+`live/loop.py`, and docs/live.md for what that does to a run.
 
     @lagom_xla.tune(measure=False)
     @jax.jit
@@ -42,8 +42,8 @@ from typing import TYPE_CHECKING, Any, Protocol, overload
 import jax
 
 from lagom_xla import dispatch
+from lagom_xla.live import trial_log
 from lagom_xla.live import tuned
-from lagom_xla.live.history import trials
 
 if TYPE_CHECKING:  # Imported where it is asked for, as that takes long.
   from lagom_xla import cluster as cluster_lib
@@ -198,7 +198,7 @@ def tune(
     predictions = chooser()
     step = dispatch.wrap(jitted_step, predictions.choose, by="lagom_xla.tune")
     step.report = predictions.report
-    step._repr_html_ = lambda: trials.as_html(predictions.report())
+    step._repr_html_ = lambda: trial_log.as_html(predictions.report())
   step.tunings = tunings
   return step
 

@@ -31,7 +31,7 @@ _FAILED = "failed"
 PRELOADED = (
   "jax",
   "lagom_xla.decorator",
-  "lagom_xla.live.history.kept",
+  "lagom_xla.live.plan_cache",
   "lagom_xla.live.predicted",
   "job",
 )

@@ -25,17 +25,17 @@ import numpy as np
 import job
 import lagom_xla
 from lagom_xla.jax_internals import store
-from lagom_xla.live import composer as composer_lib
+from lagom_xla.live import coordinator as coordinator_lib
+from lagom_xla.live import loop
 from lagom_xla.live import platforms
 from lagom_xla.live import proposals
-from lagom_xla.live.loop import loop as loop_lib
 import live_step
 import quick
 
 # Longer than any test; `time_flies` passes it.
 LONG_S = 1e5
-PATIENCE = composer_lib.Patience(
-  limits=loop_lib.Limits(search_s=LONG_S, compile_s=LONG_S, overhead_steps=1e9),
+TIMEOUTS = coordinator_lib.Timeouts(
+  limits=loop.Limits(search_s=LONG_S, compile_s=LONG_S, overhead_steps=1e9),
   script_s=LONG_S,
 )
 
@@ -90,7 +90,7 @@ def time_flies(once: pathlib.Path) -> Iterator[None]:
 @contextlib.contextmanager
 def joined(
   proposer: proposals.Proposer,
-  patience: composer_lib.Patience = PATIENCE,
+  timeouts: coordinator_lib.Timeouts = TIMEOUTS,
 ) -> Iterator[None]:
   """Steps that are tuned from now on are all processes' together."""
 
@@ -103,21 +103,21 @@ def joined(
     mock.patch.object(
       platforms, "proposer_of", lambda *unused, **options: proposer
     ),
-    live_step.proposed_by(proposer, patience),
+    live_step.proposed_by(proposer, timeouts),
   ):
     yield
 
 
 def train(
   proposer: live_step.Proposer,
-  patience: composer_lib.Patience = PATIENCE,
+  timeouts: coordinator_lib.Timeouts = TIMEOUTS,
   is_over: Callable[[str], bool] | None = None,
 ) -> Trained:
   """Trains until tuning is over, and a few calls more."""
   is_over = is_over or is_done
   variants = []
   with (
-    joined(proposer, patience),
+    joined(proposer, timeouts),
     warnings.catch_warnings(record=True) as warned,
   ):
     warnings.simplefilter("always")

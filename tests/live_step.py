@@ -22,17 +22,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from lagom_xla import errors
-from lagom_xla.live import composer
+from lagom_xla.live import coordinator
+from lagom_xla.live import loop
 from lagom_xla.live import platforms
 from lagom_xla.live import proposals
+from lagom_xla.live import timing
 from lagom_xla.live import tracing
 from lagom_xla.live import tuned
-from lagom_xla.live.loop import baseline
-from lagom_xla.live.loop import loop
 
 State = dict[str, Any]
 
-PATIENCE = composer.Patience(
+TIMEOUTS = coordinator.Timeouts(
   limits=loop.Limits(search_s=10, compile_s=10, overhead_steps=1e9),
   script_s=10,
 )
@@ -156,7 +156,7 @@ def failing(message: str) -> Callable[[jax.stages.Lowered], Any]:
 @contextlib.contextmanager
 def proposed_by(
   proposer: proposals.Proposer,
-  patience: composer.Patience = PATIENCE,
+  timeouts: coordinator.Timeouts = TIMEOUTS,
   *,
   waits_for_traces: bool = True,
 ) -> Iterator[None]:
@@ -164,7 +164,7 @@ def proposed_by(
 
   Args:
     proposer: What proposes.
-    patience: Of the loop.
+    timeouts: Of the loop.
     waits_for_traces: Whether a traced call returns once the trace is written,
       so that what a call comes to does not depend on how busy the machine is.
   """
@@ -172,9 +172,9 @@ def proposed_by(
     mock.patch.object(
       platforms, "proposer_of", lambda *unused, **options: proposer
     ),
-    mock.patch.object(tuned, "PATIENCE", patience),
+    mock.patch.object(tuned, "TIMEOUTS", timeouts),
     # The fewest: nothing that a test states rests on how sure a baseline is.
-    mock.patch.object(baseline, "NUM_BLOCKS", 2),
+    mock.patch.object(timing, "NUM_BLOCKS", 2),
     mock.patch.object(tracing.Tracer, "end", _end_and_wait)
     if waits_for_traces
     else contextlib.nullcontext(),

@@ -32,8 +32,8 @@ import job
 import lagom_xla
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.jax_internals import lowerings
+from lagom_xla.live import gpu
 from lagom_xla.live import proposals
-from lagom_xla.live.gpu import plans
 import live_job
 import live_step
 
@@ -205,7 +205,7 @@ def _train(
     step = tuned = lagom_xla.tune(step, log=folder / LOG, cache=folder / PLANS)
   x = _sharded()
   proposed_by = live_job.joined if is_job else live_step.proposed_by
-  with proposed_by(proposer, live_job.PATIENCE):
+  with proposed_by(proposer, live_job.TIMEOUTS):
     while True:
       # Python aborts where it ends while XLA's threads call back into it.
       x = step(x).block_until_ready()
@@ -249,7 +249,7 @@ class _Proposer(proposals.Proposer):
   ) -> Generator[proposals.Proposal, None, str | None]:
     if self.state == "search":  # In another process, as for GPUs.
       cluster = cluster_lib.parse("1x2xh100")
-      search = plans.PlanProposer(cluster=cluster, num_workers=0)
+      search = gpu.PlanProposer(cluster=cluster, num_workers=0)
       other = jax.jit(lambda x: x * 2).lower(_sharded())
       yield from search.proposals(other, measured, stop)
     yield proposals.Proposal(name="again", payload=b"null")

@@ -13,19 +13,18 @@ import dataclasses
 import math
 import random
 
+from lagom_xla.live import loop
 from lagom_xla.live import proposals
 from lagom_xla.live import script as script_lib
-from lagom_xla.live.loop import loop as loop_lib
-from lagom_xla.live.loop import surroundings
 
 MEMBERS = range(3)
-COMPILED = surroundings.Vote(digest=b"alike")
+COMPILED = script_lib.Vote(digest=b"alike")
 
 # What the processes have said of a proposal this many seconds after it came.
-Voted = Callable[[float], Mapping[int, surroundings.Vote]]
+Voted = Callable[[float], Mapping[int, script_lib.Vote]]
 
 
-def all_vote(waited_s: float) -> Mapping[int, surroundings.Vote]:
+def all_vote(waited_s: float) -> Mapping[int, script_lib.Vote]:
   return dict.fromkeys(MEMBERS, COMPILED) if waited_s > 3 else {}
 
 
@@ -59,7 +58,7 @@ class Job:
   noise: float = 0.02
   voted: Voted = all_vote
   finds: Callable[[float], bool] = finds
-  limits: loop_lib.Limits = dataclasses.field(default_factory=loop_lib.Limits)
+  limits: loop.Limits = dataclasses.field(default_factory=loop.Limits)
   has_profile_build: bool = False
   trace_s: float = 0.0
   lost_per_core: float = 0.0
@@ -78,13 +77,13 @@ class Job:
     self.is_searching = False
     self.most_search_s: float | None = None
     self.concluded: list[bool] = []
-    self.trials: list[surroundings.Trial] = []
+    self.trials: list[script_lib.Trial] = []
     # What a search might have taken of a core after each of them.
     self.left_s: list[float | None] = []
     self.scripts: list[script_lib.Script] = []
-    self.loop = loop_lib.Loop(self, MEMBERS, self.limits)
+    self.loop = loop.Loop(self, MEMBERS, self.limits)
     self._random = random.Random(self.seed)
-    self._played = surroundings.Played()
+    self._played = script_lib.Played()
     self._clock_s = 0.0
     self._num_found = 0
     self._heard_s = 0.0
@@ -104,7 +103,7 @@ class Job:
       played = [self._play(it, script.in_use) for it in script.segments]
       if any(segment.is_traced for segment in script.segments):
         self._traced_s = self._clock_s
-      self._played = surroundings.Played(
+      self._played = script_lib.Played(
         durations_s=[seconds for seconds, _ in played],
         processor_s=[processor_s for _, processor_s in played],
       )
@@ -183,13 +182,11 @@ class Job:
     self._num_found += 1
     return proposals.Proposal(name=f"way {self._num_found}", payload=b"{}")
 
-  def votes(self, number: int) -> Mapping[int, surroundings.Vote]:
+  def votes(self, number: int) -> Mapping[int, script_lib.Vote]:
     assert number in (self._num_found, -self.num_searches - 1)
     return self.voted(self._clock_s - self._heard_s)
 
-  def note(
-    self, trial: surroundings.Trial, most_search_s: float | None
-  ) -> None:
+  def note(self, trial: script_lib.Trial, most_search_s: float | None) -> None:
     self.trials.append(trial)
     self.left_s.append(most_search_s)
 

@@ -103,11 +103,11 @@ def _proposed(
   """What a search beside the step proposes, and whether it compiles here."""
   from lagom_xla import cluster as cluster_lib
   from lagom_xla import errors
+  from lagom_xla.live import gpu
   from lagom_xla.live import proposals
-  from lagom_xla.live.gpu import plans
 
   trace = folder / traced_step.TRACE
-  proposer = plans.PlanProposer(
+  proposer = gpu.PlanProposer(
     cluster=cluster_lib.parse(cluster), time_budget_s=_SEARCH_BUDGET_S
   )
   measured = proposals.Measured(

@@ -46,7 +46,7 @@ _IMPORTS = {
   "jax": "import jax",
   "lagom_xla.tune": "import lagom_xla; lagom_xla.tune",
   "a search": "import benchmarks.live.cpu.proposer, scipy.special;"
-  " import lagom_xla.live.history.kept",
+  " import lagom_xla.live.plan_cache",
 }
 
 

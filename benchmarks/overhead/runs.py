@@ -20,7 +20,7 @@ from scipy import special
 
 from benchmarks.overhead import steps as steps_lib
 import lagom_xla
-from lagom_xla.live import ending
+from lagom_xla.live import shutdown
 
 _STEPS_PER_WAIT = 10
 _TOLD = re.compile(r"overhead: (-?[\d.]+) steps")
@@ -124,7 +124,7 @@ def _run(step: steps_lib.Step, function: Any, num_steps: int) -> Run:
   report = function.report() if hasattr(function, "report") else ""
   del function
   gc.collect()
-  ending.join()
+  shutdown.join()
   return Run(
     wall_s=wall_s, cpu_s=_cpu_s() - cpu_s, thread_s=thread_s, report=report
   )

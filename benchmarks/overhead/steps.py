@@ -28,8 +28,8 @@ import numpy as np
 
 from benchmarks.live import cpu
 from lagom_xla.apply.nccl import build
-from lagom_xla.live import deferred
 from lagom_xla.live import platforms
+from lagom_xla.live import proposals
 
 _NAME = "lagom_xla_device"
 _SOURCE = pathlib.Path(__file__).with_name("device.c")
@@ -190,10 +190,10 @@ def _step(
   )
 
 
-def _proposer() -> deferred.Deferred:
+def _proposer() -> proposals.Deferred:
   def make() -> Any:
     from benchmarks.overhead import proposer  # In a thread, as in other runs.
 
     return proposer.Proposer()
 
-  return deferred.Deferred(make)
+  return proposals.Deferred(make)

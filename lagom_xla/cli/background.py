@@ -29,7 +29,7 @@ from lagom_xla.compile import worker
 if TYPE_CHECKING:
   from lagom_xla.compile import config as config_lib
   from lagom_xla.compile import target as target_lib
-  from lagom_xla.live.gpu import search_process as search_lib
+  from lagom_xla.live import gpu
   from lagom_xla.search.xla import candidates as candidates_lib
   from lagom_xla.tuner import tuning as tuning_lib
 
@@ -42,9 +42,9 @@ def main() -> None:
   folder, parent = pathlib.Path(sys.argv[1]), int(sys.argv[2])
   worker.end_with(parent)
   os.nice(_NICENESS)
-  from lagom_xla.live.gpu import search_process as search_lib
+  from lagom_xla.live import gpu
 
-  task = search_lib.read_task(folder)
+  task = gpu.read_task(folder)
   try:
     with stopping.raised(task.time_budget_s):
       if task.prove is None:
@@ -56,9 +56,9 @@ def main() -> None:
   stopping.end(0)
 
 
-def _search(folder: pathlib.Path, task: search_lib.Task) -> None:
+def _search(folder: pathlib.Path, task: gpu.Task) -> None:
   """Tunes the step, and says the plan, then one proposal after the other."""
-  from lagom_xla.live.gpu import runners_up
+  from lagom_xla.live import gpu
 
   begin_s = time.monotonic()
   arguments = argparse.Namespace(workers=task.num_workers, no_cache=False)
@@ -73,7 +73,7 @@ def _search(folder: pathlib.Path, task: search_lib.Task) -> None:
     _say(folder, plan=tuning.plan.to_dict())
     if not tuning.plan.xla.is_default:
       is_proven = tuning.stopped is None
-      ratio = runners_up.ratio(tuning.search, tuning.search.best)
+      ratio = gpu.ratio(tuning.search, tuning.search.best)
       _propose(folder, tuning.plan.xla, ratio, is_proven=is_proven)
     left_s = task.time_budget_s - (time.monotonic() - begin_s)
     if tuning.stopped is None and left_s > 0:
@@ -87,10 +87,10 @@ def _propose_runners_up(
   search: candidates_lib.Search,
 ) -> None:
   """Says which runners-up there are, once they have compiled here."""
-  from lagom_xla.live.gpu import runners_up
+  from lagom_xla.live import gpu
 
-  for candidate in runners_up.of(search):
-    ratio = runners_up.ratio(search, candidate)
+  for candidate in gpu.of(search):
+    ratio = gpu.ratio(search, candidate)
     try:
       _prove(target, candidate.config)
     except errors.LagomError as error:
@@ -100,7 +100,7 @@ def _propose_runners_up(
 
 
 def _tuned(
-  folder: pathlib.Path, target: target_lib.Target, task: search_lib.Task
+  folder: pathlib.Path, target: target_lib.Target, task: gpu.Task
 ) -> tuning_lib.Tuning:
   """The tuning by the task's trace, or by predictions where that is no use."""
   from lagom_xla.search.xla import arms
@@ -122,7 +122,7 @@ def _tuned(
     return tune()
 
 
-def _prove_one(folder: pathlib.Path, task: search_lib.Task) -> None:
+def _prove_one(folder: pathlib.Path, task: gpu.Task) -> None:
   """Compiles one config here, where an abort harms nobody."""
   assert task.prove is not None
   _prove(_target(folder), task.prove)
@@ -155,21 +155,21 @@ def _propose(
   *,
   is_proven: bool,
 ) -> None:
-  from lagom_xla.live.gpu import payload as payload_lib
+  from lagom_xla.live import gpu
 
-  payload = payload_lib.Payload(xla=config, is_proven=is_proven)
+  payload = gpu.Payload(xla=config, is_proven=is_proven)
   _say(
     folder,
-    name=payload_lib.in_words(config),
+    name=gpu.in_words(config),
     payload=payload.to_bytes().decode(),
     predicted_ratio=ratio,
   )
 
 
 def _say(folder: pathlib.Path, **facts: Any) -> None:
-  from lagom_xla.live.gpu import search_process as search_lib
+  from lagom_xla.live import gpu
 
-  with (folder / search_lib.FOUND).open("a") as file:
+  with (folder / gpu.FOUND).open("a") as file:
     file.write(json.dumps(facts) + "\n")
 
 

@@ -7,18 +7,16 @@ from __future__ import annotations
 from collections.abc import Callable
 import json
 import os
-import pathlib
-import platform as platform_lib
+import socket
 from typing import TYPE_CHECKING, Any
 
 import jax
 
 from lagom_xla import errors
 from lagom_xla.jax_internals import lowerings
-from lagom_xla.live import deferred
 from lagom_xla.live import proposals
 
-if TYPE_CHECKING:  # Imported by threads, beside training; see `deferred.py`.
+if TYPE_CHECKING:  # Imported by threads, beside training.
   from lagom_xla import cluster as cluster_lib
 
 _GPUS = ("gpu", "cuda", "rocm")
@@ -34,15 +32,15 @@ def _on_gpus(
   cluster: cluster_lib.Cluster | None, searcher: str | None
 ) -> proposals.Proposer:
   def make() -> proposals.Proposer:
-    from lagom_xla.live.gpu import plans
+    from lagom_xla.live import gpu
     from lagom_xla.search import nccl
 
-    return plans.PlanProposer(
+    return gpu.PlanProposer(
       cluster=cluster or _of_live_gpus(),
       searcher=searcher or nccl.DEFAULT_SEARCHER,
     )
 
-  return deferred.Deferred(make, has_profile_build=True)
+  return proposals.Deferred(make, has_profile_build=True)
 
 
 # Platform -> what makes its proposer, for a cluster and a searcher. Whoever has
@@ -97,23 +95,12 @@ def machine_of(
     cluster = cluster or _of_live_gpus()
     return json.dumps(cluster.to_dict(), sort_keys=True)
   facts = {
-    "processor": _processor(),
-    "num_cores": os.cpu_count(),
+    "host": socket.gethostname(),
     "num_threads": os.environ.get("PJRT_NPROC"),
     "num_devices": jax.device_count(),
     "num_processes": jax.process_count(),
   }
   return json.dumps(facts, sort_keys=True)
-
-
-def _processor() -> str:
-  """The model of this host's processor."""
-  try:
-    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-  except OSError:
-    return platform_lib.processor()
-  names = [line for line in lines if line.startswith("model name")]
-  return names[0] if names else platform_lib.processor()
 
 
 def nothing_to_tune(platform: str) -> errors.ClusterError:

@@ -21,10 +21,10 @@ from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.flags import nccl_channels
 from lagom_xla.jax_internals import store
+from lagom_xla.live import agreement
 from lagom_xla.live import platforms
-from lagom_xla.live import refs
-from lagom_xla.live.job import processes
-from lagom_xla.live.job import together
+from lagom_xla.live import processes
+from lagom_xla.live import proposals
 from lagom_xla.passes import hlo
 from lagom_xla.search import nccl
 from lagom_xla.search.xla import arms
@@ -68,7 +68,7 @@ class Chooser:
     members = store.processes_of(lowered)
     processes.check(members)
     if self._plan is not None:
-      planned = together.all_or_none(
+      planned = agreement.all_or_none(
         lambda: self._with_own_plan(lowered),
         _digest,
         name=self._name,
@@ -78,7 +78,7 @@ class Chooser:
         self._is_planned = True
         self._tell_of_cap(self._plan)
       return planned.compiled
-    chosen = together.first_decides(
+    chosen = agreement.first_decides(
       lambda: self._searched(lowered),
       _plan_in_bytes,
       lambda plan: self._with_plan(
@@ -192,7 +192,7 @@ def _target(
     ClusterError: no cluster is given, and the devices are of no known one.
     TargetError: the step is for another number of devices, or works on refs.
   """
-  refs.check_none(lowered)
+  proposals.check_none(lowered)
   is_gpu = jax.default_backend() == "gpu"
   if cluster is None:
     if not is_gpu:

@@ -1,21 +1,29 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Proposals of other ways to run a step, and who makes them.
+"""Proposals of other ways to run a step, and who makes them on each platform.
 
 A proposer knows one kind of device. It says in which other ways a step could
 run there, and compiles them; it measures nothing. What it hands on is bytes, so
 that every process of a job can compile the same.
+
+What makes proposals takes most of a second to import. A run that is too short
+for a search needs none of it, and in others a thread imports it beside
+training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 import dataclasses
+import importlib
 import pathlib
 import threading
 from typing import TYPE_CHECKING, Protocol
 
 import jax
+
+from lagom_xla import errors
+from lagom_xla.jax_internals import lowerings
 
 if TYPE_CHECKING:
   from lagom_xla import plan as plan_lib
@@ -122,3 +130,95 @@ class Proposer(Protocol):
   def digest(self, compiled: jax.stages.Compiled) -> bytes:
     """What must be equal in all processes: a hash of the collectives."""
     ...
+
+
+class Deferred(Proposer):
+  """A proposer that is yet to be made; see `proposals.Proposer`.
+
+  Args:
+    make: Imports and makes it. What it raises is raised by what is asked.
+    has_profile_build: As of the proposer.
+    lost_per_core: As of the proposer.
+  """
+
+  def __init__(
+    self,
+    make: Callable[[], Proposer],
+    *,
+    has_profile_build: bool = False,
+    lost_per_core: float = 0.0,
+  ):
+    self.has_profile_build = has_profile_build
+    self.lost_per_core = lost_per_core
+    self._make = make
+    self._made: Proposer | None = None
+    self._lock = threading.Lock()
+
+  @property
+  def plan(self) -> plan_lib.Plan | None:
+    """See `proposals.Proposer`."""
+    return self._proposer().plan
+
+  @plan.setter
+  def plan(self, plan: plan_lib.Plan | None) -> None:
+    self._proposer().plan = plan
+
+  @property
+  def has_looked_at_all(self) -> bool:
+    """See `proposals.Proposer`."""
+    return self._proposer().has_looked_at_all
+
+  @has_looked_at_all.setter
+  def has_looked_at_all(self, value: bool) -> None:
+    self._proposer().has_looked_at_all = value
+
+  def proposals(
+    self,
+    lowered: jax.stages.Lowered,
+    measured: Measured,
+    stop: threading.Event,
+  ) -> Generator[Proposal, None, str | None]:
+    """See `proposals.Proposer`."""
+    return self._proposer().proposals(lowered, measured, stop)
+
+  def compile(
+    self, lowered: jax.stages.Lowered, payload: bytes
+  ) -> jax.stages.Compiled:
+    """See `proposals.Proposer`."""
+    return self._proposer().compile(lowered, payload)
+
+  def compile_for_profile(
+    self, lowered: jax.stages.Lowered
+  ) -> jax.stages.Compiled:
+    """See `proposals.Proposer`."""
+    return self._proposer().compile_for_profile(lowered)
+
+  def digest(self, compiled: jax.stages.Compiled) -> bytes:
+    """See `proposals.Proposer`."""
+    return self._proposer().digest(compiled)
+
+  def _proposer(self) -> Proposer:
+    with self._lock:
+      if self._made is None:
+        self._made = self._make()
+        # Verdicts on what it proposes need it, in the thread that trains.
+        importlib.import_module("scipy.special")
+      return self._made
+
+
+def check_none(lowered: jax.stages.Lowered) -> None:
+  """Checks that a step works on no refs.
+
+  Of an executable that does, JAX (0.10.2 to 0.12) tells neither the types nor
+  the shardings of its results, so nobody knows whether it may take the place of
+  another one.
+
+  Raises:
+    TargetError: it does.
+  """
+  if lowerings.changes_refs(lowered):
+    raise errors.TargetError(
+      "it works on a jax.ref.Ref (jax.new_ref), and what an executable with one"
+      " returns cannot be compared; to have it tuned, pass the array itself,"
+      " donated, and return the new one."
+    )

@@ -27,7 +27,7 @@ import jax
 from lagom_xla import errors
 from lagom_xla import temporary
 from lagom_xla.jax_internals import profiler
-from lagom_xla.live import ending
+from lagom_xla.live import shutdown
 
 _STEP = "lagom_xla"
 _FILES = "*.xplane.pb"
@@ -88,7 +88,7 @@ class _Session:
       raise RuntimeError("the program is taking a trace of its own.")
     with self._lock:
       # What ends it stands before it begins: there may be no more threads.
-      ending.start("lagom_xla trace", self._end_in_time, self._to_end)
+      shutdown.start("lagom_xla trace", self._end_in_time, self._to_end)
       try:
         profiler.hold(self._give_back)
         with profiler.as_holder():

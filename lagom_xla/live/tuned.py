@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tuned step: a live one with proposers, boards and diaries for its loops."""
+"""Tuned step: a live one with proposers, stores and logs for its loops."""
 
 from __future__ import annotations
 
@@ -17,25 +17,23 @@ import jax
 from lagom_xla import dispatch
 from lagom_xla import errors
 from lagom_xla.compile import nnx_step
-from lagom_xla.jax_internals import store
-from lagom_xla.live import composer as composer_lib
+from lagom_xla.jax_internals import store as store_lib
+from lagom_xla.live import coordinator as coordinator_lib
+from lagom_xla.live import job_store
+from lagom_xla.live import memory as memory_lib
 from lagom_xla.live import platforms
-from lagom_xla.live import refs
-from lagom_xla.live import refusal
-from lagom_xla.live.calls import signature as signature_lib
-from lagom_xla.live.calls import step as step_lib
-from lagom_xla.live.history import memory as memory_lib
-from lagom_xla.live.history import trials
-from lagom_xla.live.job import board as board_lib
-from lagom_xla.live.job import processes
+from lagom_xla.live import processes
+from lagom_xla.live import proposals
+from lagom_xla.live import signatures
+from lagom_xla.live import step as step_lib
+from lagom_xla.live import trial_log
 
 if TYPE_CHECKING:  # Imported by threads, beside training.
   from lagom_xla import cluster as cluster_lib
-  from lagom_xla.live.history import kept as kept_lib
-  from lagom_xla.live.history import plan_cache
+  from lagom_xla.live import plan_cache
 
 # What new steps are given; tests are less patient.
-PATIENCE = composer_lib.Patience()
+TIMEOUTS = coordinator_lib.Timeouts()
 
 
 def step(
@@ -85,7 +83,7 @@ def step(
 
   made = dispatch.supported(jitted_step, make, by=by)
   made.report = tuning.report
-  made._repr_html_ = lambda: trials.as_html(tuning.report())
+  made._repr_html_ = lambda: trial_log.as_html(tuning.report())
   return made
 
 
@@ -97,7 +95,7 @@ class _Tuning:
     name: Of the step.
     choose, cluster, searcher, log: See `step`.
     open_plans: Opens what earlier runs found, in a thread.
-    diaries: Of its signatures, in the order of their first calls.
+    logs: Of its signatures, in the order of their first calls.
   """
 
   name: str
@@ -106,40 +104,40 @@ class _Tuning:
   searcher: str | None
   log: pathlib.Path | None
   open_plans: Callable[[], plan_cache.PlanCache | None]
-  diaries: list[trials.Diary] = dataclasses.field(default_factory=list)
+  logs: list[trial_log.TrialLog] = dataclasses.field(default_factory=list)
 
   def report(self) -> str:
     """What it came to, the verdict first; most called signatures first."""
-    diaries = [it for it in self.diaries if not it.is_closed]
-    if not diaries:
+    logs = [it for it in self.logs if not it.is_closed]
+    if not logs:
       return f"{self.name}: as jit runs it, nothing is measured"
-    diaries.sort(key=lambda it: it.num_calls, reverse=True)
-    return "\n".join(diary.report() for diary in diaries)
+    logs.sort(key=lambda it: it.num_calls, reverse=True)
+    return "\n".join(log.report() for log in logs)
 
   def begin(
     self,
     warner: dispatch.Warner,
     jitted: dispatch.Jitted,
     lowered: jax.stages.Lowered,
-  ) -> signature_lib.Signature:
+  ) -> signatures.Signature:
     """A new signature; one that runs as jit does where something goes wrong.
 
     Raises:
       SettingsDifferError: The step as it was would wait forever.
     """
     try:
-      members = store.processes_of(lowered)
+      members = store_lib.processes_of(lowered)
       check_s = time.thread_time()
       processes.check(members)  # Waits as the first collective would.
       check_s = time.thread_time() - check_s
       if self._stands_for_others(lowered):
-        return signature_lib.fixed(jitted, self.choose(lowered))
+        return signatures.fixed(jitted, self.choose(lowered))
       return self._live(jitted, lowered, members, check_s)
     except errors.SettingsDifferError:
       raise
     except Exception as error:  # The step must run, whatever went wrong.
       warner.leaves(dispatch.describe(error))
-      return signature_lib.fixed(jitted, None)
+      return signatures.fixed(jitted, None)
 
   def _stands_for_others(self, lowered: jax.stages.Lowered) -> bool:
     """Whether CPU devices stand for a cluster's: nothing is measured."""
@@ -152,7 +150,7 @@ class _Tuning:
     lowered: jax.stages.Lowered,
     members: Collection[int],
     check_s: float,
-  ) -> signature_lib.Signature:
+  ) -> signatures.Signature:
     """A signature in which proposals are tried.
 
     Args:
@@ -162,54 +160,53 @@ class _Tuning:
       check_s: Seconds that the first call has taken for this before.
     """
     begin_s = time.perf_counter()
-    board = board_lib.next_board(self.name, members, touch_s=PATIENCE.touch_s)
-    diary = trials.Diary(name=self.name, path=self.log)
-    with _refusing(board):
-      composer = self._composer(lowered, board, diary)
-      signature = signature_lib.live(jitted, composer)
+    store = job_store.next_store(self.name, members, reach_s=TIMEOUTS.reach_s)
+    log = trial_log.TrialLog(name=self.name, path=self.log)
+    with _refusing(store):
+      coordinator = self._coordinator(lowered, store, log)
+      signature = signatures.live(jitted, coordinator)
     # Not if Ctrl-C ended the wait for the first script: then all of it is
     # done again at the next call, and the others are still there.
-    board_lib.take(board)
-    self.diaries[:] = [it for it in self.diaries if not it.is_closed]
-    self.diaries.append(diary)
-    if diary.loop is not None:
+    job_store.take(store)
+    self.logs[:] = [it for it in self.logs if not it.is_closed]
+    self.logs.append(log)
+    if log.loop is not None:
       stall_s = check_s + time.perf_counter() - begin_s
-      diary.loop.account.overhead.stall(stall_s)
+      log.loop.account.overhead.stall(stall_s)
     return signature
 
-  def _composer(
+  def _coordinator(
     self,
     lowered: jax.stages.Lowered,
-    board: board_lib.Board,
-    diary: trials.Diary,
-  ) -> composer_lib.Composer:
-    refs.check_none(lowered)
+    store: job_store.JobStore,
+    log: trial_log.TrialLog,
+  ) -> coordinator_lib.Coordinator:
+    proposals.check_none(lowered)
     proposer = platforms.proposer_of(
       lowered, self.cluster, searcher=self.searcher
     )
-    # The thread that searches has it, and not the diaries: they have what ends
+    # The thread that searches has it, and not the logs: they have what ends
     # the search once nobody has the step any more.
     open_kept = functools.partial(_kept, self.open_plans, lowered, self.cluster)
     memory = memory_lib.Memory(proposer, lowered, open_kept)
-    return composer_lib.Composer(
-      lowered, proposer, memory, board, diary, PATIENCE
+    return coordinator_lib.Coordinator(
+      lowered, proposer, memory, store, log, TIMEOUTS
     )
 
 
 @contextlib.contextmanager
-def _refusing(board: board_lib.Board) -> Iterator[None]:
+def _refusing(store: job_store.JobStore) -> Iterator[None]:
   """Has the other processes not wait for this one if it raises."""
   try:
     yield
   except Exception as error:
-    words = dispatch.describe(error)
-    refusal.post(board, 1, refusal.by(board, words, in_use=0))
-    board_lib.take(board)
+    coordinator_lib.refuse(store, dispatch.describe(error))
+    job_store.take(store)
     raise
 
 
 def _plans(cache: str | pathlib.Path | bool) -> plan_cache.PlanCache | None:
-  from lagom_xla.live.history import plan_cache
+  from lagom_xla.live import plan_cache
 
   return plan_cache.in_folder(cache)
 
@@ -218,11 +215,11 @@ def _kept(
   open_plans: Callable[[], plan_cache.PlanCache | None],
   lowered: jax.stages.Lowered,
   cluster: cluster_lib.Cluster | None,
-) -> kept_lib.Kept | None:
+) -> plan_cache.Kept | None:
   """What is kept of a step as it was lowered; None where nothing is."""
-  from lagom_xla.live.history import kept as kept_lib
+  from lagom_xla.live import plan_cache
 
   plans = open_plans()
   if plans is None:
     return None
-  return kept_lib.Kept(plans, lowered, platforms.machine_of(lowered, cluster))
+  return plan_cache.Kept(plans, lowered, platforms.machine_of(lowered, cluster))

@@ -17,9 +17,9 @@ import jax
 from lagom_xla import errors
 from lagom_xla.jax_internals import caches
 from lagom_xla.jax_internals import jit
-from lagom_xla.live import ending
 from lagom_xla.live import proposals
-from lagom_xla.live.loop import surroundings
+from lagom_xla.live import script
+from lagom_xla.live import shutdown
 
 
 class Variants:
@@ -35,7 +35,7 @@ class Variants:
     self,
     proposer: proposals.Proposer,
     lowered: jax.stages.Lowered,
-    vote: Callable[[int, surroundings.Vote], None],
+    vote: Callable[[int, script.Vote], None],
   ):
     self._proposer = proposer
     self._lowered = lowered
@@ -108,13 +108,13 @@ class Variants:
 
   def _begin(self, number: int) -> None:
     try:
-      ending.start(
+      shutdown.start(
         f"lagom_xla compile {number}",
         lambda: self._compile(number),
         threading.Event(),
       )
     except RuntimeError as error:  # There can be no more threads.
-      self._vote(number, surroundings.Vote(digest=None, words=str(error)))
+      self._vote(number, script.Vote(digest=None, words=str(error)))
 
   def _compile(self, number: int) -> None:
     try:
@@ -122,9 +122,9 @@ class Variants:
       # Jit has compiled it before: it is called meanwhile.
       check_alike(self._lowered.compile(), compiled)
       digest = self._proposer.digest(compiled)
-      vote = surroundings.Vote(digest=digest)
+      vote = script.Vote(digest=digest)
     except Exception as error:  # Whatever it is, the others must hear of it.
-      vote = surroundings.Vote(digest=None, words=errors.first_line(error))
+      vote = script.Vote(digest=None, words=errors.first_line(error))
     else:
       with self._lock:
         if number in self._wanted:

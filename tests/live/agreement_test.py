@@ -15,12 +15,18 @@ import pytest
 import job
 from lagom_xla import errors
 from lagom_xla.jax_internals import store as store_lib
-from lagom_xla.live.job import agreement
-from lagom_xla.live.job import together
+from lagom_xla.live import agreement
+from lagom_xla.live import job_store
 
 _PLAN = bytes(range(256)) * 2**13  # 2 MiB, that of a large plan.
 _SHORT_S = 2.5
 _LONG_S = 30
+
+
+def _question(name: str) -> job_store.JobStore:
+  job = store_lib.of_job()
+  assert job is not None
+  return job_store.next_store(name, range(job.num_processes))
 
 
 def _adopt(number: int, say: job.Say, *, dies: dict[int, str], odd: int = -1):
@@ -30,20 +36,20 @@ def _adopt(number: int, say: job.Say, *, dies: dict[int, str], odd: int = -1):
     if dies.get(number) == state:
       job.die()
 
-  store = store_lib.of_job()
-  assert store is not None
-  round_ = agreement.Round(store, "plan")
+  store = _question("plan")
   wait_s = _SHORT_S if dies else _LONG_S
   at("start")
   try:
-    if round_.is_first:
-      round_.propose(_PLAN)
-    plan = round_.proposal(timeout_s=wait_s)
+    if job_store.is_first(store):
+      agreement.propose(store, _PLAN)
+    plan = agreement.proposal(store, timeout_s=wait_s)
     assert plan == _PLAN
     at("proposed")
     vote = b"odd" if number == odd else b"alike"
     at("compiled")
-    decision = round_.decision(vote, agreement.all_equal, timeout_s=wait_s)
+    decision = agreement.decision(
+      store, vote, agreement.all_equal, timeout_s=wait_s
+    )
   except errors.ProcessesError as error:
     say((False, str(error)))
     return
@@ -93,17 +99,17 @@ def test_what_one_process_came_to_otherwise_none_applies():
 
 
 def _refuse(number: int, say: job.Say) -> None:
-  store = store_lib.of_job()
-  assert store is not None
-  round_ = agreement.Round(store, "plan")
+  store = _question("plan")
   if number == 1:
-    decision = round_.refuse("its compile failed.")
+    decision = agreement.refuse(store, "its compile failed.")
   else:
-    decision = round_.decision(b"", agreement.all_equal, timeout_s=_LONG_S)
+    decision = agreement.decision(
+      store, b"", agreement.all_equal, timeout_s=_LONG_S
+    )
   say(decision.reason)
   # Whoever comes later hears the same, and of no proposal.
   with pytest.raises(errors.ProcessesError, match="its compile failed"):
-    round_.proposal(timeout_s=_LONG_S)
+    agreement.proposal(store, timeout_s=_LONG_S)
 
 
 def test_a_refusal_of_one_ends_the_wait_of_all():
@@ -115,11 +121,9 @@ def test_a_refusal_of_one_ends_the_wait_of_all():
 
 def _refuse_too_late(number: int, say: job.Say) -> None:
   del number
-  store = store_lib.of_job()
-  assert store is not None
-  round_ = agreement.Round(store, "plan")
-  round_.decision(b"", agreement.all_equal, timeout_s=_LONG_S)
-  say(round_.refuse("it came too late.").is_agreed)
+  store = _question("plan")
+  agreement.decision(store, b"", agreement.all_equal, timeout_s=_LONG_S)
+  say(agreement.refuse(store, "it came too late.").is_agreed)
 
 
 def test_a_decision_stands_whoever_refuses_later():
@@ -128,13 +132,13 @@ def test_a_decision_stands_whoever_refuses_later():
 
 
 def _come_late(number: int, say: job.Say) -> None:
-  store = store_lib.of_job()
-  assert store is not None
+  store = _question("late")
   if number == 1:
     store.get("the first one gave up", timeout_s=_LONG_S)
-  round_ = agreement.Round(store, "late")
   wait_s = _LONG_S if number == 1 else 0.2
-  decision = round_.decision(b"", agreement.all_equal, timeout_s=wait_s)
+  decision = agreement.decision(
+    store, b"", agreement.all_equal, timeout_s=wait_s
+  )
   store.put("the first one gave up", b"")
   say((decision.is_agreed, decision.is_answered, decision.reason))
 
@@ -158,7 +162,7 @@ def _work(number: int, say: job.Say, *, fails: bool, dies: bool) -> None:
 
   try:
     say(
-      together.all_or_none(
+      agreement.all_or_none(
         work,
         lambda result: bytes([result]),
         name="work",
@@ -188,7 +192,7 @@ def test_what_one_process_dies_of_is_used_in_none():
 
 @given(st.sets(st.integers(0, 40), min_size=1))
 def test_a_message_names_exactly_the_processes(processes):
-  noun, _, words = agreement.in_words(processes).partition(" ")
+  noun, _, words = job_store.in_words(processes).partition(" ")
   assert noun == ("process" if len(processes) == 1 else "processes")
   named = []
   for run in words.split(", "):

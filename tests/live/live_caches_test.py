@@ -17,7 +17,7 @@ import pytest
 import jitted_steps
 import lagom_xla
 from lagom_xla.jax_internals import caches
-from lagom_xla.live.loop import watch
+from lagom_xla.live import timing
 import live_job
 import live_step
 
@@ -42,7 +42,7 @@ def _faster() -> live_step.Proposer:
 
 
 def _proposed_by(proposer: live_step.Proposer) -> Any:
-  return live_step.proposed_by(proposer, live_job.PATIENCE)
+  return live_step.proposed_by(proposer, live_job.TIMEOUTS)
 
 
 def test_the_variant_in_use_is_compiled_again_and_goes_on():
@@ -125,7 +125,7 @@ def test_what_compiles_no_longer_leaves_the_step_as_jit_runs_it(
   monkeypatch: pytest.MonkeyPatch,
 ):
   # It is told at the end of a window.
-  monkeypatch.setattr(watch, "MIN_WINDOW_S", 0.0)
+  monkeypatch.setattr(timing, "MIN_WINDOW_S", 0.0)
   proposer = _faster()
   with _proposed_by(proposer):
     step = _tuned_step()

@@ -23,8 +23,8 @@ import pytest
 
 import job
 import lagom_xla
-from lagom_xla.live import composer as composer_lib
-from lagom_xla.live import ending
+from lagom_xla.live import coordinator as coordinator_lib
+from lagom_xla.live import shutdown
 import live_job
 import live_step
 
@@ -32,7 +32,7 @@ _COMPILING = """
 import atexit, threading
 import jax, jax.numpy as jnp
 atexit.register(lambda: print("goodbye"))
-from lagom_xla.live import ending
+from lagom_xla.live import shutdown
 atexit.register(lambda: print("farewell"))
 
 def long(x):
@@ -47,8 +47,8 @@ def compile_():
   begins.set()
   lowered.compile()
 
-ending._LONGEST_S = 1e6
-ending.start("compile", compile_, threading.Event())
+shutdown._LONGEST_S = 1e6
+shutdown.start("compile", compile_, threading.Event())
 begins.wait()
 raise KeyboardInterrupt
 """
@@ -83,15 +83,15 @@ def test_a_thread_is_waited_for_though_ctrl_c_met_its_start():
     mock.patch.object(threading.Thread, "start", interrupted),
     pytest.raises(KeyboardInterrupt),
   ):
-    ending.start("work", work, threading.Event())
-  assert not ending.join(0)
+    shutdown.start("work", work, threading.Event())
+  assert not shutdown.join(0)
   goes_on.set()
-  assert ending.join()
+  assert shutdown.join()
 
 
 def _compiling(number: int, say: job.Say) -> None:
   """Ctrl-C meets the first process when it begins to compile a candidate."""
-  start = ending.start
+  start = shutdown.start
   met: list[str] = []
 
   def interrupted(name: str, *others: Any) -> threading.Thread:
@@ -106,7 +106,7 @@ def _compiling(number: int, say: job.Say) -> None:
   variants = []
   with (
     live_job.joined(proposer),
-    mock.patch.object(ending, "start", interrupted),
+    mock.patch.object(shutdown, "start", interrupted),
   ):
     step: Any = lagom_xla.tune(
       jax.jit(live_step.train_step(0.004), donate_argnums=0)
@@ -130,9 +130,9 @@ def test_a_candidate_is_tried_though_ctrl_c_met_the_start_of_its_compile():
 
 def _waiting(number: int, say: job.Say, *, done: pathlib.Path) -> None:
   """The first process does not decide until Ctrl-C has met the other one."""
-  follow = composer_lib.Composer.follow
+  follow = coordinator_lib.Coordinator.follow
 
-  def met(self: composer_lib.Composer, played: Any) -> Any:
+  def met(self: coordinator_lib.Coordinator, played: Any) -> Any:
     if number == 0:
       while not done.exists():
         threading.Event().wait(0.01)
@@ -140,7 +140,7 @@ def _waiting(number: int, say: job.Say, *, done: pathlib.Path) -> None:
       threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
     return follow(self, played)
 
-  composer_lib.Composer.follow = met
+  coordinator_lib.Coordinator.follow = met
   signal.signal(signal.SIGINT, signal.default_int_handler)
   state, x = live_step.state(), live_step.batch(0)
   proposer = live_step.Proposer({})
@@ -169,14 +169,14 @@ def _leaving(number: int, say: job.Say, *, waits: pathlib.Path) -> None:
   """The first process ends while the other one waits for its script."""
   # The processes of a test are not let go of by JAX's barrier.
   atexit.unregister(api.clean_up)
-  follow = composer_lib.Composer.follow
+  follow = coordinator_lib.Coordinator.follow
 
-  def told(self: composer_lib.Composer, played: Any) -> Any:
+  def told(self: coordinator_lib.Coordinator, played: Any) -> Any:
     if number == 1 and played.durations_s:
       waits.touch()
     return follow(self, played)
 
-  composer_lib.Composer.follow = told
+  coordinator_lib.Coordinator.follow = told
   state, x = live_step.state(), live_step.batch(0)
   with live_job.joined(live_step.Proposer({})):
     step: Any = lagom_xla.tune(jax.jit(live_step.train_step()))

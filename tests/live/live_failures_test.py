@@ -22,20 +22,20 @@ import lagom_xla
 from lagom_xla import errors
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import store
-from lagom_xla.live import ending
-from lagom_xla.live.loop import loop as loop_lib
-from lagom_xla.live.loop import verdict
+from lagom_xla.live import loop
+from lagom_xla.live import shutdown
+from lagom_xla.live import verdict
 import live_step
 
 _SHORT = dataclasses.replace(
-  live_step.PATIENCE,
-  limits=loop_lib.Limits(search_s=0.3, compile_s=0.3, overhead_steps=1e9),
+  live_step.TIMEOUTS,
+  limits=loop.Limits(search_s=0.3, compile_s=0.3, overhead_steps=1e9),
 )
 
 
 def _train(
   proposer: live_step.Proposer,
-  patience: Any = live_step.PATIENCE,
+  timeouts: Any = live_step.TIMEOUTS,
   *,
   sleep_s: float = 0.004,
   cache: pathlib.Path | bool = True,
@@ -43,7 +43,7 @@ def _train(
 ) -> tuple[Any, list[str]]:
   """Trains beside jit until the loop is done; the step, and what was warned."""
   with (
-    live_step.proposed_by(proposer, patience),
+    live_step.proposed_by(proposer, timeouts),
     warnings.catch_warnings(record=True) as warned,
   ):
     warnings.simplefilter("always")
@@ -177,7 +177,7 @@ def test_what_fails_after_it_was_adopted_is_told_to_be_in_use_no_more(
   first, second, *_ = step.report().splitlines()
   assert "as jit runs it" in first
   assert second.endswith("a variant failed: RuntimeError: out of resources")
-  ending.join()
+  shutdown.join()
   assert not list(tmp_path.iterdir())
 
 

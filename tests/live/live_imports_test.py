@@ -13,12 +13,12 @@ import sys
 import jax, jax.numpy as jnp
 import lagom_xla
 from benchmarks.live import cpu
-from lagom_xla.live import composer, tuned
-from lagom_xla.live.loop import loop
+from lagom_xla.live import coordinator, tuned
+from lagom_xla.live import loop
 
 cpu.plug_in()
 limits = loop.Limits(overhead_steps={most_steps})
-tuned.PATIENCE = composer.Patience(limits=limits)
+tuned.TIMEOUTS = coordinator.Timeouts(limits=limits)
 step = lagom_xla.tune(jax.jit(lambda x: x * 2), cache={cache!r})
 x = jnp.ones(3)
 while not any(it in step.report() for it in ("now: wait", "now: watch")):
@@ -32,11 +32,11 @@ import sys
 import jax, jax.numpy as jnp
 import lagom_xla
 from benchmarks.live import cpu
-from lagom_xla.live import composer, tuned
-from lagom_xla.live.loop import loop
+from lagom_xla.live import coordinator, tuned
+from lagom_xla.live import loop
 
 cpu.plug_in()
-tuned.PATIENCE = composer.Patience(limits=loop.Limits(overhead_steps=1e9))
+tuned.TIMEOUTS = coordinator.Timeouts(limits=loop.Limits(overhead_steps=1e9))
 jitted = jax.jit(lambda x: x * 2)
 step = lagom_xla.tune(jitted, cache=False)
 x = jnp.ones(3)
@@ -81,7 +81,7 @@ def _imported(most_steps: float, cache: bool | str) -> set[str]:
 
 def test_a_run_that_is_too_short_for_a_search_imports_nothing_of_one():
   imported = _imported(1e-6, True)
-  assert "lagom_xla.live.loop.account" in imported
+  assert "lagom_xla.live.account" in imported
   assert not imported & _OF_SEARCHES
 
 

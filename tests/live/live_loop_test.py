@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 import pytest
 
-from lagom_xla.live.loop import loop as loop_lib
-from lagom_xla.live.loop import surroundings
-from lagom_xla.live.loop import watch as watch_lib
+from lagom_xla.live import loop
+from lagom_xla.live import script as script_lib
+from lagom_xla.live import timing
 from simulated_job import COMPILED
 from simulated_job import MEMBERS
 from simulated_job import Job
@@ -98,13 +98,13 @@ def test_no_more_than_one_in_forty_equal_candidates_is_adopted():
 
 
 def _refused_by_one(waited_s: float):
-  refusal = surroundings.Vote(digest=None, words="no memory")
+  refusal = script_lib.Vote(digest=None, words="no memory")
   return {0: COMPILED, 2: refusal} if waited_s > 3 else {}
 
 
 def _odd_one(waited_s: float):
   del waited_s
-  odd = surroundings.Vote(digest=b"odd")
+  odd = script_lib.Vote(digest=b"odd")
   return {**dict.fromkeys(MEMBERS, COMPILED), 1: odd}
 
 
@@ -124,7 +124,7 @@ def test_what_not_all_can_compile_alike_runs_nowhere(voted, words: str):
 
 
 def test_votes_that_never_come_end_the_loop_in_time():
-  limits = loop_lib.Limits(compile_s=50)
+  limits = loop.Limits(compile_s=50)
   job = Job(step_s=[1.0, 0.5], voted=lambda _: {0: COMPILED}, limits=limits)
   last = job.run(1000)
   assert last.state == "stay"
@@ -134,7 +134,7 @@ def test_votes_that_never_come_end_the_loop_in_time():
 
 
 def test_a_search_that_hangs_ends_the_loop_in_time():
-  limits = loop_lib.Limits(search_s=60)
+  limits = loop.Limits(search_s=60)
   job = Job(step_s=[1.0], finds=lambda _: False, limits=limits)
   last = job.run(1000)
   assert last.state == "stay"
@@ -174,13 +174,13 @@ def test_steps_that_do_not_drift_are_searched_once():
 
 
 def test_a_checkpoint_in_some_windows_is_no_drift():
-  watch = watch_lib.Watch()
+  watch = timing.Watch()
   for number in range(100):
     assert not watch.has_drifted(2.0 if number % 3 == 0 else 1.0)
 
 
 def test_each_new_search_asks_for_twice_as_long_a_drift():
-  watch = watch_lib.Watch()
+  watch = timing.Watch()
   lengths = []
   for _ in range(3):
     for _ in range(10):
@@ -217,7 +217,7 @@ def test_a_build_for_the_profile_is_traced_once_all_have_compiled_it():
   ("voted", "words"),
   [
     (
-      lambda _: {1: surroundings.Vote(digest=None, words="no")},
+      lambda _: {1: script_lib.Vote(digest=None, words="no")},
       "process 1: no",
     ),
     (_odd_one, "process 1 came to something else than process 0"),
@@ -227,7 +227,7 @@ def test_a_build_for_the_profile_is_traced_once_all_have_compiled_it():
 def test_the_step_itself_is_traced_where_a_build_for_it_fails(
   voted: Any, words: str
 ):
-  limits = loop_lib.Limits(compile_s=50)
+  limits = loop.Limits(compile_s=50)
   job = Job(step_s=[1.0], has_profile_build=True, voted=voted, limits=limits)
   job.run(500)
   assert _profiles(job) == [[0]]
@@ -263,7 +263,7 @@ def test_the_step_in_use_goes_on_while_the_trace_ends(has_build: bool):
 
 
 def test_a_trace_that_never_ends_is_waited_for_no_longer_than_allowed():
-  limits = loop_lib.Limits(trace_s=50)
+  limits = loop.Limits(trace_s=50)
   job = Job(step_s=[1.0], trace_s=1e9, limits=limits)
   job.run(500)
   assert job.num_searches == 1

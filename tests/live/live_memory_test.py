@@ -16,13 +16,13 @@ import jax
 import pytest
 
 import lagom_xla
-from lagom_xla.live import ending
+from lagom_xla.live import memory
+from lagom_xla.live import plan_cache
 from lagom_xla.live import platforms
 from lagom_xla.live import proposals
-from lagom_xla.live.history import memory
-from lagom_xla.live.history import plan_cache
-from lagom_xla.live.loop import surroundings
-from lagom_xla.live.loop import verdict
+from lagom_xla.live import script
+from lagom_xla.live import shutdown
+from lagom_xla.live import verdict
 import live_step
 
 _SLOWER = {"slower": live_step.sleeping(0.012)}
@@ -38,7 +38,7 @@ def _run(
   """A run of a program that trains; what its step reports in the end."""
   report = _trained(folder, proposer, until)
   gc.collect()  # A search that goes on ends with its step.
-  assert ending.join(), "a search of an earlier test has not ended"
+  assert shutdown.join(), "a search of an earlier test has not ended"
   return report
 
 
@@ -114,7 +114,7 @@ class _SlowAtFirst:
       self._has_put.wait()
     return self
 
-  def put(self, trials: Sequence[surroundings.Trial], plan: object) -> None:
+  def put(self, trials: Sequence[script.Trial], plan: object) -> None:
     del plan
     self.put_.append(len(trials))
     self._has_put.set()
@@ -125,7 +125,7 @@ def test_what_is_kept_late_does_not_replace_what_is_known_since():
   faster = verdict.Verdict(
     ratio=0.5, low=0.4, high=0.6, num_pairs=6, is_adopted=True, words=""
   )
-  trial = surroundings.Trial(
+  trial = script.Trial(
     proposal=proposal, number=1, rival=0, verdict=faster, words=""
   )
   slow = _SlowAtFirst()
@@ -134,7 +134,7 @@ def test_what_is_kept_late_does_not_replace_what_is_known_since():
   kept.keep([trial], has_tried_all=False)
   slow.is_opening()
   kept.keep([trial, trial], has_tried_all=True)
-  ending.join()
+  shutdown.join()
   assert slow.put_ == [2]
 
 
@@ -163,7 +163,7 @@ def test_a_search_after_what_was_known_takes_no_more_than_is_left(
     trace_dir=None, step_s=1.0, num_traced=0, search_s=9.0
   )
   made = remembering.proposals(measured, threading.Event())
-  trial = surroundings.Trial(
+  trial = script.Trial(
     proposal=next(made), number=1, rival=0, verdict=verdict_, words=""
   )
   remembering.note(trial, 4.0)

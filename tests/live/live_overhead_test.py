@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from lagom_xla.live.loop import loop as loop_lib
-from lagom_xla.live.loop import overhead as overhead_lib
+from lagom_xla.live import account
+from lagom_xla.live import loop
 from simulated_job import Job
 from simulated_job import all_vote
 
@@ -53,7 +53,7 @@ def _searched(
   return job
 
 
-def _cost(job: Job) -> overhead_lib.Cost:
+def _cost(job: Job) -> account.Cost:
   return job.loop.account.overhead.cost
 
 
@@ -111,7 +111,7 @@ def test_a_search_on_the_step_s_cores_is_no_checkpoint_however_it_slows():
 def test_a_trace_s_end_and_a_compile_on_the_step_s_cores_are_no_checkpoint(
   state: str,
 ):
-  def slowed(**args: Any) -> tuple[overhead_lib.Cost, int]:
+  def slowed(**args: Any) -> tuple[account.Cost, int]:
     """What it costs that as many calls of the step in use take 4 times."""
     job = Job(step_s=[1.0, 1.0], noise=0.0, trace_s=3.0, **args)
     calls = []
@@ -283,7 +283,7 @@ def test_a_longer_run_leaves_more_to_a_search():
 
 
 def test_a_search_after_a_drift_is_paid_for_by_the_whole_run():
-  limits = loop_lib.Limits(overhead_steps=10)
+  limits = loop.Limits(overhead_steps=10)
   job = Job(step_s=[1.0, 1.9, 1.9, 1.9], slower_from=4000, limits=limits)
   job.run(8000)
   assert job.num_searches == 2

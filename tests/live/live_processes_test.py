@@ -19,9 +19,8 @@ import pytest
 
 import job
 import lagom_xla
-from lagom_xla.live import composer as composer_lib
-from lagom_xla.live import ending
-from lagom_xla.live import first_process
+from lagom_xla.live import coordinator as coordinator_lib
+from lagom_xla.live import shutdown
 import live_job
 import live_step
 
@@ -79,9 +78,9 @@ def test_all_of_four_run_the_same_variant_at_each_call_whatever_fails():
 
 def _noted_once_in(member: int, note: pathlib.Path) -> Any:
   """Votes as the first process sees them, with a file once one is there."""
-  real = first_process.FirstProcess.votes
+  real = coordinator_lib._FirstProcess.votes
 
-  def votes(self: first_process.FirstProcess, number: int) -> Any:
+  def votes(self: coordinator_lib._FirstProcess, number: int) -> Any:
     found = real(self, number)
     if member in found:
       note.touch()
@@ -93,9 +92,9 @@ def _noted_once_in(member: int, note: pathlib.Path) -> Any:
 def _dying(
   number: int, say: job.Say, *, victim: int, state: str, dead: pathlib.Path
 ) -> None:
-  real = composer_lib.Composer.follow
+  real = coordinator_lib.Coordinator.follow
 
-  def follow(self: composer_lib.Composer, played: Any) -> Any:
+  def follow(self: coordinator_lib.Coordinator, played: Any) -> Any:
     script = real(self, played)
     if number == victim and script.state == state:
       dead.touch()
@@ -113,8 +112,8 @@ def _dying(
     makers = {"hangs": _only_in(0, hang)}
     # Not before the one that does not hang has compiled it, however long that
     # takes: it would be named as well.
-    first_process.FirstProcess.votes = _noted_once_in(victim, dead)
-  composer_lib.Composer.follow = follow
+    coordinator_lib._FirstProcess.votes = _noted_once_in(victim, dead)
+  coordinator_lib.Coordinator.follow = follow
   # The one that does not hang waits for the decision of the one that does.
   waits = number == victim and state == "stay"
   with live_job.time_flies(dead.with_name("never") if waits else dead):
@@ -207,7 +206,7 @@ def _remembering(number: int, say: job.Say, *, folder: str) -> None:
   os.environ["LAGOM_XLA_CACHE"] = f"{folder}/{number}"
   proposer = live_step.Proposer({"faster": live_job.faster})
   trained = live_job.train(proposer)
-  ending.join()
+  shutdown.join()
   say((len(proposer.measured), proposer.compiled, trained.report))
 
 

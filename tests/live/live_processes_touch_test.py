@@ -16,12 +16,12 @@ import pytest
 
 import job
 from lagom_xla.jax_internals import store as store_lib
-from lagom_xla.live import composer as composer_lib
+from lagom_xla.live import coordinator as coordinator_lib
 import live_job
 import live_step
 
 # What a test of a loss that lasts is ready to wait for, in seconds.
-_TOUCH_S = 0.3
+_REACH_S = 0.3
 
 
 class _Flaky:
@@ -101,9 +101,9 @@ def _lost(
   given_up: pathlib.Path,
 ) -> None:
   is_lost = False
-  follow = composer_lib.Composer.follow
+  follow = coordinator_lib.Coordinator.follow
 
-  def lose(self: composer_lib.Composer, played: Any) -> Any:
+  def lose(self: coordinator_lib.Coordinator, played: Any) -> Any:
     nonlocal is_lost
     script = follow(self, played)
     if number == victim:
@@ -112,14 +112,14 @@ def _lost(
       is_lost = is_lost or script.state == state
     return script
 
-  composer_lib.Composer.follow = lose
-  patience = live_job.PATIENCE
+  coordinator_lib.Coordinator.follow = lose
+  timeouts = live_job.TIMEOUTS
   if number == victim:
     _with_client(_Flaky, lambda: is_lost)
-    patience = dataclasses.replace(patience, touch_s=_TOUCH_S)
+    timeouts = dataclasses.replace(timeouts, reach_s=_REACH_S)
   with live_job.time_flies(given_up):
     say(
-      live_job.train(live_step.Proposer({"faster": live_job.faster}), patience)
+      live_job.train(live_step.Proposer({"faster": live_job.faster}), timeouts)
     )
 
 
@@ -165,24 +165,24 @@ def _lost_at_a_gate(
         if is_lost:
           raise jax.errors.JaxRuntimeError("UNAVAILABLE: failed to connect")
         put(key, value)
-        is_lost = "/here/" in key
+        is_lost = "scripts/" in key and "/votes/" in key
 
     _with_client(Client, lambda: is_lost)
-  patience = live_job.PATIENCE
+  timeouts = live_job.TIMEOUTS
   if number == 1:
-    patience = dataclasses.replace(patience, touch_s=_TOUCH_S)
-  follow = composer_lib.Composer.follow
+    timeouts = dataclasses.replace(timeouts, reach_s=_REACH_S)
+  follow = coordinator_lib.Coordinator.follow
 
-  def tell(self: composer_lib.Composer, played: Any) -> Any:
+  def tell(self: coordinator_lib.Coordinator, played: Any) -> Any:
     script = follow(self, played)
     if number == 1 and script.state == "stay":
       given_up.touch()
     return script
 
-  composer_lib.Composer.follow = tell
+  coordinator_lib.Coordinator.follow = tell
   with live_job.time_flies(given_up):
     say(
-      live_job.train(live_step.Proposer({"faster": live_job.faster}), patience)
+      live_job.train(live_step.Proposer({"faster": live_job.faster}), timeouts)
     )
 
 

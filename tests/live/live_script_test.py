@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 import pytest
 
 from lagom_xla import errors
+from lagom_xla.live import job_store
 from lagom_xla.live import proposals
 from lagom_xla.live import script as script_lib
-from lagom_xla.live.job import board as board_lib
-from lagom_xla.live.loop import verdict as verdict_lib
+from lagom_xla.live import verdict
 
 _SEGMENTS = st.builds(
   script_lib.Segment,
@@ -54,7 +54,7 @@ def test_what_is_no_script_is_refused(text: bytes):
 def test_a_verdict_does_not_depend_on_the_unit(unit: float, ratio: float):
   pairs = [(1.0, ratio), (1.1, ratio), (1.0, 1.05 * ratio)] * 2
   scaled = [(unit * ours, unit * theirs) for ours, theirs in pairs]
-  one, other = verdict_lib.judge(pairs), verdict_lib.judge(scaled)
+  one, other = verdict.judge(pairs), verdict.judge(scaled)
   assert one.is_adopted == other.is_adopted
   assert one.ratio == pytest.approx(other.ratio)
   assert one.low <= one.ratio <= one.high
@@ -64,19 +64,16 @@ def test_the_interval_is_students_of_the_logarithms():
   # By hand: logs 0 and 1 in turn, mean 1/2, standard error sqrt(0.3 / 6), and
   # t of 5 degrees of freedom at 1 - 0.05 / 6 is 3.5341 (tables: 3.5341).
   pairs = [(1.0, 1.0), (1.0, 2.718281828459045)] * 3
-  _, low, high = verdict_lib.interval(pairs)
+  _, low, high = verdict.interval(pairs)
   assert low == pytest.approx(0.7480, abs=2e-3)
   assert high == pytest.approx(3.6339, abs=1e-2)
 
 
-def test_a_board_of_one_process_keeps_what_was_posted_first():
-  board = board_lib.next_board("step", [0], touch_s=1)
-  assert board_lib.is_first(board)
-  assert board.post("scripts/1", b"one") == b"one"
-  assert board.post("scripts/1", b"two") == b"one"
-  assert (
-    board_lib.wait(board, "scripts/2", timeout_s=9, otherwise=b"stay")
-    == b"stay"
-  )
-  assert board.post("scripts/2", b"three") == b"stay"
-  assert board.entries("scripts") == {"1": b"one", "2": b"stay"}
+def test_a_store_of_one_process_keeps_what_was_set_first():
+  store = job_store.next_store("step", [0])
+  assert job_store.is_first(store)
+  assert store.get("scripts/1", timeout_s=9) is None
+  assert store.put("scripts/1", b"one") == b"one"
+  assert store.put("scripts/1", b"two") == b"one"
+  assert store.get("scripts/1", timeout_s=9) == b"one"
+  assert store.in_folder("scripts") == {"1": b"one"}

@@ -24,7 +24,7 @@ import pytest
 
 import lagom_xla
 from lagom_xla.jax_internals import lowerings
-from lagom_xla.live.loop import loop as loop_lib
+from lagom_xla.live import loop
 import live_step
 import python_calls
 
@@ -175,7 +175,7 @@ def test_ctrl_c_while_it_is_decided_what_comes_next_ends_tuning(
     step(x)
     with pytest.warns(RuntimeWarning, match="tuning was interrupted"):
       with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(loop_lib.Loop, "next_script", interrupt)
+        patched.setattr(loop.Loop, "next_script", interrupt)
         for _ in range(100):
           step(x)
       _call_until(step, "now: stay", x)
@@ -310,11 +310,11 @@ import os, sys
 import jax, jax.numpy as jnp
 import lagom_xla
 from benchmarks.live import cpu
-from lagom_xla.live import composer, tuned
-from lagom_xla.live.loop import loop
+from lagom_xla.live import coordinator, tuned
+from lagom_xla.live import loop
 cpu.plug_in()
 limits = loop.Limits(overhead_steps=1e9)  # A trace is worth it.
-tuned.PATIENCE = composer.Patience(limits=limits)
+tuned.TIMEOUTS = coordinator.Timeouts(limits=limits)
 step = lagom_xla.tune(jax.jit(lambda x: x * 2), cache=False)
 while not jax.profiler.TraceAnnotation.is_enabled():
   step(jnp.ones(3))

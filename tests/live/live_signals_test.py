@@ -11,7 +11,7 @@ import signal
 
 import pytest
 
-from lagom_xla.live.history import plan_cache
+from lagom_xla.live import plan_cache
 import signalled
 
 _STATES = ("baseline", "profile", "search", "candidate", "measure", "watch")

@@ -15,8 +15,8 @@ import pytest
 
 from jitted_steps import assert_identical
 import lagom_xla
-from lagom_xla.live.calls import turns
-from lagom_xla.live.loop import watch
+from lagom_xla.live import step as step_lib
+from lagom_xla.live import timing
 import live_step
 
 
@@ -142,9 +142,9 @@ def test_shapes_that_alternate_are_watched_now_and_then(
   proposer: live_step.Proposer, monkeypatch: pytest.MonkeyPatch
 ):
   # Windows of as few calls as can be, so that they end in a test.
-  monkeypatch.setattr(watch, "MIN_WINDOW_S", 0.0)
-  monkeypatch.setattr(watch, "MIN_CALLS", 4)
-  monkeypatch.setattr(turns, "REST_CALLS", 1)
+  monkeypatch.setattr(timing, "MIN_WINDOW_S", 0.0)
+  monkeypatch.setattr(timing, "MIN_CALLS", 4)
+  monkeypatch.setattr(step_lib, "REST_CALLS", 1)
   slow_s = [0.0]
 
   def sleep(value: np.ndarray) -> np.ndarray:

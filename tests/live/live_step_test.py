@@ -19,11 +19,11 @@ import pytest
 
 import lagom_xla
 from lagom_xla import dispatch
-from lagom_xla.live import composer
+from lagom_xla.live import coordinator
+from lagom_xla.live import loop
 from lagom_xla.live import platforms
+from lagom_xla.live import trial_line
 from lagom_xla.live import tuned
-from lagom_xla.live.history import trial_line
-from lagom_xla.live.loop import loop
 import live_step
 import python_calls
 
@@ -32,7 +32,7 @@ _AS_IT_IS_S = 0.004
 
 # So long that what a busy machine adds to it is little.
 _LONG_S = 2.0
-_NO_SEARCH = composer.Patience(limits=loop.Limits(overhead_steps=1e-6))
+_NO_SEARCH = coordinator.Timeouts(limits=loop.Limits(overhead_steps=1e-6))
 
 # No step of these tests gets as far as a second search.
 _MOST_CALLS = 2000
@@ -217,7 +217,7 @@ def test_what_the_first_call_does_beyond_jits_is_told(
   # Of the step as jit does it, once more for a variant, and what proposes.
   monkeypatch.setattr(dispatch.Jitted, "lowered", slowly(lowered))
   monkeypatch.setattr(platforms, "proposer_of", slowly(proposer_of))
-  monkeypatch.setattr(tuned, "PATIENCE", _NO_SEARCH)
+  monkeypatch.setattr(tuned, "TIMEOUTS", _NO_SEARCH)
   monkeypatch.setitem(
     platforms.PROPOSERS, "cpu", lambda *unused: live_step.Proposer({})
   )
@@ -234,7 +234,7 @@ def test_what_the_first_call_does_beyond_jits_is_told(
 def test_within_a_block_of_the_baseline_a_call_is_one_of_python(
   monkeypatch: pytest.MonkeyPatch,
 ):
-  monkeypatch.setattr(tuned, "PATIENCE", _NO_SEARCH)
+  monkeypatch.setattr(tuned, "TIMEOUTS", _NO_SEARCH)
   monkeypatch.setitem(
     platforms.PROPOSERS, "cpu", lambda *unused: live_step.Proposer({})
   )

@@ -211,10 +211,10 @@ def test_what_goes_wrong_while_a_trace_ends_costs_one_warning(
 def test_a_trace_that_does_not_end_is_given_up(
   stop: _Stop, monkeypatch: pytest.MonkeyPatch
 ):
-  limits = dataclasses.replace(live_step.PATIENCE.limits, trace_s=0.1)
-  patience = dataclasses.replace(live_step.PATIENCE, limits=limits)
+  limits = dataclasses.replace(live_step.TIMEOUTS.limits, trace_s=0.1)
+  timeouts = dataclasses.replace(live_step.TIMEOUTS, limits=limits)
   proposer = live_step.Proposer({})
-  with live_step.proposed_by(proposer, patience, waits_for_traces=False):
+  with live_step.proposed_by(proposer, timeouts, waits_for_traces=False):
     with pytest.warns(RuntimeWarning) as warned:
       _Training().call_until_watched()
     (one,) = warned
@@ -271,10 +271,10 @@ _ENDS_MEANWHILE = """
 import threading
 import jax, jax.numpy as jnp
 import lagom_xla
-from lagom_xla.live import composer, tuned
-from lagom_xla.live.loop import loop
+from lagom_xla.live import coordinator, tuned
+from lagom_xla.live import loop
 limits = loop.Limits(overhead_steps=1e9)  # A trace is worth it.
-tuned.PATIENCE = composer.Patience(limits=limits)
+tuned.TIMEOUTS = coordinator.Timeouts(limits=limits)
 real, has_begun = jax.profiler.stop_trace, threading.Event()
 def stop_trace():
   real()

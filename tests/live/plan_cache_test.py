@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from lagom_xla.live.history import plan_cache
+from lagom_xla.live import plan_cache
 import sample_plan
 
 _KEY = "0" * 64

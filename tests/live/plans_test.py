@@ -30,9 +30,8 @@ from lagom_xla.compile import cache
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import pool
 from lagom_xla.compile import target as target_lib
+from lagom_xla.live import gpu
 from lagom_xla.live import proposals as proposals_lib
-from lagom_xla.live.gpu import payload as payload_lib
-from lagom_xla.live.gpu import plans
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.tuner import tuner
 from lagom_xla.tuner import tuning as tuning_lib
@@ -48,14 +47,14 @@ _ABORTS = config_lib.XlaConfig(options={_IN_FLIGHT: -1})
 _LONGEST_S = 60.0
 
 
-def proposer(*, time_budget_s: float = 600.0) -> plans.PlanProposer:
-  return plans.PlanProposer(
+def proposer(*, time_budget_s: float = 600.0) -> gpu.PlanProposer:
+  return gpu.PlanProposer(
     cluster=_H100S, num_workers=0, time_budget_s=time_budget_s
   )
 
 
 def payload(config: config_lib.XlaConfig, *, is_proven: bool) -> bytes:
-  return payload_lib.Payload(xla=config, is_proven=is_proven).to_bytes()
+  return gpu.Payload(xla=config, is_proven=is_proven).to_bytes()
 
 
 def on_cpus() -> tuple[jax.stages.Lowered, tuple[Any, ...]]:
@@ -107,8 +106,8 @@ def test_the_first_proposal_is_what_tuning_in_this_process_finds(
   assert ours.plan == tuning.plan
   assert not tuning.plan.xla.is_default
   ratios = [proposal.predicted_ratio for proposal in found]
-  assert payload_lib.read(found[0].payload).xla == tuning.plan.xla
-  assert all(payload_lib.read(it.payload).is_proven for it in found)
+  assert gpu.read(found[0].payload).xla == tuning.plan.xla
+  assert all(gpu.read(it.payload).is_proven for it in found)
   assert len({it.name for it in found}) == len(found) <= 3
   assert all(ratio is not None and ratio < 1 for ratio in ratios)
 
@@ -270,8 +269,8 @@ def test_a_payload_is_read_back_as_it_was(
   options: dict[str, Any], groups: Any, is_proven: bool
 ) -> None:
   config = config_lib.XlaConfig(options=options, combine_groups=groups)
-  before = payload_lib.Payload(xla=config, is_proven=is_proven)
-  assert payload_lib.read(before.to_bytes()) == before
+  before = gpu.Payload(xla=config, is_proven=is_proven)
+  assert gpu.read(before.to_bytes()) == before
 
 
 @pytest.mark.parametrize(
@@ -279,4 +278,4 @@ def test_a_payload_is_read_back_as_it_was(
 )
 def test_what_is_no_payload_is_refused(raw: bytes) -> None:
   with pytest.raises(errors.PlanError, match="no config for XLA"):
-    payload_lib.read(raw)
+    gpu.read(raw)

@@ -20,7 +20,7 @@ import pytest
 from lagom_xla.apply.nccl import build
 from lagom_xla.apply.nccl import state
 from lagom_xla.apply.nccl import table as table_lib
-from lagom_xla.live.job import processes
+from lagom_xla.live import processes
 from plan_nodes import Node
 from plan_nodes import maker
 from sample_plan import PLAN

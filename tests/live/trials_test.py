@@ -5,21 +5,21 @@
 from __future__ import annotations
 
 from lagom_xla.live import proposals
-from lagom_xla.live.history import trials
-from lagom_xla.live.loop import surroundings
-from lagom_xla.live.loop import verdict
+from lagom_xla.live import script
+from lagom_xla.live import trial_log
+from lagom_xla.live import verdict
 import simulated_job
 
 
 def _trial(
   number: int, rival: int, predicted_ratio: float | None
-) -> surroundings.Trial:
+) -> script.Trial:
   """One that was measured beside its rival."""
   proposal = proposals.Proposal(
     name=f"way {number}", payload=b"{}", predicted_ratio=predicted_ratio
   )
   judged = verdict.judge([(1.0, 0.9), (1.0, 0.9)])
-  return surroundings.Trial(
+  return script.Trial(
     proposal=proposal,
     number=number,
     rival=rival,
@@ -29,7 +29,7 @@ def _trial(
 
 
 def test_what_was_foreseen_is_told_over_the_rival_as_what_was_measured_is():
-  diary = trials.Diary(
+  log = trial_log.TrialLog(
     name="step", path=None, loop=simulated_job.Job(step_s=[1.0]).loop
   )
   for trial in (
@@ -38,8 +38,8 @@ def test_what_was_foreseen_is_told_over_the_rival_as_what_was_measured_is():
     _trial(3, 1, None),
     _trial(4, 3, 0.4),
   ):
-    diary.note_trial(trial)
-  told = [it for it in diary.report().splitlines() if "tried: " in it]
+    log.note_trial(trial)
+  told = [it for it in log.report().splitlines() if "tried: " in it]
   assert told == [
     "  tried: way 1: predicted 0.500, 0.9 of the time, rejected",
     "  tried: way 2: predicted 1.200, 0.9 of the time, rejected",

@@ -15,7 +15,6 @@ the loop that tunes while a step trains is proved without GPUs.
 
 from __future__ import annotations
 
-from lagom_xla.live import deferred
 from lagom_xla.live import platforms
 from lagom_xla.live import proposals
 
@@ -25,7 +24,7 @@ def plug_in() -> None:
   # A step runs on all cores of the host, and waits for whichever is taken. Of
   # two processes on two cores tuning cost twice what it should have, where a
   # search was taken to cost a core's share of its time.
-  platforms.PROPOSERS["cpu"] = lambda *unused: deferred.Deferred(
+  platforms.PROPOSERS["cpu"] = lambda *unused: proposals.Deferred(
     _made, lost_per_core=1.0
   )
 

@@ -108,7 +108,7 @@ FILES = {
   "clusters": "lagom_xla.report.clusters:Clusters",
   "doctor": "lagom_xla.doctor",
   "flags": "lagom_xla.report.flags:Flags",
-  "trials": "lagom_xla.live.history.trial_line",
+  "trials": "lagom_xla.live.trial_line",
 }
 # What is in another and has its tables elsewhere: a plan has its cluster in
 # it, a tuning its plan.

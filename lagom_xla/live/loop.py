@@ -8,7 +8,8 @@
       +-- drift, wait -- watch  <-- nothing left to propose --------+
 
 It composes the next script in the first process of a job, once one was played.
-It knows nothing of JAX: what it asks for is in `surroundings.py`.
+It knows nothing of JAX: what it asks for is in
+`script.Surroundings`.
 """
 
 from __future__ import annotations
@@ -16,14 +17,10 @@ from __future__ import annotations
 from collections.abc import Collection
 import dataclasses
 
+from lagom_xla.live import account
+from lagom_xla.live import candidate as candidate_lib
 from lagom_xla.live import script as script_lib
-from lagom_xla.live.loop import account as account_lib
-from lagom_xla.live.loop import baseline
-from lagom_xla.live.loop import blocks
-from lagom_xla.live.loop import candidate as candidate_lib
-from lagom_xla.live.loop import profiling
-from lagom_xla.live.loop import surroundings
-from lagom_xla.live.loop import watch as watch_lib
+from lagom_xla.live import timing
 
 _State = script_lib.State
 
@@ -43,7 +40,7 @@ class Limits:
   search_s: float = 3600.0
   compile_s: float = 1800.0
   trace_s: float = 60.0
-  overhead_steps: float = account_lib.MOST_STEPS
+  overhead_steps: float = account.MOST_STEPS
 
 
 class Loop:
@@ -55,12 +52,12 @@ class Loop:
 
   def __init__(
     self,
-    around: surroundings.Surroundings,
+    around: script_lib.Surroundings,
     members: Collection[int],
     limits: Limits | None = None,
   ):
     self._limits = limits or Limits()
-    self.account = account_lib.Account(
+    self.account = account.Account(
       self._limits.overhead_steps, around.lost_per_core
     )
     self._around = around
@@ -69,14 +66,14 @@ class Loop:
     self._least_calls = 0
     self._number = 0
     self._candidate: candidate_lib.Candidate | None = None
-    self._baseline = baseline.Baseline(in_use=0)
+    self._baseline = timing.Baseline(in_use=0)
     self._num_profiles = 0
-    self._profile: profiling.Profile | None = None
-    self._watch = watch_lib.Watch()
+    self._profile: candidate_lib.Profile | None = None
+    self._watch = timing.Watch()
     self._search_began_s = 0.0
     self._latest: script_lib.Script | None = None
 
-  def next_script(self, played: surroundings.Played) -> script_lib.Script:
+  def next_script(self, played: script_lib.Played) -> script_lib.Script:
     """The next script, after the one that was returned last was played.
 
     Raises:
@@ -91,7 +88,7 @@ class Loop:
     return self._latest
 
   def _after(
-    self, latest: script_lib.Script, played: surroundings.Played
+    self, latest: script_lib.Script, played: script_lib.Played
   ) -> script_lib.Script:
     match latest.state:
       case _State.BASELINE:
@@ -122,7 +119,7 @@ class Loop:
 
   def _profiling(self, words: str) -> script_lib.Script:
     self._num_profiles += 1
-    self._profile = profiling.Profile(
+    self._profile = candidate_lib.Profile(
       number=-self._num_profiles,
       in_use=self._in_use,
       step_s=self.account.step_s,
@@ -142,7 +139,7 @@ class Loop:
     return self._searching()
 
   def _searching(self) -> script_lib.Script:
-    chunk = blocks.chunk(self._in_use, self.account.step_s)
+    chunk = timing.chunk(self._in_use, self.account.step_s)
     return self._script(_State.SEARCH, chunk)
 
   def _search(self) -> script_lib.Script:
@@ -175,7 +172,7 @@ class Loop:
     )
 
   def _try_on(
-    self, latest: script_lib.Script, played: surroundings.Played
+    self, latest: script_lib.Script, played: script_lib.Played
   ) -> script_lib.Script:
     candidate = self._candidate
     assert candidate is not None
@@ -200,7 +197,7 @@ class Loop:
     )
 
   def _watched(
-    self, latest: script_lib.Script, played: surroundings.Played
+    self, latest: script_lib.Script, played: script_lib.Played
   ) -> script_lib.Script:
     (seconds,) = (it for it in played.durations_s if it is not None)
     step_s = seconds / latest.segments[0].num_calls
@@ -211,18 +208,18 @@ class Loop:
     return self._begin_anew(words)
 
   def _begin_anew(self, words: str) -> script_lib.Script:
-    self._baseline = baseline.Baseline(in_use=self._in_use)
+    self._baseline = timing.Baseline(in_use=self._in_use)
     return self._baseline.begin(words)
 
   def _watching(self, words: str = "") -> script_lib.Script:
-    window = watch_lib.window(self._in_use, self.account.step_s)
+    window = timing.window(self._in_use, self.account.step_s)
     return self._script(_State.WATCH, window, words)
 
   def _waiting(self, words: str = "") -> script_lib.Script:
     left = self._least_calls - self.account.overhead.num_calls
     if left <= 0:
       return self._begin_anew("the run is long enough for a search")
-    window = watch_lib.window(self._in_use, self.account.step_s, left)
+    window = timing.window(self._in_use, self.account.step_s, left)
     return self._script(_State.WAIT, window, words)
 
   def _end(self, words: str) -> script_lib.Script:

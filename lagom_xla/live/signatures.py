@@ -1,18 +1,29 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Signature of a live step: its scripts, its variants, a function for each."""
+"""Signatures of a step: those that JAX knows, and stale ones.
+
+After `jax.clear_caches` jit traces, lowers and compiles a step anew. What runs
+in its place is compiled anew as well, and what was found out stays.
+
+Jit also lowers anew where a module was imported that brings settings for
+traces, such as Pallas. What runs in the step's place is as good as before.
+
+Each has its scripts, its variants, and a function for each.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 
 from lagom_xla import dispatch
-from lagom_xla.live import composer as composer_lib
+from lagom_xla.jax_internals import caches
+from lagom_xla.jax_internals import lowerings
+from lagom_xla.live import coordinator as coordinator_lib
+from lagom_xla.live import runner
 from lagom_xla.live import script as script_lib
-from lagom_xla.live.calls import player as player_lib
 
 # What jaxlib's errors have of Python that a program called back into. (jaxlib's
 # py_client_cpu.cc and callback.cc, of JAX 0.10.2 to 0.12)
@@ -26,7 +37,7 @@ class Signature:
     jitted: The step.
     executable: Gives a variant beside jit's own, by its number.
     follow: Where scripts come from.
-    composer: What composes them; None where nothing is tried.
+    coordinator: Gives them; None where nothing is tried.
 
   Attributes:
     player: Plays its scripts.
@@ -36,16 +47,16 @@ class Signature:
     self,
     jitted: dispatch.Jitted,
     executable: Callable[[int], jax.stages.Compiled],
-    follow: player_lib.Follow,
-    composer: composer_lib.Composer | None = None,
+    follow: runner.Follow,
+    coordinator: coordinator_lib.Coordinator | None = None,
   ):
     self._jitted = jitted
     self._executable = executable
-    self._composer = composer
+    self._coordinator = coordinator
     self._has_failed = False
     self._lanes: dict[int, Any] = {}
-    tracer = None if composer is None else composer.tracer
-    self.player = player_lib.Player(follow, tracer)
+    tracer = None if coordinator is None else coordinator.tracer
+    self.player = runner.Player(follow, tracer)
 
   @property
   def variant(self) -> int:
@@ -113,38 +124,38 @@ class Signature:
   @property
   def is_live(self) -> bool:
     """Whether anything is tried here."""
-    return self._composer is not None
+    return self._coordinator is not None
 
   def is_of(self, lowered: jax.stages.Lowered) -> bool:
     """Whether something is tried here of the step that jit lowered."""
-    composer = self._composer
-    return composer is not None and composer.variants.is_of(lowered)
+    coordinator = self._coordinator
+    return coordinator is not None and coordinator.variants.is_of(lowered)
 
   def renew(self, lowered: jax.stages.Lowered) -> None:
     """Goes on with the same step, lowered again: JAX's caches were cleared."""
     self._lanes.clear()  # One of them asks.
     lowered.compile()  # As jit is about to; or a block would last so long.
     try:
-      if self._composer is not None:
-        self._composer.variants.renew(lowered)
+      if self._coordinator is not None:
+        self._coordinator.variants.renew(lowered)
     except Exception as error:  # The step must run, whatever went wrong.
       self.fail(error)
 
   def fail(self, error: Exception) -> None:
     """A variant raised, and none but jit's own is run here any more."""
     self._has_failed = True
-    if self._composer is not None:
-      self._composer.fail(error)
+    if self._coordinator is not None:
+      self._coordinator.fail(error)
 
   def close(self) -> None:
     """It is called no more; what was compiled for it is let go of."""
     self._lanes.clear()
-    if self._composer is not None:
-      self._composer.close()
+    if self._coordinator is not None:
+      self._coordinator.close()
 
   def complaint(self) -> str | None:
     """What to warn of, if there is anything."""
-    return None if self._composer is None else self._composer.complaint
+    return None if self._coordinator is None else self._coordinator.complaint
 
 
 def fixed(
@@ -156,9 +167,13 @@ def fixed(
   return Signature(jitted, executables.__getitem__, lambda _: script)
 
 
-def live(jitted: dispatch.Jitted, composer: composer_lib.Composer) -> Signature:
+def live(
+  jitted: dispatch.Jitted, coordinator: coordinator_lib.Coordinator
+) -> Signature:
   """A signature in which proposals are tried."""
-  return Signature(jitted, composer.variants.get, composer.follow, composer)
+  return Signature(
+    jitted, coordinator.variants.get, coordinator.follow, coordinator
+  )
 
 
 def is_final(
@@ -174,3 +189,71 @@ def is_final(
     for leaf in jax.tree.leaves((args, kwargs))
     if isinstance(leaf, jax.Array)
   )
+
+
+# Makes the signature of a new lowering.
+Begin = Callable[[dispatch.Jitted, jax.stages.Lowered], Signature]
+
+
+class Signatures:
+  """Those of one step; threads may look while one begins another.
+
+  Args:
+    jitted: The step.
+    begin: Called once for each new lowering. It raises only what the caller of
+      the step is to hear.
+  """
+
+  def __init__(self, jitted: dispatch.Jitted, begin: Begin):
+    self._jitted = jitted
+    self._begin = begin
+    self._known: dict[Any, Signature] = {}
+    self._stale: list[Signature] = []
+    self._clearings = caches.Clearings()
+
+  def __iter__(self) -> Iterator[Signature]:
+    """Those that JAX knows, each once."""
+    return iter(list(dict.fromkeys(self._known.values())))
+
+  def find(self, lowered: jax.stages.Lowered) -> Signature | None:
+    """The one of a step as it was lowered, if it has begun."""
+    return self._known.get(lowerings.identity_of(lowered))
+
+  def begin(self, lowered: jax.stages.Lowered) -> Signature:
+    """A new one; if it is of the same step, one that is known, or a stale one.
+
+    The stale one is compiled again.
+    """
+    if self._clearings.has_come():
+      self._stale += [it for it in self if it.is_live]
+      self._known.clear()
+    found = (
+      self._lowered_anew(lowered)
+      or self._renewed(lowered)
+      or self._begin(self._jitted, lowered)
+    )
+    self._known[lowerings.identity_of(lowered)] = found
+    return found
+
+  def fail(self, error: Exception) -> None:
+    """A variant raised, and none but jit's own is run any more."""
+    for signature in self:
+      signature.fail(error)
+
+  def close(self) -> None:
+    """They are called no more."""
+    for signature in (*self, *self._stale):
+      signature.close()
+    self._known.clear()
+    self._stale.clear()
+
+  def _lowered_anew(self, lowered: jax.stages.Lowered) -> Signature | None:
+    return next((it for it in self if it.is_of(lowered)), None)
+
+  def _renewed(self, lowered: jax.stages.Lowered) -> Signature | None:
+    for signature in self._stale:
+      if signature.is_of(lowered):
+        self._stale.remove(signature)
+        signature.renew(lowered)
+        return signature
+    return None

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 
 from lagom_xla import errors
 from lagom_xla.jax_internals import store as store_lib
-from lagom_xla.live.job import agreement
+from lagom_xla.live import agreement
+from lagom_xla.live import job_store
 
-if TYPE_CHECKING:  # Jobs of one process have nothing to compare.
+if TYPE_CHECKING:
   from lagom_xla.apply.nccl import state as state_lib
 
 # As long as jax.distributed.initialize waits for processes, in seconds.
@@ -30,8 +31,6 @@ _MAX_HOSTS = 4
 
 # Those that were found to have the same settings.
 _agreed: set[tuple[store_lib.Store, tuple[int, ...]]] = set()
-# Those that are being compared.
-_open: dict[tuple[store_lib.Store, tuple[int, ...]], agreement.Round] = {}
 _lock = threading.Lock()
 
 
@@ -71,7 +70,7 @@ def check(
   with _lock:
     if len(chosen) < 2 or {(store, chosen), (store, everyone)} & _agreed:
       return
-    decision = _compared(store, chosen, timeout_s)
+    decision = _compared(chosen, timeout_s)
     if decision.is_agreed:
       _agreed.add((store, chosen))
       return
@@ -83,21 +82,17 @@ def check(
   )
 
 
-def _compared(
-  store: store_lib.Store, members: tuple[int, ...], timeout_s: float
-) -> agreement.Decision:
-  """What a round on the settings comes to; again the same one after Ctrl-C."""
-  key = (store, members)
-  if key not in _open:
-    _open[key] = agreement.next_round(store, "settings", members)
+def _compared(members: tuple[int, ...], timeout_s: float) -> agreement.Decision:
+  """What members decide on their settings; the same question after Ctrl-C."""
+  store = job_store.next_store("NCCL settings", members)
   try:
-    decision = _open[key].decision(
-      vote(os.environ), difference, timeout_s=timeout_s
+    decision = agreement.decision(
+      store, vote(os.environ), difference, timeout_s=timeout_s
     )
   except Exception:
-    del _open[key]
+    job_store.take(store)
     raise
-  del _open[key]
+  job_store.take(store)
   return decision
 
 
@@ -178,4 +173,4 @@ def _where(members: Sequence[int], hosts: Mapping[int, str]) -> str:
   names = sorted({hosts[member] for member in members})
   if len(names) > _MAX_HOSTS:
     names[_MAX_HOSTS:] = ["..."]
-  return f"{agreement.in_words(members)} on {', '.join(names)}"
+  return f"{job_store.in_words(members)} on {', '.join(names)}"

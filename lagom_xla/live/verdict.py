@@ -20,9 +20,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import dataclasses
+import functools
 import math
 
-from lagom_xla.live.loop import student_t
+
+@functools.cache
+def half_width(probability: float, degrees: int) -> float:
+  """What |t| stays below with a probability.
+
+  Args:
+    probability: Above 0 and below 1.
+    degrees: Of freedom; one at least.
+  """
+  # Imported here, as that takes longer than a step: `deferred.py` has done so
+  # in a thread by the time of a verdict.
+  from scipy import special
+
+  return float(special.stdtrit(degrees, (1 + probability) / 2))
+
 
 # Numbers of pairs at which they are looked at.
 LOOKS = (6, 12, 24)
@@ -102,6 +117,6 @@ def interval(
   num = len(logs)
   mean = math.fsum(logs) / num
   variance = math.fsum((log - mean) ** 2 for log in logs) / (num - 1)
-  quantile = student_t.half_width(1 - _ALPHA / len(LOOKS), num - 1)
+  quantile = half_width(1 - _ALPHA / len(LOOKS), num - 1)
   half = quantile * math.sqrt(variance / num)
   return math.exp(mean), math.exp(mean - half), math.exp(mean + half)

@@ -4,23 +4,57 @@
 
 A thread that is inside XLA when Python ends may abort the process, and a
 training that is done would end with an error. So it is waited for, for a while.
+A program that Ctrl-C ends is to end at once: it does not wait, and goes by the
+signal, as Python itself has it go, before the thread can come out.
 """
 
 from __future__ import annotations
 
 import atexit
 from collections.abc import Callable
+import contextlib
 import os
+import signal
+import sys
 import threading
 import time
+from typing import Protocol
+import weakref
 
-from lagom_xla.live import interruption
+from lagom_xla import errors
+
+# How long threads are waited for after Ctrl-C, in seconds.
+_INTERRUPTED_S = 0.5
+
+
+def _is_ending() -> bool:
+  """Whether this program ends because nobody caught a KeyboardInterrupt."""
+  is_interactive = hasattr(sys, "ps1")  # What was raised there was caught.
+  return not is_interactive and _latest_error() is KeyboardInterrupt
+
+
+def _go_by_signal() -> None:
+  """Calls what else is to be called at the end, and ends."""
+  atexit._run_exitfuncs()
+  for stream in (sys.stdout, sys.stderr):
+    if stream is not None:
+      stream.flush()
+  signal.signal(signal.SIGINT, signal.SIG_DFL)
+  os.kill(os.getpid(), signal.SIGINT)
+
+
+def _latest_error() -> object:
+  """The type of what ended the program; None if nothing did."""
+  return getattr(sys, "last_type", None)
+
 
 # Of all threads together, in seconds; a thread that hangs is left behind.
 _LONGEST_S = 20.0
+# Seconds in which the others must have been told.
+_LEAVE_S = 1.0
 
 _running: dict[threading.Thread, threading.Event] = {}
-_farewells: list[Callable[[], None]] = []
+_leaving: weakref.WeakSet[Leaving] = weakref.WeakSet()
 # Set when the process ends: no thread begins any more.
 _is_over = threading.Event()
 _lock = threading.Lock()
@@ -49,15 +83,27 @@ def start(
   return thread
 
 
-def call_first(farewell: Callable[[], None]) -> None:
-  """Has something called when the process ends, before threads are waited for.
+class Leaving(Protocol):
+  """Whoever has something to say to the other processes of the job."""
 
-  Args:
-    farewell: What is called; it raises nothing.
+  def leave(self) -> None:
+    """Tells them that this process ends.
+
+    Raises:
+      ProcessesError: They cannot be reached.
+    """
+    ...
+
+
+def leave_at_end(leaving: Leaving) -> None:
+  """Has somebody tell the others when the process ends, if it is still there.
+
+  JAX has processes wait for each other when they end. So one that ended, as by
+  Ctrl-C, and others that wait for what it decides would wait for each other.
+  That is before threads are waited for.
   """
   _register()
-  if farewell not in _farewells:
-    _farewells.append(farewell)
+  _leaving.add(leaving)
 
 
 def join(longest_s: float = _LONGEST_S) -> bool:
@@ -89,14 +135,30 @@ def _register() -> None:
 def _end(process: int) -> None:
   if process != os.getpid():
     return  # A fork has none of these threads.
-  for farewell in _farewells:
-    farewell()
+  _leave()
   with _lock:
     _is_over.set()
     for stop in _running.values():
       stop.set()
-  is_interrupted = interruption.is_ending()
-  have_ended = join(interruption.LONGEST_S if is_interrupted else _LONGEST_S)
+  is_interrupted = _is_ending()
+  have_ended = join(_INTERRUPTED_S if is_interrupted else _LONGEST_S)
   if is_interrupted and not have_ended:
     atexit.unregister(_end)
-    interruption.end()
+    _go_by_signal()
+
+
+def _leave() -> None:
+  """Has those that are there tell the others."""
+
+  def leave() -> None:
+    for one in leaving:
+      with contextlib.suppress(errors.ProcessesError):
+        one.leave()
+
+  leaving = list(_leaving)
+  if not leaving:
+    return
+  thread = threading.Thread(target=leave, name="lagom_xla leave", daemon=True)
+  with contextlib.suppress(RuntimeError):  # There can be no more threads.
+    thread.start()
+    thread.join(_LEAVE_S)

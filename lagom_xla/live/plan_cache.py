@@ -12,11 +12,14 @@ its verdict hold for, so that nothing in the folder grows old; files may be
 deleted any time, and those that were of no use for longest are, where all would
 have more than 64 MiB. Whatever is wrong with the folder or a file costs one
 message and is as if nothing were there.
+
+For threads beside training: to import what reads and writes plans takes long,
+and so may a file system.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import dataclasses
 import datetime
 import hashlib
@@ -39,6 +42,8 @@ from lagom_xla.compile import nnx_step
 from lagom_xla.jax_internals import caches
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import request as request_lib
+from lagom_xla.live import script
+from lagom_xla.live import trial_log
 
 # Raised whenever a field of an entry changes its meaning.
 _FORMAT = 1
@@ -244,3 +249,64 @@ def _decode(text: str, key: str) -> Entry:
 def _checksum(key: str, raw: Any) -> str:
   text = key + json.dumps(raw, sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Kept:
+  """What runs have found out about a step.
+
+  Args:
+    cache: of all steps.
+    lowered: the step as jit lowered it.
+    machine: what it runs on, in full.
+  """
+
+  def __init__(
+    self,
+    cache: PlanCache,
+    lowered: jax.stages.Lowered,
+    machine: str,
+  ):
+    self._cache = cache
+    self._key = key(lowered, machine)
+
+  def entry(self) -> Entry | None:
+    """What an earlier run found; None where there is nothing usable."""
+    return self._cache.get(self._key)
+
+  def put(
+    self,
+    trials: Sequence[script.Trial],
+    plan: plan_lib.Plan | None,
+  ) -> None:
+    """Keeps what came of all trials of a run, and the plan that it found."""
+    adopted = [it for it in trials if it.verdict and it.verdict.is_adopted]
+    latest = adopted[-1].proposal if adopted else None
+    entry = Entry(
+      date=now(),
+      adopted=None if latest is None else latest.payload.decode(),
+      name="" if latest is None else latest.name,
+      verdict=_verdict(trials, adopted),
+      plan=plan,
+    )
+    self._cache.put(self._key, entry)
+
+  def drop(self) -> None:
+    """Deletes what was found."""
+    self._cache.drop(self._key)
+
+
+def _verdict(
+  trials: Sequence[script.Trial], adopted: list[script.Trial]
+) -> Verdict | None:
+  """Of what runs now, over the step as it was; else of the best that lost."""
+  if adopted:
+    ratio, low, high = trial_log.combined(adopted)
+    num_pairs = sum(it.verdict.num_pairs for it in adopted if it.verdict)
+    return Verdict(ratio=ratio, low=low, high=high, num_pairs=num_pairs)
+  verdicts = [it.verdict for it in trials if it.verdict is not None]
+  if not verdicts:
+    return None
+  best = min(verdicts, key=lambda verdict: verdict.ratio)
+  return Verdict(
+    ratio=best.ratio, low=best.low, high=best.high, num_pairs=best.num_pairs
+  )

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from lagom_xla import validation
-from lagom_xla.live.loop import surroundings
+from lagom_xla.live import script
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class TrialLine:
     return json.dumps(validation.write(self)) + "\n"
 
 
-def of_trial(step: str, trial: surroundings.Trial) -> TrialLine:
+def of_trial(step: str, trial: script.Trial) -> TrialLine:
   """The line of a trial that is judged now.
 
   Args:

@@ -21,13 +21,12 @@ from absl import logging
 import jax
 
 from lagom_xla import errors
-from lagom_xla.live import ending
 from lagom_xla.live import proposals as proposals_lib
-from lagom_xla.live.loop import surroundings
+from lagom_xla.live import script
+from lagom_xla.live import shutdown
 
-if TYPE_CHECKING:  # Imported by threads, beside training.
-  from lagom_xla.live.history import kept as kept_lib
-  from lagom_xla.live.history import plan_cache
+if TYPE_CHECKING:
+  from lagom_xla.live import plan_cache
 
 # Seconds between looks at whether anybody still waits for a proposal.
 _POLL_S = 0.2
@@ -47,7 +46,7 @@ class Memory:
     self,
     proposer: proposals_lib.Proposer,
     lowered: jax.stages.Lowered,
-    open_kept: Callable[[], kept_lib.Kept | None],
+    open_kept: Callable[[], plan_cache.Kept | None],
   ):
     self._proposer = proposer
     self._lowered = lowered
@@ -55,7 +54,7 @@ class Memory:
     self._is_asked = False
     self._is_searched = False
     # Of the first proposal, once it was tried.
-    self._tried: surroundings.Trial | None = None
+    self._tried: script.Trial | None = None
     self._left_s: float | None = None
     self._is_tried = threading.Event()
     # Of what is kept: the latest change, which no earlier one comes after.
@@ -93,7 +92,7 @@ class Memory:
     self._is_searched = True
     return (yield from self._proposer.proposals(self._lowered, measured, stop))
 
-  def note(self, trial: surroundings.Trial, left_s: float | None) -> None:
+  def note(self, trial: script.Trial, left_s: float | None) -> None:
     """Hears what came of a proposal.
 
     Args:
@@ -104,7 +103,7 @@ class Memory:
     self._is_tried.set()
 
   def keep(
-    self, trials: Sequence[surroundings.Trial], *, has_tried_all: bool
+    self, trials: Sequence[script.Trial], *, has_tried_all: bool
   ) -> None:
     """Keeps what came of a search so far, in a thread.
 
@@ -133,7 +132,7 @@ class Memory:
     kept = self._open_kept()
     return None if kept is None else kept.entry()
 
-  def _beside(self, change: Callable[[kept_lib.Kept], None]) -> None:
+  def _beside(self, change: Callable[[plan_cache.Kept], None]) -> None:
     """Changes what is kept in a thread: file systems may be slow."""
     self._num_changes += 1
     number = self._num_changes
@@ -151,4 +150,4 @@ class Memory:
         )
 
     with contextlib.suppress(RuntimeError):  # There can be no more threads.
-      ending.start("lagom_xla memory", run, threading.Event())
+      shutdown.start("lagom_xla memory", run, threading.Event())

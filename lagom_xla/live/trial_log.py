@@ -12,13 +12,12 @@ import pathlib
 
 from absl import logging
 
+from lagom_xla.live import loop as loop_lib
 from lagom_xla.live import script as script_lib
-from lagom_xla.live.loop import loop as loop_lib
-from lagom_xla.live.loop import surroundings
 
 
 @dataclasses.dataclass(kw_only=True)
-class Diary:
+class TrialLog:
   """What became of one signature of a step, in this process.
 
   Attributes:
@@ -37,7 +36,7 @@ class Diary:
   loop: loop_lib.Loop | None = None
   script: script_lib.Script | None = None
   words: str = ""
-  trials: list[surroundings.Trial] = dataclasses.field(default_factory=list)
+  trials: list[script_lib.Trial] = dataclasses.field(default_factory=list)
   num_calls: int = 0
   is_closed: bool = False
 
@@ -52,12 +51,12 @@ class Diary:
       logging.info("lagom_xla.tune, %s: %s%s", self.name, script.state, words)
     self.script = script
 
-  def note_trial(self, trial: surroundings.Trial) -> None:
+  def note_trial(self, trial: script_lib.Trial) -> None:
     """Keeps a trial, and writes its line."""
     self.trials.append(trial)
     if self.path is None:
       return
-    from lagom_xla.live.history import trial_line  # It needs pydantic.
+    from lagom_xla.live import trial_line  # It needs pydantic.
 
     line = trial_line.of_trial(self.name, trial)
     try:
@@ -102,7 +101,7 @@ class Diary:
 
 
 def combined(
-  adopted: list[surroundings.Trial],
+  adopted: list[script_lib.Trial],
 ) -> tuple[float, float, float]:
   """The ratio of the last to the first of trials that were adopted in a row.
 
@@ -120,9 +119,7 @@ def as_html(report: str) -> str:
   return f"<pre>{html.escape(report)}</pre>"
 
 
-def _told(
-  trial: surroundings.Trial, foreseen: Mapping[int, float | None]
-) -> str:
+def _told(trial: script_lib.Trial, foreseen: Mapping[int, float | None]) -> str:
   predicted = _predicted(trial, foreseen)
   if trial.verdict is None:
     return f"{trial.proposal.name}: {predicted}not measured: {trial.words}"
@@ -131,7 +128,7 @@ def _told(
 
 
 def _predicted(
-  trial: surroundings.Trial, foreseen: Mapping[int, float | None]
+  trial: script_lib.Trial, foreseen: Mapping[int, float | None]
 ) -> str:
   """What was foreseen of it, over its rival, as what was measured is.
 

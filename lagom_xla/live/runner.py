@@ -20,10 +20,9 @@ import jax
 
 from lagom_xla.live import script as script_lib
 from lagom_xla.live import tracing
-from lagom_xla.live.loop import surroundings
 
 # The script that follows one that was played, the same in all processes.
-Follow = Callable[[surroundings.Played], script_lib.Script]
+Follow = Callable[[script_lib.Played], script_lib.Script]
 
 
 class Player:
@@ -55,7 +54,7 @@ class Player:
     self._num_left = 0
     self._num_lent = 0
     self.num_scripts = 0
-    self._take(surroundings.Played())
+    self._take(script_lib.Played())
 
   @property
   def variant(self) -> int:
@@ -166,7 +165,7 @@ class Player:
     if self._index + 1 < len(self.script.segments):
       self._enter(self._index + 1)
       return
-    played = surroundings.Played(
+    played = script_lib.Played(
       durations_s=tuple(seconds for seconds, _ in self._ends_s),
       processor_s=tuple(processor_s for _, processor_s in self._ends_s),
       stall_s=self._stall_s,
@@ -175,7 +174,7 @@ class Player:
     with self._stalling():
       self._take(played)
 
-  def _take(self, played: surroundings.Played) -> None:
+  def _take(self, played: script_lib.Played) -> None:
     self.script = self._follow(played)
     self._is_plain = not any(
       it.is_traced or it.variant != self.script.in_use

@@ -1,0 +1,415 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Coordinator of a signature's scripts: the first process decides, all follow.
+
+Scripts are numbered and set in the job's store. Where the first process fails,
+or does not come, or another one's candidate raises, the next script is that the
+job stays with what it has. A script by which anything else runs than before has
+a barrier: a process that loses touch goes on as before, so all must do.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+import contextlib
+import dataclasses
+import json
+import queue
+import threading
+import time
+import weakref
+
+import jax
+
+from lagom_xla import dispatch
+from lagom_xla import errors
+from lagom_xla.live import agreement
+from lagom_xla.live import job_store
+from lagom_xla.live import loop as loop_lib
+from lagom_xla.live import memory as memory_lib
+from lagom_xla.live import proposals
+from lagom_xla.live import script as script_lib
+from lagom_xla.live import shutdown
+from lagom_xla.live import tracing
+from lagom_xla.live import trial_log
+from lagom_xla.live import variants as variants_lib
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Timeouts:
+  """How long things may take.
+
+  Attributes:
+    limits: Of the loop.
+    script_s: Seconds that a process waits for the first one's script, and all
+      wait for each other before they run anything else. It comes, and they do,
+      as soon as all are as far in the run.
+    reach_s: Seconds in which a process that cannot reach the others tries to,
+      before it goes on alone.
+  """
+
+  limits: loop_lib.Limits = dataclasses.field(default_factory=loop_lib.Limits)
+  script_s: float = 600.0
+  reach_s: float = job_store.REACH_S
+
+
+class Coordinator:
+  """Gives a runner its scripts.
+
+  Args:
+    lowered: The step as jit lowered it.
+    proposer: Who compiles proposals.
+    memory: Who makes them.
+    store: Of the processes that run the step.
+    log: What is noted.
+    timeouts: How long things may take.
+
+  Attributes:
+    variants: The executables beside jit's own.
+    tracer: Of the first process.
+    complaint: What to warn of, the first only; None for nothing.
+  """
+
+  def __init__(
+    self,
+    lowered: jax.stages.Lowered,
+    proposer: proposals.Proposer,
+    memory: memory_lib.Memory,
+    store: job_store.JobStore,
+    log: trial_log.TrialLog,
+    timeouts: Timeouts,
+  ):
+    self.variants = variants_lib.Variants(proposer, lowered, self._vote)
+    self.complaint: str | None = None
+    self.tracer: tracing.Tracer | None = None
+    self._store = store
+    self._log = log
+    self._timeouts = timeouts
+    self._num_scripts = 0
+    self._in_use = 0
+    self._is_over = False
+    self._decided: script_lib.Script | None = None  # And not yet begun.
+    self._failure: str | None = None
+    self._first: _FirstProcess | None = None
+    if job_store.is_first(store):
+      self.tracer = tracing.Tracer(self._complain)
+      self._first = _FirstProcess(proposer, memory, store, log, self.tracer)
+      log.loop = loop_lib.Loop(self._first, store.members, timeouts.limits)
+    if len(store.members) > 1:
+      shutdown.leave_at_end(self)
+
+  def follow(self, played: script_lib.Played) -> script_lib.Script:
+    """The script after the one that was played, the same in all processes."""
+    if self._decided is None:
+      self._decided = self._decide(played)
+      self._num_scripts += 1
+    # Ctrl-C in what follows has the next call take it.
+    script = self._decided
+    self._in_use = script.in_use
+    if script.state is script_lib.State.STAY:
+      self._is_over = True
+      self._complain(_stays(self._log.name, script))
+      if self._first is not None:
+        self._first.stay(script.in_use)
+    self._log.note_script(script)
+    self.variants.keep({script.in_use, script.number})
+    if script.proposal is not None:
+      self.variants.compile(script.number, script.proposal)
+    elif script.number < 0:
+      self.variants.compile_for_profile(script.number)
+    self._decided = None
+    return script
+
+  def close(self) -> None:
+    """Nothing more is tried, and no executable kept."""
+    self._log.is_closed = True
+    self.variants.keep(())
+    if self._first is not None:
+      self._first.end_search()
+
+  def fail(self, error: Exception) -> None:
+    """A variant raised: next all processes are to run the step as jit does."""
+    words = self._fail(f"a variant failed: {dispatch.describe(error)}")
+    if not self._is_over:
+      with contextlib.suppress(errors.ProcessesError):
+        self._refuse(words, 0)
+    # Now: no script may ever be asked for again.
+    self._log.note_script(_refusal(self._store, words, in_use=0))
+    if self._first is not None:
+      self._first.stay(0)
+
+  def leave(self) -> None:
+    """This process ends: none is to wait for it.
+
+    Raises:
+      ProcessesError: The others cannot be reached.
+    """
+    if not self._is_over:
+      self._refuse("it has ended.", self._in_use)
+
+  def _fail(self, words: str) -> str:
+    """Takes note of the first failure here, and tells it."""
+    if self._failure is None:
+      self._failure = words
+      self._complain(_stays(self._log.name, script_lib.stay(0, words)))
+    return self._failure
+
+  def _decide(self, played: script_lib.Played) -> script_lib.Script:
+    try:
+      return self._passed(self._next(played))
+    except Exception as error:  # The step must run, whatever went wrong.
+      return script_lib.stay(self._in_use, dispatch.describe(error))
+    except BaseException:  # Ctrl-C: what was decided by then, nobody knows.
+      self._fail("tuning was interrupted")
+      raise
+
+  def _next(self, played: script_lib.Played) -> script_lib.Script:
+    if self._failure is not None:
+      return script_lib.from_json(self._refuse(self._failure, 0))
+    name = _script_name(self._num_scripts + 1)
+    loop = self._log.loop
+    if loop is not None:
+      try:
+        script = loop.next_script(played)
+      except Exception as error:
+        script = script_lib.stay(self._in_use, dispatch.describe(error))
+      return script_lib.from_json(self._store.put(name, script.to_json()))
+    found = self._store.get(name, timeout_s=self._timeouts.script_s)
+    if found is None:
+      without = self._staying_without(self._store.members[:1])
+      found = self._store.put(name, without)
+    try:
+      return script_lib.from_json(found)
+    except errors.ProcessesError as error:
+      self._refuse(str(error), self._in_use)  # The others hear of it.
+      raise
+
+  def _passed(self, script: script_lib.Script) -> script_lib.Script:
+    """A script, or that all stay, if not all came to its barrier."""
+    runs = {segment.variant for segment in script.segments} | {script.in_use}
+    if script.state is script_lib.State.STAY or runs == {self._in_use}:
+      return script
+    instead = agreement.barrier(
+      self._store,
+      _script_name(self._num_scripts + 1),
+      self._staying_without,
+      timeout_s=self._timeouts.script_s,
+    )
+    return script if instead is None else script_lib.from_json(instead)
+
+  def _staying_without(self, missing: Sequence[int]) -> bytes:
+    """The script where some processes do not come in time."""
+    words = (
+      f"{job_store.in_words(missing)} did not come within"
+      f" {self._timeouts.script_s:g} s."
+    )
+    return script_lib.stay(self._in_use, words).to_json()
+
+  def _refuse(self, words: str, in_use: int) -> bytes:
+    return refuse(self._store, words, self._num_scripts + 1, in_use=in_use)
+
+  def _vote(self, number: int, vote: script_lib.Vote) -> None:
+    digest = None
+    if vote.digest is not None:
+      digest = base64.b64encode(vote.digest).decode()
+    value = json.dumps({"digest": digest, "words": vote.words}).encode()
+    with contextlib.suppress(errors.ProcessesError):
+      # Or the store is gone, and with it the job.
+      agreement.vote(self._store, _compile_name(number), value)
+
+  def _complain(self, words: str) -> None:
+    self.complaint = self.complaint or words
+
+
+class _FirstProcess:
+  """What the loop asks of the process that decides: `script.Surroundings`."""
+
+  def __init__(
+    self,
+    proposer: proposals.Proposer,
+    memory: memory_lib.Memory,
+    store: job_store.JobStore,
+    log: trial_log.TrialLog,
+    tracer: tracing.Tracer,
+  ):
+    self.has_profile_build = proposer.has_profile_build
+    self.lost_per_core = proposer.lost_per_core
+    self._memory = memory
+    self._store = store
+    self._log = log
+    self._tracer = tracer
+    self._search: _Search | None = None
+
+  @property
+  def is_trace_ending(self) -> bool:
+    return self._tracer.is_ending
+
+  def now_s(self) -> float:
+    return time.monotonic()
+
+  def begin_search(self, step_s: float, most_s: float | None) -> None:
+    self._stop_search()
+    trace_dir, num_traced = self._tracer.latest()
+    measured = proposals.Measured(
+      trace_dir=trace_dir,
+      step_s=step_s,
+      num_traced=num_traced,
+      search_s=most_s,
+    )
+    self._search = _Search(self._memory, measured)
+
+  def end_search(self) -> None:
+    self._stop_search()
+    self._tracer.drop()
+
+  def found(self) -> proposals.Proposal | None:
+    if self._search is None:
+      raise StopIteration
+    return self._search.found()
+
+  def votes(self, number: int) -> dict[int, script_lib.Vote]:
+    votes = {}
+    cast = agreement.votes(self._store, _compile_name(number))
+    for member, value in cast.items():
+      fields = json.loads(value)
+      digest = fields["digest"]
+      votes[member] = script_lib.Vote(
+        digest=None if digest is None else base64.b64decode(digest),
+        words=fields["words"],
+      )
+    return votes
+
+  def note(self, trial: script_lib.Trial, most_search_s: float | None) -> None:
+    self._log.note_trial(trial)
+    self._memory.note(trial, most_search_s)
+    if trial.verdict is not None and trial.verdict.is_adopted:
+      # Now: a run may end long before its search does.
+      self._memory.keep(self._log.trials, has_tried_all=False)
+
+  def conclude(self, *, has_tried_all: bool) -> None:
+    self._memory.keep(self._log.trials, has_tried_all=has_tried_all)
+
+  def stay(self, in_use: int) -> None:
+    """The loop is over, with this variant; what failed is not to come back."""
+    self.end_search()
+    if not in_use:
+      self._memory.forget()
+
+  def _stop_search(self) -> None:
+    if self._search is not None:
+      self._search.stop()
+      self._search = None
+
+
+_Found = queue.Queue[proposals.Proposal | Exception]
+
+
+class _Search:
+  """A search in a thread, at most one proposal ahead of who takes them.
+
+  It ends when nobody has this object any more, too.
+  """
+
+  def __init__(self, memory: memory_lib.Memory, measured: proposals.Measured):
+    stop = threading.Event()
+    found: _Found = queue.Queue(1)
+    self._found = found
+    # The thread does not know this object, or it would never be let go of.
+    self.stop = weakref.finalize(self, stop.set)
+    shutdown.start(
+      "lagom_xla search", lambda: _run(memory, measured, found, stop), stop
+    )
+
+  def found(self) -> proposals.Proposal | None:
+    """As `Surroundings.found`."""
+    try:
+      found = self._found.get_nowait()
+    except queue.Empty:
+      return None
+    if isinstance(found, Exception):
+      raise found
+    return found
+
+
+def _run(
+  memory: memory_lib.Memory,
+  measured: proposals.Measured,
+  found: _Found,
+  stop: threading.Event,
+) -> None:
+  made = memory.proposals(measured, stop)
+  try:
+    while not stop.is_set():
+      _put(next(made), found, stop)
+  except Exception as error:  # Whatever it is, the loop has to hear of it.
+    _put(error, found, stop)
+
+
+def _put(
+  one: proposals.Proposal | Exception, found: _Found, stop: threading.Event
+) -> None:
+  while not stop.is_set():
+    try:
+      found.put(one, timeout=0.2)
+      return
+    except queue.Full:
+      continue
+
+
+def refuse(
+  store: job_store.JobStore, words: str, number: int = 1, *, in_use: int = 0
+) -> bytes:
+  """Has all processes stay as they are as soon as that can be.
+
+  Args:
+    store: Of the processes.
+    words: Why this one refuses.
+    number: Of the script that this process is to play next.
+    in_use: What all are to stay with.
+
+  Returns:
+    What stands for that script: this one, or what was there before, and then
+    this one comes as soon as it can.
+
+  Raises:
+    ProcessesError: The others cannot be reached.
+  """
+  text = _refusal(store, words, in_use=in_use).to_json()
+  standing: list[bytes] = []
+  while not standing or not _ends_tuning(standing[-1]):
+    name = _script_name(number + len(standing))
+    agreement.decide(store, name, text)
+    standing.append(store.put(name, text))
+  return standing[0]
+
+
+def _refusal(
+  store: job_store.JobStore, words: str, *, in_use: int
+) -> script_lib.Script:
+  """The script by which this process refuses."""
+  process = job_store.in_words([store.process_id])
+  return script_lib.stay(in_use, f"{process}: {words}")
+
+
+def _ends_tuning(text: bytes) -> bool:
+  try:
+    return script_lib.from_json(text).state is script_lib.State.STAY
+  except errors.ProcessesError:
+    return False
+
+
+def _script_name(number: int) -> str:
+  """What a script, and its barrier, are called; numbered from 1."""
+  return f"scripts/{number}"
+
+
+def _compile_name(number: int) -> str:
+  """What the compile of a variant is called, on which all vote."""
+  return f"compiles/{number}"
+
+
+def _stays(name: str, script: script_lib.Script) -> str:
+  if script.in_use:
+    return f"goes on with what {name} has adopted: {script.words}"
+  return f"leaves {name} as it was: {script.words}"

@@ -1,0 +1,457 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Plans as proposals: other ways to run a step on GPUs.
+
+    proposer = gpu.PlanProposer(cluster=cluster.of_devices(jax.devices()))
+    for proposal in proposer.proposals(lowered, measured, stop):
+      compiled = proposer.compile(lowered, proposal.payload)
+
+What `lagom-xla tune --in-process` finds with the costs that a trace of the step
+measured comes first; then runners-up of other kinds. NCCL's settings act when a
+process starts, so what a proposal changes is what XLA gets.
+
+The search has a process of its own, which takes no GPU and not this process's
+lock on Python, can be killed, and is alone ended by an abort of XLA's compiler.
+`cli/background.py` is what runs there. It keeps only what is surely
+faster. Where steps are measured, what is merely predicted to be faster can be
+tried, too: each of another kind than those before it, since candidates of one
+kind are wrong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+from absl import logging
+import jax
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla import module_path
+from lagom_xla import plan as plan_lib
+from lagom_xla import temporary
+from lagom_xla import validation
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import nnx_step
+from lagom_xla.compile import pool
+from lagom_xla.compile import rewriting
+from lagom_xla.compile import scheduler_profile
+from lagom_xla.compile import target as target_lib
+from lagom_xla.live import proposals as proposals_lib
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes.schedule import orders as orders_lib
+from lagom_xla.search import nccl
+from lagom_xla.search.xla import candidates as candidates_lib
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Payload:
+  """What every process of a job compiles a proposal from.
+
+  Attributes:
+    xla: what XLA gets beside the step.
+    is_proven: whether another process has compiled it as far as that goes
+      without a GPU, and survived.
+  """
+
+  __pydantic_config__ = validation.STRICT
+
+  xla: config_lib.XlaConfig
+  is_proven: bool
+
+  def to_bytes(self) -> bytes:
+    """As a proposal has it."""
+    return json.dumps(validation.write(self), sort_keys=True).encode()
+
+
+def read(payload: bytes) -> Payload:
+  """Reads a payload back.
+
+  Raises:
+    PlanError: it is none.
+  """
+  try:
+    return validation.read(Payload, json.loads(payload))
+  except (ValueError, validation.InvalidError) as error:
+    raise errors.PlanError(
+      f"What another process proposes is no config for XLA: {error}. Run one"
+      " version of lagom_xla on all processes."
+    ) from error
+
+
+def in_words(config: config_lib.XlaConfig) -> str:
+  """A config in a few words, such as "2 XLA options, 5 combine groups"."""
+  parts = []
+  if config.options:
+    parts.append(_counted(len(config.options), "XLA option"))
+  if config.combine_groups is not None:
+    parts.append(_counted(len(config.combine_groups), "combine group"))
+  if not config.program.is_as_written:
+    parts.append(rewriting.in_words(config.program))
+  if config.scheduler_profile is not None:
+    parts.append("costs for XLA's scheduler")
+  if config.orders:
+    parts.append(orders_lib.in_words(config.orders))
+  return ", ".join(parts) or "XLA's defaults"
+
+
+def _counted(number: int, noun: str) -> str:
+  return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+Begun = contextlib.AbstractContextManager[Iterator[dict[str, Any]]]
+
+FOUND = "found.jsonl"
+
+# By name: live/ is below cli/, and takes nothing of it into this process.
+_PROGRAM = "lagom_xla.cli.background"
+_TASK = "task.json"
+_SAID = "said.txt"
+_POLL_S = 0.1
+# A compile that has begun must end before a search can be stopped: minutes, for
+# the largest public modules. After this long beyond its budget it is killed.
+_GRACE_S = 600.0
+_MOST_WORDS = 400
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+  """What to do with a step.
+
+  Attributes:
+    searcher: of NCCL settings.
+    trace: folder of a trace of the step as it runs; None to predict costs.
+    time_budget_s: after which the best so far is taken.
+    num_workers: processes that compile; 0 for the search's own.
+    prove: only compile this config, and search nothing.
+  """
+
+  __pydantic_config__ = validation.STRICT
+
+  searcher: str
+  trace: str | None
+  time_budget_s: float
+  num_workers: int
+  prove: config_lib.XlaConfig | None = None
+
+
+def read_task(folder: pathlib.Path) -> Task:
+  """The task in a folder that `begun` wrote."""
+  return validation.read(Task, json.loads((folder / _TASK).read_text()))
+
+
+@contextlib.contextmanager
+def begun(
+  lowered: jax.stages.Lowered,
+  cluster: cluster_lib.Cluster,
+  task: Task,
+  stop: threading.Event,
+) -> Iterator[Iterator[dict[str, Any]]]:
+  """Starts a search, and ends it at the end of the block at the latest.
+
+  Args:
+    lowered: the step.
+    cluster: what it was lowered for.
+    task: what to do.
+    stop: set from another thread to end the search at once.
+
+  Yields:
+    What is found, as it is found.
+
+  Raises:
+    TargetError: the step cannot be compiled in another process.
+    WorkerError: there can be no such process.
+  """
+  with temporary.folder() as folder:
+    lowered_lib.write_step(lowered, cluster, folder)
+    (folder / _TASK).write_text(json.dumps(validation.write(task)))
+    process = _start(folder)
+    try:
+      yield _found(process, folder, task, stop)
+    finally:
+      process.kill()
+      process.wait()
+
+
+def _start(folder: pathlib.Path) -> subprocess.Popen[bytes]:
+  env = {
+    **os.environ,
+    "PYTHONPATH": module_path.in_environment(),
+    "JAX_PLATFORMS": "cpu",
+    "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
+  }
+  command = (sys.executable, "-P", "-m", _PROGRAM, folder, str(os.getpid()))
+  try:
+    with (folder / _SAID).open("wb") as said:
+      return subprocess.Popen(
+        command,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=said,
+        stderr=said,
+        # Its own group, for signals; in this session niceness counts.
+        process_group=0,
+      )
+  except OSError as error:
+    raise errors.WorkerError(f"Python does not start: {error}") from error
+
+
+def _found(
+  process: subprocess.Popen[bytes],
+  folder: pathlib.Path,
+  task: Task,
+  stop: threading.Event,
+) -> Iterator[dict[str, Any]]:
+  """The facts that the process says, until it ends.
+
+  Raises:
+    WorkerError: it said that it failed, ended otherwise than well, or hangs.
+  """
+  deadline_s = time.monotonic() + task.time_budget_s + _GRACE_S
+  num_read = 0
+  while not stop.is_set():
+    has_ended = process.poll() is not None
+    lines = _whole_lines(folder / FOUND)
+    for line in lines[num_read:]:
+      facts = json.loads(line)
+      if "error" in facts:
+        raise errors.WorkerError(f"The search failed: {facts['error']}")
+      yield facts
+    num_read = len(lines)
+    if has_ended:
+      _check_ended_well(process.returncode, folder)
+      return
+    if time.monotonic() > deadline_s:
+      raise errors.WorkerError(
+        f"The search did not end {_GRACE_S:.0f} s after its budget of"
+        f" {task.time_budget_s:.0f} s, and was killed."
+      )
+    stop.wait(_POLL_S)
+
+
+def _whole_lines(path: pathlib.Path) -> list[str]:
+  """The lines of a file that another process is writing."""
+  if not path.exists():
+    return []
+  return path.read_text().split("\n")[:-1]
+
+
+def _check_ended_well(status: int, folder: pathlib.Path) -> None:
+  if status == 0:
+    return
+  said = (folder / _SAID).read_text(errors="replace").strip()
+  last = said.rpartition("\n")[2][:_MOST_WORDS]
+  raise errors.WorkerError(
+    f"The search ended with status {status}: {last or 'it said nothing'}"
+  )
+
+
+# More of them would cost a run more blocks of steps than they are likely to
+# gain: each is the best that is left of what was predicted to be behind.
+MOST = 2
+
+
+def ratio(
+  search: candidates_lib.Search, candidate: candidates_lib.Candidate
+) -> float:
+  """A candidate's predicted step time over the default's.
+
+  Both under NCCL's own choices: settings of NCCL act when a process starts.
+  """
+  default = search.default.under_nccl_defaults.step_time_us
+  return candidate.under_nccl_defaults.step_time_us / default
+
+
+def of(search: candidates_lib.Search) -> list[candidates_lib.Candidate]:
+  """The fastest candidates of kinds that the best is not of, best first.
+
+  None that is predicted to be slower than XLA's defaults, nor two that XLA
+  schedules alike.
+  """
+  kinds = {_kind(search.planned), _kind(config_lib.DEFAULT)}
+  schedules = [search.default.runs, search.best.runs]
+  found: list[candidates_lib.Candidate] = []
+  for candidate in sorted(search.scheduled, key=lambda c: ratio(search, c)):
+    is_new = _kind(candidate.config) not in kinds and not any(
+      candidate.runs is known for known in schedules
+    )
+    if is_new and len(found) < MOST and ratio(search, candidate) < 1:
+      kinds.add(_kind(candidate.config))
+      schedules.append(candidate.runs)
+      found.append(candidate)
+  return found
+
+
+def _kind(config: config_lib.XlaConfig) -> frozenset[str]:
+  """The parts that a config has."""
+  parts = {
+    "options": bool(config.options),
+    "combine groups": config.combine_groups is not None,
+    "form": not config.program.is_as_written,
+    "scheduler profile": config.scheduler_profile is not None,
+    "orders": bool(config.orders),
+  }
+  return frozenset(part for part, is_set in parts.items() if is_set)
+
+
+# XLA replays kernels in graphs, where the profiler cannot tell which
+# instruction a kernel belongs to.
+_FOR_PROFILE = {"xla_gpu_enable_command_buffer": ""}
+# The step trains on the host's cores, too: a quarter of them may compile.
+_SHARE_OF_CORES = 4
+_TIME_BUDGET_S = 1800.0
+
+
+@dataclasses.dataclass(kw_only=True)
+class PlanProposer(proposals_lib.Proposer):
+  """Tunes steps for a cluster in another process; see `proposals.Proposer`.
+
+  Attributes:
+    cluster: that the steps run on.
+    searcher: of NCCL settings.
+    time_budget_s: of a search; the best so far is taken then.
+    num_workers: processes that compile; by default a quarter of the cores.
+    plan: see `proposals.Proposer`.
+    has_profile_build: see `proposals.Proposer`.
+  """
+
+  cluster: cluster_lib.Cluster
+  searcher: str = nccl.DEFAULT_SEARCHER
+  time_budget_s: float = _TIME_BUDGET_S
+  num_workers: int = dataclasses.field(
+    default_factory=lambda: max(pool.num_cores() // _SHARE_OF_CORES, 1)
+  )
+  plan: plan_lib.Plan | None = dataclasses.field(default=None, init=False)
+  has_profile_build: bool = dataclasses.field(default=True, init=False)
+
+  def proposals(
+    self,
+    lowered: jax.stages.Lowered,
+    measured: proposals_lib.Measured,
+    stop: threading.Event,
+  ) -> Generator[proposals_lib.Proposal, None, None]:
+    """See `proposals.Proposer`.
+
+    Raises:
+      TargetError: the step cannot be compiled in another process, or is for
+        another number of devices.
+      WorkerError: the search failed, or XLA ended its process.
+    """
+    trace = measured.trace_dir
+    task = self._task(trace=None if trace is None else str(trace.resolve()))
+    with self._begun(lowered, task, stop) as found:
+      for facts in found:
+        if "warning" in facts:
+          logging.warning("lagom_xla: %s", facts["warning"])
+        elif "plan" in facts:
+          self.plan = plan_lib.from_dict(facts["plan"], where="The search")
+        else:
+          yield proposals_lib.Proposal(
+            name=facts["name"],
+            payload=facts["payload"].encode(),
+            predicted_ratio=facts["predicted_ratio"],
+          )
+
+  def compile(
+    self, lowered: jax.stages.Lowered, payload: bytes
+  ) -> jax.stages.Compiled:
+    """See `proposals.Proposer`.
+
+    Raises:
+      LagomError: it cannot be compiled; or another process tried it first, as
+        nobody had, and did not survive.
+    """
+    proposed = read(payload)
+    target = self._target(lowered)
+    if proposed.xla.scheduler_profile is not None:
+      scheduler_profile.check_reaches_xla()
+    if not proposed.is_proven:
+      self._prove(lowered, proposed.xla)
+    return _executable(target.compile(proposed.xla), target)
+
+  def compile_for_profile(
+    self, lowered: jax.stages.Lowered
+  ) -> jax.stages.Compiled:
+    """See `proposals.Proposer`: without XLA's graphs of kernels.
+
+    Raises:
+      CompileError: XLA refuses.
+    """
+    target = self._target(lowered)
+    config = config_lib.XlaConfig(options=_FOR_PROFILE)
+    return _executable(target.compile(config), target)
+
+  def digest(self, compiled: jax.stages.Compiled) -> bytes:
+    """See `proposals.Proposer`."""
+    digest = hashlib.sha256()
+    for collective in collectives_lib.find(hlo.load(compiled)):
+      facts = (
+        collective.kind,
+        collective.computation,
+        collective.num_operands,
+        collective.operand_bytes,
+        collective.result_bytes,
+        collective.groups,
+        collective.executions,
+      )
+      digest.update(repr(facts).encode())
+    return digest.digest()
+
+  def _prove(
+    self, lowered: jax.stages.Lowered, config: config_lib.XlaConfig
+  ) -> None:
+    """Has another process compile a config first."""
+    task = self._task(prove=config)
+    with self._begun(lowered, task, threading.Event()) as found:
+      for _ in found:
+        pass
+
+  def _task(
+    self,
+    *,
+    trace: str | None = None,
+    prove: config_lib.XlaConfig | None = None,
+  ) -> Task:
+    return Task(
+      searcher=self.searcher,
+      trace=trace,
+      time_budget_s=self.time_budget_s,
+      num_workers=self.num_workers,
+      prove=prove,
+    )
+
+  def _begun(
+    self,
+    lowered: jax.stages.Lowered,
+    task: Task,
+    stop: threading.Event,
+  ) -> Begun:
+    self._target(lowered)
+    return begun(lowered, self.cluster, task, stop)
+
+  def _target(self, lowered: jax.stages.Lowered) -> target_lib.StepTarget:
+    inside = nnx_step.lowered_inside(lowered)
+    return target_lib.of_step(inside, self.cluster, name="the step")
+
+
+def _executable(
+  compilation: lowered_lib.Compilation, target: target_lib.Target
+) -> jax.stages.Compiled:
+  if compilation.compiled is None:
+    raise errors.CompileError(
+      f"{target.cluster.name} has no executable: {target.obstacle}."
+    )
+  return compilation.compiled

@@ -1,0 +1,278 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Times of a step while it trains: in turns, while nothing is tried, and after.
+
+Blocks are calls of one variant that are timed together; those of two variants
+take turns. The baseline tells what a step takes while nothing is tried, and how
+surely: a few calls warm up, and tell how many make a block; then blocks of
+equal length are timed. What tuning costs later is told against their mean, so
+an error of it counts at every call of a search: there are many blocks, which
+cost the run nothing but a wait at the end of each.
+
+The watch says once tuning is done whether the step's time leaves what it was.
+Times are means over windows of at least 32 calls and 10 s, taken by the wall
+clock with nothing waited for. The first windows say what the step takes and how
+much that varies; it has drifted when several windows in a row are beyond that
+on the same side. After each drift that led to a new search, more is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+import math
+import statistics
+
+from lagom_xla.live import script as script_lib
+
+# A block is as many calls as take this long, within bounds.
+_BLOCK_S = 0.2
+_BLOCK_CALLS = (2, 10)
+# The same between two looks at a search or a compile, and of a baseline, which
+# such calls are compared with: at the end of each there is a wait.
+_CHUNK_S = 1.0
+_CHUNK_CALLS = (1, 20)
+
+
+def chunk(variant: int, step_s: float) -> script_lib.Segment:
+  """Calls of the variant in use while something happens beside them."""
+  num_calls = _calls_within(_CHUNK_S, step_s, _CHUNK_CALLS)
+  return script_lib.Segment(variant=variant, num_calls=num_calls, is_timed=True)
+
+
+def compose(
+  ours: int, theirs: int, *, step_s: float, num_before: int, num_pairs: int
+) -> list[script_lib.Segment]:
+  """Pairs of blocks in the order A B B A.
+
+  Args:
+    ours: The variant in use.
+    theirs: The candidate.
+    step_s: What a step takes, in seconds.
+    num_before: Pairs that were played before.
+    num_pairs: Pairs that follow.
+  """
+  num_calls = _calls_within(_BLOCK_S, step_s, _BLOCK_CALLS)
+  segments = []
+  for index in range(num_before, num_before + num_pairs):
+    order = (theirs, ours) if index % 2 else (ours, theirs)
+    segments += [
+      script_lib.Segment(variant=variant, num_calls=num_calls, is_timed=True)
+      for variant in order
+    ]
+  return segments
+
+
+def pairs(
+  segments: Sequence[script_lib.Segment],
+  durations_s: Sequence[float | None],
+  ours: int,
+) -> list[tuple[float, float]]:
+  """The times of the pairs, that of the variant in use first.
+
+  Args:
+    segments: Of `compose`.
+    durations_s: What they took.
+    ours: The variant in use.
+  """
+  found = []
+  for first in range(0, len(segments), 2):
+    one, two = durations_s[first : first + 2]
+    assert one is not None and two is not None
+    is_ours_first = segments[first].variant == ours
+    found.append((one, two) if is_ours_first else (two, one))
+  return found
+
+
+def _calls_within(
+  seconds: float, step_s: float, bounds: tuple[int, int]
+) -> int:
+  """Calls that take so long, within bounds, of a step that takes `step_s`."""
+  lowest, highest = bounds
+  return min(max(math.ceil(seconds / step_s), lowest), highest)
+
+
+_NUM_WARM_UP = 3
+_FIRST_BLOCKS = 5
+_FIRST_BLOCK_CALLS = 2
+NUM_BLOCKS = 12
+# Blocks this much slower than others hold something of the program's own, such
+# as a checkpoint.
+FOREIGN_RATIO = 3.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Usual:
+  """What a step takes while nothing is tried.
+
+  Attributes:
+    step_s: Mean time of a call, in seconds.
+    error_s: Standard error of that mean.
+    deviation_s: Standard deviation of the time of one call, if calls were
+      independent of each other.
+    processor_s: What the process takes of cores in a call.
+  """
+
+  step_s: float
+  error_s: float
+  deviation_s: float
+  processor_s: float
+
+  def times(self, ratio: float, error: float) -> Usual:
+    """What a variant takes.
+
+    Args:
+      ratio: Its step time over this one's.
+      error: Standard error of the ratio, as a part of it.
+    """
+    step_s = self.step_s * ratio
+    return Usual(
+      step_s=step_s,
+      error_s=math.hypot(self.error_s * ratio, step_s * error),
+      deviation_s=self.deviation_s * ratio,
+      processor_s=self.processor_s,
+    )
+
+
+def of_blocks(
+  blocks_s: Sequence[float], processor_s: Sequence[float], num_calls: int
+) -> Usual:
+  """What a step takes, by blocks of equally many calls, two at least.
+
+  Args:
+    blocks_s: What the blocks took.
+    processor_s: What the process took of cores in each.
+    num_calls: Of a block.
+  """
+  middle_s = statistics.median(blocks_s)
+  own_s = [it for it in blocks_s if it < FOREIGN_RATIO * middle_s]
+  deviation_s = statistics.stdev(own_s)
+  return Usual(
+    step_s=statistics.fmean(own_s) / num_calls,
+    error_s=deviation_s / math.sqrt(len(own_s)) / num_calls,
+    deviation_s=deviation_s / math.sqrt(num_calls),
+    processor_s=statistics.median(processor_s) / num_calls,
+  )
+
+
+@dataclasses.dataclass(kw_only=True)
+class Baseline:
+  """One baseline, of the variant in use.
+
+  Attributes:
+    in_use: That variant.
+    compile_s: What the calls that warm up took of cores beyond the steps in
+      them; 0 before they were made.
+    usual: What a step takes, as far as it is known; None before.
+  """
+
+  in_use: int
+  compile_s: float = 0.0
+  usual: Usual | None = None
+  _num_calls: int = 0
+
+  def begin(self, words: str = "") -> script_lib.Script:
+    """The first script, for a reason in words."""
+    warm_up, block = map(self._timed, (_NUM_WARM_UP, _FIRST_BLOCK_CALLS))
+    return self._script((warm_up, *[block] * _FIRST_BLOCKS), words)
+
+  def next(self, played: script_lib.Played) -> script_lib.Script | None:
+    """The next script; None once `usual` is all that is to be known."""
+    blocks_s = [it for it in played.durations_s if it is not None]
+    if self._num_calls:
+      self.usual = of_blocks(blocks_s, played.processor_s, self._num_calls)
+      return None
+    first_s, *others_s = played.processor_s
+    self.usual = of_blocks(blocks_s[1:], others_s, _FIRST_BLOCK_CALLS)
+    steps_s = _NUM_WARM_UP * statistics.median(others_s) / _FIRST_BLOCK_CALLS
+    self.compile_s = max(first_s - steps_s, 0.0)
+    block = chunk(self.in_use, self.usual.step_s)
+    self._num_calls = block.num_calls
+    return self._script([block] * NUM_BLOCKS)
+
+  def _timed(self, num_calls: int) -> script_lib.Segment:
+    return script_lib.Segment(
+      variant=self.in_use, num_calls=num_calls, is_timed=True
+    )
+
+  def _script(
+    self, segments: Sequence[script_lib.Segment], words: str = ""
+  ) -> script_lib.Script:
+    return script_lib.Script(
+      state=script_lib.State.BASELINE,
+      segments=tuple(segments),
+      in_use=self.in_use,
+      words=words,
+    )
+
+
+MIN_CALLS = 32
+MIN_WINDOW_S = 10.0
+# Windows that tell what is usual.
+_NUM_USUAL = 8
+# A window is beyond the usual by as many standard deviations, and by this part
+# of the mean: a step that varies by nothing would drift by nothing.
+_NUM_DEVIATIONS = 4.0
+_MIN_PART = 0.05
+# So many windows in a row are beyond it, the first time.
+_NUM_BEYOND = 6
+
+
+def window(
+  variant: int, step_s: float, most_calls: float = math.inf
+) -> script_lib.Segment:
+  """A window of a variant that takes so long, of so many calls at most."""
+  calls = max(MIN_CALLS, math.ceil(MIN_WINDOW_S / step_s))
+  return script_lib.Segment(
+    variant=variant, num_calls=int(min(calls, most_calls)), is_watched=True
+  )
+
+
+class Watch:
+  """Says when the step's time has left what it was.
+
+  A window that holds a checkpoint or an evaluation is longer than the others.
+  Medians are taken, so that such windows neither count as usual nor, as they
+  come alone, as a drift.
+  """
+
+  def __init__(self) -> None:
+    self._usual_s: list[float] = []
+    self._side = 0
+    self._num_beyond = 0
+    self._most_beyond = _NUM_BEYOND
+
+  def restart(self) -> None:
+    """Learns anew what is usual, and asks for twice as much from now on."""
+    self._usual_s.clear()
+    self._num_beyond = 0
+    self._most_beyond *= 2
+
+  def has_drifted(self, step_s: float) -> bool:
+    """Takes the mean step time of a window; whether it is one too many."""
+    if len(self._usual_s) < _NUM_USUAL:
+      self._usual_s.append(step_s)
+      return False
+    usual_s = self.usual_s
+    # 1.4826 makes the median deviation that of normal noise.
+    deviation_s = 1.4826 * statistics.median(
+      abs(it - usual_s) for it in self._usual_s
+    )
+    far_s = max(_NUM_DEVIATIONS * deviation_s, _MIN_PART * usual_s)
+    side = (step_s > usual_s + far_s) - (step_s < usual_s - far_s)
+    if side != self._side:
+      self._side, self._num_beyond = side, 0
+    self._num_beyond += abs(side)
+    return self._num_beyond >= self._most_beyond
+
+  def in_words(self, step_s: float) -> str:
+    """What has drifted to so much."""
+    return (
+      f"a step takes {1e3 * step_s:.3g} ms for long now, where it took"
+      f" {1e3 * self.usual_s:.3g} ms"
+    )
+
+  @property
+  def usual_s(self) -> float:
+    """What the step usually takes."""
+    return statistics.median(self._usual_s)
