@@ -89,6 +89,7 @@ _CASES: Mapping[str, Sequence[str]] = {
   ),
 }
 _TUNE = "tune-"
+_ROOT = pathlib.Path(__file__).parents[1]
 _STEP_US = ".predicted.after.step_time_us"
 _MOST_LONGER = 1e-3
 _MOST_SHOWN = 12
@@ -129,8 +130,9 @@ def record(
     recorded["jax"] = jax.__version__
     recorded["files"] = _files(out)
     text = json.dumps(recorded, indent=1, sort_keys=True)
-    # Where a recording is must not be in it.
-    text = text.replace(str(folder), "FOLDER").replace(str(data), "DATA")
+    # Where a recording, its data and the code are must not be in it.
+    for path, word in ((folder, "FOLDER"), (data, "DATA"), (_ROOT, "ROOT")):
+      text = text.replace(str(path), word)
     (folder / f"{name}.json").write_text(text, encoding="utf-8")
     print(f"{name}: {recorded['status']}", flush=True)
 
