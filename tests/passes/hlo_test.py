@@ -239,7 +239,17 @@ def test_hlo_text_with_an_error_is_refused_with_the_parsers_reason() -> None:
   assert "\n" not in message
 
 
-def test_hlo_text_cut_short_is_refused() -> None:
+@hypothesis.given(st.integers(0, len(_TEXT) - 1))
+def test_hlo_text_cut_anywhere_is_refused_or_a_module(length: int) -> None:
+  try:
+    module = hlo.load(_TEXT[:length])
+  except errors.HloError as error:
+    assert "\n" not in str(error)
+  else:  # What was cut off held nothing of it, such as the last line break.
+    assert module.num_instructions == hlo.load(_TEXT).num_instructions
+
+
+def test_hlo_text_cut_within_a_computation_is_refused() -> None:
   cut = _TEXT[: len(_TEXT) // 2]
   assert "is not HLO text that this jaxlib can read" in _error_of(cut)
 
