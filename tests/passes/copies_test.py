@@ -1,8 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Host offload: which copies a step makes, and what they cost.
+"""Copies to the host and slices started ahead: their bytes and their cost.
 
-Bytes are counted by hand from the shapes in `offloading_step.py`.
+Bytes are counted by hand from the shapes in `sgd_steps.py` and
+`sliced_loop.hlo`. Slices are what XLA starts ahead in loops from JAX 0.11 on.
 """
 
 from __future__ import annotations
@@ -30,25 +31,25 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
 from lagom_xla.report import results
 from lagom_xla.report import terminal
-import offloading_step
+import sgd_steps
 
 _H100S = cluster_lib.parse("1x8xh100")
-_LAYERS = offloading_step.LAYERS
-_LAYER_BYTES = offloading_step.LAYER_BYTES
+_LAYERS = sgd_steps.OFFLOADING_LAYERS
+_LAYER_BYTES = sgd_steps.OFFLOADED_BYTES
 
 
 @pytest.fixture(scope="module")
 def scanned(
   h100s: Sequence[jax.Device], scheduled: Callable[..., hlo.Module]
 ) -> hlo.Module:
-  return scheduled(offloading_step.lower(h100s, unroll=False))
+  return scheduled(sgd_steps.lower_offloading(h100s, unroll=False))
 
 
 @pytest.fixture(scope="module")
 def unrolled(
   h100s: Sequence[jax.Device], scheduled: Callable[..., hlo.Module]
 ) -> hlo.Module:
-  return scheduled(offloading_step.lower(h100s, unroll=True))
+  return scheduled(sgd_steps.lower_offloading(h100s, unroll=True))
 
 
 def _moved_bytes(module: hlo.Module, *, to_host: bool) -> int:
@@ -99,7 +100,7 @@ def test_copies_of_whole_arrays_share_a_stream(unrolled: hlo.Module) -> None:
 def test_the_compiled_module_makes_the_copies_of_its_schedule(
   h100s: Sequence[jax.Device], scanned: hlo.Module
 ) -> None:
-  lowered = offloading_step.lower(h100s, unroll=False)
+  lowered = sgd_steps.lower_offloading(h100s, unroll=False)
   step = lowered_lib.LoweredStep(lowered, _H100S)
   compiled = compiler.compile(step).module
 

@@ -1,6 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A module reads as the same, from whatever source."""
+"""A module reads as the same from whatever source, or is refused.
+
+Its loops, branches and calls are counted as they run.
+"""
 
 from __future__ import annotations
 

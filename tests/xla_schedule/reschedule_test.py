@@ -199,21 +199,22 @@ def test_predictions_are_close_to_what_xla_makes(
   assert len(collectives.find(predicted)) == len(collectives.find(compiled))
 
 
-def test_a_kind_that_xla_does_not_pipeline_is_refused(loop: hlo.Module) -> None:
-  with pytest.raises(ValueError, match="does not pipeline all-to-all"):
-    _predict(loop, pipelined=["all-to-all"])
-
-
-def test_a_threshold_that_xla_does_not_have_is_refused(
-  loop: hlo.Module,
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"pipelined": ["all-to-all"]}, "does not pipeline all-to-all"),
+    (
+      {"thresholds_bytes": {"all-to-all": 1}},
+      "no combine threshold for all-to-all",
+    ),
+    ({"overlap_limit": 0}, "give 1 or more"),
+  ],
+)
+def test_a_change_that_xla_cannot_make_is_refused(
+  loop: hlo.Module, changes: dict[str, Any], message: str
 ) -> None:
-  with pytest.raises(ValueError, match="no combine threshold for all-to-all"):
-    _predict(loop, thresholds_bytes={"all-to-all": 1})
-
-
-def test_a_limit_that_lets_nothing_run_is_refused(loop: hlo.Module) -> None:
-  with pytest.raises(ValueError, match="give 1 or more"):
-    _predict(loop, overlap_limit=0)
+  with pytest.raises(ValueError, match=message):
+    _predict(loop, **changes)
 
 
 def test_what_is_not_scheduled_is_refused(loop: hlo.Module) -> None:

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""XLA combines the groups that it is given, and no others."""
+"""XLA combines the groups that it is given, and no others, or refuses them."""
 
 from __future__ import annotations
 
@@ -279,16 +279,6 @@ def test_other_modules_are_left_alone(fsdp_step: LowerStep) -> None:
   with in_compile.grouped("jit_another_step", groups):
     module = compiler.schedule(lowered_lib.LoweredStep(lowered, _CLUSTER))
   assert not combine.labels(module, groups)
-
-
-def test_a_refusal_by_xla_names_the_options_that_were_asked_for(
-  scan: target_lib.Target,
-) -> None:
-  with pytest.raises(
-    errors.CompileError,
-    match=r"with xla_gpu_no_such=1.*: .*No such compile option",
-  ):
-    scan.schedule(grouped((), {"xla_gpu_no_such": 1}))
 
 
 def test_a_scheduled_module_takes_no_groups(fsdp_scan: hlo.Module) -> None:

@@ -1,6 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Gradient accumulation is rotated or paired and waits less, or is refused."""
+"""Gradient accumulation is rotated or paired, or is refused.
+
+It waits less, and computes the same bits.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Chains of a program are found, and are cut or refused by name."""
+"""Chains of a program are found, and are cut or refused by name.
+
+In pieces they compute the same numbers.
+"""
 
 from __future__ import annotations
 

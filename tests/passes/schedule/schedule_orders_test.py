@@ -1,6 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Another order of a schedule is legal, or refused by name."""
+"""Another order of a schedule is legal, or refused by name.
+
+Collectives keep theirs with what overwrites or controls them.
+"""
 
 from __future__ import annotations
 
