@@ -86,7 +86,7 @@ _LONGEST = (
   "overhead_benchmark_test",
   "strand_keys_test",
   "accuracy_test",
-  "gpu_ranks_benchmark_test",
+  "gpu_benchmark_test",
   "verify_test",
   "program_search_test",
   "networks_test",
@@ -94,7 +94,7 @@ _LONGEST = (
   "target_output_test",
   "tune_command_test",
   "page_browser_test",
-  "environment_test",
+  "xla_flags_set_test",
 )
 
 # The shapes of the shared train steps, which hand counts start from.

@@ -6,11 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import gzip
+import lzma
 import os
 import pathlib
 import subprocess
 import sys
 
+from hypothesis import given
+from hypothesis import strategies as st
 import pytest
 
 from commands import CLUSTER
@@ -18,6 +21,8 @@ from commands import HLO
 from commands import run
 from commands import run_process
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla.passes import hlo
 from lagom_xla.plan import beside
 
 
@@ -98,6 +103,28 @@ def test_a_cluster_larger_than_any_is_refused(
   _assert_one_line(outcome.status, outcome.out, outcome.err, f"'{name}'")
   assert "262144 at most" in outcome.err
   assert cluster_lib.parse("32768x8xh100").num_devices == 262144
+
+
+_SOURCES = {
+  "text": HLO.encode(),
+  "proto": hlo.load(HLO).proto.SerializeToString(),
+  "xz": lzma.compress(HLO.encode()),
+}
+
+
+@given(st.sampled_from(sorted(_SOURCES)), st.floats(0, 1, exclude_max=True))
+def test_a_truncated_module_is_an_error_of_ours_or_a_whole_module(
+  kind: str, part: float
+) -> None:
+  content = _SOURCES[kind]
+  cut = content[: int(part * len(content))]
+  try:
+    module = hlo.load(cut)
+  except errors.HloError as error:
+    assert "\n" not in str(error)
+  else:
+    # What was cut off held nothing of it, such as the last line break.
+    assert module.num_instructions == hlo.load(HLO).num_instructions
 
 
 # Where results go.

@@ -1,19 +1,41 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Clusters are named as people name them, and their groups span nodes."""
+"""Clusters by name, file or devices: figures with sources, or a refusal."""
 
 from __future__ import annotations
 
+import copy
+import importlib.util
 import json
+import os
 import pathlib
+import subprocess
+import sys
+import textwrap
+import types
+from typing import Any
 
 import hypothesis
 from hypothesis import strategies as st
 import pytest
 
-import cluster_figures
 from lagom_xla import cluster
 from lagom_xla import errors
+
+
+def _leaves(raw: object, path: str = "") -> dict[str, Any]:
+  """Every value in nested objects, by its dotted path."""
+  if not isinstance(raw, dict):
+    return {path: raw}
+  nested = (_leaves(v, f"{path}.{k}" if path else k) for k, v in raw.items())
+  return {k: v for part in nested for k, v in part.items()}
+
+
+def _error_of(text: str) -> str:
+  """What is said of a --cluster that is refused."""
+  with pytest.raises(errors.ClusterError) as caught:
+    cluster.parse(text)
+  return str(caught.value)
 
 
 @hypothesis.given(
@@ -125,7 +147,7 @@ def test_a_node_with_half_the_gpus_has_half_the_adapters() -> None:
   "text", ["", "h100", "8xh900", "2xp4", "1x8x", "axbxh100"]
 )
 def test_text_that_names_no_cluster_is_told_what_does(text: str) -> None:
-  message = cluster_figures.error_of(text)
+  message = _error_of(text)
   assert message.startswith(f"cluster {text!r} is neither NODESxGPUSxGPU")
   assert "lagom_a, lagom_b" in message
   assert "h200" in message
@@ -142,4 +164,375 @@ def test_text_that_names_no_cluster_is_told_what_does(text: str) -> None:
 def test_a_cluster_of_an_unknown_gpu_or_size_is_refused(
   text: str, message: str
 ) -> None:
-  assert message in cluster_figures.error_of(text)
+  assert message in _error_of(text)
+
+
+_WHOLE = cluster.parse("1x8xh100").to_dict()
+
+
+def _write(path: pathlib.Path, raw: object) -> str:
+  path.write_text(json.dumps(raw), encoding="utf-8")
+  return str(path)
+
+
+def _at(raw: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
+  *parents, last = path.split(".")
+  for key in parents:
+    raw = raw[key]
+  return raw, last
+
+
+def test_a_file_replaces_single_figures_of_a_known_gpu(
+  tmp_path: pathlib.Path,
+) -> None:
+  raw = {
+    "num_nodes": 4,
+    "gpus_per_node": 4,
+    "gpu": {"base": "H100", "hbm_gbps": 3000},
+    "node": {"num_nics": 2, "nvlink": {"num_links": 6}},
+  }
+  mine = cluster.parse(_write(tmp_path / "mine.json", raw))
+  theirs = cluster.parse("4x4xh100")
+  assert mine.name == "mine"
+  assert (mine.num_nodes, mine.gpus_per_node) == (4, 4)
+  assert mine.gpu.hbm_gbps == 3000.0
+  assert mine.gpu.num_sms == theirs.gpu.num_sms
+  assert mine.node.num_nics == 2
+  assert mine.node.nvlink is not None and theirs.node.nvlink is not None
+  assert mine.node.nvlink.num_links == 6
+  assert mine.node.nvlink.link_gbps == theirs.node.nvlink.link_gbps
+  assert "memory_bandwidth: 3000000000000\n" in mine.target_config()
+
+
+@pytest.mark.parametrize("path", _leaves(_WHOLE))
+def test_a_missing_field_is_named_with_its_file(
+  tmp_path: pathlib.Path, path: str
+) -> None:
+  raw = copy.deepcopy(_WHOLE)
+  parent, key = _at(raw, path)
+  del parent[key]
+  file = _write(tmp_path / "part.json", raw)
+  # Their defaults: the file's name, 1, and nothing measured.
+  if path in ("name", "num_nodes", "calibration"):
+    assert cluster.parse(file).num_nodes == 1
+  elif path.startswith("gpu.matmul_peak_tflops.") and key != "f32":
+    assert key not in cluster.parse(file).gpu.matmul_peak_tflops
+  else:
+    message = _error_of(file)
+    assert file in message
+    assert path.removesuffix(".f32") in message
+
+
+@pytest.mark.parametrize(
+  "path",
+  [p for p, v in _leaves(_WHOLE).items() if type(v) in (int, float)],
+)
+@pytest.mark.parametrize(
+  "bad", [0, -1, "8", True, None, [8], float("nan"), 1e30]
+)
+def test_a_figure_out_of_range_is_named_with_its_value(
+  tmp_path: pathlib.Path, path: str, bad: object
+) -> None:
+  raw = copy.deepcopy(_WHOLE)
+  parent, key = _at(raw, path)
+  parent[key] = bad
+  message = _error_of(_write(tmp_path / "bad.json", raw))
+  assert f"{path} is {json.dumps(bad)}; it must be" in message
+
+
+@pytest.mark.parametrize(
+  ("raw", "message"),
+  [
+    ([], "is []; it must be an object"),
+    ({}, 'gpus_per_node is missing; give it, or start from a known GPU: "gpu"'),
+    ({"gpu": 5}, "gpus_per_node is missing"),
+    ({"gpu": "h101"}, 'unknown GPU "h101"; known: a100_40, a100_80, a40'),
+    ({"gpu": "a10g"}, "v100; a .json file describes others (`lagom-xla schema"),
+    ({"gpu": {"base": ["h100"]}}, 'unknown GPU ["h100"]; known: a100_40'),
+    ({"gpu": "h100", "node": None}, "node is null; it must be an object"),
+    ({"gpu": "h100", "nodes": 2}, "nodes is unknown; known: name, num_nodes"),
+    ({"gpu": {"base": "h100", "sms": 1}}, "gpu.sms is unknown; known: name"),
+    ({"gpu": {"base": "h100", "device_name": ""}}, "must be text, not empty"),
+    (
+      {"gpu": {"base": "h100", "compute_capability": 9.0}},
+      "gpu.compute_capability is 9.0; it must be a list of 2 whole numbers",
+    ),
+    (
+      {"gpu": {"base": "h100", "matmul_peak_tflops": {"fp8": 2000}}},
+      "matmul_peak_tflops has f64, f32, tf32, f16, bf16, f8, fp8; it must have "
+      "f32, and no other than",
+    ),
+    (
+      {"gpu": {"base": "h100", "registers_per_block": 65537}},
+      "registers_per_block is 65537; it must not exceed gpu.registers_per_sm",
+    ),
+    (
+      {"gpu": "h100", "node": {"nvlink": {"topology": "torus"}}},
+      'topology is "torus"; it must be one of nvswitch, cube_mesh, pairs',
+    ),
+  ],
+)
+def test_a_file_that_breaks_a_rule_is_refused_in_one_line(
+  tmp_path: pathlib.Path, raw: object, message: str
+) -> None:
+  file = _write(tmp_path / "mine.json", raw)
+  assert f"{file}: " in _error_of(file)
+  assert message in _error_of(file)
+  assert "\n" not in _error_of(file)
+
+
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    (b'{"gpu": "h100",\n "num_nodes": }', "line 2 is not JSON"),
+    (b"", "line 1 is not JSON"),
+    (b"\xff{}", "is not UTF-8 text"),
+    (b'{"num_nodes": ' + b"9" * 5000 + b"}", "is not usable as JSON"),
+  ],
+)
+def test_a_file_that_is_not_json_is_named_with_its_line(
+  tmp_path: pathlib.Path, content: bytes, message: str
+) -> None:
+  file = tmp_path / "broken.json"
+  file.write_bytes(content)
+  assert f"{file}: {message}" in _error_of(str(file))
+
+
+def test_a_file_that_does_not_exist_is_named() -> None:
+  assert _error_of("no/such.json") == (
+    "no/such.json: cannot be read: No such file or directory"
+  )
+
+
+@pytest.mark.parametrize(
+  ("raw", "figures"),
+  [
+    ({"node": {"nic_gbps": 400}}, "node.nic_gbps is 400, where .* is 50"),
+    ({"gpu": {"hbm_gbps": 3.35}}, "gpu.hbm_gbps is 3.35, where .* is 3,35"),
+    (
+      {"node": {"nvlink": {"link_gbps": 200}}},
+      "node.nvlink.link_gbps is 200, where .* is 25",
+    ),
+  ],
+)
+def test_a_rate_in_another_unit_is_asked_about(
+  tmp_path: pathlib.Path, raw: dict[str, Any], figures: str
+) -> None:
+  raw = {**raw, "gpu": {"base": "h100", **raw.get("gpu", {})}}
+  path = _write(tmp_path / "mine.json", raw)
+  with pytest.warns(RuntimeWarning, match=f"mine.json: {figures}"):
+    cluster.parse(path)
+
+
+@pytest.mark.parametrize("nic_gbps", [0.125, 1.25, 12.5, 100])
+def test_networks_that_are_sold_are_not_asked_about(
+  tmp_path: pathlib.Path, nic_gbps: float
+) -> None:
+  raw = {"gpu": {"base": "h100"}, "node": {"nic_gbps": nic_gbps}}
+  found = cluster.parse(_write(tmp_path / "mine.json", raw))
+  assert found.node.nic_gbps == nic_gbps  # Warnings are errors.
+
+
+_SPECS = sorted(
+  pathlib.Path(cluster.__file__).with_name("specs").glob("*.json")
+)
+_COMPILE_EACH = textwrap.dedent("""\
+  import json, sys
+  import jax
+  import jax.numpy as jnp
+  from jax.experimental import topologies
+  from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+  for name, config in json.load(sys.stdin).items():
+    topology = topologies.get_topology_desc(
+      platform="cuda", topology_name="", target_config=config,
+      topology="1x1x8")
+    mesh = Mesh(topology.devices, ("x",))
+    rows = NamedSharding(mesh, PartitionSpec("x"))
+    x = jax.ShapeDtypeStruct((512, 256), jnp.bfloat16, sharding=rows)
+    w = jax.ShapeDtypeStruct((256, 256), jnp.bfloat16, sharding=rows)
+    try:
+      text = jax.jit(jnp.matmul).lower(x, w).compile().as_text()
+    except jax.errors.JaxRuntimeError as e:
+      print(name, str(e).splitlines()[0])
+    else:
+      print(name, "all-gather" if "all-gather" in text else "no collective")
+  """)
+
+
+def test_the_gpus_known_by_name() -> None:
+  assert set(cluster.gpu_names()) == {
+    *("a100_40", "a100_80", "h100", "h200", "b200", "gb200", "v100"),
+    *("h100_nvl", "h100_pcie", "gh200", "h20", "b300", "gb300"),
+    *("a40", "a6000", "l40s"),
+  }
+  assert cluster.parse("1x8xa100") == cluster.parse("1x8xa100_80")
+  assert cluster.parse("1x8xH100-NVL") == cluster.parse("1x8xh100_nvl")
+
+
+@pytest.mark.parametrize("path", _SPECS, ids=lambda path: path.stem)
+def test_every_figure_of_a_spec_has_its_source(path: pathlib.Path) -> None:
+  raw = json.loads(path.read_text(encoding="utf-8"))
+  sources = raw.pop("sources")
+  figures = _leaves(raw).keys() - {"gpu", "gpu.name"}
+  assert sources.keys() == figures
+  assert all(len(source) > 3 for source in sources.values())
+
+
+@pytest.mark.parametrize("name", cluster.gpu_names())
+def test_the_figures_of_a_gpu_agree_with_each_other(name: str) -> None:
+  gpu = cluster.parse(f"1x8x{name}").gpu
+  peaks = gpu.matmul_peak_tflops
+  # Clocks and lanes are measured or XLA's, peaks are of data sheets.
+  assert gpu.vector_f32_tflops == pytest.approx(peaks["f32"], rel=0.02)
+  assert peaks.get("bf16", peaks["f16"]) == peaks["f16"]
+  if "tf32" in peaks:
+    assert peaks["bf16"] == pytest.approx(2 * peaks["tf32"], rel=0.03)
+  if "f8" in peaks:
+    # NVIDIA gives an L40S 733 where twice 362.05 would be 724.
+    assert peaks["f8"] == pytest.approx(2 * peaks["bf16"], rel=0.013)
+  if "s8" in peaks:
+    assert "f8" not in peaks
+    assert peaks["s8"] == pytest.approx(2 * peaks["bf16"], rel=0.013)
+
+
+def test_an_a40_has_its_data_sheet_figures() -> None:
+  gpu = cluster.parse("2x8xa40").gpu
+  assert gpu.compute_capability == (8, 6)
+  assert gpu.num_sms == 84
+  assert gpu.hbm_bytes == 48_000_000_000
+  assert gpu.hbm_gbps == 696.0
+  assert gpu.matmul_peak_tflops["bf16"] == 149.7
+
+
+def test_only_gpus_older_than_cuda_13_have_a_compile_obstacle() -> None:
+  gpus = {
+    name: cluster.parse(f"1x8x{name}").gpu for name in cluster.gpu_names()
+  }
+  obstacles = {name: gpu.compile_obstacle for name, gpu in gpus.items()}
+  assert "capability 7.0" in (obstacles.pop("v100") or "")
+  assert set(obstacles.values()) == {None}
+
+
+def _cuda_plugin_installed() -> bool:
+  return (
+    importlib.util.find_spec("jax_plugins") is not None
+    and importlib.util.find_spec("jax_plugins.xla_cuda13") is not None
+  )
+
+
+@pytest.mark.skipif(
+  not _cuda_plugin_installed(),
+  reason="needs XLA's CUDA plugin: pip install '.[aot]'",
+)
+def test_xla_compiles_for_every_gpu_without_an_obstacle() -> None:
+  # In a process of its own: the plugin reads the environment as it registers.
+  clusters = [cluster.parse(f"1x8x{name}") for name in cluster.gpu_names()]
+  gpus = [known.gpu for known in clusters]
+  child = subprocess.run(
+    [sys.executable, "-c", _COMPILE_EACH],
+    input=json.dumps({it.gpu.name: it.target_config() for it in clusters}),
+    env={
+      **os.environ,
+      "JAX_PLATFORMS": "cpu",
+      "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
+    },
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert child.returncode == 0, child.stderr
+  results = dict(line.split(" ", 1) for line in child.stdout.splitlines())
+  for gpu in gpus:
+    if gpu.compile_obstacle is None:
+      assert results[gpu.name] == "all-gather"
+    else:
+      assert "ptxas too old" in results[gpu.name]
+
+
+@pytest.mark.parametrize("name", cluster.gpu_names())
+def test_copies_to_the_host_reach_no_more_than_the_link_to_it(
+  name: str,
+) -> None:
+  link = cluster.parse(f"1x8x{name}").node.link_to_host
+  assert 0.6 * link.gbps < link.effective_gbps < link.gbps
+
+
+def test_a_host_link_that_is_not_given_is_pcie_as_nccl_counts_on_it() -> None:
+  raw = cluster.parse("1x8xh100").to_dict()
+  raw["node"]["host_link"] = None
+  node = cluster.from_dict(raw, where="a test").node
+  assert node.link_to_host.gbps == node.pcie_gbps
+  assert node.link_to_host.effective_gbps == node.pcie_effective_gbps
+
+
+def _devices(
+  count: int,
+  *,
+  kind: str = "NVIDIA H100 80GB HBM3",
+  per_process: int,
+  per_slice: int,
+) -> Any:
+  return [
+    types.SimpleNamespace(
+      device_kind=kind,
+      process_index=n // per_process,
+      slice_index=n // per_slice,
+    )
+    for n in range(count)
+  ]
+
+
+@pytest.mark.parametrize("name", cluster.gpu_names())
+def test_devices_of_a_known_kind_make_up_a_cluster_of_that_gpu(
+  name: str,
+) -> None:
+  expected = cluster.parse(f"2x4x{name}")
+  kind = expected.gpu.device_name
+  devices = _devices(8, kind=kind, per_process=4, per_slice=4)
+  assert cluster.of_devices(devices) == expected
+
+
+@pytest.mark.parametrize(
+  ("per_process", "per_slice", "name"),
+  [
+    (8, 8, "2x8xh100"),
+    (8, 16, "2x8xh100"),
+    (1, 8, "2x8xh100"),
+    (1, 1, "16x1xh100"),
+    (16, 16, "1x16xh100"),
+  ],
+)
+def test_a_node_is_a_process_or_the_slice_of_single_gpu_processes(
+  per_process: int, per_slice: int, name: str
+) -> None:
+  devices = _devices(16, per_process=per_process, per_slice=per_slice)
+  assert cluster.of_devices(devices) == cluster.parse(name)
+
+
+def test_one_device_is_a_node() -> None:
+  devices = _devices(1, per_process=1, per_slice=1)
+  assert cluster.of_devices(devices) == cluster.parse("1x1xh100")
+
+
+_EIGHT = _devices(8, per_process=8, per_slice=8)
+
+
+@pytest.mark.parametrize(
+  ("devices", "message"),
+  [
+    (_devices(8, kind="TPU v5", per_process=8, per_slice=8), "are 'TPU v5';"),
+    (
+      _EIGHT + _devices(8, kind="NVIDIA A40", per_process=8, per_slice=8),
+      "are 'NVIDIA A40' and 'NVIDIA H100 80GB HBM3';",
+    ),
+    (_EIGHT + _devices(2, per_process=1, per_slice=8), "nodes have 1 or 9"),
+    ([], "the devices are none;"),
+  ],
+  ids=["unknown", "mixed", "uneven", "none"],
+)
+def test_devices_that_make_up_no_known_cluster_are_refused(
+  devices: Any, message: str
+) -> None:
+  with pytest.raises(errors.ClusterError, match=message):
+    cluster.of_devices(devices)

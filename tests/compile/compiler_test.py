@@ -31,6 +31,7 @@ from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels
+from lagom_xla.passes import registry
 
 NO_OPTION = {"xla_gpu_no_such_option": 1}
 
@@ -83,18 +84,24 @@ def summary(module: hlo.Module) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("gpu", _GPUS)
-def test_every_named_gpu_has_a_schedule_with_estimates_where_xla_has_them(
+def test_every_named_gpu_has_a_schedule(gpu: str, h100s: object) -> None:
+  cluster = eight(gpu)
+  lowered = lower_matmul(devices_lib.devices(cluster))
+  module = schedule(lowered, cluster, {compiler.ESTIMATES: False})
+  assert module.is_scheduled
+  assert [c.kind for c in collectives.find(module)] == ["all-gather"]
+
+
+@pytest.mark.parametrize("gpu", _GPUS)
+def test_a_schedule_comes_without_estimates_where_xla_has_none(
   gpu: str, h100s: object
 ) -> None:
   # XLA has tables of matrix products for some GPUs, and refuses to estimate
   # anything for the others.
   cluster = eight(gpu)
   lowered = lower_matmul(devices_lib.devices(cluster))
-  without = schedule(lowered, cluster, {compiler.ESTIMATES: False})
   module = schedule(lowered, cluster)
-  for each in (without, module):
-    assert each.is_scheduled
-    assert [c.kind for c in collectives.find(each)] == ["all-gather"]
+  assert module.is_scheduled
   if gpu == "h100":
     assert b"reification_cost" in module.proto.SerializeToString()
 
@@ -220,6 +227,17 @@ def test_a_product_is_scheduled_or_the_flag_is_named_that_has_it_so(
     errors.CompileError, match=f"set XLA_FLAGS=--{option}=false, which"
   ):
     schedule(lowered, eight("h100"))
+
+
+def test_without_a_cuda_plugin_the_error_says_what_to_install(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  monkeypatch.setattr(registry, "plugin_path", lambda: None)
+  with pytest.raises(
+    errors.CompileError,
+    match=r"1x8xh100: JAX's CUDA plugin is not installed.*'\.\[aot\]'",
+  ):
+    devices_lib.devices(eight("h100"))
 
 
 @pytest.mark.parametrize(

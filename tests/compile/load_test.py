@@ -472,3 +472,17 @@ def test_a_file_that_cannot_be_imported_is_told_where(
   with pytest.raises(errors.TargetError) as error:
     load.load(f"{file}:step", _CLUSTER)
   assert f"cannot be imported: {message}{file}:2)" in str(error.value)
+
+
+@pytest.mark.parametrize(
+  ("name", "message"),
+  [
+    ("absent.py:step", "There is no file .*absent.py"),
+    ("steps.py", "names a file but no function: say .*steps.py:FUNCTION"),
+  ],
+)
+def test_a_file_that_is_not_there_is_named(
+  tmp_path: pathlib.Path, name: str, message: str
+) -> None:
+  with pytest.raises(errors.TargetError, match=message):
+    load.load(str(tmp_path / name), _CLUSTER)

@@ -82,6 +82,13 @@ def test_keyword_arguments_reach_the_function_as_text(
   assert gathered_bytes(target) == [4 * 128 * 128]
 
 
+def test_a_full_compile_gives_an_executable(
+  h100s: Sequence[jax.Device], steps: pathlib.Path
+) -> None:
+  target = load.load(f"{steps}:step", _CLUSTER)
+  assert target.compile().compiled is not None
+
+
 def test_a_file_imports_its_neighbours(
   h100s: Sequence[jax.Device], tmp_path: pathlib.Path
 ) -> None:

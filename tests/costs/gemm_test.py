@@ -155,12 +155,6 @@ def test_blocks_cover_the_result_once_for_each_part_of_k(
   assert 1 <= blocks_per_sm <= 4
 
 
-def test_a_large_hopper_tile_has_the_sm_for_itself() -> None:
-  shape = {"batch": 1, "m": 8192, "n": 8192, "k": 8192}
-  blocks = gemm.blocks(_GPUS["h100"], **shape, element_type="bf16")
-  assert blocks == (64 * 32, 1)
-
-
 def test_the_table_has_the_mean_of_product_and_transpose_on_hopper_in_f8() -> (
   None
 ):

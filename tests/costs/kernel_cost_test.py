@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 import dataclasses
 import math
 import pathlib
@@ -11,18 +12,25 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from benchmarks.kernels import lone_kernels
 from benchmarks.steps import traced_step
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import fusion
 from lagom_xla.costs import gemm
 from lagom_xla.costs import kernel as kernel_lib
+from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collectives
+from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
+from lagom_xla.passes import memory_access
 from lagom_xla.profiling import events as events_lib
+from lagom_xla.report import notes
 import replay_parts
 
 H100 = cluster_lib.parse("1x8xh100").gpu
@@ -95,6 +103,7 @@ def test_a_product_has_a_block_for_each_tile() -> None:
   cost = kernel_lib.predict(_gemm(8192, 4096, 8192), H100)
   # Tiles of 128 by 256, whose operands leave no room for a second block.
   assert (cost.num_blocks, cost.blocks_per_sm) == (64 * 16, 1)
+  assert cost.wave_loss == 1.0
 
 
 def test_on_a100_a_large_product_fills_the_gpu_once() -> None:
@@ -110,17 +119,6 @@ def test_two_products_in_a_kernel_take_the_time_of_two() -> None:
   one_us = kernel_lib.predict(one, H100).time_us - GAP_US
   assert kernel_lib.predict(two, H100).time_us == pytest.approx(
     2 * one_us + GAP_US
-  )
-
-
-def test_a_product_that_reads_far_more_than_its_operands_takes_its_bytes() -> (
-  None
-):
-  gemm_kernel = _gemm(1024, 1024, 1024, num_bytes=10**9)
-  fusion = _kernel(num_bytes=10**9)
-  assert (
-    kernel_lib.predict(gemm_kernel, H100).time_us
-    == kernel_lib.predict(fusion, H100).time_us
   )
 
 
@@ -232,11 +230,20 @@ def test_attention_takes_its_operations_at_a_published_share_of_the_peak(
   assert (cost.num_blocks, cost.blocks_per_sm) == (96, 1)
 
 
-@pytest.mark.parametrize("category", ["attention", "convolution", "other"])
+@pytest.mark.parametrize(
+  "kernel",
+  [
+    _gemm(1024, 1024, 1024, num_bytes=10**9),
+    *(
+      _kernel(category=category, flops=10, num_bytes=10**9)
+      for category in ("attention", "convolution", "other")
+    ),
+  ],
+  ids=lambda kernel: kernel.category,
+)
 def test_whatever_moves_more_than_it_multiplies_takes_its_bytes(
-  category: str,
+  kernel: kernels_lib.Kernel,
 ) -> None:
-  kernel = _kernel(category=category, flops=10, num_bytes=10**9)
   fusion = _kernel(num_bytes=10**9)
   assert (
     kernel_lib.predict(kernel, H100).time_us
@@ -307,3 +314,243 @@ def test_every_kernel_has_a_cost(
   assert cost.run_us > 0
   assert cost.num_blocks >= 1
   assert cost.blocks_per_sm >= 1
+
+
+B200 = cluster_lib.parse("1x8xb200").gpu
+
+_TRITON = {
+  "fusion_backend_config": {
+    "kind": "__triton_gemm",
+    "triton_gemm_config": {
+      "block_m": "64",
+      "block_n": "256",
+      "block_k": "32",
+      "split_k": "2",
+      "num_stages": "3",
+      "num_warps": "8",
+    },
+  }
+}
+
+
+def _num_tiles(gpu: cluster_lib.Gpu, m: int, n: int, k: int) -> int:
+  found, _ = gemm.blocks(gpu, batch=1, m=m, n=n, k=k, element_type="bf16")
+  return found
+
+
+@pytest.mark.parametrize("gpu", [A100, H100, B200], ids=lambda gpu: gpu.name)
+def test_the_tile_of_a_triton_kernel_is_read_from_the_module(gpu):
+  cost = kernel_lib.predict(
+    _gemm(1000, 4096, 2048, backend_config=_TRITON), gpu
+  )
+  # 16 tiles by 16, k in two parts; 3 stages of 320 rows of 32 elements.
+  assert cost.num_blocks == 16 * 16 * 2
+  by_memory = gpu.shared_memory_per_sm_bytes // (3 * 320 * 32 * 2)
+  assert cost.blocks_per_sm == min(by_memory, gpu.threads_per_sm // 256)
+  assert cost.wave_loss == 1.0
+
+
+def test_products_of_few_tiles_fill_the_clusters_of_a_hopper_once():
+  cost = kernel_lib.predict(_gemm(4096, 2560, 1024), H100)
+  assert (cost.num_blocks, cost.blocks_per_sm) == (120, 1)
+
+
+@pytest.mark.parametrize(
+  ("m", "n", "may_be_split"),
+  # 128 tiles of 128 x 256 on 132 SMs, 80, 320 (2.4 waves), and 640 (4.8).
+  [
+    (4096, 1024, False),
+    (1024, 2560, True),
+    (4096, 2560, True),
+    (8192, 2560, False),
+  ],
+)
+def test_tiles_that_fill_their_waves_badly_may_be_split(m, n, may_be_split):
+  cost = kernel_lib.predict(_gemm(m, n, 4096), H100)
+  assert (cost.wave_loss > 1) == may_be_split
+
+
+@given(
+  gpu=st.sampled_from([A100, H100, B200]),
+  m=st.integers(1, 20000),
+  n=st.integers(1, 20000),
+)
+def test_no_product_has_more_blocks_than_tiles(gpu, m, n):
+  cost = kernel_lib.predict(_gemm(m, n, 1024), gpu)
+  assert 1 <= cost.num_blocks <= _num_tiles(gpu, m, n, 1024)
+
+
+_H100 = cluster_lib.parse("1x1xh100")
+_PEAK_TFLOPS = 66.9  # NVIDIA's data sheet, FP32.
+
+Scheduled = Callable[..., hlo.Module]
+
+
+def _time_us(
+  devices: Sequence[jax.Device],
+  scheduled: Scheduled,
+  product: Callable[[jax.Array, jax.Array], jax.Array],
+  shapes: Sequence[tuple[int, ...]],
+  dtype: jnp.dtype,
+  **options: bool,
+) -> float:
+  """The run time of the product's kernel, with all that is around it."""
+  place = jax.sharding.SingleDeviceSharding(devices[0])
+  lhs, rhs = (
+    jax.ShapeDtypeStruct(shape, dtype, sharding=place) for shape in shapes
+  )
+  module = scheduled(jax.jit(product).lower(lhs, rhs), **options)
+  step = step_lib.of_module(module, _H100)
+  return max(
+    step.kernel_cost(kernel).run_us
+    for kernel in step.analysis.kernels.values()
+    if kernel.flops
+  )
+
+
+@pytest.fixture(name="dot_us")
+def fixture_dot_us(
+  h100s: Sequence[jax.Device], scheduled: Scheduled
+) -> Callable[..., float]:
+  def dot_us(precision: str, dtype: str, **options: bool) -> float:
+    return _time_us(
+      h100s,
+      scheduled,
+      lambda lhs, rhs: jnp.dot(lhs, rhs, precision=precision),
+      [(4096, 4096), (4096, 4096)],
+      jnp.dtype(dtype),
+      **options,
+    )
+
+  return dot_us
+
+
+@pytest.mark.parametrize("triton", [True, False], ids=["triton", "cublas"])
+def test_a_matrix_product(dot_us: Callable[..., float], triton: bool) -> None:
+  def time_us(precision: str, dtype: str) -> float:
+    return dot_us(precision, dtype, xla_gpu_enable_triton_gemm=triton)
+
+  least_us = 2 * 4096**3 / (_PEAK_TFLOPS * 1e6)
+  f32, bf16, c64 = "float32", "bfloat16", "complex64"
+  assert time_us("highest", f32) == pytest.approx(least_us)
+  assert time_us("F32_F32_F32", f32) == pytest.approx(least_us)
+  assert time_us("default", f32) < least_us / 4
+  # Tensor cores take all bits of these.
+  assert time_us("highest", bf16) == time_us("default", bf16)
+  # Of complex numbers each part meets each.
+  assert time_us("highest", c64) == pytest.approx(4 * least_us)
+  assert time_us("default", c64) == pytest.approx(4 * time_us("default", f32))
+
+
+def test_a_product_of_numbers_in_three_parts(
+  dot_us: Callable[..., float],
+) -> None:
+  for split, whole in (
+    (("BF16_BF16_F32_X3", "float32"), ("default", "bfloat16")),
+    (("TF32_TF32_F32_X3", "float32"), ("default", "float32")),
+  ):
+    assert dot_us(*split) == pytest.approx(3 * dot_us(*whole))
+
+
+def test_a_convolution(
+  h100s: Sequence[jax.Device], scheduled: Scheduled
+) -> None:
+  def time_us(precision: str) -> float:
+    return _time_us(
+      h100s,
+      scheduled,
+      lambda image, kernel: jax.lax.conv_general_dilated(
+        image,
+        kernel,
+        (1, 1),
+        "SAME",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        precision=precision,
+      ),
+      [(64, 32, 32, 256), (3, 3, 256, 256)],
+      jnp.dtype("float32"),
+    )
+
+  least_us = 2 * 64 * 32 * 32 * 9 * 256 * 256 / (_PEAK_TFLOPS * 1e6)
+  assert time_us("highest") == pytest.approx(least_us)
+  assert time_us("default") < least_us / 4
+
+
+_SCATTER = memory_access.Scatter(
+  num_updates=16384,
+  window_elements=640,
+  num_places=32000,
+  element_bits=16,
+  may_collide=True,
+)
+
+
+def test_updates_of_one_row_try_as_often_as_others_are_in_flight() -> None:
+  # Of 640 threads each, 422 updates fit 132 SMs of 2,048 threads. Two bf16
+  # share a word.
+  tries = fusion.num_tries(_SCATTER, H100)
+  in_flight = 132 * 2048 / 640
+  assert tries == pytest.approx(16384 * 640 * (in_flight - 1) * 2)
+
+
+def test_text_collides_far_less_than_one_id() -> None:
+  worst_us = fusion.worst_scatter_us(_SCATTER, H100)
+  assert fusion.scatter_us(_SCATTER, H100) == pytest.approx(
+    worst_us * fusion.collision(32000)
+  )
+  cost = kernel_lib.predict(_kernel(scatter=_SCATTER), H100)
+  assert cost.run_us < worst_us / 10
+
+
+def test_the_report_names_a_scatter_that_could_take_much_of_a_step() -> None:
+  module = hlo_text.load(
+    """
+      table = bf16[32000,640] parameter(0)
+      ids = s32[16384,1] parameter(1)
+      updates = bf16[16384,640] parameter(2)
+      ROOT out = bf16[32000,640] scatter(table, ids, updates),
+        update_window_dims={1}, inserted_window_dims={0},
+        scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add16,
+        metadata={op_name="jit(f)/scatter-add[mode=X]" source_file="model.py"
+                  source_line=84}
+    """,
+    computations="""
+      add16 {
+        a = bf16[] parameter(0)
+        b = bf16[] parameter(1)
+        ROOT sum = bf16[] add(a, b)
+      }
+    """,
+  )
+  step = step_lib.of_module(module, cluster_lib.parse("1x8xh100"))
+  (note,) = notes.scatter_notes(step, step_time_us=1e5)
+  assert note.startswith("out (model.py:84) adds 16,384")
+  assert "46.6 ms if they are all the same" in note
+  assert not notes.scatter_notes(step, step_time_us=1e7)
+
+
+@given(num_ids=st.integers(2, 10**4))
+def test_the_collision_is_the_sum_of_zipfs_squared_shares(num_ids: int) -> None:
+  weights = 1 / np.arange(1, num_ids + 1)
+  shares = weights / weights.sum()
+  assert fusion.collision(num_ids) == pytest.approx(
+    float(shares @ shares), rel=0.05
+  )
+
+
+@pytest.mark.parametrize(
+  "changes", [{"may_collide": False}, {"element_bits": 32}], ids=str
+)
+def test_what_cannot_collide_needs_no_further_try(
+  changes: dict[str, Any],
+) -> None:
+  scatter = dataclasses.replace(_SCATTER, **changes)
+  assert fusion.num_tries(scatter, H100) == 0
+
+
+@pytest.mark.parametrize("gpu", [H100, A100], ids=["h100", "a100"])
+def test_no_share_is_more_than_all(gpu: cluster_lib.Gpu) -> None:
+  fitted = fusion.fitted(gpu)
+  shares = [p.memory_share for p in fitted.patterns.values()]
+  assert set(fitted.patterns) == set(PATTERNS)
+  assert all(0 < share <= 1 for share in (*shares, fitted.vector_share))

@@ -209,37 +209,45 @@ def _evidence(step: step_lib.Step, entry: plan_lib.NcclSetting) -> str:
   return effect.evidence
 
 
-def test_a_setting_meets_its_collectives_whole():
-  step = _step([160], [160], [40])
-  assert _evidence(step, _entry(step, 160)) == (
-    "meets 2 collectives, such as c0 of the planned module"
-  )
-
-
-def test_a_setting_meets_a_combined_collective_in_several_calls():
-  step = _step([320, 80, 80], [480])
-  assert _evidence(step, _entry(step, 480)) == (
-    "meets 2 collectives in 3 calls, such as c0 of the planned module"
-  )
-
-
-def test_a_setting_loses_a_call_to_collectives_with_more_bytes():
-  step = _step([320, 80, 80], *[[160]] * 4)
-  assert _evidence(step, _entry(step, 480)) == (
-    "meets 1 collective in 1 of 2 calls, such as c0 of the planned module"
-  )
-  assert (
-    _evidence(step, _entry(step, 160))
-    == "meets 4 collectives, such as c1 of the planned module"
-  )
-
-
-def test_a_setting_that_lost_all_its_calls_has_no_effect():
-  step = _step([320, 80, 80], [160])
-  assert _evidence(step, _entry(step, 160)) == (
-    "no effect: NCCL tells a tuner the sizes of calls, and those of"
-    " 1 collective like c1 are also those of collectives that move more bytes"
-  )
+@pytest.mark.parametrize(
+  ("arrays_kib", "kib", "evidence"),
+  [
+    (
+      ([160], [160], [40]),
+      160,
+      "meets 2 collectives, such as c0 of the planned module",
+    ),
+    (
+      ([320, 80, 80], [480]),
+      480,
+      "meets 2 collectives in 3 calls, such as c0 of the planned module",
+    ),
+    # A call is lost to collectives with more bytes.
+    (
+      ([320, 80, 80], *[[160]] * 4),
+      480,
+      "meets 1 collective in 1 of 2 calls, such as c0 of the planned module",
+    ),
+    (
+      ([320, 80, 80], *[[160]] * 4),
+      160,
+      "meets 4 collectives, such as c1 of the planned module",
+    ),
+    # All are lost.
+    (
+      ([320, 80, 80], [160]),
+      160,
+      "no effect: NCCL tells a tuner the sizes of calls, and those of"
+      " 1 collective like c1 are also those of collectives that move more"
+      " bytes",
+    ),
+  ],
+)
+def test_a_setting_meets_the_calls_whose_sizes_are_its_own(
+  arrays_kib, kib, evidence
+):
+  step = _step(*arrays_kib)
+  assert _evidence(step, _entry(step, kib)) == evidence
 
 
 def test_a_setting_for_calls_that_the_step_has_not_has_no_effect():

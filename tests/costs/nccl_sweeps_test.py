@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import pytest
 
 from benchmarks import groups
+from benchmarks.collectives import channel_rows
 from benchmarks.collectives import nccl_sweeps
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
@@ -112,3 +113,35 @@ def test_a_tree_gains_over_a_ring_on_a40s_as_autoccl_measured():
   clean = found["AutoCCL, A40, ratios: clean"].comparisons
   (tree,) = [c for c in clean if "tree over ring" in c.what]
   assert tree.predicted == pytest.approx(tree.measured, rel=0.15)
+
+
+def test_rows_that_fix_a_channels_rate_judge_none():
+  rates = channel_rows.channels_gbps()
+  assert set(rates) == {"h100", "b200"}
+  found = list(channel_rows.compare())
+  assert len(found) == 6  # The bars of each are in the accuracy test.
+  assert all(group.n >= 20 for group in found)
+  judged = [c.what for group in found for c in group.comparisons]
+  assert all(what.startswith(("8xp5en", "16xp5en")) for what in judged)
+
+
+def test_only_rows_with_twice_their_channels_can_show_what_bounds_them():
+  rows = channel_rows.read()
+  most = max(row.num_channels for row in rows)
+  bound = channel_rows.bound_by_channels(rows)
+  assert bound
+  assert all(row.num_channels < most for row in bound)
+  rates = [row.channel_gbps for row in bound if row.path == "ring.simple"]
+  assert 27 < min(rates) < max(rates) < 30
+
+
+@pytest.mark.skipif(not _DATA.is_dir(), reason=f"{_DATA} is not here")
+def test_one_channel_through_the_switch_takes_as_long_as_measured():
+  # No row of NVLS is fitted: its channel copies what a permute's does.
+  (group,) = (
+    g for g in nccl_sweeps.compare(_DATA) if g.name == "sweeps: one channel"
+  )
+  through_switch = [c for c in group.comparisons if " 1 MiB" not in c.what]
+  through_switch = [c for c in through_switch if " 2 MiB" not in c.what]
+  assert len(through_switch) == 6
+  assert max(c.error for c in through_switch) < 0.09

@@ -16,9 +16,7 @@ from benchmarks.collectives import fit_networks
 from benchmarks.collectives import nccl_tests
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import costs
-from lagom_xla import errors
 from lagom_xla.costs import collective as collective_lib
-from lagom_xla.costs import lower_bound
 from lagom_xla.costs import nccl
 from lagom_xla.costs import wire
 
@@ -157,26 +155,6 @@ def test_only_whole_chunks_fill_a_tree():
   assert us("ll", 2**15) == pytest.approx(us("ll", 2**14), rel=0.01)
 
 
-def test_an_all_to_all_pays_for_each_peer_on_another_node():
-  fabric = wire.fitted_fabric("infiniband")
-  free = dataclasses.replace(fabric, peer_us=0.0)
-  cluster = _on("infiniband", "4x8xh100")
-  key = _key(cluster, "all-to-all", _MIB)
-  setting = collective_lib.default_setting(key, cluster)
-  paid, unpaid = (
-    wire.time_us(
-      cluster,
-      key.communicator,
-      key.kind,
-      key.num_bytes,
-      setting,
-      fabric=figures,
-    )
-    for figures in (fabric, free)
-  )
-  assert paid - unpaid == pytest.approx(24 * fabric.peer_us)
-
-
 def test_channels_share_the_messages_of_an_all_to_all():
   # Two p6-b300.48xlarge: terrificdm/p6b300-efa-deepep-nccl-testkit, 179.5 GB/s
   # of bus bandwidth, 15/16 of its bytes over its time. Each of its adapters is
@@ -212,24 +190,6 @@ def test_more_bytes_never_take_less_time_under_one_setting(
   assert times_us == sorted(times_us)
 
 
-@given(shapes, kinds, sizes, st.sampled_from(_FABRICS))
-def test_nothing_beats_the_lower_bound(
-  name: str, kind: str, num_bytes: int, fabric: str
-):
-  cluster = _on(fabric, name)
-  key = _key(cluster, kind, num_bytes)
-  bound_us = lower_bound.links_us(key, cluster)
-  for algorithm, protocol in nccl.candidates(cluster, key.communicator, kind):
-    setting = nccl.Setting(
-      algorithm=algorithm,
-      protocol=protocol,
-      num_channels=32,
-      chunk_bytes=16 * nccl.chunk_grain_bytes(protocol),
-    )
-    time_us = collective_lib.predict(key, setting, cluster).time_us
-    assert time_us >= bound_us * (1 - 1e-9)
-
-
 def test_a_ring_is_bound_by_its_messages_until_its_bytes_take_longer():
   # 31 steps of 64 to 256 KiB on each of four channels, in about the same time,
   # as Polaris measures it (1.2, 1.3 and 1.4 ms).
@@ -254,23 +214,30 @@ def test_a_ring_is_bound_by_its_messages_until_its_bytes_take_longer():
   assert bound_by_bytes > 8 * many
 
 
-def test_simple_pays_a_flush_for_each_message():
-  fabric = wire.fitted_fabric("slingshot")
-  free = dataclasses.replace(fabric, flush_us=0.0)
-  cluster, communicator = (
-    _on("slingshot", "4x8xh100"),
-    nccl.Communicator(num_ranks=32, num_nodes=4),
-  )
-  setting = nccl.Setting(
-    algorithm="ring", protocol="simple", num_channels=8, chunk_bytes=2**19
-  )
-  with_flush, without = (
-    wire.time_us(
-      cluster, communicator, "all-gather", 4 * _MIB, setting, fabric=figures
+@pytest.mark.parametrize(
+  ("fabric", "kind", "num_bytes", "figure", "times"),
+  [
+    # All ranks but those of a rank's own node are such peers.
+    ("infiniband", "all-to-all", _MIB, "peer_us", 24),
+    ("slingshot", "all-gather", 4 * _MIB, "flush_us", 31),
+  ],
+)
+def test_a_collective_pays_for_each_peer_and_each_message(
+  fabric: str, kind: str, num_bytes: int, figure: str, times: int
+):
+  figures = wire.fitted_fabric(fabric)
+  cluster = _on(fabric, "4x8xh100")
+  key = _key(cluster, kind, num_bytes)
+  setting = collective_lib.default_setting(key, cluster)
+  if kind == "all-gather":
+    setting = nccl.Setting(
+      algorithm="ring", protocol="simple", num_channels=8, chunk_bytes=2**19
     )
-    for figures in (fabric, free)
-  )
-  assert with_flush - without == pytest.approx(31 * fabric.flush_us)
+  what = (cluster, key.communicator, kind, num_bytes, setting)
+  paid_us = wire.time_us(*what, fabric=figures)
+  free = dataclasses.replace(figures, **{figure: 0.0})
+  unpaid_us = wire.time_us(*what, fabric=free)
+  assert paid_us - unpaid_us == pytest.approx(times * getattr(figures, figure))
 
 
 def test_every_fabric_of_a_cluster_file_has_an_entry():
@@ -280,16 +247,6 @@ def test_every_fabric_of_a_cluster_file_has_an_entry():
     assert set(fitted[part]) == set(_FABRICS)
   for fabric in _FABRICS:
     assert wire.fitted_fabric(fabric).message_us > 0
-
-
-def test_a_fabric_that_is_not_known_is_refused_in_one_sentence():
-  raw = {"gpu": "h100", "num_nodes": 2, "node": {"fabric": "token ring"}}
-  with pytest.raises(errors.ClusterError, match="fabric") as refused:
-    cluster_lib.from_dict(raw, where="mine.json")
-  message = str(refused.value)
-  assert message.startswith("mine.json: ")
-  assert "\n" not in message
-  assert all(fabric in message for fabric in _FABRICS)
 
 
 def test_a_file_that_names_no_fabric_is_on_its_base_gpus():
@@ -343,3 +300,49 @@ def test_a_fabric_without_rows_is_as_the_one_it_is_like():
   # Google states 150 of 200 Gbit/s of TCPX; NCCL counts on 192.
   slower = dataclasses.replace(free, nic_efficiency=150 / 192)
   assert fabrics["tcpx"] == slower
+
+
+@pytest.mark.parametrize("kind", ["all-reduce", "all-gather", "reduce-scatter"])
+def test_googles_fabrics_run_fewer_protocols_but_within_nodes(kind: str):
+  def candidates(machine: str, num_nodes: int) -> tuple[tuple[str, str], ...]:
+    communicator = nccl.Communicator(
+      num_ranks=8 * num_nodes, num_nodes=num_nodes
+    )
+    return nccl.candidates(cluster_lib.parse(machine), communicator, kind)
+
+  assert candidates("2xa3-highgpu-8g", 2) == (("ring", "simple"),)
+  assert ("nvls", "simple") in candidates("2xa3-highgpu-8g", 1)
+  tcpxo = {protocol for _, protocol in candidates("2xa3-megagpu-8g", 2)}
+  assert tcpxo == {"ll128", "simple"}
+  assert ("ring", "ll") in candidates("2xa3-megagpu-8g", 1)
+
+
+def test_tcpx_reaches_what_google_expects_of_its_adapters():
+  # 150 of each 200 Gbit/s, on four of them; a gather sends 15 of 16 parts.
+  cluster = cluster_lib.parse("2xa3-highgpu-8g")
+  num_bytes = 8 * 1024 * _MIB
+  sent_bytes = num_bytes * 15 / 16
+  gbps = sent_bytes / (1e3 * _us(cluster, "all-gather", num_bytes))
+  assert gbps == pytest.approx(4 * 150 / 8, rel=0.01)
+
+
+@pytest.mark.parametrize(
+  ("mebibytes", "measured_us"),
+  [
+    (8, 166.6),
+    (16, 204.6),
+    (32, 284.0),
+    (128, 808.3),
+    (512, 2892.3),
+    (1024, 5532.7),
+    (8192, 42713.0),
+  ],
+)
+def test_tcpxo_is_as_published_with_no_row_in_the_fit(
+  mebibytes: int, measured_us: float
+):
+  # On two a3-megagpu-8g: examples/clusters/a3mega/README.md of dstackai/dstack
+  # at 30a0dd5. 64 MiB are left out: there Google's profile keeps to LL128.
+  cluster = cluster_lib.parse("2xa3-megagpu-8g")
+  predicted_us = _us(cluster, "all-gather", mebibytes * _MIB)
+  assert predicted_us == pytest.approx(measured_us, rel=0.08)

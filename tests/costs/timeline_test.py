@@ -9,11 +9,20 @@ kernels is in examples of its own.
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
 import pytest
 
+import hlo_text
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import program as program_lib
+from lagom_xla.costs.replay import recorder
 from lagom_xla.costs.replay import streams
 from lagom_xla.costs.replay import timeline
+from lagom_xla.passes import hlo
+from lagom_xla.passes import overlap as overlap_lib
 import replay_parts
 from replay_parts import collective
 from replay_parts import copy
@@ -218,3 +227,316 @@ def test_a_kernel_loses_to_a_host_copy_for_as_long_as_it_runs():
   # Twice as slow for 30 us, in which 15 us of its work are done.
   assert replayed.step_time_us == pytest.approx(55)
   assert replayed.copy_slowdown_us == pytest.approx({"h30": 15})
+
+
+def _unrolled(program: program_lib.Program) -> program_lib.Program:
+  parts: list = []
+  for part in program:
+    match part:
+      case Loop(body, num_trips):
+        parts.extend(_unrolled(body) * num_trips)
+      case _:
+        parts.append(part)
+  return tuple(parts)
+
+
+_KERNELS = [kernel(f"k{time_us}") for time_us in (0, 1, 7, 20, 300)]
+_COLLECTIVES = [collective(f"c{time_us}") for time_us in (0, 3, 11, 50, 170)]
+# Neither commensurable nor equal for any two pairs.
+_UNEVEN = replay_parts.slowing(
+  lambda kernel_us, collective_us: (
+    1.0 + (kernel_us % 3) / 7 + (collective_us % 5) / 11
+  ),
+  collective_factor=1.3,
+  wait_us=2.5,
+)
+
+_COPIES = [
+  copy(f"h{time_us}", stream)
+  for time_us, stream in ((0, "a"), (4, "a"), (60, "a"), (13, "b"))
+]
+
+_simple_parts = st.one_of(
+  st.sampled_from([StartCopy(copy) for copy in _COPIES]),
+  st.sampled_from([WaitCopy(copy) for copy in _COPIES]),
+  st.sampled_from([Launch(kernel) for kernel in _KERNELS]),
+  st.sampled_from([Start(collective) for collective in _COLLECTIVES]),
+  st.sampled_from([Wait(collective) for collective in _COLLECTIVES]),
+)
+_parts = st.recursive(
+  _simple_parts,
+  lambda parts: st.builds(
+    Loop, st.lists(parts, max_size=5).map(tuple), st.integers(0, 6)
+  ),
+  max_leaves=8,
+)
+programs = st.lists(_parts, max_size=8).map(tuple)
+with_branches = st.lists(
+  st.one_of(
+    _parts, st.builds(Branch, st.lists(programs, max_size=3).map(tuple))
+  ),
+  max_size=8,
+).map(tuple)
+
+
+@settings(deadline=None)
+@given(programs)
+def test_a_loop_is_its_iterations_one_after_the_other(program):
+  replayed = timeline.replay(program, _UNEVEN)
+  unrolled = timeline.replay(_unrolled(program), _UNEVEN)
+  near = {"rel": 1e-6, "abs": 1e-6}
+  assert replayed.step_time_us == pytest.approx(unrolled.step_time_us, **near)
+  assert replayed.kernel_us == pytest.approx(unrolled.kernel_us, **near)
+  assert replayed.collective_us == pytest.approx(unrolled.collective_us, **near)
+  assert replayed.copy_us == pytest.approx(unrolled.copy_us, **near)
+  for field in (
+    *("exposed_us", "slowdown_us", "delay_us"),
+    *("copy_wait_us", "copy_slowdown_us"),
+  ):
+    looped, flat = getattr(replayed, field), getattr(unrolled, field)
+    for name in looped.keys() | flat.keys():
+      assert looped.get(name, 0) == pytest.approx(flat.get(name, 0), **near)
+
+
+@settings(deadline=None)
+@given(with_branches)
+def test_step_time_is_kernels_and_slowdown_and_waits(program):
+  replayed = timeline.replay(program, _UNEVEN)
+  assert replayed.step_time_us == pytest.approx(
+    replayed.kernel_us
+    + replayed.total_slowdown_us
+    + replayed.total_exposed_us
+    + replayed.total_copy_slowdown_us
+    + replayed.total_copy_wait_us
+  )
+
+
+@settings(deadline=None)
+@given(with_branches)
+def test_no_step_is_shorter_than_any_stream(program):
+  replayed = timeline.replay(program, _UNEVEN)
+  longest = max(replayed.kernel_us, replayed.collective_us)
+  assert replayed.step_time_us >= longest * (1 - 1e-6)
+
+
+def test_long_loops_are_not_replayed_trip_by_trip():
+  launches = []
+  costs = streams.Costs(
+    kernel=lambda kernel: launches.append(kernel) or TWICE.kernel(kernel),
+    collective=TWICE.collective,
+    copy=TWICE.copy,
+    beside=TWICE.beside,
+  )
+  c5, k10 = collective("c5"), kernel("k10")
+  body = (Start(c5), Launch(k10), Wait(c5))
+  replayed = _replay(Loop(body, 10**6), costs=costs)
+  assert replayed.step_time_us == pytest.approx(12.5e6)
+  assert len(launches) < 10
+
+
+_COSTS = st.builds(
+  replay_parts.costs,
+  slowdown=st.sampled_from([1.0, 1.3, 2.0]),
+  collective_factor=st.sampled_from([1.0, 1.5]),
+  wait_us=st.sampled_from([0.0, 7.0]),
+)
+
+
+def _of_compute(
+  recorded: recorder.Recording,
+) -> list[recorder.Slice]:
+  return [s for s in recorded.slices if s.stream == recorder.COMPUTE]
+
+
+def _check_sums(
+  recorded: recorder.Recording, replayed: timeline.Timeline
+) -> None:
+  compute = _of_compute(recorded)
+  assert sum(s.time_us for s in compute) == pytest.approx(
+    replayed.step_time_us, abs=1e-6
+  )
+  assert sum(
+    s.lone_us for s in compute if s.kind in ("kernel", "folded")
+  ) == pytest.approx(replayed.kernel_us, abs=1e-6)
+  waits_us = sum(s.time_us for s in compute if s.kind == "wait")
+  assert waits_us + sum(s.wait_us for s in compute) == pytest.approx(
+    replayed.total_exposed_us + replayed.total_copy_wait_us, abs=1e-6
+  )
+  lost_us = sum(us for s in compute for _, us in s.lost_us)
+  assert lost_us == pytest.approx(
+    replayed.total_slowdown_us + replayed.total_copy_slowdown_us, abs=1e-6
+  )
+
+
+@given(program=replay_parts.programs(), costs=_COSTS)
+def test_a_recording_is_as_long_as_the_timeline_and_loses_as_much(
+  program: program_lib.Program, costs: streams.Costs
+) -> None:
+  recorded = recorder.record(program, costs)
+  replayed = timeline.replay(program, costs)
+  assert recorded.step_time_us == replayed.step_time_us
+  _check_sums(recorded, replayed)
+
+
+@given(program=replay_parts.programs(), costs=_COSTS)
+def test_slices_of_one_stream_follow_each_other(
+  program: program_lib.Program, costs: streams.Costs
+) -> None:
+  recorded = recorder.record(program, costs)
+  for stream in recorded.streams:
+    end_us = 0.0
+    for ran in recorded.slices:
+      if ran.stream == stream:
+        assert end_us - 1e-6 <= ran.begin_us <= ran.end_us
+        end_us = ran.end_us
+    assert end_us <= recorded.step_time_us + 1e-6
+
+
+@given(program=replay_parts.programs(), costs=_COSTS)
+def test_a_collective_is_issued_before_it_runs_and_done_after(
+  program: program_lib.Program, costs: streams.Costs
+) -> None:
+  recorded = recorder.record(program, costs)
+  for ran in recorded.slices:
+    if ran.kind in ("collective", "copy"):
+      assert ran.issued_us <= ran.begin_us + 1e-6
+      assert ran.end_us <= ran.done_us + 1e-6
+
+
+def test_the_trips_of_a_loop_that_are_alike_are_one_slice() -> None:
+  c50 = replay_parts.collective("c50")
+  body = (
+    program_lib.Start(c50),
+    program_lib.Launch(replay_parts.kernel("k10")),
+    program_lib.Wait(c50),
+  )
+  recorded = recorder.record(
+    (program_lib.Loop(body, 100),), replay_parts.costs()
+  )
+  # The first two trips start alike, so the second stands for the rest: a kernel
+  # of 20 us beside the collective, and 30 us of waiting.
+  compute = _of_compute(recorded)
+  assert [(s.kind, s.time_us) for s in compute] == [
+    ("kernel", 20.0),
+    ("wait", 30.0),
+    ("kernel", 20.0),
+    ("wait", 30.0),
+    ("folded", 98 * 50.0),
+  ]
+  moving = [s for s in recorded.slices if s.stream != recorder.COMPUTE]
+  assert [(s.kind, s.time_us) for s in moving] == [
+    ("collective", 50.0),
+    ("collective", 50.0),
+    ("folded", 98 * 50.0),
+  ]
+  fold = compute[-1]
+  assert fold.num_trips == 98
+  assert fold.lone_us == pytest.approx(98 * 10)
+  assert fold.wait_us == pytest.approx(98 * 30)
+  assert dict(fold.lost_us)["collectives"] == pytest.approx(98 * 10)
+
+
+def test_a_kernel_names_what_it_ran_beside_and_what_that_cost() -> None:
+  program = (
+    program_lib.Start(replay_parts.collective("c30")),
+    program_lib.Start(replay_parts.collective("c8")),
+    program_lib.Launch(replay_parts.kernel("k40")),
+  )
+  kernel, *_ = _of_compute(recorder.record(program, replay_parts.costs()))
+  # Beside either the kernel takes twice its time: half of theirs is lost.
+  assert dict(kernel.lost_us) == pytest.approx({"c30": 15.0, "c8": 4.0})
+  assert kernel.time_us == pytest.approx(40 + 15 + 4)
+
+
+def test_a_compiled_step_is_recorded_as_it_is_replayed(
+  train_step_module: hlo.Module,
+) -> None:
+  step = step_lib.of_module(train_step_module, cluster_lib.parse("1x8xh100"))
+  recorded = recorder.record(step.program, step.costs(step.default))
+  _check_sums(recorded, step.timeline(step.default))
+  names = {s.name for s in recorded.slices if s.kind == "collective"}
+  assert names == {c.name for c in step.analysis.collectives}
+
+
+# One all-gather beside a product, a plain all-reduce after it; then a loop of
+# four trips with an all-gather of its own.
+_TEXT = hlo_text.text(
+  f"""
+  p = f32[64,64] parameter(0)
+  outer-start = (f32[64,64], f32[512,64]) all-gather-start(p), {hlo_text.GATHER}
+  outer-dot = f32[64,64] dot(p, p), {hlo_text.DOT}
+  outer-done = f32[512,64] all-gather-done(outer-start)
+  plain = f32[64,64] all-reduce(outer-dot), {hlo_text.ALL}, to_apply=add
+  zero = s32[] constant(0)
+  start = (s32[], f32[64,64]) tuple(zero, plain)
+  ROOT loop = (s32[], f32[64,64]) while(start), condition=condition, body=body,
+    {hlo_text.trips(4)}
+""",
+  computations=f"""
+body {{
+  carry = (s32[], f32[64,64]) parameter(0)
+  i = s32[] get-tuple-element(carry), index=0
+  a = f32[64,64] get-tuple-element(carry), index=1
+  inner-start = (f32[64,64], f32[512,64]) all-gather-start(a), {hlo_text.GATHER}
+  inner-dot = f32[64,64] dot(a, a), {hlo_text.DOT}
+  inner-done = f32[512,64] all-gather-done(inner-start)
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  ROOT out = (s32[], f32[64,64]) tuple(next, inner-dot)
+}}
+
+condition {{
+  carry = (s32[], f32[64,64]) parameter(0)
+  i = s32[] get-tuple-element(carry), index=0
+  n = s32[] constant(4)
+  ROOT less = pred[] compare(i, n), direction=LT
+}}
+""",
+)
+_MODULE = hlo.load(_TEXT)
+
+
+def _spelled(program: program_lib.Program) -> list:
+  spelled: list = []
+  for part in program:
+    match part:
+      case Launch(kernel):
+        spelled.append(kernel.name)
+      case Start(collective):
+        spelled.append(f"start {collective.name}")
+      case Wait(collective):
+        spelled.append(f"wait {collective.name}")
+      case Loop(body, num_trips):
+        spelled.append((num_trips, _spelled(body)))
+  return spelled
+
+
+def test_a_program_is_the_schedule_of_its_module():
+  analysis = overlap_lib.analyze(_MODULE)
+  assert _spelled(program_lib.of_module(analysis)) == [
+    "start outer-start",
+    "outer-dot",
+    "wait outer-start",
+    "start plain",
+    "wait plain",
+    (4, ["start inner-start", "inner-dot", "wait inner-start", "next"]),
+  ]
+
+
+def test_a_loop_that_xla_did_not_count_asks_its_condition_each_time():
+  uncounted = _TEXT.replace(hlo_text.trips(4), "metadata={}")
+  analysis = overlap_lib.analyze(hlo.load(uncounted))
+  *_, loop, last = _spelled(program_lib.of_module(analysis))
+  assert (loop[0], loop[1][0], last) == (4, "less", "less")
+
+
+def test_the_program_of_an_overlap_runs_from_its_start_to_its_done():
+  analysis = overlap_lib.analyze(_MODULE)
+  programs_ = [
+    _spelled(program_lib.of_overlap(analysis, overlap))
+    for overlap in analysis.overlaps
+  ]
+  assert programs_ == [
+    ["start outer-start", "outer-dot", "wait outer-start"],
+    ["start inner-start", "inner-dot", "wait inner-start"],
+  ]

@@ -1,0 +1,174 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The XLA_FLAGS that a user has set: what runs today, if XLA takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import json
+import pathlib
+
+import jax
+import pytest
+
+from commands import CLUSTER
+from commands import HLO
+from commands import Outcome
+from commands import run
+from commands import run_process
+from commands import write_steps
+from lagom_xla import errors
+from lagom_xla import plan as plan_lib
+from lagom_xla.compile import load
+
+_OVERLAP = "--xla_gpu_experimental_parallel_collective_overlap_limit=4"
+
+
+@pytest.mark.parametrize(
+  ("flags", "words"),
+  [
+    ("--xla_gpu_magic=1", "Unknown flag in XLA_FLAGS: --xla_gpu_magic=1"),
+    ("--xla_gpu_autotune_level=magic", "a value that XLA does not take"),
+    ("absent.txt", "XLA_FLAGS is 'absent.txt', which is neither a flag nor"),
+  ],
+)
+def test_flags_that_would_end_the_process_point_to_their_check(
+  tmp_path: pathlib.Path, flags: str, words: str
+) -> None:
+  write_steps(tmp_path)
+  outcome = run_process(
+    "inspect", "steps.py:step", CLUSTER, cwd=tmp_path, env={"XLA_FLAGS": flags}
+  )
+  assert (outcome.status, outcome.out) == (2, "")
+  assert outcome.err.startswith("lagom-xla: ") and outcome.err.count("\n") == 1
+  assert words in outcome.err
+  assert 'lagom-xla flags --check "$XLA_FLAGS"' in outcome.err
+  # Which is told what is wrong.
+  checked = run("flags", "--check", flags)
+  assert (checked.status, checked.err) == (1, "")
+  assert flags in checked.out
+
+
+def _tuned(folder: pathlib.Path) -> Outcome:
+  (folder / "step.hlo").write_text(HLO)
+  outcome = run(
+    "tune", str(folder / "step.hlo"), CLUSTER, f"--out={folder / 'plan'}"
+  )
+  assert outcome.status == 0
+  return outcome
+
+
+def test_what_is_set_is_named_as_what_runs_today(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.setenv("XLA_FLAGS", f"  {_OVERLAP} ")
+  outcome = _tuned(tmp_path)
+  out = outcome.out
+  assert f"What runs today is XLA's defaults with {_OVERLAP}." in (
+    " ".join(out.split())
+  )
+  assert "  step, what runs today  " in out
+  assert "all defaults" not in out
+  # So does progress.
+  first, *others = outcome.err.splitlines()
+  assert "today's XLA_FLAGS" in first
+  assert not any("XLA's defaults" in line for line in others)
+
+
+def test_what_is_set_is_in_the_plan_and_in_what_programs_read(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.setenv("XLA_FLAGS", f" {_OVERLAP}\n--xla_gpu_autotune_level=0 ")
+  _tuned(tmp_path)
+  flags = f"{_OVERLAP} --xla_gpu_autotune_level=0"
+  folder, step = str(tmp_path / "plan"), str(tmp_path / "step.hlo")
+  assert plan_lib.load(folder).xla_flags == flags
+  assert f"#   {flags}\n" in (tmp_path / "plan/env.sh").read_text()
+  json_format = "--format=json"
+  inspected = json.loads(run("inspect", step, CLUSTER, json_format).out)
+  assert inspected["xla_flags"] == flags
+  verify = ("verify", folder, step, CLUSTER)
+  assert json.loads(run(*verify, json_format).out)["xla_flags"] == flags
+  assert "where the plan was made" not in run(*verify).out
+  monkeypatch.delenv("XLA_FLAGS")
+  assert f"XLA_FLAGS is not set; where the plan was made it was {flags}" in (
+    " ".join(run(*verify).out.split())
+  )
+
+
+def test_a_compile_that_fails_beside_flags_names_them(
+  h100s: Sequence[jax.Device],
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  write_steps(tmp_path)
+
+  def refuse(*_: object, **__: object) -> None:
+    raise errors.CompileError("XLA could not compile for 1x8xh100: no.")
+
+  monkeypatch.setattr(load, "load", refuse)
+  arguments = ("inspect", str(tmp_path / "steps.py:step"), CLUSTER)
+  monkeypatch.setenv("XLA_FLAGS", _OVERLAP)
+  first, second = run(*arguments).err.splitlines()
+  assert first == "lagom-xla: XLA could not compile for 1x8xh100: no."
+  assert second == f"  XLA_FLAGS is {_OVERLAP}"
+  monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=dumps")
+  assert run(*arguments).err.splitlines() == [first]
+
+
+@pytest.mark.parametrize("flags", [None, "", "  "])
+def test_without_flags_the_step_is_compared_with_all_defaults(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, flags: str | None
+) -> None:
+  if flags is None:
+    monkeypatch.delenv("XLA_FLAGS")
+  else:
+    monkeypatch.setenv("XLA_FLAGS", flags)
+  out = _tuned(tmp_path).out
+  assert "  step, all defaults  " in out
+  assert "what runs today" not in out
+
+
+def test_a_compilation_cache_makes_no_noise(
+  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
+) -> None:
+  write_steps(tmp_path)
+  outcome = run_process(
+    "inspect",
+    "steps.py:step",
+    CLUSTER,
+    "--format=json",
+    cwd=tmp_path,
+    env={"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")},
+  )
+  assert (outcome.status, outcome.err) == (0, "")
+  assert json.loads(outcome.out)["collectives"]
+
+
+def test_dumps_that_flags_ask_for_are_left_to_the_job(
+  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
+) -> None:
+  write_steps(tmp_path)
+  dumps = tmp_path / "dumps"
+  outcome = run_process(
+    "inspect",
+    "steps.py:step",
+    CLUSTER,
+    "--workers=1",
+    cwd=tmp_path,
+    env={"XLA_FLAGS": f"--xla_dump_to={dumps}"},
+  )
+  assert outcome.status == 0
+  assert not list(dumps.glob("*.jit_step*_optimizations*"))
+
+
+def test_flags_that_say_nothing_of_gpus_leave_the_defaults_what_they_are(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  dump = f"--xla_dump_to={tmp_path / 'dump'}"
+  flags = f"--xla_force_host_platform_device_count=8 {dump}"
+  monkeypatch.setenv("XLA_FLAGS", flags)
+  outcome = _tuned(tmp_path)
+  assert "  step, all defaults  " in outcome.out
+  assert "today's" not in outcome.out + outcome.err
+  assert plan_lib.load(tmp_path / "plan").xla_flags == flags
