@@ -94,7 +94,7 @@ _LONGEST = (
   "target_output_test",
   "tune_command_test",
   "page_browser_test",
-  "xla_flags_set_test",
+  "environment_test",
 )
 
 # The shapes of the shared train steps, which hand counts start from.

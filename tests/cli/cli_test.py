@@ -5,9 +5,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+import gzip
 import json
 import lzma
+import os
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 
@@ -23,8 +27,10 @@ from commands import TARGET
 from commands import Outcome
 from commands import run
 from commands import run_process
+import lagom_xla
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.apply import files as files_lib
+from lagom_xla.plan import beside
 from sample_plan import PLAN
 
 
@@ -211,3 +217,187 @@ def test_a_process_of_its_own_ends_with_status_2_and_one_line(
     f" (steps.py:{RAISES_AT})\n",
   )
   assert not (files / "plan").exists()
+
+
+# What bash does at a TAB behind these words, printed.
+_TAB = """\
+source {script}
+COMP_WORDS=({words}) COMP_CWORD={index}
+_comp=$(complete -p lagom-xla); _comp=${{_comp#*-F }}
+${{_comp%% *}} lagom-xla "${{COMP_WORDS[COMP_CWORD]}}"
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+
+
+@pytest.fixture(scope="module")
+def bash_script(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  path = tmp_path_factory.mktemp("bash") / "completion.bash"
+  path.write_text(run("completion", "bash").out)
+  return path
+
+
+def _completed(script: pathlib.Path, *words: str) -> set[str]:
+  quoted = " ".join(f"'{word}'" for word in words)
+  tab = _TAB.format(script=script, words=quoted, index=len(words) - 1)
+  done = subprocess.run(
+    ["bash", "-c", tab], capture_output=True, text=True, check=True
+  )
+  return set(done.stdout.split())
+
+
+def test_bash_completes_the_commands_that_help_lists(bash_script):
+  listed = re.search(r"\{([\w,]+)\}", run("--help").out)
+  assert listed is not None
+  assert _completed(bash_script, "lagom-xla", "") == set(listed[1].split(","))
+  assert _completed(bash_script, "lagom-xla", "ins") == {"inspect"}
+
+
+def test_bash_completes_the_options_of_a_command(bash_script):
+  found = _completed(bash_script, "lagom-xla", "tune", "--clu")
+  assert found == {"--cluster"}
+
+
+def test_bash_completes_choices(bash_script):
+  found = _completed(bash_script, "lagom-xla", "schema", "pl")
+  assert found == {"plan"}
+
+
+def test_zsh_reads_its_script(tmp_path: pathlib.Path):
+  zsh = shutil.which("zsh")
+  if zsh is None:
+    pytest.skip("there is no zsh: apt-get install zsh")
+  script = tmp_path / "_lagom-xla"
+  script.write_text(run("completion", "zsh").out)
+  lines = (
+    "fpath=($PWD $fpath)",
+    "autoload -Uz compinit; compinit -u -d dump",
+    "autoload +X $_comps[lagom-xla] && print $_comps[lagom-xla]",
+  )
+  done = subprocess.run(
+    [zsh, "-f", "-c", "\n".join(lines)],
+    cwd=tmp_path,
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  assert done.stdout.strip() == script.name and not done.stderr
+
+
+def test_without_shtab_the_message_says_what_to_install(
+  monkeypatch: pytest.MonkeyPatch,
+):
+  monkeypatch.setitem(sys.modules, "shtab", None)
+  done = run("completion", "bash")
+  assert done.status == 2 and not done.out
+  assert done.err.endswith("pip install 'lagom_xla[completion]'.\n")
+
+
+def test_version_is_that_of_the_package_however_it_is_run():
+  version = f"lagom-xla {lagom_xla.__version__}\n"
+  assert run("--version") == Outcome(0, version, "")
+  done = subprocess.run(
+    [sys.executable, "-m", "lagom_xla", "--version"],
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  assert done.stdout == version
+
+
+def _assert_one_line(status: int, out: str, err: str, words: str) -> None:
+  assert (status, out) == (2, "")
+  assert err.startswith("lagom-xla: ") and err.count("\n") == 1
+  assert words in err
+
+
+@pytest.mark.parametrize(
+  "arguments",
+  [
+    ("inspect", "fifo", CLUSTER),
+    ("inspect", "/dev/zero", CLUSTER),
+    ("inspect", "/dev/full", CLUSTER),
+    ("inspect", "step.hlo", "--cluster=fifo.json"),
+    ("flags", "fifo"),
+    ("plugin", "fifo"),
+    ("verify", "fifo", "step.hlo", CLUSTER),
+    ("explain", "plan"),
+    ("report", "plan"),
+    ("calibrate", "fifo", CLUSTER, "--out=c.json"),
+  ],
+  ids=" ".join,
+)
+def test_what_never_ends_is_not_read(
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+  arguments: Sequence[str],
+) -> None:
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "step.hlo").write_text(HLO)
+  os.mkfifo(tmp_path / "fifo")
+  os.mkfifo(tmp_path / "fifo.json")
+  (tmp_path / "plan").mkdir()
+  for name in beside.NAMES:
+    os.mkfifo(tmp_path / "plan" / name)
+  outcome = run(*arguments)
+  assert (outcome.status, outcome.out) == (2, "")
+  assert "is a FIFO or a device; name a file" in outcome.err
+  num_lines = 2 if arguments[0] == "calibrate" else 1  # One for each log.
+  assert outcome.err.count("\n") == num_lines
+
+
+def test_an_xla_flags_that_names_a_fifo_is_not_read(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  os.mkfifo(tmp_path / "fifo")
+  (tmp_path / "step.hlo").write_text(HLO)
+  monkeypatch.setenv("XLA_FLAGS", str(tmp_path / "fifo"))
+  outcome = run("inspect", str(tmp_path / "step.hlo"), CLUSTER)
+  _assert_one_line(outcome.status, outcome.out, outcome.err, "XLA_FLAGS is")
+  checked = run("flags", "--check", str(tmp_path / "fifo"))
+  assert (checked.status, checked.err) == (1, "")
+  assert "there is none to read" in checked.out
+
+
+def test_a_pipe_of_the_shell_is_read(tmp_path: pathlib.Path) -> None:
+  (tmp_path / "step.hlo.gz").write_bytes(gzip.compress(HLO.encode()))
+  inspect = f"{sys.executable} -m lagom_xla inspect {CLUSTER} --format=json"
+  done = subprocess.run(
+    ["bash", "-c", f"{inspect} -q <(gzip -dc step.hlo.gz)"],
+    cwd=tmp_path,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert (done.returncode, done.stderr) == (0, "")
+  assert '"num_instructions": 2' in done.stdout
+
+
+@pytest.mark.parametrize("name", ["1000000x8xh100", "1x1000000xh100"])
+def test_a_cluster_larger_than_any_is_refused(
+  tmp_path: pathlib.Path, name: str
+) -> None:
+  (tmp_path / "step.hlo").write_text(HLO)
+  outcome = run("tune", str(tmp_path / "step.hlo"), f"--cluster={name}")
+  _assert_one_line(outcome.status, outcome.out, outcome.err, f"'{name}'")
+  assert "262144 at most" in outcome.err
+  assert cluster_lib.parse("32768x8xh100").num_devices == 262144
+
+
+# Where results go.
+
+
+@pytest.mark.parametrize("style", ["--format=json", "--format=text"])
+def test_a_full_disk_under_stdout_costs_one_line(
+  tmp_path: pathlib.Path, style: str
+) -> None:
+  (tmp_path / "step.hlo").write_text(HLO)
+  with open("/dev/full", "w", encoding="utf-8") as full:
+    outcome = run_process(
+      "inspect", "step.hlo", CLUSTER, style, cwd=tmp_path, stdout=full
+    )
+  _assert_one_line(
+    outcome.status,
+    outcome.out,
+    outcome.err,
+    "The result cannot be written: No space left on device.",
+  )

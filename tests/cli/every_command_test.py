@@ -13,6 +13,7 @@ import pytest
 
 from commands import CLUSTER
 from commands import HLO
+from commands import PLAN_FILES
 from commands import Outcome
 from commands import check_schema
 from commands import run
@@ -126,6 +127,8 @@ def test_a_quiet_report_is_the_names_of_the_files_written(
   outcome = _run(*command, "--quiet", on_terminal=True)
   lines = outcome.out.splitlines()
   assert all(line.startswith("Wrote ") for line in lines)
+  if command[0] == "tune":
+    assert lines == [f"Wrote again/{name}" for name in PLAN_FILES]
   assert bool(lines) == (command[0] in ("tune", "report", "calibrate"))
   _assert_errors_alone(command, outcome)
 

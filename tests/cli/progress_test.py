@@ -79,16 +79,12 @@ def test_somebody_who_waits_is_told_something_within_two_seconds() -> None:
   said_s: list[float] = []
   began_s = time.monotonic()
   waiting = progress.Silence(lambda: said_s.append(time.monotonic() - began_s))
-  with contextlib.closing(_Ended(waiting)):
+  with contextlib.ExitStack() as stack:
+    stack.callback(waiting.end)
     while not said_s and time.monotonic() - began_s < 60:
       time.sleep(0.01)
   assert progress.FIRST_S <= said_s[0]
   assert progress.FIRST_S < 2
-
-
-class _Ended:
-  def __init__(self, waiting: progress.Silence):
-    self.close = waiting.end
 
 
 def test_silences_grow_so_that_a_log_of_hours_stays_short(

@@ -153,14 +153,10 @@ def test_a_time_budget_too_short_for_the_defaults_is_an_error(
   assert "stopped by the time budget of 0.01 s" in said
 
 
-def test_a_time_budget_is_in_seconds_minutes_or_hours(
-  step: str, tmp_path: pathlib.Path
-) -> None:
-  plan, cache = tmp_path / "plan", tmp_path / "cache"
-  process = _start(step, plan, cache, "--time-budget=soon")
-  _, said = process.communicate(timeout=_LONGEST_S)
-  assert process.returncode == 2
-  assert "'soon' is no time such as 120s, 5m or 1h" in said
+def test_a_time_budget_is_in_seconds_minutes_or_hours() -> None:
+  outcome = commands.run("tune", "step.py:step", _CLUSTER, "--time-budget=soon")
+  assert outcome.status == 2
+  assert "'soon' is no time such as 120s, 5m or 1h" in outcome.err
 
 
 def _await_child(pid: int) -> None:

@@ -209,20 +209,6 @@ def test_debug_prints_the_traceback_before_the_error(
   assert "in load_target" in debug
 
 
-def test_a_file_that_does_not_parse_is_named_with_its_line(
-  h100s: Sequence[jax.Device],
-  tmp_path: pathlib.Path,
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
-  monkeypatch.chdir(tmp_path)
-  (tmp_path / "broken.py").write_text("import jax\nx = (\n")
-  outcome = run("inspect", "broken.py:step", CLUSTER)
-  assert outcome.err == (
-    "lagom-xla: broken.py cannot be imported: SyntaxError: '(' was never closed"
-    " (broken.py:2)\n"
-  )
-
-
 def test_brackets_in_a_path_are_a_part_of_it(tmp_path: pathlib.Path) -> None:
   folder = tmp_path / "[b]" / "[red]:smile:[/red]" / ("long" * 30)
   folder.mkdir(parents=True)

@@ -15,7 +15,6 @@ from hypothesis import strategies
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import cache
 from lagom_xla.compile import cache as cache_lib
 from lagom_xla.compile import job as job_lib
 from lagom_xla.compile import pool
@@ -43,7 +42,7 @@ def _job(limit: int, *, must_begin: bool = False) -> job_lib.Job:
 
 @pytest.fixture
 def fusions(tmp_path: pathlib.Path) -> pool.Fusions:
-  return pool.Fusions(cache.Cache(tmp_path))
+  return pool.Fusions(cache_lib.Cache(tmp_path))
 
 
 def test_the_first_leads_and_others_wait_for_it(
@@ -87,7 +86,7 @@ def test_what_nobody_went_on_from_is_not_kept(
   fusions: pool.Fusions, tmp_path: pathlib.Path
 ) -> None:
   _lead(fusions, b"fused")
-  later = pool.Fusions(cache.Cache(tmp_path))
+  later = pool.Fusions(cache_lib.Cache(tmp_path))
   assert later.assigned(_job(2), futures.Future()).leads
 
 
@@ -100,7 +99,7 @@ def _lead(fusions: pool.Fusions, fused: bytes | None) -> None:
 
 
 def _check_next_process(tmp_path: pathlib.Path, fused: bytes | None) -> None:
-  later = pool.Fusions(cache.Cache(tmp_path))
+  later = pool.Fusions(cache_lib.Cache(tmp_path))
   follower = later.assigned(_job(3), futures.Future())
   assert (follower.leads, follower.fused) == (False, fused)
 

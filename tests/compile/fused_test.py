@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles that leave parts out: those before fusion, and those of code.
 
-The step of `wide_step.py` fits an L40S of 48 GB, and one of 24 GB only if XLA
-computes activations again.
+The step of `sgd_steps.lower_wide` fits an L40S of 48 GB, and one of 24 GB only
+if XLA computes activations again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import registry
 from lagom_xla.passes.schedule import digest
 from lagom_xla.passes.schedule import memory as memory_lib
-import wide_step
+import sgd_steps
 
 _Options = Mapping[str, int | bool | str]
 _NO_RECOMPUTING = {"xla_disable_hlo_passes": "rematerialization"}
@@ -51,7 +51,7 @@ def _wide_step(device_bytes: float) -> lowered_lib.LoweredStep:
   if registry.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
   cluster = _cluster(device_bytes)
-  lowered = wide_step.lower(devices_lib.devices(cluster))
+  lowered = sgd_steps.lower_wide(devices_lib.devices(cluster))
   return lowered_lib.LoweredStep(lowered, cluster)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import collections
 from collections.abc import Sequence
 import functools
-import lzma
 import pathlib
 from typing import Any
 
@@ -20,12 +19,10 @@ import jax
 import pytest
 
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import errors
 from lagom_xla import validation
 from lagom_xla.compile import load
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import collectives
-from lagom_xla.passes import hlo
 from lagom_xla.report import results
 from lagom_xla.tuner import tuner
 
@@ -92,28 +89,6 @@ def test_llama_3_1_70b_gathers_and_scatters_what_its_shapes_say(
   assert gathered == 2 * (2 * 80 * layer + 2 * vocab)
   scattered = report["totals"]["reduce-scatter"]["operand_bytes"]
   assert scattered == 2 * (80 * layer + 2 * vocab)
-
-
-@pytest.mark.parametrize("name", _UNOPTIMIZED)
-def test_another_number_of_devices_gets_one_clear_sentence(name: str) -> None:
-  module = hlo.load(path_of(f"hlo/{name}.hlo.xz"))
-  wanted = cluster_lib.parse(_UNOPTIMIZED[name]).num_devices
-  with pytest.raises(
-    errors.CompileError,
-    match=rf"partitioned for {wanted} devices, and 1x2xh100 has 2\. Name a",
-  ):
-    target_lib.of_module(module, cluster_lib.parse("1x2xh100"), name=name)
-
-
-def test_a_truncated_module_is_named(tmp_path: pathlib.Path) -> None:
-  whole = path_of("hlo/hlo_llama3_8b_cp_bf16_1x4.hlo.xz").read_bytes()
-  (tmp_path / "cut.hlo.xz").write_bytes(whole[: len(whole) // 2])
-  text = lzma.decompress(whole)
-  (tmp_path / "cut.hlo").write_bytes(text[: len(text) // 2])
-  for name in ("cut.hlo.xz", "cut.hlo"):
-    with pytest.raises(errors.HloError, match=name) as error:
-      hlo.load(tmp_path / name)
-    assert "\n" not in str(error.value)
 
 
 def test_a_large_optimized_module_of_2024_is_read() -> None:

@@ -36,7 +36,6 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import job as job_lib
 from lagom_xla.compile import pool as pool_lib
-from lagom_xla.compile import target
 from lagom_xla.compile import target as target_lib
 from lagom_xla.compile import worker as worker_lib
 from lagom_xla.passes import collectives
@@ -534,7 +533,7 @@ def test_with_workers_it_is_compiled_where_its_functions_are(
   x = jax.ShapeDtypeStruct((512, 512), jnp.bfloat16, sharding=rows)
   lowered = jax.jit(lambda x: jnp.sum(_doubled(x) @ x)).lower(x)
   cluster = cluster_lib.parse("1x8xh100")
-  here = target.of_step(lowered, cluster, name="step")
+  here = target_lib.of_step(lowered, cluster, name="step")
   with pool_lib.Pool(1) as pool:
     module = here.with_workers(pool).schedule()
   assert digest.of(module.proto) == digest.of(here.schedule().proto)

@@ -271,9 +271,11 @@ _ENDS_MEANWHILE = """
 import threading
 import jax, jax.numpy as jnp
 import lagom_xla
+from benchmarks.live import cpu
 from lagom_xla.live import coordinator, tuned
 from lagom_xla.live import loop
 limits = loop.Limits(overhead_steps=1e9)  # A trace is worth it.
+cpu.plug_in()
 tuned.TIMEOUTS = coordinator.Timeouts(limits=limits)
 real, has_begun = jax.profiler.stop_trace, threading.Event()
 def stop_trace():

@@ -35,7 +35,7 @@ from lagom_xla.live import proposals as proposals_lib
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.tuner import tuner
 from lagom_xla.tuner import tuning as tuning_lib
-import sgd_step
+import sgd_steps
 import strands_step
 
 _H100S = cluster_lib.parse("1x8xh100")
@@ -74,12 +74,12 @@ def without_collectives() -> jax.stages.Lowered:
 def on_h100s(devices: Any) -> jax.stages.Lowered:
   """A step whose gradients XLA could reduce in other groups than it does."""
 
-  def loss(weights: sgd_step.Weights, x: jax.Array) -> jax.Array:
+  def loss(weights: sgd_steps.Weights, x: jax.Array) -> jax.Array:
     for up, down in zip(*weights, strict=True):
       x = x + jnp.tanh(x @ up) @ down
     return jnp.mean(x.astype(jnp.float32) ** 2)
 
-  return sgd_step.lower(
+  return sgd_steps.lower(
     loss, devices, layers=1, rows=2048, width=2048, hidden=4096
   )
 

@@ -9,6 +9,7 @@ largest entry: some hundred terms, each rounded to 6e-8 of itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import functools
 from typing import Any
 
@@ -24,13 +25,57 @@ import numpy as np
 import pytest
 
 import lagom_xla
-from micro_batch_model import BATCH
-from micro_batch_model import WIDTH
-from micro_batch_model import assert_close
-from micro_batch_model import batch_of
-from micro_batch_model import loss_of
-from micro_batch_model import params_of
-from micro_batch_model import per_element
+
+_BATCH = 24
+_WIDTH = 8
+_RELATIVE = {"float32": 1e-5, "bfloat16": 2e-2, "float16": 3e-3}
+
+
+def _params_of(dtype: Any = jnp.float32, seed: int = 0) -> Any:
+  keys = jax.random.split(jax.random.key(seed), 2)
+  return {
+    "hidden": [jax.random.normal(keys[0], (_WIDTH, _WIDTH), dtype), None],
+    "out": jax.random.normal(keys[1], (_WIDTH,), dtype),
+  }
+
+
+def _batch_of(dtype: Any = jnp.float32, size: int = _BATCH) -> Any:
+  rng = np.random.default_rng(1)
+  return {
+    "x": jnp.asarray(rng.normal(size=(size, _WIDTH)), dtype),
+    "label": jnp.asarray(rng.integers(_WIDTH, size=size), jnp.int32),
+    "scale": 0.5,
+    "nothing": None,
+  }
+
+
+def _per_element(params: Any, batch: Any) -> jax.Array:
+  """The loss of each element, with some use of every leaf."""
+  h = jnp.tanh(batch["x"] @ params["hidden"][0])
+  picked = jnp.take_along_axis(h, batch["label"][:, None], axis=1)[:, 0]
+  return batch["scale"] * jnp.square(h @ params["out"] - picked)
+
+
+def _loss_of(params: Any, batch: Any, reduction: str = "mean") -> jax.Array:
+  reduce: Callable[..., jax.Array] = getattr(jnp, reduction)
+  return reduce(_per_element(params, batch))
+
+
+def _assert_close(actual: Any, expected: Any) -> None:
+  """Compares trees of arrays within the bound for their dtype."""
+  assert jax.tree.structure(actual) == jax.tree.structure(expected)
+  for here, there in zip(
+    jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
+  ):
+    assert (here.dtype, here.shape) == (there.dtype, there.shape)
+    if there.dtype == jax.dtypes.float0:
+      continue
+    here, there = np.asarray(here, np.float64), np.asarray(there, np.float64)
+    bound = _RELATIVE[str(jax.tree.leaves(expected)[0].dtype)]
+    np.testing.assert_allclose(
+      here, there, rtol=0, atol=bound * np.abs(there).max(initial=1e-3)
+    )
+
 
 _COLLECTIVES = (
   "all-gather",
@@ -45,18 +90,18 @@ _COLLECTIVES = (
 def test_loss_and_gradients_are_those_of_the_batch(
   num: int, reduction: Any
 ) -> None:
-  loss = functools.partial(loss_of, reduction=reduction)
+  loss = functools.partial(_loss_of, reduction=reduction)
   halves = lagom_xla.micro_batches(loss, num, reduction=reduction)
-  expected = jax.jit(jax.value_and_grad(loss))(params_of(), batch_of())
-  assert_close(jax.jit(halves)(params_of(), batch_of()), expected)
+  expected = jax.jit(jax.value_and_grad(loss))(_params_of(), _batch_of())
+  _assert_close(jax.jit(halves)(_params_of(), _batch_of()), expected)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_results_have_the_dtypes_of_value_and_grad(dtype: str) -> None:
-  args = params_of(dtype), batch_of(dtype)
-  expected = jax.jit(jax.value_and_grad(loss_of))(*args)
+  args = _params_of(dtype), _batch_of(dtype)
+  expected = jax.jit(jax.value_and_grad(_loss_of))(*args)
   assert expected[0].dtype == dtype
-  assert_close(jax.jit(lagom_xla.micro_batches(loss_of))(*args), expected)
+  _assert_close(jax.jit(lagom_xla.micro_batches(_loss_of))(*args), expected)
 
 
 def test_a_float16_loss_as_large_as_the_format_allows_does_not_overflow() -> (
@@ -107,7 +152,7 @@ def test_any_tree_of_arguments_gives_what_value_and_grad_gives(
   halves = lagom_xla.micro_batches(
     loss, num, argnums=argnums, reduction=reduction
   )
-  assert_close(halves(*args, **kwargs), expected)
+  _assert_close(halves(*args, **kwargs), expected)
 
 
 def size_of(batch: Any) -> int:
@@ -115,18 +160,18 @@ def size_of(batch: Any) -> int:
 
 
 def test_gradients_of_the_batch_come_back_in_its_order() -> None:
-  loss = lagom_xla.micro_batches(loss_of, 3, argnums=(0, 1), allow_int=True)
-  args = params_of(), batch_of()
-  expected = jax.value_and_grad(loss_of, (0, 1), allow_int=True)(*args)
-  assert_close(loss(*args), expected)
+  loss = lagom_xla.micro_batches(_loss_of, 3, argnums=(0, 1), allow_int=True)
+  args = _params_of(), _batch_of()
+  expected = jax.value_and_grad(_loss_of, (0, 1), allow_int=True)(*args)
+  _assert_close(loss(*args), expected)
 
 
 def test_the_batch_may_be_given_by_name() -> None:
   halves = lagom_xla.micro_batches(
-    loss_of, batch_argnums=(), batch_argnames="batch"
+    _loss_of, batch_argnums=(), batch_argnames="batch"
   )
-  expected = jax.value_and_grad(loss_of)(params_of(), batch=batch_of())
-  assert_close(halves(params_of(), batch=batch_of()), expected)
+  expected = jax.value_and_grad(_loss_of)(_params_of(), batch=_batch_of())
+  _assert_close(halves(_params_of(), batch=_batch_of()), expected)
 
 
 def test_integer_parameters_have_gradients_of_no_type() -> None:
@@ -136,12 +181,12 @@ def test_integer_parameters_have_gradients_of_no_type() -> None:
   args = {"w": jnp.float32(2), "times": jnp.int32(3)}, jnp.arange(8.0)
   halves = lagom_xla.micro_batches(loss, allow_int=True)
   expected = jax.value_and_grad(loss, allow_int=True)(*args)
-  assert_close(halves(*args), expected)
+  _assert_close(halves(*args), expected)
 
 
 def test_aux_is_put_together_by_what_the_batch_makes_of_it() -> None:
   def loss(params: Any, batch: Any) -> Any:
-    losses = per_element(params, batch)
+    losses = _per_element(params, batch)
     aux = {
       "losses": losses,
       "labels": batch["label"],
@@ -150,34 +195,34 @@ def test_aux_is_put_together_by_what_the_batch_makes_of_it() -> None:
     }
     return losses.mean(), aux
 
-  args = params_of(), batch_of()
+  args = _params_of(), _batch_of()
   halves = lagom_xla.micro_batches(loss, 3, has_aux=True)
   expected = jax.value_and_grad(loss, has_aux=True)(*args)
-  assert_close(jax.jit(halves)(*args), expected)
+  _assert_close(jax.jit(halves)(*args), expected)
 
 
 def test_aux_as_long_as_a_micro_batch_is_not_taken_for_one() -> None:
   # 24 elements in 3 micro-batches of 8, and 8 features.
   def loss(params: Any, batch: Any) -> Any:
-    return loss_of(params, batch), batch["x"].mean(axis=0)
+    return _loss_of(params, batch), batch["x"].mean(axis=0)
 
-  halves = lagom_xla.micro_batches(loss, BATCH // WIDTH, has_aux=True)
-  (_, mean), _ = halves(params_of(), batch_of())
-  assert mean.shape == (WIDTH,)
-  assert_close(mean, batch_of()["x"].mean(axis=0))
+  halves = lagom_xla.micro_batches(loss, _BATCH // _WIDTH, has_aux=True)
+  (_, mean), _ = halves(_params_of(), _batch_of())
+  assert mean.shape == (_WIDTH,)
+  _assert_close(mean, _batch_of()["x"].mean(axis=0))
 
 
 def test_aux_can_be_told_how_it_is_put_together() -> None:
   def loss(params: Any, batch: Any) -> Any:
     count = jnp.int32(size_of(batch))
-    return loss_of(params, batch), ({"count": count, "x": batch["x"]}, count)
+    return _loss_of(params, batch), ({"count": count, "x": batch["x"]}, count)
 
   rules = ({"count": "sum", "x": "batch"}, "last")
   halves = lagom_xla.micro_batches(loss, 4, has_aux=True, aux=rules)
-  (_, (of_batch, of_last)), _ = halves(params_of(), batch_of())
-  assert of_batch["count"] == BATCH
-  np.testing.assert_array_equal(of_batch["x"], batch_of()["x"])
-  assert of_last == BATCH // 4
+  (_, (of_batch, of_last)), _ = halves(_params_of(), _batch_of())
+  assert of_batch["count"] == _BATCH
+  np.testing.assert_array_equal(of_batch["x"], _batch_of()["x"])
+  assert of_last == _BATCH // 4
 
 
 def test_it_composes_with_scan_remat_vmap_and_grad() -> None:
@@ -206,21 +251,21 @@ def test_it_composes_with_scan_remat_vmap_and_grad() -> None:
       jax.value_and_grad(loss),
     )
   ]
-  assert_close(*results)
+  _assert_close(*results)
 
 
 def test_an_nnx_model_is_differentiated_by_its_parameters() -> None:
-  model = nnx.Linear(WIDTH, 1, rngs=nnx.Rngs(0))
+  model = nnx.Linear(_WIDTH, 1, rngs=nnx.Rngs(0))
   graphdef, params, rest = nnx.split(model, nnx.Param, ...)
 
   def loss(params: Any, rest: Any, batch: jax.Array) -> jax.Array:
     merged = nnx.merge(graphdef, params, rest, copy=True)
     return jnp.mean(jnp.square(merged(batch)))
 
-  args = params, rest, batch_of()["x"]
+  args = params, rest, _batch_of()["x"]
   expected = jax.value_and_grad(loss)(*args)
   halves = lagom_xla.micro_batches(loss, batch_argnums=2)
-  assert_close(jax.jit(halves)(*args), expected)
+  _assert_close(jax.jit(halves)(*args), expected)
 
 
 def batch_sharded(axis_type: AxisType) -> tuple[Any, Any, jax.sharding.Mesh]:
@@ -229,10 +274,10 @@ def batch_sharded(axis_type: AxisType) -> tuple[Any, Any, jax.sharding.Mesh]:
   whole = NamedSharding(mesh, PartitionSpec())
   batch = {
     name: jax.device_put(leaf, rows)
-    for name, leaf in batch_of(size=32).items()
+    for name, leaf in _batch_of(size=32).items()
     if isinstance(leaf, jax.Array)
   }
-  return jax.device_put(params_of(), whole), batch | {"scale": 0.5}, mesh
+  return jax.device_put(_params_of(), whole), batch | {"scale": 0.5}, mesh
 
 
 @pytest.mark.parametrize("num", [2, 4])
@@ -241,7 +286,7 @@ def test_no_element_of_a_sharded_batch_leaves_its_device(
   num: int, axis_type: AxisType
 ) -> None:
   def loss(params: Any, batch: Any) -> Any:
-    losses = per_element(params, batch)
+    losses = _per_element(params, batch)
     return losses.mean(), losses
 
   params, batch, mesh = batch_sharded(axis_type)
@@ -249,12 +294,12 @@ def test_no_element_of_a_sharded_batch_leaves_its_device(
   with jax.set_mesh(mesh):
     compiled = jax.jit(halves).lower(params, batch).compile()
     (_, losses), _ = compiled(params, batch)
-    expected = jax.jit(per_element)(params, batch)
+    expected = jax.jit(_per_element)(params, batch)
   text = compiled.as_text() or ""
   assert "all-reduce" in text
   assert not [c for c in _COLLECTIVES if c in text]
   assert losses.sharding.is_equivalent_to(batch["label"].sharding, 1)
-  assert_close(losses, expected)
+  _assert_close(losses, expected)
 
 
 def test_layers_that_are_scanned_stay_loops_of_their_own() -> None:
@@ -266,3 +311,133 @@ def test_layers_that_are_scanned_stay_loops_of_their_own() -> None:
   text = halves.lower(jnp.ones((3, 4, 4)), jnp.ones((6, 4))).as_text()
   # Forward and backward, of each half.
   assert text.count("stablehlo.while") == 4
+
+
+@pytest.mark.parametrize(
+  ("kwargs", "message"),
+  [
+    ({"num": 0}, "is 0: give 1 or more"),
+    ({"reduction": "max"}, "'max': give 'mean' or 'sum'"),
+    ({"aux": ("mean", "median")}, "aux has 'median': give 'batch', 'mean'"),
+  ],
+)
+def test_an_argument_that_cannot_be_is_refused_at_once(
+  kwargs: dict[str, Any], message: str
+) -> None:
+  with pytest.raises(lagom_xla.LagomError, match=message):
+    lagom_xla.micro_batches(_loss_of, **kwargs)
+
+
+def with_aux(aux_of: Callable[[Any], Any]) -> Callable[..., Any]:
+  return lambda params, batch: (_loss_of(params, batch), aux_of(batch["x"]))
+
+
+@pytest.mark.parametrize(
+  ("loss", "kwargs", "message"),
+  [
+    (_loss_of, {"num": 5}, r"of 24 in argument 1\['label'\] .* into 5"),
+    (_loss_of, {"batch_argnums": 3}, "This call has no argument 3"),
+    (_loss_of, {"rng_argnames": "key"}, "This call has no argument 'key'"),
+    (
+      _loss_of,
+      {"batch_argnums": (0, 1)},
+      r"8 elements in argument 0\['hidden'\].* and 24 in argument 1",
+    ),
+    (_per_element, {}, r"The loss is a float32\[12\]: return one real number"),
+    (lambda p, b: jnp.int32(1), {}, r"The loss is a int32\[\]"),
+    (_loss_of, {"has_aux": True}, r"must return \(loss, aux\)"),
+    (
+      with_aux(lambda x: {"n": jnp.int32(len(x))}),
+      {"has_aux": True},
+      r"aux\['n'\], a int32\[\] of each of 2 micro-batches",
+    ),
+    (
+      with_aux(lambda x: x.T),
+      {"has_aux": True},
+      r"makes a float32\[8, 24\]: say so by micro_batches\(aux",
+    ),
+    (
+      with_aux(lambda x: jnp.int32(len(x))),
+      {"has_aux": True, "aux": "mean"},
+      "a leaf of int32, which has no mean",
+    ),
+    (
+      with_aux(lambda x: (x, x)),
+      {"has_aux": True, "aux": ("batch",)},
+      "aux does not begin as what the loss function returns",
+    ),
+  ],
+)
+def test_what_cannot_be_split_or_put_together_gets_one_clear_sentence(
+  loss: Callable[..., Any], kwargs: dict[str, Any], message: str
+) -> None:
+  halves = lagom_xla.micro_batches(loss, **kwargs)
+  with pytest.raises(lagom_xla.LagomError, match=message):
+    halves(_params_of(), _batch_of())
+
+
+def test_a_batch_without_arrays_is_refused() -> None:
+  halves = lagom_xla.micro_batches(lambda params, batch: params * batch)
+  with pytest.raises(lagom_xla.LagomError, match="no array to split"):
+    halves(1.0, 2.0)
+
+
+def noise_loss(params: Any, batch: Any, rngs: Any) -> Any:
+  drawn = jax.tree.map(lambda key: jax.random.normal(key, (3,)), rngs)
+  return _loss_of(params, batch), [*jax.tree.leaves(drawn)]
+
+
+@pytest.mark.parametrize("kind", ["typed", "legacy", "by name"])
+def test_each_micro_batch_draws_its_own_numbers(kind: str) -> None:
+  make = jax.random.PRNGKey if kind == "legacy" else jax.random.key
+  halves = lagom_xla.micro_batches(
+    noise_loss,
+    has_aux=True,
+    aux="batch",
+    rng_argnums=2 if kind == "legacy" else (),
+  )
+  rngs = {"dropout": make(3)}
+  args = _params_of(), _batch_of()
+  if kind == "by name":
+    (_, (drawn,)), _ = halves(*args, rngs=rngs)
+  else:
+    (_, (drawn,)), _ = halves(*args, rngs)
+  first, second = drawn[::2], drawn[1::2]
+  assert not np.isin(first, second).any()
+
+
+def test_legacy_keys_by_name_draw_what_typed_keys_draw() -> None:
+  args = _params_of(), _batch_of()
+  halves = lagom_xla.micro_batches(
+    noise_loss, has_aux=True, aux="batch", rng_argnames="rngs"
+  )
+  legacy = halves(*args, rngs=jax.random.PRNGKey(7))[0][1][0]
+  typed = halves(*args, rngs=jax.random.key(7))[0][1][0]
+  np.testing.assert_array_equal(legacy, typed)
+
+
+def test_keys_that_are_elements_of_the_batch_are_split_like_it() -> None:
+  def loss(params: Any, batch: Any) -> Any:
+    rows, keys = batch
+    drawn = jax.vmap(jax.random.normal)(keys)
+    return jnp.mean(params * rows * drawn), drawn
+
+  args = (
+    jnp.float32(2),
+    (jnp.arange(8.0), jax.random.split(jax.random.key(0), 8)),
+  )
+  halves = lagom_xla.micro_batches(loss, 4, has_aux=True)
+  _assert_close(halves(*args), jax.value_and_grad(loss, has_aux=True)(*args))
+
+
+def test_dropout_of_an_nnx_model_differs_between_micro_batches() -> None:
+  model = nnx.Dropout(0.5, rngs=nnx.Rngs(0))
+  graphdef, rest = nnx.split(model)
+
+  def loss(scale: jax.Array, rest: Any, batch: jax.Array) -> Any:
+    dropped = nnx.merge(graphdef, rest, copy=True)(scale * batch)
+    return jnp.mean(dropped), dropped
+
+  halves = lagom_xla.micro_batches(loss, batch_argnums=2, has_aux=True)
+  (_, dropped), _ = halves(jnp.float32(1), rest, jnp.ones(64))
+  assert (dropped[::2] != dropped[1::2]).any()

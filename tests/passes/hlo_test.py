@@ -1,6 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A module reads as the same, from whatever source."""
+"""A module reads as the same from whatever source, or is refused.
+
+Its loops, branches and calls are counted as they run.
+"""
 
 from __future__ import annotations
 
@@ -12,63 +15,92 @@ import pathlib
 import re
 from typing import Any
 
+import hypothesis
+from hypothesis import strategies as st
 import jax
 import jax.numpy as jnp
 from jaxlib import _hlo
 import pytest
 
-from hlo_sources import COMPILED
-from hlo_sources import HLO_PROTO
-from hlo_sources import PROTO
-from hlo_sources import TEXT
-from hlo_sources import error_of
-from hlo_sources import names
 import hlo_text
+from lagom_xla import errors
+from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
+from lagom_xla.passes import overlap
+
+
+def _cpu_compiled() -> jax.stages.Compiled:
+  def step(weights: jax.Array, x: jax.Array) -> jax.Array:
+    return jax.lax.scan(lambda h, w: (jnp.sin(h @ w), None), x, weights)[0]
+
+  weights = jax.ShapeDtypeStruct((5, 8, 8), jnp.float32)
+  x = jax.ShapeDtypeStruct((4, 8), jnp.float32)
+  return jax.jit(step, donate_argnums=1).lower(weights, x).compile()
+
+
+_COMPILED = _cpu_compiled()
+_TEXT = _COMPILED.as_text() or ""
+_PROTO = hlo.load(_COMPILED).proto.SerializeToString()
+_HLO_PROTO = hlo.hlo_pb2.HloProto(
+  hlo_module=hlo.load(_COMPILED).proto
+).SerializeToString()
+
+
+def _names(module: hlo.Module) -> dict[str, list[str]]:
+  return {
+    c.name: [i.name for i in c.instructions]
+    for c in module.computations.values()
+  }
+
+
+def _error_of(source: Any) -> str:
+  with pytest.raises(errors.HloError) as caught:
+    hlo.load(source)
+  return str(caught.value)
 
 
 def _names_in_text(text: str) -> dict[str, list[str]]:
   """The names of instructions in the order in which XLA prints them."""
-  names: dict[str, list[str]] = {}
+  found: dict[str, list[str]] = {}
   current: list[str] = []
   for line in text.splitlines():
     if opening := re.match(r"(?:ENTRY )?%?([\w.-]+) \(.*\{$", line):
-      current = names.setdefault(opening[1], [])
+      current = found.setdefault(opening[1], [])
     elif instruction := re.match(r"\s+(?:ROOT )?%?([\w.-]+) = ", line):
       current.append(instruction[1])
-  return names
+  return found
 
 
 @pytest.mark.parametrize(
   "source",
   [
-    pytest.param(COMPILED, id="compiled"),
-    pytest.param(TEXT, id="text"),
-    pytest.param(TEXT.encode(), id="text bytes"),
-    pytest.param(PROTO, id="HloModuleProto"),
-    pytest.param(HLO_PROTO, id="HloProto"),
-    pytest.param(lzma.compress(TEXT.encode()), id="text.xz"),
-    pytest.param(gzip.compress(TEXT.encode()), id="text.gz"),
-    pytest.param(lzma.compress(PROTO), id="HloModuleProto.xz"),
-    pytest.param(gzip.compress(HLO_PROTO), id="HloProto.gz"),
+    pytest.param(_COMPILED, id="compiled"),
+    pytest.param(_TEXT, id="text"),
+    pytest.param(_TEXT.encode(), id="text bytes"),
+    pytest.param(_PROTO, id="HloModuleProto"),
+    pytest.param(_HLO_PROTO, id="HloProto"),
+    pytest.param(lzma.compress(_TEXT.encode()), id="text.xz"),
+    pytest.param(gzip.compress(_TEXT.encode()), id="text.gz"),
+    pytest.param(lzma.compress(_PROTO), id="HloModuleProto.xz"),
+    pytest.param(gzip.compress(_HLO_PROTO), id="HloProto.gz"),
   ],
 )
 def test_every_source_gives_the_same_module(source: Any) -> None:
   module = hlo.load(source)
   assert module.name == "jit_step"
   assert module.is_scheduled
-  assert names(module) == _names_in_text(TEXT)
-  assert module.num_instructions == sum(map(len, names(module).values()))
+  assert _names(module) == _names_in_text(_TEXT)
+  assert module.num_instructions == sum(map(len, _names(module).values()))
 
 
 @pytest.mark.parametrize("as_path", [str, pathlib.Path])
-@pytest.mark.parametrize("content", [TEXT.encode(), PROTO])
+@pytest.mark.parametrize("content", [_TEXT.encode(), _PROTO])
 def test_a_file_is_known_by_its_content_not_its_name(
   tmp_path: pathlib.Path, as_path: Callable[[Any], Any], content: bytes
 ) -> None:
   file = tmp_path / "step"
   file.write_bytes(lzma.compress(content))
-  assert names(hlo.load(as_path(file))) == _names_in_text(TEXT)
+  assert _names(hlo.load(as_path(file))) == _names_in_text(_TEXT)
 
 
 def test_instructions_of_a_gpu_module_are_in_the_order_of_its_text(
@@ -84,7 +116,7 @@ def test_instructions_of_a_gpu_module_are_in_the_order_of_its_text(
   assert module.is_scheduled
   text = compiled.as_text()
   assert text is not None
-  assert names(module) == _names_in_text(text)
+  assert _names(module) == _names_in_text(text)
 
 
 def test_devices_are_partitions_times_replicas() -> None:
@@ -100,9 +132,9 @@ def _printed(serialized: bytes) -> str:
 
 
 def test_a_module_read_and_written_again_is_the_same_to_xla() -> None:
-  executable: Any = COMPILED.runtime_executable()
+  executable: Any = _COMPILED.runtime_executable()
   (original,) = executable.hlo_modules()
-  again = hlo.load(COMPILED).proto.SerializeToString()
+  again = hlo.load(_COMPILED).proto.SerializeToString()
   assert _printed(again) == _printed(original.as_serialized_hlo_module_proto())
 
 
@@ -132,15 +164,15 @@ def test_lines_of_60_kb_and_index_comments_are_read() -> None:
   values = "\n".join(
     f"  v{i} = f32[{i + 1}] parameter({i})" for i in range(num_arrays)
   )
-  names = ", ".join(f"v{i}" for i in range(num_arrays))
-  tuple_line = f"  ROOT t = ({types}) tuple({names})"
+  _names = ", ".join(f"v{i}" for i in range(num_arrays))
+  tuple_line = f"  ROOT t = ({types}) tuple({_names})"
   assert len(tuple_line) > 60_000
   root = hlo_text.load(f"{values}\n{tuple_line}").entry.root
   assert hlo.shape_bytes(root.shape) == 4 * sum(range(1, num_arrays + 1))
 
 
 def test_backend_config_is_read_wherever_it_is_kept() -> None:
-  proto = hlo.hlo_pb2.HloModuleProto.FromString(PROTO)
+  proto = hlo.hlo_pb2.HloModuleProto.FromString(_PROTO)
   proto.payloads.extend([b'{"kept":"0"}', b'{"kept":"in the table"}'])
   entry = next(
     c for c in proto.computations if c.id == proto.entry_computation_id
@@ -160,7 +192,7 @@ def test_backend_config_is_read_wherever_it_is_kept() -> None:
   assert kept == ["inline", "as a value", "in the table", None]
 
   shared.backend_config_payload.id = 2
-  assert "a table that the module lacks" in error_of(proto.SerializeToString())
+  assert "a table that the module lacks" in _error_of(proto.SerializeToString())
 
 
 @pytest.mark.parametrize(
@@ -194,3 +226,362 @@ def test_a_custom_calls_own_config_is_not_a_backend_config(
 def test_bytes_of_a_shape(shape: str, num_bytes: int) -> None:
   module = hlo_text.load(f"ROOT p = {shape} parameter(0)")
   assert hlo.shape_bytes(module.entry.root.shape) == num_bytes
+
+
+def test_text_that_is_not_hlo_is_refused() -> None:
+  text = b"import jax\n\nprint(jax)\n"
+  assert f"{len(text)} bytes is neither HLO text" in _error_of(text)
+
+
+def test_hlo_text_with_an_error_is_refused_with_the_parsers_reason() -> None:
+  message = _error_of(
+    "HloModule m\n\nENTRY e { ROOT p = f33[] parameter(0) }\n"
+  )
+  assert "is not HLO text that this jaxlib can read" in message
+  assert "f33" in message
+  assert "\n" not in message
+
+
+@hypothesis.given(st.integers(0, len(_TEXT) - 1))
+def test_hlo_text_cut_anywhere_is_refused_or_a_module(length: int) -> None:
+  try:
+    module = hlo.load(_TEXT[:length])
+  except errors.HloError as error:
+    assert "\n" not in str(error)
+  else:  # What was cut off held nothing of it, such as the last line break.
+    assert module.num_instructions == hlo.load(_TEXT).num_instructions
+
+
+def test_hlo_text_cut_within_a_computation_is_refused() -> None:
+  cut = _TEXT[: len(_TEXT) // 2]
+  assert "is not HLO text that this jaxlib can read" in _error_of(cut)
+
+
+def test_hlo_text_cut_between_computations_is_refused() -> None:
+  cut = _TEXT[: _TEXT.index("ENTRY ")]
+  assert "has no ENTRY computation; it may be truncated." in _error_of(cut)
+
+
+def test_hlo_text_in_another_encoding_is_refused() -> None:
+  text = _TEXT.replace("jit_step", "jit_st\xe9p").encode("latin-1")
+  assert "not UTF-8" in _error_of(text)
+
+
+def test_an_empty_file_a_missing_file_and_a_directory_are_refused(
+  tmp_path: pathlib.Path,
+) -> None:
+  empty = tmp_path / "empty.hlo"
+  empty.touch()
+  assert _error_of(empty) == f"{empty} is empty."
+  missing = tmp_path / "missing.hlo"
+  assert (
+    _error_of(missing) == f"Cannot read {missing}: No such file or directory."
+  )
+  assert _error_of(tmp_path) == f"Cannot read {tmp_path}: Is a directory."
+
+
+def test_an_object_that_holds_no_module_is_refused() -> None:
+  assert "from a int" in _error_of(3)
+
+
+@pytest.mark.parametrize("compress", [lzma.compress, gzip.compress])
+@hypothesis.given(data=st.data())
+def test_a_compressed_file_cut_anywhere_is_refused(
+  compress: Callable[[bytes], bytes], data: st.DataObject
+) -> None:
+  whole = compress(_PROTO)
+  length = data.draw(st.integers(0, len(whole) - 1))
+  with pytest.raises(errors.HloError):
+    hlo.load(whole[:length])
+
+
+@pytest.mark.parametrize("whole", [_PROTO, _HLO_PROTO])
+@hypothesis.given(data=st.data())
+def test_a_proto_cut_anywhere_is_refused_or_a_module(
+  whole: bytes, data: st.DataObject
+) -> None:
+  length = data.draw(st.integers(0, len(whole) - 1))
+  try:
+    module = hlo.load(whole[:length])
+  except errors.HloError as error:
+    assert "truncated" in str(error) or "empty" in str(error)
+  else:  # The cut fell between the fields that come after the computations.
+    assert overlap.analyze(module).overlaps == ()
+
+
+@hypothesis.given(st.binary(max_size=200))
+def test_bytes_that_are_nothing_are_refused(data: bytes) -> None:
+  with pytest.raises(errors.HloError):
+    hlo.load(data)
+
+
+def test_a_module_that_calls_what_it_lacks_is_refused() -> None:
+  proto = hlo.hlo_pb2.HloModuleProto.FromString(_PROTO)
+  loop = next(
+    i for c in proto.computations for i in c.instructions if i.opcode == "while"
+  )
+  loop.called_computation_ids[0] = 123456
+  assert "calls a computation that" in _error_of(proto.SerializeToString())
+
+
+@pytest.mark.parametrize("order", [[1, 1], [0, 2], [0], [0, 1, 2], [-1, 0]])
+def test_a_layout_that_is_none_of_its_array_is_refused(
+  order: list[int],
+) -> None:
+  proto = hlo.hlo_pb2.HloModuleProto.FromString(_PROTO)
+  changed = next(
+    i
+    for c in proto.computations
+    for i in c.instructions
+    if len(i.shape.layout.minor_to_major) == 2
+  )
+  changed.shape.layout.minor_to_major[:] = order
+  message = _error_of(proto.SerializeToString())
+  assert f"{changed.name} has 2 dimensions and a layout of {order}" in message
+
+
+def test_stablehlo_is_called_that_and_told_how_to_become_hlo() -> None:
+  lowered = jax.jit(lambda x: x * 2).lower(1.0)
+  text = lowered.as_text().encode()
+  for source in (text, gzip.compress(text)):
+    message = _error_of(source)
+    assert "is StableHLO, as `lowered.as_text()` gives it; give what" in message
+  hlo.load(lowered.as_text(dialect="hlo"))
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress])
+@hypothesis.given(data=st.data())
+@hypothesis.settings(max_examples=30)
+def test_a_compressed_module_with_a_changed_byte_is_refused(
+  compress: Callable[[bytes], bytes], data: st.DataObject
+) -> None:
+  whole = compress(_PROTO)
+  # Before it gzip has its time of day, which nobody reads.
+  at = data.draw(st.integers(min_value=10, max_value=len(whole) - 1))
+  changed = bytes([whole[at] ^ data.draw(st.integers(1, 255))])
+  assert _error_of(whole[:at] + changed + whole[at + 1 :])
+
+
+def _executions(module: hlo.Module) -> dict[str, int]:
+  return {
+    module.computations[i].name: times for i, times in module.executions.items()
+  }
+
+
+def _loop(
+  *, start: str = "0", bound: str = "12", step: str = "1", config: str = ""
+) -> hlo.Module:
+  """A counting loop as JAX lowers it."""
+  return hlo_text.load(
+    f"""
+      start = s32[] constant({start})
+      x = f32[4] parameter(0)
+      t = (s32[], f32[4]) tuple(start, x)
+      ROOT loop = (s32[], f32[4]) while(t), condition=go_on, body=body{config}
+    """,
+    computations=f"""
+      body {{
+        t = (s32[], f32[4]) parameter(0)
+        i = s32[] get-tuple-element(t), index=0
+        step = s32[] constant({step})
+        next = s32[] add(i, step)
+        x = f32[4] get-tuple-element(t), index=1
+        y = f32[4] sine(x)
+        ROOT out = (s32[], f32[4]) tuple(next, y)
+      }}
+
+      go_on {{
+        t = (s32[], f32[4]) parameter(0)
+        i = s32[] get-tuple-element(t), index=0
+        bound = s32[] constant({bound})
+        ROOT less = pred[] compare(i, bound), direction=LT
+      }}
+    """,
+  )
+
+
+@pytest.mark.parametrize(
+  ("loop", "trips"),
+  [
+    ({}, 12),
+    ({"start": "5"}, 7),
+    ({"step": "5"}, 3),
+    ({"start": "20"}, 0),
+    ({"start": "-2"}, 14),
+  ],
+)
+def test_a_counting_loop_is_counted_without_xlas_analysis(
+  loop: dict[str, str], trips: int
+) -> None:
+  module = _loop(**loop)
+  executions = _executions(module)
+  assert executions == {"main": 1, "body": trips, "go_on": trips + 1}
+  assert module.loops_of_unknown_length == ()
+
+
+def test_a_loop_that_counts_inside_fusions_is_counted() -> None:
+  module = hlo_text.load(
+    """
+      zero = s32[] constant(0)
+      start = s32[] copy(zero)
+      x = f32[4] parameter(0)
+      t = (s32[], f32[4]) tuple(start, x)
+      ROOT loop = (s32[], f32[4]) while(t), condition=go_on, body=body
+    """,
+    computations="""
+      counted {
+        step = s32[] constant(2)
+        i = s32[] parameter(0)
+        ROOT sum = s32[] add(step, i)
+      }
+
+      compared {
+        i = s32[] parameter(0)
+        bound = s32[] constant(7)
+        ROOT less = pred[] compare(i, bound), direction=LT
+      }
+
+      body {
+        t = (s32[], f32[4]) parameter(0)
+        i = s32[] get-tuple-element(t), index=0
+        copied = s32[] copy(i)
+        next = s32[] fusion(copied), kind=kLoop, calls=counted
+        x = f32[4] get-tuple-element(t), index=1
+        ROOT out = (s32[], f32[4]) tuple(next, x)
+      }
+
+      go_on {
+        t = (s32[], f32[4]) parameter(0)
+        i = s32[] get-tuple-element(t), index=0
+        ROOT less = pred[] fusion(i), kind=kLoop, calls=compared
+      }
+    """,
+  )
+  assert _executions(module)["body"] == 4
+  assert module.loops_of_unknown_length == ()
+
+
+def test_known_trip_count_is_believed_and_the_condition_never_runs() -> None:
+  config = r', backend_config={"known_trip_count":{"n":"3"}}'
+  executions = _executions(_loop(config=config))
+  assert executions == {"main": 1, "body": 3, "go_on": 0}
+
+
+@pytest.mark.parametrize("step", ["0", "-1"])
+def test_a_loop_that_does_not_count_up_is_reported_and_counted_once(
+  step: str,
+) -> None:
+  module = _loop(step=step)
+  assert _executions(module)["body"] == 1
+  assert module.loops_of_unknown_length == ("loop",)
+
+
+def test_a_loop_that_stops_by_its_data_is_reported_and_counted_once() -> None:
+  def halve_below(x: jax.Array, limit: jax.Array) -> jax.Array:
+    return jax.lax.while_loop(lambda v: v > limit, lambda v: v / 2, x)
+
+  compiled = jax.jit(halve_below).lower(1.0, 1.0).compile()
+  module = hlo.load(compiled)
+  (loop,) = (
+    i
+    for c in module.computations.values()
+    for i in c.instructions
+    if i.opcode == "while"
+  )
+  assert module.trip_count(loop) == 1
+  assert module.loops_of_unknown_length == (loop.name,)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_nested_loops_multiply(compiled: bool) -> None:
+  def step(x: jax.Array) -> jax.Array:
+    def inner(_: int, y: jax.Array) -> jax.Array:
+      return jnp.cos(y @ y)
+
+    def outer(_: int, y: jax.Array) -> jax.Array:
+      return jax.lax.fori_loop(0, 7, inner, jnp.sin(y))
+
+    return jax.lax.fori_loop(0, 11, outer, x)
+
+  lowered = jax.jit(step).lower(jax.ShapeDtypeStruct((64, 64), jnp.float32))
+  source = lowered.compile() if compiled else lowered.as_text("hlo")
+  module = hlo.load(source)
+  runs_of_dot = [
+    module.executions[c.id]
+    for c in module.computations.values()
+    if c.id in module.executions
+    and any(i.opcode == "dot" for i in c.instructions)
+  ]
+  # XLA has counted the trips of what it compiled, and never asks a condition.
+  # There the product may be a call, which runs as often.
+  most = 11 * 7 if compiled else 11 * (7 + 1)
+  assert max(module.executions.values()) == most
+  assert module.loops_of_unknown_length == ()
+  if not compiled:
+    assert runs_of_dot == [11 * 7]
+
+
+def test_branches_count_as_taken_and_calls_add_up() -> None:
+  module = hlo_text.load(
+    """
+      x = f32[4] parameter(0)
+      which = s32[] parameter(1)
+      once = f32[4] call(x), to_apply=sine
+      twice = f32[4] call(once), to_apply=sine
+      ROOT out = f32[4] conditional(which, twice, x),
+        branch_computations={left, right}
+    """,
+    computations="""
+      sine {
+        x = f32[4] parameter(0)
+        ROOT y = f32[4] sine(x)
+      }
+
+      left {
+        x = f32[4] parameter(0)
+        ROOT y = f32[4] call(x), to_apply=sine
+      }
+
+      right {
+        x = f32[4] parameter(0)
+        ROOT y = f32[4] cosine(x)
+      }
+    """,
+  )
+  assert _executions(module) == {"main": 1, "sine": 3, "left": 1, "right": 1}
+
+
+_PIPELINED_ALL_GATHER = (
+  {"xla_gpu_pipeline_all_gather": "COLLECTIVE_PIPELINING_MODE_ON"}
+  if jax.__version_info__ >= (0, 12)
+  else {"xla_gpu_enable_pipelined_all_gather": True}
+)
+
+
+@pytest.mark.parametrize(
+  "options",
+  [
+    {"xla_gpu_enable_while_loop_double_buffering": True},
+    {"xla_gpu_enable_while_loop_unrolling": "WHILE_LOOP_UNROLLING_FULL_UNROLL"},
+    _PIPELINED_ALL_GATHER,
+    {"xla_gpu_enable_triton_gemm": False},
+  ],
+  ids=lambda options: next(iter(options)),
+)
+def test_what_xla_does_to_a_loop_keeps_its_collective_bytes(
+  fsdp_scan: hlo.Module,
+  fsdp_step: Callable[..., jax.stages.Lowered],
+  scheduled: Callable[..., hlo.Module],
+  options: dict[str, Any],
+) -> None:
+  changed = scheduled(fsdp_step(), **options)
+  assert _names(changed) != _names(fsdp_scan)
+  assert _collective_bytes(changed) == _collective_bytes(fsdp_scan)
+
+
+def _collective_bytes(module: hlo.Module) -> dict[str, int]:
+  totals: dict[str, int] = {}
+  for collective in collectives.find(module):
+    num_bytes = collective.operand_bytes * collective.executions
+    totals[collective.kind] = totals.get(collective.kind, 0) + num_bytes
+  return totals

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What XLA computes again where memory is short, and that plans know of it.
 
-The step of `wide_step.py` fits an L40S of 48 GB, and one of 24 GB (as much as
-an L4 or an A10 has) only if XLA computes activations again.
+The step of `sgd_steps.lower_wide` fits an L40S of 48 GB, and one of 24 GB (as
+much as an L4 or an A10 has) only if XLA computes activations again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lagom_xla.search.xla import evaluation
 from lagom_xla.tuner import tuner
 from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import verification
-import wide_step
+import sgd_steps
 
 _DEFAULT = config_lib.DEFAULT
 _H100S = cluster_lib.parse("1x8xh100")
@@ -50,7 +50,7 @@ def _wide(device_bytes: float) -> target_lib.Target:
   cluster = cluster_lib.from_dict(
     {"num_nodes": 1, "gpus_per_node": 8, "gpu": gpu}, where="a test"
   )
-  lowered = wide_step.lower(devices_lib.devices(cluster))
+  lowered = sgd_steps.lower_wide(devices_lib.devices(cluster))
   return target_lib.of_step(lowered, cluster, name="wide step")
 
 

@@ -33,23 +33,40 @@ import pytest
 import hlo_text
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
-from spelled_groups import Groups
-from spelled_groups import groups_of
-from spelled_groups import replica_groups_of
+
+_Groups = tuple[tuple[int, ...], ...]
+
+
+def _groups_of(spelled: str, num_devices: int, *, kind: str = "") -> _Groups:
+  """The groups of one all-reduce, or of a collective of another kind."""
+  operation = kind or (
+    "all-reduce(p), channel_id=1, use_global_device_ids=true, to_apply=add"
+  )
+  module = hlo_text.load(
+    f"p = f32[8] parameter(0)\nROOT out = f32[8] {operation}{spelled}",
+    header=f"num_partitions={num_devices}",
+  )
+  (collective,) = collectives.find(module)
+  return collective.groups
+
+
+def _replica_groups_of(spelled: str, num_devices: int) -> _Groups:
+  return _groups_of(f", replica_groups={spelled}", num_devices)
+
 
 # A part of a mesh axis: the axis, how many devices lie before it (major) in the
 # axis, and its size. The whole axis is (axis, 1, its size).
 Part = tuple[int, int, int]
 
 
-def _listed(groups: Groups) -> str:
+def _listed(groups: _Groups) -> str:
   inner = ",".join("{" + ",".join(map(str, g)) + "}" for g in groups)
   return "{" + inner + "}"
 
 
 def _by_definition(
   sizes: Sequence[int], parts: Sequence[Part], device_ids: Sequence[int]
-) -> Groups:
+) -> _Groups:
   """Puts each device of a mesh into the group of its other coordinates."""
   found: dict[tuple[int, ...], list[tuple[tuple[int, ...], int]]] = {}
   places = itertools.product(*map(range, sizes))
@@ -135,7 +152,7 @@ def test_three_spellings_of_a_meshs_groups_are_one(
   iota = f"{shape}<={_iota_text(sizes, order)}"
   by_mesh = f"{_mesh_text(sizes)} {_axes_text(axes)}"
   for spelled in (_listed(expected), iota, by_mesh):
-    assert replica_groups_of(spelled, num_devices) == expected
+    assert _replica_groups_of(spelled, num_devices) == expected
 
 
 @hypothesis.given(_meshes(), st.data())
@@ -149,7 +166,7 @@ def test_device_ids_put_other_devices_into_a_meshs_places(
   expected = _by_definition(sizes, _whole(sizes, axes), device_ids)
   listed = "(" + ",".join(map(str, device_ids)) + ")"
   spelled = f"{_mesh_text(sizes, listed)} {_axes_text(axes)}"
-  assert replica_groups_of(spelled, len(device_ids)) == expected
+  assert _replica_groups_of(spelled, len(device_ids)) == expected
 
 
 @hypothesis.given(_meshes(), st.data())
@@ -163,7 +180,7 @@ def test_device_ids_as_an_iota_are_those_device_ids(
   expected = _by_definition(sizes, _whole(sizes, axes), ids.tolist())
   iota = _iota_text(sizes, order)
   spelled = f"{_mesh_text(sizes, f'({iota})')} {_axes_text(axes)}"
-  assert replica_groups_of(spelled, num_devices) == expected
+  assert _replica_groups_of(spelled, num_devices) == expected
 
 
 @hypothesis.given(_parts())
@@ -174,7 +191,7 @@ def test_a_sub_axis_is_its_digit_of_the_axis(
   num_devices = math.prod(sizes)
   expected = _by_definition(sizes, parts, range(num_devices))
   spelled = f"{_mesh_text(sizes)} {_parts_text(sizes, parts)}"
-  assert replica_groups_of(spelled, num_devices) == expected
+  assert _replica_groups_of(spelled, num_devices) == expected
 
 
 @hypothesis.given(
@@ -186,11 +203,11 @@ def test_listed_groups_are_as_listed_and_may_differ_in_size(
 ) -> None:
   cuts = np.array_split(np.array(devices), min(num_groups, len(devices)))
   groups = tuple(tuple(cut.tolist()) for cut in cuts)
-  assert replica_groups_of(_listed(groups), len(devices)) == groups
+  assert _replica_groups_of(_listed(groups), len(devices)) == groups
 
 
 def test_no_groups_are_all_devices() -> None:
-  assert replica_groups_of("{}", 6) == ((0, 1, 2, 3, 4, 5),)
+  assert _replica_groups_of("{}", 6) == ((0, 1, 2, 3, 4, 5),)
 
 
 @pytest.mark.parametrize(
@@ -204,10 +221,10 @@ def test_no_groups_are_all_devices() -> None:
   ],
 )
 def test_a_permute_joins_the_devices_that_its_pairs_connect(
-  pairs: str, groups: Groups
+  pairs: str, groups: _Groups
 ) -> None:
   permute = f"collective-permute(p), source_target_pairs={pairs}"
-  assert groups_of("", 8, kind=permute) == groups
+  assert _groups_of("", 8, kind=permute) == groups
 
 
 @hypothesis.given(
@@ -229,7 +246,7 @@ def test_a_permutes_groups_split_its_devices_along_its_pairs(
   pairs = list(zip(*ends, strict=True))
   listed = ",".join(f"{{{source},{target}}}" for source, target in pairs)
   permute = f"collective-permute(p), source_target_pairs={{{listed}}}"
-  groups = groups_of("", 16, kind=permute)
+  groups = _groups_of("", 16, kind=permute)
   members = [device for group in groups for device in group]
   assert sorted(members) == sorted({end for pair in pairs for end in pair})
   # A group that pairs connect has at least one pair less than devices.
@@ -294,7 +311,7 @@ def _gathered_by_xla(spelled: str, group_size: int) -> list[tuple[int, ...]]:
 def test_xla_exchanges_data_in_these_groups_and_this_order(
   spelled: str,
 ) -> None:
-  groups = replica_groups_of(spelled, 8)
+  groups = _replica_groups_of(spelled, 8)
   got = _gathered_by_xla(spelled, len(groups[0]))
   assert got == [
     next(group for group in groups if device in group) for device in range(8)

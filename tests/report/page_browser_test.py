@@ -23,11 +23,6 @@ def tuned(tuned_page: Tuned) -> Tuned:
 
 
 @pytest.fixture(scope="module")
-def long_step() -> report.Picture:
-  return draw_long_step()
-
-
-@pytest.fixture(scope="module")
 def chromium(chromium: browser.Browser, tuned: Tuned) -> browser.Browser:
   chromium.open(tuned.page)
   return chromium
@@ -76,7 +71,6 @@ def test_zooming_in_draws_apart_what_was_drawn_together(
     return end - begin
 
   whole = of_range()
-  button = "document.querySelector('[data-for=whole] button:nth-child({}))')"
   button = "document.querySelector('[data-for=whole] button:nth-child(%d)')"
   chromium.evaluate(f"({button % 1}.click(), 1)")
   assert of_range() == pytest.approx(whole / 3)
@@ -107,9 +101,9 @@ def test_a_phone_shows_the_page_without_scrolling_sideways(
 def test_a_long_steps_page_is_small_and_opens_quickly(
   chromium: browser.Browser,
   tuned: Tuned,
-  long_step: report.Picture,
   tmp_path: pathlib.Path,
 ) -> None:
+  long_step = draw_long_step()
   after = dataclasses.replace(long_step, name="after")
   data = report.read(tuned.folder)
   data = dataclasses.replace(data, pictures=(long_step, after))

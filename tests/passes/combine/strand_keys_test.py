@@ -11,7 +11,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import AxisType
 from jax.sharding import Mesh
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxlib.mlir import ir
 import numpy as np
@@ -28,8 +30,105 @@ from lagom_xla.passes.program import rewrite
 from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.strands import keys as strand_keys
 from lagom_xla.passes.program.strands import loop_pairs
-import micro_batch_steps as steps
 import rewritten
+
+_NUM_LAYERS = 3
+_WIDTH, _HIDDEN, _NUM_ROWS = 64, 128, 256
+
+_Layer = Callable[[jax.Array, Any], jax.Array]
+
+
+def _tp_layer(x: jax.Array, weights: Any) -> jax.Array:
+  """Rows sharded (sequence parallel) around a pair of sharded products."""
+  rows = jax.lax.all_gather(jnp.tanh(x), "x", axis=0, tiled=True)
+  partial = jax.nn.relu(rows @ weights["up"]) @ weights["down"]
+  return x + jax.lax.psum_scatter(partial, "x", scatter_dimension=0, tiled=True)
+
+
+def _fsdp_layer(x: jax.Array, weights: Any) -> jax.Array:
+  """Weights sharded, and gathered for use."""
+  gather = functools.partial(
+    jax.lax.all_gather, axis_name="x", axis=0, tiled=True
+  )
+  return x + jax.nn.relu(x @ gather(weights["up"])) @ gather(weights["down"])
+
+
+def _lower(
+  devices: Sequence[jax.Device],
+  *,
+  layer: _Layer = _tp_layer,
+  num_micro_batches: int = 2,
+  scan: bool = True,
+  remat: bool = True,
+  dtype: Any = jnp.bfloat16,
+) -> jax.stages.Lowered:
+  """A step of gradient descent, one micro-batch written after the other."""
+  is_tp = layer is _tp_layer
+  mesh = Mesh(np.array(devices), ("x",))
+  specs = {
+    "up": P(None, None, "x") if is_tp else P(None, "x", None),
+    "down": P(None, "x", None),
+  }
+  rows_spec = P(None, "x", None)
+
+  def loss(weights: Any, x: jax.Array) -> jax.Array:
+    each = jax.checkpoint(layer, prevent_cse=not scan) if remat else layer
+    if scan:
+      x, _ = jax.lax.scan(lambda x, w: (each(x, w), None), x, weights)
+    else:
+      for i in range(_NUM_LAYERS):
+        x = each(x, jax.tree.map(lambda w, i=i: w[i], weights))
+    return jnp.sum(jnp.square(x.astype(jnp.float32)))
+
+  def step(weights: Any, rows: jax.Array) -> Any:
+    each = [jax.grad(loss)(weights, rows[m]) for m in range(num_micro_batches)]
+    sums = functools.reduce(lambda a, b: jax.tree.map(jnp.add, a, b), each)
+    return jax.tree.map(lambda w, g: w - dtype(1e-3) * g, weights, sums)
+
+  def shape(spec: P, *sizes: int) -> jax.ShapeDtypeStruct:
+    sharding = NamedSharding(mesh, spec)
+    return jax.ShapeDtypeStruct(sizes, dtype, sharding=sharding)
+
+  sharded = jax.shard_map(
+    step, mesh=mesh, in_specs=(specs, rows_spec), out_specs=specs
+  )
+  return jax.jit(sharded).lower(
+    {
+      "up": shape(specs["up"], _NUM_LAYERS, _WIDTH, _HIDDEN),
+      "down": shape(specs["down"], _NUM_LAYERS, _HIDDEN, _WIDTH),
+    },
+    shape(rows_spec, num_micro_batches, _NUM_ROWS, _WIDTH),
+  )
+
+
+def _lower_gspmd(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
+  """Two unrolled micro-batches whose collectives XLA has yet to place."""
+  mesh = jax.make_mesh((8,), ("x",), (AxisType.Auto,), devices=devices)
+
+  def sharded(*spec: str | None) -> NamedSharding:
+    return NamedSharding(mesh, P(*spec))
+
+  def loss(weights: Any, x: jax.Array) -> jax.Array:
+    for _ in range(2):
+      x = jax.nn.relu(x @ weights["up"]) @ weights["down"]
+      x = jax.lax.with_sharding_constraint(x, sharded(None, None))
+    return jnp.sum(x)
+
+  def step(weights: Any, rows: jax.Array) -> Any:
+    first, second = (jax.grad(loss)(weights, rows[m]) for m in range(2))
+    return jax.tree.map(jnp.add, first, second)
+
+  def shape(spec: NamedSharding, *sizes: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(sizes, jnp.bfloat16, sharding=spec)
+
+  weights = {
+    "up": shape(sharded(None, "x"), _WIDTH, _HIDDEN),
+    "down": shape(sharded("x", None), _HIDDEN, _WIDTH),
+  }
+  return jax.jit(step).lower(
+    weights, shape(sharded(None, None, None), 2, _NUM_ROWS, _WIDTH)
+  )
+
 
 Lower = Callable[..., jax.stages.Lowered]
 
@@ -85,7 +184,7 @@ def keys_of(module: ir.Module, name: str) -> collections.Counter[str]:
 
 @pytest.fixture(scope="module")
 def lower_h100(h100s: Sequence[jax.Device]) -> Lower:
-  return functools.partial(steps.lower, h100s)
+  return functools.partial(_lower, h100s)
 
 
 @pytest.mark.parametrize("staggered", [False, True])
@@ -116,7 +215,7 @@ def test_only_keys_keep_xla_from_combining_across_unrolled_strands(
 
 
 @pytest.mark.parametrize("scan", [False, True])
-@pytest.mark.parametrize("layer", [steps.tp_layer, steps.fsdp_layer])
+@pytest.mark.parametrize("layer", [_tp_layer, _fsdp_layer])
 def test_layers_are_no_strands(lower_h100: Lower, layer: Any, scan: bool):
   lowered = lower_h100(num_micro_batches=1, layer=layer, scan=scan)
   module = module_of(lowered)
@@ -128,7 +227,7 @@ def test_layers_are_no_strands(lower_h100: Lower, layer: Any, scan: bool):
 def test_merged_strands_gather_their_common_weights_once(
   lower_h100: Lower, scheduled: Any, remat: bool
 ):
-  lower_ = functools.partial(lower_h100, layer=steps.fsdp_layer, remat=remat)
+  lower_ = functools.partial(lower_h100, layer=_fsdp_layer, remat=remat)
   plain, merged, keyed = lower_(), lower_(), lower_()
   merge(merged)
   merge(keyed)
@@ -141,7 +240,7 @@ def test_merged_strands_gather_their_common_weights_once(
 def test_strands_at_different_layers_gather_no_more_than_alone(
   lower_h100: Lower, scheduled: Any
 ):
-  lower_ = functools.partial(lower_h100, layer=steps.fsdp_layer)
+  lower_ = functools.partial(lower_h100, layer=_fsdp_layer)
   plain, staggered = lower_(), lower_()
   merge(staggered, staggered=True)
   key(staggered)
@@ -157,7 +256,7 @@ def test_what_a_strand_computes_from_what_it_saved_is_its_own(
   def strand(weights: Any, saved: jax.Array) -> jax.Array:
     def trip(total: jax.Array, per_layer: Any) -> tuple[jax.Array, None]:
       # What is gathered and reduced depends on nothing that trips change.
-      return total * steps.tp_layer(per_layer[0], per_layer[1]), None
+      return total * _tp_layer(per_layer[0], per_layer[1]), None
 
     return jax.lax.scan(trip, saved[0], (saved, weights))[0]
 
@@ -171,10 +270,10 @@ def test_what_a_strand_computes_from_what_it_saved_is_its_own(
   )
   lowered = jax.jit(sharded).lower(
     {
-      "up": jnp.zeros((steps.NUM_LAYERS, steps.WIDTH, steps.HIDDEN)),
-      "down": jnp.zeros((steps.NUM_LAYERS, steps.HIDDEN, steps.WIDTH)),
+      "up": jnp.zeros((_NUM_LAYERS, _WIDTH, _HIDDEN)),
+      "down": jnp.zeros((_NUM_LAYERS, _HIDDEN, _WIDTH)),
     },
-    jnp.zeros((2, steps.NUM_LAYERS, steps.NUM_ROWS, steps.WIDTH)),
+    jnp.zeros((2, _NUM_LAYERS, _NUM_ROWS, _WIDTH)),
   )
   merge(lowered)
   key(lowered)
@@ -208,7 +307,7 @@ def test_what_both_strands_call_is_told_apart(lower_h100: Lower):
 def test_xlas_partitioner_hands_keys_on_to_the_collectives_that_it_places(
   h100s: Sequence[jax.Device],
 ):
-  lowered = steps.lower_gspmd(h100s)
+  lowered = _lower_gspmd(h100s)
   assert len(key(lowered)) == 1
   step = lowered_lib.LoweredStep(lowered, cluster.parse("1x8xh100"))
   module = compiler.before_combining(step)
@@ -236,10 +335,10 @@ def test_a_keyed_form_is_its_strands_with_keys(
 
 
 @pytest.mark.parametrize("scan", [False, True])
-@pytest.mark.parametrize("layer", [steps.tp_layer, steps.fsdp_layer])
+@pytest.mark.parametrize("layer", [_tp_layer, _fsdp_layer])
 def test_keys_change_no_bit_of_what_is_computed(layer: Any, scan: bool):
   def run(*, keyed: bool) -> Any:
-    lowered = steps.lower(
+    lowered = _lower(
       jax.devices()[:8], layer=layer, scan=scan, dtype=jnp.float32
     )
     if scan:

@@ -1,16 +1,20 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Another order of a schedule is legal, or refused by name."""
+"""Another order of a schedule is legal, or refused by name.
+
+Collectives keep theirs with what overwrites or controls them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import hypothesis
 from hypothesis import strategies as st
 import jax
 import pytest
 
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import compiler
@@ -22,7 +26,43 @@ from lagom_xla.passes.schedule import aliasing
 from lagom_xla.passes.schedule import memory
 from lagom_xla.passes.schedule import orders as orders_lib
 import random_orders
-import reordered
+
+
+def _order_of(module: hlo.Module) -> list[str]:
+  """The order of the computation that runs once."""
+  return [i.name for i in module.entry.instructions]
+
+
+def _with_order(module: hlo.Module, order: Sequence[str]) -> hlo.Module:
+  """The module with another order of what runs once, if it is legal."""
+  return orders_lib.apply(module, {module.entry.name: tuple(order)})
+
+
+def _moved(order: Sequence[str], name: str, *, after: str) -> list[str]:
+  """The order with one instruction right after another."""
+  others = [n for n in order if n != name]
+  place = others.index(after) + 1
+  return [*others[:place], name, *others[place:]]
+
+
+_GATHER = """
+  gather = (f32[8], f32[64]) all-gather-start(OPERAND), dimensions={0},
+    replica_groups={{0,1,2,3,4,5,6,7}}
+  work = f32[8] negate(z)
+  done = f32[64] all-gather-done(gather)
+"""
+
+
+def _gathering(
+  body: str, *, x: str = "x", alias: str = "", others: str = ""
+) -> hlo.Module:
+  """A module whose GATHER is an asynchronous all-gather of `x`, and work."""
+  return hlo_text.load(
+    body.replace("GATHER", _GATHER.replace("OPERAND", x)),
+    computations=others,
+    header=f"is_scheduled=true{alias}",
+  )
+
 
 _NO_COMBINING = {
   f"xla_gpu_{kind}_combine_threshold_bytes": 0
@@ -108,7 +148,7 @@ def test_an_order_of_other_instructions_is_refused(
   message: str,
 ) -> None:
   with pytest.raises(errors.ScheduleError, match=message):
-    reordered.with_order(fsdp_scan, change(reordered.order_of(fsdp_scan)))
+    _with_order(fsdp_scan, change(_order_of(fsdp_scan)))
 
 
 def test_an_order_of_a_computation_that_is_not_there_is_refused(
@@ -141,7 +181,7 @@ def test_an_order_that_takes_too_much_memory_is_refused() -> None:
   z = f32[8] parameter(1)
   large = f32[100] broadcast(z), dimensions={}
   small = f32[8] slice(large), slice={[0:8]}"""
-  module = reordered.gathering(
+  module = _gathering(
     large
     + """
   GATHER
@@ -152,7 +192,7 @@ def test_an_order_that_takes_too_much_memory_is_refused() -> None:
   assert memory.peak_bytes(module, aliasing.of(module)) == 4 * (
     (8 + 8) + (64 + 8 + 8) + 100
   )
-  module = reordered.gathering(
+  module = _gathering(
     large
     + """
   GATHER
@@ -163,9 +203,7 @@ def test_an_order_that_takes_too_much_memory_is_refused() -> None:
   before_bytes, after_bytes = 4 * (16 + 24 + 100), 4 * (16 + 24 + 100 + 64)
   buffers = aliasing.of(module)
   assert memory.peak_bytes(module, buffers) == before_bytes
-  earlier = reordered.with_order(
-    module, reordered.moved(reordered.order_of(module), "gather", after="z")
-  )
+  earlier = _with_order(module, _moved(_order_of(module), "gather", after="z"))
   assert memory.peak_bytes(earlier, buffers) == after_bytes
   orders_lib.check_memory(module, earlier, after_bytes)
   with pytest.raises(
@@ -175,3 +213,151 @@ def test_an_order_that_takes_too_much_memory_is_refused() -> None:
     orders_lib.check_memory(module, earlier, after_bytes - 1)
   # What XLA's own order needs is always allowed.
   orders_lib.check_memory(module, module, 0)
+
+
+# Buffers that are shared, one way at a time. `gather` reads x; `write` writes
+# where x is, once all have read it.
+_PARAMETERS = """
+  i = s32[] parameter(0)
+  y = f32[8] parameter(1)
+  z = f32[8] parameter(2)
+  u = f32[1] parameter(3)
+"""
+_UPDATE_OTHERS = """
+update {
+  p = f32[8] parameter(0)
+  q = f32[1] parameter(1)
+  j = s32[] parameter(2)
+  ROOT d = f32[8] dynamic-update-slice(p, q, j) }
+"""
+_LOOP_OTHERS = """
+body {
+  t = (s32[], f32[8]) parameter(0)
+  j = s32[] get-tuple-element(t), index=0
+  v = f32[8] get-tuple-element(t), index=1
+  w = f32[8] negate(v)
+  ROOT r = (s32[], f32[8]) tuple(j, w) }
+condition {
+  t = (s32[], f32[8]) parameter(0)
+  j = s32[] get-tuple-element(t), index=0
+  ROOT c = pred[] compare(j, j), direction=LT }
+"""
+
+_OVERWRITTEN = {
+  "in place": _gathering(
+    _PARAMETERS
+    + """x = f32[8] copy(y)
+  GATHER
+  write = f32[8] dynamic-update-slice(x, u, i)
+  ROOT r = (f32[64], f32[8], f32[8]) tuple(done, write, work)"""
+  ),
+  "in a fusion": _gathering(
+    _PARAMETERS
+    + """x = f32[8] copy(y)
+  GATHER
+  write = f32[8] fusion(x, u, i), kind=kLoop, calls=update
+  ROOT r = (f32[64], f32[8], f32[8]) tuple(done, write, work)""",
+    others=_UPDATE_OTHERS,
+  ),
+  "through a tuple and a bitcast": _gathering(
+    _PARAMETERS
+    + """x = f32[8] copy(y)
+  t = (f32[8], s32[]) tuple(x, i)
+  g = f32[8] get-tuple-element(t), index=0
+  b = f32[8] bitcast(g)
+  GATHER
+  write = f32[8] dynamic-update-slice(x, u, i)
+  ROOT r = (f32[64], f32[8], f32[8]) tuple(done, write, work)""",
+    x="b",
+  ),
+  "in a loop": _gathering(
+    _PARAMETERS
+    + """x = f32[8] copy(y)
+  GATHER
+  t = (s32[], f32[8]) tuple(i, x)
+  write = (s32[], f32[8]) while(t), body=body, condition=condition
+  g = f32[8] get-tuple-element(write), index=1
+  ROOT r = (f32[64], f32[8], f32[8]) tuple(done, g, work)""",
+    others=_LOOP_OTHERS,
+  ),
+  "a donated argument": _gathering(
+    _PARAMETERS
+    + """
+  GATHER
+  write = f32[8] add(z, z)
+  ROOT r = (f32[64], f32[8], f32[8]) tuple(done, write, work)""",
+    x="y",
+    alias=", input_output_alias={ {1}: (1, {}, may-alias) }",
+  ),
+  "by a library call": _gathering(
+    _PARAMETERS
+    + """x = f32[8] copy(y)
+  GATHER
+  write = f32[8] custom-call(x), custom_call_target="f",
+    output_to_operand_aliasing={{}: (0, {})}
+  ROOT r = (f32[64], f32[8], f32[8]) tuple(done, write, work)"""
+  ),
+  "by another collective": _gathering(
+    _PARAMETERS
+    + """x = f32[8] copy(y)
+  GATHER
+  write = f32[8] all-reduce(x), to_apply=add,
+    replica_groups={{0,1,2,3,4,5,6,7}}
+  ROOT r = (f32[64], f32[8], f32[8]) tuple(done, write, work)"""
+  ),
+}
+
+
+@pytest.mark.parametrize("how", _OVERWRITTEN)
+def test_a_collective_is_done_before_its_operand_is_overwritten(
+  how: str,
+) -> None:
+  module = _OVERWRITTEN[how]
+  order = _order_of(module)
+  at = order.index("write")
+  before = [n for n in order[:at] if n != "done"][-1]
+  _with_order(module, _moved(order, "done", after=before))
+  with pytest.raises(
+    errors.ScheduleError,
+    match=r"^done must stay before write: they touch one buffer, which"
+    r" write overwrites\.$",
+  ):
+    _with_order(module, _moved(order, "done", after="write"))
+
+
+def test_a_collective_that_overwrites_starts_after_the_last_reader() -> None:
+  module = _gathering(
+    _PARAMETERS
+    + """x = f32[8] copy(y)
+  read = f32[8] negate(x)
+  other = f32[8] negate(z)
+  sum = f32[8] all-reduce-start(x), to_apply=add,
+    replica_groups={{0,1,2,3,4,5,6,7}}
+  work = f32[8] negate(other)
+  done = f32[8] all-reduce-done(sum)
+  ROOT r = (f32[8], f32[8], f32[8]) tuple(done, read, work)"""
+  )
+  _with_order(module, _moved(_order_of(module), "sum", after="read"))
+  with pytest.raises(errors.ScheduleError, match="read must stay before sum"):
+    _with_order(module, _moved(_order_of(module), "sum", after="x"))
+
+
+def test_a_control_dependence_holds_a_collective() -> None:
+  module = _gathering(
+    _PARAMETERS
+    + """first = f32[8] negate(y)
+  second = f32[8] negate(z)
+  gather = (f32[8], f32[64]) all-gather-start(y), dimensions={0},
+    replica_groups={{0,1,2,3,4,5,6,7}}, control-predecessors={first}
+  work = f32[8] negate(second)
+  done = f32[64] all-gather-done(gather)
+  last = f32[8] negate(work), control-predecessors={done}
+  ROOT r = (f32[64], f32[8], f32[8]) tuple(done, first, last)"""
+  )
+  _with_order(module, _moved(_order_of(module), "gather", after="first"))
+  for name, after, message in (
+    ("gather", "u", "first must stay before gather, which has a control"),
+    ("done", "last", "done must stay before last, which has a control"),
+  ):
+    with pytest.raises(errors.ScheduleError, match=message):
+      _with_order(module, _moved(_order_of(module), name, after=after))

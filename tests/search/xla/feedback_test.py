@@ -23,7 +23,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
 from lagom_xla.search.xla import feedback
-import offloading_step
+import sgd_steps
 
 LowerStep = Callable[..., jax.stages.Lowered]
 Schedule = Callable[..., hlo.Module]
@@ -168,7 +168,7 @@ def test_xla_finds_all_that_it_wants_in_a_profile(
 def test_xla_finds_the_copies_that_it_starts_ahead_in_a_profile(
   scheduled: Schedule, h100s: Sequence[jax.Device]
 ) -> None:
-  lowered = offloading_step.lower(h100s, unroll=False)
+  lowered = sgd_steps.lower_offloading(h100s, unroll=False)
   module = scheduled(lowered)
   step = step_of(module)
   costs_us = scheduler_profile.costs_us(feedback.profile(step, step.default))

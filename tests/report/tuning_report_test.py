@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A report shows what each arm is worth, and what is kept of it."""
+"""A report shows what each arm and each form is worth, and what is kept."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ import pytest
 import rich.console
 
 import arm_steps
+from commands import check_schema
+import fake_target
+import formed_target
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import validation
 from lagom_xla.compile import config as config_lib
 from lagom_xla.flags import recipes
+from lagom_xla.passes.program import form as form_lib
 from lagom_xla.report import results
 from lagom_xla.report import tables
 from lagom_xla.report import terminal
@@ -25,6 +30,22 @@ from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import joint
 from lagom_xla.tuner import tuner
+from lagom_xla.tuner import tuning as tuning_lib
+from lagom_xla.verify import verification
+
+
+def _text(table: object, width: int = 200) -> str:
+  stream = io.StringIO()
+  rich.console.Console(file=stream, width=width).print(table)
+  return stream.getvalue()
+
+
+def _shown(tuning: tuning_lib.Tuning, *, is_verbose: bool = False) -> str:
+  """What a terminal shows of a tuning, however its lines break."""
+  stream = io.StringIO()
+  console = rich.console.Console(file=stream, width=200)
+  terminal.show_tuning(console, tuning, [], is_verbose=is_verbose)
+  return " ".join(stream.getvalue().split())
 
 
 def test_a_report_says_why_no_published_flags_were_tried(monkeypatch):
@@ -37,11 +58,8 @@ def test_a_report_says_why_no_published_flags_were_tried(monkeypatch):
       arm_steps.target(arm_steps.DOUBLED), cluster=cluster_lib.parse("5x8xh100")
     )
   )
-  stream = io.StringIO()
-  console = rich.console.Console(file=stream, width=200)
-  terminal.show_tuning(console, tuning, [], is_verbose=True)
   assert "No published XLA_FLAGS were tried: jaxlib does not say" in (
-    " ".join(stream.getvalue().split())
+    _shown(tuning, is_verbose=True)
   )
 
 
@@ -58,10 +76,8 @@ def test_all_arms_are_legible_in_a_terminal_of_80_columns(
   monkeypatch.setenv("XLA_FLAGS", xla_flags)
   arms = arms_lib.known(arm_steps.H100).arms
   search = joint.search(arm_steps.target(arm_steps.DOUBLED), arms=arms)
-  stream = io.StringIO()
-  console = rich.console.Console(file=stream, width=80)
-  console.print(tables.arms_table(search))
-  lines = [line.rstrip() for line in stream.getvalue().splitlines()]
+  table = _text(tables.arms_table(search), width=80)
+  lines = [line.rstrip() for line in table.splitlines()]
   # A title, a head, and no row that takes two lines.
   assert len(lines) == 2 + 1 + len(arms) + 1
   assert any(shown in line for line in lines)
@@ -76,10 +92,7 @@ def test_a_report_shows_what_each_arm_is_worth():
   arms = (arm_steps.arm("first", xla_a=1), arm_steps.arm("second", xla_b=1))
   tuning = tuner.tune(arm_steps.target("xla_a"))
   search = joint.search(arm_steps.target("xla_a"), arms=arms)
-  stream = io.StringIO()
-  console = rich.console.Console(file=stream, width=200)
-  console.print(tables.arms_table(search))
-  text = stream.getvalue()
+  text = _text(tables.arms_table(search))
   assert "today" in text and "the plan" in text
   for arm in arms:
     found = search.found(arm.config)
@@ -89,8 +102,7 @@ def test_a_report_shows_what_each_arm_is_worth():
     assert ("fastest" in line) == (arm.name == "first")
     share = arm_steps.us(found) / arm_steps.us(search.default) - 1
     assert f"{share:+.1%}" in line
-  terminal.show_tuning(console, tuning, [], is_verbose=True)
-  assert "rests on the cost model" in " ".join(stream.getvalue().split())
+  assert "rests on the cost model" in _shown(tuning, is_verbose=True)
   printed = json.loads(json.dumps(validation.write(results.tuning(tuning))))[
     "arms"
   ]
@@ -108,11 +120,8 @@ def test_a_plan_with_other_products_says_what_its_gain_rests_on(
 ) -> None:
   tuning = tuner.tune(arm_steps.target(option))
   assert [*tuning.plan.xla.options] == [option]
-  stream = io.StringIO()
-  console = rich.console.Console(file=stream, width=80)
-  terminal.show_tuning(console, tuning, [])
   said = "xla_gpu_enable_triton_gemm: Ahead of time no product is autotuned"
-  assert (said in " ".join(stream.getvalue().split())) == is_told
+  assert (said in _shown(tuning)) == is_told
   notes = contents.of_tuning(tuning, folder="plan").notes
   assert any(said in note for note in notes) == is_told
 
@@ -127,8 +136,75 @@ def test_candidates_are_told_by_what_differs_from_an_arm():
   tuning = dataclasses.replace(
     tuner.tune(arm_steps.target("xla_a")), search=search
   )
-  stream = io.StringIO()
-  console = rich.console.Console(file=stream, width=200, markup=False)
-  console.print(tables.candidates_table(tuning))
-  rows = [line.partition("  ")[0] for line in stream.getvalue().splitlines()]
+  table = _text(tables.candidates_table(tuning))
+  rows = [line.partition("  ")[0] for line in table.splitlines()]
   assert {"recipe", "recipe, xla_c=2", "xla_b=1"} <= set(rows)
+
+
+_GIB = 2**30
+
+
+@pytest.fixture(scope="module")
+def tuning() -> tuning_lib.Tuning:
+  return tuner.tune(formed_target.target(lambda form: _GIB), in_process=True)
+
+
+def test_the_effect_of_a_form_is_what_it_did_and_what_it_exposes(tuning):
+  (effect,) = [e for e in tuning.effects if e.knob == "program"]
+  assert effect.value == "strands rotated"
+  assert effect.acted
+  assert effect.evidence.startswith("Two loops became one; ")
+  assert "exposed became" in effect.evidence
+
+
+def test_verification_takes_a_plan_with_a_form(tuning):
+  verified = verification.verify(tuning.plan, formed_target.target())
+  (effect,) = [e for e in verified.effects if e.knob == "program"]
+  assert effect.acted
+  assert verified.planned_us < verified.default_us
+
+
+def test_each_form_is_in_the_report_with_its_time_or_why_not(tuning):
+  table = _text(tables.forms_table(tuning))
+  strands = ("rotated", "merged", "staggered")
+  lines = {
+    name: next(line for line in table.splitlines() if line.startswith(name))
+    for name in ("the program as written", *(f"strands {s}" for s in strands))
+  }
+  best_ms = tuning.kept.tuned.step_time_us / 1e3
+  assert f"{best_ms:,.2f}" in lines["strands rotated"]
+  assert "Two loops became one." in lines["strands merged"]
+  assert "it has no loop" in lines["strands staggered"]
+  assert f"{best_ms:,.2f}" not in lines["the program as written"]
+  assert "strands rotated, " in _text(tables.candidates_table(tuning))
+
+
+def test_json_has_the_form_of_each_candidate_and_what_became_of_it(tuning):
+  printed = validation.write(results.tuning(tuning))
+  check_schema("tune", printed)
+  entries = printed["candidates"]
+  rotated = [e for e in entries if e["program"]["strands"] == "rotated"]
+  assert rotated[0]["rewrites"] == ["Two loops became one."]
+  (refused,) = [e for e in entries if e["program"]["strands"] == "staggered"]
+  assert "it has no loop" in refused["failure"]
+  assert refused["rewrites"] == []
+
+
+def test_where_no_form_can_be_had_the_report_says_why_once():
+  start, done = hlo_text.all_gather("all-gather", 2**20)
+  end = "ROOT result = f32[32768] negate(all-gather-in0)"
+  module = hlo_text.load("\n".join([start, done, end]))
+  refusal = form_lib.Refusal(where="dump", reason="it has no forms")
+  target = fake_target.FakeTarget(
+    name="dump",
+    cluster=cluster_lib.parse("1x8xh100"),
+    scheduled=lambda _: module,
+    rewritten=lambda _: form_lib.Outcome(refusals=(refusal,)),
+  )
+  tuning = tuner.tune(target, in_process=True)
+  assert any(tables.is_formed(c) for c in tuning.candidates)
+  text = _shown(tuning, is_verbose=True)
+  assert text.count("it has no forms") == 1
+  assert "There are no other forms of the program. dump: it has no forms." in (
+    text
+  )

@@ -1,0 +1,115 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of SGD over layers of two products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import jax
+from jax import lax
+from jax.ad_checkpoint import checkpoint_name
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+import numpy as np
+
+OFFLOADING_LAYERS = 4
+_ROWS, _HIDDEN = 2048, 1024  # Rows of each device.
+# What a layer moves to the host in the forward pass, and back in the backward.
+OFFLOADED_BYTES = _ROWS * _HIDDEN * 2
+
+Weights = tuple[jax.Array, jax.Array]
+
+
+def lower(
+  loss: Callable[[Weights, jax.Array], jax.Array],
+  devices: Sequence[jax.Device],
+  *,
+  layers: int,
+  rows: int,
+  width: int,
+  hidden: int,
+) -> jax.stages.Lowered:
+  """Lowers a step that donates its weights, all bfloat16.
+
+  Args:
+    loss: (weights, x) -> scalar; weights are [layers, width, hidden] and
+      [layers, hidden, width], x is [rows, width].
+    devices: over which rows and the weights' second dimension are split.
+    layers: how many.
+    rows: on each device.
+    width: of x.
+    hidden: between the products.
+  """
+  mesh = Mesh(np.array(devices), ("x",))
+
+  def step(weights: Weights, x: jax.Array) -> Weights:
+    up, down = jax.grad(loss)(weights, x)
+    return weights[0] - up, weights[1] - down
+
+  def shape(spec: P, *dimensions: int) -> jax.ShapeDtypeStruct:
+    sharding = NamedSharding(mesh, spec)
+    return jax.ShapeDtypeStruct(dimensions, jnp.bfloat16, sharding=sharding)
+
+  sharded = P(None, "x", None)
+  weights = (
+    shape(sharded, layers, width, hidden),
+    shape(sharded, layers, hidden, width),
+  )
+  x = shape(P("x", None), rows * len(devices), width)
+  return jax.jit(step, donate_argnums=0).lower(weights, x)
+
+
+def lower_wide(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
+  """Lowers a step that keeps all activations, some 20 GB on each GPU."""
+
+  def loss(weights: Weights, x: jax.Array) -> jax.Array:
+    for up, down in zip(*weights, strict=True):
+      hidden = x @ up
+      x = x + (jax.nn.silu(hidden) * jnp.tanh(hidden)) @ down
+    return jnp.mean(x.astype(jnp.float32) ** 2)
+
+  return lower(loss, devices, layers=8, rows=2**17, width=1024, hidden=4096)
+
+
+_POLICY = jax.checkpoint_policies.save_and_offload_only_these_names(
+  names_which_can_be_saved=[],
+  names_which_can_be_offloaded=["hidden"],
+  offload_src="device",
+  offload_dst="pinned_host",
+)
+
+
+def lower_offloading(
+  devices: Sequence[jax.Device], *, unroll: bool
+) -> jax.stages.Lowered:
+  """Lowers a step that offloads one activation of every layer to its host.
+
+  Its layers are in a scan or one after the other.
+  """
+
+  def layer(x: jax.Array, weights: Weights) -> tuple[jax.Array, None]:
+    up, down = weights
+    hidden = checkpoint_name(x @ up, "hidden")
+    return x + jax.nn.silu(hidden) @ down, None
+
+  offloading = jax.checkpoint(layer, policy=_POLICY)
+
+  def loss(weights: Weights, x: jax.Array) -> jax.Array:
+    if unroll:
+      for i in range(OFFLOADING_LAYERS):
+        x, _ = offloading(x, (weights[0][i], weights[1][i]))
+    else:
+      x, _ = lax.scan(offloading, x, weights)
+    return jnp.mean(x.astype(jnp.float32) ** 2)
+
+  return lower(
+    loss,
+    devices,
+    layers=OFFLOADING_LAYERS,
+    rows=_ROWS,
+    width=256,
+    hidden=_HIDDEN,
+  )
