@@ -270,6 +270,10 @@ def test_a_figure_out_of_range_is_named_with_its_value(
       {"gpu": "h100", "node": {"nvlink": {"topology": "torus"}}},
       'topology is "torus"; it must be one of nvswitch, cube_mesh, pairs',
     ),
+    (
+      {"gpu": "h100", "num_nodes": 2, "node": {"fabric": "token ring"}},
+      'fabric is "token ring"; it must be one of infiniband, ',
+    ),
   ],
 )
 def test_a_file_that_breaks_a_rule_is_refused_in_one_line(
@@ -494,25 +498,21 @@ def test_devices_of_a_known_kind_make_up_a_cluster_of_that_gpu(
 
 
 @pytest.mark.parametrize(
-  ("per_process", "per_slice", "name"),
+  ("count", "per_process", "per_slice", "name"),
   [
-    (8, 8, "2x8xh100"),
-    (8, 16, "2x8xh100"),
-    (1, 8, "2x8xh100"),
-    (1, 1, "16x1xh100"),
-    (16, 16, "1x16xh100"),
+    (16, 8, 8, "2x8xh100"),
+    (16, 8, 16, "2x8xh100"),
+    (16, 1, 8, "2x8xh100"),
+    (16, 1, 1, "16x1xh100"),
+    (16, 16, 16, "1x16xh100"),
+    (1, 1, 1, "1x1xh100"),
   ],
 )
 def test_a_node_is_a_process_or_the_slice_of_single_gpu_processes(
-  per_process: int, per_slice: int, name: str
+  count: int, per_process: int, per_slice: int, name: str
 ) -> None:
-  devices = _devices(16, per_process=per_process, per_slice=per_slice)
+  devices = _devices(count, per_process=per_process, per_slice=per_slice)
   assert cluster.of_devices(devices) == cluster.parse(name)
-
-
-def test_one_device_is_a_node() -> None:
-  devices = _devices(1, per_process=1, per_slice=1)
-  assert cluster.of_devices(devices) == cluster.parse("1x1xh100")
 
 
 _EIGHT = _devices(8, per_process=8, per_slice=8)

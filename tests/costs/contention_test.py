@@ -102,48 +102,36 @@ def test_a_product_and_a_collective_share_bandwidth_as_they_ask_for_it():
 
 
 @pytest.mark.parametrize(
-  ("demand", "slowdown"), [(0.0, 1.0), (0.25, 4 / 3), (0.5, 2.0), (0.9, 2.0)]
+  ("fields", "demand", "slowed_us"),
+  [
+    # What memory bounds gets what a collective leaves, but half at least.
+    ({"memory_us": 100.0}, 0.0, 100.0),
+    ({"memory_us": 100.0}, 0.25, 400 / 3),
+    ({"memory_us": 100.0}, 0.5, 200.0),
+    ({"memory_us": 100.0}, 0.9, 200.0),
+    # What stays in L2 alone loses more: 3.4 and 33.5 MB, of an L2 of 52 MB.
+    ({"time_us": 1, "memory_us": 1}, 0.25, 1 + 4 / 4),
+    ({"time_us": 10, "memory_us": 10}, 0.25, 10 * 4 / 3),
+    # Traffic that reaches part of the rate grows with all of its time: 40 us
+    # at full rate are 80 at half of it; 20 us are no traffic.
+    ({"memory_us": 40.0, "memory_share": 0.5}, 0.25, 20.0 + 80.0 * 4 / 3),
+    # Threads that read L2 wait longer. 1.7 MB; 8 of its 10 us pass whatever
+    # the threads move.
+    (
+      {"time_us": 10.0, "memory_us": 0.5, "threads_us": 8.0},
+      0.25,
+      10 + 8 * 4 / 4,
+    ),
+    # Threads that read memory hide what their traffic loses: 60 us of it under
+    # 100 of threads take 80, or 120.
+    ({"memory_us": 60.0, "threads_us": 100.0}, 0.25, 100.0),
+    ({"memory_us": 60.0, "threads_us": 100.0}, 0.5, 120.0),
+  ],
 )
-def test_what_memory_bounds_gets_what_a_collective_leaves_but_half_at_least(
-  demand, slowdown
+def test_a_kernel_loses_to_memory_traffic_by_what_binds_it(
+  fields, demand, slowed_us
 ):
-  kernel = dataclasses.replace(ONE_WAVE, memory_us=100.0)
-  beside = _beside(memory_gbps=H100.hbm_gbps * demand)
-  assert _slowed_us(kernel, beside) == pytest.approx(100.0 * slowdown)
-
-
-def test_what_stays_in_l2_alone_loses_more_to_a_collective():
-  # 3.4 and 33.5 MB, of an L2 of 52 MB.
-  small, large = (
-    dataclasses.replace(ONE_WAVE, time_us=us, memory_us=us) for us in (1, 10)
-  )
-  beside = _beside(memory_gbps=H100.hbm_gbps / 4)
-  assert _slowed_us(small, beside) == pytest.approx(1 + 4 / 4)
-  assert _slowed_us(large, beside) == pytest.approx(10 * 4 / 3)
-
-
-def test_traffic_that_reaches_part_of_the_rate_grows_with_all_of_its_time():
-  # 40 us at full rate are 80 at half of it; 20 us are no traffic.
-  kernel = dataclasses.replace(ONE_WAVE, memory_us=40.0, memory_share=0.5)
-  beside = _beside(memory_gbps=H100.hbm_gbps / 4)
-  assert _slowed_us(kernel, beside) == pytest.approx(20.0 + 80.0 * 4 / 3)
-
-
-def test_threads_that_read_l2_wait_longer_beside_a_collective():
-  # 1.7 MB; 8 of its 10 us pass whatever the threads move.
-  kernel = dataclasses.replace(
-    ONE_WAVE, time_us=10.0, memory_us=0.5, threads_us=8.0
-  )
-  beside = _beside(memory_gbps=H100.hbm_gbps / 4)
-  assert _slowed_us(kernel, beside) == pytest.approx(10 + 8 * 4 / 4)
-
-
-@pytest.mark.parametrize(("demand", "slowed_us"), [(0.25, 100.0), (0.5, 120.0)])
-def test_threads_that_read_memory_hide_what_their_traffic_loses(
-  demand, slowed_us
-):
-  # 60 us of traffic under 100 of threads: they take 80, or 120.
-  kernel = dataclasses.replace(ONE_WAVE, memory_us=60.0, threads_us=100.0)
+  kernel = dataclasses.replace(ONE_WAVE, **fields)
   beside = _beside(memory_gbps=H100.hbm_gbps * demand)
   assert _slowed_us(kernel, beside) == pytest.approx(slowed_us)
 
