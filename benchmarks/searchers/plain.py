@@ -16,7 +16,6 @@ from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import knobs
-from lagom_xla.search.xla import turns
 
 
 def search(
@@ -44,7 +43,7 @@ def search(
   def compile_all(configs: list[config_lib.XlaConfig]) -> None:
     nonlocal so_far
     new = [c for c in configs if so_far.found(c) is None]
-    for config in turns.Turns(target=target).ahead(new):
+    for config in evaluation.Turns(target=target).ahead(new):
       candidate = evaluation.evaluate(
         config,
         target=target,

@@ -40,8 +40,6 @@ from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import full_compiles
 from lagom_xla.search.xla import joint
-from lagom_xla.search.xla import so_far
-from lagom_xla.search.xla import so_far as so_far_lib
 from lagom_xla.search.xla import starts
 from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import verification
@@ -138,7 +136,7 @@ def tune(
     )
   by_cap = channel_cap.WithoutPlugin(limit=limit(applied))
   by = nccl.by_name(searcher) if applied == "all" else by_cap
-  so_far = so_far_lib.SoFar()
+  so_far = candidates_lib.SoFar()
 
   def keep(
     candidate: candidates_lib.Candidate | candidates_lib.Refused,
@@ -168,13 +166,13 @@ def tune(
       if so_far.search is None:
         raise
       stop.is_caught = True
-      kept = so_far_lib.without_unchecked(so_far.search, stop)
+      kept = candidates_lib.without_unchecked(so_far.search, stop)
       return _as_far(target, kept, stop, applied)
 
 
 def _checked(
   target: target_lib.Target,
-  so_far: so_far_lib.SoFar,
+  so_far: candidates_lib.SoFar,
   searcher: searcher_lib.Searcher,
   progress: candidates_lib.Progress,
   expect: starts.Expect,
@@ -335,7 +333,7 @@ def _launched(
   config = search.planned
   if not config.needs_process:
     return search.best.runs
-  known = so_far.launched_alone(search, config)
+  known = candidates_lib.launched_alone(search, config)
   if known is not None:
     return known.runs
   alone = config_lib.XlaConfig(options=config.options)

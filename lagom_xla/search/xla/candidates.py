@@ -14,6 +14,7 @@ from collections.abc import Callable
 import dataclasses
 import functools
 
+from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
@@ -252,3 +253,41 @@ def _sure_gain_us(before: Candidate, after: Candidate) -> float:
 
 Evaluate = Callable[[config_lib.XlaConfig], Candidate | Refused]
 Named = Callable[[Candidate], Candidate]
+
+
+class SoFar:
+  """What was found, from which whoever is stopped makes a plan."""
+
+  def __init__(self):
+    self.search: Search | None = None
+
+  def add(self, candidate: Candidate | Refused) -> None:
+    """Adds the default, then others."""
+    if self.search is not None:
+      self.search = self.search.with_candidate(candidate)
+    elif isinstance(candidate, Candidate):
+      self.search = Search(default=candidate)
+
+
+def launched_alone(
+  search: Search, config: config_lib.XlaConfig
+) -> Candidate | None:
+  """The candidate that has a config's options alone, if it was tried."""
+  alone = config_lib.XlaConfig(options=config.options)
+  return next((c for c in search.scheduled if c.config == alone), None)
+
+
+def without_unchecked(search: Search, stop: errors.Stopped) -> Search:
+  """A search without what needs another compile before a plan can be made.
+
+  What a launcher could set of a candidate must have been compiled by itself.
+  """
+  for candidate in search.scheduled:
+    if launched_alone(search, candidate.config) is None:
+      search = search.refused(candidate, f"Not checked: {stop.reason}.")
+  return search
+
+
+def can_win(candidate: Candidate, so_far: Search) -> bool:
+  """Whether it could be the best if nothing of it were exposed or slowed."""
+  return candidate.tuned.kernel_us < so_far.best.tuned.step_time_us

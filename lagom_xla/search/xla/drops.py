@@ -6,14 +6,12 @@ What gained when it was added may cost once others are beside it: a pipelined
 all-reduce in a loop that is double-buffered, for one. A search that only ever
 adds options keeps them all, and all that the recipe sets that it started from.
 So where nothing more gains by being added, the best config is compiled without
-each of a few options (`of`), of a recipe those that the search could add, too;
-and the plan is judged without each of its options (`evaluated`), whose
-schedules tell what they do anyway.
+each of a few options, of a recipe those that the search could add, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 import dataclasses
 
@@ -22,8 +20,6 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import hindsight as hindsight_lib
 from lagom_xla.search.xla import knobs
-from lagom_xla.search.xla import pruning
-from lagom_xla.search.xla import turns
 
 # Drops that are compiled in a round, of what the search added.
 MOST = 4
@@ -62,34 +58,3 @@ def _acting(step: step_lib.Step) -> AbstractSet[str]:
   combining = {o for kind, o in knobs.OPTIONS.items() if kind in kinds}
   has_loops = any(c.executions > 1 for c in collectives)
   return combining.union(knobs.OF_LOOPS if has_loops else ())
-
-
-def evaluated(
-  so_far: candidates.Search,
-  planned: config_lib.XlaConfig,
-  evaluate: candidates.Evaluate,
-  *,
-  in_turn: turns.InTurn = turns.one_by_one,
-) -> list[candidates.Candidate | candidates.Refused]:
-  """A plan without each of its options, where that was not tried before.
-
-  Args:
-    so_far: the search.
-    planned: the plan's config: its best one's, less what does nothing.
-    evaluate: schedules and searches a config.
-    in_turn: begins the configs ahead.
-  """
-  configs = [c for c in pruning.without_each(planned) if not so_far.found(c)]
-  return [evaluate(config) for config in in_turn(configs)]
-
-
-def with_better(
-  so_far: candidates.Search,
-  found: Iterable[candidates.Candidate | candidates.Refused],
-) -> candidates.Search:
-  """The search, and of what was found beside it all that became its best."""
-  for candidate in found:
-    more = so_far.with_candidate(candidate)
-    if more.best is not so_far.best:
-      so_far = more
-  return so_far

@@ -33,7 +33,6 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.search.xla import attempts as attempts_lib
 from lagom_xla.search.xla import candidates
 
 # Schedules made from our costs, at most, on each line.
@@ -74,7 +73,7 @@ def _starts(so_far: candidates.Search) -> list[candidates.Candidate]:
   quickest = min(formed, key=candidates.tuned_us, default=best)
   if _has_form(best) and not _is_quicker(quickest, best):
     return [best]  # The rest run alike.
-  can_win = quickest is not best and attempts_lib.can_win(quickest, so_far)
+  can_win = quickest is not best and candidates.can_win(quickest, so_far)
   return [best, quickest] if can_win else [best]
 
 

@@ -63,6 +63,7 @@ import typing
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import rewriting
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import step as step_lib
@@ -70,12 +71,10 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program.slices import chains as chains_lib
-from lagom_xla.search.xla import attempts as attempts_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import options
-from lagom_xla.search.xla import turns
 
 # The one that is usually quickest first; "none" is for strands that are written
 # out, which keys alone keep apart.
@@ -97,7 +96,7 @@ def search_strands(
   so_far: candidates.Search,
   evaluate: candidates.Evaluate,
   *,
-  in_turn: turns.InTurn = turns.one_by_one,
+  in_turn: evaluation.InTurn = evaluation.one_by_one,
   progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
   """Goes on from a search of options with forms of the program.
@@ -110,7 +109,7 @@ def search_strands(
     progress: called with a few words after each candidate.
   """
   incumbent = so_far.best
-  attempts = attempts_lib.Attempts(so_far, evaluate, progress)
+  attempts = _Attempts(so_far, evaluate, progress)
   no_keys: set[form_lib.Strands] = set()
   forms = list(_forms(target))
   configs = [dataclasses.replace(incumbent.config, program=f) for f in forms]
@@ -119,19 +118,19 @@ def search_strands(
       continue
     found = attempts.make(config)
     if found is not None:
-      can_win = attempts_lib.can_win(found, attempts.so_far)
+      can_win = candidates.can_win(found, attempts.so_far)
       if not (can_win and _is_combined(found.step)):
         no_keys.add(form.strands)
   if incumbent.config.options:
     quickest = _quickest_of_each(attempts.scheduled)
-    able = [c for c in quickest if attempts_lib.can_win(c, attempts.so_far)]
+    able = [c for c in quickest if candidates.can_win(c, attempts.so_far)]
     alone = [config_lib.XlaConfig(program=c.config.program) for c in able]
     for candidate, config in zip(able, in_turn(alone), strict=True):
-      if attempts_lib.can_win(candidate, attempts.so_far):
+      if candidates.can_win(candidate, attempts.so_far):
         attempts.make(config)
   so_far = attempts.so_far
   start = min(attempts.scheduled, key=candidates.tuned_us, default=None)
-  if start is None or not attempts_lib.can_win(start, so_far):
+  if start is None or not candidates.can_win(start, so_far):
     return so_far
   more = options.search(
     candidates.Search(default=start),
@@ -415,7 +414,7 @@ def search_slices(
   chains = target.chains()
   programs = _programs(so_far) if chains else []
   for start, max_cuts in zip(programs, _MAX_CUTS, strict=False):
-    if not attempts_lib.can_win(start, so_far) or not _is_exposed(start):
+    if not candidates.can_win(start, so_far) or not _is_exposed(start):
       continue
     try:
       kinds = of_chains(target, start, chains)
@@ -451,7 +450,7 @@ def _cut(
   progress: candidates.Progress,
 ) -> candidates.Search:
   """The search with slices of one program."""
-  attempts = attempts_lib.Attempts(so_far, evaluate, progress)
+  attempts = _Attempts(so_far, evaluate, progress)
   cuts = attempts.scheduled
   tried: list[Mapping[str, int]] = []
   left: list[Kind | None] = [None, *kinds]
@@ -544,3 +543,33 @@ def _together(kinds: Sequence[Kind]) -> Mapping[str, int]:
       taken |= kind.collectives
       slices |= dict.fromkeys(kind.labels, kind.num_pieces)
   return slices
+
+
+class _Attempts:
+  """What a part of a search adds to it.
+
+  Attributes:
+    so_far: the search with all attempts made.
+    scheduled: the attempts that XLA took, in the order in which they were made.
+  """
+
+  def __init__(
+    self,
+    so_far: candidates.Search,
+    evaluate: candidates.Evaluate,
+    progress: candidates.Progress,
+  ):
+    self.so_far = so_far
+    self.scheduled: list[candidates.Candidate] = []
+    self._evaluate = evaluate
+    self._progress = progress
+
+  def make(self, config: config_lib.XlaConfig) -> candidates.Candidate | None:
+    """Evaluates a config; the candidate unless it is refused."""
+    found = self._evaluate(config)
+    self.so_far = self.so_far.with_candidate(found)
+    self._progress(rewriting.in_words(config.program))
+    if isinstance(found, candidates.Refused):
+      return None
+    self.scheduled.append(found)
+    return found

@@ -16,6 +16,7 @@ where these are faster still.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 import dataclasses
 import functools
 
@@ -28,10 +29,8 @@ from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import settings as settings_lib
 from lagom_xla.search.xla import candidates
-from lagom_xla.search.xla import drops
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import pruning
-from lagom_xla.search.xla import turns
 
 
 def capped_if_ahead(
@@ -220,7 +219,7 @@ def _checked(
     fastest=search.fastest_arm,
     scheduled=scheduled,
   )
-  in_turn = turns.Turns(target=target).ahead
+  in_turn = evaluation.Turns(target=target).ahead
   while search.best is not search.default:
     kept = search.best
     try:
@@ -228,8 +227,8 @@ def _checked(
         pruned = pruning.pruned(
           target, kept, search.default, scheduled=scheduled
         )
-        with_less = drops.evaluated(search, pruned, evaluate, in_turn=in_turn)
-        search = drops.with_better(search, with_less)
+        with_less = _without_each(search, pruned, evaluate, in_turn=in_turn)
+        search = _with_better(search, with_less)
         if search.best is not kept:
           continue
         if capped := if_ahead():  # While that compiles.
@@ -249,7 +248,7 @@ def _checked(
       continue
     search = search.judged_again(kept, named)
     search = _judged(target, search, named, compiled, searcher)
-    search = drops.with_better(search, with_less)
+    search = _with_better(search, with_less)
     if search.best.config == kept.config:
       capped = None if search.best is kept else if_ahead()
       return dataclasses.replace(search, pruned=pruned), compiled, capped
@@ -286,3 +285,34 @@ def _compile(
   target: target_lib.Target, config: config_lib.XlaConfig
 ) -> lowered.Compilation | None:
   return None if target.obstacle else target.compile(config)
+
+
+def _without_each(
+  so_far: candidates.Search,
+  planned: config_lib.XlaConfig,
+  evaluate: candidates.Evaluate,
+  *,
+  in_turn: evaluation.InTurn = evaluation.one_by_one,
+) -> list[candidates.Candidate | candidates.Refused]:
+  """A plan without each of its options, where that was not tried before.
+
+  Args:
+    so_far: the search.
+    planned: the plan's config: its best one's, less what does nothing.
+    evaluate: schedules and searches a config.
+    in_turn: begins the configs ahead.
+  """
+  configs = [c for c in pruning.without_each(planned) if not so_far.found(c)]
+  return [evaluate(config) for config in in_turn(configs)]
+
+
+def _with_better(
+  so_far: candidates.Search,
+  found: Iterable[candidates.Candidate | candidates.Refused],
+) -> candidates.Search:
+  """The search, and of what was found beside it all that became its best."""
+  for candidate in found:
+    more = so_far.with_candidate(candidate)
+    if more.best is not so_far.best:
+      so_far = more
+  return so_far

@@ -34,8 +34,6 @@ from lagom_xla.search.xla import groups
 from lagom_xla.search.xla import options
 from lagom_xla.search.xla import predictions
 from lagom_xla.search.xla import starts
-from lagom_xla.search.xla import turns
-from lagom_xla.search.xla import turns as turns_lib
 
 # Larger modules keep XLA's groups: with every collective alone, XLA schedules
 # them for minutes.
@@ -48,7 +46,7 @@ def search_in_process(
   evaluate: candidates.Evaluate,
   *,
   named: candidates.Named,
-  in_turn: turns.InTurn,
+  in_turn: evaluation.InTurn,
   progress: candidates.Progress,
 ) -> candidates.Search:
   """Goes on from a search of options.
@@ -164,7 +162,7 @@ def search(
   # for work: to the end if that is near, as the schedule is shown on the way,
   # and the default may turn out to be short of memory.
   early = starts.unlike(known_arms.arms, config_lib.DEFAULT)
-  turns = turns_lib.Turns(target=target)
+  turns = evaluation.Turns(target=target)
   with turns.of_arms.begun(arm.config for arm in early):
     default = evaluation.evaluate_or_raise(
       config_lib.DEFAULT, target=target, searcher=searcher

@@ -23,10 +23,10 @@ import dataclasses
 
 from lagom_xla.compile import config as config_lib
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import hindsight as hindsight_lib
 from lagom_xla.search.xla import moves as moves_lib
 from lagom_xla.search.xla import predictions as predictions_lib
-from lagom_xla.search.xla import turns
 
 # Candidates that are compiled at most, the default among them.
 MAX_COMPILES = 16
@@ -41,7 +41,7 @@ def search(
   max_compiles: int = MAX_COMPILES,
   regardless: moves_lib.Regardless | None = None,
   is_hopeless: moves_lib.IsHopeless = lambda _: False,
-  in_turn: turns.InTurn = turns.one_by_one,
+  in_turn: evaluation.InTurn = evaluation.one_by_one,
   predictions: predictions_lib.Predictions | None = None,
   progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
@@ -96,7 +96,7 @@ class _Run:
     self,
     so_far: candidates.Search,
     evaluate: candidates.Evaluate,
-    in_turn: turns.InTurn,
+    in_turn: evaluation.InTurn,
     progress: candidates.Progress,
   ):
     self.so_far = so_far

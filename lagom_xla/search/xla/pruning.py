@@ -32,7 +32,6 @@ from lagom_xla.passes.schedule import digest
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import knobs
-from lagom_xla.search.xla import turns
 
 # What XLA reads after it has scheduled, and for what.
 AFTER_THE_SCHEDULE = {
@@ -233,7 +232,7 @@ def _pruned(
 
   alone = [_without(config, [*suspects, name]) for name in others]
   together = [_without(config, suspects)] if suspects else []
-  with turns.Turns(target=target).begun([*together, *alone]):
+  with evaluation.Turns(target=target).begun([*together, *alone]):
     if together and not is_same(together[0]):
       return None
     config = config.without_options(suspects)

@@ -21,14 +21,13 @@ import functools
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import fused
 from lagom_xla.search.xla import arms as arms_lib
-from lagom_xla.search.xla import attempts
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import hindsight
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import options
 from lagom_xla.search.xla import predictions as predictions_lib
 from lagom_xla.search.xla import pruning
-from lagom_xla.search.xla import turns as turns_lib
 
 # Of the sets of options that may be compiled, so many are: by the median of 78
 # searches in benchmarks/recipes/results/recipes.csv, 28 with three arms.
@@ -46,7 +45,7 @@ def search(
   beside: Beside,
   arms: Sequence[arms_lib.Arm],
   *,
-  turns: turns_lib.Turns,
+  turns: evaluation.Turns,
   max_compiles: int = options.MAX_COMPILES,
   ahead: contextlib.ExitStack | None = None,
   progress: candidates.Progress = lambda _: None,
@@ -124,7 +123,7 @@ def _fused_before(config: config_lib.XlaConfig) -> Collection[str]:
 def _from_starts(
   so_far: candidates.Search,
   search_options: Callable[..., candidates.Search],
-  in_turn_before: Callable[[float], turns_lib.InTurn],
+  in_turn_before: Callable[[float], evaluation.InTurn],
   max_compiles: int,
 ) -> candidates.Search:
   """Goes on from the fastest arm, from those that tie, and from the default."""
@@ -138,7 +137,7 @@ def _from_starts(
     )
   )
   for position, start in enumerate(others, start=1):
-    if not attempts.can_win(start, so_far):
+    if not candidates.can_win(start, so_far):
       continue
     again = search_options(
       candidates.Search(default=start),
@@ -165,7 +164,7 @@ def _starts(so_far: candidates.Search) -> list[candidates.Candidate]:
   for arm in tied:
     if not any(_are_alike(arm, other) for other in (*starts, default)):
       starts.append(arm)
-  if fastest.step is not default.step and attempts.can_win(default, so_far):
+  if fastest.step is not default.step and candidates.can_win(default, so_far):
     starts.append(default)
   return starts
 
@@ -180,8 +179,8 @@ def _are_alike(one: candidates.Candidate, other: candidates.Candidate) -> bool:
 
 
 def _expecting(
-  in_turn: turns_lib.InTurn, expect: Expect, num_later: float
-) -> turns_lib.InTurn:
+  in_turn: evaluation.InTurn, expect: Expect, num_later: float
+) -> evaluation.InTurn:
   """Turns that say how many candidates are to come, with so many after them."""
 
   def begin(

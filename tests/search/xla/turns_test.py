@@ -22,8 +22,8 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import hlo
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import joint
-from lagom_xla.search.xla import turns
 
 _H100S = cluster_lib.parse("1x8xh100")
 _DOUBLED = "xla_gpu_enable_while_loop_double_buffering"
@@ -73,7 +73,7 @@ def test_no_more_is_begun_than_workers_can_do_and_all_of_it_is_let_go(
   )
   configs = [_config(number) for number in range(num_configs)]
   seen = []
-  in_turn = turns.Turns(target=target).ahead(configs)
+  in_turn = evaluation.Turns(target=target).ahead(configs)
   for config in in_turn:
     seen.append(config)
     # One more waits for the worker that is done first.
