@@ -33,7 +33,7 @@ from lagom_xla.search.xla import pruning
 # searches in benchmarks/recipes/results/recipes.csv, 28 with three arms.
 _USUAL_SHARE = 0.8
 # Arms whose steps differ by no more of them are as fast: predictions of where
-# they lead are off by as much (`swaps.py`).
+# they lead are off by as much (`moves.py`).
 _TIE = 5e-3
 
 Beside = Callable[[candidates.Candidate | None], candidates.Evaluate]

@@ -25,12 +25,12 @@ from lagom_xla.passes import hlo
 from lagom_xla.search import nccl
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import candidates
-from lagom_xla.search.xla import drops
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import full_compiles
 from lagom_xla.search.xla import hindsight
 from lagom_xla.search.xla import joint
 from lagom_xla.search.xla import knobs
+from lagom_xla.search.xla import moves
 from lagom_xla.tuner import tuner
 
 H100 = cluster_lib.parse("1x8xh100")
@@ -67,8 +67,8 @@ def _dropped(
 ) -> list[set[str]]:
   search = candidates.Search(default=_candidate(default))
   search = search.with_candidate(_candidate(best))
-  dropped = drops.of(search, hindsight.Hindsight())
-  return [set(config.options) for _, config in dropped]
+  dropped = moves.without(search, hindsight.Hindsight())
+  return [set(move.config.options) for move in dropped]
 
 
 def test_each_option_that_was_added_is_dropped_alone():
@@ -104,8 +104,8 @@ def test_what_acts_on_no_collective_is_not_dropped_of_a_recipe(option: str):
 
 
 def test_few_options_are_dropped():
-  best = {f"option_{i}": 1 for i in range(2 * drops.MOST)}
-  assert len(_dropped({}, best)) == drops.MOST
+  best = {f"option_{i}": 1 for i in range(2 * moves.MOST_DROPS)}
+  assert len(_dropped({}, best)) == moves.MOST_DROPS
 
 
 def test_what_gained_least_when_it_was_added_is_dropped_first():
@@ -116,7 +116,8 @@ def test_what_gained_least_when_it_was_added_is_dropped_first():
     with_it = _candidate({str(i): 1 for i in range(num_options)})
     seen.note(value, None, default, with_it)
   search = candidates.Search(default=default).with_candidate(best)
-  assert [set(config.options) for _, config in drops.of(search, seen)] == [
+  dropped = moves.without(search, seen)
+  assert [set(move.config.options) for move in dropped] == [
     {"a", "c"},
     {"b", "c"},
     {"a", "b"},
