@@ -173,14 +173,6 @@ def test_larger_chunks_draw_more_memory_bandwidth():
   assert drawn_gbps[-1] > 1.3 * drawn_gbps[0]
 
 
-@pytest.mark.parametrize("kind", ["all-to-all", "collective-permute"])
-def test_sends_and_receives_have_nothing_to_tune(kind):
-  key = _key(kind, 16 * _MIB)
-  (subspace,) = problem.subspaces(key, H100)
-  assert subspace.most == collective_lib.default_setting(key, H100)
-  assert len(subspace.num_channels) == len(subspace.chunk_bytes) == 1
-
-
 @given(clusters, st.sampled_from(_TUNABLE))
 def test_chunks_are_whole_grains_and_fit_a_channels_buffer(cluster, kind):
   for subspace in problem.subspaces(_key(kind, 64 * _MIB, cluster), cluster):
