@@ -26,6 +26,7 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.tuner import tuner
+from sample_plan import PLAN
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "examples"))
 
@@ -101,7 +102,7 @@ def tuned_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def __init__(self, target: target_lib.Target):
       names.append(target.name)
       self.compiled = target.compile()
-      self.plan = None
+      self.plan = PLAN
 
   monkeypatch.setattr(tuner, "tune", lambda target, **_: Compiled(target))
   return names
