@@ -11,7 +11,7 @@ dispatch, the wait at the end, what is left on the cores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import ctypes
 import dataclasses
@@ -101,17 +101,17 @@ class Step:
     """The step as jit runs it, in a function that jit has not compiled yet."""
     return jax.jit(lambda *args: self.function(*args))
 
-  def surroundings(self) -> contextlib.AbstractContextManager[Any]:
+  @contextlib.contextmanager
+  def surroundings(self) -> Iterator[None]:
     """Where `lagom_xla.tune` knows of it what it knows of steps on GPUs.
 
     That a search takes no core that the step needs; see also `proposer.py`.
     """
-    cpu.plug_in()
-    if self.is_on_cores:
-      return contextlib.nullcontext()
-    return mock.patch.dict(
-      platforms.PROPOSERS, {"cpu": lambda *unused: _proposer()}
-    )
+    with mock.patch.dict(platforms.PROPOSERS):
+      cpu.plug_in()
+      if not self.is_on_cores:
+        platforms.PROPOSERS["cpu"] = lambda *unused: _proposer()
+      yield
 
 
 def on_cores(num_rows: int) -> Step:
