@@ -446,7 +446,7 @@ def write(path: pathlib.Path, rules: Iterable[Rule]) -> None:
   `switch` to change it.
 
   Raises:
-    RuleError, TableError: as `layout.encode`; or the file cannot be written.
+    RuleError, TableError: as `encode`; or the file cannot be written.
   """
   content = encode(rules)
   try:
@@ -466,7 +466,7 @@ def switch(path: pathlib.Path, rules: Iterable[Rule]) -> int:
     The new version.
 
   Raises:
-    RuleError, TableError: as `layout.encode`; or the file is no table, cannot
+    RuleError, TableError: as `encode`; or the file is no table, cannot
       be written, or has no room for the rules.
   """
   ordered = in_order(rules)

@@ -357,7 +357,7 @@ _MERGER_OPTION = "xla_gpu_dot_merger_threshold_mb"
 _DEFAULT_MIB, _LESS_MIB, _MORE_MIB = 64, 32, 128
 
 
-def values(step: step_lib.Step) -> Iterator[Value]:
+def _merged_products(step: step_lib.Step) -> Iterator[Value]:
   """The limits that can act on a step."""
   module, kernels = step.analysis.module, step.analysis.kernels
   merged = merged_products.find(module, kernels)
@@ -634,7 +634,7 @@ KNOBS: Mapping[str, Knob] = {
   ),
   "merged products": Knob(
     note="how large products are that XLA merges where they share an operand",
-    values=values,
+    values=_merged_products,
   ),
   "overlap limit": Knob(
     note="how many collectives the scheduler keeps in flight",
