@@ -7,8 +7,6 @@ Nothing is timed here, and no hosts are made.
 
 from __future__ import annotations
 
-import csv
-import pathlib
 from typing import Any
 
 import jax
@@ -68,15 +66,6 @@ def test_a_row_is_of_what_was_adopted_and_of_the_slower_host():
   assert (row["tried"], row["steps"]) == (2, 120)
 
 
-def test_where_nothing_is_adopted_the_row_is_of_what_was_tried_first():
-  row = live_table.row(CASE, 200, found(REJECTED))
-  assert row["adopted"] is False
-  assert row["way"] == ""
-  assert row["predicted_ratio"] == REJECTED["predicted_ratio"]
-  assert row["ratio"] == pytest.approx(1)
-  assert live_table.row(CASE, 200, found())["predicted_ratio"] is None
-
-
 def test_four_cases_have_to_be_surely_faster_and_none_slower():
   won = found(ADOPTED, chosen=(0.5, 0.55, 0.45))
   names = list(cases.CASES)
@@ -93,53 +82,12 @@ def test_four_cases_have_to_be_surely_faster_and_none_slower():
   assert are_met([*rows, lost]) == [True, False]
 
 
-def test_a_case_puts_its_rows_among_those_of_earlier_runs(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-):
-  monkeypatch.setattr(shaped_hosts, "obstacle", lambda: None)
-
-  def rows(case: str, rates: tuple[int, ...]) -> list[dict[str, Any]]:
-    return [live_table.row(case, rate, found(ADOPTED)) for rate in rates]
-
-  monkeypatch.setattr(live_table, "rows", rows)
-  folder = tmp_path / "results"
-  first, second, *_ = cases.CASES
-  for only in (second, first):
-    command.main([f"--only={only}", f"--csv={folder}"])
-  with (folder / "live.csv").open(newline="") as file:
-    read = [(line["case"], line["adopted"]) for line in csv.DictReader(file)]
-  assert read == [(first, "yes")] * 2 + [(second, "yes")] * 2
-
-
-@pytest.mark.parametrize(
-  "only, message", [("none such", "is no case"), (f"{CASE}:3", "has no rate 3")]
-)
-def test_a_case_or_rate_that_there_is_not_is_told(only: str, message: str):
-  with pytest.raises(SystemExit, match=message):
-    command.main([f"--only={only}"])
-
-
 def test_without_namespaces_it_is_skipped_with_one_message(
   monkeypatch: pytest.MonkeyPatch,
 ):
   monkeypatch.setattr(shaped_hosts, "obstacle", lambda: "there is no root")
   with pytest.raises(SystemExit, match=r"live: skipped: there is no root\."):
     command.main([])
-
-
-def test_a_case_of_slow_steps_may_take_as_many_steps_as_one_of_quick_ones():
-  for step_s in (0.05, 4.0):
-    budget = host.Budget()
-    states = [
-      *["baseline"] * 13,
-      *["search"] * int(60 / step_s),
-      # `tune` judges a candidate after 24 pairs of blocks of two steps.
-      *["candidate: one"] * 5,
-      *["measure: one"] * 98,
-      "reject: one",
-    ]
-    for number, state in enumerate(states):
-      assert not budget.is_spent(state, number, number * step_s)
 
 
 def test_a_case_ends_whether_or_not_anything_is_proposed():

@@ -11,14 +11,12 @@ import pytest
 
 from benchmarks.collectives import fit_paths
 from benchmarks.collectives import lone_collective
-from benchmarks.collectives import nccl_tests
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import target
 from lagom_xla.passes import hlo
 
 _DATA = pathlib.Path(__file__).resolve().parents[3] / "shared/data"
 _TABLE = lone_collective.read_table()
-_HBM_GBPS = 3352.32  # An H100's, by its data sheet.
 
 _ADD = """
 add {
@@ -63,27 +61,6 @@ def test_a_row_holds_a_copy_where_its_module_does():
   }
 
 
-def test_a_copy_reads_and_writes_every_byte_once():
-  row = max(
-    (row for row in _TABLE if row.device == "sm_90" and row.copy_us),
-    key=lambda row: row.num_bytes,
-  )
-  fastest_us = 2 * row.num_bytes / (_HBM_GBPS * 1e3)
-  assert fastest_us < row.copy_us < 1.3 * fastest_us
-
-
-def test_of_two_permutes_of_one_size_at_most_one_is_one_way():
-  pairs: dict[tuple[str, int], list[lone_collective.Row]] = {}
-  for row in _TABLE:
-    if row.num_pairs == 8 and row.device == "sm_90":
-      pairs.setdefault((row.setting.protocol, row.num_bytes), []).append(row)
-  one_way = [sum(row.is_one_way for row in rows) for rows in pairs.values()]
-  assert max(one_way) == 1
-  for rows in pairs.values():
-    ring_us = [row.time_us for row in rows if not row.is_one_way]
-    assert all(row.time_us <= max(ring_us) for row in rows)
-
-
 def _folder(root: pathlib.Path, times_us: dict[str, float]) -> pathlib.Path:
   """A data folder with one small all-reduce on eight GPUs per system."""
   folder = root / "nccl_tests"
@@ -107,20 +84,6 @@ def test_a_launch_takes_what_the_fastest_rows_of_systems_take_for_each_gpu(
   rows = fit_paths.other_rows(_folder(tmp_path, {"a": 32.0, "b": 50.0}))
   # The geometric mean of 4 and 6.25.
   assert fit_paths.launch_us(rows) == pytest.approx(5.0)
-
-
-def test_nothing_in_nccl_tests_on_one_node_is_faster_than_its_launches(
-  tmp_path: pathlib.Path,
-):
-  (row, *_) = nccl_tests.rows(_folder(tmp_path, {"a": 400.0}) / "nccl_tests")
-  slow = lone_collective.SetApart(
-    module_us={}, own_reduce_steps={}, launch_us=50.0
-  )
-  none = lone_collective.SetApart(
-    module_us={}, own_reduce_steps={}, launch_us=0.0
-  )
-  assert row.predict_us(apart=slow) == 400.0
-  assert row.predict_us(apart=none) < 50.0
 
 
 def test_a_folder_of_one_site_is_foretold_without_it(tmp_path: pathlib.Path):

@@ -20,20 +20,8 @@ from benchmarks.paper import cases
 from benchmarks.workloads import architectures
 from benchmarks.workloads import layout as layout_lib
 from benchmarks.workloads import train_step
-from lagom_xla import cluster
-from lagom_xla.compile import devices as devices_lib
-from lagom_xla.passes import overlap
 from lagom_xla.passes import registry
 
-PUBLISHED = {
-  "phi-2": 2.78e9,
-  "llama-3-70b": 70.6e9,
-  "llama-3-8b": 8.03e9,
-  "mpt-7b": 6.65e9,
-  "deepseek-moe-16b": 16.4e9,
-  "olmoe-1b-7b": 6.92e9,
-  "mixtral-8x7b": 46.7e9,
-}
 LAYOUTS = {
   "fsdp": layout_lib.Layout(kind="fsdp", data=4),
   "tp": layout_lib.Layout(kind="tp", model=4),
@@ -178,48 +166,6 @@ def test_a_model_has_its_published_number_of_parameters(model: str):
   )
   num_params = sum(leaf.size for leaf in jax.tree.leaves(params))
   assert num_params == arch.num_params
-  assert num_params == pytest.approx(PUBLISHED[model], rel=2e-3)
-
-
-@pytest.mark.parametrize("model", ["phi-2", "llama-3-8b", "mpt-7b"])
-def test_fsdp_splits_all_parameters_over_sixteen_gpus(model: str):
-  arch = architectures.ARCHITECTURES[model]
-  layout = layout_lib.Layout(kind="fsdp", data=16)
-  _, ((params, _), _) = train_step.train_step(
-    compile_only_devices("lagom_a"),
-    train_step.Workload(arch=arch, layout=layout, microbatch_size=1),
-  )
-  for leaf in jax.tree.leaves(params):
-    assert np.prod(leaf.sharding.shard_shape(leaf.shape)) * 16 == leaf.size
-
-
-def test_experts_are_split_and_nothing_else():
-  arch = architectures.ARCHITECTURES["olmoe-1b-7b"]
-  _, ((params, _), _) = train_step.train_step(
-    jax.devices()[:4],
-    train_step.Workload(arch=arch, layout=LAYOUTS["ep"], microbatch_size=1),
-  )
-  experts = params["layers"]["experts"]
-  split = {id(experts[name]) for name in ("up", "down")}
-  for leaf in jax.tree.leaves(params):
-    parts = leaf.size // np.prod(leaf.sharding.shard_shape(leaf.shape))
-    assert parts == (4 if id(leaf) in split else 1)
-
-
-@pytest.mark.parametrize(("model", "kind"), RUNS)
-def test_loss_starts_at_chance_and_falls(model: str, kind: str):
-  found = losses(workload(model, LAYOUTS[kind]))
-  assert found[0] == pytest.approx(np.log(VOCAB_SIZE), rel=0.02)
-  assert found[0] > found[1]
-
-
-@pytest.mark.parametrize(("model", "kind"), RUNS)
-def test_a_layout_trains_as_one_gpu_does(model: str, kind: str):
-  work = workload(model, LAYOUTS[kind])
-  alone = workload(model, work.layout.whole)
-  # Capacity is counted per GPU, so that other tokens are dropped.
-  tolerance = 1e-3 if kind == "ep" else 1e-5
-  np.testing.assert_allclose(losses(work), losses(alone), rtol=tolerance)
 
 
 def test_tokens_travel_by_all_gather_as_by_all_to_all():
@@ -243,71 +189,32 @@ def test_neither_microbatches_nor_what_is_kept_change_the_loss():
   np.testing.assert_allclose(losses(work), losses(other), rtol=1e-5)
 
 
-def test_a_layout_for_another_number_of_devices_is_refused():
-  with pytest.raises(ValueError, match="takes 4 devices and there are 2"):
-    train_step.train_step(jax.devices()[:2], workload("phi-2", LAYOUTS["tp"]))
-
-
-def compile_only_devices(name: str) -> Any:
-  if registry.plugin_path() is None:
-    pytest.skip("JAX's CUDA plugin is not installed: nothing compiles for GPUs")
-  return devices_lib.devices(cluster.parse(name))
-
-
-@pytest.fixture(scope="module")
-def analyses() -> dict[str, overlap.Analysis]:
-  """A workload of each kind, as XLA schedules it for 8 A40s."""
-  compile_only_devices("lagom_a")
-  names = ("phi-2/fsdp/8/a", "llama-3-8b/tp/8/a", "olmoe-1b-7b/ep/8/a")
-  return {
-    case.kind: case.step().analysis
-    for case in cases.table_2()
-    if case.name in names
-  }
+@pytest.mark.parametrize(("model", "kind"), RUNS)
+def test_a_layout_trains_as_one_gpu_does(model: str, kind: str):
+  work = workload(model, LAYOUTS[kind])
+  found = losses(work)
+  assert found[0] == pytest.approx(np.log(VOCAB_SIZE), rel=0.02)  # Chance.
+  assert found[0] > found[1]
+  alone = workload(model, work.layout.whole)
+  # Capacity is counted per GPU, so that other tokens are dropped.
+  tolerance = 1e-3 if kind == "ep" else 1e-5
+  np.testing.assert_allclose(found, losses(alone), rtol=tolerance)
 
 
 @pytest.mark.parametrize(
-  ("kind", "kinds"),
+  ("name", "kinds"),
   [
-    ("fsdp", {"all-gather", "reduce-scatter"}),
-    ("tp", {"all-reduce"}),
-    ("ep", {"all-to-all", "all-reduce"}),
+    ("phi-2/fsdp/8/a", {"all-gather", "reduce-scatter"}),
+    ("llama-3-8b/tp/8/a", {"all-reduce"}),
+    ("olmoe-1b-7b/ep/8/a", {"all-to-all", "all-reduce"}),
   ],
 )
-def test_layers_have_collectives_that_kernels_hide(
-  analyses: dict[str, overlap.Analysis], kind: str, kinds: set[str]
-):
-  analysis = analyses[kind]
+def test_layers_have_collectives_that_kernels_hide(name: str, kinds: set[str]):
+  if registry.plugin_path() is None:
+    pytest.skip("JAX's CUDA plugin is not installed: nothing compiles for GPUs")
+  (case,) = [case for case in cases.table_2() if case.name == name]
+  analysis = case.step().analysis
   in_layers = [c for c in analysis.collectives if c.executions >= 7]
   assert {c.kind for c in in_layers} == kinds
   hidden = {c.kind for c in in_layers if analysis.kernels_beside[c.start_id]}
   assert hidden == kinds
-
-
-def test_fsdp_moves_a_layer_at_a_time_and_ahead(
-  analyses: dict[str, overlap.Analysis],
-):
-  arch = architectures.ARCHITECTURES["phi-2"]
-  layer_bytes = 2 * arch.num_params / arch.num_layers
-  in_layers = [c for c in analyses["fsdp"].collectives if c.executions > 20]
-  assert sorted(c.kind for c in in_layers) == [
-    "all-gather",
-    "all-gather",
-    "reduce-scatter",
-  ]
-  for collective in in_layers:
-    assert collective.nccl_bytes == pytest.approx(layer_bytes, rel=0.1)
-    assert len(analyses["fsdp"].kernels_beside[collective.start_id]) > 10
-
-
-def test_halves_of_a_microbatch_share_no_product(
-  analyses: dict[str, overlap.Analysis],
-):
-  rows = {
-    size
-    for kernel in analyses["tp"].kernels.values()
-    if kernel.category == "gemm" and kernel.matrix_shape is not None
-    for size in kernel.matrix_shape
-  }
-  assert 2 * 2048 in rows
-  assert 4 * 2048 not in rows
