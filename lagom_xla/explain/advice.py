@@ -54,10 +54,21 @@ def of(subject: sentences.Subject) -> tuple[str, ...]:
     )
   found += _pipelining(subject)
   if (ordered_us := sum(us.get(r, 0.0) for r in _BY_ORDER)) > least_us:
-    found.append(_order(subject, ordered_us))
+    said = f"Order: another one could hide up to {_ms(ordered_us)} of it"
+    way = "; `lagom-xla tune --in-process` looks for one."
+    if not subject.is_latency_hidden:
+      way = (
+        ". XLA's latency-hiding scheduler did not run;"
+        " xla_gpu_enable_latency_hiding_scheduler turns it on."
+      )
+    found.append(said + way)
   left_us = sum(us.get(r, 0.0) for r in _BY_PROGRAM)
   if left_us > least_us:
-    found += _of_program(subject, left_us)
+    found += _mesh(subject)
+    found += _accumulation(subject)
+    found += _batch(subject)
+    found += _slices(subject, left_us)
+    found += _strands(subject, left_us)
   return tuple(found)
 
 
@@ -82,24 +93,6 @@ def _kernel(subject: sentences.Subject) -> Iterator[str]:
   )
 
 
-def _order(subject: sentences.Subject, ordered_us: float) -> str:
-  said = f"Order: another one could hide up to {_ms(ordered_us)} of it"
-  if not subject.is_latency_hidden:
-    return (
-      f"{said}. XLA's latency-hiding scheduler did not run;"
-      " xla_gpu_enable_latency_hiding_scheduler turns it on."
-    )
-  return f"{said}; `lagom-xla tune --in-process` looks for one."
-
-
-def _of_program(subject: sentences.Subject, left_us: float) -> Iterator[str]:
-  yield from _mesh(subject)
-  yield from _accumulation(subject)
-  yield from _batch(subject)
-  yield from _slices(subject, left_us)
-  yield from _strands(subject, left_us)
-
-
 def _pipelining(subject: sentences.Subject) -> Iterator[str]:
   """Pipelining: what a loop could start a trip earlier, or await one later."""
   collective, place = subject.collective, subject.place
@@ -108,14 +101,17 @@ def _pipelining(subject: sentences.Subject) -> Iterator[str]:
   option = knobs.PIPELINED.get(made_of)
   if option is None or collective.is_pipelined or collective.executions < 2:
     return
-  products = _products(subject)
-  trip = "awaited a trip later, beside the products of the next one"
+  trip, bound = (
+    "awaited a trip later, beside the products of the next one",
+    place.needing,
+  )
   if collective.kind == "all-gather":
-    trip = "started a trip earlier, beside the products of the one before"
-    is_free = not any(place.needed[at] for at in products)
-  else:
-    is_free = not any(place.needing[at] for at in products)
-  if is_free and products:
+    trip, bound = (
+      "started a trip earlier, beside the products of the one before",
+      place.needed,
+    )
+  products = _products(subject)
+  if products and not bound[products].any():
     yield (
       f"Pipelining: in its loop it could be {trip}; {option} does that, and"
       " `lagom-xla tune` tries it."
@@ -142,7 +138,7 @@ def _mesh(subject: sentences.Subject) -> Iterator[str]:
 def _accumulation(subject: sentences.Subject) -> Iterator[str]:
   """Accumulation: what a loop reduces in each trip only to add it up."""
   collective = subject.collective
-  if collective.executions < 2 or not adds_up(subject):
+  if collective.executions < 2 or not _adds_up(subject):
     return
   yield (
     f"Accumulation: a loop reduces in each of its {collective.executions:,}"
@@ -156,7 +152,11 @@ def _batch(subject: sentences.Subject) -> Iterator[str]:
   """Batch: of weights and gradients the bytes stay, and kernels grow."""
   hideable_us = subject.parts.hideable_us
   too_long_us = subject.parts.us.get("too_long", 0.0)
-  if not too_long_us or not hideable_us or not _is_of_weights(subject):
+  if not too_long_us or not hideable_us:
+    return
+  products, place = _products(subject), subject.place
+  # Weights are gathered before all products, and gradients come after all.
+  if place.needed[products].any() == place.needing[products].any():
     return
   factor = 1 + too_long_us / hideable_us
   yield (
@@ -164,14 +164,6 @@ def _batch(subject: sentences.Subject) -> Iterator[str]:
     f" batch. With {factor:.1f} times the rows per GPU the kernels beside it"
     " would be long enough, if they grow as much."
   )
-
-
-def _is_of_weights(subject: sentences.Subject) -> bool:
-  """Whether no product comes before it, or none after it."""
-  place, products = subject.place, _products(subject)
-  before = any(place.needed[at] for at in products)
-  after = any(place.needing[at] for at in products)
-  return before != after
 
 
 def _products(subject: sentences.Subject) -> list[int]:
@@ -223,7 +215,7 @@ _ALLOWED = frozenset(
 )
 
 
-def adds_up(subject: sentences.Subject) -> bool:
+def _adds_up(subject: sentences.Subject) -> bool:
   """Whether a loop's trips reduce values only to add them up.
 
   The instruction that takes the result then adds, reads a value that the loop
@@ -232,7 +224,10 @@ def adds_up(subject: sentences.Subject) -> bool:
   if subject.collective.kind not in _REDUCTIONS or subject.user is None:
     return False
   computation, user = subject.place.computation, subject.user
-  opcodes = _opcodes(subject.step.analysis.module, user)
+  computations = subject.step.analysis.module.computations
+  opcodes = {user.opcode}.union(
+    *(computations[id_].opcodes for id_ in user.called_computation_ids)
+  )
   if "add" not in opcodes or not opcodes <= _ALLOWED:
     return False
   carried = {_carried(computation, i) for i in computation.operands(user)}
@@ -243,13 +238,6 @@ def adds_up(subject: sentences.Subject) -> bool:
     if computation.behind(made, collectives_lib.NOPS).id == user.id
   }
   return root.opcode == "tuple" and not carried.isdisjoint(returned)
-
-
-def _opcodes(module: hlo.Module, instruction: hlo.Instruction) -> set[str]:
-  found = {instruction.opcode}
-  for callee in instruction.called_computation_ids:
-    found |= module.computations[callee].opcodes
-  return found
 
 
 def _carried(computation: hlo.Computation, operand: hlo.Instruction) -> int:

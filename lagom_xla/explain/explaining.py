@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
+import functools
 
-from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import in_words
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
@@ -29,6 +29,7 @@ from lagom_xla.explain import sentences
 from lagom_xla.explain import walk
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import dependencies
+from lagom_xla.passes import hlo
 from lagom_xla.passes import source_lines
 from lagom_xla.plan import made_for
 from lagom_xla.search.xla import knobs
@@ -38,19 +39,77 @@ _ms = in_words.milliseconds
 _REDUCTIONS = ("all-reduce", "reduce-scatter")
 # NCCL settings that a sentence names.
 _MOST_SETTINGS = 2
+# The most exposed collectives of a step are explained, so many at most; of the
+# kernels that a collective slows, so many are named.
+_MOST_EXPLAINED = 2048
+_MOST_SLOWED = 3
 
 _Line = tuple[str, str, int, bool]
 # The key of collectives with neither a source line nor a named argument.
 _NO_LINE: _Line = ("", "", 0, False)
 
 
+def of_step(step: step_lib.Step) -> explanation_lib.Explanation:
+  """Explains a step as it runs today."""
+  return _explanation(step, of_run(step, step.default), None)
+
+
+def of_plan(
+  before: step_lib.Step,
+  after: step_lib.Step,
+  configuration: step_lib.Configuration,
+) -> explanation_lib.Explanation:
+  """Explains a step as it runs today, and what a plan makes of it.
+
+  Args:
+    before: the step without the plan.
+    after: the step with it.
+    configuration: the NCCL setting of each tuning key of the latter.
+  """
+  today, planned = _ran(before, before.default), _ran(after, configuration)
+  with_plan: dict[str, explanation_lib.WithPlan] = {}
+  for ours, theirs in _groups(_by_lines(today), _by_lines(planned)):
+    compared = _compared(_alike(today, ours), _alike(planned, theirs))
+    with_plan |= dict.fromkeys((c.name for c in ours), compared)
+  return _explanation(before, _step(today, with_plan), _step(planned, {}))
+
+
+def of_run(
+  step: step_lib.Step, configuration: step_lib.Configuration
+) -> explanation_lib.Step:
+  """Explains a step under a configuration, for other reports to tell from.
+
+  Args:
+    step: what runs.
+    configuration: the NCCL setting of each of its tuning keys.
+  """
+  return _step(_ran(step, configuration), {})
+
+
+def _explanation(
+  step: step_lib.Step,
+  before: explanation_lib.Step,
+  after: explanation_lib.Step | None,
+) -> explanation_lib.Explanation:
+  return explanation_lib.Explanation(
+    module_name=step.analysis.module.name,
+    cluster=step.cluster.name,
+    made_with=made_for.versions(),
+    basis=step.basis,
+    before=before,
+    after=after,
+  )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Ran:
+class _Ran:
   """A step as it ran.
 
   Attributes:
     step: the step.
     configuration: the NCCL setting of each of its tuning keys.
+    lines: of its module.
+    homes: the computations that collectives stand in, by name.
     runs: of its computations, in order.
     exposed_us: collective -> how long its done held the compute stream.
     replayed: its timeline.
@@ -58,41 +117,44 @@ class Ran:
 
   step: step_lib.Step
   configuration: step_lib.Configuration
+  lines: source_lines.SourceLines
+  homes: Mapping[str, hlo.Computation]
   runs: Sequence[walk.Run]
   exposed_us: Mapping[str, float]
   replayed: timeline.Timeline
 
 
-def with_plan(
-  before: Ran, after: Ran
-) -> Mapping[str, explanation_lib.WithPlan]:
-  """What a plan makes of each collective that runs today, by its name."""
-  found: dict[str, explanation_lib.WithPlan] = {}
-  for ours, theirs in _groups(_lines(before.step), _lines(after.step)):
-    compared = _compared(before, after, ours, theirs)
-    found |= dict.fromkeys((c.name for c in ours), compared)
-  return found
+def _ran(step: step_lib.Step, configuration: step_lib.Configuration) -> _Ran:
+  runs = walk.walk(step, configuration)
+  # Those of branches that are not taken do not run.
+  exposed_us = dict.fromkeys((c.name for c in step.analysis.collectives), 0.0)
+  for run in runs:
+    for passage in run.passages:
+      exposed_us[passage.name] += run.weight * passage.stall_us
+  return _Ran(
+    step=step,
+    configuration=configuration,
+    lines=source_lines.SourceLines(step.analysis.module),
+    homes={c.name: c for c in step.analysis.sequences},
+    runs=runs,
+    exposed_us=exposed_us,
+    replayed=step.timeline(configuration),
+  )
 
 
 _ByLines = Sequence[tuple[collectives_lib.Collective, frozenset[_Line]]]
 
 
-def _lines(step: step_lib.Step) -> _ByLines:
-  """The source lines of each collective."""
-  lines = source_lines.SourceLines(step.analysis.module)
-  computations = {c.name: c for c in step.analysis.sequences}
-  known: dict[str, dependencies.Graph] = {}
-  found = []
-  for collective in step.analysis.collectives:
-    name = collective.computation
-    if name not in known:
-      known[name] = dependencies.of(computations[name])
-    own = frozenset(_keys(lines, known[name], collective))
-    found.append((collective, own))
-  return found
+def _by_lines(ran: _Ran) -> _ByLines:
+  """The collectives of a step, with their source lines."""
+  graph = functools.cache(lambda name: dependencies.of(ran.homes[name]))
+  return [
+    (c, frozenset(_lines(ran.lines, graph(c.computation), c)))
+    for c in ran.step.analysis.collectives
+  ]
 
 
-def _keys(
+def _lines(
   lines: source_lines.SourceLines,
   graph: dependencies.Graph,
   collective: collectives_lib.Collective,
@@ -137,211 +199,106 @@ def _groups(ours: _ByLines, theirs: _ByLines) -> Iterable[_Group]:
   return groups.values()
 
 
-def _compared(
-  before: Ran,
-  after: Ran,
-  ours: Sequence[collectives_lib.Collective],
-  theirs: Sequence[collectives_lib.Collective],
-) -> explanation_lib.WithPlan:
-  waits_us, waits_after_us = (
-    _exposed_us(before, ours),
-    _exposed_us(after, theirs),
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Alike:
+  """Collectives from the same lines, taken together.
+
+  Attributes:
+    names: theirs.
+    exposed_us: what is exposed of them.
+    slowed_us: what kernels lose to them.
+    sizes: bytes of each, in order of size.
+    runs: of all.
+    num_beside: kernels between their starts and dones.
+    settings: what NCCL runs them with, in words, each once.
+  """
+
+  names: tuple[str, ...]
+  exposed_us: float
+  slowed_us: float
+  sizes: list[int]
+  runs: int
+  num_beside: int
+  settings: list[str]
+
+
+def _alike(ran: _Ran, some: Sequence[collectives_lib.Collective]) -> _Alike:
+  names = tuple(c.name for c in some)
+  those = frozenset(names)
+  beside = ran.step.analysis.kernels_beside
+  settings = {}
+  for name in names:
+    setting = in_words.setting(ran.configuration[ran.step.key_of[name]])
+    algorithm, _, rest = setting.partition(", ")
+    settings[f"{algorithm} ({rest})"] = None
+  return _Alike(
+    names=names,
+    exposed_us=sum(ran.exposed_us[name] for name in names),
+    slowed_us=sum(
+      us for (_, name), us in ran.replayed.slowdown_us.items() if name in those
+    ),
+    sizes=sorted(c.nccl_bytes for c in some),
+    runs=sum(c.executions for c in some),
+    num_beside=sum(len(beside[c.start_id]) for c in some),
+    settings=list(settings),
   )
-  slows_us, slows_after_us = _slowed_us(before, ours), _slowed_us(after, theirs)
-  changes = _changes(before, after, ours, theirs)
-  if len(ours) == 1:
+
+
+def _compared(before: _Alike, after: _Alike) -> explanation_lib.WithPlan:
+  changes = _changes(before, after)
+  if len(before.names) == 1:
     said = f"It becomes {changes}" if changes else "It stays as it is"
   else:
-    many = f"The {len(ours):,} collectives from its lines"
+    many = f"The {len(before.names):,} collectives from its lines"
     said = f"{many} become {changes}" if changes else f"{many} stay as they are"
   return explanation_lib.WithPlan(
-    num_before=len(ours),
-    names=tuple(c.name for c in theirs),
-    exposed_before_us=waits_us,
-    exposed_after_us=waits_after_us,
-    slowed_before_us=slows_us,
-    slowed_after_us=slows_after_us,
+    num_before=len(before.names),
+    names=after.names,
+    exposed_before_us=before.exposed_us,
+    exposed_after_us=after.exposed_us,
+    slowed_before_us=before.slowed_us,
+    slowed_after_us=after.slowed_us,
     sentence=(
-      f"{said}: exposed {_ms(waits_us)} today, {_ms(waits_after_us)} with the"
-      f" plan; kernels lose {_ms(slows_us)} today, {_ms(slows_after_us)} with"
-      " it."
+      f"{said}: exposed {_ms(before.exposed_us)} today,"
+      f" {_ms(after.exposed_us)} with the plan; kernels lose"
+      f" {_ms(before.slowed_us)} today, {_ms(after.slowed_us)} with it."
     ),
   )
 
 
-def _exposed_us(ran: Ran, some: Iterable[collectives_lib.Collective]) -> float:
-  return sum(ran.exposed_us.get(c.name, 0.0) for c in some)
-
-
-def _slowed_us(ran: Ran, some: Iterable[collectives_lib.Collective]) -> float:
-  names = {c.name for c in some}
-  lost = ran.replayed.slowdown_us.items()
-  return sum(us for (_, name), us in lost if name in names)
-
-
-def _changes(
-  before: Ran,
-  after: Ran,
-  ours: Sequence[collectives_lib.Collective],
-  theirs: Sequence[collectives_lib.Collective],
-) -> str:
+def _changes(before: _Alike, after: _Alike) -> str:
   """How they differ, in words; "" where they do not."""
-  if not theirs:
+  if not after.names:
     return "part of others, or none"
   said = []
-  old_sizes, sizes = _sizes(ours), _sizes(theirs)
-  old_runs, runs = _runs(ours), _runs(theirs)
-  if old_sizes != sizes or old_runs != runs:
-    many = in_words.count(theirs, "collective")
-    of_runs = f" in {runs:,} runs" if old_runs != runs else ""
-    said.append(f"{many} of at most {in_words.megabytes(sizes[-1])}{of_runs}")
-  old_beside, beside = _num_beside(before, ours), _num_beside(after, theirs)
-  if old_beside != beside:
-    said.append(
-      f"beside {in_words.count(beside, 'kernel')} instead of {old_beside:,}"
-    )
-  new = _settings(after, theirs)
-  if new != _settings(before, ours):
-    said.append(f"with {in_words.some(new, _MOST_SETTINGS)}")
+  if (before.sizes, before.runs) != (after.sizes, after.runs):
+    many = in_words.count(after.names, "collective")
+    of_runs = f" in {after.runs:,} runs" * (before.runs != after.runs)
+    most = in_words.megabytes(after.sizes[-1])
+    said.append(f"{many} of at most {most}{of_runs}")
+  if before.num_beside != after.num_beside:
+    beside = in_words.count(after.num_beside, "kernel")
+    said.append(f"beside {beside} instead of {before.num_beside:,}")
+  if before.settings != after.settings:
+    said.append(f"with {in_words.some(after.settings, _MOST_SETTINGS)}")
   return ", ".join(said)
 
 
-def _sizes(some: Iterable[collectives_lib.Collective]) -> list[int]:
-  return sorted(c.nccl_bytes for c in some)
-
-
-def _runs(some: Iterable[collectives_lib.Collective]) -> int:
-  return sum(c.executions for c in some)
-
-
-def _num_beside(ran: Ran, some: Iterable[collectives_lib.Collective]) -> int:
-  beside = ran.step.analysis.kernels_beside
-  return sum(len(beside[c.start_id]) for c in some)
-
-
-def _settings(
-  ran: Ran, some: Iterable[collectives_lib.Collective]
-) -> list[str]:
-  """What NCCL runs them with, in words, each once."""
-  settings = (ran.configuration[ran.step.key_of[c.name]] for c in some)
-  return list(dict.fromkeys(map(_setting, settings)))
-
-
-def _setting(setting: collective_lib.Setting) -> str:
-  name, _, rest = in_words.setting(setting).partition(", ")
-  return f"{name} ({rest})"
-
-
-def by_collective(
-  ran: Ran, lines: source_lines.SourceLines
-) -> Mapping[str, list[explanation_lib.Slowed]]:
-  """The kernels that each collective slows, those that lose most first."""
-  sources = {}
-  for computation in ran.step.analysis.sequences:
-    for instruction in computation.instructions:
-      if instruction.id in ran.step.analysis.kernels:
-        sources[instruction.name] = instruction
-  ranked = sorted(ran.replayed.slowdown_us.items(), key=lambda item: -item[1])
-  found: dict[str, list[explanation_lib.Slowed]] = {}
-  for (kernel, collective), us in ranked:
-    source = str(lines.of_own(sources[kernel]))
-    slowed = explanation_lib.Slowed(kernel=kernel, source=source, us=us)
-    found.setdefault(collective, []).append(slowed)
-  return found
-
-
-# The most exposed collectives of a step are explained, so many at most; of the
-# kernels that a collective slows, so many are named.
-_MOST_EXPLAINED = 2048
-_MOST_SLOWED = 3
-
-
-def of_step(step: step_lib.Step) -> explanation_lib.Explanation:
-  """Explains a step as it runs today."""
-  return _explanation(step, of_run(step, step.default), None)
-
-
-def of_plan(
-  before: step_lib.Step,
-  after: step_lib.Step,
-  configuration: step_lib.Configuration,
-) -> explanation_lib.Explanation:
-  """Explains a step as it runs today, and what a plan makes of it.
-
-  Args:
-    before: the step without the plan.
-    after: the step with it.
-    configuration: the NCCL setting of each tuning key of the latter.
-  """
-  today, planned = _ran(before, before.default), _ran(after, configuration)
-  compared = with_plan(today, planned)
-  return _explanation(before, _step(today, compared), _step(planned, {}))
-
-
-def of_run(
-  step: step_lib.Step, configuration: step_lib.Configuration
-) -> explanation_lib.Step:
-  """Explains a step under a configuration, for other reports to tell from.
-
-  Args:
-    step: what runs.
-    configuration: the NCCL setting of each of its tuning keys.
-  """
-  return _step(_ran(step, configuration), {})
-
-
-def _explanation(
-  step: step_lib.Step,
-  before: explanation_lib.Step,
-  after: explanation_lib.Step | None,
-) -> explanation_lib.Explanation:
-  return explanation_lib.Explanation(
-    module_name=step.analysis.module.name,
-    cluster=step.cluster.name,
-    made_with=made_for.versions(),
-    basis=step.basis,
-    before=before,
-    after=after,
-  )
-
-
-def _ran(step: step_lib.Step, configuration: step_lib.Configuration) -> Ran:
-  runs = walk.walk(step, configuration)
-  # Those of branches that are not taken do not run.
-  exposed_us = dict.fromkeys((c.name for c in step.analysis.collectives), 0.0)
-  for run in runs:
-    for passage in run.passages:
-      us = run.weight * passage.stall_us
-      exposed_us[passage.name] += us
-  return Ran(
-    step=step,
-    configuration=configuration,
-    runs=runs,
-    exposed_us=exposed_us,
-    replayed=step.timeline(configuration),
-  )
-
-
 def _step(
-  ran: Ran, with_plan: Mapping[str, explanation_lib.WithPlan]
+  ran: _Ran, with_plan: Mapping[str, explanation_lib.WithPlan]
 ) -> explanation_lib.Step:
-  lines = source_lines.SourceLines(ran.step.analysis.module)
-  subjects = _subjects(ran, lines)
-  computations = {c.name: c for c in ran.step.analysis.sequences}
-  slows = by_collective(ran, lines)
-  found = []
-  for collective in ran.step.analysis.collectives:
-    home = computations[collective.computation]
-    found.append(
-      _collective(
-        ran,
-        collective,
-        lines.of(home, home.by_id[collective.start_id]),
-        subjects.get(collective.name),
-        slows.get(collective.name, ()),
-        with_plan.get(collective.name),
-      )
+  subjects = _subjects(ran)
+  slows = _slows(ran)
+  found = [
+    _collective(
+      ran,
+      collective,
+      subjects.get(collective.name),
+      slows.get(collective.name, ()),
+      with_plan.get(collective.name),
     )
+    for collective in ran.step.analysis.collectives
+  ]
   found.sort(key=lambda c: (-c.exposed_us, -c.slowed_us))
   reasons_us: dict[str, float] = {}
   for one in found:
@@ -359,9 +316,7 @@ def _step(
   )
 
 
-def _subjects(
-  ran: Ran, lines: source_lines.SourceLines
-) -> Mapping[str, sentences.Subject]:
+def _subjects(ran: _Ran) -> Mapping[str, sentences.Subject]:
   """The collectives that are exposed most, placed and taken apart."""
   step = ran.step
   exposed = [c for c in step.analysis.collectives if ran.exposed_us[c.name] > 0]
@@ -369,26 +324,20 @@ def _subjects(
   by_home: dict[str, list[collectives_lib.Collective]] = {}
   for collective in exposed[:_MOST_EXPLAINED]:
     by_home.setdefault(collective.computation, []).append(collective)
-  placed: dict[str, parts_lib.Place] = {}
-  for computation in step.analysis.sequences:
-    if some := by_home.get(computation.name):
-      graph = dependencies.of(computation)
-      placed |= dict(parts_lib.of_computation(graph, some))
-  by_name = {c.name: c for c in exposed}
-  taken_apart = parts_lib.of_runs(
-    ran.runs,
-    placed,
-    is_sync=lambda name: by_name[name].form == "sync",
-    apart_us=lambda name: sentences.lone_us(step, by_name[name]),
-  )
+  placed = {
+    place.collective.name: place
+    for name, home in ran.homes.items()
+    if name in by_home
+    for place in parts_lib.of_computation(dependencies.of(home), by_home[name])
+  }
+  taken_apart = parts_lib.of_runs(ran.runs, placed, step)
   is_latency_hidden = knobs.is_latency_hiding(step.analysis.module)
   return {
     name: sentences.Subject(
       step=step,
-      collective=by_name[name],
       place=place,
       parts=taken_apart[name],
-      lines=lines,
+      lines=ran.lines,
       setting=ran.configuration[step.key_of[name]],
       is_latency_hidden=is_latency_hidden,
     )
@@ -396,19 +345,45 @@ def _subjects(
   }
 
 
+def _slows(ran: _Ran) -> Mapping[str, list[explanation_lib.Slowed]]:
+  """The kernels that each collective slows, those that lose most first."""
+  kernels = {
+    instruction.name: instruction
+    for computation in ran.step.analysis.sequences
+    for instruction in computation.instructions
+    if instruction.id in ran.step.analysis.kernels
+  }
+  found: dict[str, list[explanation_lib.Slowed]] = {}
+  lost = ran.replayed.slowdown_us.items()
+  for (kernel, collective), us in sorted(lost, key=lambda item: -item[1]):
+    source = str(ran.lines.of_own(kernels[kernel]))
+    slowed = explanation_lib.Slowed(kernel=kernel, source=source, us=us)
+    found.setdefault(collective, []).append(slowed)
+  return found
+
+
 def _collective(
-  ran: Ran,
+  ran: _Ran,
   collective: collectives_lib.Collective,
-  line: source_lines.SourceLine,
   subject: sentences.Subject | None,
   slows: Sequence[explanation_lib.Slowed],
   with_plan: explanation_lib.WithPlan | None,
 ) -> explanation_lib.Collective:
-  name = collective.name
-  key = ran.step.key_of[name]
+  name, key = collective.name, ran.step.key_of[collective.name]
+  home = ran.homes[collective.computation]
+  line = ran.lines.of(home, home.by_id[collective.start_id])
   lone_us = ran.step.predict(key, ran.configuration[key]).time_us
   exposed_us = ran.exposed_us[name]
-  parts = () if subject is None else _parts(subject)
+  parts: tuple[explanation_lib.Part, ...] = ()
+  if subject is not None:
+    parts = tuple(
+      explanation_lib.Part(
+        reason=reason, us=us, sentence=sentences.of_part(subject, reason)
+      )
+      for reason, us in sorted(
+        subject.parts.us.items(), key=lambda item: -item[1]
+      )
+    )
   return explanation_lib.Collective(
     name=name,
     what=sentences.what(collective),
@@ -437,17 +412,4 @@ def _collective(
     slows=tuple(slows[:_MOST_SLOWED]),
     with_plan=with_plan,
     advice=() if subject is None else advice.of(subject),
-  )
-
-
-def _parts(
-  subject: sentences.Subject,
-) -> tuple[explanation_lib.Part, ...]:
-  """What is exposed of a collective by reason, the largest part first."""
-  ranked = sorted(subject.parts.us.items(), key=lambda item: -item[1])
-  return tuple(
-    explanation_lib.Part(
-      reason=reason, us=us, sentence=sentences.of_part(subject, reason)
-    )
-    for reason, us in ranked
   )

@@ -33,7 +33,7 @@ only they can ever run beside it, whatever the order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
 import functools
 import math
@@ -41,6 +41,8 @@ from typing import Literal
 
 import numpy as np
 
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import step as step_lib
 from lagom_xla.explain import walk
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import dependencies
@@ -70,6 +72,7 @@ class Place:
   """A collective in its computation, by positions in the schedule.
 
   Attributes:
+    collective: which one.
     graph: the dependences of the computation.
     start: of its start.
     done: of the instruction that waits for it; the number of instructions where
@@ -81,6 +84,7 @@ class Place:
     after: which ones it needs.
   """
 
+  collective: collectives_lib.Collective
   graph: dependencies.Graph
   start: int
   done: int
@@ -96,11 +100,6 @@ class Place:
     return self.graph.computation
 
   @property
-  def independent(self) -> np.ndarray:
-    """Whether neither depends on the other, at each position."""
-    return ((self.before | self.after) & np.int64(self.bit)) == 0
-
-  @property
   def needed(self) -> np.ndarray:
     """Whether it depends on the instruction at each position."""
     return (self.before & np.int64(self.bit)) != 0
@@ -110,37 +109,38 @@ class Place:
     """Whether the instruction at each position depends on it."""
     return (self.after & np.int64(self.bit)) != 0
 
+  @property
+  def independent(self) -> np.ndarray:
+    """Whether neither depends on the other, at each position."""
+    return ~(self.needed | self.needing)
+
 
 def of_computation(
   graph: dependencies.Graph,
-  collectives: Iterable[collectives_lib.Collective],
-) -> Iterator[tuple[str, Place]]:
-  """The places of collectives, by their names.
-
-  Args:
-    graph: the dependences of a scheduled computation.
-    collectives: some that it starts.
-  """
-  paths = _Paths(graph)
-  todo = list(collectives)
-  for begin in range(0, len(todo), _BITS):
-    some = todo[begin : begin + _BITS]
-    starts = [graph.computation.position[c.start_id] for c in some]
+  collectives: Sequence[collectives_lib.Collective],
+) -> Iterator[Place]:
+  """The places of collectives that a scheduled computation starts."""
+  computation = graph.computation
+  for begin in range(0, len(collectives), _BITS):
+    some = collectives[begin : begin + _BITS]
+    starts = [computation.position[c.start_id] for c in some]
     before, after = _reach(graph, starts)
     for index, collective in enumerate(some):
-      start, done = starts[index], done_at(graph.computation, collective)
-      yield (
-        collective.name,
-        Place(
-          graph=graph,
-          start=start,
-          done=done,
-          span=_span(paths, start, done),
-          arrays=tuple(_arrays(paths, collective, done)),
-          bit=1 << index,
-          before=before,
-          after=after,
+      done = done_at(computation, collective)
+      used = [i.id for i in computation.instructions[done : done + 1]]
+      yield Place(
+        collective=collective,
+        graph=graph,
+        start=starts[index],
+        done=done,
+        span=Span(
+          ready=_made(graph, graph.predecessors[collective.start_id]),
+          used=_used(graph, used),
         ),
+        arrays=tuple(_arrays(graph, collective, used)),
+        bit=1 << index,
+        before=before,
+        after=after,
       )
 
 
@@ -150,10 +150,9 @@ def _reach(
   """What comes before and after each start of some, a bit each."""
   position = graph.computation.position
   before = [0] * len(position)
-  after = [0] * len(position)
   for index, start in enumerate(starts):
     before[start] |= 1 << index
-    after[start] |= 1 << index
+  after = [*before]
   order = [
     [position[p] for p in graph.predecessors[i.id]]
     for i in graph.computation.instructions
@@ -182,33 +181,20 @@ def done_at(
   return len(computation.instructions)
 
 
-def _span(paths: _Paths, start: int, done: int) -> Span:
-  instructions = paths.graph.computation.instructions
-  return Span(
-    ready=paths.ready(instructions[start].id),
-    used=paths.used(instructions[done].id)
-    if done < len(instructions)
-    else done,
-  )
-
-
 def _arrays(
-  paths: _Paths, collective: collectives_lib.Collective, done: int
+  graph: dependencies.Graph,
+  collective: collectives_lib.Collective,
+  done_ids: Sequence[int],
 ) -> Iterator[Span]:
-  """The span of each array of a combined collective."""
-  computation = paths.graph.computation
-  start = computation.by_id[collective.start_id]
+  """The span of each array of a combined collective, awaited here if at all."""
+  start = graph.computation.by_id[collective.start_id]
   num = collective.num_operands
   if num < 2 or len(start.operand_ids) != num:
     return
-  if done == len(computation.instructions):
-    return
-  parts = part_ids(paths.graph, computation.instructions[done].id, num)
-  for operand_id, ids in zip(start.operand_ids, parts, strict=True):
-    yield Span(
-      ready=paths.made(operand_id),
-      used=min(map(paths.used, ids), default=len(computation.instructions)),
-    )
+  for done_id in done_ids:
+    parts = part_ids(graph, done_id, num)
+    for operand_id, ids in zip(start.operand_ids, parts, strict=True):
+      yield Span(ready=_made(graph, [operand_id]), used=_used(graph, ids))
 
 
 def part_ids(
@@ -223,45 +209,37 @@ def part_ids(
   return parts
 
 
-class _Paths:
-  """Ways through instructions that take no time."""
-
-  def __init__(self, graph: dependencies.Graph):
-    self.graph = graph
-
-  def ready(self, id_: int) -> int:
-    """Position of the last that must end before an instruction can start."""
-    before = self.graph.predecessors[id_]
-    return max(map(self.made, before), default=-1)
-
-  def made(self, id_: int) -> int:
-    """Position of the instruction that makes a value; -1 for a parameter."""
-    last, todo, seen = -1, [id_], {id_}
-    while todo:
-      here = todo.pop()
-      if takes_time(self.graph.computation.by_id[here]):
-        last = max(last, self.graph.computation.position[here])
-        continue
-      new = set(self.graph.predecessors[here]) - seen
-      seen |= new
-      todo.extend(new)
-    return last
-
-  def used(self, id_: int) -> int:
-    """Position of the first that takes a value, or what is made of it."""
-    position = self.graph.computation.position
-    first, todo, seen = len(position), [id_], {id_}
-    while todo:
-      for user in self.graph.successors[todo.pop()]:
-        if takes_time(self.graph.computation.by_id[user]):
-          first = min(first, position[user])
-        elif user not in seen:
-          seen.add(user)
-          todo.append(user)
-    return first
+def _made(graph: dependencies.Graph, ids: Iterable[int]) -> int:
+  """Position of the last that takes time to make values; -1 for parameters."""
+  last, todo = -1, list(ids)
+  seen = set(todo)
+  while todo:
+    here = todo.pop()
+    if _takes_time(graph.computation.by_id[here]):
+      last = max(last, graph.computation.position[here])
+      continue
+    new = set(graph.predecessors[here]) - seen
+    seen |= new
+    todo.extend(new)
+  return last
 
 
-def takes_time(instruction: hlo.Instruction) -> bool:
+def _used(graph: dependencies.Graph, ids: Iterable[int]) -> int:
+  """Position of the first that takes values, or what is made of them."""
+  position = graph.computation.position
+  first, todo = len(position), list(ids)
+  seen = set(todo)
+  while todo:
+    for user in graph.successors[todo.pop()]:
+      if _takes_time(graph.computation.by_id[user]):
+        first = min(first, position[user])
+      elif user not in seen:
+        seen.add(user)
+        todo.append(user)
+  return first
+
+
+def _takes_time(instruction: hlo.Instruction) -> bool:
   """Whether it does anything on a stream, or calls what does."""
   return (
     instruction.opcode not in collectives_lib.NOPS
@@ -310,29 +288,17 @@ class Parts:
 
 
 def of_runs(
-  runs: Sequence[walk.Run],
-  placed: Mapping[str, Place],
-  *,
-  is_sync: Callable[[str], bool],
-  apart_us: Callable[[str], Sequence[float]],
+  runs: Sequence[walk.Run], placed: Mapping[str, Place], step: step_lib.Step
 ) -> dict[str, Parts]:
-  """The parts of each collective, over all its runs.
-
-  Args:
-    runs: of a step.
-    placed: the collectives to look at.
-    is_sync: whether one of them is sync.
-    apart_us: what each array of a combined one would take alone.
-  """
+  """The parts of each placed collective, over all runs of a step."""
   found = {name: Parts() for name in placed}
   for run in runs:
     kernel_us = np.array(run.kernel_us)
     busy_us = np.array([sum(b.values()) for b in run.beside_us])
     for passage in run.passages:
-      if passage.name in placed:
-        name, place = passage.name, placed[passage.name]
-        stretch = _Stretch(run, passage, place, kernel_us, busy_us)
-        _add(found[name], stretch, run.weight, is_sync(name), apart_us)
+      if place := placed.get(passage.name):
+        stretch = _Stretch(step, run, passage, place, kernel_us, busy_us)
+        _add(found[passage.name], stretch, run.weight)
   return found
 
 
@@ -341,15 +307,16 @@ class _Stretch:
 
   def __init__(
     self,
+    step: step_lib.Step,
     run: walk.Run,
     passage: walk.Passage,
     place: Place,
     kernel_us: np.ndarray,
     busy_us: np.ndarray,
   ):
+    self.step = step
     self.passage = passage
     self.place = place
-    self.num = len(kernel_us)
     self._run = run
     self._kernel_us = kernel_us
     self._busy_us = busy_us
@@ -357,16 +324,15 @@ class _Stretch:
     self.hideable_us = float(kernel_us[self._independent].sum())
     self.bound_us = float(kernel_us.sum()) - self.hideable_us
 
-  def idle_us(self, begin: int, end: int) -> float:
+  def idle_us(self, begin: int, end: int | None = None) -> float:
     """Independent kernels in a range, with nothing on the stream."""
     idle = np.maximum(self._kernel_us - self._busy_us, 0.0)[begin:end]
     return float(idle[self._independent[begin:end]].sum())
 
-  @functools.cached_property
   def until_us(self) -> np.ndarray:
     """Kernels up to each position that no other collective ran beside."""
     others_us = self._busy_us.copy()
-    for at in range(self.place.start, min(self.place.done + 1, self.num)):
+    for at in range(self.place.start, min(self.place.done + 1, len(others_us))):
       others_us[at] -= self._run.beside_us[at].get(self.passage.name, 0.0)
     free_us = np.maximum(self._kernel_us - others_us, 0.0)
     return np.concatenate([[0.0], np.cumsum(free_us)])
@@ -385,13 +351,7 @@ class _Stretch:
     return total_us
 
 
-def _add(
-  parts: Parts,
-  stretch: _Stretch,
-  weight: float,
-  is_sync: bool,
-  apart_us: Callable[[str], Sequence[float]],
-) -> None:
+def _add(parts: Parts, stretch: _Stretch, weight: float) -> None:
   """Adds the parts of one passage."""
   passage = stretch.passage
   parts.hideable_us += weight * stretch.hideable_us
@@ -402,7 +362,7 @@ def _add(
   parts.unhideable_us += weight * max(unhideable_us, 0.0)
   parts.exposed_us += weight * passage.stall_us
   left_us = passage.stall_us
-  for reason, most_us in _most_us(stretch, is_sync, apart_us):
+  for reason, most_us in _most_us(stretch):
     us = min(max(most_us, 0.0), left_us)
     left_us -= us
     if us > 0:
@@ -415,11 +375,7 @@ def _add(
       return
 
 
-def _most_us(
-  stretch: _Stretch,
-  is_sync: bool,
-  apart_us: Callable[[str], Sequence[float]],
-) -> Iterator[tuple[Reason, float]]:
+def _most_us(stretch: _Stretch) -> Iterator[tuple[Reason, float]]:
   """The most that each part can be; the last one takes all that is left."""
   place, passage = stretch.place, stretch.passage
   span = place.span
@@ -427,39 +383,51 @@ def _most_us(
   yield "queue", passage.queue_us
   late_us = stretch.idle_us(span.ready + 1, place.start)
   early_us = stretch.idle_us(place.done + 1, span.used)
-  if is_sync:
+  if place.collective.form == "sync":
     yield "sync", late_us + early_us
   else:
     yield "started_late", late_us
     yield "awaited_early", early_us
   if place.arrays:
-    yield "combined", _by_combining_us(stretch, apart_us(passage.name))
+    yield "combined", _by_combining_us(stretch)
   yield "operand_late", stretch.idle_us(0, max(span.ready, 0))
-  yield "consumer_early", stretch.idle_us(span.used + 1, stretch.num)
+  yield "consumer_early", stretch.idle_us(span.used + 1)
   yield "stream_busy", sum(stretch.beside_us.values())
   yield ("too_long" if stretch.hideable_us > 0 else "no_slack"), math.inf
 
 
-def _by_combining_us(stretch: _Stretch, apart_us: Sequence[float]) -> float:
+def _by_combining_us(stretch: _Stretch) -> float:
   """How much less would be exposed of its arrays one by one.
 
   Each starts when it is ready and those before it are through, in the order in
   which they become ready, and is needed where it is now.
   """
-  place, until_us = stretch.place, stretch.until_us
+  place, until_us = stretch.place, stretch.until_us()
   window_us = until_us[place.span.used] - until_us[place.span.ready + 1]
   whole_us = stretch.passage.lone_us - window_us
   exposed_us = ended_us = 0.0
+  lone_us = _apart_us(stretch.step, place.collective)
   ordered = sorted(
-    zip(place.arrays, apart_us, strict=True),
+    zip(place.arrays, lone_us, strict=True),
     key=lambda pair: (pair[0].ready, pair[0].used),
   )
-  for array, lone_us in ordered:
+  for array, array_us in ordered:
     ready_us = exposed_us + until_us[array.ready + 1]
-    ended_us = max(ready_us, ended_us) + lone_us
+    ended_us = max(ready_us, ended_us) + array_us
     late_us = ended_us - exposed_us - until_us[array.used]
     exposed_us += max(late_us, 0.0)
   return max(whole_us, 0.0) - exposed_us
+
+
+def _apart_us(
+  step: step_lib.Step, collective: collectives_lib.Collective
+) -> Iterator[float]:
+  """What each array would take as a collective of its own, as NCCL runs it."""
+  key = step.key_of[collective.name]
+  for num_bytes in collective.array_bytes:
+    own = dataclasses.replace(key, num_bytes=num_bytes)
+    setting = collective_lib.default_setting(own, step.cluster)
+    yield step.predict(own, setting).time_us
 
 
 def _blame(

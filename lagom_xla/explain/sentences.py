@@ -58,7 +58,6 @@ class Subject:
 
   Attributes:
     step: that it is part of.
-    collective: itself.
     place: in its computation.
     parts: of what is exposed of it.
     lines: of the step's module.
@@ -67,12 +66,16 @@ class Subject:
   """
 
   step: step_lib.Step
-  collective: collectives_lib.Collective
   place: parts_lib.Place
   parts: parts_lib.Parts
   lines: source_lines.SourceLines
   setting: collective_lib.Setting
   is_latency_hidden: bool
+
+  @property
+  def collective(self) -> collectives_lib.Collective:
+    """Itself."""
+    return self.place.collective
 
   @property
   def key(self) -> collective_lib.TuningKey:
@@ -108,26 +111,12 @@ class Subject:
 
   def _at(self, position: int) -> hlo.Instruction | None:
     instructions = self.place.computation.instructions
-    if 0 <= position < len(instructions):
-      return instructions[position]
-    return None
+    is_here = 0 <= position < len(instructions)
+    return instructions[position] if is_here else None
 
 
 # Combined arrays that a sentence names.
 _MOST_NAMED = 2
-
-
-def lone_us(
-  step: step_lib.Step, collective: collectives_lib.Collective
-) -> Sequence[float]:
-  """What each array would take as a collective of its own, as NCCL runs it."""
-  key = step.key_of[collective.name]
-  found = []
-  for num_bytes in collective.array_bytes:
-    own = dataclasses.replace(key, num_bytes=num_bytes)
-    setting = collective_lib.default_setting(own, step.cluster)
-    found.append(step.predict(own, setting).time_us)
-  return found
 
 
 def lines(
@@ -145,9 +134,9 @@ def lines(
   num = collective.num_operands
   if num < 2 or len(start.operand_ids) != num:
     return [module_lines.of(computation, start)]
-  done_id = collective.start_id
-  if collective.done_id is not None:
-    done_id = collective.done_id
+  done_id = collective.done_id
+  if done_id is None:
+    done_id = collective.start_id
   found = []
   for operand_id, ids in zip(
     start.operand_ids, parts_lib.part_ids(graph, done_id, num), strict=True
@@ -159,7 +148,7 @@ def lines(
   return found
 
 
-def sentence(subject: Subject) -> str:
+def _combined(subject: Subject) -> str:
   """Which arrays XLA combined, and which is late and which needed early."""
   computation = subject.place.computation
   start = computation.by_id[subject.collective.start_id]
@@ -191,7 +180,18 @@ def why(subject: Subject) -> str:
     return "XLA's latency-hiding scheduler did not make this schedule"
   if subject.parts.hideable_us <= 0:
     return "no kernel of its computation could run beside it"
-  if others := _in_flight(subject):
+  computation = subject.place.computation
+  # Other collectives that are started before and awaited after it.
+  others = [
+    other.name
+    for other in subject.step.analysis.collectives
+    if other.form == "async"
+    and other.computation == computation.name
+    and computation.position[other.start_id]
+    < subject.place.start
+    < parts_lib.done_at(computation, other)
+  ]
+  if others:
     return (
       f"{in_words.some(others)} {'is' if len(others) == 1 else 'are'} in flight"
       " there, and XLA's scheduler keeps one collective in flight by default"
@@ -207,19 +207,6 @@ def why(subject: Subject) -> str:
   )
 
 
-def _in_flight(subject: Subject) -> list[str]:
-  """Other collectives that are started before and awaited after it."""
-  computation = subject.place.computation
-  found = []
-  for other in subject.step.analysis.collectives:
-    if other.form != "async" or other.computation != computation.name:
-      continue
-    begin = computation.position[other.start_id]
-    if begin < subject.place.start < parts_lib.done_at(computation, other):
-      found.append(other.name)
-  return found
-
-
 _ms = in_words.milliseconds
 # Parts that a sentence has room for, and the least share that is worth it.
 _MOST_PARTS = 2
@@ -227,12 +214,7 @@ _LEAST_SHARE = 0.1
 
 
 def of_parts(exposed_us: float, parts: tuple[explanation_lib.Part, ...]) -> str:
-  """The largest parts in one sentence; "" where nothing is exposed.
-
-  Args:
-    exposed_us: their sum.
-    parts: of a collective, the largest first.
-  """
+  """The first parts of some, the largest first, in a sentence; "" for none."""
   if exposed_us <= 0 or not parts:
     return ""
   shown = [
@@ -245,12 +227,13 @@ def of_parts(exposed_us: float, parts: tuple[explanation_lib.Part, ...]) -> str:
 
 
 def of_part(subject: Subject, reason: parts_lib.Reason) -> str:
-  """What a part of a collective's exposed time is due to, without a full stop.
-
-  Args:
-    subject: the collective.
-    reason: one of its parts.
-  """
+  """What a part of its exposed time is due to, without a full stop."""
+  maker, user = subject.maker, subject.user
+  home = subject.collective.computation
+  end, used = f"the end of {home}", subject.named(user) if user else ""
+  since = f"from the beginning of {home}"
+  if maker is not None:
+    since = f"after {subject.named(maker)}"
   match reason:
     case "slowed":
       return "kernels beside it take memory bandwidth from it"
@@ -262,22 +245,20 @@ def of_part(subject: Subject, reason: parts_lib.Reason) -> str:
     case "sync":
       return f"it is sync: {why(subject)}"
     case "started_late":
-      return (
-        f"its operands are there {_since(subject)}, and XLA starts it later"
-      )
+      return f"its operands are there {since}, and XLA starts it later"
     case "awaited_early":
-      return f"XLA waits for it earlier than {_need(subject)}"
+      return f"XLA waits for it earlier than {used or end} needs it"
     case "combined":
-      return sentence(subject)
+      return _combined(subject)
     case "operand_late":
       return (
-        f"its operand comes late, {_since(subject)}; independent kernels before"
-        " that could have hidden it"
+        f"its operand comes late, {since}; independent kernels before that"
+        " could have hidden it"
       )
     case "consumer_early":
       return (
-        f"it is needed early, {_by(subject)}; independent kernels after that"
-        " could have hidden it"
+        f"it is needed early, {f'by {used}' if used else f'at {end}'};"
+        " independent kernels after that could have hidden it"
       )
     case "stream_busy":
       return (
@@ -285,38 +266,16 @@ def of_part(subject: Subject, reason: parts_lib.Reason) -> str:
         f" {_most(subject.parts.beside_us)}"
       )
     case "too_long":
-      return _too_long(subject)
+      lone_us = subject.lone_us * subject.collective.executions
+      return (
+        f"it takes {_ms(lone_us)}, and all kernels that are independent of it"
+        f" {_ms(subject.parts.hideable_us)}"
+      )
     case "no_slack":
       return (
         "no slack: all kernels of its computation either come before it or"
         " wait for it"
       )
-
-
-def _too_long(subject: Subject) -> str:
-  lone_us = subject.lone_us * subject.collective.executions
-  return (
-    f"it takes {_ms(lone_us)}, and all kernels that are independent of it"
-    f" {_ms(subject.parts.hideable_us)}"
-  )
-
-
-def _since(subject: Subject) -> str:
-  if subject.maker is None:
-    return f"from the beginning of {subject.collective.computation}"
-  return f"after {subject.named(subject.maker)}"
-
-
-def _need(subject: Subject) -> str:
-  if subject.user is None:
-    return f"the end of {subject.collective.computation} needs it"
-  return f"{subject.named(subject.user)} needs it"
-
-
-def _by(subject: Subject) -> str:
-  if subject.user is None:
-    return f"at the end of {subject.collective.computation}"
-  return f"by {subject.named(subject.user)}"
 
 
 def _most(others_us: Mapping[str, float]) -> str:

@@ -3,10 +3,10 @@
 """A walk through a replay: what each instruction of a schedule waited for.
 
 `timeline.py` sums a step up by names. Here the same streams are moved on one
-instruction at a time, so that each run of a computation keeps what its kernels
-took, how long of that the communication stream was busy, and for each
-collective when it was issued, behind which others, and how long its done held
-the compute stream.
+instruction at a time, and what they tell is kept for each run of a computation:
+what its kernels took, how long of that the communication stream was busy, and
+for each collective when it was issued, behind which others, and how long its
+done held the compute stream.
 
 A wait is counted at the done that waits. The timeline counts it with the
 collective that runs meanwhile, which is another one where that done waits for
@@ -15,9 +15,11 @@ those ahead in the queue; the sums over all collectives are equal.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 
+from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import streams as streams_lib
@@ -76,24 +78,18 @@ class Run:
 def walk(
   step: step_lib.Step, configuration: step_lib.Configuration
 ) -> Sequence[Run]:
-  """Replays a step, and keeps each run of its computations.
+  """Replays a step under NCCL settings, and keeps each run of a computation.
 
-  Args:
-    step: what runs.
-    configuration: the NCCL setting of each of its tuning keys.
-
-  Returns:
-    The runs; trips of a loop from one that begins like the one before it are
-    one run of their weight.
+  Trips of a loop from one on that begins like the one before it are one run.
   """
   walker = _Walker(step, configuration)
-  walker.computation(step.analysis.module.entry, 1.0)
-  walker.drain()
+  walker.run(step.analysis.module.entry, 1.0)
+  walker.streams.drain()
   return walker.runs
 
 
 class _Walker(streams_lib.Listener):
-  """Moves the streams on by one instruction at a time, and notes each wait."""
+  """Runs instruction after instruction, and notes what the streams tell."""
 
   def __init__(
     self, step: step_lib.Step, configuration: step_lib.Configuration
@@ -101,33 +97,38 @@ class _Walker(streams_lib.Listener):
     self.runs: list[Run] = []
     self._analysis = step.analysis
     self._costs = step.costs(configuration)
-    self._streams = streams_lib.Streams(self._costs, listener=self)
-    self._under_way: dict[str, list[Passage]] = {}
+    self.streams = streams_lib.Streams(self._costs, listener=self)
+    self._awaited: dict[str, collections.deque[Passage]] = (
+      collections.defaultdict(collections.deque)
+    )
+    # Of the kernel that runs, and when the last kernel or wait ended.
     self._beside_us: dict[str, float] = {}
+    self._since_us = 0.0
 
-  def computation(self, computation: hlo.Computation, weight: float) -> Run:
+  def run(self, computation: hlo.Computation, weight: float) -> Run:
     """Runs a computation."""
     num = len(computation.instructions)
     run = Run(computation, weight, [0.0] * num, [_NOTHING] * num, [])
     self.runs.append(run)
     for position, instruction in enumerate(computation.instructions):
       if callees := list(self._analysis.callees(instruction)):
-        ran = list(self._control_flow(instruction, callees, weight))
+        ran = list(self._called(instruction, callees, weight))
         run.kernel_us[position] = sum(
           times * sum(inner.kernel_us) for inner, times in ran
         )
-        run.beside_us[position] = _summed(ran)
+        run.beside_us[position] = total_us = collections.defaultdict(float)
+        for inner, times in ran:
+          for beside_us in inner.beside_us:
+            for name, us in beside_us.items():
+              total_us[name] += times * us
         continue
-      for part in program_lib.of_instructions(self._analysis, [instruction]):
-        self._part(part, run, position)
+      self._run, self._position = run, position
+      self.streams.run(
+        program_lib.of_instructions(self._analysis, [instruction])
+      )
     return run
 
-  def drain(self) -> None:
-    """Waits for what nobody awaited."""
-    while queue := self._streams.state.collectives:
-      self._wait(program_lib.Wait(queue[0].collective))
-
-  def _control_flow(
+  def _called(
     self,
     instruction: hlo.Instruction,
     callees: Sequence[tuple[hlo.Computation, int]],
@@ -135,91 +136,72 @@ class _Walker(streams_lib.Listener):
   ) -> Iterator[tuple[Run, int]]:
     """Runs what an instruction calls; yields runs, and how often each counts.
 
-    Loops are followed as by `streams.Streams`.
+    Loops and branches are followed as by `streams.Streams`.
     """
     if instruction.opcode == "conditional":
       slowest = max(callees, key=lambda callee: self._lone_us(callee[0]))
-      yield self.computation(slowest[0], weight), 1
+      yield self.run(slowest[0], weight), 1
       return
     if instruction.opcode != "while":
       for callee, _ in callees:
-        yield self.computation(callee, weight), 1
+        yield self.run(callee, weight), 1
       return
     (body, num_trips), (condition, asked) = callees
     before, trip = None, 0
     while trip < num_trips:
-      signature = self._streams.state.signature()
+      signature = self.streams.state.signature()
       times = num_trips - trip if signature == before else 1
       if asked:
-        yield self.computation(condition, weight * times), times
-      yield self.computation(body, weight * times), times
+        yield self.run(condition, weight * times), times
+      yield self.run(body, weight * times), times
       before, trip = signature, trip + times
     if asked:
-      yield self.computation(condition, weight), 1
+      yield self.run(condition, weight), 1
 
   def _lone_us(self, branch: hlo.Computation) -> float:
     program = program_lib.of_instructions(self._analysis, branch.instructions)
     return timeline.replay(program, self._costs).step_time_us
 
-  def _part(self, part: program_lib.Part, run: Run, position: int) -> None:
-    match part:
-      case program_lib.Launch():
-        self._launch(part, run, position)
-      case program_lib.Start():
-        self._start(part, run)
-      case program_lib.Wait():
-        self._wait(part)
-      case _:
-        self._streams.run((part,))
-
-  def _launch(self, part: program_lib.Launch, run: Run, position: int) -> None:
-    begin_us, self._beside_us = self._streams.now_us, {}
-    self._streams.run((part,))
-    run.kernel_us[position] += self._streams.now_us - begin_us
-    run.beside_us[position] = self._beside_us
+  def issued(
+    self, stream: str, name: str, cost: collective_lib.CollectiveCost
+  ) -> None:
+    if stream != streams_lib.COMMUNICATION:
+      return
+    *ahead, _ = self.streams.state.collectives
+    passage = Passage(
+      name=name,
+      lone_us=cost.time_us,
+      issued_us=self.streams.now_us,
+      ahead_us=tuple((e.collective.name, e.left_us) for e in ahead),
+    )
+    self._awaited[name].append(passage)
+    self._run.passages.append(passage)
 
   def blocked(self, name: str, us: float) -> None:
-    """Counts what a collective waits for SMs beside the kernel."""
     if us > 0:
       self._beside_us[name] = self._beside_us.get(name, 0.0) + us
 
   def met(self, name: str, us: float, lost_us: float, slowed_us: float) -> None:
-    """Counts what runs beside the kernel."""
-    self._under_way[name][0].slowed_us += slowed_us
+    self._awaited[name][0].slowed_us += slowed_us
     self.blocked(name, us)
 
-  def _start(self, part: program_lib.Start, run: Run) -> None:
-    streams = self._streams
-    name = part.collective.name
-    ahead = streams.state.collectives
-    passage = Passage(
-      name=name,
-      lone_us=self._costs.collective(part.collective).time_us,
-      issued_us=streams.now_us,
-      ahead_us=tuple((e.collective.name, e.left_us) for e in ahead),
-    )
-    self._under_way.setdefault(name, []).append(passage)
-    run.passages.append(passage)
-    streams.run((part,))
+  def finished(self) -> None:
+    self._run.kernel_us[self._position] += self._passed_us()
+    self._run.beside_us[self._position] = self._beside_us
+    self._beside_us = {}
 
-  def _wait(self, part: program_lib.Wait) -> None:
-    streams = self._streams
-    name, begin_us = part.collective.name, streams.now_us
-    streams.run((part,))
-    if not self._under_way.get(name):
-      return  # It has been awaited.
-    passage = self._under_way[name].pop(0)
-    passage.stall_us = streams.now_us - begin_us
-    if passage.stall_us > 0:
+  def done(self, stream: str, name: str) -> None:
+    stall_us = self._passed_us()
+    if stream != streams_lib.COMMUNICATION or not self._awaited[name]:
+      return  # Or it has been awaited.
+    passage = self._awaited[name].popleft()
+    passage.stall_us = stall_us
+    if stall_us > 0:
       took_us = passage.lone_us + passage.slowed_us
-      waited_us = streams.now_us - passage.issued_us - took_us
+      waited_us = self.streams.now_us - passage.issued_us - took_us
       passage.queue_us = waited_us if waited_us > _NEGLIGIBLE_US else 0.0
 
-
-def _summed(ran: Sequence[tuple[Run, int]]) -> Mapping[str, float]:
-  total_us: dict[str, float] = {}
-  for inner, times in ran:
-    for beside_us in inner.beside_us:
-      for name, us in beside_us.items():
-        total_us[name] = total_us.get(name, 0.0) + times * us
-  return total_us
+  def _passed_us(self) -> float:
+    """The time since the last kernel or wait ended."""
+    since_us, self._since_us = self._since_us, self.streams.now_us
+    return self._since_us - since_us
