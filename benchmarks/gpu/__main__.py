@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-import dataclasses
 import json
 import pathlib
 import shutil
@@ -78,76 +77,6 @@ _MOST_PACKED_BYTES = 64 * 2**20
 
 def main(argv: Sequence[str] | None = None) -> None:
   """The command."""
-  arguments = _arguments(argv)
-  parts = _chosen(arguments.only)
-  rows = measure(parts, arguments.out, limit_s=arguments.limit)
-  if arguments.format == "json":
-    print(json.dumps({"rows": rows}, indent=1))
-    return
-  for row in rows:
-    print(f"{row['part']:14} {row['status']:13} {row['seconds']:6.1f} s")
-    if row["reason"]:
-      print(f"  {row['reason']}")
-    for name, value in row["figures"].items():
-      print(f"  {name}: {json.dumps(value)}")
-
-
-def measure(
-  parts: Sequence[part_lib.Part], out: pathlib.Path, *, limit_s: float
-) -> list[dict[str, Any]]:
-  """Measures parts one after the other, and writes what is found.
-
-  Args:
-    parts: in their order.
-    out: gets gpu.json, after each part anew, and fixtures.
-    limit_s: for all of them.
-
-  Returns:
-    A row for each.
-  """
-  deadline_s = time.monotonic() + limit_s
-  out.mkdir(parents=True, exist_ok=True)
-  rows: list[dict[str, Any]] = []
-  with tempfile.TemporaryDirectory(prefix="gpu-") as name:
-    folder = pathlib.Path(name)
-    for part in parts:
-      left_s = deadline_s - time.monotonic()
-      print(f"gpu: {part.what}", file=sys.stderr, flush=True)
-      row = part_lib.run(part, folder, limit_s=left_s)
-      rows.append(dataclasses.asdict(row))
-      (out / "gpu.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n")
-    for fixture in _FIXTURES:
-      if (folder / fixture).exists():
-        shutil.copy(folder / fixture, out / fixture)
-    _pack(folder, out / _TRACES)
-  return rows
-
-
-def _pack(folder: pathlib.Path, archive: pathlib.Path) -> None:
-  """Packs traces and logs, smallest first, as many as may travel."""
-  found = [p for pattern in _PACKED for p in folder.rglob(pattern)]
-  left_bytes = _MOST_PACKED_BYTES
-  with tarfile.open(archive, "w:gz") as tar:
-    for path in sorted(found, key=lambda path: path.stat().st_size):
-      left_bytes -= path.stat().st_size
-      if left_bytes < 0:
-        print(f"gpu: {path} is too large to keep", file=sys.stderr)
-        return
-      tar.add(path, path.relative_to(folder))
-
-
-def _chosen(only: str) -> list[part_lib.Part]:
-  names = table.names(only)
-  known = {part.name: part for part in PARTS}
-  unknown = [name for name in names if name not in known]
-  if unknown:
-    sys.exit(
-      f"gpu: --only={unknown[0]} is no part; choose from {', '.join(known)}."
-    )
-  return [part for part in PARTS if not names or part.name in names]
-
-
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
   parser = argparse.ArgumentParser(
     prog="python -m benchmarks.gpu", description=__doc__.partition("\n")[0]
   )
@@ -167,7 +96,63 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     help="for all parts together (default: %(default)g)",
   )
   parser.add_argument("--format", choices=("text", "json"), default="text")
-  return parser.parse_args(argv)
+  arguments = parser.parse_args(argv)
+  names = table.names(arguments.only)
+  known = {part.name: part for part in PARTS}
+  for name in names:
+    if name not in known:
+      sys.exit(
+        f"gpu: --only={name} is no part; choose from {', '.join(known)}."
+      )
+  parts = [part for part in PARTS if not names or part.name in names]
+  rows = measure(parts, arguments.out, limit_s=arguments.limit)
+  if arguments.format == "json":
+    print(json.dumps({"rows": rows}, indent=1))
+    return
+  for row in rows:
+    print(f"{row['part']:14} {row['status']:13} {row['seconds']:6.1f} s")
+    if row["reason"]:
+      print(f"  {row['reason']}")
+    for name, value in row["figures"].items():
+      print(f"  {name}: {json.dumps(value)}")
+
+
+def measure(
+  parts: Sequence[part_lib.Part], out: pathlib.Path, *, limit_s: float
+) -> list[dict[str, Any]]:
+  """Measures parts one after the other; `out` gets gpu.json after each anew.
+
+  Returns:
+    A row for each, as of `part.run`.
+  """
+  deadline_s = time.monotonic() + limit_s
+  out.mkdir(parents=True, exist_ok=True)
+  rows: list[dict[str, Any]] = []
+  with tempfile.TemporaryDirectory(prefix="gpu-") as name:
+    folder = pathlib.Path(name)
+    for part in parts:
+      left_s = deadline_s - time.monotonic()
+      print(f"gpu: {part.what}", file=sys.stderr, flush=True)
+      rows.append(part_lib.run(part, folder, limit_s=left_s))
+      (out / "gpu.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    for fixture in _FIXTURES:
+      if (folder / fixture).exists():
+        shutil.copy(folder / fixture, out / fixture)
+    _pack(folder, out / _TRACES)
+  return rows
+
+
+def _pack(folder: pathlib.Path, archive: pathlib.Path) -> None:
+  """Packs traces and logs, smallest first, as many as may travel."""
+  found = [p for pattern in _PACKED for p in folder.rglob(pattern)]
+  left_bytes = _MOST_PACKED_BYTES
+  with tarfile.open(archive, "w:gz") as tar:
+    for path in sorted(found, key=lambda path: path.stat().st_size):
+      left_bytes -= path.stat().st_size
+      if left_bytes < 0:
+        print(f"gpu: {path} is too large to keep", file=sys.stderr)
+        return
+      tar.add(path, path.relative_to(folder))
 
 
 if __name__ == "__main__":

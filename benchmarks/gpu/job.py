@@ -106,29 +106,15 @@ class JobError(Exception):
   """A rank failed, or both hang; the message has what they said last."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Job:
-  """What to run.
+def run(
+  job: rank_lib.Job, environ: Mapping[str, str], *, limit_s: float
+) -> dict[str, list[float]]:
+  """Runs both ranks to their end; their traces and logs go to its folder.
 
-  Attributes:
-    folder: where traces and logs go.
-    num_bytes: of the all-reduce.
-    width: of the kernels' matrices.
-    num_layers: products, and fusions, beside the all-reduce.
+  Args:
+    job: for both.
     environ: NCCL's settings and whatever else the ranks should have.
     limit_s: after which they hang.
-  """
-
-  folder: pathlib.Path
-  num_bytes: int
-  width: int
-  num_layers: int
-  environ: Mapping[str, str]
-  limit_s: float
-
-
-def run(job: Job) -> dict[str, list[float]]:
-  """Runs both ranks to their end.
 
   Returns:
     Times of each traced program on the first rank, in microseconds.
@@ -136,18 +122,20 @@ def run(job: Job) -> dict[str, list[float]]:
   Raises:
     JobError: they did not come to it.
   """
-  job.folder.mkdir(parents=True, exist_ok=True)
-  address = f"127.0.0.1:{_free_port()}"
-  ranks = [_started(job, address, process_id) for process_id in range(2)]
-  deadline_s = time.monotonic() + job.limit_s
+  folder = pathlib.Path(job.folder)
+  folder.mkdir(parents=True, exist_ok=True)
+  with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    address = f"127.0.0.1:{free.getsockname()[1]}"
+  ranks = [_started(job, environ, address, rank) for rank in range(2)]
+  deadline_s = time.monotonic() + limit_s
   try:
     while any(rank.poll() is None for rank in ranks):
       if any(rank.returncode for rank in ranks):
         break
       if time.monotonic() > deadline_s:
         raise JobError(
-          f"The ranks did not end within {job.limit_s:.0f} s:"
-          f" {_last_words(job)}"
+          f"The ranks did not end within {limit_s:.0f} s: {_last_words(folder)}"
         )
       time.sleep(_POLL_S)
   finally:
@@ -157,64 +145,50 @@ def run(job: Job) -> dict[str, list[float]]:
       rank.wait()
   statuses = [rank.returncode for rank in ranks]
   if any(statuses):
-    raise JobError(f"The ranks ended with {statuses}: {_last_words(job)}")
-  return json.loads((job.folder / "step_us.json").read_text())
+    raise JobError(f"The ranks ended with {statuses}: {_last_words(folder)}")
+  return json.loads((folder / "step_us.json").read_text())
 
 
 def shares_memory(nccl: str | None) -> bool:
-  """Whether ranks of a GPU are peers; else they are hosts of their own.
+  """Whether ranks of a GPU are peers in this version, if it is known.
 
-  Args:
-    nccl: its version, such as "2.28.9"; None if unknown.
+  Else they are hosts of their own.
   """
   return nccl is None or tuple(map(int, nccl.split("."))) >= _SHARES_SINCE
 
 
-def shared_by(nccl: str | None, process_id: int) -> dict[str, str]:
-  """What has NCCL accept a rank on a GPU that another one has.
-
-  Args:
-    nccl: as of `shares_memory`.
-    process_id: of the rank.
-  """
+def shared_by(nccl: str | None, rank: int) -> dict[str, str]:
+  """What has NCCL accept a rank on a GPU that another one has."""
   if shares_memory(nccl):
     return {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NET_GDR_LEVEL": "LOC"}
   return {
-    "NCCL_HOSTID": f"rank{process_id}",
+    "NCCL_HOSTID": f"rank{rank}",
     "NCCL_NET": "Socket",
     "NCCL_SOCKET_IFNAME": "lo",
   }
 
 
-def said_of_tuners(job: Job) -> list[str]:
+def said_of_tuners(folder: pathlib.Path) -> list[str]:
   """The lines of NCCL's log that are about tuner plugins, without doubles."""
-  return list(dict.fromkeys(_TUNER.findall(_log(job))))
+  return list(dict.fromkeys(_TUNER.findall(_log(folder))))
 
 
 def _started(
-  job: Job, address: str, process_id: int
+  job: rank_lib.Job, environ: Mapping[str, str], address: str, rank: int
 ) -> subprocess.Popen[bytes]:
-  spec = rank_lib.Spec(
-    folder=str(job.folder),
-    address=address,
-    process_id=process_id,
-    num_bytes=job.num_bytes,
-    width=job.width,
-    num_layers=job.num_layers,
-  )
-  with (job.folder / f"rank{process_id}.log").open("wb") as log:
+  with pathlib.Path(job.folder, f"rank{rank}.log").open("wb") as log:
     return subprocess.Popen(
       (
-        *(sys.executable, "-m", rank_lib.__name__),
-        json.dumps(dataclasses.asdict(spec)),
+        *(sys.executable, "-m", rank_lib.__name__, address, str(rank)),
+        json.dumps(dataclasses.asdict(job)),
       ),
       cwd=_ROOT,
       env={
         **os.environ,
         **_SHARED_GPU,
         **_DEBUG,
-        **shared_by(environment.nccl_version(), process_id),
-        **job.environ,
+        **shared_by(environment.nccl_version(), rank),
+        **environ,
       },
       stdin=subprocess.DEVNULL,
       stdout=log,
@@ -223,19 +197,13 @@ def _started(
     )
 
 
-def _log(job: Job) -> str:
-  logs = (job.folder / f"rank{process_id}.log" for process_id in range(2))
+def _log(folder: pathlib.Path) -> str:
+  logs = (folder / f"rank{rank}.log" for rank in range(2))
   return "\n".join(log.read_text(errors="replace") for log in logs)
 
 
-def _last_words(job: Job) -> str:
+def _last_words(folder: pathlib.Path) -> str:
   """What NCCL warned of, or else the last lines of both ranks."""
-  log = _log(job)
+  log = _log(folder)
   warnings = list(dict.fromkeys(_WARNING.findall(log)))
   return "; ".join(warnings)[:_MOST_WORDS] or log.strip()[-_MOST_WORDS:]
-
-
-def _free_port() -> int:
-  with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    return free.getsockname()[1]

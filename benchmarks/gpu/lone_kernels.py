@@ -8,12 +8,14 @@ a kernel of its own beside nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import pathlib
 from typing import Any
 
-from benchmarks.gpu import kernel_times
-from benchmarks.gpu import live_gpu
+import jax
+import jax.numpy as jnp
+
+from benchmarks.gpu import environment
 from benchmarks.gpu import traced_step
 
 _NUM_WARM_UPS = 3
@@ -34,31 +36,34 @@ SIZES = (2**18, 2**20, 2**22, 2**24, 2**26, 2**28)
 
 def measure(folder: pathlib.Path) -> dict[str, Any]:
   """Traces the program and compares its kernels."""
-  live_gpu.check()
+  environment.check()
   cases = {"products": products(SHAPES), "fusions": fusions(SIZES)}
+  traces = {name: folder / "lone" / name for name in cases}
   for name, case in cases.items():
-    traced(case, folder / "lone" / name)
+    _trace(case, traces[name])
   # All traces are there by now, whatever becomes of the comparison.
-  from lagom_xla import cluster as cluster_lib
+  from benchmarks.gpu import kernel_times
 
-  cluster = cluster_lib.parse(live_gpu.cluster_name())
-  return {name: _compared(folder / "lone" / name, cluster) for name in cases}
+  cluster = environment.cluster_name()
+  found = {
+    name: kernel_times.compared(trace, cluster)
+    for name, trace in traces.items()
+  }
+  return {
+    name: {each: figures[each] for each in ("by_kind", "kernels", "gap_us")}
+    for name, figures in found.items()
+  }
 
 
-def _compared(trace: pathlib.Path, cluster: Any) -> Mapping[str, Any]:
-  from lagom_xla.profiling import profile as profile_lib
-
-  figures = kernel_times.compared(profile_lib.read(trace), cluster)
-  return {name: figures[name] for name in ("by_kind", "kernels", "gap_us")}
-
-
-def traced(case: tuple[Any, tuple[Any, ...]], trace: pathlib.Path) -> None:
+def _trace(case: tuple[Any, tuple[Any, ...]], trace: pathlib.Path) -> None:
   """Traces a function of `products` or `fusions` into a folder."""
-  import jax
-
   function, args = case
-  compiled = jax.jit(function).lower(*args).compile(compiler_options=_options())
-  values = fresh(args)
+  compiled = (
+    jax.jit(function)
+    .lower(*args)
+    .compile(compiler_options=dict(traced_step.NO_COMMAND_BUFFERS))
+  )
+  values = _fresh(args)
   for _ in range(_NUM_WARM_UPS):
     jax.block_until_ready(compiled(*values))
   with jax.profiler.trace(str(trace)):
@@ -66,19 +71,10 @@ def traced(case: tuple[Any, tuple[Any, ...]], trace: pathlib.Path) -> None:
       jax.block_until_ready(compiled(*values))
 
 
-def _options() -> dict[str, bool | str]:
-  import jax
-
-  is_gpu = jax.default_backend() == "gpu"
-  return dict(traced_step.NO_COMMAND_BUFFERS) if is_gpu else {}
-
-
 def products(
   shapes: Sequence[tuple[int, int, int]],
 ) -> tuple[Any, tuple[Any, ...]]:
   """A function of one product per shape, in bfloat16, and its arguments."""
-  import jax
-  import jax.numpy as jnp
 
   def function(*pairs: Any) -> list[Any]:
     return [lhs @ rhs for lhs, rhs in pairs]
@@ -98,9 +94,6 @@ def fusions(sizes: Sequence[int]) -> tuple[Any, tuple[Any, ...]]:
 
   Each has an array of its own: XLA fuses what reads the same one.
   """
-  import jax
-  import jax.numpy as jnp
-
   patterns = (
     lambda rows: rows * rows,  # Loops through it.
     lambda rows: jnp.tanh(rows.astype(jnp.float32)),  # Writes twice as much.
@@ -126,10 +119,8 @@ def fusions(sizes: Sequence[int]) -> tuple[Any, tuple[Any, ...]]:
   return function, args
 
 
-def fresh(args: Any) -> Any:
+def _fresh(args: Any) -> Any:
   """Random arrays in place of shapes: zeros would draw less power."""
-  import jax
-
   leaves, tree = jax.tree.flatten(args)
   keys = jax.random.split(jax.random.key(0), len(leaves))
   normal = jax.jit(jax.random.normal, static_argnums=(1, 2))

@@ -11,18 +11,19 @@ had measured by then, if it kept it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import glob
 import importlib
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from typing import Any, Literal
-
-Status = Literal["measured", "not measured", "failed"]
+from typing import Any
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _LIMIT = "BENCHMARKS_GPU_LIMIT_S"
@@ -49,36 +50,21 @@ class Part:
   what: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Row:
-  """What became of a part.
+def check_is_there() -> None:
+  """Checks that there is a GPU, which nobody holds for that.
 
-  Attributes:
-    part: its name.
-    status: "measured", or why there is nothing (or not all) of it.
-    reason: that in a sentence; "" where it was measured.
-    seconds: that it took.
-    figures: what it found; where it failed, what it had kept by then.
+  Raises:
+    NotMeasuredError: there is none.
   """
-
-  part: str
-  status: Status
-  reason: str
-  seconds: float
-  figures: dict[str, Any]
+  if not (glob.glob("/dev/nvidia[0-9]*") or shutil.which("nvidia-smi")):
+    raise NotMeasuredError("There is no NVIDIA GPU on this machine.")
 
 
 def keep(folder: pathlib.Path, part: str, figures: dict[str, Any]) -> None:
   """Keeps what a part has found so far, should it not come to its end."""
   scratch = folder / f".{part}.json"
   scratch.write_text(json.dumps(figures))
-  scratch.rename(_kept(folder, part))
-
-
-def kept(folder: pathlib.Path, part: str) -> dict[str, Any]:
-  """What a part kept in a folder; nothing if it kept nothing."""
-  path = _kept(folder, part)
-  return json.loads(path.read_text()) if path.exists() else {}
+  scratch.rename(folder / f"{part}.json")
 
 
 def own_limit_s() -> float:
@@ -86,13 +72,18 @@ def own_limit_s() -> float:
   return float(os.environ[_LIMIT])
 
 
-def run(part: Part, folder: pathlib.Path, *, limit_s: float) -> Row:
+def run(part: Part, folder: pathlib.Path, *, limit_s: float) -> dict[str, Any]:
   """Measures a part in a process of its own, and all that it starts.
 
   Args:
     part: the part.
     folder: where parts leave files for each other.
     limit_s: kills it after this long, or after its own limit.
+
+  Returns:
+    The part's name; its status, "measured", "not measured" or "failed", with
+    the reason in a sentence; the seconds that it took; and the figures that it
+    found, or had kept when it failed.
   """
   limit_s = min(part.limit_s, limit_s)
   begin_s = time.monotonic()
@@ -112,29 +103,24 @@ def run(part: Part, folder: pathlib.Path, *, limit_s: float) -> Row:
   except subprocess.TimeoutExpired:
     status = None
   finally:
-    _end(process)
+    # What it started may still be there.
+    with contextlib.suppress(ProcessLookupError):
+      os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
   outcome, reason = _outcome(status, said, limit_s)
-  return Row(
-    part=part.name,
-    status=outcome,
-    reason=reason,
-    seconds=time.monotonic() - begin_s,
-    figures=kept(folder, part.name),
-  )
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-  """Ends a process and what it started that is still there."""
-  try:
-    os.killpg(process.pid, signal.SIGKILL)
-  except ProcessLookupError:
-    pass
-  process.wait()
+  kept = folder / f"{part.name}.json"
+  return {
+    "part": part.name,
+    "status": outcome,
+    "reason": reason,
+    "seconds": time.monotonic() - begin_s,
+    "figures": json.loads(kept.read_text()) if kept.exists() else {},
+  }
 
 
 def _outcome(
   status: int | None, said: pathlib.Path, limit_s: float
-) -> tuple[Status, str]:
+) -> tuple[str, str]:
   if status == 0:
     return "measured", ""
   if status is None:
@@ -146,20 +132,20 @@ def _outcome(
   return "failed", f"It ended with status {status}: {last or 'silently'}"
 
 
-def _kept(folder: pathlib.Path, part: str) -> pathlib.Path:
-  return folder / f"{part}.json"
-
-
 def main() -> None:
   """Measures one part in this process."""
   name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
-  module = importlib.import_module(f"{__package__}.{name}")
   try:
+    if name != "environment":  # Which has something to say without one.
+      check_is_there()  # Without this, JAX would be imported for nothing.
+    module = importlib.import_module(f"{__package__}.{name}")
     keep(folder, name, module.measure(folder))
   except NotMeasuredError as error:
     print(error, file=sys.stderr)
     sys.exit(_NOT_MEASURED)
   except ModuleNotFoundError as error:
+    if error.name == f"{__package__}.{name}":
+      raise
     print(
       f"Python has no package {error.name} here, which this part needs: bring"
       " what pyproject.toml lists, as wheels where there is no registry.",

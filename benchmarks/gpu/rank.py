@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rank of a job whose ranks share a GPU: an all-reduce beside kernels.
 
-    python -m benchmarks.gpu.rank SPEC
+    python -m benchmarks.gpu.rank ADDRESS RANK JOB
 
-SPEC is a `Spec` in JSON. Both ranks run the same collectives; the kernels
-beside them are large on the first rank alone, which is the one that is traced,
-so that no kernel of the other one takes SMs. Three programs are traced: the
-kernels alone, the all-reduce beside next to nothing, and both.
+ADDRESS is that of the job's coordinator, and JOB a `Job` in JSON. Both ranks
+run the same collectives; the kernels beside them are large on the first rank
+alone, which is the one that is traced, so that no kernel of the other one takes
+SMs. Three programs are traced: the kernels alone, the all-reduce beside next to
+nothing, and both.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ import pathlib
 import sys
 import time
 from typing import Any
+
+import jax
+import jax.numpy as jnp
 
 from benchmarks.gpu import traced_step
 
@@ -38,41 +42,33 @@ PROGRAMS = ("kernels", "collective", "both")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Spec:
-  """What a rank does.
+class Job:
+  """What ranks run.
 
   Attributes:
     folder: where the first rank leaves traces and times.
-    address: of the job's coordinator.
-    process_id: of this rank.
     num_bytes: of the all-reduce.
     width: of the kernels' matrices.
     num_layers: products, and fusions, beside the all-reduce.
   """
 
   folder: str
-  address: str
-  process_id: int
   num_bytes: int
   width: int
   num_layers: int
 
 
-def run(spec: Spec) -> None:
+def run(address: str, rank: int, job: Job) -> None:
   """Runs the three programs, and leaves what was found in the folder."""
-  import jax
-
-  jax.distributed.initialize(
-    spec.address, 2, spec.process_id, local_device_ids=[0]
-  )
+  jax.distributed.initialize(address, 2, rank, local_device_ids=[0])
   mesh = jax.make_mesh(
     (2,), (_MESH_AXIS,), axis_types=(jax.sharding.AxisType.Auto,)
   )
-  is_first = spec.process_id == 0
+  is_first = rank == 0
   small = _kernels_of(_SMALL, 1)
-  large = _kernels_of(spec.width, spec.num_layers) if is_first else small
-  summed = _shared(mesh, spec.num_bytes // 4)
-  folder, step_us = pathlib.Path(spec.folder), {}
+  large = _kernels_of(job.width, job.num_layers) if is_first else small
+  summed = _shared(mesh, job.num_bytes // 4)
+  folder, step_us = pathlib.Path(job.folder), {}
   for name in PROGRAMS:
     operands = small if name == "collective" else large
     arrays = () if name == "kernels" else (summed,)
@@ -87,9 +83,6 @@ def run(spec: Spec) -> None:
 
 def _kernels_of(width: int, num_layers: int) -> list[tuple[Any, Any]]:
   """Matrices, on this rank's own device: a pair for each layer."""
-  import jax
-  import jax.numpy as jnp
-
   keys = jax.random.split(jax.random.key(0), 2 * num_layers)
   device = jax.local_devices()[0]
   matrices = [
@@ -101,9 +94,6 @@ def _kernels_of(width: int, num_layers: int) -> list[tuple[Any, Any]]:
 
 def _shared(mesh: Any, num_elements: int) -> Any:
   """An array with a part on each rank, each of so many elements."""
-  import jax
-  import jax.numpy as jnp
-
   place = jax.sharding.NamedSharding(
     mesh, jax.sharding.PartitionSpec(_MESH_AXIS)
   )
@@ -116,12 +106,7 @@ def _shared(mesh: Any, num_elements: int) -> Any:
 
 
 def both_of(mesh: Any) -> Any:
-  """The jitted all-reduce of an array beside kernels on the rank's operands.
-
-  Args:
-    mesh: of the ranks.
-  """
-  import jax
+  """The jitted all-reduce of an array beside kernels on the rank's operands."""
 
   def both(arrays: Any, operands: Any) -> Any:
     (x,) = arrays
@@ -140,8 +125,6 @@ def both_of(mesh: Any) -> Any:
 
 def _compiled(mesh: Any, arrays: Any, operands: Any) -> Any:
   """The program of this rank, with its operands as the rank's own shards."""
-  import jax
-
   options = OPTIONS if jax.default_backend() == "gpu" else {}
   if not arrays:
     lowered = jax.jit(lambda _, operands: run_kernels(operands)).lower(
@@ -159,16 +142,12 @@ def _compiled(mesh: Any, arrays: Any, operands: Any) -> Any:
 
 def _as_shard(x: Any, place: Any) -> Any:
   """An array of this rank's as a part of one that all ranks have a part of."""
-  import jax
-
   shape = (2 * x.shape[0], *x.shape[1:])
   return jax.make_array_from_single_device_arrays(shape, place, [x])
 
 
 def run_kernels(operands: Any) -> list[Any]:
   """A product and a fusion that goes through memory, for each pair."""
-  import jax.numpy as jnp
-
   found = []
   for lhs, rhs in operands:
     found += [lhs @ rhs, jnp.tanh(lhs) * 2 + 1]
@@ -177,8 +156,6 @@ def run_kernels(operands: Any) -> list[Any]:
 
 def _traced(compiled: Any, args: Any, trace: str | None) -> list[float]:
   """Runs a program, traced where a folder is given; returns times in us."""
-  import jax
-
   for _ in range(_NUM_WARM_UPS):
     jax.block_until_ready(compiled(*args))
   profiled: Any = contextlib.nullcontext()
@@ -194,4 +171,4 @@ def _traced(compiled: Any, args: Any, trace: str | None) -> list[float]:
 
 
 if __name__ == "__main__":
-  run(Spec(**json.loads(sys.argv[1])))
+  run(sys.argv[1], int(sys.argv[2]), Job(**json.loads(sys.argv[3])))

@@ -17,7 +17,9 @@ import sys
 import time
 from typing import Any
 
-from benchmarks.gpu import live_gpu
+import jax
+
+from benchmarks.gpu import environment
 from benchmarks.gpu import part as part_lib
 
 TRACE = "trace"
@@ -33,8 +35,8 @@ NO_COMMAND_BUFFERS: Mapping[str, bool | str] = {
 
 def measure(folder: pathlib.Path) -> dict[str, Any]:
   """Times and traces the step."""
-  live_gpu.check()
-  return {"model": MODEL, **traced(folder, *example(MODEL))}
+  environment.check()
+  return {"model": MODEL, **traced(folder, *example())}
 
 
 def traced(
@@ -48,8 +50,6 @@ def traced(
     state: to begin with; it is donated.
     batches: without end.
   """
-  import jax
-
   lowered = step.lower(state, next(batches))
   compiled = lowered.compile()
   state, times_us = run(compiled, state, batches, _NUM_TIMED)
@@ -65,7 +65,7 @@ def traced(
   return {"step_us": step_us, "num_traced": _NUM_TRACED, "losses": found}
 
 
-def example(model: str) -> tuple[Any, Any, Iterator[Any]]:
+def example() -> tuple[Any, Any, Iterator[Any]]:
   """The Llama example's jitted step, its state, and batches without end.
 
   Raises:
@@ -80,10 +80,8 @@ def example(model: str) -> tuple[Any, Any, Iterator[Any]]:
     raise part_lib.NotMeasuredError(
       f"The example needs Flax and Optax: {error}."
     ) from error
-  import jax
-
-  step, (state_spec, batch_spec) = train.train_step(jax.devices(), model=model)
-  state = step_lib.init_state(train.model_of, state_spec, model=model)
+  step, (state_spec, batch_spec) = train.train_step(jax.devices(), model=MODEL)
+  state = step_lib.init_state(train.model_of, state_spec, model=MODEL)
   batch_size, seq_len = batch_spec["inputs"].shape
   batches = data.byte_batches(
     data.TEXT.read_bytes(), batch_size=batch_size, seq_len=seq_len, seed=0
@@ -96,8 +94,6 @@ def run(
   step: Any, state: Any, batches: Iterator[Any], num_steps: int
 ) -> tuple[Any, list[float]]:
   """Runs steps, each to its end; returns the state and times in us."""
-  import jax
-
   times_us = []
   for _ in range(num_steps):
     batch = next(batches)

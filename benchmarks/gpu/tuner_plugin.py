@@ -24,8 +24,8 @@ from typing import Any
 
 from benchmarks.gpu import environment
 from benchmarks.gpu import job as job_lib
-from benchmarks.gpu import live_gpu
 from benchmarks.gpu import part as part_lib
+from benchmarks.gpu import rank as rank_lib
 
 _PART = "tuner_plugin"
 _NUM_CHANNELS = 3
@@ -42,7 +42,6 @@ def measure(folder: pathlib.Path) -> dict[str, Any]:
   plugin = build.ensure()
   figures: dict[str, Any] = {"interfaces": list(build.interfaces(plugin))}
   part_lib.keep(folder, _PART, figures)
-  live_gpu.check_is_there()
   is_node = job_lib.shares_memory(environment.nccl_version())
   environ = with_table(
     folder / "nccl_table.bin", plugin, num_nodes=1 if is_node else 2
@@ -56,13 +55,7 @@ def measure(folder: pathlib.Path) -> dict[str, Any]:
 def with_table(
   table: pathlib.Path, plugin: pathlib.Path, *, num_nodes: int
 ) -> dict[str, str]:
-  """Writes the table; returns the variables that load the plugin with it.
-
-  Args:
-    table: the file.
-    plugin: the library.
-    num_nodes: that NCCL takes the two ranks for.
-  """
+  """Writes the table; returns the variables that load the plugin with it."""
   from lagom_xla.apply.nccl import table as table_lib
 
   rule = table_lib.Rule(
@@ -118,16 +111,11 @@ def _of_two_ranks(
     except part_lib.NotMeasuredError as error:
       # Kernels that wait for each other take turns then, which ends, too.
       num_bytes, note = _NUM_BYTES_IN_TURNS, str(error)
-    job = job_lib.Job(
-      folder=folder,
-      num_bytes=num_bytes,
-      width=1024,
-      num_layers=1,
-      environ={**shared, **environ},
-      limit_s=_LIMIT_OF_JOB_S,
+    job = rank_lib.Job(
+      folder=str(folder), num_bytes=num_bytes, width=1024, num_layers=1
     )
     try:
-      job_lib.run(job)
+      job_lib.run(job, {**shared, **environ}, limit_s=_LIMIT_OF_JOB_S)
     except job_lib.JobError as error:
       return {"reason": f"{error} {note}".strip()}
   profile = profile_lib.read(folder / "collective")
@@ -138,7 +126,7 @@ def _of_two_ranks(
     "channels": dict(profile.num_channels),
     "num_applied": table.counts[0].num_applied,
     "num_unavailable": table.counts[0].num_unavailable,
-    "said": job_lib.said_of_tuners(job),
+    "said": job_lib.said_of_tuners(folder),
   }
 
 
