@@ -21,6 +21,8 @@ from typing import Final, Literal
 
 from lagom_xla import validation
 from lagom_xla.costs import in_words
+from lagom_xla.plan import made_for
+from lagom_xla.report import notes as notes_lib
 from lagom_xla.report.page import report
 from lagom_xla.whatif import cases as cases_lib
 
@@ -134,25 +136,29 @@ class Row:
   @property
   def exposed_share(self) -> float:
     """What kernels wait for collectives, as a share of the step."""
-    if self.figures is None or not self.figures.step.us:
-      return 0.0
-    return self.figures.exposed_us / self.figures.step.us
+    return self._over_step(self.figures.exposed_us if self.figures else 0.0)
 
   @property
-  def per_s(self) -> float | None:
-    """Tokens or examples per second, of all GPUs."""
+  def has_per_s(self) -> bool:
+    """Whether it is known how many tokens or examples a step has."""
+    return self.figures is not None and self.figures.per_step is not None
+
+  @property
+  def throughput(self) -> float:
+    """Tokens or examples per second; where unknown, TFLOP/s of each GPU."""
     if self.figures is None or self.figures.per_step is None:
-      return None
-    if not self.figures.step.us:
-      return None
-    return self.figures.per_step * 1e6 / self.figures.step.us
+      return self.tflops_per_gpu
+    return self._over_step(self.figures.per_step * 1e6)
 
   @property
   def tflops_per_gpu(self) -> float:
     """Operations of matrix products, in 1e12 per second and GPU."""
-    if self.figures is None or not self.figures.step.us:
-      return 0.0
-    return self.figures.flops / self.num_gpus / self.figures.step.us / 1e6
+    flops = self.figures.flops if self.figures else 0.0
+    return self._over_step(flops / self.num_gpus) / 1e6
+
+  def _over_step(self, value: float) -> float:
+    step_us = self.figures.step.us if self.figures else 0.0
+    return value / step_us if step_us else 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -191,81 +197,92 @@ class Comparison:
 LEAST = 5e-4
 # Of the work per GPU and second of the fewest nodes: where a curve has bent.
 _HALF = 0.5
+# What optimizers that work by matrix products, and padding, may add.
+_ALIKE = 0.05
 
 
-def findings_of(
+def of_rows(
   rows: Sequence[Row],
   points: Sequence[Row],
-  unit: str | None,
+  *,
+  target: str,
+  search: Search,
+  unit: Unit | None = None,
+  per_step: float | None = None,
+  repeated: str = "",
+) -> Comparison:
+  """The comparison of rows, of which one has figures.
+
+  Args:
+    rows: of the clusters that were asked for.
+    points: of the same nodes in other numbers.
+    target: what the user called it.
+    search: how plans were searched.
+    unit: what a step has so many of.
+    per_step: how many, on the first cluster.
+    repeated: what to say of work that all GPUs repeat; "" for nothing.
+  """
+  first, told = rows[0], []
+  if per_step is not None and first.figures is None:
+    unit = None
+    told.append(
+      "What a step has per second is not known, as the number given is of the"
+      f" first cluster, {first.cluster}, which has no figures."
+    )
+  elif per_step is not None:
+    rows = [_with_per_step(row, first, per_step) for row in rows]
+    points = [_with_per_step(row, first, per_step) for row in points]
+  return Comparison(
+    target=target,
+    made_with=made_for.versions(),
+    search=search,
+    unit=unit,
+    scaling=_scaling([*rows, *points], unit),
+    rows=tuple(rows),
+    points=tuple(points),
+    findings=tuple(_findings(rows, points, unit)),
+    notes=(
+      *told,
+      *_notes_of_rows(rows),
+      *([repeated] if repeated else []),
+      *_notes(rows, points, search),
+    ),
+  )
+
+
+def _with_per_step(row: Row, first: Row, per_step: float) -> Row:
+  """A row with its tokens or examples, so many of them in the first row."""
+  figures, known = row.figures, first.figures
+  if figures is None or known is None:
+    return row
+  share = figures.flops / known.flops if known.flops else 1.0
+  figures = dataclasses.replace(figures, per_step=per_step * share)
+  return dataclasses.replace(row, figures=figures)
+
+
+def _findings(
+  rows: Sequence[Row], points: Sequence[Row], unit: str | None
 ) -> Iterator[str]:
   """All findings, in sentences, the most important first."""
   known = [row for row in rows if row.figures is not None]
   if len(known) > 1:
     yield _best(known, unit)
-  once = _without_rates(known)
-  yield from filter(None, map(_network, once))
-  yield from _pcie(once)
+  # Of each cluster one row, whatever rates it was given.
+  once: dict[str, Row] = {}
+  for row in known:
+    once.setdefault(row.nodes, row)
+  for row in once.values():
+    faster, slower = network_gain(row, 2.0), network_gain(row, 0.5)
+    if faster is not None and slower is not None:
+      rate = row.gbits_per_gpu
+      yield (
+        f"{row.cluster}: with {2 * rate:,.5g} Gbit/s per GPU the step is"
+        f" {_change(faster, 'no shorter')}, with {rate / 2:,.5g}"
+        f" {_change(slower, 'no longer')}."
+      )
+  yield from _pcie(once.values())
   for curve in series(points).values():
     yield from _nodes(curve)
-
-
-def notes(rows: Iterable[Row]) -> Iterator[str]:
-  """What to know of the figures."""
-  for row in rows:
-    figures = row.figures
-    if figures is None:
-      continue
-    if not row.fits:
-      yield (
-        f"{row.cluster}: needs {in_words.gigabytes(figures.memory_bytes)} of"
-        f" the {in_words.gigabytes(row.hbm_bytes)} that a GPU has."
-      )
-    if slower := _slower_on_faster(figures):
-      yield (
-        f"{row.cluster}: a faster network is predicted to be slower from"
-        f" {slower[0].gbits_per_gpu:,.5g} to {slower[1].gbits_per_gpu:,.5g}"
-        " Gbit/s, as NCCL chooses other algorithms there."
-      )
-
-
-def beyond_measured(rows: Iterable[Row]) -> str:
-  """What to say of more nodes than were measured; "" for nothing."""
-  most = {
-    row.fabric: row.measured_nodes
-    for row in rows
-    if row.figures is not None and row.is_beyond_measured
-  }
-  if not most:
-    return ""
-  measured = ", ".join(f"{fabric} {nodes}" for fabric, nodes in most.items())
-  return (
-    f"* More nodes than collectives were measured on ({measured}): the cost"
-    " model alone, with the ranges of fewer nodes."
-  )
-
-
-def series(
-  points: Iterable[Row],
-) -> dict[str, list[Row]]:
-  """Rows with figures by series, from the fewest nodes on."""
-  found: dict[str, list[Row]] = {}
-  for row in points:
-    if row.figures is not None:
-      found.setdefault(row.series, []).append(row)
-  for curve in found.values():
-    curve.sort(key=lambda row: row.num_nodes)
-  return found
-
-
-def network_gain(row: Row, factor: float) -> float | None:
-  """What a network so many times as fast takes off the step, as a share."""
-  if row.figures is None or not row.figures.step.us:
-    return None
-  wanted = row.gbits_per_gpu * factor
-  for at in row.figures.networks:
-    if abs(at.gbits_per_gpu / wanted - 1) < 1e-9:
-      return 1 - at.step_us / row.figures.step.us
-  return None
 
 
 def _best(rows: Sequence[Row], unit: str | None) -> str:
@@ -275,42 +292,22 @@ def _best(rows: Sequence[Row], unit: str | None) -> str:
       f"Most work per GPU: {first.cluster}, {first.tflops_per_gpu:,.0f} TFLOP/s"
       " of matrix products in each."
     )
-
-  def per_gpu(row: Row) -> float:
-    return (row.per_s or 0.0) / row.num_gpus
-
-  most = max(rows, key=lambda row: row.per_s or 0.0)
-  first = max(rows, key=per_gpu)
+  most = max(rows, key=lambda row: row.throughput)
+  first = max(rows, key=lambda row: row.throughput / row.num_gpus)
   return (
     f"Most {unit} per second: {most.cluster},"
-    f" {in_words.short(most.per_s or 0.0)}; most per GPU: {first.cluster},"
-    f" {in_words.short(per_gpu(first))}."
+    f" {in_words.short(most.throughput)}; most per GPU: {first.cluster},"
+    f" {in_words.short(first.throughput / first.num_gpus)}."
   )
 
 
-def _without_rates(
-  rows: Sequence[Row],
-) -> list[Row]:
-  """One row for each cluster, whatever rates it was given."""
-  found: dict[str, Row] = {}
-  for row in rows:
-    found.setdefault(row.nodes, row)
-  return list(found.values())
+def _change(gain: float, none: str) -> str:
+  if abs(gain) < LEAST:
+    return none
+  return f"{abs(gain):.1%} {'shorter' if gain > 0 else 'longer'}"
 
 
-def _network(row: Row) -> str | None:
-  faster, slower = network_gain(row, 2.0), network_gain(row, 0.5)
-  if faster is None or slower is None:
-    return None
-  rate = row.gbits_per_gpu
-  return (
-    f"{row.cluster}: with {2 * rate:,.5g} Gbit/s per GPU the step is"
-    f" {_change(faster, 'no shorter')}, with {rate / 2:,.5g}"
-    f" {_change(slower, 'no longer')}."
-  )
-
-
-def _pcie(rows: Sequence[Row]) -> Iterator[str]:
+def _pcie(rows: Iterable[Row]) -> Iterator[str]:
   """Why more network is of no use, where it is of none."""
   idle: set[float] = set()
   for row in rows:
@@ -323,12 +320,6 @@ def _pcie(rows: Sequence[Row]) -> Iterator[str]:
       f"NCCL counts on {pcie_gbits:,.4g} Gbit/s of a GPU's PCIe link, whatever"
       " the network has beyond that."
     )
-
-
-def _change(gain: float, none: str) -> str:
-  if abs(gain) < LEAST:
-    return none
-  return f"{abs(gain):.1%} {'shorter' if gain > 0 else 'longer'}"
 
 
 def _nodes(curve: Sequence[Row]) -> Iterator[str]:
@@ -349,56 +340,98 @@ def _nodes(curve: Sequence[Row]) -> Iterator[str]:
   yield text + "."
 
 
-def _slower_on_faster(
-  figures: Figures,
-) -> tuple[AtRate, AtRate] | None:
-  """The first two networks of which the faster one makes a slower step."""
-  networks = figures.networks
-  for one, other in itertools.pairwise(networks):
-    if other.step_us > one.step_us * (1 + LEAST):
-      return one, other
+def series(points: Iterable[Row]) -> dict[str, list[Row]]:
+  """Rows with figures by series, from the fewest nodes on."""
+  found: dict[str, list[Row]] = {}
+  for row in sorted(points, key=lambda row: row.num_nodes):
+    if row.figures is not None:
+      found.setdefault(row.series, []).append(row)
+  return found
+
+
+def network_gain(row: Row, factor: float) -> float | None:
+  """What a network so many times as fast takes off the step, as a share."""
+  if row.figures is None or not row.figures.step.us:
+    return None
+  wanted = row.gbits_per_gpu * factor
+  for at in row.figures.networks:
+    if abs(at.gbits_per_gpu / wanted - 1) < 1e-9:
+      return 1 - at.step_us / row.figures.step.us
   return None
 
 
-# What optimizers that work by matrix products, and padding, may add.
-_ALIKE = 0.05
-
-
-def with_per_step(
-  rows: Sequence[Row],
-  base: Row,
-  per_step: float | None,
-) -> tuple[Row, ...]:
-  """Rows with the tokens or examples of their steps.
-
-  Args:
-    rows: any.
-    base: the row that the number is for.
-    per_step: of a step there; None where it was not given.
-  """
-  if per_step is None or base.figures is None:
-    return tuple(rows)
-  found = []
+def _notes_of_rows(rows: Iterable[Row]) -> Iterator[str]:
+  """What to know of figures, cluster by cluster."""
   for row in rows:
     figures = row.figures
-    if figures is not None:
-      share = figures.flops / base.figures.flops if base.figures.flops else 1.0
-      figures = dataclasses.replace(figures, per_step=per_step * share)
-    found.append(dataclasses.replace(row, figures=figures))
-  return tuple(found)
+    if figures is None:
+      continue
+    if not row.fits:
+      yield (
+        f"{row.cluster}: needs {in_words.gigabytes(figures.memory_bytes)} of"
+        f" the {in_words.gigabytes(row.hbm_bytes)} that a GPU has."
+      )
+    for one, other in itertools.pairwise(figures.networks):
+      if other.step_us > one.step_us * (1 + LEAST):
+        yield (
+          f"{row.cluster}: a faster network is predicted to be slower from"
+          f" {one.gbits_per_gpu:,.5g} to {other.gbits_per_gpu:,.5g} Gbit/s, as"
+          " NCCL chooses other algorithms there."
+        )
+        break
 
 
-def scaling_in_words(rows: Sequence[Row], unit: str | None) -> str:
+def _notes(
+  rows: Sequence[Row], points: Sequence[Row], search: Search
+) -> Iterator[str]:
+  """What to know of all figures."""
+  if note := notes_lib.uncosted():
+    yield f"{note}."
+  known = [row for row in (*rows, *points) if row.figures is not None]
+  num_compiled = len({row.compiled_for for row in known})
+  if num_compiled < len({row.cluster for row in known}):
+    yield (
+      f"{in_words.count(num_compiled, 'compiled schedule')} for all clusters:"
+      " those of as many of the same GPUs run the same one, costed on the"
+      " network of each."
+    )
+  if beyond := beyond_measured(known):
+    yield beyond
+  if search == "quick":
+    yield (
+      "Plans are of NCCL's settings alone: --search=full tries XLA's options,"
+      " too."
+    )
+  if search == "full" and points:
+    yield "By nodes, NCCL settings alone were searched."
+
+
+def beyond_measured(rows: Iterable[Row]) -> str:
+  """What to say of more nodes than were measured; "" for nothing."""
+  most = {
+    row.fabric: row.measured_nodes
+    for row in rows
+    if row.figures is not None and row.is_beyond_measured
+  }
+  if not most:
+    return ""
+  measured = ", ".join(f"{fabric} {nodes}" for fabric, nodes in most.items())
+  return (
+    f"* More nodes than collectives were measured on ({measured}): the cost"
+    " model alone, with the ranges of fewer nodes."
+  )
+
+
+def _scaling(rows: Sequence[Row], unit: str | None) -> str:
   """How the program's work grows from the least to the most GPUs."""
   known = [row for row in rows if row.figures is not None]
   sizes = sorted(known, key=lambda row: row.num_gpus)
   least, most = sizes[0], sizes[-1]
   assert least.figures is not None and most.figures is not None
   if least.num_gpus == most.num_gpus:
-    what = unit or "work"
     return (
       f"All have the same number of GPUs, {least.num_gpus:,}, and the same"
-      f" {what} per step."
+      f" {unit or 'work'} per step."
     )
   if not least.figures.flops:
     return (

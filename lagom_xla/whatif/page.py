@@ -17,7 +17,6 @@ from typing import Any
 from lagom_xla.costs import in_words
 from lagom_xla.report.page import rendering
 from lagom_xla.whatif import comparison as comparison_lib
-from lagom_xla.whatif import table as table_lib
 
 _MARGIN = {"l": 70, "r": 12, "t": 8, "b": 48}
 _LINEAR = {"rangemode": "tozero", "tickformat": "~s"}
@@ -27,41 +26,23 @@ Row = comparison_lib.Row
 
 def _curve_figures(
   comparison: comparison_lib.Comparison,
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
   """The figures that there is something to draw in."""
   rows = (*comparison.rows, *comparison.points)
   curves = comparison_lib.series({row.cluster: row for row in rows}.values())
-  throughput = "TFLOP/s per GPU"
-  if comparison.unit:
-    throughput = f"{comparison.unit} per second"
-  found = []
   if any(len(curve) > 1 for curve in curves.values()):
-    found = [
-      _figure("step", "The step by nodes", "ms", _steps(curves)),
-      _figure(
-        "throughput",
-        f"{throughput.capitalize()} by nodes",
-        throughput,
-        _curves(
-          curves,
-          lambda row: (
-            (row.per_s or 0.0) if comparison.unit else row.tflops_per_gpu
-          ),
-        ),
-      ),
-      _figure(
-        "exposed",
-        "Exposed communication by nodes",
-        "% of the step",
-        _curves(curves, lambda row: 100 * row.exposed_share),
-      ),
-    ]
-  networks = list(_networks(comparison.rows))
-  if networks:
-    found.append(
-      _figure("network", "The step by network", "ms", networks, is_nodes=False)
+    yield _figure("step", "The step by nodes", "ms", _steps(curves))
+    of_unit = f"{comparison.unit} per second"
+    unit = of_unit if comparison.unit else "TFLOP/s per GPU"
+    curve = _curves(curves, lambda row: row.throughput)
+    yield _figure("throughput", f"{unit.capitalize()} by nodes", unit, curve)
+    curve = _curves(curves, lambda row: 100 * row.exposed_share)
+    title = "Exposed communication by nodes"
+    yield _figure("exposed", title, "% of the step", curve)
+  if networks := list(_networks(comparison.rows)):
+    yield _figure(
+      "network", "The step by network", "ms", networks, is_nodes=False
     )
-  return found
 
 
 def _figure(
@@ -163,7 +144,10 @@ def _curve(
     x=[row.num_nodes for row in rows],
     y=ys,
     meta={"group": group},
-    marker={"symbol": _symbols(rows)},
+    # Hollow where there are more nodes than were ever measured.
+    marker={
+      "symbol": ["circle" + "-open" * r.is_beyond_measured for r in rows]
+    },
     text=[_hover(row) for row in rows],
     hovertemplate="%{text}<extra></extra>",
   )
@@ -190,11 +174,6 @@ def _networks(rows: Sequence[Row]) -> Iterator[Any]:
     )
 
 
-def _symbols(rows: Sequence[Row]) -> list[str]:
-  """Hollow where there are more nodes than were ever measured."""
-  return ["circle-open" if r.is_beyond_measured else "circle" for r in rows]
-
-
 def _hover(row: Row) -> str:
   figures = row.figures
   assert figures is not None
@@ -204,8 +183,8 @@ def _hover(row: Row) -> str:
     f"<b>{row.cluster}</b>, {in_words.count(row.num_gpus, 'GPU')}<br>step"
     f" {in_words.milliseconds(step.us)}, 9 in 10 {ends}"
     f"<br>exposed {row.exposed_share:.1%}"
-    f"<br>{table_lib.throughput(row)}"
-    f" {'per second' if row.per_s is not None else 'TFLOP/s per GPU'}"
+    f"<br>{in_words.short(row.throughput)}"
+    f" {'per second' if row.has_per_s else 'TFLOP/s per GPU'}"
   )
 
 
@@ -219,19 +198,18 @@ def render(comparison: comparison_lib.Comparison) -> str:
     OutputError: what draws pages is not installed.
   """
   rendering.check_can_render()
-  figures = _curve_figures(comparison)
+  figures = list(_curve_figures(comparison))
   return rendering.filled(
     _FOLDER,
     {
       "ms": in_words.milliseconds,
       "between": rendering.between,
       "gb": in_words.gigabytes,
+      "short": in_words.short,
     },
     comparison=comparison,
     figures=figures,
     drawn=rendering.script_json(figures),
-    throughput=table_lib.throughput,
-    network_gain=comparison_lib.network_gain,
   )
 
 

@@ -32,13 +32,7 @@ def show(
   comparison: comparison_lib.Comparison,
   files: Sequence[str] = (),
 ) -> None:
-  """Shows a comparison.
-
-  Args:
-    console: where.
-    comparison: what.
-    files: that were written.
-  """
+  """Shows a comparison, and names the files that were written."""
   shown = _Lines(console, _MOST_LINES - len(files))
   shown.say(f"{comparison.target}, predicted. {comparison.scaling}")
   rows = [row for row in comparison.rows if row.figures is not None]
@@ -51,13 +45,13 @@ def show(
     shown.say_more(len(curves) - _MOST_SERIES, "kinds of nodes")
   beyond = comparison_lib.beyond_measured((*rows, *comparison.points))
   shown.say(beyond)
-  refused = [r for r in (*comparison.rows, *comparison.points) if r.refusal]
-  texts = [
-    *_refused(refused),
-    *comparison.findings,
-    *(note for note in comparison.notes if note != beyond),
-  ]
-  shown.say_all(texts)
+  shown.say_all(
+    [
+      *_refused((*comparison.rows, *comparison.points)),
+      *comparison.findings,
+      *(note for note in comparison.notes if note != beyond),
+    ]
+  )
   for file in files:
     console.print(f"Wrote {file}", highlight=False, soft_wrap=True)
 
@@ -70,8 +64,7 @@ class _Lines:
     self._width = min(console.width, _WIDTH)
 
   def say(self, text: str) -> None:
-    lines = textwrap.wrap(text, self._width)
-    self._put(lines)
+    self._put(textwrap.wrap(text, self._width))
 
   def say_all(self, texts: Sequence[str]) -> None:
     """As many as there is room for, and how many more there are."""
@@ -101,10 +94,8 @@ def _rows(
   rows: Sequence[Row], comparison: comparison_lib.Comparison
 ) -> rich.table.Table:
   headings = ["Gbit/s", "step ms", "9 in 10", "bound", "exposed"]
-  headings.append(_unit(comparison))
-  if comparison.search != "none":
-    headings.append("plan")
-  headings.append("net x2")
+  plan = [] if comparison.search == "none" else ["plan"]
+  headings += [_unit(comparison), *plan, "net x2"]
   table = layout.new_table(None, "cluster", *headings)
   for column in table.columns[1:]:
     column.no_wrap = True
@@ -119,11 +110,11 @@ def _cells(row: Row, comparison: comparison_lib.Comparison) -> list[str]:
   step = figures.step
   cells = [
     f"{row.gbits_per_gpu:,.4g}" if figures.networks else "-",
-    in_words.rounded_ms(step.us) + ("*" if row.is_beyond_measured else ""),
+    _step_ms(row),
     in_words.ms_range(step.low_us, step.high_us, "-"),
     in_words.rounded_ms(figures.lower_bound_us),
     f"{row.exposed_share:.1%}",
-    throughput(row),
+    in_words.short(row.throughput),
   ]
   if comparison.search != "none":
     gain_us = figures.gain.us if figures.gain else 0.0
@@ -131,13 +122,6 @@ def _cells(row: Row, comparison: comparison_lib.Comparison) -> list[str]:
   faster = comparison_lib.network_gain(row, 2.0)
   cells.append("-" if faster is None else _change(faster))
   return cells
-
-
-def throughput(row: Row) -> str:
-  """Tokens or examples per second, or TFLOP/s of each GPU."""
-  if row.per_s is not None:
-    return in_words.short(row.per_s)
-  return in_words.short(row.tflops_per_gpu)
 
 
 def _change(gain: float) -> str:
@@ -165,18 +149,19 @@ def _points(
   for count in sorted({n for rows in by_nodes.values() for n in rows}):
     cells: list[str] = []
     for name in names:
-      row = by_nodes[name].get(count)
-      cells += _point(row, has_throughput=has_throughput)
+      step_ms = rate = "-"
+      if row := by_nodes[name].get(count):
+        step_ms, rate = _step_ms(row), in_words.short(row.throughput)
+      cells += [step_ms, rate] if has_throughput else [step_ms]
     table.add_row(f"{count:,}", *cells)
   return table
 
 
-def _point(row: Row | None, *, has_throughput: bool) -> list[str]:
-  cells = ["-", "-"]
-  if row is not None and row.figures is not None:
-    star = "*" if row.is_beyond_measured else ""
-    cells = [in_words.rounded_ms(row.figures.step.us) + star, throughput(row)]
-  return cells if has_throughput else cells[:1]
+def _step_ms(row: Row) -> str:
+  """The step, starred where no collective was measured on so many nodes."""
+  assert row.figures is not None
+  star = "*" if row.is_beyond_measured else ""
+  return in_words.rounded_ms(row.figures.step.us) + star
 
 
 def _unit(comparison: comparison_lib.Comparison) -> str:
@@ -187,7 +172,8 @@ def _refused(rows: Sequence[Row]) -> list[str]:
   """Clusters without figures, those with the same reason together."""
   by_reason: dict[str, list[str]] = {}
   for row in rows:
-    names = by_reason.setdefault(row.refusal, [])
-    if row.cluster not in names:
-      names.append(row.cluster)
+    if row.refusal:
+      names = by_reason.setdefault(row.refusal, [])
+      if row.cluster not in names:
+        names.append(row.cluster)
   return [f"{', '.join(names)}: {why}" for why, names in by_reason.items()]

@@ -246,8 +246,8 @@ def test_what_cannot_be_read_is_said_in_one_line(
 
 def _of_module(
   module: hlo.Module, **options: Any
-) -> tuple[comparing.Compared, list[str]]:
-  """A module compared on four clusters, and what happened in which order."""
+) -> tuple[list[str], errors.Stopped | None, list[str]]:
+  """Of a module on four clusters: which have rows, and what happened when."""
   events: list[str] = []
 
   def load(cluster: cluster_lib.Cluster) -> target_lib.Target:
@@ -261,22 +261,23 @@ def _of_module(
     if progress is not None:
       progress(words)
 
-  compared = comparing.compare(
+  compared, stopped = comparing.compare(
     cases_lib.named("1x8xh100,2x4xh100,1x8xh200,2x4xh200"),
     (),
     load=load,
+    target="step",
     search="none",
     progress=note,
     **options,
   )
-  return compared, events
+  return [row.cluster for row in compared.rows], stopped, events
 
 
 def test_targets_are_lowered_while_the_one_before_compiles(
   fsdp_scan: hlo.Module,
 ) -> None:
-  compared, events = _of_module(fsdp_scan, num_ahead=1)
-  assert len(compared.rows) == 4
+  rows, stopped, events = _of_module(fsdp_scan, num_ahead=1)
+  assert (len(rows), stopped) == (4, None)
   assert events == [
     *("load 1x8xh100", "load 2x4xh100", "1x8xh100"),
     *("load 1x8xh200", "2x4xh100", "load 2x4xh200"),
@@ -289,9 +290,9 @@ def test_a_stop_keeps_what_was_found_so_far(fsdp_scan: hlo.Module) -> None:
     if words.startswith("2x4xh100"):
       raise errors.Stopped("Ctrl-C", 130)
 
-  compared, _ = _of_module(fsdp_scan, progress=stop)
-  assert [row.cluster for row in compared.rows] == ["1x8xh100", "2x4xh100"]
-  assert compared.stopped is not None
+  rows, stopped, _ = _of_module(fsdp_scan, progress=stop)
+  assert rows == ["1x8xh100", "2x4xh100"]
+  assert stopped is not None and stopped.is_caught
 
 
 def test_a_browser_draws_the_curves_without_errors_or_requests(

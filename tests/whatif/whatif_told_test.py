@@ -14,7 +14,6 @@ import rich.console
 
 import browser
 from lagom_xla.report.page import report
-from lagom_xla.whatif import comparing
 from lagom_xla.whatif import comparison as comparison_lib
 from lagom_xla.whatif import page as page_lib
 from lagom_xla.whatif import table as table_lib
@@ -101,9 +100,8 @@ def _told(
       row.figures, step=step, flops=count, per_step=None
     )
     points.append(dataclasses.replace(row, figures=figures))
-  compared = comparing.Compared(rows=tuple(points[:1]), points=tuple(points))
-  return comparing.comparison(
-    compared, target="step", search="quick", **options
+  return comparison_lib.of_rows(
+    points[:1], points, target="step", search="quick", **options
   )
 
 
@@ -136,12 +134,8 @@ def test_tokens_of_a_first_cluster_without_figures_are_nobodys() -> None:
     dataclasses.replace(_row("8xh100", 1), figures=None, refusal="No mesh."),
     _row("8xh100", 2),
   )
-  told = comparing.comparison(
-    comparing.Compared(rows=rows, points=()),
-    target="step",
-    search="none",
-    unit="tokens",
-    per_step=1.0,
+  told = comparison_lib.of_rows(
+    rows, (), target="step", search="none", unit="tokens", per_step=1.0
   )
   assert told.unit is None
   assert any("1x8xh100, which has no figures" in note for note in told.notes)
@@ -153,9 +147,9 @@ def test_a_step_that_memory_does_not_hold_is_called_so() -> None:
 
 
 def test_a_quick_search_is_told_from_a_full_one() -> None:
-  compared = comparing.Compared(rows=(_row("8xh100", 1),), points=())
+  rows = [_row("8xh100", 1)]
   quick, full = (
-    comparing.comparison(compared, target="step", search=search).notes
+    comparison_lib.of_rows(rows, (), target="step", search=search).notes
     for search in ("quick", "full")
   )
   assert any("--search=full tries XLA's options" in note for note in quick)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
   from lagom_xla.compile import target as target_lib
   from lagom_xla.compile import watching
   from lagom_xla.whatif import cases as cases_lib
-  from lagom_xla.whatif import comparing
+  from lagom_xla.whatif import comparison as comparison_lib
 
 _EXAMPLES = f"""\
 {options.TARGET_HELP}
@@ -105,22 +105,12 @@ def _add_sizes(command: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
   arguments.cluster = ",".join(arguments.cluster)
   pictures.check(arguments)
-  compared = _compare(arguments)
+  comparison, stopped = _compare(arguments)
   stopping.end_time_budget()
   from lagom_xla import validation
-  from lagom_xla.whatif import comparing
   from lagom_xla.whatif import page
   from lagom_xla.whatif import table
 
-  unit = "tokens" if arguments.tokens_per_step else None
-  unit = "examples" if arguments.examples_per_step else unit
-  comparison = comparing.comparison(
-    compared,
-    target=arguments.target,
-    search=arguments.search,
-    unit=unit,
-    per_step=arguments.tokens_per_step or arguments.examples_per_step,
-  )
   files = []
   if arguments.report:
     page.write(comparison, pathlib.Path(arguments.report))
@@ -131,15 +121,17 @@ def _run(arguments: argparse.Namespace) -> None:
     output.write_files(files)
   else:
     table.show(output.console(), comparison, files)
-  if compared.stopped is not None:
+  if stopped is not None:
     options.say(
-      f"stopped by {compared.stopped.reason}: clusters that are not shown were"
+      f"stopped by {stopped.reason}: clusters that are not shown were"
       " not looked at. The next run goes on from what was compiled."
     )
-    stopping.end(compared.stopped.exit_status)
+    stopping.end(stopped.exit_status)
 
 
-def _compare(arguments: argparse.Namespace) -> comparing.Compared:
+def _compare(
+  arguments: argparse.Namespace,
+) -> tuple[comparison_lib.Comparison, errors.Stopped | None]:
   from lagom_xla.cli import progress
   from lagom_xla.compile import source
   from lagom_xla.whatif import cases as cases_lib
@@ -175,12 +167,17 @@ def _compare(arguments: argparse.Namespace) -> comparing.Compared:
     def name(compile_: watching.Compile) -> str:
       return f"{of_today(compile_)} for {compile_.cluster}"
 
+    unit = "tokens" if arguments.tokens_per_step else None
+    unit = "examples" if arguments.examples_per_step else unit
     with bar.told_of_compiles(name), source.imported_once():
       return comparing.compare(
         rows,
         points,
         load=load,
+        target=arguments.target,
         search=arguments.search,
+        unit=unit,
+        per_step=arguments.tokens_per_step or arguments.examples_per_step,
         num_ahead=0 if workers is None else workers.max_workers,
         progress=bar.advance,
       )
