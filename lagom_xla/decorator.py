@@ -36,13 +36,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import functools
+import html
 import pathlib
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import jax
 
 from lagom_xla import dispatch
-from lagom_xla.live import trial_log
 from lagom_xla.live import tuned
 
 if TYPE_CHECKING:  # Imported where it is asked for, as that takes long.
@@ -162,9 +162,13 @@ def tune(
     SettingsDifferError: by a call of the step; see above.
   """
   if searcher is not None:
-    _check(searcher)
+    from lagom_xla.search import nccl
+
+    nccl.by_name(searcher)
   if isinstance(cluster, str):
-    cluster = _parsed(cluster)
+    from lagom_xla import cluster as cluster_lib
+
+    cluster = cluster_lib.parse(cluster)
   options: dict[str, Any] = {
     "cluster": cluster,
     "plan": plan,
@@ -177,53 +181,34 @@ def tune(
     return functools.partial(tune, **options)
   if dispatch.is_bound(jitted_step):
     return dispatch.bound_alike(jitted_step, functools.partial(tune, **options))
+  name = dispatch.name_of(jitted_step)
   tunings: list[tuning_lib.Tuning] = []
-  chooser = functools.cache(
-    lambda: _chooser(
-      dispatch.name_of(jitted_step), cluster, plan, searcher, tunings
-    )
-  )
+
+  @functools.cache
+  def chooser() -> predicted.Chooser:
+    from lagom_xla import plan as plan_lib
+    from lagom_xla.live import predicted
+
+    loaded = None if plan is None else plan_lib.load(plan)
+    return predicted.Chooser(name, cluster, loaded, plan, searcher, tunings)
+
   if measure and plan is None:
-    step = tuned.step(
-      jitted_step,
-      lambda lowered: chooser().choose(lowered),
+    tuning = tuned.Tuning(
+      name=name,
+      choose=lambda lowered: chooser().choose(lowered),
       cluster=cluster,
       searcher=searcher,
       log=None if log is None else pathlib.Path(log).absolute(),
       cache=cache,
-      remake=functools.partial(tune, jitted_step, **options),
-      by="lagom_xla.tune",
+    )
+    report = tuning.report
+    step = tuning.step(
+      jitted_step, functools.partial(tune, jitted_step, **options)
     )
   else:
-    predictions = chooser()
-    step = dispatch.wrap(jitted_step, predictions.choose, by="lagom_xla.tune")
-    step.report = predictions.report
-    step._repr_html_ = lambda: trial_log.as_html(predictions.report())
+    report = chooser().report
+    step = dispatch.wrap(jitted_step, chooser().choose, by="lagom_xla.tune")
   step.tunings = tunings
+  step.report = report
+  step._repr_html_ = lambda: f"<pre>{html.escape(report())}</pre>"
   return step
-
-
-def _check(searcher: str) -> None:
-  from lagom_xla.search import nccl
-
-  nccl.by_name(searcher)
-
-
-def _parsed(cluster: str) -> cluster_lib.Cluster:
-  from lagom_xla import cluster as cluster_lib
-
-  return cluster_lib.parse(cluster)
-
-
-def _chooser(
-  name: str,
-  cluster: cluster_lib.Cluster | None,
-  plan: str | pathlib.Path | None,
-  searcher: str | None,
-  tunings: list[tuning_lib.Tuning],
-) -> predicted.Chooser:
-  from lagom_xla import plan as plan_lib
-  from lagom_xla.live import predicted
-
-  loaded = None if plan is None else plan_lib.load(plan)
-  return predicted.Chooser(name, cluster, loaded, plan, searcher, tunings)

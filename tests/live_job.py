@@ -27,8 +27,8 @@ import lagom_xla
 from lagom_xla.jax_internals import store
 from lagom_xla.live import coordinator as coordinator_lib
 from lagom_xla.live import loop
-from lagom_xla.live import platforms
 from lagom_xla.live import proposals
+from lagom_xla.live import tuned
 import live_step
 import quick
 
@@ -100,9 +100,7 @@ def joined(
 
   with (
     mock.patch.object(store, "processes_of", everyone),
-    mock.patch.object(
-      platforms, "proposer_of", lambda *unused, **options: proposer
-    ),
+    mock.patch.object(tuned, "proposer_of", lambda *unused: proposer),
     live_step.proposed_by(proposer, timeouts),
   ):
     yield

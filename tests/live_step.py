@@ -24,7 +24,6 @@ import numpy as np
 from lagom_xla import errors
 from lagom_xla.live import coordinator
 from lagom_xla.live import loop
-from lagom_xla.live import platforms
 from lagom_xla.live import proposals
 from lagom_xla.live import timing
 from lagom_xla.live import tracing
@@ -169,9 +168,7 @@ def proposed_by(
       so that what a call comes to does not depend on how busy the machine is.
   """
   with (
-    mock.patch.object(
-      platforms, "proposer_of", lambda *unused, **options: proposer
-    ),
+    mock.patch.object(tuned, "proposer_of", lambda *unused: proposer),
     mock.patch.object(tuned, "TIMEOUTS", timeouts),
     # The fewest: nothing that a test states rests on how sure a baseline is.
     mock.patch.object(timing, "NUM_BLOCKS", 2),

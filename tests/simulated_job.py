@@ -45,11 +45,8 @@ class Job:
     limits: Of the loop.
     has_profile_build: Whether the step is compiled again to be traced.
     trace_s: Seconds in which a trace is ended and written.
-    lost_per_core: As of `surroundings.Surroundings`.
-    compile_s: What the first call takes more.
     beside: By what part a search slows the step.
     own_s: What the program itself adds to a call, by its number.
-    own_is_work: Whether that takes a core, too, and is no mere wait.
     seed: Of the noise.
     slower_from: Call from which on all steps take half as long again.
   """
@@ -61,11 +58,8 @@ class Job:
   limits: loop.Limits = dataclasses.field(default_factory=loop.Limits)
   has_profile_build: bool = False
   trace_s: float = 0.0
-  lost_per_core: float = 0.0
-  compile_s: float = 0.0
   beside: float = 0.0
   own_s: Callable[[int, random.Random], float] = lambda *_: 0.0
-  own_is_work: bool = True
   seed: int = 0
   slower_from: float = math.inf
 
@@ -75,11 +69,8 @@ class Job:
     self.lost_s = 0.0
     self.num_searches = 0
     self.is_searching = False
-    self.most_search_s: float | None = None
     self.concluded: list[bool] = []
     self.trials: list[script_lib.Trial] = []
-    # What a search might have taken of a core after each of them.
-    self.left_s: list[float | None] = []
     self.scripts: list[script_lib.Script] = []
     self.loop = loop.Loop(self, MEMBERS, self.limits)
     self._random = random.Random(self.seed)
@@ -100,13 +91,10 @@ class Job:
         self._heard_s = self._clock_s
       if script.state is script_lib.State.STAY:
         break
-      played = [self._play(it, script.in_use) for it in script.segments]
+      durations_s = [self._play(it, script.in_use) for it in script.segments]
       if any(segment.is_traced for segment in script.segments):
         self._traced_s = self._clock_s
-      self._played = script_lib.Played(
-        durations_s=[seconds for seconds, _ in played],
-        processor_s=[processor_s for _, processor_s in played],
-      )
+      self._played = script_lib.Played(durations_s=durations_s)
     return self.scripts[-1]
 
   def states(self) -> list[str]:
@@ -128,12 +116,9 @@ class Job:
       if segment.variant == variant
     )
 
-  def _play(
-    self, segment: script_lib.Segment, in_use: int
-  ) -> tuple[float | None, float]:
-    """What a segment takes, None if it is untimed, and of a core."""
-    waited_s = 0.0
-    seconds = 0.0 if self.num_calls else self.compile_s
+  def _play(self, segment: script_lib.Segment, in_use: int) -> float | None:
+    """What a segment takes; None if it is untimed."""
+    seconds = 0.0
     step_s = self.step_s[max(segment.variant, 0)]
     beside = self.beside if self.is_searching else 0.0
     for _ in range(segment.num_calls):
@@ -141,15 +126,12 @@ class Job:
       slower = 1.5 if self.num_calls > self.slower_from else 1.0
       noise = max(self._random.gauss(1, self.noise), 0.1)
       seconds += step_s * (noise + beside) * slower
-      own_s = self.own_s(self.num_calls, self._random)
-      seconds += own_s
-      waited_s += 0.0 if self.own_is_work else own_s
+      seconds += self.own_s(self.num_calls, self._random)
       self.lost_s += (step_s * (1 + beside) - self.step_s[in_use]) * slower
     self._clock_s += seconds
-    is_timed = segment.is_timed or segment.is_watched
-    return seconds if is_timed else None, seconds - waited_s
+    return seconds if segment.is_timed or segment.is_watched else None
 
-  # What the loop asks for: `surroundings.Surroundings`.
+  # What the loop asks for: `script.Surroundings`.
 
   @property
   def is_trace_ending(self) -> bool:
@@ -163,9 +145,8 @@ class Job:
   def now_s(self) -> float:
     return self._clock_s
 
-  def begin_search(self, step_s: float, most_s: float | None) -> None:
+  def begin_search(self, step_s: float) -> None:
     assert step_s > 0
-    self.most_search_s = most_s
     self.is_searching = True
     self.num_searches += 1
     self._searched_s = self._clock_s
@@ -186,9 +167,8 @@ class Job:
     assert number in (self._num_found, -self.num_searches - 1)
     return self.voted(self._clock_s - self._heard_s)
 
-  def note(self, trial: script_lib.Trial, most_search_s: float | None) -> None:
+  def note(self, trial: script_lib.Trial) -> None:
     self.trials.append(trial)
-    self.left_s.append(most_search_s)
 
   def conclude(self, *, has_tried_all: bool) -> None:
     self.concluded.append(has_tried_all)

@@ -28,8 +28,8 @@ import numpy as np
 
 from benchmarks.live import cpu
 from lagom_xla.apply.nccl import build
-from lagom_xla.live import platforms
 from lagom_xla.live import proposals
+from lagom_xla.live import tuned
 
 _NAME = "lagom_xla_device"
 _SOURCE = pathlib.Path(__file__).with_name("device.c")
@@ -107,10 +107,10 @@ class Step:
 
     That a search takes no core that the step needs; see also `proposer.py`.
     """
-    with mock.patch.dict(platforms.PROPOSERS):
+    with mock.patch.dict(tuned.PROPOSERS):
       cpu.plug_in()
       if not self.is_on_cores:
-        platforms.PROPOSERS["cpu"] = lambda *unused: _proposer()
+        tuned.PROPOSERS["cpu"] = lambda *unused: _proposer()
       yield
 
 
@@ -190,10 +190,10 @@ def _step(
   )
 
 
-def _proposer() -> proposals.Deferred:
+def _proposer() -> proposals.Proposer:
   def make() -> Any:
     from benchmarks.overhead import proposer  # In a thread, as in other runs.
 
     return proposer.Proposer()
 
-  return proposals.Deferred(make)
+  return proposals.deferred(make)

@@ -4,22 +4,23 @@
 
 Steps with different collectives wait for each other forever, so whatever
 changes a step must change it on all processes or on none. Each one votes, and
-whoever sees that all have decides. The decision is an entry that can be set
-only once: whoever waits too long, or fails, sets it to a refusal, and whoever
-comes later finds it. So no two processes ever see different decisions, and none
-waits longer than its own time-out.
+whoever sees that all have decides. What is decided is an entry of a key-value
+store, JAX's distributed client, that can be set only once: whoever waits too
+long, or fails, sets it to a refusal, and whoever comes later finds it. So no
+two processes ever see different decisions, and none waits longer than its own
+time-out.
 
-Members that come to act on a decision do so between the same two steps: it
-comes on none of them before all have voted or one has refused.
+A call of the store that fails is made again for a while: a network does fail
+for a moment, and a process that is alone with that would part from the others.
+Python acts on Ctrl-C between two calls, so none is long.
 
 A question is put to all at once (`decision`), by the first one
 (`first_decides`) or after work that each does (`all_or_none`). A `barrier` has
-votes
-that say nothing but that a process has come: before all do something else than
-before, they make sure that each of them knows what. Whoever loses touch with
-the others goes on with what it does. A process that has come to a barrier and
-then loses touch goes through: the others see that it has come. So what one
-process fails in never parts it from the others; it would take two at once.
+votes that say nothing but that a process has come: before all do something else
+than before, they make sure that each of them knows what. A process that has
+come to a barrier and then loses touch goes through: the others see that it has
+come. So what one process fails in never parts it from the others; it would take
+two at once.
 """
 
 from __future__ import annotations
@@ -28,16 +29,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import contextlib
 import dataclasses
 import json
+import threading
 import time
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from lagom_xla import errors
-from lagom_xla.live import job_store
+from lagom_xla.jax_internals import store as store_lib
 
-# How often the first process looks who has voted, in seconds.
+# Seconds in which a process that cannot reach the others tries to. JAX ends one
+# from which it has heard nothing for 100 s.
+REACH_S = 120.0
+# The longest call of the store, and how often the first process looks who has
+# voted, in seconds.
 _LOOK_S = 0.5
-# The others look as well, should it be lost after it voted: so often in their
-# time, as the answers are long where processes are many.
+# Between two tries of a call: the first pause, and the longest, in seconds.
+_PAUSES_S = (0.05, 1.0)
+# How many calls it may take to read what is known to be set.
+_NUM_CALLS = 120
+# The others look who has voted as well, should the first one be lost after it
+# voted: so often in their time, as the answers are long where processes are
+# many.
 _NUM_LOOKS = 4
 # What a process may be behind another one: one finds its compiles in a cache,
 # the other one compiles. In seconds.
@@ -53,6 +64,168 @@ _Result = TypeVar("_Result")
 Judge = Callable[[Mapping[int, bytes]], str | None]
 # Processes that have not come -> what is to be read at a closed barrier.
 Closing = Callable[[Sequence[int]], bytes]
+
+
+class JobStore(Protocol):
+  """Where the members of a job set entries, each once.
+
+  All of its methods raise a ProcessesError where the processes cannot reach
+  each other.
+
+  Attributes:
+    process_id: This process.
+    members: The processes that read and set entries here, in order.
+  """
+
+  process_id: int
+  members: tuple[int, ...]
+
+  def put(self, name: str, value: bytes) -> bytes:
+    """Sets an entry; returns what stands: this, or what was there before."""
+    ...
+
+  def get(self, name: str, *, timeout_s: float) -> bytes | None:
+    """Waits for an entry; None where it does not come in time."""
+    ...
+
+  def in_folder(self, folder: str) -> Mapping[str, bytes]:
+    """Entries whose names begin with `folder`/, by the rest of their names."""
+    ...
+
+
+def is_first(store: JobStore) -> bool:
+  """Whether this process is the one that decides for the others."""
+  return store.process_id == store.members[0]
+
+
+class _Shared:
+  """A folder in the store of JAX's distributed client."""
+
+  def __init__(
+    self,
+    store: store_lib.Store,
+    name: str,
+    number: int,
+    members: tuple[int, ...],
+    reach_s: float,
+  ):
+    self.process_id = store.process_id
+    self.members = members
+    self.store = store
+    self.name = name
+    self.number = number  # Of those with this name.
+    self._reach_s = reach_s
+
+  def put(self, name: str, value: bytes) -> bytes:
+    # Where it came through and only the answer was lost, the value stands.
+    key = self._key(name)
+    if self._reach(lambda: self.store.put(key, value)):
+      return value
+    for _ in range(_NUM_CALLS):
+      found = self._look(key, _LOOK_S)
+      if found is not None:  # As is to be expected: it could not be set.
+        return found
+    raise errors.ProcessesError(
+      f"JAX's distributed client has {key}, and did not show it within"
+      f" {_NUM_CALLS * _LOOK_S:g} s."
+    )
+
+  def get(self, name: str, *, timeout_s: float) -> bytes | None:
+    key = self._key(name)
+    deadline = time.monotonic() + timeout_s
+    while True:
+      left_s = max(deadline - time.monotonic(), 0)
+      found = self._look(key, min(left_s, _LOOK_S))
+      if found is not None or left_s <= _LOOK_S:
+        return found
+
+  def in_folder(self, folder: str) -> Mapping[str, bytes]:
+    key = self._key(folder)
+    return self._reach(lambda: self.store.in_folder(key))
+
+  def _key(self, name: str) -> str:
+    return f"{self.name}/{self.number}/{name}"
+
+  def _look(self, key: str, timeout_s: float) -> bytes | None:
+    return self._reach(lambda: self.store.get(key, timeout_s=timeout_s))
+
+  def _reach(self, call: Callable[[], _Result]) -> _Result:
+    """What a call of the store comes to, made again while it fails."""
+    deadline = time.monotonic() + self._reach_s
+    pause_s, longest_s = _PAUSES_S
+    while True:
+      try:
+        return call()
+      except errors.ProcessesError:
+        if time.monotonic() + pause_s > deadline:
+          raise
+      time.sleep(pause_s)
+      pause_s = min(2 * pause_s, longest_s)
+
+
+class _Alone:
+  """A store of one process, in memory."""
+
+  def __init__(self, process_id: int):
+    self.process_id = process_id
+    self.members: tuple[int, ...] = (process_id,)
+    self._entries: dict[str, bytes] = {}
+
+  def put(self, name: str, value: bytes) -> bytes:
+    return self._entries.setdefault(name, value)
+
+  def get(self, name: str, *, timeout_s: float) -> bytes | None:
+    del timeout_s  # Nobody else would set it.
+    return self._entries.get(name)
+
+  def in_folder(self, folder: str) -> Mapping[str, bytes]:
+    start = f"{folder}/"
+    return {
+      name.removeprefix(start): value
+      for name, value in list(self._entries.items())
+      if name.startswith(start)
+    }
+
+
+_num_taken: dict[tuple[store_lib.Store, str], int] = {}
+_lock = threading.Lock()
+
+
+def next_store(
+  name: str, members: Iterable[int], *, reach_s: float = REACH_S
+) -> JobStore:
+  """The next store with a name and members; all members count them alike.
+
+  It stays the next one until it is taken.
+  """
+  store = store_lib.of_job()
+  members = tuple(sorted(members))
+  if store is None or len(members) < 2:
+    return _Alone(0 if store is None else store.process_id)
+  folder = f"lagom_xla/{name}/{in_words(members)}"
+  with _lock:
+    number = _num_taken.get((store, folder), 0) + 1
+  return _Shared(store, folder, number, members, reach_s)
+
+
+def take(store: JobStore) -> None:
+  """The store is in use: the next one is another one."""
+  if isinstance(store, _Shared):
+    with _lock:
+      _num_taken[store.store, store.name] = store.number
+
+
+def in_words(processes: Iterable[int]) -> str:
+  """Processes as a message names them, such as "processes 0-2, 7"."""
+  runs: list[list[int]] = []
+  for process in sorted(processes):
+    if runs and process == runs[-1][-1] + 1:
+      runs[-1][1:] = [process]
+    else:
+      runs.append([process])
+  words = ", ".join("-".join(map(str, run)) for run in runs)
+  is_one = len(runs) == 1 and len(runs[0]) == 1
+  return f"process {words}" if is_one else f"processes {words}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,36 +251,31 @@ def _read(found: bytes) -> Decision:
   return Decision(**json.loads(found))
 
 
-def vote(store: job_store.JobStore, question: str, value: bytes) -> None:
-  """Votes on a question.
+# Where the processes cannot reach each other, all of what follows raises a
+# ProcessesError.
 
-  Raises:
-    ProcessesError: This process has voted otherwise before, or the others
-      cannot be reached.
-  """
+
+def vote(store: JobStore, question: str, value: bytes) -> None:
+  """Votes on a question; a ProcessesError if it has voted otherwise before."""
   if store.put(f"{question}/votes/{store.process_id}", value) != value:
     raise errors.ProcessesError(
-      f"{job_store.in_words([store.process_id])} has voted otherwise before."
+      f"{in_words([store.process_id])} has voted otherwise before."
     )
 
 
-def votes(store: job_store.JobStore, question: str) -> Mapping[int, bytes]:
+def votes(store: JobStore, question: str) -> Mapping[int, bytes]:
   """The votes on a question so far, by process."""
   found = store.in_folder(f"{question}/votes")
   return {int(member): value for member, value in found.items()}
 
 
-def decide(store: job_store.JobStore, question: str, decision: bytes) -> bytes:
-  """Decides, if nobody has; returns what stands.
-
-  Raises:
-    ProcessesError: The others cannot be reached.
-  """
+def decide(store: JobStore, question: str, decision: bytes) -> bytes:
+  """Decides, if nobody has; returns what stands."""
   return store.put(f"{question}/decision", decision)
 
 
 def _decided(
-  store: job_store.JobStore,
+  store: JobStore,
   question: str,
   judged: Callable[[Mapping[int, bytes]], bytes],
   closing: Closing,
@@ -124,18 +292,13 @@ def _decided(
     closing: What is, if some do not vote in time.
     deadline: When that is, by `time.monotonic`.
     timeout_s: How long it was until then when this process came.
-
-  Raises:
-    ProcessesError: The others cannot be reached.
   """
-  is_first = job_store.is_first(store)
-  look_s = _LOOK_S if is_first else timeout_s / _NUM_LOOKS
+  leads = is_first(store)
+  look_s = _LOOK_S if leads else timeout_s / _NUM_LOOKS
   while True:
     left_s = deadline - time.monotonic()
     wait_s = max(min(left_s, look_s), 0)
-    found = store.get(
-      f"{question}/decision", timeout_s=0 if is_first else wait_s
-    )
+    found = store.get(f"{question}/decision", timeout_s=0 if leads else wait_s)
     if found is not None:
       return found
     cast = votes(store, question)
@@ -144,28 +307,18 @@ def _decided(
       return decide(store, question, judged(cast))
     if left_s <= wait_s:
       return decide(store, question, closing(missing))
-    if is_first:
+    if leads:
       store.get(f"{question}/votes/{missing[0]}", timeout_s=wait_s)
 
 
 def barrier(
-  store: job_store.JobStore,
-  question: str,
-  closing: Closing,
-  *,
-  timeout_s: float,
+  store: JobStore, question: str, closing: Closing, *, timeout_s: float
 ) -> bytes | None:
-  """Waits until all members have come.
-
-  Args:
-    store: Of the members.
-    question: Name of the barrier, used once.
-    closing: What all members get if some do not come in time.
-    timeout_s: How long to wait for them.
+  """Waits until all members have come to a barrier, which is used once.
 
   Returns:
-    None if it is open, in all members; what is read there if it is closed, the
-    same in all of them.
+    None if it is open, in all members; what `closing` makes of those that did
+    not come in time if it is closed, the same in all of them.
 
   Raises:
     ProcessesError: The others cannot be reached, and this process has not come.
@@ -187,20 +340,9 @@ def barrier(
 
 
 def decision(
-  store: job_store.JobStore, value: bytes, judge: Judge, *, timeout_s: float
+  store: JobStore, value: bytes, judge: Judge, *, timeout_s: float
 ) -> Decision:
-  """Votes, and waits for what all members decide.
-
-  Args:
-    store: of the members; for one question.
-    value: the vote of this process.
-    judge: the same on all members.
-    timeout_s: after which the members that have not voted are named.
-
-  Raises:
-    ProcessesError: this process has voted otherwise before, or the others
-      cannot be reached.
-  """
+  """Votes, and waits for what all members decide, by the same judge."""
 
   def judged(cast: Mapping[int, bytes]) -> bytes:
     reason = judge(cast)
@@ -209,8 +351,7 @@ def decision(
   def unanswered(missing: Sequence[int]) -> bytes:
     return Decision(
       is_agreed=False,
-      reason=f"{job_store.in_words(missing)} did not answer within"
-      f" {timeout_s:g} s.",
+      reason=f"{in_words(missing)} did not answer within {timeout_s:g} s.",
       is_answered=False,
     ).to_json()
 
@@ -227,35 +368,28 @@ def decision(
   return _read(found)
 
 
-def refuse(store: job_store.JobStore, reason: str) -> Decision:
+def refuse(store: JobStore, reason: str) -> Decision:
   """Has all members stay as they were, and returns what they decided.
 
   That is this refusal unless there is a decision already.
-
-  Raises:
-    ProcessesError: the others cannot be reached.
   """
-  by = job_store.in_words([store.process_id])
+  by = in_words([store.process_id])
   refusal = Decision(is_agreed=False, reason=f"{by}: {reason}")
   return _read(decide(store, _QUESTION, refusal.to_json()))
 
 
-def propose(store: job_store.JobStore, proposal: bytes) -> None:
-  """Shows a proposal to the other members; only the first one may.
-
-  Raises:
-    ProcessesError: the others cannot be reached, or there is a proposal.
-  """
+def propose(store: JobStore, proposal: bytes) -> None:
+  """Shows a proposal to the other members; only the first one may, once."""
   if store.put("proposal", proposal) != proposal:
     raise errors.ProcessesError("There is a proposal already.")
 
 
-def proposal(store: job_store.JobStore, *, timeout_s: float) -> bytes:
+def proposal(store: JobStore, *, timeout_s: float) -> bytes:
   """Waits for the proposal.
 
   Raises:
     ProcessesError: there is none, as a member refused, or as nothing came in
-      time, which refuses for all; or the others cannot be reached.
+      time, which refuses for all.
   """
   deadline = time.monotonic() + timeout_s
   while (left_s := deadline - time.monotonic()) > 0:
@@ -265,7 +399,7 @@ def proposal(store: job_store.JobStore, *, timeout_s: float) -> bytes:
     decided = store.get(f"{_QUESTION}/decision", timeout_s=0)
     if decided is not None:
       raise errors.ProcessesError(_read(decided).reason)
-  first = job_store.in_words(store.members[:1])
+  first = in_words(store.members[:1])
   reason = f"{first} proposed nothing within {timeout_s:g} s."
   refusal = Decision(is_agreed=False, reason=reason, is_answered=False)
   decide(store, _QUESTION, refusal.to_json())
@@ -278,10 +412,7 @@ def all_equal(votes: Mapping[int, bytes]) -> str | None:
   others = [member for member in votes if votes[member] != votes[first]]
   if not others:
     return None
-  return (
-    f"{job_store.in_words(others)} came to something else than"
-    f" {job_store.in_words([first])}."
-  )
+  return f"{in_words(others)} came to something else than {in_words([first])}."
 
 
 def all_or_none(
@@ -301,16 +432,13 @@ def all_or_none(
     members: the processes that do it; where it is one, it does it alone.
     timeout_s: how long to wait for the others after this one's work.
 
-  Returns:
-    What `work` returned here.
-
   Raises:
     ProcessesError: another member failed, came to something else or did not
       answer; the message names it.
     Exception: whatever `work` raised here.
   """
-  store = job_store.next_store(name, members)
-  job_store.take(store)
+  store = next_store(name, members)
+  take(store)
   return _agreed(store, work, digest, timeout_s)
 
 
@@ -329,23 +457,15 @@ def first_decides(
     first: what the first member does.
     tell: what the others need to know of its result.
     follow: what the others do with that.
-    digest: of a result, what must be the same on all members.
-    name: of the work, the same on all members, which come to it equally often.
-    members: the processes that do it; where it is one, it decides alone.
-
-  Returns:
-    The result here.
-
-  Raises:
-    ProcessesError: another member failed, came to something else or did not
-      answer; the message names it.
-    Exception: whatever was raised here.
+    digest: see `all_or_none`, as what follows.
+    name: see there.
+    members: see there.
   """
-  store = job_store.next_store(name, members)
-  job_store.take(store)
+  store = next_store(name, members)
+  take(store)
 
   def work() -> _Result:
-    if not job_store.is_first(store):
+    if not is_first(store):
       return follow(proposal(store, timeout_s=_TIMEOUT_S))
     result = first()
     propose(store, tell(result))
@@ -355,7 +475,7 @@ def first_decides(
 
 
 def _agreed(
-  store: job_store.JobStore,
+  store: JobStore,
   work: Callable[[], _Result],
   digest: Callable[[_Result], bytes],
   timeout_s: float,

@@ -19,16 +19,14 @@ from collections.abc import Collection, Sequence
 import dataclasses
 
 from lagom_xla.live import agreement
-from lagom_xla.live import job_store
 from lagom_xla.live import proposals
-from lagom_xla.live import script
 from lagom_xla.live import script as script_lib
 from lagom_xla.live import timing
 from lagom_xla.live import verdict as verdict_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Result:
+class _Result:
   """What came of a ballot.
 
   Attributes:
@@ -40,65 +38,54 @@ class Result:
   is_late: bool = False
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Ballot:
-  """A question to all processes of a job.
+class _Ballot:
+  """Whether all processes compile a variant, alike, within a time from now."""
 
-  Attributes:
-    number: Of the variant.
-    name: Of it, in words.
-    members: The processes.
-    limit_s: Seconds in which they must have compiled it.
-    deadline_s: When that is, by the clock of the surroundings.
-  """
+  def __init__(
+    self,
+    around: script_lib.Surroundings,
+    *,
+    number: int,
+    name: str,
+    members: Collection[int],
+    limit_s: float,
+  ):
+    self._around = around
+    self._number = number
+    self._name = name
+    self._members = members
+    self._limit_s = limit_s
+    self._deadline_s = around.now_s() + limit_s
 
-  number: int
-  name: str
-  members: Collection[int]
-  limit_s: float
-  deadline_s: float
-
-  def result(self, around: script.Surroundings) -> Result | None:
+  def result(self) -> _Result | None:
     """What came of it; None while votes are missing."""
-    votes = around.votes(self.number)
+    votes = self._around.votes(self._number)
     for member, vote in sorted(votes.items()):
       if vote.digest is None:
-        words = f"{job_store.in_words([member])}: {vote.words}"
-        return Result(objection=words)
-    missing = [member for member in self.members if member not in votes]
+        words = f"{agreement.in_words([member])}: {vote.words}"
+        return _Result(objection=words)
+    missing = [member for member in self._members if member not in votes]
     if not missing:
       digests = {member: vote.digest or b"" for member, vote in votes.items()}
-      return Result(objection=agreement.all_equal(digests))
-    if around.now_s() < self.deadline_s:
+      return _Result(objection=agreement.all_equal(digests))
+    if self._around.now_s() < self._deadline_s:
       return None
     words = (
-      f"{job_store.in_words(missing)} did not compile {self.name} within"
-      f" {self.limit_s:g} s."
+      f"{agreement.in_words(missing)} did not compile {self._name} within"
+      f" {self._limit_s:g} s."
     )
-    return Result(objection=words, is_late=True)
-
-
-def opened(
-  around: script.Surroundings,
-  *,
-  number: int,
-  name: str,
-  members: Collection[int],
-  limit_s: float,
-) -> Ballot:
-  """A ballot from now on."""
-  return Ballot(
-    number=number,
-    name=name,
-    members=members,
-    limit_s=limit_s,
-    deadline_s=around.now_s() + limit_s,
-  )
+    return _Result(objection=words, is_late=True)
 
 
 # Calls of a candidate that no pair has: it may make communicators or capture
-# graphs at its first.
-NUM_FIRST = 2
+# graphs at its first. So may a build of its own before the trace.
+_NUM_FIRST = 2
+
+
+def _first(variant: int) -> script_lib.Segment:
+  return script_lib.Segment(
+    variant=variant, num_calls=_NUM_FIRST, is_timed=True
+  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,52 +93,47 @@ class Outcome:
   """What came of a candidate.
 
   Attributes:
-    verdict: On its speed; None if it did not come to be measured.
-    words: What came of it.
+    trial: The same, as it is told.
     is_last: Whether nothing more should be tried, as a process hangs.
   """
 
-  verdict: verdict_lib.Verdict | None
-  words: str
+  trial: script_lib.Trial
   is_last: bool = False
 
 
-@dataclasses.dataclass(kw_only=True)
 class Candidate:
-  """A proposal that is tried.
+  """A proposal that is tried: variant `number` beside the one in use."""
 
-  Attributes:
-    proposal: The proposal.
-    number: Of the proposal, and of its variant.
-    rival: The variant in use.
-    step_s: What a step takes, in seconds.
-    compile_s: Until when all processes must have compiled it.
-    members: The processes.
-  """
-
-  proposal: proposals.Proposal
-  number: int
-  rival: int
-  step_s: float
-  compile_s: float
-  members: Collection[int]
-  _ballot: Ballot | None = None
-  _pairs: list[tuple[float, float]] = dataclasses.field(default_factory=list)
-
-  def begin(self, around: script_lib.Surroundings) -> script_lib.Script:
-    """The script that has all processes compile it, while the step goes on."""
-    self._ballot = opened(
+  def __init__(
+    self,
+    around: script_lib.Surroundings,
+    *,
+    proposal: proposals.Proposal,
+    number: int,
+    rival: int,
+    step_s: float,
+    compile_s: float,
+    members: Collection[int],
+  ):
+    self._proposal = proposal
+    self._number = number
+    self._rival = rival
+    self._step_s = step_s
+    self._ballot = _Ballot(
       around,
-      number=self.number,
-      name=self.proposal.name,
-      members=self.members,
-      limit_s=self.compile_s,
+      number=number,
+      name=proposal.name,
+      members=members,
+      limit_s=compile_s,
     )
-    return self._waiting(self.proposal, self.proposal.name)
+    self._pairs: list[tuple[float, float]] = []
+
+  def begin(self) -> script_lib.Script:
+    """The script that has all processes compile it, while the step goes on."""
+    return self._waiting(self._proposal, self._proposal.name)
 
   def next(
     self,
-    around: script_lib.Surroundings,
     latest: script_lib.Script,
     played: script_lib.Played,
     objection: str | None,
@@ -159,17 +141,16 @@ class Candidate:
     """What follows one of this candidate's scripts.
 
     Args:
-      around: What it asks.
       latest: The script.
       played: What it took.
       objection: Why no more should be measured; None if more may be.
     """
     if latest.state is script_lib.State.CANDIDATE:
-      return self._compiled(around)
+      return self._compiled()
     # Its first calls stand before its first blocks.
     num_first = len(latest.segments) % 2
     self._pairs += timing.pairs(
-      latest.segments[num_first:], played.durations_s[num_first:], self.rival
+      latest.segments[num_first:], played.durations_s[num_first:], self._rival
     )
     verdict = verdict_lib.judge(self._pairs)
     if verdict.is_adopted is None:
@@ -177,32 +158,27 @@ class Candidate:
         return self._measuring()
       words = f"{verdict.words}, and no more: {objection}"
       verdict = dataclasses.replace(verdict, is_adopted=False, words=words)
-    return Outcome(verdict=verdict, words=verdict.words)
+    return Outcome(trial=self._trial(verdict, verdict.words))
 
-  def trial(self, outcome: Outcome) -> script_lib.Trial:
-    """What is told of it, once something came of it."""
+  def _trial(
+    self, verdict: verdict_lib.Verdict | None, words: str
+  ) -> script_lib.Trial:
     return script_lib.Trial(
-      proposal=self.proposal,
-      number=self.number,
-      rival=self.rival,
-      verdict=outcome.verdict,
-      words=outcome.words,
+      proposal=self._proposal,
+      number=self._number,
+      rival=self._rival,
+      verdict=verdict,
+      words=words,
     )
 
-  def _compiled(
-    self, around: script_lib.Surroundings
-  ) -> script_lib.Script | Outcome:
-    assert self._ballot is not None
-    result = self._ballot.result(around)
+  def _compiled(self) -> script_lib.Script | Outcome:
+    result = self._ballot.result()
     if result is None:
       return self._waiting()
     if result.objection is not None:
-      return Outcome(
-        verdict=None, words=result.objection, is_last=result.is_late
-      )
-    first = script_lib.Segment(
-      variant=self.number, num_calls=NUM_FIRST, is_timed=True
-    )
+      trial = self._trial(None, result.objection)
+      return Outcome(trial=trial, is_last=result.is_late)
+    first = _first(self._number)
     return self._measuring([first], "all processes have compiled it")
 
   def _waiting(
@@ -210,9 +186,9 @@ class Candidate:
   ) -> script_lib.Script:
     return script_lib.Script(
       state=script_lib.State.CANDIDATE,
-      segments=(timing.chunk(self.rival, self.step_s),),
-      in_use=self.rival,
-      number=self.number,
+      segments=(timing.chunk(self._rival, self._step_s),),
+      in_use=self._rival,
+      number=self._number,
       proposal=proposal,
       words=words,
     )
@@ -222,112 +198,98 @@ class Candidate:
   ) -> script_lib.Script:
     num_before = len(self._pairs)
     segments = timing.compose(
-      self.rival,
-      self.number,
-      step_s=self.step_s,
+      self._rival,
+      self._number,
+      step_s=self._step_s,
       num_before=num_before,
       num_pairs=verdict_lib.num_pairs_to_next_look(num_before),
     )
     return script_lib.Script(
       state=script_lib.State.MEASURE,
       segments=(*first, *segments),
-      in_use=self.rival,
-      number=self.number,
+      in_use=self._rival,
+      number=self._number,
       words=words,
     )
 
 
-NUM_TRACED = 3
-# Calls of a build of its own before the trace: it makes communicators, too.
-_NUM_FIRST = 2
-_NAME = "the build for the profile"
+_NUM_TRACED = 3
 
 
-@dataclasses.dataclass(kw_only=True)
 class Profile:
-  """One profile of a step.
+  """One profile of a step, of a build that is variant `number` (negative)."""
 
-  Attributes:
-    number: Of the variant that is built for it; negative.
-    in_use: The variant that runs meanwhile.
-    step_s: What a step takes, in seconds.
-    compile_s: Until when all processes must have compiled the build.
-    trace_s: Seconds in which a trace must be ended and written.
-    members: The processes.
-  """
-
-  number: int
-  in_use: int
-  step_s: float
-  compile_s: float
-  trace_s: float
-  members: Collection[int]
-  _ballot: Ballot | None = None
-  _is_traced: bool = False
-  _given_up_s: float | None = None
-
-  def begin(
-    self, around: script_lib.Surroundings, words: str
-  ) -> script_lib.Script:
-    """The first script, for a reason in words."""
-    if not around.has_profile_build:
-      return self._traced(0, words)
-    self._ballot = opened(
+  def __init__(
+    self,
+    around: script_lib.Surroundings,
+    *,
+    number: int,
+    in_use: int,
+    step_s: float,
+    compile_s: float,
+    trace_s: float,
+    members: Collection[int],
+  ):
+    self._around = around
+    self._number = number
+    self._in_use = in_use
+    self._step_s = step_s
+    self._trace_s = trace_s
+    self._ballot = _Ballot(
       around,
-      number=self.number,
-      name=_NAME,
-      members=self.members,
-      limit_s=self.compile_s,
+      number=number,
+      name="the build for the profile",
+      members=members,
+      limit_s=compile_s,
     )
-    return self._waiting(self.number, words)
+    self._is_traced = False
+    self._given_up_s: float | None = None
 
-  def next(self, around: script_lib.Surroundings) -> script_lib.Script | None:
+  def begin(self, words: str) -> script_lib.Script:
+    """The first script, for a reason in words."""
+    if self._around.has_profile_build:
+      return self._waiting(self._number, words)
+    return self._traced(0, words)
+
+  def next(self) -> script_lib.Script | None:
     """The next script; None once the trace is written, or should have been."""
     if self._is_traced:
-      return self._ending(around)
-    assert self._ballot is not None
-    result = self._ballot.result(around)
+      return self._ending()
+    result = self._ballot.result()
     if result is None:
-      return self._waiting(self.number)
+      return self._waiting(self._number)
     if result.objection is None:
-      return self._traced(self.number)
+      return self._traced(self._number)
     return self._traced(0, f"of the step as jit runs it: {result.objection}")
 
-  def _ending(
-    self, around: script_lib.Surroundings
-  ) -> script_lib.Script | None:
+  def _ending(self) -> script_lib.Script | None:
+    now_s = self._around.now_s()
     if self._given_up_s is None:
-      self._given_up_s = around.now_s() + self.trace_s
-    if around.is_trace_ending and around.now_s() < self._given_up_s:
+      self._given_up_s = now_s + self._trace_s
+    if self._around.is_trace_ending and now_s < self._given_up_s:
       return self._waiting(0)  # What was built for the trace is let go of.
     return None
 
   def _waiting(self, number: int, words: str = "") -> script_lib.Script:
-    chunk = timing.chunk(self.in_use, self.step_s)
+    chunk = timing.chunk(self._in_use, self._step_s)
     return self._script(number, (chunk,), words)
 
   def _traced(self, variant: int, words: str = "") -> script_lib.Script:
     self._is_traced = True
     traced = script_lib.Segment(
-      variant=variant, num_calls=NUM_TRACED, is_timed=True, is_traced=True
+      variant=variant, num_calls=_NUM_TRACED, is_timed=True, is_traced=True
     )
-    if variant == self.in_use:
+    if variant == self._in_use:
       return self._script(variant, (traced,), words)
-    first = script_lib.Segment(
-      variant=variant, num_calls=_NUM_FIRST, is_timed=True
-    )
-    return self._script(variant, (first, traced), words)
+    return self._script(variant, (_first(variant), traced), words)
 
   def _script(
-    self,
-    number: int,
-    segments: tuple[script_lib.Segment, ...],
-    words: str,
+    self, number: int, segments: tuple[script_lib.Segment, ...], words: str
   ) -> script_lib.Script:
     return script_lib.Script(
       state=script_lib.State.PROFILE,
       segments=segments,
-      in_use=self.in_use,
+      in_use=self._in_use,
       number=number,
       words=words,
     )

@@ -25,7 +25,6 @@ import jax
 from lagom_xla import dispatch
 from lagom_xla import errors
 from lagom_xla.live import agreement
-from lagom_xla.live import job_store
 from lagom_xla.live import loop as loop_lib
 from lagom_xla.live import memory as memory_lib
 from lagom_xla.live import proposals
@@ -51,7 +50,7 @@ class Timeouts:
 
   limits: loop_lib.Limits = dataclasses.field(default_factory=loop_lib.Limits)
   script_s: float = 600.0
-  reach_s: float = job_store.REACH_S
+  reach_s: float = agreement.REACH_S
 
 
 class Coordinator:
@@ -76,7 +75,7 @@ class Coordinator:
     lowered: jax.stages.Lowered,
     proposer: proposals.Proposer,
     memory: memory_lib.Memory,
-    store: job_store.JobStore,
+    store: agreement.JobStore,
     log: trial_log.TrialLog,
     timeouts: Timeouts,
   ):
@@ -92,7 +91,7 @@ class Coordinator:
     self._decided: script_lib.Script | None = None  # And not yet begun.
     self._failure: str | None = None
     self._first: _FirstProcess | None = None
-    if job_store.is_first(store):
+    if agreement.is_first(store):
       self.tracer = tracing.Tracer(self._complain)
       self._first = _FirstProcess(proposer, memory, store, log, self.tracer)
       log.loop = loop_lib.Loop(self._first, store.members, timeouts.limits)
@@ -201,7 +200,7 @@ class Coordinator:
   def _staying_without(self, missing: Sequence[int]) -> bytes:
     """The script where some processes do not come in time."""
     words = (
-      f"{job_store.in_words(missing)} did not come within"
+      f"{agreement.in_words(missing)} did not come within"
       f" {self._timeouts.script_s:g} s."
     )
     return script_lib.stay(self._in_use, words).to_json()
@@ -229,12 +228,11 @@ class _FirstProcess:
     self,
     proposer: proposals.Proposer,
     memory: memory_lib.Memory,
-    store: job_store.JobStore,
+    store: agreement.JobStore,
     log: trial_log.TrialLog,
     tracer: tracing.Tracer,
   ):
     self.has_profile_build = proposer.has_profile_build
-    self.lost_per_core = proposer.lost_per_core
     self._memory = memory
     self._store = store
     self._log = log
@@ -248,14 +246,11 @@ class _FirstProcess:
   def now_s(self) -> float:
     return time.monotonic()
 
-  def begin_search(self, step_s: float, most_s: float | None) -> None:
+  def begin_search(self, step_s: float) -> None:
     self._stop_search()
     trace_dir, num_traced = self._tracer.latest()
     measured = proposals.Measured(
-      trace_dir=trace_dir,
-      step_s=step_s,
-      num_traced=num_traced,
-      search_s=most_s,
+      trace_dir=trace_dir, step_s=step_s, num_traced=num_traced
     )
     self._search = _Search(self._memory, measured)
 
@@ -280,9 +275,9 @@ class _FirstProcess:
       )
     return votes
 
-  def note(self, trial: script_lib.Trial, most_search_s: float | None) -> None:
+  def note(self, trial: script_lib.Trial) -> None:
     self._log.note_trial(trial)
-    self._memory.note(trial, most_search_s)
+    self._memory.note(trial)
     if trial.verdict is not None and trial.verdict.is_adopted:
       # Now: a run may end long before its search does.
       self._memory.keep(self._log.trials, has_tried_all=False)
@@ -358,7 +353,7 @@ def _put(
 
 
 def refuse(
-  store: job_store.JobStore, words: str, number: int = 1, *, in_use: int = 0
+  store: agreement.JobStore, words: str, number: int = 1, *, in_use: int = 0
 ) -> bytes:
   """Has all processes stay as they are as soon as that can be.
 
@@ -385,10 +380,10 @@ def refuse(
 
 
 def _refusal(
-  store: job_store.JobStore, words: str, *, in_use: int
+  store: agreement.JobStore, words: str, *, in_use: int
 ) -> script_lib.Script:
   """The script by which this process refuses."""
-  process = job_store.in_words([store.process_id])
+  process = agreement.in_words([store.process_id])
   return script_lib.stay(in_use, f"{process}: {words}")
 
 

@@ -8,8 +8,7 @@
       +-- drift, wait -- watch  <-- nothing left to propose --------+
 
 It composes the next script in the first process of a job, once one was played.
-It knows nothing of JAX: what it asks for is in
-`script.Surroundings`.
+It knows nothing of JAX: what it asks for is in `script.Surroundings`.
 """
 
 from __future__ import annotations
@@ -54,12 +53,10 @@ class Loop:
     self,
     around: script_lib.Surroundings,
     members: Collection[int],
-    limits: Limits | None = None,
+    limits: Limits,
   ):
-    self._limits = limits or Limits()
-    self.account = account.Account(
-      self._limits.overhead_steps, around.lost_per_core
-    )
+    self.account = account.Account(limits.overhead_steps)
+    self._limits = limits
     self._around = around
     self._members = members
     self._in_use = 0
@@ -79,12 +76,11 @@ class Loop:
     Raises:
       Exception: Whatever the surroundings raise; then nothing can be decided.
     """
-    latest = self._latest
-    if latest is None:
+    if self._latest is None:
       self._latest = self._baseline.begin()
     else:
-      self.account.count(latest, played)
-      self._latest = self._after(latest, played)
+      self.account.count(self._latest, played)
+      self._latest = self._after(self._latest, played)
     return self._latest
 
   def _after(
@@ -107,34 +103,34 @@ class Loop:
         return self._search()
 
   def _begin_or_wait(self) -> script_lib.Script:
-    """A profile, once the run is so long that it can pay for a search."""
-    self.account.learn(self._baseline)
-    words = f"a step takes {1e3 * self.account.step_s:.3g} ms"
-    self._least_calls = self.account.calls_before_search()
-    if not self._least_calls:
-      return self._profiling(words)
-    steps = self.account.search_s / self.account.step_s
-    words += f", and to search might cost {steps:,.0f} of them"
-    return self._waiting(f"{words}, too much before call {self._least_calls:,}")
-
-  def _profiling(self, words: str) -> script_lib.Script:
+    """A profile, once the run is so long that it can pay for one."""
+    self.account.usual = self._baseline.usual
+    step_s = self.account.step_s
+    words = f"a step takes {1e3 * step_s:.3g} ms"
+    self._least_calls = self.account.calls_before_profile()
+    if self._least_calls:
+      steps = account.TRACE_S / step_s
+      words += f", and to search might cost {steps:,.0f} of them"
+      words += f", too much before call {self._least_calls:,}"
+      return self._waiting(words)
     self._num_profiles += 1
     self._profile = candidate_lib.Profile(
+      self._around,
       number=-self._num_profiles,
       in_use=self._in_use,
-      step_s=self.account.step_s,
+      step_s=step_s,
       compile_s=self._limits.compile_s,
       trace_s=self._limits.trace_s,
       members=self._members,
     )
-    return self._profile.begin(self._around, words)
+    return self._profile.begin(words)
 
   def _profiled(self) -> script_lib.Script:
     assert self._profile is not None
-    script = self._profile.next(self._around)
+    script = self._profile.next()
     if script is not None:
       return script
-    self._around.begin_search(self.account.step_s, self.account.most_search_s())
+    self._around.begin_search(self.account.step_s)
     self._search_began_s = self._around.now_s()
     return self._searching()
 
@@ -143,7 +139,7 @@ class Loop:
     return self._script(_State.SEARCH, chunk)
 
   def _search(self) -> script_lib.Script:
-    objection = self.account.objection(num_compiles=1)
+    objection = self.account.objection()
     if objection is not None:
       self._around.conclude(has_tried_all=False)
       return self._end(objection)
@@ -154,8 +150,9 @@ class Loop:
       return self._end(end.value or "nothing is left to try")
     if proposal is not None:
       self._number += 1
-      self.account.overhead.begin_trial()
+      self.account.begin_trial()
       self._candidate = candidate_lib.Candidate(
+        self._around,
         proposal=proposal,
         number=self._number,
         rival=self._in_use,
@@ -163,7 +160,7 @@ class Loop:
         compile_s=self._limits.compile_s,
         members=self._members,
       )
-      return self._candidate.begin(self._around)
+      return self._candidate.begin()
     waited_s = self._around.now_s() - self._search_began_s
     if waited_s < self._limits.search_s:
       return self._searching()
@@ -176,24 +173,23 @@ class Loop:
   ) -> script_lib.Script:
     candidate = self._candidate
     assert candidate is not None
-    objection = self.account.objection()
-    outcome = candidate.next(self._around, latest, played, objection)
+    outcome = candidate.next(latest, played, self.account.objection())
     if isinstance(outcome, script_lib.Script):
       return outcome
-    left_s = self.account.most_search_s()
-    self._around.note(candidate.trial(outcome), left_s)
+    trial = outcome.trial
+    self._around.note(trial)
     self._search_began_s = self._around.now_s()
     if outcome.is_last:
-      return self._stay(outcome.words)
+      return self._stay(trial.words)
     state = _State.REJECT
-    if outcome.verdict is not None and outcome.verdict.is_adopted:
+    if trial.verdict is not None and trial.verdict.is_adopted:
       state = _State.ADOPT
-      self._in_use = candidate.number
-      self.account.adopt(outcome.verdict)
+      self._in_use = trial.number
+      self.account.adopt(trial.verdict)
     return self._script(
       state,
       script_lib.Segment(variant=self._in_use, num_calls=1),
-      f"{candidate.proposal.name}: {outcome.words}",
+      f"{trial.proposal.name}: {trial.words}",
     )
 
   def _watched(
@@ -216,7 +212,7 @@ class Loop:
     return self._script(_State.WATCH, window, words)
 
   def _waiting(self, words: str = "") -> script_lib.Script:
-    left = self._least_calls - self.account.overhead.num_calls
+    left = self._least_calls - self.account.num_calls
     if left <= 0:
       return self._begin_anew("the run is long enough for a search")
     window = timing.window(self._in_use, self.account.step_s, left)

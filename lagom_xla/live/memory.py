@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 import contextlib
-import dataclasses
 import functools
 import threading
 from typing import TYPE_CHECKING
@@ -26,6 +25,7 @@ from lagom_xla.live import script
 from lagom_xla.live import shutdown
 
 if TYPE_CHECKING:
+  from lagom_xla import plan as plan_lib
   from lagom_xla.live import plan_cache
 
 # Seconds between looks at whether anybody still waits for a proposal.
@@ -52,10 +52,10 @@ class Memory:
     self._lowered = lowered
     self._open_kept = functools.cache(open_kept)
     self._is_asked = False
+    self._recalled: plan_cache.Entry | None = None
     self._is_searched = False
     # Of the first proposal, once it was tried.
     self._tried: script.Trial | None = None
-    self._left_s: float | None = None
     self._is_tried = threading.Event()
     # Of what is kept: the latest change, which no earlier one comes after.
     self._lock = threading.Lock()
@@ -64,42 +64,31 @@ class Memory:
   def proposals(
     self, measured: proposals_lib.Measured, stop: threading.Event
   ) -> Generator[proposals_lib.Proposal, None, str | None]:
-    """Proposals as of a proposer; in a background thread.
-
-    Returns:
-      Why there are no more, where that is more than that all were yielded.
-
-    Raises:
-      Exception: Whatever the proposer raises.
-    """
-    entry = self._recalled()
-    if entry is not None:
-      self._proposer.plan = entry.plan
-      if entry.adopted is None:
-        return f"no search, as that of {entry.date} found nothing faster"
-      name, payload = entry.name, entry.adopted.encode()
-      logging.info("lagom_xla.tune: %s was adopted on %s", name, entry.date)
-      yield proposals_lib.Proposal(name=name, payload=payload)
-      while not self._is_tried.wait(_POLL_S):
-        if stop.is_set():
-          return None
-      verdict = None if self._tried is None else self._tried.verdict
-      if verdict is not None and verdict.is_adopted:
-        return f"no search, as that of {entry.date} came to the same"
-      why = "is not faster now" if verdict else "cannot be measured now"
-      logging.info("lagom_xla.tune: %s %s: searching", name, why)
-      measured = dataclasses.replace(measured, search_s=self._left_s)
+    """Proposals as of a proposer; in a background thread."""
+    if not self._is_asked:
+      self._is_asked = True
+      kept = self._open_kept()
+      self._recalled = None if kept is None else kept.entry()
+      if (entry := self._recalled) is not None:
+        if entry.adopted is None:
+          return f"no search, as that of {entry.date} found nothing faster"
+        name, payload = entry.name, entry.adopted.encode()
+        logging.info("lagom_xla.tune: %s was adopted on %s", name, entry.date)
+        yield proposals_lib.Proposal(name=name, payload=payload)
+        while not self._is_tried.wait(_POLL_S):
+          if stop.is_set():
+            return None
+        verdict = None if self._tried is None else self._tried.verdict
+        if verdict is not None and verdict.is_adopted:
+          return f"no search, as that of {entry.date} came to the same"
+        why = "is not faster now" if verdict else "cannot be measured now"
+        logging.info("lagom_xla.tune: %s %s: searching", name, why)
     self._is_searched = True
     return (yield from self._proposer.proposals(self._lowered, measured, stop))
 
-  def note(self, trial: script.Trial, left_s: float | None) -> None:
-    """Hears what came of a proposal.
-
-    Args:
-      trial: what came of it.
-      left_s: what a search may take of a core after it; None for no bound.
-    """
-    self._tried, self._left_s = trial, left_s
+  def note(self, trial: script.Trial) -> None:
+    """Hears what came of a proposal."""
+    self._tried = trial
     self._is_tried.set()
 
   def keep(
@@ -107,30 +96,22 @@ class Memory:
   ) -> None:
     """Keeps what came of a search so far, in a thread.
 
-    Without one that is faster it is kept only if all were looked at and tried:
-    a run that breaks off knows nothing of the rest.
-
-    Args:
-      trials: all of this run.
-      has_tried_all: whether the search had come to its end.
+    Without one that is faster it is kept only if all were tried: a run that
+    breaks off knows nothing of the rest.
     """
     tried = tuple(trials)
     is_adopted = any(it.verdict and it.verdict.is_adopted for it in tried)
-    has_tried_all = has_tried_all and self._is_searched
-    if is_adopted or (has_tried_all and self._proposer.has_looked_at_all):
-      self._beside(lambda kept: kept.put(tried, self._proposer.plan))
+    if is_adopted or (has_tried_all and self._is_searched):
+      self._beside(lambda kept: kept.put(tried, self._plan()))
 
   def forget(self) -> None:
     """Deletes what is known, in a thread: what was adopted has failed."""
     self._beside(lambda kept: kept.drop())
 
-  def _recalled(self) -> plan_cache.Entry | None:
-    """What an earlier run found, the first time that it is asked for."""
-    if self._is_asked:
-      return None
-    self._is_asked = True
-    kept = self._open_kept()
-    return None if kept is None else kept.entry()
+  def _plan(self) -> plan_lib.Plan | None:
+    """What was found for processes yet to start, by this run or before it."""
+    found = self._proposer.plan if self._is_searched else None
+    return found or (None if self._recalled is None else self._recalled.plan)
 
   def _beside(self, change: Callable[[plan_cache.Kept], None]) -> None:
     """Changes what is kept in a thread: file systems may be slow."""

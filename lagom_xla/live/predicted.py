@@ -22,7 +22,6 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.flags import nccl_channels
 from lagom_xla.jax_internals import store
 from lagom_xla.live import agreement
-from lagom_xla.live import platforms
 from lagom_xla.live import processes
 from lagom_xla.live import proposals
 from lagom_xla.passes import hlo
@@ -196,6 +195,6 @@ def _target(
   is_gpu = jax.default_backend() == "gpu"
   if cluster is None:
     if not is_gpu:
-      raise platforms.nothing_to_tune(jax.default_backend())
+      raise proposals.nothing_to_tune(jax.default_backend())
     cluster = cluster_lib.of_devices(jax.devices())
   return target_lib.of_step(lowered, cluster, name=name)

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from lagom_xla import errors
 from lagom_xla.jax_internals import store as store_lib
 from lagom_xla.live import agreement
-from lagom_xla.live import job_store
 
 if TYPE_CHECKING:
   from lagom_xla.apply.nccl import state as state_lib
@@ -84,15 +83,15 @@ def check(
 
 def _compared(members: tuple[int, ...], timeout_s: float) -> agreement.Decision:
   """What members decide on their settings; the same question after Ctrl-C."""
-  store = job_store.next_store("NCCL settings", members)
+  store = agreement.next_store("NCCL settings", members)
   try:
     decision = agreement.decision(
       store, vote(os.environ), difference, timeout_s=timeout_s
     )
   except Exception:
-    job_store.take(store)
+    agreement.take(store)
     raise
-  job_store.take(store)
+  agreement.take(store)
   return decision
 
 
@@ -173,4 +172,4 @@ def _where(members: Sequence[int], hosts: Mapping[int, str]) -> str:
   names = sorted({hosts[member] for member in members})
   if len(names) > _MAX_HOSTS:
     names[_MAX_HOSTS:] = ["..."]
-  return f"{job_store.in_words(members)} on {', '.join(names)}"
+  return f"{agreement.in_words(members)} on {', '.join(names)}"

@@ -16,16 +16,20 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 import dataclasses
 import importlib
+import json
+import os
 import pathlib
+import socket
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import jax
 
 from lagom_xla import errors
 from lagom_xla.jax_internals import lowerings
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # Imported by threads, beside training.
+  from lagom_xla import cluster as cluster_lib
   from lagom_xla import plan as plan_lib
 
 
@@ -53,13 +57,11 @@ class Measured:
       none.
     step_s: Median step time of the baseline, in seconds.
     num_traced: Steps in the trace.
-    search_s: What the search may take of a core, in seconds; None for no bound.
   """
 
   trace_dir: pathlib.Path | None
   step_s: float
   num_traced: int
-  search_s: float | None = None
 
 
 class Proposer(Protocol):
@@ -70,16 +72,10 @@ class Proposer(Protocol):
       and all; None where there was none, or it makes no plans.
     has_profile_build: Whether a profiler sees more of the step if it is
       compiled in another way.
-    has_looked_at_all: Whether the last search looked at all that there is; not
-      where it had no time for that.
-    lost_per_core: What a step loses while one core works for the search or a
-      compile, as a part of the time; 0 where steps do not run on those cores.
   """
 
   plan: plan_lib.Plan | None = None
   has_profile_build: bool = False
-  has_looked_at_all: bool = True
-  lost_per_core: float = 0.0
 
   def proposals(
     self,
@@ -132,78 +128,34 @@ class Proposer(Protocol):
     ...
 
 
-class Deferred(Proposer):
-  """A proposer that is yet to be made; see `proposals.Proposer`.
+class _Deferred:
+  """Stands for a proposer that is yet to be made."""
 
-  Args:
-    make: Imports and makes it. What it raises is raised by what is asked.
-    has_profile_build: As of the proposer.
-    lost_per_core: As of the proposer.
-  """
-
-  def __init__(
-    self,
-    make: Callable[[], Proposer],
-    *,
-    has_profile_build: bool = False,
-    lost_per_core: float = 0.0,
-  ):
+  def __init__(self, make: Callable[[], Proposer], has_profile_build: bool):
     self.has_profile_build = has_profile_build
-    self.lost_per_core = lost_per_core
     self._make = make
     self._made: Proposer | None = None
     self._lock = threading.Lock()
 
-  @property
-  def plan(self) -> plan_lib.Plan | None:
-    """See `proposals.Proposer`."""
-    return self._proposer().plan
-
-  @plan.setter
-  def plan(self, plan: plan_lib.Plan | None) -> None:
-    self._proposer().plan = plan
-
-  @property
-  def has_looked_at_all(self) -> bool:
-    """See `proposals.Proposer`."""
-    return self._proposer().has_looked_at_all
-
-  @has_looked_at_all.setter
-  def has_looked_at_all(self, value: bool) -> None:
-    self._proposer().has_looked_at_all = value
-
-  def proposals(
-    self,
-    lowered: jax.stages.Lowered,
-    measured: Measured,
-    stop: threading.Event,
-  ) -> Generator[Proposal, None, str | None]:
-    """See `proposals.Proposer`."""
-    return self._proposer().proposals(lowered, measured, stop)
-
-  def compile(
-    self, lowered: jax.stages.Lowered, payload: bytes
-  ) -> jax.stages.Compiled:
-    """See `proposals.Proposer`."""
-    return self._proposer().compile(lowered, payload)
-
-  def compile_for_profile(
-    self, lowered: jax.stages.Lowered
-  ) -> jax.stages.Compiled:
-    """See `proposals.Proposer`."""
-    return self._proposer().compile_for_profile(lowered)
-
-  def digest(self, compiled: jax.stages.Compiled) -> bytes:
-    """See `proposals.Proposer`."""
-    return self._proposer().digest(compiled)
-
-  def _proposer(self) -> Proposer:
+  def __getattr__(self, name: str) -> Any:
+    if name.startswith("_"):
+      raise AttributeError(name)
     with self._lock:
       if self._made is None:
         self._made = self._make()
         # Verdicts on what it proposes need it, in the thread that trains.
         importlib.import_module("scipy.special")
-      return self._made
+      return getattr(self._made, name)
+
+
+def deferred(
+  make: Callable[[], Proposer], *, has_profile_build: bool = False
+) -> Proposer:
+  """A proposer that is imported and made by the thread that first asks it.
+
+  What `make` raises is raised by what is asked.
+  """
+  return cast(Proposer, _Deferred(make, has_profile_build))
 
 
 def check_none(lowered: jax.stages.Lowered) -> None:
@@ -222,3 +174,48 @@ def check_none(lowered: jax.stages.Lowered) -> None:
       " returns cannot be compared; to have it tuned, pass the array itself,"
       " donated, and return the new one."
     )
+
+
+def platform_of(lowered: jax.stages.Lowered) -> str:
+  """What a step was lowered for: "cpu", "gpu" or what else JAX calls it."""
+  platform = lowerings.client_of(lowered).platform
+  return "gpu" if platform in ("gpu", "cuda", "rocm") else platform
+
+
+def of_live_gpus() -> cluster_lib.Cluster:
+  """The cluster that the GPUs of this job make up."""
+  from lagom_xla import cluster as cluster_lib
+
+  return cluster_lib.of_devices(jax.devices())
+
+
+def machine_of(
+  lowered: jax.stages.Lowered, cluster: cluster_lib.Cluster | None
+) -> str:
+  """What a step runs on, as far as its times may depend on it.
+
+  Args:
+    lowered: The step.
+    cluster: What its GPUs make up; None for what the live ones do.
+
+  Raises:
+    ClusterError: The GPUs are of no known kind.
+  """
+  if platform_of(lowered) == "gpu":
+    cluster = cluster or of_live_gpus()
+    return json.dumps(cluster.to_dict(), sort_keys=True)
+  facts = {
+    "host": socket.gethostname(),
+    "num_threads": os.environ.get("PJRT_NPROC"),
+    "num_devices": jax.device_count(),
+    "num_processes": jax.process_count(),
+  }
+  return json.dumps(facts, sort_keys=True)
+
+
+def nothing_to_tune(platform: str) -> errors.ClusterError:
+  """The error that says so of a platform."""
+  return errors.ClusterError(
+    f"nothing is tuned or measured on {platform} devices; cluster= says which"
+    " GPUs they stand for, and has the step tuned on predictions."
+  )

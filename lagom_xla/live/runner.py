@@ -49,7 +49,6 @@ class Player:
     # When the running block began; None while the clock stands still.
     self._mark_s: float | None = None
     self._elapsed_s = 0.0
-    self._processor_mark_s = time.process_time()
     self._stall_s = 0.0
     self._num_left = 0
     self._num_lent = 0
@@ -148,13 +147,12 @@ class Player:
       return
     if segment.is_traced:
       self._end_trace()
-    now_s, processor_s = self._clock(), time.process_time()
+    now_s = self._clock()
     seconds = None
     if self._mark_s is not None and (segment.is_timed or segment.is_watched):
       seconds = self._elapsed_s + now_s - self._mark_s
-    self._ends_s.append((seconds, processor_s - self._processor_mark_s))
+    self._ends_s.append(seconds)
     self._mark_s, self._elapsed_s = now_s, 0.0
-    self._processor_mark_s = processor_s
 
   def _end_trace(self) -> None:
     if self._tracer is not None:
@@ -166,9 +164,7 @@ class Player:
       self._enter(self._index + 1)
       return
     played = script_lib.Played(
-      durations_s=tuple(seconds for seconds, _ in self._ends_s),
-      processor_s=tuple(processor_s for _, processor_s in self._ends_s),
-      stall_s=self._stall_s,
+      durations_s=tuple(self._ends_s), stall_s=self._stall_s
     )
     self._stall_s = 0.0
     with self._stalling():
@@ -181,8 +177,8 @@ class Player:
       for it in self.script.segments
     )
     self.num_scripts += 1
-    # Of each segment that ended: seconds, None if untimed, and processor time.
-    self._ends_s: list[tuple[float | None, float]] = []
+    # Seconds of each segment that ended; None if untimed.
+    self._ends_s: list[float | None] = []
     self._enter(0)
 
   def _enter(self, index: int) -> None:

@@ -140,12 +140,10 @@ class Played:
 
   Attributes:
     durations_s: Of its segments in order; None of those that have none.
-    processor_s: What all threads of the process took of cores meanwhile.
     stall_s: What scripts and traces had the calls wait.
   """
 
   durations_s: Sequence[float | None] = ()
-  processor_s: Sequence[float] = ()
   stall_s: float = 0.0
 
 
@@ -177,14 +175,6 @@ class Surroundings(Protocol):
     ...
 
   @property
-  def lost_per_core(self) -> float:
-    """What a run loses while one core works beside it, as a part of the time.
-
-    0 where the step does not run on the host's cores.
-    """
-    ...
-
-  @property
   def is_trace_ending(self) -> bool:
     """Whether the latest trace is being ended and written, beside training."""
     ...
@@ -193,14 +183,10 @@ class Surroundings(Protocol):
     """A clock that only goes forward."""
     ...
 
-  def begin_search(self, step_s: float, most_s: float | None) -> None:
+  def begin_search(self, step_s: float) -> None:
     """Has proposals made from now on, with the latest trace if there is one.
 
     A trace that is still ending is given up.
-
-    Args:
-      step_s: What a step takes.
-      most_s: What the search may take of a core; None for no bound.
     """
     ...
 
@@ -221,14 +207,8 @@ class Surroundings(Protocol):
     """What processes have said of their compiles of a proposal so far."""
     ...
 
-  def note(self, trial: Trial, most_search_s: float | None) -> None:
-    """Takes down what came of a proposal.
-
-    Args:
-      trial: What came of it.
-      most_search_s: What a search that begins now may take of a core; None for
-        no bound.
-    """
+  def note(self, trial: Trial) -> None:
+    """Takes down what came of a proposal."""
     ...
 
   def conclude(self, *, has_tried_all: bool) -> None:

@@ -43,14 +43,9 @@ def chunk(variant: int, step_s: float) -> script_lib.Segment:
 def compose(
   ours: int, theirs: int, *, step_s: float, num_before: int, num_pairs: int
 ) -> list[script_lib.Segment]:
-  """Pairs of blocks in the order A B B A.
+  """Pairs of blocks of the variant in use and a candidate, in order A B B A.
 
-  Args:
-    ours: The variant in use.
-    theirs: The candidate.
-    step_s: What a step takes, in seconds.
-    num_before: Pairs that were played before.
-    num_pairs: Pairs that follow.
+  So many pairs of them, after `num_before` that were played before.
   """
   num_calls = _calls_within(_BLOCK_S, step_s, _BLOCK_CALLS)
   segments = []
@@ -68,13 +63,7 @@ def pairs(
   durations_s: Sequence[float | None],
   ours: int,
 ) -> list[tuple[float, float]]:
-  """The times of the pairs, that of the variant in use first.
-
-  Args:
-    segments: Of `compose`.
-    durations_s: What they took.
-    ours: The variant in use.
-  """
+  """The times of the pairs of `compose`, that of the variant in use first."""
   found = []
   for first in range(0, len(segments), 2):
     one, two = durations_s[first : first + 2]
@@ -110,40 +99,27 @@ class Usual:
     error_s: Standard error of that mean.
     deviation_s: Standard deviation of the time of one call, if calls were
       independent of each other.
-    processor_s: What the process takes of cores in a call.
   """
 
   step_s: float
   error_s: float
   deviation_s: float
-  processor_s: float
 
   def times(self, ratio: float, error: float) -> Usual:
-    """What a variant takes.
+    """What a variant takes that takes `ratio` of this one's time.
 
-    Args:
-      ratio: Its step time over this one's.
-      error: Standard error of the ratio, as a part of it.
+    `error` is the standard error of the ratio, as a part of it.
     """
     step_s = self.step_s * ratio
     return Usual(
       step_s=step_s,
       error_s=math.hypot(self.error_s * ratio, step_s * error),
       deviation_s=self.deviation_s * ratio,
-      processor_s=self.processor_s,
     )
 
 
-def of_blocks(
-  blocks_s: Sequence[float], processor_s: Sequence[float], num_calls: int
-) -> Usual:
-  """What a step takes, by blocks of equally many calls, two at least.
-
-  Args:
-    blocks_s: What the blocks took.
-    processor_s: What the process took of cores in each.
-    num_calls: Of a block.
-  """
+def of_blocks(blocks_s: Sequence[float], num_calls: int) -> Usual:
+  """What a step takes, by two blocks or more of so many calls each."""
   middle_s = statistics.median(blocks_s)
   own_s = [it for it in blocks_s if it < FOREIGN_RATIO * middle_s]
   deviation_s = statistics.stdev(own_s)
@@ -151,7 +127,6 @@ def of_blocks(
     step_s=statistics.fmean(own_s) / num_calls,
     error_s=deviation_s / math.sqrt(len(own_s)) / num_calls,
     deviation_s=deviation_s / math.sqrt(num_calls),
-    processor_s=statistics.median(processor_s) / num_calls,
   )
 
 
@@ -161,13 +136,10 @@ class Baseline:
 
   Attributes:
     in_use: That variant.
-    compile_s: What the calls that warm up took of cores beyond the steps in
-      them; 0 before they were made.
-    usual: What a step takes, as far as it is known; None before.
+    usual: What a step takes; None before it is known.
   """
 
   in_use: int
-  compile_s: float = 0.0
   usual: Usual | None = None
   _num_calls: int = 0
 
@@ -180,13 +152,10 @@ class Baseline:
     """The next script; None once `usual` is all that is to be known."""
     blocks_s = [it for it in played.durations_s if it is not None]
     if self._num_calls:
-      self.usual = of_blocks(blocks_s, played.processor_s, self._num_calls)
+      self.usual = of_blocks(blocks_s, self._num_calls)
       return None
-    first_s, *others_s = played.processor_s
-    self.usual = of_blocks(blocks_s[1:], others_s, _FIRST_BLOCK_CALLS)
-    steps_s = _NUM_WARM_UP * statistics.median(others_s) / _FIRST_BLOCK_CALLS
-    self.compile_s = max(first_s - steps_s, 0.0)
-    block = chunk(self.in_use, self.usual.step_s)
+    about = of_blocks(blocks_s[1:], _FIRST_BLOCK_CALLS)
+    block = chunk(self.in_use, about.step_s)
     self._num_calls = block.num_calls
     return self._script([block] * NUM_BLOCKS)
 

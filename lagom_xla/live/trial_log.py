@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 import dataclasses
-import html
 import math
 import pathlib
 
@@ -78,7 +77,7 @@ class TrialLog:
     lines += [f"  tried: {_told(trial, foreseen)}" for trial in self.trials]
     account = self.loop.account
     if account.step_s:
-      words = account.overhead.cost.in_words(account.step_s)
+      words = account.cost.in_words(account.step_s)
       lines.append(f"  overhead: {words}")
     return "\n".join(lines)
 
@@ -112,11 +111,6 @@ def combined(
   mean = math.fsum(math.log(it.ratio) for it in verdicts)
   half = math.hypot(*(math.log(it.high / it.low) / 2 for it in verdicts))
   return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
-
-
-def as_html(report: str) -> str:
-  """A report for a notebook."""
-  return f"<pre>{html.escape(report)}</pre>"
 
 
 def _told(trial: script_lib.Trial, foreseen: Mapping[int, float | None]) -> str:

@@ -167,15 +167,6 @@ def test_proposals_are_the_best_first_and_all_better_than_the_step(
   assert all(0 < ratio < 1 for ratio in ratios)
 
 
-def test_a_search_that_was_cut_short_says_so_when_it_ends():
-  measured = proposals_lib.Measured(
-    trace_dir=None, step_s=1.0, num_traced=0, search_s=0.0
-  )
-  step = lowered(many_gradients())
-  with pytest.raises(StopIteration, match="might have cost too much"):
-    next(CpuProposer().proposals(step, measured, threading.Event()))
-
-
 def test_a_step_without_collectives_has_nothing_to_tune():
   step = jax.jit(lambda x: x @ x).lower(np.ones((512, 512), np.float32))
   assert proposed(step) == []

@@ -23,7 +23,7 @@ from jitted_steps import tune_predicted
 from jitted_steps import whole
 import lagom_xla
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.live import platforms
+from lagom_xla.live import proposals
 
 _CHANGES: dict[str, Callable[[], Any]] = {
   "shape": lambda: sharded(24),
@@ -205,7 +205,7 @@ def test_it_decorates_with_and_without_arguments(
   monkeypatch: pytest.MonkeyPatch,
 ):
   # Whatever there is to tune on CPUs.
-  monkeypatch.setattr(platforms, "platform_of", lambda _: "tpu")
+  monkeypatch.setattr(proposals, "platform_of", lambda _: "tpu")
 
   @lagom_xla.tune(cluster=cluster, measure=False)
   @jax.jit

@@ -16,17 +16,16 @@ import job
 from lagom_xla import errors
 from lagom_xla.jax_internals import store as store_lib
 from lagom_xla.live import agreement
-from lagom_xla.live import job_store
 
 _PLAN = bytes(range(256)) * 2**13  # 2 MiB, that of a large plan.
 _SHORT_S = 2.5
 _LONG_S = 30
 
 
-def _question(name: str) -> job_store.JobStore:
+def _question(name: str) -> agreement.JobStore:
   job = store_lib.of_job()
   assert job is not None
-  return job_store.next_store(name, range(job.num_processes))
+  return agreement.next_store(name, range(job.num_processes))
 
 
 def _adopt(number: int, say: job.Say, *, dies: dict[int, str], odd: int = -1):
@@ -40,7 +39,7 @@ def _adopt(number: int, say: job.Say, *, dies: dict[int, str], odd: int = -1):
   wait_s = _SHORT_S if dies else _LONG_S
   at("start")
   try:
-    if job_store.is_first(store):
+    if agreement.is_first(store):
       agreement.propose(store, _PLAN)
     plan = agreement.proposal(store, timeout_s=wait_s)
     assert plan == _PLAN
@@ -192,7 +191,7 @@ def test_what_one_process_dies_of_is_used_in_none():
 
 @given(st.sets(st.integers(0, 40), min_size=1))
 def test_a_message_names_exactly_the_processes(processes):
-  noun, _, words = job_store.in_words(processes).partition(" ")
+  noun, _, words = agreement.in_words(processes).partition(" ")
   assert noun == ("process" if len(processes) == 1 else "processes")
   named = []
   for run in words.split(", "):

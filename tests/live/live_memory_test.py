@@ -18,7 +18,6 @@ import pytest
 import lagom_xla
 from lagom_xla.live import memory
 from lagom_xla.live import plan_cache
-from lagom_xla.live import platforms
 from lagom_xla.live import proposals
 from lagom_xla.live import script
 from lagom_xla.live import shutdown
@@ -61,7 +60,7 @@ def _entry(folder: pathlib.Path) -> plan_cache.Entry:
   lowered = jax.jit(live_step.train_step(0.004), donate_argnums=0).lower(
     live_step.state(), live_step.batch(0)
   )
-  machine = platforms.machine_of(lowered, None)
+  machine = proposals.machine_of(lowered, None)
   entry = plan_cache.PlanCache(folder).get(plan_cache.key(lowered, machine))
   assert entry is not None
   return entry
@@ -148,7 +147,7 @@ def test_what_is_kept_late_does_not_replace_what_is_known_since():
     ),
   ],
 )
-def test_a_search_after_what_was_known_takes_no_more_than_is_left(
+def test_what_was_known_and_is_not_faster_is_followed_by_a_search(
   verdict_: verdict.Verdict | None,
   words: str,
   caplog: pytest.LogCaptureFixture,
@@ -159,17 +158,15 @@ def test_a_search_after_what_was_known_takes_no_more_than_is_left(
     date="today", adopted="{}", name="faster", verdict=None, plan=None
   )
   remembering = memory.Memory(proposer, unused, lambda: known)
-  measured = proposals.Measured(
-    trace_dir=None, step_s=1.0, num_traced=0, search_s=9.0
-  )
+  measured = proposals.Measured(trace_dir=None, step_s=1.0, num_traced=0)
   made = remembering.proposals(measured, threading.Event())
   trial = script.Trial(
     proposal=next(made), number=1, rival=0, verdict=verdict_, words=""
   )
-  remembering.note(trial, 4.0)
+  remembering.note(trial)
   with caplog.at_level("INFO", "absl"):
     assert list(made) == []
-  assert proposer.measured == [dataclasses.replace(measured, search_s=4.0)]
+  assert proposer.measured == [measured]
   assert words in caplog.text
 
 
@@ -183,16 +180,6 @@ def test_a_step_that_nothing_made_faster_is_left_alone(tmp_path: pathlib.Path):
   assert again.compiled == []
   assert f"no search, as that of {entry.date} found nothing faster" in report
   assert _entry(tmp_path) == entry
-
-
-def test_a_search_without_time_for_all_says_nothing_to_the_next_run(
-  tmp_path: pathlib.Path,
-):
-  for _ in range(2):
-    proposer = live_step.Proposer(_SLOWER)
-    proposer.has_looked_at_all = False
-    _run(tmp_path, proposer)
-    assert len(proposer.measured) == 1
 
 
 def test_what_is_not_faster_any_more_is_searched_anew(tmp_path: pathlib.Path):

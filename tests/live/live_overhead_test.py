@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from typing import Any
 
 import pytest
 
@@ -17,11 +16,6 @@ from simulated_job import Job
 from simulated_job import all_vote
 
 _NUM_JOBS = 100
-
-
-def _none(number: int, noise: random.Random) -> float:
-  del number, noise
-  return 0.0
 
 
 def _heavy_tails(number: int, noise: random.Random) -> float:
@@ -35,9 +29,12 @@ def _checkpoint(number: int, noise: random.Random) -> float:
   return 50.0 if number % 40 == 0 else 0.0
 
 
-def _searched(
-  seed: int, beside: float, own_s=_none, noise=0.05, **args: Any
-) -> Job:
+def _nothing(number: int, noise: random.Random) -> float:
+  del number, noise
+  return 0.0
+
+
+def _searched(seed: int, beside: float, own_s=_nothing, noise=0.05) -> Job:
   """A job of steps of 1 s, beside which 300 s are searched for nothing."""
   job = Job(
     step_s=[1.0],
@@ -46,7 +43,6 @@ def _searched(
     own_s=own_s,
     finds=lambda waited_s: waited_s > 300,
     seed=seed,
-    **args,
   )
   job.run(500)
   assert job.states()[:3] == ["baseline", "profile", "search"]
@@ -54,10 +50,10 @@ def _searched(
 
 
 def _cost(job: Job) -> account.Cost:
-  return job.loop.account.overhead.cost
+  return job.loop.account.cost
 
 
-@pytest.mark.parametrize("own_s", [_none, _heavy_tails])
+@pytest.mark.parametrize("own_s", [_nothing, _heavy_tails])
 @pytest.mark.parametrize("beside", [0.0, 0.02])
 def test_the_account_is_right_on_average_and_as_sure_as_it_says(
   beside: float, own_s
@@ -94,65 +90,6 @@ def test_a_checkpoint_is_told_apart():
   words = cost.in_words(1.0)
   assert words.startswith("0.0 steps (0.0 to 0.0), 0.00 % of a run of 1,000")
   assert f"not in it {cost.foreign_s:.1f} steps in" in words
-
-
-def test_a_search_on_the_step_s_cores_is_no_checkpoint_however_it_slows():
-  job = _searched(0, 3.0, noise=0.0, lost_per_core=1 / 2)
-  assert _cost(job).num_foreign == 0
-  assert _cost(job).seconds == pytest.approx(job.lost_s)
-  assert 15 < job.lost_s < 25
-  assert any("tuning has cost" in script.words for script in job.scripts)
-  elsewhere = _cost(_searched(0, 3.0, noise=0.0))
-  assert elsewhere.num_foreign > 2
-  assert elsewhere.seconds == pytest.approx(0.0, abs=1e-6)
-
-
-@pytest.mark.parametrize("state", ["profile", "candidate"])
-def test_a_trace_s_end_and_a_compile_on_the_step_s_cores_are_no_checkpoint(
-  state: str,
-):
-  def slowed(**args: Any) -> tuple[account.Cost, int]:
-    """What it costs that as many calls of the step in use take 4 times."""
-    job = Job(step_s=[1.0, 1.0], noise=0.0, trace_s=3.0, **args)
-    calls = []
-
-    def own_s(number: int, noise: random.Random) -> float:
-      del noise
-      if job.scripts[-1].state != state or job.is_traced:
-        return 0.0
-      calls.append(number)
-      return 3.0
-
-    job.own_s = own_s
-    job.run(300)
-    return _cost(job), len(calls)
-
-  cost, num_calls = slowed(lost_per_core=1 / 2)
-  assert num_calls > 0
-  assert cost.num_foreign == 0
-  assert cost.seconds == pytest.approx(3.0 * num_calls)
-  for args in ({"lost_per_core": 1 / 2, "own_is_work": False}, {}):
-    elsewhere, num_calls = slowed(**args)
-    assert elsewhere.num_foreign == num_calls > 0
-    assert elsewhere.seconds == pytest.approx(0.0, abs=1e-6)
-
-
-@pytest.mark.parametrize("beside", [0.0, 0.02])
-def test_a_checkpoint_that_waits_for_a_disk_is_told_apart_from_a_search(
-  beside: float,
-):
-  job = _searched(
-    0,
-    beside,
-    _checkpoint,
-    noise=0.0,
-    lost_per_core=1 / 2,
-    own_is_work=False,
-  )
-  cost = _cost(job)
-  assert cost.num_foreign > 2
-  assert cost.foreign_s == pytest.approx(50.0 * cost.num_foreign)
-  assert cost.seconds == pytest.approx(job.lost_s)
 
 
 def test_a_slow_traced_call_is_never_taken_for_a_checkpoint():
@@ -232,54 +169,6 @@ def test_what_a_short_run_cannot_pay_for_waits_for_a_longer_one():
     for segment in script.segments
   )
   assert 4_900 < calls < 5_500
-
-
-def test_compiles_are_waited_for_only_where_the_step_needs_their_cores():
-  def begins_at_once(lost_per_core: float) -> bool:
-    job = Job(step_s=[0.02], compile_s=1.0, lost_per_core=lost_per_core)
-    job.run(700)
-    return "search" in job.states()
-
-  assert begins_at_once(0.0)
-  assert begins_at_once(1 / 64)
-  assert not begins_at_once(1 / 2)
-
-
-def _bound_s(step_s: float, num_calls: int = 700, **args: Any) -> float | None:
-  """What a search may take of a core, in a run of so many calls."""
-  job = Job(step_s=[step_s], noise=0.0, **args)
-  job.run(num_calls)
-  assert job.num_searches == 1
-  return job.most_search_s
-
-
-def test_a_search_may_take_what_is_left_beside_its_candidate():
-  bound_s = _bound_s(0.15, compile_s=0.2, lost_per_core=1 / 2)
-  # 20 steps, less imports of 0.42 s and a compile on one of two cores; and a
-  # candidate that takes a quarter longer, in two calls and two blocks of two.
-  left_s = 20 * 0.15 - (0.42 + 0.2) / 2 - (2 + 2 * 2) / 4 * 0.15
-  assert bound_s == pytest.approx(left_s * 2, rel=1e-3)
-
-
-def test_what_a_proposal_cost_is_taken_off_what_a_search_may_take():
-  job = Job(step_s=[1.0, 1.5], noise=0.0, lost_per_core=1 / 2)
-  job.run(300)
-  (left_s,) = job.left_s
-  assert job.most_search_s is not None and left_s is not None
-  # Two first calls and two blocks of two, each 0.5 s longer than the step, of
-  # which a search loses half of what it takes.
-  assert left_s == pytest.approx(job.most_search_s - 6 * 0.5 * 2)
-
-
-def test_a_search_that_needs_none_of_the_step_s_cores_has_no_bound():
-  assert _bound_s(1.0, compile_s=10.0) is None
-
-
-def test_a_longer_run_leaves_more_to_a_search():
-  # Of 1,000 calls these could not pay for one.
-  bound_s = _bound_s(0.02, num_calls=10_000, compile_s=0.2, lost_per_core=1 / 2)
-  assert bound_s is not None
-  assert bound_s > 2.5 * 0.2, "enough to look at one way"
 
 
 def test_a_search_after_a_drift_is_paid_for_by_the_whole_run():

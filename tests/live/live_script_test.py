@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import pytest
 
 from lagom_xla import errors
-from lagom_xla.live import job_store
+from lagom_xla.live import agreement
 from lagom_xla.live import proposals
 from lagom_xla.live import script as script_lib
 from lagom_xla.live import verdict
@@ -70,8 +70,8 @@ def test_the_interval_is_students_of_the_logarithms():
 
 
 def test_a_store_of_one_process_keeps_what_was_set_first():
-  store = job_store.next_store("step", [0])
-  assert job_store.is_first(store)
+  store = agreement.next_store("step", [0])
+  assert agreement.is_first(store)
   assert store.get("scripts/1", timeout_s=9) is None
   assert store.put("scripts/1", b"one") == b"one"
   assert store.put("scripts/1", b"two") == b"one"

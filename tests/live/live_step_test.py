@@ -21,7 +21,6 @@ import lagom_xla
 from lagom_xla import dispatch
 from lagom_xla.live import coordinator
 from lagom_xla.live import loop
-from lagom_xla.live import platforms
 from lagom_xla.live import trial_line
 from lagom_xla.live import tuned
 import live_step
@@ -205,7 +204,7 @@ def test_a_relative_log_stays_where_it_was_named(
 def test_what_the_first_call_does_beyond_jits_is_told(
   monkeypatch: pytest.MonkeyPatch,
 ):
-  lowered, proposer_of = dispatch.Jitted.lowered, platforms.proposer_of
+  lowered, proposer_of = dispatch.Jitted.lowered, tuned.proposer_of
 
   def slowly(function: Any) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -216,10 +215,10 @@ def test_what_the_first_call_does_beyond_jits_is_told(
 
   # Of the step as jit does it, once more for a variant, and what proposes.
   monkeypatch.setattr(dispatch.Jitted, "lowered", slowly(lowered))
-  monkeypatch.setattr(platforms, "proposer_of", slowly(proposer_of))
+  monkeypatch.setattr(tuned, "proposer_of", slowly(proposer_of))
   monkeypatch.setattr(tuned, "TIMEOUTS", _NO_SEARCH)
   monkeypatch.setitem(
-    platforms.PROPOSERS, "cpu", lambda *unused: live_step.Proposer({})
+    tuned.PROPOSERS, "cpu", lambda *unused: live_step.Proposer({})
   )
   step = lagom_xla.tune(_jitted(_AS_IT_IS_S), cache=False)
   state = live_step.state()
@@ -236,7 +235,7 @@ def test_within_a_block_of_the_baseline_a_call_is_one_of_python(
 ):
   monkeypatch.setattr(tuned, "TIMEOUTS", _NO_SEARCH)
   monkeypatch.setitem(
-    platforms.PROPOSERS, "cpu", lambda *unused: live_step.Proposer({})
+    tuned.PROPOSERS, "cpu", lambda *unused: live_step.Proposer({})
   )
   step = lagom_xla.tune(_jitted(), cache=False)
   state, x = live_step.state(), live_step.batch(0)

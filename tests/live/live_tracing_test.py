@@ -25,7 +25,6 @@ import pytest
 import job
 import lagom_xla
 from lagom_xla.jax_internals import store
-from lagom_xla.live import platforms
 from lagom_xla.live import tracing
 from lagom_xla.profiling import xspace
 import live_step
@@ -318,7 +317,6 @@ def _in_a_job(number: int, say: job.Say) -> None:
   everyone = frozenset(range(jax.process_count()))
   store.processes_of = lambda lowered: everyone
   proposer = live_step.Proposer({"faster": live_step.sleeping(0.0)})
-  platforms.proposer_of = lambda *unused, **options: proposer
   variants = []
   with live_step.proposed_by(proposer, waits_for_traces=False):
     function = live_step.train_step(0.004)

@@ -23,7 +23,7 @@ import lagom_xla
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import checked
-from lagom_xla.live import platforms
+from lagom_xla.live import proposals
 from lagom_xla.tuner import tuner
 from plan_nodes import Node
 from plan_nodes import maker
@@ -96,7 +96,7 @@ def _call_tuned_step(number: int, say: job.Say) -> None:
   step = lagom_xla.tune(jax.jit(jnp.sum))
   with pytest.raises(errors.SettingsDifferError, match="NCCL_ALGO is tree in"):
     step(_over_all_processes())
-  platforms.platform_of = lambda lowered: "tpu"  # Where nothing is tuned.
+  proposals.platform_of = lambda lowered: "tpu"  # Where nothing is tuned.
   with pytest.warns(RuntimeWarning, match="tuned or measured on tpu"):
     say(float(step(jnp.ones(3))))  # In this process alone nothing can hang.
 

@@ -15,18 +15,13 @@ the loop that tunes while a step trains is proved without GPUs.
 
 from __future__ import annotations
 
-from lagom_xla.live import platforms
 from lagom_xla.live import proposals
+from lagom_xla.live import tuned
 
 
 def plug_in() -> None:
   """Has steps on CPUs tuned from now on."""
-  # A step runs on all cores of the host, and waits for whichever is taken. Of
-  # two processes on two cores tuning cost twice what it should have, where a
-  # search was taken to cost a core's share of its time.
-  platforms.PROPOSERS["cpu"] = lambda *unused: proposals.Deferred(
-    _made, lost_per_core=1.0
-  )
+  tuned.PROPOSERS["cpu"] = lambda *unused: proposals.deferred(_made)
 
 
 def _made() -> proposals.Proposer:

@@ -7,10 +7,6 @@ that the search has time for is scheduled by XLA and replayed with the costs
 that explain that; those that should take less than the step as it is are
 proposed, the quickest first.
 
-A search does one thing at a time, but XLA does its part in threads of its own,
-whose processor time nothing tells apart from that of the steps beside it. By
-wall clock a search takes what it takes of a core at least, so that is counted.
-
 Those are looked at first that most probably gain most. One group of all-reduces
 pays gloo's latency once, and all-reduces one by one can each hide behind
 products: what `benchmarks.live` adopted was mostly one of these. Strands and
@@ -21,11 +17,9 @@ as they find them.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-import contextlib
 import dataclasses
 import math
 import threading
-import time
 
 from absl import logging
 import jax
@@ -38,47 +32,6 @@ from lagom_xla import errors
 from lagom_xla.live import proposals as proposals_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
-
-
-class Budget:
-  """Seconds from now on, of which each look takes some.
-
-  Args:
-    most_s: How many; None for no bound.
-    clock: Tells seconds.
-  """
-
-  def __init__(
-    self, most_s: float | None, clock: Callable[[], float] = time.monotonic
-  ):
-    self._most_s = most_s
-    self._clock = clock
-    self._began_s = clock()
-    # Of each kind of look, and with whatever was done as one.
-    self._dearest_s: dict[object, float] = {}
-
-  def has_time(self, kind: object) -> bool:
-    """Whether one more look is within it.
-
-    It is taken to be as dear as the dearest of its kind so far, or where there
-    was none, as the dearest of all.
-    """
-    if self._most_s is None:
-      return True
-    dearest_s = max(self._dearest_s.values(), default=0.0)
-    next_s = self._dearest_s.get(kind, dearest_s)
-    return self._clock() - self._began_s + next_s <= self._most_s
-
-  @contextlib.contextmanager
-  def looking(self, kind: object) -> Iterator[None]:
-    """Around a look of a kind, also one that comes to nothing."""
-    began_s = self._clock()
-    try:
-      yield
-    finally:
-      took_s = self._clock() - began_s
-      self._dearest_s[kind] = max(self._dearest_s.get(kind, 0.0), took_s)
-
 
 # Into how many groups the all-reduces go; and each alone, by a size of 0.
 _NUM_GROUPS = (2, 4, 8)
@@ -217,20 +170,20 @@ class CpuProposer(proposals_lib.Proposer):
     Raises:
       DonationLostError: the step donates, and this JAX would forget that.
     """
-    self.has_looked_at_all = True
-    budget = Budget(measured.search_s)
-    with budget.looking(way_lib.AS_XLA_DOES.form):
-      as_it_is = compiling.schedule(lowered, way_lib.AS_XLA_DOES)
+    as_it_is = compiling.schedule(lowered, way_lib.AS_XLA_DOES)
     if not collectives.find(as_it_is):
       return "it has no collectives, and on CPUs nothing else is tuned"
     # All other ways have passes, so what holds for one holds for all.
     compiling.check_donation(lowered, way_lib.Way(is_ordered=True))
     costs, is_predicted = _costs(as_it_is, measured)
     foresight = Foresight(as_it_is, costs)
-    words = _look(lowered, foresight, budget, stop)
-    self.has_looked_at_all = words is None
-    if stop.is_set():
-      return None
+    for way in likely_first(lowered, foresight.best_group_bytes):
+      if stop.is_set():
+        return None
+      try:
+        foresight.take(way, compiling.schedule(lowered, way))
+      except errors.LagomError as error:
+        logging.debug("%s: %s", way_lib.in_words(way), errors.first_line(error))
     best = foresight.best()
     for one in best:
       yield proposals_lib.Proposal(
@@ -238,9 +191,7 @@ class CpuProposer(proposals_lib.Proposer):
         payload=way_lib.to_bytes(one.way),
         predicted_ratio=one.ratio if is_predicted else None,
       )
-    if words is None and not best:
-      return "no other way is foreseen to take less"
-    return words
+    return None if best else "no other way is foreseen to take less"
 
   def compile(
     self, lowered: jax.stages.Lowered, payload: bytes
@@ -251,38 +202,6 @@ class CpuProposer(proposals_lib.Proposer):
   def digest(self, compiled: jax.stages.Compiled) -> bytes:
     """A hash of the collectives, in the order in which they run."""
     return compiling.digest(compiled)
-
-
-def _look(
-  lowered: jax.stages.Lowered,
-  foresight: Foresight,
-  budget: Budget,
-  stop: threading.Event,
-) -> str | None:
-  """Looks at ways; returns why not at all of them, if there is time for less.
-
-  None where nobody waits any more, too.
-  """
-  ways = likely_first(lowered, foresight.best_group_bytes)
-  num_seen = 0
-  for way in ways:
-    if stop.is_set():
-      return None
-    if not budget.has_time(way.form):
-      num_ways = num_seen + 1 + sum(1 for _ in ways)
-      words = (
-        f"the search looked at {num_seen} of {num_ways} ways, as to look at"
-        " more might have cost too much"
-      )
-      logging.info("lagom_xla.tune: %s", words)
-      return words
-    with budget.looking(way.form):
-      try:
-        foresight.take(way, compiling.schedule(lowered, way))
-      except errors.LagomError as error:
-        logging.debug("%s: %s", way_lib.in_words(way), errors.first_line(error))
-    num_seen += 1
-  return None
 
 
 def _costs(
