@@ -13,7 +13,6 @@ import abc
 from collections.abc import Callable, Iterable, Iterator
 import contextlib
 import dataclasses
-import functools
 import math
 from typing import Any, Self
 
@@ -51,10 +50,12 @@ class Target(abc.ABC):
   Attributes:
     name: what the user called it.
     cluster: what it is compiled for.
+    must_begin: see `from_the_beginning`.
   """
 
   name: str
   cluster: cluster_lib.Cluster
+  must_begin: bool = False
 
   @property
   def is_read_only(self) -> bool:
@@ -98,7 +99,10 @@ class Target(abc.ABC):
     Others may start from a fused module, which takes a tenth of the time. Then
     instructions have other names, and of equals another one may come first.
     """
-    return self
+    # Only workers go on from fused modules.
+    if self.must_begin or not self.num_workers:
+      return self
+    return dataclasses.replace(self, must_begin=True)
 
   @contextlib.contextmanager
   def begun(self) -> Iterator[None]:
@@ -107,7 +111,12 @@ class Target(abc.ABC):
     That is the schedule and the compile to the end under XLA's defaults, and
     `identity`; each is there when it is asked for inside the block.
     """
-    yield
+    # One to the end shows the schedule on its way.
+    first = compiler.start if self.obstacle else compiler.start_to_the_end
+    with contextlib.ExitStack() as begun:
+      self._start(begun, first, _DEFAULT)
+      self._start(begun, compiler.start_before_combining, _DEFAULT)
+      yield
 
   @contextlib.contextmanager
   def started(self, configs: Iterable[config_lib.XlaConfig]) -> Iterator[None]:
@@ -121,14 +130,32 @@ class Target(abc.ABC):
     What has not begun by the end of the block never does. Without workers
     nothing is started. What cannot be started is left to `schedule` to refuse.
     """
-    del configs
-    yield
+    with contextlib.ExitStack() as begun:
+      for config in configs:
+        self._start(begun, compiler.start, config, must_begin=self.must_begin)
+      yield
 
   @contextlib.contextmanager
   def compiling(self, config: config_lib.XlaConfig) -> Iterator[None]:
     """Starts a compile to the end, where there is a worker; see `started`."""
-    del config
-    yield
+    with contextlib.ExitStack() as begun:
+      self._start(
+        begun,
+        compiler.start_to_the_end,
+        config,
+        must_begin=self.must_begin,
+      )
+      yield
+
+  def _start(
+    self,
+    begun: contextlib.ExitStack,
+    start: Callable[..., compiler.Pending[Any]],
+    config: config_lib.XlaConfig,
+    **how: bool,
+  ) -> None:
+    """Starts a compile where there are workers; it is dropped with the rest."""
+    del begun, start, config, how
 
   @abc.abstractmethod
   def compile(
@@ -138,9 +165,7 @@ class Target(abc.ABC):
 
     Raises:
       CompileError: there is an obstacle, or XLA refused.
-      CombineError: the module cannot have these combine groups.
-      ProgramError: the program cannot have this form.
-      ScheduleError: the schedule cannot have these orders.
+      LagomError: as of `schedule`.
     """
 
   @abc.abstractmethod
@@ -191,11 +216,9 @@ class _LoweredTarget(Target):
 
   Attributes:
     lowered: the program.
-    must_begin: whether every compile starts with it (`from_the_beginning`).
   """
 
   lowered: lowered_lib.Lowered
-  must_begin: bool = False
 
   @property
   def num_workers(self) -> int:
@@ -215,60 +238,28 @@ class _LoweredTarget(Target):
     lowered = dataclasses.replace(program, workers=workers)
     return dataclasses.replace(self, lowered=lowered)
 
-  def from_the_beginning(self) -> Self:
-    # Only workers go on from fused modules.
-    if self.must_begin or not self.num_workers:
-      return self
-    return dataclasses.replace(self, must_begin=True)
-
-  @contextlib.contextmanager
-  def begun(self) -> Iterator[None]:
-    # One to the end shows the schedule on its way.
-    first = compiler.start if self.obstacle else compiler.start_to_the_end
-    with contextlib.ExitStack() as begun:
-      self._start(first, _DEFAULT, begun)
-      self._start(compiler.start_before_combining, _DEFAULT, begun)
-      yield
-
-  @contextlib.contextmanager
-  def started(self, configs: Iterable[config_lib.XlaConfig]) -> Iterator[None]:
-    start = functools.partial(compiler.start, must_begin=self.must_begin)
-    with contextlib.ExitStack() as begun:
-      for config in configs:
-        self._start(start, config, begun)
-      yield
-
-  @contextlib.contextmanager
-  def compiling(self, config: config_lib.XlaConfig) -> Iterator[None]:
-    start = functools.partial(
-      compiler.start_to_the_end, must_begin=self.must_begin
-    )
-    with contextlib.ExitStack() as begun:
-      self._start(start, config, begun)
-      yield
-
   def _start(
     self,
+    begun: contextlib.ExitStack,
     start: Callable[..., compiler.Pending[Any]],
     config: config_lib.XlaConfig,
-    begun: contextlib.ExitStack,
+    **how: bool,
   ) -> None:
-    """Starts a compile where there are workers; it is dropped with the rest."""
     if self.num_workers:
       # Whoever asks for what cannot be started is told why.
       with contextlib.suppress(errors.LagomError):
-        begun.callback(start(self.lowered, config).drop)
+        begun.callback(start(self.lowered, config, **how).drop)
 
   def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
     if self._is_stand_in:
       return self.compile(config).module
-    with self._watched(config):
+    with watching.watched(config, self.cluster.name):
       return compiler.schedule(self.lowered, config, must_begin=self.must_begin)
 
   def compile(
     self, config: config_lib.XlaConfig = _DEFAULT
   ) -> lowered_lib.Compilation:
-    with self._watched(config, is_to_the_end=True):
+    with watching.watched(config, self.cluster.name, is_to_the_end=True):
       return compiler.compile(self.lowered, config, must_begin=self.must_begin)
 
   def outcome(self, form: form_lib.Form) -> form_lib.Outcome:
@@ -283,24 +274,13 @@ class _LoweredTarget(Target):
   def schedule_with_chains(
     self, config: config_lib.XlaConfig = _DEFAULT
   ) -> hlo.Module:
-    with self._watched(config):
+    with watching.watched(config, self.cluster.name):
       return compiler.schedule(self.lowered.with_chains_tagged(), config)
 
   def identity(self) -> hlo.Module:
     if self._is_stand_in:
       return self.schedule()
     return compiler.before_combining(self.lowered)
-
-  def _watched(
-    self, config: config_lib.XlaConfig, *, is_to_the_end: bool = False
-  ) -> contextlib.AbstractContextManager[None]:
-    return watching.watched(
-      watching.Compile(
-        config=config,
-        cluster=self.cluster.name,
-        is_to_the_end=is_to_the_end,
-      )
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -357,11 +337,7 @@ class ScheduledTarget(Target):
   def compile(
     self, config: config_lib.XlaConfig = _DEFAULT
   ) -> lowered_lib.Compilation:
-    """Never compiles.
-
-    Raises:
-      CompileError: always.
-    """
+    """Always a CompileError."""
     raise errors.CompileError(
       f"{self.obstacle}: give the module from before XLA's optimizations."
     )
@@ -459,20 +435,15 @@ def _check_is_gpu(module: hlo.Module) -> None:
   """
   for computation in module.computations.values():
     for instruction in computation.instructions:
-      platform = _platform(module, instruction)
-      if platform is not None:
-        raise errors.TargetError(
-          f"{module.name} was optimized for {platform} (by {instruction.name}"
-          f" in {computation.name}), and says nothing of GPUs: give the step"
-          " itself, or what XLA dumps of it before_optimizations."
-        )
-
-
-def _platform(module: hlo.Module, instruction: hlo.Instruction) -> str | None:
-  """The platform other than GPUs that an instruction is for, if any."""
-  if instruction.custom_call_target in _TPU_CALLS:
-    return "TPUs"
-  config = module.backend_config(instruction)
-  if not _CPU_FIELDS.isdisjoint(config):
-    return "CPUs"
-  return None if _TPU_FIELDS.isdisjoint(config) else "TPUs"
+      fields = module.backend_config(instruction).keys()
+      if instruction.custom_call_target in _TPU_CALLS or fields & _TPU_FIELDS:
+        platform = "TPUs"
+      elif fields & _CPU_FIELDS:
+        platform = "CPUs"
+      else:
+        continue
+      raise errors.TargetError(
+        f"{module.name} was optimized for {platform} (by {instruction.name} in"
+        f" {computation.name}), and says nothing of GPUs: give the step itself,"
+        " or what XLA dumps of it before_optimizations."
+      )

@@ -52,7 +52,13 @@ def by(watch: Watch) -> Iterator[None]:
     _watch.reset(token)
 
 
-def watched(compile_: Compile) -> contextlib.AbstractContextManager[None]:
+def watched(
+  config: config_lib.XlaConfig, cluster: str, *, is_to_the_end: bool = False
+) -> contextlib.AbstractContextManager[None]:
   """What to be inside of while a compile goes on."""
   watch = _watch.get()
-  return contextlib.nullcontext() if watch is None else watch(compile_)
+  if watch is None:
+    return contextlib.nullcontext()
+  return watch(
+    Compile(config=config, cluster=cluster, is_to_the_end=is_to_the_end)
+  )

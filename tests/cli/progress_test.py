@@ -115,11 +115,7 @@ def test_a_command_that_says_something_is_not_called_silent(
 def _compile(
   config: config_lib.XlaConfig, *, is_to_the_end: bool = False
 ) -> contextlib.AbstractContextManager[None]:
-  return watching.watched(
-    watching.Compile(
-      config=config, cluster="1x8xh100", is_to_the_end=is_to_the_end
-    )
-  )
+  return watching.watched(config, "1x8xh100", is_to_the_end=is_to_the_end)
 
 
 def test_what_is_compiled_now_is_named_while_it_is(impatient: None) -> None:
