@@ -21,14 +21,15 @@ from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import deviceless
 from lagom_xla.compile import fused as fused_lib
+from lagom_xla.compile import job as job_lib
 from lagom_xla.compile import load
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import options as options_lib
-from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
+from lagom_xla.passes import registry
 from lagom_xla.passes.schedule import digest
 
 _Options = dict[str, bool | int | float | str]
@@ -119,10 +120,7 @@ def main() -> None:
 
 
 def _rows(lowered: lowered_lib.Lowered, base: _Options) -> list[Row]:
-  request = _request(lowered, base)
-  _, fused = fused_lib.from_the_beginning(
-    lowered.name, lowered.cluster, request
-  )
+  _, fused = fused_lib.from_the_beginning(_job(lowered, base))
   if fused is None:
     print(f"nobody can go on from {_in_words(base)}")
     return []
@@ -142,8 +140,7 @@ def _row(
   config = config_lib.XlaConfig(options=options)
   expected = compiler.schedule(lowered, config)
   begun_s = time.process_time()
-  request = _request(lowered, options)
-  found = fused_lib.schedule_from_fused(fused, lowered.cluster, request)
+  found = fused_lib.schedule_from_fused(fused, _job(lowered, options))
   fused_s = time.process_time()
   assert found is not None
   module = hlo.Module(found, lowered.cluster.num_devices)
@@ -156,9 +153,7 @@ def _row(
   )
 
 
-def _request(
-  lowered: lowered_lib.Lowered, options: _Options
-) -> request_lib.Request:
+def _job(lowered: lowered_lib.Lowered, options: _Options) -> job_lib.Job:
   """What a worker gets for a schedule."""
   asked = deviceless.asked(
     lowered,
@@ -168,7 +163,12 @@ def _request(
   )
   request = lowered.request(asked, None)
   assert request is not None
-  return request
+  return job_lib.Job(
+    name=lowered.name,
+    cluster=lowered.cluster,
+    request=request,
+    stage=registry.Stage.POST_SCHEDULER,
+  )
 
 
 def _step_us(module: hlo.Module, lowered: lowered_lib.Lowered) -> float:

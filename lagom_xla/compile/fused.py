@@ -25,13 +25,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 import contextlib
+import dataclasses
 import pathlib
 import re
 from typing import Any
 
 import jax
 
-from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import temporary
 from lagom_xla.compile import devices as devices_lib
@@ -172,16 +172,14 @@ def run(job: job_lib.Job, show: _Show = lambda _: None) -> job_lib.Result:
   if job.leads:
     return _leading(job)
   with in_compile.grouped(job.name, job.groups):
-    scheduled = in_compile.run_to(
-      job.stage, lambda: _compile(job.cluster, job.request), job.name
-    )
+    scheduled = in_compile.run_to(job.stage, lambda: _compile(job), job.name)
   return job_lib.Result(module=_serialized(scheduled))
 
 
 def _leading(job: job_lib.Job) -> job_lib.Result:
   """A schedule that goes on from the fused module as others will, if it may."""
-  scheduled, fused = from_the_beginning(job.name, job.cluster, job.request)
-  again = proven(scheduled, fused, job.cluster, job.request)
+  scheduled, fused = from_the_beginning(job)
+  again = proven(scheduled, fused, job)
   if again is None:
     return job_lib.Result(module=_serialized(scheduled))
   return job_lib.Result(
@@ -208,10 +206,11 @@ def _to_the_end(job: job_lib.Job, show: _Show) -> job_lib.Result:
       if job.shows
       else contextlib.nullcontext(),
     ):
-      assigned = _assigned(job, folder)
+      writing = _writing(job, folder) if job.leads else job
+      assigned = _assigned(writing, folder)
     fused = _written(folder) if job.leads else None
   xla.take_out_estimates(assigned.module)
-  again = proven(next(iter(schedules), None), fused, job.cluster, job.request)
+  again = proven(next(iter(schedules), None), fused, job)
   return job_lib.Result(
     module=assigned.module.SerializeToString(),
     peak_bytes=assigned.peak_bytes,
@@ -221,15 +220,10 @@ def _to_the_end(job: job_lib.Job, show: _Show) -> job_lib.Result:
 
 def _assigned(job: job_lib.Job, folder: pathlib.Path) -> xla.Assigned:
   """The module that runs and its memory, without code where that is enough."""
-  request = job.request
-  if job.leads:
-    writing = _options_to_write(job.name, folder)
-    request = request_lib.with_options(request, writing, None)
   if job.needs_code:
-    return xla.assigned(_compile(job.cluster, request))
-  ending = xla.options_before_code(job.name, folder)
-  request = request_lib.with_options(request, ending, None)
-  return xla.until_assigned(folder, lambda: _compile(job.cluster, request))
+    return xla.assigned(_compile(job))
+  ending = _with(job, xla.options_before_code(job.name, folder))
+  return xla.until_assigned(folder, lambda: _compile(ending))
 
 
 def _from_fused(
@@ -237,11 +231,11 @@ def _from_fused(
 ) -> job_lib.Result | None:
   """What a fused module gives; None where XLA may make something else."""
   if job.stage is not None:
-    scheduled = schedule_from_fused(fused, job.cluster, job.request)
+    scheduled = schedule_from_fused(fused, job)
     if scheduled is None:
       return None
     return job_lib.Result(module=_serialized(scheduled), is_from_fused=True)
-  ended = end_from_fused(fused, job.cluster, job.request)
+  ended = end_from_fused(fused, job)
   if ended is None:
     return None
   scheduled, assigned = ended
@@ -256,14 +250,9 @@ def _from_fused(
 
 
 def from_the_beginning(
-  name: str, cluster: cluster_lib.Cluster, request: request_lib.Request
+  job: job_lib.Job,
 ) -> tuple[_Module | None, _Module | None]:
   """Schedules, and writes down what others may go on from.
-
-  Args:
-    name: of the module.
-    cluster: what it is compiled for.
-    request: what XLA gets.
 
   Returns:
     The schedule, None where XLA finished without it; and the module that others
@@ -273,28 +262,22 @@ def from_the_beginning(
     Exception: XLA refused.
   """
   with temporary.folder() as folder:
-    writing = request_lib.with_options(
-      request, _options_to_write(name, folder), None
-    )
+    writing = _writing(job, folder)
     scheduled = in_compile.run_to(
-      registry.Stage.POST_SCHEDULER, lambda: _compile(cluster, writing), name
+      registry.Stage.POST_SCHEDULER, lambda: _compile(writing), job.name
     )
     return scheduled, _written(folder)
 
 
 def proven(
-  scheduled: _Module | None,
-  fused: _Module | None,
-  cluster: cluster_lib.Cluster,
-  request: request_lib.Request,
+  scheduled: _Module | None, fused: _Module | None, job: job_lib.Job
 ) -> _Module | None:
   """What XLA schedules from a fused module, if it is that of its program.
 
   Args:
-    scheduled: of `from_the_beginning`.
-    fused: of the same.
-    cluster: what it was compiled for.
-    request: what XLA got, but for the options that had the module written down.
+    scheduled: by the job, from the beginning.
+    fused: what that wrote down.
+    job: what XLA got, but for the options that had the module written down.
 
   Returns:
     None where there is no such module, or XLA makes something else of it.
@@ -302,7 +285,7 @@ def proven(
   if scheduled is None or fused is None:
     return None
   try:
-    again = schedule_from_fused(fused, cluster, request)
+    again = schedule_from_fused(fused, job)
   except (errors.CompileError, errors.UnsupportedError):
     return None
   if again is None or digest.of_content(again) != digest.of_content(scheduled):
@@ -310,15 +293,8 @@ def proven(
   return again
 
 
-def schedule_from_fused(
-  fused: _Module, cluster: cluster_lib.Cluster, request: request_lib.Request
-) -> _Module | None:
-  """What XLA schedules from a fused module.
-
-  Args:
-    fused: of `from_the_beginning`.
-    cluster: what it is compiled for.
-    request: what XLA would get to compile it from the beginning.
+def schedule_from_fused(fused: _Module, job: job_lib.Job) -> _Module | None:
+  """What XLA schedules from a fused module of a job's program.
 
   Returns:
     None where XLA finishes without a schedule.
@@ -326,24 +302,19 @@ def schedule_from_fused(
   Raises:
     CompileError: XLA refused.
   """
-  options = _options_after_fusion(fused, cluster, request)
+  options = _options_after_fusion(fused, job)
   serialized = fused.SerializeToString()
   return in_compile.run_to(
     registry.Stage.POST_SCHEDULER,
-    lambda: xla.compile_hlo(cluster, serialized, options),
+    lambda: xla.compile_hlo(job.cluster, serialized, options),
     fused.name,
   )
 
 
 def end_from_fused(
-  fused: _Module, cluster: cluster_lib.Cluster, request: request_lib.Request
+  fused: _Module, job: job_lib.Job
 ) -> tuple[_Module, xla.Assigned] | None:
   """What XLA makes of a fused module, before it generates code.
-
-  Args:
-    fused: of `from_the_beginning`.
-    cluster: what it is compiled for.
-    request: what XLA would get to compile it from the beginning.
 
   Returns:
     The schedule, with XLA's estimates, and the module that runs; None where XLA
@@ -357,13 +328,11 @@ def end_from_fused(
     temporary.folder() as folder,
     in_compile.shown(registry.Stage.POST_SCHEDULER, shown.append, fused.name),
   ):
-    ending = request_lib.with_options(
-      request, xla.options_before_code(fused.name, folder), None
-    )
+    ending = _with(job, xla.options_before_code(fused.name, folder))
     serialized = fused.SerializeToString()
-    options = _options_after_fusion(fused, cluster, ending)
+    options = _options_after_fusion(fused, ending)
     assigned = xla.until_assigned(
-      folder, lambda: xla.compile_hlo(cluster, serialized, options)
+      folder, lambda: xla.compile_hlo(job.cluster, serialized, options)
     )
   if not shown:
     return None
@@ -371,15 +340,16 @@ def end_from_fused(
   return shown[0], assigned
 
 
-def _options_to_write(name: str, folder: pathlib.Path) -> dict[str, bool | str]:
-  """XLA options with which a compile writes its fused module to a folder."""
-  return {
-    "xla_dump_to": str(folder),
-    "xla_dump_hlo_as_proto": True,
-    "xla_dump_compress_protos": False,
-    "xla_dump_hlo_pass_re": f"^{_FIRST}$",
-    xla.DUMPED_MODULES: f"^{re.escape(name)}$",
-  }
+def _with(job: job_lib.Job, options: Mapping[str, bool | str]) -> job_lib.Job:
+  """A job with more XLA options."""
+  request = request_lib.with_options(job.request, options, None)
+  return dataclasses.replace(job, request=request)
+
+
+def _writing(job: job_lib.Job, folder: pathlib.Path) -> job_lib.Job:
+  """A job that writes its fused module to a folder."""
+  first = {"xla_dump_hlo_pass_re": f"^{_FIRST}$"}
+  return _with(job, {**xla.options_to_dump(job.name, folder), **first})
 
 
 def _written(folder: pathlib.Path) -> _Module | None:
@@ -390,30 +360,21 @@ def _written(folder: pathlib.Path) -> _Module | None:
   return hlo_pb2.HloProto.FromString(files[0].read_bytes()).hlo_module
 
 
-def _compile(cluster: cluster_lib.Cluster, request: request_lib.Request) -> Any:
-  return request_lib.compile(request, devices_lib.devices(cluster))
+def _compile(job: job_lib.Job) -> Any:
+  return request_lib.compile(job.request, devices_lib.devices(job.cluster))
 
 
 def _serialized(module: _Module | None) -> bytes | None:
   return None if module is None else module.SerializeToString()
 
 
-def _options_after_fusion(
-  fused: _Module,
-  cluster: cluster_lib.Cluster,
-  request: request_lib.Request,
-) -> bytes:
+def _options_after_fusion(fused: _Module, job: job_lib.Job) -> bytes:
   """A CompileOptionsProto for what XLA has still to do to a fused module.
-
-  Args:
-    fused: the module, which is compiled next in this process.
-    cluster: what for.
-    request: what XLA would get to compile it from the beginning.
 
   Raises:
     CompileError: XLA refused.
   """
-  disabled = _names(dict(request.overrides).get(DISABLE, ""))
+  disabled = _names(dict(job.request.overrides).get(DISABLE, ""))
   passes = list(_PASSES)
   if _REMATERIALIZATION not in disabled:
     passes.append(_REMATERIALIZING)
@@ -423,13 +384,18 @@ def _options_after_fusion(
     num_compiles = 1
     if CONFIGS not in disabled:
       passes.append(CONFIGS)
-      num_compiles += _num_fusions(fused)
-    passes += [*_SINCE_0_12, *_numbered(num_compiles, cluster, request)]
+      num_compiles += sum(
+        instruction.opcode == "fusion"
+        for computation in fused.computations
+        for instruction in computation.instructions
+      )
+    # Those which show a module may have the next numbers in the next compiles.
+    last = _last_number(job)
+    numbers = range(last + 1, last + 1 + _NUMBERED_PER_COMPILE * num_compiles)
+    passes += [*_SINCE_0_12, *(f"{_SHOWS}-{number}" for number in numbers)]
   # XLA takes passes that are on or passes that are off.
   only = {"xla_enable_hlo_passes_only": ",".join(passes), DISABLE: ""}
-  return request_lib.options_for_partitioned(
-    request_lib.with_options(request, only, None)
-  )
+  return request_lib.options_for_partitioned(_with(job, only).request)
 
 
 def _acts_after_fusion(name: str, value: object) -> bool:
@@ -441,45 +407,16 @@ def _names(value: object) -> frozenset[str]:
   return frozenset(filter(None, str(value).split(",")))
 
 
-def _num_fusions(module: _Module) -> int:
-  return sum(
-    instruction.opcode == "fusion"
-    for computation in module.computations
-    for instruction in computation.instructions
-  )
-
-
-def _numbered(
-  num_compiles: int,
-  cluster: cluster_lib.Cluster,
-  request: request_lib.Request,
-) -> list[str]:
-  """Names that the passes which show a module may have in the next compiles."""
-  last = _last_number(cluster, request)
-  numbers = range(last + 1, last + 1 + _NUMBERED_PER_COMPILE * num_compiles)
-  return [f"{_SHOWS}-{number}" for number in numbers]
-
-
-def _last_number(
-  cluster: cluster_lib.Cluster, request: request_lib.Request
-) -> int:
-  """The number of the last such pass, as a module of nothing has it."""
+def _last_number(job: job_lib.Job) -> int:
+  """The number of the last pass that shows, as a module of nothing has it."""
   module = hlo.load(_TEXT).proto.SerializeToString()
   with temporary.folder() as folder:
-    writing = request_lib.with_options(
-      request,
-      {
-        "xla_dump_to": str(folder),
-        "xla_dump_hlo_as_proto": True,
-        "xla_dump_hlo_pass_re": f"^{_SHOWS}",
-        "xla_dump_hlo_module_re": f"^{_NAME}$",
-      },
-      None,
-    )
-    proto = request_lib.options_for_partitioned(writing)
+    shows = {"xla_dump_hlo_pass_re": f"^{_SHOWS}"}
+    writing = _with(job, {**xla.options_to_dump(_NAME, folder), **shows})
+    options = request_lib.options_for_partitioned(writing.request)
     in_compile.run_to(
       registry.Stage.POST_SCHEDULER,
-      lambda: xla.compile_hlo(cluster, module, proto),
+      lambda: xla.compile_hlo(job.cluster, module, options),
       _NAME,
     )
     names = " ".join(file.name for file in folder.iterdir())

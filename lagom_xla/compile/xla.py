@@ -52,8 +52,7 @@ def may_name(words: Iterable[str], options: Iterable[str]) -> bool:
   return any(word in text for word in words for text in set_anywhere)
 
 
-# HeapSimulatorTrace.Event.Kind of XLA.
-_ALLOC, _FREE, _SHARE_WITH = 0, 1, 2
+_FREE, _SHARE_WITH = 1, 2  # HeapSimulatorTrace.Event.Kind of XLA.
 
 
 def peak_bytes(memory: Any) -> int:
@@ -230,9 +229,9 @@ def _topology(target_config: str, shape: str) -> int:
   return arguments.topology
 
 
-def _call(index: int, arguments: _Arguments) -> None:
+def _call(function: int, arguments: _Arguments) -> None:
   arguments.struct_size = ctypes.sizeof(arguments)
-  error = _function(index)(ctypes.addressof(arguments))
+  error = _function(function)(ctypes.addressof(arguments))
   if not error:
     return
   failed = _Error(error=error)
@@ -293,24 +292,28 @@ def can_end_before_code(options: Collection[str]) -> bool:
   )
 
 
-def options_before_code(
-  name: str, folder: pathlib.Path
-) -> dict[str, bool | str]:
-  """XLA options with which the compile of a module ends there.
+def options_to_dump(name: str, folder: pathlib.Path) -> dict[str, bool | str]:
+  """XLA options with which the compile of a module of this name is dumped.
 
   Args:
     name: of the module.
     folder: where XLA writes; nothing else is in it.
   """
-  cache = folder / "kernels"
-  cache.write_bytes(_UNREADABLE)
   return {
     "xla_dump_to": str(folder),
     "xla_dump_hlo_as_proto": True,
     "xla_dump_compress_protos": False,
     DUMPED_MODULES: f"^{re.escape(name)}$",
-    _KERNEL_CACHE: str(cache),
   }
+
+
+def options_before_code(
+  name: str, folder: pathlib.Path
+) -> dict[str, bool | str]:
+  """Those with which it also ends before code is generated."""
+  cache = folder / "kernels"
+  cache.write_bytes(_UNREADABLE)
+  return {**options_to_dump(name, folder), _KERNEL_CACHE: str(cache)}
 
 
 def assigned(executable: Any) -> Assigned:
@@ -326,11 +329,7 @@ def assigned(executable: Any) -> Assigned:
 def until_assigned(
   folder: pathlib.Path, compile_fn: Callable[[], Any]
 ) -> Assigned:
-  """Runs a compile that has these options.
-
-  Args:
-    folder: where it writes.
-    compile_fn: compiles.
+  """Runs a compile that has `options_before_code` of this folder.
 
   Raises:
     Exception: XLA refused before it came there.

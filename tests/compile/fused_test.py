@@ -23,6 +23,7 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import deviceless
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import fused as fused_lib
+from lagom_xla.compile import job as job_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import xla
 from lagom_xla.jax_internals import request as request_lib
@@ -33,9 +34,8 @@ from lagom_xla.passes.schedule import digest
 from lagom_xla.passes.schedule import memory as memory_lib
 import sgd_steps
 
-_Options = Mapping[str, int | bool | str]
+_Options = Mapping[str, bool | int | float | str]
 _NO_RECOMPUTING = {"xla_disable_hlo_passes": "rematerialization"}
-_Assignment = hlo_pb2.BufferAssignmentProto
 _ALLOC, _FREE, _SHARE_WITH = 0, 1, 2
 
 
@@ -55,29 +55,29 @@ def _wide_step(device_bytes: float) -> lowered_lib.LoweredStep:
   return lowered_lib.LoweredStep(lowered, cluster)
 
 
-def _wide_request(
-  device_bytes: float, options: _Options
-) -> request_lib.Request:
-  request = _wide_step(device_bytes).request(options, None)
+def _job(lowered: lowered_lib.LoweredStep, options: _Options) -> job_lib.Job:
+  request = lowered.request(options, None)
   assert request is not None
-  return request
+  return job_lib.Job(
+    name=lowered.name, cluster=lowered.cluster, request=request, stage=None
+  )
 
 
-def _compile_wide(device_bytes: float, options: _Options) -> Any:
-  devices = devices_lib.devices(_cluster(device_bytes))
-  return request_lib.compile(_wide_request(device_bytes, options), devices)
+def _fused(job: job_lib.Job) -> hlo_pb2.HloModuleProto:
+  """The module that others go on from."""
+  scheduled, fused = fused_lib.from_the_beginning(job)
+  assert scheduled is not None and fused is not None
+  return fused
 
 
 @functools.cache
 def _fused_wide(device_bytes: float) -> hlo_pb2.HloModuleProto:
-  """The module that others go on from."""
-  _, fused = fused_lib.from_the_beginning(
-    _wide_step(device_bytes).name,
-    _cluster(device_bytes),
-    _wide_request(device_bytes, {}),
-  )
-  assert fused is not None
-  return fused
+  return _fused(_job(_wide_step(device_bytes), {}))
+
+
+def _compile_wide(device_bytes: float, options: _Options) -> Any:
+  job = _job(_wide_step(device_bytes), options)
+  return request_lib.compile(job.request, devices_lib.devices(job.cluster))
 
 
 def _before_code(device_bytes: float, options: _Options) -> xla.Assigned:
@@ -94,17 +94,13 @@ def test_module_and_memory_are_those_of_the_executable(
 ) -> None:
   if _cluster(device_bytes).gpu.compile_obstacle:
     pytest.skip("there is no compile to the end to compare with")
-  executable = _compile_wide(device_bytes, {})
-  (module,) = executable.hlo_modules()
-  expected = hlo_pb2.HloModuleProto.FromString(
-    module.as_serialized_hlo_module_proto()
-  )
-  memory = executable.get_compiled_memory_stats()
+  expected = xla.assigned(_compile_wide(device_bytes, {}))
   found = _before_code(device_bytes, {})
-  assert found.peak_bytes == xla.peak_bytes(memory)
-  assert _without_numbers(found.module) == _without_numbers(expected)
+  assert found.peak_bytes == expected.peak_bytes
+  modules = [hlo.Module(it.module) for it in (found, expected)]
+  assert compiles.text(modules[0]) == compiles.text(modules[1])
   is_short = device_bytes == 24e9
-  assert bool(memory_lib.recomputed(hlo.Module(expected))) == is_short
+  assert bool(memory_lib.recomputed(modules[1])) == is_short
 
 
 @pytest.mark.parametrize(
@@ -122,9 +118,7 @@ def test_from_a_fused_module_it_runs_the_same_in_as_much_memory(
   device_bytes: float, options: _Options
 ) -> None:
   ended = fused_lib.end_from_fused(
-    _fused_wide(device_bytes),
-    _cluster(device_bytes),
-    _wide_request(device_bytes, options),
+    _fused_wide(device_bytes), _job(_wide_step(device_bytes), options)
   )
   assert ended is not None
   _, found = ended
@@ -162,67 +156,53 @@ def test_where_a_config_dumps_or_kernels_are_kept_it_compiles_to_the_end(
   assert xla.can_end_before_code(options) == is_possible
 
 
-def test_peak_is_what_lasts_and_what_is_live_at_once() -> None:
-  """Counted by hand: 100 last, and of 30, 20 and 7 at most 50 are live."""
-  assignment = _assignment(
-    {1: 100, 2: 30, 3: 20, 4: 7},
-    lasting=[[1]],
-    events=[(_ALLOC, 2), (_ALLOC, 3), (_FREE, 2), (_ALLOC, 4)],
-  )
-  assert xla.peak_bytes_of(assignment) == 100 + 30 + 20
-
-
-def test_a_buffer_in_anothers_memory_keeps_it_and_adds_nothing() -> None:
-  """Counted by hand: 4 comes while 3, in the memory of 2, is still read."""
-  events = [(_ALLOC, 2), (_SHARE_WITH, 3, 2), (_FREE, 2), (_ALLOC, 4)]
-  sizes = {1: 1, 2: 30, 3: 30, 4: 7}
-  shared = _assignment(sizes, lasting=[[1]], events=events)
-  assert xla.peak_bytes_of(shared) == 1 + 30 + 7
-  freed = [*events[:3], (_FREE, 3), events[3]]
-  over = _assignment(sizes, lasting=[[1]], events=freed)
-  assert xla.peak_bytes_of(over) == 1 + 30
-
-
-def test_an_argument_counts_once_though_results_are_in_its_memory() -> None:
-  sizes = {1: 64, 2: 48}
-  donated = _assignment(sizes, lasting=[[1, 2]], events=[])
-  assert xla.peak_bytes_of(donated) == 64
-
-
-def _assignment(
+@pytest.mark.parametrize(
+  ("sizes", "lasting", "events", "peak_bytes"),
+  [
+    # Of 30, 20 and 7 at most 50 are live.
+    (
+      {1: 100, 2: 30, 3: 20, 4: 7},
+      [1],
+      [(_ALLOC, 2), (_ALLOC, 3), (_FREE, 2), (_ALLOC, 4)],
+      100 + 30 + 20,
+    ),
+    # 4 comes while 3, in the memory of 2, is still read; or after that.
+    (
+      {1: 1, 2: 30, 3: 30, 4: 7},
+      [1],
+      [(_ALLOC, 2), (_SHARE_WITH, 3, 2), (_FREE, 2), (_ALLOC, 4)],
+      1 + 30 + 7,
+    ),
+    (
+      {1: 1, 2: 30, 3: 30, 4: 7},
+      [1],
+      [(_ALLOC, 2), (_SHARE_WITH, 3, 2), (_FREE, 2), (_FREE, 3), (_ALLOC, 4)],
+      1 + 30,
+    ),
+    # An argument counts once, though results are in its memory.
+    ({1: 64, 2: 48}, [1, 2], [], 64),
+  ],
+)
+def test_peak_is_what_lasts_and_what_is_live_at_once(
   sizes: dict[int, int],
-  *,
-  lasting: list[list[int]],
+  lasting: list[int],
   events: Sequence[tuple[int, ...]],
-) -> _Assignment:
-  """Buffers of these sizes, arguments, and what is done to the rest."""
-  assignment = _Assignment()
+  peak_bytes: int,
+) -> None:
+  assignment = hlo_pb2.BufferAssignmentProto()
   for id_, size in sizes.items():
     assignment.logical_buffers.add(id=id_, size=size)
-  for ids in lasting:
-    allocation = assignment.buffer_allocations.add(
-      is_entry_computation_parameter=True
-    )
-    for id_ in ids:
-      allocation.assigned.add(logical_buffer_id=id_)
+  allocation = assignment.buffer_allocations.add(
+    is_entry_computation_parameter=True
+  )
+  for id_ in lasting:
+    allocation.assigned.add(logical_buffer_id=id_)
   trace = assignment.heap_simulator_traces.add()
   for kind, id_, *canonical in events:
     trace.events.add(
       kind=kind, buffer_id=id_, share_with_canonical_id=sum(canonical)
     )
-  return assignment
-
-
-def _without_numbers(
-  module: hlo_pb2.HloModuleProto,
-) -> hlo_pb2.HloModuleProto:
-  """A module without what its process counts: modules, and stack frames."""
-  module.ClearField("id")
-  module.ClearField("stack_frame_index")
-  for computation in module.computations:
-    for instruction in computation.instructions:
-      instruction.metadata.ClearField("stack_frame_id")
-  return module
+  assert xla.peak_bytes_of(assignment) == peak_bytes
 
 
 _H100S = cluster_lib.parse("1x8xh100")
@@ -262,7 +242,7 @@ def lowered(
 
 @pytest.fixture(scope="module")
 def fused(lowered: lowered_lib.LoweredStep) -> hlo_pb2.HloModuleProto:
-  return _fused(lowered, {})
+  return _fused(_sent(lowered, {}))
 
 
 @pytest.mark.parametrize("options", _KNOBS, ids=str)
@@ -271,7 +251,7 @@ def test_a_fused_module_is_scheduled_as_its_program(
   fused: hlo_pb2.HloModuleProto,
   options: _Options,
 ) -> None:
-  got = fused_lib.schedule_from_fused(fused, _H100S, _request(lowered, options))
+  got = fused_lib.schedule_from_fused(fused, _sent(lowered, options))
   assert got is not None
   expected = compiler.schedule(lowered, config_lib.XlaConfig(options=options))
   assert digest.of(expected.proto) == digest.of(got)
@@ -281,43 +261,29 @@ def test_a_schedule_with_library_calls_shows_neither_what_made_it(
   lowered: lowered_lib.LoweredStep,
 ) -> None:
   library: _Options = {"xla_gpu_enable_triton_gemm": False}
-  fused = _fused(lowered, library)
-  request = _request(lowered, {**library, _IN_FLIGHT: 4})
-  got = fused_lib.schedule_from_fused(fused, _H100S, request)
+  fused = _fused(_sent(lowered, library))
+  options = {**library, _IN_FLIGHT: 4}
+  got = fused_lib.schedule_from_fused(fused, _sent(lowered, options))
   assert got is not None
-  config = config_lib.XlaConfig(options={**library, _IN_FLIGHT: 4})
-  expected = compiler.schedule(lowered, config)
+  expected = compiler.schedule(lowered, config_lib.XlaConfig(options=options))
   calls = [i for i in expected.entry.instructions if i.custom_call_target]
   assert any("cublas" in i.custom_call_target for i in calls)
   assert digest.of(expected.proto) == digest.of(got)
 
 
-def test_a_knob_changes_what_is_scheduled(
-  lowered: lowered_lib.LoweredStep, fused: hlo_pb2.HloModuleProto
-) -> None:
-  def of(options: _Options) -> hlo_pb2.HloModuleProto:
-    request = _request(lowered, options)
-    module = fused_lib.schedule_from_fused(fused, _H100S, request)
-    assert module is not None
-    return module
-
-  threshold = {"xla_gpu_all_gather_combine_threshold_bytes": 0}
-  assert digest.of(of({})) != digest.of(of(threshold))
-
-
 def test_a_module_is_proven_if_it_becomes_what_its_program_does(
   lowered: lowered_lib.LoweredStep, fused: hlo_pb2.HloModuleProto
 ) -> None:
+  job = _sent(lowered, {})
+
   def proven(options: _Options) -> hlo_pb2.HloModuleProto | None:
     config = config_lib.XlaConfig(options=options)
     scheduled = compiler.schedule(lowered, config).proto
-    return fused_lib.proven(scheduled, fused, _H100S, _request(lowered, {}))
+    return fused_lib.proven(scheduled, fused, job)
 
-  again = fused_lib.schedule_from_fused(fused, _H100S, _request(lowered, {}))
-  found = proven({})
+  again, found = fused_lib.schedule_from_fused(fused, job), proven({})
   assert found is not None and again is not None
-  texts = [compiles.text(hlo.Module(it)) for it in (found, again)]
-  assert texts[0] == texts[1]
+  assert compiles.text(hlo.Module(found)) == compiles.text(hlo.Module(again))
   assert proven({"xla_gpu_all_gather_combine_threshold_bytes": 0}) is None
 
 
@@ -333,13 +299,19 @@ def test_options_of_passes_before_fusion_are_not_shared() -> None:
   }
 
 
-def test_what_chooses_passes_itself_compiles_from_the_beginning() -> None:
-  def is_possible(disabled: str) -> bool:
-    return fused_lib.may_share({"xla_disable_hlo_passes": disabled})
-
-  assert is_possible("rematerialization")
-  assert is_possible("rematerialization,config-assigner")
-  assert not is_possible("rematerialization,gpu-all-gather-combiner")
+@pytest.mark.parametrize(
+  ("disabled", "may_share"),
+  [
+    ("rematerialization", True),
+    ("rematerialization,config-assigner", True),
+    ("rematerialization,gpu-all-gather-combiner", False),
+  ],
+)
+def test_what_chooses_passes_itself_compiles_from_the_beginning(
+  disabled: str, may_share: bool
+) -> None:
+  disabling = {"xla_disable_hlo_passes": disabled}
+  assert fused_lib.may_share(disabling) == may_share
 
 
 def test_dumps_for_a_job_are_not_in_the_way(
@@ -353,27 +325,12 @@ def test_dumps_for_a_job_are_not_in_the_way(
   assert not fused_lib.may_share({"xla_dump_to": "mine"})
 
 
-def _request(
-  lowered: lowered_lib.LoweredStep, options: _Options
-) -> request_lib.Request:
+def _sent(lowered: lowered_lib.LoweredStep, options: _Options) -> job_lib.Job:
+  """What a worker gets for a schedule."""
   asked = deviceless.asked(
     lowered,
     {**_ESTIMATES, **options},
     keeps_names=False,
     generates_code=False,
   )
-  request = lowered.request(asked, None)
-  assert request is not None
-  return request
-
-
-def _fused(
-  lowered: lowered_lib.LoweredStep, options: _Options
-) -> hlo_pb2.HloModuleProto:
-  """The module that others go on from."""
-  scheduled, fused = fused_lib.from_the_beginning(
-    lowered.name, _H100S, _request(lowered, options)
-  )
-  assert scheduled is not None
-  assert fused is not None
-  return fused
+  return _job(lowered, asked)
