@@ -37,26 +37,27 @@ from lagom_xla.compile import xla
 from lagom_xla.jax_internals import caches
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
+from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.schedule import orders as orders_lib
 
 _T = TypeVar("_T")
+_U = TypeVar("_U")
 
 # Has XLA write its own estimate of each kernel into the module.
 ESTIMATES = "xla_gpu_collect_cost_model_stats"
 # Those for which XLA was seen to have no tables; asking again costs a compile.
 _gpus_without: set[str] = set()
-# What XLA says of a program that it compiles where GPUs time kernels, and what
+# What XLA says of a product that it compiles where GPUs time kernels, and what
 # to do about it where there are none.
-_REMEDIES = {
-  "Couldn't find output tile sizes": (
-    "where nothing is autotuned, XLA takes Triton for this product and has no"
-    " tiles for its shape: set XLA_FLAGS=--xla_gpu_enable_triton_gemm=false,"
-    " which leaves products to cuBLAS"
-  ),
-}
+_NO_TILES = "Couldn't find output tile sizes"
+_TILES_REMEDY = (
+  "\n  [where nothing is autotuned, XLA takes Triton for this product and has"
+  " no tiles for its shape: set XLA_FLAGS=--xla_gpu_enable_triton_gemm=false,"
+  " which leaves products to cuBLAS]"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,6 +71,10 @@ class Pending(Generic[_T]):
 
   result: Callable[[], _T]
   drop: Callable[[], None] = lambda: None
+
+  def then(self, change: Callable[[_T], _U]) -> Pending[_U]:
+    """The same, and then something made of what comes of it."""
+    return Pending(result=lambda: change(self.result()), drop=self.drop)
 
 
 def schedule(
@@ -101,26 +106,17 @@ def start(
   *,
   must_begin: bool = False,
 ) -> Pending[hlo.Module]:
-  """Starts what `schedule` does, in a worker where there is one.
-
-  Raises:
-    LagomError: as of `schedule`, where it is known before XLA is asked.
-  """
+  """Starts what `schedule` does; raises what is known before XLA is asked."""
   asked = _asked(lowered, config, is_run=False, must_begin=must_begin)
 
   def run(estimates: bool) -> Pending[hlo.Module]:
-    options = {ESTIMATES: estimates, **asked.options}
     return _start_to(
       registry.Stage.POST_SCHEDULER,
-      dataclasses.replace(asked, options=options),
+      asked.over({ESTIMATES: estimates}),
     )
 
   begun = _with_what_xla_has(run, asked)
-
-  def result() -> hlo.Module:
-    return orders_lib.apply(begun.result(), config.orders)
-
-  return Pending(result=result, drop=begun.drop)
+  return begun.then(lambda module: orders_lib.apply(module, config.orders))
 
 
 def before_combining(
@@ -143,19 +139,16 @@ def start_before_combining(
   lowered: lowered_lib.Lowered,
   config: config_lib.XlaConfig = config_lib.DEFAULT,
 ) -> Pending[hlo.Module]:
-  """Starts what `before_combining` does, in a worker where there is one.
-
-  Raises:
-    LagomError: as of `before_combining`, where it is known before XLA is asked.
-  """
-  words = _words_for(lowered, config)
-  lowered = lowered_lib.in_form(lowered, config.program)
+  """Starts what `before_combining` does."""
+  asked = _Asked(
+    words=_words_for(lowered, config),
+    lowered=lowered_lib.in_form(lowered, config.program),
+    config=dataclasses.replace(config, combine_groups=None),
+    options=config.options,
+  )
   # Never the options of a compile to the end: JAX remembers its executable,
   # and would have nothing left to compile.
-  options = {ESTIMATES: False, **config.options}
-  alone = dataclasses.replace(config, combine_groups=None)
-  asked = _Asked(lowered=lowered, config=alone, options=options, words=words)
-  return _start_to(registry.Stage.PRE_SCHEDULER, asked)
+  return _start_to(registry.Stage.PRE_SCHEDULER, asked.over({ESTIMATES: False}))
 
 
 def compile(  # pylint: disable=redefined-builtin
@@ -164,23 +157,15 @@ def compile(  # pylint: disable=redefined-builtin
   *,
   must_begin: bool = False,
 ) -> lowered_lib.Compilation:
-  """Compiles to the end.
-
-  Args:
-    lowered: what to compile.
-    config: what XLA gets beside it.
-    must_begin: see `schedule`.
+  """Compiles to the end; takes what `schedule` does.
 
   Raises:
     CompileError: XLA refused, or cannot generate code for the GPU; or the
       module donates inputs, and combine groups or orders would make this JAX
       forget that; or the pass that sets combine groups or orders was not run.
-    CombineError: the module cannot have these combine groups.
-    ProgramError: the program cannot have this form.
-    ScheduleError: the schedule cannot have these orders.
+    LagomError: as of `schedule`.
   """
-  begun = start_to_the_end(lowered, config, must_begin=must_begin)
-  return begun.result()
+  return start_to_the_end(lowered, config, must_begin=must_begin).result()
 
 
 def start_to_the_end(
@@ -189,38 +174,29 @@ def start_to_the_end(
   *,
   must_begin: bool = False,
 ) -> Pending[lowered_lib.Compilation]:
-  """Starts what `compile` does, in a worker where there is one.
-
-  Raises:
-    LagomError: as of `compile`, where it is known before XLA is asked.
-  """
-  cluster = lowered.cluster
-  obstacle = cluster.gpu.compile_obstacle
+  """Starts what `compile` does; raises what is known before XLA is asked."""
+  obstacle = lowered.cluster.gpu.compile_obstacle
   if obstacle:
     raise errors.CompileError(
-      f"No full compile for {cluster.name}: {obstacle}. Its schedule can"
-      " still be inspected and tuned."
+      f"No full compile for {lowered.cluster.name}: {obstacle}. Its schedule"
+      " can still be inspected and tuned."
     )
   asked = _asked(lowered, config, is_run=lowered.is_run, must_begin=must_begin)
 
   def run(estimates: bool) -> Pending[lowered_lib.Compilation]:
     return _run_to_the_end(asked, estimates=estimates)
 
-  begun = (
-    run(False)
-    if asked.lowered.workers is None
-    else _with_what_xla_has(run, asked)
-  )
-
-  def result() -> lowered_lib.Compilation:
-    compilation, groups = begun.result(), config.combine_groups
+  def checked(compilation: lowered_lib.Compilation) -> lowered_lib.Compilation:
     orders_lib.check_followed(compilation.module, config.orders)
+    groups = config.combine_groups
     # On CPUs the pass itself combines, and leaves nothing to know it by.
     if groups is not None and asked.lowered.platform == "cuda":
       combine.check_acted(compilation.module, groups)
     return compilation
 
-  return Pending(result=result, drop=begun.drop)
+  if asked.lowered.workers is None:
+    return run(False).then(checked)
+  return _with_what_xla_has(run, asked).then(checked)
 
 
 def generates_code(
@@ -257,6 +233,10 @@ class _Asked:
   keeps_names: bool = False
   chooses_tiles: bool = False
 
+  def over(self, options: lowered_lib.Options) -> _Asked:
+    """The same on top of other options."""
+    return dataclasses.replace(self, options={**options, **self.options})
+
   def all_options(self, *, generates_code: bool) -> lowered_lib.Options:
     """The options, with those that leave out what no GPU is there for."""
     return deviceless.asked(
@@ -281,11 +261,27 @@ def _asked(
   is_run: bool,
   must_begin: bool,
 ) -> _Asked:
-  """What XLA is asked, with the config's options and no other."""
+  """What XLA is asked, with the program in its form and no options but these.
+
+  Where a pass makes XLA forget donated inputs (`registry.keeps_donation`), a
+  compile whose executable nobody runs starts anew from the module that the pass
+  would return: it says itself what is donated. XLA schedules by the memory that
+  a step needs, which is another where donated inputs are forgotten.
+  """
   words = _words_for(lowered, config)
-  resolved, left = _resolved(lowered, config, is_run=is_run)
+  lowered = lowered_lib.in_form(lowered, config.program)
+  left = dataclasses.replace(config, program=form_lib.AS_WRITTEN)
+  groups = config.combine_groups
+  if groups is not None:
+    options = combine.options(groups, config.options)
+    if not (is_run or registry.keeps_donation()):
+      module = before_combining(lowered, left)
+      rewritten = hlo.load(combine.rewrite(module, groups))
+      lowered = lowered_lib.LoweredModule(rewritten, lowered.cluster)
+      groups = None
+    left = dataclasses.replace(left, options=options, combine_groups=groups)
   return _Asked(
-    lowered=resolved,
+    lowered=lowered,
     config=left,
     options=left.options,
     words=words,
@@ -296,34 +292,6 @@ def _asked(
     # Orders name bitcasts, too, and are those of a form's strands.
     keeps_names=bool(config.orders)
     or (must_begin and not config.program.is_as_written),
-  )
-
-
-def _resolved(
-  lowered: lowered_lib.Lowered, config: config_lib.XlaConfig, *, is_run: bool
-) -> tuple[lowered_lib.Lowered, config_lib.XlaConfig]:
-  """The program in its form, and with no pass of ours that loses donation.
-
-  Where a pass makes XLA forget donated inputs (`registry.keeps_donation`), a
-  compile whose executable nobody runs starts anew from the module that the pass
-  would return: it says itself what is donated. XLA schedules by the memory that
-  a step needs, which is another where donated inputs are forgotten.
-  """
-  groups = config.combine_groups
-  lowered = lowered_lib.in_form(lowered, config.program)
-  config = dataclasses.replace(config, program=form_lib.AS_WRITTEN)
-  if groups is None:
-    return lowered, config
-  if not (is_run or registry.keeps_donation()):
-    module = before_combining(lowered, config)
-    rewritten = hlo.load(combine.rewrite(module, groups))
-    lowered = lowered_lib.LoweredModule(rewritten, lowered.cluster)
-    groups = None
-  return lowered, config_lib.XlaConfig(
-    options=combine.options(config.combine_groups or (), config.options),
-    combine_groups=groups,
-    scheduler_profile=config.scheduler_profile,
-    orders=config.orders,
   )
 
 
@@ -373,13 +341,9 @@ def _on_failure(asked_for: str) -> Iterator[None]:
   except errors.DonationLostError as error:
     raise errors.CompileError(str(error)) from error
   except Exception as error:
-    remedies = "".join(
-      f"\n  [{remedy}]"
-      for symptom, remedy in _REMEDIES.items()
-      if symptom in str(error)
-    )
+    remedy = _TILES_REMEDY if _NO_TILES in str(error) else ""
     raise errors.CompileError(
-      f"{asked_for}: {errors.message(error)}{remedies}"
+      f"{asked_for}: {errors.message(error)}{remedy}"
     ) from error
 
 
@@ -457,11 +421,10 @@ def propagated_if_refused(
     try:
       checked.result()
     except errors.CompileError as error:
-      if not deviceless.note_refusal(error, lowered):
-        return first.result()  # It says why itself.
-      first.drop()
-      return run().result()
-    return first.result()
+      if deviceless.note_refusal(error, lowered):
+        first.drop()
+        return run().result()
+    return first.result()  # If XLA refuses, it says why itself.
 
   def drop() -> None:
     first.drop()
@@ -480,8 +443,7 @@ def _start_to(stage: registry.Stage, asked: _Asked) -> Pending[hlo.Module]:
   def of_worker(result: job_lib.Result) -> hlo.Module:
     if result.module is None:
       return _scheduled(asked, None)
-    proto = hlo.hlo_pb2.HloModuleProto.FromString(result.module)
-    return _scheduled(asked, proto)
+    return _scheduled(asked, hlo_pb2.HloModuleProto.FromString(result.module))
 
   return _there_or_here(stage, asked, of_worker, lambda: _to_here(stage, asked))
 
@@ -503,21 +465,14 @@ def _run_to_the_end(
   """
   lowered = asked.lowered
   has_code = generates_code(lowered, asked.options)
-  with_code = dataclasses.replace(
-    asked, options={**lowered.options_to_the_end, **asked.options}
-  )
-  there = with_code if has_code else asked
-  there = dataclasses.replace(
-    there,
-    options={ESTIMATES: estimates, **there.options},
-    must_begin=asked.must_begin or has_code,
-  )
+  with_code = asked.over(lowered.options_to_the_end)
+  there = (with_code if has_code else asked).over({ESTIMATES: estimates})
+  there = dataclasses.replace(there, must_begin=asked.must_begin or has_code)
 
   def of_worker(result: job_lib.Result) -> lowered_lib.Compilation:
     assert result.module is not None
-    return lowered_lib.uncalled(
-      result.module, lowered.cluster, result.peak_bytes
-    )
+    module = hlo_pb2.HloModuleProto.FromString(result.module)
+    return lowered_lib.uncalled(module, lowered.cluster, result.peak_bytes)
 
   return _there_or_here(
     None, there, of_worker, lambda: _to_the_end_here(with_code)
@@ -588,26 +543,14 @@ def _job(stage: registry.Stage | None, asked: _Asked) -> job_lib.Job | None:
   )
   if not (asked.shares_fusion and fused_lib.may_share(options)):
     return job
-  fusion = _fusion(job, lowered, options)
-  return dataclasses.replace(job, fusion=fusion, must_begin=asked.must_begin)
-
-
-def _fusion(
-  job: job_lib.Job, lowered: lowered_lib.Lowered, options: lowered_lib.Options
-) -> str:
-  """What jobs share that XLA fuses alike, whichever their stage.
-
-  Args:
-    job: one of them.
-    lowered: what it compiles.
-    options: all that XLA is asked.
-  """
   with caches.persistent_off():
-    request = lowered.request(fused_lib.options_before_fusion(options), None)
-  if request is None:
-    return ""
-  fused = dataclasses.replace(job.shown, request=request, keeps_lines=False)
-  return f"{fused.digest}-fused"
+    early = lowered.request(fused_lib.options_before_fusion(options), None)
+  assert early is not None
+  # What jobs share that XLA fuses alike, whichever their stage.
+  alike = dataclasses.replace(job.shown, request=early, keeps_lines=False)
+  return dataclasses.replace(
+    job, fusion=f"{alike.digest}-fused", must_begin=asked.must_begin
+  )
 
 
 def _to_here(stage: registry.Stage, asked: _Asked) -> hlo.Module:
@@ -622,7 +565,7 @@ def _to_here(stage: registry.Stage, asked: _Asked) -> hlo.Module:
 
 
 def _scheduled(
-  asked: _Asked, proto: hlo.hlo_pb2.HloModuleProto | None
+  asked: _Asked, proto: hlo_pb2.HloModuleProto | None
 ) -> hlo.Module:
   if proto is None:
     raise errors.CompileError(

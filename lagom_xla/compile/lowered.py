@@ -12,7 +12,7 @@ in them, and never the user's code.
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
 import json
@@ -33,6 +33,7 @@ from lagom_xla.jax_internals import caches
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import hlo
+from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import rewrite as rewrite_lib
 
@@ -66,18 +67,13 @@ class Compilation:
 
 
 def uncalled(
-  module: bytes, cluster: cluster_lib.Cluster, peak_bytes: int | None
+  module: hlo_pb2.HloModuleProto,
+  cluster: cluster_lib.Cluster,
+  peak_bytes: int | None,
 ) -> Compilation:
-  """A compile whose executable nothing calls.
-
-  Args:
-    module: an HloModuleProto, serialized.
-    cluster: that it was compiled for.
-    peak_bytes: see `Compilation`.
-  """
-  proto = hlo.hlo_pb2.HloModuleProto.FromString(module)
+  """A compile whose executable nothing calls."""
   return Compilation(
-    module=hlo.Module(proto, cluster.num_devices),
+    module=hlo.Module(module, cluster.num_devices),
     compiled=None,
     peak_bytes=peak_bytes,
   )
@@ -123,11 +119,20 @@ class Lowered(abc.ABC):
   def is_run(self) -> bool:
     """Whether what a compile to the end gives can run in this process."""
 
-  @abc.abstractmethod
   def run_compiler(
     self, options: Options, scheduler_profile: bytes | None
   ) -> Any:
     """Runs XLA's compiler; the executable goes to `compilation`."""
+    request = self.request(options, scheduler_profile)
+    assert request is not None
+    return request_lib.compile(request, self._devices)
+
+  @functools.cached_property
+  def _devices(self) -> Sequence[jax.Device]:
+    if self.platform == "cuda":
+      return devices_lib.devices(self.cluster)
+    devices_lib.stand_in_with_cpus(self.cluster)
+    return jax.devices("cpu")
 
   @abc.abstractmethod
   def request(
@@ -137,13 +142,8 @@ class Lowered(abc.ABC):
 
   def compilation(self, executable: Any) -> Compilation:
     """What an executable holds."""
-    (module,) = executable.hlo_modules()
-    memory = executable.get_compiled_memory_stats()
-    return uncalled(
-      module.as_serialized_hlo_module_proto(),
-      self.cluster,
-      xla.peak_bytes(memory),
-    )
+    found = xla.assigned(executable)
+    return uncalled(found.module, self.cluster, found.peak_bytes)
 
   def rewritten(self, form: form_lib.Form) -> rewriting.Rewritten[Self]:
     """The program in a form; the same object whenever it is asked for."""
@@ -218,9 +218,7 @@ class LoweredStep(Lowered):
     self, options: Options, scheduler_profile: bytes | None
   ) -> jax.stages.Compiled:
     """Compiles through JAX, which remembers executables by module."""
-    return self.step.compile(
-      compiler_options=_all_options(options, scheduler_profile)
-    )
+    return self.step.compile(_all_options(options, scheduler_profile))
 
   def request(
     self, options: Options, scheduler_profile: bytes | None
@@ -299,25 +297,13 @@ class LoweredModule(Lowered):
   def _partitioner(self) -> str | None:
     return unoptimized.partitioner(self.module)
 
-  def run_compiler(
-    self, options: Options, scheduler_profile: bytes | None
-  ) -> Any:
-    """Compiles with the partitioner that the module is for."""
-    return request_lib.compile_stablehlo(
-      self.stablehlo,
-      devices_lib.devices(self.cluster),
-      options,
-      scheduler_profile,
-      partitioner=self._partitioner,
-    )
-
   def request(
     self, options: Options, scheduler_profile: bytes | None
   ) -> request_lib.Request:
-    """The same as data."""
+    """Has it compiled with the partitioner that the module is for."""
     return request_lib.of_stablehlo(
       self._sent,
-      devices_lib.devices(self.cluster),
+      self._devices,
       options,
       scheduler_profile,
       partitioner=self._partitioner,
@@ -366,21 +352,6 @@ class SentStep(Lowered):
   def is_run(self) -> bool:
     """As of the step itself, so that plans agree."""
     return self.platform == "cpu"
-
-  def run_compiler(
-    self, options: Options, scheduler_profile: bytes | None
-  ) -> Any:
-    """Compiles what was sent, with these options."""
-    return request_lib.compile(
-      self.request(options, scheduler_profile), self._devices
-    )
-
-  @functools.cached_property
-  def _devices(self) -> Any:
-    if self.platform == "cuda":
-      return devices_lib.devices(self.cluster)
-    devices_lib.stand_in_with_cpus(self.cluster)
-    return jax.devices("cpu")
 
   def request(
     self, options: Options, scheduler_profile: bytes | None

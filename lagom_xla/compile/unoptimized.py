@@ -74,10 +74,10 @@ def partitioner(module: hlo.Module) -> str | None:
     for instruction in instructions
     if instruction.HasField("sharding")
   )
-  return "shardy" if is_told_to_shardy(module) or is_named else "gspmd"
+  return "shardy" if _is_told_to_shardy(module) or is_named else "gspmd"
 
 
-def is_told_to_shardy(module: hlo.Module) -> bool:
+def _is_told_to_shardy(module: hlo.Module) -> bool:
   """Whether all shardings are in frontend attributes, which Shardy reads.
 
   From JAX 0.12 on they are in the shardings themselves, as names of axes.
@@ -106,7 +106,7 @@ _KIND = "mhlo.memory_kind"
 _HOST = "pinned_host"
 
 
-def into_stablehlo(module: hlo.Module, program: ir.Module) -> None:
+def _into_stablehlo(module: hlo.Module, program: ir.Module) -> None:
   """Says in a program what the module that it was made of has on the host."""
   main = mlir.functions_by_name(program.operation)["main"]
   for role, shapes in _shapes(module):
@@ -150,7 +150,7 @@ _SHARDING = "mhlo.sharding"
 
 
 def stablehlo_of(module: hlo.Module) -> ir.Module:
-  """The module as StableHLO, for `untraced.compile_stablehlo`.
+  """The module as StableHLO.
 
   Raises:
     CompileError: it has no such form.
@@ -163,13 +163,13 @@ def stablehlo_of(module: hlo.Module) -> ir.Module:
     for name in [n for n in attributes if n.startswith("mhlo.spmd_")]:
       del attributes[name]
     module_op.walk(_drop_tilings)
-    if is_told_to_shardy(module):
+    if _is_told_to_shardy(module):
       for function in converted.body.operations:
         _drop_shardings(function.operation)
     for operation in mlir.inner_operations(module_op):
       if operation.name == "stablehlo.dot":
         _generalize(operation)
-    into_stablehlo(module, converted)
+    _into_stablehlo(module, converted)
 
   stripped = _without_copies(module.proto)
   if partitioner(module) is None:

@@ -85,57 +85,6 @@ def stablehlo_of_hlo(
   return module
 
 
-def compile_stablehlo(
-  module: ir.Module,
-  devices: Sequence[jax.Device],
-  options: Mapping[str, bool | int | float | str],
-  scheduler_profile: bytes | None,
-  *,
-  partitioner: str | None,
-) -> Any:
-  """Compiles a module; returns the executable.
-
-  Args:
-    module: the module.
-    devices: what to compile it for.
-    options: XLA's.
-    scheduler_profile: costs for XLA's scheduler.
-    partitioner: "shardy" or "gspmd"; None for the program of one device.
-  """
-  return devices[0].client.compile(
-    module,
-    xla_client.DeviceList(tuple(devices)),
-    stablehlo_options(
-      devices, options, scheduler_profile, partitioner=partitioner
-    ),
-  )
-
-
-def stablehlo_options(
-  devices: Sequence[jax.Device],
-  options: Mapping[str, bool | int | float | str],
-  scheduler_profile: bytes | None,
-  *,
-  partitioner: str | None,
-) -> Any:
-  """The CompileOptions of `compile_stablehlo`."""
-  overrides: Any = dict(options)
-  compile_options = compiler.get_compile_options(
-    num_replicas=1,
-    num_partitions=len(devices),
-    device_assignment=np.arange(len(devices)).reshape(1, -1),
-    env_options_overrides=overrides,
-    fdo_profile=scheduler_profile,
-    backend=devices[0].client,
-  )
-  build_options = compile_options.executable_build_options
-  build_options.use_spmd_partitioning = partitioner is not None
-  build_options.use_shardy_partitioner = partitioner == "shardy"
-  # As jit does for results whose sharding is not given.
-  build_options.allow_spmd_sharding_propagation_to_output = [True]
-  return compile_options
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
   """What XLA gets for a compile, as data that another process can compile.
@@ -272,10 +221,29 @@ def of_stablehlo(
   *,
   partitioner: str | None,
 ) -> Request:
-  """What `compile_stablehlo` would hand to XLA."""
-  compile_options = stablehlo_options(
-    devices, options, scheduler_profile, partitioner=partitioner
+  """What XLA gets for a module that no function was traced to.
+
+  Args:
+    module: the module.
+    devices: what to compile it for.
+    options: XLA's.
+    scheduler_profile: costs for XLA's scheduler.
+    partitioner: "shardy" or "gspmd"; None for the program of one device.
+  """
+  overrides: Any = dict(options)
+  compile_options = compiler.get_compile_options(
+    num_replicas=1,
+    num_partitions=len(devices),
+    device_assignment=np.arange(len(devices)).reshape(1, -1),
+    env_options_overrides=overrides,
+    fdo_profile=scheduler_profile,
+    backend=devices[0].client,
   )
+  build_options = compile_options.executable_build_options
+  build_options.use_spmd_partitioning = partitioner is not None
+  build_options.use_shardy_partitioner = partitioner == "shardy"
+  # As jit does for results whose sharding is not given.
+  build_options.allow_spmd_sharding_propagation_to_output = [True]
   device_ids = tuple(device.id for device in devices)
   return _request(compile_options, device_ids, module)
 
