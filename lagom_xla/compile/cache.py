@@ -58,12 +58,9 @@ def make_room(folder: pathlib.Path, *, suffix: str, max_bytes: int) -> None:
   What the folder does not let go of stays.
 
   Args:
-    folder: where the files are.
+    folder: where the files are; an OSError says that it cannot be listed.
     suffix: of the names of those that are kept.
     max_bytes: that they may have together.
-
-  Raises:
-    OSError: the folder cannot be listed.
   """
   found = []
   for path in folder.iterdir():

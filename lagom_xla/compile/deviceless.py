@@ -32,7 +32,6 @@ from lagom_xla.compile import xla
 
 _FUSION_AUTOTUNER = "xla_gpu_experimental_enable_fusion_autotuner"
 _TILING_PROPAGATION = "xla_gpu_experimental_enable_tiling_propagation"
-_DISABLE = fused.DISABLE
 _NO_MODULE = "^$"
 # Before, XLA compiles no product to choose its tiles.
 _CHOOSES_TILES = jax.__version_info__ >= (0, 12)
@@ -79,8 +78,8 @@ def asked(
     left_out[_TILING_PROPAGATION] = False
   together = {**left_out, **options}
   if not chooses_tiles and _is_left_to_us("hlo_pass"):
-    disabled = filter(None, (options.get(_DISABLE), fused.CONFIGS))
-    together[_DISABLE] = ",".join(map(str, disabled))
+    disabled = filter(None, (options.get(fused.DISABLE), fused.CONFIGS))
+    together[fused.DISABLE] = ",".join(map(str, disabled))
   return together
 
 

@@ -122,12 +122,7 @@ class Result:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shown:
-  """What a job shows before its result: its schedule.
-
-  Attributes:
-    module: the HloModuleProto.
-    is_from_fused: see `Result`.
-  """
+  """The schedule that a job shows before its result; see there."""
 
   module: bytes
   is_from_fused: bool = False

@@ -99,7 +99,11 @@ def _module(file: pathlib.Path) -> hlo.Module:
   try:
     return hlo.load(file)
   except errors.HloError as error:
-    found = _module_beside(file)
+    # A file of a dump tells something of the module beside it.
+    number, _, rest = file.name.partition(".")
+    if not (number.startswith("module_") and file.is_file()):
+      raise
+    found = _largest_dump(file.parent, f"{number}.{rest.partition('.')[0]}.")
     if found in (None, file):
       raise
     raise errors.HloError(f"{error} The module is in {found}.") from error
@@ -108,11 +112,8 @@ def _module(file: pathlib.Path) -> hlo.Module:
 def is_python(text: str) -> bool:
   """Whether a target is named that a program lowers, for any devices."""
   place, _, function = text.rpartition(":")
-  return bool(function) and (place.endswith(".py") or _is_module_name(place))
-
-
-def _is_module_name(place: str) -> bool:
-  return all(part.isidentifier() for part in place.split("."))
+  is_module = all(part.isidentifier() for part in place.split("."))
+  return bool(function) and (place.endswith(".py") or is_module)
 
 
 def _largest_dump(
@@ -120,9 +121,7 @@ def _largest_dump(
 ) -> pathlib.Path | None:
   """The largest module in a folder, in the best form that it is there in.
 
-  Args:
-    folder: exists.
-    module: what the file's name begins with.
+  The file's name begins with that of the module.
   """
   files = [p for p in folder.iterdir() if p.name.startswith(module)]
   for end in _ENDS:
@@ -132,40 +131,15 @@ def _largest_dump(
   return None
 
 
-def _module_beside(file: pathlib.Path) -> pathlib.Path | None:
-  """The module that a file of a dump tells something of, if it is one."""
-  number, _, rest = file.name.partition(".")
-  if not (number.startswith("module_") and file.is_file()):
-    return None
-  return _largest_dump(file.parent, f"{number}.{rest.partition('.')[0]}.")
-
-
-@dataclasses.dataclass(frozen=True)
-class _Bound:
-  """A step, and the arguments that it is bound to.
-
-  Attributes:
-    step: it, whose `lower` takes all arguments.
-    args: those that it is called with first.
-    kwargs: those that it is called with by name, unless others are given.
-  """
-
-  step: Any
-  args: tuple[Any, ...] = ()
-  kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-
-def _unbound(step: Any) -> _Bound:
-  """A step as it was before it was bound; any other one as it is."""
+def _unbound(step: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+  """A step as it was before it was bound, and the arguments it is bound to."""
   if isinstance(step, functools.partial):
-    inner = _unbound(step.func)
-    return _Bound(
-      inner.step, inner.args + step.args, {**inner.kwargs, **step.keywords}
-    )
+    inner, args, kwargs = _unbound(step.func)
+    return inner, args + step.args, {**kwargs, **step.keywords}
   if isinstance(step, types.MethodType):
-    inner = _unbound(step.__func__)
-    return _Bound(inner.step, (*inner.args, step.__self__), inner.kwargs)
-  return _Bound(step)
+    inner, args, kwargs = _unbound(step.__func__)
+    return inner, (*args, step.__self__), kwargs
+  return step, (), {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -205,7 +179,7 @@ class _StepFunction:
       TargetError: the function gives no step.
     """
     found = getattr(self.module, self.name)
-    if _is_jitted(_unbound(found).step):
+    if _is_jitted(_unbound(found)[0]):
       yield _with_args(found, self._args_beside(devices), {})
       return
     _check_takes_devices(self.text, found, self.arguments)
@@ -267,7 +241,7 @@ def _check_is_jitted(text: str, step: Any) -> None:
       f"{text} returned a function around a jitted step: return the step"
       " itself, with all of its arguments."
     )
-  if not _is_jitted(_unbound(step).step):
+  if not _is_jitted(_unbound(step)[0]):
     raise errors.TargetError(
       f"{text} returned a step that is not jitted (a"
       f" {type(step).__name__}): wrap it in jax.jit."
@@ -277,11 +251,11 @@ def _check_is_jitted(text: str, step: Any) -> None:
 def _with_args(
   step: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> _Step:
-  whole = _unbound(step)
-  args, kwargs = whole.args + args, {**whole.kwargs, **kwargs}
-  trace = getattr(whole.step, "trace", None)
+  step, bound, by_name = _unbound(step)
+  args, kwargs = bound + args, {**by_name, **kwargs}
+  trace = getattr(step, "trace", None)
   return _Step(
-    lower=functools.partial(whole.step.lower, *args, **kwargs),
+    lower=functools.partial(step.lower, *args, **kwargs),
     trace=functools.partial(trace, *args, **kwargs) if trace else None,
   )
 
@@ -294,19 +268,15 @@ def _is_jitted(function: Any) -> bool:
 
 def _takes_arguments(function: Callable[..., Any]) -> bool:
   # A jitted step's own `lower` takes any.
-  kinds = inspect.Parameter
   return any(
-    parameter.kind is kinds.VAR_POSITIONAL or _is_required(parameter)
+    parameter.kind is parameter.VAR_POSITIONAL or _is_required(parameter)
     for parameter in inspect.signature(function).parameters.values()
   )
 
 
 def _is_required(parameter: inspect.Parameter) -> bool:
-  is_variadic = parameter.kind in (
-    inspect.Parameter.VAR_POSITIONAL,
-    inspect.Parameter.VAR_KEYWORD,
-  )
-  return not is_variadic and parameter.default is inspect.Parameter.empty
+  variadic = (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+  return parameter.kind not in variadic and parameter.default is parameter.empty
 
 
 def _check_takes_devices(
@@ -371,12 +341,7 @@ _USE = re.compile(r'[\[{, ]"([^"]+)"(?!\s*=)')
 
 
 def _warn_of_unused_devices(lowered: jax.stages.Lowered, name: str) -> None:
-  """Warns of mesh axes that no array is split over.
-
-  Args:
-    lowered: the step; of one that is lowered for GSPMD nothing is known.
-    name: what the user calls it.
-  """
+  """Warns of mesh axes that no array is split over, where Shardy is used."""
   text = lowered.as_text()
   sizes = {
     axis: int(size)
@@ -487,11 +452,7 @@ def _on_cpus(
   cluster: cluster_lib.Cluster,
   lost_kinds: Collection[str],
 ) -> target_lib.Target:
-  """The target, lowered over CPUs, which have the memories of its shardings.
-
-  Raises:
-    TargetError: it cannot be.
-  """
+  """The target, lowered over CPUs, which have the memories of its shardings."""
   kinds = " and ".join(sorted(lost_kinds))
   try:
     cpus = jax.devices("cpu")[: cluster.num_devices]

@@ -49,13 +49,7 @@ class Patience:
   """What is known of how long compiles take."""
 
   def __init__(self, hang_s: float | None, worth_stopping_s: float | None):
-    """Starts with nothing known.
-
-    Args:
-      hang_s: a compile that takes longer hangs; None to go by the others.
-      worth_stopping_s: compiles are worth stopping if the longest so far took
-        as long; None for the usual time.
-    """
+    """Starts with nothing known; for the arguments see `Pool`."""
     self._hang_s = hang_s
     self._worth_stopping_s = (
       _WORTH_STOPPING_S if worth_stopping_s is None else worth_stopping_s
@@ -133,12 +127,7 @@ class Running:
   """The compiles that go on now."""
 
   def __init__(self, lock: threading.RLock):
-    """Starts with none.
-
-    Args:
-      lock: the pool's, for what happens by itself.
-    """
-    self._lock = lock
+    self._lock = lock  # The pool's, for what happens by itself.
     self._worker_of: dict[Future, worker_lib.Worker] = {}
     self._abandoned: dict[Future, threading.Timer] = {}
 
@@ -159,9 +148,7 @@ class Running:
   def abandon(self, future: Future, limit_s: float) -> None:
     """Nobody waits for a compile any more, but others may for what it leads.
 
-    Args:
-      future: of the compile.
-      limit_s: if it takes that much longer it hangs, and is ended.
+    If it takes so much longer it hangs, and is ended.
     """
     if future.done() or future in self._abandoned:
       return
@@ -250,11 +237,7 @@ class ShownSchedules:
       promised.set_result(result)
 
   def end(self, end: Future) -> job_lib.Job | None:
-    """Breaks a promise that was not kept when a compile to the end is over.
-
-    Returns:
-      Its job.
-    """
+    """Breaks a promise that was not kept by the end; returns its job."""
     job, promised = self._promised.pop(end, (None, None))
     if promised is None:
       return None
@@ -290,15 +273,7 @@ class Staff:
     lock: threading.RLock,
     warn: Callable[[str], None],
   ):
-    """Starts the first workers, which take their time beside this process.
-
-    Args:
-      num_workers: at most.
-      run: see `Run`.
-      num_early: workers that are started before there are jobs for them.
-      lock: of the pool.
-      warn: told, once, why there are no workers after all.
-    """
+    """Starts the first workers; for most arguments see `Pool`."""
     self.num_workers = num_workers
     self.obstacle = ""
     self.is_closed = False
@@ -563,7 +538,7 @@ class Pool:
   def _run(
     self, worker: worker_lib.Worker | None, job: job_lib.Job, future: Future
   ) -> worker_lib.Worker | None:
-    """Runs a job, if anybody wants it; see `staff.Run`."""
+    """Runs a job, if anybody wants it; see `Run`."""
     if not future.set_running_or_notify_cancel():
       with self._lock:
         self._break_promise(future)

@@ -111,12 +111,7 @@ class Worker:
     limit_s: float,
     show: Callable[[job_lib.Shown], None] = lambda _: None,
   ) -> job_lib.Result:
-    """Compiles a job, once it has started.
-
-    Args:
-      job: the job.
-      limit_s: a compile that takes longer hangs.
-      show: called with the job's schedule on its way, if it shows that.
+    """Compiles a job, once it has started; one that takes longer hangs.
 
     Raises:
       CompileAbortedError: XLA ended the process, or hung. It has to be started
