@@ -112,7 +112,8 @@ def products() -> Iterator[groups.Group]:
   for row in data_lib.rows("matmul_flops"):
     if row["device"] not in gpus:
       continue
-    shape = {name: int(row[name]) for name in ("batch", "m", "n", "k")}
+    batch, m, n, k = (int(row[name]) for name in ("batch", "m", "n", "k"))
+    shape = {"batch": batch, "m": m, "n": n, "k": k}
     lhs, _, rest = row["dtypes"].partition("x")
     rhs, _, out = rest.partition("->")
     flops = 2.0 * math.prod(shape.values())
@@ -122,11 +123,7 @@ def products() -> Iterator[groups.Group]:
         what=f"{row['dtypes']} {shape}, us",
         measured=flops / float(row["flops_per_second"]) * 1e6,
         predicted=gemm.tabulated_us(
-          gpus[row["device"]],
-          **shape,
-          lhs_type=lhs,
-          rhs_type=rhs,
-          out_type=out,
+          gpus[row["device"]], (batch, m, n, k), (lhs, rhs, out)
         ),
       )
     )

@@ -161,12 +161,10 @@ def _product(
 ) -> kernel_lib.KernelCost:
   """A bf16 product; what is not given is predicted."""
   m, n, k = shape
-  sizes = {"batch": 1, "m": m, "n": n, "k": k}
   if time_us is None:
-    types = dict.fromkeys(("lhs_type", "rhs_type", "out_type"), "bf16")
-    time_us = gemm.predict_us(gpu, **sizes, **types)
+    time_us = gemm.predict_us(gpu, (1, m, n, k), ("bf16",) * 3)
   if blocks is None:
-    blocks = gemm.blocks(gpu, **sizes, element_type="bf16")
+    blocks = gemm.blocks(gpu, (1, m, n, k), "bf16")
   num_blocks, blocks_per_sm = blocks
   num_bytes = 2 * (m * k + k * n + m * n)
   return kernel_lib.KernelCost(

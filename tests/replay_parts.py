@@ -16,7 +16,7 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs.replay import program as program_lib
-from lagom_xla.costs.replay import streams
+from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import copies
 from lagom_xla.passes import kernels as kernels_lib
@@ -76,7 +76,7 @@ def costs(
   slowdown: float = 2.0,
   collective_factor: float = 1.0,
   wait_us: float = 0.0,
-) -> streams.Costs:
+) -> timeline.Costs:
   """Times by name; what kernels and collectives do to each other, the same."""
 
   def beside(
@@ -97,7 +97,7 @@ def slowing(
   *,
   collective_factor: float = 1.0,
   wait_us: float = 0.0,
-) -> streams.Costs:
+) -> timeline.Costs:
   """Times by name; `slowdown` of a kernel's and a collective's time."""
   return costs_by_name(
     lambda kernel, collective: contention.Beside(
@@ -108,7 +108,7 @@ def slowing(
   )
 
 
-def costs_by_name(beside: streams.Beside) -> streams.Costs:
+def costs_by_name(beside: timeline.Beside) -> timeline.Costs:
   """Times by name; `beside` says what two do to each other."""
 
   def moved(name: str, num_channels: int) -> collective_lib.CollectiveCost:
@@ -116,7 +116,7 @@ def costs_by_name(beside: streams.Beside) -> streams.Costs:
       time_us=float(name[1:]), num_channels=num_channels, memory_gbps=0.0
     )
 
-  return streams.Costs(
+  return timeline.Costs(
     kernel=lambda k: kernel_lib.KernelCost(
       time_us=float(k.name[1:]),
       memory_us=0.0,

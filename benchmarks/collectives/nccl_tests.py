@@ -36,7 +36,7 @@ from lagom_xla.calibrate import log
 from lagom_xla.calibrate import samples as samples_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import wire
-from lagom_xla.costs.wire import call as call_lib
+from lagom_xla.costs.wire import path
 
 _FORCED = ("NCCL_ALGO", "NCCL_PROTO", "channel (by a tuner")
 # What names a fabric in a text on adapters; the first that is found counts.
@@ -71,7 +71,7 @@ class Row(lone_collective.MeasuredCall):
   @property
   def shows_path(self) -> bool:
     """Whether it shows any: others run as NCCL's own model has them."""
-    call = call_lib.Call(
+    call = path.Call(
       self.cluster,
       self.key.communicator,
       self.key.kind,

@@ -300,7 +300,7 @@ def _efficiencies(precision: gemm.Precision) -> np.ndarray:
   )
 
 
-_OUTPUT = pathlib.Path(gemm.__file__).parents[1] / "fitted" / "gemm.json"
+_OUTPUT = pathlib.Path(gemm.__file__).with_name("fitted") / "gemm.json"
 _A100_STEP = "pax_a100"
 _H100_STEP = "maxtext_h100"
 _TABLES = {

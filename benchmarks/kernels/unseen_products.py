@@ -37,16 +37,9 @@ def _comparison(row: Mapping[str, str]) -> groups.Comparison:
   gpu = cluster_lib.parse(f"1x1x{row['gpu']}").gpu
   m, n, k = (int(row[side]) for side in "mnk")
   element_type = row["type"]
-  in_step_us = gemm.predict_us(
-    gpu,
-    batch=1,
-    m=m,
-    n=n,
-    k=k,
-    lhs_type=element_type,
-    rhs_type=element_type,
-    out_type="f16" if element_type == "f16" else "bf16",
-  )
+  out_type = "f16" if element_type == "f16" else "bf16"
+  types = (element_type, element_type, out_type)
+  in_step_us = gemm.predict_us(gpu, (1, m, n, k), types)
   in_step = gemm.fitted(gpu, element_type, element_type).in_step
   return groups.Comparison(
     what=f"{row['gpu']}, {element_type} {m}x{n}x{k}, us",

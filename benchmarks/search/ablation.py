@@ -25,7 +25,7 @@ from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
-from lagom_xla.costs.replay import streams as streams_lib
+from lagom_xla.costs.replay import timeline
 from lagom_xla.search.nccl import lagom
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
@@ -83,7 +83,7 @@ def _own_chunk(subspace: problem_lib.Subspace, start: nccl.Setting) -> int:
 class WithoutContention(step_lib.Step):
   """A step in which kernels and collectives leave each other alone."""
 
-  def costs(self, configuration: step_lib.Configuration) -> streams_lib.Costs:
+  def costs(self, configuration: step_lib.Configuration) -> timeline.Costs:
     """The costs, with nothing lost beside each other."""
     costs = super().costs(configuration)
     return dataclasses.replace(costs, beside=_apart)

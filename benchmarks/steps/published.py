@@ -30,7 +30,6 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import kernel as kernel_lib
-from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
@@ -171,7 +170,7 @@ class _OnMadeUpInputs(step_lib.Step):
       return super().kernel_cost(kernel)
     written = dataclasses.replace(kernel, flops=0)
     cost = kernel_lib.predict(written, self.cluster.gpu)
-    return scenario_lib.kernel_cost(self.scenario, cost, is_product=False)
+    return self.prices.kernel_in_scenario(cost, is_product=False)
 
 
 def _scheduled(

@@ -38,7 +38,6 @@ from lagom_xla.costs import contention
 from lagom_xla.costs import fusion
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import measured as measured_lib
-from lagom_xla.costs.replay import streams
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.profiling import events as events_lib
@@ -166,7 +165,7 @@ def from_parts(
     found = contention.beside(kernel, collective, gpu)
     return dataclasses.replace(found, collective_factor=1.0, wait_us=0.0)
 
-  costs = streams.Costs(
+  costs = timeline.Costs(
     kernel=lambda kernel: kernel_cost(kernel.name),
     collective=lambda c: trace.collective_as_it_ran(
       c.name, collectives_us.get(c.name)

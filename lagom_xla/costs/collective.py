@@ -8,6 +8,19 @@ passes through staging buffers (another read and write) that stay in L2 as long
 as all channels' chunks fit there. That is V(NC, C) of Lagom's equation 6 (arXiv
 2602.20656), for which the paper gives no formula; it grows with both, as the
 paper says it does.
+
+*Copies* have such costs, too. A copy engine of the GPU moves a host copy's
+bytes at the rate that copies of pinned memory reach (`cluster.HostLink`), and
+draws as much of the GPU's own memory. It takes no SM. Its launch, some
+microseconds, is not counted, nor is what the two directions of a link lose to
+each other when both are in use, or the GPUs of a node to each other: that
+depends on the host. Both ways at once nvbandwidth shows 0.9 of the rate of one
+way on one host and half on another.
+
+A device copy is read and written in the memory. It is a memcpy like those on
+the compute stream, and takes what they take (`fusion.py`). It is taken to need
+no SM: which engine copies is the driver's choice. That the kernel before it has
+ended is known to another stream only by an event, whose latency is not counted.
 """
 
 from __future__ import annotations
@@ -20,9 +33,11 @@ import functools
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import validation
+from lagom_xla.costs import fusion
 from lagom_xla.costs import nccl
 from lagom_xla.costs import wire
 from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import copies
 
 # What each protocol's staging buffers hold of a channel: NCCL_STEPS / 2 chunks
 # are in flight in one direction (src/include/device.h).
@@ -108,9 +123,6 @@ def calls_by_key(
   several keys have belongs to the key that moves the most bytes per step, and
   is no call of the others. Where a key's collectives with calls of one size
   differ in their number of arrays, the one that runs most often counts.
-
-  Args:
-    found: the step's collectives, with their keys.
   """
   runs: Counter[TuningKey] = collections.Counter()
   executions: dict[TuningKey, Counter[Call]] = {}
@@ -190,30 +202,41 @@ def predict(
   wire_gbps = wire.sent_bytes(
     key.communicator, key.kind, key.num_bytes, setting.algorithm
   ) / (1e3 * time_us)
-  staged_bytes = (
-    setting.num_channels
-    * _largest_chunk_bytes(key, setting)
-    * _CHUNKS_IN_FLIGHT
-  )
-  return CollectiveCost(
-    time_us=time_us,
-    num_channels=setting.num_channels,
-    memory_gbps=wire_gbps * _memory_passes(staged_bytes, cluster.gpu),
-  )
-
-
-def _largest_chunk_bytes(key: TuningKey, setting: nccl.Setting) -> float:
-  """The chunk, or what a channel has to pass on at a time if that is less.
-
-  Rings and exchanges pass on one rank's part at a time.
-  """
+  # What a channel passes on at a time; rings and exchanges one rank's part.
   num_parts = setting.num_channels
   if setting.algorithm in ("ring", "pat") or key.kind in nccl.EXCHANGES:
     num_parts *= key.num_ranks
-  return min(setting.chunk_bytes, key.num_bytes / num_parts)
+  chunk_bytes = min(setting.chunk_bytes, key.num_bytes / num_parts)
+  staged_bytes = setting.num_channels * chunk_bytes * _CHUNKS_IN_FLIGHT
+  # Bytes that pass the GPU's memory per byte on its wire.
+  memory_passes = 2.0 + 2.0 * min(staged_bytes / cluster.gpu.l2_bytes, 1.0)
+  return CollectiveCost(
+    time_us=time_us,
+    num_channels=setting.num_channels,
+    memory_gbps=wire_gbps * memory_passes,
+  )
 
 
-def _memory_passes(staged_bytes: float, gpu: cluster_lib.Gpu) -> float:
-  """Bytes that pass the GPU's memory per byte on its wire."""
-  missing = min(staged_bytes / gpu.l2_bytes, 1.0)
-  return 2.0 + 2.0 * missing
+def of_copy(copy: copies.Copy, cluster: cluster_lib.Cluster) -> CollectiveCost:
+  """Predicts a lone copy."""
+  if isinstance(copy, copies.DeviceCopy):
+    pattern = fusion.fitted(cluster.gpu).patterns["memcpy"]
+    least_us = device_copy_us(copy, cluster)
+    time_us = pattern.launch_us + least_us / pattern.memory_share
+    gbps = cluster.gpu.hbm_gbps * least_us / time_us
+  else:
+    gbps = cluster.node.link_to_host.effective_gbps
+    time_us = copy.num_bytes / (1e3 * gbps)
+  return CollectiveCost(time_us=time_us, num_channels=0, memory_gbps=gbps)
+
+
+def host_copy_us(copy: copies.HostCopy, cluster: cluster_lib.Cluster) -> float:
+  """Time of its bytes at the link's data sheet rate."""
+  return copy.num_bytes / (1e3 * cluster.node.link_to_host.gbps)
+
+
+def device_copy_us(
+  copy: copies.DeviceCopy, cluster: cluster_lib.Cluster
+) -> float:
+  """Time of its traffic at the memory's data sheet rate."""
+  return 2 * copy.num_bytes / (1e3 * cluster.gpu.hbm_gbps)

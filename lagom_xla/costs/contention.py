@@ -83,7 +83,7 @@ retire first, which on average are half a wave away.
 *The split over collectives.* (4) would count all waves once per collective.
 A kernel that meets several runs at the rate 1 / y_ij while it is beside j, so
 it does the share t_j / y_ij of its waves there, t_j being the time they meet;
-`replay/streams.py` integrates that.
+`replay/timeline.py` integrates that.
 """
 
 from __future__ import annotations
@@ -124,13 +124,9 @@ def beside(
   *,
   slowdown_scale: float = 1.0,
 ) -> Beside:
-  """What a kernel and a collective do to each other.
+  """What a kernel and a collective, or a copy, do to each other.
 
-  Args:
-    kernel: its cost alone.
-    collective: its cost alone.
-    gpu: that both run on.
-    slowdown_scale: what the kernel loses is multiplied by this.
+  What the kernel loses is multiplied by `slowdown_scale`.
   """
   waves_alone = num_waves(kernel, gpu, 0)
   more_waves = num_waves(kernel, gpu, collective.num_channels) - waves_alone
@@ -146,7 +142,7 @@ def beside(
   return Beside(
     kernel_us=kernel.time_us + slowdown_scale * lost_us,
     collective_factor=1 / pace,
-    wait_us=_wait_us(kernel, collective.num_channels, gpu),
+    wait_us=_wait_us(kernel, collective.num_channels, gpu, waves_alone),
   )
 
 
@@ -159,12 +155,8 @@ def _traffic_loss_us(
 ) -> float:
   """What a kernel's traffic takes longer: (s_j - 1) memory_us / e_i.
 
-  Args:
-    kernel: its cost alone.
-    traffic_us: time of its traffic alone.
-    threads_us: time of its threads alone, however little they move.
-    demand: V_j / Bbar.
-    gpu: that both run on.
+  The traffic and the threads take `traffic_us` and `threads_us` alone; `demand`
+  is V_j / Bbar.
   """
   bound_us = max(traffic_us, threads_us)
   if bound_us <= kernel.time_us / 2:
@@ -184,9 +176,12 @@ def num_waves(
 
 
 def _wait_us(
-  kernel: kernel_lib.KernelCost, num_channels: int, gpu: cluster_lib.Gpu
+  kernel: kernel_lib.KernelCost,
+  num_channels: int,
+  gpu: cluster_lib.Gpu,
+  waves_alone: int,
 ) -> float:
   num_free_sms = gpu.num_sms - kernel.num_blocks / kernel.blocks_per_sm
   if num_channels <= max(num_free_sms, 0.0):
     return 0.0
-  return kernel.time_us / num_waves(kernel, gpu, 0) / 2
+  return kernel.time_us / waves_alone / 2

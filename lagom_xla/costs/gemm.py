@@ -51,6 +51,9 @@ from lagom_xla import cluster as cluster_lib
 
 _FITTED = pathlib.Path(__file__).with_name("fitted") / "gemm.json"
 
+# (batch, m, n, k) of [batch,m,k] × [batch,k,n].
+Shape = tuple[int, int, int, int]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
@@ -180,11 +183,10 @@ class Candidates:
   """Times of every kernel that autotuning could choose, one per last index.
 
   Attributes:
-    product_us: the product's kernel.
-    sm_us: what its tiles alone would take, with memory and power unlimited.
-    reduction_us: the kernel that adds up the parts of a split; 0 without.
-    transpose_us: the kernel that brings the rhs into the order that the
-      product's kernel wants; 0 if it takes any.
+    product_us: the product itself.
+    sm_us: what the SMs take for its tiles.
+    reduction_us: the kernel that adds up the parts of a split; 0 without one.
+    transpose_us: the kernel that transposes the rhs first; 0 without one.
   """
 
   product_us: np.ndarray
@@ -203,23 +205,42 @@ def candidates(
 
   `types` are those of lhs, rhs and result; results are [..., candidate].
   """
-  grid = _grid(precision)
-  tile_m, tile_n, split = grid.tile_m, grid.tile_n, grid.split
+  family, tile_m, tile_n, split = np.array(choices(precision)).T
   batch, m, n, k = np.moveaxis(np.asarray(shape, float)[..., None, :], -1, 0)
   lhs_bytes, rhs_bytes, out_bytes = (bits(t) / 8 for t in types)
   stored_bytes = np.where(split > 1, _PARTIAL_BYTES, out_bytes)
+  clocks_per_us = gpu.clock_ghz * 1e3
   flops_per_us = peak_tflops(gpu, *types[:2]) * 1e6
   bytes_per_us = gpu.hbm_gbps * 1e3 * precision.memory_efficiency
+
+  def of_family(name: str) -> np.ndarray:
+    return np.array([getattr(f, name) for f in precision.families])[family]
+
+  # One tile: its steps through k, and its store.
+  step_k = STEP_BYTES / max(lhs_bytes, rhs_bytes)
+  sm_flops_per_us = flops_per_us / gpu.num_sms * of_family("math_efficiency")
+  operand_bytes = (tile_m * lhs_bytes + tile_n * rhs_bytes) * step_k
+  step_us = np.maximum.reduce([
+    2 * tile_m * tile_n * step_k / sm_flops_per_us,
+    operand_bytes / of_family("operand_bytes_per_clock") / clocks_per_us,
+    of_family("step_clocks") / clocks_per_us,
+  ])  # fmt: skip
+  store_clocks = (
+    tile_m * tile_n * stored_bytes / of_family("store_bytes_per_clock")
+  )
+  tile_us = (
+    np.ceil(np.ceil(k / split) / step_k) * step_us
+    + (of_family("tile_clocks") + store_clocks) / clocks_per_us
+  )
 
   num_tiles = batch * np.ceil(m / tile_m) * np.ceil(n / tile_n) * split
   read_bytes = batch * k * (m * lhs_bytes + n * rhs_bytes)
   written_bytes = batch * m * n * stored_bytes * split
-  tile_us = _tile_us(gpu, grid, k, types, stored_bytes)
   sm_us = np.ceil(num_tiles / gpu.num_sms) * tile_us
   traffic_us = (read_bytes + written_bytes) / bytes_per_us
   sustained_flops_per_us = flops_per_us * precision.sustained_efficiency
   sustained_us = 2 * batch * m * n * k / sustained_flops_per_us
-  product_us = grid.parameter("launch_us") + np.maximum(
+  product_us = of_family("launch_us") + np.maximum(
     np.maximum(sm_us, traffic_us), sustained_us
   )
   reduced_bytes = written_bytes + batch * m * n * out_bytes
@@ -231,183 +252,91 @@ def candidates(
       split > 1, precision.split_us + reduced_bytes / bytes_per_us, 0
     ),
     transpose_us=np.where(
-      grid.parameter("rhs_k_innermost"),
+      of_family("rhs_k_innermost"),
       precision.transpose_us + transposed_bytes / bytes_per_us,
       0,
     ),
   )
 
 
-def _tile_us(
-  gpu: cluster_lib.Gpu,
-  grid: _Grid,
-  k: np.ndarray,
-  types: tuple[str, str, str],
-  stored_bytes: np.ndarray,
-) -> np.ndarray:
-  """Time of one tile of each candidate: its steps through k, and its store."""
-  tile_m, tile_n = grid.tile_m, grid.tile_n
-  lhs_bytes, rhs_bytes, _ = (bits(t) / 8 for t in types)
-  clocks_per_us = gpu.clock_ghz * 1e3
-  flops_per_us = peak_tflops(gpu, *types[:2]) * 1e6
-  step_k = STEP_BYTES / max(lhs_bytes, rhs_bytes)
-  sm_flops_per_us = (
-    flops_per_us / gpu.num_sms * grid.parameter("math_efficiency")
-  )
-  operand_bytes = (tile_m * lhs_bytes + tile_n * rhs_bytes) * step_k
-  operand_bytes_per_clock = grid.parameter("operand_bytes_per_clock")
-  step_us = np.maximum.reduce([
-    2 * tile_m * tile_n * step_k / sm_flops_per_us,
-    operand_bytes / operand_bytes_per_clock / clocks_per_us,
-    grid.parameter("step_clocks") / clocks_per_us,
-  ])  # fmt: skip
-  store_clocks = (
-    tile_m * tile_n * stored_bytes / grid.parameter("store_bytes_per_clock")
-  )
-  return (
-    np.ceil(np.ceil(k / grid.split) / step_k) * step_us
-    + (grid.parameter("tile_clocks") + store_clocks) / clocks_per_us
-  )
-
-
-@dataclasses.dataclass(frozen=True, eq=False, slots=True)
-class _Grid:
-  """The candidates as arrays, one entry each.
-
-  Attributes:
-    precision: has the kernel families.
-    family: position of the family.
-    tile_m: rows of a tile.
-    tile_n: columns of a tile.
-    split: blocks that k is split over.
-  """
-
-  precision: Precision
-  family: np.ndarray
-  tile_m: np.ndarray
-  tile_n: np.ndarray
-  split: np.ndarray
-
-  def parameter(self, name: str) -> np.ndarray:
-    """A parameter of each candidate's family."""
-    families = self.precision.families
-    return np.array([getattr(f, name) for f in families])[self.family]
-
-
-def _grid(precision: Precision) -> _Grid:
-  chosen = choices(precision)
-  tile_m, tile_n = np.array([c[1] for c in chosen]).T
-  return _Grid(
-    precision,
-    np.array([c[0] for c in chosen]),
-    tile_m,
-    tile_n,
-    np.array([c[2] for c in chosen]),
-  )
-
-
-def choices(
-  precision: Precision,
-) -> list[tuple[int, tuple[int, int], int]]:
-  """(family, tile, split) of each candidate."""
+def choices(precision: Precision) -> list[tuple[int, int, int, int]]:
+  """(family, tile m, tile n, split) of each candidate."""
   families = range(len(precision.families))
-  return list(itertools.product(families, _TILES, _SPLITS))
+  return [
+    (family, *tile, split)
+    for family, tile, split in itertools.product(families, _TILES, _SPLITS)
+  ]
 
 
 # Libraries keep this many steps of operands in flight in shared memory.
 _STAGES = 4
 
 
+@functools.lru_cache(maxsize=4096)  # The layers of a model share their shapes.
 def predict_us(
-  gpu: cluster_lib.Gpu,
-  *,
-  batch: int,
-  m: int,
-  n: int,
-  k: int,
-  lhs_type: str,
-  rhs_type: str,
-  out_type: str,
+  gpu: cluster_lib.Gpu, shape: Shape, types: tuple[str, str, str]
 ) -> float:
   """Predicts [batch,m,k] × [batch,k,n] alone, in a running step; microseconds.
 
   Operands are taken to be in the order that suits the kernel: where they are
-  not, XLA transposes them in an instruction of its own. The types are HLO's.
+  not, XLA transposes them in an instruction of its own. `types` are HLO's, of
+  lhs, rhs and result.
 
   Raises:
     ValueError: a size is below 1, or a type is no number type.
   """
-  times = _times(gpu, (batch, m, n, k), (lhs_type, rhs_type, out_type))
-  precision = fitted(gpu, lhs_type, rhs_type)
+  times = _times(gpu, shape, types)
+  precision = fitted(gpu, *types[:2])
   alone_us = float(np.min(times.product_us + times.reduction_us))
   return alone_us * precision.in_step
 
 
 def tabulated_us(
-  gpu: cluster_lib.Gpu,
-  *,
-  batch: int,
-  m: int,
-  n: int,
-  k: int,
-  lhs_type: str,
-  rhs_type: str,
-  out_type: str,
+  gpu: cluster_lib.Gpu, shape: Shape, types: tuple[str, str, str]
 ) -> float:
   """Predicts what XLA's table has for the product: its kernels' median.
 
-  There n is the innermost dimension of the rhs.
-
-  Raises:
-    ValueError: a size is below 1, or a type is no number type.
+  There n is the innermost dimension of the rhs. Raises as `predict_us`.
   """
-  times = _times(gpu, (batch, m, n, k), (lhs_type, rhs_type, out_type))
-  total_us, median_us = total_and_median(times)
+  total_us, median_us = total_and_median(_times(gpu, shape, types))
   return float(median_us[np.argmin(total_us)])
 
 
 def tile(
-  gpu: cluster_lib.Gpu, *, batch: int, m: int, n: int, k: int, element_type: str
+  gpu: cluster_lib.Gpu, shape: Shape, element_type: str
 ) -> tuple[int, int, int]:
   """The (tile m, tile n, split of k) that the prediction rests on.
 
   Operands and result are of one type. Where memory or the sustained rate makes
-  tiles equally fast, it is the one that needs the SMs least.
-
-  Raises:
-    ValueError: a size is below 1, or the type is no number type.
+  tiles equally fast, it is the one that needs the SMs least. Raises as
+  `predict_us`.
   """
-  times = _times(gpu, (batch, m, n, k), (element_type,) * 3)
+  times = _times(gpu, shape, (element_type,) * 3)
   total_us = times.product_us + times.reduction_us
   best = int(np.lexsort((times.sm_us, total_us))[0])
-  precision = fitted(gpu, element_type, element_type)
-  _, (tile_m, tile_n), split = choices(precision)[best]
+  _, *found = choices(fitted(gpu, element_type, element_type))[best]
+  tile_m, tile_n, split = found
   return tile_m, tile_n, split
 
 
 def blocks(
-  gpu: cluster_lib.Gpu, *, batch: int, m: int, n: int, k: int, element_type: str
+  gpu: cluster_lib.Gpu, shape: Shape, element_type: str
 ) -> tuple[int, int]:
   """Thread blocks of the predicted kernel, and how many an SM holds at once.
 
-  Each block computes one tile, or one part of it when k is split (see `tile`).
-
-  Raises:
-    ValueError: a size is below 1, or the type is no number type.
+  Each block computes one tile, or one part of it when k is split. Takes and
+  raises what `tile` does.
   """
-  tile_m, tile_n, split = tile(
-    gpu, batch=batch, m=m, n=n, k=k, element_type=element_type
-  )
+  batch, m, n, _ = shape
+  tile_m, tile_n, split = tile(gpu, shape, element_type)
   num_blocks = batch * -(-m // tile_m) * -(-n // tile_n) * split
   block_bytes = _STAGES * (tile_m + tile_n) * STEP_BYTES
   return num_blocks, max(gpu.shared_memory_per_sm_bytes // block_bytes, 1)
 
 
-@functools.lru_cache(maxsize=4096)  # The layers of a model share their shapes.
+@functools.lru_cache(maxsize=4096)
 def _times(
-  gpu: cluster_lib.Gpu,
-  shape: tuple[int, int, int, int],
-  types: tuple[str, str, str],
+  gpu: cluster_lib.Gpu, shape: Shape, types: tuple[str, str, str]
 ) -> Candidates:
   if min(shape) < 1:
     raise ValueError(
@@ -416,9 +345,7 @@ def _times(
   return candidates(gpu, fitted(gpu, *types[:2]), np.array(shape), types)
 
 
-def total_and_median(
-  times: Candidates,
-) -> tuple[np.ndarray, np.ndarray]:
+def total_and_median(times: Candidates) -> tuple[np.ndarray, np.ndarray]:
   """Time of all of a candidate's kernels, and the median over them, in us."""
   kernels_us = np.sort(
     [times.product_us, times.reduction_us, times.transpose_us], axis=0

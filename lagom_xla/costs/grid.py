@@ -90,17 +90,10 @@ class Grid:
 
 def of_kernel(
   kernel: kernels_lib.Kernel,
-  product: tuple[tuple[int, int, int, int], str] | None,
+  product: tuple[gemm.Shape, str] | None,
   gpu: cluster_lib.Gpu,
 ) -> Grid:
-  """The grid of a kernel.
-
-  Args:
-    kernel: it.
-    product: (batch, m, n, k) and type of the matrix product that it mainly is,
-      if it is one.
-    gpu: what it runs on.
-  """
+  """The grid of a kernel, with the product that it mainly is, if it is one."""
   if product is not None:
     triton = _triton_grid(kernel.backend_config, *product, gpu)
     return triton or _library_grid(gpu, *product)
@@ -121,12 +114,10 @@ def of_kernel(
 
 @functools.lru_cache(maxsize=4096)
 def _library_grid(
-  gpu: cluster_lib.Gpu, shape: tuple[int, int, int, int], element_type: str
+  gpu: cluster_lib.Gpu, shape: gemm.Shape, element_type: str
 ) -> Grid:
-  batch, m, n, k = shape
-  num_tiles, blocks_per_sm = gemm.blocks(
-    gpu, batch=batch, m=m, n=n, k=k, element_type=element_type
-  )
+  batch, m, n, _ = shape
+  num_tiles, blocks_per_sm = gemm.blocks(gpu, shape, element_type)
   each_tile = Grid(num_blocks=num_tiles, blocks_per_sm=blocks_per_sm)
   if gpu.compute_capability == (8, 0):
     one_wave = gpu.num_sms * blocks_per_sm
@@ -149,7 +140,7 @@ def _library_grid(
 
 def _triton_grid(
   backend_config: Mapping[str, Any],
-  shape: tuple[int, int, int, int],
+  shape: gemm.Shape,
   element_type: str,
   gpu: cluster_lib.Gpu,
 ) -> Grid | None:
@@ -158,16 +149,9 @@ def _triton_grid(
   config = fusion.get("triton_gemm_config")
   if config is None:
     return None
+  names = "block_m", "block_n", "block_k", "split_k", "num_stages", "num_warps"
   tile_m, tile_n, tile_k, split_k, num_stages, num_warps = (
-    int(config[name])
-    for name in (
-      "block_m",
-      "block_n",
-      "block_k",
-      "split_k",
-      "num_stages",
-      "num_warps",
-    )
+    int(config[name]) for name in names
   )
   batch, m, n, _ = shape
   operand_bytes = gemm.bits(element_type) / 8 * (tile_m + tile_n) * tile_k

@@ -41,13 +41,7 @@ def rounded_ms(us: float) -> str:
 
 
 def ms_range(low_us: float, high_us: float, joint: str = " to ") -> str:
-  """What a time is between, without a unit.
-
-  Args:
-    low_us: the lower end.
-    high_us: the upper end.
-    joint: between them.
-  """
+  """What a time is between, without a unit, with `joint` between the ends."""
   if min(low_us, high_us) >= _WHOLE_FROM_MS * 1e3:
     return f"{rounded_ms(low_us)}{joint}{rounded_ms(high_us)}"
   return f"{ms(low_us)}{joint}{ms(high_us)}"
@@ -122,11 +116,8 @@ def setting(
 ) -> str:
   """A NCCL setting, with channels as NCCL reports them.
 
-  Args:
-    chosen: the setting.
-    of_array: channels of each array of a combined collective, if NCCL gives
-      them one by one.
-    num_arrays: arrays of it.
+  `of_array` are the channels of each of the `num_arrays` arrays of a combined
+  collective, if NCCL gives them one by one.
   """
   channels = count(chosen.num_channels, "channel")
   if of_array is not None and num_arrays > 1:

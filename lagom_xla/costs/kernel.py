@@ -24,7 +24,6 @@ the time is memory traffic.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 
 from lagom_xla import cluster as cluster_lib
@@ -116,7 +115,12 @@ def _run_us(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> float:
     # Of several products in one kernel only the largest's shape is known. One
     # of complex numbers is four of reals.
     num_products = max(kernel.flops / largest_flops, 1)
-    product_us = _product_us(gpu, *product) * num_products
+    shape, element_type = product
+    # XLA's products of 8 bits come out wider unless something fused narrows
+    # them, which is rare.
+    out_type = "bf16" if element_type.startswith("f8") else element_type
+    types = (element_type, element_type, out_type)
+    product_us = gemm.predict_us(gpu, shape, types) * num_products
     product_us *= _times(kernel)
     return max(product_us, _exact_us(kernel, gpu), moved_us)
   if kernel.scatter:
@@ -151,9 +155,7 @@ def _times(kernel: kernels_lib.Kernel) -> int:
   return 1 if kernel.arithmetic is None else kernel.arithmetic.times
 
 
-def _product(
-  kernel: kernels_lib.Kernel,
-) -> tuple[tuple[int, int, int, int], str] | None:
+def _product(kernel: kernels_lib.Kernel) -> tuple[gemm.Shape, str] | None:
   """(batch, m, n, k) and type of the product that a kernel mainly is."""
   shape = kernel.matrix_shape
   if kernel.category != "gemm" or shape is None or min(shape) < 1:
@@ -167,22 +169,3 @@ def _number_type(kernel: kernels_lib.Kernel) -> str:
     return kernel.arithmetic.element_type
   is_number = kernel.element_type[:1] in "bfsuc"
   return kernel.element_type if is_number else "s8"
-
-
-@functools.lru_cache(maxsize=4096)
-def _product_us(
-  gpu: cluster_lib.Gpu, shape: tuple[int, int, int, int], element_type: str
-) -> float:
-  batch, m, n, k = shape
-  return gemm.predict_us(
-    gpu,
-    batch=batch,
-    m=m,
-    n=n,
-    k=k,
-    lhs_type=element_type,
-    rhs_type=element_type,
-    # XLA's products of 8 bits come out wider unless something fused narrows
-    # them, which is rare.
-    out_type="bf16" if element_type.startswith("f8") else element_type,
-  )

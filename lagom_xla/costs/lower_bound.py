@@ -32,7 +32,6 @@ import functools
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
-from lagom_xla.costs import copies
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import wire
@@ -72,20 +71,15 @@ def links_us(
   )
   gbps = max(gbps, wire.most_tree_gbps(cluster, key.communicator, key.kind))
   gbps *= wire.most_speedup(cluster, key.communicator)
-  return key.num_bytes / (1e3 * gbps * _data_sheet_share(key, cluster))
-
-
-def _data_sheet_share(
-  key: collective_lib.TuningKey, cluster: cluster_lib.Cluster
-) -> float:
-  """A link's data sheet rate over the rate that NCCL assumes, at least 1."""
-  nvlink = cluster.node.nvlink
+  # A link's data sheet rate over the rate that NCCL assumes, at least 1.
+  node, nvlink = cluster.node, cluster.node.nvlink
   if key.num_nodes > 1:
-    return wire.MOST_EFFICIENCY
-  if nvlink is None:
-    effective_gbps = cluster.node.pcie_effective_gbps
-    return max(cluster.node.pcie_gbps / effective_gbps, 1.0)
-  return max(nvlink.link_gbps / nvlink.link_effective_gbps, 1.0)
+    share = wire.MOST_EFFICIENCY
+  elif nvlink is None:
+    share = max(node.pcie_gbps / node.pcie_effective_gbps, 1.0)
+  else:
+    share = max(nvlink.link_gbps / nvlink.link_effective_gbps, 1.0)
+  return key.num_bytes / (1e3 * gbps * share)
 
 
 class _Bound:
@@ -100,7 +94,7 @@ class _Bound:
   def copying_us(self, *, to_host: bool) -> float:
     """How long the host copies of one direction take on their link."""
     return sum(
-      copy.executions * copies.link_us(copy, self._step.cluster)
+      copy.executions * collective_lib.host_copy_us(copy, self._step.cluster)
       for copy in self._step.analysis.host_copies
       if copy.to_host == to_host
     )
@@ -142,8 +136,8 @@ class _Bound:
     if copy is None:
       return 0.0
     if isinstance(copy, copies_lib.DeviceCopy):
-      return copies.memory_us(copy, self._step.cluster)
-    return copies.link_us(copy, self._step.cluster)
+      return collective_lib.device_copy_us(copy, self._step.cluster)
+    return collective_lib.host_copy_us(copy, self._step.cluster)
 
   def _called_us(
     self, instruction: hlo.Instruction, bound_us: Callable[[int], float]

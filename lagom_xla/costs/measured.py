@@ -39,8 +39,6 @@ Work = tuple[object, ...]
 Pair = tuple[Work, collective_lib.TuningKey]
 # A collective's kind, and whether it spans nodes.
 Reach = tuple[str, bool]
-
-
 # What a time may have to be multiplied by, 9 times in 10: the larger one first.
 Factors = tuple[float, float]
 
@@ -111,28 +109,23 @@ class Measured:
     collective: collective_lib.CollectiveCost,
     gpu: cluster_lib.Gpu,
   ) -> contention.Beside:
-    """What a kernel and a collective do to each other.
-
-    Args:
-      kernel: what `kernel` said that it costs.
-      collective: what `collective` said.
-      gpu: that both run on.
-    """
+    """What two do to each other, by their costs from `kernel`, `collective`."""
     pair = kernel.pairing, collective.pairing
     return contention.beside(
       kernel, collective, gpu, slowdown_scale=self._losses.get(pair, 1.0)
     )
 
+  # Pairs are found by small numbers, which hash faster than works and keys.
   @functools.cached_property
   def _works(self) -> Mapping[Work, int]:
     return {
-      work: n for n, work in enumerate(dict.fromkeys(w for w, _ in self.losses))
+      w: n for n, w in enumerate(dict.fromkeys(w for w, _ in self.losses))
     }
 
   @functools.cached_property
   def _keys(self) -> Mapping[collective_lib.TuningKey, int]:
     return {
-      key: n for n, key in enumerate(dict.fromkeys(k for _, k in self.losses))
+      k: n for n, k in enumerate(dict.fromkeys(k for _, k in self.losses))
     }
 
   @functools.cached_property
@@ -195,9 +188,6 @@ def pricing(measured: Measured | None) -> Iterator[None]:
 
   A search makes steps wherever it tries something, and all of them must be
   priced alike to be compared.
-
-  Args:
-    measured: by what; None predicts everything.
   """
   token = _pricing.set(measured)
   try:

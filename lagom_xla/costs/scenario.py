@@ -75,117 +75,6 @@ def is_small(key: collective_lib.TuningKey) -> bool:
   return key.num_bytes < SMALL_BYTES
 
 
-def collective_cost(
-  scenario: Scenario,
-  key: collective_lib.TuningKey,
-  setting: nccl.Setting,
-  default: nccl.Setting,
-  cluster: cluster_lib.Cluster,
-  predict: settings.Predict,
-  *,
-  is_measured: bool = False,
-) -> collective_lib.CollectiveCost:
-  """Cost of a lone collective in a scenario.
-
-  Args:
-    scenario: which.
-    key: of the collective.
-    setting: how it runs.
-    default: what NCCL chooses for it by itself.
-    cluster: where.
-    predict: the model.
-    is_measured: whether a profile measured the key.
-  """
-  cost = predict(key, setting)
-  if is_small(key) and not is_measured:
-    if not scenario.small_collectives:
-      return collective_lib.CollectiveCost(
-        time_us=0.0, num_channels=0, memory_gbps=0.0
-      )
-    return _longer(cost, cost.time_us * scenario.small_collectives)
-  time_us = cost.time_us
-  if scenario.few_channels != 1 and settings.has_few_channels(
-    key, setting, default, cluster
-  ):
-    time_us = settings.with_slow_channels_us(
-      scenario.few_channels, key, setting, predict
-    )
-  is_long = settings.has_long_parts(key)
-  other = scenario.long_settings if is_long else scenario.short_settings
-  if other != 1 and settings.is_other(setting, default):
-    own_chunk = settings.with_own_chunk(key, setting, default, cluster)
-    own = predict(key, own_chunk)
-    time_us = max(time_us, own.time_us) * other
-    if _moved(own) > _moved(cost):
-      cost = own
-  if is_measured:
-    time_us *= scenario.measured_collectives
-  elif key.num_nodes > 1:
-    time_us *= scenario.between_nodes
-  else:
-    time_us *= scenario.within_nodes
-  return _longer(cost, time_us)
-
-
-def kernel_cost(
-  scenario: Scenario,
-  cost: kernel_lib.KernelCost,
-  *,
-  is_product: bool,
-  is_measured: bool = False,
-) -> kernel_lib.KernelCost:
-  """Cost of a lone kernel in a scenario."""
-  factor = scenario.products if is_product else scenario.other_kernels
-  if is_measured:
-    factor = scenario.measured_kernels
-  if factor == 1:
-    return cost
-  return dataclasses.replace(
-    cost,
-    time_us=cost.time_us * factor,
-    memory_us=cost.memory_us * factor,
-    threads_us=cost.threads_us * factor,
-  )
-
-
-def beside(
-  scenario: Scenario, kernel: kernel_lib.KernelCost, found: contention.Beside
-) -> contention.Beside:
-  """What a kernel and a collective do to each other in a scenario.
-
-  Args:
-    scenario: which.
-    kernel: its lone cost.
-    found: what the model says.
-  """
-  factor = scenario.contention
-  if factor == 1:
-    return found
-  lost_us = factor * (found.kernel_us - kernel.time_us)
-  return dataclasses.replace(
-    found,
-    kernel_us=kernel.time_us + lost_us,
-    collective_factor=1 + factor * (found.collective_factor - 1),
-  )
-
-
-def _moved(cost: collective_lib.CollectiveCost) -> float:
-  return cost.memory_gbps * cost.time_us
-
-
-def _longer(
-  cost: collective_lib.CollectiveCost, time_us: float
-) -> collective_lib.CollectiveCost:
-  """A cost that moves the same bytes in another time."""
-  if time_us == cost.time_us:
-    return cost
-  return dataclasses.replace(
-    cost,
-    time_us=time_us,
-    memory_gbps=_moved(cost) / time_us,
-  )
-
-
 # Prices that are kept: those of one cluster in all scenarios.
 _MAX_PRICES = 32
 
@@ -221,12 +110,17 @@ class Prices:
     self, cost: kernel_lib.KernelCost, *, is_product: bool
   ) -> kernel_lib.KernelCost:
     """What becomes of that in the scenario."""
-    return kernel_cost(
-      self._scenario,
+    scenario = self._scenario
+    factor = scenario.products if is_product else scenario.other_kernels
+    if self._measured is not None and self._measured.knows_kernel(cost):
+      factor = scenario.measured_kernels
+    if factor == 1:
+      return cost
+    return dataclasses.replace(
       cost,
-      is_product=is_product,
-      is_measured=self._measured is not None
-      and self._measured.knows_kernel(cost),
+      time_us=cost.time_us * factor,
+      memory_us=cost.memory_us * factor,
+      threads_us=cost.threads_us * factor,
     )
 
   def _collective(
@@ -234,20 +128,50 @@ class Prices:
   ) -> collective_lib.CollectiveCost:
     """Cost of a key's collective alone."""
     if self._scenario != AS_PREDICTED:
-      return collective_cost(
-        self._scenario,
-        key,
-        setting,
-        collective_lib.default_setting(key, self._cluster),
-        self._cluster,
-        self._as_predicted.collective,
-        is_measured=self._measured is not None
-        and self._measured.knows_collective(key),
-      )
+      return self._collective_in_scenario(key, setting)
     cost = collective_lib.predict(key, setting, self._cluster)
     if self._measured is not None:
       cost = self._measured.collective(key, cost)
     return cost
+
+  def _collective_in_scenario(
+    self, key: collective_lib.TuningKey, setting: nccl.Setting
+  ) -> collective_lib.CollectiveCost:
+    scenario, predict = self._scenario, self._as_predicted.collective
+    is_measured = self._measured is not None and (
+      self._measured.knows_collective(key)
+    )
+    cost = predict(key, setting)
+    if is_small(key) and not is_measured:
+      if not scenario.small_collectives:
+        return collective_lib.CollectiveCost(
+          time_us=0.0, num_channels=0, memory_gbps=0.0
+        )
+      return _longer(cost, cost.time_us * scenario.small_collectives)
+    default = collective_lib.default_setting(key, self._cluster)
+    time_us = cost.time_us
+    if scenario.few_channels != 1 and settings.has_few_channels(
+      key, setting, default, self._cluster
+    ):
+      time_us = settings.with_slow_channels_us(
+        scenario.few_channels, key, setting, predict
+      )
+    is_long = settings.has_long_parts(key)
+    other = scenario.long_settings if is_long else scenario.short_settings
+    if other != 1 and settings.is_other(setting, default):
+      own = predict(
+        key, settings.with_own_chunk(key, setting, default, self._cluster)
+      )
+      time_us = max(time_us, own.time_us) * other
+      if _moved(own) > _moved(cost):
+        cost = own
+    if is_measured:
+      time_us *= scenario.measured_collectives
+    elif key.num_nodes > 1:
+      time_us *= scenario.between_nodes
+    else:
+      time_us *= scenario.within_nodes
+    return _longer(cost, time_us)
 
   def _beside(
     self,
@@ -255,16 +179,41 @@ class Prices:
     collective: collective_lib.CollectiveCost,
   ) -> contention.Beside:
     """What a kernel and a collective do to each other."""
-    if self._scenario != AS_PREDICTED:
-      found = self._as_predicted._beside(kernel, collective)
-      return beside(self._scenario, kernel, found)
-    if self._measured is not None:
-      return self._measured.beside(kernel, collective, self._cluster.gpu)
-    return contention.beside(kernel, collective, self._cluster.gpu)
+    if self._scenario == AS_PREDICTED:
+      if self._measured is not None:
+        return self._measured.beside(kernel, collective, self._cluster.gpu)
+      return contention.beside(kernel, collective, self._cluster.gpu)
+    found = self._as_predicted._beside(kernel, collective)
+    factor = self._scenario.contention
+    if factor == 1:
+      return found
+    lost_us = factor * (found.kernel_us - kernel.time_us)
+    return dataclasses.replace(
+      found,
+      kernel_us=kernel.time_us + lost_us,
+      collective_factor=1 + factor * (found.collective_factor - 1),
+    )
 
   @functools.cached_property
   def _as_predicted(self) -> Prices:
     return of(self._cluster, self._measured, AS_PREDICTED)
+
+
+def _moved(cost: collective_lib.CollectiveCost) -> float:
+  return cost.memory_gbps * cost.time_us
+
+
+def _longer(
+  cost: collective_lib.CollectiveCost, time_us: float
+) -> collective_lib.CollectiveCost:
+  """A cost that moves the same bytes in another time."""
+  if time_us == cost.time_us:
+    return cost
+  return dataclasses.replace(
+    cost,
+    time_us=time_us,
+    memory_gbps=_moved(cost) / time_us,
+  )
 
 
 @functools.lru_cache(maxsize=_MAX_PRICES)

@@ -17,14 +17,12 @@ import functools
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
-from lagom_xla.costs import copies
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs import settings
 from lagom_xla.costs.replay import program as program_lib
-from lagom_xla.costs.replay import streams
 from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import copies as copies_lib
@@ -149,7 +147,7 @@ class Step:
       return self._modelled
     kernels = self.analysis.kernels
     return {
-      id_: self._prices.kernel_in_scenario(
+      id_: self.prices.kernel_in_scenario(
         cost, is_product=kernels[id_].category == "gemm"
       )
       for id_, cost in self._modelled.items()
@@ -163,7 +161,7 @@ class Step:
       id_: (
         other.kernel_cost(kernel)
         if other is not None and theirs.get(id_) is kernel
-        else self._prices.kernel(kernel)
+        else self.prices.kernel(kernel)
       )
       for id_, kernel in self.analysis.kernels.items()
     }
@@ -172,10 +170,11 @@ class Step:
     self, key: Key, setting: nccl.Setting
   ) -> collective_lib.CollectiveCost:
     """Cost of a key's collective alone, under XLA's cap if there is one."""
-    return self._prices.collective(key, self._limited(key, setting))
+    return self.prices.collective(key, self._limited(key, setting))
 
   @functools.cached_property
-  def _prices(self) -> scenario_lib.Prices:
+  def prices(self) -> scenario_lib.Prices:
+    """What its kernels and collectives cost, shared with steps priced alike."""
     return scenario_lib.of(self.cluster, self.measured, self.scenario)
 
   @functools.cached_property
@@ -195,11 +194,9 @@ class Step:
 
   def copy_cost(self, copy: copies_lib.Copy) -> collective_lib.CollectiveCost:
     """Cost of a copy alone."""
-    if isinstance(copy, copies_lib.DeviceCopy):
-      return copies.of_device_copy(copy, self.cluster)
-    return copies.of_host_copy(copy, self.cluster)
+    return collective_lib.of_copy(copy, self.cluster)
 
-  def costs(self, configuration: Configuration) -> streams.Costs:
+  def costs(self, configuration: Configuration) -> timeline_lib.Costs:
     """What a replay under a configuration asks for."""
     known: dict[str, collective_lib.CollectiveCost] = {}
 
@@ -212,11 +209,11 @@ class Step:
         found = known[collective.name] = self.predict(key, configuration[key])
       return found
 
-    return streams.Costs(
+    return timeline_lib.Costs(
       kernel=self.kernel_cost,
       collective=collective_cost,
       copy=self.copy_cost,
-      beside=self._prices.beside,
+      beside=self.prices.beside,
     )
 
 

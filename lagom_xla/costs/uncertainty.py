@@ -96,10 +96,6 @@ def of_collectives(
   calibrated, it is the spread of systems that were calibrated by a third of
   their rows, over the other rows, if that is smaller: few rows calibrate a
   system badly, and nobody has to use what they give.
-
-  Args:
-    cluster: which.
-    is_between_nodes: whether the collectives span nodes.
   """
   is_near = not is_between_nodes and cluster.node.nvlink is not None
   part = "within_nodes" if is_near else "between_nodes"
@@ -164,12 +160,7 @@ class Times:
 def scenarios(
   cluster: cluster_lib.Cluster, measured: measured_lib.Measured | None = None
 ) -> tuple[scenario_lib.Scenario, ...]:
-  """The ways in which costs may be wrong on a cluster.
-
-  Args:
-    cluster: which.
-    measured: costs of a profile; None if all are predicted.
-  """
+  """The ways in which costs may be wrong on a cluster, measured ones too."""
   found = tuple(_scenarios(cluster))
   return found if measured is None else (*found, *_of_measured(measured))
 
@@ -287,12 +278,7 @@ def step_time(found: Times, missed: Spread | None = None) -> Estimate:
 
 
 def gain(before: Times, after: Times) -> Estimate:
-  """What a step gains, the same part of the model being wrong in both.
-
-  Args:
-    before: of what it is compared with.
-    after: of the same cluster.
-  """
+  """What a step gains, the same part of the model being wrong in both."""
   return combined(
     before.mean_us - after.mean_us,
     {

@@ -22,7 +22,6 @@ import dataclasses
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import program as program_lib
-from lagom_xla.costs.replay import streams as streams_lib
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import hlo
 
@@ -88,7 +87,7 @@ def walk(
   return walker.runs
 
 
-class _Walker(streams_lib.Listener):
+class _Walker(timeline.Listener):
   """Runs instruction after instruction, and notes what the streams tell."""
 
   def __init__(
@@ -97,7 +96,7 @@ class _Walker(streams_lib.Listener):
     self.runs: list[Run] = []
     self._analysis = step.analysis
     self._costs = step.costs(configuration)
-    self.streams = streams_lib.Streams(self._costs, listener=self)
+    self.streams = timeline.Streams(self._costs, listener=self)
     self._awaited: dict[str, collections.deque[Passage]] = (
       collections.defaultdict(collections.deque)
     )
@@ -165,7 +164,7 @@ class _Walker(streams_lib.Listener):
   def issued(
     self, stream: str, name: str, cost: collective_lib.CollectiveCost
   ) -> None:
-    if stream != streams_lib.COMMUNICATION:
+    if stream != timeline.COMMUNICATION:
       return
     *ahead, _ = self.streams.state.collectives
     passage = Passage(
@@ -192,7 +191,7 @@ class _Walker(streams_lib.Listener):
 
   def done(self, stream: str, name: str) -> None:
     stall_us = self._passed_us()
-    if stream != streams_lib.COMMUNICATION or not self._awaited[name]:
+    if stream != timeline.COMMUNICATION or not self._awaited[name]:
       return  # Or it has been awaited.
     passage = self._awaited[name].popleft()
     passage.stall_us = stall_us

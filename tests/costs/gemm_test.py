@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 import pytest
 
 from lagom_xla import cluster
-from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import gemm
 
 _GPUS = {
@@ -21,57 +20,39 @@ _GPUS = {
 
 any_gpu = st.sampled_from(sorted(_GPUS)).map(_GPUS.__getitem__)
 any_type = st.sampled_from(["bf16", "f16", "f32", "f8e4m3fn", "s8", "f64"])
-any_size = st.integers(1, 32768)
-any_batch = st.integers(1, 64)
+_any_size = st.integers(1, 32768)
+any_shape = st.tuples(st.integers(1, 64), _any_size, _any_size, _any_size)
 
 
-def _predict(
-  gpu: cluster_lib.Gpu, batch: int, m: int, n: int, k: int, dtype: str = "bf16"
-) -> float:
+def _predict(gpu, shape, dtype="bf16") -> float:
   out_type = "bf16" if dtype.startswith("f8") else dtype
-  return gemm.predict_us(
-    gpu,
-    batch=batch,
-    m=m,
-    n=n,
-    k=k,
-    lhs_type=dtype,
-    rhs_type=dtype,
-    out_type=out_type,
-  )
+  return gemm.predict_us(gpu, shape, (dtype, dtype, out_type))
 
 
-@hypothesis.given(any_gpu, any_batch, any_size, any_size, any_size, any_type)
-def test_no_product_beats_the_peak_or_the_memory(
-  gpu: cluster_lib.Gpu, batch: int, m: int, n: int, k: int, dtype: str
-) -> None:
-  time_us = _predict(gpu, batch, m, n, k, dtype)
+@hypothesis.given(any_gpu, any_shape, any_type)
+def test_no_product_beats_the_peak_or_the_memory(gpu, shape, dtype):
+  batch, m, n, k = shape
+  time_us = _predict(gpu, shape, dtype)
   peak = gemm.peak_tflops(gpu, dtype, dtype)
   operand_bytes = {"bf16": 2, "f16": 2, "f32": 4, "f64": 8}.get(dtype, 1)
-  assert time_us > 2 * batch * m * n * k / (peak * 1e6)
+  assert time_us > 2 * math.prod(shape) / (peak * 1e6)
   assert time_us > batch * (m + n) * k * operand_bytes / (gpu.hbm_gbps * 1e3)
 
 
-@hypothesis.given(any_gpu, any_batch, any_size, any_size, any_size, any_type)
-def test_time_grows_with_every_size(
-  gpu: cluster_lib.Gpu, batch: int, m: int, n: int, k: int, dtype: str
-) -> None:
-  time_us = _predict(gpu, batch, m, n, k, dtype)
-  for larger in (
-    (batch + 1, m, n, k),
-    (batch, m + 64, n, k),
-    (batch, m, n + 64, k),
-    (batch, m, n, k + 64),
-  ):
-    assert _predict(gpu, *larger, dtype) >= time_us
+@hypothesis.given(any_gpu, any_shape, any_type)
+def test_time_grows_with_every_size(gpu, shape, dtype):
+  time_us = _predict(gpu, shape, dtype)
+  for place, more in enumerate((1, 64, 64, 64)):
+    larger = (*shape[:place], shape[place] + more, *shape[place + 1 :])
+    assert _predict(gpu, larger, dtype) >= time_us
 
 
-@hypothesis.given(any_gpu, any_batch, any_size, any_size, any_size, any_type)
+@hypothesis.given(any_gpu, any_shape, any_type)
 def test_a_batch_takes_no_longer_than_its_products_one_by_one(
-  gpu: cluster_lib.Gpu, batch: int, m: int, n: int, k: int, dtype: str
-) -> None:
-  one_by_one_us = batch * _predict(gpu, 1, m, n, k, dtype)
-  assert _predict(gpu, batch, m, n, k, dtype) <= one_by_one_us * 1.000001
+  gpu, shape, dtype
+):
+  one_by_one_us = shape[0] * _predict(gpu, (1, *shape[1:]), dtype)
+  assert _predict(gpu, shape, dtype) <= one_by_one_us * 1.000001
 
 
 @pytest.mark.parametrize(
@@ -88,14 +69,11 @@ def test_a_batch_takes_no_longer_than_its_products_one_by_one(
   [(1, 8192, 8192, 8192), (1, 32768, 8192, 8192), (1, 8192, 128256, 4096)],
 )
 def test_large_products_reach_the_measured_plateau(
-  name: str,
-  dtype: str,
-  plateau_tflops: float,
-  shape: tuple[int, int, int, int],
-) -> None:
+  name, dtype, plateau_tflops, shape
+):
   gpu = _GPUS[name]
   # The plateaus were measured product by product; a step takes longer.
-  alone_us = _predict(gpu, *shape, dtype) / _in_step(gpu, dtype)
+  alone_us = _predict(gpu, shape, dtype) / _in_step(gpu, dtype)
   tflops = 2 * math.prod(shape) / alone_us / 1e6
   assert tflops == pytest.approx(plateau_tflops, rel=0.06)
 
@@ -103,14 +81,14 @@ def test_large_products_reach_the_measured_plateau(
 def test_ampere_multiplies_integers_twice_as_fast_as_it_does_halves() -> None:
   for name in ("a100_40", "a6000"):
     halves_us, integers_us, quarters_us = (
-      _predict(_GPUS[name], 1, 8192, 8192, 8192, dtype)
+      _predict(_GPUS[name], (1, 8192, 8192, 8192), dtype)
       for dtype in ("bf16", "s8", "f8e4m3fn")
     )
     assert integers_us == pytest.approx(halves_us / 2, rel=0.05)
     assert quarters_us == halves_us  # They are widened: it has no f8.
 
 
-def _in_step(gpu: cluster_lib.Gpu, dtype: str) -> float:
+def _in_step(gpu: cluster.Gpu, dtype: str) -> float:
   return gemm.fitted(gpu, dtype, dtype).in_step
 
 
@@ -124,50 +102,44 @@ def test_products_of_hopper_and_later_take_longer_within_a_step() -> None:
 def test_attention_scores_are_bound_by_writing_them() -> None:
   gpu = _GPUS["h100"]
   written_us = 64 * 2048 * 2048 * 2 / (gpu.hbm_gbps * 1e3)
-  time_us = _predict(gpu, 64, 2048, 2048, 64)
+  time_us = _predict(gpu, (64, 2048, 2048, 64))
   assert written_us < time_us < 1.5 * written_us
 
 
 def test_one_row_too_many_costs_a_wave() -> None:
   gpu = _GPUS["a100_40"]  # 12 by 9 tiles are one for each of its SMs.
-  full_us = _predict(gpu, 1, 12 * 128, 9 * 256, 2048)
-  assert _predict(gpu, 1, 12 * 128 + 1, 9 * 256, 2048) > 1.1 * full_us
+  full_us = _predict(gpu, (1, 12 * 128, 9 * 256, 2048))
+  assert _predict(gpu, (1, 12 * 128 + 1, 9 * 256, 2048)) > 1.1 * full_us
 
 
 def test_k_is_split_when_tiles_are_few() -> None:
   gpu = _GPUS["a100_40"]
-  *_, few = gemm.tile(gpu, batch=1, m=768, n=768, k=8192, element_type="bf16")
-  *_, many = gemm.tile(gpu, batch=1, m=8192, n=8192, k=768, element_type="bf16")
+  *_, few = gemm.tile(gpu, (1, 768, 768, 8192), "bf16")
+  *_, many = gemm.tile(gpu, (1, 8192, 8192, 768), "bf16")
   assert few > 1
   assert many == 1
 
 
-@hypothesis.given(any_gpu, any_batch, any_size, any_size, any_size, any_type)
-def test_blocks_cover_the_result_once_for_each_part_of_k(
-  gpu: cluster_lib.Gpu, batch: int, m: int, n: int, k: int, dtype: str
-) -> None:
-  shape = {"batch": batch, "m": m, "n": n, "k": k, "element_type": dtype}
-  tile_m, tile_n, split = gemm.tile(gpu, **shape)
-  num_blocks, blocks_per_sm = gemm.blocks(gpu, **shape)
+@hypothesis.given(any_gpu, any_shape, any_type)
+def test_blocks_cover_the_result_once_for_each_part_of_k(gpu, shape, dtype):
+  batch, m, n, _ = shape
+  tile_m, tile_n, split = gemm.tile(gpu, shape, dtype)
+  num_blocks, blocks_per_sm = gemm.blocks(gpu, shape, dtype)
   covered = num_blocks * tile_m * tile_n
   assert covered >= batch * m * n * split
   assert covered < batch * (m + tile_m) * (n + tile_n) * split
   assert 1 <= blocks_per_sm <= 4
 
 
-def test_the_table_has_the_mean_of_product_and_transpose_on_hopper_in_f8() -> (
-  None
-):
-  shape = {"batch": 4, "m": 1024, "n": 4096, "k": 4096}
-  types = {"lhs_type": "f8e4m3fn", "rhs_type": "f8e4m3fn", "out_type": "bf16"}
+def test_the_table_has_the_mean_of_product_and_transpose_on_hopper_in_f8():
+  types = ("f8e4m3fn", "f8e4m3fn", "bf16")
   h100, b200 = _GPUS["h100"], _GPUS["b200"]
-  swapped = {**shape, "m": 4096, "n": 1024}
+  wide, tall = (4, 1024, 4096, 4096), (4, 4096, 1024, 4096)
   # Measured: 82.6 and 57.5 us, for products of equal size.
-  assert gemm.tabulated_us(h100, **shape, **types) > 1.3 * gemm.tabulated_us(
-    h100, **swapped, **types
-  )
-  assert gemm.tabulated_us(b200, **shape, **types) == pytest.approx(
-    gemm.predict_us(b200, **shape, **types) / _in_step(b200, "f8e4m3fn")
+  wide_us = gemm.tabulated_us(h100, wide, types)
+  assert wide_us > 1.3 * gemm.tabulated_us(h100, tall, types)
+  assert gemm.tabulated_us(b200, wide, types) == pytest.approx(
+    gemm.predict_us(b200, wide, types) / _in_step(b200, "f8e4m3fn")
   )
 
 
@@ -175,6 +147,6 @@ def test_bad_sizes_and_types_are_refused_by_name() -> None:
   with pytest.raises(
     ValueError, match=r"\(1, 0, 8, 8\); each must be at least"
   ):
-    _predict(_GPUS["h100"], 1, 0, 8, 8)
+    _predict(_GPUS["h100"], (1, 0, 8, 8))
   with pytest.raises(ValueError, match="'token'; it must be of an HLO number"):
-    _predict(_GPUS["h100"], 1, 8, 8, 8, "token")
+    _predict(_GPUS["h100"], (1, 8, 8, 8), "token")

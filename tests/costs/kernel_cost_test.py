@@ -77,16 +77,7 @@ def _estimated(time_us: float) -> dict[str, Any]:
 
 
 def _product_us(gpu: cluster_lib.Gpu, m: int, n: int, k: int) -> float:
-  return gemm.predict_us(
-    gpu,
-    batch=1,
-    m=m,
-    n=n,
-    k=k,
-    lhs_type="bf16",
-    rhs_type="bf16",
-    out_type="bf16",
-  )
+  return gemm.predict_us(gpu, (1, m, n, k), ("bf16",) * 3)
 
 
 @pytest.mark.parametrize("gpu", [H100, A100], ids=["h100", "a100"])
@@ -334,7 +325,7 @@ _TRITON = {
 
 
 def _num_tiles(gpu: cluster_lib.Gpu, m: int, n: int, k: int) -> int:
-  found, _ = gemm.blocks(gpu, batch=1, m=m, n=n, k=k, element_type="bf16")
+  found, _ = gemm.blocks(gpu, (1, m, n, k), "bf16")
   return found
 
 

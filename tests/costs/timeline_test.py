@@ -19,7 +19,6 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import recorder
-from lagom_xla.costs.replay import streams
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
@@ -38,7 +37,7 @@ BOTH_TWICE = replay_parts.slowing(lambda *_: 2.0, collective_factor=2.0)
 LATE = replay_parts.slowing(lambda *_: 1.0, wait_us=15.0)
 
 
-def _replay(*program, costs: streams.Costs = TWICE) -> timeline.Timeline:
+def _replay(*program, costs: timeline.Costs = TWICE) -> timeline.Timeline:
   return timeline.replay(program, costs)
 
 
@@ -317,7 +316,7 @@ def test_no_step_is_shorter_than_any_stream(program):
 
 def test_long_loops_are_not_replayed_trip_by_trip():
   launches = []
-  costs = streams.Costs(
+  costs = timeline.Costs(
     kernel=lambda kernel: launches.append(kernel) or TWICE.kernel(kernel),
     collective=TWICE.collective,
     copy=TWICE.copy,
@@ -366,7 +365,7 @@ def _check_sums(
 
 @given(program=replay_parts.programs(), costs=_COSTS)
 def test_a_recording_is_as_long_as_the_timeline_and_loses_as_much(
-  program: program_lib.Program, costs: streams.Costs
+  program: program_lib.Program, costs: timeline.Costs
 ) -> None:
   recorded = recorder.record(program, costs)
   replayed = timeline.replay(program, costs)
@@ -376,7 +375,7 @@ def test_a_recording_is_as_long_as_the_timeline_and_loses_as_much(
 
 @given(program=replay_parts.programs(), costs=_COSTS)
 def test_slices_of_a_stream_follow_each_other_and_when_they_are_issued(
-  program: program_lib.Program, costs: streams.Costs
+  program: program_lib.Program, costs: timeline.Costs
 ) -> None:
   recorded = recorder.record(program, costs)
   end_us = dict.fromkeys(recorded.streams, 0.0)

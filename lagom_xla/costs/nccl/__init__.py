@@ -4,14 +4,12 @@
 
 `graph` describes a node and finds rings and trees in it, `model` has the
 latency and bandwidth of what runs on them, `launch` says in how many channels
-and chunks, and `choice` makes NCCL's decision from these; `aggregation` says
-for which arrays of a combined collective it makes one. Other packages need only
-the names below.
+and chunks, and for which arrays of a combined collective together, and `choice`
+makes NCCL's decision from these. Other packages need only these names.
 """
 
 from __future__ import annotations
 
-from lagom_xla.costs.nccl.aggregation import aggregates
 from lagom_xla.costs.nccl.choice import Setting
 from lagom_xla.costs.nccl.choice import bandwidth_gbps
 from lagom_xla.costs.nccl.choice import candidates
@@ -20,6 +18,7 @@ from lagom_xla.costs.nccl.choice import latency_us
 from lagom_xla.costs.nccl.choice import predicted_time_us
 from lagom_xla.costs.nccl.graph import Communicator
 from lagom_xla.costs.nccl.launch import BUFFER_SLOTS
+from lagom_xla.costs.nccl.launch import aggregates
 from lagom_xla.costs.nccl.launch import chunk_grain_bytes
 from lagom_xla.costs.nccl.launch import chunk_slots
 from lagom_xla.costs.nccl.launch import max_channels

@@ -213,8 +213,10 @@ def _parts(
   if communicator.num_ranks == 1:
     return 0.0, math.inf
   if kind in model.SEND_RECV:
+    # A launch and one hop, of the kind that the farthest peer needs.
+    is_far = communicator.num_nodes > 1
     return (
-      launch_lib.send_recv_latency_us(terms, protocol),
+      model.hop_us(terms, protocol, net=is_far),
       launch_lib.send_recv_gbps(cluster, terms),
     )
   return (

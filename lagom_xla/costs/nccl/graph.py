@@ -71,12 +71,7 @@ _SPEEDS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Communicator:
-  """The size of a communicator; its ranks are spread over its nodes.
-
-  Attributes:
-    num_ranks: GPUs.
-    num_nodes: nodes as NCCL counts them (Cluster.num_nccl_nodes_of).
-  """
+  """The size of a communicator; its ranks are spread over its nodes."""
 
   num_ranks: int
   num_nodes: int
@@ -323,10 +318,6 @@ def search(cluster: cluster_lib.Cluster, communicator: Communicator) -> Graphs:
 
   The communicator's GPUs are taken to be neighbours in their nodes, with the
   adapters that sit beside them.
-
-  Args:
-    cluster: the cluster.
-    communicator: who takes part.
   """
   node = _describe(cluster, communicator.ranks_per_node, communicator.num_nodes)
   ring = _ring(node)

@@ -14,12 +14,23 @@ src/enqueue.cc, ncclTopoComputeP2pChannels in src/graph/paths.cc, both NCCL
 2.31). Their time is this module's own: the latency of one hop, as a ring's, and
 the bytes over the slower of the links within the node and out of it.
 
+XLA runs a collective of several arrays as one ncclGroup with a NCCL call for
+each array. NCCL puts the calls in order of size, smallest first, and asks for a
+setting once for each run of them that are less than four times as large as the
+run's first, with the bytes of them all (ncclPrepareTasks in src/enqueue.cc, the
+same from 2.22 to 2.31). Calls for another function, reduction or data type are
+apart; of one XLA collective all are alike, because XLA combines reductions only
+within a type, and NCCL counts all-gathers and broadcasts in bytes. The order is
+rough: within a quarter of a power of two, below 1 KiB and from 1 GiB on, it is
+that of XLA's operands (ncclTaskCollSorter in src/include/comm.h). Not modelled:
+symmetric buffers, which NCCL takes out first.
+
 Rates end in _gbps and mean 1e9 bytes per second.
 """
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Sequence
 import math
 
 from lagom_xla import cluster as cluster_lib
@@ -56,12 +67,13 @@ def max_channels(
     raise ValueError(f"{algorithm!r} is not an algorithm of NCCL's")
   graphs = graph_lib.search(cluster, communicator)
   if algorithm == "p2p":
-    return send_recv_channels(graphs)
+    return _power_of_two(graphs.num_channels)
   if not algorithm.startswith("nvls"):
     return graphs.num_channels
   if graphs.nvls is None:
     return 0
-  return _nvls_tuning(cluster, communicator).num_channels
+  num_nvls_channels, _, _ = _nvls_tuning(cluster, communicator)
+  return num_nvls_channels
 
 
 def max_chunk_bytes(algorithm: str, protocol: str) -> int:
@@ -160,14 +172,13 @@ def _nvls_chunk_bytes(
   """Smaller chunks where the heads would have few of them each."""
   heads = graph_lib.search(cluster, communicator).nvls
   num_heads = heads.num_channels if heads else 0
-  tuning = _nvls_tuning(cluster, communicator)
+  _, chunk, tree_chunk = _nvls_tuning(cluster, communicator)
   if algorithm == "nvlstree":
-    chunk = min(tuning.chunk_bytes, tuning.tree_chunk_bytes)
+    chunk = min(chunk, tree_chunk)
     steps = ((16, 128 * _KIB), (4, 64 * _KIB), (1, 32 * _KIB))
     if share_bytes < 32 * num_heads * chunk:
       chunk = min(chunk, 256 * _KIB)
   else:
-    chunk = tuning.chunk_bytes
     steps = ((64, 64 * _KIB), (8, 32 * _KIB), (2, 16 * _KIB))
   for num_chunks, smaller in steps:
     if share_bytes < num_chunks * num_heads * chunk:
@@ -175,17 +186,10 @@ def _nvls_chunk_bytes(
   return chunk
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class _NvlsTuning:
-  num_channels: int
-  chunk_bytes: int
-  tree_chunk_bytes: int
-
-
 def _nvls_tuning(
   cluster: cluster_lib.Cluster, communicator: graph_lib.Communicator
-) -> _NvlsTuning:
-  """Channels and largest chunks (ncclNvlsTuning, transport/nvls.cc)."""
+) -> tuple[int, int, int]:
+  """Channels, largest chunk, and an NVLSTree's (ncclNvlsTuning, nvls.cc)."""
   nodes, ranks = communicator.num_nodes, communicator.ranks_per_node
   nic_gbps = cluster.node.nic_gbps
   chunk = 128 * _KIB
@@ -206,9 +210,7 @@ def _nvls_tuning(
         tree_chunk = (128 if ranks < 32 else 64) * _KIB
     elif nodes > 2 and nic_gbps >= 48:
       channels, tree_chunk = 24, 64 * _KIB
-  return _NvlsTuning(
-    num_channels=channels, chunk_bytes=chunk, tree_chunk_bytes=tree_chunk
-  )
+  return channels, chunk, tree_chunk
 
 
 _CHUNK_BYTES = {"nvlink": 512 * _KIB, "pcie": 128 * _KIB, "net": 128 * _KIB}
@@ -219,11 +221,6 @@ _LL_BYTES = 16 * _KIB
 _CHANNEL_NET_GBPS = 14
 # Peers that one CTA serves at once (NCCL_MAX_DEV_WORK_P2P_PER_BATCH).
 _PEERS_PER_CTA = 8
-
-
-def send_recv_channels(graphs: graph_lib.Graphs) -> int:
-  """Channels that all sends and receives of a group share."""
-  return _power_of_two(graphs.num_channels)
 
 
 def send_recv(
@@ -242,7 +239,8 @@ def send_recv(
   chunk = _CHUNK_BYTES["net" if several else link]
   num_messages = 1 if terms.kind == "collective-permute" else ranks
   message = math.ceil(num_bytes / num_messages)
-  total = send_recv_channels(terms.graphs)
+  # Channels that all sends and receives of a group share.
+  total = _power_of_two(terms.graphs.num_channels)
   most = _channels_per_peer(cluster, terms, total)
   # All channels of a peer where every peer gets as many, else fewer.
   channels = most
@@ -281,12 +279,6 @@ def _channels_per_peer(
   return channels
 
 
-def send_recv_latency_us(terms: model.Terms, protocol: str) -> float:
-  """A launch and one hop, of the kind that the farthest peer needs."""
-  several = terms.communicator.num_nodes > 1
-  return model.hop_us(terms, protocol, net=several)
-
-
 def send_recv_gbps(cluster: cluster_lib.Cluster, terms: model.Terms) -> float:
   """What a rank sends over the time that its slowest link needs for it.
 
@@ -309,3 +301,30 @@ def send_recv_gbps(cluster: cluster_lib.Cluster, terms: model.Terms) -> float:
 
 def _power_of_two(count: int) -> int:
   return 1 << (count - 1).bit_length()
+
+
+def aggregates(
+  kind: str, array_bytes: Sequence[int]
+) -> tuple[tuple[int, ...], ...]:
+  """The runs of arrays that NCCL asks about, in its order, by their bytes.
+
+  Takes the bytes of each array, as NCCL counts them, in XLA's order. Arrays
+  without bytes are in no run.
+  """
+  # What NCCL compares is traffic: an all-reduce moves each byte twice.
+  traffic = 2 if kind == "all-reduce" else 1
+  ordered = sorted(filter(None, array_bytes), key=lambda b: _rank(traffic * b))
+  runs: list[list[int]] = []
+  for num_bytes in ordered:
+    if runs and num_bytes < 4 * runs[-1][0]:
+      runs[-1].append(num_bytes)
+    else:
+      runs.append([num_bytes])
+  return tuple(map(tuple, runs))
+
+
+def _rank(traffic_bytes: int) -> tuple[int, int]:
+  """NCCL's order of sizes, which knows the first bit of a size and two more."""
+  units = min(traffic_bytes, 2**30) // _KIB
+  shift = max(units.bit_length() - 3, 0)
+  return shift, units >> shift

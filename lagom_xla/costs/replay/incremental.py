@@ -17,13 +17,13 @@ that key cost, however long the module is.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Collection, Iterator, Mapping
 import dataclasses
 
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs.replay import program as program_lib
-from lagom_xla.costs.replay import streams
 from lagom_xla.costs.replay import timeline
 
 # Replays of a segment that are remembered; the oldest goes first.
@@ -33,7 +33,7 @@ Key = collective_lib.TuningKey
 Configuration = Mapping[Key, nccl.Setting]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(kw_only=True, slots=True)
 class Lost:
   """What the collectives of one key and the kernels cost each other.
 
@@ -50,17 +50,11 @@ class Lost:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class _Replayed:
-  """What the replay of a segment came to.
+  """What the replay of a segment came to, by the keys in flight."""
 
-  Attributes:
-    step_time_us: from its start to its end.
-    kernel_us: its kernels, slowed as they are.
-    lost: by the keys that were in flight.
-  """
-
-  step_time_us: float
-  kernel_us: float
-  lost: dict[Key, Lost]
+  step_time_us: float = 0.0
+  kernel_us: float = 0.0  # Slowed as they are.
+  lost: Mapping[Key, Lost] = dataclasses.field(default_factory=dict)
 
 
 _State = tuple[object, ...]
@@ -74,7 +68,7 @@ class IncrementalReplay:
     program: program_lib.Program,
     *,
     key_of: Mapping[str, Key],
-    costs_under: Callable[[Configuration], streams.Costs],
+    costs_under: Callable[[Configuration], timeline.Costs],
   ):
     """Cuts the program; replays nothing yet.
 
@@ -88,9 +82,7 @@ class IncrementalReplay:
     self._segments = tuple(_segments(program))
     # By segment: the keys that it starts, and its last replay.
     self._keys: list[tuple[Key, ...]] = []
-    self._step_time_us = [0.0] * len(self._segments)
-    self._kernel_us = [0.0] * len(self._segments)
-    self._lost: list[dict[Key, Lost]] = [{} for _ in self._segments]
+    self._replayed = [_Replayed()] * len(self._segments)
     # By key: the segments that start it, and those that it was in flight in.
     self._starts: dict[Key, list[int]] = {}
     self._beside: dict[Key, set[int]] = {}
@@ -102,25 +94,25 @@ class IncrementalReplay:
         self._starts.setdefault(key, []).append(position)
         self._beside[key] = set()
     # What is in flight at the start of each segment and at the end.
-    self._in_flight = [streams.State()] * (len(self._segments) + 1)
+    self._in_flight = [timeline.State()] * (len(self._segments) + 1)
     self._states: list[_State | None] = [None] * (len(self._segments) + 1)
-    self._remembered: list[dict[_State, tuple[_Replayed, streams.State]]] = [
+    self._remembered: list[dict[_State, tuple[_Replayed, timeline.State]]] = [
       {} for _ in self._segments
     ]
 
   @property
   def step_time_us(self) -> float:
     """From start until all streams are empty, as last replayed."""
-    return sum(self._step_time_us)
+    return sum(replayed.step_time_us for replayed in self._replayed)
 
   @property
   def kernel_us(self) -> float:
     """All kernels, slowed as they are, as last replayed."""
-    return sum(self._kernel_us)
+    return sum(replayed.kernel_us for replayed in self._replayed)
 
   def lost(self, key: Key) -> Lost:
     """What a key and the kernels cost each other, as last replayed."""
-    losses = [self._lost[p][key] for p in sorted(self._beside[key])]
+    losses = [self._replayed[p].lost[key] for p in sorted(self._beside[key])]
     return Lost(
       exposed_us=sum(lost.exposed_us for lost in losses),
       slowdown_us=sum(lost.slowdown_us for lost in losses),
@@ -142,14 +134,12 @@ class IncrementalReplay:
     """
     affected = set()
     for position, replayed in self._replay(configuration, changed):
-      self._step_time_us[position] = replayed.step_time_us
-      self._kernel_us[position] = replayed.kernel_us
-      before, self._lost[position] = self._lost[position], replayed.lost
-      for key in before:
+      before, self._replayed[position] = self._replayed[position], replayed
+      for key in before.lost:
         self._beside[key].discard(position)
       for key in replayed.lost:
         self._beside[key].add(position)
-      affected.update(before, replayed.lost)
+      affected.update(before.lost, replayed.lost)
     return affected
 
   def _replay(
@@ -179,8 +169,8 @@ class IncrementalReplay:
     self,
     position: int,
     configuration: Configuration,
-    costs: streams.Costs,
-  ) -> tuple[_Replayed, streams.State]:
+    costs: timeline.Costs,
+  ) -> tuple[_Replayed, timeline.State]:
     state = (
       self._states[position],
       *map(configuration.__getitem__, self._keys[position]),
@@ -196,14 +186,13 @@ class IncrementalReplay:
     return remembered[state]
 
   def _summed(self, replayed: timeline.Timeline) -> _Replayed:
-    key_of = self._key_of
-    sums: dict[Key, list[float]] = {}
+    lost: dict[Key, Lost] = collections.defaultdict(Lost)
     for name, us in replayed.exposed_us.items():
-      sums.setdefault(key_of[name], [0.0, 0.0, 0.0])[0] += us
+      lost[self._key_of[name]].exposed_us += us
     for (_, name), us in replayed.slowdown_us.items():
-      sums.setdefault(key_of[name], [0.0, 0.0, 0.0])[1] += us
+      lost[self._key_of[name]].slowdown_us += us
     for name, us in replayed.delay_us.items():
-      sums.setdefault(key_of[name], [0.0, 0.0, 0.0])[2] += us
+      lost[self._key_of[name]].delay_us += us
     return _Replayed(
       step_time_us=replayed.step_time_us,
       kernel_us=(
@@ -211,10 +200,7 @@ class IncrementalReplay:
         + replayed.total_slowdown_us
         + replayed.total_copy_slowdown_us
       ),
-      lost={
-        key: Lost(exposed_us=exposed, slowdown_us=slowdown, delay_us=delay)
-        for key, (exposed, slowdown, delay) in sums.items()
-      },
+      lost=dict(lost),
     )
 
 

@@ -75,11 +75,7 @@ Program = tuple[Part, ...]
 
 
 def of_module(analysis: overlap_lib.Analysis) -> Program:
-  """The schedule of a whole module.
-
-  Args:
-    analysis: of the module.
-  """
+  """The schedule of a whole module."""
   return of_instructions(analysis, analysis.module.entry.instructions)
 
 
@@ -126,12 +122,7 @@ def collectives_in(
 def of_instructions(
   analysis: overlap_lib.Analysis, instructions: Sequence[hlo.Instruction]
 ) -> Program:
-  """The schedule of a part of a computation, once.
-
-  Args:
-    analysis: of the module.
-    instructions: of one of its computations, in schedule order.
-  """
+  """The schedule of a part of a computation, once."""
   parts: list[Part] = []
   for instruction in instructions:
     started = analysis.started_by.get(instruction.id, ())

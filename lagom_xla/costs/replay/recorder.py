@@ -23,11 +23,11 @@ from typing import Any
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs.replay import program as program_lib
-from lagom_xla.costs.replay import streams as streams_lib
+from lagom_xla.costs.replay import timeline
 
 # Streams of a recording, beside those of copies.
 COMPUTE = "compute"
-COMMUNICATION = streams_lib.COMMUNICATION
+COMMUNICATION = timeline.COMMUNICATION
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,15 +92,10 @@ class Recording:
     return tuple(found)
 
 
-def record(program: program_lib.Program, costs: streams_lib.Costs) -> Recording:
-  """Replays a program from empty streams, and keeps what ran when.
-
-  Args:
-    program: what runs.
-    costs: of its kernels and collectives.
-  """
+def record(program: program_lib.Program, costs: timeline.Costs) -> Recording:
+  """Replays a program from empty streams, and keeps what ran when."""
   recorder = _Recorder()
-  streams = streams_lib.Streams(costs, listener=recorder)
+  streams = timeline.Streams(costs, listener=recorder)
   streams.run(program)
   streams.drain()
   slices = sorted(recorder.recorded(), key=lambda s: (s.end_us, s.begin_us))
@@ -109,16 +104,7 @@ def record(program: program_lib.Program, costs: streams_lib.Costs) -> Recording:
 
 @dataclasses.dataclass(slots=True)
 class _Run:
-  """One collective or copy as it ran once; times in microseconds.
-
-  Attributes:
-    name: of it.
-    cost: of it alone.
-    issued_us: when its start was reached.
-    begin_us: when it began; None before.
-    end_us: when it ended; None before.
-    done_us: when its done had been passed; None before.
-  """
+  """One collective or copy as it ran once; what has not happened is None."""
 
   name: str
   cost: collective_lib.CollectiveCost
@@ -129,14 +115,10 @@ class _Run:
 
 
 class _Motion:
-  """What one stream runs in the order in which it was issued, and has run.
-
-  Attributes:
-    ended: what has run, in order.
-  """
+  """What one stream runs in the order in which it was issued, and has run."""
 
   def __init__(self) -> None:
-    self.ended: list[_Run] = []
+    self._ended: list[_Run] = []
     self._queue: collections.deque[_Run] = collections.deque()
     self._awaited: dict[str, collections.deque[_Run]] = collections.defaultdict(
       collections.deque
@@ -162,11 +144,10 @@ class _Motion:
 
   def end(self, now_us: float) -> None:
     """Ends the first one."""
+    self.begin(now_us)
     run = self._queue.popleft()
-    if run.begin_us is None:
-      run.begin_us = now_us
     run.end_us = now_us
-    self.ended.append(run)
+    self._ended.append(run)
 
   def done(self, name: str, now_us: float) -> None:
     """Passes the done of the oldest one of a name, if it has none so far."""
@@ -176,40 +157,31 @@ class _Motion:
   def skip(self, now_us: float, until_us: float, trip_us: float) -> bool:
     """Lets a time pass in which others ran as these did in the last trip.
 
-    The one that is running ends, and what was issued is issued again after it.
-
-    Args:
-      now_us: when the trip ended.
-      until_us: when others like it have ended.
-      trip_us: how long the trip was.
+    The one that is running ends now, and what was issued is issued again once
+    the others have ended.
 
     Returns:
       Whether anything ran in the trip.
     """
     has_run = bool(self._queue) or (
-      bool(self.ended) and (self.ended[-1].end_us or 0.0) > now_us - trip_us
+      bool(self._ended) and (self._ended[-1].end_us or 0.0) > now_us - trip_us
     )
     if self._queue and self._queue[0].begin_us is not None:
       running = self._queue[0]
       cut = dataclasses.replace(running, end_us=now_us, done_us=now_us)
-      self.ended.append(cut)
+      self._ended.append(cut)
       running.begin_us = until_us
     for run in self._queue:
       run.issued_us = until_us
     return has_run
 
-  def slices(self, stream: str, kind: str) -> Iterator[Slice]:
-    """What has run, as slices of a recording.
-
-    Args:
-      stream: this one's name.
-      kind: of its slices.
-    """
-    for run in self.ended:
+  def slices(self, stream: str) -> Iterator[Slice]:
+    """What has run on this stream, of that name."""
+    for run in self._ended:
       assert run.begin_us is not None and run.end_us is not None
       yield Slice(
         stream=stream,
-        kind=kind,
+        kind="collective" if stream == COMMUNICATION else "copy",
         name=run.name,
         begin_us=run.begin_us,
         end_us=run.end_us,
@@ -220,17 +192,7 @@ class _Motion:
       )
 
 
-@dataclasses.dataclass(slots=True)
-class _Sums:
-  """What the compute stream did until now, folded trips included."""
-
-  kernel_us: float = 0.0
-  to_collectives_us: float = 0.0
-  to_copies_us: float = 0.0
-  wait_us: float = 0.0
-
-
-class _Recorder(streams_lib.Listener):
+class _Recorder(timeline.Listener):
   """Keeps what it hears of.
 
   Its clock counts the trip that stands for others once, and then passes them.
@@ -240,16 +202,18 @@ class _Recorder(streams_lib.Listener):
     self._clock_us = 0.0
     self._slices: list[Slice] = []
     self._motions: dict[str, _Motion] = {COMMUNICATION: _Motion()}
-    self._sums = _Sums()
+    # What the compute stream did until now, folded trips included.
+    self._sums_us = dict.fromkeys(
+      ("kernels", "collectives", "copies", "waits"), 0.0
+    )
     # Of the trips that stand for others: how many, and what was before them.
-    self._repeats: list[tuple[int, float, _Sums]] = []
+    self._repeats: list[tuple[int, float, dict[str, float]]] = []
 
   def recorded(self) -> Iterator[Slice]:
     """All slices, once everything has run."""
     yield from self._slices
     for stream, motion in self._motions.items():
-      kind = "collective" if stream == COMMUNICATION else "copy"
-      yield from motion.slices(stream, kind)
+      yield from motion.slices(stream)
 
   def passed(self, us: float) -> None:
     self._clock_us += us
@@ -271,12 +235,12 @@ class _Recorder(streams_lib.Listener):
       self._motions[stream].done(name, self._clock_us)
 
   def waited(self, name: str, us: float) -> None:
-    self._sums.wait_us += us
+    self._sums_us["waits"] += us
     self._add(kind="wait", name=name, begin_us=self._clock_us - us)
 
   def launched(self, name: str, cost: kernel_lib.KernelCost) -> None:
     self._kernel = name, cost.time_us, self._clock_us
-    self._sums.kernel_us += cost.time_us
+    self._sums_us["kernels"] += cost.time_us
     self._lost_us: dict[str, float] = {}
     self._lost_to_copies_us = dict.fromkeys(
       (
@@ -289,11 +253,11 @@ class _Recorder(streams_lib.Listener):
     )
 
   def met(self, name: str, us: float, lost_us: float, slowed_us: float) -> None:
-    self._sums.to_collectives_us += lost_us
+    self._sums_us["collectives"] += lost_us
     self._lost_us[name] = self._lost_us.get(name, 0.0) + lost_us
 
   def met_copy(self, name: str, lost_us: float) -> None:
-    self._sums.to_copies_us += lost_us
+    self._sums_us["copies"] += lost_us
     self._lost_to_copies_us[name] += lost_us
 
   def finished(self) -> None:
@@ -308,33 +272,25 @@ class _Recorder(streams_lib.Listener):
     )
 
   def repeats(self, num_trips: int) -> None:
-    before = dataclasses.replace(self._sums)
-    self._repeats.append((num_trips - 1, self._clock_us, before))
+    self._repeats.append((num_trips - 1, self._clock_us, dict(self._sums_us)))
 
   def repeated(self) -> None:
-    num_others, trip_began_us, before = self._repeats.pop()
+    num_others, trip_began_us, before_us = self._repeats.pop()
     if not num_others:
       return
-    begin_us, sums = self._clock_us, self._sums
+    begin_us = self._clock_us
     trip_us = begin_us - trip_began_us
-    others = _Sums(
-      **{
-        field.name: num_others
-        * (getattr(sums, field.name) - getattr(before, field.name))
-        for field in dataclasses.fields(_Sums)
-      }
-    )
+    others_us = {
+      what: num_others * (us - before_us[what])
+      for what, us in self._sums_us.items()
+    }
     self._clock_us += num_others * trip_us
     self._add(
       kind="folded",
-      name="",
       begin_us=begin_us,
-      lone_us=others.kernel_us,
-      lost_us=(
-        ("collectives", others.to_collectives_us),
-        ("copies", others.to_copies_us),
-      ),
-      wait_us=others.wait_us,
+      lone_us=others_us["kernels"],
+      lost_us=tuple((w, others_us[w]) for w in ("collectives", "copies")),
+      wait_us=others_us["waits"],
       num_trips=num_others,
     )
     for stream, motion in self._motions.items():
@@ -342,20 +298,18 @@ class _Recorder(streams_lib.Listener):
         self._add(
           stream=stream,
           kind="folded",
-          name="",
           begin_us=begin_us,
           num_trips=num_others,
         )
-    for field in dataclasses.fields(_Sums):
-      total_us = getattr(sums, field.name) + getattr(others, field.name)
-      setattr(sums, field.name, total_us)
+    for what, us in others_us.items():
+      self._sums_us[what] += us
 
   def _add(
     self,
     *,
     kind: str,
-    name: str,
     begin_us: float,
+    name: str = "",
     stream: str = COMPUTE,
     **more: Any,
   ) -> None:

@@ -1,19 +1,64 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The timeline of a step: its time, the waits, and what is lost to contention.
+"""The timeline of a step: its streams, moved forward part by part.
 
     program = program_lib.of_module(analysis)
     timeline.replay(program, costs).step_time_us
 
-`streams.py` says how the streams move.
+XLA launches a step's kernels in schedule order on the compute stream. A start
+enqueues its collective on the communication stream; a done holds the compute
+stream until its collective is finished. Synchronous collectives hold it at
+once. At any moment at most one kernel and one collective run, at the rates of
+`contention.py`. A collective that reaches the head of the queue in the middle
+of a kernel waits until SMs come free; between kernels it gets them at once.
+
+Copies go on beside both. Those of one stream follow one another; streams run
+side by side. No copy takes SMs. The link to the host bounds a host copy, which
+takes a few hundredths of the memory's bandwidth, so nothing on the GPU slows
+it. The memory bounds a device copy, which a kernel beside it slows as it slows
+a collective.
+
+Loops are replayed until an iteration starts in the state that the previous one
+started in, and that iteration then stands for all that are left. Of a
+conditional's branches the slowest counts.
+
+Streams sum times up, which is all that a search compares. Who wants to know
+more, such as a recorder, listens: a `Listener` is told what happens, when.
 """
 
 from __future__ import annotations
 
+import collections
+from collections.abc import Callable, Iterable, Iterator
 import dataclasses
+import math
 
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import contention
+from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs.replay import program as program_lib
-from lagom_xla.costs.replay import streams as streams_lib
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import copies as copies_lib
+from lagom_xla.passes import kernels as kernels_lib
+
+Beside = Callable[
+  [kernel_lib.KernelCost, collective_lib.CollectiveCost], contention.Beside
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Costs:
+  """What a replay asks for: costs alone, and what two do to each other.
+
+  `beside` is of a kernel and a collective, or a copy.
+  """
+
+  kernel: Callable[[kernels_lib.Kernel], kernel_lib.KernelCost]
+  collective: Callable[
+    [collectives_lib.Collective], collective_lib.CollectiveCost
+  ]
+  copy: Callable[[copies_lib.Copy], collective_lib.CollectiveCost]
+  beside: Beside
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,48 +118,504 @@ class Timeline:
     return sum(self.copy_slowdown_us.values(), 0.0)
 
 
-def replay(program: program_lib.Program, costs: streams_lib.Costs) -> Timeline:
-  """Replays a program from empty streams until they are empty again.
-
-  Args:
-    program: what runs.
-    costs: of its kernels and collectives.
-  """
-  streams = streams_lib.Streams(costs)
+def replay(program: program_lib.Program, costs: Costs) -> Timeline:
+  """Replays a program from empty streams until they are empty again."""
+  streams = Streams(costs)
   streams.run(program)
   streams.drain()
-  return _timeline(streams)
+  return streams.timeline()
 
 
 def replay_segment(
-  program: program_lib.Program,
-  costs: streams_lib.Costs,
-  state: streams_lib.State,
-) -> tuple[Timeline, streams_lib.State]:
-  """Replays a segment of a program.
-
-  Args:
-    program: the segment.
-    costs: as for `replay`.
-    state: what the segment before left in flight.
+  program: program_lib.Program, costs: Costs, state: State
+) -> tuple[Timeline, State]:
+  """Replays a segment of a program after what the one before left in flight.
 
   Returns:
     The timeline of the segment, and what it leaves in flight.
   """
-  streams = streams_lib.Streams(costs, state)
+  streams = Streams(costs, state)
   streams.run(program)
-  return _timeline(streams), streams.state
+  return streams.timeline(), streams.state
 
 
-def _timeline(streams: streams_lib.Streams) -> Timeline:
-  return Timeline(
-    step_time_us=streams.now_us,
-    kernel_us=streams.kernel_us,
-    collective_us=streams.collective_us,
-    exposed_us=dict(streams.exposed_us),
-    slowdown_us=dict(streams.slowdown_us),
-    delay_us=dict(streams.delay_us),
-    copy_us=streams.copies.lone_us,
-    copy_wait_us=dict(streams.copies.wait_us),
-    copy_slowdown_us=dict(streams.copies.slowdown_us),
-  )
+@dataclasses.dataclass(slots=True)
+class InFlight:
+  """A collective on the communication stream.
+
+  `left_us` is what is left of it at its lone pace, `wait_us` how long it still
+  waits for SMs.
+  """
+
+  collective: collectives_lib.Collective
+  cost: collective_lib.CollectiveCost
+  left_us: float
+  wait_us: float = 0.0
+
+
+@dataclasses.dataclass(slots=True)
+class CopyInFlight:
+  """A copy on its stream, with what is left of it."""
+
+  copy: copies_lib.Copy
+  cost: collective_lib.CollectiveCost
+  left_us: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class State:
+  """All that is in flight.
+
+  Attributes:
+    collectives: on the communication stream, the running one first.
+    copies: on the streams of copies, those of one stream in its order.
+  """
+
+  collectives: tuple[InFlight, ...] = ()
+  copies: tuple[CopyInFlight, ...] = ()
+
+  def signature(self) -> tuple[object, ...]:
+    """What states share from which streams go on alike, to 1e-9 µs."""
+    return (
+      *(
+        (e.collective.name, e.cost, round(e.left_us, 9), round(e.wait_us, 9))
+        for e in self.collectives
+      ),
+      *((e.copy.name, round(e.left_us, 9)) for e in self.copies),
+    )
+
+
+# Remaining shares of work below this count as finished, and what is left of a
+# copy.
+_NEGLIGIBLE = 1e-9
+_NEGLIGIBLE_US = 1e-9
+
+# The communication stream; those of copies have the names that they have.
+COMMUNICATION = "communication"
+
+
+class Listener:
+  """What a replay tells as it goes; a subclass overrides what it hears.
+
+  Times are those of the trip of a loop that runs, whatever it stands for.
+  `after_us` counts from the last time that passed: what happens within a time
+  is told before that has passed.
+  """
+
+  def passed(self, us: float) -> None:
+    """A time passed, on all streams."""
+
+  def issued(
+    self, stream: str, name: str, cost: collective_lib.CollectiveCost
+  ) -> None:
+    """A collective or copy was put on its stream."""
+
+  def began(self, stream: str, after_us: float = 0.0) -> None:
+    """The first one of a stream runs; told again where it ran already."""
+
+  def ended(self, stream: str, after_us: float = 0.0) -> None:
+    """The first one of a stream is finished."""
+
+  def done(self, stream: str, name: str) -> None:
+    """The done of a collective or copy was passed."""
+
+  def waited(self, name: str, us: float) -> None:
+    """The compute stream was held for a collective or copy until now."""
+
+  def launched(self, name: str, cost: kernel_lib.KernelCost) -> None:
+    """A kernel begins."""
+
+  def blocked(self, name: str, us: float) -> None:
+    """A collective waited for SMs beside the kernel for a time."""
+
+  def met(self, name: str, us: float, lost_us: float, slowed_us: float) -> None:
+    """The kernel ran beside a collective for a time.
+
+    Args:
+      name: the collective's.
+      us: how long.
+      lost_us: what the kernel lost to it.
+      slowed_us: what it lost to the kernel.
+    """
+
+  def met_copy(self, name: str, lost_us: float) -> None:
+    """The kernel ran beside a copy, and lost so much to it."""
+
+  def finished(self) -> None:
+    """The kernel ended."""
+
+  def repeats(self, num_trips: int) -> None:
+    """The trip that comes now stands for so many."""
+
+  def repeated(self) -> None:
+    """That trip is over."""
+
+
+_NOBODY = Listener()
+
+
+class _CopyStreams:
+  """The streams of copies in motion; times add up as those of `Streams` do."""
+
+  def __init__(
+    self, beside: Beside, copies: Iterable[CopyInFlight], listener: Listener
+  ):
+    self.lone_us = 0.0
+    self.wait_us: dict[str, float] = collections.defaultdict(float)
+    self.slowdown_us: dict[str, float] = collections.defaultdict(float)
+    self._listener = listener
+    self._beside = beside
+    self._queues: dict[str, collections.deque[CopyInFlight]] = {}
+    for entry in copies:
+      self._append(dataclasses.replace(entry))
+
+  def __bool__(self) -> bool:
+    """Whether a copy is in flight."""
+    return bool(self._queues)
+
+  def __iter__(self) -> Iterator[CopyInFlight]:
+    """The copies in flight, stream by stream."""
+    for queue in self._queues.values():
+      yield from queue
+
+  @property
+  def last(self) -> list[copies_lib.Copy]:
+    """The last copy of each stream."""
+    return [queue[-1].copy for queue in self._queues.values()]
+
+  def start(
+    self,
+    copy: copies_lib.Copy,
+    cost: collective_lib.CollectiveCost,
+    weight: float,
+  ) -> None:
+    """Puts a copy on its stream."""
+    self.lone_us += weight * cost.time_us
+    if cost.time_us > 0:
+      self._append(CopyInFlight(copy, cost, cost.time_us))
+      self._listener.issued(copy.stream, copy.name, cost)
+      if len(self._queues[copy.stream]) == 1:
+        self._listener.began(copy.stream)
+
+  def until_us(self, copy: copies_lib.Copy) -> float:
+    """Time until a copy is finished with no kernel beside it; 0 if it is."""
+    queue = list(self._queues.get(copy.stream, ()))
+    last = max((i for i, e in enumerate(queue) if e.copy is copy), default=-1)
+    return sum(entry.left_us for entry in queue[: last + 1])
+
+  def next_end_us(self, kernel: kernel_lib.KernelCost) -> float:
+    """Time until the first copy ends, beside a kernel."""
+    if not self._queues:
+      return math.inf
+    return min(e.left_us * self._factor(kernel, e) for e in self._running)
+
+  def lost_us(self, kernel: kernel_lib.KernelCost) -> float:
+    """What a kernel loses if it runs beside the same copies all along."""
+    if not self._queues:  # As nearly always.
+      return 0.0
+    return sum(self._loss_us(kernel, entry) for entry in self._running)
+
+  def slow(
+    self, kernel: kernel_lib.KernelCost, done: float, weight: float
+  ) -> None:
+    """Counts what a kernel loses while a share of it is done."""
+    for entry in self._running if self._queues else ():
+      lost_us = weight * done * self._loss_us(kernel, entry)
+      self.slowdown_us[entry.copy.name] += lost_us
+      self._listener.met_copy(entry.copy.name, lost_us / weight)
+
+  def advance(
+    self, us: float, beside: kernel_lib.KernelCost | None = None
+  ) -> None:
+    """Moves all streams on by a time, beside a kernel if one runs."""
+    if not self._queues:
+      return
+    for stream, queue in list(self._queues.items()):
+      left_us, after_us = us, 0.0
+      while queue:
+        factor = self._factor(beside, queue[0])
+        ends_us = queue[0].left_us * factor
+        if left_us <= ends_us - _NEGLIGIBLE_US:
+          queue[0].left_us -= left_us / factor
+          break
+        left_us = max(left_us - ends_us, 0.0)
+        queue.popleft()
+        after_us += ends_us
+        self._listener.ended(stream, after_us)
+        if queue:
+          self._listener.began(stream, after_us)
+      if not queue:
+        del self._queues[stream]
+
+  @property
+  def _running(self) -> list[CopyInFlight]:
+    """The first copy of each stream."""
+    return [queue[0] for queue in self._queues.values()]
+
+  def _loss_us(
+    self, kernel: kernel_lib.KernelCost, entry: CopyInFlight
+  ) -> float:
+    return self._beside(kernel, entry.cost).kernel_us - kernel.time_us
+
+  def _factor(
+    self, kernel: kernel_lib.KernelCost | None, entry: CopyInFlight
+  ) -> float:
+    """How much longer a copy takes beside a kernel, if one runs."""
+    if kernel is None or not entry.copy.is_bound_by_memory:
+      return 1.0
+    return self._beside(kernel, entry.cost).collective_factor
+
+  def _append(self, entry: CopyInFlight) -> None:
+    stream = entry.copy.stream
+    self._queues.setdefault(stream, collections.deque()).append(entry)
+
+
+class Streams:
+  """The streams in motion.
+
+  Times accumulate with a weight: the number of loop iterations that the one
+  being replayed stands for.
+
+  Attributes:
+    now_us: time since the start.
+  """
+
+  def __init__(
+    self,
+    costs: Costs,
+    state: State | None = None,
+    listener: Listener = _NOBODY,
+  ):
+    """Starts with the compute stream empty.
+
+    Args:
+      costs: of what will run.
+      state: what is in flight, which is copied; None for nothing.
+      listener: who is told what happens.
+    """
+    state = state or State()
+    self.now_us = 0.0
+    self._kernel_us = 0.0
+    self._collective_us = 0.0
+    self._exposed_us: dict[str, float] = collections.defaultdict(float)
+    self._slowdown_us: dict[tuple[str, str], float] = collections.defaultdict(
+      float
+    )
+    self._delay_us: dict[str, float] = collections.defaultdict(float)
+    self._costs = costs
+    self._listener = listener
+    self._weight = 1.0
+    self._queue = collections.deque(
+      dataclasses.replace(c) for c in state.collectives
+    )
+    self._copies = _CopyStreams(costs.beside, state.copies, listener)
+
+  @property
+  def state(self) -> State:
+    """What is in flight."""
+    return State(collectives=tuple(self._queue), copies=tuple(self._copies))
+
+  def timeline(self) -> Timeline:
+    """What has run until now."""
+    return Timeline(
+      step_time_us=self.now_us,
+      kernel_us=self._kernel_us,
+      collective_us=self._collective_us,
+      exposed_us=dict(self._exposed_us),
+      slowdown_us=dict(self._slowdown_us),
+      delay_us=dict(self._delay_us),
+      copy_us=self._copies.lone_us,
+      copy_wait_us=dict(self._copies.wait_us),
+      copy_slowdown_us=dict(self._copies.slowdown_us),
+    )
+
+  def run(self, program: program_lib.Program) -> None:
+    """Runs a program up to the end of its kernels and waits."""
+    for part in program:
+      if isinstance(part, program_lib.Launch):
+        self._launch(part.kernel)
+      elif isinstance(part, program_lib.Start):
+        self._start(part.collective)
+      elif isinstance(part, program_lib.Wait):
+        self._wait(part.collective)
+      elif isinstance(part, program_lib.Loop):
+        self._loop(part.body, part.num_trips)
+      elif isinstance(part, program_lib.StartCopy):
+        cost = self._costs.copy(part.copy)
+        self._copies.start(part.copy, cost, self._weight)
+      elif isinstance(part, program_lib.WaitCopy):
+        self._wait_copy(part.copy)
+      elif part.branches:
+        self.run(max(part.branches, key=self._lone_us))
+
+  def drain(self) -> None:
+    """Waits until all other streams are empty, too."""
+    while self._queue:
+      self._wait(self._queue[0].collective)
+    for copy in self._copies.last:
+      self._wait_copy(copy)
+
+  def _start(self, collective: collectives_lib.Collective) -> None:
+    cost = self._costs.collective(collective)
+    self._collective_us += self._weight * cost.time_us
+    self._queue.append(InFlight(collective, cost, cost.time_us))
+    self._listener.issued(COMMUNICATION, collective.name, cost)
+    if len(self._queue) == 1:
+      self._listener.began(COMMUNICATION)
+
+  def _launch(self, kernel: kernels_lib.Kernel) -> None:
+    cost = self._costs.kernel(kernel)
+    lone_us = self._weight * cost.time_us
+    self._kernel_us += lone_us
+    is_alone = not self._queue and not self._copies
+    if is_alone and self._listener is _NOBODY:
+      self.now_us += lone_us
+      return
+    self._listener.launched(kernel.name, cost)
+    left = 1.0
+    while (self._queue or self._copies) and left > _NEGLIGIBLE:
+      head = self._queue[0] if self._queue else None
+      if head is None or head.wait_us > 0:
+        left -= self._run_before(cost, head, left)
+      else:
+        left -= self._run_beside(kernel.name, cost, head, left)
+    self.now_us += left * lone_us
+    self._listener.passed(left * cost.time_us)
+    if self._queue:
+      self._queue[0].wait_us = 0.0
+      self._listener.began(COMMUNICATION)
+    self._listener.finished()
+
+  def _run_beside(
+    self,
+    name: str,
+    kernel: kernel_lib.KernelCost,
+    head: InFlight,
+    left: float,
+  ) -> float:
+    """Runs what is left of a kernel until it, `head` or a copy ends.
+
+    Returns:
+      The share of the kernel that was done.
+    """
+    beside = self._costs.beside(kernel, head.cost)
+    factor = beside.collective_factor
+    to_copies_us = self._copies.lost_us(kernel)
+    kernel_us = beside.kernel_us + to_copies_us
+    step_us, done = self._until_copy_ends(kernel, kernel_us, left)
+    ends = head.left_us * factor <= step_us + _NEGLIGIBLE * head.cost.time_us
+    if ends:
+      step_us = min(step_us, head.left_us * factor)
+      done = step_us / kernel_us if kernel_us else left
+    lost_us = step_us - done * (kernel.time_us + to_copies_us)
+    if lost_us > 0 and beside.kernel_us > kernel.time_us:
+      self._slowdown_us[name, head.collective.name] += self._weight * lost_us
+    else:
+      lost_us = 0.0
+    if factor > 1:
+      delay_us = self._weight * step_us * (1 - 1 / factor)
+      self._delay_us[head.collective.name] += delay_us
+    slowed_us = step_us * (1 - 1 / factor)
+    self._listener.met(head.collective.name, step_us, lost_us, slowed_us)
+    self._copies.slow(kernel, done, self._weight)
+    self._pass(step_us, kernel)
+    head.left_us -= step_us / factor
+    if ends:
+      self._queue.popleft()
+      self._listener.ended(COMMUNICATION)
+      if self._queue:
+        following = self._queue[0]
+        if left < 1 or step_us:
+          following.wait_us = self._costs.beside(kernel, following.cost).wait_us
+        if following.wait_us <= 0:
+          self._listener.began(COMMUNICATION)
+    return done
+
+  def _run_before(
+    self,
+    kernel: kernel_lib.KernelCost,
+    head: InFlight | None,
+    left: float,
+  ) -> float:
+    """Runs a kernel while the first collective, if any, waits for SMs."""
+    kernel_us = kernel.time_us + self._copies.lost_us(kernel)
+    step_us, done = self._until_copy_ends(kernel, kernel_us, left)
+    if head is not None:
+      if head.wait_us <= step_us:
+        step_us, done = head.wait_us, head.wait_us / kernel_us
+      head.wait_us -= step_us
+      self._delay_us[head.collective.name] += self._weight * step_us
+      self._listener.blocked(head.collective.name, step_us)
+    self._copies.slow(kernel, done, self._weight)
+    self._pass(step_us, kernel)
+    if head is not None and head.wait_us <= 0:
+      self._listener.began(COMMUNICATION)
+    return done
+
+  def _until_copy_ends(
+    self, kernel: kernel_lib.KernelCost, kernel_us: float, left: float
+  ) -> tuple[float, float]:
+    """How long a kernel runs beside the same copies, and the share done."""
+    step_us = left * kernel_us
+    next_end_us = self._copies.next_end_us(kernel)
+    if step_us <= next_end_us:
+      return step_us, left
+    return next_end_us, next_end_us / kernel_us
+
+  def _pass(
+    self, us: float, beside: kernel_lib.KernelCost | None = None
+  ) -> None:
+    """Lets a time pass, which copies go on in, beside a kernel if one runs."""
+    self.now_us += self._weight * us
+    self._copies.advance(us, beside)
+    self._listener.passed(us)
+
+  def _wait(self, collective: collectives_lib.Collective) -> None:
+    """Moves on until the collective is finished, with no kernel running."""
+    while any(entry.collective is collective for entry in self._queue):
+      head = self._queue.popleft()
+      self._exposed_us[head.collective.name] += self._weight * head.left_us
+      self._pass(head.left_us)
+      self._listener.ended(COMMUNICATION)
+      self._listener.waited(head.collective.name, head.left_us)
+      if self._queue:
+        self._listener.began(COMMUNICATION)
+    self._listener.done(COMMUNICATION, collective.name)
+
+  def _wait_copy(self, copy: copies_lib.Copy) -> None:
+    """Moves on until the copy is finished; collectives go on meanwhile."""
+    wait_us = left_us = self._copies.until_us(copy)
+    if wait_us:
+      self._copies.wait_us[copy.name] += self._weight * wait_us
+      while self._queue and left_us > 0:
+        head = self._queue[0]
+        step_us = min(head.left_us, left_us)
+        left_us -= step_us
+        head.left_us -= step_us
+        if head.left_us <= 0:
+          self._queue.popleft()
+          self._listener.ended(COMMUNICATION, wait_us - left_us)
+          if self._queue:
+            self._listener.began(COMMUNICATION, wait_us - left_us)
+      self._pass(wait_us)
+    self._listener.waited(copy.name, wait_us)
+    self._listener.done(copy.stream, copy.name)
+
+  def _loop(self, body: program_lib.Program, num_trips: int) -> None:
+    before = None
+    for trip in range(num_trips):
+      signature = self.state.signature()
+      if signature == before:
+        outer = self._weight
+        self._weight = outer * (num_trips - trip)
+        self._listener.repeats(num_trips - trip)
+        self.run(body)
+        self._listener.repeated()
+        self._weight = outer
+        return
+      before = signature
+      self.run(body)
+
+  def _lone_us(self, branch: program_lib.Program) -> float:
+    """Time of a branch that starts with all streams empty."""
+    return replay(branch, self._costs).step_time_us

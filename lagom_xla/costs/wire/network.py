@@ -65,7 +65,6 @@ import math
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
-from lagom_xla.costs.wire import call as call_lib
 from lagom_xla.costs.wire import path as path_lib
 
 # Of the time of a ring's bytes on the adapters, what no message's wait hides.
@@ -78,15 +77,9 @@ _LL_WIRE_BYTES = 2  # Each 4 bytes of data go with 4 of flag.
 
 
 def time_us(
-  call: call_lib.Call, fabric: path_lib.Fabric, path: path_lib.Path
+  call: path_lib.Call, fabric: path_lib.Fabric, path: path_lib.Path
 ) -> float:
-  """Run time over a fabric.
-
-  Args:
-    call: the collective.
-    fabric: what joins its nodes.
-    path: a path within a node whose channels copy like the call's.
-  """
+  """Run time over a fabric."""
   channel_gbps = path.channel_gbps * call.channel_scale
   bytes_us = call.num_bytes / (1e3 * _gbps(call, fabric, channel_gbps))
   message_us, num_messages = _messages(call, fabric)
@@ -125,7 +118,7 @@ def most_tree_gbps(
   return adapters_gbps / _tree_passes(communicator.num_nodes)
 
 
-def _tree_gbps(call: call_lib.Call) -> float:
+def _tree_gbps(call: path_lib.Call) -> float:
   """What a Simple tree reaches by its adapters; 0 for what is none."""
   algorithm, protocol = call.setting.algorithm, call.setting.protocol
   if protocol != "simple" or algorithm not in ("tree", "nvlstree"):
@@ -143,7 +136,7 @@ def _tree_passes(num_nodes: int) -> float:
 
 
 def _gbps(
-  call: call_lib.Call, fabric: path_lib.Fabric, channel_gbps: float
+  call: path_lib.Call, fabric: path_lib.Fabric, channel_gbps: float
 ) -> float:
   """Bytes of the buffer over time."""
   node, setting = call.cluster.node, call.setting
@@ -155,14 +148,14 @@ def _gbps(
   if call.kind in nccl.SEND_RECV:
     share *= fabric.exchange_efficiency
   gbps = max(call.nccl_gbps, _tree_gbps(call))
-  handed_on = call_lib.handed_on(
+  handed_on = path_lib.handed_on(
     call.communicator, call.kind, setting.algorithm
   )
   return min(share * gbps, call.num_channels * channel_gbps / handed_on)
 
 
 def _messages(
-  call: call_lib.Call, fabric: path_lib.Fabric
+  call: path_lib.Call, fabric: path_lib.Fabric
 ) -> tuple[float, float]:
   """What one message takes, and how many a channel passes in a row."""
   part_bytes = call.num_bytes / call.num_channels
@@ -186,7 +179,7 @@ def _messages(
   return us + bytes_ / (1e3 * fabric.message_gbps), max(num_messages, 1.0)
 
 
-def _posted_messages(call: call_lib.Call) -> float:
+def _posted_messages(call: path_lib.Call) -> float:
   """Of one connection, at a time: what fits its buffer."""
   if not _num_steps(call):
     return nccl.BUFFER_SLOTS
@@ -196,7 +189,7 @@ def _posted_messages(call: call_lib.Call) -> float:
 
 
 def _fill_us(
-  call: call_lib.Call, bytes_us: float, channel_gbps: float
+  call: path_lib.Call, bytes_us: float, channel_gbps: float
 ) -> float:
   """What hops of a tree wait for chunks that nothing is handed on of."""
   setting, per_node = call.setting, call.communicator.ranks_per_node
@@ -217,7 +210,7 @@ def _fill_us(
   return (_num_hops(call) - 1) * sent_us * share + inside_us
 
 
-def _nvls_gbps(call: call_lib.Call) -> float:
+def _nvls_gbps(call: path_lib.Call) -> float:
   """What NVLS reaches within each node."""
   node = nccl.Communicator(
     num_ranks=call.communicator.ranks_per_node, num_nodes=1
@@ -225,21 +218,21 @@ def _nvls_gbps(call: call_lib.Call) -> float:
   return nccl.bandwidth_gbps(call.cluster, node, call.kind, "nvls", "simple")
 
 
-def _num_peers(call: call_lib.Call) -> int:
+def _num_peers(call: path_lib.Call) -> int:
   """Ranks on other nodes to which each rank sends messages of their own."""
   if call.kind not in nccl.EXCHANGES:
     return 0
   return call.num_ranks - call.communicator.ranks_per_node
 
 
-def _num_steps(call: call_lib.Call) -> int:
+def _num_steps(call: path_lib.Call) -> int:
   """Steps that wait for each other on one connection; 0 in a pipeline."""
-  if call.setting.algorithm != "ring" or call.kind not in call_lib.PARTED_KINDS:
+  if call.setting.algorithm != "ring" or call.kind not in path_lib.PARTED_KINDS:
     return 0
   return (call.num_ranks - 1) * (2 if call.kind == "all-reduce" else 1)
 
 
-def _num_hops(call: call_lib.Call) -> int:
+def _num_hops(call: path_lib.Call) -> int:
   """Hops between nodes that the last byte waits for."""
   nodes = call.communicator.num_nodes
   if call.setting.algorithm == "p2p":

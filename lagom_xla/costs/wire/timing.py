@@ -61,24 +61,24 @@ Rates end in _gbps and mean 1e9 bytes per second.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
-from lagom_xla.costs.wire import call as call_lib
 from lagom_xla.costs.wire import network
 from lagom_xla.costs.wire import path as path_lib
 
 
-def _copying_path(call: call_lib.Call, paths: path_lib.Paths) -> path_lib.Path:
+def _copying_path(call: path_lib.Call, paths: path_lib.Paths) -> path_lib.Path:
   """The measured path whose channels copy like the call's."""
   families = {"p2p": "permute", "tree": "tree", "nvlstree": "nvls"}
   family = families.get(call.setting.algorithm, "ring")
   return paths[f"{family}.{call.setting.protocol}"]
 
 
-def _unmeasured_us(call: call_lib.Call, paths: path_lib.Paths) -> float:
+def _unmeasured_us(call: path_lib.Call, paths: path_lib.Paths) -> float:
   """NCCL's own time, with channels and chunks added."""
   setting = call.setting
   protocol = setting.protocol
@@ -90,14 +90,14 @@ def _unmeasured_us(call: call_lib.Call, paths: path_lib.Paths) -> float:
   latency_us = nccl_us - call.num_bytes / (1e3 * nccl_gbps)
   path = _copying_path(call, paths)
   channel_gbps = path.channel_gbps * call.channel_scale
-  wire_bytes = call_lib.sent_bytes(
+  wire_bytes = path_lib.sent_bytes(
     call.communicator, call.kind, call.num_bytes, setting.algorithm
   )
   round_bytes = (
-    call_lib.CHUNKS_IN_FLIGHT * setting.num_channels * setting.chunk_bytes
+    path_lib.CHUNKS_IN_FLIGHT * setting.num_channels * setting.chunk_bytes
   )
   link_gbps = nccl_gbps * wire_bytes / call.num_bytes
-  handed_on = call_lib.handed_on(
+  handed_on = path_lib.handed_on(
     call.communicator, call.kind, setting.algorithm
   )
   copied_gbps = setting.num_channels * channel_gbps / handed_on
@@ -119,22 +119,13 @@ _REDUCES = ("reduce-scatter", "all-reduce")
 _UNCUT_CHUNKS = 32
 
 
-def uncalibrated_us(
-  cluster: cluster_lib.Cluster,
-  communicator: nccl.Communicator,
-  kind: str,
-  num_bytes: int,
-  setting: nccl.Setting,
+def _uncalibrated_us(
+  call: path_lib.Call,
   paths: path_lib.Paths | None = None,
   fabric: path_lib.Fabric | None = None,
 ) -> float:
-  """Run time of a lone collective, whatever its cluster's calibration says.
-
-  Takes and raises what `time_us` does.
-  """
-  if communicator.num_ranks == 1 or not num_bytes:
-    return 0.0
-  call = call_lib.Call(cluster, communicator, kind, num_bytes, setting)
+  """Run time of a lone collective, whatever its cluster's calibration says."""
+  cluster, communicator = call.cluster, call.communicator
   if paths is None:
     paths = path_lib.fitted(path_lib.system_of(cluster))
   if communicator.num_nodes > 1:
@@ -143,24 +134,26 @@ def uncalibrated_us(
     return network.time_us(call, fabric, _copying_path(call, paths))
   if not call.is_measured:
     return _unmeasured_us(call, paths)
-  path = paths[path_lib.path_name(cluster, communicator, kind, setting)]
-  if setting.algorithm == "p2p":
+  path = paths[
+    path_lib.path_name(cluster, communicator, call.kind, call.setting)
+  ]
+  if call.setting.algorithm == "p2p":
     return _exchange_us(call, path)
-  if setting.algorithm == "nvls":
+  if call.setting.algorithm == "nvls":
     return _switch_us(call, path)
   return _ring_us(call, path)
 
 
-def _links_gbps(call: call_lib.Call, path: path_lib.Path) -> float:
+def _links_gbps(call: path_lib.Call, path: path_lib.Path) -> float:
   """All channels together, with this chunk. AutoCCL, equation 4."""
   gbps = call.link_gbps * path.link_efficiency
   round_bytes = (
-    call_lib.CHUNKS_IN_FLIGHT * call.num_channels * call.setting.chunk_bytes
+    path_lib.CHUNKS_IN_FLIGHT * call.num_channels * call.setting.chunk_bytes
   )
   return round_bytes / (path.handshake_us * 1e3 + round_bytes / gbps)
 
 
-def _ring_us(call: call_lib.Call, path: path_lib.Path) -> float:
+def _ring_us(call: path_lib.Call, path: path_lib.Path) -> float:
   num_steps = call.num_ranks - 1
   part_bytes = call.num_bytes / (call.num_ranks * call.num_channels)
   link_gbps = _links_gbps(call, path) / call.num_channels
@@ -179,7 +172,7 @@ def _ring_us(call: call_lib.Call, path: path_lib.Path) -> float:
 
 
 def _fill_us(
-  call: call_lib.Call, path: path_lib.Path, part_bytes: float
+  call: path_lib.Call, path: path_lib.Path, part_bytes: float
 ) -> float:
   if call.setting.protocol != "simple":
     return 0.0
@@ -187,7 +180,7 @@ def _fill_us(
   return slice_bytes / (1e3 * path.channel_gbps * call.channel_scale)
 
 
-def _switch_us(call: call_lib.Call, path: path_lib.Path) -> float:
+def _switch_us(call: path_lib.Call, path: path_lib.Path) -> float:
   passes = 1.0 if call.kind == "all-reduce" else 1 - 1 / call.num_ranks
   gbps = min(
     call.num_channels * path.channel_gbps * call.channel_scale,
@@ -197,7 +190,7 @@ def _switch_us(call: call_lib.Call, path: path_lib.Path) -> float:
   return start_us + passes * call.num_bytes / (1e3 * gbps)
 
 
-def _exchange_us(call: call_lib.Call, path: path_lib.Path) -> float:
+def _exchange_us(call: path_lib.Call, path: path_lib.Path) -> float:
   num_messages = 1 if call.kind == "collective-permute" else call.num_ranks
   gbps = path.channel_gbps * call.channel_scale
   channel_bytes = _busiest_channel_bytes(call, num_messages)
@@ -205,7 +198,7 @@ def _exchange_us(call: call_lib.Call, path: path_lib.Path) -> float:
   moving_us = max(
     (channel_bytes - path.first_bytes) / (1e3 * gbps),
     (
-      call_lib.sent_bytes(call.communicator, call.kind, call.num_bytes, "p2p")
+      path_lib.sent_bytes(call.communicator, call.kind, call.num_bytes, "p2p")
       + own_bytes
     )
     / (1e3 * _links_gbps(call, path)),
@@ -215,7 +208,7 @@ def _exchange_us(call: call_lib.Call, path: path_lib.Path) -> float:
   return path.start_us + max(path.hop_us * late_peers, moving_us)
 
 
-def _busiest_channel_bytes(call: call_lib.Call, num_messages: int) -> float:
+def _busiest_channel_bytes(call: path_lib.Call, num_messages: int) -> float:
   """What the channel with the most messages passes on.
 
   Messages are cut for several channels where there are more channels than
@@ -251,27 +244,28 @@ def time_us(
   Raises:
     ValueError: no such kind, or NCCL cannot run the setting here.
   """
-  us = uncalibrated_us(
-    cluster, communicator, kind, num_bytes, setting, paths, fabric
-  )
-  if cluster.calibration is None or not us:
+  if communicator.num_ranks == 1 or not num_bytes:
+    return 0.0
+  call = path_lib.Call(cluster, communicator, kind, num_bytes, setting)
+  us = _uncalibrated_us(call, paths, fabric)
+  if cluster.calibration is None:
     return us
   factors = cluster.calibration.of(communicator.num_nodes)
-  least_us = _latency_us(cluster, communicator, kind, setting)
+  least_us = _latency_us(dataclasses.replace(call, num_bytes=1))
   path = path_lib.path_name(cluster, communicator, kind, setting)
   return calibrated_us(factors, path, us, min(least_us, us))
+
+
+_latency_us = functools.lru_cache(maxsize=4096)(_uncalibrated_us)
 
 
 def calibrated_us(
   factors: cluster_lib.Factors, path: str, us: float, latency_us: float
 ) -> float:
-  """A predicted time with its factors.
+  """A predicted time with the factors of its reach.
 
-  Args:
-    factors: of the collective's reach.
-    path: how its bytes move, by `path_name`.
-    us: the whole prediction.
-    latency_us: the part that it would take for a byte; at most `us`.
+  `path` is how its bytes move, by `path_name`; `latency_us` the part of `us`
+  that it would take for a byte.
   """
   latency_factor = factors.latency_factor * factors.latency_factors.get(path, 1)
   rate_factor = factors.rate_factor * factors.rate_factors.get(path, 1)
@@ -290,13 +284,3 @@ def most_speedup(
     (1.0, *factors.latency_factors.values())
   )
   return max(1.0, rate, 1 / latency)
-
-
-@functools.lru_cache(maxsize=4096)
-def _latency_us(
-  cluster: cluster_lib.Cluster,
-  communicator: nccl.Communicator,
-  kind: str,
-  setting: nccl.Setting,
-) -> float:
-  return uncalibrated_us(cluster, communicator, kind, 1, setting)

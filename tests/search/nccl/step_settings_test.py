@@ -63,8 +63,8 @@ def test_settings_per_key_beat_any_cap_where_keys_want_different_channels():
 def test_sends_and_receives_keep_nccls_choice_whatever_the_cap():
   # A cap would help, but nothing can set one for a permute alone: the product
   # fills an H100 once, and lasts longer than the permute on few channels.
-  shape = {"batch": 1, "m": 2048, "n": 2048, "k": 16384}
-  num_blocks, blocks_per_sm = gemm.blocks(H100.gpu, **shape, element_type="f32")
+  shape = (1, 2048, 2048, 16384)
+  num_blocks, blocks_per_sm = gemm.blocks(H100.gpu, shape, "f32")
   assert 0.9 < num_blocks / (blocks_per_sm * H100.gpu.num_sms) < 1
   step = gather_steps.step(
     hlo_text.load(
