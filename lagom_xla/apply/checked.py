@@ -3,13 +3,19 @@
 """A plan read to be used: sound in every part, for this JAX, with its table.
 
 Whoever edits a plan by hand, or brings it from another machine, hears of it
-before a job starts: NCCL and XLA would hang, abort or take no notice.
+before a job starts: NCCL and XLA would hang, abort or take no notice. A plan
+holds for the module, cluster and versions that it was made with; for anything
+else it is refused, with the difference named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+import contextlib
 import pathlib
+
+import jax
+import jaxlib
 
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
@@ -21,7 +27,6 @@ from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
 from lagom_xla.flags import nccl_channels
 from lagom_xla.flags import options as xla_options
-from lagom_xla.plan import made_for
 
 _NUMBER = f"it must be a whole number from 1 to {table.MAX_CHANNELS}"
 
@@ -40,29 +45,42 @@ def load(path: str | pathlib.Path) -> plan_lib.Plan:
 
 
 def check(plan: plan_lib.Plan, path: str | pathlib.Path) -> None:
-  """Checks all of a plan that was read.
-
-  Args:
-    plan: the plan.
-    path: its folder or its plan.json.
+  """Checks all of a plan that was read from its folder or its plan.json.
 
   Raises:
     PlanError, OptionsError: as of `load`.
   """
-  made_for.check_versions(plan)
-  for problem in (
-    _in_options(plan.xla.options),
-    _in_variables(plan.nccl_env),
-    _in_settings(plan),
-  ):
-    if problem is not None:
-      raise errors.PlanError(
-        f"{path} is not a usable plan: {problem} Make the plan again."
-      )
+  _check_versions(plan)
+  problem = (
+    _in_options(plan.xla.options)
+    or _in_variables(plan.nccl_env)
+    or _in_settings(plan)
+  )
+  if problem:
+    raise errors.PlanError(
+      f"{path} is not a usable plan: {problem} Make the plan again."
+    )
   files.check_table(plan, path)
 
 
-def _in_options(options: Mapping[str, object]) -> str | None:
+def _check_versions(plan: plan_lib.Plan) -> None:
+  for package, made_with, installed in (
+    ("jax", plan.jax_version, jax.__version__),
+    ("jaxlib", plan.jaxlib_version, jaxlib.__version__),
+  ):
+    if made_with != installed:
+      raise errors.PlanError(
+        f"The plan was made with {package} {made_with}, and {installed} is"
+        " installed, whose XLA schedules differently: make the plan again."
+      )
+
+
+def versions() -> str:
+  """The installed versions of the packages that a plan records."""
+  return f"jax {jax.__version__}, jaxlib {jaxlib.__version__}"
+
+
+def _in_options(options: Mapping[str, object]) -> str:
   """What is wrong with the XLA options, which are those of this jaxlib."""
   for name, value in options.items():
     translated = xla_options.translate(name, value)
@@ -74,24 +92,24 @@ def _in_options(options: Mapping[str, object]) -> str | None:
         f"xla.options.{name} is {validation.show(value)}; {_NUMBER}, or 0 for"
         " NCCL's own."
       )
-  return None
+  return ""
 
 
 def _is_number_of_channels(text: str) -> bool:
   return text.isdecimal() and 1 <= int(text) <= table.MAX_CHANNELS
 
 
-def _in_variables(variables: Mapping[str, str]) -> str | None:
+def _in_variables(variables: Mapping[str, str]) -> str:
   """What is wrong with NCCL's variables, of which a plan has one at most."""
   for name, value in variables.items():
     if name != nccl_channels.VARIABLE:
       return f"nccl_env has {name}; a plan sets {nccl_channels.VARIABLE} alone."
     if not _is_number_of_channels(value):
       return f"nccl_env.{name} is {validation.show(value)}; {_NUMBER}."
-  return None
+  return ""
 
 
-def _in_settings(plan: plan_lib.Plan) -> str | None:
+def _in_settings(plan: plan_lib.Plan) -> str:
   """What is wrong with the NCCL settings."""
   for index, entry in enumerate(plan.nccl_settings):
     num_channels = entry.setting.num_channels
@@ -104,7 +122,69 @@ def _in_settings(plan: plan_lib.Plan) -> str | None:
     table.rules_of(plan.nccl_settings)
   except errors.RuleError as error:
     return f"nccl_settings: {error}"
-  return None
+  return ""
+
+
+def check_target(plan: plan_lib.Plan, target: target_lib.Target) -> None:
+  """Checks that a plan was made for a target, with the installed JAX.
+
+  Raises:
+    PlanError: it was not; the message names what differs.
+    CompileError: XLA refuses the target.
+  """
+  _check_versions(plan)
+  made_for = _flat(plan.cluster.to_dict())
+  asked_for = _flat(target.cluster.to_dict())
+  for name in {**made_for, **asked_for}:
+    # The same cluster may have another name in another file.
+    if name != "name" and made_for.get(name) != asked_for.get(name):
+      raise errors.PlanError(
+        f"The plan was made for {plan.cluster.name}, not for"
+        f" {target.cluster.name}: {name} is {made_for.get(name)} there and"
+        f" {asked_for.get(name)} here. Make a plan for this cluster."
+      )
+  module = target.identity()
+  fingerprint = plan_lib.fingerprint(module)
+  if fingerprint != plan.module_fingerprint:
+    raise errors.PlanError(
+      f"The plan was made for {plan.module_name}, whose fingerprint is"
+      f" {plan.module_fingerprint}; this is {module.name} with {fingerprint}."
+      " The step, its shapes or its shardings changed: make the plan again."
+    )
+
+
+def _flat(raw: object, prefix: str = "") -> dict[str, object]:
+  """The leaves of a JSON value, by dotted name."""
+  if not isinstance(raw, Mapping):
+    return {prefix: raw}
+  leaves: dict[str, object] = {}
+  for name, value in raw.items():
+    leaves |= _flat(value, f"{prefix}.{name}" if prefix else str(name))
+  return leaves
+
+
+# What a compile raises for a part that the step cannot have, and that part.
+_PARTS: Mapping[type[errors.LagomError], str] = {
+  errors.CombineError: "combine groups are",
+  errors.ProgramError: "form is",
+  errors.ScheduleError: "orders are",
+}
+
+
+@contextlib.contextmanager
+def parts() -> Iterator[None]:
+  """Has errors of compiles inside name the part of the plan that is at fault.
+
+  Raises:
+    PlanError: the step cannot have a part of the plan.
+  """
+  try:
+    yield
+  except tuple(_PARTS) as error:
+    part = next(p for kind, p in _PARTS.items() if isinstance(error, kind))
+    raise errors.PlanError(
+      f"The plan's {part} not for this step: {error}"
+    ) from error
 
 
 def compile_with(
@@ -120,8 +200,8 @@ def compile_with(
     ProfileError: JAX is set to replace the plan's scheduler profile.
     CompileError: XLA refuses the target or the plan.
   """
-  made_for.check(plan, target)
+  check_target(plan, target)
   if plan.xla.scheduler_profile is not None:
     scheduler_profile.check_reaches_xla()
-  with made_for.parts():
+  with parts():
     return target.compile(plan.xla.without_options([nccl_channels.OPTION]))

@@ -21,7 +21,7 @@ no table: the XLA flags and the cap.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 import hashlib
 import shlex
 import textwrap
@@ -32,7 +32,6 @@ from lagom_xla.apply.nccl import table
 from lagom_xla.compile import rewriting
 from lagom_xla.flags import nccl_channels
 from lagom_xla.flags import options as xla_options
-from lagom_xla.passes.program import form as form_lib
 
 TABLE = "nccl_table.bin"
 
@@ -53,6 +52,12 @@ _OTHER_TUNERS = """\
 _ONE_CHOICE = """\
 # The plugin must load on every process of the job or on none: ranks with
 # different settings wait for each other forever."""
+# Where a job does not apply all of a plan.
+_APPLIED = {
+  "flags": "# Chosen for jobs that set these XLA_FLAGS and nothing else.",
+  "env": "# Chosen for jobs that set XLA_FLAGS and"
+  f" {_CAP}, and load no plugin.",
+}
 _IN_PROCESS = """\
 # A part of this plan acts only where the step is wrapped in
 # lagom_xla.tune(plan=...), and the NCCL table is for steps that are."""
@@ -66,6 +71,14 @@ if [ -n "${{{_CAP}:-}}${{NCCL_MAX_NCHANNELS:-}}" ]; then
 fi
 unset {_CAP} NCCL_MAX_NCHANNELS"""
 
+_APPEND = """\
+case " ${XLA_FLAGS:-}" in
+  *" $lagom_xla_flags") ;;  # This was sourced before.
+  *) XLA_FLAGS="${XLA_FLAGS:+$XLA_FLAGS }$lagom_xla_flags" ;;
+esac
+export XLA_FLAGS
+unset lagom_xla_flags"""
+
 _UNSET_FOR_OPTION = f"""\
 if [ -n "${{{_CAP}:-}}" ]; then
   echo "lagom_xla: {_CAP} is unset: NCCL would take it in place of this" \\
@@ -75,21 +88,25 @@ unset {_CAP}"""
 
 
 def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
-  """The text of env.sh.
-
-  Args:
-    plan: the plan.
-    table_checksum: of the plan's NCCL table; None where it has no settings.
-  """
-  parts = [
-    f"# lagom_xla plan for {plan.module_name} on {plan.cluster.name}.",
-    *_applied(plan),
-    *_made_with(plan.xla_flags),
-    _BEFORE_START,
-    *([_SHELLS] if table_checksum is not None else []),
-    *([_IN_PROCESS] if plan.xla.needs_process else []),
-    *_rewritten(plan.xla.program),
-  ]
+  """The text of env.sh; the checksum is None where there are no settings."""
+  parts = [f"# lagom_xla plan for {plan.module_name} on {plan.cluster.name}."]
+  if plan.applied in _APPLIED:
+    parts.append(_APPLIED[plan.applied])
+  if plan.xla_flags:
+    parts += [
+      comment("It was made beside these XLA_FLAGS, which it does not set:"),
+      comment(f"  {plan.xla_flags}"),
+    ]
+  parts.append(_BEFORE_START)
+  if table_checksum is not None:
+    parts.append(_SHELLS)
+  if plan.xla.needs_process:
+    parts.append(_IN_PROCESS)
+  if not plan.xla.program.is_as_written:
+    form = rewriting.in_words(plan.xla.program)
+    parts.append(
+      comment(f"So are the XLA flags: they suit a program with {form}.")
+    )
   xla, cap = xla_lines(plan.xla.options), cap_lines(plan)
   content = f"{xla}\n{cap}\n{table_checksum}"
   digest = hashlib.sha256(content.encode()).hexdigest()[:12]
@@ -103,17 +120,6 @@ def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
   else:
     parts += [after_another, xla, cap]
   return "\n".join(parts) + "\n"
-
-
-def _applied(plan: plan_lib.Plan) -> Sequence[str]:
-  """A comment on the jobs that the plan is for, unless they apply all of it."""
-  if plan.applied == "flags":
-    return ["# Chosen for jobs that set these XLA_FLAGS and nothing else."]
-  if plan.applied == "env":
-    return [
-      f"# Chosen for jobs that set XLA_FLAGS and {_CAP}, and load no plugin."
-    ]
-  return []
 
 
 def _after_another_plan(digest: str) -> str:
@@ -141,33 +147,12 @@ def _sourced(digest: str, what: str) -> str:
   return f"export {state.ENV}={digest}:{what}"
 
 
-def _made_with(xla_flags: str) -> Sequence[str]:
-  """Comments with the XLA_FLAGS that the plan was made beside, if any."""
-  if not xla_flags:
-    return []
-  return [
-    comment("It was made beside these XLA_FLAGS, which it does not set:"),
-    comment(f"  {xla_flags}"),
-  ]
-
-
-def _rewritten(form: form_lib.Form) -> Sequence[str]:
-  """A comment on the form that the flags are for, if it is a rewritten one."""
-  if form.is_as_written:
-    return []
-  words = rewriting.in_words(form)
-  return [comment(f"So are the XLA flags: they suit a program with {words}.")]
-
-
 def xla_lines(options: Mapping[str, object]) -> str:
-  """Lines that append options to XLA_FLAGS, once.
+  """Lines that append XLA options to XLA_FLAGS, once.
 
   They come after the flags that are there already, and XLA takes the last
   occurrence; of lists it takes all. Comments before them name the options that
   could not be added.
-
-  Args:
-    options: XLA option -> value.
   """
   if not options:
     return "# XLA's default options are as good as any that were tried."
@@ -175,20 +160,8 @@ def xla_lines(options: Mapping[str, object]) -> str:
   lines = [*map(comment, fitted.messages)]
   if fitted.flags:
     text = shlex.quote(" ".join(map(str, fitted.flags)))
-    lines += [_appended(text), *lines_beside(options)]
+    lines += [f"lagom_xla_flags={text}", _APPEND, *lines_beside(options)]
   return "\n".join(lines)
-
-
-def _appended(flags: str) -> str:
-  """Lines that append quoted flags, unless those that are set end in them."""
-  return f"""\
-lagom_xla_flags={flags}
-case " ${{XLA_FLAGS:-}}" in
-  *" $lagom_xla_flags") ;;  # This was sourced before.
-  *) XLA_FLAGS="${{XLA_FLAGS:+$XLA_FLAGS }}$lagom_xla_flags" ;;
-esac
-export XLA_FLAGS
-unset lagom_xla_flags"""
 
 
 def lines_beside(options: Mapping[str, object]) -> list[str]:
@@ -204,11 +177,7 @@ def cap_lines(plan: plan_lib.Plan) -> str:
 
 
 def nccl_lines(variables: Mapping[str, str]) -> str:
-  """Lines that set NCCL's variables, for all collectives of a process.
-
-  Args:
-    variables: NCCL environment variable -> value.
-  """
+  """Lines that set NCCL's variables, for all collectives of a process."""
   if not variables:
     return "# NCCL's own choices are as good as any cap on its channels."
   return exports(variables)
@@ -296,13 +265,6 @@ def per_function(rules: Iterable[table.Rule]) -> Mapping[str, str]:
     everywhere, so it is always named beside another algorithm.
   - Naming LL128 takes it as safe also on links where NCCL knows that it is not
     (src/graph/tuning.cc), and LL has half the bandwidth. Only Simple is named.
-
-  Args:
-    rules: of a plan, in any order.
-
-  Returns:
-    NCCL environment variable -> value; {} where no function's rules agree on
-    anything safe.
 
   Raises:
     RuleError: a rule is not usable, or two share a size.

@@ -81,9 +81,7 @@ def _cannot_write(folder: pathlib.Path, error: OSError) -> errors.PlanError:
 def check_table(plan: plan_lib.Plan, path: str | pathlib.Path) -> None:
   """Checks that a plan's folder has the NCCL table of the plan.
 
-  Args:
-    plan: the plan.
-    path: its folder; a plan.json by itself has no table to check.
+  A plan.json by itself has no table to check.
 
   Raises:
     PlanError: the table is missing or damaged, or is not the plan's.
@@ -119,29 +117,21 @@ def write(plan: plan_lib.Plan, folder: pathlib.Path) -> list[pathlib.Path]:
   place = folder.resolve()  # A link stays; its target is replaced.
   try:
     with whole_files.scratch(place) as scratch:
-      fresh = scratch / "fresh"
+      fresh, old = scratch / "fresh", scratch / "old"
       fresh.mkdir()
       for name, content in files.items():
         (fresh / name).write_bytes(content)
-      _replace(place, fresh, scratch / "old")
+      if place.exists():
+        place.rename(old)
+      try:
+        fresh.rename(place)
+      except OSError:
+        if old.exists():
+          old.rename(place)
+        raise
   except OSError as error:
     raise _cannot_write(folder, error) from error
   return [folder / name for name in files]
-
-
-def _replace(
-  folder: pathlib.Path, fresh: pathlib.Path, old: pathlib.Path
-) -> None:
-  """Puts `fresh` where `folder` is, and what is there, if any, at `old`."""
-  if not folder.exists():
-    fresh.rename(folder)
-    return
-  folder.rename(old)
-  try:
-    fresh.rename(folder)
-  except OSError:
-    old.rename(folder)
-    raise
 
 
 def _is_plan(folder: pathlib.Path) -> bool:

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
 import functools
 
+from lagom_xla.apply import checked
 from lagom_xla.costs import in_words
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
@@ -31,7 +32,6 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes import source_lines
-from lagom_xla.plan import made_for
 from lagom_xla.search.xla import knobs
 
 _ms = in_words.milliseconds
@@ -94,7 +94,7 @@ def _explanation(
   return explanation_lib.Explanation(
     module_name=step.analysis.module.name,
     cluster=step.cluster.name,
-    made_with=made_for.versions(),
+    made_with=checked.versions(),
     basis=step.basis,
     before=before,
     after=after,

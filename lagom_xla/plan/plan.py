@@ -197,9 +197,33 @@ class Plan:
   def __post_init__(self) -> None:
     _check_names("xla.options", self.xla.options)
     _check_names("nccl_env", self.nccl_env)
-    _check_calls(self.nccl_settings)
-    _check_slices(self.xla.program.slices)
-    _check_applied(self)
+    known = set()
+    for entry in self.nccl_settings:
+      for call in entry.calls:
+        asked = dataclasses.replace(entry.key, num_bytes=call.num_bytes)
+        if asked in known:
+          raise errors.PlanError(
+            f"two of nccl_settings are for calls of {call.num_bytes} bytes of"
+            f" {entry.key.kind}; a size has one setting"
+          )
+        known.add(asked)
+    for chain, num_slices in self.xla.program.slices.items():
+      if num_slices < 2:
+        raise errors.PlanError(
+          f"xla.program.slices has {num_slices} for {validation.show(chain)}; a"
+          " chain is cut into two pieces or more"
+        )
+    parts = {
+      "NCCL settings": bool(self.nccl_settings),
+      "parts for lagom_xla in the process": self.needs_process,
+      "nccl_env": self.applied == "flags" and bool(self.nccl_env),
+    }
+    for part, is_there in parts.items():
+      if self.applied != "all" and is_there:
+        raise errors.PlanError(
+          f'applied is "{self.applied}", and there are {part}, which nobody'
+          " would apply"
+        )
 
   @property
   def is_default(self) -> bool:
@@ -235,48 +259,8 @@ def _check_names(where: str, names: Iterable[str]) -> None:
       )
 
 
-def _check_slices(slices: Mapping[str, int]) -> None:
-  for chain, num_slices in slices.items():
-    if num_slices < 2:
-      raise errors.PlanError(
-        f"xla.program.slices has {num_slices} for {validation.show(chain)}; a"
-        " chain is cut into two pieces or more"
-      )
-
-
-def _check_applied(plan: Plan) -> None:
-  parts = {
-    "NCCL settings": bool(plan.nccl_settings),
-    "parts for lagom_xla in the process": plan.needs_process,
-    "nccl_env": plan.applied == "flags" and bool(plan.nccl_env),
-  }
-  for part, is_there in parts.items():
-    if plan.applied != "all" and is_there:
-      raise errors.PlanError(
-        f'applied is "{plan.applied}", and there are {part}, which nobody'
-        " would apply"
-      )
-
-
-def _check_calls(settings: Iterable[NcclSetting]) -> None:
-  known = set()
-  for entry in settings:
-    for call in entry.calls:
-      asked = dataclasses.replace(entry.key, num_bytes=call.num_bytes)
-      if asked in known:
-        raise errors.PlanError(
-          f"two of nccl_settings are for calls of {call.num_bytes} bytes of"
-          f" {entry.key.kind}; a size has one setting"
-        )
-      known.add(asked)
-
-
 def from_dict(raw: Any, *, where: str) -> Plan:
-  """Reads a plan back.
-
-  Args:
-    raw: what `Plan.to_dict` wrote.
-    where: what to call it in errors.
+  """Reads what `Plan.to_dict` wrote, which errors call `where`.
 
   Raises:
     PlanError: it is not a plan, or one of another format version.

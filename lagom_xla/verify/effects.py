@@ -26,6 +26,8 @@ from lagom_xla.passes.program import form
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.search.xla import pruning
 
+_ms = in_words.milliseconds
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Effect:
@@ -113,23 +115,32 @@ def _instructions(module: hlo.Module) -> Counter[tuple[str, str, bytes]]:
 def _differences(
   without: overlap_lib.Analysis, with_it: overlap_lib.Analysis
 ) -> Iterator[str]:
-  kinds = sorted({c.kind for c in (*without.collectives, *with_it.collectives)})
+  both = (without, with_it)
+  kinds = sorted({c.kind for analysis in both for c in analysis.collectives})
   are_same = True
   for kind in kinds:
-    old, new = _sizes(without, kind), _sizes(with_it, kind)
+    old, new = (
+      sorted(c.nccl_bytes for c in analysis.collectives if c.kind == kind)
+      for analysis in both
+    )
     if old != new:
       are_same = False
       yield f"{in_words.count(old, kind)} became {len(new)}{_largest(old, new)}"
-  pipelined = _pipelined(with_it) - _pipelined(without)
-  if pipelined:
-    yield f"{_more(pipelined, 'collective')} pipelined over loop iterations"
-  old_runs, new_runs = _executions(without), _executions(with_it)
-  if old_runs != new_runs:
-    times = in_words.count(new_runs, "time")
-    yield f"loop bodies run {times} instead of {old_runs:,}"
-  if len(without.kernels) != len(with_it.kernels):
-    old_kernels = in_words.count(without.kernels, "kernel")
-    yield f"{old_kernels} became {len(with_it.kernels):,}"
+  old, new = (sum(c.is_pipelined for c in a.collectives) for a in both)
+  if old != new:
+    words = "more" if new > old else "fewer"
+    collectives = "collective" if abs(new - old) == 1 else "collectives"
+    yield (
+      f"{abs(new - old):,} {words} {collectives} pipelined over loop iterations"
+    )
+  old, new = (
+    max((c.executions for c in a.collectives), default=0) for a in both
+  )
+  if old != new:
+    yield f"loop bodies run {in_words.count(new, 'time')} instead of {old:,}"
+  old, new = (len(analysis.kernels) for analysis in both)
+  if old != new:
+    yield f"{in_words.count(old, 'kernel')} became {new:,}"
   if are_same:
     yield from _moves(without, with_it)
 
@@ -138,31 +149,20 @@ def _moves(
   without: overlap_lib.Analysis, with_it: overlap_lib.Analysis
 ) -> Iterator[str]:
   """How many collectives run beside other numbers of kernels than before."""
-  old, new = _beside(without), _beside(with_it)
+  # By kind and in schedule order.
+  old, new = (
+    [
+      len(analysis.kernels_beside[c.start_id])
+      for c in sorted(analysis.collectives, key=lambda c: c.kind)
+    ]
+    for analysis in (without, with_it)
+  )
   moved = sum(a != b for a, b in zip(old, new, strict=False))
   if moved:
     yield (
       f"{moved} of {in_words.count(new, 'collective')} moved: beside"
       f" {in_words.count(sum(new), 'kernel')} instead of {sum(old):,}"
     )
-
-
-def _beside(analysis: overlap_lib.Analysis) -> list[int]:
-  """Kernels beside each collective, by kind and in schedule order."""
-  ordered = sorted(analysis.collectives, key=lambda c: c.kind)
-  return [len(analysis.kernels_beside[c.start_id]) for c in ordered]
-
-
-def _sizes(analysis: overlap_lib.Analysis, kind: str) -> list[int]:
-  return sorted(c.nccl_bytes for c in analysis.collectives if c.kind == kind)
-
-
-def _pipelined(analysis: overlap_lib.Analysis) -> int:
-  return sum(c.is_pipelined for c in analysis.collectives)
-
-
-def _executions(analysis: overlap_lib.Analysis) -> int:
-  return max((c.executions for c in analysis.collectives), default=0)
 
 
 def _largest(old: list[int], new: list[int]) -> str:
@@ -175,25 +175,13 @@ def _largest(old: list[int], new: list[int]) -> str:
   return f", the largest of {largest} (before {in_words.megabytes(old[-1])})"
 
 
-def _more(number: int, noun: str) -> str:
-  words = "more" if number > 0 else "fewer"
-  return f"{abs(number):,} {words} {noun}{'' if abs(number) == 1 else 's'}"
-
-
 def with_program_outcome(
   seen: Effect,
   outcome: form.Outcome,
   without: step_lib.Step,
   with_it: step_lib.Step,
 ) -> Effect:
-  """The effect of a form with what it rewrote, and what that hides.
-
-  Args:
-    seen: the effect in the two schedules.
-    outcome: what the form made of the program.
-    without: the step as scheduled without it.
-    with_it: the step as scheduled with it.
-  """
+  """The effect of a form with what it rewrote, and what that hides."""
   if not (seen.acted and outcome.actions):
     return seen
   first, *others = outcome.actions
@@ -206,14 +194,11 @@ def with_program_outcome(
     with_us=after.step_time_us,
     evidence=(
       f"{first.removesuffix('.')}{more};"
-      f" {in_words.milliseconds(before.total_exposed_us)} of collectives"
-      f" exposed became {in_words.milliseconds(after.total_exposed_us)}"
-      f" (predicted, NCCL's defaults); {seen.evidence}"
+      f" {_ms(before.total_exposed_us)} of collectives exposed became"
+      f" {_ms(after.total_exposed_us)} (predicted, NCCL's defaults);"
+      f" {seen.evidence}"
     ),
   )
-
-
-_ms = in_words.milliseconds
 
 
 def of_orders(
@@ -222,13 +207,9 @@ def of_orders(
   without: step_lib.Step,
   with_it: step_lib.Step,
 ) -> Effect:
-  """What orders did.
+  """What orders did, under NCCL settings of all of the step's tuning keys.
 
-  Args:
-    orders: the orders.
-    configuration: the NCCL setting of each of the step's tuning keys.
-    without: the step in XLA's own order.
-    with_it: the same step in these orders.
+  `without` is the step in XLA's own order, `with_it` the same in these.
   """
   seen = of_difference(
     "order", orders_lib.in_words(orders), without.analysis, with_it.analysis
@@ -236,10 +217,8 @@ def of_orders(
   if not seen.acted:
     return seen
   before, after = (s.timeline(configuration) for s in (without, with_it))
-  return Effect(
-    knob=seen.knob,
-    value=seen.value,
-    acted=True,
+  return dataclasses.replace(
+    seen,
     replaces="XLA's own order",
     without_us=before.step_time_us,
     with_us=after.step_time_us,

@@ -27,12 +27,7 @@ from lagom_xla.verify import effects
 def of_settings(
   settings: tuple[plan_lib.NcclSetting, ...], step: step_lib.Step
 ) -> tuple[effects.Effect, ...]:
-  """Which collectives of a step each NCCL setting meets, and what that gains.
-
-  Args:
-    settings: of a plan.
-    step: as scheduled with the plan.
-  """
+  """Which collectives of a planned step NCCL settings meet, and their gains."""
   seen = [_meets(entry, step) for entry in settings]
   configuration = dict(step.default)
   for entry, (is_met, _) in zip(settings, seen, strict=True):
@@ -50,10 +45,17 @@ def of_settings(
       evidence=evidence,
     )
     if is_met:
-      own = {**configuration, entry.key: step.default[entry.key]}
+      own = step.default[entry.key]
+      without = step.timeline({**configuration, entry.key: own})
+      if entry.setting == own:
+        evidence = f"no effect: NCCL's own choice; {evidence}"
       effect = dataclasses.replace(
-        _against_nccls_own(effect, entry, step.default[entry.key]),
-        without_us=step.timeline(own).step_time_us,
+        effect,
+        value=setting_in_words(entry, entry.setting),
+        replaces=setting_in_words(entry, own),
+        acted=entry.setting != own,
+        evidence=evidence,
+        without_us=without.step_time_us,
         with_us=with_us,
       )
     found.append(effect)
@@ -61,12 +63,7 @@ def of_settings(
 
 
 def setting_in_words(entry: plan_lib.NcclSetting, setting: nccl.Setting) -> str:
-  """A setting of an entry's collectives, with channels as NCCL reports them.
-
-  Args:
-    entry: of a plan.
-    setting: its own, or what NCCL chooses by itself.
-  """
+  """A setting of an entry's collectives, with channels as NCCL reports them."""
   num_arrays = max((call.num_arrays for call in entry.calls), default=1)
   rules = table.rules_of([dataclasses.replace(entry, setting=setting)])
   of_array = min((rule.num_channels for rule in rules), default=None)
@@ -76,25 +73,27 @@ def setting_in_words(entry: plan_lib.NcclSetting, setting: nccl.Setting) -> str:
 def of_environment(
   variables: Mapping[str, str], step: step_lib.Step
 ) -> tuple[effects.Effect, ...]:
-  """Which collectives of a step NCCL's environment variables reach.
+  """Which collectives of a step the cap of a plan's variables reaches.
 
   Times are of the step without any other NCCL setting, which is where a cap is
   for.
   """
   return tuple(
-    _of_variable(name, value, step) for name, value in variables.items()
+    _of_cap(
+      name,
+      value,
+      step,
+      step.default,
+      channel_cap.capped(step.default, int(value)),
+    )
+    for name, value in variables.items()
   )
 
 
 def of_option(
   options: Mapping[str, object], step: step_lib.Step
 ) -> tuple[effects.Effect, ...]:
-  """Which collectives of a step a plan's cap by XLA reaches, if it has one.
-
-  Args:
-    options: XLA's, of the plan.
-    step: as scheduled with the plan.
-  """
+  """Which collectives of a planned step its cap by XLA reaches, if any."""
   name = nccl_channels.OPTION
   if name not in options:
     return ()
@@ -108,16 +107,6 @@ def of_option(
   return (effect,)
 
 
-def _of_variable(name: str, value: str, step: step_lib.Step) -> effects.Effect:
-  if name == nccl_channels.VARIABLE and value.isdecimal() and int(value):
-    capped = channel_cap.capped(step.default, int(value))
-    return _of_cap(name, value, step, step.default, capped)
-  evidence = "not seen: it is no variable that a plan needs"
-  if name == nccl_channels.VARIABLE:
-    evidence = "no effect: it is no number of channels"
-  return effects.Effect(knob=name, value=value, acted=False, evidence=evidence)
-
-
 def _of_cap(
   name: str,
   value: str,
@@ -129,8 +118,7 @@ def _of_cap(
   reached = [
     collective
     for collective in step.analysis.collectives
-    for key in [step.key_of[collective.name]]
-    if before[key] != after[key]
+    if before[key := step.key_of[collective.name]] != after[key]
   ]
   effect = effects.Effect(
     knob=name,
@@ -158,38 +146,16 @@ def _of_cap(
   )
 
 
-def _against_nccls_own(
-  effect: effects.Effect, entry: plan_lib.NcclSetting, own: nccl.Setting
-) -> effects.Effect:
-  """The effect of a setting that is met, beside what NCCL chooses itself."""
-  effect = dataclasses.replace(
-    effect,
-    value=setting_in_words(entry, entry.setting),
-    replaces=setting_in_words(entry, own),
-  )
-  if entry.setting != own:
-    return effect
-  return dataclasses.replace(
-    effect,
-    acted=False,
-    evidence=f"no effect: NCCL's own choice; {effect.evidence}",
-  )
-
-
 def _meets(
   entry: plan_lib.NcclSetting, step: step_lib.Step
 ) -> tuple[bool, str]:
   """Whether NCCL asks for a setting in a step, and where, in a sentence."""
   like_it = [
-    collective
-    for collective in step.analysis.collectives
-    if step.key_of[collective.name] == entry.key
+    c for c in step.analysis.collectives if step.key_of[c.name] == entry.key
   ]
   asked = {
-    collective.name: [
-      call.num_bytes for call in collective_lib.calls(collective)
-    ]
-    for collective in like_it
+    c.name: [call.num_bytes for call in collective_lib.calls(c)]
+    for c in like_it
   }
   if not asked:
     return False, "no effect: there is no such collective"
@@ -205,7 +171,7 @@ def _meets(
   met = {
     name: [size for size in asked[name] if size in sizes] for name in asked
   }
-  reached = [collective for collective in like_it if met[collective.name]]
+  reached = [c for c in like_it if met[c.name]]
   if not reached:
     return False, (
       f"no effect: {like_it[0].name} has no call of"

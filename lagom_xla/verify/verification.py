@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 import dataclasses
 
+from lagom_xla.apply import checked
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.compile import scheduler_profile
@@ -23,7 +24,6 @@ from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import combine
-from lagom_xla.plan import made_for
 from lagom_xla.plan import plan as plan_lib
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import evaluation
@@ -68,7 +68,19 @@ def parts(config: config_lib.XlaConfig) -> Iterator[Part]:
     )
   for name in config.options:
     if name != nccl_channels.OPTION:
-      yield _option(name, config)
+      # Combine groups overrule thresholds, which are there for launchers that
+      # cannot set groups; so a threshold is a part of the config without them.
+      is_overruled = name in combine.OPTIONS and groups is not None
+      with_it = config
+      if is_overruled:
+        with_it = dataclasses.replace(config, combine_groups=None)
+      yield Part(
+        knob=name,
+        value=str(config.options[name]),
+        with_it=with_it,
+        without=with_it.without_options([name]),
+        both_lack="the combine groups" if is_overruled else "",
+      )
   if groups is not None:
     yield Part(
       knob="combine groups",
@@ -83,25 +95,6 @@ def parts(config: config_lib.XlaConfig) -> Iterator[Part]:
       with_it=config,
       without=dataclasses.replace(config, scheduler_profile=None),
     )
-
-
-def _option(name: str, config: config_lib.XlaConfig) -> Part:
-  """An XLA option.
-
-  Combine groups overrule thresholds, which are there for launchers that cannot
-  set groups; so a threshold is a part of the config without groups.
-  """
-  both_lack = ""
-  if name in combine.OPTIONS and config.combine_groups is not None:
-    config = dataclasses.replace(config, combine_groups=None)
-    both_lack = "the combine groups"
-  return Part(
-    knob=name,
-    value=str(config.options[name]),
-    with_it=config,
-    without=config.without_options([name]),
-    both_lack=both_lack,
-  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -137,10 +130,10 @@ def verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
     PlanError: the plan is for something else.
     CompileError: XLA refuses the target or the plan.
   """
-  made_for.check(plan, target)
+  checked.check_target(plan, target)
   target = target.from_the_beginning()
   config = _compiled(plan.xla)
-  with made_for.parts(), target.started([config_lib.DEFAULT, config]):
+  with checked.parts(), target.started([config_lib.DEFAULT, config]):
     scheduled = evaluation.Steps(target)
     default = _step(scheduled, config_lib.DEFAULT)
     planned = _step(scheduled, plan.xla)

@@ -20,8 +20,8 @@ import itertools
 from typing import Final, Literal
 
 from lagom_xla import validation
+from lagom_xla.apply import checked
 from lagom_xla.costs import in_words
-from lagom_xla.plan import made_for
 from lagom_xla.report import notes as notes_lib
 from lagom_xla.report.page import report
 from lagom_xla.whatif import cases as cases_lib
@@ -234,7 +234,7 @@ def of_rows(
     points = [_with_per_step(row, first, per_step) for row in points]
   return Comparison(
     target=target,
-    made_with=made_for.versions(),
+    made_with=checked.versions(),
     search=search,
     unit=unit,
     scaling=_scaling([*rows, *points], unit),

@@ -12,8 +12,6 @@ import pytest
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import files
-from lagom_xla.apply.nccl import table
-from sample_plan import GATHERED_BYTES
 from sample_plan import PLAN
 
 _OLD = dataclasses.replace(PLAN, module_name="old")
@@ -33,19 +31,6 @@ def test_a_folder_holds_the_plan_and_what_a_launcher_sources(tmp_path):
   assert list(folder.parent.iterdir()) == [folder]
 
 
-def test_a_folder_replaces_an_older_plan_wholly(tmp_path):
-  folder = tmp_path / "plan"
-  files.write(_OLD, folder)
-  files.write(_NEW, folder)
-  assert plan_lib.load(folder).module_name == "new"
-  assert list(tmp_path.iterdir()) == [folder]
-
-
-def test_an_empty_folder_may_become_a_plan(tmp_path):
-  files.write(PLAN, tmp_path)
-  assert plan_lib.load(tmp_path) == PLAN
-
-
 @pytest.mark.parametrize("names", [["train.py"], ["plan.json", "train.py"]])
 def test_a_folder_with_anything_else_in_it_is_refused(tmp_path, names):
   for name in names:
@@ -56,14 +41,6 @@ def test_a_folder_with_anything_else_in_it_is_refused(tmp_path, names):
     files.write(PLAN, tmp_path)
   assert sorted(path.name for path in tmp_path.iterdir()) == names
   assert (tmp_path / names[0]).read_text() == "precious"
-
-
-def test_a_file_in_the_folders_place_is_refused(tmp_path):
-  path = tmp_path / "plan"
-  path.write_text("precious")
-  with pytest.raises(errors.PlanError, match="something else"):
-    files.write(PLAN, path)
-  assert path.read_text() == "precious"
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
@@ -103,22 +80,6 @@ def test_others_may_read_a_plan(tmp_path):
   (tmp_path / "usual").mkdir()
   assert (tmp_path / "plan").stat().st_mode == (
     (tmp_path / "usual").stat().st_mode
-  )
-
-
-def test_settings_per_key_are_a_table_for_the_tuner_plugin(tmp_path):
-  files.write(PLAN, tmp_path / "plan")
-  (rule,) = table.read(tmp_path / "plan" / "nccl_table.bin").rules
-  assert rule == table.Rule(
-    kind="all-gather",
-    num_ranks=8,
-    num_nodes=1,
-    min_bytes=GATHERED_BYTES,
-    max_bytes=GATHERED_BYTES,
-    algorithm="ring",
-    protocol="simple",
-    num_channels=4,
-    chunk_bytes=131072,
   )
 
 

@@ -13,13 +13,11 @@ import sys
 
 import pytest
 
-from lagom_xla import plan as plan_lib
 from lagom_xla.apply import env
 from lagom_xla.apply import files
 from lagom_xla.apply.nccl import table
 from lagom_xla.cli.commands import flags as flags_command
 from lagom_xla.compile import config as config_lib
-from lagom_xla.flags import nccl_channels
 from lagom_xla.flags import syntax
 from lagom_xla.passes.program import form as form_lib
 from sample_plan import GATHER
@@ -90,23 +88,11 @@ def test_the_table_is_found_from_any_folder(tmp_path, folder, shell, cwd, file):
     assert path.samefile(folder / "nccl_table.bin")
 
 
-def test_a_folder_that_was_moved_is_found(tmp_path, folder, shell):
-  moved = folder.rename(tmp_path / "moved")
-  found, _ = shell.source(moved / "env.sh")
-  assert found["LAGOM_XLA_NCCL_TABLE"] == str(moved / "nccl_table.bin")
-
-
 def test_without_the_plugin_nccl_gets_the_cap(folder, shell_without_plugin):
   found, said = shell_without_plugin.source(folder / "env.sh")
   assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
   assert found["NCCL_MAX_CTAS"] == "8"
   assert "There is no C compiler." in said
-  assert "NCCL gets one cap" in said
-
-
-def test_without_lagom_xla_nccl_gets_the_cap(tmp_path, folder):
-  found, said = sourced.Shell(tmp_path / "bin").source(folder / "env.sh")
-  assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
   assert "NCCL gets one cap" in said
 
 
@@ -116,13 +102,6 @@ def test_without_the_plugin_and_a_cap_nccl_gets_nothing(
   files.write(dataclasses.replace(PLAN, nccl_env={}), tmp_path / "plan")
   found, _ = shell_without_plugin.source(tmp_path / "plan/env.sh")
   assert found.keys() == {"XLA_FLAGS"}
-
-
-def test_a_plan_without_settings_has_the_cap_alone(tmp_path, shell):
-  files.write(_WITHOUT_TABLE, tmp_path / "plan")
-  found, said = shell.source(tmp_path / "plan/env.sh")
-  assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
-  assert said == ""
 
 
 def test_a_tuner_that_is_there_stays_unless_told_otherwise(folder, shell):
@@ -152,31 +131,17 @@ def test_the_plugin_of_an_earlier_plan_is_no_foreign_tuner(
   assert said == ""
 
 
-def _both(
-  tmp_path: pathlib.Path, folder: pathlib.Path, later: plan_lib.Plan
-) -> pathlib.Path:
-  """A script that sources a plan after the one in the folder."""
-  files.write(later, tmp_path / "later")
-  both = tmp_path / "both.sh"
-  both.write_text(f". '{folder}/env.sh'\n. '{tmp_path}/later/env.sh'\n")
-  return both
-
-
 def test_a_plan_after_another_is_said_and_does_not_keep_its_table(
   tmp_path, folder, shell
 ):
-  found, said = shell.source(_both(tmp_path, folder, _WITHOUT_TABLE))
-  assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
-  assert "another plan was sourced here" in said
-  assert "start a new shell" in said
-
-
-def test_a_plan_that_sets_nothing_says_what_stays_of_another(
-  tmp_path, folder, shell
-):
-  found, said = shell.source(_both(tmp_path, folder, _DEFAULT))
-  assert found.keys() == {"XLA_FLAGS"}
-  assert "another plan was sourced here" in said
+  for later, names in ((_WITHOUT_TABLE, {"NCCL_MAX_CTAS"}), (_DEFAULT, set())):
+    files.write(later, tmp_path / "later")
+    both = tmp_path / "both.sh"
+    both.write_text(f". '{folder}/env.sh'\n. '{tmp_path}/later/env.sh'\n")
+    found, said = shell.source(both)
+    assert found.keys() == {"XLA_FLAGS", *names}
+    assert "another plan was sourced here" in said
+    assert "start a new shell" in said
 
 
 def test_flags_are_appended_once_however_often_it_is_sourced(
@@ -290,11 +255,6 @@ def test_options_that_cannot_be_set_stay_comments(tmp_path, shell):
   assert "xla_dump_t" in text and GATHER in text
 
 
-def test_a_cap_is_an_environment_variable_and_no_cap_is_none():
-  assert nccl_channels.variables(8) == {"NCCL_MAX_CTAS": "8"}
-  assert nccl_channels.variables(None) == {}
-
-
 def test_the_flags_command_sets_what_env_sh_sets_without_a_plugin(
   tmp_path, folder, shell_without_plugin, capsys
 ):
@@ -312,16 +272,7 @@ def test_the_flags_command_sets_what_env_sh_sets_without_a_plugin(
   assert said == ""
 
 
-def test_combine_groups_are_said_to_take_the_decorator(tmp_path):
-  xla = config_lib.XlaConfig(combine_groups=(("a", "b"),))
-  files.write(dataclasses.replace(PLAN, xla=xla), tmp_path / "groups")
-  files.write(PLAN, tmp_path / "none")
-  words = "lagom_xla.tune(plan=...)"
-  assert words in (tmp_path / "groups/env.sh").read_text()
-  assert words not in (tmp_path / "none/env.sh").read_text()
-
-
-def test_flags_of_a_rewritten_program_are_said_to_be_for_it(tmp_path):
+def test_flags_of_a_rewritten_program_are_said_to_be_for_it():
   form = form_lib.Form(strands="rotated", slices={"mlp\nrm -rf": 4})
   xla = config_lib.XlaConfig(program=form, options={GATHER: 1})
   text = env.script(
@@ -340,8 +291,3 @@ def test_clouds_whose_tuner_is_replaced_are_named(tmp_path, folder):
   # A plan without a tuner replaces none.
   files.write(_WITHOUT_TABLE, tmp_path / "plan")
   assert "AWS" not in (tmp_path / "plan/env.sh").read_text()
-
-
-def test_the_file_says_that_every_process_needs_it_before_it_starts(folder):
-  text = (folder / "env.sh").read_text()
-  assert "every process of the job, before it starts" in text

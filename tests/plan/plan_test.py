@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 import dataclasses
 import json
-import pathlib
 import string
 import typing
 from typing import Any
@@ -107,20 +106,15 @@ plans = st.builds(
 )
 
 
-@settings(deadline=None)
-@given(plans)
-def test_a_plan_survives_json(plan):
-  text = json.dumps(plan.to_dict())
-  assert plan_lib.from_dict(json.loads(text), where="a plan") == plan
-
-
 _SCHEMA = jsonschema.Draft202012Validator(plan_lib.schema())
 
 
 @settings(deadline=None)
 @given(plans)
-def test_a_plan_follows_its_schema(plan):
-  _SCHEMA.validate(json.loads(json.dumps(plan.to_dict())))
+def test_a_plan_survives_json_and_follows_its_schema(plan):
+  raw = json.loads(json.dumps(plan.to_dict()))
+  assert plan_lib.from_dict(raw, where="a plan") == plan
+  _SCHEMA.validate(raw)
 
 
 @pytest.mark.parametrize(
@@ -195,13 +189,6 @@ def test_what_is_no_plan_is_refused_by_name(tmp_path, text, reason):
   assert reason in str(caught.value)
 
 
-def test_a_folder_without_a_plan_is_refused_by_name(tmp_path):
-  with pytest.raises(errors.PlanError) as caught:
-    plan_lib.load(tmp_path)
-  assert str(tmp_path / "plan.json") in str(caught.value)
-  assert "No such file" in str(caught.value)
-
-
 def _paths(raw: Any) -> Iterator[tuple[str | int, ...]]:
   """The paths of all fields of nested objects."""
   if isinstance(raw, dict):
@@ -252,26 +239,13 @@ def _set(*path: str | int) -> Callable[[dict[str, Any], Any], None]:
 @pytest.mark.parametrize(
   ("change", "value", "reason"),
   [
-    (_set("module_name"), 7, "module_name is 7; it must be text"),
     (
       _set("module_name"),
       "a\nrm -rf b",
       r'module_name is "a\\nrm -rf b"; it must be one line of printable text',
     ),
     (_set("cluster", "name"), "a\nrm -rf b", "cluster.name is .* one line"),
-    (
-      _set("cluster", "gpu", "num_sms"),
-      -1,
-      r"cluster\.gpu\.num_sms is -1; it must be a whole number above 0,",
-    ),
-    (
-      _set("cluster", "gpu", "registers_per_block"),
-      2**30,
-      r"registers_per_block is 1073741824; it must not exceed",
-    ),
     (_set("more"), 0, "more is unknown; known: format_version, module_name,"),
-    (_set("xla"), 3, "xla is 3; it must be an object"),
-    (_set("xla", "more"), 0, r"xla\.more is unknown; known: program, options"),
     (
       _set("xla", "program", "strands"),
       "plaited",
@@ -294,16 +268,6 @@ def _set(*path: str | int) -> Callable[[dict[str, Any], Any], None]:
       r" a number or text",
     ),
     (
-      _set("xla", "options", "a"),
-      float("nan"),
-      r"xla\.options\.a is NaN; it must be true or false",
-    ),
-    (
-      _set("xla", "combine_groups"),
-      3,
-      r"xla\.combine_groups is 3; it must be a list or null",
-    ),
-    (
       _set("xla", "combine_groups"),
       [["all-gather", 3]],
       r"xla\.combine_groups\[0\]\[1\] is 3; it must be text",
@@ -313,43 +277,11 @@ def _set(*path: str | int) -> Callable[[dict[str, Any], Any], None]:
       {"body": ["a", 3]},
       r"xla\.orders\.body\[1\] is 3; it must be text",
     ),
-    (
-      _set("nccl_env", "NCCL_MAX_CTAS"),
-      8,
-      r"nccl_env\.NCCL_MAX_CTAS is 8; it must be text",
-    ),
     (_set("nccl_env", "A; rm"), "8", 'nccl_env has "A; rm", which is no name'),
-    (_set("nccl_settings"), 3, "nccl_settings is 3; it must be a list"),
-    (
-      _set("nccl_settings", 0, "key", "num_ranks"),
-      0,
-      r"nccl_settings\[0\]\.key\.num_ranks is 0; it must be a whole number",
-    ),
-    (
-      _set("nccl_settings", 0, "more"),
-      0,
-      r"nccl_settings\[0\]\.more is unknown; known: key, calls,",
-    ),
-    (
-      _set("nccl_settings", 0, "calls"),
-      [{}],
-      r"calls\[0\]\.num_bytes is missing",
-    ),
     (
       _set("nccl_settings", 0, "calls"),
       [{"num_bytes": 7, "num_arrays": n} for n in (1, 2)],
       "two of nccl_settings are for calls of 7 bytes of all-gather",
-    ),
-    (_set("nccl_settings", 0, "setting"), {}, "algorithm is missing"),
-    (
-      _set("nccl_settings", 0, "setting", "num_channels"),
-      "4",
-      r'setting\.num_channels is "4"; it must be a whole number above 0',
-    ),
-    (
-      _set("prediction", "xla_us"),
-      "fast",
-      r'prediction\.xla_us is "fast"; it must be a number, at least 0',
     ),
   ],
 )
@@ -361,13 +293,6 @@ def test_a_damaged_plan_is_refused_with_the_reason(change, value, reason):
   assert str(caught.value).startswith("here.json is not a usable plan: ")
   assert str(caught.value).endswith("Make the plan again.")
   assert "\n" not in str(caught.value)
-
-
-def test_a_misspelt_field_is_told_rather_than_the_one_that_is_missing():
-  raw = PLAN.to_dict()
-  raw["nccl_enviroment"] = raw.pop("nccl_env")
-  with pytest.raises(errors.PlanError, match="nccl_enviroment is unknown"):
-    plan_lib.from_dict(raw, where="here.json")
 
 
 _HLO = hlo_text.text(
@@ -426,10 +351,3 @@ def test_a_fingerprint_tells_schedules_apart():
   assert plan_lib.fingerprint(hlo.load(lines)) != (
     plan_lib.fingerprint(hlo.load(swapped))
   )
-
-
-def test_a_fingerprint_is_the_same_from_text_and_from_a_file(tmp_path):
-  path = pathlib.Path(tmp_path) / "step.hlo.pb"
-  module = hlo.load(_HLO)
-  path.write_bytes(module.proto.SerializeToString())
-  assert plan_lib.fingerprint(hlo.load(path)) == plan_lib.fingerprint(module)

@@ -95,33 +95,31 @@ def test_an_overlap_limit_is_seen_in_what_is_beside_collectives(seen: Seen):
   assert int(moved[2]) > int(moved[3])
 
 
-def test_another_order_of_kernels_is_seen():
-  def analysis(*kernels: str) -> overlap_lib.Analysis:
-    lines = (f"{kernel} = f32[8] {kernel}(p)" for kernel in kernels)
-    body = "\n".join(
-      [
-        "p = f32[8] parameter(0)",
-        *lines,
-        "ROOT both = (f32[8], f32[8]) tuple(sine, cosine)",
-      ]
+@pytest.mark.parametrize(
+  ("kernels", "evidence"),
+  [
+    (("cosine", "sine"), "in another order"),
+    (("sine", "tan"), "kernels, which are others"),
+  ],
+)
+def test_other_kernels_and_another_order_are_seen(
+  kernels: tuple[str, str], evidence: str
+):
+  def analysis(first: str, second: str) -> overlap_lib.Analysis:
+    return overlap_lib.analyze(
+      hlo_text.load(f"""
+  p = f32[8] parameter(0)
+  {first} = f32[8] {first}(p)
+  {second} = f32[8] {second}(p)
+  ROOT both = (f32[8], f32[8]) tuple({first}, {second})
+""")
     )
-    return overlap_lib.analyze(hlo_text.load(body))
 
   effect = effects.of_difference(
-    "a", "b", analysis("sine", "cosine"), analysis("cosine", "sine")
+    "a", "b", analysis("sine", "cosine"), analysis(*kernels)
   )
   assert effect.acted
-  assert effect.evidence.endswith("in another order")
-
-
-def test_other_kernels_are_not_taken_for_another_order():
-  def analysis(operation: str) -> overlap_lib.Analysis:
-    body = f"p = f32[8] parameter(0)\nROOT result = f32[8] {operation}(p)"
-    return overlap_lib.analyze(hlo_text.load(body))
-
-  effect = effects.of_difference("a", "b", analysis("sine"), analysis("cosine"))
-  assert effect.acted
-  assert effect.evidence.endswith("kernels, which are others")
+  assert effect.evidence.endswith(evidence)
 
 
 @pytest.mark.parametrize(

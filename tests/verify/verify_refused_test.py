@@ -82,10 +82,3 @@ def test_another_module_is_refused(tuned: Tuned, fsdp_step: LowerStep):
 def test_groups_of_another_step_are_refused(tuned: Tuned):
   with pytest.raises(errors.PlanError, match=r"not for this step.*absent"):
     verify_with(tuned, told={"combine_groups": (("absent", "missing"),)})
-
-
-def test_options_that_xla_refuses_are_an_error_that_names_them(
-  tuned: Tuned,
-):
-  with pytest.raises(errors.CompileError, match="xla_gpu_no_such_option"):
-    verify_with(tuned, told={"options": {"xla_gpu_no_such_option": True}})

@@ -30,14 +30,9 @@ SOURCE = pathlib.Path(__file__).with_name("plugin.c")
 INTERFACES = {"v4": "2.24", "v5": "2.28", "v6": "2.30.3"}
 
 _FLAGS = (
-  "-std=c11",
-  "-O2",
-  "-fPIC",
-  "-shared",
-  "-fvisibility=hidden",
-  "-Wl,-z,nodelete",
+  *("-std=c11", "-O2", "-fPIC", "-shared"),
+  *("-fvisibility=hidden", "-Wl,-z,nodelete"),
 )
-
 
 _SHOW_SOURCE = """\
 import ctypes, sys
@@ -97,14 +92,9 @@ def ensure() -> pathlib.Path:
 
 
 def compile_to(path: pathlib.Path, flags: Sequence[str] = ()) -> pathlib.Path:
-  """Compiles the plugin; an older library there is replaced in one step.
+  """Compiles the plugin to a path, which it returns, with its folder.
 
-  Args:
-    path: the library to write; its folder is made.
-    flags: for the compiler, after our own.
-
-  Returns:
-    `path`.
+  An older library there is replaced in one step. `flags` come after our own.
 
   Raises:
     BuildError: there is no C compiler, or it fails.
@@ -166,11 +156,8 @@ def interfaces(path: pathlib.Path) -> tuple[str, ...]:
 def source(path: str | pathlib.Path) -> str:
   """The hash of the source that a library was built from.
 
-  Another process loads it: a library that was cut short may end the one that
-  does, with SIGBUS.
-
-  Args:
-    path: what NCCL would load it by.
+  Another process loads it, by what NCCL would: a library that was cut short may
+  end the one that does, with SIGBUS.
 
   Raises:
     BuildError: it cannot be loaded, or is no plugin of lagom_xla's.

@@ -68,21 +68,10 @@ DECISIVE = (
 def as_nccl_reads(
   environ: Mapping[str, str], machine_file: pathlib.Path = _MACHINE_FILE
 ) -> Mapping[str, str]:
-  """The environment as NCCL completes it.
-
-  Args:
-    environ: of the process.
-    machine_file: the machine's settings.
-
-  Returns:
-    Variable -> value, also those that are not NCCL's.
-  """
+  """An environment as NCCL completes it; all of it, not NCCL's part alone."""
   user_file = _user_file(environ)
-  files = [machine_file] if user_file is None else [machine_file, user_file]
-  completed: dict[str, str] = {}
-  for file in files:  # What comes later wins.
-    completed.update(_in_file(file))
-  return {**completed, **environ}
+  of_user = {} if user_file is None else _in_file(user_file)
+  return {**_in_file(machine_file), **of_user, **environ}
 
 
 def _user_file(environ: Mapping[str, str]) -> pathlib.Path | None:
@@ -139,9 +128,6 @@ def of_environment(environ: Mapping[str, str]) -> Mapping[str, Entry]:
 
   The plugin is loaded, by another process, if it is lagom_xla's; of another one
   only its name is known. AWS's tuner shows in no variable.
-
-  Args:
-    environ: of the process.
 
   Returns:
     What is set -> how.

@@ -31,7 +31,7 @@ import itertools
 import mmap
 import pathlib
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lagom_xla import errors
 from lagom_xla.validation import whole_files
@@ -57,11 +57,11 @@ class Rule:
   """What collectives of some sizes on some communicators should run with.
 
   Attributes:
-    kind: HLO opcode, or NCCL's "reduce".
     num_ranks: size of the communicator.
     num_nodes: nodes that it spans.
     min_bytes: the least size, as NCCL counts it.
     max_bytes: the largest size, inclusive.
+    kind: HLO opcode, or NCCL's "reduce".
     algorithm: as in `costs.nccl.Setting`.
     protocol: as in `costs.nccl.Setting`.
     num_channels: 0 leaves them to NCCL. NCCL takes no more than it has, and
@@ -70,15 +70,20 @@ class Rule:
       it to what the protocol can have.
   """
 
-  kind: str
+  # In the order of a rule's words.
   num_ranks: int
   num_nodes: int
   min_bytes: int
   max_bytes: int
+  kind: str
   algorithm: str
   protocol: str
   num_channels: int = 0
   chunk_bytes: int = 0
+
+
+_FIELDS = tuple(field.name for field in dataclasses.fields(Rule))
+_NUMBERS = {"kind": KINDS, "algorithm": ALGORITHMS, "protocol": PROTOCOLS}
 
 
 def rules_of(settings: Iterable[plan_lib.NcclSetting]) -> tuple[Rule, ...]:
@@ -100,16 +105,15 @@ def rules_of(settings: Iterable[plan_lib.NcclSetting]) -> tuple[Rule, ...]:
       max_bytes=call.num_bytes,
       algorithm=entry.setting.algorithm,
       protocol=entry.setting.protocol,
-      num_channels=_share(entry.setting.num_channels, call.num_arrays),
+      num_channels=min(
+        max(round(entry.setting.num_channels / call.num_arrays), 1),
+        MAX_CHANNELS,
+      ),
       chunk_bytes=entry.setting.chunk_bytes,
     )
     for entry in settings
     for call in entry.calls
   )
-
-
-def _share(num_channels: int, num_arrays: int) -> int:
-  return min(max(round(num_channels / num_arrays), 1), MAX_CHANNELS)
 
 
 def in_order(rules: Iterable[Rule]) -> tuple[Rule, ...]:
@@ -137,11 +141,7 @@ def _place(rule: Rule) -> tuple[int, int, int]:
 
 
 def _check(rule: Rule) -> None:
-  for name, known in (
-    ("kind", KINDS),
-    ("algorithm", ALGORITHMS),
-    ("protocol", PROTOCOLS),
-  ):
+  for name, known in _NUMBERS.items():
     if getattr(rule, name) not in known:
       raise errors.RuleError(
         f"A rule has {name} {getattr(rule, name)!r}; it must be one of"
@@ -163,86 +163,50 @@ def _check(rule: Rule) -> None:
 
 
 _RULE = struct.Struct("<IIQQBBBBI")
-NUM_BYTES = _RULE.size
-NUM_WORDS = NUM_BYTES // 8
+_NUM_WORDS = _RULE.size // 8
 
 
-def encode_rules(rules: Iterable[Rule]) -> tuple[int, ...]:
+def _encode_rules(rules: Iterable[Rule]) -> tuple[int, ...]:
   """Rules as words of 8 bytes, in their order."""
-  packed = b"".join(
-    _RULE.pack(
-      rule.num_ranks,
-      rule.num_nodes,
-      rule.min_bytes,
-      rule.max_bytes,
-      KINDS[rule.kind],
-      ALGORITHMS[rule.algorithm],
-      PROTOCOLS[rule.protocol],
-      rule.num_channels,
-      rule.chunk_bytes,
-    )
-    for rule in rules
-  )
+  packed = bytearray()
+  for rule in rules:
+    fields = {name: getattr(rule, name) for name in _FIELDS}
+    for name, numbers in _NUMBERS.items():
+      fields[name] = numbers[fields[name]]
+    packed += _RULE.pack(*fields.values())
   return struct.unpack(f"<{len(packed) // 8}Q", packed)
 
 
-def decode_rules(content: bytes) -> list[Rule]:
+def _decode_rules(content: bytes) -> list[Rule]:
   """The rules whose words these bytes are.
 
   Raises:
     KeyError: a number stands for no kind, algorithm or protocol.
-    RuleError: a rule is not usable.
   """
-  kinds, algorithms, protocols = (
-    {number: name for name, number in numbers.items()}
-    for numbers in (
-      KINDS,
-      ALGORITHMS,
-      PROTOCOLS,
-    )
-  )
-  return [
-    Rule(
-      kind=kinds[kind],
-      num_ranks=num_ranks,
-      num_nodes=num_nodes,
-      min_bytes=min_bytes,
-      max_bytes=max_bytes,
-      algorithm=algorithms[algorithm],
-      protocol=protocols[protocol],
-      num_channels=num_channels,
-      chunk_bytes=chunk_bytes,
-    )
-    for (
-      num_ranks,
-      num_nodes,
-      min_bytes,
-      max_bytes,
-      kind,
-      algorithm,
-      protocol,
-      num_channels,
-      chunk_bytes,
-    ) in _RULE.iter_unpack(content)
-  ]
+  names = {
+    field: {number: name for name, number in numbers.items()}
+    for field, numbers in _NUMBERS.items()
+  }
+  rules = []
+  for values in _RULE.iter_unpack(content):
+    fields: dict[str, Any] = dict(zip(_FIELDS, values, strict=True))
+    for field, named in names.items():
+      fields[field] = named[fields[field]]
+    rules.append(Rule(**fields))
+  return rules
 
 
-def hashed(version: int, words: Sequence[int]) -> int:
-  """The checksum of a version of a table, as plugin.c has it.
-
-  Args:
-    version: of the table.
-    words: of its rules.
-  """
+def _hashed(version: int, words: Sequence[int]) -> int:
+  """The checksum of a version of a table with these words, as of plugin.c."""
   value = 0
-  for word in (version, len(words) // NUM_WORDS, *words):
+  for word in (version, len(words) // _NUM_WORDS, *words):
     value = (value ^ word) * 0x9E3779B97F4A7C15 % 2**64
     value ^= value >> 32
   return value
 
 
 MAX_RULES = 4096
-VERSION_WORD = 2  # Position of the version, in words of 8 bytes.
+_VERSION_WORD = 2  # Position of the version, in words of 8 bytes.
 
 _MAGIC = int.from_bytes(b"lagomanc", "little")
 _FORMAT = 1
@@ -305,27 +269,18 @@ def encode(rules: Iterable[Rule]) -> bytes:
     capacity *= 2
   content = bytearray(_size(capacity))
   _HEADER.pack_into(content, 0, _MAGIC, _FORMAT, capacity, _FIRST_VERSION)
-  fill_slot(content, capacity, _FIRST_VERSION, ordered)
+  _fill_slot(content, capacity, _FIRST_VERSION, ordered)
   return bytes(content)
 
 
 def checksum(rules: Iterable[Rule], *, version: int = _FIRST_VERSION) -> str:
-  """What LAGOM_XLA_NCCL_CHECKSUM must be for the plugin to take a table.
-
-  Args:
-    rules: of the table.
-    version: of the table; that of a new one by default.
-  """
-  words = encode_rules(in_order(rules))
-  return f"{hashed(version, words):016x}"
+  """What LAGOM_XLA_NCCL_CHECKSUM must be for the plugin to take a table."""
+  words = _encode_rules(in_order(rules))
+  return f"{_hashed(version, words):016x}"
 
 
 def decode(content: bytes, *, where: str) -> Table:
-  """Reads a file's bytes.
-
-  Args:
-    content: the bytes.
-    where: what to call them in errors.
+  """Reads a file's bytes, which errors call `where`.
 
   Raises:
     TableError: they are not a complete table.
@@ -335,36 +290,28 @@ def decode(content: bytes, *, where: str) -> Table:
     content, _slot_at(version)
   )
   at = _rules_at(capacity, version)
-  num_words = NUM_WORDS * min(num_rules, capacity)
+  num_words = _NUM_WORDS * min(num_rules, capacity)
   words = struct.unpack_from(f"<{num_words}Q", content, at)
   if (
     version == 0
     or slot_version != version
     or num_rules > capacity
-    or hashed(version, words) != expected
+    or _hashed(version, words) != expected
   ):
     raise errors.TableError(
       f"{where} is not a complete table: its checksum is wrong."
     )
   try:
-    rules = in_order(decode_rules(content[at : at + num_rules * NUM_BYTES]))
+    rules = in_order(_decode_rules(content[at : at + num_rules * _RULE.size]))
   except (KeyError, errors.RuleError) as error:
     raise errors.TableError(f"{where} has an unusable rule: {error}") from error
-  counted = _counters_at(capacity, version)
-  counters = _COUNTER.iter_unpack(
-    content[counted : counted + num_rules * _COUNTER.size]
+  at = _counters_at(capacity, version)
+  counters = content[at : at + num_rules * _COUNTER.size]
+  counts = tuple(
+    Counts(num_applied=applied, num_unavailable=unavailable, num_chunks=chunks)
+    for applied, unavailable, chunks in _COUNTER.iter_unpack(counters)
   )
-  return Table(
-    version=version,
-    capacity=capacity,
-    rules=rules,
-    counts=tuple(
-      Counts(
-        num_applied=applied, num_unavailable=unavailable, num_chunks=chunks
-      )
-      for applied, unavailable, chunks in counters
-    ),
-  )
+  return Table(version=version, capacity=capacity, rules=rules, counts=counts)
 
 
 def _decode_header(content: bytes, where: str) -> tuple[int, int]:
@@ -386,27 +333,20 @@ def _decode_header(content: bytes, where: str) -> tuple[int, int]:
   return capacity, version
 
 
-def fill_slot(
+def _fill_slot(
   content: bytearray | mmap.mmap,
   capacity: int,
   version: int,
   rules: Sequence[Rule],
 ) -> None:
-  """Writes a version's slot; the header's version stays as it is.
-
-  Args:
-    content: a table's bytes, or its mapped file.
-    capacity: of the table.
-    version: chooses the slot.
-    rules: no more than the capacity, in order.
-  """
-  words = encode_rules(rules)
+  """Writes a version's slot into a table; the header's stays as it is."""
+  words = _encode_rules(rules)
   _SLOT.pack_into(
     content,
     _slot_at(version),
     version,
     len(rules),
-    hashed(version, words),
+    _hashed(version, words),
   )
   struct.pack_into(
     f"<{len(words)}Q", content, _rules_at(capacity, version), *words
@@ -424,11 +364,11 @@ def _slot_at(version: int) -> int:
 
 
 def _rules_at(capacity: int, version: int) -> int:
-  return _PAGE + version % 2 * capacity * NUM_BYTES
+  return _PAGE + version % 2 * capacity * _RULE.size
 
 
 def _first_counter_at(capacity: int) -> int:
-  return _PAGE + _pages(2 * capacity * NUM_BYTES)
+  return _PAGE + _pages(2 * capacity * _RULE.size)
 
 
 def _counters_at(capacity: int, version: int) -> int:
@@ -480,10 +420,10 @@ def switch(path: pathlib.Path, rules: Iterable[Rule]) -> int:
           " write a new table and start the job with that."
         )
       with mmap.mmap(file.fileno(), 0) as mapped:
-        fill_slot(mapped, old.capacity, old.version + 1, ordered)
+        _fill_slot(mapped, old.capacity, old.version + 1, ordered)
         mapped.flush()  # All of the slot before the version that points to it.
         with memoryview(mapped) as view, view.cast("Q") as words:
-          words[VERSION_WORD] = old.version + 1
+          words[_VERSION_WORD] = old.version + 1
         mapped.flush()
   except OSError as error:
     raise errors.TableError(

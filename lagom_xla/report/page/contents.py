@@ -17,6 +17,7 @@ import re
 import shlex
 
 from lagom_xla import plan as plan_lib
+from lagom_xla.apply import checked
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.costs import contention
@@ -31,7 +32,6 @@ from lagom_xla.explain import explanation as explanation_lib
 from lagom_xla.explain import parts as parts_lib
 from lagom_xla.explain import sentences
 from lagom_xla.passes.schedule import orders as orders_lib
-from lagom_xla.plan import made_for
 from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.report import notes
 from lagom_xla.report import tried
@@ -482,7 +482,7 @@ def of_inspection(
   return report.Story(
     module_name=step.analysis.module.name,
     cluster=step.cluster.name,
-    made_with=made_for.versions(),
+    made_with=checked.versions(),
     basis=step.basis,
     before=_estimate(uncertainty.step_time(before)),
     measured_us=measured_us,
@@ -516,7 +516,7 @@ def of_tuning(
   return report.Story(
     module_name=tuning.plan.module_name,
     cluster=tuning.plan.cluster.name,
-    made_with=made_for.versions(),
+    made_with=checked.versions(),
     basis=step.basis,
     before=_estimate(uncertainty.step_time(default.default_times)),
     measured_us=measured_us,

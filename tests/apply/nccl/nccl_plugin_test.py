@@ -12,7 +12,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 import pytest
 
-from lagom_xla.apply.nccl import build
 from lagom_xla.apply.nccl import table as table_lib
 import tuner_plugin
 
@@ -26,10 +25,6 @@ _RING = tuner_plugin.RING
 _SIMPLE = tuner_plugin.SIMPLE
 _RULE = tuner_plugin.RULE
 _COSTS = tuner_plugin.COSTS
-
-
-def test_one_library_has_all_three_interfaces(plugin):
-  assert build.interfaces(plugin) == ("v4", "v5", "v6")
 
 
 @pytest.mark.parametrize("version", _VERSIONS)
@@ -52,17 +47,6 @@ def test_a_rule_is_applied_to_its_sizes_alone(plugin, table, version):
   )
 
 
-@pytest.mark.parametrize("version", _VERSIONS)
-@pytest.mark.parametrize(("num_ranks", "num_nodes"), [(8, 2), (16, 1)])
-def test_another_communicator_is_left_alone(
-  plugin, table, version, num_ranks, num_nodes
-):
-  with tuner_plugin.communicator(
-    plugin, table, version=version, num_ranks=num_ranks, num_nodes=num_nodes
-  ) as communicator:
-    assert communicator.chosen(_ALL_REDUCE, 16 * _MIB) is None
-
-
 @pytest.mark.parametrize("cost", [-1.0, float("nan")])
 def test_what_nccl_cannot_run_is_neither_chosen_nor_given_channels(
   plugin, table, cost
@@ -76,14 +60,6 @@ def test_what_nccl_cannot_run_is_neither_chosen_nor_given_channels(
     assert communicator.chunk(_ALL_REDUCE, 2 * _MIB, 2097152) == 2097152
   (counts,) = table_lib.read(table).counts
   assert (counts.num_applied, counts.num_unavailable) == (0, 1)
-
-
-def test_a_rule_without_channels_and_chunk_leaves_them_to_nccl(plugin, table):
-  rule = dataclasses.replace(_RULE, num_channels=0, chunk_bytes=0)
-  table_lib.write(table, [rule])
-  with tuner_plugin.communicator(plugin, table) as communicator:
-    assert communicator.chosen(_ALL_REDUCE, 16 * _MIB) == (_RING, _SIMPLE, 0)
-    assert communicator.chunk(_ALL_REDUCE, 2 * _MIB, 2097152) == 2097152
 
 
 @settings(max_examples=60, deadline=None)

@@ -69,13 +69,6 @@ def test_a_folder_that_cannot_be_written_is_passed_over(package, monkeypatch):
   assert build.ensure() == build.cached() == build.find()
 
 
-def test_what_is_no_library_cannot_be_shown(tmp_path):
-  path = tmp_path / build.LIBRARY
-  path.write_text("no library")
-  with pytest.raises(build.BuildError, match="cannot be loaded"):
-    build.interfaces(path)
-
-
 def test_no_compiler_and_a_failing_one_are_errors(package, monkeypatch):
   monkeypatch.setenv("CC", "false")
   with pytest.raises(build.BuildError, match=r"false could not compile"):
