@@ -4,10 +4,9 @@
 
     python -m lagom_xla.cli.background FOLDER PARENT
 
-FOLDER holds a step (`compile/lowered.py`) and a task; what is found
-is added there to a file, a JSON object per line, as soon as it is known. The
-process has the lowest priority, no GPU, and ends with its parent. It is started
-by `live/gpu/search_process.py`.
+FOLDER holds a step (`compile/lowered.py`) and a task; what is found is added
+there to a file, a JSON object per line, as soon as it is known. The process has
+the lowest priority, no GPU, and ends with its parent. `live/gpu.py` starts it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
   from lagom_xla.compile import config as config_lib
   from lagom_xla.compile import target as target_lib
   from lagom_xla.live import gpu
-  from lagom_xla.search.xla import candidates as candidates_lib
   from lagom_xla.tuner import tuning as tuning_lib
 
 # The lowest, so that the training process's own threads never wait for it.
@@ -49,10 +47,13 @@ def main() -> None:
     with stopping.raised(task.time_budget_s):
       if task.prove is None:
         _search(folder, task)
-      else:
-        _prove_one(folder, task)
-  except (errors.LagomError, errors.Stopped) as error:
-    _say(folder, error=_in_words(error))
+      else:  # An abort harms nobody here.
+        _prove(_target(folder), task.prove)
+        _say(folder, proven=True)
+  except errors.LagomError as error:
+    _say(folder, error=str(error))
+  except errors.Stopped as stop:
+    _say(folder, error=f"stopped by {stop.reason} before anything was found")
   stopping.end(0)
 
 
@@ -71,32 +72,23 @@ def _search(folder: pathlib.Path, task: gpu.Task) -> None:
     # What needs no proof is said before it can be too late for it.
     stopping.end_time_budget()
     _say(folder, plan=tuning.plan.to_dict())
+    search = tuning.search
     if not tuning.plan.xla.is_default:
       is_proven = tuning.stopped is None
-      ratio = gpu.ratio(tuning.search, tuning.search.best)
+      ratio = gpu.ratio(search, search.best)
       _propose(folder, tuning.plan.xla, ratio, is_proven=is_proven)
     left_s = task.time_budget_s - (time.monotonic() - begin_s)
-    if tuning.stopped is None and left_s > 0:
-      with contextlib.suppress(errors.Stopped), stopping.raised(left_s):
-        _propose_runners_up(folder, target, tuning.search)
-
-
-def _propose_runners_up(
-  folder: pathlib.Path,
-  target: target_lib.Target,
-  search: candidates_lib.Search,
-) -> None:
-  """Says which runners-up there are, once they have compiled here."""
-  from lagom_xla.live import gpu
-
-  for candidate in gpu.of(search):
-    ratio = gpu.ratio(search, candidate)
-    try:
-      _prove(target, candidate.config)
-    except errors.LagomError as error:
-      _say(folder, warning=str(error))
-    else:
-      _propose(folder, candidate.config, ratio, is_proven=True)
+    if tuning.stopped is not None or left_s <= 0:
+      return
+    with contextlib.suppress(errors.Stopped), stopping.raised(left_s):
+      for runner_up in gpu.of(search):
+        ratio = gpu.ratio(search, runner_up)
+        try:
+          _prove(target, runner_up.config)
+        except errors.LagomError as error:
+          _say(folder, warning=str(error))
+        else:
+          _propose(folder, runner_up.config, ratio, is_proven=True)
 
 
 def _tuned(
@@ -122,19 +114,8 @@ def _tuned(
     return tune()
 
 
-def _prove_one(folder: pathlib.Path, task: gpu.Task) -> None:
-  """Compiles one config here, where an abort harms nobody."""
-  assert task.prove is not None
-  _prove(_target(folder), task.prove)
-  _say(folder, proven=True)
-
-
 def _prove(target: target_lib.Target, config: config_lib.XlaConfig) -> None:
-  """Compiles a config as far as that goes without a GPU.
-
-  Raises:
-    LagomError: it cannot be compiled.
-  """
+  """Compiles a config as far as that goes without a GPU."""
   if target.obstacle is None:
     target.compile(config)
   else:
@@ -171,12 +152,6 @@ def _say(folder: pathlib.Path, **facts: Any) -> None:
 
   with (folder / gpu.FOUND).open("a") as file:
     file.write(json.dumps(facts) + "\n")
-
-
-def _in_words(error: BaseException) -> str:
-  if isinstance(error, errors.Stopped):
-    return f"stopped by {error.reason} before anything was found"
-  return str(error)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ the reason why there is none as a line of JSON.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import json
 import os
 import pathlib
@@ -31,46 +31,35 @@ _REASON = b'{"reason": '
 _MOST_WORDS = 400
 
 
-class Loader:
-  """Loads a target for one cluster after the other, elsewhere if need be.
+def loader(
+  text: str, arguments: Mapping[str, str]
+) -> Callable[[cluster_lib.Cluster], target_lib.Target]:
+  """What loads a target for one cluster after the other, here if it can.
 
   Args:
     text: what the target is called on the command line.
     arguments: more keyword arguments of its function.
   """
-
-  def __init__(self, text: str, arguments: Mapping[str, str]):
-    self._text = text
-    self._arguments = arguments
-    self._first: target_lib.Target | None = None
-
-  def __call__(self, cluster: cluster_lib.Cluster) -> target_lib.Target:
-    """The target for a cluster.
-
-    Raises:
-      TargetError: it cannot be lowered for that cluster.
-    """
-    from lagom_xla.compile import load
-
-    if self._first and _is_needed(self._first, self._text, cluster):
-      return _lowered(self._text, cluster, self._arguments)
-    target = load.load(self._text, cluster, arguments=self._arguments)
-    self._first = self._first or target
-    return target
-
-
-def _is_needed(
-  first: target_lib.Target, text: str, cluster: cluster_lib.Cluster
-) -> bool:
-  """Whether a target can be had for a cluster in another process only."""
-  from lagom_xla.compile import load
+  from lagom_xla.compile import load as load_lib
   from lagom_xla.compile import target as target_lib
 
-  # A program whose mesh is of the devices that it is given stays a step.
-  is_of_import = load.is_python(text) and not isinstance(
-    first, target_lib.StepTarget
-  )
-  return is_of_import and cluster.num_devices != first.cluster.num_devices
+  first: target_lib.Target | None = None
+
+  def load(cluster: cluster_lib.Cluster) -> target_lib.Target:
+    nonlocal first
+    # A program whose mesh is of the devices that it is given stays a step.
+    if (
+      first is not None
+      and cluster.num_devices != first.cluster.num_devices
+      and load_lib.is_python(text)
+      and not isinstance(first, target_lib.StepTarget)
+    ):
+      return _lowered(text, cluster, arguments)
+    target = load_lib.load(text, cluster, arguments=arguments)
+    first = first or target
+    return target
+
+  return load
 
 
 def _lowered(
@@ -115,9 +104,8 @@ def main() -> None:
   from lagom_xla.compile import worker
 
   worker.end_with(parent)
-  task = json.loads(sys.stdin.read())
   try:
-    content = _module(task["text"], task["cluster"], task["arguments"])
+    content = _module(**json.loads(sys.stdin.read()))
   except errors.LagomError as error:
     content = json.dumps({"reason": str(error)}).encode()
   file.write_bytes(content)

@@ -106,12 +106,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
   return parser().parse_args(flags.join_check(argv[1:]))
 
 
+@output.unread_said()
 def _main(arguments: argparse.Namespace) -> None:
-  with output.unread_said():
-    _run(arguments)
-
-
-def _run(arguments: argparse.Namespace) -> None:
   temporary.sweep()
   try:
     # JAX is imported by then, which takes seconds.
@@ -128,16 +124,10 @@ def _run(arguments: argparse.Namespace) -> None:
       return
     if arguments.debug:
       traceback.print_exc()
-    print(f"lagom-xla: {error}{_beside(error)}", file=sys.stderr)
+    print(f"lagom-xla: {error}", file=sys.stderr)
+    if isinstance(error, errors.CompileError):
+      from lagom_xla.flags import environment
+
+      if environment.is_set():  # They may have a part in it.
+        print(f"  XLA_FLAGS is {environment.xla_flags()}", file=sys.stderr)
     sys.exit(2)
-
-
-def _beside(error: errors.LagomError) -> str:
-  """What may have a part in an error, and is not in its message."""
-  if not isinstance(error, errors.CompileError):
-    return ""
-  from lagom_xla.flags import environment
-
-  if not environment.is_set():
-    return ""
-  return f"\n  XLA_FLAGS is {environment.xla_flags()}"

@@ -47,11 +47,6 @@ _is_quiet = False
 # What of ours was warned of: in the same command.
 _warnings_said: set[str] = set()
 
-_CLUSTER_HELP = (
-  "NODESxGPUSxGPU such as 16x8xh100, NODESxMACHINE such as 2xp5.48xlarge, a"
-  " name, or a JSON file; `lagom-xla clusters` lists them"
-)
-
 
 def add_command(
   commands,
@@ -60,7 +55,7 @@ def add_command(
   text: str,
   examples: str,
 ) -> argparse.ArgumentParser:
-  """Adds a command.
+  """Adds a command, and returns its parser, to add arguments to.
 
   Args:
     commands: what argparse's add_subparsers returned.
@@ -68,9 +63,6 @@ def add_command(
     function: runs it.
     text: what it does, in a sentence.
     examples: shown below its options.
-
-  Returns:
-    The command's parser, to add arguments to.
   """
   command = commands.add_parser(
     name,
@@ -97,7 +89,7 @@ def add_command(
   loudness.add_argument(
     "-v", "--verbose", action="store_true", help="show every table"
   )
-  command.set_defaults(function=function)
+  command.set_defaults(function=function, usage_error=command.error)
   return command
 
 
@@ -122,7 +114,11 @@ def add_arg(command: argparse.ArgumentParser) -> None:
 def add_cluster(command: argparse.ArgumentParser) -> None:
   """Adds --cluster."""
   command.add_argument(
-    "--cluster", required=True, metavar="CLUSTER", help=_CLUSTER_HELP
+    "--cluster",
+    required=True,
+    metavar="CLUSTER",
+    help="NODESxGPUSxGPU such as 16x8xh100, NODESxMACHINE such as"
+    " 2xp5.48xlarge, a name, or a JSON file; `lagom-xla clusters` lists them",
   )
 
 
@@ -134,128 +130,6 @@ def add_format(command: argparse.ArgumentParser) -> None:
     default="text",
     help="tables, or one JSON object (default: %(default)s)",
   )
-
-
-def check_target(arguments: argparse.Namespace) -> None:
-  """Checks of the arguments of `add_target` what needs no JAX, so at once.
-
-  Raises:
-    TargetError, ClusterError: there is no such file, or no such cluster.
-  """
-  from lagom_xla import cluster as cluster_lib
-  from lagom_xla.compile import source
-
-  keywords(arguments)
-  cluster_lib.parse(arguments.cluster)
-  source.check(arguments.target)
-
-
-def load_target(
-  arguments: argparse.Namespace, workers: pool_lib.Pool | None = None
-) -> target_lib.Target:
-  """The target that the arguments of `add_target` describe.
-
-  Args:
-    arguments: the arguments.
-    workers: processes to compile it in; None for this one.
-
-  Raises:
-    FlagsError: XLA would end this process over its XLA_FLAGS.
-    TargetError, ClusterError, CompileError, HloError: it cannot be had.
-  """
-  from lagom_xla import cluster as cluster_lib
-  from lagom_xla.compile import load
-  from lagom_xla.flags import environment
-
-  environment.check()
-  target = load.load(
-    arguments.target,
-    cluster_lib.parse(arguments.cluster),
-    arguments=keywords(arguments),
-  )
-  return target if workers is None else target.with_workers(workers)
-
-
-def keywords(arguments: argparse.Namespace) -> dict[str, str]:
-  """The keyword arguments of --arg.
-
-  Raises:
-    TargetError: one is not NAME=VALUE.
-  """
-  found = {}
-  for text in arguments.arg:
-    name, equals, value = text.partition("=")
-    if not equals or not name.isidentifier():
-      raise errors.TargetError(
-        f"--arg={text} is not NAME=VALUE, such as --arg=batch_size=16."
-      )
-    found[name] = value
-  return found
-
-
-def warn_of_repeated_work(
-  target: target_lib.Target, step: step_lib.Step
-) -> None:
-  """Tells of products that GPUs compute instead of sharing them, if any.
-
-  Args:
-    target: what was compiled.
-    step: it, with XLA's defaults.
-  """
-  from lagom_xla.compile import repeated_work
-
-  device_flops = step.analysis.gemm_flops
-  if warning := repeated_work.warning(target, device_flops):
-    say(warning)
-
-
-def warn_of_memory(target: target_lib.Target, peak_bytes: int | None) -> None:
-  """Tells of a step that its GPUs do not hold, where that is known.
-
-  Args:
-    target: what was compiled.
-    peak_bytes: memory that it needs with XLA's defaults; None if not known.
-  """
-  from lagom_xla.search.xla import evaluation
-
-  if warning := evaluation.warning(target, peak_bytes):
-    say(warning)
-
-
-def show_warning(
-  message: Warning | str,
-  category: type[Warning],
-  filename: str,
-  lineno: int,
-  file: TextIO | None = None,
-  line: str | None = None,
-) -> None:
-  """Shows a warning: one of ours as what we say, others as Python does."""
-  if pathlib.Path(filename).is_relative_to(_PACKAGE):
-    if str(message) not in _warnings_said:  # A cluster file is read twice.
-      _warnings_said.add(str(message))
-      say(str(message))
-  elif not _is_quiet:
-    text = warnings.formatwarning(message, category, filename, lineno, line)
-    (file or sys.stderr).write(text)
-
-
-@contextlib.contextmanager
-def quietly(is_quiet: bool) -> Iterator[None]:
-  """Says nothing inside but errors, if so; warnings of others neither."""
-  global _is_quiet
-  _is_quiet = is_quiet
-  try:
-    yield
-  finally:
-    _is_quiet = False
-    _warnings_said.clear()
-
-
-def say(text: str) -> None:
-  """Says something to the user beside the result, unless it shall be quiet."""
-  if not _is_quiet:
-    print(f"lagom-xla: {text}", file=sys.stderr)
 
 
 def add_compiling(command: argparse.ArgumentParser) -> None:
@@ -277,37 +151,6 @@ def add_compiling(command: argparse.ArgumentParser) -> None:
   )
 
 
-@contextlib.contextmanager
-def workers(
-  arguments: argparse.Namespace,
-  *,
-  generates_code: bool = False,
-  num_early: int = 1,
-) -> Iterator[pool_lib.Pool | None]:
-  """The workers that the arguments of `add_compiling` ask for; None for none.
-
-  Args:
-    arguments: of the command.
-    generates_code: see `pool.Pool`.
-    num_early: see `pool.Pool`.
-  """
-  if arguments.workers == 0:
-    yield None
-    return
-  from lagom_xla.compile import cache as cache_lib
-  from lagom_xla.compile import pool as pool_lib
-
-  cache = None if arguments.no_cache else cache_lib.of_user()
-  with pool_lib.Pool(
-    arguments.workers,
-    cache=cache,
-    warn=say,
-    generates_code=generates_code,
-    num_early=num_early,
-  ) as pool:
-    yield pool
-
-
 def _num_workers(text: str) -> int:
   if not text.isdecimal():
     raise argparse.ArgumentTypeError(f"{text!r} is no number of processes")
@@ -324,19 +167,145 @@ def add_profile(command: argparse.ArgumentParser) -> None:
   )
 
 
+def check_target(arguments: argparse.Namespace) -> None:
+  """Checks of the arguments of `add_target` what needs no JAX, so at once.
+
+  Raises:
+    TargetError, ClusterError: there is no such file, or no such cluster.
+  """
+  from lagom_xla import cluster as cluster_lib
+  from lagom_xla.compile import source
+
+  keywords(arguments)
+  cluster_lib.parse(arguments.cluster)
+  source.check(arguments.target)
+
+
+def keywords(arguments: argparse.Namespace) -> dict[str, str]:
+  """The keyword arguments of --arg.
+
+  Raises:
+    TargetError: one is not NAME=VALUE.
+  """
+  found = {}
+  for text in arguments.arg:
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+      raise errors.TargetError(
+        f"--arg={text} is not NAME=VALUE, such as --arg=batch_size=16."
+      )
+    found[name] = value
+  return found
+
+
+@contextlib.contextmanager
+def at_work(
+  arguments: argparse.Namespace, *, lines: bool = False, num_early: int = 1
+) -> Iterator[tuple[progress.Bar, pool_lib.Pool | None]]:
+  """A command's progress, and the workers that it compiles in.
+
+  Args:
+    arguments: those of `add_compiling`.
+    lines: whether each step is a line where stderr is not a terminal.
+    num_early: see `pool.Pool`.
+  """
+  from lagom_xla.cli import progress
+
+  with (
+    progress.Bar(
+      time_budget_s=getattr(arguments, "time_budget", None),
+      lines=lines,
+      is_quiet=arguments.quiet,
+    ) as bar,
+    workers(arguments, num_early=num_early) as pool,
+  ):
+    yield bar, pool
+
+
+@contextlib.contextmanager
+def workers(
+  arguments: argparse.Namespace,
+  *,
+  generates_code: bool = False,
+  num_early: int = 1,
+) -> Iterator[pool_lib.Pool | None]:
+  """The workers that the arguments of `add_compiling` ask for; None for none.
+
+  See `pool.Pool` for the others.
+  """
+  if arguments.workers == 0:
+    yield None
+    return
+  from lagom_xla.compile import cache as cache_lib
+  from lagom_xla.compile import pool as pool_lib
+
+  with pool_lib.Pool(
+    arguments.workers,
+    cache=None if arguments.no_cache else cache_lib.of_user(),
+    warn=say,
+    generates_code=generates_code,
+    num_early=num_early,
+  ) as pool:
+    yield pool
+
+
+def load_target(
+  arguments: argparse.Namespace,
+  bar: progress.Bar,
+  workers: pool_lib.Pool | None,
+) -> target_lib.Target:
+  """The target that the arguments of `add_target` describe.
+
+  Raises:
+    FlagsError: XLA would end this process over its XLA_FLAGS.
+    TargetError, ClusterError, CompileError, HloError: it cannot be had.
+  """
+  bar.say(f"lowering {arguments.target}")
+  from lagom_xla import cluster as cluster_lib
+  from lagom_xla.compile import load
+  from lagom_xla.flags import environment
+
+  environment.check()
+  target = load.load(
+    arguments.target,
+    cluster_lib.parse(arguments.cluster),
+    arguments=keywords(arguments),
+  )
+  return target if workers is None else target.with_workers(workers)
+
+
+def inspected(
+  arguments: argparse.Namespace,
+  bar: progress.Bar,
+  workers: pool_lib.Pool | None,
+) -> tuple[target_lib.Target, step_lib.Step, costing_lib.Costing | None]:
+  """The target, its step as it runs today, and what the profile says of it.
+
+  Raises:
+    TraceError: there is no trace, or it is of another step.
+    CompileError: XLA refuses the target.
+  """
+  target = load_target(arguments, bar, workers)
+  from lagom_xla.cli import naming
+  from lagom_xla.tuner import tuner
+
+  bar.say("reading the profile" if arguments.profile else "costing the step")
+  with (
+    bar.told_of_compiles(naming.of_today()),
+    pricing(arguments, target) as costed,
+  ):
+    step = tuner.inspect(target)
+    check_profile(arguments, step)
+  return target, step, costed
+
+
 @contextlib.contextmanager
 def pricing(
   arguments: argparse.Namespace, target: target_lib.Target
 ) -> Iterator[costing_lib.Costing | None]:
   """Prices what is inside by the profile of --profile, if there is one.
 
-  Args:
-    arguments: the arguments.
-    target: what is priced; its schedule is the module that ran, if the trace
-      does not hold that. It ran under the cap on channels of XLA_FLAGS.
-
-  Yields:
-    What the profile says of costs; None without a profile.
+  The profile is taken to have run under the cap on channels of XLA_FLAGS.
 
   Raises:
     TraceError: there is no trace, or it is of another step.
@@ -360,11 +329,7 @@ def pricing(
 def read_profile(
   folder: str, module: Callable[[], hlo.Module]
 ) -> profile_lib.Profile:
-  """The profile in a folder.
-
-  Args:
-    folder: that --profile names.
-    module: returns the one that ran, where the trace does not hold it.
+  """The profile in a folder, of the given module where the trace holds none.
 
   Raises:
     TraceError: there is no trace, or it is of another step.
@@ -377,39 +342,8 @@ def read_profile(
   return profile_lib.of_trace(trace, None if has_module else module())
 
 
-def inspected(
-  arguments: argparse.Namespace, target: target_lib.Target, bar: progress.Bar
-) -> tuple[step_lib.Step, costing_lib.Costing | None]:
-  """The step as it runs today, and what the profile says of its costs.
-
-  Args:
-    arguments: those of `add_profile`.
-    target: what is inspected.
-    bar: which says what goes on.
-
-  Raises:
-    TraceError: there is no trace, or it is of another step.
-    CompileError: XLA refuses the target.
-  """
-  from lagom_xla.cli import naming
-  from lagom_xla.tuner import tuner
-
-  bar.say("reading the profile" if arguments.profile else "costing the step")
-  with (
-    bar.told_of_compiles(naming.of_today()),
-    pricing(arguments, target) as costed,
-  ):
-    step = tuner.inspect(target)
-    check_profile(arguments, step)
-    return step, costed
-
-
 def check_profile(arguments: argparse.Namespace, step: step_lib.Step) -> None:
-  """Checks that the profile, if there is one, has something of a step.
-
-  Args:
-    arguments: those of `add_profile`.
-    step: as it runs today, priced by the profile.
+  """Checks that a profile has something of the step that was priced by it.
 
   Raises:
     TraceError: it has nothing: it is another program's.
@@ -426,3 +360,49 @@ def check_profile(arguments: argparse.Namespace, step: step_lib.Step) -> None:
       " collectives, nor kernels of equal work. Trace this step, or leave out"
       " --profile."
     )
+
+
+def warn_of_repeated_work(
+  target: target_lib.Target, step: step_lib.Step
+) -> None:
+  """Tells of products that GPUs compute instead of sharing them, if any."""
+  from lagom_xla.compile import repeated_work
+
+  if warning := repeated_work.warning(target, step.analysis.gemm_flops):
+    say(warning)
+
+
+def say(text: str) -> None:
+  """Says something to the user beside the result, unless it shall be quiet."""
+  if not _is_quiet:
+    print(f"lagom-xla: {text}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def quietly(is_quiet: bool) -> Iterator[None]:
+  """Says nothing inside but errors, if so; warnings of others neither."""
+  global _is_quiet
+  _is_quiet = is_quiet
+  try:
+    yield
+  finally:
+    _is_quiet = False
+    _warnings_said.clear()
+
+
+def show_warning(
+  message: Warning | str,
+  category: type[Warning],
+  filename: str,
+  lineno: int,
+  file: TextIO | None = None,
+  line: str | None = None,
+) -> None:
+  """Shows a warning: one of ours as what we say, others as Python does."""
+  if pathlib.Path(filename).is_relative_to(_PACKAGE):
+    if str(message) not in _warnings_said:  # A cluster file is read twice.
+      _warnings_said.add(str(message))
+      say(str(message))
+  elif not _is_quiet:
+    text = warnings.formatwarning(message, category, filename, lineno, line)
+    (file or sys.stderr).write(text)

@@ -10,12 +10,12 @@ Nobody need read that: a command goes on where its stderr is closed or full.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import argparse
+from collections.abc import Callable, Iterable, Iterator
 import contextlib
 import io
 import json
 import os
-import pathlib
 import sys
 from typing import TYPE_CHECKING, TextIO
 
@@ -33,11 +33,7 @@ _results: TextIO | None = None
 
 @contextlib.contextmanager
 def reserved() -> Iterator[None]:
-  """Keeps stdout to results, to the end of the process where it is a file.
-
-  Raises:
-    OutputError: a result could not be written.
-  """
+  """Keeps stdout to results, to the end of the process where it is a file."""
   global _results
   results = _own_stdout()
   with contextlib.redirect_stdout(sys.stderr):
@@ -79,22 +75,37 @@ def write(text: str) -> None:
 
 
 def write_json(value: object) -> None:
-  """Writes the result as one JSON object."""
-  write(json.dumps(value, indent=2))
+  """Writes the result, made of dataclasses, as one JSON object."""
+  from lagom_xla import validation
+
+  write(json.dumps(validation.write(value), indent=2))
 
 
-def write_files(files: Iterable[pathlib.Path]) -> None:
-  """Names files that were written, each in a line."""
-  for path in files:
-    write(f"Wrote {path}")
+def write_result(
+  arguments: argparse.Namespace,
+  result: Callable[[], object],
+  show: Callable[[rich.console.Console], None],
+  files: Iterable[object] = (),
+) -> None:
+  """Writes what --format and --quiet ask for.
+
+  Args:
+    arguments: of the command.
+    result: returns what its JSON is of.
+    show: prints it for people.
+    files: that were written, and are all that is named where it is quiet.
+  """
+  if arguments.format == "json":
+    write_json(result())
+  elif arguments.quiet:
+    for path in files:
+      write(f"Wrote {path}")
+  else:
+    show(console())
 
 
 def flush() -> None:
-  """Hands on what was written so far, as where the process ends at once.
-
-  Raises:
-    OutputError: it could not be written.
-  """
+  """Hands on what was written so far, as where the process ends at once."""
   _stream().flush()
 
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 import pathlib
 import tempfile
 from typing import TYPE_CHECKING
@@ -46,13 +45,12 @@ def check(arguments: argparse.Namespace) -> None:
   Raises:
     OutputError: they cannot.
   """
-  if getattr(arguments, "report", None):
+  page = getattr(arguments, "report", None)
+  if page:
     from lagom_xla.report.page import rendering
 
     rendering.check_can_render()
-  for name in filter(
-    None, (getattr(arguments, name, None) for name in ("report", "trace"))
-  ):
+  for name in filter(None, (page, getattr(arguments, "trace", None))):
     _check_can_be_written(name)
 
 
@@ -77,11 +75,7 @@ def _check_can_be_written(name: str) -> None:
 def of_inspection(
   arguments: argparse.Namespace, step: step_lib.Step
 ) -> list[pathlib.Path]:
-  """Writes the pictures of a step that are asked for, and returns them.
-
-  Raises:
-    OutputError: one cannot be written.
-  """
+  """Writes the pictures of a step that are asked for, and returns them."""
   if not (arguments.report or arguments.trace):
     return []
   from lagom_xla.report import trace as trace_lib
@@ -90,14 +84,11 @@ def of_inspection(
   profile = _profile(arguments, step)
   files = []
   if arguments.report:
-    data = contents.of_inspection(step, measured_us=_step_us(profile))
-    files.append(_write_page(arguments, data))
+    story = contents.of_inspection(step, measured_us=_step_us(profile))
+    files.append(_write_page(arguments, story))
   if arguments.trace:
-    processes = [
-      trace_lib.predicted(1, "step", step, step.default),
-      *_measured(2, profile),
-    ]
-    files.append(_write_trace(arguments, processes))
+    predicted = trace_lib.predicted(1, "step", step, step.default)
+    files.append(_write_trace(arguments, [predicted], profile))
   return files
 
 
@@ -113,60 +104,56 @@ def of_tuning(
 
   Returns:
     The files.
-
-  Raises:
-    OutputError: one cannot be written.
   """
   from lagom_xla.report import trace as trace_lib
   from lagom_xla.report.page import contents
   from lagom_xla.report.page import report
 
-  profile = _profile(arguments, tuning.before)
-  data = contents.of_tuning(
+  before, best = tuning.before, tuning.kept
+  profile = _profile(arguments, before)
+  story = contents.of_tuning(
     tuning, folder=str(folder), measured_us=_step_us(profile)
   )
-  files = [report.write(data, folder)]
+  files = [report.write(story, folder)]
   if arguments.report:
-    files.append(_write_page(arguments, data))
+    files.append(_write_page(arguments, story))
   if arguments.trace:
-    before, best = tuning.before, tuning.kept
-    processes = [
+    predicted = [
       trace_lib.predicted(1, "before", before, before.default),
       trace_lib.predicted(2, "after", best.runs, best.settings),
-      *_measured(3, profile),
     ]
-    files.append(_write_trace(arguments, processes))
+    files.append(_write_trace(arguments, predicted, profile))
   return files
 
 
 def of_profile(
   arguments: argparse.Namespace, profile: profile_lib.Profile
 ) -> list[pathlib.Path]:
-  """Writes the trace of a profile, if it is asked for.
-
-  Raises:
-    OutputError: it cannot be written.
-  """
-  if not arguments.trace:
-    return []
-  return [_write_trace(arguments, _measured(1, profile))]
+  """Writes the trace of a profile, if it is asked for."""
+  return [_write_trace(arguments, [], profile)] if arguments.trace else []
 
 
 def _write_page(
-  arguments: argparse.Namespace, data: report.Story
+  arguments: argparse.Namespace, story: report.Story
 ) -> pathlib.Path:
   from lagom_xla.report.page import rendering
 
   path = pathlib.Path(arguments.report)
-  rendering.write(data, path)
+  rendering.write(story, path)
   return path
 
 
 def _write_trace(
-  arguments: argparse.Namespace, processes: Sequence[trace_lib.Process]
+  arguments: argparse.Namespace,
+  predicted: list[trace_lib.Process],
+  profile: profile_lib.Profile | None,
 ) -> pathlib.Path:
+  """Writes what was predicted and, if there is a profile, what was measured."""
   from lagom_xla.report import trace as trace_lib
 
+  processes = list(predicted)
+  if profile is not None:
+    processes += trace_lib.measured(len(predicted) + 1, profile)
   path = pathlib.Path(arguments.trace)
   trace_lib.write(path, processes)
   return path
@@ -175,7 +162,6 @@ def _write_trace(
 def _profile(
   arguments: argparse.Namespace, step: step_lib.Step
 ) -> profile_lib.Profile | None:
-  """The profile of --profile, if there is one."""
   if arguments.profile is None:
     return None
   return options.read_profile(arguments.profile, lambda: step.analysis.module)
@@ -185,14 +171,3 @@ def _step_us(profile: profile_lib.Profile | None) -> float | None:
   if profile is None or not profile.whole_steps:
     return None
   return profile.step_time_us
-
-
-def _measured(
-  first: int, profile: profile_lib.Profile | None
-) -> list[trace_lib.Process]:
-  """The measured step, if there is one."""
-  if profile is None:
-    return []
-  from lagom_xla.report import trace as trace_lib
-
-  return list(trace_lib.measured(first, profile))

@@ -46,7 +46,12 @@ _MINUTES_FROM_S = 95
 class Bar:
   """Progress in steps, of a number that is known or is estimated.
 
-  A bar vanishes when it is done.
+  To be used in a `with` block, at whose end the bar vanishes.
+
+  Args:
+    time_budget_s: the time that there is; None where that is not limited.
+    lines: whether there are lines where stderr is not a terminal.
+    is_quiet: whether there is neither a bar nor lines.
 
   Attributes:
     num_done: steps so far.
@@ -59,13 +64,6 @@ class Bar:
     lines: bool = True,
     is_quiet: bool = False,
   ):
-    """Makes one, to be used in a `with` block.
-
-    Args:
-      time_budget_s: the time that there is; None where that is not limited.
-      lines: whether there are lines where stderr is not a terminal.
-      is_quiet: whether there is neither a bar nor lines.
-    """
     self._time_budget_s = time_budget_s
     self._lines = lines and not is_quiet
     self._is_quiet = is_quiet
@@ -74,8 +72,9 @@ class Bar:
     console = rich.console.Console(stderr=True)
     is_open = sys.stderr is not None  # As after `2>&-`.
     is_terminal = is_open and sys.stderr.isatty()
-    is_terminal = is_terminal and not console.is_dumb_terminal
-    self._is_bar = is_terminal and not self._is_quiet
+    self._is_bar = not (
+      self._is_quiet or not is_terminal or console.is_dumb_terminal
+    )
     self._started_s = time.monotonic()
     self.num_done, self._num_left = 0, 0.0
     self._ended_s: list[float] = []
@@ -86,7 +85,7 @@ class Bar:
     self._words = "loading JAX"
     self._silence: Silence | None = None
     if is_open and not (self._is_bar or self._is_quiet):
-      self._silence = Silence(self._say_what_goes_on)
+      self._silence = Silence(lambda: self._print(self._words, GOES_ON))
     self._progress = rich.progress.Progress(
       rich.progress.TextColumn(
         "{task.description}",
@@ -124,11 +123,9 @@ class Bar:
     *,
     are_steps: bool = False,
   ) -> Iterator[None]:
-    """Says inside what is compiled, each time that something is.
+    """Says inside what is compiled, by name, each time that something is.
 
-    Args:
-      name: what to call it.
-      are_steps: whether each config is a step of those that are expected.
+    With `are_steps`, each config is a step of those that are expected.
     """
     done: list[config_lib.XlaConfig] = []
 
@@ -191,13 +188,6 @@ class Bar:
     since_s = time.monotonic() - last_s
     return max(self._num_left * step_s - since_s, 0.0)
 
-  @property
-  def _budget_left_s(self) -> float | None:
-    if self._time_budget_s is None:
-      return None
-    elapsed_s = time.monotonic() - self._started_s
-    return max(self._time_budget_s - elapsed_s, 0.0)
-
   def _done(self, words: str) -> str:
     if self._found_us is not None and self._default_us is not None:
       words += f": {self._found_us / 1e3:,.2f} ms"
@@ -206,9 +196,6 @@ class Bar:
       if self.num_done > 1:
         words += f" ({self._found_us / self._default_us - 1:+.2%})"
     return f"{words}: {self._refusal}" if self._refusal else words
-
-  def _say_what_goes_on(self) -> None:
-    self._print(self._words, GOES_ON)
 
   def _print(self, words: str, end: str = "") -> None:
     """Prints a line in one piece, as two threads do."""
@@ -221,19 +208,17 @@ class Bar:
   @property
   def left_in_words(self) -> str:
     """The same in words, after a comma; "" where it is not known, or little."""
-    left_s, budget_s = self.left_s, self._budget_left_s
-    if budget_s and (left_s is None or budget_s < left_s):
-      return f", at most {datetime.timedelta(seconds=round(budget_s))} left"
+    left_s = self.left_s
+    if self._time_budget_s is not None:
+      elapsed_s = time.monotonic() - self._started_s
+      budget_s = self._time_budget_s - elapsed_s
+      if budget_s > 0 and (left_s is None or budget_s < left_s):
+        return f", at most {datetime.timedelta(seconds=round(budget_s))} left"
     if left_s is None or left_s < _LEAST_S:
       return ""
-    return f", about {_roughly(left_s)} left"
-
-
-def _roughly(seconds: float) -> str:
-  """A time as exactly as an estimate deserves."""
-  if seconds < _MINUTES_FROM_S:
-    return f"{max(10 * round(seconds / 10), 10)} s"
-  return f"{round(seconds / 60)} min"
+    if left_s < _MINUTES_FROM_S:
+      return f", about {max(10 * round(left_s / 10), 10)} s left"
+    return f", about {round(left_s / 60)} min left"
 
 
 class _Time(rich.progress.ProgressColumn):
@@ -258,14 +243,9 @@ _LOOKS_S = 0.1
 
 
 class Silence:
-  """Calls a function, in a thread of its own, where it was silent too long."""
+  """Says what is going on, in a thread of its own, where it was silent long."""
 
   def __init__(self, say: Callable[[], None]):
-    """Begins to wait.
-
-    Args:
-      say: says what is going on.
-    """
     self._say = say
     self._most_s = FIRST_S
     self._heard_s = time.monotonic()

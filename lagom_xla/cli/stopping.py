@@ -20,8 +20,8 @@ import time
 import types
 from typing import Any, NoReturn
 
+from lagom_xla import cli
 from lagom_xla import errors
-from lagom_xla.cli import ending
 from lagom_xla.cli import output
 
 _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600}
@@ -51,8 +51,7 @@ def add_time_budget(command: argparse.ArgumentParser) -> None:
 def raised(time_budget_s: float | None = None) -> Iterator[None]:
   """Raises `errors.Stopped` inside, at the first reason to stop.
 
-  Args:
-    time_budget_s: from now on; None for all the time that it takes.
+  A time budget counts from now on; with None it may take all the time.
   """
   first = _First(time_budget_s)
   before = {
@@ -97,7 +96,7 @@ class _First:
     if _is_importing(frame):
       if time.monotonic() - self.stopped_s >= _LONGEST_IMPORT_S:
         status = self.stopped.exit_status or NOTHING_FOUND
-        ending.now(self.stopped.reason, status)
+        cli.end_now(self.stopped.reason, status)
       return
     raise self.stopped
 
@@ -142,15 +141,11 @@ def _reason(number: int, time_budget_s: float | None) -> errors.Stopped:
     assert time_budget_s is not None
     return errors.Stopped(f"the time budget of {time_budget_s:g} s", 0)
   name = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
-  return errors.Stopped(name, ending.SIGNALED + number)
+  return errors.Stopped(name, cli.SIGNALED + number)
 
 
 def end(exit_status: int) -> NoReturn:
-  """Ends the process now: taking JAX down takes longer than a second.
-
-  Raises:
-    OutputError: the result could not be written.
-  """
+  """Ends the process now: taking JAX down takes longer than a second."""
   output.flush()
   sys.stdout.flush()
   sys.stderr.flush()

@@ -13,6 +13,8 @@ from lagom_xla.cli import options
 from lagom_xla.cli import output
 
 if TYPE_CHECKING:
+  import rich.console
+
   from lagom_xla.calibrate import calibration as calibration_lib
 
 _EXAMPLES = """\
@@ -43,9 +45,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
   known = clusters.known()
   if arguments.format == "json":
-    from lagom_xla import validation
-
-    output.write_json([validation.write(row) for row in known])
+    output.write_json(known)
     return
   import rich.table
 
@@ -110,24 +110,25 @@ def _run_calibrate(arguments: argparse.Namespace) -> None:
   for line in result.notes:
     options.say(line)
   calibration_lib.write(path, result.cluster, result.sources)
-  if arguments.format == "json":
-    from lagom_xla import validation
-    from lagom_xla.report import calibration
+  from lagom_xla.report import calibration
 
-    calibrated = calibration.of_result(result, measured, path)
-    output.write_json(validation.write(calibrated))
-  elif arguments.quiet:
-    output.write_files([path])
-  else:
-    _show(result, path)
+  output.write_result(
+    arguments,
+    lambda: calibration.of_result(result, measured, path),
+    lambda console: _show(console, result, path),
+    [path],
+  )
 
 
-def _show(result: calibration_lib.Result, path: pathlib.Path) -> None:
+def _show(
+  console: rich.console.Console,
+  result: calibration_lib.Result,
+  path: pathlib.Path,
+) -> None:
   import rich.table
 
   from lagom_xla.costs import in_words
 
-  console = output.console()
   for name, factors in (
     ("Within a node", result.calibration.within_node),
     ("Between nodes", result.calibration.between_nodes),
@@ -143,20 +144,18 @@ def _show(result: calibration_lib.Result, path: pathlib.Path) -> None:
         f" x {rate_factor:.3g} again",
         highlight=False,
       )
-  table = rich.table.Table(box=None, pad_edge=False)
-  for heading in ("collective", "ranks", "nodes", "rows"):
-    table.add_column(heading)
+  table = rich.table.Table(
+    "collective", "ranks", "nodes", "rows", box=None, pad_edge=False
+  )
   for heading in ("before", "after", "held out"):
     table.add_column(f"{heading}: median, p90", justify="right")
   for fit in result.fits:
     counts = (fit.num_ranks, fit.num_nodes, fit.num_rows)
+    known = (fit.before, fit.after, fit.held_out)
     table.add_row(
       fit.kind,
       *map(str, counts),
-      *(
-        f"{errors.median:.1%}, {errors.p90:.1%}"
-        for errors in (fit.before, fit.after, fit.held_out)
-      ),
+      *(f"{off.median:.1%}, {off.p90:.1%}" for off in known),
     )
   console.print(table)
   doubted = [sample for sample in result.samples if sample.doubt]

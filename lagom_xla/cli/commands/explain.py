@@ -55,17 +55,12 @@ def add(commands) -> None:
   options.add_format(command)
   options.add_profile(command)
   options.add_compiling(command)
-  command.set_defaults(usage_error=command.error)
-  _take_last(command)
-
-
-def _take_last(command: argparse.ArgumentParser) -> None:
-  """Takes COLLECTIVE after options, too, where argparse leaves it over."""
   parse = command.parse_known_args
 
   def parse_known_args(
     args: Any = None, namespace: Any = None
   ) -> tuple[Any, list[str]]:
+    """Takes COLLECTIVE after options, too, where argparse leaves it over."""
     found, extras = parse(args, namespace)
     if extras and found.collective is None and not extras[0].startswith("-"):
       found.collective = extras.pop(0)
@@ -84,7 +79,6 @@ def _run(arguments: argparse.Namespace) -> None:
     explanation = explanation_lib.read(pathlib.Path(arguments.target))
   else:
     explanation = _of_target(arguments)
-  from lagom_xla import validation
   from lagom_xla.explain import explanation as explanation_lib
   from lagom_xla.report import explanations
 
@@ -92,7 +86,7 @@ def _run(arguments: argparse.Namespace) -> None:
   if arguments.format == "json":
     if name is not None:
       explanation = explanation_lib.only(explanation, name)
-    output.write_json(validation.write(explanation))
+    output.write_json(explanation)
   elif name is not None:
     explanations.show_collective(output.console(), explanation, name)
   else:
@@ -101,17 +95,10 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def _of_target(arguments: argparse.Namespace) -> explanation_lib.Explanation:
   options.check_target(arguments)
-  from lagom_xla.cli import progress
-
-  with (
-    progress.Bar(lines=False, is_quiet=arguments.quiet) as bar,
-    options.workers(arguments) as workers,
-  ):
+  with options.at_work(arguments) as (bar, workers):
     from lagom_xla.explain import explaining
 
-    bar.say(f"lowering {arguments.target}")
-    target = options.load_target(arguments, workers)
-    step, _ = options.inspected(arguments, target, bar)
+    _, step, _ = options.inspected(arguments, bar, workers)
     bar.say("explaining what is exposed")
     return explaining.of_step(step)
 

@@ -57,7 +57,6 @@ def add(commands) -> None:
     " from",
   )
   options.add_format(command)
-  command.set_defaults(usage_error=command.error)
 
 
 def join_check(arguments: Sequence[str]) -> list[str]:
@@ -89,10 +88,9 @@ def _print_plan(arguments: argparse.Namespace) -> None:
 
   plan = checked.load(arguments.plan)
   if arguments.format == "json":
-    from lagom_xla import validation
     from lagom_xla.report import flags
 
-    output.write_json(validation.write(flags.of_plan(plan)))
+    output.write_json(flags.of_plan(plan))
     return
   output.write(env_lib.xla_lines(plan.xla.options))
   output.write(env_lib.cap_lines(plan))
@@ -103,10 +101,9 @@ def _check(arguments: argparse.Namespace) -> None:
 
   report = check.check(arguments.check)
   if arguments.format == "json":
-    from lagom_xla import validation
     from lagom_xla.report import flags
 
-    output.write_json(validation.write(flags.of_check(report)))
+    output.write_json(flags.of_check(report))
   else:
     output.write("\n".join(_report_lines(report)))
   if report.is_fatal:
@@ -122,9 +119,9 @@ def _report_lines(report: check.Report) -> list[str]:
     if finding.instead:
       lines.append(f"  Write {finding.instead}")
   version = f"jaxlib {report.jaxlib_version}"
-  if not report.num_flags and not report.findings:
-    return ["There are no flags."]
   if not report.findings:
+    if not report.num_flags:
+      return ["There are no flags."]
     return [f"Each of these flags has an effect in {version}."]
   num_fatal = sum(finding.is_fatal for finding in report.findings)
   lines += [
@@ -148,10 +145,9 @@ def _merge(arguments: argparse.Namespace) -> None:
   plan = checked.load(arguments.plan)
   merged = merge.merge(os.environ.get("XLA_FLAGS", ""), plan.xla.options)
   if arguments.format == "json":
-    from lagom_xla import validation
     from lagom_xla.report import flags
 
-    output.write_json(validation.write(flags.of_merge(merged, plan)))
+    output.write_json(flags.of_merge(merged, plan))
     return
   lines = [*_merge_lines(merged), *env_lib.lines_beside(plan.xla.options)]
   output.write("\n".join(lines))

@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-import pathlib
 from typing import TYPE_CHECKING
 
 from lagom_xla.cli import options
@@ -14,8 +12,7 @@ from lagom_xla.cli import output
 from lagom_xla.cli import pictures
 
 if TYPE_CHECKING:
-  from lagom_xla.costs import step as step_lib
-  from lagom_xla.profiling import costing as costing_lib
+  import rich.console
 
 _EXAMPLES = f"""\
 {options.TARGET_HELP}
@@ -45,18 +42,17 @@ def add(commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
   pictures.check(arguments)
-  step, costed, files = _inspect(arguments)
-  from lagom_xla import validation
+  options.check_target(arguments)
+  with options.at_work(arguments) as (bar, workers):
+    target, step, costed = options.inspected(arguments, bar, workers)
+    bar.say("writing what was asked for")
+    files = pictures.of_inspection(arguments, step)
+  options.warn_of_repeated_work(target, step)
   from lagom_xla.report import measurement
   from lagom_xla.report import results
   from lagom_xla.report import terminal
 
-  if arguments.format == "json":
-    output.write_json(validation.write(results.inspection(step, costed)))
-  elif arguments.quiet:
-    output.write_files(files)
-  else:
-    console = output.console()
+  def show(console: rich.console.Console) -> None:
     notes = measurement.cost_notes(step, costed) if costed is not None else ()
     terminal.show_inspection(
       console, step, files, notes=notes, is_verbose=arguments.verbose
@@ -64,24 +60,9 @@ def _run(arguments: argparse.Namespace) -> None:
     if costed is not None and arguments.verbose:
       measurement.show_costs(console, costed)
 
-
-def _inspect(
-  arguments: argparse.Namespace,
-) -> tuple[step_lib.Step, costing_lib.Costing | None, Sequence[pathlib.Path]]:
-  options.check_target(arguments)
-  from lagom_xla.cli import progress
-
-  with (
-    progress.Bar(lines=False, is_quiet=arguments.quiet) as bar,
-    options.workers(arguments) as workers,
-  ):
-    bar.say(f"lowering {arguments.target}")
-    target = options.load_target(arguments, workers)
-    step, costed = options.inspected(arguments, target, bar)
-    bar.say("writing what was asked for")
-    files = pictures.of_inspection(arguments, step)
-  options.warn_of_repeated_work(target, step)
-  return step, costed, files
+  output.write_result(
+    arguments, lambda: results.inspection(step, costed), show, files
+  )
 
 
 _PROFILE_EXAMPLES = """\
@@ -126,7 +107,6 @@ def _run_profile(arguments: argparse.Namespace) -> None:
   pictures.check(arguments)
   with progress.Bar(lines=False, is_quiet=arguments.quiet) as bar:
     from lagom_xla import profiling
-    from lagom_xla import validation
     from lagom_xla.passes import hlo
     from lagom_xla.report import measurement
     from lagom_xla.report import results
@@ -135,11 +115,11 @@ def _run_profile(arguments: argparse.Namespace) -> None:
     module = hlo.load(arguments.module) if arguments.module else None
     profile = profiling.read(arguments.folder, module)
     files = pictures.of_profile(arguments, profile)
-  if arguments.format == "json":
-    output.write_json(validation.write(results.profile(profile)))
-  elif arguments.quiet:
-    output.write_files(files)
-  else:
-    measurement.show_profile(
-      output.console(), profile, files, is_verbose=arguments.verbose
-    )
+  output.write_result(
+    arguments,
+    lambda: results.profile(profile),
+    lambda console: measurement.show_profile(
+      console, profile, files, is_verbose=arguments.verbose
+    ),
+    files,
+  )

@@ -46,12 +46,11 @@ def _run_doctor(arguments: argparse.Namespace) -> None:
 
   with progress.Bar(lines=False, is_quiet=arguments.quiet) as bar:
     from lagom_xla import doctor
-    from lagom_xla import validation
 
     bar.say("trying what lagom_xla uses here")
     checkup = doctor.examine()
   if arguments.format == "json":
-    output.write_json(validation.write(checkup))
+    output.write_json(checkup)
   else:
     _show(checkup)
   if not checkup.works:
@@ -60,15 +59,15 @@ def _run_doctor(arguments: argparse.Namespace) -> None:
 
 
 def _show(checkup: doctor.Checkup) -> None:
-  if checkup.works:
-    output.write("inspect and tune work here.")
-  else:
-    broken = [
-      finding.name
-      for finding in checkup.findings
-      if finding.is_essential and finding.status != "works"
-    ]
+  broken = [
+    finding.name
+    for finding in checkup.findings
+    if finding.is_essential and finding.status != "works"
+  ]
+  if broken:
     output.write(f"inspect and tune do not work here: {', '.join(broken)}.")
+  else:
+    output.write("inspect and tune work here.")
   for version in checkup.versions:
     output.write(_row("version", version.package, version.version))
   for finding in checkup.findings:
@@ -176,9 +175,11 @@ examples:
   source <(lagom-xla completion bash)      # in ~/.bashrc
   lagom-xla completion zsh > ~/.zfunc/_lagom-xla   # a folder of $fpath"""
 
-# What arguments with these names in help name.
-_FILE_METAVARS = ("FILE", "TARGET")
-_FOLDER_METAVARS = ("DIR", "PLAN")
+# What arguments with these names in help name, as shtab has it.
+_COMPLETED = {
+  **dict.fromkeys(("FILE", "TARGET"), "FILE"),
+  **dict.fromkeys(("DIR", "PLAN"), "DIRECTORY"),
+}
 
 
 def add_completion(commands) -> None:
@@ -204,22 +205,14 @@ def _run_completion(arguments: argparse.Namespace) -> None:
       " 'lagom_xla[completion]'."
     ) from error
   parser = arguments.parser
-  for action in _actions(parser):
-    if action.choices is not None:
-      continue
-    if action.metavar in _FILE_METAVARS:
-      setattr(action, "complete", shtab.FILE)  # noqa: B010
-    elif action.metavar in _FOLDER_METAVARS:
-      setattr(action, "complete", shtab.DIRECTORY)  # noqa: B010
+  (commands,) = (
+    action.choices
+    for action in parser._actions
+    if isinstance(action, argparse._SubParsersAction)
+  )
+  for command in commands.values():
+    for action in command._actions:
+      if action.choices is None and action.metavar in _COMPLETED:
+        way = _COMPLETED[action.metavar]
+        setattr(action, "complete", getattr(shtab, way))  # noqa: B010
   output.write(shtab.complete(parser, shell=arguments.shell).rstrip("\n"))
-
-
-def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-  """The arguments of all commands."""
-  actions = []
-  for action in parser._actions:
-    actions.append(action)
-    if isinstance(action, argparse._SubParsersAction):
-      for command in action.choices.values():
-        actions += command._actions
-  return actions

@@ -7,14 +7,10 @@ from __future__ import annotations
 import argparse
 import pathlib
 import sys
-from typing import TYPE_CHECKING
 
 from lagom_xla import errors
 from lagom_xla.cli import options
 from lagom_xla.cli import output
-
-if TYPE_CHECKING:
-  from lagom_xla.verify import verification as verification_lib
 
 _REPORT_EXAMPLES = """\
 `lagom-xla tune` keeps report.json.gz beside a plan, and the page is made from
@@ -47,16 +43,15 @@ def add_report(commands) -> None:
 
 
 def _run_report(arguments: argparse.Namespace) -> None:
-  from lagom_xla import validation
   from lagom_xla.report.page import rendering
   from lagom_xla.report.page import report as report_lib
 
   data = report_lib.read(pathlib.Path(arguments.plan))
   if arguments.format == "json":
-    output.write_json(validation.write(data))
+    output.write_json(data)
     return
   rendering.write(data, pathlib.Path(arguments.out))
-  output.write_files([pathlib.Path(arguments.out)])
+  output.write(f"Wrote {arguments.out}")
 
 
 _VERIFY_EXAMPLES = f"""\
@@ -88,39 +83,29 @@ def add_verify(commands) -> None:
 
 
 def _run_verify(arguments: argparse.Namespace) -> None:
-  verification = _verify(arguments)
-  from lagom_xla import validation
-  from lagom_xla.report import results
-  from lagom_xla.report import terminal
-
-  if arguments.format == "json":
-    output.write_json(validation.write(results.verification(verification)))
-  elif not arguments.quiet:
-    terminal.show_verification(
-      output.console(), verification, is_verbose=arguments.verbose
-    )
-  sys.exit(0 if verification.all_acted else 1)
-
-
-def _verify(arguments: argparse.Namespace) -> verification_lib.Verification:
-  from lagom_xla.cli import progress
-
-  with (
-    progress.Bar(lines=False, is_quiet=arguments.quiet) as bar,
-    options.workers(arguments) as workers,
-  ):
+  with options.at_work(arguments) as (bar, workers):
     from lagom_xla.apply import checked
     from lagom_xla.cli import naming
     from lagom_xla.verify import verification as verification_lib
 
     plan = checked.load(arguments.plan)
-    bar.say(f"lowering {arguments.target}")
-    target = options.load_target(arguments, workers)
+    target = options.load_target(arguments, bar, workers)
     bar.expect(len(verification_lib.configs(plan)))
     names = naming.Names()
     names.add(plan.xla, "the plan")
     with bar.told_of_compiles(naming.of_today(names), are_steps=True):
-      return verification_lib.verify(plan, target)
+      verification = verification_lib.verify(plan, target)
+  from lagom_xla.report import results
+  from lagom_xla.report import terminal
+
+  output.write_result(
+    arguments,
+    lambda: results.verification(verification),
+    lambda console: terminal.show_verification(
+      console, verification, is_verbose=arguments.verbose
+    ),
+  )
+  sys.exit(0 if verification.all_acted else 1)
 
 
 _PLUGIN_EXAMPLES = """\

@@ -16,7 +16,8 @@ from lagom_xla.cli import pictures
 from lagom_xla.cli import stopping
 
 if TYPE_CHECKING:
-  from lagom_xla.explain import explanation as explanation_lib
+  import rich.console
+
   from lagom_xla.profiling import costing as costing_lib
   from lagom_xla.search.xla import candidates as candidates_lib
   from lagom_xla.tuner import tuning as tuning_lib
@@ -41,6 +42,7 @@ examples:
 # the end beside others.
 _NUM_EARLY = 2
 
+# What a plan is written and shown with.
 _WRITES = (
   "lagom_xla.explain.explaining",
   "lagom_xla.report.page.contents",
@@ -101,7 +103,7 @@ def add(commands) -> None:
     " schedules by, and orders of strands; it acts only where the step is"
     " wrapped in lagom_xla.tune(plan=DIR)",
   )
-  command.set_defaults(applied="all", usage_error=command.error)
+  command.set_defaults(applied="all")
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -120,23 +122,22 @@ def _run(arguments: argparse.Namespace) -> None:
       " so there is nothing to make a plan from."
     )
     stopping.end(stop.exit_status or stopping.NOTHING_FOUND)
-  from lagom_xla import validation
   from lagom_xla.report import measurement
   from lagom_xla.report import results
   from lagom_xla.report import terminal
 
   files = _write(arguments, tuning, folder)
-  if arguments.format == "json":
-    output.write_json(validation.write(results.tuning(tuning, costed)))
-  elif arguments.quiet:
-    output.write_files(files)
-  else:
-    console = output.console()
+
+  def show(console: rich.console.Console) -> None:
     terminal.show_tuning(console, tuning, files, is_verbose=arguments.verbose)
     if costed is not None and arguments.verbose:
       for note in measurement.cost_notes(tuning.before, costed):
         output.write(note)
       measurement.show_costs(console, costed)
+
+  output.write_result(
+    arguments, lambda: results.tuning(tuning, costed), show, files
+  )
   if tuning.stopped is not None:
     from lagom_xla.costs import in_words
 
@@ -154,49 +155,31 @@ def _write(
   tuning: tuning_lib.Tuning,
   folder: pathlib.Path,
 ) -> list[pathlib.Path]:
-  """Writes the plan's files, and the pictures, which is some work of its own.
-
-  Raises:
-    OutputError: one cannot be written.
-  """
+  """Writes the plan's files and the pictures, which is work of its own."""
   from lagom_xla.apply import files as files_lib
   from lagom_xla.cli import progress
+  from lagom_xla.explain import explaining
   from lagom_xla.explain import explanation as explanation_lib
 
   with progress.Bar(lines=False, is_quiet=arguments.quiet) as bar:
     bar.say(f"writing {folder}")
     files = files_lib.write(tuning.plan, folder)
     files += pictures.of_tuning(arguments, tuning, folder)
-    return [*files, explanation_lib.write(_explained(tuning), folder)]
-
-
-def _explained(tuning: tuning_lib.Tuning) -> explanation_lib.Explanation:
-  """Why collectives are exposed, today and with a plan that does something."""
-  from lagom_xla.explain import explaining
-
-  if tuning.plan.is_default:
-    return explaining.of_step(tuning.before)
-  kept = tuning.kept
-  return explaining.of_plan(tuning.before, kept.runs, kept.settings)
-
-
-def _import_what_writes() -> None:
-  """Imports what a plan is written and shown with."""
-  for name in _WRITES:
-    importlib.import_module(name)
+    kept = tuning.kept
+    if tuning.plan.is_default:
+      explanation = explaining.of_step(tuning.before)
+    else:
+      explanation = explaining.of_plan(tuning.before, kept.runs, kept.settings)
+    return [*files, explanation_lib.write(explanation, folder)]
 
 
 def _tune(
   arguments: argparse.Namespace, folder: pathlib.Path
 ) -> tuple[tuning_lib.Tuning, costing_lib.Costing | None]:
   options.check_target(arguments)
-  from lagom_xla.cli import progress
-
-  with (
-    progress.Bar(
-      time_budget_s=arguments.time_budget, is_quiet=arguments.quiet
-    ) as bar,
-    options.workers(arguments, num_early=_NUM_EARLY) as workers,
+  with options.at_work(arguments, lines=True, num_early=_NUM_EARLY) as (
+    bar,
+    workers,
   ):
     from lagom_xla.apply import files as files_lib
 
@@ -205,10 +188,10 @@ def _tune(
     from lagom_xla.cli import naming
     from lagom_xla.search import nccl
     from lagom_xla.search.xla import candidates as candidates_lib
+    from lagom_xla.search.xla import evaluation
     from lagom_xla.tuner import tuner
 
-    bar.say(f"lowering {arguments.target}")
-    target = options.load_target(arguments, workers)
+    target = options.load_target(arguments, bar, workers)
     bar.say("reading the profile" if arguments.profile else "costing the step")
 
     def found(
@@ -216,10 +199,12 @@ def _tune(
     ) -> None:
       if bar.num_done == 0 and isinstance(candidate, candidates_lib.Candidate):
         # While workers compile, as whoever presses Ctrl-C waits for it.
-        _import_what_writes()
+        for name in _WRITES:
+          importlib.import_module(name)
         options.check_profile(arguments, candidate.step)
         options.warn_of_repeated_work(target, candidate.step)
-        options.warn_of_memory(target, candidate.peak_bytes)
+        if warning := evaluation.warning(target, candidate.peak_bytes):
+          options.say(warning)
       bar.found(candidate)
 
     def advance(words: str) -> None:

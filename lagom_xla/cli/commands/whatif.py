@@ -55,27 +55,6 @@ def add(commands) -> None:
     " lists them",
   )
   options.add_arg(command)
-  _add_sizes(command)
-  command.add_argument(
-    "--search",
-    choices=("none", "quick", "full"),
-    default="quick",
-    help="for the best plan: nothing, NCCL settings of the schedule that XLA"
-    " makes today, or XLA's options too, which takes as long as tune does on"
-    " each cluster of --cluster (default: %(default)s)",
-  )
-  command.add_argument(
-    "--report",
-    metavar="FILE",
-    help="write a page for a browser: curves by nodes and by network",
-  )
-  options.add_format(command)
-  options.add_compiling(command)
-  stopping.add_time_budget(command)
-
-
-def _add_sizes(command: argparse.ArgumentParser) -> None:
-  """Adds what else to vary, and how much a step does."""
   command.add_argument(
     "--network-gbps",
     type=_rates,
@@ -100,6 +79,22 @@ def _add_sizes(command: argparse.ArgumentParser) -> None:
       help=f"{unit} of a step on the first cluster; elsewhere they grow as the"
       " program's matrix products do",
     )
+  command.add_argument(
+    "--search",
+    choices=("none", "quick", "full"),
+    default="quick",
+    help="for the best plan: nothing, NCCL settings of the schedule that XLA"
+    " makes today, or XLA's options too, which takes as long as tune does on"
+    " each cluster of --cluster (default: %(default)s)",
+  )
+  command.add_argument(
+    "--report",
+    metavar="FILE",
+    help="write a page for a browser: curves by nodes and by network",
+  )
+  options.add_format(command)
+  options.add_compiling(command)
+  stopping.add_time_budget(command)
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -107,7 +102,6 @@ def _run(arguments: argparse.Namespace) -> None:
   pictures.check(arguments)
   comparison, stopped = _compare(arguments)
   stopping.end_time_budget()
-  from lagom_xla import validation
   from lagom_xla.whatif import page
   from lagom_xla.whatif import table
 
@@ -115,12 +109,12 @@ def _run(arguments: argparse.Namespace) -> None:
   if arguments.report:
     page.write(comparison, pathlib.Path(arguments.report))
     files.append(arguments.report)
-  if arguments.format == "json":
-    output.write_json(validation.write(comparison))
-  elif arguments.quiet:
-    output.write_files(files)
-  else:
-    table.show(output.console(), comparison, files)
+  output.write_result(
+    arguments,
+    lambda: comparison,
+    lambda console: table.show(console, comparison, files),
+    files,
+  )
   if stopped is not None:
     options.say(
       f"stopped by {stopped.reason}: clusters that are not shown were"
@@ -132,7 +126,6 @@ def _run(arguments: argparse.Namespace) -> None:
 def _compare(
   arguments: argparse.Namespace,
 ) -> tuple[comparison_lib.Comparison, errors.Stopped | None]:
-  from lagom_xla.cli import progress
   from lagom_xla.compile import source
   from lagom_xla.whatif import cases as cases_lib
 
@@ -140,12 +133,7 @@ def _compare(
   cases_lib.named(arguments.cluster, arguments.network_gbps)
   source.check(arguments.target)
 
-  with (
-    progress.Bar(
-      time_budget_s=arguments.time_budget, is_quiet=arguments.quiet
-    ) as bar,
-    options.workers(arguments) as workers,
-  ):
+  with options.at_work(arguments, lines=True) as (bar, workers):
     from lagom_xla.cli import elsewhere
     from lagom_xla.cli import naming
     from lagom_xla.flags import environment
@@ -154,8 +142,7 @@ def _compare(
     environment.check()
     rows, points = _cases(arguments)
     bar.expect(len({case.cluster.name for case in (*rows, *points)}))
-    keywords = options.keywords(arguments)
-    lowered = elsewhere.Loader(arguments.target, keywords)
+    lowered = elsewhere.loader(arguments.target, options.keywords(arguments))
 
     def load(cluster: cluster_lib.Cluster) -> target_lib.Target:
       bar.say(f"lowering {arguments.target} for {cluster.name}")
@@ -186,12 +173,7 @@ def _compare(
 def _cases(
   arguments: argparse.Namespace,
 ) -> tuple[tuple[cases_lib.Case, ...], tuple[cases_lib.Case, ...]]:
-  """The clusters that were asked for, and those of other sizes.
-
-  Raises:
-    ClusterError: there is no such cluster.
-    TargetError: the target cannot be had in other sizes.
-  """
+  """The clusters that were asked for, and those of other sizes."""
   from lagom_xla.compile import load as load_lib
   from lagom_xla.whatif import cases as cases_lib
 
