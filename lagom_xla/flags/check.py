@@ -34,7 +34,7 @@ class Reading:
   Attributes:
     flag: the flag.
     unknown: whether XLA knows no such flag, which ends the process.
-    invalid: whether it does not take the value, which ends the process.
+    invalid: whether it does not take the value, which ends it, too.
     sets: options that differ from their defaults with this flag alone.
   """
 
@@ -58,11 +58,7 @@ class Reading:
 
 
 def read_flags(flags: Sequence[syntax.Flag]) -> tuple[Reading, ...]:
-  """What each flag does in the installed jaxlib, without the others.
-
-  Raises:
-    OptionsError, ProbeError: jaxlib cannot be asked.
-  """
+  """What each flag does in the installed jaxlib, without the others."""
   defaults = {n: o.default for n, o in debug_options.options().items()}
   readings = []
   answers = probe.ask(list(map(str, flags)))
@@ -89,16 +85,11 @@ def values_of(flags: Sequence[syntax.Flag]) -> dict[str, debug_options.Value]:
 
 
 def superseded(readings: Sequence[Reading]) -> dict[int, int]:
-  """Flags that a later flag overrides.
+  """Flags that a later flag overrides: index -> index of the later one.
 
   Both are about the same option, and all options are the same without the
   first. Flags that accumulate, such as lists of passes, are not superseded.
-
-  Args:
-    readings: none of which is fatal.
-
-  Returns:
-    Index of a superseded flag -> index of the flag that overrides it.
+  None of the readings may be fatal.
   """
   later_of = {
     i: j
@@ -191,12 +182,21 @@ def explain(reading: Reading) -> Finding | None:
     return Finding(flag=str(flag), kind="dead", text=notes.DEAD[name].text)
   if name in reading.sets and name in notes.CRASHES:
     return Finding(flag=str(flag), kind="crash", text=notes.CRASHES[name].text)
+  version = debug_options.jaxlib_version()
+  if reading.sets and option is None:
+    return Finding(
+      flag=str(flag),
+      kind="renamed",
+      text=f"In jaxlib {version} it is {' and '.join(reading.sets)}; the old"
+      " name may be removed later.",
+      instead=xla_options.xla_flags(reading.sets),
+    )
   if reading.sets:
-    return _renamed(reading) if option is None else None
+    return None
   if not _is_default(flag):
     text = "XLA accepts it and sets nothing."
     return Finding(flag=str(flag), kind="dead", text=text)
-  text = f"It is the default of jaxlib {debug_options.jaxlib_version()}."
+  text = f"It is the default of jaxlib {version}."
   return Finding(flag=str(flag), kind="default", text=text)
 
 
@@ -214,9 +214,8 @@ def _reason(flag: syntax.Flag) -> tuple[str, str]:
   option = debug_options.find(name)
   note = notes.REMOVED.get(name)
   if flag.dashes != "--":
-    return "XLA's flags start with two dashes.", str(
-      dataclasses.replace(flag, dashes="--")
-    )
+    fixed = dataclasses.replace(flag, dashes="--")
+    return "XLA's flags start with two dashes.", str(fixed)
   if name == "flagfile":
     return (
       "XLA has no --flagfile: it reads a file where XLA_FLAGS is its path,"
@@ -229,43 +228,20 @@ def _reason(flag: syntax.Flag) -> tuple[str, str]:
   if option is not None and value is None and option.type != "bool":
     return f"It needs a value: {xla_options.value_rule(option)}.", ""
   if option is not None:
-    return (
-      "It is an option of compiler_options, with no flag.",
-      "",
-    )
-  return _guess(flag)
-
-
-def _guess(flag: syntax.Flag) -> tuple[str, str]:
-  """What an unknown flag may have meant: as `_reason`."""
-  name, value = flag.name, flag.value
+    return "It is an option of compiler_options, with no flag.", ""
   plain = name.removeprefix("no").replace("-", "_")
   if plain != name and debug_options.find(plain) is not None:
     if name.startswith("no"):
       return "XLA's flags have no such form.", f"--{plain}=false"
-    return "XLA's flags have underscores.", str(
-      syntax.Flag(name=plain, value=value)
-    )
+    fixed = syntax.Flag(name=plain, value=value)
+    return "XLA's flags have underscores.", str(fixed)
   translated = xla_options.translate(name, "true" if value is None else value)
   if isinstance(translated, str):
     return f"XLA has no such flag. {xla_options.advice(name)}".rstrip(), ""
-  version = debug_options.jaxlib_version()
+  new_name, new_value = translated
   return (
-    f"jaxlib {version} has {translated[0]} instead.",
-    xla_options.xla_flags({translated[0]: translated[1]}),
-  )
-
-
-def _renamed(reading: Reading) -> Finding:
-  """A flag that sets options of other names."""
-  return Finding(
-    flag=str(reading.flag),
-    kind="renamed",
-    text=(
-      f"In jaxlib {debug_options.jaxlib_version()} it is"
-      f" {' and '.join(reading.sets)}; the old name may be removed later."
-    ),
-    instead=xla_options.xla_flags(reading.sets),
+    f"jaxlib {debug_options.jaxlib_version()} has {new_name} instead.",
+    xla_options.xla_flags({new_name: new_value}),
   )
 
 
@@ -280,9 +256,6 @@ def _is_default(flag: syntax.Flag) -> bool:
   return option is not None and option.default == translated[1]
 
 
-Values = Mapping[str, debug_options.Value]
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Conflict:
   """Options that cannot act together.
@@ -292,62 +265,59 @@ class Conflict:
     holds: whether they conflict, given the value of every option. Asked only
       where the installed jaxlib has all of the options.
     text: what happens, and what to write instead.
-    source: how it is known.
   """
 
   options: tuple[str, ...]
-  holds: Callable[[Values], bool]
+  holds: Callable[[Mapping[str, debug_options.Value]], bool]
   text: str
-  source: str
 
 
 _OVERLAP_LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 _UNROLLING = "xla_gpu_enable_while_loop_unrolling"
 _DOUBLE_BUFFERING = "xla_gpu_enable_while_loop_double_buffering"
-_ONE_AT_A_TIME = (
-  "Only one collective is in flight at a time, so it has nothing to choose;"
-  f" add --{_OVERLAP_LIMIT}=2."
-)
-_SEEN = "schedules of six programs, compiled by jaxlib 0.10.2"
+_SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
+_OFF_PASSES = "xla_disable_hlo_passes"
+_SYNCHRONOUS = "xla_gpu_disable_async_collectives"
+_DECOMPOSING = "xla_gpu_collective_permute_decomposer_threshold"
+_PIPELINED_P2P = "xla_gpu_enable_pipelined_p2p"
+_PIPELINE_LEVEL = "xla_gpu_experimental_pipeline_parallelism_opt_level"
+_EINSUM_MIB = "xla_gpu_threshold_for_windowed_einsum_mib"
+_EINSUM_BYTES = "xla_gpu_operand_bytes_threshold_for_windowed_einsum"
 
 
 def _needs_overlap(option: str) -> Conflict:
   return Conflict(
     options=(option, _OVERLAP_LIMIT),
     holds=lambda v: v[option] is True and v[_OVERLAP_LIMIT] == 1,
-    text=_ONE_AT_A_TIME,
-    source=_SEEN,
+    text="Only one collective is in flight at a time, so it has nothing to"
+    f" choose; add --{_OVERLAP_LIMIT}=2.",
   )
 
 
 def _needs_async(kind: str, option: str) -> Conflict:
   pipelining = (True, "COLLECTIVE_PIPELINING_MODE_ON")
   return Conflict(
-    options=(option, "xla_gpu_disable_async_collectives"),
+    options=(option, _SYNCHRONOUS),
     holds=lambda v: (
       v[option] in pipelining
       and not {kind, "ALLCOLLECTIVES"}.isdisjoint(
-        str(v["xla_gpu_disable_async_collectives"]).split(",")
+        str(v[_SYNCHRONOUS]).split(",")
       )
     ),
-    text=(
-      "Pipelining moves a collective so that it overlaps kernels, and a"
-      " synchronous one overlaps none; keep one of the two."
-    ),
-    source=_SEEN,
+    text="Pipelining moves a collective so that it overlaps kernels, and a"
+    " synchronous one overlaps none; keep one of the two.",
   )
 
 
+# Seen in schedules of six programs, compiled by jaxlib 0.10.2, or where another
+# source is named there.
 CONFLICTS: tuple[Conflict, ...] = (
   _needs_overlap("xla_gpu_experimental_collective_start_as_early_as_possible"),
   _needs_overlap("xla_gpu_experimental_enable_collective_multi_streaming"),
   *(
     _needs_async(kind.replace("_", "").upper(), name)
     for kind in ("all_gather", "all_reduce", "reduce_scatter")
-    for name in (
-      f"xla_gpu_enable_pipelined_{kind}",
-      f"xla_gpu_pipeline_{kind}",
-    )
+    for name in (f"xla_gpu_enable_pipelined_{kind}", f"xla_gpu_pipeline_{kind}")
   ),
   Conflict(
     options=(_DOUBLE_BUFFERING, _UNROLLING),
@@ -355,51 +325,32 @@ CONFLICTS: tuple[Conflict, ...] = (
       v[_DOUBLE_BUFFERING] is True
       and v[_UNROLLING] == "WHILE_LOOP_UNROLLING_FULL_UNROLL"
     ),
+    # xla/service/gpu/gpu_compiler.cc, AddDoubleBufferingPasses
     text="Full unrolling replaces double buffering; keep one of the two.",
-    source="xla/service/gpu/gpu_compiler.cc, AddDoubleBufferingPasses",
   ),
   Conflict(
-    options=(
-      "xla_gpu_enable_latency_hiding_scheduler",
-      "xla_disable_hlo_passes",
-    ),
+    options=(_SCHEDULER, _OFF_PASSES),
     holds=lambda v: (
-      v["xla_gpu_enable_latency_hiding_scheduler"] is True
-      and "latency-hiding-scheduler"
-      in str(v["xla_disable_hlo_passes"]).split(",")
+      v[_SCHEDULER] is True
+      and "latency-hiding-scheduler" in str(v[_OFF_PASSES]).split(",")
     ),
     text="The scheduler is both enabled and disabled; keep one of the two.",
-    source=_SEEN,
   ),
   Conflict(
-    options=(
-      "xla_gpu_collective_permute_decomposer_threshold",
-      "xla_gpu_enable_pipelined_p2p",
-      "xla_gpu_experimental_pipeline_parallelism_opt_level",
-    ),
+    options=(_DECOMPOSING, _PIPELINED_P2P, _PIPELINE_LEVEL),
     holds=lambda v: (
-      v["xla_gpu_collective_permute_decomposer_threshold"] != 2**63 - 1
-      and v["xla_gpu_enable_pipelined_p2p"] is False
-      and v["xla_gpu_experimental_pipeline_parallelism_opt_level"]
-      == "PIPELINE_PARALLELISM_OPT_LEVEL_DISABLE"
+      v[_DECOMPOSING] != 2**63 - 1
+      and v[_PIPELINED_P2P] is False
+      and v[_PIPELINE_LEVEL] == "PIPELINE_PARALLELISM_OPT_LEVEL_DISABLE"
     ),
-    text=(
-      "Collective permutes are decomposed only for pipelining; add"
-      " --xla_gpu_enable_pipelined_p2p=true, or leave the threshold out."
-    ),
-    source=_SEEN,
+    text="Collective permutes are decomposed only for pipelining; add"
+    f" --{_PIPELINED_P2P}=true, or leave the threshold out.",
   ),
   Conflict(
-    options=(
-      "xla_gpu_threshold_for_windowed_einsum_mib",
-      "xla_gpu_operand_bytes_threshold_for_windowed_einsum",
-    ),
-    holds=lambda v: (
-      v["xla_gpu_threshold_for_windowed_einsum_mib"] != 100000
-      and int(v["xla_gpu_operand_bytes_threshold_for_windowed_einsum"]) >= 0
-    ),
+    options=(_EINSUM_MIB, _EINSUM_BYTES),
+    holds=lambda v: v[_EINSUM_MIB] != 100000 and int(v[_EINSUM_BYTES]) >= 0,
+    # The help text of the second.
     text="The threshold in operand bytes replaces the one in MiB; keep one.",
-    source="the help text of xla_gpu_operand_bytes_threshold...",
   ),
 )
 

@@ -50,37 +50,30 @@ def load_protos(
 ) -> descriptor_pool.DescriptorPool:
   """The messages and enums of a .proto file and of every file it imports.
 
-  Args:
-    library: a shared library.
-    name: the .proto file, as an import statement has it.
+  The name is as an import statement has it.
 
   Raises:
     NotEmbeddedError: the library does not describe it.
     OSError: the library cannot be read.
   """
   pool = descriptor_pool.DescriptorPool()
+  added: set[str] = set()
   with (
-    library.open("rb") as file,
-    mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+    library.open("rb") as opened,
+    mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data,
   ):
-    _add(pool, data, name, set())
+
+    def add(name: str) -> None:
+      """Adds a file, after the files that it imports."""
+      if name not in added:
+        added.add(name)
+        file = find_proto(data, name)
+        for imported in file.dependency:
+          add(imported)
+        pool.AddSerializedFile(file.SerializeToString())
+
+    add(name)
   return pool
-
-
-def _add(
-  pool: descriptor_pool.DescriptorPool,
-  data: _Bytes,
-  name: str,
-  added: set[str],
-) -> None:
-  """Adds a file to a pool, after the files that it imports."""
-  if name in added:
-    return
-  added.add(name)
-  file = find_proto(data, name)
-  for imported in file.dependency:
-    _add(pool, data, imported, added)
-  pool.AddSerializedFile(file.SerializeToString())
 
 
 def find_proto(data: _Bytes, name: str) -> descriptor_pb2.FileDescriptorProto:
@@ -151,17 +144,13 @@ _COMPILE_OPTIONS = "xla.CompileOptionsProto"
 _MIN_LIBRARY_BYTES = 2**20
 
 _Field = descriptor_lib.FieldDescriptor
-_INT_BITS = {
-  _Field.CPPTYPE_INT32: (31, True),
-  _Field.CPPTYPE_INT64: (63, True),
-  _Field.CPPTYPE_UINT32: (32, False),
-  _Field.CPPTYPE_UINT64: (64, False),
+_INT_RANGES = {
+  _Field.CPPTYPE_INT32: (-(2**31), 2**31 - 1),
+  _Field.CPPTYPE_INT64: (-(2**63), 2**63 - 1),
+  _Field.CPPTYPE_UINT32: (0, 2**32 - 1),
+  _Field.CPPTYPE_UINT64: (0, 2**64 - 1),
 }
 _TYPES: Mapping[int, Type] = {
-  _Field.CPPTYPE_INT32: "int",
-  _Field.CPPTYPE_INT64: "int",
-  _Field.CPPTYPE_UINT32: "int",
-  _Field.CPPTYPE_UINT64: "int",
   _Field.CPPTYPE_BOOL: "bool",
   _Field.CPPTYPE_FLOAT: "float",
   _Field.CPPTYPE_DOUBLE: "float",
@@ -200,11 +189,7 @@ class Option:
 
 
 def find(name: str) -> Option | None:
-  """The option of this name, or None where the installed jaxlib lacks it.
-
-  Raises:
-    OptionsError: the installed jaxlib does not show its options.
-  """
+  """The option of this name, or None where the installed jaxlib lacks it."""
   return options().get(name)
 
 
@@ -215,18 +200,17 @@ def options() -> Mapping[str, Option]:
   Raises:
     OptionsError: it does not show them.
   """
-  (answer,) = _ask_for_defaults()
+  try:
+    (answer,) = probe.ask([""])
+  except errors.ProbeError as error:
+    raise _hidden(str(error)) from error
   defaults = values(answer.compile_options)
   fields = _debug_options_type().fields
   return {f.name: _option(f, defaults[f.name]) for f in fields}
 
 
 def values(compile_options: bytes) -> dict[str, Value]:
-  """The value of each option in a serialized CompileOptionsProto.
-
-  Raises:
-    OptionsError: the installed jaxlib does not describe its options.
-  """
+  """The value of each option in a serialized CompileOptionsProto."""
   cls = message_factory.GetMessageClass(
     _pool().FindMessageTypeByName(_COMPILE_OPTIONS)
   )
@@ -242,13 +226,6 @@ def jaxlib_version() -> str:
   return importlib.metadata.version("jaxlib")
 
 
-def _ask_for_defaults() -> tuple[probe.Answer, ...]:
-  try:
-    return probe.ask([""])
-  except errors.ProbeError as error:
-    raise _hidden(str(error)) from error
-
-
 def _hidden(reason: str) -> errors.OptionsError:
   return errors.OptionsError(
     f"jaxlib {jaxlib_version()} does not show which XLA options it has:"
@@ -260,16 +237,6 @@ def _hidden(reason: str) -> errors.OptionsError:
 def _pool() -> descriptor_pool.DescriptorPool:
   """The protocol buffers that jaxlib's library describes."""
   reason = "it has no library that describes them"
-  for library in _libraries():
-    try:
-      return load_protos(library, _FILE)
-    except (NotEmbeddedError, OSError, TypeError) as error:
-      reason = f"{library.name}: {error}"
-  raise _hidden(reason)
-
-
-def _libraries() -> list[pathlib.Path]:
-  """Shared libraries of jaxlib, the largest first."""
   spec = importlib.util.find_spec("jaxlib")
   folders = spec.submodule_search_locations if spec else None
   files = [
@@ -278,11 +245,14 @@ def _libraries() -> list[pathlib.Path]:
     for path in pathlib.Path(folder).iterdir()
     if path.suffix in (".so", ".dylib", ".dll", ".pyd")
   ]
-  return [
-    path
-    for size, path in sorted(files, reverse=True)
-    if size >= _MIN_LIBRARY_BYTES
-  ]
+  for size, library in sorted(files, reverse=True):
+    if size < _MIN_LIBRARY_BYTES:
+      break
+    try:
+      return load_protos(library, _FILE)
+    except (NotEmbeddedError, OSError, TypeError) as error:
+      reason = f"{library.name}: {error}"
+  raise _hidden(reason)
 
 
 def _debug_options_type() -> descriptor_lib.Descriptor:
@@ -291,15 +261,14 @@ def _debug_options_type() -> descriptor_lib.Descriptor:
 
 def _option(field: descriptor_lib.FieldDescriptor, default: Value) -> Option:
   enum = field.enum_type
-  bits, signed = _INT_BITS.get(field.cpp_type, (0, False))
   return Option(
     name=field.name,
-    type=_TYPES[field.cpp_type],
+    type="int" if field.cpp_type in _INT_RANGES else _TYPES[field.cpp_type],
     is_repeated=field.is_repeated and not _is_map(field),
     default=default,
     enum_values=tuple(v.name for v in enum.values) if enum else (),
     enum_numbers=tuple(v.number for v in enum.values) if enum else (),
-    int_range=(-(2**bits) * signed, 2**bits - 1) if bits else None,
+    int_range=_INT_RANGES.get(field.cpp_type),
   )
 
 
@@ -310,9 +279,9 @@ def _value(
   value = getattr(message, field.name)
   if _is_map(field):
     return ",".join(f"{k}={v}" for k, v in sorted(value.items()))
-  items = value if field.is_repeated else [value]
-  texts = [_item(field, item) for item in items]
-  return ",".join(map(str, texts)) if field.is_repeated else texts[0]
+  if field.is_repeated:
+    return ",".join(str(_item(field, item)) for item in value)
+  return _item(field, value)
 
 
 def _item(field: descriptor_lib.FieldDescriptor, item: Any) -> Value:

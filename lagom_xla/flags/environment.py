@@ -23,7 +23,8 @@ def xla_flags() -> str:
   """The flags that XLA is going to read, in one line; "" for none.
 
   Raises:
-    FlagsError: the variable names a file that is not there.
+    FlagsError: the variable names a file that is not there. So do `value` and
+      `is_set`.
   """
   text = os.environ.get("XLA_FLAGS", "")
   try:
@@ -36,11 +37,7 @@ def xla_flags() -> str:
 
 
 def value(name: str) -> str | None:
-  """What the flags set an option to; None for nothing.
-
-  Raises:
-    FlagsError: the variable names a file that is not there.
-  """
+  """What the flags set an option to; None for nothing."""
   flags, _ = syntax.parse(xla_flags())
   # Of a plain value's the last one wins.
   return {flag.name: flag.value for flag in flags}.get(name)

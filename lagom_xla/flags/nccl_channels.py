@@ -24,24 +24,13 @@ VARIABLE = "NCCL_MAX_CTAS"
 
 
 def most(options: Mapping[str, object]) -> int | None:
-  """The cap under which a step runs; None for none.
-
-  Args:
-    options: what is set on top of the XLA_FLAGS of this process.
-
-  Raises:
-    FlagsError: XLA_FLAGS names a file that is not there.
-  """
+  """The cap under which a step runs with options beside this XLA_FLAGS."""
   value = str(options.get(OPTION, environment.value(OPTION)))
   return int(value) if value.isdecimal() and int(value) else None
 
 
 def variables(max_channels: int | None) -> Mapping[str, str]:
-  """The variables that make NCCL keep to a cap.
-
-  Args:
-    max_channels: of any communicator; None for no cap, and no variable.
-  """
+  """The variables that make NCCL keep to a cap; none for no cap."""
   return {} if max_channels is None else {VARIABLE: str(max_channels)}
 
 
@@ -55,14 +44,7 @@ def inherited() -> int | None:
 
 
 def missing(options: Mapping[str, object]) -> str:
-  """The cap that XLA options have and XLA_FLAGS of this process lack.
-
-  Args:
-    options: of a plan.
-
-  Returns:
-    The cap as a flag; "" where XLA_FLAGS has it, or the options have none.
-  """
+  """A plan's cap as a flag; "" where XLA_FLAGS has it, or there is none."""
   if most(options) == most({}):
     return ""
   return f"--{OPTION}={options[OPTION]}"

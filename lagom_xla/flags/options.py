@@ -37,28 +37,24 @@ class ValueRuleError(ValueError):
 
 
 def convert(option: debug_options.Option, value: object) -> debug_options.Value:
-  """A value of an option, as compiler_options takes it.
+  """A value of an option, as compiler_options takes it: of a list "A,B".
 
-  Args:
-    option: the option.
-    value: bool, number or text; of a repeated option also a sequence. Enums by
-      number, or by name with or without the prefix that all names share, in any
-      case: WHILE_LOOP_UNROLLING_FULL_UNROLL is "full_unroll". A list of enums
-      may add to and remove from the default: "+COLLECTIVES,-CUBLAS".
-
-  Returns:
-    The value: a bool, a number, or text; of a repeated option "A,B".
+  It may be a bool, a number or text; of a repeated option also a sequence.
+  Enums are given by number, or by name with or without the prefix that all
+  names share, in any case: WHILE_LOOP_UNROLLING_FULL_UNROLL is "full_unroll". A
+  list of enums may add to and remove from the default: "+COLLECTIVES,-CUBLAS".
 
   Raises:
     ValueRuleError: the option does not take it.
   """
-  if option.is_repeated:
-    return _repeated(option, value)
   try:
+    if option.is_repeated:
+      return _repeated(option, value)
     return _convert(option, value)
   except (ValueError, KeyError, TypeError, OverflowError):
+    shown = f'"{value}"' if isinstance(value, str) else value
     raise ValueRuleError(
-      f"{option.name} cannot be {_show(value)}: it is {value_rule(option)}"
+      f"{option.name} cannot be {shown}: it is {value_rule(option)}"
     ) from None
 
 
@@ -143,21 +139,16 @@ def _enum(option: debug_options.Option, value: object) -> str:
 
 
 def _repeated(option: debug_options.Option, value: object) -> str:
-  """Several values, as "A,B"."""
+  """Several values, as "A,B"; raises whatever Python's conversions raise."""
   if isinstance(value, str):
     items: Sequence[object] = [i for i in value.split(",") if i.strip()]
   elif isinstance(value, list | tuple):
     items = value
   else:
     items = [value]
-  try:
-    if option.type == "enum" and any(str(i)[:1] in ("+", "-") for i in items):
-      return _changed_default(option, list(map(str, items)))
-    return ",".join(str(_convert(option, item)) for item in items)
-  except (ValueError, KeyError, TypeError):
-    raise ValueRuleError(
-      f"{option.name} cannot be {_show(value)}: it is {value_rule(option)}"
-    ) from None
+  if option.type == "enum" and any(str(i)[:1] in ("+", "-") for i in items):
+    return _changed_default(option, list(map(str, items)))
+  return ",".join(str(_convert(option, item)) for item in items)
 
 
 def _changed_default(option: debug_options.Option, items: list[str]) -> str:
@@ -172,10 +163,6 @@ def _changed_default(option: debug_options.Option, items: list[str]) -> str:
     elif sign not in ("+", "-"):
       raise ValueError
   return ",".join(chosen)
-
-
-def _show(value: object) -> str:
-  return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -207,14 +194,10 @@ class Flags:
 def translate(
   name: str, value: object
 ) -> tuple[str, debug_options.Value] | str:
-  """An option as the installed jaxlib has it.
+  """An option of any version as the installed jaxlib has it: name and value.
 
-  Args:
-    name: of an option, in this version or another.
-    value: in any spelling that `values.convert` takes.
-
-  Returns:
-    The option's name and value, or a sentence that says why there is none.
+  Or a sentence that says why there is none. The value may be in any spelling
+  that `convert` takes.
 
   Raises:
     OptionsError: jaxlib does not show its options.
@@ -335,20 +318,15 @@ def _spell(name: str, value: debug_options.Value) -> syntax.Flag | None:
     ways += [_plain(name, way) for way in shorter]
   answers = probe.ask(list(map(str, ways)))
   for way, answer in zip(ways, answers, strict=True):
-    if not answer.is_fatal and _sets(option, value, answer):
+    if answer.is_fatal:
+      continue
+    if not option.is_scalar:
+      return way  # XLA expands lists and completes maps.
+    found = debug_options.values(answer.compile_options)[name]
+    if isinstance(found, float) and isinstance(value, float):
+      is_set = math.isclose(found, value, rel_tol=1e-6)  # XLA keeps 32 bits.
+    else:
+      is_set = found == value
+    if is_set:
       return way
   return None
-
-
-def _sets(
-  option: debug_options.Option,
-  value: debug_options.Value,
-  answer: probe.Answer,
-) -> bool:
-  """Whether an option has this value in a process that started."""
-  if not option.is_scalar:
-    return True  # XLA expands lists and completes maps.
-  found = debug_options.values(answer.compile_options)[option.name]
-  if isinstance(found, float) and isinstance(value, float):
-    return math.isclose(found, value, rel_tol=1e-6)  # XLA keeps 32 bits.
-  return found == value

@@ -63,12 +63,6 @@ def ask(texts: Sequence[str]) -> tuple[Answer, ...]:
   The XLA and JAX variables of this process have no part in it. Answers are
   cached.
 
-  Args:
-    texts: values of the variable.
-
-  Returns:
-    An answer for each.
-
   Raises:
     ProbeError: jaxlib could not be asked.
   """
@@ -98,11 +92,7 @@ def _ask(text: str) -> Answer:
 
 @functools.cache
 def _child(parent: int) -> subprocess.Popen[str]:
-  """This file, running as a program; a fork of this process gets its own.
-
-  Raises:
-    ProbeError: it does not start.
-  """
+  """This file, running as a program; a fork of this process gets its own."""
   del parent
   others = ("XLA_", "JAX_", "TF_CPP_")
   env = {k: v for k, v in os.environ.items() if not k.startswith(others)}
@@ -167,9 +157,8 @@ def _serve() -> None:
 def _try(text: str) -> str:
   """In the child: starts jaxlib with an XLA_FLAGS, in a fork.
 
-  Returns:
-    "options" and its CompileOptionsProto in base 64, or "ended" and what it
-    wrote to stderr.
+  Returns "options" and its CompileOptionsProto in base 64, or "ended" and what
+  it wrote to stderr.
   """
   from jaxlib import _jax
 

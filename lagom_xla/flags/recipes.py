@@ -118,9 +118,8 @@ RECIPES: tuple[Recipe, ...] = (
 def for_nodes(num_nodes: int) -> tuple[Recipe, ...]:
   """The recipes for a cluster, of each name one.
 
-  Args:
-    num_nodes: of the cluster. Where a recipe comes in several sizes, it is the
-      largest that the cluster has nodes for.
+  Where a recipe comes in several sizes, it is the largest that the cluster has
+  nodes for.
   """
   found: dict[str, Recipe] = {}
   for recipe in RECIPES:
@@ -130,11 +129,7 @@ def for_nodes(num_nodes: int) -> tuple[Recipe, ...]:
 
 
 def as_options(recipe: Recipe) -> xla_options.Fitted:
-  """What a recipe sets in the installed jaxlib, less what it does by itself.
-
-  Raises:
-    OptionsError: jaxlib does not show its options.
-  """
+  """What a recipe sets in the installed jaxlib, less what it does by itself."""
   flags, _ = syntax.parse(recipe.flags)
   fitted = xla_options.fit(
     {flag.name: "true" if flag.value is None else flag.value for flag in flags}

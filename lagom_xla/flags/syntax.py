@@ -18,7 +18,14 @@ import pathlib
 import re
 
 _SPACE = " \t\r\n"
-_WORD = re.compile(r"(-*)([-\w]*)", re.ASCII)
+# A quote at the end may be missing.
+_FLAG = re.compile(
+  r"""(-*)(?:
+    ([-\w]*)=(?:'([^']*)'?|"((?:\\.|[^"])*)"?)
+    |([^ \t\r\n]*)
+  )""",
+  re.ASCII | re.DOTALL | re.VERBOSE,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,53 +66,19 @@ def follow(text: str) -> str:
 def parse(text: str) -> tuple[tuple[Flag, ...], str]:
   """The flags in a text, and its remainder, which XLA does not read."""
   flags = []
-  at = _skip_space(text, 0)
-  while at < len(text) and text[at] == "-":
-    flag, at = _flag(text, at)
-    flags.append(flag)
-    at = _skip_space(text, at)
-  return tuple(flags), text[at:].rstrip(_SPACE)
-
-
-def _flag(text: str, at: int) -> tuple[Flag, int]:
-  """The flag at a position, and where it ends."""
-  match = _WORD.match(text, at)
-  assert match is not None  # The pattern matches the empty string.
-  dashes, name = match.groups()
-  end = match.end()
-  if text[end : end + 2] in ("='", '="'):
-    value, after = _quoted(text, end + 2, text[end + 1])
-    return Flag(name=name, value=value, dashes=dashes), after
-  after = end
-  while after < len(text) and text[after] not in _SPACE:
-    after += 1
-  more, equals, value = text[end:after].partition("=")
-  return Flag(
-    name=name + more, value=value if equals else None, dashes=dashes
-  ), after
-
-
-def _quoted(text: str, at: int, quote: str) -> tuple[str, int]:
-  """A quoted value, and where it ends; the closing quote may be missing.
-
-  Args:
-    text: holds the value.
-    at: just after the opening quote.
-    quote: which of the two kinds it is.
-  """
-  value = []
-  while at < len(text) and text[at] != quote:
-    if quote == '"' and text[at] == "\\" and at + 1 < len(text):
-      at += 1
-    value.append(text[at])
-    at += 1
-  return "".join(value), at + 1
-
-
-def _skip_space(text: str, at: int) -> int:
-  while at < len(text) and text[at] in _SPACE:
-    at += 1
-  return at
+  rest = text.lstrip(_SPACE)
+  while rest.startswith("-"):
+    match = _FLAG.match(rest)
+    assert match is not None  # The pattern matches the empty string.
+    dashes, name, single, double, word = match.groups()
+    if word is None:
+      value = single if double is None else re.sub(r"(?s)\\(.)", r"\1", double)
+    else:
+      name, equals, value = word.partition("=")
+      value = value if equals else None
+    flags.append(Flag(name=name, value=value, dashes=dashes))
+    rest = rest[match.end() :].lstrip(_SPACE)
+  return tuple(flags), rest.rstrip(_SPACE)
 
 
 def _quote(value: str) -> str:
