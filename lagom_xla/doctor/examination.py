@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import concurrent.futures
 import dataclasses
 import glob
@@ -57,9 +57,9 @@ class Finding:
 
   name: str
   status: trials.Status
-  is_essential: bool
+  is_essential: bool = False
   found: str
-  advice: str
+  advice: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,25 +91,8 @@ _MODULE = "lagom_xla.doctor.trials"
 _MOST_CHARACTERS = 200
 
 
-def run(
-  groups: Iterable[Sequence[str]], *, limit_s: float
-) -> dict[str, trials.Answer]:
-  """Runs groups of trials, each in a process, all at the same time.
-
-  Args:
-    groups: names of trials that share a process.
-    limit_s: what each process may take.
-
-  Returns:
-    By name, what came of a trial; a failure where it ended its process.
-  """
-  groups = [tuple(group) for group in groups]
-  with concurrent.futures.ThreadPoolExecutor(len(groups)) as threads:
-    answers = threads.map(lambda group: _run(group, limit_s), groups)
-    return {name: answer for one in answers for name, answer in one.items()}
-
-
 def _run(names: Sequence[str], limit_s: float) -> dict[str, trials.Answer]:
+  """What came of trials that share a process; failures where it was ended."""
   child = subprocess.Popen(
     [sys.executable, "-m", _MODULE, *names],
     # A GPU's memory stays with whoever trains on it.
@@ -122,7 +105,11 @@ def _run(names: Sequence[str], limit_s: float) -> dict[str, trials.Answer]:
   ran_out = False
   try:
     printed, said = child.communicate(timeout=limit_s)
-    reason = _reason(child.returncode, said)
+    *_, last = said.strip().splitlines() or [""]
+    how = f"with status {child.returncode}"
+    if child.returncode < 0:
+      how = f"by {signal.Signals(-child.returncode).name}"
+    reason = f"its process was ended {how}: {last[:_MOST_CHARACTERS]}"
   except subprocess.TimeoutExpired:
     # The compiler that it started goes with it.
     os.killpg(child.pid, signal.SIGKILL)
@@ -140,15 +127,6 @@ def _run(names: Sequence[str], limit_s: float) -> dict[str, trials.Answer]:
       answers[name] = trials.Answer(name, "fails", reason, was_cut_off=ran_out)
       reason = "it was not tried, as what was tried before ended its process"
   return answers
-
-
-def _reason(status: int, said: str) -> str:
-  """Why a process ended before its trials did."""
-  *_, last = said.strip().splitlines() or [""]
-  how = f"with status {status}"
-  if status < 0:
-    how = f"by {signal.Signals(-status).name}"
-  return f"its process was ended {how}: {last[:_MOST_CHARACTERS]}"
 
 
 _PACKAGES = re.compile(r"lagom-xla|jax|jaxlib|jax-cuda\d+-(plugin|pjrt)|numpy")
@@ -172,41 +150,25 @@ def versions() -> Iterator[Version]:
     yield Version(package=name, version=found[name])
 
 
-def num_gpus() -> int:
-  """The GPUs that the driver shows, whatever JAX makes of them."""
-  return len(glob.glob("/dev/nvidia[0-9]*"))
-
-
 def workers(worker_bytes: int) -> Finding:
   """The cores and the memory that compiles have.
 
-  Args:
-    worker_bytes: memory that a process took which compiled a small step; 0
-      where that is not known.
+  A process that compiled a small step took `worker_bytes`; 0 if unknown.
   """
   free_bytes = _free_bytes()
   num_cores = pool.num_cores()
+  free = f"{free_bytes / 1e9:.1f} GB free" if free_bytes is not None else ""
   found = f"{in_words.count(num_cores, 'core')}, "
-  if free_bytes is None:
-    found += "free memory not known"
-  else:
-    found += f"{free_bytes / 1e9:.1f} GB free"
-  status: trials.Status = "works"
+  found += free or "free memory not known"
   advice = ""
   if worker_bytes:
     found += f"; a small compile took {worker_bytes / 1e9:.1f} GB"
   if worker_bytes and free_bytes is not None:
     num_fitting = free_bytes // worker_bytes
     if num_fitting < num_cores:
-      status = "fails"
       advice = f"Pass --workers={num_fitting}, as more do not fit."
-  return Finding(
-    name="workers",
-    status=status,
-    is_essential=False,
-    found=found,
-    advice=advice,
-  )
+  status: trials.Status = "fails" if advice else "works"
+  return Finding(name="workers", status=status, found=found, advice=advice)
 
 
 def _free_bytes() -> int | None:
@@ -230,24 +192,19 @@ def _free_bytes() -> int | None:
 def compile_cache() -> Finding:
   """Whether what is compiled can be kept."""
   folder = cache.folder_of_user()
-  status: trials.Status = "works"
-  advice = ""
   if folder is None:
     found = "off, by LAGOM_XLA_CACHE"
-  else:
-    found = f"{folder} can be written"
-    try:
-      whole_files.check_can_make(folder / "any")
-    except OSError as error:
-      status, found = "fails", f"{folder} cannot be written: {error.strerror}"
-      advice = "Name another folder in LAGOM_XLA_CACHE."
-  return Finding(
-    name="cache",
-    status=status,
-    is_essential=False,
-    found=found,
-    advice=advice,
-  )
+    return Finding(name="cache", status="works", found=found)
+  try:
+    whole_files.check_can_make(folder / "any")
+  except OSError as error:
+    return Finding(
+      name="cache",
+      status="fails",
+      found=f"{folder} cannot be written: {error.strerror}",
+      advice="Name another folder in LAGOM_XLA_CACHE.",
+    )
+  return Finding(name="cache", status="works", found=f"{folder} can be written")
 
 
 # Many times what a group of trials takes, on an idle machine.
@@ -256,58 +213,32 @@ _LIMIT_S = 60.0
 _AOT = "pip install 'lagom_xla[aot]'"
 
 
-@dataclasses.dataclass(frozen=True)
-class _Trial:
-  """A trial of `trials.py`.
-
-  Attributes:
-    name: what the user knows it by.
-    advice: what to do where it does not work.
-    is_essential: see `Finding`.
-  """
-
-  name: str
-  advice: str
-  is_essential: bool = False
-
-
-_TRIALS: Mapping[str, _Trial] = {
-  "flags": _Trial(
-    "XLA_FLAGS",
-    'lagom-xla flags --check "$XLA_FLAGS"',
-    is_essential=True,
+_ESSENTIAL = ("flags", "passes", "compile")
+# Trials of `trials.py`: what the user knows each by, and what to do where it
+# does not work.
+_TRIALS: Mapping[str, tuple[str, str]] = {
+  "flags": ("XLA_FLAGS", 'lagom-xla flags --check "$XLA_FLAGS"'),
+  "passes": ("schedules", _AOT),
+  "compile": ("full compiles", _AOT),
+  "options": (
+    "XLA options",
+    "Use a jaxlib of 0.10.2 to 0.12; plans have no options here.",
   ),
-  "passes": _Trial("schedules", _AOT, is_essential=True),
-  "compile": _Trial("full compiles", _AOT, is_essential=True),
-  "options": _Trial(
-    "XLA options", "Use a jaxlib of 0.10.2 to 0.12; plans have no options here."
-  ),
-  "gpus": _Trial("GPUs", "pip install 'lagom_xla[cuda13]'"),
-  "plugin": _Trial(
+  "gpus": ("GPUs", "pip install 'lagom_xla[cuda13]'"),
+  "plugin": (
     "NCCL tuner",
     "Install cc, gcc or clang, or name one in CC; env.sh sets NCCL_MAX_CTAS"
     " without it.",
   ),
-  "nccl": _Trial(
-    "NCCL",
-    "Only GPUs need it: pip install 'lagom_xla[cuda13]'",
-  ),
-  "profiler": _Trial("profiler", "Without it plans rest on predictions alone."),
-  "page": _Trial("report page", "pip install 'lagom_xla[report]'"),
+  "nccl": ("NCCL", "Only GPUs need it: pip install 'lagom_xla[cuda13]'"),
+  "profiler": ("profiler", "Without it plans rest on predictions alone."),
+  "page": ("report page", "pip install 'lagom_xla[report]'"),
 }
-
 # What shares a process, and with it the time that JAX takes to start.
 _GROUPS = (
   ("flags", "passes", "compile", "options"),
   ("profiler",),
   ("plugin", "nccl", "page"),
-)
-_NO_GPUS = Finding(
-  name="GPUs",
-  status="missing",
-  is_essential=False,
-  found="none is here, and tuning needs none",
-  advice="",
 )
 
 
@@ -317,11 +248,19 @@ def examine(*, limit_s: float = _LIMIT_S) -> Checkup:
   Args:
     limit_s: seconds that a group of trials may take.
   """
-  has_gpus = num_gpus() > 0
+  # Those that the driver shows, whatever JAX makes of them.
+  has_gpus = bool(glob.glob("/dev/nvidia[0-9]*"))
   groups = (*_GROUPS, ("gpus",)) if has_gpus else _GROUPS
-  answers = run(groups, limit_s=limit_s)
+  with concurrent.futures.ThreadPoolExecutor(len(groups)) as threads:
+    answers = {
+      name: answer
+      for of_group in threads.map(lambda group: _run(group, limit_s), groups)
+      for name, answer in of_group.items()
+    }
   found = {name: _finding(answer) for name, answer in answers.items()}
-  found.setdefault("gpus", _NO_GPUS)
+  if not has_gpus:
+    words = "none is here, and tuning needs none"
+    found["gpus"] = Finding(name="GPUs", status="missing", found=words)
   compiled = answers["compile"]
   worker_bytes = compiled.peak_bytes if compiled.status == "works" else 0
   findings = (
@@ -337,7 +276,7 @@ def examine(*, limit_s: float = _LIMIT_S) -> Checkup:
 
 
 def _finding(answer: trials.Answer) -> Finding:
-  trial = _TRIALS[answer.name]
+  name, advice = _TRIALS[answer.name]
   # Errors of ours end in advice of their own.
   is_advised = (
     answer.status == "works"
@@ -345,9 +284,9 @@ def _finding(answer: trials.Answer) -> Finding:
     or "pip install" in answer.found
   )
   return Finding(
-    name=trial.name,
+    name=name,
     status=answer.status,
-    is_essential=trial.is_essential,
+    is_essential=answer.name in _ESSENTIAL,
     found=answer.found,
-    advice="" if is_advised else trial.advice,
+    advice="" if is_advised else advice,
   )

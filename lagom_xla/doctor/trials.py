@@ -73,8 +73,7 @@ def passes() -> str:
   begun = time.monotonic()
   module = compiler_lib.schedule(_step())
   num_instructions = sum(
-    len(computation.instructions)
-    for computation in module.computations.values()
+    len(it.instructions) for it in module.computations.values()
   )
   return (
     f"a pass of ours read one of {num_instructions} instructions,"
@@ -166,9 +165,15 @@ def nccl() -> str:
   """A NCCL is installed, and can be loaded."""
   from lagom_xla.costs import in_words
 
-  path = _nccl_path()
+  path = str(nccl_of_wheel() or _NCCL_LIBRARY)
+  try:
+    library = ctypes.CDLL(path)
+  except OSError as error:
+    if path != _NCCL_LIBRARY:
+      raise
+    raise MissingError("it is not installed") from error
   version = ctypes.c_int()
-  if ctypes.CDLL(path).ncclGetVersion(ctypes.byref(version)):
+  if library.ncclGetVersion(ctypes.byref(version)):
     raise OSError(f"{path} does not tell its version.")
   return f"{in_words.nccl_version(version.value)}, {path}"
 
@@ -182,17 +187,6 @@ def nccl_of_wheel() -> pathlib.Path | None:
   folders = [] if spec is None else spec.submodule_search_locations or []
   paths = (pathlib.Path(folder) / "lib" / _NCCL_LIBRARY for folder in folders)
   return next((path for path in paths if path.is_file()), None)
-
-
-def _nccl_path() -> str:
-  """The library that XLA would load: the wheel's, or else the system's."""
-  if path := nccl_of_wheel():
-    return str(path)
-  try:
-    ctypes.CDLL(_NCCL_LIBRARY)
-  except OSError as error:
-    raise MissingError("it is not installed") from error
-  return _NCCL_LIBRARY
 
 
 def page() -> str:
@@ -227,13 +221,11 @@ def main(names: Sequence[str]) -> None:
     status: Status = "works"
     try:
       found = TRIALS[name]()
-    except MissingError as error:
-      status, found = "missing", errors.first_line(error)
-    except errors.LagomError as error:
-      status, found = "fails", errors.first_line(error)
     except Exception as error:
-      status = "fails"
-      found = f"{type(error).__name__}: {errors.first_line(error)}"
+      status = "missing" if isinstance(error, MissingError) else "fails"
+      found = errors.first_line(error)
+      if not isinstance(error, MissingError | errors.LagomError):
+        found = f"{type(error).__name__}: {found}"
     # In bytes on macOS and in KiB elsewhere, by getrusage(2) of each.
     unit_bytes = 1 if sys.platform == "darwin" else 1024
     usage = resource.getrusage(resource.RUSAGE_SELF)

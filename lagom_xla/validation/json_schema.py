@@ -43,9 +43,8 @@ def adapter(cls: Any) -> pydantic.TypeAdapter[Any]:
 def schema(cls: Any) -> Schema:
   """The JSON schema of a dataclass, or of a tuple or union of dataclasses.
 
-  Callers may change it.
-
   Every field is required, those with defaults too: defaults are for code.
+  Callers may change it.
   """
   generated = adapter(cls).json_schema(schema_generator=_Generator)
   return {"$schema": _DIALECT, **generated}
@@ -162,23 +161,19 @@ def _limits(part: Schema) -> Iterator[str]:
 def markdown(schema: Schema, *, elsewhere: Iterable[str] = ()) -> str:
   """The tables of an object and, after it, of those that it holds.
 
-  Args:
-    schema: the object's, as `json_schema.schema` returns it; of a list of
-      objects, or of a choice of them, there are the tables of these.
-    elsewhere: objects that have their tables, and those of what they hold, in
-      another place.
+  Of a list of objects, or of a choice of them, there are the tables of these.
+  Those of `elsewhere` have theirs, and what they hold, in another place.
   """
   tables = [_table(schema["title"], schema)] if "title" in schema else []
   seen = set(elsewhere)
   queue = _names(schema)
   while queue:
     name = queue.pop(0)
-    if name in seen:
-      continue
-    seen.add(name)
-    part = schema["$defs"][name]
-    tables.append(_table(name, part))
-    queue += _names(part)
+    if name not in seen:
+      seen.add(name)
+      part = schema["$defs"][name]
+      tables.append(_table(name, part))
+      queue += _names(part)
   return "\n".join(tables)
 
 

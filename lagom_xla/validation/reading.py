@@ -54,9 +54,6 @@ _T = TypeVar("_T")
 
 _UNKNOWN = "unexpected_keyword_argument"
 _MISSING = "missing"
-# What to tell first where several things are wrong: a misspelt name explains
-# why another one is missing.
-_ORDER = (_UNKNOWN, _MISSING)
 
 
 class InvalidError(ValueError):
@@ -123,10 +120,10 @@ def _explained(
   error: pydantic.ValidationError, raw: object, schema: json_schema.Schema
 ) -> InvalidError:
   """The first thing that is wrong, as an error of ours."""
-  order = {kind: place for place, kind in enumerate(_ORDER)}
-  first = min(
+  # A misspelt name explains why another one is missing.
+  first = max(
     error.errors(include_url=False),
-    key=lambda detail: order.get(detail["type"], len(order)),
+    key=lambda it: (it["type"] == _UNKNOWN, it["type"] == _MISSING),
   )
   kind, path = first["type"], first["loc"]
   if kind == _MISSING:

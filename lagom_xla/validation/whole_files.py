@@ -33,12 +33,9 @@ def read_bytes(path: pathlib.Path) -> bytes:
 
 
 def check_can_make(place: pathlib.Path) -> None:
-  """Makes a folder beside a place, or above it, and takes it away again.
+  """Makes a folder beside an absolute path, or above it, and takes it away.
 
   Permissions do not say it: root has them all, and file systems are read only.
-
-  Args:
-    place: an absolute path.
 
   Raises:
     OSError: nothing can be made there.
@@ -65,12 +62,10 @@ def write(path: pathlib.Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def scratch(place: pathlib.Path) -> Iterator[pathlib.Path]:
-  """Makes a folder for what is moved to a place once it is whole.
+  """Makes a folder for what is moved to an absolute path once it is whole.
 
-  It is on the place's file system, and deleted at the end.
-
-  Args:
-    place: an absolute path; the folder that it is in is made.
+  It is on that path's file system, whose folder is made, and deleted at the
+  end.
 
   Raises:
     OSError: nothing can be made there.
