@@ -32,12 +32,12 @@ import numpy as np
 from scipy import optimize
 
 from benchmarks import data as data_lib
+from benchmarks.kernels import lone_kernels
 from benchmarks.steps import traced_step
 from lagom_xla import cluster
 from lagom_xla.costs import gemm
 from lagom_xla.passes import collectives
 from lagom_xla.passes import kernels
-from lagom_xla.profiling import events as events_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ def of_step(folder: pathlib.Path, ranks: slice = slice(None)) -> Rows:
   times_us = collections.defaultdict(list)
   by_rank = [*traced_step.by_rank(folder, module).values()]
   for steps in by_rank[ranks]:
-    for run in events_lib.lone_runs(steps, names):
+    for run in lone_kernels.lone_runs(steps, names):
       if run.name in keys:
         times_us[keys[run.name]].append(run.time_us)
   return Rows(

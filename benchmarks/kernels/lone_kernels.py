@@ -20,7 +20,7 @@ are taken.
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 import csv
 import dataclasses
 import pathlib
@@ -56,6 +56,21 @@ class Class:
   measured_us: float
   num_runs: int
   per_step: float
+
+
+def lone_runs(
+  steps: Iterable[Sequence[events_lib.Event]], collective_names: Container[str]
+) -> list[events_lib.KernelRun]:
+  """What ran in these steps beside none of the collectives."""
+  return [
+    run
+    for step in steps
+    for run in events_lib.kernel_runs(
+      [event for event in step if event.name not in collective_names],
+      [event for event in step if event.name in collective_names],
+    )
+    if run.is_lone
+  ]
 
 
 def classes(
@@ -116,7 +131,7 @@ def read(data: pathlib.Path) -> Iterator[Measured]:
     names = {c.name for c in collectives.find(module)}
     ranks, scatters, gaps_us = [], [], []
     for steps in traced_step.by_rank(folder, module).values():
-      lone = events_lib.lone_runs(steps, names)
+      lone = lone_runs(steps, names)
       gaps_us.append([
         run.gap_us
         for run in lone

@@ -131,7 +131,14 @@ def calibrate(cluster: cluster_lib.Cluster, measured: Measured) -> Result:
   """
   samples = measured.samples
   if all(sample.doubt for sample in samples):
-    raise errors.CalibrationError(_nothing(samples))
+    text = "The logs have no rows to calibrate by"
+    if samples:
+      raise errors.CalibrationError(
+        f"{text} that can be trusted: {samples[0].where} {samples[0].doubt}."
+      )
+    raise errors.CalibrationError(
+      f"{text}: none is of this cluster, and of 64 KiB or more."
+    )
   calibration = fit_lib.fit(samples)
   samples = fit_lib.with_outliers(samples, calibration)
   return Result(
@@ -141,13 +148,6 @@ def calibrate(cluster: cluster_lib.Cluster, measured: Measured) -> Result:
     notes=list(_notes(measured.runs, samples, cluster, calibration)),
     sources={"calibration": _source(measured.runs, samples)},
   )
-
-
-def _nothing(samples: Sequence[samples_lib.Sample]) -> str:
-  text = "The logs have no rows to calibrate by"
-  if samples:
-    return f"{text} that can be trusted: {samples[0].where} {samples[0].doubt}."
-  return f"{text}: none is of this cluster, and of 64 KiB or more."
 
 
 def _fits(

@@ -79,6 +79,13 @@ def predicted_us(
   return _us(sample, calibration.of(sample.key.num_nodes))
 
 
+def _us(sample: samples_lib.Sample, factors: cluster_lib.Factors) -> float:
+  us = wire.calibrated_us(
+    factors, sample.path, sample.predicted_us, sample.latency_us
+  )
+  return max(us, sample.floor_us)
+
+
 def errors_of(
   samples: Sequence[samples_lib.Sample], calibration: cluster_lib.Calibration
 ) -> np.ndarray:
@@ -123,24 +130,15 @@ def with_outliers(
     return list(samples)
   sigma = _MAD_SIGMA * float(np.median(np.abs(off[trusted])))
   most = max(_LEAST_OUTLIER, _OUTLIER_SIGMAS * sigma)
-  return [
-    dataclasses.replace(sample, doubt=_outlier(value))
-    if not sample.doubt and abs(value) > most
-    else sample
-    for sample, value in zip(samples, off.tolist(), strict=True)
-  ]
-
-
-def _outlier(off: float) -> str:
-  slower = "slower" if off < 0 else "faster"
-  return f"is {math.exp(abs(off)):.2g} times {slower} than the others say"
-
-
-def _us(sample: samples_lib.Sample, factors: cluster_lib.Factors) -> float:
-  us = wire.calibrated_us(
-    factors, sample.path, sample.predicted_us, sample.latency_us
-  )
-  return max(us, sample.floor_us)
+  found = []
+  for sample, value in zip(samples, off.tolist(), strict=True):
+    if not sample.doubt and abs(value) > most:
+      times = f"{math.exp(abs(value)):.2g} times"
+      slower = "slower" if value < 0 else "faster"
+      doubt = f"is {times} {slower} than the others say"
+      sample = dataclasses.replace(sample, doubt=doubt)
+    found.append(sample)
+  return found
 
 
 def _kept(samples: Sequence[samples_lib.Sample]) -> cluster_lib.Factors:

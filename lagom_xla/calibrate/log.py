@@ -132,17 +132,8 @@ _ROUNDING = 0.006
 _ROW_TOLERANCE = 0.02
 
 
-def begins_row(line: str) -> bool:
-  """Whether a line starts a row, of which no more than that may be there."""
-  return re.search(_BEGIN, line) is not None
-
-
-def parse_row(number: int, line: str) -> Row | str | None:
-  """The row in a line.
-
-  Args:
-    number: of the line in its log, from 1.
-    line: as it stands there.
+def _parse_row(number: int, line: str) -> Row | str | None:
+  """The row in a line of that number in its log, from 1.
 
   Returns:
     The row; or, in words, what is wrong with it; None if there is no row, or
@@ -202,7 +193,7 @@ _MESSAGE = re.compile(
 _PIECE = re.compile(r"\s(-?\d.*|N/A.*)$")
 
 
-class Rows:
+class _Rows:
   """Lines of a log, those of a broken row joined."""
 
   def __init__(self) -> None:
@@ -214,20 +205,15 @@ class Rows:
   ) -> tuple[int, str] | None:
     """The line, or all of the row that ends there, with where that starts.
 
-    Args:
-      number: of the line in its log, from 1.
-      line: as it stands there.
-      hosts: those of the run, as it lists them.
-
-    Returns:
-      None where the line is a message, or breaks off for one.
+    None where the line is a message, or breaks off for one; `hosts` are those
+    of the run, as it lists them.
     """
     message = _MESSAGE.search(line)
     piece = line[: _start(message, hosts)] if message else line
     if self._begun:
       found = _PIECE.search(piece)
       self._begun += f" {found[1]}" if found else ""
-    elif message and begins_row(piece):
+    elif message and re.search(_BEGIN, piece):
       self._begun, self._begun_at = piece, number
     if message:
       return None
@@ -314,7 +300,7 @@ class _Reader:
     self.problems: list[Problem] = []
     self._source = source
     self._named_by_file = _program_of(pathlib.Path(source).stem)
-    self._lines = Rows()
+    self._lines = _Rows()
     self._program = ""
     self._version: str | None = None
     self._exported: dict[str, str] = {}
@@ -398,7 +384,7 @@ class _Reader:
     (self._next_environment if self._rows else self._environment).update(found)
 
   def _take_row(self, number: int, line: str) -> None:
-    row = parse_row(number, line)
+    row = _parse_row(number, line)
     if isinstance(row, str):
       self.problems.append(Problem(f"{self._source}:{number}", row))
     elif row:

@@ -36,22 +36,9 @@ _FITTED = (
 _SLOW_HOST = 1.25
 
 
-def floor_us(num_gpus: int) -> float:
-  """The time below which no row falls.
-
-  Args:
-    num_gpus: that a thread launches for.
-  """
-  return num_gpus * _fitted_us()
-
-
-def hides(num_gpus: int, measured_us: float) -> bool:
-  """Whether a row may be of launches alone."""
-  return measured_us < _SLOW_HOST * floor_us(num_gpus)
-
-
 @functools.cache
-def _fitted_us() -> float:
+def _launch_us() -> float:
+  """The time for each GPU of a thread below which no row falls."""
   raw = json.loads(_FITTED.read_text(encoding="utf-8"))
   return float(raw["set_apart"]["launch_us"])
 
@@ -107,7 +94,16 @@ def of_run(run: log.Run, cluster: cluster_lib.Cluster) -> list[Sample]:
   """
   kind = log.KINDS.get(run.program)
   if kind is None:
-    raise errors.CalibrationError(_no_kind(run))
+    known = ", ".join(f"{name}_perf" for name in log.KINDS)
+    if run.program:
+      raise errors.CalibrationError(
+        f"{run.where}: {run.program}_perf tells nothing of XLA's collectives;"
+        f" give those of {known}"
+      )
+    raise errors.CalibrationError(
+      f"{run.where}: nothing says which program printed this; name the file by"
+      f" it, one of {known}"
+    )
   num_ranks, num_nodes = _ranks(run, cluster)
   doubt = _doubt(run)
   nccl_nodes = cluster.num_nccl_nodes_of(
@@ -130,7 +126,10 @@ def of_run(run: log.Run, cluster: cluster_lib.Cluster) -> list[Sample]:
       where=f"{run.source}:{row.line}",
       doubt="has wrong results" if row.num_wrong else doubt,
       choice=run.choices.get(row.num_bytes),
-      gpus_per_thread=_gpus_per_thread(run, num_ranks, nccl_nodes),
+      # Usual is one thread for all GPUs of a node, and between nodes a process
+      # for each GPU.
+      gpus_per_thread=run.gpus_per_thread
+      or (num_ranks if nccl_nodes == 1 else 1),
     )
     for row in run.rows
     if row.num_bytes >= LEAST_BYTES
@@ -164,11 +163,12 @@ def sample(
     wire.time_us(bare, key.communicator, key.kind, num_bytes, setting)
     for num_bytes in (key.num_bytes, 1)
   )
+  floor_us = gpus_per_thread * _launch_us()
   foreseen = (setting.algorithm, setting.protocol)
   if not doubt and choice not in (None, foreseen):
     chosen = "/".join(choice or ())
     doubt = f"ran {chosen}, where {'/'.join(foreseen)} was foreseen"
-  if not doubt and hides(gpus_per_thread, measured_us):
+  if not doubt and measured_us < _SLOW_HOST * floor_us:
     doubt = (
       f"took no longer than a thread's launches on {gpus_per_thread} GPUs; run"
       " a process for each GPU"
@@ -178,33 +178,10 @@ def sample(
     key=key,
     path=wire.path_name(bare, key.communicator, key.kind, setting),
     measured_us=measured_us,
-    floor_us=floor_us(gpus_per_thread),
+    floor_us=floor_us,
     predicted_us=us,
     latency_us=min(latency_us, us),
     doubt=doubt,
-  )
-
-
-def _gpus_per_thread(run: log.Run, num_ranks: int, num_nodes: int) -> int:
-  """What the log says; else what is usual: one thread for all GPUs of a node.
-
-  Between nodes it is a process for each GPU.
-  """
-  if run.gpus_per_thread:
-    return run.gpus_per_thread
-  return num_ranks if num_nodes == 1 else 1
-
-
-def _no_kind(run: log.Run) -> str:
-  known = ", ".join(f"{name}_perf" for name in log.KINDS)
-  if run.program:
-    return (
-      f"{run.where}: {run.program}_perf tells nothing of XLA's collectives;"
-      f" give those of {known}"
-    )
-  return (
-    f"{run.where}: nothing says which program printed this; name the file by"
-    f" it, one of {known}"
   )
 
 
@@ -218,7 +195,13 @@ def _ranks(run: log.Run, cluster: cluster_lib.Cluster) -> tuple[int, int]:
   if run.ranks:
     found = (len(run.ranks), len(set(run.ranks.values())))
     if found in (whole, node):
-      _check_share(run, found[0])
+      if not _fits(run, found[0]):
+        expected = log.bus_share(run.program, found[0])
+        raise errors.CalibrationError(
+          f"{run.where}: its bus bandwidth is {_share(run):.3f} of bytes over"
+          f" time, where {run.program}_perf on {found[0]} ranks prints"
+          f" {expected:.3f}; it is of another program or of fewer ranks"
+        )
       return found
     gave = _ranks_on(*found, "rank", "host")
     if found[0] == 1:
@@ -240,16 +223,6 @@ def _ranks_on(num_ranks: int, num_nodes: int, rank: str, node: str) -> str:
   return (
     f"{in_words.count(num_ranks, rank)} on {in_words.count(num_nodes, node)}"
   )
-
-
-def _check_share(run: log.Run, num_ranks: int) -> None:
-  if not _fits(run, num_ranks):
-    expected = log.bus_share(run.program, num_ranks)
-    raise errors.CalibrationError(
-      f"{run.where}: its bus bandwidth is {_share(run):.3f} of bytes over time,"
-      f" where {run.program}_perf on {num_ranks} ranks prints {expected:.3f};"
-      " it is of another program or of fewer ranks"
-    )
 
 
 def _fits(run: log.Run, num_ranks: int) -> bool:

@@ -91,14 +91,14 @@ _ALIASES = {
 def gpu_names() -> tuple[str, ...]:
   """The GPUs that can be asked for by name."""
   return tuple(
-    n for n in _spec_names() if isinstance(known_spec(n)["gpu"], dict)
+    n for n in _stems(_SPECS) if isinstance(known_spec(n)["gpu"], dict)
   )
 
 
 def cluster_names() -> tuple[str, ...]:
   """The clusters that can be asked for by name alone."""
   return tuple(
-    n for n in _spec_names() if isinstance(known_spec(n)["gpu"], str)
+    n for n in _stems(_SPECS) if isinstance(known_spec(n)["gpu"], str)
   )
 
 
@@ -116,19 +116,19 @@ def normal_name(name: str) -> str:
 @functools.cache
 def known_spec(name: str) -> dict[str, Any]:
   """What a file in specs/ holds beside sources; callers must not change it."""
-  raw = json.loads((_SPECS / f"{name}.json").read_text(encoding="utf-8"))
-  return {key: value for key, value in raw.items() if key != "sources"}
+  return _without(_SPECS / f"{name}.json", "sources")
 
 
 @functools.cache
 def known_machine(name: str) -> dict[str, Any]:
   """What a file in machines/ holds but its source; not to be changed."""
-  raw = json.loads((_MACHINES / f"{name}.json").read_text(encoding="utf-8"))
-  return {key: value for key, value in raw.items() if key != "source"}
+  return _without(_MACHINES / f"{name}.json", "source")
 
 
-def _spec_names() -> tuple[str, ...]:
-  return _stems(_SPECS)
+def _without(path: pathlib.Path, name: str) -> dict[str, Any]:
+  raw = json.loads(path.read_text(encoding="utf-8"))
+  del raw[name]
+  return raw
 
 
 @functools.cache

@@ -62,6 +62,11 @@ class CollectiveCost:
   memory_gbps: float
   pairing: int | None = None
 
+  def lasting(self, time_us: float) -> CollectiveCost:
+    """The cost where the same bytes take another time."""
+    memory_gbps = self.memory_gbps * self.time_us / time_us
+    return dataclasses.replace(self, time_us=time_us, memory_gbps=memory_gbps)
+
 
 @dataclasses.dataclass(frozen=True, order=True, slots=True)
 class TuningKey:

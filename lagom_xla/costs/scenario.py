@@ -147,7 +147,7 @@ class Prices:
         return collective_lib.CollectiveCost(
           time_us=0.0, num_channels=0, memory_gbps=0.0
         )
-      return _longer(cost, cost.time_us * scenario.small_collectives)
+      return cost.lasting(cost.time_us * scenario.small_collectives)
     default = collective_lib.default_setting(key, self._cluster)
     time_us = cost.time_us
     if scenario.few_channels != 1 and settings.has_few_channels(
@@ -171,7 +171,7 @@ class Prices:
       time_us *= scenario.between_nodes
     else:
       time_us *= scenario.within_nodes
-    return _longer(cost, time_us)
+    return cost if time_us == cost.time_us else cost.lasting(time_us)
 
   def _beside(
     self,
@@ -201,19 +201,6 @@ class Prices:
 
 def _moved(cost: collective_lib.CollectiveCost) -> float:
   return cost.memory_gbps * cost.time_us
-
-
-def _longer(
-  cost: collective_lib.CollectiveCost, time_us: float
-) -> collective_lib.CollectiveCost:
-  """A cost that moves the same bytes in another time."""
-  if time_us == cost.time_us:
-    return cost
-  return dataclasses.replace(
-    cost,
-    time_us=time_us,
-    memory_gbps=_moved(cost) / time_us,
-  )
 
 
 @functools.lru_cache(maxsize=_MAX_PRICES)

@@ -135,7 +135,7 @@ class _Walker(timeline.Listener):
   ) -> Iterator[tuple[Run, int]]:
     """Runs what an instruction calls; yields runs, and how often each counts.
 
-    Loops and branches are followed as by `streams.Streams`.
+    Loops and branches are followed as by `timeline.Streams`.
     """
     if instruction.opcode == "conditional":
       slowest = max(callees, key=lambda callee: self._lone_us(callee[0]))

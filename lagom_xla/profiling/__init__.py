@@ -5,8 +5,8 @@
     profile = profiling.read("/shared/profile")
     profiling.instruction_us("/shared/profile")["all-gather.1"]
 
-`xplane` reads what the profiler wrote, `devices` what was launched, and
-`xspace` makes of a run's files a `trace` on one clock. `steps` joins it to the
+`xplane` reads what the profiler wrote, and `xspace` makes of a run's files a
+`trace` on one clock. `steps` joins it to the
 scheduled module, `instances` matches the collectives of different ranks,
 `profile` says what each part took, alone and beside what, and `overlaps` who
 waited for whom. `costing` makes of it the costs that `costs.measured` prices

@@ -80,28 +80,23 @@ class Ratio:
   high: float
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Pair:
-  """What a kernel or collective takes per step, measured and predicted."""
-
-  kind: str
-  measured_us: float
-  predicted_us: float
+# Kind of a kernel or collective, measured and predicted time per step.
+_Pair = tuple[str, float, float]
 
 
-def ratios_by_kind(pairs: Iterable[Pair]) -> Iterator[Ratio]:
+def _ratios(pairs: Iterable[_Pair]) -> Iterator[Ratio]:
   """How far apart they are, by kind."""
   by_kind = collections.defaultdict(list)
-  for pair in pairs:
-    if pair.predicted_us and pair.measured_us:
-      by_kind[pair.kind].append(pair)
+  for kind, *times_us in pairs:
+    if all(times_us):
+      by_kind[kind].append(times_us)
   for kind, alike in sorted(by_kind.items()):
-    ratios = [pair.measured_us / pair.predicted_us for pair in alike]
+    ratios = [measured_us / predicted_us for measured_us, predicted_us in alike]
     yield Ratio(
       kind=kind,
       n=len(alike),
-      measured_us=sum(pair.measured_us for pair in alike),
-      predicted_us=sum(pair.predicted_us for pair in alike),
+      measured_us=sum(measured_us for measured_us, _ in alike),
+      predicted_us=sum(predicted_us for _, predicted_us in alike),
       low=min(ratios),
       median=statistics.median(ratios),
       high=max(ratios),
@@ -111,11 +106,8 @@ def ratios_by_kind(pairs: Iterable[Pair]) -> Iterator[Ratio]:
 def range_of(ratios: Sequence[float]) -> measured_lib.Factors | None:
   """What the next figure is within 9 times in 10, the larger end first.
 
-  Args:
-    ratios: measured figures over what stands for all of them, above 0.
-
-  Returns:
-    None if there are fewer than two.
+  `ratios` are measured figures over what stands for all of them. None if there
+  are fewer than two.
   """
   if len(ratios) < 2:
     return None
@@ -126,7 +118,9 @@ def range_of(ratios: Sequence[float]) -> measured_lib.Factors | None:
   return math.exp(max(mean + away, 0.0)), math.exp(min(mean - away, 0.0))
 
 
-def kernel_factors(profile: profile_lib.Profile) -> measured_lib.Factors | None:
+def _kernel_factors(
+  profile: profile_lib.Profile,
+) -> measured_lib.Factors | None:
   """Lone kernels of a device's step, over what they cost by the profile.
 
   But for scatters: how long one takes depends on its indices, and differs from
@@ -147,7 +141,7 @@ def kernel_factors(profile: profile_lib.Profile) -> measured_lib.Factors | None:
   return range_of(ratios)
 
 
-def collective_factors(
+def _collective_factors(
   profile: profile_lib.Profile,
 ) -> measured_lib.Factors | None:
   """Collectives of a step without waits for ranks, over their medians.
@@ -170,21 +164,17 @@ def collective_factors(
   )
 
 
-def step_factors(
+def _step_factors(
   profile: profile_lib.Profile, replayed_us: float
 ) -> measured_lib.Factors | None:
   """Whole steps of all devices, over a replay of the step."""
   if not replayed_us:
     return None
-  return range_of(
-    [
-      (step.end_us - step.begin_us) / replayed_us
-      for step in profile.whole_steps
-    ]
-  )
+  steps = profile.whole_steps
+  return range_of([(s.end_us - s.begin_us) / replayed_us for s in steps])
 
 
-def predicted_cost(
+def _predicted_cost(
   step: step_lib.Step, name: str
 ) -> collective_lib.CollectiveCost:
   """What a collective is predicted to take alone, as NCCL runs it by itself."""
@@ -192,7 +182,7 @@ def predicted_cost(
   return step.predict(key, step.default[key])
 
 
-def lone_collective_us(
+def _lone_collective_us(
   profile: profile_lib.Profile, step: step_lib.Step
 ) -> dict[str, float]:
   """Median time of each collective alone, by name."""
@@ -215,25 +205,16 @@ def _lost_us(
   kernels: Sequence[events_lib.Event],
   longest_us: float,
 ) -> float:
-  """What a collective is predicted to have lost to kernels.
+  """What a collective is predicted to have lost to kernels, as it ran.
 
-  Args:
-    profile: of the run.
-    step: with predicted costs.
-    run: the collective as it ran.
-    kernels: of the same step and device, by their start.
-    longest_us: that any of them ran.
+  These are of the same step and device, by their start; none ran longer than
+  `longest_us`.
   """
-  cost = predicted_cost(step, run.name)
+  cost = _predicted_cost(step, run.name)
   if not run.time_us or not cost.time_us:
     return 0.0
-  as_it_ran = dataclasses.replace(
-    cost,
-    time_us=run.time_us,
-    memory_gbps=cost.memory_gbps * cost.time_us / run.time_us,
-  )
+  as_it_ran = cost.lasting(run.time_us)
   lost_us = 0.0
-  # Kernels are by their start.
   until = bisect.bisect_left(kernels, run.end_us, key=lambda k: k.begin_us)
   for kernel in reversed(kernels[:until]):
     if kernel.begin_us + longest_us <= run.begin_us:
@@ -289,14 +270,12 @@ def slowdown_factor(met: Sequence[Met]) -> float:
   return (len(met) * ratio + _PRIOR_RUNS) / (len(met) + _PRIOR_RUNS)
 
 
-def slowdown_factors(
+def _slowdown_factors(
   profile: profile_lib.Profile, step: step_lib.Step
 ) -> Mapping[measured_lib.Pair, float]:
   """The factors of all pairs of which the trace shows what they lost.
 
-  Args:
-    profile: of the run.
-    step: its module, priced by what it measured alone.
+  `step` is priced by what the run measured alone.
   """
   took_us: dict[str, list[float]] = collections.defaultdict(list)
   for device_step in profile.steps:
@@ -307,15 +286,9 @@ def slowdown_factors(
   def slowdown(kernel_name: str, collective_name: str) -> float:
     found = step.kernel_cost(profile.kernels[kernel_name])
     kernel = dataclasses.replace(found, time_us=found.run_us, gap_us=0.0)
-    key = step.key_of[collective_name]
-    cost = step.predict(key, step.default[key])
+    cost = _predicted_cost(step, collective_name)
     # What waits for ranks draws no bandwidth: the bytes take all of its time.
-    time_us = statistics.median(took_us[collective_name])
-    as_it_ran = dataclasses.replace(
-      cost,
-      time_us=time_us,
-      memory_gbps=cost.memory_gbps * cost.time_us / time_us,
-    )
+    as_it_ran = cost.lasting(statistics.median(took_us[collective_name]))
     beside = contention.beside(kernel, as_it_ran, step.cluster.gpu)
     return beside.kernel_us / kernel.time_us
 
@@ -382,11 +355,9 @@ def of_profile(
     )
   with measured_lib.pricing(None):
     step = step_lib.Step(profile.analysis, cluster, max_channels=max_channels)
-  collective_us = lone_collective_us(profile, step)
-  of_kernels = tuple(ratios_by_kind(_kernel_pairs(profile, step)))
-  of_collectives = ratios_by_kind(
-    _collective_pairs(profile, step, collective_us)
-  )
+  collective_us = _lone_collective_us(profile, step)
+  of_kernels = tuple(_ratios(_kernel_pairs(profile, step)))
+  of_collectives = _ratios(_collective_pairs(profile, step, collective_us))
   ran = {event.name for s in profile.steps for event in s.kernels}
   return Costing(
     measured=_measured(profile, step, collective_us, of_kernels),
@@ -417,6 +388,9 @@ def _measured(
   Losses are judged under the lone costs, and whole steps under both.
   """
   keys = _by_key(step, collective_us)
+  reaches = collections.defaultdict(list)
+  for key, ratio in keys.items():
+    reaches[key.kind, key.num_nodes > 1].append(ratio)
   alone = measured_lib.Measured(
     kernel_us=profile.kernel_us,
     work_of={
@@ -427,49 +401,45 @@ def _measured(
     categories={ratio.kind: ratio.median for ratio in of_kernels},
     gap_us=profile.gap_us,
     keys=keys,
-    reaches=_by_reach(keys),
+    reaches={reach: statistics.median(own) for reach, own in reaches.items()},
     run=measured_lib.Run(
       name=profile.trace.processes[0].name,
       began_ns=profile.trace.begin_ns,
       num_steps=len(profile.whole_steps),
       num_devices=len(profile.trace.devices),
     ),
-    kernel_factors=kernel_factors(profile),
-    collective_factors=collective_factors(profile),
+    kernel_factors=_kernel_factors(profile),
+    collective_factors=_collective_factors(profile),
   )
-  losses = slowdown_factors(profile, dataclasses.replace(step, measured=alone))
+  losses = _slowdown_factors(profile, dataclasses.replace(step, measured=alone))
   together = dataclasses.replace(alone, losses=losses)
   priced = dataclasses.replace(step, measured=together)
   replayed_us = priced.timeline(priced.default).step_time_us
   return dataclasses.replace(
-    together, step_factors=step_factors(profile, replayed_us)
+    together, step_factors=_step_factors(profile, replayed_us)
   )
 
 
 def _kernel_pairs(
   profile: profile_lib.Profile, step: step_lib.Step
-) -> Iterator[Pair]:
+) -> Iterator[_Pair]:
   for name, us in profile.kernel_us.items():
     kernel = profile.kernels[name]
-    yield Pair(
-      kind=kernel.category,
-      measured_us=us * kernel.executions,
-      predicted_us=step.kernel_cost(kernel).run_us * kernel.executions,
-    )
+    predicted_us = step.kernel_cost(kernel).run_us
+    num = kernel.executions
+    yield kernel.category, us * num, predicted_us * num
 
 
 def _collective_pairs(
   profile: profile_lib.Profile,
   step: step_lib.Step,
   collective_us: Mapping[str, float],
-) -> Iterator[Pair]:
+) -> Iterator[_Pair]:
   for name, us in collective_us.items():
     collective = profile.collectives[name]
-    yield Pair(
-      kind=collective.kind,
-      measured_us=us * collective.executions,
-      predicted_us=predicted_cost(step, name).time_us * collective.executions,
-    )
+    predicted_us = _predicted_cost(step, name).time_us
+    num = collective.executions
+    yield collective.kind, us * num, predicted_us * num
 
 
 def num_priced(costed: Costing, step: step_lib.Step) -> tuple[int, int, int]:
@@ -491,17 +461,7 @@ def _by_key(
   """Measured over predicted time, by tuning key."""
   found = collections.defaultdict(list)
   for name, us in collective_us.items():
-    predicted_us = predicted_cost(step, name).time_us
+    predicted_us = _predicted_cost(step, name).time_us
     if us > 0 and predicted_us:
       found[step.key_of[name]].append(us / predicted_us)
   return {key: statistics.median(ratios) for key, ratios in found.items()}
-
-
-def _by_reach(
-  keys: Mapping[collective_lib.TuningKey, float],
-) -> dict[measured_lib.Reach, float]:
-  """The median of that of all keys of a kind and reach."""
-  found = collections.defaultdict(list)
-  for key, ratio in keys.items():
-    found[key.kind, key.num_nodes > 1].append(ratio)
-  return {reach: statistics.median(ratios) for reach, ratios in found.items()}

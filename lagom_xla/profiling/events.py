@@ -9,7 +9,7 @@ cost the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 import dataclasses
 
 
@@ -71,9 +71,7 @@ def kernel_runs(
 ) -> Iterator[KernelRun]:
   """The kernels of a step, with the collectives that ran beside them.
 
-  Args:
-    kernels: of one step of one rank, by the time of their start.
-    collectives: of the same step and rank, by the time of their start.
+  Both are of one step of one rank, by the time of their start.
   """
   first = 0
   for kernel, following in zip(kernels, [*kernels[1:], None], strict=True):
@@ -95,18 +93,3 @@ def kernel_runs(
       collective=collective if common_us else "",
       share=common_us / kernel.time_us if kernel.time_us else 0.0,
     )
-
-
-def lone_runs(
-  steps: Sequence[Sequence[Event]], collective_names: Container[str]
-) -> list[KernelRun]:
-  """What ran in these steps beside none of the collectives."""
-  return [
-    run
-    for step in steps
-    for run in kernel_runs(
-      [event for event in step if event.name not in collective_names],
-      [event for event in step if event.name in collective_names],
-    )
-    if run.is_lone
-  ]

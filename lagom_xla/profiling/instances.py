@@ -66,10 +66,6 @@ def on_one_clock(
 ) -> tuple[list[steps_lib.DeviceStep], list[float]]:
   """Steps with the clocks of all processes set by the first one's.
 
-  Args:
-    trace: of all processes.
-    steps: of it.
-
   Returns:
     The steps, and what was added to each process's times, in microseconds.
   """
@@ -98,9 +94,7 @@ def on_one_clock(
 def _moved(
   step: steps_lib.DeviceStep, offset_us: float
 ) -> steps_lib.DeviceStep:
-  def move(
-    events: Sequence[events_lib.Event],
-  ) -> tuple[events_lib.Event, ...]:
+  def move(events: Sequence[events_lib.Event]) -> tuple[events_lib.Event, ...]:
     return tuple(
       dataclasses.replace(
         e, begin_us=e.begin_us + offset_us, end_us=e.end_us + offset_us

@@ -204,8 +204,9 @@ def of_trace(
   """
   programs, module = steps_lib.programs_of(trace, module)
   analysis = overlap_lib.analyze(module)
-  of_trace = steps_lib.of_cpus if trace.platform == "CPU" else steps_lib.of_gpus
-  steps = of_trace(trace, programs, analysis)
+  is_cpu = trace.platform == "CPU"
+  of_platform = steps_lib.of_cpus if is_cpu else steps_lib.of_gpus
+  steps = of_platform(trace, programs, analysis)
   if not steps:
     raise errors.TraceError(
       f"The trace has no kernel of {module.name}, only collectives or copies:"

@@ -95,7 +95,7 @@ def _module_of(
     if program is not None and program in process.modules:
       ran = _ran(trace, programs)[number]
       found = [hlo.load(proto) for proto in process.modules[program]]
-      return max(found, key=lambda module: _num_known(_names(module), ran))
+      return max(found, key=lambda m: sum(map(_names(m).__contains__, ran)))
   raise errors.TraceError(
     "The trace does not hold the module that ran (ProfileOptions"
     ".enable_hlo_proto was off): name its scheduled HLO with --module=FILE, as"
@@ -117,10 +117,6 @@ def _ran(
   return ran
 
 
-def _num_known(names: frozenset[str], ran: Iterable[str]) -> int:
-  return sum(name in names for name in ran)
-
-
 def _check_program(
   trace: trace_lib.Trace,
   programs: Sequence[_Program | None],
@@ -129,7 +125,7 @@ def _check_program(
   names = _names(module)
   by_process = _ran(trace, programs)
   for process, ran in zip(trace.processes, by_process, strict=True):
-    num_known = _num_known(names, ran)
+    num_known = sum(map(names.__contains__, ran))
     if num_known < _KNOWN * len(ran) or not any(by_process):
       raise errors.TraceError(
         f"The trace of {process.name} is of another step than {module.name}: of"
@@ -194,15 +190,12 @@ def wrappers(module: hlo.Module) -> Mapping[str, str]:
 
 def of_gpus(
   trace: trace_lib.Trace,
-  programs: Sequence[trace_lib.Program | None],
+  programs: Sequence[_Program | None],
   analysis: overlap_lib.Analysis,
 ) -> list[DeviceStep]:
   """The steps of a module in a trace, by device and time.
 
-  Args:
-    trace: with the module's launches.
-    programs: id of the module in each process; None takes every launch.
-    analysis: of the module.
+  `programs` has the module's number in each process; None takes every launch.
   """
   names = wrappers(analysis.module)
   by_device = [
@@ -217,7 +210,7 @@ def of_gpus(
 def _steps(
   device: int,
   launches: Iterable[trace_lib.Launch],
-  program: trace_lib.Program | None,
+  program: _Program | None,
   names: Mapping[str, str],
   analysis: overlap_lib.Analysis,
 ) -> Iterator[DeviceStep]:
@@ -351,25 +344,19 @@ def _numbered(by_device: Sequence[list[DeviceStep]]) -> list[DeviceStep]:
   return numbered
 
 
-_Begins = Mapping[str, Sequence[float]]
-
-
 def of_cpus(
   trace: trace_lib.Trace,
-  programs: Sequence[trace_lib.Program | None],
+  programs: Sequence[_Program | None],
   analysis: overlap_lib.Analysis,
 ) -> list[DeviceStep]:
-  """The steps of a module in a trace of CPUs, by device and time.
-
-  Args:
-    trace: with the module's launches.
-    programs: the module in each process.
-    analysis: of the module.
-  """
-  together = [
-    _by_execution(device.launches, programs[device.process])
-    for device in trace.devices
-  ]
+  """The steps of a module in a trace of CPUs, by device and time."""
+  together: list[dict[int | None, list[trace_lib.Launch]]] = []
+  for device in trace.devices:
+    by_execution = collections.defaultdict(list)
+    for launch in device.launches:
+      if launch.program_id == programs[device.process]:
+        by_execution[launch.execution].append(launch)
+    together.append(by_execution)
   begins_us: dict[int | None, float] = {}
   for executions in together:
     for execution, launches in executions.items():
@@ -397,16 +384,6 @@ def of_cpus(
   return found
 
 
-def _by_execution(
-  launches: Sequence[trace_lib.Launch], program: trace_lib.Program | None
-) -> Mapping[int | None, list[trace_lib.Launch]]:
-  found = collections.defaultdict(list)
-  for launch in launches:
-    if launch.program_id == program:
-      found[launch.execution].append(launch)
-  return found
-
-
 def _cpu_events(
   launches: Sequence[trace_lib.Launch], readers: Mapping[str, frozenset[str]]
 ) -> Iterator[events_lib.Event]:
@@ -425,7 +402,9 @@ def _cpu_events(
 
 
 def _first_us(
-  names: frozenset[str], begins_us: _Begins, after_us: float
+  names: frozenset[str],
+  begins_us: Mapping[str, Sequence[float]],
+  after_us: float,
 ) -> Iterator[float]:
   """When each of some instructions began next."""
   for name in names:

@@ -4,9 +4,6 @@
 
     traced = xspace.read(pathlib.Path("traces"))
 
-A trace of GPUs has their streams. Where none of them launched anything, the
-host's threads have what XLA:CPU ran.
-
 Which files of a folder are of one run is not said:
 
     plugins/profile/2026_02_01_10_00_03/host0.xplane.pb
@@ -16,6 +13,18 @@ Every process names its folder by the second in which it was done, and its file
 by its host: one run may lie in several folders, and processes of one host need
 log folders of their own, or overwrite each other. So a run is what was traced
 at the same time as the newest file, by the clocks of their hosts.
+
+Of a GPU only streams count; lines such as "XLA Ops" or "Steps" are derived from
+them by other tools. An event's name is its kernel's, not its instruction's.
+
+Where no GPU launched anything, the host's threads have what XLA:CPU ran: its
+instructions are their events, with the device and the execution of the module
+that each belongs to; its number is the same on the devices of all processes. A
+device's collectives wait on threads of their own, so it goes on with what does
+not need them. A large product leaves its work to other threads: its event is
+over when that has begun. An event "end: NAME" follows when it is done, late,
+because what waited for it runs first on the same thread (`steps` has what is
+closer).
 
 The plane "/host:metadata" has the modules, in an event for each program whose
 name is the module's with the program's number behind it. Launches of XLA:CPU do
@@ -29,20 +38,187 @@ import collections
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
+import functools
 import gzip
 import lzma
 import pathlib
 import re
+from typing import Any
 import zlib
 
 from google.protobuf import message
 import numpy as np
 
 from lagom_xla import errors
-from lagom_xla.profiling import devices as devices_lib
 from lagom_xla.profiling import trace as trace_lib
 from lagom_xla.profiling import xplane
 from lagom_xla.validation import whole_files
+
+_DEVICE = re.compile(r"^/device:(GPU:\d+)")
+_STREAM = re.compile(r"^Stream #\d+")
+_GRID = re.compile(r"grid:(\d+),(\d+),(\d+)")
+_GPU_STATS = ("hlo_op", "program_id", "kernel_details")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class _Stream:
+  """A stream of a GPU, with when each of its events began, and their stats."""
+
+  device: str  # Such as "GPU:0".
+  line: xplane.Line
+  begins_ns: np.ndarray  # By the process's clock.
+  stats: xplane.Stats
+
+
+def _gpu_streams(space: xplane.Space) -> Iterator[_Stream]:
+  """The streams of all GPUs of a process."""
+  for plane in space.planes:
+    if match := _DEVICE.match(plane.name):
+      stats = xplane.Stats(plane.stat_names, _GPU_STATS)
+      for serialized in plane.lines:
+        line = xplane.line(serialized)
+        if _STREAM.match(line.name):
+          starts = xplane.starts_ps(serialized)
+          begins_ps = np.fromiter(starts, np.int64, len(line.events))
+          yield _Stream(
+            device=match[1],
+            line=line,
+            begins_ns=line.begin_ns + begins_ps // 1000,
+            stats=stats,
+          )
+
+
+def _gpu(
+  name: str,
+  process: int,
+  streams: Sequence[_Stream],
+  offset_us: float,
+  until_ns: int | None,
+) -> trace_lib.Device:
+  """A GPU with what its streams launched.
+
+  `offset_us` is added to times. What begins from `until_ns` on, by the clock of
+  the process, is left out; None takes all.
+  """
+  launches = []
+  num_unnamed, unnamed_us = 0, 0.0
+  for stream in streams:
+    for index, event in enumerate(xplane.events(stream.line)):
+      if until_ns is not None and stream.begins_ns[index] >= until_ns:
+        continue
+      stats = stream.stats.read(event.stats)
+      if stats.get("hlo_op"):
+        launches.append(_gpu_launch(stream, event, stats, offset_us))
+      else:
+        num_unnamed += 1
+        unnamed_us += event.duration_ps / 1e6
+  return trace_lib.Device(
+    name=name,
+    process=process,
+    launches=tuple(sorted(launches, key=lambda launch: launch.begin_us)),
+    num_unnamed=num_unnamed,
+    unnamed_us=unnamed_us,
+  )
+
+
+def _gpu_launch(
+  stream: _Stream,
+  event: Any,
+  stats: Mapping[str, xplane.Value],
+  offset_us: float,
+) -> trace_lib.Launch:
+  begin_us = offset_us + stream.line.begin_ns / 1e3 + event.offset_ps / 1e6
+  program_id = stats.get("program_id")
+  return trace_lib.Launch(
+    hlo_op=str(stats["hlo_op"]),
+    program_id=None if program_id is None else int(program_id),
+    begin_us=begin_us,
+    end_us=begin_us + event.duration_ps / 1e6,
+    grid=_grid(str(stats.get("kernel_details", ""))),
+  )
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _grid(details: str) -> tuple[int, int, int] | None:
+  """The thread blocks of a kernel, as far as its details have them."""
+  found = _GRID.search(details)
+  return (int(found[1]), int(found[2]), int(found[3])) if found else None
+
+
+_HOST_PLANE = "/host:CPU"
+_END = "end: "
+_CPU_STATS = ("hlo_op", "hlo_module", "run_id", "device_ordinal")
+
+
+def _cpu_launches(
+  space: xplane.Space, offset_us: float
+) -> Mapping[int, list[trace_lib.Launch]]:
+  """What each device of a process ran, by its number among all processes."""
+  found: dict[int, list[trace_lib.Launch]] = collections.defaultdict(list)
+  for plane in space.planes:
+    if plane.name == _HOST_PLANE:
+      for number, launch in _cpu_device_launches(plane, offset_us):
+        found[number].append(launch)
+  return {
+    number: sorted(found[number], key=lambda launch: launch.begin_us)
+    for number in sorted(found)
+  }
+
+
+def _cpu_device_launches(
+  plane: xplane.Plane, offset_us: float
+) -> Iterator[tuple[int, trace_lib.Launch]]:
+  stats = xplane.Stats(plane.stat_names, _CPU_STATS)
+  # What an event starts, and what it comes after.
+  starts = xplane.Stats(plane.stat_names, ("_p",))
+  follows = xplane.Stats(plane.stat_names, ("_c",))
+  ends = {n for n, name in plane.event_names.items() if name.startswith(_END)}
+  others: set[int] = set()
+  ended_us: dict[xplane.Value, float] = {}
+  ran: list[tuple[int, xplane.Value | None, trace_lib.Launch]] = []
+  for serialized in plane.lines:
+    line = xplane.line(serialized)
+    line_us = offset_us + line.begin_ns / 1e3
+    for event in xplane.events(line):
+      if event.metadata_id in others:
+        continue
+      begin_us = line_us + event.offset_ps / 1e6
+      if event.metadata_id in ends:
+        if cause := follows.read(event.stats).get("_c"):
+          ended_us[cause] = begin_us
+        continue
+      known = stats.read(event.stats)
+      if "hlo_op" not in known:
+        others.add(event.metadata_id)
+        continue
+      effect = starts.read(event.stats).get("_p")
+      ran.append(
+        (
+          int(known.get("device_ordinal", 0)),
+          effect,
+          _cpu_launch(event, known, begin_us),
+        )
+      )
+  for number, effect, launch in ran:
+    until_us = None if effect is None else ended_us.get(effect)
+    if until_us is not None and until_us > launch.end_us:
+      launch = dataclasses.replace(launch, until_us=until_us)
+    yield number, launch
+
+
+def _cpu_launch(
+  event: Any, stats: Mapping[str, xplane.Value], begin_us: float
+) -> trace_lib.Launch:
+  execution = stats.get("run_id")
+  return trace_lib.Launch(
+    hlo_op=str(stats["hlo_op"]),
+    # All programs have the number 0.
+    program_id=str(stats.get("hlo_module", "")),
+    begin_us=begin_us,
+    end_us=begin_us + event.duration_ps / 1e6,
+    execution=None if execution is None else int(execution),
+  )
+
 
 _PATTERNS = ("*.xplane.pb", "*.xplane.pb.gz", "*.xplane.pb.xz")
 _XZ, _GZIP = b"\xfd7zXZ", b"\x1f\x8b"
@@ -129,29 +305,25 @@ def newest_sessions(path: pathlib.Path) -> tuple[list[Session], int, list[str]]:
   return found, len(files) - len(found) - len(unread), unread
 
 
-def session_of_bytes(
+def _session(
   name: str, serialized: bytes, file: pathlib.Path | None = None
 ) -> Session:
-  """A session that is in memory.
-
-  Args:
-    name: what to call it.
-    serialized: an XSpace.
-    file: where it is from, for errors.
+  """A session that is in memory, of a name, and where it is from for errors.
 
   Raises:
-    TraceError: it is none.
+    TraceError: it is no XSpace.
   """
+  where = f"of {name}" if file is None else f"of {name}, {file},"
   try:
     space = xplane.space(serialized)
   except message.DecodeError as error:
     raise errors.TraceError(
-      f"The profile {_where(name, file)} is no XSpace, or was cut off: trace"
+      f"The profile {where} is no XSpace, or was cut off: trace"
       " again, and let the process end the trace."
     ) from error
   if not space.planes:
     raise errors.TraceError(
-      f"The profile {_where(name, file)} is empty: the process ended before"
+      f"The profile {where} is empty: the process ended before"
       " jax.profiler.stop_trace, or another profiler had the GPU."
     )
   stats = next((p.stats for p in space.planes if p.name == _ENVIRONMENT), {})
@@ -161,10 +333,6 @@ def session_of_bytes(
     begin_ns=_ns(stats, "profile_start_time"),
     end_ns=_ns(stats, "profile_stop_time"),
   )
-
-
-def _where(name: str, file: pathlib.Path | None) -> str:
-  return f"of {name}" if file is None else f"of {name}, {file},"
 
 
 def _natural_order(name: str) -> list[tuple[int, str]]:
@@ -202,21 +370,17 @@ def _read_session(file: pathlib.Path, name: str) -> Session:
     raise errors.TraceError(
       f"Cannot read {file}: {getattr(error, 'strerror', None) or error}."
     ) from error
-  return session_of_bytes(name, data, file)
+  return _session(name, data, file)
 
 
 _MODULES_PLANE = "/host:metadata"
 _PROGRAM = re.compile(r"(.*)\((\d+)\)$")
 
 
-def modules_by_program(
+def _modules_by_program(
   plane: xplane.Plane,
 ) -> Mapping[trace_lib.Program, Sequence[bytes]]:
-  """HloProtos by program, and by the module's name.
-
-  Args:
-    plane: that is called `PLANE`.
-  """
+  """HloProtos of "/host:metadata" by program, and by the module's name."""
   found = collections.defaultdict[trace_lib.Program, list[bytes]](list)
   reader = xplane.Stats(plane.stat_names, plane.stat_names.values())
   for number, stats in plane.event_stats.items():
@@ -259,7 +423,7 @@ def of_bytes(serialized: Mapping[str, bytes]) -> trace_lib.Trace:
   Raises:
     TraceError: one is no XSpace, or no device ran anything.
   """
-  return _of_sessions([session_of_bytes(*item) for item in serialized.items()])
+  return _of_sessions([_session(*item) for item in serialized.items()])
 
 
 def _of_sessions(sessions: Sequence[Session]) -> trace_lib.Trace:
@@ -309,7 +473,7 @@ def _gpus(
   streams = []
   for session in sessions:
     with _reading(session):
-      streams.append(list(devices_lib.gpu_streams(session.space)))
+      streams.append(list(_gpu_streams(session.space)))
   # By the clock of the first process, as all are cut off at the same time.
   begins_ns = [
     stream.begins_ns + round(offset_us * 1e3)
@@ -327,7 +491,7 @@ def _gpus(
     own_ns = round(offsets_us[index] * 1e3)
     for name in names:
       with _reading(session):
-        device = devices_lib.of_gpu(
+        device = _gpu(
           f"{session.name} {name}",
           index,
           [stream for stream in streams[index] if stream.device == name],
@@ -345,7 +509,7 @@ def _cpus(
   found = []
   for index, session in enumerate(sessions):
     with _reading(session):
-      by_device = devices_lib.cpu_launches(session.space, offsets_us[index])
+      by_device = _cpu_launches(session.space, offsets_us[index])
     found += [(number, index, ran) for number, ran in by_device.items()]
   return [
     trace_lib.Device(
@@ -363,7 +527,7 @@ def _process(session: Session) -> trace_lib.Process:
   modules: dict[trace_lib.Program, Sequence[bytes]] = {}
   for plane in session.space.planes:
     if plane.name == _MODULES_PLANE:
-      modules |= modules_by_program(plane)
+      modules |= _modules_by_program(plane)
   return trace_lib.Process(
     name=session.name, has_clock=session.begin_ns is not None, modules=modules
   )

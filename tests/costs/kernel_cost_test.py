@@ -29,7 +29,6 @@ from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import memory_access
-from lagom_xla.profiling import events as events_lib
 from lagom_xla.report import notes
 import replay_parts
 
@@ -261,7 +260,7 @@ def test_lone_kernels_of_a_measured_step_are_predicted(
   gpu = traced_step.cluster_of(folder, module).gpu
   names = {c.name for c in collectives.find(module)}
   steps = [*traced_step.by_rank(folder, module).values()][-1]
-  lone = events_lib.lone_runs(steps, names)
+  lone = lone_kernels.lone_runs(steps, names)
   rows = [
     row
     for row in lone_kernels.classes(module, lone, len(steps))
