@@ -3,10 +3,8 @@
 """Dependences: which instructions of a computation run before which others.
 
 An instruction runs after those whose values it takes (its operands) and after
-its control predecessors. XLA writes both as lists of ids; here they become a
-graph in both directions, for one computation, and everything is by instruction
-id. A start and the done that waits for it are joined like any others, by the
-done's operand.
+its control predecessors. A start and the done that waits for it are joined like
+any others, by the done's operand.
 
     graph = dependencies.of(computation)
     graph.predecessors[instruction.id]
@@ -96,7 +94,7 @@ class Graph:
     return {
       start: awaiting.id
       for start, awaiting in awaiting_of(self.computation).items()
-      if awaiting.opcode.endswith("-done") and _starts(by_id[start])
+      if awaiting.opcode.endswith("-done") and is_start(by_id[start])
     }
 
   def ancestors(self, id_: int) -> set[int]:
@@ -147,17 +145,19 @@ class Graph:
 
 
 def of(computation: hlo.Computation) -> Graph:
-  """The dependences of a scheduled computation.
+  """The dependences of a computation, whose instructions follow their operands.
 
-  Instructions must come after what they depend on, as in any schedule and in
-  the protos that XLA writes.
+  They do in any schedule and in the protos that XLA writes.
   """
-  operands = {}
-  controls = {}
-  for instruction in computation.instructions:
-    operands[instruction.id] = _unique(instruction.operand_ids)
-    controls[instruction.id] = _unique(instruction.control_predecessor_ids)
-  return Graph(computation, operands, controls)
+
+  def unique(ids: Iterable[int]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(ids))
+
+  return Graph(
+    computation,
+    {i.id: unique(i.operand_ids) for i in computation.instructions},
+    {i.id: unique(i.control_predecessor_ids) for i in computation.instructions},
+  )
 
 
 def awaiting_of(
@@ -179,13 +179,10 @@ def awaiting_of(
   return awaiting
 
 
-def _starts(instruction: hlo.Instruction) -> bool:
+def is_start(instruction: hlo.Instruction) -> bool:
+  """Whether an instruction begins something that another waits for."""
   opcode = instruction.opcode
   return opcode.endswith("-start") or opcode in ("send", "recv")
-
-
-def _unique(ids: Iterable[int]) -> tuple[int, ...]:
-  return tuple(dict.fromkeys(ids))
 
 
 def _reversed(edges: Edges) -> Edges:

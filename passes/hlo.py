@@ -18,19 +18,16 @@ gets.
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 import dataclasses
 import functools
 import json
 import math
 from typing import Any
 
-from lagom_xla.passes import computation as computation_lib
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import hlo_source
 
-# What others know them by.
-Computation = computation_lib.Computation
 Instruction = hlo_pb2.HloInstructionProto
 Shape = hlo_pb2.ShapeProto
 
@@ -51,6 +48,79 @@ TUPLE = 13  # Of the same enum.
 # Computations that these call run as a sequence of their own; computations
 # that other instructions call (fusion, reduce, sort, ...) are part of a kernel.
 _CONTROL_FLOW = frozenset(["while", "conditional", "call", "async-start"])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Computation:
+  """One computation. Instructions are in schedule order when scheduled."""
+
+  proto: hlo_pb2.HloComputationProto
+  instructions: tuple[Instruction, ...]
+
+  @property
+  def id(self) -> int:
+    """Unique among the computations of a module."""
+    return self.proto.id
+
+  @property
+  def name(self) -> str:
+    """As XLA prints it."""
+    return self.proto.name
+
+  @functools.cached_property
+  def by_id(self) -> Mapping[int, Instruction]:
+    """The instructions, by id."""
+    return {i.id: i for i in self.instructions}
+
+  @functools.cached_property
+  def position(self) -> Mapping[int, int]:
+    """Index in `instructions`, by instruction id."""
+    return {i.id: index for index, i in enumerate(self.instructions)}
+
+  @functools.cached_property
+  def opcodes(self) -> frozenset[str]:
+    """Opcodes of the instructions, to skip a computation quickly."""
+    return frozenset(i.opcode for i in self.instructions)
+
+  @functools.cached_property
+  def last_id(self) -> int:
+    """The largest of its own id and those of its instructions."""
+    return max(self.id, *(i.id for i in self.proto.instructions))
+
+  def reordered(self, order: Sequence[int]) -> Computation:
+    """The computation with its instructions in another order, by their ids."""
+    return Computation(self.proto, tuple(self.by_id[id_] for id_ in order))
+
+  @property
+  def root(self) -> Instruction:
+    """The instruction whose value the computation returns."""
+    return self.by_id[self.proto.root_id]
+
+  @property
+  def parameters(self) -> list[Instruction]:
+    """The parameters, in schedule order."""
+    return [i for i in self.instructions if i.opcode == "parameter"]
+
+  @property
+  def loops(self) -> Iterator[Instruction]:
+    """The `while` instructions."""
+    if "while" in self.opcodes:
+      yield from (i for i in self.instructions if i.opcode == "while")
+
+  def operands(self, instruction: Instruction) -> list[Instruction]:
+    """The instructions whose values one of this computation takes."""
+    return [self.by_id[i] for i in instruction.operand_ids]
+
+  def behind(
+    self, instruction: Instruction, opcodes: Container[str]
+  ) -> Instruction:
+    """What makes a value that instructions of these opcodes pass on.
+
+    Those that put several values together end the way.
+    """
+    while instruction.opcode in opcodes and len(instruction.operand_ids) == 1:
+      instruction = self.by_id[instruction.operand_ids[0]]
+    return instruction
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -109,6 +179,12 @@ class Module:
     """The computation that runs once per step."""
     return self.computations[self.proto.entry_computation_id]
 
+  def copy(self) -> Module:
+    """The module with a proto of its own, to edit."""
+    proto = hlo_pb2.HloModuleProto()
+    proto.CopyFrom(self.proto)
+    return Module(proto, self.num_partitions)
+
   @functools.cached_property
   def executions(self) -> Mapping[int, int]:
     """Times that each reachable computation runs per step, by computation id.
@@ -142,6 +218,15 @@ class Module:
       for callee_id in instruction.called_computation_ids
     )
 
+  @functools.cached_property
+  def sequences(self) -> tuple[Computation, ...]:
+    """The computations that run as sequences of kernels."""
+    return tuple(
+      self.computations[computation_id]
+      for computation_id in self.executions
+      if computation_id not in self.wrapped
+    )
+
   def callees(
     self, instruction: Instruction
   ) -> Iterator[tuple[Computation, int]]:
@@ -153,15 +238,17 @@ class Module:
       trips = self.trip_count(instruction)
       body, condition = called
       yield body, trips
-      asks = self._trip_counts[instruction.id].asks_condition
-      yield condition, trips + 1 if asks else 0
+      # A loop whose trips XLA wrote down is run so often and never asks (XLA's
+      # WhileThunks, of GPUs and CPUs).
+      is_written = self._written_trips(instruction) is not None
+      yield condition, 0 if is_written else trips + 1
       return
     for computation in called:
       yield computation, 1
 
   def trip_count(self, loop: Instruction) -> int:
     """Iterations of a `while`; 1 where they are not known."""
-    trips = self._trip_counts[loop.id].num
+    trips = self._trip_counts[loop.id]
     return 1 if trips is None else trips
 
   @functools.cached_property
@@ -171,26 +258,59 @@ class Module:
       i.name
       for c in self.computations.values()
       for i in c.loops
-      if self._trip_counts[i.id].num is None
+      if self._trip_counts[i.id] is None
     )
 
   @functools.cached_property
-  def _trip_counts(self) -> Mapping[int, computation_lib.Trips]:
-    """By id of the `while`; ids are unique in a module."""
+  def _trip_counts(self) -> Mapping[int, int | None]:
+    """By id of the `while`; ids are unique in a module. None is unknown.
+
+    XLA writes how many trips a `while` makes into its backend_config, and
+    updates it when it double-buffers, pipelines or peels the loop. Modules from
+    before that analysis carry only the loop itself, and pipelining loses the
+    count of a loop around pipelined ones; there the loop is read.
+    """
     counts = {}
-    protos = {c.id: c.proto for c in self.computations.values()}
     for computation in self.computations.values():
       for loop in computation.loops:
-        body_id, condition_id = loop.called_computation_ids
-        counts[loop.id] = computation_lib.trips_of_loop(
-          loop,
-          computation.by_id,
-          body=protos[body_id],
-          condition=protos[condition_id],
-          computations=protos,
-          backend_config=self.backend_config(loop),
-        )
+        trips = self._written_trips(loop)
+        if trips is None:
+          trips = self._counted_trips(computation, loop)
+        counts[loop.id] = trips
     return counts
+
+  def _written_trips(self, loop: Instruction) -> int | None:
+    known = self.backend_config(loop).get("known_trip_count", {}).get("n")
+    return None if known is None else int(known)
+
+  def _counted_trips(
+    self, computation: Computation, loop: Instruction
+  ) -> int | None:
+    """Recognises `for (i = init; i < bound; i += step)` over constants.
+
+    That is what `lax.scan` and `lax.fori_loop` lower to.
+    """
+    body, condition = (
+      self.computations[i] for i in loop.called_computation_ids
+    )
+    carried = computation.by_id[loop.operand_ids[0]]
+    match _term(condition, condition.root, self.computations):
+      case ("compare", ("element", int(counter)), ("constant", int(bound))):
+        pass
+      case _:
+        return None
+    if body.root.opcode != "tuple" or carried.opcode != "tuple":
+      return None
+    first = computation.by_id[carried.operand_ids[counter]]
+    next_ = body.by_id[body.root.operand_ids[counter]]
+    match _term(computation, first, {}), _term(body, next_, self.computations):
+      case (
+        ("constant", int(start)),
+        ("add", ("element", added_to), ("constant", int(step)))
+        | ("add", ("constant", int(step)), ("element", added_to)),
+      ) if added_to == counter and step > 0:
+        return max(math.ceil((bound - start) / step), 0)
+    return None
 
   def raw_backend_config(self, instruction: Instruction) -> bytes:
     """The instruction's backend_config as XLA wrote it."""
@@ -214,9 +334,56 @@ class Module:
     return config if isinstance(config, dict) else {}
 
 
+# What counting takes: ("constant", value), ("element", index of the loop's
+# state), or an opcode with the terms of its operands.
+_Term = tuple[Any, ...]
+_UNKNOWN: _Term = ("unknown",)
+
+
+def _term(
+  computation: Computation,
+  instruction: Instruction,
+  computations: Mapping[int, Computation],
+  parameters: Sequence[_Term] = (),
+) -> _Term:
+  """A value as a term; fusions of `computations` and copies are looked into."""
+  operands = (
+    _term(computation, operand, computations, parameters)
+    for operand in computation.operands(instruction)
+  )
+  match instruction.opcode:
+    case "constant":
+      literal = instruction.literal
+      for values in (literal.s32s, literal.s64s, literal.u32s, literal.u64s):
+        if len(values) == 1:
+          return "constant", int(values[0])
+    case "get-tuple-element":
+      return "element", instruction.tuple_index
+    case "copy" | "bitcast":
+      return next(operands)
+    case "parameter" if parameters:
+      return parameters[instruction.parameter_number]
+    case "compare" if instruction.comparison_direction != "LT":
+      return _UNKNOWN
+    case "add" | "compare":
+      return instruction.opcode, *operands
+    case "fusion":
+      (callee_id,) = instruction.called_computation_ids
+      if callee := computations.get(callee_id):
+        return _term(callee, callee.root, computations, tuple(operands))
+  return _UNKNOWN
+
+
 def element_type(shape: Shape) -> str:
   """HLO's name of an array's element type, such as "bf16"."""
   return _ELEMENT_TYPES.get(shape.element_type, ("tuple", 0))[0]
+
+
+def first_array(shape: Shape) -> Shape:
+  """An array itself, or the first one of a tuple."""
+  while shape.tuple_shapes:
+    shape = shape.tuple_shapes[0]
+  return shape
 
 
 def num_elements(shape: Shape) -> int:
@@ -245,5 +412,4 @@ def load(source: Any) -> Module:
   Raises:
     HloError: the source is none of these, or is damaged.
   """
-  proto, num_partitions = hlo_source.read(source)
-  return Module(proto, num_partitions)
+  return Module(*hlo_source.read(source))

@@ -43,10 +43,9 @@ def read(source: Any) -> Read:
   if isinstance(source, pathlib.Path):
     return _from_path(source)
   if isinstance(source, str):
-    is_text = "\n" in source or source.startswith("HloModule")
-    if not is_text:
-      return _from_path(pathlib.Path(source))
-    return _from_text(source, "HLO text")
+    if "\n" in source or source.startswith("HloModule"):
+      return _from_text(source, "HLO text")
+    return _from_path(pathlib.Path(source))
   if isinstance(source, bytes):
     return _from_bytes(source, f"{len(source)} bytes")
   raise errors.HloError(
@@ -79,9 +78,12 @@ def _from_bytes(data: bytes, name: str) -> Read:
       f"{name} is StableHLO, as `lowered.as_text()` gives it; give what"
       ' `lowered.as_text(dialect="hlo")` does, or the step itself.'
     )
-  for parse in (_parse_hlo_proto, _parse_hlo_module_proto):
-    proto = parse(data)
-    if proto is not None:
+  for parse in (_module_of_hlo_proto, hlo_pb2.HloModuleProto.FromString):
+    try:
+      proto = parse(data)
+    except protobuf_message.DecodeError:
+      continue
+    if proto.computations:
       _check_damage(proto, name)
       return proto, None
   raise errors.HloError(
@@ -103,20 +105,8 @@ def _decompress(data: bytes, name: str) -> bytes:
   return data
 
 
-def _parse_hlo_proto(data: bytes) -> hlo_pb2.HloModuleProto | None:
-  try:
-    module = hlo_pb2.HloProto.FromString(data).hlo_module
-  except protobuf_message.DecodeError:
-    return None
-  return module if module.computations else None
-
-
-def _parse_hlo_module_proto(data: bytes) -> hlo_pb2.HloModuleProto | None:
-  try:
-    module = hlo_pb2.HloModuleProto.FromString(data)
-  except protobuf_message.DecodeError:
-    return None
-  return module if module.computations else None
+def _module_of_hlo_proto(data: bytes) -> hlo_pb2.HloModuleProto:
+  return hlo_pb2.HloProto.FromString(data).hlo_module
 
 
 def _from_text(text: str, name: str) -> Read:
@@ -158,15 +148,7 @@ def _from_compiled(compiled: Any) -> Read:
 
 
 def _check_damage(proto: hlo_pb2.HloModuleProto, name: str) -> None:
-  """Checks that what a module refers to is there, and that arrays are whole.
-
-  Args:
-    proto: the module.
-    name: what messages call its source.
-
-  Raises:
-    HloError: the module is damaged; the message says where.
-  """
+  """Checks that what a module refers to is there, and that arrays are whole."""
   computations = {c.id for c in proto.computations}
   if proto.entry_computation_id not in computations:
     raise errors.HloError(
@@ -174,60 +156,38 @@ def _check_damage(proto: hlo_pb2.HloModuleProto, name: str) -> None:
       " it may be truncated."
     )
   for computation in proto.computations:
-    _check_references(proto, computation, name)
+    wanted = {computation.root_id}
+    if scheduled := proto.schedule.sequences.get(computation.id):
+      wanted.update(scheduled.instruction_ids)
     for instruction in computation.instructions:
-      _check_calls(proto, instruction, computations, name)
-      _check_shape(instruction, instruction.shape, name)
+      wanted.update(instruction.operand_ids)
+    if not wanted <= {i.id for i in computation.instructions}:
+      raise errors.HloError(
+        f"{name}: computation {computation.name} refers to instructions that"
+        " it lacks; it may be truncated."
+      )
+    for instruction in computation.instructions:
+      where = f"{name}: {instruction.name}"
+      if not computations.issuperset(instruction.called_computation_ids):
+        raise errors.HloError(
+          f"{where} calls a computation that the module lacks; it may be"
+          " truncated."
+        )
+      if instruction.backend_config_payload.id >= max(len(proto.payloads), 1):
+        raise errors.HloError(
+          f"{where} has its backend_config in a table that the module lacks;"
+          " it may be truncated."
+        )
+      _check_shape(instruction.shape, where)
 
 
-def _check_references(
-  proto: hlo_pb2.HloModuleProto,
-  computation: hlo_pb2.HloComputationProto,
-  name: str,
-) -> None:
-  """Checks that roots, operands and what is scheduled are there."""
-  ids = {i.id for i in computation.instructions}
-  scheduled = proto.schedule.sequences.get(computation.id)
-  wanted = {computation.root_id}
-  wanted.update(scheduled.instruction_ids if scheduled else ())
-  for instruction in computation.instructions:
-    wanted.update(instruction.operand_ids)
-  if not ids.issuperset(wanted):
-    raise errors.HloError(
-      f"{name}: computation {computation.name} refers to instructions that"
-      " it lacks; it may be truncated."
-    )
-
-
-def _check_calls(
-  proto: hlo_pb2.HloModuleProto,
-  instruction: hlo_pb2.HloInstructionProto,
-  computations: set[int],
-  name: str,
-) -> None:
-  if not computations.issuperset(instruction.called_computation_ids):
-    raise errors.HloError(
-      f"{name}: {instruction.name} calls a computation that the module"
-      " lacks; it may be truncated."
-    )
-  if instruction.backend_config_payload.id >= max(len(proto.payloads), 1):
-    raise errors.HloError(
-      f"{name}: {instruction.name} has its backend_config in a table that"
-      " the module lacks; it may be truncated."
-    )
-
-
-def _check_shape(
-  instruction: hlo_pb2.HloInstructionProto,
-  shape: hlo_pb2.ShapeProto,
-  name: str,
-) -> None:
+def _check_shape(shape: hlo_pb2.ShapeProto, where: str) -> None:
   """Checks that a layout orders the dimensions of its array, each once."""
   for part in shape.tuple_shapes:
-    _check_shape(instruction, part, name)
+    _check_shape(part, where)
   order = shape.layout.minor_to_major
   if order and sorted(order) != list(range(len(shape.dimensions))):
     raise errors.HloError(
-      f"{name}: {instruction.name} has {len(shape.dimensions)} dimensions and"
-      f" a layout of {list(order)}; the file is damaged."
+      f"{where} has {len(shape.dimensions)} dimensions and a layout of"
+      f" {list(order)}; the file is damaged."
     )
