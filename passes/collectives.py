@@ -27,6 +27,7 @@ from collections.abc import Iterator, Sequence
 import dataclasses
 import functools
 import itertools
+import math
 import re
 from typing import Literal
 import weakref
@@ -43,7 +44,7 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 def replica_groups_of(
-  instruction: hlo_pb2.HloInstructionProto, num_devices: int | None
+  instruction: hlo.Instruction, num_devices: int | None
 ) -> Groups:
   """The groups of a collective.
 
@@ -67,18 +68,14 @@ def replica_groups_of(
     if devices.HasField("iota_replica_group_list"):
       return _of_iota(devices.iota_replica_group_list)
     groups = devices.replica_groups
-  listed = tuple(tuple(g.replica_ids) for g in groups if g.replica_ids)
-  if listed:
+  if listed := tuple(tuple(g.replica_ids) for g in groups if g.replica_ids):
     return listed
-  pairs = pairs_of(instruction)
-  if pairs:
+  if pairs := pairs_of(instruction):
     return _connected_components(pairs)
   return (tuple(range(num_devices)),) if num_devices else ()
 
 
-def pairs_of(
-  instruction: hlo_pb2.HloInstructionProto,
-) -> tuple[tuple[int, int], ...]:
+def pairs_of(instruction: hlo.Instruction) -> tuple[tuple[int, int], ...]:
   """The (source, target) devices of a collective-permute, send or recv."""
   if instruction.source_target_pairs:
     return tuple((p.source, p.target) for p in instruction.source_target_pairs)
@@ -90,25 +87,17 @@ def pairs_of(
 
 
 def _of_iota(iota: hlo_pb2.IotaReplicaGroupListProto) -> Groups:
-  return _iota_groups(
-    iota.num_replica_groups,
-    iota.num_devices_per_group,
-    tuple(iota.iota_reshape_dims),
-    tuple(iota.iota_transpose_perm),
-  )
+  return _iota_groups(iota.SerializeToString(deterministic=True))
 
 
 @functools.lru_cache(maxsize=1024)
-def _iota_groups(
-  num_groups: int,
-  num_devices_per_group: int,
-  reshape_dims: tuple[int, ...],
-  transpose_perm: tuple[int, ...],
-) -> Groups:
-  devices = _iota(num_groups * num_devices_per_group, reshape_dims)
-  if transpose_perm:
-    devices = devices.transpose(transpose_perm)
-  return _rows(devices.reshape(num_groups, num_devices_per_group))
+def _iota_groups(serialized: bytes) -> Groups:
+  iota = hlo_pb2.IotaReplicaGroupListProto.FromString(serialized)
+  shape = iota.num_replica_groups, iota.num_devices_per_group
+  devices = _iota(
+    math.prod(shape), iota.iota_reshape_dims, iota.iota_transpose_perm
+  )
+  return _rows(devices.reshape(shape))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -116,7 +105,13 @@ def _of_mesh(serialized: bytes) -> Groups:
   """Groups of the mesh devices that differ only along the named axes."""
   proto = hlo_pb2.MeshAxesReplicaGroupListProto.FromString(serialized)
   sizes = [axis.size for axis in proto.mesh.axes]
-  devices = _mesh_devices(proto.mesh, sizes)
+  if proto.mesh.device_ids:
+    devices = np.array(proto.mesh.device_ids, dtype=np.int64)
+  else:
+    transform = proto.mesh.iota_transform
+    devices = _iota(
+      math.prod(sizes), transform.reshape_dims, transform.transpose_perm
+    )
   # Split each mesh axis at the sub-axes that are named, major to minor.
   split_shape: list[int] = []
   grouped: dict[int, int] = {}  # Dimension of the split mesh -> rank in axes.
@@ -136,26 +131,21 @@ def _of_mesh(serialized: bytes) -> Groups:
         if whole or sub.pre_size <= low < high <= sub.pre_size * sub.size:
           grouped[len(split_shape)] = rank
       split_shape.append(high // low)
-  split = devices.reshape(split_shape)
   inner = sorted(grouped, key=lambda dim: (grouped[dim], dim))
-  outer = [dim for dim in range(split.ndim) if dim not in grouped]
-  group_size = int(np.prod([split_shape[dim] for dim in inner], dtype=np.int64))
-  return _rows(split.transpose(outer + inner).reshape(-1, group_size))
+  outer = [dim for dim in range(len(split_shape)) if dim not in grouped]
+  split = devices.reshape(split_shape).transpose(outer + inner)
+  return _rows(split.reshape(-1, math.prod(split_shape[dim] for dim in inner)))
 
 
-def _mesh_devices(mesh: hlo_pb2.MeshProto, sizes: list[int]) -> np.ndarray:
-  num_devices = int(np.prod(sizes, dtype=np.int64))
-  if mesh.device_ids:
-    return np.array(mesh.device_ids, dtype=np.int64)
-  if not mesh.HasField("iota_transform"):
-    return np.arange(num_devices)
-  transform = mesh.iota_transform
-  devices = _iota(num_devices, tuple(transform.reshape_dims))
-  return devices.transpose(tuple(transform.transpose_perm)).reshape(-1)
-
-
-def _iota(num_devices: int, reshape_dims: tuple[int, ...]) -> np.ndarray:
-  return np.arange(num_devices).reshape(reshape_dims or (num_devices,))
+def _iota(
+  num_devices: int, reshape_dims: Sequence[int], transpose_perm: Sequence[int]
+) -> np.ndarray:
+  devices = np.arange(num_devices)
+  if transpose_perm:
+    devices = devices.reshape(tuple(reshape_dims)).transpose(
+      tuple(transpose_perm)
+    )
+  return devices.reshape(-1)
 
 
 def _rows(devices: np.ndarray) -> Groups:
@@ -243,44 +233,6 @@ class Collective:
     return _moved_bytes(self.kind, self.operand_bytes, self.result_bytes)
 
 
-def _data_operands(
-  computation: hlo.Computation, operation: hlo.Instruction, kind: str
-) -> list[hlo.Instruction]:
-  """The operands that are sent, without offsets, sizes and tokens."""
-  operands = computation.operands(operation)
-  if kind in ("ragged-all-to-all", "send"):
-    return operands[:1]
-  if kind == "recv":
-    return []
-  if kind == "collective-permute" and operation.dynamic_slice_sizes:
-    return operands[:1]  # In place: the others are the output and offsets.
-  return operands
-
-
-def _result_shape(operation: hlo.Instruction) -> hlo.Shape:
-  """The shape of what arrives, without the operands that starts repeat."""
-  shape = operation.shape
-  match operation.opcode:
-    case "all-gather-start" | "collective-permute-start":
-      return shape.tuple_shapes[1]
-    case "send" | "recv":
-      return shape.tuple_shapes[0]
-  return shape
-
-
-def array_bytes(
-  kind: str, operands: Sequence[hlo.Shape], result: hlo.Shape
-) -> tuple[int, ...]:
-  """Bytes of each array as NCCL counts them."""
-  given = [hlo.shape_bytes(shape) for shape in operands]
-  taken = [hlo.shape_bytes(s) for s in result.tuple_shapes or [result]]
-  if len(given) != len(taken):  # A recv, or an in-place permute of a tuple.
-    given, taken = [sum(given)], [sum(taken)]
-  return tuple(
-    _moved_bytes(kind, *pair) for pair in zip(given, taken, strict=True)
-  )
-
-
 def _moved_bytes(kind: str, given_bytes: int, taken_bytes: int) -> int:
   """What a rank sends and receives of a buffer that it gives and one it takes.
 
@@ -357,7 +309,7 @@ def payloads(
 def find(module: hlo.Module) -> tuple[Collective, ...]:
   """All collectives of a module that run, in schedule order; found once."""
   if module not in _found:
-    _found[module] = _find(module)
+    _found[module] = tuple(_find(module))
   return _found[module]
 
 
@@ -372,20 +324,15 @@ _found_in: weakref.WeakKeyDictionary[
 ] = weakref.WeakKeyDictionary()
 
 
-def _find(module: hlo.Module) -> tuple[Collective, ...]:
+def _find(module: hlo.Module) -> Iterator[Collective]:
   devices = num_devices(module)
-  found: list[Collective] = []
-  for computation_id, executions in module.executions.items():
-    if computation_id in module.wrapped:
-      continue
-    computation = module.computations[computation_id]
-    key = executions, devices
+  for computation in module.sequences:
+    key = module.executions[computation.id], devices
     known_key, known = _found_in.get(computation, (None, ()))
     if known_key != key:
-      known = tuple(_collectives_in(module, computation, executions, devices))
+      known = tuple(_collectives_in(module, computation, *key))
       _found_in[computation] = key, known
-    found += known
-  return tuple(found)
+    yield from known
 
 
 def _collectives_in(
@@ -395,76 +342,95 @@ def _collectives_in(
   num_devices: int | None,
 ) -> Iterator[Collective]:
   dones = dependencies.awaiting_of(computation)
-  for instruction in computation.instructions:
-    if kind_of(instruction):
-      inside = [(computation, instruction)]
-    elif instruction.opcode == "call":
-      inside = []  # Its computation is visited on its own.
+  for start in computation.instructions:
+    if kind_of(start):
+      inside = [(computation, start)]
+    elif start.opcode == "call":
+      continue  # Its computation is visited on its own.
     else:
-      inside = payloads(module, instruction)
+      inside = payloads(module, start)
+    if not inside:
+      continue
+    done = dones.get(start.id)
+    config = module.backend_config(start).get("collective_backend_config", {})
+    form: Form = "sync"
+    if not config.get("is_sync") and _is_in_flight(computation, start, done):
+      form = "async"
     for home, operation in inside:
-      name = instruction.name
+      name = start.name
       if len(inside) > 1:
-        name = f"{instruction.name}/{operation.name}"
-      yield _record(
-          module, computation, instruction, dones, home, operation,
-          name=name, executions=executions, num_devices=num_devices,
-      )  # fmt: skip
+        name = f"{start.name}/{operation.name}"
+      kind = kind_of(operation)
+      assert kind is not None
+      given, taken = _arrays(home, operation, kind)
+      yield Collective(
+        name=name,
+        kind=kind,
+        form=form,
+        computation=computation.name,
+        start_id=start.id,
+        done_id=done.id if done is not None else None,
+        num_operands=len(given),
+        operand_bytes=sum(map(hlo.shape_bytes, given)),
+        result_bytes=hlo.shape_bytes(taken),
+        array_bytes=_array_bytes(kind, given, taken),
+        element_type=hlo.element_type(given[0]) if given else "",
+        groups=replica_groups_of(operation, num_devices),
+        pairs=pairs_of(operation),
+        executions=executions,
+        is_pipelined=bool(config.get("is_pipelined")),
+      )
 
 
-def _record(
-  module: hlo.Module,
-  computation: hlo.Computation,
-  start: hlo.Instruction,
-  dones: dict[int, hlo.Instruction],
-  home: hlo.Computation,
-  operation: hlo.Instruction,
-  *,
-  name: str,
-  executions: int,
-  num_devices: int | None,
-) -> Collective:
-  kind = kind_of(operation)
-  assert kind is not None
-  done = dones.get(start.id)
-  config = module.backend_config(start)
-  config = config.get("collective_backend_config", {})
-  operands = _data_operands(home, operation, kind)
-  result = _result_shape(operation)
-  pairs = pairs_of(operation)
-  return Collective(
-    name=name,
-    kind=kind,
-    form=_form(computation, start, done, bool(config.get("is_sync"))),
-    computation=computation.name,
-    start_id=start.id,
-    done_id=done.id if done is not None else None,
-    num_operands=len(operands),
-    operand_bytes=sum(hlo.shape_bytes(o.shape) for o in operands),
-    result_bytes=hlo.shape_bytes(result),
-    array_bytes=array_bytes(kind, [o.shape for o in operands], result),
-    element_type=hlo.element_type(operands[0].shape) if operands else "",
-    groups=replica_groups_of(operation, num_devices),
-    pairs=pairs,
-    executions=executions,
-    is_pipelined=bool(config.get("is_pipelined")),
-  )
-
-
-def _form(
+def _is_in_flight(
   computation: hlo.Computation,
   start: hlo.Instruction,
   done: hlo.Instruction | None,
-  is_sync: bool,
-) -> Form:
-  is_start = start.opcode.endswith("-start") or start.opcode in ("send", "recv")
-  if is_sync or not is_start:
-    return "sync"
+) -> bool:
+  """Whether anything that takes time stands between a start and its done."""
+  if not dependencies.is_start(start):
+    return False
   if done is None:
-    return "async"
+    return True
   begin = computation.position[start.id] + 1
   between = computation.instructions[begin : computation.position[done.id]]
-  return "async" if any(i.opcode not in NOPS for i in between) else "sync"
+  return any(i.opcode not in NOPS for i in between)
+
+
+def _arrays(
+  computation: hlo.Computation, operation: hlo.Instruction, kind: str
+) -> tuple[list[hlo.Shape], hlo.Shape]:
+  """What is sent, without offsets, sizes and tokens, and what arrives."""
+  given = [operand.shape for operand in computation.operands(operation)]
+  taken = operation.shape
+  match operation.opcode:
+    case "all-gather-start" | "collective-permute-start":
+      taken = taken.tuple_shapes[1]  # After the operands, which it repeats.
+    case "send" | "recv":
+      taken = taken.tuple_shapes[0]
+  # A permute in place also takes the output and offsets.
+  is_in_place = kind == "collective-permute" and operation.dynamic_slice_sizes
+  if kind == "recv":
+    given = []
+  elif is_in_place or kind in ("ragged-all-to-all", "send"):
+    given = given[:1]
+  return given, taken
+
+
+def _array_bytes(
+  kind: str, given: Sequence[hlo.Shape], taken: hlo.Shape
+) -> tuple[int, ...]:
+  """Bytes of each array as NCCL counts them."""
+  given_bytes = [hlo.shape_bytes(shape) for shape in given]
+  taken_bytes = [hlo.shape_bytes(s) for s in taken.tuple_shapes or [taken]]
+  if len(given) != len(
+    taken_bytes
+  ):  # A recv, or a permute of a tuple in place.
+    given_bytes, taken_bytes = [sum(given_bytes)], [sum(taken_bytes)]
+  return tuple(
+    _moved_bytes(kind, *pair)
+    for pair in zip(given_bytes, taken_bytes, strict=True)
+  )
 
 
 def num_devices(module: hlo.Module) -> int | None:

@@ -22,10 +22,9 @@ than cut a contiguous slice from an array, or write one into it, stands in an
 `async-start` / `async-done` pair (XLA's dynamic_slice_copy_fusion_async_wrapper
 .cc). At run time it is no kernel but a memcpy, on one of the additional streams
 of execution_stream_assignment.cc. `copy-start` / `copy-done` of a whole array
-within the GPU's memory are the same.
-
-Those in flight share the memory's rate, so side by side they end no sooner than
-one after the other, and are taken to follow each other on one stream.
+within the GPU's memory are the same. Those in flight share the memory's rate,
+so side by side they end no sooner than one after the other, and are taken to
+follow each other on one stream.
 
 Other work in an `async-start`, which only a program that names its streams has,
 is taken for kernels of the compute stream.
@@ -33,10 +32,9 @@ is taken for kernels of the compute stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 import dataclasses
-import functools
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
@@ -113,85 +111,50 @@ class DeviceCopy(_Copy):
 
 
 Copy = HostCopy | DeviceCopy
-_Made = TypeVar("_Made", HostCopy, DeviceCopy)
-_Move = tuple[hlo.Shape, bool]  # What moves, and whether to the host.
 
 
 def find(module: hlo.Module, *, apart: Collection[int]) -> Mapping[int, Copy]:
   """The copies of a module that run, by the id of what starts them.
 
+  Those to and from the host come first.
+
   Args:
     module: scheduled.
     apart: ids of instructions that start something else, such as collectives.
   """
-  on_host = find_host_copies(module)
-
-  def moved(
-    unused_computation: hlo.Computation, start: hlo.Instruction
-  ) -> tuple[hlo.Shape, Callable[..., DeviceCopy]] | None:
-    if start.id in apart or start.id in on_host:
-      return None
-    shape = slice_of(module, start)
-    if start.opcode == "copy-start":  # (destination, source, context)
-      shape = start.shape.tuple_shapes[0]
-    return None if shape is None else (shape, DeviceCopy)
-
-  return {**on_host, **_find(module, moved)}
-
-
-def find_host_copies(module: hlo.Module) -> Mapping[int, HostCopy]:
-  """The host copies of a module that run, by the id of what starts them."""
-
-  def moved(
-    computation: hlo.Computation, start: hlo.Instruction
-  ) -> tuple[hlo.Shape, Callable[..., HostCopy]] | None:
-    move = _move(module, computation, start)
-    if move is None:
-      return None
-    shape, to_host = move
-    stream = "to host" if to_host else "to device"
-    if start.opcode == "copy-start":
-      stream = "both ways"
-    return shape, functools.partial(HostCopy, to_host=to_host, stream=stream)
-
-  return _find(module, moved)
-
-
-def _find(
-  module: hlo.Module,
-  moved: Callable[
-    [hlo.Computation, hlo.Instruction],
-    tuple[hlo.Shape, Callable[..., _Made]] | None,
-  ],
-) -> dict[int, _Made]:
-  """The copies of what `moved` says that instructions move."""
-  found: dict[int, _Made] = {}
-  for computation_id, executions in module.executions.items():
-    if computation_id in module.wrapped:
-      continue
-    computation = module.computations[computation_id]
-    moves = [
-      (start, *move)
-      for start in computation.instructions
-      if (move := moved(computation, start))
-    ]
-    awaiting = dependencies.awaiting_of(computation) if moves else {}
-    for start, shape, make in moves:
+  with_host: dict[int, Copy] = {}
+  on_device: dict[int, Copy] = {}
+  for computation in module.sequences:
+    awaiting: Mapping[int, hlo.Instruction] | None = None
+    for start in computation.instructions:
+      to_host = None
+      if move := _host_move(module, computation, start):
+        shape, to_host = move
+      elif start.id in apart:
+        continue
+      elif start.opcode == "copy-start":  # (destination, source, context)
+        shape = start.shape.tuple_shapes[0]
+      elif (shape := slice_of(module, start)) is None:
+        continue
+      if awaiting is None:
+        awaiting = dependencies.awaiting_of(computation)
       done = awaiting.get(start.id)
-      found[start.id] = make(
+      fields: dict[str, Any] = dict(
         name=start.name,
         computation=computation.name,
         start_id=start.id,
         done_id=done.id if done is not None else None,
         num_bytes=hlo.shape_bytes(shape),
-        executions=executions,
+        executions=module.executions[computation.id],
       )
-  return found
-
-
-def awaited(found: Mapping[int, Copy]) -> Mapping[int, Copy]:
-  """Those that are waited for, by the id of the instruction that does."""
-  return {c.done_id: c for c in found.values() if c.done_id is not None}
+      if to_host is None:
+        on_device[start.id] = DeviceCopy(**fields)
+        continue
+      stream = "to host" if to_host else "to device"
+      if start.opcode == "copy-start":
+        stream = "both ways"
+      with_host[start.id] = HostCopy(**fields, to_host=to_host, stream=stream)
+  return with_host | on_device
 
 
 def is_on_host(shape: hlo.Shape) -> bool:
@@ -204,61 +167,6 @@ def put_on_host(shape: hlo.Shape) -> None:
   shape.layout.memory_space = _HOST
 
 
-def only_moves(called: hlo.Computation) -> bool:
-  """Whether a fusion or an async computation computes no array."""
-  return not any(
-    i.opcode not in _NO_WORK and i.shape.dimensions for i in called.instructions
-  )
-
-
-def _move(
-  module: hlo.Module,
-  computation: hlo.Computation,
-  instruction: hlo.Instruction,
-) -> _Move | None:
-  """What an instruction moves to or from a host, if that is all it does."""
-  match instruction.opcode:
-    case "copy-start":  # (destination, source, context)
-      destination, source, *_ = instruction.shape.tuple_shapes
-      return _between(source, destination, destination)
-    case "async-start" | "fusion":
-      if not _touches_host(computation, instruction):
-        return None
-      called = module.computations[instruction.called_computation_ids[0]]
-      return _move_inside(module, called)
-    case "copy" | "dynamic-slice" | "slice":
-      (source, *_) = computation.operands(instruction)
-      return _between(source.shape, instruction.shape, instruction.shape)
-    case "dynamic-update-slice":
-      _, update, *_ = computation.operands(instruction)
-      return _between(update.shape, instruction.shape, update.shape)
-  return None
-
-
-def _touches_host(
-  computation: hlo.Computation, instruction: hlo.Instruction
-) -> bool:
-  """Whether it takes an array on the host, or makes one."""
-  taken = (o.shape for o in computation.operands(instruction))
-  made = (instruction.shape, *instruction.shape.tuple_shapes)
-  return any(is_on_host(shape) for shape in (*taken, *made))
-
-
-def _move_inside(module: hlo.Module, called: hlo.Computation) -> _Move | None:
-  """What a fusion or an async computation moves."""
-  if not only_moves(called):
-    return None
-  moves = (_move(module, called, i) for i in called.instructions)
-  return next(filter(None, moves), None)
-
-
-def _between(
-  source: hlo.Shape, destination: hlo.Shape, moved: hlo.Shape
-) -> _Move | None:
-  to_host = is_on_host(destination)
-  return None if to_host == is_on_host(source) else (moved, to_host)
-
-
 def slice_of(module: hlo.Module, start: hlo.Instruction) -> hlo.Shape | None:
   """The slice that an async-start cuts or writes, if that is all it does."""
   if start.opcode != "async-start":
@@ -266,18 +174,53 @@ def slice_of(module: hlo.Module, start: hlo.Instruction) -> hlo.Shape | None:
   called = module.computations[start.called_computation_ids[0]]
   if called.root.opcode != "fusion":
     return None
-  (fused_id,) = called.root.called_computation_ids
-  return _moved_by(module.computations[fused_id])
-
-
-def _moved_by(fused: hlo.Computation) -> hlo.Shape | None:
-  """The slice that a fusion cuts or writes, if that is all it does."""
-  if not only_moves(fused):
-    return None
-  root = fused.behind(fused.root, ("bitcast", "reshape"))
-  match root.opcode:
-    case "dynamic-slice" | "slice":
-      return root.shape
-    case "dynamic-update-slice":
-      return fused.operands(root)[1].shape
+  fused = module.computations[called.root.called_computation_ids[0]]
+  if _only_moves(fused):
+    root = fused.behind(fused.root, ("bitcast", "reshape"))
+    match root.opcode:
+      case "dynamic-slice" | "slice":
+        return root.shape
+      case "dynamic-update-slice":
+        return fused.operands(root)[1].shape
   return None
+
+
+def _only_moves(called: hlo.Computation) -> bool:
+  """Whether a fusion or an async computation computes no array."""
+  return not any(
+    i.opcode not in _NO_WORK and i.shape.dimensions for i in called.instructions
+  )
+
+
+def _host_move(
+  module: hlo.Module,
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+) -> tuple[hlo.Shape, bool] | None:
+  """What an instruction moves, and whether to the host or from it.
+
+  None where it does anything else.
+  """
+  match instruction.opcode:
+    case "copy-start":  # (destination, source, context)
+      destination, source, *_ = instruction.shape.tuple_shapes
+      moved = destination
+    case "copy" | "dynamic-slice" | "slice":
+      source = computation.operands(instruction)[0].shape
+      moved = destination = instruction.shape
+    case "dynamic-update-slice":
+      moved = source = computation.operands(instruction)[1].shape
+      destination = instruction.shape
+    case "async-start" | "fusion":
+      shapes = [o.shape for o in computation.operands(instruction)]
+      shapes += instruction.shape, *instruction.shape.tuple_shapes
+      if any(map(is_on_host, shapes)):
+        called = module.computations[instruction.called_computation_ids[0]]
+        if _only_moves(called):
+          moves = (_host_move(module, called, i) for i in called.instructions)
+          return next(filter(None, moves), None)
+      return None
+    case _:
+      return None
+  to_host = is_on_host(destination)
+  return None if to_host == is_on_host(source) else (moved, to_host)

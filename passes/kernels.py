@@ -37,83 +37,54 @@ def _fusion_content(
 ) -> bytes | None:
   """A digest that is equal for fusions that do the same.
 
-  Args:
-    module: that it is in.
-    computation: that it is in.
-    fusion: the instruction.
-
-  Returns:
-    None where what is said of it names a line of the program: of scatters.
+  None where what is said of it names a line of the program: of scatters.
   """
-  alone = hlo.Instruction()
-  alone.CopyFrom(fusion)
-  alone.id = 0
-  del alone.operand_ids[:]
-  del alone.control_predecessor_ids[:]
-  parts = [_config(module, alone), _without_names(alone)]
-  parts += [
-    operand.shape.SerializeToString(deterministic=True)
-    for operand in computation.operands(fusion)
-  ]
-  for id_ in fusion.called_computation_ids:
-    content = _of_computation(module, module.computations[id_])
-    if content is None:
-      return None
-    parts.append(content)
-  return _digest(parts)
-
-
-def _of_computation(
-  module: hlo.Module, computation: hlo.Computation
-) -> bytes | None:
-  if "scatter" in computation.opcodes:
+  alone = hlo.hlo_pb2.HloComputationProto(instructions=[fusion])
+  for field in ("id", "operand_ids", "control_predecessor_ids"):
+    alone.instructions[0].ClearField(field)
+  inside = _content(module, alone)
+  if inside is None:
     return None
+  operands = computation.operands(fusion)
+  shapes = (o.shape.SerializeToString(deterministic=True) for o in operands)
+  return _digest([inside, *shapes])
+
+
+def _content(
+  module: hlo.Module, computation: hlo.hlo_pb2.HloComputationProto
+) -> bytes | None:
+  """A digest of a computation and of what it calls, without names."""
   copy = hlo.hlo_pb2.HloComputationProto()
-  copy.CopyFrom(computation.proto)
+  copy.CopyFrom(computation)
   copy.ClearField("name")
   parts = []
   for instruction in copy.instructions:
+    if instruction.opcode == "scatter":
+      return None
     if instruction.HasField("backend_config_payload"):
-      parts.append(_config(module, instruction))
+      # It may be in the module's table.
+      parts.append(module.raw_backend_config(instruction))
     for id_ in instruction.called_computation_ids:
-      content = _of_computation(module, module.computations[id_])
-      if content is None:
+      inside = _content(module, module.computations[id_].proto)
+      if inside is None:
         return None
-      parts.append(content)
-    instruction.ClearField("name")
-    instruction.ClearField("metadata")
+      parts.append(inside)
+    for field in ("backend_config_payload", "metadata", "name"):
+      instruction.ClearField(field)
   return _digest([copy.SerializeToString(deterministic=True), *parts])
-
-
-def _config(module: hlo.Module, instruction: hlo.Instruction) -> bytes:
-  """Takes an instruction's config out; it may be in the module's table."""
-  config = module.raw_backend_config(instruction)
-  instruction.ClearField("backend_config_payload")
-  return config
-
-
-def _without_names(instruction: hlo.Instruction) -> bytes:
-  instruction.ClearField("name")
-  instruction.ClearField("metadata")
-  return instruction.SerializeToString(deterministic=True)
 
 
 def _digest(parts: Iterable[bytes]) -> bytes:
   digest = hashlib.sha256()
   for part in parts:
-    digest.update(len(part).to_bytes(8, "little"))
-    digest.update(part)
+    digest.update(hashlib.sha256(part).digest())
   return digest.digest()
 
 
 def sol_time_us(backend_config: Mapping[str, Any]) -> float | None:
-  """The speed-of-light estimate of an instruction, in microseconds.
+  """XLA's speed-of-light estimate of an instruction, by its config as JSON.
 
-  Args:
-    backend_config: of the instruction, as JSON.
-
-  Returns:
-    None where XLA wrote none.
+  In microseconds; None where XLA wrote none.
   """
   for entry in backend_config.get("reification_cost", ()):
     if entry.get("name") == "sol":
@@ -123,16 +94,7 @@ def sol_time_us(backend_config: Mapping[str, Any]) -> float | None:
 
 # Run by the host or the control flow, or accounted for elsewhere.
 _NO_KERNEL = collectives.NOPS | frozenset(
-  [
-    "async-done",
-    "async-update",
-    "call",
-    "conditional",
-    "copy-done",
-    "infeed",
-    "outfeed",
-    "while",
-  ]
+  ["async-update", "call", "conditional", "infeed", "outfeed", "while"]
 )
 
 # What a loop's stack starts as, on the host or unfilled; no bytes move.
@@ -182,23 +144,18 @@ class Kernel(memory_access.Access):
 
 def launches_kernel(module: hlo.Module, instruction: hlo.Instruction) -> bool:
   """Whether an instruction launches a kernel on the compute stream."""
-  if instruction.opcode in _NO_KERNEL or collectives.kind_of(instruction):
+  if (
+    instruction.opcode in _NO_KERNEL
+    or instruction.opcode.endswith("-done")
+    or instruction.custom_call_target == ALLOCATION
+    or collectives.kind_of(instruction)
+  ):
     return False
-  if instruction.opcode.endswith("-done"):
-    return False
-  if instruction.custom_call_target == ALLOCATION:
-    return False
-  if _starts_call(module, instruction):
-    return False
+  if instruction.opcode == "async-start":
+    called = module.computations[instruction.called_computation_ids[0]]
+    if called.root.opcode == "call":  # On a stream that the program names.
+      return False
   return not collectives.payloads(module, instruction)
-
-
-def _starts_call(module: hlo.Module, instruction: hlo.Instruction) -> bool:
-  """Whether it starts a call: kernels on a stream that the program names."""
-  if instruction.opcode != "async-start":
-    return False
-  called = module.computations[instruction.called_computation_ids[0]]
-  return called.root.opcode == "call"
 
 
 def of_instruction(
@@ -244,11 +201,11 @@ def _found(
   largest = max(products, key=lambda p: p.flops, default=None)
   flops = sum(p.flops for p in products)
   category = _category(instruction, config, bool(products))
-  typed = instruction.shape
+  typed = hlo.first_array(instruction.shape)
   if category == "attention":
     query, key = (o.shape for o in computation.operands(instruction)[:2])
     flops = matrix_products.attention_flops(module, instruction, query, key)
-    typed = query
+    typed = hlo.first_array(query)
   access = memory_access.of_instruction(
     module, computation, instruction, has_product=bool(products)
   )
@@ -266,7 +223,7 @@ def _found(
     num_columns=access.num_columns,
     scatter=access.scatter,
     is_backward=matrix_products.is_backward_attention(instruction),
-    element_type=largest.element_type if largest else _array_type(typed),
+    element_type=largest.element_type if largest else hlo.element_type(typed),
     arithmetic=largest.arithmetic if largest else None,
     result_elements=access.result_elements,
     matrix_shape=(
@@ -283,9 +240,9 @@ def _category(
   fusion_kind = config.get("fusion_backend_config", {}).get("kind", "")
   if target.startswith(matrix_products.ATTENTION_TARGETS):
     return "attention"
-  if target.startswith(matrix_products.CONVOLUTION_TARGETS):
-    return "convolution"
-  if instruction.opcode == "convolution":
+  if instruction.opcode == "convolution" or target.startswith(
+    matrix_products.CONVOLUTION_TARGETS
+  ):
     return "convolution"
   if has_dot or (target or fusion_kind).startswith(_GEMM_TARGETS):
     return "gemm"
@@ -294,9 +251,3 @@ def _category(
   if instruction.opcode in ("fusion", "async-start"):
     return "fusion"
   return "other"
-
-
-def _array_type(shape: hlo.Shape) -> str:
-  while shape.tuple_shapes:
-    shape = shape.tuple_shapes[0]
-  return hlo.element_type(shape)

@@ -21,7 +21,7 @@ NVTE_Mask_Type (transformer_engine/fused_attn.h). Others show shapes alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 import dataclasses
 import math
 import re
@@ -128,24 +128,41 @@ def of_instruction(
   instruction: hlo.Instruction,
 ) -> list[MatrixProduct]:
   """The matrix products that one kernel computes."""
+  shapes = (operand.shape for operand in computation.operands(instruction))
   match instruction.opcode:
     case "dot" | "scaled-dot":
       numbers = instruction.dot_dimension_numbers
       return [
         _product(
-          *(o.shape for o in computation.operands(instruction)[:2]),
-          lhs_contracting=list(numbers.lhs_contracting_dimensions),
-          lhs_batch=list(numbers.lhs_batch_dimensions),
+          next(shapes),
+          next(shapes),
+          contracting=numbers.lhs_contracting_dimensions,
+          batch=numbers.lhs_batch_dimensions,
           precision=instruction.precision_config,
         )
       ]
     case "ragged-dot":
-      return [_grouped_product(computation, instruction)]
+      return [_grouped_product(next(shapes), next(shapes))]
     case "convolution":
-      return [_convolution(computation, instruction)]
-    case "custom-call":
+      return [_convolution(next(shapes), next(shapes), instruction)]
+    case "custom-call":  # Of cuBLAS or cuDNN.
       config = module.backend_config(instruction)
-      return _library_product(computation, instruction, config)
+      gemm = config.get("gemm_backend_config", {})
+      numbers = gemm.get("dot_dimension_numbers")
+      if instruction.custom_call_target.startswith(CONVOLUTION_TARGETS):
+        return [_convolution(next(shapes), next(shapes), instruction)]
+      if "grouped_gemm_backend_config" in config:
+        return [_grouped_product(next(shapes), next(shapes))]
+      if numbers is not None:
+        return [
+          _product(
+            next(shapes),
+            next(shapes),
+            contracting=map(int, numbers.get("lhs_contracting_dimensions", [])),
+            batch=map(int, numbers.get("lhs_batch_dimensions", [])),
+            precision=gemm.get("precision_config", {}),
+          )
+        ]
     case "fusion" | "async-start":
       callees = (
         module.computations[i] for i in instruction.called_computation_ids
@@ -160,47 +177,20 @@ def of_instruction(
   return []
 
 
-def _library_product(
-  computation: hlo.Computation,
-  instruction: hlo.Instruction,
-  config: Mapping[str, Any],
-) -> list[MatrixProduct]:
-  """The product of a cuBLAS or cuDNN call."""
-  if instruction.custom_call_target.startswith(CONVOLUTION_TARGETS):
-    return [_convolution(computation, instruction)]
-  if "grouped_gemm_backend_config" in config:
-    return [_grouped_product(computation, instruction)]
-  gemm = config.get("gemm_backend_config", {})
-  numbers = gemm.get("dot_dimension_numbers")
-  if numbers is None:
-    return []
-  lhs, rhs = (o.shape for o in computation.operands(instruction)[:2])
-  return [
-    _product(
-      lhs,
-      rhs,
-      lhs_contracting=[
-        int(d) for d in numbers.get("lhs_contracting_dimensions", [])
-      ],
-      lhs_batch=[int(d) for d in numbers.get("lhs_batch_dimensions", [])],
-      precision=gemm.get("precision_config", {}),
-    )
-  ]
-
-
 def _product(
   lhs: hlo.Shape,
   rhs: hlo.Shape,
   *,
-  lhs_contracting: list[int],
-  lhs_batch: list[int],
+  contracting: Iterable[int],
+  batch: Iterable[int],
   precision: Precision,
 ) -> MatrixProduct:
-  k = math.prod(lhs.dimensions[d] for d in lhs_contracting)
-  batch = math.prod(lhs.dimensions[d] for d in lhs_batch)
-  shared = max(k * batch, 1)
+  """A product by the dimensions of its left operand that are not its rows."""
+  k = math.prod(lhs.dimensions[d] for d in contracting)
+  num_batches = math.prod(lhs.dimensions[d] for d in batch)
+  shared = max(k * num_batches, 1)
   return MatrixProduct(
-    batch=batch,
+    batch=num_batches,
     m=math.prod(lhs.dimensions) // shared,
     n=math.prod(rhs.dimensions) // shared,
     k=k,
@@ -209,11 +199,8 @@ def _product(
   )
 
 
-def _grouped_product(
-  computation: hlo.Computation, instruction: hlo.Instruction
-) -> MatrixProduct:
+def _grouped_product(lhs: hlo.Shape, rhs: hlo.Shape) -> MatrixProduct:
   """[m, k] by [groups, k, n], where each row meets one group."""
-  lhs, rhs = (o.shape for o in computation.operands(instruction)[:2])
   return MatrixProduct(
     batch=1,
     m=math.prod(lhs.dimensions[:-1]),
@@ -225,14 +212,10 @@ def _grouped_product(
 
 
 def _convolution(
-  computation: hlo.Computation, instruction: hlo.Instruction
+  lhs: hlo.Shape, kernel: hlo.Shape, instruction: hlo.Instruction
 ) -> MatrixProduct:
   """A convolution as the matrix product of its implicit-GEMM form."""
-  result = instruction.shape
-  while result.tuple_shapes:
-    result = result.tuple_shapes[0]
-  lhs, kernel = (o.shape for o in computation.operands(instruction)[:2])
-  output = result
+  output = result = hlo.first_array(instruction.shape)
   if instruction.custom_call_target.endswith("BackwardFilter"):
     kernel, output = result, kernel
   elif instruction.custom_call_target.endswith("BackwardInput"):
@@ -261,38 +244,32 @@ _OF_SCORES = frozenset(
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class _Scores:
-  """Queries by keys, with the mask on them.
+def _num_scores(
+  num: int,
+  length: int,
+  keys: int,
+  *,
+  is_causal: bool,
+  is_bottom_right: bool = False,
+  window: int = 0,
+) -> int:
+  """Scores of queries by keys that a mask leaves.
 
-  Attributes:
-    num: of such squares: batch times heads.
+  Args:
+    num: such squares: batch times heads.
     length: queries.
-    key_length: keys.
+    keys: keys.
     is_causal: whether query i sees the keys up to i only.
     is_bottom_right: whether the last query sees the last key in any case.
     window: keys that a query sees at most; 0 for all.
   """
-
-  num: int
-  length: int
-  key_length: int
-  is_causal: bool
-  is_bottom_right: bool = False
-  window: int = 0
-
-  @property
-  def num_left(self) -> int:
-    """Scores that the mask leaves."""
-    length, keys = self.length, self.key_length
-    window = self.window or keys
-    if not self.is_causal:
-      return self.num * length * keys
-    if self.is_bottom_right and keys > length:
-      left = length * keys - length * length // 2
-      return self.num * min(left, length * window)
-    most = min(length, keys, window)
-    return self.num * most * (2 * length - most) // 2
+  window = window or keys
+  if not is_causal:
+    return num * length * keys
+  if is_bottom_right and keys > length:
+    return num * min(length * keys - length * length // 2, length * window)
+  most = min(length, keys, window)
+  return num * most * (2 * length - most) // 2
 
 
 def is_backward_attention(call: hlo.Instruction) -> bool:
@@ -320,50 +297,31 @@ def attention_flops(
   found = _ATTRIBUTE.findall(module.raw_backend_config(call))
   attributes = {name.decode(): int(value) for name, value in found}
   if fmha is not None:
-    scores = _of_cudnn(fmha)
+    shape = fmha["intermediate_tensor_shape"]["dimensions"]
+    batch, heads, length, keys = map(int, shape)
+    scores = _num_scores(
+      batch * heads,
+      length,
+      keys,
+      is_causal="CAUSAL" in fmha.get("mask_type", ""),
+      window=int(fmha.get("sliding_window_length", 0)),
+    )
   elif attributes.keys() >= _OF_SCORES:
-    scores = _of_transformer_engine(attributes)
+    mask = attributes["mask_type"]
+    scores = _num_scores(
+      attributes["input_batch"] * attributes["attn_heads"],
+      attributes["q_max_seqlen"],
+      attributes["kv_max_seqlen"],
+      is_causal=mask in _CAUSAL,
+      is_bottom_right=mask in _BOTTOM_RIGHT,
+      window=attributes.get("window_size_left", -1) + 1,
+    )
+  elif len(query.dimensions) == 4 and len(key.dimensions) >= 4:
+    # Of [batch, length, heads, size]; causal if queries and keys are as long.
+    batch, length, heads, _ = query.dimensions
+    keys = key.dimensions[1]
+    scores = _num_scores(batch * heads, length, keys, is_causal=length == keys)
   else:
-    scores = _of_shapes(query, key)
-  if scores is None:
     return 0
   products = 5 if is_backward_attention(call) else 2
-  return products * 2 * scores.num_left * query.dimensions[-1]
-
-
-def _of_cudnn(fmha: Mapping[str, Any]) -> _Scores:
-  shape = fmha["intermediate_tensor_shape"]["dimensions"]
-  batch, heads, length, key_length = map(int, shape)
-  return _Scores(
-    num=batch * heads,
-    length=length,
-    key_length=key_length,
-    is_causal="CAUSAL" in fmha.get("mask_type", ""),
-    window=int(fmha.get("sliding_window_length", 0)),
-  )
-
-
-def _of_transformer_engine(attributes: Mapping[str, int]) -> _Scores:
-  mask = attributes["mask_type"]
-  return _Scores(
-    num=attributes["input_batch"] * attributes["attn_heads"],
-    length=attributes["q_max_seqlen"],
-    key_length=attributes["kv_max_seqlen"],
-    is_causal=mask in _CAUSAL,
-    is_bottom_right=mask in _BOTTOM_RIGHT,
-    window=attributes.get("window_size_left", -1) + 1,
-  )
-
-
-def _of_shapes(query: hlo.Shape, key: hlo.Shape) -> _Scores | None:
-  """Of [batch, length, heads, size]; causal if queries and keys are as long."""
-  if len(query.dimensions) != 4 or len(key.dimensions) < 4:
-    return None
-  batch, length, heads, _ = query.dimensions
-  key_length = key.dimensions[1]
-  return _Scores(
-    num=batch * heads,
-    length=length,
-    key_length=key_length,
-    is_causal=length == key_length,
-  )
+  return products * 2 * scores * query.dimensions[-1]

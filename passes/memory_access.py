@@ -34,7 +34,7 @@ same before scheduling, and start them ahead (`passes/copies.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import dataclasses
 import math
 
@@ -64,12 +64,11 @@ class Scatter:
   may_collide: bool
 
 
-def of_scatter(
+def _scatter(
   module: hlo.Module,
   computation: hlo.Computation,
   instruction: hlo.Instruction,
 ) -> Scatter:
-  """What a scatter instruction does."""
   operands = computation.operands(instruction)
   # N operands, the indices, N updates.
   operand, updates = operands[0].shape, operands[len(operands) // 2 + 1].shape
@@ -94,8 +93,8 @@ def of_scatter(
   )
 
 
-SLICES = frozenset(["dynamic-slice", "slice", "gather"])
-REDUCTIONS = frozenset(["reduce", "reduce-window", "select-and-scatter"])
+_SLICES = frozenset(["dynamic-slice", "slice", "gather"])
+_REDUCTIONS = frozenset(["reduce", "reduce-window", "select-and-scatter"])
 
 
 def _wanted_of_fusion(fused: hlo.Computation) -> dict[int, int]:
@@ -104,31 +103,26 @@ def _wanted_of_fusion(fused: hlo.Computation) -> dict[int, int]:
   A fusion computes only those: what is sliced later is never computed whole,
   and what is updated in place is neither read nor written outside the update.
   """
-  in_place = {update.id for update in updated_in_place(fused)}
+  in_place = {update.id for update in _updated_in_place(fused)}
   wanted = dict.fromkeys(fused.by_id, 0)
   wanted[fused.root.id] = hlo.num_elements(fused.root.shape)
   for user in _users_first(fused):
+    of_user = wanted[user.id]
     for index, operand in enumerate(fused.operands(user)):
       whole = hlo.num_elements(operand.shape)
       if user.id in in_place and index == 0:
         continue
-      passed = _passed_on(user, index, whole, wanted[user.id])
+      if user.opcode in _SLICES and index == 0:
+        passed = of_user
+      elif user.opcode in _REDUCTIONS:
+        results = max(hlo.num_elements(user.shape), 1)
+        passed = math.ceil(of_user * whole / results)
+      elif user.opcode in matrix_products.MULTIPLYING or user.opcode == "tuple":
+        passed = whole
+      else:
+        passed = min(of_user, whole)
       wanted[operand.id] = min(wanted[operand.id] + passed, whole)
   return wanted
-
-
-def _passed_on(
-  user: hlo.Instruction, index: int, whole: int, wanted: int
-) -> int:
-  """Elements of an operand that so many elements of its user depend on."""
-  opcode = user.opcode
-  if opcode in SLICES and index == 0:
-    return wanted
-  if opcode in REDUCTIONS:
-    return math.ceil(wanted * whole / max(hlo.num_elements(user.shape), 1))
-  if opcode in matrix_products.MULTIPLYING or opcode == "tuple":
-    return whole
-  return min(wanted, whole)
 
 
 def _users_first(fused: hlo.Computation) -> list[hlo.Instruction]:
@@ -147,42 +141,17 @@ def _users_first(fused: hlo.Computation) -> list[hlo.Instruction]:
   return order[::-1]
 
 
-def _pattern_of_parts(
-  computation: hlo.Computation, parts: Sequence[hlo.Instruction]
-) -> str:
-  """The costliest pattern of a kernel's instructions; see `Access`."""
-  if any(_moves_innermost(computation, i) for i in parts):
-    return "transpose"
-  if _column_reductions(computation, parts):
-    return "column-reduction"
-  is_row_reduction = any(i.opcode == "reduce" for i in parts)
-  return "row-reduction" if is_row_reduction else "elementwise"
-
-
-def num_columns(
-  computation: hlo.Computation, parts: Sequence[hlo.Instruction]
-) -> int:
-  """Results of the largest column reduction; 0 without one."""
-  found = _column_reductions(computation, parts)
-  return max((hlo.num_elements(i.shape) for i in found), default=0)
-
-
 def _column_reductions(
   computation: hlo.Computation, parts: Sequence[hlo.Instruction]
 ) -> list[hlo.Instruction]:
   """The reductions across the innermost dimension."""
-  return [
-    i
-    for i in parts
-    if i.opcode == "reduce" and not _reduces_innermost(computation, i)
-  ]
-
-
-def _reduces_innermost(
-  computation: hlo.Computation, reduction: hlo.Instruction
-) -> bool:
-  taken = _innermost(computation.by_id[reduction.operand_ids[0]].shape)
-  return taken is None or taken in reduction.dimensions
+  found = []
+  for reduction in parts:
+    if reduction.opcode == "reduce":
+      taken = _innermost(computation.operands(reduction)[0].shape)
+      if taken is not None and taken not in reduction.dimensions:
+        found.append(reduction)
+  return found
 
 
 def _moves_innermost(
@@ -192,10 +161,8 @@ def _moves_innermost(
   if instruction.opcode not in ("copy", "copy-start", "transpose"):
     return False
   (operand,) = computation.operands(instruction)
-  result = instruction.shape
-  while result.tuple_shapes:
-    result = result.tuple_shapes[0]
-  before, after = _innermost(operand.shape), _innermost(result)
+  before = _innermost(operand.shape)
+  after = _innermost(hlo.first_array(instruction.shape))
   if instruction.opcode == "transpose" and after is not None:
     after = instruction.dimensions[after]
   return before is not None and before != after
@@ -225,42 +192,33 @@ def threads_of_fusion(fused: hlo.Computation, fusion_kind: str) -> int:
     fused: the computation that it runs.
     fusion_kind: "kLoop", "kInput" or another.
   """
-  updates = updated_in_place(fused)
-  if updates:
+  if updates := _updated_in_place(fused):
     return max(hlo.num_elements(fused.operands(u)[1].shape) for u in updates)
-  opcodes = fused.opcodes
-  if (
-    fusion_kind == "kInput"
-    and "concatenate" in opcodes
-    and not (_TILED & opcodes)
-  ):
-    return max(_of_concatenation(fused, i) for i in _concatenations(fused))
+  joined = [
+    (concatenation, fused.operands(concatenation))
+    for concatenation in fused.instructions
+    if concatenation.opcode == "concatenate"
+  ]
+  if fusion_kind == "kInput" and joined and not _TILED & fused.opcodes:
+    num_threads = 0
+    for concatenation, operands in joined:
+      (dim,) = concatenation.dimensions
+      sizes = [operand.shape.dimensions[dim] for operand in operands]
+      largest = max(hlo.num_elements(operand.shape) for operand in operands)
+      per_thread = math.gcd(_ELEMENTS_PER_THREAD, *sizes)
+      num_threads = max(num_threads, math.ceil(largest / per_thread))
+    return num_threads
   if fusion_kind != "kLoop":
     return 0
   elements = hlo.num_elements(fused.root.shape)
-  if _CALLS & opcodes or any(
-    len(i.operand_ids) > _MAX_OPERANDS_VECTORIZED
-    for i in _concatenations(fused)
+  if _CALLS & fused.opcodes or any(
+    len(operands) > _MAX_OPERANDS_VECTORIZED for _, operands in joined
   ):
     return elements
   return math.ceil(elements / _ELEMENTS_PER_THREAD)
 
 
-def _concatenations(fused: hlo.Computation) -> list[hlo.Instruction]:
-  return [i for i in fused.instructions if i.opcode == "concatenate"]
-
-
-def _of_concatenation(
-  fused: hlo.Computation, concatenation: hlo.Instruction
-) -> int:
-  operands = fused.operands(concatenation)
-  (dim,) = concatenation.dimensions
-  sizes = [operand.shape.dimensions[dim] for operand in operands]
-  largest = max(hlo.num_elements(operand.shape) for operand in operands)
-  return math.ceil(largest / math.gcd(_ELEMENTS_PER_THREAD, *sizes))
-
-
-def updated_in_place(fused: hlo.Computation) -> list[hlo.Instruction]:
+def _updated_in_place(fused: hlo.Computation) -> list[hlo.Instruction]:
   """The dynamic-update-slices that are a fusion's results, if all are.
 
   Only these are done in place; others are computed whole.
@@ -300,69 +258,56 @@ def memcpy_bytes(
   """The slice that an instruction moves by a memcpy; None if it does not.
 
   It is read once and written once.
-
-  Args:
-    module: scheduled, or compiled to the end.
-    computation: that the instruction stands in.
-    instruction: any.
   """
-  match instruction.opcode:
-    case "dynamic-slice" | "dynamic-update-slice":
-      if _is_noted(module, instruction):
-        return _piece(computation, instruction)
-    case "fusion":
-      (fused_id,) = instruction.called_computation_ids
-      return _moved_by(module, instruction, module.computations[fused_id])
-  return None
-
-
-def _moved_by(
-  module: hlo.Module, fusion: hlo.Instruction, fused: hlo.Computation
-) -> hlo.Shape | None:
-  if fusion.fusion_kind == "kCustom":
-    return _of_rewritten(module, fusion, fused)
+  if instruction.opcode in _DYNAMIC and _is_noted(module, instruction):
+    return _piece(computation, instruction)
+  if instruction.opcode != "fusion":
+    return None
+  (fused_id,) = instruction.called_computation_ids
+  fused = module.computations[fused_id]
+  if instruction.fusion_kind == "kCustom":
+    # Around anything but a copy it runs a library.
+    config = module.backend_config(instruction).get("fusion_backend_config", {})
+    name = config.get("custom_fusion_config", {}).get("name")
+    copies = [i.shape for i in fused.instructions if i.opcode == "copy"]
+    return copies[0] if copies and name == "dynamic_slice_fusion" else None
   root = fused.behind(fused.root, _SAME_BYTES)
   if root.opcode in _DYNAMIC and _only_slices(module, fused, root):
     return _piece(fused, root)
   return None
 
 
-def _of_rewritten(
-  module: hlo.Module, fusion: hlo.Instruction, fused: hlo.Computation
-) -> hlo.Shape | None:
-  """Of a custom fusion; around anything but a copy it runs a library."""
-  config = module.backend_config(fusion).get("fusion_backend_config", {})
-  name = config.get("custom_fusion_config", {}).get("name")
-  if name != "dynamic_slice_fusion":
-    return None
-  copies = (i.shape for i in fused.instructions if i.opcode == "copy")
-  return next(copies, None)
-
-
 def _only_slices(
   module: hlo.Module, fused: hlo.Computation, root: hlo.Instruction
 ) -> bool:
   """Whether a fusion with a slice as its root is nothing but noted slices."""
-  if not all(_is_known(module, fused, i) for i in fused.instructions):
-    return False
+
+  def is_parameter(value: hlo.Instruction) -> bool:
+    return fused.behind(value, _SAME_BYTES).opcode == "parameter"
+
+  def can_be_evaluated(offset: hlo.Instruction) -> bool:
+    return offset.opcode in _OF_OFFSETS and all(
+      map(can_be_evaluated, fused.operands(offset))
+    )
+
+  def cuts_parameter(slice_: hlo.Instruction) -> bool:
+    source, *offsets = fused.operands(slice_)
+    return is_parameter(source) and all(map(can_be_evaluated, offsets))
+
+  for instruction in fused.instructions:
+    if instruction.opcode in _DYNAMIC and not _is_noted(module, instruction):
+      return False
+    if instruction.opcode == "slice" and not _is_contiguous(fused, instruction):
+      return False
   if root.opcode == "dynamic-slice":
-    return _cuts_parameter(fused, root)
+    return cuts_parameter(root)
   target, update, *offsets = fused.operands(root)
+  if not is_parameter(target) or not all(map(can_be_evaluated, offsets)):
+    return False
   source = fused.behind(update, _SAME_BYTES)
-  return (
-    _is_parameter(fused, target)
-    and all(_is_of_scalars(fused, offset) for offset in offsets)
-    and (source.opcode == "parameter" or _cuts_parameter(fused, source))
-  )
-
-
-def _is_known(
-  module: hlo.Module, fused: hlo.Computation, instruction: hlo.Instruction
-) -> bool:
-  """Whether a slice lies in one piece that begins where is known ahead."""
-  if instruction.opcode in _DYNAMIC:
-    return _is_noted(module, instruction)
-  return instruction.opcode != "slice" or _is_contiguous(fused, instruction)
+  if source.opcode in ("dynamic-slice", "slice"):
+    return cuts_parameter(source)
+  return source.opcode == "parameter"
 
 
 def _is_noted(module: hlo.Module, instruction: hlo.Instruction) -> bool:
@@ -382,26 +327,6 @@ def _is_contiguous(fused: hlo.Computation, slice_: hlo.Instruction) -> bool:
         return False
       is_cut = True
   return True
-
-
-def _cuts_parameter(fused: hlo.Computation, slice_: hlo.Instruction) -> bool:
-  if slice_.opcode not in ("dynamic-slice", "slice"):
-    return False
-  source, *offsets = fused.operands(slice_)
-  return _is_parameter(fused, source) and all(
-    _is_of_scalars(fused, offset) for offset in offsets
-  )
-
-
-def _is_parameter(fused: hlo.Computation, value: hlo.Instruction) -> bool:
-  return fused.behind(value, _SAME_BYTES).opcode == "parameter"
-
-
-def _is_of_scalars(fused: hlo.Computation, offset: hlo.Instruction) -> bool:
-  """Whether an offset is what DynamicSliceFusion can evaluate."""
-  return offset.opcode in _OF_OFFSETS and all(
-    _is_of_scalars(fused, operand) for operand in fused.operands(offset)
-  )
 
 
 def _piece(computation: hlo.Computation, slice_: hlo.Instruction) -> hlo.Shape:
@@ -425,7 +350,7 @@ _NO_ARITHMETIC = frozenset(
     "reshape",
     "transpose",
     "tuple",
-    *SLICES,
+    *_SLICES,
     *matrix_products.MULTIPLYING,
   ]
 )
@@ -477,45 +402,58 @@ def of_instruction(
       result_elements=hlo.num_elements(moved),
     )
   written = _written(module, computation, instruction)
+  written_bytes = sum(map(hlo.shape_bytes, written))
   fused = _fused(module, instruction)
-  wanted = _wanted_of_fusion(fused) if fused else {}
-  home = fused or computation
-  parts = fused.instructions if fused else (instruction,)
-  read_bytes = (
-    _read_bytes(fused, wanted)
-    if fused
-    else _unfused_read_bytes(computation, instruction, written)
-  )
+  if fused:
+    wanted = _wanted_of_fusion(fused)
+    home, parts = fused, fused.instructions
+    read_bytes = sum(
+      math.ceil(
+        hlo.shape_bytes(i.shape)
+        * wanted[i.id]
+        / max(hlo.num_elements(i.shape), 1)
+      )
+      for i in fused.parameters
+    )
+    num_threads = threads_of_fusion(fused, instruction.fusion_kind)
+  else:
+    operands = computation.operands(instruction)
+    wanted = {o.id: hlo.num_elements(o.shape) for o in operands}
+    wanted[instruction.id] = hlo.num_elements(instruction.shape)
+    home, parts = computation, (instruction,)
+    read_bytes = sum(hlo.shape_bytes(o.shape) for o in operands)
+    if instruction.opcode in (*_SLICES, "dynamic-update-slice"):
+      read_bytes = written_bytes
+    num_threads = 0
+  num_element_operations = 0
+  for part in parts:
+    if part.opcode not in _NO_ARITHMETIC:
+      # A reduction does one for each element that it takes in.
+      is_reduction = part.opcode in _REDUCTIONS
+      counted = part.operand_ids[0] if is_reduction else part.id
+      num_element_operations += wanted[counted]
+  columns = _column_reductions(home, parts)
+  if has_product:
+    pattern = "elementwise"  # Tiles of a product are turned in shared memory.
+  elif any(_moves_innermost(home, i) for i in parts):
+    pattern = "transpose"
+  elif columns:
+    pattern = "column-reduction"
+  elif any(i.opcode == "reduce" for i in parts):
+    pattern = "row-reduction"
+  else:
+    pattern = "elementwise"
   return Access(
-    num_bytes=sum(map(hlo.shape_bytes, written)) + read_bytes,
-    num_element_operations=_element_operations(home, instruction, wanted),
-    pattern=(
-      "elementwise"  # Tiles of a product are turned in shared memory.
-      if has_product
-      else _pattern_of_parts(home, parts)
-    ),
+    num_bytes=written_bytes + read_bytes,
+    num_element_operations=num_element_operations,
+    pattern=pattern,
     result_elements=max(map(hlo.num_elements, written), default=0),
-    num_threads=(
-      threads_of_fusion(fused, instruction.fusion_kind) if fused else 0
-    ),
-    num_columns=num_columns(home, parts),
+    num_threads=num_threads,
+    num_columns=max((hlo.num_elements(i.shape) for i in columns), default=0),
     scatter=next(
-      (of_scatter(module, home, i) for i in parts if i.opcode == "scatter"),
-      None,
+      (_scatter(module, home, i) for i in parts if i.opcode == "scatter"), None
     ),
   )
-
-
-def _unfused_read_bytes(
-  computation: hlo.Computation,
-  instruction: hlo.Instruction,
-  written: list[hlo.Shape],
-) -> int:
-  """Bytes that an instruction by itself reads; of a slice, only the slice."""
-  if instruction.opcode in (*SLICES, "dynamic-update-slice"):
-    return sum(map(hlo.shape_bytes, written))
-  operands = computation.operands(instruction)
-  return sum(hlo.shape_bytes(o.shape) for o in operands)
 
 
 def _fused(
@@ -528,41 +466,6 @@ def _fused(
   if instruction.opcode == "async-start":
     return _fused(module, called.root) or called
   return called
-
-
-def _read_bytes(fused: hlo.Computation, wanted: Mapping[int, int]) -> int:
-  return sum(
-    math.ceil(
-      hlo.shape_bytes(i.shape)
-      * wanted[i.id]
-      / max(hlo.num_elements(i.shape), 1)
-    )
-    for i in fused.instructions
-    if i.opcode == "parameter"
-  )
-
-
-def _element_operations(
-  computation: hlo.Computation,
-  instruction: hlo.Instruction,
-  wanted: Mapping[int, int],
-) -> int:
-  """Operations on single elements, one for each element that is computed.
-
-  A reduction does one for each element that it takes in.
-  """
-
-  def operations(i: hlo.Instruction, count: int) -> int:
-    if i.opcode in _NO_ARITHMETIC:
-      return 0
-    if i.opcode in REDUCTIONS:
-      taken = computation.by_id[i.operand_ids[0]]
-      return wanted.get(taken.id, hlo.num_elements(taken.shape))
-    return count
-
-  if wanted:
-    return sum(operations(i, wanted[i.id]) for i in computation.instructions)
-  return operations(instruction, hlo.num_elements(instruction.shape))
 
 
 def _written(
@@ -589,13 +492,9 @@ def _written(
     case "copy-start":  # (destination, source, context)
       return [instruction.shape.tuple_shapes[0]]
     case "custom-call":
-      return _without_workspace(instruction.shape)
+      results = list(instruction.shape.tuple_shapes) or [instruction.shape]
+      last = results[-1]
+      if hlo.element_type(last) in ("s8", "u8") and len(last.dimensions) == 1:
+        return results[:-1] or results  # The last may be its scratch memory.
+      return results
   return [instruction.shape]
-
-
-def _without_workspace(shape: hlo.Shape) -> list[hlo.Shape]:
-  """The results of a library call; the last may be its scratch memory."""
-  results = list(shape.tuple_shapes) or [shape]
-  last = results[-1]
-  is_raw = hlo.element_type(last) in ("s8", "u8") and len(last.dimensions) == 1
-  return results[:-1] if len(results) > 1 and is_raw else results

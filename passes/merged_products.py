@@ -17,9 +17,6 @@ from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
 
-_PASSED_ON = frozenset(["bitcast", "get-tuple-element"])
-# An array: the instruction that made it, and its place in what that made.
-_Array = tuple[int, int]
 # How JAX ends the op name of what a program concatenates.
 _WRITTEN = "/concatenate"
 
@@ -37,9 +34,11 @@ def find(
   """
   for computation in module.computations.values():
     for instruction, kernel in _products(computation, kernels):
-      operands = map(computation.by_id.__getitem__, instruction.operand_ids)
-      made_by = [instruction, *(_maker(computation, i) for i in operands)]
-      if any(_concatenates(module, i) for i in made_by):
+      made_by = [
+        computation.behind(operand, ("bitcast", "get-tuple-element"))
+        for operand in computation.operands(instruction)
+      ]
+      if any(_concatenates(module, i) for i in (instruction, *made_by)):
         yield kernel
 
 
@@ -68,19 +67,28 @@ def apart(
     kernels: its kernels, by the id of their instruction.
   """
   for computation in module.computations.values():
-    sharing: dict[tuple[_Array, int], list[kernels_lib.Kernel]] = {}
-    shapes: dict[_Array, hlo.Shape] = {}
+    # By an array, as what made it and its place in that, and what it sums over.
+    sharing: dict[tuple[int, int, int], list[kernels_lib.Kernel]] = {}
+    shapes: dict[tuple[int, int, int], hlo.Shape] = {}
     for instruction, kernel in _products(computation, kernels):
-      if kernel.matrix_shape is not None and kernel.matrix_shape[0] == 1:
-        operands = _operands(computation, instruction)
-        shapes |= operands
-        for array in operands:
-          key = (array, kernel.matrix_shape[3])
-          sharing.setdefault(key, []).append(kernel)
+      if kernel.matrix_shape is None or kernel.matrix_shape[0] != 1:
+        continue
+      k = kernel.matrix_shape[3]
+      taken: dict[tuple[int, int, int], hlo.Shape] = {}
+      for operand in computation.operands(instruction):
+        operand = computation.behind(operand, ("bitcast",))
+        if operand.opcode == "get-tuple-element":
+          made_by = operand.operand_ids[0]
+          taken[made_by, operand.tuple_index, k] = operand.shape
+        else:
+          taken[operand.id, 0, k] = operand.shape
+      shapes |= taken
+      for key in taken:
+        sharing.setdefault(key, []).append(kernel)
     graph = dependencies.of(computation)
-    for (array, _), products in sharing.items():
+    for key, products in sharing.items():
       for one, other in itertools.pairwise(products):
-        merged = _as_one(one, other, shapes[array])
+        merged = _as_one(one, other, shapes[key])
         depends = graph.depends(other.instruction_id, one.instruction_id)
         if merged is not None and not depends:
           yield Apart(products=(one, other), merged=merged)
@@ -109,22 +117,6 @@ def _as_one(
   )
 
 
-def _operands(
-  computation: hlo.Computation, instruction: hlo.Instruction
-) -> dict[_Array, hlo.Shape]:
-  """The arrays that an instruction takes."""
-  found = {}
-  for operand_id in instruction.operand_ids:
-    operand = computation.by_id[operand_id]
-    while operand.opcode == "bitcast":
-      operand = computation.by_id[operand.operand_ids[0]]
-    array = (operand.id, 0)
-    if operand.opcode == "get-tuple-element":
-      array = (operand.operand_ids[0], operand.tuple_index)
-    found[array] = operand.shape
-  return found
-
-
 def _products(
   computation: hlo.Computation, kernels: Mapping[int, kernels_lib.Kernel]
 ) -> Iterator[tuple[hlo.Instruction, kernels_lib.Kernel]]:
@@ -132,14 +124,6 @@ def _products(
     kernel = kernels.get(instruction.id)
     if kernel is not None and kernel.category == "gemm":
       yield instruction, kernel
-
-
-def _maker(
-  computation: hlo.Computation, instruction: hlo.Instruction
-) -> hlo.Instruction:
-  while instruction.opcode in _PASSED_ON:
-    instruction = computation.by_id[instruction.operand_ids[0]]
-  return instruction
 
 
 def _concatenates(module: hlo.Module, instruction: hlo.Instruction) -> bool:

@@ -19,7 +19,7 @@ not be looked at again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 import dataclasses
 import functools
 
@@ -27,68 +27,6 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import copies as copies_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
-
-Kernels = Mapping[int, kernels_lib.Kernel]
-
-
-def _find_kernels(
-  module: hlo.Module,
-  sequences: Iterable[hlo.Computation],
-  *,
-  apart: Collection[int],
-  known: tuple[hlo.Module, Kernels] | None,
-) -> Kernels:
-  """All kernels that run, by instruction id, in schedule order.
-
-  Args:
-    module: scheduled.
-    sequences: the computations that run as sequences of kernels.
-    apart: ids of instructions that are something else, such as host copies.
-    known: another schedule of the module, and its kernels.
-  """
-  found: dict[int, kernels_lib.Kernel] = {}
-  for computation in sequences:
-    if known is not None and _has(known[0], module, computation):
-      ids = (i.id for i in computation.instructions)
-      found.update((id_, known[1][id_]) for id_ in ids if id_ in known[1])
-      continue
-    for instruction in computation.instructions:
-      if instruction.id in apart or not kernels_lib.launches_kernel(
-        module, instruction
-      ):
-        continue
-      kernel = None if known is None else known[1].get(instruction.id)
-      if kernel is None or not _is_of(kernel, module, computation, instruction):
-        kernel = kernels_lib.of_instruction(module, computation, instruction)
-      found[instruction.id] = kernel
-  return found
-
-
-def _has(
-  other: hlo.Module, module: hlo.Module, computation: hlo.Computation
-) -> bool:
-  """Whether another schedule has a computation, and runs it as often."""
-  theirs = other.computations.get(computation.id)
-  return (
-    theirs is not None
-    and theirs.proto is computation.proto
-    and other.executions.get(computation.id)
-    == module.executions[computation.id]
-  )
-
-
-def _is_of(
-  kernel: kernels_lib.Kernel,
-  module: hlo.Module,
-  computation: hlo.Computation,
-  instruction: hlo.Instruction,
-) -> bool:
-  """Whether nothing changed of a kernel that another schedule has."""
-  return (
-    kernel.name == instruction.name
-    and kernel.computation == computation.name
-    and kernel.executions == module.executions[computation.id]
-  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,7 +55,7 @@ class Analysis:
   """A module with its collectives, its kernels, and which overlap.
 
   Attributes:
-    module: the module.
+    module: scheduled.
     collectives: all that run.
     rescheduled_from: the analysis of the module that this one is another
       schedule of, if it is one: kernels are the same as there.
@@ -148,12 +86,41 @@ class Analysis:
   @functools.cached_property
   def kernels(self) -> Mapping[int, kernels_lib.Kernel]:
     """All kernels that run, by instruction id, in schedule order."""
-    other = self.rescheduled_from
-    return _find_kernels(
-      self.module,
-      self.sequences,
-      apart=self.copies,
-      known=None if other is None else (other.module, other.kernels),
+    module, other = self.module, self.rescheduled_from
+    found: dict[int, kernels_lib.Kernel] = {}
+    for computation in module.sequences:
+      executions = module.executions[computation.id]
+      if other is not None and other._runs(computation.proto, executions):
+        ids = (i.id for i in computation.instructions)
+        found |= {
+          id_: other.kernels[id_] for id_ in ids if id_ in other.kernels
+        }
+        continue
+      for instruction in computation.instructions:
+        if instruction.id in self.copies or not kernels_lib.launches_kernel(
+          module, instruction
+        ):
+          continue
+        kernel = None if other is None else other.kernels.get(instruction.id)
+        if (
+          kernel is None
+          or kernel.name != instruction.name
+          or kernel.computation != computation.name
+          or kernel.executions != executions
+        ):
+          kernel = kernels_lib.of_instruction(module, computation, instruction)
+        found[instruction.id] = kernel
+    return found
+
+  def _runs(
+    self, computation: hlo.hlo_pb2.HloComputationProto, executions: int
+  ) -> bool:
+    """Whether it has this very computation, and runs it as often."""
+    own = self.module.computations.get(computation.id)
+    return (
+      own is not None
+      and own.proto is computation
+      and self.module.executions.get(computation.id) == executions
     )
 
   @property
@@ -180,7 +147,8 @@ class Analysis:
   @functools.cached_property
   def awaited_copies(self) -> Mapping[int, copies_lib.Copy]:
     """Those copies by the id of the instruction that waits for them."""
-    return copies_lib.awaited(self.copies)
+    copies = self.copies.values()
+    return {c.done_id: c for c in copies if c.done_id is not None}
 
   @property
   def host_copies(self) -> tuple[copies_lib.HostCopy, ...]:
@@ -196,94 +164,69 @@ class Analysis:
     if not any(instruction.id in found for found in as_one):
       yield from self.module.callees(instruction)
 
-  @functools.cached_property
+  @property
   def sequences(self) -> tuple[hlo.Computation, ...]:
     """The computations that run as sequences of kernels."""
-    module = self.module
-    return tuple(
-      module.computations[computation_id]
-      for computation_id in module.executions
-      if computation_id not in module.wrapped
-    )
+    return self.module.sequences
 
   @functools.cached_property
   def kernels_beside(self) -> Mapping[int, tuple[kernels_lib.Kernel, ...]]:
     """The kernels between start and done, by the id of the start."""
+    by_name = {computation.name: computation for computation in self.sequences}
     beside: dict[int, tuple[kernels_lib.Kernel, ...]] = {}
     for collective in self.collectives:
-      if collective.form != "async":
-        beside[collective.start_id] = ()
-        continue
-      computation = self._home[collective.start_id]
-      begin, end = _window(computation, collective)
-      beside[collective.start_id] = tuple(
-        self._kernels_in(computation, begin, end)
-      )
+      beside[collective.start_id] = ()
+      if collective.form == "async":
+        computation = by_name[collective.computation]
+        window = _window(computation, collective)
+        beside[collective.start_id] = self._kernels_in(computation, *window)
     return beside
 
   @functools.cached_property
   def overlaps(self) -> tuple[Overlap, ...]:
     """The overlaps of the module, in schedule order."""
     return tuple(
-      overlap
+      Overlap(
+        computation_id=computation.id,
+        begin=begin,
+        end=end,
+        collectives=tuple(chain),
+        kernels=self._kernels_in(computation, begin, end),
+        executions=self.module.executions[computation.id],
+      )
       for computation in self.sequences
-      for overlap in self._overlaps_of(computation)
+      for begin, end, chain in self._chains(computation)
     )
 
-  @functools.cached_property
-  def _home(self) -> Mapping[int, hlo.Computation]:
-    return {
-      instruction.id: computation
-      for computation in self.sequences
-      for instruction in computation.instructions
-      if instruction.id in self.started_by
-    }
-
-  def _overlaps_of(self, computation: hlo.Computation) -> Iterator[Overlap]:
-    windows = (
-      (*_window(computation, collective), collective)
-      for instruction in computation.instructions  # By the order of starts.
-      for collective in self.started_by.get(instruction.id, ())
-      if collective.form == "async"
-    )
-    group: list[collectives_lib.Collective] = []
-    begin = end = 0
-    for window_begin, window_end, collective in windows:
-      if group and window_begin >= end:
-        yield self._overlap(computation, begin, end, group)
-        group = []
-      if not group:
-        begin, end = window_begin, window_end
-      group.append(collective)
-      end = max(end, window_end)
-    if group:
-      yield self._overlap(computation, begin, end, group)
-
-  def _overlap(
-    self,
-    computation: hlo.Computation,
-    begin: int,
-    end: int,
-    group: list[collectives_lib.Collective],
-  ) -> Overlap:
-    return Overlap(
-      computation_id=computation.id,
-      begin=begin,
-      end=end,
-      collectives=tuple(group),
-      kernels=tuple(self._kernels_in(computation, begin, end)),
-      executions=self.module.executions[computation.id],
-    )
+  def _chains(
+    self, computation: hlo.Computation
+  ) -> list[tuple[int, int, list[collectives_lib.Collective]]]:
+    """Collectives whose windows intersect; where each chain begins and ends."""
+    chains: list[tuple[int, int, list[collectives_lib.Collective]]] = []
+    for instruction in computation.instructions:  # By the order of starts.
+      for collective in self.started_by.get(instruction.id, ()):
+        if collective.form != "async":
+          continue
+        begin, end = _window(computation, collective)
+        if chains and begin < chains[-1][1]:
+          first, last, chain = chains[-1]
+          chain.append(collective)
+          chains[-1] = first, max(last, end), chain
+        else:
+          chains.append((begin, end, [collective]))
+    return chains
 
   def _kernels_in(
     self, computation: hlo.Computation, begin: int, end: int
-  ) -> Iterator[kernels_lib.Kernel]:
+  ) -> tuple[kernels_lib.Kernel, ...]:
+    found: list[kernels_lib.Kernel] = []
     for instruction in computation.instructions[begin:end]:
       if instruction.id in self.kernels:
-        yield self.kernels[instruction.id]
+        found.append(self.kernels[instruction.id])
       for callee, repeats in self.callees(instruction):
         if repeats:
-          yield from self._kernels_in(callee, 0, len(callee.instructions))
+          found += self._kernels_in(callee, 0, len(callee.instructions))
+    return tuple(found)
 
 
 def analyze(

@@ -140,11 +140,8 @@ class SourceLines:
     metadata = instruction.metadata
     frames = self._frames(metadata.stack_frame_id)
     if not frames and metadata.source_file:
-      frames = (
-        Frame(
-          file=metadata.source_file, line=metadata.source_line, function=""
-        ),
-      )
+      file, line = metadata.source_file, metadata.source_line
+      frames = (Frame(file=file, line=line, function=""),)
     return SourceLine(
       frames=frames,
       layer=self._layer(metadata.op_name),
@@ -168,7 +165,11 @@ class SourceLines:
         )
       )
       frame_id = frame.parent_frame_id
-    own = [f for f in frames if _is_users(f)]
+    own = [
+      frame
+      for frame in frames
+      if _INSTALLED.isdisjoint(pathlib.PurePath(frame.file).parts)
+    ]
     return tuple(own or frames)
 
   def _nearest(
@@ -206,21 +207,14 @@ def layer_of(op_name: str) -> str:
   parts = prefix.split("/")
   if not combined:
     parts = parts[:-1]  # The primitive.
-  named = [_without_transforms(part) for part in parts]
-  return "/".join(part for part in named if part and part not in _OWN_PARTS)
-
-
-def _without_transforms(part: str) -> str:
-  """What a part is without jvp(...) and the like; "" for what jit compiled."""
-  while match := _TRANSFORM.match(part):
-    if match[1] in ("jit", "pmap"):
-      return ""
-    part = match[2]
-  return part
-
-
-def _is_users(frame: Frame) -> bool:
-  return _INSTALLED.isdisjoint(pathlib.PurePath(frame.file).parts)
+  named = []
+  for part in parts:
+    while match := _TRANSFORM.match(part):
+      # What jit compiled is named after a function, not a layer.
+      part = "" if match[1] in ("jit", "pmap") else match[2]
+    if part and part not in _OWN_PARTS:
+      named.append(part)
+  return "/".join(named)
 
 
 _Neighbours = Callable[

@@ -20,8 +20,8 @@ from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import load
 from lagom_xla.compile import target as target_lib
-from lagom_xla.passes import copies as copies_lib
 from lagom_xla.passes import hlo
+from lagom_xla.passes import overlap
 
 _CLUSTER = cluster_lib.parse("1x8xh100")
 _WIDTH = 1024
@@ -86,7 +86,7 @@ def steps(h100s: Sequence[jax.Device], tmp_path: pathlib.Path) -> str:
 
 def moved(module: hlo.Module) -> list[tuple[bool, int]]:
   """Whether each host copy goes to the host, and its bytes."""
-  copies = copies_lib.find_host_copies(module).values()
+  copies = overlap.analyze(module).host_copies
   return sorted((copy.to_host, copy.num_bytes) for copy in copies)
 
 

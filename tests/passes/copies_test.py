@@ -55,7 +55,7 @@ def unrolled(
 def _moved_bytes(module: hlo.Module, *, to_host: bool) -> int:
   return sum(
     copy.executions * copy.num_bytes
-    for copy in copies_lib.find_host_copies(module).values()
+    for copy in overlap.analyze(module).host_copies
     if copy.to_host == to_host
   )
 
@@ -84,7 +84,7 @@ def test_each_layer_goes_to_the_host_and_comes_back_once(
 
 
 def test_copies_in_a_loop_move_a_slice_each_trip(scanned: hlo.Module) -> None:
-  copies = copies_lib.find_host_copies(scanned).values()
+  copies = overlap.analyze(scanned).host_copies
   assert {copy.stream for copy in copies} == {"to host", "to device"}
   for copy in copies:
     assert (copy.executions, copy.num_bytes) == (_LAYERS, _LAYER_BYTES)
@@ -92,7 +92,7 @@ def test_copies_in_a_loop_move_a_slice_each_trip(scanned: hlo.Module) -> None:
 
 
 def test_copies_of_whole_arrays_share_a_stream(unrolled: hlo.Module) -> None:
-  copies = copies_lib.find_host_copies(unrolled).values()
+  copies = overlap.analyze(unrolled).host_copies
   assert len(copies) == 2 * _LAYERS
   assert {copy.stream for copy in copies} == {"both ways"}
 
@@ -105,7 +105,7 @@ def test_the_compiled_module_makes_the_copies_of_its_schedule(
   compiled = compiler.compile(step).module
 
   def moved(module: hlo.Module) -> list[tuple[bool, int, int]]:
-    copies = copies_lib.find_host_copies(module).values()
+    copies = overlap.analyze(module).host_copies
     return sorted((c.to_host, c.executions, c.num_bytes) for c in copies)
 
   assert moved(compiled) == moved(scanned)
@@ -128,7 +128,7 @@ def test_no_kernel_touches_the_hosts_memory(scanned: hlo.Module) -> None:
 def test_a_step_without_offload_has_no_host_copies(
   fsdp_scan: hlo.Module,
 ) -> None:
-  assert not copies_lib.find_host_copies(fsdp_scan)
+  assert not overlap.analyze(fsdp_scan).host_copies
 
 
 @pytest.mark.parametrize("module_name", ["scanned", "unrolled"])
@@ -155,9 +155,7 @@ def test_a_fast_link_hides_a_copy_behind_the_kernels_beside_it(
   replayed = step.timeline(step.default)
   # A product stands beside what goes to the host. Beside what comes back there
   # is little, and in schedules of JAX 0.12 nothing.
-  (to_host,) = [
-    c for c in copies_lib.find_host_copies(scanned).values() if c.to_host
-  ]
+  (to_host,) = [c for c in overlap.analyze(scanned).host_copies if c.to_host]
   alone_us = _alone_us(step, to_host=True)
   assert replayed.copy_wait_us.get(to_host.name, 0.0) < 0.1 * alone_us
   assert replayed.total_copy_slowdown_us > 0
