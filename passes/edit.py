@@ -98,18 +98,10 @@ def _sorted(by_id: dict[int, hlo.Instruction]) -> list[int]:
     stack = [first]
     while stack:
       id_ = stack[-1]
-      instruction = by_id[id_]
-      waits_for = [
-        before
-        for before in (
-          *instruction.operand_ids,
-          *instruction.control_predecessor_ids,
-        )
-        if before not in placed
-      ]
+      before = by_id[id_].operand_ids, by_id[id_].control_predecessor_ids
+      waits_for = [b for ids in before for b in ids if b not in placed]
       if waits_for:
         stack.extend(reversed(waits_for))
-        continue
-      stack.pop()
-      placed[id_] = None
+      else:
+        placed[stack.pop()] = None
   return list(placed)

@@ -4,60 +4,19 @@
 
 They are read from a module before XLA's combiners (PRE_SCHEDULER), where each
 has a *label*: the name of its instruction, which is the same in every compile
-of a module by one version of JAX. An instruction there that has several arrays
-already counts as that many, as `split_apart` writes it: NAME.0, NAME.1 and so
-on.
+of a module by one version of JAX. Members of a group agree in their traits
+(`table`), and none depends on another; nor may two groups wait for each other,
+as {a, d} and {b, c} would where b needs a and d needs c.
 
-Members of a group agree in their traits (`table`), and none depends on another;
-nor may two groups wait for each other, as {a, d} and {b, c} would where b needs
-a and d needs c.
+A collective NAME of several arrays counts as that many, NAME.0, NAME.1 and so
+on (`split_apart`): a program can have such from the start, XLA's CPU backend
+combines all-reduces early, and XLA's combiners do not take them.
 
-An all-reduce of an all-reduce, over rows and then over columns of devices, is
-no candidate: XLA folds the two into one over all devices before its combiners
-run, and nothing on that one says which two it was.
-
-XLA's partitioner writes one program for all devices, which finds its place by
-arithmetic on `partition-id`: a multiple of it, a quotient and a remainder on a
-mesh of several axes, or an entry of a constant table. Such a number is the same
-every time, so it can be worked out here for all devices at once.
-
-Only what depends on `partition-id` and on constants can be: a value that comes
-from a parameter, such as a loop's counter, is not known.
-
-XLA's partitioner writes the reduction of a sharded gradient as an all-reduce
-and a `dynamic-slice` that takes the device's shard. Between PRE_SCHEDULER and
-the combiners XLA turns the two into a reduce-scatter, where the shard is the
-one that a reduce-scatter would give:
-
-    sum = f32[512,64] all-reduce(gradient)
-    id = partition-id()                                  [all of this can be
-    offset = multiply(id, 64)                             other arithmetic]
-    shard = f32[64,64] dynamic-slice(sum, offset, 0)
- →  shard = f32[64,64] reduce-scatter(gradient), dimensions={0}
-
-Frontend attributes survive that only from XLA of JAX 0.12 on. Before,
-`make_all` does the same earlier, so that an attribute of the reduce-scatter is
-there when the combiners look for it.
-
-Reduce-scatters that exist this early are also seen by XLA's reduce-scatter
-pipeliner, which is on by default and moves them into the next iteration of
-their loop; those that XLA makes come too late for it. To change nothing in a
-schedule but the groups, switch the pipeliner off with XLA's option
-xla_gpu_enable_pipelined_reduce_scatter. (Two other means do not work: an
-optimization barrier after each reduce-scatter stays until after scheduling, and
-a control dependence keeps XLA's combiner from combining.)
-
-Collectives of several arrays are split, one for each array:
-
-    both = (f32[8], f32[4]) all-reduce(x, y)
-    a = get-tuple-element(both), index=0
-    b = get-tuple-element(both), index=1
- →  a = f32[8] all-reduce(x)
-    b = f32[4] all-reduce(y)
-
-A program can have such collectives from the start, XLA's CPU backend combines
-all-reduces early, and XLA's combiners do not take them. The parts of a
-collective called NAME are called NAME.0, NAME.1 and so on.
+An all-reduce of which each device keeps its own shard counts as the
+reduce-scatter that XLA makes of it (`find_pairs`). An all-reduce of an
+all-reduce, over rows and then over columns of devices, is no candidate: XLA
+folds the two into one over all devices before its combiners run, and nothing on
+that one says which two it was.
 """
 
 from __future__ import annotations
@@ -65,18 +24,21 @@ from __future__ import annotations
 import collections
 from collections.abc import (
   Callable,
-  Collection,
   Hashable,
   Iterator,
   Mapping,
   Sequence,
 )
 import dataclasses
+import functools
+import math
+import operator
 
 import numpy as np
 
 from lagom_xla import errors
 from lagom_xla.passes import collectives
+from lagom_xla.passes import dependencies
 from lagom_xla.passes import edit
 from lagom_xla.passes import hlo
 from lagom_xla.passes.combine import table
@@ -95,7 +57,7 @@ _BINARY: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
   "subtract": np.subtract,
 }
 _TYPES = frozenset(["s32", "s64", "u32", "u64"])
-_KNOWN = _SAME_VALUE | _BINARY.keys() | {"clamp", "dynamic-slice"}
+_OF_OPERANDS = _SAME_VALUE | _BINARY.keys() | {"clamp", "dynamic-slice"}
 
 
 def _scalar_per_device(
@@ -103,66 +65,62 @@ def _scalar_per_device(
   instruction: hlo.Instruction,
   devices: Sequence[int],
 ) -> np.ndarray | None:
-  """The value of an integer scalar on some devices.
+  """The value of an integer scalar on some devices; None where not known.
 
-  Args:
-    computation: where the instruction stands.
-    instruction: gives an array of one integer.
-    devices: partition ids.
-
-  Returns:
-    One int64 per device; None where the value is not known.
+  XLA's partitioner writes one program for all devices, which finds its place by
+  arithmetic on `partition-id`: a multiple of it, a quotient and a remainder on
+  a mesh of several axes, or an entry of a constant table. Such a number is the
+  same every time. One that comes from a parameter, such as a loop's counter, is
+  not known.
   """
   ids = np.asarray(devices, np.int64)
-  value = _evaluate(computation, instruction, ids, {})
+  known: dict[int, np.ndarray | None] = {}
+
+  def evaluate(instruction: hlo.Instruction) -> np.ndarray | None:
+    if instruction.id not in known:
+      known[instruction.id] = None
+      if hlo.element_type(instruction.shape) in _TYPES:
+        value = compute(instruction)
+        # Inside these bounds no type of _TYPES wraps around.
+        if value is not None and value.size and 0 <= value.min():
+          known[instruction.id] = value if value.max() < 2**31 else None
+    return known[instruction.id]
+
+  def compute(instruction: hlo.Instruction) -> np.ndarray | None:
+    operands = []
+    if instruction.opcode in _OF_OPERANDS:
+      for operand in computation.operands(instruction):
+        if (value := evaluate(operand)) is None:
+          return None
+        operands.append(value)
+    return _value(instruction, operands, ids)
+
+  value = evaluate(instruction)
   if value is None or value.size != len(devices):
     return None
   return value.reshape(-1)
 
 
-def _evaluate(
-  computation: hlo.Computation,
+def _value(
   instruction: hlo.Instruction,
+  operands: Sequence[np.ndarray],
   devices: np.ndarray,
-  known: dict[int, np.ndarray | None],
 ) -> np.ndarray | None:
   """Devices along the first axis, then the array's own shape."""
-  if instruction.id not in known:
-    known[instruction.id] = None
-    value = _compute(computation, instruction, devices, known)
-    # Inside these bounds no type of _TYPES wraps around.
-    if value is not None and value.size and 0 <= value.min():
-      known[instruction.id] = value if value.max() < 2**31 else None
-  return known[instruction.id]
-
-
-def _compute(
-  computation: hlo.Computation,
-  instruction: hlo.Instruction,
-  devices: np.ndarray,
-  known: dict[int, np.ndarray | None],
-) -> np.ndarray | None:
-  if hlo.element_type(instruction.shape) not in _TYPES:
-    return None
   shape = (len(devices), *instruction.shape.dimensions)
-  match instruction.opcode:
-    case "partition-id":
-      return devices
-    case "replica-id":  # JAX compiles one replica of many partitions.
-      return np.zeros_like(devices)
-    case "constant":
-      return _constant(instruction, shape)
-    case "iota" if len(shape) == 2:
-      return np.broadcast_to(np.arange(shape[1]), shape)
-    case opcode if opcode not in _KNOWN:
-      return None
-  operands = []
-  for operand in computation.operands(instruction):
-    value = _evaluate(computation, operand, devices, known)
-    if value is None:
-      return None
-    operands.append(value)
   match instruction.opcode, operands:
+    case "partition-id", _:
+      return devices
+    case "replica-id", _:  # JAX compiles one replica of many partitions.
+      return np.zeros_like(devices)
+    case "constant", _:
+      literal = instruction.literal
+      for values in (literal.s32s, literal.s64s, literal.u32s, literal.u64s):
+        if values and len(values) == math.prod(shape[1:]):
+          array = np.array(values, np.int64).reshape(shape[1:])
+          return np.broadcast_to(array, shape)
+    case "iota", _ if len(shape) == 2:
+      return np.broadcast_to(np.arange(shape[1]), shape)
     case "divide" | "remainder", [_, divisor] if not divisor.all():
       return None
     case opcode, [value] if opcode in _SAME_VALUE:
@@ -171,25 +129,12 @@ def _compute(
       return _BINARY[opcode](left, right)
     case "clamp", [low, value, high]:
       return np.clip(value, low, high)
-    case "dynamic-slice", [table, start] if table.ndim == 2:
-      return _look_up(table, start, instruction.dynamic_slice_sizes[0])
-  return None
-
-
-def _look_up(table: np.ndarray, start: np.ndarray, size: int) -> np.ndarray:
-  """A slice of a one-dimensional table; HLO moves it inside the bounds."""
-  first = np.clip(start.reshape(-1), 0, table.shape[1] - size)
-  return np.take_along_axis(table, first[:, None] + np.arange(size), axis=1)
-
-
-def _constant(
-  instruction: hlo.Instruction, shape: tuple[int, ...]
-) -> np.ndarray | None:
-  literal = instruction.literal
-  for values in (literal.s32s, literal.s64s, literal.u32s, literal.u64s):
-    if values and len(values) == int(np.prod(shape[1:], dtype=np.int64)):
-      array = np.array(values, np.int64).reshape(shape[1:])
-      return np.broadcast_to(array, shape)
+    case "dynamic-slice", [values, start] if values.ndim == 2:
+      size = instruction.dynamic_slice_sizes[0]
+      # HLO moves it inside the bounds.
+      first = np.clip(start.reshape(-1), 0, values.shape[1] - size)
+      places = first[:, None] + np.arange(size)
+      return np.take_along_axis(values, places, axis=1)
   return None
 
 
@@ -211,55 +156,52 @@ class Pair:
 
 
 def find_pairs(computation: hlo.Computation) -> Mapping[int, Pair]:
-  """The pairs of a computation, by id of the all-reduce."""
+  """The pairs of a computation, by id of the all-reduce.
+
+  XLA's partitioner writes the reduction of a sharded gradient so. Between
+  PRE_SCHEDULER and the combiners XLA turns the two into a reduce-scatter, where
+  the shard is the one that a reduce-scatter would give:
+
+      sum = f32[512,64] all-reduce(gradient)
+      id = partition-id()                                  [all of this can be
+      offset = multiply(id, 64)                             other arithmetic]
+      shard = f32[64,64] dynamic-slice(sum, offset, 0)
+   →  shard = f32[64,64] reduce-scatter(gradient), dimensions={0}
+  """
   if not {"all-reduce", "dynamic-slice"} <= computation.opcodes:
     return {}
-  users: dict[int, list[hlo.Instruction]] = {}
-  for instruction in computation.instructions:
-    for operand in set(instruction.operand_ids):
-      users.setdefault(operand, []).append(instruction)
+  users = dependencies.of(computation).users
+
+  def only_user(instruction: hlo.Instruction) -> hlo.Instruction | None:
+    ids = users[instruction.id]
+    is_result = computation.proto.root_id == instruction.id
+    return (
+      computation.by_id[ids[0]] if len(ids) == 1 and not is_result else None
+    )
+
   pairs = {}
-  for instruction in computation.instructions:
-    if instruction.opcode == "all-reduce":
-      pair = _match(computation, instruction, users)
-      if pair is not None:
-        pairs[instruction.id] = pair
+  for all_reduce in computation.instructions:
+    if (
+      all_reduce.opcode != "all-reduce"
+      or len(all_reduce.operand_ids) != 1
+      or not all_reduce.use_global_device_ids
+    ):
+      continue
+    reshape, user = None, only_user(all_reduce)
+    if user is not None and user.opcode == "reshape":
+      reshape, user = user, only_user(user)
+    source = reshape or all_reduce
+    if (
+      user is None
+      or user.opcode != "dynamic-slice"
+      or user.operand_ids[0] != source.id
+      or source.id in user.operand_ids[1:]
+    ):
+      continue
+    dimension = _shard_dimension(computation, all_reduce, source, user)
+    if dimension is not None:
+      pairs[all_reduce.id] = Pair(all_reduce, reshape, user, dimension)
   return pairs
-
-
-def _match(
-  computation: hlo.Computation,
-  all_reduce: hlo.Instruction,
-  users: Mapping[int, list[hlo.Instruction]],
-) -> Pair | None:
-  if len(all_reduce.operand_ids) != 1 or not all_reduce.use_global_device_ids:
-    return None
-  reshape = None
-  user = _only_user(computation, all_reduce, users)
-  if user is not None and user.opcode == "reshape":
-    reshape, user = user, _only_user(computation, user, users)
-  source = reshape or all_reduce
-  if (
-    user is None
-    or user.opcode != "dynamic-slice"
-    or user.operand_ids[0] != source.id
-    or source.id in user.operand_ids[1:]
-  ):
-    return None
-  dimension = _shard_dimension(computation, all_reduce, source, user)
-  if dimension is None:
-    return None
-  return Pair(all_reduce, reshape, user, dimension)
-
-
-def _only_user(
-  computation: hlo.Computation,
-  instruction: hlo.Instruction,
-  users: Mapping[int, list[hlo.Instruction]],
-) -> hlo.Instruction | None:
-  found = users.get(instruction.id, [])
-  is_result = computation.proto.root_id == instruction.id
-  return found[0] if len(found) == 1 and not is_result else None
 
 
 def _shard_dimension(
@@ -290,93 +232,98 @@ def _shard_dimension(
 def make_all(module: hlo.Module) -> None:
   """Puts reduce-scatters in place of all pairs of a module's proto.
 
-  Each keeps the frontend attributes of its all-reduce. Afterwards
-  `module.proto` is up to date, and what was read from it before is not.
+  Frontend attributes of an all-reduce survive XLA's doing so only from JAX 0.12
+  on. Done here, each reduce-scatter has those of its all-reduce when the
+  combiners look for them. Afterwards `module.proto` is up to date, and what was
+  read from it before is not.
+
+  Reduce-scatters that exist this early are also seen by XLA's reduce-scatter
+  pipeliner, which is on by default and moves them into the next iteration of
+  their loop; those that XLA makes come too late for it. To change nothing in a
+  schedule but the groups, switch the pipeliner off with XLA's option
+  xla_gpu_enable_pipelined_reduce_scatter. (Two other means do not work: an
+  optimization barrier after each reduce-scatter stays until after scheduling,
+  and a control dependence keeps XLA's combiner from combining.)
   """
   editor = edit.Editor(module)
   for computation in module.computations.values():
     pairs = find_pairs(computation).values()
-    if pairs:
-      _make(computation, pairs, editor)
-
-
-def _make(
-  computation: hlo.Computation, pairs: Collection[Pair], editor: edit.Editor
-) -> None:
-  made: dict[int, hlo.Instruction] = {}
-  for pair in pairs:
-    reduce_scatter = hlo.Instruction()
-    reduce_scatter.CopyFrom(pair.all_reduce)
-    reduce_scatter.id = pair.slice.id
-    reduce_scatter.name = editor.new_name("reduce-scatter")
-    reduce_scatter.opcode = "reduce-scatter"
-    reduce_scatter.dimensions.append(pair.dimension)
-    reduce_scatter.shape.CopyFrom(pair.slice.shape)
-    if pair.reshape is not None:
-      pair.reshape.operand_ids[:] = pair.all_reduce.operand_ids
-      reduce_scatter.operand_ids[:] = [pair.reshape.id]
-    made[reduce_scatter.id] = reduce_scatter
-  edit.forward(
-    computation,
-    [made.get(i.id, i) for i in computation.instructions],
-    {pair.all_reduce.id: pair.slice.id for pair in pairs},
-  )
+    made: dict[int, hlo.Instruction] = {}
+    for pair in pairs:
+      reduce_scatter = hlo.Instruction()
+      reduce_scatter.CopyFrom(pair.all_reduce)
+      reduce_scatter.id = pair.slice.id
+      reduce_scatter.name = editor.new_name("reduce-scatter")
+      reduce_scatter.opcode = "reduce-scatter"
+      reduce_scatter.dimensions.append(pair.dimension)
+      reduce_scatter.shape.CopyFrom(pair.slice.shape)
+      if pair.reshape is not None:
+        pair.reshape.operand_ids[:] = pair.all_reduce.operand_ids
+        reduce_scatter.operand_ids[:] = [pair.reshape.id]
+      made[reduce_scatter.id] = reduce_scatter
+    if made:
+      edit.forward(
+        computation,
+        [made.get(i.id, i) for i in computation.instructions],
+        {pair.all_reduce.id: pair.slice.id for pair in pairs},
+      )
 
 
 def split_apart(module: hlo.Module) -> hlo.Module:
   """A module in which every collective with a combiner has one array.
 
+      both = (f32[8], f32[4]) all-reduce(x, y)
+      a = get-tuple-element(both), index=0
+      b = get-tuple-element(both), index=1
+   →  a = f32[8] all-reduce(x)
+      b = f32[4] all-reduce(y)
+
   That is the module itself where it is so already, else a copy.
   """
+
+  def is_shared(instruction: hlo.Instruction) -> bool:
+    return (
+      instruction.opcode in table.COMBINERS
+      and len(instruction.operand_ids) > 1
+      and not _is_in_place(instruction)
+    )
+
   if not any(
-    _is_shared(i) for c in module.proto.computations for i in c.instructions
+    is_shared(i) for c in module.proto.computations for i in c.instructions
   ):
     return module
-  copy = hlo.Module(type(module.proto)(), module.num_partitions)
-  copy.proto.CopyFrom(module.proto)
+  copy = module.copy()
   editor = edit.Editor(copy)
   for computation in copy.computations.values():
-    if any(map(_is_shared, computation.instructions)):
-      _take_apart(computation, editor)
+    instructions: list[hlo.Instruction] = []
+    parts_of: dict[int, list[hlo.Instruction]] = {}
+    for instruction in computation.instructions:
+      if is_shared(instruction):
+        parts = _parts(computation, instruction, editor)
+        parts_of[instruction.id] = parts
+        instructions += parts
+        # For those who take all of it.
+        instruction = hlo.Instruction(
+          name=editor.new_name("tuple"),
+          opcode="tuple",
+          shape=instruction.shape,
+          id=instruction.id,
+          operand_ids=[part.id for part in parts],
+        )
+      instructions.append(instruction)
+    element_of = {
+      i.id: parts_of[i.operand_ids[0]][i.tuple_index].id
+      for i in instructions
+      if i.opcode == "get-tuple-element" and i.operand_ids[0] in parts_of
+    }
+    if parts_of:
+      edit.forward(computation, instructions, element_of)
   return hlo.Module(copy.proto, module.num_partitions)
 
 
-def _is_shared(instruction: hlo.Instruction) -> bool:
-  return (
-    instruction.opcode in table.COMBINERS
-    and len(instruction.operand_ids) > 1
-    and not is_in_place(instruction)
-  )
-
-
-def is_in_place(instruction: hlo.Instruction) -> bool:
+def _is_in_place(instruction: hlo.Instruction) -> bool:
   """Whether a collective-permute writes into an operand, at offsets."""
   return bool(instruction.dynamic_slice_sizes)
-
-
-def _take_apart(computation: hlo.Computation, editor: edit.Editor) -> None:
-  instructions: list[hlo.Instruction] = []
-  parts_of: dict[int, list[hlo.Instruction]] = {}
-  for instruction in computation.instructions:
-    if _is_shared(instruction):
-      parts = _parts(computation, instruction, editor)
-      parts_of[instruction.id] = parts
-      instructions += parts
-      # For those who take all of it.
-      instruction = hlo.Instruction(
-        name=editor.new_name("tuple"),
-        opcode="tuple",
-        shape=instruction.shape,
-        id=instruction.id,
-        operand_ids=[part.id for part in parts],
-      )
-    instructions.append(instruction)
-  element_of = {
-    i.id: parts_of[i.operand_ids[0]][i.tuple_index].id
-    for i in instructions
-    if i.opcode == "get-tuple-element" and i.operand_ids[0] in parts_of
-  }
-  edit.forward(computation, instructions, element_of)
 
 
 def _parts(
@@ -444,10 +391,9 @@ def find(
   found: dict[str, Candidate] = {}
   for computation_id in module.executions:
     computation = module.computations[computation_id]
-    if computation.opcodes.isdisjoint(table.COMBINERS):
-      continue
-    for candidate in _in_computation(module, computation, as_written):
-      found[candidate.label] = candidate
+    if not computation.opcodes.isdisjoint(table.COMBINERS):
+      for candidate in _in_computation(module, computation, as_written):
+        found[candidate.label] = candidate
   return found
 
 
@@ -467,7 +413,7 @@ def _in_computation(
     after[instruction.id] = mask
     if (
       instruction.opcode not in table.COMBINERS
-      or is_in_place(instruction)
+      or _is_in_place(instruction)
       or instruction.id in folded
     ):
       continue
@@ -529,34 +475,23 @@ def copy_with(
 ) -> tuple[hlo.Module, dict[str, Candidate]]:
   """A copy to combine in, with collectives of one array each; its candidates.
 
-  Args:
-    module: before XLA's combiners; it stays as it is.
-    groups: labels to combine.
-    as_written: as for `find`.
-
   Raises:
     CombineError: the module cannot have these groups.
   """
-  module = split_apart(module)
-  copy = hlo.Module(type(module.proto)(), module.num_partitions)
-  copy.proto.CopyFrom(module.proto)
+  copy = split_apart(module).copy()
   candidates = find(copy, as_written=as_written)
   check(candidates, groups)
   return copy, candidates
 
 
 def check(candidates: Mapping[str, Candidate], groups: Groups) -> None:
-  """Checks that a module can have these groups.
-
-  Args:
-    candidates: of the module, from `find`.
-    groups: labels to combine.
+  """Checks that a module with these candidates can have these groups.
 
   Raises:
     CombineError: it cannot; the message says which labels and why.
   """
-  group_of: dict[str, int] = {}
-  for number, group in enumerate(groups):
+  named: set[str] = set()
+  for group in groups:
     for label in group:
       if label not in candidates:
         raise errors.CombineError(
@@ -564,12 +499,12 @@ def check(candidates: Mapping[str, Candidate], groups: Groups) -> None:
           f" {_few(list(candidates))}. Labels are those of one version of JAX"
           " and one module."
         )
-      if label in group_of:
+      if label in named:
         raise errors.CombineError(
           f"{label} is named twice in the combine groups: a collective belongs"
           " to one group."
         )
-      group_of[label] = number
+      named.add(label)
     _check_group([candidates[label] for label in group])
   _check_order(candidates, groups)
 
@@ -595,23 +530,20 @@ def _check_group(members: list[Candidate]) -> None:
 
 def _check_order(candidates: Mapping[str, Candidate], groups: Groups) -> None:
   """Combined collectives must not wait for each other in a cycle."""
-  members = [[candidates[label] for label in group] for group in groups]
   by_computation: dict[int, list[int]] = {}
-  for number, group in enumerate(members):
-    if len(group) > 1:
-      by_computation.setdefault(group[0].computation_id, []).append(number)
+  bits: dict[int, int] = {}
+  after: dict[int, int] = {}
+  for number, group in enumerate(groups):
+    members = [candidates[label] for label in group]
+    if len(members) > 1:
+      by_computation.setdefault(members[0].computation_id, []).append(number)
+      bits[number] = functools.reduce(operator.or_, (m.bit for m in members))
+      after[number] = functools.reduce(operator.or_, (m.after for m in members))
   for numbers in by_computation.values():
-    bits = {n: sum(m.bit for m in members[n]) for n in numbers}
-    after = dict.fromkeys(numbers, 0)
-    for number in numbers:
-      for member in members[number]:
-        after[number] |= member.after
     # Groups whose predecessors are all placed are placed, until none is left.
     remaining, placed = set(numbers), True
     while remaining and placed:
-      waiting = 0
-      for number in remaining:
-        waiting |= bits[number]
+      waiting = functools.reduce(operator.or_, (bits[n] for n in remaining))
       placed = {n for n in remaining if not after[n] & waiting & ~bits[n]}
       remaining -= placed
     if remaining:

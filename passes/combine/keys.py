@@ -5,11 +5,7 @@
 XLA's combiners join collectives up to a size in bytes (`table`). They also look
 at the frontend attribute `combiner_key`, and join only those whose keys are
 equal. So a pass that gives each group a key, under thresholds that no module
-reaches, decides for each collective on its own:
-
-    groups = (("all-gather", "all-gather.1"),)      # the others stay alone
-    bytes_ = combine.rewrite(module, groups)         # at PRE_SCHEDULER
-    options = combine.options(groups)                # for the same compile
+reaches, decides for each collective on its own.
 
 A key names the group's first member by its label. It stays with the collective
 through XLA's own passes (asynchronous pairs, loop unrolling, pipelining, which
@@ -24,7 +20,7 @@ cannot be. Keys that the program has, such as those of strands
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import hashlib
 from typing import Any
 
@@ -104,35 +100,28 @@ def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
     attributes[_KEY] = _GROUP + key_of.get(label, label)
   if not _KEEPS_KEYS:
     for number, group in enumerate(groups):
-      _mark([candidates[label].instruction for label in group], number)
+      first = _FIRST_CHANNEL + number * _CHANNELS_PER_GROUP
+      for index, label in enumerate(group):
+        if candidates[label].instruction.channel_id:
+          channel = first + index % _CHANNELS_PER_GROUP
+          candidates[label].instruction.channel_id = channel
     combinable.make_all(copy)
   return copy.proto.SerializeToString()
 
 
-def _mark(members: Sequence[hlo.Instruction], number: int) -> None:
-  first = _FIRST_CHANNEL + number * _CHANNELS_PER_GROUP
-  for index, member in enumerate(members):
-    if member.channel_id:
-      member.channel_id = first + index % _CHANNELS_PER_GROUP
-
-
 def label_of(instruction: hlo.Instruction) -> str | None:
-  """The label of the first member that a collective holds, if it has a group.
+  """The label of the first member that a scheduled collective holds.
 
-  Args:
-    instruction: what starts it, in a scheduled module.
+  None where it has no group. Both are read from what starts the collective.
   """
   key = instruction.frontend_attributes.map.get(_KEY, "")
   return key.removeprefix(_GROUP) if key.startswith(_GROUP) else None
 
 
 def program_key(instruction: hlo.Instruction) -> str:
-  """The key that a collective has from its program; "" for none.
+  """The key that a scheduled collective has from its program; "" for none.
 
-  XLA combines those of equal keys only.
-
-  Args:
-    instruction: what starts it, in a scheduled module.
+  XLA combines those of equal keys only. It is read from what starts them.
   """
   key = instruction.frontend_attributes.map.get(_KEY, "")
   return "" if key.startswith(_GROUP) else key
@@ -169,10 +158,6 @@ def labels(
 
 def check_acted(module: hlo.Module, groups: combinable.Groups) -> None:
   """Checks that a compile with groups ran the pass that sets them.
-
-  Args:
-    module: what came of the compile.
-    groups: what it was compiled with.
 
   Raises:
     CompileError: it did not.

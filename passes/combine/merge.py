@@ -19,8 +19,6 @@ combiners for GPUs would transpose them first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from lagom_xla.passes import edit
 from lagom_xla.passes import hlo
 from lagom_xla.passes.combine import combinable
@@ -39,10 +37,37 @@ def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
   Raises:
     CombineError: the module cannot have these groups.
   """
-  copy, merged = apart(module, groups)
+  copy, members_of = apart(module, groups)
   editor = edit.Editor(copy)
-  for computation_id, members in merged.items():
-    _merge(copy.computations[computation_id], members, editor)
+  for computation_id, together in members_of.items():
+    computation = copy.computations[computation_id]
+    instructions = {i.id: i for i in computation.instructions}
+    for members in together:
+      shapes = [member.shape for member in members]
+      merged = hlo.Instruction()
+      merged.CopyFrom(members[0])
+      merged.id = editor.new_id(computation)
+      merged.name = editor.new_name(members[0].opcode)
+      merged.shape.CopyFrom(
+        hlo.Shape(element_type=hlo.TUPLE, tuple_shapes=shapes)
+      )
+      merged.operand_ids[:] = [m.operand_ids[0] for m in members]
+      merged.control_predecessor_ids[:] = dict.fromkeys(
+        before for m in members for before in m.control_predecessor_ids
+      )
+      instructions[merged.id] = merged
+      for index, member in enumerate(members):
+        # In its place, so that those who take its value need no change.
+        instructions[member.id] = hlo.Instruction(
+          name=editor.new_name("get-tuple-element"),
+          opcode="get-tuple-element",
+          shape=member.shape,
+          metadata=member.metadata,
+          id=member.id,
+          operand_ids=[merged.id],
+          tuple_index=index,
+        )
+    edit.replace_instructions(computation, instructions.values())
   return copy.proto.SerializeToString()
 
 
@@ -51,12 +76,7 @@ def apart(
 ) -> tuple[hlo.Module, dict[int, list[list[hlo.Instruction]]]]:
   """A copy with collectives of one array each, and what is to be one again.
 
-  Args:
-    module: as PRE_SCHEDULER shows it; it stays as it is.
-    groups: labels to combine.
-
-  Returns:
-    The copy; and by computation the members of each group of two or more.
+  That is by computation the members of each group of two or more.
 
   Raises:
     CombineError: the module cannot have these groups.
@@ -70,36 +90,3 @@ def apart(
         [member.instruction for member in members]
       )
   return copy, merged
-
-
-def _merge(
-  computation: hlo.Computation,
-  groups: Sequence[Sequence[hlo.Instruction]],
-  editor: edit.Editor,
-) -> None:
-  instructions = {i.id: i for i in computation.instructions}
-  for members in groups:
-    merged = hlo.Instruction()
-    merged.CopyFrom(members[0])
-    merged.id = editor.new_id(computation)
-    merged.name = editor.new_name(members[0].opcode)
-    merged.shape.CopyFrom(
-      hlo.Shape(element_type=hlo.TUPLE, tuple_shapes=[m.shape for m in members])
-    )
-    merged.operand_ids[:] = [m.operand_ids[0] for m in members]
-    merged.control_predecessor_ids[:] = dict.fromkeys(
-      before for m in members for before in m.control_predecessor_ids
-    )
-    instructions[merged.id] = merged
-    for index, member in enumerate(members):
-      # In its place, so that those who take its value need no change.
-      instructions[member.id] = hlo.Instruction(
-        name=editor.new_name("get-tuple-element"),
-        opcode="get-tuple-element",
-        shape=member.shape,
-        metadata=member.metadata,
-        id=member.id,
-        operand_ids=[merged.id],
-        tuple_index=index,
-      )
-  edit.replace_instructions(computation, instructions.values())

@@ -105,7 +105,7 @@ def traits_of_instruction(
   kind: str,
   as_written: bool = False,
 ) -> Traits:
-  """The traits of a collective before XLA's combiners.
+  """The traits of a collective of one array, before XLA's combiners.
 
   Args:
     module: before XLA's combiners.
@@ -116,20 +116,18 @@ def traits_of_instruction(
     as_written: whether it is combined without XLA's help, which turns arrays
       so that all are gathered or scattered along one dimension.
   """
+  where, how = _traits(
+    kind,
+    computation.name,
+    groups=collectives_lib.replica_groups_of(instruction, None),
+    pairs=collectives_lib.pairs_of(instruction),
+    element_type=hlo.element_type(instruction.shape),
+    reduction=reduction(module, instruction),
+  )
   channel = instruction.channel_id > 0, instruction.use_global_device_ids
   dimension = instruction.dimensions[0] if instruction.dimensions else None
-  return (
-    *_where(computation.name, kind),
-    ("channel", channel),
-    *_how(
-      kind,
-      groups=collectives_lib.replica_groups_of(instruction, None),
-      pairs=collectives_lib.pairs_of(instruction),
-      element_type=hlo.element_type(instruction.shape),
-    ),
-    *_reduced_by(kind, reduction(module, instruction)),
-    *([("dimension", dimension)] if as_written else []),
-  )
+  along: Traits = (("dimension", dimension),) if as_written else ()
+  return *where, ("channel", channel), *how, *along
 
 
 def traits_of_collective(
@@ -154,41 +152,39 @@ def traits_of_collective(
       out, so that sums and maxima count as alike.
     key: from `keys.program_key`.
   """
-  kind = collective.kind
-  return (
-    *_where(collective.computation, kind),
-    *_how(
-      kind,
-      groups=collective.groups,
-      pairs=collective.pairs,
-      element_type=(
-        collective.element_type if element_type is None else element_type
-      ),
+  where, how = _traits(
+    collective.kind,
+    collective.computation,
+    groups=collective.groups,
+    pairs=collective.pairs,
+    element_type=(
+      collective.element_type if element_type is None else element_type
     ),
-    *_reduced_by(kind, reduction),
-    ("pipelining", collective.is_pipelined),
-    ("combiner key", key),
+    reduction=reduction,
   )
+  pipelining = "pipelining", collective.is_pipelined
+  return *where, *how, pipelining, ("combiner key", key)
 
 
-def _where(computation: str, kind: str) -> Traits:
-  return ("computation", computation), ("kind", kind)
-
-
-def _how(
-  kind: str, *, groups: Hashable, pairs: Hashable, element_type: str
-) -> Traits:
+def _traits(
+  kind: str,
+  computation: str,
+  *,
+  groups: Hashable,
+  pairs: Hashable,
+  element_type: str,
+  reduction: str | None,
+) -> tuple[Traits, Traits]:
+  """Where a collective stands, and what it does."""
+  where = ("computation", computation), ("kind", kind)
   if kind == "collective-permute":
-    return (("pairs of devices", pairs),)
-  among = ("groups of devices", groups)
-  if kind not in _REDUCTIONS:
-    return (among,)
-  return among, ("element type", element_type)
-
-
-def _reduced_by(kind: str, operation: str | None) -> Traits:
-  is_known = kind in _REDUCTIONS and operation is not None
-  return (("reduction", operation),) if is_known else ()
+    return where, (("pairs of devices", pairs),)
+  how: Traits = (("groups of devices", groups),)
+  if kind in _REDUCTIONS:
+    how += (("element type", element_type),)
+    if reduction is not None:
+      how += (("reduction", reduction),)
+  return where, how
 
 
 def reduction(module: hlo.Module, operation: hlo.Instruction) -> str:
