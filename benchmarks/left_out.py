@@ -31,7 +31,6 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import options as options_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes.schedule import digest
 
 _OPTIONS = {
   "defaults": {},
@@ -113,14 +112,13 @@ def _schedule(
   module = target.schedule(config)
   cpu_s = time.process_time() - begin_s
   step = step_lib.of_module(module, target.cluster)
-  by_itself = digest.running_computations(module.proto)
   return Schedule(
     cpu_s=cpu_s,
     names=tuple(
       instruction.name
-      for computation in module.proto.computations
-      if computation.id in by_itself
-      for instruction in digest.in_order(module.proto, computation)
+      for computation_id, computation in module.computations.items()
+      if computation_id in module.executions
+      for instruction in computation.instructions
       if instruction.opcode != "bitcast"
     ),
     opcodes=_opcodes(module),

@@ -26,7 +26,7 @@ in place), taken widely.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 import dataclasses
 import functools
 
@@ -36,7 +36,7 @@ from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 
 
-class Leaves:
+class _Leaves:
   """The leaves of a module.
 
   Attributes:
@@ -58,19 +58,13 @@ class Leaves:
     """The leaves of an instruction, in the order of its shape."""
     return self._of[instruction.id]
 
-  def of_operands(
-    self, computation: hlo.Computation, instruction: hlo.Instruction
-  ) -> list[int]:
+  def of_operands(self, instruction: hlo.Instruction) -> list[int]:
     """The leaves of all operands, one operand after the other."""
-    return [
-      leaf
-      for operand in computation.operands(instruction)
-      for leaf in self.of(operand)
-    ]
+    return [leaf for id_ in instruction.operand_ids for leaf in self._of[id_]]
 
   def of_results(self, instruction: hlo.Instruction) -> Sequence[int]:
     """The leaves that are new, of an instruction that may hold operands."""
-    begin, end = result_span(instruction)
+    begin, end = _result_span(instruction)
     return self.of(instruction)[begin:end]
 
   def at(
@@ -97,16 +91,16 @@ def _find_spans(
   return end
 
 
-def num_leaves(shape: hlo.Shape) -> int:
-  """How many arrays a shape has."""
-  if shape.element_type != hlo.TUPLE:
-    return 1
-  return sum(map(num_leaves, shape.tuple_shapes))
+def _sizes_bytes(shape: hlo.Shape) -> list[int]:
+  if shape.element_type == hlo.TUPLE:
+    return [
+      size for inner in shape.tuple_shapes for size in _sizes_bytes(inner)
+    ]
+  return [0 if copies.is_on_host(shape) else hlo.shape_bytes(shape)]
 
 
-def result_span(instruction: hlo.Instruction) -> tuple[int, int | None]:
+def _result_span(instruction: hlo.Instruction) -> tuple[int, int | None]:
   """Where the results are among an instruction's leaves: begin and end."""
-  shapes = instruction.shape.tuple_shapes
   match instruction.opcode:
     case "copy-start" | "recv":
       return 0, 1
@@ -116,165 +110,18 @@ def result_span(instruction: hlo.Instruction) -> tuple[int, int | None]:
       | "async-start"
       | "async-update"
     ):
-      begin = num_leaves(shapes[0])
-      return begin, begin + num_leaves(shapes[1])
+      operands, results, *_ = instruction.shape.tuple_shapes
+      begin = len(_sizes_bytes(operands))
+      return begin, begin + len(_sizes_bytes(results))
     case "send":
       return 1, None
   return 0, None
-
-
-def _sizes_bytes(shape: hlo.Shape) -> Iterator[int]:
-  if shape.element_type != hlo.TUPLE:
-    is_on_host = copies.is_on_host(shape)
-    yield 0 if is_on_host else hlo.shape_bytes(shape)
-    return
-  for inner in shape.tuple_shapes:
-    yield from _sizes_bytes(inner)
 
 
 # May write into an operand of the size of their result.
 _IN_PLACE = frozenset(
   ["dynamic-update-slice", "scatter", "set-dimension-size", "sort"]
 )
-
-
-class Sharing:
-  """The leaves of a module, put together.
-
-  Args:
-    module: scheduled.
-    leaves: its arrays.
-    is_assigned: whether a collective may have been given its operand's buffer
-      to write to. XLA:CPU gives out buffers after its passes, by their order.
-  """
-
-  def __init__(
-    self,
-    module: hlo.Module,
-    leaves: Leaves,
-    *,
-    is_assigned: bool = True,
-  ):
-    self._module = module
-    self._leaves = leaves
-    self._is_assigned = is_assigned
-    self._together: dependencies.DisjointSets[int] = dependencies.DisjointSets()
-    for id_, computation in module.computations.items():
-      if id_ in module.executions:  # Inside a kernel nothing is shared.
-        for instruction in computation.instructions:
-          self._join_instruction(computation, instruction)
-    self._join_donated()
-
-  def buffer_of(self, leaf: int) -> int:
-    """The number that leaves share which are put together."""
-    return self._together.find(leaf)
-
-  def _join_instruction(
-    self, computation: hlo.Computation, instruction: hlo.Instruction
-  ) -> None:
-    leaves = self._leaves.of(instruction)
-    operands = self._leaves.of_operands(computation, instruction)
-    match instruction.opcode:
-      case "get-tuple-element":
-        (operand,) = computation.operands(instruction)
-        self._join(leaves, self._leaves.at(operand, [instruction.tuple_index]))
-      case "tuple" | "bitcast" | "opt-barrier" | "domain" | "async-update":
-        self._join(leaves, operands)
-      case "add-dependency":
-        self._join(leaves, operands[:1])
-      case "while" | "call" | "conditional" | "async-start":
-        self._join_callees(computation, instruction)
-      case opcode if opcode.endswith("-done"):
-        (start,) = computation.operands(instruction)[:1]
-        self._join(leaves, self._leaves.of_results(start))
-    self._join_repeated(instruction, operands)
-    if self._may_write_operands(instruction):
-      self._join_equal_sizes(operands, self._leaves.of_results(instruction))
-
-  def _join_repeated(
-    self, instruction: hlo.Instruction, operands: Sequence[int]
-  ) -> None:
-    """Starts repeat their operands before or after their results."""
-    leaves = self._leaves.of(instruction)
-    if instruction.opcode == "copy-start":
-      self._join(leaves[1:2], operands)
-    elif instruction.opcode.endswith("-start") or instruction.opcode == "send":
-      begin, _ = result_span(instruction)
-      self._join(leaves[:begin], operands)
-
-  def _join_callees(
-    self, computation: hlo.Computation, instruction: hlo.Instruction
-  ) -> None:
-    operands = [self._leaves.of(o) for o in computation.operands(instruction)]
-    if instruction.opcode == "while":
-      self._join(self._leaves.of(instruction), operands[0])
-    results = self._leaves.of_results(instruction)
-    for number, callee_id in enumerate(instruction.called_computation_ids):
-      callee = self._module.computations[callee_id]
-      arguments = operands
-      if instruction.opcode == "conditional":
-        arguments = [operands[1 + number]]
-      for parameter in callee.instructions:
-        if parameter.opcode == "parameter":
-          self._join(
-            self._leaves.of(parameter), arguments[parameter.parameter_number]
-          )
-      is_condition = instruction.opcode == "while" and number == 1
-      if not is_condition:
-        self._join(self._leaves.of(callee.root), results)
-
-  def _join_donated(self) -> None:
-    entry = self._module.entry
-    parameters = {
-      i.parameter_number: i
-      for i in entry.instructions
-      if i.opcode == "parameter"
-    }
-    for alias in self._module.proto.input_output_alias.entries:
-      parameter = parameters[alias.parameter_number]
-      self._join(
-        self._leaves.at(entry.root, alias.output_shape_index),
-        self._leaves.at(parameter, alias.parameter_shape_index),
-      )
-
-  def _may_write_operands(self, instruction: hlo.Instruction) -> bool:
-    return bool(
-      instruction.opcode in _IN_PLACE
-      or instruction.output_operand_aliasing
-      # Not one in a fusion, which is a kernel of XLA's own: of a fusion's
-      # operands, only one that leads to the result elementwise or as what is
-      # updated may give its buffer (GpuAliasInfo in
-      # xla/service/gpu/alias_info.cc). What an async-start runs, and what is
-      # called, is looked at on its own.
-      or (self._is_assigned and collectives.kind_of(instruction))
-      or self._updates_inside(instruction)
-    )
-
-  def _updates_inside(self, instruction: hlo.Instruction) -> bool:
-    if instruction.opcode not in ("fusion", "async-start"):
-      return False
-    return any(
-      inner.opcode in _IN_PLACE
-      or inner.output_operand_aliasing
-      or self._updates_inside(inner)
-      for callee in instruction.called_computation_ids
-      for inner in self._module.computations[callee].instructions
-    )
-
-  def _join_equal_sizes(
-    self, operands: Iterable[int], results: Sequence[int]
-  ) -> None:
-    sizes_bytes = self._leaves.sizes_bytes
-    for operand in operands:
-      for result in results:
-        if sizes_bytes[operand] == sizes_bytes[result]:
-          self._join([operand], [result])
-
-  def _join(self, leaves: Iterable[int], others: Iterable[int]) -> None:
-    """Puts leaves together, one by one; the longer list's rest is left."""
-    for leaf, other in zip(leaves, others, strict=False):
-      self._together.join(leaf, other)
-
 
 # Pass on their operands, touch no memory and take no time.
 FORWARDING = collectives.NOPS - {"partition-id", "replica-id"}
@@ -295,27 +142,30 @@ class Access:
     return self.reads | self.writes
 
 
-_NONE = Access()
-
-
 class Buffers:
-  """The buffers of a module; see the module's docstring.
+  """The buffers of a scheduled module; see the module's docstring."""
 
-  Args:
-    module: scheduled.
-    is_assigned: see `Sharing`.
-  """
-
-  def __init__(self, module: hlo.Module, *, is_assigned: bool = True):
+  def __init__(self, module: hlo.Module):
     self._module = module
-    self._leaves = Leaves(module)
-    self._sharing = Sharing(module, self._leaves, is_assigned=is_assigned)
+    self._leaves = _Leaves(module)
+    self._together: dependencies.DisjointSets[int] = dependencies.DisjointSets()
     self._inside: dict[int, Access] = {}
     self._accesses: dict[int, Access] = {}
+    for id_, computation in module.computations.items():
+      if id_ in module.executions:  # Inside a kernel nothing is shared.
+        for instruction in computation.instructions:
+          self._join_instruction(computation, instruction)
+    parameters = {i.parameter_number: i for i in module.entry.parameters}
+    for alias in module.proto.input_output_alias.entries:
+      parameter = parameters[alias.parameter_number]
+      self._join(
+        self._leaves.at(module.entry.root, alias.output_shape_index),
+        self._leaves.at(parameter, alias.parameter_shape_index),
+      )
 
   def of(self, instruction: hlo.Instruction) -> tuple[int, ...]:
     """The buffers of an instruction's arrays, in the order of its shape."""
-    return tuple(map(self._sharing.buffer_of, self._leaves.of(instruction)))
+    return tuple(map(self._together.find, self._leaves.of(instruction)))
 
   def sizes_bytes(self, instruction: hlo.Instruction) -> tuple[int, ...]:
     """The sizes of an instruction's arrays, in the order of its shape."""
@@ -327,7 +177,7 @@ class Buffers:
     """The size of each buffer: that of the largest array in it."""
     sizes: dict[int, int] = {}
     for leaf, size in enumerate(self._leaves.sizes_bytes):
-      buffer = self._sharing.buffer_of(leaf)
+      buffer = self._together.find(leaf)
       sizes[buffer] = max(sizes.get(buffer, 0), size)
     return sizes
 
@@ -347,52 +197,117 @@ class Buffers:
     self, computation: hlo.Computation, instruction: hlo.Instruction
   ) -> Access:
     if instruction.opcode in FORWARDING:
-      return _NONE
-    start = _started(computation, instruction)
-    operands = self._buffers(self._leaves.of_operands(computation, start))
-    if instruction.opcode in _CALLING:
-      inside = self._access_inside(instruction)
-      visible = operands | frozenset(self.of(instruction))
-      return Access(
-        reads=inside.reads & visible, writes=inside.writes & visible
+      return Access()
+    start = instruction
+    while start.opcode.endswith(("-done", "-update")):
+      start = computation.by_id[start.operand_ids[0]]
+    operands = self._touched(self._leaves.of_operands(start))
+    if instruction.opcode not in _CALLING:
+      results = self._touched(self._leaves.of_results(start))
+      return Access(reads=operands, writes=results)
+    visible = operands | frozenset(self.of(instruction))
+    inside = [
+      self._access_inside(i) for i in instruction.called_computation_ids
+    ]
+    return Access(
+      reads=frozenset().union(*(a.reads for a in inside)) & visible,
+      writes=frozenset().union(*(a.writes for a in inside)) & visible,
+    )
+
+  def _access_inside(self, callee_id: int) -> Access:
+    if callee_id not in self._inside:
+      callee = self._module.computations[callee_id]
+      accesses = [self.access(callee, i) for i in callee.instructions]
+      self._inside[callee_id] = Access(
+        reads=frozenset().union(*(a.reads for a in accesses)),
+        writes=frozenset().union(*(a.writes for a in accesses)),
       )
-    results = self._buffers(self._leaves.of_results(start))
-    return Access(reads=operands, writes=results)
+    return self._inside[callee_id]
 
-  def _access_inside(self, instruction: hlo.Instruction) -> Access:
-    """What the computations that an instruction runs read and write."""
-    reads: set[int] = set()
-    writes: set[int] = set()
-    for callee_id in instruction.called_computation_ids:
-      if callee_id not in self._inside:
-        callee = self._module.computations[callee_id]
-        accesses = [self.access(callee, i) for i in callee.instructions]
-        self._inside[callee_id] = Access(
-          reads=frozenset().union(*(a.reads for a in accesses)),
-          writes=frozenset().union(*(a.writes for a in accesses)),
-        )
-      reads |= self._inside[callee_id].reads
-      writes |= self._inside[callee_id].writes
-    return Access(reads=frozenset(reads), writes=frozenset(writes))
-
-  def _buffers(self, leaves: Iterable[int]) -> frozenset[int]:
+  def _touched(self, leaves: Iterable[int]) -> frozenset[int]:
     # Tokens take no memory and are ordered by data dependence alone.
     sizes_bytes = self._leaves.sizes_bytes
     return frozenset(
-      self._sharing.buffer_of(leaf) for leaf in leaves if sizes_bytes[leaf]
+      self._together.find(leaf) for leaf in leaves if sizes_bytes[leaf]
     )
+
+  def _join_instruction(
+    self, computation: hlo.Computation, instruction: hlo.Instruction
+  ) -> None:
+    leaves = self._leaves.of(instruction)
+    operands = self._leaves.of_operands(instruction)
+    match instruction.opcode:
+      case "get-tuple-element":
+        (operand,) = computation.operands(instruction)
+        self._join(leaves, self._leaves.at(operand, [instruction.tuple_index]))
+      case "tuple" | "bitcast" | "opt-barrier" | "domain" | "async-update":
+        self._join(leaves, operands)
+      case "add-dependency":
+        self._join(leaves, operands[:1])
+      case "while" | "call" | "conditional" | "async-start":
+        self._join_callees(computation, instruction)
+      case opcode if opcode.endswith("-done"):
+        (start,) = computation.operands(instruction)[:1]
+        self._join(leaves, self._leaves.of_results(start))
+    # Starts repeat their operands before or after their results.
+    if instruction.opcode == "copy-start":
+      self._join(leaves[1:2], operands)
+    elif instruction.opcode.endswith("-start") or instruction.opcode == "send":
+      begin, _ = _result_span(instruction)
+      self._join(leaves[:begin], operands)
+    if self.may_write_operands(instruction):
+      sizes_bytes = self._leaves.sizes_bytes
+      results = self._leaves.of_results(instruction)
+      for operand in operands:
+        for result in results:
+          if sizes_bytes[operand] == sizes_bytes[result]:
+            self._together.join(operand, result)
+
+  def _join_callees(
+    self, computation: hlo.Computation, instruction: hlo.Instruction
+  ) -> None:
+    operands = [self._leaves.of(o) for o in computation.operands(instruction)]
+    if instruction.opcode == "while":
+      self._join(self._leaves.of(instruction), operands[0])
+    results = self._leaves.of_results(instruction)
+    for number, callee_id in enumerate(instruction.called_computation_ids):
+      callee = self._module.computations[callee_id]
+      arguments = operands
+      if instruction.opcode == "conditional":
+        arguments = [operands[1 + number]]
+      for parameter in callee.parameters:
+        self._join(
+          self._leaves.of(parameter), arguments[parameter.parameter_number]
+        )
+      is_condition = instruction.opcode == "while" and number == 1
+      if not is_condition:
+        self._join(self._leaves.of(callee.root), results)
+
+  def may_write_operands(self, instruction: hlo.Instruction) -> bool:
+    """Whether it may write into an operand of the size of a result."""
+    # A collective may have been given its operand's buffer to write to. Not one
+    # in a fusion, which is a kernel of XLA's own: of a fusion's operands, only
+    # one that leads to the result elementwise or as what is updated may give
+    # its buffer (GpuAliasInfo in xla/service/gpu/alias_info.cc). What an
+    # async-start runs, and what is called, is looked at on its own.
+    return self._updates(instruction) or bool(collectives.kind_of(instruction))
+
+  def _updates(self, instruction: hlo.Instruction) -> bool:
+    if instruction.opcode in _IN_PLACE or instruction.output_operand_aliasing:
+      return True
+    return instruction.opcode in ("fusion", "async-start") and any(
+      self._updates(inner)
+      for callee in instruction.called_computation_ids
+      for inner in self._module.computations[callee].instructions
+    )
+
+  def _join(self, leaves: Iterable[int], others: Iterable[int]) -> None:
+    """Puts leaves together, one by one; the longer list's rest is left."""
+    for leaf, other in zip(leaves, others, strict=False):
+      self._together.join(leaf, other)
 
 
 @functools.lru_cache(maxsize=1)  # One module is looked at again and again.
 def of(module: hlo.Module) -> Buffers:
   """The buffers of a module."""
   return Buffers(module)
-
-
-def _started(
-  computation: hlo.Computation, instruction: hlo.Instruction
-) -> hlo.Instruction:
-  """What a done or update waits for; any other instruction itself."""
-  while instruction.opcode.endswith(("-done", "-update")):
-    instruction = computation.by_id[instruction.operand_ids[0]]
-  return instruction

@@ -39,9 +39,9 @@ from lagom_xla.passes.schedule import orders
 
 def strands_in_body(body: hlo.Computation) -> dict[int, int]:
   """The strand of each instruction of a loop's body that has one, by id."""
-  parameters = {i.id for i in body.instructions if i.opcode == "parameter"}
   if body.root.opcode != "tuple":
     return {}
+  parameters = {i.id for i in body.parameters}
   carried = {
     i.id: i.tuple_index
     for i in body.instructions
@@ -76,27 +76,22 @@ def strands_in_body(body: hlo.Computation) -> dict[int, int]:
     if len(strands) == 1:
       strand_of[returned] = strands.pop()
   found = {id_: carries.find(number) for id_, number in strand_of.items()}
-  return _with_used_by_one(body, found)
-
-
-def _with_used_by_one(
-  body: hlo.Computation, strand_of: dict[int, int]
-) -> dict[int, int]:
+  # And what one strand alone uses.
   users: dict[int, set[int]] = {}
   for instruction in reversed(body.instructions):
     if instruction.id == body.root.id:
       continue
     strands = users.get(instruction.id, set())
-    if instruction.id in strand_of:
-      strands = {strand_of[instruction.id]}
+    if instruction.id in found:
+      strands = {found[instruction.id]}
     elif len(strands) == 1:
-      strand_of[instruction.id] = next(iter(strands))
+      (found[instruction.id],) = strands
     for operand in instruction.operand_ids:
       users.setdefault(operand, set()).update(strands)
-  return strand_of
+  return found
 
 
-class Body:
+class _Body:
   """A loop's body: what it runs, and what must come before what."""
 
   def __init__(self, analysis: overlap.Analysis, computation: hlo.Computation):
@@ -240,14 +235,14 @@ def align(
   Raises:
     ScheduleError: the order found is not legal, which would be a fault here.
   """
-  body = Body(analysis, computation)
+  body = _Body(analysis, computation)
   strands = body.strands()
   if strands is None:
     return None
-  cached = functools.cache(block_us)
   first, second = strands
   if len(first) * len(second) > _MAX_PAIRS:
     return None
+  cached = functools.cache(block_us)
   pairs = itertools.product(
     (first, body.collectives_first(first)),
     (second, body.collectives_first(second)),
@@ -255,18 +250,15 @@ def align(
   _, blocks = min(
     (_best(body, a, b, cached) for a, b in pairs), key=lambda found: found[0]
   )
-  proto = type(analysis.module.proto)()
-  proto.CopyFrom(analysis.module.proto)
-  proto.schedule.sequences[computation.id].instruction_ids[:] = body.order(
-    block.units for block in blocks
-  )
-  aligned = hlo.Module(proto, analysis.module.num_partitions)
+  aligned = analysis.module.copy()
+  sequence = aligned.proto.schedule.sequences[computation.id]
+  sequence.instruction_ids[:] = body.order(block.units for block in blocks)
   orders.check_order(analysis.module, aligned)
   return aligned
 
 
 def _best(
-  body: Body,
+  body: _Body,
   first: Sequence[int],
   second: Sequence[int],
   block_us: BlockUs,
@@ -278,7 +270,19 @@ def _best(
   for at in itertools.product(range(end[0] + 1), range(end[1] + 1)):
     if at not in best_us:
       continue
-    for block, to in _blocks_from(body, first, second, at, block_us):
+    i, j = at
+    ways = [
+      (block, (i + own, j + others))
+      for block, own, others in _beginning(
+        body, first[i:], second[j:], block_us
+      )
+    ] + [
+      (block, (i + others, j + own))
+      for block, own, others in _beginning(
+        body, second[j:], first[i:], block_us
+      )
+    ]
+    for block, to in ways:
       us = best_us[at] + block_us(block.start, block.kernels)
       if us < best_us.get(to, float("inf")):
         best_us[to], came_from[to] = us, (at, block)
@@ -290,46 +294,31 @@ def _best(
   return best_us[end], blocks[::-1]
 
 
-def _blocks_from(
-  body: Body,
-  first: Sequence[int],
-  second: Sequence[int],
-  at: tuple[int, int],
-  block_us: BlockUs,
-) -> Iterator[tuple[_Block, tuple[int, int]]]:
-  """The blocks that can come next, and where they lead."""
-  i, j = at
-  if i < len(first):
-    for block, own, others in _beginning(body, first[i:], second[j:], block_us):
-      yield block, (i + own, j + others)
-  if j < len(second):
-    for block, own, others in _beginning(body, second[j:], first[i:], block_us):
-      yield block, (i + others, j + own)
-
-
 def _beginning(
-  body: Body,
+  body: _Body,
   own: Sequence[int],
   others: Sequence[int],
   block_us: BlockUs,
 ) -> Iterator[tuple[_Block, int, int]]:
   """Blocks that begin with a strand's next unit, and how many they take."""
+  if not own:
+    return
   unit = own[0]
   if not body.is_collective(unit):
     yield _Block(None, (unit,)), 1, 0
     return
-  independent = itertools.takewhile(
-    lambda u: not (body.is_collective(u) or body.needs(u, unit)), own[1:]
-  )
-  of_own = list(itertools.islice(independent, _MAX_BESIDE))
-  kernels = itertools.takewhile(
-    lambda u: not (body.is_collective(u) or body.needs(u, unit)), others
-  )
-  of_others = list(itertools.islice(kernels, _MAX_BESIDE))
+
+  def beside(units: Sequence[int]) -> list[int]:
+    independent = itertools.takewhile(
+      lambda u: not (body.is_collective(u) or body.needs(u, unit)), units
+    )
+    return list(itertools.islice(independent, _MAX_BESIDE))
+
+  of_own, of_others = beside(own[1:]), beside(others)
   enough_us = _ENOUGH * block_us(unit, ())
   for num_own in range(len(of_own) + 1):
     for num_others in range(len(of_others) + 1):
-      beside = (*of_own[:num_own], *of_others[:num_others])
-      yield _Block(unit, beside), 1 + num_own, num_others
-      if sum(block_us(None, (kernel,)) for kernel in beside) > enough_us:
+      kernels = (*of_own[:num_own], *of_others[:num_others])
+      yield _Block(unit, kernels), 1 + num_own, num_others
+      if sum(block_us(None, (kernel,)) for kernel in kernels) > enough_us:
         break

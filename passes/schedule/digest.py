@@ -16,44 +16,11 @@ import functools
 import hashlib
 import marshal
 
+from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
 
-# Instructions whose computations are scheduled, and run one by one.
-_CALLING = frozenset(["async-start", "call", "conditional", "while"])
-
-
-def running_computations(module: hlo_pb2.HloModuleProto) -> set[int]:
-  """The computations that are no part of a kernel or a reduction, by id."""
-  by_id = {computation.id: computation for computation in module.computations}
-  found: set[int] = set()
-  waiting = [module.entry_computation_id]
-  while waiting:
-    computation_id = waiting.pop()
-    if computation_id in found:
-      continue
-    found.add(computation_id)
-    for instruction in by_id[computation_id].instructions:
-      if instruction.opcode in _CALLING:
-        waiting += instruction.called_computation_ids
-  return found
-
-
-def in_order(
-  module: hlo_pb2.HloModuleProto, computation: hlo_pb2.HloComputationProto
-) -> list[hlo_pb2.HloInstructionProto]:
-  """A computation's instructions, as scheduled where they are."""
-  sequences = module.schedule.sequences
-  if computation.id not in sequences:
-    return list(computation.instructions)
-  by_id = {i.id: i for i in computation.instructions}
-  return [by_id[i] for i in sequences[computation.id].instruction_ids]
-
-
-_Computation = hlo_pb2.HloComputationProto
-_Instruction = hlo_pb2.HloInstructionProto
-_Module = hlo_pb2.HloModuleProto
 _PartsOf = Callable[
-  [Sequence[_Instruction], Mapping[int, bytes]], Iterable[bytes]
+  [Sequence[hlo.Instruction], Mapping[int, bytes]], Iterable[bytes]
 ]
 
 # Of marshal: in later ones equal contents may differ in bytes, by identity.
@@ -75,7 +42,7 @@ _ENDS = ("-start", "-update", "-done")
 _ALONE = frozenset(["call", "conditional", "recv", "send", "while"])
 
 
-def of(module: _Module) -> str:
+def of(module: hlo_pb2.HloModuleProto) -> str:
   """A hash of what runs in a scheduled module, and beside what.
 
   In each computation that is run one instruction at a time it knows the order
@@ -85,22 +52,31 @@ def of(module: _Module) -> str:
   return _of(module, _as_scheduled)
 
 
-def of_content(module: _Module) -> str:
+def of_content(module: hlo_pb2.HloModuleProto) -> str:
   """A hash of what runs in a scheduled module, in whatever order."""
-  return _of(module, _in_any_order)
+  return _of(
+    module,
+    lambda ordered, called: sorted(
+      content for _, content in _contents(ordered, called)
+    ),
+  )
 
 
-def _of(module: _Module, parts_of: _PartsOf) -> str:
+def _of(proto: hlo_pb2.HloModuleProto, parts_of: _PartsOf) -> str:
+  module = hlo.Module(proto)
   found: dict[int, bytes] = {}
-  by_itself = running_computations(module)
-  for computation in module.computations:  # What is called comes first.
-    if computation.id in by_itself:
-      ordered = in_order(module, computation)
-      found[computation.id] = _digest(parts_of(ordered, found))
+  for id_, computation in module.computations.items():  # The called come first.
+    if id_ in module.executions:
+      found[id_] = _digest(parts_of(computation.instructions, found))
     else:
-      found[computation.id] = _of_kernel(computation, found)
-  digest = hashlib.sha256(found[module.entry_computation_id])
-  digest.update(_of_the_rest(module))
+      found[id_] = _of_kernel(computation.proto, found)
+  digest = hashlib.sha256(found[module.entry.id])
+  rest = hlo_pb2.HloModuleProto(
+    input_output_alias=proto.input_output_alias,
+    buffer_donor=proto.buffer_donor,
+    payloads=proto.payloads,
+  )
+  digest.update(rest.SerializeToString(deterministic=True))
   return digest.hexdigest()
 
 
@@ -111,10 +87,16 @@ def _digest(parts: Iterable[bytes]) -> bytes:
   return digest.digest()
 
 
-def _of_kernel(computation: _Computation, called: Mapping[int, bytes]) -> bytes:
+def _of_kernel(
+  computation: hlo_pb2.HloComputationProto, called: Mapping[int, bytes]
+) -> bytes:
   """What a kernel or a reduction does, found once for all modules with it."""
+  inside = (
+    called[id_]
+    for instruction in computation.instructions
+    for id_ in instruction.called_computation_ids
+  )
   written = computation.SerializeToString()
-  inside = (called[id_] for id_ in _called_ids(computation))
   key = hashlib.sha256(b"".join((written, *inside))).digest()
   known = _known.get(key)
   if known is None:
@@ -124,33 +106,20 @@ def _of_kernel(computation: _Computation, called: Mapping[int, bytes]) -> bytes:
   return known
 
 
-def _called_ids(computation: _Computation) -> Iterator[int]:
-  for instruction in computation.instructions:
-    yield from instruction.called_computation_ids
-
-
 # By what XLA wrote, which modules from one fused module have in common.
 _known: dict[bytes, bytes] = {}
 _MAX_KNOWN = 65_536
 
 
-def _of_the_rest(module: _Module) -> bytes:
-  rest = _Module(
-    input_output_alias=module.input_output_alias,
-    buffer_donor=module.buffer_donor,
-    payloads=module.payloads,
-  )
-  return rest.SerializeToString(deterministic=True)
-
-
 def _as_scheduled(
-  ordered: Sequence[_Instruction], called: Mapping[int, bytes]
+  ordered: Sequence[hlo.Instruction], called: Mapping[int, bytes]
 ) -> Iterator[bytes]:
   """Starts, dones and loops in order, and what kernels run in between."""
   started: dict[int, int] = {}
   kernels: list[bytes] = []
   for instruction, content in _contents(ordered, called):
-    if not _stands_alone(instruction.opcode):
+    opcode = instruction.opcode
+    if not (opcode in _ALONE or opcode.endswith(_ENDS)):
       kernels.append(content)
       continue
     yield from sorted(kernels)
@@ -161,15 +130,9 @@ def _as_scheduled(
   yield from sorted(kernels)
 
 
-def _in_any_order(
-  ordered: Sequence[_Instruction], called: Mapping[int, bytes]
-) -> list[bytes]:
-  return sorted(content for _, content in _contents(ordered, called))
-
-
 def _contents(
-  ordered: Sequence[_Instruction], called: Mapping[int, bytes]
-) -> Iterator[tuple[_Instruction, bytes]]:
+  ordered: Sequence[hlo.Instruction], called: Mapping[int, bytes]
+) -> Iterator[tuple[hlo.Instruction, bytes]]:
   """What runs of a computation, and what it does."""
   arrays = {i.id: _arrays(i.shape) for i in ordered}
   for instruction in ordered:
@@ -182,7 +145,7 @@ def _contents(
 
 
 def _as_written(
-  computation: _Computation, called: Mapping[int, bytes]
+  computation: hlo_pb2.HloComputationProto, called: Mapping[int, bytes]
 ) -> Iterator[bytes]:
   """What a kernel computes, or a reduction."""
   position = {i.id: n for n, i in enumerate(computation.instructions)}
@@ -190,10 +153,6 @@ def _as_written(
     operands = tuple(b"%d" % position[i] for i in instruction.operand_ids)
     yield _content(instruction, operands, _arrays(instruction.shape), called)
   yield b"%d" % position[computation.root_id]
-
-
-def _stands_alone(opcode: str) -> bool:
-  return opcode in _ALONE or opcode.endswith(_ENDS)
 
 
 def _arrays(shape: hlo_pb2.ShapeProto) -> tuple[bytes, ...]:
@@ -218,13 +177,13 @@ def _arrays_of(serialized: bytes) -> tuple[bytes, ...]:
 
 
 def _content(
-  instruction: _Instruction,
+  instruction: hlo.Instruction,
   operands: tuple[bytes, ...],
   result: tuple[bytes, ...],
   called: Mapping[int, bytes],
 ) -> bytes:
   """What an instruction does, whatever it and others are called."""
-  content = _Instruction()
+  content = hlo.Instruction()
   content.CopyFrom(instruction)
   # What is DEFAULT for all operands is gone once XLA has read a library call
   # from a module that it wrote down.

@@ -52,37 +52,27 @@ def limit_bytes(
 ) -> float:
   """The limit of a module that is compiled ahead of time.
 
+  It is below zero where arguments and results are larger than the base.
+
   Args:
     module: whose arguments and results come off.
     device_bytes: memory of the device.
     slop_percent: xla_gpu_memory_limit_slop_factor.
-
-  Returns:
-    In bytes; below zero where arguments and results are larger than the base.
   """
-  base_bytes = device_bytes * _BASE_PERCENT // 100
-  return (base_bytes - _interface_bytes(module)) * slop_percent / 100
-
-
-def _interface_bytes(module: hlo.Module) -> int:
-  """Arguments and results; where one is donated to the other, once.
-
-  XLA counts those in the host's memory, too.
-  """
-  entry = module.entry
-  arguments = sum(
-    hlo.shape_bytes(i.shape)
-    for i in entry.instructions
-    if i.opcode == "parameter"
+  # Where an argument is donated to a result, once; XLA counts those in the
+  # host's memory, too.
+  result = module.entry.root.shape
+  interface_bytes = hlo.shape_bytes(result)
+  interface_bytes += sum(
+    hlo.shape_bytes(p.shape) for p in module.entry.parameters
   )
-  result = entry.root.shape
-  donated = 0
   for alias in module.proto.input_output_alias.entries:
     shape = result
     for index in alias.output_shape_index:
       shape = shape.tuple_shapes[index]
-    donated += hlo.shape_bytes(shape)
-  return arguments + hlo.shape_bytes(result) - donated
+    interface_bytes -= hlo.shape_bytes(shape)
+  base_bytes = device_bytes * _BASE_PERCENT // 100
+  return (base_bytes - interface_bytes) * slop_percent / 100
 
 
 # Places in a schedule, the first and the last.
@@ -109,13 +99,11 @@ def held_bytes(module: hlo.Module, buffers: aliasing.Buffers) -> int:
   never share one, which buffers do not know: a kernel that updates several of
   a size may write each into any.
   """
-  entry = module.entry
-  results = set(buffers.of(entry.root)) - _of_parameters(buffers, entry)
-  return sum(
-    sum(buffers.sizes_bytes(i))
-    for i in entry.instructions
-    if i.opcode == "parameter"
-  ) + sum(buffers.num_bytes[b] for b in results)
+  arguments = module.entry.parameters
+  held = sum(sum(buffers.sizes_bytes(argument)) for argument in arguments)
+  return held + sum(
+    buffers.num_bytes[b] for b in _written(buffers, module.entry)
+  )
 
 
 def _peak_inside(
@@ -161,7 +149,7 @@ def _in_results(
   """
   spans, num_bytes = _spans(buffers, entry), buffers.num_bytes
   end = len(entry.instructions)
-  written = set(buffers.of(entry.root)) - _of_parameters(buffers, entry)
+  written = _written(buffers, entry)
   taken = {b: [(spans[b][0], end)] for b in written if b in spans}
   results = sorted(taken, key=num_bytes.__getitem__)
   sizes = [num_bytes[result] for result in results]
@@ -201,15 +189,18 @@ def _interface(
   buffers: aliasing.Buffers, computation: hlo.Computation
 ) -> frozenset[int]:
   """The buffers of a computation's parameters and of its result."""
-  result = buffers.of(computation.root)
-  return _of_parameters(buffers, computation).union(result)
+  touched = (*computation.parameters, computation.root)
+  return frozenset(buffer for i in touched for buffer in buffers.of(i))
 
 
-def _of_parameters(
+def _written(
   buffers: aliasing.Buffers, computation: hlo.Computation
-) -> frozenset[int]:
-  parameters = (i for i in computation.instructions if i.opcode == "parameter")
-  return frozenset(buffer for i in parameters for buffer in buffers.of(i))
+) -> set[int]:
+  """The buffers of a computation's result that are no parameter's."""
+  parameters = computation.parameters
+  return set(buffers.of(computation.root)) - {
+    buffer for parameter in parameters for buffer in buffers.of(parameter)
+  }
 
 
 # From this share of the limit on a schedule counts as short of memory: live
@@ -217,8 +208,6 @@ def _of_parameters(
 # less and less memory it was 1.4 % above the peak that XLA itself gives, and
 # XLA began to compute again where its limit was 1 to 3 % below the estimate.
 _SHORT_FROM = 0.95
-# What XLA appends to the name of a value that it computes again.
-_SUFFIX = ".remat"
 
 
 def recomputed(module: hlo.Module) -> tuple[str, ...]:
@@ -227,7 +216,7 @@ def recomputed(module: hlo.Module) -> tuple[str, ...]:
     instruction.name
     for computation_id in module.executions
     for instruction in module.computations[computation_id].instructions
-    if _SUFFIX in instruction.name
+    if ".remat" in instruction.name  # As XLA then appends.
   )
 
 

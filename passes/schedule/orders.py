@@ -22,7 +22,7 @@ error. So an order is proved here before it is handed over:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from lagom_xla import errors
 from lagom_xla.passes import collectives
@@ -34,10 +34,6 @@ from lagom_xla.passes.schedule import memory
 
 def check_order(before: hlo.Module, after: hlo.Module) -> None:
   """Proves that a module computes what it did, in its new order.
-
-  Args:
-    before: as XLA scheduled it.
-    after: the same instructions, in another order.
 
   Raises:
     ScheduleError: an order is not legal, or more than the order is different.
@@ -87,10 +83,9 @@ def _check_rest(before: hlo.Module, after: hlo.Module) -> None:
         f"The new order of {computation.name} does not hold each of its"
         " instructions once."
       )
-  copy = type(after.proto)()
-  copy.CopyFrom(after.proto)
-  copy.schedule.CopyFrom(before.proto.schedule)
-  if copy != before.proto:
+  copy = after.copy()
+  copy.proto.schedule.CopyFrom(before.proto.schedule)
+  if copy.proto != before.proto:
     raise errors.ScheduleError(
       f"More than the order of {before.name} is different: a schedule may"
       " change nothing else."
@@ -171,11 +166,12 @@ Orders = Mapping[str, tuple[str, ...]]
 
 def of(before: hlo.Module, after: hlo.Module) -> Orders:
   """The orders of the computations that two schedules of a module differ in."""
-  return {
-    new.name: _names(new)
-    for id_, new in after.computations.items()
-    if _names(new) != _names(before.computations[id_])
-  }
+  orders = {}
+  for id_, new in after.computations.items():
+    names = tuple(i.name for i in new.instructions)
+    if names != tuple(i.name for i in before.computations[id_].instructions):
+      orders[new.name] = names
+  return orders
 
 
 def apply(module: hlo.Module, orders: Orders) -> hlo.Module:
@@ -191,17 +187,30 @@ def apply(module: hlo.Module, orders: Orders) -> hlo.Module:
   if not orders:
     return module
   by_name = {c.name: c for c in module.computations.values()}
-  proto = type(module.proto)()
-  proto.CopyFrom(module.proto)
+  reordered = module.copy()
   for name, order in orders.items():
     if name not in by_name:
       raise errors.ScheduleError(
         f"{module.name} has no computation {name}: the order is for another"
         " schedule."
       )
-    ids = _ids(by_name[name], order)
-    proto.schedule.sequences[by_name[name].id].instruction_ids[:] = ids
-  reordered = hlo.Module(proto, module.num_partitions)
+    id_of = {i.name: i.id for i in by_name[name].instructions}
+    unknown = [n for n in order if n not in id_of]
+    missing = sorted(id_of.keys() - set(order))
+    if unknown or missing or len(order) != len(id_of):
+      differs = (
+        f"has no {unknown[0]}"
+        if unknown
+        else f"also has {missing[0]}"
+        if missing
+        else "has each of its instructions once"
+      )
+      raise errors.ScheduleError(
+        f"The order of {name} names {len(order)} instructions, and the"
+        f" computation {differs}: the order is for another schedule."
+      )
+    sequence = reordered.proto.schedule.sequences[by_name[name].id]
+    sequence.instruction_ids[:] = [id_of[n] for n in order]
   check_order(module, reordered)
   return reordered
 
@@ -223,52 +232,26 @@ def check_followed(module: hlo.Module, orders: Orders) -> None:
     CompileError: they do not.
   """
   by_name = {c.name: c for c in module.computations.values()}
-  sync = {c.start_id for c in collectives.find(module) if c.form == "sync"}
+  moved = {
+    id_
+    for collective in collectives.find(module)
+    if collective.form == "sync"
+    for id_ in (collective.start_id, collective.done_id)
+  }
   for name, order in orders.items():
     if name not in by_name:
       raise errors.CompileError(
         f"{module.name} was compiled without a computation {name}, whose order"
         " was asked for; make the plan without orders."
       )
-    left = _that_run(by_name[name], sync)
+    left = [
+      i.name
+      for i in by_name[name].instructions
+      if i.opcode not in aliasing.FORWARDING and i.id not in moved
+    ]
     names = set(left)
     if left != [n for n in order if n in names]:
       raise errors.CompileError(
         f"XLA compiled {name} of {module.name} in another order than was asked"
         " for; make the plan without orders."
       )
-
-
-def _names(computation: hlo.Computation) -> tuple[str, ...]:
-  return tuple(i.name for i in computation.instructions)
-
-
-def _ids(computation: hlo.Computation, order: Sequence[str]) -> list[int]:
-  """The ids of an order that names each instruction once."""
-  id_of = {i.name: i.id for i in computation.instructions}
-  unknown = [n for n in order if n not in id_of]
-  missing = sorted(id_of.keys() - set(order))
-  if unknown or missing or len(order) != len(id_of):
-    differs = (
-      f"has no {unknown[0]}"
-      if unknown
-      else f"also has {missing[0]}"
-      if missing
-      else "has each of its instructions once"
-    )
-    raise errors.ScheduleError(
-      f"The order of {computation.name} names {len(order)} instructions, and"
-      f" the computation {differs}: the order is for another schedule."
-    )
-  return [id_of[name] for name in order]
-
-
-def _that_run(computation: hlo.Computation, sync: set[int]) -> list[str]:
-  """Names of what takes time, without collectives that XLA moved itself."""
-  done_of = dependencies.of(computation).done_of
-  moved = sync | {done_of[start] for start in sync if start in done_of}
-  return [
-    i.name
-    for i in computation.instructions
-    if i.opcode not in aliasing.FORWARDING and i.id not in moved
-  ]

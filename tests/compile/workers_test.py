@@ -235,12 +235,11 @@ def test_workers_end_with_a_parent_that_is_killed() -> None:
 
 def _scheduled(module: hlo.Module) -> list[str]:
   """The instructions that run one by one, but for what is inside kernels."""
-  by_itself = digest.running_computations(module.proto)
   return [
     f"{instruction.name} {instruction.opcode} {instruction.shape}"
-    for computation in module.proto.computations
-    if computation.id in by_itself
-    for instruction in digest.in_order(module.proto, computation)
+    for computation_id, computation in module.computations.items()
+    if computation_id in module.executions
+    for instruction in computation.instructions
     if instruction.opcode != "bitcast"
   ]
 

@@ -103,6 +103,14 @@ class Order:
   behind: dict[int, int]
 
 
+class _Buffers(aliasing.Buffers):
+  """Of XLA:CPU, which gives out buffers after its passes, by their order."""
+
+  def may_write_operands(self, instruction: hlo.Instruction) -> bool:
+    is_collective = collectives.kind_of(instruction) is not None
+    return not is_collective and super().may_write_operands(instruction)
+
+
 def rewrite(module: hlo.Module) -> bytes | None:
   """The module with collectives behind products.
 
@@ -122,7 +130,7 @@ def rewrite(module: hlo.Module) -> bytes | None:
     return None
   copy = hlo.Module(type(module.proto)(), module.num_partitions)
   copy.proto.CopyFrom(module.proto)
-  buffers = aliasing.Buffers(copy, is_assigned=False)
+  buffers = _Buffers(copy)
   editor = edit.Editor(copy)
   is_changed = False
   for computation in map(copy.computations.__getitem__, ids):
