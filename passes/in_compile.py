@@ -47,14 +47,12 @@ def run_to(
   """
   reached: list[hlo_pb2.HloModuleProto] = []
 
-  def stop(serialized: bytes) -> None:
-    module = hlo_pb2.HloModuleProto.FromString(serialized)
-    if module.name == name:
-      reached.append(module)
-      raise _StageReached
+  def stop(module: hlo_pb2.HloModuleProto) -> None:
+    reached.append(module)
+    raise _StageReached
 
   try:
-    with registry.transformation(stop, stage=stage, platform=platform):
+    with shown(stage, stop, name, platform=platform):
       compile_fn()
   except Exception:
     if not reached:
@@ -67,21 +65,17 @@ def shown(
   stage: registry.Stage,
   show: Callable[[hlo_pb2.HloModuleProto], None],
   name: str,
+  *,
+  platform: str = "cuda",
 ) -> Iterator[None]:
-  """Shows a module at a stage, and has the compile go on.
-
-  Args:
-    stage: when.
-    show: takes the module of that name.
-    name: of the module.
-  """
+  """Shows the module of a name at a stage, and has the compile go on."""
 
   def callback(serialized: bytes) -> None:
     module = hlo_pb2.HloModuleProto.FromString(serialized)
     if module.name == name:
       show(module)
 
-  with registry.transformation(callback, stage=stage, platform="cuda"):
+  with registry.transformation(callback, stage=stage, platform=platform):
     yield
 
 

@@ -12,10 +12,6 @@ other threads would be caught too: callers must filter by module name.
     ):
       lowered.compile()
 
-A pass that returns a module makes jaxlib 0.10.2 forget which inputs were
-donated (`keeps_donation`); passes that only read return None and are harmless
-everywhere.
-
 `jax.extend.xla` of JAX 0.10.2 reaches a plugin only through a live client, so a
 machine without a GPU never gets its passes called. The plugin exports the same
 extension of the PJRT C API to any caller: PJRT_Xla_Transform_Extension
@@ -27,6 +23,7 @@ An executable that donates writes its results over its inputs. JAX 0.10.2
 forgets which inputs those are as soon as a pass returns a module, changed or
 not, and the step then needs memory for both the old and the new state. So a
 rewrite of a module that donates is refused there, before it costs anything.
+Passes that only read return None and are harmless everywhere.
 """
 
 from __future__ import annotations
@@ -157,9 +154,6 @@ class Stage(enum.Enum):
   POST_SCHEDULER = 1
 
 
-# What the plugin points to must outlive its use, so it lives as long as the
-# registration: (name, stage) -> objects.
-_registered: dict[tuple[str, Stage], tuple[object, ...]] = {}
 _lock = threading.RLock()
 _serial = itertools.count()
 
@@ -178,34 +172,32 @@ def plugin_path() -> pathlib.Path | None:
   return None
 
 
-def _register_with_plugin(
-  callback: Callback, *, name: str, stage: Stage
-) -> None:
-  """Has the CUDA plugin call `callback` in every compile from now on."""
+@contextlib.contextmanager
+def _registered_with_plugin(
+  callback: Callback, name: bytes, stage: Stage
+) -> Iterator[None]:
+  """Has the CUDA plugin call `callback` in every compile."""
   extension = _extension()
+  # What the plugin points to lives as long as the registration.
   keep: list[object] = []
   function = _TransformFn(functools.partial(_call, callback, keep))
   callbacks = _Callbacks(_EXTENSION_VERSION, None, function)
-  encoded = name.encode()
-  args = _RegisterArgs(
+  register = _RegisterArgs(
     ctypes.sizeof(_RegisterArgs),
-    encoded,
-    len(encoded),
+    name,
+    len(name),
     stage.value,
     ctypes.pointer(callbacks),
   )
-  if extension.register_xla_transform(ctypes.byref(args)):
+  if extension.register_xla_transform(ctypes.byref(register)):
     raise errors.UnsupportedError("The CUDA plugin refused to register a pass.")
-  _registered[name, stage] = (function, callbacks, keep)
-
-
-def _clear_from_plugin(*, name: str, stage: Stage) -> None:
-  encoded = name.encode()
-  args = _ClearArgs(
-    ctypes.sizeof(_ClearArgs), stage.value, encoded, len(encoded), None, False
-  )
-  _extension().clear_xla_transform(ctypes.byref(args))
-  _registered.pop((name, stage), None)
+  try:
+    yield
+  finally:
+    clear = _ClearArgs(
+      ctypes.sizeof(_ClearArgs), stage.value, name, len(name), None, False
+    )
+    extension.clear_xla_transform(ctypes.byref(clear))
 
 
 def _call(
@@ -279,33 +271,20 @@ def transformation(
   """
   with _lock:
     name = f"lagom_xla_{next(_serial)}"
-    register, clear = _functions(platform)
-    register(callback, name=name, stage=stage)
+    if platform == "cuda" and jax.__version_info__ < (0, 11):
+      with _registered_with_plugin(callback, name.encode(), stage):
+        yield
+      return
+    xla_stage = xla.PipelineStage[stage.name]
+    xla.register_hlo_module_transformation(
+      callback, name=name, stage=xla_stage, platforms=platform
+    )
     try:
       yield
     finally:
-      clear(name=name, stage=stage)
-
-
-def _functions(platform: str):
-  """The functions that register and clear a pass, in this version of JAX."""
-  if platform == "cuda" and jax.__version_info__ < (0, 11):
-    return _register_with_plugin, _clear_from_plugin
-
-  def register(callback: Callback, *, name: str, stage: Stage) -> None:
-    xla.register_hlo_module_transformation(
-      callback,
-      name=name,
-      stage=xla.PipelineStage[stage.name],
-      platforms=platform,
-    )
-
-  def clear(*, name: str, stage: Stage) -> None:
-    xla.clear_hlo_module_transformation(
-      name, stage=xla.PipelineStage[stage.name], platforms=platform
-    )
-
-  return register, clear
+      xla.clear_hlo_module_transformation(
+        name, stage=xla_stage, platforms=platform
+      )
 
 
 def check_donation(module: hlo.Module, rewrite: str) -> None:
