@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-import textwrap
 
 import rich.console
 import rich.table
@@ -16,10 +15,9 @@ from lagom_xla.explain import sentences
 from lagom_xla.report import layout
 
 _ms = in_words.milliseconds
-# The whole is at most 40 lines of so many columns.
-_WIDTH = 80
 # Less is 0.00 ms.
 _LEAST_US = 0.5
+# The whole is at most 40 lines.
 _MOST_REASONS = 6
 _MOST_COLLECTIVES = 8
 _MOST_LEFT = 2
@@ -38,27 +36,32 @@ def show(
     explanation: of the step.
     asked: the command without its collective, to go on with.
   """
+  lines = layout.Lines(console)
   before, after = explanation.before, explanation.after
   if not before.collectives:
-    _say(
-      console,
+    lines.say(
       f"{explanation.module_name} on {explanation.cluster} has no collective,"
       f" so none is exposed in its step of {_ms(before.step_us)}"
-      f" ({explanation.basis}).",
+      f" ({explanation.basis})."
     )
     return
   exposed = [c for c in before.collectives if c.exposed_us > 0]
   for text in _verdict(explanation, len(exposed)):
-    _say(console, text)
+    lines.say(text)
   if not exposed:
     return
-  _show_reasons(console, before, after)
-  _show_collectives(console, exposed)
-  if after is not None and (left := _left(after)):
-    _say(console, f"Exposed most with the plan: {left}.")
+  lines.table(_reasons([before] if after is None else [before, after]))
+  lines.table(_exposed_most(exposed))
+  left = [
+    f"{one.name} for {_ms(one.exposed_us)} ({_mostly(one)})"
+    for one in (after.collectives[:_MOST_LEFT] if after else ())
+    if one.exposed_us >= _LEAST_US
+  ]
+  if left:
+    lines.say(f"Exposed most with the plan: {', '.join(left)}.")
   first = exposed[0]
-  _say(console, f"{first.name} is exposed most. {first.why}")
-  _say(console, f"`{asked} {first.name}` says more of it.")
+  lines.say(f"{first.name} is exposed most. {first.why}")
+  lines.say(f"`{asked} {first.name}` says more of it.")
 
 
 def _verdict(
@@ -88,6 +91,58 @@ def _verdict(
   )
 
 
+def _reasons(steps: Sequence[explanation_lib.Step]) -> rich.table.Table:
+  """Why they wait: in one step, or today and with the plan."""
+
+  def is_shown(us: float) -> bool:
+    """Whether it is more than nothing with the digits that it is shown by."""
+    return in_words.ms(us) != in_words.ms(0.0)
+
+  times_us = {
+    reason: [step.reasons_us.get(reason, 0.0) for step in steps]
+    for reason in sentences.REASONS
+  }
+  ranked = sorted(
+    (reason for reason, us in times_us.items() if any(map(is_shown, us))),
+    key=lambda reason: -max(times_us[reason]),
+  )
+  rows = [
+    (sentences.REASONS[reason], *map(in_words.ms, times_us[reason]))
+    for reason in ranked[:_MOST_REASONS]
+  ]
+  rest_us = [
+    step.unexplained_us
+    + sum(times_us[reason][index] for reason in ranked[_MOST_REASONS:])
+    for index, step in enumerate(steps)
+  ]
+  if any(map(is_shown, rest_us)):
+    rows.append(("all others", *map(in_words.ms, rest_us)))
+  columns = ("reason", "today", "with the plan")[: len(steps) + 1]
+  return layout.table("Why they wait (ms per step)", columns, rows)
+
+
+def _exposed_most(
+  exposed: Sequence[explanation_lib.Collective],
+) -> rich.table.Table:
+  left = len(exposed) - _MOST_COLLECTIVES
+  return layout.table(
+    "Exposed most (ms per step)",
+    ("collective", "ms", "mostly", "from"),
+    (
+      (one.name, in_words.ms(one.exposed_us), _mostly(one), one.at)
+      for one in exposed[:_MOST_COLLECTIVES]
+    ),
+    texts=(0, 2, 3),
+    caption=f"and {left:,} more" if left > 0 else None,
+  )
+
+
+def _mostly(one: explanation_lib.Collective) -> str:
+  return (
+    sentences.REASONS[one.parts[0].reason] if one.parts else "not looked at"
+  )
+
+
 def show_collective(
   console: rich.console.Console,
   explanation: explanation_lib.Explanation,
@@ -98,148 +153,63 @@ def show_collective(
   Raises:
     UnknownCollectiveError: there is none of that name.
   """
+  lines = layout.Lines(console)
   step, one = explanation_lib.find(explanation, name)
   with_plan = " with the plan" if step is explanation.after else ""
-  _say(
-    console,
+  lines.say(
     f"{one.name} is exposed {_ms(one.exposed_us)} of the {_ms(one.lone_us)}"
     f" that it takes alone, in a step of {_ms(step.step_us)}{with_plan}"
-    f" ({explanation.basis}).",
+    f" ({explanation.basis})."
   )
   runs = "once" if one.executions == 1 else f"{one.executions:,} times"
   combined = f", {one.num_arrays} arrays combined" * (one.num_arrays > 1)
-  _say(
-    console,
-    f"{one.what}{combined}, {one.form}, {runs} per step, in {one.computation}",
+  lines.say(
+    f"{one.what}{combined}, {one.form}, {runs} per step, in {one.computation}"
   )
-  if source := _source(one):
-    _say(console, f"from {source}")
+  if source := ", ".join(filter(None, (one.at, one.layer))):
+    lines.say(f"from {source}{' (backward)' * one.is_backward}")
   if one.sync_because:
-    _say(console, f"It is sync: {one.sync_because}.")
+    lines.say(f"It is sync: {one.sync_because}.")
   if one.parts:
-    _show_parts(console, one)
+    lines.table(_parts(one))
   if one.slowed_us >= _LEAST_US:
-    _show_slowed(console, one)
+    lines.table(
+      layout.table(
+        f"It slows kernels by {_ms(one.slowed_us)} per step",
+        ("kernel", "ms", "from"),
+        (
+          (slowed.kernel, in_words.ms(slowed.us), slowed.source)
+          for slowed in one.slows
+          if slowed.us >= _LEAST_US
+        ),
+        texts=(0, -1),
+      )
+    )
   if one.with_plan is not None:
-    _say(console, f"The plan: {one.with_plan.sentence}")
+    lines.say(f"The plan: {one.with_plan.sentence}")
   for advice in one.advice:
-    _say(console, advice)
+    lines.say(advice)
 
 
-def _say(console: rich.console.Console, text: str) -> None:
-  width = min(console.width, _WIDTH)
-  for line in textwrap.wrap(text, width, break_on_hyphens=False):
-    console.print(line, highlight=False, soft_wrap=True)
-
-
-def _show(console: rich.console.Console, table: rich.table.Table) -> None:
-  for line in layout.table_lines(console, table, min(console.width, _WIDTH)):
-    console.print(line, highlight=False, soft_wrap=True)
-
-
-def _show_reasons(
-  console: rich.console.Console,
-  before: explanation_lib.Step,
-  after: explanation_lib.Step | None,
-) -> None:
-  columns = ["today"] if after is None else ["today", "with the plan"]
-  table = layout.new_table("Why they wait (ms per step)", "reason", *columns)
-  steps = [before] if after is None else [before, after]
-  ranked = sorted(
-    (
-      reason
-      for reason in sentences.REASONS
-      if any(_is_shown(s.reasons_us.get(reason, 0.0)) for s in steps)
-    ),
-    key=lambda reason: -max(s.reasons_us.get(reason, 0.0) for s in steps),
-  )
-  for reason in ranked[:_MOST_REASONS]:
-    table.add_row(
-      sentences.REASONS[reason],
-      *(in_words.ms(s.reasons_us.get(reason, 0.0)) for s in steps),
-    )
-  rest_us = [
-    s.unexplained_us
-    + sum(s.reasons_us.get(r, 0.0) for r in ranked[_MOST_REASONS:])
-    for s in steps
-  ]
-  if any(map(_is_shown, rest_us)):
-    table.add_row("all others", *(in_words.ms(us) for us in rest_us))
-  _show(console, table)
-
-
-def _is_shown(us: float) -> bool:
-  """Whether a time is more than nothing with the digits that it is shown by."""
-  return in_words.ms(us) != in_words.ms(0.0)
-
-
-def _show_collectives(
-  console: rich.console.Console, exposed: Sequence[explanation_lib.Collective]
-) -> None:
-  table = layout.new_table(
-    "Exposed most (ms per step)", "collective", "ms", "mostly", "from"
-  )
-  for column in table.columns[2:]:
-    column.justify = "left"
-  for one in exposed[:_MOST_COLLECTIVES]:
-    table.add_row(one.name, in_words.ms(one.exposed_us), _mostly(one), one.at)
-  if len(exposed) > _MOST_COLLECTIVES:
-    table.caption = f"and {len(exposed) - _MOST_COLLECTIVES:,} more"
-  _show(console, table)
-
-
-def _left(after: explanation_lib.Step) -> str:
-  """What stays exposed with a plan, in words."""
-  return ", ".join(
-    f"{one.name} for {_ms(one.exposed_us)} ({_mostly(one)})"
-    for one in after.collectives[:_MOST_LEFT]
-    if one.exposed_us >= _LEAST_US
-  )
-
-
-def _mostly(one: explanation_lib.Collective) -> str:
-  return (
-    sentences.REASONS[one.parts[0].reason] if one.parts else "not looked at"
-  )
-
-
-def _show_parts(
-  console: rich.console.Console, one: explanation_lib.Collective
-) -> None:
-  table = layout.new_table(
-    "Why it is exposed (ms per step)", "reason", "ms", ""
-  )
-  table.columns[-1].justify = "left"
-  for part in one.parts:
-    if part.us < _LEAST_US:
-      continue
-    table.add_row(
-      sentences.REASONS[part.reason], in_words.ms(part.us), part.sentence
-    )
-  table.add_row("= exposed", in_words.ms(one.exposed_us))
+def _parts(one: explanation_lib.Collective) -> rich.table.Table:
+  """Why it is exposed."""
+  caption = None
   if one.unhideable_us is not None and one.hideable_us is not None:
-    table.caption = (
+    caption = (
       f"Kernels that could run beside it: {_ms(one.hideable_us)}; exposed"
       f" in any order of these instructions: {_ms(one.unhideable_us)}"
     )
-  _show(console, table)
-
-
-def _show_slowed(
-  console: rich.console.Console, one: explanation_lib.Collective
-) -> None:
-  table = layout.new_table(
-    f"It slows kernels by {_ms(one.slowed_us)} per step",
-    *("kernel", "ms", "from"),
+  return layout.table(
+    "Why it is exposed (ms per step)",
+    ("reason", "ms", ""),
+    (
+      *(
+        (sentences.REASONS[part.reason], in_words.ms(part.us), part.sentence)
+        for part in one.parts
+        if part.us >= _LEAST_US
+      ),
+      ("= exposed", in_words.ms(one.exposed_us)),
+    ),
+    texts=(0, -1),
+    caption=caption,
   )
-  table.columns[-1].justify = "left"
-  for slowed in one.slows:
-    if slowed.us < _LEAST_US:
-      continue
-    table.add_row(slowed.kernel, in_words.ms(slowed.us), slowed.source)
-  _show(console, table)
-
-
-def _source(one: explanation_lib.Collective) -> str:
-  said = ", ".join(filter(None, (one.at, one.layer)))
-  return f"{said} (backward)" if said and one.is_backward else said

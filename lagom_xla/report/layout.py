@@ -3,7 +3,8 @@
 """The layout of text: sections that fit 40 lines of 80 columns, and tables.
 
 Sections list what matters most first. What does not fit is counted, and -v
-shows it. Tables have no borders, and numbers to the right.
+shows it, with tables of everything. Tables have no borders, and numbers to the
+right.
 """
 
 from __future__ import annotations
@@ -29,13 +30,11 @@ class Section:
   Attributes:
     head: lines that are always shown.
     items: what is shown as far as there is room, each as lines.
-    num_left_out: further things of the kind that have no item.
     least: items that are shown whatever else there is.
   """
 
   head: tuple[str, ...]
   items: tuple[tuple[str, ...], ...] = ()
-  num_left_out: int = 0
   least: int = 0
 
 
@@ -58,15 +57,16 @@ def wrapped(text: str, *, indent: int = 0, more: int = 2) -> tuple[str, ...]:
   )
 
 
+def notes(sentences: Iterable[str]) -> Section:
+  """Notes as a section; one of them at least is shown."""
+  items = tuple(wrapped(f"Note: {sentence}") for sentence in sentences)
+  return Section(head=(), items=items, least=1)
+
+
 def fitted(
   sections: Sequence[Section], num_lines: int = NUM_LINES
 ) -> list[str]:
-  """The lines of sections, the items shared out among them in turn.
-
-  Args:
-    sections: in the order in which they are shown.
-    num_lines: that there are.
-  """
+  """The lines of sections, so many at most, shared out to items in turn."""
   shown = [min(s.least, len(s.items)) for s in sections]
   while True:
     grown = False
@@ -81,36 +81,6 @@ def fitted(
       return _all(sections, shown)
 
 
-def show_sections(
-  console: rich.console.Console,
-  sections: Sequence[Section | None],
-  files: Sequence[pathlib.Path],
-  *,
-  is_whole: bool,
-) -> None:
-  """Shows sections.
-
-  Args:
-    console: where.
-    sections: in this order; None is none.
-    files: that are going to be named below, a line each.
-    is_whole: whether to show all items, however many there are.
-  """
-  there = [section for section in sections if section is not None]
-  num_lines = _ALL_LINES if is_whole else NUM_LINES - len(files)
-  for line in fitted(there, num_lines):
-    style = None if line.startswith(" ") else "bold"
-    console.print(line, highlight=False, style=style)
-
-
-def show_files(
-  console: rich.console.Console, files: Sequence[pathlib.Path]
-) -> None:
-  """Names files that were written, each in a line that can be copied."""
-  for path in files:
-    console.print(f"Wrote {path}", highlight=False, soft_wrap=True)
-
-
 def _all(sections: Sequence[Section], shown: Sequence[int]) -> list[str]:
   """The lines of sections, each with so many of its items.
 
@@ -121,49 +91,104 @@ def _all(sections: Sequence[Section], shown: Sequence[int]) -> list[str]:
     found += section.head
     for item in section.items[:number]:
       found += item
-    left = len(section.items) - number + section.num_left_out
-    if left:
+    if left := len(section.items) - number:
       found.append(f"  and {left:,} more, which -v shows")
   return found
 
 
-def new_table(title: str | None, *columns: str) -> rich.table.Table:
-  """An empty table; the first column is text, the others are numbers."""
+def show(
+  console: rich.console.Console,
+  sections: Iterable[Section | None],
+  files: Sequence[pathlib.Path] = (),
+  tables: Iterable[rich.console.RenderableType] | None = None,
+) -> None:
+  """Shows a report.
+
+  Args:
+    console: where.
+    sections: in this order; None is none.
+    files: that were written, to be named at the end.
+    tables: to show with all items of the sections; None to show what fits.
+  """
+  there = [section for section in sections if section is not None]
+  num_lines = NUM_LINES - len(files) if tables is None else _ALL_LINES
+  for line in fitted(there, num_lines):
+    style = None if line.startswith(" ") else "bold"
+    console.print(line, highlight=False, style=style)
+  for table in tables or ():
+    console.print(table, highlight=False)
+  for path in files:
+    # In a line that can be copied.
+    console.print(f"Wrote {path}", highlight=False, soft_wrap=True)
+
+
+class Lines:
+  """Sentences and tables, one after another, in so many lines at most."""
+
+  def __init__(self, console: rich.console.Console, most: int = _ALL_LINES):
+    self._console, self._left = console, most
+    self._width = min(console.width, NUM_COLUMNS)
+
+  def say(self, text: str) -> None:
+    """Says a text in full."""
+    self._put(self._wrapped(text))
+
+  def say_all(self, texts: Sequence[str], rest: str) -> None:
+    """As many as there is room for, and how many more the rest has."""
+    for i, text in enumerate(texts):
+      lines = self._wrapped(text)
+      is_last = i == len(texts) - 1
+      if len(lines) > self._left - (0 if is_last else 1):
+        self.say(f"... and {len(texts) - i} more: {rest}")
+        return
+      self._put(lines)
+
+  def table(self, table: rich.table.Table) -> None:
+    """Shows a table, without blanks at the ends of its lines."""
+    with self._console.capture() as captured:
+      self._console.print(table, width=self._width)
+    self._put([line.rstrip() for line in captured.get().splitlines()])
+
+  def _wrapped(self, text: str) -> list[str]:
+    return textwrap.wrap(text, self._width, break_on_hyphens=False)
+
+  def _put(self, lines: Sequence[str]) -> None:
+    for line in lines:
+      self._console.print(line, highlight=False, soft_wrap=True)
+      self._left -= 1
+
+
+def table(
+  title: str | None,
+  columns: Sequence[str],
+  rows: Iterable[Sequence[str]] = (),
+  *,
+  texts: Sequence[int] = (0,),
+  caption: str | None = None,
+) -> rich.table.Table:
+  """A table.
+
+  Args:
+    title: of it; None for none.
+    columns: their headings.
+    rows: each of as many cells, or fewer.
+    texts: indices of the columns that have text; all others have numbers.
+    caption: a line below it.
+  """
   table = rich.table.Table(
     title=title,
     title_justify="left",
+    caption=caption,
     caption_justify="left",
     box=None,
     pad_edge=False,
     padding=(0, 1, 0, 0),
   )
-  for index, column in enumerate(columns):
+  for column in columns:
     # Folded, as a name that is cut off says nothing.
-    justify = "left" if index == 0 else "right"
-    table.add_column(column, justify=justify, overflow="fold")
-  return table
-
-
-def table_lines(
-  console: rich.console.Console, table: rich.table.Table, width: int
-) -> list[str]:
-  """A table's lines, without blanks at their ends.
-
-  Args:
-    console: it is for.
-    table: what to lay out.
-    width: columns that it has at most.
-  """
-  with console.capture() as captured:
-    console.print(table, width=width)
-  return [line.rstrip() for line in captured.get().splitlines()]
-
-
-def filled_table(
-  title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
-) -> rich.table.Table:
-  """A table with rows, each of as many cells as there are columns."""
-  table = new_table(title, *columns)
+    table.add_column(column, justify="right", overflow="fold")
+  for index in texts:
+    table.columns[index].justify = "left"
   for row in rows:
     table.add_row(*row)
   return table

@@ -23,85 +23,8 @@ from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.report import layout
 from lagom_xla.report import notes
-from lagom_xla.report import terminal
-
-
-def verdict(
-  profile: profile_lib.Profile, overlaps: overlaps_lib.Overlaps
-) -> layout.Section:
-  """How long kernels waited in the run, for whom, and who was late."""
-  trace = profile.trace
-  late = max(overlaps.devices, key=lambda row: row.late_us, default=None)
-  words = (
-    f"{profile.analysis.module.name}, measured: kernels wait"
-    f" {in_words.milliseconds(overlaps.exposed_us)} for collectives and lose"
-    f" {in_words.milliseconds(overlaps.slowdown_us)} beside them, of a step of"
-    f" {in_words.milliseconds(overlaps.step_us)}."
-  )
-  late_us = sum(row.late_ranks_us for row in overlaps.collectives)
-  waits = (
-    f"Of the waits {in_words.milliseconds(late_us)} pass while a rank has not"
-    " come"
-  )
-  if late is not None and late.late_us:
-    waits += (
-      f"; {late.name} keeps others waiting longest,"
-      f" {in_words.milliseconds(late.late_us)}"
-    )
-  ran_on = (
-    f"{in_words.count(profile.whole_steps, 'whole step')} on"
-    f" {in_words.count(trace.devices, trace.platform)} of"
-    f" {in_words.count(trace.processes, 'process', 'processes')}"
-  )
-  return layout.Section(
-    head=(
-      *layout.wrapped(words),
-      *layout.wrapped(f"{waits}.", indent=2),
-      *layout.wrapped(f"{ran_on}; means of devices and steps.", indent=2),
-    )
-  )
-
-
-def waited_for(
-  profile: profile_lib.Profile, overlaps: overlaps_lib.Overlaps
-) -> layout.Section | None:
-  """The collectives that cost most, as measured, with their lines."""
-  instructions = instructions_lib.of_analysis(
-    profile.analysis, profile.trace.platform
-  )
-  costly = sorted(
-    overlaps.collectives, key=lambda row: -(row.exposed_us + row.slowdown_us)
-  )
-  items = []
-  for row in costly:
-    known = instructions.get(row.name)
-    what, source = row.name, ""
-    if known is not None:
-      what = f"{row.name}: {known.what}"
-      source = str(known.source)
-    times = "".join(
-      f"{in_words.ms(us):>9}"
-      for us in (row.exposed_us, row.late_ranks_us, row.slowdown_us)
-    )
-    items.append(
-      (
-        *layout.wrapped(f"{times}  {what}", more=29),
-        *layout.wrapped(source, indent=29, more=0),
-      )
-    )
-  if not items:
-    return None
-  return layout.Section(
-    head=(
-      "     wait  of late     lose  ms per step (names of the module that ran)",
-    ),
-    items=tuple(items),
-    least=1,
-  )
-
 
 _ms = in_words.ms
-
 _MOST_ROWS = 24
 _MOST_SLOWDOWNS = 10
 
@@ -122,93 +45,121 @@ def show_profile(
     is_verbose: whether to show every table, too.
   """
   overlaps = overlaps_lib.of_profile(profile)
-  sections = (
-    verdict(profile, overlaps),
-    waited_for(profile, overlaps),
-    terminal.notes_section(notes.profile_notes(profile)),
-    None if is_verbose else layout.Section(head=("-v: every table",)),
-  )
-  layout.show_sections(console, sections, files, is_whole=is_verbose)
-  if is_verbose:
-    console.print(_times(overlaps))
-    if overlaps.collectives:
-      console.print(_collectives(overlaps))
-    if overlaps.slowdowns:
-      console.print(_slowdowns(overlaps))
-    console.print(_devices(overlaps))
-  layout.show_files(console, files)
-
-
-def _times(overlaps: overlaps_lib.Overlaps) -> rich.table.Table:
-  table = layout.new_table(
-    "Measured step, mean of devices and steps", "part", "ms"
-  )
-  table.add_row("kernels", _ms(overlaps.kernel_us))
-  table.add_row("  lost to collectives", _ms(overlaps.slowdown_us))
-  table.add_row("+ waits for collectives", _ms(overlaps.exposed_us))
-  late_us = sum(row.late_ranks_us for row in overlaps.collectives)
-  table.add_row("  while a rank had not come", _ms(late_us))
-  table.add_row("+ gaps", _ms(overlaps.gap_us))
-  total_us = overlaps.kernel_us + overlaps.exposed_us + overlaps.gap_us
-  table.add_row("= step", _ms(total_us))
-  table.add_row("median step", _ms(overlaps.step_us))
-  return table
-
-
-def _collectives(overlaps: overlaps_lib.Overlaps) -> rich.table.Table:
-  table = layout.new_table(
-    "Who waited for whom (measured, ms per step)",
-    "collective",
-    "times",
-    "SMs",
-    "ran",
-    "own",
-    "wait",
-    "late ranks",
-    "slows",
-  )
-  table.columns[0].no_wrap = True
-  for row in overlaps.collectives[:_MOST_ROWS]:
-    table.add_row(
-      row.name,
-      f"{row.runs:g}",
-      "" if row.num_channels is None else str(row.num_channels),
-      _ms(row.ran_us),
-      ("" if row.has_all_ranks else "≤ ") + _ms(row.own_us * row.runs),
-      _ms(row.exposed_us),
-      _ms(row.late_ranks_us),
-      _ms(row.slowdown_us),
-    )
-  if len(overlaps.collectives) > _MOST_ROWS:
-    num_more = len(overlaps.collectives) - _MOST_ROWS
-    table.caption = f"and {num_more} that were waited for less"
-  return table
-
-
-def _slowdowns(overlaps: overlaps_lib.Overlaps) -> rich.table.Table:
-  columns = ("kernel", "alike", "by collective", "alone us", "beside us")
-  return layout.filled_table(
-    "Kernels slowed most (measured)",
-    (*columns, "lost ms/step"),
+  layout.show(
+    console,
     (
+      _verdict(profile, overlaps),
+      _waited_for(profile, overlaps),
+      layout.notes(notes.profile_notes(profile)),
+      None if is_verbose else layout.Section(head=("-v: every table",)),
+    ),
+    files,
+    _tables(overlaps) if is_verbose else None,
+  )
+
+
+def _verdict(
+  profile: profile_lib.Profile, overlaps: overlaps_lib.Overlaps
+) -> layout.Section:
+  """How long kernels waited in the run, for whom, and who was late."""
+  ms, count = in_words.milliseconds, in_words.count
+  trace = profile.trace
+  words = (
+    f"{profile.analysis.module.name}, measured: kernels wait"
+    f" {ms(overlaps.exposed_us)} for collectives and lose"
+    f" {ms(overlaps.slowdown_us)} beside them, of a step of"
+    f" {ms(overlaps.step_us)}."
+  )
+  late_us = sum(row.late_ranks_us for row in overlaps.collectives)
+  waits = f"Of the waits {ms(late_us)} pass while a rank has not come"
+  late = max(overlaps.devices, key=lambda row: row.late_us, default=None)
+  if late is not None and late.late_us:
+    waits += f"; {late.name} keeps others waiting longest, {ms(late.late_us)}"
+  ran_on = (
+    f"{count(profile.whole_steps, 'whole step')} on"
+    f" {count(trace.devices, trace.platform)} of"
+    f" {count(trace.processes, 'process', 'processes')}"
+  )
+  return layout.Section(
+    head=(
+      *layout.wrapped(words),
+      *layout.wrapped(f"{waits}.", indent=2),
+      *layout.wrapped(f"{ran_on}; means of devices and steps.", indent=2),
+    )
+  )
+
+
+def _waited_for(
+  profile: profile_lib.Profile, overlaps: overlaps_lib.Overlaps
+) -> layout.Section | None:
+  """The collectives that cost most, as measured, with their lines."""
+  if not overlaps.collectives:
+    return None
+  instructions = instructions_lib.of_analysis(
+    profile.analysis, profile.trace.platform
+  )
+  items = []
+  for row in sorted(
+    overlaps.collectives, key=lambda row: -(row.exposed_us + row.slowdown_us)
+  ):
+    known = instructions.get(row.name)
+    what = f"{row.name}: {known.what}" if known else row.name
+    times_us = (row.exposed_us, row.late_ranks_us, row.slowdown_us)
+    times = "".join(f"{_ms(us):>9}" for us in times_us)
+    source = str(known.source) if known else ""
+    items.append(
       (
-        row.kernel,
-        str(row.num_kernels),
-        row.collective,
-        f"{row.lone_us:,.1f}",
-        "" if row.beside_us is None else f"{row.beside_us:,.1f}",
-        _ms(row.lost_us),
+        *layout.wrapped(f"{times}  {what}", more=29),
+        *layout.wrapped(source, indent=29, more=0),
       )
-      for row in overlaps.slowdowns[:_MOST_SLOWDOWNS]
+    )
+  return layout.Section(
+    head=(
+      "     wait  of late     lose  ms per step (names of the module that ran)",
+    ),
+    items=tuple(items),
+    least=1,
+  )
+
+
+def _tables(overlaps: overlaps_lib.Overlaps) -> Iterator[rich.table.Table]:
+  late_us = sum(row.late_ranks_us for row in overlaps.collectives)
+  total_us = overlaps.kernel_us + overlaps.exposed_us + overlaps.gap_us
+  yield layout.table(
+    "Measured step, mean of devices and steps",
+    ("part", "ms"),
+    (
+      ("kernels", _ms(overlaps.kernel_us)),
+      ("  lost to collectives", _ms(overlaps.slowdown_us)),
+      ("+ waits for collectives", _ms(overlaps.exposed_us)),
+      ("  while a rank had not come", _ms(late_us)),
+      ("+ gaps", _ms(overlaps.gap_us)),
+      ("= step", _ms(total_us)),
+      ("median step", _ms(overlaps.step_us)),
     ),
   )
-
-
-def _devices(overlaps: overlaps_lib.Overlaps) -> rich.table.Table:
-  columns = ("device", "steps", "step ms", "came last")
-  return layout.filled_table(
+  if overlaps.collectives:
+    yield _collectives(overlaps.collectives)
+  if overlaps.slowdowns:
+    columns = ("kernel", "alike", "by collective", "alone us", "beside us")
+    yield layout.table(
+      "Kernels slowed most (measured)",
+      (*columns, "lost ms/step"),
+      (
+        (
+          row.kernel,
+          str(row.num_kernels),
+          row.collective,
+          f"{row.lone_us:,.1f}",
+          "" if row.beside_us is None else f"{row.beside_us:,.1f}",
+          _ms(row.lost_us),
+        )
+        for row in overlaps.slowdowns[:_MOST_SLOWDOWNS]
+      ),
+    )
+  yield layout.table(
     "Ranks (measured per step)",
-    (*columns, "kept others waiting ms"),
+    ("device", "steps", "step ms", "came last", "kept others waiting ms"),
     (
       (
         row.name,
@@ -222,16 +173,54 @@ def _devices(overlaps: overlaps_lib.Overlaps) -> rich.table.Table:
   )
 
 
-def show_costs(
-  console: rich.console.Console, costed: costing_lib.Costing
-) -> None:
-  """Shows how far off the model was.
+def _collectives(
+  collectives: Sequence[overlaps_lib.CollectiveRow],
+) -> rich.table.Table:
+  caption = None
+  if (left := len(collectives) - _MOST_ROWS) > 0:
+    caption = f"and {left} that were waited for less"
+  columns = ("times", "SMs", "ran", "own", "wait", "late ranks", "slows")
+  table = layout.table(
+    "Who waited for whom (measured, ms per step)",
+    ("collective", *columns),
+    (
+      (
+        row.name,
+        f"{row.runs:g}",
+        "" if row.num_channels is None else str(row.num_channels),
+        _ms(row.ran_us),
+        ("" if row.has_all_ranks else "≤ ") + _ms(row.own_us * row.runs),
+        _ms(row.exposed_us),
+        _ms(row.late_ranks_us),
+        _ms(row.slowdown_us),
+      )
+      for row in collectives[:_MOST_ROWS]
+    ),
+    caption=caption,
+  )
+  table.columns[0].no_wrap = True
+  return table
 
-  Args:
-    console: where.
-    costed: the costs that a step is priced by.
-  """
-  console.print(_ratios(costed))
+
+def ratios(costed: costing_lib.Costing) -> rich.table.Table:
+  """How far off the model was from the costs that a step is priced by."""
+  columns = ("number", "measured ms", "predicted ms", "least", "median", "most")
+  return layout.table(
+    "Measured over predicted, alone (without ranks' waits)",
+    ("kind", *columns),
+    (
+      (
+        ratio.kind,
+        f"{ratio.n:,}",
+        _ms(ratio.measured_us),
+        _ms(ratio.predicted_us),
+        f"{ratio.low:.2f}",
+        f"{ratio.median:.2f}",
+        f"{ratio.high:.2f}",
+      )
+      for ratio in costed.ratios
+    ),
+  )
 
 
 def cost_notes(
@@ -287,27 +276,3 @@ def _ranges(measured: measured_lib.Measured) -> Iterator[str]:
         f"From step to step {what} {low:.3f} to {high:.3f} times what they cost"
         " here, 9 times in 10"
       )
-
-
-def _ratios(costed: costing_lib.Costing) -> rich.table.Table:
-  table = layout.new_table(
-    "Measured over predicted, alone (without ranks' waits)",
-    "kind",
-    "number",
-    "measured ms",
-    "predicted ms",
-    "least",
-    "median",
-    "most",
-  )
-  for ratio in costed.ratios:
-    table.add_row(
-      ratio.kind,
-      f"{ratio.n:,}",
-      in_words.ms(ratio.measured_us),
-      in_words.ms(ratio.predicted_us),
-      f"{ratio.low:.2f}",
-      f"{ratio.median:.2f}",
-      f"{ratio.high:.2f}",
-    )
-  return table

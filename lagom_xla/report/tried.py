@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a search tried: arms and candidates, each with its predicted times.
+"""What a search tried: arms and candidates, with their predicted times.
 
 Candidates are compared with NCCL tuned, too: with what a plan would set of it,
 settings per collective or one cap, by what is applied of the plan.
@@ -8,15 +8,18 @@ settings per collective or one cap, by what is applied of the plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
 
 from lagom_xla import plan as plan_lib
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import rewriting
 from lagom_xla.costs import in_words
 from lagom_xla.costs import uncertainty
 from lagom_xla.flags import environment
 from lagom_xla.passes import combine
 from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.tuner import tuning as tuning_lib
@@ -115,6 +118,13 @@ class Candidate:
   obstacle: str
   num_trials: int
 
+  @property
+  def verdict(self) -> str:
+    """That it is kept, or why it is not."""
+    if self.failure is not None:
+      return refusal(self.failure)
+    return self.obstacle or "kept"
+
 
 def candidates(search: candidates_lib.Search) -> tuple[Candidate, ...]:
   """All that was tried, what runs today first."""
@@ -188,6 +198,49 @@ def refusal(reason: str) -> str:
   """That XLA refused a config, and why, in a line."""
   first, *_ = reason.splitlines() or [""]
   return f"refused: {first}"
+
+
+def parts(config: config_lib.XlaConfig) -> Iterator[tuple[str, str]]:
+  """What a config sets beside options, each with its value, in words."""
+  if not config.program.is_as_written:
+    yield "program", rewriting.in_words(config.program)
+  if config.combine_groups is not None:
+    groups = in_words.count(config.combine_groups, "group")
+    yield "combine groups", f"{groups} of ours"
+  if config.scheduler_profile is not None:
+    yield "scheduler profile", "costs with contention, for XLA's scheduler"
+  if config.orders:
+    yield "order", orders_lib.in_words(config.orders)
+
+
+def config_in_words(
+  config: config_lib.XlaConfig, arms: Sequence[arms_lib.Arm] = ()
+) -> str:
+  """What a config sets, in a line.
+
+  Args:
+    config: the config.
+    arms: options are told by what differs from one of these, if that is less.
+  """
+  written = []
+  for name, theirs in (("", {}), *((a.name, a.config.options) for a in arms)):
+    added = [
+      f"{_short(option)}={in_words.option(option, str(value))}"
+      for option, value in config.options.items()
+      if option not in theirs or theirs[option] != value
+    ]
+    left_out = [
+      f"no {_short(option)}"
+      for option in theirs
+      if option not in config.options
+    ]
+    written.append([*filter(None, [name]), *added, *left_out])
+  words = [*min(written, key=len), *(value for _, value in parts(config))]
+  return ", ".join(words) or "as it runs today"
+
+
+def _short(option: str) -> str:
+  return option.removeprefix("xla_gpu_")
 
 
 def xla_us(tuning: tuning_lib.Tuning) -> float:

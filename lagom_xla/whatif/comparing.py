@@ -29,7 +29,7 @@ from lagom_xla.costs import uncertainty
 from lagom_xla.costs import wire
 from lagom_xla.passes.schedule import aliasing
 from lagom_xla.passes.schedule import memory
-from lagom_xla.report.page import contents
+from lagom_xla.report import tried
 from lagom_xla.report.page import report
 from lagom_xla.search.nccl import settings as settings_lib
 from lagom_xla.search.xla import evaluation
@@ -239,7 +239,7 @@ def _figures(
     times = tuning.search.default.default_times
     gain = uncertainty.gain(times, tuning.kept.tuned_times)
     if not tuning.plan.xla.is_default:
-      plan = (contents.config_in_words(tuning.plan.xla),)
+      plan = (tried.config_in_words(tuning.plan.xla),)
     if tuning.kept.takes_plugin:
       plan += tuple(_settings(tuning.kept.runs, tuning.kept.settings))
     else:

@@ -8,7 +8,6 @@ What does not fit in is counted; the page and `--format=json` have all of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-import textwrap
 
 import rich.console
 import rich.table
@@ -17,11 +16,9 @@ from lagom_xla.costs import in_words
 from lagom_xla.report import layout
 from lagom_xla.whatif import comparison as comparison_lib
 
-_MOST_LINES = 40
 _MOST_ROWS = 12
 _MOST_SERIES = 5
 _MOST_WITH_THROUGHPUT = 3
-_WIDTH = 80
 _EVERYTHING = "--format=json has all"
 
 Row = comparison_lib.Row
@@ -33,16 +30,18 @@ def show(
   files: Sequence[str] = (),
 ) -> None:
   """Shows a comparison, and names the files that were written."""
-  shown = _Lines(console, _MOST_LINES - len(files))
+  shown = layout.Lines(console, layout.NUM_LINES - len(files))
   shown.say(f"{comparison.target}, predicted. {comparison.scaling}")
   rows = [row for row in comparison.rows if row.figures is not None]
   if rows:
     shown.table(_rows(rows[:_MOST_ROWS], comparison))
-    shown.say_more(len(rows) - _MOST_ROWS, "rows")
+    if (left := len(rows) - _MOST_ROWS) > 0:
+      shown.say(f"... and {left} more rows: {_EVERYTHING}")
   curves = comparison_lib.series(comparison.points)
   if curves:
     shown.table(_points(curves, comparison))
-    shown.say_more(len(curves) - _MOST_SERIES, "kinds of nodes")
+    if (left := len(curves) - _MOST_SERIES) > 0:
+      shown.say(f"... and {left} more kinds of nodes: {_EVERYTHING}")
   beyond = comparison_lib.beyond_measured((*rows, *comparison.points))
   shown.say(beyond)
   shown.say_all(
@@ -50,44 +49,11 @@ def show(
       *_refused((*comparison.rows, *comparison.points)),
       *comparison.findings,
       *(note for note in comparison.notes if note != beyond),
-    ]
+    ],
+    rest=_EVERYTHING,
   )
   for file in files:
     console.print(f"Wrote {file}", highlight=False, soft_wrap=True)
-
-
-class _Lines:
-  """Lines of a console of which there are so many."""
-
-  def __init__(self, console: rich.console.Console, most: int):
-    self._console, self._left = console, most
-    self._width = min(console.width, _WIDTH)
-
-  def say(self, text: str) -> None:
-    self._put(textwrap.wrap(text, self._width))
-
-  def say_all(self, texts: Sequence[str]) -> None:
-    """As many as there is room for, and how many more there are."""
-    for i, text in enumerate(texts):
-      lines = textwrap.wrap(text, self._width)
-      is_last = i == len(texts) - 1
-      if len(lines) > self._left - (0 if is_last else 1):
-        self._put([f"... and {len(texts) - i} more: {_EVERYTHING}"])
-        return
-      self._put(lines)
-
-  def say_more(self, count: int, what: str) -> None:
-    """How many more there are, if any."""
-    if count > 0:
-      self._put([f"... and {count} more {what}: {_EVERYTHING}"])
-
-  def table(self, table: rich.table.Table) -> None:
-    self._put(layout.table_lines(self._console, table, self._width))
-
-  def _put(self, lines: Sequence[str]) -> None:
-    for line in lines:
-      self._console.print(line, highlight=False, soft_wrap=True)
-      self._left -= 1
 
 
 def _rows(
@@ -96,11 +62,13 @@ def _rows(
   headings = ["Gbit/s", "step ms", "9 in 10", "bound", "exposed"]
   plan = [] if comparison.search == "none" else ["plan"]
   headings += [_unit(comparison), *plan, "net x2"]
-  table = layout.new_table(None, "cluster", *headings)
+  table = layout.table(
+    None,
+    ("cluster", *headings),
+    ((row.nodes, *_cells(row, comparison)) for row in rows),
+  )
   for column in table.columns[1:]:
     column.no_wrap = True
-  for row in rows:
-    table.add_row(row.nodes, *_cells(row, comparison))
   return table
 
 
@@ -133,8 +101,8 @@ def _points(
   curves: dict[str, list[Row]], comparison: comparison_lib.Comparison
 ) -> rich.table.Table:
   """The step by nodes of each kind, and of a few kinds their throughput."""
-  table = layout.new_table(None, "nodes")
-  table.columns[0].justify, table.columns[0].vertical = "right", "bottom"
+  table = layout.table(None, ("nodes",), texts=())
+  table.columns[0].vertical = "bottom"
   names = list(curves)[:_MOST_SERIES]
   has_throughput = len(names) <= _MOST_WITH_THROUGHPUT
   for name in names:

@@ -61,7 +61,7 @@ def test_the_sections_tell_the_whole_plan(tuned: Tuned) -> None:
     assert name in text["settings"] and str(value).lower() in text["settings"]
   assert plan["xla"]["options"]
   default_ms = plan["prediction"]["default_us"] / 1e3
-  assert f"with them and {default_ms:.2f} ms without" in text["settings"]
+  assert f"together The step: {default_ms:.2f} -> " in text["settings"]
   assert text["settings"].count("nstead of") >= len(plan["nccl_settings"])
   assert f"source {tuned.folder}/env.sh" in text["apply"]
   assert text["tried"].count("kept") == 1

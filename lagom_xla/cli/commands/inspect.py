@@ -48,17 +48,13 @@ def _run(arguments: argparse.Namespace) -> None:
     bar.say("writing what was asked for")
     files = pictures.of_inspection(arguments, step)
   options.warn_of_repeated_work(target, step)
-  from lagom_xla.report import measurement
   from lagom_xla.report import results
   from lagom_xla.report import terminal
 
   def show(console: rich.console.Console) -> None:
-    notes = measurement.cost_notes(step, costed) if costed is not None else ()
     terminal.show_inspection(
-      console, step, files, notes=notes, is_verbose=arguments.verbose
+      console, step, files, costed=costed, is_verbose=arguments.verbose
     )
-    if costed is not None and arguments.verbose:
-      measurement.show_costs(console, costed)
 
   output.write_result(
     arguments, lambda: results.inspection(step, costed), show, files

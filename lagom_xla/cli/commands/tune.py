@@ -122,18 +122,15 @@ def _run(arguments: argparse.Namespace) -> None:
       " so there is nothing to make a plan from."
     )
     stopping.end(stop.exit_status or stopping.NOTHING_FOUND)
-  from lagom_xla.report import measurement
   from lagom_xla.report import results
   from lagom_xla.report import terminal
 
   files = _write(arguments, tuning, folder)
 
   def show(console: rich.console.Console) -> None:
-    terminal.show_tuning(console, tuning, files, is_verbose=arguments.verbose)
-    if costed is not None and arguments.verbose:
-      for note in measurement.cost_notes(tuning.before, costed):
-        output.write(note)
-      measurement.show_costs(console, costed)
+    terminal.show_tuning(
+      console, tuning, files, costed=costed, is_verbose=arguments.verbose
+    )
 
   output.write_result(
     arguments, lambda: results.tuning(tuning, costed), show, files

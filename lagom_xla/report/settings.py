@@ -1,0 +1,185 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The settings of a plan in words: what each replaces, and what it does.
+
+The terminal and the page show the same ones, grouped by what applies them. What
+an XLA option replaces is what XLA runs with today, XLA_FLAGS included, as the
+installed jaxlib tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+import dataclasses
+
+from lagom_xla import plan as plan_lib
+from lagom_xla.costs import in_words
+from lagom_xla.report import tried
+from lagom_xla.tuner import tuning as tuning_lib
+from lagom_xla.verify import effects as effects_lib
+from lagom_xla.verify import nccl_effects
+
+_ms = in_words.milliseconds
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+  """One of a plan.
+
+  Attributes:
+    name: what is set.
+    value: to what.
+    does: what it replaces and does, to follow name and value.
+    more: what else there is room for on a page.
+    gain_us: of the step.
+  """
+
+  name: str
+  value: str
+  does: str
+  more: str = ""
+  gain_us: float = 0.0
+
+  @property
+  def line(self) -> str:
+    """All of it but for `more`."""
+    joint = "=" if self.name.startswith(("xla_", "NCCL_")) else ": "
+    return f"{self.name}{joint}{self.value}{self.does}"
+
+  @property
+  def sentence(self) -> str:
+    """What it replaces and does."""
+    text = f"{self.does}{self.more}".lstrip(" ,:;")
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Group:
+  """Settings that are applied together, those that gain most first.
+
+  Attributes:
+    name: what applies them.
+    change: of the step, by all of them.
+    settings: the settings.
+  """
+
+  name: str
+  change: str
+  settings: tuple[Setting, ...]
+
+
+def groups(tuning: tuning_lib.Tuning) -> Iterator[Group]:
+  """What a tuning's plan sets."""
+  plan = tuning.plan
+  seen = {effect.knob: effect for effect in tuning.effects}
+
+  def group(
+    name: str, before_us: float, after_us: float, settings: Iterable[Setting]
+  ) -> Group:
+    return Group(
+      name=name,
+      change=_change(before_us, after_us),
+      settings=tuple(sorted(settings, key=lambda one: -one.gain_us)),
+    )
+
+  if not plan.xla.is_default:
+    name = "XLA_FLAGS (env.sh)"
+    if plan.needs_process:
+      name = "XLA's options and the program, by lagom_xla.tune(plan=...)"
+    for arm in tuning.search.arms:
+      if tuning.search.found(arm.config) is tuning.kept:
+        name += f", those of {arm.name}"
+    options = ((name, str(v)) for name, v in plan.xla.options.items())
+    yield group(
+      name,
+      tuning.timeline_before.step_time_us,
+      tried.xla_us(tuning),
+      [
+        of_effect(seen[name]) if name in seen else _unchecked(name, value)
+        for name, value in (*tried.parts(plan.xla), *options)
+      ],
+    )
+  if plan.nccl_settings:
+    yield group(
+      "NCCL's settings (env.sh, with the tuner plugin)",
+      tried.xla_us(tuning),
+      plan.planned_us,
+      [_of_nccl(entry, tuning) for entry in plan.nccl_settings],
+    )
+  if plan.nccl_env:
+    yield group(
+      f"NCCL's environment (env.sh){where(plan)}",
+      plan.prediction.xla_us,
+      plan.prediction.nccl_env_us,
+      [
+        of_effect(seen[name]) if name in seen else _unchecked(name, value)
+        for name, value in plan.nccl_env.items()
+      ],
+    )
+
+
+def where(plan: plan_lib.Plan) -> str:
+  """Where a variable of NCCL's acts, if the plan has more for other places."""
+  is_all = not (plan.nccl_settings or plan.needs_process)
+  return "" if is_all else ", where no plugin can be loaded"
+
+
+def of_effect(effect: effects_lib.Effect, acts: str = "") -> Setting:
+  """A setting with the effect that it was seen to have, and where it acts."""
+  does = acts
+  is_named = effect.knob.startswith(("xla_", "NCCL_"))
+  if effect.replaces or is_named:
+    replaced = in_words.option(effect.knob, effect.replaces)
+    does = f" instead of {replaced}{acts}"
+  if effect.without_us is not None and effect.with_us is not None:
+    does += f": {_change(effect.without_us, effect.with_us)}"
+  first, *others = effect.evidence.split("; ")
+  return Setting(
+    name=effect.knob,
+    value=in_words.option(effect.knob, effect.value),
+    does=f"{does}; {first}",
+    more="".join(f"; {other}" for other in others),
+    gain_us=effect.gain_us or 0.0,
+  )
+
+
+def _unchecked(name: str, value: str) -> Setting:
+  """A setting of a plan whose search was stopped."""
+  does = "; not checked"
+  if name.startswith("xla_"):
+    replaced = in_words.option(name, effects_lib.replaced_value(name))
+    does = f" instead of {replaced}{does}"
+  return Setting(name=name, value=in_words.option(name, value), does=does)
+
+
+def _of_nccl(entry: plan_lib.NcclSetting, tuning: tuning_lib.Tuning) -> Setting:
+  """A NCCL setting: the step and its collectives alone, without and with it.
+
+  Alone they may well take longer: they leave SMs and memory to kernels.
+  """
+  step, key = tuning.kept.runs, entry.key
+  own, new = (
+    nccl_effects.setting_in_words(entry, setting)
+    for setting in (entry.default, entry.setting)
+  )
+  alone = _change(
+    *(
+      step.executions[key] * step.predict(key, setting).time_us
+      for setting in (entry.default, entry.setting)
+    )
+  )
+  after_us = tuning.plan.planned_us
+  return Setting(
+    name=in_words.tuning_key(key.kind, key.num_bytes, key.num_ranks),
+    value=new,
+    does=(
+      f" instead of {own}: {_change(after_us + entry.gain_us, after_us)}; gains"
+      f" {_ms(entry.worst_gain_us)} at worst"
+    ),
+    more=f", {in_words.supposing(entry.worst_if)}; alone they take {alone}",
+    gain_us=entry.gain_us,
+  )
+
+
+def _change(before_us: float, after_us: float) -> str:
+  return f"{in_words.ms(before_us)} -> {_ms(after_us)}"
