@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 import gzip
 import json
 import lzma
@@ -15,7 +14,6 @@ import shutil
 import subprocess
 import sys
 
-import jax
 import pytest
 
 from commands import CLUSTER
@@ -52,7 +50,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   return folder
 
 
-def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+def test_a_reader_that_has_seen_enough_is_no_error():
   command = f"{sys.executable} -m lagom_xla clusters --format=json"
   done = subprocess.run(
     f"({command}; echo status $? >&2) | true",
@@ -64,7 +62,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
   assert done.stderr == "status 0\n"
 
 
-def test_clusters_lists_what_cluster_takes() -> None:
+def test_clusters_lists_what_cluster_takes():
   rows = json.loads(run("clusters", "--format=json").out)
   for row in rows:
     parsed = cluster_lib.parse(row["name"].replace("NODES", "2"))
@@ -79,9 +77,7 @@ def test_clusters_lists_what_cluster_takes() -> None:
 
 @pytest.mark.filterwarnings("always::RuntimeWarning")
 @pytest.mark.parametrize("command", ["inspect", "whatif"])
-def test_a_likely_slip_in_a_cluster_file_is_told_once(
-  tmp_path: pathlib.Path, command: str
-) -> None:
+def test_a_likely_slip_in_a_cluster_file_is_told_once(tmp_path, command):
   (tmp_path / "step.hlo").write_text(HLO)
   cluster = tmp_path / "mine.json"
   cluster.write_text('{"gpu": "h100", "node": {"nic_gbps": 400}}')
@@ -100,7 +96,7 @@ def test_a_likely_slip_in_a_cluster_file_is_told_once(
     (("flags",), 'lagom-xla flags --check "$XLA_FLAGS"'),
   ],
 )
-def test_help_shows_examples(command: tuple[str, ...], example: str) -> None:
+def test_help_shows_examples(command, example):
   outcome = run(*command, "--help")
   assert (outcome.status, outcome.err) == (0, "")
   assert "examples:" in outcome.out
@@ -120,9 +116,7 @@ def test_help_shows_examples(command: tuple[str, ...], example: str) -> None:
     ("guess",),
   ],
 )
-def test_a_wrong_usage_is_shown_the_right_one(
-  arguments: tuple[str, ...],
-) -> None:
+def test_a_wrong_usage_is_shown_the_right_one(arguments):
   outcome = run(*arguments)
   assert outcome.status == 2
   assert outcome.out == ""
@@ -138,12 +132,8 @@ def test_a_wrong_usage_is_shown_the_right_one(
   ],
 )
 def test_what_is_not_there_is_told_before_jax_is_imported(
-  command: str,
-  target: str,
-  cluster: str,
-  words: str,
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
+  command, target, cluster, words, monkeypatch
+):
   # A command that starts a worker, or imports what compiles, imports JAX.
   monkeypatch.setitem(sys.modules, "lagom_xla.compile.load", None)
   monkeypatch.setitem(sys.modules, "lagom_xla.compile.pool", None)
@@ -184,13 +174,8 @@ def test_what_is_not_there_is_told_before_jax_is_imported(
   ],
 )
 def test_bad_input_gets_one_line_and_touches_no_plan(
-  h100s: Sequence[jax.Device],
-  files: pathlib.Path,
-  tmp_path: pathlib.Path,
-  monkeypatch: pytest.MonkeyPatch,
-  arguments: tuple[str, ...],
-  words: str,
-) -> None:
+  h100s, files, tmp_path, monkeypatch, arguments, words
+):
   monkeypatch.chdir(files)
   older = tmp_path / "plan"
   files_lib.write(PLAN, older)
@@ -206,9 +191,7 @@ def test_bad_input_gets_one_line_and_touches_no_plan(
   assert run("inspect", *arguments) == outcome
 
 
-def test_a_process_of_its_own_ends_with_status_2_and_one_line(
-  files: pathlib.Path,
-) -> None:
+def test_a_process_of_its_own_ends_with_status_2_and_one_line(files):
   outcome = run_process("tune", "steps.py:raises", CLUSTER, cwd=files)
   assert outcome == Outcome(
     2,
@@ -262,7 +245,7 @@ def test_bash_completes_choices(bash_script):
   assert found == {"plan"}
 
 
-def test_zsh_reads_its_script(tmp_path: pathlib.Path):
+def test_zsh_reads_its_script(tmp_path):
   zsh = shutil.which("zsh")
   if zsh is None:
     pytest.skip("there is no zsh: apt-get install zsh")
@@ -283,9 +266,7 @@ def test_zsh_reads_its_script(tmp_path: pathlib.Path):
   assert done.stdout.strip() == script.name and not done.stderr
 
 
-def test_without_shtab_the_message_says_what_to_install(
-  monkeypatch: pytest.MonkeyPatch,
-):
+def test_without_shtab_the_message_says_what_to_install(monkeypatch):
   monkeypatch.setitem(sys.modules, "shtab", None)
   done = run("completion", "bash")
   assert done.status == 2 and not done.out
@@ -326,11 +307,7 @@ def _assert_one_line(status: int, out: str, err: str, words: str) -> None:
   ],
   ids=" ".join,
 )
-def test_what_never_ends_is_not_read(
-  tmp_path: pathlib.Path,
-  monkeypatch: pytest.MonkeyPatch,
-  arguments: Sequence[str],
-) -> None:
+def test_what_never_ends_is_not_read(tmp_path, monkeypatch, arguments):
   monkeypatch.chdir(tmp_path)
   (tmp_path / "step.hlo").write_text(HLO)
   os.mkfifo(tmp_path / "fifo")
@@ -345,9 +322,7 @@ def test_what_never_ends_is_not_read(
   assert outcome.err.count("\n") == num_lines
 
 
-def test_an_xla_flags_that_names_a_fifo_is_not_read(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_xla_flags_that_names_a_fifo_is_not_read(tmp_path, monkeypatch):
   os.mkfifo(tmp_path / "fifo")
   (tmp_path / "step.hlo").write_text(HLO)
   monkeypatch.setenv("XLA_FLAGS", str(tmp_path / "fifo"))
@@ -358,7 +333,7 @@ def test_an_xla_flags_that_names_a_fifo_is_not_read(
   assert "there is none to read" in checked.out
 
 
-def test_a_pipe_of_the_shell_is_read(tmp_path: pathlib.Path) -> None:
+def test_a_pipe_of_the_shell_is_read(tmp_path):
   (tmp_path / "step.hlo.gz").write_bytes(gzip.compress(HLO.encode()))
   inspect = f"{sys.executable} -m lagom_xla inspect {CLUSTER} --format=json"
   done = subprocess.run(
@@ -373,9 +348,7 @@ def test_a_pipe_of_the_shell_is_read(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["1000000x8xh100", "1x1000000xh100"])
-def test_a_cluster_larger_than_any_is_refused(
-  tmp_path: pathlib.Path, name: str
-) -> None:
+def test_a_cluster_larger_than_any_is_refused(tmp_path, name):
   (tmp_path / "step.hlo").write_text(HLO)
   outcome = run("tune", str(tmp_path / "step.hlo"), f"--cluster={name}")
   _assert_one_line(outcome.status, outcome.out, outcome.err, f"'{name}'")
@@ -387,9 +360,7 @@ def test_a_cluster_larger_than_any_is_refused(
 
 
 @pytest.mark.parametrize("style", ["--format=json", "--format=text"])
-def test_a_full_disk_under_stdout_costs_one_line(
-  tmp_path: pathlib.Path, style: str
-) -> None:
+def test_a_full_disk_under_stdout_costs_one_line(tmp_path, style):
   (tmp_path / "step.hlo").write_text(HLO)
   with open("/dev/full", "w", encoding="utf-8") as full:
     outcome = run_process(

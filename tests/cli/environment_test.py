@@ -4,11 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 import json
 import pathlib
 
-import jax
 import pytest
 
 import commands
@@ -37,8 +35,8 @@ _OVERLAP = "--xla_gpu_experimental_parallel_collective_overlap_limit=4"
   ],
 )
 def test_flags_that_would_end_the_process_point_to_their_check(
-  tmp_path: pathlib.Path, flags: str, words: str
-) -> None:
+  tmp_path, flags, words
+):
   write_steps(tmp_path)
   outcome = run_process(
     "inspect", "steps.py:step", CLUSTER, cwd=tmp_path, env={"XLA_FLAGS": flags}
@@ -62,9 +60,7 @@ def _tuned(folder: pathlib.Path) -> Outcome:
   return outcome
 
 
-def test_what_is_set_is_named_as_what_runs_today(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_set_is_named_as_what_runs_today(tmp_path, monkeypatch):
   monkeypatch.setenv("XLA_FLAGS", f"  {_OVERLAP} ")
   outcome = _tuned(tmp_path)
   out = outcome.out
@@ -80,8 +76,8 @@ def test_what_is_set_is_named_as_what_runs_today(
 
 
 def test_what_is_set_is_in_the_plan_and_in_what_programs_read(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+  tmp_path, monkeypatch
+):
   monkeypatch.setenv("XLA_FLAGS", f" {_OVERLAP}\n--xla_gpu_autotune_level=0 ")
   _tuned(tmp_path)
   flags = f"{_OVERLAP} --xla_gpu_autotune_level=0"
@@ -101,10 +97,8 @@ def test_what_is_set_is_in_the_plan_and_in_what_programs_read(
 
 
 def test_a_compile_that_fails_beside_flags_names_them(
-  h100s: Sequence[jax.Device],
-  tmp_path: pathlib.Path,
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
+  h100s, tmp_path, monkeypatch
+):
   write_steps(tmp_path)
 
   def refuse(*_: object, **__: object) -> None:
@@ -122,8 +116,8 @@ def test_a_compile_that_fails_beside_flags_names_them(
 
 @pytest.mark.parametrize("flags", [None, "", "  "])
 def test_without_flags_the_step_is_compared_with_all_defaults(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, flags: str | None
-) -> None:
+  tmp_path, monkeypatch, flags
+):
   if flags is None:
     monkeypatch.delenv("XLA_FLAGS")
   else:
@@ -133,9 +127,7 @@ def test_without_flags_the_step_is_compared_with_all_defaults(
   assert "what runs today" not in out
 
 
-def test_a_compilation_cache_makes_no_noise(
-  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
-) -> None:
+def test_a_compilation_cache_makes_no_noise(h100s, tmp_path):
   write_steps(tmp_path)
   outcome = run_process(
     "inspect",
@@ -149,9 +141,7 @@ def test_a_compilation_cache_makes_no_noise(
   assert json.loads(outcome.out)["collectives"]
 
 
-def test_dumps_that_flags_ask_for_are_left_to_the_job(
-  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
-) -> None:
+def test_dumps_that_flags_ask_for_are_left_to_the_job(h100s, tmp_path):
   write_steps(tmp_path)
   dumps = tmp_path / "dumps"
   outcome = run_process(
@@ -167,8 +157,8 @@ def test_dumps_that_flags_ask_for_are_left_to_the_job(
 
 
 def test_flags_that_say_nothing_of_gpus_leave_the_defaults_what_they_are(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+  tmp_path, monkeypatch
+):
   dump = f"--xla_dump_to={tmp_path / 'dump'}"
   flags = f"--xla_force_host_platform_device_count=8 {dump}"
   monkeypatch.setenv("XLA_FLAGS", flags)
@@ -197,8 +187,8 @@ def _said(*arguments: str) -> str:
 
 
 def test_what_a_step_takes_under_it_is_told_and_nothing_else_changes(
-  module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+  module, monkeypatch
+):
   before = _said("inspect", module)
   monkeypatch.setenv(_VARIABLE, "1")
   step = gather_steps.step(_MODULE)
@@ -214,9 +204,7 @@ def test_what_a_step_takes_under_it_is_told_and_nothing_else_changes(
   assert after.replace(note, "") == before
 
 
-def test_it_is_taken_in_place_of_xlas_cap(
-  module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_taken_in_place_of_xlas_cap(module, monkeypatch):
   monkeypatch.setenv(_VARIABLE, "64")
   monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_nccl_collective_max_nchannels=1")
   step = gather_steps.step(_MODULE)
@@ -224,9 +212,7 @@ def test_it_is_taken_in_place_of_xlas_cap(
   assert f"today's step takes {free} ms with it" in _said("inspect", module)
 
 
-def test_plans_and_comparisons_say_it_too(
-  module: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plans_and_comparisons_say_it_too(module, tmp_path, monkeypatch):
   monkeypatch.setenv(_VARIABLE, "1")
   plan = str(tmp_path / "plan")
   assert _SAID in _said("tune", module, f"--out={plan}")
@@ -235,8 +221,6 @@ def test_plans_and_comparisons_say_it_too(
 
 
 @pytest.mark.parametrize("value", ["", "0", "-4", "many"])
-def test_what_nccl_takes_for_no_number_is_not_told(
-  module: str, monkeypatch: pytest.MonkeyPatch, value: str
-) -> None:
+def test_what_nccl_takes_for_no_number_is_not_told(module, monkeypatch, value):
   monkeypatch.setenv(_VARIABLE, value)
   assert _VARIABLE not in _said("inspect", module)

@@ -111,7 +111,7 @@ def _run(*arguments: str, on_terminal: bool = False) -> Outcome:
   return outcome
 
 
-def test_every_command_is_looked_at() -> None:
+def test_every_command_is_looked_at():
   (commands,) = (
     action
     for action in main.parser()._actions
@@ -121,9 +121,7 @@ def test_every_command_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize("command", _REPORTS, ids=_name)
-def test_a_quiet_report_is_the_names_of_the_files_written(
-  command: tuple[str, ...],
-) -> None:
+def test_a_quiet_report_is_the_names_of_the_files_written(command):
   outcome = _run(*command, "--quiet", on_terminal=True)
   lines = outcome.out.splitlines()
   assert all(line.startswith("Wrote ") for line in lines)
@@ -134,7 +132,7 @@ def test_a_quiet_report_is_the_names_of_the_files_written(
 
 
 @pytest.mark.parametrize("command", _TEXTS, ids=_name)
-def test_quiet_text_is_the_text_alone(command: tuple[str, ...]) -> None:
+def test_quiet_text_is_the_text_alone(command):
   quiet = _run(*command, "--quiet", on_terminal=True)
   assert quiet.out == _run(*command, on_terminal=True).out != ""
   _assert_errors_alone(command, quiet)
@@ -143,8 +141,8 @@ def test_quiet_text_is_the_text_alone(command: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("command", _AS_JSON, ids=_name)
 @pytest.mark.parametrize("loudness", ["--quiet", "--verbose"])
 def test_json_follows_its_schema_and_nothing_else_is_on_stdout(
-  command: tuple[str, ...], loudness: str
-) -> None:
+  command, loudness
+):
   outcome = _run(*command, "--format=json", loudness, on_terminal=True)
   printed = json.loads(outcome.out)
   assert printed
@@ -164,8 +162,8 @@ def _assert_errors_alone(command: tuple[str, ...], outcome: Outcome) -> None:
 @pytest.mark.parametrize("command", _COMMANDS, ids=_name)
 @pytest.mark.parametrize("on_terminal", [False, True])
 def test_nothing_escapes_into_a_pipe_or_to_a_dumb_terminal(
-  command: tuple[str, ...], on_terminal: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+  command, on_terminal, monkeypatch
+):
   if on_terminal:
     monkeypatch.setenv("TERM", "dumb")
   outcome = _run(*command, on_terminal=on_terminal)
@@ -173,18 +171,14 @@ def test_nothing_escapes_into_a_pipe_or_to_a_dumb_terminal(
 
 
 @pytest.mark.parametrize("command", _COMMANDS, ids=_name)
-def test_without_color_a_result_on_a_terminal_is_plain(
-  command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_color_a_result_on_a_terminal_is_plain(command, monkeypatch):
   monkeypatch.setenv("TERM", "xterm-256color")
   monkeypatch.setenv("NO_COLOR", "1")
   plain = _run(*command, on_terminal=True)
   assert plain.out and _ESCAPE not in plain.out
 
 
-def test_with_color_a_table_on_a_terminal_is_not(
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_with_color_a_table_on_a_terminal_is_not(monkeypatch):
   monkeypatch.setenv("TERM", "xterm-256color")
   monkeypatch.delenv("NO_COLOR", raising=False)
   assert _ESCAPE in _run("clusters", on_terminal=True).out

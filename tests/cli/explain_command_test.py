@@ -55,9 +55,7 @@ def plan(
   return folder
 
 
-def test_the_lower_bound_is_what_neither_step_can_beat(
-  tmp_path: pathlib.Path, explained: explanation_lib.Explanation
-) -> None:
+def test_the_lower_bound_is_what_neither_step_can_beat(tmp_path, explained):
   after = explained.after
   assert after is not None
   shorter = dataclasses.replace(
@@ -69,9 +67,7 @@ def test_the_lower_bound_is_what_neither_step_can_beat(
   assert f"Lower bound: {bound} ms, of today's module and the plan's" in told
 
 
-def test_a_plan_that_changes_nothing_is_not_compared_with_today(
-  tmp_path: pathlib.Path,
-) -> None:
+def test_a_plan_that_changes_nothing_is_not_compared_with_today(tmp_path):
   step, plan = tmp_path / "step.hlo", tmp_path / "plan"
   step.write_text(HLO)
   assert run("tune", str(step), CLUSTER, f"--out={plan}").status == 0
@@ -80,9 +76,7 @@ def test_a_plan_that_changes_nothing_is_not_compared_with_today(
   assert "the plan" not in told.out
 
 
-def test_a_reason_that_is_nothing_as_shown_has_no_row(
-  tmp_path: pathlib.Path, explained: explanation_lib.Explanation
-) -> None:
+def test_a_reason_that_is_nothing_as_shown_has_no_row(tmp_path, explained):
   large, small, *_ = sentences.REASONS
   before = dataclasses.replace(
     explained.before, reasons_us={large: 1e3, small: 0.1}
@@ -103,9 +97,7 @@ def told(plan: pathlib.Path) -> Outcome:
   return run("explain", str(plan))
 
 
-def test_the_verdict_comes_first_and_all_fits_a_terminal(
-  explained: explanation_lib.Explanation, told: Outcome
-) -> None:
+def test_the_verdict_comes_first_and_all_fits_a_terminal(explained, told):
   assert (told.status, told.err) == (0, "")
   lines = told.out.splitlines()
   assert len(lines) <= 40
@@ -118,9 +110,7 @@ def test_the_verdict_comes_first_and_all_fits_a_terminal(
   assert f"With the plan they wait {exposed}" in told.out
 
 
-def test_every_collective_of_either_step_can_be_asked_for(
-  explained: explanation_lib.Explanation, plan: pathlib.Path
-) -> None:
+def test_every_collective_of_either_step_can_be_asked_for(explained, plan):
   assert explained.after is not None
   names = {
     collective.name
@@ -136,8 +126,8 @@ def test_every_collective_of_either_step_can_be_asked_for(
 
 
 def test_the_one_that_is_exposed_most_is_told_with_plan_and_parts(
-  explained: explanation_lib.Explanation, plan: pathlib.Path
-) -> None:
+  explained, plan
+):
   first = explained.before.collectives[0]
   text = " ".join(run("explain", str(plan), first.name).out.split())
   assert first.with_plan is not None
@@ -147,9 +137,7 @@ def test_the_one_that_is_exposed_most_is_told_with_plan_and_parts(
   assert f"from {pathlib.PurePath(first.file).name}:{first.line}" in text
 
 
-def test_json_follows_the_schema_that_is_published(
-  explained: explanation_lib.Explanation, plan: pathlib.Path
-) -> None:
+def test_json_follows_the_schema_that_is_published(explained, plan):
   whole = json.loads(run("explain", str(plan), "--format=json").out)
   check_schema("explain", whole)
   assert whole["before"]["exposed_us"] == explained.before.exposed_us
@@ -158,14 +146,14 @@ def test_json_follows_the_schema_that_is_published(
   assert [c["name"] for c in one["before"]["collectives"]] == [name]
 
 
-def test_the_docs_define_every_reason() -> None:
+def test_the_docs_define_every_reason():
   text = (ROOT / "docs" / "explain.md").read_text(encoding="utf-8")
   for reason, said in sentences.REASONS.items():
     assert f"| {said} |" in text
     assert f"| `{reason}` |" in text
 
 
-def test_a_target_is_explained_without_a_plan(tmp_path: pathlib.Path) -> None:
+def test_a_target_is_explained_without_a_plan(tmp_path):
   step = tmp_path / "step.hlo"
   step.write_text(HLO)
   outcome = run("explain", str(step), CLUSTER)
@@ -175,9 +163,7 @@ def test_a_target_is_explained_without_a_plan(tmp_path: pathlib.Path) -> None:
   assert (found["after"], found["before"]["collectives"]) == (None, [])
 
 
-def test_a_name_that_is_not_there_gets_the_nearest_in_one_line(
-  explained: explanation_lib.Explanation, plan: pathlib.Path
-) -> None:
+def test_a_name_that_is_not_there_gets_the_nearest_in_one_line(explained, plan):
   name = explained.before.collectives[0].name
   outcome = run("explain", str(plan), f"{name}x")
   assert (outcome.status, outcome.out) == (2, "")
@@ -187,9 +173,7 @@ def test_a_name_that_is_not_there_gets_the_nearest_in_one_line(
 
 
 @pytest.mark.parametrize("damage", [None, b"", b"no gzip", b"{}"])
-def test_a_plan_without_an_explanation_is_refused_in_one_line(
-  tmp_path: pathlib.Path, damage: bytes | None
-) -> None:
+def test_a_plan_without_an_explanation_is_refused_in_one_line(tmp_path, damage):
   if damage is not None:
     (tmp_path / explanation_lib.NAME).write_bytes(damage)
   outcome = run("explain", str(tmp_path))
@@ -199,7 +183,7 @@ def test_a_plan_without_an_explanation_is_refused_in_one_line(
   assert "Make the plan again" in line
 
 
-def test_the_name_may_stand_after_options(tmp_path: pathlib.Path) -> None:
+def test_the_name_may_stand_after_options(tmp_path):
   step = tmp_path / "step.hlo"
   step.write_text(HLO)
   for arguments in (("all-gather", CLUSTER), (CLUSTER, "all-gather")):
@@ -209,7 +193,7 @@ def test_the_name_may_stand_after_options(tmp_path: pathlib.Path) -> None:
   assert "unrecognized arguments: another" in outcome.err
 
 
-def test_what_is_of_a_target_needs_its_cluster(plan: pathlib.Path) -> None:
+def test_what_is_of_a_target_needs_its_cluster(plan):
   outcome = run("explain", str(plan), "--arg=model=tiny")
   assert outcome.status == 2
   assert "--arg is of a TARGET" in outcome.err

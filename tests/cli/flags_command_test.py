@@ -35,9 +35,7 @@ def plan_with_options(tmp_path: pathlib.Path) -> pathlib.Path:
   return folder
 
 
-def test_flags_can_be_sourced_and_keep_what_was_set(
-  plan_with_options: pathlib.Path,
-) -> None:
+def test_flags_can_be_sourced_and_keep_what_was_set(plan_with_options):
   outcome = run("flags", str(plan_with_options))
   assert (outcome.status, outcome.err) == (0, "")
   done = subprocess.run(
@@ -58,8 +56,8 @@ def test_flags_can_be_sourced_and_keep_what_was_set(
 
 
 def test_the_installed_jaxlib_knows_every_flag_that_is_printed(
-  plan_with_options: pathlib.Path,
-) -> None:
+  plan_with_options,
+):
   # XLA ends a process that has a flag in XLA_FLAGS which it does not know.
   script = (
     f'source {plan_with_options}/env.sh; exec "$PYTHON" -c'
@@ -75,9 +73,7 @@ def test_the_installed_jaxlib_knows_every_flag_that_is_printed(
   assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
 
 
-def test_flags_of_a_plan_that_changes_nothing_set_nothing(
-  tmp_path: pathlib.Path,
-) -> None:
+def test_flags_of_a_plan_that_changes_nothing_set_nothing(tmp_path):
   plan = dataclasses.replace(PLAN, xla=config_lib.DEFAULT, nccl_env={})
   files_lib.write(plan, tmp_path / "plan")
   outcome = run("flags", str(tmp_path / "plan/plan.json"))
@@ -85,7 +81,7 @@ def test_flags_of_a_plan_that_changes_nothing_set_nothing(
   assert all(line.startswith("#") for line in outcome.out.splitlines())
 
 
-def test_flags_are_checked_and_the_status_says_whether_xla_starts() -> None:
+def test_flags_are_checked_and_the_status_says_whether_xla_starts():
   good = run("flags", "--check", "--xla_gpu_autotune_level=2")
   assert (good.status, good.err) == (0, "")
   bad = run("flags", "--check", "--xla_gpu_graph_level=0 --xla_dump_to=a")
@@ -98,7 +94,7 @@ def test_flags_are_checked_and_the_status_says_whether_xla_starts() -> None:
     assert [f["flag"] for f in report["findings"]] == [flags][: bool(flags)]
 
 
-def test_a_check_in_json_says_that_a_flag_is_fatal() -> None:
+def test_a_check_in_json_says_that_a_flag_is_fatal():
   outcome = run("flags", "--check", "--xla_no=1", "--format=json")
   report = json.loads(outcome.out)
   check_schema("flags", report)
@@ -106,7 +102,7 @@ def test_a_check_in_json_says_that_a_flag_is_fatal() -> None:
   assert (outcome.status, report["is_fatal"]) == (1, True)
 
 
-def test_a_check_survives_flags_that_would_end_it() -> None:
+def test_a_check_survives_flags_that_would_end_it():
   flags = "--xla_that_ends_a_process=1"
   done = subprocess.run(
     [sys.executable, "-m", "lagom_xla", "flags", "--check", flags],
@@ -120,8 +116,8 @@ def test_a_check_survives_flags_that_would_end_it() -> None:
 
 
 def test_merged_flags_can_be_sourced_and_say_where_each_is_from(
-  plan_with_options: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+  plan_with_options, monkeypatch
+):
   first, second, third = sorted(knobs.OPTIONS.values())
   given = f"--{second}=1 --xla_dump_to='a b' --xla_gpu_graph_level=0"
   monkeypatch.setenv("XLA_FLAGS", given)

@@ -39,9 +39,7 @@ def inspected(h100s: Sequence[jax.Device]) -> dict[str, Any]:
   return json.loads(outcome.out)
 
 
-def test_inspect_prints_what_its_schema_says(
-  inspected: dict[str, Any],
-) -> None:
+def test_inspect_prints_what_its_schema_says(inspected):
   check_schema("inspect", inspected)
   assert inspected["collectives"] and inspected["overlaps"]
   assert inspected["totals"].keys() == {
@@ -50,9 +48,7 @@ def test_inspect_prints_what_its_schema_says(
   assert inspected["profile"] is None
 
 
-def test_each_collective_names_a_line_of_a_file_that_there_is(
-  inspected: dict[str, Any],
-) -> None:
+def test_each_collective_names_a_line_of_a_file_that_there_is(inspected):
   for collective in inspected["collectives"]:
     file = pathlib.Path(collective["source_file"])
     line = file.read_text().splitlines()[collective["source_line"] - 1]
@@ -61,9 +57,7 @@ def test_each_collective_names_a_line_of_a_file_that_there_is(
     assert collective["source"].startswith(at)
 
 
-def test_totals_are_sums_over_collectives_and_executions(
-  inspected: dict[str, Any],
-) -> None:
+def test_totals_are_sums_over_collectives_and_executions(inspected):
   sums: dict[str, dict[str, int]] = {}
   for c in inspected["collectives"]:
     row = sums.setdefault(
@@ -81,9 +75,7 @@ def test_totals_are_sums_over_collectives_and_executions(
   assert inspected["module"]["num_partitions"] == 8
 
 
-def test_overlaps_name_each_async_collective_once(
-  inspected: dict[str, Any],
-) -> None:
+def test_overlaps_name_each_async_collective_once(inspected):
   by_name = {c["name"]: c for c in inspected["collectives"]}
   assert len(by_name) == len(inspected["collectives"])
   listed = [name for o in inspected["overlaps"] for name in o["collectives"]]
@@ -104,9 +96,7 @@ def test_overlaps_name_each_async_collective_once(
       assert c["overlap"] == {"num_kernels": 0, "num_gemms": 0}
 
 
-def test_the_example_in_formats_md_is_what_inspect_prints(
-  inspected: dict[str, Any],
-) -> None:
+def test_the_example_in_formats_md_is_what_inspect_prints(inspected):
   _, _, rest = (ROOT / "docs/formats.md").read_text().partition("```json\n")
   example = json.loads(rest.partition("```")[0])
   assert example.keys() == inspected.keys()
@@ -116,9 +106,7 @@ def test_the_example_in_formats_md_is_what_inspect_prints(
     assert example[key][0].keys() == inspected[key][0].keys()
 
 
-def test_a_group_over_two_nodes_says_so(
-  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
-) -> None:
+def test_a_group_over_two_nodes_says_so(h100s, tmp_path):
   step = write_steps(tmp_path)
   outcome = run("inspect", step, "--cluster=2x4xh100", "--format=json")
   collectives = json.loads(outcome.out)["collectives"]
@@ -136,9 +124,7 @@ ENTRY main {
 """
 
 
-def test_a_chain_of_permutes_may_part_unevenly_over_nodes(
-  tmp_path: pathlib.Path,
-) -> None:
+def test_a_chain_of_permutes_may_part_unevenly_over_nodes(tmp_path):
   file = tmp_path / "shifted.hlo"
   file.write_text(_SHIFTED)
   outcome = run("inspect", str(file), "--cluster=2x8xh100")
@@ -147,10 +133,8 @@ def test_a_chain_of_permutes_may_part_unevenly_over_nodes(
 
 
 def test_an_optimized_module_in_a_file_is_only_read(
-  h100s: Sequence[jax.Device],
-  tmp_path: pathlib.Path,
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
+  h100s, tmp_path, monkeypatch
+):
   step = write_steps(tmp_path)
   compiled_for_gpus = load.load(step, cluster_lib.parse("1x8xh100"))
   compiled = compiled_for_gpus.compile().compiled
@@ -195,8 +179,8 @@ def _essence(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_process_of_its_own_prints_one_json_object_and_nothing_else(
-  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
-) -> None:
+  h100s, tmp_path
+):
   arguments = ("inspect", write_steps(tmp_path), CLUSTER, "--format=json")
   outcome = run_process(*arguments)
   assert (outcome.status, outcome.err) == (0, "")

@@ -42,7 +42,7 @@ def folder(
   return found
 
 
-def test_inspect_says_how_far_off_predictions_were(folder: pathlib.Path):
+def test_inspect_says_how_far_off_predictions_were(folder):
   arguments = (
     "inspect",
     str(folder / "step.hlo.pb"),
@@ -61,7 +61,7 @@ def test_inspect_says_how_far_off_predictions_were(folder: pathlib.Path):
 
 
 def test_a_cap_in_xla_flags_is_the_one_under_which_the_profile_ran(
-  folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+  folder, monkeypatch
 ):
   monkeypatch.setenv("XLA_FLAGS", f"--{nccl_channels.OPTION}=2")
   target = load.load(str(folder / "step.hlo.pb"), H100S)
@@ -75,9 +75,7 @@ def test_a_cap_in_xla_flags_is_the_one_under_which_the_profile_ran(
 
 
 @pytest.mark.parametrize("command", ["inspect", "tune"])
-def test_a_profile_of_another_step_prices_nothing(
-  command: str, folder: pathlib.Path, tmp_path: pathlib.Path
-):
+def test_a_profile_of_another_step_prices_nothing(command, folder, tmp_path):
   module = tmp_path / "another.hlo"
   module.write_text(commands.HLO)
   options = [f"--out={tmp_path / 'plan'}"] if command == "tune" else []
@@ -89,7 +87,7 @@ def test_a_profile_of_another_step_prices_nothing(
   assert "is of another step than step: it has none of its kernels" in said.err
 
 
-def test_profile_shows_who_waits_for_whom(folder: pathlib.Path):
+def test_profile_shows_who_waits_for_whom(folder):
   text = commands.run("profile", str(folder / "trace"), "--verbose").out
   assert "Who waited for whom (measured" in text
   found = json.loads(
@@ -101,9 +99,7 @@ def test_profile_shows_who_waits_for_whom(folder: pathlib.Path):
   assert found["collectives"] and found["slowdowns"] and found["processes"]
 
 
-def test_a_plan_says_which_run_it_rests_on(
-  folder: pathlib.Path, tmp_path: pathlib.Path, profile: profile_lib.Profile
-):
+def test_a_plan_says_which_run_it_rests_on(folder, tmp_path, profile):
   arguments = (
     "tune",
     str(folder / "step.hlo.pb"),

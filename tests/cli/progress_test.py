@@ -56,9 +56,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("command", _COMMANDS, ids=lambda c: c[0])
-def test_a_slow_command_says_what_it_does_before_it_is_done(
-  command: tuple[str, ...], impatient: None
-) -> None:
+def test_a_slow_command_says_what_it_does_before_it_is_done(command, impatient):
   outcome = run(*command)
   assert (outcome.status, outcome.out) == (2, "")
   assert any("lowering slow.py:step" in line for line in outcome.going_on)
@@ -69,13 +67,11 @@ def test_a_slow_command_says_what_it_does_before_it_is_done(
 
 
 @pytest.mark.parametrize("command", _COMMANDS, ids=lambda c: c[0])
-def test_a_quiet_command_says_nothing_of_it(
-  command: tuple[str, ...], impatient: None
-) -> None:
+def test_a_quiet_command_says_nothing_of_it(command, impatient):
   assert run(*command, "--quiet").going_on == ()
 
 
-def test_somebody_who_waits_is_told_something_within_two_seconds() -> None:
+def test_somebody_who_waits_is_told_something_within_two_seconds():
   said_s: list[float] = []
   began_s = time.monotonic()
   waiting = progress.Silence(lambda: said_s.append(time.monotonic() - began_s))
@@ -87,9 +83,7 @@ def test_somebody_who_waits_is_told_something_within_two_seconds() -> None:
   assert progress.FIRST_S < 2
 
 
-def test_silences_grow_so_that_a_log_of_hours_stays_short(
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_silences_grow_so_that_a_log_of_hours_stays_short(monkeypatch):
   monkeypatch.setattr(progress, "FIRST_S", 0.1)
   said: list[None] = []
   waiting = progress.Silence(lambda: said.append(None))
@@ -98,9 +92,7 @@ def test_silences_grow_so_that_a_log_of_hours_stays_short(
   assert 1 <= len(said) <= 3
 
 
-def test_a_command_that_says_something_is_not_called_silent(
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_command_that_says_something_is_not_called_silent(monkeypatch):
   monkeypatch.setattr(progress, "FIRST_S", 600.0)
   said: list[None] = []
   waiting = progress.Silence(lambda: said.append(None))
@@ -118,7 +110,7 @@ def _compile(
   return watching.watched(config, "1x8xh100", is_to_the_end=is_to_the_end)
 
 
-def test_what_is_compiled_now_is_named_while_it_is(impatient: None) -> None:
+def test_what_is_compiled_now_is_named_while_it_is(impatient):
   with _said() as err, progress.Bar() as bar:
     with bar.told_of_compiles(naming.of_today()):
       with _compile(config_lib.XlaConfig(options={"xla_gpu_a": True})):
@@ -130,7 +122,7 @@ def test_what_is_compiled_now_is_named_while_it_is(impatient: None) -> None:
     pass  # Nobody watches any more.
 
 
-def test_each_config_that_is_compiled_is_a_step() -> None:
+def test_each_config_that_is_compiled_is_a_step():
   with _said(), progress.Bar(lines=False) as bar:
     bar.expect(4)
     with bar.told_of_compiles(naming.of_today(), are_steps=True):
@@ -141,7 +133,7 @@ def test_each_config_that_is_compiled_is_a_step() -> None:
     assert bar.num_done == 2
 
 
-def test_a_config_that_xla_refuses_is_said_with_the_reason() -> None:
+def test_a_config_that_xla_refuses_is_said_with_the_reason():
   refused = candidates.Refused(config=_PLAN, reason="XLA ended.\nIts log: ...")
   with _said() as err, progress.Bar() as bar:
     bar.found(refused)
@@ -192,8 +184,8 @@ _UNROLLED_8B = _Recorded(
   "recorded", [_SCANNED_8B, _UNROLLED_8B], ids=["scanned", "unrolled"]
 )
 def test_from_the_third_compile_on_what_is_left_is_known_by_a_factor_of_two(
-  recorded: _Recorded,
-) -> None:
+  recorded,
+):
   """Or by one more compile, where only few are left."""
   clock = mock.Mock(return_value=0.0)
   told = []
@@ -227,9 +219,7 @@ def test_from_the_third_compile_on_what_is_left_is_known_by_a_factor_of_two(
     (600, ", about 100 min left"),
   ],
 )
-def test_what_is_left_is_said_as_exactly_as_it_is_known(
-  num_left: float, words: str
-) -> None:
+def test_what_is_left_is_said_as_exactly_as_it_is_known(num_left, words):
   clock = mock.Mock(return_value=0.0)
   with mock.patch.object(time, "monotonic", clock), _said():
     with progress.Bar(is_quiet=True) as bar:
@@ -241,7 +231,7 @@ def test_what_is_left_is_said_as_exactly_as_it_is_known(
       assert bar.left_in_words == words
 
 
-def test_with_a_budget_no_more_is_left_than_that() -> None:
+def test_with_a_budget_no_more_is_left_than_that():
   clock = mock.Mock(return_value=0.0)
   with mock.patch.object(time, "monotonic", clock), _said():
     with progress.Bar(is_quiet=True, time_budget_s=100.0) as bar:
@@ -249,7 +239,7 @@ def test_with_a_budget_no_more_is_left_than_that() -> None:
       assert bar.left_in_words == ", at most 0:01:00 left"
 
 
-def test_a_config_is_named_by_what_sets_it_apart() -> None:
+def test_a_config_is_named_by_what_sets_it_apart():
   names = naming.Names()
   names.add(_PLAN, "the plan")
   names.add(config_lib.DEFAULT, "XLA's defaults")
@@ -268,7 +258,7 @@ def test_a_config_is_named_by_what_sets_it_apart() -> None:
   assert names.of(config_lib.XlaConfig(program=form)) == "strands rotated"
 
 
-def test_of_many_differences_the_last_are_named_and_the_rest_counted() -> None:
+def test_of_many_differences_the_last_are_named_and_the_rest_counted():
   options = {f"xla_gpu_{letter}": 1 for letter in "abcde"}
   config = config_lib.XlaConfig(options=options)
   assert naming.Names().of(config) == "d=1, e=1 and 3 more"
@@ -313,7 +303,7 @@ def _on_terminal(term: str, step_s: float) -> str:
   return err.getvalue()
 
 
-def test_a_terminal_shows_what_is_compiled_and_how_long_is_left() -> None:
+def test_a_terminal_shows_what_is_compiled_and_how_long_is_left():
   shown = _on_terminal("xterm-256color", step_s=0.8)
   assert re.search(r"compiling .*our combine groups", shown)
   assert "3/10" in shown
@@ -326,7 +316,7 @@ def test_a_terminal_shows_what_is_compiled_and_how_long_is_left() -> None:
   assert max(map(len, re.split(r"[\r\n]", plain))) <= 80
 
 
-def test_a_dumb_terminal_gets_lines() -> None:
+def test_a_dumb_terminal_gets_lines():
   shown = _on_terminal("dumb", step_s=0.1)
   assert "\x1b" not in shown
   first, *_ = shown.splitlines()

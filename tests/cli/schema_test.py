@@ -67,9 +67,7 @@ _OUTERMOST = {
 
 
 @pytest.mark.parametrize("file", _OUTERMOST)
-def test_what_is_printed_is_a_json_schema_that_describes_every_field(
-  file: str,
-) -> None:
+def test_what_is_printed_is_a_json_schema_that_describes_every_field(file):
   schema = json.loads(_printed(file))
   jsonschema.Draft202012Validator.check_schema(schema)
   assert _outermost(schema) == _OUTERMOST[file]
@@ -83,9 +81,7 @@ def test_what_is_printed_is_a_json_schema_that_describes_every_field(
 
 
 @pytest.mark.parametrize("file", _OUTERMOST)
-def test_tables_are_of_what_is_printed_first_and_each_is_there_once(
-  file: str,
-) -> None:
+def test_tables_are_of_what_is_printed_first_and_each_is_there_once(file):
   headlines = re.findall(
     r"^`(\w+)`: ", _printed(file, "--format=markdown"), re.M
   )
@@ -95,13 +91,11 @@ def test_tables_are_of_what_is_printed_first_and_each_is_there_once(
 
 
 @pytest.mark.parametrize("path", _SPECS, ids=lambda path: path.stem)
-def test_every_file_that_we_ship_follows_the_schema_of_clusters(
-  path: pathlib.Path,
-) -> None:
+def test_every_file_that_we_ship_follows_the_schema_of_clusters(path):
   _CLUSTER.validate(json.loads(path.read_text(encoding="utf-8")))
 
 
-def test_a_whole_cluster_and_a_changed_one_follow_the_schema() -> None:
+def test_a_whole_cluster_and_a_changed_one_follow_the_schema():
   _CLUSTER.validate(cluster_lib.parse("2x4xgb200").to_dict())
   _CLUSTER.validate({"num_nodes": 4, "gpu": {"base": "h100", "hbm_gbps": 3000}})
 
@@ -115,15 +109,13 @@ def test_a_whole_cluster_and_a_changed_one_follow_the_schema() -> None:
     {"gpu": "h100", "node": {"nvlink": {"topology": "torus"}}},
   ],
 )
-def test_what_the_schema_of_clusters_refuses_is_not_read_either(
-  raw: dict[str, Any],
-) -> None:
+def test_what_the_schema_of_clusters_refuses_is_not_read_either(raw):
   assert not _CLUSTER.is_valid(raw)
   with pytest.raises(errors.ClusterError):
     cluster_lib.from_dict(raw, where="a cluster")
 
 
-def test_pydantic_is_not_imported_before_a_command_runs() -> None:
+def test_pydantic_is_not_imported_before_a_command_runs():
   code = "import sys, lagom_xla.cli; print('pydantic' in sys.modules)"
   child = subprocess.run(
     [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -78,8 +78,8 @@ def _start(
   ("number", "who"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")]
 )
 def test_a_signal_writes_the_best_so_far_and_says_so(
-  number: signal.Signals, who: str, step: str, tmp_path: pathlib.Path
-) -> None:
+  number, who, step, tmp_path
+):
   cache, plan = tmp_path / "cache", tmp_path / "plan"
   with _start(step, plan, cache) as process:
     assert process.stderr is not None
@@ -97,9 +97,7 @@ def test_a_signal_writes_the_best_so_far_and_says_so(
   assert os.listdir(cache)
 
 
-def test_ctrl_c_before_there_is_a_plan_writes_none_and_says_so(
-  step: str, tmp_path: pathlib.Path
-) -> None:
+def test_ctrl_c_before_there_is_a_plan_writes_none_and_says_so(step, tmp_path):
   plan = tmp_path / "plan"
   with _start(step, plan, tmp_path / "cache") as process:
     assert process.stderr is not None
@@ -118,9 +116,7 @@ def test_ctrl_c_before_there_is_a_plan_writes_none_and_says_so(
 
 @pytest.mark.parametrize("imported", ["absl", "rich", "jax"])
 @pytest.mark.parametrize("command", ["inspect", "tune"])
-def test_ctrl_c_in_an_import_costs_one_line(
-  command: str, imported: str, step: str, tmp_path: pathlib.Path
-) -> None:
+def test_ctrl_c_in_an_import_costs_one_line(command, imported, step, tmp_path):
   # Where Python looks first: what the import stops at.
   file = tmp_path / f"{imported}.py"
   file.write_text("import os, time; os.write(2, b'!\\n'); time.sleep(300)")
@@ -143,9 +139,7 @@ def test_ctrl_c_in_an_import_costs_one_line(
   assert all(line.endswith(f"{progress.GOES_ON}\n") for line in going_on)
 
 
-def test_a_time_budget_too_short_for_the_defaults_is_an_error(
-  step: str, tmp_path: pathlib.Path
-) -> None:
+def test_a_time_budget_too_short_for_the_defaults_is_an_error(step, tmp_path):
   plan, cache = tmp_path / "plan", tmp_path / "cache"
   process = _start(step, plan, cache, "--time-budget=0.01s")
   _, said = process.communicate(timeout=_LONGEST_S)
@@ -153,7 +147,7 @@ def test_a_time_budget_too_short_for_the_defaults_is_an_error(
   assert "stopped by the time budget of 0.01 s" in said
 
 
-def test_a_time_budget_is_in_seconds_minutes_or_hours() -> None:
+def test_a_time_budget_is_in_seconds_minutes_or_hours():
   outcome = commands.run("tune", "step.py:step", _CLUSTER, "--time-budget=soon")
   assert outcome.status == 2
   assert "'soon' is no time such as 120s, 5m or 1h" in outcome.err
@@ -171,7 +165,7 @@ def _await_child(pid: int) -> None:
   raise AssertionError(f"no worker was started: {children}")
 
 
-def test_a_stop_that_an_import_made_an_error_of_its_own_is_a_stop() -> None:
+def test_a_stop_that_an_import_made_an_error_of_its_own_is_a_stop():
   with pytest.raises(errors.Stopped, match="Ctrl-C"):
     with stopping.raised():
       try:
@@ -180,9 +174,7 @@ def test_a_stop_that_an_import_made_an_error_of_its_own_is_a_stop() -> None:
         raise ImportError("while initializing the extension") from stop
 
 
-def test_a_stop_that_an_extension_prints_is_not_shown(
-  capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_stop_that_an_extension_prints_is_not_shown(capsys):
   def printed(error: BaseException) -> str:
     # As PyErr_Print does.
     sys.excepthook(type(error), error, None)
@@ -196,8 +188,8 @@ def test_a_stop_that_an_extension_prints_is_not_shown(
 
 @pytest.mark.parametrize("place", ["import", "function", "trace"])
 def test_a_program_that_interrupts_itself_is_stopped_in_one_line(
-  h100s: Sequence[jax.Device], place: str, tmp_path: pathlib.Path
-) -> None:
+  h100s, place, tmp_path
+):
   del h100s  # Only says whether there is anything to compile with.
   interrupts = {
     "import": "raise KeyboardInterrupt",
@@ -213,7 +205,7 @@ def test_a_program_that_interrupts_itself_is_stopped_in_one_line(
   assert outcome.status == 128 + signal.SIGINT
 
 
-def test_an_error_without_a_stop_stays_what_it_is() -> None:
+def test_an_error_without_a_stop_stays_what_it_is():
   with pytest.raises(ImportError, match="no such module"):
     with stopping.raised():
       raise ImportError("no such module")

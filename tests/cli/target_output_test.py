@@ -4,11 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 import json
 import pathlib
 
-import jax
 import pytest
 
 from commands import CLUSTER
@@ -81,9 +79,7 @@ def mismatched(devices):
 """
 
 
-def test_what_a_target_prints_goes_to_stderr(
-  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
-) -> None:
+def test_what_a_target_prints_goes_to_stderr(h100s, tmp_path):
   (tmp_path / "steps.py").write_text(STEPS + _PRINTS)
   outcome = run_process(
     "inspect", "steps.py:prints", CLUSTER, "--format=json", cwd=tmp_path
@@ -99,9 +95,7 @@ def test_what_a_target_prints_goes_to_stderr(
   ]
 
 
-def test_a_thread_of_a_target_is_waited_for(
-  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
-) -> None:
+def test_a_thread_of_a_target_is_waited_for(h100s, tmp_path):
   (tmp_path / "steps.py").write_text(STEPS + _GOES_ON)
   outcome = run_process("inspect", "steps.py:step", CLUSTER, cwd=tmp_path)
   assert (outcome.status, outcome.err) == (0, "after the command\n")
@@ -125,9 +119,7 @@ def _error(target: str, *more: str) -> str:
   return outcome.err
 
 
-def test_an_error_of_a_target_is_told_with_all_that_it_came_of(
-  h100s: Sequence[jax.Device], fails: None
-) -> None:
+def test_an_error_of_a_target_is_told_with_all_that_it_came_of(h100s, fails):
   at = _line_of('raise RuntimeError("The')
   assert _error("chained").splitlines() == [
     "lagom-xla: fails.py:chained raised RuntimeError: The config is unusable:"
@@ -140,9 +132,7 @@ def test_an_error_of_a_target_is_told_with_all_that_it_came_of(
   ]
 
 
-def test_an_error_that_hides_its_cause_stands_alone(
-  h100s: Sequence[jax.Device], fails: None
-) -> None:
+def test_an_error_that_hides_its_cause_stands_alone(h100s, fails):
   at = _line_of("from None")
   assert _error("alone") == (
     f"lagom-xla: fails.py:alone raised RuntimeError: no vocabulary"
@@ -158,14 +148,14 @@ def test_an_error_that_hides_its_cause_stands_alone(
   ],
 )
 def test_an_error_without_a_message_has_its_type_and_its_line(
-  h100s: Sequence[jax.Device], fails: None, target: str, words: str
-) -> None:
+  h100s, fails, target, words
+):
   assert words in _error(target)
 
 
 def test_of_an_error_of_many_lines_as_many_are_told_as_fit_a_screen(
-  h100s: Sequence[jax.Device], fails: None
-) -> None:
+  h100s, fails
+):
   first, *lines, last = _error("goes_on").splitlines()
   assert "ValueError: line 0" in first
   assert lines == [f"  line {n}" for n in range(1, 20)]
@@ -183,24 +173,20 @@ def test_of_an_error_of_many_lines_as_many_are_told_as_fit_a_screen(
   ],
 )
 def test_an_error_is_told_with_its_notes_and_its_parts(
-  h100s: Sequence[jax.Device], fails: None, target: str, words: list[str]
-) -> None:
+  h100s, fails, target, words
+):
   _, *lines = _error(target).splitlines()
   assert lines == words
 
 
-def test_all_lines_of_an_error_of_jax_are_told(
-  h100s: Sequence[jax.Device], fails: None
-) -> None:
+def test_all_lines_of_an_error_of_jax_are_told(h100s, fails):
   message = _error("mismatched")
   assert f"(fails.py:{_line_of('lax.scan')})" in message
   assert "has type int8[3], so the dtypes do not match" in message
   assert "JAX has removed its internal frames" not in message
 
 
-def test_debug_prints_the_traceback_before_the_error(
-  h100s: Sequence[jax.Device], fails: None
-) -> None:
+def test_debug_prints_the_traceback_before_the_error(h100s, fails):
   plain, debug = _error("chained"), _error("chained", "--debug")
   assert "Traceback" not in plain
   assert debug.startswith("Traceback (most recent call last):\n")
@@ -209,7 +195,7 @@ def test_debug_prints_the_traceback_before_the_error(
   assert "in load_target" in debug
 
 
-def test_brackets_in_a_path_are_a_part_of_it(tmp_path: pathlib.Path) -> None:
+def test_brackets_in_a_path_are_a_part_of_it(tmp_path):
   folder = tmp_path / "[b]" / "[red]:smile:[/red]" / ("long" * 30)
   folder.mkdir(parents=True)
   (folder / "step[0].hlo").write_text(HLO)
@@ -224,8 +210,8 @@ def test_brackets_in_a_path_are_a_part_of_it(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_warning_of_ours_is_said_and_anothers_is_shown_as_python_does(
-  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
-) -> None:
+  h100s, tmp_path
+):
   write_steps(tmp_path)
   (tmp_path / "noted.py").write_text(
     "import warnings, jax, steps\n"

@@ -52,7 +52,7 @@ def tuned(
   return Tuned(json.loads(outcome.out), folder)
 
 
-def test_tune_prints_what_its_schema_says(tuned: Tuned) -> None:
+def test_tune_prints_what_its_schema_says(tuned):
   check_schema("tune", tuned.report)
   assert tuned.report["arms"] and tuned.report["candidates"]
   assert tuned.report["stopped"] is tuned.report["profile"] is None
@@ -60,7 +60,7 @@ def test_tune_prints_what_its_schema_says(tuned: Tuned) -> None:
   assert tuned.report["recomputed"] == {"before": 0, "after": 0}
 
 
-def test_the_parts_of_a_timeline_make_its_step_time(tuned: Tuned) -> None:
+def test_the_parts_of_a_timeline_make_its_step_time(tuned):
   predicted = tuned.report["predicted"]
   assert predicted["before"]["step_time_us"] >= predicted["lower_bound_us"]
   for timeline in (predicted["before"], predicted["after"]):
@@ -79,9 +79,7 @@ def test_the_parts_of_a_timeline_make_its_step_time(tuned: Tuned) -> None:
     )
 
 
-def test_a_tuned_step_is_predicted_no_slower_than_the_default(
-  tuned: Tuned,
-) -> None:
+def test_a_tuned_step_is_predicted_no_slower_than_the_default(tuned):
   before = tuned.report["predicted"]["before"]["step_time_us"]
   after = tuned.report["predicted"]["after"]["step_time_us"]
   prediction = tuned.report["plan"]["prediction"]
@@ -108,7 +106,7 @@ def test_a_tuned_step_is_predicted_no_slower_than_the_default(
   )
 
 
-def test_every_knob_of_a_plan_has_its_effect_listed(tuned: Tuned) -> None:
+def test_every_knob_of_a_plan_has_its_effect_listed(tuned):
   plan, effects = tuned.report["plan"], tuned.report["effects"]
   num_knobs = len(plan["xla"]["options"])
   num_knobs += len(plan["nccl_env"]) + len(plan["nccl_settings"])
@@ -118,7 +116,7 @@ def test_every_knob_of_a_plan_has_its_effect_listed(tuned: Tuned) -> None:
     assert effect["without_us"] > 0 and effect["with_us"] > 0
 
 
-def test_tune_writes_a_plans_folder(tuned: Tuned) -> None:
+def test_tune_writes_a_plans_folder(tuned):
   assert sorted(path.name for path in tuned.folder.iterdir()) == [
     "env.sh",
     "explain.json.gz",
@@ -131,10 +129,8 @@ def test_tune_writes_a_plans_folder(tuned: Tuned) -> None:
 
 
 def test_text_says_that_times_are_predicted_and_stderr_each_candidate(
-  h100s: Sequence[jax.Device],
-  tmp_path: pathlib.Path,
-  said: list[str],
-) -> None:
+  h100s, tmp_path, said
+):
   plan = tmp_path / "plan"
   step = write_steps(tmp_path)
   outcome = run("tune", step, CLUSTER, f"--out={plan}")
@@ -157,8 +153,8 @@ def test_text_says_that_times_are_predicted_and_stderr_each_candidate(
 
 @pytest.mark.parametrize("out", ["/proc/plan", "file/deep/plan", "n" * 300])
 def test_a_folder_that_cannot_be_written_is_found_before_the_target_is_read(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, out: str
-) -> None:
+  tmp_path, monkeypatch, out
+):
   monkeypatch.chdir(tmp_path)
   (tmp_path / "file").write_text("")
   (tmp_path / "step.py").write_text("raise RuntimeError('it is read')")
@@ -169,9 +165,7 @@ def test_a_folder_that_cannot_be_written_is_found_before_the_target_is_read(
   assert sorted(os.listdir(tmp_path)) == ["file", "step.py"]
 
 
-def test_without_a_cuda_plugin_a_step_cannot_be_compiled(
-  monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
-) -> None:
+def test_without_a_cuda_plugin_a_step_cannot_be_compiled(monkeypatch, tmp_path):
   monkeypatch.setattr(registry, "plugin_path", lambda: None)
   outcome = run("tune", TARGET, CLUSTER, f"--out={tmp_path / 'plan'}")
   assert outcome.status == 2
@@ -217,18 +211,14 @@ def _bash(folder: pathlib.Path, command: str) -> str:
     ">&- 2>&-; echo status $?",
   ],
 )
-def test_a_plan_is_written_whoever_reads_of_it(
-  tmp_path: pathlib.Path, unread: str
-) -> None:
+def test_a_plan_is_written_whoever_reads_of_it(tmp_path, unread):
   (tmp_path / "step.hlo").write_text(HLO)
   said = _bash(tmp_path, f"$LAGOM tune step.hlo {CLUSTER} --out=plan {unread}")
   assert said == "status 0\n"
   assert plan_lib.load(tmp_path / "plan").module_name == "step"
 
 
-def test_an_error_that_nobody_reads_has_its_exit_status(
-  tmp_path: pathlib.Path,
-) -> None:
+def test_an_error_that_nobody_reads_has_its_exit_status(tmp_path):
   command = f"$LAGOM inspect absent.py:step {CLUSTER} 2>&1 | true"
   said = _bash(tmp_path, f"{command}; echo status ${{PIPESTATUS[0]}}")
   assert said == "status 2\n"

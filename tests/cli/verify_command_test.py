@@ -90,10 +90,7 @@ def _write(plan: plan_lib.Plan, path: pathlib.Path) -> str:
 
 
 def test_the_command_says_which_part_it_compiles_without(
-  on_disk: _OnDisk,
-  tmp_path: pathlib.Path,
-  said: list[str],
-  monkeypatch: pytest.MonkeyPatch,
+  on_disk, tmp_path, said, monkeypatch
 ):
   expected: list[int] = []
   monkeypatch.setattr(
@@ -106,7 +103,7 @@ def test_the_command_says_which_part_it_compiles_without(
   assert expected == [len(verification.configs(on_disk.plan))]
 
 
-def test_the_command_shows_each_knob(on_disk: _OnDisk, tmp_path):
+def test_the_command_shows_each_knob(on_disk, tmp_path):
   plan = _write(on_disk.plan, tmp_path / "plan")
   outcome = _run(plan, on_disk.target, "--cluster=1x8xh100")
   assert (outcome.status, outcome.err) == (0, "")
@@ -124,7 +121,7 @@ def test_the_command_shows_each_knob(on_disk: _OnDisk, tmp_path):
   )
 
 
-def test_the_command_prints_json(on_disk: _OnDisk, tmp_path):
+def test_the_command_prints_json(on_disk, tmp_path):
   plan = _write(on_disk.plan, tmp_path / "plan")
   outcome = _run(plan, on_disk.target, "--cluster=1x8xh100", "--format=json")
   assert (outcome.status, outcome.err) == (0, "")
@@ -148,7 +145,7 @@ def test_the_command_prints_json(on_disk: _OnDisk, tmp_path):
     assert effect["without_us"] > 0 and effect["with_us"] > 0
 
 
-def test_the_status_says_that_a_knob_does_nothing(on_disk: _OnDisk, tmp_path):
+def test_the_status_says_that_a_knob_does_nothing(on_disk, tmp_path):
   plan = _write(
     dataclasses.replace(
       on_disk.plan,
@@ -176,9 +173,7 @@ def test_the_status_says_that_a_knob_does_nothing(on_disk: _OnDisk, tmp_path):
     (("--cluster=1x8xh1000",), 'unknown GPU "h1000"'),
   ],
 )
-def test_the_command_refuses_in_one_line(
-  on_disk: _OnDisk, tmp_path, arguments: tuple[str, ...], words: str
-):
+def test_the_command_refuses_in_one_line(on_disk, tmp_path, arguments, words):
   plan = _write(on_disk.plan, tmp_path / "plan")
   outcome = _run(plan, on_disk.target, *arguments)
   assert (outcome.status, outcome.out) == (2, "")
@@ -187,7 +182,7 @@ def test_the_command_refuses_in_one_line(
   assert words in outcome.err
 
 
-def test_the_command_refuses_an_exchanged_table(on_disk: _OnDisk, tmp_path):
+def test_the_command_refuses_an_exchanged_table(on_disk, tmp_path):
   folder = tmp_path / "plan"
   _write(on_disk.plan, folder)
   exchange_settings(folder / "nccl_table.bin")

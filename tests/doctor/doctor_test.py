@@ -114,7 +114,7 @@ def test_a_cache_that_cannot_be_written_is_said(sick):
 
 
 def test_a_system_that_tells_no_free_memory_is_examined_all_the_same(
-  monkeypatch: pytest.MonkeyPatch,
+  monkeypatch,
 ):
   monkeypatch.delattr(os, "sched_getaffinity")
   monkeypatch.setattr(examination, "MEMORY", pathlib.Path("/proc/no/meminfo"))
@@ -133,9 +133,7 @@ def test_no_more_workers_are_advised_than_fit_in_the_memory_that_is_free():
   assert finding.advice == "Pass --workers=0, as more do not fit."
 
 
-def test_the_verdict_comes_first_and_names_what_is_broken(
-  healthy, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_verdict_comes_first_and_names_what_is_broken(healthy, monkeypatch):
   monkeypatch.setattr(doctor, "examine", lambda: healthy)
   assert run("doctor").out.startswith("inspect and tune work here.\n")
   broken = [

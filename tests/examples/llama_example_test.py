@@ -80,7 +80,7 @@ def test_loss_starts_at_chance_and_falls():
 
 
 @pytest.mark.parametrize("mesh", MESHES[1:])
-def test_meshes_agree(mesh: str):
+def test_meshes_agree(mesh):
   # They differ in the order of bfloat16 sums alone: by up to 0.3 % in the first
   # ten losses, after which training itself amplifies it.
   here, there = trained_on(mesh), trained_on(MESHES[0])
@@ -100,7 +100,7 @@ def test_meshes_agree(mesh: str):
     {"mesh": "fsdp:4,tp:2", "micro_batches": "2"},
   ],
 )
-def test_a_batch_taken_apart_trains_alike(kwargs: dict[str, Any]):
+def test_a_batch_taken_apart_trains_alike(kwargs):
   step, specs = train.train_step(
     jax.devices()[:8],
     model="tiny",
@@ -124,7 +124,7 @@ def test_a_batch_taken_apart_trains_alike(kwargs: dict[str, Any]):
   ("size", "layers"),
   [*((size, "scan") for size in llama_config.SIZES), ("tiny", "unroll")],
 )
-def test_num_params_is_the_size_of_the_parameter_tree(size: str, layers: str):
+def test_num_params_is_the_size_of_the_parameter_tree(size, layers):
   config = llama_config.llama_config(size, layers=layers)
   _, (state, _) = train.train_step(jax.devices()[:8], model=size, layers=layers)
   sizes = [leaf.size for leaf in jax.tree.leaves(state.params)]
@@ -195,9 +195,7 @@ def test_numbers_may_come_as_text_from_a_command_line():
     ),
   ],
 )
-def test_arguments_that_do_not_fit_get_one_clear_sentence(
-  kwargs: dict[str, Any], message: str
-):
+def test_arguments_that_do_not_fit_get_one_clear_sentence(kwargs, message):
   with pytest.raises(ValueError, match=message):
     train.train_step(jax.devices()[:8], **kwargs)
 

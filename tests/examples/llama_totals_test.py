@@ -10,14 +10,12 @@ over `tp`, but for the norms.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 import dataclasses
 import functools
 import pathlib
 import sys
 from typing import Any
 
-import jax
 import pytest
 
 from lagom_xla import cluster as cluster_lib
@@ -157,9 +155,7 @@ def inspected(size: str, mesh: str, layers: str) -> dict[str, Any]:
 
 
 @_each_case
-def test_the_collectives_move_what_the_shapes_say(
-  h100s: Sequence[jax.Device], size: str, mesh: str, layers: str
-) -> None:
+def test_the_collectives_move_what_the_shapes_say(h100s, size, mesh, layers):
   expected = hand_count(size, mesh, layers)
   totals = inspected(size, mesh, layers)["totals"]
   moved = {
@@ -178,16 +174,14 @@ def test_the_collectives_move_what_the_shapes_say(
 
 @_each_case
 def test_the_matrix_products_take_what_the_shapes_say(
-  h100s: Sequence[jax.Device], size: str, mesh: str, layers: str
-) -> None:
+  h100s, size, mesh, layers
+):
   expected = hand_count(size, mesh, layers).gemm_flops
   assert inspected(size, mesh, layers)["gemm_flops"] == expected
 
 
 @pytest.mark.parametrize("mesh", _MESHES)
-def test_a_loop_counts_as_often_as_it_runs(
-  h100s: Sequence[jax.Device], mesh: str
-) -> None:
+def test_a_loop_counts_as_often_as_it_runs(h100s, mesh):
   report = inspected("8b", mesh, "scan")
   num_layers = llama_config.SIZES["8b"].num_layers
   executions = {c["executions"] for c in report["collectives"]}
@@ -195,17 +189,13 @@ def test_a_loop_counts_as_often_as_it_runs(
   assert not report["loops_of_unknown_length"]
 
 
-def test_an_8b_llama_moves_30_gb_and_reduces_16_gb(
-  h100s: Sequence[jax.Device],
-) -> None:
+def test_an_8b_llama_moves_30_gb_and_reduces_16_gb(h100s):
   totals = inspected("8b", "fsdp:8", "scan")["totals"]
   assert totals["all-gather"]["result_bytes"] == 30_019_690_496
   assert totals["reduce-scatter"]["operand_bytes"] == 16_060_522_496
 
 
-def test_split_sequences_scatter_and_gather_what_whole_ones_all_reduce(
-  h100s: Sequence[jax.Device],
-) -> None:
+def test_split_sequences_scatter_and_gather_what_whole_ones_all_reduce(h100s):
   target = load.load(
     f"{_LLAMA / 'train.py'}:train_step",
     cluster_lib.parse(_CLUSTER),

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 import dataclasses
 import functools
 import pathlib
@@ -71,13 +70,13 @@ def trained() -> dict[str, np.ndarray]:
   return metrics_of(*step_of(), num_steps=NUM_STEPS)
 
 
-def test_loss_starts_at_chance_and_falls() -> None:
+def test_loss_starts_at_chance_and_falls():
   losses = trained()["loss"]
   assert losses[0] == pytest.approx(np.log(256), rel=0.05)
   assert losses[-5:].mean() < 2.7
 
 
-def test_it_trains_alike_however_devices_and_batch_are_arranged() -> None:
+def test_it_trains_alike_however_devices_and_batch_are_arranged():
   step, specs = step_of(mesh="fsdp:2,expert:4", micro_batches="2")
   here = metrics_of(step, specs, num_steps=3)
   # They differ in the order of bfloat16 sums alone, since no token's fate
@@ -88,9 +87,7 @@ def test_it_trains_alike_however_devices_and_batch_are_arranged() -> None:
   )
 
 
-def test_each_layer_sends_its_tokens_six_times(
-  h100s: Sequence[jax.Device],
-) -> None:
+def test_each_layer_sends_its_tokens_six_times(h100s):
   target = load.load(
     f"{train.__file__}:train_step",
     cluster_lib.parse("1x8xh100"),
@@ -105,7 +102,7 @@ def test_each_layer_sends_its_tokens_six_times(
   assert totals["all-to-all"]["operand_bytes"] == c.num_layers * 6 * tokens
 
 
-def test_a_device_keeps_its_own_experts() -> None:
+def test_a_device_keeps_its_own_experts():
   _, (state, _) = train.train_step(jax.devices()[:8], model="olmoe-1b-7b")
   ffn = state.params["layers"]["ffn"]
   c = moe_config.SIZES["olmoe-1b-7b"]
@@ -121,13 +118,13 @@ def test_a_device_keeps_its_own_experts() -> None:
 
 
 @pytest.mark.parametrize("size", moe_config.SIZES)
-def test_num_params_is_the_size_of_the_parameter_tree(size: str) -> None:
+def test_num_params_is_the_size_of_the_parameter_tree(size):
   _, (state, _) = train.train_step(jax.devices()[:8], model=size)
   sizes = [leaf.size for leaf in jax.tree.leaves(state.params)]
   assert sum(sizes) == moe_config.SIZES[size].num_params()
 
 
-def test_an_olmoe_has_the_published_number_of_parameters() -> None:
+def test_an_olmoe_has_the_published_number_of_parameters():
   # 6.9 billion (arXiv 2409.02060, table 1).
   assert round(moe_config.SIZES["olmoe-1b-7b"].num_params() / 1e9, 1) == 6.9
 
@@ -137,8 +134,8 @@ def test_an_olmoe_has_the_published_number_of_parameters() -> None:
   seed=st.integers(0, 999), capacity=st.integers(1, 6), k=st.integers(1, 3)
 )
 def test_tokens_get_slots_of_their_own_until_an_expert_is_full(
-  seed: int, capacity: int, k: int
-) -> None:
+  seed, capacity, k
+):
   num_experts, seq_len = 4, 6
   rng = np.random.default_rng(seed)
   chosen = np.stack([rng.permutation(num_experts)[:k] for _ in range(seq_len)])
@@ -153,7 +150,7 @@ def test_tokens_get_slots_of_their_own_until_an_expert_is_full(
     taken[expert] += not full
 
 
-def test_balance_loss_is_one_for_busy_experts_and_more_for_one() -> None:
+def test_balance_loss_is_one_for_busy_experts_and_more_for_one():
   even = jnp.full((1, 4, 4), 0.25)
   each_its_own = jnp.arange(4)[None, :, None]
   assert moe_model.balance_loss(even, each_its_own) == pytest.approx(1)
@@ -162,7 +159,7 @@ def test_balance_loss_is_one_for_busy_experts_and_more_for_one() -> None:
   assert moe_model.balance_loss(favourite, all_to_one) == pytest.approx(4)
 
 
-def test_experts_compute_the_weighted_sum_of_those_that_are_chosen() -> None:
+def test_experts_compute_the_weighted_sum_of_those_that_are_chosen():
   # Capacity for every token in every expert: none is dropped.
   c = dataclasses.replace(moe_config.SIZES["tiny"], capacity_factor=8.0)
   mesh = sharding.make_mesh(jax.devices()[:8], "expert:8", ("fsdp", "expert"))
@@ -196,8 +193,6 @@ def test_experts_compute_the_weighted_sum_of_those_that_are_chosen() -> None:
     ),
   ],
 )
-def test_arguments_that_do_not_fit_get_one_clear_sentence(
-  kwargs: dict[str, Any], message: str
-) -> None:
+def test_arguments_that_do_not_fit_get_one_clear_sentence(kwargs, message):
   with pytest.raises(ValueError, match=message):
     train.train_step(jax.devices()[:8], **kwargs)

@@ -89,9 +89,7 @@ def proposer() -> Iterator[live_step.Proposer]:
     yield proposer
 
 
-def test_a_tuned_perceptron_has_the_losses_of_the_plain_one(
-  proposer: live_step.Proposer,
-):
+def test_a_tuned_perceptron_has_the_losses_of_the_plain_one(proposer):
   to_come, step = _mlp_losses(tune=True)
   tuned = _until_searched(to_come, proposer)
   to_come, _ = _mlp_losses(tune=False)
@@ -101,7 +99,7 @@ def test_a_tuned_perceptron_has_the_losses_of_the_plain_one(
   assert "ms a step" in step.report()
 
 
-def test_a_tuned_step_of_nnx_learns(proposer: live_step.Proposer):
+def test_a_tuned_step_of_nnx_learns(proposer):
   to_come, step = _gpt_losses(tune=True)
   losses = _until_searched(to_come, proposer)
   assert losses[0] > _CHANCE and losses[_NUM_STEPS - 1] < 4
@@ -109,7 +107,7 @@ def test_a_tuned_step_of_nnx_learns(proposer: live_step.Proposer):
   assert "ms a step" in step.report()
 
 
-def test_a_tuned_language_model_trains(proposer: live_step.Proposer):
+def test_a_tuned_language_model_trains(proposer):
   step, (state, batch) = moe.train_step(
     jax.devices()[:_DEVICES], model="tiny", batch_size=8, seq_len=16
   )

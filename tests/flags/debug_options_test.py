@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import subprocess
 import sys
 
@@ -74,9 +73,7 @@ def test_compiling_takes_every_default():
   compile_with({o.name: o.default for o in _scalars()})
 
 
-def test_a_jaxlib_that_hides_its_options_says_so_once(
-  monkeypatch: pytest.MonkeyPatch,
-):
+def test_a_jaxlib_that_hides_its_options_says_so_once(monkeypatch):
   monkeypatch.setattr(debug_options, "_FILE", "xla/hidden.proto")
   debug_options._pool.cache_clear()
   debug_options.options.cache_clear()
@@ -102,14 +99,14 @@ def _file(
 
 
 @given(st.binary(max_size=40), st.binary(max_size=40))
-def test_a_description_is_found_among_other_bytes(before: bytes, after: bytes):
+def test_a_description_is_found_among_other_bytes(before, after):
   file = _file("a.proto")
   # A linker puts zeros between objects.
   data = before + file.SerializeToString() + b"\0" + after
   assert debug_options.find_proto(data, "a.proto") == file
 
 
-def test_the_name_of_a_file_is_not_its_description(tmp_path: pathlib.Path):
+def test_the_name_of_a_file_is_not_its_description(tmp_path):
   first, second = _file("a.proto", imported="b.proto"), _file("b.proto")
   library = tmp_path / "library.so"
   # The name stands in the import before it stands in the file itself.
@@ -125,7 +122,7 @@ def test_the_name_of_a_file_is_not_its_description(tmp_path: pathlib.Path):
 
 
 @pytest.mark.parametrize("keep", [0, 10])
-def test_a_description_that_is_cut_off_is_not_found(keep: int):
+def test_a_description_that_is_cut_off_is_not_found(keep):
   data = _file("a.proto").SerializeToString()[:keep]
   with pytest.raises(debug_options.NotEmbeddedError, match=r"a\.proto"):
     debug_options.find_proto(data, "a.proto")

@@ -4,14 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-import pathlib
-from typing import Any
-
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
-import jax
 import pytest
 
 import flag_effects
@@ -28,7 +23,6 @@ from lagom_xla.flags import notes
 from lagom_xla.flags import options as xla_options
 from lagom_xla.flags import probe
 from lagom_xla.flags import syntax
-from lagom_xla.passes import hlo
 
 
 def _only(text: str) -> check.Finding:
@@ -68,7 +62,7 @@ def test_flags_that_act_have_no_finding():
     ("--xla_enable_dumping=true", ""),
   ],
 )
-def test_a_flag_that_xla_does_not_know_is_fatal(text: str, instead: str):
+def test_a_flag_that_xla_does_not_know_is_fatal(text, instead):
   finding = _only(text)
   assert (finding.flag, finding.kind, finding.instead) == (
     text,
@@ -110,7 +104,7 @@ def test_a_value_that_only_compiler_options_spell_so_has_another_spelling():
     "--xla_gpu_collective_inflation_factor=2",  # Nothing reads it.
   ],
 )
-def test_a_flag_that_xla_takes_and_ignores_is_dead(text: str):
+def test_a_flag_that_xla_takes_and_ignores_is_dead(text):
   assert _only(text).kind == "dead"
   assert not check.check(text).is_fatal
 
@@ -119,7 +113,7 @@ def test_a_flag_that_xla_takes_and_ignores_is_dead(text: str):
   "text",
   [f"--{LEVEL}=4", "--xla_gpu_detect_nan=none", f"--{GATHER}=31457287"],
 )
-def test_a_flag_that_says_what_is_so_anyway_is_a_default(text: str):
+def test_a_flag_that_says_what_is_so_anyway_is_a_default(text):
   assert _only(text).kind == "default"
 
 
@@ -199,7 +193,7 @@ def test_pipelining_what_is_synchronous_is_a_contradiction():
   assert check.check(f"{pipelined} {off}allreduce").findings == ()
 
 
-def test_a_file_of_flags_is_followed(tmp_path: pathlib.Path):
+def test_a_file_of_flags_is_followed(tmp_path):
   path = tmp_path / "flags"
   path.write_text(f"--{LEVEL}=2\n--xla_unknown=1\n")
   assert _only(str(path)).flag == "--xla_unknown=1"
@@ -299,7 +293,7 @@ def test_jax_toolboxs_flags_end_a_process_over_eight_of_them():
 
 @settings(max_examples=15)
 @given(st.lists(flag_effects.SOME, max_size=5))
-def test_what_is_suggested_sets_the_same_in_no_more_flags(flags: list[str]):
+def test_what_is_suggested_sets_the_same_in_no_more_flags(flags):
   report = check.check(" ".join(flags))
   assert flag_effects.sets(report.suggestion) == flag_effects.sets(
     " ".join(flags)
@@ -310,7 +304,7 @@ def test_what_is_suggested_sets_the_same_in_no_more_flags(flags: list[str]):
 
 
 @pytest.mark.parametrize("rename", notes.RENAMES, ids=lambda r: r.old)
-def test_a_version_has_one_of_an_options_two_names(rename: notes.Rename):
+def test_a_version_has_one_of_an_options_two_names(rename):
   names = (rename.old, rename.new)
   assert sum(debug_options.find(name) is not None for name in names) == 1
   for value in rename.values:
@@ -318,7 +312,7 @@ def test_a_version_has_one_of_an_options_two_names(rename: notes.Rename):
 
 
 @pytest.mark.parametrize("name", notes.REMOVED)
-def test_a_removed_flag_ends_a_process_and_its_successor_does_not(name: str):
+def test_a_removed_flag_ends_a_process_and_its_successor_does_not(name):
   note = notes.REMOVED[name]
   removed, *instead = probe.ask(
     [f"--{name}=true", *filter(None, note.instead.values())]
@@ -330,9 +324,7 @@ def test_a_removed_flag_ends_a_process_and_its_successor_does_not(name: str):
 @pytest.mark.parametrize(
   "conflict", check.CONFLICTS, ids=lambda c: "-".join(c.options)
 )
-def test_defaults_do_not_contradict_each_other(
-  conflict: check.Conflict,
-):
+def test_defaults_do_not_contradict_each_other(conflict):
   defaults = {o.name: o.default for o in debug_options.options().values()}
   is_here = all(name in defaults for name in conflict.options)
   is_of_other_version = any(
@@ -360,10 +352,7 @@ _FULL = {UNROLLING: "WHILE_LOOP_UNROLLING_FULL_UNROLL"}
   ],
 )
 def test_what_is_said_to_do_nothing_changes_no_schedule(
-  scheduled: Callable[..., hlo.Module],
-  fsdp_step: Callable[..., jax.stages.Lowered],
-  others: dict[str, Any],
-  void: dict[str, Any],
+  scheduled, fsdp_step, others, void
 ):
   without = scheduled(fsdp_step(), **others)
   with_it = scheduled(fsdp_step(), **others, **void)

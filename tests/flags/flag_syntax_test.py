@@ -38,21 +38,21 @@ from lagom_xla.flags import syntax
     ("--xla_dump_to=a=b", "a=b"),
   ],
 )
-def test_flags_are_parsed_as_xla_parses_them(text: str, words: str):
+def test_flags_are_parsed_as_xla_parses_them(text, words):
   flags, _ = syntax.parse(text)
   assert flags[-1].value == words
   assert flag_effects.values(text)["xla_dump_to"] == words
 
 
 @given(st.lists(st.text("ab '\"\\=-\n", max_size=6), max_size=3))
-def test_a_printed_flag_parses_to_itself(values: list[str]):
+def test_a_printed_flag_parses_to_itself(values):
   flags = [syntax.Flag(name="a_b", value=value) for value in values]
   assert syntax.parse(" ".join(map(str, flags))) == (tuple(flags), "")
 
 
 @settings(max_examples=25)
 @given(st.text("ab '\"\\=-\t", max_size=8))
-def test_xla_reads_back_any_value(value: str):
+def test_xla_reads_back_any_value(value):
   text = str(syntax.Flag(name="xla_dump_to", value=value))
   assert flag_effects.values(text)["xla_dump_to"] == value
 
@@ -110,9 +110,7 @@ def test_without_an_environment_a_merge_is_the_plan():
 
 @settings(max_examples=10)
 @given(st.lists(flag_effects.SOME, max_size=4), st.integers(0, 3))
-def test_merged_flags_set_what_both_would_one_after_the_other(
-  flags: list[str], level: int
-):
+def test_merged_flags_set_what_both_would_one_after_the_other(flags, level):
   text = " ".join(flags)
   merged = merge.merge(text, {LEVEL: level})
   assert flag_effects.sets(merged.xla_flags) == flag_effects.sets(

@@ -93,9 +93,7 @@ def test_a_misspelled_option_is_recognized():
     (OLD, True),
   ],
 )
-def test_a_flag_sets_what_compiling_with_the_option_would(
-  name: str, value: object
-):
+def test_a_flag_sets_what_compiling_with_the_option_would(name, value):
   ((fitted, expected),) = xla_options.fit({name: value}).options.items()
   (answer,) = probe.ask([xla_options.xla_flags({name: value})])
   assert not answer.is_fatal
@@ -137,11 +135,7 @@ def test_no_flag_is_made_that_would_end_a_process():
     ("xla_gpu_auto_spmd_partitioning_memory_budget_ratio", 2, 2.0),
   ],
 )
-def test_a_clear_value_is_taken_and_compiles(
-  name: str,
-  value: object,
-  converted: object,
-):
+def test_a_clear_value_is_taken_and_compiles(name, value, converted):
   found = options.convert(option(name), value)
   assert (found, type(found)) == (converted, type(converted))
   if name != "xla_dump_to":  # It would.
@@ -169,9 +163,7 @@ def test_a_list_of_enums_may_change_the_default():
     ("xla_gpu_auto_spmd_partitioning_memory_budget_ratio", "x", "a number"),
   ],
 )
-def test_any_other_value_is_refused_with_the_rule(
-  name: str, value: object, rule: str
-):
+def test_any_other_value_is_refused_with_the_rule(name, value, rule):
   with pytest.raises(options.ValueRuleError) as error:
     options.convert(option(name), value)
   assert f"{name} cannot be " in str(error.value)
@@ -179,7 +171,7 @@ def test_any_other_value_is_refused_with_the_rule(
 
 
 @given(st.data())
-def test_a_converted_value_converts_to_itself(data: st.DataObject):
+def test_a_converted_value_converts_to_itself(data):
   option = data.draw(st.sampled_from(list(debug_options.options().values())))
   strategies: Mapping[str, st.SearchStrategy[Any]] = {
     "bool": st.booleans(),

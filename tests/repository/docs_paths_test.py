@@ -76,19 +76,19 @@ def _is_there(name: str, page: pathlib.Path = ROOT / "README.md") -> bool:
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_every_path_that_a_page_names_exists(page: pathlib.Path):
+def test_every_path_that_a_page_names_exists(page):
   names = set(_named(page.read_text())) - _NOT_OURS
   assert not [name for name in sorted(names) if not _is_there(name, page)]
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_every_link_to_a_file_of_ours_leads_there(page: pathlib.Path):
+def test_every_link_to_a_file_of_ours_leads_there(page):
   links = [it for it in _LINK.findall(page.read_text()) if "://" not in it]
   assert not [link for link in links if not (page.parent / link).exists()]
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_every_benchmark_that_a_page_runs_exists(page: pathlib.Path):
+def test_every_benchmark_that_a_page_runs_exists(page):
   for name in _MODULE.findall(page.read_text()):
     assert importlib.util.find_spec(name) is not None
 

@@ -77,7 +77,7 @@ def _in_build() -> list[str]:
   ]
 
 
-def test_build_names_every_python_file() -> None:
+def test_build_names_every_python_file():
   named = {
     path.resolve().relative_to(_ROOT).as_posix()
     for pattern in _in_build()
@@ -87,12 +87,12 @@ def test_build_names_every_python_file() -> None:
   assert not missing, f"add these files to a library in BUILD: {missing}"
 
 
-def test_everything_that_build_names_exists() -> None:
+def test_everything_that_build_names_exists():
   empty = [name for name in _in_build() if not any(_ROOT.glob(name))]
   assert not empty, f"remove these from BUILD: {empty}"
 
 
-def test_every_python_file_starts_with_the_licence_header() -> None:
+def test_every_python_file_starts_with_the_licence_header():
   bare = sorted(
     name
     for name in _python_files() - _GENERATED
@@ -101,7 +101,7 @@ def test_every_python_file_starts_with_the_licence_header() -> None:
   assert not bare, f"start these files with the two lines of {__file__}: {bare}"
 
 
-def test_no_file_mentions_a_path_of_one_machine() -> None:
+def test_no_file_mentions_a_path_of_one_machine():
   found = {
     name: match.group().decode()
     for name in sorted(_files())
@@ -110,16 +110,16 @@ def test_no_file_mentions_a_path_of_one_machine() -> None:
   assert not found, f"write these paths relative to the repository: {found}"
 
 
-def test_installed_version_is_the_one_in_the_package() -> None:
+def test_installed_version_is_the_one_in_the_package():
   assert importlib.metadata.version("lagom-xla") == lagom_xla.__version__
 
 
-def test_lagom_xla_passes_is_the_top_level_passes_directory() -> None:
+def test_lagom_xla_passes_is_the_top_level_passes_directory():
   (location,) = lagom_xla.passes.__path__
   assert pathlib.Path(location).resolve() == _ROOT / "passes"
 
 
-def test_a_rooms_overview_names_modules_that_there_are() -> None:
+def test_a_rooms_overview_names_modules_that_there_are():
   unknown = []
   for name in _python_files():
     if not re.match(r"(lagom_xla|passes)/.*__init__\.py", name):
