@@ -14,6 +14,7 @@ import dataclasses
 import io
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 from typing import IO
@@ -74,6 +75,12 @@ def raises(devices):
 """
 
 RAISES_AT = len(STEPS.splitlines())
+
+
+def write_hlo(folder: pathlib.Path) -> str:
+  """Writes the kernel into a folder, and names its file."""
+  (folder / "step.hlo").write_text(HLO)
+  return str(folder / "step.hlo")
 
 
 def write_steps(folder: pathlib.Path) -> str:
@@ -155,6 +162,32 @@ def run_process(
     timeout=_TIMEOUT_S,
   )
   return _outcome(done.returncode, done.stdout or "", done.stderr)
+
+
+def bash(folder: pathlib.Path, command: str) -> str:
+  """What is left of stdout and stderr of a line of bash, in a folder.
+
+  It has $LAGOM in place of lagom-xla. Lines that say what goes on are left out.
+  """
+  lagom = f"{shlex.quote(sys.executable)} -m lagom_xla"
+  done = subprocess.run(
+    ["bash", "-c", command.replace("$LAGOM", lagom)],
+    cwd=folder,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
+    text=True,
+    check=False,
+    timeout=_TIMEOUT_S,
+  )
+  return _outcome(done.returncode, "", done.stdout).err
+
+
+def assert_refused(outcome: Outcome, *words: str) -> None:
+  """In one line, which has these words, and with status 2."""
+  assert (outcome.status, outcome.out) == (2, "")
+  assert outcome.err.startswith("lagom-xla: ")
+  assert outcome.err.count("\n") == 1
+  assert all(said in outcome.err for said in words), outcome.err
 
 
 def check_schema(command: str, printed: object) -> None:

@@ -23,8 +23,10 @@ from commands import RAISES_AT
 from commands import STEPS
 from commands import TARGET
 from commands import Outcome
+from commands import assert_refused
+from commands import bash
 from commands import run
-from commands import run_process
+from commands import write_hlo
 import lagom_xla
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.apply import files as files_lib
@@ -50,16 +52,18 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   return folder
 
 
-def test_a_reader_that_has_seen_enough_is_no_error():
-  command = f"{sys.executable} -m lagom_xla clusters --format=json"
-  done = subprocess.run(
-    f"({command}; echo status $? >&2) | true",
-    shell=True,
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert done.stderr == "status 0\n"
+@pytest.mark.parametrize(
+  ("command", "status"),
+  [
+    ("clusters --format=json | true", 0),  # Who has seen enough.
+    (f"inspect absent.py:step {CLUSTER} 2>&1 | true", 2),
+  ],
+)
+def test_a_result_or_error_that_nobody_reads_has_its_status(
+  tmp_path, command, status
+):
+  said = bash(tmp_path, f"$LAGOM {command}; echo ${{PIPESTATUS[0]}}")
+  assert said == f"{status}\n"
 
 
 def test_clusters_lists_what_cluster_takes():
@@ -78,10 +82,9 @@ def test_clusters_lists_what_cluster_takes():
 @pytest.mark.filterwarnings("always::RuntimeWarning")
 @pytest.mark.parametrize("command", ["inspect", "whatif"])
 def test_a_likely_slip_in_a_cluster_file_is_told_once(tmp_path, command):
-  (tmp_path / "step.hlo").write_text(HLO)
   cluster = tmp_path / "mine.json"
   cluster.write_text('{"gpu": "h100", "node": {"nic_gbps": 400}}')
-  outcome = run(command, str(tmp_path / "step.hlo"), f"--cluster={cluster}")
+  outcome = run(command, write_hlo(tmp_path), f"--cluster={cluster}")
   assert outcome.status == 0
   assert outcome.err.count("node.nic_gbps is 400") == 1
 
@@ -138,9 +141,8 @@ def test_what_is_not_there_is_told_before_jax_is_imported(
   monkeypatch.setitem(sys.modules, "lagom_xla.compile.load", None)
   monkeypatch.setitem(sys.modules, "lagom_xla.compile.pool", None)
   outcome = run(command, target, cluster, "--workers=1")
-  assert (outcome.status, outcome.going_on) == (2, ())
-  assert words in outcome.err
-  assert outcome.err.count("\n") == 1
+  assert outcome.going_on == ()
+  assert_refused(outcome, words)
 
 
 @pytest.mark.parametrize(
@@ -182,67 +184,36 @@ def test_bad_input_gets_one_line_and_touches_no_plan(
   before = {p.name: p.read_bytes() for p in older.iterdir()}
   for folder in (older, files / "fresh"):
     outcome = run("tune", *arguments, f"--out={folder}")
-    assert (outcome.status, outcome.out) == (2, "")
-    assert outcome.err.startswith("lagom-xla: ")
-    assert words in outcome.err
-    assert outcome.err.count("\n") == 1
+    assert_refused(outcome, words)
   assert {p.name: p.read_bytes() for p in older.iterdir()} == before
   assert not (files / "fresh").exists()
   assert run("inspect", *arguments) == outcome
 
 
-def test_a_process_of_its_own_ends_with_status_2_and_one_line(files):
-  outcome = run_process("tune", "steps.py:raises", CLUSTER, cwd=files)
-  assert outcome == Outcome(
-    2,
-    "",
-    "lagom-xla: steps.py:raises raised RuntimeError: no data"
-    f" (steps.py:{RAISES_AT})\n",
-  )
-  assert not (files / "plan").exists()
-
-
 # What bash does at a TAB behind these words, printed.
 _TAB = """\
 source {script}
-COMP_WORDS=({words}) COMP_CWORD={index}
+COMP_WORDS=(lagom-xla {words}) COMP_CWORD={index}
 _comp=$(complete -p lagom-xla); _comp=${{_comp#*-F }}
 ${{_comp%% *}} lagom-xla "${{COMP_WORDS[COMP_CWORD]}}"
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
 
 
-@pytest.fixture(scope="module")
-def bash_script(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-  path = tmp_path_factory.mktemp("bash") / "completion.bash"
-  path.write_text(run("completion", "bash").out)
-  return path
-
-
-def _completed(script: pathlib.Path, *words: str) -> set[str]:
-  quoted = " ".join(f"'{word}'" for word in words)
-  tab = _TAB.format(script=script, words=quoted, index=len(words) - 1)
-  done = subprocess.run(
-    ["bash", "-c", tab], capture_output=True, text=True, check=True
-  )
-  return set(done.stdout.split())
-
-
-def test_bash_completes_the_commands_that_help_lists(bash_script):
+def test_bash_completes_commands_options_and_choices(tmp_path):
+  script = tmp_path / "completion.bash"
+  script.write_text(run("completion", "bash").out)
   listed = re.search(r"\{([\w,]+)\}", run("--help").out)
   assert listed is not None
-  assert _completed(bash_script, "lagom-xla", "") == set(listed[1].split(","))
-  assert _completed(bash_script, "lagom-xla", "ins") == {"inspect"}
-
-
-def test_bash_completes_the_options_of_a_command(bash_script):
-  found = _completed(bash_script, "lagom-xla", "tune", "--clu")
-  assert found == {"--cluster"}
-
-
-def test_bash_completes_choices(bash_script):
-  found = _completed(bash_script, "lagom-xla", "schema", "pl")
-  assert found == {"plan"}
+  for words, completed in (
+    ([""], set(listed[1].split(","))),
+    (["ins"], {"inspect"}),
+    (["tune", "--clu"], {"--cluster"}),
+    (["schema", "pl"], {"plan"}),
+  ):
+    quoted = " ".join(f"'{word}'" for word in words)
+    tab = _TAB.format(script=script, words=quoted, index=len(words))
+    assert set(bash(tmp_path, tab).split()) == completed
 
 
 def test_zsh_reads_its_script(tmp_path):
@@ -285,12 +256,6 @@ def test_version_is_that_of_the_package_however_it_is_run():
   assert done.stdout == version
 
 
-def _assert_one_line(status: int, out: str, err: str, words: str) -> None:
-  assert (status, out) == (2, "")
-  assert err.startswith("lagom-xla: ") and err.count("\n") == 1
-  assert words in err
-
-
 @pytest.mark.parametrize(
   "arguments",
   [
@@ -309,7 +274,7 @@ def _assert_one_line(status: int, out: str, err: str, words: str) -> None:
 )
 def test_what_never_ends_is_not_read(tmp_path, monkeypatch, arguments):
   monkeypatch.chdir(tmp_path)
-  (tmp_path / "step.hlo").write_text(HLO)
+  write_hlo(tmp_path)
   os.mkfifo(tmp_path / "fifo")
   os.mkfifo(tmp_path / "fifo.json")
   (tmp_path / "plan").mkdir()
@@ -324,10 +289,9 @@ def test_what_never_ends_is_not_read(tmp_path, monkeypatch, arguments):
 
 def test_an_xla_flags_that_names_a_fifo_is_not_read(tmp_path, monkeypatch):
   os.mkfifo(tmp_path / "fifo")
-  (tmp_path / "step.hlo").write_text(HLO)
   monkeypatch.setenv("XLA_FLAGS", str(tmp_path / "fifo"))
-  outcome = run("inspect", str(tmp_path / "step.hlo"), CLUSTER)
-  _assert_one_line(outcome.status, outcome.out, outcome.err, "XLA_FLAGS is")
+  outcome = run("inspect", write_hlo(tmp_path), CLUSTER)
+  assert_refused(outcome, "XLA_FLAGS is")
   checked = run("flags", "--check", str(tmp_path / "fifo"))
   assert (checked.status, checked.err) == (1, "")
   assert "there is none to read" in checked.out
@@ -335,40 +299,22 @@ def test_an_xla_flags_that_names_a_fifo_is_not_read(tmp_path, monkeypatch):
 
 def test_a_pipe_of_the_shell_is_read(tmp_path):
   (tmp_path / "step.hlo.gz").write_bytes(gzip.compress(HLO.encode()))
-  inspect = f"{sys.executable} -m lagom_xla inspect {CLUSTER} --format=json"
-  done = subprocess.run(
-    ["bash", "-c", f"{inspect} -q <(gzip -dc step.hlo.gz)"],
-    cwd=tmp_path,
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert (done.returncode, done.stderr) == (0, "")
-  assert '"num_instructions": 2' in done.stdout
+  inspect = f"$LAGOM inspect {CLUSTER} --format=json -q"
+  printed = json.loads(bash(tmp_path, f"{inspect} <(gzip -dc step.hlo.gz)"))
+  assert printed["module"]["num_instructions"] == 2
 
 
 @pytest.mark.parametrize("name", ["1000000x8xh100", "1x1000000xh100"])
 def test_a_cluster_larger_than_any_is_refused(tmp_path, name):
-  (tmp_path / "step.hlo").write_text(HLO)
-  outcome = run("tune", str(tmp_path / "step.hlo"), f"--cluster={name}")
-  _assert_one_line(outcome.status, outcome.out, outcome.err, f"'{name}'")
-  assert "262144 at most" in outcome.err
+  outcome = run("tune", write_hlo(tmp_path), f"--cluster={name}")
+  assert_refused(outcome, f"'{name}'", "262144 at most")
   assert cluster_lib.parse("32768x8xh100").num_devices == 262144
-
-
-# Where results go.
 
 
 @pytest.mark.parametrize("style", ["--format=json", "--format=text"])
 def test_a_full_disk_under_stdout_costs_one_line(tmp_path, style):
-  (tmp_path / "step.hlo").write_text(HLO)
-  with open("/dev/full", "w", encoding="utf-8") as full:
-    outcome = run_process(
-      "inspect", "step.hlo", CLUSTER, style, cwd=tmp_path, stdout=full
-    )
-  _assert_one_line(
-    outcome.status,
-    outcome.out,
-    outcome.err,
-    "The result cannot be written: No space left on device.",
+  write_hlo(tmp_path)
+  inspect = f"$LAGOM inspect step.hlo {CLUSTER} {style}"
+  assert bash(tmp_path, f"{inspect} 2>&1 >/dev/full; echo $?") == (
+    "lagom-xla: The result cannot be written: No space left on device.\n2\n"
   )

@@ -9,12 +9,12 @@ import pathlib
 
 import pytest
 
-import commands
 from commands import CLUSTER
-from commands import HLO
 from commands import Outcome
+from commands import assert_refused
 from commands import run
 from commands import run_process
+from commands import write_hlo
 from commands import write_steps
 import gather_steps
 from lagom_xla import errors
@@ -41,10 +41,7 @@ def test_flags_that_would_end_the_process_point_to_their_check(
   outcome = run_process(
     "inspect", "steps.py:step", CLUSTER, cwd=tmp_path, env={"XLA_FLAGS": flags}
   )
-  assert (outcome.status, outcome.out) == (2, "")
-  assert outcome.err.startswith("lagom-xla: ") and outcome.err.count("\n") == 1
-  assert words in outcome.err
-  assert 'lagom-xla flags --check "$XLA_FLAGS"' in outcome.err
+  assert_refused(outcome, words, 'lagom-xla flags --check "$XLA_FLAGS"')
   # Which is told what is wrong.
   checked = run("flags", "--check", flags)
   assert (checked.status, checked.err) == (1, "")
@@ -52,10 +49,7 @@ def test_flags_that_would_end_the_process_point_to_their_check(
 
 
 def _tuned(folder: pathlib.Path) -> Outcome:
-  (folder / "step.hlo").write_text(HLO)
-  outcome = run(
-    "tune", str(folder / "step.hlo"), CLUSTER, f"--out={folder / 'plan'}"
-  )
+  outcome = run("tune", write_hlo(folder), CLUSTER, f"--out={folder / 'plan'}")
   assert outcome.status == 0
   return outcome
 
@@ -114,58 +108,46 @@ def test_a_compile_that_fails_beside_flags_names_them(
   assert run(*arguments).err.splitlines() == [first]
 
 
-@pytest.mark.parametrize("flags", [None, "", "  "])
-def test_without_flags_the_step_is_compared_with_all_defaults(
+@pytest.mark.parametrize(
+  "flags",
+  [
+    *(None, "  "),
+    "--xla_force_host_platform_device_count=8 --xla_dump_to=dump",
+  ],
+)
+def test_without_flags_for_gpus_the_step_is_compared_with_all_defaults(
   tmp_path, monkeypatch, flags
 ):
+  monkeypatch.chdir(tmp_path)
   if flags is None:
     monkeypatch.delenv("XLA_FLAGS")
   else:
     monkeypatch.setenv("XLA_FLAGS", flags)
-  out = _tuned(tmp_path).out
-  assert "  step, all defaults  " in out
-  assert "what runs today" not in out
+  outcome = _tuned(tmp_path)
+  assert "  step, all defaults  " in outcome.out
+  assert "what runs today" not in outcome.out
+  assert "today's" not in outcome.out + outcome.err
+  known = plan_lib.load(tmp_path / "plan").xla_flags
+  assert known == (flags or "").strip()
 
 
 def test_a_compilation_cache_makes_no_noise(h100s, tmp_path):
-  write_steps(tmp_path)
-  outcome = run_process(
-    "inspect",
-    "steps.py:step",
-    CLUSTER,
-    "--format=json",
-    cwd=tmp_path,
-    env={"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")},
-  )
+  arguments = ("inspect", write_steps(tmp_path), CLUSTER, "--format=json")
+  cache = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
+  outcome = run_process(*arguments, env=cache)
   assert (outcome.status, outcome.err) == (0, "")
-  assert json.loads(outcome.out)["collectives"]
+  here = json.loads(run(*arguments).out)
+  assert json.loads(outcome.out) == {**here, "xla_flags": ""}
 
 
 def test_dumps_that_flags_ask_for_are_left_to_the_job(h100s, tmp_path):
-  write_steps(tmp_path)
   dumps = tmp_path / "dumps"
   outcome = run_process(
-    "inspect",
-    "steps.py:step",
-    CLUSTER,
-    "--workers=1",
-    cwd=tmp_path,
+    *("inspect", write_steps(tmp_path), CLUSTER, "--workers=1"),
     env={"XLA_FLAGS": f"--xla_dump_to={dumps}"},
   )
   assert outcome.status == 0
   assert not list(dumps.glob("*.jit_step*_optimizations*"))
-
-
-def test_flags_that_say_nothing_of_gpus_leave_the_defaults_what_they_are(
-  tmp_path, monkeypatch
-):
-  dump = f"--xla_dump_to={tmp_path / 'dump'}"
-  flags = f"--xla_force_host_platform_device_count=8 {dump}"
-  monkeypatch.setenv("XLA_FLAGS", flags)
-  outcome = _tuned(tmp_path)
-  assert "  step, all defaults  " in outcome.out
-  assert "today's" not in outcome.out + outcome.err
-  assert plan_lib.load(tmp_path / "plan").xla_flags == flags
 
 
 _VARIABLE = "NCCL_MAX_CTAS"
@@ -181,7 +163,7 @@ def module(tmp_path: pathlib.Path) -> str:
 
 
 def _said(*arguments: str) -> str:
-  outcome = commands.run(*arguments, commands.CLUSTER)
+  outcome = run(*arguments, CLUSTER)
   assert outcome.status == 0
   return " ".join(outcome.out.split())
 

@@ -13,11 +13,12 @@ import jax
 import pytest
 
 from commands import CLUSTER
-from commands import HLO
 from commands import ROOT
 from commands import Outcome
+from commands import assert_refused
 from commands import check_schema
 from commands import run
+from commands import write_hlo
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
@@ -68,9 +69,9 @@ def test_the_lower_bound_is_what_neither_step_can_beat(tmp_path, explained):
 
 
 def test_a_plan_that_changes_nothing_is_not_compared_with_today(tmp_path):
-  step, plan = tmp_path / "step.hlo", tmp_path / "plan"
-  step.write_text(HLO)
-  assert run("tune", str(step), CLUSTER, f"--out={plan}").status == 0
+  plan = tmp_path / "plan"
+  tuned = run("tune", write_hlo(tmp_path), CLUSTER, f"--out={plan}")
+  assert tuned.status == 0
   told = run("explain", str(plan))
   assert told.status == 0
   assert "the plan" not in told.out
@@ -153,23 +154,10 @@ def test_the_docs_define_every_reason():
     assert f"| `{reason}` |" in text
 
 
-def test_a_target_is_explained_without_a_plan(tmp_path):
-  step = tmp_path / "step.hlo"
-  step.write_text(HLO)
-  outcome = run("explain", str(step), CLUSTER)
-  assert outcome.status == 0
-  assert "step on 1x8xh100 has no collective" in outcome.out
-  found = json.loads(run("explain", str(step), CLUSTER, "--format=json").out)
-  assert (found["after"], found["before"]["collectives"]) == (None, [])
-
-
 def test_a_name_that_is_not_there_gets_the_nearest_in_one_line(explained, plan):
   name = explained.before.collectives[0].name
   outcome = run("explain", str(plan), f"{name}x")
-  assert (outcome.status, outcome.out) == (2, "")
-  (line,) = outcome.err.splitlines()
-  assert "the nearest names are" in line
-  assert name in line
+  assert_refused(outcome, "the nearest names are", name)
 
 
 @pytest.mark.parametrize("damage", [None, b"", b"no gzip", b"{}"])
@@ -177,19 +165,16 @@ def test_a_plan_without_an_explanation_is_refused_in_one_line(tmp_path, damage):
   if damage is not None:
     (tmp_path / explanation_lib.NAME).write_bytes(damage)
   outcome = run("explain", str(tmp_path))
-  assert (outcome.status, outcome.out) == (2, "")
-  (line,) = outcome.err.splitlines()
-  assert explanation_lib.NAME in line
-  assert "Make the plan again" in line
+  assert_refused(outcome, explanation_lib.NAME, "Make the plan again")
 
 
 def test_the_name_may_stand_after_options(tmp_path):
-  step = tmp_path / "step.hlo"
-  step.write_text(HLO)
+  step = write_hlo(tmp_path)
+  assert "step on 1x8xh100 has no coll" in run("explain", step, CLUSTER).out
   for arguments in (("all-gather", CLUSTER), (CLUSTER, "all-gather")):
-    outcome = run("explain", str(step), *arguments)
+    outcome = run("explain", step, *arguments)
     assert "has no collective 'all-gather'; it has none at all" in outcome.err
-  outcome = run("explain", str(step), CLUSTER, "all-gather", "another")
+  outcome = run("explain", step, CLUSTER, "all-gather", "another")
   assert "unrecognized arguments: another" in outcome.err
 
 

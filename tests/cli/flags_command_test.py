@@ -15,6 +15,7 @@ import pytest
 
 from commands import check_schema
 from commands import run
+from commands import run_process
 from lagom_xla.apply import files as files_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.search.xla import knobs
@@ -35,18 +36,23 @@ def plan_with_options(tmp_path: pathlib.Path) -> pathlib.Path:
   return folder
 
 
-def test_flags_can_be_sourced_and_keep_what_was_set(plan_with_options):
-  outcome = run("flags", str(plan_with_options))
-  assert (outcome.status, outcome.err) == (0, "")
+def _sourced(lines: str, xla_flags: str) -> str:
+  """XLA_FLAGS and the cap of a shell that has sourced lines."""
   done = subprocess.run(
     ["bash", "-c", 'source <(cat) && echo "$XLA_FLAGS|$NCCL_MAX_CTAS"'],
-    input=outcome.out,
-    env={"XLA_FLAGS": "--xla_first=1", "PATH": os.environ["PATH"]},
+    input=lines,
+    env={"XLA_FLAGS": xla_flags, "PATH": os.environ["PATH"]},
     capture_output=True,
     text=True,
     check=True,
   )
-  flags, _, channels = done.stdout.strip().partition("|")
+  return done.stdout.strip()
+
+
+def test_flags_can_be_sourced_and_keep_what_was_set(plan_with_options):
+  outcome = run("flags", str(plan_with_options))
+  assert (outcome.status, outcome.err) == (0, "")
+  flags, _, channels = _sourced(outcome.out, "--xla_first=1").partition("|")
   assert channels == "8"
   first, *others = flags.split()
   assert first == "--xla_first=1"
@@ -88,31 +94,21 @@ def test_flags_are_checked_and_the_status_says_whether_xla_starts():
   assert (bad.status, bad.err) == (1, "")
   assert "unknown: --xla_gpu_graph_level=0" in bad.out
   assert "--xla_gpu_enable_command_buffer= --xla_dump_to=a" in bad.out
+  report = json.loads(run("flags", "--check=--xla_no=1", "--format=json").out)
+  check_schema("flags", report)
+  assert [finding["kind"] for finding in report["findings"]] == ["unknown"]
+  assert report["is_fatal"]
   # What comes behind --check are never flags of this program.
   for flags in ("", "--help", "--flagfile=absent", "xla_gpu_autotune_level=2"):
     report = json.loads(run("flags", "--check", flags, "--format=json").out)
     assert [f["flag"] for f in report["findings"]] == [flags][: bool(flags)]
 
 
-def test_a_check_in_json_says_that_a_flag_is_fatal():
-  outcome = run("flags", "--check", "--xla_no=1", "--format=json")
-  report = json.loads(outcome.out)
-  check_schema("flags", report)
-  assert [finding["kind"] for finding in report["findings"]] == ["unknown"]
-  assert (outcome.status, report["is_fatal"]) == (1, True)
-
-
 def test_a_check_survives_flags_that_would_end_it():
   flags = "--xla_that_ends_a_process=1"
-  done = subprocess.run(
-    [sys.executable, "-m", "lagom_xla", "flags", "--check", flags],
-    env={**os.environ, "XLA_FLAGS": flags},
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert (done.returncode, done.stderr) == (1, "")
-  assert flags in done.stdout
+  outcome = run_process("flags", "--check", flags, env={"XLA_FLAGS": flags})
+  assert (outcome.status, outcome.err) == (1, "")
+  assert flags in outcome.out
 
 
 def test_merged_flags_can_be_sourced_and_say_where_each_is_from(
@@ -124,16 +120,9 @@ def test_merged_flags_can_be_sourced_and_say_where_each_is_from(
   outcome = run("flags", str(plan_with_options), "--merge")
   assert (outcome.status, outcome.err) == (0, "")
   assert f"# --{second}={2**22}  from the plan, in place of" in outcome.out
-  done = subprocess.run(
-    ["bash", "-c", 'source <(cat) && echo "$XLA_FLAGS|$NCCL_MAX_CTAS"'],
-    input=outcome.out,
-    env={"XLA_FLAGS": given, "PATH": os.environ["PATH"]},
-    capture_output=True,
-    text=True,
-    check=True,
-  )
+  sourced = _sourced(outcome.out, given)
   planned = " ".join(f"--{name}={2**22}" for name in (first, second, third))
-  assert done.stdout.strip() == f'--xla_dump_to="a b" {planned}|8'
+  assert sourced == f'--xla_dump_to="a b" {planned}|8'
   merged = json.loads(
     run("flags", str(plan_with_options), "--merge", "--format=json").out
   )
@@ -142,4 +131,4 @@ def test_merged_flags_can_be_sourced_and_say_where_each_is_from(
     "environment",
     *["plan"] * 3,
   ]
-  assert f"{merged['xla_flags']}|8" == done.stdout.strip()
+  assert f"{merged['xla_flags']}|8" == sourced

@@ -19,7 +19,6 @@ from commands import ROOT
 from commands import TARGET
 from commands import check_schema
 from commands import run
-from commands import run_process
 from commands import write_steps
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import compiler
@@ -176,13 +175,3 @@ def _essence(report: dict[str, Any]) -> dict[str, Any]:
     for c in report["collectives"]
   ]
   return {**report, "module": module, "collectives": collectives}
-
-
-def test_a_process_of_its_own_prints_one_json_object_and_nothing_else(
-  h100s, tmp_path
-):
-  arguments = ("inspect", write_steps(tmp_path), CLUSTER, "--format=json")
-  outcome = run_process(*arguments)
-  assert (outcome.status, outcome.err) == (0, "")
-  here = json.loads(run(*arguments).out)
-  assert json.loads(outcome.out) == {**here, "xla_flags": ""}

@@ -119,64 +119,58 @@ def _error(target: str, *more: str) -> str:
   return outcome.err
 
 
-def test_an_error_of_a_target_is_told_with_all_that_it_came_of(h100s, fails):
-  at = _line_of('raise RuntimeError("The')
-  assert _error("chained").splitlines() == [
-    "lagom-xla: fails.py:chained raised RuntimeError: The config is unusable:"
-    f" (fails.py:{at})",
-    "    in model.yml",
-    "    line 3",
-    "  from ValueError: no size",
-    "    of the vocabulary",
-    "  from KeyError: 'vocab_size'",
-  ]
-
-
-def test_an_error_that_hides_its_cause_stands_alone(h100s, fails):
-  at = _line_of("from None")
-  assert _error("alone") == (
-    f"lagom-xla: fails.py:alone raised RuntimeError: no vocabulary"
-    f" (fails.py:{at})\n"
-  )
-
-
 @pytest.mark.parametrize(
-  ("target", "words"),
+  ("target", "at", "lines"),
   [
-    ("says_nothing", "raised AssertionError (fails.py:"),
-    ("ends", "raised SystemExit: usage: train.py CONFIG (fails.py:"),
-  ],
-)
-def test_an_error_without_a_message_has_its_type_and_its_line(
-  h100s, fails, target, words
-):
-  assert words in _error(target)
-
-
-def test_of_an_error_of_many_lines_as_many_are_told_as_fit_a_screen(
-  h100s, fails
-):
-  first, *lines, last = _error("goes_on").splitlines()
-  assert "ValueError: line 0" in first
-  assert lines == [f"  line {n}" for n in range(1, 20)]
-  assert last == "  ... and 80 more lines"
-
-
-@pytest.mark.parametrize(
-  ("target", "words"),
-  [
-    ("noted", ["  in the vocabulary"]),
+    (
+      "chained",
+      'raise RuntimeError("The',
+      [
+        "RuntimeError: The config is unusable:",
+        "    in model.yml",
+        "    line 3",
+        "  from ValueError: no size",
+        "    of the vocabulary",
+        "  from KeyError: 'vocab_size'",
+      ],
+    ),
+    # It hides its cause.
+    ("alone", "from None", ["RuntimeError: no vocabulary"]),
+    ("says_nothing", "assert False", ["AssertionError"]),
+    (
+      "ends",
+      "raise SystemExit",
+      ["SystemExit: usage: train.py CONFIG"],
+    ),
+    # As many as fit a screen.
+    (
+      "goes_on",
+      "range(100)",
+      [
+        "ValueError: line 0",
+        *(f"  line {n}" for n in range(1, 20)),
+        "  ... and 80 more lines",
+      ],
+    ),
+    ("noted", "raise error", ["ValueError: no size", "  in the vocabulary"]),
     (
       "several",
-      ["    with ValueError: no", "      size", "    with TypeError: no name"],
+      "ExceptionGroup",
+      [
+        "ExceptionGroup: hosts (2 sub-exceptions)",
+        "    with ValueError: no",
+        "      size",
+        "    with TypeError: no name",
+      ],
     ),
   ],
 )
-def test_an_error_is_told_with_its_notes_and_its_parts(
-  h100s, fails, target, words
+def test_an_error_of_a_target_is_told_with_all_that_it_came_of(
+  h100s, fails, target, at, lines
 ):
-  _, *lines = _error(target).splitlines()
-  assert lines == words
+  first, *others = lines
+  expected = f"fails.py:{target} raised {first} (fails.py:{_line_of(at)})"
+  assert _error(target).splitlines() == [f"lagom-xla: {expected}", *others]
 
 
 def test_all_lines_of_an_error_of_jax_are_told(h100s, fails):

@@ -10,9 +10,6 @@ import json
 import os
 import pathlib
 import re
-import shlex
-import subprocess
-import sys
 import tomllib
 from typing import Any
 from unittest import mock
@@ -21,11 +18,13 @@ import jax
 import pytest
 
 from commands import CLUSTER
-from commands import HLO
 from commands import ROOT
 from commands import TARGET
+from commands import assert_refused
+from commands import bash
 from commands import check_schema
 from commands import run
+from commands import write_hlo
 from commands import write_steps
 from lagom_xla import plan as plan_lib
 from lagom_xla.costs import uncertainty
@@ -159,9 +158,7 @@ def test_a_folder_that_cannot_be_written_is_found_before_the_target_is_read(
   (tmp_path / "file").write_text("")
   (tmp_path / "step.py").write_text("raise RuntimeError('it is read')")
   outcome = run("tune", "step.py:step", CLUSTER, f"--out={out}")
-  assert (outcome.status, outcome.out) == (2, "")
-  assert outcome.err.startswith(f"lagom-xla: Cannot write {out}: ")
-  assert outcome.err.count("\n") == 1
+  assert_refused(outcome, f"lagom-xla: Cannot write {out}: ")
   assert sorted(os.listdir(tmp_path)) == ["file", "step.py"]
 
 
@@ -180,29 +177,6 @@ def test_without_a_cuda_plugin_a_step_cannot_be_compiled(monkeypatch, tmp_path):
   assert not any(tmp_path.iterdir())
 
 
-_TIMEOUT_S = 120
-
-
-def _bash(folder: pathlib.Path, command: str) -> str:
-  """What is left of stdout and stderr of `lagom-xla COMMAND`, and its status.
-
-  Args:
-    folder: where it runs.
-    command: with $LAGOM in place of lagom-xla, and what becomes of its output.
-  """
-  lagom = f"{shlex.quote(sys.executable)} -m lagom_xla"
-  done = subprocess.run(
-    ["bash", "-c", f"{command.replace('$LAGOM', lagom)}"],
-    cwd=folder,
-    stdout=subprocess.PIPE,
-    stderr=subprocess.STDOUT,
-    text=True,
-    check=False,
-    timeout=_TIMEOUT_S,
-  )
-  return done.stdout
-
-
 @pytest.mark.parametrize(
   "unread",
   [
@@ -212,13 +186,7 @@ def _bash(folder: pathlib.Path, command: str) -> str:
   ],
 )
 def test_a_plan_is_written_whoever_reads_of_it(tmp_path, unread):
-  (tmp_path / "step.hlo").write_text(HLO)
-  said = _bash(tmp_path, f"$LAGOM tune step.hlo {CLUSTER} --out=plan {unread}")
+  write_hlo(tmp_path)
+  said = bash(tmp_path, f"$LAGOM tune step.hlo {CLUSTER} --out=plan {unread}")
   assert said == "status 0\n"
   assert plan_lib.load(tmp_path / "plan").module_name == "step"
-
-
-def test_an_error_that_nobody_reads_has_its_exit_status(tmp_path):
-  command = f"$LAGOM inspect absent.py:step {CLUSTER} 2>&1 | true"
-  said = _bash(tmp_path, f"{command}; echo status ${{PIPESTATUS[0]}}")
-  assert said == "status 2\n"

@@ -12,6 +12,7 @@ import re
 import pytest
 
 from commands import Outcome
+from commands import assert_refused
 from commands import check_schema
 from commands import run
 import fake_target
@@ -176,10 +177,7 @@ def test_the_status_says_that_a_knob_does_nothing(on_disk, tmp_path):
 def test_the_command_refuses_in_one_line(on_disk, tmp_path, arguments, words):
   plan = _write(on_disk.plan, tmp_path / "plan")
   outcome = _run(plan, on_disk.target, *arguments)
-  assert (outcome.status, outcome.out) == (2, "")
-  assert outcome.err.startswith("lagom-xla: ")
-  assert outcome.err.count("\n") == 1
-  assert words in outcome.err
+  assert_refused(outcome, words)
 
 
 def test_the_command_refuses_an_exchanged_table(on_disk, tmp_path):
@@ -187,5 +185,4 @@ def test_the_command_refuses_an_exchanged_table(on_disk, tmp_path):
   _write(on_disk.plan, folder)
   exchange_settings(folder / "nccl_table.bin")
   outcome = _run(str(folder), on_disk.target, "--cluster=1x8xh100")
-  assert (outcome.status, outcome.out) == (2, "")
-  assert "was switched or exchanged" in outcome.err
+  assert_refused(outcome, "was switched or exchanged")
