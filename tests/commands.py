@@ -62,9 +62,9 @@ def step(w, x):
     return jnp.sum(jnp.square(jnp.tanh(x @ w[0]) @ w[1]))
   return jax.tree.map(lambda w, g: w - g, w, jax.grad(loss)(w))
 
-def step_args(devices):
+def step_args(devices, size="4096"):
   rows = NamedSharding(Mesh(np.array(devices), ("x",)), PartitionSpec("x"))
-  w = jax.ShapeDtypeStruct((4096, 4096), jnp.float32, sharding=rows)
+  w = jax.ShapeDtypeStruct((int(size), int(size)), jnp.float32, sharding=rows)
   return (w, w), w
 
 def not_jitted(w, x):

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 import contextlib
-import dataclasses
 import io
 import pathlib
 import re
@@ -92,15 +91,6 @@ def test_silences_grow_so_that_a_log_of_hours_stays_short(monkeypatch):
   assert 1 <= len(said) <= 3
 
 
-def test_a_command_that_says_something_is_not_called_silent(monkeypatch):
-  monkeypatch.setattr(progress, "FIRST_S", 600.0)
-  said: list[None] = []
-  waiting = progress.Silence(lambda: said.append(None))
-  waiting.heard()
-  waiting.end()
-  assert said == []
-
-
 # What is compiled.
 
 
@@ -146,34 +136,23 @@ def test_a_config_that_xla_refuses_is_said_with_the_reason():
 # How long is left.
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Recorded:
-  """A tuning, as its log has it, on two cores with nothing else to do.
-
-  Attributes:
-    began_s: when the first compile did.
-    done: in order, when a step was done, and the estimate of how many are left
-      that followed, if one did.
-  """
-
-  began_s: float
-  done: tuple[tuple[float, float | None], ...]
-
-
+# Tunings, as their logs have them, on two cores with nothing else to do: when
+# the first compile began; then when each step was done, and the estimate of how
+# many are left that followed, if one did.
 # Three arms, and 0.4 of the 23 sets of options that may follow; a round of six
 # from the best arm, whose five options are then left out one by one.
-_SCANNED_8B = _Recorded(
-  began_s=3.0,
-  done=(
+_SCANNED_8B = (
+  3.0,
+  (
     *((6.1, 3 + 0.4 * 23), (10.6, None), (12.9, None), (16.5, 6 + 7)),
     *((22.9, None), (23.1, None), (24.7, None), (24.8, None)),
     *((30.6, None), (31.1, None), (31.2, 7), (50.1, 0)),
   ),
 )
 # 52,000 instructions, of which fewer sets are compiled; the default is kept.
-_UNROLLED_8B = _Recorded(
-  began_s=6.5,
-  done=(
+_UNROLLED_8B = (
+  6.5,
+  (
     *((49.5, 3 + 0.4 * 5), (55.3, None), (82.9, None), (112.2, 2)),
     *((157.0, None), (158.1, None), (158.4, 0), (158.4, 0)),
   ),
@@ -181,28 +160,28 @@ _UNROLLED_8B = _Recorded(
 
 
 @pytest.mark.parametrize(
-  "recorded", [_SCANNED_8B, _UNROLLED_8B], ids=["scanned", "unrolled"]
+  ("began_s", "done"), [_SCANNED_8B, _UNROLLED_8B], ids=["scanned", "unrolled"]
 )
 def test_from_the_third_compile_on_what_is_left_is_known_by_a_factor_of_two(
-  recorded,
+  began_s, done
 ):
   """Or by one more compile, where only few are left."""
   clock = mock.Mock(return_value=0.0)
   told = []
   with mock.patch.object(time, "monotonic", clock), _said():
     with progress.Bar(is_quiet=True) as bar:
-      for now_s, num_left in recorded.done:
+      for now_s, num_left in done:
         clock.return_value = now_s
         bar.advance("a step")
         if num_left is not None:
           bar.estimate(num_left)
         told.append((now_s, bar.left_s))
-  end_s = recorded.done[-1][0]
+  end_s = done[-1][0]
   for number, (now_s, left_s) in enumerate(told, 1):
     assert (left_s is None) == (number < 3)
     if left_s is None:
       continue
-    step_s = (now_s - recorded.began_s) / number
+    step_s = (now_s - began_s) / number
     really_s = end_s - now_s
     by_factor = really_s / 2 <= left_s <= really_s * 2
     assert by_factor or abs(left_s - really_s) <= step_s, (now_s, left_s)

@@ -22,25 +22,14 @@ from lagom_xla.cli import progress
 from lagom_xla.cli import stopping
 
 # Slow enough to lower and to search that a signal comes in time.
-_STEP = """\
-import jax
-import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
-import numpy as np
-
-@jax.jit
-def step(w, x):
-  def loss(w):
+_STEP = commands.STEPS.replace(
+  "    return jnp.sum(jnp.square(jnp.tanh(x @ w[0]) @ w[1]))",
+  """\
     for _ in range(8):
       y = jnp.tanh(x @ w[0]) @ w[1]
-    return jnp.sum(jnp.square(y))
-  return jax.tree.map(lambda w, g: w - g, w, jax.grad(loss)(w))
-
-def step_args(devices):
-  rows = NamedSharding(Mesh(np.array(devices), ("x",)), PartitionSpec("x"))
-  w = jax.ShapeDtypeStruct((4096, 4096), jnp.float32, sharding=rows)
-  return (w, w), w
-"""
+    return jnp.sum(jnp.square(y))""",
+)
+assert _STEP != commands.STEPS
 # A second on an idle machine; tests share theirs with others.
 _MOST_S = 10.0
 _LONGEST_S = 300
@@ -51,7 +40,6 @@ _CLUSTER = "--cluster=1x8xh100"
 def step(
   h100s: Sequence[jax.Device], tmp_path_factory: pytest.TempPathFactory
 ) -> str:
-  del h100s  # Only says whether there is anything to compile with.
   file = tmp_path_factory.mktemp("step") / "step.py"
   file.write_text(_STEP)
   return f"{file}:step"
@@ -101,7 +89,7 @@ def test_ctrl_c_before_there_is_a_plan_writes_none_and_says_so(step, tmp_path):
   plan = tmp_path / "plan"
   with _start(step, plan, tmp_path / "cache") as process:
     assert process.stderr is not None
-    _await_child(process.pid)
+    _await_child(process)
     sent_s = time.monotonic()
     process.send_signal(signal.SIGINT)
     said = process.stderr.read()
@@ -153,16 +141,14 @@ def test_a_time_budget_is_in_seconds_minutes_or_hours():
   assert "'soon' is no time such as 120s, 5m or 1h" in outcome.err
 
 
-def _await_child(pid: int) -> None:
+def _await_child(process: subprocess.Popen[str]) -> None:
   """Waits until a process has a child: the first worker."""
-  children = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
-  deadline = time.monotonic() + _LONGEST_S
-  while time.monotonic() < deadline:
-    tasks = pathlib.Path(f"/proc/{pid}/task").glob("*/children")
-    if any(task.read_text().strip() for task in tasks):
+  folder = pathlib.Path(f"/proc/{process.pid}/task")
+  while process.poll() is None:
+    if any(task.read_text() for task in folder.glob("*/children")):
       return
     time.sleep(0.01)
-  raise AssertionError(f"no worker was started: {children}")
+  raise AssertionError(f"no worker was started: {process.communicate()}")
 
 
 def test_a_stop_that_an_import_made_an_error_of_its_own_is_a_stop():
@@ -190,7 +176,6 @@ def test_a_stop_that_an_extension_prints_is_not_shown(capsys):
 def test_a_program_that_interrupts_itself_is_stopped_in_one_line(
   h100s, place, tmp_path
 ):
-  del h100s  # Only says whether there is anything to compile with.
   interrupts = {
     "import": "raise KeyboardInterrupt",
     "function": "def step(devices): raise KeyboardInterrupt",

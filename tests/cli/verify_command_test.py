@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import pathlib
 import re
 
 import pytest
 
+from commands import STEPS
 from commands import Outcome
 from commands import assert_refused
 from commands import check_schema
@@ -30,49 +30,30 @@ from searched_plan import plan_of
 
 _GATHER = knobs_lib.OPTIONS["all-gather"]
 
-# Two layers whose weights are gathered, and an option to combine those.
-_STEPS = """\
-import jax
-import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
-import numpy as np
-
-@jax.jit
-def step(w, x):
-  def loss(w):
-    return jnp.sum(jnp.square(jnp.tanh(x @ w[0]) @ w[1]))
-  return jax.tree.map(lambda w, g: w - g, w, jax.grad(loss)(w))
-
-def step_args(devices, size="2048"):
-  rows = NamedSharding(Mesh(np.array(devices), ("x",)), PartitionSpec("x"))
-  w = jax.ShapeDtypeStruct((int(size), int(size)), jnp.float32, sharding=rows)
-  return (w, w), w
-"""
-
-# Two of that step's gathers are more than XLA combines by default.
+# Two gathers of a step are more than XLA combines by default.
 _COMBINED = {_GATHER: 2**27}
-
-
-def _run(*arguments: str) -> Outcome:
-  """What `lagom-xla verify ARGUMENTS` would do."""
-  return run("verify", *arguments)
 
 
 @dataclasses.dataclass(frozen=True)
 class _OnDisk:
+  """A step in a file, and a plan for it whose every knob acts."""
+
   target: str
   plan: plan_lib.Plan
+  folder: str
+
+  def verify(self, *arguments: str, folder: str | None = None) -> Outcome:
+    arguments = arguments or ("--cluster=1x8xh100",)
+    return run("verify", folder or self.folder, self.target, *arguments)
 
 
 @pytest.fixture(scope="module")
 def on_disk(h100s, tmp_path_factory: pytest.TempPathFactory) -> _OnDisk:
-  """A step in a file, and a plan for it whose every knob acts."""
   del h100s
-  path = tmp_path_factory.mktemp("steps") / "steps.py"
-  path.write_text(_STEPS)
-  target = load.load(f"{path}:step", H100)
-  target = fake_target.schedule_only(target)
-  plan = plan_of(target)
+  folder = tmp_path_factory.mktemp("steps")
+  (folder / "steps.py").write_text(STEPS.replace("4096", "2048"))
+  name = f"{folder / 'steps.py'}:step"
+  plan = plan_of(fake_target.schedule_only(load.load(name, H100)))
   # Combined, the gathers have other sizes than the settings are for.
   others = [e for e in plan.nccl_settings if e.key.kind != "all-gather"]
   assert others
@@ -82,31 +63,25 @@ def on_disk(h100s, tmp_path_factory: pytest.TempPathFactory) -> _OnDisk:
     nccl_env={},
     nccl_settings=tuple(others),
   )
-  return _OnDisk(f"{path}:step", plan)
-
-
-def _write(plan: plan_lib.Plan, path: pathlib.Path) -> str:
-  files.write(plan, path)
-  return str(path)
+  files.write(plan, folder / "plan")
+  return _OnDisk(name, plan, str(folder / "plan"))
 
 
 def test_the_command_says_which_part_it_compiles_without(
-  on_disk, tmp_path, said, monkeypatch
+  on_disk, said, monkeypatch
 ):
   expected: list[int] = []
   monkeypatch.setattr(
     progress.Bar, "expect", lambda _, num: expected.append(num)
   )
-  plan = _write(on_disk.plan, tmp_path / "plan")
-  _run(plan, on_disk.target, "--cluster=1x8xh100")
+  on_disk.verify()
   assert {"compiling XLA's defaults", "compiling the plan"} <= set(said)
   # It knows how many configs there are, and so how long is left.
   assert expected == [len(verification.configs(on_disk.plan))]
 
 
-def test_the_command_shows_each_knob(on_disk, tmp_path):
-  plan = _write(on_disk.plan, tmp_path / "plan")
-  outcome = _run(plan, on_disk.target, "--cluster=1x8xh100")
+def test_the_command_shows_each_knob(on_disk):
+  outcome = on_disk.verify()
   assert (outcome.status, outcome.err) == (0, "")
   text = " ".join(outcome.out.split())
   assert "are those that it was made for" in text
@@ -117,14 +92,11 @@ def test_the_command_shows_each_knob(on_disk, tmp_path):
   ends = dataclasses.astuple(known.nccl_settings_gain_us)
   assert f"; 9 times in 10, {in_words.ms_range(*ends)}" in text
   # A lone plan.json is a plan, too.
-  assert (
-    _run(f"{plan}/plan.json", on_disk.target, "--cluster=1x8xh100") == outcome
-  )
+  assert on_disk.verify(folder=f"{on_disk.folder}/plan.json") == outcome
 
 
-def test_the_command_prints_json(on_disk, tmp_path):
-  plan = _write(on_disk.plan, tmp_path / "plan")
-  outcome = _run(plan, on_disk.target, "--cluster=1x8xh100", "--format=json")
+def test_the_command_prints_json(on_disk):
+  outcome = on_disk.verify("--cluster=1x8xh100", "--format=json")
   assert (outcome.status, outcome.err) == (0, "")
   report = json.loads(outcome.out)
   check_schema("verify", report)
@@ -147,20 +119,17 @@ def test_the_command_prints_json(on_disk, tmp_path):
 
 
 def test_the_status_says_that_a_knob_does_nothing(on_disk, tmp_path):
-  plan = _write(
-    dataclasses.replace(
-      on_disk.plan,
-      xla=config_lib.XlaConfig(
-        options={**_COMBINED, "xla_gpu_memory_limit_slop_factor": 80}
-      ),
-    ),
-    tmp_path / "plan",
+  options = {**_COMBINED, "xla_gpu_memory_limit_slop_factor": 80}
+  plan = dataclasses.replace(
+    on_disk.plan, xla=config_lib.XlaConfig(options=options)
   )
-  outcome = _run(plan, on_disk.target, "--cluster=1x8xh100")
+  files.write(plan, tmp_path)
+  outcome = on_disk.verify(folder=str(tmp_path))
   assert (outcome.status, outcome.err) == (1, "")
   row = next(line for line in outcome.out.splitlines() if "slop" in line)
   assert "no effect" in row
-  report = _run(plan, on_disk.target, "--cluster=1x8xh100", "--format=json")
+  as_json = ("--cluster=1x8xh100", "--format=json")
+  report = on_disk.verify(*as_json, folder=str(tmp_path))
   assert report.status == 1
   acted = [e["acted"] for e in json.loads(report.out)["effects"]]
   assert acted.count(False) == 1
@@ -174,15 +143,12 @@ def test_the_status_says_that_a_knob_does_nothing(on_disk, tmp_path):
     (("--cluster=1x8xh1000",), 'unknown GPU "h1000"'),
   ],
 )
-def test_the_command_refuses_in_one_line(on_disk, tmp_path, arguments, words):
-  plan = _write(on_disk.plan, tmp_path / "plan")
-  outcome = _run(plan, on_disk.target, *arguments)
-  assert_refused(outcome, words)
+def test_the_command_refuses_in_one_line(on_disk, arguments, words):
+  assert_refused(on_disk.verify(*arguments), words)
 
 
 def test_the_command_refuses_an_exchanged_table(on_disk, tmp_path):
-  folder = tmp_path / "plan"
-  _write(on_disk.plan, folder)
-  exchange_settings(folder / "nccl_table.bin")
-  outcome = _run(str(folder), on_disk.target, "--cluster=1x8xh100")
+  files.write(on_disk.plan, tmp_path)
+  exchange_settings(tmp_path / "nccl_table.bin")
+  outcome = on_disk.verify(folder=str(tmp_path))
   assert_refused(outcome, "was switched or exchanged")
