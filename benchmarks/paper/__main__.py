@@ -10,74 +10,18 @@ Nothing is fitted to the figures that it stands beside. Progress goes to stderr.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 import os
 import sys
 import time
 
 from benchmarks import table as table_lib
 from benchmarks.paper import cases
-from benchmarks.paper import compare
-from benchmarks.paper import show
+from benchmarks.paper import tables as tables_lib
 
 
-def main(
-  argv: Sequence[str] | None = None,
-  *,
-  table: Sequence[cases.Case] = (),
-) -> None:
-  """The command.
-
-  Args:
-    argv: its arguments.
-    table: workloads in place of the paper's.
-  """
-  arguments = _arguments(argv)
-  chosen = _chosen(table or tuple(cases.table_2()), arguments.only)
-  others = _chosen(tuple(cases.sensitivity()), arguments.only)
-  if not chosen:
-    sys.exit(f"paper: no workload has {arguments.only!r} in its name.")
-  rows, found = _compare(chosen)
-  other_rows = [] if arguments.no_sensitivity else _compare(others)[0]
-  tables = [show.step_times(rows), show.shares(rows), show.settings(rows)]
-  if found:
-    tables.append(show.pattern_lines(found))
-  if other_rows:
-    tables.append(show.sensitivity(other_rows))
-  table_lib.show(tables, arguments.format, arguments.csv)
-
-
-def _chosen(
-  workloads: Sequence[cases.Case], only: Sequence[str]
-) -> list[cases.Case]:
-  return [
-    case
-    for case in workloads
-    if not only or any(text in case.name for text in only)
-  ]
-
-
-def _compare(
-  workloads: Sequence[cases.Case],
-) -> tuple[list[compare.Row], list[compare.Line]]:
-  """The workloads' rows, and the patterns if their workload is among them."""
-  rows, found = [], []
-  for position, case in enumerate(workloads, start=1):
-    begin = time.perf_counter()
-    step = case.step()
-    rows.append(compare.compare(case, step))
-    if case.name == compare.WORKLOAD and not case.note:
-      found = list(compare.lines(step))
-    print(
-      f"{position}/{len(workloads)} {case.name} {case.note}"
-      f" ({time.perf_counter() - begin:.1f} s)",
-      file=sys.stderr,
-    )
-  return rows, found
-
-
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def main(argv: Sequence[str] | None = None) -> None:
+  """The command."""
   parser = table_lib.parser("benchmarks.paper", __doc__)
   parser.add_argument(
     "--only",
@@ -92,7 +36,41 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     action="store_true",
     help="leave out other sequence lengths and precisions",
   )
-  return parser.parse_args(argv)
+  arguments = parser.parse_args(argv)
+
+  def searched(workloads: Iterable[cases.Case]) -> list[tables_lib.Searched]:
+    chosen = [
+      case
+      for case in workloads
+      if not arguments.only or any(t in case.name for t in arguments.only)
+    ]
+    found = []
+    for position, case in enumerate(chosen, start=1):
+      begin_s = time.perf_counter()
+      found.append(tables_lib.searched(case, case.step()))
+      print(
+        f"{position}/{len(chosen)} {case.name} {case.note}"
+        f" ({time.perf_counter() - begin_s:.1f} s)",
+        file=sys.stderr,
+      )
+    return found
+
+  found = searched(cases.table_2())
+  if not found:
+    sys.exit(f"paper: no workload has {arguments.only!r} in its name.")
+  tables = [
+    tables_lib.step_times(found),
+    tables_lib.shares(found),
+    tables_lib.settings(found),
+  ]
+  tables += [
+    tables_lib.patterns(one.step)
+    for one in found
+    if one.case.name == tables_lib.WORKLOAD
+  ]
+  if not arguments.no_sensitivity:
+    tables.append(tables_lib.sensitivity(searched(cases.sensitivity())))
+  table_lib.show(tables, arguments.format, arguments.csv)
 
 
 if __name__ == "__main__":

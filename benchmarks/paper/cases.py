@@ -211,5 +211,3 @@ def _others(
     yield f"{seq_len} tokens", dataclasses.replace(workload, seq_len=seq_len)
   yield "products kept", dataclasses.replace(workload, kept="products")
   yield "float32", dataclasses.replace(workload, dtype="float32")
-  if workload.layout.kind == "ep":
-    yield "all-gather", dataclasses.replace(workload, dispatch="all-gather")

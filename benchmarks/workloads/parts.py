@@ -17,14 +17,11 @@ its fused attention, with the same operands: enough for a schedule, and for the
 cost model, which counts a fused attention's operations. It has no code, so what
 is to run takes `written_out`.
 
-Tokens go to experts on other GPUs and back. By all-to-all, every GPU sends each
-token to the GPUs of its experts, and gets the results back. By all-gather,
-every GPU gets all tokens, computes what its experts make of them, and the
-results are summed and scattered; that is the default of Megatron-LM, which the
-paper runs. XLA needs static shapes. So every GPU sends every expert the same
-number of tokens: its share if the router were perfectly balanced. An expert's
-rows beyond that are dropped, and missing ones are zeros. The bytes sent and the
-operations are then those of a dropless router that is balanced.
+By all-to-all every GPU sends each token to the GPUs of its experts, and gets
+the results back. XLA needs static shapes. So every GPU sends every expert the
+same number of tokens: its share if the router were perfectly balanced. An
+expert's rows beyond that are dropped, and missing ones are zeros. The bytes
+sent and the operations are then those of a dropless router that is balanced.
 """
 
 from __future__ import annotations
@@ -117,9 +114,6 @@ def _fused_backward(
 fused.defvjp(_fused_forward, _fused_backward)
 
 
-Dispatch = Literal["all-to-all", "all-gather"]
-
-
 def send_and_return(
   x: jax.Array,
   router: jax.Array,
@@ -156,46 +150,6 @@ def send_and_return(
   back = jnp.take(done, slot, axis=0, mode="fill", fill_value=0)
   weighted = jnp.einsum("tkd,tk->td", back, weights)
   return weighted.reshape(x.shape)
-
-
-def gather_and_scatter(
-  x: jax.Array,
-  router: jax.Array,
-  run: Callable[[jax.Array], jax.Array],
-  *,
-  num_chosen: int,
-  num_gpus: int,
-) -> jax.Array:
-  """The same with all tokens on every GPU; see `send_and_return`."""
-  rows = x.reshape(-1, x.shape[-1])
-  num_experts = router.shape[-1]
-  weights, chosen = _choose(rows, router, num_chosen)
-  first = 0
-  if num_gpus > 1:
-    rows, weights, chosen = (
-      jax.lax.all_gather(y, layout_lib.DATA, axis=0, tiled=True)
-      for y in (rows, weights, chosen)
-    )
-    first = jax.lax.axis_index(layout_lib.DATA) * (num_experts // num_gpus)
-  capacity = -(-rows.shape[0] * num_chosen // num_experts)
-  sender, slot = _slots(chosen, num_experts, capacity)
-  slot_weights = jnp.zeros((num_experts * capacity,), weights.dtype)
-  slot_weights = slot_weights.at[slot].set(weights, mode="drop")
-  here = num_experts // num_gpus * capacity
-  sender = jax.lax.dynamic_slice_in_dim(sender, first * capacity, here)
-  slot_weights = jax.lax.dynamic_slice_in_dim(
-    slot_weights, first * capacity, here
-  )
-  sent = jnp.take(rows, sender, axis=0, mode="fill", fill_value=0)
-  done = run(sent.reshape(num_experts // num_gpus, capacity, -1))
-  done = done.reshape(here, -1) * slot_weights[:, None]
-  summed = jnp.zeros_like(rows).at[sender].add(done, mode="drop")
-  if num_gpus > 1:
-    summed = jax.lax.psum_scatter(summed, layout_lib.DATA, tiled=True)
-  return summed.reshape(x.shape)
-
-
-WAYS = {"all-to-all": send_and_return, "all-gather": gather_and_scatter}
 
 
 def _choose(
@@ -249,20 +203,16 @@ class Part(nn.Module):
     arch: the model.
     layout: how it is spread.
     is_fused: whether attention is a library call.
-    dispatch: how tokens reach their experts, see routing.py.
   """
 
   arch: Architecture
   layout: layout_lib.Layout
   is_fused: bool
-  dispatch: Dispatch
 
   @property
-  def shared(
-    self,
-  ) -> tuple[Architecture, layout_lib.Layout, bool, Dispatch]:
+  def shared(self) -> tuple[Architecture, layout_lib.Layout, bool]:
     """The attributes, for a part of this part."""
-    return self.arch, self.layout, self.is_fused, self.dispatch
+    return self.arch, self.layout, self.is_fused
 
   def weight(
     self,
@@ -432,9 +382,8 @@ class RoutedExperts(Part):
     def run(rows: jax.Array) -> jax.Array:
       return activated(rows @ up, True) @ down
 
-    route = WAYS[self.dispatch]
     return tuple(
-      route(
+      send_and_return(
         x, router, run, num_chosen=experts.num_chosen, num_gpus=self.layout.data
       )
       for x in xs

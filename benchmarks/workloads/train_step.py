@@ -21,7 +21,6 @@ import optax
 
 from benchmarks.workloads import decoder
 from benchmarks.workloads import layout as layout_lib
-from benchmarks.workloads import parts
 from benchmarks.workloads.architectures import Architecture
 
 
@@ -38,7 +37,6 @@ class Workload:
     num_streams: pieces that a microbatch is cut into, see decoder.py.
     kept: see decoder.Decoder.
     layers_per_trip: see decoder.Decoder.
-    dispatch: how tokens reach their experts, see routing.py.
     dtype: what is computed and sent in.
     is_fused: whether attention is a library call, which can be scheduled but
       not run.
@@ -52,7 +50,6 @@ class Workload:
   num_streams: int = 1
   kept: Literal["nothing", "products"] = "nothing"
   layers_per_trip: int = 1
-  dispatch: parts.Dispatch = "all-to-all"
   dtype: str = "bfloat16"
   is_fused: bool = True
 
@@ -115,7 +112,6 @@ def _decoder(
     workload.arch,
     layout,
     is_fused,
-    workload.dispatch,
     workload.kept,
     workload.layers_per_trip,
   )

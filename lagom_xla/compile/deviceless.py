@@ -16,7 +16,7 @@ and where XLA refuses them tiles are propagated.
 Nor are files written that XLA_FLAGS ask for, as trainers make them do: a search
 compiles dozens of times what a job compiles once.
 
-`benchmarks/left_out.py` holds what comes of it beside what JAX has XLA make.
+`benchmarks/schedules.py` holds what comes of it beside what JAX has XLA make.
 """
 
 from __future__ import annotations

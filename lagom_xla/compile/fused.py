@@ -10,7 +10,7 @@ XLA's remaining passes named one by one, to the schedule or to the end.
 XLA breaks ties by name, and by the order in which it met an instruction's
 users. Neither is in a module that was written down, so that names differ, and
 of equals another one may come first. What is predicted of a step differs little
-by that (`benchmarks/fused.py`), and whoever has to know compiles from the
+by that (`benchmarks/schedules.py`), and whoever has to know compiles from the
 beginning. Nobody goes on from a module whose schedule, under the options that
 it was made with, has other instructions than XLA's from the beginning; whoever
 wrote it down looks at that (`proven`). If it ends at its schedule it goes on
