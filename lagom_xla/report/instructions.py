@@ -53,69 +53,53 @@ def of_analysis(
   """The same of a module, which runs on GPUs or on CPUs."""
   lines = source_lines.SourceLines(analysis.module)
   found: dict[str, Instruction] = {}
+
+  def tell(
+    one: collectives_lib.Collective | kernels_lib.Kernel | copies_lib.Copy,
+    what: str,
+    kind: str,
+    num_bytes: int,
+    source: source_lines.SourceLine,
+  ) -> None:
+    found[one.name] = Instruction(
+      what=what,
+      kind=kind,
+      num_bytes=num_bytes,
+      executions=one.executions,
+      source=source,
+    )
+
   for computation_id in analysis.module.executions:
     computation = analysis.module.computations[computation_id]
     for instruction in computation.instructions:
-      kernel = analysis.kernels.get(instruction.id)
-      copy = analysis.copies.get(instruction.id)
-      started = analysis.started_by.get(instruction.id, ())
-      for collective in started:
+      for one in analysis.started_by.get(instruction.id, ()):
         # XLA adds some, and combines more: those near them tell the line.
         source = lines.of(computation, instruction)
-        found[collective.name] = _collective(collective, source, platform)
-      if copy:
-        found[copy.name] = _copy(copy, lines.of_own(instruction))
-      elif kernel:
-        found[kernel.name] = _kernel(kernel, lines.of_own(instruction))
+        what = sentences.what(one, platform)
+        if one.num_operands > 1:
+          what += f", {one.num_operands} arrays combined"
+        tell(one, what, one.kind, one.nccl_bytes, source)
+      if copy := analysis.copies.get(instruction.id):
+        own = lines.of_own(instruction)
+        tell(copy, *_copy(copy), copy.num_bytes, own)
+      elif kernel := analysis.kernels.get(instruction.id):
+        own = lines.of_own(instruction)
+        tell(kernel, _kernel(kernel), kernel.category, kernel.num_bytes, own)
   return found
 
 
-def _collective(
-  collective: collectives_lib.Collective,
-  source: source_lines.SourceLine,
-  platform: str,
-) -> Instruction:
-  what = sentences.what(collective, platform)
-  if collective.num_operands > 1:
-    what += f", {collective.num_operands} arrays combined"
-  return Instruction(
-    what=what,
-    kind=collective.kind,
-    num_bytes=collective.nccl_bytes,
-    executions=collective.executions,
-    source=source,
-  )
+def _kernel(kernel: kernels_lib.Kernel) -> str:
+  if kernel.matrix_shape is None:
+    return f"{kernel.category} over {_mb(kernel.num_bytes)}"
+  batch, m, n, k = kernel.matrix_shape
+  what = "matrix product" if batch <= 1 else f"{batch} matrix products"
+  return f"{what} {m} x {n} x {k} in {kernel.element_type}"
 
 
-def _kernel(
-  kernel: kernels_lib.Kernel, source: source_lines.SourceLine
-) -> Instruction:
-  what = f"{kernel.category} over {_mb(kernel.num_bytes)}"
-  if kernel.matrix_shape is not None:
-    batch, m, n, k = kernel.matrix_shape
-    what = f"matrix product {m} x {n} x {k} in {kernel.element_type}"
-    if batch > 1:
-      what = f"{batch} matrix products {m} x {n} x {k} in {kernel.element_type}"
-  return Instruction(
-    what=what,
-    kind=kernel.category,
-    num_bytes=kernel.num_bytes,
-    executions=kernel.executions,
-    source=source,
-  )
-
-
-def _copy(
-  copy: copies_lib.Copy, source: source_lines.SourceLine
-) -> Instruction:
+def _copy(copy: copies_lib.Copy) -> tuple[str, str]:
+  """What it does, and its kind."""
   if isinstance(copy, copies_lib.DeviceCopy):
     kind, way = "device copy", "on the device"
   else:
     kind, way = "host copy", "to the host" if copy.to_host else "from the host"
-  return Instruction(
-    what=f"copy of {_mb(copy.num_bytes)} {way}",
-    kind=kind,
-    num_bytes=copy.num_bytes,
-    executions=copy.executions,
-    source=source,
-  )
+  return f"copy of {_mb(copy.num_bytes)} {way}", kind

@@ -19,7 +19,6 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import environment
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import hlo
-from lagom_xla.passes import memory_access
 from lagom_xla.passes import source_lines
 from lagom_xla.passes.schedule import memory
 from lagom_xla.profiling import profile as profile_lib
@@ -41,15 +40,8 @@ def program_name() -> str:
 
 
 def today() -> str:
-  """What to call it."""
+  """What to call the step without a plan."""
   return "what runs today" if environment.is_set() else "all defaults"
-
-
-def today_note() -> str:
-  """What XLA_FLAGS makes of it, in a sentence; "" where it is not set."""
-  if not environment.is_set():
-    return ""
-  return f"What runs today is XLA's defaults with {environment.xla_flags()}"
 
 
 def uncosted() -> str:
@@ -60,24 +52,13 @@ def uncosted() -> str:
   return f"{nccl_channels.VARIABLE} is {most} here, and no time is under it"
 
 
-def uncosted_of(step: step_lib.Step) -> str:
-  """The same, with the time that a step takes today under NCCL_MAX_CTAS."""
-  most = nccl_channels.inherited()
-  if most is None:
-    return ""
-  own = step.capped(None)  # NCCL takes its variable in place of XLA's cap.
-  capped = channel_cap.capped(own.default, most)
-  time_us = own.timeline(capped).step_time_us
-  return (
-    f"{uncosted()} but this one: today's step takes {in_words.ms(time_us)} ms"
-    f" with it, {step.basis}"
-  )
-
-
 # Calls that take about as long as their bytes: sorts, norms and the like.
 _BY_BYTES = ("__cub$", "__cudnn$norm", "__cudnn$softmax", "__gpu$TopK")
 # More are counted, not named.
-_MOST_NAMED = 3
+_MOST_CALLS_NAMED = 3
+_MOST_NAMED = 5
+# Shares of the step from which on a scatter is worth a note.
+_NOTED_FROM = 0.05
 
 
 def unknown_work(step: step_lib.Step) -> Mapping[str, str]:
@@ -97,35 +78,18 @@ def unknown_work(step: step_lib.Step) -> Mapping[str, str]:
   return found
 
 
-def unknown_work_note(step: step_lib.Step) -> str:
-  """What to know of a step with such calls, in a sentence; "" without one."""
-  called = unknown_work(step)
-  if not called:
-    return ""
-  instructions = instructions_lib.of_step(step)
-  named = []
-  for name, target in called.items():
-    source = instructions[name].source
-    named.append(f"{target} ({source})" if source else target)
-  words = in_words.first_of(list(dict.fromkeys(named)), _MOST_NAMED)
-  return (
-    f"Only the bytes of {in_words.count(called, 'library call')} are costed, so"
-    f" that the step may take far longer: {words}. A --profile of a run has"
-    " their times"
-  )
-
-
-# More are counted, not named.
-_MOST_NAMED_INSTRUCTIONS = 5
-
-
 def step_notes(step: step_lib.Step) -> Iterator[str]:
   """What to know of a step's figures, in sentences."""
   module = step.analysis.module
-  if note := today_note():
-    yield f"{note}."
-  if note := uncosted_of(step):
-    yield f"{note}."
+  if environment.is_set():
+    yield f"What runs today is XLA's defaults with {environment.xla_flags()}."
+  if (most := nccl_channels.inherited()) is not None:
+    own = step.capped(None)  # NCCL takes its variable in place of XLA's cap.
+    capped = own.timeline(channel_cap.capped(own.default, most))
+    yield (
+      f"{uncosted()} but this one: today's step takes"
+      f" {in_words.ms(capped.step_time_us)} ms with it, {step.basis}."
+    )
   if loops := _named(module, "while", module.loops_of_unknown_length):
     yield f"Counted once, as their trip counts are not known: {loops}."
   if conditionals := _named(module, "conditional"):
@@ -133,13 +97,28 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
       "Conditionals take their slowest branch each time, and totals count all"
       f" branches: {conditionals}."
     )
-  if note := unknown_work_note(step):
-    yield f"{note}."
+  if called := unknown_work(step):
+    instructions = instructions_lib.of_step(step)
+    named = dict.fromkeys(
+      f"{target}{_at(instructions[name].source)}"
+      for name, target in called.items()
+    )
+    yield (
+      f"Only the bytes of {in_words.count(called, 'library call')} are costed,"
+      " so that the step may take far longer:"
+      f" {in_words.first_of(list(named), _MOST_CALLS_NAMED)}. A --profile of a"
+      " run has their times."
+    )
   if count := len(memory.recomputed(module)):
     yield (
       f"{in_words.count(count, 'instruction')} run again, as memory is short:"
       " this is the compiled module, which XLA changed after its scheduler."
     )
+
+
+def _at(source: source_lines.SourceLine) -> str:
+  """A source line in brackets; "" where none is known."""
+  return f" ({source})" if source else ""
 
 
 def _named(
@@ -153,20 +132,14 @@ def _named(
     names: which of them; None for all.
   """
   lines = source_lines.SourceLines(module)
-  found = []
-  for computation_id in module.executions:
-    for instruction in module.computations[computation_id].instructions:
-      if instruction.opcode != opcode:
-        continue
-      if names is None or instruction.name in names:
-        source = lines.of_own(instruction)
-        at = f" ({source})" if source else ""
-        found.append(f"{instruction.name}{at}")
-  return in_words.first_of(found, _MOST_NAMED_INSTRUCTIONS)
-
-
-# Shares of the step from which on a scatter is worth a note.
-_NOTED_FROM = 0.05
+  found = [
+    f"{instruction.name}{_at(lines.of_own(instruction))}"
+    for computation_id in module.executions
+    for instruction in module.computations[computation_id].instructions
+    if instruction.opcode == opcode
+    and (names is None or instruction.name in names)
+  ]
+  return in_words.first_of(found, _MOST_NAMED)
 
 
 def scatter_notes(step: step_lib.Step, step_time_us: float) -> list[str]:
@@ -176,39 +149,28 @@ def scatter_notes(step: step_lib.Step, step_time_us: float) -> list[str]:
     step: with the kernels.
     step_time_us: the whole step's.
   """
-  gpu = step.cluster.gpu
   instructions = functools.cache(lambda: instructions_lib.of_step(step))
   found = []
   for kernel in step.analysis.kernels.values():
     scatter = kernel.scatter
     if scatter is None:
       continue
-    worst_us = fusion.worst_scatter_us(scatter, gpu) * kernel.executions
-    if worst_us > _NOTED_FROM * step_time_us:
-      expected_us = step.kernel_cost(kernel).time_us * kernel.executions
-      source = instructions()[kernel.name].source
-      found.append(_note(kernel.name, source, scatter, expected_us, worst_us))
+    one_us = fusion.worst_scatter_us(scatter, step.cluster.gpu)
+    worst_us = one_us * kernel.executions
+    if worst_us <= _NOTED_FROM * step_time_us:
+      continue
+    expected_us = step.kernel_cost(kernel).time_us * kernel.executions
+    found.append(
+      f"{kernel.name}{_at(instructions()[kernel.name].source)} adds"
+      f" {scatter.num_updates:,} updates of {scatter.window_elements:,}"
+      f" {scatter.element_bits}-bit elements to {scatter.num_places:,} places"
+      " by compare-and-swap, and updates of one place wait for each other:"
+      f" {expected_us / 1e3:,.1f} ms per step if its indices repeat as the"
+      f" words of a text do, {worst_us / 1e3:,.1f} ms if they are all the same"
+      " (synthetic data, padding). 32-bit updates, a one-hot matrix product,"
+      " or unique_indices=True where none repeats, avoid that."
+    )
   return found
-
-
-def _note(
-  name: str,
-  source: source_lines.SourceLine,
-  scatter: memory_access.Scatter,
-  expected_us: float,
-  worst_us: float,
-) -> str:
-  """Times are per step."""
-  return (
-    f"{name}{f' ({source})' if source else ''} adds"
-    f" {scatter.num_updates:,} updates of {scatter.window_elements:,}"
-    f" {scatter.element_bits}-bit elements to {scatter.num_places:,} places by"
-    " compare-and-swap, and updates of one place wait for each other:"
-    f" {expected_us / 1e3:,.1f} ms per step if its indices repeat as the words"
-    f" of a text do, {worst_us / 1e3:,.1f} ms if they are all the same"
-    " (synthetic data, padding). 32-bit updates, a one-hot matrix product, or"
-    " unique_indices=True where none repeats, avoid that."
-  )
 
 
 def tuning_notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
