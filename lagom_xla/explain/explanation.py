@@ -203,11 +203,8 @@ def find(explanation: Explanation, name: str) -> tuple[Step, Collective]:
   Raises:
     UnknownCollectiveError: neither has; the message says which names are near.
   """
-  steps = [explanation.before]
-  if explanation.after is not None:
-    steps.append(explanation.after)
   names = []
-  for step in steps:
+  for step in filter(None, (explanation.before, explanation.after)):
     for collective in step.collectives:
       if collective.name == name:
         return step, collective

@@ -56,13 +56,7 @@ def of_result(
   measured: calibration_lib.Measured,
   path: pathlib.Path,
 ) -> Calibrated:
-  """What is to be said of a calibration.
-
-  Args:
-    result: what calibrating found.
-    measured: what the logs held.
-    path: the cluster file that was written.
-  """
+  """What is to be said of a calibration, whose cluster file is at a path."""
   return Calibrated(
     file=str(path),
     calibration=result.calibration,

@@ -24,10 +24,8 @@ from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.profiling import overlaps as overlaps_lib
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.report import instructions
-from lagom_xla.report import notes
 from lagom_xla.report import notes as notes_lib
 from lagom_xla.report import tried
-from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import effects as effects_lib
 from lagom_xla.verify import verification as verification_lib
@@ -76,15 +74,10 @@ class MeasuredCosts:
   has_waits: tuple[str, ...]
 
 
-def measured_costs(
+def _measured_costs(
   step: step_lib.Step, costed: costing_lib.Costing
 ) -> MeasuredCosts:
-  """What a step's costs rest on.
-
-  Args:
-    step: priced by `costed`.
-    costed: the costs of a profile.
-  """
+  """What the costs of a step that a profile prices rest on."""
   by_name, by_work, scaled = costing_lib.num_priced(costed, step)
   measured = costed.measured
   return MeasuredCosts(
@@ -193,8 +186,7 @@ class Overlap:
   executions: int
 
 
-def collectives(step: step_lib.Step) -> Iterator[Collective]:
-  """All of a step, one computation after another, in schedule order."""
+def _collectives(step: step_lib.Step) -> Iterator[Collective]:
   told = instructions.of_step(step)
   for found in step.analysis.collectives:
     line = told[found.name].source
@@ -238,18 +230,6 @@ def totals(analysis: overlap_lib.Analysis) -> dict[str, Total]:
     )
     for kind, alike in sorted(by_kind.items())
   }
-
-
-def overlaps(analysis: overlap_lib.Analysis) -> tuple[Overlap, ...]:
-  """What runs beside what, in schedule order."""
-  return tuple(
-    Overlap(
-      collectives=tuple(c.name for c in overlap.collectives),
-      kernels=tuple(k.name for k in overlap.kernels),
-      executions=overlap.executions,
-    )
-    for overlap in analysis.overlaps
-  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -325,12 +305,7 @@ class Inspection:
 def inspection(
   step: step_lib.Step, costed: costing_lib.Costing | None = None
 ) -> Inspection:
-  """What is to be said of a step.
-
-  Args:
-    step: as scheduled.
-    costed: the costs of a profile that it is priced by, if it is.
-  """
+  """What is to be said of a step, and of the profile that it is priced by."""
   analysis = step.analysis
   module = analysis.module
   return Inspection(
@@ -340,7 +315,7 @@ def inspection(
       num_partitions=collectives_lib.num_devices(module),
     ),
     xla_flags=environment.xla_flags(),
-    collectives=tuple(collectives(step)),
+    collectives=tuple(_collectives(step)),
     host_copies=tuple(
       HostCopy(
         name=copy.name,
@@ -353,10 +328,17 @@ def inspection(
     ),
     totals=totals(analysis),
     gemm_flops=analysis.gemm_flops,
-    overlaps=overlaps(analysis),
+    overlaps=tuple(
+      Overlap(
+        collectives=tuple(c.name for c in overlap.collectives),
+        kernels=tuple(k.name for k in overlap.kernels),
+        executions=overlap.executions,
+      )
+      for overlap in analysis.overlaps
+    ),
     loops_of_unknown_length=tuple(module.loops_of_unknown_length),
-    calls_of_unknown_work=notes.unknown_work(step),
-    profile=measured_costs(step, costed) if costed else None,
+    calls_of_unknown_work=notes_lib.unknown_work(step),
+    profile=_measured_costs(step, costed) if costed else None,
   )
 
 
@@ -411,8 +393,7 @@ class Timeline:
   slowdown_us_by_pair: tuple[LostToCollective, ...]
 
 
-def timeline(replayed: timeline_lib.Timeline, step: step_lib.Step) -> Timeline:
-  """What is to be said of the replay of a step."""
+def _timeline(replayed: timeline_lib.Timeline, step: step_lib.Step) -> Timeline:
   told = instructions.of_step(step)
   return Timeline(
     step_time_us=replayed.step_time_us,
@@ -524,18 +505,13 @@ class Tuning:
 def tuning(
   tuned: tuning_lib.Tuning, costed: costing_lib.Costing | None = None
 ) -> Tuning:
-  """What is to be said of what tuning found.
-
-  Args:
-    tuned: what it found.
-    costed: the costs of a profile that steps are priced by, if they are.
-  """
+  """What is to be said of a tuning, and of the profile that it is priced by."""
   before, kept = tuned.before, tuned.kept
   return Tuning(
     plan=tuned.plan,
     predicted=Predicted(
-      before=timeline(tuned.timeline_before, before),
-      after=timeline(tuned.timeline_after, kept.runs),
+      before=_timeline(tuned.timeline_before, before),
+      after=_timeline(tuned.timeline_after, kept.runs),
       lower_bound_us=tuned.lower_bound_us,
     ),
     peak_bytes=PeakBytes(
@@ -545,19 +521,14 @@ def tuning(
     arms=tried.arms(tuned.search),
     candidates=tried.candidates(tuned.search),
     recomputed=Recomputed(
-      before=_num_recomputed(tuned.search.default),
-      after=_num_recomputed(kept),
+      before=len(memory.recomputed(before.analysis.module)),
+      after=len(memory.recomputed(kept.runs.analysis.module)),
     ),
     num_predicted=tuned.search.num_predicted,
     num_trials=tuned.num_trials,
     stopped=tuned.stopped.reason if tuned.stopped else None,
-    profile=measured_costs(before, costed) if costed else None,
+    profile=_measured_costs(before, costed) if costed else None,
   )
-
-
-def _num_recomputed(candidate: candidates_lib.Candidate) -> int:
-  module = candidate.runs.analysis.module
-  return len(memory.recomputed(module))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -44,8 +44,7 @@ class Process:
     self._number = number
     self._threads: dict[str, int] = {}
     self._marked_us: dict[str, float] = {}
-    self._name("process_name", {"name": name})
-    self._name("process_sort_index", {"sort_index": number})
+    self._name("process", name, number, thread=0)
 
   def slice(
     self,
@@ -79,55 +78,31 @@ class Process:
   def flow(self, number: int, places: Sequence[tuple[str, float]]) -> None:
     """Joins slices: those that are on these threads at these times."""
     last = len(places) - 1
+    # Unique in the whole trace.
+    of_flow = {"id": self._number * 10_000_000 + number, "cat": "flow"}
     for index, (thread, at_us) in enumerate(places):
       phase = "s" if index == 0 else "f" if index == last else "t"
-      # Unique in the whole trace.
-      identity = self._number * 10_000_000 + number
-      self._add(
-        phase,
-        thread,
-        "start to done",
-        ts=at_us,
-        id=identity,
-        cat="flow",
-        bp="e",
-      )
+      self._add(phase, thread, "start to done", ts=at_us, **of_flow, bp="e")
 
   def counter(self, name: str, at_us: float, value: float) -> None:
     """Sets a counter from a time on."""
-    self.events.append(
-      {
-        "ph": "C",
-        "name": name,
-        "pid": self._number,
-        "ts": at_us,
-        "args": {"value": value},
-      }
-    )
+    self._event("C", name, ts=at_us, args={"value": value})
+
+  def _event(self, phase: str, name: str, **more: Any) -> None:
+    self.events.append({"ph": phase, "name": name, "pid": self._number, **more})
 
   def _add(self, phase: str, thread: str, name: str, **more: Any) -> None:
-    event = {"ph": phase, "name": name, "pid": self._number}
-    self.events.append(event | {"tid": self._thread(thread)} | more)
+    if thread not in self._threads:
+      number = self._threads[thread] = len(self._threads) + 1
+      self._name("thread", thread, number, number)
+    self._event(phase, name, tid=self._threads[thread], **more)
 
-  def _thread(self, name: str) -> int:
-    if name not in self._threads:
-      number = self._threads[name] = len(self._threads) + 1
-      self._name("thread_name", {"name": name}, number)
-      self._name("thread_sort_index", {"sort_index": number}, number)
-    return self._threads[name]
-
-  def _name(
-    self, kind: str, arguments: Mapping[str, Any], thread: int = 0
-  ) -> None:
-    self.events.append(
-      {
-        "ph": "M",
-        "name": kind,
-        "pid": self._number,
-        "tid": thread,
-        "args": arguments,
-      }
-    )
+  def _name(self, of: str, name: str, order: int, thread: int) -> None:
+    for what, arguments in (
+      ("name", {"name": name}),
+      ("sort_index", {"sort_index": order}),
+    ):
+      self._event("M", f"{of}_{what}", tid=thread, args=arguments)
 
 
 def write(path: pathlib.Path, processes: Sequence[Process]) -> None:
@@ -153,7 +128,7 @@ def write(path: pathlib.Path, processes: Sequence[Process]) -> None:
 # The thread of starts and dones, which the compute stream reaches in order.
 _SCHEDULE = "starts and dones"
 
-Instructions = Mapping[str, instructions_lib.Instruction]
+_Instructions = Mapping[str, instructions_lib.Instruction]
 
 
 def predicted(
@@ -162,14 +137,7 @@ def predicted(
   step: step_lib.Step,
   configuration: step_lib.Configuration,
 ) -> Process:
-  """A step under NCCL settings.
-
-  Args:
-    number: of the process in the trace.
-    name: "before" or the like.
-    step: the step.
-    configuration: the settings.
-  """
+  """A step under NCCL settings, as the process of a number in the trace."""
   return of_recording(
     number,
     f"{name} ({step.basis})",
@@ -182,9 +150,9 @@ def of_recording(
   number: int,
   name: str,
   recorded: recorder.Recording,
-  instructions: Instructions,
+  instructions: _Instructions,
 ) -> Process:
-  """A step, its streams as threads.
+  """A step as recorded, its streams as threads.
 
   Args:
     number: of the process in the trace.
@@ -196,7 +164,7 @@ def of_recording(
   for ran in recorded.slices:
     made.slice(
       ran.stream,
-      title(ran),
+      _title(ran),
       ran.begin_us,
       ran.end_us,
       _arguments(ran, instructions),
@@ -206,7 +174,7 @@ def of_recording(
   return made
 
 
-def title(ran: recorder.Slice) -> str:
+def _title(ran: recorder.Slice) -> str:
   """What a slice is called."""
   if ran.kind == "folded":
     return f"{in_words.count(ran.num_trips, 'more trip')} like the one before"
@@ -214,11 +182,10 @@ def title(ran: recorder.Slice) -> str:
 
 
 def _arguments(
-  ran: recorder.Slice, instructions: Instructions
+  ran: recorder.Slice, instructions: _Instructions
 ) -> dict[str, Any]:
-  known = instructions.get(ran.name)
   arguments: dict[str, Any] = {}
-  if known is not None:
+  if (known := instructions.get(ran.name)) is not None:
     arguments |= {
       "HLO instruction": ran.name,
       "what": known.what,
@@ -335,7 +302,7 @@ def _threads(
 
 
 def _measured_arguments(
-  event: profiled_events.Event, instructions: Instructions
+  event: profiled_events.Event, instructions: _Instructions
 ) -> dict[str, object]:
   arguments: dict[str, object] = {"HLO instruction": event.name}
   if (known := instructions.get(event.name)) is not None:

@@ -8,8 +8,7 @@ network, readable on a phone and in dark mode.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import math
 import pathlib
 from typing import Any
@@ -22,6 +21,7 @@ _MARGIN = {"l": 70, "r": 12, "t": 8, "b": 48}
 _LINEAR = {"rangemode": "tozero", "tickformat": "~s"}
 
 Row = comparison_lib.Row
+_Trace = Mapping[str, Any]
 
 
 def _curve_figures(
@@ -31,7 +31,7 @@ def _curve_figures(
   rows = (*comparison.rows, *comparison.points)
   curves = comparison_lib.series({row.cluster: row for row in rows}.values())
   if any(len(curve) > 1 for curve in curves.values()):
-    yield _figure("step", "The step by nodes", "ms", _steps(curves))
+    yield _figure("step", "The step by nodes", "ms", list(_steps(curves)))
     of_unit = f"{comparison.unit} per second"
     unit = of_unit if comparison.unit else "TFLOP/s per GPU"
     curve = _curves(curves, lambda row: row.throughput)
@@ -49,40 +49,35 @@ def _figure(
   name: str,
   title: str,
   unit: str,
-  traces: Sequence[Any],
+  traces: Sequence[_Trace],
   *,
   is_nodes: bool = True,
 ) -> dict[str, Any]:
-  from plotly import graph_objects
-
   is_time = unit == "ms"
-  figure = graph_objects.Figure(
-    data=list(traces),
-    layout=graph_objects.Layout(
-      template="none",
-      margin=_MARGIN,
-      height=420,
-      hovermode="closest",
-      legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-      xaxis={
-        "type": "log",
-        "title": {"text": "nodes" if is_nodes else "Gbit/s per GPU"},
-        "tickmode": "array",
-        "tickvals": sorted({x for trace in traces for x in trace.x}),
-      },
-      yaxis={
-        "title": {"text": unit},
-        "automargin": True,
-        **(_log_axis(traces) if is_time and is_nodes else _LINEAR),
-      },
-    ),
-  )
-  return {"name": name, "title": title, "figure": json.loads(figure.to_json())}
+  layout = {
+    "margin": _MARGIN,
+    "height": 420,
+    "hovermode": "closest",
+    "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+    "xaxis": {
+      "type": "log",
+      "title": {"text": "nodes" if is_nodes else "Gbit/s per GPU"},
+      "tickmode": "array",
+      "tickvals": sorted({x for trace in traces for x in trace["x"]}),
+    },
+    "yaxis": {
+      "title": {"text": unit},
+      "automargin": True,
+      **(_log_axis(traces) if is_time and is_nodes else _LINEAR),
+    },
+  }
+  figure = {"data": list(traces), "layout": layout}
+  return {"name": name, "title": title, "figure": figure}
 
 
-def _log_axis(traces: Sequence[Any]) -> dict[str, Any]:
+def _log_axis(traces: Sequence[_Trace]) -> dict[str, Any]:
   """A logarithmic axis with ticks at 1, 2 and 5 of each power of ten."""
-  ys = [y for trace in traces for y in trace.y if y > 0]
+  ys = [y for trace in traces for y in trace["y"] if y > 0]
   powers = range(
     math.floor(math.log10(min(ys))), math.ceil(math.log10(max(ys)))
   )
@@ -90,42 +85,39 @@ def _log_axis(traces: Sequence[Any]) -> dict[str, Any]:
   return {"type": "log", "tickmode": "array", "tickvals": ticks}
 
 
-def _steps(curves: dict[str, list[Row]]) -> list[Any]:
+def _steps(curves: Mapping[str, Sequence[Row]]) -> Iterator[_Trace]:
   """The step with its range, and its lower bound, of each kind of nodes."""
-  from plotly import graph_objects
-
-  traces = []
   for group, (name, rows) in enumerate(curves.items()):
     found = [row.figures for row in rows if row.figures]
     step = _curve(name, group, rows, [of.step.us / 1e3 for of in found])
-    step.update(
-      legendgroup=name,
-      error_y={
+    yield {
+      **step,
+      "legendgroup": name,
+      "error_y": {
         "type": "data",
         "symmetric": False,
         "array": [(of.step.high_us - of.step.us) / 1e3 for of in found],
         "arrayminus": [(of.step.us - of.step.low_us) / 1e3 for of in found],
         "thickness": 1,
       },
-    )
-    bound = graph_objects.Scatter(
-      name=f"{name}, lower bound",
-      mode="lines",
-      line={"dash": "dot"},
-      showlegend=False,
-      legendgroup=name,
-      meta=step.meta,
-      x=step.x,
-      y=[of.lower_bound_us / 1e3 for of in found],
-      hovertemplate=f"{name}: lower bound %{{y:,.4g}} ms<extra></extra>",
-    )
-    traces += [step, bound]
-  return traces
+    }
+    yield {
+      "type": "scatter",
+      "name": f"{name}, lower bound",
+      "mode": "lines",
+      "line": {"dash": "dot"},
+      "showlegend": False,
+      "legendgroup": name,
+      "meta": step["meta"],
+      "x": step["x"],
+      "y": [of.lower_bound_us / 1e3 for of in found],
+      "hovertemplate": f"{name}: lower bound %{{y:,.4g}} ms<extra></extra>",
+    }
 
 
 def _curves(
-  curves: dict[str, list[Row]], value: Callable[[Row], float]
-) -> list[Any]:
+  curves: Mapping[str, Sequence[Row]], value: Callable[[Row], float]
+) -> list[_Trace]:
   return [
     _curve(name, group, rows, list(map(value, rows)))
     for group, (name, rows) in enumerate(curves.items())
@@ -134,44 +126,41 @@ def _curves(
 
 def _curve(
   name: str, group: int, rows: Sequence[Row], ys: Sequence[float]
-) -> Any:
+) -> _Trace:
   """A line by nodes, with a marker on which each row's figures are shown."""
-  from plotly import graph_objects
-
-  return graph_objects.Scatter(
-    name=name,
-    mode="lines+markers",
-    x=[row.num_nodes for row in rows],
-    y=ys,
-    meta={"group": group},
-    # Hollow where there are more nodes than were ever measured.
-    marker={
-      "symbol": ["circle" + "-open" * r.is_beyond_measured for r in rows]
-    },
-    text=[_hover(row) for row in rows],
-    hovertemplate="%{text}<extra></extra>",
-  )
+  # Hollow where there are more nodes than were ever measured.
+  symbols = ["circle" + "-open" * row.is_beyond_measured for row in rows]
+  return {
+    "type": "scatter",
+    "name": name,
+    "mode": "lines+markers",
+    "x": [row.num_nodes for row in rows],
+    "y": ys,
+    "meta": {"group": group},
+    "marker": {"symbol": symbols},
+    "text": [_hover(row) for row in rows],
+    "hovertemplate": "%{text}<extra></extra>",
+  }
 
 
-def _networks(rows: Sequence[Row]) -> Iterator[Any]:
-  from plotly import graph_objects
-
+def _networks(rows: Sequence[Row]) -> Iterator[_Trace]:
   seen: set[str] = set()
   for row in rows:
     if row.figures is None or not row.figures.networks or row.nodes in seen:
       continue
     seen.add(row.nodes)
-    yield graph_objects.Scatter(
-      name=row.nodes,
-      mode="lines+markers",
-      x=[at.gbits_per_gpu for at in row.figures.networks],
-      y=[at.step_us / 1e3 for at in row.figures.networks],
-      meta={"group": len(seen) - 1},
-      hovertemplate=(
+    yield {
+      "type": "scatter",
+      "name": row.nodes,
+      "mode": "lines+markers",
+      "x": [at.gbits_per_gpu for at in row.figures.networks],
+      "y": [at.step_us / 1e3 for at in row.figures.networks],
+      "meta": {"group": len(seen) - 1},
+      "hovertemplate": (
         f"{row.nodes}, %{{x:,.4g}} Gbit/s per GPU: %{{y:,.4g}} ms"
         "<extra></extra>"
       ),
-    )
+    }
 
 
 def _hover(row: Row) -> str:

@@ -136,41 +136,39 @@ def script_json(value: object) -> str:
 
 def _parts(data: report.Story) -> dict[str, Any]:
   """The figure of what a step is made of, before and after."""
-  from plotly import graph_objects
-
-  names = [picture.name for picture in data.pictures]
-  figure = graph_objects.Figure(
-    layout=graph_objects.Layout(
-      template="none",
-      barmode="stack",
-      margin={"l": 70, "r": 12, "t": 8, "b": 40},
-      showlegend=False,
-      xaxis={"ticksuffix": " ms", "rangemode": "tozero", "fixedrange": True},
-      yaxis={"autorange": "reversed", "fixedrange": True},
+  traces = [
+    {
+      "type": "bar",
+      "name": name,
+      "orientation": "h",
+      "y": [picture.name for picture in data.pictures],
+      "x": [getattr(picture, field) / 1e3 for picture in data.pictures],
+      "hovertemplate": "%{y}: " + name + " %{x:,.2f} ms<extra></extra>",
+    }
+    for name, field in (
+      ("kernels alone", "kernel_us"),
+      ("slowed by collectives and copies", "slowdown_us"),
+      ("waits", "wait_us"),
     )
-  )
-  for name, field in (
-    ("kernels alone", "kernel_us"),
-    ("slowed by collectives and copies", "slowdown_us"),
-    ("waits", "wait_us"),
-  ):
-    figure.add_trace(
-      graph_objects.Bar(
-        name=name,
-        orientation="h",
-        y=names,
-        x=[getattr(picture, field) / 1e3 for picture in data.pictures],
-        hovertemplate="%{y}: " + name + " %{x:,.2f} ms<extra></extra>",
-      )
-    )
+  ]
   bound_ms = data.lower_bound_us / 1e3
-  figure.add_vline(x=bound_ms, line={"dash": "dot", "width": 2})
-  figure.add_annotation(
-    x=bound_ms,
-    y=0,
-    yref="paper",
-    yshift=-30,
-    text="lower bound",
-    showarrow=False,
-  )
-  return json.loads(figure.to_json())
+  bound = {
+    "type": "line",
+    **{"x0": bound_ms, "x1": bound_ms, "y0": 0, "y1": 1, "yref": "paper"},
+    "line": {"dash": "dot", "width": 2},
+  }
+  label = {
+    "text": "lower bound",
+    **{"x": bound_ms, "y": 0, "yref": "paper", "yshift": -30},
+    "showarrow": False,
+  }
+  layout = {
+    "barmode": "stack",
+    "margin": {"l": 70, "r": 12, "t": 8, "b": 40},
+    "showlegend": False,
+    "xaxis": {"ticksuffix": " ms", "rangemode": "tozero", "fixedrange": True},
+    "yaxis": {"autorange": "reversed", "fixedrange": True},
+    "shapes": [bound],
+    "annotations": [label],
+  }
+  return {"data": traces, "layout": layout}
