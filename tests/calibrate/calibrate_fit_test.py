@@ -46,11 +46,8 @@ def _factors(result: calibration_lib.Result) -> cluster_lib.Factors:
   program=st.sampled_from(["all_reduce", "all_gather", "reduce_scatter"]),
 )
 def test_the_figures_of_a_site_are_found_again(
-  tmp_path_factory: pytest.TempPathFactory,
-  latency: float,
-  rate: float,
-  program: str,
-) -> None:
+  tmp_path_factory, latency, rate, program
+):
   site = nccl_tests_log.calibrated_by(
     _TWO_NODES, latency_factor=latency, rate_factor=rate
   )
@@ -75,9 +72,7 @@ def test_the_figures_of_a_site_are_found_again(
     )
 
 
-def test_a_few_rows_move_little_but_what_they_show(
-  tmp_path: pathlib.Path,
-) -> None:
+def test_a_few_rows_move_little_but_what_they_show(tmp_path):
   site = nccl_tests_log.calibrated_by(
     _TWO_NODES, latency_factor=3.0, rate_factor=0.8
   )
@@ -89,9 +84,7 @@ def test_a_few_rows_move_little_but_what_they_show(
   assert factors.latency_factor == pytest.approx(1.0, rel=0.03)
 
 
-def test_figures_that_foretell_nothing_are_not_kept(
-  tmp_path: pathlib.Path,
-) -> None:
+def test_figures_that_foretell_nothing_are_not_kept(tmp_path):
   # Longer and shorter by turns: no factor on latency or rate says that.
   by_turns = (1.0, 2.0, 0.5)
   rows = [
@@ -110,9 +103,7 @@ def test_figures_that_foretell_nothing_are_not_kept(
   assert any("no figures foretell" in note for note in result.notes)
 
 
-def test_many_small_rows_do_not_turn_what_all_paths_share(
-  tmp_path: pathlib.Path,
-) -> None:
+def test_many_small_rows_do_not_turn_what_all_paths_share(tmp_path):
   # Adapters give half of what they should, and steps of a KiB show that small
   # collectives take as long whatever their size: no rate is too high for LL.
   site = nccl_tests_log.calibrated_by(_TWO_NODES, rate_factor=0.5)
@@ -132,9 +123,7 @@ def test_many_small_rows_do_not_turn_what_all_paths_share(
   assert 0.4 < factors.rate_factor < 1.1
 
 
-def test_a_slow_row_turns_nothing_and_is_distrusted(
-  tmp_path: pathlib.Path,
-) -> None:
+def test_a_slow_row_turns_nothing_and_is_distrusted(tmp_path):
   rows = nccl_tests_log.rows_of(_TWO_NODES)
   us = nccl_tests_log.predicted_us(_TWO_NODES, "all-reduce", 2**28)
   place = _SIZES.index(2**28)
@@ -148,9 +137,7 @@ def test_a_slow_row_turns_nothing_and_is_distrusted(
   assert "slower than the others say" in doubted.doubt
 
 
-def test_one_node_of_a_cluster_tells_of_what_is_within_nodes(
-  tmp_path: pathlib.Path,
-) -> None:
+def test_one_node_of_a_cluster_tells_of_what_is_within_nodes(tmp_path):
   raw = cluster_lib.parse("1x8xh100").to_dict()
   raw["calibration"] = {"within_node": {"rate_factor": 0.7}}
   site = cluster_lib.from_dict(raw, where="a test")
@@ -168,7 +155,7 @@ def test_one_node_of_a_cluster_tells_of_what_is_within_nodes(
   ]
 
 
-def test_real_systems_are_foretold_from_a_third_of_their_rows() -> None:
+def test_real_systems_are_foretold_from_a_third_of_their_rows():
   if not _DATA.is_dir():
     pytest.skip("the folder of shared data is not beside this checkout")
   title = "nccl-tests, calibrated on a third: "
@@ -204,8 +191,8 @@ _PATHS = (
   kind=st.sampled_from(["all-reduce", "all-gather", "reduce-scatter"]),
 )
 def test_calibration_changes_times_and_no_choice_of_nccls(
-  exponent: int, latency: float, rate: float, kind: str
-) -> None:
+  exponent, latency, rate, kind
+):
   site = nccl_tests_log.calibrated_by(
     _TWO_NODES, latency_factor=latency, rate_factor=rate
   )
@@ -226,7 +213,7 @@ def test_calibration_changes_times_and_no_choice_of_nccls(
   ) == pytest.approx(2 * found_us)
 
 
-def test_calibration_by_ones_is_none(tmp_path: pathlib.Path) -> None:
+def test_calibration_by_ones_is_none(tmp_path):
   same = nccl_tests_log.calibrated_by(_TWO_NODES)
   for num_bytes in (1, 2**16, 2**24, 2**32):
     for kind in log.KINDS.values():
@@ -236,7 +223,7 @@ def test_calibration_by_ones_is_none(tmp_path: pathlib.Path) -> None:
       assert nccl_tests_log.predicted_us(same, kind, num_bytes) == expected
 
 
-def test_only_what_spans_nodes_takes_the_factors_between_nodes() -> None:
+def test_only_what_spans_nodes_takes_the_factors_between_nodes():
   site = nccl_tests_log.calibrated_by(_TWO_NODES, latency_factor=5.0)
   inside = collective_lib.TuningKey("all-reduce", 8, 1, _MIB)
   setting = collective_lib.default_setting(inside, site)
@@ -263,18 +250,14 @@ def test_only_what_spans_nodes_takes_the_factors_between_nodes() -> None:
     (5, "calibration is 5; it must be an object or null"),
   ],
 )
-def test_a_calibration_that_breaks_a_rule_is_refused(
-  calibration: object, message: str
-) -> None:
+def test_a_calibration_that_breaks_a_rule_is_refused(calibration, message):
   raw = {"gpu": "h100", "calibration": calibration}
   with pytest.raises(errors.ClusterError, match="mine: ") as caught:
     cluster_lib.from_dict(raw, where="mine")
   assert message in str(caught.value)
 
 
-def test_what_is_written_is_read_as_the_calibrated_cluster(
-  tmp_path: pathlib.Path,
-) -> None:
+def test_what_is_written_is_read_as_the_calibrated_cluster(tmp_path):
   site = nccl_tests_log.calibrated_by(
     _TWO_NODES, latency_factor=2.0, rate_factors={"ring.ll": 0.9}
   )
@@ -286,7 +269,7 @@ def test_what_is_written_is_read_as_the_calibrated_cluster(
   assert [entry.name for entry in path.parent.iterdir()] == ["mine.json"]
 
 
-def test_a_link_to_a_cluster_file_stays_one(tmp_path: pathlib.Path) -> None:
+def test_a_link_to_a_cluster_file_stays_one(tmp_path):
   shared, link = tmp_path / "shared.json", tmp_path / "mine.json"
   calibration_lib.write(shared, _TWO_NODES, {})
   link.symlink_to(shared)
@@ -297,9 +280,7 @@ def test_a_link_to_a_cluster_file_stays_one(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "not JSON"])
-def test_nothing_but_a_cluster_is_overwritten(
-  tmp_path: pathlib.Path, text: str
-) -> None:
+def test_nothing_but_a_cluster_is_overwritten(tmp_path, text):
   path = tmp_path / "other.json"
   path.write_text(text, encoding="utf-8")
   with pytest.raises(errors.CalibrationError, match="something else than a"):
@@ -316,9 +297,7 @@ def fixture_here(
   return tmp_path
 
 
-def test_the_command_uses_good_logs_and_names_bad_ones(
-  here: pathlib.Path,
-) -> None:
+def test_the_command_uses_good_logs_and_names_bad_ones(here):
   site = nccl_tests_log.calibrated_by(_TWO_NODES, latency_factor=2.0)
   (here / "good.log").write_text(nccl_tests_log.log_of(site), encoding="utf-8")
   (here / "bad.log").write_text("nothing\n", encoding="utf-8")
@@ -340,9 +319,7 @@ def test_the_command_uses_good_logs_and_names_bad_ones(
   )
 
 
-def test_the_command_writes_nothing_without_a_good_log(
-  here: pathlib.Path,
-) -> None:
+def test_the_command_writes_nothing_without_a_good_log(here):
   (here / "bad.log").write_text("nothing\n", encoding="utf-8")
   done = commands.run(
     "calibrate", "--cluster=2x8xh100", "bad.log", "--out=mine.json"
@@ -352,9 +329,7 @@ def test_the_command_writes_nothing_without_a_good_log(
   assert not (here / "mine.json").exists()
 
 
-def test_a_file_that_cannot_be_written_is_found_before_the_logs_are_read() -> (
-  None
-):
+def test_a_file_that_cannot_be_written_is_found_before_the_logs_are_read():
   done = commands.run(
     "calibrate", "--cluster=2x8xh100", "no.log", "--out=/proc/x.json"
   )
@@ -382,9 +357,7 @@ def _system_logs(
 
 
 @pytest.mark.parametrize("system", ["xx1-N10G2", "xx1-N10G4", "xx1-N10G8"])
-def test_logs_of_a_real_system_foretell_its_other_rows(
-  here: pathlib.Path, system: str
-) -> None:
+def test_logs_of_a_real_system_foretell_its_other_rows(here, system):
   if not _DATA.is_dir():
     pytest.skip("the folder of shared data is not beside this checkout")
   rows = [

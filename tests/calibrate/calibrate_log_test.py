@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import pathlib
 
 from hypothesis import given
@@ -47,8 +46,8 @@ def _read(
   ids=["bare", "mpirun", "tagged", "srun", "pod", "kubectl", "colour", "crlf"],
 )
 def test_a_run_is_read_whatever_a_launcher_puts_around_its_lines(
-  tmp_path: pathlib.Path, prefixed: Callable[[int, str], str]
-) -> None:
+  tmp_path, prefixed
+):
   lines = nccl_tests_log.log_of(_TWO_NODES).split("\n")
   text = "\n".join(prefixed(0, line) for line in lines)
   (run,), problems = _read(tmp_path, text)
@@ -85,9 +84,7 @@ def test_a_run_is_read_whatever_a_launcher_puts_around_its_lines(
     "[0] 1048576 262144 float sum -1[0] 100.00 10.49 19.66 0[0] 9 10.38 19.4 0",
   ],
 )
-def test_rows_of_every_layout_are_read(
-  tmp_path: pathlib.Path, row: str
-) -> None:
+def test_rows_of_every_layout_are_read(tmp_path, row):
   (run,), problems = _read(tmp_path, f"{_COMMAND}\n  {row}\n")
   assert problems == []
   assert [(r.line, r.num_bytes, r.time_us) for r in run.rows] == [
@@ -96,7 +93,7 @@ def test_rows_of_every_layout_are_read(
   assert run.rows[0].bus_gbps == 19.66
 
 
-def test_wrong_results_are_counted_however_many(tmp_path: pathlib.Path) -> None:
+def test_wrong_results_are_counted_however_many(tmp_path):
   row = "1048576 262144 float sum -1 100.00 10.49 19.66 1e+06 101 10.38 19.4 0"
   (run,), _ = _read(tmp_path, f"{_COMMAND}\n{row}\n")
   assert run.rows[0].num_wrong == 1_000_000
@@ -106,9 +103,7 @@ def test_wrong_results_are_counted_however_many(tmp_path: pathlib.Path) -> None:
 # starts like a number, too; NVIDIA/nccl's issue 1453 has such a log, tagged.
 @pytest.mark.parametrize("label", ["", "0: ", "[1,0]<stdout>:", "[0] "])
 @pytest.mark.parametrize("host", ["node-0", "9c3d25a5"])
-def test_rows_that_messages_break_are_read(
-  tmp_path: pathlib.Path, host: str, label: str
-) -> None:
+def test_rows_that_messages_break_are_read(tmp_path, host, label):
   said = f"{host}:700:711 [0] NCCL INFO AllReduce: "
   other = "[2026-03-01 10:00:00] node-1:700:711 [0] net.cc:7 NCCL WARN no 7"
   lines = nccl_tests_log.log_of(_TWO_NODES).replace("node-0", host).split("\n")
@@ -129,9 +124,7 @@ def test_rows_that_messages_break_are_read(
   assert dict(run.choices) == dict.fromkeys(_SIZES, ("ring", "ll"))
 
 
-def test_a_log_of_several_programs_is_as_many_runs(
-  tmp_path: pathlib.Path,
-) -> None:
+def test_a_log_of_several_programs_is_as_many_runs(tmp_path):
   programs = tuple(log.KINDS)
   text = "\n".join(
     nccl_tests_log.log_of(_TWO_NODES, program) for program in programs
@@ -143,18 +136,14 @@ def test_a_log_of_several_programs_is_as_many_runs(
   assert all(len(run.ranks) == 16 for run in runs)
 
 
-def test_marks_that_a_web_page_ate_are_not_missed(
-  tmp_path: pathlib.Path,
-) -> None:
+def test_marks_that_a_web_page_ate_are_not_missed(tmp_path):
   text = nccl_tests_log.log_of(_TWO_NODES).replace("#", "")
   (run,), _ = _read(tmp_path, text)
   assert len(run.ranks) == 16
   assert run.program == "all_reduce"
 
 
-def test_a_list_of_ranks_with_some_left_out_lists_none(
-  tmp_path: pathlib.Path,
-) -> None:
+def test_a_list_of_ranks_with_some_left_out_lists_none(tmp_path):
   # As in oracle-quickstart/oci-gpu-quickstarts, with "..." in their place.
   lines = nccl_tests_log.log_of(_TWO_NODES).split("\n")
   kept = [line for line in lines if "Rank  7 " not in line]
@@ -164,9 +153,7 @@ def test_a_list_of_ranks_with_some_left_out_lists_none(
   assert len(run.rows) == len(_SIZES)
 
 
-def test_a_command_names_its_program_and_its_environment(
-  tmp_path: pathlib.Path,
-) -> None:
+def test_a_command_names_its_program_and_its_environment(tmp_path):
   rows = "\n".join(nccl_tests_log.rows_of(_TWO_NODES))
   runs, _ = _read(
     tmp_path,
@@ -193,9 +180,7 @@ def test_a_command_names_its_program_and_its_environment(
     ("", ": has no rows of nccl-tests"),
   ],
 )
-def test_what_is_wrong_with_a_log_is_told_in_a_line(
-  tmp_path: pathlib.Path, line: str, message: str
-) -> None:
+def test_what_is_wrong_with_a_log_is_told_in_a_line(tmp_path, line, message):
   runs, problems = _read(tmp_path, f"{_COMMAND}\n{line}\n")
   assert runs == []
   (problem,) = map(str, problems)
@@ -204,9 +189,7 @@ def test_what_is_wrong_with_a_log_is_told_in_a_line(
 
 
 @given(st.text())
-def test_any_text_is_read_or_refused(
-  tmp_path_factory: pytest.TempPathFactory, text: str
-) -> None:
+def test_any_text_is_read_or_refused(tmp_path_factory, text):
   folder = tmp_path_factory.mktemp("any")
   runs, problems = _read(folder, text)
   assert runs or problems
@@ -233,9 +216,7 @@ def _launch_bound(gpus_per_thread: int, *, without: str = "nothing") -> str:
 @pytest.mark.parametrize(
   "without", ["nothing of it", "nThread", " Rank ", "# "]
 )
-def test_launches_of_one_thread_are_not_taken_for_latency(
-  tmp_path: pathlib.Path, without: str
-) -> None:
+def test_launches_of_one_thread_are_not_taken_for_latency(tmp_path, without):
   text = f"{_COMMAND}\n{_launch_bound(8, without=without)}"
   result = nccl_tests_log.calibrate(tmp_path, text, _NODE)
   assert result.cluster.calibration is not None
@@ -248,9 +229,7 @@ def test_launches_of_one_thread_are_not_taken_for_latency(
   )
 
 
-def test_latency_of_processes_for_each_gpu_is_latency(
-  tmp_path: pathlib.Path,
-) -> None:
+def test_latency_of_processes_for_each_gpu_is_latency(tmp_path):
   result = nccl_tests_log.calibrate(tmp_path, _launch_bound(1), _NODE)
   assert result.cluster.calibration is not None
   assert result.cluster.calibration.within_node.latency_factor > 1.1
@@ -269,8 +248,8 @@ def test_latency_of_processes_for_each_gpu_is_latency(
   ],
 )
 def test_rows_under_another_choice_than_nccls_are_distrusted(
-  tmp_path: pathlib.Path, line: str, doubt: str
-) -> None:
+  tmp_path, line, doubt
+):
   path = tmp_path / "my.log"
   path.write_text(
     nccl_tests_log.log_of(_TWO_NODES, before=[line]), encoding="utf-8"
@@ -282,18 +261,14 @@ def test_rows_under_another_choice_than_nccls_are_distrusted(
 
 
 @pytest.mark.parametrize("line", ["NCCL_P2P_DISABLE=0", "NCCL_DEBUG=INFO"])
-def test_an_environment_that_leaves_nccl_its_choice_is_trusted(
-  tmp_path: pathlib.Path, line: str
-) -> None:
+def test_an_environment_that_leaves_nccl_its_choice_is_trusted(tmp_path, line):
   result = nccl_tests_log.calibrate(
     tmp_path, nccl_tests_log.log_of(_TWO_NODES, before=[line])
   )
   assert not any(sample.doubt for sample in result.samples)
 
 
-def test_a_logged_choice_that_was_not_foreseen_is_distrusted(
-  tmp_path: pathlib.Path,
-) -> None:
+def test_a_logged_choice_that_was_not_foreseen_is_distrusted(tmp_path):
   setting = collective_lib.default_setting(
     nccl_tests_log.tuning_key(_TWO_NODES, "all-reduce", 2**20), _TWO_NODES
   )
@@ -312,8 +287,8 @@ def test_a_logged_choice_that_was_not_foreseen_is_distrusted(
 
 @pytest.mark.parametrize("name", ["4x8xh100", "1x16xh100", "2x4xh100"])
 def test_ranks_that_are_not_the_clusters_are_refused_naming_both(
-  tmp_path: pathlib.Path, name: str
-) -> None:
+  tmp_path, name
+):
   asked = cluster_lib.parse(name)
   path = tmp_path / "my.log"
   path.write_text(nccl_tests_log.log_of(_TWO_NODES), encoding="utf-8")
@@ -323,9 +298,7 @@ def test_ranks_that_are_not_the_clusters_are_refused_naming_both(
   assert f"has {asked.num_devices} GPUs on {nodes}" in problem
 
 
-def test_without_a_header_the_bus_bandwidth_tells_the_ranks(
-  tmp_path: pathlib.Path,
-) -> None:
+def test_without_a_header_the_bus_bandwidth_tells_the_ranks(tmp_path):
   text = "\n".join([_COMMAND, *nccl_tests_log.rows_of(_TWO_NODES)])
   assert nccl_tests_log.calibrate(tmp_path, text).fits[0].num_ranks == 16
   wrong = calibration_lib.read(
@@ -336,7 +309,7 @@ def test_without_a_header_the_bus_bandwidth_tells_the_ranks(
   assert "4x8xh100 has 32 GPUs on 4 nodes" in problem
 
 
-def test_a_file_may_be_named_by_its_program(tmp_path: pathlib.Path) -> None:
+def test_a_file_may_be_named_by_its_program(tmp_path):
   text = "\n".join(nccl_tests_log.rows_of(_TWO_NODES, "reduce_scatter"))
   result = nccl_tests_log.calibrate(
     tmp_path, text, name="reduce-scatter.2nodes.txt"
@@ -348,7 +321,7 @@ def test_a_file_may_be_named_by_its_program(tmp_path: pathlib.Path) -> None:
   assert "nothing says which program printed this" in problem
 
 
-def test_processes_that_ran_alone_are_told_so(tmp_path: pathlib.Path) -> None:
+def test_processes_that_ran_alone_are_told_so(tmp_path):
   alone = cluster_lib.parse("1x1xh100")
   row = "1048576 262144 float sum -1 3.20 327.68 0.00 0 3.1 338.25 0.00 0"
   path = tmp_path / "my.log"

@@ -13,6 +13,7 @@ import re
 from typing import Any
 
 import jax
+from jax.experimental import topologies
 import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import NamedSharding
@@ -43,26 +44,12 @@ _NEW = ("b200", "gb200", "h100", "h200")
 # What has no effect on a schedule, as is tested below: what tells of versions
 # and names, and what JAX 0.10.2 does not know, or no table of ours has.
 _NOT_WRITTEN = frozenset(
-  [
-    "collective_memory_granularity",
-    "compile_time_toolkit_version",
-    "cub_version",
-    "device_address_bits",
-    "device_vendor",
-    "dnn_version",
-    "driver_version",
-    "ecc_enabled",
-    "matrix_unit_description",
-    "max_blocks_per_multiprocessor",
-    "mem_clock_ghz",
-    "model_str",
-    "name",
-    "pcie_bandwidth",
-    "platform_version",
-    "reserved_shared_memory_per_block",
-    "runtime_version",
-    "scalar_unit_description",
-  ]
+  "collective_memory_granularity compile_time_toolkit_version cub_version"
+  " device_address_bits device_vendor dnn_version driver_version ecc_enabled"
+  " matrix_unit_description max_blocks_per_multiprocessor mem_clock_ghz"
+  " model_str name pcie_bandwidth platform_version"
+  " reserved_shared_memory_per_block runtime_version"
+  " scalar_unit_description".split()
 )
 _TOKEN = re.compile(r'"[^"]*"|[{}]|[^\s{}:]+')
 _needs_shipped = pytest.mark.skipif(
@@ -72,7 +59,7 @@ _needs_shipped = pytest.mark.skipif(
 
 @_needs_shipped
 @pytest.mark.parametrize("name", _FILES)
-def test_every_figure_is_the_one_that_xla_ships(name: str) -> None:
+def test_every_figure_is_the_one_that_xla_ships(name):
   shipped = _device(_text(name))
   ours = _device(_cluster(name).target_config())
   if name not in _NEW:
@@ -89,9 +76,7 @@ def test_every_figure_is_the_one_that_xla_ships(name: str) -> None:
   jax.__version_info__ < (0, 12), reason="XLA refuses fields that came later"
 )
 @pytest.mark.parametrize("name", _NEW)
-def test_what_is_not_written_changes_no_schedule(
-  name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_written_changes_no_schedule(name, monkeypatch):
   ours = _schedule(_cluster(name))
   monkeypatch.setattr(
     cluster_lib.Cluster, "target_config", lambda _: _text(name)
@@ -100,11 +85,30 @@ def test_what_is_not_written_changes_no_schedule(
 
 
 @pytest.mark.parametrize("name", ["h100", "b200"])
-def test_xla_chooses_its_own_kernel_for_a_small_all_reduce(name: str) -> None:
+def test_xla_chooses_its_own_kernel_for_a_small_all_reduce(name):
   assert "KERNEL_STRATEGY_TRITON_TWO_SHOT" in _schedule(_cluster(name))
 
 
-def test_gpus_that_meet_over_pcie_alone_have_no_links() -> None:
+@pytest.mark.parametrize("name", cluster_lib.gpu_names())
+def test_xla_compiles_for_every_gpu_without_an_obstacle(name):
+  cluster = _cluster(name)
+  topology = topologies.get_topology_desc(
+    platform="cuda",
+    topology_name="",
+    target_config=cluster.target_config(),
+    topology="1x1x8",
+  )
+  rows = NamedSharding(Mesh(topology.devices, ("x",)), PartitionSpec("x"))
+  x = jax.ShapeDtypeStruct((512, 512), jnp.bfloat16, sharding=rows)
+  lowered = jax.jit(jnp.matmul).lower(x, x)
+  if cluster.gpu.compile_obstacle is None:
+    assert "all-gather" in (lowered.compile().as_text() or "")
+  else:
+    with pytest.raises(jax.errors.JaxRuntimeError, match="ptxas too old"):
+      lowered.compile()
+
+
+def test_gpus_that_meet_over_pcie_alone_have_no_links():
   config = _cluster("l40s").target_config()
   assert "device_interconnect_info { active_links: 0 }" in config
 

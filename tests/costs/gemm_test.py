@@ -78,7 +78,7 @@ def test_large_products_reach_the_measured_plateau(
   assert tflops == pytest.approx(plateau_tflops, rel=0.06)
 
 
-def test_ampere_multiplies_integers_twice_as_fast_as_it_does_halves() -> None:
+def test_ampere_multiplies_integers_twice_as_fast_as_it_does_halves():
   for name in ("a100_40", "a6000"):
     halves_us, integers_us, quarters_us = (
       _predict(_GPUS[name], (1, 8192, 8192, 8192), dtype)
@@ -92,27 +92,27 @@ def _in_step(gpu: cluster.Gpu, dtype: str) -> float:
   return gemm.fitted(gpu, dtype, dtype).in_step
 
 
-def test_products_of_hopper_and_later_take_longer_within_a_step() -> None:
+def test_products_of_hopper_and_later_take_longer_within_a_step():
   assert _in_step(_GPUS["h100"], "bf16") > 1.05
   assert _in_step(_GPUS["b200"], "f8e4m3fn") > 1.05
   # A100's were measured within one.
   assert _in_step(_GPUS["a100_40"], "bf16") == 1.0
 
 
-def test_attention_scores_are_bound_by_writing_them() -> None:
+def test_attention_scores_are_bound_by_writing_them():
   gpu = _GPUS["h100"]
   written_us = 64 * 2048 * 2048 * 2 / (gpu.hbm_gbps * 1e3)
   time_us = _predict(gpu, (64, 2048, 2048, 64))
   assert written_us < time_us < 1.5 * written_us
 
 
-def test_one_row_too_many_costs_a_wave() -> None:
+def test_one_row_too_many_costs_a_wave():
   gpu = _GPUS["a100_40"]  # 12 by 9 tiles are one for each of its SMs.
   full_us = _predict(gpu, (1, 12 * 128, 9 * 256, 2048))
   assert _predict(gpu, (1, 12 * 128 + 1, 9 * 256, 2048)) > 1.1 * full_us
 
 
-def test_k_is_split_when_tiles_are_few() -> None:
+def test_k_is_split_when_tiles_are_few():
   gpu = _GPUS["a100_40"]
   *_, few = gemm.tile(gpu, (1, 768, 768, 8192), "bf16")
   *_, many = gemm.tile(gpu, (1, 8192, 8192, 768), "bf16")
@@ -143,7 +143,7 @@ def test_the_table_has_the_mean_of_product_and_transpose_on_hopper_in_f8():
   )
 
 
-def test_bad_sizes_and_types_are_refused_by_name() -> None:
+def test_bad_sizes_and_types_are_refused_by_name():
   with pytest.raises(
     ValueError, match=r"\(1, 0, 8, 8\); each must be at least"
   ):

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 import dataclasses
 import math
-import pathlib
 from typing import Any
 
 from hypothesis import given
@@ -17,15 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks.kernels import lone_kernels
-from benchmarks.steps import traced_step
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import fusion
 from lagom_xla.costs import gemm
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import step as step_lib
-from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import memory_access
@@ -43,7 +39,6 @@ PATTERNS = (
   "transpose",
   "memcpy",
 )
-DATA = pathlib.Path(__file__).resolve().parents[3] / "shared/data"
 
 
 _FUSION = dataclasses.replace(replay_parts.kernel("kernel"), category="fusion")
@@ -75,35 +70,33 @@ def _estimated(time_us: float) -> dict[str, Any]:
   }
 
 
-def _product_us(gpu: cluster_lib.Gpu, m: int, n: int, k: int) -> float:
-  return gemm.predict_us(gpu, (1, m, n, k), ("bf16",) * 3)
-
-
 @pytest.mark.parametrize("gpu", [H100, A100], ids=["h100", "a100"])
-def test_a_product_takes_its_lone_time_and_the_gap(
-  gpu: cluster_lib.Gpu,
-) -> None:
+def test_a_product_takes_its_lone_time_and_the_gap(gpu):
   cost = kernel_lib.predict(_gemm(8192, 4096, 8192), gpu)
   gap_us = fusion.fitted(gpu).launch_gap_us
-  assert cost.time_us == _product_us(gpu, 8192, 4096, 8192) + gap_us
+  product_us = gemm.predict_us(gpu, (1, 8192, 4096, 8192), ("bf16",) * 3)
+  assert cost.time_us == product_us + gap_us
   assert cost.source == "model"
 
 
-def test_a_product_has_a_block_for_each_tile() -> None:
-  cost = kernel_lib.predict(_gemm(8192, 4096, 8192), H100)
-  # Tiles of 128 by 256, whose operands leave no room for a second block.
-  assert (cost.num_blocks, cost.blocks_per_sm) == (64 * 16, 1)
-  assert cost.wave_loss == 1.0
+@pytest.mark.parametrize(
+  ("gpu", "shape", "blocks"),
+  [
+    # Tiles of 128 by 256, whose operands leave no room for a second block.
+    (H100, (8192, 4096, 8192), 64 * 16),
+    # Few tiles fill the clusters of a Hopper once, and an A100 once.
+    (H100, (4096, 2560, 1024), 120),
+    (A100, (8192, 4096, 8192), A100.num_sms),
+  ],
+)
+def test_a_product_has_a_block_for_each_tile_or_fills_the_gpu_once(
+  gpu, shape, blocks
+):
+  cost = kernel_lib.predict(_gemm(*shape), gpu)
+  assert (cost.num_blocks, cost.blocks_per_sm) == (blocks, 1)
 
 
-def test_on_a100_a_large_product_fills_the_gpu_once() -> None:
-  large = kernel_lib.predict(_gemm(8192, 4096, 8192), A100)
-  assert (large.num_blocks, large.blocks_per_sm) == (A100.num_sms, 1)
-  small = kernel_lib.predict(_gemm(256, 256, 8192), A100)
-  assert small.num_blocks <= A100.num_sms
-
-
-def test_two_products_in_a_kernel_take_the_time_of_two() -> None:
+def test_two_products_in_a_kernel_take_the_time_of_two():
   one = _gemm(4096, 4096, 4096)
   two = dataclasses.replace(one, flops=2 * one.flops)
   one_us = kernel_lib.predict(one, H100).time_us - GAP_US
@@ -112,7 +105,7 @@ def test_two_products_in_a_kernel_take_the_time_of_two() -> None:
   )
 
 
-def test_xlas_estimate_is_not_taken_for_what_the_model_knows() -> None:
+def test_xlas_estimate_is_not_taken_for_what_the_model_knows():
   for kernel in (_gemm(8192, 8192, 8192), _kernel(num_bytes=10**8)):
     estimated = dataclasses.replace(kernel, backend_config=_estimated(1e5))
     assert kernel_lib.predict(estimated, H100) == kernel_lib.predict(
@@ -120,16 +113,14 @@ def test_xlas_estimate_is_not_taken_for_what_the_model_knows() -> None:
     )
 
 
-def test_xlas_estimate_is_taken_for_products_of_unknown_shape_and_others() -> (
-  None
-):
+def test_xlas_estimate_is_taken_for_products_of_unknown_shape_and_others():
   for category in ("gemm", "other"):
     kernel = _kernel(category=category, backend_config=_estimated(1500.0))
     cost = kernel_lib.predict(kernel, H100)
     assert (cost.time_us, cost.source) == (1500.0 + GAP_US, "xla")
 
 
-def test_an_estimate_faster_than_memory_is_not_believed() -> None:
+def test_an_estimate_faster_than_memory_is_not_believed():
   # 335 MB take 100 us at 3352 GB/s.
   kernel = _kernel(
     category="other", num_bytes=335_232_000, backend_config=_estimated(99.0)
@@ -139,23 +130,23 @@ def test_an_estimate_faster_than_memory_is_not_believed() -> None:
   assert cost.time_us > 100
 
 
+@pytest.mark.parametrize("num_bytes", [0, 10**9])
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("gpu", [H100, A100], ids=["h100", "a100"])
 def test_a_fusion_takes_its_launch_and_its_bytes_at_the_patterns_share(
-  pattern: str, gpu: cluster_lib.Gpu
-) -> None:
-  kernel = _kernel(pattern=pattern, num_bytes=10**9)
-  cost = kernel_lib.predict(kernel, gpu)
+  gpu, pattern, num_bytes
+):
+  cost = kernel_lib.predict(_kernel(pattern=pattern, num_bytes=num_bytes), gpu)
   parameters = fusion.fitted(gpu)
   fitted = parameters.patterns[pattern]
-  moved_us = 1e9 / (gpu.hbm_gbps * 1e3 * fitted.memory_share)
-  assert cost.run_us == pytest.approx(fitted.launch_us + moved_us)
+  memory_us = num_bytes / (gpu.hbm_gbps * 1e3)
+  run_us = fitted.launch_us + memory_us / fitted.memory_share
+  assert cost.run_us == pytest.approx(run_us)
   assert cost.gap_us == parameters.launch_gap_us
-  assert cost.time_us == pytest.approx(cost.run_us + cost.gap_us)
-  assert cost.memory_us == pytest.approx(1e9 / (gpu.hbm_gbps * 1e3))
+  assert cost.memory_us == pytest.approx(memory_us)
 
 
-def test_a_fusion_of_many_operations_on_few_bytes_is_bound_by_them() -> None:
+def test_a_fusion_of_many_operations_on_few_bytes_is_bound_by_them():
   # 132 SMs of 128 lanes at 1.98 GHz or so; a billion operations.
   kernel = _kernel(num_bytes=1000, num_element_operations=10**9)
   lanes = H100.num_sms * H100.fp32_lanes_per_sm * H100.clock_ghz * 1e3
@@ -166,13 +157,7 @@ def test_a_fusion_of_many_operations_on_few_bytes_is_bound_by_them() -> None:
   )
 
 
-def test_a_kernel_that_does_nothing_still_takes_its_launch_and_gap() -> None:
-  cost = kernel_lib.predict(_kernel(), H100)
-  assert cost.time_us == FITTED.patterns["elementwise"].launch_us + GAP_US
-  assert cost.memory_us == 0.0
-
-
-def test_a_thread_that_moves_little_is_bound_by_its_wave() -> None:
+def test_a_thread_that_moves_little_is_bound_by_its_wave():
   # Ten times as many threads as the GPU holds, with 4 bytes each.
   num_threads = 10 * H100.num_sms * H100.threads_per_sm
   kernel = _kernel(num_threads=num_threads, num_bytes=4 * num_threads)
@@ -182,7 +167,7 @@ def test_a_thread_that_moves_little_is_bound_by_its_wave() -> None:
   assert cost.threads_us == pytest.approx(10 * FITTED.wave_us)
 
 
-def test_few_columns_leave_memory_idle() -> None:
+def test_few_columns_leave_memory_idle():
   def run_us(num_columns: int) -> float:
     kernel = _kernel(
       pattern="column-reduction", num_columns=num_columns, num_bytes=10**8
@@ -206,8 +191,8 @@ def test_few_columns_leave_memory_idle() -> None:
   ],
 )
 def test_attention_takes_its_operations_at_a_published_share_of_the_peak(
-  gpu: cluster_lib.Gpu, is_backward: bool, efficiency: float
-) -> None:
+  gpu, is_backward, efficiency
+):
   kernel = _kernel(
     category="attention",
     flops=10**12,
@@ -231,9 +216,7 @@ def test_attention_takes_its_operations_at_a_published_share_of_the_peak(
   ],
   ids=lambda kernel: kernel.category,
 )
-def test_whatever_moves_more_than_it_multiplies_takes_its_bytes(
-  kernel: kernels_lib.Kernel,
-) -> None:
+def test_whatever_moves_more_than_it_multiplies_takes_its_bytes(kernel):
   fusion = _kernel(num_bytes=10**9)
   assert (
     kernel_lib.predict(kernel, H100).time_us
@@ -241,41 +224,9 @@ def test_whatever_moves_more_than_it_multiplies_takes_its_bytes(
   )
 
 
-def test_an_elementwise_kernel_has_a_block_per_512_elements() -> None:
+def test_an_elementwise_kernel_has_a_block_per_512_elements():
   cost = kernel_lib.predict(_kernel(result_elements=512 * 1000 + 1), H100)
   assert (cost.num_blocks, cost.blocks_per_sm) == (1001, 16)
-
-
-# The H100 step's first rank was fitted to; its last is judged here.
-@pytest.mark.parametrize(
-  ("name", "product_error"), [("pax_a100", 0.05), ("maxtext_h100", 0.06)]
-)
-def test_lone_kernels_of_a_measured_step_are_predicted(
-  name: str, product_error: float
-) -> None:
-  folder = DATA / name
-  if not folder.exists():
-    pytest.skip(f"needs the measured step of shared/data/{name}")
-  module = traced_step.read_module(folder)
-  gpu = traced_step.cluster_of(folder, module).gpu
-  names = {c.name for c in collectives.find(module)}
-  steps = [*traced_step.by_rank(folder, module).values()][-1]
-  lone = lone_kernels.lone_runs(steps, names)
-  rows = [
-    row
-    for row in lone_kernels.classes(module, lone, len(steps))
-    if row.kernel.scatter is None
-  ]
-  predicted = np.array([
-    kernel_lib.predict(r.kernel, gpu).run_us for r in rows
-  ])  # fmt: skip
-  measured = np.array([r.measured_us for r in rows])
-  per_step = np.array([r.per_step for r in rows])
-  error = np.abs(predicted / measured - 1)
-  is_gemm = np.array([r.kernel.category == "gemm" for r in rows])
-  assert np.median(error[is_gemm]) <= product_error
-  assert np.median(error[~is_gemm & (measured >= 20)]) <= 0.15
-  assert predicted @ per_step == pytest.approx(measured @ per_step, rel=0.05)
 
 
 @given(
@@ -295,9 +246,7 @@ def test_lone_kernels_of_a_measured_step_are_predicted(
   matrix_shape=st.none() | st.tuples(*[st.integers(0, 10**5)] * 4),
   estimate_us=st.none() | st.floats(0, 1e7),
 )
-def test_every_kernel_has_a_cost(
-  estimate_us: float | None, gpu: cluster_lib.Gpu, **fields: Any
-) -> None:
+def test_every_kernel_has_a_cost(estimate_us, gpu, **fields):
   config = {} if estimate_us is None else _estimated(estimate_us)
   cost = kernel_lib.predict(_kernel(**fields, backend_config=config), gpu)
   assert 0 <= cost.memory_us <= cost.time_us < math.inf
@@ -323,11 +272,6 @@ _TRITON = {
 }
 
 
-def _num_tiles(gpu: cluster_lib.Gpu, m: int, n: int, k: int) -> int:
-  found, _ = gemm.blocks(gpu, (1, m, n, k), "bf16")
-  return found
-
-
 @pytest.mark.parametrize("gpu", [A100, H100, B200], ids=lambda gpu: gpu.name)
 def test_the_tile_of_a_triton_kernel_is_read_from_the_module(gpu):
   cost = kernel_lib.predict(
@@ -338,11 +282,6 @@ def test_the_tile_of_a_triton_kernel_is_read_from_the_module(gpu):
   by_memory = gpu.shared_memory_per_sm_bytes // (3 * 320 * 32 * 2)
   assert cost.blocks_per_sm == min(by_memory, gpu.threads_per_sm // 256)
   assert cost.wave_loss == 1.0
-
-
-def test_products_of_few_tiles_fill_the_clusters_of_a_hopper_once():
-  cost = kernel_lib.predict(_gemm(4096, 2560, 1024), H100)
-  assert (cost.num_blocks, cost.blocks_per_sm) == (120, 1)
 
 
 @pytest.mark.parametrize(
@@ -367,7 +306,8 @@ def test_tiles_that_fill_their_waves_badly_may_be_split(m, n, may_be_split):
 )
 def test_no_product_has_more_blocks_than_tiles(gpu, m, n):
   cost = kernel_lib.predict(_gemm(m, n, 1024), gpu)
-  assert 1 <= cost.num_blocks <= _num_tiles(gpu, m, n, 1024)
+  num_tiles, _ = gemm.blocks(gpu, (1, m, n, 1024), "bf16")
+  assert 1 <= cost.num_blocks <= num_tiles
 
 
 _H100 = cluster_lib.parse("1x1xh100")
@@ -416,7 +356,7 @@ def fixture_dot_us(
 
 
 @pytest.mark.parametrize("triton", [True, False], ids=["triton", "cublas"])
-def test_a_matrix_product(dot_us: Callable[..., float], triton: bool) -> None:
+def test_a_matrix_product(dot_us, triton):
   def time_us(precision: str, dtype: str) -> float:
     return dot_us(precision, dtype, xla_gpu_enable_triton_gemm=triton)
 
@@ -432,19 +372,15 @@ def test_a_matrix_product(dot_us: Callable[..., float], triton: bool) -> None:
   assert time_us("default", c64) == pytest.approx(4 * time_us("default", f32))
 
 
-def test_a_product_of_numbers_in_three_parts(
-  dot_us: Callable[..., float],
-) -> None:
-  for split, whole in (
-    (("BF16_BF16_F32_X3", "float32"), ("default", "bfloat16")),
-    (("TF32_TF32_F32_X3", "float32"), ("default", "float32")),
+def test_a_product_of_numbers_in_three_parts(dot_us):
+  for split, dtype, whole in (
+    ("BF16_BF16_F32_X3", "float32", "bfloat16"),
+    ("TF32_TF32_F32_X3", "float32", "float32"),
   ):
-    assert dot_us(*split) == pytest.approx(3 * dot_us(*whole))
+    assert dot_us(split, dtype) == pytest.approx(3 * dot_us("default", whole))
 
 
-def test_a_convolution(
-  h100s: Sequence[jax.Device], scheduled: Scheduled
-) -> None:
+def test_a_convolution(h100s, scheduled):
   def time_us(precision: str) -> float:
     return _time_us(
       h100s,
@@ -475,7 +411,7 @@ _SCATTER = memory_access.Scatter(
 )
 
 
-def test_updates_of_one_row_try_as_often_as_others_are_in_flight() -> None:
+def test_updates_of_one_row_try_as_often_as_others_are_in_flight():
   # Of 640 threads each, 422 updates fit 132 SMs of 2,048 threads. Two bf16
   # share a word.
   tries = fusion.num_tries(_SCATTER, H100)
@@ -483,7 +419,7 @@ def test_updates_of_one_row_try_as_often_as_others_are_in_flight() -> None:
   assert tries == pytest.approx(16384 * 640 * (in_flight - 1) * 2)
 
 
-def test_text_collides_far_less_than_one_id() -> None:
+def test_text_collides_far_less_than_one_id():
   worst_us = fusion.worst_scatter_us(_SCATTER, H100)
   assert fusion.scatter_us(_SCATTER, H100) == pytest.approx(
     worst_us * fusion.collision(32000)
@@ -492,7 +428,7 @@ def test_text_collides_far_less_than_one_id() -> None:
   assert cost.run_us < worst_us / 10
 
 
-def test_the_report_names_a_scatter_that_could_take_much_of_a_step() -> None:
+def test_the_report_names_a_scatter_that_could_take_much_of_a_step():
   module = hlo_text.load(
     """
       table = bf16[32000,640] parameter(0)
@@ -520,7 +456,7 @@ def test_the_report_names_a_scatter_that_could_take_much_of_a_step() -> None:
 
 
 @given(num_ids=st.integers(2, 10**4))
-def test_the_collision_is_the_sum_of_zipfs_squared_shares(num_ids: int) -> None:
+def test_the_collision_is_the_sum_of_zipfs_squared_shares(num_ids):
   weights = 1 / np.arange(1, num_ids + 1)
   shares = weights / weights.sum()
   assert fusion.collision(num_ids) == pytest.approx(
@@ -531,15 +467,13 @@ def test_the_collision_is_the_sum_of_zipfs_squared_shares(num_ids: int) -> None:
 @pytest.mark.parametrize(
   "changes", [{"may_collide": False}, {"element_bits": 32}], ids=str
 )
-def test_what_cannot_collide_needs_no_further_try(
-  changes: dict[str, Any],
-) -> None:
+def test_what_cannot_collide_needs_no_further_try(changes):
   scatter = dataclasses.replace(_SCATTER, **changes)
   assert fusion.num_tries(scatter, H100) == 0
 
 
 @pytest.mark.parametrize("gpu", [H100, A100], ids=["h100", "a100"])
-def test_no_share_is_more_than_all(gpu: cluster_lib.Gpu) -> None:
+def test_no_share_is_more_than_all(gpu):
   fitted = fusion.fitted(gpu)
   shares = [p.memory_share for p in fitted.patterns.values()]
   assert set(fitted.patterns) == set(PATTERNS)

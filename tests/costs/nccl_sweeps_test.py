@@ -32,27 +32,21 @@ def _line(value: str, figure: float, knob: str = "NCCL_NVLS_ENABLE") -> str:
   return f"here,8 of 8 H200,{workload},{knob},{value},busbw,{figure},GB/s,"
 
 
-def test_a_ratio_is_of_times_over_the_first_values(tmp_path: pathlib.Path):
-  found = _groups(tmp_path, _line("default", 480.0), _line("0", 360.0))
-  (ratio,) = found["sweeps, ratios: NCCL_NVLS_ENABLE"].comparisons
+def test_ratios_are_of_times_over_the_first_values(tmp_path):
+  ratios, signs = (
+    f"sweeps, {of}: NCCL_NVLS_ENABLE" for of in ("ratios", "signs")
+  )
+  right, wrong, same = (
+    _groups(tmp_path, _line("default", first), _line("0", then))
+    for first, then in ((480.0, 360.0), (360.0, 480.0), (480.0, 479.0))
+  )
+  (ratio,) = right[ratios].comparisons
   assert ratio.measured == pytest.approx(480 / 360)
   assert 1.1 < ratio.predicted < 1.5
-
-
-def test_a_sign_is_wrong_where_the_slower_is_predicted_faster(
-  tmp_path: pathlib.Path,
-):
-  name = "sweeps, signs: NCCL_NVLS_ENABLE"
-  right = _groups(tmp_path, _line("default", 480.0), _line("0", 360.0))[name]
-  wrong = _groups(tmp_path, _line("default", 360.0), _line("0", 480.0))[name]
-  assert (right.n, right.median) == (1, 0.0)
-  assert (wrong.n, wrong.median) == (1, 1.0)
-
-
-def test_what_hardly_differs_has_no_sign(tmp_path: pathlib.Path):
-  found = _groups(tmp_path, _line("default", 480.0), _line("0", 479.0))
-  assert "sweeps, ratios: NCCL_NVLS_ENABLE" in found
-  assert not any("signs" in name for name in found)
+  # A sign is wrong where the slower is predicted faster.
+  assert (right[signs].n, right[signs].median) == (1, 0.0)
+  assert (wrong[signs].n, wrong[signs].median) == (1, 1.0)
+  assert ratios in same and signs not in same  # They hardly differ.
 
 
 @pytest.mark.parametrize(
@@ -64,15 +58,9 @@ def test_what_hardly_differs_has_no_sign(tmp_path: pathlib.Path):
     _line("0", 480.0).replace("busbw", "MFU"),
   ],
 )
-def test_a_series_that_the_model_cannot_run_is_left_out(
-  tmp_path: pathlib.Path, line: str
-):
+def test_a_series_that_the_model_cannot_run_is_left_out(tmp_path, line):
   first = line.replace(",0,", ",default,").replace("1.30", "default")
   assert _groups(tmp_path, first, line) == {}
-
-
-def test_a_folder_without_sweeps_has_no_groups(tmp_path: pathlib.Path):
-  assert list(nccl_sweeps.compare(tmp_path)) == []
 
 
 @given(
@@ -81,7 +69,7 @@ def test_a_folder_without_sweeps_has_no_groups(tmp_path: pathlib.Path):
   st.integers(16, 33).map(lambda exponent: 2**exponent),
 )
 def test_the_default_is_what_nccl_chooses_where_nothing_is_forced(
-  name: str, kind: str, num_bytes: int
+  name, kind, num_bytes
 ):
   cluster = cluster_lib.parse(name)
   ranks, nodes = cluster.num_devices, cluster.num_nodes
@@ -106,13 +94,6 @@ def test_a_forced_algorithm_gains_about_what_is_measured():
   assert found["sweeps, ratios: NCCL_ALGO"].worst < 0.05
   assert found["sweeps, signs: NCCL_ALGO"].worst == 0.0
   assert found["sweeps, ratios: NCCL_NVLS_ENABLE"].median < 0.08
-
-
-def test_a_tree_gains_over_a_ring_on_a40s_as_autoccl_measured():
-  found = {group.name: group for group in nccl_sweeps.compare_autoccl()}
-  clean = found["AutoCCL, A40, ratios: clean"].comparisons
-  (tree,) = [c for c in clean if "tree over ring" in c.what]
-  assert tree.predicted == pytest.approx(tree.measured, rel=0.15)
 
 
 def test_rows_that_fix_a_channels_rate_judge_none():

@@ -18,7 +18,6 @@ import fake_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
@@ -200,15 +199,13 @@ def test_a_fabric_that_hardly_anybody_measured_is_as_unknown_as_any():
   for name, spread in uncertainty.spreads().items():
     part, _, fabric = name.partition(".")
     if part == "between_nodes" and fabric and "calibrated" not in fabric:
-      found = _network_spread(_over(fabric))
+      raw = {"num_nodes": 2, "gpu": "h100", "node": {"fabric": fabric}}
+      over = cluster_lib.from_dict(raw, where="a test")
+      found = uncertainty.of_collectives(over, is_between_nodes=True)
       is_known = spread.n >= uncertainty.LEAST_FIGURES
       assert found == (
         spread if is_known or spread.p90 >= pooled.p90 else pooled
       )
-
-
-def _network_spread(cluster: cluster_lib.Cluster) -> uncertainty.Spread:
-  return uncertainty.of_collectives(cluster, is_between_nodes=True)
 
 
 @pytest.mark.parametrize("is_between_nodes", [False, True])
@@ -241,11 +238,6 @@ def test_a_calibrated_cluster_is_never_known_less(
     )
     is_narrower = is_asked == is_between_nodes and factor < 1
     assert spread == (calibrated if is_narrower else other)
-
-
-def _over(fabric: str) -> cluster_lib.Cluster:
-  raw = {"num_nodes": 2, "gpu": "h100", "node": {"fabric": fabric}}
-  return cluster_lib.from_dict(raw, where="a test")
 
 
 def test_one_node_has_no_network_to_be_wrong_about():
@@ -304,7 +296,7 @@ def test_sure_gains_are_kept():
   assert 0 < gain.low <= gain.mean
 
 
-def test_collectives_below_64_kib_keep_nccls_choice(fsdp_scan: hlo.Module):
+def test_collectives_below_64_kib_keep_nccls_choice(fsdp_scan):
   step = step_lib.of_module(fsdp_scan, H100)
   small = [key for key in step.keys if scenario_lib.is_small(key)]
   by_mean = lockstep.run_step(SEARCHERS["balance"], step).configuration
@@ -333,12 +325,6 @@ def test_no_option_is_kept_for_what_it_does_to_small_collectives(
   faster = [c for c in found.scheduled if c.tuned.step_time_us < before_us]
   assert faster
   assert (found.best in faster) == is_kept
-
-
-def test_a_key_knows_whether_it_is_small():
-  for num_bytes, is_small in ((64 * _KIB - 1, True), (64 * _KIB, False)):
-    key = collective_lib.TuningKey("all-gather", 8, 1, num_bytes)
-    assert scenario_lib.is_small(key) == is_small
 
 
 def test_every_part_has_a_spread_around_nothing():

@@ -86,21 +86,21 @@ def profile(folder: pathlib.Path) -> profiling.Profile:
   return profiling.read(folder)
 
 
-def test_every_step_is_found_on_every_device(profile: profiling.Profile):
+def test_every_step_is_found_on_every_device(profile):
   assert profile.trace.platform == "CPU"
   found = sorted((step.device, step.number) for step in profile.whole_steps)
   assert found == [(d, n) for d in range(8) for n in range(_NUM_STEPS)]
 
 
 def test_of_programs_of_one_name_the_module_is_the_one_that_ran(
-  folder: pathlib.Path, profile: profiling.Profile
+  folder, profile
 ):
   ran = hlo.load(folder / "step.hlo")
   assert profile.analysis.module.name == ran.name
   assert profile.analysis.module.num_instructions == ran.num_instructions
 
 
-def test_collectives_of_loops_are_counted(profile: profiling.Profile):
+def test_collectives_of_loops_are_counted(profile):
   assert {"all-gather", "all-reduce"} <= {
     c.kind for c in profile.collectives.values()
   }
@@ -109,7 +109,7 @@ def test_collectives_of_loops_are_counted(profile: profiling.Profile):
     assert times == {c.name: c.executions for c in profile.collectives.values()}
 
 
-def test_all_ranks_of_a_collective_are_matched(profile: profiling.Profile):
+def test_all_ranks_of_a_collective_are_matched(profile):
   assert profile.instances
   for instance in profile.instances:
     assert instance.has_all_ranks
@@ -119,9 +119,7 @@ def test_all_ranks_of_a_collective_are_matched(profile: profiling.Profile):
     )
 
 
-def test_instructions_have_a_time_each(
-  folder: pathlib.Path, profile: profiling.Profile
-):
+def test_instructions_have_a_time_each(folder, profile):
   found = profiling.instruction_us(folder)
   ran = {event.name for step in profile.steps for event in step.kernels}
   assert found.keys() == ran | profile.collectives.keys()
@@ -130,9 +128,7 @@ def test_instructions_have_a_time_each(
   assert max(found.values()) < longest_us
 
 
-def test_a_product_on_other_threads_ends_when_it_is_read(
-  profile: profiling.Profile,
-):
+def test_a_product_on_other_threads_ends_when_it_is_read(profile):
   module = profile.analysis.module
   (computation, product), *_ = [
     (computation, instruction)
@@ -174,14 +170,14 @@ def test_a_product_on_other_threads_ends_when_it_is_read(
   assert end_us(done_us) == done_us
 
 
-def test_kernels_waits_and_gaps_make_the_step(profile: profiling.Profile):
+def test_kernels_waits_and_gaps_make_the_step(profile):
   overlaps = overlaps_lib.of_profile(profile)
   parts_us = overlaps.kernel_us + overlaps.exposed_us + overlaps.gap_us
   spans_us = [s.end_us - s.begin_us for s in profile.whole_steps]
   assert parts_us == pytest.approx(float(np.mean(spans_us)))
 
 
-def test_the_command_says_what_it_is_of(folder: pathlib.Path):
+def test_the_command_says_what_it_is_of(folder):
   text = commands.run("profile", str(folder)).out
   assert "8 CPUs of 1 process;" in text
   assert " over 8 CPUs" in text and "GPU" not in text
@@ -191,14 +187,12 @@ def test_the_command_says_what_it_is_of(folder: pathlib.Path):
   assert len(found["devices"]) == 8
 
 
-def test_cpus_say_nothing_of_gpus(profile: profiling.Profile):
+def test_cpus_say_nothing_of_gpus(profile):
   with pytest.raises(errors.TraceError, match="of CPUs"):
     costing_lib.of_profile(profile, cluster_lib.parse("1x8xh100"))
 
 
-def test_a_trace_without_instructions_says_how_to_have_them(
-  tmp_path: pathlib.Path,
-):
+def test_a_trace_without_instructions_says_how_to_have_them(tmp_path):
   options = jax.profiler.ProfileOptions()
   options.host_tracer_level = 0
   with jax.profiler.trace(str(tmp_path), profiler_options=options):
