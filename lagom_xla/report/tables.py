@@ -30,7 +30,6 @@ from lagom_xla.report import results
 from lagom_xla.report import tried
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.tuner import tuning as tuning_lib
-from lagom_xla.verify import effects as effects_lib
 
 _ms = in_words.ms
 
@@ -87,12 +86,9 @@ def of_tuning(
     yield from _arms_notes(tuning.search)
   if len(_by_form(tuning)) > 1:
     yield _why_no_forms(tuning) or forms(tuning)
-  yield effects(tuning.effects)
   found, kept = tuning.kept.config.options, tuning.plan.xla.options
   if idle := [name for name in found if name not in kept]:
     yield (f"Left out, as the schedule is the same without: {', '.join(idle)}")
-  if tuning.plan.nccl_settings:
-    yield _nccl_settings(tuning.plan)
   yield _gains(tuning.plan)
 
 
@@ -372,48 +368,6 @@ def _sentences(outcome: form.Outcome) -> Iterator[str]:
     yield from sentences[:_MOST_SENTENCES]
     if (left := len(sentences) - _MOST_SENTENCES) > 0:
       yield f"And {left} more of these."
-
-
-def effects(effects: Sequence[effects_lib.Effect]) -> rich.table.Table:
-  """What each knob of a plan did."""
-  rows = []
-  for effect in effects:
-    value, replaces = (
-      in_words.option(effect.knob, text)
-      for text in (effect.value, effect.replaces)
-    )
-    both = (effect.without_us, effect.with_us)
-    times = ("-" if us is None else _ms(us) for us in both)
-    name = f"{effect.knob}: {value}, instead of {replaces}"
-    rows.append((name, *times, effect.evidence))
-  none = ("nothing", "", "", "the defaults are the best that was found")
-  return layout.table(
-    "What each knob does, the others in place (predicted ms per step)",
-    ("knob: value, instead of", "without", "with", "effect"),
-    rows or [none],
-    texts=(0, -1),
-  )
-
-
-def _nccl_settings(plan: plan_lib.Plan) -> rich.table.Table:
-  """What each NCCL setting gains, and what it could lose."""
-  return layout.table(
-    "NCCL settings: what each gains, and what is left of it at worst"
-    " (predicted ms per step)",
-    ("setting of", "gain", "at worst", "if"),
-    (
-      (
-        in_words.tuning_key(
-          entry.key.kind, entry.key.num_bytes, entry.key.num_ranks
-        ),
-        _ms(entry.gain_us),
-        _ms(entry.worst_gain_us),
-        entry.worst_if,
-      )
-      for entry in plan.nccl_settings
-    ),
-    texts=(0, -1),
-  )
 
 
 def _gains(plan: plan_lib.Plan) -> rich.table.Table:

@@ -8,7 +8,7 @@ where the user asks for it. Every time shown is predicted, unless it says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import itertools
 import pathlib
 import shlex
@@ -105,7 +105,7 @@ def show_tuning(
     (
       _verdict_on_tuning(tuning),
       _exposed(tuning.before, tuning.timeline_before),
-      *(_settings(group) for group in settings.groups(tuning)),
+      *(_settings(group, is_verbose) for group in settings.groups(tuning)),
       layout.notes(
         (
           *notes.tuning_notes(tuning),
@@ -142,10 +142,10 @@ def show_verification(
     console,
     (
       _verdict_on_verification(verification),
-      _effects(verification),
+      _effects(verification, is_verbose),
       layout.notes(notes.plan_notes(verification.plan)),
     ),
-    tables=[tables.effects(verification.effects)] if is_verbose else None,
+    tables=() if is_verbose else None,
   )
 
 
@@ -328,16 +328,26 @@ def _exposed(
   return layout.Section(head=tuple(lines), items=tuple(items), least=1)
 
 
-def _settings(group: settings.Group) -> layout.Section:
+def _settings(group: settings.Group, is_whole: bool) -> layout.Section:
   """What a plan sets of one kind."""
   return layout.Section(
     head=layout.wrapped(f"{group.name}: {group.change}"),
-    items=tuple(layout.wrapped(one.line, indent=2) for one in group.settings),
+    items=_items(group.settings, is_whole),
     least=1,
   )
 
 
-def _effects(verified: verification_lib.Verification) -> layout.Section:
+def _items(
+  some: Iterable[settings.Setting], is_whole: bool
+) -> tuple[tuple[str, ...], ...]:
+  return tuple(
+    layout.wrapped(one.line + one.more * is_whole, indent=2) for one in some
+  )
+
+
+def _effects(
+  verified: verification_lib.Verification, is_whole: bool
+) -> layout.Section:
   """What each knob of a plan was seen to do, those that do nothing first."""
   plan = verified.plan
   ordered = sorted(
@@ -349,7 +359,7 @@ def _effects(verified: verification_lib.Verification) -> layout.Section:
   )
   return layout.Section(
     head=("What each part does, the others in place:",) if ordered else (),
-    items=tuple(layout.wrapped(one.line, indent=2) for one in told),
+    items=_items(told, is_whole),
     least=sum(not effect.acted for effect in ordered),
   )
 

@@ -18,26 +18,21 @@ from pages import draw_long_step
 
 
 @pytest.fixture(scope="module")
-def tuned(tuned_page: Tuned) -> Tuned:
-  return tuned_page
-
-
-@pytest.fixture(scope="module")
-def chromium(chromium: browser.Browser, tuned: Tuned) -> browser.Browser:
-  chromium.open(tuned.page)
+def chromium(chromium: browser.Browser, tuned_page: Tuned) -> browser.Browser:
+  chromium.open(tuned_page.page)
   return chromium
 
 
 def test_a_browser_opens_the_page_without_errors_or_requests(
-  chromium: browser.Browser, tuned: Tuned
+  chromium: browser.Browser, tuned_page: Tuned
 ) -> None:
   assert chromium.errors == []
-  assert chromium.requests == [tuned.page.resolve().as_uri()]
+  assert chromium.requests == [tuned_page.page.resolve().as_uri()]
   assert chromium.evaluate("document.querySelectorAll('.bars path').length") > 9
 
 
 def test_hovering_tells_what_a_slice_is(
-  chromium: browser.Browser, tuned: Tuned
+  chromium: browser.Browser, tuned_page: Tuned
 ) -> None:
   longest = """(() => {
     const bars = [...document.querySelectorAll('#whole .bars path')];
@@ -54,7 +49,7 @@ def test_hovering_tells_what_a_slice_is(
   text = chromium.evaluate(f"{hovered}.textContent")
   names = [
     label["name"]
-    for picture in json.loads(tuned.parsed.scripts["pictures"])
+    for picture in json.loads(tuned_page.parsed.scripts["pictures"])
     for label in picture["labels"]
   ]
   assert any(name in text for name in names), text
@@ -100,13 +95,14 @@ def test_a_phone_shows_the_page_without_scrolling_sideways(
 
 def test_a_long_steps_page_is_small_and_opens_quickly(
   chromium: browser.Browser,
-  tuned: Tuned,
+  tuned_page: Tuned,
   tmp_path: pathlib.Path,
 ) -> None:
   long_step = draw_long_step()
   after = dataclasses.replace(long_step, name="after")
-  data = report.read(tuned.folder)
-  data = dataclasses.replace(data, pictures=(long_step, after))
+  data = dataclasses.replace(
+    report.read(tuned_page.folder), pictures=(long_step, after)
+  )
   page = tmp_path / "long.html"
   rendering.write(data, page)
   assert page.stat().st_size < 10e6
@@ -116,11 +112,8 @@ def test_a_long_steps_page_is_small_and_opens_quickly(
   assert (
     chromium.evaluate("document.querySelectorAll('.bars path').length") > 99
   )
-  (task_s,) = (
-    metric["value"]
-    for metric in chromium.send("Performance.getMetrics")["metrics"]
-    if metric["name"] == "TaskDuration"
-  )
+  metrics = chromium.send("Performance.getMetrics")["metrics"]
+  (task_s,) = (m["value"] for m in metrics if m["name"] == "TaskDuration")
   assert chromium.errors == []
   assert task_s < 3
 
