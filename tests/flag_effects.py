@@ -8,17 +8,8 @@ from hypothesis import strategies as st
 
 from jaxlib_options import LEVEL
 from jaxlib_options import OLD
-from lagom_xla.flags import check
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import probe
-
-
-def kinds(report: check.Report) -> dict[str, str]:
-  """Flag, without value -> what is wrong with it."""
-  return {
-    finding.flag.partition("=")[0].strip("-"): finding.kind
-    for finding in report.findings
-  }
 
 
 def values(text: str) -> dict[str, debug_options.Value]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 import functools
 import pathlib
-import sys
 from typing import Any
 
 from flax import nnx
@@ -17,6 +16,7 @@ import numpy as np
 import optax
 import pytest
 
+from gpt import train
 import lagom_xla
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
@@ -27,10 +27,6 @@ from lagom_xla.passes import collectives
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.tuner import tuner
 from sample_plan import PLAN
-
-sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "examples"))
-
-from gpt import train
 
 _CLUSTER = cluster_lib.parse("1x8xh100")
 _TRAIN = pathlib.Path(train.__file__)

@@ -82,34 +82,29 @@ def sick(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
   return {finding["name"]: finding for finding in checkup["findings"]}
 
 
-def test_a_trial_that_ends_its_process_leaves_those_before_it(sick):
-  assert "xla_no_such_flag" in sick["XLA_FLAGS"]["found"]
-  assert "lagom-xla flags --check" in sick["XLA_FLAGS"]["advice"]
-  assert "its process was ended" in sick["schedules"]["found"]
-  assert "it was not tried" in sick["full compiles"]["found"]
+@pytest.mark.parametrize(
+  ("name", "status", "words"),
+  [
+    ("XLA_FLAGS", "fails", "xla_no_such_flag"),
+    # A trial that ends its process leaves those before it.
+    ("schedules", "fails", "its process was ended"),
+    ("full compiles", "fails", "it was not tried"),
+    ("NCCL tuner", "fails", "false could not compile plugin.c"),
+    ("NCCL", "works", "2.32.3, libnccl.so.2"),
+    ("cache", "fails", "cannot be written"),
+  ],
+)
+def test_what_works_and_what_does_not_is_said(sick, name, status, words):
+  assert sick[name]["status"] == status
+  assert words in sick[name]["found"]
 
 
 def test_what_does_not_work_comes_with_advice_and_what_works_with_none(sick):
-  for status, is_advised in (("fails", True), ("works", False)):
-    found = [f for f in sick.values() if f["status"] == status]
-    assert found
-    for finding in found:
+  for finding in sick.values():
+    if finding["status"] != "missing":
       says_how = bool(finding["advice"]) or "pip install" in finding["found"]
-      assert says_how == is_advised, finding
-
-
-def test_a_compiler_that_fails_is_named(sick):
-  assert sick["NCCL tuner"]["status"] == "fails"
-  assert "false could not compile plugin.c" in sick["NCCL tuner"]["found"]
-
-
-def test_the_nccl_that_would_be_loaded_is_found(sick):
-  assert sick["NCCL"]["status"] == "works"
-  assert sick["NCCL"]["found"] == "2.32.3, libnccl.so.2"
-
-
-def test_a_cache_that_cannot_be_written_is_said(sick):
-  assert sick["cache"]["status"] == "fails"
+      assert says_how == (finding["status"] == "fails"), finding
+  assert "lagom-xla flags --check" in sick["XLA_FLAGS"]["advice"]
   assert "LAGOM_XLA_CACHE" in sick["cache"]["advice"]
 
 

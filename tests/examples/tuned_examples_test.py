@@ -6,24 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 import itertools
-import pathlib
-import sys
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
-import lagom_xla
-import live_step
-
-sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "examples"))
-
 from common import data
 from common import loop
 from common import step as step_lib
 from common import tuning
 from gpt import train as gpt
+import lagom_xla
+import live_step
 from mlp import train as mlp
 from moe import train as moe
 
