@@ -87,6 +87,7 @@ def target(
 def configs(
   schedule: Callable[[config_lib.XlaConfig], hlo.Module],
   rewrite: Callable[[form_lib.Form], form_lib.Outcome],
+  seconds: float = 0,
   **others: Any,
 ) -> list[config_lib.XlaConfig]:
   """What is compiled in search of a form, but for rounds of feedback."""
@@ -103,7 +104,7 @@ def configs(
     rewritten=rewrite,
     **others,
   )
-  joint.search(target, max_compiles=1, in_process=True)
+  joint.search(target, arms=(), seconds=seconds, in_process=True)
   return [
     config
     for config in asked

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-import contextlib
+import dataclasses
 import datetime
 import warnings
 
@@ -40,7 +40,7 @@ from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import full_compiles
 from lagom_xla.search.xla import joint
-from lagom_xla.search.xla import starts
+from lagom_xla.search.xla import options
 from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import verification
 
@@ -92,12 +92,13 @@ def tune(
   target: target_lib.Target,
   *,
   searcher: str = nccl.DEFAULT_SEARCHER,
+  seconds: float = joint.SECONDS,
   in_process: bool = False,
   arms: Sequence[arms_lib.Arm] | None = None,
   applied: plan_lib.Applied = "all",
   progress: candidates_lib.Progress = lambda _: None,
   found: joint.Found = lambda _: None,
-  expect: starts.Expect = lambda _: None,
+  expect: options.Expect = lambda _: None,
 ) -> tuning_lib.Tuning:
   """Tunes a target.
 
@@ -110,6 +111,8 @@ def tune(
   Args:
     target: what to tune.
     searcher: of NCCL settings, by its name in `search.nccl.SEARCHERS`.
+    seconds: for how long options are searched at most, as `joint.search` takes
+      it.
     in_process: whether to choose what only lagom_xla in the training process
       can apply, too: the form of the program, combine groups, scheduler
       feedback and orders of instructions.
@@ -148,14 +151,14 @@ def tune(
     assert so_far.search is not None
     expect(num_candidates + full_compiles.num_expected(so_far.search))
 
-  with target.begun(), contextlib.ExitStack() as ahead:
+  with target.begun():
     try:
       so_far.search = joint.search(
         target,
         searcher=by,
+        seconds=seconds,
         arms=arms,
         in_process=in_process,
-        ahead=ahead,
         progress=progress,
         found=keep,
         expect=expect_with_last,
@@ -166,7 +169,10 @@ def tune(
       if so_far.search is None:
         raise
       stop.is_caught = True
-      kept = candidates_lib.without_unchecked(so_far.search, stop)
+      kept = dataclasses.replace(
+        candidates_lib.without_unchecked(so_far.search, stop),
+        arms=joint.arms_of(target, arms).arms,
+      )
       return _as_far(target, kept, stop, applied)
 
 
@@ -175,7 +181,7 @@ def _checked(
   so_far: candidates_lib.SoFar,
   searcher: searcher_lib.Searcher,
   progress: candidates_lib.Progress,
-  expect: starts.Expect,
+  expect: options.Expect,
   applied: plan_lib.Applied,
   by_cap: channel_cap.WithoutPlugin | None,
 ) -> tuning_lib.Tuning:

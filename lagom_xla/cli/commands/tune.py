@@ -147,6 +147,13 @@ def _run(arguments: argparse.Namespace) -> None:
     stopping.end(tuning.stopped.exit_status)
 
 
+def _search_s(time_budget_s: float | None) -> float:
+  """For how long to search options, so that their plan is checked, too."""
+  from lagom_xla.search.xla import joint
+
+  return joint.SECONDS if time_budget_s is None else time_budget_s / 2
+
+
 def _write(
   arguments: argparse.Namespace,
   tuning: tuning_lib.Tuning,
@@ -215,6 +222,7 @@ def _tune(
       tuning = tuner.tune(
         target,
         searcher=arguments.searcher or nccl.DEFAULT_SEARCHER,
+        seconds=_search_s(arguments.time_budget),
         in_process=arguments.in_process,
         applied=arguments.applied,
         progress=advance,

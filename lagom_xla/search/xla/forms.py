@@ -58,7 +58,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
-import functools
 import typing
 
 from lagom_xla import errors
@@ -75,6 +74,7 @@ from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import options
+from lagom_xla.search.xla import predictions
 
 # The one that is usually quickest first; "none" is for strands that are written
 # out, which keys alone keep apart.
@@ -82,13 +82,6 @@ _ORDER = ("rotated", "paired", "merged", "staggered", "none")
 _STRANDS: tuple[form_lib.Strands, ...] = tuple(
   sorted(typing.get_args(form_lib.Strands), key=_ORDER.index)
 )
-# Sets of options that are compiled for the best form.
-_MAX_OPTIONS = 8
-# Candidates at most: all strands with keys and without; the quicker of both
-# under the defaults, too; the rest as above. Where keys alone are tried, there
-# are no strands.
-_NUM_MADE = len(_STRANDS) - 1
-MAX_STRANDS = 2 * _NUM_MADE + _NUM_MADE + _MAX_OPTIONS
 
 
 def search_strands(
@@ -96,6 +89,7 @@ def search_strands(
   so_far: candidates.Search,
   evaluate: candidates.Evaluate,
   *,
+  until_s: float,
   in_turn: evaluation.InTurn = evaluation.one_by_one,
   progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
@@ -105,6 +99,7 @@ def search_strands(
     target: what is searched.
     so_far: what was tried so far, with the program as written.
     evaluate: schedules and searches a config.
+    until_s: when to end with options, by `time.monotonic`.
     in_turn: begins forms, and the configs of a round, ahead.
     progress: called with a few words after each candidate.
   """
@@ -132,17 +127,16 @@ def search_strands(
   start = min(attempts.scheduled, key=candidates.tuned_us, default=None)
   if start is None or not candidates.can_win(start, so_far):
     return so_far
-  more = options.search(
-    candidates.Search(default=start),
+  keyed = start.config.program.keyed
+  return options.climb(
+    so_far,
+    start,
     evaluate,
-    max_compiles=1 + _MAX_OPTIONS,
-    regardless=functools.partial(
-      _for_strands, keyed=start.config.program.keyed
-    ),
+    values=lambda best: _for_strands(best, keyed=keyed),
     in_turn=in_turn,
+    until_s=until_s,
     progress=progress,
   )
-  return so_far.with_search(more)
 
 
 def _quickest_of_each(
@@ -159,17 +153,22 @@ def _is_combined(step: step_lib.Step) -> bool:
   return any(c.num_operands > 1 for c in step.analysis.collectives)
 
 
-def _for_strands(step: step_lib.Step, *, keyed: bool) -> Sequence[knobs.Value]:
-  """Options that suit strands, whatever is predicted for them.
+def _for_strands(
+  best: candidates.Candidate, *, keyed: bool
+) -> list[knobs.Value]:
+  """What suits strands, whatever is predicted for it, and what may gain.
 
   A collective that is combined of two strands' waits for both, unless keys keep
   them apart, and one that is in flight keeps the other strand's from starting.
   """
+  collectives = best.step.analysis.collectives
   values = [knobs.in_flight(2)]
-  combined = {c.kind for c in step.analysis.collectives if c.num_operands > 1}
+  combined = {c.kind for c in collectives if c.num_operands > 1}
   if not keyed and (kinds := combined & knobs.OPTIONS.keys()):
     values.insert(0, knobs.uncombined(kinds))
-  return knobs.offered(values)
+  predicted = predictions.of(best, knobs.worth_trying(best.step))
+  promising = [p.value for p in predicted if p.is_promising]
+  return [*knobs.offered(values), *promising]
 
 
 def _forms(target: target_lib.Target) -> Iterator[form_lib.Form]:

@@ -13,9 +13,9 @@ schedule.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-import contextlib
 import dataclasses
 import functools
+import time
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
@@ -33,7 +33,6 @@ from lagom_xla.search.xla import forms
 from lagom_xla.search.xla import groups
 from lagom_xla.search.xla import options
 from lagom_xla.search.xla import predictions
-from lagom_xla.search.xla import starts
 
 # Larger modules keep XLA's groups: with every collective alone, XLA schedules
 # them for minutes.
@@ -45,6 +44,7 @@ def search_in_process(
   so_far: candidates.Search,
   evaluate: candidates.Evaluate,
   *,
+  until_s: float,
   named: candidates.Named,
   in_turn: evaluation.InTurn,
   progress: candidates.Progress,
@@ -55,12 +55,18 @@ def search_in_process(
     target: what is searched.
     so_far: what was tried so far, with the program as written.
     evaluate: schedules and searches a config.
+    until_s: when to end with options of strands, by `time.monotonic`.
     named: gives a candidate XLA's names, by which profiles and orders go.
     in_turn: begins configs ahead.
     progress: called with a few words after each candidate.
   """
   so_far = forms.search_strands(
-    target, so_far, evaluate, in_turn=in_turn, progress=progress
+    target,
+    so_far,
+    evaluate,
+    until_s=until_s,
+    in_turn=in_turn,
+    progress=progress,
   )
   so_far = forms.search_slices(target, so_far, evaluate, progress=progress)
   so_far = _with_groups(target, so_far, evaluate)
@@ -116,10 +122,9 @@ def _check_can_group(module: hlo.Module) -> None:
 
 Found = Callable[[candidates.Candidate | candidates.Refused], None]
 
-# Of modules with this many instructions, each of which compiles for half a
-# minute, fewer sets of options are compiled from each start on.
-_LARGE_INSTRUCTIONS = 20_000
-_MAX_COMPILES_OF_LARGE = 4
+# Options are searched for so long at most: a module of 60,000 instructions
+# compiles for a minute.
+SECONDS = 300.0
 
 _NO_ARMS = arms_lib.Known(arms=())
 
@@ -128,26 +133,23 @@ def search(
   target: target_lib.Target,
   *,
   searcher: nccl.Searcher = nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
-  max_compiles: int = options.MAX_COMPILES,
+  seconds: float = SECONDS,
   arms: Sequence[arms_lib.Arm] | None = None,
   in_process: bool = False,
-  ahead: contextlib.ExitStack | None = None,
   progress: candidates.Progress = lambda _: None,
   found: Found = lambda _: None,
-  expect: starts.Expect = lambda _: None,
+  expect: options.Expect = lambda _: None,
 ) -> candidates.Search:
   """Searches the XLA config and NCCL's settings together.
 
   Args:
     target: what to tune.
     searcher: of the NCCL settings of each schedule.
-    max_compiles: how many sets of options may be compiled from one start on,
-      with that, fewer of a large module; with 1 no others are tried, and no
-      arms.
+    seconds: for how long options are searched at most, and as long again those
+      of strands; with 0 none are tried, and no arms.
     arms: what else to begin with; by default all that is known of.
     in_process: whether to choose what only lagom_xla in the training process
       can apply, too.
-    ahead: lets go of what is begun for after the search; None for nothing.
     progress: called with a few words after each candidate.
     found: called with each candidate before that, the default first.
     expect: called, once the default is known, with how many candidates are to
@@ -157,11 +159,12 @@ def search(
   Raises:
     CompileError: the target does not compile with the defaults.
   """
-  known_arms = _arms(target, arms) if max_compiles > 1 else _NO_ARMS
+  until_s = time.monotonic() + seconds
+  known_arms = arms_of(target, arms) if seconds > 0 else _NO_ARMS
   # Arms are compiled whatever comes of the default, so that no worker need wait
   # for work: to the end if that is near, as the schedule is shown on the way,
   # and the default may turn out to be short of memory.
-  early = starts.unlike(known_arms.arms, config_lib.DEFAULT)
+  early = options.unlike(known_arms.arms, config_lib.DEFAULT)
   turns = evaluation.Turns(target=target)
   with turns.of_arms.begun(arm.config for arm in early):
     default = evaluation.evaluate_or_raise(
@@ -176,13 +179,12 @@ def search(
     is_short = default.peak_bytes is not None
     turns = dataclasses.replace(turns, is_to_the_end=is_short)
     evaluate = _evaluating(target, searcher, default, found)
-    so_far = starts.search(
+    so_far = options.search(
       so_far,
       lambda fastest: functools.partial(evaluate, fastest=fastest),
       known_arms.arms,
       turns=turns,
-      max_compiles=_most_compiles(default.step.analysis.module, max_compiles),
-      ahead=ahead,
+      until_s=until_s,
       progress=progress,
       expect=expect,
     )
@@ -192,6 +194,7 @@ def search(
     target,
     so_far,
     evaluate,
+    until_s=time.monotonic() + seconds,
     named=functools.partial(
       evaluation.from_the_beginning, target=target, searcher=searcher
     ),
@@ -227,7 +230,7 @@ def _evaluating(
   return evaluate
 
 
-def _arms(
+def arms_of(
   target: target_lib.Target, arms: Sequence[arms_lib.Arm] | None
 ) -> arms_lib.Known:
   """What to begin with: what was given, or all that is known of."""
@@ -236,10 +239,3 @@ def _arms(
   if arms is not None:
     return arms_lib.Known(arms=tuple(arms))
   return arms_lib.known(target.cluster)
-
-
-def _most_compiles(module: hlo.Module, max_compiles: int) -> int:
-  """How many sets of options to compile from a start on, with that."""
-  if module.num_instructions >= _LARGE_INSTRUCTIONS:
-    return min(max_compiles, _MAX_COMPILES_OF_LARGE)
-  return max_compiles

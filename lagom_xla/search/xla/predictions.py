@@ -110,36 +110,14 @@ class Predicted:
 
   @property
   def is_promising(self) -> bool:
-    """Whether it is worth a compile, and no part of it gains more."""
-    return self.gain >= max(candidates.LEAST_GAIN, self.of_parts)
+    """Whether it is worth a compile beside its parts."""
+    return self.gain - self.of_parts >= candidates.LEAST_GAIN
 
 
-class Predictions:
-  """Predictions from candidates, each made once."""
-
-  def __init__(self):
-    self._known: list[
-      tuple[candidates.Candidate, tuple[knobs.Value, ...], list[Predicted]]
-    ] = []
-
-  def of(
-    self,
-    incumbent: candidates.Candidate,
-    values: Sequence[knobs.Value],
-  ) -> list[Predicted]:
-    """Values that say what they change, and pairs of them, by their gain."""
-    asked = tuple(values)
-    for start, known, found in self._known:
-      if start is incumbent and known == asked:
-        return found
-    found = _predicted(incumbent, asked)
-    self._known.append((incumbent, asked, found))
-    return found
-
-
-def _predicted(
+def of(
   incumbent: candidates.Candidate, values: Sequence[knobs.Value]
 ) -> list[Predicted]:
+  """Values that say what they change, and pairs of them, by their gain."""
   module = incumbent.step.analysis.module
   most = max_predictions(module)
   unchanged_us = _predicted_us(incumbent.step, reschedule.Changes())
@@ -172,21 +150,6 @@ def _in_turns(values: Sequence[knobs.Value]) -> list[knobs.Value]:
     of_options.setdefault(frozenset(value.options), []).append(value)
   turns = itertools.zip_longest(*of_options.values())
   return [value for turn in turns for value in turn if value is not None]
-
-
-def unpredictable(predicted: Sequence[Predicted]) -> list[knobs.Value]:
-  """Values that are compiled though their prediction shows nothing.
-
-  A scheduler that XLA left off; and where loops have a form that the graph
-  cannot be changed in, each way to change them, and all ways together.
-  """
-  schedulers = [p.value for p in predicted if _is_scheduler(p.value)]
-  loops = [
-    p.value for p in predicted if p.gain == 0.0 and changes_loops(p.value)
-  ]
-  loops.sort(key=lambda value: -len(value.options))
-  alone = [value for value in loops[1:] if len(value.options) == 1]
-  return [*schedulers, *loops[:1], *alone]
 
 
 def _is_scheduler(value: knobs.Value) -> bool:

@@ -55,7 +55,7 @@ def _target(*kernels_us: float) -> target_lib.Target:
 
 def _search(*kernels_us: float) -> candidates.Search:
   """Of the target with these kernels."""
-  return joint.search(_target(*kernels_us), max_compiles=1, in_process=True)
+  return joint.search(_target(*kernels_us), seconds=0, in_process=True)
 
 
 def _kernels(config: config_lib.XlaConfig) -> list[str]:
@@ -147,7 +147,7 @@ def _formed(*, kernel_us: float, is_quick: bool = False) -> candidates.Search:
       actions=("Merged.",) if form.strands == "merged" else ()
     ),
   )
-  return joint.search(target, max_compiles=1, in_process=True)
+  return joint.search(target, seconds=0, in_process=True)
 
 
 def _strands_fed(found: candidates.Search) -> list[str]:
@@ -218,9 +218,7 @@ def test_strands_are_aligned_last_of_all():
     name="step", cluster=_H100, scheduled=scheduled
   )
   told: list[str] = []
-  found = joint.search(
-    target, max_compiles=1, in_process=True, progress=told.append
-  )
+  found = joint.search(target, seconds=0, in_process=True, progress=told.append)
   assert told[-1] == "aligned strands"
   order = found.best.config.orders["body"]
   # One gather is beside the other strand's kernel now.
@@ -240,7 +238,7 @@ def real(
   fsdp_step: Callable[..., jax.stages.Lowered],
 ) -> candidates.Search:
   target = target_lib.of_step(fsdp_step(unroll=False), _H100, name="step")
-  return joint.search(target, max_compiles=1, in_process=True)
+  return joint.search(target, seconds=0, in_process=True)
 
 
 def test_a_real_step_gets_no_slower_with_a_tuner_or_without(real):

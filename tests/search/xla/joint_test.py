@@ -19,8 +19,6 @@ from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import joint
-from lagom_xla.search.xla import knobs
-from lagom_xla.xla_schedule import reschedule
 
 
 def test_options_that_shorten_the_step_are_kept():
@@ -92,32 +90,6 @@ def test_what_is_predicted_to_gain_is_compiled_before_what_is_unknown():
   assert "collectives started as early as possible" in told[2:]
 
 
-def test_what_is_predicted_not_to_gain_is_not_compiled():
-  told: list[str] = []
-  # Hidden behind long kernels: there is nothing to gain by combining them.
-  module = gather_steps.module([MIB], [MIB], kernels_us=5_000.0)
-  target = gather_steps.target(lambda _: module)
-  found = joint.search(target, arms=(), progress=told.append)
-  assert told == ["XLA's defaults"]
-  assert found.num_predicted > 1
-
-
-def test_pipelining_is_compiled_where_the_graph_cannot_show_it(
-  fsdp_scan, monkeypatch
-):
-  def unable(module: hlo.Module, *_: object) -> hlo.Module:
-    return module
-
-  monkeypatch.setattr(reschedule, "reschedule", unable)
-  found = joint.search(gather_steps.target(lambda _: fsdp_scan), arms=())
-  tried = {
-    name for candidate in found.others for name in candidate.config.options
-  }
-  assert any("pipeline" in name for name in tried)
-  assert "xla_gpu_enable_while_loop_double_buffering" in tried
-  assert tried.isdisjoint(knobs.OPTIONS.values())
-
-
 def test_progress_is_told_of_each_candidate():
   told: list[str] = []
   target = gather_steps.target(gather_steps.combines)
@@ -143,17 +115,6 @@ def test_what_is_expected_counts_all_that_a_round_may_try():
   assert len(expected) >= 2
   assert all(n <= most for n, most in zip(tried, expected, strict=True))
   assert sum(tried) > 1
-
-
-def test_no_more_is_compiled_than_allowed():
-  asked = []
-
-  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
-    asked.append(config)
-    return gather_steps.combines(config)
-
-  found = joint.search(gather_steps.target(schedule), arms=(), max_compiles=2)
-  assert len(asked) == 1 + len(found.others) == 2
 
 
 def test_the_same_target_gives_the_same_search():

@@ -25,7 +25,7 @@ def test_few_predictions_are_shared_by_all_knobs(
   monkeypatch: pytest.MonkeyPatch,
 ):
   target = target_lib.of_step(fsdp_step(unroll=True), H100, name="step")
-  default = joint.search(target, arms=(), max_compiles=1).default
+  default = joint.search(target, arms=(), seconds=0).default
   values = [v for v in knobs.worth_trying(default.step) if v.changes]
   offered = {frozenset(v.options) for v in values}
   few = len(offered) + 1
@@ -35,6 +35,6 @@ def test_few_predictions_are_shared_by_all_knobs(
   monkeypatch.setattr(
     predictions, "_MAX_PREDICTED_INSTRUCTIONS", few * module.num_instructions
   )
-  found = predictions.Predictions().of(default, values)
+  found = predictions.of(default, values)
   assert len(found) == few
   assert {frozenset(p.value.options) for p in found} == offered

@@ -136,7 +136,7 @@ def real() -> candidates.Search:
   target = target_lib.of_step(
     jitted.lower(*args), formed_target.H100, name="step"
   )
-  return joint.search(target, max_compiles=1, in_process=True)
+  return joint.search(target, seconds=0, in_process=True)
 
 
 def test_strands_of_a_real_step_hide_what_was_exposed(real):
@@ -179,7 +179,9 @@ def _combining(config: config_lib.XlaConfig) -> hlo.Module:
 
 def test_strands_are_tried_with_keys_where_xla_combines_something():
   forms = (_MERGED, _MERGED_APART)
-  asked = formed_target.configs(_combining, formed_target.acts(*forms))
+  asked = formed_target.configs(
+    _combining, formed_target.acts(*forms), seconds=60
+  )
   assert _forms(asked) == [form_lib.AS_WRITTEN, *forms]
 
 
@@ -193,7 +195,9 @@ def test_strands_are_tried_without_keys_where_xla_combines_nothing():
 
 def test_keys_alone_are_tried_where_no_form_makes_strands():
   for forms in ((_APART,), (_MERGED, _APART)):
-    asked = formed_target.configs(_combining, formed_target.acts(*forms))
+    asked = formed_target.configs(
+      _combining, formed_target.acts(*forms), seconds=60
+    )
     assert _forms(asked) == [form_lib.AS_WRITTEN, forms[0]]
 
 
@@ -220,7 +224,9 @@ def test_a_form_whose_kernels_alone_take_longer_is_tried_once():
 
 def _tried(*forms: form_lib.Form) -> list[dict[str, object]]:
   """Options that the last of these forms is compiled with."""
-  asked = formed_target.configs(_combining, formed_target.acts(*forms))
+  asked = formed_target.configs(
+    _combining, formed_target.acts(*forms), seconds=60
+  )
   return [dict(c.options) for c in asked if c.program == forms[-1]]
 
 
@@ -244,7 +250,7 @@ def test_what_cannot_be_predicted_is_tried_with_the_program_as_written_only():
   unknown = {n for v in values for n in v.options} - predictable
   assert unknown
   names: dict[bool, set[str]] = {True: set(), False: set()}
-  for candidate in joint.search(target, in_process=True).others:
+  for candidate in joint.search(target, arms=(), in_process=True).others:
     is_written = candidate.config.program.is_as_written
     names[is_written] |= candidate.config.options.keys()
   assert unknown <= names[True]

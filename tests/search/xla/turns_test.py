@@ -111,7 +111,7 @@ class _Ordered(fake_target.FakeTarget):
     return super().schedule(config)
 
 
-def test_arms_are_begun_together_and_what_follows_beside_them() -> None:
+def test_arms_are_begun_together() -> None:
   target = _Ordered(
     name="step",
     cluster=_H100S,
@@ -121,15 +121,9 @@ def test_arms_are_begun_together_and_what_follows_beside_them() -> None:
     arms_lib.Arm(name=str(n), config=_config(n))
     for n in ("one", "two", "three")
   ]
-  found = joint.search(target, arms=arms, max_compiles=3)
+  joint.search(target, arms=arms)
   begun = target.begun_before[repr(arms[0].config)]
   assert all(arm.config in begun for arm in arms)
-  # Beside the last one there is work for the other worker.
-  following = [c for c in begun if c not in (arm.config for arm in arms)]
-  assert following
-  # It is what the search then looks at.
-  tried = [c.config for c in found.others]
-  assert all(config in tried for config in following)
 
 
 def _found(search: candidates.Search) -> list[object]:
@@ -157,7 +151,7 @@ def test_a_search_finds_the_same_with_any_number_of_workers(
       if num_workers:
         used = used.with_workers(stack.enter_context(pool.Pool(num_workers)))
       assert used.num_workers == num_workers
-      found.append(joint.search(used, arms=arms, max_compiles=2))
+      found.append(joint.search(used, arms=arms))
   assert _found(found[0]) == _found(found[1])
   # The recipe that does nothing here is known for what it is.
   idle = found[0].found(arms[1].config)
@@ -182,7 +176,7 @@ def test_nccl_settings_are_searched_only_for_what_they_may_make_the_best(
   )
   config = config_lib.XlaConfig(options={"arm": 1})
   arm = arms_lib.Arm(name="arm", config=config)
-  found = joint.search(target, arms=[arm], max_compiles=2).found(config)
+  found = joint.search(target, arms=[arm]).found(config)
   assert isinstance(found, candidates.Candidate)
   assert (found.num_trials > 0) == is_searched
   if not is_searched:

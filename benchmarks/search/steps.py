@@ -1,0 +1,98 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The train steps that searches over XLA's options are compared on.
+
+The first compile in a second or less, the last, with unrolled layers, in ten
+and more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+import functools
+import pathlib
+import sys
+
+from benchmarks.recipes import cases as cases_lib
+from benchmarks.recipes import exhaustive
+from benchmarks.strands import modules as strands_lib
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile import load
+from lagom_xla.compile import target as target_lib
+
+_EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
+
+
+def _example(
+  module: str, example: str, cluster: str, **arguments: str
+) -> cases_lib.Case:
+  def of_example(_: pathlib.Path | None) -> target_lib.Target:
+    file = _EXAMPLES / example / "train.py"
+    parsed = cluster_lib.parse(cluster)
+    return load.load(f"{file}:train_step", parsed, arguments=arguments)
+
+  return cases_lib.Case(module=module, cluster=cluster, load=of_example)
+
+
+def _accumulated(name: str) -> cases_lib.Case:
+  """A step of several micro-batches, which strands need."""
+  module = strands_lib.MODULES[name]
+  return cases_lib.Case(
+    module=name, cluster=module.cluster_name, load=lambda _: module.target()
+  )
+
+
+def _published(module: str, cluster: str) -> cases_lib.Case:
+  return next(
+    case
+    for case in cases_lib.all_cases()
+    if (case.module, case.cluster) == (module, cluster)
+  )
+
+
+@functools.cache
+def _all() -> Mapping[str, cases_lib.Case]:
+  layers = {"fsdp-tp": "fsdp:2,tp:8", "tp": "fsdp:1,tp:8", "70b": "fsdp:4,tp:8"}
+  found = (
+    *exhaustive.CASES,
+    _example("mlp", "mlp", "2x8xh100"),
+    _example("llama-8b-tp", "llama", "1x8xh100", model="8b", mesh=layers["tp"]),
+    _example("llama-8b", "llama", "1x8xh100", model="8b"),
+    _example("llama-8b", "llama", "4x8xa100_80", model="8b"),
+    _example(
+      "llama-8b-fsdp-tp",
+      "llama",
+      "2x8xh100",
+      model="8b",
+      mesh=layers["fsdp-tp"],
+    ),
+    _example("moe", "moe", "1x8xh100"),
+    _example(
+      "llama-70b-fsdp-tp", "llama", "4x8xb200", model="70b", mesh=layers["70b"]
+    ),
+    _example("gpt", "gpt", "2x8xb200"),
+    _accumulated("llama-8b-tp-1x8-acc4"),
+    _accumulated("olmoe-ep-1x8-acc4"),
+    _published("maxtext", "1x4xh100"),
+    _published("deepseek-moe-16b/ep", "1x8xh100"),
+    _published("mixtral_8x7b_bf16_2x8", "2x8xh100"),
+    _published("llama31_8b_bf16_1x8", "1x8xh100"),
+  )
+  return {f"{case.module}@{case.cluster}": case for case in found}
+
+
+def chosen(data: pathlib.Path | None, only: str) -> Iterator[cases_lib.Case]:
+  """The steps of these names, or all; without data, those that need none.
+
+  Args:
+    data: the folder with data, if there is one.
+    only: names such as gpt@2x8xb200, with commas; "" for all.
+  """
+  for name in only.split(",") if only else _all():
+    case = _all().get(name)
+    if case is None:
+      sys.exit(f"there is no step {name}; there are {', '.join(_all())}")
+    if case.file and data is None:
+      print(f"{name} needs --data", file=sys.stderr)
+    else:
+      yield case
