@@ -95,8 +95,6 @@ def main() -> None:
   else:
     table_lib.show([_table(found)], "text")
   if arguments.plot is not None:
-    pass
-
     draw(found, arguments.plot)
 
 

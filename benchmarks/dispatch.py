@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-import dataclasses
 import gc
 import json
 import statistics
@@ -34,34 +33,8 @@ _NUM_PAIRS = 40
 _MOST_CALLS = 5000
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Row:
-  """What calls of a step with so many arguments cost.
-
-  Attributes:
-    num_arguments: Arrays that the step takes and returns.
-    jit_ns: A call under plain jit.
-    tuned_ns: A call of the tuned step.
-    extra_ns: What it costs more; the median of pairs.
-    extra_low_ns: Its lower quartile.
-    extra_high_ns: Its upper quartile.
-  """
-
-  num_arguments: int
-  jit_ns: float
-  tuned_ns: float
-  extra_ns: float
-  extra_low_ns: float
-  extra_high_ns: float
-
-
-def measure(num_arguments: int, *, num_pairs: int = _NUM_PAIRS) -> Row:
-  """Measures the calls of a step.
-
-  Args:
-    num_arguments: Arrays that it takes and returns.
-    num_pairs: Pairs of blocks.
-  """
+def measure(num_arguments: int) -> dict[str, float]:
+  """Measures the calls of a step that takes and returns so many arrays."""
 
   def step(arrays: list[jax.Array]) -> list[jax.Array]:
     return [array + 1 for array in arrays]
@@ -78,34 +51,21 @@ def measure(num_arguments: int, *, num_pairs: int = _NUM_PAIRS) -> Row:
       break
   else:
     raise RuntimeError("the step does not come to be watched")
-  pairs = [
-    _pair(jitted, tuned, arrays, is_swapped=bool(number % 2))
-    for number in range(num_pairs)
-  ]
-  extra = [theirs - ours for ours, theirs in pairs]
+  jit_ns, tuned_ns = [], []
+  for number in range(_NUM_PAIRS):
+    pair = ((jitted, jit_ns), (tuned, tuned_ns))
+    for called, times_ns in reversed(pair) if number % 2 else pair:
+      times_ns.append(_block_ns(called, arrays))
+  extra = [tuned - jit for jit, tuned in zip(jit_ns, tuned_ns, strict=True)]
   low, middle, high = statistics.quantiles(extra, n=4)
-  return Row(
-    num_arguments=num_arguments,
-    jit_ns=statistics.median(ours for ours, _ in pairs),
-    tuned_ns=statistics.median(theirs for _, theirs in pairs),
-    extra_ns=middle,
-    extra_low_ns=low,
-    extra_high_ns=high,
-  )
-
-
-def _pair(
-  jitted: Callable[..., Any],
-  tuned: Callable[..., Any],
-  arrays: list[jax.Array],
-  *,
-  is_swapped: bool,
-) -> tuple[float, float]:
-  if is_swapped:
-    theirs = _block_ns(tuned, arrays)
-    return _block_ns(jitted, arrays), theirs
-  ours = _block_ns(jitted, arrays)
-  return ours, _block_ns(tuned, arrays)
+  return {
+    "num_arguments": num_arguments,
+    "jit_ns": statistics.median(jit_ns),
+    "tuned_ns": statistics.median(tuned_ns),
+    "extra_ns": middle,
+    "extra_low_ns": low,
+    "extra_high_ns": high,
+  }
 
 
 def _block_ns(step: Callable[..., Any], arrays: list[jax.Array]) -> float:
@@ -130,13 +90,13 @@ def main() -> None:
   flags = parser.parse_args()
   rows = [measure(int(number)) for number in flags.arguments.split(",")]
   if flags.format == "json":
-    print(json.dumps({"rows": [dataclasses.asdict(row) for row in rows]}))
+    print(json.dumps({"rows": rows}))
     return
   for row in rows:
     print(
-      f"{row.num_arguments:4} arguments: jit {row.jit_ns:8.0f} ns, tuned"
-      f" {row.tuned_ns:8.0f} ns, {row.extra_ns:+.0f} ns"
-      f" ({row.extra_low_ns:+.0f} to {row.extra_high_ns:+.0f})"
+      "{num_arguments:4} arguments: jit {jit_ns:8.0f} ns, tuned"
+      " {tuned_ns:8.0f} ns, {extra_ns:+.0f} ns ({extra_low_ns:+.0f} to"
+      " {extra_high_ns:+.0f})".format(**row)
     )
 
 

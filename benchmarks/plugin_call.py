@@ -37,11 +37,7 @@ class CallTimes:
 
 
 def compile_loop(folder: pathlib.Path) -> pathlib.Path:
-  """Compiles plugin_call.c.
-
-  Raises:
-    lagom_xla.apply.nccl.build.BuildError: there is no C compiler.
-  """
+  """Compiles plugin_call.c."""
   program = folder / "plugin_call"
   source = pathlib.Path(__file__).with_suffix(".c")
   subprocess.run(

@@ -3,7 +3,6 @@
 """The errors of predicted schedules against compiled ones, and both times.
 
     python -m benchmarks.predict [--data ../shared/data] [--unrolled]
-        [--format=json]
 
 The steps are the Llama example with its layers in a loop, for eight H100s; with
 --unrolled the same with a copy per layer, under fewer changes; and with --data
@@ -17,20 +16,15 @@ times, and what would be lost by compiling only the three best predictions.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
-import dataclasses
-import json
 import os
 import pathlib
 import time
 
 import numpy as np
-import rich.console
-import rich.table
 from scipy import stats
 
-from benchmarks import groups
+from benchmarks import table as table_lib
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import load as load_lib
@@ -46,34 +40,15 @@ _EXAMPLE = f"{_ROOT}/examples/llama/train.py:train_step"
 _70B = "hlo/hlo_llama31_70b_bf16_16x8.hlo.xz"
 
 _MIB = 2**20
+_NUM_COMPILED = 3
 
 Change = tuple[str, Mapping[str, bool | int | float | str], reschedule.Changes]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
-  """One change of a step.
-
-  Attributes:
-    comparison: step times, in ms; the compiled one is the measured one.
-    compile_s: seconds until XLA's schedule was there.
-    predict_s: seconds until the predicted one was.
-  """
-
-  comparison: groups.Comparison
-  compile_s: float
-  predict_s: float
-
-
-def changed_steps(
+def _changed_steps(
   data: pathlib.Path | None, unrolled: bool
 ) -> Iterator[tuple[str, target_lib.Target, Sequence[Change]]]:
-  """Steps by name, each with what is changed of it.
-
-  Args:
-    data: the folder with the large modules, if there is one.
-    unrolled: whether the step with a copy per layer is wanted, too.
-  """
+  """Steps by name, each with what is changed of it."""
   changes = list(_changes())
   node = cluster_lib.parse("1x8xh100")
   loop = load_lib.load(_EXAMPLE, node, arguments={"layers": "scan"})
@@ -115,146 +90,103 @@ def _changes() -> Iterator[Change]:
   )
 
 
-def compared_rows(
-  target: target_lib.Target, changes: Sequence[Change]
-) -> Iterator[Row]:
+def _rows(
+  step: str, target: target_lib.Target, changes: Sequence[Change]
+) -> Iterator[table_lib.Row]:
   """Each change as XLA schedules it, and as it is predicted."""
   default: hlo.Module | None = None
   for name, options, change in changes:
-    begin = time.perf_counter()
+    begin_s = time.perf_counter()
     compiled = target.schedule(config_lib.XlaConfig(options=options))
-    scheduled = time.perf_counter()
+    scheduled_s = time.perf_counter()
     default = default or compiled
     predicted = reschedule.reschedule(default, change, target.cluster)
-    end = time.perf_counter()
-    yield Row(
-      comparison=groups.Comparison(
-        what=name,
-        measured=_step_ms(compiled, target.cluster),
-        predicted=_step_ms(predicted, target.cluster),
-      ),
-      compile_s=scheduled - begin,
-      predict_s=end - scheduled,
+    end_s = time.perf_counter()
+    compiled_ms, predicted_ms = (
+      step.timeline(step.default).step_time_us / 1e3
+      for step in (
+        step_lib.of_module(module, target.cluster)
+        for module in (compiled, predicted)
+      )
     )
-
-
-def _step_ms(module: hlo.Module, cluster: cluster_lib.Cluster) -> float:
-  step = step_lib.of_module(module, cluster)
-  return step.timeline(step.default).step_time_us / 1e3
-
-
-_NUM_COMPILED = 3
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Summary:
-  """How the predictions of a step's changes compare with compiles.
-
-  Attributes:
-    group: errors of the step times.
-    rank_correlation: Spearman's, of compiled and predicted step times.
-    lost: what the best of the three best predictions takes more than the best
-      of all changes, both compiled, as a share.
-    compile_s: seconds that compiling all changes took.
-    predict_s: seconds that predicting them took.
-  """
-
-  group: groups.Group
-  rank_correlation: float
-  lost: float
-  compile_s: float
-  predict_s: float
-
-  def to_dict(self) -> dict[str, object]:
-    """What `--format=json` prints of it."""
-    return {
-      **self.group.to_dict(),
-      "rank_correlation": self.rank_correlation,
-      "lost": self.lost,
-      "compile_s": self.compile_s,
-      "predict_s": self.predict_s,
+    yield {
+      "step": step,
+      "change": name,
+      "compiled_ms": compiled_ms,
+      "predicted_ms": predicted_ms,
+      "off": predicted_ms / compiled_ms - 1,
+      "compile_s": scheduled_s - begin_s,
+      "predict_s": end_s - scheduled_s,
     }
 
 
-def _summary(name: str, rows: Sequence[Row]) -> Summary:
-  comparisons = [row.comparison for row in rows]
-  compiled = np.array([c.measured for c in comparisons])
-  predicted = np.array([c.predicted for c in comparisons])
+def _summary(name: str, rows: Sequence[table_lib.Row]) -> table_lib.Row:
+  compiled = np.array([row["compiled_ms"] for row in rows])
+  predicted = np.array([row["predicted_ms"] for row in rows])
+  errors = np.abs(predicted / compiled - 1)
   tried = compiled[np.argsort(predicted, kind="stable")[:_NUM_COMPILED]]
-  return Summary(
-    group=groups.of_comparisons(name, comparisons),
-    rank_correlation=float(
-      stats.spearmanr(_rounded(compiled), _rounded(predicted)).statistic
-    ),
-    lost=float(tried.min() / compiled.min() - 1),
-    compile_s=sum(row.compile_s for row in rows),
-    predict_s=sum(row.predict_s for row in rows),
-  )
+  # Equal where they are so to a ten-thousandth of the shortest.
+  ranked = (np.round(ms / ms.min(), 4) for ms in (compiled, predicted))
+  return {
+    "step": name,
+    "n": len(rows),
+    "median": float(np.median(errors)),
+    "p90": float(np.quantile(errors, 0.9)),
+    "worst": float(errors.max()),
+    "rank_correlation": float(stats.spearmanr(*ranked).statistic),
+    "lost": float(tried.min() / compiled.min() - 1),
+    "compile_s": sum(row["compile_s"] for row in rows),
+    "predict_s": sum(row["predict_s"] for row in rows),
+  }
 
 
-def _rounded(times: np.ndarray) -> np.ndarray:
-  """Times over the shortest; equal where they are so to a ten-thousandth."""
-  return np.round(times / times.min(), 4)
-
-
-def _show_rows(name: str, rows: Sequence[Row]) -> None:
-  table = rich.table.Table(box=None, title=name, title_justify="left")
-  for column in ("change", "compiled", "predicted", "off", "took", "took"):
-    table.add_column(column, justify="left" if column == "change" else "right")
-  for row in rows:
-    what = row.comparison
-    table.add_row(
-      what.what,
-      f"{what.measured:.3f} ms",
-      f"{what.predicted:.3f} ms",
-      f"{100 * (what.predicted / what.measured - 1):+.2f} %",
-      f"{row.compile_s:.2f} s",
-      f"{row.predict_s:.2f} s",
-    )
-  rich.console.Console(width=120).print(table)
-
-
-def _show_summaries(summaries: Sequence[Summary]) -> None:
-  table = rich.table.Table(box=None)
-  for column in (
-    "step", "n", "median", "p90", "worst", "ranks", "lost", "compiles",
-    "predictions",
-  ):  # fmt: skip
-    table.add_column(column)
-  for summary in summaries:
-    group = summary.group
-    table.add_row(
-      group.name,
-      str(group.n),
-      *(f"{100 * e:.2f} %" for e in (group.median, group.p90, group.worst)),
-      f"{summary.rank_correlation:.2f}",
-      f"{100 * summary.lost:.2f} %",
-      f"{summary.compile_s:.1f} s",
-      f"{summary.predict_s:.1f} s",
-    )
-  rich.console.Console(width=120).print(table)
+_COLUMNS = (
+  table_lib.Column("step"),
+  table_lib.Column("change"),
+  table_lib.Column("compiled_ms", ".3f"),
+  table_lib.Column("predicted_ms", ".3f"),
+  table_lib.Column("off", "+.2%"),
+  table_lib.Column("compile_s", ".2f"),
+  table_lib.Column("predict_s", ".2f"),
+)
+_SUMMARY = (
+  table_lib.Column("step"),
+  table_lib.Column("n", "d"),
+  *(table_lib.Column(name, ".2%") for name in ("median", "p90", "worst")),
+  table_lib.Column("rank_correlation", ".2f"),
+  table_lib.Column("lost", ".2%"),
+  table_lib.Column("compile_s", ".1f"),
+  table_lib.Column("predict_s", ".1f"),
+)
 
 
 def main() -> None:
   """The command."""
-  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+  parser = table_lib.parser("benchmarks.predict", __doc__)
   parser.add_argument("--data", type=pathlib.Path)
   parser.add_argument("--unrolled", action="store_true")
-  parser.add_argument("--format", choices=("text", "json"), default="text")
   arguments = parser.parse_args()
   steps = {
-    name: list(compared_rows(target, changes))
-    for name, target, changes in changed_steps(
+    name: list(_rows(name, target, changes))
+    for name, target, changes in _changed_steps(
       arguments.data, arguments.unrolled
     )
   }
-  summaries = [_summary(name, rows) for name, rows in steps.items()]
-  if arguments.format == "json":
-    print(json.dumps({"steps": [s.to_dict() for s in summaries]}))
-    return
-  for name, rows in steps.items():
-    _show_rows(name, rows)
-  _show_summaries(summaries)
+  tables = (
+    table_lib.Table(
+      name="changes",
+      title="Changes of a step",
+      columns=_COLUMNS,
+      rows=[row for rows in steps.values() for row in rows],
+    ),
+    table_lib.Table(
+      name="steps",
+      title="All changes of each step",
+      columns=_SUMMARY,
+      rows=[_summary(name, rows) for name, rows in steps.items()],
+    ),
+  )
+  table_lib.show(tables, arguments.format, arguments.csv)
 
 
 if __name__ == "__main__":
