@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 import dataclasses
 
 import numpy as np
@@ -86,3 +86,12 @@ def of_matches(name: str, mismatches: Sequence[str], n: int) -> Group:
     worst=share,
     worst_case=mismatches[0] if mismatches else "",
   )
+
+
+def show(found: Iterable[Group]) -> None:
+  """Prints how large the errors of groups are, a line each."""
+  for group in found:
+    print(
+      f"{group.name:50} n {group.n:4}  median {group.median:6.1%}"
+      f"  p90 {group.p90:6.1%}  worst {group.worst:7.1%}"
+    )

@@ -79,7 +79,8 @@ def systems(rows: Sequence[nccl_tests.Row]) -> Iterator[System]:
         key=row.key,
         measured_us=row.time_us,
         where=name,
-        gpus_per_thread=_gpus_per_thread(row),
+        # One thread launches for all GPUs of one node (nccl_tests.py).
+        gpus_per_thread=row.key.num_ranks if row.cluster.num_nodes == 1 else 1,
       )
       for row in rows
       if row.system == name
@@ -95,11 +96,6 @@ def systems(rows: Sequence[nccl_tests.Row]) -> Iterator[System]:
         calibration=fit_lib.fit(seen),
         judged=judged,
       )
-
-
-def _gpus_per_thread(row: nccl_tests.Row) -> int:
-  """One thread launches for all GPUs of one node (nccl_tests.py)."""
-  return row.key.num_ranks if row.cluster.num_nodes == 1 else 1
 
 
 def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
@@ -154,11 +150,8 @@ def main() -> None:
       f" {factors.rate_factor:5.3g}, {len(factors.rate_factors)} paths"
     )
   uncalibrated = [(system, system.comparisons(bare)) for system in found]
-  for group in (
-    *_grouped("the same rows, uncalibrated", uncalibrated),
-    *compare(folder),
-  ):
-    print(f"{group.name}: n {group.n}, {group.median:.1%}, {group.p90:.1%}")
+  groups.show(_grouped("the same rows, uncalibrated", uncalibrated))
+  groups.show(compare(folder))
 
 
 if __name__ == "__main__":

@@ -113,10 +113,7 @@ def fit_one(rows: Sequence[nccl_tests.Row], name: str) -> wire.Fabric:
 
 @functools.cache
 def _fit(
-  rows: tuple[nccl_tests.Row, ...],
-  name: str,
-  start: wire.Fabric,
-  weight: float,
+  rows: tuple[nccl_tests.Row, ...], name: str, start: wire.Fabric, weight: float
 ) -> wire.Fabric:
   fields = [field.name for field in dataclasses.fields(wire.Fabric)]
   if name != _SHOWS_PCIE:
@@ -141,11 +138,7 @@ def _fit(
     return np.concatenate([errors, weights * (x - origin)])
 
   found = optimize.least_squares(
-    residuals,
-    origin,
-    bounds=(-math.inf, most),
-    loss="soft_l1",
-    f_scale=OUTLIER,
+    residuals, origin, bounds=(-math.inf, most), loss="soft_l1", f_scale=OUTLIER
   )
   return _rounded(figures(found.x))
 
@@ -251,31 +244,19 @@ def _site(system: str) -> str:
   return system.partition("-")[0]
 
 
-def _system(row: nccl_tests.Row) -> str:
-  return row.system
-
-
-def _pair(row: nccl_tests.Row) -> str:
-  return f"{row.setting.algorithm}.{row.setting.protocol}"
-
-
 def _print_errors(
   title: str,
   predicted: Sequence[tuple[nccl_tests.Row, float]],
-  name_of: Callable[[nccl_tests.Row], str] = _system,
+  name_of: Callable[[nccl_tests.Row], str] = lambda row: row.system,
 ) -> None:
   print(title)
-  found: dict[tuple[str, str], list[groups.Comparison]] = {}
+  found: dict[str, list[groups.Comparison]] = {}
   for row, time_us in predicted:
-    name = row.fabric, name_of(row)
-    found.setdefault(name, []).append(row.comparison(time_us))
-  every = [comparison for some in found.values() for comparison in some]
-  for (fabric, name), some in (*sorted(found.items()), (("", "all"), every)):
-    group = groups.of_comparisons(name, some)
-    print(
-      f"  {fabric:10} {name:15} n {group.n:4}  median {group.median:6.1%}"
-      f"  p90 {group.p90:6.1%}  worst {group.worst:7.1%}"
-    )
+    for name in (f"{row.fabric}, {name_of(row)}", "all"):
+      found.setdefault(name, []).append(row.comparison(time_us))
+  groups.show(
+    groups.of_comparisons(name, found[name]) for name in sorted(found)
+  )
 
 
 def _write(fabrics: Fabrics, rows: Sequence[nccl_tests.Row]) -> None:
@@ -326,13 +307,16 @@ def main() -> None:
   for name, fabric in fabrics.items():
     print(name, dataclasses.asdict(fabric))
   _print_errors(
-    "Fitted",
-    [(row, predict_us(row, fabrics[row.fabric])) for row in rows],
+    "Fitted", [(row, predict_us(row, fabrics[row.fabric])) for row in rows]
   )
   if arguments.hold_out:
     by_system = held_out(rows)
     _print_errors("Held out: each system", by_system)
-    _print_errors("The same by algorithm and protocol", by_system, _pair)
+    _print_errors(
+      "The same by algorithm and protocol",
+      by_system,
+      lambda row: f"{row.setting.algorithm}.{row.setting.protocol}",
+    )
     _print_errors("Held out: each site", held_out(rows, _site))
     _print_errors(f"Held out: more than {_FEW_NODES} nodes", beyond(rows))
   if arguments.write:

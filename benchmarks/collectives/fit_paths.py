@@ -30,7 +30,6 @@ import json
 import math
 import pathlib
 import sys
-from typing import Protocol
 
 import numpy as np
 from scipy import optimize
@@ -46,36 +45,7 @@ from lagom_xla.costs import wire
 _MOST_LAUNCH_BYTES = 512 * 1024
 
 
-class Row(Protocol):
-  """A measured collective, of XLA's table or of nccl-tests."""
-
-  @property
-  def model_system(self) -> str:
-    """The system whose parameters it shows."""
-    ...
-
-  @property
-  def path(self) -> str:
-    """The name of the parameters that it shows."""
-    ...
-
-  @property
-  def num_bytes(self) -> int:
-    """Its size, as NCCL counts it."""
-    ...
-
-  @property
-  def time_us(self) -> float:
-    """As measured."""
-    ...
-
-  def predict_us(
-    self,
-    paths: wire.Paths | None = None,
-    apart: lone_collective.SetApart | None = None,
-  ) -> float:
-    """As modelled."""
-    ...
+Row = lone_collective.MeasuredCall
 
 
 def other_rows(data: pathlib.Path) -> list[Row]:
@@ -270,28 +240,16 @@ Fit = tuple[dict[str, dict[str, wire.Path]], lone_collective.SetApart]
 def fit(rows: Sequence[Row]) -> Fit:
   """Paths by system and name, and what is set apart."""
   systems: dict[str, dict[str, wire.Path]] = {}
-  apart = lone_collective.SetApart(
-    module_us={}, own_reduce_steps={}, launch_us=launch_us(rows)
-  )
+  apart = _apart(rows)
   for system in _LIKE:
     systems[system], apart = fit_system(system, rows, systems, apart)
   return systems, apart
 
 
-def refit(
-  system: str, rows: Sequence[Row], systems: Mapping[str, wire.Paths]
-) -> tuple[dict[str, wire.Path], lone_collective.SetApart]:
-  """The paths of one system where `rows` lack some of what `fit` saw.
-
-  Args:
-    system: the only one of whose rows some are missing.
-    rows: of all systems.
-    systems: as fitted, from which those that it is like are taken.
-  """
-  apart = lone_collective.SetApart(
+def _apart(rows: Iterable[Row]) -> lone_collective.SetApart:
+  return lone_collective.SetApart(
     module_us={}, own_reduce_steps={}, launch_us=launch_us(rows)
   )
-  return fit_system(system, rows, systems, apart)
 
 
 def fit_system(
@@ -302,11 +260,7 @@ def fit_system(
 ) -> tuple[dict[str, wire.Path], lone_collective.SetApart]:
   """The paths of one system, and `apart` with its modules' launch.
 
-  Args:
-    system: which one.
-    rows: those of other systems are left out.
-    systems: the paths of the systems that it is like.
-    apart: what is set apart so far.
+  Rows of others are left out; `systems` has the paths of those that it is like.
   """
   by_path: dict[str, list[Row]] = {name: [] for name in START}
   for row in rows:
@@ -360,10 +314,17 @@ def _fit_path(
   shown = _SHOWN.get(of)
   if shown:
     start = {**start, _APART: shown[2]}
-  weights = np.array([_weight(row) for row in rows])
+  weights = np.array(
+    [next(w for least, w in _WEIGHTS if row.num_bytes >= least) for row in rows]
+  )
   are_launches = [is_launches(row) for row in rows]
   least = np.array([0.0 if are else -math.inf for are in are_launches])
-  prior_weights = np.array([_prior_weight(name, field) for field in start])
+  prior_weights = np.array(
+    [
+      _HELD_WEIGHT if (name, field) == _FEW_SHOW else _PRIOR_WEIGHT
+      for field in start
+    ]
+  )
   origin = np.log(np.array(list(start.values())))
 
   def values(x: np.ndarray) -> tuple[wire.Path, lone_collective.SetApart]:
@@ -395,35 +356,30 @@ def _fit_path(
   return values(found.x)
 
 
-def _prior_weight(name: str, field: str) -> float:
-  held = (name, field) == _FEW_SHOW
-  return _HELD_WEIGHT if held else _PRIOR_WEIGHT
-
-
-def _weight(row: Row) -> float:
-  return next(w for least, w in _WEIGHTS if row.num_bytes >= least)
-
-
-def relative_errors(rows: Iterable[Row], fitted: Fit) -> list[float]:
-  """|predicted / measured - 1| of each row."""
+def _predicted(rows: Sequence[Row], fitted: Fit) -> list[groups.Comparison]:
+  """The rows beside what is predicted for them."""
   systems, apart = fitted
   return [
-    abs(row.predict_us(systems[row.model_system], apart) / row.time_us - 1)
+    groups.Comparison(
+      what=row.path,
+      measured=row.time_us,
+      predicted=row.predict_us(systems[row.model_system], apart),
+    )
     for row in rows
   ]
 
 
-def _print_errors(rows: Sequence[Row], errors: Sequence[float]) -> None:
-  groups: dict[str, list[float]] = {}
-  for row, error in zip(rows, errors, strict=True):
+def _print_errors(
+  title: str, rows: Sequence[Row], compared: Sequence[groups.Comparison]
+) -> None:
+  print(title)
+  found: dict[str, list[groups.Comparison]] = {}
+  for row, comparison in zip(rows, compared, strict=True):
     for name in _group_names(row):
-      groups.setdefault(name, []).append(error)
-  for name in sorted(groups):
-    median, p90 = np.percentile(groups[name], (50, 90))
-    print(
-      f"  {name:44} n {len(groups[name]):4}  median {median:6.1%}"
-      f"  p90 {p90:6.1%}  worst {max(groups[name]):7.1%}"
-    )
+      found.setdefault(name, []).append(comparison)
+  groups.show(
+    groups.of_comparisons(name, found[name]) for name in sorted(found)
+  )
 
 
 def _group_names(row: Row) -> Sequence[str]:
@@ -449,15 +405,13 @@ def _hold_out(
     "group sizes": [row.key.num_ranks for row in table],
   }
   for title, folds in divisions.items():
-    errors = [0.0] * len(table)
+    rows, compared = [], []
     for fold in sorted(set(folds), key=repr):
       kept = [r for r, f in zip(table, folds, strict=True) if f != fold]
-      out = [i for i, f in enumerate(folds) if f == fold]
-      found = relative_errors([table[i] for i in out], fit([*kept, *others]))
-      for i, error in zip(out, found, strict=True):
-        errors[i] = error
-    print(f"Held out: {title}")
-    _print_errors(table, errors)
+      out = [r for r, f in zip(table, folds, strict=True) if f == fold]
+      rows += out
+      compared += _predicted(out, fit([*kept, *others]))
+    _print_errors(f"Held out: {title}", rows, compared)
 
 
 def _write(fitted: Fit, rows: Sequence[Row]) -> None:
@@ -521,40 +475,6 @@ def _write(fitted: Fit, rows: Sequence[Row]) -> None:
   lone_collective.PATH.write_text(text + "\n", encoding="utf-8")
 
 
-def _arguments() -> argparse.Namespace:
-  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-  parser.add_argument("--data", type=pathlib.Path, required=True)
-  parser.add_argument("--write", action="store_true")
-  parser.add_argument("--hold_out", action="store_true")
-  return parser.parse_args()
-
-
-def main() -> None:
-  """Fits, prints the errors, and writes the parameters if asked to."""
-  arguments = _arguments()
-  for folder in (arguments.data / n for n in ("nccl_tests", "pax_a100")):
-    if not folder.is_dir():
-      sys.exit(f"fit_paths: there is no folder {folder}.")
-  table = lone_collective.read_table()
-  others = other_rows(arguments.data)
-  rows = [*table, *others]
-  fitted = fit(rows)
-  if arguments.write:
-    _write(fitted, rows)
-  print(fitted[1])
-  print("All rows, fitted to all of them")
-  _print_errors(rows, relative_errors(rows, fitted))
-  print("The table, with NCCL 2.32's rule for sends and receives")
-  newer = lone_collective.read_table(old_rule=False)
-  _print_errors(newer, relative_errors(newer, fitted))
-  if arguments.hold_out:
-    _hold_out(table, others)
-
-
-if __name__ == "__main__":
-  main()
-
-
 def compare(data: pathlib.Path) -> Iterator[groups.Group]:
   """Groups of rows on one node, each site's by a fit without it.
 
@@ -599,7 +519,8 @@ def held_out(
   systems, _ = fit([*table, *others])
   for site, name in sorted({(_site(row), row.model_system) for row in tests}):
     kept = [row for row in others if _site(row) != site]
-    paths, apart = refit(name, [*table, *kept], systems)
+    seen_rows = [*table, *kept]
+    paths, apart = fit_system(name, seen_rows, systems, _apart(seen_rows))
     predicted += [
       (row, row.predict_us(paths, apart))
       for row in tests
@@ -613,3 +534,37 @@ def _site(row: Row) -> str:
   if not isinstance(row, nccl_tests.Row):
     return ""
   return row.system.partition("-")[0]
+
+
+def main() -> None:
+  """Fits, prints the errors, and writes the parameters if asked to."""
+  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+  parser.add_argument("--data", type=pathlib.Path, required=True)
+  parser.add_argument("--write", action="store_true")
+  parser.add_argument("--hold_out", action="store_true")
+  arguments = parser.parse_args()
+  for folder in (arguments.data / n for n in ("nccl_tests", "pax_a100")):
+    if not folder.is_dir():
+      sys.exit(f"fit_paths: there is no folder {folder}.")
+  table = lone_collective.read_table()
+  others = other_rows(arguments.data)
+  rows = [*table, *others]
+  fitted = fit(rows)
+  if arguments.write:
+    _write(fitted, rows)
+  print(fitted[1])
+  _print_errors(
+    "All rows, fitted to all of them", rows, _predicted(rows, fitted)
+  )
+  newer = lone_collective.read_table(old_rule=False)
+  _print_errors(
+    "The table, with NCCL 2.32's rule for sends and receives",
+    newer,
+    _predicted(newer, fitted),
+  )
+  if arguments.hold_out:
+    _hold_out(table, others)
+
+
+if __name__ == "__main__":
+  main()

@@ -40,7 +40,8 @@ does not show below what its thread takes for launches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import abc
+from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
 import json
@@ -100,8 +101,8 @@ def fitted() -> SetApart:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MeasuredCall:
-  """One measured collective.
+class MeasuredCall(abc.ABC):
+  """One measured collective: of XLA's table, of nccl-tests or of a step.
 
   Attributes:
     cluster: where it ran.
@@ -132,12 +133,19 @@ class MeasuredCall:
     """As NCCL counts them."""
     return self.key.num_bytes
 
-  def wire_us(self, paths: wire.Paths | None = None) -> float:
-    """The model's time of the collective alone.
+  @abc.abstractmethod
+  def predict_us(
+    self, paths: wire.Paths | None = None, apart: SetApart | None = None
+  ) -> float:
+    """The model's time of what was timed.
 
     Args:
-      paths: its parameters; the fitted ones if not given.
+      paths: parameters of the collective; the fitted ones if not given.
+      apart: what launches take; as fitted if not given.
     """
+
+  def wire_us(self, paths: wire.Paths | None = None) -> float:
+    """The model's time of the collective alone."""
     return wire.time_us(
       self.cluster,
       self.key.communicator,
@@ -191,16 +199,9 @@ class Row(MeasuredCall):
     return _copy_us(self.num_bytes, self.cluster.gpu)
 
   def predict_us(
-    self,
-    paths: wire.Paths | None = None,
-    apart: SetApart | None = None,
+    self, paths: wire.Paths | None = None, apart: SetApart | None = None
   ) -> float:
-    """The model's time of the module.
-
-    Args:
-      paths: parameters of the collective; the fitted ones if not given.
-      apart: what launches take; as fitted if not given.
-    """
+    """The model's time of the module."""
     if paths is None:
       paths = wire.fitted(self.model_system)
     if apart is None:
@@ -262,27 +263,20 @@ def read_table(*, old_rule: bool = True) -> list[Row]:
     # A time that was too short for the clock.
     and float(line["throughput_bytes_per_second"]) > 0
   ]
-  return [*map(_told_apart(found), found)]
-
-
-def _told_apart(
-  rows: Sequence[Row],
-) -> Callable[[Row], Row]:
-  """Marks the faster of two permutes of one size that share no channel."""
+  # Of two permutes of one size that share no channel the faster is one-way.
   slowest_us: dict[tuple[str, int, int], float] = {}
-  for row in rows:
+  for row in found:
     if row.path == _PERMUTE:
       key = (row.device, row.num_pairs, row.num_bytes)
       slowest_us[key] = max(slowest_us.get(key, 0.0), row.time_us)
-
-  def mark(row: Row) -> Row:
-    key = (row.device, row.num_pairs, row.num_bytes)
-    is_faster = row.path == _PERMUTE and row.time_us < slowest_us[key]
-    if is_faster and row.setting.num_channels <= _MOST_LONE_CHANNELS:
-      return dataclasses.replace(row, is_one_way=True)
-    return row
-
-  return mark
+  return [
+    dataclasses.replace(row, is_one_way=True)
+    if row.path == _PERMUTE
+    and row.time_us < slowest_us[row.device, row.num_pairs, row.num_bytes]
+    and row.setting.num_channels <= _MOST_LONE_CHANNELS
+    else row
+    for row in found
+  ]
 
 
 def _row(line: Mapping[str, str], old_rule: bool) -> Row:
@@ -329,9 +323,7 @@ class TracedRow(MeasuredCall):
   """One all-reduce of a step, with the time of its shortest run."""
 
   def predict_us(
-    self,
-    paths: wire.Paths | None = None,
-    apart: SetApart | None = None,
+    self, paths: wire.Paths | None = None, apart: SetApart | None = None
   ) -> float:
     """The model's time; nothing is set apart of it."""
     del apart

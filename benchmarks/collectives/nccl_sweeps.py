@@ -19,7 +19,7 @@ what is predicted to be faster is faster, counted where the measured times are
 at least 5 % apart. Three more say how well settings are known that NCCL does
 not choose, whatever the knob: how long one channel takes; and how much longer
 another algorithm or protocol takes than NCCL's own, where ranks' parts are
-short and where they are long (`costs/settings_lib.py`).
+short and where they are long (`costs/settings.py`).
 
 Xu et al., AutoCCL (NSDI 2025), tables 3 to 6, vary what the model has
 (algorithm, channels, chunk) and what it has not (threads, and whether GPUs of
@@ -60,19 +60,7 @@ _ON_RACKS = re.compile(r"GB200, (?P<gpus>\d+) GPUs on (?P<racks>\d+) racks")
 # A B300's NVLink is a B200's.
 _GPUS = {"B300": "b200"}
 _PER_TIME = ("busbw", "algbw")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Case:
-  """What runs, but for the setting."""
-
-  cluster: cluster_lib.Cluster
-  key: collective_lib.TuningKey
-
-  @property
-  def default(self) -> collective_lib.Setting:
-    """What NCCL chooses by itself."""
-    return collective_lib.default_setting(self.key, self.cluster)
+_LEAST_DIFFERENCE = 0.05
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,69 +71,63 @@ class Run:
     what: the hardware and the collective, in words.
     knob: what is varied.
     value: of it.
-    metric: of the figure.
-    figure: bus or algorithm bandwidth.
-    case: what ran.
+    cluster: where it ran.
+    key: what ran.
     setting: how.
+    measured_us: from a bandwidth.
   """
 
   what: str
   knob: str
   value: str
-  metric: str
-  figure: float
-  case: Case
+  cluster: cluster_lib.Cluster
+  key: collective_lib.TuningKey
   setting: collective_lib.Setting
+  measured_us: float
+
+  @property
+  def is_default(self) -> bool:
+    """Whether NCCL chooses that by itself."""
+    default = collective_lib.default_setting(self.key, self.cluster)
+    return self.setting == default
 
   @property
   def predicted_us(self) -> float:
     """By the model."""
-    key, cluster = self.case.key, self.case.cluster
-    return collective_lib.predict(key, self.setting, cluster).time_us
-
-  @property
-  def measured_us(self) -> float:
-    """From the bandwidth."""
-    share = 1.0
-    if self.metric == "busbw":
-      passes = 2 if self.case.key.kind == "all-reduce" else 1
-      num_ranks = self.case.key.num_ranks
-      share = passes * (num_ranks - 1) / num_ranks
-    return share * self.case.key.num_bytes / (1e3 * self.figure)
+    return collective_lib.predict(self.key, self.setting, self.cluster).time_us
 
 
-def series(path: pathlib.Path) -> Iterator[Sequence[Run]]:
-  """The series of sweeps.csv that the model can run, in the file's order."""
-  with path.open(encoding="utf-8", newline="") as file:
-    lines = list(csv.DictReader(file))
-  for found in _series(lines):
-    if runs := _runs(found):
-      yield runs
+def _series(path: pathlib.Path) -> Iterator[Sequence[Run]]:
+  """The series of sweeps.csv that the model can run, sorted.
 
-
-def _series(
-  lines: Sequence[Mapping[str, str]],
-) -> Iterator[list[Mapping[str, str]]]:
-  """Lines that differ in the knob's value alone, if there are several."""
+  Lines of one differ in the knob's value alone, and there are several.
+  """
 
   def fixed(line: Mapping[str, str]) -> tuple[str, ...]:
     columns = ("source", "hardware", "workload", "knob", "metric")
     return tuple(line[name] for name in columns)
 
-  for _, members in itertools.groupby(sorted(lines, key=fixed), key=fixed):
+  with path.open(encoding="utf-8", newline="") as file:
+    lines = sorted(csv.DictReader(file), key=fixed)
+  for _, members in itertools.groupby(lines, key=fixed):
     series = list(members)
-    if len(series) > 1:
-      yield series
+    if len(series) > 1 and (runs := _runs(series)):
+      yield runs
 
 
 def _runs(series: Sequence[Mapping[str, str]]) -> list[Run]:
   """The lines of a series that the model can run, none if not the first."""
-  case = _case(series[0])
-  if case is None or series[0]["metric"] not in _PER_TIME:
+  case, metric = _case(series[0]), series[0]["metric"]
+  if case is None or metric not in _PER_TIME:
     return []
+  cluster, key = case
+  share = 1.0
+  if metric == "busbw":
+    passes = 2 if key.kind == "all-reduce" else 1
+    share = passes * (key.num_ranks - 1) / key.num_ranks
   runs = []
   for line in series:
-    setting = _setting(case, line["knob"], line["value"])
+    setting = _setting(cluster, key, line["knob"], line["value"])
     if setting is None and not runs:
       return []
     if setting is not None:
@@ -154,16 +136,19 @@ def _runs(series: Sequence[Mapping[str, str]]) -> list[Run]:
           what=f"{line['hardware']}, {line['workload']}",
           knob=line["knob"],
           value=line["value"],
-          metric=line["metric"],
-          figure=float(line["figure"]),
-          case=case,
+          cluster=cluster,
+          key=key,
           setting=setting,
+          measured_us=share * key.num_bytes / (1e3 * float(line["figure"])),
         )
       )
   return runs
 
 
-def _case(line: Mapping[str, str]) -> Case | None:
+def _case(
+  line: Mapping[str, str],
+) -> tuple[cluster_lib.Cluster, collective_lib.TuningKey] | None:
+  """What runs where, but for the setting."""
   workload = _WORKLOAD.match(line["workload"])
   if workload is None:
     return None
@@ -176,55 +161,40 @@ def _case(line: Mapping[str, str]) -> Case | None:
     raw["gpus_per_node"] = per_node
     raw["node"] = {"num_nics": per_node, "nvlink": {"nodes_per_domain": 1}}
     cluster = cluster_lib.from_dict(raw, where=line["hardware"])
-    key = collective_lib.TuningKey(
-      kind, cluster.num_devices, num_nodes, num_bytes
-    )
-    return Case(cluster=cluster, key=key)
-  if node := _IN_NODE.match(line["hardware"]):
+    num_ranks = cluster.num_devices
+  elif node := _IN_NODE.match(line["hardware"]):
     gpu = _GPUS.get(node["gpu"], node["gpu"].lower())
     if gpu not in cluster_lib.gpu_names():
       return None
     cluster = cluster_lib.parse(f"1x{node['all']}x{gpu}")
-    num_ranks = int(node["some"] or node["all"])
-    key = collective_lib.TuningKey(kind, num_ranks, 1, num_bytes)
-    return Case(cluster=cluster, key=key)
-  return None
+    num_nodes, num_ranks = 1, int(node["some"] or node["all"])
+  else:
+    return None
+  key = collective_lib.TuningKey(kind, num_ranks, num_nodes, num_bytes)
+  return cluster, key
 
 
 def _setting(
-  case: Case, knob: str, value: str
+  cluster: cluster_lib.Cluster,
+  key: collective_lib.TuningKey,
+  knob: str,
+  value: str,
 ) -> collective_lib.Setting | None:
   """What NCCL runs under a value of a knob; None where that is not known."""
-  default = case.default
+  default = collective_lib.default_setting(key, cluster)
   if value.startswith("default"):
     return default
   if found := re.fullmatch(r"(\d+) channels?", value):
-    return _with_channels(case, int(found[1]))
+    pair = default.algorithm, default.protocol
+    return _launched(key, cluster, pair, int(found[1]))
   algorithm, _, protocol = value.lower().partition("/")
   if knob == "NCCL_NVLS_ENABLE" and value == "0":
-    return forced(case.key, case.cluster, without="nvls")
+    return forced(key, cluster, without="nvls")
   if knob == "NCCL_PROTO":
-    return forced(case.key, case.cluster, protocol=algorithm)
+    return forced(key, cluster, protocol=algorithm)
   if knob == "NCCL_ALGO" or protocol:
-    return forced(
-      case.key, case.cluster, algorithm=algorithm, protocol=protocol
-    )
+    return forced(key, cluster, algorithm=algorithm, protocol=protocol)
   return None
-
-
-def _with_channels(case: Case, num_channels: int) -> collective_lib.Setting:
-  key, default = case.key, case.default
-  chunk_bytes = launch.chunk_bytes(
-    case.cluster,
-    key.communicator,
-    key.kind,
-    key.num_bytes // num_channels,
-    default.algorithm,
-    default.protocol,
-  )
-  return dataclasses.replace(
-    default, num_channels=num_channels, chunk_bytes=chunk_bytes
-  )
 
 
 def forced(
@@ -259,15 +229,26 @@ def forced(
     key=lambda pair: nccl.predicted_time_us(*what, key.num_bytes, *pair),
   )
   num_channels = launch.num_channels(*what[:2], key.num_bytes, *best)
+  return _launched(key, cluster, best, num_channels)
+
+
+def _launched(
+  key: collective_lib.TuningKey,
+  cluster: cluster_lib.Cluster,
+  pair: tuple[str, str],
+  num_channels: int,
+) -> collective_lib.Setting:
+  """The setting with NCCL's chunk for so many channels."""
+  algorithm, protocol = pair
+  share_bytes = key.num_bytes // num_channels
   return collective_lib.Setting(
-    algorithm=best[0],
-    protocol=best[1],
+    algorithm=algorithm,
+    protocol=protocol,
     num_channels=num_channels,
-    chunk_bytes=launch.chunk_bytes(*what, key.num_bytes // num_channels, *best),
+    chunk_bytes=launch.chunk_bytes(
+      cluster, key.communicator, key.kind, share_bytes, *pair
+    ),
   )
-
-
-_LEAST_DIFFERENCE = 0.05
 
 
 def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
@@ -277,7 +258,7 @@ def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
     return
   found: dict[str, list[groups.Comparison]] = {}
   unchosen: dict[str, list[groups.Comparison]] = {}
-  for runs in series(path):
+  for runs in _series(path):
     first = runs[0]
     found.setdefault(first.knob, []).extend(
       _ratio(run, first) for run in runs[1:] if run.value != first.value
@@ -299,18 +280,15 @@ def _ratio(run: Run, base: Run) -> groups.Comparison:
   )
 
 
-def _unchosen(
-  runs: Sequence[Run],
-) -> Iterator[tuple[str, groups.Comparison]]:
+def _unchosen(runs: Sequence[Run]) -> Iterator[tuple[str, groups.Comparison]]:
   """Settings that NCCL does not choose, by what is known of them.
 
   One channel is compared by its time; another algorithm or protocol by how much
   longer it takes than NCCL's own, of which the last of several runs counts.
   """
-  own = [run for run in runs if run.setting == run.case.default]
+  own = [run for run in runs if run.is_default]
   for run in runs:
-    default = run.case.default
-    if run.setting == default:
+    if run.is_default:
       continue
     if run.value == "1 channel":
       compared = groups.Comparison(
@@ -320,7 +298,7 @@ def _unchosen(
       )
       yield "one channel", compared
     elif own:
-      is_long = settings_lib.has_long_parts(run.case.key)
+      is_long = settings_lib.has_long_parts(run.key)
       length = "long" if is_long else "short"
       yield f"another algorithm, {length} parts", _ratio(run, own[-1])
 
@@ -338,90 +316,37 @@ def _signs(
     yield groups.of_matches(f"sweeps, signs: {knob}", wrong, len(apart))
 
 
-_KIB, _MB, _MIB = 2**10, 10**6, 2**20
+_KIB, _MB = 2**10, 10**6
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Run:
-  """One collective of a table under one setting.
-
-  Attributes:
-    cluster: its name.
-    key: the collective.
-    setting: what the model has of how it runs.
-    outside: what the model has not: threads and transport.
-  """
-
-  cluster: str
-  key: collective_lib.TuningKey
-  setting: collective_lib.Setting
-  outside: tuple[int, str]
-
-  @property
-  def time_us(self) -> float:
-    """Predicted."""
-    return collective_lib.predict(
-      self.key, self.setting, cluster_lib.parse(self.cluster)
-    ).time_us
-
-
-def _run(
-  cluster: str,
-  key: collective_lib.TuningKey,
-  algorithm: str,
-  num_channels: int,
-  chunk_bytes: int,
-  outside: tuple[int, str],
-) -> _Run:
-  return _Run(
-    cluster=cluster,
-    key=key,
-    setting=collective_lib.Setting(
-      algorithm=algorithm,
-      protocol="simple",
-      num_channels=num_channels,
-      chunk_bytes=chunk_bytes,
-    ),
-    outside=outside,
-  )
-
-
-def _gather(cluster: str, *setting: int, outside: tuple[int, str]) -> _Run:
-  key = collective_lib.TuningKey("all-gather", 8, 1, 80 * _MB)
-  channels, chunk_bytes = setting
-  return _run(cluster, key, "ring", channels, chunk_bytes, outside)
-
-
-def _reduce(
-  num_mb: int, num_nodes: int, algorithm: str, *setting: int, threads: int
-) -> _Run:
-  key = collective_lib.TuningKey(
-    "all-reduce", 8 * num_nodes, num_nodes, num_mb * _MB
-  )
-  channels, chunk_bytes = setting
-  outside = (threads, "default")
-  return _run("lagom_b", key, algorithm, channels, chunk_bytes, outside)
-
-
-_PCIE_DEFAULT = _gather("lagom_b", 2, 2 * _MIB, outside=(256, "SHM"))
-_PCIE_BEST = _gather("lagom_b", 8, 32 * _KIB, outside=(96, "P2P"))
-_PCIE_FEW = _gather("lagom_b", 2, 32 * _KIB, outside=(96, "P2P"))
-_PAIRS_DEFAULT = _gather("lagom_a", 8, 2 * _MIB, outside=(512, "P2P"))
-_PAIRS_BEST = _gather("lagom_a", 64, 108 * _KIB, outside=(512, "SHM"))
-_RING_16 = _reduce(64, 2, "ring", 2, 512 * _KIB, threads=256)
-_TREE_16 = _reduce(64, 2, "tree", 2, 512 * _KIB, threads=256)
-_TREE_16_BEST = _reduce(64, 2, "tree", 8, 59 * _KIB, threads=160)
-_TREE_8 = _reduce(15, 1, "tree", 8, 59 * _KIB, threads=160)
-_RING_8 = _reduce(15, 1, "ring", 10, 27 * _KIB, threads=128)
-
+# AutoCCL's runs: cluster; kind, ranks, nodes and bytes; algorithm, channels and
+# chunk, under Simple; and what the model has not: threads and transport.
+_GATHER = ("all-gather", 8, 1, 80 * _MB)
+_REDUCE_8 = ("all-reduce", 8, 1, 15 * _MB)
+_REDUCE_16 = ("all-reduce", 16, 2, 64 * _MB)
+_AUTOCCL = {
+  "PCIe default": ("lagom_b", _GATHER, ("ring", 2, 2048), (256, "SHM")),
+  "PCIe best": ("lagom_b", _GATHER, ("ring", 8, 32), (96, "P2P")),
+  "PCIe few": ("lagom_b", _GATHER, ("ring", 2, 32), (96, "P2P")),
+  "pairs default": ("lagom_a", _GATHER, ("ring", 8, 2048), (512, "P2P")),
+  "pairs best": ("lagom_a", _GATHER, ("ring", 64, 108), (512, "SHM")),
+  "ring 16": ("lagom_b", _REDUCE_16, ("ring", 2, 512), (256, "")),
+  "tree 16": ("lagom_b", _REDUCE_16, ("tree", 2, 512), (256, "")),
+  "tree 16 best": ("lagom_b", _REDUCE_16, ("tree", 8, 59), (160, "")),
+  "tree 8": ("lagom_b", _REDUCE_8, ("tree", 8, 59), (160, "")),
+  "ring 8": ("lagom_b", _REDUCE_8, ("ring", 10, 27), (128, "")),
+}
 # Table: one run, another, and the time of the second over that of the first.
 _RATIOS = (
-  ("3: 2 over 8 channels, chunks of 32 KiB", _PCIE_BEST, _PCIE_FEW, 2.69),
-  ("3: NCCL's default over the best", _PCIE_BEST, _PCIE_DEFAULT, 1.23),
-  ("4: NCCL's default over the best", _PAIRS_BEST, _PAIRS_DEFAULT, 1.28),
-  ("5: tree over ring, 16 GPUs", _RING_16, _TREE_16, 4.0 / 5.4),
-  ("5: tuned over untuned tree, 16 GPUs", _TREE_16, _TREE_16_BEST, 5.4 / 8.9),
-  ("5: ring over tree, both tuned, 8 GPUs", _TREE_8, _RING_8, 8.1 / 8.8),
+  ("3: 2 over 8 channels, chunks of 32 KiB", "PCIe best", "PCIe few", 2.69),
+  ("3: NCCL's default over the best", "PCIe best", "PCIe default", 1.23),
+  ("4: NCCL's default over the best", "pairs best", "pairs default", 1.28),
+  ("5: tree over ring, 16 GPUs", "ring 16", "tree 16", 4.0 / 5.4),
+  (
+    "5: tuned over untuned tree, 16 GPUs",
+    *("tree 16", "tree 16 best"),
+    5.4 / 8.9,
+  ),
+  ("5: ring over tree, both tuned, 8 GPUs", "tree 8", "ring 8", 8.1 / 8.8),
 )
 
 
@@ -432,25 +357,32 @@ def compare_autoccl() -> Iterator[groups.Group]:
     compared = groups.Comparison(
       what=f"table {what}",
       measured=measured,
-      predicted=other.time_us / one.time_us,
+      predicted=_autoccl_us(other) / _autoccl_us(one),
     )
-    (clean if one.outside == other.outside else mixed).append(compared)
+    is_clean = _AUTOCCL[one][-1] == _AUTOCCL[other][-1]
+    (clean if is_clean else mixed).append(compared)
   yield groups.of_comparisons("AutoCCL, A40, ratios: clean", clean)
   yield groups.of_comparisons(
     "AutoCCL, A40, ratios: threads or transport varied too", mixed
   )
-  yield groups.of_comparisons("AutoCCL, A40, bandwidth", [_default_bandwidth()])
-
-
-def _default_bandwidth() -> groups.Comparison:
-  """Table 6's all-gather in NVLink pairs by itself, under NCCL's default.
-
-  Taken for nccl-tests' bus bandwidth.
-  """
-  key = _PAIRS_DEFAULT.key
-  sent_bytes = key.num_bytes * (key.num_ranks - 1) / key.num_ranks
-  return groups.Comparison(
+  # Taken for nccl-tests' bus bandwidth.
+  sent_bytes = 80 * _MB * 7 / 8
+  bandwidth = groups.Comparison(
     what="table 6: all-gather of 80 MB in NVLink pairs, GB/s",
     measured=30.08,
-    predicted=sent_bytes / (1e3 * _PAIRS_DEFAULT.time_us),
+    predicted=sent_bytes / (1e3 * _autoccl_us("pairs default")),
   )
+  yield groups.of_comparisons("AutoCCL, A40, bandwidth", [bandwidth])
+
+
+def _autoccl_us(name: str) -> float:
+  cluster, key, (algorithm, num_channels, chunk_kib), _ = _AUTOCCL[name]
+  setting = collective_lib.Setting(
+    algorithm=algorithm,
+    protocol="simple",
+    num_channels=num_channels,
+    chunk_bytes=chunk_kib * _KIB,
+  )
+  return collective_lib.predict(
+    collective_lib.TuningKey(*key), setting, cluster_lib.parse(cluster)
+  ).time_us

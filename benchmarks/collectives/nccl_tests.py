@@ -85,12 +85,7 @@ class Row(lone_collective.MeasuredCall):
     paths: wire.Paths | None = None,
     apart: lone_collective.SetApart | None = None,
   ) -> float:
-    """The model's time of what nccl-tests times.
-
-    Args:
-      paths: parameters of the collective; the fitted ones if not given.
-      apart: what launches take; as fitted if not given.
-    """
+    """The model's time of what nccl-tests times."""
     wire_us = self.wire_us(paths)
     if self.cluster.num_nodes > 1:
       return wire_us
@@ -131,15 +126,12 @@ def fabric_of(nic: str) -> str:
 def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
   """Times on one node, and on several by size and by fabric."""
   yield from grouped(
-    "nccl-tests",
-    [(row, row.predict_us()) for row in rows(folder)],
+    "nccl-tests", [(row, row.predict_us()) for row in rows(folder)]
   )
 
 
 def by_what_fits_saw(
-  title: str,
-  predicted: Iterable[tuple[Row, float]],
-  seen: Collection[str],
+  title: str, predicted: Iterable[tuple[Row, float]], seen: Collection[str]
 ) -> Iterator[groups.Group]:
   """Groups of rows, apart by whether the fits know their systems.
 

@@ -110,8 +110,7 @@ def main() -> None:
   argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
   systems = list(_grouped("", lambda row: row.system))
   table_lib.show([_table(systems)], "text")
-  for group in compare():
-    print(f"{group.name}: n {group.n}, {group.median:.1%}, {group.p90:.1%}")
+  groups.show(compare())
 
 
 if __name__ == "__main__":

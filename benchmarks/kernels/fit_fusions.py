@@ -74,9 +74,7 @@ def unfitted(share: float) -> fusion.Fitted:
 
 
 def fit(
-  rows: Sequence[lone_kernels.Class],
-  gpu: cluster_lib.Gpu,
-  start: fusion.Fitted,
+  rows: Sequence[lone_kernels.Class], gpu: cluster_lib.Gpu, start: fusion.Fitted
 ) -> fusion.Fitted:
   """Fits launches, memory shares, the wave and the block rate to classes.
 
@@ -188,13 +186,6 @@ def _report(
   )
 
 
-def _arguments() -> argparse.Namespace:
-  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-  parser.add_argument("--data", type=pathlib.Path, required=True)
-  parser.add_argument("--write", action="store_true")
-  return parser.parse_args()
-
-
 def tries_per_clock(steps: Sequence[lone_kernels.Measured]) -> float:
   """Median over the scatters of the first ranks, whose ids are all the same."""
   rates = [
@@ -208,46 +199,27 @@ def tries_per_clock(steps: Sequence[lone_kernels.Measured]) -> float:
 
 
 def _show_errors(
-  step: lone_kernels.Measured,
-  start: fusion.Fitted,
-  parameters: fusion.Fitted,
+  step: lone_kernels.Measured, start: fusion.Fitted, parameters: fusion.Fitted
 ) -> None:
   print(f"{step.name}: fitted to the first rank")
   for number, rows in enumerate(step.ranks):
-    _report(f"  rank {number}, all", rows, _predict(parameters, rows, step))
+    parts = {"all": rows}
     for pattern in PATTERNS:
-      alike = [r for r in rows if r.kernel.pattern == pattern]
-      _report(f"  rank {number}, {pattern}", alike,
-              _predict(parameters, alike, step))  # fmt: skip
-    long = [r for r in rows if r.measured_us >= _LONG_US]
-    _report(f"  rank {number}, of 8 us and more", long,
-            _predict(parameters, long, step))  # fmt: skip
+      parts[pattern] = [r for r in rows if r.kernel.pattern == pattern]
+    parts["of 8 us and more"] = [r for r in rows if r.measured_us >= _LONG_US]
+    for what, part in parts.items():
+      predicted = predicted_us(parameters, part, step.gpu)
+      _report(f"  rank {number}, {what}", part, predicted)
   # The vector share has seen what operations bind.
   rows = [r for r in step.ranks[0] if not operations_bound(r, step.gpu)]
   halves = (rows[::2], rows[1::2])
-  held_out = [
-    (row, time_us)
-    for seen, unseen in (halves, halves[::-1])
-    for row, time_us in zip(
-      unseen,
-      _predict(fit(seen, step.gpu, start), unseen, step),
-      strict=True,
-    )
-    if row.measured_us >= _LONG_US
-  ]
-  _report(
-    "  held-out halves, of 8 us and more",
-    [row for row, _ in held_out],
-    np.array([time_us for _, time_us in held_out]),
-  )
-
-
-def _predict(
-  parameters: fusion.Fitted,
-  rows: Sequence[lone_kernels.Class],
-  step: lone_kernels.Measured,
-) -> np.ndarray:
-  return predicted_us(parameters, rows, step.gpu)
+  out, found = [], []
+  for seen, unseen in (halves, halves[::-1]):
+    long = [row for row in unseen if row.measured_us >= _LONG_US]
+    fitted = fit(seen, step.gpu, start)
+    out += long
+    found.append(predicted_us(fitted, long, step.gpu))
+  _report("  held-out halves, of 8 us and more", out, np.concatenate(found))
 
 
 def fusions(
@@ -278,14 +250,22 @@ def fusions(
 
 def main() -> None:
   """Fits, reports, and writes the parameters if asked to."""
-  arguments = _arguments()
+  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+  parser.add_argument("--data", type=pathlib.Path, required=True)
+  parser.add_argument("--write", action="store_true")
+  arguments = parser.parse_args()
   steps = list(lone_kernels.read(arguments.data))
   sections = fusions(steps, arguments.data)
   rate = tries_per_clock(steps)
   for step in steps:
+    tries_per_us = rate * step.gpu.clock_ghz * 1e3
     for number, rows in enumerate(step.scatters):
-      _report(f"{step.name}: scatters, rank {number}", rows, _scatters_us(
-        rate, rows, step.gpu))  # fmt: skip
+      predicted = [
+        fusion.num_tries(row.kernel.scatter, step.gpu) / tries_per_us
+        for row in rows
+        if row.kernel.scatter
+      ]
+      _report(f"{step.name}: scatters, rank {number}", rows, predicted)
   tries = {
     "how": "benchmarks/kernels/fit_fusions.py: median over colliding scatters",
     "data": ", ".join(s.name for s in steps if s.scatters[0]),
@@ -296,16 +276,6 @@ def main() -> None:
     print(text)
     if arguments.write:
       (_FOLDER / f"{name}.json").write_text(text + "\n", encoding="utf-8")
-
-
-def _scatters_us(
-  rate: float, rows: Sequence[lone_kernels.Class], gpu: cluster_lib.Gpu
-) -> np.ndarray:
-  return np.array([
-    fusion.num_tries(r.kernel.scatter, gpu) / (rate * gpu.clock_ghz * 1e3)
-    for r in rows
-    if r.kernel.scatter
-  ])  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -151,10 +151,7 @@ _TURNING_F8 = dataclasses.replace(
   store_bytes_per_clock=4.0,
 )
 _TURNING_F32 = dataclasses.replace(
-  _LIBRARY,
-  launch_us=5.0,
-  operand_bytes_per_clock=32.0,
-  step_clocks=600.0,
+  _LIBRARY, launch_us=5.0, operand_bytes_per_clock=32.0, step_clocks=600.0
 )
 _LATE_F32 = dataclasses.replace(
   _LIBRARY, launch_us=7.0, operand_bytes_per_clock=48.0, step_clocks=400.0
@@ -233,7 +230,10 @@ def fit(start: gemm.Precision, rows: Rows) -> gemm.Precision:
   def loss(logs: np.ndarray) -> float:
     precision = _with(start, np.exp(logs))
     pull = _PULL * np.sum((logs - origin) ** 2) / num_rows
-    too_good = np.maximum(_efficiencies(precision) - 1, 0).sum()
+    # Shares, none of which can be above 1.
+    shares = [f.math_efficiency for f in precision.families]
+    shares.append(precision.memory_efficiency)
+    too_good = np.maximum(np.array(shares) - 1, 0).sum()
     return _loss(precision, rows) + pull + too_good
 
   logs = origin
@@ -292,14 +292,6 @@ def _with(precision: gemm.Precision, vector: np.ndarray) -> gemm.Precision:
   return gemm.Precision(families=families, sustained_efficiency=1.0, **shared)
 
 
-def _efficiencies(precision: gemm.Precision) -> np.ndarray:
-  """Shares, none of which can be above 1."""
-  return np.array(
-    [precision.memory_efficiency]
-    + [family.math_efficiency for family in precision.families]
-  )
-
-
 _OUTPUT = pathlib.Path(gemm.__file__).with_name("fitted") / "gemm.json"
 _A100_STEP = "pax_a100"
 _H100_STEP = "maxtext_h100"
@@ -330,17 +322,6 @@ def _report(
     f"  {label:34} n {len(error):4} median {np.median(error):6.1%}"
     f"  p90 {np.quantile(error, 0.9):6.1%}  worst {error.max():6.1%}"
   )
-
-
-def _report_worst(precision: gemm.Precision, rows: Rows, count: int) -> None:
-  predicted = predicted_us(precision, rows)
-  error = np.abs(predicted / rows.measured_us - 1)
-  for i in np.argsort(-error)[:count]:
-    batch, m, n, k = rows.shape[i]
-    print(
-      f"    {batch:3} x {m:5} x {n:5} x {k:5}: measured"
-      f" {rows.measured_us[i]:8.2f} us, predicted {predicted[i]:8.2f} us"
-    )
 
 
 def _report_held_out(start: gemm.Precision, rows: Rows) -> None:
@@ -375,11 +356,11 @@ def _fit_and_report(
   _report("after", rows.measured_us, predicted_us(precision, rows))
   if hold_out and rows.median:
     _report_held_out(start, rows)
-  _report_worst(precision, rows, 6)
   return precision
 
 
-def _arguments() -> argparse.Namespace:
+def main() -> None:
+  """Fits, reports, and writes the parameters if asked to."""
   parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
   parser.add_argument("--data", type=pathlib.Path)
   parser.add_argument("--write", action="store_true")
@@ -387,20 +368,6 @@ def _arguments() -> argparse.Namespace:
   arguments = parser.parse_args()
   if arguments.write and arguments.data is None:
     parser.error("--write needs --data: A100 is fitted to its pax_a100")
-  return arguments
-
-
-def _set_in_step(document: dict[str, Any], ratio: float) -> None:
-  for architecture in _TABLES:
-    section = document[architecture]
-    section["data"] += f"; in_step: lone products of {_H100_STEP}"
-    for precision in section["precisions"].values():
-      precision["in_step"] = ratio
-
-
-def main() -> None:
-  """Fits, reports, and writes the parameters if asked to."""
-  arguments = _arguments()
   hold_out = arguments.hold_out
   how = (
     "benchmarks/kernels/fit_gemm.py: robust fit of log(predicted / measured), "
@@ -441,7 +408,11 @@ def main() -> None:
     }
   if arguments.data is not None:
     ratio = in_step(fitted["sm_90", "bf16"], arguments.data)
-    _set_in_step(document, ratio)
+    for architecture in _TABLES:
+      section = document[architecture]
+      section["data"] += f"; in_step: lone products of {_H100_STEP}"
+      for precision in section["precisions"].values():
+        precision["in_step"] = ratio
   if arguments.write:
     _OUTPUT.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 

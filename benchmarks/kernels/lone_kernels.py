@@ -137,16 +137,15 @@ def read(data: pathlib.Path) -> Iterator[Measured]:
         for run in lone
         if run.gap_us is not None and 0 <= run.gap_us < _LONGEST_GAP_US
       ])  # fmt: skip
-      every = classes(module, lone, len(steps))
-      collides = [_collides(c.kernel, gpu) for c in every]
-      ranks.append(
-        [
-          c
-          for c, apart in zip(every, collides, strict=True)
-          if c.kernel.category != "gemm" and not apart
-        ]
-      )
-      scatters.append([c for c, x in zip(every, collides, strict=True) if x])
+      apart, others = [], []
+      for found in classes(module, lone, len(steps)):
+        scatter = found.kernel.scatter
+        if scatter and fusion_lib.num_tries(scatter, gpu):
+          apart.append(found)
+        elif found.kernel.category != "gemm":
+          others.append(found)
+      ranks.append(others)
+      scatters.append(apart)
     yield Measured(
       name=folder.name,
       gpu=gpu,
@@ -154,10 +153,6 @@ def read(data: pathlib.Path) -> Iterator[Measured]:
       scatters=scatters,
       gap_us=round(statistics.mean(gaps_us[0]), 2),
     )
-
-
-def _collides(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> bool:
-  return bool(kernel.scatter and fusion_lib.num_tries(kernel.scatter, gpu))
 
 
 _LEAST_SAMPLES = 2

@@ -51,7 +51,7 @@ def _comparison(row: Mapping[str, str]) -> groups.Comparison:
 def main() -> None:
   """The command."""
   for group in compare():
-    print(f"{group.name}: n {group.n}, {group.median:.1%}, {group.p90:.1%}")
+    groups.show([group])
     for one in group.comparisons:
       off = one.predicted / one.measured - 1
       print(

@@ -8,16 +8,10 @@
                bytes / (column blocks · block rate))
 
 The launch and the share belong to the pattern in which a kernel goes through
-memory. A wave is the life of a block whose threads each load, compute and store
-once: mostly the latency of memory, whatever they load. It binds where a thread
-moves few bytes: an update in place of 2-byte elements, one a thread, reaches
-840 of an H100's 3,350 GB/s. A column reduction has a block for every 32 columns
-(a warp's width), however many rows there are: 2,560 columns leave a third of an
-H100's SMs idle.
-
-Memcpys are a pattern of their own: an H100 copied 537 MB at 0.76 of the
-memory's rate, where a kernel that does the same reaches 0.87.
-
+memory. A wave is the life of a block whose threads each load, compute and
+store once: mostly the latency of memory, whatever they load. It binds where a
+thread moves few bytes. A column reduction has a block for every 32 columns (a
+warp's width), however many rows there are. Memcpys are a pattern of their own.
 fitted/fusion.json has the parameters by architecture;
 benchmarks/kernels/fit_fusions.py fits them.
 
@@ -36,12 +30,10 @@ being the n-th harmonic number, so
 
   collision = sum_r (1 / (r H_n))^2
 
-1.4 % for a vocabulary of 32,000. That is what is predicted. Where all ids are
-the same, as in MaxText's synthetic data (zeros) or in padding, the collision is
-1, and `worst_scatter_us` the time: the H100 step's embedding gradient, 16,384
-updates of 640 bf16 elements with one id, took 22 to 68 ms where memory alone
-would take 0.04. The tries per clock (fitted/scatter.json) are fitted to it, the
-only such scatter that was measured; they come to about one for each slice of
+That is what is predicted. Where all ids are the same, as in MaxText's synthetic
+data (zeros) or in padding, the collision is 1, and `worst_scatter_us` the time.
+The tries per clock (fitted/scatter.json) are fitted to the only such scatter
+that was measured, of the H100 step; they come to about one for each slice of
 L2, which is where atomics are done. With unique ids there is no loss, and
 `unique_indices` promises them. Wider elements are added by atomics that need no
 second try.

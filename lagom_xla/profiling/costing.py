@@ -236,13 +236,7 @@ _MOST = 4.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Met:
-  """A kernel that met a collective.
-
-  Attributes:
-    time_us: that it took.
-    lone_us: that its work takes alone.
-    predicted_us: what the model says that it took there.
-  """
+  """A kernel that met a collective: what it took, would alone, and there."""
 
   time_us: float
   lone_us: float
@@ -250,12 +244,9 @@ class Met:
 
 
 def predicted_beside_us(lone_us: float, share: float, slowdown: float) -> float:
-  """Time of a kernel that a collective runs beside for a share of it.
+  """Time of a kernel that a collective runs beside for a share of it, 0 to 1.
 
-  Args:
-    lone_us: alone.
-    share: of its time, 0 to 1.
-    slowdown: from start to end beside the collective, over its lone time.
+  `slowdown` is from start to end beside the collective, over its lone time.
   """
   return lone_us / (1 - share * (1 - 1 / slowdown))
 

@@ -119,11 +119,8 @@ def of_steps(
   The k-th run of one device is the k-th of the others where all have as many;
   else a run goes with those that end when it ends.
 
-  Args:
-    steps: on one clock.
-    collectives: of the module, by name.
-    num_devices: that the module runs on; None if unknown. Devices of the trace
-      are its devices only if they are as many.
+  `num_devices` is what the module runs on; None if unknown. Devices of the
+  trace are its devices only if they are as many.
   """
   by_number = collections.defaultdict(list)
   for step in steps:

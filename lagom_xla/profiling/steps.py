@@ -43,14 +43,7 @@ def programs_of(
 ) -> tuple[list[_Program | None], hlo.Module]:
   """The step's program in each process, and its module.
 
-  Args:
-    trace: of a run; of several programs that ran, the step is the one that took
-      the most time.
-    module: the step's, scheduled; None for the one in the trace.
-
-  Raises:
-    TraceError: the trace has no module, or the module is another one's.
-    HloError: the trace's module is damaged.
+  Takes and raises what `profile.of_trace` does.
   """
   names = None if module is None else _names(module)
   programs = [

@@ -255,10 +255,7 @@ class Session:
 
 
 def newest_sessions(path: pathlib.Path) -> tuple[list[Session], int, list[str]]:
-  """The sessions of the newest run in a folder.
-
-  Args:
-    path: the folder, or one file.
+  """The sessions of the newest run in a folder; or one file's.
 
   Returns:
     The sessions by the natural order of their names, how many files of other

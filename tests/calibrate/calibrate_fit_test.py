@@ -21,13 +21,17 @@ from benchmarks.collectives import nccl_tests
 import commands
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla.calibrate import calibration
 from lagom_xla.calibrate import calibration as calibration_lib
 from lagom_xla.calibrate import log
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import lower_bound
-from lagom_xla.costs import wire
 import nccl_tests_log
+from nccl_tests_log import calibrate
+from nccl_tests_log import calibrated_by
+from nccl_tests_log import log_of
+from nccl_tests_log import predicted_us
+from nccl_tests_log import row
+from nccl_tests_log import rows_of
 
 _TWO_NODES = nccl_tests_log.TWO_NODES
 _SIZES = nccl_tests_log.SIZES
@@ -35,8 +39,7 @@ _DATA = pathlib.Path(__file__).resolve().parents[3] / "shared/data"
 
 
 def _factors(result: calibration_lib.Result) -> cluster_lib.Factors:
-  assert result.cluster.calibration is not None
-  return result.cluster.calibration.between_nodes
+  return result.calibration.between_nodes
 
 
 @settings(max_examples=20)
@@ -48,13 +51,9 @@ def _factors(result: calibration_lib.Result) -> cluster_lib.Factors:
 def test_the_figures_of_a_site_are_found_again(
   tmp_path_factory, latency, rate, program
 ):
-  site = nccl_tests_log.calibrated_by(
-    _TWO_NODES, latency_factor=latency, rate_factor=rate
-  )
+  site = calibrated_by(_TWO_NODES, latency_factor=latency, rate_factor=rate)
   folder = tmp_path_factory.mktemp("site")
-  result = nccl_tests_log.calibrate(
-    folder, nccl_tests_log.log_of(site, program)
-  )
+  result = calibrate(folder, log_of(site, program))
   factors = _factors(result)
   # What all paths share is in the common factors, but for a little.
   assert factors.latency_factor == pytest.approx(latency, rel=0.25)
@@ -66,20 +65,16 @@ def test_the_figures_of_a_site_are_found_again(
   # Commands take it, and predict what was measured.
   for num_bytes in _SIZES:
     kind = log.KINDS[program]
-    found_us = nccl_tests_log.predicted_us(result.cluster, kind, num_bytes)
+    found_us = predicted_us(result.cluster, kind, num_bytes)
     assert found_us == pytest.approx(
-      nccl_tests_log.predicted_us(site, kind, num_bytes), rel=0.05
+      predicted_us(site, kind, num_bytes), rel=0.05
     )
 
 
 def test_a_few_rows_move_little_but_what_they_show(tmp_path):
-  site = nccl_tests_log.calibrated_by(
-    _TWO_NODES, latency_factor=3.0, rate_factor=0.8
-  )
-  large = nccl_tests_log.log_of(
-    site, rows=nccl_tests_log.rows_of(site, sizes=(2**32,))
-  )
-  factors = _factors(nccl_tests_log.calibrate(tmp_path, large))
+  site = calibrated_by(_TWO_NODES, latency_factor=3.0, rate_factor=0.8)
+  large = log_of(site, rows=rows_of(site, sizes=(2**32,)))
+  factors = _factors(calibrate(tmp_path, large))
   assert factors.rate_factor == pytest.approx(0.8, rel=0.03)
   assert factors.latency_factor == pytest.approx(1.0, rel=0.03)
 
@@ -88,17 +83,15 @@ def test_figures_that_foretell_nothing_are_not_kept(tmp_path):
   # Longer and shorter by turns: no factor on latency or rate says that.
   by_turns = (1.0, 2.0, 0.5)
   rows = [
-    nccl_tests_log.row(
+    row(
       "all_reduce",
       16,
       size,
-      nccl_tests_log.predicted_us(_TWO_NODES, "all-reduce", size) * times,
+      predicted_us(_TWO_NODES, "all-reduce", size) * times,
     )
     for size, times in zip(_SIZES, itertools.cycle(by_turns), strict=False)
   ]
-  result = nccl_tests_log.calibrate(
-    tmp_path, nccl_tests_log.log_of(_TWO_NODES, rows=rows)
-  )
+  result = calibrate(tmp_path, log_of(_TWO_NODES, rows=rows))
   assert _factors(result) == cluster_lib.Factors()
   assert any("no figures foretell" in note for note in result.notes)
 
@@ -106,16 +99,13 @@ def test_figures_that_foretell_nothing_are_not_kept(tmp_path):
 def test_many_small_rows_do_not_turn_what_all_paths_share(tmp_path):
   # Adapters give half of what they should, and steps of a KiB show that small
   # collectives take as long whatever their size: no rate is too high for LL.
-  site = nccl_tests_log.calibrated_by(_TWO_NODES, rate_factor=0.5)
-  flat_us = nccl_tests_log.predicted_us(site, "all-reduce", 2**16)
+  site = calibrated_by(_TWO_NODES, rate_factor=0.5)
+  flat_us = predicted_us(site, "all-reduce", 2**16)
   small = [
-    nccl_tests_log.row("all_reduce", 16, size, flat_us)
-    for size in range(2**16, 2**20, 2**10)
+    row("all_reduce", 16, size, flat_us) for size in range(2**16, 2**20, 2**10)
   ]
-  large = nccl_tests_log.rows_of(site, sizes=[2**n for n in range(24, 33)])
-  result = nccl_tests_log.calibrate(
-    tmp_path, nccl_tests_log.log_of(site, rows=[*small, *large])
-  )
+  large = rows_of(site, sizes=[2**n for n in range(24, 33)])
+  result = calibrate(tmp_path, log_of(site, rows=[*small, *large]))
   factors = _factors(result)
   assert factors.rate_factor * factors.rate_factors["nvlstree.simple"] == (
     pytest.approx(0.5, rel=0.1)
@@ -124,13 +114,11 @@ def test_many_small_rows_do_not_turn_what_all_paths_share(tmp_path):
 
 
 def test_a_slow_row_turns_nothing_and_is_distrusted(tmp_path):
-  rows = nccl_tests_log.rows_of(_TWO_NODES)
-  us = nccl_tests_log.predicted_us(_TWO_NODES, "all-reduce", 2**28)
+  rows = rows_of(_TWO_NODES)
+  us = predicted_us(_TWO_NODES, "all-reduce", 2**28)
   place = _SIZES.index(2**28)
-  rows[place] = nccl_tests_log.row("all_reduce", 16, 2**28, 5 * us)
-  result = nccl_tests_log.calibrate(
-    tmp_path, nccl_tests_log.log_of(_TWO_NODES, rows=rows)
-  )
+  rows[place] = row("all_reduce", 16, 2**28, 5 * us)
+  result = calibrate(tmp_path, log_of(_TWO_NODES, rows=rows))
   assert _factors(result).rate_factor == pytest.approx(1.0, abs=0.03)
   (doubted,) = (sample for sample in result.samples if sample.doubt)
   assert doubted.key.num_bytes == 2**28
@@ -141,13 +129,12 @@ def test_one_node_of_a_cluster_tells_of_what_is_within_nodes(tmp_path):
   raw = cluster_lib.parse("1x8xh100").to_dict()
   raw["calibration"] = {"within_node": {"rate_factor": 0.7}}
   site = cluster_lib.from_dict(raw, where="a test")
-  result = nccl_tests_log.calibrate(tmp_path, nccl_tests_log.log_of(site))
-  calibration = result.cluster.calibration
-  assert calibration is not None
+  result = calibrate(tmp_path, log_of(site))
+  calibration = result.calibration
   for num_bytes in _SIZES:
     found = dataclasses.replace(site, calibration=calibration)
-    found_us = nccl_tests_log.predicted_us(found, "all-reduce", num_bytes)
-    expected_us = nccl_tests_log.predicted_us(site, "all-reduce", num_bytes)
+    found_us = predicted_us(found, "all-reduce", num_bytes)
+    expected_us = predicted_us(site, "all-reduce", num_bytes)
     assert found_us == pytest.approx(expected_us, rel=0.05)
   assert calibration.between_nodes == cluster_lib.Factors()
   assert result.notes == [
@@ -174,13 +161,8 @@ def test_real_systems_are_foretold_from_a_third_of_their_rows():
 _MIB = 2**20
 _PATHS = (
   *("ring.ll", "ring.ll128", "ring.simple", "pat.simple", "nvlstree.simple"),
-  *(
-    "tree.ll",
-    "tree.ll128",
-    "tree.simple",
-    "nvls.simple",
-    "nvls_gather.simple",
-  ),
+  *("tree.ll", "tree.ll128", "tree.simple", "nvls.simple"),
+  "nvls_gather.simple",
 )
 
 
@@ -193,46 +175,37 @@ _PATHS = (
 def test_calibration_changes_times_and_no_choice_of_nccls(
   exponent, latency, rate, kind
 ):
-  site = nccl_tests_log.calibrated_by(
-    _TWO_NODES, latency_factor=latency, rate_factor=rate
-  )
+  site = calibrated_by(_TWO_NODES, latency_factor=latency, rate_factor=rate)
   key = nccl_tests_log.tuning_key(_TWO_NODES, kind, 2**exponent)
   setting = collective_lib.default_setting(key, _TWO_NODES)
   assert collective_lib.default_setting(key, site) == setting
-  found_us = nccl_tests_log.predicted_us(site, kind, 2**exponent)
+  found_us = predicted_us(site, kind, 2**exponent)
   assert lower_bound.links_us(key, site) <= found_us * (1 + 1e-9)
-  slower = nccl_tests_log.calibrated_by(
+  slower = calibrated_by(
     _TWO_NODES,
     latency_factor=latency,
     rate_factor=rate,
     latency_factors=dict.fromkeys(_PATHS, 2),
     rate_factors=dict.fromkeys(_PATHS, 0.5),
   )
-  assert nccl_tests_log.predicted_us(
-    slower, kind, 2**exponent
-  ) == pytest.approx(2 * found_us)
-
-
-def test_calibration_by_ones_is_none(tmp_path):
-  same = nccl_tests_log.calibrated_by(_TWO_NODES)
-  for num_bytes in (1, 2**16, 2**24, 2**32):
-    for kind in log.KINDS.values():
-      expected = pytest.approx(
-        nccl_tests_log.predicted_us(_TWO_NODES, kind, num_bytes)
-      )
-      assert nccl_tests_log.predicted_us(same, kind, num_bytes) == expected
+  assert predicted_us(slower, kind, 2**exponent) == pytest.approx(2 * found_us)
 
 
 def test_only_what_spans_nodes_takes_the_factors_between_nodes():
-  site = nccl_tests_log.calibrated_by(_TWO_NODES, latency_factor=5.0)
+  same = calibrated_by(_TWO_NODES)
+  for num_bytes in (1, 2**16, 2**24, 2**32):
+    for kind in log.KINDS.values():
+      assert predicted_us(same, kind, num_bytes) == pytest.approx(
+        predicted_us(_TWO_NODES, kind, num_bytes)
+      )
+  site = calibrated_by(_TWO_NODES, latency_factor=5.0)
   inside = collective_lib.TuningKey("all-reduce", 8, 1, _MIB)
   setting = collective_lib.default_setting(inside, site)
-  assert wire.time_us(
-    site, inside.communicator, inside.kind, _MIB, setting
-  ) == wire.time_us(_TWO_NODES, inside.communicator, inside.kind, _MIB, setting)
-  assert nccl_tests_log.predicted_us(
-    site, "all-reduce", _MIB
-  ) > 3 * nccl_tests_log.predicted_us(_TWO_NODES, "all-reduce", _MIB)
+  assert collective_lib.predict(inside, setting, site) == (
+    collective_lib.predict(inside, setting, _TWO_NODES)
+  )
+  across_us = predicted_us(_TWO_NODES, "all-reduce", _MIB)
+  assert predicted_us(site, "all-reduce", _MIB) > 3 * across_us
 
 
 @pytest.mark.parametrize(
@@ -258,7 +231,7 @@ def test_a_calibration_that_breaks_a_rule_is_refused(calibration, message):
 
 
 def test_what_is_written_is_read_as_the_calibrated_cluster(tmp_path):
-  site = nccl_tests_log.calibrated_by(
+  site = calibrated_by(
     _TWO_NODES, latency_factor=2.0, rate_factors={"ring.ll": 0.9}
   )
   path = tmp_path / "deep" / "mine.json"
@@ -273,7 +246,7 @@ def test_a_link_to_a_cluster_file_stays_one(tmp_path):
   shared, link = tmp_path / "shared.json", tmp_path / "mine.json"
   calibration_lib.write(shared, _TWO_NODES, {})
   link.symlink_to(shared)
-  site = nccl_tests_log.calibrated_by(_TWO_NODES, latency_factor=2.0)
+  site = calibrated_by(_TWO_NODES, latency_factor=2.0)
   calibration_lib.write(link, site, {})
   assert link.is_symlink()
   assert cluster_lib.parse(str(shared)).calibration == site.calibration
@@ -298,8 +271,8 @@ def fixture_here(
 
 
 def test_the_command_uses_good_logs_and_names_bad_ones(here):
-  site = nccl_tests_log.calibrated_by(_TWO_NODES, latency_factor=2.0)
-  (here / "good.log").write_text(nccl_tests_log.log_of(site), encoding="utf-8")
+  site = calibrated_by(_TWO_NODES, latency_factor=2.0)
+  (here / "good.log").write_text(log_of(site), encoding="utf-8")
   (here / "bad.log").write_text("nothing\n", encoding="utf-8")
   done = commands.run(
     *("calibrate", "--cluster=2x8xh100", "good.log", "bad.log", "none.log"),
@@ -347,42 +320,35 @@ def _system_logs(
     of_program = [r for r in rows if r.key.kind == log.KINDS[program]]
     of_program.sort(key=lambda row: row.num_bytes)
     lines = [
-      nccl_tests_log.row(program, row.key.num_ranks, row.num_bytes, row.time_us)
-      for row in of_program[1::3]
+      row(program, one.key.num_ranks, one.num_bytes, one.time_us)
+      for one in of_program[1::3]
     ]
     names.append(f"{program}.log")
-    text = nccl_tests_log.log_of(rows[0].cluster, program, rows=lines)
+    text = log_of(rows[0].cluster, program, rows=lines)
     (folder / names[-1]).write_text(text, encoding="utf-8")
   return names
 
 
-@pytest.mark.parametrize("system", ["xx1-N10G2", "xx1-N10G4", "xx1-N10G8"])
+@pytest.mark.parametrize("system", ["xx1-N10G2", "xx1-N10G8"])
 def test_logs_of_a_real_system_foretell_its_other_rows(here, system):
   if not _DATA.is_dir():
     pytest.skip("the folder of shared data is not beside this checkout")
   rows = [
     r for r in nccl_tests.rows(_DATA / "nccl_tests") if r.system == system
   ]
-  calibration.write(here / "usual.json", rows[0].cluster, {})
+  calibration_lib.write(here / "usual.json", rows[0].cluster, {})
   names = _system_logs(here, rows)
-  (here / "bad.log").write_text("srun: error: node-7\n", encoding="utf-8")
   done = commands.run(
-    *("calibrate", "--cluster=usual.json", *names, "bad.log"),
-    "--out=mine.json",
+    "calibrate", "--cluster=usual.json", *names, "--out=mine.json"
   )
   assert done.status == 0
-  assert done.err.splitlines()[0].startswith("lagom-xla: bad.log: has no")
   mine = cluster_lib.parse(str(here / "mine.json"))
 
   def median_error(cluster: cluster_lib.Cluster) -> float:
     return statistics.median(
-      abs(
-        nccl_tests_log.predicted_us(cluster, row.key.kind, row.num_bytes)
-        / row.time_us
-        - 1
-      )
-      for row in rows
-      if row.key.kind in ("all-reduce", "all-gather")
+      abs(predicted_us(cluster, r.key.kind, r.num_bytes) / r.time_us - 1)
+      for r in rows
+      if r.key.kind in ("all-reduce", "all-gather")
     )
 
   assert median_error(mine) < 0.75 * median_error(rows[0].cluster)

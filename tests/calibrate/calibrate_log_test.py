@@ -16,6 +16,11 @@ from lagom_xla.calibrate import calibration as calibration_lib
 from lagom_xla.calibrate import log
 from lagom_xla.costs import collective as collective_lib
 import nccl_tests_log
+from nccl_tests_log import calibrate
+from nccl_tests_log import log_of
+from nccl_tests_log import predicted_us
+from nccl_tests_log import row
+from nccl_tests_log import rows_of
 
 _MIB = 2**20
 _TWO_NODES = nccl_tests_log.TWO_NODES
@@ -48,7 +53,7 @@ def _read(
 def test_a_run_is_read_whatever_a_launcher_puts_around_its_lines(
   tmp_path, prefixed
 ):
-  lines = nccl_tests_log.log_of(_TWO_NODES).split("\n")
+  lines = log_of(_TWO_NODES).split("\n")
   text = "\n".join(prefixed(0, line) for line in lines)
   (run,), problems = _read(tmp_path, text)
   assert problems == []
@@ -59,7 +64,7 @@ def test_a_run_is_read_whatever_a_launcher_puts_around_its_lines(
   assert run.gpus == {"NVIDIA H100 80GB HBM3"}
   assert [row.num_bytes for row in run.rows] == list(_SIZES)
   assert run.rows[4].time_us == pytest.approx(
-    nccl_tests_log.predicted_us(_TWO_NODES, "all-reduce", _MIB), abs=0.006
+    predicted_us(_TWO_NODES, "all-reduce", _MIB), abs=0.006
   )
 
 
@@ -106,7 +111,7 @@ def test_wrong_results_are_counted_however_many(tmp_path):
 def test_rows_that_messages_break_are_read(tmp_path, host, label):
   said = f"{host}:700:711 [0] NCCL INFO AllReduce: "
   other = "[2026-03-01 10:00:00] node-1:700:711 [0] net.cc:7 NCCL WARN no 7"
-  lines = nccl_tests_log.log_of(_TWO_NODES).replace("node-0", host).split("\n")
+  lines = log_of(_TWO_NODES).replace("node-0", host).split("\n")
   for place, line in enumerate(lines):
     if line and line.split()[0] in map(str, _SIZES):
       message = f"{said}{line.split()[0]} Bytes -> Algo RING proto LL channel"
@@ -117,7 +122,7 @@ def test_rows_that_messages_break_are_read(tmp_path, host, label):
   text = "\n".join(label + line for line in "\n".join(lines).split("\n"))
   (run,), problems = _read(tmp_path, text)
   assert problems == []
-  (unbroken,), _ = _read(tmp_path, nccl_tests_log.log_of(_TWO_NODES))
+  (unbroken,), _ = _read(tmp_path, log_of(_TWO_NODES))
   assert [(r.num_bytes, r.time_us, r.num_wrong) for r in run.rows] == [
     (r.num_bytes, r.time_us, 0) for r in unbroken.rows
   ]
@@ -126,9 +131,7 @@ def test_rows_that_messages_break_are_read(tmp_path, host, label):
 
 def test_a_log_of_several_programs_is_as_many_runs(tmp_path):
   programs = tuple(log.KINDS)
-  text = "\n".join(
-    nccl_tests_log.log_of(_TWO_NODES, program) for program in programs
-  )
+  text = "\n".join(log_of(_TWO_NODES, program) for program in programs)
   runs, problems = _read(tmp_path, text)
   assert problems == []
   assert [run.program for run in runs] == list(programs)
@@ -137,7 +140,7 @@ def test_a_log_of_several_programs_is_as_many_runs(tmp_path):
 
 
 def test_marks_that_a_web_page_ate_are_not_missed(tmp_path):
-  text = nccl_tests_log.log_of(_TWO_NODES).replace("#", "")
+  text = log_of(_TWO_NODES).replace("#", "")
   (run,), _ = _read(tmp_path, text)
   assert len(run.ranks) == 16
   assert run.program == "all_reduce"
@@ -145,7 +148,7 @@ def test_marks_that_a_web_page_ate_are_not_missed(tmp_path):
 
 def test_a_list_of_ranks_with_some_left_out_lists_none(tmp_path):
   # As in oracle-quickstart/oci-gpu-quickstarts, with "..." in their place.
-  lines = nccl_tests_log.log_of(_TWO_NODES).split("\n")
+  lines = log_of(_TWO_NODES).split("\n")
   kept = [line for line in lines if "Rank  7 " not in line]
   (run,), problems = _read(tmp_path, "\n".join(kept))
   assert problems == []
@@ -154,7 +157,7 @@ def test_a_list_of_ranks_with_some_left_out_lists_none(tmp_path):
 
 
 def test_a_command_names_its_program_and_its_environment(tmp_path):
-  rows = "\n".join(nccl_tests_log.rows_of(_TWO_NODES))
+  rows = "\n".join(rows_of(_TWO_NODES))
   runs, _ = _read(
     tmp_path,
     f"mpirun -x NCCL_ALGO=Ring {_COMMAND}\n# nThread 1 nGpus 1 \n{rows}\n"
@@ -200,16 +203,9 @@ _NODE = nccl_tests_log.NODE
 
 def _launch_bound(gpus_per_thread: int, *, without: str = "nothing") -> str:
   """A log of a node where nothing takes less than 40 us."""
-  us = {
-    n: max(nccl_tests_log.predicted_us(_NODE, "all-reduce", n), 40.0)
-    for n in _SIZES
-  }
-  rows = [
-    nccl_tests_log.row("all_reduce", 8, n, time_us) for n, time_us in us.items()
-  ]
-  text = nccl_tests_log.log_of(
-    _NODE, rows=rows, gpus_per_thread=gpus_per_thread
-  )
+  us = {n: max(predicted_us(_NODE, "all-reduce", n), 40.0) for n in _SIZES}
+  rows = [row("all_reduce", 8, n, time_us) for n, time_us in us.items()]
+  text = log_of(_NODE, rows=rows, gpus_per_thread=gpus_per_thread)
   return "\n".join(line for line in text.split("\n") if without not in line)
 
 
@@ -218,9 +214,8 @@ def _launch_bound(gpus_per_thread: int, *, without: str = "nothing") -> str:
 )
 def test_launches_of_one_thread_are_not_taken_for_latency(tmp_path, without):
   text = f"{_COMMAND}\n{_launch_bound(8, without=without)}"
-  result = nccl_tests_log.calibrate(tmp_path, text, _NODE)
-  assert result.cluster.calibration is not None
-  assert result.cluster.calibration.within_node == cluster_lib.Factors()
+  result = calibrate(tmp_path, text, _NODE)
+  assert result.calibration.within_node == cluster_lib.Factors()
   doubted = {s.measured_us for s in result.samples if s.doubt}
   assert {us for us in doubted if us <= 40.0} == {40.0}
   assert any(
@@ -230,9 +225,8 @@ def test_launches_of_one_thread_are_not_taken_for_latency(tmp_path, without):
 
 
 def test_latency_of_processes_for_each_gpu_is_latency(tmp_path):
-  result = nccl_tests_log.calibrate(tmp_path, _launch_bound(1), _NODE)
-  assert result.cluster.calibration is not None
-  assert result.cluster.calibration.within_node.latency_factor > 1.1
+  result = calibrate(tmp_path, _launch_bound(1), _NODE)
+  assert result.calibration.within_node.latency_factor > 1.1
 
 
 @pytest.mark.parametrize(
@@ -251,9 +245,7 @@ def test_rows_under_another_choice_than_nccls_are_distrusted(
   tmp_path, line, doubt
 ):
   path = tmp_path / "my.log"
-  path.write_text(
-    nccl_tests_log.log_of(_TWO_NODES, before=[line]), encoding="utf-8"
-  )
+  path.write_text(log_of(_TWO_NODES, before=[line]), encoding="utf-8")
   measured = calibration_lib.read(_TWO_NODES, [path])
   assert {sample.doubt for sample in measured.samples} == {doubt}
   with pytest.raises(errors.CalibrationError, match=" ran under NCCL_"):
@@ -262,9 +254,7 @@ def test_rows_under_another_choice_than_nccls_are_distrusted(
 
 @pytest.mark.parametrize("line", ["NCCL_P2P_DISABLE=0", "NCCL_DEBUG=INFO"])
 def test_an_environment_that_leaves_nccl_its_choice_is_trusted(tmp_path, line):
-  result = nccl_tests_log.calibrate(
-    tmp_path, nccl_tests_log.log_of(_TWO_NODES, before=[line])
-  )
+  result = calibrate(tmp_path, log_of(_TWO_NODES, before=[line]))
   assert not any(sample.doubt for sample in result.samples)
 
 
@@ -277,9 +267,7 @@ def test_a_logged_choice_that_was_not_foreseen_is_distrusted(tmp_path):
     f" proto {setting.protocol.upper()} channel{{Lo..Hi}}={{0..7}}",
     f"NCCL INFO AllReduce: {2**21} Bytes -> Algo 6 proto 2 time 12.5",
   ]
-  result = nccl_tests_log.calibrate(
-    tmp_path, nccl_tests_log.log_of(_TWO_NODES, before=lines)
-  )
+  result = calibrate(tmp_path, log_of(_TWO_NODES, before=lines))
   (doubted,) = (sample for sample in result.samples if sample.doubt)
   assert doubted.key.num_bytes == 2**21
   assert doubted.doubt.startswith("ran pat/simple, where ")
@@ -291,7 +279,7 @@ def test_ranks_that_are_not_the_clusters_are_refused_naming_both(
 ):
   asked = cluster_lib.parse(name)
   path = tmp_path / "my.log"
-  path.write_text(nccl_tests_log.log_of(_TWO_NODES), encoding="utf-8")
+  path.write_text(log_of(_TWO_NODES), encoding="utf-8")
   (problem,) = calibration_lib.read(asked, [path]).problems
   assert "has 16 ranks on 2 hosts, but" in problem
   nodes = "1 node;" if asked.num_nodes == 1 else f"{asked.num_nodes} nodes;"
@@ -299,8 +287,8 @@ def test_ranks_that_are_not_the_clusters_are_refused_naming_both(
 
 
 def test_without_a_header_the_bus_bandwidth_tells_the_ranks(tmp_path):
-  text = "\n".join([_COMMAND, *nccl_tests_log.rows_of(_TWO_NODES)])
-  assert nccl_tests_log.calibrate(tmp_path, text).fits[0].num_ranks == 16
+  text = "\n".join([_COMMAND, *rows_of(_TWO_NODES)])
+  assert calibrate(tmp_path, text).fits[0].num_ranks == 16
   wrong = calibration_lib.read(
     cluster_lib.parse("4x8xh100"), [tmp_path / "my.log"]
   )
@@ -310,10 +298,8 @@ def test_without_a_header_the_bus_bandwidth_tells_the_ranks(tmp_path):
 
 
 def test_a_file_may_be_named_by_its_program(tmp_path):
-  text = "\n".join(nccl_tests_log.rows_of(_TWO_NODES, "reduce_scatter"))
-  result = nccl_tests_log.calibrate(
-    tmp_path, text, name="reduce-scatter.2nodes.txt"
-  )
+  text = "\n".join(rows_of(_TWO_NODES, "reduce_scatter"))
+  result = calibrate(tmp_path, text, name="reduce-scatter.2nodes.txt")
   assert result.fits[0].kind == "reduce-scatter"
   path = tmp_path / "run7.log"
   path.write_text(text, encoding="utf-8")
@@ -325,6 +311,6 @@ def test_processes_that_ran_alone_are_told_so(tmp_path):
   alone = cluster_lib.parse("1x1xh100")
   row = "1048576 262144 float sum -1 3.20 327.68 0.00 0 3.1 338.25 0.00 0"
   path = tmp_path / "my.log"
-  path.write_text(nccl_tests_log.log_of(alone, rows=[row]), encoding="utf-8")
+  path.write_text(log_of(alone, rows=[row]), encoding="utf-8")
   (problem,) = calibration_lib.read(_TWO_NODES, [path]).problems
   assert "has 1 rank on 1 host (build nccl-tests with MPI=1" in problem

@@ -191,8 +191,7 @@ def test_a_missing_field_is_named_with_its_file(tmp_path, path):
 
 
 @pytest.mark.parametrize(
-  "path",
-  [p for p, v in _leaves(_WHOLE).items() if type(v) in (int, float)],
+  "path", [p for p, v in _leaves(_WHOLE).items() if type(v) in (int, float)]
 )
 @pytest.mark.parametrize(
   "bad", [0, -1, "8", True, None, [8], float("nan"), 1e30]

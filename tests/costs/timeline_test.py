@@ -167,11 +167,7 @@ def _program(text: str) -> program_lib.Program:
     # Those of one stream queue up.
     ("+h30 +h20", TWICE, {"copy_us": 50, "step_time_us": 50}),
     # A collective goes on while a copy is awaited.
-    (
-      "+h60 +c50 -h60 -c50",
-      TWICE,
-      {"step_time_us": 60, "total_exposed_us": 0},
-    ),
+    ("+h60 +c50 -h60 -c50", TWICE, {"step_time_us": 60, "total_exposed_us": 0}),
     # Twice as slow for 30 us, in which 15 us of the kernel's work are done.
     (
       "+h30 k40 -h30",
@@ -318,9 +314,7 @@ _COSTS = st.builds(
 )
 
 
-def _of_compute(
-  recorded: recorder.Recording,
-) -> list[recorder.Slice]:
+def _of_compute(recorded: recorder.Recording) -> list[recorder.Slice]:
   return [s for s in recorded.slices if s.stream == recorder.COMPUTE]
 
 

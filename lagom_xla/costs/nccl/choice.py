@@ -113,14 +113,8 @@ def predicted_time_us(
 ) -> float:
   """The time that NCCL itself predicts (ncclTuningGetTime).
 
-  Args:
-    cluster: the cluster.
-    communicator: who takes part.
-    kind: XLA's name of the collective, such as "all-gather"; "reduce" is
-      NCCL's alone.
-    num_bytes: NCCL's size (see the module's docstring).
-    algorithm: as in Setting.
-    protocol: as in Setting.
+  `kind` is XLA's name of the collective, such as "all-gather"; "reduce" is
+  NCCL's alone. `num_bytes` is NCCL's size (see above).
 
   Raises:
     ValueError: no such kind, or NCCL has no model of the pair here.
@@ -231,13 +225,7 @@ def default_setting(
   kind: str,
   num_bytes: int,
 ) -> Setting:
-  """NCCL's own choice.
-
-  Args:
-    cluster: the cluster.
-    communicator: who takes part.
-    kind: as in predicted_time_us.
-    num_bytes: as in predicted_time_us.
+  """NCCL's own choice. Takes what `predicted_time_us` does.
 
   Raises:
     ValueError: no such kind.

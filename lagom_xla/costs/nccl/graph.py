@@ -185,8 +185,7 @@ def best(
     prefers_more: whether more channels win even at a smaller product.
 
   Returns:
-    The channels and their speed; NCCL's fallback, one of 0.1 GB/s, where
-    nothing fits.
+    The channels and their speed; 1 of 0.1 GB/s, NCCL's fallback, if none fits.
   """
   speeds, first = node.speeds, 0
   while first < len(speeds) - 1 and (

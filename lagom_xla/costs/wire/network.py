@@ -4,58 +4,49 @@
 
 NCCL's latencies are those of a good InfiniBand, and its model takes the network
 for a pipe. Yet a message is an event of its own: a proxy thread posts it, on
-other fabrics through a plugin (libfabric for EFA and Slingshot, sockets for
-TCPX), the two sides match it, and the receiver polls for it and flushes it to
-the GPU. A message of m bytes, which LL's flags double, takes a connection
+other fabrics through a plugin, the two sides match it, and the receiver polls
+for it and flushes it to the GPU. A message of m bytes, which LL's flags double,
+takes a connection
 
     M = message + flush (Simple only) + m / b_message
 
-and none starts before the one that it depends on has come. What that means for
-a collective depends on its dependences, for S bytes on n ranks and N nodes with
-NC channels and chunks of C bytes; L is NCCL's latency:
+and none starts before the one that it depends on has come. For S bytes on n
+ranks and N nodes with NC channels and chunks of C bytes, k of them in a row; B
+is the rate of the bytes, and L NCCL's latency:
 
     rings      t = L + max(S / B, hops * hop + S / (2 B)
                                   + steps * M * (1 + (k - 1) * slots / 8))
     trees      t = L + hops * (hop + M) + max(S / B, (k - 1) * M / 8) + fill
     exchanges  t = L + hop + M + peers * peer + max(S / B, (k - 1) * M / 8)
 
-k is the number of chunks in a row. A connection's buffer has NCCL_STEPS = 8
-slots, so 8 chunks of a slot each are posted at a time; of Simple rings, whose
-chunks take 4 `slots` and go in two messages, two are.
+A connection's buffer has NCCL_STEPS = 8 slots, so 8 chunks of a slot each are
+posted at a time; of Simple rings, whose chunks take 4 `slots` and go in two
+messages, two are.
 
 *Rings* hand on one part, S / (n NC), in each of n - 1 steps (twice that for an
-all-reduce), and each step waits for the one before. The connection between two
-nodes passes a message in every step, not only in the N - 1 that NCCL counts as
-hops, so many ranks on few bytes are bound by messages and not by bytes: rings
-over Slingshot take about as long for 8 MiB as for 2 on two nodes of Polaris,
-and for 32 MiB as for 8 on eight. Half of a ring's bytes pass the adapters while
-messages are waited for: chosen among a third, a half and two thirds.
+all-reduce), and each step waits for the one before, on every link, not only in
+the N - 1 that NCCL counts as hops. Half of a ring's bytes pass the adapters
+while messages are waited for: chosen among a third, a half and two thirds.
 
 *Trees*, and sends, chains and PAT, pass chunks down a pipeline; only the first
 waits for all hops. Simple hands nothing on before a whole chunk has come, so
 every hop of a tree but one (which S / B counts) *fills* with a round of chunks,
 one of each channel that NCCL has, at the adapters' rate, and each GPU on the
-way within a node with a chunk, or NVLS with a round. (LL and LL128 pass every
-line on as it comes.) The heads of an NVLSTree share a channel, a chunk each. No
-row shows how fewer channels fill.
+way within a node with a chunk, or NVLS with a round. The heads of an NVLSTree
+share a channel, a chunk each. No row shows how fewer channels fill.
 
 *Exchanges* post a message, or several, to each peer on another node, which the
 channels share, and pay for each peer on the host.
 
 *Bytes* go at NCCL's rate B times what the fabric reaches of it; never faster
-than the channels copy: a tree's hand on each of their bytes two or three times,
-to the next node, to another one and to the next GPU (`call.handed_on`). Where
-NVLink joins a node's GPUs, the rate of Simple trees follows from what the
-busiest node sends, and of an NVLSTree also from NVLS within a node. NCCL halves
-the bytes among two trees, and a node sends a half to each neighbour: both nodes
-of two send S, the middle ones of three 1.5 S, and from four on some node has
-three neighbours in one tree and one in the other, 2 S. Measured (GB200 on three
-racks, NCCL's issue 1801; Snellius and Alps on two nodes; NVLSTrees on ten)
-trees reach 0.91 to 1.0 of that, relative to rings; NCCL itself takes trees
-between few nodes to be far slower.
+than the channels copy (`path.handed_on`). Where NVLink joins a node's GPUs, the
+rate of Simple trees follows from what the busiest node sends, and of an
+NVLSTree also from NVLS within a node: NCCL halves the bytes among two trees,
+and a node sends a half to each neighbour. Both nodes of two send S, the middle
+ones of three 1.5 S, and from four on some node has three neighbours in one tree
+and one in the other, 2 S.
 
 No row of the fit shows sends, broadcasts or PAT; for them this is derived.
-
 Rates end in _gbps and mean 1e9 bytes per second.
 """
 
@@ -71,7 +62,8 @@ from lagom_xla.costs.wire import path as path_lib
 _BARE_SHARE = 0.5
 # Messages of a Simple ring's chunk (CHUNKSTEPS / SLICESTEPS, collectives.h).
 _RING_SLICES = 2
-# The middle of what is measured; see above.
+# The middle of what is measured, 0.91 to 1.0 relative to rings: GB200 on three
+# racks (NCCL's issue 1801), Snellius and Alps on two nodes, NVLSTrees on ten.
 _TREE_EFFICIENCY = 0.95
 _LL_WIRE_BYTES = 2  # Each 4 bytes of data go with 4 of flag.
 

@@ -21,40 +21,29 @@ bytes, of which two are in flight (AutoCCL, NSDI 2025, equation 4):
 *Fill.* Simple hands on half a chunk at a time, and the last rank waits for the
 first such slice.
 
-Algorithms differ in their steps. A ring gathers in n - 1 and reduces in n - 1,
-and a rank's own part costs some of a step more: an all-gather copies it to the
-output, and the last of a reduction's steps writes it there. The NVLink switch
-(NVLS) multicasts and reduces in a single pass, after a start that grows with
-log2(n). Sends and receives share the channels out among the peers: a channel
-serves several in turn where there are more peers than channels, and the host
-posts them one by one. Where a channel sends and receives at once, as in a
-permute around a ring, it copies 20 GB/s each way; alone it would copy 33. One
-of an all-reduce through the switch does both, too.
+A ring gathers in n - 1 steps and reduces in n - 1, and a rank's own part costs
+some of a step more: an all-gather copies it to the output, and the last of a
+reduction's steps writes it there. The NVLink switch (NVLS) multicasts and
+reduces in a single pass, after a start that grows with log2(n). Sends and
+receives share the channels out among the peers: a channel serves several in
+turn where there are more peers than channels, and the host posts them one by
+one.
 
 The parameters are fitted to measurements of lone collectives on NVLink
-(fitted/collective.json has them, with their units and how they were found, and
-benchmarks/collectives/fit_paths.py fits them). What runs between nodes is in
-`network`.
-
-Over PCIe, over direct NVLinks, and for what was not measured (trees in a node,
-PAT, broadcasts), latencies are NCCL's own and so are links' rates. Channels and
-chunks bound the rate as they do on measured paths, and the last rank waits for
-a first chunk.
+(`path`). Over PCIe, over direct NVLinks, and for what was not measured (trees
+in a node, PAT, broadcasts), latencies are NCCL's own and so are links' rates;
+channels and chunks bound the rate as on measured paths, and the last rank waits
+for a first chunk. What runs between nodes is in `network`.
 
 *Calibration* is of a machine. A prediction t(S) of S bytes falls into what the
 collective takes however short it is, L = t(1 byte) under the same setting, and
-what its bytes add, t(S) - L. Calibration multiplies the first and divides the
-second:
+what its bytes add. It multiplies the first and divides the second, by factors
+of the machine and of the path:
 
     t = latency_factor * latency_factors[path] * L
       + (t(S) - L) / (rate_factor * rate_factors[path])
 
-A path is how NCCL moves the bytes (path.py): plugins, adapters and versions
-differ in what a flag of LL takes, and in what a chunk of Simple does.
-
-It knows nothing of how t comes about, so the equations of paths and fabrics
-and the calibration of a site do not get into each other's way. NCCL's choices
-do not see it: NCCL would not either.
+NCCL's choices do not see it: NCCL would not either.
 
 Rates end in _gbps and mean 1e9 bytes per second.
 """
