@@ -15,7 +15,6 @@ import rich.console
 import rich.table
 
 from lagom_xla.costs import in_words
-from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.profiling import overlaps as overlaps_lib
@@ -240,26 +239,8 @@ def cost_notes(
       f" they lost in the profile, {min(losses.values()):.2f} to"
       f" {max(losses.values()):.2f} times what the model says"
     )
-  yield from _ranges(costed.measured)
-  if costed.never_alone:
-    yield (
-      f"{in_words.count(costed.never_alone, 'kernel')} never ran alone in the"
-      f" profile, such as {costed.never_alone[0]}"
-    )
-  if costed.not_run:
-    yield (
-      f"{len(costed.not_run):,} kernels and collectives of the profile's module"
-      f" are not in its trace, such as {costed.not_run[0]}"
-    )
-  if costed.has_waits:
-    yield (
-      f"Of {in_words.count(costed.has_waits, 'collective')} the trace lacks"
-      " ranks: what they take may be too long, with waits for those in it"
-    )
-
-
-def _ranges(measured: measured_lib.Measured) -> Iterator[str]:
-  """How sure measured costs are, as far as the run tells."""
+  # How sure measured costs are, as far as the run tells.
+  measured = costed.measured
   for what, factors in (
     ("lone kernels take", measured.kernel_factors),
     ("collectives take", measured.collective_factors),
@@ -276,3 +257,18 @@ def _ranges(measured: measured_lib.Measured) -> Iterator[str]:
         f"From step to step {what} {low:.3f} to {high:.3f} times what they cost"
         " here, 9 times in 10"
       )
+  if costed.never_alone:
+    yield (
+      f"{in_words.count(costed.never_alone, 'kernel')} never ran alone in the"
+      f" profile, such as {costed.never_alone[0]}"
+    )
+  if costed.not_run:
+    yield (
+      f"{len(costed.not_run):,} kernels and collectives of the profile's module"
+      f" are not in its trace, such as {costed.not_run[0]}"
+    )
+  if costed.has_waits:
+    yield (
+      f"Of {in_words.count(costed.has_waits, 'collective')} the trace lacks"
+      " ranks: what they take may be too long, with waits for those in it"
+    )

@@ -22,7 +22,6 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import source_lines
 from lagom_xla.passes.schedule import memory
 from lagom_xla.profiling import profile as profile_lib
-from lagom_xla.profiling import trace as trace_lib
 from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import arms as arms_lib
@@ -240,25 +239,7 @@ def measured_run(plan: plan_lib.Plan) -> str:
 
 def profile_notes(profile: profile_lib.Profile) -> Iterator[str]:
   """What a trace lacks, in sentences."""
-  yield from _not_read(profile.trace)
-  yield from _not_run(profile)
-  alone = {i.name for i in profile.instances if not i.has_all_ranks}
-  if alone:
-    yield (
-      f"Of {in_words.count(alone, 'collective')} the trace lacks ranks: own"
-      " times may still have waits for those. Trace every process."
-    )
-  cut = len(profile.steps) - len(profile.whole_steps)
-  if cut:
-    yield (
-      f"Not whole: {cut:,} of {in_words.count(profile.steps, 'step')}, as the"
-      " trace was begun or ended inside, or lost events."
-    )
-  yield from _not_known(profile.trace)
-
-
-def _not_read(trace: trace_lib.Trace) -> Iterator[str]:
-  """What was left out of the trace, by the profiler or by its reader."""
+  trace = profile.trace
   for process, problems in trace.problems.items():
     yield f"{process}: the profiler says: {in_words.first_of(problems, 3)}"
   if trace.num_left_out:
@@ -275,6 +256,32 @@ def _not_read(trace: trace_lib.Trace) -> Iterator[str]:
     yield (
       "Devices of one host share its cores: an instruction takes longest where"
       " others run beside it, on whatever device."
+    )
+  yield from _not_run(profile)
+  alone = {i.name for i in profile.instances if not i.has_all_ranks}
+  if alone:
+    yield (
+      f"Of {in_words.count(alone, 'collective')} the trace lacks ranks: own"
+      " times may still have waits for those. Trace every process."
+    )
+  cut = len(profile.steps) - len(profile.whole_steps)
+  if cut:
+    yield (
+      f"Not whole: {cut:,} of {in_words.count(profile.steps, 'step')}, as the"
+      " trace was begun or ended inside, or lost events."
+    )
+  for device in trace.devices:
+    if device.num_unnamed:
+      yield (
+        f"{device.name}: {device.num_unnamed:,} launches and copies"
+        f" ({in_words.milliseconds(device.unnamed_us)}) name no HLO"
+        " instruction."
+      )
+  clockless = [p.name for p in trace.processes if not p.has_clock]
+  if clockless and len(trace.processes) > 1:
+    yield (
+      f"{', '.join(clockless)}: the trace does not say when it began; its clock"
+      " is set by the collectives alone."
     )
 
 
@@ -297,20 +304,3 @@ def _not_run(profile: profile_lib.Profile) -> Iterator[str]:
         f"{len(missing):,} of {len(names):,} {what} are not in the trace, such"
         f" as {missing[0]}{why}."
       )
-
-
-def _not_known(trace: trace_lib.Trace) -> Iterator[str]:
-  """What does not say of which instruction it is, or when it began."""
-  for device in trace.devices:
-    if device.num_unnamed:
-      yield (
-        f"{device.name}: {device.num_unnamed:,} launches and copies"
-        f" ({in_words.milliseconds(device.unnamed_us)}) name no HLO"
-        " instruction."
-      )
-  clockless = [p.name for p in trace.processes if not p.has_clock]
-  if clockless and len(trace.processes) > 1:
-    yield (
-      f"{', '.join(clockless)}: the trace does not say when it began; its clock"
-      " is set by the collectives alone."
-    )

@@ -8,7 +8,7 @@ node's adapters share out. `Node.nic_gbps` is 1e9 bytes per second and adapter.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import dataclasses
 
 from lagom_xla import cluster as cluster_lib
@@ -50,12 +50,12 @@ def named(text: str, rates_gbits: Sequence[float] = ()) -> tuple[Case, ...]:
   Raises:
     ClusterError: there is no such cluster.
   """
-  cases: dict[str, Case] = {}
-  for cluster in _parsed(text):
-    rates = rates_gbits if cluster.num_nodes > 1 else ()
-    for case in _at_rates(cluster, _kind(cluster), rates):
-      cases.setdefault(case.cluster.name, case)
-  return tuple(cases.values())
+  return _distinct(
+    case
+    for cluster in _parsed(text)
+    for rates in [rates_gbits if cluster.num_nodes > 1 else ()]
+    for case in _at_rates(cluster, _kind(cluster), rates)
+  )
 
 
 def sized(
@@ -71,14 +71,20 @@ def sized(
   Raises:
     ClusterError: there is no such cluster, or none of that size.
   """
-  cases: dict[tuple[str, int], Case] = {}
-  for cluster in _parsed(text):
-    for count in node_counts:
-      for case in _at_rates(
-        resized(cluster, count), _kind(cluster), rates_gbits
-      ):
-        cases.setdefault((case.series, count), case)
-  return tuple(cases.values())
+  return _distinct(
+    case
+    for cluster in _parsed(text)
+    for count in node_counts
+    for case in _at_rates(resized(cluster, count), _kind(cluster), rates_gbits)
+  )
+
+
+def _distinct(cases: Iterable[Case]) -> tuple[Case, ...]:
+  """The first case of each series and number of nodes."""
+  found: dict[tuple[str, int], Case] = {}
+  for case in cases:
+    found.setdefault((case.series, case.cluster.num_nodes), case)
+  return tuple(found.values())
 
 
 def gbits_per_gpu(cluster: cluster_lib.Cluster) -> float:
@@ -143,17 +149,16 @@ def _kind(cluster: cluster_lib.Cluster) -> str:
 
 
 def _at_rates(
-  cluster: cluster_lib.Cluster, kind: str, rates_gbits: Sequence[float]
-) -> list[Case]:
+  cluster: cluster_lib.Cluster,
+  kind: str,
+  rates_gbits: Sequence[float],
+) -> Iterator[Case]:
+  """A cluster of a kind with each network, or with its own."""
   if not rates_gbits:
-    return [Case(cluster=cluster, series=kind)]
-  return [
-    Case(
-      cluster=dataclasses.replace(
-        with_network(cluster, rate),
-        name=cluster.name + rate_in_words(rate),
-      ),
-      series=kind + rate_in_words(rate),
+    yield Case(cluster=cluster, series=kind)
+  for rate in rates_gbits:
+    at = rate_in_words(rate)
+    named = dataclasses.replace(
+      with_network(cluster, rate), name=cluster.name + at
     )
-    for rate in rates_gbits
-  ]
+    yield Case(cluster=named, series=kind + at)

@@ -241,12 +241,7 @@ def of_rows(
     rows=tuple(rows),
     points=tuple(points),
     findings=tuple(_findings(rows, points, unit)),
-    notes=(
-      *told,
-      *_notes_of_rows(rows),
-      *([repeated] if repeated else []),
-      *_notes(rows, points, search),
-    ),
+    notes=(*told, *_notes(rows, points, search, repeated)),
   )
 
 
@@ -360,8 +355,10 @@ def network_gain(row: Row, factor: float) -> float | None:
   return None
 
 
-def _notes_of_rows(rows: Iterable[Row]) -> Iterator[str]:
-  """What to know of figures, cluster by cluster."""
+def _notes(
+  rows: Sequence[Row], points: Sequence[Row], search: Search, repeated: str
+) -> Iterator[str]:
+  """What to know of figures: of some clusters, then of all."""
   for row in rows:
     figures = row.figures
     if figures is None:
@@ -379,12 +376,8 @@ def _notes_of_rows(rows: Iterable[Row]) -> Iterator[str]:
           " NCCL chooses other algorithms there."
         )
         break
-
-
-def _notes(
-  rows: Sequence[Row], points: Sequence[Row], search: Search
-) -> Iterator[str]:
-  """What to know of all figures."""
+  if repeated:
+    yield repeated
   if note := notes_lib.uncosted():
     yield f"{note}."
   known = [row for row in (*rows, *points) if row.figures is not None]
