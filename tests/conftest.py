@@ -72,7 +72,6 @@ _LONGEST = (
   "plans_test",
   "live_signals_test",
   "tuned_examples_test",
-  "strands_benchmark_test",
   "paper_benchmark_test",
   "micro_batches_test",
   "stopping_test",

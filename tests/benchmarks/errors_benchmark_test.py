@@ -57,13 +57,6 @@ def test_what_was_held_out_counts_and_nothing_else_if_there_is_any():
   assert not spread.is_held_out
 
 
-def test_each_fabric_is_a_part_of_its_own():
-  found = errors.spreads(
-    [_group("nccl-tests, held out: several nodes, efa", 1.0, 2.0)]
-  )
-  assert list(found) == ["between_nodes.efa"]
-
-
 def test_contention_is_what_all_kernels_lose_beside_a_collective():
   found = errors.spreads(
     [
@@ -95,14 +88,6 @@ def test_a_step_counts_without_scatters_whose_time_its_data_decide():
   assert spread.groups == (rest.name,)
   assert spread.high == pytest.approx(math.log(1.1), rel=1e-2)
   assert spread.low == 0
-
-
-def test_a_ratio_of_algorithms_counts_both_ways():
-  for length in ("short", "long"):
-    group = _group(f"sweeps: another algorithm, {length} parts", *[1.2] * 4)
-    spread = errors.spreads([group])[f"{length}_settings"]
-    assert spread.high == pytest.approx(math.log(1.2), rel=1e-2)
-    assert spread.low == -spread.high
 
 
 def test_what_is_written_is_what_the_model_reads(

@@ -159,27 +159,6 @@ def test_the_ranks_of_a_job_run_different_kernels_beside_one_collective(
     assert len(list((tmp_path / name).rglob("*.xplane.pb"))) == 1
 
 
-def test_without_mps_two_ranks_are_not_measured(
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
-  monkeypatch.setattr(job_lib, "_CONTROL", "no-such-control")
-  with pytest.raises(part_lib.NotMeasuredError, match="no-such-control"):
-    with job_lib.running():
-      pass
-
-
-@pytest.mark.parametrize(
-  ("nccl", "is_shared"), [("2.28.9", False), ("2.30.3", True), ("2.32.3", True)]
-)
-def test_an_older_nccl_takes_ranks_of_one_gpu_for_hosts(
-  nccl: str, is_shared: bool
-) -> None:
-  environs = [job_lib.shared_by(nccl, process_id) for process_id in range(2)]
-  assert job_lib.shares_memory(nccl) is is_shared
-  hosts = {environ.get("NCCL_HOSTID") for environ in environs}
-  assert len(hosts) == (1 if is_shared else 2)
-
-
 _ONE = cluster_lib.parse("1x1xh200")
 _TWO = cluster_lib.parse("1x2xh200")
 _LONE_US, _BESIDE_US, _COLLECTIVE_US = 100.0, 130.0, 5000.0

@@ -12,8 +12,6 @@ from typing import Any
 import jax
 import pytest
 
-from benchmarks import shaped_hosts
-from benchmarks.live import __main__ as command
 from benchmarks.live import cases
 from benchmarks.live import host
 from benchmarks.live import table as live_table
@@ -80,23 +78,6 @@ def test_four_cases_have_to_be_surely_faster_and_none_slower():
   assert are_met(rows) == [True, True]
   assert are_met(again) == [False, True]
   assert are_met([*rows, lost]) == [True, False]
-
-
-def test_without_namespaces_it_is_skipped_with_one_message(
-  monkeypatch: pytest.MonkeyPatch,
-):
-  monkeypatch.setattr(shaped_hosts, "obstacle", lambda: "there is no root")
-  with pytest.raises(SystemExit, match=r"live: skipped: there is no root\."):
-    command.main([])
-
-
-def test_a_case_ends_whether_or_not_anything_is_proposed():
-  for doing in ("search", "candidate: one", "measure: one"):
-    budget = host.Budget()
-    spent = [budget.is_spent(doing, n, n * 1.0) for n in range(0, 600, 10)]
-    assert not spent[0]
-    assert spent[-1]
-    assert spent == sorted(spent)
 
 
 def test_all_steps_come_first_equally_often_and_each_trains_on():

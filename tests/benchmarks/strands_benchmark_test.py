@@ -9,137 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
-import functools
 import os
+import pathlib
 
 import jax
 import pytest
 
 from benchmarks import shaped_hosts
+from benchmarks import table as table_lib
 from benchmarks.strands import __main__ as command
 from benchmarks.strands import forms_table
 from benchmarks.strands import modules as modules_lib
+from benchmarks.strands import settings_table
 from benchmarks.strands.wall_clock import table as wall_clock
 from benchmarks.workloads import architectures
 from benchmarks.workloads import layout as layout_lib
 from benchmarks.workloads import train_step as workloads
-import fake_target
 from lagom_xla import errors
-from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import lowered
-from lagom_xla.compile import rewriting
-from lagom_xla.compile import target as target_lib
-from lagom_xla.passes import hlo
-from lagom_xla.passes.program import form as form_lib
-from lagom_xla.search import nccl
-from lagom_xla.search.xla import candidates
-from lagom_xla.search.xla import evaluation
-
-TWO_IN_FLIGHT = {"xla_gpu_experimental_parallel_collective_overlap_limit": 2}
-# Device memory that a step needs as written, and in a form.
-_LESS, _MORE = 10**9, 2 * 10**9
-
-
-def small() -> modules_lib.Module:
-  """A module of the table with few and narrow layers."""
-  module = modules_lib.MODULES["llama-8b-tp-1x8-acc4"]
-  assert isinstance(module.program, workloads.Workload)
-  arch = dataclasses.replace(
-    module.program.arch,
-    num_layers=4,
-    d_model=1024,
-    num_heads=8,
-    num_kv_heads=8,
-    d_ffn=2048,
-    vocab_size=1024,
-  )
-  program = dataclasses.replace(module.program, arch=arch, seq_len=2048)
-  return dataclasses.replace(module, name="small-tp", program=program)
-
-
-@pytest.fixture(scope="module")
-def module(h100s) -> modules_lib.Module:
-  del h100s  # Only says whether there is anything to compile with.
-  return small()
-
-
-@pytest.fixture(scope="module")
-def target(module: modules_lib.Module) -> target_lib.Target:
-  return module.target()
-
-
-@pytest.fixture(scope="module")
-def search(target: target_lib.Target) -> candidates.Search:
-  """A search of the small module with a candidate for each arm."""
-  strands = form_lib.Form(strands="paired")
-  chain = next(chain for chain in target.chains() if 2 in chain.pieces)
-  cut = form_lib.Form(slices={chain.label: 2})
-  evaluate = functools.partial(
-    evaluation.evaluate_or_raise,
-    target=target,
-    searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
-  )
-  others = (
-    config_lib.DEFAULT.with_options(TWO_IN_FLIGHT),
-    config_lib.XlaConfig(program=strands),
-    config_lib.XlaConfig(program=cut),
-    config_lib.XlaConfig(
-      program=dataclasses.replace(strands, slices=cut.slices)
-    ),
-  )
-  return candidates.Search(
-    default=evaluate(config_lib.DEFAULT), others=tuple(map(evaluate, others))
-  )
-
-
-@pytest.fixture(scope="module")
-def compiled(
-  target: target_lib.Target, search: candidates.Search
-) -> fake_target.FakeTarget:
-  """The target as the search compiled it, with peaks of memory made up."""
-  modules = {
-    rewriting.key(candidate.config.program): candidate.step.analysis.module
-    # The default last: it is what a form stands for without options.
-    for candidate in reversed(search.scheduled)
-  }
-
-  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
-    return modules[rewriting.key(config.program)]
-
-  def to_the_end(config: config_lib.XlaConfig) -> lowered.Compilation:
-    peak_bytes = _LESS if config.program.is_as_written else _MORE
-    return lowered.Compilation(
-      module=schedule(config), compiled=None, peak_bytes=peak_bytes
-    )
-
-  return fake_target.FakeTarget(
-    name=target.name,
-    cluster=target.cluster,
-    scheduled=schedule,
-    compiled=to_the_end,
-    rewritten=target.outcome,
-  )
-
-
-@pytest.fixture(scope="module")
-def arms(
-  compiled: fake_target.FakeTarget, search: candidates.Search
-) -> forms_table.Arms:
-  return forms_table.of_search(compiled, search)
-
-
-def test_a_form_that_does_not_fit_is_not_the_best(
-  compiled: fake_target.FakeTarget, search: candidates.Search
-):
-  _, _, paired, *_ = search.scheduled
-  search = candidates.Search(default=search.default, others=(paired,))
-  assert search.best is paired
-  gpu = dataclasses.replace(compiled.cluster.gpu, hbm_bytes=_LESS)
-  cluster = dataclasses.replace(compiled.cluster, gpu=gpu)
-  target = dataclasses.replace(compiled, cluster=cluster)
-  found = forms_table.of_search(target, search)
-  assert found.best.candidate is search.default
-  assert found.best.peak_bytes == _LESS
 
 
 @pytest.mark.parametrize(
@@ -196,24 +82,6 @@ def test_hosts_and_their_processes_are_gone_after_an_error():
   )
 
 
-def test_a_row_and_what_is_exposed_add_up(
-  module: modules_lib.Module,
-  search: candidates.Search,
-  arms: forms_table.Arms,
-):
-  _, _, *forms = search.scheduled
-  assert [arms.strands, arms.slices, arms.both] == forms
-  assert not arms.flags_only.candidate.config.needs_process
-  row = forms_table.row(module, arms)
-  assert row["lower_bound_ms"] <= row["best_ms"] <= row["flags_only_ms"]
-  assert row["flags_only_ms"] <= row["default_ms"]
-  assert row["speedup"] == pytest.approx(row["flags_only_ms"] / row["best_ms"])
-  rows = forms_table.exposed_rows(module, arms)
-  told_ms = sum(r["exposed_ms"] for r in rows)
-  # Rows below a thousandth of the step are left out.
-  assert 0.9 * row["exposed_ms"] <= told_ms <= row["exposed_ms"] * (1 + 1e-9)
-
-
 def test_an_interval_is_of_pairs_and_widens_where_launches_differ():
   # Rounds differ tenfold, and within each the ratio is the same.
   rounds = [1.0, 10.0, 2.0, 5.0, 3.0]
@@ -237,3 +105,21 @@ def test_wall_clock_rows_are_of_the_form_that_surely_gains():
   rows = wall_clock.rows_of("T 512, 200 Mb/s", launches)
   assert [row["form"] for row in rows] == ["strands", "chosen: strands"]
   assert all(row["low"] <= row["ratio"] <= row["high"] for row in rows)
+
+
+@pytest.mark.parametrize(
+  "table",
+  [
+    forms_table.table_of([]),
+    forms_table.exposed_table_of([]),
+    settings_table.table_of([]),
+  ],
+  ids=lambda table: table.name,
+)
+def test_kept_rows_are_written_as_they_were(table, tmp_path: pathlib.Path):
+  results = pathlib.Path(command.__file__).parent / "results"
+  names = [(name,) for name in modules_lib.MODULES]
+  kept = table_lib.beside(table, results, names)
+  dataclasses.replace(table, rows=kept).write_csv(tmp_path)
+  name = f"{table.name}.csv"
+  assert (tmp_path / name).read_bytes() == (results / name).read_bytes()

@@ -168,18 +168,6 @@ def test_a_model_has_its_published_number_of_parameters(model: str):
   assert num_params == arch.num_params
 
 
-def test_neither_microbatches_nor_what_is_kept_change_the_loss():
-  work = workload("phi-2", LAYOUTS["fsdp"])
-  other = dataclasses.replace(
-    work,
-    num_microbatches=2,
-    microbatch_size=work.microbatch_size // 2,
-    kept="products",
-  )
-  # The same sequences go to other GPUs, which changes nothing but sums' order.
-  np.testing.assert_allclose(losses(work), losses(other), rtol=1e-5)
-
-
 @pytest.mark.parametrize(("model", "kind"), RUNS)
 def test_a_layout_trains_as_one_gpu_does(model: str, kind: str):
   work = workload(model, LAYOUTS[kind])
