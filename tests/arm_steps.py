@@ -27,12 +27,9 @@ EVERYTHING = {
 def step(
   kernels_us: float, *, is_full: bool = False, more: str = ""
 ) -> hlo.Module:
-  """An all-gather that nothing hides, and a kernel.
+  """An all-gather that nothing hides, and a kernel, after other instructions.
 
-  Args:
-    kernels_us: what the kernel takes.
-    is_full: whether arguments take all of the memory.
-    more: instructions before these.
+  With `is_full` the arguments take all of the memory.
   """
   start, done = hlo_text.all_gather("all-gather", 256 * KIB)
   large = "large = f32[64,16384,16384] parameter(1)" if is_full else ""

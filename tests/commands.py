@@ -17,7 +17,6 @@ import pathlib
 import shlex
 import subprocess
 import sys
-from typing import IO
 from unittest import mock
 
 import jsonschema
@@ -93,11 +92,8 @@ def write_steps(folder: pathlib.Path) -> str:
 class Outcome:
   """What a command left behind.
 
-  Attributes:
-    status: its exit status.
-    out: its stdout.
-    err: its stderr, without the lines that say what goes on.
-    going_on: those lines, of which a busy machine has more.
+  Lines of stderr that say what goes on, of which a busy machine has more, are
+  apart from the others.
   """
 
   status: int
@@ -139,29 +135,20 @@ def run_process(
   *arguments: str,
   cwd: pathlib.Path | None = None,
   env: Mapping[str, str] | None = None,
-  stdout: int | IO[str] = subprocess.PIPE,
 ) -> Outcome:
-  """Runs `lagom-xla ARGUMENTS` with nothing set that it should set itself.
-
-  Args:
-    *arguments: of the command.
-    cwd: where it runs.
-    env: what else is set.
-    stdout: where its result goes.
-  """
+  """Runs `lagom-xla ARGUMENTS` with nothing set that it should set itself."""
   unset = ("JAX_", "XLA_", "TF_CPP_")
   here = {k: v for k, v in os.environ.items() if not k.startswith(unset)}
   done = subprocess.run(
     [sys.executable, "-m", "lagom_xla", *arguments],
     cwd=cwd,
     env={**here, **(env or {})},
-    stdout=stdout,
-    stderr=subprocess.PIPE,
+    capture_output=True,
     text=True,
     check=False,
     timeout=_TIMEOUT_S,
   )
-  return _outcome(done.returncode, done.stdout or "", done.stderr)
+  return _outcome(done.returncode, done.stdout, done.stderr)
 
 
 def bash(folder: pathlib.Path, command: str) -> str:

@@ -37,10 +37,7 @@ def lower(
 ) -> jax.stages.Lowered:
   """Lowers a function that each device runs on arrays of these shapes.
 
-  Args:
-    devices: to lower for.
-    body: of the arrays, with collectives over "x" written out.
-    shapes: of the arrays on one device.
+  Its collectives over "x" are written out.
   """
   mesh = Mesh(np.array(devices), ("x",))
   rows = NamedSharding(mesh, PartitionSpec("x", None))
@@ -66,12 +63,10 @@ def gather(letter: str, array: jax.Array) -> jax.Array:
 
 
 def ordered(module: hlo.Module, order: str) -> step_lib.Step:
-  """A step with its entry in another order.
+  """A step with its entry in another order, of letters of kernels.
 
-  Args:
-    module: the step's, as XLA scheduled it.
-    order: letters of kernels; "+g" is the start of a gather, "-g" its done.
-      What these depend on comes right before them, all others at the end.
+  "+g" is the start of a gather, "-g" its done. What these depend on comes right
+  before them, all others at the end.
   """
   graph = dependencies.of(module.entry)
   ids: dict[int, None] = {}

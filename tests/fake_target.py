@@ -41,42 +41,34 @@ class FakeTarget(target_lib.Target):
 
   @property
   def is_read_only(self) -> bool:
-    """See `Target`."""
     return self.is_scheduled
 
   @property
   def obstacle(self) -> str | None:
-    """See `Target`."""
     return super().obstacle if self.compiled else "it is a test's"
 
   def schedule(
     self, config: config_lib.XlaConfig = config_lib.DEFAULT
   ) -> hlo.Module:
-    """See `Target`."""
     rewriting.check(self.name, config.program, self.outcome(config.program))
     return self.scheduled(config)
 
   def compile(
     self, config: config_lib.XlaConfig = config_lib.DEFAULT
   ) -> lowered.Compilation:
-    """See `Target`."""
     assert self.compiled is not None
     return self.compiled(config)
 
   def outcome(self, form: form_lib.Form) -> form_lib.Outcome:
-    """See `Target`."""
     return self.rewritten(form)
 
   def chains(self) -> tuple[chains_lib.Chain, ...]:
-    """See `Target`."""
     return self.sliceable
 
   def digest(self, form: form_lib.Form) -> str:
-    """See `Target`."""
     return self.digested(form)
 
   def identity(self) -> hlo.Module:
-    """See `Target`."""
     return self.scheduled(config_lib.DEFAULT)
 
 
@@ -88,41 +80,33 @@ class ScheduleOnly(target_lib.Target):
 
   @property
   def obstacle(self) -> str | None:
-    """See `Target`."""
     return "it takes too long in a test"
 
   def schedule(
     self, config: config_lib.XlaConfig = config_lib.DEFAULT
   ) -> hlo.Module:
-    """See `Target`."""
     return self.target.schedule(config)
 
   def compile(
     self, config: config_lib.XlaConfig = config_lib.DEFAULT
   ) -> lowered.Compilation:
-    """See `Target`."""
     raise AssertionError(self.obstacle)
 
   def outcome(self, form: form_lib.Form) -> form_lib.Outcome:
-    """See `Target`."""
     return self.target.outcome(form)
 
   def chains(self) -> tuple[chains_lib.Chain, ...]:
-    """See `Target`."""
     return self.target.chains()
 
   def digest(self, form: form_lib.Form) -> str:
-    """See `Target`."""
     return self.target.digest(form)
 
   def schedule_with_chains(
     self, config: config_lib.XlaConfig = config_lib.DEFAULT
   ) -> hlo.Module:
-    """See `Target`."""
     return self.target.schedule_with_chains(config)
 
   def identity(self) -> hlo.Module:
-    """See `Target`."""
     return self.target.identity()
 
 

@@ -41,12 +41,7 @@ Say = Callable[[Any], None]
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-  """How a process ended.
-
-  Attributes:
-    said: what it said.
-    status: its exit status; negative for a signal.
-  """
+  """What a process said, and its exit status: negative for a signal."""
 
   said: list[Any]
   status: int | None
@@ -59,11 +54,8 @@ def run(
 ) -> list[Ended]:
   """Runs a function in each process of a job, and lets go of all together.
 
-  Args:
-    function: takes the number of its process, and what to say things with. A
-      process that is to die calls `die`.
-    num_processes: of the job.
-    environ: process -> what it has in its environment beside this one's.
+  It takes the number of its process, and what to say things with; `environ` is
+  what processes have in their environment beside this one's.
   """
   context = _context()
   port = free_port()
@@ -91,11 +83,7 @@ def run(
 
 
 def join(port: int, num_processes: int, number: int) -> None:
-  """Joins this process to a job whose first one listens to a port.
-
-  Raises:
-    RuntimeError: the first one is gone before this one knows that all joined.
-  """
+  """Joins this process to a job whose first one listens to a port."""
   jax.distributed.initialize(
     f"127.0.0.1:{port}",
     num_processes,

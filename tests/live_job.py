@@ -42,13 +42,7 @@ TIMEOUTS = coordinator_lib.Timeouts(
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-  """What became of a training.
-
-  Attributes:
-    variants: Of each call.
-    warned: What was warned of.
-    report: At the end.
-  """
+  """What became of a training: the variants of its calls, and what was said."""
 
   variants: list[int]
   warned: list[str]

@@ -88,13 +88,10 @@ def batch(seed: int, num_rows: int = 8) -> jax.Array:
 
 @dataclasses.dataclass
 class Proposer(proposals.Proposer):
-  """Proposes steps by name, each compiled from a function of its own.
+  """Proposes steps by name, each made of the lowered one by its maker.
 
-  Attributes:
-    makers: name -> what makes the compiled step from the lowered one.
-    before: called before the first proposal.
-    measured: what the searches were told.
-    compiled: the names that were compiled.
+  `before` is called first; what searches were told and what was compiled stays
+  in `measured` and `compiled`.
   """
 
   makers: dict[str, Callable[[jax.stages.Lowered], jax.stages.Compiled]]
@@ -161,11 +158,8 @@ def proposed_by(
 ) -> Iterator[None]:
   """Steps that are tuned from now on get their proposals from this one.
 
-  Args:
-    proposer: What proposes.
-    timeouts: Of the loop.
-    waits_for_traces: Whether a traced call returns once the trace is written,
-      so that what a call comes to does not depend on how busy the machine is.
+  By default a traced call returns once the trace is written, so that what a
+  call comes to does not depend on how busy the machine is.
   """
   with (
     mock.patch.object(tuned, "proposer_of", lambda *unused: proposer),

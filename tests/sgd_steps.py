@@ -34,14 +34,9 @@ def lower(
 ) -> jax.stages.Lowered:
   """Lowers a step that donates its weights, all bfloat16.
 
-  Args:
-    loss: (weights, x) -> scalar; weights are [layers, width, hidden] and
-      [layers, hidden, width], x is [rows, width].
-    devices: over which rows and the weights' second dimension are split.
-    layers: how many.
-    rows: on each device.
-    width: of x.
-    hidden: between the products.
+  The loss is of weights [layers, width, hidden] and [layers, hidden, width],
+  and of x, [rows of all devices, width]; devices split rows and the weights'
+  second dimension.
   """
   mesh = Mesh(np.array(devices), ("x",))
 

@@ -49,12 +49,9 @@ _POLL_S = 0.01
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-  """How the processes of a program ended.
+  """How the processes of a program ended, and those that they left behind.
 
-  Attributes:
-    statuses: Their exit statuses; negative for a signal.
-    orphans: Those of the processes that they left behind.
-    errors: What each wrote to stderr.
+  Statuses are negative for a signal; errors are what each wrote to stderr.
   """
 
   statuses: list[int]
@@ -63,11 +60,7 @@ class Ended:
 
 
 class Programs:
-  """Starts programs, one after the other.
-
-  Args:
-    process: What they are forked from; see `main`.
-  """
+  """Starts programs, one after the other, forked from a process of `main`."""
 
   def __init__(self, process: subprocess.Popen[str]):
     self._process = process
@@ -81,11 +74,8 @@ class Programs:
   ) -> Ended:
     """Trains until a signal comes while a step runs in a state of the loop.
 
-    Args:
-      state: The state; JIT to train under jit alone.
-      number: The signal.
-      folder: An empty one, for what the program writes.
-      num_processes: Of the job; the signal comes to all.
+    Or under jit alone, with JIT. The folder is empty before, and the signal
+    comes to all processes.
     """
     assert self._process.stdin is not None and self._process.stdout is not None
     words = (state, int(number), num_processes, folder)
@@ -231,12 +221,7 @@ def _is_there(
 
 @dataclasses.dataclass
 class _Proposer(proposals.Proposer):
-  """Proposes the step itself.
-
-  Attributes:
-    state: In which the signal comes.
-    compiles: Set once the proposal is about to be compiled.
-  """
+  """Proposes the step itself; `compiles` is set right before it compiles."""
 
   state: str
   compiles: threading.Event = dataclasses.field(default_factory=threading.Event)

@@ -42,7 +42,6 @@ class Job:
     voted: What processes say of their compiles.
     finds: Whether the next proposal is there, so long after the search began;
       may raise.
-    limits: Of the loop.
     has_profile_build: Whether the step is compiled again to be traced.
     trace_s: Seconds in which a trace is ended and written.
     beside: By what part a search slows the step.

@@ -13,9 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 import dataclasses
 
+from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.profiling import profile as profile_lib
+from lagom_xla.profiling import xspace
 import xspace_text
 
 _COMPUTE, _COLLECTIVES = "Stream #20(Compute)", "Stream #24(Kernel)"
@@ -25,15 +28,7 @@ GAP_US = 1.0
 
 @dataclasses.dataclass(kw_only=True)
 class Run:
-  """A run of a few steps.
-
-  Attributes:
-    module: that runs.
-    lone_us: by kernel.
-    own_us: by collective.
-    channels: of every collective.
-    late_us: what each rank comes late to every step.
-  """
+  """A run of a few steps, to each of which ranks come late."""
 
   module: hlo.Module
   lone_us: Callable[[str], float]
@@ -104,3 +99,33 @@ class Run:
       )
     self._free = [end_us for _ in self._free]
     self._ends[name] = end_us
+
+
+# A run of eight ranks of which one is late.
+H100S = cluster_lib.parse("1x8xh100")
+OWN_US = 50.0
+
+
+def lone_us(name: str) -> float:
+  return 20.0 + len(name)
+
+
+def process_of(
+  module: hlo.Module, *, without: str | None = None
+) -> xspace_text.Process:
+  run = Run(
+    module=module,
+    lone_us=lone_us,
+    own_us=lambda _: OWN_US,
+    late_us=[0.0] * 7 + [400.0],
+  )
+  ranks = [[k for k in rank if k.op != without] for rank in run.steps(3)]
+  return xspace_text.Process(devices=ranks, module=module)
+
+
+def profile_of(
+  module: hlo.Module, *, without: str | None = None
+) -> profile_lib.Profile:
+  process = process_of(module, without=without)
+  trace = xspace.of_bytes({"host": xspace_text.serialized(process)})
+  return profile_lib.of_trace(trace)

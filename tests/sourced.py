@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import pathlib
 import shutil
 import subprocess
@@ -43,6 +44,28 @@ class Shell:
     command.write_text(f"#!/bin/sh\n{script}\n")
     command.chmod(0o755)
 
+  def run(
+    self,
+    script: str,
+    argument: pathlib.Path | str,
+    *,
+    shell: str = "bash",
+    cwd: pathlib.Path | None = None,
+    env: Mapping[str, str],
+  ) -> subprocess.CompletedProcess[str]:
+    """Runs a script of an argument, and prints the environment it leaves."""
+    executable = shutil.which(shell)
+    if executable is None:
+      pytest.skip(f"there is no {shell}: apt-get install {shell}")
+    return subprocess.run(
+      [executable, "-c", f"{script}\nenv -0", "-", str(argument)],
+      env={"PATH": str(self._path), **env},
+      cwd=cwd,
+      check=True,
+      capture_output=True,
+      text=True,
+    )
+
   def source(
     self,
     file: pathlib.Path | str,
@@ -53,30 +76,19 @@ class Shell:
     **env: str,
   ) -> tuple[dict[str, str], str]:
     """What the variables are afterwards, and what was said."""
-    executable = shutil.which(shell)
-    if executable is None:
-      pytest.skip(f"there is no {shell}: apt-get install {shell}")
     strict = "set -eu" if shell == "sh" else "set -euo pipefail"
-    done = subprocess.run(
-      [
-        executable,
-        "-c",
-        f'{strict}\nfile="$1"\nset --\n' + '. "$file"\n' * times + "env -0",
-        "-",
-        str(file),
-      ],
-      env={"PATH": str(self._path), **env},
-      cwd=cwd,
-      check=True,
-      capture_output=True,
-      text=True,
-    )
-    pairs = (line.partition("=") for line in done.stdout.split("\0") if line)
-    found = {name: value for name, _, value in pairs}
+    script = f'{strict}\nfile="$1"\nset --\n' + '. "$file"\n' * times
+    done = self.run(script, file, shell=shell, cwd=cwd, env=env)
+    found = environ_of(done)
     ours = {name: found[name] for name in VARIABLES if name in found}
     leaked = {n for n in found if n.startswith(("LAGOM_", "lagom_"))}
     assert leaked <= {*VARIABLES, "LAGOM_XLA_ENV", *env}
     return ours, done.stderr
+
+
+def environ_of(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+  """The environment that a script has left."""
+  return dict(line.split("=", 1) for line in done.stdout.split("\0") if line)
 
 
 def shell_with_plugin(folder: pathlib.Path) -> Shell:

@@ -31,54 +31,22 @@ RULE = table_lib.Rule(
   num_channels=4,
   chunk_bytes=131072,
 )
-_GET_COLL_INFO = ctypes.CFUNCTYPE(
-  ctypes.c_int,
-  ctypes.c_void_p,
-  ctypes.c_int,
-  ctypes.c_size_t,
-  ctypes.c_int,
-  ctypes.c_void_p,
-  ctypes.c_int,
-  ctypes.c_int,
-  ctypes.c_int,
-  ctypes.POINTER(ctypes.c_int),
-)
+_INT, _SIZE, _PTR = ctypes.c_int, ctypes.c_size_t, ctypes.c_void_p
+_INTS, _SIZES, _PTRS = map(ctypes.POINTER, (_INT, _SIZE, _PTR))
 _LOG = ctypes.CFUNCTYPE(
-  None,
-  ctypes.c_int,
-  ctypes.c_ulong,
-  ctypes.c_char_p,
-  ctypes.c_int,
-  ctypes.c_char_p,
+  None, _INT, ctypes.c_ulong, ctypes.c_char_p, _INT, ctypes.c_char_p
 )
-_INIT_V4 = ctypes.CFUNCTYPE(
-  ctypes.c_int,
-  ctypes.c_size_t,
-  ctypes.c_size_t,
-  _LOG,
-  ctypes.POINTER(ctypes.c_void_p),
-)
+_INIT_V4 = ctypes.CFUNCTYPE(_INT, _SIZE, _SIZE, _LOG, _PTRS)
 _INIT_V5 = ctypes.CFUNCTYPE(
-  ctypes.c_int,
-  ctypes.POINTER(ctypes.c_void_p),
-  ctypes.c_uint64,
-  ctypes.c_size_t,
-  ctypes.c_size_t,
-  _LOG,
-  ctypes.c_void_p,
-  ctypes.c_void_p,
+  _INT, _PTRS, ctypes.c_uint64, _SIZE, _SIZE, _LOG, _PTR, _PTR
 )
-_FINALIZE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+_GET_COLL_INFO = ctypes.CFUNCTYPE(
+  _INT, _PTR, _INT, _SIZE, _INT, _PTR, _INT, _INT, _INT, _INTS
+)
 _GET_CHUNK_SIZE = ctypes.CFUNCTYPE(
-  ctypes.c_int,
-  ctypes.c_void_p,
-  ctypes.c_int,
-  ctypes.c_size_t,
-  ctypes.c_int,
-  ctypes.c_int,
-  ctypes.c_int,
-  ctypes.POINTER(ctypes.c_size_t),
+  _INT, _PTR, _INT, _SIZE, _INT, _INT, _INT, _SIZES
 )
+_FINALIZE = ctypes.CFUNCTYPE(_INT, _PTR)
 _HEAD = [("name", ctypes.c_char_p)]
 _TAIL = [("get_coll_info", _GET_COLL_INFO), ("finalize", _FINALIZE)]
 
@@ -118,15 +86,8 @@ class Communicator:
     cells = (ctypes.c_float * 21)(*costs)
     num_channels = ctypes.c_int(0)
     assert 0 == self.interface.get_coll_info(
-      self.context,
-      kind,
-      num_bytes,
-      1,
-      ctypes.addressof(cells),
-      7,
-      3,
-      0,
-      ctypes.byref(num_channels),
+      *(self.context, kind, num_bytes, 1, ctypes.addressof(cells)),
+      *(7, 3, 0, ctypes.byref(num_channels)),
     )
     return list(cells), num_channels.value
 
@@ -152,12 +113,7 @@ class Communicator:
     """The chunk size that NCCL gets back."""
     size = ctypes.c_size_t(default_bytes)
     assert 0 == self.interface.get_chunk_size(
-      self.context,
-      kind,
-      share_bytes,
-      algorithm,
-      protocol,
-      1,
+      *(self.context, kind, share_bytes, algorithm, protocol, 1),
       ctypes.byref(size),
     )
     return size.value

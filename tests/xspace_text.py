@@ -31,14 +31,9 @@ class Kernel:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Process:
-  """What one process traced.
+  """What one process traced: the kernels of each device, and the module.
 
-  Attributes:
-    devices: the kernels of each.
-    start_ns: epoch time; None to leave it out.
-    stop_ns: epoch time; None to leave it out.
-    module: that goes into the metadata; None for none.
-    program_id: of it.
+  Times are of the epoch; what is None is left out.
   """
 
   devices: Sequence[Sequence[Kernel]]

@@ -18,11 +18,11 @@ from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import hlo
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.tuner import tuner
-from measured_run import H100S
-from measured_run import OWN_US
-from measured_run import process_of
-from measured_run import profile_of
 import sample_plan
+from simulated_run import H100S
+from simulated_run import OWN_US
+from simulated_run import process_of
+from simulated_run import profile_of
 import xspace_text
 
 

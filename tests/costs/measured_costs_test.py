@@ -22,12 +22,12 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import matrix_products
 from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.profiling import profile as profile_lib
-from measured_run import H100S
-from measured_run import OWN_US
-from measured_run import lone_us
-from measured_run import process_of
-from measured_run import profile_of
 import simulated_run
+from simulated_run import H100S
+from simulated_run import OWN_US
+from simulated_run import lone_us
+from simulated_run import process_of
+from simulated_run import profile_of
 import xspace_text
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]

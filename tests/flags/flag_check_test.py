@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 import pytest
 
-import flag_effects
+import jaxlib_options
 from jaxlib_options import GATHER
 from jaxlib_options import IS_NEW
 from jaxlib_options import LEVEL
@@ -137,7 +137,7 @@ def test_the_last_of_two_flags_wins():
 def test_flags_that_collect_are_no_duplicates():
   text = "--xla_disable_hlo_passes=a --xla_disable_hlo_passes=b"
   assert check.check(text).findings == ()
-  assert flag_effects.values(text)["xla_disable_hlo_passes"] == "a,b"
+  assert jaxlib_options.values(text)["xla_disable_hlo_passes"] == "a,b"
 
 
 def test_a_default_that_acts_beside_another_flag_is_none():
@@ -240,10 +240,10 @@ def test_jax_toolboxs_flags_end_a_process_over_eight_of_them():
 
 
 @settings(max_examples=15)
-@given(st.lists(flag_effects.SOME, max_size=5))
+@given(st.lists(jaxlib_options.SOME_FLAGS, max_size=5))
 def test_what_is_suggested_sets_the_same_in_no_more_flags(flags):
   report = check.check(" ".join(flags))
-  assert flag_effects.sets(report.suggestion) == flag_effects.sets(
+  assert jaxlib_options.sets(report.suggestion) == jaxlib_options.sets(
     " ".join(flags)
   )
   assert len(syntax.parse(report.suggestion)[0]) <= len(flags)

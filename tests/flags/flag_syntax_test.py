@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 import pytest
 
-import flag_effects
+import jaxlib_options
 from jaxlib_options import GATHER
 from jaxlib_options import LEVEL
 from jaxlib_options import NEW
@@ -41,7 +41,7 @@ from lagom_xla.flags import syntax
 def test_flags_are_parsed_as_xla_parses_them(text, words):
   flags, _ = syntax.parse(text)
   assert flags[-1].value == words
-  assert flag_effects.values(text)["xla_dump_to"] == words
+  assert jaxlib_options.values(text)["xla_dump_to"] == words
 
 
 @given(st.lists(st.text("ab '\"\\=-\n", max_size=6), max_size=3))
@@ -54,7 +54,7 @@ def test_a_printed_flag_parses_to_itself(values):
 @given(st.text("ab '\"\\=-\t", max_size=8))
 def test_xla_reads_back_any_value(value):
   text = str(syntax.Flag(name="xla_dump_to", value=value))
-  assert flag_effects.values(text)["xla_dump_to"] == value
+  assert jaxlib_options.values(text)["xla_dump_to"] == value
 
 
 def test_jaxlib_is_asked_again_where_the_child_was_killed():
@@ -109,10 +109,10 @@ def test_without_an_environment_a_merge_is_the_plan():
 
 
 @settings(max_examples=10)
-@given(st.lists(flag_effects.SOME, max_size=4), st.integers(0, 3))
+@given(st.lists(jaxlib_options.SOME_FLAGS, max_size=4), st.integers(0, 3))
 def test_merged_flags_set_what_both_would_one_after_the_other(flags, level):
   text = " ".join(flags)
   merged = merge.merge(text, {LEVEL: level})
-  assert flag_effects.sets(merged.xla_flags) == flag_effects.sets(
+  assert jaxlib_options.sets(merged.xla_flags) == jaxlib_options.sets(
     f"{text} --{LEVEL}={level}"
   )
