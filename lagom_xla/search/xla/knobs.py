@@ -419,11 +419,11 @@ def overlap_limit(step: step_lib.Step) -> Iterator[Value]:
   if not is_latency_hiding(step.analysis.module):
     return  # No other scheduler reads it.
   yield from map(in_flight, (2, 4))
+  # It acts beside a limit above 1, whichever was kept.
   yield Value(
     label="collectives started as early as possible",
     options={
-      _OVERLAP_LIMIT: 4,
-      "xla_gpu_experimental_collective_start_as_early_as_possible": True,
+      "xla_gpu_experimental_collective_start_as_early_as_possible": True
     },
   )
 
@@ -611,34 +611,30 @@ KNOBS: Mapping[str, Knob] = {
     note="moves starts ahead of the kernels that their collectives hide behind",
     values=scheduler_values,
   ),
-  "combining": Knob(
-    note="how many bytes of collectives of a kind are combined",
-    values=_combine_thresholds,
-  ),
-  "combining by heuristic": Knob(
-    note="lets XLA combine by what it expects to overlap",
-    values=_combine_heuristic,
-  ),
-  "collective matmul": Knob(
-    note="splits products so that parts run beside parts of their collective",
-    values=_collective_matmul,
-  ),
-  "pipelining": Knob(
-    note="runs a loop's collectives an iteration ahead or behind, or not",
-    values=_pipelining,
+  "overlap limit": Knob(
+    note="how many collectives the scheduler keeps in flight",
+    values=overlap_limit,
   ),
   "unrolling": Knob(
     note="two iterations per loop body, so that one hides the other's"
     " collectives",
     values=_unrolling,
   ),
+  "pipelining": Knob(
+    note="runs a loop's collectives an iteration ahead or behind, or not",
+    values=_pipelining,
+  ),
+  "collective matmul": Knob(
+    note="splits products so that parts run beside parts of their collective",
+    values=_collective_matmul,
+  ),
   "merged products": Knob(
     note="how large products are that XLA merges where they share an operand",
     values=_merged_products,
   ),
-  "overlap limit": Knob(
-    note="how many collectives the scheduler keeps in flight",
-    values=overlap_limit,
+  "combining by heuristic": Knob(
+    note="lets XLA combine by what it expects to overlap",
+    values=_combine_heuristic,
   ),
   "memory": Knob(
     note="how much memory the scheduler may use to start collectives early",
@@ -647,6 +643,10 @@ KNOBS: Mapping[str, Knob] = {
   "zero fills": Knob(
     note="leaves out kernels that fill with zeros what a loop overwrites",
     values=_unfilled,
+  ),
+  "combining": Knob(
+    note="how many bytes of collectives of a kind are combined",
+    values=_combine_thresholds,
   ),
   "fixed costs": Knob(
     note="has the scheduler take kernels of a kind to cost the same",

@@ -100,11 +100,6 @@ def test_what_jaxlib_lacks_is_not_offered(fsdp_scan, monkeypatch):
   )
   names = _names(_step(fsdp_scan))
   assert _LIMIT not in names
-  # It goes with the limit, and would be another thing alone.
-  assert "xla_gpu_experimental_collective_start_as_early_as_possible" not in (
-    names
-  )
-  assert "xla_gpu_experimental_enable_heuristic_collective_combining" in names
 
 
 # Each knob.
