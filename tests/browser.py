@@ -11,6 +11,8 @@ It is driven by the DevTools protocol over a pipe, which needs no package.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+import contextlib
 import json
 import os
 import pathlib
@@ -133,6 +135,33 @@ class Browser:
       "value": "dark" if is_dark else "light",
     }
     self.send("Emulation.setEmulatedMedia", features=[scheme])
+
+  @contextlib.contextmanager
+  def phone(self, label: str, *, is_dark: bool) -> Iterator[None]:
+    """A phone, which shows the page whole, and bright on dark if that is so.
+
+    Args:
+      label: the selector of a text that is drawn.
+      is_dark: whether the phone is in dark mode.
+    """
+    self.emulate(width=390, is_dark=is_dark)
+    try:
+      width = "document.documentElement.scrollWidth"
+      assert self.until(f"{width} === 390"), self.evaluate(width)
+      styles = "getComputedStyle({}).{}"
+      ground, text, ink = (
+        # Of "rgb(1, 2, 3)".
+        sum(map(int, self.evaluate(styles.format(*of))[4:-1].split(",")))
+        for of in (
+          ("document.body", "backgroundColor"),
+          ("document.body", "color"),
+          (f"document.querySelector('{label}')", "fill"),
+        )
+      )
+      assert (ground < text) == (ground < ink) == is_dark
+      yield
+    finally:
+      self.emulate(width=1200)
 
   def hover(self, x: float, y: float) -> None:
     """Moves the mouse to a place in the window."""

@@ -97,14 +97,9 @@ def test_calls_of_which_only_the_bytes_are_costed_are_named_with_their_lines(
   for text in (said, page.read_text()):
     assert f"Only the bytes of {num} " in text
     assert all(f"{name} {_at(step)}" in text for name in called)
-
-
-def test_a_program_can_ask_which_they_are(steps: str) -> None:
-  printed = json.loads(_said(f"{steps}:factors", "--format=json"))
-  assert set(printed["calls_of_unknown_work"].values()) == {
-    "cusolver_potrf_ffi",
-    "cusolver_syevd_ffi",
-  }
+  printed = json.loads(_said(f"{steps}:{step}", "--format=json"))
+  told = {*printed["calls_of_unknown_work"].values()}
+  assert all(name.removeprefix(": ") in told for name in filter(None, called))
 
 
 @pytest.mark.parametrize(

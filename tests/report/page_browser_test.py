@@ -77,20 +77,8 @@ def test_zooming_in_draws_apart_what_was_drawn_together(
 def test_a_phone_shows_the_page_without_scrolling_sideways(
   chromium: browser.Browser, is_dark: bool
 ) -> None:
-  chromium.emulate(width=390, is_dark=is_dark)
-  try:
-    width = "document.documentElement.scrollWidth"
-    assert chromium.until(f"{width} === 390"), chromium.evaluate(width)
-    color = "getComputedStyle(document.body).{}"
-    ground = chromium.evaluate(color.format("backgroundColor"))
-    text = chromium.evaluate(color.format("color"))
-    assert (_brightness(ground) < _brightness(text)) == is_dark
-    label = "document.querySelector('#whole .xtick text')"
-    ink = chromium.evaluate(f"getComputedStyle({label}).fill")
-    assert (_brightness(ground) < _brightness(ink)) == is_dark
+  with chromium.phone("#whole .xtick text", is_dark=is_dark):
     assert chromium.errors == []
-  finally:
-    chromium.emulate(width=1200)
 
 
 def test_a_long_steps_page_is_small_and_opens_quickly(
@@ -116,8 +104,3 @@ def test_a_long_steps_page_is_small_and_opens_quickly(
   (task_s,) = (m["value"] for m in metrics if m["name"] == "TaskDuration")
   assert chromium.errors == []
   assert task_s < 3
-
-
-def _brightness(color: str) -> int:
-  """Of "rgb(1, 2, 3)"."""
-  return sum(int(part) for part in color[4:-1].split(","))
