@@ -23,8 +23,10 @@ from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline
 from lagom_xla.explain import explaining
 from lagom_xla.passes.program import form
+from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.report import instructions
 from lagom_xla.report import layout
+from lagom_xla.report import measurement
 from lagom_xla.report import notes
 from lagom_xla.report import results
 from lagom_xla.report import tried
@@ -46,7 +48,9 @@ _MOST_SENTENCES = 4
 _NUM_ROWS: Mapping[plan_lib.Applied, int] = {"flags": 1, "env": 2, "all": 3}
 
 
-def of_step(step: step_lib.Step) -> Iterator[rich.console.RenderableType]:
+def of_inspection(
+  step: step_lib.Step, costed: costing_lib.Costing | None
+) -> Iterator[rich.console.RenderableType]:
   """Which collectives of a step overlap which kernels, and what that costs."""
   replayed = step.timeline(step.default)
   module = step.analysis.module
@@ -73,13 +77,15 @@ def of_step(step: step_lib.Step) -> Iterator[rich.console.RenderableType]:
       ("kernel", "by collective", "ms/step"),
       ((*names, _ms(us)) for names, us in lost[:_MOST_SLOWDOWNS]),
     )
+  if costed is not None:
+    yield measurement.ratios(costed)
 
 
 def of_tuning(
-  tuning: tuning_lib.Tuning,
+  tuning: tuning_lib.Tuning, costed: costing_lib.Costing | None
 ) -> Iterator[rich.console.RenderableType]:
   """What tuning found, whether it acts, and what it should gain."""
-  yield from of_step(tuning.before)
+  yield from of_inspection(tuning.before, costed)
   yield candidates(tuning)
   if tuning.search.arms:
     yield arms(tuning.search, tuning.plan.applied)

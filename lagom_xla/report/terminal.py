@@ -8,7 +8,7 @@ where the user asks for it. Every time shown is predicted, unless it says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 import itertools
 import pathlib
 import shlex
@@ -77,9 +77,7 @@ def show_inspection(
       None if is_verbose else layout.Section(head=more),
     ),
     files,
-    itertools.chain(tables.of_step(step), _ratios(costed))
-    if is_verbose
-    else None,
+    tables.of_inspection(step, costed) if is_verbose else None,
   )
 
 
@@ -119,9 +117,7 @@ def show_tuning(
       _next(tuning.plan, files),
     ),
     files,
-    itertools.chain(tables.of_tuning(tuning), _ratios(costed))
-    if is_verbose
-    else None,
+    tables.of_tuning(tuning, costed) if is_verbose else None,
   )
 
 
@@ -147,13 +143,6 @@ def show_verification(
     ),
     tables=() if is_verbose else None,
   )
-
-
-def _ratios(
-  costed: costing_lib.Costing | None,
-) -> Iterator[rich.console.RenderableType]:
-  if costed is not None:
-    yield measurement.ratios(costed)
 
 
 # A name, a time or a size, and what to know of it.
