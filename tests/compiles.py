@@ -19,6 +19,11 @@ ABORTS = config_lib.XlaConfig(options={IN_FLIGHT: -1})
 LONGEST_S = 60
 
 
+def in_flight(limit: int) -> config_lib.XlaConfig:
+  """A config that compiles on their own, from one fused module."""
+  return config_lib.XlaConfig(options={IN_FLIGHT: limit})
+
+
 def target(lowered: jax.stages.Lowered) -> target_lib.StepTarget:
   """A step to compile, here until it is given workers."""
   return target_lib.of_step(lowered, H100S, name="step")

@@ -45,63 +45,64 @@ def fusions(tmp_path: pathlib.Path) -> pool.Fusions:
   return pool.Fusions(cache_lib.Cache(tmp_path))
 
 
-def test_the_first_leads_and_others_wait_for_it(
-  fusions: pool.Fusions,
-) -> None:
-  led: futures.Future[job_lib.Result] = futures.Future()
-  assert fusions.awaited(_job(1)) is None
-  assert fusions.assigned(_job(1), led).leads
-  assert fusions.awaited(_job(2)) is led
-  default = _job(3, must_begin=True)
-  assert fusions.awaited(default) is None
-  assert fusions.assigned(default, futures.Future()) == default
-
-
-def test_others_go_on_from_what_it_gave(fusions: pool.Fusions) -> None:
-  _lead(fusions, b"fused")
-  for limit in (2, 3):
-    assert fusions.awaited(_job(limit)) is None
-    follower = fusions.assigned(_job(limit), futures.Future())
-    assert (follower.leads, follower.fused) == (False, b"fused")
-  default = _job(4, must_begin=True)
-  assert fusions.assigned(default, futures.Future()) == default
-
-
-def test_what_others_went_on_from_is_known_to_the_next_process(
-  fusions: pool.Fusions, tmp_path: pathlib.Path
-) -> None:
-  _lead(fusions, b"fused")
-  fusions.assigned(_job(2), futures.Future())
-  _check_next_process(tmp_path, b"fused")
-
-
-def test_that_there_is_none_is_known_to_the_next_process(
-  fusions: pool.Fusions, tmp_path: pathlib.Path
-) -> None:
-  _lead(fusions, None)
-  _check_next_process(tmp_path, None)
-
-
-def test_what_nobody_went_on_from_is_not_kept(
-  fusions: pool.Fusions, tmp_path: pathlib.Path
-) -> None:
-  _lead(fusions, b"fused")
-  later = pool.Fusions(cache_lib.Cache(tmp_path))
-  assert later.assigned(_job(2), futures.Future()).leads
+def _future() -> pool.Future:
+  return futures.Future()
 
 
 def _lead(fusions: pool.Fusions, fused: bytes | None) -> None:
-  led: futures.Future[job_lib.Result] = futures.Future()
+  led = _future()
   leader = fusions.assigned(_job(1), led)
   result = job_lib.Result(module=b"schedule", fused=fused)
   fusions.keep(leader, result)
   led.set_result(result)
 
 
-def _check_next_process(tmp_path: pathlib.Path, fused: bytes | None) -> None:
+def test_the_first_leads_and_others_wait_for_it(fusions: pool.Fusions) -> None:
+  led = _future()
+  assert fusions.awaited(_job(1)) is None
+  assert fusions.assigned(_job(1), led).leads
+  assert fusions.awaited(_job(2)) is led
+  default = _job(3, must_begin=True)
+  assert fusions.awaited(default) is None
+  assert fusions.assigned(default, _future()) == default
+
+
+def test_where_the_first_ends_without_a_result_the_next_leads(
+  fusions: pool.Fusions,
+) -> None:
+  led = _future()
+  fusions.assigned(_job(1), led)
+  led.cancel()
+  assert fusions.awaited(_job(2)) is None
+  assert fusions.assigned(_job(2), _future()).leads
+
+
+def test_others_go_on_from_what_it_gave(fusions: pool.Fusions) -> None:
+  _lead(fusions, b"fused")
+  for limit in (2, 3):
+    assert fusions.awaited(_job(limit)) is None
+    follower = fusions.assigned(_job(limit), _future())
+    assert (follower.leads, follower.fused) == (False, b"fused")
+  default = _job(4, must_begin=True)
+  assert fusions.assigned(default, _future()) == default
+
+
+@pytest.mark.parametrize("fused", [b"fused", None])
+@pytest.mark.parametrize("is_used", [True, False])
+def test_the_next_process_knows_what_others_went_on_from_or_that_there_is_none(
+  fusions: pool.Fusions,
+  tmp_path: pathlib.Path,
+  fused: bytes | None,
+  is_used: bool,
+) -> None:
+  _lead(fusions, fused)
+  if is_used:
+    fusions.assigned(_job(2), _future())
   later = pool.Fusions(cache_lib.Cache(tmp_path))
-  follower = later.assigned(_job(3), futures.Future())
-  assert (follower.leads, follower.fused) == (False, fused)
+  follower = later.assigned(_job(3), _future())
+  is_known = is_used or fused is None
+  assert follower.leads != is_known
+  assert follower.fused == (fused if is_known else None)
 
 
 def test_what_is_compiled_to_the_end_with_code_is_no_other_compile() -> None:
@@ -110,16 +111,6 @@ def test_what_is_compiled_to_the_end_with_code_is_no_other_compile() -> None:
   proof = dataclasses.replace(end, needs_code=True)
   assert proof.digest != end.digest
   assert proof.shown.digest == end.shown.digest == _job(1).digest
-
-
-def test_where_the_first_ends_without_a_result_the_next_leads(
-  fusions: pool.Fusions,
-) -> None:
-  led: futures.Future[job_lib.Result] = futures.Future()
-  fusions.assigned(_job(1), led)
-  led.cancel()
-  assert fusions.awaited(_job(2)) is None
-  assert fusions.assigned(_job(2), futures.Future()).leads
 
 
 _DIGEST = "0" * 64
@@ -157,10 +148,14 @@ def test_a_damaged_file_is_as_none(data: strategies.DataObject) -> None:
 def test_what_was_of_no_use_for_longest_goes_when_the_folder_is_full(
   tmp_path: pathlib.Path,
 ) -> None:
+  """A user's own files stay, however old they are."""
   result = job_lib.Result(module=os.urandom(1000))
   cache_lib.Cache(tmp_path).put("first", result)
   (path,) = tmp_path.iterdir()
   max_bytes = 2 * path.stat().st_size
+  own = tmp_path / "thesis.tex"
+  own.touch()
+  os.utime(own, (0, 0))
   cache = cache_lib.Cache(tmp_path, max_bytes=max_bytes)
   cache.put("second", result)
   for age_s, name in ((2000, "first"), (1000, "second")):
@@ -172,15 +167,6 @@ def test_what_was_of_no_use_for_longest_goes_when_the_folder_is_full(
   assert cache.get("second") is None
   assert cache.get("first") == cache.get("third") == result
   assert sum(p.stat().st_size for p in tmp_path.iterdir()) <= max_bytes
-
-
-def test_a_users_own_files_stay_however_old_they_are(
-  tmp_path: pathlib.Path,
-) -> None:
-  own = tmp_path / "thesis.tex"
-  own.touch()
-  os.utime(own, (0, 0))
-  cache_lib.Cache(tmp_path).put(_DIGEST, job_lib.Result(module=b"module"))
   assert own.exists()
 
 

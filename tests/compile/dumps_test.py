@@ -1,12 +1,13 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""HLO that is not partitioned yet is scheduled as the step it came from."""
+"""HLO modules as targets: each is scheduled as the step that it came from."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 import pathlib
 from typing import Any
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +20,14 @@ import pytest
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
+from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import load
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import collectives
+from lagom_xla.passes import copies as copies_lib
 from lagom_xla.passes import hlo
+from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
 
 _CLUSTER = cluster_lib.parse("1x8xh100")
@@ -37,34 +41,31 @@ def facts(module: hlo.Module) -> list[Any]:
   return [*sorted(found), module.num_instructions]
 
 
-def as_proto(lowered: jax.stages.Lowered, folder: pathlib.Path) -> pathlib.Path:
+def as_proto(lowered: jax.stages.Lowered, folder: pathlib.Path) -> str:
   computation: Any = lowered.compiler_ir("hlo")
   file = folder / "step.hlo.pb"
   file.write_bytes(computation.as_serialized_hlo_module_proto())
-  return file
+  return str(file)
 
 
-def as_text(lowered: jax.stages.Lowered, folder: pathlib.Path) -> pathlib.Path:
+def as_text(lowered: jax.stages.Lowered, folder: pathlib.Path) -> str:
   file = folder / "step.txt"
   file.write_text(lowered.as_text(dialect="hlo"))
-  return file
+  return str(file)
 
 
 def dumped(
-  kind: str,
-) -> Callable[[jax.stages.Lowered, pathlib.Path], pathlib.Path]:
-  def dump(lowered: jax.stages.Lowered, folder: pathlib.Path) -> pathlib.Path:
-    options: dict[str, Any] = {
-      "xla_dump_to": str(folder),
-      "xla_dump_hlo_as_text": True,
-      "xla_dump_hlo_as_proto": True,
-    }
-    target = target_lib.of_step(lowered, _CLUSTER, name="step")
-    target.schedule(config_lib.XlaConfig(options=options))
-    (file, *_) = sorted(folder.glob(f"*jit_step.before_optimizations.{kind}"))
-    return file
-
-  return dump
+  target: target_lib.Target, folder: pathlib.Path, pattern: str
+) -> pathlib.Path:
+  """What XLA dumps of a step's schedule, as it is named after the step."""
+  options: dict[str, Any] = {
+    "xla_dump_to": str(folder),
+    "xla_dump_hlo_as_text": True,
+    "xla_dump_hlo_as_proto": True,
+  }
+  target.schedule(config_lib.XlaConfig(options=options))
+  (file, *_) = sorted(folder.glob(f"*jit_step.{pattern}"))
+  return file
 
 
 @pytest.fixture(params=[True, False], ids=["shardy", "gspmd"])
@@ -76,40 +77,42 @@ def partitioner(request: pytest.FixtureRequest) -> Iterator[None]:
   jax.config.update("jax_use_shardy_partitioner", before)
 
 
+def over(devices: Sequence[jax.Device], *spec: Any) -> NamedSharding:
+  mesh = Mesh(np.array(devices).reshape(4, 2), ("x", "y"))
+  return NamedSharding(mesh, PartitionSpec(*spec))
+
+
+def spread(sharding: NamedSharding, *shape: int) -> jax.ShapeDtypeStruct:
+  return jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=sharding)
+
+
 def manual_step(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
   """A step that leaves some of its sharding to XLA, and does some itself."""
-  mesh = Mesh(np.array(devices).reshape(4, 2), ("x", "y"))
-
-  def placed(*spec: str | None) -> NamedSharding:
-    return NamedSharding(mesh, PartitionSpec(*spec))
+  w = spread(over(devices, None, "x"), 4, 512, 512)
+  h = spread(over(devices, "x"), 1024, 512)
+  columns = over(devices, None, "y")
 
   def total(h: jax.Array) -> jax.Array:
     return jax.lax.psum(h.astype(jnp.float32).sum(), ("x", "y"))
 
   def step(w: jax.Array, h: jax.Array) -> jax.Array:
     def layer(h: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
-      w = jax.lax.with_sharding_constraint(w, placed(None, "y"))
-      return jnp.tanh(h @ w), None
+      return jnp.tanh(h @ jax.lax.with_sharding_constraint(w, columns)), None
 
     h, _ = jax.lax.scan(layer, h, w)
     return jax.shard_map(
       total,
-      mesh=mesh,
+      mesh=columns.mesh,
       in_specs=PartitionSpec("x", "y"),
       out_specs=PartitionSpec(),
     )(h)
 
-  w = jax.ShapeDtypeStruct(
-    (4, 512, 512), jnp.bfloat16, sharding=placed(None, "x")
-  )
-  h = jax.ShapeDtypeStruct((1024, 512), jnp.bfloat16, sharding=placed("x"))
   return jax.jit(step).lower(w, h)
 
 
 def product_step(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
   """A step in which nothing but its arguments is sharded."""
-  rows = NamedSharding(Mesh(np.array(devices), ("x",)), PartitionSpec("x"))
-  arg = jax.ShapeDtypeStruct((512, 512), jnp.bfloat16, sharding=rows)
+  arg = spread(over(devices, ("x", "y")), 512, 512)
 
   def step(w: jax.Array, x: jax.Array) -> jax.Array:
     return x @ w
@@ -119,9 +122,8 @@ def product_step(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
 
 def placed_step(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
   """A step that says where its results are to be."""
-  mesh = Mesh(np.array(devices), ("x",))
-  columns = NamedSharding(mesh, PartitionSpec(None, "x"))
-  rows = NamedSharding(mesh, PartitionSpec("x"))
+  columns = over(devices, None, ("x", "y"))
+  rows = over(devices, ("x", "y"))
 
   def step(w: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     def loss(w: jax.Array) -> jax.Array:
@@ -151,35 +153,36 @@ def test_a_module_is_partitioned_as_its_step_is(
     target_lib.of_step(lowered, _CLUSTER, name="step").schedule()
   )
   assert len(expected) > 1  # It communicates.
-  target = load.load(str(as_proto(lowered, tmp_path)), _CLUSTER)
+  target = load.load(as_proto(lowered, tmp_path), _CLUSTER)
   assert facts(target.schedule()) == expected
 
 
-@pytest.mark.parametrize(
-  "write", [as_proto, as_text, dumped("txt"), dumped("hlo.pb")]
-)
-def test_every_spelling_of_a_train_step_is_partitioned(
+@pytest.mark.parametrize("write", [as_proto, as_text])
+def test_what_jax_writes_of_a_train_step_is_partitioned(
   fsdp_step: Callable[..., jax.stages.Lowered],
   fsdp_scan: hlo.Module,
   tmp_path: pathlib.Path,
-  write: Callable[[jax.stages.Lowered, pathlib.Path], pathlib.Path],
+  write: Callable[[jax.stages.Lowered, pathlib.Path], str],
 ):
-  file = write(fsdp_step(), tmp_path)
-  target = load.load(str(file), _CLUSTER)
+  target = load.load(write(fsdp_step(), tmp_path), _CLUSTER)
   assert facts(target.schedule()) == facts(fsdp_scan)
 
 
-def test_a_module_can_be_read_after_partitioning_too(
+def test_what_xla_dumps_of_a_train_step_is_partitioned_or_was(
   fsdp_step: Callable[..., jax.stages.Lowered],
   fsdp_scan: hlo.Module,
   tmp_path: pathlib.Path,
 ):
-  dumped("txt")(fsdp_step(), tmp_path)
+  target = target_lib.of_step(fsdp_step(), _CLUSTER, name="step")
+  for kind in ("txt", "hlo.pb"):
+    file = dumped(target, tmp_path, f"before_optimizations.{kind}")
+    again = load.load(str(file), _CLUSTER).schedule()
+    assert facts(again) == facts(fsdp_scan)
   (file, *_) = tmp_path.glob("*jit_step.after_spmd_partitioner.txt")
-  scheduled = load.load(str(file), _CLUSTER).schedule()
+  again = load.load(str(file), _CLUSTER).schedule()
   kinds = [
     sorted(c.kind for c in collectives.find(module))
-    for module in (scheduled, fsdp_scan)
+    for module in (again, fsdp_scan)
   ]
   assert kinds[0] == kinds[1]
 
@@ -189,7 +192,8 @@ def test_a_folder_of_dumps_and_what_is_beside_a_module_name_the_module(
 ):
   with pytest.raises(errors.HloError, match=r"the file of your step in it\.$"):
     load.load(str(tmp_path), _CLUSTER)
-  file = dumped("txt")(product_step(h100s), tmp_path)
+  target = target_lib.of_step(product_step(h100s), _CLUSTER, name="step")
+  file = dumped(target, tmp_path, "before_optimizations.txt")
   (tmp_path / "module_0000.jit_init.before_optimizations.txt").touch()
   with pytest.raises(errors.HloError, match=f"in it, such as {file}\\.$"):
     load.load(str(tmp_path), _CLUSTER)
@@ -199,21 +203,92 @@ def test_a_folder_of_dumps_and_what_is_beside_a_module_name_the_module(
     load.load(str(beside), _CLUSTER)
 
 
-def test_a_module_for_another_number_of_devices_names_its_own(
+def test_a_module_that_xla_has_to_optimize_is_compiled(
   h100s: Sequence[jax.Device], tmp_path: pathlib.Path
-):
-  file = as_proto(manual_step(h100s), tmp_path)
+) -> None:
+  file = tmp_path / "step.hlo"
+  file.write_text(
+    hlo_text.text(
+      """
+        w = f32[8,64] parameter(0)
+        x = f32[8,64] parameter(1)
+        all = f32[64,64] all-gather(w), replica_groups={{0,1,2,3,4,5,6,7}},
+          dimensions={0}, channel_id=1, use_global_device_ids=true
+        copied = f32[64,64] copy(all)
+        ROOT y = f32[8,64] dot(x, copied),
+          lhs_contracting_dims={1}, rhs_contracting_dims={0}
+      """,
+      header="num_partitions=8",
+    )
+  )
+  target = load.load(str(file), _CLUSTER)
+  assert not target.is_read_only
+  assert facts(target.schedule())[:-1] == [("all-gather", 4 * 64 * 64, 1)]
+  compiled = target.compile()
+  # Both parameters, the gathered array and the result at least.
+  assert compiled.peak_bytes is not None
+  assert compiled.peak_bytes >= 4 * 64 * (8 + 8 + 64 + 8)
   with pytest.raises(
     errors.CompileError,
-    match=r"jit_step is sharded over 8 devices, and 2x8xh100 has 16\. Name",
+    match=r"^XLA could not compile for 1x8xh100 with xla_no=1: .*xla_no",
   ):
-    load.load(str(file), cluster_lib.parse("2x8xh100"))
+    target.schedule(config_lib.XlaConfig(options={"xla_no": 1}))
+  with pytest.raises(errors.TargetError, match="takes no --arg"):
+    load.load(str(file), _CLUSTER, arguments={"model": "8b"})
+
+
+def test_a_scheduled_module_is_only_read(
+  fsdp_scan: hlo.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  def compiles(*args: object, **kwargs: object) -> None:
+    raise AssertionError("a compile was started")
+
+  monkeypatch.setattr(compiler, "schedule", compiles)
+  monkeypatch.setattr(compiler, "before_combining", compiles)
+  target = target_lib.of_module(fsdp_scan, _CLUSTER, name="step")
+  assert target.is_read_only
+  assert target.obstacle == "step is scheduled already"
+  told = config_lib.XlaConfig(options={"xla_gpu_autotune_level": 0})
+  assert target.schedule() is target.schedule(told) is fsdp_scan
+  with pytest.raises(errors.CompileError, match="from before XLA's optim"):
+    target.compile()
+
+
+def test_without_a_cuda_plugin_a_module_says_what_to_install(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  module = hlo_text.load(
+    "ROOT x = f32[8] parameter(0)", header="num_partitions=8"
+  )
+  target = target_lib.of_module(module, _CLUSTER, name="step.hlo")
+  monkeypatch.setattr(registry, "plugin_path", lambda: None)
+  with pytest.raises(
+    errors.CompileError,
+    match=r"1x8xh100: JAX's CUDA plugin is not installed.*'\.\[aot\]'",
+  ):
+    target.schedule()
+
+
+def test_a_module_for_another_number_of_devices_names_its_own(
+  h100s: Sequence[jax.Device], fsdp_scan: hlo.Module, tmp_path: pathlib.Path
+):
+  sixteen = cluster_lib.parse("2x8xh100")
+  file = as_proto(manual_step(h100s), tmp_path)
+  over_8 = r"jit_step {} 8 devices, and 2x8xh100 has 16\. Name"
+  with pytest.raises(
+    errors.CompileError, match=over_8.format("is sharded over")
+  ):
+    load.load(file, sixteen)
+  with pytest.raises(
+    errors.CompileError, match=over_8.format("was partitioned for")
+  ):
+    target_lib.of_module(fsdp_scan, sixteen, name="step.hlo")
 
 
 def test_a_module_that_is_not_partitioned_says_why_it_has_no_forms(
   h100s: Sequence[jax.Device], tmp_path: pathlib.Path
 ):
-  target = load.load(str(as_proto(manual_step(h100s), tmp_path)), _CLUSTER)
+  target = load.load(as_proto(manual_step(h100s), tmp_path), _CLUSTER)
   assert target.chains() == ()
   form = form_lib.Form(strands="merged")
   assert not target.outcome(form).actions
@@ -221,31 +296,142 @@ def test_a_module_that_is_not_partitioned_says_why_it_has_no_forms(
     target.schedule(config_lib.XlaConfig(program=form))
 
 
-def test_a_module_of_cpus_is_refused():
+@pytest.mark.parametrize(
+  ("config", "platform"),
+  [
+    ('{"outer_dimension_partitions":["8"]}', "CPUs"),
+    ('{"flag_configs":[],"scoped_memory_configs":[]}', "TPUs"),
+  ],
+)
+def test_a_module_of_another_platform_is_refused(config: str, platform: str):
+  module = hlo_text.load(
+    f"""
+      p = bf16[8,128] parameter(0)
+      ROOT doubled = bf16[8,128] add(p, p), backend_config={config}
+    """
+  )
+  with pytest.raises(
+    errors.TargetError,
+    match=rf"was optimized for {platform} \(by doubled in main.*before_optim",
+  ):
+    target_lib.of_module(module, _CLUSTER, name="step")
+
+
+def test_what_xla_makes_for_cpus_is_refused():
   def step(w: jax.Array) -> jax.Array:
     return jnp.tanh(w @ w).sum()
 
-  rows = NamedSharding(
-    Mesh(np.array(jax.devices()), ("x",)), PartitionSpec("x")
-  )
-  w = jax.ShapeDtypeStruct((1024, 1024), jnp.float32, sharding=rows)
+  w = spread(over(jax.devices(), ("x", "y")), 1024, 1024)
   module = hlo.load(jax.jit(step).lower(w).compile())
-  with pytest.raises(
-    errors.TargetError,
-    match=r"^jit_step was optimized for CPUs \(by .*before_o",
-  ):
+  with pytest.raises(errors.TargetError, match="was optimized for CPUs"):
     target_lib.of_module(module, _CLUSTER, name="step")
 
 
-def test_a_module_of_tpus_is_refused():
-  module = hlo_text.load(
-    """
-      p = bf16[8,128] parameter(0)
-      ROOT doubled = bf16[8,128] add(p, p), backend_config={
-        "flag_configs":[],"scoped_memory_configs":[]}
-    """.replace("{\n        ", "{")
-  )
-  with pytest.raises(
-    errors.TargetError, match=r"was optimized for TPUs \(by doubled in main"
-  ):
-    target_lib.of_module(module, _CLUSTER, name="step")
+# Arrays that a step keeps in the host's memory stay there, however it comes.
+# The optimizer's state is there: a step moves all of it in and out again.
+
+_WIDTH = 1024
+# A device's part of the state: float32, split over eight.
+_STATE_BYTES = _WIDTH * _WIDTH * 4 // 8
+
+_STEPS = f"""\
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+import numpy as np
+
+def build(devices, kind, by_method=False):
+  mesh = Mesh(np.array(devices), ("data",))
+  rows = NamedSharding(mesh, PartitionSpec("data"))
+  here = NamedSharding(mesh, PartitionSpec("data"), memory_kind="device")
+  if by_method:
+    kept = here.with_memory_kind(kind)
+  else:
+    kept = NamedSharding(mesh, PartitionSpec("data"), memory_kind=kind)
+
+  def step(w, state, x):
+    state = jax.device_put(state, here) + jax.grad(
+      lambda w: jnp.square(x @ w).mean()
+    )(w)
+    return w - state, jax.device_put(state, kept)
+
+  def array(sharding):
+    shape = ({_WIDTH}, {_WIDTH})
+    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
+
+  jitted = jax.jit(step, out_shardings=(rows, kept))
+  return jitted, (array(rows), array(kept), array(rows))
+
+def on_host(devices):
+  return build(devices, "pinned_host")
+
+def by_method(devices):
+  return build(devices, "pinned_host", by_method=True)
+
+def on_device(devices):
+  return build(devices, "device")
+
+def of_its_own(devices):
+  return build(jax.devices(), "pinned_host")
+
+class Lowers:
+  def __init__(self, devices):
+    self.step, self.args = on_host(devices)
+  def lower(self):
+    return self.step.lower(*self.args)
+"""
+
+
+@pytest.fixture
+def steps(h100s: Sequence[jax.Device], tmp_path: pathlib.Path) -> str:
+  del h100s  # Only says whether there is anything to compile with.
+  file = tmp_path / "steps.py"
+  file.write_text(_STEPS)
+  return str(file)
+
+
+def moved(module: hlo.Module) -> list[tuple[bool, int]]:
+  """Whether each host copy goes to the host, and its bytes."""
+  copies = copies_lib.find_host_copies(module).values()
+  return sorted((copy.to_host, copy.num_bytes) for copy in copies)
+
+
+_BOTH_WAYS = [(False, _STATE_BYTES), (True, _STATE_BYTES)]
+
+
+@pytest.mark.parametrize("function", ["on_host", "by_method"])
+def test_a_sharding_into_the_hosts_memory_is_kept_and_told_of(
+  steps: str, function: str
+) -> None:
+  with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    target = load.load(f"{steps}:{function}", _CLUSTER)
+  # A JAX that does not forget it has the step itself tuned, without a word.
+  is_lowered_over_cpus = isinstance(target, target_lib.ModuleTarget)
+  words = [str(each.message) for each in said]
+  assert any("into pinned_host," in w for w in words) == is_lowered_over_cpus
+  assert moved(target.schedule()) == _BOTH_WAYS
+
+
+def test_an_array_that_stays_on_the_device_needs_none_either(
+  steps: str,
+) -> None:
+  target = load.load(f"{steps}:on_device", _CLUSTER)
+  assert isinstance(target, target_lib.StepTarget)
+  assert not moved(target.schedule())
+
+
+def test_a_step_that_cannot_be_traced_again_is_refused(steps: str) -> None:
+  with pytest.raises(errors.TargetError, match="have it return "):
+    load.load(f"{steps}:Lowers", _CLUSTER)
+
+
+@pytest.mark.parametrize("stage", ["before_optimizations", "after_spmd_parti"])
+@pytest.mark.parametrize("kind", ["txt", "hlo.pb"])
+def test_a_dump_keeps_what_is_on_the_host(
+  steps: str, tmp_path: pathlib.Path, stage: str, kind: str
+) -> None:
+  target = load.load(f"{steps}:of_its_own", _CLUSTER)
+  file = dumped(target, tmp_path, f"{stage}*.{kind}")
+  for each in (target, load.load(str(file), _CLUSTER)):
+    assert moved(each.schedule()) == _BOTH_WAYS

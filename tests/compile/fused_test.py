@@ -8,8 +8,8 @@ if XLA computes activations again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import dataclasses
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ import pytest
 
 import compiles
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla import temporary
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
@@ -25,11 +26,13 @@ from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import fused as fused_lib
 from lagom_xla.compile import job as job_lib
 from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.compile import pool as pool_lib
 from lagom_xla.compile import xla
+from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import options as options_lib
 from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
-from lagom_xla.passes import registry
 from lagom_xla.passes.schedule import digest
 from lagom_xla.passes.schedule import memory as memory_lib
 import sgd_steps
@@ -39,20 +42,22 @@ _NO_RECOMPUTING = {"xla_disable_hlo_passes": "rematerialization"}
 _ALLOC, _FREE, _SHARE_WITH = 0, 1, 2
 
 
-def _cluster(device_bytes: float) -> cluster_lib.Cluster:
-  gpu = {"base": "l40s", "hbm_bytes": int(device_bytes)}
-  return cluster_lib.from_dict(
+@pytest.fixture(scope="module", params=[48e9, 24e9])
+def wide(
+  request: pytest.FixtureRequest, h100s: Sequence[jax.Device]
+) -> lowered_lib.LoweredStep:
+  """A step with enough memory, or with too little."""
+  del h100s  # Only says whether there is anything to compile with.
+  gpu = {"base": "l40s", "hbm_bytes": int(request.param)}
+  cluster = cluster_lib.from_dict(
     {"num_nodes": 1, "gpus_per_node": 8, "gpu": gpu}, where="a test"
   )
-
-
-@functools.cache
-def _wide_step(device_bytes: float) -> lowered_lib.LoweredStep:
-  if registry.plugin_path() is None:
-    pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
-  cluster = _cluster(device_bytes)
   lowered = sgd_steps.lower_wide(devices_lib.devices(cluster))
   return lowered_lib.LoweredStep(lowered, cluster)
+
+
+def _is_short(wide: lowered_lib.LoweredStep) -> bool:
+  return wide.cluster.gpu.hbm_bytes == 24e9
 
 
 def _job(lowered: lowered_lib.LoweredStep, options: _Options) -> job_lib.Job:
@@ -70,37 +75,36 @@ def _fused(job: job_lib.Job) -> hlo_pb2.HloModuleProto:
   return fused
 
 
-@functools.cache
-def _fused_wide(device_bytes: float) -> hlo_pb2.HloModuleProto:
-  return _fused(_job(_wide_step(device_bytes), {}))
+@pytest.fixture(scope="module")
+def fused_wide(wide: lowered_lib.LoweredStep) -> hlo_pb2.HloModuleProto:
+  return _fused(_job(wide, {}))
 
 
-def _compile_wide(device_bytes: float, options: _Options) -> Any:
-  job = _job(_wide_step(device_bytes), options)
-  return request_lib.compile(job.request, devices_lib.devices(job.cluster))
+def _compiled(lowered: lowered_lib.LoweredStep, options: _Options) -> Any:
+  request = _job(lowered, options).request
+  return request_lib.compile(request, devices_lib.devices(lowered.cluster))
 
 
-def _before_code(device_bytes: float, options: _Options) -> xla.Assigned:
+def _before_code(
+  lowered: lowered_lib.LoweredStep, options: _Options
+) -> xla.Assigned:
   with temporary.folder() as folder:
-    ending = xla.options_before_code(_wide_step(device_bytes).name, folder)
+    ending = xla.options_before_code(lowered.name, folder)
     return xla.until_assigned(
-      folder, lambda: _compile_wide(device_bytes, {**ending, **options})
+      folder, lambda: _compiled(lowered, {**ending, **options})
     )
 
 
-@pytest.mark.parametrize("device_bytes", [48e9, 24e9])
 def test_module_and_memory_are_those_of_the_executable(
-  device_bytes: float,
+  wide: lowered_lib.LoweredStep,
 ) -> None:
-  if _cluster(device_bytes).gpu.compile_obstacle:
-    pytest.skip("there is no compile to the end to compare with")
-  expected = xla.assigned(_compile_wide(device_bytes, {}))
-  found = _before_code(device_bytes, {})
+  expected, found = xla.assigned(_compiled(wide, {})), _before_code(wide, {})
   assert found.peak_bytes == expected.peak_bytes
   modules = [hlo.Module(it.module) for it in (found, expected)]
   assert compiles.text(modules[0]) == compiles.text(modules[1])
-  is_short = device_bytes == 24e9
-  assert bool(memory_lib.recomputed(modules[1])) == is_short
+  assert bool(memory_lib.recomputed(modules[1])) == _is_short(wide)
+  with pytest.raises(Exception, match="xla_no_such_option"):
+    _before_code(wide, {"xla_no_such_option": True})
 
 
 @pytest.mark.parametrize(
@@ -113,26 +117,20 @@ def test_module_and_memory_are_those_of_the_executable(
   ],
   ids=str,
 )
-@pytest.mark.parametrize("device_bytes", [48e9, 24e9])
 def test_from_a_fused_module_it_runs_the_same_in_as_much_memory(
-  device_bytes: float, options: _Options
+  wide: lowered_lib.LoweredStep,
+  fused_wide: hlo_pb2.HloModuleProto,
+  options: _Options,
 ) -> None:
-  ended = fused_lib.end_from_fused(
-    _fused_wide(device_bytes), _job(_wide_step(device_bytes), options)
-  )
+  ended = fused_lib.end_from_fused(fused_wide, _job(wide, options))
   assert ended is not None
   _, found = ended
-  expected = _before_code(device_bytes, options)
+  expected = _before_code(wide, options)
   assert digest.of(found.module) == digest.of(expected.module)
   assert found.peak_bytes == expected.peak_bytes
   is_recomputed = bool(memory_lib.recomputed(hlo.Module(found.module)))
-  is_short = device_bytes == 24e9
-  assert is_recomputed == (is_short and options != _NO_RECOMPUTING)
-
-
-def test_what_xla_refuses_it_still_refuses() -> None:
-  with pytest.raises(Exception, match="xla_no_such_option"):
-    _before_code(48e9, {"xla_no_such_option": True})
+  may_recompute = options != _NO_RECOMPUTING
+  assert is_recomputed == (_is_short(wide) and may_recompute)
 
 
 @pytest.mark.parametrize(
@@ -205,8 +203,7 @@ def test_peak_is_what_lasts_and_what_is_live_at_once(
   assert xla.peak_bytes_of(assignment) == peak_bytes
 
 
-_H100S = cluster_lib.parse("1x8xh100")
-_IN_FLIGHT = "xla_gpu_experimental_parallel_collective_overlap_limit"
+_IN_FLIGHT = compiles.IN_FLIGHT
 _ESTIMATES = {compiler.ESTIMATES: True}
 
 _KNOBS = (
@@ -237,7 +234,7 @@ _KNOBS = (
 def lowered(
   fsdp_step: Callable[..., jax.stages.Lowered],
 ) -> lowered_lib.LoweredStep:
-  return lowered_lib.LoweredStep(fsdp_step(), _H100S)
+  return lowered_lib.LoweredStep(fsdp_step(), compiles.H100S)
 
 
 @pytest.fixture(scope="module")
@@ -318,19 +315,151 @@ def test_dumps_for_a_job_are_not_in_the_way(
   lowered: lowered_lib.LoweredStep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=dumps")
-  asked = deviceless.asked(
-    lowered, _ESTIMATES, keeps_names=False, generates_code=False
-  )
-  assert fused_lib.may_share(asked)
+  assert fused_lib.may_share(_asked(lowered, _ESTIMATES))
   assert not fused_lib.may_share({"xla_dump_to": "mine"})
 
 
 def _sent(lowered: lowered_lib.LoweredStep, options: _Options) -> job_lib.Job:
   """What a worker gets for a schedule."""
-  asked = deviceless.asked(
-    lowered,
-    {**_ESTIMATES, **options},
-    keeps_names=False,
-    generates_code=False,
+  return _job(lowered, _asked(lowered, {**_ESTIMATES, **options}))
+
+
+# XLA is not asked for what only the code of kernels needs.
+
+_AUTOTUNER = "xla_gpu_experimental_enable_fusion_autotuner"
+_TILING = "xla_gpu_experimental_enable_tiling_propagation"
+_DISABLE = "xla_disable_hlo_passes"
+_CONFIGS = "config-assigner"
+_FOUR: _Options = {_IN_FLIGHT: 4}
+_DOUBLED: _Options = {
+  "xla_gpu_enable_pipelined_all_gather": True,
+  "xla_gpu_enable_pipelined_all_reduce": True,
+  "xla_gpu_enable_while_loop_double_buffering": True,
+}
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[pool_lib.Pool]:
+  with pool_lib.Pool(2) as pool:
+    yield pool
+
+
+def _asked(
+  lowered: lowered_lib.LoweredStep, options: _Options, **flags: bool
+) -> _Options:
+  flags = {"keeps_names": False, "generates_code": False, **flags}
+  return deviceless.asked(lowered, options, **flags)
+
+
+@pytest.mark.parametrize(
+  ("options", "flags", "asked"),
+  [
+    (
+      _FOUR,
+      {},
+      {_AUTOTUNER: False, _TILING: False, _DISABLE: _CONFIGS, **_FOUR},
+    ),
+    # Names stay where a job must find them.
+    ({}, {"keeps_names": True}, {_AUTOTUNER: False, _DISABLE: _CONFIGS}),
+    # Code is generated from tiles.
+    ({}, {"generates_code": True}, {_AUTOTUNER: False}),
+    # What a config sets has the last word.
+    (
+      {_AUTOTUNER: True, _TILING: True, _DISABLE: "algsimp"},
+      {},
+      {_AUTOTUNER: True, _TILING: True, _DISABLE: f"algsimp,{_CONFIGS}"},
+    ),
+  ],
+)
+def test_a_schedule_is_made_without_what_only_code_needs(
+  lowered: lowered_lib.LoweredStep,
+  options: _Options,
+  flags: dict[str, bool],
+  asked: _Options,
+) -> None:
+  assert _asked(lowered, options, **flags) == asked
+
+
+def test_what_xla_flags_set_stays(
+  lowered: lowered_lib.LoweredStep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  flags = f"--{_TILING}=true --{_DISABLE}=algsimp"
+  monkeypatch.setenv("XLA_FLAGS", flags)
+  assert _asked(lowered, {}) == {_AUTOTUNER: False}
+
+
+def test_where_something_here_takes_part_xla_is_asked_what_jax_would_ask(
+  lowered: lowered_lib.LoweredStep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  step = jax.jit(lambda x: x + 1).lower(1.0)
+  on_cpus = lowered_lib.LoweredStep(step, compiles.H100S)
+  assert _asked(on_cpus, {}) == {}
+  monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+  assert _asked(lowered, _FOUR) == _FOUR
+
+
+@pytest.mark.parametrize("options", [{}, _DOUBLED])
+def test_the_same_is_scheduled_as_when_nothing_is_left_out(
+  lowered: lowered_lib.LoweredStep,
+  monkeypatch: pytest.MonkeyPatch,
+  options: _Options,
+) -> None:
+  config = config_lib.XlaConfig(options=options_lib.fit(options).options)
+
+  def found() -> tuple[list[list[str]], float]:
+    module = compiler.schedule(lowered, config)
+    step = step_lib.of_module(module, lowered.cluster)
+    by_itself = digest.running_computations(module.proto)
+    scheduled = [
+      [
+        i.name
+        for i in digest.in_order(module.proto, computation)
+        if i.opcode != "bitcast"
+      ]
+      for computation in module.proto.computations
+      if computation.id in by_itself
+    ]
+    return scheduled, step.timeline(step.default).step_time_us
+
+  ours = found()
+  monkeypatch.setattr(
+    deviceless, "asked", lambda lowered, options, **_: options
   )
-  return _job(lowered, asked)
+  assert ours == found()
+
+
+def _refused(words: str) -> compiler.Pending[hlo.Module]:
+  def result() -> hlo.Module:
+    raise errors.CompileError(words)
+
+  return compiler.Pending(result=result)
+
+
+def test_tiles_are_propagated_where_xla_has_none_for_what_it_fuses(
+  lowered: lowered_lib.LoweredStep, pool: pool_lib.Pool
+) -> None:
+  other = cluster_lib.parse("1x8xh200")  # The program is remembered.
+  lowered = dataclasses.replace(lowered, cluster=other, workers=pool)
+  asked: list[_Options] = []
+
+  def run() -> compiler.Pending[int]:
+    asked.append(_asked(lowered, {}))
+    return compiler.Pending(result=lambda: len(asked))
+
+  def num_runs(refusal: str) -> int:
+    return compiler.propagated_if_refused(
+      run, lambda: _refused(refusal), lowered
+    ).result()
+
+  # A refusal of something else is left to the compile itself.
+  assert num_runs("no such option") == 1
+  no_tiles = "INTERNAL: No supported config found for HLO: %d"
+  if jax.__version_info__ < (0, 12):
+    assert num_runs(no_tiles) == 2  # XLA chooses no tiles, and nobody asks.
+    return
+  assert num_runs(no_tiles) == 3
+  _, first, second = asked
+  assert first == {**second, _TILING: False}
+  # From then on the program is compiled so at once.
+  assert num_runs(no_tiles) == 4
+  assert asked[-1] == second

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pathlib
 import subprocess
 import sys
+import types
 
 import jax
 from jax_cuda13_plugin import _versions as cuda_versions
@@ -63,19 +64,10 @@ def in_context(gpus):
   with around(mesh):
     yield step, args_on(mesh)
 
-class Lowers:
-  def __init__(self, mesh):
-    self.mesh = mesh
-
-  def lower(self):
-    with around(self.mesh):
-      return step.lower(*args_on(self.mesh))
-
-def with_a_lower(gpus):
-  return Lowers(mesh_of(gpus))
-
-def already_lowered(gpus, *, unused=""):
-  return with_a_lower(gpus).lower()
+def already_lowered(gpus):
+  mesh = mesh_of(gpus)
+  with around(mesh):
+    return step.lower(*args_on(mesh))
 
 def outside(gpus):
   return step, args_on(mesh_of(gpus))
@@ -150,9 +142,7 @@ def kinds_of(target: target_lib.Target) -> list[tuple[str, int]]:
   return sorted((c.kind, c.result_bytes) for c in found)
 
 
-@pytest.mark.parametrize(
-  "function", ["in_context", "with_a_lower", "already_lowered"]
-)
+@pytest.mark.parametrize("function", ["in_context", "already_lowered"])
 def test_a_step_is_lowered_in_the_context_that_it_needs(
   h100s: Sequence[jax.Device], folder: pathlib.Path, function: str
 ):
@@ -170,17 +160,12 @@ def test_a_context_around_the_call_is_that_of_a_decorated_step(
   monkeypatch.syspath_prepend(folder)
   import contexts  # pyrefly: ignore
 
-  class Compiled:
-    def __init__(self, target: target_lib.Target):
-      self.compiled = target.compile()
-      self.plan = PLAN
-
   modules = []
 
-  def tune(target: target_lib.Target, **_: object) -> Compiled:
-    compiled = Compiled(target)
-    modules.append(compiled.compiled.module)
-    return compiled
+  def tune(target: target_lib.Target, **_: object) -> types.SimpleNamespace:
+    compiled = target.compile()
+    modules.append(compiled.module)
+    return types.SimpleNamespace(compiled=compiled, plan=PLAN)
 
   monkeypatch.setattr(tuner, "tune", tune)
   tuned = lagom_xla.tune(contexts.step, cluster=_CLUSTER)
@@ -197,19 +182,16 @@ def test_a_context_around_the_call_is_that_of_a_decorated_step(
   assert collectives.find(module)
 
 
-@pytest.mark.parametrize("is_file", [True, False])
+@pytest.mark.parametrize(
+  "place", ["training_of_a_user/at_import.py", "training_of_a_user.at_import"]
+)
 def test_a_module_of_a_package_makes_its_mesh_at_import(
   h100s: Sequence[jax.Device],
   folder: pathlib.Path,
   monkeypatch: pytest.MonkeyPatch,
-  is_file: bool,
+  place: str,
 ):
   monkeypatch.chdir(folder)
-  place = (
-    "training_of_a_user/at_import.py"
-    if is_file
-    else "training_of_a_user.at_import"
-  )
   target = load.load(f"{place}:step", _CLUSTER)
   assert kinds_of(target) == [("all-gather", 2 * 512 * 512)]
 
@@ -291,6 +273,62 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.mark.parametrize(
+  "function",
+  [
+    *("step", "factory", "sharded_by_jit", "partly_concrete", "on_cpu"),
+    "takes_a_ref",
+    *("by_name", "Trainer", "by_partial", "scaled", "by_method"),
+  ],
+)
+def test_a_step_may_be_found_in_several_ways(
+  h100s: Sequence[jax.Device], steps: pathlib.Path, function: str
+) -> None:
+  target = load.load(f"{steps}:{function}", _CLUSTER)
+  assert not target.is_read_only
+  # A weight that comes as a NumPy array is on all devices already.
+  is_gathered = function != "partly_concrete"
+  expected = [("all-gather", 4 * 64 * 64)] if is_gathered else []
+  assert kinds_of(target) == expected
+
+
+def test_a_pmapped_step_is_one_of_the_devices_that_it_was_given(
+  h100s: Sequence[jax.Device], steps: pathlib.Path
+) -> None:
+  target = load.load(f"{steps}:maps", _CLUSTER)
+  (found,) = collectives.find(target.schedule())
+  assert (found.kind, found.group_size) == ("all-reduce", 8)
+
+
+@pytest.mark.parametrize("function", ["step", "factory", "of_width", "Trainer"])
+def test_keyword_arguments_reach_the_function_as_text(
+  h100s: Sequence[jax.Device], steps: pathlib.Path, function: str
+) -> None:
+  target = load.load(
+    f"{steps}:{function}", _CLUSTER, arguments={"width": "128"}
+  )
+  assert kinds_of(target) == [("all-gather", 4 * 128 * 128)]
+
+
+def test_a_file_imports_its_neighbours(
+  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
+) -> None:
+  (tmp_path / "neighbour_of_a_step.py").write_text(step_sources.SOURCE)
+  file = tmp_path / "imports.py"
+  file.write_text("from neighbour_of_a_step import factory\n")
+  target = load.load(f"{file}:factory", _CLUSTER)
+  assert kinds_of(target) == [("all-gather", 4 * 64 * 64)]
+
+
+# What the line says in which an error comes up.
+_LINES = {
+  "raises": "raise RuntimeError",
+  "exits": "raise SystemExit",
+  "raises_inside": "jnp.ones((3, 3))",
+  "calls_back": "jax.pure_callback(",
+}
+
+
+@pytest.mark.parametrize(
   ("function", "message"),
   [
     ("not_jitted", "is not jitted: wrap it in jax.jit, and define not_jitted_"),
@@ -337,7 +375,10 @@ def test_a_function_that_gives_no_step_is_told_why(
   assert message in str(error.value)
   assert str(error.value).startswith(str(steps))
   # One line of ours, and all lines of an error of the function's own.
-  assert ("\n" in str(error.value)) == (function == "raises")
+  first, *others = str(error.value).splitlines()
+  assert bool(others) == (function == "raises")
+  if function in _LINES:
+    assert f" ({steps}:{step_sources.line_of(_LINES[function])})" in first
 
 
 def test_a_step_without_shardings_is_one_for_one_gpu(
@@ -345,27 +386,6 @@ def test_a_step_without_shardings_is_one_for_one_gpu(
 ) -> None:
   target = load.load(f"{steps}:plain_shapes", cluster_lib.parse("1x1xh100"))
   assert target.schedule().is_scheduled
-
-
-@pytest.mark.parametrize(
-  ("function", "words"),
-  [
-    ("raises", "raise RuntimeError"),
-    ("exits", "raise SystemExit"),
-    ("raises_inside", "jnp.ones((3, 3))"),
-    ("calls_back", "jax.pure_callback("),
-  ],
-)
-def test_an_error_comes_with_its_line(
-  h100s: Sequence[jax.Device],
-  steps: pathlib.Path,
-  function: str,
-  words: str,
-) -> None:
-  with pytest.raises(errors.TargetError) as error:
-    load.load(f"{steps}:{function}", _CLUSTER)
-  first, *_ = str(error.value).splitlines()
-  assert f" ({steps}:{step_sources.line_of(words)})" in first
 
 
 def test_an_error_after_a_target_gave_its_step_has_the_programs_line(
@@ -412,15 +432,6 @@ def test_another_type_error_is_not_taken_for_text(
   assert "--arg" not in str(error.value)
 
 
-def test_a_program_that_joins_a_job_at_import_is_told_where_to(
-  tmp_path: pathlib.Path,
-) -> None:
-  file = tmp_path / "joins.py"
-  file.write_text("import jax\njax.distributed.initialize()\n")
-  with pytest.raises(errors.TargetError, match=r"below `if __name__ == "):
-    load.load(f"{file}:step", _CLUSTER)
-
-
 @pytest.mark.parametrize(
   ("function", "name", "message"),
   [
@@ -441,35 +452,34 @@ def test_an_unknown_keyword_argument_is_refused(
   assert message in str(error.value)
 
 
-def test_a_mesh_that_is_made_at_import_of_too_many_devices_has_a_remedy(
-  tmp_path: pathlib.Path,
-) -> None:
-  file = tmp_path / "train.py"
-  file.write_text("import jax\nmesh = jax.make_mesh((4096,), ('x',))\n")
-  with pytest.raises(errors.TargetError) as error:
-    load.load(f"{file}:step", _CLUSTER)
-  assert f"must be >= the product of mesh_shape (4096,) ({file}:2) [the " in (
-    str(error.value)
-  )
-  assert "name a larger --cluster" in str(error.value)
-
-
 @pytest.mark.parametrize(
-  ("source", "message"),
+  ("source", "messages"),
   [
     (
       "import os\nimport there_is_no_such_module\n",
-      "ModuleNotFoundError: No module named 'there_is_no_such_module' (",
+      ["No module named 'there_is_no_such_module' ({}:2)"],
     ),
-    ("x = 1\ndef f(:\n", "SyntaxError: invalid syntax ("),
-    ("import sys\nsys.exit('usage: ...')\n", "SystemExit: usage: ... ("),
+    ("x = 1\ndef f(:\n", ["SyntaxError: invalid syntax ({}:2)"]),
+    ("import sys\nsys.exit('usage: ...')\n", ["SystemExit: usage: ... ({}:2)"]),
+    (
+      "import jax\nmesh = jax.make_mesh((4096,), ('x',))\n",
+      [
+        "must be >= the product of mesh_shape (4096,) ({}:2) [the ",
+        "name a larger --cluster",
+      ],
+    ),
+    (
+      "import jax\njax.distributed.initialize()\n",
+      ['to the program itself, below `if __name__ == "__main__"`'],
+    ),
   ],
 )
-def test_a_file_that_cannot_be_imported_is_told_where(
-  tmp_path: pathlib.Path, source: str, message: str
+def test_a_file_that_cannot_be_imported_is_told_where_and_what_helps(
+  tmp_path: pathlib.Path, source: str, messages: list[str]
 ) -> None:
   file = tmp_path / "broken.py"
   file.write_text(source)
-  with pytest.raises(errors.TargetError) as error:
+  with pytest.raises(errors.TargetError, match="cannot be imported: ") as error:
     load.load(f"{file}:step", _CLUSTER)
-  assert f"cannot be imported: {message}{file}:2)" in str(error.value)
+  for message in messages:
+    assert message.format(file) in str(error.value)

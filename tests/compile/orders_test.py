@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec
 import numpy as np
 import pytest
 
-from lagom_xla import cluster as cluster_lib
+import compiles
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
@@ -30,15 +30,17 @@ from lagom_xla.passes.schedule import aliasing
 from lagom_xla.passes.schedule import orders as orders_lib
 import random_orders
 
-_H100 = cluster_lib.parse("1x8xh100")
 _WIDTH = 16
 _NUM_LAYERS = 3
 _NUM_STEPS = 10
 _DONATES = registry.keeps_donation()
-_NO_COMBINING = {
-  f"xla_gpu_{kind}_combine_threshold_bytes": 0
-  for kind in ("all_gather", "all_reduce", "reduce_scatter")
-}
+# Without what XLA would combine.
+_PLAIN = config_lib.XlaConfig(
+  options={
+    f"xla_gpu_{kind}_combine_threshold_bytes": 0
+    for kind in ("all_gather", "all_reduce", "reduce_scatter")
+  }
+)
 
 Params = dict[str, jax.Array]
 
@@ -49,14 +51,6 @@ def _fsdp_loss(params: Params, x: jax.Array) -> jax.Array:
     w = jax.lax.all_gather(params[f"w{i}"], "x", tiled=True)
     x = x + jnp.tanh(x @ w)
   return jax.lax.pmean(jnp.mean(jnp.square(x)), "x")
-
-
-def _tp_loss(params: Params, x: jax.Array) -> jax.Array:
-  """Weights sharded by hidden units; activations are all-reduced."""
-  for i in range(_NUM_LAYERS):
-    w = params[f"w{i}"]
-    x = x + jax.lax.psum(jnp.tanh(x @ w.T) @ w, "x")
-  return jnp.mean(jnp.square(x))
 
 
 def _scanned_loss(params: Params, x: jax.Array) -> jax.Array:
@@ -70,7 +64,7 @@ def _scanned_loss(params: Params, x: jax.Array) -> jax.Array:
   return jax.lax.pmean(jnp.mean(jnp.square(x)), "x")
 
 
-_LOSSES = {"fsdp": _fsdp_loss, "tp": _tp_loss, "scanned": _scanned_loss}
+_LOSSES = {"fsdp": _fsdp_loss, "scanned": _scanned_loss}
 
 
 @functools.cache
@@ -78,32 +72,25 @@ def _target(
   devices: Sequence[jax.Device], loss: str, *, donate: bool = _DONATES
 ) -> target_lib.StepTarget:
   mesh = Mesh(np.array(devices), ("x",))
-  rows, everywhere = PartitionSpec("x"), PartitionSpec()
+  rows = PartitionSpec("x")
 
   def train_step(params: Params, x: jax.Array) -> Params:
     grads = jax.grad(_LOSSES[loss])(params, x)
     return {name: p - 0.1 * grads[name] for name, p in params.items()}
 
-  is_tp = loss == "tp"
-  data = everywhere if is_tp else rows
   step = jax.shard_map(
-    train_step, mesh=mesh, in_specs=(rows, data), out_specs=rows
+    train_step, mesh=mesh, in_specs=(rows, rows), out_specs=rows
   )
-  w = jax.ShapeDtypeStruct(
-    (8 * _WIDTH, _WIDTH) if is_tp else (_WIDTH, _WIDTH),
-    jnp.float32,
-    sharding=NamedSharding(mesh, rows),
-  )
-  x = jax.ShapeDtypeStruct(
-    (_WIDTH, _WIDTH), jnp.float32, sharding=NamedSharding(mesh, data)
+  arg = jax.ShapeDtypeStruct(
+    (_WIDTH, _WIDTH), jnp.float32, sharding=NamedSharding(mesh, rows)
   )
   jitted = jax.jit(step, donate_argnums=0 if donate else ())
-  lowered = jitted.lower({f"w{i}": w for i in range(_NUM_LAYERS)}, x)
-  return target_lib.of_step(lowered, _H100, name="step")
+  lowered = jitted.lower({f"w{i}": arg for i in range(_NUM_LAYERS)}, arg)
+  return target_lib.of_step(lowered, compiles.H100S, name="step")
 
 
-def _on_cpus(loss: str, *, donate: bool = _DONATES) -> target_lib.StepTarget:
-  return _target(tuple(jax.devices()), loss, donate=donate)
+def _on_cpus(loss: str) -> target_lib.StepTarget:
+  return _target(tuple(jax.devices()), loss)
 
 
 @functools.cache
@@ -132,17 +119,13 @@ def _trained(
   compilation = target.compile(config)
   compiled = compilation.compiled
   assert compiled is not None
-  shapes, x_shape = target.lowered.step.args_info[0]
-  shardings, x_sharding = compiled.input_shardings[0]
   rng = np.random.default_rng(0)
-  params = {
-    name: jax.device_put(
-      rng.normal(size=info.shape).astype(np.float32) / 4, shardings[name]
-    )
-    for name, info in shapes.items()
-  }
-  x = jax.device_put(
-    rng.normal(size=x_shape.shape).astype(np.float32), x_sharding
+  params, x = jax.tree.map(
+    lambda info, sharding: jax.device_put(
+      rng.normal(size=info.shape).astype(np.float32) / 4, sharding
+    ),
+    target.lowered.step.args_info[0],
+    compiled.input_shardings[0],
   )
   for _ in range(_NUM_STEPS):
     params = compiled(params, x)
@@ -204,10 +187,9 @@ def test_xla_makes_code_for_an_order_of_ours(
   h100s: Sequence[jax.Device], loss: str
 ) -> None:
   target = _target(tuple(h100s), loss)
-  plain = config_lib.XlaConfig(options=_NO_COMBINING)
-  scheduled = target.schedule(plain)
+  scheduled = target.schedule(_PLAIN)
   orders = random_orders.of(scheduled, 1)
-  config = dataclasses.replace(plain, orders=orders)
+  config = dataclasses.replace(_PLAIN, orders=orders)
   ordered = target.schedule(config)
   assert orders_lib.of(scheduled, ordered) == orders
   final = target.compile(config).module
@@ -238,8 +220,7 @@ def test_a_compiled_module_in_another_order_is_told_apart(
   h100s: Sequence[jax.Device],
 ) -> None:
   target = _target(tuple(h100s), "fsdp")
-  plain = config_lib.XlaConfig(options=_NO_COMBINING)
-  scheduled, final = target.schedule(plain), target.compile(plain).module
+  scheduled, final = target.schedule(_PLAIN), target.compile(_PLAIN).module
   orders = random_orders.of(scheduled, 1)
   with pytest.raises(errors.CompileError, match="in another order than was"):
     orders_lib.check_followed(final, orders)
@@ -252,8 +233,7 @@ def test_an_order_of_another_schedule_is_refused(
   h100s: Sequence[jax.Device],
 ) -> None:
   target = _target(tuple(h100s), "fsdp")
-  plain = config_lib.XlaConfig(options=_NO_COMBINING)
-  orders = random_orders.of(target.schedule(plain), 1)
+  orders = random_orders.of(target.schedule(_PLAIN), 1)
   combined = config_lib.XlaConfig(orders=orders)
   for run in (target.schedule, target.compile):
     with pytest.raises(errors.ScheduleError, match="is for another schedule"):
@@ -281,10 +261,9 @@ def test_a_step_that_donates_is_scheduled_but_not_compiled_where_that_is_lost(
   h100s: Sequence[jax.Device],
 ) -> None:
   target = _target(tuple(h100s), "fsdp", donate=True)
-  plain = config_lib.XlaConfig(options=_NO_COMBINING)
-  scheduled = target.schedule(plain)
+  scheduled = target.schedule(_PLAIN)
   orders = random_orders.of(scheduled, 1)
-  config = dataclasses.replace(plain, orders=orders)
+  config = dataclasses.replace(_PLAIN, orders=orders)
   assert orders_lib.of(scheduled, target.schedule(config)) == orders
   if _DONATES:
     aliases = target.compile(config).module.proto.input_output_alias

@@ -4,30 +4,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import dataclasses
-import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec
 import numpy as np
 import pytest
 
+import compiles
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import target as target_lib
+from lagom_xla.passes import collectives
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
-from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
 import strands_step
+import tensor_parallel_step
 
-_H100 = cluster_lib.parse("1x8xh100")
 _MERGED = form_lib.Form(strands="merged")
 
 
@@ -39,18 +36,19 @@ def num_loops(module: hlo.Module) -> int:
   )
 
 
+def _target(devices: Sequence[jax.Device]) -> target_lib.StepTarget:
+  jitted, args = strands_step.lowerable(devices)
+  return compiles.target(jitted.lower(*args))
+
+
 @pytest.fixture(scope="module")
 def on_cpus() -> target_lib.StepTarget:
-  jitted, args = strands_step.lowerable(jax.devices())
-  return target_lib.of_step(jitted.lower(*args), _H100, name="step")
+  return _target(jax.devices())
 
 
 @pytest.fixture(scope="module")
-def for_gpus() -> target_lib.StepTarget:
-  if registry.plugin_path() is None:
-    pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
-  jitted, args = strands_step.lowerable(devices_lib.devices(_H100))
-  return target_lib.of_step(jitted.lower(*args), _H100, name="step")
+def for_gpus(h100s: Sequence[jax.Device]) -> target_lib.StepTarget:
+  return _target(h100s)
 
 
 _CONFIG = config_lib.XlaConfig(program=_MERGED)
@@ -62,13 +60,12 @@ def test_a_form_needs_the_process_that_compiles():
   assert config_lib.XlaConfig(program=form_lib.Form()).is_default
 
 
-def test_xla_schedules_the_program_in_its_form(for_gpus):
+def test_xla_schedules_the_program_in_its_form_with_slices_as_memcpys(
+  for_gpus,
+):
   assert num_loops(for_gpus.schedule()) == 4
-  assert num_loops(for_gpus.schedule(_CONFIG)) == 2
-
-
-def test_xla_moves_each_slice_of_a_merged_loop_by_a_memcpy(for_gpus):
   module = for_gpus.schedule(_CONFIG)
+  assert num_loops(module) == 2
   slices = [
     instruction
     for computation in module.computations.values()
@@ -102,13 +99,6 @@ def test_the_module_that_names_a_target_is_the_one_as_written(for_gpus):
   assert changed != plan_lib.fingerprint(for_gpus.schedule())
 
 
-def test_jax_compiles_a_form_once(on_cpus):
-  first, again = (
-    on_cpus.lowered.rewritten(form_lib.Form(strands="merged")) for _ in range(2)
-  )
-  assert again.program is first.program
-
-
 def test_combine_groups_are_those_of_the_program_in_its_form(for_gpus):
   apart = for_gpus.schedule(dataclasses.replace(_CONFIG, combine_groups=()))
   reduces = sorted(
@@ -125,31 +115,29 @@ def test_combine_groups_are_those_of_the_program_in_its_form(for_gpus):
 
 def test_a_module_is_rewritten_as_a_step_is(for_gpus):
   module = for_gpus.identity()
-  target = target_lib.of_module(module, _H100, name="step.hlo")
+  target = target_lib.of_module(module, compiles.H100S, name="step.hlo")
   assert num_loops(target.schedule()) == 4
   assert num_loops(target.schedule(_CONFIG)) == 2
   assert target.outcome(_MERGED).actions
 
 
 def test_what_a_form_did_is_told_without_a_compile(on_cpus):
+  program = on_cpus.lowered.rewritten(_MERGED).program
+  again = on_cpus.lowered.rewritten(form_lib.Form(strands="merged"))
+  assert again.program is program  # So that JAX compiles a form once.
   forward, backward = on_cpus.outcome(_MERGED).actions
   assert f"{strands_step.NUM_LAYERS} trips" in forward
   assert "strands_step.py:" in backward
 
 
-def _single() -> target_lib.StepTarget:
-  """One micro-batch: there is nothing to merge its loops with."""
-
+def test_a_form_that_cannot_act_is_an_error_that_says_why():
   def step(w: jax.Array, x: jax.Array) -> jax.Array:
+    """One micro-batch: there is nothing to merge its loops with."""
     return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, w)[0]
 
-  args = jnp.ones((2, 8, 8)), jnp.ones((8, 8))
+  lowered = jax.jit(step).lower(jnp.ones((2, 8, 8)), jnp.ones((8, 8)))
   cluster = cluster_lib.parse("1x1xh100")
-  return target_lib.of_step(jax.jit(step).lower(*args), cluster, name="single")
-
-
-def test_a_form_that_cannot_act_is_an_error_that_says_why():
-  single = _single()
+  single = target_lib.of_step(lowered, cluster, name="single")
   assert not single.outcome(_MERGED).actions
   with pytest.raises(errors.ProgramError) as caught:
     single.compile(_CONFIG)
@@ -168,51 +156,19 @@ def test_a_form_is_all_or_nothing(on_cpus):
 
 
 def test_a_scheduled_module_has_the_form_that_it_has(for_gpus):
-  target = target_lib.of_module(for_gpus.schedule(), _H100, name="late.hlo")
+  target = target_lib.of_module(
+    for_gpus.schedule(), compiles.H100S, name="late.hlo"
+  )
   assert not target.outcome(_MERGED).actions
   with pytest.raises(errors.ProgramError, match=r"late\.hlo: it is scheduled"):
     target.schedule(_CONFIG)
 
 
-def _tensor_parallel() -> tuple[Any, tuple[jax.Array, ...]]:
-  """Tokens gathered, two products, their sum scattered; and its arguments."""
-  mesh = jax.make_mesh((8,), ("tp",), axis_types=(jax.sharding.AxisType.Auto,))
-  tokens, columns = PartitionSpec("tp"), PartitionSpec(None, "tp")
-
-  @jax.jit
-  @functools.partial(
-    jax.shard_map,
-    mesh=mesh,
-    in_specs=(tokens, columns, tokens),
-    out_specs=tokens,
-  )
-  def block(x: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
-    gathered = jax.lax.all_gather(x, "tp", tiled=True)
-    return jax.lax.psum_scatter(
-      jnp.tanh(gathered @ up) @ down, "tp", tiled=True
-    )
-
-  random = np.random.default_rng(0)
-  args = tuple(
-    jax.device_put(
-      random.normal(size=shape).astype(np.float32), NamedSharding(mesh, spec)
-    )
-    for shape, spec in (
-      ((128, 64), tokens),
-      ((64, 256), columns),
-      ((256, 64), tokens),
-    )
-  )
-  return block, args
-
-
 def test_slices_are_a_form_of_the_program_too():
-  block, args = _tensor_parallel()
-  target = target_lib.of_step(block.lower(*args), _H100, name="block")
-  (chain,) = target.chains()
-  form = form_lib.Form(slices={chain.label: 2})
-  (action,) = target.outcome(form).actions
-  assert "2" in action
-  sliced = target.compile(config_lib.XlaConfig(program=form)).compiled
-  assert sliced is not None
-  np.testing.assert_array_equal(sliced(*args), block(*args))
+  target = compiles.target(tensor_parallel_step.lower("shard_map"))
+  labels = [chain.label for chain in target.chains()]
+  form = form_lib.Form(slices=dict.fromkeys(labels, 2))
+  assert len(target.outcome(form).actions) == len(labels) > 0
+  sliced = target.compile(config_lib.XlaConfig(program=form)).module
+  whole = target.compile().module
+  assert len(collectives.find(sliced)) > len(collectives.find(whole))

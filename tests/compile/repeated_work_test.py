@@ -80,16 +80,17 @@ def of_step(lowered: jax.stages.Lowered) -> str:
   return said_of(target_lib.of_step(lowered, _CLUSTER, name="step"))
 
 
-def test_a_model_outside_its_context_is_told_of_by_inspect(model: str) -> None:
-  outcome = run("inspect", f"{model}:outside", CLUSTER, "--format=json")
+@pytest.mark.parametrize("function", ["outside", "inside"])
+def test_a_model_outside_its_context_is_told_of_by_inspect(
+  model: str, function: str
+) -> None:
+  outcome = run("inspect", f"{model}:{function}", CLUSTER, "--format=json")
   assert outcome.status == 0
-  assert "8.0 times its part" in outcome.err
-  assert "88% of it is what other GPUs compute, too" in outcome.err
-
-
-def test_a_model_inside_its_context_is_not(model: str) -> None:
-  outcome = run("inspect", f"{model}:inside", CLUSTER, "--format=json")
-  assert (outcome.status, outcome.err) == (0, "")
+  if function == "inside":
+    assert not outcome.err
+  else:
+    assert "8.0 times its part" in outcome.err
+    assert "88% of it is what other GPUs compute, too" in outcome.err
 
 
 def test_a_module_before_the_partitioner_tells_it_too(
@@ -102,37 +103,33 @@ def test_a_module_before_the_partitioner_tells_it_too(
   assert "8.0 times its part" in said_of(load.load(str(file), _CLUSTER))
 
 
-@pytest.mark.parametrize("unroll", [False, True])
-def test_sharded_data_and_parameters_divide_all_work(
-  fsdp_step: Callable[..., jax.stages.Lowered], unroll: bool
+def test_sharded_data_parameters_and_hidden_layers_divide_all_work(
+  fsdp_step: Callable[..., jax.stages.Lowered], tp_step: jax.stages.Lowered
 ) -> None:
-  assert not of_step(fsdp_step(unroll=unroll))
+  for lowered in (fsdp_step(), fsdp_step(unroll=True), tp_step):
+    assert not of_step(lowered)
 
 
-def test_sharded_hidden_layers_divide_nearly_all_work(
-  tp_step: jax.stages.Lowered,
-) -> None:
-  assert not of_step(tp_step)
+def placed(
+  devices: Sequence[jax.Device],
+  shape: tuple[int, ...],
+  *spec: str | None,
+  dtype: jax.typing.DTypeLike = jnp.bfloat16,
+) -> jax.ShapeDtypeStruct:
+  mesh = Mesh(np.array(devices), ("data",))
+  sharding = NamedSharding(mesh, PartitionSpec(*spec))
+  return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
 
 
 @pytest.mark.parametrize(
-  ("batch", "times"),
-  [(PartitionSpec(), "8.0 times its part"), (PartitionSpec("data"), "")],
-  ids=["whole", "sharded"],
+  ("batch", "times"), [(None, "8.0 times its part"), ("data", "")]
 )
 def test_convolutions_and_their_gradients_are_products_too(
-  h100s: Sequence[jax.Device], batch: PartitionSpec, times: str
+  h100s: Sequence[jax.Device], batch: str | None, times: str
 ) -> None:
-  mesh = Mesh(np.array(h100s), ("data",))
-
-  def placed(
-    shape: tuple[int, ...], spec: PartitionSpec
-  ) -> jax.ShapeDtypeStruct:
-    sharding = NamedSharding(mesh, spec)
-    return jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=sharding)
+  whole = placed(h100s, ()).sharding
 
   def loss(kernel: jax.Array, image: jax.Array) -> jax.Array:
-    whole = NamedSharding(mesh, PartitionSpec())
     for _ in range(2):
       image = jax.lax.conv_general_dilated(
         image,
@@ -143,11 +140,12 @@ def test_convolutions_and_their_gradients_are_products_too(
       )
     return jnp.square(image.astype(jnp.float32)).mean()
 
-  lowered = jax.jit(jax.grad(loss)).lower(
-    placed((3, 3, 64, 64), PartitionSpec(None, None, None, "data")),
-    placed((32, 16, 16, 64), batch),
+  said = of_step(
+    jax.jit(jax.grad(loss)).lower(
+      placed(h100s, (3, 3, 64, 64), None, None, None, "data"),
+      placed(h100s, (32, 16, 16, 64), batch),
+    )
   )
-  said = of_step(lowered)
   assert times in said
   assert bool(said) == bool(times)
 
@@ -156,43 +154,23 @@ def test_convolutions_and_their_gradients_are_products_too(
 def test_what_a_device_is_given_by_hand_is_its_part(
   h100s: Sequence[jax.Device], dtype: jax.typing.DTypeLike
 ) -> None:
-  mesh = Mesh(np.array(h100s).reshape(4, 2), ("x", "y"))
-
-  def product(h: jax.Array, w: jax.Array) -> jax.Array:
-    return h @ w
-
-  def by_hand(h_axes: PartitionSpec) -> jax.stages.Lowered:
-    placed = NamedSharding(mesh, h_axes)
-    h = jax.ShapeDtypeStruct((4096, 512), dtype, sharding=placed)
-    w = jax.ShapeDtypeStruct(
-      (512, 512),
-      dtype,
-      sharding=NamedSharding(mesh, PartitionSpec()),
-    )
-    return jax.jit(
-      jax.shard_map(
-        product,
-        mesh=mesh,
-        in_specs=(h_axes, PartitionSpec()),
-        out_specs=h_axes,
-        axis_names={"x", "y"},
-      )
-    ).lower(h, w)
-
-  assert not of_step(by_hand(PartitionSpec(("x", "y"))))
+  h = placed(h100s, (4096, 512), "data", dtype=dtype)
+  w = placed(h100s, (512, 512), dtype=dtype)
+  by_hand = jax.shard_map(
+    lambda h, w: h @ w,
+    mesh=h.sharding.mesh,
+    in_specs=(PartitionSpec("data"), PartitionSpec()),
+    out_specs=PartitionSpec("data"),
+  )
+  assert not of_step(jax.jit(by_hand).lower(h, w))
 
 
 def test_of_a_loop_of_unknown_length_nothing_is_told(
   h100s: Sequence[jax.Device],
 ) -> None:
-  mesh = Mesh(np.array(h100s), ("x",))
-  whole = NamedSharding(mesh, PartitionSpec())
-
   def step(w: jax.Array, num_trips: jax.Array) -> jax.Array:
     return jax.lax.fori_loop(0, num_trips, lambda _, h: jnp.tanh(h @ w), w)
 
-  lowered = jax.jit(step).lower(
-    jax.ShapeDtypeStruct((512, 512), jnp.bfloat16, sharding=whole),
-    jax.ShapeDtypeStruct((), jnp.int32, sharding=whole),
-  )
-  assert not of_step(lowered)
+  w = placed(h100s, (512, 512))
+  num_trips = placed(h100s, (), dtype=jnp.int32)
+  assert not of_step(jax.jit(step).lower(w, num_trips))
