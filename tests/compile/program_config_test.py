@@ -166,9 +166,9 @@ def test_a_scheduled_module_has_the_form_that_it_has(for_gpus):
 
 def test_slices_are_a_form_of_the_program_too():
   target = compiles.target(tensor_parallel_step.lower("shard_map"))
-  labels = [chain.label for chain in target.chains()]
-  form = form_lib.Form(slices=dict.fromkeys(labels, 2))
-  assert len(target.outcome(form).actions) == len(labels) > 0
+  form = form_lib.Form(slices={target.chains()[0].label: 2})
+  (action,) = target.outcome(form).actions
+  assert "2" in action
   sliced = target.compile(config_lib.XlaConfig(program=form)).module
   whole = target.compile().module
   assert len(collectives.find(sliced)) > len(collectives.find(whole))
