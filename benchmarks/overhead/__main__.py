@@ -27,19 +27,28 @@ instead of threads that share Python's lock.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 import dataclasses
+import gc
 import json
+import math
 import os
+import re
+import resource
 import statistics
 import subprocess
 import sys
+import time
+from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
+from scipy import special
 
-from benchmarks.overhead import runs
 from benchmarks.overhead import steps
+import lagom_xla
+from lagom_xla.live import shutdown
 
 # What a user imports, and what a search on CPUs does beside training.
 _IMPORTS = {
@@ -63,6 +72,130 @@ def imports() -> dict[str, float]:
   return dict(zip(_IMPORTS, medians, strict=True))
 
 
+_STEPS_PER_WAIT = 10
+_TOLD = re.compile(r"overhead: (-?[\d.]+) steps")
+_NOW = re.compile(r"now: (.*)")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+  """One run: what it took, and what was told of it."""
+
+  wall_s: float
+  cpu_s: float
+  thread_s: float
+  report: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+  """Runs of one step; a mean, the low and the high end of each figure.
+
+  Attributes:
+    name: Of the step, in words.
+    num_steps: Of a run.
+    num_pairs: Of runs.
+    step_ms: Of plain jit, by wall clock; the median of runs.
+    wall_steps: What tuned runs took longer.
+    cpu_steps: What they took more processor time.
+    thread_steps: The same of the thread that trains, which calls wait for.
+    told_steps: What they said so themselves; None where runs were too short.
+    states: Where tuning was at the end of each.
+    load: Of the machine at the end.
+  """
+
+  name: str
+  num_steps: int
+  num_pairs: int
+  step_ms: float
+  wall_steps: tuple[float, float, float]
+  cpu_steps: tuple[float, float, float]
+  thread_steps: tuple[float, float, float]
+  told_steps: tuple[float, float, float] | None
+  states: list[str]
+  load: float
+
+
+def measure(step: steps.Step, *, num_steps: int, num_pairs: int) -> Row:
+  """Measures two or more pairs of runs."""
+  _run(step, step.jitted(), 2 * _STEPS_PER_WAIT)
+  pairs = []
+  for number in range(num_pairs):
+    kinds = (_plain, _tuned) if number % 2 else (_tuned, _plain)
+    runs = {kind: kind(step, num_steps) for kind in kinds}
+    pairs.append((runs[_plain], runs[_tuned]))
+  told = [float(it[1]) for _, t in pairs if (it := _TOLD.search(t.report))]
+
+  def more(field: str) -> tuple[float, float, float]:
+    return _interval(
+      [
+        (getattr(t, field) - getattr(p, field)) / p.wall_s * num_steps
+        for p, t in pairs
+      ]
+    )
+
+  return Row(
+    name=step.name,
+    num_steps=num_steps,
+    num_pairs=num_pairs,
+    step_ms=1e3 * statistics.median(p.wall_s for p, _ in pairs) / num_steps,
+    wall_steps=more("wall_s"),
+    cpu_steps=more("cpu_s"),
+    thread_steps=more("thread_s"),
+    told_steps=_interval(told) if len(told) == num_pairs else None,
+    states=[found[1] for _, t in pairs if (found := _NOW.search(t.report))],
+    load=os.getloadavg()[0],
+  )
+
+
+def _plain(step: steps.Step, num_steps: int) -> Run:
+  return _run(step, step.jitted(), num_steps)
+
+
+def _tuned(step: steps.Step, num_steps: int) -> Run:
+  with step.surroundings():
+    tuned = lagom_xla.tune(step.jitted(), cache=False)
+    return _run(step, tuned, num_steps)
+
+
+def _run(step: steps.Step, function: Any, num_steps: int) -> Run:
+  """Trains, and waits for what still goes on beside the run at its end."""
+  weights = step.weights
+  cpu_s, thread_s = _cpu_s(), time.thread_time()
+  wall_s = time.perf_counter()
+  for number in range(num_steps):
+    weights = function(weights, step.batch)
+    if number % _STEPS_PER_WAIT == 0:
+      jax.block_until_ready(weights)
+  jax.block_until_ready(weights)
+  wall_s = time.perf_counter() - wall_s
+  thread_s = time.thread_time() - thread_s
+  report = function.report() if hasattr(function, "report") else ""
+  del function
+  gc.collect()
+  shutdown.join()
+  return Run(
+    wall_s=wall_s, cpu_s=_cpu_s() - cpu_s, thread_s=thread_s, report=report
+  )
+
+
+def _cpu_s() -> float:
+  """Processor time of this process and of those that it started."""
+  used = map(
+    resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+  )
+  return sum(it.ru_utime + it.ru_stime for it in used)
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float, float]:
+  """The mean, and its 95 % interval."""
+  num = len(values)
+  mean = statistics.fmean(values)
+  half = statistics.stdev(values) / math.sqrt(num)
+  half *= float(special.stdtrit(num - 1, 0.975))
+  return mean, mean - half, mean + half
+
+
 def main() -> None:
   """Prints a row for each step."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -83,14 +216,14 @@ def main() -> None:
     *map(steps.on_device, map(float, filter(None, flags.device_ms.split(",")))),
     *map(steps.on_cores, map(int, filter(None, flags.rows.split(",")))),
   ):
-    row = runs.measure(step, num_steps=flags.steps, num_pairs=flags.pairs)
+    row = measure(step, num_steps=flags.steps, num_pairs=flags.pairs)
     if flags.format == "json":
       print(json.dumps(dataclasses.asdict(row)), flush=True)
     else:
       print(in_words(row), flush=True)
 
 
-def in_words(row: runs.Row) -> str:
+def in_words(row: Row) -> str:
   """A row as it is printed."""
 
   def told(values: tuple[float, float, float] | None) -> str:

@@ -11,7 +11,7 @@ dispatch, the wait at the end, what is left on the cores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 import contextlib
 import ctypes
 import dataclasses
@@ -19,6 +19,7 @@ import functools
 import pathlib
 import subprocess
 import tempfile
+import threading
 from typing import Any
 from unittest import mock
 
@@ -37,15 +38,10 @@ _FLAGS = ("-std=gnu11", "-O1", "-shared", "-fPIC")
 
 
 def after(array: jax.Array, device_s: float) -> jax.Array:
-  """An array, a device's time later.
+  """An array, so many seconds later.
 
-  Args:
-    array: Of any shape; under `jax.shard_map` without the check of what varies.
-    device_s: That time, in seconds.
-
-  Raises:
-    BuildError: There is no C compiler.
-    CalledProcessError: It cannot compile the custom call.
+  Under `jax.shard_map` without the check of what varies; a BuildError where
+  there is no C compiler.
   """
   _register()
   call = jax.ffi.ffi_call(
@@ -76,6 +72,7 @@ _CORES_WIDTH = 256
 _DEVICE_WIDTH = 32
 _DEVICE_ROWS = 8
 _NUM_DEVICES = 2
+_ONE_GROUP_BYTES = 1 << 30
 _P = jax.sharding.PartitionSpec
 
 
@@ -105,7 +102,7 @@ class Step:
   def surroundings(self) -> Iterator[None]:
     """Where `lagom_xla.tune` knows of it what it knows of steps on GPUs.
 
-    That a search takes no core that the step needs; see also `proposer.py`.
+    That a search takes no core that the step needs; see also `_proposer`.
     """
     with mock.patch.dict(tuned.PROPOSERS):
       cpu.plug_in()
@@ -115,11 +112,7 @@ class Step:
 
 
 def on_cores(num_rows: int) -> Step:
-  """A step that takes what its products take of the cores.
-
-  Args:
-    num_rows: Of the batch, on each device.
-  """
+  """A step of so many rows a device, whose products take the cores."""
   return _step(
     f"{num_rows} rows",
     jax.devices(),
@@ -130,11 +123,7 @@ def on_cores(num_rows: int) -> Step:
 
 
 def on_device(device_ms: float) -> Step:
-  """A step that takes a device's time, and next to none of the cores.
-
-  Args:
-    device_ms: That time, before its all-reduce.
-  """
+  """A step that takes so long of a device, and next to none of the cores."""
   return _step(
     f"{device_ms:g} ms of a device",
     jax.devices()[:_NUM_DEVICES],
@@ -191,9 +180,32 @@ def _step(
 
 
 def _proposer() -> proposals.Proposer:
-  def make() -> Any:
-    from benchmarks.overhead import proposer  # In a thread, as in other runs.
+  """Searches as on CPUs, and then has two ways measured in any case.
 
-    return proposer.Proposer()
+  Beside 50 ms of a device no way of its all-reduces is foreseen to gain
+  anything; on GPUs proposals are compiled and measured.
+  """
+
+  def make() -> Any:
+    # In a thread, as in other runs.
+    from benchmarks.live.cpu import proposer
+    from benchmarks.live.cpu import way as way_lib
+
+    class Proposer(proposer.CpuProposer):
+      def proposals(
+        self,
+        lowered: jax.stages.Lowered,
+        measured: proposals.Measured,
+        stop: threading.Event,
+      ) -> Generator[proposals.Proposal, None, str | None]:
+        yield from super().proposals(lowered, measured, stop)
+        for group_bytes in (0, _ONE_GROUP_BYTES):
+          way = way_lib.Way(group_bytes=group_bytes, is_ordered=True)
+          yield proposals.Proposal(
+            name=way_lib.in_words(way), payload=way_lib.to_bytes(way)
+          )
+        return None
+
+    return Proposer()
 
   return proposals.deferred(make)

@@ -39,18 +39,11 @@ _Key = Callable[[slowdowns.Meeting], object]
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-  """One half of a step, by the other.
+  """What is held out of a step, one half of it by the other.
 
-  Attributes:
-    step: the folder's name.
-    held_out: what is foretold.
-    half: which of the two.
-    known: share of its meetings for which the other half has a factor.
-    lost_us: what its kernels lost.
-    model: error of that by the model, relative.
-    corrected: the same as corrected.
-    pairs_model: mean error of pairs by the model.
-    pairs_corrected: the same as corrected.
+  `known` is the share of its meetings for which the other half has a factor;
+  `lost_us` what its kernels lost, of which the model and the corrected model
+  are relative errors; those of pairs are means.
   """
 
   step: str

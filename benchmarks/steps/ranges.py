@@ -33,16 +33,7 @@ _APART_US = 1e3
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-  """A step, with the profile or without.
-
-  Attributes:
-    step: the folder's name.
-    costs: "predicted" or "profile".
-    measured_us: median step of the trace.
-    replayed_us: the step by these costs.
-    low_us: the low end of its range.
-    high_us: the high end.
-  """
+  """The median step of a trace, and its range "predicted" or by "profile"."""
 
   step: str
   costs: str
