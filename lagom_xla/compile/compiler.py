@@ -8,10 +8,8 @@
 
 A compile to the end gives memory figures and an executable. One that ends after
 the scheduler takes a fraction of the time, needs no CUDA toolkit, and is all
-that a search needs.
-
-The form of the program (`rewriting.py`) comes first; all else acts on what the
-rewrite made. Orders come last, and act on what XLA's scheduler made.
+that a search needs. The form of the program (`rewriting.py`) comes first, and
+orders, which act on what XLA's scheduler made, come last.
 
 What can be sent to a worker is a step or a module for compile-only devices that
 calls nothing in this process. Live GPUs belong to one process, which then
@@ -352,10 +350,8 @@ def _with_what_xla_has(
 ) -> Pending[_T]:
   """A compile with XLA's estimates and tiles, as far as it has them.
 
-  Args:
-    run: starts it with estimates, or without.
-    asked: what is compiled. A config that sets the option of estimates itself
-      has the last word; XLA's defaults are looked at for tiles.
+  A config that sets the option of estimates itself has the last word; XLA's
+  defaults are looked at for tiles. `run` starts it with estimates, or without.
   """
 
   def with_estimates() -> Pending[_T]:
@@ -406,12 +402,8 @@ def propagated_if_refused(
 ) -> Pending[_T]:
   """A compile of XLA's defaults, again if XLA has no tiles for what it fuses.
 
-  Only where workers look beside it: alone it would take twice as long.
-
-  Args:
-    run: starts it.
-    check: starts the same with tiles chosen.
-    lowered: what is compiled.
+  Only where workers look beside it, by `check`: alone it would take twice as
+  long.
   """
   if lowered.workers is None or not deviceless.tiles_may_be_refused(lowered):
     return run()
@@ -434,11 +426,7 @@ def propagated_if_refused(
 
 
 def _start_to(stage: registry.Stage, asked: _Asked) -> Pending[hlo.Module]:
-  """Starts a compile up to a stage, with a config's groups but not its orders.
-
-  Raises:
-    CompileError: XLA refuses the options.
-  """
+  """Starts a compile up to a stage, with groups but without orders."""
 
   def of_worker(result: job_lib.Result) -> hlo.Module:
     if result.module is None:
@@ -453,15 +441,8 @@ def _run_to_the_end(
 ) -> Pending[lowered_lib.Compilation]:
   """Starts a compile to the end, with a config's groups and orders.
 
-  A worker shows its schedule on the way, to whoever starts that (`_start_to`).
-
-  Args:
-    asked: what to compile; with the options but for those that code needs.
-      What generates code always begins.
-    estimates: whether the schedule has them that a worker shows.
-
-  Raises:
-    CompileError: XLA refuses the options.
+  A worker shows its schedule on the way, to whoever starts that (`_start_to`),
+  with `estimates` or without. What generates code always begins.
   """
   lowered = asked.lowered
   has_code = generates_code(lowered, asked.options)
@@ -492,9 +473,6 @@ def _there_or_here(
     asked: what to compile.
     of_worker: what a worker's result means.
     here: compiles the same in this process.
-
-  Raises:
-    CompileError: XLA refuses the options.
   """
   pool = asked.lowered.workers
   if pool is None or not pool.is_usable:

@@ -63,7 +63,7 @@ def asked(
     lowered: what is compiled.
     options: all that are set on purpose.
     keeps_names: whether all instructions have the names that a job sees.
-    generates_code: whether the compile generates code, which needs tiles.
+    generates_code: whether the compile does, which needs tiles.
     chooses_tiles: whether tiles are chosen all the same.
   """
   if not (is_compile_only(lowered) and _is_option(_FUSION_AUTOTUNER)):

@@ -9,16 +9,12 @@ XLA's remaining passes named one by one, to the schedule or to the end.
 
 XLA breaks ties by name, and by the order in which it met an instruction's
 users. Neither is in a module that was written down, so that names differ, and
-of equals another one may come first. What is predicted of a step differs little
-by that (`benchmarks/schedules.py`), and whoever has to know compiles from the
-beginning. Nobody goes on from a module whose schedule, under the options that
-it was made with, has other instructions than XLA's from the beginning; whoever
-wrote it down looks at that (`proven`). If it ends at its schedule it goes on
-from there as well, so that this does not depend on which of them came first.
-
-A step that is short of memory is judged by what runs, with what XLA computes
-again, and by its peak of memory. XLA does that to a schedule, whatever the
-schedule was made from.
+of equals another one may come first, which predictions hardly tell apart
+(`benchmarks/schedules.py`). Nobody goes on from a module whose schedule, under
+the options that it was made with, has other instructions than XLA's from the
+beginning; whoever wrote it down looks at that (`proven`). If it ends at its
+schedule it goes on from there as well, so that this does not depend on which of
+them came first.
 """
 
 from __future__ import annotations
@@ -274,13 +270,8 @@ def proven(
 ) -> _Module | None:
   """What XLA schedules from a fused module, if it is that of its program.
 
-  Args:
-    scheduled: by the job, from the beginning.
-    fused: what that wrote down.
-    job: what XLA got, but for the options that had the module written down.
-
-  Returns:
-    None where there is no such module, or XLA makes something else of it.
+  None where XLA makes something else of it, or one of both is not there: the
+  job's schedule from the beginning, and the module which that wrote down.
   """
   if scheduled is None or fused is None:
     return None
@@ -296,11 +287,7 @@ def proven(
 def schedule_from_fused(fused: _Module, job: job_lib.Job) -> _Module | None:
   """What XLA schedules from a fused module of a job's program.
 
-  Returns:
-    None where XLA finishes without a schedule.
-
-  Raises:
-    CompileError: XLA refused.
+  None where XLA finishes without a schedule; a CompileError where it refuses.
   """
   options = _options_after_fusion(fused, job)
   serialized = fused.SerializeToString()
@@ -369,11 +356,7 @@ def _serialized(module: _Module | None) -> bytes | None:
 
 
 def _options_after_fusion(fused: _Module, job: job_lib.Job) -> bytes:
-  """A CompileOptionsProto for what XLA has still to do to a fused module.
-
-  Raises:
-    CompileError: XLA refused.
-  """
+  """A CompileOptionsProto for what XLA has still to do to a fused module."""
   disabled = _names(dict(job.request.overrides).get(DISABLE, ""))
   passes = list(_PASSES)
   if _REMATERIALIZATION not in disabled:

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs: one compile each, as data that any process can compile.
 
-A job holds StableHLO and options, never the user's code, so a worker lowers
-nothing and imports nothing of the user's. JAX is imported when there is a job:
-whoever makes one has it, and workers start before that.
+A job holds StableHLO and options, never the user's code, so a worker imports
+nothing of the user's. JAX is imported when there is a job: whoever makes one
+has it, and workers start before that.
 """
 
 from __future__ import annotations

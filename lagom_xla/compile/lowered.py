@@ -372,12 +372,7 @@ class SentStep(Lowered):
 def write_step(
   lowered: Any, cluster: cluster_lib.Cluster, folder: pathlib.Path
 ) -> None:
-  """Writes a lowered step to a folder, for `read`.
-
-  Args:
-    lowered: of `jax.jit` or Flax's `nnx.jit`.
-    cluster: what it was lowered for.
-    folder: exists.
+  """Writes a lowered step to a folder that exists, for `read_step`.
 
   Raises:
     TargetError: the step calls back into this process, and cannot be compiled
@@ -406,11 +401,7 @@ def write_step(
 
 
 def read_step(folder: pathlib.Path) -> SentStep:
-  """Reads what `write` wrote.
-
-  Raises:
-    OSError: there is none.
-  """
+  """Reads what `write_step` wrote; an OSError where there is none."""
   facts = json.loads((folder / _FACTS).read_text())
   request = request_lib.Request(
     stablehlo=(folder / _STABLEHLO).read_bytes(),

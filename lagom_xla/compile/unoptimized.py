@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """StableHLO of an HLO module that XLA has not optimized yet.
 
-XLA's own benchmark modules, and what `--xla_dump_to` writes, are of this kind.
-JAX compiles StableHLO only, so the module goes back to it first. In the way
+JAX compiles StableHLO only, so a module goes back to it first. In the way
 stands `copy`, which StableHLO lacks (before optimization a copy changes nothing
 but a layout that XLA will choose anew); and in a module that was partitioned,
 the shardings and mesh symbols of the partitioner that already ran. They are

@@ -39,12 +39,7 @@ DUMPED_MODULES = "xla_dump_hlo_module_re"
 
 
 def may_name(words: Iterable[str], options: Iterable[str]) -> bool:
-  """Whether an option that is set may have one of these words in its name.
-
-  Args:
-    words: parts of names.
-    options: names of the options of the compile, beside XLA_FLAGS.
-  """
+  """Whether one of these options or of XLA_FLAGS may have such a name."""
   flags = os.environ.get("XLA_FLAGS", "").strip()
   if flags and not flags.startswith("--"):
     return True  # They are in a file.
@@ -293,12 +288,7 @@ def can_end_before_code(options: Collection[str]) -> bool:
 
 
 def options_to_dump(name: str, folder: pathlib.Path) -> dict[str, bool | str]:
-  """XLA options with which the compile of a module of this name is dumped.
-
-  Args:
-    name: of the module.
-    folder: where XLA writes; nothing else is in it.
-  """
+  """XLA options that have the module of this name dumped."""
   return {
     "xla_dump_to": str(folder),
     "xla_dump_hlo_as_proto": True,

@@ -25,8 +25,8 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import load
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import collectives
-from lagom_xla.passes import copies as copies_lib
 from lagom_xla.passes import hlo
+from lagom_xla.passes import overlap
 from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
 
@@ -392,7 +392,7 @@ def steps(h100s: Sequence[jax.Device], tmp_path: pathlib.Path) -> str:
 
 def moved(module: hlo.Module) -> list[tuple[bool, int]]:
   """Whether each host copy goes to the host, and its bytes."""
-  copies = copies_lib.find_host_copies(module).values()
+  copies = overlap.analyze(module).host_copies
   return sorted((copy.to_host, copy.num_bytes) for copy in copies)
 
 

@@ -409,15 +409,10 @@ def test_the_same_is_scheduled_as_when_nothing_is_left_out(
   def found() -> tuple[list[list[str]], float]:
     module = compiler.schedule(lowered, config)
     step = step_lib.of_module(module, lowered.cluster)
-    by_itself = digest.running_computations(module.proto)
     scheduled = [
-      [
-        i.name
-        for i in digest.in_order(module.proto, computation)
-        if i.opcode != "bitcast"
-      ]
-      for computation in module.proto.computations
-      if computation.id in by_itself
+      [i.name for i in computation.instructions if i.opcode != "bitcast"]
+      for computation_id, computation in module.computations.items()
+      if computation_id in module.executions
     ]
     return scheduled, step.timeline(step.default).step_time_us
 
