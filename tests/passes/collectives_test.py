@@ -8,9 +8,7 @@ Bytes are counted by hand: f32 takes four, bf16 two.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-import dataclasses
 import json
-import re
 from typing import Any
 
 import jax
@@ -53,56 +51,23 @@ _GATHER = hlo_text.GATHER
 
 
 @pytest.mark.parametrize(
-  ("kind", "body", "counts"),
+  ("operation", "counts"),
   [
-    ("all-gather", f"f32[1024] all-gather(p), {_GATHER}", (1, 512, 4096)),
-    ("all-reduce", f"f32[128] all-reduce(p), {_REDUCE}", (1, 512, 512)),
-    ("reduce-scatter", f"f32[16] reduce-scatter(p), {_SCATTER}", (1, 512, 64)),
-    (
-      "all-to-all",
-      f"f32[128] all-to-all(p), {_NO_IDS}, dimensions={{0}}",
-      (1, 512, 512),
-    ),
-    (
-      "collective-permute",
-      f"f32[128] collective-permute(p), {_PAIRS}",
-      (1, 512, 512),
-    ),
-    (
-      "collective-broadcast",
-      f"f32[128] collective-broadcast(p), {_NO_IDS}",
-      (1, 512, 512),
-    ),
+    (f"f32[1024] all-gather(p), {_GATHER}", (1, 512, 4096)),
+    (f"f32[128] all-reduce(p), {_REDUCE}", (1, 512, 512)),
+    (f"f32[16] reduce-scatter(p), {_SCATTER}", (1, 512, 64)),
+    (f"f32[128] all-to-all(p), {_NO_IDS}, dimensions={{0}}", (1, 512, 512)),
+    (f"f32[128] collective-permute(p), {_PAIRS}", (1, 512, 512)),
+    (f"f32[128] collective-broadcast(p), {_NO_IDS}", (1, 512, 512)),
   ],
 )
 def test_a_collective_printed_plain_is_sync(
-  kind: str, body: str, counts: tuple[int, int, int]
+  operation: str, counts: tuple[int, int, int]
 ) -> None:
-  collective = _only(f"p = f32[128] parameter(0)\nROOT out = {body}")
+  collective = _only(f"p = f32[128] parameter(0)\nROOT out = {operation}")
+  kind = operation.split()[1].partition("(")[0]
   assert _counts(collective) == (kind, *counts)
   assert (collective.form, collective.done_id) == ("sync", None)
-
-
-def test_a_start_with_97_operands_is_one_collective() -> None:
-  sizes = range(1, 98)
-  parameters = "\n".join(f"p{i} = f32[{i}] parameter({i - 1})" for i in sizes)
-  types = ", ".join(
-    f"/*index={i}*/f32[{i}]" if i % 5 == 0 else f"f32[{i}]" for i in sizes
-  )
-  operands = ", ".join(f"p{i}" for i in sizes)
-  collective = _only(f"""
-    {parameters}
-    begin = ({types}) all-reduce-start({operands}), {_REDUCE}
-    busy = f32[1] negate(p1)
-    ROOT end = ({types}) all-reduce-done(begin)
-  """)
-  num_bytes = 4 * sum(sizes)
-  assert _counts(collective) == (
-    "all-reduce",
-    97,
-    num_bytes,
-    num_bytes,
-  )
 
 
 def test_names_and_channels_do_not_matter() -> None:
@@ -144,24 +109,6 @@ def test_a_collective_group_is_its_members_with_one_start_and_done() -> None:
     ("begin/reduce", "all-reduce", 1, 512, 512, "async"),
   ]
   assert len({(c.start_id, c.done_id) for c in found}) == 1
-
-
-def test_an_async_fusion_is_no_collective() -> None:
-  module = hlo_text.load(
-    """
-      p = f32[8,128] parameter(0)
-      begin = ((f32[8,128]), f32[8,128]) fusion-start(p), kind=kLoop, calls=f
-      busy = f32[8,128] negate(p)
-      ROOT end = f32[8,128] fusion-done(begin)
-    """,
-    computations="""
-      f {
-        p = f32[8,128] parameter(0)
-        ROOT c = f32[8,128] copy(p)
-      }
-    """,
-  )
-  assert collectives.find(module) == ()
 
 
 def test_a_collective_inside_a_fusion_is_the_fusions() -> None:
@@ -217,12 +164,7 @@ def test_an_in_place_permute_moves_only_its_first_operand() -> None:
     ROOT out = f32[8,128] collective-permute(p, q, place, place), {_PAIRS},
       slice_sizes={{{{8,128}}}}
   """)
-  assert _counts(collective) == (
-    "collective-permute",
-    1,
-    4096,
-    4096,
-  )
+  assert _counts(collective) == ("collective-permute", 1, 4096, 4096)
 
 
 def test_collectives_of_loops_branches_and_calls_count_their_executions() -> (
@@ -260,38 +202,6 @@ def test_collectives_of_loops_branches_and_calls_count_their_executions() -> (
   )
   executions = {c.name: c.executions for c in found}
   assert executions == {"b": 6, "r": 6 + 1 + 2}
-
-
-def test_a_start_awaited_in_the_next_iteration_is_async_without_a_done() -> (
-  None
-):
-  found = collectives.find(
-    hlo_text.load(
-      f"""
-        p = f32[128] parameter(0)
-        begin = (f32[128], f32[1024]) all-gather-start(p), {_GATHER}
-        ROOT loop = (f32[128], f32[1024]) while(begin), condition=go_on,
-          body=body, backend_config={{"known_trip_count":{{"n":"4"}}}}
-      """,
-      computations=f"""
-        body {{
-          carried = (f32[128], f32[1024]) parameter(0)
-          end = f32[1024] all-gather-done(carried)
-          part = f32[128] slice(end), slice={{[0:128]}}
-          ROOT again = (f32[128], f32[1024]) all-gather-start(part), {_GATHER}
-        }}
-
-        go_on {{
-          carried = (f32[128], f32[1024]) parameter(0)
-          ROOT yes = pred[] constant(true)
-        }}
-      """,
-    )
-  )
-  assert [(c.name, c.form, c.done_id, c.executions) for c in found] == [
-    ("begin", "async", None, 1),
-    ("again", "async", None, 4),
-  ]
 
 
 def test_num_devices_is_as_declared_else_as_the_groups_name() -> None:
@@ -348,31 +258,6 @@ def test_a_tp_step_reduces_activations(
     assert _elements(collective, collective.operand_bytes) == activations
 
 
-def test_a_permute_of_a_ring_is_one_group_of_all(
-  h100s: Sequence[jax.Device], scheduled: Any
-) -> None:
-  mesh = Mesh(h100s, ("x",))
-  spec = PartitionSpec("x")
-
-  @jax.shard_map(mesh=mesh, in_specs=spec, out_specs=spec)
-  def rotate(x: jax.Array) -> jax.Array:
-    ring = [(i, (i + 1) % 8) for i in range(8)]
-    return jax.lax.ppermute(x, "x", ring) + x
-
-  x = jax.ShapeDtypeStruct(
-    (1024, 16), jnp.bfloat16, sharding=NamedSharding(mesh, spec)
-  )
-  (permute,) = collectives.find(scheduled(jax.jit(rotate).lower(x)))
-  assert _counts(permute) == (
-    "collective-permute",
-    1,
-    4096,
-    4096,
-  )
-  assert permute.groups == (tuple(range(8)),)
-  assert set(permute.pairs) == {(i, (i + 1) % 8) for i in range(8)}
-
-
 def test_a_ragged_exchange_moves_the_smaller_of_its_two_buffers(
   h100s: Sequence[jax.Device], scheduled: Callable[..., hlo.Module]
 ) -> None:
@@ -381,258 +266,146 @@ def test_a_ragged_exchange_moves_the_smaller_of_its_two_buffers(
   mesh = Mesh(np.array(h100s), ("x",))
   spec = PartitionSpec("x")
 
+  @jax.shard_map(mesh=mesh, in_specs=(spec, spec), out_specs=spec)
   def exchange(sent: jax.Array, sizes: jax.Array) -> jax.Array:
-    def send(rows: jax.Array, room: int) -> jax.Array:
+    for room in (ranks * rows, rows):
       buffer = jnp.zeros((room, width), jnp.bfloat16)
-      return lax.ragged_all_to_all(
-        rows, buffer, sizes, sizes, sizes, sizes, axis_name="x"
+      sent = lax.ragged_all_to_all(
+        jnp.tanh(sent), buffer, sizes, sizes, sizes, sizes, axis_name="x"
       )
-
-    return send(jnp.tanh(send(sent, ranks * rows)), rows)
+    return sent
 
   def shape(*dimensions: int, dtype: Any) -> jax.ShapeDtypeStruct:
     sharding = NamedSharding(mesh, spec)
     return jax.ShapeDtypeStruct(dimensions, dtype, sharding=sharding)
 
-  lowered = jax.jit(
-    jax.shard_map(exchange, mesh=mesh, in_specs=(spec, spec), out_specs=spec)
-  ).lower(
+  lowered = jax.jit(exchange).lower(
     shape(ranks * rows, width, dtype=jnp.bfloat16),
     shape(ranks * ranks, dtype=jnp.int32),
   )
-  there, back = collectives.find(scheduled(lowered))
-  assert there.kind == back.kind == "ragged-all-to-all"
-  assert (there.operand_bytes, there.result_bytes) == (
-    rows * width * 2,
-    ranks * rows * width * 2,
-  )
-  assert (back.operand_bytes, back.result_bytes) == (
-    there.result_bytes,
-    there.operand_bytes,
-  )
-  for collective in (there, back):
-    assert collective.nccl_bytes == rows * width * 2
-    assert collective.array_bytes == (rows * width * 2,)
+  found = collectives.find(scheduled(lowered))
+  small_bytes, large_bytes = rows * width * 2, ranks * rows * width * 2
+  assert [(c.kind, c.operand_bytes, c.result_bytes) for c in found] == [
+    ("ragged-all-to-all", small_bytes, large_bytes),
+    ("ragged-all-to-all", large_bytes, small_bytes),
+  ]
+  for collective in found:
+    assert collective.nccl_bytes == small_bytes
+    assert collective.array_bytes == (small_bytes,)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Form:
-  """A way to write a collective, and what it comes to."""
+def _tuple(types: Sequence[str]) -> str:
+  return types[0] if len(types) == 1 else f"({', '.join(types)})"
 
-  kind: str
-  parameters: str  # Types of parameters p0, p1, ...
-  start: str  # Type and operation, as in the text.
-  done: str  # Type of the result.
-  num_operands: int
-  operand_bytes: int
-  result_bytes: int
-  computations: str = ""
-  done_opcode: str = ""
 
-  def body(self, between: str = "busy = f32[] negate(zero)") -> str:
-    """The collective with an instruction between its start and its done."""
-    opcode = re.search(r" ([a-z-]+)-start\(", self.start)
-    assert opcode is not None
-    parameters = [
-      f"p{i} = {t} parameter({i})"
-      for i, t in enumerate(self.parameters.split(";"))
-    ]
-    return "\n".join(
+def _pair(
+  form: str, config: str = "", between: str = "busy = f32[] negate(zero)"
+) -> hlo.Module:
+  """A form's start and done, with an instruction in between."""
+  kind, _, how = form.partition(" ")
+  arrays, results, _, attributes = _FORMS[form]
+  given, taken = arrays.split(), results.split()
+  opcode, computations = f"{kind}-start", ""
+  shape = f"(({', '.join(given)}), {_tuple(taken)})"
+  if how == "wrapped":
+    operands = ", ".join(f"q{i}" for i in range(len(given)))
+    parameters = (f"q{i} = {t} parameter({i})" for i, t in enumerate(given))
+    computations = "\n".join(
       [
+        "wrapped {",
         *parameters,
-        "zero = f32[] constant(0)",
-        f"begin = {self.start}",
-        between,
-        f"ROOT end = {self.done} {opcode[1]}-done(begin)",
+        f"ROOT r = {_tuple(taken)} {kind}({operands}), {attributes} }}",
       ]
     )
+    opcode, attributes = "async-start", "calls=wrapped"
+  elif kind == "all-reduce":
+    shape = _tuple(taken)
+  elif kind == "all-gather":
+    shape = f"({_tuple(given)}, {_tuple(taken)})"
+  elif kind == "collective-permute":
+    contexts = ["u32[]"] * 2 if how == "with contexts" else []
+    shape = _tuple([_tuple(given), _tuple(taken), *contexts])
+  parameters = (f"p{i} = {t} parameter({i})" for i, t in enumerate(given))
+  operands = ", ".join(f"p{i}" for i in range(len(given)))
+  done = opcode.replace("-start", "-done")
+  body = [
+    *parameters,
+    "zero = f32[] constant(0)",
+    f"begin = {shape} {opcode}({operands}), {attributes}{config}",
+    between,
+    f"ROOT end = {_tuple(taken)} {done}(begin)",
+  ]
+  return hlo_text.load("\n".join(body), computations=computations)
 
 
+# Arrays given and taken; how many count, and their bytes; attributes.
 _FORMS = {
-  "all-gather-start": _Form(
-    "all-gather",
-    "f32[128]",
-    f"(f32[128], f32[1024]) all-gather-start(p0), {_GATHER}",
-    "f32[1024]",
-    1, 512, 4096,
+  "all-gather": ("f32[128]", "f32[1024]", (1, 512, 4096), _GATHER),
+  "all-gather of two": (
+    "f32[128] bf16[64]", "f32[1024] bf16[512]", (2, 640, 5120), _GATHER,
   ),
-  "all-gather-start of two": _Form(
-    "all-gather",
-    "f32[128];bf16[64]",
-    "((f32[128], bf16[64]), (f32[1024], bf16[512]))"
-    f" all-gather-start(p0, p1), {_GATHER}",
-    "(f32[1024], bf16[512])",
-    2, 512 + 128, 4096 + 1024,
+  "all-gather wrapped": ("f32[128]", "f32[1024]", (1, 512, 4096), _GATHER),
+  "all-reduce": ("f32[128]", "f32[128]", (1, 512, 512), _REDUCE),
+  "all-reduce of two": (
+    "f32[128] f32[3,5]", "f32[128] f32[3,5]", (2, 572, 572), _REDUCE,
   ),
-  "all-reduce-start": _Form(
-    "all-reduce",
-    "f32[128]",
-    f"f32[128] all-reduce-start(p0), {_REDUCE}",
-    "f32[128]",
-    1, 512, 512,
+  "collective-permute": ("f32[128]", "f32[128]", (1, 512, 512), _PAIRS),
+  "collective-permute with contexts": (
+    "f32[128]", "f32[128]", (1, 512, 512), _PAIRS,
   ),
-  "all-reduce-start of two": _Form(
-    "all-reduce",
-    "f32[128];f32[3,5]",
-    f"(f32[128], f32[3,5]) all-reduce-start(p0, p1), {_REDUCE}",
-    "(f32[128], f32[3,5])",
-    2, 512 + 60, 512 + 60,
+  "collective-permute of four": (
+    "f32[128] " * 4, "f32[128] " * 4, (4, 2048, 2048), _PAIRS,
   ),
-  "collective-permute-start": _Form(
-    "collective-permute",
-    "f32[128]",
-    "(f32[128], f32[128], u32[], u32[])"
-    f" collective-permute-start(p0), {_PAIRS}",
-    "f32[128]",
-    1, 512, 512,
+  "reduce-scatter": ("f32[1024]", "f32[128]", (1, 4096, 512), _SCATTER),
+  "reduce-scatter of two": (
+    "f32[1024] f32[8]", "f32[128] f32[1]", (2, 4128, 516), _SCATTER,
   ),
-  "collective-permute-start without contexts": _Form(
-    "collective-permute",
-    "f32[128]",
-    f"(f32[128], f32[128]) collective-permute-start(p0), {_PAIRS}",
-    "f32[128]",
-    1, 512, 512,
+  "reduce-scatter wrapped": ("f32[1024]", "f32[128]", (1, 4096, 512), _SCATTER),
+  "all-to-all": (
+    "bf16[8,128]", "bf16[8,128]", (1, 2048, 2048),
+    f"{_NO_IDS}, dimensions={{0}}",
   ),
-  "collective-permute-start of four": _Form(
-    "collective-permute",
-    "f32[128]",
-    "((f32[128], f32[128], f32[128], f32[128]),"
-    " (f32[128], f32[128], f32[128], f32[128]))"
-    f" collective-permute-start(p0, p0, p0, p0), {_PAIRS}",
-    "(f32[128], f32[128], f32[128], f32[128])",
-    4, 4 * 512, 4 * 512,
+  "all-to-all wrapped": (
+    "f32[16] " * 8, "f32[16] " * 8, (8, 512, 512), _NO_IDS,
   ),
-  "reduce-scatter-start": _Form(
-    "reduce-scatter",
-    "f32[1024]",
-    f"((f32[1024]), f32[128]) reduce-scatter-start(p0), {_SCATTER}",
-    "f32[128]",
-    1, 4096, 512,
+  # Of rows, where they go, and offsets and sizes.
+  "ragged-all-to-all": (
+    "f32[16,128] f32[32,128]" + " s32[8]" * 4, "f32[32,128]", (1, 8192, 16384),
+    _NO_IDS,
   ),
-  "reduce-scatter-start of two": _Form(
-    "reduce-scatter",
-    "f32[1024];f32[8]",
-    "((f32[1024], f32[8]), (f32[128], f32[1]))"
-    f" reduce-scatter-start(p0, p1), {_SCATTER}",
-    "(f32[128], f32[1])",
-    2, 4096 + 32, 512 + 4,
-  ),
-  "all-to-all-start": _Form(
-    "all-to-all",
-    "bf16[8,128]",
-    "((bf16[8,128]), bf16[8,128])"
-    f" all-to-all-start(p0), {_NO_IDS}, dimensions={{0}}",
-    "bf16[8,128]",
-    1, 2048, 2048,
-  ),
-  "ragged-all-to-all-start": _Form(
-    "ragged-all-to-all",
-    "f32[16,128];f32[32,128];s32[8]",
-    "((f32[16,128], f32[32,128], s32[8], s32[8], s32[8], s32[8]),"
-    " f32[32,128])"
-    f" ragged-all-to-all-start(p0, p1, p2, p2, p2, p2), {_NO_IDS}",
-    "f32[32,128]",
-    1, 8192, 16384,
-  ),
-  "collective-broadcast-start": _Form(
-    "collective-broadcast",
-    "f32[8,128]",
-    "((f32[8,128]), f32[8,128])"
-    f" collective-broadcast-start(p0), {_NO_IDS}",
-    "f32[8,128]",
-    1, 4096, 4096,
-  ),
-  "async-start of a reduce-scatter": _Form(
-    "reduce-scatter",
-    "f32[1024]",
-    "((f32[1024]), f32[128]) async-start(p0), calls=wrapped",
-    "f32[128]",
-    1, 4096, 512,
-    f"""
-      wrapped {{
-        q = f32[1024] parameter(0)
-        ROOT operation = f32[128] reduce-scatter(q), {_SCATTER}
-      }}
-    """,
-  ),
-  "async-start of an all-to-all of eight": _Form(
-    "all-to-all",
-    "f32[16]",
-    f"((f32[16]), ({', '.join(['f32[16]'] * 8)}))"
-    " async-start(p0), calls=wrapped",
-    f"({', '.join(['f32[16]'] * 8)})",
-    8, 8 * 64, 8 * 64,
-    f"""
-      wrapped {{
-        q = f32[16] parameter(0)
-        ROOT operation = ({', '.join(['f32[16]'] * 8)})
-          all-to-all({', '.join('q' * 8)}), {_NO_IDS}
-      }}
-    """,
-  ),
-  "async-start of an all-gather": _Form(
-    "all-gather",
-    "f32[128]",
-    "((f32[128]), f32[1024]) async-start(p0), calls=wrapped",
-    "f32[1024]",
-    1, 512, 4096,
-    f"""
-      wrapped {{
-        q = f32[128] parameter(0)
-        ROOT operation = f32[1024] all-gather(q), {_GATHER}
-      }}
-    """,
+  "collective-broadcast": (
+    "f32[8,128]", "f32[8,128]", (1, 4096, 4096), _NO_IDS,
   ),
 }  # fmt: skip
 
 
-@pytest.fixture(params=_FORMS.values(), ids=list(_FORMS))
-def form(request: pytest.FixtureRequest) -> _Form:
-  return request.param
-
-
+@pytest.mark.parametrize("form", _FORMS)
 def test_an_async_pair_is_one_collective_with_the_bytes_of_its_arrays(
-  form: _Form,
+  form: str,
 ) -> None:
-  module = hlo_text.load(form.body(), computations=form.computations)
+  module = _pair(form)
   (collective,) = collectives.find(module)
-  assert _counts(collective) == (
-    form.kind,
-    form.num_operands,
-    form.operand_bytes,
-    form.result_bytes,
-  )
-  assert collective.name == "begin"
-  assert collective.form == "async"
-  assert collective.computation == "main"
-  assert collective.executions == 1
-  by_id = module.entry.by_id
-  assert by_id[collective.start_id].name == "begin"
-  assert collective.done_id is not None
-  assert by_id[collective.done_id].name == "end"
-  num_devices = 4 if form.kind == "collective-permute" else 8
+  kind, (*_, counts, _) = form.split()[0], _FORMS[form]
+  assert _counts(collective) == (kind, *counts)
+  assert (collective.name, collective.form) == ("begin", "async")
+  assert (collective.computation, collective.executions) == ("main", 1)
+  ends = collective.start_id, collective.done_id
+  assert [module.entry.by_id[i or 0].name for i in ends] == ["begin", "end"]
+  num_devices = 4 if kind == "collective-permute" else 8
   assert collective.groups == (tuple(range(num_devices)),)
   assert (collective.group_size, collective.num_groups) == (num_devices, 1)
-  moved = min if form.kind == "ragged-all-to-all" else max
-  assert collective.nccl_bytes == moved(form.operand_bytes, form.result_bytes)
-
-
-@pytest.mark.parametrize(
-  "between", ["", "q = f32[] bitcast(zero)", "q = (f32[]) tuple(zero)"]
-)
-def test_a_pair_with_only_no_ops_between_is_sync(
-  form: _Form, between: str
-) -> None:
-  body = form.body(between)
-  assert _only(body, computations=form.computations).form == "sync"
+  moved = min if kind == "ragged-all-to-all" else max
+  assert collective.nccl_bytes == moved(counts[1:])
+  for between in ("", "q = f32[] bitcast(zero)", "q = (f32[]) tuple(zero)"):
+    (alone,) = collectives.find(_pair(form, between=between))
+    assert alone.form == "sync"
 
 
 def test_is_sync_and_is_pipelined_are_read_from_the_start() -> None:
   def written(config: dict[str, bool]) -> collectives.Collective:
     text = json.dumps({"collective_backend_config": config})
-    form = _FORMS["all-reduce-start"]
-    start = f"{form.start}, backend_config={text}"
-    return _only(dataclasses.replace(form, start=start).body())
+    module = _pair("all-reduce", f", backend_config={text}")
+    return collectives.find(module)[0]
 
   assert written({"is_sync": False}).form == "async"
   assert written({"is_sync": True}).form == "sync"
@@ -641,7 +414,6 @@ def test_is_sync_and_is_pipelined_are_read_from_the_start() -> None:
 
 
 def test_a_pair_with_an_update_between_ends_at_its_done() -> None:
-  form = _FORMS["async-start of a reduce-scatter"]
   module = hlo_text.load(
     """
       p = f32[1024] parameter(0)
@@ -651,7 +423,12 @@ def test_a_pair_with_an_update_between_ends_at_its_done() -> None:
       more = f32[1024] negate(busy)
       ROOT end = f32[128] async-done(update)
     """,
-    computations=form.computations,
+    computations=f"""
+      wrapped {{
+        q = f32[1024] parameter(0)
+        ROOT operation = f32[128] reduce-scatter(q), {_SCATTER}
+      }}
+    """,
   )
   (collective,) = collectives.find(module)
   assert collective.done_id is not None

@@ -21,8 +21,6 @@ from commands import check_schema
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import validation
-from lagom_xla.compile import compiler
-from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import recorder
@@ -52,12 +50,10 @@ def unrolled(
   return scheduled(sgd_steps.lower_offloading(h100s, unroll=True))
 
 
-def _moved_bytes(module: hlo.Module, *, to_host: bool) -> int:
-  return sum(
-    copy.executions * copy.num_bytes
-    for copy in overlap.analyze(module).host_copies
-    if copy.to_host == to_host
-  )
+def _moved(module: hlo.Module) -> list[tuple[bool, int, int]]:
+  """Whether each copy goes to the host, how often, and its bytes."""
+  copies = overlap.analyze(module).host_copies
+  return sorted((c.to_host, c.executions, c.num_bytes) for c in copies)
 
 
 def _alone_us(step: step_lib.Step, *, to_host: bool) -> float:
@@ -74,61 +70,39 @@ def _with_link(gbps: float) -> cluster_lib.Cluster:
   return dataclasses.replace(_H100S, node=node)
 
 
-@pytest.mark.parametrize("module_name", ["scanned", "unrolled"])
 def test_each_layer_goes_to_the_host_and_comes_back_once(
-  module_name: str, request: pytest.FixtureRequest
+  scanned: hlo.Module, unrolled: hlo.Module
 ) -> None:
-  module = request.getfixturevalue(module_name)
-  assert _moved_bytes(module, to_host=True) == _LAYERS * _LAYER_BYTES
-  assert _moved_bytes(module, to_host=False) == _LAYERS * _LAYER_BYTES
-
-
-def test_copies_in_a_loop_move_a_slice_each_trip(scanned: hlo.Module) -> None:
-  copies = overlap.analyze(scanned).host_copies
-  assert {copy.stream for copy in copies} == {"to host", "to device"}
-  for copy in copies:
-    assert (copy.executions, copy.num_bytes) == (_LAYERS, _LAYER_BYTES)
-    assert copy.done_id is not None
-
-
-def test_copies_of_whole_arrays_share_a_stream(unrolled: hlo.Module) -> None:
-  copies = overlap.analyze(unrolled).host_copies
-  assert len(copies) == 2 * _LAYERS
-  assert {copy.stream for copy in copies} == {"both ways"}
-
-
-def test_the_compiled_module_makes_the_copies_of_its_schedule(
-  h100s: Sequence[jax.Device], scanned: hlo.Module
-) -> None:
-  lowered = sgd_steps.lower_offloading(h100s, unroll=False)
-  step = lowered_lib.LoweredStep(lowered, _H100S)
-  compiled = compiler.compile(step).module
-
-  def moved(module: hlo.Module) -> list[tuple[bool, int, int]]:
+  # In a loop a slice moves each trip; whole arrays share a stream.
+  there_and_back = [
+    (False, _LAYERS, _LAYER_BYTES),
+    (True, _LAYERS, _LAYER_BYTES),
+  ]
+  assert _moved(scanned) == there_and_back
+  once = [(to_host, 1, _LAYER_BYTES) for to_host in (False, True)]
+  assert _moved(unrolled) == sorted(once * _LAYERS)
+  for module, streams in (
+    (scanned, {"to host", "to device"}),
+    (unrolled, {"both ways"}),
+  ):
     copies = overlap.analyze(module).host_copies
-    return sorted((c.to_host, c.executions, c.num_bytes) for c in copies)
+    assert {copy.stream for copy in copies} == streams
+    assert all(copy.done_id is not None for copy in copies)
 
-  assert moved(compiled) == moved(scanned)
 
-
-def test_no_kernel_touches_the_hosts_memory(scanned: hlo.Module) -> None:
+def test_no_kernel_touches_the_hosts_memory(
+  scanned: hlo.Module, fsdp_scan: hlo.Module
+) -> None:
+  assert not overlap.analyze(fsdp_scan).host_copies
   analysis = overlap.analyze(scanned)
-  assert analysis.host_copies
   assert not analysis.copies.keys() & analysis.kernels.keys()
-  names = {kernel.name for kernel in analysis.kernels.values()}
   allocations = {
-    i.name
+    i.id
     for i in scanned.entry.instructions
     if i.custom_call_target == "AllocateBuffer"
   }
   assert allocations
-  assert not allocations & names
-
-
-def test_a_step_without_offload_has_no_host_copies(
-  fsdp_scan: hlo.Module,
-) -> None:
-  assert not overlap.analyze(fsdp_scan).host_copies
+  assert not allocations & analysis.kernels.keys()
 
 
 @pytest.mark.parametrize("module_name", ["scanned", "unrolled"])
@@ -214,6 +188,10 @@ def test_each_trip_copies_a_layers_weights_and_its_result(
     _CUT: (_WEIGHTS_BYTES, _TRIPS),
     _WRITTEN: (_RESULT_BYTES, _TRIPS),
   }
+  kernels = step.analysis.kernels.values()
+  assert {k.name for k in kernels if k.executions == _TRIPS} == {
+    "gemm_fusion_dot_general.1", "copy.8", "loop_add_fusion",
+  }  # fmt: skip
 
 
 def test_all_that_xla_starts_in_a_train_step_is_a_collective_or_a_copy(
@@ -229,15 +207,6 @@ def test_all_that_xla_starts_in_a_train_step_is_a_collective_or_a_copy(
   assert started
   assert started <= analysis.started_by.keys() | analysis.copies.keys()
   assert not started & analysis.kernels.keys()
-
-
-def test_no_copy_is_a_kernel(step: step_lib.Step) -> None:
-  in_loop = {
-    kernel.name
-    for kernel in step.analysis.kernels.values()
-    if kernel.executions == _TRIPS
-  }
-  assert in_loop == {"gemm_fusion_dot_general.1", "copy.8", "loop_add_fusion"}
 
 
 def test_a_slice_that_computes_is_a_kernel(text: str) -> None:
@@ -291,6 +260,12 @@ def test_a_copy_and_a_kernel_that_memory_bounds_share_it(
   # Half of the rate is left to the kernel; the copy asks for less than that.
   assert together.kernel_us == pytest.approx(2 * kernel_us, rel=0.15)
   assert 1.5 < together.collective_factor < 2
+  # A product needs the slice before it, however else a loop is ordered.
+  replayed = step.timeline(step.default)
+  assert replayed.kernel_us < lower_bound.us(step) < replayed.step_time_us
+  # The result goes beside a kernel, so not all copies add to the step.
+  lost_us = replayed.total_copy_wait_us + replayed.total_copy_slowdown_us
+  assert replayed.step_time_us == pytest.approx(replayed.kernel_us + lost_us)
 
 
 def test_a_copy_runs_beside_kernels_from_its_start_to_its_done(
@@ -305,16 +280,3 @@ def test_a_copy_runs_beside_kernels_from_its_start_to_its_done(
   # Each takes longer for the other: neither has the memory for itself.
   assert beside.time_us > beside.lone_us
   assert first.time_us > first.lone_us
-
-
-def test_a_step_takes_no_less_than_its_bound(
-  in_slow_memory: step_lib.Step,
-) -> None:
-  step = in_slow_memory
-  replayed = step.timeline(step.default)
-  bound_us = lower_bound.us(step)
-  # A product needs the slice before it, however else a loop is ordered.
-  assert replayed.kernel_us < bound_us < replayed.step_time_us
-  # The result goes beside a kernel, so not all copies add to the step.
-  lost_us = replayed.total_copy_wait_us + replayed.total_copy_slowdown_us
-  assert replayed.step_time_us == pytest.approx(replayed.kernel_us + lost_us)

@@ -23,17 +23,9 @@ _CONTROLLED = hlo_text.load("""
 """)
 
 
-def _ids(graph: dependencies.Graph) -> dict[str, int]:
-  return {i.name: i.id for i in graph.computation.instructions}
-
-
-def _entry_and_bodies(module: hlo.Module) -> list[dependencies.Graph]:
-  return [dependencies.of(module.computations[i]) for i in module.executions]
-
-
 def test_control_predecessors_are_edges_like_operands() -> None:
   graph = dependencies.of(_CONTROLLED.entry)
-  at = _ids(graph)
+  at = {i.name: i.id for i in _CONTROLLED.entry.instructions}
 
   assert graph.operands[at["both"]] == (at["second"],)
   assert graph.predecessors[at["both"]] == (at["second"], at["third"])
@@ -42,55 +34,32 @@ def test_control_predecessors_are_edges_like_operands() -> None:
   assert graph.ancestors(at["both"]) == set(at.values()) - {at["both"]}
 
 
-def test_what_may_be_swapped_and_what_may_not() -> None:
+def test_an_order_breaks_no_edge_and_names_every_instruction_once() -> None:
   graph = dependencies.of(_CONTROLLED.entry)
   x, first, second, third, both = graph.operands
 
   assert graph.first_violation([x, second, first, third, both]) is None
-  assert graph.first_violation([x, third, second, first, both]) == (
-    third,
-    first,
-  )
-
-
-def test_an_order_must_name_every_instruction_once() -> None:
-  graph = dependencies.of(_CONTROLLED.entry)
-  x, first, second, third, both = graph.operands
-
+  violation = graph.first_violation([x, third, second, first, both])
+  assert violation == (third, first)
   with pytest.raises(ValueError, match="each of its 5 instructions once"):
     graph.first_violation([x, first, second, third])
   with pytest.raises(ValueError, match="names 5 in 6 places"):
     graph.first_violation([x, first, second, third, both, both])
 
 
-def test_xla_schedules_are_legal_orders(train_step_module: hlo.Module) -> None:
-  for graph in _entry_and_bodies(train_step_module):
-    order = [i.id for i in graph.computation.instructions]
-
-    assert graph.first_violation(order) is None
-
-
-def test_every_edge_is_seen_from_both_ends(
-  train_step_module: hlo.Module,
-) -> None:
-  for graph in _entry_and_bodies(train_step_module):
-    forwards = {(a, b) for a, after in graph.successors.items() for b in after}
-    backwards = {
-      (a, b) for b, before in graph.predecessors.items() for a in before
-    }
-
-    assert forwards == backwards
-    assert len(forwards) == sum(map(len, graph.predecessors.values()))
-
-
-def test_each_start_is_joined_to_the_done_that_waits_for_it(
+def test_xlas_schedules_are_legal_and_join_each_start_to_its_done(
   train_step_module: hlo.Module,
 ) -> None:
   dones: dict[int, int] = {}
-  for graph in _entry_and_bodies(train_step_module):
+  for computation_id in train_step_module.executions:
+    graph = dependencies.of(train_step_module.computations[computation_id])
+    assert graph.first_violation(list(graph.operands)) is None
+    before, after = graph.predecessors.items(), graph.successors.items()
+    assert {(a, b) for b, many in before for a in many} == {
+      (a, b) for a, many in after for b in many
+    }
     dones |= graph.done_of
   found = collectives.find(train_step_module)
-
   assert found
   assert {c.start_id: c.done_id for c in found}.items() <= dones.items()
 

@@ -26,22 +26,41 @@ from lagom_xla.passes import memory_access
 from lagom_xla.report import notes as notes_lib
 
 
+def _fused(
+  fused: str, *given: str, result: str, kind: str = "kLoop"
+) -> kernels.Kernel:
+  """The kernel of a fusion of p0, p1 and so on, of these types."""
+  parameters = "\n".join(
+    f"p{i} = {shape} parameter({i})" for i, shape in enumerate(given)
+  )
+  operands = ", ".join(f"p{i}" for i in range(len(given)))
+  return compiled_kernels.handwritten(
+    f"""
+      {parameters}
+      ROOT out = {result} fusion({operands}), kind={kind}, calls=f
+    """,
+    computations=f"f {{\n{parameters}\n{fused}\n}}\n",
+  )
+
+
+def _of_stack(fused: str) -> kernels.Kernel:
+  """A fusion of a stack, of a layer of it, and of a position."""
+  stack, layer = "bf16[8,64,16]", "bf16[1,64,16]"
+  return _fused(fused, stack, layer, "s32[]", result=stack)
+
+
 def test_a_reduction_of_what_is_made_up_has_operations_but_few_bytes() -> None:
-  kernel = compiled_kernels.handwritten(
+  kernel = _fused(
     """
-      x = f32[8] parameter(0)
-      ROOT out = f32[8] fusion(x), kind=kInput, calls=f
+      zero = f32[] constant(0)
+      all = f32[8,1000] broadcast(p0), dimensions={0}
+      place = f32[8,1000] iota(), iota_dimension=1
+      scaled = f32[8,1000] multiply(all, place)
+      ROOT sum = f32[8] reduce(scaled, zero), dimensions={1}, to_apply=add
     """,
-    computations="""
-      f {
-        x = f32[8] parameter(0)
-        zero = f32[] constant(0)
-        all = f32[8,1000] broadcast(x), dimensions={0}
-        place = f32[8,1000] iota(), iota_dimension=1
-        scaled = f32[8,1000] multiply(all, place)
-        ROOT sum = f32[8] reduce(scaled, zero), dimensions={1}, to_apply=add
-      }
-    """,
+    "f32[8]",
+    result="f32[8]",
+    kind="kInput",
   )
   assert kernel.num_bytes == 2 * 8 * 4
   # One for the iota, one for the product, one for the sum.
@@ -75,36 +94,17 @@ def test_the_pattern_tells_which_dimension_stays_innermost(
   assert kernel.num_columns == (16 if pattern == "column-reduction" else 0)
 
 
-def _fusion(fused: str, kind: str = "kLoop") -> kernels.Kernel:
-  """A fusion of a big array, a part of it, and a position."""
-  return compiled_kernels.handwritten(
-    f"""
-      x = bf16[8,64,16] parameter(0)
-      u = bf16[1,64,16] parameter(1)
-      i = s32[] parameter(2)
-      ROOT out = bf16[8,64,16] fusion(x, u, i), kind={kind}, calls=f
-    """,
-    computations=f"""
-      f {{
-        x = bf16[8,64,16] parameter(0)
-        u = bf16[1,64,16] parameter(1)
-        i = s32[] parameter(2)
-        {fused}
-      }}
-    """,
-  )
-
-
 def test_an_update_in_place_moves_the_update_by_one_element_a_thread() -> None:
-  kernel = _fusion("ROOT r = bf16[8,64,16] dynamic-update-slice(x, u, i, i, i)")
+  update = "dynamic-update-slice(p0, p1, p2, p2, p2)"
+  kernel = _of_stack(f"ROOT r = bf16[8,64,16] {update}")
   assert kernel.num_bytes == 2 * 2 * 64 * 16 + 4
   assert kernel.num_threads == 64 * 16
   assert kernel.num_element_operations == 0
 
 
 def test_an_update_that_more_is_done_with_is_read_whole() -> None:
-  kernel = _fusion("""
-    d = bf16[8,64,16] dynamic-update-slice(x, u, i, i, i)
+  kernel = _of_stack("""
+    d = bf16[8,64,16] dynamic-update-slice(p0, p1, p2, p2, p2)
     ROOT r = bf16[8,64,16] negate(d)
   """)
   assert kernel.num_bytes == 2 * (8 + 8 + 1) * 64 * 16 + 4
@@ -117,30 +117,7 @@ def test_an_update_that_more_is_done_with_is_read_whole() -> None:
 def test_a_thread_takes_four_elements_unless_one_calls_a_function(
   operation: str, elements_per_thread: int
 ) -> None:
-  kernel = _fusion(f"ROOT r = bf16[8,64,16] {operation}(x)")
-  assert kernel.num_threads == 8 * 64 * 16 / elements_per_thread
-
-
-@pytest.mark.parametrize(
-  ("first", "dim", "elements_per_thread"), [(2, 0, 2), (1, 0, 1), (4, 1, 4)]
-)
-def test_a_thread_of_a_concatenation_takes_what_divides_every_operand(
-  first: int, dim: int, elements_per_thread: int
-) -> None:
-  sizes = [8, 64, 16]
-  sizes[dim] = first
-  limits = ",".join(f"[0:{size}]" for size in sizes)
-  shape = ",".join(map(str, sizes))
-  whole = [8, 64, 16]
-  whole[dim] += first
-  kernel = _fusion(
-    f"""
-      part = bf16[{shape}] slice(x), slice={{{limits}}}
-      ROOT r = bf16[{",".join(map(str, whole))}] concatenate(part, x),
-        dimensions={{{dim}}}
-    """,
-    kind="kInput",
-  )
+  kernel = _of_stack(f"ROOT r = bf16[8,64,16] {operation}(p0)")
   assert kernel.num_threads == 8 * 64 * 16 / elements_per_thread
 
 
@@ -241,48 +218,6 @@ def test_concatenations_have_as_many_threads_as_xla_launches(
       )
 
 
-@pytest.fixture(scope="module")
-def analyzed(
-  h100s: Sequence[jax.Device], scheduled: Callable[..., hlo.Module]
-) -> compiled_kernels.Analyze:
-  """Compiles a function of bf16 arrays and analyzes its module."""
-  return compiled_kernels.analyzing(h100s, scheduled)
-
-
-def test_a_loop_reads_and_writes_only_its_slice(
-  analyzed: compiled_kernels.Analyze,
-) -> None:
-  steps, rows, width = 6, 256, 512
-
-  def keep_all(weights: jax.Array, x: jax.Array) -> object:
-    return jax.lax.scan(
-      lambda h, w: (jnp.sin(h) + w.astype(jnp.float32), h), x, weights
-    )
-
-  def f32(weights: jax.Array, x: jax.Array) -> object:
-    return keep_all(weights, x.astype(jnp.float32))
-
-  analysis = analyzed(f32, (steps, rows, width), (rows, width))
-  inside = [
-    kernel
-    for kernel in analysis.kernels.values()
-    if kernel.executions == steps and kernel.result_elements > 1
-  ]
-  elements = rows * width
-  assert {k.result_elements for k in inside} == {elements}
-  # h and a slice of the weights: read, with sin(h) + w written. It reads the
-  # loop's counter, too.
-  computed = [k.num_bytes for k in inside if k.pattern != "memcpy"]
-  assert computed == [elements * (4 + 2 + 4) + 4]
-  # h, kept: read once and written once. From JAX 0.11 on XLA starts that beside
-  # kernels, and before it is one of them.
-  kept = [k.num_bytes for k in inside if k.pattern == "memcpy"]
-  for copy in analysis.copies.values():
-    assert copy.executions == steps
-    kept.append(2 * copy.num_bytes)
-  assert kept == [elements * (4 + 4)]
-
-
 @pytest.mark.parametrize(
   ("operation", "num_bytes", "result_elements"),
   [
@@ -302,109 +237,79 @@ def test_bytes_of_an_instruction_by_itself(
     i = s32[] parameter(2)
     ROOT out = {operation}
   """)
-  assert (kernel.num_bytes, kernel.result_elements) == (
-    num_bytes,
-    result_elements,
-  )
+  assert kernel.num_bytes == num_bytes
+  assert kernel.result_elements == result_elements
 
 
 def test_an_operand_read_in_whole_and_in_part_counts_once() -> None:
-  kernel = compiled_kernels.handwritten(
+  kernel = _fused(
     """
-      x = f32[64,16] parameter(0)
-      ROOT out = (f32[4,16], f32[64,16]) fusion(x), kind=kLoop, calls=f
+      flat = f32[1024] bitcast(p0)
+      back = f32[64,16] bitcast(flat)
+      part = f32[4,16] slice(back), slice={[0:4],[0:16]}
+      whole = f32[64,16] negate(p0)
+      ROOT out = (f32[4,16], f32[64,16]) tuple(part, whole)
     """,
-    computations="""
-      f {
-        x = f32[64,16] parameter(0)
-        flat = f32[1024] bitcast(x)
-        back = f32[64,16] bitcast(flat)
-        part = f32[4,16] slice(back), slice={[0:4],[0:16]}
-        whole = f32[64,16] negate(x)
-        ROOT out = (f32[4,16], f32[64,16]) tuple(part, whole)
-      }
-    """,
+    "f32[64,16]",
+    result="(f32[4,16], f32[64,16])",
   )
   assert kernel.num_bytes == 4 * (1024 + 64 + 1024)
   assert kernel.result_elements == 1024
 
 
-def _summing(name: str, *, inside: str) -> kernels.Kernel:
+def _summing(name: str, inside: str) -> kernels.Kernel:
   return compiled_kernels.handwritten(
     f"""
       {name} = f32[64,16] parameter(0)
       ROOT {name}.out = f32[64] fusion({name}), kind=kInput, calls=f
     """,
     computations=f"""
-      r {{
-        a = f32[] parameter(0)
-        b = f32[] parameter(1)
-        ROOT c = f32[] add(a, b)
-      }}
       f {{
         {name}.x = f32[64,16] parameter(0)
         zero = f32[] constant(0)
         y = f32[64,16] {inside}({name}.x)
-        ROOT z = f32[64] reduce(y, zero), dimensions={{1}}, to_apply=r
+        ROOT z = f32[64] reduce(y, zero), dimensions={{1}}, to_apply=add
       }}
     """,
   )
 
 
-def test_a_fusion_is_the_same_kernel_by_any_name() -> None:
-  one, other = (_summing(name, inside="negate") for name in ("one", "other"))
-
+def test_a_fusion_is_the_same_kernel_by_any_name_if_it_does_the_same() -> None:
+  one, other, moved = (
+    _summing(*words)
+    for words in (("one", "negate"), ("other", "negate"), ("one", "bitcast"))
+  )
   assert (one.name, other.name) == ("one.out", "other.out")
   assert dataclasses.replace(one, name="other.out") == other
-
-
-def test_fusions_of_one_form_that_do_other_things_are_other_kernels() -> None:
-  computed = _summing("one", inside="negate")
-  moved = _summing("one", inside="bitcast")
-
-  assert computed.num_element_operations > moved.num_element_operations
+  assert one.num_element_operations > moved.num_element_operations
 
 
 def test_an_async_fusion_moves_what_the_fusion_moves() -> None:
-  fusion = """
-    f {
-      x = f32[64,16] parameter(0)
-      part = f32[4,16] slice(x), slice={[0:4],[0:16]}
+  fused = """
+      part = f32[4,16] slice(p0), slice={[0:4],[0:16]}
       ROOT out = f32[4,16] negate(part)
-    }
   """
-  plain = compiled_kernels.handwritten(
-    """
-      x = f32[64,16] parameter(0)
-      ROOT out = f32[4,16] fusion(x), kind=kLoop, calls=f
-    """,
-    computations=fusion,
-  )
+  plain = _fused(fused, "f32[64,16]", result="f32[4,16]")
   asynchronous = compiled_kernels.handwritten(
     """
       x = f32[64,16] parameter(0)
       begin = ((f32[64,16]), f32[4,16]) fusion-start(x), kind=kLoop, calls=f
       ROOT out = f32[4,16] fusion-done(begin)
     """,
-    computations=fusion,
+    computations=f"f {{\np0 = f32[64,16] parameter(0)\n{fused}\n}}\n",
   )
   assert plain.num_bytes == asynchronous.num_bytes == 2 * 4 * 64
   assert plain.category == asynchronous.category == "fusion"
 
 
 def test_a_fusion_reads_only_what_its_results_depend_on() -> None:
-  kernel = compiled_kernels.handwritten(
+  kernel = _fused(
     """
-      x = bf16[64,16] parameter(0)
-      ROOT out = f32[4,16] fusion(x), kind=kLoop, calls=f
+      wide = f32[64,16] convert(p0)
+      ROOT part = f32[4,16] slice(wide), slice={[0:4],[0:16]}
     """,
-    computations="""
-      f {
-        x = bf16[64,16] parameter(0)
-        wide = f32[64,16] convert(x)
-        ROOT part = f32[4,16] slice(wide), slice={[0:4],[0:16]}
-      }
-    """,
+    "bf16[64,16]",
+    result="f32[4,16]",
   )
   assert kernel.num_bytes == 4 * 16 * (2 + 4)
   assert kernel.num_element_operations == 4 * 16

@@ -13,12 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import dataclasses
 import pathlib
 
-from flax import nnx
 import jax
-import jax.numpy as jnp
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec
-import numpy as np
 import pytest
 
 import compiles
@@ -47,59 +42,15 @@ _PIPELINED = "xla_gpu_enable_pipelined_all_gather"
 _LAYER_BYTES = 1024 * 512 * 4
 
 
-def _example(model: str, **arguments: str) -> target_lib.Target:
-  place = f"{_EXAMPLES / model / 'train.py'}:train_step"
-  arguments["model"] = "tiny"
-  return load.load(place, compiles.H100S, arguments=arguments)
-
-
-@pytest.fixture(scope="module")
-def nnx_target(h100s: Sequence[jax.Device]) -> target_lib.Target:
-  """A step under `nnx.jit` that scans a stack of layers and donates it."""
-  mesh = jax.sharding.Mesh(np.array(h100s), ("x",))
-  whole = NamedSharding(mesh, PartitionSpec())
-  rows = NamedSharding(mesh, PartitionSpec("x"))
-
-  class Stack(nnx.Module):
-    def __init__(self) -> None:
-      self.weights = nnx.Param(jnp.zeros((4, 256, 256)))
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-      def layer(x: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
-        return jnp.tanh(x @ w), None
-
-      return jax.lax.scan(layer, x, self.weights[...])[0]
-
-  def step(model: Stack, x: jax.Array) -> jax.Array:
-    loss, grads = nnx.value_and_grad(lambda m: jnp.mean(m(x) ** 2))(model)
-    nnx.update(model, jax.tree.map(lambda p, g: p - g, nnx.state(model), grads))
-    return loss
-
-  model = nnx.eval_shape(Stack)
-  placed = jax.tree.map(
-    lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=whole),
-    nnx.state(model),
-  )
-  nnx.update(model, placed)
-  batch = jax.ShapeDtypeStruct((512, 256), jnp.float32, sharding=rows)
-  lowered = nnx.jit(step, donate_argnums=0).lower(model, batch)
-  return target_lib.of_step(lowered, compiles.H100S, name="step")
-
-
-@dataclasses.dataclass(frozen=True)
-class _Memcpy:
-  """A fusion that is a memcpy: where it is, what it reads and writes."""
-
-  computation: str
-  name: str
-  num_bytes: int
+# A fusion that is a memcpy: where it is, its name, what it reads and writes.
+_Memcpy = tuple[str, str, int]
 
 
 def _foretold(module: hlo.Module) -> set[_Memcpy]:
   """The memcpys of a module by our rules, which read no start and no name."""
   analysis = overlap.analyze(module)
   found = {
-    _Memcpy(kernel.computation, kernel.name, kernel.num_bytes)
+    (kernel.computation, kernel.name, kernel.num_bytes)
     for kernel in analysis.kernels.values()
     if kernel.pattern == "memcpy"
   }
@@ -107,8 +58,7 @@ def _foretold(module: hlo.Module) -> set[_Memcpy]:
     wrapped = _called(module, start)
     moved = memory_access.memcpy_bytes(module, wrapped, wrapped.root)
     if moved is not None:
-      num_bytes = 2 * hlo.shape_bytes(moved)
-      found.add(_Memcpy(computation.name, start.name, num_bytes))
+      found.add((computation.name, start.name, 2 * hlo.shape_bytes(moved)))
   return found
 
 
@@ -125,14 +75,14 @@ def _made(module: hlo.Module) -> set[_Memcpy]:
         fused = _called(module, instruction)
         (copy,) = (i for i in fused.instructions if i.opcode == "copy")
         num_bytes = 2 * hlo.shape_bytes(copy.shape)
-        found.add(_Memcpy(computation.name, instruction.name, num_bytes))
+        found.add((computation.name, instruction.name, num_bytes))
   for computation, start in _started_fusions(analysis):
     fused = _called(module, _called(module, start).root)
     slice_ = fused.behind(fused.root, ("bitcast",))
     if slice_.opcode == "dynamic-update-slice":
       _, slice_, *_ = fused.operands(slice_)
     num_bytes = 2 * hlo.shape_bytes(slice_.shape)
-    found.add(_Memcpy(computation.name, start.name, num_bytes))
+    found.add((computation.name, start.name, num_bytes))
   return found
 
 
@@ -198,17 +148,15 @@ def test_what_a_schedule_foretells_is_what_xla_makes(
   _check(target, config_lib.XlaConfig(options=fitted), without_code)
 
 
-def test_so_with_tensor_parallelism(
-  tp_step: jax.stages.Lowered, without_code: pool_lib.Pool
+def test_so_with_tensor_parallelism_and_unrolled_layers(
+  fsdp_step: Callable[..., jax.stages.Lowered],
+  tp_step: jax.stages.Lowered,
+  without_code: pool_lib.Pool,
 ) -> None:
   _check(compiles.target(tp_step), config_lib.DEFAULT, without_code)
-
-
-def test_so_with_unrolled_layers_which_xla_makes_none_of(
-  fsdp_step: Callable[..., jax.stages.Lowered], without_code: pool_lib.Pool
-) -> None:
-  target = compiles.target(fsdp_step(unroll=True))
-  _check(target, config_lib.DEFAULT, without_code, some=False)
+  # XLA makes none of unrolled layers.
+  unrolled = compiles.target(fsdp_step(unroll=True))
+  _check(unrolled, config_lib.DEFAULT, without_code, some=False)
 
 
 def test_so_in_merged_loops(
@@ -220,24 +168,13 @@ def test_so_in_merged_loops(
   _check(target, merged, without_code)
 
 
-def test_so_in_a_step_of_nnx(
-  nnx_target: target_lib.Target, without_code: pool_lib.Pool
-) -> None:
-  _check(nnx_target, config_lib.DEFAULT, without_code)
-
-
-@pytest.mark.parametrize(
-  ("model", "arguments"),
-  [("llama", {"mesh": "fsdp:4,tp:2"}), ("moe", {})],
-)
-def test_so_in_the_examples(
-  h100s: Sequence[jax.Device],
-  model: str,
-  arguments: dict[str, str],
-  without_code: pool_lib.Pool,
+def test_so_in_the_example_with_experts(
+  h100s: Sequence[jax.Device], without_code: pool_lib.Pool
 ) -> None:
   del h100s  # Only says whether there is anything to compile with.
-  _check(_example(model, **arguments), config_lib.DEFAULT, without_code)
+  place = f"{_EXAMPLES / 'moe' / 'train.py'}:train_step"
+  target = load.load(place, compiles.H100S, arguments={"model": "tiny"})
+  _check(target, config_lib.DEFAULT, without_code)
 
 
 def _loop(body: str, *, noted: bool = True) -> kernels_lib.Kernel:
@@ -270,38 +207,30 @@ def _loop(body: str, *, noted: bool = True) -> kernels_lib.Kernel:
 
 _MOVES = """
   at = s32[] add(i, zero)
+  layer.1 = f32[1,1024,512]{2,1,0} bitcast(layer)
   update = f32[1,1024,512]{2,1,0} bitcast(layer)
 """
 
 
 def test_a_memcpy_reads_and_writes_each_byte_of_the_slice_once() -> None:
   kernel = _loop(_MOVES)
-  assert kernel.pattern == "memcpy"
-  assert kernel.category == "copy"
+  assert (kernel.pattern, kernel.category) == ("memcpy", "copy")
   assert kernel.num_bytes == 2 * _LAYER_BYTES
 
 
-def test_a_slice_whose_begin_is_not_known_ahead_takes_a_kernel() -> None:
-  assert _loop(_MOVES, noted=False).pattern == "elementwise"
-
-
 @pytest.mark.parametrize(
-  "body",
+  ("body", "noted"),
   [
-    """
-    at = s32[] add(i, zero)
-    negated = f32[1024,512]{1,0} negate(layer)
-    update = f32[1,1024,512]{2,1,0} bitcast(negated)
-    """,
-    # XLA does not evaluate this offset.
-    """
-    at = s32[] maximum(i, zero)
-    update = f32[1,1024,512]{2,1,0} bitcast(layer)
-    """,
+    (_MOVES, False),  # Where it begins is not known ahead.
+    (_MOVES.replace("add", "maximum"), True),  # Nor does XLA evaluate this.
+    (_MOVES.replace("bitcast(layer)", "negate(layer.1)"), True),
   ],
 )
-def test_a_slice_that_more_is_done_for_takes_a_kernel(body: str) -> None:
-  assert _loop(body).category == "fusion"
+def test_a_slice_that_more_is_done_for_takes_a_kernel(
+  body: str, noted: bool
+) -> None:
+  kernel = _loop(body, noted=noted)
+  assert (kernel.pattern, kernel.category) == ("elementwise", "fusion")
 
 
 def test_a_memcpy_takes_less_than_the_kernel_of_one_element_a_thread() -> None:

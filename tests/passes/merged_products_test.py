@@ -67,66 +67,27 @@ def _offered(step: step_lib.Step) -> list[object]:
   return [value for value in values if value is not None]
 
 
-def test_products_of_micro_batches_are_merged_by_default_and_kept_apart(
+def test_products_of_micro_batches_are_merged_or_apart_as_is_offered(
   scheduled: Scheduled, lower: Lower
 ) -> None:
-  # Each moves 24 MiB of rows, 16 MiB of weight and 12 MiB of results.
+  # Each moves 24 MiB of rows, 16 MiB of weight and 12 MiB of results: XLA
+  # merges the two.
   lowered = lower(3072)
   merged = _step(scheduled(lowered))
   assert len(_products(merged)) == 1
   assert _merged(merged) == _products(merged)
-
   (limit_mib,) = _offered(merged)
   apart = _step(scheduled(lowered, **{_OPTION: limit_mib}))
   assert _products(apart) == [52 * 2**20] * 2
   assert _merged(apart) == []
-
-
-def test_products_that_xla_leaves_apart_can_be_merged(
-  scheduled: Scheduled, lower: Lower
-) -> None:
-  # Each moves 48 MiB of rows, 16 MiB of weight and 24 MiB of results.
+  # Each moves 48 MiB of rows, 16 MiB of weight and 24 MiB of results: XLA
+  # leaves them apart.
   lowered = lower(6144)
   apart = _step(scheduled(lowered))
   assert _products(apart) == [88 * 2**20] * 2
-
   (limit_mib,) = _offered(apart)
   merged = _step(scheduled(lowered, **{_OPTION: limit_mib}))
   assert len(_products(merged)) == len(_merged(merged)) == 1
-
-
-def test_products_that_sum_over_other_dimensions_are_not_taken_for_alike(
-  scheduled: Scheduled, h100s: Sequence[jax.Device]
-) -> None:
-  def batch(*shape: int) -> jax.ShapeDtypeStruct:
-    sharding = jax.sharding.SingleDeviceSharding(h100s[0])
-    return jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=sharding)
-
-  # The gradients of a product share that of its result.
-  def gradients(
-    x: jax.Array, w: jax.Array, g: jax.Array
-  ) -> tuple[jax.Array, jax.Array]:
-    return jnp.tanh(g @ w.T), jnp.tanh(x.T @ g)
-
-  lowered = jax.jit(gradients).lower(
-    batch(6144, 4096), batch(4096, 2048), batch(6144, 2048)
-  )
-  step = _step(scheduled(lowered))
-  assert [num_bytes / 2**20 for num_bytes in _products(step)] == [88, 88]
-  assert _offered(step) == []
-
-
-def test_a_product_of_another_ones_result_cannot_be_merged_with_it(
-  scheduled: Scheduled, h100s: Sequence[jax.Device]
-) -> None:
-  sharding = jax.sharding.SingleDeviceSharding(h100s[0])
-  x, w = (
-    jax.ShapeDtypeStruct((rows, 3072), jnp.bfloat16, sharding=sharding)
-    for rows in (6144, 3072)
-  )
-  step = _step(scheduled(jax.jit(lambda x, w: jnp.tanh(x @ w) @ w).lower(x, w)))
-  assert [num_bytes / 2**20 for num_bytes in _products(step)] == [90, 90]
-  assert _offered(step) == []
 
 
 def test_what_is_merged_at_any_limit_is_left_as_it_is(
@@ -138,22 +99,43 @@ def test_what_is_merged_at_any_limit_is_left_as_it_is(
   assert _offered(merged) == []
 
 
-def test_what_the_program_concatenates_is_not_taken_for_merged(
-  scheduled: Scheduled, h100s: Sequence[jax.Device]
+def _gradients(
+  x: jax.Array, w: jax.Array, g: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  return jnp.tanh(g @ w.T), jnp.tanh(x.T @ g)
+
+
+@pytest.mark.parametrize(
+  ("function", "shapes", "products_mib"),
+  [
+    # The gradients of a product share that of its result, and sum over other
+    # dimensions of it.
+    (_gradients, [(6144, 4096), (4096, 2048), (6144, 2048)], [88, 88]),
+    # A product of another one's result waits for it.
+    (lambda x, w: jnp.tanh(x @ w) @ w, [(6144, 3072), (3072, 3072)], [90, 90]),
+    # This the program itself concatenates.
+    (
+      lambda a, b, w: jnp.tanh(jnp.concatenate([a, b]) @ w),
+      [(4096, 4096)] * 3,
+      [160],
+    ),
+  ],
+)
+def test_other_products_are_not_taken_for_merged_or_alike(
+  scheduled: Scheduled,
+  h100s: Sequence[jax.Device],
+  function: Callable[..., object],
+  shapes: Sequence[tuple[int, int]],
+  products_mib: list[int],
 ) -> None:
-  a_batch = jax.ShapeDtypeStruct(
-    (4096, 4096),
-    jnp.bfloat16,
-    sharding=jax.sharding.SingleDeviceSharding(h100s[0]),
-  )
-
-  def step(a: jax.Array, b: jax.Array, w: jax.Array) -> jax.Array:
-    return jnp.tanh(jnp.concatenate([a, b]) @ w)
-
-  written = _step(scheduled(jax.jit(step).lower(a_batch, a_batch, a_batch)))
-  (concatenated,) = _products(written)
-  assert concatenated > 32 * 2**20
-  assert _merged(written) == _offered(written) == []
+  sharding = jax.sharding.SingleDeviceSharding(h100s[0])
+  arguments = [
+    jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=sharding)
+    for shape in shapes
+  ]
+  step = _step(scheduled(jax.jit(function).lower(*arguments)))
+  assert [num_bytes / 2**20 for num_bytes in _products(step)] == products_mib
+  assert _merged(step) == _offered(step) == []
 
 
 def test_products_of_a_plain_step_are_not_taken_for_merged(

@@ -70,11 +70,8 @@ def _step_us(step: step_lib.Step) -> float:
   return step.timeline(step.default).step_time_us
 
 
-def test_a_step_with_memory_to_spare_runs_as_scheduled() -> None:
-  assert _run(48e9) is _scheduled(48e9)
-
-
 def test_a_step_short_of_memory_computes_values_again() -> None:
+  assert _run(48e9) is _scheduled(48e9)
   scheduled, runs = _scheduled(24e9), _run(24e9)
   assert not memory.recomputed(scheduled.analysis.module)
   assert memory.recomputed(runs.analysis.module)
@@ -105,13 +102,7 @@ def _target(
   compiled: dict[bool, hlo.Module],
   peak_bytes: int = 2**30,
 ) -> target_lib.Target:
-  """A target whose options all do the same.
-
-  Args:
-    scheduled: by whether there are options, what XLA schedules.
-    compiled: what it compiles.
-    peak_bytes: of device memory, with options and without.
-  """
+  """A target whose options all do the same: modules by whether it has any."""
 
   def compile_fully(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
     return lowered_lib.Compilation(
@@ -132,6 +123,13 @@ def _tuned(
   scheduled: dict[bool, hlo.Module], compiled: dict[bool, hlo.Module]
 ) -> tuning_lib.Tuning:
   return tuner.tune(_target(scheduled, compiled))
+
+
+def _shown(tuning: tuning_lib.Tuning) -> str:
+  stream = io.StringIO()
+  console = rich.console.Console(file=stream, width=400, markup=False)
+  terminal.show_tuning(console, tuning, [])
+  return " ".join(stream.getvalue().split())
 
 
 def test_the_slop_of_xla_flags_is_what_runs_today(
@@ -183,41 +181,24 @@ def test_a_plan_has_the_times_of_the_modules_that_run() -> None:
     in sentence
   )
   assert "With the plan 1 instruction runs again" in sentence
-  stream = io.StringIO()
-  terminal.show_tuning(
-    rich.console.Console(file=stream, width=400, markup=False), tuning, []
-  )
-  assert sentence in " ".join(stream.getvalue().split())
+  assert sentence in _shown(tuning)
 
 
 def test_a_step_that_no_gpu_holds_is_costed_with_a_warning() -> None:
+  assert _step_us(tuner.inspect(_wide(24e9))) == _step_us(_run(24e9))
   with pytest.warns(RuntimeWarning, match="wide step needs .* GB of memory"):
     runs = tuner.inspect(_wide(10e9))
   assert _step_us(runs) > _step_us(_scheduled(48e9))
 
 
-def test_nothing_is_said_of_memory_that_a_gpu_has() -> None:
-  runs = tuner.inspect(_wide(24e9))  # Warnings are errors.
-  assert _step_us(runs) == _step_us(_run(24e9))
-
-
-def _shown(target: target_lib.Target) -> str:
-  stream = io.StringIO()
-  terminal.show_tuning(
-    rich.console.Console(file=stream, width=400, markup=False),
-    tuner.tune(target),
-    [],
-  )
-  return " ".join(stream.getvalue().split())
-
-
 def test_a_tuning_tells_once_of_a_step_that_does_not_fit() -> None:
   again = {False: _kernels("a", "a.remat"), True: _kernels("a", "a.remat")}
   scheduled = {False: _kernels("a"), True: _kernels("a")}
-  fits = _shown(_target(scheduled, again))
+  fits = _shown(_tuned(scheduled, again))
   assert "1.1 GB of 84.9 GB per GPU" in fits
   assert "does not fit" not in fits
-  too_large = _shown(_target(scheduled, again, peak_bytes=100 * 10**9))
+  target = _target(scheduled, again, peak_bytes=100 * 10**9)
+  too_large = _shown(tuner.tune(target))
   assert "100.0 GB of 84.9 GB per GPU: it does not fit" in too_large
   assert too_large.count("1 instruction runs again") == 1
 

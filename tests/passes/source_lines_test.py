@@ -61,41 +61,27 @@ def _lines(module: hlo.Module) -> dict[str, source_lines.SourceLine]:
   }
 
 
-def test_every_collective_is_traced_to_the_function_that_needs_it(
+def test_every_collective_is_traced_to_what_needs_it(
   module: hlo.Module,
 ) -> None:
+  written = dict(
+    zip(_lines_of(_loss), inspect.getsourcelines(_loss)[0], strict=True)
+  )
+  products = [number for number, line in written.items() if "@" in line]
   found = _lines(module)
-  assert found
-  allowed = {*_lines_of(_loss), *_lines_of(_step)}
-  for line in found.values():
+  assert any("all-gather" in name for name in found)
+  assert any("reduce-scatter" in name for name in found)
+  for name, line in found.items():
     frame = line.frames[0]
     assert pathlib.Path(frame.file).name == _HERE
-    assert frame.line in allowed
-
-
-def test_a_gather_of_parameters_names_its_line_and_its_layer(
-  module: hlo.Module,
-) -> None:
-  gathers = [v for k, v in _lines(module).items() if "all-gather" in k]
-  assert gathers
-  lines = inspect.getsourcelines(_loss)[0]
-  products = {
-    _lines_of(_loss)[i] for i, line in enumerate(lines) if "@" in line
-  }
-  for line in gathers:
-    assert line.frames[0].line in products
-    assert line.frames[0].function == "_loss"
-    assert line.layer == "decoder/mlp"
-    assert str(line).startswith(f"{_HERE}:{line.frames[0].line}, decoder/mlp")
-
-
-def test_what_gradients_need_is_of_the_backward_pass(
-  module: hlo.Module,
-) -> None:
-  reduced = [v for k, v in _lines(module).items() if "reduce-scatter" in k]
-  assert reduced
-  assert all(line.is_backward for line in reduced)
-  assert all(str(line).endswith("(backward)") for line in reduced)
+    assert frame.line in {*written, *_lines_of(_step)}
+    if "all-gather" in name:  # Of a parameter, for its product.
+      assert frame.line in products
+      assert (frame.function, line.layer) == ("_loss", "decoder/mlp")
+      assert str(line).startswith(f"{_HERE}:{frame.line}, decoder/mlp")
+    if "reduce-scatter" in name:  # Of a gradient.
+      assert line.is_backward
+      assert str(line).endswith("(backward)")
 
 
 def test_frames_of_installed_packages_are_left_out(module: hlo.Module) -> None:
@@ -112,30 +98,22 @@ def test_frames_of_installed_packages_are_left_out(module: hlo.Module) -> None:
     assert not any("site-packages" in f.file for f in frames)
 
 
-def test_a_module_without_metadata_says_nothing(module: hlo.Module) -> None:
-  bare = hlo.Module(type(module.proto).FromString(b""))
-  bare.proto.CopyFrom(module.proto)
-  bare.proto.ClearField("stack_frame_index")
-  for computation in bare.proto.computations:
-    for instruction in computation.instructions:
-      instruction.ClearField("metadata")
-  found = _lines(bare)
+def test_a_module_says_what_its_metadata_do(module: hlo.Module) -> None:
+  other = module.copy()
+  other.proto.ClearField("stack_frame_index")
+  metadata = [
+    i.metadata for c in other.proto.computations for i in c.instructions
+  ]
+  for each in metadata:
+    each.Clear()
+  found = _lines(other)
   assert found and not any(found.values())
   assert {str(line) for line in found.values()} == {""}
-
-
-def test_a_file_and_line_of_older_versions_are_read(
-  module: hlo.Module,
-) -> None:
-  old = hlo.Module(type(module.proto).FromString(b""))
-  old.proto.CopyFrom(module.proto)
-  for computation in old.proto.computations:
-    for instruction in computation.instructions:
-      instruction.metadata.Clear()
-      instruction.metadata.source_file = "train.py"
-      instruction.metadata.source_line = 88
-      instruction.metadata.op_name = "jit(step)/layer/attention/dot_general"
-  assert {str(line) for line in _lines(old).values()} == {
+  # Older versions wrote a file and a line.
+  for each in metadata:
+    each.source_file, each.source_line = "train.py", 88
+    each.op_name = "jit(step)/layer/attention/dot_general"
+  assert {str(line) for line in _lines(other).values()} == {
     "train.py:88, layer/attention"
   }
 

@@ -32,39 +32,33 @@ from lagom_xla.passes.combine import combinable
 from lagom_xla.passes.combine import table
 from lagom_xla.xla_schedule import reschedule
 
+_ADD = ", use_global_device_ids=true, to_apply=add"
+_EIGHT = "replica_groups={{0,1,2,3,4,5,6,7}}"
+_FOUR = "replica_groups={{0,1,2,3},{4,5,6,7}}"
+_ROWS = "dimensions={0}, use_global_device_ids=true"
+
 _HLO = hlo_text.text(
-  """
+  f"""
   x = f32[8,64] parameter(0)
   y = f32[8,64] parameter(1)
-  n = s32[8,64] parameter(2)
-  gx = f32[64,64] all-gather(x), replica_groups={{0,1,2,3,4,5,6,7}},
-    dimensions={0}, channel_id=1, use_global_device_ids=true
-  gy = f32[64,64] all-gather(y), replica_groups={{0,1,2,3,4,5,6,7}},
-    dimensions={0}, channel_id=2, use_global_device_ids=true
-  half = f32[32,64] all-gather(y), replica_groups={{0,1,2,3},{4,5,6,7}},
-    dimensions={0}, channel_id=3, use_global_device_ids=true
-  sx = f32[8,64] all-reduce(x), replica_groups={{0,1,2,3,4,5,6,7}},
-    channel_id=4, use_global_device_ids=true, to_apply=add
+  gx = f32[64,64] all-gather(x), {_EIGHT}, channel_id=1, {_ROWS}
+  gy = f32[64,64] all-gather(y), {_EIGHT}, channel_id=2, {_ROWS}
+  half = f32[32,64] all-gather(y), {_FOUR}, channel_id=3, {_ROWS}
+  sx = f32[8,64] all-reduce(x), {_EIGHT}, channel_id=4{_ADD}
   sx2 = f32[8,64] add(sx, x)
-  sy = f32[8,64] all-reduce(y), replica_groups={{0,1,2,3,4,5,6,7}},
-    channel_id=5, use_global_device_ids=true, to_apply=add
+  sy = f32[8,64] all-reduce(y), {_EIGHT}, channel_id=5{_ADD}
   sy2 = f32[8,64] add(sy, y)
-  my = f32[8,64] all-reduce(y), replica_groups={{0,1,2,3,4,5,6,7}},
-    channel_id=6, use_global_device_ids=true, to_apply=larger
-  ssx = f32[8,64] all-reduce(sx2), replica_groups={{0,1,2,3,4,5,6,7}},
-    channel_id=7, use_global_device_ids=true, to_apply=add
-  ssy = f32[8,64] all-reduce(sy2), replica_groups={{0,1,2,3,4,5,6,7}},
-    channel_id=8, use_global_device_ids=true, to_apply=add
-  both = (f32[8,64], f32[8,64]) all-reduce(x, sx2),
-    replica_groups={{0,1,2,3,4,5,6,7}}, channel_id=9,
-    use_global_device_ids=true, to_apply=add
+  my = f32[8,64] all-reduce(y), {_EIGHT}, channel_id=6,
+    use_global_device_ids=true, to_apply=larger
+  ssx = f32[8,64] all-reduce(sx2), {_EIGHT}, channel_id=7{_ADD}
+  ssy = f32[8,64] all-reduce(sy2), {_EIGHT}, channel_id=8{_ADD}
+  both = (f32[8,64], f32[8,64]) all-reduce(x, sx2), {_EIGHT},
+    channel_id=9{_ADD}
   b0 = f32[8,64] get-tuple-element(both), index=0
   b1 = f32[8,64] get-tuple-element(both), index=1
-  ns = f32[8,64] convert(n)
-  nsum = f32[8,64] add(ns, b1)
   ROOT out = (f32[64,64], f32[64,64], f32[32,64], f32[8,64], f32[8,64],
     f32[8,64], f32[8,64], f32[8,64])
-    tuple(gx, gy, half, my, ssx, ssy, b0, nsum)
+    tuple(gx, gy, half, my, ssx, ssy, b0, b1)
 """,
   computations="""
 larger {
@@ -122,15 +116,15 @@ def test_labels_are_the_names_before_combining(
 ) -> None:
   module = unrolled.identity()
   assert not module.is_scheduled
-  found = {c.name for c in collectives.find(module)}
-  assert set(_candidates(unrolled)) == found
+  candidates = _candidates(unrolled)
+  assert set(candidates) == {c.name for c in collectives.find(module)}
   # A weight and a gradient of each half layer and of the output; the loss.
   # Sharded gradients are reduce-scatters to be.
-  kinds = [c.kind for c in _candidates(unrolled).values()]
+  kinds = [c.kind for c in candidates.values()]
   assert kinds.count("all-gather") == kinds.count("reduce-scatter") == 2 * 4 + 1
   assert kinds.count("all-reduce") == 1
   # The same in every compile.
-  assert set(_candidates(unrolled)) == found
+  assert set(_candidates(unrolled)) == set(candidates)
 
 
 @pytest.mark.parametrize("name", ["scan", "unrolled"])
@@ -163,12 +157,10 @@ def test_groups_are_combined_and_the_rest_stays_alone(
 
 
 def test_groups_in_a_loop_stay_in_the_loop(scan: target_lib.Target) -> None:
-  candidates = _candidates(scan).values()
-  body = [c.label for c in candidates if c.kind == "reduce-scatter"][1:]
-  scheduled = _scheduled(scan, (tuple(body),))
+  _, *body = _of_kind(scan, "reduce-scatter")
+  combined = _scheduled(scan, (tuple(body),))[tuple(body)]
   assert len(body) == 2
-  assert scheduled[tuple(body)].executions == 4
-  assert not scheduled[tuple(body)].is_pipelined
+  assert (combined.executions, combined.is_pipelined) == (4, False)
 
 
 def test_xlas_own_groups_give_xlas_own_schedule(
@@ -243,17 +235,16 @@ def test_an_executable_keeps_donation_or_is_refused(
   monkeypatch.setattr(devices_lib, "is_live", lambda _: True)
   lowered = fsdp_step()
   step = lowered_lib.LoweredStep(lowered, _CLUSTER)
-  groups = (tuple(_of_kind(scan, "all-gather")[1:]),)
+  config = grouped((tuple(_of_kind(scan, "all-gather")[1:]),))
   if not registry.keeps_donation():
     with pytest.raises(
       errors.CompileError,
       match=r"jit_step donates inputs.* Use JAX 0\.11 or newer",
     ):
-      compiler.compile(step, grouped(groups))
+      compiler.compile(step, config)
     return
-  compiled = compiler.compile(step, grouped(groups))
-  assert compiled.compiled is not None
-  memory = compiled.compiled.memory_analysis()
+  compiled = compiler.compile(step, config).compiled
+  memory = compiled.memory_analysis() if compiled is not None else None
   assert memory is not None
   donated = [a for a in jax.tree.leaves(lowered.args_info) if a.donated]
   assert memory.alias_size_in_bytes == sum(
@@ -344,23 +335,11 @@ def test_a_collective_of_several_arrays_is_several_candidates() -> None:
   candidates = combinable.find(hlo.load(_HLO))
   assert {"both.0", "both.1"} <= set(candidates)
   assert "both" not in candidates
+  assert candidates["gx"].num_bytes == 64 * 64 * 4
   # Each depends on what its own array depends on.
   combinable.check(candidates, (("sx", "both.0"), ("ssx", "both.1")))
   with pytest.raises(errors.CombineError, match=r"both\.1 depends on sx"):
     combinable.check(candidates, (("sx", "both.1"),))
-
-
-def test_a_module_stays_as_it_is() -> None:
-  module = hlo.load(_HLO)
-  before = module.proto.SerializeToString(deterministic=True)
-  rewritten = hlo.load(combine.rewrite(module, (("gx", "gy"),)))
-  assert module.proto.SerializeToString(deterministic=True) == before
-  keys = {
-    combine.label_of(i)
-    for i in rewritten.entry.instructions
-    if i.opcode == "all-gather"
-  }
-  assert keys == {"gx", "half"}
 
 
 def test_thresholds_that_were_asked_for_do_not_count() -> None:
@@ -390,12 +369,6 @@ def test_an_all_reduce_of_an_all_reduce_is_left_to_xla() -> None:
   assert set(combinable.find(repeats)) == {"once", "twice"}
 
 
-def test_bytes_are_those_of_what_a_collective_returns() -> None:
-  candidates = combinable.find(hlo.load(_HLO))
-  assert candidates["gx"].num_bytes == 64 * 64 * 4
-  assert candidates["sx"].num_bytes == 8 * 64 * 4
-
-
 def _of_two_strands(second_key: str) -> hlo.Module:
   """Two all-gathers side by side, each with a key."""
   keys = {"one": "strand 0", "other": second_key}
@@ -406,17 +379,12 @@ def _of_two_strands(second_key: str) -> hlo.Module:
   return hlo_text.load("\n".join([*lines, "ROOT end = () tuple()"]))
 
 
-def test_a_key_that_the_program_has_is_no_label() -> None:
-  module = _of_two_strands("strand 1")
-  assert len(collectives.find(module)) == 2
-  assert not combine.labels(module)
-
-
 @pytest.mark.parametrize(("second", "num_left"), [("0", 1), ("1", 2)])
 def test_collectives_of_other_keys_are_foreseen_to_stay_apart(
   second: str, num_left: int
 ) -> None:
   module = _of_two_strands(f"strand {second}")
+  assert not combine.labels(module)  # A key of the program's is no label.
   changes = reschedule.Changes(thresholds_bytes={"all-gather": 128 * 2**20})
   combined = reschedule.reschedule(module, changes, _CLUSTER)
   assert len(collectives.find(combined)) == num_left
@@ -428,13 +396,14 @@ def test_groups_decide_whatever_keys_the_program_has() -> None:
     if instruction.name in ("gx", "gy"):
       key = f"strand {instruction.name}"
       instruction.frontend_attributes.map["combiner_key"] = key
+  before = module.proto.SerializeToString(deterministic=True)
   rewritten = hlo.load(combine.rewrite(module, (("gx", "gy"),)))
-  labels = {
-    combine.label_of(i)
-    for i in rewritten.entry.instructions
-    if i.name in ("gx", "gy")
-  }
-  assert labels == {"gx"}
+  gathers = [
+    i for i in rewritten.entry.instructions if i.opcode == "all-gather"
+  ]
+  assert {combine.label_of(i) for i in gathers} == {"gx", "half"}
+  # The module itself stays as it is.
+  assert module.proto.SerializeToString(deterministic=True) == before
 
 
 @pytest.mark.parametrize("kind", table.COMBINERS)
@@ -452,54 +421,46 @@ class _Array:
   """An all-gather of a type of its own or of the others'."""
 
   name: str
-  num_bytes: int
+  num_bytes: int = 4
   traits: table.Traits = ()
   kind: str = "all-gather"
 
 
-def _filled(
-  arrays: Sequence[_Array],
-  threshold_bytes: int,
-  after: Sequence[tuple[str, str]] = (),
-) -> list[str]:
-  groups = table.fill(
-    arrays,
-    {"all-gather": threshold_bytes},
-    depends=lambda array, others: any(
-      (array.name, other.name) in after for other in others
-    ),
-  )
-  return ["".join(array.name for array in group) for group in groups]
+_FIVE = [_Array(name, 36 if name == "c" else 4) for name in "abcde"]
+_THREE = [_Array(name) for name in "abc"]
+_PIPELINED = (("pipelining", True),)
 
 
 @pytest.mark.parametrize(
-  ("threshold_bytes", "groups"),
+  ("arrays", "after", "threshold_bytes", "groups"),
   [
-    (0, ["a", "b", "c", "d", "e"]),
-    (4, ["a", "c", "b", "d", "e"]),
+    (_FIVE, "", 0, "a b c d e"),
+    (_FIVE, "", 4, "a c b d e"),
     # One that is too large stays alone; those around it are still combined.
-    (8, ["c", "ab", "de"]),
+    (_FIVE, "", 8, "c ab de"),
     # It is the first one without room that begins the next group.
-    (40, ["ab", "cd", "e"]),
-    (100, ["abcde"]),
+    (_FIVE, "", 40, "ab cd e"),
+    (_FIVE, "", 100, "abcde"),
+    # What differs in a trait is passed over.
+    ([_Array("a"), _Array("b", traits=_PIPELINED), _Array("c")], "", 8, "ac b"),
+    # What depends on a member begins the next group.
+    (_THREE, "ba", 100, "a bc"),
   ],
 )
 def test_groups_are_filled_up_to_the_threshold(
-  threshold_bytes: int, groups: list[str]
+  arrays: Sequence[_Array], after: str, threshold_bytes: int, groups: str
 ) -> None:
-  arrays = [_Array(n, 36 if n == "c" else 4) for n in "abcde"]
-  assert _filled(arrays, threshold_bytes) == groups
+  filled = table.fill(
+    arrays,
+    {"all-gather": threshold_bytes},
+    depends=lambda array, others: any(
+      array.name + other.name == after for other in others
+    ),
+  )
+  names = ["".join(array.name for array in group) for group in filled]
+  assert " ".join(names) == groups
 
 
-def test_what_differs_in_a_trait_is_passed_over() -> None:
-  pipelined = (("pipelining", True),)
-  arrays = [_Array("a", 4), _Array("b", 4, pipelined), _Array("c", 4)]
-  assert _filled(arrays, 8) == ["ac", "b"]
-  assert table.difference(pipelined, (("pipelining", False),)) == (
-    "pipelining", True, False,
-  )  # fmt: skip
-
-
-def test_what_depends_on_a_member_begins_the_next_group() -> None:
-  arrays = [_Array(name, 4) for name in "abc"]
-  assert _filled(arrays, 100, after=[("b", "a")]) == ["a", "bc"]
+def test_the_first_trait_that_differs_is_told_with_both_values() -> None:
+  found = table.difference(_PIPELINED, (("pipelining", False),))
+  assert found == ("pipelining", True, False)

@@ -47,28 +47,20 @@ class _Training:
     devices = np.array(jax.devices()).reshape(shape)
     self.mesh = jax.sharding.Mesh(devices, ("data", "model"))
     self.kind = kind
-    names = [f"{n}{i}" for i in range(_NUM_LAYERS) for n in ("up", "down")]
-    self.specs = {name: self._spec(name) for name in names}
     rng = np.random.default_rng(0)
-    self.params = {
-      name: self._put(rng.normal(size=self._shape(name)) / 8, spec)
-      for name, spec in self.specs.items()
-    }
-    self.rows = self._put(rng.normal(size=(_NUM_ROWS, _WIDTH)), P("data"))
-
-  def _shape(self, name: str) -> tuple[int, int]:
-    return (_WIDTH, _HIDDEN) if name.startswith("up") else (_HIDDEN, _WIDTH)
-
-  def _spec(self, name: str) -> jax.sharding.PartitionSpec:
-    if self.kind != "tp":
-      return P("data")
-    return P(None, "model") if name.startswith("up") else P("model", None)
+    self.shardings, self.params = {}, {}
+    for name in [f"{n}{i}" for i in range(_NUM_LAYERS) for n in ("up", "down")]:
+      is_up = name.startswith("up")
+      spec = P(None, "model") if is_up else P("model", None)
+      self.shardings[name] = self._sharding(spec if kind == "tp" else P("data"))
+      size = (_WIDTH, _HIDDEN) if is_up else (_HIDDEN, _WIDTH)
+      value = (rng.normal(size=size) / 8).astype(np.float32)
+      self.params[name] = jax.device_put(value, self.shardings[name])
+    rows = rng.normal(size=(_NUM_ROWS, _WIDTH)).astype(np.float32)
+    self.rows = jax.device_put(rows, self._sharding(P("data")))
 
   def _sharding(self, spec: Any) -> jax.sharding.NamedSharding:
     return jax.sharding.NamedSharding(self.mesh, spec)
-
-  def _put(self, value: np.ndarray, spec: Any) -> jax.Array:
-    return jax.device_put(value.astype(np.float32), self._sharding(spec))
 
   def _gather(self, weight: jax.Array) -> jax.Array:
     if self.kind == "fsdp":
@@ -84,23 +76,16 @@ class _Training:
     return jnp.mean(jnp.square(h))
 
   def lower(self) -> jax.stages.Lowered:
-    def update(params: Any, h: jax.Array) -> Any:
+    def step(params: Any, h: jax.Array) -> Any:
       grads = jax.grad(self._loss)(params, h)
       return jax.tree.map(lambda p, g: p - 0.01 * g, params, grads)
 
-    def step(params: Any, h: jax.Array) -> Any:
-      if self.kind != "manual_fsdp":
-        return update(params, h)
-      sharded = jax.shard_map(
-        update,
-        mesh=self.mesh,
-        in_specs=(P("data"), P("data")),
-        out_specs=P("data"),
+    if self.kind == "manual_fsdp":
+      step = jax.shard_map(
+        step, mesh=self.mesh, in_specs=P("data"), out_specs=P("data")
       )
-      return sharded(params, h)
-
-    out = jax.tree.map(self._sharding, self.specs)
-    return jax.jit(step, out_shardings=out).lower(self.params, self.rows)
+    jitted = jax.jit(step, out_shardings=self.shardings)
+    return jitted.lower(self.params, self.rows)
 
   def compile(self, groups: Groups | None) -> jax.stages.Compiled:
     with in_compile.grouped("jit_step", groups, platform="cpu"):
@@ -113,18 +98,14 @@ class _Training:
     return jax.device_get(params)
 
   def candidates(self) -> dict[str, combinable.Candidate]:
-    seen: list[hlo.Module] = []
-
-    def read(serialized: bytes) -> None:
-      module = hlo.load(serialized)
-      if module.name == "jit_step":
-        seen.append(module)
-
-    with registry.transformation(
-      read, stage=registry.Stage.PRE_SCHEDULER, platform="cpu"
-    ):
-      self.lower().compile()
-    return combinable.find(seen[0], as_written=True)
+    module = in_compile.run_to(
+      registry.Stage.PRE_SCHEDULER,
+      self.lower().compile,
+      "jit_step",
+      platform="cpu",
+    )
+    assert module is not None
+    return combinable.find(hlo.Module(module), as_written=True)
 
 
 def _all_together(candidates: dict[str, combinable.Candidate]) -> Groups:
@@ -144,31 +125,20 @@ def _all_together(candidates: dict[str, combinable.Candidate]) -> Groups:
   return tuple(groups)
 
 
-def _in_pairs(groups: Groups) -> Groups:
-  return tuple(
-    group[first : first + 2]
-    for group in groups
-    for first in range(0, len(group), 2)
-  )
-
-
-def _collectives(compiled: jax.stages.Compiled) -> list[tuple[str, int]]:
-  """Kind and number of arrays of each collective."""
-  return sorted(
+def _check_combined(
+  compiled: jax.stages.Compiled,
+  candidates: dict[str, combinable.Candidate],
+  groups: Groups,
+) -> None:
+  """Checks kind and number of arrays of each collective."""
+  named = {label for group in groups for label in group}
+  alone = [(label,) for label in candidates.keys() - named]
+  assert sorted(
     (i.opcode, len(i.operand_ids))
     for c in hlo.load(compiled).computations.values()
     for i in c.instructions
     if i.opcode in table.COMBINERS
-  )
-
-
-def _expected(
-  candidates: dict[str, combinable.Candidate], groups: Groups
-) -> list[tuple[str, int]]:
-  together = [(candidates[g[0]].kind, len(g)) for g in groups]
-  named = {label for group in groups for label in group}
-  alone = [(c.kind, 1) for c in candidates.values() if c.label not in named]
-  return sorted(together + alone)
+  ) == sorted((candidates[g[0]].kind, len(g)) for g in (*groups, *alone))
 
 
 @pytest.fixture(scope="module", params=_STEPS)
@@ -190,7 +160,11 @@ def candidates(training: _Training) -> dict[str, combinable.Candidate]:
 _REGROUPINGS: dict[str, Callable[[Groups], Groups]] = {
   "all apart": lambda together: (),
   "all together": lambda together: together,
-  "in pairs": _in_pairs,
+  "in pairs": lambda together: tuple(
+    group[first : first + 2]
+    for group in together
+    for first in range(0, len(group), 2)
+  ),
   "first with last": lambda together: tuple(
     (group[-1], group[0]) for group in together if len(group) > 1
   ),
@@ -206,7 +180,7 @@ def test_ten_regrouped_steps_give_the_same_bits(
 ) -> None:
   groups = _REGROUPINGS[name](_all_together(candidates))
   step = training.compile(groups)
-  assert _collectives(step) == _expected(candidates, groups)
+  _check_combined(step, candidates, groups)
   trained = training.train(step)
   assert trained.keys() == parameters.keys()
   for parameter, value in parameters.items():
@@ -219,27 +193,20 @@ def test_the_steps_have_every_kind_to_combine(
   training: _Training, candidates: dict[str, combinable.Candidate]
 ) -> None:
   groups = _all_together(candidates)
-  kinds = {candidates[g[0]].kind for g in groups if len(g) > 1}
-  assert (
-    kinds
-    == {
-      "fsdp": {"all-gather", "all-reduce"},
-      "manual_fsdp": {"all-gather", "reduce-scatter"},
-      "tp": {"all-reduce"},
-    }[training.kind]
-  )
+  assert {candidates[g[0]].kind for g in groups if len(g) > 1} == {
+    "fsdp": {"all-gather", "all-reduce"},
+    "manual_fsdp": {"all-gather", "reduce-scatter"},
+    "tp": {"all-reduce"},
+  }[training.kind]
 
 
 def test_a_cpu_that_stands_for_gpus_compiles_with_groups(
   training: _Training, candidates: dict[str, combinable.Candidate]
 ) -> None:
   groups = _all_together(candidates)
-  target = target_lib.of_step(
-    training.lower(),
-    cluster.parse("1x8xh100"),
-    name="step",
-  )
+  h100s = cluster.parse("1x8xh100")
+  target = target_lib.of_step(training.lower(), h100s, name="step")
   config = config_lib.XlaConfig(combine_groups=groups)
   step = target.compile(config).compiled
   assert step is not None
-  assert _collectives(step) == _expected(candidates, groups)
+  _check_combined(step, candidates, groups)
