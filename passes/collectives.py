@@ -46,16 +46,10 @@ Groups = tuple[tuple[int, ...], ...]
 def replica_groups_of(
   instruction: hlo.Instruction, num_devices: int | None
 ) -> Groups:
-  """The groups of a collective.
+  """The groups of a collective, not of an async-start around it.
 
-  Args:
-    instruction: the collective itself (not the async-start around it).
-    num_devices: devices of the module; an instruction without groups joins
-      all of them.
-
-  Returns:
-    The groups; () where the instruction joins all devices and their number is
-    not known.
+  An instruction without groups joins all devices of the module; () where their
+  number is not known.
   """
   if instruction.HasField("mesh_axes_replica_group_list"):
     mesh = instruction.mesh_axes_replica_group_list
@@ -224,11 +218,8 @@ class Collective:
     """Bytes as NCCL counts them: the larger of what goes in and comes out.
 
     For all-gather and reduce-scatter that is the whole buffer, ranks times the
-    per-rank count (ncclInfo.nBytes, NCCL src/enqueue.cc). A ragged-all-to-all
-    sends the rows that its sizes say, which only the running step knows; the
-    buffer that they arrive in or come from may be large enough for all ranks to
-    send to one. With all rows in use and ranks alike, a rank sends and receives
-    the smaller of its two buffers.
+    per-rank count (ncclInfo.nBytes, NCCL src/enqueue.cc); for a
+    ragged-all-to-all the smaller (`_moved_bytes`).
     """
     return _moved_bytes(self.kind, self.operand_bytes, self.result_bytes)
 
@@ -236,27 +227,22 @@ class Collective:
 def _moved_bytes(kind: str, given_bytes: int, taken_bytes: int) -> int:
   """What a rank sends and receives of a buffer that it gives and one it takes.
 
-  XLA's thunk posts a send and a receive of `send_sizes` and `recv_sizes` rows
-  to each rank (xla/backends/gpu/runtime/ragged_all_to_all_thunk.cc).
+  A ragged-all-to-all sends the rows that its sizes say, which only the running
+  step knows: XLA's thunk posts a send and a receive of `send_sizes` and
+  `recv_sizes` rows to each rank (xla/backends/gpu/runtime/
+  ragged_all_to_all_thunk.cc). The buffer that they arrive in or come from may
+  be large enough for all ranks to send to one. With all rows in use and ranks
+  alike, a rank sends and receives the smaller of its two buffers.
   """
   if kind == "ragged-all-to-all":
     return min(given_bytes, taken_bytes)
   return max(given_bytes, taken_bytes)
 
 
-KINDS = frozenset(
-  [
-    "all-gather",
-    "all-reduce",
-    "all-to-all",
-    "collective-broadcast",
-    "collective-permute",
-    "ragged-all-to-all",
-    "recv",
-    "reduce-scatter",
-    "send",
-  ]
-)
+KINDS = frozenset([
+  "all-gather", "all-reduce", "all-to-all", "collective-broadcast",
+  "collective-permute", "ragged-all-to-all", "recv", "reduce-scatter", "send",
+])  # fmt: skip
 
 _OPCODES = KINDS | {f"{kind}-start" for kind in KINDS}
 
@@ -264,21 +250,11 @@ _OPCODES = KINDS | {f"{kind}-start" for kind in KINDS}
 _HOLDERS = frozenset(["async-start", "call", "fusion"])
 
 # Instructions that take no time on the GPU.
-NOPS = frozenset(
-  [
-    "add-dependency",
-    "after-all",
-    "bitcast",
-    "constant",
-    "domain",
-    "get-tuple-element",
-    "opt-barrier",
-    "parameter",
-    "partition-id",
-    "replica-id",
-    "tuple",
-  ]
-)
+NOPS = frozenset([
+  "add-dependency", "after-all", "bitcast", "constant", "domain",
+  "get-tuple-element", "opt-barrier", "parameter", "partition-id", "replica-id",
+  "tuple",
+])  # fmt: skip
 
 
 def kind_of(instruction: hlo.Instruction) -> str | None:

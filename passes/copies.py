@@ -4,27 +4,22 @@
 
 JAX offloads with `jax.device_put` to pinned_host and with the offloading
 policies of `jax.checkpoint`. XLA gives such arrays memory space 5 in their
-layout, S(5) in text, and moves them in one of these forms:
+layout, S(5) in text, and moves them by copy engines in one of these forms:
 
-- `copy-start` / `copy-done` of a whole array;
+- `copy-start` / `copy-done` of a whole array; XLA puts all of them on one
+  stream, whichever way they go (its stream annotator);
 - an `async-start` / `async-done` pair around a dynamic-slice out of a stack of
   arrays on the host or a dynamic-update-slice into it, as loops have them;
+  those of each direction are taken to follow one another;
 - the same plain, which holds the compute stream.
-
-None is a kernel: the GPU's copy engines move the bytes.
-
-XLA puts all `copy-start`s of a module on one stream of their own, whichever way
-they go (its stream annotator gives them one operation queue). Of slices, those
-of each direction are taken to follow one another.
 
 From JAX 0.11 on, XLA starts slices of loops ahead: a fusion that does no more
 than cut a contiguous slice from an array, or write one into it, stands in an
 `async-start` / `async-done` pair (XLA's dynamic_slice_copy_fusion_async_wrapper
-.cc). At run time it is no kernel but a memcpy, on one of the additional streams
-of execution_stream_assignment.cc. `copy-start` / `copy-done` of a whole array
+.cc). At run time it is a memcpy, on one of the additional streams of
+execution_stream_assignment.cc. `copy-start` / `copy-done` of a whole array
 within the GPU's memory are the same. Those in flight share the memory's rate,
-so side by side they end no sooner than one after the other, and are taken to
-follow each other on one stream.
+so they are taken to follow each other on one stream.
 
 Other work in an `async-start`, which only a program that names its streams has,
 is taken for kernels of the compute stream.
@@ -43,19 +38,10 @@ from lagom_xla.passes import hlo
 _HOST = 5
 
 # What may stand in a fusion that only moves an array.
-_NO_WORK = frozenset(
-  [
-    "bitcast",
-    "constant",
-    "copy",
-    "dynamic-slice",
-    "dynamic-update-slice",
-    "fusion",
-    "parameter",
-    "reshape",
-    "slice",
-  ]
-)
+_NO_WORK = frozenset([
+  "bitcast", "constant", "copy", "dynamic-slice", "dynamic-update-slice",
+  "fusion", "parameter", "reshape", "slice",
+])  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,7 +16,7 @@ allows can still overwrite a value too soon.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 import dataclasses
 import functools
 from typing import Generic, TypeVar
@@ -202,3 +202,22 @@ def _reach(edges: Edges, start: int) -> set[int]:
       reached.add(id_)
       stack.extend(edges[id_])
   return reached
+
+
+def in_order(
+  ids: Iterable[int], before: Callable[[int], Iterable[int]]
+) -> list[int]:
+  """Ids in their order, but each after those that must come before it.
+
+  Depth first, without recursion.
+  """
+  placed: dict[int, None] = {}
+  for first in ids:
+    stack = [first]
+    while stack:
+      waits_for = [id_ for id_ in before(stack[-1]) if id_ not in placed]
+      if waits_for:
+        stack += reversed(waits_for)
+      else:
+        placed[stack.pop()] = None
+  return list(placed)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 
 _LOCAL_BITS = 32
@@ -86,22 +87,10 @@ def replace_instructions(
     kept = [p for p in predecessors if p in by_id]
     if len(kept) != len(predecessors):
       predecessors[:] = kept
-  ordered = [by_id[id_] for id_ in _sorted(by_id)]
+
+  def before(id_: int) -> tuple[int, ...]:
+    return *by_id[id_].operand_ids, *by_id[id_].control_predecessor_ids
+
+  ordered = [by_id[id_] for id_ in dependencies.in_order(by_id, before)]
   del computation.proto.instructions[:]
   computation.proto.instructions.extend(ordered)
-
-
-def _sorted(by_id: dict[int, hlo.Instruction]) -> list[int]:
-  """Ids, each after those it depends on; depth first, without recursion."""
-  placed: dict[int, None] = {}
-  for first in by_id:
-    stack = [first]
-    while stack:
-      id_ = stack[-1]
-      before = by_id[id_].operand_ids, by_id[id_].control_predecessor_ids
-      waits_for = [b for ids in before for b in ids if b not in placed]
-      if waits_for:
-        stack.extend(reversed(waits_for))
-      else:
-        placed[stack.pop()] = None
-  return list(placed)

@@ -88,17 +88,10 @@ def arithmetic_of(element_type: str, precision: Precision) -> Arithmetic:
 
 CONVOLUTION_TARGETS = ("__cudnn$conv",)
 # Instructions that may hold matrix products, in themselves or inside.
-MULTIPLYING = frozenset(
-  [
-    "async-start",
-    "convolution",
-    "custom-call",
-    "dot",
-    "fusion",
-    "ragged-dot",
-    "scaled-dot",
-  ]
-)
+MULTIPLYING = frozenset([
+  "async-start", "convolution", "custom-call", "dot", "fusion", "ragged-dot",
+  "scaled-dot",
+])  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

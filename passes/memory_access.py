@@ -9,27 +9,6 @@ writes outside the update. So its values are followed back from its root.
 XLA runs a scatter with a thread for each element of its updates. Where an index
 may occur twice each thread updates memory atomically. `unique_indices` on JAX's
 `.at[].add` promises that none does.
-
-Of a fusion that goes through memory in order a thread computes four
-neighbouring elements, or one where XLA cannot vectorize
-(xla/service/gpu/hlo_fusion_analysis.cc and gpu_fusible.cc): in an update in
-place, beside operations that are calls, and in a loop over a concatenation of
-more than ten operands. Where a concatenation has an emitter of its own
-(emitters/concatenate.cc in xla/backends/gpu/codegen), a thread computes
-neighbouring elements of every operand, as many of four as divide what each has
-along the dimension; XLA of 2024 gave it one. Few bytes per thread keep little
-of the memory's bandwidth in flight, so such kernels are bound by how fast
-threads come and go.
-
-Some slices stand in a schedule as kernels and are none. A slice that a fusion
-only cuts from an array, or writes into one, XLA moves by a memcpy on the
-compute stream if it lies in one piece that begins where is known ahead, as that
-of a loop's layer does. XLA notes before fusion where it begins in each trip
-(dynamic_slice_annotator.cc). After scheduling, fusions of nothing but noted
-slices become custom ones with a copy inside, on GPUs from Ampere on; slices
-outside fusions get one of their own before that. So does JAX 0.10.2
-(fusion_dynamic_memcpy_rewriter.cc, here by its rules). Later ones choose the
-same before scheduling, and start them ahead (`passes/copies.py`).
 """
 
 from __future__ import annotations
@@ -186,11 +165,18 @@ _TILED = frozenset(["reduce", "reduce-window", "scatter", "sort", "transpose"])
 
 
 def threads_of_fusion(fused: hlo.Computation, fusion_kind: str) -> int:
-  """Threads of a fusion; 0 where they loop over elements.
+  """Threads of a fusion of a kind, such as "kLoop"; 0 where they loop.
 
-  Args:
-    fused: the computation that it runs.
-    fusion_kind: "kLoop", "kInput" or another.
+  Of a fusion that goes through memory in order a thread computes four
+  neighbouring elements, or one where XLA cannot vectorize
+  (xla/service/gpu/hlo_fusion_analysis.cc and gpu_fusible.cc): in an update in
+  place, beside operations that are calls, and in a loop over a concatenation of
+  more than ten operands. Where a concatenation has an emitter of its own
+  (emitters/concatenate.cc in xla/backends/gpu/codegen), a thread computes
+  neighbouring elements of every operand, as many of four as divide what each
+  has along the dimension; XLA of 2024 gave it one. Few bytes per thread keep
+  little of the memory's bandwidth in flight, so such kernels are bound by how
+  fast threads come and go.
   """
   if updates := _updated_in_place(fused):
     return max(hlo.num_elements(fused.operands(u)[1].shape) for u in updates)
@@ -236,18 +222,9 @@ _SAME_BYTES = frozenset(["bitcast", "reshape"])
 _DYNAMIC = frozenset(["dynamic-slice", "dynamic-update-slice"])
 
 # What DynamicSliceFusion::Offset can evaluate (dynamic_slice_fusion.cc).
-_OF_OFFSETS = frozenset(
-  [
-    "add",
-    "compare",
-    "constant",
-    "multiply",
-    "parameter",
-    "select",
-    "subtract",
-    *_SAME_BYTES,
-  ]
-)
+_OF_OFFSETS = _SAME_BYTES | {
+  "add", "compare", "constant", "multiply", "parameter", "select", "subtract",
+}  # fmt: skip
 
 
 def memcpy_bytes(
@@ -257,7 +234,14 @@ def memcpy_bytes(
 ) -> hlo.Shape | None:
   """The slice that an instruction moves by a memcpy; None if it does not.
 
-  It is read once and written once.
+  A slice that a fusion only cuts from an array, or writes into one, XLA moves
+  by a memcpy on the compute stream if it lies in one piece that begins where is
+  known ahead, as that of a loop's layer does. XLA notes before fusion where it
+  begins in each trip (dynamic_slice_annotator.cc). After scheduling, fusions of
+  nothing but noted slices become custom ones with a copy inside, on GPUs from
+  Ampere on; slices outside fusions get one of their own before that. So does
+  JAX 0.10.2 (fusion_dynamic_memcpy_rewriter.cc, here by its rules). Later ones
+  choose the same before scheduling, and start them ahead (`passes/copies.py`).
   """
   if instruction.opcode in _DYNAMIC and _is_noted(module, instruction):
     return _piece(computation, instruction)
@@ -337,23 +321,10 @@ def _piece(computation: hlo.Computation, slice_: hlo.Instruction) -> hlo.Shape:
 
 
 # In a fusion these only say where a value is or what it is called.
-_NO_ARITHMETIC = frozenset(
-  [
-    "bitcast",
-    "broadcast",
-    "constant",
-    "copy",
-    "dynamic-update-slice",
-    "fusion",
-    "get-tuple-element",
-    "parameter",
-    "reshape",
-    "transpose",
-    "tuple",
-    *_SLICES,
-    *matrix_products.MULTIPLYING,
-  ]
-)
+_NO_ARITHMETIC = _SLICES | matrix_products.MULTIPLYING | {
+  "bitcast", "broadcast", "constant", "copy", "dynamic-update-slice", "fusion",
+  "get-tuple-element", "parameter", "reshape", "transpose", "tuple",
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

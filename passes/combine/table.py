@@ -2,19 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """XLA's combiners: kinds, options and defaults, and what they combine.
 
-A combiner joins collectives of its kind until the joint one would pass a
-threshold in bytes, or one in their count that holds for all kinds.
-
 Combining makes one collective of several: one launch, one wait, for all of
 their arrays. Collectives may be combined when they do the same to different
 arrays: their *traits* are equal. They stand in one computation and agree in
 kind, devices, and how a reduction reduces, and none depends on another.
 
 XLA goes through a computation in topological order and combines as long as the
-traits are equal, none depends on another, and their sum stays within the
-threshold; the first collective for which that fails begins the next group.
-Collectives above the threshold stay alone, and a threshold of 0 leaves all of
-them alone (xla/service/collective_combiner_utils.h).
+traits are equal, none depends on another, and their sum stays within a
+threshold in bytes, and one in their count that holds for all kinds; the first
+collective for which that fails begins the next group. Collectives above the
+threshold stay alone, and a threshold of 0 leaves all of them alone
+(xla/service/collective_combiner_utils.h).
 """
 
 from __future__ import annotations
@@ -188,11 +186,11 @@ def _traits(
 
 
 def reduction(module: hlo.Module, operation: hlo.Instruction) -> str:
-  """The HLO opcode by which a collective reduces.
+  """The HLO opcode by which a collective reduces; "" where nothing is reduced.
 
   A reduction that is not a single operation equals no other, and has the
   collective's name (MatchReductionComputation in
-  xla/service/collective_ops_utils.cc). "" where nothing is reduced.
+  xla/service/collective_ops_utils.cc).
   """
   for callee_id in operation.called_computation_ids:
     callee = module.computations[callee_id]

@@ -11,17 +11,11 @@ and this module says what to look at:
     access = buffers.access(computation, instruction)
     access.reads, access.writes         # buffers, as numbers
 
-An instruction's value is an array or a tuple of arrays and tuples; its leaves
-are the arrays in it, in the order of its shape. Starts of asynchronous
-operations hold their operands beside their results.
-
-What a tuple holds is what was put in, a loop carries its state in place, a
-dynamic-update-slice writes into its operand, and a donated input becomes an
-output. Arrays are put together whenever XLA might do so; two that end up
-together may still have buffers of their own. A collective, a fusion or a
-library call counts as writing in place wherever it could. The rules are those
-of XLA's HloDataflowAnalysis (what is passed on) and AliasInfo (what is updated
-in place), taken widely.
+Arrays are put together whenever XLA might do so; two that end up together may
+still have buffers of their own. A collective, a fusion or a library call counts
+as writing in place wherever it could. The rules are those of XLA's
+HloDataflowAnalysis (what is passed on) and AliasInfo (what is updated in
+place), taken widely.
 """
 
 from __future__ import annotations
@@ -37,11 +31,12 @@ from lagom_xla.passes import hlo
 
 
 class _Leaves:
-  """The leaves of a module.
+  """The arrays in the values of a module's instructions, as numbers.
 
-  Attributes:
-    sizes_bytes: of each leaf, on the device: 0 for tokens, and for arrays in
-      the host's memory.
+  An instruction's value is an array or a tuple of arrays and tuples; its leaves
+  are the arrays in it, in the order of its shape. Starts of asynchronous
+  operations hold their operands beside their results. `sizes_bytes` is by leaf,
+  on the device: 0 for tokens, and for arrays in the host's memory.
   """
 
   def __init__(self, module: hlo.Module):

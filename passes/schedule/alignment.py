@@ -10,17 +10,10 @@ what a block takes is the caller's to say:
 
     T(i, j) = min(T(i', j') + block_us(units between (i', j') and (i, j)))
 
+A unit is the id of an instruction that launches a kernel or starts collectives.
 Each strand's order is XLA's, or the one that starts its next collective first;
 the best of the four pairs counts. Blocks do not overlap, so the true timeline
 of an order may be shorter or longer: replay it before it is used.
-
-Strands are instructions that never meet. What a trip changes and what depends
-on it is of one strand with all that it meets. What depends on no such value, as
-weights and counters do not, is of the strand that alone uses it; what several
-use is of none.
-
-A unit is the id of an instruction that launches a kernel or starts collectives.
-What must come before what is told by dependences and by buffers.
 """
 
 from __future__ import annotations
@@ -38,7 +31,13 @@ from lagom_xla.passes.schedule import orders
 
 
 def strands_in_body(body: hlo.Computation) -> dict[int, int]:
-  """The strand of each instruction of a loop's body that has one, by id."""
+  """The strand of each instruction of a loop's body that has one, by id.
+
+  Strands are instructions that never meet. What a trip changes and what depends
+  on it is of one strand with all that it meets. What depends on no such value,
+  as weights and counters do not, is of the strand that alone uses it; what
+  several use is of none.
+  """
   if body.root.opcode != "tuple":
     return {}
   parameters = {i.id for i in body.parameters}
@@ -160,33 +159,19 @@ class _Body:
     ordered.update((unit, None) for unit in units)
     return list(ordered)
 
-  def order(self, blocks: Iterable[Sequence[int]]) -> list[int]:
+  def order(self, blocks: Iterable[_Block]) -> list[int]:
     """All instructions in the order of blocks, each after what it needs.
 
-    Args:
-      blocks: of units. A collective that begins a block is over at its end.
+    A collective that begins a block is over at its end.
     """
-    placed: dict[int, None] = {}
     done_of = dependencies.of(self._computation).done_of
-
-    def place(id_: int) -> None:
-      stack = [id_]
-      while stack:
-        last = stack[-1]
-        waits_for = [b for b in self._before[last] if b not in placed]
-        if waits_for:
-          stack += waits_for
-          continue
-        placed.setdefault(stack.pop())
-
+    wanted: list[int] = []
     for block in blocks:
-      for unit in block:
-        place(unit)
-      if self.is_collective(block[0]) and block[0] in done_of:
-        place(done_of[block[0]])
-    for instruction in self._computation.instructions:
-      place(instruction.id)
-    return list(placed)
+      wanted += block.units
+      if block.start in done_of:
+        wanted.append(done_of[block.start])
+    wanted += (i.id for i in self._computation.instructions)
+    return dependencies.in_order(wanted, lambda id_: self._before[id_][::-1])
 
 
 # Kernels of each strand that a collective may have beside it: DHelix's segments
@@ -252,7 +237,7 @@ def align(
   )
   aligned = analysis.module.copy()
   sequence = aligned.proto.schedule.sequences[computation.id]
-  sequence.instruction_ids[:] = body.order(block.units for block in blocks)
+  sequence.instruction_ids[:] = body.order(blocks)
   orders.check_order(analysis.module, aligned)
   return aligned
 

@@ -26,17 +26,10 @@ _PartsOf = Callable[
 # Of marshal: in later ones equal contents may differ in bytes, by identity.
 _VERSION = 2
 # What no kernel runs for.
-_FREE = frozenset(
-  [
-    "after-all",
-    "bitcast",
-    "constant",
-    "get-tuple-element",
-    "opt-barrier",
-    "parameter",
-    "tuple",
-  ]
-)
+_FREE = frozenset([
+  "after-all", "bitcast", "constant", "get-tuple-element", "opt-barrier",
+  "parameter", "tuple",
+])  # fmt: skip
 # What the kernels of a computation are told apart by.
 _ENDS = ("-start", "-update", "-done")
 _ALONE = frozenset(["call", "conditional", "recv", "send", "while"])

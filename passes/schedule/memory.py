@@ -11,24 +11,17 @@ Ahead of time the base is 80 % of the device's memory. In the process that
 trains it is what JAX's allocator may take, with nothing off: 75 % of the
 device's memory, or XLA_PYTHON_CLIENT_MEM_FRACTION of it (jaxlib/py_client.cc).
 
-The peak is an estimate. A buffer is live from the first to the last instruction
-that touches it. A computation's parameters and result are live all the time and
-belong to its caller. The buffers of a loop's body are live while it runs. At
-each place of the schedule the live buffers are summed; the largest sum is the
-peak.
+The peak is the largest sum of live buffers. A buffer is live from the first to
+the last instruction that touches it, a computation's parameters and result all
+the time, and the buffers of a loop's body while it runs. XLA packs buffers into
+one allocation and loses a little to gaps, and it lets a kernel write its result
+where an operand that is no longer needed stood: this is an estimate, for one
+order of a module against another.
 
-Before a result of the step is written that no input was donated to, its buffer
-holds other arrays that fit (MaybeAssignBuffer in
-xla/service/buffer_assignment.cc): they take nothing of their own.
-
-XLA packs buffers into one allocation and loses a little to gaps, and it lets a
-kernel write its result where an operand that is no longer needed stood. So this
-is an estimate, for one order of a module against another.
-
-XLA schedules a module, and then, if the schedule's peak is over the memory
-limit, computes some values again later in place of keeping them
-(HloRematerialization in xla/service/gpu/gpu_compiler.cc). Passes see the
-schedule before that; what runs is the module of a compile to the end.
+If a schedule's peak is over the limit, XLA computes some values again later in
+place of keeping them (HloRematerialization in xla/service/gpu/gpu_compiler.cc).
+Passes see the schedule before that; what runs is the module of a compile to the
+end.
 """
 
 from __future__ import annotations
@@ -112,10 +105,7 @@ def _peak_inside(
   computation: hlo.Computation,
   elsewhere: frozenset[int],
 ) -> int:
-  """The peak of a computation, without the buffers that are counted elsewhere.
-
-  Those are at least its parameters and its result.
-  """
+  """The peak of a computation, without buffers that are counted elsewhere."""
   begins: dict[int, int] = {}
   ends: dict[int, int] = {}
   for buffer, (first, last) in _spans(buffers, computation).items():
@@ -144,7 +134,9 @@ def _in_results(
 ) -> frozenset[int]:
   """Buffers that are in those of results before these are written.
 
-  Large ones are placed first, as by XLA. It takes equal ones in an order of the
+  Until a result of the step is written that no input was donated to, its buffer
+  holds other arrays that fit, large ones first (MaybeAssignBuffer in
+  xla/service/buffer_assignment.cc). XLA takes equal ones in an order of the
   graph; that by their last use came closest to its peaks.
   """
   spans, num_bytes = _spans(buffers, entry), buffers.num_bytes

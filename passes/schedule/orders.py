@@ -5,9 +5,8 @@
     orders = orders_lib.of(scheduled, reordered)
     reordered = orders_lib.apply(scheduled, orders)
 
-An order names every instruction of its computation. A few names would do to say
-what moved, but not to notice that XLA made another schedule to move it in: an
-order holds for the very instructions that it names, and is refused for others.
+An order names every instruction of its computation: it holds for those, and is
+refused where XLA made another schedule.
 
 XLA takes a rewritten schedule as it is: where two arrays share a buffer, an
 order that looks fine can overwrite a value that is still needed, without an
@@ -38,15 +37,42 @@ def check_order(before: hlo.Module, after: hlo.Module) -> None:
   Raises:
     ScheduleError: an order is not legal, or more than the order is different.
   """
-  _check_rest(before, after)
-  buffers: aliasing.Buffers | None = None
-  for id_, old in before.computations.items():
-    new = after.computations[id_]
-    if [i.id for i in new.instructions] == [i.id for i in old.instructions]:
+  old, new = before.proto.schedule.sequences, after.proto.schedule.sequences
+  for id_, computation in before.computations.items():
+    if (id_ in old) != (id_ in new) or (
+      id_ in old
+      and sorted(old[id_].instruction_ids) != sorted(new[id_].instruction_ids)
+    ):
+      raise errors.ScheduleError(
+        f"The new order of {computation.name} does not hold each of its"
+        " instructions once."
+      )
+  copy = after.copy()
+  copy.proto.schedule.CopyFrom(before.proto.schedule)
+  if copy.proto != before.proto:
+    raise errors.ScheduleError(
+      f"More than the order of {before.name} is different: a schedule may"
+      " change nothing else."
+    )
+  for id_, computation in before.computations.items():
+    reordered = after.computations[id_]
+    order = [i.id for i in reordered.instructions]
+    if order == [i.id for i in computation.instructions]:
       continue
-    buffers = buffers or aliasing.of(before)
-    _check_dependences(old, new)
-    _check_buffers(old, new, buffers)
+    graph = dependencies.of(computation)
+    if violation := graph.first_violation(order):
+      later, earlier = violation
+      reason = (
+        "takes its value"
+        if earlier in graph.operands[later]
+        else "has a control dependence on it"
+      )
+      by_id = computation.by_id
+      raise errors.ScheduleError(
+        f"{by_id[earlier].name} must stay before {by_id[later].name}, which"
+        f" {reason}."
+      )
+    _check_buffers(computation, reordered, aliasing.of(before))
 
 
 def check_memory(before: hlo.Module, after: hlo.Module, limit: int) -> None:
@@ -70,43 +96,6 @@ def check_memory(before: hlo.Module, after: hlo.Module, limit: int) -> None:
       f" and {limit} are allowed; the old one needs {old}. Move less, or less"
       " far."
     )
-
-
-def _check_rest(before: hlo.Module, after: hlo.Module) -> None:
-  old, new = before.proto.schedule.sequences, after.proto.schedule.sequences
-  for id_, computation in before.computations.items():
-    if (id_ in old) != (id_ in new) or (
-      id_ in old
-      and sorted(old[id_].instruction_ids) != sorted(new[id_].instruction_ids)
-    ):
-      raise errors.ScheduleError(
-        f"The new order of {computation.name} does not hold each of its"
-        " instructions once."
-      )
-  copy = after.copy()
-  copy.proto.schedule.CopyFrom(before.proto.schedule)
-  if copy.proto != before.proto:
-    raise errors.ScheduleError(
-      f"More than the order of {before.name} is different: a schedule may"
-      " change nothing else."
-    )
-
-
-def _check_dependences(old: hlo.Computation, new: hlo.Computation) -> None:
-  graph = dependencies.of(old)
-  violation = graph.first_violation([i.id for i in new.instructions])
-  if violation is None:
-    return
-  later, earlier = violation
-  reason = (
-    "takes its value"
-    if earlier in graph.operands[later]
-    else "has a control dependence on it"
-  )
-  raise errors.ScheduleError(
-    f"{old.by_id[earlier].name} must stay before"
-    f" {old.by_id[later].name}, which {reason}."
-  )
 
 
 def _check_buffers(

@@ -70,63 +70,77 @@ def test_a_collective_printed_plain_is_sync(
   assert (collective.form, collective.done_id) == ("sync", None)
 
 
-def test_names_and_channels_do_not_matter() -> None:
-  found = collectives.find(
-    hlo_text.load(f"""
-      all-reduce.1 = f32[128] parameter(0)
-      all-gather.7 = f32[128] all-reduce(all-reduce.1), {_REDUCE}
-      fusion = f32[128] all-reduce(all-gather.7), {_REDUCE}
-      ROOT all-gather-start = f32[128] negate(fusion)
-    """)
-  )
-  assert [(c.name, c.kind) for c in found] == [
-    ("all-gather.7", "all-reduce"),
-    ("fusion", "all-reduce"),
-  ]
-
-
-def test_a_collective_group_is_its_members_with_one_start_and_done() -> None:
-  found = collectives.find(
-    hlo_text.load(
+@pytest.mark.parametrize(
+  ("body", "inside", "expected"),
+  [
+    pytest.param(
+      f"""
+        all-reduce.1 = f32[128] parameter(0)
+        all-gather.7 = f32[128] all-reduce(all-reduce.1), {_REDUCE}
+        fusion = f32[128] all-reduce(all-gather.7), {_REDUCE}
+        ROOT all-gather-start = f32[128] negate(fusion)
+      """,
+      "",
+      [
+        ("all-gather.7", "sync", "all-reduce", 1, 512, 512),
+        ("fusion", "sync", "all-reduce", 1, 512, 512),
+      ],
+      id="names do not matter",
+    ),
+    pytest.param(
       """
         p = f32[128] parameter(0)
-        begin = ((f32[128]), (f32[1024], f32[128])) async-start(p), calls=both
+        begin = ((f32[128]), (f32[1024], f32[128])) async-start(p), calls=f
         busy = f32[128] negate(p)
         ROOT end = (f32[1024], f32[128]) async-done(begin)
       """,
-      computations=f"""
-        both {{
-          q = f32[128] parameter(0)
-          gather = f32[1024] all-gather(q), {_GATHER}
-          reduce = f32[128] all-reduce(q), {_REDUCE}
-          ROOT out = (f32[1024], f32[128]) tuple(gather, reduce)
-        }}
+      f"""
+        gather = f32[1024] all-gather(q), {_GATHER}
+        reduce = f32[128] all-reduce(q), {_REDUCE}
+        ROOT out = (f32[1024], f32[128]) tuple(gather, reduce)
       """,
-    )
-  )
-  assert [(c.name, *_counts(c), c.form) for c in found] == [
-    ("begin/gather", "all-gather", 1, 512, 4096, "async"),
-    ("begin/reduce", "all-reduce", 1, 512, 512, "async"),
-  ]
-  assert len({(c.start_id, c.done_id) for c in found}) == 1
-
-
-def test_a_collective_inside_a_fusion_is_the_fusions() -> None:
-  collective = _only(
-    """
-      p = f32[128] parameter(0)
-      ROOT fused = f32[128] fusion(p), kind=kCustom, calls=f
-    """,
-    computations=f"""
-      f {{
-        q = f32[128] parameter(0)
+      [
+        ("begin/gather", "async", "all-gather", 1, 512, 4096),
+        ("begin/reduce", "async", "all-reduce", 1, 512, 512),
+      ],
+      id="a group is its members",
+    ),
+    pytest.param(
+      """
+        p = f32[128] parameter(0)
+        ROOT fused = f32[128] fusion(p), kind=kCustom, calls=f
+      """,
+      f"""
         r = f32[128] all-reduce(q), {_REDUCE}
         ROOT out = f32[128] negate(r)
-      }}
-    """,
-  )
-  assert (collective.name, collective.form) == ("fused", "sync")
-  assert _counts(collective) == ("all-reduce", 1, 512, 512)
+      """,
+      [("fused", "sync", "all-reduce", 1, 512, 512)],
+      id="inside a fusion",
+    ),
+    pytest.param(
+      f"""
+        p = f32[8,128] parameter(0)
+        q = f32[8,128] parameter(1)
+        zero = s32[] constant(0)
+        place = (s32[], s32[]) tuple(zero, zero)
+        ROOT out = f32[8,128] collective-permute(p, q, place, place), {_PAIRS},
+          slice_sizes={{{{8,128}}}}
+      """,
+      "",
+      [("out", "sync", "collective-permute", 1, 4096, 4096)],
+      id="in place it moves its first operand",
+    ),
+  ],
+)
+def test_collectives_are_told_apart_by_what_they_do(
+  body: str, inside: str, expected: list[tuple[Any, ...]]
+) -> None:
+  computations = f"f {{\n q = f32[128] parameter(0)\n{inside} }}"
+  module = hlo_text.load(body, computations=computations if inside else "")
+  found = collectives.find(module)
+  assert [(c.name, c.form, *_counts(c)) for c in found] == expected
+  if len(found) > 1 and inside:
+    assert len({(c.start_id, c.done_id) for c in found}) == 1
 
 
 def test_send_and_recv_have_the_pairs_of_their_attribute() -> None:
@@ -155,52 +169,32 @@ def test_send_and_recv_have_the_pairs_of_their_attribute() -> None:
     assert collective.groups == ((0, 1, 2), (4, 5))
 
 
-def test_an_in_place_permute_moves_only_its_first_operand() -> None:
-  collective = _only(f"""
-    p = f32[8,128] parameter(0)
-    q = f32[8,128] parameter(1)
-    zero = s32[] constant(0)
-    place = (s32[], s32[]) tuple(zero, zero)
-    ROOT out = f32[8,128] collective-permute(p, q, place, place), {_PAIRS},
-      slice_sizes={{{{8,128}}}}
-  """)
-  assert _counts(collective) == ("collective-permute", 1, 4096, 4096)
-
-
 def test_collectives_of_loops_branches_and_calls_count_their_executions() -> (
   None
 ):
-  found = collectives.find(
-    hlo_text.load(
-      """
+  module = hlo_text.load(
+    f"""
+      x = f32[128] parameter(0)
+      which = s32[] parameter(1)
+      loop = f32[128] while(x), condition=go_on, body=body, {hlo_text.trips(6)}
+      once = f32[128] call(loop), to_apply=reduce
+      ROOT out = f32[128] conditional(which, once, x),
+        branch_computations={{reduce, reduce}}
+    """,
+    computations=f"""
+      reduce {{
         x = f32[128] parameter(0)
-        which = s32[] parameter(1)
-        loop = f32[128] while(x), condition=go_on, body=body,
-          backend_config={"known_trip_count":{"n":"6"}}
-        once = f32[128] call(loop), to_apply=reduce
-        ROOT out = f32[128] conditional(which, once, x),
-          branch_computations={reduce, reduce}
-      """,
-      computations=f"""
-        reduce {{
-          x = f32[128] parameter(0)
-          ROOT r = f32[128] all-reduce(x), {_REDUCE}
-        }}
-
-        body {{
-          x = f32[128] parameter(0)
-          b = f32[128] all-to-all(x), {_NO_IDS}, dimensions={{0}}
-          ROOT c = f32[128] call(b), to_apply=reduce
-        }}
-
-        go_on {{
-          x = f32[128] parameter(0)
-          ROOT yes = pred[] constant(true)
-        }}
-      """,
-    )
+        ROOT r = f32[128] all-reduce(x), {_REDUCE} }}
+      body {{
+        x = f32[128] parameter(0)
+        b = f32[128] all-to-all(x), {_NO_IDS}, dimensions={{0}}
+        ROOT c = f32[128] call(b), to_apply=reduce }}
+      go_on {{
+        x = f32[128] parameter(0)
+        ROOT yes = pred[] constant(true) }}
+    """,
   )
-  executions = {c.name: c.executions for c in found}
+  executions = {c.name: c.executions for c in collectives.find(module)}
   assert executions == {"b": 6, "r": 6 + 1 + 2}
 
 
@@ -299,7 +293,10 @@ def _tuple(types: Sequence[str]) -> str:
 
 
 def _pair(
-  form: str, config: str = "", between: str = "busy = f32[] negate(zero)"
+  form: str,
+  config: str = "",
+  between: str = "busy = f32[] negate(zero)",
+  awaited: str = "begin",
 ) -> hlo.Module:
   """A form's start and done, with an instruction in between."""
   kind, _, how = form.partition(" ")
@@ -333,7 +330,7 @@ def _pair(
     "zero = f32[] constant(0)",
     f"begin = {shape} {opcode}({operands}), {attributes}{config}",
     between,
-    f"ROOT end = {_tuple(taken)} {done}(begin)",
+    f"ROOT end = {_tuple(taken)} {done}({awaited})",
   ]
   return hlo_text.load("\n".join(body), computations=computations)
 
@@ -414,22 +411,8 @@ def test_is_sync_and_is_pipelined_are_read_from_the_start() -> None:
 
 
 def test_a_pair_with_an_update_between_ends_at_its_done() -> None:
-  module = hlo_text.load(
-    """
-      p = f32[1024] parameter(0)
-      begin = ((f32[1024]), f32[128]) async-start(p), calls=wrapped
-      busy = f32[1024] negate(p)
-      update = ((f32[1024]), f32[128]) async-update(begin)
-      more = f32[1024] negate(busy)
-      ROOT end = f32[128] async-done(update)
-    """,
-    computations=f"""
-      wrapped {{
-        q = f32[1024] parameter(0)
-        ROOT operation = f32[128] reduce-scatter(q), {_SCATTER}
-      }}
-    """,
-  )
+  body = "update = ((f32[1024]), f32[128]) async-update(begin)"
+  module = _pair("reduce-scatter wrapped", between=body, awaited="update")
   (collective,) = collectives.find(module)
   assert collective.done_id is not None
   assert module.entry.by_id[collective.done_id].name == "end"

@@ -147,16 +147,13 @@ def test_a_fusion_of_two_products_has_the_operations_of_both() -> None:
       b = bf16[32,16] parameter(1)
       ROOT out = bf16[64,32] fusion(a, b), kind=kCustom, calls=f
     """,
-    computations="""
-      f {
-        a = bf16[64,32] parameter(0)
-        b = bf16[32,16] parameter(1)
-        ab = bf16[64,16] dot(a, b), lhs_contracting_dims={1},
-          rhs_contracting_dims={0}
-        ROOT abb = bf16[64,32] dot(ab, b), lhs_contracting_dims={1},
-          rhs_contracting_dims={1}
-      }
-    """,
+    computations="""f {
+      a = bf16[64,32] parameter(0)
+      b = bf16[32,16] parameter(1)
+      ab = bf16[64,16] dot(a, b), lhs_contracting_dims={1},
+        rhs_contracting_dims={0}
+      ROOT abb = bf16[64,32] dot(ab, b), lhs_contracting_dims={1},
+        rhs_contracting_dims={1} }""",
   )
   assert kernel.category == "gemm"
   assert kernel.flops == 2 * (2 * 64 * 32 * 16)
@@ -167,28 +164,20 @@ def test_a_convolution_and_its_gradients_cost_the_same(
   compiled: Compile,
 ) -> None:
   def convolve(image: jax.Array, kernel: jax.Array) -> jax.Array:
+    order = ("NHWC", "HWIO", "NHWC")
     return jax.lax.conv_general_dilated(
-      image,
-      kernel,
-      (1, 1),
-      "SAME",
-      dimension_numbers=("NHWC", "HWIO", "NHWC"),
+      image, kernel, (1, 1), "SAME", dimension_numbers=order
     )
 
   def gradients(image: jax.Array, kernel: jax.Array) -> object:
-    return jax.vjp(convolve, image, kernel)[1](
-      jnp.ones((8, 16, 16, 64), "bfloat16")
-    )
+    ones = jnp.ones((8, 16, 16, 64), "bfloat16")
+    return jax.vjp(convolve, image, kernel)[1](ones)
 
-  shapes = ((8, 16, 16, 32), (3, 3, 32, 64))
-  flops = 2 * (8 * 16 * 16 * 64) * (3 * 3 * 32)
-  forward = [k for k in compiled(convolve, *shapes) if k.flops]
-  backward = [k for k in compiled(gradients, *shapes) if k.flops]
-  assert [(k.category, k.flops) for k in forward] == [("convolution", flops)]
-  assert [(k.category, k.flops) for k in backward] == [
-    ("convolution", flops),
-    ("convolution", flops),
-  ]
+  expected = ("convolution", 2 * (8 * 16 * 16 * 64) * (3 * 3 * 32))
+  for function, num in ((convolve, 1), (gradients, 2)):
+    found = compiled(function, (8, 16, 16, 32), (3, 3, 32, 64))
+    products = [(k.category, k.flops) for k in found if k.flops]
+    assert products == [expected] * num
 
 
 @pytest.mark.parametrize(

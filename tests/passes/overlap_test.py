@@ -108,27 +108,20 @@ def test_kernels_of_loops_calls_and_branches_inside_a_window_count() -> None:
         branch_computations={{left, right}}
     """,
     computations="""
-      body {
-        x = f32[128] parameter(0)
-        ROOT in_body = f32[128] sine(x)
-      }
-
       go_on {
         x = f32[128] parameter(0)
         one = pred[] constant(true)
-        ROOT in_condition = pred[] not(one)
-      }
-
-      left {
-        x = f32[128] parameter(0)
-        ROOT in_left = f32[128] cosine(x)
-      }
-
-      right {
-        x = f32[128] parameter(0)
-        ROOT in_right = f32[128] tanh(x)
-      }
-    """,
+        ROOT in_condition = pred[] not(one) }
+    """
+    + "".join(
+      f"{name} {{\n x = f32[128] parameter(0)\n"
+      f" ROOT in_{name} = f32[128] {opcode}(x) }}\n"
+      for name, opcode in (
+        ("body", "sine"),
+        ("left", "cosine"),
+        ("right", "tanh"),
+      )
+    ),
   )
   kernels = ["in_body", "in_left"]  # XLA counted the trips and asks nothing.
   assert _summary(analysis) == [(["a"], kernels, 1)]

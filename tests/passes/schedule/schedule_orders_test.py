@@ -166,30 +166,18 @@ def test_memory_is_estimated_as_xla_assigns_it(
 
 
 def test_an_order_that_takes_too_much_memory_is_refused() -> None:
-  large = """
+  module = _gathering(
+    """
   y = f32[8] parameter(0)
   z = f32[8] parameter(1)
   large = f32[100] broadcast(z), dimensions={}
-  small = f32[8] slice(large), slice={[0:8]}"""
-  module = _gathering(
-    large
-    + """
-  GATHER
-  ROOT r = (f32[64], f32[8], f32[8]) tuple(done, small, work)""",
-    x="y",
-  )
-  # Arguments, results, and `large`: what a result needs it needs all along.
-  assert memory.peak_bytes(module, aliasing.of(module)) == 4 * (
-    (8 + 8) + (64 + 8 + 8) + 100
-  )
-  module = _gathering(
-    large
-    + """
+  small = f32[8] slice(large), slice={[0:8]}
   GATHER
   sum = f32[8] slice(done), slice={[0:8]}
   ROOT r = (f32[8], f32[8], f32[8]) tuple(sum, small, work)""",
     x="y",
   )
+  # Arguments, results, and `large`; in another order what is gathered, too.
   before_bytes, after_bytes = 4 * (16 + 24 + 100), 4 * (16 + 24 + 100 + 64)
   buffers = aliasing.of(module)
   assert memory.peak_bytes(module, buffers) == before_bytes
@@ -309,12 +297,12 @@ def test_a_collective_is_done_before_its_operand_is_overwritten(
 
 def test_a_collective_that_overwrites_starts_after_the_last_reader() -> None:
   module = _gathering(
-    _PARAMETERS
-    + """x = f32[8] copy(y)
+    f"""
+  {_COPIED}
   read = f32[8] negate(x)
   other = f32[8] negate(z)
   sum = f32[8] all-reduce-start(x), to_apply=add,
-    replica_groups={{0,1,2,3,4,5,6,7}}
+    replica_groups={{{{0,1,2,3,4,5,6,7}}}}
   work = f32[8] negate(other)
   done = f32[8] all-reduce-done(sum)
   ROOT r = (f32[8], f32[8], f32[8]) tuple(done, read, work)"""
