@@ -26,7 +26,7 @@ from lagom_xla.cli import main
 from lagom_xla.cli import progress
 from lagom_xla.cli.commands import installation
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 TARGET = str(ROOT / "examples/llama/train.py") + ":train_step"
 CLUSTER = "--cluster=1x8xh100"
 MODEL = "--arg=model=tiny"
