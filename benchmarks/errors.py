@@ -51,24 +51,15 @@ _NUM_DRAWS = 1000
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Errors:
-  """ln(measured / predicted) of some figures, and what each weighs.
+  """ln(measured / predicted) of n figures, and what each weighs.
 
-  Attributes:
-    n: how many figures they are made of.
-    logs: the errors.
-    weights: of each.
-    has_sign: whether another figure's error is likely to have the same sign.
+  With a sign, another figure's error is likely to have the same one.
   """
 
   n: int
   logs: np.ndarray
   weights: np.ndarray
   has_sign: bool = True
-
-
-def of_group(part: str, group: groups_lib.Group) -> Errors:
-  """What a group of figures shows of a part of the model."""
-  return _BY_PART.get(part, _of_figures)(group)
 
 
 def _of_figures(group: groups_lib.Group) -> Errors:
@@ -167,7 +158,7 @@ def spreads(
 def _spread(part: str, shown: Sequence[groups_lib.Group]) -> uncertainty.Spread:
   held_out = [g for g in shown if any(words in g.name for words in _HELD_OUT)]
   shown = held_out or shown
-  found = [of_group(part, group) for group in shown]
+  found = [_BY_PART.get(part, _of_figures)(group) for group in shown]
   logs = np.concatenate([errors.logs for errors in found])
   weights = np.concatenate([errors.weights for errors in found])
   signed = logs, weights

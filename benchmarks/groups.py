@@ -26,19 +26,10 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-  """Errors of comparisons of one kind.
+  """Relative errors of comparisons of one kind.
 
   Groups that must match exactly give the share of mismatches as median, p90
-  and worst.
-
-  Attributes:
-    name: what was compared.
-    n: number of comparisons.
-    median: median relative error.
-    p90: 90th percentile of the relative error.
-    worst: largest relative error.
-    worst_case: which comparison that was.
-    comparisons: all of them; () for exact matches.
+  and worst, and have no comparisons.
   """
 
   name: str

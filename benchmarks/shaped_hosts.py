@@ -47,12 +47,7 @@ _HOSTS_FILES = pathlib.Path("/etc/netns")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pair:
-  """Two hosts.
-
-  Attributes:
-    names: of their namespaces.
-    addresses: on the link between them.
-  """
+  """Two hosts: their namespaces, and addresses on the link between them."""
 
   names: tuple[str, str]
   addresses: tuple[str, str]
@@ -214,17 +209,11 @@ _ENVIRONMENT = {
 def run(
   module: str, task: Mapping[str, Any], *, mbit_per_s: int
 ) -> Sequence[dict[str, Any]]:
-  """Runs a module on two fresh hosts.
+  """Runs a module on two fresh hosts; returns what each found.
 
-  Args:
-    module: takes a JSON object, the task with `rank` and `address`, which
-      `jax.distributed.initialize` takes; the last line that it prints is what
-      it found, as JSON.
-    task: for both.
-    mbit_per_s: rate of the link between them.
-
-  Returns:
-    What each found.
+  The module takes a JSON object, the task with `rank` and `address`, which
+  `jax.distributed.initialize` takes. The last line that it prints is what it
+  found, as JSON.
 
   Raises:
     LagomError: a host ended before it had found anything.
@@ -313,11 +302,6 @@ def ratio(launches: Sequence[Launch], form: str, over: str) -> Ratio:
   takes the same rounds of both. Launches differ among themselves, so they are
   resampled as well. Of each launch counts the ratio of medians; of several, the
   geometric mean.
-
-  Args:
-    launches: at least one, each with both forms.
-    form: whose time is the numerator.
-    over: whose time is the denominator.
   """
   pairs = [
     (slower_host(launch, form), slower_host(launch, over))

@@ -55,13 +55,7 @@ class Column:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-  """A target that a table is held to.
-
-  Attributes:
-    wanted: what is asked for.
-    found: what the run showed.
-    is_met: whether that is as asked.
-  """
+  """A target that a table is held to, and what the run showed."""
 
   wanted: str
   found: str
@@ -75,16 +69,7 @@ class Target:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-  """A table.
-
-  Attributes:
-    name: its file's, without the suffix.
-    title: what it shows.
-    columns: from left to right.
-    rows: from top to bottom.
-    targets: what it is held to.
-    notes: how it was made, a sentence each.
-  """
+  """A table; its name is its file's, and notes say how it was made."""
 
   name: str
   title: str
@@ -149,9 +134,7 @@ def show(
 
 def _csv(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
   file = io.StringIO()
-  writer = csv.writer(file, lineterminator="\n")
-  writer.writerow(heads)
-  writer.writerows(rows)
+  csv.writer(file, lineterminator="\n").writerows([heads, *rows])
   return file.getvalue()
 
 
@@ -162,7 +145,7 @@ def beside(
   *,
   fields: Sequence[str] = ("module",),
 ) -> list[Row]:
-  """The rows of a table and those that are kept.
+  """The rows of a table and those of earlier runs that are kept.
 
   Args:
     table: what this run has made.
@@ -217,12 +200,7 @@ def _value(column: Column, cell: str) -> Any:
 
 
 def parser(module: str, doc: str | None) -> argparse.ArgumentParser:
-  """The parser of a benchmark that prints tables, with --format and --csv.
-
-  Args:
-    module: what `python -m` runs.
-    doc: its docstring, whose first line --help shows.
-  """
+  """The parser of `python -m MODULE`, whose docstring is `doc`."""
   made = argparse.ArgumentParser(
     prog=f"python -m {module}", description=(doc or "").partition("\n")[0]
   )

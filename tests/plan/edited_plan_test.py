@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 import json
 import pathlib
-from typing import Any
 
 import pytest
 
@@ -26,58 +25,27 @@ _COMMANDS: Mapping[str, Callable[[str], tuple[str, ...]]] = {
   "plugin": lambda plan: ("plugin", plan),
   "verify": lambda plan: ("verify", plan, "absent.py:step", CLUSTER),
 }
-_SETTING = ("nccl_settings", 0, "setting")
-_EDITS: Mapping[str, tuple[tuple[str | int, ...], Any, str]] = {
-  "not a number": (
-    ("prediction", "default_us"),
-    float("nan"),
-    "default_us is NaN",
-  ),
-  "-5 channels": ((*_SETTING, "num_channels"), -5, "num_channels is -5"),
-  "5000 channels": (
-    (*_SETTING, "num_channels"),
-    5000,
-    "num_channels is 5000; NCCL has 64 at most",
-  ),
-  "no such algorithm": ((*_SETTING, "algorithm"), "magic", "'magic'"),
-  "no such protocol": ((*_SETTING, "protocol"), "ll256", "'ll256'"),
-  "no such collective": (
-    ("nccl_settings", 0, "key", "kind"),
-    "all-magic",
-    "'all-magic'",
-  ),
-  "no such chunk": (
-    (*_SETTING, "chunk_bytes"),
-    2**60,
-    "chunk_bytes 1152921504606846976",
-  ),
-  "another setting": (
-    (*_SETTING, "num_channels"),
-    5,
-    "nccl_table.bin holds other settings than",
-  ),
-  "a negative cap": (
-    ("nccl_env", "NCCL_MAX_CTAS"),
-    "-5",
-    'nccl_env.NCCL_MAX_CTAS is "-5"',
-  ),
-  "another variable": (
-    ("nccl_env", "LD_PRELOAD"),
-    "a.so",
-    "nccl_env has LD_PRELOAD",
-  ),
-  "no such option": (
-    ("xla", "options", "xla_gpu_magic"),
-    1,
-    "xla_gpu_magic is not an option of jaxlib",
-  ),
-  "no such value": (
-    ("xla", "options", "xla_gpu_memory_limit_slop_factor"),
+# Path of a field, what it is edited to, and what is said of it.
+_EDITS = {
+  "prediction.default_us": (float("nan"), "default_us is NaN"),
+  "nccl_settings.0.setting.num_channels": (-5, "num_channels is -5"),
+  "nccl_settings.0.setting.algorithm": ("magic", "'magic'"),
+  "nccl_settings.0.setting.protocol": ("ll256", "'ll256'"),
+  "nccl_settings.0.key.kind": ("all-magic", "'all-magic'"),
+  "nccl_settings.0.setting.chunk_bytes": (2**60, f"chunk_bytes {2**60}"),
+  "nccl_env.NCCL_MAX_CTAS": ("-5", 'nccl_env.NCCL_MAX_CTAS is "-5"'),
+  "nccl_env.LD_PRELOAD": ("a.so", "nccl_env has LD_PRELOAD"),
+  "xla.options.xla_gpu_magic": (1, "xla_gpu_magic is not an option of jaxlib"),
+  "xla.options.xla_gpu_memory_limit_slop_factor": (
     "magic",
     'slop_factor cannot be "magic"',
   ),
-  "another JAX": (("jax_version",), "0.4.1", "was made with jax 0.4.1"),
-  "another jaxlib": (("jaxlib_version",), "0.4.1", "with jaxlib 0.4.1"),
+  "jax_version": ("0.4.1", "was made with jax 0.4.1"),
+  "jaxlib_version": ("0.4.1", "with jaxlib 0.4.1"),
+}
+_CHANNELS = {
+  5000: "num_channels is 5000; NCCL has 64 at most",
+  5: "nccl_table.bin holds other settings than",  # Another setting.
 }
 
 
@@ -97,17 +65,30 @@ def _assert_refused(folder: pathlib.Path, words: str) -> None:
     assert "ake the plan again" in outcome.err
 
 
-@pytest.mark.parametrize("name", _EDITS)
-def test_an_edited_plan_is_refused_by_every_command(
-  folder: pathlib.Path, name: str
-) -> None:
-  path, value, words = _EDITS[name]
+def _edit(folder: pathlib.Path, path: str, value: object) -> None:
   raw = part = json.loads((folder / "plan.json").read_text())
-  for step in path[:-1]:
-    part = part[step]
-  part[path[-1]] = value
+  *steps, last = path.split(".")
+  for step in steps:
+    part = part[int(step) if step.isdecimal() else step]
+  part[last] = value
   (folder / "plan.json").write_text(json.dumps(raw))
+
+
+@pytest.mark.parametrize("path", _EDITS)
+def test_an_edited_plan_is_refused_by_every_command(
+  folder: pathlib.Path, path: str
+):
+  value, words = _EDITS[path]
+  _edit(folder, path, value)
   _assert_refused(folder, words)
+
+
+@pytest.mark.parametrize("num_channels", _CHANNELS)
+def test_other_channels_than_nccls_or_the_tables_are_refused(
+  folder: pathlib.Path, num_channels: int
+):
+  _edit(folder, "nccl_settings.0.setting.num_channels", num_channels)
+  _assert_refused(folder, _CHANNELS[num_channels])
 
 
 @pytest.mark.parametrize("content", [None, "{}", "no JSON", '{"format_ver'])
