@@ -5,5 +5,6 @@
 `results`, with `flags`, `clusters` and `calibration`, has what commands print
 with --format=json. `terminal` shows an inspection, a tuning or a verification,
 with `tables` for -v, `measurement` a profile and `explanations` an explanation.
-`page` is the same for a browser, and `trace` for Perfetto.
+`page` is the same for a browser, and `trace` for Perfetto. What a plan sets is
+worded in `settings`, and what was tried in `tried`, for all of them.
 """

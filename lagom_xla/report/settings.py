@@ -73,6 +73,12 @@ def groups(tuning: tuning_lib.Tuning) -> Iterator[Group]:
   plan = tuning.plan
   seen = {effect.knob: effect for effect in tuning.effects}
 
+  def told(parts: Iterable[tuple[str, str]]) -> list[Setting]:
+    return [
+      of_effect(seen[name]) if name in seen else _unchecked(name, value)
+      for name, value in parts
+    ]
+
   def group(
     name: str, before_us: float, after_us: float, settings: Iterable[Setting]
   ) -> Group:
@@ -94,10 +100,7 @@ def groups(tuning: tuning_lib.Tuning) -> Iterator[Group]:
       name,
       tuning.timeline_before.step_time_us,
       tried.xla_us(tuning),
-      [
-        of_effect(seen[name]) if name in seen else _unchecked(name, value)
-        for name, value in (*tried.parts(plan.xla), *options)
-      ],
+      told([*tried.parts(plan.xla), *options]),
     )
   if plan.nccl_settings:
     yield group(
@@ -111,10 +114,7 @@ def groups(tuning: tuning_lib.Tuning) -> Iterator[Group]:
       f"NCCL's environment (env.sh){where(plan)}",
       plan.prediction.xla_us,
       plan.prediction.nccl_env_us,
-      [
-        of_effect(seen[name]) if name in seen else _unchecked(name, value)
-        for name, value in plan.nccl_env.items()
-      ],
+      told(plan.nccl_env.items()),
     )
 
 

@@ -177,35 +177,17 @@ def _hover(row: Row) -> str:
   )
 
 
-_FOLDER = pathlib.Path(__file__).parent
-
-
-def render(comparison: comparison_lib.Comparison) -> str:
-  """A comparison as HTML.
-
-  Raises:
-    OutputError: what draws pages is not installed.
-  """
-  rendering.check_can_render()
-  figures = list(_curve_figures(comparison))
-  return rendering.filled(
-    _FOLDER,
-    {
-      "ms": in_words.milliseconds,
-      "between": rendering.between,
-      "gb": in_words.gigabytes,
-      "short": in_words.short,
-    },
-    comparison=comparison,
-    figures=figures,
-    drawn=rendering.script_json(figures),
-  )
-
-
 def write(comparison: comparison_lib.Comparison, path: pathlib.Path) -> None:
   """Writes a comparison as an HTML file.
 
   Raises:
     OutputError: it cannot be written, or what draws pages is not installed.
   """
-  rendering.save(render(comparison), path)
+  figures = list(_curve_figures(comparison))
+  page = rendering.filled(
+    pathlib.Path(__file__).parent,
+    comparison=comparison,
+    figures=figures,
+    drawn=rendering.script_json(figures),
+  )
+  rendering.save(page, path)

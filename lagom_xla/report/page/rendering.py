@@ -8,7 +8,7 @@ no network, now or in ten years.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 import dataclasses
 import json
 import pathlib
@@ -44,7 +44,6 @@ def render(data: report.Story) -> str:
   Raises:
     OutputError: what draws pages is not installed.
   """
-  check_can_render()
   after_us = data.before.us if data.after is None else data.after.us
   kinds = {
     kind
@@ -54,7 +53,6 @@ def render(data: report.Story) -> str:
   }
   return filled(
     _FOLDER,
-    {"ms": _milliseconds, "between": between},
     data=data,
     gained=1 - after_us / data.before.us if data.before.us else 0.0,
     is_kept=data.after is not None and not data.settings,
@@ -67,18 +65,13 @@ def render(data: report.Story) -> str:
   )
 
 
-def filled(
-  folder: pathlib.Path,
-  filters: Mapping[str, Callable[[Any], str]],
-  **values: object,
-) -> str:
-  """The page of a folder, page.html.j2, with all that it needs inside.
+def filled(folder: pathlib.Path, **values: object) -> str:
+  """The page of a folder, page.html.j2, with its script and all else inside.
 
-  Args:
-    folder: has the page's script, too.
-    filters: of the page, by name: how it writes times and the like.
-    **values: what else the page shows.
+  Raises:
+    OutputError: what draws pages is not installed.
   """
+  check_can_render()
   import jinja2
   from plotly import offline
 
@@ -87,6 +80,12 @@ def filled(
     loader=jinja2.FileSystemLoader(folder),
     undefined=jinja2.StrictUndefined,
   )
+  filters: dict[str, Callable[[Any], str]] = {
+    "ms": lambda us: "-" if us is None else in_words.milliseconds(us),
+    "between": lambda e: f"{in_words.ms_range(e.low_us, e.high_us)} ms",
+    "gb": in_words.gigabytes,
+    "short": in_words.short,
+  }
   environment.filters |= filters
   return environment.get_template("page.html.j2").render(
     **values,
@@ -117,16 +116,6 @@ def save(text: str, path: pathlib.Path) -> None:
     raise errors.OutputError(
       f"The report {path} cannot be written: {error.strerror}."
     ) from error
-
-
-def _milliseconds(us: float | None) -> str:
-  """Milliseconds in words; "-" for None."""
-  return "-" if us is None else in_words.milliseconds(us)
-
-
-def between(estimate: report.Estimate) -> str:
-  """What a time is between, with its unit."""
-  return f"{in_words.ms_range(estimate.low_us, estimate.high_us)} ms"
 
 
 def script_json(value: object) -> str:
