@@ -242,9 +242,8 @@ def test_ll128_needs_short_ways_on_ampere():
 
 def test_messages_use_ll_only_when_small_and_within_a_node():
   for nodes, protocol in ((1, "ll"), (2, "simple")):
-    cluster = _cluster("h100", nodes)
     communicator = nccl.Communicator(num_ranks=8 * nodes, num_nodes=nodes)
-    key = (cluster, communicator, "collective-permute")
+    key = (_cluster("h100", nodes), communicator, "collective-permute")
     assert nccl.default_setting(*key, 4096).protocol == protocol
     assert nccl.default_setting(*key, 1 << 28).protocol == "simple"
 
