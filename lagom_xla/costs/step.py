@@ -11,7 +11,7 @@ profile measured.
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 import dataclasses
 import functools
 
@@ -235,19 +235,14 @@ def measured_shares(step: Step) -> Mapping[str, float]:
   """
   total_us: dict[str, float] = collections.defaultdict(float)
   known_us: dict[str, float] = collections.defaultdict(float)
-  for kind, time_us, is_measured in _parts(step):
-    total_us[kind] += time_us
-    known_us[kind] += time_us if is_measured else 0.0
-  return {kind: known_us[kind] / us for kind, us in total_us.items() if us}
-
-
-def _parts(step: Step) -> Iterator[tuple[str, float, bool]]:
-  """Kind, time per step and whether it was measured."""
   for kernel in step.analysis.kernels.values():
     cost = step.kernel_cost(kernel)
     time_us = cost.run_us * kernel.executions
-    yield kernel.category, time_us, cost.source == "measured"
+    total_us[kernel.category] += time_us
+    known_us[kernel.category] += time_us if cost.source == "measured" else 0.0
   keys = {} if step.measured is None else step.measured.keys
   for key, executions in step.executions.items():
     time_us = step.predict(key, step.default[key]).time_us * executions
-    yield key.kind, time_us, key in keys
+    total_us[key.kind] += time_us
+    known_us[key.kind] += time_us if key in keys else 0.0
+  return {kind: known_us[kind] / us for kind, us in total_us.items() if us}

@@ -101,7 +101,10 @@ def of_collectives(
   part = "within_nodes" if is_near else "between_nodes"
   fabric = cluster.node.fabric if is_between_nodes else ""
   found = _spread(part, fabric)
-  if _is_calibrated(cluster, is_between_nodes=is_between_nodes):
+  factors = cluster_lib.Factors()
+  if cluster.calibration is not None:
+    factors = cluster.calibration.of(2 if is_between_nodes else 1)
+  if factors != cluster_lib.Factors():
     calibrated = _spread(f"{part}.calibrated", fabric)
     return min(found, calibrated, key=lambda spread: spread.p90)
   return found
@@ -114,15 +117,6 @@ def _spread(part: str, fabric: str) -> Spread:
   if own is None or (own.n < LEAST_FIGURES and own.p90 < pooled.p90):
     return pooled
   return own
-
-
-def _is_calibrated(
-  cluster: cluster_lib.Cluster, *, is_between_nodes: bool
-) -> bool:
-  if cluster.calibration is None:
-    return False
-  factors = cluster.calibration.of(2 if is_between_nodes else 1)
-  return factors != cluster_lib.Factors()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,29 +155,11 @@ def scenarios(
   cluster: cluster_lib.Cluster, measured: measured_lib.Measured | None = None
 ) -> tuple[scenario_lib.Scenario, ...]:
   """The ways in which costs may be wrong on a cluster, measured ones too."""
-  found = tuple(_scenarios(cluster))
-  return found if measured is None else (*found, *_of_measured(measured))
-
-
-def _of_measured(
-  measured: measured_lib.Measured,
-) -> Iterator[scenario_lib.Scenario]:
-  for part, what, factors in (
-    ("measured_kernels", "measured kernels", measured.kernel_factors),
-    (
-      "measured_collectives",
-      "measured collectives",
-      measured.collective_factors,
-    ),
-  ):
-    for factor in factors or ():
-      yield scenario_lib.Scenario(
-        name=f"{what} take {factor:.3f} times", part=part, **{part: factor}
-      )
+  return tuple(_scenarios(cluster, measured))
 
 
 def _scenarios(
-  cluster: cluster_lib.Cluster,
+  cluster: cluster_lib.Cluster, measured: measured_lib.Measured | None
 ) -> Iterator[scenario_lib.Scenario]:
   yield scenario_lib.Scenario(
     name="collectives below 64 KiB cost nothing",
@@ -200,6 +176,17 @@ def _scenarios(
     for factor in spread.factors[: 2 if is_both_ways else 1]:
       yield scenario_lib.Scenario(
         name=f"{what} {factor:.2f} times", part=part, **{part: factor}
+      )
+  if measured is None:
+    return
+  for part, factors in (
+    ("measured_kernels", measured.kernel_factors),
+    ("measured_collectives", measured.collective_factors),
+  ):
+    what = part.replace("_", " ")
+    for factor in factors or ():
+      yield scenario_lib.Scenario(
+        name=f"{what} take {factor:.3f} times", part=part, **{part: factor}
       )
 
 

@@ -10,36 +10,18 @@ makes NCCL's decision from these. Other packages need only these names.
 
 from __future__ import annotations
 
-from lagom_xla.costs.nccl.choice import Setting
-from lagom_xla.costs.nccl.choice import bandwidth_gbps
-from lagom_xla.costs.nccl.choice import candidates
-from lagom_xla.costs.nccl.choice import default_setting
-from lagom_xla.costs.nccl.choice import latency_us
-from lagom_xla.costs.nccl.choice import predicted_time_us
-from lagom_xla.costs.nccl.graph import Communicator
-from lagom_xla.costs.nccl.launch import BUFFER_SLOTS
-from lagom_xla.costs.nccl.launch import aggregates
-from lagom_xla.costs.nccl.launch import chunk_grain_bytes
-from lagom_xla.costs.nccl.launch import chunk_slots
-from lagom_xla.costs.nccl.launch import max_channels
-from lagom_xla.costs.nccl.launch import max_chunk_bytes
-from lagom_xla.costs.nccl.model import EXCHANGES
-from lagom_xla.costs.nccl.model import SEND_RECV
-
-__all__ = [
-  "BUFFER_SLOTS",
-  "EXCHANGES",
-  "SEND_RECV",
-  "Communicator",
-  "Setting",
-  "aggregates",
-  "bandwidth_gbps",
-  "candidates",
-  "chunk_grain_bytes",
-  "chunk_slots",
-  "default_setting",
-  "latency_us",
-  "max_channels",
-  "max_chunk_bytes",
-  "predicted_time_us",
-]
+from lagom_xla.costs.nccl.choice import Setting as Setting
+from lagom_xla.costs.nccl.choice import bandwidth_gbps as bandwidth_gbps
+from lagom_xla.costs.nccl.choice import candidates as candidates
+from lagom_xla.costs.nccl.choice import default_setting as default_setting
+from lagom_xla.costs.nccl.choice import latency_us as latency_us
+from lagom_xla.costs.nccl.choice import predicted_time_us as predicted_time_us
+from lagom_xla.costs.nccl.graph import Communicator as Communicator
+from lagom_xla.costs.nccl.launch import BUFFER_SLOTS as BUFFER_SLOTS
+from lagom_xla.costs.nccl.launch import aggregates as aggregates
+from lagom_xla.costs.nccl.launch import chunk_grain_bytes as chunk_grain_bytes
+from lagom_xla.costs.nccl.launch import chunk_slots as chunk_slots
+from lagom_xla.costs.nccl.launch import max_channels as max_channels
+from lagom_xla.costs.nccl.launch import max_chunk_bytes as max_chunk_bytes
+from lagom_xla.costs.nccl.model import EXCHANGES as EXCHANGES
+from lagom_xla.costs.nccl.model import SEND_RECV as SEND_RECV
