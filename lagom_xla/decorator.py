@@ -186,11 +186,9 @@ def tune(
 
   @functools.cache
   def chooser() -> predicted.Chooser:
-    from lagom_xla import plan as plan_lib
     from lagom_xla.live import predicted
 
-    loaded = None if plan is None else plan_lib.load(plan)
-    return predicted.Chooser(name, cluster, loaded, plan, searcher, tunings)
+    return predicted.Chooser(name, cluster, plan, searcher, tunings)
 
   if measure and plan is None:
     tuning = tuned.Tuning(

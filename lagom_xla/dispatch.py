@@ -47,12 +47,10 @@ Answer = tuple[Any, Any, bool]
 
 @dataclasses.dataclass(frozen=True)
 class Jitted:
-  """A function of `jax.jit`, and what it does with signatures not seen yet.
+  """A function of `jax.jit`, its jit arguments, and its own cache miss.
 
-  Attributes:
-    function: the function.
-    info: its jit arguments.
-    run: runs a call as jit would, and answers C++.
+  That runs a call of a signature that was not seen before as jit would, and
+  answers C++.
   """
 
   function: Any
@@ -220,12 +218,7 @@ _FLAX = "flax."
 
 
 class Warner:
-  """Warns once of what goes wrong with a step.
-
-  Args:
-    by: what the warning names as the one who speaks, called by the user.
-    step_name: of the step.
-  """
+  """Warns once of what goes wrong with a step."""
 
   def __init__(self, by: str, step_name: str):
     self._by = by
@@ -252,14 +245,10 @@ def warn(text: str) -> None:
 def wrap(jitted_step: Callable[..., Any], choose: Choose, *, by: str) -> Any:
   """A jitted function like `jitted_step` that runs what `choose` chooses.
 
-  It can be given attributes.
-
-  Args:
-    jitted_step: what `jax.jit` returned.
-    choose: see `per_signature`; where it raises, the signature runs as
-      jit would run it, and the first time a RuntimeWarning says why. Only a
-      SettingsDifferError reaches the caller of the step.
-    by: what the warning names as the one who chooses, called by the user.
+  It can be given attributes. Where `choose` raises, the signature runs as jit
+  would run it, and the first time a RuntimeWarning says why, in the name of
+  whom the user called; only a SettingsDifferError reaches the caller of the
+  step.
 
   Raises:
     TypeError: the step is not jitted.
@@ -288,10 +277,7 @@ def supported(
 ) -> Any:
   """What `make` makes of a jitted step; the step, with a warning, if it cannot.
 
-  Args:
-    jitted_step: what `jax.jit` returned.
-    make: takes what it warns with.
-    by: what the warning names as the one who makes it, called by the user.
+  `make` takes what it warns with, in the name of whom the user called.
 
   Raises:
     TypeError: the step is not jitted.
@@ -319,10 +305,6 @@ def bound_alike(step: Any, make: Callable[[Any], Any]) -> Any:
 
   A method has the `lower` of its function, which does not know the object: made
   into something itself, it would be called without.
-
-  Args:
-    step: a step that is bound.
-    make: takes the function; what it makes lends its attributes.
   """
   if isinstance(step, types.MethodType):
     return types.MethodType(make(step.__func__), step.__self__)

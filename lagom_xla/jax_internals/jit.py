@@ -44,11 +44,6 @@ def is_transformed() -> bool:
 def jit_with(jitted: Any, info: Any, cache_miss: Callable[..., Any]) -> Any:
   """A function of jit's own type, with a cache that it shares with no other.
 
-  Args:
-    jitted: the function that it is like.
-    info: of `jit_internals`.
-    cache_miss: called for each signature that was not seen before.
-
   Raises:
     UnsupportedError: jit has changed.
   """

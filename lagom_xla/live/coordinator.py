@@ -10,10 +10,8 @@ a barrier: a process that loses touch goes on as before, so all must do.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 import contextlib
-import dataclasses
 import json
 import queue
 import threading
@@ -35,34 +33,8 @@ from lagom_xla.live import trial_log
 from lagom_xla.live import variants as variants_lib
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Timeouts:
-  """How long things may take.
-
-  Attributes:
-    limits: Of the loop.
-    script_s: Seconds that a process waits for the first one's script, and all
-      wait for each other before they run anything else. It comes, and they do,
-      as soon as all are as far in the run.
-    reach_s: Seconds in which a process that cannot reach the others tries to,
-      before it goes on alone.
-  """
-
-  limits: loop_lib.Limits = dataclasses.field(default_factory=loop_lib.Limits)
-  script_s: float = 600.0
-  reach_s: float = agreement.REACH_S
-
-
 class Coordinator:
-  """Gives a runner its scripts.
-
-  Args:
-    lowered: The step as jit lowered it.
-    proposer: Who compiles proposals.
-    memory: Who makes them.
-    store: Of the processes that run the step.
-    log: What is noted.
-    timeouts: How long things may take.
+  """Gives a runner the scripts of a step as jit lowered it.
 
   Attributes:
     variants: The executables beside jit's own.
@@ -77,14 +49,14 @@ class Coordinator:
     memory: memory_lib.Memory,
     store: agreement.JobStore,
     log: trial_log.TrialLog,
-    timeouts: Timeouts,
+    limits: loop_lib.Limits,
   ):
     self.variants = variants_lib.Variants(proposer, lowered, self._vote)
     self.complaint: str | None = None
     self.tracer: tracing.Tracer | None = None
     self._store = store
     self._log = log
-    self._timeouts = timeouts
+    self._script_s = limits.script_s
     self._num_scripts = 0
     self._in_use = 0
     self._is_over = False
@@ -94,7 +66,7 @@ class Coordinator:
     if agreement.is_first(store):
       self.tracer = tracing.Tracer(self._complain)
       self._first = _FirstProcess(proposer, memory, store, log, self.tracer)
-      log.loop = loop_lib.Loop(self._first, store.members, timeouts.limits)
+      log.loop = loop_lib.Loop(self._first, store.members, limits)
     if len(store.members) > 1:
       shutdown.leave_at_end(self)
 
@@ -174,7 +146,7 @@ class Coordinator:
       except Exception as error:
         script = script_lib.stay(self._in_use, dispatch.describe(error))
       return script_lib.from_json(self._store.put(name, script.to_json()))
-    found = self._store.get(name, timeout_s=self._timeouts.script_s)
+    found = self._store.get(name, timeout_s=self._script_s)
     if found is None:
       without = self._staying_without(self._store.members[:1])
       found = self._store.put(name, without)
@@ -193,15 +165,14 @@ class Coordinator:
       self._store,
       _script_name(self._num_scripts + 1),
       self._staying_without,
-      timeout_s=self._timeouts.script_s,
+      timeout_s=self._script_s,
     )
     return script if instead is None else script_lib.from_json(instead)
 
   def _staying_without(self, missing: Sequence[int]) -> bytes:
     """The script where some processes do not come in time."""
     words = (
-      f"{agreement.in_words(missing)} did not come within"
-      f" {self._timeouts.script_s:g} s."
+      f"{agreement.in_words(missing)} did not come within {self._script_s:g} s."
     )
     return script_lib.stay(self._in_use, words).to_json()
 
@@ -209,9 +180,7 @@ class Coordinator:
     return refuse(self._store, words, self._num_scripts + 1, in_use=in_use)
 
   def _vote(self, number: int, vote: script_lib.Vote) -> None:
-    digest = None
-    if vote.digest is not None:
-      digest = base64.b64encode(vote.digest).decode()
+    digest = None if vote.digest is None else vote.digest.hex()
     value = json.dumps({"digest": digest, "words": vote.words}).encode()
     with contextlib.suppress(errors.ProcessesError):
       # Or the store is gone, and with it the job.
@@ -270,7 +239,7 @@ class _FirstProcess:
       fields = json.loads(value)
       digest = fields["digest"]
       votes[member] = script_lib.Vote(
-        digest=None if digest is None else base64.b64decode(digest),
+        digest=None if digest is None else bytes.fromhex(digest),
         words=fields["words"],
       )
     return votes
@@ -355,17 +324,12 @@ def _put(
 def refuse(
   store: agreement.JobStore, words: str, number: int = 1, *, in_use: int = 0
 ) -> bytes:
-  """Has all processes stay as they are as soon as that can be.
-
-  Args:
-    store: Of the processes.
-    words: Why this one refuses.
-    number: Of the script that this process is to play next.
-    in_use: What all are to stay with.
+  """Has all processes stay with a variant as soon as that can be.
 
   Returns:
-    What stands for that script: this one, or what was there before, and then
-    this one comes as soon as it can.
+    What stands for the script that this process is to play next, of this
+    number: this one, or what was there before, and then this one comes as soon
+    as it can.
 
   Raises:
     ProcessesError: The others cannot be reached.

@@ -49,6 +49,7 @@ from lagom_xla.compile import pool
 from lagom_xla.compile import rewriting
 from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import in_words as words
 from lagom_xla.live import proposals as proposals_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
@@ -96,9 +97,9 @@ def in_words(config: config_lib.XlaConfig) -> str:
   """A config in a few words, such as "2 XLA options, 5 combine groups"."""
   parts = []
   if config.options:
-    parts.append(_counted(len(config.options), "XLA option"))
+    parts.append(words.count(len(config.options), "XLA option"))
   if config.combine_groups is not None:
-    parts.append(_counted(len(config.combine_groups), "combine group"))
+    parts.append(words.count(len(config.combine_groups), "combine group"))
   if not config.program.is_as_written:
     parts.append(rewriting.in_words(config.program))
   if config.scheduler_profile is not None:
@@ -107,12 +108,6 @@ def in_words(config: config_lib.XlaConfig) -> str:
     parts.append(orders_lib.in_words(config.orders))
   return ", ".join(parts) or "XLA's defaults"
 
-
-def _counted(number: int, noun: str) -> str:
-  return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-Begun = contextlib.AbstractContextManager[Iterator[dict[str, Any]]]
 
 FOUND = "found.jsonl"
 
@@ -153,34 +148,27 @@ def read_task(folder: pathlib.Path) -> Task:
   return validation.read(Task, json.loads((folder / _TASK).read_text()))
 
 
-@contextlib.contextmanager
-def begun(
+def searched(
   lowered: jax.stages.Lowered,
   cluster: cluster_lib.Cluster,
   task: Task,
   stop: threading.Event,
-) -> Iterator[Iterator[dict[str, Any]]]:
-  """Starts a search, and ends it at the end of the block at the latest.
+) -> Generator[dict[str, Any], None, None]:
+  """Searches in another process, which ends with this iterator at the latest.
 
-  Args:
-    lowered: the step.
-    cluster: what it was lowered for.
-    task: what to do.
-    stop: set from another thread to end the search at once.
-
-  Yields:
-    What is found, as it is found.
+  Yields facts as they are found, until `stop` is set by another thread.
 
   Raises:
     TargetError: the step cannot be compiled in another process.
-    WorkerError: there can be no such process.
+    WorkerError: there can be no such process; it said that it failed, ended
+      otherwise than well, or hangs.
   """
   with temporary.folder() as folder:
     lowered_lib.write_step(lowered, cluster, folder)
     (folder / _TASK).write_text(json.dumps(validation.write(task)))
     process = _start(folder)
     try:
-      yield _found(process, folder, task, stop)
+      yield from _found(process, folder, task, stop)
     finally:
       process.kill()
       process.wait()
@@ -215,24 +203,28 @@ def _found(
   task: Task,
   stop: threading.Event,
 ) -> Iterator[dict[str, Any]]:
-  """The facts that the process says, until it ends.
-
-  Raises:
-    WorkerError: it said that it failed, ended otherwise than well, or hangs.
-  """
+  """The facts that the process says, until it ends."""
   deadline_s = time.monotonic() + task.time_budget_s + _GRACE_S
   num_read = 0
   while not stop.is_set():
     has_ended = process.poll() is not None
-    lines = _whole_lines(folder / FOUND)
+    found = folder / FOUND
+    # Whole ones: it is being written.
+    lines = found.read_text().split("\n")[:-1] if found.exists() else []
     for line in lines[num_read:]:
       facts = json.loads(line)
       if "error" in facts:
         raise errors.WorkerError(f"The search failed: {facts['error']}")
       yield facts
     num_read = len(lines)
+    if has_ended and process.returncode:
+      said = (folder / _SAID).read_text(errors="replace").strip()
+      last = said.rpartition("\n")[2][:_MOST_WORDS]
+      raise errors.WorkerError(
+        f"The search ended with status {process.returncode}:"
+        f" {last or 'it said nothing'}"
+      )
     if has_ended:
-      _check_ended_well(process.returncode, folder)
       return
     if time.monotonic() > deadline_s:
       raise errors.WorkerError(
@@ -240,23 +232,6 @@ def _found(
         f" {task.time_budget_s:.0f} s, and was killed."
       )
     stop.wait(_POLL_S)
-
-
-def _whole_lines(path: pathlib.Path) -> list[str]:
-  """The lines of a file that another process is writing."""
-  if not path.exists():
-    return []
-  return path.read_text().split("\n")[:-1]
-
-
-def _check_ended_well(status: int, folder: pathlib.Path) -> None:
-  if status == 0:
-    return
-  said = (folder / _SAID).read_text(errors="replace").strip()
-  last = said.rpartition("\n")[2][:_MOST_WORDS]
-  raise errors.WorkerError(
-    f"The search ended with status {status}: {last or 'it said nothing'}"
-  )
 
 
 # More of them would cost a run more blocks of steps than they are likely to
@@ -317,19 +292,11 @@ _TIME_BUDGET_S = 1800.0
 
 @dataclasses.dataclass(kw_only=True)
 class PlanProposer(proposals_lib.Proposer):
-  """Tunes steps for a cluster in another process; see `proposals.Proposer`.
-
-  Attributes:
-    cluster: that the steps run on.
-    searcher: of NCCL settings.
-    time_budget_s: of a search; the best so far is taken then.
-    num_workers: processes that compile; by default a quarter of the cores.
-    plan: see `proposals.Proposer`.
-    has_profile_build: see `proposals.Proposer`.
-  """
+  """Tunes steps for a cluster in another process; see `proposals.Proposer`."""
 
   cluster: cluster_lib.Cluster
   searcher: str = nccl.DEFAULT_SEARCHER
+  # Of a search; the best so far is taken then.
   time_budget_s: float = _TIME_BUDGET_S
   num_workers: int = dataclasses.field(
     default_factory=lambda: max(pool.num_cores() // _SHARE_OF_CORES, 1)
@@ -352,7 +319,10 @@ class PlanProposer(proposals_lib.Proposer):
     """
     trace = measured.trace_dir
     task = self._task(trace=None if trace is None else str(trace.resolve()))
-    with self._begun(lowered, task, stop) as found:
+    self._target(lowered)
+    with contextlib.closing(
+      searched(lowered, self.cluster, task, stop)
+    ) as found:
       for facts in found:
         if "warning" in facts:
           logging.warning("lagom_xla: %s", facts["warning"])
@@ -379,7 +349,8 @@ class PlanProposer(proposals_lib.Proposer):
     if proposed.xla.scheduler_profile is not None:
       scheduler_profile.check_reaches_xla()
     if not proposed.is_proven:
-      self._prove(lowered, proposed.xla)
+      task = self._task(prove=proposed.xla)
+      list(searched(lowered, self.cluster, task, threading.Event()))
     return _executable(target.compile(proposed.xla), target)
 
   def compile_for_profile(
@@ -410,15 +381,6 @@ class PlanProposer(proposals_lib.Proposer):
       digest.update(repr(facts).encode())
     return digest.digest()
 
-  def _prove(
-    self, lowered: jax.stages.Lowered, config: config_lib.XlaConfig
-  ) -> None:
-    """Has another process compile a config first."""
-    task = self._task(prove=config)
-    with self._begun(lowered, task, threading.Event()) as found:
-      for _ in found:
-        pass
-
   def _task(
     self,
     *,
@@ -432,15 +394,6 @@ class PlanProposer(proposals_lib.Proposer):
       num_workers=self.num_workers,
       prove=prove,
     )
-
-  def _begun(
-    self,
-    lowered: jax.stages.Lowered,
-    task: Task,
-    stop: threading.Event,
-  ) -> Begun:
-    self._target(lowered)
-    return begun(lowered, self.cluster, task, stop)
 
   def _target(self, lowered: jax.stages.Lowered) -> target_lib.StepTarget:
     inside = nnx_step.lowered_inside(lowered)

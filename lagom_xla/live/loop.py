@@ -17,6 +17,7 @@ from collections.abc import Collection
 import dataclasses
 
 from lagom_xla.live import account
+from lagom_xla.live import agreement
 from lagom_xla.live import candidate as candidate_lib
 from lagom_xla.live import script as script_lib
 from lagom_xla.live import timing
@@ -26,12 +27,17 @@ _State = script_lib.State
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-  """What the loop may take.
+  """What tuning may take.
 
   Attributes:
     search_s: Seconds until a search has to come to its next proposal.
     compile_s: Seconds until all processes must have compiled one.
     trace_s: Seconds until a trace must have been ended and written.
+    script_s: Seconds that a process waits for the first one's script, and all
+      wait for each other before they run anything else. It comes, and they do,
+      as soon as all are as far in the run.
+    reach_s: Seconds in which a process that cannot reach the others tries to,
+      before it goes on alone.
     overhead_steps: Overhead of a run of 1,000 steps beyond which nothing more
       is tried, in steps of the baseline. A longer run may have more.
   """
@@ -39,6 +45,8 @@ class Limits:
   search_s: float = 3600.0
   compile_s: float = 1800.0
   trace_s: float = 60.0
+  script_s: float = 600.0
+  reach_s: float = agreement.REACH_S
   overhead_steps: float = account.MOST_STEPS
 
 

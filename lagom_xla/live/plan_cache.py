@@ -106,13 +106,7 @@ class PlanCache:
     max_bytes: int = _MAX_BYTES,
     warn: Callable[[str], None] = logging.warning,
   ):
-    """Touches nothing yet.
-
-    Args:
-      folder: made when there is something to keep.
-      max_bytes: that all entries may have.
-      warn: told, once, what is wrong with it.
-    """
+    """Touches nothing yet."""
     self._folder = folder
     self._max_bytes = max_bytes
     self._warn = warn
@@ -182,10 +176,6 @@ def key(lowered: Any, machine: str) -> str:
 
   The settings of XLA and NCCL in this process's environment are in it, too:
   what was measured rests on them.
-
-  Args:
-    lowered: of `jax.jit` or Flax's `nnx.jit`.
-    machine: what it runs on, in full.
   """
   step = nnx_step.lowered_inside(lowered)
   program: Any = step.compiler_ir("stablehlo")
@@ -252,13 +242,7 @@ def _checksum(key: str, raw: Any) -> str:
 
 
 class Kept:
-  """What runs have found out about a step.
-
-  Args:
-    cache: of all steps.
-    lowered: the step as jit lowered it.
-    machine: what it runs on, in full.
-  """
+  """What runs have found out about a step."""
 
   def __init__(
     self,

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 import dataclasses
 import hashlib
 import json
@@ -34,20 +35,13 @@ from lagom_xla.tuner import tuning as tuning_lib
 class Chooser:
   """Chooses the executables of one step: by its plan, or by tuning it.
 
-  Args:
-    name: of the step.
-    cluster: what it runs on; None for what the live GPUs make up.
-    plan: to compile with; None to search for one.
-    plan_path: where the plan is from.
-    searcher: of NCCL settings; None for the default one.
-    tunings: what tuning found is added to it, in the order of signatures.
+  What tuning finds is added to `tunings`, in the order of signatures.
   """
 
   def __init__(
     self,
     name: str,
     cluster: cluster_lib.Cluster | None,
-    plan: plan_lib.Plan | None,
     plan_path: str | pathlib.Path | None,
     searcher: str | None,
     tunings: list[tuning_lib.Tuning],
@@ -55,8 +49,8 @@ class Chooser:
     self._tunings = tunings
     self._name = name
     self._cluster = cluster
-    self._plan = plan
     self._plan_path = plan_path
+    self._plan = None if plan_path is None else plan_lib.load(plan_path)
     self._is_planned = False
     self._searcher = searcher or nccl.DEFAULT_SEARCHER
     # Plans that were found for a module before, under another signature.
@@ -67,19 +61,10 @@ class Chooser:
     members = store.processes_of(lowered)
     processes.check(members)
     if self._plan is not None:
-      planned = agreement.all_or_none(
-        lambda: self._with_own_plan(lowered),
-        _digest,
-        name=self._name,
-        members=members,
-      )
-      if not self._is_planned:
-        self._is_planned = True
-        self._tell_of_cap(self._plan)
-      return planned.compiled
+      return self._planned(lowered, members, self._plan)
     chosen = agreement.first_decides(
       lambda: self._searched(lowered),
-      _plan_in_bytes,
+      lambda chosen: json.dumps(chosen.plan.to_dict()).encode(),
       lambda plan: self._with_plan(
         lowered, plan_lib.from_dict(json.loads(plan), where="Process 0")
       ),
@@ -104,21 +89,33 @@ class Chooser:
       f"{self._name}: {tuning!r}, not measured" for tuning in self._tunings
     )
 
-  def _with_own_plan(self, lowered: jax.stages.Lowered) -> _Chosen:
-    assert self._plan is not None and self._plan_path is not None
-    target = _target(lowered, self._cluster, self._name)
-    checked.check(self._plan, self._plan_path)
-    compilation = checked.compile_with(self._plan, target)
-    return _chosen(compilation, self._plan, target)
+  def _planned(
+    self,
+    lowered: jax.stages.Lowered,
+    members: Collection[int],
+    plan: plan_lib.Plan,
+  ) -> jax.stages.Compiled:
+    """The executable of a plan that was made before."""
+    path = self._plan_path
+    assert path is not None
 
-  def _tell_of_cap(self, plan: plan_lib.Plan) -> None:
-    """Warns of a cap on channels that this process does not have."""
-    if flag := nccl_channels.missing(plan.xla.options):
+    def work() -> _Chosen:
+      target = _target(lowered, self._cluster, self._name)
+      checked.check(plan, path)
+      return _chosen(checked.compile_with(plan, target), plan, target)
+
+    chosen = agreement.all_or_none(
+      work, _digest, name=self._name, members=members
+    )
+    is_first, self._is_planned = not self._is_planned, True
+    flag = nccl_channels.missing(plan.xla.options)
+    if is_first and flag:
       dispatch.warn(
         f"{self._name} runs with the plan {self._plan_path}, but without its"
         f" {flag}: it acts only in the XLA_FLAGS with which the process"
         " starts, as `lagom-xla flags` and the plan's env.sh set them."
       )
+    return chosen.compiled
 
   def _with_plan(
     self, lowered: jax.stages.Lowered, plan: plan_lib.Plan
@@ -131,16 +128,14 @@ class Chooser:
     if plan is not None:
       return self._with_plan(lowered, plan)
     target = _target(lowered, self._cluster, self._name)
-    # A CPU that stands for GPUs does nothing with what goes beyond options.
-    is_gpu = jax.default_backend() == "gpu"
     tuning = tuner.tune(
       target,
       searcher=self._searcher,
-      in_process=is_gpu,
+      # A CPU that stands for GPUs does nothing with what goes beyond options.
+      in_process=jax.default_backend() == "gpu",
       arms=arms.within_process(target.cluster),
     )
-    chosen = _chosen(tuning.compiled, tuning.plan, target)
-    return dataclasses.replace(chosen, tuning=tuning)
+    return _chosen(tuning.compiled, tuning.plan, target, tuning)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,29 +145,25 @@ class _Chosen:
   compiled: jax.stages.Compiled
   module: hlo.Module
   plan: plan_lib.Plan
-  tuning: tuning_lib.Tuning | None = None
+  tuning: tuning_lib.Tuning | None
 
 
 def _chosen(
   compilation: lowered_lib.Compilation | None,
   plan: plan_lib.Plan,
   target: target_lib.Target,
+  tuning: tuning_lib.Tuning | None = None,
 ) -> _Chosen:
   if compilation is None or compilation.compiled is None:
-    cluster = target.cluster
     raise errors.TargetError(
-      f"{cluster.name} has no executable: {target.obstacle}."
+      f"{target.cluster.name} has no executable: {target.obstacle}."
     )
-  return _Chosen(compilation.compiled, compilation.module, plan)
+  return _Chosen(compilation.compiled, compilation.module, plan, tuning)
 
 
 def _digest(chosen: _Chosen) -> bytes:
   """What must be equal in all processes."""
   return plan_lib.fingerprint(chosen.module).encode()
-
-
-def _plan_in_bytes(chosen: _Chosen) -> bytes:
-  return json.dumps(chosen.plan.to_dict()).encode()
 
 
 def _module_digest(lowered: jax.stages.Lowered) -> bytes:
@@ -192,9 +183,9 @@ def _target(
     TargetError: the step is for another number of devices, or works on refs.
   """
   proposals.check_none(lowered)
-  is_gpu = jax.default_backend() == "gpu"
   if cluster is None:
-    if not is_gpu:
-      raise proposals.nothing_to_tune(jax.default_backend())
-    cluster = cluster_lib.of_devices(jax.devices())
+    backend = jax.default_backend()
+    if backend != "gpu":
+      raise proposals.nothing_to_tune(backend)
+    cluster = proposals.of_live_gpus()
   return target_lib.of_step(lowered, cluster, name=name)

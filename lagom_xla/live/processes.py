@@ -96,11 +96,7 @@ def _compared(members: tuple[int, ...], timeout_s: float) -> agreement.Decision:
 
 
 def vote(environ: Mapping[str, str]) -> bytes:
-  """What a process with these variables shows to the others, for `difference`.
-
-  Args:
-    environ: of the process.
-  """
+  """What a process of these variables shows to the others, for `difference`."""
   from lagom_xla.apply.nccl import state as state_lib
 
   entries = state_lib.of_environment(environ)
@@ -111,11 +107,7 @@ def vote(environ: Mapping[str, str]) -> bytes:
 
 
 def difference(votes: Mapping[int, bytes]) -> str | None:
-  """What differs between processes, in a sentence; None where nothing does.
-
-  Args:
-    votes: process -> its `vote`.
-  """
+  """What differs between processes, in a sentence; None where nothing does."""
   from lagom_xla.apply.nccl import state as state_lib
 
   read = {member: json.loads(shown) for member, shown in votes.items()}

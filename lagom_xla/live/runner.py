@@ -26,11 +26,7 @@ Follow = Callable[[script_lib.Played], script_lib.Script]
 
 
 class Player:
-  """Plays the scripts of one signature.
-
-  Args:
-    follow: Where scripts come from; raises nothing.
-    tracer: Of this process; None in those that trace nothing.
+  """Plays the scripts of one signature, in processes that trace with a tracer.
 
   Attributes:
     script: The one that is played.

@@ -63,13 +63,7 @@ _lock = threading.Lock()
 def start(
   name: str, run: Callable[[], None], stop: threading.Event
 ) -> threading.Thread:
-  """Starts a thread.
-
-  Args:
-    name: Of the thread.
-    run: What it does; it raises nothing.
-    stop: Set when the process ends.
-  """
+  """Starts a thread."""
 
   def run_noted() -> None:
     # Ctrl-C may have met the thread that started this one, and ended it.

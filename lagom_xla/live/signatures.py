@@ -33,11 +33,8 @@ _CALLBACK_ERROR = "CpuCallback error"
 class Signature:
   """One signature of a step.
 
-  Args:
-    jitted: The step.
-    executable: Gives a variant beside jit's own, by its number.
-    follow: Where scripts come from.
-    coordinator: Gives them; None where nothing is tried.
+  `executable` gives a variant beside jit's own, by its number; `coordinator` is
+  None where nothing is tried.
 
   Attributes:
     player: Plays its scripts.
@@ -69,12 +66,7 @@ class Signature:
     return 0 if self._has_failed else self.player.script.in_use
 
   def lane(self, variant: int, answer: Callable[..., dispatch.Answer]) -> Any:
-    """The function of jit's type that runs a variant.
-
-    Args:
-      variant: The variant.
-      answer: What it asks about calls that it has not seen.
-    """
+    """The function of jit's type that runs a variant, and asks `answer`."""
     kept = {0, variant, self.in_use, self.player.script.number}
     for gone in self._lanes.keys() - kept:
       del self._lanes[gone]
@@ -98,11 +90,6 @@ class Signature:
     kwargs: dict[str, Any],
   ) -> Any:
     """Makes the next call; as jit does if a variant raises, if that can be.
-
-    Args:
-      lane_of: The lane of a variant.
-      args: Of the call.
-      kwargs: Of the call.
 
     Raises:
       Exception: Whatever the step itself raises.
@@ -198,10 +185,8 @@ Begin = Callable[[dispatch.Jitted, jax.stages.Lowered], Signature]
 class Signatures:
   """Those of one step; threads may look while one begins another.
 
-  Args:
-    jitted: The step.
-    begin: Called once for each new lowering. It raises only what the caller of
-      the step is to hear.
+  `begin` is called once for each new lowering. It raises only what the caller
+  of the step is to hear.
   """
 
   def __init__(self, jitted: dispatch.Jitted, begin: Begin):
@@ -228,7 +213,7 @@ class Signatures:
       self._stale += [it for it in self if it.is_live]
       self._known.clear()
     found = (
-      self._lowered_anew(lowered)
+      next((it for it in self if it.is_of(lowered)), None)
       or self._renewed(lowered)
       or self._begin(self._jitted, lowered)
     )
@@ -246,9 +231,6 @@ class Signatures:
       signature.close()
     self._known.clear()
     self._stale.clear()
-
-  def _lowered_anew(self, lowered: jax.stages.Lowered) -> Signature | None:
-    return next((it for it in self if it.is_of(lowered)), None)
 
   def _renewed(self, lowered: jax.stages.Lowered) -> Signature | None:
     for signature in self._stale:

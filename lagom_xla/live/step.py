@@ -17,7 +17,6 @@ calls as they took turns: so turns cost about 1 us a call.
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable, Iterable
 import functools
 import math
@@ -31,50 +30,6 @@ import jax
 from lagom_xla import dispatch
 from lagom_xla.live import runner
 from lagom_xla.live import signatures
-
-
-class Likeness(abc.ABC):
-  """Has the attributes of a jitted step, binds as a method and pickles.
-
-  Args:
-    jitted: The step.
-    report: Tells what tuning came to, which is how it is shown.
-    remake: Makes the same step in the process that unpickles it.
-  """
-
-  def __init__(
-    self,
-    jitted: dispatch.Jitted,
-    report: Callable[[], str],
-    remake: Callable[[], Any],
-  ):
-    self._jitted = jitted
-    self._report = report
-    self._remake = remake
-    functools.update_wrapper(self, jitted.function, updated=())
-    self.__wrapped__ = jitted.wrapped
-
-  @abc.abstractmethod
-  def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-    """As the jitted step."""
-
-  def __get__(self, instance: Any, owner: Any = None) -> Any:
-    return self if instance is None else types.MethodType(self, instance)
-
-  def __repr__(self) -> str:
-    return self._report()
-
-  def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
-    return self._remake, ()
-
-  def __dir__(self) -> set[str]:
-    return {*super().__dir__(), *dir(self._jitted.function)}
-
-  def __getattr__(self, name: str) -> Any:
-    if name.startswith("__") or "_jitted" not in self.__dict__:
-      raise AttributeError(name)
-    return getattr(self._jitted.function, name)
-
 
 # Turns of signatures that are done, after which they rest for the first time.
 _MAX_TURNS = 16
@@ -103,52 +58,39 @@ class Turns:
   def take(
     self, current: runner.Player, players: Iterable[runner.Player]
   ) -> float | None:
-    """Takes note of a turn.
-
-    Args:
-      current: Whose turn it is.
-      players: All.
+    """Takes note of a turn of one of the players.
 
     Returns:
       How many calls may go by at rest; infinitely many where none is watched.
       None to go on.
     """
-    if not all(_is_done(it) for it in players):
+    if not all(it.segment is None or it.segment.is_watched for it in players):
       self.restart()
       return None
     self._num_turns += 1
     self._num_before.setdefault(current, current.num_scripts)
-    if self._num_turns <= _MAX_TURNS or self._lacks_windows():
+    # Whether one that is watched has yet to end a whole window.
+    lacks_windows = self._has_rested and any(
+      it.segment is not None and it.num_scripts == before
+      for it, before in self._num_before.items()
+    )
+    if self._num_turns <= _MAX_TURNS or lacks_windows:
       return None
     if all(it.segment is None for it in self._num_before):
       return math.inf
     return REST_CALLS * self._num_turns
-
-  def _lacks_windows(self) -> bool:
-    """Whether one that is watched has yet to end a whole window."""
-    return self._has_rested and any(
-      it.segment is not None and it.num_scripts == before
-      for it, before in self._num_before.items()
-    )
-
-
-def _is_done(player: runner.Player) -> bool:
-  return player.segment is None or player.segment.is_watched
 
 
 # What is free while a call is counted in another way.
 _NONE_FREE = -1
 
 
-class LiveStep(Likeness):
+class LiveStep:
   """A jitted step that is tuned as it is called.
 
-  Args:
-    function: What `jax.jit` returned.
-    begin: See `signatures.Signatures`.
-    warner: Warns where something goes wrong.
-    report: Tells what tuning came to.
-    remake: Makes the same step in the process that unpickles it.
+  It has the attributes of the jitted one, and binds as a method. It pickles as
+  what `remake` makes in the process that unpickles it, and is shown as what
+  `report` tells.
 
   Raises:
     UnsupportedError: Not a function of `jax.jit`, or a JAX that works in
@@ -163,7 +105,11 @@ class LiveStep(Likeness):
     report: Callable[[], str],
     remake: Callable[[], Any],
   ):
-    super().__init__(dispatch.jitted(function), report, remake)
+    self._jitted = dispatch.jitted(function)
+    self._report = report
+    self._remake = remake
+    functools.update_wrapper(self, function, updated=())
+    self.__wrapped__ = self._jitted.wrapped
     self._signatures = signatures.Signatures(self._jitted, begin)
     self._warner = warner
     self._current: signatures.Signature | None = None
@@ -188,6 +134,23 @@ class LiveStep(Likeness):
       return self._lane(*args, **kwargs)
     except Exception as error:
       return self._recover(error, args, kwargs)
+
+  def __get__(self, instance: Any, owner: Any = None) -> Any:
+    return self if instance is None else types.MethodType(self, instance)
+
+  def __repr__(self) -> str:
+    return self._report()
+
+  def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
+    return self._remake, ()
+
+  def __dir__(self) -> set[str]:
+    return {*super().__dir__(), *dir(self._jitted.function)}
+
+  def __getattr__(self, name: str) -> Any:
+    if name.startswith("__") or "_jitted" not in self.__dict__:
+      raise AttributeError(name)
+    return getattr(self._jitted.function, name)
 
   def clear_cache(self) -> None:
     """As of the jitted step: what was traced is forgotten, and tuned anew."""

@@ -56,12 +56,7 @@ class TrialLine:
 
 
 def of_trial(step: str, trial: script.Trial) -> TrialLine:
-  """The line of a trial that is judged now.
-
-  Args:
-    step: its name.
-    trial: what came of it.
-  """
+  """The line of a trial that is judged now."""
   verdict = trial.verdict
   return TrialLine(
     time_s=time.time(),

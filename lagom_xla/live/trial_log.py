@@ -69,7 +69,8 @@ class TrialLog:
     """What came of it, the verdict first."""
     lines = [f"{self.name}: {self._verdict()}"]
     if self.script is not None:
-      lines.append(f"  now: {self.script.state}{_after(self.words)}")
+      after = f", after: {self.words}" if self.words else ""
+      lines.append(f"  now: {self.script.state}{after}")
     if self.loop is None:
       lines.append("  what was tried is known to the first process of the job")
       return "\n".join(lines)
@@ -124,13 +125,7 @@ def _told(trial: script_lib.Trial, foreseen: Mapping[int, float | None]) -> str:
 def _predicted(
   trial: script_lib.Trial, foreseen: Mapping[int, float | None]
 ) -> str:
-  """What was foreseen of it, over its rival, as what was measured is.
-
-  Args:
-    trial: What came of it.
-    foreseen: Of all proposals by number, over the step as jit runs it; None
-      where nothing was.
-  """
+  """What was foreseen of it, over its rival, as what was measured is."""
   ratio = trial.proposal.predicted_ratio
   if ratio is None:
     return ""
@@ -138,7 +133,3 @@ def _predicted(
   if rival is None:
     return f"predicted {ratio:.3f} of jit's, "
   return f"predicted {ratio / rival:.3f}, "
-
-
-def _after(words: str) -> str:
-  return f", after: {words}" if words else ""

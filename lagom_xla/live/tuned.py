@@ -18,6 +18,7 @@ from lagom_xla.compile import nnx_step
 from lagom_xla.jax_internals import store as store_lib
 from lagom_xla.live import agreement
 from lagom_xla.live import coordinator as coordinator_lib
+from lagom_xla.live import loop
 from lagom_xla.live import memory as memory_lib
 from lagom_xla.live import processes
 from lagom_xla.live import proposals
@@ -30,7 +31,7 @@ if TYPE_CHECKING:  # Imported by threads, beside training.
   from lagom_xla.live import plan_cache
 
 # What new steps are given; tests are less patient.
-TIMEOUTS = coordinator_lib.Timeouts()
+LIMITS = loop.Limits()
 
 
 def _on_gpus(
@@ -172,7 +173,7 @@ class Tuning:
     `check_s` is what the first call has taken for this before.
     """
     begin_s = time.perf_counter()
-    store = agreement.next_store(self._name, members, reach_s=TIMEOUTS.reach_s)
+    store = agreement.next_store(self._name, members, reach_s=LIMITS.reach_s)
     log = trial_log.TrialLog(name=self._name, path=self._path)
     try:
       coordinator = self._coordinator(lowered, store, log)
@@ -205,7 +206,7 @@ class Tuning:
     )
     memory = memory_lib.Memory(proposer, lowered, open_kept)
     return coordinator_lib.Coordinator(
-      lowered, proposer, memory, store, log, TIMEOUTS
+      lowered, proposer, memory, store, log, LIMITS
     )
 
 

@@ -25,10 +25,7 @@ from lagom_xla.live import shutdown
 class Variants:
   """The executables of a signature beside jit's own, by number.
 
-  Args:
-    proposer: Who compiles them.
-    lowered: The step as jit lowered it.
-    vote: Called in a thread with a number and what came of its compile.
+  `vote` is called in a thread with a number and what came of its compile.
   """
 
   def __init__(
@@ -71,9 +68,6 @@ class Variants:
 
   def renew(self, lowered: jax.stages.Lowered) -> None:
     """Compiles what was compiled again, as jit does with the step.
-
-    Args:
-      lowered: The same step, lowered again.
 
     Raises:
       TargetError: It compiles to something else now.

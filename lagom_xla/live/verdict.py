@@ -26,14 +26,9 @@ import math
 
 @functools.cache
 def half_width(probability: float, degrees: int) -> float:
-  """What |t| stays below with a probability.
-
-  Args:
-    probability: Above 0 and below 1.
-    degrees: Of freedom; one at least.
-  """
-  # Imported here, as that takes longer than a step: `deferred.py` has done so
-  # in a thread by the time of a verdict.
+  """What |t| of so many degrees of freedom stays below with a probability."""
+  # Imported here, as that takes longer than a step: `proposals.deferred` has
+  # done so in a thread by the time of a verdict.
   from scipy import special
 
   return float(special.stdtrit(degrees, (1 + probability) / 2))
@@ -81,11 +76,9 @@ def num_pairs_to_next_look(num_pairs: int) -> int:
 
 
 def judge(pairs: Sequence[tuple[float, float]]) -> Verdict:
-  """Judges pairs of neighbouring blocks.
+  """Judges two or more pairs of neighbouring blocks, by their times.
 
-  Args:
-    pairs: Times of the step in use and of the candidate, in any unit, for the
-      same number of steps; two pairs at least.
+  The first of a pair is of the step in use.
   """
   ratio, low, high = interval(pairs)
   is_adopted = None

@@ -25,18 +25,15 @@ import numpy as np
 import job
 import lagom_xla
 from lagom_xla.jax_internals import store
-from lagom_xla.live import coordinator as coordinator_lib
 from lagom_xla.live import loop
 from lagom_xla.live import proposals
-from lagom_xla.live import tuned
 import live_step
 import quick
 
 # Longer than any test; `time_flies` passes it.
 LONG_S = 1e5
-TIMEOUTS = coordinator_lib.Timeouts(
-  limits=loop.Limits(search_s=LONG_S, compile_s=LONG_S, overhead_steps=1e9),
-  script_s=LONG_S,
+LIMITS = loop.Limits(
+  search_s=LONG_S, compile_s=LONG_S, overhead_steps=1e9, script_s=LONG_S
 )
 
 
@@ -84,7 +81,7 @@ def time_flies(once: pathlib.Path) -> Iterator[None]:
 @contextlib.contextmanager
 def joined(
   proposer: proposals.Proposer,
-  timeouts: coordinator_lib.Timeouts = TIMEOUTS,
+  limits: loop.Limits = LIMITS,
 ) -> Iterator[None]:
   """Steps that are tuned from now on are all processes' together."""
 
@@ -94,22 +91,21 @@ def joined(
 
   with (
     mock.patch.object(store, "processes_of", everyone),
-    mock.patch.object(tuned, "proposer_of", lambda *unused: proposer),
-    live_step.proposed_by(proposer, timeouts),
+    live_step.proposed_by(proposer, limits),
   ):
     yield
 
 
 def train(
   proposer: live_step.Proposer,
-  timeouts: coordinator_lib.Timeouts = TIMEOUTS,
+  limits: loop.Limits = LIMITS,
   is_over: Callable[[str], bool] | None = None,
 ) -> Trained:
   """Trains until tuning is over, and a few calls more."""
   is_over = is_over or is_done
   variants = []
   with (
-    joined(proposer, timeouts),
+    joined(proposer, limits),
     warnings.catch_warnings(record=True) as warned,
   ):
     warnings.simplefilter("always")

@@ -22,7 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from lagom_xla import errors
-from lagom_xla.live import coordinator
 from lagom_xla.live import loop
 from lagom_xla.live import proposals
 from lagom_xla.live import timing
@@ -31,10 +30,7 @@ from lagom_xla.live import tuned
 
 State = dict[str, Any]
 
-TIMEOUTS = coordinator.Timeouts(
-  limits=loop.Limits(search_s=10, compile_s=10, overhead_steps=1e9),
-  script_s=10,
-)
+LIMITS = loop.Limits(search_s=10, compile_s=10, overhead_steps=1e9, script_s=10)
 
 
 def train_step(sleep_s: float = 0.0) -> Callable[..., Any]:
@@ -152,7 +148,7 @@ def failing(message: str) -> Callable[[jax.stages.Lowered], Any]:
 @contextlib.contextmanager
 def proposed_by(
   proposer: proposals.Proposer,
-  timeouts: coordinator.Timeouts = TIMEOUTS,
+  limits: loop.Limits = LIMITS,
   *,
   waits_for_traces: bool = True,
 ) -> Iterator[None]:
@@ -163,7 +159,7 @@ def proposed_by(
   """
   with (
     mock.patch.object(tuned, "proposer_of", lambda *unused: proposer),
-    mock.patch.object(tuned, "TIMEOUTS", timeouts),
+    mock.patch.object(tuned, "LIMITS", limits),
     # The fewest: nothing that a test states rests on how sure a baseline is.
     mock.patch.object(timing, "NUM_BLOCKS", 2),
     mock.patch.object(tracing.Tracer, "end", _end_and_wait)

@@ -195,7 +195,7 @@ def _train(
     step = tuned = lagom_xla.tune(step, log=folder / LOG, cache=folder / PLANS)
   x = _sharded()
   proposed_by = live_job.joined if is_job else live_step.proposed_by
-  with proposed_by(proposer, live_job.TIMEOUTS):
+  with proposed_by(proposer, live_job.LIMITS):
     while True:
       # Python aborts where it ends while XLA's threads call back into it.
       x = step(x).block_until_ready()

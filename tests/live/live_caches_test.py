@@ -42,7 +42,7 @@ def _faster() -> live_step.Proposer:
 
 
 def _proposed_by(proposer: live_step.Proposer) -> Any:
-  return live_step.proposed_by(proposer, live_job.TIMEOUTS)
+  return live_step.proposed_by(proposer, live_job.LIMITS)
 
 
 def test_the_variant_in_use_is_compiled_again_and_goes_on():

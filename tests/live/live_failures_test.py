@@ -22,20 +22,16 @@ import lagom_xla
 from lagom_xla import errors
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import store
-from lagom_xla.live import loop
 from lagom_xla.live import shutdown
 from lagom_xla.live import verdict
 import live_step
 
-_SHORT = dataclasses.replace(
-  live_step.TIMEOUTS,
-  limits=loop.Limits(search_s=0.3, compile_s=0.3, overhead_steps=1e9),
-)
+_SHORT = dataclasses.replace(live_step.LIMITS, search_s=0.3, compile_s=0.3)
 
 
 def _train(
   proposer: live_step.Proposer,
-  timeouts: Any = live_step.TIMEOUTS,
+  limits: Any = live_step.LIMITS,
   *,
   sleep_s: float = 0.004,
   cache: pathlib.Path | bool = True,
@@ -43,7 +39,7 @@ def _train(
 ) -> tuple[Any, list[str]]:
   """Trains beside jit until the loop is done; the step, and what was warned."""
   with (
-    live_step.proposed_by(proposer, timeouts),
+    live_step.proposed_by(proposer, limits),
     warnings.catch_warnings(record=True) as warned,
   ):
     warnings.simplefilter("always")

@@ -13,12 +13,10 @@ import sys
 import jax, jax.numpy as jnp
 import lagom_xla
 from benchmarks.live import cpu
-from lagom_xla.live import coordinator, tuned
-from lagom_xla.live import loop
+from lagom_xla.live import loop, tuned
 
 cpu.plug_in()
-limits = loop.Limits(overhead_steps={most_steps})
-tuned.TIMEOUTS = coordinator.Timeouts(limits=limits)
+tuned.LIMITS = loop.Limits(overhead_steps={most_steps})
 step = lagom_xla.tune(jax.jit(lambda x: x * 2), cache={cache!r})
 x = jnp.ones(3)
 while not any(it in step.report() for it in ("now: wait", "now: watch")):
@@ -32,11 +30,10 @@ import sys
 import jax, jax.numpy as jnp
 import lagom_xla
 from benchmarks.live import cpu
-from lagom_xla.live import coordinator, tuned
-from lagom_xla.live import loop
+from lagom_xla.live import loop, tuned
 
 cpu.plug_in()
-tuned.TIMEOUTS = coordinator.Timeouts(limits=loop.Limits(overhead_steps=1e9))
+tuned.LIMITS = loop.Limits(overhead_steps=1e9)
 jitted = jax.jit(lambda x: x * 2)
 step = lagom_xla.tune(jitted, cache=False)
 x = jnp.ones(3)

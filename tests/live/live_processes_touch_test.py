@@ -113,14 +113,12 @@ def _lost(
     return script
 
   coordinator_lib.Coordinator.follow = lose
-  timeouts = live_job.TIMEOUTS
+  limits = live_job.LIMITS
   if number == victim:
     _with_client(_Flaky, lambda: is_lost)
-    timeouts = dataclasses.replace(timeouts, reach_s=_REACH_S)
+    limits = dataclasses.replace(limits, reach_s=_REACH_S)
   with live_job.time_flies(given_up):
-    say(
-      live_job.train(live_step.Proposer({"faster": live_job.faster}), timeouts)
-    )
+    say(live_job.train(live_step.Proposer({"faster": live_job.faster}), limits))
 
 
 @pytest.mark.parametrize(
@@ -168,9 +166,9 @@ def _lost_at_a_gate(
         is_lost = "scripts/" in key and "/votes/" in key
 
     _with_client(Client, lambda: is_lost)
-  timeouts = live_job.TIMEOUTS
+  limits = live_job.LIMITS
   if number == 1:
-    timeouts = dataclasses.replace(timeouts, reach_s=_REACH_S)
+    limits = dataclasses.replace(limits, reach_s=_REACH_S)
   follow = coordinator_lib.Coordinator.follow
 
   def tell(self: coordinator_lib.Coordinator, played: Any) -> Any:
@@ -181,9 +179,7 @@ def _lost_at_a_gate(
 
   coordinator_lib.Coordinator.follow = tell
   with live_job.time_flies(given_up):
-    say(
-      live_job.train(live_step.Proposer({"faster": live_job.faster}), timeouts)
-    )
+    say(live_job.train(live_step.Proposer({"faster": live_job.faster}), limits))
 
 
 def test_who_loses_touch_at_a_gate_goes_through_with_the_others(

@@ -310,11 +310,9 @@ import os, sys
 import jax, jax.numpy as jnp
 import lagom_xla
 from benchmarks.live import cpu
-from lagom_xla.live import coordinator, tuned
-from lagom_xla.live import loop
+from lagom_xla.live import loop, tuned
 cpu.plug_in()
-limits = loop.Limits(overhead_steps=1e9)  # A trace is worth it.
-tuned.TIMEOUTS = coordinator.Timeouts(limits=limits)
+tuned.LIMITS = loop.Limits(overhead_steps=1e9)  # A trace is worth it.
 step = lagom_xla.tune(jax.jit(lambda x: x * 2), cache=False)
 while not jax.profiler.TraceAnnotation.is_enabled():
   step(jnp.ones(3))

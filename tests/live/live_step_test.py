@@ -19,7 +19,6 @@ import pytest
 
 import lagom_xla
 from lagom_xla import dispatch
-from lagom_xla.live import coordinator
 from lagom_xla.live import loop
 from lagom_xla.live import trial_line
 from lagom_xla.live import tuned
@@ -31,7 +30,7 @@ _AS_IT_IS_S = 0.004
 
 # So long that what a busy machine adds to it is little.
 _LONG_S = 2.0
-_NO_SEARCH = coordinator.Timeouts(limits=loop.Limits(overhead_steps=1e-6))
+_NO_SEARCH = loop.Limits(overhead_steps=1e-6)
 
 # No step of these tests gets as far as a second search.
 _MOST_CALLS = 2000
@@ -216,7 +215,7 @@ def test_what_the_first_call_does_beyond_jits_is_told(
   # Of the step as jit does it, once more for a variant, and what proposes.
   monkeypatch.setattr(dispatch.Jitted, "lowered", slowly(lowered))
   monkeypatch.setattr(tuned, "proposer_of", slowly(proposer_of))
-  monkeypatch.setattr(tuned, "TIMEOUTS", _NO_SEARCH)
+  monkeypatch.setattr(tuned, "LIMITS", _NO_SEARCH)
   monkeypatch.setitem(
     tuned.PROPOSERS, "cpu", lambda *unused: live_step.Proposer({})
   )
@@ -233,7 +232,7 @@ def test_what_the_first_call_does_beyond_jits_is_told(
 def test_within_a_block_of_the_baseline_a_call_is_one_of_python(
   monkeypatch: pytest.MonkeyPatch,
 ):
-  monkeypatch.setattr(tuned, "TIMEOUTS", _NO_SEARCH)
+  monkeypatch.setattr(tuned, "LIMITS", _NO_SEARCH)
   monkeypatch.setitem(
     tuned.PROPOSERS, "cpu", lambda *unused: live_step.Proposer({})
   )

@@ -210,10 +210,9 @@ def test_what_goes_wrong_while_a_trace_ends_costs_one_warning(
 def test_a_trace_that_does_not_end_is_given_up(
   stop: _Stop, monkeypatch: pytest.MonkeyPatch
 ):
-  limits = dataclasses.replace(live_step.TIMEOUTS.limits, trace_s=0.1)
-  timeouts = dataclasses.replace(live_step.TIMEOUTS, limits=limits)
+  limits = dataclasses.replace(live_step.LIMITS, trace_s=0.1)
   proposer = live_step.Proposer({})
-  with live_step.proposed_by(proposer, timeouts, waits_for_traces=False):
+  with live_step.proposed_by(proposer, limits, waits_for_traces=False):
     with pytest.warns(RuntimeWarning) as warned:
       _Training().call_until_watched()
     (one,) = warned
@@ -271,11 +270,9 @@ import threading
 import jax, jax.numpy as jnp
 import lagom_xla
 from benchmarks.live import cpu
-from lagom_xla.live import coordinator, tuned
-from lagom_xla.live import loop
-limits = loop.Limits(overhead_steps=1e9)  # A trace is worth it.
+from lagom_xla.live import loop, tuned
 cpu.plug_in()
-tuned.TIMEOUTS = coordinator.Timeouts(limits=limits)
+tuned.LIMITS = loop.Limits(overhead_steps=1e9)  # A trace is worth it.
 real, has_begun = jax.profiler.stop_trace, threading.Event()
 def stop_trace():
   real()
