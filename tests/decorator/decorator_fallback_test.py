@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import jax
@@ -16,7 +15,6 @@ from jitted_steps import WIDTH
 from jitted_steps import assert_identical
 from jitted_steps import fresh_state
 from jitted_steps import fsdp_step
-from jitted_steps import rows
 from jitted_steps import sharded
 from jitted_steps import tune_predicted
 import lagom_xla
@@ -92,43 +90,6 @@ def test_jax_does_not_tell_what_executables_with_refs_return():
     _ = jax.jit(count).lower().compile().output_shardings
 
 
-def test_a_compile_that_runs_out_of_memory_leaves_the_step_as_it_was(
-  monkeypatch: pytest.MonkeyPatch,
-):
-  def compile_(*unused_args: Any, **unused_kwargs: Any) -> Any:
-    raise errors.CompileError("XLA could not compile: RESOURCE_EXHAUSTED")
-
-  monkeypatch.setattr(compiler, "compile", compile_)
-  step = tune_predicted(jax.jit(lambda x: x + 1))
-  x = sharded(16)
-  with pytest.warns(RuntimeWarning, match="as it was: .*RESOURCE_EXHAUSTED"):
-    assert_identical(step(x), x + 1)
-
-
-def test_another_number_of_devices_leaves_the_step_as_it_was():
-  step = lagom_xla.tune(jax.jit(lambda x: x + 1), cluster="2x8xh100")
-  x = sharded(16)
-  with pytest.warns(RuntimeWarning, match="over 8 .*16.* 2x8xh100"):
-    assert_identical(step(x), x + 1)
-
-
-def test_a_gpu_without_code_generation_leaves_the_step_as_it_was():
-  step = lagom_xla.tune(jax.jit(lambda x: x + 1), cluster="1x8xv100")
-  x = sharded(16)
-  with pytest.warns(RuntimeWarning, match="v100 has compute capability 7.0"):
-    assert_identical(step(x), x + 1)
-
-
-def test_an_unknown_device_leaves_the_step_as_it_was(
-  monkeypatch: pytest.MonkeyPatch,
-):
-  monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-  step = lagom_xla.tune(jax.jit(lambda x: x + 1), measure=False)
-  x = sharded(16)
-  with pytest.warns(RuntimeWarning, match="the devices are 'cpu'"):
-    assert_identical(step(x), x + 1)
-
-
 class _JittedElsewhere:
   """Has what the step of another library has that jits."""
 
@@ -195,13 +156,10 @@ def test_an_argument_that_jit_refuses_gives_the_same_error():
     assert str(ours.value) == str(theirs.value)
 
 
-@pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("ordered", [False, True])
-def test_effects_happen_once_a_call(
-  fails: bool, ordered: bool, request: pytest.FixtureRequest
+def test_effects_happen_once_a_call_where_tuning_fails(
+  ordered: bool, failing_tuner: list[str]
 ):
-  if fails:
-    request.getfixturevalue("failing_tuner")
   seen: list[float] = []
 
   @jax.jit
@@ -211,41 +169,35 @@ def test_effects_happen_once_a_call(
 
   tuned = lagom_xla.tune(step, cluster="1x1xh100")
   x = jax.device_put(jnp.float32(0), jax.devices()[0])
-  if fails:
-    with pytest.warns(RuntimeWarning, match="as it was"):
-      x = tuned(x)
-  else:
+  with pytest.warns(RuntimeWarning, match="as it was"):
     x = tuned(x)
-  x = tuned(tuned(x))
+  tuned(tuned(x))
   jax.effects_barrier()
   assert sorted(seen) == [0.0, 1.0, 2.0]
-  assert len(tuned.tunings) == (0 if fails else 1)
+  assert failing_tuner == ["step"]
 
 
-def test_threads_that_call_first_together_tune_once(tuned_names: list[str]):
-  step = tune_predicted(jax.jit(lambda x: x * 3))
+@pytest.mark.parametrize(
+  ("cluster", "words"),
+  [
+    ("2x8xh100", "over 8 .*16.* 2x8xh100"),
+    ("1x8xv100", "v100 has compute capability 7.0"),
+    (None, "the devices are 'cpu'"),  # Where they are said to be GPUs.
+    ("1x8xh100", "as it was: .*RESOURCE_EXHAUSTED"),
+  ],
+)
+def test_what_cannot_be_tuned_for_is_left_as_it_was(
+  cluster: str | None, words: str, monkeypatch: pytest.MonkeyPatch
+):
+  def compile_(*unused_args: Any, **unused_kwargs: Any) -> Any:
+    raise errors.CompileError("XLA could not compile: RESOURCE_EXHAUSTED")
+
+  monkeypatch.setattr(compiler, "compile", compile_)
+  if cluster is None:
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+  step = lagom_xla.tune(
+    jax.jit(lambda x: x + 1), cluster=cluster, measure=False
+  )
   x = sharded(16)
-  barrier = threading.Barrier(4)
-  results: list[Any] = []
-
-  def call() -> None:
-    barrier.wait()
-    results.append(step(x))
-
-  threads = [threading.Thread(target=call) for _ in range(4)]
-  for thread in threads:
-    thread.start()
-  for thread in threads:
-    thread.join()
-  for result in results:
-    assert_identical(result, x * 3)
-  assert len(results) == 4
-  assert len(tuned_names) == 1
-
-
-def test_nans_are_found_as_under_jit():
-  step = tune_predicted(jax.jit(jnp.log))
-  x = jax.device_put(np.ones(16, np.float32), rows())
-  step(x)
-  with jax.debug_nans(True), pytest.raises(FloatingPointError):
-    step(-x)
+  with pytest.warns(RuntimeWarning, match=words):
+    assert_identical(step(x), x + 1)

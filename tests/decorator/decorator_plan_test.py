@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from typing import Any
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -108,64 +109,6 @@ def test_the_form_of_a_plan_acts_and_leaves_the_numbers_as_they_are(
   )
 
 
-def test_a_plan_whose_form_does_not_fit_the_step_is_not_applied(
-  tmp_path: pathlib.Path, fsdp_plan: str
-):
-  xla = config_lib.XlaConfig(program=form_lib.Form(strands="merged"))
-  plan = dataclasses.replace(plan_lib.load(fsdp_plan), xla=xla)
-  files.write(plan, tmp_path / "plan")
-  step = lagom_xla.tune(fsdp_step(), cluster=CLUSTER, plan=tmp_path / "plan")
-  with pytest.warns(RuntimeWarning, match="The plan's form is not for this"):
-    step(fresh_state(), sharded(16, WIDTH))
-
-
-def test_a_plan_that_nccl_cannot_have_is_not_applied(
-  tmp_path: pathlib.Path, fsdp_plan: str
-):
-  plan = dataclasses.replace(
-    plan_lib.load(fsdp_plan), nccl_env={"NCCL_MAX_CTAS": "many"}
-  )
-  files.write(plan, tmp_path / "plan")
-  step = lagom_xla.tune(fsdp_step(), cluster=CLUSTER, plan=tmp_path / "plan")
-  with pytest.warns(RuntimeWarning, match='NCCL_MAX_CTAS is "many"'):
-    step(fresh_state(), sharded(16, WIDTH))
-
-
-def _capped(plan: str, folder: pathlib.Path) -> str:
-  """The plan with a cap on channels, in a folder."""
-  loaded = plan_lib.load(plan)
-  xla = loaded.xla.with_options({nccl_channels.OPTION: 6})
-  files.write(dataclasses.replace(loaded, xla=xla, applied="flags"), folder)
-  return str(folder)
-
-
-def test_a_cap_of_a_plan_is_no_option_of_one_executable(
-  fsdp_plan: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-):
-  asked = configs_compiled(monkeypatch)
-  path = _capped(fsdp_plan, tmp_path / "plan")
-  planned = lagom_xla.tune(fsdp_step(), cluster=CLUSTER, plan=path)
-  state = fresh_state()
-  with pytest.warns(RuntimeWarning) as warned:
-    for _ in range(2):
-      state, _ = planned(state, sharded(16, WIDTH))
-  assert asked[-1] == plan_lib.load(fsdp_plan).xla
-  (warning,) = warned
-  assert f"without its --{nccl_channels.OPTION}=6: it" in str(warning.message)
-  assert warning.filename == __file__
-  assert planned.report() == f"step: with the plan {path}, not measured"
-
-
-def test_a_cap_that_the_process_has_is_no_news(
-  fsdp_plan: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-):
-  monkeypatch.setenv("XLA_FLAGS", f"--{nccl_channels.OPTION}=6")
-  path = _capped(fsdp_plan, tmp_path / "plan")
-  planned = lagom_xla.tune(fsdp_step(), cluster=CLUSTER, plan=path)
-  planned(fresh_state(), sharded(16, WIDTH))
-  assert planned.report() == f"step: with the plan {path}, not measured"
-
-
 def test_no_cap_is_lifted_in_a_process_that_has_one(
   monkeypatch: pytest.MonkeyPatch,
 ):
@@ -176,22 +119,6 @@ def test_no_cap_is_lifted_in_a_process_that_has_one(
   assert search.arms
   for config in (*(arm.config for arm in search.arms), search.planned):
     assert nccl_channels.OPTION not in config.options
-
-
-def test_it_decorates_with_a_plan_of_either_kind_of_path(
-  fsdp_plan: str, tuned_names: list[str]
-):
-  for path in (fsdp_plan, pathlib.Path(fsdp_plan) / "plan.json"):
-
-    @lagom_xla.tune(cluster=CLUSTER, plan=path)
-    @jax.jit
-    def other(x: jax.Array) -> jax.Array:
-      return x + 1
-
-    x = sharded(16)
-    with pytest.warns(RuntimeWarning, match="leaves other as it was"):
-      assert_identical(other(x), x + 1)
-  assert tuned_names == []
 
 
 def test_a_plan_for_another_step_costs_one_warning(
@@ -214,29 +141,64 @@ def test_a_plan_for_another_step_costs_one_warning(
   assert tuned_names == []
 
 
+def test_a_plan_that_is_not_there_is_refused_at_once(tmp_path: pathlib.Path):
+  with pytest.raises(errors.PlanError, match=r"plan\.json"):
+    lagom_xla.tune(fsdp_step(), cluster=CLUSTER, plan=tmp_path)
+
+
+@pytest.mark.parametrize("has_cap", [False, True])
+def test_a_cap_of_a_plan_is_no_option_of_one_executable(
+  has_cap: bool,
+  fsdp_plan: str,
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+):
+  if has_cap:  # Then it is no news.
+    monkeypatch.setenv("XLA_FLAGS", f"--{nccl_channels.OPTION}=6")
+  asked = configs_compiled(monkeypatch)
+  plan = plan_lib.load(fsdp_plan)
+  xla = plan.xla.with_options({nccl_channels.OPTION: 6})
+  path = tmp_path / "plan"
+  files.write(dataclasses.replace(plan, xla=xla, applied="flags"), path)
+  planned = lagom_xla.tune(fsdp_step(), cluster=CLUSTER, plan=path)
+  state = fresh_state()
+  with warnings.catch_warnings(record=True) as warned:
+    warnings.simplefilter("always")
+    for _ in range(2):
+      state, _ = planned(state, sharded(16, WIDTH))
+  assert asked[-1] == plan.xla
+  assert len(warned) == (not has_cap)
+  for warning in warned:
+    assert f"without its --{nccl_channels.OPTION}=6: it" in str(warning.message)
+    assert warning.filename == __file__
+  assert planned.report() == f"step: with the plan {path}, not measured"
+
+
 @pytest.mark.parametrize(
   ("changes", "words"),
   [
     ({"jaxlib_version": "0.9.9"}, "made with jaxlib 0.9.9"),
     ({"cluster": cluster_lib.parse("2x4xh100")}, "num_nodes is 2 there"),
+    ({"nccl_env": {"NCCL_MAX_CTAS": "many"}}, 'NCCL_MAX_CTAS is "many"'),
+    (
+      {"xla": config_lib.XlaConfig(program=form_lib.Form(strands="merged"))},
+      "The plan's form is not for this",
+    ),
   ],
 )
-def test_a_plan_for_another_place_is_not_applied(
+def test_a_plan_that_does_not_fit_is_not_applied(
   tmp_path: pathlib.Path,
   fsdp_plan: str,
   changes: dict[str, Any],
   words: str,
+  tuned_names: list[str],
 ):
-  plan = dataclasses.replace(plan_lib.load(fsdp_plan), **changes)
-  files.write(plan, tmp_path / "plan")
-  step = lagom_xla.tune(
-    fsdp_step(), cluster=CLUSTER, plan=str(tmp_path / "plan")
+  files.write(
+    dataclasses.replace(plan_lib.load(fsdp_plan), **changes), tmp_path / "plan"
   )
-  with pytest.warns(RuntimeWarning, match=words):
-    step(fresh_state(), sharded(16, WIDTH))
-  assert step.report().startswith("step: as jit runs it, without the plan")
-
-
-def test_a_plan_that_is_not_there_is_refused_at_once(tmp_path: pathlib.Path):
-  with pytest.raises(errors.PlanError, match=r"plan\.json"):
-    lagom_xla.tune(fsdp_step(), cluster=CLUSTER, plan=tmp_path)
+  for path in (str(tmp_path / "plan"), tmp_path / "plan" / "plan.json"):
+    step = lagom_xla.tune(cluster=CLUSTER, plan=path)(fsdp_step())
+    with pytest.warns(RuntimeWarning, match=words):
+      step(fresh_state(), sharded(16, WIDTH))
+    assert step.report().startswith("step: as jit runs it, without the plan")
+  assert tuned_names == []

@@ -39,18 +39,6 @@ import quick
 _TRAIN = pathlib.Path(__file__).parents[2] / "examples/llama/train.py"
 
 
-def test_ten_steps_give_the_same_bits_as_jit(tuned_names: list[str]):
-  jitted = fsdp_step()
-  tuned = tune_predicted(fsdp_step())
-  ours, theirs = fresh_state(), fresh_state()
-  for n in range(10):
-    x = sharded(16, WIDTH, seed=100 + n)
-    ours, our_loss = tuned(ours, x)
-    theirs, their_loss = jitted(theirs, x)
-    assert_identical((ours, our_loss), (theirs, their_loss))
-  assert tuned_names == ["step"]
-
-
 def test_the_plan_can_be_read_from_the_step():
   step = tune_predicted(fsdp_step())
   assert list(step.tunings) == []
@@ -85,40 +73,6 @@ def test_what_runs_is_what_the_tuner_compiled(monkeypatch: pytest.MonkeyPatch):
     np.testing.assert_array_equal(step(x), x + 2)
 
 
-def test_options_of_the_plan_are_compiled_in(monkeypatch: pytest.MonkeyPatch):
-  asked = configs_compiled(monkeypatch)
-  step = tune_predicted(fsdp_step())
-  step(fresh_state(), sharded(16, WIDTH))
-  assert asked[-1] == step.tunings[0].plan.xla
-
-
-def test_donated_buffers_are_deleted_as_by_jit():
-  def deleted(step: Any) -> list[bool]:
-    args = (fresh_state(), sharded(16, WIDTH))
-    step(*args)
-    return [leaf.is_deleted() for leaf in jax.tree.leaves(args)]
-
-  tuned = tune_predicted(fsdp_step())
-  first, second = deleted(tuned), deleted(tuned)
-  assert first == second == deleted(fsdp_step())
-  assert first == [True] * (2 * NUM_LAYERS) + [False]
-
-
-def test_tuning_consumes_nothing(monkeypatch: pytest.MonkeyPatch):
-  state = fresh_state()
-  alive: list[bool] = []
-  real = tuner.tune
-
-  def tune(target: target_lib.Target, **options: Any) -> tuning_lib.Tuning:
-    tuning = real(target, **options)
-    alive.extend(not leaf.is_deleted() for leaf in jax.tree.leaves(state))
-    return tuning
-
-  monkeypatch.setattr(tuner, "tune", tune)
-  tune_predicted(fsdp_step())(state, sharded(16, WIDTH))
-  assert alive == [True] * (2 * NUM_LAYERS)
-
-
 def test_a_known_signature_runs_without_any_python():
   step = tune_predicted(fsdp_step())
   state, x = fresh_state(), sharded(16, WIDTH)
@@ -140,3 +94,23 @@ def test_the_llama_example_trains_with_it():
   assert "step    2  loss" in run.stdout
   assert run.stderr.count("RuntimeWarning: lagom_xla.tune") <= 1
   assert "Traceback" not in run.stderr
+
+
+def test_ten_steps_give_the_same_bits_as_jit_and_donate_alike(
+  tuned_names: list[str], monkeypatch: pytest.MonkeyPatch
+):
+  asked = configs_compiled(monkeypatch)
+  jitted, tuned = fsdp_step(), tune_predicted(fsdp_step())
+  ours, theirs = fresh_state(), fresh_state()
+  for n in range(10):
+    x = sharded(16, WIDTH, seed=100 + n)
+    donated = jax.tree.leaves(ours)
+    ours, our_loss = tuned(ours, x)
+    theirs, their_loss = jitted(theirs, x)
+    assert_identical((ours, our_loss), (theirs, their_loss))
+    assert [leaf.is_deleted() for leaf in (*donated, x)] == [
+      *[True] * (2 * NUM_LAYERS),
+      False,
+    ]
+  assert tuned_names == ["step"]
+  assert asked[-1] == tuned.tunings[0].plan.xla

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from typing import Any
 
 import jax
@@ -89,21 +88,6 @@ def assert_identical(ours: Any, theirs: Any) -> None:
     return values, leaf.aval, leaf.sharding, leaf.committed
 
   assert jax.tree.map(facts, ours) == jax.tree.map(facts, theirs)
-
-
-@jax.jit
-def add_one(x: jax.Array) -> jax.Array:
-  """Adds one."""
-  return x + 1
-
-
-def assert_looks_jitted(tuned: Any, step: Any, x: jax.Array) -> None:
-  """What can be asked of the step without a call, of the tuned one as well."""
-  assert (tuned.__name__, tuned.__doc__) == (step.__name__, step.__doc__)
-  assert tuned.__wrapped__ is inspect.unwrap(step)
-  assert tuned.lower(x).as_text() == step.lower(x).as_text()
-  assert str(tuned.trace(x).jaxpr) == str(step.trace(x).jaxpr)
-  assert tuned.eval_shape(x) == step.eval_shape(x)
 
 
 def configs_compiled(

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import lagom_xla
 from lagom_xla import errors
 from lagom_xla.live import loop
 from lagom_xla.live import proposals
@@ -167,6 +168,61 @@ def proposed_by(
     else contextlib.nullcontext(),
   ):
     yield
+
+
+_MOST_CALLS = 2000
+
+
+def bits(tree: Any) -> list[bytes]:
+  return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree)]
+
+
+def tuned_step(sleep_s: float = 0.004, **options: Any) -> Any:
+  """The train step, tuned while it trains."""
+  jitted = jax.jit(train_step(sleep_s), donate_argnums=0)
+  return lagom_xla.tune(jitted, **options)
+
+
+def train(step: Any, is_done: Callable[[str], bool] | str) -> list[str]:
+  """Trains beside jit until a report says so, or has these words; and a bit.
+
+  Results must be the same bits after every call, and arguments donated.
+
+  Returns:
+    The states that the loop went through.
+  """
+  jitted = jax.jit(train_step(), donate_argnums=0)
+  ours, theirs = state(), state()
+  states: list[str] = []
+  num_after = 0
+  for number in range(_MOST_CALLS):
+    x, donated = batch(number), jax.tree.leaves(ours)
+    ours, our_loss = step(ours, x)
+    theirs, their_loss = jitted(theirs, x)
+    assert bits((ours, our_loss)) == bits((theirs, their_loss))
+    assert all(leaf.is_deleted() for leaf in donated)
+    assert not x.is_deleted()
+    report = step.report()
+    now = report.partition("now: ")[2].splitlines()[0].partition(",")[0]
+    if states[-1:] != [now]:
+      states.append(now)
+    if isinstance(is_done, str):
+      num_after += is_done in report
+    else:
+      num_after += is_done(report)
+    if num_after > 3:
+      return states
+  raise AssertionError(f"it is not done: {step.report()}")
+
+
+def call_until(step: Any, words: str, *args: Any) -> int:
+  """Calls a step until its report has these words; returns how often."""
+  for number in range(_MOST_CALLS):
+    if words in step.report():
+      return number
+    jax.block_until_ready(step(*args))
+    time.sleep(0.001)
+  raise AssertionError(step.report())
 
 
 # Calls in which a step is measured, traced, and runs candidates.

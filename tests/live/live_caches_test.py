@@ -26,17 +26,6 @@ def _tuned(function: Callable[..., Any], **jit_options: Any) -> Any:
   return lagom_xla.tune(jax.jit(function, **jit_options), cache=False)
 
 
-def _tuned_step() -> Any:
-  return _tuned(live_step.train_step(0.004), donate_argnums=0)
-
-
-def _run_until(step: Any, words: str, num_rows: int = 8) -> None:
-  x, state = live_step.batch(0, num_rows), live_step.state()
-  while words not in step.report():
-    assert "now: stay" not in step.report(), step.report()
-    state, _ = step(state, x)
-
-
 def _faster() -> live_step.Proposer:
   return live_step.Proposer({"faster": live_step.sleeping(0.0)})
 
@@ -49,8 +38,8 @@ def test_the_variant_in_use_is_compiled_again_and_goes_on():
   proposer = _faster()
   x = live_step.batch(0)
   with _proposed_by(proposer):
-    step = _tuned_step()
-    _run_until(step, "now: watch")
+    step = live_step.tuned_step(cache=False)
+    live_step.train(step, "now: watch")
     verdict = step.report().splitlines()[0]
     state, loss = step(live_step.state(), x)
     jax.clear_caches()
@@ -73,11 +62,11 @@ def test_tuning_goes_on_from_where_it_was(state: str):
   proposer = _faster()
   with _proposed_by(proposer), warnings.catch_warnings():
     warnings.simplefilter("error")
-    step = _tuned_step()
+    step = live_step.tuned_step(cache=False)
     step(live_step.state(), live_step.batch(0))
-    _run_until(step, f"now: {state}")
+    live_step.train(step, f"now: {state}")
     jax.clear_caches()
-    _run_until(step, "now: watch")
+    live_step.train(step, "now: watch")
   assert len(proposer.measured) == 1
   assert "faster: 0." in step.report() and "adopted" in step.report()
   assert step.report().count("  now: ") == 1
@@ -85,7 +74,7 @@ def test_tuning_goes_on_from_where_it_was(state: str):
 
 def test_each_shape_finds_what_it_had():
   with _proposed_by(_faster()):
-    step = _tuned_step()
+    step = live_step.tuned_step(cache=False)
     shapes = (8, 4)
     for num_rows in shapes:
       step(live_step.state(), live_step.batch(0, num_rows))
@@ -128,12 +117,12 @@ def test_what_compiles_no_longer_leaves_the_step_as_jit_runs_it(
   monkeypatch.setattr(timing, "MIN_WINDOW_S", 0.0)
   proposer = _faster()
   with _proposed_by(proposer):
-    step = _tuned_step()
-    _run_until(step, "now: watch")
+    step = live_step.tuned_step(cache=False)
+    live_step.train(step, "now: watch")
     proposer.makers["faster"] = live_step.failing("no such option")
     jax.clear_caches()
     with pytest.warns(RuntimeWarning, match="no such option"):
-      _run_until(step, "now: stay")
+      live_step.train(step, "now: stay")
   assert step._current.variant == 0
 
 

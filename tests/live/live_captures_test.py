@@ -54,7 +54,7 @@ def test_a_capture_that_is_on_is_whole_and_tuning_predicts(
     step(x).block_until_ready()
     capture = _capture()
     with pytest.warns(RuntimeWarning) as warned:
-      num_calls = _call_until_watched(step, x)
+      num_calls = live_step.call_until(step, "now: watch", x)
     capture.stop_and_export(str(tmp_path / "capture"))
   (one,) = warned
   assert "goes on with predicted costs" in str(one.message)
@@ -63,11 +63,3 @@ def test_a_capture_that_is_on_is_whole_and_tuning_predicts(
   with jax.profiler.trace(tmp_path / "own"):
     step(x).block_until_ready()
   assert _num_steps(tmp_path / "own") == 1
-
-
-def _call_until_watched(step: Any, x: jax.Array) -> int:
-  num_calls = 0
-  while "now: watch" not in step.report():
-    step(x).block_until_ready()
-    num_calls += 1
-  return num_calls

@@ -22,6 +22,7 @@ import lagom_xla
 from lagom_xla import errors
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import store
+from lagom_xla.live import loop
 from lagom_xla.live import shutdown
 from lagom_xla.live import verdict
 import live_step
@@ -31,11 +32,9 @@ _SHORT = dataclasses.replace(live_step.LIMITS, search_s=0.3, compile_s=0.3)
 
 def _train(
   proposer: live_step.Proposer,
-  limits: Any = live_step.LIMITS,
-  *,
-  sleep_s: float = 0.004,
-  cache: pathlib.Path | bool = True,
-  is_done: Callable[[str], bool] = lambda report: "now: stay" in report,
+  is_done: Callable[[str], bool] | str = "now: stay",
+  limits: loop.Limits = live_step.LIMITS,
+  **options: Any,
 ) -> tuple[Any, list[str]]:
   """Trains beside jit until the loop is done; the step, and what was warned."""
   with (
@@ -43,31 +42,9 @@ def _train(
     warnings.catch_warnings(record=True) as warned,
   ):
     warnings.simplefilter("always")
-    step = lagom_xla.tune(
-      jax.jit(live_step.train_step(sleep_s), donate_argnums=0), cache=cache
-    )
-    jitted = jax.jit(live_step.train_step(), donate_argnums=0)
-    ours, theirs = live_step.state(), live_step.state()
-    num_after = 0
-    for number in range(1500):
-      x = live_step.batch(number)
-      ours, our_loss = step(ours, x)
-      theirs, their_loss = jitted(theirs, x)
-      assert np.asarray(our_loss) == np.asarray(their_loss)
-      num_after += is_done(step.report())
-      if num_after > 3:
-        break
-    else:
-      raise AssertionError(f"it is not done: {step.report()}")
-  for one, other in zip(
-    jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True
-  ):
-    np.testing.assert_array_equal(one, other)
+    step = live_step.tuned_step(**options)
+    live_step.train(step, is_done)
   return step, [str(warning.message) for warning in warned]
-
-
-def _is_watched(report: str) -> bool:
-  return "now: watch" in report
 
 
 def test_a_proposer_that_raises_costs_one_warning():
@@ -89,14 +66,9 @@ def test_a_proposer_that_hangs_is_left_alone_and_told_to_stop():
     assert stop.wait(30)
     stopped.set()
 
-  _, (warned,) = _train(live_step.Proposer({}, before), _SHORT)
+  _, (warned,) = _train(live_step.Proposer({}, before), limits=_SHORT)
   assert "no proposal came within 0.3 s of searching" in warned
   assert stopped.wait(5)
-
-
-def test_a_proposer_that_yields_nothing_leads_to_watching():
-  _, warned = _train(live_step.Proposer({}), is_done=_is_watched)
-  assert warned == []
 
 
 def test_a_compile_that_hangs_ends_the_loop():
@@ -107,7 +79,7 @@ def test_a_compile_that_hangs_ends_the_loop():
     return lowered.compile()
 
   try:
-    _, (warned,) = _train(live_step.Proposer({"hangs": hang}), _SHORT)
+    _, (warned,) = _train(live_step.Proposer({"hangs": hang}), limits=_SHORT)
   finally:
     ended.set()
   assert "process 0 did not compile hangs within 0.3 s" in warned
@@ -161,7 +133,7 @@ def test_what_fails_after_it_was_adopted_is_told_to_be_in_use_no_more(
 
   def is_done(report: str) -> bool:
     """Once it is watched it fails, and that has been told."""
-    if _is_watched(report):
+    if "now: watch" in report:
       assert ", fragile" in report.splitlines()[0]
       made[0].num_calls = 0
     return "now: stay" in report
@@ -267,7 +239,7 @@ def test_one_that_takes_or_returns_something_else_never_runs():
       "returns another type": other_type,
     }
   )
-  step, warned = _train(proposer, is_done=_is_watched)
+  step, warned = _train(proposer, is_done="now: watch")
   assert warned == []
   tried = [it for it in step.report().splitlines() if "tried: " in it]
   assert "its arguments are not those of the step" in tried[0]
@@ -279,7 +251,7 @@ def test_a_profiler_that_the_user_has_costs_the_trace_and_one_warning(
 ):
   proposer = live_step.Proposer({})
   with jax.profiler.trace(tmp_path):
-    _, (warned,) = _train(proposer, is_done=_is_watched)
+    _, (warned,) = _train(proposer, is_done="now: watch")
   assert "could trace no step" in warned
   assert proposer.measured[0].trace_dir is None
   assert proposer.measured[0].num_traced == 0
@@ -290,7 +262,7 @@ def test_an_empty_trace_is_none(monkeypatch: pytest.MonkeyPatch):
   monkeypatch.setattr(jax.profiler, "start_trace", lambda *_, **__: None)
   monkeypatch.setattr(jax.profiler, "stop_trace", lambda: None)
   proposer = live_step.Proposer({})
-  _, (warned,) = _train(proposer, is_done=_is_watched)
+  _, (warned,) = _train(proposer, is_done="now: watch")
   assert "the trace is empty" in warned
   assert proposer.measured[0].trace_dir is None
 

@@ -37,24 +37,16 @@ def test_the_states_follow_each_other():
   assert not job.is_searching
 
 
-@pytest.mark.parametrize("ratio", [0.7, 0.9, 0.97])
-def test_what_is_faster_is_adopted_and_stays(ratio: float):
+@pytest.mark.parametrize("ratio", [0.7, 0.9, 0.97, 1.0, 1.02, 1.3, 3.0])
+def test_what_is_faster_is_adopted_and_nothing_else(ratio: float):
   job = Job(step_s=[1.0, ratio])
-  last = job.run(1000)
-  assert last.in_use == 1
+  is_faster = ratio < 1
+  assert job.run(1000).in_use == is_faster
   (trial,) = job.trials
-  assert trial.verdict is not None and trial.verdict.is_adopted
-  assert trial.verdict.low <= ratio <= trial.verdict.high
-  assert job.calls_of(1) > 800
-
-
-@pytest.mark.parametrize("ratio", [1.0, 1.02, 1.3, 3.0])
-def test_what_is_not_faster_is_rejected(ratio: float):
-  job = Job(step_s=[1.0, ratio])
-  last = job.run(1000)
-  assert last.in_use == 0
-  (trial,) = job.trials
-  assert trial.verdict is not None and not trial.verdict.is_adopted
+  assert trial.verdict is not None and trial.verdict.is_adopted == is_faster
+  if is_faster:
+    assert trial.verdict.low <= ratio <= trial.verdict.high
+    assert job.calls_of(1) > 800
 
 
 def test_each_candidate_is_measured_beside_the_one_in_use():
@@ -141,21 +133,6 @@ def test_a_search_that_hangs_ends_the_loop_in_time():
   assert "no proposal came within 60 s" in last.words
   assert not job.is_searching
   assert job.num_calls < 150
-
-
-def test_a_search_that_finds_nothing_leads_to_watching():
-  job = Job(step_s=[1.0])
-  job.run(1000)
-  assert job.states() == ["baseline", "profile", "search", "watch"]
-
-
-def test_a_search_that_raises_raises():
-  def finds(waited_s: float) -> bool:
-    raise ZeroDivisionError("the search is broken")
-
-  job = Job(step_s=[1.0], finds=finds)
-  with pytest.raises(ZeroDivisionError):
-    job.run(1000)
 
 
 def test_a_drift_leads_to_one_new_search():

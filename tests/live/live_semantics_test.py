@@ -38,40 +38,14 @@ def _tuned(function: Callable[..., Any], **jit_options: Any) -> Any:
   return lagom_xla.tune(jax.jit(function, **jit_options), cache=False)
 
 
-def _call_until(step: Any, words: str, *args: Any) -> None:
-  for _ in range(2000):
-    if words in step.report():
-      return
-    step(*args)
-    time.sleep(0.001)
-  raise AssertionError(step.report())
-
-
 def _tune_without_warnings(step: Any, *args: Any) -> None:
   with warnings.catch_warnings():
     warnings.simplefilter("error")
-    _call_until(step, "now: watch", *args)
+    live_step.call_until(step, "now: watch", *args)
 
 
 def _double(x: jax.Array) -> jax.Array:
   return x * 2
-
-
-def test_a_step_with_ordered_effects_is_measured_like_any_other():
-  seen = []
-
-  def step(x: jax.Array) -> jax.Array:
-    jax.debug.callback(lambda value: seen.append(int(value)), x, ordered=True)
-    return x + 1
-
-  with live_step.proposed_by(live_step.Proposer({"again": _again})):
-    counting = _tuned(step)
-    x = jnp.int32(0)
-    while "now: watch" not in counting.report():
-      x = counting(x)
-  jax.effects_barrier()
-  assert seen == list(range(int(x)))
-  assert "pairs of blocks" in counting.report()
 
 
 def test_clear_cache_has_the_function_traced_anew():
@@ -80,32 +54,23 @@ def test_clear_cache_has_the_function_traced_anew():
     step = _tuned(lambda x: x * factor)
     for factor in (2.0, 3.0):
       step.clear_cache()
-      _call_until(step, "now: watch", jnp.ones(3))
+      live_step.call_until(step, "now: watch", jnp.ones(3))
       np.testing.assert_array_equal(step(jnp.ones(3)), np.full(3, factor))
       assert step.report().count("\n  now: ") == 1
 
 
-def test_calls_without_jit_are_not_taken_for_steps():
+@pytest.mark.parametrize("context", [jax.disable_jit, jax.checking_leaks])
+def test_calls_that_are_not_of_an_executable_are_left_to_jit(context: Any):
   x = jnp.ones(3)
   with live_step.proposed_by(live_step.Proposer({})):
     step = _tuned(_double)
     step(x)
-    with jax.disable_jit():
-      for _ in range(100):
+    with context():
+      for _ in range(50):
         np.testing.assert_array_equal(step(x), _double(x))
-    assert "now: baseline" in step.report()
-    _call_until(step, "now: watch", x)
-
-
-def test_calls_while_jax_looks_for_leaks_are_left_to_jit():
-  x = jnp.ones(3)
-  with live_step.proposed_by(live_step.Proposer({})):
-    step = _tuned(_double)
-    step(x)
-    with jax.checking_leaks():
-      for _ in range(30):
-        np.testing.assert_array_equal(step(x), _double(x))
-    _call_until(step, "now: watch", x)
+    if context is jax.disable_jit:
+      assert "now: baseline" in step.report()
+    live_step.call_until(step, "now: watch", x)
 
 
 def test_without_a_folder_for_its_trace_tuning_predicts(
@@ -116,7 +81,7 @@ def test_without_a_folder_for_its_trace_tuning_predicts(
   with live_step.proposed_by(proposer):
     step = _tuned(_double)
     with pytest.warns(RuntimeWarning, match="could trace no step"):
-      _call_until(step, "now: watch", jnp.ones(3))
+      live_step.call_until(step, "now: watch", jnp.ones(3))
   assert proposer.measured[0].trace_dir is None
 
 
@@ -132,7 +97,7 @@ def test_where_no_thread_can_start_the_step_stays_as_it_was(
 
     monkeypatch.setattr(threading.Thread, "start", start)
     with pytest.warns(RuntimeWarning, match="can't start new thread"):
-      _call_until(step, "now: stay", jnp.ones(3))
+      live_step.call_until(step, "now: stay", jnp.ones(3))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +119,7 @@ def test_ctrl_c_reaches_the_caller_and_training_can_go_on(
   with live_step.proposed_by(live_step.Proposer({"again": _again})):
     step = _tuned(_double)
     step(x)
-    _call_until(step, f"now: {state}", x)
+    live_step.call_until(step, f"now: {state}", x)
     interrupts.append(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
       for _ in range(100):
@@ -178,7 +143,7 @@ def test_ctrl_c_while_it_is_decided_what_comes_next_ends_tuning(
         patched.setattr(loop.Loop, "next_script", interrupt)
         for _ in range(100):
           step(x)
-      _call_until(step, "now: stay", x)
+      live_step.call_until(step, "now: stay", x)
     np.testing.assert_array_equal(step(x), _double(x))
 
 
@@ -213,7 +178,7 @@ def test_a_signal_handler_may_call_the_step_within_a_call():
     try:
       step(x)  # Within a trace of a function jit does not trace it, either.
       signal.signal(signal.SIGUSR1, handle)
-      _call_until(step, "now: watch", x)
+      live_step.call_until(step, "now: watch", x)
     finally:
       signal.signal(signal.SIGUSR1, before)
   assert len(handled) > 10
@@ -259,7 +224,7 @@ def test_an_error_of_a_callback_is_the_callers_and_comes_once(state: str):
   faster = jax.jit(calling_back(0)).lower(x).compile()
   with live_step.proposed_by(live_step.Proposer({"faster": lambda _: faster})):
     step = _tuned(calling_back(0.004))
-    _call_until(step, f"now: {state}", x)
+    live_step.call_until(step, f"now: {state}", x)
     while step._current.variant != 1:
       step(x)
     calls.clear()
@@ -280,7 +245,7 @@ def test_a_step_that_nobody_has_any_more_is_searched_for_no_longer():
 
   with live_step.proposed_by(live_step.Proposer({}, wait)):
     step = _tuned(_double)
-    _call_until(step, "now: search", jnp.ones(3))
+    live_step.call_until(step, "now: search", jnp.ones(3))
     for _ in range(25):
       step(jnp.ones(3))
     del step
@@ -305,32 +270,47 @@ def test_on_cpus_a_step_runs_as_jit_runs_it_and_is_told_what_to_do():
   assert step.report() == "_double: as jit runs it, nothing is measured"
 
 
+# What is forked does not have the profiler, and ends at once.
 _ENDS_WHILE_TRACED = """
-import os, sys
+import os, sys, threading
 import jax, jax.numpy as jnp
 import lagom_xla
 from benchmarks.live import cpu
 from lagom_xla.live import loop, tuned
 cpu.plug_in()
 tuned.LIMITS = loop.Limits(overhead_steps=1e9)  # A trace is worth it.
+real, has_begun = jax.profiler.stop_trace, threading.Event()
+def stop_trace():
+  real()
+  has_begun.set()
+  threading.Event().wait(0.5)
+  print("ended", flush=True)
+jax.profiler.stop_trace = stop_trace
 step = lagom_xla.tune(jax.jit(lambda x: x * 2), cache=False)
 while not jax.profiler.TraceAnnotation.is_enabled():
   step(jnp.ones(3))
 if not os.fork():
   sys.exit(0)
 os.wait()
-print(len(os.listdir(os.environ["TMPDIR"])))
+print(len(os.listdir(os.environ["TMPDIR"])), flush=True)
+if sys.argv[1] == "ending":
+  while not has_begun.is_set():
+    step(jnp.ones(3))
+print("exits", flush=True)
 """
 
 
-def test_a_trace_survives_a_fork_and_not_the_process(tmp_path: pathlib.Path):
+@pytest.mark.parametrize("state", ["traced", "ending"])
+def test_a_trace_survives_a_fork_and_ends_with_the_process(
+  state: str, tmp_path: pathlib.Path
+):
   done = subprocess.run(
-    (sys.executable, "-W", "ignore", "-c", _ENDS_WHILE_TRACED),
+    (sys.executable, "-W", "ignore", "-c", _ENDS_WHILE_TRACED, state),
     capture_output=True,
     text=True,
     timeout=100,
     env={**os.environ, "JAX_PLATFORMS": "cpu", "TMPDIR": str(tmp_path)},
   )
-  assert done.returncode == 0, done.stderr
-  assert done.stdout.split() == ["1"]
+  assert (done.returncode, done.stderr) == (0, "")
+  assert done.stdout.split() == ["1", "exits", "ended"]
   assert not list(tmp_path.iterdir())

@@ -4,12 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 import time
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -24,29 +23,6 @@ import live_step
 def proposer() -> Iterator[live_step.Proposer]:
   with live_step.proposed_again() as proposer:
     yield proposer
-
-
-def _raised(x: jax.Array, power: int) -> jax.Array:
-  return x**power
-
-
-@pytest.mark.parametrize(
-  "statics",
-  [
-    {"static_argnums": 1},
-    {"static_argnums": -1},
-    {"static_argnames": "power"},
-  ],
-)
-def test_each_static_value_has_a_loop_of_its_own(statics: dict[str, Any]):
-  jitted = jax.jit(_raised, **statics)
-  step = lagom_xla.tune(jax.jit(_raised, **statics))
-  x = live_step.batch(0)
-  expected = {power: jitted(x, power) for power in (2, 3)}
-  for number in range(live_step.NUM_CALLS):
-    power = 2 + number // 50 % 2
-    assert_identical(step(x, power), expected[power])
-  assert step.report().count("_raised: ") == 2
 
 
 def test_shapes_that_alternate_have_each_a_loop_and_come_to_rest(
@@ -79,45 +55,6 @@ class _Asking:
     return getattr(self._jitted, name)
 
 
-@pytest.mark.parametrize(
-  "change",
-  [
-    lambda x: x.astype(jnp.bfloat16),
-    lambda x: [x],
-    lambda x: jnp.asarray(2.0),
-    lambda x: np.float32(2.0),
-    lambda x: 2.5,
-    lambda x: True,
-    lambda x: np.arange(4),
-  ],
-)
-def test_a_call_of_another_kind_in_between_is_as_under_jit(
-  change: Callable[[jax.Array], Any],
-):
-  def double(x: Any) -> Any:
-    return jax.tree.map(lambda leaf: leaf * 2, x)
-
-  jitted, step = jax.jit(double), lagom_xla.tune(jax.jit(double))
-  x = live_step.batch(0)
-  other = change(x)
-  expected, expected_other = jitted(x), jitted(other)
-  for number in range(live_step.NUM_CALLS):
-    assert_identical(step(x), expected)
-    if number % 10 == 0:
-      assert_identical(step(other), expected_other)
-
-
-def test_keyword_arguments_and_donated_ones_are_as_in_jit():
-  def make() -> Any:
-    return jax.jit(_raised, static_argnames="power", donate_argnames="x")
-
-  jitted, step = make(), lagom_xla.tune(make())
-  for number in range(live_step.NUM_CALLS):
-    ours, theirs = live_step.batch(number), live_step.batch(number)
-    assert_identical(step(x=ours, power=3), jitted(x=theirs, power=3))
-    assert ours.is_deleted() and theirs.is_deleted()
-
-
 def test_a_report_begins_with_the_signature_that_is_called_most():
   step = lagom_xla.tune(jax.jit(lambda x: x * 2))
   step(live_step.batch(0, num_rows=4))  # As a program's first call may be.
@@ -126,16 +63,6 @@ def test_a_report_begins_with_the_signature_that_is_called_most():
   first, *_, last, _ = step.report().splitlines()
   assert first.startswith("<lambda>: as jit runs it, ")
   assert last == "<lambda>: not measured yet"
-
-
-def test_a_change_of_configuration_is_another_signature():
-  jitted = jax.jit(lambda x: x @ x.T)
-  step = lagom_xla.tune(jax.jit(lambda x: x @ x.T))
-  x = live_step.batch(0)
-  for number in range(40):
-    with jax.default_matmul_precision("highest" if number % 2 else "default"):
-      assert_identical(step(x), jitted(x))
-  assert step.report().count("now: ") == 2
 
 
 def test_shapes_that_alternate_are_watched_now_and_then(

@@ -14,10 +14,8 @@ import weakref
 
 import jax
 import jsonschema
-import numpy as np
 import pytest
 
-import lagom_xla
 from lagom_xla import dispatch
 from lagom_xla.live import loop
 from lagom_xla.live import trial_line
@@ -32,48 +30,11 @@ _AS_IT_IS_S = 0.004
 _LONG_S = 2.0
 _NO_SEARCH = loop.Limits(overhead_steps=1e-6)
 
-# No step of these tests gets as far as a second search.
-_MOST_CALLS = 2000
-
-
-def _bits(tree: Any) -> list[bytes]:
-  return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree)]
-
-
-def _jitted(sleep_s: float = 0.0) -> Any:
-  return jax.jit(live_step.train_step(sleep_s), donate_argnums=0)
-
 
 def _state_of(step: Any) -> str:
   """What the loop of the only signature is doing."""
   line = step.report().splitlines()[1]
   return line.partition("now: ")[2].partition(",")[0]
-
-
-def _train(step: Any, *, calls_after: int = 5) -> list[str]:
-  """Trains until the step is watched, beside jit; the states it went through.
-
-  Results must be the same bits after every call, and arguments donated.
-  """
-  jitted = _jitted()
-  ours, theirs = live_step.state(), live_step.state()
-  states: list[str] = []
-  num_after = 0
-  for number in range(_MOST_CALLS):
-    x = live_step.batch(number)
-    donated = jax.tree.leaves(ours)
-    ours, our_loss = step(ours, x)
-    theirs, their_loss = jitted(theirs, x)
-    assert _bits((ours, our_loss)) == _bits((theirs, their_loss))
-    assert all(leaf.is_deleted() for leaf in donated)
-    assert not x.is_deleted()
-    state = _state_of(step)
-    if not states or states[-1] != state:
-      states.append(state)
-    num_after += state in ("watch", "stay")
-    if num_after > calls_after:
-      return states
-  raise AssertionError(f"it is not done: {step.report()}")
 
 
 @pytest.fixture(scope="module")
@@ -100,8 +61,8 @@ def trained(
     }
   )
   with live_step.proposed_by(proposer):
-    step = lagom_xla.tune(_jitted(_AS_IT_IS_S), log=log)
-    states = _train(step)
+    step = live_step.tuned_step(_AS_IT_IS_S, log=log)
+    states = live_step.train(step, "now: watch")
   return step, states, proposer, log, alive
 
 
@@ -183,8 +144,8 @@ def test_a_step_that_cannot_be_written_about_is_tuned_all_the_same(
 ):
   proposer = live_step.Proposer({"faster": live_step.sleeping(0.0)})
   with live_step.proposed_by(proposer):
-    step = lagom_xla.tune(_jitted(_AS_IT_IS_S), log=tmp_path / "none" / "log")
-    assert "adopt" in _train(step)
+    step = live_step.tuned_step(log=tmp_path / "none" / "log")
+    assert "adopt" in live_step.train(step, "now: watch")
 
 
 def test_a_relative_log_stays_where_it_was_named(
@@ -193,10 +154,10 @@ def test_a_relative_log_stays_where_it_was_named(
   monkeypatch.chdir(tmp_path)
   proposer = live_step.Proposer({"broken": live_step.failing("no such option")})
   with live_step.proposed_by(proposer):
-    step = lagom_xla.tune(_jitted(_AS_IT_IS_S), log="trials.jsonl")
+    step = live_step.tuned_step(log="trials.jsonl")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    _train(step)
+    live_step.train(step, "now: watch")
   assert (tmp_path / "trials.jsonl").is_file()
 
 
@@ -219,7 +180,7 @@ def test_what_the_first_call_does_beyond_jits_is_told(
   monkeypatch.setitem(
     tuned.PROPOSERS, "cpu", lambda *unused: live_step.Proposer({})
   )
-  step = lagom_xla.tune(_jitted(_AS_IT_IS_S), cache=False)
+  step = live_step.tuned_step(cache=False)
   state = live_step.state()
   while "now: wait" not in step.report():
     state, _ = step(state, live_step.batch(0))
@@ -236,7 +197,7 @@ def test_within_a_block_of_the_baseline_a_call_is_one_of_python(
   monkeypatch.setitem(
     tuned.PROPOSERS, "cpu", lambda *unused: live_step.Proposer({})
   )
-  step = lagom_xla.tune(_jitted(), cache=False)
+  step = live_step.tuned_step(0.0, cache=False)
   state, x = live_step.state(), live_step.batch(0)
   for _ in range(14):  # Those that warm up, and the first of a block.
     state, _ = step(state, x)

@@ -6,10 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
-import os
 import pathlib
-import subprocess
-import sys
 import threading
 import time
 import types
@@ -263,43 +260,6 @@ def test_a_profiler_that_could_not_be_given_back_is_not_taken(
   with pytest.warns(RuntimeWarning, match="has no lock that is known"):
     _Training().call_until_watched()
   assert proposer.measured[0].trace_dir is None
-
-
-_ENDS_MEANWHILE = """
-import threading
-import jax, jax.numpy as jnp
-import lagom_xla
-from benchmarks.live import cpu
-from lagom_xla.live import loop, tuned
-cpu.plug_in()
-tuned.LIMITS = loop.Limits(overhead_steps=1e9)  # A trace is worth it.
-real, has_begun = jax.profiler.stop_trace, threading.Event()
-def stop_trace():
-  real()
-  has_begun.set()
-  threading.Event().wait(0.5)
-  print("ended", flush=True)
-jax.profiler.stop_trace = stop_trace
-step = lagom_xla.tune(jax.jit(lambda x: x * 2), cache=False)
-while not has_begun.is_set():
-  step(jnp.ones(3))
-print("exits", flush=True)
-"""
-
-
-def test_a_process_that_ends_while_its_trace_does_ends_well(
-  tmp_path: pathlib.Path,
-):
-  done = subprocess.run(
-    (sys.executable, "-c", _ENDS_MEANWHILE),
-    capture_output=True,
-    text=True,
-    timeout=100,
-    env={**os.environ, "JAX_PLATFORMS": "cpu", "TMPDIR": str(tmp_path)},
-  )
-  assert (done.returncode, done.stderr) == (0, "")
-  assert done.stdout.split() == ["exits", "ended"]
-  assert not list(tmp_path.iterdir())
 
 
 def _in_a_job(number: int, say: job.Say) -> None:

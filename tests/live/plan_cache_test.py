@@ -46,20 +46,6 @@ def cache(tmp_path: pathlib.Path, said: list[str]) -> plan_cache.PlanCache:
   return plan_cache.PlanCache(tmp_path, warn=said.append)
 
 
-def test_a_relative_folder_stays_where_it_was_named(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-):
-  monkeypatch.chdir(tmp_path)
-  cache = plan_cache.in_folder("plans")
-  assert cache is not None
-  (tmp_path / "elsewhere").mkdir()
-  monkeypatch.chdir(tmp_path / "elsewhere")
-  cache.put(_KEY, _ADOPTED)
-  kept = plan_cache.in_folder(tmp_path / "plans")
-  assert kept is not None
-  assert kept.get(_KEY) == _ADOPTED
-
-
 def lowered(scale: float = 2.0, size: int = 8, **options: Any) -> Any:
   jitted = jax.jit(lambda x: x * scale, **options)
   return jitted.lower(jnp.zeros(size))
@@ -115,14 +101,6 @@ def test_a_damaged_entry_is_as_none(data: strategies.DataObject) -> None:
     assert len(said) == 1
 
 
-def test_a_search_in_which_nothing_was_faster_is_remembered(
-  cache: plan_cache.PlanCache, said: list[str]
-) -> None:
-  cache.put(_KEY, _REJECTED)
-  assert cache.get(_KEY) == _REJECTED
-  assert said == []
-
-
 @pytest.mark.parametrize(
   ("changed", "words"),
   [
@@ -171,43 +149,16 @@ def test_plans_of_no_use_for_longest_go_when_there_are_too_many(
     long_ago_s = path.stat().st_mtime - age_s
     os.utime(path, (long_ago_s, long_ago_s))
   assert cache.get("first") == _ADOPTED  # Now it is the newer one.
-  cache.put("third", _ADOPTED)
-  assert [cache.get(name) for name in names] == [_ADOPTED, None, _ADOPTED]
-  assert said == []
-
-
-def test_only_plans_go_when_there_are_too_many(tmp_path: pathlib.Path) -> None:
   notes = tmp_path / "notes.json"
   notes.write_text("a user's")
   os.utime(notes, (0, 0))
-  cache = plan_cache.PlanCache(tmp_path, max_bytes=0)
-  cache.put(_KEY, _ADOPTED)
-  assert cache.get(_KEY) is None
-  assert list(tmp_path.iterdir()) == [notes]
-
-
-def test_a_folder_that_cannot_be_written_costs_one_message(
-  tmp_path: pathlib.Path, said: list[str]
-) -> None:
-  (tmp_path / "file").touch()
-  cache = plan_cache.PlanCache(tmp_path / "file" / "plans", warn=said.append)
-  cache.put(_KEY, _ADOPTED)
-  cache.put(_KEY, _ADOPTED)
-  assert cache.get(_KEY) is None
-  (message,) = said
-  assert "does not keep what it found" in message
-  assert "cannot be written" in message
-
-
-def test_an_entry_that_cannot_be_read_costs_one_message(
-  cache: plan_cache.PlanCache, said: list[str], tmp_path: pathlib.Path
-) -> None:
-  (tmp_path / f"{_KEY}.plan.json").mkdir()
-  assert cache.get(_KEY) is None
-  cache.put(_KEY, _ADOPTED)
-  (message,) = said
-  assert "cannot be read" in message
-  assert [path.name for path in tmp_path.iterdir()] == [f"{_KEY}.plan.json"]
+  cache.put("third", _ADOPTED)
+  assert [cache.get(name) for name in names] == [_ADOPTED, None, _ADOPTED]
+  assert notes.exists()
+  cache.drop("third")
+  cache.drop("third")
+  assert cache.get("third") is None
+  assert said == []
 
 
 def test_of_many_writers_one_is_whole(
@@ -265,34 +216,42 @@ def test_a_step_that_calls_back_has_a_key() -> None:
   assert plan_cache.key(jax.jit(step).lower(jnp.zeros(8)), _MACHINE)
 
 
-def test_plans_are_kept_where_compiles_are(
+@pytest.mark.parametrize("name", ["file/plans", ""])
+def test_a_folder_that_does_not_let_it_costs_one_message(
+  name: str,
+  cache: plan_cache.PlanCache,
+  said: list[str],
+  tmp_path: pathlib.Path,
+) -> None:
+  if name:
+    (tmp_path / "file").touch()
+    cache = plan_cache.PlanCache(tmp_path / name, warn=said.append)
+  else:
+    (tmp_path / f"{_KEY}.plan.json").mkdir()
+    assert cache.get(_KEY) is None
+  cache.put(_KEY, _ADOPTED)
+  cache.put(_KEY, _ADOPTED)
+  assert cache.get(_KEY) is None
+  (message,) = said
+  assert ("cannot be written" if name else "cannot be read") in message
+
+
+def test_plans_are_kept_where_compiles_are_or_the_user_says(
   monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
   # LAGOM_XLA_CACHE=off; see conftest.py
   assert plan_cache.in_folder(True) is None
-  monkeypatch.setenv("LAGOM_XLA_CACHE", str(tmp_path))
+  monkeypatch.setenv("LAGOM_XLA_CACHE", str(tmp_path / "of user"))
   assert plan_cache.in_folder(False) is None
-  cache = plan_cache.in_folder(True)
-  assert cache is not None
-  cache.put(_KEY, _ADOPTED)
-  (folder,) = tmp_path.iterdir()
-  assert os.listdir(folder) == [f"{_KEY}.plan.json"]
-
-
-def test_an_entry_that_is_dropped_is_gone(
-  cache: plan_cache.PlanCache, said: list[str]
-) -> None:
-  cache.put(_KEY, _ADOPTED)
-  cache.drop(_KEY)
-  assert cache.get(_KEY) is None
-  cache.drop(_KEY)
-  assert said == []
-
-
-def test_a_user_without_a_home_has_no_plans(
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
+  monkeypatch.chdir(tmp_path)
+  caches = [plan_cache.in_folder(folder) for folder in (True, "named")]
+  monkeypatch.chdir("/")  # A relative folder stays where it was named.
+  for cache in caches:
+    assert cache is not None
+    cache.put(_KEY, _ADOPTED)
+  kept = [path.parent.name for path in tmp_path.rglob("*.plan.json")]
+  assert sorted(kept) == ["named", "plans"]
   monkeypatch.delenv("LAGOM_XLA_CACHE")
   monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
   monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-  assert plan_cache.in_folder(True) is None
+  assert plan_cache.in_folder(True) is None  # A user without a home.

@@ -119,67 +119,6 @@ def test_nothing_is_proposed_where_nothing_is_faster() -> None:
   assert ours.plan == tuned_here(lowered).plan
 
 
-class _Layer(nnx.Module):
-  def __init__(self, *, rngs: nnx.Rngs):
-    self.up = nnx.Linear(8, 8, rngs=rngs)
-
-
-def test_a_step_of_nnx_is_searched_and_compiled() -> None:
-  mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",))
-  rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
-
-  @nnx.jit
-  def step(layer: _Layer, x: jax.Array) -> jax.Array:
-    return jnp.mean(layer.up(x) ** 2)
-
-  layer = _Layer(rngs=nnx.Rngs(0))
-  whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-  nnx.update(layer, jax.device_put(nnx.state(layer), whole))
-  lowered: Any = step.lower(layer, jax.device_put(jnp.ones((16, 8)), rows))
-  ours = proposer()
-  list(ours.proposals(lowered, _UNTRACED, threading.Event()))
-  assert ours.plan is not None
-  compiled = ours.compile(lowered, payload(ours.plan.xla, is_proven=True))
-  assert ours.digest(compiled) == ours.digest(lowered.lowered.compile())
-
-
-def test_a_proposal_runs_with_the_results_of_the_step() -> None:
-  lowered, args = on_cpus()
-  compiled = proposer().compile(lowered, payload(_MERGED, is_proven=True))
-  for ours, theirs in zip(
-    jax.tree.leaves(compiled(*strands_step.values(args))),
-    jax.tree.leaves(lowered.compile()(*strands_step.values(args))),
-    strict=True,
-  ):
-    np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
-
-
-def test_the_digest_tells_other_collectives_and_no_others() -> None:
-  lowered, _ = on_cpus()
-  ours = proposer()
-  merged = ours.compile(lowered, payload(_MERGED, is_proven=True))
-  again = ours.compile(lowered, payload(_MERGED, is_proven=True))
-  assert ours.digest(merged) == ours.digest(again)
-  assert ours.digest(merged) != ours.digest(lowered.compile())
-
-
-def test_the_build_for_a_profile_is_the_step_as_it_is() -> None:
-  lowered, args = on_cpus()
-  ours = proposer()
-  compiled = ours.compile_for_profile(lowered)
-  assert ours.digest(compiled) == ours.digest(lowered.compile())
-  loss = compiled(*strands_step.values(args))[1]
-  assert loss == lowered.compile()(*strands_step.values(args))[1]
-
-
-def test_what_nobody_has_compiled_is_compiled_elsewhere_first() -> None:
-  lowered, _ = on_cpus()
-  ours = proposer()
-  compiled = ours.compile(lowered, payload(_MERGED, is_proven=False))
-  proven = ours.compile(lowered, payload(_MERGED, is_proven=True))
-  assert ours.digest(compiled) == ours.digest(proven)
-
-
 def test_an_abort_of_xla_ends_the_process_that_tries_alone(h100s: Any) -> None:
   lowered = on_h100s(h100s)
   with pytest.raises(errors.WorkerError, match="ended with status -6"):
@@ -190,40 +129,6 @@ def children() -> set[int]:
   """The processes of this one."""
   tasks = pathlib.Path("/proc/self/task").glob("*/children")
   return {int(pid) for task in tasks for pid in task.read_text().split()}
-
-
-def test_a_search_that_is_stopped_leaves_no_process() -> None:
-  lowered = without_collectives()
-  before, stop = children(), threading.Event()
-  proposals = proposer().proposals(lowered, _UNTRACED, stop)
-  thread = threading.Thread(target=lambda: list(proposals))
-  thread.start()
-  deadline_s = time.monotonic() + _LONGEST_S
-  while children() <= before and time.monotonic() < deadline_s:
-    time.sleep(0.01)
-  assert not children() <= before
-  stop.set()
-  thread.join(_LONGEST_S)
-  assert not thread.is_alive()
-  assert children() <= before
-
-
-def test_a_search_that_is_killed_is_an_error_here() -> None:
-  lowered = without_collectives()
-  before, killed = children(), threading.Event()
-
-  def kill() -> None:
-    while children() <= before and not killed.wait(0.01):
-      pass
-    for pid in children() - before:
-      os.kill(pid, signal.SIGKILL)
-
-  thread = threading.Thread(target=kill)
-  thread.start()
-  with pytest.raises(errors.WorkerError, match="ended with status -9"):
-    list(proposer().proposals(lowered, _UNTRACED, threading.Event()))
-  killed.set()
-  thread.join(_LONGEST_S)
 
 
 def test_a_search_without_time_says_so() -> None:
@@ -279,3 +184,64 @@ def test_a_payload_is_read_back_as_it_was(
 def test_what_is_no_payload_is_refused(raw: bytes) -> None:
   with pytest.raises(errors.PlanError, match="no config for XLA"):
     gpu.read(raw)
+
+
+def test_a_proposal_is_compiled_elsewhere_first_and_runs_as_the_step() -> None:
+  lowered, args = on_cpus()
+  ours = proposer()
+  compiled, proven, again = (
+    ours.compile(lowered, payload(_MERGED, is_proven=it))
+    for it in (False, True, True)
+  )
+  for_profile, as_it_is = ours.compile_for_profile(lowered), lowered.compile()
+  digests = [ours.digest(it) for it in (compiled, proven, again)]
+  assert len(set(digests)) == 1
+  assert ours.digest(for_profile) == ours.digest(as_it_is) != digests[0]
+  expected = as_it_is(*strands_step.values(args))
+  for it in (compiled, for_profile):
+    results = it(*strands_step.values(args))
+    jax.tree.map(np.testing.assert_array_equal, results, expected)
+
+
+def test_a_step_of_nnx_is_searched_and_compiled() -> None:
+  mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",))
+  rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+  whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+  layer = nnx.Linear(8, 8, rngs=nnx.Rngs(0))
+  nnx.update(layer, jax.device_put(nnx.state(layer), whole))
+  step = nnx.jit(lambda layer, x: jnp.mean(layer(x) ** 2))
+  lowered: Any = step.lower(layer, jax.device_put(jnp.ones((16, 8)), rows))
+  ours = proposer()
+  list(ours.proposals(lowered, _UNTRACED, threading.Event()))
+  assert ours.plan is not None
+  compiled = ours.compile(lowered, payload(ours.plan.xla, is_proven=True))
+  assert ours.digest(compiled) == ours.digest(lowered.lowered.compile())
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_search_that_is_stopped_or_killed_leaves_no_process(
+  is_killed: bool,
+) -> None:
+  lowered = without_collectives()
+  before, stop = children(), threading.Event()
+
+  def end_it() -> None:
+    deadline_s = time.monotonic() + _LONGEST_S
+    while children() <= before and time.monotonic() < deadline_s:
+      time.sleep(0.01)
+    if is_killed:
+      for pid in children() - before:
+        os.kill(pid, signal.SIGKILL)
+    else:
+      stop.set()
+
+  thread = threading.Thread(target=end_it)
+  thread.start()
+  proposals = proposer().proposals(lowered, _UNTRACED, stop)
+  if is_killed:
+    with pytest.raises(errors.WorkerError, match="ended with status -9"):
+      list(proposals)
+  else:
+    assert not list(proposals)
+  thread.join(_LONGEST_S)
+  assert children() <= before

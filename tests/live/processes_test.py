@@ -12,6 +12,7 @@ from collections.abc import Callable
 import dataclasses
 import pathlib
 import socket
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,27 +60,6 @@ def test_a_cap_in_place_of_the_plugin_on_one_node_is_told(new_node):
   assert _difference(capped, capped) is None
 
 
-def test_a_node_where_env_sh_was_refused_and_nobody_stopped_is_told(new_node):
-  node, refused = new_node(), new_node()
-  refused.has_plugin(2)
-  environ = refused.environ()
-  assert environ.keys() == {"LAGOM_XLA_ENV"}
-  said = _difference(node.environ(), environ) or ""
-  assert ":refused in process 1" in said and ":plugin in process 0" in said
-
-
-def test_a_process_that_sourced_nothing_is_told(new_node):
-  said = _difference({}, new_node().environ()) or ""
-  assert "LAGOM_XLA_ENV is not set in process 0" in said
-
-
-def test_another_plan_of_the_same_table_is_told(new_node):
-  other = dataclasses.replace(PLAN, nccl_env={"NCCL_MAX_CTAS": "9"})
-  said = _difference(new_node().environ(), new_node(other).environ()) or ""
-  assert said.count(" in process ") == 2
-  assert "LAGOM_XLA_ENV is " in said
-
-
 def test_a_table_that_was_damaged_after_env_sh_is_told(new_node):
   node, damaged = new_node(), new_node()
   before, after = node.environ(), damaged.environ()
@@ -113,45 +93,10 @@ def test_a_plugin_that_was_cut_short_on_one_node_is_told(
   assert "in process 1 on" in said
 
 
-def test_the_plugin_is_found_by_its_short_name_as_nccl_finds_it(monkeypatch):
-  folder = str(build.ensure().parent)
-  monkeypatch.setenv("LD_LIBRARY_PATH", folder)
-  short, long = {"NCCL_TUNER_PLUGIN": "lagom_xla"}, str(build.ensure())
-  assert _difference(short, {"NCCL_TUNER_PLUGIN": long}) is None
-
-
-def test_a_node_with_a_tuner_of_its_own_is_told(new_node):
-  theirs = new_node().environ(NCCL_TUNER_PLUGIN="/opt/libnccl-tuner.so")
-  said = _difference(new_node().environ(), theirs) or ""
-  assert ":other_tuner in process 1" in said
-  assert "libnccl-tuner.so in process 1" in said
-
-
-def test_a_plan_without_a_table_is_told_where_it_was_not_sourced(new_node):
-  plan = dataclasses.replace(PLAN, nccl_settings=(), nccl_env={})
-  environ = new_node(plan).environ()
-  said = _difference(environ, {}) or ""
-  assert ":no_table in process 0" in said
-  assert _difference(environ, environ) is None
-
-
-def test_a_foreign_tuner_is_told_by_its_name_alone():
-  here = {"NCCL_TUNER_PLUGIN": "/usr/lib/libnccl-tuner.so"}
-  there = {"NCCL_TUNER_PLUGIN": "/opt/libnccl-tuner.so"}
-  assert _difference(here, there) is None
-  said = _difference(here, {}) or ""
-  assert "NCCL_TUNER_PLUGIN is libnccl-tuner.so in process 0" in said
-
-
 @pytest.mark.parametrize("name", state.DECISIVE)
 def test_a_setting_that_ranks_choose_by_is_told(name):
   said = _difference({name: "1"}, {name: "2"}) or ""
   assert f"{name} is 1 in process 0 on {_HOST} and 2 in process 1" in said
-
-
-def test_settings_that_may_be_a_nodes_own_are_not_compared():
-  here = {"NCCL_SOCKET_IFNAME": "eth0", "NCCL_DEBUG": "INFO"}
-  assert _difference(here, {"NCCL_IB_HCA": "mlx5_0"}) is None
 
 
 def test_settings_of_nccls_own_files_count_as_nccl_reads_them(tmp_path):
@@ -173,17 +118,85 @@ def test_settings_of_nccls_own_files_count_as_nccl_reads_them(tmp_path):
   }
 
 
-def test_flags_that_xla_hands_on_to_nccl_are_compared_and_no_others():
-  flag = "--xla_gpu_nccl_collective_max_nchannels"
-  here = {"XLA_FLAGS": f"--xla_dump_to=/a {flag}=4 {flag}=8"}
-  said = _difference(here, {"XLA_FLAGS": "--xla_dump_to=/b"}) or ""
-  assert f"{flag} is 8 in process 0" in said
-  assert "dump" not in said
-
-
 @given(st.lists(st.sampled_from(["ring", "tree", "nvls"]), min_size=2))
 def test_a_difference_is_told_exactly_where_there_is_one(algorithms):
   said = _difference(*({"NCCL_ALGO": name} for name in algorithms))
   assert (said is None) == (len(set(algorithms)) == 1)
   for name in set(algorithms):
     assert said is None or f"{name} in process" in said
+
+
+def _refused(new_node: Any) -> dict[str, str]:
+  """What a node has where env.sh was refused, and nobody stopped."""
+  node = new_node()
+  node.has_plugin(2)
+  return node.environ()
+
+
+_FLAG = "--xla_gpu_nccl_collective_max_nchannels"
+
+
+@pytest.mark.parametrize(
+  ("here", "there", "words"),
+  [
+    (
+      lambda new_node: new_node().environ(),
+      _refused,
+      (":refused in process 1", ":plugin in process 0"),
+    ),
+    (
+      lambda new_node: {},
+      lambda new_node: new_node().environ(),
+      ("LAGOM_XLA_ENV is not set in process 0",),
+    ),
+    (
+      lambda new_node: new_node().environ(),
+      lambda new_node: new_node(
+        dataclasses.replace(PLAN, nccl_env={"NCCL_MAX_CTAS": "9"})
+      ).environ(),
+      ("LAGOM_XLA_ENV is ",),
+    ),
+    (
+      lambda new_node: new_node().environ(),
+      lambda new_node: new_node().environ(NCCL_TUNER_PLUGIN="/opt/libmy.so"),
+      (":other_tuner in process 1", "libmy.so in process 1"),
+    ),
+    (
+      lambda new_node: new_node(
+        dataclasses.replace(PLAN, nccl_settings=(), nccl_env={})
+      ).environ(),
+      lambda new_node: {},
+      (":no_table in process 0",),
+    ),
+    (
+      lambda _: {"NCCL_TUNER_PLUGIN": "/usr/lib/libmy.so"},
+      lambda _: {},
+      ("NCCL_TUNER_PLUGIN is libmy.so in process 0",),
+    ),
+    (
+      lambda _: {"XLA_FLAGS": f"--xla_dump_to=/a {_FLAG}=4 {_FLAG}=8"},
+      lambda _: {"XLA_FLAGS": "--xla_dump_to=/b"},
+      (f"{_FLAG} is 8 in process 0",),
+    ),
+  ],
+)
+def test_what_two_processes_do_not_share_is_told(
+  here: Any, there: Any, words: tuple[str, ...], new_node: Any
+):
+  said = _difference(here(new_node), there(new_node)) or ""
+  for each in words:
+    assert each in said
+  assert "dump" not in said
+
+
+def test_what_may_differ_between_nodes_is_not_told(
+  monkeypatch: pytest.MonkeyPatch,
+):
+  here = {"NCCL_SOCKET_IFNAME": "eth0", "NCCL_DEBUG": "INFO"}
+  assert _difference(here, {"NCCL_IB_HCA": "mlx5_0"}) is None
+  # A tuner is known by its name, and ours by its short one as NCCL finds it.
+  name = "NCCL_TUNER_PLUGIN"
+  assert _difference({name: "/lib/libmy.so"}, {name: "/opt/libmy.so"}) is None
+  monkeypatch.setenv("LD_LIBRARY_PATH", str(build.ensure().parent))
+  long = {name: str(build.ensure())}
+  assert _difference({name: "lagom_xla"}, long) is None

@@ -1,0 +1,347 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A step under `lagom_xla.tune` is the jitted one, predicted or measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+import dataclasses
+import functools
+import inspect
+import pickle
+import threading
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jitted_steps import CLUSTER
+from jitted_steps import assert_identical
+from jitted_steps import rows
+from jitted_steps import sharded
+from jitted_steps import tune_predicted
+from jitted_steps import whole
+import lagom_xla
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.live import proposals
+import live_step
+
+
+@dataclasses.dataclass(frozen=True)
+class _Mode:
+  """How a step is tuned.
+
+  Attributes:
+    tune: the decorator.
+    num_calls: in which the step goes through all that tuning does.
+  """
+
+  tune: Callable[..., Any]
+  num_calls: int
+
+  def num_tuned(self, step: Any) -> int:
+    """Signatures that were tuned."""
+    return len(step.tunings) or step.report().count("  now: ")
+
+
+@pytest.fixture(params=["predicted", "measured"])
+def mode(request: pytest.FixtureRequest) -> Iterator[_Mode]:
+  if request.param == "predicted":
+    yield _Mode(tune_predicted, 3)
+    return
+  with live_step.proposed_again():
+    tune = functools.partial(lagom_xla.tune, cache=False)
+    yield _Mode(tune, live_step.NUM_CALLS)
+
+
+@jax.jit
+def _add_one(x: jax.Array) -> jax.Array:
+  """Adds one."""
+  return x + 1
+
+
+def _doubled(x: Any) -> Any:
+  return jax.tree.map(lambda leaf: leaf * 2, x)
+
+
+@pytest.mark.parametrize(
+  "change",
+  [
+    lambda x: sharded(24),
+    lambda x: x.astype(jnp.bfloat16),
+    lambda x: jax.device_put(x, whole()),
+    lambda x: [x],
+    lambda x: jax.device_put(jnp.asarray(2.0), whole()),
+    lambda x: np.float32(2.0),
+    lambda x: np.arange(4),
+    lambda x: 2.5,
+    lambda x: True,
+    lambda x: 1j,
+  ],
+)
+def test_each_kind_of_argument_is_taken_as_by_jit_and_tuned(
+  change: Callable[[jax.Array], Any], mode: _Mode
+):
+  jitted, step = jax.jit(_doubled), mode.tune(jax.jit(_doubled))
+  x = sharded(16)
+  other = change(x)
+  expected, expected_other = jitted(x), jitted(other)
+  # What is on one device is not for the cluster that predictions are for.
+  is_taken = mode.num_calls > 3 or isinstance(
+    jax.tree.leaves(other)[0], jax.Array
+  )
+  for number in range(mode.num_calls):
+    assert_identical(step(x), expected)
+    if number % 10 == 0 and is_taken:
+      assert_identical(step(other), expected_other)
+  assert mode.num_tuned(step) == 1 + is_taken
+
+
+@pytest.mark.parametrize("scale", [2, np.float64(3), np.arange(4), 1j])
+def test_numbers_and_numpy_arrays_beside_others_are_taken_as_by_jit(
+  scale: Any, mode: _Mode
+):
+  def scaled(x: jax.Array, scale: Any) -> tuple[jax.Array, Any]:
+    return x[:4] * scale, scale * 2
+
+  jitted, step = jax.jit(scaled), mode.tune(jax.jit(scaled))
+  x = sharded(16)
+  expected = jitted(x, scale)
+  for _ in range(mode.num_calls):
+    assert_identical(step(x, scale), expected)
+
+
+def test_what_xla_compiles_alike_is_searched_for_once(tuned_names: list[str]):
+  step = tune_predicted(jax.jit(_doubled))
+  for value in (
+    np.float32(2.0),
+    jnp.asarray(2.0),
+  ):  # The latter's type is weak.
+    x = jax.device_put(value, whole())
+    assert_identical(step(x), jax.jit(_doubled)(x))
+  assert tuned_names == ["_doubled"]
+  assert len(step.tunings) == 1
+
+
+def _raised(x: jax.Array, power: int) -> jax.Array:
+  return x**power
+
+
+@pytest.mark.parametrize(
+  "statics",
+  [{"static_argnums": 1}, {"static_argnums": -1}, {"static_argnames": "power"}],
+)
+def test_each_static_value_is_tuned(statics: dict[str, Any], mode: _Mode):
+  jitted = jax.jit(_raised, **statics)
+  step = mode.tune(jax.jit(_raised, **statics))
+  x = sharded(16)
+  expected = {power: jitted(x, power) for power in (2, 3)}
+  for number in range(mode.num_calls):
+    power = 2 + (number // 50 if mode.num_calls > 3 else number) % 2
+    assert_identical(step(x, power), expected[power])
+  assert mode.num_tuned(step) == 2
+
+
+def test_keyword_arguments_and_donated_ones_are_as_in_jit(mode: _Mode):
+  def make() -> Any:
+    return jax.jit(_raised, static_argnames="power", donate_argnames="x")
+
+  jitted, step = make(), mode.tune(make())
+  for _ in range(mode.num_calls):
+    ours, theirs = sharded(16), sharded(16)
+    assert_identical(step(x=ours, power=3), jitted(x=theirs, power=3))
+    assert ours.is_deleted() and theirs.is_deleted()
+  assert_identical(step(power=3, x=sharded(16)), jitted(sharded(16), power=3))
+
+
+def test_what_is_committed_elsewhere_goes_where_the_step_takes_it(mode: _Mode):
+  def make() -> Any:
+    return jax.jit(
+      lambda x, scale: x * scale,
+      in_shardings=(rows(), whole()),
+      donate_argnums=1,
+    )
+
+  jitted, step = make(), mode.tune(make())
+  x = sharded(16, 4)
+  for number in range(mode.num_calls):
+    ours, theirs = (
+      jax.device_put(np.ones(4, np.float32), jax.devices()[1 + number % 3 // 2])
+      for _ in range(2)
+    )
+    assert_identical(step(x, ours), jitted(x, theirs))
+    assert ours.is_deleted() == theirs.is_deleted()
+
+
+def test_a_change_of_configuration_is_a_new_signature(mode: _Mode):
+  jitted = jax.jit(lambda x: x @ x.T)
+  step = mode.tune(jax.jit(lambda x: x @ x.T))
+  x = sharded(16, 16)
+  for number in range(min(mode.num_calls, 40)):
+    with jax.default_matmul_precision("highest" if number % 2 else "default"):
+      assert_identical(step(x), jitted(x))
+  assert mode.num_tuned(step) == 2
+
+
+def test_transformations_see_the_jitted_step_in_every_state(mode: _Mode):
+  def squares(x: jax.Array) -> jax.Array:
+    return jnp.sum(x**2, axis=-1)
+
+  jitted, step = jax.jit(squares), mode.tune(jax.jit(squares))
+  x = sharded(16, 4)
+
+  def transformed(f: Any) -> list[Any]:
+    return [
+      jax.jit(f)(x),
+      jax.vmap(f)(x),
+      jax.grad(lambda x: jnp.sum(f(x)))(x),
+      jax.jit(lambda y: y + jnp.sum(f(x)))(x),  # No tracer among f's arguments.
+      jax.lax.map(f, x),
+    ]
+
+  expected = transformed(jitted)
+  assert_identical(transformed(step), expected)
+  assert mode.num_tuned(step) == 0
+  for number in range(mode.num_calls):
+    assert_identical(step(x), jitted(x))
+    if number % 20 == 0:
+      assert_identical(transformed(step), expected)
+  assert mode.num_tuned(step) == 1
+
+
+def test_it_still_looks_jitted(mode: _Mode):
+  step, x = mode.tune(_add_one), sharded(16)
+  assert (step.__name__, step.__doc__) == ("_add_one", "Adds one.")
+  assert step.__wrapped__ is inspect.unwrap(_add_one)
+  assert step.lower(x).as_text() == _add_one.lower(x).as_text()
+  assert str(step.trace(x).jaxpr) == str(_add_one.trace(x).jaxpr)
+  assert step.eval_shape(x) == _add_one.eval_shape(x)
+  public = {name for name in dir(_add_one) if not name.startswith("_")}
+  assert public | {"report"} <= set(dir(step))
+  step.clear_cache()
+  assert_identical(step(x), x + 1)
+
+
+@pytest.mark.parametrize("tune", [tune_predicted, lagom_xla.tune])
+def test_it_pickles_no_worse_than_jit(tune: Any):
+  with pytest.raises(Exception) as theirs:
+    pickle.dumps(_add_one)
+  with pytest.raises(type(theirs.value)) as ours:
+    pickle.dumps(tune(_add_one))
+  assert str(ours.value) == str(theirs.value)
+
+
+class _Scale:
+  def __init__(self, by: int):
+    self.by = by
+
+  @functools.partial(jax.jit, static_argnums=0)
+  def step(self, x: jax.Array, plus: int = 1) -> jax.Array:
+    return self.by * x + plus
+
+
+def test_a_method_is_tuned_like_a_function(mode: _Mode):
+  class Trainer:
+    step = mode.tune(_Scale.step)
+    by = 3
+
+  trainer, x = Trainer(), sharded(16)
+  for _ in range(mode.num_calls):
+    assert_identical(trainer.step(x), 3 * x + 1)
+  # JAX keeps what is static, so the trainer, and its step with it.
+  jax.clear_caches()
+
+
+@pytest.mark.parametrize(
+  "bound", [_Scale(3).step, functools.partial(_Scale.step, _Scale(3), plus=1)]
+)
+def test_a_bound_step_is_tuned_with_what_it_is_bound_to(
+  bound: Any, mode: _Mode
+):
+  step, x = mode.tune(bound), sharded(16)
+  for _ in range(mode.num_calls):
+    assert_identical(step(x), 3 * x + 1)
+  assert_identical(step(x, plus=2), 3 * x + 2)
+  assert mode.num_tuned(step)
+  assert "step" in step.report()
+  jax.clear_caches()
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_effects_happen_once_a_call(ordered: bool, mode: _Mode):
+  seen: list[float] = []
+
+  def step(x: jax.Array) -> jax.Array:
+    jax.debug.callback(lambda v: seen.append(float(v)), x, ordered=ordered)
+    return x + 1
+
+  tuned = lagom_xla.tune(jax.jit(step), cluster="1x1xh100", measure=False)
+  if mode.num_calls > 3:
+    tuned = mode.tune(jax.jit(step))
+  x = jax.device_put(jnp.float32(0), jax.devices()[0])
+  for _ in range(mode.num_calls):
+    x = tuned(x)
+  jax.effects_barrier()
+  assert sorted(seen) == list(range(mode.num_calls))
+  assert mode.num_tuned(tuned) == 1
+
+
+def test_threads_may_call_it_at_the_same_time(mode: _Mode):
+  step = mode.tune(jax.jit(lambda x: x * 3))
+  batches = [sharded(num_rows) for num_rows in (8, 8, 16, 16)]
+  barrier = threading.Barrier(4)
+  failures: list[BaseException] = []
+
+  def call(x: jax.Array) -> None:
+    barrier.wait()
+    try:
+      for _ in range(mode.num_calls):
+        assert_identical(step(x), 3 * x)
+    except BaseException as error:
+      failures.append(error)
+
+  threads = [threading.Thread(target=call, args=(x,)) for x in batches]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  assert failures == []
+  assert mode.num_tuned(step) == 2
+
+
+def test_nans_are_found_as_under_jit(mode: _Mode):
+  step = mode.tune(jax.jit(jnp.log))
+  x = jax.device_put(np.ones(16, np.float32), rows())
+  for number in range(mode.num_calls):
+    step(x)
+    if number % 30 == 0:
+      with jax.debug_nans(True), pytest.raises(FloatingPointError):
+        step(-x)
+
+
+@pytest.mark.parametrize("cluster", [CLUSTER, cluster_lib.parse(CLUSTER)])
+def test_it_decorates_with_and_without_arguments(
+  cluster: str | cluster_lib.Cluster,
+  tuned_names: list[str],
+  monkeypatch: pytest.MonkeyPatch,
+):
+  # Whatever there is to tune on CPUs.
+  monkeypatch.setattr(proposals, "platform_of", lambda _: "tpu")
+
+  @lagom_xla.tune(cluster=cluster, measure=False)
+  @jax.jit
+  def with_arguments(x: jax.Array) -> jax.Array:
+    return x + 1
+
+  @lagom_xla.tune
+  @jax.jit
+  def without(x: jax.Array) -> jax.Array:
+    return x + 1
+
+  x = sharded(16)
+  assert_identical(with_arguments(x), x + 1)
+  with pytest.warns(RuntimeWarning, match="nothing is tuned"):
+    assert_identical(without(x), x + 1)
+  assert tuned_names == ["with_arguments"]
