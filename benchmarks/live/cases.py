@@ -61,15 +61,7 @@ def of_loss(
   batches: Sequence[Any],
   mesh: jax.sharding.Mesh,
 ) -> Training:
-  """Makes the training of a model.
-
-  Args:
-    loss_of: of parameters and a batch.
-    optimizer: of Optax.
-    state: "params", and "opt" for the optimizer's; stays where it is laid out.
-    batches: to go through again and again.
-    mesh: of the devices.
-  """
+  """Training of a model; `state` has "params" and the optimizer's "opt"."""
 
   def train_step(state: Any, batch: Any) -> tuple[Any, jax.Array]:
     loss, grads = jax.value_and_grad(loss_of)(state["params"], batch)
@@ -138,14 +130,7 @@ class Perceptrons(nn.Module):
 def perceptrons(
   devices: Sequence[jax.Device], *, num_layers: int, width: int, num_rows: int
 ) -> Training:
-  """Makes the training.
-
-  Args:
-    devices: to train on.
-    num_layers: each with two arrays of parameters.
-    width: of all layers.
-    num_rows: of a batch, on all devices together.
-  """
+  """Training of layers of two arrays each, on batches of `num_rows` in all."""
   mesh = in_a_row(devices, _AXIS)
   model = Perceptrons(num_layers, width)
   optimizer = optax.sgd(1e-2)
@@ -173,13 +158,7 @@ _NUM_PRODUCT_BATCHES = 2
 def products(
   devices: Sequence[jax.Device], *, width: int, num_products: int
 ) -> Training:
-  """Makes the training.
-
-  Args:
-    devices: to train on.
-    width: of the layers, and rows of a host's batch.
-    num_products: in the chain.
-  """
+  """Training of a chain of products beside what all hosts share."""
   mesh = in_a_row(devices, _AXIS)
 
   def local_step(prototype: Any, batch: Any) -> tuple[Any, jax.Array]:
@@ -220,12 +199,7 @@ def products(
 
 
 def sliced(devices: Sequence[jax.Device], *, num_tokens: int) -> Training:
-  """Makes the training.
-
-  Args:
-    devices: to train on.
-    num_tokens: of a micro-batch, on all devices together.
-  """
+  """Training on micro-batches of so many tokens, on all devices together."""
   sizes = train_step.Sizes(tokens=num_tokens, num_layers=2)
   step, (weights, batch) = train_step.train_step(
     devices, sizes, donate_argnums=DONATED
@@ -300,12 +274,7 @@ class Llama(nn.Module):
 
 
 def llama(devices: Sequence[jax.Device], *, parallel: Parallel) -> Training:
-  """Makes the training.
-
-  Args:
-    devices: to train on.
-    parallel: what they split: the batch ("data") or the weights ("model").
-  """
+  """Training of a Llama whose batch ("data") or weights ("model") are split."""
   mesh = in_a_row(devices, parallel)
   model = Llama()
   optimizer = optax.adamw(1e-3)
@@ -367,12 +336,7 @@ def _batch(mesh: jax.sharding.Mesh, parallel: Parallel, seed: int) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Case:
-  """A train step, and what joins the hosts.
-
-  Attributes:
-    build: makes the training on these devices.
-    rates: of the link, in Mb/s.
-  """
+  """A train step, and the rates of the link that joins the hosts, in Mb/s."""
 
   build: Callable[[Sequence[jax.Device]], Training]
   rates: tuple[int, ...]

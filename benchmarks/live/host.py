@@ -67,17 +67,9 @@ def measure(
   num_rounds: int,
   num_steps: int,
 ) -> tuple[Any, dict[str, list[float]]]:
-  """Seconds per step of each, in every round.
+  """The last state, and each one's seconds per step of a block in every round.
 
-  Args:
-    made: the training.
-    steps: by name. Each comes first in equally many rounds.
-    state: to go on from.
-    num_rounds: of one block each.
-    num_steps: of a block.
-
-  Returns:
-    The state after all, and name -> seconds per step of each round.
+  Each comes first in equally many rounds.
   """
   seconds: dict[str, list[float]] = {name: [] for name in steps}
   for name in shaped_hosts.in_turns(list(steps), num_rounds):
@@ -145,13 +137,7 @@ class Budget:
   _first_try: tuple[int, float] | None = None
 
   def is_spent(self, doing: str, num_steps: int, seconds: float) -> bool:
-    """Whether the loop should be left as it is.
-
-    Args:
-      doing: what `tune` says that it does.
-      num_steps: since the case began.
-      seconds: since then.
-    """
+    """Whether the loop should be left as it is."""
     if self._first_try is None and doing.startswith(_TRYING):
       self._first_try = num_steps, seconds
     if self._first_try is None:

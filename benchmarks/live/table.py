@@ -39,10 +39,6 @@ _COLUMNS = (
 def rows(case: str, rates: Sequence[int] = ()) -> Iterator[dict[str, Any]]:
   """Runs a case on fresh hosts, at each rate.
 
-  Args:
-    case: its name.
-    rates: of the link, in Mb/s; by default the case's own.
-
   Raises:
     LagomError: a host ended before it had found anything.
   """
@@ -62,13 +58,7 @@ def rows(case: str, rates: Sequence[int] = ()) -> Iterator[dict[str, Any]]:
 def row(
   case: str, rate: int, found: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-  """The row of what two hosts found.
-
-  Args:
-    case: its name.
-    rate: of the link, in Mb/s.
-    found: by each host; see `benchmarks.live.host`.
-  """
+  """The row of what two hosts found."""
   seconds = {
     name: [host["seconds"][name] for host in found]
     for name in ("default", "chosen")

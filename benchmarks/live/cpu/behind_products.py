@@ -39,10 +39,8 @@ from lagom_xla.passes.schedule import orders
 class Queue:
   """What of a computation is ready, and has yet to run.
 
-  Args:
-    computation: the computation.
-    waits_for: what has to run before each instruction, by their ids.
-    last: ids of those that run only where nothing else can.
+  `waits_for` is what has to run before each instruction; those in `last` run
+  only where nothing else can. All are known by their ids.
   """
 
   def __init__(
@@ -112,13 +110,9 @@ class _Buffers(aliasing.Buffers):
 
 
 def rewrite(module: hlo.Module) -> bytes | None:
-  """The module with collectives behind products.
+  """The scheduled module with collectives behind products, serialized.
 
-  Args:
-    module: as POST_SCHEDULER shows it; it stays as it is.
-
-  Returns:
-    A serialized HloModuleProto; None where no collective found a product.
+  None where no collective found a product.
   """
   ids = [
     id_

@@ -43,10 +43,9 @@ _KIND = "all-reduce"
 
 
 def all_reduces(module: hlo.Module) -> list[combinable.Candidate]:
-  """The all-reduces of a module, each of one array, first ready ones first.
+  """All-reduces of a module as PRE_SCHEDULER shows it, first ready ones first.
 
-  Args:
-    module: as PRE_SCHEDULER shows it.
+  Each is of one array.
   """
   apart = combinable.split_apart(module)
   depth = _multiplications_before(apart)
@@ -60,12 +59,7 @@ def all_reduces(module: hlo.Module) -> list[combinable.Candidate]:
 def groups(
   candidates: Iterable[combinable.Candidate], group_bytes: int
 ) -> combine.Groups:
-  """Groups of all-reduces up to a size; those of one are left out.
-
-  Args:
-    candidates: of `all_reduces`.
-    group_bytes: the most that a group has.
-  """
+  """Groups of `all_reduces` up to a size; those of one are left out."""
   open_groups: dict[table.Traits, list[combinable.Candidate]] = {}
   closed: list[list[combinable.Candidate]] = []
   for candidate in candidates:

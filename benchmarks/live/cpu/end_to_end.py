@@ -33,14 +33,6 @@ from lagom_xla.passes.combine import merge
 def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
   """The module with one flat all-reduce for each group, and no tuples of any.
 
-  Args:
-    module: as PRE_SCHEDULER shows it; it stays as it is.
-    groups: labels of all-reduces; those that no group names stay alone, and so
-      do collectives of other kinds.
-
-  Returns:
-    A serialized HloModuleProto.
-
   Raises:
     CombineError: the module cannot have these groups.
   """

@@ -56,13 +56,7 @@ MOST_BYTE_S = 8 / 100e6
 def split(
   num_arrays: float, num_bytes: float, seconds: float
 ) -> tuple[float, float]:
-  """Seconds of an array and of a byte, of collectives that took so long.
-
-  Args:
-    num_arrays: of all collectives; one at least.
-    num_bytes: that a host sends of them.
-    seconds: that they took.
-  """
+  """Seconds of an array and of a byte that a host sends, of all collectives."""
   waited_s = _waited_s(num_arrays, num_bytes, seconds)
   return waited_s / num_arrays, (seconds - waited_s) / max(num_bytes, 1)
 
@@ -103,10 +97,6 @@ class Execution:
 def usual(folder: pathlib.Path, module: hlo.Module) -> Execution:
   """The execution of median time, of the newest profile in a folder.
 
-  Args:
-    folder: what jax.profiler wrote to.
-    module: scheduled, as it ran.
-
   Raises:
     TraceError: there is no profile, or none of that module on a CPU.
   """
@@ -142,10 +132,6 @@ class _Seen:
 
 def costs(module: hlo.Module, ran: Execution) -> replay.Costs:
   """The costs with which a replay of a module takes what it took.
-
-  Args:
-    module: scheduled, as it ran.
-    ran: one of its executions.
 
   Raises:
     TraceError: the trace has no collective of the module.
@@ -258,12 +244,7 @@ def _with_products(
 
 
 def without_trace(module: hlo.Module, step_s: float) -> replay.Costs:
-  """Costs to rank by, as if half of a step were for collectives.
-
-  Args:
-    module: scheduled, as it ran.
-    step_s: seconds of a step.
-  """
+  """Costs to rank by, as if half of a step were for collectives."""
   num_bytes = num_arrays = 0
   for _, amount, times in _amounts(module):
     if amount.kind == "collective":

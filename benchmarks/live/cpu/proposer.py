@@ -44,10 +44,8 @@ def likely_first(
 ) -> Iterator[way_lib.Way]:
   """Ways that differ in more than their order.
 
-  Args:
-    lowered: the step.
-    best_group_bytes: the best groups of the program as it is written, once all
-      of these were looked at; other forms have them, too.
+  The best groups of the program as it is written are known once all of these
+  were looked at; other forms have them, too.
   """
   for group_bytes in _group_sizes(lowered):
     yield way_lib.Way(group_bytes=group_bytes)
@@ -120,10 +118,6 @@ class Foresight:
     """Adds a way, and the same with collectives behind products before it.
 
     Where those find no product, the two are one.
-
-    Args:
-      way: the way, in XLA's order.
-      module: the step in that way, scheduled.
     """
     ordered = compiling.ordered(module)
     behind = dataclasses.replace(way, is_ordered=True)

@@ -146,21 +146,12 @@ _NOTHING_S = 1e-12
 
 
 def step_s(module: hlo.Module, costs: Costs) -> float:
-  """Seconds of a step.
-
-  Args:
-    module: scheduled.
-    costs: of its instructions.
-  """
+  """Seconds of a step."""
   return Replay(module).step_s(costs)
 
 
 class Replay:
-  """A module that is looked at once, and replayed at any costs.
-
-  Args:
-    module: scheduled.
-  """
+  """A module that is looked at once, and replayed at any costs."""
 
   def __init__(self, module: hlo.Module):
     self._entry = module.entry
