@@ -421,7 +421,6 @@ def all_or_none(
   *,
   name: str,
   members: Iterable[int],
-  timeout_s: float = _TIMEOUT_S,
 ) -> _Result:
   """Does something here, and returns it once all members have done the same.
 
@@ -430,7 +429,6 @@ def all_or_none(
     digest: of a result, what must be the same on all members.
     name: of the work, the same on all members, which come to it equally often.
     members: the processes that do it; where it is one, it does it alone.
-    timeout_s: how long to wait for the others after this one's work.
 
   Raises:
     ProcessesError: another member failed, came to something else or did not
@@ -439,7 +437,7 @@ def all_or_none(
   """
   store = next_store(name, members)
   take(store)
-  return _agreed(store, work, digest, timeout_s)
+  return _agreed(store, work, digest)
 
 
 def first_decides(
@@ -471,14 +469,13 @@ def first_decides(
     propose(store, tell(result))
     return result
 
-  return _agreed(store, work, digest, _TIMEOUT_S)
+  return _agreed(store, work, digest)
 
 
 def _agreed(
   store: JobStore,
   work: Callable[[], _Result],
   digest: Callable[[_Result], bytes],
-  timeout_s: float,
 ) -> _Result:
   """What work returns, once all members have come to the same."""
   if len(store.members) < 2:
@@ -490,7 +487,7 @@ def _agreed(
     with contextlib.suppress(errors.ProcessesError):
       refuse(store, errors.first_line(error))
     raise
-  decided = decision(store, value, all_equal, timeout_s=timeout_s)
+  decided = decision(store, value, all_equal, timeout_s=_TIMEOUT_S)
   if not decided.is_agreed:
     raise errors.ProcessesError(decided.reason)
   return result

@@ -230,7 +230,8 @@ def test_a_method_is_tuned_like_a_function(
   else:
     tune: Any = lagom_xla.tune(cluster=_CLUSTER)
     setattr(Trainer, "step", tune(Trainer.step))  # noqa: B010
-    tuned = Trainer().step
+    trainer: Any = Trainer()
+    tuned = trainer.step
   x = batch(seed=0)
   losses = [float(tuned(x)) for _ in range(2)]
   assert losses[1] < losses[0]

@@ -150,45 +150,6 @@ def test_who_comes_after_the_time_out_gets_the_decision_of_the_others():
   ]
 
 
-def _work(number: int, say: job.Say, *, fails: bool, dies: bool) -> None:
-
-  def work() -> int:
-    if number == 1 and fails:
-      raise ValueError("no such option")
-    if number == 1 and dies:
-      job.die()
-    return 7
-
-  try:
-    say(
-      agreement.all_or_none(
-        work,
-        lambda result: bytes([result]),
-        name="work",
-        members=range(2),
-        timeout_s=_SHORT_S if dies else _LONG_S,
-      )
-    )
-  except (ValueError, errors.ProcessesError) as error:
-    say(str(error))
-
-
-def test_what_all_do_alike_is_used():
-  for ended in job.run(functools.partial(_work, fails=False, dies=False)):
-    assert ended.said == [7]
-
-
-def test_what_fails_in_one_process_is_used_in_none():
-  first, failed = job.run(functools.partial(_work, fails=True, dies=False))
-  assert first.said == ["process 1: no such option"]
-  assert failed.said == ["no such option"]
-
-
-def test_what_one_process_dies_of_is_used_in_none():
-  first, _ = job.run(functools.partial(_work, fails=False, dies=True))
-  assert first.said == [f"process 1 did not answer within {_SHORT_S} s."]
-
-
 @given(st.sets(st.integers(0, 40), min_size=1))
 def test_a_message_names_exactly_the_processes(processes):
   noun, _, words = agreement.in_words(processes).partition(" ")

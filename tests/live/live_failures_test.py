@@ -71,20 +71,6 @@ def test_a_proposer_that_hangs_is_left_alone_and_told_to_stop():
   assert stopped.wait(5)
 
 
-def test_a_compile_that_hangs_ends_the_loop():
-  ended = threading.Event()
-
-  def hang(lowered: jax.stages.Lowered) -> Any:
-    ended.wait(30)
-    return lowered.compile()
-
-  try:
-    _, (warned,) = _train(live_step.Proposer({"hangs": hang}), limits=_SHORT)
-  finally:
-    ended.set()
-  assert "process 0 did not compile hangs within 0.3 s" in warned
-
-
 @dataclasses.dataclass
 class _Fragile:
   """An executable that raises once it has been called so-and-so often."""

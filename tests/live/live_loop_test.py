@@ -19,24 +19,6 @@ from simulated_job import MEMBERS
 from simulated_job import Job
 
 
-def test_the_states_follow_each_other():
-  job = Job(step_s=[1.0, 0.8, 1.2])
-  job.run(1000)
-  assert job.states() == [
-    "baseline",
-    "profile",
-    "search",
-    "candidate",
-    "measure",
-    "adopt",
-    "candidate",
-    "measure",
-    "reject",
-    "watch",
-  ]
-  assert not job.is_searching
-
-
 @pytest.mark.parametrize("ratio", [0.7, 0.9, 0.97, 1.0, 1.02, 1.3, 3.0])
 def test_what_is_faster_is_adopted_and_nothing_else(ratio: float):
   job = Job(step_s=[1.0, ratio])
@@ -89,30 +71,10 @@ def test_no_more_than_one_in_forty_equal_candidates_is_adopted():
   assert num_adopted <= 19
 
 
-def _refused_by_one(waited_s: float):
-  refusal = script_lib.Vote(digest=None, words="no memory")
-  return {0: COMPILED, 2: refusal} if waited_s > 3 else {}
-
-
 def _odd_one(waited_s: float):
   del waited_s
   odd = script_lib.Vote(digest=b"odd")
   return {**dict.fromkeys(MEMBERS, COMPILED), 1: odd}
-
-
-@pytest.mark.parametrize(
-  ("voted", "words"),
-  [
-    (_refused_by_one, "process 2: no memory"),
-    (_odd_one, "process 1 came to something else than process 0"),
-  ],
-)
-def test_what_not_all_can_compile_alike_runs_nowhere(voted, words: str):
-  job = Job(step_s=[1.0, 0.5], voted=voted)
-  last = job.run(1000)
-  assert last.in_use == 0
-  assert job.calls_of(1) == 0
-  assert words in job.trials[0].words
 
 
 def test_votes_that_never_come_end_the_loop_in_time():
@@ -123,16 +85,6 @@ def test_votes_that_never_come_end_the_loop_in_time():
   assert "processes 1-2 did not compile way 1 within 50 s" in last.words
   assert job.num_calls < 150
   assert job.calls_of(1) == 0
-
-
-def test_a_search_that_hangs_ends_the_loop_in_time():
-  limits = loop.Limits(search_s=60)
-  job = Job(step_s=[1.0], finds=lambda _: False, limits=limits)
-  last = job.run(1000)
-  assert last.state == "stay"
-  assert "no proposal came within 60 s" in last.words
-  assert not job.is_searching
-  assert job.num_calls < 150
 
 
 def test_a_drift_leads_to_one_new_search():
