@@ -232,27 +232,6 @@ def test_one_that_takes_or_returns_something_else_never_runs():
   assert "are not those of the step" in tried[1]
 
 
-def test_a_profiler_that_the_user_has_costs_the_trace_and_one_warning(
-  tmp_path: Any,
-):
-  proposer = live_step.Proposer({})
-  with jax.profiler.trace(tmp_path):
-    _, (warned,) = _train(proposer, is_done="now: watch")
-  assert "could trace no step" in warned
-  assert proposer.measured[0].trace_dir is None
-  assert proposer.measured[0].num_traced == 0
-  assert list(tmp_path.rglob("*.xplane.pb"))  # The user's own is whole.
-
-
-def test_an_empty_trace_is_none(monkeypatch: pytest.MonkeyPatch):
-  monkeypatch.setattr(jax.profiler, "start_trace", lambda *_, **__: None)
-  monkeypatch.setattr(jax.profiler, "stop_trace", lambda: None)
-  proposer = live_step.Proposer({})
-  _, (warned,) = _train(proposer, is_done="now: watch")
-  assert "the trace is empty" in warned
-  assert proposer.measured[0].trace_dir is None
-
-
 def test_an_error_of_the_step_is_the_callers_in_every_state():
   faster = live_step.sleeping(0.0, donate_argnums=())
   function = live_step.train_step(0.004)

@@ -11,7 +11,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from typing import Any
@@ -71,18 +70,6 @@ def test_calls_that_are_not_of_an_executable_are_left_to_jit(context: Any):
     if context is jax.disable_jit:
       assert "now: baseline" in step.report()
     live_step.call_until(step, "now: watch", x)
-
-
-def test_without_a_folder_for_its_trace_tuning_predicts(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-):
-  monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
-  proposer = live_step.Proposer({})
-  with live_step.proposed_by(proposer):
-    step = _tuned(_double)
-    with pytest.warns(RuntimeWarning, match="could trace no step"):
-      live_step.call_until(step, "now: watch", jnp.ones(3))
-  assert proposer.measured[0].trace_dir is None
 
 
 def test_where_no_thread_can_start_the_step_stays_as_it_was(

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
+import functools
 import pathlib
+import tempfile
 import threading
 import time
 import types
@@ -21,11 +23,13 @@ import pytest
 
 import job
 import lagom_xla
+from lagom_xla.jax_internals import profiler as profiler_lib
 from lagom_xla.jax_internals import store
 from lagom_xla.live import tracing
 from lagom_xla.profiling import xspace
 import live_step
 
+_PROGRAM = "jit__step"
 _MOST_CALLS = 5000
 # After so many the machine must be busy, and other threads need it.
 _BUSY_CALLS = 500
@@ -44,24 +48,29 @@ class _Training:
     self._x = jnp.full((8, 8), 0.1)
     self._expected = np.asarray(jax.jit(_step)(self._x))
 
-  @property
-  def report(self) -> str:
-    return self._tuned.report()
-
   def call(self) -> None:
     np.testing.assert_array_equal(self._tuned(self._x), self._expected)
 
-  def call_until(self, is_there: Callable[[], bool]) -> None:
+  def call_until(self, is_there: Callable[[], bool] | str) -> int:
+    """Calls until something is so, or is reported; returns how often."""
     for number in range(_MOST_CALLS):
-      if is_there():
-        return
+      report = self._tuned.report()
+      if is_there in report if isinstance(is_there, str) else is_there():
+        return number
       self.call()
       if number >= _BUSY_CALLS:
         time.sleep(_PAUSE_S)
-    raise AssertionError(self.report)
+    raise AssertionError(self._tuned.report())
 
-  def call_until_watched(self) -> None:
-    self.call_until(lambda: "now: watch" in self.report)
+
+def _num_steps(folder: pathlib.Path) -> list[int]:
+  """Executions of the step that a trace holds, on each device."""
+  return [
+    len(
+      {it.execution for it in device.launches if it.program_id == "jit__step"}
+    )
+    for device in xspace.read(folder).devices
+  ]
 
 
 @pytest.fixture
@@ -121,10 +130,10 @@ def test_training_goes_on_while_its_trace_ends(
   for _ in range(100):
     training.call()
   assert not stop.has_ended.is_set()
-  assert "now: profile" in training.report
+  training.call_until("now: profile")
   assert not proposer.measured
   stop.may_end.set()
-  training.call_until_watched()
+  training.call_until("now: watch")
   (measured,) = proposer.measured
   assert measured.trace_dir is not None
   assert measured.num_traced == 3
@@ -141,18 +150,16 @@ def test_no_step_but_those_to_be_traced_is_in_the_trace(
     real()
 
   monkeypatch.setattr(jax.profiler, "stop_trace", late)
-  found: list[set[int | None]] = []
+  found: list[int] = []
 
   def read(_: Any) -> None:
     folder = proposer.measured[-1].trace_dir
     assert folder is not None
-    for device in xspace.read(folder).devices:
-      of_step = [it for it in device.launches if it.program_id == "jit__step"]
-      found.append({launch.execution for launch in of_step})
+    found.extend(_num_steps(folder))
 
   proposer.before = read
-  _Training().call_until_watched()
-  assert [len(executions) for executions in found] == [3]
+  _Training().call_until("now: watch")
+  assert found == [3]
 
 
 def test_a_trace_of_the_users_own_wins_over_one_that_is_on(
@@ -164,7 +171,7 @@ def test_a_trace_of_the_users_own_wins_over_one_that_is_on(
     with jax.profiler.trace(tmp_path):
       for _ in range(3):
         training.call()
-    training.call_until_watched()
+    training.call_until("now: watch")
   assert list(tmp_path.rglob("*.xplane.pb"))
   (one,) = warned
   assert "could trace no step" in str(one.message)
@@ -182,26 +189,56 @@ def test_a_trace_of_the_users_own_waits_for_one_that_ends(
     assert stop.has_ended.is_set()
     training.call()
   assert list(tmp_path.rglob("*.xplane.pb"))
-  training.call_until_watched()
+  training.call_until("now: watch")
   assert proposer.measured[0].trace_dir is not None
 
 
-def test_what_goes_wrong_while_a_trace_ends_costs_one_warning(
-  proposer: live_step.Proposer, monkeypatch: pytest.MonkeyPatch
-):
+def _fails_to_end(patched: pytest.MonkeyPatch) -> None:
   real = jax.profiler.stop_trace
 
   def fail() -> None:
     real()
     raise OSError("no space left on device")
 
-  monkeypatch.setattr(jax.profiler, "stop_trace", fail)
+  patched.setattr(jax.profiler, "stop_trace", fail)
+
+
+def _is_empty(patched: pytest.MonkeyPatch) -> None:
+  patched.setattr(jax.profiler, "start_trace", lambda *_, **__: None)
+  patched.setattr(jax.profiler, "stop_trace", lambda: None)
+
+
+def _has_no_folder(patched: pytest.MonkeyPatch) -> None:
+  patched.setattr(tempfile, "tempdir", "/missing")
+
+
+def _could_not_be_given_back(patched: pytest.MonkeyPatch) -> None:
+  patched.setattr(profiler, "_profile_state", types.SimpleNamespace())
+
+
+@pytest.mark.parametrize(
+  ("break_it", "words"),
+  [
+    (_fails_to_end, "no space left on device"),
+    (_is_empty, "the trace is empty"),
+    (_has_no_folder, "/missing"),
+    (_could_not_be_given_back, "has no lock that is known"),
+  ],
+)
+def test_without_a_trace_tuning_predicts_with_one_warning(
+  break_it: Callable[[pytest.MonkeyPatch], None],
+  words: str,
+  proposer: live_step.Proposer,
+  monkeypatch: pytest.MonkeyPatch,
+):
+  break_it(monkeypatch)
   with pytest.warns(RuntimeWarning) as warned:
-    _Training().call_until_watched()
+    _Training().call_until("now: watch")
   (one,) = warned
-  assert "no space left on device" in str(one.message)
+  assert words in str(one.message)
   assert "goes on with predicted costs" in str(one.message)
   assert proposer.measured[0].trace_dir is None
+  assert proposer.measured[0].num_traced == 0
 
 
 def test_a_trace_that_does_not_end_is_given_up(
@@ -211,14 +248,14 @@ def test_a_trace_that_does_not_end_is_given_up(
   proposer = live_step.Proposer({})
   with live_step.proposed_by(proposer, limits, waits_for_traces=False):
     with pytest.warns(RuntimeWarning) as warned:
-      _Training().call_until_watched()
+      _Training().call_until("now: watch")
     (one,) = warned
     assert "jax.profiler does not end the trace" in str(one.message)
     assert proposer.measured[0].trace_dir is None
     # Nor does another step wait for it for long.
     monkeypatch.setattr(tracing, "_LONGEST_WAIT_S", 0.2)
     with pytest.warns(RuntimeWarning, match="has not ended another trace"):
-      _Training().call_until_watched()
+      _Training().call_until("now: watch")
   assert not stop.has_ended.is_set()
 
 
@@ -232,7 +269,7 @@ def test_a_trace_ends_by_itself_once_the_step_is_called_no_more(
   while jax.profiler.TraceAnnotation.is_enabled():
     assert time.monotonic() < deadline
     time.sleep(0.01)
-  training.call_until_watched()
+  training.call_until("now: watch")
   assert proposer.measured[0].trace_dir is not None
   assert proposer.measured[0].num_traced < 3
 
@@ -247,19 +284,41 @@ def test_ctrl_c_in_a_traced_call_ends_the_trace(
   training = _Training()
   with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
     patched.setattr(jax, "block_until_ready", interrupt)
-    training.call_until_watched()
+    training.call_until("now: watch")
   assert not jax.profiler.TraceAnnotation.is_enabled()
-  training.call_until_watched()
+  training.call_until("now: watch")
   assert proposer.measured[0].trace_dir is not None
 
 
-def test_a_profiler_that_could_not_be_given_back_is_not_taken(
-  proposer: live_step.Proposer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["trace", "capture", "unnoticed capture"])
+def test_a_trace_of_the_users_own_that_is_on_is_whole_and_tuning_predicts(
+  kind: str,
+  proposer: live_step.Proposer,
+  monkeypatch: pytest.MonkeyPatch,
+  tmp_path: pathlib.Path,
 ):
-  monkeypatch.setattr(profiler, "_profile_state", types.SimpleNamespace())
-  with pytest.warns(RuntimeWarning, match="has no lock that is known"):
-    _Training().call_until_watched()
+  if (
+    kind == "unnoticed capture"
+  ):  # As one that begins when tuning's trace does.
+    monkeypatch.setattr(profiler_lib, "is_recording", lambda: False)
+  training = _Training()
+  training.call()
+  if kind == "trace":
+    jax.profiler.start_trace(tmp_path)
+    end: Callable[[], None] = jax.profiler.stop_trace
+  else:  # As `jax.profiler.start_server` does: beside `jax.profiler`.
+    capture = profiler._profiler.ProfilerSession(jax.profiler.ProfileOptions())
+    end = functools.partial(capture.stop_and_export, str(tmp_path))
+  with pytest.warns(RuntimeWarning) as warned:
+    num_calls = training.call_until("now: watch")
+  end()
+  (one,) = warned
+  assert "goes on with predicted costs" in str(one.message)
   assert proposer.measured[0].trace_dir is None
+  assert _num_steps(tmp_path) == [num_calls]
+  with jax.profiler.trace(tmp_path / "own"):
+    training.call()
+  assert _num_steps(tmp_path / "own") == [1]
 
 
 def _in_a_job(number: int, say: job.Say) -> None:
