@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import dataclasses
 import functools
+import itertools
 import os
 import pathlib
 import signal
@@ -19,6 +21,7 @@ import pytest
 
 import job
 import lagom_xla
+from lagom_xla.jax_internals import store as store_lib
 from lagom_xla.live import coordinator as coordinator_lib
 from lagom_xla.live import shutdown
 import live_job
@@ -76,6 +79,18 @@ def test_all_of_four_run_the_same_variant_at_each_call_whatever_fails():
     assert trained.warned == []
 
 
+def _after_each_script(tell: Callable[[Any], None]) -> None:
+  """Has each script told that this process is about to play."""
+  real = coordinator_lib.Coordinator.follow
+
+  def follow(self: coordinator_lib.Coordinator, played: Any) -> Any:
+    script = real(self, played)
+    tell(script)
+    return script
+
+  coordinator_lib.Coordinator.follow = follow
+
+
 def _noted_once_in(member: int, note: pathlib.Path) -> Any:
   """Votes as the first process sees them, with a file once one is there."""
   real = coordinator_lib._FirstProcess.votes
@@ -92,14 +107,11 @@ def _noted_once_in(member: int, note: pathlib.Path) -> Any:
 def _dying(
   number: int, say: job.Say, *, victim: int, state: str, dead: pathlib.Path
 ) -> None:
-  real = coordinator_lib.Coordinator.follow
 
-  def follow(self: coordinator_lib.Coordinator, played: Any) -> Any:
-    script = real(self, played)
+  def follow(script: Any) -> None:
     if number == victim and script.state == state:
       dead.touch()
       job.die()
-    return script
 
   def hang(lowered: jax.stages.Lowered) -> None:
     del lowered
@@ -113,7 +125,7 @@ def _dying(
     # Not before the one that does not hang has compiled it, however long that
     # takes: it would be named as well.
     coordinator_lib._FirstProcess.votes = _noted_once_in(victim, dead)
-  coordinator_lib.Coordinator.follow = follow
+  _after_each_script(follow)
   # The one that does not hang waits for the decision of the one that does.
   waits = number == victim and state == "stay"
   with live_job.time_flies(dead.with_name("never") if waits else dead):
@@ -220,3 +232,136 @@ def test_the_first_process_remembers_for_all(tmp_path: pathlib.Path):
   assert "no search, as that of" in report
   ((_, theirs, _),) = other.said
   assert theirs == compiled
+
+
+# What a test of a loss that lasts is ready to wait for, in seconds.
+_REACH_S = 0.3
+
+
+class _Flaky:
+  """A client of the job's store whose calls fail as `fails` says of them."""
+
+  def __init__(self, client: Any, fails: Callable[..., bool]):
+    self._client = client
+    self._fails = fails
+
+  def __getattr__(self, name: str) -> Any:
+    real = getattr(self._client, name)
+
+    def call(*args: Any) -> Any:
+      if self._fails(name, *args):
+        raise jax.errors.JaxRuntimeError("UNAVAILABLE: failed to connect")
+      return real(*args)
+
+    return call
+
+
+class _Deaf(_Flaky):
+  """One whose calls come through, and whose answers are lost."""
+
+  def __getattr__(self, name: str) -> Any:
+    real = getattr(self._client, name)
+
+    def call(*args: Any) -> Any:
+      answer = real(*args)
+      if self._fails(name, *args):
+        raise jax.errors.JaxRuntimeError("UNAVAILABLE: connection reset")
+      return answer
+
+    return call
+
+
+def _with_client(kind: type[_Flaky], fails: Callable[..., bool]) -> None:
+  """Has this process reach the others by such a client from now on."""
+  store = store_lib.of_job()
+  assert store is not None
+  flaky = dataclasses.replace(store, _client=kind(store._client, fails))
+  store_lib.of_job = lambda: flaky
+
+
+def _failing_for_a_while(
+  number: int, say: job.Say, *, victim: int, kind: type[_Flaky], run: int
+) -> None:
+  if number == victim:
+    calls = itertools.count()
+    # So many in a row fail, and then one does not.
+    _with_client(kind, lambda *_: next(calls) % (run + 1) != run)
+  say(live_job.train(live_step.Proposer({"faster": live_job.faster})))
+
+
+@pytest.mark.parametrize(
+  ("victim", "kind", "run"),
+  [(0, _Flaky, 1), (1, _Flaky, 3), (0, _Deaf, 1), (1, _Deaf, 1)],
+)
+def test_calls_that_fail_for_a_while_change_nothing(
+  victim: int, kind: type[_Flaky], run: int
+):
+  function = functools.partial(
+    _failing_for_a_while, victim=victim, kind=kind, run=run
+  )
+  (one,), (other,) = (it.said for it in live_job.run(function))
+  assert "faster: 0." in one.report and ", adopted" in one.report
+  num_both = min(len(one.variants), len(other.variants))
+  assert one.variants[:num_both] == other.variants[:num_both]
+  assert one.warned == other.warned == []
+
+
+def _lost(
+  number: int,
+  say: job.Say,
+  *,
+  victim: int,
+  state: str,
+  given_up: pathlib.Path,
+) -> None:
+  """One process loses touch in a state, or once it has come to a gate."""
+  is_lost = False
+  limits = live_job.LIMITS
+
+  def lose(script: Any) -> None:
+    nonlocal is_lost
+    if is_lost and (state != "gate" or script.state == "stay"):
+      given_up.touch()  # Nobody needs to wait for it any longer.
+    is_lost = is_lost or script.state == state
+
+  def is_failing(name: str = "", *args: Any) -> bool:
+    nonlocal is_lost
+    was_lost = is_lost
+    if name == "key_value_set_bytes" and state == "gate":
+      is_lost = was_lost or ("scripts/" in args[0] and "/votes/" in args[0])
+    return was_lost
+
+  if number == victim:
+    _after_each_script(lose)
+    _with_client(_Flaky, is_failing)
+    limits = dataclasses.replace(limits, reach_s=_REACH_S)
+  with live_job.time_flies(given_up):
+    say(live_job.train(live_step.Proposer({"faster": live_job.faster}), limits))
+
+
+@pytest.mark.parametrize(
+  ("victim", "state", "in_use"),
+  [
+    (0, "baseline", 0),
+    (0, "measure", 0),
+    (1, "search", 0),
+    (1, "candidate", 0),
+    (1, "measure", 0),
+    (1, "adopt", 1),
+    (1, "gate", 0),
+  ],
+)
+def test_who_loses_touch_for_good_runs_what_the_others_run(
+  victim: int, state: str, in_use: int, tmp_path: pathlib.Path
+):
+  function = functools.partial(
+    _lost, victim=victim, state=state, given_up=tmp_path / "given_up"
+  )
+  said = [it.said[0] for it in live_job.run(function)]
+  num_both = min(len(it.variants) for it in said)
+  assert said[0].variants[:num_both] == said[1].variants[:num_both]
+  assert [it.variants[-1] for it in said] == [in_use, in_use]
+  assert "now: stay" in said[victim].report
+  assert "cannot reach each other" in said[victim].warned[0]
+  if state == "gate":
+    assert 1 in said[victim].variants  # The blocks of the candidate.
