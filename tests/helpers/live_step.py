@@ -183,7 +183,9 @@ def tuned_step(sleep_s: float = 0.004, **options: Any) -> Any:
   return lagom_xla.tune(jitted, **options)
 
 
-def train(step: Any, is_done: Callable[[str], bool] | str) -> list[str]:
+def train(
+  step: Any, is_done: Callable[[str], bool] | str, *, calls_after: int = 3
+) -> list[str]:
   """Trains beside jit until a report says so, or has these words; and a bit.
 
   Results must be the same bits after every call, and arguments donated.
@@ -210,7 +212,7 @@ def train(step: Any, is_done: Callable[[str], bool] | str) -> list[str]:
       num_after += is_done in report
     else:
       num_after += is_done(report)
-    if num_after > 3:
+    if num_after > calls_after:
       return states
   raise AssertionError(f"it is not done: {step.report()}")
 

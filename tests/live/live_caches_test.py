@@ -64,7 +64,7 @@ def test_tuning_goes_on_from_where_it_was(state: str):
     warnings.simplefilter("error")
     step = live_step.tuned_step(cache=False)
     step(live_step.state(), live_step.batch(0))
-    live_step.train(step, f"now: {state}")
+    live_step.train(step, f"now: {state}", calls_after=0)
     jax.clear_caches()
     live_step.train(step, "now: watch")
   assert len(proposer.measured) == 1
