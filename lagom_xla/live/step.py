@@ -28,7 +28,6 @@ from typing import Any
 import jax
 
 from lagom_xla import dispatch
-from lagom_xla.live import runner
 from lagom_xla.live import signatures
 
 # Turns of signatures that are done, after which they rest for the first time.
@@ -47,7 +46,7 @@ class Turns:
     """Another signature has come, or what was is no more."""
     self._num_turns = 0
     # Of the signatures that took turns since the last rest: windows until then.
-    self._num_before: dict[runner.Player, int] = {}
+    self._num_before: dict[signatures.Player, int] = {}
     self._has_rested = False
 
   def wake(self) -> None:
@@ -56,7 +55,7 @@ class Turns:
     self._has_rested = True
 
   def take(
-    self, current: runner.Player, players: Iterable[runner.Player]
+    self, current: signatures.Player, players: Iterable[signatures.Player]
   ) -> float | None:
     """Takes note of a turn of one of the players.
 
@@ -304,7 +303,7 @@ class LiveStep:
     players = [it.player for it in self._signatures]
     num_calls = self._turns.take(found.player, players)
     if num_calls is not None:
-      runner.wait_for(results)  # Or its clock would stop too early.
+      signatures.wait_for(results)  # Or its clock would stop too early.
       found.player.pause(results)
       found.player.take_back(self._num_free)  # Its next calls are not counted.
       self._woken, self._current = found, None
