@@ -30,7 +30,7 @@ from lagom_xla.live import timing
 from lagom_xla.live import verdict as verdict_lib
 
 # A run that what was lost is told as a part of.
-RUN_CALLS = 1000
+_RUN_CALLS = 1000
 # 2 % of it.
 MOST_STEPS = 20.0
 # What a trace costs a run until it is read: 73 to 110 ms, by wall clock beside
@@ -67,7 +67,7 @@ class Cost:
     steps, half = self.seconds / step_s, self.half_s / step_s
     words = (
       f"{steps:.1f} steps ({steps - half:.1f} to {steps + half:.1f}),"
-      f" {100 * steps / RUN_CALLS:.2f} % of a run of {RUN_CALLS:,}"
+      f" {100 * steps / _RUN_CALLS:.2f} % of a run of {_RUN_CALLS:,}"
     )
     if not self.num_foreign:
       return words
@@ -174,15 +174,15 @@ class Account:
     """
     if not self._least_calls(max([0.0, *self._trials_s])):
       return None
-    num_calls = max(self.num_calls, RUN_CALLS)
+    num_calls = max(self.num_calls, _RUN_CALLS)
     return (
       f"tuning has cost {self.cost.seconds / self.step_s:.1f} steps,"
       " and to try more might make it more than"
-      f" {self._most_steps * num_calls / RUN_CALLS:.0f}"
+      f" {self._most_steps * num_calls / _RUN_CALLS:.0f}"
     )
 
   def _least_calls(self, next_s: float) -> int:
     """Calls a run must have to pay for what comes next; 0 if it has them."""
     steps = (self.cost.seconds + next_s) / self.step_s
-    least = math.ceil(RUN_CALLS * steps / self._most_steps)
-    return least if least > max(self.num_calls, RUN_CALLS) else 0
+    least = math.ceil(_RUN_CALLS * steps / self._most_steps)
+    return least if least > max(self.num_calls, _RUN_CALLS) else 0

@@ -35,10 +35,10 @@ def half_width(probability: float, degrees: int) -> float:
 
 
 # Numbers of pairs at which they are looked at.
-LOOKS = (6, 12, 24)
+_LOOKS = (6, 12, 24)
 # Where a candidate may be given up, and how slow it has to be.
-HOPELESS_LOOK = 2
-HOPELESS_RATIO = 1.25
+_HOPELESS_LOOK = 2
+_HOPELESS_RATIO = 1.25
 
 _ALPHA = 0.05
 
@@ -71,7 +71,7 @@ class Verdict:
 
 def num_pairs_to_next_look(num_pairs: int) -> int:
   """How many more pairs there are before they are looked at again."""
-  looks = (HOPELESS_LOOK, *LOOKS)
+  looks = (_HOPELESS_LOOK, *_LOOKS)
   return next((look - num_pairs for look in looks if look > num_pairs), 0)
 
 
@@ -82,15 +82,15 @@ def judge(pairs: Sequence[tuple[float, float]]) -> Verdict:
   """
   ratio, low, high = interval(pairs)
   is_adopted = None
-  if len(pairs) in LOOKS:
+  if len(pairs) in _LOOKS:
     if high < 1:
       is_adopted = True
-    elif low > 1 or len(pairs) == LOOKS[-1]:
+    elif low > 1 or len(pairs) == _LOOKS[-1]:
       is_adopted = False
-  elif all(theirs > HOPELESS_RATIO * ours for ours, theirs in pairs):
+  elif all(theirs > _HOPELESS_RATIO * ours for ours, theirs in pairs):
     is_adopted = False
   shown = f"{ratio:.3f} of the time"
-  if len(pairs) in LOOKS:
+  if len(pairs) in _LOOKS:
     shown += f" ({low:.3f} to {high:.3f})"
   return Verdict(
     ratio=ratio,
@@ -110,6 +110,6 @@ def interval(
   num = len(logs)
   mean = math.fsum(logs) / num
   variance = math.fsum((log - mean) ** 2 for log in logs) / (num - 1)
-  quantile = half_width(1 - _ALPHA / len(LOOKS), num - 1)
+  quantile = half_width(1 - _ALPHA / len(_LOOKS), num - 1)
   half = quantile * math.sqrt(variance / num)
   return math.exp(mean), math.exp(mean - half), math.exp(mean + half)

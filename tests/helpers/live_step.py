@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 import contextlib
 import dataclasses
 import json
+import re
 import threading
 import time
 from typing import Any
@@ -205,7 +206,8 @@ def train(
     assert all(leaf.is_deleted() for leaf in donated)
     assert not x.is_deleted()
     report = step.report()
-    now = report.partition("now: ")[2].splitlines()[0].partition(",")[0]
+    # Of the first signature, "  now: STATE, after: WORDS".
+    now = re.split(r"[,\n]", report.partition("\n  now: ")[2])[0]
     if states[-1:] != [now]:
       states.append(now)
     if isinstance(is_done, str):
