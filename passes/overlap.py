@@ -87,21 +87,16 @@ class Analysis:
   def kernels(self) -> Mapping[int, kernels_lib.Kernel]:
     """All kernels that run, by instruction id, in schedule order."""
     module, other = self.module, self.rescheduled_from
+    known = {} if other is None else other.kernels
     found: dict[int, kernels_lib.Kernel] = {}
     for computation in module.sequences:
       executions = module.executions[computation.id]
-      if other is not None and other._runs(computation.proto, executions):
-        ids = (i.id for i in computation.instructions)
-        found |= {
-          id_: other.kernels[id_] for id_ in ids if id_ in other.kernels
-        }
-        continue
       for instruction in computation.instructions:
         if instruction.id in self.copies or not kernels_lib.launches_kernel(
           module, instruction
         ):
           continue
-        kernel = None if other is None else other.kernels.get(instruction.id)
+        kernel = known.get(instruction.id)
         if (
           kernel is None
           or kernel.name != instruction.name
@@ -111,17 +106,6 @@ class Analysis:
           kernel = kernels_lib.of_instruction(module, computation, instruction)
         found[instruction.id] = kernel
     return found
-
-  def _runs(
-    self, computation: hlo.hlo_pb2.HloComputationProto, executions: int
-  ) -> bool:
-    """Whether it has this very computation, and runs it as often."""
-    own = self.module.computations.get(computation.id)
-    return (
-      own is not None
-      and own.proto is computation
-      and self.module.executions.get(computation.id) == executions
-    )
 
   @property
   def gemm_flops(self) -> int:
