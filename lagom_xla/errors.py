@@ -187,9 +187,7 @@ def _shortened(lines: list[str]) -> list[str]:
 def in_full(error: BaseException, *, at: str = "") -> str:
   """All that an error says, and all that it came of, each on lines of its own.
 
-  Args:
-    error: as it was raised, by anybody.
-    at: where, to stand behind the error's first line.
+  Where it was raised stands behind its first line.
   """
   first, *more = _lines(error)
   lines = [f"{first} ({at})" if at else first]

@@ -47,7 +47,10 @@ class Names:
       ((_differences(config, other), name) for other, name in known),
       key=lambda one: len(one[0]),
     )
-    words = _listed(differences)
+    # Of many the last are those that a search has come to.
+    words = ", ".join(differences[-_MOST_PARTS:])
+    if len(differences) > _MOST_PARTS:
+      words += f" and {len(differences) - _MOST_PARTS} more"
     lacks = all(part.startswith(_WITHOUT) for part in differences)
     if lacks and name in (named for _, named in self._named):
       words = f"{name} {words}"
@@ -114,10 +117,3 @@ def _value(name: str, value: str) -> str:
   if name.endswith("_bytes") and value.isdecimal():
     return in_words.megabytes(int(value))
   return in_words.option(name, value)
-
-
-def _listed(differences: list[str]) -> str:
-  # Of many the last are those that a search has come to.
-  shown = ", ".join(differences[-_MOST_PARTS:])
-  num_more = len(differences) - _MOST_PARTS
-  return f"{shown} and {num_more} more" if num_more > 0 else shown

@@ -132,51 +132,40 @@ def _stream() -> TextIO:
   return sys.stdout if _results is None else _results
 
 
-class _Results(io.TextIOWrapper):
-  """The process's stdout, which fails in errors of ours."""
-
-  def write(self, text: str) -> int:
-    """See `io.TextIOWrapper`."""
-    with self._failing():
-      return super().write(text)
-
-  def flush(self) -> None:
-    """See `io.TextIOWrapper`."""
-    with self._failing():
-      super().flush()
-
-  @contextlib.contextmanager
-  def _failing(self) -> Iterator[None]:
-    try:
-      yield
-    except OSError as error:
-      # What is left is lost; Python would try once more when it ends.
-      os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
-      raise errors.OutputError(
-        f"The result cannot be written: {error.strerror}."
-      ) from error
-
-
 class _Said(io.TextIOWrapper):
   """The process's stderr, which leads nowhere once nobody reads it."""
 
   def write(self, text: str) -> int:
     """See `io.TextIOWrapper`."""
-    with self._going_on():
+    with self._guarded():
       super().write(text)
     return len(text)
 
   def flush(self) -> None:
     """See `io.TextIOWrapper`."""
-    with self._going_on():
+    with self._guarded():
       super().flush()
 
   @contextlib.contextmanager
-  def _going_on(self) -> Iterator[None]:
+  def _guarded(self) -> Iterator[None]:
     try:
       yield
-    except OSError:
+    except OSError as error:
+      # What is left is lost; Python would try once more when it ends.
       os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+      self._fail(error)
+
+  def _fail(self, error: OSError) -> None:
+    """Says nothing: nobody need read it."""
+
+
+class _Results(_Said):
+  """The process's stdout, which fails in errors of ours."""
+
+  def _fail(self, error: OSError) -> None:
+    raise errors.OutputError(
+      f"The result cannot be written: {error.strerror}."
+    ) from error
 
 
 def _own_stdout() -> TextIO:

@@ -401,21 +401,18 @@ def check(text: str) -> Report:
   unset = [i for i, r in enumerate(living) if not r.sets and i not in later_of]
   idle = _removable(living, unset, later_of)
   voids = {alive[i]: alive[j] for i, j in later_of.items()}
-  found: list[tuple[int, Finding]] = []
+  found: dict[int, Finding] = {}
   for i, reading in enumerate(readings):
     if i in voids:
-      finding = _duplicate(reading.flag, readings[voids[i]].flag)
+      found[i] = _duplicate(reading.flag, readings[voids[i]].flag)
     elif reading.sets or reading.is_fatal or alive.index(i) in idle:
-      finding = explain(reading)
-    else:
-      finding = None  # It has an effect only together with others.
-    if finding is not None:
-      found.append((i, finding))
-  suggestion = _suggest(flags, dict(found))
-  found += _contradictions(readings, alive, voids)
-  found.sort(key=lambda item: item[0])
-  findings = [finding for _, finding in found]
-  return _report(flags, [*findings, *_not_read(rest)], suggestion)
+      if (finding := explain(reading)) is not None:
+        found[i] = finding
+    # All others have an effect only together.
+  contradictions = _contradictions(readings, alive, voids)
+  every = sorted([*found.items(), *contradictions], key=lambda item: item[0])
+  findings = [*(finding for _, finding in every), *_not_read(rest)]
+  return _report(flags, findings, _suggest(flags, found))
 
 
 def _report(
@@ -480,20 +477,16 @@ def _contradictions(
       continue
     if conflict.holds(values):
       i = setter_of[first]
-      yield (
-        i,
-        Finding(
-          flag=str(readings[i].flag), kind="contradiction", text=conflict.text
-        ),
-      )
+      flag, text = str(readings[i].flag), conflict.text
+      yield i, Finding(flag=flag, kind="contradiction", text=text)
 
 
 def _suggest(flags: Sequence[syntax.Flag], findings: dict[int, Finding]) -> str:
   """The flags, with the wrong ones left out or replaced."""
-  kept = [
-    str(flag)
-    if i not in findings
-    else ("" if findings[i].kind in _VOID else findings[i].instead)
-    for i, flag in enumerate(flags)
-  ]
+  kept = []
+  for i, flag in enumerate(flags):
+    if i not in findings:
+      kept.append(str(flag))
+    elif findings[i].kind not in _VOID:
+      kept.append(findings[i].instead)
   return " ".join(dict.fromkeys(filter(None, kept)))
