@@ -34,14 +34,7 @@ _FITTED_FOLD = 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class System:
-  """A system, calibrated.
-
-  Attributes:
-    name: as in systems.json.
-    fabric: between its nodes.
-    calibration: by the rows of one fold.
-    judged: the other rows.
-  """
+  """A system, calibrated by the rows of one fold and judged by the others."""
 
   name: str
   fabric: str

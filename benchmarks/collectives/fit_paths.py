@@ -49,11 +49,7 @@ Row = lone_collective.MeasuredCall
 
 
 def other_rows(data: pathlib.Path) -> list[Row]:
-  """The rows that a fit sees beside XLA's table.
-
-  Args:
-    data: the folder with nccl_tests, and with pax_a100 if its step is to count.
-  """
+  """The rows that a fit sees beside XLA's table."""
   step = data / "pax_a100"
   tests = nccl_tests.rows(data / "nccl_tests")
   return [
@@ -476,11 +472,7 @@ def _write(fitted: Fit, rows: Sequence[Row]) -> None:
 
 
 def compare(data: pathlib.Path) -> Iterator[groups.Group]:
-  """Groups of rows on one node, each site's by a fit without it.
-
-  Args:
-    data: the folder that holds nccl_tests.
-  """
+  """Groups of rows on one node, each site's by a fit without it."""
   predicted = held_out(lone_collective.read_table(), other_rows(data))
   unfitted = [
     (row, row.predict_us())
@@ -497,12 +489,7 @@ def compare(data: pathlib.Path) -> Iterator[groups.Group]:
 def held_out(
   table: Sequence[lone_collective.Row], others: Sequence[Row]
 ) -> list[tuple[nccl_tests.Row, float]]:
-  """Rows of nccl-tests with times by fits that did not see their site.
-
-  Args:
-    table: XLA's, which every fit sees.
-    others: rows of nccl-tests on one node, and of steps.
-  """
+  """Rows of nccl-tests with times by fits that did not see their site."""
   tests = [row for row in others if isinstance(row, nccl_tests.Row)]
   seen = lone_collective.seen_systems()
   predicted = [

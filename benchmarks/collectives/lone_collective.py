@@ -46,6 +46,7 @@ import dataclasses
 import functools
 import json
 import pathlib
+from typing import Any
 
 from benchmarks import data as data_lib
 from benchmarks.steps import traced_step
@@ -81,10 +82,8 @@ class SetApart:
 
   def having(self, field: str, key: str, value: float) -> SetApart:
     """The same with another value of `module_us` or `own_reduce_steps`."""
-    by_key = {**getattr(self, field), key: value}
-    if field == "module_us":
-      return dataclasses.replace(self, module_us=by_key)
-    return dataclasses.replace(self, own_reduce_steps=by_key)
+    changed: dict[str, Any] = {field: {**getattr(self, field), key: value}}
+    return dataclasses.replace(self, **changed)
 
 
 @functools.cache
@@ -102,14 +101,7 @@ def fitted() -> SetApart:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeasuredCall(abc.ABC):
-  """One measured collective: of XLA's table, of nccl-tests or of a step.
-
-  Attributes:
-    cluster: where it ran.
-    key: the collective.
-    setting: what NCCL chose for it, as far as its rules are known.
-    time_us: what was measured.
-  """
+  """One measured collective: of XLA's table, of nccl-tests or of a step."""
 
   cluster: cluster_lib.Cluster
   key: collective_lib.TuningKey
@@ -137,12 +129,7 @@ class MeasuredCall(abc.ABC):
   def predict_us(
     self, paths: wire.Paths | None = None, apart: SetApart | None = None
   ) -> float:
-    """The model's time of what was timed.
-
-    Args:
-      paths: parameters of the collective; the fitted ones if not given.
-      apart: what launches take; as fitted if not given.
-    """
+    """The model's time of what was timed, by the shipped fit if not given."""
 
   def wire_us(self, paths: wire.Paths | None = None) -> float:
     """The model's time of the collective alone."""
@@ -174,17 +161,11 @@ _RING = "ring.simple"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row(MeasuredCall):
-  """One measurement, of a group that lies in one NVLink domain.
+  """One measurement, of a group that lies in one NVLink domain."""
 
-  Attributes:
-    device: as the table calls it.
-    num_pairs: of a permute; else 0.
-    is_one_way: whether no channel of it sends and receives at once.
-  """
-
-  device: str
-  num_pairs: int = 0
-  is_one_way: bool = False
+  device: str  # As the table calls it.
+  num_pairs: int = 0  # Of a permute.
+  is_one_way: bool = False  # No channel of it sends and receives at once.
 
   @property
   def is_large(self) -> bool:
@@ -251,11 +232,7 @@ _MOST_LONE_CHANNELS = 4
 
 
 def read_table(*, old_rule: bool = True) -> list[Row]:
-  """The measurements on NVIDIA GPUs.
-
-  Args:
-    old_rule: whether sends and receives take LL as in older NCCL.
-  """
+  """The measurements on NVIDIA GPUs, with the older NCCL's LL if asked for."""
   found = [
     _row(line, old_rule)
     for line in data_lib.rows("collective_throughput")
@@ -320,12 +297,14 @@ _MOST_BYTES = 256 * 1024
 
 
 class TracedRow(MeasuredCall):
-  """One all-reduce of a step, with the time of its shortest run."""
+  """One all-reduce of a step, by its shortest run; nothing is set apart."""
 
   def predict_us(
-    self, paths: wire.Paths | None = None, apart: SetApart | None = None
+    self,
+    paths: wire.Paths | None = None,
+    apart: SetApart | None = None,
   ) -> float:
-    """The model's time; nothing is set apart of it."""
+    """The model's time."""
     del apart
     return self.wire_us(paths)
 

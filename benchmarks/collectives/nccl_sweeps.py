@@ -65,17 +65,7 @@ _LEAST_DIFFERENCE = 0.05
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-  """A measured time, and what the model has for it.
-
-  Attributes:
-    what: the hardware and the collective, in words.
-    knob: what is varied.
-    value: of it.
-    cluster: where it ran.
-    key: what ran.
-    setting: how.
-    measured_us: from a bandwidth.
-  """
+  """A measured time, and what the model has for it."""
 
   what: str
   knob: str
@@ -83,7 +73,7 @@ class Run:
   cluster: cluster_lib.Cluster
   key: collective_lib.TuningKey
   setting: collective_lib.Setting
-  measured_us: float
+  measured_us: float  # From a bandwidth.
 
   @property
   def is_default(self) -> bool:
@@ -207,12 +197,8 @@ def forced(
 ) -> collective_lib.Setting | None:
   """NCCL's choice among what it is left; None where that is nothing.
 
-  Args:
-    key: the collective.
-    cluster: where it runs.
-    algorithm: the only one allowed, if given.
-    protocol: likewise.
-    without: algorithms whose names start so are not allowed.
+  That is the algorithm and protocol that are given, or any, but for algorithms
+  whose names start with `without`.
   """
   what = (cluster, key.communicator, key.kind)
   pairs = [

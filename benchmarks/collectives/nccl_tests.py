@@ -55,11 +55,7 @@ _LARGE_BYTES = 512 * 1024 * 1024
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row(lone_collective.MeasuredCall):
-  """One row of nccl-tests; its bytes are the whole buffer's.
-
-  Attributes:
-    system: where, by its name in systems.json.
-  """
+  """One row of nccl-tests; its bytes are the whole buffer's."""
 
   system: str
 
@@ -133,13 +129,9 @@ def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
 def by_what_fits_saw(
   title: str, predicted: Iterable[tuple[Row, float]], seen: Collection[str]
 ) -> Iterator[groups.Group]:
-  """Groups of rows, apart by whether the fits know their systems.
+  """Groups of rows with predicted times, apart by whether fits saw the system.
 
-  Args:
-    title: of the rows of systems that fits were made on.
-    predicted: rows with their predicted times in microseconds, of systems that
-      fits were made on by one that left them out.
-    seen: those systems.
+  Those of systems that fits were made on are of one that left them out.
   """
   predicted = list(predicted)
   for name, is_seen in ((title, True), (UNSEEN, False)):

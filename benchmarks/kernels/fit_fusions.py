@@ -76,14 +76,7 @@ def unfitted(share: float) -> fusion.Fitted:
 def fit(
   rows: Sequence[lone_kernels.Class], gpu: cluster_lib.Gpu, start: fusion.Fitted
 ) -> fusion.Fitted:
-  """Fits launches, memory shares, the wave and the block rate to classes.
-
-  Args:
-    rows: that are no products.
-    gpu: that they ran on.
-    start: where the fit starts, what its wave and block rate are pulled to,
-      and what its gap and vector share are taken over from.
-  """
+  """Fits launches, memory shares, the wave and the block rate to classes."""
   measured_us = np.array([r.measured_us for r in rows])
   weights = np.sqrt([r.measured_us * r.per_step for r in rows])
   weights /= weights.sum()

@@ -88,10 +88,6 @@ def of_step(folder: pathlib.Path, ranks: slice = slice(None)) -> Rows:
   """The products of a step that overlapped no collective.
 
   One row for each shape and kind of kernel (library call or Triton fusion).
-
-  Args:
-    folder: of the step.
-    ranks: which to take.
   """
   module = traced_step.read_module(folder)
   keys = {}

@@ -76,13 +76,7 @@ def lone_runs(
 def classes(
   module: hlo.Module, lone: Sequence[events_lib.KernelRun], num_steps: int
 ) -> list[Class]:
-  """Lone kernels by equal work, matrix products too.
-
-  Args:
-    module: of the step.
-    lone: its kernels where they ran beside no collective.
-    num_steps: that these runs are from, counted once for each rank.
-  """
+  """Lone kernels by equal work, matrix products too."""
   kernel_of = {k.name: k for k in overlap.analyze(module).kernels.values()}
   members = collections.defaultdict(list)
   for run in lone:

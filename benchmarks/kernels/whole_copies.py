@@ -37,12 +37,7 @@ _TINY_BYTES = 65536
 
 
 def fit(folder: pathlib.Path, gpu: cluster_lib.Gpu) -> fusion.Pattern:
-  """A memcpy's launch and share of the memory's rate, from one step's trace.
-
-  Args:
-    folder: of the step (`steps/traced_step.py`); its first rank is taken.
-    gpu: that it ran on.
-  """
+  """A memcpy's launch and share of the memory's rate, from one step's trace."""
   by_size = collections.defaultdict(list)
   for num_bytes, run in _runs(folder):
     if run.share < _LEAST_SHARE:

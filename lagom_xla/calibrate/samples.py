@@ -148,14 +148,8 @@ def sample(
 ) -> Sample:
   """A measurement beside its prediction under what NCCL chooses by itself.
 
-  Args:
-    cluster: where it ran; its own calibration is left aside.
-    key: the collective.
-    measured_us: what it took.
-    where: what to call it in messages.
-    doubt: why it is not to be trusted.
-    choice: algorithm and protocol that NCCL said it took.
-    gpus_per_thread: for how many GPUs one thread launched it.
+  The cluster's own calibration is left aside; `choice` is the algorithm and
+  protocol that NCCL said it took.
   """
   bare = dataclasses.replace(cluster, calibration=None)
   setting = collective_lib.default_setting(key, bare)

@@ -108,9 +108,6 @@ def fitted(gpu: cluster_lib.Gpu, lhs_type: str, rhs_type: str) -> Precision:
 
   An architecture without parameters has those of the nearest older one that
   has; so do GPUs older than all.
-
-  Raises:
-    ValueError: a type is no number type.
   """
   major = min(max(gpu.compute_capability[0], 8), 10)
   precisions = _read_fitted()[f"sm_{major}0"]
@@ -139,9 +136,6 @@ def peak_tflops(gpu: cluster_lib.Gpu, lhs_type: str, rhs_type: str) -> float:
 
   f32 products use TF32 tensor cores where there are any: XLA's default, and
   what its table measures (403 TFLOP/s on H100, 870 on B200).
-
-  Raises:
-    ValueError: a type is no number type.
   """
   wider = max(lhs_type, rhs_type, key=bits)
   num_bits = bits(wider)

@@ -305,11 +305,7 @@ def newest_sessions(path: pathlib.Path) -> tuple[list[Session], int, list[str]]:
 def _session(
   name: str, serialized: bytes, file: pathlib.Path | None = None
 ) -> Session:
-  """A session that is in memory, of a name, and where it is from for errors.
-
-  Raises:
-    TraceError: it is no XSpace.
-  """
+  """A session that is in memory, of a name, and where it is from for errors."""
   where = f"of {name}" if file is None else f"of {name}, {file},"
   try:
     space = xplane.space(serialized)

@@ -10,6 +10,7 @@ import gzip
 import pathlib
 import re
 import statistics
+from typing import Any
 import zlib
 
 import hypothesis
@@ -46,6 +47,12 @@ def run_of(module: hlo.Module, late_us: Sequence[float]) -> simulated_run.Run:
   )
 
 
+def _serialized(kernels: Sequence[xspace_text.Kernel], **fields: Any) -> bytes:
+  """The profile of a process that ran these on its GPU."""
+  process = xspace_text.Process(devices=[kernels], **fields)
+  return xspace_text.serialized(process)
+
+
 def profile_of(
   module: hlo.Module,
   ranks: Sequence[Sequence[xspace_text.Kernel]],
@@ -57,14 +64,9 @@ def profile_of(
     serialized = {"host": xspace_text.serialized(process)}
   else:
     serialized = {
-      f"host{index}": xspace_text.serialized(
-        xspace_text.Process(
-          devices=[kernels],
-          module=module,
-          start_ns=start_ns,
-          # Processes number their programs by themselves.
-          program_id=17 + index,
-        )
+      # Processes number their programs by themselves.
+      f"host{index}": _serialized(
+        kernels, module=module, start_ns=start_ns, program_id=17 + index
       )
       for index, (kernels, start_ns) in enumerate(
         zip(ranks, starts_ns, strict=True)
@@ -243,8 +245,7 @@ def test_streams_are_known_in_every_spelling(fsdp_scan, stream):
 def test_another_steps_trace_is_refused(fsdp_scan, tp_scan):
   (ranks,) = run_of(fsdp_scan, [0.0]).steps(1)
   renamed = [dataclasses.replace(k, op=f"another_{k.op}") for k in ranks]
-  process = xspace_text.Process(devices=[renamed])
-  trace = xspace.of_bytes({"host": xspace_text.serialized(process)})
+  trace = xspace.of_bytes({"host": _serialized(renamed)})
   with pytest.raises(errors.TraceError, match=re.escape(tp_scan.name)):
     profile_lib.of_trace(trace, tp_scan)
 
@@ -255,15 +256,13 @@ def _of_another(kernels: Sequence[xspace_text.Kernel]) -> bytes:
     dataclasses.replace(k, op=f"another_{k.op}", time_us=10 * k.time_us)
     for k in kernels
   ]
-  process = xspace_text.Process(devices=[others], program_id=99)
-  return xspace_text.serialized(process)
+  return _serialized(others, program_id=99)
 
 
 def test_a_process_that_ran_another_step_is_named(fsdp_scan):
   ranks = run_of(fsdp_scan, [0.0, 0.0]).steps(1)
-  process = xspace_text.Process(devices=[ranks[0]], module=fsdp_scan)
   serialized = {
-    "host0": xspace_text.serialized(process),
+    "host0": _serialized(ranks[0], module=fsdp_scan),
     "host1": _of_another(ranks[1]),
   }
   with pytest.raises(errors.TraceError, match="of host1 is of another step"):
@@ -272,12 +271,7 @@ def test_a_process_that_ran_another_step_is_named(fsdp_scan):
 
 def test_the_step_is_the_same_in_processes_that_ran_more(fsdp_scan):
   ranks = run_of(fsdp_scan, [0.0, 0.0]).steps(2)
-  processes = [
-    xspace_text.serialized(
-      xspace_text.Process(devices=[kernels], module=fsdp_scan)
-    )
-    for kernels in ranks
-  ]
+  processes = [_serialized(kernels, module=fsdp_scan) for kernels in ranks]
   processes[1] += _of_another(ranks[1])
   found = profiling.read({"host0": processes[0], "host1": processes[1]})
   assert [step.device for step in found.whole_steps] == [0, 0, 1, 1]
@@ -285,8 +279,7 @@ def test_the_step_is_the_same_in_processes_that_ran_more(fsdp_scan):
 
 def test_a_trace_without_its_module_asks_for_it(fsdp_scan):
   (ranks,) = run_of(fsdp_scan, [0.0]).steps(1)
-  process = xspace_text.Process(devices=[ranks])
-  trace = xspace.of_bytes({"host": xspace_text.serialized(process)})
+  trace = xspace.of_bytes({"host": _serialized(ranks)})
   with pytest.raises(errors.TraceError, match="--module"):
     profile_lib.of_trace(trace)
   assert profile_lib.of_trace(trace, fsdp_scan).lone_us
@@ -320,14 +313,8 @@ def _spanning(
 ) -> bytes:
   """The profile of a process that traced for a second."""
   start_ns = 1_770_000_000 * SECOND_NS + round(start_s * SECOND_NS)
-  return xspace_text.serialized(
-    xspace_text.Process(
-      devices=[kernels],
-      module=module,
-      start_ns=start_ns,
-      stop_ns=start_ns + SECOND_NS,
-    )
-  )
+  stop_ns = start_ns + SECOND_NS
+  return _serialized(kernels, module=module, start_ns=start_ns, stop_ns=stop_ns)
 
 
 def _put(folder: pathlib.Path, place: str, data: bytes) -> pathlib.Path:
@@ -339,9 +326,8 @@ def _put(folder: pathlib.Path, place: str, data: bytes) -> pathlib.Path:
 
 def test_the_newest_profile_of_a_log_folder_is_read(tmp_path, fsdp_scan):
   (ranks,) = run_of(fsdp_scan, [0.0]).steps(2)
-  process = xspace_text.Process(devices=[ranks], module=fsdp_scan)
+  data = _serialized(ranks, module=fsdp_scan)
   for place in ("2026_01_02/a", "2026_01_03/h2", "2026_01_03/h10"):
-    data = xspace_text.serialized(process)
     _put(tmp_path, f"plugins/profile/{place}", data)
   processes = profile_lib.read(tmp_path).trace.processes
   assert [process.name for process in processes] == ["h2", "h10"]

@@ -161,11 +161,7 @@ def latency_us(
   algorithm: str,
   protocol: str,
 ) -> float:
-  """NCCL's latency of one operation, before what depends on its size.
-
-  Raises:
-    ValueError: no such kind, or NCCL has no model of the pair here.
-  """
+  """NCCL's latency of one operation, before what depends on its size."""
   return _parts(cluster, communicator, kind, algorithm, protocol)[0]
 
 
@@ -179,9 +175,6 @@ def bandwidth_gbps(
   """NCCL's bytes over time for large sizes, in 1e9 bytes per second.
 
   Infinite for a single rank.
-
-  Raises:
-    ValueError: no such kind, or NCCL has no model of the pair here.
   """
   return _parts(cluster, communicator, kind, algorithm, protocol)[1]
 

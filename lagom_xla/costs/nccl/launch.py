@@ -59,9 +59,6 @@ def max_channels(
   """The most channels that the algorithm can run on; a tuner can ask for less.
 
   0 where the communicator cannot run it.
-
-  Raises:
-    ValueError: no such algorithm.
   """
   if algorithm not in (*model.ALGORITHMS, "p2p"):
     raise ValueError(f"{algorithm!r} is not an algorithm of NCCL's")
@@ -77,11 +74,7 @@ def max_channels(
 
 
 def max_chunk_bytes(algorithm: str, protocol: str) -> int:
-  """The most that a chunk can be: what fits a channel's buffer.
-
-  Raises:
-    ValueError: no such protocol.
-  """
+  """The most that a chunk can be: what fits a channel's buffer."""
   _check_protocol(protocol)
   return _SLOT_BYTES[protocol] * chunk_slots(algorithm, protocol)
 
@@ -99,9 +92,6 @@ def chunk_grain_bytes(protocol: str) -> int:
   """What NCCL rounds a chunk down to a multiple of (ncclProtoGrainSize).
 
   A tuner that answers with less ends the process: the chunk becomes 0.
-
-  Raises:
-    ValueError: no such protocol.
   """
   _check_protocol(protocol)
   return _GRAIN_BYTES[protocol]
@@ -226,13 +216,7 @@ _PEERS_PER_CTA = 8
 def send_recv(
   cluster: cluster_lib.Cluster, terms: model.Terms, num_bytes: int
 ) -> tuple[str, int, int]:
-  """The protocol, channels and chunk in bytes that NCCL takes.
-
-  Args:
-    cluster: the cluster.
-    terms: of a kind of SEND_RECV.
-    num_bytes: what a rank sends in all.
-  """
+  """Protocol, channels and chunk in bytes, where a rank sends `num_bytes`."""
   ranks = terms.communicator.num_ranks
   several = terms.communicator.num_nodes > 1
   link = "pcie" if not terms.graphs.ring.over_nvlink else "nvlink"

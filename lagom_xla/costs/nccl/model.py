@@ -67,11 +67,7 @@ class Terms:
 def terms_of(
   cluster: cluster_lib.Cluster, communicator: graph_lib.Communicator, kind: str
 ) -> Terms:
-  """The terms of the equations.
-
-  Raises:
-    ValueError: no such kind of collective.
-  """
+  """The terms of the equations."""
   known = ("all-reduce", *GATHERS, *ROOTED, *SEND_RECV)
   if kind not in known:
     raise ValueError(

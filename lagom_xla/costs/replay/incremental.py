@@ -70,13 +70,7 @@ class IncrementalReplay:
     key_of: Mapping[str, Key],
     costs_under: Callable[[Configuration], timeline.Costs],
   ):
-    """Cuts the program; replays nothing yet.
-
-    Args:
-      program: what is replayed.
-      key_of: tuning keys by the names of its collectives.
-      costs_under: what everything in it costs under a configuration.
-    """
+    """Cuts the program; replays nothing yet."""
     self._key_of = key_of
     self._costs_under = costs_under
     self._segments = tuple(_segments(program))
