@@ -29,6 +29,7 @@ from lagom_xla.report import notes
 from lagom_xla.report import settings
 from lagom_xla.report import tables
 from lagom_xla.report.page import contents
+from lagom_xla.report.page import report
 from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import verification as verification_lib
 
@@ -193,20 +194,18 @@ def _verdict_on_tuning(tuning: tuning_lib.Tuning) -> layout.Section:
   """What a plan makes of a step, how surely, and what memory that takes."""
   plan = tuning.plan
   default_us = plan.prediction.default_us
-  before, known = plan.prediction.default_range_us, plan.gain_us
+  before = plan.prediction.default_range_us
   rows = [_today(default_us, before.low_us, before.high_us)]
-  if plan.is_default:
-    tried = in_words.count(tuning.candidates, "configuration")
-    words = (
-      f"nothing to set: of {tried} none is surely faster than {notes.today()}"
-    )
-  else:
-    rows.append(_with_plan(default_us, plan, plan.planned_us))
-    shorter = 1 - plan.planned_us / default_us
-    way = "shorter" if shorter >= 0 else "longer"
-    words = f"the plan makes the step {abs(shorter):.1%} {way}"
-    if known.low_us <= 0 <= known.high_us:
-      words = f"the plan may gain {shorter:.1%}, which is inside the noise"
+  words, planned_us = "nothing to set: ", None
+  if not plan.is_default:
+    words, planned_us = "", plan.planned_us
+    rows.append(_with_plan(default_us, plan, planned_us))
+  words += report.verdict(
+    default_us,
+    planned_us,
+    (plan.gain_us.low_us, plan.gain_us.high_us),
+    len(tuning.candidates),
+  )
   bound = _BOUND if plan.xla.is_default else _BOUND_OF_BOTH
   rows.append(("lower bound", _ms(tuning.lower_bound_us), bound))
   rows.append(_memory(tuning))

@@ -45,7 +45,7 @@ def test_the_verdict_comes_first_and_has_the_times_of_the_timelines(
   assert after_us == predicted["after"]["step_time_us"]
   assert gain_us == pytest.approx(before_us - after_us)
   assert bound_us == predicted["lower_bound_us"]
-  assert "(predicted;" in page.text["verdict"]
+  assert "(predicted): the plan makes the step" in page.text["verdict"]
   assert f"{before_us / 1e3:.2f} ms" in page.text["verdict"]
 
 

@@ -44,7 +44,14 @@ def render(data: report.Story) -> str:
   Raises:
     OutputError: what draws pages is not installed.
   """
-  after_us = data.before.us if data.after is None else data.after.us
+  verdict = ""
+  if data.after is not None and data.gain is not None:
+    verdict = report.verdict(
+      data.before.us,
+      data.after.us if data.settings else None,
+      (data.gain.low_us, data.gain.high_us),
+      len(data.tried),
+    )
   kinds = {
     kind
     for picture in data.pictures
@@ -54,8 +61,7 @@ def render(data: report.Story) -> str:
   return filled(
     _FOLDER,
     data=data,
-    gained=1 - after_us / data.before.us if data.before.us else 0.0,
-    is_kept=data.after is not None and not data.settings,
+    verdict=verdict,
     has_copies="copy" in kinds,
     has_folds="folded" in kinds,
     has_details=all(picture.detail_us for picture in data.pictures),
@@ -143,7 +149,8 @@ def _parts(data: report.Story) -> dict[str, Any]:
   bound_ms = data.lower_bound_us / 1e3
   bound = {
     "type": "line",
-    **{"x0": bound_ms, "x1": bound_ms, "y0": 0, "y1": 1, "yref": "paper"},
+    **{"x0": bound_ms, "x1": bound_ms, "xref": "x"},
+    **{"y0": 0, "y1": 1, "yref": "paper"},
     "line": {"dash": "dot", "width": 2},
   }
   label = {

@@ -12,6 +12,7 @@ import dataclasses
 from typing import Final, Literal
 
 from lagom_xla import validation
+from lagom_xla.costs import in_words
 from lagom_xla.costs import uncertainty
 from lagom_xla.plan import beside
 
@@ -227,6 +228,30 @@ class Story:
   settings: tuple[Setting, ...]
   tried: tuple[Tried, ...]
   commands: tuple[Command, ...]
+
+
+def verdict(
+  before_us: float,
+  after_us: float | None,
+  gain_us: tuple[float, float],
+  num: int,
+) -> str:
+  """What came of a search, in words.
+
+  Args:
+    before_us: the step as it runs today.
+    after_us: with the plan; None where that sets nothing.
+    gain_us: of the plan, the low end and the high end.
+    num: configurations that were tried.
+  """
+  if after_us is None:
+    tried = in_words.count(num, "configuration")
+    return f"of {tried} none is surely faster than what runs today"
+  shorter = 1 - after_us / before_us if before_us else 0.0
+  if gain_us[0] <= 0 <= gain_us[1]:
+    return f"the plan may gain {shorter:.1%}, which is inside the noise"
+  way = "shorter" if shorter >= 0 else "longer"
+  return f"the plan makes the step {abs(shorter):.1%} {way}"
 
 
 NAME = beside.REPORT
