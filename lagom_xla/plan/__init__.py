@@ -9,7 +9,6 @@ plan.load("plan").xla.options
 
 from __future__ import annotations
 
-from lagom_xla.plan.plan import FORMAT_VERSION as FORMAT_VERSION
 from lagom_xla.plan.plan import Applied as Applied
 from lagom_xla.plan.plan import MeasuredRun as MeasuredRun
 from lagom_xla.plan.plan import NcclSetting as NcclSetting

@@ -17,7 +17,6 @@ from lagom_xla.costs import in_words
 from lagom_xla.report import tried
 from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import effects as effects_lib
-from lagom_xla.verify import nccl_effects
 
 _ms = in_words.milliseconds
 
@@ -159,7 +158,7 @@ def _of_nccl(entry: plan_lib.NcclSetting, tuning: tuning_lib.Tuning) -> Setting:
   """
   step, key = tuning.kept.runs, entry.key
   own, new = (
-    nccl_effects.setting_in_words(entry, setting)
+    effects_lib.setting_in_words(entry, setting)
     for setting in (entry.default, entry.setting)
   )
   alone = _change(

@@ -2,6 +2,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each part of a plan does to a step, seen and not assumed.
 
-`verification` leaves each part out and has `effects` compare the schedules;
-`nccl_effects` is for what changes none.
+`verification` leaves each part out, and `effects` says what that changes.
 """

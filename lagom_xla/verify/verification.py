@@ -28,7 +28,6 @@ from lagom_xla.plan import plan as plan_lib
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import evaluation
 from lagom_xla.verify import effects as effects_lib
-from lagom_xla.verify import nccl_effects
 
 PROGRAM = "program"
 
@@ -186,9 +185,9 @@ def effects(
     found.append(
       effects_lib.of_orders(plan.xla.orders, configuration, unordered, planned)
     )
-  found += nccl_effects.of_option(plan.xla.options, planned)
-  found += nccl_effects.of_environment(plan.nccl_env, planned)
-  found += nccl_effects.of_settings(plan.nccl_settings, planned)
+  found += effects_lib.of_option(plan.xla.options, planned)
+  found += effects_lib.of_environment(plan.nccl_env, planned)
+  found += effects_lib.of_settings(plan.nccl_settings, planned)
   return tuple(found)
 
 

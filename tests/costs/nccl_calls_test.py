@@ -18,7 +18,7 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.verify import nccl_effects
+from lagom_xla.verify import effects
 
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
 _ATTRIBUTES = {
@@ -187,7 +187,7 @@ def _entry(step: step_lib.Step, kib: int) -> plan_lib.NcclSetting:
 
 
 def _evidence(step: step_lib.Step, entry: plan_lib.NcclSetting) -> str:
-  (effect,) = nccl_effects.of_settings((entry,), step)
+  (effect,) = effects.of_settings((entry,), step)
   assert effect.acted == (not effect.evidence.startswith("no effect: "))
   return effect.evidence
 
@@ -249,5 +249,5 @@ def test_a_setting_for_what_nccl_asks_no_tuner_about_has_no_effect():
 
 def test_a_channel_for_each_array_is_the_least_that_a_setting_can_have():
   step = _step([160] * 5)
-  (effect,) = nccl_effects.of_settings((_entry(step, 800),), step)
+  (effect,) = effects.of_settings((_entry(step, 800),), step)
   assert effect.value.startswith("ring/simple, 1 channel for each of 5 arrays")

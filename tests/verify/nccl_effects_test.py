@@ -15,7 +15,7 @@ from lagom_xla.costs import in_words
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
-from lagom_xla.verify import nccl_effects
+from lagom_xla.verify import effects
 
 _H100 = cluster_lib.parse("1x8xh100")
 
@@ -44,7 +44,7 @@ def _setting_of(step: step_lib.Step, kind: str) -> plan_lib.NcclSetting:
 @pytest.mark.parametrize("kind", ["all-gather", "all-reduce", "reduce-scatter"])
 def test_a_setting_names_the_collectives_that_it_meets(step, kind):
   entry = _setting_of(step, kind)
-  (effect,) = nccl_effects.of_settings((entry,), step)
+  (effect,) = effects.of_settings((entry,), step)
   (name,) = [c.name for c in step.analysis.collectives if c.kind == kind]
   assert effect.acted
   size = in_words.megabytes(entry.key.num_bytes)
@@ -63,7 +63,7 @@ def test_a_setting_names_the_collectives_that_it_meets(step, kind):
 
 def test_a_setting_has_the_step_with_it_and_with_nccls_own(step):
   entry = _setting_of(step, "all-gather")
-  (effect,) = nccl_effects.of_settings((entry,), step)
+  (effect,) = effects.of_settings((entry,), step)
   with_it = {**step.default, entry.key: entry.setting}
   assert effect.with_us == step.timeline(with_it).step_time_us
   assert effect.without_us == step.timeline(step.default).step_time_us
@@ -79,7 +79,7 @@ def test_each_setting_is_judged_by_itself(step):
   )
   own = _setting_of(step, "all-reduce")
   own = dataclasses.replace(own, setting=own.default)
-  found = nccl_effects.of_settings((absent, good, own), step)
+  found = effects.of_settings((absent, good, own), step)
   assert [effect.acted for effect in found] == [False, True, False]
   assert found[0].evidence == "no effect: there is no such collective"
   assert found[2].evidence.startswith("no effect: NCCL's own choice; meets 1 ")
@@ -95,7 +95,7 @@ def test_a_cap_reaches_the_collectives_that_take_more_channels(step):
   for cap in (1, channels[0], channels[-1] - 1):
     num_reached = sum(taken > cap for taken in channels)
     assert num_reached
-    (effect,) = nccl_effects.of_environment({"NCCL_MAX_CTAS": str(cap)}, step)
+    (effect,) = effects.of_environment({"NCCL_MAX_CTAS": str(cap)}, step)
     assert effect.acted
     assert (effect.knob, effect.value) == ("NCCL_MAX_CTAS", str(cap))
     assert effect.evidence.startswith(
@@ -105,6 +105,6 @@ def test_a_cap_reaches_the_collectives_that_take_more_channels(step):
 
 def test_a_cap_that_nothing_exceeds_has_no_effect(step):
   most = max(setting.num_channels for setting in step.default.values())
-  (effect,) = nccl_effects.of_environment({"NCCL_MAX_CTAS": str(most)}, step)
+  (effect,) = effects.of_environment({"NCCL_MAX_CTAS": str(most)}, step)
   assert not effect.acted
   assert effect.evidence == "no effect: no collective takes more channels"

@@ -8,6 +8,9 @@ import dataclasses
 
 import pytest
 
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla.apply import checked
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
@@ -134,3 +137,45 @@ def test_a_scheduled_module_takes_settings_and_no_options(
   )
   verification = verification_lib.verify(optimistic, target)
   assert [e.knob for e in verification.effects if not e.acted] == [_GATHER]
+
+
+@pytest.mark.parametrize(
+  ("cluster", "difference"),
+  [
+    (
+      cluster_lib.parse("1x8xa100_80"),
+      "gpu.name is a100_80 there and h100 here",
+    ),
+    (
+      dataclasses.replace(
+        H100, node=dataclasses.replace(H100.node, nic_gbps=1.0)
+      ),
+      "node.nic_gbps is 1.0 there",
+    ),
+  ],
+)
+def test_another_cluster_is_refused_with_a_figure_that_differs(
+  tuned: Tuned, cluster: cluster_lib.Cluster, difference: str
+):
+  with pytest.raises(errors.PlanError) as refused:
+    verify_with(tuned, cluster=cluster)
+  assert f"made for {cluster.name}, not for 1x8xh100" in str(refused.value)
+  assert difference in str(refused.value)
+
+
+def test_the_same_cluster_by_another_name_is_the_same(tuned: Tuned):
+  renamed = dataclasses.replace(H100, name="our cluster")
+  assert verify_with(tuned, cluster=renamed).all_acted
+
+
+def test_another_module_is_refused(tuned: Tuned, fsdp_step):
+  other = target_lib.of_step(fsdp_step(), H100, name="scan")
+  for use in (verification_lib.verify, checked.compile_with):
+    with pytest.raises(errors.PlanError, match="shardings changed") as refused:
+      use(tuned.plan, other)
+    assert tuned.plan.module_fingerprint in str(refused.value)
+
+
+def test_groups_of_another_step_are_refused(tuned: Tuned):
+  with pytest.raises(errors.PlanError, match=r"not for this step.*absent"):
+    verify_with(tuned, told={"combine_groups": (("absent", "missing"),)})

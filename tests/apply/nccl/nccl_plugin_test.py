@@ -142,14 +142,17 @@ def test_a_chunk_is_whole_grains_and_fits_the_buffer(
   assert table_lib.read(table).counts[0].num_chunks == 1
 
 
-def test_a_chunk_is_for_the_pair_that_was_chosen(plugin, table):
+def test_a_chunk_is_for_the_collective_and_pair_that_were_chosen(plugin, table):
   with tuner_plugin.communicator(plugin, table) as communicator:
     communicator.choose(_ALL_REDUCE, 16 * _MIB)
+    assert communicator.chunk(_ALL_REDUCE, _MIB, 2097152) == 131072
     assert communicator.chunk(_ALL_REDUCE, _MIB, 16384, 4, _SIMPLE) == 16384
     assert communicator.chunk(_ALL_REDUCE, _MIB, 32768, _RING, 0) == 32768
     assert communicator.chunk(_ALL_GATHER, _MIB, 2097152) == 2097152
     for protocol in (-1, 3):
       assert communicator.chunk(_ALL_REDUCE, _MIB, 7, _RING, protocol) == 7
+    communicator.choose(_ALL_REDUCE, 8 * _MIB)  # There is no rule for it.
+    assert communicator.chunk(_ALL_REDUCE, _MIB, 2097152) == 2097152
 
 
 def test_collectives_of_one_group_have_their_own_chunks(plugin, table):
@@ -162,16 +165,6 @@ def test_collectives_of_one_group_have_their_own_chunks(plugin, table):
       communicator.choose(_ALL_REDUCE, num_bytes)
     assert communicator.chunk(_ALL_REDUCE, 16 * _MIB + 1, 2097152) == 262144
     assert communicator.chunk(_ALL_REDUCE, 4 * _MIB, 2097152) == 131072
-
-
-def test_a_collective_with_no_rule_keeps_its_chunk_after_one_with_a_rule(
-  plugin, table
-):
-  with tuner_plugin.communicator(plugin, table) as communicator:
-    communicator.choose(_ALL_REDUCE, 16 * _MIB)
-    assert communicator.chunk(_ALL_REDUCE, _MIB, 2097152) == 131072
-    communicator.choose(_ALL_REDUCE, 8 * _MIB)
-    assert communicator.chunk(_ALL_REDUCE, _MIB, 2097152) == 2097152
 
 
 def _with(content: bytes, at: int, word: int) -> bytes:
