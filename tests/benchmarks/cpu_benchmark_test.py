@@ -116,12 +116,6 @@ def test_donated_inputs_stay_donated_or_the_way_is_refused():
   assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
 
 
-def test_a_form_that_a_step_cannot_have_is_refused():
-  for way in (way_lib.Way(strands="paired"), way_lib.Way(num_pieces=2)):
-    with pytest.raises(errors.ProgramError, match="leave the program"):
-      compiling.compiled(lowered(chain()), way)
-
-
 def test_a_collective_behind_a_product_takes_as_long_as_the_longer_of_both():
   before, after = (
     compiling.schedule(lowered(chain()), way)

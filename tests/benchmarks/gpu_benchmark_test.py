@@ -32,9 +32,7 @@ from benchmarks.gpu import lone_kernels
 from benchmarks.gpu import part as part_lib
 from benchmarks.gpu import rank as rank_lib
 from benchmarks.gpu import traced_step
-from benchmarks.gpu import tuner_plugin
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.apply.nccl import table as table_lib
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
@@ -110,18 +108,6 @@ def test_a_step_is_traced_with_its_module(tmp_path: pathlib.Path) -> None:
   assert module.is_scheduled
   trace = lzma.decompress((tmp_path / "step.xplane.pb.xz").read_bytes())
   assert module.name.encode() in trace
-
-
-def test_the_table_has_a_rule_that_nccl_would_never_choose(
-  tmp_path: pathlib.Path,
-) -> None:
-  path = tmp_path / "nccl_table.bin"
-  environ = tuner_plugin.with_table(
-    path, pathlib.Path("/plugin.so"), num_nodes=1
-  )
-  assert environ["NCCL_TUNER_PLUGIN"] == "/plugin.so"
-  (rule,) = table_lib.read(path).rules
-  assert (rule.kind, rule.num_ranks, rule.num_channels) == ("all-reduce", 2, 3)
 
 
 def run_ranks(

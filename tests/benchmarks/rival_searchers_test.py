@@ -5,12 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-import math
 
 import pytest
 
 from benchmarks.searchers import autoccl
-from benchmarks.searchers import exhaustive
 from benchmarks.searchers import lockstep
 from benchmarks.searchers.random_search import RandomSearch
 from lagom_xla.costs import step as step_lib
@@ -21,27 +19,8 @@ from lagom_xla.search.nccl.balance import Balance
 from lagom_xla.search.nccl.lagom import Lagom
 from searcher_trials import H100
 from searcher_trials import gather
-from searcher_trials import overlap_of
 from searcher_trials import problem_of
 from searcher_trials import start_of
-from searcher_trials import trials_of
-
-
-def test_exhaustive_search_finds_the_optimum():
-  key = gather(256)
-  problem = problem_of(key)
-  profile = overlap_of(problem, 1500.0)
-  trials, best = trials_of(exhaustive.Exhaustive(), problem, profile)
-  optimum_us = math.inf
-  num_settings = 0
-  for subspace in problem_lib.subspaces(key, H100):
-    for i in range(len(subspace.num_channels)):
-      for j in range(len(subspace.chunk_bytes)):
-        trial = profile({key: subspace.setting(i, j)})
-        optimum_us = min(optimum_us, trial.total_us)
-        num_settings += 1
-  assert profile(best).total_us == optimum_us
-  assert len(trials) == 1 + num_settings
 
 
 def _by_channels(
@@ -81,14 +60,6 @@ def test_autoccl_descends_to_the_fastest_and_not_to_the_best(valley):
   assert {s.num_channels for s in fastest.values()} == {valley}
   best = searcher.best(state)
   assert sum(s.num_channels for s in best.values()) == least
-
-
-def test_all_keys_of_autoccl_move_in_the_same_trials():
-  one = problem_of(gather(64))
-  eight = problem_of(*(gather(16 * (i + 1)) for i in range(8)))
-  alone, _ = trials_of(autoccl.AutoCCL(), one, overlap_of(one, 300.0))
-  together, _ = trials_of(autoccl.AutoCCL(), eight, overlap_of(eight, 300.0))
-  assert len(together) < 2 * len(alone)
 
 
 _SEARCHERS = [Balance(), Lagom(), RandomSearch()]

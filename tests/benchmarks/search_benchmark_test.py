@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.search import __main__ as command
 from benchmarks.search import ablation
 from benchmarks.search import against_exhaustive
 from benchmarks.search import equal_budget
@@ -105,16 +104,3 @@ def test_the_ablation_searches_with_every_variation(shelf):
     "tiny",
     "tiny, 2 at a time",
   ]
-
-
-@pytest.mark.parametrize(
-  ("argument", "message"),
-  [
-    ("--data=no/such", "there is no folder no/such"),
-    ("--only=nothing", "--only=nothing is no table"),
-  ],
-)
-def test_a_wrong_argument_is_named(capsys, argument, message):
-  with pytest.raises(SystemExit):
-    command.main([argument])
-  assert message in capsys.readouterr().err
