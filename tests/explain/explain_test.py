@@ -31,7 +31,8 @@ _THIN = (explained_step.THIN, explained_step.SIZE)
 # Two gathers of these are below XLA's threshold for combining them.
 _SMALL = (104, explained_step.SIZE)
 _product, _gather = explained_step.product, explained_step.gather
-Compiled = Callable[..., hlo.Module]
+# Compiles one of the programs, once, and puts it in an order.
+Ordered = Callable[[str, str], step_lib.Step]
 
 
 # The programs, by name. B is long, S takes about half of what a gather does.
@@ -78,26 +79,21 @@ _PROGRAMS = {
   "beside": (_beside, (_SQUARE, _THIN, _THIN, *[_SQUARE] * 4)),
   "short": (_short, (_THIN, _THIN, *[_SQUARE] * 3)),
   "chain": (_chain, (_THIN, *[_SQUARE] * 2)),
-  "two": (
-    _two,
-    (_THIN, (4 * _THIN[0], _THIN[1]), *[_SQUARE] * 3),
-  ),
+  "two": (_two, (_THIN, (4 * _THIN[0], _THIN[1]), *[_SQUARE] * 3)),
   "combined": (_combined, (_SMALL, _SMALL, _THIN, *[_SQUARE] * 3)),
 }
 
 
 @pytest.fixture(scope="module")
-def compiled(
+def ordered(
   h100s: Sequence[jax.Device], scheduled: Callable[..., hlo.Module]
-) -> Compiled:
-  """Compiles one of the programs, once."""
-
+) -> Ordered:
   @functools.cache
-  def compile_(name: str) -> hlo.Module:
+  def compiled(name: str) -> hlo.Module:
     body, shapes = _PROGRAMS[name]
     return scheduled(explained_step.lower(h100s, body, shapes))
 
-  return compile_
+  return lambda name, order: explained_step.ordered(compiled(name), order)
 
 
 def _explained(
@@ -117,12 +113,7 @@ def _explained(
     ("beside", "A B +g S -g C", "started_late", "XLA starts it later"),
     ("beside", "A +g S -g B C", "awaited_early", "XLA waits for it earlier"),
     ("beside", "A +g -g B S C", "sync", "it is sync: XLA's scheduler put no"),
-    (
-      "beside",
-      "B A +g S -g C",
-      "operand_late",
-      "its operand comes late",
-    ),
+    ("beside", "B A +g S -g C", "operand_late", "its operand comes late"),
     ("beside", "A +g S -g C B", "consumer_early", "it is needed early, by"),
     ("short", "A +g S -g C", "too_long", "kernels that are independent of it"),
     ("chain", "A +g -g C", "no_slack", "either come before it or wait for it"),
@@ -132,9 +123,9 @@ def _explained(
   ],
 )
 def test_a_step_made_to_have_one_reason_has_that_one(
-  compiled: Compiled, program: str, order: str, reason: str, words: str
+  ordered: Ordered, program: str, order: str, reason: str, words: str
 ) -> None:
-  step = explained_step.ordered(compiled(program), order)
+  step = ordered(program, order)
   found = _explained(step)
   assert found.exposed_us > 5
   # Beside some kernels it also is somewhat slower than alone.
@@ -149,21 +140,19 @@ def test_a_step_made_to_have_one_reason_has_that_one(
 
 
 def test_parts_are_as_long_as_what_a_free_place_would_hide(
-  compiled: Compiled,
+  ordered: Ordered,
 ) -> None:
-  hidden = _explained(
-    explained_step.ordered(compiled("beside"), "A +g B S -g C")
-  )
+  hidden = _explained(ordered("beside", "A +g B S -g C"))
   assert (hidden.exposed_us, hidden.parts, hidden.why) == (0, (), "")
   assert hidden.slowed_us > 0
-  step = explained_step.ordered(compiled("beside"), "B A +g -g C S")
+  step = ordered("beside", "B A +g -g C S")
   gather_us = explained_step.gather_us(step, "g")
   assert explained_step.kernel_us(step, "B") > gather_us
   found = _explained(step)
   assert found.exposed_us == pytest.approx(gather_us)
   assert [p.us for p in found.parts] == [pytest.approx(gather_us)]
   # S is too short for all of it, so without B it would be less.
-  short = explained_step.ordered(compiled("short"), "A +g -g C S")
+  short = ordered("short", "A +g -g C S")
   small_us = explained_step.kernel_us(short, "S")
   assert {p.reason: p.us for p in _explained(short).parts} == {
     "consumer_early": pytest.approx(small_us),
@@ -172,26 +161,26 @@ def test_parts_are_as_long_as_what_a_free_place_would_hide(
 
 
 def test_what_no_order_hides_is_what_it_takes_longer_than_others(
-  compiled: Compiled,
+  ordered: Ordered,
 ) -> None:
-  step = explained_step.ordered(compiled("short"), "A +g -g S C")
+  step = ordered("short", "A +g -g S C")
   found = _explained(step)
   small_us = explained_step.kernel_us(step, "S")
   assert found.hideable_us == pytest.approx(small_us)
   assert found.unhideable_us == pytest.approx(found.lone_us - small_us)
-  chain = _explained(explained_step.ordered(compiled("chain"), "A +g -g C"))
+  chain = _explained(ordered("chain", "A +g -g C"))
   assert (chain.hideable_us, chain.unhideable_us) == (0, chain.exposed_us)
 
 
 def test_a_reason_names_the_instructions_and_lines_that_it_is_about(
-  compiled: Compiled,
+  ordered: Ordered,
 ) -> None:
-  two = explained_step.ordered(compiled("two"), "+h +g B -g -h C")
+  two = ordered("two", "+h +g B -g -h C")
   assert explained_step.collective(two, "h") in _explained(two).why
-  late = explained_step.ordered(compiled("beside"), "B A +g S -g C")
+  late = ordered("beside", "B A +g S -g C")
   assert "(explained_step.py:" in _explained(late).why
   assert _explained(late).file.endswith("explained_step.py")
-  both = explained_step.ordered(compiled("combined"), "+g K -g C D")
+  both = ordered("combined", "+g K -g C D")
   (part,) = (p for p in _explained(both).parts if p.reason == "combined")
   entry = both.analysis.module.entry
   name = explained_step.collective(both, "g")
@@ -199,11 +188,11 @@ def test_a_reason_names_the_instructions_and_lines_that_it_is_about(
   assert all(i.name in part.sentence for i in entry.operands(start))
 
 
-def test_a_sync_collective_says_why_it_is(compiled: Compiled) -> None:
-  between = explained_step.ordered(compiled("two"), "+h +g -g B -h C")
+def test_a_sync_collective_says_why_it_is(ordered: Ordered) -> None:
+  between = ordered("two", "+h +g -g B -h C")
   name = explained_step.collective(between, "h")
   assert _explained(between).sync_because.startswith(f"{name} is in flight")
-  chain = explained_step.ordered(compiled("chain"), "A +g -g C")
+  chain = ordered("chain", "A +g -g C")
   assert "could run beside it" in _explained(chain).sync_because
   module = chain.analysis.module
   for computation in module.proto.computations:
@@ -225,15 +214,15 @@ def test_a_sync_collective_says_why_it_is(compiled: Compiled) -> None:
   ],
 )
 def test_advice_is_what_the_reason_leaves_room_for(
-  compiled: Compiled, program: str, order: str, advice: set[str]
+  ordered: Ordered, program: str, order: str, advice: set[str]
 ) -> None:
-  step = explained_step.ordered(compiled(program), order)
+  step = ordered(program, order)
   found = _explained(step).advice
   assert {text.partition(":")[0] for text in found} == advice
 
 
-def test_between_nodes_the_mesh_is_a_way_out(compiled: Compiled) -> None:
-  within = explained_step.ordered(compiled("chain"), "A +g -g C")
+def test_between_nodes_the_mesh_is_a_way_out(ordered: Ordered) -> None:
+  within = ordered("chain", "A +g -g C")
   module = within.analysis.module
   between = step_lib.of_module(module, cluster_lib.parse("2x4xh100"))
   first, *_ = _explained(between).advice
