@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
 import functools
+import pathlib
 
 from lagom_xla.apply import checked
 from lagom_xla.costs import in_words
@@ -166,8 +167,10 @@ def _lines(
   found = sentences.lines(lines, graph, collective)
   for line in found:
     if line.frames:
+      # A module from the cache names files where another checkout has them.
       frame = line.frames[0]
-      yield kind, frame.file, frame.line, line.is_backward
+      file = "/".join(pathlib.PurePath(frame.file).parts[-2:])
+      yield kind, file, frame.line, line.is_backward
     elif line.layer or len(found) == 1:
       yield kind, line.layer, 0, line.is_backward
   # JAX names arguments, and a gather of one has no line of its own.

@@ -64,7 +64,13 @@ def test_a_plan_is_told_by_the_lines_that_collectives_come_from(
     assert 0 < len(told.names) < told.num_before
     assert set(told.names) <= planned
     assert "become" in told.sentence
-  same = explaining.of_plan(apart, apart, apart.default).before
+  # The same module, as another checkout has compiled it.
+  module = apart.analysis.module
+  proto = type(module.proto).FromString(module.proto.SerializeToString())
+  names = proto.stack_frame_index.file_names
+  names[:] = [f"/elsewhere{name}" for name in names]
+  moved = step_lib.of_module(hlo.Module(proto, module.num_partitions), cluster)
+  same = explaining.of_plan(apart, moved, apart.default).before
   for one in same.collectives:
     assert one.with_plan is not None
     assert one.with_plan.exposed_after_us == one.with_plan.exposed_before_us
