@@ -44,13 +44,6 @@ class _Case:
   num_accumulated: int = 1
   strands: Literal["merged", "staggered", "rotated", "paired"] = "rotated"
 
-  def __str__(self) -> str:
-    remat = "-remat" if self.remat else ""
-    return (
-      f"{self.layout}-{self.layers}{remat}-{self.num_accumulated}-"
-      f"{self.strands}"
-    )
-
 
 _ROTATED_STEPS: list[tuple[_Layout, _Layers, bool, int]] = [
   ("fsdp", "scan", True, 2),
@@ -235,7 +228,7 @@ def _trained_as_written(case: _Case) -> Any:
   return _train(jax.jit(training.step), training)
 
 
-@pytest.mark.parametrize("case", [*_ROTATED, *_PAIRED, *_HALVES], ids=str)
+@pytest.mark.parametrize("case", [*_ROTATED, *_PAIRED, *_HALVES], ids=repr)
 def test_ten_steps_take_their_state_and_come_to_the_same_numbers(case: _Case):
   training = _Training(case)
   state = training.state()

@@ -140,6 +140,25 @@ def sleeping(
   return compile_
 
 
+@dataclasses.dataclass
+class Fragile:
+  """An executable that raises once it has been called so-and-so often."""
+
+  compiled: jax.stages.Compiled
+  num_calls: int
+
+  def __getattr__(self, name: str) -> Any:
+    if name.startswith("_"):
+      raise AttributeError(name)
+    return getattr(self.compiled, name)
+
+  def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    self.num_calls -= 1
+    if self.num_calls < 0:
+      raise RuntimeError("out of resources")
+    return self.compiled(*args, **kwargs)
+
+
 def failing(message: str) -> Callable[[jax.stages.Lowered], Any]:
   def compile_(lowered: jax.stages.Lowered) -> Any:
     raise errors.CompileError(message)

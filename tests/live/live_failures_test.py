@@ -71,31 +71,12 @@ def test_a_proposer_that_hangs_is_left_alone_and_told_to_stop():
   assert stopped.wait(5)
 
 
-@dataclasses.dataclass
-class _Fragile:
-  """An executable that raises once it has been called so-and-so often."""
-
-  compiled: jax.stages.Compiled
-  num_calls: int
-
-  def __getattr__(self, name: str) -> Any:
-    if name.startswith("_"):
-      raise AttributeError(name)
-    return getattr(self.compiled, name)
-
-  def __call__(self, *args: Any, **kwargs: Any) -> Any:
-    self.num_calls -= 1
-    if self.num_calls < 0:
-      raise RuntimeError("out of resources")
-    return self.compiled(*args, **kwargs)
-
-
 @pytest.mark.parametrize("num_calls", [0, 7, 60])
 def test_a_candidate_that_raises_is_replaced_in_the_same_call(num_calls: int):
-  made: list[_Fragile] = []
+  made: list[live_step.Fragile] = []
 
   def fragile(lowered: jax.stages.Lowered) -> Any:
-    made.append(_Fragile(live_step.sleeping(0.0)(lowered), num_calls))
+    made.append(live_step.Fragile(live_step.sleeping(0.0)(lowered), num_calls))
     return made[0]
 
   step, (warned,) = _train(
@@ -111,10 +92,10 @@ def test_a_candidate_that_raises_is_replaced_in_the_same_call(num_calls: int):
 def test_what_fails_after_it_was_adopted_is_told_to_be_in_use_no_more(
   tmp_path: pathlib.Path,
 ):
-  made: list[_Fragile] = []
+  made: list[live_step.Fragile] = []
 
   def fragile(lowered: jax.stages.Lowered) -> Any:
-    made.append(_Fragile(live_step.sleeping(0.0)(lowered), 10**6))
+    made.append(live_step.Fragile(live_step.sleeping(0.0)(lowered), 10**6))
     return made[0]
 
   def is_done(report: str) -> bool:
@@ -141,7 +122,7 @@ def test_a_thread_beside_another_ones_measured_call_is_helped_out_too():
   def double(x: jax.Array) -> jax.Array:
     return x * 2
 
-  class Failing(_Fragile):
+  class Failing(live_step.Fragile):
     """Raises in one thread while it is called in another."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

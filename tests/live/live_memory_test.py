@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-import dataclasses
 import gc
 import pathlib
 import threading
@@ -183,36 +182,17 @@ def test_what_is_not_faster_any_more_is_searched_anew(tmp_path: pathlib.Path):
   assert _entry(tmp_path).name == "fast"
 
 
-@dataclasses.dataclass
-class _Fragile:
-  """An executable that may come to fail."""
-
-  compiled: jax.stages.Compiled
-  is_broken: threading.Event
-
-  def __getattr__(self, name: str) -> Any:
-    if name.startswith("_"):
-      raise AttributeError(name)
-    return getattr(self.compiled, name)
-
-  def __call__(self, *args: Any, **kwargs: Any) -> Any:
-    if self.is_broken.is_set():
-      raise RuntimeError("out of resources")
-    return self.compiled(*args, **kwargs)
-
-
 @pytest.mark.filterwarnings("ignore:lagom_xla.tune")
 def test_what_fails_is_forgotten(tmp_path: pathlib.Path):
-  is_broken = threading.Event()
+  def proposer(num_calls: int) -> live_step.Proposer:
+    def fragile(lowered: jax.stages.Lowered) -> Any:
+      return live_step.Fragile(live_step.sleeping(0.0)(lowered), num_calls)
 
-  def fragile(lowered: jax.stages.Lowered) -> Any:
-    return _Fragile(live_step.sleeping(0.0)(lowered), is_broken)
+    return live_step.Proposer({"fragile": fragile})
 
-  _run(tmp_path, live_step.Proposer({"fragile": fragile}))
+  _run(tmp_path, proposer(10**6))
   assert _entry(tmp_path).name == "fragile"
-  is_broken.set()
-  again = live_step.Proposer({"fragile": fragile})
-  _run(tmp_path, again, until="now: stay")
+  _run(tmp_path, proposer(0), until="now: stay")
   assert not list(tmp_path.iterdir())
 
 
