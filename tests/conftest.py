@@ -63,7 +63,6 @@ hypothesis.settings.load_profile("no_deadline")
 _LONGEST = (
   "workloads_test",
   "live_processes_test",
-  "live_processes_touch_test",
   "llama_example_test",
   "tutorial_test",
   "llama_totals_test",
@@ -79,7 +78,7 @@ _LONGEST = (
   "memcpys_test",
   "live_benchmark_test",
   "groups_test",
-  "decorator_results_test",
+  "predicted_test",
   "slices_search_test",
   "nnx_test",
   "overhead_benchmark_test",
