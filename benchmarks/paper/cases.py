@@ -37,6 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 import dataclasses
+from typing import Any
 
 from benchmarks.workloads import architectures
 from benchmarks.workloads import layout as layout_lib
@@ -144,32 +145,16 @@ def table_2() -> Iterator[Case]:
   """All workloads of the paper, on both clusters."""
   for cluster in CLUSTERS:
     for num_nodes in (1, 2):
-      yield from _fsdp_and_tp(cluster, num_nodes)
-    for model, microbatch_size in _EP.items():
-      yield _case(
-        model,
-        cluster,
-        1,
-        layout_lib.Layout(kind="ep", data=_GPUS_PER_NODE),
-        microbatch_size,
-        1,
-      )
-
-
-def _fsdp_and_tp(cluster: str, num_nodes: int) -> Iterator[Case]:
-  num_gpus = num_nodes * _GPUS_PER_NODE
-  for model, (microbatch_size, per_gpu) in _FSDP.items():
-    layout = layout_lib.Layout(kind="fsdp", data=num_gpus)
-    num_microbatches = per_gpu // microbatch_size
-    yield _case(
-      model, cluster, num_nodes, layout, microbatch_size, num_microbatches
-    )
-  for model, (microbatch_size, per_step) in _TP.items():
-    layout = layout_lib.Layout(kind="tp", data=num_nodes, model=_GPUS_PER_NODE)
-    num_microbatches = per_step // (microbatch_size * num_nodes)
-    yield _case(
-      model, cluster, num_nodes, layout, microbatch_size, num_microbatches
-    )
+      fsdp = layout_lib.Layout(kind="fsdp", data=num_nodes * _GPUS_PER_NODE)
+      for model, (size, per_gpu) in _FSDP.items():
+        yield _case(model, cluster, num_nodes, fsdp, size, per_gpu // size)
+      tp = layout_lib.Layout(kind="tp", data=num_nodes, model=_GPUS_PER_NODE)
+      for model, (size, per_step) in _TP.items():
+        num_microbatches = per_step // (size * num_nodes)
+        yield _case(model, cluster, num_nodes, tp, size, num_microbatches)
+    ep = layout_lib.Layout(kind="ep", data=_GPUS_PER_NODE)
+    for model, size in _EP.items():
+      yield _case(model, cluster, 1, ep, size, 1)
 
 
 def _case(
@@ -198,16 +183,13 @@ def _case(
 
 def sensitivity() -> Iterator[Case]:
   """Workloads of each kind, with other answers to what is left open."""
+  others: dict[str, dict[str, Any]] = {
+    **{f"{n} tokens": {"seq_len": n} for n in _SEQ_LENS},
+    "products kept": {"kept": "products"},
+    "float32": {"dtype": "float32"},
+  }
   for case in table_2():
     if case.name in _SENSITIVITY:
-      for note, workload in _others(case.workload):
+      for note, other in others.items():
+        workload = dataclasses.replace(case.workload, **other)
         yield dataclasses.replace(case, workload=workload, note=note)
-
-
-def _others(
-  workload: train_step.Workload,
-) -> Iterator[tuple[str, train_step.Workload]]:
-  for seq_len in _SEQ_LENS:
-    yield f"{seq_len} tokens", dataclasses.replace(workload, seq_len=seq_len)
-  yield "products kept", dataclasses.replace(workload, kept="products")
-  yield "float32", dataclasses.replace(workload, dtype="float32")
