@@ -18,6 +18,7 @@ from lagom_xla.costs import nccl
 from lagom_xla.costs import wire
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.search.nccl import problem
+import nccl_tests_log
 
 H100 = cluster_lib.parse("1x8xh100")
 _MIB = 2**20
@@ -39,13 +40,7 @@ clusters = st.sampled_from(
 def _key(
   kind: str, num_bytes: int, cluster: cluster_lib.Cluster = H100
 ) -> collective_lib.TuningKey:
-  devices = range(cluster.num_devices)
-  return collective_lib.TuningKey(
-    kind=kind,
-    num_ranks=cluster.num_devices,
-    num_nodes=cluster.num_nccl_nodes_of(devices),
-    num_bytes=num_bytes,
-  )
+  return nccl_tests_log.tuning_key(cluster, kind, num_bytes)
 
 
 @st.composite

@@ -20,6 +20,7 @@ from lagom_xla.cluster import read
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import nccl
+import nccl_tests_log
 
 _KINDS = (
   "all-reduce",
@@ -54,13 +55,7 @@ class _Point:
 
 
 def _point(cluster: cluster_lib.Cluster, kind: str, num_bytes: int) -> _Point:
-  devices = range(cluster.num_devices)
-  key = collective_lib.TuningKey(
-    kind=kind,
-    num_ranks=cluster.num_devices,
-    num_nodes=cluster.num_nccl_nodes_of(devices),
-    num_bytes=num_bytes,
-  )
+  key = nccl_tests_log.tuning_key(cluster, kind, num_bytes)
   setting = collective_lib.default_setting(key, cluster)
   return _Point(
     key=key,
