@@ -240,10 +240,6 @@ def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
     )
 
 
-def _site(system: str) -> str:
-  return system.partition("-")[0]
-
-
 def _print_errors(
   title: str,
   predicted: Sequence[tuple[nccl_tests.Row, float]],
@@ -317,7 +313,7 @@ def main() -> None:
       by_system,
       lambda row: f"{row.setting.algorithm}.{row.setting.protocol}",
     )
-    _print_errors("Held out: each site", held_out(rows, _site))
+    _print_errors("Held out: each site", held_out(rows, nccl_tests.site))
     _print_errors(f"Held out: more than {_FEW_NODES} nodes", beyond(rows))
   if arguments.write:
     _write(fabrics, rows)

@@ -517,10 +517,10 @@ def held_out(
 
 
 def _site(row: Row) -> str:
-  """What precedes the system's own part of its name; "" for a step's rows."""
+  """Of its system; "" for a step's rows."""
   if not isinstance(row, nccl_tests.Row):
     return ""
-  return row.system.partition("-")[0]
+  return nccl_tests.site(row.system)
 
 
 def main() -> None:

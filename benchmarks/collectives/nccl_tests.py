@@ -119,6 +119,11 @@ def fabric_of(nic: str) -> str:
   return "infiniband"
 
 
+def site(system: str) -> str:
+  """Where systems are one: what precedes the system's own part of its name."""
+  return system.partition("-")[0]
+
+
 def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
   """Times on one node, and on several by size and by fabric."""
   yield from grouped(

@@ -101,8 +101,8 @@ def of_step(folder: pathlib.Path, ranks: slice = slice(None)) -> Rows:
   times_us = collections.defaultdict(list)
   by_rank = [*traced_step.by_rank(folder, module).values()]
   for steps in by_rank[ranks]:
-    for run in lone_kernels.lone_runs(steps, names):
-      if run.name in keys:
+    for run in lone_kernels.runs(steps, names):
+      if run.is_lone and run.name in keys:
         times_us[keys[run.name]].append(run.time_us)
   return Rows(
     gpu=traced_step.cluster_of(folder, module).gpu,

@@ -58,19 +58,15 @@ class Class:
   per_step: float
 
 
-def lone_runs(
+def runs(
   steps: Iterable[Sequence[events_lib.Event]], collective_names: Container[str]
-) -> list[events_lib.KernelRun]:
-  """What ran in these steps beside none of the collectives."""
-  return [
-    run
-    for step in steps
-    for run in events_lib.kernel_runs(
+) -> Iterator[events_lib.KernelRun]:
+  """The kernels of these steps, with the collectives that ran beside them."""
+  for step in steps:
+    yield from events_lib.kernel_runs(
       [event for event in step if event.name not in collective_names],
       [event for event in step if event.name in collective_names],
     )
-    if run.is_lone
-  ]
 
 
 def classes(
@@ -125,7 +121,7 @@ def read(data: pathlib.Path) -> Iterator[Measured]:
     names = {c.name for c in collectives.find(module)}
     ranks, scatters, gaps_us = [], [], []
     for steps in traced_step.by_rank(folder, module).values():
-      lone = lone_runs(steps, names)
+      lone = [run for run in runs(steps, names) if run.is_lone]
       gaps_us.append([
         run.gap_us
         for run in lone

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping
 import pathlib
 import statistics
 
+from benchmarks.kernels import lone_kernels
 from benchmarks.steps import traced_step
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import fusion
@@ -65,14 +66,9 @@ def _runs(
   collective_names = {c.name for c in collectives.find(module)}
   by_rank = list(traced_step.by_rank(folder, module).values())
   for steps in by_rank[ranks]:
-    for events in steps:
-      runs = events_lib.kernel_runs(
-        [event for event in events if event.name not in collective_names],
-        [event for event in events if event.name in collective_names],
-      )
-      yield from (
-        (size_of[run.name], run) for run in runs if run.name in size_of
-      )
+    for run in lone_kernels.runs(steps, collective_names):
+      if run.name in size_of:
+        yield size_of[run.name], run
 
 
 def _sizes_bytes(module: hlo.Module) -> Mapping[str, int]:

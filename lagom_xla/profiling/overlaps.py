@@ -194,17 +194,15 @@ def _collectives(
     for device, run in instance.runs.items():
       key = device, instance.name, run.begin_us
       last_starts_us[key] = instance.last_start_us
-  ran = collections.defaultdict(float)
-  exposed = collections.defaultdict(float)
-  late = collections.defaultdict(float)
-  runs = collections.defaultdict(int)
+  runs = collections.Counter[str]()
+  ran, exposed, late = (collections.defaultdict(float) for _ in range(3))
   for step, spans in zip(profile.whole_steps, idle, strict=True):
     for run in step.collectives:
-      until = last_starts_us[step.device, run.name, run.begin_us]
+      last_us = last_starts_us[step.device, run.name, run.begin_us]
       runs[run.name] += 1
       ran[run.name] += run.time_us
       exposed[run.name] += common_us(spans, run.begin_us, run.end_us)
-      until_us = min(until, run.end_us)
+      until_us = min(last_us, run.end_us)
       late[run.name] += common_us(spans, run.begin_us, until_us)
   num = len(profile.whole_steps)
   rows = [
