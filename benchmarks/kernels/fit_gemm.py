@@ -228,8 +228,8 @@ def fit(start: gemm.Precision, rows: Rows) -> gemm.Precision:
     pull = _PULL * np.sum((logs - origin) ** 2) / num_rows
     # Shares, none of which can be above 1.
     shares = [f.math_efficiency for f in precision.families]
-    shares.append(precision.memory_efficiency)
-    too_good = np.maximum(np.array(shares) - 1, 0).sum()
+    shares = np.array([precision.memory_efficiency, *shares])
+    too_good = np.maximum(shares - 1, 0).sum()
     return _loss(precision, rows) + pull + too_good
 
   logs = origin
