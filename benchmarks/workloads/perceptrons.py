@@ -22,6 +22,14 @@ from jax.sharding import PartitionSpec
 import numpy as np
 
 _AXIS = "x"
+_ROWS = PartitionSpec(_AXIS, None)
+_EXPERTS = PartitionSpec(_AXIS, None, None)
+# Of weights up and down.
+_SPECS = {
+  "fsdp": (_ROWS, _ROWS),
+  "tp": (PartitionSpec(None, _AXIS), _ROWS),
+  "ep": (_EXPERTS, _EXPERTS),
+}
 
 Layout = Literal["fsdp", "tp", "ep"]
 
@@ -47,19 +55,25 @@ def lower(
       gather, and nothing else is exchanged.
   """
   mesh = Mesh(np.array(devices), (_AXIS,))
-  up, down = _weight_specs(layout)
-  specs = {"up": NamedSharding(mesh, up), "down": NamedSharding(mesh, down)}
-  shapes = [_weight_shapes(layout, len(devices), width, h) for h in hidden]
+
+  def shape(spec: PartitionSpec, *sizes: int) -> jax.ShapeDtypeStruct:
+    sharding = NamedSharding(mesh, spec)
+    return jax.ShapeDtypeStruct(sizes, jnp.bfloat16, sharding=sharding)
+
+  up, down = _SPECS[layout]
+  experts = (len(devices),) if layout == "ep" else ()
   params = [
     {
-      name: jax.ShapeDtypeStruct(shape[name], jnp.bfloat16, sharding=spec)
-      for name, spec in specs.items()
+      "up": shape(up, *experts, width, units),
+      "down": shape(down, *experts, units, width),
     }
-    for shape in shapes
+    for units in hidden
   ]
   if forward_only:
     params = [{"up": layer["up"]} for layer in params]
-  rows = _rows(mesh, layout, rows_per_device, width)
+  rows = shape(_ROWS, rows_per_device * len(devices), width)
+  if layout == "tp":
+    rows = shape(PartitionSpec(None, None), rows_per_device, width)
 
   def losses(params: Any, h: jax.Array) -> jax.Array:
     for layer in params:
@@ -76,22 +90,10 @@ def lower(
 
   if forward_only:
     return jax.jit(losses).lower(params, rows)
-  out = ([dict(specs) for _ in hidden], NamedSharding(mesh, PartitionSpec()))
+  weights = jax.tree.map(lambda weight: weight.sharding, params)
+  out = (weights, NamedSharding(mesh, PartitionSpec()))
   step = jax.jit(train_step, donate_argnums=0, out_shardings=out)
   return step.lower(params, rows)
-
-
-def _rows(
-  mesh: Mesh, layout: Layout, rows_per_device: int, width: int
-) -> jax.ShapeDtypeStruct:
-  """What a step takes beside the weights."""
-  num_shards = 1 if layout == "tp" else mesh.shape[_AXIS]
-  spec = PartitionSpec(None if layout == "tp" else _AXIS, None)
-  return jax.ShapeDtypeStruct(
-    (rows_per_device * num_shards, width),
-    jnp.bfloat16,
-    sharding=NamedSharding(mesh, spec),
-  )
 
 
 def _apply(
@@ -111,24 +113,6 @@ def _apply(
   w_up = whole(layer["up"])
   w_down = whole(layer["down"]) if "down" in layer else w_up.T
   return h + jax.nn.relu(h @ w_up) @ w_down
-
-
-def _weight_specs(layout: Layout) -> tuple[PartitionSpec, PartitionSpec]:
-  match layout:
-    case "fsdp":
-      return PartitionSpec(_AXIS, None), PartitionSpec(_AXIS, None)
-    case "tp":
-      return PartitionSpec(None, _AXIS), PartitionSpec(_AXIS, None)
-    case "ep":
-      spec = PartitionSpec(_AXIS, None, None)
-      return spec, spec
-
-
-def _weight_shapes(
-  layout: Layout, num_devices: int, width: int, hidden: int
-) -> dict[str, tuple[int, ...]]:
-  experts = (num_devices,) if layout == "ep" else ()
-  return {"up": (*experts, width, hidden), "down": (*experts, hidden, width)}
 
 
 def _experts(
