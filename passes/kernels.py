@@ -7,10 +7,6 @@ fusion, a library call, a copy. This pass says which instructions launch one,
 what kind it is, how many floating-point operations it does and how many bytes
 it moves. It says nothing about time; that is for the cost model.
 
-Whatever XLA's options say, most kernels of a program come out the same, down to
-the ids inside them. Their names, where they stand and the lines that they were
-written in differ, and say nothing of what they do.
-
 Asked to (xla_gpu_collect_cost_model_stats), XLA's cost models write what they
 believe into the backend_config of kernels and collectives, as a list of entries
 called `reification_cost`. The entry "sol" is of the speed-of-light model, by
@@ -19,66 +15,14 @@ which its scheduler decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 import dataclasses
-import hashlib
 from typing import Any
 
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import matrix_products
 from lagom_xla.passes import memory_access
-
-
-def _fusion_content(
-  module: hlo.Module,
-  computation: hlo.Computation,
-  fusion: hlo.Instruction,
-) -> bytes | None:
-  """A digest that is equal for fusions that do the same.
-
-  None where what is said of it names a line of the program: of scatters.
-  """
-  alone = hlo.hlo_pb2.HloComputationProto(instructions=[fusion])
-  for field in ("id", "operand_ids", "control_predecessor_ids"):
-    alone.instructions[0].ClearField(field)
-  inside = _content(module, alone)
-  if inside is None:
-    return None
-  operands = computation.operands(fusion)
-  shapes = (o.shape.SerializeToString(deterministic=True) for o in operands)
-  return _digest([inside, *shapes])
-
-
-def _content(
-  module: hlo.Module, computation: hlo.hlo_pb2.HloComputationProto
-) -> bytes | None:
-  """A digest of a computation and of what it calls, without names."""
-  copy = hlo.hlo_pb2.HloComputationProto()
-  copy.CopyFrom(computation)
-  copy.ClearField("name")
-  parts = []
-  for instruction in copy.instructions:
-    if instruction.opcode == "scatter":
-      return None
-    if instruction.HasField("backend_config_payload"):
-      # It may be in the module's table.
-      parts.append(module.raw_backend_config(instruction))
-    for id_ in instruction.called_computation_ids:
-      inside = _content(module, module.computations[id_].proto)
-      if inside is None:
-        return None
-      parts.append(inside)
-    for field in ("backend_config_payload", "metadata", "name"):
-      instruction.ClearField(field)
-  return _digest([copy.SerializeToString(deterministic=True), *parts])
-
-
-def _digest(parts: Iterable[bytes]) -> bytes:
-  digest = hashlib.sha256()
-  for part in parts:
-    digest.update(hashlib.sha256(part).digest())
-  return digest.digest()
 
 
 def sol_time_us(backend_config: Mapping[str, Any]) -> float | None:
@@ -163,39 +107,7 @@ def of_instruction(
   computation: hlo.Computation,
   instruction: hlo.Instruction,
 ) -> Kernel:
-  """The kernel that an instruction launches.
-
-  What a fusion does is found once for all compiles that have it.
-  """
-  content = None
-  if instruction.opcode == "fusion":
-    content = _fusion_content(module, computation, instruction)
-  if content is None:
-    return _found(module, computation, instruction)
-  known = _known.get(content)
-  if known is None:
-    if len(_known) >= _MAX_KNOWN:
-      _known.clear()
-    known = _known[content] = _found(module, computation, instruction)
-  return dataclasses.replace(
-    known,
-    name=instruction.name,
-    computation=computation.name,
-    instruction_id=instruction.id,
-    executions=module.executions.get(computation.id, 0),
-  )
-
-
-# Kernels by the content of their fusions, of the last compiles.
-_known: dict[bytes, Kernel] = {}
-_MAX_KNOWN = 65_536
-
-
-def _found(
-  module: hlo.Module,
-  computation: hlo.Computation,
-  instruction: hlo.Instruction,
-) -> Kernel:
+  """The kernel that an instruction launches."""
   config = module.backend_config(instruction)
   products = matrix_products.of_instruction(module, computation, instruction)
   largest = max(products, key=lambda p: p.flops, default=None)

@@ -11,17 +11,13 @@ either way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import functools
 import hashlib
 import marshal
 
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
-
-_PartsOf = Callable[
-  [Sequence[hlo.Instruction], Mapping[int, bytes]], Iterable[bytes]
-]
 
 # Of marshal: in later ones equal contents may differ in bytes, by identity.
 _VERSION = 2
@@ -42,27 +38,27 @@ def of(module: hlo_pb2.HloModuleProto) -> str:
   of asynchronous starts and dones, loops and calls, and which kernels run
   between one of these and the next.
   """
-  return _of(module, _as_scheduled)
+  return _of(module, has_order=True)
 
 
 def of_content(module: hlo_pb2.HloModuleProto) -> str:
   """A hash of what runs in a scheduled module, in whatever order."""
-  return _of(
-    module,
-    lambda ordered, called: sorted(
-      content for _, content in _contents(ordered, called)
-    ),
-  )
+  return _of(module, has_order=False)
 
 
-def _of(proto: hlo_pb2.HloModuleProto, parts_of: _PartsOf) -> str:
+def _of(proto: hlo_pb2.HloModuleProto, *, has_order: bool) -> str:
   module = hlo.Module(proto)
   found: dict[int, bytes] = {}
   for id_, computation in module.computations.items():  # The called come first.
-    if id_ in module.executions:
-      found[id_] = _digest(parts_of(computation.instructions, found))
-    else:
-      found[id_] = _of_kernel(computation.proto, found)
+    if id_ not in module.executions:
+      found[id_] = _digest(_as_written(computation, found))
+      continue
+    contents = _contents(computation.instructions, found)
+    found[id_] = _digest(
+      _as_scheduled(contents)
+      if has_order
+      else sorted(content for _, content in contents)
+    )
   digest = hashlib.sha256(found[module.entry.id])
   rest = hlo_pb2.HloModuleProto(
     input_output_alias=proto.input_output_alias,
@@ -80,37 +76,13 @@ def _digest(parts: Iterable[bytes]) -> bytes:
   return digest.digest()
 
 
-def _of_kernel(
-  computation: hlo_pb2.HloComputationProto, called: Mapping[int, bytes]
-) -> bytes:
-  """What a kernel or a reduction does, found once for all modules with it."""
-  inside = (
-    called[id_]
-    for instruction in computation.instructions
-    for id_ in instruction.called_computation_ids
-  )
-  written = computation.SerializeToString()
-  key = hashlib.sha256(b"".join((written, *inside))).digest()
-  known = _known.get(key)
-  if known is None:
-    if len(_known) >= _MAX_KNOWN:
-      _known.clear()
-    known = _known[key] = _digest(_as_written(computation, called))
-  return known
-
-
-# By what XLA wrote, which modules from one fused module have in common.
-_known: dict[bytes, bytes] = {}
-_MAX_KNOWN = 65_536
-
-
 def _as_scheduled(
-  ordered: Sequence[hlo.Instruction], called: Mapping[int, bytes]
+  contents: Iterable[tuple[hlo.Instruction, bytes]],
 ) -> Iterator[bytes]:
   """Starts, dones and loops in order, and what kernels run in between."""
   started: dict[int, int] = {}
   kernels: list[bytes] = []
-  for instruction, content in _contents(ordered, called):
+  for instruction, content in contents:
     opcode = instruction.opcode
     if not (opcode in _ALONE or opcode.endswith(_ENDS)):
       kernels.append(content)
@@ -138,14 +110,14 @@ def _contents(
 
 
 def _as_written(
-  computation: hlo_pb2.HloComputationProto, called: Mapping[int, bytes]
+  computation: hlo.Computation, called: Mapping[int, bytes]
 ) -> Iterator[bytes]:
   """What a kernel computes, or a reduction."""
-  position = {i.id: n for n, i in enumerate(computation.instructions)}
-  for instruction in computation.instructions:
+  position = {i.id: n for n, i in enumerate(computation.proto.instructions)}
+  for instruction in computation.proto.instructions:
     operands = tuple(b"%d" % position[i] for i in instruction.operand_ids)
     yield _content(instruction, operands, _arrays(instruction.shape), called)
-  yield b"%d" % position[computation.root_id]
+  yield b"%d" % position[computation.root.id]
 
 
 def _arrays(shape: hlo_pb2.ShapeProto) -> tuple[bytes, ...]:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-import dataclasses
 import pathlib
 import re
 
@@ -255,33 +254,6 @@ def test_an_operand_read_in_whole_and_in_part_counts_once() -> None:
   )
   assert kernel.num_bytes == 4 * (1024 + 64 + 1024)
   assert kernel.result_elements == 1024
-
-
-def _summing(name: str, inside: str) -> kernels.Kernel:
-  return compiled_kernels.handwritten(
-    f"""
-      {name} = f32[64,16] parameter(0)
-      ROOT {name}.out = f32[64] fusion({name}), kind=kInput, calls=f
-    """,
-    computations=f"""
-      f {{
-        {name}.x = f32[64,16] parameter(0)
-        zero = f32[] constant(0)
-        y = f32[64,16] {inside}({name}.x)
-        ROOT z = f32[64] reduce(y, zero), dimensions={{1}}, to_apply=add
-      }}
-    """,
-  )
-
-
-def test_a_fusion_is_the_same_kernel_by_any_name_if_it_does_the_same() -> None:
-  one, other, moved = (
-    _summing(*words)
-    for words in (("one", "negate"), ("other", "negate"), ("one", "bitcast"))
-  )
-  assert (one.name, other.name) == ("one.out", "other.out")
-  assert dataclasses.replace(one, name="other.out") == other
-  assert one.num_element_operations > moved.num_element_operations
 
 
 def test_an_async_fusion_moves_what_the_fusion_moves() -> None:
