@@ -60,40 +60,17 @@ hypothesis.settings.load_profile("no_deadline")
 
 # The files of the most CPU seconds, the longest first: what two processes share
 # (`make test`) must not end with one at work on a long file.
-_LONGEST = (
-  "workloads_test",
-  "live_processes_test",
-  "llama_example_test",
-  "tutorial_test",
-  "llama_totals_test",
-  "strands_training_test",
-  "moe_example_test",
-  "plans_test",
-  "live_signals_test",
-  "tuned_examples_test",
-  "paper_benchmark_test",
-  "micro_batches_test",
-  "stopping_test",
-  "workers_test",
-  "memcpys_test",
-  "live_benchmark_test",
-  "groups_test",
-  "predicted_test",
-  "slices_search_test",
-  "nnx_test",
-  "overhead_benchmark_test",
-  "strand_keys_test",
-  "accuracy_test",
-  "gpu_benchmark_test",
-  "verify_test",
-  "program_search_test",
-  "networks_test",
-  "inspect_command_test",
-  "target_output_test",
-  "tune_command_test",
-  "page_browser_test",
-  "environment_test",
-)
+_LONGEST = """
+  workloads_test live_processes_test llama_example_test tutorial_test
+  llama_totals_test strands_training_test moe_example_test plans_test
+  live_signals_test tuned_examples_test paper_benchmark_test
+  micro_batches_test stopping_test workers_test memcpys_test
+  live_benchmark_test groups_test predicted_test slices_search_test nnx_test
+  overhead_benchmark_test strand_keys_test accuracy_test gpu_benchmark_test
+  verify_test program_search_test networks_test inspect_command_test
+  target_output_test tune_command_test page_browser_test environment_test
+""".split()
+
 
 # The shapes of the shared train steps, which hand counts start from.
 _NUM_LAYERS = 4
@@ -143,10 +120,7 @@ def h100s() -> Sequence[jax.Device]:
 
 @pytest.fixture(scope="session")
 def scheduled(h100s: Sequence[jax.Device]) -> Scheduled:
-  """Compiles a lowered function for `h100s`, up to its schedule.
-
-  Takes XLA options as keyword arguments.
-  """
+  """Compiles a lowered function, with XLA options, up to its schedule."""
   del h100s  # Only says whether there is anything to compile with.
 
   def compile_(
@@ -169,10 +143,7 @@ def scheduled(h100s: Sequence[jax.Device]) -> Scheduled:
 def fsdp_step(
   h100s: Sequence[jax.Device],
 ) -> Callable[..., jax.stages.Lowered]:
-  """Lowers a train step with parameters and data sharded over all H100s.
-
-  Or over other devices.
-  """
+  """Lowers a train step with parameters and data sharded over all devices."""
 
   def lower(
     *, unroll: bool = False, devices: Sequence[jax.Device] = h100s

@@ -17,6 +17,7 @@ from commands import PLAN_FILES
 from commands import Outcome
 from commands import check_schema
 from commands import run
+from commands import write_hlo
 from lagom_xla import doctor
 from lagom_xla.apply import files as files_lib
 from lagom_xla.cli import main
@@ -61,13 +62,9 @@ _name = " ".join
 def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   """What the commands name."""
   folder = tmp_path_factory.mktemp("folder")
-  (folder / "step.hlo").write_text(HLO)
-  module = hlo.load(HLO)
-  ran = simulated_run.Run(
-    module=module, lone_us=lambda _: 20.0, own_us=lambda _: 50.0
-  )
-  process = xspace_text.Process(devices=ran.steps(3), module=module)
-  xspace_text.write(folder / "trace", process)
+  write_hlo(folder)
+  ran = simulated_run.process_of(hlo.load(HLO))
+  xspace_text.write(folder / "trace", ran)
   site = nccl_tests_log.calibrated_by(
     nccl_tests_log.TWO_NODES, latency_factor=2.0
   )

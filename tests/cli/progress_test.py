@@ -15,6 +15,7 @@ from unittest import mock
 import pytest
 
 from commands import CLUSTER
+from commands import Terminal
 from commands import run
 from lagom_xla.cli import naming
 from lagom_xla.cli import progress
@@ -246,11 +247,6 @@ def test_of_many_differences_the_last_are_named_and_the_rest_counted():
 # On a terminal.
 
 
-class _Terminal(io.StringIO):
-  def isatty(self) -> bool:
-    return True
-
-
 @contextlib.contextmanager
 def _said(stream: io.StringIO | None = None) -> Iterator[io.StringIO]:
   err = stream or io.StringIO()
@@ -268,7 +264,7 @@ def _await(err: io.StringIO, words: str) -> None:
 def _on_terminal(term: str, step_s: float) -> str:
   """What is shown of a search that compiles its fourth of ten configs."""
   environment = {"TERM": term, "COLUMNS": "80"}
-  with mock.patch.dict("os.environ", environment), _said(_Terminal()) as err:
+  with mock.patch.dict("os.environ", environment), _said(Terminal()) as err:
     with progress.Bar() as bar:
       bar.expect(10)
       for number in range(3):

@@ -116,7 +116,7 @@ def test_what_the_schema_of_clusters_refuses_is_not_read_either(raw):
 
 
 def test_pydantic_is_not_imported_before_a_command_runs():
-  code = "import sys, lagom_xla.cli; print('pydantic' in sys.modules)"
+  code = "import sys, lagom_xla.cli.main; print('pydantic' in sys.modules)"
   child = subprocess.run(
     [sys.executable, "-c", code], capture_output=True, text=True, check=True
   )

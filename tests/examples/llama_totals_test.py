@@ -39,100 +39,62 @@ _each_case = pytest.mark.parametrize(("size", "mesh", "layers"), _CASES)
 
 
 @dataclasses.dataclass(frozen=True)
-class HandCount:
-  """Counts for one device and step, from a size and a mesh."""
+class Counts:
+  """For one device and step."""
 
-  config: llama_config.LlamaConfig
-  fsdp: int
-  tp: int
-
-  @property
-  def tokens(self) -> int:
-    """Tokens of one `fsdp` shard, whose default batch is two sequences."""
-    return 2 * self.config.seq_len
-
-  @property
-  def down_weights(self) -> int:
-    return self.config.d_ffn * self.config.d_model // self.tp
-
-  @property
-  def output_weights(self) -> int:
-    c = self.config
-    return c.num_heads * c.head_dim * c.d_model // self.tp
-
-  @property
-  def layer_weights(self) -> int:
-    """Query and output; key and value; gate, up and down."""
-    c = self.config
-    key_and_value = 2 * c.num_kv_heads * c.head_dim * c.d_model // self.tp
-    return 2 * self.output_weights + key_and_value + 3 * self.down_weights
-
-  @property
-  def vocab_weights(self) -> int:
-    """The embedding, or the head."""
-    return self.config.vocab_size * self.config.d_model // self.tp
-
-  @property
-  def layer(self) -> int:
-    """A layer's weights with its two norms."""
-    return self.layer_weights + 2 * self.config.d_model
-
-  @property
-  def outside(self) -> int:
-    """Embedding, head and last norm."""
-    return 2 * self.vocab_weights + self.config.d_model
-
-  @property
-  def gathered_bytes(self) -> int:
-    """Layers for the forward and the backward pass, the rest once."""
-    return 2 * (2 * self.config.num_layers * self.layer + self.outside)
-
-  @property
-  def scattered_bytes(self) -> int:
-    """The gradient of everything, once."""
-    return 2 * (self.config.num_layers * self.layer + self.outside)
-
-  @property
-  def all_reduced_bytes(self) -> int:
-    """Residual streams, then numbers per token, then numbers per parameter."""
-    if self.tp == 1:
-      return 3 * 4  # The loss and two norms of the gradients.
-    c = self.config
-    num_streams = 5 * c.num_layers + 2
-    streams = num_streams * 2 * self.tokens * c.d_model
-    # The largest logit, the sum of exponentials, the target's logit.
-    per_token = 3 * 4 * self.tokens
-    # Both norms sum the squares of each array of parameters: those that `tp`
-    # splits, and where `fsdp` splits them the norms, too, and the loss.
-    num_stacks = 1 if c.layers == "scan" else c.num_layers
-    num_arrays = 7 * num_stacks + 2
-    scalars = 2 * 4 * num_arrays
-    if self.fsdp > 1:
-      scalars += 2 * 4 * (2 * num_stacks + 1) + 4
-    return streams + per_token + scalars
-
-  @property
-  def gemm_flops(self) -> int:
-    """Two operations per weight and token, in each pass that uses the weight.
-
-    Layers run forward, forward again in the backward pass, and backward for the
-    inputs and for the weights. The second forward pass leaves out the product
-    with `down`: nobody needs its result. Attention is two products, of queries
-    and keys and of their scores and values, with all pairs of tokens: forward,
-    again, and backward for both factors of each.
-    """
-    c = self.config
-    per_token = c.num_layers * (4 * self.layer_weights - self.down_weights)
-    per_token += 3 * self.vocab_weights
-    scores = self.tokens * c.seq_len * c.num_heads * c.head_dim // self.tp
-    return 2 * self.tokens * per_token + 2 * c.num_layers * scores * 2 * 4
+  gathered_bytes: int
+  scattered_bytes: int
+  all_reduced_bytes: int
+  gemm_flops: int
 
 
-def hand_count(size: str, mesh: str, layers: str) -> HandCount:
-  config = llama_config.llama_config(
+def hand_count(size: str, mesh: str, layers: str) -> Counts:
+  c = llama_config.llama_config(
     size, layers=layers, num_layers=_NUM_LAYERS.get(size, 0)
   )
-  return HandCount(config, *_MESHES[mesh])
+  fsdp, tp = _MESHES[mesh]
+  # Of one `fsdp` shard, whose default batch is two sequences.
+  tokens = 2 * c.seq_len
+  down = c.d_ffn * c.d_model // tp
+  output = c.num_heads * c.head_dim * c.d_model // tp
+  key_and_value = 2 * c.num_kv_heads * c.head_dim * c.d_model // tp
+  # Query and output; key and value; gate, up and down.
+  layer_weights = 2 * output + key_and_value + 3 * down
+  # The embedding, or the head.
+  vocab_weights = c.vocab_size * c.d_model // tp
+  # With two norms in a layer, and one outside.
+  layer = layer_weights + 2 * c.d_model
+  outside = 2 * vocab_weights + c.d_model
+
+  if tp == 1:
+    reduced_bytes = 3 * 4  # The loss and two norms of the gradients.
+  else:
+    # Residual streams; then per token the largest logit, the sum of
+    # exponentials and the target's logit. Then both norms sum the squares of
+    # each array of parameters: those that `tp` splits, and where `fsdp` splits
+    # them the norms, too, and the loss.
+    num_stacks = 1 if c.layers == "scan" else c.num_layers
+    reduced_bytes = (5 * c.num_layers + 2) * 2 * tokens * c.d_model
+    reduced_bytes += 3 * 4 * tokens + 2 * 4 * (7 * num_stacks + 2)
+    if fsdp > 1:
+      reduced_bytes += 2 * 4 * (2 * num_stacks + 1) + 4
+
+  # Two operations per weight and token, in each pass that uses the weight.
+  # Layers run forward, forward again in the backward pass, and backward for the
+  # inputs and for the weights. The second forward pass leaves out the product
+  # with `down`: nobody needs its result. Attention is two products, of queries
+  # and keys and of their scores and values, with all pairs of tokens: forward,
+  # again, and backward for both factors of each.
+  per_token = c.num_layers * (4 * layer_weights - down) + 3 * vocab_weights
+  scores = tokens * c.seq_len * c.num_heads * c.head_dim // tp
+  return Counts(
+    # Layers for the forward and the backward pass, the rest once.
+    gathered_bytes=2 * (2 * c.num_layers * layer + outside),
+    # The gradient of everything, once.
+    scattered_bytes=2 * (c.num_layers * layer + outside),
+    all_reduced_bytes=reduced_bytes,
+    gemm_flops=2 * tokens * per_token + 2 * c.num_layers * scores * 2 * 4,
+  )
 
 
 @functools.cache
@@ -160,7 +122,7 @@ def test_the_collectives_move_what_the_shapes_say(h100s, size, mesh, layers):
   }
   reduced = expected.all_reduced_bytes
   gathered, scattered = expected.gathered_bytes, expected.scattered_bytes
-  fsdp = expected.fsdp
+  fsdp, _ = _MESHES[mesh]
   assert moved.pop("all-reduce") == (reduced, reduced)
   if fsdp > 1:
     assert moved.pop("all-gather") == (gathered // fsdp, gathered)

@@ -110,7 +110,7 @@ def _outcome(status: int, out: str, err: str) -> Outcome:
   return Outcome(status, out, err, going_on)
 
 
-class _Terminal(io.StringIO):
+class Terminal(io.StringIO):
   """A stream that says that it is a terminal."""
 
   def isatty(self) -> bool:
@@ -119,7 +119,7 @@ class _Terminal(io.StringIO):
 
 def run(*arguments: str, on_terminal: bool = False) -> Outcome:
   """What `lagom-xla ARGUMENTS` would do, in a pipe or on a terminal."""
-  stream = _Terminal if on_terminal else io.StringIO
+  stream = Terminal if on_terminal else io.StringIO
   out, err = stream(), stream()
   with (
     mock.patch.object(sys, "argv", ["lagom-xla", *arguments]),
