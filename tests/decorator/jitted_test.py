@@ -47,7 +47,7 @@ class _Mode:
 
 
 @pytest.fixture(params=["predicted", "measured"])
-def mode(request: pytest.FixtureRequest) -> Iterator[_Mode]:
+def mode(request) -> Iterator[_Mode]:
   if request.param == "predicted":
     yield _Mode(tune_predicted, 3)
     return
@@ -81,9 +81,7 @@ def _doubled(x: Any) -> Any:
     lambda x: 1j,
   ],
 )
-def test_each_kind_of_argument_is_taken_as_by_jit_and_tuned(
-  change: Callable[[jax.Array], Any], mode: _Mode
-):
+def test_each_kind_of_argument_is_taken_as_by_jit_and_tuned(change, mode):
   jitted, step = jax.jit(_doubled), mode.tune(jax.jit(_doubled))
   x = sharded(16)
   other = change(x)
@@ -101,7 +99,7 @@ def test_each_kind_of_argument_is_taken_as_by_jit_and_tuned(
 
 @pytest.mark.parametrize("scale", [2, np.float64(3), np.arange(4), 1j])
 def test_numbers_and_numpy_arrays_beside_others_are_taken_as_by_jit(
-  scale: Any, mode: _Mode
+  scale, mode
 ):
   def scaled(x: jax.Array, scale: Any) -> tuple[jax.Array, Any]:
     return x[:4] * scale, scale * 2
@@ -113,7 +111,7 @@ def test_numbers_and_numpy_arrays_beside_others_are_taken_as_by_jit(
     assert_identical(step(x, scale), expected)
 
 
-def test_what_xla_compiles_alike_is_searched_for_once(tuned_names: list[str]):
+def test_what_xla_compiles_alike_is_searched_for_once(tuned_names):
   step = tune_predicted(jax.jit(_doubled))
   for value in (
     np.float32(2.0),
@@ -133,7 +131,7 @@ def _raised(x: jax.Array, power: int) -> jax.Array:
   "statics",
   [{"static_argnums": 1}, {"static_argnums": -1}, {"static_argnames": "power"}],
 )
-def test_each_static_value_is_tuned(statics: dict[str, Any], mode: _Mode):
+def test_each_static_value_is_tuned(statics, mode):
   jitted = jax.jit(_raised, **statics)
   step = mode.tune(jax.jit(_raised, **statics))
   x = sharded(16)
@@ -144,7 +142,7 @@ def test_each_static_value_is_tuned(statics: dict[str, Any], mode: _Mode):
   assert mode.num_tuned(step) == 2
 
 
-def test_keyword_arguments_and_donated_ones_are_as_in_jit(mode: _Mode):
+def test_keyword_arguments_and_donated_ones_are_as_in_jit(mode):
   def make() -> Any:
     return jax.jit(_raised, static_argnames="power", donate_argnames="x")
 
@@ -156,7 +154,7 @@ def test_keyword_arguments_and_donated_ones_are_as_in_jit(mode: _Mode):
   assert_identical(step(power=3, x=sharded(16)), jitted(sharded(16), power=3))
 
 
-def test_what_is_committed_elsewhere_goes_where_the_step_takes_it(mode: _Mode):
+def test_what_is_committed_elsewhere_goes_where_the_step_takes_it(mode):
   def make() -> Any:
     return jax.jit(
       lambda x, scale: x * scale,
@@ -175,7 +173,7 @@ def test_what_is_committed_elsewhere_goes_where_the_step_takes_it(mode: _Mode):
     assert ours.is_deleted() == theirs.is_deleted()
 
 
-def test_a_change_of_configuration_is_a_new_signature(mode: _Mode):
+def test_a_change_of_configuration_is_a_new_signature(mode):
   jitted = jax.jit(lambda x: x @ x.T)
   step = mode.tune(jax.jit(lambda x: x @ x.T))
   x = sharded(16, 16)
@@ -185,7 +183,7 @@ def test_a_change_of_configuration_is_a_new_signature(mode: _Mode):
   assert mode.num_tuned(step) == 2
 
 
-def test_transformations_see_the_jitted_step_in_every_state(mode: _Mode):
+def test_transformations_see_the_jitted_step_in_every_state(mode):
   def squares(x: jax.Array) -> jax.Array:
     return jnp.sum(x**2, axis=-1)
 
@@ -211,7 +209,7 @@ def test_transformations_see_the_jitted_step_in_every_state(mode: _Mode):
   assert mode.num_tuned(step) == 1
 
 
-def test_it_still_looks_jitted(mode: _Mode):
+def test_it_still_looks_jitted(mode):
   step, x = mode.tune(_add_one), sharded(16)
   assert (step.__name__, step.__doc__) == ("_add_one", "Adds one.")
   assert step.__wrapped__ is inspect.unwrap(_add_one)
@@ -225,7 +223,7 @@ def test_it_still_looks_jitted(mode: _Mode):
 
 
 @pytest.mark.parametrize("tune", [tune_predicted, lagom_xla.tune])
-def test_it_pickles_no_worse_than_jit(tune: Any):
+def test_it_pickles_no_worse_than_jit(tune):
   with pytest.raises(Exception) as theirs:
     pickle.dumps(_add_one)
   with pytest.raises(type(theirs.value)) as ours:
@@ -242,7 +240,7 @@ class _Scale:
     return self.by * x + plus
 
 
-def test_a_method_is_tuned_like_a_function(mode: _Mode):
+def test_a_method_is_tuned_like_a_function(mode):
   class Trainer:
     step = mode.tune(_Scale.step)
     by = 3
@@ -257,9 +255,7 @@ def test_a_method_is_tuned_like_a_function(mode: _Mode):
 @pytest.mark.parametrize(
   "bound", [_Scale(3).step, functools.partial(_Scale.step, _Scale(3), plus=1)]
 )
-def test_a_bound_step_is_tuned_with_what_it_is_bound_to(
-  bound: Any, mode: _Mode
-):
+def test_a_bound_step_is_tuned_with_what_it_is_bound_to(bound, mode):
   step, x = mode.tune(bound), sharded(16)
   for _ in range(mode.num_calls):
     assert_identical(step(x), 3 * x + 1)
@@ -270,7 +266,7 @@ def test_a_bound_step_is_tuned_with_what_it_is_bound_to(
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_effects_happen_once_a_call(ordered: bool, mode: _Mode):
+def test_effects_happen_once_a_call(ordered, mode):
   seen: list[float] = []
 
   def step(x: jax.Array) -> jax.Array:
@@ -288,7 +284,7 @@ def test_effects_happen_once_a_call(ordered: bool, mode: _Mode):
   assert mode.num_tuned(tuned) == 1
 
 
-def test_threads_may_call_it_at_the_same_time(mode: _Mode):
+def test_threads_may_call_it_at_the_same_time(mode):
   step = mode.tune(jax.jit(lambda x: x * 3))
   batches = [sharded(num_rows) for num_rows in (8, 8, 16, 16)]
   barrier = threading.Barrier(4)
@@ -311,7 +307,7 @@ def test_threads_may_call_it_at_the_same_time(mode: _Mode):
   assert mode.num_tuned(step) == 2
 
 
-def test_nans_are_found_as_under_jit(mode: _Mode):
+def test_nans_are_found_as_under_jit(mode):
   step = mode.tune(jax.jit(jnp.log))
   x = jax.device_put(np.ones(16, np.float32), rows())
   for number in range(mode.num_calls):
@@ -323,9 +319,7 @@ def test_nans_are_found_as_under_jit(mode: _Mode):
 
 @pytest.mark.parametrize("cluster", [CLUSTER, cluster_lib.parse(CLUSTER)])
 def test_it_decorates_with_and_without_arguments(
-  cluster: str | cluster_lib.Cluster,
-  tuned_names: list[str],
-  monkeypatch: pytest.MonkeyPatch,
+  cluster, tuned_names, monkeypatch
 ):
   # Whatever there is to tune on CPUs.
   monkeypatch.setattr(proposals, "platform_of", lambda _: "tpu")

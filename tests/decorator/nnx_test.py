@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 import functools
 import pathlib
 from typing import Any
@@ -91,7 +90,7 @@ def values(both: tuple[Model, nnx.Optimizer]) -> list[bytes]:
 
 
 @pytest.fixture
-def tuned_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def tuned_names(monkeypatch) -> list[str]:
   """Compiles in place of tuning; the list holds what would be tuned."""
   names: list[str] = []
 
@@ -106,9 +105,7 @@ def tuned_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", _MODES)
-def test_steps_give_the_same_bits_as_under_nnx_alone(
-  tuned_names: list[str], mode: dict[str, Any]
-):
+def test_steps_give_the_same_bits_as_under_nnx_alone(tuned_names, mode):
   jitted = nnx.jit(step, donate_argnums=(0, 1), **mode)
   tuned = lagom_xla.tune(jitted, cluster=_CLUSTER)
   ours, theirs = modules(), modules()
@@ -145,9 +142,7 @@ def test_the_whole_search_runs_on_a_step_of_nnx():
   assert tuning.compiled.module.name == "jit_step"
 
 
-def test_an_nnx_step_that_cannot_be_tuned_runs_with_one_warning(
-  monkeypatch: pytest.MonkeyPatch,
-):
+def test_an_nnx_step_that_cannot_be_tuned_runs_with_one_warning(monkeypatch):
   def fail(*_: Any, **__: Any) -> None:
     raise errors.CompileError("the search is broken")
 
@@ -169,9 +164,7 @@ def test_strands_say_of_an_nnx_step_why_it_has_none():
   assert not outcome.actions
 
 
-def test_the_example_averages_its_gradients_over_all_gpus(
-  h100s: Sequence[jax.Device],
-):
+def test_the_example_averages_its_gradients_over_all_gpus(h100s):
   del h100s
   target = load.load(
     f"{_TRAIN}:train_step", _CLUSTER, arguments={"model": "tiny"}
@@ -192,7 +185,7 @@ def test_the_example_averages_its_gradients_over_all_gpus(
   "returned", ["step.lower(*arguments)", "functools.partial(step, a), (b, c)"]
 )
 def test_a_step_of_nnx_may_be_lowered_already_or_bound_to_its_model(
-  h100s: Sequence[jax.Device], tmp_path: pathlib.Path, returned: str
+  h100s, tmp_path, returned
 ):
   del h100s
   file = tmp_path / "trains.py"
@@ -214,9 +207,7 @@ def test_a_step_of_nnx_may_be_lowered_already_or_bound_to_its_model(
 
 
 @pytest.mark.parametrize("is_bound", [False, True])
-def test_a_method_is_tuned_like_a_function(
-  is_bound: bool, tuned_names: list[str]
-):
+def test_a_method_is_tuned_like_a_function(is_bound, tuned_names):
   class Trainer(nnx.Module):
     def __init__(self):
       self.model, self.optimizer = modules()

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 from typing import Any
 import warnings
 
@@ -35,7 +34,7 @@ import strands_step
 
 
 @pytest.fixture(scope="module")
-def fsdp_plan(tmp_path_factory: pytest.TempPathFactory) -> str:
+def fsdp_plan(tmp_path_factory) -> str:
   """A plan for `fsdp_step`, for one that is called with a batch of 16."""
   tuned = tune_predicted(fsdp_step())
   tuned(fresh_state(), sharded(16, WIDTH))
@@ -52,7 +51,7 @@ def fsdp_plan(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_a_plan_is_compiled_with_and_nothing_is_searched(
-  fsdp_plan: str, tuned_names: list[str], monkeypatch: pytest.MonkeyPatch
+  fsdp_plan, tuned_names, monkeypatch
 ):
   asked = configs_compiled(monkeypatch)
   planned = lagom_xla.tune(fsdp_step(), cluster=CLUSTER, plan=fsdp_plan)
@@ -74,7 +73,7 @@ def test_a_plan_is_compiled_with_and_nothing_is_searched(
 
 
 def test_the_form_of_a_plan_acts_and_leaves_the_numbers_as_they_are(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+  tmp_path, monkeypatch
 ):
   jitted, shapes = strands_step.lowerable(jax.devices())
   tuned = tune_predicted(jitted)
@@ -109,9 +108,7 @@ def test_the_form_of_a_plan_acts_and_leaves_the_numbers_as_they_are(
   )
 
 
-def test_no_cap_is_lifted_in_a_process_that_has_one(
-  monkeypatch: pytest.MonkeyPatch,
-):
+def test_no_cap_is_lifted_in_a_process_that_has_one(monkeypatch):
   monkeypatch.setenv("XLA_FLAGS", f"--{nccl_channels.OPTION}=1")
   tuned = tune_predicted(fsdp_step())
   tuned(fresh_state(), sharded(16, WIDTH))
@@ -121,9 +118,7 @@ def test_no_cap_is_lifted_in_a_process_that_has_one(
     assert nccl_channels.OPTION not in config.options
 
 
-def test_a_plan_for_another_step_costs_one_warning(
-  fsdp_plan: str, tuned_names: list[str]
-):
+def test_a_plan_for_another_step_costs_one_warning(fsdp_plan, tuned_names):
   jitted = fsdp_step()
   planned = lagom_xla.tune(fsdp_step(), cluster=CLUSTER, plan=fsdp_plan)
   ours, theirs = fresh_state(), fresh_state()
@@ -141,17 +136,14 @@ def test_a_plan_for_another_step_costs_one_warning(
   assert tuned_names == []
 
 
-def test_a_plan_that_is_not_there_is_refused_at_once(tmp_path: pathlib.Path):
+def test_a_plan_that_is_not_there_is_refused_at_once(tmp_path):
   with pytest.raises(errors.PlanError, match=r"plan\.json"):
     lagom_xla.tune(fsdp_step(), cluster=CLUSTER, plan=tmp_path)
 
 
 @pytest.mark.parametrize("has_cap", [False, True])
 def test_a_cap_of_a_plan_is_no_option_of_one_executable(
-  has_cap: bool,
-  fsdp_plan: str,
-  tmp_path: pathlib.Path,
-  monkeypatch: pytest.MonkeyPatch,
+  has_cap, fsdp_plan, tmp_path, monkeypatch
 ):
   if has_cap:  # Then it is no news.
     monkeypatch.setenv("XLA_FLAGS", f"--{nccl_channels.OPTION}=6")
@@ -187,11 +179,7 @@ def test_a_cap_of_a_plan_is_no_option_of_one_executable(
   ],
 )
 def test_a_plan_that_does_not_fit_is_not_applied(
-  tmp_path: pathlib.Path,
-  fsdp_plan: str,
-  changes: dict[str, Any],
-  words: str,
-  tuned_names: list[str],
+  tmp_path, fsdp_plan, changes, words, tuned_names
 ):
   files.write(
     dataclasses.replace(plan_lib.load(fsdp_plan), **changes), tmp_path / "plan"

@@ -59,7 +59,7 @@ def test_the_plan_can_be_read_from_the_step():
   assert step._repr_html_() == f"<pre>{html.escape(step.report())}</pre>"
 
 
-def test_what_runs_is_what_the_tuner_compiled(monkeypatch: pytest.MonkeyPatch):
+def test_what_runs_is_what_the_tuner_compiled(monkeypatch):
   x = sharded(16)
   other = jax.jit(lambda x: x + 2).lower(x).compile()
   real = tuner.tune
@@ -101,7 +101,7 @@ def test_the_llama_example_trains_with_it():
 
 
 def test_ten_steps_give_the_same_bits_as_jit_and_donate_alike(
-  tuned_names: list[str], monkeypatch: pytest.MonkeyPatch
+  tuned_names, monkeypatch
 ):
   asked = configs_compiled(monkeypatch)
   jitted, tuned = fsdp_step(), tune_predicted(fsdp_step())
@@ -120,7 +120,7 @@ def test_ten_steps_give_the_same_bits_as_jit_and_donate_alike(
   assert asked[-1] == tuned.tunings[0].plan.xla
 
 
-def test_a_failing_tuner_costs_one_warning(failing_tuner: list[str]):
+def test_a_failing_tuner_costs_one_warning(failing_tuner):
   jitted = fsdp_step()
   tuned = tune_predicted(fsdp_step())
   ours, theirs = fresh_state(), fresh_state()
@@ -145,7 +145,7 @@ def test_a_failing_tuner_costs_one_warning(failing_tuner: list[str]):
 @pytest.mark.parametrize("tune", [tune_predicted, lagom_xla.tune])
 @pytest.mark.parametrize("is_argument", [True, False])
 def test_a_step_that_works_on_a_ref_runs_as_it_was_and_is_told_what_to_do(
-  tune: Any, is_argument: bool
+  tune, is_argument
 ):
   counter = jax.new_ref(jnp.zeros((), jnp.int32))
 
@@ -220,7 +220,7 @@ def test_a_cluster_that_does_not_exist_is_refused_at_once():
     lagom_xla.tune(fsdp_step(), cluster="1x8xh1000")
 
 
-def test_an_error_of_the_step_is_the_callers(tuned_names: list[str]):
+def test_an_error_of_the_step_is_the_callers(tuned_names):
   calls: list[int] = []
 
   @jax.jit
@@ -255,9 +255,7 @@ def test_an_argument_that_jit_refuses_gives_the_same_error():
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_effects_happen_once_a_call_where_tuning_fails(
-  ordered: bool, failing_tuner: list[str]
-):
+def test_effects_happen_once_a_call_where_tuning_fails(ordered, failing_tuner):
   seen: list[float] = []
 
   @jax.jit
@@ -285,7 +283,7 @@ def test_effects_happen_once_a_call_where_tuning_fails(
   ],
 )
 def test_what_cannot_be_tuned_for_is_left_as_it_was(
-  cluster: str | None, words: str, monkeypatch: pytest.MonkeyPatch
+  cluster, words, monkeypatch
 ):
   def compile_(*unused_args: Any, **unused_kwargs: Any) -> Any:
     raise errors.CompileError("XLA could not compile: RESOURCE_EXHAUSTED")

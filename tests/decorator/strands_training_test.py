@@ -229,7 +229,7 @@ def _trained_as_written(case: _Case) -> Any:
 
 
 @pytest.mark.parametrize("case", [*_ROTATED, *_PAIRED, *_HALVES], ids=repr)
-def test_ten_steps_take_their_state_and_come_to_the_same_numbers(case: _Case):
+def test_ten_steps_take_their_state_and_come_to_the_same_numbers(case):
   training = _Training(case)
   state = training.state()
   donating = jax.jit(training.step, donate_argnums=0)

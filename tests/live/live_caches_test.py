@@ -58,7 +58,7 @@ def test_the_variant_in_use_is_compiled_again_and_goes_on():
 @pytest.mark.parametrize(
   "state", ["baseline", "profile", "search", "candidate", "measure"]
 )
-def test_tuning_goes_on_from_where_it_was(state: str):
+def test_tuning_goes_on_from_where_it_was(state):
   proposer = _faster()
   with _proposed_by(proposer), warnings.catch_warnings():
     warnings.simplefilter("error")
@@ -95,9 +95,7 @@ def test_a_function_that_is_another_one_by_then_is_tuned_anew():
   assert step.report().count("  now: ") == 2
 
 
-def test_where_jax_does_not_tell_which_step_it_is_it_is_tuned_anew(
-  monkeypatch: pytest.MonkeyPatch,
-):
+def test_where_jax_does_not_tell_which_step_it_is_it_is_tuned_anew(monkeypatch):
   def elsewhere(lowered: jax.stages.Lowered) -> object:
     raise KeyError("committed")
 
@@ -110,9 +108,7 @@ def test_where_jax_does_not_tell_which_step_it_is_it_is_tuned_anew(
   assert step.report().count("  now: ") == 2
 
 
-def test_what_compiles_no_longer_leaves_the_step_as_jit_runs_it(
-  monkeypatch: pytest.MonkeyPatch,
-):
+def test_what_compiles_no_longer_leaves_the_step_as_jit_runs_it(monkeypatch):
   # It is told at the end of a window.
   monkeypatch.setattr(timing, "MIN_WINDOW_S", 0.0)
   proposer = _faster()
@@ -156,7 +152,7 @@ def test_committed_arguments_make_another_step_of_the_same_module():
 
 @pytest.mark.parametrize("measure", [True, False])
 def test_what_was_predicted_is_compiled_again_and_not_searched_for(
-  measure: bool, tuned_names: list[str]
+  measure, tuned_names
 ):
   step = lagom_xla.tune(
     jitted_steps.fsdp_step(), cluster=jitted_steps.CLUSTER, measure=measure

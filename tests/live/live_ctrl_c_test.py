@@ -156,9 +156,7 @@ def _waiting(number: int, say: job.Say, *, done: pathlib.Path) -> None:
     say((float(loss), step.report().split("  now: ")[1]))
 
 
-def test_ctrl_c_acts_while_a_process_waits_for_the_first_one(
-  tmp_path: pathlib.Path,
-):
+def test_ctrl_c_acts_while_a_process_waits_for_the_first_one(tmp_path):
   function = functools.partial(_waiting, done=tmp_path / "done")
   one, other = (it.said for it in live_job.run(function))
   assert one[0][0] == other[0][0]
@@ -195,9 +193,7 @@ def _leaving(number: int, say: job.Say, *, waits: pathlib.Path) -> None:
     say(step.report())
 
 
-def test_none_waits_for_what_a_process_would_decide_that_has_ended(
-  tmp_path: pathlib.Path,
-):
+def test_none_waits_for_what_a_process_would_decide_that_has_ended(tmp_path):
   function = functools.partial(_leaving, waits=tmp_path / "waits")
   _, other = live_job.run(function)
   (report,) = other.said

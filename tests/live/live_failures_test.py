@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
-import pathlib
 import threading
 import time
 from typing import Any
@@ -72,7 +71,7 @@ def test_a_proposer_that_hangs_is_left_alone_and_told_to_stop():
 
 
 @pytest.mark.parametrize("num_calls", [0, 7, 60])
-def test_a_candidate_that_raises_is_replaced_in_the_same_call(num_calls: int):
+def test_a_candidate_that_raises_is_replaced_in_the_same_call(num_calls):
   made: list[live_step.Fragile] = []
 
   def fragile(lowered: jax.stages.Lowered) -> Any:
@@ -89,9 +88,7 @@ def test_a_candidate_that_raises_is_replaced_in_the_same_call(num_calls: int):
   del step
 
 
-def test_what_fails_after_it_was_adopted_is_told_to_be_in_use_no_more(
-  tmp_path: pathlib.Path,
-):
+def test_what_fails_after_it_was_adopted_is_told_to_be_in_use_no_more(tmp_path):
   made: list[live_step.Fragile] = []
 
   def fragile(lowered: jax.stages.Lowered) -> Any:
@@ -180,9 +177,7 @@ def _adopted(pairs: Any) -> verdict.Verdict:
   )
 
 
-def test_a_jax_that_keeps_devices_elsewhere_costs_one_warning(
-  monkeypatch: pytest.MonkeyPatch,
-):
+def test_a_jax_that_keeps_devices_elsewhere_costs_one_warning(monkeypatch):
   def processes_of(lowered: jax.stages.Lowered) -> frozenset[int]:
     raise errors.UnsupportedError("they are elsewhere")
 

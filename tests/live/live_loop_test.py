@@ -7,8 +7,6 @@ Scripts travel as they are, verdicts are as stated, and reports compare.
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -28,7 +26,7 @@ from simulated_job import Job
 
 
 @pytest.mark.parametrize("ratio", [0.7, 0.9, 0.97, 1.0, 1.02, 1.3, 3.0])
-def test_what_is_faster_is_adopted_and_nothing_else(ratio: float):
+def test_what_is_faster_is_adopted_and_nothing_else(ratio):
   job = Job(step_s=[1.0, ratio])
   is_faster = ratio < 1
   assert job.run(1000).in_use == is_faster
@@ -62,7 +60,7 @@ def test_one_that_is_twice_as_slow_takes_few_steps():
   st.integers(0, 1000),
 )
 def test_the_run_never_ends_up_slower_beyond_what_noise_hides(
-  ratios: list[float], noise: float, seed: int
+  ratios, noise, seed
 ):
   job = Job(step_s=[1.0, *ratios], noise=noise, seed=seed)
   job.run(1500)
@@ -161,9 +159,7 @@ def test_a_build_for_the_profile_is_traced_once_all_have_compiled_it():
     (lambda _: {}, "did not compile the build for the profile within 50 s"),
   ],
 )
-def test_the_step_itself_is_traced_where_a_build_for_it_fails(
-  voted: Any, words: str
-):
+def test_the_step_itself_is_traced_where_a_build_for_it_fails(voted, words):
   limits = loop.Limits(compile_s=50)
   job = Job(step_s=[1.0], has_profile_build=True, voted=voted, limits=limits)
   job.run(500)
@@ -173,7 +169,7 @@ def test_the_step_itself_is_traced_where_a_build_for_it_fails(
 
 
 @pytest.mark.parametrize("has_build", [False, True])
-def test_after_a_drift_the_step_as_it_was_is_traced(has_build: bool):
+def test_after_a_drift_the_step_as_it_was_is_traced(has_build):
   job = Job(step_s=[1.0, 0.8], slower_from=2000, has_profile_build=has_build)
   job.run(6000)
   assert _profiles(job) == [[-1], [-2]] if has_build else [[0], [0]]
@@ -181,7 +177,7 @@ def test_after_a_drift_the_step_as_it_was_is_traced(has_build: bool):
 
 
 @pytest.mark.parametrize("has_build", [False, True])
-def test_the_step_in_use_goes_on_while_the_trace_ends(has_build: bool):
+def test_the_step_in_use_goes_on_while_the_trace_ends(has_build):
   job = Job(step_s=[1.0], trace_s=30.0, has_profile_build=has_build)
   job.run(500)
   states = [str(script.state) for script in job.scripts]
@@ -254,18 +250,18 @@ _SCRIPTS = st.builds(
 
 
 @given(_SCRIPTS)
-def test_a_script_is_read_back_as_it_was(script: script_lib.Script):
+def test_a_script_is_read_back_as_it_was(script):
   assert script_lib.from_json(script.to_json()) == script
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"state": "dance"}'])
-def test_what_is_no_script_is_refused(text: bytes):
+def test_what_is_no_script_is_refused(text):
   with pytest.raises(errors.ProcessesError, match="one version of it"):
     script_lib.from_json(text)
 
 
 @given(st.floats(1e-6, 1e3), st.floats(0.2, 5))
-def test_a_verdict_does_not_depend_on_the_unit(unit: float, ratio: float):
+def test_a_verdict_does_not_depend_on_the_unit(unit, ratio):
   pairs = [(1.0, ratio), (1.1, ratio), (1.0, 1.05 * ratio)] * 2
   scaled = [(unit * ours, unit * theirs) for ours, theirs in pairs]
   one, other = verdict.judge(pairs), verdict.judge(scaled)

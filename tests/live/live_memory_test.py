@@ -60,9 +60,7 @@ def _unasked(stop: threading.Event) -> None:
   raise AssertionError("a search began")
 
 
-def test_what_was_adopted_comes_first_and_nothing_is_searched(
-  tmp_path: pathlib.Path,
-):
+def test_what_was_adopted_comes_first_and_nothing_is_searched(tmp_path):
   _run(tmp_path, live_step.Proposer(_FASTER))
   entry = _entry(tmp_path)
   assert entry.name == "faster"
@@ -74,9 +72,7 @@ def test_what_was_adopted_comes_first_and_nothing_is_searched(
   assert f"no search, as that of {entry.date} came to the same" in report
 
 
-def test_what_was_adopted_is_kept_where_a_run_ends_before_its_search(
-  tmp_path: pathlib.Path,
-):
+def test_what_was_adopted_is_kept_where_a_run_ends_before_its_search(tmp_path):
   proposer = live_step.Proposer(
     {"faster": live_step.sleeping(0), "slower": live_step.sleeping(0.012)}
   )
@@ -138,9 +134,7 @@ def test_what_is_kept_late_does_not_replace_what_is_known_since():
   ],
 )
 def test_what_was_known_and_is_not_faster_is_followed_by_a_search(
-  verdict_: verdict.Verdict | None,
-  words: str,
-  caplog: pytest.LogCaptureFixture,
+  verdict_, words, caplog
 ):
   proposer, unused = live_step.Proposer({}), cast(Any, None)
   known = mock.Mock()
@@ -160,7 +154,7 @@ def test_what_was_known_and_is_not_faster_is_followed_by_a_search(
   assert words in caplog.text
 
 
-def test_a_step_that_nothing_made_faster_is_left_alone(tmp_path: pathlib.Path):
+def test_a_step_that_nothing_made_faster_is_left_alone(tmp_path):
   _run(tmp_path, live_step.Proposer(_SLOWER))
   entry = _entry(tmp_path)
   assert entry.adopted is None
@@ -172,7 +166,7 @@ def test_a_step_that_nothing_made_faster_is_left_alone(tmp_path: pathlib.Path):
   assert _entry(tmp_path) == entry
 
 
-def test_what_is_not_faster_any_more_is_searched_anew(tmp_path: pathlib.Path):
+def test_what_is_not_faster_any_more_is_searched_anew(tmp_path):
   _run(tmp_path, live_step.Proposer(_FASTER))
   now = {"faster": live_step.sleeping(0.012), "fast": live_step.sleeping(0)}
   again = live_step.Proposer(now)
@@ -183,7 +177,7 @@ def test_what_is_not_faster_any_more_is_searched_anew(tmp_path: pathlib.Path):
 
 
 @pytest.mark.filterwarnings("ignore:lagom_xla.tune")
-def test_what_fails_is_forgotten(tmp_path: pathlib.Path):
+def test_what_fails_is_forgotten(tmp_path):
   def proposer(num_calls: int) -> live_step.Proposer:
     def fragile(lowered: jax.stages.Lowered) -> Any:
       return live_step.Fragile(live_step.sleeping(0.0)(lowered), num_calls)
@@ -198,16 +192,14 @@ def test_what_fails_is_forgotten(tmp_path: pathlib.Path):
 
 @pytest.mark.parametrize("is_kept", [False, True])
 def test_it_is_kept_in_the_users_cache_unless_that_is_not_wanted(
-  is_kept: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+  is_kept, tmp_path, monkeypatch
 ):
   monkeypatch.setenv("LAGOM_XLA_CACHE", str(tmp_path))
   _run(is_kept, live_step.Proposer({}))
   assert any(tmp_path.rglob("*.plan.json")) == is_kept
 
 
-def test_a_folder_that_cannot_be_used_costs_nothing_but_the_memory(
-  tmp_path: pathlib.Path,
-):
+def test_a_folder_that_cannot_be_used_costs_nothing_but_the_memory(tmp_path):
   (tmp_path / "file").touch()
   report = _run(tmp_path / "file" / "plans", live_step.Proposer(_FASTER))
   assert report.splitlines()[0].endswith(", faster")

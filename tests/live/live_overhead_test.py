@@ -55,9 +55,7 @@ def _cost(job: Job) -> account.Cost:
 
 @pytest.mark.parametrize("own_s", [_nothing, _heavy_tails])
 @pytest.mark.parametrize("beside", [0.0, 0.02])
-def test_the_account_is_right_on_average_and_as_sure_as_it_says(
-  beside: float, own_s
-):
+def test_the_account_is_right_on_average_and_as_sure_as_it_says(beside, own_s):
   jobs = [_searched(seed, beside, own_s) for seed in range(_NUM_JOBS)]
   wrong_s = [_cost(job).seconds - job.lost_s for job in jobs]
   error_s = statistics.stdev(wrong_s) / math.sqrt(_NUM_JOBS)
@@ -102,7 +100,7 @@ def test_a_slow_traced_call_is_never_taken_for_a_checkpoint():
 
 @pytest.mark.parametrize(("step_s", "is_adopted"), [(0.5, True), (1.1, False)])
 def test_what_is_faster_is_measured_to_the_end_whatever_finding_it_cost(
-  step_s: float, is_adopted: bool
+  step_s, is_adopted
 ):
   job = Job(
     step_s=[1.0, step_s],
@@ -125,7 +123,7 @@ def test_what_is_adopted_is_no_credit_for_what_comes_next():
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.1])
-def test_a_job_whose_candidates_cost_too_much_stops_proposing(noise: float):
+def test_a_job_whose_candidates_cost_too_much_stops_proposing(noise):
   for seed in range(20):
     job = Job(step_s=[1.0, *[1.9] * 30], noise=noise, seed=seed)
     job.run(1000)

@@ -146,9 +146,7 @@ def _dying(
     ("stay", 0),
   ],
 )
-def test_where_one_dies_the_others_go_on(
-  state: str, in_use: int, tmp_path: pathlib.Path
-):
+def test_where_one_dies_the_others_go_on(state, in_use, tmp_path):
   function = functools.partial(
     _dying, victim=1, state=state, dead=tmp_path / "dead"
   )
@@ -167,7 +165,7 @@ def test_where_one_dies_the_others_go_on(
 
 
 def test_where_the_first_one_dies_no_process_hangs_or_runs_a_candidate(
-  tmp_path: pathlib.Path,
+  tmp_path,
 ):
   function = functools.partial(
     _dying, victim=0, state="search", dead=tmp_path / "dead"
@@ -222,7 +220,7 @@ def _remembering(number: int, say: job.Say, *, folder: str) -> None:
   say((len(proposer.measured), proposer.compiled, trained.report))
 
 
-def test_the_first_process_remembers_for_all(tmp_path: pathlib.Path):
+def test_the_first_process_remembers_for_all(tmp_path):
   function = functools.partial(_remembering, folder=str(tmp_path))
   live_job.run(function)
   assert [path.name for path in tmp_path.iterdir()] == ["0"]
@@ -293,9 +291,7 @@ def _failing_for_a_while(
   ("victim", "kind", "run"),
   [(0, _Flaky, 1), (1, _Flaky, 3), (0, _Deaf, 1), (1, _Deaf, 1)],
 )
-def test_calls_that_fail_for_a_while_change_nothing(
-  victim: int, kind: type[_Flaky], run: int
-):
+def test_calls_that_fail_for_a_while_change_nothing(victim, kind, run):
   function = functools.partial(
     _failing_for_a_while, victim=victim, kind=kind, run=run
   )
@@ -352,7 +348,7 @@ def _lost(
   ],
 )
 def test_who_loses_touch_for_good_runs_what_the_others_run(
-  victim: int, state: str, in_use: int, tmp_path: pathlib.Path
+  victim, state, in_use, tmp_path
 ):
   function = functools.partial(
     _lost, victim=victim, state=state, given_up=tmp_path / "given_up"

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable
 import gc
 import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -59,7 +58,7 @@ def test_clear_cache_has_the_function_traced_anew():
 
 
 @pytest.mark.parametrize("context", [jax.disable_jit, jax.checking_leaks])
-def test_calls_that_are_not_of_an_executable_are_left_to_jit(context: Any):
+def test_calls_that_are_not_of_an_executable_are_left_to_jit(context):
   x = jnp.ones(3)
   with live_step.proposed_by(live_step.Proposer({})):
     step = _tuned(_double)
@@ -72,9 +71,7 @@ def test_calls_that_are_not_of_an_executable_are_left_to_jit(context: Any):
     live_step.call_until(step, "now: watch", x)
 
 
-def test_where_no_thread_can_start_the_step_stays_as_it_was(
-  monkeypatch: pytest.MonkeyPatch,
-):
+def test_where_no_thread_can_start_the_step_stays_as_it_was(monkeypatch):
   with live_step.proposed_by(live_step.Proposer({"again": _again})):
     step = _tuned(_double)
     step(jnp.ones(3))
@@ -92,7 +89,7 @@ def test_where_no_thread_can_start_the_step_stays_as_it_was(
 )
 @pytest.mark.parametrize("state", ["baseline", "profile", "measure"])
 def test_ctrl_c_reaches_the_caller_and_training_can_go_on(
-  state: str, module: Any, name: str, monkeypatch: pytest.MonkeyPatch
+  state, module, name, monkeypatch
 ):
   function, interrupts = getattr(module, name), []
 
@@ -115,9 +112,7 @@ def test_ctrl_c_reaches_the_caller_and_training_can_go_on(
     np.testing.assert_array_equal(step(x), _double(x))
 
 
-def test_ctrl_c_while_it_is_decided_what_comes_next_ends_tuning(
-  monkeypatch: pytest.MonkeyPatch,
-):
+def test_ctrl_c_while_it_is_decided_what_comes_next_ends_tuning(monkeypatch):
   def interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
 
@@ -173,9 +168,7 @@ def test_a_signal_handler_may_call_the_step_within_a_call():
     np.testing.assert_array_equal(results, 2 * x)
 
 
-def test_what_waiting_finds_is_told_where_results_are_used(
-  monkeypatch: pytest.MonkeyPatch,
-):
+def test_what_waiting_finds_is_told_where_results_are_used(monkeypatch):
   num_waits = 0
 
   def fail(_: Any) -> None:
@@ -194,7 +187,7 @@ def test_what_waiting_finds_is_told_where_results_are_used(
 
 
 @pytest.mark.parametrize("state", ["measure", "watch"])
-def test_an_error_of_a_callback_is_the_callers_and_comes_once(state: str):
+def test_an_error_of_a_callback_is_the_callers_and_comes_once(state):
   calls, errors = [], []
 
   def calling_back(sleep_s: float) -> Callable[[jax.Array], jax.Array]:
@@ -288,9 +281,7 @@ print("exits", flush=True)
 
 
 @pytest.mark.parametrize("state", ["traced", "ending"])
-def test_a_trace_survives_a_fork_and_ends_with_the_process(
-  state: str, tmp_path: pathlib.Path
-):
+def test_a_trace_survives_a_fork_and_ends_with_the_process(state, tmp_path):
   done = subprocess.run(
     (sys.executable, "-W", "ignore", "-c", _ENDS_WHILE_TRACED, state),
     capture_output=True,

@@ -25,16 +25,12 @@ def programs() -> Iterator[signalled.Programs]:
 
 
 @pytest.fixture(scope="module", params=_SIGNALS, ids=lambda it: it.name)
-def number(request: pytest.FixtureRequest) -> signal.Signals:
+def number(request) -> signal.Signals:
   return request.param
 
 
 @pytest.fixture(scope="module")
-def under_jit(
-  number: signal.Signals,
-  programs: signalled.Programs,
-  tmp_path_factory: pytest.TempPathFactory,
-) -> signalled.Ended:
+def under_jit(number, programs, tmp_path_factory) -> signalled.Ended:
   """How a program ends that the signal meets, and that trains under jit."""
   folder = tmp_path_factory.mktemp("jit")
   ended = programs.met(signalled.JIT, number, folder)
@@ -44,11 +40,7 @@ def under_jit(
 
 @pytest.mark.parametrize("state", _STATES)
 def test_a_program_ends_as_under_jit(
-  state: str,
-  number: signal.Signals,
-  under_jit: signalled.Ended,
-  programs: signalled.Programs,
-  tmp_path: pathlib.Path,
+  state, number, under_jit, programs, tmp_path
 ):
   ended = programs.met(state, number, tmp_path)
   assert ended.statuses == under_jit.statuses
@@ -61,9 +53,7 @@ def test_a_program_ends_as_under_jit(
 
 
 @pytest.mark.parametrize("state", ["profile", "measure"])
-def test_ctrl_c_ends_all_processes_of_a_job(
-  state: str, programs: signalled.Programs, tmp_path: pathlib.Path
-):
+def test_ctrl_c_ends_all_processes_of_a_job(state, programs, tmp_path):
   ended = programs.met(state, signal.SIGINT, tmp_path, num_processes=2)
   assert ended.statuses == [-signal.SIGINT] * 2, ended.errors
   for errors in ended.errors:
@@ -71,9 +61,7 @@ def test_ctrl_c_ends_all_processes_of_a_job(
   assert not list((tmp_path / signalled.TEMPORARY).iterdir())
 
 
-def test_the_next_training_deletes_what_a_signal_had_left(
-  programs: signalled.Programs, tmp_path: pathlib.Path
-):
+def test_the_next_training_deletes_what_a_signal_had_left(programs, tmp_path):
   temporary = tmp_path / signalled.TEMPORARY
   programs.met("profile", signal.SIGTERM, tmp_path)
   assert list(temporary.iterdir())

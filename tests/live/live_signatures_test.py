@@ -25,9 +25,7 @@ def proposer() -> Iterator[live_step.Proposer]:
     yield proposer
 
 
-def test_shapes_that_alternate_have_each_a_loop_and_come_to_rest(
-  proposer: live_step.Proposer,
-):
+def test_shapes_that_alternate_have_each_a_loop_and_come_to_rest(proposer):
   proposer.makers = {}
   jitted = jax.jit(lambda x: x * 2)
   step: Any = lagom_xla.tune(jax.jit(lambda x: x * 2))
@@ -65,9 +63,7 @@ def test_a_report_begins_with_the_signature_that_is_called_most():
   assert last == "<lambda>: not measured yet"
 
 
-def test_shapes_that_alternate_are_watched_now_and_then(
-  proposer: live_step.Proposer, monkeypatch: pytest.MonkeyPatch
-):
+def test_shapes_that_alternate_are_watched_now_and_then(proposer, monkeypatch):
   # Windows of as few calls as can be, so that they end in a test.
   monkeypatch.setattr(timing, "MIN_WINDOW_S", 0.0)
   monkeypatch.setattr(timing, "MIN_CALLS", 4)

@@ -39,7 +39,7 @@ def _state_of(step: Any) -> str:
 
 @pytest.fixture(scope="module")
 def trained(
-  tmp_path_factory: pytest.TempPathFactory,
+  tmp_path_factory,
 ) -> tuple[Any, list[str], live_step.Proposer, pathlib.Path, list[Any]]:
   """A step that was trained with a slower, a failing and a faster proposal."""
   log = tmp_path_factory.mktemp("log") / "trials.jsonl"
@@ -66,7 +66,7 @@ def trained(
   return step, states, proposer, log, alive
 
 
-def test_all_states_give_the_bits_of_jit_and_donate(trained: Any):
+def test_all_states_give_the_bits_of_jit_and_donate(trained):
   _, states, _, _, _ = trained
   assert states == [
     "baseline",
@@ -84,7 +84,7 @@ def test_all_states_give_the_bits_of_jit_and_donate(trained: Any):
   ]
 
 
-def test_the_search_is_told_what_was_measured(trained: Any):
+def test_the_search_is_told_what_was_measured(trained):
   _, _, proposer, _, _ = trained
   (measured,) = proposer.measured
   assert measured.step_s > _AS_IT_IS_S
@@ -93,7 +93,7 @@ def test_the_search_is_told_what_was_measured(trained: Any):
   assert not measured.trace_dir.exists()  # Once the search is over.
 
 
-def test_the_report_begins_with_the_verdict(trained: Any):
+def test_the_report_begins_with_the_verdict(trained):
   step, _, _, _, _ = trained
   first, *others = step.report().splitlines()
   assert first.startswith("step: ")
@@ -110,7 +110,7 @@ def test_the_report_begins_with_the_verdict(trained: Any):
   assert step._repr_html_().startswith("<pre>step: ")
 
 
-def test_each_trial_is_a_line_of_json(trained: Any):
+def test_each_trial_is_a_line_of_json(trained):
   _, _, _, log, _ = trained
   lines = [json.loads(line) for line in log.read_text().splitlines()]
   assert [line["proposal"] for line in lines] == ["slower", "broken", "faster"]
@@ -124,14 +124,14 @@ def test_each_trial_is_a_line_of_json(trained: Any):
     schema.validate(line)
 
 
-def test_a_rejected_executable_is_let_go_of(trained: Any):
+def test_a_rejected_executable_is_let_go_of(trained):
   _, _, _, _, (slower, faster) = trained
   gc.collect()
   assert slower() is None
   assert faster() is not None
 
 
-def test_a_watched_step_is_one_call_of_python(trained: Any):
+def test_a_watched_step_is_one_call_of_python(trained):
   step, _, _, _, _ = trained
   state, x = live_step.state(), live_step.batch(0)
   state, _ = step(state, x)
@@ -139,18 +139,14 @@ def test_a_watched_step_is_one_call_of_python(trained: Any):
 
 
 @pytest.mark.filterwarnings("ignore:lagom_xla.tune")
-def test_a_step_that_cannot_be_written_about_is_tuned_all_the_same(
-  tmp_path: pathlib.Path,
-):
+def test_a_step_that_cannot_be_written_about_is_tuned_all_the_same(tmp_path):
   proposer = live_step.Proposer({"faster": live_step.sleeping(0.0)})
   with live_step.proposed_by(proposer):
     step = live_step.tuned_step(log=tmp_path / "none" / "log")
     assert "adopt" in live_step.train(step, "now: watch")
 
 
-def test_a_relative_log_stays_where_it_was_named(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_relative_log_stays_where_it_was_named(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   proposer = live_step.Proposer({"broken": live_step.failing("no such option")})
   with live_step.proposed_by(proposer):
@@ -161,9 +157,7 @@ def test_a_relative_log_stays_where_it_was_named(
   assert (tmp_path / "trials.jsonl").is_file()
 
 
-def test_what_the_first_call_does_beyond_jits_is_told(
-  monkeypatch: pytest.MonkeyPatch,
-):
+def test_what_the_first_call_does_beyond_jits_is_told(monkeypatch):
   lowered, proposer_of = dispatch.Jitted.lowered, tuned.proposer_of
 
   def slowly(function: Any) -> Any:
@@ -190,9 +184,7 @@ def test_what_the_first_call_does_beyond_jits_is_told(
   assert steps * step_ms / 1e3 == pytest.approx(2 * _LONG_S, rel=0.2)
 
 
-def test_within_a_block_of_the_baseline_a_call_is_one_of_python(
-  monkeypatch: pytest.MonkeyPatch,
-):
+def test_within_a_block_of_the_baseline_a_call_is_one_of_python(monkeypatch):
   monkeypatch.setattr(tuned, "LIMITS", _NO_SEARCH)
   monkeypatch.setitem(
     tuned.PROPOSERS, "cpu", lambda *unused: live_step.Proposer({})

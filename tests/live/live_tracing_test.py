@@ -103,7 +103,7 @@ class _Stop:
 
 
 @pytest.fixture
-def stop(monkeypatch: pytest.MonkeyPatch) -> Any:
+def stop(monkeypatch) -> Any:
   """Traces that end slowly from now on."""
   real = jax.profiler.stop_trace
   made = _Stop(*(threading.Event() for _ in range(3)), threads=[])
@@ -122,9 +122,7 @@ def stop(monkeypatch: pytest.MonkeyPatch) -> Any:
     thread.join(30)
 
 
-def test_training_goes_on_while_its_trace_ends(
-  proposer: live_step.Proposer, stop: _Stop
-):
+def test_training_goes_on_while_its_trace_ends(proposer, stop):
   training = _Training()
   training.call_until(stop.has_begun.is_set)
   for _ in range(100):
@@ -140,9 +138,7 @@ def test_training_goes_on_while_its_trace_ends(
   assert threading.current_thread() not in stop.threads
 
 
-def test_no_step_but_those_to_be_traced_is_in_the_trace(
-  proposer: live_step.Proposer, monkeypatch: pytest.MonkeyPatch
-):
+def test_no_step_but_those_to_be_traced_is_in_the_trace(proposer, monkeypatch):
   real = jax.profiler.stop_trace
 
   def late() -> None:
@@ -162,9 +158,7 @@ def test_no_step_but_those_to_be_traced_is_in_the_trace(
   assert found == [3]
 
 
-def test_a_trace_of_the_users_own_wins_over_one_that_is_on(
-  proposer: live_step.Proposer, tmp_path: pathlib.Path
-):
+def test_a_trace_of_the_users_own_wins_over_one_that_is_on(proposer, tmp_path):
   training = _Training()
   training.call_until(jax.profiler.TraceAnnotation.is_enabled)
   with pytest.warns(RuntimeWarning) as warned:
@@ -180,7 +174,7 @@ def test_a_trace_of_the_users_own_wins_over_one_that_is_on(
 
 
 def test_a_trace_of_the_users_own_waits_for_one_that_ends(
-  proposer: live_step.Proposer, stop: _Stop, tmp_path: pathlib.Path
+  proposer, stop, tmp_path
 ):
   training = _Training()
   training.call_until(stop.has_begun.is_set)
@@ -226,10 +220,7 @@ def _could_not_be_given_back(patched: pytest.MonkeyPatch) -> None:
   ],
 )
 def test_without_a_trace_tuning_predicts_with_one_warning(
-  break_it: Callable[[pytest.MonkeyPatch], None],
-  words: str,
-  proposer: live_step.Proposer,
-  monkeypatch: pytest.MonkeyPatch,
+  break_it, words, proposer, monkeypatch
 ):
   break_it(monkeypatch)
   with pytest.warns(RuntimeWarning) as warned:
@@ -241,9 +232,7 @@ def test_without_a_trace_tuning_predicts_with_one_warning(
   assert proposer.measured[0].num_traced == 0
 
 
-def test_a_trace_that_does_not_end_is_given_up(
-  stop: _Stop, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_trace_that_does_not_end_is_given_up(stop, monkeypatch):
   limits = dataclasses.replace(live_step.LIMITS, trace_s=0.1)
   proposer = live_step.Proposer({})
   with live_step.proposed_by(proposer, limits, waits_for_traces=False):
@@ -260,7 +249,7 @@ def test_a_trace_that_does_not_end_is_given_up(
 
 
 def test_a_trace_ends_by_itself_once_the_step_is_called_no_more(
-  proposer: live_step.Proposer, monkeypatch: pytest.MonkeyPatch
+  proposer, monkeypatch
 ):
   monkeypatch.setattr(tracing, "_LONGEST_PAUSE_S", 0.2)
   training = _Training()
@@ -274,9 +263,7 @@ def test_a_trace_ends_by_itself_once_the_step_is_called_no_more(
   assert proposer.measured[0].num_traced < 3
 
 
-def test_ctrl_c_in_a_traced_call_ends_the_trace(
-  proposer: live_step.Proposer, monkeypatch: pytest.MonkeyPatch
-):
+def test_ctrl_c_in_a_traced_call_ends_the_trace(proposer, monkeypatch):
   def interrupt(_: Any) -> None:
     if jax.profiler.TraceAnnotation.is_enabled():
       raise KeyboardInterrupt
@@ -292,14 +279,9 @@ def test_ctrl_c_in_a_traced_call_ends_the_trace(
 
 @pytest.mark.parametrize("kind", ["trace", "capture", "unnoticed capture"])
 def test_a_trace_of_the_users_own_that_is_on_is_whole_and_tuning_predicts(
-  kind: str,
-  proposer: live_step.Proposer,
-  monkeypatch: pytest.MonkeyPatch,
-  tmp_path: pathlib.Path,
+  kind, proposer, monkeypatch, tmp_path
 ):
-  if (
-    kind == "unnoticed capture"
-  ):  # As one that begins when tuning's trace does.
+  if kind == "unnoticed capture":  # It begins when tuning's trace does.
     monkeypatch.setattr(profiler_lib, "is_recording", lambda: False)
   training = _Training()
   training.call()

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent import futures
 import dataclasses
 import json
@@ -42,7 +41,7 @@ def said() -> list[str]:
 
 
 @pytest.fixture
-def cache(tmp_path: pathlib.Path, said: list[str]) -> plan_cache.PlanCache:
+def cache(tmp_path, said) -> plan_cache.PlanCache:
   return plan_cache.PlanCache(tmp_path, warn=said.append)
 
 
@@ -66,9 +65,7 @@ numbers = strategies.floats(allow_nan=False, allow_infinity=False)
     num_pairs=strategies.integers(0, 2**31),
   ),
 )
-def test_what_is_put_is_found_by_another_process(
-  adopted: str | None, name: str, verdict: plan_cache.Verdict | None
-) -> None:
+def test_what_is_put_is_found_by_another_process(adopted, name, verdict):
   entry = dataclasses.replace(
     _ADOPTED, adopted=adopted, name=name, verdict=verdict
   )
@@ -83,7 +80,7 @@ def test_what_is_put_is_found_by_another_process(
 
 
 @hypothesis.given(strategies.data())
-def test_a_damaged_entry_is_as_none(data: strategies.DataObject) -> None:
+def test_a_damaged_entry_is_as_none(data):
   with tempfile.TemporaryDirectory() as folder:
     said: list[str] = []
     cache = plan_cache.PlanCache(pathlib.Path(folder), warn=said.append)
@@ -116,12 +113,8 @@ def test_a_damaged_entry_is_as_none(data: strategies.DataObject) -> None:
   ],
 )
 def test_a_foreign_entry_is_as_none_with_one_message(
-  changed: Callable[[Any], Any],
-  words: str,
-  cache: plan_cache.PlanCache,
-  said: list[str],
-  tmp_path: pathlib.Path,
-) -> None:
+  changed, words, cache, said, tmp_path
+):
   cache.put(_KEY, _ADOPTED)
   (path,) = tmp_path.iterdir()
   path.write_text(json.dumps(changed(json.loads(path.read_text()))))
@@ -134,9 +127,7 @@ def test_a_foreign_entry_is_as_none_with_one_message(
   assert cache.get(_KEY) == _ADOPTED
 
 
-def test_plans_of_no_use_for_longest_go_when_there_are_too_many(
-  tmp_path: pathlib.Path, said: list[str]
-) -> None:
+def test_plans_of_no_use_for_longest_go_when_there_are_too_many(tmp_path, said):
   names = ("first", "second", "third")
   plan_cache.PlanCache(tmp_path).put("first", _ADOPTED)
   (path,) = tmp_path.iterdir()
@@ -161,9 +152,7 @@ def test_plans_of_no_use_for_longest_go_when_there_are_too_many(
   assert said == []
 
 
-def test_of_many_writers_one_is_whole(
-  cache: plan_cache.PlanCache, said: list[str], tmp_path: pathlib.Path
-) -> None:
+def test_of_many_writers_one_is_whole(cache, said, tmp_path):
   entries = [dataclasses.replace(_ADOPTED, name=str(n)) for n in range(20)]
 
   def put_and_get(entry: plan_cache.Entry) -> plan_cache.Entry | None:
@@ -177,9 +166,7 @@ def test_of_many_writers_one_is_whole(
   assert said == []
 
 
-def test_equal_steps_have_one_key_and_others_another(
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_equal_steps_have_one_key_and_others_another(monkeypatch):
   keys = [
     plan_cache.key(lowered(), _MACHINE),
     plan_cache.key(lowered(scale=3.0), _MACHINE),
@@ -201,14 +188,14 @@ def test_equal_steps_have_one_key_and_others_another(
   assert plan_cache.key(lowered(), _MACHINE) == keys[0]
 
 
-def test_a_step_of_nnx_has_the_key_of_the_function_inside() -> None:
+def test_a_step_of_nnx_has_the_key_of_the_function_inside():
   step = nnx.jit(lambda x: x + 1)
   outside: Any = step.lower(jnp.zeros(8))
   inside = plan_cache.key(outside.lowered, _MACHINE)
   assert plan_cache.key(outside, _MACHINE) == inside
 
 
-def test_a_step_that_calls_back_has_a_key() -> None:
+def test_a_step_that_calls_back_has_a_key():
   def step(x: jax.Array) -> jax.Array:
     jax.debug.print("{x}", x=x)
     return x
@@ -218,11 +205,8 @@ def test_a_step_that_calls_back_has_a_key() -> None:
 
 @pytest.mark.parametrize("name", ["file/plans", ""])
 def test_a_folder_that_does_not_let_it_costs_one_message(
-  name: str,
-  cache: plan_cache.PlanCache,
-  said: list[str],
-  tmp_path: pathlib.Path,
-) -> None:
+  name, cache, said, tmp_path
+):
   if name:
     (tmp_path / "file").touch()
     cache = plan_cache.PlanCache(tmp_path / name, warn=said.append)
@@ -237,8 +221,8 @@ def test_a_folder_that_does_not_let_it_costs_one_message(
 
 
 def test_plans_are_kept_where_compiles_are_or_the_user_says(
-  monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
-) -> None:
+  monkeypatch, tmp_path
+):
   # LAGOM_XLA_CACHE=off; see conftest.py
   assert plan_cache.in_folder(True) is None
   monkeypatch.setenv("LAGOM_XLA_CACHE", str(tmp_path / "of user"))

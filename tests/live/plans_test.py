@@ -94,8 +94,8 @@ def tuned_here(
 
 
 def test_the_first_proposal_is_what_tuning_in_this_process_finds(
-  h100s: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+  h100s, tmp_path, monkeypatch
+):
   # What one process compiled the other one need not.
   monkeypatch.setenv("LAGOM_XLA_CACHE", str(tmp_path))
   lowered = on_h100s(h100s)
@@ -112,14 +112,14 @@ def test_the_first_proposal_is_what_tuning_in_this_process_finds(
   assert all(ratio is not None and ratio < 1 for ratio in ratios)
 
 
-def test_nothing_is_proposed_where_nothing_is_faster() -> None:
+def test_nothing_is_proposed_where_nothing_is_faster():
   lowered = without_collectives()
   ours = proposer()
   assert not list(ours.proposals(lowered, _UNTRACED, threading.Event()))
   assert ours.plan == tuned_here(lowered).plan
 
 
-def test_an_abort_of_xla_ends_the_process_that_tries_alone(h100s: Any) -> None:
+def test_an_abort_of_xla_ends_the_process_that_tries_alone(h100s):
   lowered = on_h100s(h100s)
   with pytest.raises(errors.WorkerError, match="ended with status -6"):
     proposer().compile(lowered, payload(_ABORTS, is_proven=False))
@@ -131,16 +131,14 @@ def children() -> set[int]:
   return {int(pid) for task in tasks for pid in task.read_text().split()}
 
 
-def test_a_search_without_time_says_so() -> None:
+def test_a_search_without_time_says_so():
   lowered = without_collectives()
   ours = proposer(time_budget_s=0.01)
   with pytest.raises(errors.WorkerError, match=r"time budget of 0\.01 s"):
     list(ours.proposals(lowered, _UNTRACED, threading.Event()))
 
 
-def test_an_unreadable_trace_leaves_predictions(
-  tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unreadable_trace_leaves_predictions(tmp_path, caplog):
   lowered = without_collectives()
   ours = proposer()
   measured = proposals_lib.Measured(
@@ -152,7 +150,7 @@ def test_an_unreadable_trace_leaves_predictions(
   assert "Costs are predicted instead." in caplog.text
 
 
-def test_a_step_for_fewer_devices_is_refused() -> None:
+def test_a_step_for_fewer_devices_is_refused():
   lowered = jax.jit(lambda x: x + 1).lower(jnp.zeros(8))
   with pytest.raises(errors.TargetError, match="1 of the 8 devices"):
     list(proposer().proposals(lowered, _UNTRACED, threading.Event()))
@@ -170,9 +168,7 @@ def test_a_step_for_fewer_devices_is_refused() -> None:
   ).map(tuple),
   strategies.booleans(),
 )
-def test_a_payload_is_read_back_as_it_was(
-  options: dict[str, Any], groups: Any, is_proven: bool
-) -> None:
+def test_a_payload_is_read_back_as_it_was(options, groups, is_proven):
   config = config_lib.XlaConfig(options=options, combine_groups=groups)
   before = gpu.Payload(xla=config, is_proven=is_proven)
   assert gpu.read(before.to_bytes()) == before
@@ -181,12 +177,12 @@ def test_a_payload_is_read_back_as_it_was(
 @pytest.mark.parametrize(
   "raw", [b"", b"{", b"\xff", b"[]", b'{"xla": {}}', b'{"is_proven": true}']
 )
-def test_what_is_no_payload_is_refused(raw: bytes) -> None:
+def test_what_is_no_payload_is_refused(raw):
   with pytest.raises(errors.PlanError, match="no config for XLA"):
     gpu.read(raw)
 
 
-def test_a_proposal_is_compiled_elsewhere_first_and_runs_as_the_step() -> None:
+def test_a_proposal_is_compiled_elsewhere_first_and_runs_as_the_step():
   lowered, args = on_cpus()
   ours = proposer()
   compiled, proven, again = (
@@ -203,7 +199,7 @@ def test_a_proposal_is_compiled_elsewhere_first_and_runs_as_the_step() -> None:
     jax.tree.map(np.testing.assert_array_equal, results, expected)
 
 
-def test_a_step_of_nnx_is_searched_and_compiled() -> None:
+def test_a_step_of_nnx_is_searched_and_compiled():
   mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",))
   rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
   whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
@@ -219,9 +215,7 @@ def test_a_step_of_nnx_is_searched_and_compiled() -> None:
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_a_search_that_is_stopped_or_killed_leaves_no_process(
-  is_killed: bool,
-) -> None:
+def test_a_search_that_is_stopped_or_killed_leaves_no_process(is_killed):
   lowered = without_collectives()
   before, stop = children(), threading.Event()
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
-import pathlib
 import socket
 from typing import Any
 
@@ -30,7 +29,7 @@ _HOST = socket.gethostname()
 
 
 @pytest.fixture
-def new_node(tmp_path: pathlib.Path) -> Callable[..., Node]:
+def new_node(tmp_path) -> Callable[..., Node]:
   return maker(tmp_path)
 
 
@@ -180,18 +179,14 @@ _FLAG = "--xla_gpu_nccl_collective_max_nchannels"
     ),
   ],
 )
-def test_what_two_processes_do_not_share_is_told(
-  here: Any, there: Any, words: tuple[str, ...], new_node: Any
-):
+def test_what_two_processes_do_not_share_is_told(here, there, words, new_node):
   said = _difference(here(new_node), there(new_node)) or ""
   for each in words:
     assert each in said
   assert "dump" not in said
 
 
-def test_what_may_differ_between_nodes_is_not_told(
-  monkeypatch: pytest.MonkeyPatch,
-):
+def test_what_may_differ_between_nodes_is_not_told(monkeypatch):
   here = {"NCCL_SOCKET_IFNAME": "eth0", "NCCL_DEBUG": "INFO"}
   assert _difference(here, {"NCCL_IB_HCA": "mlx5_0"}) is None
   # A tuner is known by its name, and ours by its short one as NCCL finds it.

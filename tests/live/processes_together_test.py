@@ -8,7 +8,6 @@ from collections.abc import Callable
 import dataclasses
 import functools
 import os
-import pathlib
 import types
 from typing import Any
 import warnings
@@ -31,7 +30,7 @@ from sample_plan import PLAN
 
 
 @pytest.fixture
-def new_node(tmp_path: pathlib.Path) -> Callable[..., Node]:
+def new_node(tmp_path) -> Callable[..., Node]:
   return maker(tmp_path)
 
 

@@ -30,7 +30,7 @@ input()
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def place(tmp_path, monkeypatch) -> Any:
   """The folder for temporary files, in this process and in those it starts."""
   monkeypatch.setenv("TMPDIR", str(tmp_path))
   monkeypatch.setattr(tempfile, "tempdir", None)
@@ -65,7 +65,7 @@ def holder() -> Any:
 
 
 def test_what_a_killed_process_left_goes_and_what_others_hold_stays(
-  holder: Any, place: pathlib.Path
+  holder, place
 ):
   kill, left = holder()
   _, held = holder()
@@ -78,9 +78,7 @@ def test_what_a_killed_process_left_goes_and_what_others_hold_stays(
   assert [held] == list(place.iterdir())
 
 
-def test_the_next_command_deletes_what_is_left(
-  holder: Any, place: pathlib.Path
-):
+def test_the_next_command_deletes_what_is_left(holder, place):
   kill, _ = holder()
   kill()
   assert commands.run("clusters").status == 0
@@ -91,18 +89,14 @@ def test_the_next_command_deletes_what_is_left(
   "name",
   ["lagom_xla-{host}-2-abcdefgh", "lagom_xla-another-abcdefgh", "tmpabcdefgh"],
 )
-def test_what_is_of_another_host_or_another_program_stays(
-  name: str, place: pathlib.Path
-):
+def test_what_is_of_another_host_or_another_program_stays(name, place):
   other = place / name.format(host=os.uname().nodename)
   other.mkdir()
   temporary.sweep()
   assert other.exists()
 
 
-def test_what_is_of_another_user_stays(
-  holder: Any, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_is_of_another_user_stays(holder, monkeypatch):
   kill, left = holder()
   kill()
   user = os.getuid()
@@ -111,9 +105,7 @@ def test_what_is_of_another_user_stays(
   assert left.exists()
 
 
-def test_where_nothing_can_be_locked_nothing_is_swept(
-  place: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_where_nothing_can_be_locked_nothing_is_swept(place, monkeypatch):
   def refuse(*unused: Any) -> None:
     raise OSError("No locks available")
 
@@ -127,7 +119,7 @@ def test_where_nothing_can_be_locked_nothing_is_swept(
 
 
 def test_a_place_that_is_not_there_is_no_error_for_who_sweeps(
-  place: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+  place, monkeypatch
 ):
   monkeypatch.setattr(tempfile, "tempdir", str(place / "missing"))
   temporary.sweep()
