@@ -57,7 +57,7 @@ def _lead(fusions: pool.Fusions, fused: bytes | None) -> None:
   led.set_result(result)
 
 
-def test_the_first_leads_and_others_wait_for_it(fusions: pool.Fusions) -> None:
+def test_the_first_leads_and_others_wait_for_it(fusions):
   led = _future()
   assert fusions.awaited(_job(1)) is None
   assert fusions.assigned(_job(1), led).leads
@@ -67,9 +67,7 @@ def test_the_first_leads_and_others_wait_for_it(fusions: pool.Fusions) -> None:
   assert fusions.assigned(default, _future()) == default
 
 
-def test_where_the_first_ends_without_a_result_the_next_leads(
-  fusions: pool.Fusions,
-) -> None:
+def test_where_the_first_ends_without_a_result_the_next_leads(fusions):
   led = _future()
   fusions.assigned(_job(1), led)
   led.cancel()
@@ -77,7 +75,7 @@ def test_where_the_first_ends_without_a_result_the_next_leads(
   assert fusions.assigned(_job(2), _future()).leads
 
 
-def test_others_go_on_from_what_it_gave(fusions: pool.Fusions) -> None:
+def test_others_go_on_from_what_it_gave(fusions):
   _lead(fusions, b"fused")
   for limit in (2, 3):
     assert fusions.awaited(_job(limit)) is None
@@ -90,11 +88,8 @@ def test_others_go_on_from_what_it_gave(fusions: pool.Fusions) -> None:
 @pytest.mark.parametrize("fused", [b"fused", None])
 @pytest.mark.parametrize("is_used", [True, False])
 def test_the_next_process_knows_what_others_went_on_from_or_that_there_is_none(
-  fusions: pool.Fusions,
-  tmp_path: pathlib.Path,
-  fused: bytes | None,
-  is_used: bool,
-) -> None:
+  fusions, tmp_path, fused, is_used
+):
   _lead(fusions, fused)
   if is_used:
     fusions.assigned(_job(2), _future())
@@ -105,7 +100,7 @@ def test_the_next_process_knows_what_others_went_on_from_or_that_there_is_none(
   assert follower.fused == (fused if is_known else None)
 
 
-def test_what_is_compiled_to_the_end_with_code_is_no_other_compile() -> None:
+def test_what_is_compiled_to_the_end_with_code_is_no_other_compile():
   """But up to its schedule it is the same."""
   end = dataclasses.replace(_job(1), stage=None)
   proof = dataclasses.replace(end, needs_code=True)
@@ -120,9 +115,7 @@ _DIGEST = "0" * 64
   strategies.none() | strategies.binary(),
   strategies.none() | strategies.integers(0, 2**48),
 )
-def test_what_is_put_is_found_by_another_process(
-  module: bytes | None, peak_bytes: int | None
-) -> None:
+def test_what_is_put_is_found_by_another_process(module, peak_bytes):
   result = job_lib.Result(module=module, peak_bytes=peak_bytes)
   with tempfile.TemporaryDirectory() as folder:
     cache_lib.Cache(pathlib.Path(folder)).put(_DIGEST, result)
@@ -132,7 +125,7 @@ def test_what_is_put_is_found_by_another_process(
 
 
 @hypothesis.given(strategies.data())
-def test_a_damaged_file_is_as_none(data: strategies.DataObject) -> None:
+def test_a_damaged_file_is_as_none(data):
   with tempfile.TemporaryDirectory() as folder:
     cache = cache_lib.Cache(pathlib.Path(folder))
     cache.put(_DIGEST, job_lib.Result(module=b"module" * 9, peak_bytes=1))
@@ -145,9 +138,7 @@ def test_a_damaged_file_is_as_none(data: strategies.DataObject) -> None:
       assert cache.get(_DIGEST) is None
 
 
-def test_what_was_of_no_use_for_longest_goes_when_the_folder_is_full(
-  tmp_path: pathlib.Path,
-) -> None:
+def test_what_was_of_no_use_for_longest_goes_when_the_folder_is_full(tmp_path):
   """A user's own files stay, however old they are."""
   result = job_lib.Result(module=os.urandom(1000))
   cache_lib.Cache(tmp_path).put("first", result)
@@ -171,8 +162,8 @@ def test_what_was_of_no_use_for_longest_goes_when_the_folder_is_full(
 
 
 def test_what_was_left_unfinished_goes_once_nobody_can_be_writing_it(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+  tmp_path, monkeypatch
+):
   def fail(*unused_args: object) -> None:
     raise OSError
 
@@ -192,9 +183,7 @@ def test_what_was_left_unfinished_goes_once_nobody_can_be_writing_it(
   assert cache.get(_DIGEST) == result
 
 
-def test_a_disk_that_cannot_be_written_is_no_error(
-  tmp_path: pathlib.Path,
-) -> None:
+def test_a_disk_that_cannot_be_written_is_no_error(tmp_path):
   (tmp_path / "file").touch()
   cache = cache_lib.Cache(tmp_path / "file")
   cache.put(_DIGEST, job_lib.Result(module=b"module"))
@@ -212,11 +201,7 @@ def test_a_disk_that_cannot_be_written_is_no_error(
     ({"XDG_CACHE_HOME": "/xdg", "LAGOM_XLA_CACHE": "off"}, None),
   ],
 )
-def test_the_cache_is_the_users(
-  variables: dict[str, str],
-  folder: str | None,
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_cache_is_the_users(variables, folder, monkeypatch):
   for name in ("XDG_CACHE_HOME", "LAGOM_XLA_CACHE"):
     monkeypatch.delenv(name, raising=False)
   for name, value in {"HOME": "/me", **variables}.items():

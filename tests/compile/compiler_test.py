@@ -82,8 +82,8 @@ def summary(module: hlo.Module) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("gpu", _GPUS)
 def test_every_named_gpu_has_a_schedule_and_code_if_cuda_13_makes_it(
-  gpu: str, h100s: object
-) -> None:
+  gpu, h100s
+):
   # XLA has tables of matrix products for some GPUs, and refuses to estimate
   # anything for the others.
   cluster = cluster_lib.parse(f"1x8x{gpu}")
@@ -111,9 +111,7 @@ def test_every_named_gpu_has_a_schedule_and_code_if_cuda_13_makes_it(
 
 
 @pytest.mark.parametrize("unroll", [False, True])
-def test_both_depths_have_the_same_collectives_and_donation(
-  fsdp_step: LowerStep, unroll: bool
-) -> None:
+def test_both_depths_have_the_same_collectives_and_donation(fsdp_step, unroll):
   lowered = fsdp_step(unroll=unroll)
   full = compile_to_the_end(lowered)
   # After a full compile as well: JAX remembers executables, not schedules.
@@ -150,11 +148,8 @@ def test_both_depths_have_the_same_collectives_and_donation(
   ],
 )
 def test_an_option_that_xla_refuses_is_named_in_front(
-  h100s: Sequence[jax.Device],
-  options: dict[str, Any],
-  message: str,
-  depth: Callable[..., object],
-) -> None:
+  h100s, options, message, depth
+):
   with pytest.raises(
     errors.CompileError,
     match="^XLA could not compile for 1x8xh100 " + message,
@@ -162,9 +157,7 @@ def test_an_option_that_xla_refuses_is_named_in_front(
     depth(lower_matmul(h100s), options=options)
 
 
-def test_all_that_xla_says_of_a_refusal_is_told(
-  h100s: Sequence[jax.Device],
-) -> None:
+def test_all_that_xla_says_of_a_refusal_is_told(h100s):
   class Refused(lowered_lib.LoweredStep):
     def run_compiler(
       self, options: lowered_lib.Options, scheduler_profile: bytes | None
@@ -179,9 +172,7 @@ def test_all_that_xla_says_of_a_refusal_is_told(
   assert said[-1] == "  ... and 32 more lines"
 
 
-def test_a_product_is_scheduled_or_the_flag_is_named_that_has_it_so(
-  h100s: Sequence[jax.Device],
-) -> None:
+def test_a_product_is_scheduled_or_the_flag_is_named_that_has_it_so(h100s):
   # How a vision transformer of 14 x 14 patches joins the heads of attention.
   rows = jax.sharding.NamedSharding(
     jax.sharding.Mesh(h100s, ("x",)), jax.sharding.PartitionSpec()
@@ -210,12 +201,8 @@ def test_a_product_is_scheduled_or_the_flag_is_named_that_has_it_so(
   ],
 )
 def test_live_gpus_are_used_when_they_are_the_clusters(
-  monkeypatch: pytest.MonkeyPatch,
-  h100s: Sequence[jax.Device],
-  num_gpus: int,
-  device_kind: str,
-  are_used: bool,
-) -> None:
+  monkeypatch, h100s, num_gpus, device_kind, are_used
+):
   live = [types.SimpleNamespace(device_kind=device_kind)] * num_gpus
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
   monkeypatch.setattr(jax, "devices", lambda: live)
@@ -243,8 +230,8 @@ def persistent_cache(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def test_a_persistent_compilation_cache_is_in_nobodys_way(
-  persistent_cache: pathlib.Path, h100s: Sequence[jax.Device]
-) -> None:
+  persistent_cache, h100s
+):
   for _ in range(2):
     assert schedule(lower_matmul(h100s)).is_scheduled
     for _ in range(2):
@@ -265,9 +252,7 @@ def test_a_persistent_compilation_cache_is_in_nobodys_way(
     ("20x4xgb300", "10x2x4"),
   ],
 )
-def test_a_shape_has_domains_and_the_nodes_in_each(
-  cluster: str, shape: str
-) -> None:
+def test_a_shape_has_domains_and_the_nodes_in_each(cluster, shape):
   assert devices_lib.shape(cluster_lib.parse(cluster)) == shape
 
 
@@ -287,7 +272,7 @@ def _estimated_us(cluster: str, width: int) -> float:
   return time_us
 
 
-def test_xla_takes_a_gather_between_nodes_for_as_long_as_it_is_large() -> None:
+def test_xla_takes_a_gather_between_nodes_for_as_long_as_it_is_large():
   within = [_estimated_us("1x8xh100", width) for width in (2048, 8192)]
   between = [_estimated_us("2x8xh100", width) for width in (2048, 8192)]
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 import pathlib
 from typing import Any
 import warnings
@@ -143,11 +143,7 @@ def placed_step(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
 
 @pytest.mark.parametrize("step", [manual_step, placed_step, product_step])
 @pytest.mark.usefixtures("partitioner")
-def test_a_module_is_partitioned_as_its_step_is(
-  h100s: Sequence[jax.Device],
-  tmp_path: pathlib.Path,
-  step: Callable[..., jax.stages.Lowered],
-):
+def test_a_module_is_partitioned_as_its_step_is(h100s, tmp_path, step):
   lowered = step(h100s)
   expected = facts(
     target_lib.of_step(lowered, _CLUSTER, name="step").schedule()
@@ -159,19 +155,14 @@ def test_a_module_is_partitioned_as_its_step_is(
 
 @pytest.mark.parametrize("write", [as_proto, as_text])
 def test_what_jax_writes_of_a_train_step_is_partitioned(
-  fsdp_step: Callable[..., jax.stages.Lowered],
-  fsdp_scan: hlo.Module,
-  tmp_path: pathlib.Path,
-  write: Callable[[jax.stages.Lowered, pathlib.Path], str],
+  fsdp_step, fsdp_scan, tmp_path, write
 ):
   target = load.load(write(fsdp_step(), tmp_path), _CLUSTER)
   assert facts(target.schedule()) == facts(fsdp_scan)
 
 
 def test_what_xla_dumps_of_a_train_step_is_partitioned_or_was(
-  fsdp_step: Callable[..., jax.stages.Lowered],
-  fsdp_scan: hlo.Module,
-  tmp_path: pathlib.Path,
+  fsdp_step, fsdp_scan, tmp_path
 ):
   target = target_lib.of_step(fsdp_step(), _CLUSTER, name="step")
   for kind in ("txt", "hlo.pb"):
@@ -188,7 +179,7 @@ def test_what_xla_dumps_of_a_train_step_is_partitioned_or_was(
 
 
 def test_a_folder_of_dumps_and_what_is_beside_a_module_name_the_module(
-  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
+  h100s, tmp_path
 ):
   with pytest.raises(errors.HloError, match=r"the file of your step in it\.$"):
     load.load(str(tmp_path), _CLUSTER)
@@ -203,9 +194,7 @@ def test_a_folder_of_dumps_and_what_is_beside_a_module_name_the_module(
     load.load(str(beside), _CLUSTER)
 
 
-def test_a_module_that_xla_has_to_optimize_is_compiled(
-  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
-) -> None:
+def test_a_module_that_xla_has_to_optimize_is_compiled(h100s, tmp_path):
   file = tmp_path / "step.hlo"
   file.write_text(
     hlo_text.text(
@@ -237,9 +226,7 @@ def test_a_module_that_xla_has_to_optimize_is_compiled(
     load.load(str(file), _CLUSTER, arguments={"model": "8b"})
 
 
-def test_a_scheduled_module_is_only_read(
-  fsdp_scan: hlo.Module, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scheduled_module_is_only_read(fsdp_scan, monkeypatch):
   def compiles(*args: object, **kwargs: object) -> None:
     raise AssertionError("a compile was started")
 
@@ -254,9 +241,7 @@ def test_a_scheduled_module_is_only_read(
     target.compile()
 
 
-def test_without_a_cuda_plugin_a_module_says_what_to_install(
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_a_cuda_plugin_a_module_says_what_to_install(monkeypatch):
   module = hlo_text.load(
     "ROOT x = f32[8] parameter(0)", header="num_partitions=8"
   )
@@ -270,7 +255,7 @@ def test_without_a_cuda_plugin_a_module_says_what_to_install(
 
 
 def test_a_module_for_another_number_of_devices_names_its_own(
-  h100s: Sequence[jax.Device], fsdp_scan: hlo.Module, tmp_path: pathlib.Path
+  h100s, fsdp_scan, tmp_path
 ):
   sixteen = cluster_lib.parse("2x8xh100")
   file = as_proto(manual_step(h100s), tmp_path)
@@ -286,7 +271,7 @@ def test_a_module_for_another_number_of_devices_names_its_own(
 
 
 def test_a_module_that_is_not_partitioned_says_why_it_has_no_forms(
-  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
+  h100s, tmp_path
 ):
   target = load.load(as_proto(manual_step(h100s), tmp_path), _CLUSTER)
   assert target.chains() == ()
@@ -303,7 +288,7 @@ def test_a_module_that_is_not_partitioned_says_why_it_has_no_forms(
     ('{"flag_configs":[],"scoped_memory_configs":[]}', "TPUs"),
   ],
 )
-def test_a_module_of_another_platform_is_refused(config: str, platform: str):
+def test_a_module_of_another_platform_is_refused(config, platform):
   module = hlo_text.load(
     f"""
       p = bf16[8,128] parameter(0)
@@ -400,9 +385,7 @@ _BOTH_WAYS = [(False, _STATE_BYTES), (True, _STATE_BYTES)]
 
 
 @pytest.mark.parametrize("function", ["on_host", "by_method"])
-def test_a_sharding_into_the_hosts_memory_is_kept_and_told_of(
-  steps: str, function: str
-) -> None:
+def test_a_sharding_into_the_hosts_memory_is_kept_and_told_of(steps, function):
   with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     target = load.load(f"{steps}:{function}", _CLUSTER)
@@ -413,24 +396,20 @@ def test_a_sharding_into_the_hosts_memory_is_kept_and_told_of(
   assert moved(target.schedule()) == _BOTH_WAYS
 
 
-def test_an_array_that_stays_on_the_device_needs_none_either(
-  steps: str,
-) -> None:
+def test_an_array_that_stays_on_the_device_needs_none_either(steps):
   target = load.load(f"{steps}:on_device", _CLUSTER)
   assert isinstance(target, target_lib.StepTarget)
   assert not moved(target.schedule())
 
 
-def test_a_step_that_cannot_be_traced_again_is_refused(steps: str) -> None:
+def test_a_step_that_cannot_be_traced_again_is_refused(steps):
   with pytest.raises(errors.TargetError, match="have it return "):
     load.load(f"{steps}:Lowers", _CLUSTER)
 
 
 @pytest.mark.parametrize("stage", ["before_optimizations", "after_spmd_parti"])
 @pytest.mark.parametrize("kind", ["txt", "hlo.pb"])
-def test_a_dump_keeps_what_is_on_the_host(
-  steps: str, tmp_path: pathlib.Path, stage: str, kind: str
-) -> None:
+def test_a_dump_keeps_what_is_on_the_host(steps, tmp_path, stage, kind):
   target = load.load(f"{steps}:of_its_own", _CLUSTER)
   file = dumped(target, tmp_path, f"{stage}*.{kind}")
   for each in (target, load.load(str(file), _CLUSTER)):

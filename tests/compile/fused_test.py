@@ -95,9 +95,7 @@ def _before_code(
     )
 
 
-def test_module_and_memory_are_those_of_the_executable(
-  wide: lowered_lib.LoweredStep,
-) -> None:
+def test_module_and_memory_are_those_of_the_executable(wide):
   expected, found = xla.assigned(_compiled(wide, {})), _before_code(wide, {})
   assert found.peak_bytes == expected.peak_bytes
   modules = [hlo.Module(it.module) for it in (found, expected)]
@@ -118,10 +116,8 @@ def test_module_and_memory_are_those_of_the_executable(
   ids=str,
 )
 def test_from_a_fused_module_it_runs_the_same_in_as_much_memory(
-  wide: lowered_lib.LoweredStep,
-  fused_wide: hlo_pb2.HloModuleProto,
-  options: _Options,
-) -> None:
+  wide, fused_wide, options
+):
   ended = fused_lib.end_from_fused(fused_wide, _job(wide, options))
   assert ended is not None
   _, found = ended
@@ -145,11 +141,8 @@ def test_from_a_fused_module_it_runs_the_same_in_as_much_memory(
   ],
 )
 def test_where_a_config_dumps_or_kernels_are_kept_it_compiles_to_the_end(
-  monkeypatch: pytest.MonkeyPatch,
-  options: list[str],
-  flags: str,
-  is_possible: bool,
-) -> None:
+  monkeypatch, options, flags, is_possible
+):
   monkeypatch.setenv("XLA_FLAGS", flags)
   assert xla.can_end_before_code(options) == is_possible
 
@@ -182,11 +175,8 @@ def test_where_a_config_dumps_or_kernels_are_kept_it_compiles_to_the_end(
   ],
 )
 def test_peak_is_what_lasts_and_what_is_live_at_once(
-  sizes: dict[int, int],
-  lasting: list[int],
-  events: Sequence[tuple[int, ...]],
-  peak_bytes: int,
-) -> None:
+  sizes, lasting, events, peak_bytes
+):
   assignment = hlo_pb2.BufferAssignmentProto()
   for id_, size in sizes.items():
     assignment.logical_buffers.add(id=id_, size=size)
@@ -243,20 +233,14 @@ def fused(lowered: lowered_lib.LoweredStep) -> hlo_pb2.HloModuleProto:
 
 
 @pytest.mark.parametrize("options", _KNOBS, ids=str)
-def test_a_fused_module_is_scheduled_as_its_program(
-  lowered: lowered_lib.LoweredStep,
-  fused: hlo_pb2.HloModuleProto,
-  options: _Options,
-) -> None:
+def test_a_fused_module_is_scheduled_as_its_program(lowered, fused, options):
   got = fused_lib.schedule_from_fused(fused, _sent(lowered, options))
   assert got is not None
   expected = compiler.schedule(lowered, config_lib.XlaConfig(options=options))
   assert digest.of(expected.proto) == digest.of(got)
 
 
-def test_a_schedule_with_library_calls_shows_neither_what_made_it(
-  lowered: lowered_lib.LoweredStep,
-) -> None:
+def test_a_schedule_with_library_calls_shows_neither_what_made_it(lowered):
   library: _Options = {"xla_gpu_enable_triton_gemm": False}
   fused = _fused(_sent(lowered, library))
   options = {**library, _IN_FLIGHT: 4}
@@ -268,9 +252,7 @@ def test_a_schedule_with_library_calls_shows_neither_what_made_it(
   assert digest.of(expected.proto) == digest.of(got)
 
 
-def test_a_module_is_proven_if_it_becomes_what_its_program_does(
-  lowered: lowered_lib.LoweredStep, fused: hlo_pb2.HloModuleProto
-) -> None:
+def test_a_module_is_proven_if_it_becomes_what_its_program_does(lowered, fused):
   job = _sent(lowered, {})
 
   def proven(options: _Options) -> hlo_pb2.HloModuleProto | None:
@@ -284,7 +266,7 @@ def test_a_module_is_proven_if_it_becomes_what_its_program_does(
   assert proven({"xla_gpu_all_gather_combine_threshold_bytes": 0}) is None
 
 
-def test_options_of_passes_before_fusion_are_not_shared() -> None:
+def test_options_of_passes_before_fusion_are_not_shared():
   options = {
     "xla_gpu_enable_pipelined_all_gather": True,
     "xla_disable_hlo_passes": "rematerialization",
@@ -305,15 +287,13 @@ def test_options_of_passes_before_fusion_are_not_shared() -> None:
   ],
 )
 def test_what_chooses_passes_itself_compiles_from_the_beginning(
-  disabled: str, may_share: bool
-) -> None:
+  disabled, may_share
+):
   disabling = {"xla_disable_hlo_passes": disabled}
   assert fused_lib.may_share(disabling) == may_share
 
 
-def test_dumps_for_a_job_are_not_in_the_way(
-  lowered: lowered_lib.LoweredStep, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dumps_for_a_job_are_not_in_the_way(lowered, monkeypatch):
   monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=dumps")
   assert fused_lib.may_share(_asked(lowered, _ESTIMATES))
   assert not fused_lib.may_share({"xla_dump_to": "mine"})
@@ -372,25 +352,20 @@ def _asked(
   ],
 )
 def test_a_schedule_is_made_without_what_only_code_needs(
-  lowered: lowered_lib.LoweredStep,
-  options: _Options,
-  flags: dict[str, bool],
-  asked: _Options,
-) -> None:
+  lowered, options, flags, asked
+):
   assert _asked(lowered, options, **flags) == asked
 
 
-def test_what_xla_flags_set_stays(
-  lowered: lowered_lib.LoweredStep, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_xla_flags_set_stays(lowered, monkeypatch):
   flags = f"--{_TILING}=true --{_DISABLE}=algsimp"
   monkeypatch.setenv("XLA_FLAGS", flags)
   assert _asked(lowered, {}) == {_AUTOTUNER: False}
 
 
 def test_where_something_here_takes_part_xla_is_asked_what_jax_would_ask(
-  lowered: lowered_lib.LoweredStep, monkeypatch: pytest.MonkeyPatch
-) -> None:
+  lowered, monkeypatch
+):
   step = jax.jit(lambda x: x + 1).lower(1.0)
   on_cpus = lowered_lib.LoweredStep(step, compiles.H100S)
   assert _asked(on_cpus, {}) == {}
@@ -400,10 +375,8 @@ def test_where_something_here_takes_part_xla_is_asked_what_jax_would_ask(
 
 @pytest.mark.parametrize("options", [{}, _DOUBLED])
 def test_the_same_is_scheduled_as_when_nothing_is_left_out(
-  lowered: lowered_lib.LoweredStep,
-  monkeypatch: pytest.MonkeyPatch,
-  options: _Options,
-) -> None:
+  lowered, monkeypatch, options
+):
   config = config_lib.XlaConfig(options=options_lib.fit(options).options)
 
   def found() -> tuple[list[list[str]], float]:
@@ -431,8 +404,8 @@ def _refused(words: str) -> compiler.Pending[hlo.Module]:
 
 
 def test_tiles_are_propagated_where_xla_has_none_for_what_it_fuses(
-  lowered: lowered_lib.LoweredStep, pool: pool_lib.Pool
-) -> None:
+  lowered, pool
+):
   other = cluster_lib.parse("1x8xh200")  # The program is remembered.
   lowered = dataclasses.replace(lowered, cluster=other, workers=pool)
   asked: list[_Options] = []

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 import pathlib
 import subprocess
 import sys
@@ -144,7 +143,7 @@ def kinds_of(target: target_lib.Target) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("function", ["in_context", "already_lowered"])
 def test_a_step_is_lowered_in_the_context_that_it_needs(
-  h100s: Sequence[jax.Device], folder: pathlib.Path, function: str
+  h100s, folder, function
 ):
   target = load.load(f"{folder}/contexts.py:{function}", _CLUSTER)
   # The batch is split for the product, and gathered for what comes after it.
@@ -155,7 +154,7 @@ def test_a_step_is_lowered_in_the_context_that_it_needs(
 
 
 def test_a_context_around_the_call_is_that_of_a_decorated_step(
-  folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+  folder, monkeypatch
 ):
   monkeypatch.syspath_prepend(folder)
   import contexts  # pyrefly: ignore
@@ -186,19 +185,14 @@ def test_a_context_around_the_call_is_that_of_a_decorated_step(
   "place", ["training_of_a_user/at_import.py", "training_of_a_user.at_import"]
 )
 def test_a_module_of_a_package_makes_its_mesh_at_import(
-  h100s: Sequence[jax.Device],
-  folder: pathlib.Path,
-  monkeypatch: pytest.MonkeyPatch,
-  place: str,
+  h100s, folder, monkeypatch, place
 ):
   monkeypatch.chdir(folder)
   target = load.load(f"{place}:step", _CLUSTER)
   assert kinds_of(target) == [("all-gather", 2 * 512 * 512)]
 
 
-def test_there_are_as_many_devices_at_import_as_the_cluster_has(
-  h100s: Sequence[jax.Device], folder: pathlib.Path
-):
+def test_there_are_as_many_devices_at_import_as_the_cluster_has(h100s, folder):
   program = f"""
 from lagom_xla import cluster
 from lagom_xla.compile import load
@@ -226,27 +220,20 @@ print(target.cluster.num_devices, target.schedule().num_partitions)
   ],
 )
 def test_a_module_that_is_not_there_is_named(
-  folder: pathlib.Path,
-  monkeypatch: pytest.MonkeyPatch,
-  name: str,
-  message: str,
+  folder, monkeypatch, name, message
 ):
   monkeypatch.chdir(folder)
   with pytest.raises(errors.TargetError, match=message):
     load.load(name, _CLUSTER)
 
 
-def test_debug_prints_are_left_out_with_a_warning(
-  h100s: Sequence[jax.Device], folder: pathlib.Path
-):
+def test_debug_prints_are_left_out_with_a_warning(h100s, folder):
   with pytest.warns(RuntimeWarning, match="2 jax.debug calls are left out"):
     target = load.load(f"{folder}/contexts.py:prints", _CLUSTER)
   assert kinds_of(target) == [("all-gather", 2 * 512 * 512)]
 
 
-def test_a_mesh_over_slices_says_how_to_have_one_over_hosts(
-  h100s: Sequence[jax.Device], folder: pathlib.Path
-):
+def test_a_mesh_over_slices_says_how_to_have_one_over_hosts(h100s, folder):
   two_nodes = cluster_lib.parse("2x8xh100")
   with pytest.raises(errors.TargetError, match="process_is_granule=True"):
     load.load(f"{folder}/contexts.py:over_slices", two_nodes)
@@ -254,9 +241,7 @@ def test_a_mesh_over_slices_says_how_to_have_one_over_hosts(
   assert kinds_of(target) == [("all-gather", 2 * 512 * 512)]
 
 
-def test_attention_without_cudnn_names_the_package(
-  h100s: Sequence[jax.Device], folder: pathlib.Path
-):
+def test_attention_without_cudnn_names_the_package(h100s, folder):
   text = f"{folder}/contexts.py:attends"
   try:
     cuda_versions.cudnn_get_version()
@@ -280,9 +265,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     *("by_name", "Trainer", "by_partial", "scaled", "by_method"),
   ],
 )
-def test_a_step_may_be_found_in_several_ways(
-  h100s: Sequence[jax.Device], steps: pathlib.Path, function: str
-) -> None:
+def test_a_step_may_be_found_in_several_ways(h100s, steps, function):
   target = load.load(f"{steps}:{function}", _CLUSTER)
   assert not target.is_read_only
   # A weight that comes as a NumPy array is on all devices already.
@@ -291,27 +274,21 @@ def test_a_step_may_be_found_in_several_ways(
   assert kinds_of(target) == expected
 
 
-def test_a_pmapped_step_is_one_of_the_devices_that_it_was_given(
-  h100s: Sequence[jax.Device], steps: pathlib.Path
-) -> None:
+def test_a_pmapped_step_is_one_of_the_devices_that_it_was_given(h100s, steps):
   target = load.load(f"{steps}:maps", _CLUSTER)
   (found,) = collectives.find(target.schedule())
   assert (found.kind, found.group_size) == ("all-reduce", 8)
 
 
 @pytest.mark.parametrize("function", ["step", "factory", "of_width", "Trainer"])
-def test_keyword_arguments_reach_the_function_as_text(
-  h100s: Sequence[jax.Device], steps: pathlib.Path, function: str
-) -> None:
+def test_keyword_arguments_reach_the_function_as_text(h100s, steps, function):
   target = load.load(
     f"{steps}:{function}", _CLUSTER, arguments={"width": "128"}
   )
   assert kinds_of(target) == [("all-gather", 4 * 128 * 128)]
 
 
-def test_a_file_imports_its_neighbours(
-  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
-) -> None:
+def test_a_file_imports_its_neighbours(h100s, tmp_path):
   (tmp_path / "neighbour_of_a_step.py").write_text(step_sources.SOURCE)
   file = tmp_path / "imports.py"
   file.write_text("from neighbour_of_a_step import factory\n")
@@ -365,11 +342,8 @@ _LINES = {
   ],
 )
 def test_a_function_that_gives_no_step_is_told_why(
-  h100s: Sequence[jax.Device],
-  steps: pathlib.Path,
-  function: str,
-  message: str,
-) -> None:
+  h100s, steps, function, message
+):
   with pytest.raises(errors.TargetError) as error:
     load.load(f"{steps}:{function}", _CLUSTER)
   assert message in str(error.value)
@@ -381,16 +355,14 @@ def test_a_function_that_gives_no_step_is_told_why(
     assert f" ({steps}:{step_sources.line_of(_LINES[function])})" in first
 
 
-def test_a_step_without_shardings_is_one_for_one_gpu(
-  h100s: Sequence[jax.Device], steps: pathlib.Path
-) -> None:
+def test_a_step_without_shardings_is_one_for_one_gpu(h100s, steps):
   target = load.load(f"{steps}:plain_shapes", cluster_lib.parse("1x1xh100"))
   assert target.schedule().is_scheduled
 
 
 def test_an_error_after_a_target_gave_its_step_has_the_programs_line(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+  tmp_path, monkeypatch
+):
   # What Tokamax's kernels raise on a machine without GPUs.
   (tmp_path / "lazy_model.py").write_text(
     "def loss(x):\n  raise NotImplementedError('Not supported on cpu.')\n"
@@ -409,9 +381,7 @@ def test_an_error_after_a_target_gave_its_step_has_the_programs_line(
 
 
 @pytest.mark.parametrize(("text", "kind"), [("128", "int"), ("0.5", "float")])
-def test_a_type_error_is_told_that_arguments_are_text(
-  h100s: Sequence[jax.Device], steps: pathlib.Path, text: str, kind: str
-) -> None:
+def test_a_type_error_is_told_that_arguments_are_text(h100s, steps, text, kind):
   assert load.load(f"{steps}:halves", _CLUSTER).schedule().is_scheduled
   with pytest.raises(errors.TargetError, match=rf"{kind}\(width\) where a num"):
     load.load(f"{steps}:halves", _CLUSTER, arguments={"width": text})
@@ -422,11 +392,8 @@ def test_a_type_error_is_told_that_arguments_are_text(
   [("adds_to_number", {"name": "4"}), ("halves", {"width": "wide"})],
 )
 def test_another_type_error_is_not_taken_for_text(
-  h100s: Sequence[jax.Device],
-  steps: pathlib.Path,
-  function: str,
-  arguments: dict[str, str],
-) -> None:
+  h100s, steps, function, arguments
+):
   with pytest.raises(errors.TargetError, match="raised TypeError") as error:
     load.load(f"{steps}:{function}", _CLUSTER, arguments=arguments)
   assert "--arg" not in str(error.value)
@@ -441,12 +408,8 @@ def test_another_type_error_is_not_taken_for_text(
   ],
 )
 def test_an_unknown_keyword_argument_is_refused(
-  h100s: Sequence[jax.Device],
-  steps: pathlib.Path,
-  function: str,
-  name: str,
-  message: str,
-) -> None:
+  h100s, steps, function, name, message
+):
   with pytest.raises(errors.TargetError) as error:
     load.load(f"{steps}:{function}", _CLUSTER, arguments={name: "1"})
   assert message in str(error.value)
@@ -475,8 +438,8 @@ def test_an_unknown_keyword_argument_is_refused(
   ],
 )
 def test_a_file_that_cannot_be_imported_is_told_where_and_what_helps(
-  tmp_path: pathlib.Path, source: str, messages: list[str]
-) -> None:
+  tmp_path, source, messages
+):
   file = tmp_path / "broken.py"
   file.write_text(source)
   with pytest.raises(errors.TargetError, match="cannot be imported: ") as error:

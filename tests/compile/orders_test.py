@@ -150,9 +150,7 @@ def _that_run(module: hlo.Module, computation: str) -> list[str]:
 @pytest.mark.parametrize("loss", _LOSSES)
 @hypothesis.settings(max_examples=4)
 @hypothesis.given(seed=st.integers(0, 2**32 - 1))
-def test_a_step_in_any_legal_order_trains_to_the_same_bits(
-  loss: str, seed: int
-) -> None:
+def test_a_step_in_any_legal_order_trains_to_the_same_bits(loss, seed):
   scheduled = _scheduled_on_cpus(loss)
   orders = random_orders.of(scheduled, seed)
   hypothesis.assume(orders)
@@ -165,7 +163,7 @@ def test_a_step_in_any_legal_order_trains_to_the_same_bits(
     np.testing.assert_array_equal(trained[name], value)
 
 
-def test_the_orders_of_a_step_do_not_outlast_its_compile() -> None:
+def test_the_orders_of_a_step_do_not_outlast_its_compile():
   target, scheduled = _on_cpus("fsdp"), _scheduled_on_cpus("fsdp")
   entry = scheduled.entry.name
   plain = _that_run(target.compile().module, entry)
@@ -183,9 +181,7 @@ def test_the_orders_of_a_step_do_not_outlast_its_compile() -> None:
 
 
 @pytest.mark.parametrize("loss", ["fsdp", "scanned"])
-def test_xla_makes_code_for_an_order_of_ours(
-  h100s: Sequence[jax.Device], loss: str
-) -> None:
+def test_xla_makes_code_for_an_order_of_ours(h100s, loss):
   target = _target(tuple(h100s), loss)
   scheduled = target.schedule(_PLAIN)
   orders = random_orders.of(scheduled, 1)
@@ -216,9 +212,7 @@ def test_xla_makes_code_for_an_order_of_ours(
   assert len(aliases.entries) == (_NUM_LAYERS if _DONATES else 0)
 
 
-def test_a_compiled_module_in_another_order_is_told_apart(
-  h100s: Sequence[jax.Device],
-) -> None:
+def test_a_compiled_module_in_another_order_is_told_apart(h100s):
   target = _target(tuple(h100s), "fsdp")
   scheduled, final = target.schedule(_PLAIN), target.compile(_PLAIN).module
   orders = random_orders.of(scheduled, 1)
@@ -229,9 +223,7 @@ def test_a_compiled_module_in_another_order_is_told_apart(
     orders_lib.check_followed(final, absent)
 
 
-def test_an_order_of_another_schedule_is_refused(
-  h100s: Sequence[jax.Device],
-) -> None:
+def test_an_order_of_another_schedule_is_refused(h100s):
   target = _target(tuple(h100s), "fsdp")
   orders = random_orders.of(target.schedule(_PLAIN), 1)
   combined = config_lib.XlaConfig(orders=orders)
@@ -240,16 +232,14 @@ def test_an_order_of_another_schedule_is_refused(
       run(combined)
 
 
-def test_a_compile_that_never_shows_the_module_is_refused(
-  h100s: Sequence[jax.Device],
-) -> None:
+def test_a_compile_that_never_shows_the_module_is_refused(h100s):
   del h100s  # Only says whether there is anything to compile with.
   with pytest.raises(errors.CompileError, match="without running the pass"):
     with in_compile.reordered("jit_step", {"body": ()}):
       pass
 
 
-def test_an_order_that_is_not_legal_is_refused_by_a_compile() -> None:
+def test_an_order_that_is_not_legal_is_refused_by_a_compile():
   scheduled = _scheduled_on_cpus("fsdp")
   order = tuple(i.name for i in scheduled.entry.instructions)
   orders = {scheduled.entry.name: order[::-1]}
@@ -258,8 +248,8 @@ def test_an_order_that_is_not_legal_is_refused_by_a_compile() -> None:
 
 
 def test_a_step_that_donates_is_scheduled_but_not_compiled_where_that_is_lost(
-  h100s: Sequence[jax.Device],
-) -> None:
+  h100s,
+):
   target = _target(tuple(h100s), "fsdp", donate=True)
   scheduled = target.schedule(_PLAIN)
   orders = random_orders.of(scheduled, 1)

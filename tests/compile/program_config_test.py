@@ -60,9 +60,7 @@ def test_a_form_needs_the_process_that_compiles():
   assert config_lib.XlaConfig(program=form_lib.Form()).is_default
 
 
-def test_xla_schedules_the_program_in_its_form_with_slices_as_memcpys(
-  for_gpus,
-):
+def test_xla_schedules_the_program_in_its_form_with_slices_as_memcpys(for_gpus):
   assert num_loops(for_gpus.schedule()) == 4
   module = for_gpus.schedule(_CONFIG)
   assert num_loops(module) == 2

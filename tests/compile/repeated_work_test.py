@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import pathlib
 
 import jax
@@ -81,9 +81,7 @@ def of_step(lowered: jax.stages.Lowered) -> str:
 
 
 @pytest.mark.parametrize("function", ["outside", "inside"])
-def test_a_model_outside_its_context_is_told_of_by_inspect(
-  model: str, function: str
-) -> None:
+def test_a_model_outside_its_context_is_told_of_by_inspect(model, function):
   outcome = run("inspect", f"{model}:{function}", CLUSTER, "--format=json")
   assert outcome.status == 0
   if function == "inside":
@@ -93,9 +91,7 @@ def test_a_model_outside_its_context_is_told_of_by_inspect(
     assert "88% of it is what other GPUs compute, too" in outcome.err
 
 
-def test_a_module_before_the_partitioner_tells_it_too(
-  model: str, tmp_path: pathlib.Path
-) -> None:
+def test_a_module_before_the_partitioner_tells_it_too(model, tmp_path):
   target = load.load(f"{model}:outside", _CLUSTER)
   assert isinstance(target, target_lib.StepTarget)
   file = tmp_path / "step.txt"
@@ -104,8 +100,8 @@ def test_a_module_before_the_partitioner_tells_it_too(
 
 
 def test_sharded_data_parameters_and_hidden_layers_divide_all_work(
-  fsdp_step: Callable[..., jax.stages.Lowered], tp_step: jax.stages.Lowered
-) -> None:
+  fsdp_step, tp_step
+):
   for lowered in (fsdp_step(), fsdp_step(unroll=True), tp_step):
     assert not of_step(lowered)
 
@@ -124,9 +120,7 @@ def placed(
 @pytest.mark.parametrize(
   ("batch", "times"), [(None, "8.0 times its part"), ("data", "")]
 )
-def test_convolutions_and_their_gradients_are_products_too(
-  h100s: Sequence[jax.Device], batch: str | None, times: str
-) -> None:
+def test_convolutions_and_their_gradients_are_products_too(h100s, batch, times):
   whole = placed(h100s, ()).sharding
 
   def loss(kernel: jax.Array, image: jax.Array) -> jax.Array:
@@ -151,9 +145,7 @@ def test_convolutions_and_their_gradients_are_products_too(
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.complex64])
-def test_what_a_device_is_given_by_hand_is_its_part(
-  h100s: Sequence[jax.Device], dtype: jax.typing.DTypeLike
-) -> None:
+def test_what_a_device_is_given_by_hand_is_its_part(h100s, dtype):
   h = placed(h100s, (4096, 512), "data", dtype=dtype)
   w = placed(h100s, (512, 512), dtype=dtype)
   by_hand = jax.shard_map(
@@ -165,9 +157,7 @@ def test_what_a_device_is_given_by_hand_is_its_part(
   assert not of_step(jax.jit(by_hand).lower(h, w))
 
 
-def test_of_a_loop_of_unknown_length_nothing_is_told(
-  h100s: Sequence[jax.Device],
-) -> None:
+def test_of_a_loop_of_unknown_length_nothing_is_told(h100s):
   def step(w: jax.Array, num_trips: jax.Array) -> jax.Array:
     return jax.lax.fori_loop(0, num_trips, lambda _, h: jnp.tanh(h @ w), w)
 

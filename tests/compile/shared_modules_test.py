@@ -10,12 +10,10 @@ shared/data beside it these tests are skipped.
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
 import functools
 import pathlib
 from typing import Any
 
-import jax
 import pytest
 
 from lagom_xla import cluster as cluster_lib
@@ -59,9 +57,7 @@ def inspected(name: str, cluster: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", _SCHEDULED)
-def test_an_unoptimized_module_is_scheduled(
-  h100s: Sequence[jax.Device], name: str
-) -> None:
+def test_an_unoptimized_module_is_scheduled(h100s, name):
   cluster = _UNOPTIMIZED[name]
   report = inspected(f"hlo/{name}.hlo.xz", cluster)
   num_devices = cluster_lib.parse(cluster).num_devices
@@ -75,9 +71,7 @@ def test_an_unoptimized_module_is_scheduled(
     assert collective["operand_bytes"] > 0
 
 
-def test_llama_3_1_70b_gathers_and_scatters_what_its_shapes_say(
-  h100s: Sequence[jax.Device],
-) -> None:
+def test_llama_3_1_70b_gathers_and_scatters_what_its_shapes_say(h100s):
   # Sizes of Llama 3.1 70B's config.json: 80 layers of width 8192, 64 query and
   # 8 key and value heads of 128, 28672 hidden units, 128256 words.
   report = inspected("hlo/hlo_llama31_70b_bf16_16x8.hlo.xz", "16x8xh100")
@@ -91,7 +85,7 @@ def test_llama_3_1_70b_gathers_and_scatters_what_its_shapes_say(
   assert scattered == 2 * (80 * layer + 2 * vocab)
 
 
-def test_a_large_optimized_module_of_2024_is_read() -> None:
+def test_a_large_optimized_module_of_2024_is_read():
   name = (
     "pax_a100/module_0040.pjit__wrapped_step_fn."
     "sm_8.0_gpu_after_optimizations.hlo.pb.xz"
@@ -104,9 +98,7 @@ def test_a_large_optimized_module_of_2024_is_read() -> None:
   assert report["gemm_flops"] > 0
 
 
-def test_maxtexts_dump_is_partitioned_as_xla_partitioned_it(
-  h100s: Sequence[jax.Device],
-) -> None:
+def test_maxtexts_dump_is_partitioned_as_xla_partitioned_it(h100s):
   # XLA of 2024 optimized the second from the first, with other options.
   stem = "maxtext_h100/module_0016.jit_train_step"
   ours, theirs = (

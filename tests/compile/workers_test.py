@@ -82,18 +82,14 @@ def there(here: Step, pool: pool_lib.Pool) -> Step:
     config_lib.XlaConfig(combine_groups=()),
   ],
 )
-def test_a_schedule_is_the_same_in_a_worker(
-  here: Step, there: Step, config: config_lib.XlaConfig
-) -> None:
+def test_a_schedule_is_the_same_in_a_worker(here, there, config):
   module = there.schedule(config)
   assert compiles.text(module) == compiles.text(here.schedule(config))
   is_as_by_default = compiles.text(module) == compiles.text(there.schedule())
   assert is_as_by_default == config.is_default
 
 
-def test_a_compile_to_the_end_is_the_same_in_a_worker(
-  here: Step, there: Step
-) -> None:
+def test_a_compile_to_the_end_is_the_same_in_a_worker(here, there):
   in_process = here.compile()
   with pool_lib.Pool(1, generates_code=True) as pool:
     in_worker = here.with_workers(pool).compile()
@@ -103,9 +99,7 @@ def test_a_compile_to_the_end_is_the_same_in_a_worker(
     assert found.peak_bytes == in_process.peak_bytes
 
 
-def test_a_module_is_compiled_in_a_worker_as_here(
-  here: Step, there: Step, pool: pool_lib.Pool
-) -> None:
+def test_a_module_is_compiled_in_a_worker_as_here(here, there, pool):
   module = here.identity()
   assert compiles.text(there.identity()) == compiles.text(module)
   target = target_lib.of_module(module, compiles.H100S, name="module")
@@ -120,9 +114,7 @@ def test_a_module_is_compiled_in_a_worker_as_here(
     config_lib.XlaConfig(combine_groups=(("no", "such"),)),
   ],
 )
-def test_what_is_refused_is_refused_in_the_same_words(
-  here: Step, there: Step, refused: config_lib.XlaConfig
-) -> None:
+def test_what_is_refused_is_refused_in_the_same_words(here, there, refused):
   with pytest.raises(errors.LagomError) as here_says:
     here.schedule(refused)
   with pytest.raises(type(here_says.value)) as there_says:
@@ -130,9 +122,7 @@ def test_what_is_refused_is_refused_in_the_same_words(
   assert str(there_says.value) == str(here_says.value)
 
 
-def test_an_abort_in_xla_is_named_and_the_next_compile_goes_on(
-  there: Step,
-) -> None:
+def test_an_abort_in_xla_is_named_and_the_next_compile_goes_on(there):
   with pytest.raises(
     errors.CompileAbortedError,
     match=rf"{compiles.IN_FLIGHT}=-1: .*SIGABRT.*Check failed: .*overlap_limit",
@@ -141,7 +131,7 @@ def test_an_abort_in_xla_is_named_and_the_next_compile_goes_on(
   assert there.schedule().is_scheduled
 
 
-def test_a_compile_that_hangs_is_ended_and_named(here: Step) -> None:
+def test_a_compile_that_hangs_is_ended_and_named(here):
   with (
     pool_lib.Pool(1, hang_s=1e-3) as pool,
     pytest.raises(errors.CompileAbortedError, match="did not finish within"),
@@ -150,8 +140,8 @@ def test_a_compile_that_hangs_is_ended_and_named(here: Step) -> None:
 
 
 def test_without_workers_it_is_compiled_here_with_one_warning(
-  here: Step, monkeypatch: pytest.MonkeyPatch
-) -> None:
+  here, monkeypatch
+):
   monkeypatch.setattr(sys, "executable", "/no/such/python")
   warnings: list[str] = []
   with pool_lib.Pool(2, warn=warnings.append) as pool:
@@ -162,15 +152,13 @@ def test_without_workers_it_is_compiled_here_with_one_warning(
   assert "/no/such/python" in warning
 
 
-def test_workers_start_though_a_program_has_put_a_path_in_sys_path(
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_workers_start_though_a_program_has_put_a_path_in_sys_path(monkeypatch):
   monkeypatch.setattr(sys, "path", [*sys.path, pathlib.Path("nowhere")])
   with pool_lib.Pool(1, num_early=0) as pool:
     assert pool.is_usable
 
 
-def test_a_closed_pool_leaves_no_process() -> None:
+def test_a_closed_pool_leaves_no_process():
   with pool_lib.Pool(1) as pool:
     pids = _await_pids(pool)
     assert all(_is_alive(pid) for pid in pids)
@@ -178,15 +166,15 @@ def test_a_closed_pool_leaves_no_process() -> None:
 
 
 def test_workers_have_their_own_group_in_the_session_where_niceness_counts(
-  pool: pool_lib.Pool,
-) -> None:
+  pool,
+):
   # Linux weighs sessions alike, however nice what runs in each of them is.
   for pid in _await_pids(pool):
     assert os.getsid(pid) == os.getsid(0)
     assert os.getpgid(pid) == pid
 
 
-def test_workers_end_with_a_parent_that_is_killed() -> None:
+def test_workers_end_with_a_parent_that_is_killed():
   owner = subprocess.Popen(
     [sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, text=True
   )
@@ -244,9 +232,7 @@ class _CountingCache(cache_lib.Cache):
     self.num_puts += 1
 
 
-def test_what_was_started_is_compiled_once(
-  here: Step, tmp_path: pathlib.Path
-) -> None:
+def test_what_was_started_is_compiled_once(here, tmp_path):
   cache = _CountingCache(tmp_path)
   configs = [compiles.in_flight(n) for n in (2, 3, 4)]
   with pool_lib.Pool(1, cache=cache) as pool:
@@ -261,9 +247,7 @@ def test_what_was_started_is_compiled_once(
   assert cache.num_puts == len(configs) + 1
 
 
-def test_another_pool_goes_on_from_what_was_compiled(
-  here: Step, tmp_path: pathlib.Path
-) -> None:
+def test_another_pool_goes_on_from_what_was_compiled(here, tmp_path):
   compiled = []
   caches = [_CountingCache(tmp_path) for _ in range(2)]
   for cache in caches:
@@ -273,7 +257,7 @@ def test_another_pool_goes_on_from_what_was_compiled(
   assert [cache.num_puts for cache in caches] == [_NUM_COMPILES_OF_DEFAULT, 0]
 
 
-def test_what_is_compiled_first_changes_no_schedule(here: Step) -> None:
+def test_what_is_compiled_first_changes_no_schedule(here):
   found = []
   for limits in ((3, 4), (4, 3)):
     with pool_lib.Pool(1) as pool:
@@ -286,7 +270,7 @@ def test_what_is_compiled_first_changes_no_schedule(here: Step) -> None:
   assert found[0] == found[1]
 
 
-def test_who_goes_by_xlas_names_gets_them(here: Step) -> None:
+def test_who_goes_by_xlas_names_gets_them(here):
   first, config = compiles.in_flight(3), compiles.in_flight(4)
   with pool_lib.Pool(1) as pool:
     target = here.with_workers(pool)
@@ -299,9 +283,7 @@ def test_who_goes_by_xlas_names_gets_them(here: Step) -> None:
   assert compiles.text(named) == compiles.text(here.schedule(config))
 
 
-def test_a_long_compile_that_was_dropped_ends_where_another_waits(
-  here: Step,
-) -> None:
+def test_a_long_compile_that_was_dropped_ends_where_another_waits(here):
   first, *configs = map(compiles.in_flight, (4, 2, 3))
   with pool_lib.Pool(1, worth_stopping_s=0.0) as pool:
     target = here.with_workers(pool)
@@ -311,9 +293,7 @@ def test_a_long_compile_that_was_dropped_ends_where_another_waits(
     assert pid not in pool.worker_pids
 
 
-def test_a_dropped_compile_that_hangs_holds_up_no_other_of_its_program(
-  here: Step,
-) -> None:
+def test_a_dropped_compile_that_hangs_holds_up_no_other_of_its_program(here):
   with pool_lib.Pool(1, worth_stopping_s=1.0) as pool:
     target = here.with_workers(pool)
     target.identity()  # The worker has started.
@@ -343,8 +323,8 @@ def _stop_worker(pool: pool_lib.Pool) -> None:
 
 
 def test_a_worker_that_is_stopped_as_it_answers_gets_no_other_job(
-  here: Step, monkeypatch: pytest.MonkeyPatch
-) -> None:
+  here, monkeypatch
+):
   run = worker_lib.Worker.run
   asked, answered = [], []
 
@@ -366,7 +346,7 @@ def test_a_worker_that_is_stopped_as_it_answers_gets_no_other_job(
   assert asked == answered
 
 
-def test_a_compile_to_the_end_gives_its_schedule_too(here: Step) -> None:
+def test_a_compile_to_the_end_gives_its_schedule_too(here):
   with pool_lib.Pool(1) as pool:
     target = here.with_workers(pool)
     with target.compiling(config_lib.DEFAULT):
@@ -377,9 +357,7 @@ def test_a_compile_to_the_end_gives_its_schedule_too(here: Step) -> None:
   assert compiles.text(on_the_way) == compiles.text(here.schedule())
 
 
-def test_what_a_dropped_compile_would_have_shown_is_compiled_by_itself(
-  here: Step,
-) -> None:
+def test_what_a_dropped_compile_would_have_shown_is_compiled_by_itself(here):
   config = compiles.in_flight(2)
   with pool_lib.Pool(1) as pool:
     target = here.with_workers(pool)
@@ -390,8 +368,8 @@ def test_what_a_dropped_compile_would_have_shown_is_compiled_by_itself(
 
 @pytest.mark.parametrize("is_default", [True, False])
 def test_a_line_more_in_the_users_file_compiles_no_options_anew(
-  tmp_path: pathlib.Path, is_default: bool
-) -> None:
+  tmp_path, is_default
+):
   """But the default, as reports name lines of its schedule."""
   config = config_lib.DEFAULT if is_default else compiles.in_flight(2)
   cache = _CountingCache(tmp_path)
@@ -406,10 +384,8 @@ def test_a_line_more_in_the_users_file_compiles_no_options_anew(
 
 
 def test_what_one_command_compiled_another_one_finds(
-  h100s: Sequence[jax.Device],
-  tmp_path: pathlib.Path,
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
+  h100s, tmp_path, monkeypatch
+):
   """The default, too, which is kept with lines: ours are not among them."""
   del h100s  # Only says whether there is anything to compile with.
   folder = tmp_path / "cache"
@@ -460,9 +436,7 @@ def _sent(
   ],
   ids=["default", "all of a config"],
 )
-def test_a_sent_step_is_scheduled_for_gpus_as_here(
-  here: Step, config: config_lib.XlaConfig, tmp_path: pathlib.Path
-) -> None:
+def test_a_sent_step_is_scheduled_for_gpus_as_here(here, config, tmp_path):
   there = _sent(here.lowered.step, tmp_path)
   assert compiles.text(there.schedule(config)) == compiles.text(
     here.schedule(config)
@@ -470,9 +444,7 @@ def test_a_sent_step_is_scheduled_for_gpus_as_here(
   assert compiles.text(there.identity()) == compiles.text(here.identity())
 
 
-def test_a_sent_step_is_compiled_for_cpus_in_the_same_forms(
-  tmp_path: pathlib.Path,
-) -> None:
+def test_a_sent_step_is_compiled_for_cpus_in_the_same_forms(tmp_path):
   jitted, args = strands_step.lowerable(jax.devices("cpu"))
   lowered = jitted.lower(*args)
   here, there = compiles.target(lowered), _sent(lowered, tmp_path)
@@ -485,7 +457,7 @@ def test_a_sent_step_is_compiled_for_cpus_in_the_same_forms(
     assert theirs.peak_bytes == ours.peak_bytes
 
 
-def test_a_step_that_calls_back_is_not_sent(tmp_path: pathlib.Path) -> None:
+def test_a_step_that_calls_back_is_not_sent(tmp_path):
   @jax.jit
   def step(x: jax.Array) -> jax.Array:
     jax.debug.print("{x}", x=x)
@@ -508,9 +480,7 @@ def _partition(mesh: Any, args: Any, result: Any) -> Any:
 _doubled.def_partition(partition=_partition, sharding_rule="i j -> i j")
 
 
-def test_with_workers_it_is_compiled_where_its_functions_are(
-  h100s: Sequence[jax.Device],
-) -> None:
+def test_with_workers_it_is_compiled_where_its_functions_are(h100s):
   x = jax.ShapeDtypeStruct((512, 512), jnp.bfloat16, sharding=_rows(h100s))
   here = compiles.target(jax.jit(lambda x: jnp.sum(_doubled(x) @ x)).lower(x))
   with pool_lib.Pool(1) as pool:
