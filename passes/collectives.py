@@ -135,11 +135,9 @@ def _iota(
   num_devices: int, reshape_dims: Sequence[int], transpose_perm: Sequence[int]
 ) -> np.ndarray:
   devices = np.arange(num_devices)
-  if transpose_perm:
-    devices = devices.reshape(tuple(reshape_dims)).transpose(
-      tuple(transpose_perm)
-    )
-  return devices.reshape(-1)
+  if not transpose_perm:
+    return devices
+  return devices.reshape(reshape_dims).transpose(transpose_perm).reshape(-1)
 
 
 def _rows(devices: np.ndarray) -> Groups:
@@ -285,7 +283,12 @@ def payloads(
 def find(module: hlo.Module) -> tuple[Collective, ...]:
   """All collectives of a module that run, in schedule order; found once."""
   if module not in _found:
-    _found[module] = tuple(_find(module))
+    devices = num_devices(module)
+    _found[module] = tuple(
+      collective
+      for computation in module.sequences
+      for collective in _collectives_in(module, computation, devices)
+    )
   return _found[module]
 
 
@@ -293,28 +296,11 @@ def find(module: hlo.Module) -> tuple[Collective, ...]:
 _found: weakref.WeakKeyDictionary[hlo.Module, tuple[Collective, ...]] = (
   weakref.WeakKeyDictionary()
 )
-# Most of what it ends with has the same computations, and all the devices:
-# (executions, devices) of a computation, and what was found in it.
-_found_in: weakref.WeakKeyDictionary[
-  hlo.Computation, tuple[tuple[int, int | None], tuple[Collective, ...]]
-] = weakref.WeakKeyDictionary()
-
-
-def _find(module: hlo.Module) -> Iterator[Collective]:
-  devices = num_devices(module)
-  for computation in module.sequences:
-    key = module.executions[computation.id], devices
-    known_key, known = _found_in.get(computation, (None, ()))
-    if known_key != key:
-      known = tuple(_collectives_in(module, computation, *key))
-      _found_in[computation] = key, known
-    yield from known
 
 
 def _collectives_in(
   module: hlo.Module,
   computation: hlo.Computation,
-  executions: int,
   num_devices: int | None,
 ) -> Iterator[Collective]:
   dones = dependencies.awaiting_of(computation)
@@ -353,7 +339,7 @@ def _collectives_in(
         element_type=hlo.element_type(given[0]) if given else "",
         groups=replica_groups_of(operation, num_devices),
         pairs=pairs_of(operation),
-        executions=executions,
+        executions=module.executions[computation.id],
         is_pipelined=bool(config.get("is_pipelined")),
       )
 

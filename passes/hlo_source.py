@@ -63,7 +63,15 @@ def _from_path(path: pathlib.Path) -> Read:
 
 
 def _from_bytes(data: bytes, name: str) -> Read:
-  data = _decompress(data, name)
+  try:
+    if data.startswith(b"\xfd7zXZ"):
+      data = lzma.decompress(data)
+    elif data.startswith(b"\x1f\x8b"):
+      data = gzip.decompress(data)
+  except (lzma.LZMAError, zlib.error, EOFError, OSError) as error:
+    raise errors.HloError(
+      f"{name} is damaged or truncated: {error}."
+    ) from error
   if not data.strip():
     raise errors.HloError(f"{name} is empty.")
   if b"HloModule " in data[:4096]:
@@ -90,19 +98,6 @@ def _from_bytes(data: bytes, name: str) -> Read:
     f"{name} is neither HLO text (it has no 'HloModule' header) nor a"
     " serialized HloProto or HloModuleProto; it may be truncated."
   )
-
-
-def _decompress(data: bytes, name: str) -> bytes:
-  try:
-    if data.startswith(b"\xfd7zXZ"):
-      return lzma.decompress(data)
-    if data.startswith(b"\x1f\x8b"):
-      return gzip.decompress(data)
-  except (lzma.LZMAError, zlib.error, EOFError, OSError) as error:
-    raise errors.HloError(
-      f"{name} is damaged or truncated: {error}."
-    ) from error
-  return data
 
 
 def _module_of_hlo_proto(data: bytes) -> hlo_pb2.HloModuleProto:
