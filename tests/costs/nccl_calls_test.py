@@ -142,18 +142,20 @@ def _sizes_kib(step: step_lib.Step) -> dict[int, list[int]]:
   }
 
 
-def test_keys_without_a_size_in_common_have_all_their_calls():
-  assert _sizes_kib(_step([320, 80, 80], [40])) == {480: [160, 320], 40: [40]}
-
-
-def test_equal_totals_of_other_arrays_are_one_key_with_the_calls_of_both():
-  assert _sizes_kib(_step([320, 80, 80], [480])) == {480: [160, 320, 480]}
-
-
-def test_a_size_in_common_goes_to_the_key_that_moves_more_bytes():
-  together, apart = [320, 80, 80], [160]
-  assert _sizes_kib(_step(together, apart)) == {480: [160, 320], 160: []}
-  assert _sizes_kib(_step(together, *[apart] * 4)) == {480: [320], 160: [160]}
+@pytest.mark.parametrize(
+  ("arrays_kib", "sizes_kib"),
+  [
+    # Without a size in common keys have all their calls.
+    (([320, 80, 80], [40]), {480: [160, 320], 40: [40]}),
+    # Equal totals of other arrays are one key.
+    (([320, 80, 80], [480]), {480: [160, 320, 480]}),
+    # A size in common goes to the key that moves more bytes.
+    (([320, 80, 80], [160]), {480: [160, 320], 160: []}),
+    (([320, 80, 80], *[[160]] * 4), {480: [320], 160: [160]}),
+  ],
+)
+def test_a_size_belongs_to_one_key(arrays_kib, sizes_kib):
+  assert _sizes_kib(_step(*arrays_kib)) == sizes_kib
 
 
 def test_collectives_that_differ_in_arrays_count_by_how_often_they_run():
@@ -192,34 +194,23 @@ def _evidence(step: step_lib.Step, entry: plan_lib.NcclSetting) -> str:
   return effect.evidence
 
 
+_SOME = [320, 80, 80]
+
+
 @pytest.mark.parametrize(
   ("arrays_kib", "kib", "evidence"),
   [
-    (
-      ([160], [160], [40]),
-      160,
-      "meets 2 collectives, such as c0 of the planned module",
-    ),
-    (
-      ([320, 80, 80], [480]),
-      480,
-      "meets 2 collectives in 3 calls, such as c0 of the planned module",
-    ),
+    (([160], [160], [40]), 160, "meets 2 collectives, such as c0"),
+    ((_SOME, [480]), 480, "meets 2 collectives in 3 calls, such as c0"),
     # A call is lost to collectives with more bytes.
     (
-      ([320, 80, 80], *[[160]] * 4),
-      480,
-      "meets 1 collective in 1 of 2 calls, such as c0 of the planned module",
+      *((_SOME, *[[160]] * 4), 480),
+      "meets 1 collective in 1 of 2 calls, such as c0",
     ),
-    (
-      ([320, 80, 80], *[[160]] * 4),
-      160,
-      "meets 4 collectives, such as c1 of the planned module",
-    ),
+    ((_SOME, *[[160]] * 4), 160, "meets 4 collectives, such as c1"),
     # All are lost.
     (
-      ([320, 80, 80], [160]),
-      160,
+      *((_SOME, [160]), 160),
       "no effect: NCCL tells a tuner the sizes of calls, and those of"
       " 1 collective like c1 are also those of collectives that move more"
       " bytes",
@@ -230,17 +221,15 @@ def test_a_setting_meets_the_calls_whose_sizes_are_its_own(
   arrays_kib, kib, evidence
 ):
   step = _step(*arrays_kib)
-  assert _evidence(step, _entry(step, kib)) == evidence
+  found = _evidence(step, _entry(step, kib))
+  assert found.removesuffix(" of the planned module") == evidence
 
 
-def test_a_setting_for_calls_that_the_step_has_not_has_no_effect():
+def test_a_setting_for_what_no_tuner_is_asked_about_has_no_effect():
   entry = _entry(_step([240, 240]), 480)
-  assert _evidence(_step([320, 80, 80]), entry) == (
+  assert _evidence(_step(_SOME), entry) == (
     "no effect: c0 has no call of 491,520 bytes"
   )
-
-
-def test_a_setting_for_what_nccl_asks_no_tuner_about_has_no_effect():
   step = _step([8192], kind="all-to-all")
   assert _evidence(step, _entry(step, 8192)) == (
     "no effect: NCCL asks no tuner about all-to-all"
