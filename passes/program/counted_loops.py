@@ -60,15 +60,15 @@ def read(operation: ir.Operation) -> CountedLoop | str:
   step = _added(operation.regions[1].blocks[0], counter)
   if step is None:
     return "its counter does not gain the same in each trip"
-  num_trips = _num_trips(start, step, direction, limit)
-  if num_trips is None:
+  trips = _num_trips(start, step, direction, limit)
+  if trips is None:
     return "its condition never ends it"
   return CountedLoop(
     operation=operation,
     counter=counter,
     start=start,
     step=step,
-    num_trips=num_trips,
+    num_trips=trips,
   )
 
 
@@ -77,19 +77,16 @@ _SWAPPED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
 
 def _compared(condition: ir.Block) -> tuple[int, str, int] | None:
   """The counter's number, the direction and the limit of a condition."""
-  returned = condition.operations[len(condition.operations) - 1].operands[0]
-  compare = mlir.defining_operation(returned)
+  compare = mlir.defining_operation(mlir.returned(condition)[0])
   if compare is None or compare.name != "stablehlo.compare":
     return None
   text = str(compare.attributes["comparison_direction"])
   direction = next((d for d in _SWAPPED if f" {d}>" in text), None)
-  left, right = compare.operands
   if direction is None:
     return None
-  for value, other, way in (
-    (left, right, direction),
-    (right, left, _SWAPPED[direction]),
-  ):
+  left, right = compare.operands
+  swapped = right, left, _SWAPPED[direction]
+  for value, other, way in ((left, right, direction), swapped):
     number, limit = _argument_number(value, condition), _constant(other)
     if number is not None and limit is not None:
       return number, way, limit
@@ -98,8 +95,7 @@ def _compared(condition: ir.Block) -> tuple[int, str, int] | None:
 
 def _added(body: ir.Block, counter: int) -> int | None:
   """What a trip adds to the counter."""
-  returned = body.operations[len(body.operations) - 1].operands[counter]
-  operation = mlir.defining_operation(returned)
+  operation = mlir.defining_operation(mlir.returned(body)[counter])
   if operation is None or operation.name != "stablehlo.add":
     return None
   left, right = operation.operands
@@ -144,58 +140,36 @@ def _constant(value: ir.Value) -> int | None:
   return int(ir.DenseIntElementsAttr(operation.attributes["value"])[0])
 
 
-_DOT = "stablehlo.dot_general"
-_CONVOLUTION = "stablehlo.convolution"
-_PRODUCTS = frozenset([_DOT, _CONVOLUTION])
-_LOOP = "stablehlo.while"
-
-
 def flops(operation: ir.Operation) -> int:
   """Floating-point operations of the products in an operation, over all trips.
 
   They are those of the shapes as written: under GSPMD, of all devices together.
   A loop of unknown length counts as one trip; calls are inlined before.
   """
-  if operation.name == _DOT:
-    return _dot_flops(operation)
-  if operation.name == _CONVOLUTION:
-    return _convolution_flops(operation)
+  attributes = operation.attributes
+  if operation.name == mlir.PRODUCT:
+    dims = stablehlo.DotDimensionNumbers(attributes["dot_dimension_numbers"])
+    lhs = ir.RankedTensorType(operation.operands[0].type).shape
+    contracted = dims.lhs_contracting_dimensions
+    return _per_entry(operation) * math.prod(lhs[i] for i in contracted)
+  if operation.name == mlir.CONVOLUTION:
+    dims = stablehlo.ConvDimensionNumbers(attributes["dimension_numbers"])
+    kernel = ir.RankedTensorType(operation.operands[1].type).shape
+    num_outputs = kernel[dims.kernel_output_feature_dimension]
+    return _per_entry(operation) * (math.prod(kernel) // num_outputs)
+  if not len(operation.regions):
+    return 0
   return num_trips(operation) * sum(
-    flops(inner.operation)
-    for region in operation.regions
-    for block in region.blocks
-    for inner in block.operations
-    if inner.operation.regions or inner.operation.name in _PRODUCTS
+    map(flops, mlir.direct_operations(operation))
   )
 
 
 def num_trips(operation: ir.Operation) -> int:
   """How often what is in an operation runs; once where nothing is known."""
-  if operation.name != _LOOP:
+  if operation.name != mlir.LOOP:
     return 1
   loop = read(operation)
   return 1 if isinstance(loop, str) else loop.num_trips
-
-
-def _dot_flops(operation: ir.Operation) -> int:
-  """What an entry takes for each contracted index."""
-  numbers = stablehlo.DotDimensionNumbers(
-    operation.attributes["dot_dimension_numbers"]
-  )
-  contracted = numbers.lhs_contracting_dimensions
-  lhs = _shape(operation.operands[0])
-  depth = math.prod(lhs[i] for i in contracted)
-  return _per_entry(operation) * depth
-
-
-def _convolution_flops(operation: ir.Operation) -> int:
-  """What an entry takes for each kernel weight of it."""
-  numbers = stablehlo.ConvDimensionNumbers(
-    operation.attributes["dimension_numbers"]
-  )
-  kernel = _shape(operation.operands[1])
-  weights = math.prod(kernel) // kernel[numbers.kernel_output_feature_dimension]
-  return _per_entry(operation) * weights
 
 
 def _per_entry(product: ir.Operation) -> int:
@@ -206,7 +180,3 @@ def _per_entry(product: ir.Operation) -> int:
   result = ir.RankedTensorType(product.results[0].type)
   is_complex = isinstance(result.element_type, ir.ComplexType)
   return (8 if is_complex else 2) * math.prod(result.shape)
-
-
-def _shape(value: ir.Value) -> list[int]:
-  return ir.RankedTensorType(value.type).shape

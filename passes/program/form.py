@@ -71,6 +71,11 @@ class Outcome:
   actions: tuple[str, ...] = ()
   refusals: tuple[Refusal, ...] = ()
 
+  @classmethod
+  def refused(cls, where: str, reason: str) -> Outcome:
+    """Of a pass that left one thing, and all else, as it was."""
+    return cls(refusals=(Refusal(where=where, reason=reason),))
+
   def __add__(self, other: Outcome) -> Outcome:
     return Outcome(
       actions=self.actions + other.actions,

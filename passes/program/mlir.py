@@ -18,44 +18,83 @@ from jaxlib.mlir import ir
 from jaxlib.mlir import passmanager
 from jaxlib.mlir.dialects import sdy
 
+# A value of a block: the position of the operation that defines it and the
+# number of the result; or ARGUMENT and the number of the block's argument.
+ARGUMENT = -1
+Item = tuple[int, int]
 
-class BlockDependence:
-  """Which operations of a block need which others of it.
 
-  It describes the block as it was when this was made: after an operation moved
-  or went, make another.
+class Dataflow:
+  """What the operations of a block take from each other, by their positions.
+
+  Positions, as jaxlib's hash of an operation is slow and changes with its
+  operands. It describes the block as it was when this was made: after an
+  operation moved or went, make another.
 
   Attributes:
     operations: those of the block, in order.
+    uses: for each, the values of the block that it and its regions use.
   """
 
   def __init__(self, block: ir.Block):
     self.operations: Sequence[ir.Operation] = [
       op.operation for op in block.operations
     ]
-    self._position = {op: i for i, op in enumerate(self.operations)}
-    self._direct = [self._needed_directly(op) for op in self.operations]
+    self._block = block
+    self._items: dict[ir.Value, Item] = {
+      argument: (ARGUMENT, i) for i, argument in enumerate(block.arguments)
+    }
+    self.uses: list[frozenset[Item]] = []
+    for position, operation in enumerate(self.operations):
+      used = map(self.item, used_values(operation))
+      self.uses.append(frozenset(item for item in used if item is not None))
+      for i, result in enumerate(operation.results):
+        self._items[result] = position, i
+
+  def item(self, value: ir.Value) -> Item | None:
+    """Where a value is defined; None if that is outside of the block."""
+    return self._items.get(value)
+
+  def value(self, item: Item) -> ir.Value:
+    """The value that is defined there."""
+    position, number = item
+    if position == ARGUMENT:
+      return self._block.arguments[number]
+    return self.operations[position].results[number]
 
   def position(self, operation: ir.Operation) -> int:
-    """Where an operation of the block stands."""
-    return self._position[operation]
+    """Where an operation of the block that has results stands."""
+    return self._items[operation.results[0]][0]
 
   def needed_by(self, positions: Iterable[int]) -> set[int]:
     """Positions of all that those at some positions need, at any remove."""
     needed: set[int] = set()
     todo = list(positions)
     while todo:
-      for position in self._direct[todo.pop()]:
-        if position not in needed:
+      for position, _ in self.uses[todo.pop()]:
+        if position != ARGUMENT and position not in needed:
           needed.add(position)
           todo.append(position)
     return needed
 
-  def _needed_directly(self, operation: ir.Operation) -> frozenset[int]:
-    owners = map(defining_operation, used_values(operation))
-    return frozenset(
-      self._position[owner] for owner in owners if owner in self._position
-    )
+
+def depends(
+  operations: Iterable[ir.Operation], sources: Mapping[ir.Value, int]
+) -> dict[ir.Value, int]:
+  """The sources that values depend on, at any remove, as bits.
+
+  Args:
+    operations: all of a block, in order, or a beginning of them.
+    sources: values, of the block or from outside -> bits of their own.
+  """
+  known = dict(sources)
+  for operation in operations:
+    mask = 0
+    for value in (*operation.results, *used_values(operation)):
+      mask |= known.get(value, 0)
+    if mask:
+      known.update((result, mask) for result in operation.results)
+  return known
 
 
 def defining_operation(value: ir.Value) -> ir.Operation | None:
@@ -67,10 +106,8 @@ def defining_operation(value: ir.Value) -> ir.Operation | None:
 def used_values(operation: ir.Operation) -> Iterator[ir.Value]:
   """What an operation and the regions in it use, wherever it is defined."""
   yield from operation.operands
-  for region in operation.regions:
-    for block in region.blocks:
-      for inner in block.operations:
-        yield from used_values(inner.operation)
+  for inner in inner_operations(operation) if len(operation.regions) else ():
+    yield from inner.operands
 
 
 def inner_operations(operation: ir.Operation) -> list[ir.Operation]:
@@ -85,6 +122,21 @@ def inner_operations(operation: ir.Operation) -> list[ir.Operation]:
   return found[1:]
 
 
+def direct_operations(operation: ir.Operation) -> list[ir.Operation]:
+  """The operations right in the blocks of an operation, in order."""
+  return [
+    inner.operation
+    for region in operation.regions
+    for block in region.blocks
+    for inner in block.operations
+  ]
+
+
+def returned(block: ir.Block) -> list[ir.Value]:
+  """What the last operation of a block takes, which returns it."""
+  return list(block.operations[len(block.operations) - 1].operands)
+
+
 COLLECTIVES = frozenset(
   f"stablehlo.{name}"
   for name in (
@@ -92,7 +144,10 @@ COLLECTIVES = frozenset(
     "collective_permute", "reduce_scatter",
   )
 )  # fmt: skip
-_CONSTRAINT = "sdy.sharding_constraint"
+CONSTRAINT = "sdy.sharding_constraint"
+LOOP = "stablehlo.while"
+PRODUCT = "stablehlo.dot_general"
+CONVOLUTION = "stablehlo.convolution"
 _PARTITIONS = "mhlo.num_partitions"
 
 
@@ -110,7 +165,7 @@ def is_partitioned(module: ir.Module) -> bool:
 
 def is_collective(operation: ir.Operation) -> bool:
   """Whether it is a collective, or where the partitioner may place one."""
-  return operation.name in COLLECTIVES or operation.name == _CONSTRAINT
+  return operation.name in COLLECTIVES or operation.name == CONSTRAINT
 
 
 def has_collective(operation: ir.Operation) -> bool:
@@ -132,11 +187,8 @@ def first_effect(operation: ir.Operation) -> str | None:
     Such as "the host callback xla_ffi_python_cpu_callback, which has side
     effects"; None where there is no effect.
   """
-  for inner in (operation, *inner_operations(operation)):
-    effect = _own_effect(inner)
-    if effect is not None:
-      return effect
-  return None
+  each = map(_own_effect, (operation, *inner_operations(operation)))
+  return next((effect for effect in each if effect), None)
 
 
 def _own_effect(operation: ir.Operation) -> str | None:
@@ -144,22 +196,15 @@ def _own_effect(operation: ir.Operation) -> str | None:
     return operation.name
   if operation.name == "stablehlo.custom_call":
     attributes = operation.attributes
-    if (
-      "has_side_effect" in attributes
-      and ir.BoolAttr(attributes["has_side_effect"]).value
-    ):
+    side_effect = "has_side_effect"
+    if side_effect in attributes and ir.BoolAttr(attributes[side_effect]).value:
       target = ir.StringAttr(attributes["call_target_name"]).value
       kind = "host callback" if "callback" in target else "library call"
       return f"the {kind} {target}, which has side effects"
-  if any(_is_token(value.type) for value in operation.operands) or any(
-    _is_token(value.type) for value in operation.results
-  ):
+  values = (*operation.operands, *operation.results)
+  if any(str(value.type) == "!stablehlo.token" for value in values):
     return f"the order that a token gives {operation.name}"
   return None
-
-
-def _is_token(value_type: ir.Type) -> bool:
-  return str(value_type) == "!stablehlo.token"
 
 
 def shape_of(value: ir.Value) -> tuple[int, ...] | None:
@@ -251,30 +296,6 @@ def callee(call: ir.Operation) -> str:
   return ir.FlatSymbolRefAttr(call.attributes["callee"]).value
 
 
-def calls_in(operation: ir.Operation) -> list[ir.Operation]:
-  """The calls in the regions of an operation, at any depth."""
-  return [op for op in inner_operations(operation) if is_call(op)]
-
-
-def callees_first(called: Mapping[str, Iterable[str]]) -> list[str]:
-  """Names of functions, each after all that it calls.
-
-  Args:
-    called: the functions that each function calls.
-  """
-  ordered: dict[str, None] = {}
-
-  def visit(name: str) -> None:
-    if name not in ordered and name in called:
-      for other in called[name]:
-        visit(other)
-      ordered[name] = None
-
-  for name in called:
-    visit(name)
-  return list(ordered)
-
-
 def copied(module: ir.Module) -> ir.Module:
   """A copy of a program, in the context that is current and the module's."""
   copy = ir.Module.create()
@@ -291,11 +312,18 @@ _REMOVE_UNUSED = "builtin.module(symbol-dce)"
 def inline_all(module: ir.Module) -> None:
   """Inlines every call; functions that nothing calls any more are removed."""
   by_name = functions_by_name(module.operation)
-  calls = {name: calls_in(op) for name, op in by_name.items()}
-  called = {name: {callee(call) for call in calls[name]} for name in calls}
-  for name in callees_first(called):
-    for call in calls[name]:
+  done: set[str] = set()
+
+  def inline_in(name: str) -> None:
+    if name in done:
+      return
+    done.add(name)
+    for call in filter(is_call, inner_operations(by_name[name])):
+      inline_in(callee(call))
       _inline(call, by_name[callee(call)])
+
+  for name in by_name:
+    inline_in(name)
   passmanager.PassManager.parse(_REMOVE_UNUSED).run(module.operation)
 
 
@@ -303,14 +331,14 @@ def _inline(call: ir.Operation, function: ir.Operation) -> None:
   """Puts what a function does in the place of a call of it."""
   copy = function.clone().operation
   (block,) = copy.regions[0].blocks
-  with call.location:
-    arguments = _constrained(call.operands, function, "arg_attrs", call)
+  with ir.InsertionPoint(call), call.location:
+    arguments = _constrained(call.operands, function, "arg_attrs")
     for argument, operand in zip(block.arguments, arguments, strict=True):
       argument.replace_all_uses_with(operand)
     *operations, returned = [op.operation for op in block.operations]
     for operation in operations:
       operation.move_before(call)
-    results = _constrained(returned.operands, function, "res_attrs", call)
+    results = _constrained(returned.operands, function, "res_attrs")
     for result, value in zip(call.results, results, strict=True):
       result.replace_all_uses_with(value)
   call.erase()
@@ -318,24 +346,14 @@ def _inline(call: ir.Operation, function: ir.Operation) -> None:
 
 
 def _constrained(
-  values: Iterable[ir.Value],
-  function: ir.Operation,
-  name: str,
-  call: ir.Operation,
+  values: Iterable[ir.Value], function: ir.Operation, name: str
 ) -> list[ir.Value]:
   """Values with the shardings that the function's signature gives them."""
-  listed = list(values)
-  if name not in function.attributes:
-    return listed
-  constrained = []
-  for value, raw in zip(
-    listed, ir.ArrayAttr(function.attributes[name]), strict=True
-  ):
-    attributes = ir.DictAttr(raw)
-    if "sdy.sharding" in attributes:
-      with ir.InsertionPoint(call):
-        value = sdy.ShardingConstraintOp(
-          value, attributes["sdy.sharding"]
-        ).result
-    constrained.append(value)
-  return constrained
+  values = list(values)
+  if name in function.attributes:
+    for i, raw in enumerate(ir.ArrayAttr(function.attributes[name])):
+      attributes = ir.DictAttr(raw)
+      if "sdy.sharding" in attributes:
+        sharding = attributes["sdy.sharding"]
+        values[i] = sdy.ShardingConstraintOp(values[i], sharding).result
+  return values

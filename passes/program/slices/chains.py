@@ -8,22 +8,30 @@ every operation of it is free: the tokens that are gathered, or another one,
 such as the batch, along which whole sequences stay together and attention is
 free, too. Values without that dimension, such as weights, are shared by all
 pieces.
+
+From a collective a chain is followed through the operations of its block as far
+as these can be done in the same pieces: each piece of a result needs only that
+piece of some operands, and others whole. Of what is reached only that is kept
+which leads to a product or to the end, or comes from a product: the rest can as
+well be done in one piece.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
+import math
 
 from jaxlib.mlir import ir
 
 from lagom_xla.passes.program import mlir
+from lagom_xla.passes.program.mlir import PRODUCT
 from lagom_xla.passes.program.mlir import num_bytes
-from lagom_xla.passes.program.slices import implied
-from lagom_xla.passes.program.slices import reach
-from lagom_xla.passes.program.slices.implied import Cut
-from lagom_xla.passes.program.slices.implied import Cuts
-from lagom_xla.passes.program.slices.shardings import Shardings
+from lagom_xla.passes.program.mlir import shape_of
+from lagom_xla.passes.program.slices import partitioning as partitioning_lib
+from lagom_xla.passes.program.slices.partitioning import Cut
+from lagom_xla.passes.program.slices.partitioning import Partitioning
+from lagom_xla.passes.program.slices.partitioning import dims_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,150 +58,556 @@ class Chain:
   pieces: tuple[int, ...]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+# Of a list of values; None of those that every piece needs whole.
+Cuts = tuple[Cut | None, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
   """An operation of a chain.
 
   Attributes:
     number: of the operation, which tells it from all others of the module.
     operation: in a module without calls.
-    cut: of its results; None where it adds up over the pieces.
-    operand_cuts: of its operands; None of those that every piece needs whole.
+    name: its own, or of the collective that it implies.
+    cut: of all its results; None of a product that adds up over the pieces.
+    operand_cuts: of its operands.
   """
 
   number: int
   operation: ir.Operation
+  name: str
   cut: Cut | None
   operand_cuts: Cuts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Located:
-  """A chain and where it is.
-
-  Attributes:
-    chain: as data.
-    links: its operations, in program order.
-  """
+  """A chain and its operations, in program order."""
 
   chain: Chain
   links: tuple[Link, ...]
+
+
+_OPENING = frozenset(["stablehlo.all_gather", "stablehlo.all_to_all"])
+_CLOSING = frozenset(
+  ["stablehlo.all_reduce", "stablehlo.all_to_all", "stablehlo.reduce_scatter"]
+)
+COLLECTIVES = _OPENING | _CLOSING | {"stablehlo.collective_permute"}
+# Attributes with the dimension along which a collective gathers, or scatters.
+_GATHERED = ("all_gather_dim", "concat_dimension")
+_SCATTERED = ("scatter_dimension", "split_dimension")
+_NUM_PIECES = (2, 4, 8)
 
 
 def find(module: ir.Module) -> tuple[Chain, ...]:
   """The chains of a program, in program order; it stays as it is."""
   with module.context, ir.Location.unknown():
     copy = mlir.copied(module)
-    found = locate(copy, prepare(copy))
-    return tuple(located.chain for located in found)
+    return tuple(located.chain for located in locate(copy)[0])
 
 
-def prepare(module: ir.Module) -> Shardings:
-  """Writes out, in place, what chains are found among.
+def locate(module: ir.Module) -> tuple[list[Located], Partitioning]:
+  """The chains of a module, in program order, and how it is partitioned.
 
-  Calls are inlined, as a chain may go through them, and the collectives that
-  XLA's partitioner will make are noted on sharding constraints.
-
-  Returns:
-    The shardings of the module's values.
+  Calls are inlined, as a chain may go through them, and constraints are put in
+  where XLA's partitioner will communicate. Operations do not keep their module
+  alive: whoever has the chains must.
   """
   mlir.inline_all(module)
-  shardings = Shardings(module)
-  implied.find_gathers(module, shardings)
-  implied.find_sums(module, shardings)
-  return shardings
-
-
-def locate(module: ir.Module, shardings: Shardings) -> tuple[Located, ...]:
-  """The chains of a module that is prepared, in program order.
-
-  Operations do not keep their module alive: whoever has the chains must.
-  """
-  blocks = [
-    reach.Block(block, shardings)
-    for function in module.body.operations
-    if _runs(function.operation)
-    for block in _blocks_with_collectives(function.operation)
-  ]
+  partitioning = Partitioning(module)
   num_before: dict[str, int] = {}
   found: list[Located] = []
-  first = 0
-  for block in blocks:
-    labels = _labels(block, num_before)
-    for reached in reach.chains_of(block):
-      found.append(_located(block, reached, labels, first))
-    first += len(block.operations)
-  return tuple(found)
+  num_operations = 0
+  for function in module.body.operations:
+    for block in _blocks(function.operation):
+      flow = _Flow(block, partitioning, num_operations)
+      if COLLECTIVES.isdisjoint(flow.names):
+        continue
+      num_operations += len(flow.names)
+      labels: dict[int, str] = {}
+      for number, name in enumerate(flow.names, flow.first):
+        if name in COLLECTIVES:
+          kind = name.removeprefix("stablehlo.")
+          labels[number] = f"{kind}.{num_before.setdefault(kind, 0)}"
+          num_before[kind] += 1
+      for reached in _chains_of(flow):
+        links = tuple(reached[i] for i in sorted(reached))
+        found.append(
+          Located(chain=_chain(links, labels, partitioning), links=links)
+        )
+  return found, partitioning
 
 
-def _runs(function: ir.Operation) -> bool:
-  """Whether a function is the program itself; nothing calls any other one."""
-  visibility = "sym_visibility"
-  if visibility not in function.attributes:
-    return True
-  return ir.StringAttr(function.attributes[visibility]).value != "private"
-
-
-def _blocks_with_collectives(operation: ir.Operation) -> Iterator[ir.Block]:
+def _blocks(operation: ir.Operation) -> Iterator[ir.Block]:
+  """The blocks in an operation, each before those in it."""
   for region in operation.regions:
     for block in region.blocks:
-      operations = [op.operation for op in block.operations]
-      if any(implied.kind(op) in reach.COLLECTIVES for op in operations):
-        yield block
-      for inner in operations:
-        if len(inner.regions):
-          yield from _blocks_with_collectives(inner)
+      yield block
+      for inner in block.operations:
+        yield from _blocks(inner.operation)
 
 
-def _labels(block: reach.Block, num_before: dict[str, int]) -> dict[int, str]:
-  """Collectives by their kinds, numbered in program order."""
-  labels: dict[int, str] = {}
-  for i, name in enumerate(block.names):
-    if name in reach.COLLECTIVES:
-      kind = name.removeprefix("stablehlo.")
-      labels[i] = f"{kind}.{num_before.setdefault(kind, 0)}"
-      num_before[kind] += 1
-  return labels
-
-
-def _located(
-  block: reach.Block,
-  reached: reach.Reached,
-  labels: Mapping[int, str],
-  first: int,
-) -> Located:
-  links = tuple(
-    Link(
-      number=first + i,
-      operation=block.operations[i],
-      cut=reached[i],
-      operand_cuts=block.needed_cuts(i, reached),
-    )
-    for i in sorted(reached)
-  )
-  collectives = [i for i in sorted(reached) if i in labels]
-  ends = dict.fromkeys([labels[collectives[0]], labels[collectives[-1]]])
-  opening = block.operations[collectives[0]]
-  cut = block.needed_cuts(collectives[0], reached)[0]
+def _chain(
+  links: Sequence[Link], labels: Mapping[int, str], partitioning: Partitioning
+) -> Chain:
+  collectives = [link for link in links if link.name in COLLECTIVES]
+  first, last = collectives[0], collectives[-1]
+  ends = dict.fromkeys([labels[first.number], labels[last.number]])
+  (cut, *_) = first.operand_cuts
   assert cut is not None
-  chain = Chain(
+  nccl_bytes = 0
+  for operation in (link.operation for link in collectives):
+    implied = partitioning.implied_by(operation)
+    nccl_bytes += (
+      max(
+        sum(map(num_bytes, operation.operands)),
+        sum(map(num_bytes, operation.results)),
+      )
+      if implied is None
+      else implied.nccl_bytes
+    )
+  return Chain(
     label=f"{'-'.join(ends)}:{cut.dim}",
-    where=mlir.place_of(opening),
-    collectives=tuple(block.names[i] for i in collectives),
-    nccl_bytes=sum(_nccl_bytes(block.operations[i]) for i in collectives),
-    num_products=sum(block.names[i] == reach.PRODUCT for i in reached),
-    pieces=reach.possible(block, reached),
+    where=mlir.place_of(first.operation),
+    collectives=tuple(link.name for link in collectives),
+    nccl_bytes=nccl_bytes,
+    num_products=sum(link.name == PRODUCT for link in links),
+    pieces=_pieces(links),
   )
-  return Located(chain=chain, links=links)
 
 
-def _nccl_bytes(collective: ir.Operation) -> int:
-  if implied.is_implied(collective):
-    return implied.nccl_bytes(collective)
-  return max(
-    sum(map(num_bytes, values))
-    for values in (collective.operands, collective.results)
+def _pieces(links: Iterable[Link]) -> tuple[int, ...]:
+  """The numbers of pieces that every value of a chain can be cut into."""
+  limit = 0
+  for link in links:
+    for value, cut in (
+      (link.operation.results[0], link.cut),
+      *zip(link.operation.operands, link.operand_cuts, strict=True),
+    ):
+      if cut is not None:
+        limit = math.gcd(limit, cut.max_pieces(shape_of(value) or ()))
+  return tuple(k for k in _NUM_PIECES if limit % k == 0)
+
+
+# Operations that are in a chain, by their positions.
+_Reached = dict[int, Link]
+
+
+class _Flow:
+  """The operations of a block, by their positions, and what they need.
+
+  Attributes:
+    first: the number of the first.
+    names: theirs, or of the collectives that they imply.
+    partitioning: of the program.
+  """
+
+  def __init__(self, block: ir.Block, partitioning: Partitioning, first: int):
+    self.first = first
+    self.partitioning = partitioning
+    self.operations = [op.operation for op in block.operations]
+    self.names = [partitioning.name(op) for op in self.operations]
+    positions: dict[ir.Value, int] = {}
+    marked: dict[ir.Value, int] = {}
+    # Where each operand is defined; None where that is not in the block.
+    self._defined: list[list[int | None]] = []
+    for i, operation in enumerate(self.operations):
+      self._defined.append([positions.get(v) for v in operation.operands])
+      positions.update((result, i) for result in operation.results)
+      if self.names[i] in COLLECTIVES | {PRODUCT}:
+        marked.update((result, 1 << i) for result in operation.results)
+    # Collectives and products that each operation needs, or is, as bits.
+    needs = mlir.depends(self.operations, marked)
+    self._needs = [
+      needs.get(operation.results[0], 0) if len(operation.results) else 0
+      for operation in self.operations
+    ]
+    # Operations with a product before them and no collective between.
+    self._after_product: set[int] = set()
+    for i, name in enumerate(self.names):
+      if name not in COLLECTIVES and (
+        name == PRODUCT or not self._after_product.isdisjoint(self._defined[i])
+      ):
+        self._after_product.add(i)
+
+  def forward(self, opening: int, cut: Cut) -> _Reached:
+    """An opening and what it leads to: products, closings, all on the way.
+
+    Empty where it leads to neither; `cut` is of the opening's results.
+    """
+    operand_cuts = _operand_cuts(self.operations[opening], cut)
+    if operand_cuts is None:
+      return {}
+    reached = {opening: self._link(opening, cut, operand_cuts)}
+    live = {opening}
+    for i in range(opening + 1, len(self.operations)):
+      if (
+        live.isdisjoint(self._defined[i])
+        or self.names[i] in COLLECTIVES - _CLOSING
+        or self._waits(i, reached, 1 << opening)
+      ):
+        continue
+      known = {
+        number: reached[p].cut
+        for number, p in enumerate(self._defined[i])
+        if p is not None and p in reached and reached[p].cut is not None
+      }
+      found = _result_cut(self.operations[i], known)
+      if found is None or not self._stays_on_devices(i, found[0], known):
+        continue
+      reached[i] = self._link(i, *found)
+      if found[0] is not None and self.names[i] not in COLLECTIVES:
+        live.add(i)
+    wanted: set[int | None] = set()
+    kept: _Reached = {}
+    for i in sorted(reached, reverse=True):
+      is_end = self.names[i] in _CLOSING | {PRODUCT} and i != opening
+      if is_end or i in wanted:
+        kept[i] = reached[i]
+        wanted.update(self._defined[i])
+    return kept
+
+  def backward(self, closing: int, cut: Cut) -> _Reached:
+    """A closing and what it takes from products, and all on the way.
+
+    Empty where no product leads to it; `cut` is of the closing's results.
+    """
+    asked: dict[int | None, set[Cut]] = {closing: {cut}}
+    reached: _Reached = {}
+    for i in range(closing, -1, -1):
+      if len(asked.get(i, ())) != 1:
+        continue
+      (found,) = asked[i]
+      needed = _operand_cuts(self.operations[i], found)
+      if needed is None:
+        continue
+      known = {n: cut for n, cut in enumerate(needed) if cut is not None}
+      if not self._stays_on_devices(i, found, known):
+        continue
+      reached[i] = self._link(i, found, needed)
+      for p, operand_cut in zip(self._defined[i], needed, strict=True):
+        if operand_cut is not None and p in self._after_product:
+          asked.setdefault(p, set()).add(operand_cut)
+    kept: _Reached = {}
+    for i in sorted(reached):
+      if self.names[i] == PRODUCT or not kept.keys().isdisjoint(
+        self._defined[i]
+      ):
+        kept[i] = reached[i]
+    return kept
+
+  def can_be_cut(self, reached: _Reached) -> bool:
+    """Whether what is reached has pieces, none of which waits for another.
+
+    One would where something outside of the chain depends on the whole of a
+    value of it and comes back, as a residual stream does, or where an operation
+    takes a value in other pieces than those that it is made in.
+    """
+    marked = sum(
+      1 << i for i in reached if self.names[i] in COLLECTIVES | {PRODUCT}
+    )
+    for i, link in reached.items():
+      if self._waits(i, reached, marked):
+        return False
+      for p, cut in zip(self._defined[i], link.operand_cuts, strict=True):
+        if p is not None and p in reached and reached[p].cut not in (None, cut):
+          return False
+    return bool(reached and _pieces(reached.values()))
+
+  def _link(self, i: int, cut: Cut | None, operand_cuts: Cuts) -> Link:
+    return Link(
+      number=self.first + i,
+      operation=self.operations[i],
+      name=self.names[i],
+      cut=cut,
+      operand_cuts=operand_cuts,
+    )
+
+  def _waits(self, i: int, reached: _Reached, marked: int) -> bool:
+    """Whether a whole value that an operation takes needs what is marked."""
+    return any(
+      p is not None
+      and (p not in reached or reached[p].cut is None)
+      and self._needs[p] & marked
+      for p in self._defined[i]
+    )
+
+  def _stays_on_devices(
+    self, i: int, cut: Cut | None, known: Mapping[int, Cut | None]
+  ) -> bool:
+    """Whether devices have all pieces of their parts, and sum up nothing."""
+    operation, partitioning = self.operations[i], self.partitioning
+    if cut is None and operation.results[0] in partitioning.partial_sums:
+      return False
+    if partitioning.moves_data(operation):
+      return False
+    return all(
+      value_cut is None
+      or value_cut.parts % partitioning.num_shards(value, value_cut.dim) == 0
+      for value, value_cut in (
+        *((result, cut) for result in operation.results),
+        *((operation.operands[n], known_cut) for n, known_cut in known.items()),
+      )
+    )
+
+
+def _chains_of(flow: _Flow) -> list[_Reached]:
+  """The chains of a block, in program order."""
+  opened = [*_opened(flow, gathered=True), *_opened(flow, gathered=False)]
+  covered = {i for chain in opened for i in chain}
+  return sorted([*opened, *_closed(flow, covered)], key=min)
+
+
+def _opened(flow: _Flow, *, gathered: bool) -> list[_Reached]:
+  """Chains from collectives on; those that share an operation are one.
+
+  They are along what the collectives gather, or along the other dimensions.
+  """
+  chain_of: dict[int, _Reached] = {}
+  for opening, name in enumerate(flow.names):
+    if name not in _OPENING:
+      continue
+    along = _changed(flow, opening, _GATHERED)
+    cuts = [along] if along else []
+    if not gathered:
+      cuts = [
+        c for c in _cuts(flow, opening) if not along or c.dim != along.dim
+      ]
+    for cut in cuts:
+      reached = flow.forward(opening, cut)
+      names = {flow.names[i] for i in reached if i != opening}
+      # Weights that are gathered before they are needed have columns that are
+      # free: that makes no chain.
+      if PRODUCT not in names or (not gathered and names.isdisjoint(_CLOSING)):
+        continue
+      merged = _merged(reached, chain_of)
+      if flow.can_be_cut(merged):
+        chain_of |= dict.fromkeys(merged, merged)
+        break
+  return list({id(chain): chain for chain in chain_of.values()}.values())
+
+
+def _merged(reached: _Reached, chain_of: Mapping[int, _Reached]) -> _Reached:
+  """With all chains that share an operation; empty if that is cut otherwise."""
+  merged = dict(reached)
+  for i in reached:
+    chain = chain_of.get(i, {})
+    if any(j in merged and merged[j].cut != chain[j].cut for j in chain):
+      return {}
+    merged |= chain
+  return merged
+
+
+def _closed(flow: _Flow, covered: set[int]) -> Iterator[_Reached]:
+  """Chains from products to a collective that is in no other chain.
+
+  They are first sought along what the collective scatters.
+  """
+  for closing, name in enumerate(flow.names):
+    if name not in _CLOSING or closing in covered:
+      continue
+    along = _changed(flow, closing, _SCATTERED)
+    for cut in sorted(
+      _cuts(flow, closing), key=lambda c: not along or c.dim != along.dim
+    ):
+      reached = flow.backward(closing, cut)
+      if flow.can_be_cut(reached):
+        yield reached
+        break
+
+
+def _changed(flow: _Flow, collective: int, names: Iterable[str]) -> Cut | None:
+  """The cut of a collective's result along what it gathers, or scatters."""
+  operation = flow.operations[collective]
+  implied = flow.partitioning.implied_by(operation)
+  if implied is not None:
+    return implied.cut
+  dim = _dim_of(operation, names)
+  return None if dim is None else Cut(dim, _num_devices(operation))
+
+
+def _cuts(flow: _Flow, collective: int) -> list[Cut]:
+  """A cut of a collective's result along each dimension.
+
+  Of one that the partitioner shards, every device has a part of each piece.
+  """
+  result = flow.operations[collective].results[0]
+  dims = range(len(shape_of(result) or ()))
+  return [Cut(dim, flow.partitioning.num_shards(result, dim)) for dim in dims]
+
+
+def _operand_cuts(operation: ir.Operation, cut: Cut) -> Cuts | None:
+  """What a piece of an operation's results needs of its operands.
+
+  None where the operation cannot be done in such pieces.
+  """
+  shape = shape_of(operation.results[0]) if len(operation.results) else None
+  if shape is None or cut.max_pieces(shape) < 2:
+    return None
+  cuts = _by_rule(operation, cut, shape)
+  for operand, operand_cut in zip(operation.operands, cuts or (), strict=False):
+    if (
+      operand_cut is not None
+      and operand_cut.max_pieces(shape_of(operand) or ()) < 2
+    ):
+      return None
+  return cuts
+
+
+def _by_rule(
+  operation: ir.Operation, cut: Cut, shape: tuple[int, ...]
+) -> Cuts | None:
+  """What a piece needs, by kind of operation; `shape` is the result's."""
+  dim, parts = cut.dim, cut.parts
+  shapes = [shape_of(operand) or () for operand in operation.operands]
+  same = (cut,) * len(shapes)
+  if operation.name in partitioning_lib.ELEMENTWISE:
+    # A scalar is for everybody.
+    fits = all(operand in (shape, ()) for operand in shapes)
+    return (
+      tuple(cut if operand else None for operand in shapes) if fits else None
+    )
+  match operation.name.removeprefix("stablehlo."):
+    case mlir.CONSTRAINT | "all_reduce":
+      return same
+    case "all_gather" | "all_to_all" | "reduce_scatter":
+      # One that is gathered gets a part per device, one that is scattered loses
+      # them, and an all-to-all does both.
+      group, remainder = _num_devices(operation), 0
+      if dim == _dim_of(operation, _GATHERED):
+        parts, remainder = divmod(parts, group)
+      if dim == _dim_of(operation, _SCATTERED):
+        parts *= group
+      return None if remainder else (Cut(dim, parts),) * len(shapes)
+    case "broadcast_in_dim":
+      dims = _integers(operation, "broadcast_dimensions")
+      if dim not in dims:
+        return (None,)
+      of_operand = dims.index(dim)
+      is_whole = shapes[0][of_operand] == shape[dim]
+      return (Cut(of_operand, parts) if is_whole else None,)
+    case "reshape":
+      found = _reshaped(cut, shape, shapes[0])
+      return None if found is None else (found,)
+    case "transpose":
+      return (Cut(_integers(operation, "permutation")[dim], parts),)
+    case "dot_general":
+      dims = dims_of(operation)
+      if dim < len(dims.batch):
+        return tuple(Cut(of_operand, parts) for of_operand in dims.batch[dim])
+      side, of_operand = dims.free[dim - len(dims.batch)]
+      taken = Cut(of_operand, parts)
+      return (taken, None) if side == 0 else (None, taken)
+    case "reduce":
+      reduced = _integers(operation, "dimensions")
+      kept = [d for d in range(len(shapes[0])) if d not in reduced]
+      num = len(shapes) // 2
+      return (Cut(kept[dim], parts),) * num + (None,) * num
+    case "concatenate" | "sort":
+      return None if dim == _integer(operation, "dimension") else same
+    case "reverse":
+      return None if dim in _integers(operation, "dimensions") else same
+    case "pad":
+      padding = ("edge_padding_low", "edge_padding_high", "interior_padding")
+      is_padded = any(_integers(operation, name)[dim] for name in padding)
+      return None if is_padded else (cut, None)
+    case "slice" | "dynamic_slice" | "dynamic_update_slice" as name:
+      # All of the dimension is taken or written.
+      num = 2 if name == "dynamic_update_slice" else 1
+      if any(operand[dim] != shape[dim] for operand in shapes[:num]):
+        return None
+      return (cut,) * num + (None,) * (len(shapes) - num)
+  return None
+
+
+def _result_cut(
+  operation: ir.Operation, known: Mapping[int, Cut | None]
+) -> tuple[Cut | None, Cuts] | None:
+  """How results and all operands are cut where some operands are.
+
+  None where the operation cannot be done with such pieces. The results' cut
+  is None of a product that adds up over the pieces.
+
+  Args:
+    operation: any.
+    known: number of an operand -> how it is cut; all others are whole values
+      that could be cut in any way.
+  """
+  first, cut = next(iter(known.items()))
+  shape = shape_of(operation.results[0]) if len(operation.results) else None
+  operand_shape = shape_of(operation.operands[first])
+  if cut is None or shape is None or operand_shape is None:
+    return None
+
+  def agrees(cuts: Cuts | None) -> bool:
+    return bool(cuts) and all(cuts[n] == known[n] for n in known)
+
+  candidates: Iterable[Cut | None]
+  if operation.name == "stablehlo.reshape":
+    candidates = [_reshaped(cut, operand_shape, shape)]
+  else:
+    group = _num_devices(operation)
+    all_parts = dict.fromkeys((cut.parts, cut.parts * group))
+    if cut.parts % group == 0:
+      all_parts[cut.parts // group] = None
+    candidates = (Cut(dim, p) for dim in range(len(shape)) for p in all_parts)
+  for candidate in candidates:
+    cuts = None if candidate is None else _operand_cuts(operation, candidate)
+    if cuts is not None and agrees(cuts):
+      return candidate, cuts
+  if operation.name == PRODUCT and "algorithm" not in operation.attributes:
+    for dims in dims_of(operation).contracted:
+      if dims[first] == cut.dim:
+        cuts = tuple(Cut(dim, cut.parts) for dim in dims)
+        return (None, cuts) if agrees(cuts) else None
+  return None
+
+
+def _reshaped(
+  cut: Cut, shape: Sequence[int], new_shape: Sequence[int]
+) -> Cut | None:
+  """The same pieces in another shape of the same elements.
+
+  In row-major order a cut is known by how many blocks there are in all. None
+  where the pieces are no pieces of one dimension in the new shape.
+  """
+  num_blocks = math.prod(shape[: cut.dim]) * cut.parts
+  before = 1
+  for dim, size in enumerate(new_shape):
+    if before <= num_blocks < before * size:
+      found = Cut(dim, num_blocks // before)
+      fits = num_blocks % before == 0 and found.max_pieces(new_shape)
+      return found if fits else None
+    before *= size
+  return None
+
+
+def _num_devices(operation: ir.Operation) -> int:
+  """The size of the groups of a collective that changes shapes; else 1."""
+  if operation.name == "stablehlo.all_to_all":
+    return _integer(operation, "split_count")
+  if operation.name not in ("stablehlo.all_gather", "stablehlo.reduce_scatter"):
+    return 1
+  taken, given = (
+    math.prod(shape_of(value) or (1,))
+    for value in (operation.operands[0], operation.results[0])
   )
+  return max(taken, given) // max(min(taken, given), 1)
+
+
+def _dim_of(collective: ir.Operation, names: Iterable[str]) -> int | None:
+  """The dimension that one of these attributes tells, if there is one."""
+  given = (n for n in names if n in collective.attributes)
+  return next((_integer(collective, name) for name in given), None)
+
+
+def _integer(operation: ir.Operation, name: str) -> int:
+  return ir.IntegerAttr(operation.attributes[name]).value
+
+
+def _integers(operation: ir.Operation, name: str) -> list[int]:
+  return list(ir.DenseI64ArrayAttr(operation.attributes[name]))
 
 
 # A frontend attribute: it stays with a collective until it is scheduled.
@@ -203,22 +617,20 @@ CHAIN = "lagom_chain"
 def tag(module: ir.Module) -> None:
   """Marks the collectives of all chains with the labels of the chains.
 
-  The frontend attribute `CHAIN` stays with a collective until it is scheduled.
-  Calls are inlined.
+  The frontend attribute is `CHAIN`. Calls are inlined.
 
   Args:
     module: a lowered program.
   """
   with module.context, ir.Location.unknown():
-    shardings = prepare(module)
     labels: dict[int, list[str]] = {}
     collectives: dict[int, ir.Operation] = {}
-    for located in locate(module, shardings):
+    for located in locate(module)[0]:
       for link in located.links:
-        if implied.kind(link.operation) in reach.COLLECTIVES:
+        if link.name in COLLECTIVES:
           labels.setdefault(link.number, []).append(located.chain.label)
           collectives[link.number] = link.operation
     for number, of_chains in labels.items():
       of_all = ",".join(of_chains)
       mlir.set_frontend_attributes(collectives[number], {CHAIN: of_all})
-    implied.remove_notes(module)
+    partitioning_lib.remove_put_in(module)

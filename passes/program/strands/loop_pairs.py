@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 import dataclasses
 import itertools
 
@@ -18,27 +18,27 @@ from lagom_xla.passes.program.strands import merge
 from lagom_xla.passes.program.strands import rotate
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(kw_only=True, slots=True, eq=False)
 class _Loop:
   """A loop that may share its trips with another.
 
   Attributes:
-    number: tells it from the block's others.
     loop: the loop.
     flops: what its products work, over all trips.
     kind: what its body does; the loops of two micro-batches that run the same
       pass are of one kind.
     where: its place in the program.
+    reason: why it stays alone, if it does.
   """
 
-  number: int
   loop: counted_loops.CountedLoop
   flops: int
   kind: tuple[str, ...]
   where: str
+  reason: str = ""
 
 
-def merge_loops(module: ir.Module, *, staggered: bool = False) -> Outcome:
+def merge_loops(module: ir.Module, *, staggered: bool) -> Outcome:
   """Merges, in every block, loops that do not depend on each other.
 
   Loops without a matrix product stay alone: they compute too little to hide
@@ -51,34 +51,30 @@ def merge_loops(module: ir.Module, *, staggered: bool = False) -> Outcome:
   """
   mlir.inline_all(module)
   outcome = Outcome()
-  for function in list(module.body.operations):
-    for block in _blocks(function.operation):
-      outcome += _merge_in_block(block, staggered=staggered)
-  if outcome == Outcome():
-    # Of unrolled layers XLA's scheduler interleaves two strands by itself.
-    reason = "it has no loop with products that could share its trips"
-    outcome = Outcome(refusals=(Refusal(where="the program", reason=reason),))
+  for function in module.body.operations:
+    outcome += _merge_in(function.operation, staggered=staggered)
+  if outcome != Outcome():
+    return outcome
+  # Of unrolled layers XLA's scheduler interleaves two strands by itself.
+  reason = "it has no loop with products that could share its trips"
+  return Outcome.refused("the program", reason)
+
+
+def _merge_in(operation: ir.Operation, *, staggered: bool) -> Outcome:
+  """Merges loops in the blocks of an operation, and in what is in them."""
+  outcome = Outcome()
+  is_loop = operation.name == mlir.LOOP
+  for region in list(operation.regions)[int(is_loop) :]:
+    for block in region.blocks:
+      of_block, merged = _pair_up(block, staggered=staggered)
+      outcome += of_block
+      # A list: an operation's hash changes with its operands.
+      new = [loop.operation for loop in merged]
+      for inner in [op.operation for op in block.operations]:
+        if inner not in new:
+          outcome += _merge_in(inner, staggered=staggered)
+      rotate.gather_ahead(merged)
   return outcome
-
-
-def _merge_in_block(block: ir.Block, *, staggered: bool) -> Outcome:
-  """The same for one block, and for what is nested in it."""
-  outcome, merged = _pair_up(block, staggered=staggered)
-  # A list: an operation's hash changes with its operands.
-  new = [loop.operation for loop in merged]
-  for operation in list(block.operations):
-    if operation.operation not in new:
-      for inner in _blocks(operation.operation):
-        outcome += _merge_in_block(inner, staggered=staggered)
-  rotate.gather_ahead(merged)
-  return outcome
-
-
-def _blocks(operation: ir.Operation) -> Iterable[ir.Block]:
-  """The blocks right under an operation in which there may be loops."""
-  if operation.name == "stablehlo.while":
-    return operation.regions[1].blocks
-  return itertools.chain.from_iterable(r.blocks for r in operation.regions)
 
 
 def _pair_up(
@@ -88,12 +84,11 @@ def _pair_up(
   loops, refusals = _loops(block)
   actions: list[str] = []
   merged: list[counted_loops.CountedLoop] = []
-  reasons: dict[int, str] = {}
   while len(loops) > 1:
-    within = mlir.BlockDependence(block)
+    within = mlir.Dataflow(block)
     # A merge moves what its second loop needs, loops too, before the first.
     loops.sort(key=lambda loop: within.position(loop.loop.operation))
-    pair = _best_pair(loops, within, reasons, staggered=staggered)
+    pair = _best_pair(loops, within, staggered=staggered)
     if pair is None:
       break
     first, second = pair
@@ -104,9 +99,7 @@ def _pair_up(
       " one."
     )
   for loop in loops:
-    reason = reasons.get(
-      loop.number, "no other loop with products is beside it"
-    )
+    reason = loop.reason or "no other loop with products is beside it"
     refusals.append(Refusal(where=loop.where, reason=reason))
   return Outcome(actions=tuple(actions), refusals=tuple(refusals)), merged
 
@@ -114,11 +107,10 @@ def _pair_up(
 def _loops(block: ir.Block) -> tuple[list[_Loop], list[Refusal]]:
   """The loops of a block that run products; and those that do not count."""
   loops, refusals = [], []
-  for operation in block.operations:
-    operation = operation.operation
-    if operation.name != "stablehlo.while":
-      continue
-    flops = counted_loops.flops(operation)
+  for operation in [op.operation for op in block.operations]:
+    flops = 0
+    if operation.name == mlir.LOOP:
+      flops = counted_loops.flops(operation)
     if not flops:
       continue
     where = f"the loop at {mlir.place_of(operation)}"
@@ -128,18 +120,12 @@ def _loops(block: ir.Block) -> tuple[list[_Loop], list[Refusal]]:
       continue
     where += f" ({read.num_trips} trips of {flops // read.num_trips:.2e} FLOPs)"
     kind = tuple(op.operation.name for op in read.body.operations)
-    loops.append(
-      _Loop(number=len(loops), loop=read, flops=flops, kind=kind, where=where)
-    )
+    loops.append(_Loop(loop=read, flops=flops, kind=kind, where=where))
   return loops, refusals
 
 
 def _best_pair(
-  loops: Sequence[_Loop],
-  within: mlir.BlockDependence,
-  reasons: dict[int, str],
-  *,
-  staggered: bool,
+  loops: Sequence[_Loop], within: mlir.Dataflow, *, staggered: bool
 ) -> tuple[_Loop, _Loop] | None:
   """The pair that hides most: of the wanted kinds, large, and close."""
 
@@ -158,5 +144,5 @@ def _best_pair(
     if reason is None:
       return first, second
     for loop, other in ((first, second), (second, first)):
-      reasons.setdefault(loop.number, f"beside {other.where}: {reason}")
+      loop.reason = loop.reason or f"beside {other.where}: {reason}"
   return None

@@ -14,66 +14,50 @@ of trips can become one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-import dataclasses
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program import mlir
+from lagom_xla.passes.program.counted_loops import CountedLoop
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Loop:
-  """A loop of a block.
-
-  Attributes:
-    position: where it stands.
-    num_trips: how often its body runs.
-    flops: what its products work, over all trips.
-  """
-
-  position: int
-  num_trips: int
-  flops: int
-
-
+# Of loops: how often the body runs, and the FLOPs of all trips.
+Sizes = Sequence[tuple[int, int]]
 Pairs = tuple[tuple[int, int], ...]
 
 
-def align(one: Sequence[Loop], other: Sequence[Loop]) -> tuple[int, Pairs]:
-  """The pairs that have most work side by side.
+def align(one: Sizes, other: Sizes) -> tuple[int, Pairs]:
+  """The pairs of two sequences of loops that have most work side by side.
 
   A pair's is that of the smaller loop: beyond it the larger one is alone.
 
   Returns:
-    FLOPs that run beside others, and the positions of the pairs, in order.
+    FLOPs that run beside others, and the numbers of the loops, in order.
   """
   # best[j]: for the loops of one so far and the first j of the other.
   best: list[tuple[int, Pairs]] = [(0, ())] * (len(other) + 1)
-  for a in one:
+  for i, (trips, flops) in enumerate(one):
     row: list[tuple[int, Pairs]] = [(0, ())]
-    for j, b in enumerate(other):
+    for j, (other_trips, other_flops) in enumerate(other):
       choice = max(best[j + 1], row[j], key=lambda c: c[0])
-      flops = best[j][0] + min(a.flops, b.flops)
-      if a.num_trips == b.num_trips and flops > choice[0]:
-        choice = flops, (*best[j][1], (a.position, b.position))
+      beside = best[j][0] + min(flops, other_flops)
+      if trips == other_trips and beside > choice[0]:
+        choice = beside, (*best[j][1], (i, j))
       row.append(choice)
     best = row
   return best[-1]
 
 
 def obstacle(
-  first: counted_loops.CountedLoop,
-  second: counted_loops.CountedLoop,
-  within: mlir.BlockDependence,
+  first: CountedLoop, second: CountedLoop, within: mlir.Dataflow
 ) -> str | None:
   """Why two loops of a block cannot become one; None where they can.
 
   Args:
     first: the one that stands first.
     second: the other.
-    within: the dependence of their block, as it is now.
+    within: their block, as it is now.
   """
   at = within.position(first.operation)
   needed = within.needed_by([within.position(second.operation)])
@@ -89,25 +73,68 @@ def obstacle(
   return None
 
 
-def merge(
-  first: counted_loops.CountedLoop,
-  second: counted_loops.CountedLoop,
-  within: mlir.BlockDependence,
-) -> counted_loops.CountedLoop:
-  """Merges two loops of a block that have no `obstacle`.
+def merge_deeply(
+  first: CountedLoop, second: CountedLoop, within: mlir.Dataflow
+) -> list[CountedLoop]:
+  """Merges two loops that have no `obstacle`, and then the loops inside.
+
+  Args:
+    first: the one that stands first; it is gone after this, as is the second.
+    second: the other.
+    within: their block, as it is now; it no longer holds after this.
+
+  Returns:
+    What pairs became. The inner ones come first: a loop that is written anew
+    takes them along.
+  """
+  num_first = len(first.body.operations) - 1
+  merged = _merge(first, second, within)
+  inner = [op.operation for op in merged.body.operations][:-1]
+  return [*share(merged.body, inner[:num_first], inner[num_first:]), merged]
+
+
+def share(
+  block: ir.Block, late: Iterable[ir.Operation], early: Iterable[ir.Operation]
+) -> list[CountedLoop]:
+  """Merges loops of a block that hold products, and the loops inside of those.
+
+  Args:
+    block: where they are.
+    late: operations of one stage, in order.
+    early: operations of the other, none of which needs any of the first's.
+
+  Returns:
+    What pairs became, as of `merge_deeply`.
+  """
+  late_loops, early_loops = _counted(late), _counted(early)
+  _, pairs = align(_sizes(late_loops), _sizes(early_loops))
+  shared: list[CountedLoop] = []
+  for i, j in pairs:
+    first, second = late_loops[i], early_loops[j]
+    within = mlir.Dataflow(block)
+    if obstacle(first, second, within) is None:
+      shared += merge_deeply(first, second, within)
+  return shared
+
+
+def _counted(operations: Iterable[ir.Operation]) -> list[CountedLoop]:
+  loops = (counted_loops.read(op) for op in operations if op.name == mlir.LOOP)
+  return [loop for loop in loops if isinstance(loop, CountedLoop)]
+
+
+def _sizes(loops: Iterable[CountedLoop]) -> Sizes:
+  return [(x.num_trips, counted_loops.flops(x.operation)) for x in loops]
+
+
+def _merge(
+  first: CountedLoop, second: CountedLoop, within: mlir.Dataflow
+) -> CountedLoop:
+  """Merges two loops.
 
   What the second needs moves before the first, in its order. Each body keeps
   the order of its operations. The second takes from the first what both carry
   alike: the counter, and values that no trip changes; XLA then sees that both
   read the same layer's weights.
-
-  Args:
-    first: the one that stands first; it is gone after this, as is the second.
-    second: the other.
-    within: the dependence of their block; it no longer holds after this.
-
-  Returns:
-    The merged loop.
   """
   a, b = first.operation, second.operation
   at = within.position(a)
@@ -118,7 +145,8 @@ def merge(
   own = [i for i in range(len(b.operands)) if i not in twins]
   # Where the merged loop carries what each of them carried.
   places_a = list(range(len(a.operands)))
-  places_b = {i: len(places_a) + n for n, i in enumerate(own)} | twins
+  place_of = {i: len(places_a) + n for n, i in enumerate(own)} | twins
+  places_b = [place_of[i] for i in range(len(b.operands))]
   operands = [*a.operands, *(b.operands[i] for i in own)]
   with ir.InsertionPoint(a), a.location:
     types = [operand.type for operand in operands]
@@ -128,58 +156,47 @@ def merge(
     for region in merged.regions
   )
   _return(condition, _move(first.condition, condition, places_a))
-  in_order_b = [places_b[i] for i in range(len(b.operands))]
   returned_a = _move(first.body, body, places_a)
-  returned_b = _move(second.body, body, in_order_b)
+  returned_b = _move(second.body, body, places_b)
   _return(body, [*returned_a, *(returned_b[i] for i in own)])
-  for loop, places in ((a, places_a), (b, in_order_b)):
+  for loop, places in ((a, places_a), (b, places_b)):
     for result, place in zip(loop.results, places, strict=True):
       result.replace_all_uses_with(merged.results[place])
     loop.erase()
   read = counted_loops.read(merged)
-  assert isinstance(read, counted_loops.CountedLoop), read
+  assert isinstance(read, CountedLoop), read
   return read
 
 
-def _twins(
-  first: counted_loops.CountedLoop, second: counted_loops.CountedLoop
-) -> dict[int, int]:
+def _twins(first: CountedLoop, second: CountedLoop) -> dict[int, int]:
   """Carry of the second loop -> the first loop's that always equals it."""
+  of_first, of_second = first.operation.operands, second.operation.operands
   twins = {
     j: i
-    for j in _unchanged(second)
-    for i in _unchanged(first)
-    if first.operation.operands[i] == second.operation.operands[j]
+    for j in _unchanged(second.body)
+    for i in _unchanged(first.body)
+    if of_first[i] == of_second[j]
   }
   counts_alike = (first.start, first.step) == (second.start, second.step)
-  type_of_first, type_of_second = (
-    loop.operation.operands[loop.counter].type for loop in (first, second)
-  )
-  if counts_alike and type_of_first == type_of_second:
+  type_of_first = of_first[first.counter].type
+  if counts_alike and type_of_first == of_second[second.counter].type:
     twins[second.counter] = first.counter
   return twins
 
 
-def _unchanged(loop: counted_loops.CountedLoop) -> list[int]:
+def _unchanged(body: ir.Block) -> list[int]:
   """The carries that a trip returns as it took them."""
-  body = loop.body
-  returned = body.operations[len(body.operations) - 1].operands
-  return [
-    i
-    for i, (argument, value) in enumerate(
-      zip(body.arguments, returned, strict=True)
-    )
-    if value == argument
-  ]
+  pairs = zip(body.arguments, mlir.returned(body), strict=True)
+  return [i for i, (taken, given) in enumerate(pairs) if taken == given]
 
 
 def _move(
   source: ir.Block, to: ir.Block, places: Sequence[int]
 ) -> list[ir.Value]:
-  """Moves a block's operations to the end of another.
+  """Moves a block's operations, but for its return, to the end of another.
 
   Args:
-    source: what is emptied, but for its return.
+    source: what is emptied.
     to: the block that takes the operations.
     places: for each argument of the source, the argument of the other that it
       becomes.
@@ -198,68 +215,3 @@ def _move(
 def _return(block: ir.Block, values: Sequence[ir.Value]) -> None:
   with ir.InsertionPoint(block):
     stablehlo.return_(values)
-
-
-def share(
-  block: ir.Block, late: Iterable[ir.Operation], early: Iterable[ir.Operation]
-) -> list[counted_loops.CountedLoop]:
-  """Merges loops of a block that hold products, and the loops inside of those.
-
-  Args:
-    block: where they are.
-    late: operations of one stage, in order.
-    early: operations of the other, none of which needs any of the first's.
-
-  Returns:
-    What pairs became.
-  """
-  late_loops, early_loops = _counted(late), _counted(early)
-  _, pairs = align(_described(late_loops), _described(early_loops))
-  shared: list[counted_loops.CountedLoop] = []
-  for i, j in pairs:
-    first, second = late_loops[i], early_loops[j]
-    within = mlir.BlockDependence(block)
-    if obstacle(first, second, within) is None:
-      shared += merge_deeply(first, second, within)
-  return shared
-
-
-def merge_deeply(
-  first: counted_loops.CountedLoop,
-  second: counted_loops.CountedLoop,
-  within: mlir.BlockDependence,
-) -> list[counted_loops.CountedLoop]:
-  """Merges two loops, as `merge`, and then the loops inside of them.
-
-  Returns:
-    What pairs became. The inner ones come first: a loop that is written anew
-    takes them along.
-  """
-  num_first = len(first.body.operations) - 1
-  merged = merge(first, second, within)
-  inner = [op.operation for op in merged.body.operations][:-1]
-  return [*share(merged.body, inner[:num_first], inner[num_first:]), merged]
-
-
-def _counted(
-  operations: Iterable[ir.Operation],
-) -> list[counted_loops.CountedLoop]:
-  loops = (
-    counted_loops.read(operation)
-    for operation in operations
-    if operation.name == "stablehlo.while"
-  )
-  return [loop for loop in loops if isinstance(loop, counted_loops.CountedLoop)]
-
-
-def _described(
-  loops: Sequence[counted_loops.CountedLoop],
-) -> list[Loop]:
-  return [
-    Loop(
-      position=i,
-      num_trips=loop.num_trips,
-      flops=counted_loops.flops(loop.operation),
-    )
-    for i, loop in enumerate(loops)
-  ]
