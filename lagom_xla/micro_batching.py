@@ -24,8 +24,7 @@ With `flax.nnx`, differentiate a function of the parameters:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
 import functools
 import operator
 from typing import Any, Literal
@@ -37,224 +36,9 @@ import numpy as np
 from lagom_xla import errors
 
 # An argument: its position, or its name where it is given by name.
-Place = int | str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Arguments:
-  """The arguments of one call of a loss.
-
-  Attributes:
-    whole: All of them.
-    batch: Places of those whose arrays are split, from the first argument.
-    legacy_keys: Places of those whose leaves are keys of dtype uint32.
-  """
-
-  whole: Mapping[Place, Any]
-  batch: Collection[Place]
-  legacy_keys: Collection[Place]
-
-  @property
-  def num_positional(self) -> int:
-    """How many are given by position."""
-    return sum(isinstance(place, int) for place in self.whole)
-
-  def is_split(self, argnum: int) -> bool:
-    """Whether this argument is, which may be counted from the last one."""
-    return argnum % self.num_positional in self.batch
-
-  def parts(self, num: int) -> Iterator[tuple[list[Any], dict[str, Any]]]:
-    """What each micro-batch gets, by position and by name.
-
-    Raises:
-      BatchError: The batch cannot be split into so many.
-    """
-    _check_batch({place: self.whole[place] for place in self.batch}, num)
-    for index in range(num):
-      part: dict[Any, Any] = {
-        place: self._part(place, index, num) for place in self.whole
-      }
-      yield [part.pop(n) for n in range(self.num_positional)], part
-
-  def _part(self, place: Place, index: int, num: int) -> Any:
-    """What micro-batch `index` of `num` gets of an argument, a pytree."""
-    in_batch, legacy_keys = place in self.batch, place in self.legacy_keys
-
-    def part_of(leaf: Any) -> Any:
-      if in_batch and np.ndim(leaf):
-        # The new axis comes second: a sharding of the batch's stays as it is.
-        elements = leaf.reshape(leaf.shape[0] // num, num, *leaf.shape[1:])
-        return elements[:, index]
-      dtype = getattr(leaf, "dtype", None)
-      if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
-        return _folded(leaf, index)
-      if legacy_keys:
-        keys = jax.random.wrap_key_data(jnp.asarray(leaf))
-        return jax.random.key_data(_folded(keys, index))
-      return leaf
-
-    return jax.tree.map(part_of, self.whole[place])
-
-
-def arguments(
-  args: Sequence[Any],
-  kwargs: Mapping[str, Any],
-  batch: Sequence[Place],
-  legacy_keys: Sequence[Place],
-) -> Arguments:
-  """The arguments of a call; places may be counted from the last one.
-
-  Raises:
-    BatchError: The call does not have one of these places.
-  """
-  whole: dict[Place, Any] = {**dict(enumerate(args)), **kwargs}
-  return Arguments(
-    whole=whole,
-    batch=_given(batch, whole),
-    legacy_keys=_given(legacy_keys, whole),
-  )
-
-
-def _given(places: Sequence[Place], whole: Mapping[Place, Any]) -> set[Place]:
-  """These places, counted from the first argument, if all are given."""
-  num_positional = sum(isinstance(place, int) for place in whole)
-  found: set[Place] = set()
-  for place in places:
-    from_end = isinstance(place, int) and place < 0
-    found.add(place + num_positional if from_end else place)
-  for place in found:
-    if place not in whole:
-      raise errors.BatchError(
-        f"This call has no {_name(place)}, which micro_batches was told of:"
-        " name the batch, and keys, as they are given, by batch_argnums or"
-        " batch_argnames, rng_argnums or rng_argnames."
-      )
-  return found
-
-
-def _name(place: Place) -> str:
-  return f"argument {place!r}"
-
-
-def _check_batch(batch: Mapping[Place, Any], num: int) -> None:
-  """Checks that all arrays of the batch have one size, which num divides."""
-  sizes = {
-    _name(place) + jax.tree_util.keystr(path): np.shape(leaf)[0]
-    for place, value in batch.items()
-    for path, leaf in jax.tree_util.tree_leaves_with_path(value)
-    if np.ndim(leaf)
-  }
-  if not sizes:
-    raise errors.BatchError(
-      f"There is no array to split in {', '.join(map(_name, batch))}: name the"
-      " batch by batch_argnums or batch_argnames."
-    )
-  first, size = next(iter(sizes.items()))
-  for leaf, other in sizes.items():
-    if other != size:
-      raise errors.BatchError(
-        f"The batch has {size} elements in {first} and {other} in {leaf}: move"
-        " what has no batch axis to an argument that is not split."
-      )
-  if size % num:
-    raise errors.BatchError(
-      f"The batch of {size} in {first} cannot be split into {num} micro-batches"
-      f" of one size: make it a multiple of {num}."
-    )
-
-
-def _folded(keys: jax.Array, index: int) -> jax.Array:
-  fold = jax.vmap(lambda key: jax.random.fold_in(key, index))
-  return fold(keys.reshape(-1)).reshape(keys.shape)
-
-
-RULES = ("batch", "mean", "sum", "last")
-
-
-def join(rules: Any, parts: Sequence[Any]) -> Any:
-  """Puts trees of one structure together, leaf by leaf.
-
-  Args:
-    rules: A pytree of RULES, or the beginning of one.
-    parts: What each micro-batch gave, in order.
-
-  Raises:
-    BatchError: `rules` is not the beginning of a part, or asks for the mean of
-      what has none.
-  """
-  try:
-    whole = jax.tree.broadcast(rules, parts[0])
-  except ValueError as error:
-    raise errors.BatchError(
-      f"aux does not begin as what the loss function returns: {error}"
-    ) from error
-  return jax.tree.map(_join_leaf, whole, *parts)
-
-
-def join_grads(parts: Sequence[Any], *, in_batch: bool) -> Any:
-  """Adds gradients; those of the batch itself go back into its order."""
-
-  def rule(leaf: Any) -> str:
-    if in_batch and np.ndim(leaf):
-      return "batch"
-    # The gradient of an integer, of dtype float0, is nothing that adds up.
-    return "last" if leaf.dtype == jax.dtypes.float0 else "sum"
-
-  return join(jax.tree.map(rule, parts[0]), parts)
-
-
-def rules_by_shape(whole: Any, part: Any, num: int, reduction: str) -> Any:
-  """Chooses the rule of each leaf by what the whole batch makes of its shape.
-
-  Args:
-    whole: Aux of the whole batch, its leaves ShapeDtypeStructs.
-    part: Aux of one micro-batch.
-    num: The number of micro-batches.
-    reduction: The rule of what is as large in a micro-batch.
-
-  Raises:
-    BatchError: a leaf is neither the batch's nor can it be reduced.
-  """
-
-  def rule(path: Any, of_whole: Any, of_part: Any) -> str:
-    shape, dtype = np.shape(of_part), of_whole.dtype
-    if of_whole.shape == shape and _reducible(dtype, reduction):
-      return reduction
-    if shape and of_whole.shape == (num * shape[0], *shape[1:]):
-      return "batch"
-    raise errors.BatchError(
-      f"It is unclear how aux{jax.tree_util.keystr(path)}, a"
-      f" {dtype}{list(shape)} of each of {num} micro-batches, makes a"
-      f" {dtype}{list(of_whole.shape)}: say so by micro_batches(aux=...)."
-    )
-
-  return jax.tree_util.tree_map_with_path(rule, whole, part)
-
-
-def _reducible(dtype: Any, reduction: str) -> bool:
-  kind = jnp.inexact if reduction == "mean" else jnp.number
-  return jnp.issubdtype(dtype, kind)
-
-
-def _join_leaf(rule: str, *leaves: Any) -> Any:
-  if rule == "last":
-    return leaves[-1]
-  if rule == "batch":
-    return _in_order(leaves)
-  if not _reducible(jnp.result_type(leaves[0]), rule):
-    raise errors.BatchError(
-      f"aux has a leaf of {jnp.result_type(leaves[0])}, which has no {rule}:"
-      " choose another rule."
-    )
-  total = functools.reduce(operator.add, leaves)
-  return total / len(leaves) if rule == "mean" else total
-
-
-def _in_order(leaves: Sequence[Any]) -> Any:
-  """The batch of which leaf j has the elements j, j + num, j + 2 num, …."""
-  float0 = leaves[0].dtype == jax.dtypes.float0
-  stacked = (np if float0 else jnp).stack(leaves, axis=1)
-  return stacked.reshape(-1, *stacked.shape[2:])
+_Place = int | str
+# How the parts' leaves are put together.
+_RULES = ("batch", "mean", "sum", "last")
 
 
 def micro_batches(
@@ -332,27 +116,46 @@ def micro_batches(
 
   @functools.wraps(loss_fn)
   def value_and_grad(*args: Any, **kwargs: Any) -> Any:
-    whole = arguments(args, kwargs, batch_places, rng_places)
-    parts = whole.parts(num)
-    values, grads = zip(
-      *(differentiate(*part, **named) for part, named in parts), strict=True
-    )
+    whole: dict[_Place, Any] = {**dict(enumerate(args)), **kwargs}
+    batch = _given(batch_places, whole, len(args))
+    legacy_keys = _given(rng_places, whole, len(args))
+    _check_batch({place: whole[place] for place in batch}, num)
+
+    def of_part(index: int) -> Any:
+      part = {
+        place: jax.tree.map(
+          functools.partial(
+            _part,
+            index=index,
+            num=num,
+            in_batch=place in batch,
+            is_legacy_key=place in legacy_keys,
+          ),
+          value,
+        )
+        for place, value in whole.items()
+      }
+      return differentiate(
+        *(part[i] for i in range(len(args))), **{k: part[k] for k in kwargs}
+      )
+
+    values, grads = zip(*map(of_part, range(num)), strict=True)
     losses, auxes = zip(*values, strict=True)
     joined = tuple(
-      join_grads(of_one, in_batch=whole.is_split(place))
+      _join_grads(of_one, in_batch=place % len(args) in batch)
       for place, of_one in zip(
         grad_places, zip(*grads, strict=True), strict=True
       )
     )
     grad = joined if isinstance(argnums, Sequence) else joined[0]
-    loss = join("sum", losses)
+    loss = _join("sum", losses)
     if not has_aux:
       return loss, grad
     rules = aux
     if rules is None:
       whole_aux = jax.eval_shape(lambda: loss_fn(*args, **kwargs)[1])
-      rules = rules_by_shape(whole_aux, auxes[0], num, reduction)
-    return (loss, join(rules, auxes)), grad
+      rules = _rules_by_shape(whole_aux, auxes[0], num, reduction)
+    return (loss, _join(rules, auxes)), grad
 
   return value_and_grad
 
@@ -368,10 +171,20 @@ def _check(num: int, reduction: str, aux: Any) -> None:
       " loss is of its batch."
     )
   for rule in jax.tree.leaves(aux):
-    if rule not in RULES:
+    if rule not in _RULES:
       raise errors.BatchError(
-        f"aux has {rule!r}: give {', '.join(map(repr, RULES))}."
+        f"aux has {rule!r}: give {', '.join(map(repr, _RULES))}."
       )
+
+
+def _integers(places: int | Sequence[int]) -> tuple[int, ...]:
+  if isinstance(places, Sequence):
+    return tuple(operator.index(place) for place in places)
+  return (operator.index(places),)
+
+
+def _names(places: str | Sequence[str]) -> tuple[str, ...]:
+  return (places,) if isinstance(places, str) else tuple(places)
 
 
 def _share_of_loss(
@@ -405,11 +218,139 @@ def _share_of_loss(
   return share
 
 
-def _integers(places: int | Sequence[int]) -> tuple[int, ...]:
-  if isinstance(places, Sequence):
-    return tuple(operator.index(place) for place in places)
-  return (operator.index(places),)
+def _given(
+  places: Sequence[_Place], whole: Collection[_Place], num_positional: int
+) -> set[_Place]:
+  """These places, counted from the first argument, if all are given."""
+  found = {
+    place + num_positional if isinstance(place, int) and place < 0 else place
+    for place in places
+  }
+  for place in found:
+    if place not in whole:
+      raise errors.BatchError(
+        f"This call has no argument {place!r}, which micro_batches was told"
+        " of: name the batch, and keys, as they are given, by batch_argnums or"
+        " batch_argnames, rng_argnums or rng_argnames."
+      )
+  return found
 
 
-def _names(places: str | Sequence[str]) -> tuple[str, ...]:
-  return (places,) if isinstance(places, str) else tuple(places)
+def _check_batch(batch: Mapping[_Place, Any], num: int) -> None:
+  """Checks that all arrays of the batch have one size, which num divides."""
+  sizes = {
+    f"argument {place!r}" + jax.tree_util.keystr(path): np.shape(leaf)[0]
+    for place, value in batch.items()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(value)
+    if np.ndim(leaf)
+  }
+  if not sizes:
+    places = ", ".join(f"argument {place!r}" for place in batch)
+    raise errors.BatchError(
+      f"There is no array to split in {places}: name the batch by"
+      " batch_argnums or batch_argnames."
+    )
+  first, size = next(iter(sizes.items()))
+  for leaf, other in sizes.items():
+    if other != size:
+      raise errors.BatchError(
+        f"The batch has {size} elements in {first} and {other} in {leaf}: move"
+        " what has no batch axis to an argument that is not split."
+      )
+  if size % num:
+    raise errors.BatchError(
+      f"The batch of {size} in {first} cannot be split into {num} micro-batches"
+      f" of one size: make it a multiple of {num}."
+    )
+
+
+def _part(
+  leaf: Any, *, index: int, num: int, in_batch: bool, is_legacy_key: bool
+) -> Any:
+  """What micro-batch `index` of `num` gets of a leaf of an argument."""
+  if in_batch and np.ndim(leaf):
+    # The new axis comes second: a sharding of the batch's stays as it is.
+    elements = leaf.reshape(leaf.shape[0] // num, num, *leaf.shape[1:])
+    return elements[:, index]
+  dtype = getattr(leaf, "dtype", None)
+  if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
+    return _folded(leaf, index)
+  if is_legacy_key:
+    keys = jax.random.wrap_key_data(jnp.asarray(leaf))
+    return jax.random.key_data(_folded(keys, index))
+  return leaf
+
+
+def _folded(keys: jax.Array, index: int) -> jax.Array:
+  fold = jax.vmap(lambda key: jax.random.fold_in(key, index))
+  return fold(keys.reshape(-1)).reshape(keys.shape)
+
+
+def _join(rules: Any, parts: Sequence[Any]) -> Any:
+  """Puts what micro-batches gave together, leaf by leaf.
+
+  `rules` are a pytree of `_RULES`, or the beginning of one.
+  """
+  try:
+    whole = jax.tree.broadcast(rules, parts[0])
+  except ValueError as error:
+    raise errors.BatchError(
+      f"aux does not begin as what the loss function returns: {error}"
+    ) from error
+  return jax.tree.map(_join_leaf, whole, *parts)
+
+
+def _join_grads(parts: Sequence[Any], *, in_batch: bool) -> Any:
+  """Adds gradients; those of the batch itself go back into its order."""
+
+  def rule(leaf: Any) -> str:
+    if in_batch and np.ndim(leaf):
+      return "batch"
+    # The gradient of an integer, of dtype float0, is nothing that adds up.
+    return "last" if leaf.dtype == jax.dtypes.float0 else "sum"
+
+  return _join(jax.tree.map(rule, parts[0]), parts)
+
+
+def _rules_by_shape(whole: Any, part: Any, num: int, reduction: str) -> Any:
+  """The rule of each leaf of aux by what the whole batch makes of its shape.
+
+  The leaves of `whole`, aux of the whole batch, are ShapeDtypeStructs; `part`
+  is aux of one of `num` micro-batches. What is as large in it is reduced.
+  """
+
+  def rule(path: Any, of_whole: Any, of_part: Any) -> str:
+    shape, dtype = np.shape(of_part), of_whole.dtype
+    if of_whole.shape == shape and _reducible(dtype, reduction):
+      return reduction
+    if shape and of_whole.shape == (num * shape[0], *shape[1:]):
+      return "batch"
+    raise errors.BatchError(
+      f"It is unclear how aux{jax.tree_util.keystr(path)}, a"
+      f" {dtype}{list(shape)} of each of {num} micro-batches, makes a"
+      f" {dtype}{list(of_whole.shape)}: say so by micro_batches(aux=...)."
+    )
+
+  return jax.tree_util.tree_map_with_path(rule, whole, part)
+
+
+def _reducible(dtype: Any, reduction: str) -> bool:
+  kind = jnp.inexact if reduction == "mean" else jnp.number
+  return jnp.issubdtype(dtype, kind)
+
+
+def _join_leaf(rule: str, *leaves: Any) -> Any:
+  if rule == "last":
+    return leaves[-1]
+  if rule == "batch":
+    # Leaf j has the elements j, j + num, j + 2 num, … of the batch.
+    float0 = leaves[0].dtype == jax.dtypes.float0
+    stacked = (np if float0 else jnp).stack(leaves, axis=1)
+    return stacked.reshape(-1, *stacked.shape[2:])
+  if not _reducible(jnp.result_type(leaves[0]), rule):
+    raise errors.BatchError(
+      f"aux has a leaf of {jnp.result_type(leaves[0])}, which has no {rule}:"
+      " choose another rule."
+    )
+  total = functools.reduce(operator.add, leaves)
+  return total / len(leaves) if rule == "mean" else total

@@ -112,20 +112,9 @@ def strands(
         return rewritten.program.compile()
       refused.append(rewritten.outcome)
     outcomes.append(sum(refused, start=form_lib.Outcome()))
-    raise errors.ProgramError(_obstacle(forms, refused))
+    obstacles = map(rewriting.obstacle, forms, refused)
+    raise errors.ProgramError(f"it cannot have {', nor '.join(obstacles)}.")
 
   step = dispatch.wrap(jitted_step, choose, by="lagom_xla.strands")
   step.outcomes = outcomes
   return step
-
-
-def _obstacle(
-  forms: Sequence[form_lib.Form],
-  refused: Sequence[form_lib.Outcome],
-) -> str:
-  """Why the program can have none of these forms."""
-  obstacles = [
-    rewriting.obstacle(form, outcome)
-    for form, outcome in zip(forms, refused, strict=True)
-  ]
-  return f"it cannot have {', nor '.join(obstacles)}."
