@@ -47,7 +47,13 @@ def main(argv: Sequence[str] | None = None) -> None:
   try:
     tables = _tables(arguments)
     if arguments.csv is not None:
-      _write(tables, arguments)
+      for table in tables:
+        # Of some modules, into the table of all that are there.
+        if arguments.only and table.name in _TABLE_OF:
+          names = [(name,) for name in modules_lib.MODULES]
+          rows = table_lib.beside(table, arguments.csv, names)
+          table = _TABLE_OF[table.name](rows)
+        table.write_csv(arguments.csv)
   except errors.LagomError as error:
     sys.exit(f"strands: {error}")
   table_lib.show(tables, arguments.format)
@@ -69,18 +75,6 @@ def _tables(arguments: argparse.Namespace) -> list[table_lib.Table]:
   if arguments.settings:
     return [settings_table.table(modules)]
   return forms_table.tables(modules)
-
-
-def _write(
-  tables: Sequence[table_lib.Table], arguments: argparse.Namespace
-) -> None:
-  """Writes tables; of some modules, into those of all that are there."""
-  for table in tables:
-    if arguments.only and table.name in _TABLE_OF:
-      names = [(name,) for name in modules_lib.MODULES]
-      rows = table_lib.beside(table, arguments.csv, names)
-      table = _TABLE_OF[table.name](rows)
-    table.write_csv(arguments.csv)
 
 
 def _chosen(only: str) -> list[modules_lib.Module]:

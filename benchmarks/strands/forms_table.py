@@ -19,6 +19,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterable, Sequence
 import dataclasses
+import itertools
 import statistics
 from typing import Any
 
@@ -82,17 +83,6 @@ class Arms:
   best: Arm
 
 
-def of_module(module: modules_lib.Module) -> Arms:
-  """Finds the arms of a train step."""
-  target = module.target()
-  search = joint.search(
-    target,
-    in_process=True,
-    progress=lambda words: modules_lib.say(f"  {words}"),
-  )
-  return of_search(target, search)
-
-
 def of_search(target: target_lib.Target, search: candidates_lib.Search) -> Arms:
   """The arms among the candidates of a search."""
   flags = tuple(
@@ -100,67 +90,52 @@ def of_search(target: target_lib.Target, search: candidates_lib.Search) -> Arms:
     for candidate in search.scheduled[1:]
     if not candidate.config.needs_process
   )
-  peaks = _Peaks(target)
-  flags_only = peaks.first_that_fits(dataclasses.replace(search, others=flags))
-  best = peaks.first_that_fits(search)
-  return Arms(
-    default=search.default.under_nccl_defaults,
-    flags_only=flags_only,
-    strands=_quickest(search, strands=True, slices=False),
-    slices=_quickest(search, strands=False, slices=True),
-    both=_quickest(search, strands=True, slices=True),
-    best=best,
-  )
+  # Of full compiles, each of which is made once, by the candidates' identity.
+  peaks: dict[int, int | None] = {}
 
+  def peak_bytes(candidate: _Candidate) -> int | None:
+    if id(candidate) not in peaks:
+      peaks[id(candidate)] = (
+        target.compile(candidate.config).peak_bytes
+        if target.obstacle is None
+        else None
+      )
+    return peaks[id(candidate)]
 
-class _Peaks:
-  """Peaks of device memory, by full compiles, each of which is made once."""
-
-  def __init__(self, target: target_lib.Target):
-    self._target = target
-    # By the identity of candidates, which cannot be hashed.
-    self._of: dict[int, int | None] = {}
-
-  def first_that_fits(self, search: candidates_lib.Search) -> Arm:
+  def first_that_fits(search: candidates_lib.Search) -> Arm:
     """What the tool would keep of a search: its best that fits the GPU."""
-    hbm_bytes = self._target.cluster.gpu.hbm_bytes
     while True:
       best = search.best
       is_last = best is search.default
       try:
-        peak_bytes = self._peak_bytes(best)
+        found = peak_bytes(best)
       except errors.CompileError as error:
         if is_last:
           raise
         search = search.refused(best, str(error))
         continue
-      if is_last or peak_bytes is None or peak_bytes <= hbm_bytes:
-        return Arm(candidate=best, peak_bytes=peak_bytes)
-      modules_lib.say(f"  {peak_bytes / 1e9:.1f} GB do not fit")
+      if is_last or found is None or found <= target.cluster.gpu.hbm_bytes:
+        return Arm(candidate=best, peak_bytes=found)
+      modules_lib.say(f"  {found / 1e9:.1f} GB do not fit")
       search = search.refused(best, "It does not fit.")
 
-  def _peak_bytes(self, candidate: _Candidate) -> int | None:
-    if self._target.obstacle is not None:
-      return None
-    if id(candidate) not in self._of:
-      compilation = self._target.compile(candidate.config)
-      self._of[id(candidate)] = compilation.peak_bytes
-    return self._of[id(candidate)]
+  def quickest(*, strands: bool, slices: bool) -> _Candidate | None:
+    """The shortest step of a kind of form; None where the search has none."""
 
+    def is_of(form: form_lib.Form) -> bool:
+      has_strands = form.strands != "none" or form.keyed
+      return (has_strands, bool(form.slices)) == (strands, slices)
 
-def _quickest(
-  search: candidates_lib.Search, *, strands: bool, slices: bool
-) -> _Candidate | None:
-  """The shortest step of a kind of form; None where the search has none."""
+    found = [c for c in search.scheduled if is_of(c.config.program)]
+    return min(found, key=lambda c: c.tuned.step_time_us, default=None)
 
-  def is_of(form: form_lib.Form) -> bool:
-    has_strands = form.strands != "none" or form.keyed
-    return (has_strands, bool(form.slices)) == (strands, slices)
-
-  return min(
-    (c for c in search.scheduled if is_of(c.config.program)),
-    key=lambda candidate: candidate.tuned.step_time_us,
-    default=None,
+  return Arms(
+    default=search.default.under_nccl_defaults,
+    flags_only=first_that_fits(dataclasses.replace(search, others=flags)),
+    strands=quickest(strands=True, slices=False),
+    slices=quickest(strands=False, slices=True),
+    both=quickest(strands=True, slices=True),
+    best=first_that_fits(search),
   )
 
 
@@ -172,17 +147,16 @@ _Place = tuple[str, int, int, int]
 # Less, as a share of the step, is not shown.
 _LEAST = 1e-3
 
-_EXPOSED_COLUMNS = (
-  table_lib.Column("module"),
-  table_lib.Column("form"),
-  table_lib.Column("kind"),
-  table_lib.Column("executions", "d"),
-  table_lib.Column("num_ranks", "d"),
-  table_lib.Column("mbytes", ".1f"),
-  table_lib.Column("alone_ms", ".1f"),
-  table_lib.Column("exposed_ms", ".1f"),
-  table_lib.Column("share", ".1%"),
-)
+_EXPOSED_COLUMNS = tuple(
+  itertools.starmap(
+    table_lib.Column,
+    (
+      ("module", ""), ("form", ""), ("kind", ""), ("executions", "d"),
+      ("num_ranks", "d"), ("mbytes", ".1f"), ("alone_ms", ".1f"),
+      ("exposed_ms", ".1f"), ("share", ".1%"),
+    ),
+  )
+)  # fmt: skip
 
 
 def exposed_table_of(rows: Sequence[table_lib.Row]) -> table_lib.Table:
@@ -209,15 +183,10 @@ def exposed_rows(
   alone_us: dict[_Place, float] = collections.defaultdict(float)
   for collective in step.analysis.collectives:
     key = step.key_of[collective.name]
-    place = (
-      collective.kind,
-      collective.executions,
-      key.num_ranks,
-      key.num_bytes,
-    )
+    executions = collective.executions
+    place = (collective.kind, executions, key.num_ranks, key.num_bytes)
     exposed_us[place] += tuned.exposed_us.get(collective.name, 0.0)
-    once_us = step.predict(key, settings[key]).time_us
-    alone_us[place] += collective.executions * once_us
+    alone_us[place] += executions * step.predict(key, settings[key]).time_us
   found = []
   for place in sorted(exposed_us, key=lambda place: -exposed_us[place]):
     share = exposed_us[place] / tuned.step_time_us
@@ -249,22 +218,20 @@ _GOAL_EXPOSED = 0.03
 _FORMS_COLUMNS = (
   table_lib.Column("module"),
   table_lib.Column("cluster"),
-  table_lib.Column("default_ms", ".1f"),
-  table_lib.Column("flags_only_ms", ".1f"),
-  table_lib.Column("strands_ms", ".1f"),
-  table_lib.Column("slices_ms", ".1f"),
-  table_lib.Column("both_ms", ".1f"),
-  table_lib.Column("best_ms", ".1f"),
+  *(
+    table_lib.Column(f"{name}_ms", ".1f")
+    for name in ("default", "flags_only", "strands", "slices", "both", "best")
+  ),
   table_lib.Column("speedup", ".3f"),
-  table_lib.Column("lower_bound_ms", ".1f"),
-  table_lib.Column("flags_only_exposed_ms", ".1f"),
-  table_lib.Column("exposed_ms", ".1f"),
-  table_lib.Column("flags_only_slowdown_ms", ".1f"),
-  table_lib.Column("slowdown_ms", ".1f"),
-  table_lib.Column("flags_only_peak_gb", ".1f"),
-  table_lib.Column("peak_gb", ".1f"),
+  *(
+    table_lib.Column(name, ".1f")
+    for name in (
+      "lower_bound_ms", "flags_only_exposed_ms", "exposed_ms",
+      "flags_only_slowdown_ms", "slowdown_ms", "flags_only_peak_gb", "peak_gb",
+    )
+  ),
   table_lib.Column("form"),
-)
+)  # fmt: skip
 
 
 def tables(modules: Iterable[modules_lib.Module]) -> list[table_lib.Table]:
@@ -272,20 +239,23 @@ def tables(modules: Iterable[modules_lib.Module]) -> list[table_lib.Table]:
   rows, exposed = [], []
   for module in modules:
     modules_lib.say(f"{module.name} on {module.cluster_name}")
-    arms = of_module(module)
+    target = module.target()
+    search = joint.search(
+      target,
+      in_process=True,
+      progress=lambda words: modules_lib.say(f"  {words}"),
+    )
+    arms = of_search(target, search)
     rows.append(row(module, arms))
     exposed += exposed_rows(module, arms)
-    modules_lib.say(f"  {_in_short(rows[-1])}")
+    # Before its table is there, which takes long.
+    figures = [
+      f"{column.field} {column.cell(rows[-1])}"
+      for column in _FORMS_COLUMNS[2:]
+      if rows[-1][column.field] is not None
+    ]
+    modules_lib.say(f"  {', '.join(figures)}")
   return [table_of(rows), exposed_table_of(exposed)]
-
-
-def _in_short(row: table_lib.Row) -> str:
-  """A row before its table is there, which takes long."""
-  return ", ".join(
-    f"{column.field} {column.cell(row)}"
-    for column in _FORMS_COLUMNS[2:]
-    if row[column.field] is not None
-  )
 
 
 def table_of(rows: Sequence[table_lib.Row]) -> table_lib.Table:
@@ -310,36 +280,29 @@ def table_of(rows: Sequence[table_lib.Row]) -> table_lib.Table:
 
 def row(module: modules_lib.Module, arms: Arms) -> dict[str, Any]:
   """What became of a train step."""
-  flags_only_us = arms.flags_only.tuned.step_time_us
-  best_us = arms.best.tuned.step_time_us
-  return {
+  found: dict[str, Any] = {
     "module": module.name,
     "cluster": module.cluster_name,
     "default_ms": arms.default.step_time_us / 1e3,
-    "flags_only_ms": flags_only_us / 1e3,
-    "strands_ms": _ms(arms.strands),
-    "slices_ms": _ms(arms.slices),
-    "both_ms": _ms(arms.both),
-    "best_ms": best_us / 1e3,
-    "speedup": flags_only_us / best_us,
     "lower_bound_ms": lower_bound.us(arms.best.candidate.step) / 1e3,
-    **_lost("flags_only_", arms.flags_only),
-    **_lost("", arms.best),
+    "speedup": arms.flags_only.tuned.step_time_us
+    / arms.best.tuned.step_time_us,
     "form": arms.best.name,
   }
-
-
-def _ms(candidate: candidates_lib.Candidate | None) -> float | None:
-  return None if candidate is None else candidate.tuned.step_time_us / 1e3
-
-
-def _lost(prefix: str, arm: Arm) -> dict[str, Any]:
-  peak_gb = None if arm.peak_bytes is None else arm.peak_bytes / 1e9
-  return {
-    f"{prefix}exposed_ms": arm.tuned.total_exposed_us / 1e3,
-    f"{prefix}slowdown_ms": arm.tuned.total_slowdown_us / 1e3,
-    f"{prefix}peak_gb": peak_gb,
-  }
+  for name in ("strands", "slices", "both"):
+    candidate: _Candidate | None = getattr(arms, name)
+    found[f"{name}_ms"] = candidate and candidate.tuned.step_time_us / 1e3
+  for name, prefix, arm in (
+    ("flags_only", "flags_only_", arms.flags_only),
+    ("best", "", arms.best),
+  ):
+    found |= {
+      f"{name}_ms": arm.tuned.step_time_us / 1e3,
+      f"{prefix}exposed_ms": arm.tuned.total_exposed_us / 1e3,
+      f"{prefix}slowdown_ms": arm.tuned.total_slowdown_us / 1e3,
+      f"{prefix}peak_gb": arm.peak_bytes and arm.peak_bytes / 1e9,
+    }
+  return found
 
 
 def _targets(rows: Sequence[table_lib.Row]) -> Sequence[table_lib.Target]:

@@ -84,14 +84,7 @@ def dhellam_demo() -> architectures.Architecture:
   8 layers as wide as Llama 3.1 70B's with attention of as many key as query
   heads, and Llama 2's vocabulary (DHeLlam, script/run.sh at commit 4834e95).
   """
-  return _llama_like(
-    num_layers=8,
-    width=8192,
-    num_heads=64,
-    num_kv_heads=64,
-    d_ffn=28672,
-    vocab_size=32000,
-  )
+  return _llama_like(8, 8192, heads=(64, 64), d_ffn=28672, vocab_size=32000)
 
 
 def qwen3_14b_like() -> architectures.Architecture:
@@ -100,26 +93,19 @@ def qwen3_14b_like() -> architectures.Architecture:
   TWIST, DHelix rebuilt for Hopper, was measured on such a one, which had no
   rotary embedding either; here that is left in.
   """
-  return _llama_like(
-    num_layers=40,
-    width=5120,
-    num_heads=40,
-    num_kv_heads=8,
-    d_ffn=17408,
-    vocab_size=151936,
-  )
+  return _llama_like(40, 5120, heads=(40, 8), d_ffn=17408, vocab_size=151936)
 
 
 def _llama_like(
-  *,
   num_layers: int,
   width: int,
-  num_heads: int,
-  num_kv_heads: int,
+  *,
+  heads: tuple[int, int],
   d_ffn: int,
   vocab_size: int,
 ) -> architectures.Architecture:
   """A decoder with SwiGLU and RMSNorm, and heads as wide as Llama's."""
+  num_heads, num_kv_heads = heads
   attention = 2 * width * (num_heads + num_kv_heads) * _HEAD_DIM
   in_layer = attention + 3 * width * d_ffn + 2 * width
   return architectures.Architecture(
@@ -199,8 +185,8 @@ class Module:
     )
 
 
-_GPUS_PER_NODE = 8
-_NODES = f"{_GPUS_PER_NODE}xh100"
+def _one_node(name: str, program: train_step.Workload | Example) -> Module:
+  return Module(name=name, nodes="8xh100", num_nodes=1, program=program)
 
 
 def _tensor_parallel(
@@ -209,13 +195,13 @@ def _tensor_parallel(
   *,
   num_microbatches: int,
   num_nodes: int = 1,
-  nodes: str = _NODES,
+  nodes: str = "8xh100",
   microbatch_size: int = 1,
   seq_len: int = 8192,
 ) -> Module:
   """TP over each node with sequence parallelism, data parallel over nodes."""
   return Module(
-    name=f"{name}-tp-{num_nodes}x{_GPUS_PER_NODE}-acc{num_microbatches}",
+    name=f"{name}-tp-{num_nodes}x8-acc{num_microbatches}",
     nodes=nodes,
     num_nodes=num_nodes,
     program=train_step.Workload(
@@ -223,7 +209,7 @@ def _tensor_parallel(
       layout=layout_lib.Layout(
         kind="tp",
         data=num_nodes,
-        model=_GPUS_PER_NODE,
+        model=8,
         splits_tokens=True,
         shards_state=num_nodes > 1,
       ),
@@ -234,18 +220,44 @@ def _tensor_parallel(
   )
 
 
-def _others() -> tuple[Module, ...]:
-  return (
-    _tensor_parallel(
-      "dhellam-demo",
-      dhellam_demo(),
+def _experts(
+  name: str, arch: architectures.Architecture, *, microbatch_size: int
+) -> Module:
+  """Experts split over the GPUs of a node, everything else on each."""
+  return _one_node(
+    f"{name}-ep-1x8-acc4",
+    train_step.Workload(
+      arch=arch,
+      layout=layout_lib.Layout(kind="ep", data=8),
+      microbatch_size=microbatch_size,
       num_microbatches=4,
-      microbatch_size=4,
+      seq_len=4096,
+    ),
+  )
+
+
+_LLAMA_8B = architectures.ARCHITECTURES["llama-3-8b"]
+MODULES: Mapping[str, Module] = {
+  module.name: module
+  for module in (
+    *(
+      _tensor_parallel(
+        name, arch, num_nodes=num_nodes, num_microbatches=num_microbatches
+      )
+      for name, arch in (
+        ("llama-8b", _LLAMA_8B),
+        ("llama-70b-quarter", part_of("llama-3-70b", 20)),
+      )
+      for num_nodes in (1, 8)
+      for num_microbatches in (4, 8)
+    ),
+    _tensor_parallel(
+      "dhellam-demo", dhellam_demo(), num_microbatches=4, microbatch_size=4
     ),
     _tensor_parallel(
       "qwen3-14b",
       qwen3_14b_like(),
-      nodes=f"{_GPUS_PER_NODE}xh200",
+      nodes="8xh200",
       num_microbatches=25,
       microbatch_size=4,
     ),
@@ -257,14 +269,12 @@ def _others() -> tuple[Module, ...]:
       num_microbatches=8,
       seq_len=4096,
     ),
-    Module(
-      name="llama-8b-gspmd-tp-1x8-acc4",
-      nodes=_NODES,
-      num_nodes=1,
-      program=Example(
+    _one_node(
+      "llama-8b-gspmd-tp-1x8-acc4",
+      Example(
         file="llama/train.py",
         arguments={
-          "mesh": f"tp:{_GPUS_PER_NODE}",
+          "mesh": "tp:8",
           "sequence_parallel": "true",
           "accumulate": "4",
           "batch_size": "4",
@@ -272,13 +282,11 @@ def _others() -> tuple[Module, ...]:
         },
       ),
     ),
-    Module(
-      name="llama-8b-cp-1x8-acc4",
-      nodes=_NODES,
-      num_nodes=1,
-      program=train_step.Workload(
-        arch=architectures.ARCHITECTURES["llama-3-8b"],
-        layout=layout_lib.Layout(kind="cp", model=_GPUS_PER_NODE),
+    _one_node(
+      "llama-8b-cp-1x8-acc4",
+      train_step.Workload(
+        arch=_LLAMA_8B,
+        layout=layout_lib.Layout(kind="cp", model=8),
         microbatch_size=1,
         num_microbatches=4,
         seq_len=32768,
@@ -288,41 +296,5 @@ def _others() -> tuple[Module, ...]:
       "olmoe", architectures.ARCHITECTURES["olmoe-1b-7b"], microbatch_size=2
     ),
     _experts("mixtral-half", part_of("mixtral-8x7b", 16), microbatch_size=1),
-  )
-
-
-def _experts(
-  name: str, arch: architectures.Architecture, *, microbatch_size: int
-) -> Module:
-  """Experts split over the GPUs of a node, everything else on each."""
-  return Module(
-    name=f"{name}-ep-1x{_GPUS_PER_NODE}-acc4",
-    nodes=_NODES,
-    num_nodes=1,
-    program=train_step.Workload(
-      arch=arch,
-      layout=layout_lib.Layout(kind="ep", data=_GPUS_PER_NODE),
-      microbatch_size=microbatch_size,
-      num_microbatches=4,
-      seq_len=4096,
-    ),
-  )
-
-
-MODULES: Mapping[str, Module] = {
-  module.name: module
-  for module in (
-    *(
-      _tensor_parallel(
-        name, arch, num_nodes=num_nodes, num_microbatches=num_microbatches
-      )
-      for name, arch in (
-        ("llama-8b", architectures.ARCHITECTURES["llama-3-8b"]),
-        ("llama-70b-quarter", part_of("llama-3-70b", 20)),
-      )
-      for num_nodes in (1, 8)
-      for num_microbatches in (4, 8)
-    ),
-    *_others(),
   )
 }

@@ -8,7 +8,7 @@ lose to collectives decides, which is what Lagom's settings are for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 import typing
 from typing import Any
 
@@ -26,27 +26,30 @@ from lagom_xla.search.xla import evaluation
 NAME = "settings"
 
 _COLUMNS = (
-  table_lib.Column("module"),
-  table_lib.Column("cluster"),
-  table_lib.Column("form"),
-  table_lib.Column("default_ms", ".1f"),
-  table_lib.Column("exposed_ms", ".1f"),
-  table_lib.Column("slowdown_ms", ".1f"),
+  *map(table_lib.Column, ("module", "cluster", "form")),
   *(
-    column
+    table_lib.Column(name, ".1f")
+    for name in ("default_ms", "exposed_ms", "slowdown_ms")
+  ),
+  *(
+    table_lib.Column(f"{name}_{figure}", form)
     for name in nccl.SEARCHERS
-    for column in (
-      table_lib.Column(f"{name}_ms", ".1f"),
-      table_lib.Column(f"{name}_gain", ".2%"),
-      table_lib.Column(f"{name}_slowdown_ms", ".1f"),
-    )
+    for figure, form in (("ms", ".1f"), ("gain", ".2%"), ("slowdown_ms", ".1f"))
   ),
 )
 
 
 def table(modules: Iterable[modules_lib.Module]) -> table_lib.Table:
   """Searches the settings of each step, as written and with strands."""
-  return table_of([row for module in modules for row in _rows(module)])
+  rows = []
+  for module in modules:
+    modules_lib.say(f"{module.name} on {module.cluster_name}")
+    target = module.target()
+    rows.append(row(module, target, form_lib.AS_WRITTEN))
+    strands = best_strands(target)
+    if strands is not None:
+      rows.append(row(module, target, strands))
+  return table_of(rows)
 
 
 def table_of(rows: Sequence[table_lib.Row]) -> table_lib.Table:
@@ -61,15 +64,6 @@ def table_of(rows: Sequence[table_lib.Row]) -> table_lib.Table:
       " over NCCL's own settings of the same schedule, by each searcher.",
     ),
   )
-
-
-def _rows(module: modules_lib.Module) -> Iterator[dict[str, Any]]:
-  modules_lib.say(f"{module.name} on {module.cluster_name}")
-  target = module.target()
-  yield row(module, target, form_lib.AS_WRITTEN)
-  strands = best_strands(target)
-  if strands is not None:
-    yield row(module, target, strands)
 
 
 def best_strands(target: target_lib.Target) -> form_lib.Form | None:

@@ -30,40 +30,32 @@ _MODULE = "jit_train_step"
 
 
 def main() -> None:
-  """The program."""
+  """Runs the forms, one step of each per round."""
   task = shaped_hosts.joined()
   sizes = train_step.Sizes(**task["sizes"])
-  found = _measured(sizes, task["forms"], task["num_rounds"])
-  print(json.dumps(found), flush=True)
-
-
-def _measured(
-  sizes: train_step.Sizes, wanted: dict[str, Any], num_rounds: int
-) -> dict[str, Any]:
-  """Runs the forms, one step of each per round."""
   step, specs = train_step.train_step(jax.devices(), sizes)
   compiled, refused = {}, {}
-  for name, form in wanted.items():
+  for name, form in task["forms"].items():
     made = _compiled(step.lower(*specs), **form)
     if isinstance(made, str):
       refused[name] = made
     else:
       compiled[name] = made
   arguments = jax.tree.map(train_step.filled, specs)
-  outputs = {name: _run(run, arguments) for name, run in compiled.items()}
-  first = shaped_hosts.bits(next(iter(outputs.values())))
+
+  def run(name: str) -> Any:
+    return jax.block_until_ready(compiled[name](*arguments))
+
+  outputs = {name: shaped_hosts.bits(run(name)) for name in compiled}
+  first = next(iter(outputs.values()))
   seconds: dict[str, list[float]] = {name: [] for name in compiled}
-  for name in shaped_hosts.in_turns(list(compiled), num_rounds):
+  for name in shaped_hosts.in_turns(list(compiled), task["num_rounds"]):
     begin = time.perf_counter()
-    _run(compiled[name], arguments)
+    run(name)
     seconds[name].append(time.perf_counter() - begin)
-  return {
-    "seconds": seconds,
-    "is_same": {
-      name: shaped_hosts.bits(out) == first for name, out in outputs.items()
-    },
-    "refused": refused,
-  }
+  is_same = {name: out == first for name, out in outputs.items()}
+  found = {"seconds": seconds, "is_same": is_same, "refused": refused}
+  print(json.dumps(found), flush=True)
 
 
 def _compiled(
@@ -106,10 +98,6 @@ def _slices(lowered: jax.stages.Lowered, num_pieces: int) -> dict[str, int]:
     for chain in chains_lib.find(program)
     if num_pieces in chain.pieces
   }
-
-
-def _run(compiled: jax.stages.Compiled, arguments: Any) -> Any:
-  return jax.block_until_ready(compiled(*arguments))
 
 
 if __name__ == "__main__":

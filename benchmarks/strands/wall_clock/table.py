@@ -66,37 +66,6 @@ class Launch:
   load: float
 
 
-def launch(
-  setting: Setting, ways: Mapping[str, Way], num_rounds: int
-) -> Launch:
-  """Runs the step on two fresh hosts.
-
-  Raises:
-    LagomError: a host ended before it had measured.
-  """
-  found = shaped_hosts.run(
-    "benchmarks.strands.wall_clock.host",
-    {
-      "sizes": dataclasses.asdict(setting.sizes),
-      "forms": {name: dataclasses.asdict(way) for name, way in ways.items()},
-      "num_rounds": num_rounds,
-    },
-    mbit_per_s=setting.mbit_per_s,
-  )
-  for way, reason in found[0]["refused"].items():
-    modules.say(f"  no {way}: {reason}")
-  load = os.getloadavg()[0]
-  made = [way for way in ways if way not in found[0]["refused"]]
-  modules.say(f"  launch of {setting.name} at a load of {load:.1f}")
-  return Launch(
-    seconds={way: [f["seconds"][way] for f in found] for way in made},
-    is_same={way: all(f["is_same"][way] for f in found) for way in made},
-    load=load,
-  )
-
-
-NAME = "wall_clock"
-
 XLAS_ORDER = "XLA's order"
 SEQUENTIAL = "sequential"
 CHOSEN = "chosen"
@@ -111,51 +80,32 @@ WAYS: Mapping[str, Way] = {
   "both, paired and 2": Way(strands="paired", num_pieces=2),
 }
 SETTINGS = (
-  Setting(
-    sizes=train_step.Sizes(tokens=512, num_layers=2),
-    mbit_per_s=200,
-  ),
-  Setting(
-    sizes=train_step.Sizes(tokens=256, num_layers=2),
-    mbit_per_s=400,
-  ),
+  Setting(sizes=train_step.Sizes(tokens=512, num_layers=2), mbit_per_s=200),
+  Setting(sizes=train_step.Sizes(tokens=256, num_layers=2), mbit_per_s=400),
 )
 _NUM_LAUNCHES = 3
 _NUM_ROUNDS = 10
 
 _COLUMNS = (
-  table_lib.Column("setting"),
-  table_lib.Column("form"),
-  table_lib.Column("over"),
+  *map(table_lib.Column, ("setting", "form", "over")),
   table_lib.Column("ms", ".0f"),
-  table_lib.Column("ratio", ".3f"),
-  table_lib.Column("low", ".3f"),
-  table_lib.Column("high", ".3f"),
+  *(table_lib.Column(name, ".3f") for name in ("ratio", "low", "high")),
   table_lib.Column("same_bits"),
-  table_lib.Column("launches", "d"),
-  table_lib.Column("rounds", "d"),
+  *(table_lib.Column(name, "d") for name in ("launches", "rounds")),
   table_lib.Column("load", ".1f"),
 )
 
 
-def table(
-  settings: Sequence[Setting] = SETTINGS,
-  ways: Mapping[str, Way] = WAYS,
-  *,
-  num_launches: int = _NUM_LAUNCHES,
-  num_rounds: int = _NUM_ROUNDS,
-) -> table_lib.Table:
+def table(settings: Sequence[Setting]) -> table_lib.Table:
   """Measures all settings; the first of the ways is what others are held to."""
   rows: list[dict[str, Any]] = []
   for setting in settings:
     modules.say(f"measuring {setting.name}")
-    launches = []
     # Launches of the settings are not mixed: each makes its own hosts.
-    while len(launches) < num_launches:
-      launches.append(launch(setting, ways, num_rounds))
+    launches = [_launch(setting) for _ in range(_NUM_LAUNCHES)]
     rows += rows_of(setting.name, launches)
   return table_lib.Table(
-    name=NAME,
+    name="wall_clock",
     title="Forms by wall clock: two hosts, TP 2, accumulation of 4",
     columns=_COLUMNS,
     rows=rows,
@@ -167,6 +117,34 @@ def table(
       f"{CHOSEN}: the quickest form of the first launch, judged on the others.",
       shaped_hosts.TO_BE_TRUSTED,
     ),
+  )
+
+
+def _launch(setting: Setting) -> Launch:
+  """Runs the step on two fresh hosts.
+
+  Raises:
+    LagomError: a host ended before it had measured.
+  """
+  found = shaped_hosts.run(
+    "benchmarks.strands.wall_clock.host",
+    {
+      "sizes": dataclasses.asdict(setting.sizes),
+      "forms": {name: dataclasses.asdict(way) for name, way in WAYS.items()},
+      "num_rounds": _NUM_ROUNDS,
+    },
+    mbit_per_s=setting.mbit_per_s,
+  )
+  refused = found[0]["refused"]
+  for way, reason in refused.items():
+    modules.say(f"  no {way}: {reason}")
+  load = os.getloadavg()[0]
+  modules.say(f"  launch of {setting.name} at a load of {load:.1f}")
+  made = [way for way in WAYS if way not in refused]
+  return Launch(
+    seconds={way: [f["seconds"][way] for f in found] for way in made},
+    is_same={way: all(f["is_same"][way] for f in found) for way in made},
+    load=load,
   )
 
 

@@ -48,36 +48,29 @@ def train_step(
 ) -> tuple[jax.stages.Wrapped, tuple[Any, ...]]:
   """The jitted step (weights, batch) -> (weights, loss), and its arguments."""
   mesh = jax.sharding.Mesh(np.array(devices), (_AXIS,))
-  weights = {
-    "up": (
-      (sizes.num_layers, sizes.width, sizes.hidden),
-      _P(None, None, _AXIS),
-    ),
-    "down": ((sizes.num_layers, sizes.hidden, sizes.width), _P(None, _AXIS)),
-  }
-  batch = (
-    (sizes.num_microbatches, sizes.tokens, sizes.width),
-    _P(None, _AXIS),
-  )
+  rows = _P(None, _AXIS)
+  specs = {"up": _P(None, None, _AXIS), "down": _P(None, _AXIS)}
 
-  def shape(size: tuple[int, ...], spec: Any) -> jax.ShapeDtypeStruct:
+  def shape(spec: Any, *size: int) -> jax.ShapeDtypeStruct:
     sharding = jax.sharding.NamedSharding(mesh, spec)
     return jax.ShapeDtypeStruct(size, jnp.float32, sharding=sharding)
 
-  specs = {name: spec for name, (_, spec) in weights.items()}
   step = jax.shard_map(
     lambda w, x: _local_step(sizes, w, x),
     mesh=mesh,
-    in_specs=(specs, batch[1]),
+    in_specs=(specs, rows),
     out_specs=(specs, _P()),
     check_vma=False,
   )
   step.__name__ = "train_step"
-  arguments = {name: shape(*weight) for name, weight in weights.items()}
-  return jax.jit(step, donate_argnums=donate_argnums), (
-    arguments,
-    shape(*batch),
+  arguments = (
+    {
+      "up": shape(specs["up"], sizes.num_layers, sizes.width, sizes.hidden),
+      "down": shape(specs["down"], sizes.num_layers, sizes.hidden, sizes.width),
+    },
+    shape(rows, sizes.num_microbatches, sizes.tokens, sizes.width),
   )
+  return jax.jit(step, donate_argnums=donate_argnums), arguments
 
 
 def _layer(x: jax.Array, weights: Any) -> tuple[jax.Array, None]:
