@@ -73,6 +73,7 @@ def lower(
   kind: str,
   *,
   unrolled: bool = False,
+  remat: bool = False,
   tokens: int = TOKENS,
   width: int = WIDTH,
   hidden: int = HIDDEN,
@@ -85,7 +86,16 @@ def lower(
     ("tp",),
     axis_types=(AxisType.Auto,),
   )
-  forward = _forward(_LAYERS[kind](mesh), unrolled=unrolled)
+  layer = _LAYERS[kind](mesh)
+  layer = jax.checkpoint(layer) if remat else layer
+
+  def forward(x: jax.Array, weights: Weights) -> jax.Array:
+    if not unrolled:
+      return lax.scan(layer, x, weights)[0]
+    for i in range(LAYERS):
+      x, _ = layer(x, {name: w[i] for name, w in weights.items()})
+    return x
+
   if kind == "shard_map":
     forward = jax.shard_map(
       forward,
@@ -118,16 +128,3 @@ def lower(
     out_shardings=(shardings, NamedSharding(mesh, P())),
   )
   return jitted.lower(weights, rows, rows)
-
-
-def _forward(
-  layer: Layer, *, unrolled: bool
-) -> Callable[[jax.Array, Weights], jax.Array]:
-  def run(x: jax.Array, weights: Weights) -> jax.Array:
-    if not unrolled:
-      return lax.scan(layer, x, weights)[0]
-    for i in range(LAYERS):
-      x, _ = layer(x, {name: w[i] for name, w in weights.items()})
-    return x
-
-  return run

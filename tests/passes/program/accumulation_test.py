@@ -7,7 +7,7 @@ It waits less, and computes the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 import functools
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ import numpy as np
 import optax
 import pytest
 
+from benchmarks.strands.wall_clock import train_step
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program import form as form_lib
@@ -31,14 +32,18 @@ from lagom_xla.tuner import tuner
 import rewritten
 
 _AXIS = "x"
-_NUM_LAYERS = 3
-_WIDTH = 16
-_HIDDEN = 32
-_ROWS = 32
-_CLASSES = 8
+_NUM_LAYERS, _WIDTH, _HIDDEN, _ROWS, _CLASSES = 3, 16, 32, 32, 8
 _PRODUCTS_PER_LAYER = 2
-_P = jax.sharding.PartitionSpec
 _Step = Callable[..., Any]
+
+ROTATED = Form(strands="rotated")
+PAIRED = Form(strands="paired")
+P = jax.sharding.PartitionSpec
+
+
+def _placed(value: Any, spec: Any, num_devices: int = 8) -> jax.Array:
+  mesh = jax.sharding.Mesh(np.array(jax.devices()[:num_devices]), (_AXIS,))
+  return jax.device_put(value, jax.sharding.NamedSharding(mesh, spec))
 
 
 def _mesh() -> jax.sharding.Mesh:
@@ -46,7 +51,7 @@ def _mesh() -> jax.sharding.Mesh:
 
 
 def _constrained(value: jax.Array, *spec: str | None) -> jax.Array:
-  sharding = jax.sharding.NamedSharding(_mesh(), _P(*spec))
+  sharding = jax.sharding.NamedSharding(_mesh(), P(*spec))
   return jax.lax.with_sharding_constraint(value, sharding)
 
 
@@ -74,12 +79,12 @@ def _explicit_tp(h: jax.Array, weights: Any) -> tuple[jax.Array, None]:
   ), None
 
 
-_SPECS: Mapping[str, tuple[Any, Any]] = {
-  "fsdp": (_P(None, _AXIS, None), _P(None, _AXIS, None)),
-  "tp": (_P(None, None, _AXIS), _P(None, _AXIS, None)),
-  "shard_map": (_P(None, None, _AXIS), _P(None, _AXIS, None)),
-}
 _LAYER = {"fsdp": _fsdp, "tp": _tp, "shard_map": _explicit_tp}
+
+
+def _specs(layout: str) -> dict[str, Any]:
+  up = P(None, _AXIS) if layout == "fsdp" else P(None, None, _AXIS)
+  return {"up": up, "down": P(None, _AXIS), "head": P()}
 
 
 def _loss_of(
@@ -125,21 +130,10 @@ def _step_of(
   return jax.shard_map(
     step,
     mesh=_mesh(),
-    in_specs=(specs, _P(None, _AXIS, None)),
-    out_specs=(specs, _P()),
+    in_specs=(specs, P(None, _AXIS)),
+    out_specs=(specs, P()),
     check_vma=False,
   )
-
-
-def _specs(layout: str) -> dict[str, Any]:
-  up, down = _SPECS[layout]
-  return {"up": up, "down": down, "head": _P()}
-
-
-def _placed(value: Any, spec: Any) -> jax.Array:
-  """The value, laid out over all devices."""
-  sharding = jax.sharding.NamedSharding(_mesh(), spec)
-  return jax.device_put(value, sharding)
 
 
 def _params(layout: str = "fsdp") -> dict[str, jax.Array]:
@@ -161,14 +155,8 @@ def _params(layout: str = "fsdp") -> dict[str, jax.Array]:
 
 def _batches(num: int) -> jax.Array:
   """So many micro-batches, the same each time."""
-  random = np.random.default_rng(1)
-  rows = random.normal(size=(num, _ROWS, _WIDTH)).astype(np.float32)
-  return _placed(rows, _P(None, _AXIS, None))
-
-
-ROTATED = Form(strands="rotated")
-PAIRED = Form(strands="paired")
-P = jax.sharding.PartitionSpec
+  rows = np.random.default_rng(1).normal(size=(num, _ROWS, _WIDTH))
+  return _placed(rows.astype(np.float32), P(None, _AXIS))
 
 
 def _rewrite(
@@ -178,8 +166,10 @@ def _rewrite(
   return rewrite.rewrite(module, form)
 
 
-def _rotate(step: _Step, *args: Any) -> tuple[ir.Module, form_lib.Outcome]:
-  return _rewrite(ROTATED, step, *args)
+def _rotated(layout: str, **kwargs: bool) -> ir.Module:
+  """A step of four micro-batches."""
+  step = _step_of(layout, **kwargs)
+  return _rewrite(ROTATED, step, _params(layout), _batches(4))[0]
 
 
 def _products(operation: ir.Operation) -> int:
@@ -203,12 +193,7 @@ def _loops(operation: ir.Operation) -> list[ir.Operation]:
 class TestStructure:
   @pytest.mark.parametrize("num", [2, 3])
   def test_paired_trips_share_both_loops_over_layers(self, num: int):
-    module, _ = _rewrite(
-      PAIRED,
-      _step_of("tp"),
-      _params("tp"),
-      _batches(num),
-    )
+    module, _ = _rewrite(PAIRED, _step_of("tp"), _params("tp"), _batches(num))
     paired, *alone = _loops(module.operation)
     loop = counted_loops.read(paired)
     assert isinstance(loop, counted_loops.CountedLoop)
@@ -221,11 +206,7 @@ class TestStructure:
 
   @pytest.mark.parametrize("layout", ["fsdp", "tp", "shard_map"])
   def test_a_backward_and_a_forward_pass_share_a_loop(self, layout: str):
-    module, _ = _rotate(
-      _step_of(layout),
-      _params(layout),
-      _batches(4),
-    )
+    module = _rotated(layout)  # It keeps the operations alive.
     first, rotated, last = _loops(module.operation)
     (shared,) = _loops(rotated)
     # A product has two gradients.
@@ -235,8 +216,7 @@ class TestStructure:
     assert _products(shared) == 3 * forward
 
   def test_what_the_next_layer_gathers_is_gathered_a_trip_ahead(self):
-    step = _step_of("shard_map", remat=True)
-    module, _ = _rotate(step, _params("shard_map"), _batches(4))
+    module = _rotated("shard_map", remat=True)
     _, rotated, _ = _loops(module.operation)
     (shared,) = _loops(rotated)
     loop = counted_loops.read(shared)
@@ -252,11 +232,7 @@ class TestStructure:
     assert any(op.results[0] == value for op in gathers for value in returned)
 
   def test_unrolled_layers_are_cut_where_forward_turns_to_backward(self):
-    module, _ = _rotate(
-      _step_of("tp", unroll=True),
-      _params("tp"),
-      _batches(4),
-    )
+    module = _rotated("tp", unroll=True)
     (rotated,) = _loops(module.operation)
     (function,) = [
       op.operation
@@ -271,18 +247,14 @@ class TestStructure:
     assert before.count("stablehlo.dot_general") == forward
 
   def test_only_residuals_cross_where_layers_are_recomputed(self):
+    args = _params(), _batches(4)
     step = _step_of("fsdp", remat=True)
-    module, _ = _rotate(step, _params(), _batches(4))
-    as_written: Any = (
-      jax.jit(step).lower(_params(), _batches(4)).compiler_ir("stablehlo")
-    )
-    main, rotated = (
-      _loops(m.operation)[i].results
-      for m, i in ((rewrite.rewrite(as_written, Form(strands="merged"))[0], 0),
-                   (module, 1))
-    )  # fmt: skip
-    added = [ir.RankedTensorType(value.type).shape for value in rotated]
-    for value in main:
+    as_written: Any = jax.jit(step).lower(*args).compiler_ir("stablehlo")
+    main, *_ = _loops(as_written.operation)
+    module = _rotated("fsdp", remat=True)
+    _, rotated, _ = _loops(module.operation)
+    added = [ir.RankedTensorType(value.type).shape for value in rotated.results]
+    for value in main.results:
       added.remove(ir.RankedTensorType(value.type).shape)
     # Residuals: what each layer took, and what the head did. It counts in the
     # carry in which it did before.
@@ -298,7 +270,7 @@ class TestStructure:
 
       return jax.lax.scan(one, params, None, length=2)
 
-    module, outcome = _rotate(steps, _params(), _batches(3))
+    module, outcome = _rewrite(ROTATED, steps, _params(), _batches(3))
     assert outcome.actions
     (outer,) = _loops(module.operation)
     assert len(_loops(outer)) == 3
@@ -308,35 +280,9 @@ def test_a_rotated_step_waits_less_for_its_collectives(
   h100s: Sequence[jax.Device],
 ):
   cluster = cluster_lib.parse("1x8xh100")
-  width, hidden, rows, num_layers, num_batches = 8192, 28672, 8192, 4, 4
-  mesh = jax.sharding.Mesh(np.array(h100s), (_AXIS,))
-  up, down, batch = P(None, None, _AXIS), P(None, _AXIS), P(None, _AXIS)
-
-  def loss(params: Any, h: jax.Array) -> jax.Array:
-    layer = jax.checkpoint(_explicit_tp)
-    h, _ = jax.lax.scan(layer, h, (params["up"], params["down"]))
-    return jax.lax.pmean(jnp.mean(jnp.square(h.astype(jnp.float32))), _AXIS)
-
-  specs = {"up": up, "down": down}
-  step = jax.shard_map(
-    functools.partial(_accumulated, loss),
-    mesh=mesh,
-    in_specs=(specs, batch),
-    out_specs=(specs, P()),
-    check_vma=False,
-  )
-
-  def shape(spec: Any, *sizes: int) -> jax.ShapeDtypeStruct:
-    sharding = jax.sharding.NamedSharding(mesh, spec)
-    return jax.ShapeDtypeStruct(sizes, jnp.bfloat16, sharding=sharding)
-
-  lowered = jax.jit(step).lower(
-    {
-      "up": shape(up, num_layers, width, hidden),
-      "down": shape(down, num_layers, hidden, width),
-    },
-    shape(batch, num_batches, rows, width),
-  )
+  sizes = train_step.Sizes(tokens=8192, width=8192, hidden=28672)
+  step, args = train_step.train_step(h100s, sizes)
+  lowered = step.lower(*args)
   rotated, outcome = rewritten.lower_rewritten(lowered, ROTATED)
   assert outcome.actions
   before, after = (
@@ -380,11 +326,7 @@ class TestRefusals:
     assert "updates the parameters" in _why_not(step, _params(), _batches(3))
 
   def test_a_single_micro_batch(self):
-    reason = _why_not(
-      _step_of("fsdp"),
-      _params(),
-      _batches(1),
-    )
+    reason = _why_not(_step_of("fsdp"), _params(), _batches(1))
     assert "no more than 1 trip" in reason
 
   def test_an_unknown_number_of_micro_batches(self):
@@ -398,12 +340,7 @@ class TestRefusals:
 
       return jax.lax.fori_loop(0, num, add, params)
 
-    reason = _why_not(
-      step,
-      _params(),
-      _batches(3),
-      _placed(2, P()),
-    )
+    reason = _why_not(step, _params(), _batches(3), _placed(2, P()))
     assert "its condition" in reason
 
   def test_a_host_callback(self):
@@ -428,12 +365,6 @@ class TestRefusals:
       return batches[0] @ params["head"]
 
     assert "no loop" in _why_not(step, _params(), _batches(1))
-
-
-def _on_two(value: Any, spec: Any) -> jax.Array:
-  """The same on two devices only, where it is the loop that matters."""
-  mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), (_AXIS,))
-  return jax.device_put(value, jax.sharding.NamedSharding(mesh, spec))
 
 
 # Unrolled, recomputed, micro-batches, donated; strands_training_test.py has
@@ -591,6 +522,6 @@ class TestBits:
     weights = random.normal(scale=0.3, size=shape).astype(np.float32)
     rows = random.normal(size=(num_trips, 8, _WIDTH)).astype(np.float32)
     outcome = rewritten.assert_same_bits(
-      step, form, _on_two(weights, P()), _on_two(rows, P(None, _AXIS))
+      step, form, _placed(weights, P(), 2), _placed(rows, P(None, _AXIS), 2)
     )
     assert outcome.actions

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+import itertools
 import re
 from typing import Any
 
@@ -71,18 +72,24 @@ def _sent(compiled: jax.stages.Compiled) -> tuple[Counter[str], int]:
   return num, elements
 
 
-@pytest.mark.parametrize("unrolled", [False, True], ids=["scanned", "unrolled"])
-@pytest.mark.parametrize("kind", tp.KINDS)
+@pytest.mark.parametrize(
+  ("kind", "layers"),
+  [
+    *itertools.product(tp.KINDS, ("scanned", "unrolled")),
+    ("shard_map", "remat"),
+  ],
+)
 def test_ten_steps_in_pieces_train_the_same_and_send_no_more(
-  kind: str, unrolled: bool
+  kind: str, layers: str
 ):
-  lowered = tp.lower(kind, unrolled=unrolled)
+  unrolled = layers == "unrolled"
+  lowered = tp.lower(kind, unrolled=unrolled, remat=layers == "remat")
   as_written = lowered.compile()
   weights, losses = _train(as_written)
   assert losses[-1] < 0.9 * losses[0]
   num_before, elements_before = _sent(as_written)
   # Pieces of tokens, and of the batch.
-  for dim, num in ((1, 2), (1, 4), *([] if unrolled else [(0, 2)])):
+  for dim, num in ((1, 2), (1, 8), *([] if unrolled else [(0, 2)])):
     form = _form(lowered, dim, num)
     compiled, outcome = rewritten.compile_rewritten(lowered, form)
     assert len(outcome.actions) == len(form.slices) > 1
@@ -130,16 +137,15 @@ def _traffic(
   return num, num_bytes
 
 
-@pytest.mark.parametrize("kind", _CONSTRAINED)
-def test_constraints_have_the_chains_that_a_shard_map_has(kind: str):
+@pytest.mark.parametrize("kind", tp.KINDS)
+def test_a_layer_has_a_chain_forward_and_a_chain_backward(kind: str):
   module = _module(tp.lower(kind))
   before = str(module)
   found = chains.find(module)
   assert str(module) == before  # It stays as it was.
-  written_out = chains.find(_module(tp.lower("shard_map")))
+  assert len({chain.label for chain in found}) == len(found)
+  assert chains.find(_module(tp.lower(kind))) == found
   of_tokens = [c for c in found if c.label.endswith(":1")]
-  expected = [c for c in written_out if c.label.endswith(":1")]
-  assert len(of_tokens) == len(expected) == 2
   forward, backward = of_tokens
   assert forward.num_products == 2
   # The gradients of both weights are sums over the pieces.
