@@ -71,8 +71,13 @@ def _found(lowered: jax.stages.Lowered) -> tuple[chains.Chain, ...]:
   return chains.find(_module(lowered))
 
 
-def _same_bits(lowered: jax.stages.Lowered, form: Form) -> None:
-  """Runs a step as written and in a form that acts in every place."""
+def _same_bits(
+  lowered: jax.stages.Lowered, form: Form, *, rounded: float = 0
+) -> None:
+  """Runs a step as written and in a form that acts in every place.
+
+  Results are the same but for what is `rounded` off the largest of an array.
+  """
   compiled, outcome = rewritten.compile_rewritten(lowered, form)
   assert len(outcome.actions) == len(form.slices) > 0
   assert not outcome.refusals
@@ -84,8 +89,10 @@ def _same_bits(lowered: jax.stages.Lowered, form: Form) -> None:
   results = []
   for executable in (compiled, lowered.compile()):
     placed = jax.device_put(args, list(executable.input_shardings[0]))
-    results.append(executable(*placed))
-  jax.tree.map(np.testing.assert_array_equal, *results)
+    results.append(jax.tree.leaves(executable(*placed)))
+  for actual, expected in zip(*map(list, results), strict=True):
+    atol = rounded * np.max(np.abs(expected))
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=atol)
 
 
 def _attention(x: jax.Array, w: jax.Array) -> jax.Array:
@@ -238,19 +245,30 @@ def test_a_tensor_is_as_large_as_xla_stores_it(
 
 class TestNumbers:
   def test_experts_are_cut_between_their_all_to_alls(self):
-    def experts(x: jax.Array, w: jax.Array) -> jax.Array:
-      x = lax.all_to_all(x, "tp", split_axis=0, concat_axis=1, tiled=True)
-      y = jnp.einsum("ecd,edf->ecf", x, w)
-      return lax.all_to_all(
-        jnp.tanh(y), "tp", split_axis=1, concat_axis=0, tiled=True
-      )
+    def experts(x: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
+      rows = x.reshape(8, -1, x.shape[-1])
+      sent = lax.all_to_all(rows, "tp", 0, 0, tiled=True)
+      done = jnp.tanh(sent @ up[0]) @ down[0]
+      back = lax.all_to_all(done, "tp", 0, 0, tiled=True)
+      return jnp.sum(jnp.square(back))
 
+    specs = (P("tp"),) * 3
+    gradients = jax.value_and_grad(experts, (0, 1, 2))
     lowered = _local(
-      experts, (P(None, "tp"), P("tp")), P(None, "tp"), (8, 64, 4), (8, 4, 6)
+      lambda *args: jax.tree.leaves(gradients(*args)),
+      specs,
+      [P(), *specs],
+      (512, 4),
+      (8, 4, 6),
+      (8, 6, 4),
     )
-    (chain, *_) = _found(lowered)
-    assert Counter(chain.collectives) == {"stablehlo.all_to_all": 2}
-    _same_bits(lowered, Form(slices={chain.label: 4}))
+    forward, backward = _found(lowered)
+    for chain in (forward, backward):
+      assert Counter(chain.collectives) == {"stablehlo.all_to_all": 2}
+    # Two gradients of each product; of weights, they are sums over the pieces.
+    assert (forward.num_products, backward.num_products) == (2, 4)
+    _same_bits(lowered, Form(slices={forward.label: 4}))
+    _same_bits(lowered, Form(slices={backward.label: 2}), rounded=1e-6)
 
   def test_a_product_is_cut_with_the_all_reduce_behind_it(self):
     lowered = _local(
