@@ -2,11 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ten steps of training come to the same numbers in every form.
 
-A stack of two-layer perceptrons on eight CPU devices, laid out as FSDP, as
-tensor parallelism with the sequence sharded between products, and with experts
-that rows are sent to; layers scanned and unrolled, recomputed and not; micro-
-batches accumulated in a loop, or written side by side. Where layers are in a
-loop, every bit is the same.
+Where layers are in a loop, every bit is the same.
 """
 
 from __future__ import annotations
@@ -14,198 +10,53 @@ from __future__ import annotations
 from collections.abc import Callable
 import dataclasses
 import functools
-from typing import Any, Literal
+import itertools
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import accumulating_step as step_lib
 import lagom_xla
 
-P = jax.sharding.PartitionSpec
-
-_NUM_LAYERS, _WIDTH, _HIDDEN = 3, 16, 32
-_NUM_SEQUENCES, _SEQ_LEN = 16, 8
-_NUM_STEPS = 10
-
-
-_Layout = Literal["fsdp", "tp_sp", "ep"]
-_Layers = Literal["scan", "unroll"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Case:
-  """A train step: how it is laid out and written, and its form."""
-
-  layout: _Layout
-  layers: _Layers = "scan"
-  remat: bool = True
-  num_accumulated: int = 1
-  strands: Literal["merged", "staggered", "rotated", "paired"] = "rotated"
-
-
-_ROTATED_STEPS: list[tuple[_Layout, _Layers, bool, int]] = [
-  ("fsdp", "scan", True, 2),
-  ("fsdp", "scan", False, 3),
-  ("fsdp", "unroll", True, 8),
-  ("fsdp", "unroll", False, 2),
-  ("tp_sp", "scan", True, 8),
-  ("tp_sp", "scan", False, 2),
-  ("tp_sp", "unroll", True, 3),
-  ("tp_sp", "unroll", False, 8),
-  ("ep", "scan", True, 3),
-  ("ep", "scan", False, 8),
-  ("ep", "unroll", True, 2),
-  ("ep", "unroll", False, 3),
-]
-_ROTATED = [
-  _Case(layout=layout, layers=layers, remat=remat, num_accumulated=number)
-  for layout, layers, remat, number in _ROTATED_STEPS
-]
-_HALVES = [
-  _Case(layout="fsdp", strands="merged"),
-  _Case(layout="fsdp", strands="staggered", remat=False),
-  _Case(layout="tp_sp", strands="merged", remat=False),
-  _Case(layout="tp_sp", strands="staggered"),
-  _Case(layout="ep", strands="merged"),
-  _Case(layout="ep", strands="staggered", remat=False),
-  # Halves of each accumulated micro-batch.
-  _Case(layout="tp_sp", strands="merged", num_accumulated=2),
-]
-
-_PAIRED = [
-  _Case(layout="fsdp", num_accumulated=3, strands="paired"),
-  _Case(layout="fsdp", layers="unroll", num_accumulated=8, strands="paired"),
-  _Case(layout="tp_sp", num_accumulated=8, strands="paired"),
-  _Case(layout="tp_sp", remat=False, num_accumulated=3, strands="paired"),
-  _Case(layout="tp_sp", layers="unroll", num_accumulated=2, strands="paired"),
-  _Case(layout="ep", num_accumulated=2, strands="paired"),
+# Layout, layers, recomputed, accumulated micro-batches, strands. Those merged
+# and staggered are halves of one batch, or of each micro-batch.
+_CASES: list[tuple[step_lib.Layout, step_lib.Layers, bool, int, Any]] = [
+  ("fsdp", "scan", True, 2, "rotated"),
+  ("fsdp", "scan", False, 3, "rotated"),
+  ("fsdp", "unroll", True, 8, "rotated"),
+  ("fsdp", "unroll", False, 2, "rotated"),
+  ("tp_sp", "scan", True, 8, "rotated"),
+  ("tp_sp", "scan", False, 2, "rotated"),
+  ("tp_sp", "unroll", True, 3, "rotated"),
+  ("tp_sp", "unroll", False, 8, "rotated"),
+  ("ep", "scan", True, 3, "rotated"),
+  ("ep", "scan", False, 8, "rotated"),
+  ("ep", "unroll", True, 2, "rotated"),
+  ("ep", "unroll", False, 3, "rotated"),
+  ("fsdp", "scan", True, 3, "paired"),
+  ("fsdp", "unroll", True, 8, "paired"),
+  ("tp_sp", "scan", True, 8, "paired"),
+  ("tp_sp", "scan", False, 3, "paired"),
+  ("tp_sp", "unroll", True, 2, "paired"),
+  ("ep", "scan", True, 2, "paired"),
+  ("fsdp", "scan", True, 1, "merged"),
+  ("fsdp", "scan", False, 1, "staggered"),
+  ("tp_sp", "scan", False, 1, "merged"),
+  ("tp_sp", "scan", True, 1, "staggered"),
+  ("ep", "scan", True, 1, "merged"),
+  ("ep", "scan", False, 1, "staggered"),
+  ("tp_sp", "scan", True, 2, "merged"),
 ]
 # Loops keep XLA from fusing across layers. Unrolled layers it may fuse with
 # other neighbours than before, and then adds in another order: a rounding of
 # the largest number in each step.
-_FUSED_ANEW = _NUM_STEPS * 2.0**-23
-
-
-class _Training:
-  """A train step, its first state and its batches."""
-
-  def __init__(self, case: _Case):
-    shape = {"fsdp": (8, 1), "tp_sp": (2, 4), "ep": (8, 1)}[case.layout]
-    self._case = case
-    self._mesh = jax.sharding.Mesh(
-      np.array(jax.devices()).reshape(shape), ("data", "model")
-    )
-    rng = np.random.default_rng(0)
-    up, down = {
-      "fsdp": (P(None, "data"), P(None, "data")),
-      "tp_sp": (P(None, None, "model"), P(None, "model")),
-      "ep": (P(None, "data"), P(None, "data")),
-    }[case.layout]
-    experts = (8,) if case.layout == "ep" else ()
-    self._shardings = {"up": self._sharding(up), "down": self._sharding(down)}
-    shapes = {
-      "up": (_NUM_LAYERS, *experts, _WIDTH, _HIDDEN),
-      "down": (_NUM_LAYERS, *experts, _HIDDEN, _WIDTH),
-    }
-    self._initial = {
-      name: rng.normal(size=shape).astype(np.float32) / 4
-      for name, shape in shapes.items()
-    }
-    rows = rng.normal(
-      size=(
-        _NUM_STEPS,
-        case.num_accumulated,
-        _NUM_SEQUENCES,
-        _SEQ_LEN,
-        _WIDTH,
-      )
-    )
-    sequence = "model" if case.layout == "tp_sp" else None
-    self.batches = jax.device_put(
-      rows.astype(np.float32),
-      self._sharding(P(None, None, "data", sequence)),
-    )
-
-  def state(self) -> Any:
-    """Parameters and momentum, anew."""
-    params = jax.device_put(self._initial, self._shardings)
-    return params, jax.tree.map(jnp.zeros_like, params)
-
-  def step(self, state: Any, rows: jax.Array) -> Any:
-    """Momentum's step on a batch of accumulated micro-batches."""
-    params, momentum = state
-    loss, gradients = self._value_and_grad(params, rows)
-    momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, gradients)
-    params = jax.tree.map(lambda p, m: p - 0.1 * m, params, momentum)
-    return (params, momentum), loss
-
-  def _value_and_grad(self, params: Any, rows: jax.Array) -> Any:
-    if self._case.strands in ("rotated", "paired"):
-      of_one: Callable[..., Any] = jax.value_and_grad(self._loss)
-    else:
-      of_one = lagom_xla.micro_batches(self._loss, num=2)
-    if self._case.num_accumulated == 1:
-      return of_one(params, rows[0])
-
-    def add(sums: Any, micro_batch: jax.Array) -> tuple[Any, jax.Array]:
-      loss, gradients = of_one(params, micro_batch)
-      return jax.tree.map(jnp.add, sums, gradients), loss
-
-    zeros = jax.tree.map(jnp.zeros_like, params)
-    gradients, losses = jax.lax.scan(add, zeros, rows)
-    return jnp.mean(losses), gradients
-
-  def _loss(self, params: Any, rows: jax.Array) -> jax.Array:
-    layer = self._layer
-    if self._case.remat:
-      scanned = self._case.layers == "scan"
-      layer = jax.checkpoint(layer, prevent_cse=not scanned)
-    if self._case.layers == "scan":
-      rows, _ = jax.lax.scan(layer, rows, params)
-    else:
-      for i in range(_NUM_LAYERS):
-        rows, _ = layer(rows, jax.tree.map(lambda p, i=i: p[i], params))
-    return jnp.mean(jnp.square(rows - 1))
-
-  def _layer(self, x: jax.Array, weights: Any) -> tuple[jax.Array, None]:
-    unit = x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-5)
-    if self._case.layout == "ep":
-      return x + self._experts(unit, weights["up"], weights["down"]), None
-    sequence, hidden = P("data", "model"), P("data", None, "model")
-    if self._case.layout == "fsdp":
-      sequence = hidden = P("data")
-    products = self._constrain(jnp.tanh(unit @ weights["up"]), hidden)
-    return self._constrain(x + products @ weights["down"], sequence), None
-
-  def _experts(self, x: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
-    """Each expert's share of every device's rows, there and back."""
-
-    @functools.partial(
-      jax.shard_map,
-      mesh=self._mesh,
-      in_specs=(P("data"), P("data"), P("data")),
-      out_specs=P("data"),
-    )
-    def run(x: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
-      rows = x.reshape(8, -1, _WIDTH)
-      sent = jax.lax.all_to_all(rows, "data", 0, 0, tiled=True)
-      done = jnp.tanh(sent @ up[0]) @ down[0]
-      back = jax.lax.all_to_all(done, "data", 0, 0, tiled=True)
-      return back.reshape(x.shape)
-
-    return run(x, up, down)
-
-  def _constrain(self, x: jax.Array, axes: P) -> jax.Array:
-    return jax.lax.with_sharding_constraint(x, self._sharding(axes))
-
-  def _sharding(self, axes: P) -> jax.sharding.NamedSharding:
-    return jax.sharding.NamedSharding(self._mesh, axes)
+_FUSED_ANEW = step_lib.NUM_STEPS * 2.0**-23
 
 
 def _train(
-  step: Callable[..., Any], training: _Training, state: Any = None
+  step: Callable[..., Any], training: step_lib.Training, state: Any = None
 ) -> Any:
   """The last state and all losses, as NumPy arrays."""
   state, losses = state or training.state(), []
@@ -215,7 +66,7 @@ def _train(
   return jax.tree.map(np.asarray, (state, losses))
 
 
-def _as_written(case: _Case) -> Any:
+def _as_written(case: step_lib.Case) -> Any:
   """What a case's step comes to in no form."""
   are_whole = case.strands in ("rotated", "paired")
   strands = "rotated" if are_whole else "merged"
@@ -223,14 +74,16 @@ def _as_written(case: _Case) -> Any:
 
 
 @functools.cache
-def _trained_as_written(case: _Case) -> Any:
-  training = _Training(case)
+def _trained_as_written(case: step_lib.Case) -> Any:
+  training = step_lib.Training(case)
   return _train(jax.jit(training.step), training)
 
 
-@pytest.mark.parametrize("case", [*_ROTATED, *_PAIRED, *_HALVES], ids=repr)
+@pytest.mark.parametrize(
+  "case", itertools.starmap(step_lib.Case, _CASES), ids=repr
+)
 def test_ten_steps_take_their_state_and_come_to_the_same_numbers(case):
-  training = _Training(case)
+  training = step_lib.Training(case)
   state = training.state()
   donating = jax.jit(training.step, donate_argnums=0)
   stranded = lagom_xla.strands(
@@ -250,8 +103,8 @@ def test_ten_steps_take_their_state_and_come_to_the_same_numbers(case):
 
 
 def test_unrolled_halves_stay_as_they_are_and_train_alike():
-  case = _Case(layout="tp_sp", layers="unroll", strands="merged")
-  training = _Training(case)
+  case = step_lib.Case(layout="tp_sp", layers="unroll", strands="merged")
+  training = step_lib.Training(case)
   stranded = lagom_xla.strands(
     jax.jit(training.step), form=lagom_xla.Form(strands="merged")
   )

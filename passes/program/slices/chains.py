@@ -121,12 +121,13 @@ def locate(module: ir.Module) -> tuple[list[Located], Partitioning]:
   num_operations = 0
   for function in module.body.operations:
     for block in _blocks(function.operation):
-      flow = _Flow(block, partitioning, num_operations)
-      if COLLECTIVES.isdisjoint(flow.names):
+      names = [partitioning.name(op.operation) for op in block.operations]
+      if COLLECTIVES.isdisjoint(names):
         continue
-      num_operations += len(flow.names)
+      flow = _Flow(block, names, num_operations, partitioning)
+      num_operations += len(names)
       labels: dict[int, str] = {}
-      for number, name in enumerate(flow.names, flow.first):
+      for number, name in enumerate(names, flow.first):
         if name in COLLECTIVES:
           kind = name.removeprefix("stablehlo.")
           labels[number] = f"{kind}.{num_before.setdefault(kind, 0)}"
@@ -198,16 +199,23 @@ class _Flow:
   """The operations of a block, by their positions, and what they need.
 
   Attributes:
-    first: the number of the first.
+    operations: those of the block, in order.
     names: theirs, or of the collectives that they imply.
+    first: the number of the first.
     partitioning: of the program.
   """
 
-  def __init__(self, block: ir.Block, partitioning: Partitioning, first: int):
+  def __init__(
+    self,
+    block: ir.Block,
+    names: Sequence[str],
+    first: int,
+    partitioning: Partitioning,
+  ):
+    self.operations = [op.operation for op in block.operations]
+    self.names = names
     self.first = first
     self.partitioning = partitioning
-    self.operations = [op.operation for op in block.operations]
-    self.names = [partitioning.name(op) for op in self.operations]
     positions: dict[ir.Value, int] = {}
     marked: dict[ir.Value, int] = {}
     # Where each operand is defined; None where that is not in the block.

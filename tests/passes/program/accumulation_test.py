@@ -21,6 +21,7 @@ import numpy as np
 import optax
 import pytest
 
+import accumulating_step
 from benchmarks.strands.wall_clock import train_step
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.passes.program import counted_loops
@@ -32,131 +33,14 @@ from lagom_xla.tuner import tuner
 import rewritten
 
 _AXIS = "x"
-_NUM_LAYERS, _WIDTH, _HIDDEN, _ROWS, _CLASSES = 3, 16, 32, 32, 8
+_NUM_LAYERS, _WIDTH, _ROWS = 3, 16, 32
+# Each has two gradients.
 _PRODUCTS_PER_LAYER = 2
 _Step = Callable[..., Any]
 
 ROTATED = Form(strands="rotated")
 PAIRED = Form(strands="paired")
 P = jax.sharding.PartitionSpec
-
-
-def _placed(value: Any, spec: Any, num_devices: int = 8) -> jax.Array:
-  mesh = jax.sharding.Mesh(np.array(jax.devices()[:num_devices]), (_AXIS,))
-  return jax.device_put(value, jax.sharding.NamedSharding(mesh, spec))
-
-
-def _mesh() -> jax.sharding.Mesh:
-  return jax.sharding.Mesh(np.array(jax.devices()), (_AXIS,))
-
-
-def _constrained(value: jax.Array, *spec: str | None) -> jax.Array:
-  sharding = jax.sharding.NamedSharding(_mesh(), P(*spec))
-  return jax.lax.with_sharding_constraint(value, sharding)
-
-
-def _fsdp(h: jax.Array, weights: Any) -> tuple[jax.Array, None]:
-  up, down = (_constrained(w, None, None) for w in weights)
-  return _constrained(h + jax.nn.relu(h @ up) @ down, _AXIS, None), None
-
-
-def _tp(h: jax.Array, weights: Any) -> tuple[jax.Array, None]:
-  """Tensor and sequence parallelism: rows are gathered, sums scattered."""
-  up, down = weights
-  hidden = _constrained(
-    jax.nn.relu(_constrained(h, None, None) @ up), None, _AXIS
-  )
-  return _constrained(h + hidden @ down, _AXIS, None), None
-
-
-def _explicit_tp(h: jax.Array, weights: Any) -> tuple[jax.Array, None]:
-  """The same under shard_map."""
-  up, down = weights
-  rows = jax.lax.all_gather(h, _AXIS, axis=0, tiled=True)
-  partial = jax.nn.relu(rows @ up) @ down
-  return h + jax.lax.psum_scatter(
-    partial, _AXIS, scatter_dimension=0, tiled=True
-  ), None
-
-
-_LAYER = {"fsdp": _fsdp, "tp": _tp, "shard_map": _explicit_tp}
-
-
-def _specs(layout: str) -> dict[str, Any]:
-  up = P(None, _AXIS) if layout == "fsdp" else P(None, None, _AXIS)
-  return {"up": up, "down": P(None, _AXIS), "head": P()}
-
-
-def _loss_of(
-  layout: str, _params: Any, rows: jax.Array, *, unroll: bool, remat: bool
-) -> jax.Array:
-  """The loss of a micro-batch, a mean."""
-  layer = jax.checkpoint(_LAYER[layout]) if remat else _LAYER[layout]
-  h, weights = rows, (_params["up"], _params["down"])
-  if unroll:
-    for i in range(_NUM_LAYERS):
-      h, _ = layer(h, (weights[0][i], weights[1][i]))
-  else:
-    h, _ = jax.lax.scan(layer, h, weights)
-  loss = jnp.mean(jnp.square(h @ _params["head"]))
-  return jax.lax.pmean(loss, _AXIS) if layout == "shard_map" else loss
-
-
-def _accumulated(
-  loss: Callable[..., jax.Array], _params: Any, _batches: jax.Array
-) -> tuple[Any, jax.Array]:
-  """Sums of gradients, and each micro-batch's loss."""
-
-  def add(sums: Any, batch: jax.Array) -> tuple[Any, jax.Array]:
-    value, gradients = jax.value_and_grad(loss)(_params, batch)
-    return jax.tree.map(jnp.add, sums, gradients), value
-
-  return jax.lax.scan(add, jax.tree.map(jnp.zeros_like, _params), _batches)
-
-
-def _step_of(
-  layout: str, *, unroll: bool = False, remat: bool = False
-) -> _Step:
-  """A step of SGD, (parameters, micro-batches) -> (parameters, losses)."""
-  loss = functools.partial(_loss_of, layout, unroll=unroll, remat=remat)
-
-  def step(_params: Any, _batches: jax.Array) -> tuple[Any, jax.Array]:
-    sums, losses = _accumulated(loss, _params, _batches)
-    return jax.tree.map(lambda p, g: p - 0.1 * g, _params, sums), losses
-
-  if layout != "shard_map":
-    return step
-  specs = _specs(layout)
-  return jax.shard_map(
-    step,
-    mesh=_mesh(),
-    in_specs=(specs, P(None, _AXIS)),
-    out_specs=(specs, P()),
-    check_vma=False,
-  )
-
-
-def _params(layout: str = "fsdp") -> dict[str, jax.Array]:
-  """Parameters as a layout has them, the same each time."""
-  random = np.random.default_rng(0)
-  shapes = {
-    "up": (_NUM_LAYERS, _WIDTH, _HIDDEN),
-    "down": (_NUM_LAYERS, _HIDDEN, _WIDTH),
-    "head": (_WIDTH, _CLASSES),
-  }
-  return {
-    name: _placed(
-      random.normal(scale=0.3, size=shape).astype(np.float32),
-      _specs(layout)[name],
-    )
-    for name, shape in shapes.items()
-  }
-
-
-def _batches(num: int) -> jax.Array:
-  """So many micro-batches, the same each time."""
-  rows = np.random.default_rng(1).normal(size=(num, _ROWS, _WIDTH))
-  return _placed(rows.astype(np.float32), P(None, _AXIS))
 
 
 def _rewrite(
@@ -166,10 +50,60 @@ def _rewrite(
   return rewrite.rewrite(module, form)
 
 
-def _rotated(layout: str, **kwargs: bool) -> ir.Module:
-  """A step of four micro-batches."""
-  step = _step_of(layout, **kwargs)
-  return _rewrite(ROTATED, step, _params(layout), _batches(4))[0]
+def _in_form(
+  form: Form,
+  layout: accumulating_step.Layout,
+  *,
+  layers: accumulating_step.Layers = "scan",
+  remat: bool = False,
+  num: int = 4,
+) -> ir.Module:
+  """A train step in a form."""
+  case = accumulating_step.Case(layout, layers, remat, num)
+  training = accumulating_step.Training(case)
+  return _rewrite(form, training.step, training.state(), training.batches[0])[0]
+
+
+def _explicit(devices: Sequence[jax.Device], **sizes: int) -> Any:
+  """A step whose collectives are written out, of four micro-batches."""
+  step, args = train_step.train_step(devices, train_step.Sizes(**sizes))
+  return step.lower(*args)
+
+
+def _layer(h: jax.Array, weight: jax.Array) -> tuple[jax.Array, None]:
+  return jnp.sin(h @ weight), None
+
+
+def _loss(weights: jax.Array, rows: jax.Array) -> jax.Array:
+  """Of rows that devices share."""
+  rows, _ = jax.lax.scan(jax.checkpoint(_layer), rows, weights)
+  return jnp.sum(jnp.square(rows))
+
+
+def _args(
+  num: int, num_layers: int = _NUM_LAYERS, seed: int = 0
+) -> tuple[jax.Array, jax.Array]:
+  """Weights, and so many micro-batches on two devices."""
+  random = np.random.default_rng(seed)
+  mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), (_AXIS,))
+
+  def placed(spec: P, scale: float, *shape: int) -> jax.Array:
+    values = random.normal(scale=scale, size=shape).astype(np.float32)
+    return jax.device_put(values, jax.sharding.NamedSharding(mesh, spec))
+
+  weights = placed(P(), 0.3, num_layers, _WIDTH, _WIDTH)
+  return weights, placed(P(None, _AXIS), 1, num, _ROWS, _WIDTH)
+
+
+def _accumulated(
+  loss: Callable[..., jax.Array], weights: Any, batches: jax.Array
+) -> Any:
+  """Sums of gradients."""
+
+  def add(sums: Any, batch: jax.Array) -> tuple[Any, None]:
+    return jax.tree.map(jnp.add, sums, jax.grad(loss)(weights, batch)), None
+
+  return jax.lax.scan(add, jax.tree.map(jnp.zeros_like, weights), batches)[0]
 
 
 def _products(operation: ir.Operation) -> int:
@@ -193,7 +127,7 @@ def _loops(operation: ir.Operation) -> list[ir.Operation]:
 class TestStructure:
   @pytest.mark.parametrize("num", [2, 3])
   def test_paired_trips_share_both_loops_over_layers(self, num: int):
-    module, _ = _rewrite(PAIRED, _step_of("tp"), _params("tp"), _batches(num))
+    module = _in_form(PAIRED, "tp_sp", num=num)
     paired, *alone = _loops(module.operation)
     loop = counted_loops.read(paired)
     assert isinstance(loop, counted_loops.CountedLoop)
@@ -204,73 +138,69 @@ class TestStructure:
     # Of an odd number the last is alone, with its two loops.
     assert len(alone) == (2 if num % 2 else 0)
 
-  @pytest.mark.parametrize("layout", ["fsdp", "tp", "shard_map"])
-  def test_a_backward_and_a_forward_pass_share_a_loop(self, layout: str):
-    module = _rotated(layout)  # It keeps the operations alive.
+  @pytest.mark.parametrize("layout", ["fsdp", "tp_sp", "ep"])
+  def test_a_backward_and_a_forward_pass_share_a_loop(self, layout: Any):
+    module = _in_form(ROTATED, layout)
     first, rotated, last = _loops(module.operation)
     (shared,) = _loops(rotated)
-    # A product has two gradients.
     forward = _PRODUCTS_PER_LAYER
     assert _products(first) == forward
     assert _products(last) == 2 * forward
     assert _products(shared) == 3 * forward
 
   def test_what_the_next_layer_gathers_is_gathered_a_trip_ahead(self):
-    module = _rotated("shard_map", remat=True)
+    sizes = {"tokens": 32, "width": 16, "hidden": 32, "num_layers": 3}
+    lowered = _explicit(jax.devices(), **sizes)
+    module, _ = rewrite.rewrite(lowered.compiler_ir("stablehlo"), ROTATED)
     _, rotated, _ = _loops(module.operation)
     (shared,) = _loops(rotated)
     loop = counted_loops.read(shared)
     assert isinstance(loop, counted_loops.CountedLoop)
     # The first layer's gather stands before the loop, the last layer behind it.
-    assert loop.num_trips == _NUM_LAYERS - 1
+    assert loop.num_trips == 3 - 1
     gathers = [
-      op.operation
+      op.operation.results[0]
       for op in loop.body.operations
       if op.operation.name == "stablehlo.all_gather"
     ]
-    returned = list(loop.body.operations)[-1].operation.operands
-    assert any(op.results[0] == value for op in gathers for value in returned)
+    assert any(value in gathers for value in mlir.returned(loop.body))
 
   def test_unrolled_layers_are_cut_where_forward_turns_to_backward(self):
-    module = _rotated("tp", unroll=True)
+    module = _in_form(ROTATED, "tp_sp", layers="unroll")
     (rotated,) = _loops(module.operation)
-    (function,) = [
-      op.operation
-      for op in module.body.operations
-      if op.operation.name == "func.func"
-    ]
-    operations = [op.operation for op in function.regions[0].blocks[0]]
-    at = operations.index(rotated)
-    before = [op.name for op in operations[:at]]
-    # The head's product comes after the layers'.
-    forward = _PRODUCTS_PER_LAYER * _NUM_LAYERS + 1
+    function = mlir.functions_by_name(module.operation)["main"]
+    operations = mlir.direct_operations(function)
+    before = [op.name for op in operations[: operations.index(rotated)]]
+    forward = _PRODUCTS_PER_LAYER * accumulating_step.NUM_LAYERS
     assert before.count("stablehlo.dot_general") == forward
 
   def test_only_residuals_cross_where_layers_are_recomputed(self):
-    args = _params(), _batches(4)
-    step = _step_of("fsdp", remat=True)
-    as_written: Any = jax.jit(step).lower(*args).compiler_ir("stablehlo")
+    as_written = _in_form(Form(), "fsdp", remat=True)
     main, *_ = _loops(as_written.operation)
-    module = _rotated("fsdp", remat=True)
+    module = _in_form(ROTATED, "fsdp", remat=True)
     _, rotated, _ = _loops(module.operation)
-    added = [ir.RankedTensorType(value.type).shape for value in rotated.results]
+    added = [mlir.shape_of(value) for value in rotated.results]
     for value in main.results:
-      added.remove(ir.RankedTensorType(value.type).shape)
-    # Residuals: what each layer took, and what the head did. It counts in the
+      added.remove(mlir.shape_of(value))
+    # Residuals: what each layer took, and what the loss did. It counts in the
     # carry in which it did before.
-    rows = [_ROWS, _WIDTH]
-    assert sorted(map(list, added)) == [[_NUM_LAYERS, *rows], rows]
+    rows = (
+      accumulating_step.NUM_SEQUENCES,
+      accumulating_step.SEQ_LEN,
+      accumulating_step.WIDTH,
+    )
+    assert sorted(added) == sorted(
+      [(accumulating_step.NUM_LAYERS, *rows), rows]
+    )
 
   def test_what_an_outer_loop_repeats_is_rotated_within(self):
-    inner = _step_of("fsdp", remat=True)
+    def steps(weights: jax.Array, batches: jax.Array) -> Any:
+      def one(weights: jax.Array, _: None) -> Any:
+        return weights - _accumulated(_loss, weights, batches), None
 
-    def steps(params: Any, batches: jax.Array) -> Any:
-      def one(params: Any, _: None) -> Any:
-        return inner(params, batches)
+      return jax.lax.scan(one, weights, None, length=2)
 
-      return jax.lax.scan(one, params, None, length=2)
-
-    module, outcome = _rewrite(ROTATED, steps, _params(), _batches(3))
+    module, outcome = _rewrite(ROTATED, steps, *_args(3))
     assert outcome.actions
     (outer,) = _loops(module.operation)
     assert len(_loops(outer)) == 3
@@ -280,9 +210,7 @@ def test_a_rotated_step_waits_less_for_its_collectives(
   h100s: Sequence[jax.Device],
 ):
   cluster = cluster_lib.parse("1x8xh100")
-  sizes = train_step.Sizes(tokens=8192, width=8192, hidden=28672)
-  step, args = train_step.train_step(h100s, sizes)
-  lowered = step.lower(*args)
+  lowered = _explicit(h100s, tokens=8192, width=8192, hidden=28672)
   rotated, outcome = rewritten.lower_rewritten(lowered, ROTATED)
   assert outcome.actions
   before, after = (
@@ -312,126 +240,73 @@ def _why_not(step: _Step, *args: Any) -> str:
 
 class TestRefusals:
   def test_parameters_that_each_micro_batch_updates(self):
-    gradient = jax.grad(
-      functools.partial(_loss_of, "fsdp", unroll=False, remat=False)
-    )
+    def step(weights: jax.Array, batches: jax.Array) -> Any:
+      def update(weights: jax.Array, batch: jax.Array) -> Any:
+        return weights - jax.grad(_loss)(weights, batch), None
 
-    def step(params: Any, batches: jax.Array) -> Any:
-      def update(params: Any, batch: jax.Array) -> Any:
-        gradients = gradient(params, batch)
-        return jax.tree.map(lambda p, g: p - g, params, gradients), None
+      return jax.lax.scan(update, weights, batches)
 
-      return jax.lax.scan(update, params, batches)
-
-    assert "updates the parameters" in _why_not(step, _params(), _batches(3))
+    assert "updates the parameters" in _why_not(step, *_args(3))
 
   def test_a_single_micro_batch(self):
-    reason = _why_not(_step_of("fsdp"), _params(), _batches(1))
-    assert "no more than 1 trip" in reason
+    step = functools.partial(_accumulated, _loss)
+    assert "no more than 1 trip" in _why_not(step, *_args(1))
 
   def test_an_unknown_number_of_micro_batches(self):
-    gradient = jax.grad(
-      functools.partial(_loss_of, "fsdp", unroll=True, remat=False)
-    )
+    def step(weights: jax.Array, batches: jax.Array, num: jax.Array) -> Any:
+      def add(i: jax.Array, sums: jax.Array) -> jax.Array:
+        return sums + jax.grad(_loss)(weights, batches[i])
 
-    def step(params: Any, batches: jax.Array, num: jax.Array) -> Any:
-      def add(i: jax.Array, sums: Any) -> Any:
-        return jax.tree.map(jnp.add, sums, gradient(params, batches[i]))
+      return jax.lax.fori_loop(0, num, add, weights)
 
-      return jax.lax.fori_loop(0, num, add, params)
-
-    reason = _why_not(step, _params(), _batches(3), _placed(2, P()))
-    assert "its condition" in reason
+    assert "its condition" in _why_not(step, *_args(3), 2)
 
   def test_a_host_callback(self):
-    def loss(params: Any, batch: jax.Array) -> jax.Array:
-      value = _loss_of("fsdp", params, batch, unroll=True, remat=False)
+    def loss(weights: jax.Array, batch: jax.Array) -> jax.Array:
+      value = _loss(weights, batch)
       jax.debug.print("loss {}", value)
       return value
 
     step = functools.partial(_accumulated, loss)
-    assert "callback" in _why_not(step, _params(), _batches(3))
+    assert "callback" in _why_not(step, *_args(3))
 
   def test_a_step_that_no_other_device_shares(self):
-    def loss(weights: jax.Array, rows: jax.Array) -> jax.Array:
-      return jnp.mean(jnp.square(jnp.sin(rows @ weights) @ weights))
-
-    step = functools.partial(_accumulated, loss)
-    reason = _why_not(step, jnp.ones((4, 4)), jnp.ones((3, 8, 4)))
-    assert "nothing in it communicates" in reason
+    step = functools.partial(_accumulated, _loss)
+    alone = [np.asarray(value) for value in _args(3)]
+    assert "nothing in it communicates" in _why_not(step, *alone)
 
   def test_a_step_without_a_loop(self):
-    def step(params: Any, batches: jax.Array) -> jax.Array:
-      return batches[0] @ params["head"]
+    def step(weights: jax.Array, batches: jax.Array) -> jax.Array:
+      return batches[0] @ weights[0]
 
-    assert "no loop" in _why_not(step, _params(), _batches(1))
-
-
-# Unrolled, recomputed, micro-batches, donated; strands_training_test.py has
-# the other layouts.
-_VARIANTS = ((False, True, 3, True), (True, False, 2, False))
+    assert "no loop" in _why_not(step, *_args(1))
 
 
 class TestBits:
-  @pytest.mark.parametrize("form", [ROTATED, PAIRED])
-  @pytest.mark.parametrize(("unroll", "remat", "num", "donate"), _VARIANTS)
-  def test_training_steps_keep_every_bit(
-    self, form: Form, unroll: bool, remat: bool, num: int, donate: bool
-  ):
-    layout = "shard_map"
-    step = jax.jit(
-      _step_of(layout, unroll=unroll, remat=remat),
-      donate_argnums=0 if donate else (),
-    )
-    batches = _batches(num)
-    lowered = step.lower(_params(layout), batches)
-    compiled, outcome = rewritten.compile_rewritten(lowered, form)
-    assert outcome.actions
-    results = []
-    for executable in (lowered.compile(), compiled):
-      params = _params(layout)
-      losses = []
-      for _ in range(3):
-        before = params
-        params, loss = executable(params, batches)
-        losses.append(loss)
-        assert before["up"].is_deleted() == donate
-      results.append((params, losses))
-    jax.tree.map(np.testing.assert_array_equal, *results)
-
   def test_dropout_draws_what_it_drew(self):
-    def step(params: Any, batches: jax.Array) -> Any:
+    def step(weights: jax.Array, batches: jax.Array) -> Any:
       def add(carry: Any, batch: jax.Array) -> Any:
-        key, sums, count = carry
+        key, sums = carry
         key, now = jax.random.split(key)
+        kept = jax.random.bernoulli(now, 0.5, batch.shape)
+        gradient = jax.grad(_loss)(weights, jnp.where(kept, batch, 0))
+        return (key, sums + gradient), None
 
-        def loss(params: Any) -> jax.Array:
-          kept = jax.random.bernoulli(now, 0.5, batch.shape)
-          rows = jnp.where(kept, batch, 0)
-          return _loss_of("fsdp", params, rows, unroll=False, remat=True)
-
-        sums = jax.tree.map(jnp.add, sums, jax.grad(loss)(params))
-        return (key, sums, count + 1), None
-
-      zeros = jax.tree.map(jnp.zeros_like, params)
-      carry = (jax.random.PRNGKey(0), zeros, 0)
+      carry = jax.random.PRNGKey(0), jnp.zeros_like(weights)
       return jax.lax.scan(add, carry, batches)[0]
 
-    outcome = rewritten.assert_same_bits(step, ROTATED, _params(), _batches(3))
-    assert outcome.actions
+    assert rewritten.assert_same_bits(step, ROTATED, *_args(3)).actions
 
   def test_a_sum_over_gradients_differs_by_its_order_at_most(self):
     """XLA may fuse the sum with the last layer's part, which stands alone."""
-    loss = functools.partial(_loss_of, "fsdp", unroll=False, remat=False)
 
-    def step(params: Any, batches: jax.Array) -> Any:
+    def step(weights: jax.Array, batches: jax.Array) -> Any:
       def add(norms: jax.Array, batch: jax.Array) -> Any:
-        gradients = jax.grad(loss)(params, batch)
-        return norms + optax.tree.norm(gradients), None
+        return norms + optax.tree.norm(jax.grad(_loss)(weights, batch)), None
 
       return jax.lax.scan(add, jnp.zeros(()), batches)[0]
 
-    args = _params(), _batches(3)
+    args = _args(3)
     lowered = jax.jit(step).lower(*args)
     compiled, outcome = rewritten.compile_rewritten(lowered, ROTATED)
     assert outcome.actions
@@ -441,22 +316,16 @@ class TestBits:
     )
 
   def test_a_fori_loop_is_a_loop(self):
-    gradient = jax.grad(
-      functools.partial(_loss_of, "fsdp", unroll=False, remat=True)
-    )
+    def step(weights: jax.Array, batches: jax.Array) -> Any:
+      def add(i: jax.Array, sums: jax.Array) -> jax.Array:
+        return sums + jax.grad(_loss)(weights, batches[i])
 
-    def step(params: Any, batches: jax.Array) -> Any:
-      def add(i: jax.Array, sums: Any) -> Any:
-        return jax.tree.map(jnp.add, sums, gradient(params, batches[i]))
+      return jax.lax.fori_loop(0, 4, add, jnp.zeros_like(weights))
 
-      zeros = jax.tree.map(jnp.zeros_like, params)
-      return jax.lax.fori_loop(0, 4, add, zeros)
-
-    outcome = rewritten.assert_same_bits(step, ROTATED, _params(), _batches(4))
-    assert outcome.actions
+    assert rewritten.assert_same_bits(step, ROTATED, *_args(4)).actions
 
   def test_flax_and_optax_accumulate_as_before(self):
-    model = nn.Sequential([nn.Dense(_HIDDEN), nn.relu, nn.Dense(_CLASSES)])
+    model = nn.Sequential([nn.Dense(32), nn.relu, nn.Dense(8)])
     optimizer = optax.MultiSteps(optax.adam(0.1), every_k_schedule=3)
 
     def step(params: Any, batches: jax.Array) -> Any:
@@ -471,9 +340,9 @@ class TestBits:
       return jax.lax.scan(add, optimizer.init(params), batches)
 
     params = model.init(jax.random.key(0), jnp.zeros((1, _WIDTH)))
-    params = jax.tree.map(lambda p: _placed(p, P()), params)
-    outcome = rewritten.assert_same_bits(step, ROTATED, params, _batches(3))
-    assert outcome.actions
+    weights, batches = _args(3)
+    params = jax.device_put(params, weights.sharding)
+    assert rewritten.assert_same_bits(step, ROTATED, params, batches).actions
 
   @hypothesis.settings(max_examples=7)
   @hypothesis.given(data=st.data())
@@ -488,11 +357,7 @@ class TestBits:
     reverse = data.draw(st.booleans(), label="backwards")
     form = data.draw(st.sampled_from([ROTATED, PAIRED]), label="form")
 
-    def layer(h: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
-      return jnp.sin(h @ w), None
-
-    if remat:
-      layer = jax.checkpoint(layer)
+    layer = jax.checkpoint(_layer) if remat else _layer
 
     def loss(weights: jax.Array, rows: jax.Array) -> jax.Array:
       if in_loop:
@@ -517,11 +382,5 @@ class TestBits:
       start = jnp.uint32(1), jnp.zeros_like(weights), 0.0, 0.0
       return jax.lax.scan(add, start, batches, reverse=reverse)
 
-    random = np.random.default_rng(num_layers)
-    shape = (num_layers, _WIDTH, _WIDTH)
-    weights = random.normal(scale=0.3, size=shape).astype(np.float32)
-    rows = random.normal(size=(num_trips, 8, _WIDTH)).astype(np.float32)
-    outcome = rewritten.assert_same_bits(
-      step, form, _placed(weights, P(), 2), _placed(rows, P(None, _AXIS), 2)
-    )
-    assert outcome.actions
+    args = _args(num_trips, num_layers, seed=num_layers)
+    assert rewritten.assert_same_bits(step, form, *args).actions

@@ -28,8 +28,6 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program import rewrite
 from lagom_xla.passes.program.form import Form
-from lagom_xla.passes.program.strands import keys as strand_keys
-from lagom_xla.passes.program.strands import loop_pairs
 import rewritten
 
 _NUM_LAYERS = 3
@@ -131,6 +129,7 @@ def _lower_gspmd(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
 
 
 Lower = Callable[..., jax.stages.Lowered]
+KEYED = Form(keyed=True)
 
 
 def module_of(lowered: jax.stages.Lowered) -> ir.Module:
@@ -138,17 +137,14 @@ def module_of(lowered: jax.stages.Lowered) -> ir.Module:
   return module
 
 
-def merge(lowered: jax.stages.Lowered, *, staggered: bool = False) -> None:
-  module = module_of(lowered)
-  with module.context, ir.Location.unknown():
-    assert loop_pairs.merge_loops(module, staggered=staggered).actions
-
-
-def key(lowered: jax.stages.Lowered) -> tuple[str, ...]:
-  outcome = strand_keys.key_strands(module_of(lowered))
-  assert module_of(lowered).operation.verify()
-  assert not outcome.refusals
-  return outcome.actions
+def in_form(
+  lowered: jax.stages.Lowered, strands: Any = "none", *, keyed: bool = True
+) -> tuple[jax.stages.Lowered, int]:
+  """A step in a form, and in how many blocks strands have keys."""
+  form = Form(strands=strands, keyed=keyed)
+  in_form, outcome = rewritten.lower_rewritten(lowered, form)
+  assert outcome.actions
+  return in_form, sum("stay apart" in action for action in outcome.actions)
 
 
 def num_run(module: hlo.Module) -> int:
@@ -187,14 +183,16 @@ def lower_h100(h100s: Sequence[jax.Device]) -> Lower:
   return functools.partial(_lower, h100s)
 
 
-@pytest.mark.parametrize("staggered", [False, True])
+@pytest.mark.parametrize(
+  ("strands", "num_keyed"), [("merged", 2), ("staggered", 1)]
+)
 def test_only_keys_keep_xla_from_combining_across_strands_that_share_a_loop(
-  lower_h100: Lower, scheduled: Any, staggered: bool
+  lower_h100: Lower, scheduled: Any, strands: str, num_keyed: int
 ):
-  plain, coupled, apart = lower_h100(), lower_h100(), lower_h100()
-  merge(coupled, staggered=staggered)
-  merge(apart, staggered=staggered)
-  assert len(key(apart)) == (1 if staggered else 2)
+  plain = lower_h100()
+  coupled, _ = in_form(plain, strands, keyed=False)
+  apart, num = in_form(plain, strands)
+  assert num == num_keyed
   num_alone = num_run(scheduled(plain))
   assert num_run(scheduled(coupled)) < num_alone
   # More where the last trip, which now stands alone, is combined less.
@@ -207,8 +205,8 @@ def test_only_keys_keep_xla_from_combining_across_unrolled_strands(
 ):
   lower_ = functools.partial(lower_h100, scan=False)
   coupled = lower_(num_micro_batches=num_micro_batches)
-  apart = lower_(num_micro_batches=num_micro_batches)
-  assert len(key(apart)) == 1
+  apart, num_keyed = in_form(coupled)
+  assert num_keyed == 1
   num_of_one = num_run(scheduled(lower_(num_micro_batches=1)))
   assert num_run(scheduled(coupled)) < num_micro_batches * num_of_one
   assert num_run(scheduled(apart)) == num_micro_batches * num_of_one
@@ -219,31 +217,26 @@ def test_only_keys_keep_xla_from_combining_across_unrolled_strands(
 def test_layers_are_no_strands(lower_h100: Lower, layer: Any, scan: bool):
   lowered = lower_h100(num_micro_batches=1, layer=layer, scan=scan)
   module = module_of(lowered)
-  same, outcome = rewrite.rewrite(module, Form(keyed=True))
+  same, outcome = rewrite.rewrite(module, KEYED)
   assert same is module and not outcome.actions
 
 
 @pytest.mark.parametrize("remat", [False, True])
+@pytest.mark.parametrize("keyed", [False, True])
 def test_merged_strands_gather_their_common_weights_once(
-  lower_h100: Lower, scheduled: Any, remat: bool
+  lower_h100: Lower, scheduled: Any, remat: bool, keyed: bool
 ):
-  lower_ = functools.partial(lower_h100, layer=_fsdp_layer, remat=remat)
-  plain, merged, keyed = lower_(), lower_(), lower_()
-  merge(merged)
-  merge(keyed)
-  key(keyed)
+  plain = lower_h100(layer=_fsdp_layer, remat=remat)
+  merged, _ = in_form(plain, "merged", keyed=keyed)
   num_bytes = gathered_bytes(scheduled(plain))
   assert 2 * gathered_bytes(scheduled(merged)) == num_bytes
-  assert 2 * gathered_bytes(scheduled(keyed)) == num_bytes
 
 
 def test_strands_at_different_layers_gather_no_more_than_alone(
   lower_h100: Lower, scheduled: Any
 ):
-  lower_ = functools.partial(lower_h100, layer=_fsdp_layer)
-  plain, staggered = lower_(), lower_()
-  merge(staggered, staggered=True)
-  key(staggered)
+  plain = lower_h100(layer=_fsdp_layer)
+  staggered, _ = in_form(plain, "staggered")
   num_bytes = gathered_bytes(scheduled(plain))
   assert gathered_bytes(scheduled(staggered)) == num_bytes
 
@@ -275,10 +268,9 @@ def test_what_a_strand_computes_from_what_it_saved_is_its_own(
     },
     jnp.zeros((2, _NUM_LAYERS, _NUM_ROWS, _WIDTH)),
   )
-  merge(lowered)
-  key(lowered)
+  keyed, _ = in_form(lowered, "merged")
   for name in ("stablehlo.all_gather", "stablehlo.reduce_scatter"):
-    assert keys_of(module_of(lowered), name) == {"strand 0": 1, "strand 1": 1}
+    assert keys_of(module_of(keyed), name) == {"strand 0": 1, "strand 1": 1}
 
 
 def test_a_key_that_is_there_stays(lower_h100: Lower):
@@ -288,7 +280,8 @@ def test_a_key_that_is_there_stays(lower_h100: Lower):
     own = ir.Attribute.parse('{combiner_key = "own", other = "kept"}')
     for operation in operations_of(module, "stablehlo.all_gather"):
       operation.attributes["mhlo.frontend_attributes"] = own
-  key(lowered)
+  keyed, _ = in_form(lowered)
+  module = module_of(keyed)
   assert set(keys_of(module, "stablehlo.all_gather")) == {"own"}
   assert set(keys_of(module, "stablehlo.reduce_scatter")) == {
     "strand 0",
@@ -297,18 +290,16 @@ def test_a_key_that_is_there_stays(lower_h100: Lower):
 
 
 def test_what_both_strands_call_is_told_apart(lower_h100: Lower):
-  lowered = lower_h100()
-  merge(lowered)
-  key(lowered)
-  found = keys_of(module_of(lowered), "stablehlo.all_gather")
+  keyed, _ = in_form(lower_h100(), "merged")
+  found = keys_of(module_of(keyed), "stablehlo.all_gather")
   assert found["strand 0"] == found["strand 1"] > 0
 
 
 def test_xlas_partitioner_hands_keys_on_to_the_collectives_that_it_places(
   h100s: Sequence[jax.Device],
 ):
-  lowered = _lower_gspmd(h100s)
-  assert len(key(lowered)) == 1
+  lowered, num_keyed = in_form(_lower_gspmd(h100s))
+  assert num_keyed == 1
   step = lowered_lib.LoweredStep(lowered, cluster.parse("1x8xh100"))
   module = compiler.before_combining(step)
   found = collections.Counter(
@@ -321,41 +312,23 @@ def test_xlas_partitioner_hands_keys_on_to_the_collectives_that_it_places(
   assert set(found) == {"strand 0", "strand 1"}
 
 
-@pytest.mark.parametrize("strands", ["none", "merged"])
-def test_a_keyed_form_is_its_strands_with_keys(
-  lower_h100: Lower, scheduled: Any, strands: Any
-):
-  lowered = lower_h100(scan=strands != "none")
-  plain, _ = rewritten.lower_rewritten(lowered, Form(strands=strands))
-  apart, outcome = rewritten.lower_rewritten(
-    lowered, Form(strands=strands, keyed=True)
-  )
-  assert "stay apart" in outcome.actions[-1]
-  assert num_run(scheduled(apart)) > num_run(scheduled(plain))
-
-
 @pytest.mark.parametrize("scan", [False, True])
 @pytest.mark.parametrize("layer", [_tp_layer, _fsdp_layer])
 def test_keys_change_no_bit_of_what_is_computed(layer: Any, scan: bool):
-  def run(*, keyed: bool) -> Any:
-    lowered = _lower(
-      jax.devices()[:8], layer=layer, scan=scan, dtype=jnp.float32
-    )
-    if scan:
-      merge(lowered)
-    if keyed:
-      key(lowered)
-    specs, _ = lowered.in_avals
+  lowered = _lower(jax.devices()[:8], layer=layer, scan=scan, dtype=jnp.float32)
+  strands = "merged" if scan else "none"
+  keyed, _ = in_form(lowered, strands)
+  plain = in_form(lowered, strands, keyed=False)[0] if scan else lowered
+  specs, _ = lowered.in_avals
+  results = []
+  for step in (keyed.compile(), plain.compile()):
     generator = np.random.default_rng(0)
-
-    def draw(spec: Any) -> np.ndarray:
-      drawn = generator.normal(size=spec.shape, scale=0.1)
-      return drawn.astype(spec.dtype)
-
-    shardings = lowered.compile().input_shardings[0]
-    arguments = jax.tree.map(draw, specs)
-    return lowered.compile()(*jax.device_put(arguments, shardings))
-
-  with_keys, without = run(keyed=True), run(keyed=False)
-  assert any(np.any(np.asarray(g)) for g in jax.tree.leaves(with_keys))
-  jax.tree.map(np.testing.assert_array_equal, with_keys, without)
+    arguments = jax.tree.map(
+      lambda spec, g=generator: g.normal(size=spec.shape, scale=0.1).astype(
+        spec.dtype
+      ),
+      specs,
+    )
+    results.append(step(*jax.device_put(arguments, step.input_shardings[0])))
+  assert any(np.any(np.asarray(g)) for g in jax.tree.leaves(results))
+  jax.tree.map(np.testing.assert_array_equal, *results)
