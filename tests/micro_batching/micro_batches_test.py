@@ -31,8 +31,8 @@ _WIDTH = 8
 _RELATIVE = {"float32": 1e-5, "bfloat16": 2e-2, "float16": 3e-3}
 
 
-def _params_of(dtype: Any = jnp.float32, seed: int = 0) -> Any:
-  keys = jax.random.split(jax.random.key(seed), 2)
+def _params_of(dtype: Any = jnp.float32) -> Any:
+  keys = jax.random.split(jax.random.key(0), 2)
   return {
     "hidden": [jax.random.normal(keys[0], (_WIDTH, _WIDTH), dtype), None],
     "out": jax.random.normal(keys[1], (_WIDTH,), dtype),
@@ -75,14 +75,6 @@ def _assert_close(actual: Any, expected: Any) -> None:
     np.testing.assert_allclose(
       here, there, rtol=0, atol=bound * np.abs(there).max(initial=1e-3)
     )
-
-
-_COLLECTIVES = (
-  "all-gather",
-  "all-to-all",
-  "collective-permute",
-  "reduce-scatter",
-)
 
 
 @pytest.mark.parametrize("num", [1, 2, 3])
@@ -160,10 +152,14 @@ def size_of(batch: Any) -> int:
 
 
 def test_gradients_of_the_batch_come_back_in_its_order() -> None:
-  loss = lagom_xla.micro_batches(_loss_of, 3, argnums=(0, 1), allow_int=True)
-  args = _params_of(), _batch_of()
-  expected = jax.value_and_grad(_loss_of, (0, 1), allow_int=True)(*args)
-  _assert_close(loss(*args), expected)
+  # Labels, and here parameters, are integers: their gradients have no type.
+  def loss(params: Any, batch: Any) -> jax.Array:
+    return params["times"] * _loss_of(params, batch)
+
+  args = _params_of() | {"times": jnp.int32(3)}, _batch_of()
+  thirds = lagom_xla.micro_batches(loss, 3, argnums=(0, 1), allow_int=True)
+  expected = jax.value_and_grad(loss, (0, 1), allow_int=True)(*args)
+  _assert_close(thirds(*args), expected)
 
 
 def test_the_batch_may_be_given_by_name() -> None:
@@ -172,16 +168,6 @@ def test_the_batch_may_be_given_by_name() -> None:
   )
   expected = jax.value_and_grad(_loss_of)(_params_of(), batch=_batch_of())
   _assert_close(halves(_params_of(), batch=_batch_of()), expected)
-
-
-def test_integer_parameters_have_gradients_of_no_type() -> None:
-  def loss(params: Any, batch: Any) -> jax.Array:
-    return jnp.mean(batch * params["w"] * params["times"])
-
-  args = {"w": jnp.float32(2), "times": jnp.int32(3)}, jnp.arange(8.0)
-  halves = lagom_xla.micro_batches(loss, allow_int=True)
-  expected = jax.value_and_grad(loss, allow_int=True)(*args)
-  _assert_close(halves(*args), expected)
 
 
 def test_aux_is_put_together_by_what_the_batch_makes_of_it() -> None:
@@ -297,20 +283,10 @@ def test_no_element_of_a_sharded_batch_leaves_its_device(
     expected = jax.jit(_per_element)(params, batch)
   text = compiled.as_text() or ""
   assert "all-reduce" in text
-  assert not [c for c in _COLLECTIVES if c in text]
+  for kind in ("all-gather", "all-to-all", "permute", "reduce-scatter"):
+    assert kind not in text
   assert losses.sharding.is_equivalent_to(batch["label"].sharding, 1)
   _assert_close(losses, expected)
-
-
-def test_layers_that_are_scanned_stay_loops_of_their_own() -> None:
-  def loss(weights: jax.Array, rows: jax.Array) -> jax.Array:
-    layer = lambda h, w: (jnp.tanh(h @ w), None)  # noqa: E731
-    return jnp.mean(jax.lax.scan(layer, rows, weights)[0])
-
-  halves = jax.jit(lagom_xla.micro_batches(loss, 2))
-  text = halves.lower(jnp.ones((3, 4, 4)), jnp.ones((6, 4))).as_text()
-  # Forward and backward, of each half.
-  assert text.count("stablehlo.while") == 4
 
 
 @pytest.mark.parametrize(
@@ -428,16 +404,3 @@ def test_keys_that_are_elements_of_the_batch_are_split_like_it() -> None:
   )
   halves = lagom_xla.micro_batches(loss, 4, has_aux=True)
   _assert_close(halves(*args), jax.value_and_grad(loss, has_aux=True)(*args))
-
-
-def test_dropout_of_an_nnx_model_differs_between_micro_batches() -> None:
-  model = nnx.Dropout(0.5, rngs=nnx.Rngs(0))
-  graphdef, rest = nnx.split(model)
-
-  def loss(scale: jax.Array, rest: Any, batch: jax.Array) -> Any:
-    dropped = nnx.merge(graphdef, rest, copy=True)(scale * batch)
-    return jnp.mean(dropped), dropped
-
-  halves = lagom_xla.micro_batches(loss, batch_argnums=2, has_aux=True)
-  (_, dropped), _ = halves(jnp.float32(1), rest, jnp.ones(64))
-  assert (dropped[::2] != dropped[1::2]).any()

@@ -64,10 +64,12 @@ def _in_form(
   return _rewrite(form, training.step, training.state(), training.batches[0])[0]
 
 
-def _explicit(devices: Sequence[jax.Device], **sizes: int) -> Any:
-  """A step whose collectives are written out, of four micro-batches."""
+def _explicit(
+  devices: Sequence[jax.Device], **sizes: int
+) -> tuple[jax.stages.Lowered, Any]:
+  """A step with written-out collectives, of four micro-batches; its shapes."""
   step, args = train_step.train_step(devices, train_step.Sizes(**sizes))
-  return step.lower(*args)
+  return step.lower(*args), args
 
 
 def _layer(h: jax.Array, weight: jax.Array) -> tuple[jax.Array, None]:
@@ -156,8 +158,9 @@ class TestStructure:
 
   def test_what_the_next_layer_gathers_is_gathered_a_trip_ahead(self):
     sizes = {"tokens": 32, "width": 16, "hidden": 32, "num_layers": 3}
-    lowered = _explicit(jax.devices(), **sizes)
-    module, _ = rewrite.rewrite(lowered.compiler_ir("stablehlo"), ROTATED)
+    lowered, _ = _explicit(jax.devices(), **sizes)
+    as_written: Any = lowered.compiler_ir("stablehlo")
+    module, _ = rewrite.rewrite(as_written, ROTATED)
     _, rotated, _ = _loops(module.operation)
     (shared,) = _loops(rotated)
     loop = counted_loops.read(shared)
@@ -185,9 +188,9 @@ class TestStructure:
     main, *_ = _loops(as_written.operation)
     module = _in_form(ROTATED, "fsdp", remat=True)
     _, rotated, _ = _loops(module.operation)
-    added = [mlir.shape_of(value) for value in rotated.results]
+    added = [mlir.shape_of(value) or () for value in rotated.results]
     for value in main.results:
-      added.remove(mlir.shape_of(value))
+      added.remove(mlir.shape_of(value) or ())
     # Residuals: what each layer took, and what the loss did. It counts in the
     # carry in which it did before.
     rows = (
@@ -216,7 +219,7 @@ def test_a_rotated_step_waits_less_for_its_collectives(
   h100s: Sequence[jax.Device],
 ):
   cluster = cluster_lib.parse("1x8xh100")
-  lowered = _explicit(h100s, tokens=8192, width=8192, hidden=28672)
+  lowered, _ = _explicit(h100s, tokens=8192, width=8192, hidden=28672)
   rotated, outcome = rewritten.lower_rewritten(lowered, ROTATED)
   assert outcome.actions
   before, after = (
@@ -289,6 +292,15 @@ class TestRefusals:
 
 
 class TestBits:
+  @pytest.mark.parametrize("form", [ROTATED, PAIRED])
+  def test_collectives_that_are_written_out_keep_every_bit(self, form: Form):
+    lowered, shapes = _explicit(jax.devices(), tokens=32, width=16, hidden=32)
+    compiled, outcome = rewritten.compile_rewritten(lowered, form)
+    assert outcome.actions
+    args = jax.tree.map(train_step.filled, shapes)
+    results = [step(*args) for step in (compiled, lowered.compile())]
+    jax.tree.map(np.testing.assert_array_equal, *results)
+
   def test_dropout_draws_what_it_drew(self):
     def step(weights: jax.Array, batches: jax.Array) -> Any:
       def add(carry: Any, batch: jax.Array) -> Any:
