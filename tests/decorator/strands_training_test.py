@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 import dataclasses
 import functools
-import itertools
 from typing import Any
 
 import jax
@@ -80,7 +79,7 @@ def _trained_as_written(case: step_lib.Case) -> Any:
 
 
 @pytest.mark.parametrize(
-  "case", itertools.starmap(step_lib.Case, _CASES), ids=repr
+  "case", [step_lib.Case(*case) for case in _CASES], ids=repr
 )
 def test_ten_steps_take_their_state_and_come_to_the_same_numbers(case):
   training = step_lib.Training(case)
