@@ -87,42 +87,33 @@ def test_more_slop_lets_a_schedule_keep_its_values() -> None:
   assert not is_short(slop_percent=150)
 
 
-def _kernels(*names: str) -> hlo.Module:
-  """Kernels of a millisecond each, after an all-gather that nothing hides."""
-  lines = [
-    "p = f32[256,256] parameter(0)",
-    *hlo_text.all_gather("gather", 64 * 2**20),
-    *(hlo_text.kernel(name, 1000.0) for name in names),
-  ]
-  return hlo_text.load("\n".join([*lines, "ROOT end = () tuple()"]))
+def _modules(names: str) -> dict[bool, hlo.Module]:
+  """What XLA makes without options, and with some, as in "a b.remat | a".
+
+  Kernels of a millisecond each, after an all-gather that nothing hides.
+  """
+  gather = hlo_text.all_gather("gather", 64 * 2**20)
+  modules = []
+  for words in names.split("|"):
+    kernels = [hlo_text.kernel(name, 1000.0) for name in words.split()]
+    lines = ["p = f32[256,256] parameter(0)", *gather, *kernels]
+    modules.append(hlo_text.load("\n".join([*lines, "ROOT end = () tuple()"])))
+  return dict(zip((False, True), modules, strict=True))
 
 
 def _target(
-  scheduled: dict[bool, hlo.Module],
-  compiled: dict[bool, hlo.Module],
-  peak_bytes: int = 2**30,
+  scheduled: str, compiled: str, peak_bytes: int = 2**30
 ) -> target_lib.Target:
-  """A target whose options all do the same: modules by whether it has any."""
-
-  def compile_fully(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
-    return lowered_lib.Compilation(
-      module=compiled[bool(config.options)],
-      compiled=None,
-      peak_bytes=peak_bytes,
-    )
-
+  """A target whose options all do the same; see `_modules`."""
+  modules, ran = _modules(scheduled), _modules(compiled)
   return fake_target.FakeTarget(
     name="step",
     cluster=_H100S,
-    scheduled=lambda config: scheduled[bool(config.options)],
-    compiled=compile_fully,
+    scheduled=lambda config: modules[bool(config.options)],
+    compiled=lambda config: lowered_lib.Compilation(
+      module=ran[bool(config.options)], compiled=None, peak_bytes=peak_bytes
+    ),
   )
-
-
-def _tuned(
-  scheduled: dict[bool, hlo.Module], compiled: dict[bool, hlo.Module]
-) -> tuning_lib.Tuning:
-  return tuner.tune(_target(scheduled, compiled))
 
 
 def _shown(tuning: tuning_lib.Tuning) -> str:
@@ -135,8 +126,7 @@ def _shown(tuning: tuning_lib.Tuning) -> str:
 def test_the_slop_of_xla_flags_is_what_runs_today(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-  again = _kernels("a", "a.remat")
-  target = _target(dict.fromkeys((False, True), _kernels("a")), {False: again})
+  target = _target("a | a", "a a.remat | a")
   scheduled = evaluation.scheduled_step(target)
   assert evaluation.step_that_runs(target, _DEFAULT, scheduled) is scheduled
   option = "xla_gpu_memory_limit_slop_factor"
@@ -147,30 +137,35 @@ def test_the_slop_of_xla_flags_is_what_runs_today(
   assert evaluation.step_that_runs(target, without, scheduled) is scheduled
 
 
-def test_options_that_make_xla_compute_more_again_are_not_kept() -> None:
-  slow, fast = _kernels("a", "b"), _kernels("a")
-  slower = _kernels("a", "b.remat", "c.remat")
-  kept = _tuned({False: slow, True: fast}, {False: slow, True: fast})
-  assert kept.plan.xla.options
-  dropped = _tuned({False: slow, True: fast}, {False: slow, True: slower})
-  assert not dropped.plan.xla.options
+@pytest.mark.parametrize(
+  ("scheduled", "compiled", "are_kept"),
+  [
+    ("a b | a", "a b | a", True),
+    # XLA computes more again than they save.
+    ("a b | a", "a b | a b.remat c.remat", False),
+    # Behind the default's schedule, and ahead of what the default runs.
+    ("a | a b", "a a.remat b.remat | a b", True),
+  ],
+)
+def test_options_are_kept_by_what_runs(
+  scheduled: str, compiled: str, are_kept: bool
+) -> None:
+  tuning = tuner.tune(_target(scheduled, compiled))
+  assert bool(tuning.plan.xla.options) == are_kept
 
 
 def test_a_plan_has_the_times_of_the_modules_that_run() -> None:
-  scheduled = {False: _kernels("a", "b"), True: _kernels("a")}
-  compiled = {
-    False: _kernels("a", "b", "b.remat", "a.remat"),
-    True: _kernels("a", "a.remat"),
-  }
-  tuning = _tuned(scheduled, compiled)
+  target = _target("a b | a", "a b b.remat a.remat | a a.remat")
+  tuning = tuner.tune(target)
   assert tuning.plan.xla.options
   prediction = tuning.plan.prediction
-  for module, us in (
-    (compiled[False], prediction.default_us),
-    (compiled[True], prediction.xla_us),
+  for config, us in (
+    (_DEFAULT, prediction.default_us),
+    (tuning.plan.xla, prediction.xla_us),
   ):
+    module = target.compile(config).module
     assert us == pytest.approx(_step_us(step_lib.of_module(module, _H100S)))
-  assert tuning.before.analysis.module is compiled[False]
+  assert tuning.before.analysis.module is target.compile(_DEFAULT).module
   assert validation.write(results.tuning(tuning))["recomputed"] == {
     "before": 2,
     "after": 1,
@@ -192,32 +187,18 @@ def test_a_step_that_no_gpu_holds_is_costed_with_a_warning() -> None:
 
 
 def test_a_tuning_tells_once_of_a_step_that_does_not_fit() -> None:
-  again = {False: _kernels("a", "a.remat"), True: _kernels("a", "a.remat")}
-  scheduled = {False: _kernels("a"), True: _kernels("a")}
-  fits = _shown(_tuned(scheduled, again))
+  words = "a | a", "a a.remat | a a.remat"
+  fits = _shown(tuner.tune(_target(*words)))
   assert "1.1 GB of 84.9 GB per GPU" in fits
   assert "does not fit" not in fits
-  target = _target(scheduled, again, peak_bytes=100 * 10**9)
+  target = _target(*words, peak_bytes=100 * 10**9)
   too_large = _shown(tuner.tune(target))
   assert "100.0 GB of 84.9 GB per GPU: it does not fit" in too_large
   assert too_large.count("1 instruction runs again") == 1
 
 
-def test_options_are_looked_at_again_where_the_default_computes_more() -> None:
-  """Behind the default's schedule, and ahead of what the default runs."""
-  scheduled = {False: _kernels("a"), True: _kernels("a", "b")}
-  compiled = {
-    False: _kernels("a", "a.remat", "b.remat"),
-    True: _kernels("a", "b"),
-  }
-  assert _tuned(scheduled, compiled).plan.xla.options
-
-
 def test_a_plan_is_verified_by_the_modules_that_run() -> None:
-  target = _target(
-    {False: _kernels("a", "b"), True: _kernels("a")},
-    {False: _kernels("a", "b", "b.remat"), True: _kernels("a", "a.remat")},
-  )
+  target = _target("a b | a", "a b b.remat | a a.remat")
   with mock.patch.object(memory, "is_short_of_memory", return_value=True):
     plan = tuner.tune(target).plan
     verified = verification.verify(plan, target)
