@@ -302,39 +302,33 @@ def of_runs(
   return found
 
 
+@dataclasses.dataclass
 class _Stretch:
   """One passage of a collective, with the kernels of its run."""
 
-  def __init__(
-    self,
-    step: step_lib.Step,
-    run: walk.Run,
-    passage: walk.Passage,
-    place: Place,
-    kernel_us: np.ndarray,
-    busy_us: np.ndarray,
-  ):
-    self.step = step
-    self.passage = passage
-    self.place = place
-    self._run = run
-    self._kernel_us = kernel_us
-    self._busy_us = busy_us
-    self._independent = place.independent
-    self.hideable_us = float(kernel_us[self._independent].sum())
-    self.bound_us = float(kernel_us.sum()) - self.hideable_us
+  step: step_lib.Step
+  run: walk.Run
+  passage: walk.Passage
+  place: Place
+  kernel_us: np.ndarray
+  busy_us: np.ndarray
+
+  def __post_init__(self) -> None:
+    self.independent = self.place.independent
+    self.hideable_us = float(self.kernel_us[self.independent].sum())
+    self.bound_us = float(self.kernel_us.sum()) - self.hideable_us
 
   def idle_us(self, begin: int, end: int | None = None) -> float:
     """Independent kernels in a range, with nothing on the stream."""
-    idle = np.maximum(self._kernel_us - self._busy_us, 0.0)[begin:end]
-    return float(idle[self._independent[begin:end]].sum())
+    idle = np.maximum(self.kernel_us - self.busy_us, 0.0)[begin:end]
+    return float(idle[self.independent[begin:end]].sum())
 
   def until_us(self) -> np.ndarray:
     """Kernels up to each position that no other collective ran beside."""
-    others_us = self._busy_us.copy()
+    others_us = self.busy_us.copy()
     for at in range(self.place.start, min(self.place.done + 1, len(others_us))):
-      others_us[at] -= self._run.beside_us[at].get(self.passage.name, 0.0)
-    free_us = np.maximum(self._kernel_us - others_us, 0.0)
+      others_us[at] -= self.run.beside_us[at].get(self.passage.name, 0.0)
+    free_us = np.maximum(self.kernel_us - others_us, 0.0)
     return np.concatenate([[0.0], np.cumsum(free_us)])
 
   @functools.cached_property
@@ -342,10 +336,10 @@ class _Stretch:
     """Others, by how long they ran beside independent kernels elsewhere."""
     place = self.place
     total_us: dict[str, float] = {}
-    for at in np.flatnonzero(self._independent & (self._busy_us > 0)):
+    for at in np.flatnonzero(self.independent & (self.busy_us > 0)):
       if place.start < at < place.done:
         continue
-      for name, us in self._run.beside_us[at].items():
+      for name, us in self.run.beside_us[at].items():
         if name != self.passage.name:
           total_us[name] = total_us.get(name, 0.0) + us
     return total_us

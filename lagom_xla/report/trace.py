@@ -162,9 +162,13 @@ def of_recording(
   """
   made = Process(number, name)
   for ran in recorded.slices:
+    title = f"wait for {ran.name}" if ran.kind == "wait" else ran.name
+    if ran.kind == "folded":
+      trips = in_words.count(ran.num_trips, "more trip")
+      title = f"{trips} like the one before"
     made.slice(
       ran.stream,
-      _title(ran),
+      title,
       ran.begin_us,
       ran.end_us,
       _arguments(ran, instructions),
@@ -172,13 +176,6 @@ def of_recording(
   _flows(made, recorded)
   _counters(made, recorded)
   return made
-
-
-def _title(ran: recorder.Slice) -> str:
-  """What a slice is called."""
-  if ran.kind == "folded":
-    return f"{in_words.count(ran.num_trips, 'more trip')} like the one before"
-  return f"wait for {ran.name}" if ran.kind == "wait" else ran.name
 
 
 def _arguments(
