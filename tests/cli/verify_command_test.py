@@ -30,9 +30,6 @@ from searched_plan import plan_of
 
 _GATHER = knobs_lib.OPTIONS["all-gather"]
 
-# Two gathers of a step are more than XLA combines by default.
-_COMBINED = {_GATHER: 2**27}
-
 
 @dataclasses.dataclass(frozen=True)
 class _OnDisk:
@@ -54,15 +51,8 @@ def on_disk(h100s, tmp_path_factory: pytest.TempPathFactory) -> _OnDisk:
   (folder / "steps.py").write_text(STEPS.replace("4096", "2048"))
   name = f"{folder / 'steps.py'}:step"
   plan = plan_of(fake_target.schedule_only(load.load(name, H100)))
-  # Combined, the gathers have other sizes than the settings are for.
-  others = [e for e in plan.nccl_settings if e.key.kind != "all-gather"]
-  assert others
-  plan = dataclasses.replace(
-    plan,
-    xla=config_lib.XlaConfig(options=_COMBINED),
-    nccl_env={},
-    nccl_settings=tuple(others),
-  )
+  plan = dataclasses.replace(plan, nccl_env={})
+  assert plan.xla.options[_GATHER] == 2**27 and plan.nccl_settings
   files.write(plan, folder / "plan")
   return _OnDisk(name, plan, str(folder / "plan"))
 
@@ -110,8 +100,9 @@ def test_the_command_prints_json(on_disk):
   ):
     assert report[name] == dataclasses.asdict(known_us)
   knobs = [effect["knob"] for effect in report["effects"]]
-  assert len(knobs) == 1 + len(on_disk.plan.nccl_settings)
-  assert knobs[0] == _GATHER
+  plan = on_disk.plan
+  assert len(knobs) == len(plan.xla.options) + len(plan.nccl_settings)
+  assert _GATHER in knobs
   for effect in report["effects"]:
     assert effect["acted"] is True
     assert effect["replaces"]
@@ -119,7 +110,7 @@ def test_the_command_prints_json(on_disk):
 
 
 def test_the_status_says_that_a_knob_does_nothing(on_disk, tmp_path):
-  options = {**_COMBINED, "xla_gpu_memory_limit_slop_factor": 80}
+  options = {**on_disk.plan.xla.options, "xla_gpu_memory_limit_slop_factor": 80}
   plan = dataclasses.replace(
     on_disk.plan, xla=config_lib.XlaConfig(options=options)
   )
