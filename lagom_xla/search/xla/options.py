@@ -5,10 +5,10 @@
 XLA's default and what is published (`arms.py`) are compiled first. From the
 fastest of them on, values of knobs are compiled beside the best so far, the
 most promising first (`predictions.py`), until one makes the step shorter, which
-is the best from then on. Each value has one turn. Then the best is compiled
+is the best from then on; each value has one turn. Then the best is compiled
 without each of its options, as what gained when it was added may cost once
-others are beside it. That repeats until nothing gains, or the time is up:
-whenever the search ends, the best so far stands.
+others are beside it. There is another round as long as one gains, and time is
+left: whenever the search ends, the best so far stands.
 
 Only a compiled schedule with its NCCL settings searched is ever kept, and a
 plan is chosen of all that was compiled, by what is sure
@@ -17,7 +17,7 @@ plan is chosen of all that was compiled, by what is sure
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 import dataclasses
 import time
 
@@ -30,7 +30,7 @@ from lagom_xla.search.xla import predictions
 from lagom_xla.search.xla import pruning
 
 # What gains a smaller share of the step is not gone on from. It is less than
-# what a plan needs (`candidates.LEAST_GAIN`), as small gains add up.
+# what a round must gain (`candidates.LEAST_GAIN`), as small gains add up.
 _LEAST_GAIN = 1e-4
 
 Beside = Callable[[candidates.Candidate | None], candidates.Evaluate]
@@ -45,12 +45,13 @@ class _Move:
   Attributes:
     label: what it is tried for, in a few words.
     config: the config.
-    sets: what it sets beside the best one; nothing where it leaves out.
+    turn: the value that it sets beside the best one, or the option that it
+      leaves out, each of which has one turn in a round.
   """
 
   label: str
   config: config_lib.XlaConfig
-  sets: knobs.XlaOptions = dataclasses.field(default_factory=dict)
+  turn: Hashable
 
 
 def search(
@@ -119,7 +120,7 @@ def climb(
     expect: called with how many candidates are to come.
   """
   best = start
-  tried: list[knobs.XlaOptions] = []
+  had_turn: set[Hashable] = set()
 
   def gains(moves: Iterable[_Move]) -> bool:
     """Compiles moves until one makes the step shorter; whether one does."""
@@ -128,7 +129,8 @@ def climb(
     new = [
       move
       for move in moves
-      if not so_far.found(move.config)
+      if move.turn not in had_turn
+      and not so_far.found(move.config)
       and not _is_too_large(so_far, move.config)
     ]
     expect(len(new))
@@ -136,7 +138,7 @@ def climb(
     for move, config in zip(new, configs, strict=True):
       if time.monotonic() >= until_s:
         return False
-      tried.append(move.sets)
+      had_turn.add(move.turn)
       found = evaluate(config)
       so_far = so_far.with_candidate(found)
       progress(move.label)
@@ -147,14 +149,15 @@ def climb(
     return False
 
   while True:
-    before = best
-    while gains(_settings(best, values(best), tried)):
+    least_us = (1 - candidates.LEAST_GAIN) * candidates.tuned_us(best)
+    while gains(_settings(best, values(best))):
       pass
     while gains(_drops(best, so_far.default)):
       pass
-    if best is before or time.monotonic() >= until_s:
+    is_over = time.monotonic() >= until_s
+    if candidates.tuned_us(best) > least_us or is_over:
       return so_far
-    tried.clear()
+    had_turn.clear()
 
 
 def ranked(best: candidates.Candidate) -> list[knobs.Value]:
@@ -184,19 +187,16 @@ def _start(so_far: candidates.Search) -> candidates.Candidate:
 
 
 def _settings(
-  best: candidates.Candidate,
-  values: Iterable[knobs.Value],
-  tried: Collection[knobs.XlaOptions],
+  best: candidates.Candidate, values: Iterable[knobs.Value]
 ) -> list[_Move]:
-  """The best config with each value that had no turn."""
+  """The best config with each of these values."""
   return [
     _Move(
       label=value.label,
       config=best.config.with_options(value.options),
-      sets=value.options,
+      turn=frozenset(value.options.items()),
     )
     for value in values
-    if value.options not in tried
   ]
 
 
@@ -215,6 +215,7 @@ def _drops(
     _Move(
       label=f"without {name.removeprefix('xla_gpu_')}",
       config=best.config.without_options([name]),
+      turn=name,
     )
     for name in (*acting, *names)
     if name not in pruning.AFTER_THE_SCHEDULE

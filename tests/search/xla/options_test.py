@@ -109,10 +109,18 @@ def _sets(*names: str) -> list[frozenset[str]]:
   return [frozenset(name) for name in names]
 
 
-def test_each_value_has_one_turn_beside_the_best_so_far():
+def test_each_value_has_one_turn_in_a_round_beside_the_best_so_far():
   tried, best = _climb({frozenset("w"): 190.0, frozenset("wy"): 180.0})
   assert tried[:4] == _sets("v", "w", "wx", "wy")
   assert best == frozenset("wy")
+
+
+def test_another_round_follows_one_that_gained_enough():
+  little_us = 200.0 * (1 - candidates.LEAST_GAIN / 2)
+  tried, best = _climb({frozenset("w"): little_us})
+  assert best == frozenset("w") and frozenset("wv") not in tried
+  tried, best = _climb({frozenset("w"): 190.0})
+  assert frozenset("wv") in tried
 
 
 def test_what_costs_once_others_are_beside_it_is_left_out():
@@ -270,28 +278,6 @@ def test_what_is_slower_than_an_arm_is_not_compiled_to_the_end():
   assert any("xla_a" not in options for options in scheduled[1:])
   assert set() in compiled
   assert all("xla_a" in options for options in compiled if options)
-
-
-def test_what_makes_other_kernels_is_tried_again_beside_what_gained():
-  merging = "xla_gpu_dot_merger_threshold_mb"
-  early = "xla_gpu_experimental_collective_start_as_early_as_possible"
-  merged = hlo_text.concatenated_product("merged", 32 * arm_steps.KIB)
-
-  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
-    # Apart they cost what they gain once collectives start early.
-    is_apart, is_early = merging in config.options, early in config.options
-    gain_us = 3 * is_early + (2 if is_early else -2) * is_apart
-    return arm_steps.step(200.0 - gain_us, more=merged)
-
-  target = fake_target.FakeTarget(
-    name="step", cluster=arm_steps.H100, scheduled=schedule
-  )
-  found = joint.search(target, arms=[])
-  tried = [set(candidate.config.options) for candidate in found.scheduled]
-  assert tried.index({merging}) < next(
-    n for n, o in enumerate(tried) if early in o
-  )
-  assert {merging, early} <= set(found.best.config.options)
 
 
 def test_an_arm_that_xla_refuses_or_no_gpu_can_hold_is_none():
