@@ -83,9 +83,9 @@ _EXPOSED = _module(345.0, 1.0, hides=False)
 
 
 def _schedule(config: config_lib.XlaConfig) -> hlo.Module:
-  if _EARLY in config.options:
-    return _HIDDEN
-  return _EXPOSED if _COMBINING in config.options else _DEFAULT
+  if _COMBINING in config.options:
+    return _EXPOSED
+  return _HIDDEN if _EARLY in config.options else _DEFAULT
 
 
 _TARGET = fake_target.FakeTarget(
