@@ -81,14 +81,6 @@ _REMEDIES = {
 }
 
 
-def with_remedies(what: str) -> str:
-  """What an error says, with what to do about it, where that is known."""
-  for symptom, remedy in _REMEDIES.items():
-    if symptom in what:
-      what += f" [{remedy}]"
-  return what
-
-
 _PACKAGE = pathlib.Path(__file__).parents[1]
 
 
@@ -187,14 +179,16 @@ def of_module(name: str) -> types.ModuleType:
 def described(error: BaseException, file: pathlib.Path | None = None) -> str:
   """All that an error says, with a line of the user's program, and a remedy.
 
-  Args:
-    error: what the user's program raised.
-    file: the user's; the line is the innermost one in it, or if it passed none
-      there, in any other file of the program that is not installed.
+  The line is the innermost one in the user's file, or if the error passed none
+  there, in any other file of the program that is not installed.
   """
   # Where JAX lowers an operation, the cause has the stack of who asked for it.
   passed = [*_passed(error), *_passed(error.__cause__)]
-  return with_remedies(errors.in_full(error, at=_place(passed, error, file)))
+  what = errors.in_full(error, at=_place(passed, error, file))
+  for symptom, remedy in _REMEDIES.items():
+    if symptom in what:
+      what += f" [{remedy}]"
+  return what
 
 
 def _passed(error: BaseException | None) -> list[tuple[pathlib.Path, int]]:

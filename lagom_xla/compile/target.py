@@ -363,8 +363,7 @@ def of_step(
   """A target from a step, lowered for as many devices as the cluster has.
 
   Args:
-    lowered: what `lower` of a step returned that `jax.jit` or Flax's `nnx.jit`
-      jitted.
+    lowered: what `lower` of a step of `jax.jit` or `nnx.jit` returned.
     cluster: what it was lowered for.
     name: what the user calls it.
 
