@@ -1,55 +1,32 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Strands of the program: which to compile, then options that suit them.
+"""Forms of the program: which strands and slices to compile.
 
-A form changes what there is to overlap, and so which options gain: XLA's
-combiners may couple two strands again, and one collective in flight at a time
-may be too few. So each form that the program can have is scheduled under the
-best options so far; the quickest with each kind of strands under XLA's
+*Strands.* A form changes what there is to overlap, and so which options gain:
+XLA's combiners may couple two strands again, and one collective in flight at a
+time may be too few. So each form that the program can have is scheduled under
+the best options so far; the quickest with each kind of strands under XLA's
 defaults, too; and options are searched anew from the best of all, though it may
-not be ahead yet. What it must beat is what everything else must: XLA's defaults
-and the program as written.
+not be ahead yet: what suits strands, and what is predicted to gain. Left out
+are forms that make the same program as another; keys where XLA combined nothing
+without them, or where kernels alone take longer than the best step; and keys
+alone, where another form makes the strands.
 
-Compiles are what a search takes its time for. So some are left out:
-
-- forms that make the same program as another;
-- a form with keys whose kernels without keys take longer than the best step, or
-  where XLA combined nothing without them, so that there is nothing to keep
-  apart;
-- keys alone, where another form makes the strands: they are for strands that
-  are written out;
-- options of which a schedule cannot foretell what they do. Those were compiled
-  with the program as written, and what gained there is among the best options,
-  with which forms are scheduled. In fourteen searches of train steps no other
-  of them was kept with strands (benchmarks/strands).
-
-Exposure of chains: what of each is waited for, and what cutting it may hide.
-
-One schedule whose collectives bear the labels of their chains tells what of
-each chain is exposed. Of a chain in k pieces no more than the first or the last
-piece need be waited for, and k pieces take longer than the whole:
+*Slices.* Cutting a chain hides what no order of whole collectives can, and
+costs: products of a piece fill their last wave worse, and collectives of a
+piece are less efficient. One schedule whose collectives bear the labels of
+their chains tells what of each chain is exposed. Of a chain in k pieces no more
+than the first or the last piece need be waited for, and k pieces take longer
+than the whole:
 
     gain(k) = exposed · (1 − 1/k) − share · (k · t(bytes / k) − t(bytes))
 
-summed over its collectives, with the share of each that is exposed. What its
-products lose, only a compile tells.
-
-XLA's partitioner drops the labels of the collectives that it places. There a
-chain's are those of its kinds and size, and what is exposed of them is shared
-out evenly among all chains that look alike.
-
-Slices of the program: into how many pieces each chain is cut.
-
-Cutting hides what no order of whole collectives can, and costs: products of a
-piece fill their last wave worse, and collectives of a piece are less efficient.
-Only chains of which something is exposed can gain. Chains that are alike, such
-as those of unrolled layers, are cut alike: one of 32 gains nothing that could
-be seen. Which are worth a compile, and in how many pieces, is predicted first
-(`exposure.py`); then many of them are cut at once, and one kind of chains after
-the other as long as the step becomes shorter.
-
-Pieces must stay apart. Where XLA combines them again, as it does in programs
-that it partitions, whose reduce-scatters lose their keys, the quickest cut is
+summed over its collectives, with the share of each that is exposed. XLA's
+partitioner drops the labels of the collectives that it places: there a chain's
+are those of its kinds and size, and what is exposed of them is shared out among
+all chains that look alike. Chains that are alike, such as those of unrolled
+layers, are cut alike: many at once first, then one kind after the other as long
+as the step gets shorter. Where XLA combines pieces again, the quickest cut is
 tried with nothing of those kinds combined, too.
 """
 
