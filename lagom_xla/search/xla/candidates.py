@@ -181,14 +181,6 @@ class Search:
     """The search with one more candidate tried."""
     return dataclasses.replace(self, others=(*self.others, candidate))
 
-  def with_search(self, more: Search) -> Search:
-    """The search with all that another one tried from one of its candidates."""
-    return dataclasses.replace(
-      self,
-      others=(*self.others, *more.others),
-      num_predicted=self.num_predicted + more.num_predicted,
-    )
-
   def refused(self, candidate: Candidate, reason: str) -> Search:
     """The search with a candidate turned down after all, and why."""
     refused = Refused(config=candidate.config, reason=reason)
