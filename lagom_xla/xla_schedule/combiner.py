@@ -1,27 +1,106 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""XLA's combiners on a scheduled module, by threshold or by given groups.
+"""Collectives of a scheduled module, combined as given groups say.
 
-A combined collective moves several arrays; each of them is a part that could
-be alone. Which parts XLA combines, and up to which threshold, is the rule of
-`passes/combine/table.py`; here it is applied to the parts of a schedule.
-
-Each group of parts gets a start and a done of its own, with the shapes of its
-parts; what used the arrays uses them still. Groups that are a collective
-already stay untouched.
+What comes out has the right kernels, collectives and dependences; it is only
+scheduled and replayed, and XLA would not accept it. A combined collective moves
+several arrays; each of them is a part that could be alone. Each group of parts
+gets a start and a done of its own, with the shapes of its parts; what used the
+arrays uses them still. Groups that are a collective already stay untouched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
+import json
 
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import combine
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes.combine import table
-from lagom_xla.xla_schedule import loops
+
+
+class _Editor:
+  """An editor of a copy of a module; the module itself stays as it is.
+
+  Attributes:
+    module: the module that it started from.
+  """
+
+  def __init__(self, module: hlo.Module):
+    self.module = module
+    self._proto = hlo.hlo_pb2.HloModuleProto()
+    self._proto.CopyFrom(module.proto)
+    self._edited: dict[int, list[hlo.Instruction]] = {}
+    self._next_id = 1 + max(c.last_id for c in module.computations.values())
+
+  def instructions(self, computation_id: int) -> list[hlo.Instruction]:
+    """The schedule of a computation, to be edited in place."""
+    if computation_id not in self._edited:
+      proto = self._computation(computation_id)
+      by_id = {i.id: i for i in proto.instructions}
+      known = self._proto.schedule.sequences
+      ids = known[computation_id].instruction_ids
+      self._edited[computation_id] = [by_id[id_] for id_ in ids]
+    return self._edited[computation_id]
+
+  def _computation(self, id_: int) -> hlo.hlo_pb2.HloComputationProto:
+    return next(c for c in self._proto.computations if c.id == id_)
+
+  def copy(
+    self,
+    instruction: hlo.Instruction,
+    suffix: str,
+    *,
+    replaced: Mapping[int, int] | None = None,
+  ) -> hlo.Instruction:
+    """A copy under a name and an id of its own; it refers to what replaced."""
+    new = hlo.Instruction()
+    new.CopyFrom(instruction)
+    new.id = self.new_id()
+    new.name = instruction.name + suffix
+    for ids in (new.operand_ids, new.control_predecessor_ids):
+      ids[:] = [(replaced or {}).get(id_, id_) for id_ in ids]
+    return new
+
+  def new_id(self) -> int:
+    """An id that nothing in the module has."""
+    self._next_id += 1
+    return self._next_id - 1
+
+  def add_computation(self, proto: hlo.hlo_pb2.HloComputationProto) -> None:
+    """Adds a computation that is not scheduled on its own."""
+    self._proto.computations.append(proto)
+    sequence = self._proto.schedule.sequences[proto.id]
+    sequence.instruction_ids[:] = [i.id for i in proto.instructions]
+
+  def set_config(
+    self, instruction: hlo.Instruction, config: Mapping[str, object]
+  ) -> None:
+    """Gives an instruction a backend_config."""
+    instruction.backend_config_payload.value = json.dumps(config).encode()
+
+  def finish(self) -> hlo.Module:
+    """The edited module; the editor is not to be used any more."""
+    for proto in self._proto.computations:
+      edited = self._edited.get(proto.id)
+      if edited is None:
+        continue
+      sequence = self._proto.schedule.sequences[proto.id]
+      sequence.instruction_ids[:] = [i.id for i in edited]
+      kept = [i.SerializeToString() for i in edited]
+      del proto.instructions[:]
+      for serialized in kept:
+        proto.instructions.add().MergeFromString(serialized)
+    shared = {
+      id_: computation
+      for id_, computation in self.module.computations.items()
+      if id_ not in self._edited
+    }
+    num_devices = collectives_lib.num_devices(self.module)
+    return hlo.Module(self._proto, num_devices, shared)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -98,7 +177,7 @@ Group = tuple[Part, ...]
 
 
 def regroup(
-  editor: loops.Editor,
+  editor: _Editor,
   computation: hlo.Computation,
   groups: Sequence[Group],
 ) -> None:
@@ -133,7 +212,7 @@ def _exists(group: Group) -> bool:
 
 
 def _pair(
-  editor: loops.Editor,
+  editor: _Editor,
   by_id: Mapping[int, hlo.Instruction],
   group: Group,
   suffix: str,
@@ -171,7 +250,7 @@ def _pair(
 
 
 def _wrap(
-  editor: loops.Editor,
+  editor: _Editor,
   start: hlo.Instruction,
   operands: Sequence[hlo.Shape],
   results: Sequence[hlo.Shape],
@@ -317,43 +396,31 @@ KINDS = tuple(k for k in table.COMBINERS if k != "collective-permute")
 
 
 def combine_collectives(
-  module: hlo.Module,
-  *,
-  thresholds_bytes: Mapping[str, int],
-  groups: Sequence[Sequence[str]],
+  module: hlo.Module, groups: Sequence[Sequence[str]]
 ) -> hlo.Module:
-  """Combines a module's collectives anew.
+  """A scheduled module with groups of its collectives combined.
 
   Args:
     module: scheduled.
-    thresholds_bytes: by kind, as XLA counts (`table.combined_bytes`); kinds
-      that are missing stay as they are.
-    groups: names of the instructions that start what is to be combined; they
-      come before thresholds.
+    groups: names of the instructions that start what is to be combined; the
+      rest stays as it is.
 
   Raises:
-    ValueError: a kind's combining cannot be predicted, or a group cannot be
-      combined.
+    ValueError: a group cannot be combined.
   """
-  for kind in thresholds_bytes:
-    if kind not in KINDS:
-      raise ValueError(
-        f"There is no combine threshold for {kind} that can be predicted; there"
-        f" is one for {', '.join(KINDS)}."
-      )
-  if not thresholds_bytes and not groups:
+  if not groups:
     return module
   found: dict[str, list[collectives_lib.Collective]] = {}
   for collective in collectives_lib.find(module):
     if collective.kind in KINDS and collective.done_id is not None:
       found.setdefault(collective.computation, []).append(collective)
   given = _by_computation(found, groups)
-  editor = loops.Editor(module)
+  editor = _Editor(module)
   for computation in module.computations.values():
     if computation.name in found:
       grouping = _Grouping(module, computation, found[computation.name])
       grouping.take(given.get(computation.name, ()))
-      grouping.fill(thresholds_bytes)
+      grouping.keep_rest()
       regroup(editor, computation, grouping.groups)
   return editor.finish()
 
@@ -425,19 +492,12 @@ class _Grouping:
         )
       self._add(group)
 
-  def fill(self, thresholds_bytes: Mapping[str, int]) -> None:
-    """Groups the rest, by threshold where there is one."""
-    free: list[Part] = []
+  def keep_rest(self) -> None:
+    """Leaves the other collectives as they are."""
     kept: dict[str, list[Part]] = {}
     for part in self._left():
-      if part.kind in thresholds_bytes:
-        free.append(part)
-      else:
-        kept.setdefault(part.collective.name, []).append(part)
-    for parts in kept.values():
-      self._add(tuple(parts))
-    for group in table.fill(free, thresholds_bytes, depends=self._depends):
-      self._add(group)
+      kept.setdefault(part.collective.name, []).append(part)
+    self.groups += map(tuple, kept.values())
 
   def _left(self) -> list[Part]:
     taken = {part for group in self.groups for part in group}

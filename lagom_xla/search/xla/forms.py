@@ -51,7 +51,6 @@ from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import options
-from lagom_xla.search.xla import predictions
 
 # The one that is usually quickest first; "none" is for strands that are written
 # out, which keys alone keep apart.
@@ -132,8 +131,8 @@ def _is_combined(step: step_lib.Step) -> bool:
 
 def _for_strands(
   best: candidates.Candidate, *, keyed: bool
-) -> list[knobs.Value]:
-  """What suits strands, whatever is predicted for it, and what may gain.
+) -> Sequence[knobs.Value]:
+  """What suits strands, then all values.
 
   A collective that is combined of two strands' waits for both, unless keys keep
   them apart, and one that is in flight keeps the other strand's from starting.
@@ -143,9 +142,7 @@ def _for_strands(
   combined = {c.kind for c in collectives if c.num_operands > 1}
   if not keyed and (kinds := combined & knobs.OPTIONS.keys()):
     values.insert(0, knobs.uncombined(kinds))
-  predicted = predictions.of(best, knobs.worth_trying(best.step))
-  promising = [p.value for p in predicted if p.is_promising]
-  return [*knobs.offered(values), *promising]
+  return [*knobs.offered(values), *knobs.worth_trying(best.step)]
 
 
 def _forms(target: target_lib.Target) -> Iterator[form_lib.Form]:

@@ -107,6 +107,15 @@ _MIB = 2**20
 _THRESHOLDS_BYTES = tuple(size * _MIB for size in (0, 8, 30, 128, 512, 2048))
 
 
+# Instructions in all predictions of a search: a large module gets fewer.
+_MAX_PREDICTED_INSTRUCTIONS = 1_000_000
+
+
+def max_predictions(module: hlo.Module) -> int:
+  """How many schedules of a module are predicted; of a large one, a few."""
+  return max(_MAX_PREDICTED_INSTRUCTIONS // module.num_instructions, 4)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
   """What a search found.
@@ -238,10 +247,9 @@ class _Predictor:
       for group in chain
       for names in self._names(group)
     ]
-    changes = reschedule.Changes(groups=groups)
     try:
       module = reschedule.reschedule(
-        self._step.analysis.module, changes, self._step.cluster
+        self._step.analysis.module, groups, self._step.cluster
       )
     except ValueError:  # One depends on another.
       return float("inf")

@@ -32,7 +32,6 @@ from lagom_xla.search.xla import feedback
 from lagom_xla.search.xla import forms
 from lagom_xla.search.xla import groups
 from lagom_xla.search.xla import options
-from lagom_xla.search.xla import predictions
 
 # Larger modules keep XLA's groups: with every collective alone, XLA schedules
 # them for minutes.
@@ -96,7 +95,7 @@ def _with_groups(
   chosen = groups.search(
     apart,
     target.cluster,
-    max_predictions=predictions.max_predictions(apart),
+    max_predictions=groups.max_predictions(apart),
   )
   so_far = dataclasses.replace(
     so_far, num_predicted=so_far.num_predicted + chosen.num_predicted

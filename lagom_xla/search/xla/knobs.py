@@ -2,14 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The knobs of XLA: what there is to choose, once per module.
 
-A knob has values besides XLA's default. Where the dependency graph tells what a
-value does to the schedule, it says so as `changes` (`xla_schedule/`); the
-others can only be compiled. Only what can act on the collectives, loops and
-GPUs that are there is offered. docs/knobs.md has all of them.
-
-A value is a few XLA options, and says as `changes` what it does to the
-dependency graph, where that is known. Which options a jaxlib accepts, how it
-spells them and what it does by itself differ from version to version.
+A knob has values besides XLA's default, each of which is a few XLA options.
+Only what can act on the collectives, loops and GPUs that are there is offered.
+Which options a jaxlib accepts, how it spells them and what it does by itself
+differ from version to version. docs/knobs.md has all of them.
 
 *The latency-hiding scheduler* is off by default and switches itself on where
 XLA's speed-of-light model knows the GPU and every collective of the module
@@ -61,7 +57,6 @@ from lagom_xla.passes.schedule import aliasing
 from lagom_xla.passes.schedule import memory
 from lagom_xla.search.xla import candidates
 from lagom_xla.xla_schedule import combiner
-from lagom_xla.xla_schedule import reschedule
 
 SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
 # The model's estimates, and with them the scheduler where it is on by itself.
@@ -250,15 +245,12 @@ class Value:
   Attributes:
     label: in a few words.
     options: what it sets, as the installed jaxlib spells it.
-    changes: what it does to the dependency graph; None where that is not
-      known without compiling.
-    is_first: whether to compile it before all that is predicted.
+    is_first: whether to compile it before all others.
     is_last: whether to compile it after all others.
   """
 
   label: str
   options: XlaOptions
-  changes: reschedule.Changes | None = None
   is_first: bool = False
   is_last: bool = False
 
@@ -409,8 +401,6 @@ def scheduler_values(step: step_lib.Step) -> Iterator[Value]:
     yield Value(
       label="latency-hiding scheduler",
       options={SCHEDULER: True},
-      # The prediction itself schedules by the rules of that scheduler.
-      changes=reschedule.Changes(),
     )
 
 
@@ -433,7 +423,6 @@ def in_flight(limit: int) -> Value:
   return Value(
     label=f"{limit} collectives in flight",
     options={_OVERLAP_LIMIT: limit},
-    changes=reschedule.Changes(overlap_limit=limit),
   )
 
 
@@ -510,7 +499,6 @@ def _combine_thresholds(step: step_lib.Step) -> Iterator[Value]:
       yield Value(
         label=f"{kind} combined up to {in_words.megabytes(threshold_bytes)}",
         options={option: threshold_bytes},
-        changes=reschedule.Changes(thresholds_bytes={kind: threshold_bytes}),
       )
 
 
@@ -548,7 +536,6 @@ def _pipelining(step: step_lib.Step) -> Iterator[Value]:
       yield Value(
         label=f"{kind} pipelined over loop iterations",
         options={option: True},
-        changes=reschedule.Changes(pipelined=frozenset([kind])),
       )
   # XLA pipelines by itself what the program wrote as a reduce-scatter; what it
   # makes of all-reduces follows their option.
@@ -581,7 +568,6 @@ def _unrolling(step: step_lib.Step) -> Iterator[Value]:
     yield Value(
       label="loops double-buffered",
       options={_DOUBLE_BUFFERING: True},
-      changes=reschedule.Changes(double_buffered=True),
     )
 
 
@@ -601,7 +587,6 @@ def uncombined(kinds: Collection[str]) -> Value:
   return Value(
     label=f"no {' and no '.join(kinds)} combined",
     options={OPTIONS[kind]: 0 for kind in kinds},
-    changes=reschedule.Changes(thresholds_bytes=dict.fromkeys(kinds, 0)),
   )
 
 

@@ -2,13 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The search over XLA's options: arms, then single values beside the best.
 
-XLA's default and what is published (`arms.py`) are compiled first. From the
-fastest of them on, values of knobs are compiled beside the best so far, the
-most promising first (`predictions.py`), until one makes the step shorter, which
-is the best from then on; each value has one turn. Then the best is compiled
-without each of its options, as what gained when it was added may cost once
-others are beside it. There is another round as long as one gains, and time is
-left: whenever the search ends, the best so far stands.
+XLA's default and what is published (`arms.py`) are compiled first. Beside the
+fastest of them each value of each knob is compiled. What gained is combined,
+one value after the other, as long as the step gets shorter. Then the best is
+compiled without each of its options, as what gained alone may cost once others
+are beside it. There is another round as long as one gains, and time is left:
+whenever the search ends, the best so far stands.
 
 Only a compiled schedule with its NCCL settings searched is ever kept, and a
 plan is chosen of all that was compiled, by what is sure
@@ -17,8 +16,9 @@ plan is chosen of all that was compiled, by what is sure
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 import dataclasses
+import functools
 import time
 
 from lagom_xla.compile import config as config_lib
@@ -26,7 +26,6 @@ from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import knobs
-from lagom_xla.search.xla import predictions
 from lagom_xla.search.xla import pruning
 
 # What gains a smaller share of the step is not gone on from. It is less than
@@ -38,20 +37,8 @@ Expect = Callable[[float], None]
 Values = Callable[[candidates.Candidate], Sequence[knobs.Value]]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Move:
-  """A config to compile next.
-
-  Attributes:
-    label: what it is tried for, in a few words.
-    config: the config.
-    turn: the value that it sets beside the best one, or the option that it
-      leaves out, each of which has one turn in a round.
-  """
-
-  label: str
-  config: config_lib.XlaConfig
-  turn: Hashable
+# What it does in a few words, and what it makes of a config.
+_Change = tuple[str, Callable[[config_lib.XlaConfig], config_lib.XlaConfig]]
 
 
 def search(
@@ -88,7 +75,7 @@ def search(
     so_far,
     _start(so_far),
     beside(so_far.fastest_arm),
-    values=ranked,
+    values=lambda best: knobs.worth_trying(best.step),
     in_turn=turns.ahead,
     until_s=until_s,
     progress=progress,
@@ -113,69 +100,73 @@ def climb(
     so_far: what was tried so far.
     start: one of it.
     evaluate: schedules and searches a config.
-    values: what to set beside the best candidate, the most promising first.
+    values: what to set beside a candidate, in this order.
     in_turn: begins configs ahead.
     until_s: when to end, by `time.monotonic`.
     progress: called with a few words after each candidate.
     expect: called with how many candidates are to come.
   """
   best = start
-  had_turn: set[Hashable] = set()
 
-  def gains(moves: Iterable[_Move]) -> bool:
-    """Compiles moves until one makes the step shorter; whether one does."""
-    nonlocal so_far, best
-    most_us = (1 - _LEAST_GAIN) * candidates.tuned_us(best)
+  def tried(
+    changes: Sequence[_Change],
+  ) -> Iterator[tuple[_Change, candidates.Candidate]]:
+    """Compiles the best with each of these changes, until the time is up."""
+    nonlocal so_far
     new = [
-      move
-      for move in moves
-      if move.turn not in had_turn
-      and not so_far.found(move.config)
-      and not _is_too_large(so_far, move.config)
+      (label, change, config)
+      for label, change in changes
+      if not so_far.found(config := change(best.config))
+      and not _is_too_large(so_far, config)
     ]
     expect(len(new))
-    configs = in_turn([move.config for move in new])
-    for move, config in zip(new, configs, strict=True):
+    configs = in_turn([config for _, _, config in new])
+    for (label, change, config), _ in zip(new, configs, strict=True):
       if time.monotonic() >= until_s:
-        return False
-      had_turn.add(move.turn)
+        return
       found = evaluate(config)
       so_far = so_far.with_candidate(found)
-      progress(move.label)
-      is_made = isinstance(found, candidates.Candidate)
-      if is_made and candidates.tuned_us(found) < most_us:
-        best = found
-        return True
-    return False
+      progress(label)
+      if isinstance(found, candidates.Candidate):
+        yield (label, change), found
+
+  def keep(changes: Sequence[_Change]) -> None:
+    """Gives each change one turn, and keeps what makes the step shorter."""
+    nonlocal best
+    left = list(changes)
+    while left:
+      for change, found in tried(left):
+        left = left[left.index(change) + 1 :]
+        if _is_shorter(found, best):
+          best = found
+          break
+      else:
+        return
 
   while True:
-    least_us = (1 - candidates.LEAST_GAIN) * candidates.tuned_us(best)
-    while gains(_settings(best, values(best))):
-      pass
-    while gains(_drops(best, so_far.default)):
-      pass
+    before = best
+    alone = [
+      (change, found)
+      for change, found in tried(_settings(values(before)))
+      if _is_shorter(found, before)
+    ]
+    alone.sort(key=lambda pair: candidates.tuned_us(pair[1]))
+    if alone:
+      best = alone[0][1]
+    keep([change for change, _ in alone[1:]])
+    keep(_drops(best, so_far.default))
     is_over = time.monotonic() >= until_s
-    if candidates.tuned_us(best) > least_us or is_over:
+    if is_over or not _is_shorter(best, before, candidates.LEAST_GAIN):
       return so_far
-    had_turn.clear()
 
 
-def ranked(best: candidates.Candidate) -> list[knobs.Value]:
-  """Values that may gain beside a candidate, the most promising first.
-
-  Those whose gain nothing foretells come between those that are predicted to
-  gain and those that are predicted to cost.
-  """
-  alone = list(knobs.worth_trying(best.step))
-  predicted = predictions.of(best, alone)
-  gains = {id(p.value): p.gain for p in predicted}
-  together = [
-    p.value for p in predicted if p.value not in alone and p.is_promising
-  ]
-  return sorted(
-    alone + together,
-    key=lambda v: (not v.is_first, v.is_last, -gains.get(id(v), 0.0)),
-  )
+def _is_shorter(
+  found: candidates.Candidate,
+  before: candidates.Candidate,
+  by: float = _LEAST_GAIN,
+) -> bool:
+  """Whether a step is, by this share of it."""
+  return candidates.tuned_us(found) < (1 - by) * candidates.tuned_us(before)
 
 
 def _start(so_far: candidates.Search) -> candidates.Candidate:
@@ -186,40 +177,42 @@ def _start(so_far: candidates.Search) -> candidates.Candidate:
   return so_far.default if is_as_fast else fastest
 
 
-def _settings(
-  best: candidates.Candidate, values: Iterable[knobs.Value]
-) -> list[_Move]:
-  """The best config with each of these values."""
+def _settings(values: Iterable[knobs.Value]) -> list[_Change]:
   return [
-    _Move(
-      label=value.label,
-      config=best.config.with_options(value.options),
-      turn=frozenset(value.options.items()),
-    )
-    for value in values
+    (value.label, functools.partial(_with, options=value.options))
+    for value in sorted(values, key=lambda v: (not v.is_first, v.is_last))
   ]
+
+
+def _with(
+  config: config_lib.XlaConfig, options: knobs.XlaOptions
+) -> config_lib.XlaConfig:
+  return config.with_options(options)
 
 
 def _drops(
   best: candidates.Candidate, default: candidates.Candidate
-) -> list[_Move]:
-  """The best config without each of its options that a schedule may show.
+) -> list[_Change]:
+  """The best without each of its options that a schedule may show.
 
   Those that seem to do nothing come last, but are not left out, as only a
   compile acquits them: without a threshold that seems to combine nothing OLMoE
   on A100s is 0.5 % faster.
   """
   acting = pruning.expected(best, default).options
-  names = [n for n in best.config.options if n not in acting]
+  others = [n for n in best.config.options if n not in acting]
   return [
-    _Move(
-      label=f"without {name.removeprefix('xla_gpu_')}",
-      config=best.config.without_options([name]),
-      turn=name,
+    (
+      f"without {name.removeprefix('xla_gpu_')}",
+      functools.partial(_without, name=name),
     )
-    for name in (*acting, *names)
+    for name in (*acting, *others)
     if name not in pruning.AFTER_THE_SCHEDULE
   ]
+
+
+def _without(config: config_lib.XlaConfig, name: str) -> config_lib.XlaConfig:
+  return config.without_options([name])
 
 
 def _is_too_large(

@@ -357,8 +357,12 @@ def test_collectives_of_other_keys_are_foreseen_to_stay_apart(
 ) -> None:
   module = _of_two_strands(f"strand {second}")
   assert not combine.labels(module)  # A key of the program's is no label.
-  changes = reschedule.Changes(thresholds_bytes={"all-gather": 128 * 2**20})
-  combined = reschedule.reschedule(module, changes, _CLUSTER)
+  names = [c.name for c in collectives.find(module)]
+  if num_left > 1:
+    with pytest.raises(ValueError, match="cannot be combined"):
+      reschedule.reschedule(module, [names], _CLUSTER)
+    return
+  combined = reschedule.reschedule(module, [names], _CLUSTER)
   assert len(collectives.find(combined)) == num_left
 
 

@@ -21,7 +21,6 @@ from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import digest
 from lagom_xla.search.xla import knobs
-from lagom_xla.xla_schedule import reschedule
 
 _ROOT = pathlib.Path(__file__).parents[3]
 _MIB = 2**20
@@ -122,8 +121,6 @@ def test_the_scheduler_is_offered_where_it_did_not_schedule(
   values = _worth_trying(_step(without_hiding))
   (value,) = [v for v in values if _SCHEDULER in v.options]
   assert value.options == {_SCHEDULER: True}
-  # It is what a prediction with no other change stands for.
-  assert value.changes == reschedule.Changes()
   assert value.options not in [
     v.options for v in _worth_trying(_step(fsdp_scan))
   ]
@@ -141,7 +138,7 @@ def _pipelining(step: step_lib.Step) -> list[knobs.XlaOptions]:
   return [
     value.options
     for value in _worth_trying(step)
-    if value.changes is not None and value.changes.pipelined
+    if any("pipeline" in name for name in value.options)
   ]
 
 
@@ -199,7 +196,6 @@ def test_loops_are_double_buffered(fsdp_scan):
     if "xla_gpu_enable_while_loop_double_buffering" in value.options
   ]
   assert value.options == {"xla_gpu_enable_while_loop_double_buffering": True}
-  assert value.changes == reschedule.Changes(double_buffered=True)
 
 
 def test_arrays_are_left_unfilled_where_loops_overwrite_them(
@@ -226,25 +222,13 @@ def test_thresholds_are_for_the_kinds_that_are_there(fsdp_unrolled, tp_scan):
   assert _offered(step, reduce) == [128 * _MIB]
 
 
-def test_thresholds_say_what_they_change(fsdp_unrolled):
-  by_option = {option: kind for kind, option in knobs.OPTIONS.items()}
-  found = 0
-  for value in _worth_trying(_step(fsdp_unrolled)):
-    for name, threshold in value.options.items():
-      if name in by_option:
-        found += 1
-        assert value.changes is not None
-        assert value.changes.thresholds_bytes == {by_option[name]: threshold}
-  assert found == 4
-
-
-def test_limits_on_overlap_say_what_they_change(fsdp_scan):
-  limits = {
-    value.options[_LIMIT]: value.changes and value.changes.overlap_limit
-    for value in _worth_trying(_step(fsdp_scan))
-    if list(value.options) == [_LIMIT]
-  }
-  assert limits == {2: 2, 4: 4}
+def test_two_or_four_collectives_are_in_flight_before_what_goes_with_that(
+  fsdp_scan,
+):
+  found = [v.options for v in _worth_trying(_step(fsdp_scan))]
+  early = "xla_gpu_experimental_collective_start_as_early_as_possible"
+  at = found.index({_LIMIT: 2})
+  assert found[at : at + 3] == [{_LIMIT: 2}, {_LIMIT: 4}, {early: True}]
 
 
 def test_fixed_costs_are_offered_where_there_are_estimates(

@@ -109,9 +109,10 @@ def _sets(*names: str) -> list[frozenset[str]]:
   return [frozenset(name) for name in names]
 
 
-def test_each_value_has_one_turn_in_a_round_beside_the_best_so_far():
-  tried, best = _climb({frozenset("w"): 190.0, frozenset("wy"): 180.0})
-  assert tried[:4] == _sets("v", "w", "wx", "wy")
+def test_what_gained_alone_is_combined_what_gained_most_first():
+  takes_us = {"w": 190.0, "y": 180.0, "v": 195.0, "wy": 170.0, "vwy": 172.0}
+  tried, best = _climb({frozenset(k): us for k, us in takes_us.items()})
+  assert tried[:6] == _sets("v", "w", "x", "y", "wy", "vwy")
   assert best == frozenset("wy")
 
 

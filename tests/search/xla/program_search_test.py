@@ -17,7 +17,6 @@ from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import joint
-from lagom_xla.search.xla import knobs
 from lagom_xla.tuner import tuner
 import strands_step
 
@@ -240,21 +239,6 @@ def test_strands_that_keys_keep_apart_are_not_kept_apart_by_thresholds():
   tried = _tried(_MERGED, _MERGED_APART)
   assert {} in tried
   assert not any(formed_target.GATHER in options for options in tried)
-
-
-def test_what_cannot_be_predicted_is_tried_with_the_program_as_written_only():
-  target = formed_target.target()
-  step = step_lib.of_module(target.schedule(), formed_target.H100)
-  values = knobs.worth_trying(step)
-  predictable = {n for v in values if v.changes is not None for n in v.options}
-  unknown = {n for v in values for n in v.options} - predictable
-  assert unknown
-  names: dict[bool, set[str]] = {True: set(), False: set()}
-  for candidate in joint.search(target, arms=(), in_process=True).others:
-    is_written = candidate.config.program.is_as_written
-    names[is_written] |= candidate.config.options.keys()
-  assert unknown <= names[True]
-  assert names[False] and names[False].isdisjoint(unknown)
 
 
 def test_keys_of_a_real_step_are_compiled_where_there_are_strands(real):
