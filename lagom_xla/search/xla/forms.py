@@ -7,7 +7,7 @@ XLA's combiners may couple two strands again, and one collective in flight at a
 time may be too few. So each form that the program can have is scheduled under
 the best options so far; the quickest with each kind of strands under XLA's
 defaults, too; and options are searched anew from the best of all, though it may
-not be ahead yet: what suits strands, and what is predicted to gain. Left out
+not be ahead yet: what suits strands first, then all values. Left out
 are forms that make the same program as another; keys where XLA combined nothing
 without them, or where kernels alone take longer than the best step; and keys
 alone, where another form makes the strands.
