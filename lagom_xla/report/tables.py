@@ -259,8 +259,8 @@ def candidates(tuning: tuning_lib.Tuning) -> rich.table.Table:
   predicted = tuning.search.num_predicted
   more = f"{predicted:,} more schedules predicted and " if predicted else ""
   return layout.table(
-    f"XLA options tried, with {more}{tuning.num_trials:,} NCCL trials (predicted"
-    " ms)",
+    f"XLA options tried, with {more}{tuning.num_trials:,} NCCL trials"
+    " (predicted ms)",
     ("options", "NCCL\ndefaults", tuned, "sure\ngain", ""),
     rows,
     texts=(0, -1),
