@@ -99,11 +99,14 @@ class Graph:
 
   def ancestors(self, id_: int) -> set[int]:
     """All that must run before an instruction."""
-    return _reach(self.predecessors, id_)
-
-  def descendants(self, id_: int) -> set[int]:
-    """All that must run after an instruction."""
-    return _reach(self.successors, id_)
+    reached: set[int] = set()
+    stack = list(self.predecessors[id_])
+    while stack:
+      before = stack.pop()
+      if before not in reached:
+        reached.add(before)
+        stack.extend(self.predecessors[before])
+    return reached
 
   def depends(self, later: int, earlier: int) -> bool:
     """Whether one instruction must run after another."""
@@ -191,17 +194,6 @@ def _reversed(edges: Edges) -> Edges:
     for other in before:
       after[other].append(id_)
   return {id_: tuple(others) for id_, others in after.items()}
-
-
-def _reach(edges: Edges, start: int) -> set[int]:
-  reached: set[int] = set()
-  stack = list(edges[start])
-  while stack:
-    id_ = stack.pop()
-    if id_ not in reached:
-      reached.add(id_)
-      stack.extend(edges[id_])
-  return reached
 
 
 def in_order(

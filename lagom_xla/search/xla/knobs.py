@@ -470,8 +470,6 @@ PIPELINED = {
 # XLA makes its reduce-scatters of all-reduces, after it has pipelined them.
 PIPELINED_AS = {"reduce-scatter": ("all-reduce", "reduce-scatter")}
 _DOUBLE_BUFFERING = "xla_gpu_enable_while_loop_double_buffering"
-# The options that change loops.
-OF_LOOPS = frozenset({*PIPELINED.values(), _DOUBLE_BUFFERING})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
