@@ -29,7 +29,7 @@ import numpy as np
 
 from benchmarks.live import cpu
 from lagom_xla.apply.nccl import build
-from lagom_xla.live import proposals
+from lagom_xla.live import proposals as proposals_lib
 from lagom_xla.live import tuned
 
 _NAME = "lagom_xla_device"
@@ -179,7 +179,7 @@ def _step(
   )
 
 
-def _proposer() -> proposals.Proposer:
+def _proposer() -> proposals_lib.Proposer:
   """Searches as on CPUs, and then has two ways measured in any case.
 
   Beside 50 ms of a device no way of its all-reduces is foreseen to gain
@@ -195,17 +195,17 @@ def _proposer() -> proposals.Proposer:
       def proposals(
         self,
         lowered: jax.stages.Lowered,
-        measured: proposals.Measured,
+        measured: proposals_lib.Measured,
         stop: threading.Event,
-      ) -> Generator[proposals.Proposal, None, str | None]:
+      ) -> Generator[proposals_lib.Proposal, None, str | None]:
         yield from super().proposals(lowered, measured, stop)
         for group_bytes in (0, _ONE_GROUP_BYTES):
           way = way_lib.Way(group_bytes=group_bytes, is_ordered=True)
-          yield proposals.Proposal(
+          yield proposals_lib.Proposal(
             name=way_lib.in_words(way), payload=way_lib.to_bytes(way)
           )
         return None
 
     return Proposer()
 
-  return proposals.deferred(make)
+  return proposals_lib.deferred(make)

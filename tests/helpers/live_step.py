@@ -25,7 +25,7 @@ import numpy as np
 import lagom_xla
 from lagom_xla import errors
 from lagom_xla.live import loop
-from lagom_xla.live import proposals
+from lagom_xla.live import proposals as proposals_lib
 from lagom_xla.live import timing
 from lagom_xla.live import tracing
 from lagom_xla.live import tuned
@@ -85,7 +85,7 @@ def batch(seed: int, num_rows: int = 8) -> jax.Array:
 
 
 @dataclasses.dataclass
-class Proposer(proposals.Proposer):
+class Proposer(proposals_lib.Proposer):
   """Proposes steps by name, each made of the lowered one by its maker.
 
   `before` is called first; what searches were told and what was compiled stays
@@ -94,22 +94,24 @@ class Proposer(proposals.Proposer):
 
   makers: dict[str, Callable[[jax.stages.Lowered], jax.stages.Compiled]]
   before: Callable[[threading.Event], None] = lambda _: None
-  measured: list[proposals.Measured] = dataclasses.field(default_factory=list)
+  measured: list[proposals_lib.Measured] = dataclasses.field(
+    default_factory=list
+  )
   compiled: list[str] = dataclasses.field(default_factory=list)
   digests: dict[str, bytes] = dataclasses.field(default_factory=dict)
 
   def proposals(
     self,
     lowered: jax.stages.Lowered,
-    measured: proposals.Measured,
+    measured: proposals_lib.Measured,
     stop: threading.Event,
-  ) -> Generator[proposals.Proposal, None, None]:
+  ) -> Generator[proposals_lib.Proposal, None, None]:
     del lowered
     self.measured.append(measured)
     self.before(stop)
     for name in self.makers:
       payload = json.dumps(name).encode()
-      yield proposals.Proposal(name=name, payload=payload)
+      yield proposals_lib.Proposal(name=name, payload=payload)
 
   def compile(
     self, lowered: jax.stages.Lowered, payload: bytes
@@ -168,7 +170,7 @@ def failing(message: str) -> Callable[[jax.stages.Lowered], Any]:
 
 @contextlib.contextmanager
 def proposed_by(
-  proposer: proposals.Proposer,
+  proposer: proposals_lib.Proposer,
   limits: loop.Limits = LIMITS,
   *,
   waits_for_traces: bool = True,

@@ -33,7 +33,7 @@ import lagom_xla
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.live import gpu
-from lagom_xla.live import proposals
+from lagom_xla.live import proposals as proposals_lib
 import live_job
 import live_step
 
@@ -220,7 +220,7 @@ def _is_there(
 
 
 @dataclasses.dataclass
-class _Proposer(proposals.Proposer):
+class _Proposer(proposals_lib.Proposer):
   """Proposes the step itself; `compiles` is set right before it compiles."""
 
   state: str
@@ -229,15 +229,15 @@ class _Proposer(proposals.Proposer):
   def proposals(
     self,
     lowered: jax.stages.Lowered,
-    measured: proposals.Measured,
+    measured: proposals_lib.Measured,
     stop: threading.Event,
-  ) -> Generator[proposals.Proposal, None, str | None]:
+  ) -> Generator[proposals_lib.Proposal, None, str | None]:
     if self.state == "search":  # In another process, as for GPUs.
       cluster = cluster_lib.parse("1x2xh100")
       search = gpu.PlanProposer(cluster=cluster, num_workers=0)
       other = jax.jit(lambda x: x * 2).lower(_sharded())
       yield from search.proposals(other, measured, stop)
-    yield proposals.Proposal(name="again", payload=b"null")
+    yield proposals_lib.Proposal(name="again", payload=b"null")
     return None
 
   def compile(
