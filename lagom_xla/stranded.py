@@ -106,11 +106,11 @@ def strands(
   def choose(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
     refused = []
     for form in forms:
-      rewritten = rewriting.step(lowered, form)
-      if rewritten.outcome.actions:
-        outcomes.append(rewritten.outcome)
-        return rewritten.program.compile()
-      refused.append(rewritten.outcome)
+      rewritten, outcome = rewriting.step(lowered, form)
+      if outcome.actions:
+        outcomes.append(outcome)
+        return rewritten.compile()
+      refused.append(outcome)
     outcomes.append(sum(refused, start=form_lib.Outcome()))
     obstacles = map(rewriting.obstacle, forms, refused)
     raise errors.ProgramError(f"it cannot have {', nor '.join(obstacles)}.")

@@ -15,8 +15,8 @@ import abc
 from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
-import json
 import pathlib
+import pickle
 from typing import TYPE_CHECKING, Any, Self
 
 import jax
@@ -44,9 +44,7 @@ _NO_FORM = (
   " after_spmd_partitioner, can have forms"
 )
 
-_STABLEHLO = "step.mlirbc"
-_OPTIONS = "options.pb"
-_FACTS = "step.json"
+_FILE = "step.pickle"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,17 +143,13 @@ class Lowered(abc.ABC):
     found = xla.assigned(executable)
     return uncalled(found.module, self.cluster, found.peak_bytes)
 
-  def rewritten(self, form: form_lib.Form) -> rewriting.Rewritten[Self]:
+  def rewritten(self, form: form_lib.Form) -> tuple[Self, form_lib.Outcome]:
     """The program in a form; the same object whenever it is asked for."""
     key = rewriting.key(form)
     if key not in self._forms:
-      rewritten = rewriting.module(self.stablehlo, form)
-      program = self
-      if rewritten.outcome.actions:
-        program = self._with_program(rewritten.program)
-      self._forms[key] = rewriting.Rewritten(
-        program=program, outcome=rewritten.outcome
-      )
+      rewritten, outcome = rewrite_lib.rewrite(self.stablehlo, form)
+      program = self._with_program(rewritten) if outcome.actions else self
+      self._forms[key] = program, outcome
     return self._forms[key]
 
   def copied(self) -> Self:
@@ -171,7 +165,7 @@ class Lowered(abc.ABC):
     """The same of another program."""
 
   @functools.cached_property
-  def _forms(self) -> dict[object, rewriting.Rewritten[Self]]:
+  def _forms(self) -> dict[object, tuple[Self, form_lib.Outcome]]:
     return {}
 
   @functools.cached_property
@@ -187,9 +181,9 @@ def in_form(lowered: Lowered, form: form_lib.Form) -> Lowered:
   """
   if form.is_as_written:
     return lowered
-  rewritten = lowered.rewritten(form)
-  rewriting.check(lowered.name, form, rewritten.outcome)
-  return rewritten.program
+  program, outcome = lowered.rewritten(form)
+  rewriting.check(lowered.name, form, outcome)
+  return program
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -309,13 +303,11 @@ class LoweredModule(Lowered):
       partitioner=self._partitioner,
     )
 
-  def rewritten(self, form: form_lib.Form) -> rewriting.Rewritten[Self]:
+  def rewritten(self, form: form_lib.Form) -> tuple[Self, form_lib.Outcome]:
     """The program of one device in a form; as it is where XLA partitions it."""
     if self.is_partitioned:
       return super().rewritten(form)
-    refusal = form_lib.Refusal(where=self.name, reason=_NO_FORM)
-    outcome = form_lib.Outcome(refusals=(refusal,))
-    return rewriting.Rewritten(program=self, outcome=outcome)
+    return self, form_lib.Outcome.refused(self.name, _NO_FORM)
 
   def with_chains_tagged(self) -> Self:
     """The same where XLA partitions it, which has no chains."""
@@ -388,30 +380,13 @@ def write_step(
       "The step calls back into Python, as jax.debug.print does, so that no"
       " other process can compile it: take the callbacks out to have it tuned."
     )
-  (folder / _STABLEHLO).write_bytes(request.stablehlo)
-  (folder / _OPTIONS).write_bytes(request.options)
-  facts = {
-    "platform": _platform(step),
-    "cluster": cluster.to_dict(),
-    "content_digest": request.content_digest,
-    "overrides": request.overrides,
-    "device_ids": request.device_ids,
-  }
-  (folder / _FACTS).write_text(json.dumps(facts))
+  sent = SentStep(request, _platform(step), cluster)
+  (folder / _FILE).write_bytes(pickle.dumps(sent))
 
 
 def read_step(folder: pathlib.Path) -> SentStep:
   """Reads what `write_step` wrote; an OSError where there is none."""
-  facts = json.loads((folder / _FACTS).read_text())
-  request = request_lib.Request(
-    stablehlo=(folder / _STABLEHLO).read_bytes(),
-    content_digest=facts["content_digest"],
-    options=(folder / _OPTIONS).read_bytes(),
-    overrides=tuple((name, value) for name, value in facts["overrides"]),
-    device_ids=tuple(facts["device_ids"]),
-  )
-  cluster = cluster_lib.from_dict(facts["cluster"], where=str(folder))
-  return SentStep(request, facts["platform"], cluster)
+  return pickle.loads((folder / _FILE).read_bytes())
 
 
 def _platform(step: jax.stages.Lowered) -> str:

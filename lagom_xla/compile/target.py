@@ -263,13 +263,13 @@ class _LoweredTarget(Target):
       return compiler.compile(self.lowered, config, must_begin=self.must_begin)
 
   def outcome(self, form: form_lib.Form) -> form_lib.Outcome:
-    return self.lowered.rewritten(form).outcome
+    return self.lowered.rewritten(form)[1]
 
   def chains(self) -> tuple[chains_lib.Chain, ...]:
     return chains_lib.find(self.lowered.stablehlo)
 
   def digest(self, form: form_lib.Form) -> str:
-    return lowerings.digest(self.lowered.rewritten(form).program.stablehlo)
+    return lowerings.digest(self.lowered.rewritten(form)[0].stablehlo)
 
   def schedule_with_chains(
     self, config: config_lib.XlaConfig = _DEFAULT
@@ -345,8 +345,7 @@ class ScheduledTarget(Target):
   def outcome(self, form: form_lib.Form) -> form_lib.Outcome:
     """A refusal, whatever the form."""
     del form
-    refusal = form_lib.Refusal(where=self.name, reason="it is scheduled")
-    return form_lib.Outcome(refusals=(refusal,))
+    return form_lib.Outcome.refused(self.name, "it is scheduled")
 
   def chains(self) -> tuple[chains_lib.Chain, ...]:
     """None, as nothing can be cut any more."""

@@ -1,8 +1,15 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Rewriting of a program to a form: the passes in their order."""
+"""Rewriting of a program to a form: the passes in their order.
+
+A form with two parts, strands and slices, is all or nothing: where one of them
+cannot act, the program stays as it was written.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+import functools
 
 from jaxlib.mlir import ir
 
@@ -31,9 +38,12 @@ def rewrite(module: ir.Module, form: Form) -> tuple[ir.Module, Outcome]:
     return module, Outcome()
   with module.context, ir.Location.unknown():
     copy = mlir.copied(module)
-    outcome = _apply(copy, form)
-    if not outcome.actions:
-      return module, outcome
+    outcome = Outcome()
+    for apply, needs_all in _passes(form):
+      of_pass = apply(copy)
+      outcome += of_pass
+      if not of_pass.actions or (needs_all and of_pass.refusals):
+        return module, Outcome(refusals=outcome.refusals)
     copy.operation.verify()
     return copy, outcome
 
@@ -46,16 +56,22 @@ def with_chains_tagged(module: ir.Module) -> ir.Module:
     return copy
 
 
-def _apply(module: ir.Module, form: Form) -> Outcome:
+def _passes(
+  form: Form,
+) -> Iterator[tuple[Callable[[ir.Module], Outcome], bool]]:
+  """The passes of a form, and whether all that is named must be there."""
   # First: chains have their labels in the program as it is written.
-  outcome = slices.cut(module, form.slices)
+  if form.slices:
+    yield lambda module: slices.cut(module, form.slices), True
   if form.strands in ("merged", "staggered"):
-    staggered = form.strands == "staggered"
-    outcome += loop_pairs.merge_loops(module, staggered=staggered)
+    is_staggered = form.strands == "staggered"
+    yield (
+      functools.partial(loop_pairs.merge_loops, staggered=is_staggered),
+      False,
+    )
   elif form.strands == "rotated":
-    outcome += rotate.rotate(module)
+    yield rotate.rotate, False
   elif form.strands == "paired":
-    outcome += rotate.pair_trips(module)
+    yield rotate.pair_trips, False
   if form.keyed:  # Last: it is the finished strands that stay apart.
-    outcome += keys.key_strands(module)
-  return outcome
+    yield keys.key_strands, False

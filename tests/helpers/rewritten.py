@@ -18,8 +18,7 @@ def lower_rewritten(
   lowered: jax.stages.Lowered, form: form_lib.Form
 ) -> tuple[jax.stages.Lowered, form_lib.Outcome]:
   """A lowered step in a form."""
-  rewritten = rewriting.step(lowered, form)
-  return rewritten.program, rewritten.outcome
+  return rewriting.step(lowered, form)
 
 
 def compile_rewritten(

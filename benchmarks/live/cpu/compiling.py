@@ -200,9 +200,9 @@ def _program(
   form = form_lib.Form(
     strands=way.strands, slices=_slices(lowered, way.num_pieces)
   )
-  formed = rewriting.step(lowered, form)
-  rewriting.check(name(lowered), form, formed.outcome)
-  program = lowerings.copied(formed.program)
+  formed, outcome = rewriting.step(lowered, form)
+  rewriting.check(name(lowered), form, outcome)
+  program = lowerings.copied(formed)
   module: Any = program.compiler_ir("stablehlo")
   payload = way_lib.to_bytes(way)
   own = f"{name(lowered)}_{hashlib.sha256(payload).hexdigest()[:8]}"

@@ -69,10 +69,9 @@ def _compiled(
   form = form_lib.Form(strands=strands, slices=_slices(lowered, num_pieces))
   if num_pieces > 1 and not form.slices:
     return "the step has no chain that can be cut so"
-  made = rewriting.step(lowered, form)
-  if not (form.is_as_written or made.outcome.actions):
-    return rewriting.obstacle(form, made.outcome)
-  rewritten = made.program
+  rewritten, outcome = rewriting.step(lowered, form)
+  if not (form.is_as_written or outcome.actions):
+    return rewriting.obstacle(form, outcome)
   if not is_ordered:
     return rewritten.compile()
   with in_compile.rewritten(
