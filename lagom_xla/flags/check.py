@@ -10,8 +10,8 @@ XLA_FLAGS contain all of these.
 
 A flag's name need not be the option that it sets: old names set new options,
 and some set none. Nor does the last of two flags always win: lists and maps
-accumulate. So nothing is inferred from names: each flag is read by starting
-jaxlib with it alone, and is what it changes.
+accumulate. So each flag is read by starting jaxlib with it alone, and is what
+it changes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import dataclasses
 from typing import Literal
 
+from lagom_xla import validation
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import notes
 from lagom_xla.flags import options as xla_options
@@ -33,20 +34,15 @@ class Reading:
 
   Attributes:
     flag: the flag.
-    unknown: whether XLA knows no such flag, which ends the process.
-    invalid: whether it does not take the value, which ends it, too.
+    unknown: whether XLA knows no such flag.
+    is_fatal: whether it ends the process: unknown, or with such a value.
     sets: options that differ from their defaults with this flag alone.
   """
 
   flag: syntax.Flag
   unknown: bool
-  invalid: bool
+  is_fatal: bool
   sets: dict[str, debug_options.Value]
-
-  @property
-  def is_fatal(self) -> bool:
-    """Whether it ends the process."""
-    return self.unknown or self.invalid
 
   @property
   def options(self) -> frozenset[str]:
@@ -59,29 +55,26 @@ class Reading:
 
 def read_flags(flags: Sequence[syntax.Flag]) -> tuple[Reading, ...]:
   """What each flag does in the installed jaxlib, without the others."""
-  defaults = {n: o.default for n, o in debug_options.options().items()}
+  known = debug_options.options()
   readings = []
-  answers = probe.ask(list(map(str, flags)))
-  for flag, answer in zip(flags, answers, strict=True):
-    # A lone quoted value, or no dash at all, would be read as a file's name.
-    found = (
-      {} if answer.is_fatal else debug_options.values(answer.compile_options)
-    )
+  for flag, answer in zip(flags, probe.ask(list(map(str, flags))), strict=True):
+    found = {} if answer.is_fatal else debug_options.under(str(flag))
     readings.append(
       Reading(
         flag=flag,
         unknown=answer.unknown,
-        invalid=answer.is_fatal and not answer.unknown,
-        sets={n: v for n, v in found.items() if v != defaults[n]},
+        is_fatal=answer.is_fatal,
+        sets={n: v for n, v in found.items() if v != known[n].default},
       )
     )
   return tuple(readings)
 
 
-def values_of(flags: Sequence[syntax.Flag]) -> dict[str, debug_options.Value]:
+def values_of(
+  flags: Sequence[syntax.Flag],
+) -> Mapping[str, debug_options.Value]:
   """The value of every option in a process that has these flags, none fatal."""
-  (answer,) = probe.ask([" ".join(map(str, flags))])
-  return debug_options.values(answer.compile_options)
+  return debug_options.under(" ".join(map(str, flags)))
 
 
 def superseded(readings: Sequence[Reading]) -> dict[int, int]:
@@ -169,7 +162,7 @@ def explain(reading: Reading) -> Finding | None:
   if reading.unknown:
     return _unknown(flag)
   option = debug_options.find(name)
-  if reading.invalid:
+  if reading.is_fatal:
     # In a spelling that XLA takes, if there is one. compiler_options may spell
     # it otherwise than XLA_FLAGS: not as the rule.
     instead = xla_options.xla_flags({name: flag.value})
@@ -360,7 +353,7 @@ _VOID = frozenset(["dead", "duplicate", "default"])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Report:
+class Checked:
   """What was found in an XLA_FLAGS.
 
   Attributes:
@@ -368,20 +361,19 @@ class Report:
     num_flags: number of flags that XLA reads.
     findings: in the order of the flags.
     suggestion: flags that say what was meant and that jaxlib takes.
+    is_fatal: whether XLA would end the process; the exit status is then 1.
   """
+
+  __pydantic_config__ = validation.STRICT
 
   jaxlib_version: str
   num_flags: int
   findings: tuple[Finding, ...]
   suggestion: str
-
-  @property
-  def is_fatal(self) -> bool:
-    """Whether XLA would end the process."""
-    return any(finding.is_fatal for finding in self.findings)
+  is_fatal: bool
 
 
-def check(text: str) -> Report:
+def check(text: str) -> Checked:
   """Checks an XLA_FLAGS against the installed jaxlib.
 
   Args:
@@ -393,7 +385,7 @@ def check(text: str) -> Report:
   try:
     flags, rest = syntax.parse(syntax.follow(text))
   except (OSError, ValueError):
-    return _report((), [_no_file(text)], "")
+    return _checked((), [_no_file(text)], "")
   readings = read_flags(flags)
   alive = [i for i, reading in enumerate(readings) if not reading.is_fatal]
   living = [readings[i] for i in alive]
@@ -411,20 +403,21 @@ def check(text: str) -> Report:
     # All others have an effect only together.
   contradictions = _contradictions(readings, alive, voids)
   every = sorted([*found.items(), *contradictions], key=lambda item: item[0])
-  findings = [*(finding for _, finding in every), *_not_read(rest)]
-  return _report(flags, findings, _suggest(flags, found))
+  findings = [finding for _, finding in every]
+  if rest:
+    findings.append(_not_read(rest))
+  return _checked(flags, findings, _suggest(flags, found))
 
 
-def _report(
-  flags: Sequence[syntax.Flag],
-  findings: list[Finding],
-  suggestion: str,
-) -> Report:
-  return Report(
+def _checked(
+  flags: Sequence[syntax.Flag], findings: list[Finding], suggestion: str
+) -> Checked:
+  return Checked(
     jaxlib_version=debug_options.jaxlib_version(),
     num_flags=len(flags),
     findings=tuple(findings),
     suggestion=suggestion,
+    is_fatal=any(finding.is_fatal for finding in findings),
   )
 
 
@@ -442,14 +435,12 @@ def _no_file(text: str) -> Finding:
   )
 
 
-def _not_read(rest: str) -> tuple[Finding, ...]:
-  if not rest:
-    return ()
+def _not_read(rest: str) -> Finding:
   word, *others = rest.split()
   text = "It is not a flag, and XLA stops reading there."
   if others:
     text += f" The rest ({len(others)} more) is not read either."
-  return (Finding(flag=word, kind="not read", text=text),)
+  return Finding(flag=word, kind="not read", text=text)
 
 
 def _duplicate(first: syntax.Flag, later: syntax.Flag) -> Finding:

@@ -15,7 +15,7 @@ being a field of a FileDescriptorProto.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
 import importlib.metadata
@@ -170,7 +170,6 @@ class Option:
     is_repeated: whether it holds several values, written as "A,B".
     default: as compiler_options takes it; of a message, its text.
     enum_values: names of an enum's values, in the order of the enum.
-    enum_numbers: the numbers of those values.
     int_range: least and greatest value of an int.
   """
 
@@ -179,7 +178,6 @@ class Option:
   is_repeated: bool
   default: Value
   enum_values: tuple[str, ...] = ()
-  enum_numbers: tuple[int, ...] = ()
   int_range: tuple[int, int] | None = None
 
   @property
@@ -201,12 +199,21 @@ def options() -> Mapping[str, Option]:
     OptionsError: it does not show them.
   """
   try:
-    (answer,) = probe.ask([""])
+    defaults = under("")
   except errors.ProbeError as error:
     raise _hidden(str(error)) from error
-  defaults = values(answer.compile_options)
-  fields = _debug_options_type().fields
-  return {f.name: _option(f, defaults[f.name]) for f in fields}
+  return {f.name: _option(f, defaults[f.name]) for f in _fields()}
+
+
+@functools.cache
+def under(xla_flags: str) -> Mapping[str, Value]:
+  """The value of each option in a process with an XLA_FLAGS, none fatal.
+
+  Raises:
+    OptionsError, ProbeError: jaxlib cannot be asked.
+  """
+  (answer,) = probe.ask([xla_flags])
+  return values(answer.compile_options)
 
 
 def values(compile_options: bytes) -> dict[str, Value]:
@@ -216,9 +223,7 @@ def values(compile_options: bytes) -> dict[str, Value]:
   )
   message: Any = cls.FromString(compile_options)
   debug_options = message.executable_build_options.debug_options
-  return {
-    f.name: _value(debug_options, f) for f in _debug_options_type().fields
-  }
+  return {f.name: _value(debug_options, f) for f in _fields()}
 
 
 def jaxlib_version() -> str:
@@ -255,8 +260,8 @@ def _pool() -> descriptor_pool.DescriptorPool:
   raise _hidden(reason)
 
 
-def _debug_options_type() -> descriptor_lib.Descriptor:
-  return _pool().FindMessageTypeByName("xla.DebugOptions")
+def _fields() -> Sequence[descriptor_lib.FieldDescriptor]:
+  return _pool().FindMessageTypeByName("xla.DebugOptions").fields
 
 
 def _option(field: descriptor_lib.FieldDescriptor, default: Value) -> Option:
@@ -267,7 +272,6 @@ def _option(field: descriptor_lib.FieldDescriptor, default: Value) -> Option:
     is_repeated=field.is_repeated and not _is_map(field),
     default=default,
     enum_values=tuple(v.name for v in enum.values) if enum else (),
-    enum_numbers=tuple(v.number for v in enum.values) if enum else (),
     int_range=_INT_RANGES.get(field.cpp_type),
   )
 

@@ -14,11 +14,11 @@ any unambiguous spelling becomes the one that compiler_options takes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-import dataclasses
+from collections.abc import Mapping
 import difflib
 import itertools
 import math
+from typing import NamedTuple
 
 from lagom_xla import errors
 from lagom_xla.flags import debug_options
@@ -39,18 +39,18 @@ class ValueRuleError(ValueError):
 def convert(option: debug_options.Option, value: object) -> debug_options.Value:
   """A value of an option, as compiler_options takes it: of a list "A,B".
 
-  It may be a bool, a number or text; of a repeated option also a sequence.
-  Enums are given by number, or by name with or without the prefix that all
-  names share, in any case: WHILE_LOOP_UNROLLING_FULL_UNROLL is "full_unroll". A
-  list of enums may add to and remove from the default: "+COLLECTIVES,-CUBLAS".
+  It may be a bool, a number or text. Enums have their names with or without the
+  prefix that all share, in any case: WHILE_LOOP_UNROLLING_FULL_UNROLL is
+  "full_unroll".
 
   Raises:
     ValueRuleError: the option does not take it.
   """
   try:
-    if option.is_repeated:
-      return _repeated(option, value)
-    return _convert(option, value)
+    if not option.is_repeated:
+      return _convert(option, value)
+    items = [item for item in str(value).split(",") if item.strip()]
+    return ",".join(str(_convert(option, item)) for item in items)
   except (ValueError, KeyError, TypeError, OverflowError):
     shown = f'"{value}"' if isinstance(value, str) else value
     raise ValueRuleError(
@@ -129,63 +129,22 @@ def _enum(option: debug_options.Option, value: object) -> str:
   """The full name of an enum's value; True and False are its ON and OFF."""
   if isinstance(value, bool):
     value = "on" if value else "off"
-  text = str(value).strip()
-  if text.isdecimal():
-    text = option.enum_values[option.enum_numbers.index(int(text))]
+  text = str(value).strip().lower()
   for name in option.enum_values:
-    if text.lower() in (name.lower(), short_names(option, name)[0]):
+    if text in (name.lower(), short_names(option, name)[0]):
       return name
   raise KeyError
 
 
-def _repeated(option: debug_options.Option, value: object) -> str:
-  """Several values, as "A,B"; raises whatever Python's conversions raise."""
-  if isinstance(value, str):
-    items: Sequence[object] = [i for i in value.split(",") if i.strip()]
-  elif isinstance(value, list | tuple):
-    items = value
-  else:
-    items = [value]
-  if option.type == "enum" and any(str(i)[:1] in ("+", "-") for i in items):
-    return _changed_default(option, list(map(str, items)))
-  return ",".join(str(_convert(option, item)) for item in items)
-
-
-def _changed_default(option: debug_options.Option, items: list[str]) -> str:
-  """A list's default after the changes that "+A,-B" asks for."""
-  chosen = [name for name in str(option.default).split(",") if name]
-  for item in items:
-    sign, name = item.strip()[:1], _enum(option, item.strip()[1:])
-    if sign == "+" and name not in chosen:
-      chosen.append(name)
-    elif sign == "-" and name in chosen:
-      chosen.remove(name)
-    elif sign not in ("+", "-"):
-      raise ValueError
-  return ",".join(chosen)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Fitted:
-  """Options that the installed jaxlib takes.
-
-  Attributes:
-    options: as compiler_options takes them.
-    messages: a sentence for each that was translated or left out.
-  """
+class Fitted(NamedTuple):
+  """Options for the installed jaxlib; a sentence on each that was changed."""
 
   options: dict[str, debug_options.Value]
   messages: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Flags:
-  """Options as flags that the installed jaxlib was seen to take.
-
-  Attributes:
-    flags: in the order of the options' names.
-    messages: a sentence for each option that was translated or left out.
-  """
+class Flags(NamedTuple):
+  """Flags in the order of the options' names, and a sentence as of `Fitted`."""
 
   flags: tuple[syntax.Flag, ...]
   messages: tuple[str, ...]
@@ -322,7 +281,7 @@ def _spell(name: str, value: debug_options.Value) -> syntax.Flag | None:
       continue
     if not option.is_scalar:
       return way  # XLA expands lists and completes maps.
-    found = debug_options.values(answer.compile_options)[name]
+    found = debug_options.under(str(way))[name]
     if isinstance(found, float) and isinstance(value, float):
       is_set = math.isclose(found, value, rel_tol=1e-6)  # XLA keeps 32 bits.
     else:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 import dataclasses
-import functools
 import os
 
 from lagom_xla import errors
@@ -25,7 +24,6 @@ from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import nccl_channels
-from lagom_xla.flags import probe
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
@@ -244,17 +242,10 @@ def of_orders(
 def replaced_value(name: str) -> str:
   """The value without a plan; "" for none, or why it is not known."""
   try:
-    value = _options(os.environ.get("XLA_FLAGS", "")).get(name)
+    today = debug_options.under(os.environ.get("XLA_FLAGS", ""))
   except (errors.OptionsError, errors.ProbeError) as error:
     return f"what is not known, as {error}"
-  return "" if value is None else str(value)
-
-
-@functools.cache
-def _options(xla_flags: str) -> Mapping[str, object]:
-  """All options of the installed jaxlib that have a value, under XLA_FLAGS."""
-  (answer,) = probe.ask([xla_flags])
-  return debug_options.values(answer.compile_options)
+  return str(today.get(name, ""))
 
 
 def of_settings(

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 
 from hypothesis import given
@@ -71,11 +72,14 @@ def test_what_a_flag_sets_is_read_without_the_others():
   flags, _ = syntax.parse(f"--{LEVEL}=2 --{GATHER}=x --xla_none")
   level, gather, none = check.read_flags(flags)
   assert level.sets == {LEVEL: 2}
-  assert (gather.invalid, none.unknown) == (True, True)
+  assert (gather.is_fatal, gather.unknown, none.unknown) == (True, False, True)
+
+
+_merged = functools.partial(merge.merge, nccl_env={})
 
 
 def test_the_plan_wins_and_each_flag_has_its_source():
-  merged = merge.merge(f"--{GATHER}=1 --{LEVEL}=2", {GATHER: 5})
+  merged = _merged(f"--{GATHER}=1 --{LEVEL}=2", {GATHER: 5})
   assert [(e.flag, e.source, e.replaces) for e in merged.entries] == [
     (f"--{LEVEL}=2", "environment", ()),
     (f"--{GATHER}=5", "plan", ((f"--{GATHER}=1", "environment"),)),
@@ -84,7 +88,7 @@ def test_the_plan_wins_and_each_flag_has_its_source():
 
 
 def test_a_plan_replaces_the_other_name_of_its_option():
-  merged = merge.merge(f"--{OLD}=true", {NEW: "off"})
+  merged = _merged(f"--{OLD}=true", {NEW: "off"})
   (entry,) = merged.entries
   assert (entry.source, entry.replaces) == (
     "plan",
@@ -93,7 +97,7 @@ def test_a_plan_replaces_the_other_name_of_its_option():
 
 
 def test_what_would_end_a_process_is_left_out_of_a_merge():
-  merged = merge.merge(
+  merged = _merged(
     f"--xla_gpu_graph_level=0 --{LEVEL}=2 NCCL_DEBUG=INFO", {"xla_none": 1}
   )
   assert merged.xla_flags == f"--{LEVEL}=2"
@@ -104,15 +108,15 @@ def test_what_would_end_a_process_is_left_out_of_a_merge():
 
 
 def test_without_an_environment_a_merge_is_the_plan():
-  assert merge.merge("", {GATHER: 5}).xla_flags == f"--{GATHER}=5"
-  assert merge.merge("", {}).entries == ()
+  assert _merged("", {GATHER: 5}).xla_flags == f"--{GATHER}=5"
+  assert _merged("", {}).entries == ()
 
 
 @settings(max_examples=10)
 @given(st.lists(jaxlib_options.SOME_FLAGS, max_size=4), st.integers(0, 3))
 def test_merged_flags_set_what_both_would_one_after_the_other(flags, level):
   text = " ".join(flags)
-  merged = merge.merge(text, {LEVEL: level})
+  merged = _merged(text, {LEVEL: level})
   assert jaxlib_options.sets(merged.xla_flags) == jaxlib_options.sets(
     f"{text} --{LEVEL}={level}"
   )

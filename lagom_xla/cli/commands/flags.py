@@ -88,9 +88,9 @@ def _print_plan(arguments: argparse.Namespace) -> None:
 
   plan = checked.load(arguments.plan)
   if arguments.format == "json":
-    from lagom_xla.report import flags
+    from lagom_xla.flags import merge
 
-    output.write_json(flags.of_plan(plan))
+    output.write_json(merge.planned(plan.xla.options, plan.nccl_env))
     return
   output.write(env_lib.xla_lines(plan.xla.options))
   output.write(env_lib.cap_lines(plan))
@@ -101,16 +101,14 @@ def _check(arguments: argparse.Namespace) -> None:
 
   report = check.check(arguments.check)
   if arguments.format == "json":
-    from lagom_xla.report import flags
-
-    output.write_json(flags.of_check(report))
+    output.write_json(report)
   else:
     output.write("\n".join(_report_lines(report)))
   if report.is_fatal:
     sys.exit(1)
 
 
-def _report_lines(report: check.Report) -> list[str]:
+def _report_lines(report: check.Checked) -> list[str]:
   from lagom_xla.apply import env as env_lib
 
   lines = []
@@ -143,11 +141,10 @@ def _merge(arguments: argparse.Namespace) -> None:
   from lagom_xla.flags import merge
 
   plan = checked.load(arguments.plan)
-  merged = merge.merge(os.environ.get("XLA_FLAGS", ""), plan.xla.options)
+  environment = os.environ.get("XLA_FLAGS", "")
+  merged = merge.merge(environment, plan.xla.options, plan.nccl_env)
   if arguments.format == "json":
-    from lagom_xla.report import flags
-
-    output.write_json(flags.of_merge(merged, plan))
+    output.write_json(merged)
     return
   lines = [*_merge_lines(merged), *env_lib.lines_beside(plan.xla.options)]
   output.write("\n".join(lines))
