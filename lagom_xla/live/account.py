@@ -25,7 +25,7 @@ import dataclasses
 import math
 
 from lagom_xla.costs import in_words
-from lagom_xla.live import script as script_lib
+from lagom_xla.live import phases
 from lagom_xla.live import timing
 from lagom_xla.live import verdict as verdict_lib
 
@@ -124,20 +124,18 @@ class Account:
     """Adds what a call waited for."""
     self._beside_s += seconds
 
-  def count(self, script: script_lib.Script, played: script_lib.Played) -> None:
-    """Counts a script that was played; blocks of a baseline cost nothing."""
-    self.stall(played.stall_s)
-    is_baseline = script.state is script_lib.State.BASELINE
+  def count(self, phase: phases.Phase, times: phases.Times) -> None:
+    """Counts a phase by what it took; blocks of a baseline cost nothing."""
+    self.stall(times.stall_s)
+    is_baseline = phase.state is phases.State.BASELINE
     usual = None if is_baseline else self.usual
-    for segment, seconds in zip(
-      script.segments, played.durations_s, strict=True
-    ):
+    for segment, seconds in zip(phase.segments, times.durations_s, strict=True):
       self.num_calls += segment.num_calls
       if usual is None or seconds is None or segment.is_watched:
         continue
       usual_s = segment.num_calls * usual.step_s
       beyond_s = seconds - usual_s
-      is_in_use = segment.variant == script.in_use
+      is_in_use = segment.variant == phase.in_use
       is_usual = is_in_use and not segment.is_traced
       if is_usual and seconds > timing.FOREIGN_RATIO * usual_s:
         self._foreign_s += beyond_s
@@ -145,7 +143,7 @@ class Account:
         continue
       self._variance_s2 += segment.num_calls * usual.deviation_s**2
       self._usual_error_s += segment.num_calls * usual.error_s
-      if is_in_use or script.state is script_lib.State.PROFILE:
+      if is_in_use or phase.state is phases.State.PROFILE:
         self._beside_s += beyond_s
       else:
         self._trials_s[-1] += beyond_s

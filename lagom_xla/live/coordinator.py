@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Coordinator of a signature's scripts: the first process decides, all follow.
+"""Coordinator of a signature's phases: the first process decides, all follow.
 
-Scripts are numbered and set in the job's store. Where the first process fails,
-or does not come, or another one's candidate raises, the next script is that the
-job stays with what it has. A script by which anything else runs than before has
+Phases are numbered and set in the job's store. Where the first process fails,
+or does not come, or another one's candidate raises, the next phase is that the
+job stays with what it has. A phase by which anything else runs than before has
 a barrier: a process that loses touch goes on as before, so all must do.
 """
 
@@ -25,8 +25,8 @@ from lagom_xla import errors
 from lagom_xla.live import agreement
 from lagom_xla.live import loop as loop_lib
 from lagom_xla.live import memory as memory_lib
+from lagom_xla.live import phases
 from lagom_xla.live import proposals
-from lagom_xla.live import script as script_lib
 from lagom_xla.live import shutdown
 from lagom_xla.live import tracing
 from lagom_xla.live import trial_log
@@ -34,7 +34,7 @@ from lagom_xla.live import variants as variants_lib
 
 
 class Coordinator:
-  """Gives a runner the scripts of a step as jit lowered it.
+  """Gives a runner the phases of a step as jit lowered it.
 
   Attributes:
     variants: The executables beside jit's own.
@@ -56,11 +56,11 @@ class Coordinator:
     self.tracer: tracing.Tracer | None = None
     self._store = store
     self._log = log
-    self._script_s = limits.script_s
-    self._num_scripts = 0
+    self._phase_s = limits.phase_s
+    self._num_phases = 0
     self._in_use = 0
     self._is_over = False
-    self._decided: script_lib.Script | None = None  # And not yet begun.
+    self._decided: phases.Phase | None = None  # And not yet begun.
     self._failure: str | None = None
     self._first: _FirstProcess | None = None
     if agreement.is_first(store):
@@ -70,27 +70,27 @@ class Coordinator:
     if len(store.members) > 1:
       shutdown.leave_at_end(self)
 
-  def follow(self, played: script_lib.Played) -> script_lib.Script:
-    """The script after the one that was played, the same in all processes."""
+  def follow(self, times: phases.Times) -> phases.Phase:
+    """The next phase, the same in all processes; and what the last one took."""
     if self._decided is None:
-      self._decided = self._decide(played)
-      self._num_scripts += 1
+      self._decided = self._decide(times)
+      self._num_phases += 1
     # Ctrl-C in what follows has the next call take it.
-    script = self._decided
-    self._in_use = script.in_use
-    if script.state is script_lib.State.STAY:
+    phase = self._decided
+    self._in_use = phase.in_use
+    if phase.state is phases.State.STAY:
       self._is_over = True
-      self._complain(_stays(self._log.name, script))
+      self._complain(_stays(self._log.name, phase))
       if self._first is not None:
-        self._first.stay(script.in_use)
-    self._log.note_script(script)
-    self.variants.keep({script.in_use, script.number})
-    if script.proposal is not None:
-      self.variants.compile(script.number, script.proposal)
-    elif script.number < 0:
-      self.variants.compile_for_profile(script.number)
+        self._first.stay(phase.in_use)
+    self._log.note_phase(phase)
+    self.variants.keep({phase.in_use, phase.number})
+    if phase.proposal is not None:
+      self.variants.compile(phase.number, phase.proposal)
+    elif phase.number < 0:
+      self.variants.compile_for_profile(phase.number)
     self._decided = None
-    return script
+    return phase
 
   def close(self) -> None:
     """Nothing more is tried, and no executable kept."""
@@ -105,8 +105,8 @@ class Coordinator:
     if not self._is_over:
       with contextlib.suppress(errors.ProcessesError):
         self._refuse(words, 0)
-    # Now: no script may ever be asked for again.
-    self._log.note_script(_refusal(self._store, words, in_use=0))
+    # Now: no phase may ever be asked for again.
+    self._log.note_phase(_refusal(self._store, words, in_use=0))
     if self._first is not None:
       self._first.stay(0)
 
@@ -123,63 +123,63 @@ class Coordinator:
     """Takes note of the first failure here, and tells it."""
     if self._failure is None:
       self._failure = words
-      self._complain(_stays(self._log.name, script_lib.stay(0, words)))
+      self._complain(_stays(self._log.name, phases.stay(0, words)))
     return self._failure
 
-  def _decide(self, played: script_lib.Played) -> script_lib.Script:
+  def _decide(self, times: phases.Times) -> phases.Phase:
     try:
-      return self._passed(self._next(played))
+      return self._passed(self._next(times))
     except Exception as error:  # The step must run, whatever went wrong.
-      return script_lib.stay(self._in_use, dispatch.describe(error))
+      return phases.stay(self._in_use, dispatch.describe(error))
     except BaseException:  # Ctrl-C: what was decided by then, nobody knows.
       self._fail("tuning was interrupted")
       raise
 
-  def _next(self, played: script_lib.Played) -> script_lib.Script:
+  def _next(self, times: phases.Times) -> phases.Phase:
     if self._failure is not None:
-      return script_lib.from_json(self._refuse(self._failure, 0))
-    name = _script_name(self._num_scripts + 1)
+      return phases.from_json(self._refuse(self._failure, 0))
+    name = _phase_name(self._num_phases + 1)
     loop = self._log.loop
     if loop is not None:
       try:
-        script = loop.next_script(played)
+        phase = loop.next_phase(times)
       except Exception as error:
-        script = script_lib.stay(self._in_use, dispatch.describe(error))
-      return script_lib.from_json(self._store.put(name, script.to_json()))
-    found = self._store.get(name, timeout_s=self._script_s)
+        phase = phases.stay(self._in_use, dispatch.describe(error))
+      return phases.from_json(self._store.put(name, phase.to_json()))
+    found = self._store.get(name, timeout_s=self._phase_s)
     if found is None:
       without = self._staying_without(self._store.members[:1])
       found = self._store.put(name, without)
     try:
-      return script_lib.from_json(found)
+      return phases.from_json(found)
     except errors.ProcessesError as error:
       self._refuse(str(error), self._in_use)  # The others hear of it.
       raise
 
-  def _passed(self, script: script_lib.Script) -> script_lib.Script:
-    """A script, or that all stay, if not all came to its barrier."""
-    runs = {segment.variant for segment in script.segments} | {script.in_use}
-    if script.state is script_lib.State.STAY or runs == {self._in_use}:
-      return script
+  def _passed(self, phase: phases.Phase) -> phases.Phase:
+    """A phase, or that all stay, if not all came to its barrier."""
+    runs = {segment.variant for segment in phase.segments} | {phase.in_use}
+    if phase.state is phases.State.STAY or runs == {self._in_use}:
+      return phase
     instead = agreement.barrier(
       self._store,
-      _script_name(self._num_scripts + 1),
+      _phase_name(self._num_phases + 1),
       self._staying_without,
-      timeout_s=self._script_s,
+      timeout_s=self._phase_s,
     )
-    return script if instead is None else script_lib.from_json(instead)
+    return phase if instead is None else phases.from_json(instead)
 
   def _staying_without(self, missing: Sequence[int]) -> bytes:
-    """The script where some processes do not come in time."""
+    """The phase where some processes do not come in time."""
     words = (
-      f"{agreement.in_words(missing)} did not come within {self._script_s:g} s."
+      f"{agreement.in_words(missing)} did not come within {self._phase_s:g} s."
     )
-    return script_lib.stay(self._in_use, words).to_json()
+    return phases.stay(self._in_use, words).to_json()
 
   def _refuse(self, words: str, in_use: int) -> bytes:
-    return refuse(self._store, words, self._num_scripts + 1, in_use=in_use)
+    return refuse(self._store, words, self._num_phases + 1, in_use=in_use)
 
-  def _vote(self, number: int, vote: script_lib.Vote) -> None:
+  def _vote(self, number: int, vote: phases.Vote) -> None:
     digest = None if vote.digest is None else vote.digest.hex()
     value = json.dumps({"digest": digest, "words": vote.words}).encode()
     with contextlib.suppress(errors.ProcessesError):
@@ -191,7 +191,7 @@ class Coordinator:
 
 
 class _FirstProcess:
-  """What the loop asks of the process that decides: `script.Surroundings`."""
+  """What the loop asks of the process that decides: `loop.Surroundings`."""
 
   def __init__(
     self,
@@ -232,19 +232,19 @@ class _FirstProcess:
       raise StopIteration
     return self._search.found()
 
-  def votes(self, number: int) -> dict[int, script_lib.Vote]:
+  def votes(self, number: int) -> dict[int, phases.Vote]:
     votes = {}
     cast = agreement.votes(self._store, _compile_name(number))
     for member, value in cast.items():
       fields = json.loads(value)
       digest = fields["digest"]
-      votes[member] = script_lib.Vote(
+      votes[member] = phases.Vote(
         digest=None if digest is None else bytes.fromhex(digest),
         words=fields["words"],
       )
     return votes
 
-  def note(self, trial: script_lib.Trial) -> None:
+  def note(self, trial: phases.Trial) -> None:
     self._log.note_trial(trial)
     self._memory.note(trial)
     if trial.verdict is not None and trial.verdict.is_adopted:
@@ -327,7 +327,7 @@ def refuse(
   """Has all processes stay with a variant as soon as that can be.
 
   Returns:
-    What stands for the script that this process is to play next, of this
+    What stands for the phase that this process is to play next, of this
     number: this one, or what was there before, and then this one comes as soon
     as it can.
 
@@ -337,7 +337,7 @@ def refuse(
   text = _refusal(store, words, in_use=in_use).to_json()
   standing: list[bytes] = []
   while not standing or not _ends_tuning(standing[-1]):
-    name = _script_name(number + len(standing))
+    name = _phase_name(number + len(standing))
     agreement.decide(store, name, text)
     standing.append(store.put(name, text))
   return standing[0]
@@ -345,22 +345,22 @@ def refuse(
 
 def _refusal(
   store: agreement.JobStore, words: str, *, in_use: int
-) -> script_lib.Script:
-  """The script by which this process refuses."""
+) -> phases.Phase:
+  """The phase by which this process refuses."""
   process = agreement.in_words([store.process_id])
-  return script_lib.stay(in_use, f"{process}: {words}")
+  return phases.stay(in_use, f"{process}: {words}")
 
 
 def _ends_tuning(text: bytes) -> bool:
   try:
-    return script_lib.from_json(text).state is script_lib.State.STAY
+    return phases.from_json(text).state is phases.State.STAY
   except errors.ProcessesError:
     return False
 
 
-def _script_name(number: int) -> str:
-  """What a script, and its barrier, are called; numbered from 1."""
-  return f"scripts/{number}"
+def _phase_name(number: int) -> str:
+  """What a phase, and its barrier, are called; numbered from 1."""
+  return f"phases/{number}"
 
 
 def _compile_name(number: int) -> str:
@@ -368,7 +368,7 @@ def _compile_name(number: int) -> str:
   return f"compiles/{number}"
 
 
-def _stays(name: str, script: script_lib.Script) -> str:
-  if script.in_use:
-    return f"goes on with what {name} has adopted: {script.words}"
-  return f"leaves {name} as it was: {script.words}"
+def _stays(name: str, phase: phases.Phase) -> str:
+  if phase.in_use:
+    return f"goes on with what {name} has adopted: {phase.words}"
+  return f"leaves {name} as it was: {phase.words}"

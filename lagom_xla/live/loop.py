@@ -7,22 +7,38 @@
       |                      +--------------------------------------+
       +-- drift, wait -- watch  <-- nothing left to propose --------+
 
-It composes the next script in the first process of a job, once one was played.
-It knows nothing of JAX: what it asks for is in `script.Surroundings`.
+It runs in the first process of a job, as a generator of phases that is sent
+what each of them took. It knows nothing of JAX: what it asks for is in
+`Surroundings`.
+
+What is traced is always the step as jit lowered it, also where a proposal is in
+use: its times are what proposals are compared with. On GPUs XLA replays kernels
+in graphs, in which a profiler cannot tell them apart. A build without graphs is
+compiled beside the run first, by all processes or for none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Generator, Mapping
 import dataclasses
+from typing import NoReturn, Protocol, TypeVar
 
+from lagom_xla import errors
 from lagom_xla.live import account
 from lagom_xla.live import agreement
-from lagom_xla.live import candidate as candidate_lib
-from lagom_xla.live import script as script_lib
+from lagom_xla.live import phases
+from lagom_xla.live import proposals
 from lagom_xla.live import timing
+from lagom_xla.live import verdict as verdict_lib
 
-_State = script_lib.State
+_Result = TypeVar("_Result")
+_Phases = Generator[phases.Phase, phases.Times, _Result]
+_State = phases.State
+
+# Calls of a candidate that no pair has: it may make communicators or capture
+# graphs at its first. So may a build of its own before the trace.
+_NUM_FIRST = 2
+_NUM_TRACED = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +49,7 @@ class Limits:
     search_s: Seconds until a search has to come to its next proposal.
     compile_s: Seconds until all processes must have compiled one.
     trace_s: Seconds until a trace must have been ended and written.
-    script_s: Seconds that a process waits for the first one's script, and all
+    phase_s: Seconds that a process waits for the first one's phase, and all
       wait for each other before they run anything else. It comes, and they do,
       as soon as all are as far in the run.
     reach_s: Seconds in which a process that cannot reach the others tries to,
@@ -45,9 +61,56 @@ class Limits:
   search_s: float = 3600.0
   compile_s: float = 1800.0
   trace_s: float = 60.0
-  script_s: float = 600.0
+  phase_s: float = 600.0
   reach_s: float = agreement.REACH_S
   overhead_steps: float = account.MOST_STEPS
+
+
+class Surroundings(Protocol):
+  """What the loop asks of the process that it runs in."""
+
+  @property
+  def has_profile_build(self) -> bool:
+    """Whether the step is compiled in another way to be traced."""
+    ...
+
+  @property
+  def is_trace_ending(self) -> bool:
+    """Whether the latest trace is being ended and written, beside training."""
+    ...
+
+  def now_s(self) -> float:
+    """A clock that only goes forward."""
+    ...
+
+  def begin_search(self, step_s: float) -> None:
+    """Has proposals made, with the latest trace if there is one that ended."""
+    ...
+
+  def end_search(self) -> None:
+    """Nobody waits for more proposals."""
+    ...
+
+  def found(self) -> proposals.Proposal | None:
+    """The next proposal; None where there is none yet.
+
+    Raises:
+      StopIteration: There will be no more; its value, if any, says why.
+      Exception: The search failed.
+    """
+    ...
+
+  def votes(self, number: int) -> Mapping[int, phases.Vote]:
+    """What processes have said of their compiles of a variant so far."""
+    ...
+
+  def note(self, trial: phases.Trial) -> None:
+    """Takes down what came of a proposal."""
+    ...
+
+  def conclude(self, *, has_tried_all: bool) -> None:
+    """The search is over; were all that it found tried?"""
+    ...
 
 
 class Loop:
@@ -58,186 +121,252 @@ class Loop:
   """
 
   def __init__(
-    self,
-    around: script_lib.Surroundings,
-    members: Collection[int],
-    limits: Limits,
+    self, around: Surroundings, members: Collection[int], limits: Limits
   ):
     self.account = account.Account(limits.overhead_steps)
     self._limits = limits
     self._around = around
     self._members = members
     self._in_use = 0
-    self._least_calls = 0
-    self._number = 0
-    self._candidate: candidate_lib.Candidate | None = None
-    self._baseline = timing.Baseline(in_use=0)
+    self._num_proposals = 0
     self._num_profiles = 0
-    self._profile: candidate_lib.Profile | None = None
     self._watch = timing.Watch()
-    self._search_began_s = 0.0
-    self._latest: script_lib.Script | None = None
+    self._phases = self._run()
+    self._latest: phases.Phase | None = None
 
-  def next_script(self, played: script_lib.Played) -> script_lib.Script:
-    """The next script, after the one that was returned last was played.
+  def next_phase(self, times: phases.Times) -> phases.Phase:
+    """The next phase, after what the one took that was returned last.
 
     Raises:
-      Exception: Whatever the surroundings raise; then nothing can be decided.
+      Exception: Whatever the surroundings raise, or an error that says why
+        nothing more is to be tried; no other phase comes after that.
     """
     if self._latest is None:
-      self._latest = self._baseline.begin()
+      self._latest = next(self._phases)
     else:
-      self.account.count(self._latest, played)
-      self._latest = self._after(self._latest, played)
+      self.account.count(self._latest, times)
+      self._latest = self._phases.send(times)
     return self._latest
 
-  def _after(
-    self, latest: script_lib.Script, played: script_lib.Played
-  ) -> script_lib.Script:
-    match latest.state:
-      case _State.BASELINE:
-        return self._baseline.next(played) or self._begin_or_wait()
-      case _State.PROFILE:
-        return self._profiled()
-      case _State.CANDIDATE | _State.MEASURE:
-        return self._try_on(latest, played)
-      case _State.WATCH:
-        return self._watched(latest, played)
-      case _State.WAIT:
-        return self._waiting()
-      case _State.STAY:
-        return latest
-      case _:
-        return self._search()
+  def _run(self) -> _Phases[NoReturn]:
+    words = ""
+    while True:
+      yield from self._baseline(words)
+      words = f"a step takes {1e3 * self.account.step_s:.3g} ms"
+      least_calls = self.account.calls_before_profile()
+      if least_calls:
+        yield from self._wait(least_calls, words)
+        words = "the run is long enough for a search"
+        continue
+      yield from self._profile(words)
+      words = yield from self._search()
+      self._around.end_search()
+      words = yield from self._until_drift(words)
 
-  def _begin_or_wait(self) -> script_lib.Script:
-    """A profile, once the run is so long that it can pay for one."""
-    self.account.usual = self._baseline.usual
+  def _baseline(self, words: str) -> _Phases[None]:
+    """Tells what a step takes while nothing is tried."""
+    first = [timing.block(self._in_use, it) for it in timing.FIRST_BLOCKS]
+    times = yield self._phase(_State.BASELINE, *first, words=words)
+    num_calls = first[-1].num_calls
+    step_s = timing.of_blocks(_known(times)[1:], num_calls).step_s
+    chunk = timing.chunk(self._in_use, step_s)
+    times = yield self._phase(_State.BASELINE, *[chunk] * timing.NUM_BLOCKS)
+    self.account.usual = timing.of_blocks(_known(times), chunk.num_calls)
+
+  def _wait(self, least_calls: int, words: str) -> _Phases[None]:
+    """Waits until the run is so long that it can pay for a profile."""
     step_s = self.account.step_s
-    words = f"a step takes {1e3 * step_s:.3g} ms"
-    self._least_calls = self.account.calls_before_profile()
-    if self._least_calls:
-      steps = account.TRACE_S / step_s
-      words += f", and to search might cost {steps:,.0f} of them"
-      words += f", too much before call {self._least_calls:,}"
-      return self._waiting(words)
-    self._num_profiles += 1
-    self._profile = candidate_lib.Profile(
-      self._around,
-      number=-self._num_profiles,
-      in_use=self._in_use,
-      step_s=step_s,
-      compile_s=self._limits.compile_s,
-      trace_s=self._limits.trace_s,
-      members=self._members,
+    words += (
+      f", and to search might cost {account.TRACE_S / step_s:,.0f} of them, too"
+      f" much before call {least_calls:,}"
     )
-    return self._profile.begin(words)
+    while (left := least_calls - self.account.num_calls) > 0:
+      window = timing.window(self._in_use, step_s, left)
+      yield self._phase(_State.WAIT, window, words=words)
+      words = ""
 
-  def _profiled(self) -> script_lib.Script:
-    assert self._profile is not None
-    script = self._profile.next()
-    if script is not None:
-      return script
-    self._around.begin_search(self.account.step_s)
-    self._search_began_s = self._around.now_s()
-    return self._searching()
+  def _profile(self, words: str) -> _Phases[None]:
+    """Traces a few calls, and has the step in use go on until that is written.
 
-  def _searching(self) -> script_lib.Script:
-    chunk = timing.chunk(self._in_use, self.account.step_s)
-    return self._script(_State.SEARCH, chunk)
-
-  def _search(self) -> script_lib.Script:
-    objection = self.account.objection()
-    if objection is not None:
-      self._around.conclude(has_tried_all=False)
-      return self._end(objection)
-    try:
-      proposal = self._around.found()
-    except StopIteration as end:
-      self._around.conclude(has_tried_all=True)
-      return self._end(end.value or "nothing is left to try")
-    if proposal is not None:
-      self._number += 1
-      self.account.begin_trial()
-      self._candidate = candidate_lib.Candidate(
-        self._around,
-        proposal=proposal,
-        number=self._number,
-        rival=self._in_use,
-        step_s=self.account.step_s,
-        compile_s=self._limits.compile_s,
-        members=self._members,
+    It takes the step as jit runs it if there is no build of its own.
+    """
+    variant = 0
+    if self._around.has_profile_build:
+      self._num_profiles += 1
+      objection, _ = yield from self._compiled(
+        _State.PROFILE,
+        -self._num_profiles,
+        name="the build for the profile",
+        words=words,
       )
-      return self._candidate.begin()
-    waited_s = self._around.now_s() - self._search_began_s
-    if waited_s < self._limits.search_s:
-      return self._searching()
-    return self._stay(
-      f"no proposal came within {self._limits.search_s:g} s of searching."
-    )
+      if objection is None:
+        variant, words = -self._num_profiles, ""
+      else:
+        words = f"of the step as jit runs it: {objection}"
+    traced = timing.block(variant, _NUM_TRACED, is_traced=True)
+    first = timing.block(variant, _NUM_FIRST)
+    segments = (traced,) if variant == self._in_use else (first, traced)
+    yield self._phase(_State.PROFILE, *segments, number=variant, words=words)
+    until_s = self._around.now_s() + self._limits.trace_s
+    while self._around.is_trace_ending and self._around.now_s() < until_s:
+      # What was built for the trace is let go of.
+      yield self._phase(_State.PROFILE, self._chunk())
 
-  def _try_on(
-    self, latest: script_lib.Script, played: script_lib.Played
-  ) -> script_lib.Script:
-    candidate = self._candidate
-    assert candidate is not None
-    outcome = candidate.next(latest, played, self.account.objection())
-    if isinstance(outcome, script_lib.Script):
-      return outcome
-    trial = outcome.trial
+  def _search(self) -> _Phases[str]:
+    """Tries what a search proposes; returns why it tries no more."""
+    self._around.begin_search(self.account.step_s)
+    began_s = self._around.now_s()
+    yield self._phase(_State.SEARCH, self._chunk())
+    while (objection := self.account.objection()) is None:
+      try:
+        proposal = self._around.found()
+      except StopIteration as end:
+        self._around.conclude(has_tried_all=True)
+        return end.value or "nothing is left to try"
+      if proposal is not None:
+        yield from self._try(proposal)
+        began_s = self._around.now_s()
+      elif self._around.now_s() - began_s < self._limits.search_s:
+        yield self._phase(_State.SEARCH, self._chunk())
+      else:
+        raise errors.WorkerError(
+          f"no proposal came within {self._limits.search_s:g} s of searching."
+        )
+    self._around.conclude(has_tried_all=False)
+    return objection
+
+  def _try(self, proposal: proposals.Proposal) -> _Phases[None]:
+    """Has a proposal compiled, measured, and adopted if it is faster."""
+    self._num_proposals += 1
+    number = self._num_proposals
+    self.account.begin_trial()
+    words, is_late = yield from self._compiled(
+      _State.CANDIDATE,
+      number,
+      name=proposal.name,
+      proposal=proposal,
+      words=proposal.name,
+    )
+    verdict = None
+    if words is None:
+      verdict = yield from self._measured(number)
+      words = verdict.words
+    trial = phases.Trial(
+      proposal=proposal,
+      number=number,
+      rival=self._in_use,
+      verdict=verdict,
+      words=words,
+    )
     self._around.note(trial)
-    self._search_began_s = self._around.now_s()
-    if outcome.is_last:
-      return self._stay(trial.words)
+    if is_late:  # That process may hang, in all that is tried.
+      raise errors.ProcessesError(words)
     state = _State.REJECT
-    if trial.verdict is not None and trial.verdict.is_adopted:
+    if verdict is not None and verdict.is_adopted:
       state = _State.ADOPT
-      self._in_use = trial.number
-      self.account.adopt(trial.verdict)
-    return self._script(
-      state,
-      script_lib.Segment(variant=self._in_use, num_calls=1),
-      f"{trial.proposal.name}: {trial.words}",
+      self._in_use = number
+      self.account.adopt(verdict)
+    segment = phases.Segment(variant=self._in_use, num_calls=1)
+    yield self._phase(state, segment, words=f"{proposal.name}: {words}")
+
+  def _compiled(
+    self,
+    state: phases.State,
+    number: int,
+    *,
+    name: str,
+    proposal: proposals.Proposal | None = None,
+    words: str,
+  ) -> _Phases[tuple[str | None, bool]]:
+    """Has all processes compile a variant, while the step goes on.
+
+    Returns:
+      Why it must not run, None if all came to the same collectives; and whether
+      that is because some have not voted in time.
+    """
+    until_s = self._around.now_s() + self._limits.compile_s
+    while True:
+      yield self._phase(
+        state, self._chunk(), number=number, proposal=proposal, words=words
+      )
+      proposal, words = None, ""
+      votes = self._around.votes(number)
+      for member, vote in sorted(votes.items()):
+        if vote.digest is None:
+          return f"{agreement.in_words([member])}: {vote.words}", False
+      missing = [member for member in self._members if member not in votes]
+      if not missing:
+        digests = {member: vote.digest or b"" for member, vote in votes.items()}
+        return agreement.all_equal(digests), False
+      if self._around.now_s() >= until_s:
+        objection = (
+          f"{agreement.in_words(missing)} did not compile {name} within"
+          f" {self._limits.compile_s:g} s."
+        )
+        return objection, True
+
+  def _measured(self, number: int) -> _Phases[verdict_lib.Verdict]:
+    """Has blocks of a candidate take turns with the variant in use."""
+    words = "all processes have compiled it"
+    first = (timing.block(number, _NUM_FIRST),)
+    pairs: list[tuple[float, float]] = []
+    while True:
+      blocks = timing.blocks_in_turns(
+        self._in_use,
+        number,
+        step_s=self.account.step_s,
+        num_before=len(pairs),
+        num_pairs=verdict_lib.num_pairs_to_next_look(len(pairs)),
+      )
+      times = yield self._phase(
+        _State.MEASURE, *first, *blocks, number=number, words=words
+      )
+      durations_s = times.durations_s[len(first) :]
+      pairs += timing.pairs(blocks, durations_s, self._in_use)
+      words, first = "", ()
+      verdict = verdict_lib.judge(pairs)
+      if verdict.is_adopted is not None:
+        return verdict
+      objection = self.account.objection()
+      if objection is not None and verdict.ratio >= 1:  # Faster ones are free.
+        words = f"{verdict.words}, and no more: {objection}"
+        return dataclasses.replace(verdict, is_adopted=False, words=words)
+
+  def _until_drift(self, words: str) -> _Phases[str]:
+    """Watches the step until its time has drifted; says to what."""
+    while True:
+      window = timing.window(self._in_use, self.account.step_s)
+      times = yield self._phase(_State.WATCH, window, words=words)
+      words = ""
+      (seconds,) = _known(times)
+      step_s = seconds / window.num_calls
+      if self._watch.has_drifted(step_s):
+        words = self._watch.in_words(step_s)
+        self._watch.restart()
+        return words
+
+  def _chunk(self) -> phases.Segment:
+    """Calls of the variant in use while something happens beside them."""
+    return timing.chunk(self._in_use, self.account.step_s)
+
+  def _phase(
+    self,
+    state: phases.State,
+    *segments: phases.Segment,
+    number: int = 0,
+    proposal: proposals.Proposal | None = None,
+    words: str = "",
+  ) -> phases.Phase:
+    return phases.Phase(
+      state=state,
+      segments=segments,
+      in_use=self._in_use,
+      number=number,
+      proposal=proposal,
+      words=words,
     )
 
-  def _watched(
-    self, latest: script_lib.Script, played: script_lib.Played
-  ) -> script_lib.Script:
-    (seconds,) = (it for it in played.durations_s if it is not None)
-    step_s = seconds / latest.segments[0].num_calls
-    if not self._watch.has_drifted(step_s):
-      return self._watching()
-    words = self._watch.in_words(step_s)
-    self._watch.restart()
-    return self._begin_anew(words)
 
-  def _begin_anew(self, words: str) -> script_lib.Script:
-    self._baseline = timing.Baseline(in_use=self._in_use)
-    return self._baseline.begin(words)
-
-  def _watching(self, words: str = "") -> script_lib.Script:
-    window = timing.window(self._in_use, self.account.step_s)
-    return self._script(_State.WATCH, window, words)
-
-  def _waiting(self, words: str = "") -> script_lib.Script:
-    left = self._least_calls - self.account.num_calls
-    if left <= 0:
-      return self._begin_anew("the run is long enough for a search")
-    window = timing.window(self._in_use, self.account.step_s, left)
-    return self._script(_State.WAIT, window, words)
-
-  def _end(self, words: str) -> script_lib.Script:
-    """Ends the search, and watches from now on."""
-    self._around.end_search()
-    return self._watching(words)
-
-  def _stay(self, words: str) -> script_lib.Script:
-    self._around.end_search()
-    return script_lib.stay(self._in_use, words)
-
-  def _script(
-    self, state: script_lib.State, segment: script_lib.Segment, words: str = ""
-  ) -> script_lib.Script:
-    return script_lib.Script(
-      state=state, segments=(segment,), in_use=self._in_use, words=words
-    )
+def _known(times: phases.Times) -> list[float]:
+  """The durations of segments that have one."""
+  return [it for it in times.durations_s if it is not None]

@@ -20,8 +20,8 @@ from absl import logging
 import jax
 
 from lagom_xla import errors
+from lagom_xla.live import phases
 from lagom_xla.live import proposals as proposals_lib
-from lagom_xla.live import script
 from lagom_xla.live import shutdown
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Memory:
     self._recalled: plan_cache.Entry | None = None
     self._is_searched = False
     # Of the first proposal, once it was tried.
-    self._tried: script.Trial | None = None
+    self._tried: phases.Trial | None = None
     self._is_tried = threading.Event()
     # Of what is kept: the latest change, which no earlier one comes after.
     self._lock = threading.Lock()
@@ -86,13 +86,13 @@ class Memory:
     self._is_searched = True
     return (yield from self._proposer.proposals(self._lowered, measured, stop))
 
-  def note(self, trial: script.Trial) -> None:
+  def note(self, trial: phases.Trial) -> None:
     """Hears what came of a proposal."""
     self._tried = trial
     self._is_tried.set()
 
   def keep(
-    self, trials: Sequence[script.Trial], *, has_tried_all: bool
+    self, trials: Sequence[phases.Trial], *, has_tried_all: bool
   ) -> None:
     """Keeps what came of a search so far, in a thread.
 

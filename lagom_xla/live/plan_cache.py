@@ -42,7 +42,7 @@ from lagom_xla.compile import nnx_step
 from lagom_xla.jax_internals import caches
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import request as request_lib
-from lagom_xla.live import script
+from lagom_xla.live import phases
 from lagom_xla.live import trial_log
 
 # Raised whenever a field of an entry changes its meaning.
@@ -259,7 +259,7 @@ class Kept:
 
   def put(
     self,
-    trials: Sequence[script.Trial],
+    trials: Sequence[phases.Trial],
     plan: plan_lib.Plan | None,
   ) -> None:
     """Keeps what came of all trials of a run, and the plan that it found."""
@@ -280,7 +280,7 @@ class Kept:
 
 
 def _verdict(
-  trials: Sequence[script.Trial], adopted: list[script.Trial]
+  trials: Sequence[phases.Trial], adopted: list[phases.Trial]
 ) -> Verdict | None:
   """Of what runs now, over the step as it was; else of the best that lost."""
   if adopted:

@@ -27,25 +27,25 @@ from lagom_xla import dispatch
 from lagom_xla.jax_internals import caches
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.live import coordinator as coordinator_lib
-from lagom_xla.live import script as script_lib
+from lagom_xla.live import phases
 from lagom_xla.live import tracing
 
-# The script that follows one that was played, the same in all processes.
-Follow = Callable[[script_lib.Played], script_lib.Script]
+# What a phase took -> the one after it, the same in all processes.
+Follow = Callable[[phases.Times], phases.Phase]
 
 
-class Player:
-  """Plays the scripts of one signature, in processes that trace with a tracer.
+class Runner:
+  """Runs the phases of one signature; traces where there is a tracer.
 
   Attributes:
-    script: The one that is played.
+    phase: The one that is times.
     segment: The part of it that is; None where there is nothing to count any
       more.
-    num_scripts: How many there have been.
+    num_phases: How many there have been.
   """
 
-  script: script_lib.Script
-  segment: script_lib.Segment | None
+  phase: phases.Phase
+  segment: phases.Segment | None
 
   def __init__(self, follow: Follow, tracer: tracing.Tracer | None):
     self._follow = follow
@@ -57,14 +57,14 @@ class Player:
     self._stall_s = 0.0
     self._num_left = 0
     self._num_lent = 0
-    self.num_scripts = 0
-    self._take(script_lib.Played())
+    self.num_phases = 0
+    self._take(phases.Times())
 
   @property
   def variant(self) -> int:
     """What the next call runs."""
     if self.segment is None:
-      return self.script.in_use
+      return self.phase.in_use
     return self.segment.variant
 
   def lend(self) -> float:
@@ -126,7 +126,7 @@ class Player:
   def pause(self, arguments: object) -> None:
     """The program calls the step with other shapes, and these arguments.
 
-    They often hold results of this player's calls, which are waited for.
+    They often hold results of this runner's calls, which are waited for.
     """
     if self._mark_s is None:
       return
@@ -143,7 +143,7 @@ class Player:
     if self._mark_s is not None:
       self._mark_s += seconds
 
-  def _end_segment(self, segment: script_lib.Segment) -> None:
+  def _end_segment(self, segment: phases.Segment) -> None:
     """Ends its trace and notes what it took; once, should Ctrl-C come between.
 
     The call after a segment sees to that, too.
@@ -165,23 +165,21 @@ class Player:
         self._tracer.end()
 
   def _next_segment(self) -> None:
-    if self._index + 1 < len(self.script.segments):
+    if self._index + 1 < len(self.phase.segments):
       self._enter(self._index + 1)
       return
-    played = script_lib.Played(
-      durations_s=tuple(self._ends_s), stall_s=self._stall_s
-    )
+    times = phases.Times(durations_s=tuple(self._ends_s), stall_s=self._stall_s)
     self._stall_s = 0.0
     with self._stalling():
-      self._take(played)
+      self._take(times)
 
-  def _take(self, played: script_lib.Played) -> None:
-    self.script = self._follow(played)
+  def _take(self, times: phases.Times) -> None:
+    self.phase = self._follow(times)
     self._is_plain = not any(
-      it.is_traced or it.variant != self.script.in_use
-      for it in self.script.segments
+      it.is_traced or it.variant != self.phase.in_use
+      for it in self.phase.segments
     )
-    self.num_scripts += 1
+    self.num_phases += 1
     # Seconds of each segment that ended; None if untimed.
     self._ends_s: list[float | None] = []
     self._enter(0)
@@ -189,8 +187,8 @@ class Player:
   def _enter(self, index: int) -> None:
     self._index = index
     self.segment = None
-    if index < len(self.script.segments):
-      self.segment = self.script.segments[index]
+    if index < len(self.phase.segments):
+      self.segment = self.phase.segments[index]
       self._num_left = self.segment.num_calls
 
   @contextlib.contextmanager
@@ -219,7 +217,7 @@ class Signature:
   None where nothing is tried.
 
   Attributes:
-    player: Plays its scripts.
+    runner: Runs its phases.
   """
 
   def __init__(
@@ -235,21 +233,21 @@ class Signature:
     self._has_failed = False
     self._lanes: dict[int, Any] = {}
     tracer = None if coordinator is None else coordinator.tracer
-    self.player = Player(follow, tracer)
+    self.runner = Runner(follow, tracer)
 
   @property
   def variant(self) -> int:
     """What the next call runs."""
-    return 0 if self._has_failed else self.player.variant
+    return 0 if self._has_failed else self.runner.variant
 
   @property
   def in_use(self) -> int:
     """What runs where nothing is measured."""
-    return 0 if self._has_failed else self.player.script.in_use
+    return 0 if self._has_failed else self.runner.phase.in_use
 
   def lane(self, variant: int, answer: Callable[..., dispatch.Answer]) -> Any:
     """The function of jit's type that runs a variant, and asks `answer`."""
-    kept = {0, variant, self.in_use, self.player.script.number}
+    kept = {0, variant, self.in_use, self.runner.phase.number}
     for gone in self._lanes.keys() - kept:
       del self._lanes[gone]
     if variant not in self._lanes:
@@ -332,8 +330,8 @@ def fixed(
 ) -> Signature:
   """A signature that runs one executable, None for jit's own, and no other."""
   executables = {} if compiled is None else {1: compiled}
-  script = script_lib.stay(len(executables), "")
-  return Signature(jitted, executables.__getitem__, lambda _: script)
+  phase = phases.stay(len(executables), "")
+  return Signature(jitted, executables.__getitem__, lambda _: phase)
 
 
 def live(

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Step that is called like the jitted one, and plays scripts meanwhile.
+"""Step that is called like the jitted one, and runs phases meanwhile.
 
 A call goes to a function of jit's own type, a lane, which knows one variant of
 the signature that was called last: C++ looks the signature up, as in jit, and
@@ -46,7 +46,7 @@ class Turns:
     """Another signature has come, or what was is no more."""
     self._num_turns = 0
     # Of the signatures that took turns since the last rest: windows until then.
-    self._num_before: dict[signatures.Player, int] = {}
+    self._num_before: dict[signatures.Runner, int] = {}
     self._has_rested = False
 
   def wake(self) -> None:
@@ -55,22 +55,22 @@ class Turns:
     self._has_rested = True
 
   def take(
-    self, current: signatures.Player, players: Iterable[signatures.Player]
+    self, current: signatures.Runner, runners: Iterable[signatures.Runner]
   ) -> float | None:
-    """Takes note of a turn of one of the players.
+    """Takes note of a turn of one of the runners.
 
     Returns:
       How many calls may go by at rest; infinitely many where none is watched.
       None to go on.
     """
-    if not all(it.segment is None or it.segment.is_watched for it in players):
+    if not all(it.segment is None or it.segment.is_watched for it in runners):
       self.restart()
       return None
     self._num_turns += 1
-    self._num_before.setdefault(current, current.num_scripts)
+    self._num_before.setdefault(current, current.num_phases)
     # Whether one that is watched has yet to end a whole window.
     lacks_windows = self._has_rested and any(
-      it.segment is not None and it.num_scripts == before
+      it.segment is not None and it.num_phases == before
       for it, before in self._num_before.items()
     )
     if self._num_turns <= _MAX_TURNS or lacks_windows:
@@ -118,7 +118,7 @@ class LiveStep:
     self._is_own = True
     self._lock = threading.RLock()
     # Whether the lock is held: a signal handler may take it within a call.
-    self._is_playing = False
+    self._is_busy = False
     self._rest = self._shared_lane()
     # Calls that the lane may still have with nothing done beside.
     self._num_free: float = _NONE_FREE
@@ -128,7 +128,7 @@ class LiveStep:
     """As the jitted step."""
     self._num_free -= 1
     if self._num_free < 0:
-      return self._play(args, kwargs)
+      return self._call_counted(args, kwargs)
     try:
       return self._lane(*args, **kwargs)
     except Exception as error:
@@ -159,15 +159,15 @@ class LiveStep:
       self._turns.restart()
       self._begin_with(self._shared_lane(), _NONE_FREE)
 
-  def _play(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+  def _call_counted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call that is counted, timed or traced, or of a new signature."""
     config: Any = jax.config
     if config.jax_disable_jit or dispatch.is_transformed(args, kwargs):
       return self._jitted.function(*args, **kwargs)
-    if self._is_playing or not self._lock.acquire(blocking=False):
-      return self._play_beside(args, kwargs)
+    if self._is_busy or not self._lock.acquire(blocking=False):
+      return self._call_beside(args, kwargs)
     try:
-      self._is_playing = True
+      self._is_busy = True
       self._num_free = _NONE_FREE
       if self._woken is not None:
         self._turns.wake()
@@ -176,11 +176,11 @@ class LiveStep:
         return self._rest(*args, **kwargs)
       return self._run(self._current, args, kwargs)
     finally:
-      self._is_playing = False
+      self._is_busy = False
       self._lock.release()
       self._warn()
 
-  def _play_beside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+  def _call_beside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of another thread, or of a signal handler, within one in here.
 
     That one is left alone with what it measures.
@@ -197,18 +197,18 @@ class LiveStep:
     kwargs: dict[str, Any],
   ) -> Any:
     """A call that is most likely of this signature."""
-    player = signature.player
+    runner = signature.runner
     in_use = signature.in_use
     self._is_own = True
-    with player.begin((args, kwargs)):
+    with runner.begin((args, kwargs)):
       results = signature.call(self._lane_of, args, kwargs)
     if not self._is_own:
       return results
-    player.end(results)
+    runner.end(results)
     if signature.in_use != in_use:
       self._rest = self._shared_lane()
     self._lane = self._lane_of(signature, signature.variant)
-    self._num_free = player.lend()
+    self._num_free = runner.lend()
     return results
 
   def _recover(
@@ -245,7 +245,7 @@ class LiveStep:
       found = self._signatures.find(lowered)
       if found is signature:
         # The shared lane has lowered it before, as jit does.
-        signature.player.stall(time.perf_counter() - start_s)
+        signature.runner.stall(time.perf_counter() - start_s)
         return signature.run(variant, args, kwargs)
       return self._turn(lowered, args, kwargs)
 
@@ -277,12 +277,12 @@ class LiveStep:
     """
     if not self._lock.acquire(blocking=False):
       return self._jitted.run(*args, **kwargs)[0], None, True
-    was_playing, self._is_playing = self._is_playing, True
+    was_busy, self._is_busy = self._is_busy, True
     try:
       if self._current is not None:
         # This call is not of its signature, nor are those that were to come.
-        self._current.player.take_back(self._num_free + 1)
-        self._current.player.pause((args, kwargs))
+        self._current.runner.take_back(self._num_free + 1)
+        self._current.runner.pause((args, kwargs))
       self._num_free, self._woken = _NONE_FREE, None
       found = self._signatures.find(lowered)
       if found is None:
@@ -294,18 +294,18 @@ class LiveStep:
       self._rest_if_done(found, results)
       return results, None, True
     finally:
-      self._is_playing = was_playing
+      self._is_busy = was_busy
       self._lock.release()
       self._warn()
 
   def _rest_if_done(self, found: signatures.Signature, results: object) -> None:
     """Lets signatures share a lane that are done and take turns."""
-    players = [it.player for it in self._signatures]
-    num_calls = self._turns.take(found.player, players)
+    runners = [it.runner for it in self._signatures]
+    num_calls = self._turns.take(found.runner, runners)
     if num_calls is not None:
       signatures.wait_for(results)  # Or its clock would stop too early.
-      found.player.pause(results)
-      found.player.take_back(self._num_free)  # Its next calls are not counted.
+      found.runner.pause(results)
+      found.runner.take_back(self._num_free)  # Its next calls are not counted.
       self._woken, self._current = found, None
       self._lane, self._num_free = self._rest, num_calls
 

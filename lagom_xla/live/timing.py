@@ -23,7 +23,7 @@ import dataclasses
 import math
 import statistics
 
-from lagom_xla.live import script as script_lib
+from lagom_xla.live import phases
 
 # A block is as many calls as take this long, within bounds.
 _BLOCK_S = 0.2
@@ -34,36 +34,41 @@ _CHUNK_S = 1.0
 _CHUNK_CALLS = (1, 20)
 
 
-def chunk(variant: int, step_s: float) -> script_lib.Segment:
+def block(
+  variant: int, num_calls: int, *, is_traced: bool = False
+) -> phases.Segment:
+  """So many calls that are timed together."""
+  return phases.Segment(
+    variant=variant, num_calls=num_calls, is_timed=True, is_traced=is_traced
+  )
+
+
+def chunk(variant: int, step_s: float) -> phases.Segment:
   """Calls of the variant in use while something happens beside them."""
-  num_calls = _calls_within(_CHUNK_S, step_s, _CHUNK_CALLS)
-  return script_lib.Segment(variant=variant, num_calls=num_calls, is_timed=True)
+  return block(variant, _calls_within(_CHUNK_S, step_s, _CHUNK_CALLS))
 
 
-def compose(
+def blocks_in_turns(
   ours: int, theirs: int, *, step_s: float, num_before: int, num_pairs: int
-) -> list[script_lib.Segment]:
+) -> list[phases.Segment]:
   """Pairs of blocks of the variant in use and a candidate, in order A B B A.
 
-  So many pairs of them, after `num_before` that were played before.
+  So many pairs of them, after `num_before` that ran before.
   """
   num_calls = _calls_within(_BLOCK_S, step_s, _BLOCK_CALLS)
-  segments = []
-  for index in range(num_before, num_before + num_pairs):
-    order = (theirs, ours) if index % 2 else (ours, theirs)
-    segments += [
-      script_lib.Segment(variant=variant, num_calls=num_calls, is_timed=True)
-      for variant in order
-    ]
-  return segments
+  return [
+    block(variant, num_calls)
+    for index in range(num_before, num_before + num_pairs)
+    for variant in ((theirs, ours) if index % 2 else (ours, theirs))
+  ]
 
 
 def pairs(
-  segments: Sequence[script_lib.Segment],
+  segments: Sequence[phases.Segment],
   durations_s: Sequence[float | None],
   ours: int,
 ) -> list[tuple[float, float]]:
-  """The times of the pairs of `compose`, that of the variant in use first."""
+  """The times of pairs of blocks, that of the variant in use first."""
   found = []
   for first in range(0, len(segments), 2):
     one, two = durations_s[first : first + 2]
@@ -81,9 +86,9 @@ def _calls_within(
   return min(max(math.ceil(seconds / step_s), lowest), highest)
 
 
-_NUM_WARM_UP = 3
-_FIRST_BLOCKS = 5
-_FIRST_BLOCK_CALLS = 2
+# Calls of the first blocks of a baseline: to warm up, and to tell how many make
+# a block of those that follow.
+FIRST_BLOCKS = (3, 2, 2, 2, 2, 2)
 NUM_BLOCKS = 12
 # Blocks this much slower than others hold something of the program's own, such
 # as a checkpoint.
@@ -130,51 +135,6 @@ def of_blocks(blocks_s: Sequence[float], num_calls: int) -> Usual:
   )
 
 
-@dataclasses.dataclass(kw_only=True)
-class Baseline:
-  """One baseline, of the variant in use.
-
-  Attributes:
-    in_use: That variant.
-    usual: What a step takes; None before it is known.
-  """
-
-  in_use: int
-  usual: Usual | None = None
-  _num_calls: int = 0
-
-  def begin(self, words: str = "") -> script_lib.Script:
-    """The first script, for a reason in words."""
-    warm_up, block = map(self._timed, (_NUM_WARM_UP, _FIRST_BLOCK_CALLS))
-    return self._script((warm_up, *[block] * _FIRST_BLOCKS), words)
-
-  def next(self, played: script_lib.Played) -> script_lib.Script | None:
-    """The next script; None once `usual` is all that is to be known."""
-    blocks_s = [it for it in played.durations_s if it is not None]
-    if self._num_calls:
-      self.usual = of_blocks(blocks_s, self._num_calls)
-      return None
-    about = of_blocks(blocks_s[1:], _FIRST_BLOCK_CALLS)
-    block = chunk(self.in_use, about.step_s)
-    self._num_calls = block.num_calls
-    return self._script([block] * NUM_BLOCKS)
-
-  def _timed(self, num_calls: int) -> script_lib.Segment:
-    return script_lib.Segment(
-      variant=self.in_use, num_calls=num_calls, is_timed=True
-    )
-
-  def _script(
-    self, segments: Sequence[script_lib.Segment], words: str = ""
-  ) -> script_lib.Script:
-    return script_lib.Script(
-      state=script_lib.State.BASELINE,
-      segments=tuple(segments),
-      in_use=self.in_use,
-      words=words,
-    )
-
-
 MIN_CALLS = 32
 MIN_WINDOW_S = 10.0
 # Windows that tell what is usual.
@@ -189,10 +149,10 @@ _NUM_BEYOND = 6
 
 def window(
   variant: int, step_s: float, most_calls: float = math.inf
-) -> script_lib.Segment:
+) -> phases.Segment:
   """A window of a variant that takes so long, of so many calls at most."""
   calls = max(MIN_CALLS, math.ceil(MIN_WINDOW_S / step_s))
-  return script_lib.Segment(
+  return phases.Segment(
     variant=variant, num_calls=int(min(calls, most_calls)), is_watched=True
   )
 

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from lagom_xla import validation
-from lagom_xla.live import script
+from lagom_xla.live import phases
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class TrialLine:
     return json.dumps(validation.write(self)) + "\n"
 
 
-def of_trial(step: str, trial: script.Trial) -> TrialLine:
+def of_trial(step: str, trial: phases.Trial) -> TrialLine:
   """The line of a trial that is judged now."""
   verdict = trial.verdict
   return TrialLine(

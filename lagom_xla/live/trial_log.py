@@ -12,7 +12,7 @@ import pathlib
 from absl import logging
 
 from lagom_xla.live import loop as loop_lib
-from lagom_xla.live import script as script_lib
+from lagom_xla.live import phases
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -23,34 +23,34 @@ class TrialLog:
     name: Of the step.
     path: Where a line of JSON is added for each trial; None for nowhere.
     loop: Of the job's first process; None in the others.
-    script: The latest.
+    phase: The latest.
     words: What came before its state, or what was said of it last.
     trials: What came of each proposal so far; only in the first process.
-    num_calls: Of the scripts that were played out.
+    num_calls: Of the phases that are over.
     is_closed: Whether the signature is called no more.
   """
 
   name: str
   path: pathlib.Path | None
   loop: loop_lib.Loop | None = None
-  script: script_lib.Script | None = None
+  phase: phases.Phase | None = None
   words: str = ""
-  trials: list[script_lib.Trial] = dataclasses.field(default_factory=list)
+  trials: list[phases.Trial] = dataclasses.field(default_factory=list)
   num_calls: int = 0
   is_closed: bool = False
 
-  def note_script(self, script: script_lib.Script) -> None:
-    """Logs the next script, if it says anything new."""
-    if self.script is not None:
-      self.num_calls += sum(it.num_calls for it in self.script.segments)
-    is_new = self.script is None or self.script.state is not script.state
-    if is_new or script.words not in ("", self.words):
-      self.words = script.words
-      words = f": {script.words}" if script.words else ""
-      logging.info("lagom_xla.tune, %s: %s%s", self.name, script.state, words)
-    self.script = script
+  def note_phase(self, phase: phases.Phase) -> None:
+    """Logs the next phase, if it says anything new."""
+    if self.phase is not None:
+      self.num_calls += sum(it.num_calls for it in self.phase.segments)
+    is_new = self.phase is None or self.phase.state is not phase.state
+    if is_new or phase.words not in ("", self.words):
+      self.words = phase.words
+      words = f": {phase.words}" if phase.words else ""
+      logging.info("lagom_xla.tune, %s: %s%s", self.name, phase.state, words)
+    self.phase = phase
 
-  def note_trial(self, trial: script_lib.Trial) -> None:
+  def note_trial(self, trial: phases.Trial) -> None:
     """Keeps a trial, and writes its line."""
     self.trials.append(trial)
     if self.path is None:
@@ -68,9 +68,9 @@ class TrialLog:
   def report(self) -> str:
     """What came of it, the verdict first."""
     lines = [f"{self.name}: {self._verdict()}"]
-    if self.script is not None:
+    if self.phase is not None:
       after = f", after: {self.words}" if self.words else ""
-      lines.append(f"  now: {self.script.state}{after}")
+      lines.append(f"  now: {self.phase.state}{after}")
     if self.loop is None:
       lines.append("  what was tried is known to the first process of the job")
       return "\n".join(lines)
@@ -84,7 +84,7 @@ class TrialLog:
 
   def _verdict(self) -> str:
     adopted = [it for it in self.trials if it.verdict and it.verdict.is_adopted]
-    is_own = self.script is None or not self.script.in_use
+    is_own = self.phase is None or not self.phase.in_use
     if self.loop is None:
       return "as jit runs it" if is_own else "a proposal is in use"
     if not self.loop.account.step_s:
@@ -101,7 +101,7 @@ class TrialLog:
 
 
 def combined(
-  adopted: list[script_lib.Trial],
+  adopted: list[phases.Trial],
 ) -> tuple[float, float, float]:
   """The ratio of the last to the first of trials that were adopted in a row.
 
@@ -114,7 +114,7 @@ def combined(
   return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 
-def _told(trial: script_lib.Trial, foreseen: Mapping[int, float | None]) -> str:
+def _told(trial: phases.Trial, foreseen: Mapping[int, float | None]) -> str:
   predicted = _predicted(trial, foreseen)
   if trial.verdict is None:
     return f"{trial.proposal.name}: {predicted}not measured: {trial.words}"
@@ -123,7 +123,7 @@ def _told(trial: script_lib.Trial, foreseen: Mapping[int, float | None]) -> str:
 
 
 def _predicted(
-  trial: script_lib.Trial, foreseen: Mapping[int, float | None]
+  trial: phases.Trial, foreseen: Mapping[int, float | None]
 ) -> str:
   """What was foreseen of it, over its rival, as what was measured is."""
   ratio = trial.proposal.predicted_ratio

@@ -182,7 +182,7 @@ class Tuning:
       coordinator_lib.refuse(store, dispatch.describe(error))
       agreement.take(store)
       raise
-    # Not if Ctrl-C ended the wait for the first script: then all of it is
+    # Not if Ctrl-C ended the wait for the first phase: then all of it is
     # done again at the next call, and the others are still there.
     agreement.take(store)
     self._logs[:] = [it for it in self._logs if not it.is_closed]

@@ -17,8 +17,8 @@ import jax
 from lagom_xla import errors
 from lagom_xla.jax_internals import caches
 from lagom_xla.jax_internals import jit
+from lagom_xla.live import phases
 from lagom_xla.live import proposals
-from lagom_xla.live import script
 from lagom_xla.live import shutdown
 
 
@@ -32,7 +32,7 @@ class Variants:
     self,
     proposer: proposals.Proposer,
     lowered: jax.stages.Lowered,
-    vote: Callable[[int, script.Vote], None],
+    vote: Callable[[int, phases.Vote], None],
   ):
     self._proposer = proposer
     self._lowered = lowered
@@ -108,7 +108,7 @@ class Variants:
         threading.Event(),
       )
     except RuntimeError as error:  # There can be no more threads.
-      self._vote(number, script.Vote(digest=None, words=str(error)))
+      self._vote(number, phases.Vote(digest=None, words=str(error)))
 
   def _compile(self, number: int) -> None:
     try:
@@ -116,9 +116,9 @@ class Variants:
       # Jit has compiled it before: it is called meanwhile.
       check_alike(self._lowered.compile(), compiled)
       digest = self._proposer.digest(compiled)
-      vote = script.Vote(digest=digest)
+      vote = phases.Vote(digest=digest)
     except Exception as error:  # Whatever it is, the others must hear of it.
-      vote = script.Vote(digest=None, words=errors.first_line(error))
+      vote = phases.Vote(digest=None, words=errors.first_line(error))
     else:
       with self._lock:
         if number in self._wanted:

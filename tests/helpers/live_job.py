@@ -33,7 +33,7 @@ import quick
 # Longer than any test; `time_flies` passes it.
 LONG_S = 1e5
 LIMITS = loop.Limits(
-  search_s=LONG_S, compile_s=LONG_S, overhead_steps=1e9, script_s=LONG_S
+  search_s=LONG_S, compile_s=LONG_S, overhead_steps=1e9, phase_s=LONG_S
 )
 
 

@@ -32,7 +32,7 @@ from lagom_xla.live import tuned
 
 State = dict[str, Any]
 
-LIMITS = loop.Limits(search_s=10, compile_s=10, overhead_steps=1e9, script_s=10)
+LIMITS = loop.Limits(search_s=10, compile_s=10, overhead_steps=1e9, phase_s=10)
 
 
 def train_step(sleep_s: float = 0.0) -> Callable[..., Any]:

@@ -13,18 +13,19 @@ import dataclasses
 import math
 import random
 
+from lagom_xla import errors
 from lagom_xla.live import loop
+from lagom_xla.live import phases
 from lagom_xla.live import proposals
-from lagom_xla.live import script as script_lib
 
 MEMBERS = range(3)
-COMPILED = script_lib.Vote(digest=b"alike")
+COMPILED = phases.Vote(digest=b"alike")
 
 # What the processes have said of a proposal this many seconds after it came.
-Voted = Callable[[float], Mapping[int, script_lib.Vote]]
+Voted = Callable[[float], Mapping[int, phases.Vote]]
 
 
-def all_vote(waited_s: float) -> Mapping[int, script_lib.Vote]:
+def all_vote(waited_s: float) -> Mapping[int, phases.Vote]:
   return dict.fromkeys(MEMBERS, COMPILED) if waited_s > 3 else {}
 
 
@@ -69,36 +70,41 @@ class Job:
     self.num_searches = 0
     self.is_searching = False
     self.concluded: list[bool] = []
-    self.trials: list[script_lib.Trial] = []
-    self.scripts: list[script_lib.Script] = []
+    self.trials: list[phases.Trial] = []
+    self.phases: list[phases.Phase] = []
     self.loop = loop.Loop(self, MEMBERS, self.limits)
     self._random = random.Random(self.seed)
-    self._played = script_lib.Played()
+    self._times = phases.Times()
     self._clock_s = 0.0
     self._num_found = 0
     self._heard_s = 0.0
     self._searched_s = 0.0
     self._traced_s = -math.inf
 
-  def run(self, num_calls: int = 3000) -> script_lib.Script:
-    """Goes on until so many calls, or it stays; returns the last script."""
+  def run(self, num_calls: int = 3000) -> phases.Phase:
+    """Goes on until so many calls, or it stays; returns the last phase."""
     while self.num_calls < num_calls:
-      script = self.loop.next_script(self._played)
-      self.scripts.append(script)
-      number = script.number
-      if number and number not in {it.number for it in self.scripts[:-1]}:
+      try:
+        phase = self.loop.next_phase(self._times)
+      except errors.LagomError as error:  # As the coordinator does.
+        phase = phases.stay(self.phases[-1].in_use, str(error))
+      self.phases.append(phase)
+      number = phase.number
+      if number and number not in {it.number for it in self.phases[:-1]}:
         self._heard_s = self._clock_s
-      if script.state is script_lib.State.STAY:
+      if phase.state is phases.State.STAY:
         break
-      durations_s = [self._play(it, script.in_use) for it in script.segments]
-      if any(segment.is_traced for segment in script.segments):
+      durations_s = [
+        self._take_segment(it, phase.in_use) for it in phase.segments
+      ]
+      if any(segment.is_traced for segment in phase.segments):
         self._traced_s = self._clock_s
-      self._played = script_lib.Played(durations_s=durations_s)
-    return self.scripts[-1]
+      self._times = phases.Times(durations_s=durations_s)
+    return self.phases[-1]
 
   def states(self) -> list[str]:
     """The states, each named once in a row."""
-    states = [str(script.state) for script in self.scripts]
+    states = [str(phase.state) for phase in self.phases]
     before = [None, *states]
     return [
       state
@@ -110,12 +116,12 @@ class Job:
     """How often a variant was called."""
     return sum(
       segment.num_calls
-      for script in self.scripts
-      for segment in script.segments
+      for phase in self.phases
+      for segment in phase.segments
       if segment.variant == variant
     )
 
-  def _play(self, segment: script_lib.Segment, in_use: int) -> float | None:
+  def _take_segment(self, segment: phases.Segment, in_use: int) -> float | None:
     """What a segment takes; None if it is untimed."""
     seconds = 0.0
     step_s = self.step_s[max(segment.variant, 0)]
@@ -130,7 +136,7 @@ class Job:
     self._clock_s += seconds
     return seconds if segment.is_timed or segment.is_watched else None
 
-  # What the loop asks for: `script.Surroundings`.
+  # What the loop asks for: `loop.Surroundings`.
 
   @property
   def is_trace_ending(self) -> bool:
@@ -139,7 +145,7 @@ class Job:
   @property
   def is_traced(self) -> bool:
     """Whether the calls that run now are traced."""
-    return any(it.is_traced for it in self.scripts[-1].segments)
+    return any(it.is_traced for it in self.phases[-1].segments)
 
   def now_s(self) -> float:
     return self._clock_s
@@ -162,11 +168,11 @@ class Job:
     self._num_found += 1
     return proposals.Proposal(name=f"way {self._num_found}", payload=b"{}")
 
-  def votes(self, number: int) -> Mapping[int, script_lib.Vote]:
+  def votes(self, number: int) -> Mapping[int, phases.Vote]:
     assert number in (self._num_found, -self.num_searches - 1)
     return self.voted(self._clock_s - self._heard_s)
 
-  def note(self, trial: script_lib.Trial) -> None:
+  def note(self, trial: phases.Trial) -> None:
     self.trials.append(trial)
 
   def conclude(self, *, has_tried_all: bool) -> None:

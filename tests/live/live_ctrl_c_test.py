@@ -132,13 +132,13 @@ def _waiting(number: int, say: job.Say, *, done: pathlib.Path) -> None:
   """The first process does not decide until Ctrl-C has met the other one."""
   follow = coordinator_lib.Coordinator.follow
 
-  def met(self: coordinator_lib.Coordinator, played: Any) -> Any:
+  def met(self: coordinator_lib.Coordinator, times: Any) -> Any:
     if number == 0:
       while not done.exists():
         threading.Event().wait(0.01)
     elif not done.exists():
       threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-    return follow(self, played)
+    return follow(self, times)
 
   coordinator_lib.Coordinator.follow = met
   signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -164,15 +164,15 @@ def test_ctrl_c_acts_while_a_process_waits_for_the_first_one(tmp_path):
 
 
 def _leaving(number: int, say: job.Say, *, waits: pathlib.Path) -> None:
-  """The first process ends while the other one waits for its script."""
+  """The first process ends while the other one waits for its phase."""
   # The processes of a test are not let go of by JAX's barrier.
   atexit.unregister(api.clean_up)
   follow = coordinator_lib.Coordinator.follow
 
-  def told(self: coordinator_lib.Coordinator, played: Any) -> Any:
-    if number == 1 and played.durations_s:
+  def told(self: coordinator_lib.Coordinator, times: Any) -> Any:
+    if number == 1 and times.durations_s:
       waits.touch()
-    return follow(self, played)
+    return follow(self, times)
 
   coordinator_lib.Coordinator.follow = told
   state, x = live_step.state(), live_step.batch(0)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loop adopts what is faster and nothing else, in simulated jobs.
 
-Scripts travel as they are, verdicts are as stated, and reports compare.
+Phases travel as they are, verdicts are as stated, and reports compare.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pytest
 from lagom_xla import errors
 from lagom_xla.live import agreement
 from lagom_xla.live import loop
+from lagom_xla.live import phases
 from lagom_xla.live import proposals
-from lagom_xla.live import script as script_lib
 from lagom_xla.live import timing
 from lagom_xla.live import trial_log
 from lagom_xla.live import verdict
@@ -64,7 +64,7 @@ def test_the_run_never_ends_up_slower_beyond_what_noise_hides(
 ):
   job = Job(step_s=[1.0, *ratios], noise=noise, seed=seed)
   job.run(1500)
-  in_use = job.scripts[-1].in_use
+  in_use = job.phases[-1].in_use
   # Of blocks of two steps with this noise, six pairs at least.
   assert job.step_s[in_use] <= 1 + noise
 
@@ -79,7 +79,7 @@ def test_no_more_than_one_in_forty_equal_candidates_is_adopted():
 
 def _odd_one(waited_s: float):
   del waited_s
-  odd = script_lib.Vote(digest=b"odd")
+  odd = phases.Vote(digest=b"odd")
   return {**dict.fromkeys(MEMBERS, COMPILED), 1: odd}
 
 
@@ -97,7 +97,7 @@ def test_a_drift_leads_to_one_new_search():
   job = Job(step_s=[1.0, 0.8], slower_from=2000)
   job.run(6000)
   assert job.num_searches == 2
-  words = [script.words for script in job.scripts]
+  words = [phase.words for phase in job.phases]
   assert any("a step takes 1.2e+03 ms for long now" in it for it in words)
 
 
@@ -131,9 +131,9 @@ def test_each_new_search_asks_for_twice_as_long_a_drift():
 def _profiles(job: Job) -> list[list[int]]:
   """The variants of each profile's traced calls."""
   return [
-    [it.variant for it in script.segments if it.is_traced]
-    for script in job.scripts
-    if any(it.is_traced for it in script.segments)
+    [it.variant for it in phase.segments if it.is_traced]
+    for phase in job.phases
+    if any(it.is_traced for it in phase.segments)
   ]
 
 
@@ -142,7 +142,7 @@ def test_a_build_for_the_profile_is_traced_once_all_have_compiled_it():
   job.run(1000)
   assert _profiles(job) == [[-1]]
   assert job.states()[:3] == ["baseline", "profile", "search"]
-  first, *_ = [it for it in job.scripts if it.state == "profile"]
+  first, *_ = [it for it in job.phases if it.state == "profile"]
   assert [segment.variant for segment in first.segments] == [0]
   (trial,) = job.trials
   assert trial.verdict is not None and trial.verdict.is_adopted
@@ -152,7 +152,7 @@ def test_a_build_for_the_profile_is_traced_once_all_have_compiled_it():
   ("voted", "words"),
   [
     (
-      lambda _: {1: script_lib.Vote(digest=None, words="no")},
+      lambda _: {1: phases.Vote(digest=None, words="no")},
       "process 1: no",
     ),
     (_odd_one, "process 1 came to something else than process 0"),
@@ -165,7 +165,7 @@ def test_the_step_itself_is_traced_where_a_build_for_it_fails(voted, words):
   job.run(500)
   assert _profiles(job) == [[0]]
   assert job.num_searches == 1
-  assert any(words in script.words for script in job.scripts)
+  assert any(words in phase.words for phase in job.phases)
 
 
 @pytest.mark.parametrize("has_build", [False, True])
@@ -173,25 +173,25 @@ def test_after_a_drift_the_step_as_it_was_is_traced(has_build):
   job = Job(step_s=[1.0, 0.8], slower_from=2000, has_profile_build=has_build)
   job.run(6000)
   assert _profiles(job) == [[-1], [-2]] if has_build else [[0], [0]]
-  assert job.scripts[-1].in_use == 1
+  assert job.phases[-1].in_use == 1
 
 
 @pytest.mark.parametrize("has_build", [False, True])
 def test_the_step_in_use_goes_on_while_the_trace_ends(has_build):
   job = Job(step_s=[1.0], trace_s=30.0, has_profile_build=has_build)
   job.run(500)
-  states = [str(script.state) for script in job.scripts]
+  states = [str(phase.state) for phase in job.phases]
   ends = states.index("search")
   first = next(
     index
-    for index, script in enumerate(job.scripts)
-    if any(segment.is_traced for segment in script.segments)
+    for index, phase in enumerate(job.phases)
+    if any(segment.is_traced for segment in phase.segments)
   )
-  beside = job.scripts[first + 1 : ends]
-  segments = [segment for script in beside for segment in script.segments]
+  beside = job.phases[first + 1 : ends]
+  segments = [segment for phase in beside for segment in phase.segments]
   assert sum(segment.num_calls for segment in segments) == pytest.approx(30, 1)
   assert {segment.variant for segment in segments} == {0}
-  assert {script.number for script in beside} == {0}
+  assert {phase.number for phase in beside} == {0}
   assert not any(segment.is_traced for segment in segments)
 
 
@@ -201,7 +201,7 @@ def test_a_trace_that_never_ends_is_waited_for_no_longer_than_allowed():
   job.run(500)
   assert job.num_searches == 1
   assert job.states() == ["baseline", "profile", "search", "watch"]
-  profiling = [it for it in job.scripts if it.state == "profile"]
+  profiling = [it for it in job.phases if it.state == "profile"]
   calls = sum(seg.num_calls for it in profiling for seg in it.segments)
   assert 50 <= calls < 60
 
@@ -218,14 +218,14 @@ def test_a_search_is_concluded_once_and_says_whether_all_was_tried():
 def test_blocks_of_a_pair_take_turns():
   job = Job(step_s=[1.0, 0.97])
   job.run(1000)
-  measured = [it.segments for it in job.scripts if it.state == "measure"]
+  measured = [it.segments for it in job.phases if it.state == "measure"]
   variants = [segment.variant for segment in measured[0][1:]]
   assert variants == [0, 1, 1, 0]
   assert len({segment.num_calls for it in measured for segment in it[1:]}) == 1
 
 
 _SEGMENTS = st.builds(
-  script_lib.Segment,
+  phases.Segment,
   variant=st.integers(0, 9),
   num_calls=st.integers(1, 999),
   is_timed=st.booleans(),
@@ -238,9 +238,9 @@ _PROPOSALS = st.builds(
   payload=st.binary(),
   predicted_ratio=st.none() | st.floats(0.1, 10),
 )
-_SCRIPTS = st.builds(
-  script_lib.Script,
-  state=st.sampled_from(script_lib.State),
+_PHASES = st.builds(
+  phases.Phase,
+  state=st.sampled_from(phases.State),
   segments=st.lists(_SEGMENTS, max_size=4).map(tuple),
   in_use=st.integers(0, 9),
   number=st.integers(0, 9),
@@ -249,15 +249,15 @@ _SCRIPTS = st.builds(
 )
 
 
-@given(_SCRIPTS)
-def test_a_script_is_read_back_as_it_was(script):
-  assert script_lib.from_json(script.to_json()) == script
+@given(_PHASES)
+def test_a_phase_is_read_back_as_it_was(phase):
+  assert phases.from_json(phase.to_json()) == phase
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"state": "dance"}'])
-def test_what_is_no_script_is_refused(text):
+def test_what_is_no_phase_is_refused(text):
   with pytest.raises(errors.ProcessesError, match="one version of it"):
-    script_lib.from_json(text)
+    phases.from_json(text)
 
 
 @given(st.floats(1e-6, 1e3), st.floats(0.2, 5))
@@ -282,22 +282,22 @@ def test_the_interval_is_students_of_the_logarithms():
 def test_a_store_of_one_process_keeps_what_was_set_first():
   store = agreement.next_store("step", [0])
   assert agreement.is_first(store)
-  assert store.get("scripts/1", timeout_s=9) is None
-  assert store.put("scripts/1", b"one") == b"one"
-  assert store.put("scripts/1", b"two") == b"one"
-  assert store.get("scripts/1", timeout_s=9) == b"one"
-  assert store.in_folder("scripts") == {"1": b"one"}
+  assert store.get("phases/1", timeout_s=9) is None
+  assert store.put("phases/1", b"one") == b"one"
+  assert store.put("phases/1", b"two") == b"one"
+  assert store.get("phases/1", timeout_s=9) == b"one"
+  assert store.in_folder("phases") == {"1": b"one"}
 
 
 def _trial(
   number: int, rival: int, predicted_ratio: float | None
-) -> script_lib.Trial:
+) -> phases.Trial:
   """One that was measured beside its rival."""
   proposal = proposals.Proposal(
     name=f"way {number}", payload=b"{}", predicted_ratio=predicted_ratio
   )
   judged = verdict.judge([(1.0, 0.9), (1.0, 0.9)])
-  return script_lib.Trial(
+  return phases.Trial(
     proposal=proposal,
     number=number,
     rival=rival,

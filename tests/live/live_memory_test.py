@@ -15,9 +15,9 @@ import jax
 import pytest
 
 from lagom_xla.live import memory
+from lagom_xla.live import phases
 from lagom_xla.live import plan_cache
 from lagom_xla.live import proposals
-from lagom_xla.live import script
 from lagom_xla.live import shutdown
 from lagom_xla.live import verdict
 import live_step
@@ -99,7 +99,7 @@ class _SlowAtFirst:
       self._has_put.wait()
     return self
 
-  def put(self, trials: Sequence[script.Trial], plan: object) -> None:
+  def put(self, trials: Sequence[phases.Trial], plan: object) -> None:
     del plan
     self.put_.append(len(trials))
     self._has_put.set()
@@ -110,7 +110,7 @@ def test_what_is_kept_late_does_not_replace_what_is_known_since():
   faster = verdict.Verdict(
     ratio=0.5, low=0.4, high=0.6, num_pairs=6, is_adopted=True, words=""
   )
-  trial = script.Trial(
+  trial = phases.Trial(
     proposal=proposal, number=1, rival=0, verdict=faster, words=""
   )
   slow = _SlowAtFirst()
@@ -144,7 +144,7 @@ def test_what_was_known_and_is_not_faster_is_followed_by_a_search(
   remembering = memory.Memory(proposer, unused, lambda: known)
   measured = proposals.Measured(trace_dir=None, step_s=1.0, num_traced=0)
   made = remembering.proposals(measured, threading.Event())
-  trial = script.Trial(
+  trial = phases.Trial(
     proposal=next(made), number=1, rival=0, verdict=verdict_, words=""
   )
   remembering.note(trial)

@@ -80,7 +80,7 @@ def test_two_percent_of_a_search_are_seen_in_one_run():
 def test_a_checkpoint_is_told_apart():
   job = _searched(0, 0.0, _checkpoint, noise=0.0)
   cost = _cost(job)
-  counted = [it for it in job.scripts if it.state in ("profile", "search")]
+  counted = [it for it in job.phases if it.state in ("profile", "search")]
   assert cost.num_foreign > 2
   assert cost.foreign_s == pytest.approx(50.0 * cost.num_foreign)
   assert abs(cost.seconds) < 1e-6
@@ -130,7 +130,7 @@ def test_a_job_whose_candidates_cost_too_much_stops_proposing(noise):
     assert 2 < len(job.trials) < 30
     assert job.lost_s <= 20 + _cost(job).half_s
     assert job.states()[-1] == "watch"
-    words = [script.words for script in job.scripts if script.words]
+    words = [phase.words for phase in job.phases if phase.words]
     assert "to try more might make it more than 20" in words[-1]
 
 
@@ -146,7 +146,7 @@ def test_candidates_that_noise_keeps_undecided_are_given_up():
 def test_a_search_that_slows_the_step_too_much_is_ended():
   job = _searched(0, 0.3)
   assert 15 < job.lost_s < 25
-  assert any("tuning has cost" in script.words for script in job.scripts)
+  assert any("tuning has cost" in phase.words for phase in job.phases)
 
 
 def test_what_a_short_run_cannot_pay_for_waits_for_a_longer_one():
@@ -154,17 +154,17 @@ def test_what_a_short_run_cannot_pay_for_waits_for_a_longer_one():
   job = Job(step_s=[1e-3, 0.8e-3], noise=1e-6)
   job.run(4_900)
   assert job.states() == ["baseline", "wait"]
-  words = " ".join(script.words for script in job.scripts)
+  words = " ".join(phase.words for phase in job.phases)
   assert "a step takes 1 ms, and to search might cost 100 of them" in words
   assert job.run(20_000).in_use == 1
   assert job.states()[2:5] == ["baseline", "profile", "search"]
   began = next(
-    index for index, it in enumerate(job.scripts) if it.state == "profile"
+    index for index, it in enumerate(job.phases) if it.state == "profile"
   )
   calls = sum(
     segment.num_calls
-    for script in job.scripts[:began]
-    for segment in script.segments
+    for phase in job.phases[:began]
+    for segment in phase.segments
   )
   assert 4_900 < calls < 5_500
 

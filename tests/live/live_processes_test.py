@@ -79,14 +79,14 @@ def test_all_of_four_run_the_same_variant_at_each_call_whatever_fails():
     assert trained.warned == []
 
 
-def _after_each_script(tell: Callable[[Any], None]) -> None:
-  """Has each script told that this process is about to play."""
+def _after_each_phase(tell: Callable[[Any], None]) -> None:
+  """Has each phase told that this process is about to play."""
   real = coordinator_lib.Coordinator.follow
 
-  def follow(self: coordinator_lib.Coordinator, played: Any) -> Any:
-    script = real(self, played)
-    tell(script)
-    return script
+  def follow(self: coordinator_lib.Coordinator, times: Any) -> Any:
+    phase = real(self, times)
+    tell(phase)
+    return phase
 
   coordinator_lib.Coordinator.follow = follow
 
@@ -108,8 +108,8 @@ def _dying(
   number: int, say: job.Say, *, victim: int, state: str, dead: pathlib.Path
 ) -> None:
 
-  def follow(script: Any) -> None:
-    if number == victim and script.state == state:
+  def follow(phase: Any) -> None:
+    if number == victim and phase.state == state:
       dead.touch()
       job.die()
 
@@ -125,7 +125,7 @@ def _dying(
     # Not before the one that does not hang has compiled it, however long that
     # takes: it would be named as well.
     coordinator_lib._FirstProcess.votes = _noted_once_in(victim, dead)
-  _after_each_script(follow)
+  _after_each_phase(follow)
   # The one that does not hang waits for the decision of the one that does.
   waits = number == victim and state == "stay"
   with live_job.time_flies(dead.with_name("never") if waits else dead):
@@ -314,21 +314,21 @@ def _lost(
   is_lost = False
   limits = live_job.LIMITS
 
-  def lose(script: Any) -> None:
+  def lose(phase: Any) -> None:
     nonlocal is_lost
-    if is_lost and (state != "gate" or script.state == "stay"):
+    if is_lost and (state != "gate" or phase.state == "stay"):
       given_up.touch()  # Nobody needs to wait for it any longer.
-    is_lost = is_lost or script.state == state
+    is_lost = is_lost or phase.state == state
 
   def is_failing(name: str = "", *args: Any) -> bool:
     nonlocal is_lost
     was_lost = is_lost
     if name == "key_value_set_bytes" and state == "gate":
-      is_lost = was_lost or ("scripts/" in args[0] and "/votes/" in args[0])
+      is_lost = was_lost or ("phases/" in args[0] and "/votes/" in args[0])
     return was_lost
 
   if number == victim:
-    _after_each_script(lose)
+    _after_each_phase(lose)
     _with_client(_Flaky, is_failing)
     limits = dataclasses.replace(limits, reach_s=_REACH_S)
   with live_job.time_flies(given_up):

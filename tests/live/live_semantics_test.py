@@ -122,7 +122,7 @@ def test_ctrl_c_while_it_is_decided_what_comes_next_ends_tuning(monkeypatch):
     step(x)
     with pytest.warns(RuntimeWarning, match="tuning was interrupted"):
       with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(loop.Loop, "next_script", interrupt)
+        patched.setattr(loop.Loop, "next_phase", interrupt)
         for _ in range(100):
           step(x)
       live_step.call_until(step, "now: stay", x)

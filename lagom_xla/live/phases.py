@@ -1,23 +1,20 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Scripts, which say what the processes of a job run at their next calls.
+"""Phases, which say what the processes of a job run at their next calls.
 
-A script is composed by the first process and played by all of them, so that all
-run the same variant of the step at the same call. Variant 0 is the step as jit
-runs it, variant n is proposal n, and variant -n is the step as it is, built for
+A phase is decided by the first process and run by all of them, so that all run
+the same variant of the step at the same call. Variant 0 is the step as jit runs
+it, variant n is proposal n, and variant -n is the step as it is, built for
 profile n.
-
-What the loop that composes them asks for, and is told, is here, too.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import dataclasses
 import enum
 import json
-from typing import Protocol
 
 from lagom_xla import errors
 from lagom_xla.live import proposals
@@ -60,12 +57,12 @@ class Segment:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Script:
+class Phase:
   """What to run at the next calls.
 
   Attributes:
     state: What the loop is doing.
-    segments: Played one after the other; none for the variant in use, for ever.
+    segments: Run one after the other; none for the variant in use, for ever.
     in_use: The variant that runs wherever nothing else is said.
     number: Of the variant that is being compiled, measured or traced beside the
       one in use; 0 for none. What others have had compiled is let go of.
@@ -81,7 +78,7 @@ class Script:
   words: str = ""
 
   def to_json(self) -> bytes:
-    """This script, for `from_json`."""
+    """This phase, for `from_json`."""
     fields = dataclasses.asdict(self)
     if self.proposal is not None:
       payload = base64.b64encode(self.proposal.payload).decode()
@@ -89,12 +86,11 @@ class Script:
     return json.dumps(fields).encode()
 
 
-def from_json(text: bytes) -> Script:
+def from_json(text: bytes) -> Phase:
   """Reads what `to_json` wrote.
 
   Raises:
-    ProcessesError: It is not a script, as another version of lagom_xla wrote
-      it.
+    ProcessesError: It is not a phase, as another version of lagom_xla wrote it.
   """
   try:
     fields = json.loads(text)
@@ -102,7 +98,7 @@ def from_json(text: bytes) -> Script:
     if proposal is not None:
       payload = base64.b64decode(proposal.pop("payload"))
       proposal = proposals.Proposal(payload=payload, **proposal)
-    return Script(
+    return Phase(
       state=State(fields.pop("state")),
       segments=tuple(Segment(**it) for it in fields.pop("segments")),
       proposal=proposal,
@@ -110,20 +106,20 @@ def from_json(text: bytes) -> Script:
     )
   except (AttributeError, KeyError, TypeError, ValueError) as error:
     raise errors.ProcessesError(
-      "The first process of this job sent a script that this lagom_xla cannot"
+      "The first process of this job sent a phase that this lagom_xla cannot"
       f" read ({errors.first_line(error)}): install one version of it on all"
       " nodes."
     ) from error
 
 
-def stay(in_use: int, words: str) -> Script:
-  """The script that ends the loop, with the variant that is in use."""
-  return Script(state=State.STAY, in_use=in_use, words=words)
+def stay(in_use: int, words: str) -> Phase:
+  """The phase that ends the loop, with the variant that is in use."""
+  return Phase(state=State.STAY, in_use=in_use, words=words)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Vote:
-  """What a process says of its compile of a proposal.
+  """What a process says of its compile of a variant.
 
   Attributes:
     digest: What must be the same in all processes; None if it failed.
@@ -135,12 +131,12 @@ class Vote:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Played:
-  """A script that was played out.
+class Times:
+  """What a phase took.
 
   Attributes:
     durations_s: Of its segments in order; None of those that have none.
-    stall_s: What scripts and traces had the calls wait.
+    stall_s: What decisions and traces had the calls wait.
   """
 
   durations_s: Sequence[float | None] = ()
@@ -165,52 +161,7 @@ class Trial:
   verdict: verdict_lib.Verdict | None
   words: str
 
-
-class Surroundings(Protocol):
-  """What the loop asks of the process that it runs in."""
-
   @property
-  def has_profile_build(self) -> bool:
-    """Whether the step is compiled in another way to be traced."""
-    ...
-
-  @property
-  def is_trace_ending(self) -> bool:
-    """Whether the latest trace is being ended and written, beside training."""
-    ...
-
-  def now_s(self) -> float:
-    """A clock that only goes forward."""
-    ...
-
-  def begin_search(self, step_s: float) -> None:
-    """Has proposals made from now on, with the latest trace if there is one.
-
-    A trace that is still ending is given up.
-    """
-    ...
-
-  def end_search(self) -> None:
-    """Nobody waits for more proposals."""
-    ...
-
-  def found(self) -> proposals.Proposal | None:
-    """The next proposal; None where there is none yet.
-
-    Raises:
-      StopIteration: There will be no more; its value, if any, says why.
-      Exception: The search failed.
-    """
-    ...
-
-  def votes(self, number: int) -> Mapping[int, Vote]:
-    """What processes have said of their compiles of a proposal so far."""
-    ...
-
-  def note(self, trial: Trial) -> None:
-    """Takes down what came of a proposal."""
-    ...
-
-  def conclude(self, *, has_tried_all: bool) -> None:
-    """The search is over; were all that it found tried?"""
-    ...
+  def is_adopted(self) -> bool:
+    """Whether it has run since."""
+    return self.verdict is not None and bool(self.verdict.is_adopted)
