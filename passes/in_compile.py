@@ -25,7 +25,6 @@ from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import registry
-from lagom_xla.passes.combine import merge
 from lagom_xla.passes.schedule import orders as orders_lib
 
 
@@ -84,7 +83,6 @@ def grouped(
   name: str,
   groups: combine.Groups | None,
   *,
-  platform: str = "cuda",
   must_keep_donation: bool = False,
 ) -> Iterator[None]:
   """Has XLA combine a module's collectives in these groups.
@@ -94,7 +92,6 @@ def grouped(
   Args:
     name: of the module.
     groups: None leaves it to XLA.
-    platform: "cuda"; or "cpu", where the collectives themselves are merged.
     must_keep_donation: whether to refuse a module with donated inputs where
       JAX cannot keep them so.
 
@@ -105,15 +102,14 @@ def grouped(
   if groups is None:
     yield
     return
-  regroup = merge.rewrite if platform == "cpu" else combine.rewrite
 
   def rewrite(module: hlo.Module) -> bytes:
-    rewritten = regroup(module, groups)
+    rewritten = combine.rewrite(module, groups)
     if must_keep_donation:
       registry.check_donation(module, "sets combine groups")
     return rewritten
 
-  with rewritten(name, rewrite, registry.Stage.PRE_SCHEDULER, platform):
+  with rewritten(name, rewrite, registry.Stage.PRE_SCHEDULER, "cuda"):
     yield
 
 

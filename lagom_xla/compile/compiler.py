@@ -565,8 +565,8 @@ def _to_the_end_here(asked: _Asked) -> lowered_lib.Compilation:
     with (
       in_compile.grouped(
         lowered.name,
-        config.combine_groups,
-        platform=lowered.platform,
+        # XLA has combiners for GPUs only.
+        config.combine_groups if lowered.platform == "cuda" else None,
         must_keep_donation=True,
       ),
       in_compile.reordered(

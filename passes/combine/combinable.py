@@ -8,9 +8,8 @@ of a module by one version of JAX. Members of a group agree in their traits
 (`table`), and none depends on another; nor may two groups wait for each other,
 as {a, d} and {b, c} would where b needs a and d needs c.
 
-A collective NAME of several arrays counts as that many, NAME.0, NAME.1 and so
-on (`split_apart`): a program can have such from the start, XLA's CPU backend
-combines all-reduces early, and XLA's combiners do not take them.
+XLA's combiners take collectives of one array each; one of several is no
+candidate.
 
 An all-reduce of which each device keeps its own shard counts as the
 reduce-scatter that XLA makes of it (`find_pairs`). An all-reduce of an
@@ -269,83 +268,6 @@ def make_all(module: hlo.Module) -> None:
       )
 
 
-def split_apart(module: hlo.Module) -> hlo.Module:
-  """A module in which every collective with a combiner has one array.
-
-      both = (f32[8], f32[4]) all-reduce(x, y)
-      a = get-tuple-element(both), index=0
-      b = get-tuple-element(both), index=1
-   →  a = f32[8] all-reduce(x)
-      b = f32[4] all-reduce(y)
-
-  That is the module itself where it is so already, else a copy.
-  """
-
-  def is_shared(instruction: hlo.Instruction) -> bool:
-    return (
-      instruction.opcode in table.COMBINERS
-      and len(instruction.operand_ids) > 1
-      and not _is_in_place(instruction)
-    )
-
-  if not any(
-    is_shared(i) for c in module.proto.computations for i in c.instructions
-  ):
-    return module
-  copy = module.copy()
-  editor = edit.Editor(copy)
-  for computation in copy.computations.values():
-    instructions: list[hlo.Instruction] = []
-    parts_of: dict[int, list[hlo.Instruction]] = {}
-    for instruction in computation.instructions:
-      if is_shared(instruction):
-        parts = _parts(computation, instruction, editor)
-        parts_of[instruction.id] = parts
-        instructions += parts
-        # For those who take all of it.
-        instruction = hlo.Instruction(
-          name=editor.new_name("tuple"),
-          opcode="tuple",
-          shape=instruction.shape,
-          id=instruction.id,
-          operand_ids=[part.id for part in parts],
-        )
-      instructions.append(instruction)
-    element_of = {
-      i.id: parts_of[i.operand_ids[0]][i.tuple_index].id
-      for i in instructions
-      if i.opcode == "get-tuple-element" and i.operand_ids[0] in parts_of
-    }
-    if parts_of:
-      edit.forward(computation, instructions, element_of)
-  return hlo.Module(copy.proto, module.num_partitions)
-
-
-def _is_in_place(instruction: hlo.Instruction) -> bool:
-  """Whether a collective-permute writes into an operand, at offsets."""
-  return bool(instruction.dynamic_slice_sizes)
-
-
-def _parts(
-  computation: hlo.Computation,
-  instruction: hlo.Instruction,
-  editor: edit.Editor,
-) -> list[hlo.Instruction]:
-  """A collective of several arrays as one collective for each."""
-  parts = []
-  for index, operand in enumerate(instruction.operand_ids):
-    part = hlo.Instruction()
-    part.CopyFrom(instruction)
-    part.id = editor.new_id(computation)
-    part.name = editor.new_name(f"{instruction.name}.{index}")
-    part.shape.CopyFrom(instruction.shape.tuple_shapes[index])
-    part.operand_ids[:] = [operand]
-    if index and part.channel_id:
-      part.channel_id = editor.new_channel()
-    parts.append(part)
-  return parts
-
-
 # Labels that are combined; what no group names stays alone.
 Groups = tuple[tuple[str, ...], ...]
 
@@ -376,32 +298,22 @@ class Candidate:
   bit: int
 
 
-def find(
-  module: hlo.Module, *, as_written: bool = False
-) -> dict[str, Candidate]:
-  """The candidates of a module, by label.
-
-  Args:
-    module: before XLA's combiners.
-    as_written: whether they are to be combined without XLA's help, which makes
-      reduce-scatters of all-reduces and turns arrays so that all are gathered
-      or scattered along one dimension.
-  """
-  module = split_apart(module)
+def find(module: hlo.Module) -> dict[str, Candidate]:
+  """The candidates of a module before XLA's combiners, by label."""
   found: dict[str, Candidate] = {}
   for computation_id in module.executions:
     computation = module.computations[computation_id]
     if not computation.opcodes.isdisjoint(table.COMBINERS):
-      for candidate in _in_computation(module, computation, as_written):
+      for candidate in _in_computation(module, computation):
         found[candidate.label] = candidate
   return found
 
 
 def _in_computation(
-  module: hlo.Module, computation: hlo.Computation, as_written: bool
+  module: hlo.Module, computation: hlo.Computation
 ) -> Iterator[Candidate]:
-  scattered = {} if as_written else find_pairs(computation)
-  folded = set() if as_written else _folded(module, computation)
+  scattered = find_pairs(computation)
+  folded = _folded(module, computation)
   after: dict[int, int] = {}  # Instruction -> the candidates it depends on.
   bit = 1
   for instruction in computation.instructions:
@@ -413,7 +325,7 @@ def _in_computation(
     after[instruction.id] = mask
     if (
       instruction.opcode not in table.COMBINERS
-      or _is_in_place(instruction)
+      or len(instruction.operand_ids) > 1
       or instruction.id in folded
     ):
       continue
@@ -427,7 +339,7 @@ def _in_computation(
       instruction=instruction,
       num_bytes=hlo.shape_bytes(result.shape),
       traits=table.traits_of_instruction(
-        module, computation, instruction, kind=kind, as_written=as_written
+        module, computation, instruction, kind=kind
       ),
       after=mask,
       bit=bit,
@@ -468,20 +380,6 @@ def _reach_each_once(first: hlo.Instruction, second: hlo.Instruction) -> bool:
     if len(set(reached)) != len(reached):
       return False
   return True
-
-
-def copy_with(
-  module: hlo.Module, groups: Groups, *, as_written: bool = False
-) -> tuple[hlo.Module, dict[str, Candidate]]:
-  """A copy to combine in, with collectives of one array each; its candidates.
-
-  Raises:
-    CombineError: the module cannot have these groups.
-  """
-  copy = split_apart(module).copy()
-  candidates = find(copy, as_written=as_written)
-  check(candidates, groups)
-  return copy, candidates
 
 
 def check(candidates: Mapping[str, Candidate], groups: Groups) -> None:

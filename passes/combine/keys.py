@@ -14,8 +14,8 @@ scheduled module to those that it holds.
 
 `combinable` says which collectives could be combined, and raises where groups
 cannot be. Keys that the program has, such as those of strands
-(`program.strands.keys`), give way to a group's. XLA has combiners on GPUs only;
-`merge` does the same work for the CPU.
+(`program.strands.keys`), give way to a group's. XLA has combiners on
+GPUs only.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
   Raises:
     CombineError: the module cannot have these groups.
   """
-  copy, candidates = combinable.copy_with(module, groups)
+  copy = module.copy()
+  candidates = combinable.find(copy)
+  combinable.check(candidates, groups)
   key_of = {label: group[0] for group in groups for label in group}
   for label, candidate in candidates.items():
     attributes = candidate.instruction.frontend_attributes.map

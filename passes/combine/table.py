@@ -101,7 +101,6 @@ def traits_of_instruction(
   instruction: hlo.Instruction,
   *,
   kind: str,
-  as_written: bool = False,
 ) -> Traits:
   """The traits of a collective of one array, before XLA's combiners.
 
@@ -111,8 +110,6 @@ def traits_of_instruction(
     instruction: a collective of one array.
     kind: what XLA makes of it before it combines: "reduce-scatter" for some
       all-reduces.
-    as_written: whether it is combined without XLA's help, which turns arrays
-      so that all are gathered or scattered along one dimension.
   """
   where, how = _traits(
     kind,
@@ -123,9 +120,7 @@ def traits_of_instruction(
     reduction=reduction(module, instruction),
   )
   channel = instruction.channel_id > 0, instruction.use_global_device_ids
-  dimension = instruction.dimensions[0] if instruction.dimensions else None
-  along: Traits = (("dimension", dimension),) if as_written else ()
-  return *where, ("channel", channel), *how, *along
+  return *where, ("channel", channel), *how
 
 
 def traits_of_collective(

@@ -47,9 +47,9 @@ def all_reduces(module: hlo.Module) -> list[combinable.Candidate]:
 
   Each is of one array.
   """
-  apart = combinable.split_apart(module)
+  apart = end_to_end.split_apart(module)
   depth = _multiplications_before(apart)
-  found = combinable.find(apart, as_written=True).values()
+  found = combinable.find(apart).values()
   reduced = [candidate for candidate in found if candidate.kind == _KIND]
   return sorted(
     reduced, key=lambda one: (one.computation_id, depth[one.instruction.id])

@@ -27,7 +27,6 @@ from lagom_xla.passes import edit
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes.combine import combinable
-from lagom_xla.passes.combine import merge
 
 
 def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
@@ -36,7 +35,15 @@ def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
   Raises:
     CombineError: the module cannot have these groups.
   """
-  copy, merged = merge.apart(module, groups)
+  copy = split_apart(module)
+  candidates = combinable.find(copy)
+  combinable.check(candidates, groups)
+  merged: dict[int, list[list[hlo.Instruction]]] = {}
+  for group in groups:
+    members = [candidates[label] for label in group]
+    merged.setdefault(members[0].computation_id, []).append(
+      [member.instruction for member in members]
+    )
   editor = edit.Editor(copy)
   for computation_id, members_of in merged.items():
     computation = copy.computations[computation_id]
@@ -47,6 +54,65 @@ def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
         instructions[instruction.id] = instruction
     edit.replace_instructions(computation, instructions.values())
   return copy.proto.SerializeToString()
+
+
+def split_apart(module: hlo.Module) -> hlo.Module:
+  """A copy of a module in which every all-reduce is of one array.
+
+      both = (f32[8], f32[4]) all-reduce(x, y)
+      a = get-tuple-element(both), index=0
+      b = get-tuple-element(both), index=1
+   →  a = f32[8] all-reduce(x)
+      b = f32[4] all-reduce(y)
+  """
+  copy = module.copy()
+  editor = edit.Editor(copy)
+  for computation in copy.computations.values():
+    instructions: list[hlo.Instruction] = []
+    parts_of: dict[int, list[hlo.Instruction]] = {}
+    for instruction in computation.instructions:
+      is_shared = len(instruction.operand_ids) > 1
+      if instruction.opcode == "all-reduce" and is_shared:
+        parts = _parts(computation, instruction, editor)
+        parts_of[instruction.id] = parts
+        instructions += parts
+        # For those who take all of it.
+        instruction = hlo.Instruction(
+          name=editor.new_name("tuple"),
+          opcode="tuple",
+          shape=instruction.shape,
+          id=instruction.id,
+          operand_ids=[part.id for part in parts],
+        )
+      instructions.append(instruction)
+    element_of = {
+      i.id: parts_of[i.operand_ids[0]][i.tuple_index].id
+      for i in instructions
+      if i.opcode == "get-tuple-element" and i.operand_ids[0] in parts_of
+    }
+    if parts_of:
+      edit.forward(computation, instructions, element_of)
+  return hlo.Module(copy.proto, module.num_partitions)
+
+
+def _parts(
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+  editor: edit.Editor,
+) -> list[hlo.Instruction]:
+  """A collective of several arrays as one collective for each."""
+  parts = []
+  for index, operand in enumerate(instruction.operand_ids):
+    part = hlo.Instruction()
+    part.CopyFrom(instruction)
+    part.id = editor.new_id(computation)
+    part.name = editor.new_name(f"{instruction.name}.{index}")
+    part.shape.CopyFrom(instruction.shape.tuple_shapes[index])
+    part.operand_ids[:] = [operand]
+    if index and part.channel_id:
+      part.channel_id = editor.new_channel()
+    parts.append(part)
+  return parts
 
 
 def _check(members: Sequence[hlo.Instruction]) -> None:

@@ -52,13 +52,8 @@ _HLO = hlo_text.text(
     use_global_device_ids=true, to_apply=larger
   ssx = f32[8,64] all-reduce(sx2), {_EIGHT}, channel_id=7{_ADD}
   ssy = f32[8,64] all-reduce(sy2), {_EIGHT}, channel_id=8{_ADD}
-  both = (f32[8,64], f32[8,64]) all-reduce(x, sx2), {_EIGHT},
-    channel_id=9{_ADD}
-  b0 = f32[8,64] get-tuple-element(both), index=0
-  b1 = f32[8,64] get-tuple-element(both), index=1
   ROOT out = (f32[64,64], f32[64,64], f32[32,64], f32[8,64], f32[8,64],
-    f32[8,64], f32[8,64], f32[8,64])
-    tuple(gx, gy, half, my, ssx, ssy, b0, b1)
+    f32[8,64]) tuple(gx, gy, half, my, ssx, ssy)
 """,
   computations="""
 larger {
@@ -303,15 +298,13 @@ def test_groups_that_cannot_be_are_refused_with_the_labels(
   assert "\n" not in str(error.value)
 
 
-def test_a_collective_of_several_arrays_is_several_candidates() -> None:
-  candidates = combinable.find(hlo.load(_HLO))
-  assert {"both.0", "both.1"} <= set(candidates)
-  assert "both" not in candidates
-  assert candidates["gx"].num_bytes == 64 * 64 * 4
-  # Each depends on what its own array depends on.
-  combinable.check(candidates, (("sx", "both.0"), ("ssx", "both.1")))
-  with pytest.raises(errors.CombineError, match=r"both\.1 depends on sx"):
-    combinable.check(candidates, (("sx", "both.1"),))
+def test_a_collective_of_several_arrays_is_no_candidate() -> None:
+  module = hlo_text.load(f"""
+    x = f32[8] parameter(0)
+    y = f32[4] parameter(1)
+    ROOT both = (f32[8], f32[4]) all-reduce(x, y), {hlo_text.ALL}, to_apply=add
+  """)
+  assert not combinable.find(module)
 
 
 def test_thresholds_that_were_asked_for_do_not_count() -> None:
