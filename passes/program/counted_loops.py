@@ -45,52 +45,32 @@ class CountedLoop:
 def read(operation: ir.Operation) -> CountedLoop | str:
   """A while loop as a counted one, or why it is none.
 
-  The counter starts at a constant, gains a constant in each trip, and is
-  compared with a constant: what `lax.scan`, `lax.map` and `lax.fori_loop` over
-  known bounds lower to.
+  The counter starts at a constant, gains a constant in each trip, and stays
+  below a constant: what `lax.scan`, `lax.map` and `lax.fori_loop` over known
+  bounds lower to.
   """
-  condition = operation.regions[0].blocks[0]
-  compared = _compared(condition)
-  if compared is None:
+  condition, body = (region.blocks[0] for region in operation.regions)
+  compare = mlir.defining_operation(mlir.returned(condition)[0])
+  counter = limit = None
+  if compare is not None and compare.name == "stablehlo.compare":
+    if " LT>" in str(compare.attributes["comparison_direction"]):
+      counter = _argument_number(compare.operands[0], condition)
+      limit = _constant(compare.operands[1])
+  if counter is None or limit is None:
     return "its condition compares no counter with a constant"
-  counter, direction, limit = compared
   start = _constant(operation.operands[counter])
   if start is None:
     return "its counter starts at a value that is not known"
-  step = _added(operation.regions[1].blocks[0], counter)
-  if step is None:
+  step = _added(body, counter)
+  if step is None or step < 1:
     return "its counter does not gain the same in each trip"
-  trips = _num_trips(start, step, direction, limit)
-  if trips is None:
-    return "its condition never ends it"
   return CountedLoop(
     operation=operation,
     counter=counter,
     start=start,
     step=step,
-    num_trips=trips,
+    num_trips=max(-(-(limit - start) // step), 0),
   )
-
-
-_SWAPPED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
-
-
-def _compared(condition: ir.Block) -> tuple[int, str, int] | None:
-  """The counter's number, the direction and the limit of a condition."""
-  compare = mlir.defining_operation(mlir.returned(condition)[0])
-  if compare is None or compare.name != "stablehlo.compare":
-    return None
-  text = str(compare.attributes["comparison_direction"])
-  direction = next((d for d in _SWAPPED if f" {d}>" in text), None)
-  if direction is None:
-    return None
-  left, right = compare.operands
-  swapped = right, left, _SWAPPED[direction]
-  for value, other, way in ((left, right, direction), swapped):
-    number, limit = _argument_number(value, condition), _constant(other)
-    if number is not None and limit is not None:
-      return number, way, limit
-  return None
 
 
 def _added(body: ir.Block, counter: int) -> int | None:
@@ -103,20 +83,6 @@ def _added(body: ir.Block, counter: int) -> int | None:
     if _argument_number(value, body) == counter:
       return _constant(other)
   return None
-
-
-def _num_trips(start: int, step: int, direction: str, limit: int) -> int | None:
-  if direction == "NE":
-    distance = limit - start
-    ends = step != 0 and distance % step == 0 and distance // step >= 0
-    return distance // step if ends else None
-  if direction in ("GT", "GE"):
-    start, step, limit = -start, -step, -limit
-  if direction in ("LE", "GE"):
-    limit += 1
-  if start >= limit:
-    return 0
-  return -(-(limit - start) // step) if step > 0 else None
 
 
 def _argument_number(value: ir.Value, block: ir.Block) -> int | None:

@@ -80,20 +80,23 @@ class Link:
   cut: Cut | None
   operand_cuts: Cuts
 
+  @property
+  def values(self) -> list[tuple[ir.Value, Cut | None]]:
+    """Its results and operands, and how each is cut."""
+    results = [(result, self.cut) for result in self.operation.results]
+    operands = zip(self.operation.operands, self.operand_cuts, strict=True)
+    return [*results, *operands]
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Located:
-  """A chain and its operations, in program order."""
 
-  chain: Chain
-  links: tuple[Link, ...]
-
+# A chain and its operations, in program order.
+Located = tuple[Chain, tuple[Link, ...]]
 
 _OPENING = frozenset(["stablehlo.all_gather", "stablehlo.all_to_all"])
 _CLOSING = frozenset(
   ["stablehlo.all_reduce", "stablehlo.all_to_all", "stablehlo.reduce_scatter"]
 )
 COLLECTIVES = _OPENING | _CLOSING | {"stablehlo.collective_permute"}
+_MARKED = COLLECTIVES | {PRODUCT}
 # Attributes with the dimension along which a collective gathers, or scatters.
 _GATHERED = ("all_gather_dim", "concat_dimension")
 _SCATTERED = ("scatter_dimension", "split_dimension")
@@ -104,7 +107,7 @@ def find(module: ir.Module) -> tuple[Chain, ...]:
   """The chains of a program, in program order; it stays as it is."""
   with module.context, ir.Location.unknown():
     copy = mlir.copied(module)
-    return tuple(located.chain for located in locate(copy)[0])
+    return tuple(chain for chain, _ in locate(copy)[0])
 
 
 def locate(module: ir.Module) -> tuple[list[Located], Partitioning]:
@@ -119,24 +122,21 @@ def locate(module: ir.Module) -> tuple[list[Located], Partitioning]:
   num_before: dict[str, int] = {}
   found: list[Located] = []
   num_operations = 0
-  for function in module.body.operations:
-    for block in _blocks(function.operation):
-      names = [partitioning.name(op.operation) for op in block.operations]
-      if COLLECTIVES.isdisjoint(names):
-        continue
-      flow = _Flow(block, names, num_operations, partitioning)
-      num_operations += len(names)
-      labels: dict[int, str] = {}
-      for number, name in enumerate(names, flow.first):
-        if name in COLLECTIVES:
-          kind = name.removeprefix("stablehlo.")
-          labels[number] = f"{kind}.{num_before.setdefault(kind, 0)}"
-          num_before[kind] += 1
-      for reached in _chains_of(flow):
-        links = tuple(reached[i] for i in sorted(reached))
-        found.append(
-          Located(chain=_chain(links, labels, partitioning), links=links)
-        )
+  for block in _blocks(module.operation):
+    names = [partitioning.name(op.operation) for op in block.operations]
+    if COLLECTIVES.isdisjoint(names):
+      continue
+    flow = _Flow(block, names, num_operations, partitioning)
+    num_operations += len(names)
+    labels: dict[int, str] = {}
+    for number, name in enumerate(names, flow.first):
+      if name in COLLECTIVES:
+        kind = name.removeprefix("stablehlo.")
+        labels[number] = f"{kind}.{num_before.setdefault(kind, 0)}"
+        num_before[kind] += 1
+    for reached in _chains_of(flow):
+      links = tuple(reached[i] for i in sorted(reached))
+      found.append((_chain(links, labels, partitioning), links))
   return found, partitioning
 
 
@@ -159,15 +159,11 @@ def _chain(
   assert cut is not None
   nccl_bytes = 0
   for operation in (link.operation for link in collectives):
-    implied = partitioning.implied_by(operation)
-    nccl_bytes += (
-      max(
-        sum(map(num_bytes, operation.operands)),
-        sum(map(num_bytes, operation.results)),
-      )
-      if implied is None
-      else implied.nccl_bytes
-    )
+    if implied := partitioning.implied_by(operation):
+      nccl_bytes += implied.nccl_bytes
+    else:
+      given, taken = operation.operands, operation.results
+      nccl_bytes += max(sum(map(num_bytes, v)) for v in (given, taken))
   return Chain(
     label=f"{'-'.join(ends)}:{cut.dim}",
     where=mlir.place_of(first.operation),
@@ -180,14 +176,14 @@ def _chain(
 
 def _pieces(links: Iterable[Link]) -> tuple[int, ...]:
   """The numbers of pieces that every value of a chain can be cut into."""
-  limit = 0
-  for link in links:
-    for value, cut in (
-      (link.operation.results[0], link.cut),
-      *zip(link.operation.operands, link.operand_cuts, strict=True),
-    ):
-      if cut is not None:
-        limit = math.gcd(limit, cut.max_pieces(shape_of(value) or ()))
+  limit = math.gcd(
+    *(
+      cut.max_pieces(shape_of(value) or ())
+      for link in links
+      for value, cut in link.values
+      if cut is not None
+    )
+  )
   return tuple(k for k in _NUM_PIECES if limit % k == 0)
 
 
@@ -220,24 +216,25 @@ class _Flow:
     marked: dict[ir.Value, int] = {}
     # Where each operand is defined; None where that is not in the block.
     self._defined: list[list[int | None]] = []
+    # Operations with a product before them and no collective between.
+    self._after_product: set[int | None] = set()
     for i, operation in enumerate(self.operations):
-      self._defined.append([positions.get(v) for v in operation.operands])
+      defined = [positions.get(v) for v in operation.operands]
+      self._defined.append(defined)
       positions.update((result, i) for result in operation.results)
-      if self.names[i] in COLLECTIVES | {PRODUCT}:
+      if names[i] in _MARKED:
         marked.update((result, 1 << i) for result in operation.results)
+      if names[i] == PRODUCT or (
+        names[i] not in COLLECTIVES
+        and not self._after_product.isdisjoint(defined)
+      ):
+        self._after_product.add(i)
     # Collectives and products that each operation needs, or is, as bits.
     needs = mlir.depends(self.operations, marked)
     self._needs = [
       needs.get(operation.results[0], 0) if len(operation.results) else 0
       for operation in self.operations
     ]
-    # Operations with a product before them and no collective between.
-    self._after_product: set[int] = set()
-    for i, name in enumerate(self.names):
-      if name not in COLLECTIVES and (
-        name == PRODUCT or not self._after_product.isdisjoint(self._defined[i])
-      ):
-        self._after_product.add(i)
 
   def forward(self, opening: int, cut: Cut) -> _Reached:
     """An opening and what it leads to: products, closings, all on the way.
@@ -257,15 +254,16 @@ class _Flow:
       ):
         continue
       known = {
-        number: reached[p].cut
+        number: found_cut
         for number, p in enumerate(self._defined[i])
-        if p is not None and p in reached and reached[p].cut is not None
+        if p in reached and (found_cut := reached[p].cut) is not None
       }
       found = _result_cut(self.operations[i], known)
-      if found is None or not self._stays_on_devices(i, found[0], known):
+      link = self._link(i, *found) if found else None
+      if link is None or not self._stays_on_devices(link):
         continue
-      reached[i] = self._link(i, *found)
-      if found[0] is not None and self.names[i] not in COLLECTIVES:
+      reached[i] = link
+      if link.cut is not None and link.name not in COLLECTIVES:
         live.add(i)
     wanted: set[int | None] = set()
     kept: _Reached = {}
@@ -288,13 +286,13 @@ class _Flow:
         continue
       (found,) = asked[i]
       needed = _operand_cuts(self.operations[i], found)
-      if needed is None:
+      link = self._link(i, found, needed) if needed else None
+      if link is None or not self._stays_on_devices(link):
         continue
-      known = {n: cut for n, cut in enumerate(needed) if cut is not None}
-      if not self._stays_on_devices(i, found, known):
-        continue
-      reached[i] = self._link(i, found, needed)
-      for p, operand_cut in zip(self._defined[i], needed, strict=True):
+      reached[i] = link
+      for p, operand_cut in zip(
+        self._defined[i], link.operand_cuts, strict=True
+      ):
         if operand_cut is not None and p in self._after_product:
           asked.setdefault(p, set()).add(operand_cut)
     kept: _Reached = {}
@@ -312,14 +310,12 @@ class _Flow:
     value of it and comes back, as a residual stream does, or where an operation
     takes a value in other pieces than those that it is made in.
     """
-    marked = sum(
-      1 << i for i in reached if self.names[i] in COLLECTIVES | {PRODUCT}
-    )
+    marked = sum(1 << i for i in reached if self.names[i] in _MARKED)
     for i, link in reached.items():
       if self._waits(i, reached, marked):
         return False
       for p, cut in zip(self._defined[i], link.operand_cuts, strict=True):
-        if p is not None and p in reached and reached[p].cut not in (None, cut):
+        if p in reached and reached[p].cut not in (None, cut):
           return False
     return bool(reached and _pieces(reached.values()))
 
@@ -341,22 +337,14 @@ class _Flow:
       for p in self._defined[i]
     )
 
-  def _stays_on_devices(
-    self, i: int, cut: Cut | None, known: Mapping[int, Cut | None]
-  ) -> bool:
+  def _stays_on_devices(self, link: Link) -> bool:
     """Whether devices have all pieces of their parts, and sum up nothing."""
-    operation, partitioning = self.operations[i], self.partitioning
-    if cut is None and operation.results[0] in partitioning.partial_sums:
+    operation, partitioning = link.operation, self.partitioning
+    if link.cut is None and operation.results[0] in partitioning.partial_sums:
       return False
-    if partitioning.moves_data(operation):
-      return False
-    return all(
-      value_cut is None
-      or value_cut.parts % partitioning.num_shards(value, value_cut.dim) == 0
-      for value, value_cut in (
-        *((result, cut) for result in operation.results),
-        *((operation.operands[n], known_cut) for n, known_cut in known.items()),
-      )
+    return not partitioning.moves_data(operation) and all(
+      cut is None or cut.parts % partitioning.num_shards(value, cut.dim) == 0
+      for value, cut in link.values
     )
 
 
@@ -454,13 +442,11 @@ def _operand_cuts(operation: ir.Operation, cut: Cut) -> Cuts | None:
   if shape is None or cut.max_pieces(shape) < 2:
     return None
   cuts = _by_rule(operation, cut, shape)
-  for operand, operand_cut in zip(operation.operands, cuts or (), strict=False):
-    if (
-      operand_cut is not None
-      and operand_cut.max_pieces(shape_of(operand) or ()) < 2
-    ):
-      return None
-  return cuts
+  can_be = cuts and all(
+    operand_cut is None or operand_cut.max_pieces(shape_of(operand) or ()) > 1
+    for operand, operand_cut in zip(operation.operands, cuts, strict=True)
+  )
+  return cuts if can_be else None
 
 
 def _by_rule(
@@ -530,27 +516,19 @@ def _by_rule(
 
 
 def _result_cut(
-  operation: ir.Operation, known: Mapping[int, Cut | None]
+  operation: ir.Operation, known: Mapping[int, Cut]
 ) -> tuple[Cut | None, Cuts] | None:
   """How results and all operands are cut where some operands are.
 
-  None where the operation cannot be done with such pieces. The results' cut
-  is None of a product that adds up over the pieces.
-
-  Args:
-    operation: any.
-    known: number of an operand -> how it is cut; all others are whole values
-      that could be cut in any way.
+  `known` is by the number of the operand; all others are whole values that
+  could be cut in any way. None where the operation cannot be done with such
+  pieces. The results' cut is None of a product that adds up over the pieces.
   """
   first, cut = next(iter(known.items()))
   shape = shape_of(operation.results[0]) if len(operation.results) else None
   operand_shape = shape_of(operation.operands[first])
-  if cut is None or shape is None or operand_shape is None:
+  if shape is None or operand_shape is None:
     return None
-
-  def agrees(cuts: Cuts | None) -> bool:
-    return bool(cuts) and all(cuts[n] == known[n] for n in known)
-
   candidates: Iterable[Cut | None]
   if operation.name == "stablehlo.reshape":
     candidates = [_reshaped(cut, operand_shape, shape)]
@@ -562,13 +540,13 @@ def _result_cut(
     candidates = (Cut(dim, p) for dim in range(len(shape)) for p in all_parts)
   for candidate in candidates:
     cuts = None if candidate is None else _operand_cuts(operation, candidate)
-    if cuts is not None and agrees(cuts):
+    if cuts and all(cuts[n] == known[n] for n in known):
       return candidate, cuts
   if operation.name == PRODUCT and "algorithm" not in operation.attributes:
     for dims in dims_of(operation).contracted:
-      if dims[first] == cut.dim:
-        cuts = tuple(Cut(dim, cut.parts) for dim in dims)
-        return (None, cuts) if agrees(cuts) else None
+      cuts = tuple(Cut(dim, cut.parts) for dim in dims)
+      if all(cuts[n] == known[n] for n in known):
+        return None, cuts
   return None
 
 
@@ -623,20 +601,17 @@ CHAIN = "lagom_chain"
 
 
 def tag(module: ir.Module) -> None:
-  """Marks the collectives of all chains with the labels of the chains.
+  """Marks the collectives of all chains with their labels, by `CHAIN`.
 
-  The frontend attribute is `CHAIN`. Calls are inlined.
-
-  Args:
-    module: a lowered program.
+  Calls are inlined.
   """
   with module.context, ir.Location.unknown():
     labels: dict[int, list[str]] = {}
     collectives: dict[int, ir.Operation] = {}
-    for located in locate(module)[0]:
-      for link in located.links:
+    for chain, links in locate(module)[0]:
+      for link in links:
         if link.name in COLLECTIVES:
-          labels.setdefault(link.number, []).append(located.chain.label)
+          labels.setdefault(link.number, []).append(chain.label)
           collectives[link.number] = link.operation
     for number, of_chains in labels.items():
       of_all = ",".join(of_chains)

@@ -53,19 +53,16 @@ def cut(module: ir.Module, pieces: Mapping[str, int]) -> Outcome:
   Args:
     module: a lowered program; its calls are inlined even if nothing is cut.
     pieces: label of a chain (`chains.find`) -> number of pieces.
-
-  Returns:
-    What was cut, and what not.
   """
   if not pieces:
     return Outcome()
   found, partitioning = chains_lib.locate(module)
-  by_label = {located.chain.label: located for located in found}
+  by_label = {chain.label: (chain, links) for chain, links in found}
   accepted, refusals = _decide(by_label, pieces)
   actions = []
   for label in accepted:
-    chain, num = by_label[label].chain, pieces[label]
-    _Cutting(label, num, partitioning).run(by_label[label].links)
+    (chain, links), num = by_label[label], pieces[label]
+    _Cutting(label, num, partitioning).run(links)
     actions.append(
       f"cut the chain {label} at {chain.where} ({len(chain.collectives)}"
       f" collectives, {chain.num_products} products) into {num} pieces"
@@ -82,25 +79,24 @@ def _decide(
   cut_by: dict[int, str] = {}
   for label, num in pieces.items():
     where = f"the chain {label}"
-    located = by_label.get(label)
-    if located is None:
+    if label not in by_label:
       refusals.append(Refusal(where=where, reason="is not in this program"))
       continue
     if num == 1:
       continue
-    where += f" at {located.chain.where}"
-    numbers = [link.number for link in located.links]
+    chain, links = by_label[label]
+    where += f" at {chain.where}"
+    numbers = [link.number for link in links]
     other = next((cut_by[n] for n in numbers if n in cut_by), None)
-    if num not in located.chain.pieces:
-      possible = ", ".join(map(str, (1, *located.chain.pieces)))
-      reason = f"can be cut into {possible} pieces, not {num}"
-      refusals.append(Refusal(where=where, reason=reason))
-    elif other is not None:
-      reason = f"shares operations with {other}, which is cut"
-      refusals.append(Refusal(where=where, reason=reason))
-    else:
+    if num in chain.pieces and other is None:
       accepted.append(label)
       cut_by |= dict.fromkeys(numbers, label)
+      continue
+    reason = f"shares operations with {other}, which is cut"
+    if num not in chain.pieces:
+      possible = ", ".join(map(str, (1, *chain.pieces)))
+      reason = f"can be cut into {possible} pieces, not {num}"
+    refusals.append(Refusal(where=where, reason=reason))
   return accepted, refusals
 
 
@@ -191,14 +187,11 @@ class _Cutting:
 
   def _may_be_merged(self, product: Link) -> bool:
     """Whether XLA's dot merger looks at the pieces of a product."""
-    operation = product.operation
-    total = 0
-    for value, cut_ in (
-      (operation.results[0], product.cut),
-      *zip(operation.operands, product.operand_cuts, strict=True),
-    ):
-      on_device = num_bytes(value) // self._partitioning.num_shards(value)
-      total += on_device // (self._num if cut_ else 1)
+    num_shards = self._partitioning.num_shards
+    total = sum(
+      num_bytes(value) // num_shards(value) // (self._num if cut_ else 1)
+      for value, cut_ in product.values
+    )
     return total <= _MERGED_BYTES
 
 

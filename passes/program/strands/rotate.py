@@ -372,9 +372,7 @@ def _create_loop(
   with ir.InsertionPoint(condition):
     counter = condition.arguments[like.counter]
     end = _constant(like.start + num_trips * every * like.step, counter.type)
-    direction = stablehlo.ComparisonDirectionAttr.get(
-      "LT" if like.step > 0 else "GT"
-    )
+    direction = stablehlo.ComparisonDirectionAttr.get("LT")
     stablehlo.return_([stablehlo.compare(counter, end, direction)])
   return loop, body
 
