@@ -57,14 +57,7 @@ def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
 
 
 def split_apart(module: hlo.Module) -> hlo.Module:
-  """A copy of a module in which every all-reduce is of one array.
-
-      both = (f32[8], f32[4]) all-reduce(x, y)
-      a = get-tuple-element(both), index=0
-      b = get-tuple-element(both), index=1
-   →  a = f32[8] all-reduce(x)
-      b = f32[4] all-reduce(y)
-  """
+  """A copy of a module in which every all-reduce is of one array."""
   copy = module.copy()
   editor = edit.Editor(copy)
   for computation in copy.computations.values():
