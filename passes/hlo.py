@@ -82,15 +82,6 @@ class Computation:
     """Opcodes of the instructions, to skip a computation quickly."""
     return frozenset(i.opcode for i in self.instructions)
 
-  @functools.cached_property
-  def last_id(self) -> int:
-    """The largest of its own id and those of its instructions."""
-    return max(self.id, *(i.id for i in self.proto.instructions))
-
-  def reordered(self, order: Sequence[int]) -> Computation:
-    """The computation with its instructions in another order, by their ids."""
-    return Computation(self.proto, tuple(self.by_id[id_] for id_ in order))
-
   @property
   def root(self) -> Instruction:
     """The instruction whose value the computation returns."""
@@ -131,15 +122,10 @@ class Module:
     proto: the module as XLA serialized it.
     num_partitions: devices that the module was partitioned for, where the
       source says so (text headers and compiled objects do, protos do not).
-    shared: computations, by id, that are those of the module that this one was
-      made from: what is known of them need not be found again.
   """
 
   proto: hlo_pb2.HloModuleProto
   num_partitions: int | None = None
-  shared: Mapping[int, Computation] = dataclasses.field(
-    default_factory=dict, repr=False
-  )
 
   @property
   def name(self) -> str:
@@ -162,9 +148,6 @@ class Module:
     sequences = self.proto.schedule.sequences
     computations = {}
     for proto in self.proto.computations:
-      if proto.id in self.shared:
-        computations[proto.id] = self.shared[proto.id]
-        continue
       instructions = tuple(proto.instructions)
       if proto.id in sequences:
         by_id = {i.id: i for i in instructions}

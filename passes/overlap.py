@@ -57,13 +57,10 @@ class Analysis:
   Attributes:
     module: scheduled.
     collectives: all that run.
-    rescheduled_from: the analysis of the module that this one is another
-      schedule of, if it is one: kernels are the same as there.
   """
 
   module: hlo.Module
   collectives: tuple[collectives_lib.Collective, ...]
-  rescheduled_from: Analysis | None = None
 
   @functools.cached_property
   def started_by(self) -> Mapping[int, tuple[collectives_lib.Collective, ...]]:
@@ -86,26 +83,16 @@ class Analysis:
   @functools.cached_property
   def kernels(self) -> Mapping[int, kernels_lib.Kernel]:
     """All kernels that run, by instruction id, in schedule order."""
-    module, other = self.module, self.rescheduled_from
-    known = {} if other is None else other.kernels
-    found: dict[int, kernels_lib.Kernel] = {}
-    for computation in module.sequences:
-      executions = module.executions[computation.id]
-      for instruction in computation.instructions:
-        if instruction.id in self.copies or not kernels_lib.launches_kernel(
-          module, instruction
-        ):
-          continue
-        kernel = known.get(instruction.id)
-        if (
-          kernel is None
-          or kernel.name != instruction.name
-          or kernel.computation != computation.name
-          or kernel.executions != executions
-        ):
-          kernel = kernels_lib.of_instruction(module, computation, instruction)
-        found[instruction.id] = kernel
-    return found
+    module = self.module
+    return {
+      instruction.id: kernels_lib.of_instruction(
+        module, computation, instruction
+      )
+      for computation in module.sequences
+      for instruction in computation.instructions
+      if instruction.id not in self.copies
+      and kernels_lib.launches_kernel(module, instruction)
+    }
 
   @property
   def gemm_flops(self) -> int:
@@ -123,9 +110,6 @@ class Analysis:
   @functools.cached_property
   def copies(self) -> Mapping[int, copies_lib.Copy]:
     """Copies beside kernels by the id of the instruction that starts them."""
-    other = self.rescheduled_from
-    if other is not None and not other.copies:
-      return {}
     return copies_lib.find(self.module, apart=self.started_by)
 
   @functools.cached_property
@@ -213,17 +197,9 @@ class Analysis:
     return tuple(found)
 
 
-def analyze(
-  module: hlo.Module, *, rescheduled_from: Analysis | None = None
-) -> Analysis:
-  """Finds the collectives, kernels and overlaps of a module.
-
-  Args:
-    module: scheduled.
-    rescheduled_from: the analysis of a module that this one is another schedule
-      of, which saves finding its kernels again.
-  """
-  return Analysis(module, collectives_lib.find(module), rescheduled_from)
+def analyze(module: hlo.Module) -> Analysis:
+  """Finds the collectives, kernels and overlaps of a scheduled module."""
+  return Analysis(module, collectives_lib.find(module))
 
 
 def _window(

@@ -44,8 +44,8 @@ class Step:
   Attributes:
     analysis: the step's module.
     cluster: what it runs on.
-    rescheduled_from: the step that this one is another schedule of, if it is
-      one: kernels cost the same as there.
+    kernels_from: a step of the same analysis in which kernels cost the same,
+      if there is one, so that they need not be priced again.
     scenario: what the cost models are wrong about, if anything.
     measured: costs of a profile, in place of predicted ones; None if all are
       predicted.
@@ -55,30 +55,19 @@ class Step:
 
   analysis: overlap_lib.Analysis
   cluster: cluster_lib.Cluster
-  rescheduled_from: Step | None = None
+  kernels_from: Step | None = None
   scenario: scenario_lib.Scenario = scenario_lib.AS_PREDICTED
   measured: measured_lib.Measured | None = dataclasses.field(
     default_factory=measured_lib.now_pricing
   )
   max_channels: int | None = None
 
-  def rescheduled(self, module: hlo.Module) -> Step:
-    """The step with another schedule of its module."""
-    analysis = overlap_lib.analyze(module, rescheduled_from=self.analysis)
-    return Step(
-      analysis,
-      self.cluster,
-      rescheduled_from=self,
-      measured=self.measured,
-      max_channels=self.max_channels,
-    )
-
   def capped(self, max_channels: int | None) -> Step:
     """The step under another cap of XLA's on channels, or none."""
     if max_channels == self.max_channels:
       return self
     return dataclasses.replace(
-      self, rescheduled_from=self, max_channels=max_channels
+      self, kernels_from=self, max_channels=max_channels
     )
 
   def under(self, scenario: scenario_lib.Scenario) -> Step:
@@ -155,14 +144,10 @@ class Step:
 
   @functools.cached_property
   def _modelled(self) -> Mapping[int, kernel_lib.KernelCost]:
-    other = self.rescheduled_from
-    theirs = other.analysis.kernels if other is not None else {}
+    if self.kernels_from is not None:
+      return self.kernels_from._modelled
     return {
-      id_: (
-        other.kernel_cost(kernel)
-        if other is not None and theirs.get(id_) is kernel
-        else self.prices.kernel(kernel)
-      )
+      id_: self.prices.kernel(kernel)
       for id_, kernel in self.analysis.kernels.items()
     }
 

@@ -478,7 +478,6 @@ class Tuning:
     arms: what could be run without a plan, what runs today first.
     candidates: all that was tried for XLA, what runs today first.
     recomputed: what XLA rematerializes.
-    num_predicted: schedules that were predicted without compiling them.
     num_trials: NCCL configurations tried, over all candidates.
     stopped: what stopped the search before its end (`Ctrl-C`, `SIGTERM`, `the
       time budget of 120 s`); None if nothing did. Where it was stopped nothing
@@ -496,7 +495,6 @@ class Tuning:
   arms: tuple[tried.Arm, ...]
   candidates: tuple[tried.Candidate, ...]
   recomputed: Recomputed
-  num_predicted: int
   num_trials: int
   stopped: str | None
   profile: MeasuredCosts | None
@@ -524,7 +522,6 @@ def tuning(
       before=len(memory.recomputed(before.analysis.module)),
       after=len(memory.recomputed(kept.runs.analysis.module)),
     ),
-    num_predicted=tuned.search.num_predicted,
     num_trials=tuned.num_trials,
     stopped=tuned.stopped.reason if tuned.stopped else None,
     profile=_measured_costs(before, costed) if costed else None,

@@ -256,11 +256,8 @@ def candidates(tuning: tuning_lib.Tuning) -> rich.table.Table:
     rows.append((name, *times, one.verdict))
   # In two lines, which leaves names of options more of 80 columns.
   tuned = tried.column(tuning.plan.applied).replace(" ", "\n")
-  predicted = tuning.search.num_predicted
-  more = f"{predicted:,} more schedules predicted and " if predicted else ""
   return layout.table(
-    f"XLA options tried, with {more}{tuning.num_trials:,} NCCL trials"
-    " (predicted ms)",
+    f"XLA options tried, with {tuning.num_trials:,} NCCL trials (predicted ms)",
     ("options", "NCCL\ndefaults", tuned, "sure\ngain", ""),
     rows,
     texts=(0, -1),

@@ -273,7 +273,7 @@ def _on(step: step_lib.Step, cluster: cluster_lib.Cluster) -> step_lib.Step:
   return step_lib.Step(
     step.analysis,
     cluster,
-    rescheduled_from=step if is_same_gpu else None,
+    kernels_from=step if is_same_gpu else None,
     max_channels=step.max_channels,
   )
 

@@ -87,14 +87,6 @@ def test_a_replay_at_measured_costs_is_near_the_run(step, profile, fsdp_scan):
   assert model_us != pytest.approx(ran_us, rel=_STEP_TOLERANCE)
 
 
-def test_another_schedule_of_a_step_keeps_its_costs(step, profile):
-  rescheduled = step.rescheduled(step.analysis.module)
-  assert rescheduled.measured is step.measured
-  for name in profile.lone_us:
-    kernel = profile.kernels[name]
-    assert rescheduled.kernel_cost(kernel) == step.kernel_cost(kernel)
-
-
 def test_another_compile_is_priced_by_work(fsdp_unrolled, costed):
   with measured_lib.pricing(costed.measured):
     unrolled = step_lib.of_module(fsdp_unrolled, H100S)

@@ -385,7 +385,7 @@ _rates = st.floats(min_value=1.0, max_value=3200.0)
 
 def _with_network(step: step_lib.Step, rate_gbits: float) -> step_lib.Step:
   cluster = cases_lib.with_network(step.cluster, rate_gbits)
-  return step_lib.Step(step.analysis, cluster, rescheduled_from=step)
+  return step_lib.Step(step.analysis, cluster, kernels_from=step)
 
 
 @hypothesis.given(rates=st.tuples(_rates, _rates))

@@ -392,8 +392,6 @@ def _notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
       f" {in_words.gigabytes(before)} before, {in_words.gigabytes(after)}"
       f" after, of {in_words.gigabytes(tuning.plan.cluster.gpu.hbm_bytes)}."
     )
-  if predicted := tuning.search.num_predicted:
-    yield f"Schedules predicted without compiling them: {predicted:,}."
   if replayed := tuning.num_trials:
     yield f"NCCL configurations replayed: {replayed:,}."
 

@@ -21,6 +21,7 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import timeline as timeline_lib
+from lagom_xla.passes import overlap
 from lagom_xla.passes import registry
 from lagom_xla.passes.schedule import alignment
 from lagom_xla.passes.schedule import orders as orders_lib
@@ -128,7 +129,7 @@ def align(
         orders_lib.check_memory(module, aligned, peak_bytes)
       except errors.ScheduleError:
         continue
-    other = step.rescheduled(aligned)
+    other = dataclasses.replace(step, analysis=overlap.analyze(aligned))
     if _step_us(other, configuration) < _step_us(step, configuration):
       step = other
   return step

@@ -108,7 +108,6 @@ class Search:
   Attributes:
     default: the candidate with XLA's defaults.
     others: all others, in the order in which they were tried.
-    num_predicted: schedules that were predicted without compiling them.
     arms: what a user could run without us, beside the default.
     no_arms: why it is not known what that is; "" where it is.
     pruned: the config of the best less what does nothing in it, once that is
@@ -117,7 +116,6 @@ class Search:
 
   default: Candidate
   others: tuple[Candidate | Refused, ...] = ()
-  num_predicted: int = 0
   arms: tuple[arms_lib.Arm, ...] = ()
   no_arms: str = ""
   pruned: config_lib.XlaConfig | None = None

@@ -35,6 +35,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
+import functools
 import typing
 
 from lagom_xla import errors
@@ -108,7 +109,8 @@ def search_strands(
     so_far,
     start,
     evaluate,
-    values=lambda best: _for_strands(best, keyed=keyed),
+    changes=lambda best: options.settings(_for_strands(best, keyed=keyed)),
+    drops=functools.partial(options.drops, default=so_far.default),
     in_turn=in_turn,
     until_s=until_s,
     progress=progress,

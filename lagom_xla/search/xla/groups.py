@@ -7,11 +7,11 @@ last operand is there and is waited for by its first user. Where one of them
 should end and the next begin depends on the kernels around, so no threshold in
 bytes is right everywhere.
 
-Collectives that XLA could combine, in schedule order, form a *chain*; groups
-are runs of a chain. From the best of a few thresholds the search moves one
-border at a time, in three ways (join two neighbours, split one in the middle,
-hand one collective over), and keeps what makes the predicted step shorter,
-until no move does.
+Collectives that XLA could combine, in schedule order, form a *chain*. XLA's
+options set one threshold for all chains of a kind; here each chain gets its
+own. The search begins with every collective alone, and is a climb as that over
+options is (`options.py`): it compiles each threshold of each chain, and
+combines what gained.
 
 XLA combines before it pipelines and double-buffers loops, so a collective of
 the program may have several copies in the schedule. What is combined in the
@@ -20,57 +20,123 @@ program is combined wherever copies of it meet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 import dataclasses
-import itertools
+import functools
 
-from lagom_xla import cluster as cluster_lib
-from lagom_xla.costs import step as step_lib
-from lagom_xla.flags import nccl_channels
+from lagom_xla import errors
+from lagom_xla.compile import config as config_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
+from lagom_xla.passes import registry
 from lagom_xla.passes.combine import table
-from lagom_xla.xla_schedule import combiner
-from lagom_xla.xla_schedule import reschedule
+from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import evaluation
+from lagom_xla.search.xla import knobs
+from lagom_xla.search.xla import options
 
-# What a copy could be combined with, and which copy among those it is.
-Place = tuple[table.Traits, int]
+# Larger modules keep XLA's groups: with every collective alone, XLA schedules
+# them for minutes.
+_MAX_INSTRUCTIONS = 50_000
+
+_MIB = 2**20
+_THRESHOLDS_BYTES = tuple(size * _MIB for size in (8, 30, 128, 512, 2048))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Member:
   """A collective of the program.
 
   Attributes:
-    label: its label.
+    label: its label (`passes/combine/keys.py`).
     kind: its HLO opcode.
     num_bytes: as XLA's combiners count them.
     traits: what it has in common with the other members of its chain. How a
       reduction reduces is not among them, as a collective's record does not
-      hold it; groups that differ in it are refused when they are predicted.
-    copies: names of the instructions that start it in the schedule, by place:
-      what could be combined with it, and which copy among those this is.
+      hold it; groups that differ in it are refused when they are compiled.
   """
 
   label: str
   kind: str
   num_bytes: int
   traits: table.Traits
-  copies: Mapping[Place, str]
 
 
-def combinable_chains(apart: hlo.Module) -> tuple[tuple[Member, ...], ...]:
+Chain = tuple[Member, ...]
+
+
+def search(
+  so_far: candidates.Search,
+  evaluate: candidates.Evaluate,
+  *,
+  until_s: float,
+  in_turn: evaluation.InTurn = evaluation.one_by_one,
+  progress: candidates.Progress = lambda _: None,
+) -> candidates.Search:
+  """Goes on from the best so far with groups of its collectives.
+
+  Args:
+    so_far: what was tried so far.
+    evaluate: schedules and searches a config.
+    until_s: when to end, by `time.monotonic`.
+    in_turn: begins configs ahead.
+    progress: called with a few words after each candidate.
+  """
+  best = so_far.best
+  config = dataclasses.replace(best.config, combine_groups=())
+  try:
+    _check_can_group(best.step.analysis.module)
+  except (errors.CompileError, errors.DonationLostError) as error:
+    refused = candidates.Refused(config=config, reason=str(error))
+    return so_far.with_candidate(refused)
+  alone = evaluate(config)
+  so_far = so_far.with_candidate(alone)
+  progress("no combine groups")
+  if isinstance(alone, candidates.Refused) or not candidates.can_win(
+    alone, so_far
+  ):
+    return so_far
+  chains = combinable_chains(alone.step.analysis.module)
+  changes = [change for chain in chains for change in _changes(chain)]
+  return options.climb(
+    so_far,
+    alone,
+    evaluate,
+    changes=lambda _: changes,
+    drops=lambda _: (),
+    in_turn=in_turn,
+    until_s=until_s,
+    progress=progress,
+  )
+
+
+def _check_can_group(module: hlo.Module) -> None:
+  """Checks that groups of our own are worth scheduling a module for.
+
+  Raises:
+    CompileError: it is too large.
+    DonationLostError: it donates, and this JAX would forget that.
+  """
+  if module.num_instructions > _MAX_INSTRUCTIONS:
+    raise errors.CompileError(
+      f"The module has {module.num_instructions:,} instructions; groups are"
+      f" chosen in modules of up to {_MAX_INSTRUCTIONS:,}."
+    )
+  registry.check_donation(module, "sets combine groups")
+
+
+def combinable_chains(apart: hlo.Module) -> tuple[Chain, ...]:
   """Two or more collectives each that XLA could combine, in schedule order.
 
   Args:
-    apart: the module scheduled with every collective alone.
+    apart: the module scheduled with every collective alone, from a compile
+      with combine groups ().
   """
   found: dict[str, list[collectives_lib.Collective]] = {}
   labels = combine.labels(apart)
   for collective in collectives_lib.find(apart):
-    is_started = collective.done_id is not None and collective.name in labels
-    if is_started and collective.kind in combiner.KINDS:
+    if collective.kind in knobs.OPTIONS and collective.name in labels:
       (label,) = labels[collective.name]
       found.setdefault(label, []).append(collective)
   by_traits: dict[table.Traits, list[Member]] = {}
@@ -82,190 +148,38 @@ def combinable_chains(apart: hlo.Module) -> tuple[tuple[Member, ...], ...]:
       kind=main.kind,
       num_bytes=table.combined_bytes(main),
       traits=table.traits_of_collective(main),
-      copies=_by_place(copies),
     )
     by_traits.setdefault(member.traits, []).append(member)
   return tuple(tuple(chain) for chain in by_traits.values() if len(chain) > 1)
 
 
-def _by_place(
-  copies: Sequence[collectives_lib.Collective],
-) -> dict[Place, str]:
-  places: dict[Place, str] = {}
-  for copy in copies:
-    traits = table.traits_of_collective(copy)
-    nth = sum(place[0] == traits for place in places)
-    places[traits, nth] = copy.name
-  return places
-
-
-# Labels (`passes/combine/keys.py`) of what is combined.
-Group = tuple[str, ...]
-Chain = tuple[Group, ...]
-Grouping = tuple[Chain, ...]
-_MIB = 2**20
-_THRESHOLDS_BYTES = tuple(size * _MIB for size in (0, 8, 30, 128, 512, 2048))
-
-
-# Instructions in all predictions of a search: a large module gets fewer.
-_MAX_PREDICTED_INSTRUCTIONS = 1_000_000
-
-
-def max_predictions(module: hlo.Module) -> int:
-  """How many schedules of a module are predicted; of a large one, a few."""
-  return max(_MAX_PREDICTED_INSTRUCTIONS // module.num_instructions, 4)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Result:
-  """What a search found.
-
-  Attributes:
-    groups: labels of two or more to combine; the rest stays alone.
-    num_predicted: schedules that were predicted.
-  """
-
-  groups: tuple[Group, ...]
-  num_predicted: int
-
-
-def search(
-  apart: hlo.Module, cluster: cluster_lib.Cluster, *, max_predictions: int
-) -> Result:
-  """Searches the groups that make the predicted step shortest.
-
-  Args:
-    apart: the module scheduled with every collective alone, from a compile
-      with combine groups ().
-    cluster: what it was compiled for.
-    max_predictions: schedules that may be predicted, at least one.
-  """
-  chains = combinable_chains(apart)
-  copies = {m.label: m.copies for chain in chains for m in chain}
-  predictor = _Predictor(apart, cluster, copies, max_predictions)
-  starts = [
-    tuple(_by_threshold(chain, threshold) for chain in chains)
-    for threshold in _THRESHOLDS_BYTES
-  ]
-  best = min(predictor.affordable(starts), key=predictor.step_time_us)
-  best_us = predictor.step_time_us(best)
-  is_better = True
-  while is_better:
-    is_better = False
-    for moved in _moves(best):
-      if predictor.is_spent:
-        break
-      moved_us = predictor.step_time_us(moved)
-      if moved_us < best_us:
-        best, best_us, is_better = moved, moved_us, True
-        break
-  return Result(
-    groups=tuple(g for chain in best for g in chain if len(g) > 1),
-    num_predicted=predictor.num_predicted,
-  )
-
-
-def _by_threshold(chain: Sequence[Member], threshold_bytes: int) -> Chain:
-  """The groups of a chain as XLA fills them.
-
-  XLA goes on filling a group past what is above the threshold; groups of a
-  chain are runs of it, so here that ends the run.
-  """
-  groups: list[Group] = []
-  for _, run in itertools.groupby(
-    chain, key=lambda member: member.num_bytes > threshold_bytes
-  ):
+def _changes(chain: Chain) -> Iterator[options.Change]:
+  """Each other way in which a threshold fills the groups of a chain."""
+  known: set[combine.Groups] = set()
+  for threshold_bytes in (0, *_THRESHOLDS_BYTES):
     filled = table.fill(
-      run,
-      dict.fromkeys((member.kind for member in chain), threshold_bytes),
-      depends=lambda member, others: False,  # Not known before it is predicted.
+      chain,
+      {chain[0].kind: threshold_bytes},
+      depends=lambda member, others: False,  # Not known before it is compiled.
     )
-    groups += (tuple(m.label for m in group) for group in filled)
-  return tuple(groups)
-
-
-def _moves(grouping: Grouping) -> Iterator[Grouping]:
-  """All groupings that one move leads to."""
-  for at, chain in enumerate(grouping):
-    for changed in _moves_in(chain):
-      yield (*grouping[:at], changed, *grouping[at + 1 :])
-
-
-def _moves_in(chain: Chain) -> Iterator[Chain]:
-  for at, (left, right) in enumerate(itertools.pairwise(chain)):
-    before, after = chain[:at], chain[at + 2 :]
-    yield (*before, left + right, *after)
-    if len(left) > 1:
-      yield (*before, left[:-1], left[-1:] + right, *after)
-    if len(right) > 1:
-      yield (*before, left + right[:1], right[1:], *after)
-  for at, group in enumerate(chain):
-    if len(group) > 1:
-      half = len(group) // 2
-      yield (*chain[:at], group[:half], group[half:], *chain[at + 1 :])
-
-
-class _Predictor:
-  """Step times of groupings, each predicted once."""
-
-  def __init__(
-    self,
-    apart: hlo.Module,
-    cluster: cluster_lib.Cluster,
-    copies: Mapping[str, Mapping[Place, str]],
-    max_predictions: int,
-  ):
-    # Groups act in a process that runs already, under the cap that it has.
-    most = nccl_channels.most({})
-    self._step = step_lib.of_module(apart, cluster, max_channels=most)
-    self._copies = copies
-    self._max_predictions = max_predictions
-    self._known: dict[Grouping, float] = {}
-
-  @property
-  def num_predicted(self) -> int:
-    return len(self._known)
-
-  @property
-  def is_spent(self) -> bool:
-    return self.num_predicted >= self._max_predictions
-
-  def affordable(self, groupings: Sequence[Grouping]) -> list[Grouping]:
-    """The first of these that may all be predicted, each once."""
-    return list(dict.fromkeys(groupings))[: self._max_predictions]
-
-  def step_time_us(self, grouping: Grouping) -> float:
-    """Under NCCL's own choices; infinite where it cannot be."""
-    if grouping not in self._known:
-      self._known[grouping] = self._predict(grouping)
-    return self._known[grouping]
-
-  def _predict(self, grouping: Grouping) -> float:
-    groups = [
-      names
-      for chain in grouping
-      for group in chain
-      for names in self._names(group)
-    ]
-    try:
-      module = reschedule.reschedule(
-        self._step.analysis.module, groups, self._step.cluster
-      )
-    except ValueError:  # One depends on another.
-      return float("inf")
-    step = self._step.rescheduled(module)
-    return step.timeline(step.default).step_time_us
-
-  def _names(self, group: Group) -> Iterator[tuple[str, ...]]:
-    """What is combined in the schedule where these labels are."""
-    places = dict.fromkeys(
-      place for label in group for place in self._copies[label]
+    groups = tuple(
+      tuple(member.label for member in group)
+      for group in filled
+      if len(group) > 1
     )
-    for place in places:
-      names = tuple(
-        self._copies[label][place]
-        for label in group
-        if place in self._copies[label]
-      )
-      if len(names) > 1:
-        yield names
+    if groups not in known:
+      known.add(groups)
+      label = f"{chain[0].kind} by {threshold_bytes // _MIB} MiB"
+      yield label, functools.partial(_regrouped, chain=chain, groups=groups)
+
+
+def _regrouped(
+  config: config_lib.XlaConfig,
+  *,
+  chain: Sequence[Member],
+  groups: combine.Groups,
+) -> config_lib.XlaConfig:
+  """A config with other groups of one chain."""
+  labels = {member.label for member in chain}
+  others = (g for g in config.combine_groups or () if labels.isdisjoint(g))
+  return dataclasses.replace(config, combine_groups=(*others, *groups))

@@ -17,12 +17,9 @@ import dataclasses
 import functools
 import time
 
-from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.flags import environment
-from lagom_xla.passes import hlo
-from lagom_xla.passes import registry
 from lagom_xla.search import nccl
 from lagom_xla.search.xla import alignment
 from lagom_xla.search.xla import arms as arms_lib
@@ -32,10 +29,6 @@ from lagom_xla.search.xla import feedback
 from lagom_xla.search.xla import forms
 from lagom_xla.search.xla import groups
 from lagom_xla.search.xla import options
-
-# Larger modules keep XLA's groups: with every collective alone, XLA schedules
-# them for minutes.
-_MAX_GROUPED_INSTRUCTIONS = 50_000
 
 
 def search_in_process(
@@ -54,7 +47,8 @@ def search_in_process(
     target: what is searched.
     so_far: what was tried so far, with the program as written.
     evaluate: schedules and searches a config.
-    until_s: when to end with options of strands, by `time.monotonic`.
+    until_s: when to end with options of strands, and with groups, by
+      `time.monotonic`.
     named: gives a candidate XLA's names, by which profiles and orders go.
     in_turn: begins configs ahead.
     progress: called with a few words after each candidate.
@@ -68,55 +62,13 @@ def search_in_process(
     progress=progress,
   )
   so_far = forms.search_slices(target, so_far, evaluate, progress=progress)
-  so_far = _with_groups(target, so_far, evaluate)
-  progress("combine groups")
+  so_far = groups.search(
+    so_far, evaluate, until_s=until_s, in_turn=in_turn, progress=progress
+  )
   so_far = feedback.search(so_far, evaluate, named=named, progress=progress)
   return alignment.search(
     target, so_far, evaluate, named=named, progress=progress
   )
-
-
-def _with_groups(
-  target: target_lib.Target,
-  so_far: candidates.Search,
-  evaluate: candidates.Evaluate,
-) -> candidates.Search:
-  """The search with the best combine groups tried, or why there are none."""
-  best = so_far.best
-  module = best.step.analysis.module
-  alone = dataclasses.replace(best.config, combine_groups=())
-  try:
-    _check_can_group(module)
-    apart = target.schedule(alone)
-  except (errors.CompileError, errors.DonationLostError) as error:
-    return so_far.with_candidate(
-      candidates.Refused(config=alone, reason=str(error))
-    )
-  chosen = groups.search(
-    apart,
-    target.cluster,
-    max_predictions=groups.max_predictions(apart),
-  )
-  so_far = dataclasses.replace(
-    so_far, num_predicted=so_far.num_predicted + chosen.num_predicted
-  )
-  config = dataclasses.replace(best.config, combine_groups=chosen.groups)
-  return so_far.with_candidate(evaluate(config))
-
-
-def _check_can_group(module: hlo.Module) -> None:
-  """Checks that groups of our own are worth scheduling a module for.
-
-  Raises:
-    CompileError: it is too large.
-    DonationLostError: it donates, and this JAX would forget that.
-  """
-  if module.num_instructions > _MAX_GROUPED_INSTRUCTIONS:
-    raise errors.CompileError(
-      f"The module has {module.num_instructions:,} instructions; groups are"
-      f" chosen in modules of up to {_MAX_GROUPED_INSTRUCTIONS:,}."
-    )
-  registry.check_donation(module, "sets combine groups")
 
 
 Found = Callable[[candidates.Candidate | candidates.Refused], None]

@@ -56,7 +56,6 @@ from lagom_xla.passes.combine import table
 from lagom_xla.passes.schedule import aliasing
 from lagom_xla.passes.schedule import memory
 from lagom_xla.search.xla import candidates
-from lagom_xla.xla_schedule import combiner
 
 SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
 # The model's estimates, and with them the scheduler where it is on by itself.
@@ -291,8 +290,12 @@ def _is_default(options: XlaOptions) -> bool:
   )
 
 
-# XLA's options by kind, of the kinds whose combining can be predicted.
-OPTIONS = {kind: table.COMBINERS[kind].option for kind in combiner.KINDS}
+# XLA's options by kind, of the kinds that go among groups of devices.
+OPTIONS = {
+  kind: combiner.option
+  for kind, combiner in table.COMBINERS.items()
+  if kind != "collective-permute"
+}
 
 _MIB = 2**20
 # Thresholds that are tried: nothing combined, and powers of two around what

@@ -34,11 +34,9 @@ _LEAST_GAIN = 1e-4
 
 Beside = Callable[[candidates.Candidate | None], candidates.Evaluate]
 Expect = Callable[[float], None]
-Values = Callable[[candidates.Candidate], Sequence[knobs.Value]]
-
-
 # What it does in a few words, and what it makes of a config.
-_Change = tuple[str, Callable[[config_lib.XlaConfig], config_lib.XlaConfig]]
+Change = tuple[str, Callable[[config_lib.XlaConfig], config_lib.XlaConfig]]
+Changes = Callable[[candidates.Candidate], Sequence[Change]]
 
 
 def search(
@@ -75,7 +73,8 @@ def search(
     so_far,
     _start(so_far),
     beside(so_far.fastest_arm),
-    values=lambda best: knobs.worth_trying(best.step),
+    changes=lambda best: settings(knobs.worth_trying(best.step)),
+    drops=functools.partial(drops, default=so_far.default),
     in_turn=turns.ahead,
     until_s=until_s,
     progress=progress,
@@ -88,19 +87,21 @@ def climb(
   start: candidates.Candidate,
   evaluate: candidates.Evaluate,
   *,
-  values: Values,
+  changes: Changes,
+  drops: Changes,
   in_turn: evaluation.InTurn,
   until_s: float,
   progress: candidates.Progress = lambda _: None,
   expect: Expect = lambda _: None,
 ) -> candidates.Search:
-  """Goes on from a candidate, by single values and by leaving out options.
+  """Goes on from a candidate, by single changes, what gained, and drops.
 
   Args:
     so_far: what was tried so far.
     start: one of it.
     evaluate: schedules and searches a config.
-    values: what to set beside a candidate, in this order.
+    changes: what to try beside the best, each by itself, in this order.
+    drops: what to try once what gained is combined, one after the other.
     in_turn: begins configs ahead.
     until_s: when to end, by `time.monotonic`.
     progress: called with a few words after each candidate.
@@ -109,13 +110,13 @@ def climb(
   best = start
 
   def tried(
-    changes: Sequence[_Change],
-  ) -> Iterator[tuple[_Change, candidates.Candidate]]:
+    each: Sequence[Change],
+  ) -> Iterator[tuple[Change, candidates.Candidate]]:
     """Compiles the best with each of these changes, until the time is up."""
     nonlocal so_far
     new = [
       (label, change, config)
-      for label, change in changes
+      for label, change in each
       if not so_far.found(config := change(best.config))
       and not _is_too_large(so_far, config)
     ]
@@ -130,10 +131,10 @@ def climb(
       if isinstance(found, candidates.Candidate):
         yield (label, change), found
 
-  def keep(changes: Sequence[_Change]) -> None:
+  def keep(each: Sequence[Change]) -> None:
     """Gives each change one turn, and keeps what makes the step shorter."""
     nonlocal best
-    left = list(changes)
+    left = list(each)
     while left:
       for change, found in tried(left):
         left = left[left.index(change) + 1 :]
@@ -147,14 +148,14 @@ def climb(
     before = best
     alone = [
       (change, found)
-      for change, found in tried(_settings(values(before)))
+      for change, found in tried(changes(before))
       if _is_shorter(found, before)
     ]
     alone.sort(key=lambda pair: candidates.tuned_us(pair[1]))
     if alone:
       best = alone[0][1]
     keep([change for change, _ in alone[1:]])
-    keep(_drops(best, so_far.default))
+    keep(drops(best))
     is_over = time.monotonic() >= until_s
     if is_over or not _is_shorter(best, before, candidates.LEAST_GAIN):
       return so_far
@@ -177,7 +178,8 @@ def _start(so_far: candidates.Search) -> candidates.Candidate:
   return so_far.default if is_as_fast else fastest
 
 
-def _settings(values: Iterable[knobs.Value]) -> list[_Change]:
+def settings(values: Iterable[knobs.Value]) -> list[Change]:
+  """Each value, beside what a config has."""
   return [
     (value.label, functools.partial(_with, options=value.options))
     for value in sorted(values, key=lambda v: (not v.is_first, v.is_last))
@@ -190,9 +192,9 @@ def _with(
   return config.with_options(options)
 
 
-def _drops(
+def drops(
   best: candidates.Candidate, default: candidates.Candidate
-) -> list[_Change]:
+) -> list[Change]:
   """The best without each of its options that a schedule may show.
 
   Those that seem to do nothing come last, but are not left out, as only a

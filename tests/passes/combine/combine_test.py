@@ -30,7 +30,6 @@ from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
 from lagom_xla.passes.combine import combinable
 from lagom_xla.passes.combine import table
-from lagom_xla.xla_schedule import reschedule
 
 _ADD = ", use_global_device_ids=true, to_apply=add"
 _EIGHT = "replica_groups={{0,1,2,3,4,5,6,7}}"
@@ -332,31 +331,6 @@ def test_an_all_reduce_of_an_all_reduce_is_left_to_xla() -> None:
   # Counting devices twice, the two are not one.
   repeats = reduced_over(rows, rows)
   assert set(combinable.find(repeats)) == {"once", "twice"}
-
-
-def _of_two_strands(second_key: str) -> hlo.Module:
-  """Two all-gathers side by side, each with a key."""
-  keys = {"one": "strand 0", "other": second_key}
-  lines = []
-  for name, key in keys.items():
-    start, done = hlo_text.all_gather(name, 64 * 2**10)
-    lines += [f'{start}, frontend_attributes={{combiner_key="{key}"}}', done]
-  return hlo_text.load("\n".join([*lines, "ROOT end = () tuple()"]))
-
-
-@pytest.mark.parametrize(("second", "num_left"), [("0", 1), ("1", 2)])
-def test_collectives_of_other_keys_are_foreseen_to_stay_apart(
-  second: str, num_left: int
-) -> None:
-  module = _of_two_strands(f"strand {second}")
-  assert not combine.labels(module)  # A key of the program's is no label.
-  names = [c.name for c in collectives.find(module)]
-  if num_left > 1:
-    with pytest.raises(ValueError, match="cannot be combined"):
-      reschedule.reschedule(module, [names], _CLUSTER)
-    return
-  combined = reschedule.reschedule(module, [names], _CLUSTER)
-  assert len(collectives.find(combined)) == num_left
 
 
 def test_groups_decide_whatever_keys_the_program_has() -> None:

@@ -5,298 +5,198 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 import dataclasses
 import functools
 import itertools
-from typing import Any
+import math
 
 import jax
 import pytest
 
 import fake_target
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
-from lagom_xla.costs import step as step_lib
-from lagom_xla.flags import nccl_channels
-from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
-from lagom_xla.passes.combine import combinable
 from lagom_xla.search.nccl.balance import Balance
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import groups as groups_lib
-from lagom_xla.search.xla import joint
-from lagom_xla.xla_schedule import reschedule
 
 _H100 = cluster_lib.parse("1x8xh100")
 
 
 @dataclasses.dataclass(frozen=True)
 class _Case:
-  """A target with options, scheduled with every collective alone."""
+  """A target, and what a search of its groups finds.
 
-  step: lowered_lib.LoweredStep
+  Attributes:
+    target: a step with inputs of its own, for which no JAX refuses groups.
+    search: of its groups, until a time by `time.monotonic`.
+  """
+
   target: target_lib.Target
-  options: dict[str, Any]
-  apart: hlo.Module
+  search: Callable[[float], candidates.Search]
 
+  @functools.cached_property
+  def found(self) -> candidates.Search:
+    return self.search(math.inf)
 
-def _pipelined() -> dict[str, Any]:
-  """All-gathers pipelined, as the installed jaxlib spells it."""
-  found = xla_options.translate("xla_gpu_enable_pipelined_all_gather", True)
-  assert not isinstance(found, str), found
-  name, value = found
-  assert not isinstance(value, float)
-  return {name: value}
-
-
-def _double_buffered() -> dict[str, Any]:
-  return {"xla_gpu_enable_while_loop_double_buffering": True}
-
-
-_OPTIONS: Mapping[str, Callable[[], dict[str, Any]]] = {
-  "pipelined": _pipelined,
-  "double-buffered": _double_buffered,
-}
+  @property
+  def tried(self) -> list[candidates.Candidate]:
+    """All that has groups of its own, every collective alone first."""
+    assert all(isinstance(c, candidates.Candidate) for c in self.found.others)
+    return [c for c in self.found.scheduled if c is not self.found.default]
 
 
 @pytest.fixture(scope="module")
 def case(
   fsdp_step: Callable[..., jax.stages.Lowered],
   tp_step: jax.stages.Lowered,
-) -> Callable[..., _Case]:
-  made: dict[str, _Case] = {}
-
-  def make(name: str) -> _Case:
-    if name not in made:
-      lowered = (
-        tp_step if name == "tp" else fsdp_step(unroll=name == "unrolled")
-      )
-      options = _OPTIONS.get(name, dict)()
-      # Its schedule is all that is asked for.
-      step = target_lib.of_step(lowered, _H100, name=name)
-      target = fake_target.schedule_only(step)
-      apart = target.schedule(
-        config_lib.XlaConfig(options=options, combine_groups=())
-      )
-      made[name] = _Case(step.lowered, target, options, apart)
-    return made[name]
-
-  return make
-
-
-_CASES = ["scan", "unrolled", "tp", "pipelined", "double-buffered"]
-
-
-@pytest.fixture(scope="module")
-def search(case: Callable[[str], _Case]) -> Callable[..., groups_lib.Result]:
+) -> Callable[[str], _Case]:
   @functools.cache
-  def found(name: str, max_predictions: int = 30) -> groups_lib.Result:
-    return groups_lib.search(
-      case(name).apart, _H100, max_predictions=max_predictions
+  def made(name: str) -> _Case:
+    step = tp_step if name == "tp" else fsdp_step(unroll=name == "unrolled")
+    of_step = target_lib.of_step(step, _H100, name=name)
+    target = fake_target.schedule_only(_without_donation(of_step))
+    options = (
+      {"xla_gpu_enable_while_loop_double_buffering": True}
+      if name == "double-buffered"
+      else {}
     )
 
-  return found
+    def evaluate(
+      config: config_lib.XlaConfig,
+    ) -> candidates.Candidate | candidates.Refused:
+      return evaluation.evaluate(config, target=target, searcher=Balance())
+
+    def search(until_s: float) -> candidates.Search:
+      default = evaluate(config_lib.XlaConfig(options=options))
+      assert isinstance(default, candidates.Candidate), default.reason
+      so_far = candidates.Search(default=default)
+      return groups_lib.search(so_far, evaluate, until_s=until_s)
+
+    return _Case(target, search)
+
+  return made
 
 
-def _in_order(module: hlo.Module) -> list[str]:
-  """Labels in the order in which their collectives are first started."""
-  labels = combine.labels(module)
-  starts = [labels[c.name][0] for c in collectives_lib.find(module)]
-  return list(dict.fromkeys(starts))
-
-
-@pytest.mark.parametrize("name", _CASES)
-def test_groups_are_ones_that_the_module_can_have(case, name, search):
-  config = config_lib.XlaConfig(options=case(name).options)
-  found = combinable.find(compiler.before_combining(case(name).step, config))
-  for max_predictions in (4, 30):
-    combinable.check(found, search(name, max_predictions).groups)
-
-
-@pytest.mark.parametrize("name", _CASES)
-def test_groups_are_disjoint_runs_of_collectives_of_a_kind(case, name, search):
-  module = case(name).apart
-  kind_of = {
-    combine.labels(module)[c.name][0]: c.kind
-    for c in collectives_lib.find(module)
-  }
-  groups = search(name).groups
-  grouped = [label for group in groups for label in group]
-  assert len(set(grouped)) == len(grouped)
-  order = _in_order(module)
-  for group in groups:
-    assert len(group) > 1
-    (kind,) = {kind_of[label] for label in group}
-    alike = [label for label in order if kind_of[label] == kind]
-    at = alike.index(group[0])
-    assert tuple(alike[at : at + len(group)]) == group
-
-
-def test_unrolled_layers_have_something_to_group(case, search):
-  assert len(search("unrolled").groups) > 1
-
-
-def test_what_stands_alone_has_no_groups(case, search):
-  # The two all-reduces of a layer are in loops of their own.
-  found = search("tp")
-  assert found == groups_lib.Result(groups=(), num_predicted=1)
-
-
-@pytest.mark.parametrize("name", ["unrolled", "double-buffered"])
-def test_the_same_module_gives_the_same_groups(case, name, search):
-  again = groups_lib.search(case(name).apart, _H100, max_predictions=30)
-  assert again == search(name)
-
-
-@pytest.mark.parametrize("max_predictions", [1, 2, 3, 4, 10, 25])
-def test_no_more_is_predicted_than_allowed(case, monkeypatch, max_predictions):
-  real = reschedule.reschedule
-  predicted = []
-
-  def counted(*args, **kwargs):
-    predicted.append(1)
-    return real(*args, **kwargs)
-
-  monkeypatch.setattr(reschedule, "reschedule", counted)
-  module = case("unrolled").apart
-  found = groups_lib.search(module, _H100, max_predictions=max_predictions)
-  assert len(predicted) == found.num_predicted <= max_predictions
-
-
-def test_more_predictions_are_never_worse(case, search):
-  times_us = [
-    _predicted_us(case("unrolled").apart, search("unrolled", n).groups)
-    for n in (1, 4, 10, 30)
-  ]
-  assert times_us == sorted(times_us, reverse=True)
-  assert times_us[-1] < times_us[0]
-
-
-def _predicted_us(
-  apart: hlo.Module,
-  groups: combine.Groups,
-  max_channels: int | None = None,
-) -> float:
-  """Step time of a module without copies, under NCCL's own choices."""
-  name_of = {label: name for name, (label,) in combine.labels(apart).items()}
-  assert len(name_of) == len(combine.labels(apart))
-  names = [[name_of[label] for label in group] for group in groups]
-  return _step_time_us(reschedule.reschedule(apart, names, _H100), max_channels)
-
-
-def _step_time_us(module: hlo.Module, max_channels: int | None = None) -> float:
-  step = step_lib.of_module(module, _H100, max_channels=max_channels)
-  return step.timeline(step.default).step_time_us
-
-
-def test_groups_are_predicted_no_worse_than_all_together_or_all_apart(
-  case, search
-):
-  module = case("unrolled").apart
-  found_us = _predicted_us(module, search("unrolled").groups)
-  by_kind: dict[object, list[str]] = {}
-  for chain in groups_lib.combinable_chains(module):
-    by_kind[chain] = [member.label for member in chain]
-  for groups in ((), tuple(map(tuple, by_kind.values()))):
-    assert found_us <= _predicted_us(module, groups) * (1 + 1e-9)
-
-
-def test_groups_are_those_for_the_channels_that_a_process_has(
-  case, monkeypatch, search
-):
-  module = case("unrolled").apart
-  monkeypatch.setenv("XLA_FLAGS", f"--{nccl_channels.OPTION}=2")
-  capped = groups_lib.search(module, _H100, max_predictions=30).groups
-  free = search("unrolled").groups
-  for most, best, other in ((2, capped, free), (None, free, capped)):
-    best_us = _predicted_us(module, best, most)
-    assert best_us < _predicted_us(module, other, most)
-
-
-def test_what_has_no_label_is_left_alone(fsdp_unrolled):
-  # Scheduled without groups, no collective says what it holds.
-  found = groups_lib.search(fsdp_unrolled, _H100, max_predictions=10)
-  assert found.groups == ()
-
-
-# As XLA compiles them.
-
-
-def _held(step: step_lib.Step, groups: combine.Groups) -> Counter:
-  """What each scheduled collective holds, with how many of them do."""
-  module = step.analysis.module
-  return Counter(combine.labels(module, groups).values())
-
-
-@pytest.mark.parametrize("name", _CASES)
-def test_xla_makes_the_groups_that_were_found(case, name, search):
-  groups = search(name).groups
-  config = config_lib.XlaConfig(
-    options=case(name).options, combine_groups=groups
-  )
-  made = evaluation.evaluate(
-    config, target=case(name).target, searcher=Balance()
-  )
-  assert isinstance(made, candidates.Candidate), made.reason
-  grouped = set(itertools.chain(*groups))
-  alone = Counter(combine.labels(case(name).apart).values())
-  held = _held(made.step, groups)
-  assert set(held) == {
-    *groups,
-    *(one for one in alone if one[0] not in grouped),
-  }
-  # XLA combines first, and then copies what is in loops.
-  for members, num_copies in held.items():
-    assert num_copies == alone[members[:1]]
-
-
-@pytest.mark.parametrize("name", ["pipelined", "double-buffered"])
-def test_the_copies_that_a_loop_has_of_a_collective_count_as_one(
-  case, name, search
-):
-  labels = Counter(combine.labels(case(name).apart).values())
-  assert max(labels.values()) > 1
-  groups = search(name).groups
-  assert groups
-  for group in groups:
-    assert len(set(group)) == len(group)
-
-
-def test_a_joint_search_compiles_the_groups_that_it_found(case):
-  found = joint.search(_without_donation(case("unrolled")), in_process=True)
-  (candidate,) = [
-    c
-    for c in found.others
-    if isinstance(c, candidates.Candidate)
-    and c.config.combine_groups
-    and c.config.scheduler_profile is None
-  ]
-  groups = candidate.config.combine_groups
-  assert groups is not None and len(groups) > 1
-  held = _held(candidate.step, groups)
-  assert {members for members in held if len(members) > 1} == set(groups)
-  assert (
-    candidate.under_nccl_defaults.step_time_us
-    < found.default.under_nccl_defaults.step_time_us
-  )
-
-
-def _without_donation(case: _Case) -> target_lib.Target:
-  """The same step with arguments of its own: no JAX refuses it groups."""
-  module = case.target.identity()
+def _without_donation(step: target_lib.Target) -> target_lib.Target:
+  module = step.identity()
   proto = type(module.proto)()
   proto.CopyFrom(module.proto)
   proto.ClearField("input_output_alias")
   proto.ClearField("buffer_donor")
   kept = hlo.Module(proto, module.num_partitions)
   return target_lib.of_module(kept, _H100, name="step")
+
+
+_WITH_GROUPS = ["unrolled", "double-buffered"]
+
+
+def _labels(candidate: candidates.Candidate) -> Counter[tuple[str, ...]]:
+  """What each scheduled collective holds, with how many of them do."""
+  module = candidate.step.analysis.module
+  groups = candidate.config.combine_groups
+  assert groups is not None
+  return Counter(combine.labels(module, groups).values())
+
+
+def _kinds(alone: candidates.Candidate) -> dict[str, str]:
+  """Kinds by label, in the order in which they are first started."""
+  module = alone.step.analysis.module
+  labels = combine.labels(module)
+  return {
+    labels[c.name][0]: c.kind
+    for c in collectives_lib.find(module)
+    if c.name in labels
+  }
+
+
+@pytest.mark.parametrize("name", _WITH_GROUPS)
+def test_groups_are_disjoint_runs_of_collectives_of_a_kind(case, name):
+  alone, *others = case(name).tried
+  assert alone.config.combine_groups == ()
+  kinds = _kinds(alone)
+  assert others
+  for candidate in others:
+    groups = candidate.config.combine_groups
+    assert groups
+    assert max(Counter(itertools.chain(*groups)).values()) == 1
+    for group in groups:
+      assert len(group) > 1
+      (kind,) = {kinds[label] for label in group}
+      alike = [label for label, other in kinds.items() if other == kind]
+      at = alike.index(group[0])
+      assert tuple(alike[at : at + len(group)]) == group
+
+
+@pytest.mark.parametrize("name", _WITH_GROUPS)
+def test_xla_makes_the_groups_that_are_tried(case, name):
+  alone, *others = case(name).tried
+  copies = _labels(alone)
+  for candidate in others:
+    groups = candidate.config.combine_groups
+    grouped = set(itertools.chain(*groups))
+    held = _labels(candidate)
+    assert set(held) == {*groups, *(m for m in copies if m[0] not in grouped)}
+    # XLA combines first, and then copies what is in loops.
+    for members, num_copies in held.items():
+      assert num_copies == copies[members[:1]]
+
+
+def test_every_chain_of_a_step_is_tried_by_itself(case):
+  alone, *others = case("unrolled").tried
+  chains = groups_lib.combinable_chains(alone.step.analysis.module)
+  assert len(chains) > 1
+  for chain in chains:
+    labels = {member.label for member in chain}
+    assert any(
+      labels.issuperset(itertools.chain(*c.config.combine_groups))
+      for c in others
+    )
+
+
+def test_groups_of_several_chains_that_gained_are_combined(case):
+  found = case("unrolled").found
+  best = found.best.config.combine_groups
+  assert best
+  chains = groups_lib.combinable_chains(
+    case("unrolled").tried[0].step.analysis.module
+  )
+  of = {m.label: at for at, chain in enumerate(chains) for m in chain}
+  assert len({of[label] for group in best for label in group}) > 1
+  assert candidates.tuned_us(found.best) <= min(
+    map(candidates.tuned_us, found.scheduled)
+  )
+
+
+def test_the_copies_that_a_loop_has_of_a_collective_count_as_one(case):
+  alone, *others = case("double-buffered").tried
+  assert max(_labels(alone).values()) > 1
+  for candidate in others:
+    for group in candidate.config.combine_groups:
+      assert len(set(group)) == len(group)
+
+
+def test_what_stands_alone_is_tried_alone(case):
+  # The two all-reduces of a layer are in loops of their own.
+  (alone,) = case("tp").tried
+  assert alone.config.combine_groups == ()
+
+
+def test_no_more_is_compiled_once_the_time_is_up(case):
+  stopped = case("unrolled").search(0.0)
+  (alone,) = stopped.others
+  assert alone.config.combine_groups == ()
+
+
+def test_what_has_no_label_is_in_no_chain(fsdp_unrolled):
+  # Scheduled without groups, no collective says what it holds.
+  assert groups_lib.combinable_chains(fsdp_unrolled) == ()
 
 
 def test_groups_that_xla_cannot_make_are_recorded_and_not_raised(case):

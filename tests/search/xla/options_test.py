@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+import functools
 import itertools
 import time
 
@@ -80,6 +81,7 @@ def _climb(
     if len(tried) >= num_compiles:
       clock.append(until_s)
 
+  values = [knobs.Value(label=v, options={v: 1}) for v in _VALUES]
   until_s = time.monotonic() + 1000
   clock: list[float] = []
   default = evaluate(config_lib.DEFAULT)
@@ -96,7 +98,8 @@ def _climb(
       so_far,
       begin,
       counted,
-      values=lambda _: [knobs.Value(label=v, options={v: 1}) for v in _VALUES],
+      changes=lambda _: options.settings(values),
+      drops=functools.partial(options.drops, default=default),
       in_turn=evaluation.one_by_one,
       until_s=until_s,
       progress=progress,
