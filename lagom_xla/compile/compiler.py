@@ -441,8 +441,8 @@ def _run_to_the_end(
 ) -> Pending[lowered_lib.Compilation]:
   """Starts a compile to the end, with a config's groups and orders.
 
-  A worker shows its schedule on the way, to whoever starts that (`_start_to`),
-  with `estimates` or without. What generates code always begins.
+  A worker gives its schedule, too, for whoever starts that (`_start_to`), with
+  `estimates` or without. What generates code always begins.
   """
   lowered = asked.lowered
   has_code = generates_code(lowered, asked.options)
@@ -514,18 +514,19 @@ def _job(stage: registry.Stage | None, asked: _Asked) -> job_lib.Job | None:
     stage=stage,
     groups=config.combine_groups,
     orders=config.orders if stage is None else {},
-    shows=stage is None and not config.orders,
     needs_code=needs_code,
     # Reports name lines of the step as it runs by default.
     keeps_lines=config.is_default and not asked.chooses_tiles,
   )
-  if not (asked.shares_fusion and fused_lib.may_share(options)):
+  # Orders take the place of the pass that shows the schedule.
+  shares_fusion = asked.shares_fusion and not job.orders
+  if not (shares_fusion and fused_lib.may_share(options)):
     return job
   with caches.persistent_off():
     early = lowered.request(fused_lib.options_before_fusion(options), None)
   assert early is not None
   # What jobs share that XLA fuses alike, whichever their stage.
-  alike = dataclasses.replace(job.shown, request=early, keeps_lines=False)
+  alike = dataclasses.replace(job.to_schedule, request=early, keeps_lines=False)
   return dataclasses.replace(
     job, fusion=f"{alike.digest}-fused", must_begin=asked.must_begin
   )

@@ -19,7 +19,7 @@ them came first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 import contextlib
 import dataclasses
 import pathlib
@@ -42,7 +42,6 @@ from lagom_xla.passes.schedule import digest
 
 _Module = hlo_pb2.HloModuleProto
 _Options = Mapping[str, bool | int | float | str]
-_Show = Callable[[job_lib.Shown], None]
 
 # Published recipes switch off rematerialization, which runs after the schedule.
 # The other chooses tiles of products, which nobody needs without a GPU
@@ -146,12 +145,8 @@ def options_before_fusion(
   }
 
 
-def run(job: job_lib.Job, show: _Show = lambda _: None) -> job_lib.Result:
+def run(job: job_lib.Job) -> job_lib.Result:
   """Compiles a job as far as it asks for.
-
-  Args:
-    job: the job.
-    show: called with its schedule on the way, if it shows that.
 
   Raises:
     LagomError: one of our passes refused.
@@ -160,11 +155,11 @@ def run(job: job_lib.Job, show: _Show = lambda _: None) -> job_lib.Result:
   if job.fused is not None:
     # What XLA refuses, it says of a compile from the beginning.
     with contextlib.suppress(errors.CompileError):
-      found = _from_fused(job, _Module.FromString(job.fused), show)
+      found = _from_fused(job, _Module.FromString(job.fused))
       if found is not None:
         return found
   if job.stage is None:
-    return _to_the_end(job, show)
+    return _to_the_end(job)
   if job.leads:
     return _leading(job)
   with in_compile.grouped(job.name, job.groups):
@@ -185,31 +180,27 @@ def _leading(job: job_lib.Job) -> job_lib.Result:
   )
 
 
-def _to_the_end(job: job_lib.Job, show: _Show) -> job_lib.Result:
-  """Compiles as far as there is something to know, whatever it shows."""
-  schedules: list[_Module] = []
-
-  def note(module: _Module) -> None:
-    if not schedules:
-      schedules.append(module)
-      show(job_lib.Shown(module=module.SerializeToString()))
-
+def _to_the_end(job: job_lib.Job) -> job_lib.Result:
+  """Compiles as far as there is something to know."""
+  shown: list[_Module] = []
   with temporary.folder() as folder:
     with (
       in_compile.grouped(job.name, job.groups, must_keep_donation=True),
       in_compile.reordered(job.name, job.orders),
-      in_compile.shown(registry.Stage.POST_SCHEDULER, note, job.name)
-      if job.shows
+      in_compile.shown(registry.Stage.POST_SCHEDULER, shown.append, job.name)
+      if job.gives_schedule
       else contextlib.nullcontext(),
     ):
       writing = _writing(job, folder) if job.leads else job
       assigned = _assigned(writing, folder)
     fused = _written(folder) if job.leads else None
   xla.take_out_estimates(assigned.module)
-  again = proven(next(iter(schedules), None), fused, job)
+  schedule = shown[0] if shown else None
+  again = proven(schedule, fused, job)
   return job_lib.Result(
-    module=assigned.module.SerializeToString(),
+    module=_serialized(assigned.module),
     peak_bytes=assigned.peak_bytes,
+    schedule=_serialized(schedule),
     fused=None if again is None else _serialized(fused),
   )
 
@@ -222,9 +213,7 @@ def _assigned(job: job_lib.Job, folder: pathlib.Path) -> xla.Assigned:
   return xla.until_assigned(folder, lambda: _compile(ending))
 
 
-def _from_fused(
-  job: job_lib.Job, fused: _Module, show: _Show
-) -> job_lib.Result | None:
+def _from_fused(job: job_lib.Job, fused: _Module) -> job_lib.Result | None:
   """What a fused module gives; None where XLA may make something else."""
   if job.stage is not None:
     scheduled = schedule_from_fused(fused, job)
@@ -235,12 +224,10 @@ def _from_fused(
   if ended is None:
     return None
   scheduled, assigned = ended
-  if job.shows:
-    module = scheduled.SerializeToString()
-    show(job_lib.Shown(module=module, is_from_fused=True))
   return job_lib.Result(
-    module=assigned.module.SerializeToString(),
+    module=_serialized(assigned.module),
     peak_bytes=assigned.peak_bytes,
+    schedule=_serialized(scheduled),
     is_from_fused=True,
   )
 

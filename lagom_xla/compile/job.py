@@ -43,7 +43,6 @@ class Job:
       that its instructions have the names that XLA gives them.
     leads: whether it gives that module, too.
     fused: that module, of one that goes on from it.
-    shows: whether it shows its schedule on the way to its end.
     needs_code: whether a compile to the end generates code, though nobody runs
       it, to see that it can.
   """
@@ -59,16 +58,20 @@ class Job:
   must_begin: bool = False
   leads: bool = False
   fused: bytes | None = None
-  shows: bool = False
   needs_code: bool = False
 
+  @property
+  def gives_schedule(self) -> bool:
+    """Whether it is to the end, and gives its schedule beside that."""
+    return self.stage is None and not self.orders
+
   @functools.cached_property
-  def shown(self) -> Job:
-    """The job that ends where this one shows its schedule."""
+  def to_schedule(self) -> Job:
+    """The job that ends at the schedule of this one."""
     from lagom_xla.passes import registry
 
     stage = registry.Stage.POST_SCHEDULER
-    return dataclasses.replace(self, stage=stage, orders={}, shows=False)
+    return dataclasses.replace(self, stage=stage, orders={})
 
   @property
   def digests(self) -> tuple[str, ...]:
@@ -109,6 +112,7 @@ class Result:
   Attributes:
     module: the HloModuleProto; None where XLA ended without one of that name.
     peak_bytes: device memory at the peak of a step, of a compile to the end.
+    schedule: the module as scheduled, of a job that gives it too.
     fused: what others may go on from, of a job that leads; None where nobody
       can.
     is_from_fused: whether it went on from there itself.
@@ -116,15 +120,8 @@ class Result:
 
   module: bytes | None
   peak_bytes: int | None = None
+  schedule: bytes | None = None
   fused: bytes | None = None
-  is_from_fused: bool = False
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Shown:
-  """The schedule that a job shows before its result; see there."""
-
-  module: bytes
   is_from_fused: bool = False
 
 

@@ -11,8 +11,8 @@ pool is closed. A thread starts it, hands it one job after the other, and starts
 another when it ends: the kernel ends a worker with the thread that it came
 from.
 
-Whatever a pool knows is behind its one lock. The classes below that have none
-of their own are called with it held, but for `AtHand.keep`.
+Whatever a pool knows is behind its one lock, with which the classes below that
+have none of their own are called.
 """
 
 from __future__ import annotations
@@ -80,44 +80,6 @@ class Patience:
     """Whether a compile that nobody waits for may still take long."""
     longest_s = self._longest_s
     return longest_s is None or longest_s >= self._worth_stopping_s
-
-
-class AtHand:
-  """The compiles of a pool, by digest."""
-
-  def __init__(self, cache: cache_lib.Cache):
-    self._cache = cache
-    self._awaited: dict[str, Future] = {}
-
-  def find(self, job: job_lib.Job) -> Future | None:
-    """What a job asks for, if it is compiled or will be."""
-    for digest in job.digests:
-      future = self._awaited.get(digest)
-      if future is not None and not future.cancelled():
-        return future
-      cached = self._cache.get(digest)
-      if cached is not None:
-        future = futures.Future()
-        future.set_result(cached)
-        return future
-    return None
-
-  def add(self, job: job_lib.Job, future: Future) -> None:
-    """Has whoever asks for the same wait for this."""
-    self._awaited[job.digests[0]] = future
-
-  def pop(self, job: job_lib.Job) -> Future | None:
-    """Lets go of a job; its own before what it found in its place."""
-    for digest in job.digests:
-      future = self._awaited.pop(digest, None)
-      if future is not None:
-        return future
-    return None
-
-  def keep(self, job: job_lib.Job, result: job_lib.Result) -> None:
-    """Keeps a result for who asks for the same later."""
-    digest = job.digests[0 if result.is_from_fused else -1]
-    self._cache.put(digest, result)
 
 
 Future = futures.Future[job_lib.Result]
@@ -212,43 +174,6 @@ class Fusions:
       self._unused[job.fusion] = result.fused
     elif job.leads:
       self._cache.put(job.fusion, job_lib.Result(module=None))
-
-
-class ShownSchedules:
-  """Schedules that compiles to the end are going to show."""
-
-  def __init__(self):
-    self._promised: dict[Future, tuple[job_lib.Job, Future]] = {}
-
-  def promise(self, end: Future, job: job_lib.Job) -> Future:
-    """A future of the job whose schedule a compile to the end shows."""
-    promised: Future = futures.Future()
-    self._promised[end] = job, promised
-    return promised
-
-  def is_promised(self, end: Future) -> bool:
-    """Whether somebody may wait for a compile to the end to show one."""
-    return end in self._promised
-
-  def keep(self, end: Future, result: job_lib.Result) -> None:
-    """Keeps a promise."""
-    _, promised = self._promised.pop(end)
-    if promised.set_running_or_notify_cancel():
-      promised.set_result(result)
-
-  def end(self, end: Future) -> job_lib.Job | None:
-    """Breaks a promise that was not kept by the end; returns its job."""
-    job, promised = self._promised.pop(end, (None, None))
-    if promised is None:
-      return None
-    if end.cancelled():
-      promised.cancel()
-    elif promised.set_running_or_notify_cancel():
-      if (error := end.exception()) is None:  # It finished with no schedule.
-        promised.set_result(job_lib.Result(module=None))
-      else:
-        promised.set_exception(error)
-    return job
 
 
 # How long `close` waits for a thread to see that its worker is gone.
@@ -417,10 +342,10 @@ class Pool:
     cache = cache or self._owned.enter_context(cache_lib.temporary())
     self._patience = Patience(hang_s, worth_stopping_s)
     self._lock = threading.RLock()
-    self._at_hand = AtHand(cache)
+    self._cache = cache
+    self._awaited: dict[str, Future] = {}
     self._running = Running(self._lock)
     self._fusions = Fusions(cache)
-    self._shown = ShownSchedules()
     self._staff = Staff(
       num_workers or num_cores(),
       self._run,
@@ -465,16 +390,17 @@ class Pool:
     already is not compiled twice.
     """
     with self._lock:
-      known = self._at_hand.find(job)
+      known = self._at_hand(job)
       if known is not None:
         return known
       future: Future = futures.Future()
       if obstacle := self._obstacle:
         future.set_exception(errors.WorkerError(obstacle))
         return future
-      self._at_hand.add(job, future)
-      if job.shows:
-        self._promise(job.shown, future)
+      self._awaited[job.digests[0]] = future
+      # Code takes most of a compile: its schedule would come late.
+      if job.gives_schedule and not job.needs_code:
+        self._promise(job.to_schedule, future)
     self._begin(job, future)
     return future
 
@@ -483,10 +409,43 @@ class Pool:
     """Why nothing can be compiled; "" where it can."""
     return self._staff.obstacle or (_CLOSED if self._staff.is_closed else "")
 
-  def _promise(self, shown: job_lib.Job, end: Future) -> None:
-    """Has who asks for a schedule wait for a compile to the end to show it."""
-    if self._at_hand.find(shown) is None:
-      self._at_hand.add(shown, self._shown.promise(end, shown))
+  def _at_hand(self, job: job_lib.Job) -> Future | None:
+    """What a job asks for, if it is compiled or will be."""
+    for digest in job.digests:
+      future = self._awaited.get(digest)
+      if future is not None and not future.cancelled():
+        return future
+      cached = self._cache.get(digest)
+      if cached is not None:
+        future = futures.Future()
+        future.set_result(cached)
+        return future
+    return None
+
+  def _promise(self, job: job_lib.Job, end: Future) -> None:
+    """Has who asks for a schedule wait for the compile to the end."""
+    if self._at_hand(job) is not None:
+      return
+    promised: Future = futures.Future()
+    self._awaited[job.digests[0]] = promised
+
+    def give(end: Future) -> None:
+      if end.cancelled():
+        self.drop(job)
+        return
+      error = end.exception()
+      result = None if error else end.result()
+      if isinstance(error, worker_lib.RefusedError) or (
+        result is not None and result.schedule is None
+      ):
+        self._begin(job, promised)  # It may have a schedule all the same.
+      elif promised.set_running_or_notify_cancel():
+        if result is None:
+          promised.set_exception(error)
+        else:
+          promised.set_result(_scheduled(result))
+
+    end.add_done_callback(give)
 
   def _begin(self, job: job_lib.Job, future: Future) -> None:
     """Queues a job, once the one that leads its fusion is done."""
@@ -503,10 +462,17 @@ class Pool:
     if must_wait and self._patience.is_worth_stopping:
       self._running.stop_abandoned()
 
-  def forget(self, job: job_lib.Job) -> None:
-    """Lets go of a job's result, as whoever asked for it has it."""
+  def forget(self, job: job_lib.Job) -> Future | None:
+    """Lets go of a job's result, as whoever asked for it has it.
+
+    Its own goes before what it found in its place.
+    """
     with self._lock:
-      self._at_hand.pop(job)
+      for digest in job.digests:
+        future = self._awaited.pop(digest, None)
+        if future is not None:
+          return future
+    return None
 
   def drop(self, job: job_lib.Job) -> None:
     """Keeps a job from being compiled.
@@ -515,19 +481,9 @@ class Pool:
     worker; and by itself, if it takes so long that it hangs.
     """
     with self._lock:
-      future = self._at_hand.pop(job)
-      if future is None:
-        return
-      if future.cancel():
-        self._break_promise(future)
-      else:
+      future = self.forget(job)
+      if future is not None and not future.cancel():
         self._running.abandon(future, self._patience.limit_of_dropped_s)
-
-  def _break_promise(self, end: Future) -> None:
-    """Lets go of a schedule that a compile to the end never showed."""
-    shown = self._shown.end(end)
-    if shown is not None:
-      self._at_hand.pop(shown)
 
   def close(self) -> None:
     """Ends all workers at once; what is not compiled never will be."""
@@ -540,8 +496,6 @@ class Pool:
   ) -> worker_lib.Worker | None:
     """Runs a job, if anybody wants it; see `Run`."""
     if not future.set_running_or_notify_cancel():
-      with self._lock:
-        self._break_promise(future)
       return worker
     started_s = time.monotonic()
     try:
@@ -550,16 +504,12 @@ class Pool:
       with self._lock:
         self._running.begin(future, worker)
         limit_s = self._patience.limit_s
-      result = worker.run(
-        job, limit_s, lambda shown: self._show(job, future, shown)
-      )
+      result = worker.run(job, limit_s)
     except Exception as error:
       if isinstance(error, errors.CompileAbortedError):
         self._staff.end(worker)
         worker = None
       future.set_exception(error)
-      with self._lock:
-        self._break_promise(future)
       return worker
     finally:
       with self._lock:
@@ -569,21 +519,20 @@ class Pool:
       # First, so that whoever has the result never compiles it again.
       self._fusions.keep(job, result)
     if result.module is not None:
-      self._at_hand.keep(job, result)
+      self._keep(job, result)
+    if result.schedule is not None:
+      self._keep(job.to_schedule, _scheduled(result))
     future.set_result(result)
-    with self._lock:
-      self._break_promise(future)
     return worker
 
-  def _show(
-    self, job: job_lib.Job, future: Future, shown: job_lib.Shown
-  ) -> None:
-    """Hands on a schedule that a compile to the end has come to."""
-    scheduled = job_lib.Result(
-      module=shown.module, is_from_fused=shown.is_from_fused
-    )
-    with self._lock:
-      if self._shown.is_promised(future):
-        # First, so that whoever has the schedule never compiles it again.
-        self._at_hand.keep(job.shown, scheduled)
-        self._shown.keep(future, scheduled)
+  def _keep(self, job: job_lib.Job, result: job_lib.Result) -> None:
+    """Keeps a result for who asks for the same later."""
+    digest = job.digests[0 if result.is_from_fused else -1]
+    self._cache.put(digest, result)
+
+
+def _scheduled(result: job_lib.Result) -> job_lib.Result:
+  """The schedule that a compile to the end gave beside its end."""
+  return job_lib.Result(
+    module=result.schedule, is_from_fused=result.is_from_fused
+  )

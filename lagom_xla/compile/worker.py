@@ -6,16 +6,14 @@
 environment, so that XLA reads the same flags, but never its GPUs, and ends with
 the thread that started it. `main` is what it runs: the first message through
 the socket between them is `READY` or why it cannot compile; then each job is
-answered by a `job.Result`, by an error of lagom_xla, or by a `job.Refusal`, and
-before that perhaps by a `job.Shown`. It imports JAX only there.
+answered by a `job.Result`, by an error of lagom_xla, or by a `job.Refusal`. It
+imports JAX only there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import contextlib
 import ctypes
-import functools
 import gc
 import multiprocessing
 from multiprocessing import connection
@@ -105,12 +103,7 @@ class Worker:
     if greeting != READY:
       raise errors.WorkerError(greeting)
 
-  def run(
-    self,
-    job: job_lib.Job,
-    limit_s: float,
-    show: Callable[[job_lib.Shown], None] = lambda _: None,
-  ) -> job_lib.Result:
+  def run(self, job: job_lib.Job, limit_s: float) -> job_lib.Result:
     """Compiles a job, once it has started; one that takes longer hangs.
 
     Raises:
@@ -122,10 +115,12 @@ class Worker:
     before = self._said.seek(0, os.SEEK_END)
     try:
       self._channel.send(job)
-      answer = self._answer(limit_s)
-      while isinstance(answer, job_lib.Shown):
-        show(answer)
-        answer = self._answer(limit_s)
+      if not self._channel.poll(limit_s):
+        self.stop()
+        raise errors.CompileAbortedError(
+          f"XLA did not finish within {limit_s:.0f} s, and was ended."
+        )
+      answer = self._channel.recv()
     except (EOFError, OSError) as error:
       raise errors.CompileAbortedError(self._last_words(before)) from error
     if isinstance(answer, job_lib.Refusal):
@@ -133,15 +128,6 @@ class Worker:
     if isinstance(answer, errors.LagomError):
       raise answer
     return answer
-
-  def _answer(self, limit_s: float) -> Any:
-    """What it says next."""
-    if not self._channel.poll(limit_s):
-      self.stop()
-      raise errors.CompileAbortedError(
-        f"XLA did not finish within {limit_s:.0f} s, and was ended."
-      )
-    return self._channel.recv()
 
   def stop(self) -> None:
     """Ends the process, and what it started, at once."""
@@ -197,8 +183,7 @@ def main() -> None:
         job = parent_end.recv()
       except EOFError:
         return
-      run = functools.partial(run_job, show=parent_end.send)
-      parent_end.send(_answer(run, job))
+      parent_end.send(_answer(run_job, job))
 
 
 def _imported() -> Any:

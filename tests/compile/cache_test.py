@@ -105,7 +105,7 @@ def test_what_is_compiled_to_the_end_with_code_is_no_other_compile():
   end = dataclasses.replace(_job(1), stage=None)
   proof = dataclasses.replace(end, needs_code=True)
   assert proof.digest != end.digest
-  assert proof.shown.digest == end.shown.digest == _job(1).digest
+  assert proof.to_schedule.digest == end.to_schedule.digest == _job(1).digest
 
 
 _DIGEST = "0" * 64
