@@ -55,12 +55,8 @@ def note_use(path: pathlib.Path) -> None:
 def make_room(folder: pathlib.Path, *, suffix: str, max_bytes: int) -> None:
   """Deletes what was of no use for longest, and what was left unfinished.
 
-  What the folder does not let go of stays.
-
-  Args:
-    folder: where the files are; an OSError says that it cannot be listed.
-    suffix: of the names of those that are kept.
-    max_bytes: that they may have together.
+  Files with that suffix may have so many bytes together; what the folder does
+  not let go of stays. An OSError says that it cannot be listed.
   """
   found = []
   for path in folder.iterdir():

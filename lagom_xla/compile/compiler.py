@@ -117,27 +117,15 @@ def start(
   return begun.then(lambda module: orders_lib.apply(module, config.orders))
 
 
-def before_combining(
-  lowered: lowered_lib.Lowered,
-  config: config_lib.XlaConfig = config_lib.DEFAULT,
-) -> hlo.Module:
-  """Compiles until XLA would combine collectives.
-
-  What comes of it names the collectives that combine groups may have; the
-  config's own groups play no part.
-
-  Raises:
-    CompileError: XLA refused, or never had a module of that name.
-    ProgramError: the program cannot have this form.
-  """
-  return start_before_combining(lowered, config).result()
-
-
 def start_before_combining(
   lowered: lowered_lib.Lowered,
   config: config_lib.XlaConfig = config_lib.DEFAULT,
 ) -> Pending[hlo.Module]:
-  """Starts what `before_combining` does."""
+  """Starts a compile that ends where XLA would combine collectives.
+
+  What comes of it names the collectives that combine groups may have; the
+  config's own groups play no part.
+  """
   asked = _Asked(
     words=_words_for(lowered, config),
     lowered=lowered_lib.in_form(lowered, config.program),
@@ -273,7 +261,7 @@ def _asked(
   if groups is not None:
     options = combine.options(groups, config.options)
     if not (is_run or registry.keeps_donation()):
-      module = before_combining(lowered, left)
+      module = start_before_combining(lowered, left).result()
       rewritten = hlo.load(combine.rewrite(module, groups))
       lowered = lowered_lib.LoweredModule(rewritten, lowered.cluster)
       groups = None
@@ -353,12 +341,8 @@ def _with_what_xla_has(
   A config that sets the option of estimates itself has the last word; XLA's
   defaults are looked at for tiles. `run` starts it with estimates, or without.
   """
-
-  def with_estimates() -> Pending[_T]:
-    return _with_estimates_if_any(run, asked)
-
   if not asked.config.is_default:
-    return with_estimates()
+    return _with_estimates_if_any(run, asked)
   with_tiles = dataclasses.replace(
     asked,
     options={ESTIMATES: False},
@@ -366,7 +350,7 @@ def _with_what_xla_has(
     chooses_tiles=True,
   )
   return propagated_if_refused(
-    with_estimates,
+    lambda: _with_estimates_if_any(run, asked),
     lambda: _start_to(registry.Stage.POST_SCHEDULER, with_tiles),
     asked.lowered,
   )
@@ -429,9 +413,10 @@ def _start_to(stage: registry.Stage, asked: _Asked) -> Pending[hlo.Module]:
   """Starts a compile up to a stage, with groups but without orders."""
 
   def of_worker(result: job_lib.Result) -> hlo.Module:
-    if result.module is None:
-      return _scheduled(asked, None)
-    return _scheduled(asked, hlo_pb2.HloModuleProto.FromString(result.module))
+    proto = None
+    if result.module is not None:
+      proto = hlo_pb2.HloModuleProto.FromString(result.module)
+    return _scheduled(asked, proto)
 
   return _there_or_here(stage, asked, of_worker, lambda: _to_here(stage, asked))
 
@@ -452,8 +437,9 @@ def _run_to_the_end(
 
   def of_worker(result: job_lib.Result) -> lowered_lib.Compilation:
     assert result.module is not None
-    module = hlo_pb2.HloModuleProto.FromString(result.module)
-    return lowered_lib.uncalled(module, lowered.cluster, result.peak_bytes)
+    proto = hlo_pb2.HloModuleProto.FromString(result.module)
+    module = hlo.Module(proto, lowered.cluster.num_devices)
+    return lowered_lib.Compilation(module=module, peak_bytes=result.peak_bytes)
 
   return _there_or_here(
     None, there, of_worker, lambda: _to_the_end_here(with_code)
@@ -468,11 +454,8 @@ def _there_or_here(
 ) -> Pending[_T]:
   """Starts a compile in a worker; where there is none, or none now, it is here.
 
-  Args:
-    stage: where it ends; None at the end.
-    asked: what to compile.
-    of_worker: what a worker's result means.
-    here: compiles the same in this process.
+  It ends at a stage, None for the end; `of_worker` says what a worker's result
+  means, and `here` compiles the same in this process.
   """
   pool = asked.lowered.workers
   if pool is None or not pool.is_usable:

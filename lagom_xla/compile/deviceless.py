@@ -59,12 +59,8 @@ def asked(
 ) -> lowered_lib.Options:
   """What XLA is asked with these options, which have the last word.
 
-  Args:
-    lowered: what is compiled.
-    options: all that are set on purpose.
-    keeps_names: whether all instructions have the names that a job sees.
-    generates_code: whether the compile does, which needs tiles.
-    chooses_tiles: whether tiles are chosen all the same.
+  With all names that a job sees, where `keeps_names`; with tiles, where it
+  generates code or chooses them all the same.
   """
   if not (is_compile_only(lowered) and _is_option(_FUSION_AUTOTUNER)):
     return options

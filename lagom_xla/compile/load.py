@@ -43,11 +43,11 @@ from lagom_xla.jax_internals import lowerings
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import mlir
 
-# What can be tuned comes before what is only read.
+# What a folder of dumps is likely to be named for: the first can be tuned.
 _ENDS = (
-  *(".before_optimizations.txt", ".before_optimizations.hlo.pb"),
-  *(".after_spmd_partitioner.txt", ".after_spmd_partitioner.hlo.pb"),
-  *("gpu_after_optimizations.txt", "gpu_after_optimizations.hlo.pb"),
+  "before_optimizations",
+  "after_spmd_partitioner",
+  "after_optimizations",
 )
 
 
@@ -90,23 +90,22 @@ def load(
 
 
 def _module(file: pathlib.Path) -> hlo.Module:
-  if file.is_dir():
-    found = _largest_dump(file)
-    such_as = f", such as {found}" if found else ""
-    raise errors.HloError(
-      f"{file} is a folder: name the file of your step in it{such_as}."
-    )
-  try:
+  if not file.is_dir():
     return hlo.load(file)
-  except errors.HloError as error:
-    # A file of a dump tells something of the module beside it.
-    number, _, rest = file.name.partition(".")
-    if not (number.startswith("module_") and file.is_file()):
-      raise
-    found = _largest_dump(file.parent, f"{number}.{rest.partition('.')[0]}.")
-    if found in (None, file):
-      raise
-    raise errors.HloError(f"{error} The module is in {found}.") from error
+  modules = [p for p in file.iterdir() if p.is_file()]
+  for end in _ENDS:
+    found = [
+      p for p in modules if p.name.endswith((f"{end}.txt", f"{end}.hlo.pb"))
+    ]
+    if found:
+      largest = max(found, key=lambda path: (path.stat().st_size, path.name))
+      such_as = f", such as {largest}"
+      break
+  else:
+    such_as = ""
+  raise errors.HloError(
+    f"{file} is a folder: name the file of your step in it{such_as}."
+  )
 
 
 def is_python(text: str) -> bool:
@@ -114,21 +113,6 @@ def is_python(text: str) -> bool:
   place, _, function = text.rpartition(":")
   is_module = all(part.isidentifier() for part in place.split("."))
   return bool(function) and (place.endswith(".py") or is_module)
-
-
-def _largest_dump(
-  folder: pathlib.Path, module: str = ""
-) -> pathlib.Path | None:
-  """The largest module in a folder, in the best form that it is there in.
-
-  The file's name begins with that of the module.
-  """
-  files = [p for p in folder.iterdir() if p.name.startswith(module)]
-  for end in _ENDS:
-    found = [p for p in files if p.name.endswith(end) and p.is_file()]
-    if found:
-      return max(found, key=lambda path: (path.stat().st_size, path.name))
-  return None
 
 
 def _unbound(step: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -152,7 +136,7 @@ class _Step:
   """
 
   lower: Callable[[], Any]
-  trace: Callable[[], Any] | None
+  trace: Callable[[], Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,7 +189,13 @@ class _StepFunction:
 def _step(text: str, returned: Any) -> _Step:
   if isinstance(returned, tuple) and len(returned) in (2, 3):
     step, args, kwargs = (*returned, {})[:3]
-    _check_is_jitted(text, step)
+    if not _is_jitted(_unbound(step)[0]) or isinstance(
+      step, jax.stages.Compiled
+    ):
+      raise errors.TargetError(
+        f"{text} returned a step that is not jitted (a {type(step).__name__}):"
+        " return what jax.jit returned, with all of its arguments."
+      )
     args = _as_tuple(text, args)
     if not isinstance(kwargs, dict):
       raise errors.TargetError(
@@ -215,37 +205,15 @@ def _step(text: str, returned: Any) -> _Step:
       )
     return _with_args(step, args, kwargs)
   if isinstance(nnx_step.inside(returned), jax.stages.Lowered):
-    return _Step(lower=lambda: returned, trace=None)
+    return _Step(lower=lambda: returned)
   if _is_jitted(returned) and not _takes_arguments(returned.lower):
-    return _Step(lower=returned.lower, trace=None)
-  if isinstance(returned, types.GeneratorType):
-    raise errors.TargetError(
-      f"{text} is a generator: decorate it with contextlib.contextmanager."
-    )
+    return _Step(lower=returned.lower)
   raise errors.TargetError(
     f"{text} returned a {type(returned).__name__}; it must return"
     " (jitted step, tuple of its arguments), or a context manager that yields"
-    " them, or an object whose lower() takes no arguments."
+    " them (made with contextlib.contextmanager), or an object whose lower()"
+    " takes no arguments."
   )
-
-
-def _check_is_jitted(text: str, step: Any) -> None:
-  if isinstance(step, jax.stages.Compiled):
-    raise errors.TargetError(
-      f"{text} returned a step that is compiled already: return what jax.jit"
-      " returned."
-    )
-  inside = getattr(step, "__wrapped__", None)
-  if _is_jitted(inside) and not _is_jitted(step):
-    raise errors.TargetError(
-      f"{text} returned a function around a jitted step: return the step"
-      " itself, with all of its arguments."
-    )
-  if not _is_jitted(_unbound(step)[0]):
-    raise errors.TargetError(
-      f"{text} returned a step that is not jitted (a"
-      f" {type(step).__name__}): wrap it in jax.jit."
-    )
 
 
 def _with_args(
@@ -342,24 +310,23 @@ _USE = re.compile(r'[\[{, ]"([^"]+)"(?!\s*=)')
 
 def _warn_of_unused_devices(lowered: jax.stages.Lowered, name: str) -> None:
   """Warns of mesh axes that no array is split over, where Shardy is used."""
-  text = lowered.as_text()
+  lines = lowered.as_text().splitlines()
   sizes = {
     axis: int(size)
-    for mesh in _MESH.findall(text)
+    for line in lines
+    for mesh in _MESH.findall(line)
     for axis, size in _AXIS.findall(mesh)
-    if int(size) > 1
   }
-  used = set()
-  for line in text.splitlines():
+  for line in lines:
     if "sdy." in line and "sdy.mesh @" not in line:
-      used.update(_USE.findall(line))
-  unused = {axis: size for axis, size in sizes.items() if axis not in used}
-  if not unused:
+      for axis in _USE.findall(line):
+        sizes.pop(axis, None)
+  if math.prod(sizes.values()) == 1:
     return
-  axes = ", ".join(f"{axis} ({size})" for axis, size in unused.items())
+  axes = ", ".join(f"{axis} ({n})" for axis, n in sizes.items() if n > 1)
   warnings.warn(
     f"{name}: nothing is split over {axes} of its mesh, so"
-    f" {math.prod(unused.values())} GPUs do the same work. If the step needs a"
+    f" {math.prod(sizes.values())} GPUs do the same work. If the step needs a"
     " mesh or axis rules around it, return a context manager that yields (step,"
     " arguments) from within them.",
     RuntimeWarning,
@@ -385,20 +352,7 @@ def _from_python(
     raise
   except (Exception, SystemExit) as error:
     what = source.described(error, file)
-    if isinstance(error, TypeError):
-      what += _on_text(error, found.arguments)
     raise errors.TargetError(f"{found.text} raised {what}") from error
-
-
-def _on_text(error: TypeError, arguments: Mapping[str, str]) -> str:
-  """What helps where a number was meant, and --arg gave text."""
-  message = str(error)
-  for name, text in arguments.items():
-    is_number = text.replace(".", "", 1).isdecimal()
-    if is_number and ("str" in message or repr(text) in message):
-      number = "int" if text.isdecimal() else "float"
-      return f" [--arg gives text: {number}({name}) where a number is meant]"
-  return ""
 
 
 def _lowered(

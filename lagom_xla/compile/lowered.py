@@ -33,9 +33,9 @@ from lagom_xla.jax_internals import caches
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import rewrite as rewrite_lib
+from lagom_xla.passes.program.slices import chains as chains_lib
 
 Options = Mapping[str, bool | int | float | str]
 
@@ -53,28 +53,14 @@ class Compilation:
 
   Attributes:
     module: the module that runs.
-    compiled: the executable; None where it came from an HLO module, which
-      nothing calls.
     peak_bytes: device memory that a step needs at its peak, by XLA's own
       buffer assignment; None where XLA does not say.
+    compiled: the executable; None where nothing calls it.
   """
 
   module: hlo.Module
-  compiled: jax.stages.Compiled | None
   peak_bytes: int | None
-
-
-def uncalled(
-  module: hlo_pb2.HloModuleProto,
-  cluster: cluster_lib.Cluster,
-  peak_bytes: int | None,
-) -> Compilation:
-  """A compile whose executable nothing calls."""
-  return Compilation(
-    module=hlo.Module(module, cluster.num_devices),
-    compiled=None,
-    peak_bytes=peak_bytes,
-  )
+  compiled: jax.stages.Compiled | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -141,7 +127,8 @@ class Lowered(abc.ABC):
   def compilation(self, executable: Any) -> Compilation:
     """What an executable holds."""
     found = xla.assigned(executable)
-    return uncalled(found.module, self.cluster, found.peak_bytes)
+    module = hlo.Module(found.module, self.cluster.num_devices)
+    return Compilation(module=module, peak_bytes=found.peak_bytes)
 
   def rewritten(self, form: form_lib.Form) -> tuple[Self, form_lib.Outcome]:
     """The program in a form; the same object whenever it is asked for."""
@@ -155,6 +142,10 @@ class Lowered(abc.ABC):
   def copied(self) -> Self:
     """The same program, of which JAX remembers no executable."""
     return self
+
+  def chains(self) -> tuple[chains_lib.Chain, ...]:
+    """The chains that could be cut in pieces."""
+    return chains_lib.find(self.stablehlo)
 
   def with_chains_tagged(self) -> Self:
     """The program with the chains of each collective in its attributes."""
@@ -309,6 +300,10 @@ class LoweredModule(Lowered):
       return super().rewritten(form)
     return self, form_lib.Outcome.refused(self.name, _NO_FORM)
 
+  def chains(self) -> tuple[chains_lib.Chain, ...]:
+    """None where XLA partitions it, which has no forms."""
+    return super().chains() if self.is_partitioned else ()
+
   def with_chains_tagged(self) -> Self:
     """The same where XLA partitions it, which has no chains."""
     return super().with_chains_tagged() if self.is_partitioned else self
@@ -367,8 +362,7 @@ def write_step(
   """Writes a lowered step to a folder that exists, for `read_step`.
 
   Raises:
-    TargetError: the step calls back into this process, and cannot be compiled
-      in another one.
+    TargetError: it calls back into this process.
     OSError: the folder cannot be written.
   """
   step = nnx_step.lowered_inside(lowered)

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Targets: what a user points at, to be compiled again and again.
 
-Three kinds: a step and an unoptimized HLO module, which XLA schedules under a
-config, and a scheduled HLO module, which is only read. `load.py` makes targets
-of what is named on the command line.
+A step or an unoptimized HLO module, which XLA schedules under a config, or a
+scheduled HLO module, which is only read. `load.py` makes targets of what is
+named on the command line.
 """
 
 from __future__ import annotations
@@ -111,15 +111,17 @@ class Target(abc.ABC):
     That is the schedule and the compile to the end under XLA's defaults, and
     `identity`; each is there when it is asked for inside the block.
     """
-    # One to the end shows the schedule on its way.
+    # One to the end gives the schedule, too.
     first = compiler.start if self.obstacle else compiler.start_to_the_end
-    with contextlib.ExitStack() as begun:
-      self._start(begun, first, _DEFAULT)
-      self._start(begun, compiler.start_before_combining, _DEFAULT)
+    with (
+      self._starting(first, [_DEFAULT]),
+      self._starting(compiler.start_before_combining, [_DEFAULT]),
+    ):
       yield
 
-  @contextlib.contextmanager
-  def started(self, configs: Iterable[config_lib.XlaConfig]) -> Iterator[None]:
+  def started(
+    self, configs: Iterable[config_lib.XlaConfig]
+  ) -> contextlib.AbstractContextManager[None]:
     """Starts to schedule configs, in as many workers as there are.
 
         with target.started(configs):
@@ -130,32 +132,25 @@ class Target(abc.ABC):
     What has not begun by the end of the block never does. Without workers
     nothing is started. What cannot be started is left to `schedule` to refuse.
     """
-    with contextlib.ExitStack() as begun:
-      for config in configs:
-        self._start(begun, compiler.start, config, must_begin=self.must_begin)
-      yield
+    return self._starting(compiler.start, configs, must_begin=self.must_begin)
 
-  @contextlib.contextmanager
-  def compiling(self, config: config_lib.XlaConfig) -> Iterator[None]:
+  def compiling(
+    self, config: config_lib.XlaConfig
+  ) -> contextlib.AbstractContextManager[None]:
     """Starts a compile to the end, where there is a worker; see `started`."""
-    with contextlib.ExitStack() as begun:
-      self._start(
-        begun,
-        compiler.start_to_the_end,
-        config,
-        must_begin=self.must_begin,
-      )
-      yield
+    return self._starting(
+      compiler.start_to_the_end, [config], must_begin=self.must_begin
+    )
 
-  def _start(
+  def _starting(
     self,
-    begun: contextlib.ExitStack,
     start: Callable[..., compiler.Pending[Any]],
-    config: config_lib.XlaConfig,
+    configs: Iterable[config_lib.XlaConfig],
     **how: bool,
-  ) -> None:
-    """Starts a compile where there are workers; it is dropped with the rest."""
-    del begun, start, config, how
+  ) -> contextlib.AbstractContextManager[None]:
+    """Starts compiles where there are workers; drops them after the block."""
+    del start, configs, how
+    return contextlib.nullcontext()
 
   @abc.abstractmethod
   def compile(
@@ -238,17 +233,19 @@ class _LoweredTarget(Target):
     lowered = dataclasses.replace(program, workers=workers)
     return dataclasses.replace(self, lowered=lowered)
 
-  def _start(
+  @contextlib.contextmanager
+  def _starting(
     self,
-    begun: contextlib.ExitStack,
     start: Callable[..., compiler.Pending[Any]],
-    config: config_lib.XlaConfig,
+    configs: Iterable[config_lib.XlaConfig],
     **how: bool,
-  ) -> None:
-    if self.num_workers:
-      # Whoever asks for what cannot be started is told why.
-      with contextlib.suppress(errors.LagomError):
-        begun.callback(start(self.lowered, config, **how).drop)
+  ) -> Iterator[None]:
+    with contextlib.ExitStack() as begun:
+      for config in configs if self.num_workers else ():
+        # Whoever asks for what cannot be started is told why.
+        with contextlib.suppress(errors.LagomError):
+          begun.callback(start(self.lowered, config, **how).drop)
+      yield
 
   def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
     if self._is_stand_in:
@@ -266,7 +263,7 @@ class _LoweredTarget(Target):
     return self.lowered.rewritten(form)[1]
 
   def chains(self) -> tuple[chains_lib.Chain, ...]:
-    return chains_lib.find(self.lowered.stablehlo)
+    return self.lowered.chains()
 
   def digest(self, form: form_lib.Form) -> str:
     return lowerings.digest(self.lowered.rewritten(form)[0].stablehlo)
@@ -280,7 +277,7 @@ class _LoweredTarget(Target):
   def identity(self) -> hlo.Module:
     if self._is_stand_in:
       return self.schedule()
-    return compiler.before_combining(self.lowered)
+    return compiler.start_before_combining(self.lowered).result()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -291,21 +288,10 @@ class StepTarget(_LoweredTarget):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SentTarget(_LoweredTarget):
-  """A step that another process lowered."""
-
-  lowered: lowered_lib.SentStep
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ModuleTarget(_LoweredTarget):
   """An HLO module that XLA has not optimized yet."""
 
   lowered: lowered_lib.LoweredModule
-
-  def chains(self) -> tuple[chains_lib.Chain, ...]:
-    """Those of a program that can have forms."""
-    return super().chains() if self.lowered.is_partitioned else ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -359,12 +345,7 @@ class ScheduledTarget(Target):
 def of_step(
   lowered: Any, cluster: cluster_lib.Cluster, *, name: str
 ) -> StepTarget:
-  """A target from a step, lowered for as many devices as the cluster has.
-
-  Args:
-    lowered: what `lower` of a step of `jax.jit` or `nnx.jit` returned.
-    cluster: what it was lowered for.
-    name: what the user calls it.
+  """A target from what `lower` of a step of `jax.jit` or `nnx.jit` returned.
 
   Raises:
     TargetError: the step is for another number of devices.
@@ -381,9 +362,9 @@ def of_step(
   return StepTarget(name=name, cluster=cluster, lowered=step)
 
 
-def of_sent(step: lowered_lib.SentStep, *, name: str) -> SentTarget:
+def of_sent(step: lowered_lib.SentStep, *, name: str) -> Target:
   """A target from a step that another process lowered."""
-  return SentTarget(name=name, cluster=step.cluster, lowered=step)
+  return _LoweredTarget(name=name, cluster=step.cluster, lowered=step)
 
 
 def of_module(
@@ -426,11 +407,7 @@ def num_devices(lowered: jax.stages.Lowered) -> int:
 
 
 def _check_is_gpu(module: hlo.Module) -> None:
-  """Checks that an optimized module bears no mark of another platform.
-
-  Raises:
-    TargetError: it does.
-  """
+  """Raises a TargetError if an optimized module is of another platform."""
   for computation in module.computations.values():
     for instruction in computation.instructions:
       fields = module.backend_config(instruction).keys()

@@ -178,9 +178,7 @@ def test_what_xla_dumps_of_a_train_step_is_partitioned_or_was(
   assert kinds[0] == kinds[1]
 
 
-def test_a_folder_of_dumps_and_what_is_beside_a_module_name_the_module(
-  h100s, tmp_path
-):
+def test_a_folder_of_dumps_names_the_module(h100s, tmp_path):
   with pytest.raises(errors.HloError, match=r"the file of your step in it\.$"):
     load.load(str(tmp_path), _CLUSTER)
   target = target_lib.of_step(product_step(h100s), _CLUSTER, name="step")
@@ -188,10 +186,6 @@ def test_a_folder_of_dumps_and_what_is_beside_a_module_name_the_module(
   (tmp_path / "module_0000.jit_init.before_optimizations.txt").touch()
   with pytest.raises(errors.HloError, match=f"in it, such as {file}\\.$"):
     load.load(str(tmp_path), _CLUSTER)
-  beside = tmp_path / file.name.replace("before_optim", "thunk_sequence.optim")
-  beside.write_text("000: kKernel")
-  with pytest.raises(errors.HloError, match=f" The module is in {file}\\.$"):
-    load.load(str(beside), _CLUSTER)
 
 
 def test_a_module_that_xla_has_to_optimize_is_compiled(h100s, tmp_path):
@@ -231,7 +225,7 @@ def test_a_scheduled_module_is_only_read(fsdp_scan, monkeypatch):
     raise AssertionError("a compile was started")
 
   monkeypatch.setattr(compiler, "schedule", compiles)
-  monkeypatch.setattr(compiler, "before_combining", compiles)
+  monkeypatch.setattr(compiler, "start_before_combining", compiles)
   target = target_lib.of_module(fsdp_scan, _CLUSTER, name="step")
   assert target.is_read_only
   assert target.obstacle == "step is scheduled already"

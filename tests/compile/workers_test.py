@@ -419,7 +419,7 @@ def _rows(devices: Sequence[jax.Device]) -> NamedSharding:
 
 def _sent(
   lowered: jax.stages.Lowered, folder: pathlib.Path
-) -> target_lib.SentTarget:
+) -> target_lib.Target:
   lowered_lib.write_step(lowered, compiles.H100S, folder)
   return target_lib.of_sent(lowered_lib.read_step(folder), name="step")
 

@@ -12,7 +12,6 @@ import functools
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jax.sharding import SingleDeviceSharding
 import numpy as np
 
 def make_args(devices, width=64):
@@ -27,12 +26,6 @@ step_args = make_args
 
 def factory(devices, width=64):
   return step, make_args(devices, width)
-
-def halves(devices, width=128):
-  return factory(devices, width / 2)
-
-def adds_to_number(devices, name=""):
-  return factory(devices, 64 + None)
 
 def of_width(devices, width):
   return factory(devices, width)
@@ -78,22 +71,11 @@ def on_cpu(devices):
 def on_half(devices):
   return step, make_args(devices[:4])
 
-def on_one(devices):
-  place = SingleDeviceSharding(devices[0])
-  arg = jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=place)
-  return step, (arg, arg)
-
 def not_jitted(w, x):
   return x @ w
 
 def gives_unjitted(devices):
   return not_jitted, make_args(devices)
-
-def gives_around(devices):
-  @functools.wraps(step)
-  def around(*args):
-    return step(*args)
-  return around, make_args(devices)
 
 def gives_step_alone(devices):
   return step
@@ -152,10 +134,6 @@ def takes_a_ref(devices):
     return x @ x
   return jax.jit(count), (counter, make_args(devices)[0])
 
-def makes_a_key(devices):
-  with jax.set_mesh(Mesh(np.array(devices), ("x",))):
-    jax.random.key(0)
-
 def runs_its_init(devices):
   like = make_args(devices)[0]
   jax.jit(lambda: jnp.ones((64, 64)), out_shardings=like.sharding)()
@@ -174,9 +152,6 @@ def abstract(devices):
   rows = NamedSharding(mesh, PartitionSpec("x"))
   arg = jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=rows)
   return step, (arg, arg)
-
-def gives_dict(devices):
-  return step, dict(zip("wx", make_args(devices)))
 
 def takes_nothing():
   return step

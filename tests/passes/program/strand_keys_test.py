@@ -301,7 +301,7 @@ def test_xlas_partitioner_hands_keys_on_to_the_collectives_that_it_places(
   lowered, num_keyed = in_form(_lower_gspmd(h100s))
   assert num_keyed == 1
   step = lowered_lib.LoweredStep(lowered, cluster.parse("1x8xh100"))
-  module = compiler.before_combining(step)
+  module = compiler.start_before_combining(step).result()
   found = collections.Counter(
     combine.program_key(i)
     for c in module.computations.values()
