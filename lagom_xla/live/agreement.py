@@ -14,13 +14,13 @@ A call of the store that fails is made again for a while: a network does fail
 for a moment, and a process that is alone with that would part from the others.
 Python acts on Ctrl-C between two calls, so none is long.
 
-A question is put to all at once (`decision`), by the first one
-(`first_decides`) or after work that each does (`all_or_none`). A `barrier` has
-votes that say nothing but that a process has come: before all do something else
-than before, they make sure that each of them knows what. A process that has
-come to a barrier and then loses touch goes through: the others see that it has
-come. So what one process fails in never parts it from the others; it would take
-two at once.
+A question is put to all at once (`decision`), or after work that each does
+(`all_or_none`), for which the first one may `propose` something. A `barrier`
+has votes that say nothing but that a process has come: before all do something
+else than before, they make sure that each of them knows what. A process that
+has come to a barrier and then loses touch goes through: the others see that it
+has come. So what one process fails in never parts it from the others; it would
+take two at once.
 """
 
 from __future__ import annotations
@@ -62,8 +62,6 @@ _Result = TypeVar("_Result")
 
 # Votes by process -> why they are no agreement; None where they are one.
 Judge = Callable[[Mapping[int, bytes]], str | None]
-# Processes that have not come -> what is to be read at a closed barrier.
-Closing = Callable[[Sequence[int]], bytes]
 
 
 class JobStore(Protocol):
@@ -233,8 +231,8 @@ class Decision:
   """What all members do.
 
   Attributes:
-    is_agreed: whether they act; if not, all stay as they were.
-    reason: why they do not; it names the processes.
+    is_agreed: Whether they act; if not, all stay as they were.
+    reason: Why they do not; it names the processes.
     is_answered: False where some members did not vote in time.
   """
 
@@ -278,23 +276,18 @@ def _decided(
   store: JobStore,
   question: str,
   judged: Callable[[Mapping[int, bytes]], bytes],
-  closing: Closing,
-  *,
+  closing: Callable[[Sequence[int]], bytes],
   deadline: float,
-  timeout_s: float,
 ) -> bytes:
   """What is decided of a question, once this process has voted.
 
-  Args:
-    store: Of the members.
-    question: Its name.
-    judged: What is decided of the votes of all; the same in all members.
-    closing: What is, if some do not vote in time.
-    deadline: When that is, by `time.monotonic`.
-    timeout_s: How long it was until then when this process came.
+  That is what is `judged` of the votes of all, the same in all members, or what
+  `closing` makes of those who have not voted at a deadline.
   """
   leads = is_first(store)
-  look_s = _LOOK_S if leads else timeout_s / _NUM_LOOKS
+  look_s = (deadline - time.monotonic()) / _NUM_LOOKS
+  if leads:
+    look_s = _LOOK_S
   while True:
     left_s = deadline - time.monotonic()
     wait_s = max(min(left_s, look_s), 0)
@@ -312,7 +305,11 @@ def _decided(
 
 
 def barrier(
-  store: JobStore, question: str, closing: Closing, *, timeout_s: float
+  store: JobStore,
+  question: str,
+  closing: Callable[[Sequence[int]], bytes],
+  *,
+  timeout_s: float,
 ) -> bytes | None:
   """Waits until all members have come to a barrier, which is used once.
 
@@ -326,14 +323,7 @@ def barrier(
   deadline = time.monotonic() + timeout_s
   vote(store, question, b"")
   try:
-    found = _decided(
-      store,
-      question,
-      lambda _: _OPEN,
-      closing,
-      deadline=deadline,
-      timeout_s=timeout_s,
-    )
+    found = _decided(store, question, lambda _: _OPEN, closing, deadline)
   except errors.ProcessesError:
     return None  # It has come, as the others see.
   return None if found == _OPEN else found
@@ -349,23 +339,12 @@ def decision(
     return Decision(is_agreed=reason is None, reason=reason or "").to_json()
 
   def unanswered(missing: Sequence[int]) -> bytes:
-    return Decision(
-      is_agreed=False,
-      reason=f"{in_words(missing)} did not answer within {timeout_s:g} s.",
-      is_answered=False,
-    ).to_json()
+    reason = f"{in_words(missing)} did not answer within {timeout_s:g} s."
+    return _unanswered(reason).to_json()
 
   deadline = time.monotonic() + timeout_s
   vote(store, _QUESTION, value)
-  found = _decided(
-    store,
-    _QUESTION,
-    judged,
-    unanswered,
-    deadline=deadline,
-    timeout_s=timeout_s,
-  )
-  return _read(found)
+  return _read(_decided(store, _QUESTION, judged, unanswered, deadline))
 
 
 def refuse(store: JobStore, reason: str) -> Decision:
@@ -378,17 +357,21 @@ def refuse(store: JobStore, reason: str) -> Decision:
   return _read(decide(store, _QUESTION, refusal.to_json()))
 
 
+def _unanswered(reason: str) -> Decision:
+  return Decision(is_agreed=False, reason=reason, is_answered=False)
+
+
 def propose(store: JobStore, proposal: bytes) -> None:
   """Shows a proposal to the other members; only the first one may, once."""
   if store.put("proposal", proposal) != proposal:
     raise errors.ProcessesError("There is a proposal already.")
 
 
-def proposal(store: JobStore, *, timeout_s: float) -> bytes:
+def proposal(store: JobStore, *, timeout_s: float = _TIMEOUT_S) -> bytes:
   """Waits for the proposal.
 
   Raises:
-    ProcessesError: there is none, as a member refused, or as nothing came in
+    ProcessesError: There is none, as a member refused, or as nothing came in
       time, which refuses for all.
   """
   deadline = time.monotonic() + timeout_s
@@ -401,12 +384,11 @@ def proposal(store: JobStore, *, timeout_s: float) -> bytes:
       raise errors.ProcessesError(_read(decided).reason)
   first = in_words(store.members[:1])
   reason = f"{first} proposed nothing within {timeout_s:g} s."
-  refusal = Decision(is_agreed=False, reason=reason, is_answered=False)
-  decide(store, _QUESTION, refusal.to_json())
+  decide(store, _QUESTION, _unanswered(reason).to_json())
   raise errors.ProcessesError(reason)
 
 
-def all_equal(votes: Mapping[int, bytes]) -> str | None:
+def all_equal(votes: Mapping[int, object]) -> str | None:
   """A judge: whether all votes are that of the first process."""
   first = min(votes)
   others = [member for member in votes if votes[member] != votes[first]]
@@ -416,7 +398,7 @@ def all_equal(votes: Mapping[int, bytes]) -> str | None:
 
 
 def all_or_none(
-  work: Callable[[], _Result],
+  work: Callable[[JobStore], _Result],
   digest: Callable[[_Result], bytes],
   *,
   name: str,
@@ -425,63 +407,23 @@ def all_or_none(
   """Does something here, and returns it once all members have done the same.
 
   Args:
-    work: what to do; where it raises, all members do without.
-    digest: of a result, what must be the same on all members.
-    name: of the work, the same on all members, which come to it equally often.
-    members: the processes that do it; where it is one, it does it alone.
+    work: What to do, with a store of the members, where the first one may
+      `propose`; where it raises, all members do without.
+    digest: Of a result, what must be the same on all members.
+    name: Of the work, the same on all members, which come to it equally often.
+    members: The processes that do it; where it is one, it does it alone.
 
   Raises:
-    ProcessesError: another member failed, came to something else or did not
+    ProcessesError: Another member failed, came to something else or did not
       answer; the message names it.
-    Exception: whatever `work` raised here.
+    Exception: Whatever `work` raised here.
   """
   store = next_store(name, members)
   take(store)
-  return _agreed(store, work, digest)
-
-
-def first_decides(
-  first: Callable[[], _Result],
-  tell: Callable[[_Result], bytes],
-  follow: Callable[[bytes], _Result],
-  digest: Callable[[_Result], bytes],
-  *,
-  name: str,
-  members: Iterable[int],
-) -> _Result:
-  """As `all_or_none`, where the others do what the first member came to.
-
-  Args:
-    first: what the first member does.
-    tell: what the others need to know of its result.
-    follow: what the others do with that.
-    digest: see `all_or_none`, as what follows.
-    name: see there.
-    members: see there.
-  """
-  store = next_store(name, members)
-  take(store)
-
-  def work() -> _Result:
-    if not is_first(store):
-      return follow(proposal(store, timeout_s=_TIMEOUT_S))
-    result = first()
-    propose(store, tell(result))
-    return result
-
-  return _agreed(store, work, digest)
-
-
-def _agreed(
-  store: JobStore,
-  work: Callable[[], _Result],
-  digest: Callable[[_Result], bytes],
-) -> _Result:
-  """What work returns, once all members have come to the same."""
   if len(store.members) < 2:
-    return work()
+    return work(store)
   try:
-    result = work()
+    result = work(store)
     value = digest(result)
   except BaseException as error:
     with contextlib.suppress(errors.ProcessesError):

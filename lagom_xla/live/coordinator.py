@@ -10,8 +10,9 @@ a barrier: a process that loses touch goes on as before, so all must do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import contextlib
+import dataclasses
 import json
 import queue
 import threading
@@ -180,8 +181,7 @@ class Coordinator:
     return refuse(self._store, words, self._num_phases + 1, in_use=in_use)
 
   def _vote(self, number: int, vote: phases.Vote) -> None:
-    digest = None if vote.digest is None else vote.digest.hex()
-    value = json.dumps({"digest": digest, "words": vote.words}).encode()
+    value = json.dumps(dataclasses.asdict(vote)).encode()
     with contextlib.suppress(errors.ProcessesError):
       # Or the store is gone, and with it the job.
       agreement.vote(self._store, _compile_name(number), value)
@@ -206,7 +206,8 @@ class _FirstProcess:
     self._store = store
     self._log = log
     self._tracer = tracer
-    self._search: _Search | None = None
+    self._stop_search: Callable[[], object] = lambda: None
+    self._found: _Found = queue.Queue(1)
 
   @property
   def is_trace_ending(self) -> bool:
@@ -221,33 +222,38 @@ class _FirstProcess:
     measured = proposals.Measured(
       trace_dir=trace_dir, step_s=step_s, num_traced=num_traced
     )
-    self._search = _Search(self._memory, measured)
+    # The thread does not know this object, which may be let go of. Then the
+    # search ends, too.
+    stop, memory = threading.Event(), self._memory
+    found = self._found = queue.Queue(1)
+    self._stop_search = weakref.finalize(self, stop.set)
+    shutdown.start(
+      "lagom_xla search", lambda: _search(memory, measured, found, stop), stop
+    )
 
   def end_search(self) -> None:
     self._stop_search()
     self._tracer.drop()
 
   def found(self) -> proposals.Proposal | None:
-    if self._search is None:
-      raise StopIteration
-    return self._search.found()
+    try:
+      found = self._found.get_nowait()
+    except queue.Empty:
+      return None
+    if isinstance(found, Exception):
+      raise found
+    return found
 
   def votes(self, number: int) -> dict[int, phases.Vote]:
-    votes = {}
     cast = agreement.votes(self._store, _compile_name(number))
-    for member, value in cast.items():
-      fields = json.loads(value)
-      digest = fields["digest"]
-      votes[member] = phases.Vote(
-        digest=None if digest is None else bytes.fromhex(digest),
-        words=fields["words"],
-      )
-    return votes
+    return {
+      member: phases.Vote(**json.loads(it)) for member, it in cast.items()
+    }
 
   def note(self, trial: phases.Trial) -> None:
     self._log.note_trial(trial)
     self._memory.note(trial)
-    if trial.verdict is not None and trial.verdict.is_adopted:
+    if trial.is_adopted:
       # Now: a run may end long before its search does.
       self._memory.keep(self._log.trials, has_tried_all=False)
 
@@ -260,48 +266,17 @@ class _FirstProcess:
     if not in_use:
       self._memory.forget()
 
-  def _stop_search(self) -> None:
-    if self._search is not None:
-      self._search.stop()
-      self._search = None
-
 
 _Found = queue.Queue[proposals.Proposal | Exception]
 
 
-class _Search:
-  """A search in a thread, at most one proposal ahead of who takes them.
-
-  It ends when nobody has this object any more, too.
-  """
-
-  def __init__(self, memory: memory_lib.Memory, measured: proposals.Measured):
-    stop = threading.Event()
-    found: _Found = queue.Queue(1)
-    self._found = found
-    # The thread does not know this object, or it would never be let go of.
-    self.stop = weakref.finalize(self, stop.set)
-    shutdown.start(
-      "lagom_xla search", lambda: _run(memory, measured, found, stop), stop
-    )
-
-  def found(self) -> proposals.Proposal | None:
-    """As `Surroundings.found`."""
-    try:
-      found = self._found.get_nowait()
-    except queue.Empty:
-      return None
-    if isinstance(found, Exception):
-      raise found
-    return found
-
-
-def _run(
+def _search(
   memory: memory_lib.Memory,
   measured: proposals.Measured,
   found: _Found,
   stop: threading.Event,
 ) -> None:
+  """Puts proposals into a queue, at most one ahead of who takes them."""
   made = memory.proposals(measured, stop)
   try:
     while not stop.is_set():
@@ -314,11 +289,9 @@ def _put(
   one: proposals.Proposal | Exception, found: _Found, stop: threading.Event
 ) -> None:
   while not stop.is_set():
-    try:
+    with contextlib.suppress(queue.Full):
       found.put(one, timeout=0.2)
       return
-    except queue.Full:
-      continue
 
 
 def refuse(

@@ -2,10 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans as proposals: other ways to run a step on GPUs.
 
-    proposer = gpu.PlanProposer(cluster=cluster.of_devices(jax.devices()))
-    for proposal in proposer.proposals(lowered, measured, stop):
-      compiled = proposer.compile(lowered, proposal.payload)
-
 What `lagom-xla tune --in-process` finds with the costs that a trace of the step
 measured comes first; then runners-up of other kinds. NCCL's settings act when a
 process starts, so what a proposal changes is what XLA gets.
@@ -79,11 +75,7 @@ class Payload:
 
 
 def read(payload: bytes) -> Payload:
-  """Reads a payload back.
-
-  Raises:
-    PlanError: it is none.
-  """
+  """Reads a payload back; raises a PlanError where it is none."""
   try:
     return validation.read(Payload, json.loads(payload))
   except (ValueError, validation.InvalidError) as error:
@@ -137,9 +129,9 @@ class Task:
   __pydantic_config__ = validation.STRICT
 
   searcher: str
-  trace: str | None
   time_budget_s: float
   num_workers: int
+  trace: str | None = None
   prove: config_lib.XlaConfig | None = None
 
 
@@ -156,19 +148,16 @@ def searched(
 ) -> Generator[dict[str, Any], None, None]:
   """Searches in another process, which ends with this iterator at the latest.
 
-  Yields facts as they are found, until `stop` is set by another thread.
-
-  Raises:
-    TargetError: the step cannot be compiled in another process.
-    WorkerError: there can be no such process; it said that it failed, ended
-      otherwise than well, or hangs.
+  Yields facts as they are found, until `stop` is set by another thread. Raises
+  a TargetError where the step cannot be compiled in another process, and a
+  WorkerError where that does not start, fails, is ended or hangs.
   """
   with temporary.folder() as folder:
     lowered_lib.write_step(lowered, cluster, folder)
     (folder / _TASK).write_text(json.dumps(validation.write(task)))
     process = _start(folder)
     try:
-      yield from _found(process, folder, task, stop)
+      yield from _facts(process, folder, task, stop)
     finally:
       process.kill()
       process.wait()
@@ -197,7 +186,7 @@ def _start(folder: pathlib.Path) -> subprocess.Popen[bytes]:
     raise errors.WorkerError(f"Python does not start: {error}") from error
 
 
-def _found(
+def _facts(
   process: subprocess.Popen[bytes],
   folder: pathlib.Path,
   task: Task,
@@ -234,9 +223,9 @@ def _found(
     stop.wait(_POLL_S)
 
 
-# More of them would cost a run more blocks of steps than they are likely to
-# gain: each is the best that is left of what was predicted to be behind.
-MOST = 2
+# Runners-up. More of them would cost a run more blocks of steps than they are
+# likely to gain: each is the best that is left of what is predicted behind.
+_MOST = 2
 
 
 def ratio(
@@ -263,7 +252,7 @@ def of(search: candidates_lib.Search) -> list[candidates_lib.Candidate]:
     is_new = _kind(candidate.config) not in kinds and not any(
       candidate.runs is known for known in schedules
     )
-    if is_new and len(found) < MOST and ratio(search, candidate) < 1:
+    if is_new and len(found) < _MOST and ratio(search, candidate) < 1:
       kinds.add(_kind(candidate.config))
       schedules.append(candidate.runs)
       found.append(candidate)
@@ -272,14 +261,12 @@ def of(search: candidates_lib.Search) -> list[candidates_lib.Candidate]:
 
 def _kind(config: config_lib.XlaConfig) -> frozenset[str]:
   """The parts that a config has."""
-  parts = {
-    "options": bool(config.options),
-    "combine groups": config.combine_groups is not None,
-    "form": not config.program.is_as_written,
-    "scheduler profile": config.scheduler_profile is not None,
-    "orders": bool(config.orders),
-  }
-  return frozenset(part for part, is_set in parts.items() if is_set)
+  fields = dataclasses.fields(config)
+  return frozenset(
+    field.name
+    for field in fields
+    if getattr(config, field.name) != getattr(config_lib.DEFAULT, field.name)
+  )
 
 
 # XLA replays kernels in graphs, where the profiler cannot tell which
@@ -310,13 +297,7 @@ class PlanProposer(proposals_lib.Proposer):
     measured: proposals_lib.Measured,
     stop: threading.Event,
   ) -> Generator[proposals_lib.Proposal, None, None]:
-    """See `proposals.Proposer`.
-
-    Raises:
-      TargetError: the step cannot be compiled in another process, or is for
-        another number of devices.
-      WorkerError: the search failed, or XLA ended its process.
-    """
+    """See `proposals.Proposer`."""
     trace = measured.trace_dir
     task = self._task(trace=None if trace is None else str(trace.resolve()))
     self._target(lowered)
@@ -340,9 +321,7 @@ class PlanProposer(proposals_lib.Proposer):
   ) -> jax.stages.Compiled:
     """See `proposals.Proposer`.
 
-    Raises:
-      LagomError: it cannot be compiled; or another process tried it first, as
-        nobody had, and did not survive.
+    Where nobody has compiled it before, another process tries it first.
     """
     proposed = read(payload)
     target = self._target(lowered)
@@ -351,21 +330,17 @@ class PlanProposer(proposals_lib.Proposer):
     if not proposed.is_proven:
       task = self._task(prove=proposed.xla)
       list(searched(lowered, self.cluster, task, threading.Event()))
-    return _executable(target.compile(proposed.xla), target)
+    return executable(target.compile(proposed.xla), target)
 
   def compile_for_profile(
     self, lowered: jax.stages.Lowered
   ) -> jax.stages.Compiled:
-    """See `proposals.Proposer`: without XLA's graphs of kernels.
-
-    Raises:
-      CompileError: XLA refuses.
-    """
+    """See `proposals.Proposer`: without XLA's graphs of kernels."""
     target = self._target(lowered)
     config = config_lib.XlaConfig(options=_FOR_PROFILE)
-    return _executable(target.compile(config), target)
+    return executable(target.compile(config), target)
 
-  def digest(self, compiled: jax.stages.Compiled) -> bytes:
+  def digest(self, compiled: jax.stages.Compiled) -> str:
     """See `proposals.Proposer`."""
     digest = hashlib.sha256()
     for collective in collectives_lib.find(hlo.load(compiled)):
@@ -379,20 +354,14 @@ class PlanProposer(proposals_lib.Proposer):
         collective.executions,
       )
       digest.update(repr(facts).encode())
-    return digest.digest()
+    return digest.hexdigest()
 
-  def _task(
-    self,
-    *,
-    trace: str | None = None,
-    prove: config_lib.XlaConfig | None = None,
-  ) -> Task:
+  def _task(self, **parts: Any) -> Task:
     return Task(
       searcher=self.searcher,
-      trace=trace,
       time_budget_s=self.time_budget_s,
       num_workers=self.num_workers,
-      prove=prove,
+      **parts,
     )
 
   def _target(self, lowered: jax.stages.Lowered) -> target_lib.StepTarget:
@@ -400,11 +369,16 @@ class PlanProposer(proposals_lib.Proposer):
     return target_lib.of_step(inside, self.cluster, name="the step")
 
 
-def _executable(
-  compilation: lowered_lib.Compilation, target: target_lib.Target
+def executable(
+  compilation: lowered_lib.Compilation | None, target: target_lib.Target
 ) -> jax.stages.Compiled:
-  if compilation.compiled is None:
-    raise errors.CompileError(
+  """What was compiled to run here.
+
+  Raises:
+    TargetError: Nothing was, as another machine's GPUs are compiled for.
+  """
+  if compilation is None or compilation.compiled is None:
+    raise errors.TargetError(
       f"{target.cluster.name} has no executable: {target.obstacle}."
     )
   return compilation.compiled

@@ -262,7 +262,7 @@ class Loop:
     if is_late:  # That process may hang, in all that is tried.
       raise errors.ProcessesError(words)
     state = _State.REJECT
-    if verdict is not None and verdict.is_adopted:
+    if verdict is not None and trial.is_adopted:
       state = _State.ADOPT
       self._in_use = number
       self.account.adopt(verdict)
@@ -296,7 +296,7 @@ class Loop:
           return f"{agreement.in_words([member])}: {vote.words}", False
       missing = [member for member in self._members if member not in votes]
       if not missing:
-        digests = {member: vote.digest or b"" for member, vote in votes.items()}
+        digests = {member: vote.digest for member, vote in votes.items()}
         return agreement.all_equal(digests), False
       if self._around.now_s() >= until_s:
         objection = (

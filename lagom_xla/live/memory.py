@@ -33,13 +33,9 @@ _POLL_S = 0.2
 
 
 class Memory:
-  """What earlier runs know of a step, before those who make proposals for it.
+  """What earlier runs know of a step, before a proposer of what none knows.
 
-  Args:
-    proposer: who is asked for what no run knows.
-    lowered: the step as jit lowered it.
-    open_kept: opens what earlier runs found of the step, in a thread; None is
-      where nothing is kept.
+  `open_kept` opens what they found, in a thread; None is where nothing is kept.
   """
 
   def __init__(
@@ -78,10 +74,11 @@ class Memory:
         while not self._is_tried.wait(_POLL_S):
           if stop.is_set():
             return None
-        verdict = None if self._tried is None else self._tried.verdict
-        if verdict is not None and verdict.is_adopted:
+        tried = self._tried
+        if tried is not None and tried.is_adopted:
           return f"no search, as that of {entry.date} came to the same"
-        why = "is not faster now" if verdict else "cannot be measured now"
+        is_measured = tried is not None and tried.verdict is not None
+        why = "is not faster now" if is_measured else "cannot be measured now"
         logging.info("lagom_xla.tune: %s %s: searching", name, why)
     self._is_searched = True
     return (yield from self._proposer.proposals(self._lowered, measured, stop))
@@ -100,8 +97,9 @@ class Memory:
     breaks off knows nothing of the rest.
     """
     tried = tuple(trials)
-    is_adopted = any(it.verdict and it.verdict.is_adopted for it in tried)
-    if is_adopted or (has_tried_all and self._is_searched):
+    if any(it.is_adopted for it in tried) or (
+      has_tried_all and self._is_searched
+    ):
       self._beside(lambda kept: kept.put(tried, self._plan()))
 
   def forget(self) -> None:

@@ -126,7 +126,7 @@ class Vote:
     words: Why it failed.
   """
 
-  digest: bytes | None
+  digest: str | None
   words: str = ""
 
 

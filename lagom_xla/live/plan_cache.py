@@ -2,10 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans kept from one run to the next, with what was measured of them.
 
-    cache = plan_cache.in_folder(True)
-    key = plan_cache.key(lowered, platforms.machine_of(lowered, cluster))
-    entry = cache.get(key)
-
 A run that finds an entry needs no search: it starts with what was adopted, or,
 where nothing was faster, leaves the step alone. The key has all that a plan and
 its verdict hold for, so that nothing in the folder grows old; files may be
@@ -218,12 +214,7 @@ def _encode(key: str, entry: Entry) -> str:
 
 
 def _decode(text: str, key: str) -> Entry:
-  """Reads an entry back.
-
-  Raises:
-    ValueError, KeyError, TypeError: it is not whole, of another format, or of
-      another key.
-  """
+  """Reads an entry; an error is that it is not whole, or another one."""
   raw = json.loads(text)
   if not isinstance(raw, dict) or "format" not in raw:
     raise ValueError("it has no format")
@@ -241,29 +232,22 @@ def _checksum(key: str, raw: Any) -> str:
   return hashlib.sha256(text.encode()).hexdigest()
 
 
+@dataclasses.dataclass(frozen=True)
 class Kept:
-  """What runs have found out about a step."""
+  """What runs have found out about a step, under its key."""
 
-  def __init__(
-    self,
-    cache: PlanCache,
-    lowered: jax.stages.Lowered,
-    machine: str,
-  ):
-    self._cache = cache
-    self._key = key(lowered, machine)
+  cache: PlanCache
+  key: str
 
   def entry(self) -> Entry | None:
     """What an earlier run found; None where there is nothing usable."""
-    return self._cache.get(self._key)
+    return self.cache.get(self.key)
 
   def put(
-    self,
-    trials: Sequence[phases.Trial],
-    plan: plan_lib.Plan | None,
+    self, trials: Sequence[phases.Trial], plan: plan_lib.Plan | None
   ) -> None:
     """Keeps what came of all trials of a run, and the plan that it found."""
-    adopted = [it for it in trials if it.verdict and it.verdict.is_adopted]
+    adopted = [it for it in trials if it.is_adopted]
     latest = adopted[-1].proposal if adopted else None
     entry = Entry(
       date=now(),
@@ -272,25 +256,21 @@ class Kept:
       verdict=_verdict(trials, adopted),
       plan=plan,
     )
-    self._cache.put(self._key, entry)
+    self.cache.put(self.key, entry)
 
   def drop(self) -> None:
     """Deletes what was found."""
-    self._cache.drop(self._key)
+    self.cache.drop(self.key)
 
 
 def _verdict(
   trials: Sequence[phases.Trial], adopted: list[phases.Trial]
 ) -> Verdict | None:
   """Of what runs now, over the step as it was; else of the best that lost."""
-  if adopted:
-    ratio, low, high = trial_log.combined(adopted)
-    num_pairs = sum(it.verdict.num_pairs for it in adopted if it.verdict)
-    return Verdict(ratio=ratio, low=low, high=high, num_pairs=num_pairs)
-  verdicts = [it.verdict for it in trials if it.verdict is not None]
-  if not verdicts:
+  tried = [it for it in trials if it.verdict is not None]
+  if not tried:
     return None
-  best = min(verdicts, key=lambda verdict: verdict.ratio)
-  return Verdict(
-    ratio=best.ratio, low=best.low, high=best.high, num_pairs=best.num_pairs
-  )
+  told = adopted or [min(tried, key=lambda it: trial_log.combined([it]))]
+  ratio, low, high = trial_log.combined(told)
+  num_pairs = sum(it.verdict.num_pairs for it in told if it.verdict)
+  return Verdict(ratio=ratio, low=low, high=high, num_pairs=num_pairs)

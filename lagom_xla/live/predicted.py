@@ -4,9 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 import dataclasses
-import hashlib
+import functools
 import json
 import pathlib
 from typing import Any
@@ -15,14 +14,15 @@ import jax
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import dispatch
-from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import checked
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.flags import nccl_channels
+from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import store
 from lagom_xla.live import agreement
+from lagom_xla.live import gpu
 from lagom_xla.live import processes
 from lagom_xla.live import proposals
 from lagom_xla.passes import hlo
@@ -30,6 +30,16 @@ from lagom_xla.search import nccl
 from lagom_xla.search.xla import arms
 from lagom_xla.tuner import tuner
 from lagom_xla.tuner import tuning as tuning_lib
+
+
+@dataclasses.dataclass(frozen=True)
+class _Chosen:
+  """An executable, its module, the plan of both, the tuning that found it."""
+
+  compiled: jax.stages.Compiled
+  module: hlo.Module
+  plan: plan_lib.Plan
+  tuning: tuning_lib.Tuning | None
 
 
 class Chooser:
@@ -54,27 +64,32 @@ class Chooser:
     self._is_planned = False
     self._searcher = searcher or nccl.DEFAULT_SEARCHER
     # Plans that were found for a module before, under another signature.
-    self._plans: dict[bytes, plan_lib.Plan] = {}
+    self._plans: dict[str, plan_lib.Plan] = {}
 
   def choose(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
     """The tuned executable; raises where tuning fails, in any process."""
     members = store.processes_of(lowered)
     processes.check(members)
-    if self._plan is not None:
-      return self._planned(lowered, members, self._plan)
-    chosen = agreement.first_decides(
-      lambda: self._searched(lowered),
-      lambda chosen: json.dumps(chosen.plan.to_dict()).encode(),
-      lambda plan: self._with_plan(
-        lowered, plan_lib.from_dict(json.loads(plan), where="Process 0")
-      ),
-      _digest,
+    choose = self._searched if self._plan is None else self._planned
+    chosen = agreement.all_or_none(
+      functools.partial(choose, lowered),
+      lambda chosen: plan_lib.fingerprint(chosen.module).encode(),
       name=self._name,
       members=members,
     )
-    self._plans[_module_digest(lowered)] = chosen.plan
-    if chosen.tuning is not None:
-      self._tunings.append(chosen.tuning)
+    if self._plan is None:
+      self._plans[_digest(lowered)] = chosen.plan
+      if chosen.tuning is not None:
+        self._tunings.append(chosen.tuning)
+      return chosen.compiled
+    is_first, self._is_planned = not self._is_planned, True
+    flag = nccl_channels.missing(chosen.plan.xla.options)
+    if is_first and flag:
+      dispatch.warn(
+        f"{self._name} runs with the plan {self._plan_path}, but without its"
+        f" {flag}: it acts only in the XLA_FLAGS with which the process"
+        " starts, as `lagom-xla flags` and the plan's env.sh set them."
+      )
     return chosen.compiled
 
   def report(self) -> str:
@@ -90,62 +105,58 @@ class Chooser:
     )
 
   def _planned(
-    self,
-    lowered: jax.stages.Lowered,
-    members: Collection[int],
-    plan: plan_lib.Plan,
-  ) -> jax.stages.Compiled:
-    """The executable of a plan that was made before."""
-    path = self._plan_path
-    assert path is not None
-
-    def work() -> _Chosen:
-      target = _target(lowered, self._cluster, self._name)
-      checked.check(plan, path)
-      return _chosen(checked.compile_with(plan, target), plan, target)
-
-    chosen = agreement.all_or_none(
-      work, _digest, name=self._name, members=members
-    )
-    is_first, self._is_planned = not self._is_planned, True
-    flag = nccl_channels.missing(plan.xla.options)
-    if is_first and flag:
-      dispatch.warn(
-        f"{self._name} runs with the plan {self._plan_path}, but without its"
-        f" {flag}: it acts only in the XLA_FLAGS with which the process"
-        " starts, as `lagom-xla flags` and the plan's env.sh set them."
-      )
-    return chosen.compiled
-
-  def _with_plan(
-    self, lowered: jax.stages.Lowered, plan: plan_lib.Plan
+    self, lowered: jax.stages.Lowered, job: agreement.JobStore
   ) -> _Chosen:
-    target = _target(lowered, self._cluster, self._name)
-    return _chosen(checked.compile_with(plan, target), plan, target)
+    """With the plan that was made before."""
+    del job  # Each process has the plan.
+    assert self._plan is not None and self._plan_path is not None
+    target = self._target(lowered)
+    checked.check(self._plan, self._plan_path)
+    return _with_plan(self._plan, target)
 
-  def _searched(self, lowered: jax.stages.Lowered) -> _Chosen:
-    plan = self._plans.get(_module_digest(lowered))
+  def _searched(
+    self, lowered: jax.stages.Lowered, job: agreement.JobStore
+  ) -> _Chosen:
+    """With a plan that the first process searches for."""
+    if not agreement.is_first(job):
+      raw = json.loads(agreement.proposal(job))
+      plan = plan_lib.from_dict(raw, where="Process 0")
+      return _with_plan(plan, self._target(lowered))
+    target = self._target(lowered)
+    plan = self._plans.get(_digest(lowered))
     if plan is not None:
-      return self._with_plan(lowered, plan)
-    target = _target(lowered, self._cluster, self._name)
-    tuning = tuner.tune(
-      target,
-      searcher=self._searcher,
-      # A CPU that stands for GPUs does nothing with what goes beyond options.
-      in_process=jax.default_backend() == "gpu",
-      arms=arms.within_process(target.cluster),
-    )
-    return _chosen(tuning.compiled, tuning.plan, target, tuning)
+      chosen = _with_plan(plan, target)
+    else:
+      tuning = tuner.tune(
+        target,
+        searcher=self._searcher,
+        # A CPU that stands for GPUs does nothing with what goes beyond options.
+        in_process=jax.default_backend() == "gpu",
+        arms=arms.within_process(target.cluster),
+      )
+      chosen = _chosen(tuning.compiled, tuning.plan, target, tuning)
+    agreement.propose(job, json.dumps(chosen.plan.to_dict()).encode())
+    return chosen
+
+  def _target(self, lowered: jax.stages.Lowered) -> target_lib.Target:
+    """The step as a target for the cluster, or for the live GPUs.
+
+    Raises:
+      ClusterError: No cluster is given, and the devices are of no known one.
+      TargetError: The step is for another number of devices, or works on refs.
+    """
+    proposals.check_none(lowered)
+    cluster = self._cluster
+    if cluster is None:
+      backend = jax.default_backend()
+      if backend != "gpu":
+        raise proposals.nothing_to_tune(backend)
+      cluster = proposals.of_live_gpus()
+    return target_lib.of_step(lowered, cluster, name=self._name)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Chosen:
-  """An executable, its module, the plan of both, the tuning that found it."""
-
-  compiled: jax.stages.Compiled
-  module: hlo.Module
-  plan: plan_lib.Plan
-  tuning: tuning_lib.Tuning | None
+def _with_plan(plan: plan_lib.Plan, target: target_lib.Target) -> _Chosen:
+  return _chosen(checked.compile_with(plan, target), plan, target)
 
 
 def _chosen(
@@ -154,38 +165,12 @@ def _chosen(
   target: target_lib.Target,
   tuning: tuning_lib.Tuning | None = None,
 ) -> _Chosen:
-  if compilation is None or compilation.compiled is None:
-    raise errors.TargetError(
-      f"{target.cluster.name} has no executable: {target.obstacle}."
-    )
-  return _Chosen(compilation.compiled, compilation.module, plan, tuning)
+  compiled = gpu.executable(compilation, target)
+  assert compilation is not None
+  return _Chosen(compiled, compilation.module, plan, tuning)
 
 
-def _digest(chosen: _Chosen) -> bytes:
-  """What must be equal in all processes."""
-  return plan_lib.fingerprint(chosen.module).encode()
-
-
-def _module_digest(lowered: jax.stages.Lowered) -> bytes:
+def _digest(lowered: jax.stages.Lowered) -> str:
   """Equal for signatures that differ in nothing that XLA sees."""
   module: Any = lowered.compiler_ir("stablehlo")
-  written = module.operation.get_asm(binary=True, enable_debug_info=False)
-  return hashlib.sha256(written).digest()
-
-
-def _target(
-  lowered: jax.stages.Lowered, cluster: cluster_lib.Cluster | None, name: str
-) -> target_lib.Target:
-  """The step as a target for the cluster, or for the live GPUs.
-
-  Raises:
-    ClusterError: no cluster is given, and the devices are of no known one.
-    TargetError: the step is for another number of devices, or works on refs.
-  """
-  proposals.check_none(lowered)
-  if cluster is None:
-    backend = jax.default_backend()
-    if backend != "gpu":
-      raise proposals.nothing_to_tune(backend)
-    cluster = proposals.of_live_gpus()
-  return target_lib.of_step(lowered, cluster, name=name)
+  return lowerings.digest(module)

@@ -123,7 +123,7 @@ class Proposer(Protocol):
     """
     return lowered.compile()
 
-  def digest(self, compiled: jax.stages.Compiled) -> bytes:
+  def digest(self, compiled: jax.stages.Compiled) -> str:
     """What must be equal in all processes: a hash of the collectives."""
     ...
 

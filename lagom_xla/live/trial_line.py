@@ -66,7 +66,7 @@ def of_trial(step: str, trial: phases.Trial) -> TrialLine:
     proposal=trial.proposal.name,
     payload=trial.proposal.payload.decode(errors="replace"),
     predicted_ratio=trial.proposal.predicted_ratio,
-    adopted=bool(verdict and verdict.is_adopted),
+    adopted=trial.is_adopted,
     ratio=verdict.ratio if verdict else None,
     low=verdict.low if verdict else None,
     high=verdict.high if verdict else None,

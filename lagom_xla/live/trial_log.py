@@ -83,7 +83,7 @@ class TrialLog:
     return "\n".join(lines)
 
   def _verdict(self) -> str:
-    adopted = [it for it in self.trials if it.verdict and it.verdict.is_adopted]
+    adopted = [it for it in self.trials if it.is_adopted]
     is_own = self.phase is None or not self.phase.in_use
     if self.loop is None:
       return "as jit runs it" if is_own else "a proposal is in use"
@@ -118,7 +118,7 @@ def _told(trial: phases.Trial, foreseen: Mapping[int, float | None]) -> str:
   predicted = _predicted(trial, foreseen)
   if trial.verdict is None:
     return f"{trial.proposal.name}: {predicted}not measured: {trial.words}"
-  outcome = "adopted" if trial.verdict.is_adopted else "rejected"
+  outcome = "adopted" if trial.is_adopted else "rejected"
   return f"{trial.proposal.name}: {predicted}{trial.words}, {outcome}"
 
 

@@ -61,11 +61,9 @@ def proposer_of(
   cluster: cluster_lib.Cluster | None,
   searcher: str | None,
 ) -> proposals.Proposer:
-  """Who makes proposals for a step where it was lowered for.
+  """Who makes proposals for a step; a ClusterError where nobody does.
 
-  Raises:
-    ClusterError: Nobody does. That the GPUs are of no known kind is raised by
-      what is asked of the proposer.
+  That the GPUs are of no known kind is raised by what is asked of the proposer.
   """
   platform = proposals.platform_of(lowered)
   if platform not in PROPOSERS:
@@ -76,13 +74,9 @@ def proposer_of(
 class Tuning:
   """Tuning of one step: what its signatures begin with, and came to.
 
-  Args:
-    name: Of the step.
-    choose: Chooses on predictions, where CPU devices stand for a cluster's.
-    cluster: What it runs on; None for what the live devices make up.
-    searcher: Of NCCL settings; None for the default one.
-    log: Where trials are written; None for nowhere.
-    cache: See `plan_cache.in_folder`.
+  Where CPU devices stand for those of `cluster`, `choose` chooses on
+  predictions. Trials are written to `log`; `cache` is for
+  `plan_cache.in_folder`.
   """
 
   def __init__(
@@ -107,12 +101,7 @@ class Tuning:
   def step(self, jitted_step: Any, remake: Callable[[], Any]) -> Any:
     """A function like a jitted step, which is tuned as it is called.
 
-    Args:
-      jitted_step: What `jax.jit` or Flax's `nnx.jit` returned.
-      remake: Makes the same again, in the process that unpickles it.
-
-    Raises:
-      TypeError: The step is not jitted.
+    `remake` makes the same again, in the process that unpickles it.
     """
 
     def make(warner: dispatch.Warner) -> Any:
@@ -176,7 +165,17 @@ class Tuning:
     store = agreement.next_store(self._name, members, reach_s=LIMITS.reach_s)
     log = trial_log.TrialLog(name=self._name, path=self._path)
     try:
-      coordinator = self._coordinator(lowered, store, log)
+      proposals.check_none(lowered)
+      proposer = proposer_of(lowered, self._cluster, self._searcher)
+      # The thread that searches has it, and not the logs: they have what ends
+      # the search once nobody has the step any more.
+      open_kept = functools.partial(
+        _kept, self._open_plans, lowered, self._cluster
+      )
+      memory = memory_lib.Memory(proposer, lowered, open_kept)
+      coordinator = coordinator_lib.Coordinator(
+        lowered, proposer, memory, store, log, LIMITS
+      )
       signature = signatures.live(jitted, coordinator)
     except Exception as error:  # The others are not to wait for this process.
       coordinator_lib.refuse(store, dispatch.describe(error))
@@ -190,24 +189,6 @@ class Tuning:
     if log.loop is not None:
       log.loop.account.stall(check_s + time.perf_counter() - begin_s)
     return signature
-
-  def _coordinator(
-    self,
-    lowered: jax.stages.Lowered,
-    store: agreement.JobStore,
-    log: trial_log.TrialLog,
-  ) -> coordinator_lib.Coordinator:
-    proposals.check_none(lowered)
-    proposer = proposer_of(lowered, self._cluster, self._searcher)
-    # The thread that searches has it, and not the logs: they have what ends
-    # the search once nobody has the step any more.
-    open_kept = functools.partial(
-      _kept, self._open_plans, lowered, self._cluster
-    )
-    memory = memory_lib.Memory(proposer, lowered, open_kept)
-    return coordinator_lib.Coordinator(
-      lowered, proposer, memory, store, log, LIMITS
-    )
 
 
 def _plans(cache: str | pathlib.Path | bool) -> plan_cache.PlanCache | None:
@@ -227,4 +208,5 @@ def _kept(
   plans = open_plans()
   if plans is None:
     return None
-  return plan_cache.Kept(plans, lowered, proposals.machine_of(lowered, cluster))
+  machine = proposals.machine_of(lowered, cluster)
+  return plan_cache.Kept(plans, plan_cache.key(lowered, machine))

@@ -25,7 +25,7 @@ from lagom_xla.live import shutdown
 class Variants:
   """The executables of a signature beside jit's own, by number.
 
-  `vote` is called in a thread with a number and what came of its compile.
+  `vote` is called with a number and what came of its compile, in its thread.
   """
 
   def __init__(
@@ -41,16 +41,12 @@ class Variants:
     self._compiled: dict[int, jax.stages.Compiled] = {}
     # Of those: how they were compiled, and what the vote on them was.
     self._payloads: dict[int, bytes] = {}
-    self._digests: dict[int, bytes] = {}
+    self._digests: dict[int, str] = {}
     self._latest_build = 0
     self._lock = threading.Lock()
 
   def get(self, number: int) -> jax.stages.Compiled:
-    """A variant that was compiled and is kept.
-
-    Raises:
-      KeyError: There is none with this number.
-    """
+    """A variant that was compiled and is kept."""
     return self._compiled[number]
 
   def keep(self, numbers: Collection[int]) -> None:
@@ -69,16 +65,13 @@ class Variants:
   def renew(self, lowered: jax.stages.Lowered) -> None:
     """Compiles what was compiled again, as jit does with the step.
 
-    Raises:
-      TargetError: It compiles to something else now.
-      Exception: Whatever the compile raises.
+    Raises a TargetError where that is something else now.
     """
     with self._lock:
       self._lowered = lowered
       numbers = tuple(self._compiled)
     for number in numbers:
       self._compiled[number] = compiled = self._build(number)
-      check_alike(lowered.compile(), compiled)
       if self._proposer.digest(compiled) != self._digests[number]:
         raise errors.TargetError(
           "a variant of it compiles to other collectives than before."
@@ -97,8 +90,13 @@ class Variants:
 
   def _build(self, number: int) -> jax.stages.Compiled:
     if number < 0:
-      return self._proposer.compile_for_profile(self._lowered)
-    return self._proposer.compile(self._lowered, self._payloads[number])
+      compiled = self._proposer.compile_for_profile(self._lowered)
+    else:
+      payload = self._payloads[number]
+      compiled = self._proposer.compile(self._lowered, payload)
+    # Jit has compiled it before: it is called meanwhile.
+    check_alike(self._lowered.compile(), compiled)
+    return compiled
 
   def _begin(self, number: int) -> None:
     try:
@@ -113,8 +111,6 @@ class Variants:
   def _compile(self, number: int) -> None:
     try:
       compiled = self._build(number)
-      # Jit has compiled it before: it is called meanwhile.
-      check_alike(self._lowered.compile(), compiled)
       digest = self._proposer.digest(compiled)
       vote = phases.Vote(digest=digest)
     except Exception as error:  # Whatever it is, the others must hear of it.
@@ -128,10 +124,9 @@ class Variants:
 
 
 def check_alike(ours: jax.stages.Compiled, theirs: jax.stages.Compiled) -> None:
-  """Checks that an executable can be called in place of another one.
+  """Raises a TargetError unless one can be called in place of the other.
 
-  Raises:
-    TargetError: It takes or returns something else.
+  Where results lay otherwise, the next call had another signature.
   """
   for what, is_alike in (
     ("arguments", ours.args_info == theirs.args_info),
@@ -155,14 +150,12 @@ def _types(compiled: jax.stages.Compiled) -> object:
 def _is_placed_alike(
   ours: jax.stages.Compiled, theirs: jax.stages.Compiled
 ) -> bool:
-  """Whether results lie alike; else the next call had another signature."""
-  leaves = jax.tree.leaves(jit.results_of(ours))
   return all(
     one.is_equivalent_to(other, len(leaf.shape))
     for one, other, leaf in zip(
       jax.tree.leaves(ours.output_shardings),
       jax.tree.leaves(theirs.output_shardings),
-      leaves,
+      jax.tree.leaves(jit.results_of(ours)),
       strict=True,
     )
   )

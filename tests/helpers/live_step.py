@@ -98,7 +98,7 @@ class Proposer(proposals_lib.Proposer):
     default_factory=list
   )
   compiled: list[str] = dataclasses.field(default_factory=list)
-  digests: dict[str, bytes] = dataclasses.field(default_factory=dict)
+  digests: dict[str, str] = dataclasses.field(default_factory=dict)
 
   def proposals(
     self,
@@ -120,9 +120,9 @@ class Proposer(proposals_lib.Proposer):
     self.compiled.append(name)
     return self.makers[name](lowered)
 
-  def digest(self, compiled: jax.stages.Compiled) -> bytes:
+  def digest(self, compiled: jax.stages.Compiled) -> str:
     del compiled
-    return self.digests.get(self.compiled[-1], b"")
+    return self.digests.get(self.compiled[-1], "")
 
 
 def sleeping(

@@ -19,7 +19,7 @@ from lagom_xla.live import phases
 from lagom_xla.live import proposals
 
 MEMBERS = range(3)
-COMPILED = phases.Vote(digest=b"alike")
+COMPILED = phases.Vote(digest="alike")
 
 # What the processes have said of a proposal this many seconds after it came.
 Voted = Callable[[float], Mapping[int, phases.Vote]]

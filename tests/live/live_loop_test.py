@@ -79,7 +79,7 @@ def test_no_more_than_one_in_forty_equal_candidates_is_adopted():
 
 def _odd_one(waited_s: float):
   del waited_s
-  odd = phases.Vote(digest=b"odd")
+  odd = phases.Vote(digest="odd")
   return {**dict.fromkeys(MEMBERS, COMPILED), 1: odd}
 
 

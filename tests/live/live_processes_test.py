@@ -44,9 +44,9 @@ def _only_in(
 class _OddDigest(live_step.Proposer):
   """Comes to other collectives for one proposal in process 1."""
 
-  def digest(self, compiled: jax.stages.Compiled) -> bytes:
+  def digest(self, compiled: jax.stages.Compiled) -> str:
     is_odd = self.compiled[-1] == "odd" and jax.process_index() == 1
-    return b"odd" if is_odd else b"alike"
+    return "odd" if is_odd else "alike"
 
 
 def _with_failures(number: int, say: job.Say) -> None:

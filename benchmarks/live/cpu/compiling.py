@@ -174,23 +174,23 @@ def _module_at(
   return hlo.Module(proto)
 
 
-def digest(compiled: jax.stages.Compiled) -> bytes:
+def digest(compiled: jax.stages.Compiled) -> str:
   """A hash of a module's collectives, in the order in which they run."""
   found = [
     (one.kind, one.array_bytes, one.element_type, one.groups, one.executions)
     for one in collectives.find(hlo.load(compiled))
   ]
-  return hashlib.sha256(repr(found).encode()).digest()
+  return hashlib.sha256(repr(found).encode()).hexdigest()
 
 
-def order_of(module: hlo.Module) -> bytes:
+def order_of(module: hlo.Module) -> str:
   """A hash of what a scheduled module runs, in its order, but for names."""
   found = [
     (i.opcode, i.shape.SerializeToString(deterministic=True))
     for computation_id in module.executions
     for i in module.computations[computation_id].instructions
   ]
-  return hashlib.sha256(repr(found).encode()).digest()
+  return hashlib.sha256(repr(found).encode()).hexdigest()
 
 
 def _program(

@@ -87,7 +87,7 @@ class Foreseen:
 
   way: way_lib.Way
   ratio: float
-  digest: bytes
+  digest: str
   collectives: tuple[tuple[int, ...], ...]
 
   @property
@@ -193,7 +193,7 @@ class CpuProposer(proposals_lib.Proposer):
     """Compiles a proposal; see `proposals.Proposer`."""
     return compiling.compiled(lowered, way_lib.from_bytes(payload))
 
-  def digest(self, compiled: jax.stages.Compiled) -> bytes:
+  def digest(self, compiled: jax.stages.Compiled) -> str:
     """A hash of the collectives, in the order in which they run."""
     return compiling.digest(compiled)
 
