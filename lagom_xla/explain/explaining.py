@@ -126,7 +126,7 @@ class _Ran:
 
 
 def _ran(step: step_lib.Step, configuration: step_lib.Configuration) -> _Ran:
-  runs = walk.walk(step, configuration)
+  runs, replayed = walk.walk(step, configuration)
   # Those of branches that are not taken do not run.
   exposed_us = dict.fromkeys((c.name for c in step.analysis.collectives), 0.0)
   for run in runs:
@@ -139,7 +139,7 @@ def _ran(step: step_lib.Step, configuration: step_lib.Configuration) -> _Ran:
     homes={c.name: c for c in step.analysis.sequences},
     runs=runs,
     exposed_us=exposed_us,
-    replayed=step.timeline(configuration),
+    replayed=replayed,
   )
 
 

@@ -293,11 +293,12 @@ def of_runs(
   """The parts of each placed collective, over all runs of a step."""
   found = {name: Parts() for name in placed}
   for run in runs:
-    kernel_us = np.array(run.kernel_us)
-    busy_us = np.array([sum(b.values()) for b in run.beside_us])
+    busy_us = np.zeros_like(run.kernel_us)
+    for at, beside_us in run.beside_us.items():
+      busy_us[at] = sum(beside_us.values())
     for passage in run.passages:
       if place := placed.get(passage.name):
-        stretch = _Stretch(step, run, passage, place, kernel_us, busy_us)
+        stretch = _Stretch(step, run, passage, place, busy_us)
         _add(found[passage.name], stretch, run.weight)
   return found
 
@@ -310,36 +311,36 @@ class _Stretch:
   run: walk.Run
   passage: walk.Passage
   place: Place
-  kernel_us: np.ndarray
   busy_us: np.ndarray
 
   def __post_init__(self) -> None:
+    kernel_us = self.run.kernel_us
     self.independent = self.place.independent
-    self.hideable_us = float(self.kernel_us[self.independent].sum())
-    self.bound_us = float(self.kernel_us.sum()) - self.hideable_us
+    self.hideable_us = float(kernel_us[self.independent].sum())
+    self.bound_us = float(kernel_us.sum()) - self.hideable_us
 
   def idle_us(self, begin: int, end: int | None = None) -> float:
     """Independent kernels in a range, with nothing on the stream."""
-    idle = np.maximum(self.kernel_us - self.busy_us, 0.0)[begin:end]
+    idle = np.maximum(self.run.kernel_us - self.busy_us, 0.0)[begin:end]
     return float(idle[self.independent[begin:end]].sum())
 
   def until_us(self) -> np.ndarray:
     """Kernels up to each position that no other collective ran beside."""
-    others_us = self.busy_us.copy()
-    for at in range(self.place.start, min(self.place.done + 1, len(others_us))):
-      others_us[at] -= self.run.beside_us[at].get(self.passage.name, 0.0)
-    free_us = np.maximum(self.kernel_us - others_us, 0.0)
+    others_us, beside_us = self.busy_us.copy(), self.run.beside_us
+    for at in range(self.place.start, self.place.done + 1):
+      if at in beside_us:
+        others_us[at] -= beside_us[at].get(self.passage.name, 0.0)
+    free_us = np.maximum(self.run.kernel_us - others_us, 0.0)
     return np.concatenate([[0.0], np.cumsum(free_us)])
 
   @functools.cached_property
   def beside_us(self) -> Mapping[str, float]:
     """Others, by how long they ran beside independent kernels elsewhere."""
-    place = self.place
     total_us: dict[str, float] = {}
-    for at in np.flatnonzero(self.independent & (self.busy_us > 0)):
-      if place.start < at < place.done:
+    for at, beside_us in sorted(self.run.beside_us.items()):
+      if not self.independent[at] or self.place.start < at < self.place.done:
         continue
-      for name, us in self.run.beside_us[at].items():
+      for name, us in beside_us.items():
         if name != self.passage.name:
           total_us[name] = total_us.get(name, 0.0) + us
     return total_us
@@ -362,7 +363,7 @@ def _add(parts: Parts, stretch: _Stretch, weight: float) -> None:
     if us > 0:
       parts.us[reason] = parts.us.get(reason, 0.0) + weight * us
     if us > 0 and reason == "queue":
-      _blame(parts.ahead_us, weight * us, dict(passage.ahead_us))
+      _blame(parts.ahead_us, weight * us, passage.ahead_us)
     elif us > 0 and reason == "stream_busy":
       _blame(parts.beside_us, weight * us, stretch.beside_us)
     if left_us <= 0:

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A walk through a replay: what each instruction of a schedule waited for.
 
-`timeline.py` sums a step up by names. Here the same streams are moved on one
-instruction at a time, and what they tell is kept for each run of a computation:
+The replay tells what happens; here that is kept for each run of a computation:
 what its kernels took, how long of that the communication stream was busy, and
 for each collective when it was issued, behind which others, and how long its
 done held the compute stream.
@@ -16,18 +15,19 @@ those ahead in the queue; the sums over all collectives are equal.
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 import dataclasses
 
+import numpy as np
+
 from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import step as step_lib
-from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import hlo
 
 # Sums of times have rounding errors below this.
 _NEGLIGIBLE_US = 1e-6
-_NOTHING: Mapping[str, float] = {}
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -48,118 +48,121 @@ class Passage:
   name: str
   lone_us: float
   issued_us: float
-  ahead_us: tuple[tuple[str, float], ...]
+  ahead_us: dict[str, float]
   stall_us: float = 0.0
   slowed_us: float = 0.0
   queue_us: float = 0.0
 
 
-@dataclasses.dataclass(slots=True)
 class Run:
   """A computation as it ran, once or in trips that are all alike.
 
   Attributes:
-    computation: which one.
     weight: runs that it stands for.
     kernel_us: what the kernels of each instruction took, by position.
-    beside_us: collective -> how long of that it was at the head of the queue,
-      by position.
+    beside_us: position -> collective -> how long of that it was at the head of
+      the queue.
     passages: of the collectives that it starts.
   """
 
-  computation: hlo.Computation
-  weight: float
-  kernel_us: list[float]
-  beside_us: list[Mapping[str, float]]
-  passages: list[Passage]
+  def __init__(self, computation: hlo.Computation, weight: float):
+    self.weight = weight
+    self.kernel_us = np.zeros(len(computation.instructions))
+    self.beside_us: dict[int, dict[str, float]] = {}
+    self.passages: list[Passage] = []
+
+  def add(
+    self, position: int, us: float, beside_us: dict[str, float], times: float
+  ) -> None:
+    """Adds kernels that an instruction launches, or has launched so often."""
+    self.kernel_us[position] += times * us
+    if beside_us:
+      total_us = self.beside_us.setdefault(position, {})
+      for name, us in beside_us.items():
+        total_us[name] = total_us.get(name, 0.0) + times * us
 
 
 def walk(
   step: step_lib.Step, configuration: step_lib.Configuration
-) -> Sequence[Run]:
+) -> tuple[Sequence[Run], timeline.Timeline]:
   """Replays a step under NCCL settings, and keeps each run of a computation.
 
   Trips of a loop from one on that begins like the one before it are one run.
   """
-  walker = _Walker(step, configuration)
-  walker.run(step.analysis.module.entry, 1.0)
-  walker.streams.drain()
-  return walker.runs
+  walker = _Walker(step)
+  streams = timeline.Streams(step.costs(configuration), listener=walker)
+  walker.streams = streams
+  streams.run(step.program)
+  streams.drain()
+  return walker.runs, streams.timeline()
 
 
 class _Walker(timeline.Listener):
-  """Runs instruction after instruction, and notes what the streams tell."""
+  """Notes what the streams tell, in the runs that are going on."""
 
-  def __init__(
-    self, step: step_lib.Step, configuration: step_lib.Configuration
-  ):
+  streams: timeline.Streams
+
+  def __init__(self, step: step_lib.Step):
     self.runs: list[Run] = []
-    self._analysis = step.analysis
-    self._costs = step.costs(configuration)
-    self.streams = timeline.Streams(self._costs, listener=self)
+    analysis = step.analysis
+    sequences = {c.name: c for c in analysis.sequences}
+    self._homes = {
+      one.name: sequences[one.computation] for one in analysis.collectives
+    }
+    # Where kernels are launched and computations called.
+    self._launched: dict[str, tuple[hlo.Computation, int]] = {}
+    for kernel in analysis.kernels.values():
+      if home := sequences.get(kernel.computation):
+        at = home.position[kernel.instruction_id]
+        self._launched[kernel.name] = home, at
+    self._called = {
+      callee.id: (computation, at)
+      for computation in sequences.values()
+      for at, instruction in enumerate(computation.instructions)
+      for callee, _ in analysis.callees(instruction)
+    }
+    # The runs of the step, of a trip of a loop in it, of one in that, ..., with
+    # how often each counts.
+    self._going_on: list[tuple[float, dict[int, Run]]] = [(1.0, {})]
     self._awaited: dict[str, collections.deque[Passage]] = (
       collections.defaultdict(collections.deque)
     )
-    # Of the kernel that runs, and when the last kernel or wait ended.
+    # Time in the trips that run, when the last kernel or wait ended, and what
+    # the kernel runs beside.
+    self._now_us = self._since_us = 0.0
     self._beside_us: dict[str, float] = {}
-    self._since_us = 0.0
 
-  def run(self, computation: hlo.Computation, weight: float) -> Run:
-    """Runs a computation."""
-    num = len(computation.instructions)
-    run = Run(computation, weight, [0.0] * num, [_NOTHING] * num, [])
-    self.runs.append(run)
-    for position, instruction in enumerate(computation.instructions):
-      if callees := list(self._analysis.callees(instruction)):
-        ran = list(self._called(instruction, callees, weight))
-        run.kernel_us[position] = sum(
-          times * sum(inner.kernel_us) for inner, times in ran
-        )
-        run.beside_us[position] = total_us = collections.defaultdict(float)
-        for inner, times in ran:
-          for beside_us in inner.beside_us:
-            for name, us in beside_us.items():
-              total_us[name] += times * us
-        continue
-      self._run, self._position = run, position
-      self.streams.run(
-        program_lib.of_instructions(self._analysis, [instruction])
-      )
-    return run
+  def _callers(
+    self, computation: hlo.Computation
+  ) -> Iterator[tuple[hlo.Computation, int]]:
+    """Where it is called, where that is called, and so on."""
+    at = self._called.get(computation.id)
+    while at is not None:
+      yield at
+      at = self._called.get(at[0].id)
 
-  def _called(
-    self,
-    instruction: hlo.Instruction,
-    callees: Sequence[tuple[hlo.Computation, int]],
-    weight: float,
-  ) -> Iterator[tuple[Run, int]]:
-    """Runs what an instruction calls; yields runs, and how often each counts.
+  def _run(self, computation: hlo.Computation) -> Run:
+    """The run of a computation that is going on."""
+    depth = sum(
+      caller.instructions[at].opcode == "while"
+      for caller, at in self._callers(computation)
+    )
+    # A loop's condition is asked once more after its trips.
+    weight, runs = self._going_on[min(depth, len(self._going_on) - 1)]
+    if computation.id not in runs:
+      runs[computation.id] = Run(computation, weight)
+      self.runs.append(runs[computation.id])
+    return runs[computation.id]
 
-    Loops and branches are followed as by `timeline.Streams`.
-    """
-    if instruction.opcode == "conditional":
-      slowest = max(callees, key=lambda callee: self._lone_us(callee[0]))
-      yield self.run(slowest[0], weight), 1
-      return
-    if instruction.opcode != "while":
-      for callee, _ in callees:
-        yield self.run(callee, weight), 1
-      return
-    (body, num_trips), (condition, asked) = callees
-    before, trip = None, 0
-    while trip < num_trips:
-      signature = self.streams.state.signature()
-      times = num_trips - trip if signature == before else 1
-      if asked:
-        yield self.run(condition, weight * times), times
-      yield self.run(body, weight * times), times
-      before, trip = signature, trip + times
-    if asked:
-      yield self.run(condition, weight), 1
+  def passed(self, us: float) -> None:
+    self._now_us += us
 
-  def _lone_us(self, branch: hlo.Computation) -> float:
-    program = program_lib.of_instructions(self._analysis, branch.instructions)
-    return timeline.replay(program, self._costs).step_time_us
+  def repeats(self, num_trips: int) -> None:
+    weight, _ = self._going_on[-1]
+    self._going_on.append((weight * num_trips, {}))
+
+  def repeated(self) -> None:
+    self._going_on.pop()
 
   def issued(
     self, stream: str, name: str, cost: collective_lib.CollectiveCost
@@ -170,11 +173,14 @@ class _Walker(timeline.Listener):
     passage = Passage(
       name=name,
       lone_us=cost.time_us,
-      issued_us=self.streams.now_us,
-      ahead_us=tuple((e.collective.name, e.left_us) for e in ahead),
+      issued_us=self._now_us,
+      ahead_us={e.collective.name: e.left_us for e in ahead},
     )
     self._awaited[name].append(passage)
-    self._run.passages.append(passage)
+    self._run(self._homes[name]).passages.append(passage)
+
+  def launched(self, name: str, cost: kernel_lib.KernelCost) -> None:
+    self._kernel = name
 
   def blocked(self, name: str, us: float) -> None:
     if us > 0:
@@ -185,9 +191,13 @@ class _Walker(timeline.Listener):
     self.blocked(name, us)
 
   def finished(self) -> None:
-    self._run.kernel_us[self._position] += self._passed_us()
-    self._run.beside_us[self._position] = self._beside_us
+    us, beside_us = self._passed_us(), self._beside_us
     self._beside_us = {}
+    home, position = self._launched[self._kernel]
+    inner = self._run(home)
+    for computation, at in ((home, position), *self._callers(home)):
+      run = self._run(computation)
+      run.add(at, us, beside_us, inner.weight / run.weight)
 
   def done(self, stream: str, name: str) -> None:
     stall_us = self._passed_us()
@@ -197,10 +207,10 @@ class _Walker(timeline.Listener):
     passage.stall_us = stall_us
     if stall_us > 0:
       took_us = passage.lone_us + passage.slowed_us
-      waited_us = self.streams.now_us - passage.issued_us - took_us
+      waited_us = self._now_us - passage.issued_us - took_us
       passage.queue_us = waited_us if waited_us > _NEGLIGIBLE_US else 0.0
 
   def _passed_us(self) -> float:
     """The time since the last kernel or wait ended."""
-    since_us, self._since_us = self._since_us, self.streams.now_us
+    since_us, self._since_us = self._since_us, self._now_us
     return self._since_us - since_us

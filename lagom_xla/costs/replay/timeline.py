@@ -245,7 +245,7 @@ class Listener:
     """The kernel ended."""
 
   def repeats(self, num_trips: int) -> None:
-    """The trip that comes now stands for so many."""
+    """A trip of a loop comes now, and stands for so many."""
 
   def repeated(self) -> None:
     """That trip is over."""
@@ -602,19 +602,16 @@ class Streams:
     self._listener.done(copy.stream, copy.name)
 
   def _loop(self, body: program_lib.Program, num_trips: int) -> None:
-    before = None
-    for trip in range(num_trips):
+    before, outer, left = None, self._weight, num_trips
+    while left:
       signature = self.state.signature()
-      if signature == before:
-        outer = self._weight
-        self._weight = outer * (num_trips - trip)
-        self._listener.repeats(num_trips - trip)
-        self.run(body)
-        self._listener.repeated()
-        self._weight = outer
-        return
-      before = signature
+      num_alike = left if signature == before else 1
+      self._weight = outer * num_alike
+      self._listener.repeats(num_alike)
       self.run(body)
+      self._listener.repeated()
+      before, left = signature, left - num_alike
+    self._weight = outer
 
   def _lone_us(self, branch: program_lib.Program) -> float:
     """Time of a branch that starts with all streams empty."""
