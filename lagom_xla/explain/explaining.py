@@ -23,7 +23,6 @@ from lagom_xla.apply import checked
 from lagom_xla.costs import in_words
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
-from lagom_xla.costs.replay import timeline
 from lagom_xla.explain import advice
 from lagom_xla.explain import explanation as explanation_lib
 from lagom_xla.explain import parts as parts_lib
@@ -62,15 +61,12 @@ def of_plan(
 ) -> explanation_lib.Explanation:
   """Explains a step as it runs today, and what a plan makes of it.
 
-  Args:
-    before: the step without the plan.
-    after: the step with it.
-    configuration: the NCCL setting of each tuning key of the latter.
+  The plan makes `after` of `before`, and sets the NCCL settings of that.
   """
   today, planned = _ran(before, before.default), _ran(after, configuration)
   with_plan: dict[str, explanation_lib.WithPlan] = {}
   for ours, theirs in _groups(_by_lines(today), _by_lines(planned)):
-    compared = _compared(_alike(today, ours), _alike(planned, theirs))
+    compared = _compared(today, planned, (ours, theirs))
     with_plan |= dict.fromkeys((c.name for c in ours), compared)
   return _explanation(before, _step(today, with_plan), _step(planned, {}))
 
@@ -78,12 +74,7 @@ def of_plan(
 def of_run(
   step: step_lib.Step, configuration: step_lib.Configuration
 ) -> explanation_lib.Step:
-  """Explains a step under a configuration, for other reports to tell from.
-
-  Args:
-    step: what runs.
-    configuration: the NCCL setting of each of its tuning keys.
-  """
+  """Explains a step under a configuration, for other reports to tell from."""
   return _step(_ran(step, configuration), {})
 
 
@@ -111,9 +102,10 @@ class _Ran:
     configuration: the NCCL setting of each of its tuning keys.
     lines: of its module.
     homes: the computations that collectives stand in, by name.
-    runs: of its computations, in order.
+    runs: of its computations.
     exposed_us: collective -> how long its done held the compute stream.
-    replayed: its timeline.
+    slows: collective -> kernels that it slows, those that lose most first.
+    step_us: the step.
   """
 
   step: step_lib.Step
@@ -122,7 +114,12 @@ class _Ran:
   homes: Mapping[str, hlo.Computation]
   runs: Sequence[walk.Run]
   exposed_us: Mapping[str, float]
-  replayed: timeline.Timeline
+  slows: Mapping[str, Sequence[explanation_lib.Slowed]]
+  step_us: float
+
+  def slowed_us(self, name: str) -> float:
+    """What kernels lose to a collective."""
+    return sum(slowed.us for slowed in self.slows.get(name, ()))
 
 
 def _ran(step: step_lib.Step, configuration: step_lib.Configuration) -> _Ran:
@@ -132,14 +129,28 @@ def _ran(step: step_lib.Step, configuration: step_lib.Configuration) -> _Ran:
   for run in runs:
     for passage in run.passages:
       exposed_us[passage.name] += run.weight * passage.stall_us
+  lines = source_lines.SourceLines(step.analysis.module)
+  homes = {c.name: c for c in step.analysis.sequences}
+  kernels = {k.name: k for k in step.analysis.kernels.values()}
+  slows: dict[str, list[explanation_lib.Slowed]] = {}
+  lost = replayed.slowdown_us.items()
+  for (name, collective), us in sorted(lost, key=lambda item: -item[1]):
+    kernel = kernels[name]
+    instruction = homes[kernel.computation].by_id[kernel.instruction_id]
+    slows.setdefault(collective, []).append(
+      explanation_lib.Slowed(
+        kernel=name, source=str(lines.of_own(instruction)), us=us
+      )
+    )
   return _Ran(
     step=step,
     configuration=configuration,
-    lines=source_lines.SourceLines(step.analysis.module),
-    homes={c.name: c for c in step.analysis.sequences},
+    lines=lines,
+    homes=homes,
     runs=runs,
     exposed_us=exposed_us,
-    replayed=replayed,
+    slows=slows,
+    step_us=replayed.step_time_us,
   )
 
 
@@ -202,105 +213,82 @@ def _groups(ours: _ByLines, theirs: _ByLines) -> Iterable[_Group]:
   return groups.values()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Alike:
-  """Collectives from the same lines, taken together.
-
-  Attributes:
-    names: theirs.
-    exposed_us: what is exposed of them.
-    slowed_us: what kernels lose to them.
-    sizes: bytes of each, in order of size.
-    runs: of all.
-    num_beside: kernels between their starts and dones.
-    settings: what NCCL runs them with, in words, each once.
-  """
-
-  names: tuple[str, ...]
-  exposed_us: float
-  slowed_us: float
-  sizes: list[int]
-  runs: int
-  num_beside: int
-  settings: list[str]
-
-
-def _alike(ran: _Ran, some: Sequence[collectives_lib.Collective]) -> _Alike:
-  names = tuple(c.name for c in some)
-  those = frozenset(names)
-  beside = ran.step.analysis.kernels_beside
-  settings = {}
-  for name in names:
-    setting = in_words.setting(ran.configuration[ran.step.key_of[name]])
-    algorithm, _, rest = setting.partition(", ")
-    settings[f"{algorithm} ({rest})"] = None
-  return _Alike(
-    names=names,
-    exposed_us=sum(ran.exposed_us[name] for name in names),
-    slowed_us=sum(
-      us for (_, name), us in ran.replayed.slowdown_us.items() if name in those
-    ),
-    sizes=sorted(c.nccl_bytes for c in some),
-    runs=sum(c.executions for c in some),
-    num_beside=sum(len(beside[c.start_id]) for c in some),
-    settings=list(settings),
+def _compared(
+  today: _Ran, planned: _Ran, group: _Group
+) -> explanation_lib.WithPlan:
+  """What a plan makes of the collectives from some lines."""
+  ours, theirs = group
+  both = ((today, ours), (planned, theirs))
+  exposed_us, slowed_us = (
+    [sum(of(ran, c.name) for c in some) for ran, some in both]
+    for of in (lambda ran, name: ran.exposed_us[name], _Ran.slowed_us)
   )
-
-
-def _compared(before: _Alike, after: _Alike) -> explanation_lib.WithPlan:
-  changes = _changes(before, after)
-  if len(before.names) == 1:
-    said = f"It becomes {changes}" if changes else "It stays as it is"
-  else:
-    many = f"The {len(before.names):,} collectives from its lines"
-    said = f"{many} become {changes}" if changes else f"{many} stay as they are"
+  verbs, subject = ("becomes", "stays as it is"), "It"
+  if len(ours) != 1:
+    verbs = "become", "stay as they are"
+    subject = f"The {len(ours):,} collectives from its lines"
+  changes = ", ".join(_changes(today, planned, group))
+  said = f"{verbs[0]} {changes}" if changes else verbs[1]
   return explanation_lib.WithPlan(
-    num_before=len(before.names),
-    names=after.names,
-    exposed_before_us=before.exposed_us,
-    exposed_after_us=after.exposed_us,
-    slowed_before_us=before.slowed_us,
-    slowed_after_us=after.slowed_us,
+    num_before=len(ours),
+    names=tuple(c.name for c in theirs),
+    exposed_before_us=exposed_us[0],
+    exposed_after_us=exposed_us[1],
+    slowed_before_us=slowed_us[0],
+    slowed_after_us=slowed_us[1],
     sentence=(
-      f"{said}: exposed {_ms(before.exposed_us)} today,"
-      f" {_ms(after.exposed_us)} with the plan; kernels lose"
-      f" {_ms(before.slowed_us)} today, {_ms(after.slowed_us)} with it."
+      f"{subject} {said}: exposed {_ms(exposed_us[0])} today,"
+      f" {_ms(exposed_us[1])} with the plan; kernels lose"
+      f" {_ms(slowed_us[0])} today, {_ms(slowed_us[1])} with it."
     ),
   )
 
 
-def _changes(before: _Alike, after: _Alike) -> str:
-  """How they differ, in words; "" where they do not."""
-  if not after.names:
-    return "part of others, or none"
-  said = []
-  if (before.sizes, before.runs) != (after.sizes, after.runs):
-    many = in_words.count(after.names, "collective")
-    of_runs = f" in {after.runs:,} runs" * (before.runs != after.runs)
-    most = in_words.megabytes(after.sizes[-1])
-    said.append(f"{many} of at most {most}{of_runs}")
-  if before.num_beside != after.num_beside:
-    beside = in_words.count(after.num_beside, "kernel")
-    said.append(f"beside {beside} instead of {before.num_beside:,}")
-  if before.settings != after.settings:
-    said.append(f"with {in_words.some(after.settings, _MOST_SETTINGS)}")
-  return ", ".join(said)
+def _changes(today: _Ran, planned: _Ran, group: _Group) -> Iterator[str]:
+  """How the collectives from some lines differ with a plan, in words."""
+  ours, theirs = group
+  if not theirs:
+    yield "part of others, or none"
+    return
+  sizes, runs = (
+    [sorted(c.nccl_bytes for c in some) for some in group],
+    [sum(c.executions for c in some) for some in group],
+  )
+  if sizes[0] != sizes[1] or runs[0] != runs[1]:
+    of_runs = f" in {runs[1]:,} runs" * (runs[0] != runs[1])
+    yield (
+      f"{in_words.count(theirs, 'collective')} of at most"
+      f" {in_words.megabytes(sizes[1][-1])}{of_runs}"
+    )
+  both = ((today, ours), (planned, theirs))
+  before, after = (
+    sum(len(ran.step.analysis.kernels_beside[c.start_id]) for c in some)
+    for ran, some in both
+  )
+  if before != after:
+    yield f"beside {in_words.count(after, 'kernel')} instead of {before:,}"
+  own, new = ([*dict.fromkeys(_settings(*one))] for one in both)
+  if own != new:
+    yield f"with {in_words.some(new, _MOST_SETTINGS)}"
+
+
+def _settings(
+  ran: _Ran, some: Sequence[collectives_lib.Collective]
+) -> Iterator[str]:
+  """What NCCL runs collectives with, in words."""
+  for collective in some:
+    setting = ran.configuration[ran.step.key_of[collective.name]]
+    algorithm, _, rest = in_words.setting(setting).partition(", ")
+    yield f"{algorithm} ({rest})"
 
 
 def _step(
   ran: _Ran, with_plan: Mapping[str, explanation_lib.WithPlan]
 ) -> explanation_lib.Step:
   subjects = _subjects(ran)
-  slows = _slows(ran)
   found = [
-    _collective(
-      ran,
-      collective,
-      subjects.get(collective.name),
-      slows.get(collective.name, ()),
-      with_plan.get(collective.name),
-    )
-    for collective in ran.step.analysis.collectives
+    _collective(ran, one, subjects.get(one.name), with_plan.get(one.name))
+    for one in ran.step.analysis.collectives
   ]
   found.sort(key=lambda c: (-c.exposed_us, -c.slowed_us))
   reasons_us: dict[str, float] = {}
@@ -310,7 +298,7 @@ def _step(
   exposed_us = sum(one.exposed_us for one in found)
   explained_us = sum(s.parts.exposed_us for s in subjects.values())
   return explanation_lib.Step(
-    step_us=ran.replayed.step_time_us,
+    step_us=ran.step_us,
     exposed_us=exposed_us,
     lower_bound_us=lower_bound.us(ran.step),
     unexplained_us=max(exposed_us - explained_us, 0.0),
@@ -348,71 +336,51 @@ def _subjects(ran: _Ran) -> Mapping[str, sentences.Subject]:
   }
 
 
-def _slows(ran: _Ran) -> Mapping[str, list[explanation_lib.Slowed]]:
-  """The kernels that each collective slows, those that lose most first."""
-  kernels = {
-    instruction.name: instruction
-    for computation in ran.step.analysis.sequences
-    for instruction in computation.instructions
-    if instruction.id in ran.step.analysis.kernels
-  }
-  found: dict[str, list[explanation_lib.Slowed]] = {}
-  lost = ran.replayed.slowdown_us.items()
-  for (kernel, collective), us in sorted(lost, key=lambda item: -item[1]):
-    source = str(ran.lines.of_own(kernels[kernel]))
-    slowed = explanation_lib.Slowed(kernel=kernel, source=source, us=us)
-    found.setdefault(collective, []).append(slowed)
-  return found
-
-
 def _collective(
   ran: _Ran,
   collective: collectives_lib.Collective,
   subject: sentences.Subject | None,
-  slows: Sequence[explanation_lib.Slowed],
   with_plan: explanation_lib.WithPlan | None,
 ) -> explanation_lib.Collective:
   name, key = collective.name, ran.step.key_of[collective.name]
   home = ran.homes[collective.computation]
   line = ran.lines.of(home, home.by_id[collective.start_id])
+  frame = line.frames[0] if line.frames else None
   lone_us = ran.step.predict(key, ran.configuration[key]).time_us
-  exposed_us = ran.exposed_us[name]
+  exposed_us, is_sync = ran.exposed_us[name], collective.form == "sync"
   parts: tuple[explanation_lib.Part, ...] = ()
   if subject is not None:
+    by_us = sorted(subject.parts.us.items(), key=lambda item: -item[1])
     parts = tuple(
       explanation_lib.Part(
         reason=reason, us=us, sentence=sentences.of_part(subject, reason)
       )
-      for reason, us in sorted(
-        subject.parts.us.items(), key=lambda item: -item[1]
-      )
+      for reason, us in by_us
     )
   return explanation_lib.Collective(
     name=name,
     what=sentences.what(collective),
     kind=collective.kind,
-    form="sync" if collective.form == "sync" else "async",
+    form="sync" if is_sync else "async",
     computation=collective.computation,
     num_bytes=collective.nccl_bytes,
     num_ranks=key.num_ranks,
     num_nodes=key.num_nodes,
     num_arrays=collective.num_operands,
     executions=collective.executions,
-    file=line.frames[0].file if line.frames else "",
-    line=line.frames[0].line if line.frames else 0,
+    file=frame.file if frame else "",
+    line=frame.line if frame else 0,
     layer=line.layer,
     is_backward=line.is_backward,
     lone_us=lone_us * collective.executions,
     exposed_us=exposed_us,
-    hideable_us=None if subject is None else subject.parts.hideable_us,
-    unhideable_us=None if subject is None else subject.parts.unhideable_us,
-    sync_because=(
-      sentences.why(subject) if subject and collective.form == "sync" else ""
-    ),
+    hideable_us=subject.parts.hideable_us if subject else None,
+    unhideable_us=subject.parts.unhideable_us if subject else None,
+    sync_because=sentences.why(subject) if subject and is_sync else "",
     why=sentences.of_parts(exposed_us, parts),
     parts=parts,
-    slowed_us=sum(slowed.us for slowed in slows),
-    slows=tuple(slows[:_MOST_SLOWED]),
+    slowed_us=ran.slowed_us(name),
+    slows=tuple(ran.slows.get(name, ())[:_MOST_SLOWED]),
     with_plan=with_plan,
-    advice=() if subject is None else advice.of(subject),
+    advice=advice.of(subject) if subject else (),
   )

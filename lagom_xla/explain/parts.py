@@ -2,27 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of an exposed time: what keeps a collective from hiding, step by step.
 
-A collective is exposed while its done holds the compute stream. It would be
-exposed for less if it were
-
-    slowed        as fast as it is alone, once it runs
-    queue         alone on the communication stream once it has started, with
-                  SMs at once
-    started late  started as soon as its operands are there
-    awaited early awaited only by the first instruction that needs it
-    combined      made of the arrays that XLA combined, one after the other
-    operand late  ready before all kernels that are independent of it
-    consumer early needed after all of those
-    stream busy   the only collective that those kernels run beside
-
-The parts are what each of these takes away, in this order, on top of those
-before it. What then is left no order can hide: the collective takes longer than
-all kernels that are independent of it. So the parts add up to what is exposed.
-
-The time of a kernel counts only as far as the communication stream was idle
-meanwhile; it may be busy for `stream busy` and for what is left. A sync
-collective starts and is awaited at one place: of it `started late` and `awaited
-early` are one part, `sync`. All kernels take what they took in the replay.
+A collective is exposed while its done holds the compute stream. Each part is
+what one counterfactual takes away of that, in the order and as defined in
+docs/explain.md, on top of those before it; what then is left no order can hide.
+So the parts add up to what is exposed.
 
 An instruction that takes no time passes on what it gets, so a collective is
 ready to start once the last instruction that takes time has made an operand of

@@ -56,12 +56,10 @@ def known() -> tuple[Known, ...]:
 
 
 def _known(cluster: cluster_lib.Cluster, name: str) -> Known:
-  node = cluster.node
-  return Known(
+  return validation.convert(
+    Known,
+    cluster.node,
     name=name,
     gpu=cluster.gpu.device_name,
     gpus_per_node=cluster.gpus_per_node,
-    num_nics=node.num_nics,
-    nic_gbps=node.nic_gbps,
-    fabric=node.fabric,
   )

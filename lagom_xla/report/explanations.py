@@ -29,13 +29,7 @@ def show(
   *,
   asked: str,
 ) -> None:
-  """Shows why a step's collectives are exposed.
-
-  Args:
-    console: where to.
-    explanation: of the step.
-    asked: the command without its collective, to go on with.
-  """
+  """Shows why a step's collectives are exposed."""
   lines = layout.Lines(console)
   before, after = explanation.before, explanation.after
   if not before.collectives:

@@ -35,14 +35,7 @@ def show_profile(
   *,
   is_verbose: bool = False,
 ) -> None:
-  """Shows who waited for whom, who slowed whom, and which rank is late.
-
-  Args:
-    console: where.
-    profile: of a run.
-    files: that were written.
-    is_verbose: whether to show every table, too.
-  """
+  """Shows who waited for whom, who slowed whom, and which rank is late."""
   overlaps = overlaps_lib.of_profile(profile)
   layout.show(
     console,

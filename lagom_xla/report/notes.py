@@ -123,13 +123,7 @@ def _at(source: source_lines.SourceLine) -> str:
 def _named(
   module: hlo.Module, opcode: str, names: Collection[str] | None = None
 ) -> str:
-  """Instructions that run, with their source lines; "" for none.
-
-  Args:
-    module: theirs.
-    opcode: theirs.
-    names: which of them; None for all.
-  """
+  """Instructions that run, with their source lines; "" for none."""
   lines = source_lines.SourceLines(module)
   found = [
     f"{instruction.name}{_at(lines.of_own(instruction))}"
@@ -142,12 +136,7 @@ def _named(
 
 
 def scatter_notes(step: step_lib.Step, step_time_us: float) -> list[str]:
-  """What to know about each scatter that could take much of the step.
-
-  Args:
-    step: with the kernels.
-    step_time_us: the whole step's.
-  """
+  """What to know about each scatter that could take much of the step."""
   instructions = functools.cache(lambda: instructions_lib.of_step(step))
   found = []
   for kernel in step.analysis.kernels.values():

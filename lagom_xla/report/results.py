@@ -74,23 +74,20 @@ class MeasuredCosts:
   has_waits: tuple[str, ...]
 
 
-def _measured_costs(
+def measured_costs(
   step: step_lib.Step, costed: costing_lib.Costing
 ) -> MeasuredCosts:
   """What the costs of a step that a profile prices rest on."""
   by_name, by_work, scaled = costing_lib.num_priced(costed, step)
-  measured = costed.measured
-  return MeasuredCosts(
+  return validation.convert(
+    MeasuredCosts,
+    costed.measured,
     ratios=costed.ratios,
     num_kernels_by_name=by_name,
     num_kernels_by_work=by_work,
     num_kernels_scaled=scaled,
-    num_pairs=len(measured.losses),
+    num_pairs=len(costed.measured.losses),
     measured_shares=step_lib.measured_shares(step),
-    kernel_factors=measured.kernel_factors,
-    collective_factors=measured.collective_factors,
-    step_factors=measured.step_factors,
-    gap_us=measured.gap_us,
     never_alone=costed.never_alone,
     not_run=costed.not_run,
     has_waits=costed.has_waits,
@@ -192,20 +189,12 @@ def _collectives(step: step_lib.Step) -> Iterator[Collective]:
     line = told[found.name].source
     frame = line.frames[0] if line.frames else None
     beside = step.analysis.kernels_beside[found.start_id]
-    yield Collective(
-      name=found.name,
-      kind=found.kind,
-      form=found.form,
-      computation=found.computation,
-      num_operands=found.num_operands,
-      operand_bytes=found.operand_bytes,
-      result_bytes=found.result_bytes,
-      group_size=found.group_size,
-      num_groups=found.num_groups,
+    yield validation.convert(
+      Collective,
+      found,
       spans_nodes=any(
         step.cluster.num_nodes_of(group) > 1 for group in found.groups
       ),
-      executions=found.executions,
       overlap=Beside(
         num_kernels=len(beside),
         num_gemms=sum(kernel.category == "gemm" for kernel in beside),
@@ -317,14 +306,7 @@ def inspection(
     xla_flags=environment.xla_flags(),
     collectives=tuple(_collectives(step)),
     host_copies=tuple(
-      HostCopy(
-        name=copy.name,
-        to_host=copy.to_host,
-        computation=copy.computation,
-        num_bytes=copy.num_bytes,
-        executions=copy.executions,
-      )
-      for copy in analysis.host_copies
+      validation.convert(HostCopy, copy) for copy in analysis.host_copies
     ),
     totals=totals(analysis),
     gemm_flops=analysis.gemm_flops,
@@ -338,7 +320,7 @@ def inspection(
     ),
     loops_of_unknown_length=tuple(module.loops_of_unknown_length),
     calls_of_unknown_work=notes_lib.unknown_work(step),
-    profile=_measured_costs(step, costed) if costed else None,
+    profile=measured_costs(step, costed) if costed else None,
   )
 
 
@@ -395,14 +377,12 @@ class Timeline:
 
 def _timeline(replayed: timeline_lib.Timeline, step: step_lib.Step) -> Timeline:
   told = instructions.of_step(step)
-  return Timeline(
-    step_time_us=replayed.step_time_us,
-    kernel_us=replayed.kernel_us,
-    collective_us=replayed.collective_us,
+  return validation.convert(
+    Timeline,
+    replayed,
     exposed_us=replayed.total_exposed_us,
     slowdown_us=replayed.total_slowdown_us,
     delay_us=replayed.total_delay_us,
-    copy_us=replayed.copy_us,
     copy_wait_us=replayed.total_copy_wait_us,
     copy_slowdown_us=replayed.total_copy_slowdown_us,
     exposed_us_by_collective=replayed.exposed_us,
@@ -524,7 +504,7 @@ def tuning(
     ),
     num_trials=tuned.num_trials,
     stopped=tuned.stopped.reason if tuned.stopped else None,
-    profile=_measured_costs(before, costed) if costed else None,
+    profile=measured_costs(before, costed) if costed else None,
   )
 
 
@@ -558,15 +538,14 @@ class Verification:
 def verification(verified: verification_lib.Verification) -> Verification:
   """What is to be said of a plan that was verified."""
   plan = verified.plan
-  return Verification(
+  return validation.convert(
+    Verification,
+    verified,
     module_name=plan.module_name,
     cluster=plan.cluster.name,
     xla_flags=environment.xla_flags(),
-    default_us=verified.default_us,
-    planned_us=verified.planned_us,
     default_range_us=plan.prediction.default_range_us,
     gain_us=plan.gain_us,
-    effects=verified.effects,
   )
 
 
@@ -625,20 +604,13 @@ class Profile:
 
 def profile(profile: profile_lib.Profile) -> Profile:
   """What is to be said of a run."""
-  overlaps = overlaps_lib.of_profile(profile)
   trace = profile.trace
-  return Profile(
+  return validation.convert(
+    Profile,
+    overlaps_lib.of_profile(profile),
     module=profile.analysis.module.name,
     platform=trace.platform,
     num_steps=len(profile.whole_steps),
-    step_us=overlaps.step_us,
-    kernel_us=overlaps.kernel_us,
-    exposed_us=overlaps.exposed_us,
-    gap_us=overlaps.gap_us,
-    slowdown_us=overlaps.slowdown_us,
-    collectives=overlaps.collectives,
-    slowdowns=overlaps.slowdowns,
-    devices=overlaps.devices,
     processes=tuple(
       Process(name=process.name, offset_us=offset_us)
       for process, offset_us in zip(

@@ -7,22 +7,18 @@ Every time shown is predicted, and says so: nothing here has run on a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-import math
+from collections.abc import Iterator
 
 import rich.console
 import rich.table
 
-from lagom_xla import cluster as cluster_lib
 from lagom_xla import plan as plan_lib
-from lagom_xla.compile import rewriting
 from lagom_xla.costs import in_words
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline
 from lagom_xla.explain import explaining
-from lagom_xla.passes.program import form
 from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.report import instructions
 from lagom_xla.report import layout
@@ -42,10 +38,6 @@ _EXPOSED_UP_TO = 0.1
 
 _MOST_ROWS = 24
 _MOST_SLOWDOWNS = 5
-# Sentences on what a form did, and on what it left alone, that are shown.
-_MOST_SENTENCES = 4
-# Of what is applied of a plan, a row each.
-_NUM_ROWS: Mapping[plan_lib.Applied, int] = {"flags": 1, "env": 2, "all": 3}
 
 
 def of_inspection(
@@ -69,7 +61,6 @@ def of_inspection(
   if step.analysis.host_copies:
     yield _host_copies(step, replayed)
   yield _times(step, replayed)
-  yield _known(step.cluster)
   if replayed.slowdown_us:
     lost = sorted(replayed.slowdown_us.items(), key=lambda item: -item[1])
     yield layout.table(
@@ -90,12 +81,11 @@ def of_tuning(
   if tuning.search.arms:
     yield arms(tuning.search, tuning.plan.applied)
     yield from _arms_notes(tuning.search)
-  if len(_by_form(tuning)) > 1:
-    yield _why_no_forms(tuning) or forms(tuning)
+  if no_forms := _why_no_forms(tuning):
+    yield no_forms
   found, kept = tuning.kept.config.options, tuning.plan.xla.options
   if idle := [name for name in found if name not in kept]:
     yield (f"Left out, as the schedule is the same without: {', '.join(idle)}")
-  yield _gains(tuning.plan)
 
 
 def _totals(step: step_lib.Step) -> rich.table.Table:
@@ -223,20 +213,6 @@ def _times(
   )
 
 
-def _known(cluster: cluster_lib.Cluster) -> str:
-  """How well collectives are known where most of them run."""
-  is_between_nodes = cluster.num_nodes > 1
-  where = f"over {cluster.node.fabric}" if is_between_nodes else "within a node"
-  spread = uncertainty.of_collectives(
-    cluster, is_between_nodes=is_between_nodes
-  )
-  return (
-    f"Collectives {where}: {spread.n:,} measured ones take"
-    f" {math.exp(spread.low):.2f} to {math.exp(spread.high):.2f} times what is"
-    f" predicted, 9 in 10 of them ({'; '.join(spread.groups)})"
-  )
-
-
 def candidates(tuning: tuning_lib.Tuning) -> rich.table.Table:
   """All configs that were tried, with their predicted step times."""
   found = tried.candidates(tuning.search)
@@ -245,15 +221,15 @@ def candidates(tuning: tuning_lib.Tuning) -> rich.table.Table:
   for candidate, one in zip(tuning.candidates, found, strict=True):
     if has_no_forms and not one.program.is_as_written:
       continue
-    times = ["-", "-", "-"]
-    if one.step_time_us is not None and one.gain_us is not None:
-      times = [
-        _ms(one.step_time_us),
+    rows.append(
+      (
+        tried.config_in_words(candidate.config, tuning.search.arms),
+        tried.cell(one.step_time_us),
         tried.cell(one.tuned_step_time_us),
-        _ms(one.gain_us.low_us),
-      ]
-    name = tried.config_in_words(candidate.config, tuning.search.arms)
-    rows.append((name, *times, one.verdict))
+        tried.cell(one.gain_us.low_us if one.gain_us else None),
+        one.verdict,
+      )
+    )
   # In two lines, which leaves names of options more of 80 columns.
   tuned = tried.column(tuning.plan.applied).replace(" ", "\n")
   return layout.table(
@@ -274,27 +250,25 @@ def arms(
   under NCCL's own choices, as they run it, and with searched settings.
   """
   today_us = search.default.under_nccl_defaults.step_time_us
-
-  def row(name: str, one: tried.Arm | tried.Candidate, words: str) -> list[str]:
-    if (us := one.step_time_us) is None:
-      return [name, "-", "-", "-", words]
-    tuned = tried.cell(one.tuned_step_time_us)
-    return [name, _ms(us), f"{us / today_us - 1:+.1%}", tuned, words]
-
-  rows = []
-  for arm in tried.arms(search):
-    words = "not tried"
-    if arm.failure is not None:
-      words = tried.refusal(arm.failure)
-    elif arm.step_time_us is not None:
-      is_fastest = arm.xla_options == search.fastest_arm.config.options
-      words = "fastest" if is_fastest else ""
-    rows.append(row(arm.name, arm, words))
+  fastest = search.fastest_arm.config.options
   (kept,) = (c for c in tried.candidates(search) if not c.obstacle)
+  rows = []
+  for name, one in (
+    *((a.name, a) for a in tried.arms(search)),
+    ("the plan", kept),
+  ):
+    us, words = one.step_time_us, ""
+    if us is None:
+      words = tried.refusal(one.failure) if one.failure else "not tried"
+    elif one is not kept and one.xla_options == fastest:
+      words = "fastest"
+    over = "-" if us is None else f"{us / today_us - 1:+.1%}"
+    tuned = tried.cell(one.tuned_step_time_us)
+    rows.append((name, tried.cell(us), over, tuned, words))
   return layout.table(
     "What you could run without a plan (predicted ms per step)",
     ("arm", "NCCL defaults", "over today", tried.column(applied), ""),
-    (*rows, row("the plan", kept, "")),
+    rows,
     texts=(0, -1),
   )
 
@@ -314,18 +288,6 @@ def _arms_notes(search: candidates_lib.Search) -> Iterator[str]:
     yield f"{', '.join(names)}: {note}"
 
 
-_Tried = candidates_lib.Candidate | candidates_lib.Refused
-
-
-def _by_form(tuning: tuning_lib.Tuning) -> Mapping[object, list[_Tried]]:
-  """All that was tried, by the form of the program."""
-  found: dict[object, list[_Tried]] = {}
-  for candidate in tuning.candidates:
-    key = rewriting.key(candidate.config.program)
-    found.setdefault(key, []).append(candidate)
-  return found
-
-
 def _why_no_forms(tuning: tuning_lib.Tuning) -> str:
   """Why the target can have no other form, in a sentence; "" where it can."""
   as_written = tuning.search.default.outcome.refusals
@@ -336,86 +298,3 @@ def _why_no_forms(tuning: tuning_lib.Tuning) -> str:
     return ""
   reasons = "; ".join(f"{r.where}: {r.reason}" for r in as_written)
   return f"There are no other forms of the program. {reasons}."
-
-
-def forms(tuning: tuning_lib.Tuning) -> rich.table.Table:
-  """The best step in each form, what was rewritten for it, and what was not."""
-  rows = []
-  for alike in _by_form(tuning).values():
-    words = rewriting.in_words(alike[0].config.program)
-    found = [c for c in alike if isinstance(c, candidates_lib.Candidate)]
-    if not found:
-      (first, *_) = (c for c in alike if isinstance(c, candidates_lib.Refused))
-      rows.append((words, "-", "-", first.reason))
-      continue
-    best = min(found, key=candidates_lib.tuned_us)
-    rows.append(
-      (
-        words,
-        _ms(best.tuned.step_time_us),
-        _ms(best.tuned.total_exposed_us),
-        "\n".join(_sentences(best.outcome)),
-      )
-    )
-  table = layout.table(
-    "Forms of the program (predicted ms of the best candidate in each)",
-    ("form", "step", "exposed", ""),
-    rows,
-    texts=(0, -1),
-  )
-  table.columns[0].no_wrap = True
-  return table
-
-
-def _sentences(outcome: form.Outcome) -> Iterator[str]:
-  refusals = [f"Left alone: {r.where}: {r.reason}." for r in outcome.refusals]
-  for sentences in (outcome.actions, refusals):
-    yield from sentences[:_MOST_SENTENCES]
-    if (left := len(sentences) - _MOST_SENTENCES) > 0:
-      yield f"And {left} more of these."
-
-
-def _gains(plan: plan_lib.Plan) -> rich.table.Table:
-  """Before and after, by how much of the plan is applied."""
-  prediction = plan.prediction
-  before_us = prediction.default_us
-  everything = "env.sh, with the NCCL tuner plugin"
-  if plan.needs_process:
-    everything += " and lagom_xla.tune(plan=...)"
-  steps = (
-    ("XLA_FLAGS", prediction.xla_us, prediction.xla_gain_us),
-    (
-      "XLA_FLAGS and NCCL_MAX_CTAS",
-      prediction.nccl_env_us,
-      prediction.nccl_env_gain_us,
-    ),
-    (everything, prediction.nccl_settings_us, prediction.nccl_settings_gain_us),
-  )
-  is_capped = plan.nccl_env and not (plan.nccl_settings or plan.needs_process)
-  num_steps = _NUM_ROWS["env" if is_capped else plan.applied]
-  rows: list[Sequence[str]] = [
-    (
-      f"before: {notes.today()}",
-      _ms(before_us),
-      f"{1:.4f}x" if before_us else "-",
-    )
-  ]
-  for index, (applied, us, gain) in enumerate(steps[:num_steps], start=1):
-    verdict = "inside the noise" if gain.low_us <= 0 <= gain.high_us else ""
-    if gain.low_us == gain.high_us == 0:
-      verdict = "changes nothing"
-    rows.append(
-      (
-        f"after: {applied}" if index == num_steps else applied,
-        _ms(us),
-        f"{before_us / us:.4f}x" if us else "-",
-        in_words.ms_range(gain.low_us, gain.high_us),
-        verdict,
-      )
-    )
-  return layout.table(
-    "Predicted step time, by what is applied (not measured)",
-    ("applied", "ms", "speed-up", "gain in ms, 9 times in 10", ""),
-    rows,
-    texts=(0, -1),
-  )

@@ -52,15 +52,7 @@ def show_inspection(
   costed: costing_lib.Costing | None = None,
   is_verbose: bool = False,
 ) -> None:
-  """Shows what collectives cost a step, which ones, and why.
-
-  Args:
-    console: where.
-    step: the step.
-    files: that were written.
-    costed: the costs of a profile that it is priced by, if it is.
-    is_verbose: whether to show every table, too.
-  """
+  """Shows what collectives cost a step, which ones, and why."""
   replayed = step.timeline(step.default)
   more = _MORE_OF_STEP if step.analysis.collectives else (_EVERYTHING,)
   layout.show(
@@ -90,15 +82,7 @@ def show_tuning(
   costed: costing_lib.Costing | None = None,
   is_verbose: bool = False,
 ) -> None:
-  """Shows what tuning found, whether it acts, and what it should gain.
-
-  Args:
-    console: where.
-    tuning: what was found.
-    files: that were written, the plan's among them.
-    costed: the costs of a profile that steps are priced by, if they are.
-    is_verbose: whether to show every table, too.
-  """
+  """Shows what tuning found, whether it acts, and what it should gain."""
   layout.show(
     console,
     (
@@ -128,13 +112,7 @@ def show_verification(
   *,
   is_verbose: bool = False,
 ) -> None:
-  """Shows what each knob of a plan did, and what all of it should gain.
-
-  Args:
-    console: where.
-    verification: what was seen.
-    is_verbose: whether to show every table, too.
-  """
+  """Shows what each knob of a plan did, and what all of it should gain."""
   layout.show(
     console,
     (

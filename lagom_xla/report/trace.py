@@ -152,29 +152,81 @@ def of_recording(
   recorded: recorder.Recording,
   instructions: _Instructions,
 ) -> Process:
-  """A step as recorded, its streams as threads.
-
-  Args:
-    number: of the process in the trace.
-    name: of it, such as "before (predicted)".
-    recorded: what ran when.
-    instructions: the step's, by name.
-  """
-  made = Process(number, name)
+  """A step as recorded, its streams as threads, with flows and waits."""
+  made = _drawn(number, name, recorded.slices, instructions)
+  # From each start to its collective or copy, and on to its done.
+  moved = [s for s in recorded.slices if s.kind in ("collective", "copy")]
+  marks = [(s.issued_us, False, i) for i, s in enumerate(moved)]
+  marks += [(s.done_us, True, i) for i, s in enumerate(moved)]
+  at_us = {
+    (is_done, i): made.mark(
+      _SCHEDULE, f"{moved[i].name} {'done' if is_done else 'start'}", us
+    )
+    for us, is_done, i in sorted(marks)
+  }
+  for i, ran in enumerate(moved):
+    start, done = ((_SCHEDULE, at_us[is_done, i]) for is_done in (False, True))
+    made.flow(i, [start, (ran.stream, ran.begin_us), done])
+  exposed_us = 0.0
+  made.counter("exposed ms so far", 0.0, 0.0)
   for ran in recorded.slices:
+    if wait_us := ran.time_us if ran.kind == "wait" else ran.wait_us:
+      exposed_us += wait_us
+      made.counter("exposed ms so far", ran.end_us, exposed_us / 1e3)
+  return made
+
+
+def measured(first: int, profile: profile_lib.Profile) -> Iterator[Process]:
+  """A step of a profile, each GPU a process, numbered from the first on."""
+  instructions = instructions_lib.of_analysis(
+    profile.analysis, profile.trace.platform
+  )
+  steps = median_step(profile)
+  begin_us = min((step.begin_us for step in steps), default=0.0)
+  for number, step in enumerate(steps, start=first):
+    device = profile.trace.devices[step.device]
+    slices = [
+      recorder.Slice(
+        stream=thread,
+        kind=kind,
+        name=event.name,
+        begin_us=event.begin_us - begin_us,
+        end_us=event.end_us - begin_us,
+        num_channels=event.num_blocks or 0,
+      )
+      for stream, kind, events in (
+        (recorder.COMPUTE, "kernel", step.kernels),
+        (recorder.COMMUNICATION, "collective", step.collectives),
+      )
+      for thread, event in _threads(stream, events)
+    ]
+    name = f"measured: {device.name}, step {step.number}"
+    yield _drawn(number, name, slices, instructions)
+
+
+def _drawn(
+  number: int,
+  name: str,
+  slices: Sequence[recorder.Slice],
+  instructions: _Instructions,
+) -> Process:
+  """What streams did, and the channels that collectives held meanwhile."""
+  made = Process(number, name)
+  changes = []
+  for ran in slices:
     title = f"wait for {ran.name}" if ran.kind == "wait" else ran.name
     if ran.kind == "folded":
       trips = in_words.count(ran.num_trips, "more trip")
       title = f"{trips} like the one before"
-    made.slice(
-      ran.stream,
-      title,
-      ran.begin_us,
-      ran.end_us,
-      _arguments(ran, instructions),
-    )
-  _flows(made, recorded)
-  _counters(made, recorded)
+    told = _arguments(ran, instructions)
+    made.slice(ran.stream, title, ran.begin_us, ran.end_us, told)
+    if ran.kind == "collective":
+      changes.append((ran.begin_us, ran.num_channels))
+      changes.append((ran.end_us, -ran.num_channels))
+  in_use = 0
+  for at_us, change in ((0.0, 0), *sorted(changes)):
+    in_use += change
+    made.counter("channels in use", at_us, in_use)
   return made
 
 
@@ -193,77 +245,15 @@ def _arguments(
         f"{frame} {frame.function}" for frame in known.source.frames[1:6]
       ),
     }
-  if ran.kind in ("kernel", "collective", "copy"):
-    arguments["alone us"] = ran.lone_us
-  if ran.kind == "collective":
-    arguments["channels"] = ran.num_channels
   if ran.kind == "folded":
     arguments |= {"kernels alone us": ran.lone_us, "waits us": ran.wait_us}
+  else:
+    arguments["alone us"] = ran.lone_us or None
+    held = "thread blocks" if ran.kind == "kernel" else "channels"
+    arguments[held] = ran.num_channels or None
   for name, lost_us in ran.lost_us:
     arguments[f"lost us to {name}"] = lost_us
   return arguments
-
-
-def _flows(made: Process, recorded: recorder.Recording) -> None:
-  """From each start to its collective or copy, and on to its done."""
-  moved = [s for s in recorded.slices if s.kind in ("collective", "copy")]
-  marks = [(s.issued_us, 0, i, s) for i, s in enumerate(moved)]
-  marks += [(s.done_us, 1, i, s) for i, s in enumerate(moved)]
-  at_us: dict[tuple[int, int], float] = {}
-  for us, is_done, index, ran in sorted(marks, key=lambda mark: mark[:3]):
-    name = f"{ran.name} {'done' if is_done else 'start'}"
-    at_us[is_done, index] = made.mark(_SCHEDULE, name, us)
-  for index, ran in enumerate(moved):
-    places = [
-      (_SCHEDULE, at_us[0, index]),
-      (ran.stream, ran.begin_us),
-      (_SCHEDULE, at_us[1, index]),
-    ]
-    made.flow(index, places)
-
-
-def _counters(made: Process, recorded: recorder.Recording) -> None:
-  exposed_us = 0.0
-  made.counter("exposed ms so far", 0.0, 0.0)
-  made.counter("channels in use", 0.0, 0)
-  for ran in recorded.slices:
-    if ran.kind == "collective":
-      made.counter("channels in use", ran.begin_us, ran.num_channels)
-      made.counter("channels in use", ran.end_us, 0)
-    elif ran.kind == "wait" or ran.wait_us:
-      exposed_us += ran.wait_us or ran.time_us
-      made.counter("exposed ms so far", ran.end_us, exposed_us / 1e3)
-
-
-def measured(first: int, profile: profile_lib.Profile) -> Iterator[Process]:
-  """A step of a profile, GPU by GPU.
-
-  Args:
-    first: number of the first process.
-    profile: of a run.
-  """
-  instructions = instructions_lib.of_analysis(
-    profile.analysis, profile.trace.platform
-  )
-  steps = median_step(profile)
-  begin_us = min((step.begin_us for step in steps), default=0.0)
-  for number, step in enumerate(steps, start=first):
-    device = profile.trace.devices[step.device]
-    made = Process(number, f"measured: {device.name}, step {step.number}")
-    for stream, events in (
-      (recorder.COMPUTE, step.kernels),
-      (recorder.COMMUNICATION, step.collectives),
-    ):
-      for thread, event in _threads(stream, events):
-        made.slice(
-          thread,
-          event.name,
-          event.begin_us - begin_us,
-          event.end_us - begin_us,
-          _measured_arguments(event, instructions),
-        )
-    _count_channels(made, step.collectives, begin_us)
-    yield made
 
 
 def median_step(
@@ -273,15 +263,11 @@ def median_step(
   by_number = collections.defaultdict(list)
   for step in profile.whole_steps:
     by_number[step.number].append(step)
-  if not by_number:
-    return ()
-  times_us = {
-    number: statistics.mean(step.end_us - step.begin_us for step in steps)
-    for number, steps in by_number.items()
-  }
-  middle_us = statistics.median_low(times_us.values())
-  number = next(n for n, us in times_us.items() if us == middle_us)
-  return by_number[number]
+  ranked = sorted(
+    by_number.values(),
+    key=lambda steps: statistics.mean(s.end_us - s.begin_us for s in steps),
+  )
+  return ranked[(len(ranked) - 1) // 2] if ranked else ()
 
 
 def _threads(
@@ -292,42 +278,5 @@ def _threads(
   for event in sorted(events, key=lambda e: e.begin_us):
     free = (i for i, end_us in enumerate(ends_us) if end_us <= event.begin_us)
     index = next(free, len(ends_us))
-    if index == len(ends_us):
-      ends_us.append(event.end_us)
-    ends_us[index] = event.end_us
+    ends_us[index : index + 1] = [event.end_us]
     yield (stream if not index else f"{stream} {index + 1}"), event
-
-
-def _measured_arguments(
-  event: profiled_events.Event, instructions: _Instructions
-) -> dict[str, object]:
-  arguments: dict[str, object] = {"HLO instruction": event.name}
-  if (known := instructions.get(event.name)) is not None:
-    arguments |= {
-      "what": known.what,
-      "bytes": known.num_bytes,
-      "source": str(known.source),
-    }
-  if event.num_blocks is not None:
-    arguments["thread blocks"] = event.num_blocks
-  return arguments
-
-
-def _count_channels(
-  made: Process,
-  collectives: Sequence[profiled_events.Event],
-  begin_us: float,
-) -> None:
-  changes = [
-    change
-    for event in collectives
-    if event.num_blocks is not None
-    for change in (
-      (event.begin_us - begin_us, event.num_blocks),
-      (event.end_us - begin_us, -event.num_blocks),
-    )
-  ]
-  in_use = 0
-  for at_us, change in sorted(changes):
-    in_use += change
-    made.counter("channels in use", at_us, in_use)

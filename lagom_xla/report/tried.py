@@ -216,12 +216,7 @@ def parts(config: config_lib.XlaConfig) -> Iterator[tuple[str, str]]:
 def config_in_words(
   config: config_lib.XlaConfig, arms: Sequence[arms_lib.Arm] = ()
 ) -> str:
-  """What a config sets, in a line.
-
-  Args:
-    config: the config.
-    arms: options are told by what differs from one of these, if that is less.
-  """
+  """What a config sets, in a line."""
   written = []
   for name, theirs in (("", {}), *((a.name, a.config.options) for a in arms)):
     added = [

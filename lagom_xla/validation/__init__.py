@@ -29,6 +29,7 @@ from lagom_xla.validation.reading import MissingError as MissingError
 from lagom_xla.validation.reading import Rate as Rate
 from lagom_xla.validation.reading import Text as Text
 from lagom_xla.validation.reading import TimeUs as TimeUs
+from lagom_xla.validation.reading import convert as convert
 from lagom_xla.validation.reading import read as read
 from lagom_xla.validation.reading import read_file as read_file
 from lagom_xla.validation.reading import show as show

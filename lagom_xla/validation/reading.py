@@ -10,9 +10,10 @@ protos and tables that they end up in.
 from __future__ import annotations
 
 from collections.abc import Sequence
+import dataclasses
 import json
 import pathlib
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 import pydantic
 import pydantic_core
@@ -108,6 +109,13 @@ def read(cls: type[_T], raw: object) -> _T:
 def write(value: Any) -> dict[str, Any]:
   """A dataclass as JSON data, whole, for `read` to read back."""
   return json_schema.adapter(type(value)).dump_python(value, mode="json")
+
+
+def convert(to: type[_T], source: object, /, **others: object) -> _T:
+  """A dataclass with others, and of a source what its fields are named like."""
+  fields = dataclasses.fields(cast(Any, to))
+  names = (field.name for field in fields if field.name not in others)
+  return to(**{name: getattr(source, name) for name in names}, **others)
 
 
 def show(value: object) -> str:

@@ -42,11 +42,6 @@ class Case:
 def named(text: str, rates_gbits: Sequence[float] = ()) -> tuple[Case, ...]:
   """The clusters of --cluster, each at all rates.
 
-  Args:
-    text: clusters, with commas between.
-    rates_gbits: network per GPU, in Gbit/s; none for the cluster's own. A
-      cluster of one node has no network to vary.
-
   Raises:
     ClusterError: there is no such cluster.
   """
@@ -62,11 +57,6 @@ def sized(
   text: str, node_counts: Sequence[int], rates_gbits: Sequence[float] = ()
 ) -> tuple[Case, ...]:
   """The kinds of nodes of --cluster, in each of several numbers.
-
-  Args:
-    text: as of `named`.
-    node_counts: the numbers.
-    rates_gbits: as of `named`; here also of one node, where a curve begins.
 
   Raises:
     ClusterError: there is no such cluster, or none of that size.
@@ -106,12 +96,7 @@ def rate_in_words(rate_gbits: float) -> str:
 def with_network(
   cluster: cluster_lib.Cluster, rate_gbits: float
 ) -> cluster_lib.Cluster:
-  """A cluster whose adapters, as many as before, have another rate.
-
-  Args:
-    cluster: which.
-    rate_gbits: of a node's adapters together, for each of its GPUs.
-  """
+  """A cluster whose adapters, as many as before, carry so much per GPU."""
   node_gbps = rate_gbits / _BITS * cluster.gpus_per_node
   node = dataclasses.replace(
     cluster.node, nic_gbps=node_gbps / cluster.node.num_nics

@@ -211,17 +211,7 @@ def of_rows(
   per_step: float | None = None,
   repeated: str = "",
 ) -> Comparison:
-  """The comparison of rows, of which one has figures.
-
-  Args:
-    rows: of the clusters that were asked for.
-    points: of the same nodes in other numbers.
-    target: what the user called it.
-    search: how plans were searched.
-    unit: what a step has so many of.
-    per_step: how many, on the first cluster.
-    repeated: what to say of work that all GPUs repeat; "" for nothing.
-  """
+  """The comparison of rows, of which one has figures."""
   first, told = rows[0], []
   if per_step is not None and first.figures is None:
     unit = None

@@ -156,18 +156,17 @@ def test_the_effect_of_a_form_is_what_it_did_and_what_it_exposes(tuning):
 
 
 def test_each_form_is_in_the_report_with_its_time_or_why_not(tuning):
-  table = _text(tables.forms(tuning))
+  table = _text(tables.candidates(tuning))
   best_ms = f"{tuning.kept.tuned.step_time_us / 1e3:,.2f}"
   for form, said, is_best in (
-    ("the program as written", "", False),
-    ("strands rotated", "", True),
-    ("strands merged", "Two loops became one.", False),
+    ("as it runs today", "", False),
+    ("strands rotated", "kept", True),
+    ("strands merged", "", False),
     ("strands staggered", "it has no loop", False),
   ):
-    line = next(x for x in table.splitlines() if x.startswith(form))
+    line = next(x for x in table.splitlines() if form in x)
     assert said in line
     assert (best_ms in line) == is_best
-  assert ", strands rotated" in _text(tables.candidates(tuning))
 
 
 def test_json_has_the_form_of_each_candidate_and_what_became_of_it(tuning):

@@ -203,11 +203,6 @@ def losses(
   """The collectives that cost a step most, waits and slowed kernels together.
 
   Those that are alike are one row, in the words of the one that costs most.
-
-  Args:
-    step: the step.
-    configuration: the NCCL settings that it runs with.
-    instructions: the step's, by name.
   """
   explained = explaining.of_run(step, configuration)
   least_us = _LEAST_EXPLAINED * explained.step_us
@@ -294,12 +289,7 @@ def _together(
 def of_inspection(
   step: step_lib.Step, *, measured_us: float | None = None
 ) -> report.Story:
-  """What a page tells of a step as it runs today.
-
-  Args:
-    step: the step.
-    measured_us: what it takes by a profile, if there is one.
-  """
+  """What a page tells of a step as it runs today."""
   drawn, collectives = _drawn("before", step, step.default)
   before = uncertainty.times(step, step.default)
   return report.Story(
@@ -325,13 +315,7 @@ def of_inspection(
 def of_tuning(
   tuning: tuning_lib.Tuning, *, folder: str, measured_us: float | None = None
 ) -> report.Story:
-  """What a page tells of a tuning.
-
-  Args:
-    tuning: what was found.
-    folder: where its plan is.
-    measured_us: what the step takes by a profile, if there is one.
-  """
+  """What a page tells of a tuning."""
   default, kept = tuning.search.default, tuning.kept
   step, estimate = default.runs, report.Estimate.of
   before, collectives_before = _drawn("before", step, step.default)

@@ -236,14 +236,7 @@ def verdict(
   gain_us: tuple[float, float],
   num: int,
 ) -> str:
-  """What came of a search, in words.
-
-  Args:
-    before_us: the step as it runs today.
-    after_us: with the plan; None where that sets nothing.
-    gain_us: of the plan, the low end and the high end.
-    num: configurations that were tried.
-  """
+  """What came of a search, in words."""
   if after_us is None:
     tried = in_words.count(num, "configuration")
     return f"of {tried} none is surely faster than what runs today"
