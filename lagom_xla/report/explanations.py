@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import rich.console
 import rich.table
@@ -29,23 +29,54 @@ def show(
   *,
   asked: str,
 ) -> None:
-  """Shows why a step's collectives are exposed."""
+  """Shows why a step's collectives are exposed.
+
+  `asked` is the command without its collective, to go on with.
+  """
   lines = layout.Lines(console)
   before, after = explanation.before, explanation.after
+  name = f"{explanation.module_name} on {explanation.cluster}"
   if not before.collectives:
     lines.say(
-      f"{explanation.module_name} on {explanation.cluster} has no collective,"
-      f" so none is exposed in its step of {_ms(before.step_us)}"
-      f" ({explanation.basis})."
+      f"{name} has no collective, so none is exposed in its step of"
+      f" {_ms(before.step_us)} ({explanation.basis})."
     )
     return
   exposed = [c for c in before.collectives if c.exposed_us > 0]
-  for text in _verdict(explanation, len(exposed)):
-    lines.say(text)
+  lines.say(
+    f"{name}: kernels wait {_ms(before.exposed_us)} of a step of"
+    f" {_ms(before.step_us)}, for {len(exposed):,} of"
+    f" {in_words.count(before.collectives, 'collective')}"
+    f" ({explanation.basis})."
+  )
+  steps, modules = [before], "this module"
+  if after is not None:
+    lines.say(
+      f"With the plan they wait {_ms(after.exposed_us)} of"
+      f" {_ms(after.step_us)}."
+    )
+    # A plan's module may have shorter kernels than what runs today.
+    steps, modules = [before, after], "today's module and the plan's"
+  lines.say(
+    f"Lower bound: {_ms(min(step.lower_bound_us for step in steps))}, of"
+    f" {modules} in any order, with any NCCL settings."
+  )
   if not exposed:
     return
-  lines.table(_reasons([before] if after is None else [before, after]))
-  lines.table(_exposed_most(exposed))
+  lines.table(_reasons(steps))
+  hidden = len(exposed) - _MOST_COLLECTIVES
+  lines.table(
+    layout.table(
+      "Exposed most (ms per step)",
+      ("collective", "ms", "mostly", "from"),
+      (
+        (one.name, in_words.ms(one.exposed_us), _mostly(one), one.at)
+        for one in exposed[:_MOST_COLLECTIVES]
+      ),
+      texts=(0, 2, 3),
+      caption=f"and {hidden:,} more" if hidden > 0 else None,
+    )
+  )
   left = [
     f"{one.name} for {_ms(one.exposed_us)} ({_mostly(one)})"
     for one in (after.collectives[:_MOST_LEFT] if after else ())
@@ -58,77 +89,26 @@ def show(
   lines.say(f"`{asked} {first.name}` says more of it.")
 
 
-def _verdict(
-  explanation: explanation_lib.Explanation, num_exposed: int
-) -> Iterator[str]:
-  """What kernels wait today and with the plan, and what nothing can beat."""
-  before, after = explanation.before, explanation.after
-  yield (
-    f"{explanation.module_name} on {explanation.cluster}: kernels wait"
-    f" {_ms(before.exposed_us)} of a step of {_ms(before.step_us)}, for"
-    f" {num_exposed:,} of"
-    f" {in_words.count(before.collectives, 'collective')}"
-    f" ({explanation.basis})."
-  )
-  bound_us, modules = before.lower_bound_us, "this module"
-  if after is not None:
-    yield (
-      f"With the plan they wait {_ms(after.exposed_us)} of"
-      f" {_ms(after.step_us)}."
-    )
-    # A plan's module may have shorter kernels than what runs today.
-    bound_us = min(bound_us, after.lower_bound_us)
-    modules = "today's module and the plan's"
-  yield (
-    f"Lower bound: {_ms(bound_us)}, of {modules} in any order, with any NCCL"
-    " settings."
-  )
-
-
 def _reasons(steps: Sequence[explanation_lib.Step]) -> rich.table.Table:
   """Why they wait: in one step, or today and with the plan."""
-
-  def is_shown(us: float) -> bool:
-    """Whether it is more than nothing with the digits that it is shown by."""
-    return in_words.ms(us) != in_words.ms(0.0)
-
   times_us = {
-    reason: [step.reasons_us.get(reason, 0.0) for step in steps]
-    for reason in sentences.REASONS
+    words: [step.reasons_us.get(reason, 0.0) for step in steps]
+    for reason, words in sentences.REASONS.items()
   }
-  ranked = sorted(
-    (reason for reason, us in times_us.items() if any(map(is_shown, us))),
-    key=lambda reason: -max(times_us[reason]),
-  )
-  rows = [
-    (sentences.REASONS[reason], *map(in_words.ms, times_us[reason]))
-    for reason in ranked[:_MOST_REASONS]
-  ]
-  rest_us = [
-    step.unexplained_us
-    + sum(times_us[reason][index] for reason in ranked[_MOST_REASONS:])
+  ranked = sorted(times_us, key=lambda words: -max(times_us[words]))
+  few = ranked[_MOST_REASONS:]
+  times_us["all others"] = [
+    step.unexplained_us + sum(times_us[words][index] for words in few)
     for index, step in enumerate(steps)
   ]
-  if any(map(is_shown, rest_us)):
-    rows.append(("all others", *map(in_words.ms, rest_us)))
+  rows = [
+    (words, *map(in_words.ms, times_us[words]))
+    for words in (*ranked[:_MOST_REASONS], "all others")
+  ]
   columns = ("reason", "today", "with the plan")[: len(steps) + 1]
-  return layout.table("Why they wait (ms per step)", columns, rows)
-
-
-def _exposed_most(
-  exposed: Sequence[explanation_lib.Collective],
-) -> rich.table.Table:
-  left = len(exposed) - _MOST_COLLECTIVES
-  return layout.table(
-    "Exposed most (ms per step)",
-    ("collective", "ms", "mostly", "from"),
-    (
-      (one.name, in_words.ms(one.exposed_us), _mostly(one), one.at)
-      for one in exposed[:_MOST_COLLECTIVES]
-    ),
-    texts=(0, 2, 3),
-    caption=f"and {left:,} more" if left > 0 else None,
-  )
+  nothing = in_words.ms(0.0)
+  shown = (row for row in rows if any(cell != nothing for cell in row[1:]))
+  return layout.table("Why they wait (ms per step)", columns, shown)
 
 
 def _mostly(one: explanation_lib.Collective) -> str:
@@ -165,16 +145,29 @@ def show_collective(
   if one.sync_because:
     lines.say(f"It is sync: {one.sync_because}.")
   if one.parts:
-    lines.table(_parts(one))
+    rows = _rows(
+      (sentences.REASONS[p.reason], p.us, p.sentence) for p in one.parts
+    )
+    lines.table(
+      layout.table(
+        "Why it is exposed (ms per step)",
+        ("reason", "ms", ""),
+        (*rows, ("= exposed", in_words.ms(one.exposed_us))),
+        texts=(0, -1),
+        caption=(
+          f"Kernels that could run beside it: {_ms(one.hideable_us or 0.0)};"
+          " exposed in any order of these instructions:"
+          f" {_ms(one.unhideable_us or 0.0)}"
+        ),
+      )
+    )
   if one.slowed_us >= _LEAST_US:
     lines.table(
       layout.table(
         f"It slows kernels by {_ms(one.slowed_us)} per step",
         ("kernel", "ms", "from"),
-        (
-          (slowed.kernel, in_words.ms(slowed.us), slowed.source)
-          for slowed in one.slows
-          if slowed.us >= _LEAST_US
+        _rows(
+          (slowed.kernel, slowed.us, slowed.source) for slowed in one.slows
         ),
         texts=(0, -1),
       )
@@ -185,25 +178,10 @@ def show_collective(
     lines.say(advice)
 
 
-def _parts(one: explanation_lib.Collective) -> rich.table.Table:
-  """Why it is exposed."""
-  caption = None
-  if one.unhideable_us is not None and one.hideable_us is not None:
-    caption = (
-      f"Kernels that could run beside it: {_ms(one.hideable_us)}; exposed"
-      f" in any order of these instructions: {_ms(one.unhideable_us)}"
-    )
-  return layout.table(
-    "Why it is exposed (ms per step)",
-    ("reason", "ms", ""),
-    (
-      *(
-        (sentences.REASONS[part.reason], in_words.ms(part.us), part.sentence)
-        for part in one.parts
-        if part.us >= _LEAST_US
-      ),
-      ("= exposed", in_words.ms(one.exposed_us)),
-    ),
-    texts=(0, -1),
-    caption=caption,
-  )
+def _rows(
+  found: Iterable[tuple[str, float, str]],
+) -> Iterator[tuple[str, str, str]]:
+  """Those with a time that is shown as more than nothing."""
+  for name, us, words in found:
+    if us >= _LEAST_US:
+      yield name, in_words.ms(us), words

@@ -14,13 +14,10 @@ import dataclasses
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.explain import sentences
-from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import copies as copies_lib
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes import source_lines
-
-_mb = in_words.megabytes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,14 +26,12 @@ class Instruction:
 
   Attributes:
     what: it does, in a few words.
-    kind: a kernel's category, a collective's HLO opcode, or "host copy".
     num_bytes: that it moves, per execution.
     executions: times it runs per step.
     source: where it comes from.
   """
 
   what: str
-  kind: str
   num_bytes: int
   executions: int
   source: source_lines.SourceLine
@@ -53,53 +48,41 @@ def of_analysis(
   """The same of a module, which runs on GPUs or on CPUs."""
   lines = source_lines.SourceLines(analysis.module)
   found: dict[str, Instruction] = {}
-
-  def tell(
-    one: collectives_lib.Collective | kernels_lib.Kernel | copies_lib.Copy,
-    what: str,
-    kind: str,
-    num_bytes: int,
-    source: source_lines.SourceLine,
-  ) -> None:
-    found[one.name] = Instruction(
-      what=what,
-      kind=kind,
-      num_bytes=num_bytes,
-      executions=one.executions,
-      source=source,
-    )
-
   for computation_id in analysis.module.executions:
     computation = analysis.module.computations[computation_id]
     for instruction in computation.instructions:
       for one in analysis.started_by.get(instruction.id, ()):
-        # XLA adds some, and combines more: those near them tell the line.
-        source = lines.of(computation, instruction)
         what = sentences.what(one, platform)
         if one.num_operands > 1:
           what += f", {one.num_operands} arrays combined"
-        tell(one, what, one.kind, one.nccl_bytes, source)
-      if copy := analysis.copies.get(instruction.id):
-        own = lines.of_own(instruction)
-        tell(copy, *_copy(copy), copy.num_bytes, own)
-      elif kernel := analysis.kernels.get(instruction.id):
-        own = lines.of_own(instruction)
-        tell(kernel, _kernel(kernel), kernel.category, kernel.num_bytes, own)
+        found[one.name] = Instruction(
+          what=what,
+          num_bytes=one.nccl_bytes,
+          executions=one.executions,
+          # XLA adds some, and combines more: those near them tell the line.
+          source=lines.of(computation, instruction),
+        )
+      one = analysis.copies.get(instruction.id) or analysis.kernels.get(
+        instruction.id
+      )
+      if one is not None:
+        found[one.name] = Instruction(
+          what=_what(one),
+          num_bytes=one.num_bytes,
+          executions=one.executions,
+          source=lines.of_own(instruction),
+        )
   return found
 
 
-def _kernel(kernel: kernels_lib.Kernel) -> str:
-  if kernel.matrix_shape is None:
-    return f"{kernel.category} over {_mb(kernel.num_bytes)}"
-  batch, m, n, k = kernel.matrix_shape
+def _what(one: kernels_lib.Kernel | copies_lib.Copy) -> str:
+  size = in_words.megabytes(one.num_bytes)
+  if isinstance(one, copies_lib.DeviceCopy):
+    return f"copy of {size} on the device"
+  if isinstance(one, copies_lib.HostCopy):
+    return f"copy of {size} {'to' if one.to_host else 'from'} the host"
+  if one.matrix_shape is None:
+    return f"{one.category} over {size}"
+  batch, m, n, k = one.matrix_shape
   what = "matrix product" if batch <= 1 else f"{batch} matrix products"
-  return f"{what} {m} x {n} x {k} in {kernel.element_type}"
-
-
-def _copy(copy: copies_lib.Copy) -> tuple[str, str]:
-  """What it does, and its kind."""
-  if isinstance(copy, copies_lib.DeviceCopy):
-    kind, way = "device copy", "on the device"
-  else:
-    kind, way = "host copy", "to the host" if copy.to_host else "from the host"
-  return f"copy of {_mb(copy.num_bytes)} {way}", kind
+  return f"{what} {m} x {n} x {k} in {one.element_type}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 import dataclasses
+import itertools
 import pathlib
 import textwrap
 
@@ -68,29 +69,22 @@ def fitted(
 ) -> list[str]:
   """The lines of sections, so many at most, shared out to items in turn."""
   shown = [min(s.least, len(s.items)) for s in sections]
-  while True:
-    grown = False
+  is_full = False
+  while not is_full:
+    is_full = True
     for index, section in enumerate(sections):
       more = [*shown]
-      more[index] += 1
-      if shown[index] < len(section.items) and (
-        len(_all(sections, more)) <= num_lines
-      ):
-        shown, grown = more, True
-    if not grown:
-      return _all(sections, shown)
+      more[index] = min(more[index] + 1, len(section.items))
+      if more != shown and len(_lines(sections, more)) <= num_lines:
+        shown, is_full = more, False
+  return _lines(sections, shown)
 
 
-def _all(sections: Sequence[Section], shown: Sequence[int]) -> list[str]:
-  """The lines of sections, each with so many of its items.
-
-  Where items are left out, the last line counts them.
-  """
+def _lines(sections: Sequence[Section], shown: Sequence[int]) -> list[str]:
+  """Sections with so many of their items; the last line counts the others."""
   found: list[str] = []
   for section, number in zip(sections, shown, strict=True):
-    found += section.head
-    for item in section.items[:number]:
-      found += item
+    found += [*section.head, *itertools.chain(*section.items[:number])]
     if left := len(section.items) - number:
       found.append(f"  and {left:,} more, which -v shows")
   return found
@@ -129,28 +123,22 @@ class Lines:
     self._console, self._left = console, most
     self._width = min(console.width, NUM_COLUMNS)
 
-  def say(self, text: str) -> None:
-    """Says a text in full."""
-    self._put(self._wrapped(text))
-
-  def say_all(self, texts: Sequence[str], rest: str) -> None:
-    """As many as there is room for, and how many more the rest has."""
-    for i, text in enumerate(texts):
-      lines = self._wrapped(text)
-      is_last = i == len(texts) - 1
-      if len(lines) > self._left - (0 if is_last else 1):
-        self.say(f"... and {len(texts) - i} more: {rest}")
-        return
+  def say(self, *texts: str, rest: str = "") -> None:
+    """Says texts as far as there is room, and of how many the rest has more."""
+    for index, text in enumerate(texts):
+      lines = textwrap.wrap(text, self._width, break_on_hyphens=False)
+      left = len(texts) - index
+      if len(lines) > self._left - (left > 1) and rest:
+        lines, left = [f"... and {left} more: {rest}"], 0
       self._put(lines)
+      if not left:
+        return
 
   def table(self, table: rich.table.Table) -> None:
     """Shows a table, without blanks at the ends of its lines."""
     with self._console.capture() as captured:
       self._console.print(table, width=self._width)
     self._put([line.rstrip() for line in captured.get().splitlines()])
-
-  def _wrapped(self, text: str) -> list[str]:
-    return textwrap.wrap(text, self._width, break_on_hyphens=False)
 
   def _put(self, lines: Sequence[str]) -> None:
     for line in lines:

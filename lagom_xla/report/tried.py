@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
+from typing import TypedDict
 
 from lagom_xla import plan as plan_lib
 from lagom_xla.compile import config as config_lib
@@ -56,26 +57,15 @@ def arms(search: candidates_lib.Search) -> tuple[Arm, ...]:
   options = environment.options_in_words()
   name = options if environment.is_set() else f"today: {options}"
   today = arms_lib.Arm(name=name, config=search.default.config)
-  return (
-    _arm(today, search.default),
-    *(_arm(arm, search.found(arm.config)) for arm in search.arms),
-  )
-
-
-def _arm(
-  arm: arms_lib.Arm,
-  found: candidates_lib.Candidate | candidates_lib.Refused | None,
-) -> Arm:
-  taken = found if isinstance(found, candidates_lib.Candidate) else None
-  refused = found if isinstance(found, candidates_lib.Refused) else None
-  return Arm(
-    name=arm.name,
-    source=arm.source,
-    notes=tuple(arm.notes),
-    xla_options=arm.config.options,
-    failure=refused.reason if refused else None,
-    step_time_us=taken.under_nccl_defaults.step_time_us if taken else None,
-    tuned_step_time_us=_tuned_us(taken) if taken else None,
+  return tuple(
+    Arm(
+      name=arm.name,
+      source=arm.source,
+      notes=tuple(arm.notes),
+      xla_options=arm.config.options,
+      **_outcome(search.found(arm.config)),
+    )
+    for arm in (today, *search.arms)
   )
 
 
@@ -137,40 +127,45 @@ def _candidate(
   found: candidates_lib.Candidate | candidates_lib.Refused,
   search: candidates_lib.Search,
 ) -> Candidate:
-  config = found.config
-  # What is known before it is compiled.
-  tried = Candidate(
+  taken = found if isinstance(found, candidates_lib.Candidate) else None
+  config, gain_us = found.config, None
+  if taken is not None:
+    gain = uncertainty.gain(search.default.default_times, taken.tuned_times)
+    gain_us = plan_lib.Range(low_us=gain.low, high_us=gain.high)
+  return Candidate(
     program=config.program,
-    rewrites=(),
-    left_alone=(),
+    rewrites=tuple(taken.outcome.actions) if taken else (),
+    left_alone=tuple(taken.outcome.refusals) if taken else (),
     xla_options=config.options,
     combine_groups=config.combine_groups,
     has_scheduler_profile=config.scheduler_profile is not None,
     reordered=tuple(sorted(config.orders)),
+    gain_us=gain_us,
+    obstacle=search.obstacle(taken) if taken else "refused",
+    num_trials=taken.num_trials if taken else 0,
+    **_outcome(found),
+  )
+
+
+class _Outcome(TypedDict):
+  failure: str | None
+  step_time_us: float | None
+  tuned_step_time_us: float | None
+
+
+def _outcome(
+  found: candidates_lib.Candidate | candidates_lib.Refused | None,
+) -> _Outcome:
+  """What an arm and a candidate both have of what was found."""
+  if not isinstance(found, candidates_lib.Candidate):
+    failure = found.reason if found else None
+    return _Outcome(failure=failure, step_time_us=None, tuned_step_time_us=None)
+  tuned_us = found.tuned.step_time_us if found.is_searched else None
+  return _Outcome(
     failure=None,
-    step_time_us=None,
-    tuned_step_time_us=None,
-    gain_us=None,
-    obstacle="refused",
-    num_trials=0,
-  )
-  if isinstance(found, candidates_lib.Refused):
-    return dataclasses.replace(tried, failure=found.reason)
-  gain = uncertainty.gain(search.default.default_times, found.tuned_times)
-  return dataclasses.replace(
-    tried,
-    rewrites=tuple(found.outcome.actions),
-    left_alone=tuple(found.outcome.refusals),
     step_time_us=found.under_nccl_defaults.step_time_us,
-    tuned_step_time_us=_tuned_us(found),
-    gain_us=plan_lib.Range(low_us=gain.low, high_us=gain.high),
-    obstacle=search.obstacle(found),
-    num_trials=found.num_trials,
+    tuned_step_time_us=tuned_us,
   )
-
-
-def _tuned_us(candidate: candidates_lib.Candidate) -> float | None:
-  return candidate.tuned.step_time_us if candidate.is_searched else None
 
 
 def column(applied: plan_lib.Applied) -> str:
@@ -219,23 +214,14 @@ def config_in_words(
   """What a config sets, in a line."""
   written = []
   for name, theirs in (("", {}), *((a.name, a.config.options) for a in arms)):
-    added = [
-      f"{_short(option)}={in_words.option(option, str(value))}"
-      for option, value in config.options.items()
-      if option not in theirs or theirs[option] != value
-    ]
-    left_out = [
-      f"no {_short(option)}"
-      for option in theirs
-      if option not in config.options
-    ]
-    written.append([*filter(None, [name]), *added, *left_out])
+    own = config.options
+    changed = [option for option in own if own[option] != theirs.get(option)]
+    added = [f"{o}={in_words.option(o, str(own[o]))}" for o in changed]
+    left_out = [f"no {option}" for option in theirs if option not in own]
+    said = [text.replace("xla_gpu_", "", 1) for text in (*added, *left_out)]
+    written.append([*filter(None, [name]), *said])
   words = [*min(written, key=len), *(value for _, value in parts(config))]
   return ", ".join(words) or "as it runs today"
-
-
-def _short(option: str) -> str:
-  return option.removeprefix("xla_gpu_")
 
 
 def xla_us(tuning: tuning_lib.Tuning) -> float:

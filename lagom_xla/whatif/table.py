@@ -44,12 +44,10 @@ def show(
       shown.say(f"... and {left} more kinds of nodes: {_EVERYTHING}")
   beyond = comparison_lib.beyond_measured((*rows, *comparison.points))
   shown.say(beyond)
-  shown.say_all(
-    [
-      *_refused((*comparison.rows, *comparison.points)),
-      *comparison.findings,
-      *(note for note in comparison.notes if note != beyond),
-    ],
+  shown.say(
+    *_refused((*comparison.rows, *comparison.points)),
+    *comparison.findings,
+    *(note for note in comparison.notes if note != beyond),
     rest=_EVERYTHING,
   )
   for file in files:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
+import itertools
 import re
 import shlex
 
@@ -50,30 +51,39 @@ def picture(
   instructions: Instructions,
 ) -> report.Picture:
   """A step, drawn: "before" or "after", as recorded and as replayed."""
-  labels = _Labels(instructions)
-  streams = tuple(
-    report.Stream(
-      name=stream,
-      begin_us=tuple(round(s.begin_us, _DIGITS) for s in ran),
-      end_us=tuple(round(s.end_us, _DIGITS) for s in ran),
-      kind=tuple(s.kind for s in ran),
-      label=tuple(labels[s.name] for s in ran),
-      lone_us=tuple(round(s.lone_us, _DIGITS) for s in ran),
-      wait_us=tuple(round(_wait_us(s), _DIGITS) for s in ran),
-      num=tuple(max(s.num_trips, 1) for s in ran),
-      beside=tuple(_beside(s, labels) for s in ran),
-    )
-    for stream, ran in _joined(recorded).items()
-    if ran
+  streams = _joined(recorded)
+  names = dict.fromkeys(
+    name
+    for ran in itertools.chain(*streams.values())
+    for name in (ran.name, *(other for other, _ in _beside(ran)))
+    if name
   )
+  index = {"": -1} | {name: i for i, name in enumerate(names)}
   return report.Picture(
     name=name,
     step_us=replayed.step_time_us,
     kernel_us=replayed.kernel_us,
     slowdown_us=replayed.total_slowdown_us + replayed.total_copy_slowdown_us,
     wait_us=replayed.total_exposed_us + replayed.total_copy_wait_us,
-    labels=tuple(labels.found),
-    streams=streams,
+    labels=tuple(_label(name, instructions) for name in names),
+    streams=tuple(
+      report.Stream(
+        name=stream,
+        begin_us=tuple(round(s.begin_us, _DIGITS) for s in ran),
+        end_us=tuple(round(s.end_us, _DIGITS) for s in ran),
+        kind=tuple(s.kind for s in ran),
+        label=tuple(index[s.name] for s in ran),
+        lone_us=tuple(round(s.lone_us, _DIGITS) for s in ran),
+        wait_us=tuple(round(_wait_us(s), _DIGITS) for s in ran),
+        num=tuple(max(s.num_trips, 1) for s in ran),
+        beside=tuple(
+          tuple((index[n], round(us, _DIGITS)) for n, us in _beside(s))
+          for s in ran
+        ),
+      )
+      for stream, ran in streams.items()
+      if ran
+    ),
     detail_us=_costliest_trip(recorded),
   )
 
@@ -81,24 +91,8 @@ def picture(
 def _label(name: str, instructions: Instructions) -> report.Label:
   """An instruction in words."""
   known = instructions.get(name)
-  if known is None:
-    return report.Label(name=name, what="", source="")
-  return report.Label(name=name, what=known.what, source=str(known.source))
-
-
-class _Labels:
-  """Words of instructions, each kept once."""
-
-  def __init__(self, instructions: Instructions):
-    self.found: list[report.Label] = []
-    self._index = {"": -1}
-    self._instructions = instructions
-
-  def __getitem__(self, name: str) -> int:
-    if name not in self._index:
-      self._index[name] = len(self.found)
-      self.found.append(_label(name, self._instructions))
-    return self._index[name]
+  what, source = (known.what, str(known.source)) if known else ("", "")
+  return report.Label(name=name, what=what, source=source)
 
 
 def _wait_us(ran: recorder.Slice) -> float:
@@ -109,12 +103,11 @@ def _lost_us(ran: recorder.Slice) -> float:
   return sum(us for _, us in ran.lost_us)
 
 
-def _beside(
-  ran: recorder.Slice, labels: _Labels
-) -> tuple[tuple[int, float], ...]:
+def _beside(ran: recorder.Slice) -> Sequence[tuple[str, float]]:
+  """What it ran beside, and lost to that; of trips and of several the sum."""
   if ran.kind in ("folded", "several"):
-    return ((-1, round(_lost_us(ran), _DIGITS)),)
-  return tuple((labels[name], round(us, _DIGITS)) for name, us in ran.lost_us)
+    return [("", _lost_us(ran))]
+  return ran.lost_us
 
 
 def _joined(
@@ -140,9 +133,11 @@ def _join(
   short: list[recorder.Slice] = []
   for ran in slices:
     is_short = ran.time_us < least_us and ran.kind != "folded"
-    gap_us = ran.begin_us - short[-1].end_us if short else 0.0
-    is_full = short and short[-1].end_us - short[0].begin_us >= least_us
-    if short and (not is_short or is_full or gap_us >= least_us):
+    if short and not (
+      is_short
+      and ran.begin_us - short[-1].end_us < least_us
+      and short[-1].end_us - short[0].begin_us < least_us
+    ):
       yield _several(short)
       short = []
     if is_short:
@@ -154,14 +149,15 @@ def _join(
 
 
 def _several(slices: Sequence[recorder.Slice]) -> recorder.Slice:
-  if len(slices) == 1:
-    return slices[0]
+  first, *others = slices
+  if not others:
+    return first
   return recorder.Slice(
-    stream=slices[0].stream,
+    stream=first.stream,
     kind="several",
     name="",
-    begin_us=slices[0].begin_us,
-    end_us=slices[-1].end_us,
+    begin_us=first.begin_us,
+    end_us=others[-1].end_us,
     lone_us=sum(ran.lone_us for ran in slices),
     lost_us=(("", sum(map(_lost_us, slices))),),
     wait_us=sum(map(_wait_us, slices)),
@@ -266,13 +262,10 @@ def _together(
   parts: dict[parts_lib.Reason, explanation_lib.Part] = {}
   for one in alike:
     for part in one.parts:
-      known = parts.get(part.reason)
-      us, words = 0.0, f"as in {one.name}, {part.sentence}"
-      if known is not None:
-        us, words = known.us, known.sentence
-      parts[part.reason] = dataclasses.replace(
-        part, us=us + part.us, sentence=words
+      known = parts.get(part.reason) or dataclasses.replace(
+        part, us=0.0, sentence=f"as in {one.name}, {part.sentence}"
       )
+      parts[part.reason] = dataclasses.replace(known, us=known.us + part.us)
   ranked = tuple(sorted(parts.values(), key=lambda part: -part.us))
   wait_us = sum(one.exposed_us for one in alike)
   return dataclasses.replace(
@@ -289,7 +282,7 @@ def _together(
 def of_inspection(
   step: step_lib.Step, *, measured_us: float | None = None
 ) -> report.Story:
-  """What a page tells of a step as it runs today."""
+  """What a page tells of a step as it runs today, and by a profile if any."""
   drawn, collectives = _drawn("before", step, step.default)
   before = uncertainty.times(step, step.default)
   return report.Story(
@@ -315,24 +308,19 @@ def of_inspection(
 def of_tuning(
   tuning: tuning_lib.Tuning, *, folder: str, measured_us: float | None = None
 ) -> report.Story:
-  """What a page tells of a tuning."""
+  """What a page tells of a tuning whose plan is in a folder."""
   default, kept = tuning.search.default, tuning.kept
-  step, estimate = default.runs, report.Estimate.of
-  before, collectives_before = _drawn("before", step, step.default)
+  estimate = report.Estimate.of
+  before = of_inspection(default.runs, measured_us=measured_us)
   after, collectives_after = _drawn("after", kept.runs, kept.settings)
-  return report.Story(
-    module_name=tuning.plan.module_name,
-    cluster=tuning.plan.cluster.name,
-    made_with=checked.versions(),
-    basis=step.basis,
+  return dataclasses.replace(
+    before,
     before=estimate(uncertainty.step_time(default.default_times)),
-    measured_us=measured_us,
     after=estimate(uncertainty.step_time(kept.tuned_times)),
     gain=estimate(uncertainty.gain(default.default_times, kept.tuned_times)),
     lower_bound_us=tuning.lower_bound_us,
     notes=(*notes.tuning_notes(tuning), *_notes(tuning)),
-    pictures=(before, after),
-    collectives_before=collectives_before,
+    pictures=(*before.pictures, after),
     collectives_after=collectives_after,
     settings=tuple(_settings(tuning)),
     tried=tuple(

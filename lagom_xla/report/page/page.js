@@ -5,11 +5,12 @@
 'use strict';
 
 const pictures = JSON.parse(document.getElementById('pictures').textContent);
-const parts = JSON.parse(document.getElementById('parts-data').textContent);
 const isTouch = matchMedia('(pointer: coarse)').matches;
 const LEAST_PX = 2;      // Shorter slices are drawn together.
 const LEAST_TEXT_PX = 48;
 const SLOWED = 0.02;     // Share of its time from which a kernel counts as slowed.
+const PARTS = [['kernels alone', 'kernel_us', 'kernel'],
+               ['slowed by collectives and copies', 'slowdown_us', 'slowed'], ['waits', 'wait_us', 'wait']];
 
 function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim();
@@ -256,15 +257,20 @@ function timeline(id, offsets, whole) {
 
 function showParts() {
   const place = document.getElementById('parts-plot');
-  const colors = {'kernels alone': 'kernel', 'slowed by collectives and copies': 'slowed', 'waits': 'wait'};
-  const data = parts.data.map(trace => ({...trace, marker: {...trace.marker, color: color(colors[trace.name])}}));
-  const axis = {gridcolor: color('line'), zeroline: false, exponentformat: 'none', separatethousands: true};
-  const narrow = place.clientWidth < 600;
+  const bound = Number(place.dataset.boundUs) / 1e3;
+  const data = PARTS.map(([name, field, shade]) => ({
+    type: 'bar', orientation: 'h', name, marker: {color: color(shade)},
+    y: pictures.map(picture => picture.name), x: pictures.map(picture => picture[field] / 1e3),
+    hovertemplate: `%{y}: ${name} %{x:,.2f} ms<extra></extra>`,
+  }));
+  const axis = {gridcolor: color('line'), zeroline: false, exponentformat: 'none', separatethousands: true, fixedrange: true};
   return Plotly.react(place, data, {
-    ...parts.layout, ...theme(),
-    xaxis: {...parts.layout.xaxis, ...axis, nticks: narrow ? 4 : 10},
-    yaxis: {...parts.layout.yaxis, ...axis, showgrid: false, ticks: 'outside', ticklen: 6, tickcolor: 'rgba(0,0,0,0)'},
-    shapes: (parts.layout.shapes ?? []).map(shape => ({...shape, line: {...shape.line, color: color('text')}})),
+    ...theme(), barmode: 'stack', margin: {l: 70, r: 12, t: 8, b: 40}, showlegend: false,
+    xaxis: {...axis, ticksuffix: ' ms', rangemode: 'tozero', nticks: place.clientWidth < 600 ? 4 : 10},
+    yaxis: {...axis, autorange: 'reversed', showgrid: false, ticks: 'outside', ticklen: 6, tickcolor: 'rgba(0,0,0,0)'},
+    shapes: [{type: 'line', x0: bound, x1: bound, xref: 'x', y0: 0, y1: 1, yref: 'paper',
+              line: {dash: 'dot', width: 2, color: color('text')}}],
+    annotations: [{text: 'lower bound', x: bound, y: 0, yref: 'paper', yshift: -30, showarrow: false}],
   }, CONFIG);
 }
 

@@ -19,7 +19,6 @@ from lagom_xla.costs import in_words
 from lagom_xla.report.page import report
 
 _FOLDER = pathlib.Path(__file__).parent
-_ROW_PX, _FRAME_PX = 46, 60
 
 
 def check_can_render() -> None:
@@ -65,8 +64,6 @@ def render(data: report.Story) -> str:
     has_copies="copy" in kinds,
     has_folds="folded" in kinds,
     has_details=all(picture.detail_us for picture in data.pictures),
-    parts=script_json(_parts(data)),
-    parts_height=_ROW_PX * len(data.pictures) + _FRAME_PX,
     pictures=script_json([dataclasses.asdict(p) for p in data.pictures]),
   )
 
@@ -127,44 +124,3 @@ def save(text: str, path: pathlib.Path) -> None:
 def script_json(value: object) -> str:
   """JSON that ends no script."""
   return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
-
-
-def _parts(data: report.Story) -> dict[str, Any]:
-  """The figure of what a step is made of, before and after."""
-  traces = [
-    {
-      "type": "bar",
-      "name": name,
-      "orientation": "h",
-      "y": [picture.name for picture in data.pictures],
-      "x": [getattr(picture, field) / 1e3 for picture in data.pictures],
-      "hovertemplate": "%{y}: " + name + " %{x:,.2f} ms<extra></extra>",
-    }
-    for name, field in (
-      ("kernels alone", "kernel_us"),
-      ("slowed by collectives and copies", "slowdown_us"),
-      ("waits", "wait_us"),
-    )
-  ]
-  bound_ms = data.lower_bound_us / 1e3
-  bound = {
-    "type": "line",
-    **{"x0": bound_ms, "x1": bound_ms, "xref": "x"},
-    **{"y0": 0, "y1": 1, "yref": "paper"},
-    "line": {"dash": "dot", "width": 2},
-  }
-  label = {
-    "text": "lower bound",
-    **{"x": bound_ms, "y": 0, "yref": "paper", "yshift": -30},
-    "showarrow": False,
-  }
-  layout = {
-    "barmode": "stack",
-    "margin": {"l": 70, "r": 12, "t": 8, "b": 40},
-    "showlegend": False,
-    "xaxis": {"ticksuffix": " ms", "rangemode": "tozero", "fixedrange": True},
-    "yaxis": {"autorange": "reversed", "fixedrange": True},
-    "shapes": [bound],
-    "annotations": [label],
-  }
-  return {"data": traces, "layout": layout}
