@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of the configs that a command compiles, in a few words each.
 
-A config that differs from one with a name in a part or two is named by these.
+One that has no name is named by what sets it apart from the most similar one
+before it: a search goes by single steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 import functools
 
 from lagom_xla.compile import config as config_lib
@@ -20,67 +21,48 @@ from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.search.xla import arms as arms_lib
 
 _PREFIX = "xla_gpu_"
-_WITHOUT = "without "
 # More are counted.
 _MOST_PARTS = 2
 
 
 class Names:
-  """The configs that were named, to which others are compared."""
+  """Names of configs: those given, today's, and all that were asked for."""
 
-  def __init__(self):
-    self._named: list[tuple[config_lib.XlaConfig, str]] = []
-    self._others: list[tuple[config_lib.XlaConfig, str]] = []
-
-  def add(self, config: config_lib.XlaConfig, name: str) -> None:
-    """Names a config, and with it those that lack some of its parts."""
-    self._named.append((config, name))
+  def __init__(self, named: Iterable[tuple[config_lib.XlaConfig, str]] = ()):
+    today = (config_lib.DEFAULT, environment.options_in_words())
+    self._known = [*named, today]
 
   def of(self, config: config_lib.XlaConfig) -> str:
     """A config's name, or how it differs from the most similar one so far."""
-    known = [*self._named, *self._others]
-    for other, name in known:
+    for other, name in self._known:
       if other == config:
         return name
-    known = known or [(config_lib.DEFAULT, "")]
-    differences, name = min(
-      ((_differences(config, other), name) for other, name in known),
-      key=lambda one: len(one[0]),
+    differences = min(
+      (_differences(config, other) for other, _ in self._known), key=len
     )
     # Of many the last are those that a search has come to.
     words = ", ".join(differences[-_MOST_PARTS:])
     if len(differences) > _MOST_PARTS:
       words += f" and {len(differences) - _MOST_PARTS} more"
-    lacks = all(part.startswith(_WITHOUT) for part in differences)
-    if lacks and name in (named for _, named in self._named):
-      words = f"{name} {words}"
-    self._others.append((config, words))
+    self._known.append((config, words))
     return words
 
-
-def of_today(
-  names: Names | None = None,
-) -> Callable[[watching.Compile], str]:
-  """Names compiles, with today's flags as what the others are compared with."""
-  names = names or Names()
-  names.add(config_lib.DEFAULT, environment.options_in_words())
-  return lambda compile_: names.of(compile_.config)
+  def __call__(self, compile_: watching.Compile) -> str:
+    """The name of what is compiled."""
+    return self.of(compile_.config)
 
 
-def of_arms(
+def with_arms(
   target: target_lib.Target,
 ) -> Callable[[watching.Compile], str]:
-  """The same of a search, which tries the arms of a target's cluster, too."""
+  """Names compiles of a search, which tries the arms of a target's cluster."""
 
   @functools.cache  # When the first is named, which then compiles already.
-  def of_known() -> Callable[[watching.Compile], str]:
-    names = Names()
-    if not target.is_read_only:
-      for arm in arms_lib.known(target.cluster).arms:
-        names.add(arm.config, arm.name)
-    return of_today(names)
+  def names() -> Names:
+    known = () if target.is_read_only else arms_lib.known(target.cluster).arms
+    return Names((arm.config, arm.name) for arm in known)
 
-  return lambda compile_: of_known()(compile_)
+  return lambda compile_: names()(compile_)
 
 
 def _differences(
@@ -93,18 +75,23 @@ def _differences(
     if other.options.get(name) != value
   ]
   found += [
-    f"{_WITHOUT}{name.removeprefix(_PREFIX)}"
+    f"without {name.removeprefix(_PREFIX)}"
     for name in other.options
     if name not in config.options
   ]
   if config.program != other.program:
     found.append(rewriting.in_words(config.program))
-  if config.combine_groups != other.combine_groups:
-    own = "our" if config.combine_groups is not None else "XLA's"
-    found.append(f"{own} combine groups")
-  if config.scheduler_profile != other.scheduler_profile:
-    own = "our" if config.scheduler_profile is not None else "XLA's"
-    found.append(f"{own} costs for the scheduler")
+  for part, before, what in (
+    (config.combine_groups, other.combine_groups, "combine groups"),
+    (
+      config.scheduler_profile,
+      other.scheduler_profile,
+      "costs for the scheduler",
+    ),
+  ):
+    if part != before:
+      whose = "XLA's" if part is None else "our"
+      found.append(f"{whose} {what}")
   if config.orders != other.orders:
     found.append(
       orders_lib.in_words(config.orders) if config.orders else "XLA's order"

@@ -15,7 +15,7 @@ import os
 import pathlib
 import sys
 import textwrap
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 import warnings
 
 from lagom_xla import errors
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
   from lagom_xla.compile import pool as pool_lib
   from lagom_xla.compile import target as target_lib
   from lagom_xla.costs import step as step_lib
-  from lagom_xla.passes import hlo
   from lagom_xla.profiling import costing as costing_lib
   from lagom_xla.profiling import profile as profile_lib
 
@@ -55,14 +54,9 @@ def add_command(
   text: str,
   examples: str,
 ) -> argparse.ArgumentParser:
-  """Adds a command, and returns its parser, to add arguments to.
+  """Adds a command that a function runs, and returns its parser.
 
-  Args:
-    commands: what argparse's add_subparsers returned.
-    name: what the user types.
-    function: runs it.
-    text: what it does, in a sentence.
-    examples: shown below its options.
+  Help has a text, in a sentence, and examples below the options.
   """
   command = commands.add_parser(
     name,
@@ -168,11 +162,7 @@ def add_profile(command: argparse.ArgumentParser) -> None:
 
 
 def check_target(arguments: argparse.Namespace) -> None:
-  """Checks of the arguments of `add_target` what needs no JAX, so at once.
-
-  Raises:
-    TargetError, ClusterError: there is no such file, or no such cluster.
-  """
+  """Checks of the arguments of `add_target` what needs no JAX, so at once."""
   from lagom_xla import cluster as cluster_lib
   from lagom_xla.compile import source
 
@@ -182,11 +172,7 @@ def check_target(arguments: argparse.Namespace) -> None:
 
 
 def keywords(arguments: argparse.Namespace) -> dict[str, str]:
-  """The keyword arguments of --arg.
-
-  Raises:
-    TargetError: one is not NAME=VALUE.
-  """
+  """The keyword arguments of --arg."""
   found = {}
   for text in arguments.arg:
     name, equals, value = text.partition("=")
@@ -202,13 +188,7 @@ def keywords(arguments: argparse.Namespace) -> dict[str, str]:
 def at_work(
   arguments: argparse.Namespace, *, lines: bool = False, num_early: int = 1
 ) -> Iterator[tuple[progress.Bar, pool_lib.Pool | None]]:
-  """A command's progress, and the workers that it compiles in.
-
-  Args:
-    arguments: those of `add_compiling`.
-    lines: whether each step is a line where stderr is not a terminal.
-    num_early: see `pool.Pool`.
-  """
+  """A command's progress, with or without lines, and its workers."""
   from lagom_xla.cli import progress
 
   with (
@@ -229,10 +209,7 @@ def workers(
   generates_code: bool = False,
   num_early: int = 1,
 ) -> Iterator[pool_lib.Pool | None]:
-  """The workers that the arguments of `add_compiling` ask for; None for none.
-
-  See `pool.Pool` for the others.
-  """
+  """The workers that `add_compiling`'s arguments ask for; None for none."""
   if arguments.workers == 0:
     yield None
     return
@@ -254,12 +231,7 @@ def load_target(
   bar: progress.Bar,
   workers: pool_lib.Pool | None,
 ) -> target_lib.Target:
-  """The target that the arguments of `add_target` describe.
-
-  Raises:
-    FlagsError: XLA would end this process over its XLA_FLAGS.
-    TargetError, ClusterError, CompileError, HloError: it cannot be had.
-  """
+  """The target that the arguments of `add_target` describe."""
   bar.say(f"lowering {arguments.target}")
   from lagom_xla import cluster as cluster_lib
   from lagom_xla.compile import load
@@ -278,76 +250,60 @@ def inspected(
   arguments: argparse.Namespace,
   bar: progress.Bar,
   workers: pool_lib.Pool | None,
-) -> tuple[target_lib.Target, step_lib.Step, costing_lib.Costing | None]:
-  """The target, its step as it runs today, and what the profile says of it.
-
-  Raises:
-    TraceError: there is no trace, or it is of another step.
-    CompileError: XLA refuses the target.
-  """
+) -> tuple[target_lib.Target, step_lib.Step, Priced]:
+  """The target, its step as it runs today, and what the profile says of it."""
   target = load_target(arguments, bar, workers)
   from lagom_xla.cli import naming
   from lagom_xla.tuner import tuner
 
   bar.say("reading the profile" if arguments.profile else "costing the step")
   with (
-    bar.told_of_compiles(naming.of_today()),
-    pricing(arguments, target) as costed,
+    bar.told_of_compiles(naming.Names()),
+    pricing(arguments, target) as priced,
   ):
     step = tuner.inspect(target)
     check_profile(arguments, step)
-  return target, step, costed
+  return target, step, priced
+
+
+class Priced(NamedTuple):
+  """A profile and what it says of costs; None where all are predicted."""
+
+  profile: profile_lib.Profile | None = None
+  costs: costing_lib.Costing | None = None
 
 
 @contextlib.contextmanager
 def pricing(
   arguments: argparse.Namespace, target: target_lib.Target
-) -> Iterator[costing_lib.Costing | None]:
+) -> Iterator[Priced]:
   """Prices what is inside by the profile of --profile, if there is one.
 
   The profile is taken to have run under the cap on channels of XLA_FLAGS.
-
-  Raises:
-    TraceError: there is no trace, or it is of another step.
-    CompileError: the target's schedule is needed and cannot be had.
   """
   if arguments.profile is None:
-    yield None
+    yield Priced()
     return
   from lagom_xla.costs import measured
   from lagom_xla.flags import nccl_channels
   from lagom_xla.profiling import costing as costing_lib
-
-  profile = read_profile(arguments.profile, target.schedule)
-  costed = costing_lib.of_profile(
-    profile, target.cluster, max_channels=nccl_channels.most({})
-  )
-  with measured.pricing(costed.measured):
-    yield costed
-
-
-def read_profile(
-  folder: str, module: Callable[[], hlo.Module]
-) -> profile_lib.Profile:
-  """The profile in a folder, of the given module where the trace holds none.
-
-  Raises:
-    TraceError: there is no trace, or it is of another step.
-  """
   from lagom_xla.profiling import profile as profile_lib
   from lagom_xla.profiling import xspace
 
-  trace = xspace.read(pathlib.Path(folder))
+  trace = xspace.read(pathlib.Path(arguments.profile))
   has_module = any(process.modules for process in trace.processes)
-  return profile_lib.of_trace(trace, None if has_module else module())
+  profile = profile_lib.of_trace(
+    trace, None if has_module else target.schedule()
+  )
+  costs = costing_lib.of_profile(
+    profile, target.cluster, max_channels=nccl_channels.most({})
+  )
+  with measured.pricing(costs.measured):
+    yield Priced(profile, costs)
 
 
 def check_profile(arguments: argparse.Namespace, step: step_lib.Step) -> None:
-  """Checks that a profile has something of the step that was priced by it.
-
-  Raises:
-    TraceError: it has nothing: it is another program's.
-  """
+  """Checks that a profile has something of the step that was priced by it."""
   from lagom_xla.costs import step as step_lib
 
   if arguments.profile is None:

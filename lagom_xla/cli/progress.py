@@ -27,7 +27,6 @@ from lagom_xla.compile import watching
 
 if TYPE_CHECKING:
   from lagom_xla.compile import config as config_lib
-  from lagom_xla.search.xla import candidates as candidates_lib
 
 # The end of a line that says what goes on.
 GOES_ON = " ..."
@@ -44,17 +43,10 @@ _MINUTES_FROM_S = 95
 
 
 class Bar:
-  """Progress in steps, of a number that is known or is estimated.
+  """Progress in steps, `num_done` so far, to be used in a `with` block.
 
-  To be used in a `with` block, at whose end the bar vanishes.
-
-  Args:
-    time_budget_s: the time that there is; None where that is not limited.
-    lines: whether there are lines where stderr is not a terminal.
-    is_quiet: whether there is neither a bar nor lines.
-
-  Attributes:
-    num_done: steps so far.
+  With a time budget no more time is said to be left than that. Where stderr is
+  no terminal there are `lines` for steps; where it `is_quiet`, nothing.
   """
 
   def __init__(
@@ -78,10 +70,6 @@ class Bar:
     self._started_s = time.monotonic()
     self.num_done, self._num_left = 0, 0.0
     self._ended_s: list[float] = []
-    self._found_us: float | None = None
-    self._refusal = ""
-    self._is_searched = False
-    self._default_us: float | None = None
     self._words = "loading JAX"
     self._silence: Silence | None = None
     if is_open and not (self._is_bar or self._is_quiet):
@@ -152,31 +140,14 @@ class Bar:
     """Sets how many more steps there may be."""
     self._num_left = num_left
 
-  def found(
-    self, candidate: candidates_lib.Candidate | candidates_lib.Refused
-  ) -> None:
-    """Keeps what the next step has found; refused ones have no time."""
-    # Where there are candidates, this is loaded: bars are there before JAX is.
-    from lagom_xla.report import tried
-    from lagom_xla.search.xla import candidates as candidates_lib
-
-    if isinstance(candidate, candidates_lib.Refused):
-      self._found_us, self._refusal = None, tried.refusal(candidate.reason)
-      return
-    self._found_us = candidate.tuned.step_time_us
-    self._is_searched = candidate.is_searched
-    if self._default_us is None:
-      self._default_us = self._found_us
-
-  def advance(self, words: str) -> None:
-    """One more step is done."""
+  def advance(self, words: str, outcome: str = "") -> None:
+    """One more step is done, with an outcome that only lines say."""
     self.num_done += 1
     self._num_left = max(self._num_left - 1, 0.0)
     self._ended_s.append(time.monotonic())
     self._progress.update(self._task, advance=1, description=words)
     if self._lines and not self._is_bar:
-      self._print(self._done(words))
-    self._found_us, self._refusal = None, ""
+      self._print(f"{words}{outcome}")
 
   @property
   def left_s(self) -> float | None:
@@ -187,15 +158,6 @@ class Bar:
     step_s = (last_s - before_s[0]) / len(before_s)
     since_s = time.monotonic() - last_s
     return max(self._num_left * step_s - since_s, 0.0)
-
-  def _done(self, words: str) -> str:
-    if self._found_us is not None and self._default_us is not None:
-      words += f": {self._found_us / 1e3:,.2f} ms"
-      if self.num_done == 1 and self._is_searched:
-        words += " with NCCL tuned"
-      if self.num_done > 1:
-        words += f" ({self._found_us / self._default_us - 1:+.2%})"
-    return f"{words}: {self._refusal}" if self._refusal else words
 
   def _print(self, words: str, end: str = "") -> None:
     """Prints a line in one piece, as two threads do."""

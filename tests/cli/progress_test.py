@@ -22,7 +22,6 @@ from lagom_xla.cli import progress
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import watching
 from lagom_xla.passes.program import form as form_lib
-from lagom_xla.search.xla import candidates
 
 _PLAN = config_lib.XlaConfig(
   options={"xla_gpu_a": True, "xla_gpu_b": 8}, combine_groups=(("x", "y"),)
@@ -103,7 +102,7 @@ def _compile(
 
 def test_what_is_compiled_now_is_named_while_it_is(impatient):
   with _said() as err, progress.Bar() as bar:
-    with bar.told_of_compiles(naming.of_today()):
+    with bar.told_of_compiles(naming.Names()):
       with _compile(config_lib.XlaConfig(options={"xla_gpu_a": True})):
         _await(err, "compiling a=true ...")
       _await(err, "costing a=true ...")
@@ -116,22 +115,12 @@ def test_what_is_compiled_now_is_named_while_it_is(impatient):
 def test_each_config_that_is_compiled_is_a_step():
   with _said(), progress.Bar(lines=False) as bar:
     bar.expect(4)
-    with bar.told_of_compiles(naming.of_today(), are_steps=True):
+    with bar.told_of_compiles(naming.Names(), are_steps=True):
       for config in (config_lib.DEFAULT, config_lib.DEFAULT, _PLAN):
         with _compile(config):
           pass
     # Two of four configs are compiled, one of them twice.
     assert bar.num_done == 2
-
-
-def test_a_config_that_xla_refuses_is_said_with_the_reason():
-  refused = candidates.Refused(config=_PLAN, reason="XLA ended.\nIts log: ...")
-  with _said() as err, progress.Bar() as bar:
-    bar.found(refused)
-    bar.advance("MaxText")
-    bar.advance("another")
-  told = [line.split("s  ")[1] for line in err.getvalue().splitlines()]
-  assert told == ["MaxText: refused: XLA ended.", "another"]
 
 
 # How long is left.
@@ -220,15 +209,13 @@ def test_with_a_budget_no_more_is_left_than_that():
 
 
 def test_a_config_is_named_by_what_sets_it_apart():
-  names = naming.Names()
-  names.add(_PLAN, "the plan")
-  names.add(config_lib.DEFAULT, "XLA's defaults")
+  names = naming.Names([(_PLAN, "the plan")])
   assert names.of(_PLAN) == "the plan"
   assert names.of(config_lib.DEFAULT) == "XLA's defaults"
   without = config_lib.XlaConfig(
     options={"xla_gpu_a": True}, combine_groups=_PLAN.combine_groups
   )
-  assert names.of(without) == "the plan without b"
+  assert names.of(without) == "without b"
   other = config_lib.XlaConfig(options={"xla_gpu_c": "x"})
   assert names.of(other) == "c=x"
   # From there on a search goes by single steps.
@@ -270,7 +257,7 @@ def _on_terminal(term: str, step_s: float) -> str:
       for number in range(3):
         time.sleep(step_s)
         bar.advance(f"arm {number}")
-      with bar.told_of_compiles(naming.of_today()):
+      with bar.told_of_compiles(naming.Names()):
         with _compile(_PLAN):
           time.sleep(0.3)
         with _compile(config_lib.XlaConfig(options={_THRESHOLD: 2**27})):

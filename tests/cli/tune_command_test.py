@@ -27,8 +27,11 @@ from commands import run
 from commands import write_hlo
 from commands import write_steps
 from lagom_xla import plan as plan_lib
+from lagom_xla.cli.commands import tune
+from lagom_xla.compile import config as config_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.passes import registry
+from lagom_xla.search.xla import candidates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,6 +151,13 @@ def test_text_says_that_times_are_predicted_and_stderr_each_candidate(
   assert verdict.startswith("jit_step on 1x8xh100: ")
   assert "(predicted)" in verdict
   assert f"Wrote {plan / 'plan.json'}" in outcome.out
+
+
+def test_a_config_that_xla_refuses_is_said_with_the_reason():
+  refused = candidates.Refused(
+    config=config_lib.DEFAULT, reason="XLA ended.\nIts log: ..."
+  )
+  assert tune.outcome_in_words(refused, 1.0) == ": refused: XLA ended."
 
 
 @pytest.mark.parametrize("out", ["/proc/plan", "file/deep/plan", "n" * 300])

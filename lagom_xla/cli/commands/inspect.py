@@ -12,7 +12,7 @@ from lagom_xla.cli import output
 from lagom_xla.cli import pictures
 
 if TYPE_CHECKING:
-  import rich.console
+  from lagom_xla.report.page import report
 
 _EXAMPLES = f"""\
 {options.TARGET_HELP}
@@ -44,20 +44,32 @@ def _run(arguments: argparse.Namespace) -> None:
   pictures.check(arguments)
   options.check_target(arguments)
   with options.at_work(arguments) as (bar, workers):
-    target, step, costed = options.inspected(arguments, bar, workers)
+    target, step, (profile, costs) = options.inspected(arguments, bar, workers)
+
+    def story() -> report.Story:
+      from lagom_xla.report.page import contents
+
+      step_us = pictures.measured_us(profile)
+      return contents.of_inspection(step, measured_us=step_us)
+
     bar.say("writing what was asked for")
-    files = pictures.of_inspection(arguments, step)
+    files = pictures.write(
+      arguments,
+      story=story,
+      runs=[("step", step, step.default)],
+      profile=profile,
+    )
   options.warn_of_repeated_work(target, step)
   from lagom_xla.report import results
   from lagom_xla.report import terminal
 
-  def show(console: rich.console.Console) -> None:
-    terminal.show_inspection(
-      console, step, files, costed=costed, is_verbose=arguments.verbose
-    )
-
   output.write_result(
-    arguments, lambda: results.inspection(step, costed), show, files
+    arguments,
+    lambda: results.inspection(step, costs),
+    lambda console: terminal.show_inspection(
+      console, step, files, costed=costs, is_verbose=arguments.verbose
+    ),
+    files,
   )
 
 
@@ -110,7 +122,7 @@ def _run_profile(arguments: argparse.Namespace) -> None:
     bar.say(f"reading {arguments.folder}")
     module = hlo.load(arguments.module) if arguments.module else None
     profile = profiling.read(arguments.folder, module)
-    files = pictures.of_profile(arguments, profile)
+    files = pictures.write(arguments, profile=profile)
   output.write_result(
     arguments,
     lambda: results.profile(profile),

@@ -91,9 +91,8 @@ def _run_verify(arguments: argparse.Namespace) -> None:
     plan = checked.load(arguments.plan)
     target = options.load_target(arguments, bar, workers)
     bar.expect(len(verification_lib.configs(plan)))
-    names = naming.Names()
-    names.add(plan.xla, "the plan")
-    with bar.told_of_compiles(naming.of_today(names), are_steps=True):
+    names = naming.Names([(plan.xla, "the plan")])
+    with bar.told_of_compiles(names, are_steps=True):
       verification = verification_lib.verify(plan, target)
   from lagom_xla.report import results
   from lagom_xla.report import terminal

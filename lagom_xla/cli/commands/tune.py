@@ -16,9 +16,7 @@ from lagom_xla.cli import pictures
 from lagom_xla.cli import stopping
 
 if TYPE_CHECKING:
-  import rich.console
-
-  from lagom_xla.profiling import costing as costing_lib
+  from lagom_xla.profiling import profile as profile_lib
   from lagom_xla.search.xla import candidates as candidates_lib
   from lagom_xla.tuner import tuning as tuning_lib
 
@@ -114,7 +112,7 @@ def _run(arguments: argparse.Namespace) -> None:
       f" --{arguments.applied}-only does without"
     )
   try:
-    tuning, costed = _tune(arguments, folder)
+    tuning, priced = _tune(arguments, folder)
     stopping.end_time_budget()
   except errors.Stopped as stop:
     options.say(
@@ -125,15 +123,14 @@ def _run(arguments: argparse.Namespace) -> None:
   from lagom_xla.report import results
   from lagom_xla.report import terminal
 
-  files = _write(arguments, tuning, folder)
-
-  def show(console: rich.console.Console) -> None:
-    terminal.show_tuning(
-      console, tuning, files, costed=costed, is_verbose=arguments.verbose
-    )
-
+  files = _write(arguments, tuning, priced.profile, folder)
   output.write_result(
-    arguments, lambda: results.tuning(tuning, costed), show, files
+    arguments,
+    lambda: results.tuning(tuning, priced.costs),
+    lambda console: terminal.show_tuning(
+      console, tuning, files, costed=priced.costs, is_verbose=arguments.verbose
+    ),
+    files,
   )
   if tuning.stopped is not None:
     from lagom_xla.costs import in_words
@@ -147,16 +144,10 @@ def _run(arguments: argparse.Namespace) -> None:
     stopping.end(tuning.stopped.exit_status)
 
 
-def _search_s(time_budget_s: float | None) -> float:
-  """For how long to search options, so that their plan is checked, too."""
-  from lagom_xla.search.xla import joint
-
-  return joint.SECONDS if time_budget_s is None else time_budget_s / 2
-
-
 def _write(
   arguments: argparse.Namespace,
   tuning: tuning_lib.Tuning,
+  profile: profile_lib.Profile | None,
   folder: pathlib.Path,
 ) -> list[pathlib.Path]:
   """Writes the plan's files and the pictures, which is work of its own."""
@@ -164,22 +155,36 @@ def _write(
   from lagom_xla.cli import progress
   from lagom_xla.explain import explaining
   from lagom_xla.explain import explanation as explanation_lib
+  from lagom_xla.report.page import contents
+  from lagom_xla.report.page import report
 
+  before, kept = tuning.before, tuning.kept
   with progress.Bar(lines=False, is_quiet=arguments.quiet) as bar:
     bar.say(f"writing {folder}")
     files = files_lib.write(tuning.plan, folder)
-    files += pictures.of_tuning(arguments, tuning, folder)
-    kept = tuning.kept
+    story = contents.of_tuning(
+      tuning, folder=str(folder), measured_us=pictures.measured_us(profile)
+    )
+    files.append(report.write(story, folder))
+    files += pictures.write(
+      arguments,
+      story=lambda: story,
+      runs=[
+        ("before", before, before.default),
+        ("after", kept.runs, kept.settings),
+      ],
+      profile=profile,
+    )
     if tuning.plan.is_default:
-      explanation = explaining.of_step(tuning.before)
+      explanation = explaining.of_step(before)
     else:
-      explanation = explaining.of_plan(tuning.before, kept.runs, kept.settings)
+      explanation = explaining.of_plan(before, kept.runs, kept.settings)
     return [*files, explanation_lib.write(explanation, folder)]
 
 
 def _tune(
   arguments: argparse.Namespace, folder: pathlib.Path
-) -> tuple[tuning_lib.Tuning, costing_lib.Costing | None]:
+) -> tuple[tuning_lib.Tuning, options.Priced]:
   options.check_target(arguments)
   with options.at_work(arguments, lines=True, num_early=_NUM_EARLY) as (
     bar,
@@ -193,14 +198,18 @@ def _tune(
     from lagom_xla.search import nccl
     from lagom_xla.search.xla import candidates as candidates_lib
     from lagom_xla.search.xla import evaluation
+    from lagom_xla.search.xla import joint
     from lagom_xla.tuner import tuner
 
     target = options.load_target(arguments, bar, workers)
     bar.say("reading the profile" if arguments.profile else "costing the step")
+    default_us: float | None = None
+    outcome = ""
 
     def found(
       candidate: candidates_lib.Candidate | candidates_lib.Refused,
     ) -> None:
+      nonlocal default_us, outcome
       if bar.num_done == 0 and isinstance(candidate, candidates_lib.Candidate):
         # While workers compile, as whoever presses Ctrl-C waits for it.
         for name in _WRITES:
@@ -209,24 +218,48 @@ def _tune(
         options.warn_of_repeated_work(target, candidate.step)
         if warning := evaluation.warning(target, candidate.peak_bytes):
           options.say(warning)
-      bar.found(candidate)
+      outcome = outcome_in_words(candidate, default_us)
+      if default_us is None and isinstance(candidate, candidates_lib.Candidate):
+        default_us = candidate.tuned.step_time_us
 
     def advance(words: str) -> None:
-      bar.advance(words)
+      nonlocal outcome
+      bar.advance(words, outcome)
+      outcome = ""
       bar.say("choosing what to compile next")
 
+    budget_s = arguments.time_budget
     with (
-      bar.told_of_compiles(naming.of_arms(target)),
-      options.pricing(arguments, target) as costed,
+      bar.told_of_compiles(naming.with_arms(target)),
+      options.pricing(arguments, target) as priced,
     ):
       tuning = tuner.tune(
         target,
         searcher=arguments.searcher or nccl.DEFAULT_SEARCHER,
-        seconds=_search_s(arguments.time_budget),
+        # So that there is time to check the plan, too.
+        seconds=joint.SECONDS if budget_s is None else budget_s / 2,
         in_process=arguments.in_process,
         applied=arguments.applied,
         progress=advance,
         found=found,
         expect=bar.estimate,
       )
-    return tuning, costed
+    return tuning, priced
+
+
+def outcome_in_words(
+  candidate: candidates_lib.Candidate | candidates_lib.Refused,
+  default_us: float | None,
+) -> str:
+  """What came of a candidate: its time, over the default's if it has one."""
+  from lagom_xla.report import tried
+  from lagom_xla.search.xla import candidates as candidates_lib
+
+  if isinstance(candidate, candidates_lib.Refused):
+    return f": {tried.refusal(candidate.reason)}"
+  step_us = candidate.tuned.step_time_us
+  if default_us is not None:
+    words = f"({step_us / default_us - 1:+.2%})"
+  else:
+    words = "with NCCL tuned" if candidate.is_searched else ""
+  return f": {step_us / 1e3:,.2f} ms {words}".rstrip()

@@ -149,10 +149,10 @@ def _compare(
       target = lowered(cluster)
       return target if workers is None else target.with_workers(workers)
 
-    of_today = naming.of_today()
+    names = naming.Names()
 
     def name(compile_: watching.Compile) -> str:
-      return f"{of_today(compile_)} for {compile_.cluster}"
+      return f"{names(compile_)} for {compile_.cluster}"
 
     unit = "tokens" if arguments.tokens_per_step else None
     unit = "examples" if arguments.examples_per_step else unit
