@@ -24,15 +24,7 @@ from lagom_xla.validation import whole_files
 
 _ENV = "env.sh"
 # A folder with only these in it is a plan's, and may be replaced.
-_NAMES = frozenset(
-  [
-    *(beside.PLAN, _ENV, env.TABLE),
-    *beside.NAMES,  # What `lagom-xla report` and `lagom-xla explain` read.
-    # What earlier versions wrote, too.
-    *("slurm.sh", "kubernetes.yaml", "xla_flags.sh", "nccl_env.sh"),
-    *("nccl_tuner.csv", "nccl_settings.csv"),
-  ]
-)
+_NAMES = frozenset([beside.PLAN, _ENV, env.TABLE, *beside.NAMES])
 
 
 def contents(plan: plan_lib.Plan) -> dict[str, bytes]:

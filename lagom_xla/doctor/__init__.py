@@ -15,4 +15,3 @@ from lagom_xla.doctor.examination import Checkup as Checkup
 from lagom_xla.doctor.examination import Finding as Finding
 from lagom_xla.doctor.examination import Version as Version
 from lagom_xla.doctor.examination import examine as examine
-from lagom_xla.doctor.examination import schema as schema

@@ -17,7 +17,7 @@ import re
 import signal
 import subprocess
 import sys
-from typing import Any, Final, Literal
+from typing import Literal
 
 from lagom_xla import validation
 from lagom_xla.compile import cache
@@ -25,9 +25,6 @@ from lagom_xla.compile import pool
 from lagom_xla.costs import in_words
 from lagom_xla.doctor import trials
 from lagom_xla.validation import whole_files
-
-# Raised whenever a field changes its meaning.
-FORMAT_VERSION: Final = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,20 +72,16 @@ class Checkup:
 
   __pydantic_config__ = validation.STRICT
 
-  format_version: Literal[1] = FORMAT_VERSION
+  format_version: Literal[1] = 1
   works: bool
   versions: tuple[Version, ...]
   findings: tuple[Finding, ...]
 
 
-def schema() -> dict[str, Any]:
-  """The JSON schema of `lagom-xla doctor --format=json`."""
-  return validation.schema(Checkup)
-
-
 _MODULE = "lagom_xla.doctor.trials"
 # Text of a child that ended, for the reason it gives last.
 _MOST_CHARACTERS = 200
+_TRY_AGAIN = "try again"
 
 
 def _run(names: Sequence[str], limit_s: float) -> dict[str, trials.Answer]:
@@ -102,7 +95,7 @@ def _run(names: Sequence[str], limit_s: float) -> dict[str, trials.Answer]:
     text=True,
     start_new_session=True,
   )
-  ran_out = False
+  of_others = "it was not tried, as what was tried before ended its process"
   try:
     printed, said = child.communicate(timeout=limit_s)
     *_, last = said.strip().splitlines() or [""]
@@ -114,18 +107,19 @@ def _run(names: Sequence[str], limit_s: float) -> dict[str, trials.Answer]:
     # The compiler that it started goes with it.
     os.killpg(child.pid, signal.SIGKILL)
     printed, _ = child.communicate()
-    ran_out = True
-    reason = (
-      f"it took longer than {limit_s:g} s and was ended: try again when this"
+    reason = of_others = (
+      f"it took longer than {limit_s:g} s and was ended: {_TRY_AGAIN} when this"
       " machine is less busy"
     )
-  lines = [line for line in printed.splitlines() if line.startswith("{")]
-  printed_answers = (trials.Answer(**json.loads(line)) for line in lines)
-  answers = {answer.name: answer for answer in printed_answers}
+  answers = {}
+  for line in printed.splitlines():
+    if line.startswith("{"):
+      answer = trials.Answer(**json.loads(line))
+      answers[answer.name] = answer
   for name in names:
     if name not in answers:
-      answers[name] = trials.Answer(name, "fails", reason, was_cut_off=ran_out)
-      reason = "it was not tried, as what was tried before ended its process"
+      answers[name] = trials.Answer(name, "fails", reason)
+      reason = of_others
   return answers
 
 
@@ -157,15 +151,16 @@ def workers(worker_bytes: int) -> Finding:
   """
   free_bytes = _free_bytes()
   num_cores = pool.num_cores()
-  free = f"{free_bytes / 1e9:.1f} GB free" if free_bytes is not None else ""
   found = f"{in_words.count(num_cores, 'core')}, "
-  found += free or "free memory not known"
+  if free_bytes is None:
+    found += "free memory not known"
+  else:
+    found += f"{free_bytes / 1e9:.1f} GB free"
   advice = ""
   if worker_bytes:
     found += f"; a small compile took {worker_bytes / 1e9:.1f} GB"
-  if worker_bytes and free_bytes is not None:
-    num_fitting = free_bytes // worker_bytes
-    if num_fitting < num_cores:
+    if free_bytes is not None and free_bytes // worker_bytes < num_cores:
+      num_fitting = free_bytes // worker_bytes
       advice = f"Pass --workers={num_fitting}, as more do not fit."
   status: trials.Status = "fails" if advice else "works"
   return Finding(name="workers", status=status, found=found, advice=advice)
@@ -173,38 +168,32 @@ def workers(worker_bytes: int) -> Finding:
 
 def _free_bytes() -> int | None:
   """Memory that processes can still have; None where no file tells it."""
-  try:
-    match = _FREE.search(MEMORY.read_text())
-  except OSError:
+  if not MEMORY.exists() or not (match := _FREE.search(MEMORY.read_text())):
     return None
-  if match is None:
-    return None
-  free = int(match[1]) * 1024
-  try:
-    limit = _LIMIT.read_text().strip()
-    if limit != "max":
-      return min(free, int(limit) - int(_USED.read_text()))
-  except OSError:  # No container, or one of cgroup version 1.
-    pass
-  return free
+  free_bytes = int(match[1]) * 1024
+  # There is none outside of containers, or with cgroup version 1.
+  limit = _LIMIT.read_text().strip() if _LIMIT.exists() else "max"
+  if limit == "max":
+    return free_bytes
+  return min(free_bytes, int(limit) - int(_USED.read_text()))
 
 
 def compile_cache() -> Finding:
   """Whether what is compiled can be kept."""
   folder = cache.folder_of_user()
-  if folder is None:
-    found = "off, by LAGOM_XLA_CACHE"
-    return Finding(name="cache", status="works", found=found)
-  try:
-    whole_files.check_can_make(folder / "any")
-  except OSError as error:
-    return Finding(
-      name="cache",
-      status="fails",
-      found=f"{folder} cannot be written: {error.strerror}",
-      advice="Name another folder in LAGOM_XLA_CACHE.",
-    )
-  return Finding(name="cache", status="works", found=f"{folder} can be written")
+  found = "off, by LAGOM_XLA_CACHE"
+  if folder is not None:
+    try:
+      whole_files.check_can_make(folder / "any")
+    except OSError as error:
+      return Finding(
+        name="cache",
+        status="fails",
+        found=f"{folder} cannot be written: {error.strerror}",
+        advice="Name another folder in LAGOM_XLA_CACHE.",
+      )
+    found = f"{folder} can be written"
+  return Finding(name="cache", status="works", found=found)
 
 
 # Many times what a group of trials takes, on an idle machine.
@@ -243,11 +232,7 @@ _GROUPS = (
 
 
 def examine(*, limit_s: float = _LIMIT_S) -> Checkup:
-  """Tries all that lagom_xla uses.
-
-  Args:
-    limit_s: seconds that a group of trials may take.
-  """
+  """Tries all that lagom_xla uses, a group of trials for so long at most."""
   # Those that the driver shows, whatever JAX makes of them.
   has_gpus = bool(glob.glob("/dev/nvidia[0-9]*"))
   groups = (*_GROUPS, ("gpus",)) if has_gpus else _GROUPS
@@ -257,16 +242,11 @@ def examine(*, limit_s: float = _LIMIT_S) -> Checkup:
       for of_group in threads.map(lambda group: _run(group, limit_s), groups)
       for name, answer in of_group.items()
     }
-  found = {name: _finding(answer) for name, answer in answers.items()}
-  if not has_gpus:
-    words = "none is here, and tuning needs none"
-    found["gpus"] = Finding(name="GPUs", status="missing", found=words)
   compiled = answers["compile"]
-  worker_bytes = compiled.peak_bytes if compiled.status == "works" else 0
   findings = (
-    *(found[name] for name in _TRIALS),
+    *(_finding(name, answers.get(name)) for name in _TRIALS),
     compile_cache(),
-    workers(worker_bytes),
+    workers(compiled.peak_bytes if compiled.status == "works" else 0),
   )
   return Checkup(
     works=all(f.status == "works" for f in findings if f.is_essential),
@@ -275,18 +255,17 @@ def examine(*, limit_s: float = _LIMIT_S) -> Checkup:
   )
 
 
-def _finding(answer: trials.Answer) -> Finding:
-  name, advice = _TRIALS[answer.name]
+def _finding(trial: str, answer: trials.Answer | None) -> Finding:
+  name, advice = _TRIALS[trial]
+  if answer is None:  # Of GPUs alone.
+    words = "none is here, and tuning needs none"
+    return Finding(name=name, status="missing", found=words)
   # Errors of ours end in advice of their own.
-  is_advised = (
-    answer.status == "works"
-    or answer.was_cut_off
-    or "pip install" in answer.found
-  )
+  is_advised = any(it in answer.found for it in ("pip install", _TRY_AGAIN))
   return Finding(
     name=name,
     status=answer.status,
-    is_essential=answer.name in _ESSENTIAL,
+    is_essential=trial in _ESSENTIAL,
     found=answer.found,
-    advice="" if is_advised else advice,
+    advice="" if is_advised or answer.status == "works" else advice,
   )

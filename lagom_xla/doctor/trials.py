@@ -35,22 +35,12 @@ Status = Literal["works", "missing", "fails"]
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-  """What came of a trial.
-
-  Attributes:
-    name: of the trial.
-    status: see `examination.Finding`.
-    found: what was found, or what went wrong.
-    peak_bytes: memory that its process had at most until then.
-    was_cut_off: whether its process ran out of time before it had answered, so
-      that nothing is known to be missing.
-  """
+  """What came of a trial, and the most memory of its process until then."""
 
   name: str
   status: Status
   found: str
   peak_bytes: int = 0
-  was_cut_off: bool = False
 
 
 class MissingError(Exception):

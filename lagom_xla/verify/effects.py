@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 import dataclasses
 import os
+from typing import Any
 
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
@@ -22,6 +23,7 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import in_words
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import collectives as collectives_lib
@@ -93,13 +95,18 @@ def of_difference(
 
 
 def timed(
-  effect: Effect, without: step_lib.Step, with_it: step_lib.Step
+  effect: Effect,
+  without: timeline_lib.Timeline,
+  with_it: timeline_lib.Timeline,
+  **changes: Any,
 ) -> Effect:
-  """An effect with the predicted times of both steps, under NCCL's choices."""
-  without_us, with_us = (
-    step.timeline(step.default).step_time_us for step in (without, with_it)
+  """An effect with the predicted times of both steps, and what else changes."""
+  return dataclasses.replace(
+    effect,
+    without_us=without.step_time_us,
+    with_us=with_it.step_time_us,
+    **changes,
   )
-  return dataclasses.replace(effect, without_us=without_us, with_us=with_us)
 
 
 def _small_difference(without: hlo.Module, with_it: hlo.Module) -> str:
@@ -194,11 +201,11 @@ def with_program_outcome(
   first, *others = outcome.actions
   more = f" (and {len(others)} more)" if others else ""
   before, after = (s.timeline(s.default) for s in (without, with_it))
-  return dataclasses.replace(
+  return timed(
     seen,
+    before,
+    after,
     replaces="the program as written",
-    without_us=before.step_time_us,
-    with_us=after.step_time_us,
     evidence=(
       f"{first.removesuffix('.')}{more};"
       f" {_ms(before.total_exposed_us)} of collectives exposed became"
@@ -224,11 +231,11 @@ def of_orders(
   if not seen.acted:
     return seen
   before, after = (s.timeline(configuration) for s in (without, with_it))
-  return dataclasses.replace(
+  return timed(
     seen,
+    before,
+    after,
     replaces="XLA's own order",
-    without_us=before.step_time_us,
-    with_us=after.step_time_us,
     evidence=(
       f"{_ms(before.total_exposed_us)} of collectives exposed became"
       f" {_ms(after.total_exposed_us)}, and {_ms(before.total_slowdown_us)}"
@@ -257,30 +264,27 @@ def of_settings(
   for entry, (is_met, _) in zip(settings, seen, strict=True):
     if is_met:
       configuration[entry.key] = entry.setting
-  with_us = step.timeline(configuration).step_time_us
+  with_it = step.timeline(configuration)
   found = []
   for entry, (is_met, evidence) in zip(settings, seen, strict=True):
+    own = step.default[entry.key] if is_met else None
+    if entry.setting == own:
+      evidence = f"no effect: NCCL's own choice; {evidence}"
     effect = Effect(
       knob=in_words.tuning_key(
         entry.key.kind, entry.key.num_bytes, entry.key.num_ranks
       ),
       value=in_words.setting(entry.setting),
-      acted=is_met,
+      acted=is_met and entry.setting != own,
       evidence=evidence,
     )
-    if is_met:
-      own = step.default[entry.key]
-      without = step.timeline({**configuration, entry.key: own})
-      if entry.setting == own:
-        evidence = f"no effect: NCCL's own choice; {evidence}"
-      effect = dataclasses.replace(
+    if own is not None:
+      effect = timed(
         effect,
+        step.timeline({**configuration, entry.key: own}),
+        with_it,
         value=setting_in_words(entry, entry.setting),
         replaces=setting_in_words(entry, own),
-        acted=entry.setting != own,
-        evidence=evidence,
-        without_us=without.step_time_us,
-        with_us=with_us,
       )
     found.append(effect)
   return tuple(found)
@@ -358,15 +362,15 @@ def _of_cap(
   )
   does = "takes channels from" if least < most else "gives channels to"
   free = step.capped(None)
-  return dataclasses.replace(
+  return timed(
     effect,
+    free.timeline(before),
+    free.timeline(after),
     evidence=(
       f"{does} {len(reached)} of {in_words.count(step.key_of, 'collective')},"
       f" such as {_named(reached[0], step)}"
     ),
     replaces=f"NCCL's own, up to {most}",
-    without_us=free.timeline(before).step_time_us,
-    with_us=free.timeline(after).step_time_us,
   )
 
 

@@ -220,7 +220,8 @@ def _effect(
   if part.knob == PROGRAM:
     outcome = target.outcome(part.with_it.program)
     return effects_lib.with_program_outcome(effect, outcome, without, with_it)
-  effect = effects_lib.timed(effect, without, with_it)
+  times = (step.timeline(step.default) for step in (without, with_it))
+  effect = effects_lib.timed(effect, *times)
   if part.both_lack:
     evidence = f"without {part.both_lack}: {effect.evidence}"
     effect = dataclasses.replace(effect, evidence=evidence)

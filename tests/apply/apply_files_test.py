@@ -81,23 +81,3 @@ def test_others_may_read_a_plan(tmp_path):
   assert (tmp_path / "plan").stat().st_mode == (
     (tmp_path / "usual").stat().st_mode
   )
-
-
-@pytest.mark.parametrize(
-  "name",
-  [
-    "kubernetes.yaml",
-    "nccl_env.sh",
-    "nccl_settings.csv",
-    "nccl_tuner.csv",
-    "slurm.sh",
-    "xla_flags.sh",
-  ],
-)
-def test_a_plan_that_an_older_version_wrote_is_replaced(tmp_path, name):
-  folder = tmp_path / "plan"
-  files.write(_OLD, folder)
-  (folder / name).write_text("as it was")
-  files.write(_NEW, folder)
-  assert plan_lib.load(folder).module_name == "new"
-  assert not (folder / name).exists()

@@ -105,7 +105,7 @@ FILES = {
   "whatif": "lagom_xla.whatif.comparison:Comparison",
   "calibrate": "lagom_xla.report.calibration:Calibrated",
   "clusters": "lagom_xla.report.clusters:Clusters",
-  "doctor": "lagom_xla.doctor",
+  "doctor": "lagom_xla.doctor:Checkup",
   "flags": "lagom_xla.flags.merge:Printed",
   "trials": "lagom_xla.live.trial_line",
 }
