@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import csv
 import dataclasses
 import io
+import itertools
 import pathlib
 import sys
 from typing import Any
@@ -51,6 +52,11 @@ class Column:
     if value is None:
       return ""
     return value if isinstance(value, str) else format(value, self.form)
+
+
+def columns(**forms: str) -> tuple[Column, ...]:
+  """Columns in this order: what each shows, and how a number is written."""
+  return tuple(itertools.starmap(Column, forms.items()))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -218,3 +224,25 @@ def parser(module: str, doc: str | None) -> argparse.ArgumentParser:
 def names(text: str) -> tuple[str, ...]:
   """The names in a list with commas."""
   return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def folder(text: str) -> pathlib.Path:
+  """The type of an argument that is a folder which has to be there."""
+  path = pathlib.Path(text)
+  if not path.is_dir():
+    raise argparse.ArgumentTypeError(f"there is no folder {text}")
+  return path
+
+
+def chosen(only: str, known: Iterable[str], what: str) -> tuple[str, ...]:
+  """The names in --only, or all there are; ends the command at an unknown."""
+  known = tuple(known)
+  for name in (found := names(only)):
+    if name not in known:
+      sys.exit(f"--only={name} is no {what}; choose from {', '.join(known)}.")
+  return found or known
+
+
+def say(what: str) -> None:
+  """Progress, on stderr."""
+  print(what, file=sys.stderr, flush=True)

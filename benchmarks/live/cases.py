@@ -8,7 +8,7 @@ Each case's training is a jitted step, the state it starts from, and batches:
 - one all-reduce beside products that need nothing of it: the rows of a batch,
   scaled, move a prototype that all hosts share, while frozen layers embed them;
 - chains of collectives and products that can be cut in pieces: the step of
-  `benchmarks.strands.wall_clock`, perceptrons, tensor-parallel with sequence
+  `benchmarks.workloads.two_hosts`, perceptrons, tensor-parallel with sequence
   parallelism, and gradients that a loop adds up;
 - a small Llama in Flax, data-parallel or tensor-parallel, in float32, in which
   CPUs multiply. Tensor-parallel, heads and hidden units are split over the
@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from benchmarks.strands.wall_clock import train_step
+from benchmarks.workloads import two_hosts as train_step
 from lagom_xla.passes import registry
 
 # Where passes make XLA forget donated inputs, nothing is proposed for a step

@@ -12,15 +12,13 @@ other options come to is shown beside it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import functools
 import statistics
 import time
 from typing import Any
 
 from benchmarks import table as table_lib
-from lagom_xla import errors
-from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import settings as settings_lib
@@ -33,24 +31,14 @@ from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import joint
 
 
-def search_options(
+def _searched(
   target: target_lib.Target,
   *,
   arms: Sequence[arms_lib.Arm] | None = None,
   may_cap: bool = True,
   progress: candidates_lib.Progress = lambda _: None,
 ) -> candidates_lib.Search:
-  """Searches the options of a target.
-
-  Args:
-    target: what is searched.
-    arms: what to begin with; by default all that is known of.
-    may_cap: whether XLA may cap the channels of all collectives together.
-    progress: called with a few words after each candidate.
-
-  Raises:
-    CompileError: the target does not compile with the defaults.
-  """
+  """Searches the options of a target, from these arms or all known ones on."""
   limit = settings_lib.by_option if may_cap else None
   searcher = channel_cap.WithoutPlugin(limit=limit)
   found = joint.search(target, searcher=searcher, arms=arms, progress=progress)
@@ -65,7 +53,7 @@ def search_options(
       return found
 
 
-def options(candidate: candidates_lib.Candidate) -> dict[str, object]:
+def _options(candidate: candidates_lib.Candidate) -> dict[str, object]:
   """What a plan for --flags-only sets to have a candidate."""
   cap = channel_cap.surest(candidate.runs, settings_lib.by_option)
   found: dict[str, object] = dict(candidate.config.options)
@@ -74,53 +62,21 @@ def options(candidate: candidates_lib.Candidate) -> dict[str, object]:
   return found
 
 
-def step_ms(
-  target: target_lib.Target, options: Mapping[str, bool | int | float | str]
-) -> float | None:
-  """A step's time with these options; None where XLA refuses them."""
-  config = config_lib.XlaConfig(options=options)
-  try:
-    step = evaluation.scheduled_step(target, config)
-    runs = evaluation.step_that_runs(target, config, step)
-  except errors.CompileError:
-    return None
-  return runs.timeline(runs.default).step_time_us / 1e3
-
-
-def published_ms(search: candidates_lib.Search) -> dict[str, float]:
-  """What each published recipe that compiles comes to."""
-  published = [arm for arm in search.arms if arm.source]
-  found = {arm.name: search.found(arm.config) for arm in published}
-  return {
-    name: candidate.under_nccl_defaults.step_time_us / 1e3
-    for name, candidate in found.items()
-    if isinstance(candidate, candidates_lib.Candidate)
-  }
-
-
-NAME = "recipes"
-
 # What plans are held to.
-WANTED_OVER_BEST_RECIPE = 1.03
+_OVER_BEST_RECIPE = 1.03
 
 # The recipes, by name: a column each.
-RECIPES = tuple(dict.fromkeys(recipe.name for recipe in recipes_lib.RECIPES))
+_RECIPES = tuple(dict.fromkeys(recipe.name for recipe in recipes_lib.RECIPES))
 
-COLUMNS = (
-  table_lib.Column("module"),
-  table_lib.Column("cluster"),
-  table_lib.Column("default_ms", ".2f"),
-  *(table_lib.Column(n, ".2f") for n in RECIPES),
-  table_lib.Column("from_default_ms", ".2f"),
-  table_lib.Column("uncapped_ms", ".2f"),
-  table_lib.Column("tuned_ms", ".2f"),
-  table_lib.Column("over_recipe", ".3f"),
-  table_lib.Column("lower_bound_ms", ".2f"),
-  table_lib.Column("compiled", "d"),
-  table_lib.Column("seconds", ".0f"),
-  table_lib.Column("options"),
-  table_lib.Column("failure"),
-)
+_COLUMNS = (
+  *table_lib.columns(module="", cluster="", default_ms=".2f"),
+  *(table_lib.Column(name, ".2f") for name in _RECIPES),
+  *table_lib.columns(
+    from_default_ms=".2f", uncapped_ms=".2f", tuned_ms=".2f",
+    over_recipe=".3f", lower_bound_ms=".2f", compiled="d", seconds=".0f",
+    options="", failure="",
+  ),
+)  # fmt: skip
 
 
 def row(
@@ -133,11 +89,18 @@ def row(
     CompileError: the target does not compile with the defaults.
   """
   begin = time.perf_counter()
-  search = functools.partial(search_options, target, progress=progress)
+  search = functools.partial(_searched, target, progress=progress)
   from_default, found = search(arms=(), may_cap=False), search()
   seconds = time.perf_counter() - begin
   uncapped = search(may_cap=False)
-  recipes = published_ms(found)
+  published = {
+    arm.name: found.found(arm.config) for arm in found.arms if arm.source
+  }
+  recipes = {
+    name: _ms(candidate)
+    for name, candidate in published.items()
+    if isinstance(candidate, candidates_lib.Candidate)
+  }
   best_recipe_ms = min(recipes.values(), default=None)
   tuned_ms = candidates_lib.tuned_us(found.best) / 1e3
   return {
@@ -152,7 +115,7 @@ def row(
     "seconds": seconds,
     "options": " ".join(
       f"{name.removeprefix('xla_gpu_')}={value}"
-      for name, value in options(found.best).items()
+      for name, value in _options(found.best).items()
     ),
   }
 
@@ -164,11 +127,11 @@ def _ms(candidate: candidates_lib.Candidate) -> float:
 def table(rows: Sequence[table_lib.Row]) -> table_lib.Table:
   """The table of these rows, with what it is held to."""
   return table_lib.Table(
-    name=NAME,
+    name="recipes",
     title="Plans beside published recipes (predicted ms per step)",
-    columns=COLUMNS,
+    columns=_COLUMNS,
     rows=rows,
-    targets=targets(rows),
+    targets=_targets(rows),
     notes=(
       "Options alone. From default: what a search keeps that knows no recipes"
       " and sets no cap on channels; uncapped: one that knows them. Where there"
@@ -177,24 +140,23 @@ def table(rows: Sequence[table_lib.Row]) -> table_lib.Table:
   )
 
 
-def recipes_ms(row: table_lib.Row) -> dict[str, float]:
+def _recipes_ms(row: table_lib.Row) -> list[float]:
   """What each recipe that compiles comes to."""
-  return {n: row[n] for n in RECIPES if row.get(n) is not None}
+  return [row[n] for n in _RECIPES if row.get(n) is not None]
 
 
-def targets(
-  rows: Sequence[table_lib.Row],
-) -> tuple[table_lib.Target, ...]:
+def _targets(rows: Sequence[table_lib.Row]) -> tuple[table_lib.Target, ...]:
   """Never behind a recipe, and ahead of the best by the median."""
-  compared = [row for row in rows if recipes_ms(row)]
+  compared = [row for row in rows if _recipes_ms(row)]
   if not compared:
     return ()
   behind = [
     f"{row['module']} on {row['cluster']}"
     for row in compared
-    if row["tuned_ms"] > min([row["default_ms"], *recipes_ms(row).values()])
+    if row["tuned_ms"] > min([row["default_ms"], *_recipes_ms(row)])
   ]
   median = statistics.median(row["over_recipe"] for row in compared)
+  num_capped = sum(row.get("uncapped_ms") is not None for row in compared)
   return (
     table_lib.Target(
       wanted="behind no recipe and not behind the default",
@@ -202,15 +164,10 @@ def targets(
       is_met=not behind,
     ),
     table_lib.Target(
-      wanted=f"at least {WANTED_OVER_BEST_RECIPE}x over the best recipe by the"
+      wanted=f"at least {_OVER_BEST_RECIPE}x over the best recipe by the"
       " median",
       found=f"{median:.3f}x; a cap on channels was looked for in"
-      f" {_num_capped(compared)} of {len(compared)} rows",
-      is_met=median >= WANTED_OVER_BEST_RECIPE,
+      f" {num_capped} of {len(compared)} rows",
+      is_met=median >= _OVER_BEST_RECIPE,
     ),
   )
-
-
-def _num_capped(rows: Sequence[table_lib.Row]) -> int:
-  """How many rows are from after caps were looked for."""
-  return sum(row.get("uncapped_ms") is not None for row in rows)

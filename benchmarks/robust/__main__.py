@@ -19,7 +19,7 @@ module has. What steps take beyond their parts is taken from the other modules.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 import dataclasses
 import os
 import pathlib
@@ -36,6 +36,7 @@ from benchmarks.search import modules as modules_lib
 from benchmarks.searchers import lockstep
 from benchmarks.steps import published
 from benchmarks.steps import traced_step
+from benchmarks.workloads import cases
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.search import nccl as nccl_search
@@ -188,13 +189,11 @@ _PLAN_COLUMNS = (
 )
 
 
-def settings_table(
-  shelf: modules_lib.Shelf, modules: Iterable[modules_lib.Module]
-) -> table_lib.Table:
+def settings_table(data: pathlib.Path | None) -> table_lib.Table:
   """NCCL settings on XLA's default schedule: by the mean, and the surest."""
   rows = []
-  for name, step in _steps(shelf, modules):
-    modules_lib.say(f"searching {name}")
+  for name, step in _steps(data):
+    table_lib.say(f"searching {name}")
     rows.append(_settings_row(name, step))
   sure = sum(row["sure_gain"] for row in rows)
   most = sum(row["mean_gain"] for row in rows)
@@ -227,11 +226,11 @@ def settings_table(
 
 
 def _steps(
-  shelf: modules_lib.Shelf, modules: Iterable[modules_lib.Module]
+  data: pathlib.Path | None,
 ) -> Iterator[tuple[str, step_lib.Step]]:
-  for module in shelf.available(modules):
-    yield module.name, shelf.step(module)
-  for folder in traced_step.folders(shelf.data) if shelf.data else ():
+  for case in cases.available(_MODULES, data):
+    yield case.module, modules_lib.step(case, data)
+  for folder in traced_step.folders(data) if data else ():
     yield folder.name, traced_step.TracedStep(folder).step
 
 
@@ -263,7 +262,7 @@ def _settings_row(name: str, step: step_lib.Step) -> dict[str, Any]:
   }
 
 
-_EXAMPLE = modules_lib.llama("llama-example", "1x8xh100")
+_EXAMPLE = cases.of_example("llama-example", "llama", "1x8xh100")
 _MODULES = (_EXAMPLE, *modules_lib.MODULES.values())
 _NAMES = ("settings", "coverage")
 
@@ -282,13 +281,12 @@ def main() -> None:
     parser.error(
       f"--only={unknown[0]} is no table; choose from {', '.join(_NAMES)}"
     )
-  shelf = modules_lib.Shelf(arguments.data)
   tables = []
   for name in names or _NAMES:
     if name == "settings":
-      tables.append(settings_table(shelf, _MODULES))
+      tables.append(settings_table(arguments.data))
     elif arguments.data is None:
-      modules_lib.say("coverage left out: it needs --data FOLDER")
+      table_lib.say("coverage left out: it needs --data FOLDER")
     else:
       tables.append(table(arguments.data))
   table_lib.show(tables, arguments.format, arguments.csv)

@@ -13,39 +13,17 @@ import functools
 import pathlib
 import sys
 
-from benchmarks.recipes import cases as cases_lib
-from benchmarks.recipes import exhaustive
+from benchmarks.recipes import cases as recipes_lib
 from benchmarks.strands import modules as strands_lib
-from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import load
-from lagom_xla.compile import target as target_lib
+from benchmarks.workloads import cases as cases_lib
 
-_EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
-
-
-def _example(
-  module: str, example: str, cluster: str, **arguments: str
-) -> cases_lib.Case:
-  def of_example(_: pathlib.Path | None) -> target_lib.Target:
-    file = _EXAMPLES / example / "train.py"
-    parsed = cluster_lib.parse(cluster)
-    return load.load(f"{file}:train_step", parsed, arguments=arguments)
-
-  return cases_lib.Case(module=module, cluster=cluster, load=of_example)
-
-
-def _accumulated(name: str) -> cases_lib.Case:
-  """A step of several micro-batches, which strands need."""
-  module = strands_lib.MODULES[name]
-  return cases_lib.Case(
-    module=name, cluster=module.cluster_name, load=lambda _: module.target()
-  )
+_example = cases_lib.of_example
 
 
 def _published(module: str, cluster: str) -> cases_lib.Case:
   return next(
     case
-    for case in cases_lib.all_cases()
+    for case in recipes_lib.all_cases()
     if (case.module, case.cluster) == (module, cluster)
   )
 
@@ -54,7 +32,7 @@ def _published(module: str, cluster: str) -> cases_lib.Case:
 def _all() -> Mapping[str, cases_lib.Case]:
   layers = {"fsdp-tp": "fsdp:2,tp:8", "tp": "fsdp:1,tp:8", "70b": "fsdp:4,tp:8"}
   found = (
-    *exhaustive.CASES,
+    *recipes_lib.SCANNED,
     _example("mlp", "mlp", "2x8xh100"),
     _example("llama-8b-tp", "llama", "1x8xh100", model="8b", mesh=layers["tp"]),
     _example("llama-8b", "llama", "1x8xh100", model="8b"),
@@ -71,8 +49,9 @@ def _all() -> Mapping[str, cases_lib.Case]:
       "llama-70b-fsdp-tp", "llama", "4x8xb200", model="70b", mesh=layers["70b"]
     ),
     _example("gpt", "gpt", "2x8xb200"),
-    _accumulated("llama-8b-tp-1x8-acc4"),
-    _accumulated("olmoe-ep-1x8-acc4"),
+    # Steps of several micro-batches, which strands need.
+    strands_lib.MODULES["llama-8b-tp-1x8-acc4"],
+    strands_lib.MODULES["olmoe-ep-1x8-acc4"],
     _published("maxtext", "1x4xh100"),
     _published("deepseek-moe-16b/ep", "1x8xh100"),
     _published("mixtral_8x7b_bf16_2x8", "2x8xh100"),

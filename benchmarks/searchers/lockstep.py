@@ -15,16 +15,11 @@ problems takes as many trials as the longest of its searches, not their sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import dataclasses
 
 from lagom_xla.costs import step as step_lib
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
-
-MakePredictor = Callable[
-  [step_lib.Step, problem_lib.Problem], searcher_lib.ProfileFn
-]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,86 +49,43 @@ def run_step(
   searcher: searcher_lib.Searcher,
   step: step_lib.Step,
   *,
-  start: problem_lib.Configuration | None = None,
   max_trials: int | None = None,
   seed: int = 0,
-  predictor: MakePredictor = problem_lib.Predictor,
 ) -> History:
-  """Searches all problems of a step.
+  """Searches all problems of a step, from NCCL's own choices on.
 
   Args:
     searcher: how.
     step: what.
-    start: what runs without tuning; NCCL's own choices if not given.
-    max_trials: ends the search after this many trials of the step; at least 1.
-      Needed for searchers that are never done by themselves.
+    max_trials: ends the search after this many trials of the step; needed for
+      searchers that are never done by themselves.
     seed: of what is drawn at random, if anything is.
-    predictor: makes what profiles the trials of a problem of the step.
-
-  Raises:
-    ValueError: `max_trials` is not positive.
   """
-  if max_trials is not None and max_trials < 1:
-    raise ValueError(
-      f"max_trials is {max_trials}: the first trial is the start itself, so a"
-      " search makes at least 1."
-    )
-  start = step.default if start is None else start
-  default_us = step.timeline(start).step_time_us
-  searches = [
-    _Search(
-      searcher,
-      searcher.init(problem, step.cluster, start=start, seed=seed + position),
-      predictor(step, problem),
-    )
-    for position, problem in enumerate(problem_lib.problems(step))
+  problems = problem_lib.problems(step)
+  profiles = [problem_lib.Predictor(step, problem) for problem in problems]
+  states = [
+    searcher.init(problem, step.cluster, start=step.default, seed=seed + index)
+    for index, problem in enumerate(problems)
   ]
+  default_us = step.timeline(step.default).step_time_us
+  start_us = [0.0] * len(states)
   best_us: list[float] = []
   while len(best_us) != max_trials:
-    unfinished = [search for search in searches if not search.is_done]
+    unfinished = [i for i, s in enumerate(states) if not searcher.done(s)]
     if not unfinished:
       break
-    for search in unfinished:
-      search.make_trial()
-    gained_us = sum(search.gained_us for search in searches)
+    for index in unfinished:
+      found = profiles[index](searcher.ask(states[index]))
+      states[index] = searcher.tell(states[index], found)
+      if states[index].num_trials == 1:
+        start_us[index] = found.total_us
+    gained_us = sum(
+      us - state.best_us for us, state in zip(start_us, states, strict=True)
+    )
     best_us.append(default_us - gained_us)
-  configuration = dict(start)
-  for search in searches:
-    configuration.update(search.best)
+  configuration = dict(step.default)
+  for state in states:
+    configuration.update(searcher.best(state))
   return History(
     configuration=configuration, best_us=tuple(best_us) or (default_us,)
   )
-
-
-class _Search:
-  """The search of one problem."""
-
-  def __init__(
-    self,
-    searcher: searcher_lib.Searcher,
-    state: searcher_lib.State,
-    profile: searcher_lib.ProfileFn,
-  ):
-    self._searcher = searcher
-    self._state = state
-    self._profile = profile
-    self._start_us = 0.0
-
-  @property
-  def is_done(self) -> bool:
-    return self._searcher.done(self._state)
-
-  @property
-  def best(self) -> problem_lib.Configuration:
-    return self._searcher.best(self._state)
-
-  @property
-  def gained_us(self) -> float:
-    """Over the start, which is the first trial."""
-    return self._start_us - self._state.best_us
-
-  def make_trial(self) -> None:
-    profile = self._profile(self._searcher.ask(self._state))
-    if not self._state.num_trials:
-      self._start_us = profile.total_us
-    self._state = self._searcher.tell(self._state, profile)

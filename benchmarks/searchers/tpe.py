@@ -10,9 +10,8 @@ else is Optuna's default.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
-from typing import Any
 
 import optuna
 
@@ -56,103 +55,78 @@ class TPE(searcher.Searcher[Progress]):
     start: problem_lib.Configuration,
     seed: int,
   ) -> Progress:
-    del start
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    return Progress(
-      subspaces={
-        key: problem_lib.subspaces(key, cluster) for key in problem.keys
-      },
-      study=optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed)),
-      trial=None,
-    )
+    subspaces = {
+      key: problem_lib.subspaces(key, cluster) for key in problem.keys
+    }
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
+    nearest: dict[str, int] = {}
+    for position, (key, choices) in enumerate(subspaces.items()):
+      nearest |= _nearest(position, choices, start[key])
+    study.enqueue_trial(nearest)
+    return Progress(subspaces=subspaces, study=study, trial=None)
 
   def _next(
     self, state: searcher.State[Progress], profile: problem_lib.Profile
   ) -> tuple[Progress, problem_lib.Configuration | None]:
     progress = state.progress
-    study, subspaces = progress.study, progress.subspaces
-    if progress.trial is None:
-      trial = _start_trial(subspaces, state.start, profile.total_us)
-      study.add_trial(trial)
-    else:
-      study.tell(progress.trial, profile.total_us)
+    trial = progress.trial
+    if trial is None:  # The start's, which waits in the study.
+      trial = progress.study.ask()
+      _suggested(trial, progress.subspaces)
+    progress.study.tell(trial, profile.total_us)
     is_fixed = all(
       len(choices) == len(choices[0].settings) == 1
-      for choices in subspaces.values()
+      for choices in progress.subspaces.values()
     )
     if is_fixed or state.num_trials >= self.max_trials:
       return progress, None
-    trial = study.ask()
-    return dataclasses.replace(progress, trial=trial), {
-      key: _suggested(trial, position, choices)
-      for position, (key, choices) in enumerate(subspaces.items())
-    }
+    trial = progress.study.ask()
+    return (
+      dataclasses.replace(progress, trial=trial),
+      _suggested(trial, progress.subspaces),
+    )
 
 
-def _axes(
-  position: int, subspaces: _Subspaces, subspace_at: int
-) -> dict[str, range]:
-  """What there is to choose for a key, by the name that Optuna gets."""
-  subspace = subspaces[subspace_at]
-  return {
-    f"{position} subspace": range(len(subspaces)),
-    f"{position} channels {subspace_at}": range(len(subspace.num_channels)),
-    f"{position} chunk {subspace_at}": range(len(subspace.chunk_bytes)),
-  }
+def _names(position: int, index: int) -> tuple[str, str, str]:
+  """What Optuna calls the choices for a key, in one of its subspaces."""
+  return (
+    f"{position} subspace",
+    f"{position} channels {index}",
+    f"{position} chunk {index}",
+  )
 
 
 def _suggested(
-  trial: optuna.Trial, position: int, subspaces: _Subspaces
-) -> nccl.Setting:
-  subspace_at = trial.suggest_categorical(
-    f"{position} subspace", range(len(subspaces))
-  )
-  _, channels, chunk = _axes(position, subspaces, subspace_at).items()
-  return subspaces[subspace_at].setting(
-    *(
-      trial.suggest_int(name, 0, len(axis) - 1)
-      for name, axis in (channels, chunk)
-    )
-  )
-
-
-def _start_trial(
-  subspaces: Mapping[problem_lib.Key, _Subspaces],
-  start: problem_lib.Configuration,
-  total_us: float,
-) -> optuna.trial.FrozenTrial:
-  params: dict[str, Any] = {}
-  distributions: dict[str, optuna.distributions.BaseDistribution] = {}
+  trial: optuna.Trial, subspaces: Mapping[problem_lib.Key, _Subspaces]
+) -> problem_lib.Configuration:
+  found = {}
   for position, (key, choices) in enumerate(subspaces.items()):
-    chosen = _nearest(choices, start[key])
-    first, *others = _axes(position, choices, chosen[0]).items()
-    name, axis = first
-    distributions[name] = optuna.distributions.CategoricalDistribution(axis)
-    for name, axis in others:
-      distributions[name] = optuna.distributions.IntDistribution(
-        0, len(axis) - 1
-      )
-    names = (first[0], *(name for name, _ in others))
-    params.update(zip(names, chosen, strict=True))
-  return optuna.trial.create_trial(
-    params=params, distributions=distributions, value=total_us
-  )
+    which, *_ = _names(position, 0)
+    index = trial.suggest_categorical(which, range(len(choices)))
+    _, channels, chunk = _names(position, index)
+    subspace = choices[index]
+    found[key] = subspace.setting(
+      trial.suggest_int(channels, 0, len(subspace.num_channels) - 1),
+      trial.suggest_int(chunk, 0, len(subspace.chunk_bytes) - 1),
+    )
+  return found
 
 
 def _nearest(
-  subspaces: _Subspaces, setting: nccl.Setting
-) -> tuple[int, int, int]:
-  """Positions of the subspace, the channels and the chunk."""
+  position: int, subspaces: _Subspaces, setting: nccl.Setting
+) -> dict[str, int]:
+  """The point of the space that is nearest to a setting."""
   wanted = (setting.algorithm, setting.protocol)
   names = [(s.algorithm, s.protocol) for s in subspaces]
-  subspace_at = names.index(wanted) if wanted in names else 0
-  subspace = subspaces[subspace_at]
+  index = names.index(wanted) if wanted in names else 0
 
-  def at(axis: tuple[int, ...], value: int) -> int:
+  def at(axis: Sequence[int], value: int) -> int:
     return min(range(len(axis)), key=lambda i: abs(axis[i] - value))
 
-  return (
-    subspace_at,
-    at(subspace.num_channels, setting.num_channels),
-    at(subspace.chunk_bytes, setting.chunk_bytes),
-  )
+  which, channels, chunk = _names(position, index)
+  return {
+    which: index,
+    channels: at(subspaces[index].num_channels, setting.num_channels),
+    chunk: at(subspaces[index].chunk_bytes, setting.chunk_bytes),
+  }

@@ -1,17 +1,21 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Stacks of perceptrons whose collectives can be set one by one.
+"""Steps of two-layer perceptrons in bfloat16, trained by gradient descent.
 
-Two-layer perceptrons in bfloat16, trained by plain gradient descent, are laid
-out over all devices in one of three ways: every layer's weights sharded and
-gathered for use (FSDP), hidden units sharded (TP), or one expert's layers on
-each device and rows exchanged (EP). Layers are unrolled, so that a layer may
-have a width of its own and its collectives a tuning key of their own.
+`lower` unrolls the layers, so that each may have a width of its own and its
+collectives a tuning key of their own. They are laid out over all devices in one
+of three ways: every layer's weights sharded and gathered for use (FSDP), hidden
+units sharded (TP), or one expert's layers on each device and rows exchanged
+(EP).
+
+`lower_scanned` scans over layers: the smallest steps that have what large ones
+have, which XLA schedules in about a second. Weights and rows are sharded over
+one axis of a mesh and gathered for use, hidden units over the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import jax
@@ -34,6 +38,25 @@ _SPECS = {
 Layout = Literal["fsdp", "tp", "ep"]
 
 
+def _lowered_step(
+  loss: Callable[[Any, jax.Array], jax.Array],
+  params: Any,
+  rows: jax.ShapeDtypeStruct,
+  mesh: Mesh,
+) -> jax.stages.Lowered:
+  """A step of gradient descent, which donates the parameters."""
+
+  def train_step(params: Any, h: jax.Array) -> Any:
+    value, grads = jax.value_and_grad(loss)(params, h)
+    rate = jnp.bfloat16(0.01)
+    return jax.tree.map(lambda p, g: p - rate * g, params, grads), value
+
+  weights = jax.tree.map(lambda weight: weight.sharding, params)
+  out = (weights, NamedSharding(mesh, PartitionSpec()))
+  step = jax.jit(train_step, donate_argnums=0, out_shardings=out)
+  return step.lower(params, rows)
+
+
 def lower(
   devices: Sequence[jax.Device],
   *,
@@ -43,7 +66,7 @@ def lower(
   rows_per_device: int = 4096,
   forward_only: bool = False,
 ) -> jax.stages.Lowered:
-  """Lowers one step of a stack of perceptrons.
+  """Lowers one step of unrolled layers.
 
   Args:
     devices: what it is laid out over.
@@ -80,20 +103,11 @@ def lower(
       h = _apply(mesh, layout, h, layer)
     return jnp.mean(jnp.square(h.astype(jnp.float32)), axis=-1)
 
-  def loss(params: Any, h: jax.Array) -> jax.Array:
-    return jnp.mean(losses(params, h))
-
-  def train_step(params: Any, h: jax.Array) -> Any:
-    value, grads = jax.value_and_grad(loss)(params, h)
-    rate = jnp.bfloat16(0.01)
-    return jax.tree.map(lambda p, g: p - rate * g, params, grads), value
-
   if forward_only:
     return jax.jit(losses).lower(params, rows)
-  weights = jax.tree.map(lambda weight: weight.sharding, params)
-  out = (weights, NamedSharding(mesh, PartitionSpec()))
-  step = jax.jit(train_step, donate_argnums=0, out_shardings=out)
-  return step.lower(params, rows)
+  return _lowered_step(
+    lambda params, h: jnp.mean(losses(params, h)), params, rows, mesh
+  )
 
 
 def _apply(
@@ -133,3 +147,57 @@ def _experts(
   return jax.shard_map(
     on_device, mesh=mesh, in_specs=(spec, spec, spec), out_specs=spec
   )(h, layer["up"], layer["down"])
+
+
+def lower_scanned(
+  devices: Sequence[jax.Device],
+  *,
+  data: int,
+  num_layers: int,
+  width: int,
+  hidden: int,
+  rows_per_device: int,
+) -> jax.stages.Lowered:
+  """Lowers one step of scanned layers.
+
+  Args:
+    devices: what it is laid out over.
+    data: devices that weights and rows are sharded over; the others of them
+      shard hidden units.
+    num_layers: iterations of the scan.
+    width: of the residual stream.
+    hidden: hidden units of each layer.
+    rows_per_device: rows on each device.
+  """
+  mesh = Mesh(np.reshape(devices, (data, -1)), ("data", "model"))
+
+  def sharded(*spec: str | None) -> NamedSharding:
+    return NamedSharding(mesh, PartitionSpec(*spec))
+
+  def stacked(*shape: int, spec: tuple[str, str]) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(
+      (num_layers, *shape), jnp.bfloat16, sharding=sharded(None, *spec)
+    )
+
+  def layer(h: jax.Array, weights: Any) -> tuple[jax.Array, None]:
+    up, down = (
+      jax.lax.with_sharding_constraint(weights[name], sharded(*spec))
+      for name, spec in (("up", (None, "model")), ("down", ("model", None)))
+    )
+    h += jax.nn.relu(h @ up) @ down
+    return jax.lax.with_sharding_constraint(h, sharded("data", None)), None
+
+  def loss(params: Any, h: jax.Array) -> jax.Array:
+    h, _ = jax.lax.scan(layer, h, params)
+    return jnp.mean(jnp.square(h.astype(jnp.float32)))
+
+  params = {
+    "up": stacked(width, hidden, spec=("data", "model")),
+    "down": stacked(hidden, width, spec=("model", "data")),
+  }
+  rows = jax.ShapeDtypeStruct(
+    (data * rows_per_device, width),
+    jnp.bfloat16,
+    sharding=sharded("data", None),
+  )
+  return _lowered_step(loss, params, rows, mesh)

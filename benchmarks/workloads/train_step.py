@@ -95,6 +95,14 @@ def train_step(
   return jax.jit(step, donate_argnums=0), (state, tokens)
 
 
+def lower(
+  devices: Sequence[jax.Device], workload: Workload
+) -> jax.stages.Lowered:
+  """The step lowered for devices, which need not be there."""
+  step, args = train_step(devices, workload)
+  return step.lower(*args)
+
+
 def _tokens_shape(workload: Workload) -> tuple[int, ...]:
   num_sequences = workload.microbatch_size * workload.layout.data
   return (

@@ -1,69 +1,88 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Each table of benchmarks.search, on tiny modules, shows what can be true."""
+"""The searchers that are raced, and the tables of benchmarks.search."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from benchmarks.search import ablation
-from benchmarks.search import against_exhaustive
 from benchmarks.search import equal_budget
 from benchmarks.search import growth
-from benchmarks.search import modules as modules_lib
-from benchmarks.searchers import exhaustive
+from benchmarks.searchers import autoccl
+from benchmarks.searchers import lockstep
+from benchmarks.searchers import tpe
+from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import hlo
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.xla import knobs
+from lagom_xla.search.nccl.balance import Balance
+from lagom_xla.search.nccl.lagom import Lagom
+from searcher_trials import H100
+from searcher_trials import gather
+from searcher_trials import problem_of
+from searcher_trials import start_of
 
-_TINY = modules_lib.perceptrons(
-  "tiny", "1x8xh100", layout="fsdp", hidden=(512, 1024), rows_per_device=512
-)
-_MEETING = _TINY.overlapping(2)
+
+@pytest.fixture
+def step(train_step_module: hlo.Module) -> step_lib.Step:
+  return step_lib.of_module(train_step_module, H100)
 
 
-@pytest.fixture(scope="module")
-def shelf(h100s) -> modules_lib.Shelf:
+def _by_channels(
+  problem: problem_lib.Problem, time_us: Callable[[int], float]
+) -> searcher_lib.ProfileFn:
+  """A time that channels alone decide, in an overlap that they slow."""
+
+  def profile(configuration: problem_lib.Configuration) -> problem_lib.Profile:
+    channels = {k: s.num_channels for k, s in configuration.items()}
+    key_us = {key: time_us(count) for key, count in channels.items()}
+    total_us = 1e3 * sum(channels.values())
+    return problem_lib.Profile(
+      key_us=key_us,
+      exposed_us=dict.fromkeys(problem.keys, 0.0),
+      slowdown_us={key: 1e3 * count for key, count in channels.items()},
+      overlap_us=(total_us,),
+      communication_us=sum(key_us.values()),
+      computation_us=total_us,
+      total_us=total_us,
+    )
+
+  return profile
+
+
+@pytest.mark.parametrize("valley", [1, 7])
+def test_autoccl_descends_to_the_fastest_and_not_to_the_best(valley):
+  problem = problem_of(gather(64), gather(32))
+  profile = _by_channels(problem, lambda n: 100.0 + (n - valley) ** 2)
+  searcher = autoccl.AutoCCL()
+  state = searcher.init(problem, H100, start=start_of(problem))
+  least = 10**6
+  while not searcher.done(state):
+    asked = searcher.ask(state)
+    least = min(least, sum(s.num_channels for s in asked.values()))
+    state = searcher.tell(state, profile(asked))
+  fastest = searcher.fastest(state)
+  assert {s.num_channels for s in fastest.values()} == {valley}
+  best = searcher.best(state)
+  assert sum(s.num_channels for s in best.values()) == least
+
+
+@pytest.mark.parametrize("searcher", [Balance(), Lagom(), tpe.TPE()])
+def test_the_history_is_of_whole_steps_from_the_default_down(step, searcher):
+  history = lockstep.run_step(searcher, step, max_trials=20)
+  default_us = step.timeline(step.default).step_time_us
+  assert history.best_us[0] == pytest.approx(default_us)
+  assert list(history.best_us) == sorted(history.best_us, reverse=True)
+  found_us = step.timeline(history.configuration).step_time_us
+  assert history.best_us[-1] == pytest.approx(found_us)
+  assert 1 <= history.num_trials <= 20
+
+
+def test_growth_counts_a_key_for_each_collective(h100s):
   del h100s  # Only says whether there is anything to compile with.
-  return modules_lib.Shelf(None)
-
-
-def test_the_reference_is_what_an_exhaustive_search_finds(shelf):
-  step = shelf.step(
-    modules_lib.perceptrons(
-      "a40",
-      "1x8xa40",
-      layout="fsdp",
-      hidden=(256, 512),
-      rows_per_device=256,
-      forward_only=True,
-      options=dict.fromkeys(knobs.OPTIONS.values(), 0),
-    )
-  )
-  cases = list(against_exhaustive.of_step("a40", step, set()))
-  assert any(len(case.problem.keys) == 2 for case in cases)
-  for case in cases:
-    optimum = searcher_lib.run(
-      exhaustive.Exhaustive(),
-      case.problem,
-      case.step.cluster,
-      start=case.step.default,
-      profile=problem_lib.Predictor(case.step, case.problem),
-    )
-    assert against_exhaustive.shortest_us(case) == pytest.approx(
-      optimum.best_us, rel=1e-9
-    )
-
-
-def test_no_search_beats_the_best_of_all_settings(shelf):
-  table = against_exhaustive.table(shelf, [_TINY], equal_budget.OURS)
-  assert {row["searcher"] for row in table.rows} == set(equal_budget.OURS)
-  for row in table.rows:
-    assert row["below_reference"] == 0
-
-
-def test_growth_counts_a_key_for_each_collective(shelf):
-  table = growth.table(shelf, equal_budget.OURS, (1, 2, 4))
+  table = growth.table((1, 2, 4))
   for row in table.rows:
     assert row["collectives"] == row["keys"] == row["largest"]
     assert row["evaluations"] >= row["keys"] > 0
@@ -71,36 +90,15 @@ def test_growth_counts_a_key_for_each_collective(shelf):
   assert [row["collectives"] for row in table.rows[:3]] == [1, 2, 4]
 
 
-def test_a_larger_budget_is_never_worse(shelf):
-  tables = equal_budget.tables(shelf, [_TINY], budgets=(2, 5, 9), num_seeds=2)
-  summary, detail = tables
-  for name in {row["searcher"] for row in summary.rows}:
-    medians = [r["median"] for r in summary.rows if r["searcher"] == name]
+def test_a_larger_budget_is_never_worse(step):
+  race = equal_budget.race(step, max_trials=9, num_seeds=2)
+  rows = equal_budget.table([race], budgets=(2, 5, 9)).rows
+  for name in {row["searcher"] for row in rows}:
+    medians = [row["median"] for row in rows if row["searcher"] == name]
     assert medians == sorted(medians, reverse=True)
-  assert len(detail.rows) == 3
   # One module: each of ours is ahead, equal or behind in it.
-  for row in summary.rows:
+  for row in rows:
     for ours in equal_budget.OURS:
       if ours != row["searcher"]:
         counts = [row[f"{ours} {how}"] for how in ("ahead", "equal", "behind")]
         assert sum(counts) == 1
-
-
-def test_the_ablation_searches_with_every_variation(shelf):
-  summary, detail = ablation.tables(shelf, [_TINY, _MEETING])
-  assert {row["variation"] for row in summary.rows} == {
-    "lagom",
-    "round robin",
-    "channels only",
-    "chunks only",
-    "without contention",
-  }
-  for row in summary.rows:
-    assert row["worse"] + row["equal"] + row["better"] == 2
-    # What was searched with contention keeps NCCL's own choice at worst.
-    if row["variation"] != "without contention":
-      assert row["least"] >= -1e-9
-  assert [row["module"] for row in detail.rows] == [
-    "tiny",
-    "tiny, 2 at a time",
-  ]

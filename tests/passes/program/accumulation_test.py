@@ -22,7 +22,7 @@ import optax
 import pytest
 
 import accumulating_step
-from benchmarks.strands.wall_clock import train_step
+from benchmarks.workloads import two_hosts as train_step
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program import form as form_lib

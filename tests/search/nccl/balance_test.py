@@ -5,13 +5,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import pytest
 
 from benchmarks.searchers import lockstep
 from benchmarks.searchers.autoccl import AutoCCL
-from benchmarks.searchers.exhaustive import Exhaustive
-from benchmarks.searchers.random_search import RandomSearch
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
@@ -60,8 +59,7 @@ def _searched(
 def test_one_key_ends_within_a_percent_of_the_optimum(step):
   for problem in _problems(step):
     found = _searched(Balance(), step, problem)
-    optimum = _searched(Exhaustive(), step, problem)
-    assert found.best_us <= 1.01 * optimum.best_us, problem.keys
+    assert found.best_us <= 1.01 * _optimum_us(step, problem), problem.keys
     assert found.num_trials <= _MOST_TRIALS
 
 
@@ -81,7 +79,7 @@ def test_sixteen_trials_find_no_less_than_those_of_others(step):
   # each after up to seven trials.
   ours_us, *others_us = (
     lockstep.run_step(searcher, step, max_trials=16).best_us_after(16)
-    for searcher in (Balance(), AutoCCL(), Lagom(), RandomSearch())
+    for searcher in (Balance(), AutoCCL(), Lagom())
   )
   # No more than a thousandth behind the best of the others.
   assert ours_us <= 1.001 * min(others_us)
@@ -103,11 +101,10 @@ def test_two_keys_beside_each_other_end_near_the_optimum(scheduled, fsdp_step):
 def _optimum_us(step: step_lib.Step, problem: problem_lib.Problem) -> float:
   """Of all combinations of settings that are not worse in all respects."""
   profile = problem_lib.Predictor(step, problem)
-  first, second = problem.keys
+  settings = [_not_worse(step, key) for key in problem.keys]
   return min(
-    profile({first: a, second: b}).total_us
-    for a in _not_worse(step, first)
-    for b in _not_worse(step, second)
+    profile(dict(zip(problem.keys, chosen, strict=True))).total_us
+    for chosen in itertools.product(*settings)
   )
 
 

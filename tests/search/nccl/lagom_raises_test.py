@@ -7,7 +7,6 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from benchmarks.search import ablation
 from lagom_trials import LAGOM
 from lagom_trials import loss_by_channels
 from lagom_trials import overlap_of
@@ -154,20 +153,3 @@ def test_equal_priorities_go_in_the_order_of_the_keys():
   )
   trials, _ = trials_of(LAGOM, problem, profile)
   assert _order_of_raises(trials, problem)[:3] == [0, 1, 2]
-
-
-def test_round_robin_raises_in_turn_whatever_that_costs():
-  problem = problem_of(gather(32), gather(64), gather(128))
-  cheapest = problem.keys[0]
-  profile = overlap_of(
-    problem,
-    0.0,
-    time_us=lambda key, setting: 1000.0 - 10.0 * setting.num_channels,
-    lost_us=lambda key, setting: (
-      setting.num_channels * (1.0 if key == cheapest else 20.0)
-    ),
-  )
-  in_turn, _ = trials_of(ablation.RoundRobin(), problem, profile)
-  by_cost, _ = trials_of(LAGOM, problem, profile)
-  assert _order_of_raises(in_turn, problem)[:6] == [0, 1, 2, 0, 1, 2]
-  assert _order_of_raises(by_cost, problem)[:6] == [0, 1, 2, 0, 0, 0]

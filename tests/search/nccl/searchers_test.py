@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 import pytest
 
 from benchmarks.searchers import autoccl
-from benchmarks.searchers import exhaustive
-from benchmarks.searchers import random_search
 from benchmarks.searchers import tpe
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.search import nccl as nccl_search
@@ -29,14 +27,12 @@ from searcher_trials import trials_of
 _SEARCHERS: dict[str, searcher_lib.Searcher] = {
   **nccl_search.SEARCHERS,
   "autoccl": autoccl.AutoCCL(),
-  "exhaustive": exhaustive.Exhaustive(),
-  "random_search": random_search.RandomSearch(max_trials=200),
   "tpe": tpe.TPE(max_trials=15),
 }
 # Those that look for something, with the most trials that a key may take.
 _TRIALS_PER_KEY = {"autoccl": 500, "balance": 50, "lagom": 32}
 # Those whose questions depend on the seed.
-_DRAWING = ("autoccl", "random_search", "tpe")
+_DRAWING = ("autoccl", "tpe")
 # Optuna's study changes in place; all other states are records.
 _RECORDS = sorted(_SEARCHERS.keys() - {"tpe"})
 
@@ -46,12 +42,8 @@ _KERNELS_US = {
   "balanced": 400.0,
   "computation-bound": 1e6,
 }
-# Searchers and numbers of keys; the grid of two keys is too large for a test.
-_CASES = [
-  (name, num_keys)
-  for name in _SEARCHERS
-  for num_keys in ((1,) if name == "exhaustive" else (1, 3))
-]
+# Searchers and numbers of keys.
+_CASES = [(name, num_keys) for name in _SEARCHERS for num_keys in (1, 3)]
 
 
 @pytest.fixture(params=_CASES, ids=lambda case: f"{case[0]}-{case[1]}")

@@ -16,7 +16,7 @@ import jax
 import pytest
 
 import arm_steps
-from benchmarks.workloads import scanned
+from benchmarks.workloads import perceptrons
 import fake_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
@@ -371,7 +371,7 @@ def test_a_plan_takes_back_what_slows_a_real_step_in_a_recipe(
 
   As of `--flags-only`: what is behind a recipe without a plugin is never kept.
   """
-  lowered = scanned.lower(
+  lowered = perceptrons.lower_scanned(
     h100s,
     data=4,
     num_layers=16,
