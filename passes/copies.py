@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 import dataclasses
-from typing import Any, ClassVar
 
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
@@ -44,8 +43,11 @@ _NO_WORK = frozenset([
 ])  # fmt: skip
 
 
+STREAM = "on device"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class _Copy:
+class Copy:
   """A copy on a stream beside that of kernels.
 
   Attributes:
@@ -57,10 +59,9 @@ class _Copy:
     num_bytes: bytes that it moves.
     stream: copies of one stream follow one another.
     executions: times it runs per step.
-    is_bound_by_memory: whether by the GPU's memory, or by the link to the host.
+    to_host: whether it goes to the host, or comes from there; None of one
+      within the GPU's memory, where each byte is read once and written once.
   """
-
-  is_bound_by_memory: ClassVar[bool]
 
   name: str
   computation: str
@@ -69,53 +70,31 @@ class _Copy:
   num_bytes: int
   stream: str
   executions: int
+  to_host: bool | None
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class HostCopy(_Copy):
-  """One copy between a GPU and its host's memory.
-
-  Attributes:
-    to_host: whether it goes to the host, or comes from there.
-  """
-
-  is_bound_by_memory: ClassVar[bool] = False
-
-  to_host: bool
-
-
-STREAM = "on device"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class DeviceCopy(_Copy):
-  """One copy within a GPU's memory: each byte is read once and written once."""
-
-  is_bound_by_memory: ClassVar[bool] = True
-
-  stream: str = STREAM
-
-
-Copy = HostCopy | DeviceCopy
+  @property
+  def is_bound_by_memory(self) -> bool:
+    """Whether by the GPU's memory, or by the link to the host."""
+    return self.to_host is None
 
 
 def find(module: hlo.Module, *, apart: Collection[int]) -> Mapping[int, Copy]:
-  """The copies of a module that run, by the id of what starts them.
+  """The copies of a scheduled module that run, by the id of what starts them.
 
-  Those to and from the host come first.
-
-  Args:
-    module: scheduled.
-    apart: ids of instructions that start something else, such as collectives.
+  Those to and from the host come first. Instructions of the ids `apart` start
+  something else, such as collectives.
   """
   with_host: dict[int, Copy] = {}
   on_device: dict[int, Copy] = {}
   for computation in module.sequences:
     awaiting: Mapping[int, hlo.Instruction] | None = None
     for start in computation.instructions:
-      to_host = None
+      to_host, stream = None, STREAM
       if move := _host_move(module, computation, start):
         shape, to_host = move
+        stream = "to host" if to_host else "to device"
+        if start.opcode == "copy-start":
+          stream = "both ways"
       elif start.id in apart:
         continue
       elif start.opcode == "copy-start":  # (destination, source, context)
@@ -125,21 +104,17 @@ def find(module: hlo.Module, *, apart: Collection[int]) -> Mapping[int, Copy]:
       if awaiting is None:
         awaiting = dependencies.awaiting_of(computation)
       done = awaiting.get(start.id)
-      fields: dict[str, Any] = dict(
+      found = on_device if to_host is None else with_host
+      found[start.id] = Copy(
         name=start.name,
         computation=computation.name,
         start_id=start.id,
         done_id=done.id if done is not None else None,
         num_bytes=hlo.shape_bytes(shape),
+        stream=stream,
         executions=module.executions[computation.id],
+        to_host=to_host,
       )
-      if to_host is None:
-        on_device[start.id] = DeviceCopy(**fields)
-        continue
-      stream = "to host" if to_host else "to device"
-      if start.opcode == "copy-start":
-        stream = "both ways"
-      with_host[start.id] = HostCopy(**fields, to_host=to_host, stream=stream)
   return with_host | on_device
 
 
@@ -160,14 +135,21 @@ def slice_of(module: hlo.Module, start: hlo.Instruction) -> hlo.Shape | None:
   called = module.computations[start.called_computation_ids[0]]
   if called.root.opcode != "fusion":
     return None
-  fused = module.computations[called.root.called_computation_ids[0]]
-  if _only_moves(fused):
-    root = fused.behind(fused.root, ("bitcast", "reshape"))
-    match root.opcode:
-      case "dynamic-slice" | "slice":
-        return root.shape
-      case "dynamic-update-slice":
-        return fused.operands(root)[1].shape
+  return moved_slice(module.computations[called.root.called_computation_ids[0]])
+
+
+def moved_slice(fused: hlo.Computation) -> hlo.Shape | None:
+  """The slice that a fusion cuts or writes, if that is all it does."""
+  root = fused.behind(fused.root, ("bitcast", "reshape"))
+  if not _only_moves(fused):
+    return None
+  match root.opcode:
+    case "dynamic-slice" | "slice":
+      return root.shape
+    case "dynamic-update-slice":
+      update = fused.operands(root)[1]
+      source = fused.behind(update, ("bitcast", "reshape"))
+      return update.shape if source.opcode in _NO_WORK else None
   return None
 
 

@@ -125,13 +125,10 @@ class Graph:
     return False
 
   def first_violation(self, order: Sequence[int]) -> tuple[int, int] | None:
-    """The first edge that an order of all instructions breaks.
+    """The first edge that an order of all instructions breaks, if there is one.
 
-    Returns:
-      (instruction, predecessor that comes later), or None where there is none.
-
-    Raises:
-      ValueError: the order does not hold every instruction once.
+    That is an instruction, and a predecessor that comes later. ValueError where
+    the order does not hold every instruction once.
     """
     position = {id_: at for at, id_ in enumerate(order)}
     if len(order) != len(position) or position.keys() != self.operands.keys():

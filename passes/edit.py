@@ -58,10 +58,7 @@ def forward(
 ) -> None:
   """Takes instructions out; their users take another's value.
 
-  Args:
-    computation: to change.
-    instructions: what it consists of now.
-    source_of: id of what goes -> id of what gives the same value.
+  `source_of` has the id of what gives the same value for that of what goes.
   """
   kept = [i for i in instructions if i.id not in source_of]
   for instruction in kept:

@@ -158,14 +158,8 @@ def rewritten(
 ) -> Iterator[None]:
   """Has XLA go on with what a rewrite makes of the module of that name.
 
-  Args:
-    name: of the module.
-    rewrite: returns the module to go on with, None for the same one.
-    stage: when to rewrite.
-    platform: "cuda" or "cpu".
-
-  Raises:
-    LagomError: as the rewrite raised it.
+  The rewrite returns None to go on with the same one; a LagomError of its
+  leaves the block as it was raised.
   """
   refusals: list[errors.LagomError] = []
 

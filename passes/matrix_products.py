@@ -246,15 +246,11 @@ def _num_scores(
   is_bottom_right: bool = False,
   window: int = 0,
 ) -> int:
-  """Scores of queries by keys that a mask leaves.
+  """Scores of queries by keys that a mask leaves, in `num` such squares.
 
-  Args:
-    num: such squares: batch times heads.
-    length: queries.
-    keys: keys.
-    is_causal: whether query i sees the keys up to i only.
-    is_bottom_right: whether the last query sees the last key in any case.
-    window: keys that a query sees at most; 0 for all.
+  By a causal mask query i sees the keys up to i only, and if it is at the
+  bottom right the last query sees the last key in any case; in a window a query
+  sees so many keys at most, 0 for all.
   """
   window = window or keys
   if not is_causal:
@@ -273,18 +269,11 @@ def is_backward_attention(call: hlo.Instruction) -> bool:
 def attention_flops(
   module: hlo.Module, call: hlo.Instruction, query: hlo.Shape, key: hlo.Shape
 ) -> int:
-  """Operations of a call, for the scores that its mask leaves.
+  """Operations of a fused attention, on the scores that its mask leaves.
 
   Forward is two products, backward five (Dao 2022, FlashAttention, sec. 3.1).
-
-  Args:
-    module: that it is in.
-    call: of one of `ATTENTION_TARGETS`.
-    query: its first operand, with the size of a head last.
-    key: its second operand.
-
-  Returns:
-    0 where neither attributes nor shapes tell.
+  `query` and `key` are its first operands, with the size of a head last. It is
+  0 where neither attributes nor shapes tell.
   """
   fmha = module.backend_config(call).get("cudnn_fmha_backend_config")
   found = _ATTRIBUTE.findall(module.raw_backend_config(call))

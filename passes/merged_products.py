@@ -24,13 +24,10 @@ _WRITTEN = "/concatenate"
 def find(
   module: hlo.Module, kernels: Mapping[int, kernels_lib.Kernel]
 ) -> Iterator[kernels_lib.Kernel]:
-  """The products of a module that take a concatenation of XLA's.
+  """The products of a scheduled module that take a concatenation of XLA's.
 
   Where a module has no op names, those that the program wrote count, too.
-
-  Args:
-    module: scheduled.
-    kernels: its kernels, by the id of their instruction.
+  Kernels are by the id of their instruction.
   """
   for computation in module.computations.values():
     for instruction, kernel in _products(computation, kernels):
@@ -61,10 +58,6 @@ def apart(
   """Products that share an operand, sum over the same of it, and do not wait.
 
   Of several that share one, those that follow each other in the schedule.
-
-  Args:
-    module: scheduled.
-    kernels: its kernels, by the id of their instruction.
   """
   for computation in module.computations.values():
     # By an array, as what made it and its place in that, and what it sums over.

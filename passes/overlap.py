@@ -119,10 +119,9 @@ class Analysis:
     return {c.done_id: c for c in copies if c.done_id is not None}
 
   @property
-  def host_copies(self) -> tuple[copies_lib.HostCopy, ...]:
+  def host_copies(self) -> tuple[copies_lib.Copy, ...]:
     """The copies to and from the host's memory."""
-    copies = self.copies.values()
-    return tuple(c for c in copies if isinstance(c, copies_lib.HostCopy))
+    return tuple(c for c in self.copies.values() if not c.is_bound_by_memory)
 
   def callees(
     self, instruction: hlo.Instruction

@@ -198,10 +198,9 @@ class SourceLines:
 def layer_of(op_name: str) -> str:
   """The scopes and modules that an instruction's op_name names.
 
-  Args:
-    op_name: as XLA has it, such as "jit(step)/jvp(Net)/layer_0/dot_general";
-      for an instruction that XLA combined, "prefix/(one:another)" or, where
-      they have no prefix in common, "(one:another)".
+  Such a name is "jit(step)/jvp(Net)/layer_0/dot_general"; for an instruction
+  that XLA combined, "prefix/(one:another)" or, where they have no prefix in
+  common, "(one:another)".
   """
   prefix, _, combined = f"/{op_name}".partition("/(")
   parts = prefix.split("/")

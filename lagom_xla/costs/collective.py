@@ -224,7 +224,7 @@ def predict(
 
 def of_copy(copy: copies.Copy, cluster: cluster_lib.Cluster) -> CollectiveCost:
   """Predicts a lone copy."""
-  if isinstance(copy, copies.DeviceCopy):
+  if copy.is_bound_by_memory:
     pattern = fusion.fitted(cluster.gpu).patterns["memcpy"]
     least_us = device_copy_us(copy, cluster)
     time_us = pattern.launch_us + least_us / pattern.memory_share
@@ -235,13 +235,11 @@ def of_copy(copy: copies.Copy, cluster: cluster_lib.Cluster) -> CollectiveCost:
   return CollectiveCost(time_us=time_us, num_channels=0, memory_gbps=gbps)
 
 
-def host_copy_us(copy: copies.HostCopy, cluster: cluster_lib.Cluster) -> float:
+def host_copy_us(copy: copies.Copy, cluster: cluster_lib.Cluster) -> float:
   """Time of its bytes at the link's data sheet rate."""
   return copy.num_bytes / (1e3 * cluster.node.link_to_host.gbps)
 
 
-def device_copy_us(
-  copy: copies.DeviceCopy, cluster: cluster_lib.Cluster
-) -> float:
+def device_copy_us(copy: copies.Copy, cluster: cluster_lib.Cluster) -> float:
   """Time of its traffic at the memory's data sheet rate."""
   return 2 * copy.num_bytes / (1e3 * cluster.gpu.hbm_gbps)

@@ -35,7 +35,6 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import wire
-from lagom_xla.passes import copies as copies_lib
 from lagom_xla.passes import hlo
 
 
@@ -135,7 +134,7 @@ class _Bound:
     copy = self._step.analysis.copies.get(instruction.id)
     if copy is None:
       return 0.0
-    if isinstance(copy, copies_lib.DeviceCopy):
+    if copy.is_bound_by_memory:
       return collective_lib.device_copy_us(copy, self._step.cluster)
     return collective_lib.host_copy_us(copy, self._step.cluster)
 

@@ -77,10 +77,9 @@ def of_analysis(
 
 def _what(one: kernels_lib.Kernel | copies_lib.Copy) -> str:
   size = in_words.megabytes(one.num_bytes)
-  if isinstance(one, copies_lib.DeviceCopy):
-    return f"copy of {size} on the device"
-  if isinstance(one, copies_lib.HostCopy):
-    return f"copy of {size} {'to' if one.to_host else 'from'} the host"
+  if isinstance(one, copies_lib.Copy):
+    ways = {None: "on the device", True: "to the host", False: "from the host"}
+    return f"copy of {size} {ways[one.to_host]}"
   if one.matrix_shape is None:
     return f"{one.category} over {size}"
   batch, m, n, k = one.matrix_shape

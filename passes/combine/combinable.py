@@ -12,15 +12,11 @@ XLA's combiners take collectives of one array each; one of several is no
 candidate.
 
 An all-reduce of which each device keeps its own shard counts as the
-reduce-scatter that XLA makes of it (`find_pairs`). An all-reduce of an
-all-reduce, over rows and then over columns of devices, is no candidate: XLA
-folds the two into one over all devices before its combiners run, and nothing on
-that one says which two it was.
+reduce-scatter that XLA makes of it (`find_pairs`).
 """
 
 from __future__ import annotations
 
-import collections
 from collections.abc import (
   Callable,
   Hashable,
@@ -49,8 +45,6 @@ _SAME_VALUE = frozenset(["bitcast", "convert", "copy", "reshape"])
 _BINARY: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
   "add": np.add,
   "divide": np.floor_divide,
-  "maximum": np.maximum,
-  "minimum": np.minimum,
   "multiply": np.multiply,
   "remainder": np.remainder,
   "subtract": np.subtract,
@@ -110,16 +104,12 @@ def _value(
   match instruction.opcode, operands:
     case "partition-id", _:
       return devices
-    case "replica-id", _:  # JAX compiles one replica of many partitions.
-      return np.zeros_like(devices)
     case "constant", _:
       literal = instruction.literal
       for values in (literal.s32s, literal.s64s, literal.u32s, literal.u64s):
         if values and len(values) == math.prod(shape[1:]):
           array = np.array(values, np.int64).reshape(shape[1:])
           return np.broadcast_to(array, shape)
-    case "iota", _ if len(shape) == 2:
-      return np.broadcast_to(np.arange(shape[1]), shape)
     case "divide" | "remainder", [_, divisor] if not divisor.all():
       return None
     case opcode, [value] if opcode in _SAME_VALUE:
@@ -139,13 +129,10 @@ def _value(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pair:
-  """An all-reduce and the slice that takes each device's own shard of it.
+  """An all-reduce, and the dynamic-slice that takes a device's own shard of it.
 
-  Attributes:
-    all_reduce: the reduction.
-    reshape: what stands between the two, if anything.
-    slice: the dynamic-slice.
-    dimension: of the slice's operand, along which it is cut.
+  A reshape may stand between the two; `dimension` is that of the slice's
+  operand along which it is cut.
   """
 
   all_reduce: hlo.Instruction
@@ -313,7 +300,6 @@ def _in_computation(
   module: hlo.Module, computation: hlo.Computation
 ) -> Iterator[Candidate]:
   scattered = find_pairs(computation)
-  folded = _folded(module, computation)
   after: dict[int, int] = {}  # Instruction -> the candidates it depends on.
   bit = 1
   for instruction in computation.instructions:
@@ -326,7 +312,6 @@ def _in_computation(
     if (
       instruction.opcode not in table.COMBINERS
       or len(instruction.operand_ids) > 1
-      or instruction.id in folded
     ):
       continue
     pair = scattered.get(instruction.id)
@@ -346,40 +331,6 @@ def _in_computation(
     )
     after[instruction.id] |= bit
     bit <<= 1
-
-
-def _folded(module: hlo.Module, computation: hlo.Computation) -> set[int]:
-  """The all-reduces that XLA's all-reduce folder makes one of."""
-  num_users = collections.Counter(
-    operand for i in computation.instructions for operand in i.operand_ids
-  )
-  folded = set()
-  for second in computation.instructions:
-    if second.opcode != "all-reduce":
-      continue
-    first = computation.by_id[second.operand_ids[0]]
-    if (
-      first.opcode == "all-reduce"
-      and num_users[first.id] == 1
-      and table.reduction(module, first) == table.reduction(module, second)
-      and _reach_each_once(first, second)
-    ):
-      folded |= {first.id, second.id}
-  return folded
-
-
-def _reach_each_once(first: hlo.Instruction, second: hlo.Instruction) -> bool:
-  """Whether two reductions take each device's array once."""
-  inner = {
-    device: group
-    for group in collectives.replica_groups_of(first, None)
-    for device in group
-  }
-  for group in collectives.replica_groups_of(second, None):
-    reached = [d for device in group for d in inner.get(device, (device,))]
-    if len(set(reached)) != len(reached):
-      return False
-  return True
 
 
 def check(candidates: Mapping[str, Candidate], groups: Groups) -> None:

@@ -104,12 +104,8 @@ def traits_of_instruction(
 ) -> Traits:
   """The traits of a collective of one array, before XLA's combiners.
 
-  Args:
-    module: before XLA's combiners.
-    computation: where the instruction stands.
-    instruction: a collective of one array.
-    kind: what XLA makes of it before it combines: "reduce-scatter" for some
-      all-reduces.
+  `kind` is what XLA makes of it before it combines: "reduce-scatter" for some
+  all-reduces.
   """
   where, how = _traits(
     kind,
@@ -212,16 +208,11 @@ def fill(
   *,
   depends: Callable[[_Member, Iterable[_Member]], bool],
 ) -> Iterator[tuple[_Member, ...]]:
-  """Groups as XLA fills them, each as soon as it is full.
+  """Groups of one or more as XLA fills them, each as soon as it is full.
 
-  Args:
-    members: in topological order, all different objects.
-    thresholds_bytes: for each of their kinds.
-    depends: whether a member depends on one of some others, through what has
-      been combined so far.
-
-  Yields:
-    groups of one or more, in which each member is once.
+  Members are different objects in topological order, thresholds are by their
+  kinds, and `depends` says whether a member depends on one of some others,
+  through what has been combined so far.
   """
   left = dict.fromkeys(members)
   while left:

@@ -15,14 +15,9 @@ from lagom_xla.passes.program import mlir
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class CountedLoop:
-  """A `stablehlo.while` that counts.
+  """A `stablehlo.while` that counts in one of its carries.
 
-  Attributes:
-    operation: the loop.
-    counter: which of its carries counts.
-    start: the counter in the first trip.
-    step: what a trip adds to the counter.
-    num_trips: how often its body runs.
+  That is the carry `counter`, from `start` on by `step` a trip.
   """
 
   operation: ir.Operation

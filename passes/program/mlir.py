@@ -83,9 +83,8 @@ def depends(
 ) -> dict[ir.Value, int]:
   """The sources that values depend on, at any remove, as bits.
 
-  Args:
-    operations: all of a block, in order, or a beginning of them.
-    sources: values, of the block or from outside -> bits of their own.
+  `operations` are all of a block, in order, or a beginning of them; sources are
+  values of the block or from outside.
   """
   known = dict(sources)
   for operation in operations:
@@ -181,11 +180,9 @@ _EFFECTFUL = frozenset(
 def first_effect(operation: ir.Operation) -> str | None:
   """The first effect of an operation or of the regions in it, in words.
 
-  Calls are inlined before (`inline_all`): what they call is not looked into.
-
-  Returns:
-    Such as "the host callback xla_ffi_python_cpu_callback, which has side
-    effects"; None where there is no effect.
+  Such as "the host callback xla_ffi_python_cpu_callback, which has side
+  effects". Calls are inlined before (`inline_all`): what they call is not
+  looked into.
   """
   each = map(_own_effect, (operation, *inner_operations(operation)))
   return next((effect for effect in each if effect), None)

@@ -52,41 +52,39 @@ def strands_in_body(body: hlo.Computation) -> dict[int, int]:
     if body.by_id[id_].shape.dimensions
     and carried.get(body.root.operand_ids[number]) != number
   }
-  carries: dependencies.DisjointSets[int] = dependencies.DisjointSets()
-  strand_of = dict(changing)
+  strands: dependencies.DisjointSets[int] = dependencies.DisjointSets()
+  of_strands = set(changing)
   for instruction in body.instructions:
     if instruction.id == body.root.id or instruction.id in carried:
       continue
-    met = [strand_of[o] for o in instruction.operand_ids if o in strand_of]
-    for number in met:
-      carries.join(number, met[0])
-    if met:
-      strand_of[instruction.id] = met[0]
+    for operand in of_strands.intersection(instruction.operand_ids):
+      strands.join(operand, instruction.id)
+      of_strands.add(instruction.id)
   carried_on: dict[int, set[int]] = {}
-  for number in changing.values():
+  for id_, number in changing.items():
     returned = body.root.operand_ids[number]
-    if returned in strand_of:
-      carries.join(number, strand_of[returned])
+    if returned in of_strands:
+      strands.join(id_, returned)
     else:
-      carried_on.setdefault(returned, set()).add(number)
+      carried_on.setdefault(returned, set()).add(id_)
   # As what is gathered for the next trip, which no value of this one went into.
-  for returned, numbers in carried_on.items():
-    strands = set(map(carries.find, numbers))
-    if len(strands) == 1:
-      strand_of[returned] = strands.pop()
-  found = {id_: carries.find(number) for id_, number in strand_of.items()}
+  for returned, ids in carried_on.items():
+    if len({strands.find(id_) for id_ in ids}) == 1:
+      strands.join(returned, ids.pop())
+      of_strands.add(returned)
+  found = {id_: strands.find(id_) for id_ in of_strands}
   # And what one strand alone uses.
   users: dict[int, set[int]] = {}
   for instruction in reversed(body.instructions):
     if instruction.id == body.root.id:
       continue
-    strands = users.get(instruction.id, set())
+    of_users = users.get(instruction.id, set())
     if instruction.id in found:
-      strands = {found[instruction.id]}
-    elif len(strands) == 1:
-      (found[instruction.id],) = strands
+      of_users = {found[instruction.id]}
+    elif len(of_users) == 1:
+      (found[instruction.id],) = of_users
     for operand in instruction.operand_ids:
-      users.setdefault(operand, set()).update(strands)
+      users.setdefault(operand, set()).update(of_users)
   return found
 
 

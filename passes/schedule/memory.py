@@ -75,9 +75,7 @@ _Span = tuple[int, int]
 def peak_bytes(module: hlo.Module, buffers: aliasing.Buffers) -> int:
   """The estimated peak of a scheduled module, arguments and results included.
 
-  Args:
-    module: scheduled.
-    buffers: of a module with the same instructions, in any order.
+  Buffers may be of a module with the same instructions in another order.
   """
   entry = module.entry
   elsewhere = _interface(buffers, entry) | _in_results(buffers, entry)

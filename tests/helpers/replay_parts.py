@@ -58,8 +58,8 @@ def collective(name: str) -> collectives_lib.Collective:
   )
 
 
-def copy(name: str, stream: str = "to host") -> copies.HostCopy:
-  return copies.HostCopy(
+def copy(name: str, stream: str = "to host") -> copies.Copy:
+  return copies.Copy(
     name=name,
     to_host=True,
     computation="main",

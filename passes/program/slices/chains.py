@@ -194,11 +194,8 @@ _Reached = dict[int, Link]
 class _Flow:
   """The operations of a block, by their positions, and what they need.
 
-  Attributes:
-    operations: those of the block, in order.
-    names: theirs, or of the collectives that they imply.
-    first: the number of the first.
-    partitioning: of the program.
+  Names are theirs, or of the collectives that they imply; `first` is the number
+  of the first.
   """
 
   def __init__(

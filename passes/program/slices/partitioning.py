@@ -72,12 +72,9 @@ class Cut:
 class ProductDims(NamedTuple):
   """The dimensions of a product's operands.
 
-  Its result has those of the batch first, and then those that are free.
-
-  Attributes:
-    batch: of both operands, in pairs.
-    contracted: of both operands, in pairs.
-    free: 0 or 1 for the operand, and the dimension.
+  Those of the batch and those that are contracted are in pairs, of both
+  operands; those that are free have 0 or 1 for the operand. The result has
+  those of the batch first, and then those that are free.
   """
 
   batch: Sequence[tuple[int, int]]
@@ -111,11 +108,9 @@ def dims_of(product: ir.Operation) -> ProductDims:
 class Implied:
   """A collective that the partitioner makes at a sharding constraint.
 
-  Attributes:
-    name: of the collective in StableHLO.
-    cut: of its result along what it gathers or scatters, so that pieces have a
-      part of every device's own; None of an all-reduce.
-    nccl_bytes: the larger of what goes in and what comes out, per device.
+  `cut` is of its result along what it gathers or scatters, so that pieces have
+  a part of every device's own; None of an all-reduce. Bytes are the larger of
+  what goes in and what comes out, per device.
   """
 
   name: str
@@ -374,11 +369,8 @@ class Partitioning:
 
     A constraint's transpose is the same constraint, so that gradients are held
     whole where activations are gathered, and sharded behind. XLA adds up such
-    sums first and then makes one reduce-scatter of them.
-
-    Returns:
-      The last value that is whole, and the sharding of all its users; None
-      where there is no such value.
+    sums first and then makes one reduce-scatter of them. That is the last value
+    that is whole, and the sharding of all its users.
     """
     value = total
     while True:

@@ -47,14 +47,8 @@ _PRODUCTS = frozenset([mlir.CONVOLUTION, mlir.PRODUCT])
 def key_strands(module: ir.Module) -> Outcome:
   """Gives the collectives of different strands different combiner keys.
 
-  Keys that are there already are kept.
-
-  Args:
-    module: the program; it is changed. Its calls are inlined even if nothing
-      else is done.
-
-  Returns:
-    An action for each block with several strands.
+  Keys that are there already are kept. Calls are inlined even if nothing else
+  is done. There is an action for each block with several strands.
   """
   with module.context, ir.Location.unknown():
     mlir.inline_all(module)
@@ -111,12 +105,7 @@ def _num(operation: ir.Operation, names: frozenset[str]) -> int:
 
 
 def _in_body(operations: Sequence[ir.Operation], body: ir.Block) -> _Strands:
-  """The strands of a loop's body.
-
-  Args:
-    operations: all of the body, in order.
-    body: the body.
-  """
+  """The strands of a loop's body, of which `operations` are all, in order."""
   returned = mlir.returned(body)
   changing: dict[ir.Value, int] = {
     argument: 1 << number

@@ -20,15 +20,10 @@ from lagom_xla.passes.program.strands import rotate
 
 @dataclasses.dataclass(kw_only=True, slots=True, eq=False)
 class _Loop:
-  """A loop that may share its trips with another.
+  """A loop that may share its trips with another, or the reason why not.
 
-  Attributes:
-    loop: the loop.
-    flops: what its products work, over all trips.
-    kind: what its body does; the loops of two micro-batches that run the same
-      pass are of one kind.
-    where: its place in the program.
-    reason: why it stays alone, if it does.
+  FLOPs are those of all trips. The loops of two micro-batches that run the same
+  pass are of one kind.
   """
 
   loop: counted_loops.CountedLoop
@@ -42,12 +37,9 @@ def merge_loops(module: ir.Module, *, staggered: bool) -> Outcome:
   """Merges, in every block, loops that do not depend on each other.
 
   Loops without a matrix product stay alone: they compute too little to hide
-  what the other communicates.
-
-  Args:
-    module: the program; it is changed.
-    staggered: whether a backward pass should share its loop with the next
-      micro-batch's forward pass; else passes of the same kind come together.
+  what the other communicates. Staggered, a backward pass should share its loop
+  with the next micro-batch's forward pass; else passes of the same kind come
+  together.
   """
   mlir.inline_all(module)
   outcome = Outcome()

@@ -52,13 +52,7 @@ def align(one: Sizes, other: Sizes) -> tuple[int, Pairs]:
 def obstacle(
   first: CountedLoop, second: CountedLoop, within: mlir.Dataflow
 ) -> str | None:
-  """Why two loops of a block cannot become one; None where they can.
-
-  Args:
-    first: the one that stands first.
-    second: the other.
-    within: their block, as it is now.
-  """
+  """Why two loops of a block, in their order, cannot become one, if so."""
   at = within.position(first.operation)
   needed = within.needed_by([within.position(second.operation)])
   if at in needed:
@@ -78,14 +72,8 @@ def merge_deeply(
 ) -> list[CountedLoop]:
   """Merges two loops that have no `obstacle`, and then the loops inside.
 
-  Args:
-    first: the one that stands first; it is gone after this, as is the second.
-    second: the other.
-    within: their block, as it is now; it no longer holds after this.
-
-  Returns:
-    What pairs became. The inner ones come first: a loop that is written anew
-    takes them along.
+  Neither they nor `within`, their block, hold after this. Returns what pairs
+  became, the inner ones first: a loop that is written anew takes them along.
   """
   num_first = len(first.body.operations) - 1
   merged = _merge(first, second, within)
@@ -98,13 +86,8 @@ def share(
 ) -> list[CountedLoop]:
   """Merges loops of a block that hold products, and the loops inside of those.
 
-  Args:
-    block: where they are.
-    late: operations of one stage, in order.
-    early: operations of the other, none of which needs any of the first's.
-
-  Returns:
-    What pairs became, as of `merge_deeply`.
+  None of the early operations, in order, needs any of the late ones. Returns
+  what pairs became, as `merge_deeply` does.
   """
   late_loops, early_loops = _counted(late), _counted(early)
   _, pairs = align(_sizes(late_loops), _sizes(early_loops))
@@ -195,14 +178,8 @@ def _move(
 ) -> list[ir.Value]:
   """Moves a block's operations, but for its return, to the end of another.
 
-  Args:
-    source: what is emptied.
-    to: the block that takes the operations.
-    places: for each argument of the source, the argument of the other that it
-      becomes.
-
-  Returns:
-    What the source returned.
+  Each argument becomes that of the other at its place. Returns what the source
+  returned.
   """
   for argument, place in zip(source.arguments, places, strict=True):
     argument.replace_all_uses_with(to.arguments[place])

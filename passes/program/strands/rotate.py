@@ -189,8 +189,7 @@ def _needs_trip_before(loop: CountedLoop) -> bool:
 def gather_ahead(loops: Iterable[CountedLoop]) -> None:
   """Rotates loops that two strands share by what they gather, one trip ahead.
 
-  Args:
-    loops: the inner ones of nested loops first.
+  Of nested loops the inner ones come first.
   """
   for loop in loops:
     _split_barriers(loop)
@@ -243,10 +242,7 @@ def _rotate_stages(loop: CountedLoop, stages: Stages) -> int:
   behind it. It carries what the loop carried, of which that of the early stage
   is a trip ahead, and what crosses from stage to stage; it counts as the late
   stage does. Loops that the stages come to share are rotated, too: their
-  gathers go a trip ahead.
-
-  Returns:
-    How many pairs of inner loops, one of each stage, became one.
+  gathers go a trip ahead. Returns how many those are.
   """
   old = loop.operation
   items = stages.kept
@@ -294,12 +290,10 @@ def _rotate_stages(loop: CountedLoop, stages: Stages) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class _Trip:
-  """A copy of some operations of a trip.
+  """A copy of some operations of a trip, by the position of what was copied.
 
-  Attributes:
-    operations: the copies, by the position of what was copied.
-    carries: what the trip's carries are in it.
-    returned: what the next trip takes, for the carries that it advances.
+  It has what the trip's carries are in it, and what the next trip takes, for
+  the carries that it advances.
   """
 
   operations: Mapping[int, ir.Operation]
@@ -323,12 +317,8 @@ def _write_trip(
 ) -> _Trip:
   """Writes the operations at some positions of a trip, at the insertion point.
 
-  Args:
-    loop: whose trip it is.
-    carries: what stands for the trip's carries.
-    positions: of the operations.
-    advanced: numbers of the carries whose next value is wanted.
-    known: what stands for other values, and goes before `carries`.
+  `carries` stand for those of the trip, `known` for other values, and goes
+  before them; of the carries that are advanced the next value is wanted.
   """
   known = known or {}
   whole = loop.operation.clone().operation
@@ -357,11 +347,8 @@ def _create_loop(
 ) -> tuple[ir.Operation, ir.Block]:
   """A loop without its trips: the body is empty and has no end.
 
-  Args:
-    like: the loop whose counter it takes, at the same place.
-    num_trips: how often its body runs.
-    operands: what it carries: as many values as that loop, or more.
-    every: trips of that loop that one of its own stands for.
+  It counts as `like` does, in the same carry, or as so many trips of that at a
+  time; it carries as many values as that, or more.
   """
   types = [value.type for value in operands]
   loop = stablehlo.WhileOp(types, operands).operation

@@ -44,10 +44,8 @@ from lagom_xla.passes.program.strands import merge
 class TripBody(mlir.Dataflow):
   """The body of a loop without its return; its arguments are the carries.
 
-  Attributes:
-    returned: for each carry, the value that the next trip takes; None where it
-      is from outside the loop.
-    invariant: numbers of the carries that no trip changes.
+  What the next trip takes is `returned`, None where that is from outside the
+  loop; no trip changes the carries of the numbers `invariant`.
   """
 
   returned: Sequence[Item | None]
@@ -64,13 +62,11 @@ class TripBody(mlir.Dataflow):
   def with_all_needed(
     self, positions: Iterable[int]
   ) -> tuple[frozenset[int], frozenset[int]]:
-    """Operations and all that they need, from the trip before as well.
+    """Positions of operations and of all that they need, also from trips
+    before.
 
-    Tuples that they return are unpacked with them.
-
-    Returns:
-      The positions of those operations, and the numbers of the carries that
-      advance with them.
+    And the numbers of the carries that advance with them. Tuples that they
+    return are unpacked with them.
     """
     found: set[int] = set()
     carries: set[int] = set()
@@ -227,12 +223,9 @@ def cut(loop: counted_loops.CountedLoop) -> Stages | str:
 class _Product:
   """An operation that runs products.
 
-  Attributes:
-    position: where it stands.
-    num_trips: of a counted loop; 0 of any other operation.
-    flops: what its products work, over all trips.
-    needed: bit mask of the products of its trip that it needs.
-    carries: bit mask of the carries that it needs, unchanging ones left out.
+  `num_trips` are those of a counted loop, 0 of any other operation; FLOPs are
+  over all trips. As bits: the products of its trip that it needs, and the
+  carries that it needs, unchanging ones left out.
   """
 
   position: int

@@ -315,24 +315,6 @@ def test_thresholds_that_were_asked_for_do_not_count() -> None:
   assert combine.options((("a", "b"),), asked) != options
 
 
-def test_an_all_reduce_of_an_all_reduce_is_left_to_xla() -> None:
-  rows, columns = "{{0,1,2,3},{4,5,6,7}}", "{{0,4},{1,5},{2,6},{3,7}}"
-
-  def reduced_over(first: str, second: str) -> hlo.Module:
-    return hlo_text.load(f"""
-      x = f32[8] parameter(0)
-      once = f32[8] all-reduce(x), replica_groups={first},
-        channel_id=1, use_global_device_ids=true, to_apply=add
-      ROOT twice = f32[8] all-reduce(once), replica_groups={second},
-        channel_id=2, use_global_device_ids=true, to_apply=add
-    """)
-
-  assert not combinable.find(reduced_over(rows, columns))
-  # Counting devices twice, the two are not one.
-  repeats = reduced_over(rows, rows)
-  assert set(combinable.find(repeats)) == {"once", "twice"}
-
-
 def test_groups_decide_whatever_keys_the_program_has() -> None:
   module = hlo.load(_HLO)
   for instruction in module.entry.instructions:
