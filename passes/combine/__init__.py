@@ -17,8 +17,6 @@ from __future__ import annotations
 from lagom_xla.passes.combine.combinable import Groups as Groups
 from lagom_xla.passes.combine.keys import OPTIONS as OPTIONS
 from lagom_xla.passes.combine.keys import check_acted as check_acted
-from lagom_xla.passes.combine.keys import label_of as label_of
 from lagom_xla.passes.combine.keys import labels as labels
 from lagom_xla.passes.combine.keys import options as options
-from lagom_xla.passes.combine.keys import program_key as program_key
 from lagom_xla.passes.combine.keys import rewrite as rewrite

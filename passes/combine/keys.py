@@ -111,24 +111,6 @@ def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
   return copy.proto.SerializeToString()
 
 
-def label_of(instruction: hlo.Instruction) -> str | None:
-  """The label of the first member that a scheduled collective holds.
-
-  None where it has no group. Both are read from what starts the collective.
-  """
-  key = instruction.frontend_attributes.map.get(_KEY, "")
-  return key.removeprefix(_GROUP) if key.startswith(_GROUP) else None
-
-
-def program_key(instruction: hlo.Instruction) -> str:
-  """The key that a scheduled collective has from its program; "" for none.
-
-  XLA combines those of equal keys only. It is read from what starts them.
-  """
-  key = instruction.frontend_attributes.map.get(_KEY, "")
-  return "" if key.startswith(_GROUP) else key
-
-
 def labels(
   module: hlo.Module, groups: combinable.Groups = ()
 ) -> dict[str, tuple[str, ...]]:
@@ -149,8 +131,9 @@ def labels(
   found = {}
   for collective in collectives.find(module):
     start = by_id[collective.start_id]
-    label = label_of(start)
-    if label is not None:
+    key = start.frontend_attributes.map.get(_KEY, "")
+    if key.startswith(_GROUP):
+      label = key.removeprefix(_GROUP)
       found[collective.name] = group_of.get(label, (label,))
     elif start.channel_id >= _FIRST_CHANNEL:
       number = (start.channel_id - _FIRST_CHANNEL) // _CHANNELS_PER_GROUP

@@ -17,7 +17,7 @@ threshold stay alone, and a threshold of 0 leaves all of them alone
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 import dataclasses
 from typing import Protocol, TypeVar
 
@@ -76,25 +76,6 @@ Traits = tuple[tuple[str, Hashable], ...]
 _REDUCTIONS = frozenset(["all-reduce", "reduce-scatter"])
 
 
-class Combinable(Protocol):
-  """What may be combined: a collective, or one array of it."""
-
-  @property
-  def kind(self) -> str:
-    """HLO opcode."""
-
-  @property
-  def num_bytes(self) -> int:
-    """Bytes as XLA's combiners count them (`table.combined_bytes`)."""
-
-  @property
-  def traits(self) -> Traits:
-    """What it must have in common with what it is combined with."""
-
-
-_Member = TypeVar("_Member", bound=Combinable)
-
-
 def traits_of_instruction(
   module: hlo.Module,
   computation: hlo.Computation,
@@ -107,52 +88,37 @@ def traits_of_instruction(
   `kind` is what XLA makes of it before it combines: "reduce-scatter" for some
   all-reduces.
   """
-  where, how = _traits(
+  channel = instruction.channel_id > 0, instruction.use_global_device_ids
+  return _traits(
     kind,
     computation.name,
     groups=collectives_lib.replica_groups_of(instruction, None),
     pairs=collectives_lib.pairs_of(instruction),
-    element_type=hlo.element_type(instruction.shape),
-    reduction=reduction(module, instruction),
+    reduced=(
+      ("element type", hlo.element_type(instruction.shape)),
+      ("reduction", reduction(module, instruction)),
+    ),
+    seen=("channel", channel),
   )
-  channel = instruction.channel_id > 0, instruction.use_global_device_ids
-  return *where, ("channel", channel), *how
 
 
-def traits_of_collective(
-  collective: collectives_lib.Collective,
-  *,
-  element_type: str | None = None,
-  reduction: str | None = None,
-  key: str = "",
-) -> Traits:
+def traits_of_collective(collective: collectives_lib.Collective) -> Traits:
   """The traits of a collective of a scheduled module.
 
   A schedule shows less than what the combiners saw: channels are numbered
-  anew, and arrays have been turned to the dimension that they are gathered or
-  scattered along. It also shows what came after the combiners: a pipelined
-  collective is of another iteration than one that is not.
-
-  Args:
-    collective: the record.
-    element_type: of the array in question where it has several; by default
-      that of its first operand.
-    reduction: from `reduction`, as a record does not hold it; None leaves it
-      out, so that sums and maxima count as alike.
-    key: from `keys.program_key`.
+  anew, arrays have been turned to the dimension that they are gathered or
+  scattered along, and a record does not hold how it reduces. It also shows what
+  came after the combiners: a pipelined collective is of another iteration than
+  one that is not.
   """
-  where, how = _traits(
+  return _traits(
     collective.kind,
     collective.computation,
     groups=collective.groups,
     pairs=collective.pairs,
-    element_type=(
-      collective.element_type if element_type is None else element_type
-    ),
-    reduction=reduction,
+    reduced=(("element type", collective.element_type),),
+    seen=("pipelining", collective.is_pipelined),
   )
-  pipelining = "pipelining", collective.is_pipelined
-  return *where, *how, pipelining, ("combiner key", key)
 
 
 def _traits(
@@ -161,19 +127,14 @@ def _traits(
   *,
   groups: Hashable,
   pairs: Hashable,
-  element_type: str,
-  reduction: str | None,
-) -> tuple[Traits, Traits]:
-  """Where a collective stands, and what it does."""
-  where = ("computation", computation), ("kind", kind)
+  reduced: Traits,
+  seen: tuple[str, Hashable],
+) -> Traits:
+  where = ("computation", computation), ("kind", kind), seen
   if kind == "collective-permute":
-    return where, (("pairs of devices", pairs),)
-  how: Traits = (("groups of devices", groups),)
-  if kind in _REDUCTIONS:
-    how += (("element type", element_type),)
-    if reduction is not None:
-      how += (("reduction", reduction),)
-  return where, how
+    return *where, ("pairs of devices", pairs)
+  how = ("groups of devices", groups)
+  return *where, how, *(reduced if kind in _REDUCTIONS else ())
 
 
 def reduction(module: hlo.Module, operation: hlo.Instruction) -> str:
@@ -202,36 +163,29 @@ def difference(
   return None
 
 
-def fill(
-  members: Iterable[_Member],
-  thresholds_bytes: Mapping[str, int],
-  *,
-  depends: Callable[[_Member, Iterable[_Member]], bool],
-) -> Iterator[tuple[_Member, ...]]:
-  """Groups of one or more as XLA fills them, each as soon as it is full.
+class _Sized(Protocol):
+  @property
+  def num_bytes(self) -> int:
+    """As XLA's combiners count them."""
 
-  Members are different objects in topological order, thresholds are by their
-  kinds, and `depends` says whether a member depends on one of some others,
-  through what has been combined so far.
-  """
-  left = dict.fromkeys(members)
-  while left:
-    group: list[_Member] = []
-    num_bytes = 0
-    for member in list(left):
-      if group and member.traits != group[0].traits:
-        continue
-      threshold_bytes = thresholds_bytes[member.kind]
-      if member.num_bytes > threshold_bytes or not threshold_bytes:
-        del left[member]
-        yield (member,)
-        continue
-      if num_bytes + member.num_bytes > threshold_bytes:
-        break
-      if depends(member, group):
-        break
-      group.append(member)
-      num_bytes += member.num_bytes
-      del left[member]
-    if group:
+
+_Member = TypeVar("_Member", bound=_Sized)
+
+
+def fill(
+  members: Iterable[_Member], threshold_bytes: int
+) -> Iterator[tuple[_Member, ...]]:
+  """Groups as XLA fills them, of members in order that are alike."""
+  group: list[_Member] = []
+  num_bytes = 0
+  for member in members:
+    if member.num_bytes > threshold_bytes or not threshold_bytes:
+      yield (member,)
+      continue
+    if num_bytes + member.num_bytes > threshold_bytes:
       yield tuple(group)
+      group, num_bytes = [], 0
+    group.append(member)
+    num_bytes += member.num_bytes
+  if group:
+    yield tuple(group)

@@ -157,14 +157,9 @@ def _changes(chain: Chain) -> Iterator[options.Change]:
   """Each other way in which a threshold fills the groups of a chain."""
   known: set[combine.Groups] = set()
   for threshold_bytes in (0, *_THRESHOLDS_BYTES):
-    filled = table.fill(
-      chain,
-      {chain[0].kind: threshold_bytes},
-      depends=lambda member, others: False,  # Not known before it is compiled.
-    )
     groups = tuple(
       tuple(member.label for member in group)
-      for group in filled
+      for group in table.fill(chain, threshold_bytes)
       if len(group) > 1
     )
     if groups not in known:

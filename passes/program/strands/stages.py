@@ -62,8 +62,7 @@ class TripBody(mlir.Dataflow):
   def with_all_needed(
     self, positions: Iterable[int]
   ) -> tuple[frozenset[int], frozenset[int]]:
-    """Positions of operations and of all that they need, also from trips
-    before.
+    """Operations and what they need, from trips before, too: their positions.
 
     And the numbers of the carries that advance with them. Tuples that they
     return are unpacked with them.

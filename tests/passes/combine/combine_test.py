@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-import dataclasses
 import math
+from typing import NamedTuple
 
 import jax
 from jax.sharding import NamedSharding
@@ -326,7 +326,8 @@ def test_groups_decide_whatever_keys_the_program_has() -> None:
   gathers = [
     i for i in rewritten.entry.instructions if i.opcode == "all-gather"
   ]
-  assert {combine.label_of(i) for i in gathers} == {"gx", "half"}
+  keys = {i.frontend_attributes.map["combiner_key"] for i in gathers}
+  assert keys == {"group of gx", "group of half"}
   # The module itself stays as it is.
   assert module.proto.SerializeToString(deterministic=True) == before
 
@@ -341,51 +342,27 @@ def test_options_and_defaults_are_those_of_the_installed_xla(
   assert option.default == combiner.default_bytes
 
 
-@dataclasses.dataclass(frozen=True)
-class _Array:
-  """An all-gather of a type of its own or of the others'."""
-
+class _Array(NamedTuple):
   name: str
-  num_bytes: int = 4
-  traits: table.Traits = ()
-  kind: str = "all-gather"
-
-
-_FIVE = [_Array(name, 36 if name == "c" else 4) for name in "abcde"]
-_THREE = [_Array(name) for name in "abc"]
-_PIPELINED = (("pipelining", True),)
+  num_bytes: int
 
 
 @pytest.mark.parametrize(
-  ("arrays", "after", "threshold_bytes", "groups"),
+  ("threshold_bytes", "groups"),
   [
-    (_FIVE, "", 0, "a b c d e"),
-    (_FIVE, "", 4, "a c b d e"),
+    (0, "a b c d e"),
+    (4, "a b c d e"),
     # One that is too large stays alone; those around it are still combined.
-    (_FIVE, "", 8, "c ab de"),
+    (8, "c ab de"),
     # It is the first one without room that begins the next group.
-    (_FIVE, "", 40, "ab cd e"),
-    (_FIVE, "", 100, "abcde"),
-    # What differs in a trait is passed over.
-    ([_Array("a"), _Array("b", traits=_PIPELINED), _Array("c")], "", 8, "ac b"),
-    # What depends on a member begins the next group.
-    (_THREE, "ba", 100, "a bc"),
+    (40, "ab cd e"),
+    (100, "abcde"),
   ],
 )
 def test_groups_are_filled_up_to_the_threshold(
-  arrays: Sequence[_Array], after: str, threshold_bytes: int, groups: str
+  threshold_bytes: int, groups: str
 ) -> None:
-  filled = table.fill(
-    arrays,
-    {"all-gather": threshold_bytes},
-    depends=lambda array, others: any(
-      array.name + other.name == after for other in others
-    ),
-  )
+  arrays = [_Array(name, 36 if name == "c" else 4) for name in "abcde"]
+  filled = table.fill(arrays, threshold_bytes)
   names = ["".join(array.name for array in group) for group in filled]
-  assert " ".join(names) == groups
-
-
-def test_the_first_trait_that_differs_is_told_with_both_values() -> None:
-  found = table.difference(_PIPELINED, (("pipelining", False),))
-  assert found == ("pipelining", True, False)
+  assert sorted(names) == sorted(groups.split())

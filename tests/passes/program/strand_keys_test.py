@@ -23,7 +23,6 @@ from lagom_xla import cluster
 from lagom_xla.compile import compiler
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.passes import collectives
-from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program import rewrite
@@ -303,7 +302,7 @@ def test_xlas_partitioner_hands_keys_on_to_the_collectives_that_it_places(
   step = lowered_lib.LoweredStep(lowered, cluster.parse("1x8xh100"))
   module = compiler.start_before_combining(step).result()
   found = collections.Counter(
-    combine.program_key(i)
+    i.frontend_attributes.map["combiner_key"]
     for c in module.computations.values()
     for i in c.instructions
     if i.opcode == "all-reduce"
