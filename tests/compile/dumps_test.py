@@ -372,7 +372,7 @@ def steps(h100s: Sequence[jax.Device], tmp_path: pathlib.Path) -> str:
 def moved(module: hlo.Module) -> list[tuple[bool, int]]:
   """Whether each host copy goes to the host, and its bytes."""
   copies = overlap.analyze(module).host_copies
-  return sorted((copy.to_host, copy.num_bytes) for copy in copies)
+  return sorted((bool(copy.to_host), copy.num_bytes) for copy in copies)
 
 
 _BOTH_WAYS = [(False, _STATE_BYTES), (True, _STATE_BYTES)]

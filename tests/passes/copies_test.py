@@ -53,7 +53,7 @@ def unrolled(
 def _moved(module: hlo.Module) -> list[tuple[bool, int, int]]:
   """Whether each copy goes to the host, how often, and its bytes."""
   copies = overlap.analyze(module).host_copies
-  return sorted((c.to_host, c.executions, c.num_bytes) for c in copies)
+  return sorted((bool(c.to_host), c.executions, c.num_bytes) for c in copies)
 
 
 def _alone_us(step: step_lib.Step, *, to_host: bool) -> float:
