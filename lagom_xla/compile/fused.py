@@ -146,12 +146,7 @@ def options_before_fusion(
 
 
 def run(job: job_lib.Job) -> job_lib.Result:
-  """Compiles a job as far as it asks for.
-
-  Raises:
-    LagomError: one of our passes refused.
-    Exception: XLA refused.
-  """
+  """Compiles a job as far as it asks for; raises what XLA or our passes do."""
   if job.fused is not None:
     # What XLA refuses, it says of a compile from the beginning.
     with contextlib.suppress(errors.CompileError):
@@ -235,14 +230,9 @@ def _from_fused(job: job_lib.Job, fused: _Module) -> job_lib.Result | None:
 def from_the_beginning(
   job: job_lib.Job,
 ) -> tuple[_Module | None, _Module | None]:
-  """Schedules, and writes down what others may go on from.
+  """A schedule, and the module that others may go on from, if they are there.
 
-  Returns:
-    The schedule, None where XLA finished without it; and the module that others
-    may go on from, None where there is none.
-
-  Raises:
-    Exception: XLA refused.
+  Raises what XLA does.
   """
   with temporary.folder() as folder:
     writing = _writing(job, folder)
@@ -290,12 +280,8 @@ def end_from_fused(
 ) -> tuple[_Module, xla.Assigned] | None:
   """What XLA makes of a fused module, before it generates code.
 
-  Returns:
-    The schedule, with XLA's estimates, and the module that runs; None where XLA
-    shows no schedule on its way.
-
-  Raises:
-    Exception: XLA refused.
+  The schedule, with XLA's estimates, and the module that runs; None where XLA
+  finishes without a schedule. Raises what XLA does.
   """
   shown: list[_Module] = []
   with (

@@ -165,11 +165,7 @@ class Lowered(abc.ABC):
 
 
 def in_form(lowered: Lowered, form: form_lib.Form) -> Lowered:
-  """A program in a form.
-
-  Raises:
-    ProgramError: it cannot have this form.
-  """
+  """A program in a form; a ProgramError says that it cannot have it."""
   if form.is_as_written:
     return lowered
   program, outcome = lowered.rewritten(form)
@@ -232,7 +228,7 @@ class LoweredStep(Lowered):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LoweredModule(Lowered):
-  """An unoptimized HLO module.
+  """An unoptimized HLO module, or its StableHLO in another form.
 
   XLA partitions it where that was not done yet; then it has no forms, which are
   made from the JAX program or from the program of one device.
@@ -240,10 +236,6 @@ class LoweredModule(Lowered):
   Library calls that this process does not know, such as Transformer Engine's
   attention, stay as they are: a schedule needs no code for them. A compile to
   the end, which only tells the memory that the module needs, mocks them.
-
-  Attributes:
-    module: the module.
-    rewritten_program: its StableHLO in another form; None for the module's.
   """
 
   module: hlo.Module

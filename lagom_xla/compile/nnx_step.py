@@ -37,11 +37,8 @@ def is_nnx(step: Any) -> bool:
 def lowered_inside(lowered: Any) -> jax.stages.Lowered:
   """The lowered function of `jax.jit` in what a step's `lower` returned.
 
-  Args:
-    lowered: of `jax.jit`, which is returned as it is, or of `nnx.jit`.
-
   Raises:
-    TargetError: it is of neither.
+    TargetError: that is neither of `jax.jit` nor of `nnx.jit`.
   """
   found = inside(lowered)
   if not isinstance(found, jax.stages.Lowered):
@@ -62,10 +59,7 @@ def with_jitted(
 ) -> Callable[..., Any]:
   """A function like a step of `nnx.jit` with another function inside.
 
-  Args:
-    step: what `nnx.jit` returned; not touched.
-    replace: takes the function of `jax.jit` inside, and returns the one to call
-      in its place, with the same arguments and results.
+  `replace` makes it of the function of `jax.jit` that is there.
 
   Raises:
     UnsupportedError: this Flax keeps it elsewhere.

@@ -34,9 +34,7 @@ _TO_LOCAL = frozenset(["SPMDFullToShardShape", "xla.sdy.GlobalToLocalShape"])
 def warning(target: target_lib.Target, device_flops: int) -> str:
   """What to say of products that every device computes; "" for nothing.
 
-  Args:
-    target: the step; of one that XLA has not to partition nothing is said.
-    device_flops: of the products of one device, by the schedule.
+  `device_flops` are those of one device's products, by the schedule.
   """
   whole = flops_of_all_devices(target)
   part = whole / target.cluster.num_devices
@@ -96,9 +94,8 @@ class _Program:
       return counted_loops.flops(operation)
     if mlir.is_call(operation):
       return self.flops(mlir.callee(operation))
-    if name == "stablehlo.custom_call" and _target(operation) in _TO_LOCAL:
-      raise _UnknownError
-    if _RAGGED in name:
+    is_custom = name == "stablehlo.custom_call"
+    if _RAGGED in name or (is_custom and _target(operation) in _TO_LOCAL):
       raise _UnknownError
     inside = self._flops_in(operation)
     if not inside:
@@ -119,11 +116,7 @@ class _Program:
 
 
 def _axis_sizes(module: ir.Operation) -> dict[str, int]:
-  """Sizes of the axes of all meshes.
-
-  Raises:
-    _UnknownError: two meshes have axes of one name that differ.
-  """
+  """Sizes of all meshes' axes; unknown where two of one name differ."""
   sizes: dict[str, int] = {}
   for operation in _inside(module):
     if operation.name == "sdy.mesh":

@@ -106,11 +106,7 @@ def imported_once() -> Iterator[None]:
 
 
 def check(text: str) -> None:
-  """Checks that there is the file that a target is named by, if it is one.
-
-  Raises:
-    TargetError: there is none.
-  """
+  """Raises a TargetError if a target is named by a file that is not there."""
   place, _, _ = text.rpartition(":")
   if place.endswith(".py"):
     _check_is_file(pathlib.Path(place))
@@ -177,11 +173,7 @@ def of_module(name: str) -> types.ModuleType:
 
 
 def described(error: BaseException, file: pathlib.Path | None = None) -> str:
-  """All that an error says, with a line of the user's program, and a remedy.
-
-  The line is the innermost one in the user's file, or if the error passed none
-  there, in any other file of the program that is not installed.
-  """
+  """All that an error says, with a line of the user's program, and a remedy."""
   # Where JAX lowers an operation, the cause has the stack of who asked for it.
   passed = [*_passed(error), *_passed(error.__cause__)]
   what = errors.in_full(error, at=_place(passed, error, file))
@@ -205,7 +197,7 @@ def _place(
   error: BaseException,
   file: pathlib.Path | None,
 ) -> str:
-  """Where an error came up, in the user's file or else in the program."""
+  """The innermost line in the user's file, or else in what is not installed."""
   if file is not None:
     if isinstance(error, SyntaxError) and error.lineno:
       return f"{file}:{error.lineno}"

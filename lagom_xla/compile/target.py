@@ -184,9 +184,6 @@ class Target(abc.ABC):
     """The schedule, in which collectives bear the labels of their chains.
 
     They are in the frontend attribute `slices.cut.CHAIN`, with commas between.
-
-    Raises:
-      LagomError: as of `schedule`.
     """
     return self.schedule(config)
 
@@ -196,9 +193,6 @@ class Target(abc.ABC):
 
     It is the one from before XLA combines and schedules, where that can be had:
     later, what XLA does depends on whether it can time kernels on a GPU.
-
-    Raises:
-      CompileError: XLA refused.
     """
 
 

@@ -20,7 +20,7 @@ forgets them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 import math
 import re
 from typing import Any
@@ -77,10 +77,7 @@ def partitioner(module: hlo.Module) -> str | None:
 
 
 def _is_told_to_shardy(module: hlo.Module) -> bool:
-  """Whether all shardings are in frontend attributes, which Shardy reads.
-
-  From JAX 0.12 on they are in the shardings themselves, as names of axes.
-  """
+  """Whether all shardings are in frontend attributes, as before JAX 0.12."""
   return _SHARDY_MESHES in module.proto.frontend_attributes.map
 
 
@@ -112,13 +109,10 @@ def _into_stablehlo(module: hlo.Module, program: ir.Module) -> None:
     on_host = [copies.is_on_host(shape) for shape in shapes]
     if any(on_host):
       kind = {_KIND: ir.StringAttr.get(_HOST)}
-      known = _attributes(main, role) or [{}] * len(shapes)
-      main.attributes[role] = ir.ArrayAttr.get(
-        [
-          ir.DictAttr.get({**of_one, **kind} if is_there else dict(of_one))
-          for of_one, is_there in zip(known, on_host, strict=True)
-        ]
-      )
+      known = _attributes(main, role) or [{} for _ in shapes]
+      for of_one, is_there in zip(known, on_host, strict=True):
+        of_one.update(kind if is_there else {})
+      _set_attributes(main, role, known)
 
 
 def into_hlo(program: ir.Module, module: hlo.Module) -> None:
@@ -137,12 +131,19 @@ def _shapes(module: hlo.Module) -> Iterator[tuple[str, Sequence[hlo.Shape]]]:
   yield "res_attrs", shape.result.tuple_shapes or [shape.result]
 
 
-def _attributes(main: ir.Operation, role: str) -> list[Mapping[str, Any]]:
+def _attributes(function: ir.Operation, role: str) -> list[dict[str, Any]]:
   """Those of each argument or result; empty where none has any."""
-  if role not in main.attributes:
+  if role not in function.attributes:
     return []
-  known: Any = main.attributes[role]
+  known: Any = function.attributes[role]
   return [{a.name: a.attr for a in ir.DictAttr(each)} for each in known]
+
+
+def _set_attributes(
+  function: ir.Operation, role: str, of_each: list[dict[str, Any]]
+) -> None:
+  attributes = list(map(ir.DictAttr.get, of_each))
+  function.attributes[role] = ir.ArrayAttr.get(attributes)
 
 
 _SHARDING = "mhlo.sharding"
@@ -161,13 +162,15 @@ def stablehlo_of(module: hlo.Module) -> ir.Module:
     attributes["sym_name"] = ir.StringAttr.get(module.name)
     for name in [n for n in attributes if n.startswith("mhlo.spmd_")]:
       del attributes[name]
-    module_op.walk(_drop_tilings)
+    for operation in mlir.inner_operations(module_op):
+      # Newer jaxlibs write it and cannot serialize it again.
+      if "result_tilings" in operation.attributes:
+        del operation.attributes["result_tilings"]
+      if operation.name == "stablehlo.dot":
+        _generalize(operation)
     if _is_told_to_shardy(module):
       for function in converted.body.operations:
         _drop_shardings(function.operation)
-    for operation in mlir.inner_operations(module_op):
-      if operation.name == "stablehlo.dot":
-        _generalize(operation)
     _into_stablehlo(module, converted)
 
   stripped = _without_copies(module.proto)
@@ -181,13 +184,6 @@ def stablehlo_of(module: hlo.Module) -> ir.Module:
     ) from error
 
 
-def _drop_tilings(operation: ir.Operation) -> ir.WalkResult:
-  """Newer jaxlibs write this attribute and cannot serialize it again."""
-  if "result_tilings" in operation.attributes:
-    del operation.attributes["result_tilings"]
-  return ir.WalkResult.ADVANCE
-
-
 def _drop_shardings(function: ir.Operation) -> None:
   """GSPMD's words for what Shardy is told beside them.
 
@@ -195,16 +191,11 @@ def _drop_shardings(function: ir.Operation) -> None:
   Shardy is told.
   """
   for role in ("arg_attrs", "res_attrs"):
-    if role not in function.attributes:
-      continue
-    of_each: Any = function.attributes[role]
-    kept = [
-      {a.name: a.attr for a in ir.DictAttr(each) if a.name != _SHARDING}
-      for each in of_each
-    ]
-    function.attributes[role] = ir.ArrayAttr.get(
-      list(map(ir.DictAttr.get, kept))
-    )
+    known = _attributes(function, role)
+    for of_one in known:
+      of_one.pop(_SHARDING, None)
+    if known:
+      _set_attributes(function, role, known)
 
 
 def _generalize(dot: ir.Operation) -> None:

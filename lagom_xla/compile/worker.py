@@ -50,11 +50,8 @@ class Worker:
   def __init__(self, path: str):
     """Starts it; it imports JAX while others do something else.
 
-    Args:
-      path: where Python finds modules, as in PYTHONPATH.
-
-    Raises:
-      WorkerError: there can be no such process.
+    Python finds modules at a path as in PYTHONPATH. A WorkerError says that
+    there can be no such process.
     """
     self._said = tempfile.TemporaryFile()
     self._channel, other_end = multiprocessing.Pipe()
@@ -89,11 +86,7 @@ class Worker:
     return self._process.poll() is not None
 
   def await_start(self) -> None:
-    """Waits until it can compile.
-
-    Raises:
-      WorkerError: it cannot.
-    """
+    """Waits until it can compile; a WorkerError says that it cannot."""
     try:
       if not self._channel.poll(_LONGEST_START_S):
         raise errors.WorkerError(f"It did not start in {_LONGEST_START_S} s.")

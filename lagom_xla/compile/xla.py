@@ -189,12 +189,9 @@ class _Compile(_Arguments):
 def compile_hlo(
   cluster: cluster_lib.Cluster, module: bytes, options: bytes
 ) -> None:
-  """Compiles a module; what is wanted of it, a pass has to take.
+  """Compiles an HloModuleProto with a CompileOptionsProto.
 
-  Args:
-    cluster: what to compile for.
-    module: an HloModuleProto.
-    options: a CompileOptionsProto.
+  What is wanted of it, a pass has to take.
 
   Raises:
     UnsupportedError: the plugin has another C API.
@@ -266,12 +263,7 @@ _UNREADABLE = b"\x07"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Assigned:
-  """A module whose buffers are assigned.
-
-  Attributes:
-    module: that runs.
-    peak_bytes: device memory at the peak of a step.
-  """
+  """A module whose buffers are assigned, and the peak of a step's memory."""
 
   module: hlo_pb2.HloModuleProto
   peak_bytes: int
@@ -321,8 +313,7 @@ def until_assigned(
 ) -> Assigned:
   """Runs a compile that has `options_before_code` of this folder.
 
-  Raises:
-    Exception: XLA refused before it came there.
+  Raises what XLA does before it comes there.
   """
   refusal: Exception | None = None
   try:

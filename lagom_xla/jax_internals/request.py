@@ -30,15 +30,7 @@ from lagom_xla.jax_internals import lowerings
 
 
 class Recorded(BaseException):
-  """Ends a compile in which a client was asked; nobody else catches it."""
-
-  def __init__(
-    self, options: Any, device_ids: tuple[int, ...], has_callbacks: bool
-  ):
-    super().__init__()
-    self.options = options
-    self.device_ids = device_ids
-    self.has_callbacks = has_callbacks
+  """Ends a compile with what a client was asked for; nobody else catches it."""
 
 
 class Recorder:
@@ -69,14 +61,9 @@ class Recorder:
 def stablehlo_of_hlo(
   serialized: bytes, edit: Callable[[ir.Module], None]
 ) -> ir.Module:
-  """An HLO module as StableHLO.
+  """A serialized HloModuleProto as StableHLO, which `edit` changes first.
 
-  Args:
-    serialized: the HloModuleProto.
-    edit: changes the module before anybody else sees it.
-
-  Raises:
-    Exception: whatever jaxlib raises for a module without such a form.
+  Raises whatever jaxlib does for a module without such a form.
   """
   converted = _jax.mlir.hlo_to_stablehlo(serialized)
   with mlir.make_ir_context():
@@ -112,12 +99,7 @@ _PARTITIONED_BY_PYTHON = b"CustomSPMDPartitioning"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Program:
-  """A module, as requests hold it.
-
-  Attributes:
-    bytecode: the module.
-    content_digest: a hash of it without the lines that it was written in.
-  """
+  """A module, as requests hold it."""
 
   bytecode: bytes
   content_digest: str
@@ -154,13 +136,8 @@ def _names(module: ir.Module) -> list[str]:
 def _name(location: ir.Location) -> str:
   if isinstance(location, ir.NameLoc):
     return location.name_str
-  return "" if _is_of_lines(location) else str(location)
-
-
-def _is_of_lines(location: ir.Location) -> bool:
-  return isinstance(
-    location, (ir.UnknownLoc, ir.FileLineColLoc, ir.CallSiteLoc)
-  )
+  of_lines = (ir.UnknownLoc, ir.FileLineColLoc, ir.CallSiteLoc)
+  return "" if isinstance(location, of_lines) else str(location)
 
 
 def module(stablehlo: bytes) -> ir.Module:
@@ -189,14 +166,8 @@ def of_step(
 ) -> Request | None:
   """What JAX would hand to XLA to compile a lowered step, without compiling.
 
-  Args:
-    lowered: the step.
-    options: as `jax.stages.Lowered.compile` takes them.
-    module: its module.
-
-  Returns:
-    None where the step, or XLA when it partitions the step, calls back into
-    this process.
+  None where the step, or XLA when it partitions the step, calls back into this
+  process. `options` are those of `jax.stages.Lowered.compile`.
   """
   if _PARTITIONED_BY_PYTHON in module.bytecode:
     return None
@@ -205,9 +176,8 @@ def of_step(
   try:
     recorded.compile(compiler_options=dict(options))
   except Recorded as call:
-    if call.has_callbacks:
-      return None
-    return _request(call.options, call.device_ids, module)
+    options, device_ids, has_callbacks = call.args
+    return None if has_callbacks else _request(options, device_ids, module)
   raise errors.UnsupportedError(
     f"JAX {jax.__version__} compiles without asking the step's client."
   )
@@ -223,12 +193,7 @@ def of_stablehlo(
 ) -> Request:
   """What XLA gets for a module that no function was traced to.
 
-  Args:
-    module: the module.
-    devices: what to compile it for.
-    options: XLA's.
-    scheduler_profile: costs for XLA's scheduler.
-    partitioner: "shardy" or "gspmd"; None for the program of one device.
+  The partitioner is "shardy" or "gspmd"; None for the program of one device.
   """
   overrides: Any = dict(options)
   compile_options = compiler.get_compile_options(
@@ -249,12 +214,7 @@ def of_stablehlo(
 
 
 def compile(request: Request, devices: Sequence[jax.Device]) -> Any:
-  """Compiles what a request holds; returns the executable.
-
-  Args:
-    request: made for devices with these ids.
-    devices: compile-only ones, or this process's CPUs.
-  """
+  """The executable of a request, for compile-only devices or CPUs here."""
   options = xla_client.CompileOptions.ParseFromString(request.options)
   options.env_option_overrides = list(request.overrides)
   by_id = {device.id: device for device in devices}

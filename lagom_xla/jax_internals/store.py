@@ -22,9 +22,7 @@ from lagom_xla import errors
 class Store:
   """Keys and values that all processes of a job see.
 
-  Attributes:
-    process_id: this process.
-    num_processes: of the job.
+  All raise a ProcessesError where the store cannot be reached.
   """
 
   process_id: int
@@ -32,11 +30,7 @@ class Store:
   _client: Any = dataclasses.field(repr=False)
 
   def put(self, key: str, value: bytes) -> bool:
-    """Sets a key that nobody has set; says whether it was this call that did.
-
-    Raises:
-      ProcessesError: the store cannot be reached.
-    """
+    """Sets a key that nobody has set; whether it was this call that did."""
     try:
       self._client.key_value_set_bytes(key, value)
     except jax.errors.JaxRuntimeError as error:
@@ -45,11 +39,7 @@ class Store:
     return True
 
   def get(self, key: str, *, timeout_s: float) -> bytes | None:
-    """Waits for a key; None if it is not set within the time.
-
-    Raises:
-      ProcessesError: the store cannot be reached.
-    """
+    """Waits for a key; None if it is not set within the time."""
     timeout_ms = max(round(timeout_s * 1000), 1)
     try:
       return self._client.blocking_key_value_get_bytes(key, timeout_ms)
@@ -58,11 +48,7 @@ class Store:
       return None
 
   def in_folder(self, folder: str) -> Mapping[str, bytes]:
-    """The keys that are set so far below `folder`/, without it, and values.
-
-    Raises:
-      ProcessesError: the store cannot be reached.
-    """
+    """The keys that are set so far below `folder`/, without it, and values."""
     try:
       found = self._client.key_value_dir_get_bytes(folder)
     except jax.errors.JaxRuntimeError as error:

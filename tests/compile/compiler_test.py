@@ -31,8 +31,6 @@ from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels
 
-NO_OPTION = {"xla_gpu_no_such_option": 1}
-
 _SPECS = importlib.resources.files("lagom_xla") / "cluster" / "specs"
 _GPUS = sorted(
   path.name.removesuffix(".json")
@@ -131,16 +129,21 @@ def test_both_depths_have_the_same_collectives_and_donation(fsdp_step, unroll):
   )
 
 
-@pytest.mark.parametrize("depth", [schedule, compile_to_the_end])
 @pytest.mark.parametrize(
-  ("options", "message"),
+  ("depth", "options", "message"),
   [
-    (NO_OPTION, "with xla_gpu_no_such_option=1: .*No such compile option"),
     (
+      schedule,
+      {"xla_gpu_no_such_option": 1},
+      "with xla_gpu_no_such_option=1: .*No such compile option",
+    ),
+    (
+      compile_to_the_end,
       {"xla_gpu_enable_triton_gemm": "maybe"},
       "with xla_gpu_enable_triton_gemm='maybe': .*not a valid bool",
     ),
     (
+      schedule,
       {"xla_gpu_all_gather_combine_threshold_bytes": None},
       "with .*=None: xla_gpu_all_gather_combine_threshold_bytes must be a bool,"
       " int, float or str, and is of type NoneType",
@@ -148,7 +151,7 @@ def test_both_depths_have_the_same_collectives_and_donation(fsdp_step, unroll):
   ],
 )
 def test_an_option_that_xla_refuses_is_named_in_front(
-  h100s, options, message, depth
+  h100s, depth, options, message
 ):
   with pytest.raises(
     errors.CompileError,
@@ -192,18 +195,17 @@ def test_a_product_is_scheduled_or_the_flag_is_named_that_has_it_so(h100s):
     schedule(lowered)
 
 
+_H100 = "NVIDIA H100 80GB HBM3"
+
+
 @pytest.mark.parametrize(
-  ("num_gpus", "device_kind", "are_used"),
-  [
-    (8, "NVIDIA H100 80GB HBM3", True),
-    (4, "NVIDIA H100 80GB HBM3", False),
-    (8, "NVIDIA A40", False),
-  ],
+  ("num_gpus", "kind", "are_used"),
+  [(8, _H100, True), (4, _H100, False), (8, "NVIDIA A40", False)],
 )
 def test_live_gpus_are_used_when_they_are_the_clusters(
-  monkeypatch, h100s, num_gpus, device_kind, are_used
+  monkeypatch, h100s, num_gpus, kind, are_used
 ):
-  live = [types.SimpleNamespace(device_kind=device_kind)] * num_gpus
+  live = [types.SimpleNamespace(device_kind=kind)] * num_gpus
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
   monkeypatch.setattr(jax, "devices", lambda: live)
   devices = devices_lib.devices(H100S)
@@ -244,13 +246,7 @@ def test_a_persistent_compilation_cache_is_in_nobodys_way(
 
 @pytest.mark.parametrize(
   ("cluster", "shape"),
-  [
-    ("1x8xh100", "1x1x8"),
-    ("4x8xh100", "4x1x8"),
-    ("4x4xgb300", "1x4x4"),
-    ("36x4xgb300", "2x18x4"),
-    ("20x4xgb300", "10x2x4"),
-  ],
+  [("4x8xh100", "4x1x8"), ("36x4xgb300", "2x18x4"), ("20x4xgb300", "10x2x4")],
 )
 def test_a_shape_has_domains_and_the_nodes_in_each(cluster, shape):
   assert devices_lib.shape(cluster_lib.parse(cluster)) == shape

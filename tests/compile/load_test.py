@@ -280,7 +280,7 @@ def test_a_pmapped_step_is_one_of_the_devices_that_it_was_given(h100s, steps):
   assert (found.kind, found.group_size) == ("all-reduce", 8)
 
 
-@pytest.mark.parametrize("function", ["step", "factory", "of_width", "Trainer"])
+@pytest.mark.parametrize("function", ["step", "of_width", "Trainer"])
 def test_keyword_arguments_reach_the_function_as_text(h100s, steps, function):
   target = load.load(
     f"{steps}:{function}", _CLUSTER, arguments={"width": "128"}

@@ -15,7 +15,6 @@ import pytest
 import compiles
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla import plan as plan_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import collectives
@@ -54,12 +53,6 @@ def for_gpus(h100s: Sequence[jax.Device]) -> target_lib.StepTarget:
 _CONFIG = config_lib.XlaConfig(program=_MERGED)
 
 
-def test_a_form_needs_the_process_that_compiles():
-  assert _CONFIG.needs_process
-  assert not _CONFIG.is_default
-  assert config_lib.XlaConfig(program=form_lib.Form()).is_default
-
-
 def test_xla_schedules_the_program_in_its_form_with_slices_as_memcpys(for_gpus):
   assert num_loops(for_gpus.schedule()) == 4
   module = for_gpus.schedule(_CONFIG)
@@ -88,13 +81,6 @@ def test_a_form_leaves_the_numbers_and_the_donation_as_they_are(on_cpus):
   np.testing.assert_array_equal(actual, expected)
   assert actual.sharding == expected.sharding
   assert donated.is_deleted()
-
-
-def test_the_module_that_names_a_target_is_the_one_as_written(for_gpus):
-  before = plan_lib.fingerprint(for_gpus.identity())
-  changed = plan_lib.fingerprint(for_gpus.schedule(_CONFIG))
-  assert plan_lib.fingerprint(for_gpus.identity()) == before
-  assert changed != plan_lib.fingerprint(for_gpus.schedule())
 
 
 def test_combine_groups_are_those_of_the_program_in_its_form(for_gpus):
