@@ -56,27 +56,30 @@ def _verdict(
   """How long kernels waited in the run, for whom, and who was late."""
   ms, count = in_words.milliseconds, in_words.count
   trace = profile.trace
-  words = (
-    f"{profile.analysis.module.name}, measured: kernels wait"
-    f" {ms(overlaps.exposed_us)} for collectives and lose"
-    f" {ms(overlaps.slowdown_us)} beside them, of a step of"
-    f" {ms(overlaps.step_us)}."
-  )
   late_us = sum(row.late_ranks_us for row in overlaps.collectives)
-  waits = f"Of the waits {ms(late_us)} pass while a rank has not come"
   late = max(overlaps.devices, key=lambda row: row.late_us, default=None)
+  latest = ""
   if late is not None and late.late_us:
-    waits += f"; {late.name} keeps others waiting longest, {ms(late.late_us)}"
-  ran_on = (
-    f"{count(profile.whole_steps, 'whole step')} on"
-    f" {count(trace.devices, trace.platform)} of"
-    f" {count(trace.processes, 'process', 'processes')}"
-  )
+    latest = f"; {late.name} keeps others waiting longest, {ms(late.late_us)}"
   return layout.Section(
     head=(
-      *layout.wrapped(words),
-      *layout.wrapped(f"{waits}.", indent=2),
-      *layout.wrapped(f"{ran_on}; means of devices and steps.", indent=2),
+      *layout.wrapped(
+        f"{profile.analysis.module.name}, measured: kernels wait"
+        f" {ms(overlaps.exposed_us)} for collectives and lose"
+        f" {ms(overlaps.slowdown_us)} beside them, of a step of"
+        f" {ms(overlaps.step_us)}."
+      ),
+      *layout.wrapped(
+        f"Of the waits {ms(late_us)} pass while a rank has not come{latest}.",
+        indent=2,
+      ),
+      *layout.wrapped(
+        f"{count(profile.whole_steps, 'whole step')} on"
+        f" {count(trace.devices, trace.platform)} of"
+        f" {count(trace.processes, 'process', 'processes')}; means of devices"
+        " and steps.",
+        indent=2,
+      ),
     )
   )
 
@@ -96,22 +99,15 @@ def _waited_for(
   ):
     known = instructions.get(row.name)
     what = f"{row.name}: {known.what}" if known else row.name
+    source = str(known.source) if known else ""
     times_us = (row.exposed_us, row.late_ranks_us, row.slowdown_us)
     times = "".join(f"{_ms(us):>9}" for us in times_us)
-    source = str(known.source) if known else ""
-    items.append(
-      (
-        *layout.wrapped(f"{times}  {what}", more=29),
-        *layout.wrapped(source, indent=29, more=0),
-      )
-    )
-  return layout.Section(
-    head=(
-      "     wait  of late     lose  ms per step (names of the module that ran)",
-    ),
-    items=tuple(items),
-    least=1,
+    first = layout.wrapped(f"{times}  {what}", more=29)
+    items.append((*first, *layout.wrapped(source, indent=29, more=0)))
+  head = (
+    "     wait  of late     lose  ms per step (names of the module that ran)"
   )
+  return layout.Section(head=(head,), items=tuple(items), least=1)
 
 
 def _tables(overlaps: overlaps_lib.Overlaps) -> Iterator[rich.table.Table]:
@@ -131,7 +127,28 @@ def _tables(overlaps: overlaps_lib.Overlaps) -> Iterator[rich.table.Table]:
     ),
   )
   if overlaps.collectives:
-    yield _collectives(overlaps.collectives)
+    left = len(overlaps.collectives) - _MOST_ROWS
+    columns = ("times", "SMs", "ran", "own", "wait", "late ranks", "slows")
+    table = layout.table(
+      "Who waited for whom (measured, ms per step)",
+      ("collective", *columns),
+      (
+        (
+          row.name,
+          f"{row.runs:g}",
+          "" if row.num_channels is None else str(row.num_channels),
+          _ms(row.ran_us),
+          ("" if row.has_all_ranks else "≤ ") + _ms(row.own_us * row.runs),
+          _ms(row.exposed_us),
+          _ms(row.late_ranks_us),
+          _ms(row.slowdown_us),
+        )
+        for row in overlaps.collectives[:_MOST_ROWS]
+      ),
+      caption=f"and {left} that were waited for less" if left > 0 else None,
+    )
+    table.columns[0].no_wrap = True
+    yield table
   if overlaps.slowdowns:
     columns = ("kernel", "alike", "by collective", "alone us", "beside us")
     yield layout.table(
@@ -165,35 +182,6 @@ def _tables(overlaps: overlaps_lib.Overlaps) -> Iterator[rich.table.Table]:
   )
 
 
-def _collectives(
-  collectives: Sequence[overlaps_lib.CollectiveRow],
-) -> rich.table.Table:
-  caption = None
-  if (left := len(collectives) - _MOST_ROWS) > 0:
-    caption = f"and {left} that were waited for less"
-  columns = ("times", "SMs", "ran", "own", "wait", "late ranks", "slows")
-  table = layout.table(
-    "Who waited for whom (measured, ms per step)",
-    ("collective", *columns),
-    (
-      (
-        row.name,
-        f"{row.runs:g}",
-        "" if row.num_channels is None else str(row.num_channels),
-        _ms(row.ran_us),
-        ("" if row.has_all_ranks else "≤ ") + _ms(row.own_us * row.runs),
-        _ms(row.exposed_us),
-        _ms(row.late_ranks_us),
-        _ms(row.slowdown_us),
-      )
-      for row in collectives[:_MOST_ROWS]
-    ),
-    caption=caption,
-  )
-  table.columns[0].no_wrap = True
-  return table
-
-
 def ratios(costed: costing_lib.Costing) -> rich.table.Table:
   """How far off the model was from the costs that a step is priced by."""
   columns = ("number", "measured ms", "predicted ms", "least", "median", "most")
@@ -216,9 +204,11 @@ def ratios(costed: costing_lib.Costing) -> rich.table.Table:
 
 
 def cost_notes(
-  step: step_lib.Step, costed: costing_lib.Costing
+  step: step_lib.Step, costed: costing_lib.Costing | None
 ) -> Iterator[str]:
   """What is measured of a step, and what its trace lacks, in sentences."""
+  if costed is None:
+    return
   by_name, by_work, scaled = costing_lib.num_priced(costed, step)
   num_kernels = by_name + by_work + scaled
   yield (
@@ -250,18 +240,10 @@ def cost_notes(
         f"From step to step {what} {low:.3f} to {high:.3f} times what they cost"
         " here, 9 times in 10"
       )
-  if costed.never_alone:
-    yield (
-      f"{in_words.count(costed.never_alone, 'kernel')} never ran alone in the"
-      f" profile, such as {costed.never_alone[0]}"
-    )
-  if costed.not_run:
-    yield (
-      f"{len(costed.not_run):,} kernels and collectives of the profile's module"
-      f" are not in its trace, such as {costed.not_run[0]}"
-    )
-  if costed.has_waits:
-    yield (
-      f"Of {in_words.count(costed.has_waits, 'collective')} the trace lacks"
-      " ranks: what they take may be too long, with waits for those in it"
-    )
+  for names, what in (
+    (costed.never_alone, "never ran alone in the profile, and are predicted"),
+    (costed.not_run, "of the profile's module are not in its trace"),
+    (costed.has_waits, "may take less, as the trace lacks ranks they wait for"),
+  ):
+    if names:
+      yield f"{len(names):,} {what}, such as {names[0]}"

@@ -64,7 +64,7 @@ def show_inspection(
         (
           *notes.step_notes(step),
           *notes.scatter_notes(step, replayed.step_time_us),
-          *(measurement.cost_notes(step, costed) if costed else ()),
+          *measurement.cost_notes(step, costed),
         )
       ),
       None if is_verbose else layout.Section(head=more),
@@ -88,14 +88,19 @@ def show_tuning(
     (
       _verdict_on_tuning(tuning),
       _exposed(tuning.before, tuning.timeline_before),
-      *(_settings(group, is_verbose) for group in settings.groups(tuning)),
+      *(
+        layout.Section(
+          head=layout.wrapped(f"{group.name}: {group.change}"),
+          items=_items(group.settings, is_verbose),
+          least=1,
+        )
+        for group in settings.groups(tuning)
+      ),
       layout.notes(
         (
           *notes.tuning_notes(tuning),
-          *(
-            measurement.cost_notes(tuning.before, costed)
-            if costed and is_verbose
-            else ()
+          *measurement.cost_notes(
+            tuning.before, costed if is_verbose else None
           ),
         )
       ),
@@ -292,15 +297,6 @@ def _exposed(
       " today's module"
     )
   return layout.Section(head=tuple(lines), items=tuple(items), least=1)
-
-
-def _settings(group: settings.Group, is_whole: bool) -> layout.Section:
-  """What a plan sets of one kind."""
-  return layout.Section(
-    head=layout.wrapped(f"{group.name}: {group.change}"),
-    items=_items(group.settings, is_whole),
-    least=1,
-  )
 
 
 def _items(

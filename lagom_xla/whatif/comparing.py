@@ -93,15 +93,18 @@ def compare(
       for case in group:
         name = case.cluster.name
         is_quick = search == "full" and name not in names
-        outcome = _figures(
-          compiled, case.cluster, "quick" if is_quick else search, load
-        )
-        found[name] = _row(case, group[0].cluster.name, outcome)
-        if isinstance(outcome, errors.LagomError):
-          first_error = first_error or outcome
-          progress(f"{name}: refused")
-        else:
-          progress(f"{name}: {in_words.milliseconds(outcome.step.us)}")
+        figures, refusal = None, ""
+        try:
+          if isinstance(compiled, errors.LagomError):
+            raise compiled
+          how = "quick" if is_quick else search
+          figures = _figures(compiled, case.cluster, how, load)
+          words = in_words.milliseconds(figures.step.us)
+        except errors.LagomError as error:
+          first_error, refusal = first_error or error, errors.first_line(error)
+          words = "refused"
+        found[name] = _row(case, group[0].cluster.name, figures, refusal)
+        progress(f"{name}: {words}")
   except errors.Stopped as stop:
     if not any(row.figures for row in found.values()):
       raise
@@ -163,40 +166,33 @@ def _compiled(
   try:
     while True:
       for group in itertools.islice(left, num_ahead + 1 - len(waiting)):
-        waiting.append((group, *_begin(group, load)))
+        target, begun = None, contextlib.ExitStack()
+        try:
+          target = load(group[0].cluster)
+          begun.enter_context(target.started([config_lib.DEFAULT]))
+        except errors.LagomError as error:
+          target = error
+        waiting.append((group, target, begun))
       if not waiting:
         return
       group, target, begun = waiting.popleft()
       with begun:
-        yield group, _compile(target)
+        if isinstance(target, errors.LagomError):
+          yield group, target
+          continue
+        try:
+          compiled = _compile(target)
+        except errors.LagomError as error:
+          compiled = error
+        yield group, compiled
   finally:
     for _, _, begun in waiting:
       begun.close()
 
 
-def _begin(
-  group: _Group, load: Load
-) -> tuple[target_lib.Target | errors.LagomError, contextlib.ExitStack]:
-  """Lowers a group's target, and starts its schedule where workers can."""
-  begun = contextlib.ExitStack()
-  try:
-    target = load(group[0].cluster)
-    begun.enter_context(target.started([config_lib.DEFAULT]))
-  except errors.LagomError as error:
-    return error, begun
-  return target, begun
-
-
-def _compile(
-  target: target_lib.Target | errors.LagomError,
-) -> _Compiled | errors.LagomError:
-  if isinstance(target, errors.LagomError):
-    return target
-  try:
-    scheduled = evaluation.scheduled_step(target)
-    run = evaluation.run_of(target, config_lib.DEFAULT, scheduled)
-  except errors.LagomError as error:
-    return error
+def _compile(target: target_lib.Target) -> _Compiled:
+  scheduled = evaluation.scheduled_step(target)
+  run = evaluation.run_of(target, config_lib.DEFAULT, scheduled)
   memory_bytes = run.peak_bytes
   if memory_bytes is None:
     module = run.step.analysis.module
@@ -213,39 +209,34 @@ def _compile(
 
 
 def _figures(
-  compiled: _Compiled | errors.LagomError,
+  compiled: _Compiled,
   cluster: cluster_lib.Cluster,
   search: comparison_lib.Search,
   load: Load,
-) -> comparison_lib.Figures | errors.LagomError:
+) -> comparison_lib.Figures:
   """The figures of a step that is compiled for as many of the same GPUs."""
-  if isinstance(compiled, errors.LagomError):
-    return compiled
   step = _on(compiled.step, cluster)
   replayed = step.timeline(step.default)
-  gain: uncertainty.Estimate | None = None
-  plan: tuple[str, ...] = ()
-  if search == "quick":
-    found = settings_lib.search(step)
-    times = found.default_times
-    gain = uncertainty.gain(times, found.tuned_times)
-    plan = tuple(_settings(step, found.configuration))
-  elif search == "full":
-    is_same = cluster == compiled.target.cluster
-    try:
-      tuning = tuner.tune(compiled.target if is_same else load(cluster))
-    except errors.LagomError as error:
-      return error
-    times = tuning.search.default.default_times
-    gain = uncertainty.gain(times, tuning.kept.tuned_times)
-    if not tuning.plan.xla.is_default:
-      plan = (tried.config_in_words(tuning.plan.xla),)
-    if tuning.kept.takes_plugin:
-      plan += tuple(_settings(tuning.kept.runs, tuning.kept.settings))
-    else:
-      plan += tuple(f"{n}={v}" for n, v in tuning.plan.nccl_env.items())
-  else:
+  gain: report.Estimate | None = None
+  plan: list[str] = []
+  if search == "none":
     times = uncertainty.times(step, step.default)
+  elif search == "quick":
+    found = settings_lib.search(step)
+    times, tuned = found.default_times, found.tuned_times
+    gain = report.Estimate.of(uncertainty.gain(times, tuned))
+    plan += _settings(step, found.configuration)
+  else:
+    is_same = cluster == compiled.target.cluster
+    tuning = tuner.tune(compiled.target if is_same else load(cluster))
+    kept, times = tuning.kept, tuning.search.default.default_times
+    gain = report.Estimate.of(uncertainty.gain(times, kept.tuned_times))
+    if not tuning.plan.xla.is_default:
+      plan.append(tried.config_in_words(tuning.plan.xla))
+    if kept.takes_plugin:
+      plan += _settings(kept.runs, kept.settings)
+    else:
+      plan += [f"{n}={v}" for n, v in tuning.plan.nccl_env.items()]
   return comparison_lib.Figures(
     step=report.Estimate.of(uncertainty.step_time(times)),
     exposed_us=replayed.total_exposed_us,
@@ -256,8 +247,8 @@ def _figures(
       if key.num_nodes > 1
     ),
     lower_bound_us=lower_bound.us(step),
-    gain=None if gain is None else report.Estimate.of(gain),
-    plan=plan,
+    gain=gain,
+    plan=tuple(plan),
     flops=compiled.flops,
     per_step=None,
     memory_bytes=compiled.memory_bytes,
@@ -309,12 +300,12 @@ def _settings(
 def _row(
   case: cases_lib.Case,
   compiled_for: str,
-  outcome: comparison_lib.Figures | errors.LagomError,
+  figures: comparison_lib.Figures | None,
+  refusal: str,
 ) -> comparison_lib.Row:
-  cluster = case.cluster
-  is_refused = isinstance(outcome, errors.LagomError)
+  cluster, fabric = case.cluster, case.cluster.node.fabric
   # On so many nodes collectives were measured; an NVLink domain counts whole.
-  measured = max(wire.most_measured_nodes(cluster.node.fabric), 1)
+  measured = max(wire.most_measured_nodes(fabric), 1)
   return comparison_lib.Row(
     cluster=cluster.name,
     series=case.series,
@@ -323,10 +314,10 @@ def _row(
     gpu=cluster.gpu.name,
     gbits_per_gpu=cases_lib.gbits_per_gpu(cluster),
     pcie_gbits=cases_lib.pcie_gbits(cluster),
-    fabric=cluster.node.fabric,
+    fabric=fabric,
     measured_nodes=measured * cluster.node.nodes_per_nvlink_domain,
     hbm_bytes=cluster.gpu.hbm_bytes,
     compiled_for=compiled_for,
-    figures=None if is_refused else outcome,
-    refusal=errors.first_line(outcome) if is_refused else "",
+    figures=figures,
+    refusal=refusal,
   )
