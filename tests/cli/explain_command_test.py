@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
+import gzip
 import json
 import pathlib
 
@@ -26,6 +27,7 @@ from lagom_xla.explain import explaining
 from lagom_xla.explain import explanation as explanation_lib
 from lagom_xla.explain import sentences
 from lagom_xla.passes import hlo
+from lagom_xla.plan import beside
 
 
 @pytest.fixture(scope="module")
@@ -160,12 +162,26 @@ def test_a_name_that_is_not_there_gets_the_nearest_in_one_line(explained, plan):
   assert_refused(outcome, "the nearest names are", name)
 
 
-@pytest.mark.parametrize("damage", [None, b"", b"no gzip", b"{}"])
-def test_a_plan_without_an_explanation_is_refused_in_one_line(tmp_path, damage):
+@pytest.mark.parametrize(
+  ("damage", "said"),
+  [
+    (None, "No such file"),
+    (b"no gzip", "is damaged"),
+    (gzip.compress(b"{}"), "of format version"),
+    (gzip.compress(b'{"format_version": 1}'), "is not a usable"),
+  ],
+)
+@pytest.mark.parametrize(
+  ("command", "name"),
+  [("explain", beside.EXPLANATION), ("report", beside.REPORT)],
+)
+def test_a_plan_without_a_file_beside_it_is_refused_in_one_line(
+  tmp_path, command, name, damage, said
+):
   if damage is not None:
-    (tmp_path / explanation_lib.NAME).write_bytes(damage)
-  outcome = run("explain", str(tmp_path))
-  assert_refused(outcome, explanation_lib.NAME, "Make the plan again")
+    (tmp_path / name).write_bytes(damage)
+  outcome = run(command, str(tmp_path))
+  assert_refused(outcome, name, said, "Make the plan again")
 
 
 def test_the_name_may_stand_after_options(tmp_path):

@@ -34,11 +34,23 @@ import simulated_run
 import xspace_text
 
 
+def _processes(trace: pathlib.Path) -> list[str]:
+  """The names of a trace's processes."""
+  data = trace.read_bytes()
+  if trace.suffix == ".gz":
+    data = gzip.decompress(data)
+  events = json.loads(data)["traceEvents"]
+  return [e["args"]["name"] for e in events if e["name"] == "process_name"]
+
+
 def test_the_verdict_comes_first_and_has_the_times_of_the_timelines(
   tuned_page: Tuned,
 ) -> None:
   page = tuned_page.parsed
   assert list(page.text)[:2] == ["", "verdict"]
+  # It names no address of the network.
+  assert page.addresses == ["data:,"]
+  assert "default-src 'none'" in tuned_page.page.read_text()
   predicted = tuned_page.report["predicted"]
   before_us, after_us, gain_us, bound_us = page.times_us
   assert before_us == predicted["before"]["step_time_us"]
@@ -85,11 +97,6 @@ def test_what_is_drawn_adds_up_to_the_timelines(tuned_page: Tuned) -> None:
       assert drawn_us == pytest.approx(us, abs=rounding_us)
 
 
-def test_a_page_names_no_address_of_the_network(tuned_page: Tuned) -> None:
-  assert tuned_page.parsed.addresses == ["data:,"]
-  assert "default-src 'none'" in tuned_page.page.read_text()
-
-
 def test_a_plans_page_is_made_again_without_compiling(
   tuned_page: Tuned, tmp_path: pathlib.Path
 ) -> None:
@@ -99,6 +106,8 @@ def test_a_plans_page_is_made_again_without_compiling(
   assert (outcome.status, outcome.err) == (0, "")
   assert outcome.out == f"Wrote {again}\n"
   assert again.read_text() == tuned_page.page.read_text()
+  names = ["before (predicted)", "after (predicted)"]
+  assert _processes(tuned_page.trace) == names
   # And the plan beside the report can be replaced.
   assert (tuned_page.folder / report.NAME).is_file()
   files.check(tuned_page.folder)
@@ -126,31 +135,6 @@ def test_the_docs_have_the_tables_of_a_report() -> None:
   assert tables == run("schema", "report", "--format=markdown").out
 
 
-@pytest.mark.parametrize(
-  ("data", "message"),
-  [
-    pytest.param(None, "No such file", id="absent"),
-    pytest.param(b"nothing", "is damaged", id="damaged"),
-    pytest.param(
-      gzip.compress(b"{}"), "is not a report of format version", id="empty"
-    ),
-    pytest.param(
-      gzip.compress(b'{"format_version": 1}'),
-      "is not a usable report",
-      id="incomplete",
-    ),
-  ],
-)
-def test_a_folder_without_a_report_is_refused_in_a_sentence(
-  data: bytes | None, message: str, tmp_path: pathlib.Path
-) -> None:
-  if data is not None:
-    (tmp_path / report.NAME).write_bytes(data)
-  outcome = run("report", str(tmp_path))
-  assert outcome.status == 2
-  assert message in outcome.err and "Make the plan again" in outcome.err
-
-
 def test_what_draws_pages_is_named_before_any_work_where_it_is_missing(
   tmp_path: pathlib.Path,
 ) -> None:
@@ -175,20 +159,6 @@ def test_a_page_that_cannot_be_written_is_refused_before_any_work(
   outcome = run("inspect", "missing.hlo", CLUSTER, f"{option}={name}")
   assert outcome.status == 2
   assert outcome.err == f"lagom-xla: {name} cannot be written: {reason}.\n"
-
-
-def _processes(trace: pathlib.Path) -> list[str]:
-  """The names of a trace's processes."""
-  data = trace.read_bytes()
-  if trace.suffix == ".gz":
-    data = gzip.decompress(data)
-  events = json.loads(data)["traceEvents"]
-  return [e["args"]["name"] for e in events if e["name"] == "process_name"]
-
-
-def test_a_traces_processes_are_before_and_after(tuned_page: Tuned) -> None:
-  names = ["before (predicted)", "after (predicted)"]
-  assert _processes(tuned_page.trace) == names
 
 
 def test_with_a_profile_what_was_measured_is_shown_too(

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-import dataclasses
 import json
 import pathlib
 import re
@@ -63,38 +62,29 @@ def train_step(devices):
 _TOKENS = 4096.0
 
 
-@dataclasses.dataclass(frozen=True)
-class _Compared:
-  raw: dict[str, Any]
-  page: pathlib.Path
-
-  def row(self, cluster: str) -> dict[str, Any]:
-    rows = (*self.raw["rows"], *self.raw["points"])
-    return next(row for row in rows if row["cluster"] == cluster)
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  pytest.importorskip("plotly")
+  return tmp_path_factory.mktemp("whatif") / "page.html"
 
 
 @pytest.fixture(scope="module")
-def weak(
-  h100s: Sequence[jax.Device], tmp_path_factory: pytest.TempPathFactory
-) -> _Compared:
+def weak(h100s: Sequence[jax.Device], page: pathlib.Path) -> dict[str, Any]:
   """The step with as many rows on each device, on one, two and four nodes."""
-  pytest.importorskip("plotly")
-  folder = tmp_path_factory.mktemp("whatif")
-  (folder / "weak.py").write_text(_WEAK)
-  (folder / "whatif_batch.py").write_text("class Batch(tuple): pass\n")
+  (page.parent / "weak.py").write_text(_WEAK)
+  (page.parent / "whatif_batch.py").write_text("class Batch(tuple): pass\n")
   outcome = run(
-    *("whatif", f"{folder / 'weak.py'}:train_step", "--format=json"),
+    *("whatif", f"{page.parent / 'weak.py'}:train_step", "--format=json"),
     *("--cluster=2x8xh100,2xp5.48xlarge", "--nodes=1,2,4"),
-    *(f"--tokens-per-step={_TOKENS:g}", f"--report={folder / 'page.html'}"),
+    *(f"--tokens-per-step={_TOKENS:g}", f"--report={page}"),
   )
   assert outcome.status == 0, outcome.err
-  return _Compared(json.loads(outcome.out), folder / "page.html")
+  return json.loads(outcome.out)
 
 
-def test_what_is_printed_follows_the_schema_that_is_published(
-  weak: _Compared,
-) -> None:
-  check_schema("whatif", weak.raw)
+@pytest.fixture(scope="module")
+def by_name(weak: dict[str, Any]) -> dict[str, dict[str, Any]]:
+  return {row["cluster"]: row for row in (*weak["points"], *weak["rows"])}
 
 
 def test_the_docs_name_the_options_that_there_are() -> None:
@@ -109,24 +99,28 @@ def test_the_docs_name_the_options_that_there_are() -> None:
   assert named <= there <= named | everywhere
 
 
-def test_clusters_of_the_same_gpus_share_one_schedule(weak: _Compared) -> None:
-  own, other = weak.row("2x8xh100"), weak.row("2xp5.48xlarge")
+def test_clusters_of_the_same_gpus_share_one_schedule(weak, by_name) -> None:
+  check_schema("whatif", weak)
+  own, other = by_name["2x8xh100"], by_name["2xp5.48xlarge"]
   assert own["compiled_for"] == other["compiled_for"] == "2x8xh100"
   assert own["figures"]["flops"] == other["figures"]["flops"]
   between_us = [row["figures"]["between_nodes_us"] for row in (own, other)]
   assert 0 < between_us[0] < between_us[1]  # EFA is slower than InfiniBand.
   assert own["figures"]["networks"]
   # One node has no time between nodes and no network to buy.
-  alone = weak.row("1x8xh100")["figures"]
+  alone = by_name["1x8xh100"]["figures"]
   assert (alone["between_nodes_us"], alone["networks"]) == (0, [])
+  for figures in filter(None, (row["figures"] for row in by_name.values())):
+    assert figures["lower_bound_us"] <= figures["step"]["us"]
+    assert bool(figures["plan"]) == (figures["gain"]["us"] > 0)
 
 
 def test_under_weak_scaling_a_step_has_tokens_as_it_has_gpus(
-  weak: _Compared,
+  weak, by_name
 ) -> None:
-  assert weak.raw["scaling"].startswith("Weak scaling: from 8 to 16 GPUs")
-  assert weak.row("2x8xh100")["figures"]["per_step"] == _TOKENS
-  assert weak.row("1x8xh100")["figures"]["per_step"] == _TOKENS / 2
+  assert weak["scaling"].startswith("Weak scaling: from 8 to 16 GPUs")
+  assert by_name["2x8xh100"]["figures"]["per_step"] == _TOKENS
+  assert by_name["1x8xh100"]["figures"]["per_step"] == _TOKENS / 2
 
 
 def test_under_strong_scaling_a_step_has_the_same_tokens_everywhere(
@@ -144,13 +138,12 @@ def test_under_strong_scaling_a_step_has_the_same_tokens_everywhere(
 
 
 def test_a_cluster_for_which_the_code_fails_says_so_and_the_others_stand(
-  weak: _Compared,
+  by_name,
 ) -> None:
-  failed = weak.row("4x8xh100")
+  failed = by_name["4x8xh100"]
   assert failed["figures"] is None
   assert "ValueError: no mesh for 32 devices" in failed["refusal"]
   assert "\n" not in failed["refusal"]
-  assert weak.row("1x8xh100")["figures"] is not None
 
 
 def test_where_the_code_fails_everywhere_the_command_does(
@@ -207,17 +200,6 @@ def test_a_program_with_its_mesh_at_import_is_lowered_for_each_size(
   assert "AssertionError: no mesh of 32 (mesh.py:" in refused["refusal"]
 
 
-def test_the_bound_is_below_the_step_and_a_plan_only_gains(
-  weak: _Compared,
-) -> None:
-  for row in (*weak.raw["rows"], *weak.raw["points"]):
-    figures = row["figures"]
-    if figures is not None:
-      assert figures["lower_bound_us"] <= figures["step"]["us"]
-      assert figures["gain"]["us"] >= 0
-      assert bool(figures["plan"]) == (figures["gain"]["us"] > 0)
-
-
 @pytest.mark.parametrize(
   ("option", "words"),
   [
@@ -240,7 +222,7 @@ def test_what_cannot_be_read_is_said_in_one_line(
 
 
 def _of_module(
-  module: hlo.Module, **options: Any
+  module: hlo.Module, *, stops_at: str = "", num_ahead: int = 0
 ) -> tuple[list[str], errors.Stopped | None, list[str]]:
   """Of a module on four clusters: which have rows, and what happened when."""
   events: list[str] = []
@@ -249,12 +231,10 @@ def _of_module(
     events.append(f"load {cluster.name}")
     return target_lib.of_module(module, cluster, name="step")
 
-  progress = options.pop("progress", None)
-
-  def note(words: str) -> None:
+  def progress(words: str) -> None:
     events.append(words.partition(":")[0])
-    if progress is not None:
-      progress(words)
+    if events[-1] == stops_at:
+      raise errors.Stopped("Ctrl-C", 130)
 
   compared, stopped = comparing.compare(
     cases_lib.named("1x8xh100,2x4xh100,1x8xh200,2x4xh200"),
@@ -262,8 +242,8 @@ def _of_module(
     load=load,
     target="step",
     search="none",
-    progress=note,
-    **options,
+    num_ahead=num_ahead,
+    progress=progress,
   )
   return [row.cluster for row in compared.rows], stopped, events
 
@@ -281,38 +261,27 @@ def test_targets_are_lowered_while_the_one_before_compiles(
 
 
 def test_a_stop_keeps_what_was_found_so_far(fsdp_scan: hlo.Module) -> None:
-  def stop(words: str) -> None:
-    if words.startswith("2x4xh100"):
-      raise errors.Stopped("Ctrl-C", 130)
-
-  rows, stopped, _ = _of_module(fsdp_scan, progress=stop)
+  rows, stopped, _ = _of_module(fsdp_scan, stops_at="2x4xh100")
   assert rows == ["1x8xh100", "2x4xh100"]
   assert stopped is not None and stopped.is_caught
 
 
 def test_a_browser_draws_the_curves_without_errors_or_requests(
-  chromium: browser.Browser, weak: _Compared
+  chromium: browser.Browser, weak, page: pathlib.Path
 ) -> None:
-  chromium.open(weak.page)
+  chromium.open(page)
   assert chromium.errors == []
-  assert chromium.requests == [weak.page.resolve().as_uri()]
+  assert chromium.requests == [page.resolve().as_uri()]
   drawn = "document.querySelectorAll('#{}-plot .points path').length"
   # Two kinds of nodes on one and two nodes; the rates of two clusters.
-  for name, num_points in (
-    ("step", 4),
-    ("throughput", 4),
-    ("exposed", 4),
-    ("network", 10),
-  ):
-    assert chromium.evaluate(drawn.format(name)) == num_points, name
+  num_points = {"step": 4, "throughput": 4, "exposed": 4, "network": 10}
+  for name, num in num_points.items():
+    assert chromium.evaluate(drawn.format(name)) == num, name
   times_us = chromium.evaluate(
     "[...document.querySelectorAll('#rows [data-us]')]"
     ".map(e => Number(e.dataset.us))"
   )
-  assert times_us == [row["figures"]["step"]["us"] for row in weak.raw["rows"]]
-
-
-_NETWORK_GBITS = (50.0, 200.0)
+  assert times_us == [row["figures"]["step"]["us"] for row in weak["rows"]]
 
 
 @pytest.fixture(scope="module")
@@ -325,48 +294,32 @@ def module_file(
   return str(path)
 
 
+def _compared(module_file: str, *arguments: str) -> dict[str, Any]:
+  return json.loads(run("whatif", module_file, "--format=json", *arguments).out)
+
+
 def test_a_module_is_compared_on_clusters_of_as_many_gpus_and_no_others(
   module_file: str,
 ) -> None:
-  outcome = run(
-    *("whatif", module_file, "--cluster=2x4xh100,4x4xh100,2x4xh200"),
-    *("--format=json",),
-  )
-  found = json.loads(outcome.out)
+  found = _compared(module_file, "--cluster=2x4xh100,4x4xh100,2x4xh200")
   own, larger, other = found["rows"]
   assert "4x4xh100 has 16" in larger["refusal"]
   assert own["figures"]["step"]["us"] > other["figures"]["step"]["us"]
   assert found["scaling"] == (
     "All have the same number of GPUs, 8, and the same work per step."
   )
+  # A full search of a schedule finds what a quick one does.
+  full = _compared(module_file, "--cluster=2x4xh100", "--search=full")
+  assert full["rows"][0]["figures"] == own["figures"]
   outcome = run("whatif", module_file, "--cluster=2x4xh100", "--nodes=1,2")
   assert outcome.status == 2
   assert outcome.err.startswith(f"lagom-xla: {module_file} is an HLO module")
 
 
-def test_a_full_search_of_a_schedule_finds_what_a_quick_one_does(
-  module_file: str,
-) -> None:
-  found = [
-    json.loads(
-      run(
-        *("whatif", module_file, "--cluster=2x4xh100", "--format=json"),
-        f"--search={search}",
-      ).out
-    )["rows"][0]["figures"]
-    for search in ("quick", "full")
-  ]
-  assert found[0] == found[1]
-
-
 def test_each_network_rate_is_a_row_of_its_own(module_file: str) -> None:
-  rates = ",".join(f"{rate:g}" for rate in _NETWORK_GBITS)
-  outcome = run(
-    *("whatif", module_file, "--cluster=2x4xh100", "--search=none"),
-    *(f"--network-gbps={rates}", "--format=json"),
-  )
-  rows = json.loads(outcome.out)["rows"]
-  assert [row["gbits_per_gpu"] for row in rows] == list(_NETWORK_GBITS)
+  rates = ("--network-gbps=50,200", "--search=none")
+  rows = _compared(module_file, "--cluster=2x4xh100", *rates)["rows"]
+  assert [row["gbits_per_gpu"] for row in rows] == [50, 200]
   slow, fast = (row["figures"] for row in rows)
   assert slow["step"]["us"] > fast["step"]["us"]
   # What twice the slow network brings is what a row of that rate would show.
