@@ -40,14 +40,10 @@ TRACE_S = 0.1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cost:
-  """What tuning has cost.
+  """What tuning has cost: seconds beyond what the calls would have taken.
 
-  Attributes:
-    seconds: Beyond what the same calls would have taken.
-    error_s: Standard error of that.
-    foreign_s: What blocks took beyond the usual that hold something of the
-      program's own; not in `seconds`.
-    num_foreign: How many such blocks.
+  Not in them is what blocks took, `num_foreign` of them, that hold something of
+  the program's own.
   """
 
   seconds: float
@@ -82,12 +78,8 @@ class Cost:
 class Account:
   """What is known of a step's time, and of what tuning has cost of it.
 
-  Args:
-    most_steps: What tuning may cost a run of 1,000 steps, in steps.
-
-  Attributes:
-    usual: What a step of the variant in use takes; None before it is known.
-    num_calls: Of the run so far.
+  `usual` is of the variant in use, None before it is known. Tuning may cost
+  `most_steps` of a run of 1,000.
   """
 
   def __init__(self, most_steps: float):

@@ -228,12 +228,9 @@ def in_words(processes: Iterable[int]) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-  """What all members do.
+  """Whether all members act, or why all stay as they were.
 
-  Attributes:
-    is_agreed: Whether they act; if not, all stay as they were.
-    reason: Why they do not; it names the processes.
-    is_answered: False where some members did not vote in time.
+  It is not answered where some members did not vote in time.
   """
 
   is_agreed: bool
@@ -313,12 +310,9 @@ def barrier(
 ) -> bytes | None:
   """Waits until all members have come to a barrier, which is used once.
 
-  Returns:
-    None if it is open, in all members; what `closing` makes of those that did
-    not come in time if it is closed, the same in all of them.
-
-  Raises:
-    ProcessesError: The others cannot be reached, and this process has not come.
+  Returns None if it is open, in all members; if it is closed, what `closing`
+  makes of those that did not come in time, the same in all of them. Where the
+  others cannot be reached it raises only if this process has not come.
   """
   deadline = time.monotonic() + timeout_s
   vote(store, question, b"")
@@ -370,9 +364,8 @@ def propose(store: JobStore, proposal: bytes) -> None:
 def proposal(store: JobStore, *, timeout_s: float = _TIMEOUT_S) -> bytes:
   """Waits for the proposal.
 
-  Raises:
-    ProcessesError: There is none, as a member refused, or as nothing came in
-      time, which refuses for all.
+  There is none, which is a ProcessesError, where a member refused, or nothing
+  came in time, which refuses for all.
   """
   deadline = time.monotonic() + timeout_s
   while (left_s := deadline - time.monotonic()) > 0:
@@ -406,17 +399,10 @@ def all_or_none(
 ) -> _Result:
   """Does something here, and returns it once all members have done the same.
 
-  Args:
-    work: What to do, with a store of the members, where the first one may
-      `propose`; where it raises, all members do without.
-    digest: Of a result, what must be the same on all members.
-    name: Of the work, the same on all members, which come to it equally often.
-    members: The processes that do it; where it is one, it does it alone.
-
-  Raises:
-    ProcessesError: Another member failed, came to something else or did not
-      answer; the message names it.
-    Exception: Whatever `work` raised here.
+  `work` gets a store of the members, where the first one may `propose`. Where
+  it raises, here or elsewhere, or its results have other digests, all members
+  do without: a ProcessesError names who else failed. The name is the same on
+  all members, which come to it equally often.
   """
   store = next_store(name, members)
   take(store)

@@ -112,11 +112,7 @@ class Coordinator:
       self._first.stay(0)
 
   def leave(self) -> None:
-    """This process ends: none is to wait for it.
-
-    Raises:
-      ProcessesError: The others cannot be reached.
-    """
+    """This process ends: none is to wait for it."""
     if not self._is_over:
       self._refuse("it has ended.", self._in_use)
 
@@ -299,13 +295,8 @@ def refuse(
 ) -> bytes:
   """Has all processes stay with a variant as soon as that can be.
 
-  Returns:
-    What stands for the phase that this process is to play next, of this
-    number: this one, or what was there before, and then this one comes as soon
-    as it can.
-
-  Raises:
-    ProcessesError: The others cannot be reached.
+  Returns the phase that this process is to run next, of this number: this one,
+  or what was there before, and then this one comes as soon as it can.
   """
   text = _refusal(store, words, in_use=in_use).to_json()
   standing: list[bytes] = []

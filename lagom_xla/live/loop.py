@@ -94,9 +94,7 @@ class Surroundings(Protocol):
   def found(self) -> proposals.Proposal | None:
     """The next proposal; None where there is none yet.
 
-    Raises:
-      StopIteration: There will be no more; its value, if any, says why.
-      Exception: The search failed.
+    Raises a StopIteration where there will be no more, which may say why.
     """
     ...
 
@@ -137,9 +135,8 @@ class Loop:
   def next_phase(self, times: phases.Times) -> phases.Phase:
     """The next phase, after what the one took that was returned last.
 
-    Raises:
-      Exception: Whatever the surroundings raise, or an error that says why
-        nothing more is to be tried; no other phase comes after that.
+    Raises whatever the surroundings do, or why nothing more is to be tried; no
+    other phase comes after that.
     """
     if self._latest is None:
       self._latest = next(self._phases)
@@ -280,9 +277,8 @@ class Loop:
   ) -> _Phases[tuple[str | None, bool]]:
     """Has all processes compile a variant, while the step goes on.
 
-    Returns:
-      Why it must not run, None if all came to the same collectives; and whether
-      that is because some have not voted in time.
+    Returns why it must not run, None if all came to the same collectives, and
+    whether that is because some have not voted in time.
     """
     until_s = self._around.now_s() + self._limits.compile_s
     while True:

@@ -40,13 +40,9 @@ class State(enum.StrEnum):
 class Segment:
   """Calls in a row of one variant.
 
-  Attributes:
-    variant: The variant.
-    num_calls: How many.
-    is_timed: Whether the process waits for the results of the last call, and
-      notes how long all of them took.
-    is_traced: Whether the first process traces them.
-    is_watched: Whether the time is noted without waiting for any result.
+  If timed, the process waits for the results of the last one and notes how long
+  all of them took; if watched, it notes that without waiting. What is traced is
+  so by the first process.
   """
 
   variant: int
@@ -87,11 +83,7 @@ class Phase:
 
 
 def from_json(text: bytes) -> Phase:
-  """Reads what `to_json` wrote.
-
-  Raises:
-    ProcessesError: It is not a phase, as another version of lagom_xla wrote it.
-  """
+  """Reads what `to_json` wrote; raises a ProcessesError for anything else."""
   try:
     fields = json.loads(text)
     proposal = fields.pop("proposal")
@@ -119,11 +111,9 @@ def stay(in_use: int, words: str) -> Phase:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Vote:
-  """What a process says of its compile of a variant.
+  """What a process says of its compile of a variant, or why that failed.
 
-  Attributes:
-    digest: What must be the same in all processes; None if it failed.
-    words: Why it failed.
+  The digest must be the same in all processes.
   """
 
   digest: str | None
@@ -132,12 +122,7 @@ class Vote:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Times:
-  """What a phase took.
-
-  Attributes:
-    durations_s: Of its segments in order; None of those that have none.
-    stall_s: What decisions and traces had the calls wait.
-  """
+  """What its segments took, and what decisions and traces had calls wait."""
 
   durations_s: Sequence[float | None] = ()
   stall_s: float = 0.0
@@ -145,14 +130,10 @@ class Times:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trial:
-  """What came of a proposal.
+  """What came of a proposal, which is variant `number`, in words.
 
-  Attributes:
-    proposal: The proposal.
-    number: Of its variant.
-    rival: Number of the variant that was in use.
-    verdict: On its speed; None if it did not come to be measured.
-    words: What came of it.
+  `rival` is the variant that was in use. There is no verdict on a proposal that
+  did not come to be measured.
   """
 
   proposal: proposals.Proposal

@@ -56,11 +56,7 @@ def check_processes(*, timeout_s: float = _TIMEOUT_S) -> None:
 def check(
   members: Iterable[int] | None, *, timeout_s: float = _TIMEOUT_S
 ) -> None:
-  """As `check_processes`, for some processes of the job, None for all.
-
-  Raises:
-    SettingsDifferError, ProcessesError: as `check_processes`.
-  """
+  """As `check_processes`, for some processes of the job, None for all."""
   store = store_lib.of_job()
   if store is None:
     return

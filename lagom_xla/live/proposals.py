@@ -35,12 +35,10 @@ if TYPE_CHECKING:  # Imported by threads, beside training.
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Proposal:
-  """Another way to run a step.
+  """Another way to run a step, named in a few words.
 
-  Attributes:
-    name: In a few words, "gradients in 4 groups, behind products".
-    payload: JSON from which every process of the job compiles it.
-    predicted_ratio: Its step time over the baseline's; None if not predicted.
+  Every process of the job compiles it from `payload`, which is JSON. What is
+  predicted is its step time over the baseline's.
   """
 
   name: str
@@ -52,11 +50,8 @@ class Proposal:
 class Measured:
   """What is known of the step as it runs, when proposals are asked for.
 
-  Attributes:
-    trace_dir: The folder of this process's jax.profiler trace; None if there is
-      none.
-    step_s: Median step time of the baseline, in seconds.
-    num_traced: Steps in the trace.
+  `trace_dir` is the folder of this process's jax.profiler trace of so many
+  steps; `step_s` is what a step of the baseline takes.
   """
 
   trace_dir: pathlib.Path | None
@@ -69,7 +64,7 @@ class Proposer(Protocol):
 
   Attributes:
     plan: What the last search found for processes yet to start, NCCL settings
-      and all; None where there was none, or it makes no plans.
+      and all.
     has_profile_build: Whether a profiler sees more of the step if it is
       compiled in another way.
   """
@@ -83,20 +78,13 @@ class Proposer(Protocol):
     measured: Measured,
     stop: threading.Event,
   ) -> Generator[Proposal, None, str | None]:
-    """Yields proposals, the best first.
+    """Yields proposals, the best first; no more once `stop` is set.
 
-    Runs in a background thread of the job's first process, beside training.
-
-    Args:
-      lowered: The step as jit lowered it.
-      measured: What is known of the step as it runs.
-      stop: Set when nobody waits for more; no proposal should follow.
+    Runs in a background thread of the job's first process, beside training,
+    which stays with the step as it is where this raises.
 
     Returns:
       Why there are no more, where that is more than that all were yielded.
-
-    Raises:
-      Exception: Whatever went wrong; training stays with the step as it is.
     """
     ...
 
@@ -105,22 +93,14 @@ class Proposer(Protocol):
   ) -> jax.stages.Compiled:
     """Compiles the proposal with this payload, in a background thread.
 
-    The same payload gives the same collectives in the same order in every
-    process.
-
-    Raises:
-      LagomError: It cannot be compiled.
+    It gives the same collectives in the same order in every process.
     """
     ...
 
   def compile_for_profile(
     self, lowered: jax.stages.Lowered
   ) -> jax.stages.Compiled:
-    """Compiles the step as it is, for a profiler; in a background thread.
-
-    Raises:
-      LagomError: It cannot be compiled.
-    """
+    """Compiles the step as it is, for a profiler; in a background thread."""
     return lowered.compile()
 
   def digest(self, compiled: jax.stages.Compiled) -> str:
@@ -151,22 +131,16 @@ class _Deferred:
 def deferred(
   make: Callable[[], Proposer], *, has_profile_build: bool = False
 ) -> Proposer:
-  """A proposer that is imported and made by the thread that first asks it.
-
-  What `make` raises is raised by what is asked.
-  """
+  """A proposer that is made by the thread that first asks it anything."""
   return cast(Proposer, _Deferred(make, has_profile_build))
 
 
 def check_none(lowered: jax.stages.Lowered) -> None:
-  """Checks that a step works on no refs.
+  """Raises a TargetError where a step works on refs.
 
   Of an executable that does, JAX (0.10.2 to 0.12) tells neither the types nor
   the shardings of its results, so nobody knows whether it may take the place of
   another one.
-
-  Raises:
-    TargetError: it does.
   """
   if lowerings.changes_refs(lowered):
     raise errors.TargetError(
@@ -194,12 +168,8 @@ def machine_of(
 ) -> str:
   """What a step runs on, as far as its times may depend on it.
 
-  Args:
-    lowered: The step.
-    cluster: What its GPUs make up; None for what the live ones do.
-
-  Raises:
-    ClusterError: The GPUs are of no known kind.
+  That is `cluster`, or what the live GPUs make up, which raises a ClusterError
+  where they are of no known kind.
   """
   if platform_of(lowered) == "gpu":
     cluster = cluster or of_live_gpus()

@@ -30,7 +30,8 @@ _INTERRUPTED_S = 0.5
 def _is_ending() -> bool:
   """Whether this program ends because nobody caught a KeyboardInterrupt."""
   is_interactive = hasattr(sys, "ps1")  # What was raised there was caught.
-  return not is_interactive and _latest_error() is KeyboardInterrupt
+  latest = getattr(sys, "last_type", None)
+  return not is_interactive and latest is KeyboardInterrupt
 
 
 def _go_by_signal() -> None:
@@ -41,11 +42,6 @@ def _go_by_signal() -> None:
       stream.flush()
   signal.signal(signal.SIGINT, signal.SIG_DFL)
   os.kill(os.getpid(), signal.SIGINT)
-
-
-def _latest_error() -> object:
-  """The type of what ended the program; None if nothing did."""
-  return getattr(sys, "last_type", None)
 
 
 # Of all threads together, in seconds; a thread that hangs is left behind.
@@ -81,11 +77,7 @@ class Leaving(Protocol):
   """Whoever has something to say to the other processes of the job."""
 
   def leave(self) -> None:
-    """Tells them that this process ends.
-
-    Raises:
-      ProcessesError: They cannot be reached.
-    """
+    """Tells them that this process ends; a ProcessesError if it cannot."""
     ...
 
 

@@ -37,11 +37,7 @@ Follow = Callable[[phases.Times], phases.Phase]
 class Runner:
   """Runs the phases of one signature; traces where there is a tracer.
 
-  Attributes:
-    phase: The one that is times.
-    segment: The part of it that is; None where there is nothing to count any
-      more.
-    num_phases: How many there have been.
+  There is no segment of the phase where nothing is counted any more.
   """
 
   phase: phases.Phase
@@ -72,8 +68,7 @@ class Runner:
 
     In a block these are all but the first and the last one, unless it takes
     turns with blocks of another variant: one that raises is to be noticed, and
-    what is compared is to be called alike. Where nothing is counted any more
-    there are infinitely many.
+    what is compared is to be called alike.
     """
     if self.segment is None:
       return math.inf
@@ -213,11 +208,8 @@ _CALLBACK_ERROR = "CpuCallback error"
 class Signature:
   """One signature of a step.
 
-  `executable` gives a variant beside jit's own, by its number; `coordinator` is
-  None where nothing is tried.
-
-  Attributes:
-    runner: Runs its phases.
+  `executable` gives a variant beside jit's own, by its number; there is no
+  coordinator where nothing is tried.
   """
 
   def __init__(
@@ -269,11 +261,7 @@ class Signature:
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
   ) -> Any:
-    """Makes the next call; as jit does if a variant raises, if that can be.
-
-    Raises:
-      Exception: Whatever the step itself raises.
-    """
+    """Makes the next call; as jit does if a variant raises, if that can be."""
     variant = self.variant
     lane = lane_of(self, variant)
     if variant == 0:
@@ -287,11 +275,6 @@ class Signature:
       results = lane_of(self, 0)(*args, **kwargs)
       self.fail(error)
       return results
-
-  @property
-  def is_live(self) -> bool:
-    """Whether anything is tried here."""
-    return self._coordinator is not None
 
   def is_of(self, lowered: jax.stages.Lowered) -> bool:
     """Whether something is tried here of the step that jit lowered."""
@@ -365,8 +348,8 @@ Begin = Callable[[dispatch.Jitted, jax.stages.Lowered], Signature]
 class Signatures:
   """Those of one step; threads may look while one begins another.
 
-  `begin` is called once for each new lowering. It raises only what the caller
-  of the step is to hear.
+  `begin` makes that of a new lowering, and raises only what the caller of the
+  step is to hear.
   """
 
   def __init__(self, jitted: dispatch.Jitted, begin: Begin):
@@ -390,13 +373,15 @@ class Signatures:
     The stale one is compiled again.
     """
     if self._clearings.has_come():
-      self._stale += [it for it in self if it.is_live]
+      self._stale += self
       self._known.clear()
-    found = (
-      next((it for it in self if it.is_of(lowered)), None)
-      or self._renewed(lowered)
-      or self._begin(self._jitted, lowered)
-    )
+    found = next((it for it in self if it.is_of(lowered)), None)
+    stale = next((it for it in self._stale if it.is_of(lowered)), None)
+    if found is None and stale is not None:
+      found = stale
+      self._stale.remove(found)
+      found.renew(lowered)
+    found = found or self._begin(self._jitted, lowered)
     self._known[lowerings.identity_of(lowered)] = found
     return found
 
@@ -411,11 +396,3 @@ class Signatures:
       signature.close()
     self._known.clear()
     self._stale.clear()
-
-  def _renewed(self, lowered: jax.stages.Lowered) -> Signature | None:
-    for signature in self._stale:
-      if signature.is_of(lowered):
-        self._stale.remove(signature)
-        signature.renew(lowered)
-        return signature
-    return None

@@ -59,9 +59,8 @@ class Turns:
   ) -> float | None:
     """Takes note of a turn of one of the runners.
 
-    Returns:
-      How many calls may go by at rest; infinitely many where none is watched.
-      None to go on.
+    Returns how many calls may go by at rest, infinitely many where none is
+    watched; None to go on.
     """
     if not all(it.segment is None or it.segment.is_watched for it in runners):
       self.restart()
@@ -89,11 +88,7 @@ class LiveStep:
 
   It has the attributes of the jitted one, and binds as a method. It pickles as
   what `remake` makes in the process that unpickles it, and is shown as what
-  `report` tells.
-
-  Raises:
-    UnsupportedError: Not a function of `jax.jit`, or a JAX that works in
-      another way.
+  `report` tells. Where JAX works in another way it is an UnsupportedError.
   """
 
   def __init__(

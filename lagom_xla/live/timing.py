@@ -97,13 +97,10 @@ FOREIGN_RATIO = 3.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Usual:
-  """What a step takes while nothing is tried.
+  """What a step takes while nothing is tried, in seconds.
 
-  Attributes:
-    step_s: Mean time of a call, in seconds.
-    error_s: Standard error of that mean.
-    deviation_s: Standard deviation of the time of one call, if calls were
-      independent of each other.
+  The mean of a call, its standard error, and the standard deviation of one call
+  if calls were independent of each other.
   """
 
   step_s: float
@@ -111,10 +108,7 @@ class Usual:
   deviation_s: float
 
   def times(self, ratio: float, error: float) -> Usual:
-    """What a variant takes that takes `ratio` of this one's time.
-
-    `error` is the standard error of the ratio, as a part of it.
-    """
+    """Of a variant that takes so much of it, with that error of the ratio."""
     step_s = self.step_s * ratio
     return Usual(
       step_s=step_s,
@@ -160,9 +154,8 @@ def window(
 class Watch:
   """Says when the step's time has left what it was.
 
-  A window that holds a checkpoint or an evaluation is longer than the others.
-  Medians are taken, so that such windows neither count as usual nor, as they
-  come alone, as a drift.
+  Medians are taken, so that a window with a checkpoint or an evaluation in it
+  neither counts as usual nor, as it comes alone, as a drift.
   """
 
   def __init__(self) -> None:

@@ -42,10 +42,7 @@ _POLL_S = 1e-4
 class _Session:
   """A trace, from its start to the end of its files.
 
-  Attributes:
-    num_traced: Calls that were traced.
-    problem: Why it is of no use; "" if it is, as far as is known.
-    is_free: Set unless it has the profiler.
+  It is free unless it has the profiler. `problem` is why it is of no use.
   """
 
   def __init__(self) -> None:
@@ -170,11 +167,7 @@ _latest: _Session | None = None
 
 
 class Tracer:
-  """Takes traces, and keeps the last one.
-
-  Args:
-    warn: Called with a sentence where there is no trace.
-  """
+  """Takes traces, and keeps the last one; warns where there is none."""
 
   def __init__(self, warn: Callable[[str], None]):
     self._warn = warn

@@ -19,15 +19,9 @@ from lagom_xla.live import phases
 class TrialLog:
   """What became of one signature of a step, in this process.
 
-  Attributes:
-    name: Of the step.
-    path: Where a line of JSON is added for each trial; None for nowhere.
-    loop: Of the job's first process; None in the others.
-    phase: The latest.
-    words: What came before its state, or what was said of it last.
-    trials: What came of each proposal so far; only in the first process.
-    num_calls: Of the phases that are over.
-    is_closed: Whether the signature is called no more.
+  A line of JSON is added to `path` for each trial. The loop and the trials are
+  those of the job's first process. `words` is what came before the latest
+  phase; `num_calls` is of those that are over.
   """
 
   name: str

@@ -45,15 +45,10 @@ _ALPHA = 0.05
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
-  """What is known of a candidate's speed.
+  """What is known of a candidate's speed, by so many pairs of blocks.
 
-  Attributes:
-    ratio: Its step time over that of the step in use; the mean of the pairs.
-    low: Lower end of the ratio's interval.
-    high: Upper end.
-    num_pairs: Pairs of blocks it rests on.
-    is_adopted: Whether it is faster; None if more pairs are to be measured.
-    words: The same in words.
+  The ratio is its step time over that of the step in use, between `low` and
+  `high`. It is adopted if it is faster; None is for more pairs to be measured.
   """
 
   ratio: float
@@ -76,10 +71,7 @@ def num_pairs_to_next_look(num_pairs: int) -> int:
 
 
 def judge(pairs: Sequence[tuple[float, float]]) -> Verdict:
-  """Judges two or more pairs of neighbouring blocks, by their times.
-
-  The first of a pair is of the step in use.
-  """
+  """Judges by two or more pairs: times of the step in use, and of the other."""
   ratio, low, high = interval(pairs)
   is_adopted = None
   if len(pairs) in _LOOKS:
