@@ -221,7 +221,7 @@ class Signature:
   ):
     self._jitted = jitted
     self._executable = executable
-    self._coordinator = coordinator
+    self.coordinator = coordinator
     self._has_failed = False
     self._lanes: dict[int, Any] = {}
     tracer = None if coordinator is None else coordinator.tracer
@@ -278,7 +278,7 @@ class Signature:
 
   def is_of(self, lowered: jax.stages.Lowered) -> bool:
     """Whether something is tried here of the step that jit lowered."""
-    coordinator = self._coordinator
+    coordinator = self.coordinator
     return coordinator is not None and coordinator.variants.is_of(lowered)
 
   def renew(self, lowered: jax.stages.Lowered) -> None:
@@ -286,26 +286,26 @@ class Signature:
     self._lanes.clear()  # One of them asks.
     lowered.compile()  # As jit is about to; or a block would last so long.
     try:
-      if self._coordinator is not None:
-        self._coordinator.variants.renew(lowered)
+      if self.coordinator is not None:
+        self.coordinator.variants.renew(lowered)
     except Exception as error:  # The step must run, whatever went wrong.
       self.fail(error)
 
   def fail(self, error: Exception) -> None:
     """A variant raised, and none but jit's own is run here any more."""
     self._has_failed = True
-    if self._coordinator is not None:
-      self._coordinator.fail(error)
+    if self.coordinator is not None:
+      self.coordinator.fail(error)
 
   def close(self) -> None:
     """It is called no more; what was compiled for it is let go of."""
     self._lanes.clear()
-    if self._coordinator is not None:
-      self._coordinator.close()
+    if self.coordinator is not None:
+      self.coordinator.close()
 
   def complaint(self) -> str | None:
     """What to warn of, if there is anything."""
-    return None if self._coordinator is None else self._coordinator.complaint
+    return None if self.coordinator is None else self.coordinator.complaint
 
 
 def fixed(
@@ -373,7 +373,7 @@ class Signatures:
     The stale one is compiled again.
     """
     if self._clearings.has_come():
-      self._stale += self
+      self._stale += [it for it in self if it.coordinator is not None]
       self._known.clear()
     found = next((it for it in self if it.is_of(lowered)), None)
     stale = next((it for it in self._stale if it.is_of(lowered)), None)

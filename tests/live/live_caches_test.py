@@ -55,9 +55,7 @@ def test_the_variant_in_use_is_compiled_again_and_goes_on():
   assert loss == again_loss == latest_loss
 
 
-@pytest.mark.parametrize(
-  "state", ["baseline", "profile", "search", "candidate", "measure"]
-)
+@pytest.mark.parametrize("state", ["profile", "candidate", "measure"])
 def test_tuning_goes_on_from_where_it_was(state):
   proposer = _faster()
   with _proposed_by(proposer), warnings.catch_warnings():

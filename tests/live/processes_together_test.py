@@ -42,13 +42,10 @@ def _check(number: int, say: job.Say) -> None:
     say(str(error))
 
 
-@pytest.mark.parametrize("num_processes", [2, 4])
-def test_processes_that_agree_go_on(new_node, num_processes):
-  environ = new_node().environ()
-  everywhere = dict.fromkeys(range(num_processes), environ)
-  for ended in job.run(_check, num_processes, everywhere):
-    assert ended.said == []
-    assert ended.status == 0
+def test_processes_that_agree_go_on(new_node):
+  everywhere = dict.fromkeys(range(2), new_node().environ())
+  for ended in job.run(_check, environ=everywhere):
+    assert ended == job.Ended(said=[], status=0)
 
 
 def test_all_processes_raise_one_error_that_names_the_odd_one(new_node):
