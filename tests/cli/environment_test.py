@@ -35,12 +35,10 @@ _OVERLAP = "--xla_gpu_experimental_parallel_collective_overlap_limit=4"
   ],
 )
 def test_flags_that_would_end_the_process_point_to_their_check(
-  tmp_path, flags, words
+  tmp_path, monkeypatch, flags, words
 ):
-  write_steps(tmp_path)
-  outcome = run_process(
-    "inspect", "steps.py:step", CLUSTER, cwd=tmp_path, env={"XLA_FLAGS": flags}
-  )
+  monkeypatch.setenv("XLA_FLAGS", flags)
+  outcome = run("inspect", write_hlo(tmp_path), CLUSTER)
   assert_refused(outcome, words, 'lagom-xla flags --check "$XLA_FLAGS"')
   # Which is told what is wrong.
   checked = run("flags", "--check", flags)
@@ -110,25 +108,18 @@ def test_a_compile_that_fails_beside_flags_names_them(
 
 @pytest.mark.parametrize(
   "flags",
-  [
-    *(None, "  "),
-    "--xla_force_host_platform_device_count=8 --xla_dump_to=dump",
-  ],
+  ["", "  ", "--xla_force_host_platform_device_count=8 --xla_dump_to=dump"],
 )
 def test_without_flags_for_gpus_the_step_is_compared_with_all_defaults(
   tmp_path, monkeypatch, flags
 ):
   monkeypatch.chdir(tmp_path)
-  if flags is None:
-    monkeypatch.delenv("XLA_FLAGS")
-  else:
-    monkeypatch.setenv("XLA_FLAGS", flags)
+  monkeypatch.setenv("XLA_FLAGS", flags)
   outcome = _tuned(tmp_path)
   assert "  step, all defaults  " in outcome.out
   assert "step, what runs today" not in outcome.out
   assert "today's" not in outcome.out + outcome.err
-  known = plan_lib.load(tmp_path / "plan").xla_flags
-  assert known == (flags or "").strip()
+  assert plan_lib.load(tmp_path / "plan").xla_flags == flags.strip()
 
 
 def test_a_compilation_cache_makes_no_noise(h100s, tmp_path):
@@ -140,12 +131,12 @@ def test_a_compilation_cache_makes_no_noise(h100s, tmp_path):
   assert json.loads(outcome.out) == {**here, "xla_flags": ""}
 
 
-def test_dumps_that_flags_ask_for_are_left_to_the_job(h100s, tmp_path):
+def test_dumps_that_flags_ask_for_are_left_to_the_job(
+  h100s, tmp_path, monkeypatch
+):
   dumps = tmp_path / "dumps"
-  outcome = run_process(
-    *("inspect", write_steps(tmp_path), CLUSTER, "--workers=1"),
-    env={"XLA_FLAGS": f"--xla_dump_to={dumps}"},
-  )
+  monkeypatch.setenv("XLA_FLAGS", f"--xla_dump_to={dumps}")
+  outcome = run("inspect", write_steps(tmp_path), CLUSTER, "--workers=1")
   assert outcome.status == 0
   assert not list(dumps.glob("*.jit_step*_optimizations*"))
 

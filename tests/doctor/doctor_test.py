@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import pytest
 
+from commands import ROOT
 from commands import check_schema
 from commands import run
 from commands import run_process
@@ -130,7 +131,9 @@ def test_no_more_workers_are_advised_than_fit_in_the_memory_that_is_free():
 
 def test_the_verdict_comes_first_and_names_what_is_broken(healthy, monkeypatch):
   monkeypatch.setattr(doctor, "examine", lambda: healthy)
-  assert run("doctor").out.startswith("inspect and tune work here.\n")
+  first, *_ = run("doctor").out.splitlines()
+  assert first == "inspect and tune work here."
+  assert f"`{first}`" in (ROOT / "docs/tutorial.md").read_text()
   broken = [
     dataclasses.replace(
       f, status="fails", found="no " * 40, advice="pip install"

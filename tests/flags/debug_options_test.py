@@ -4,10 +4,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 from google.protobuf import descriptor_pb2
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,22 +47,6 @@ def test_a_list_of_enums_is_one_text():
 
 def test_an_option_of_no_version_is_not_found():
   assert debug_options.find("xla_gpu_make_it_fast") is None
-
-
-def test_the_users_own_flags_are_no_defaults():
-  program = (
-    "from lagom_xla.flags import debug_options as d;"
-    "print(d.find('xla_gpu_autotune_level').default)"
-  )
-  flags = "--xla_gpu_autotune_level=1 --xla_that_ends_a_process=1"
-  done = subprocess.run(
-    [sys.executable, "-c", program],
-    env={**os.environ, "XLA_FLAGS": flags},
-    capture_output=True,
-    text=True,
-    check=True,
-  )
-  assert done.stdout == "4\n"
 
 
 def test_compiling_takes_every_default():

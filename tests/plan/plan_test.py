@@ -109,7 +109,7 @@ plans = st.builds(
 _SCHEMA = jsonschema.Draft202012Validator(plan_lib.schema())
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(plans)
 def test_a_plan_survives_json_and_follows_its_schema(plan):
   raw = json.loads(json.dumps(plan.to_dict()))

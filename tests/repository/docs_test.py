@@ -55,12 +55,15 @@ def _commands(lines: Iterable[str]) -> list[list[str]]:
   return found
 
 
+_parser = functools.cache(main.parser)
+
+
 def _refusal(words: list[str]) -> str:
   """What lagom-xla would say of a command line; "" where it takes it."""
   said = io.StringIO()
   with contextlib.redirect_stderr(said):
     try:
-      main.parser().parse_args(words)
+      _parser().parse_args(words)
     except SystemExit:
       *_, last = said.getvalue().splitlines()
       return last

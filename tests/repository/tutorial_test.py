@@ -22,7 +22,8 @@ from lagom_xla.passes import registry
 _PAGE = ROOT / "docs/tutorial.md"
 _SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_INSTALLS = ("python3 -m venv", "pip install")
+# What the doctor says here has a test of its own.
+_INSTALLS = ("python3 -m venv", "pip install", "lagom-xla doctor")
 _TIMEOUT_S = 300
 
 
@@ -54,6 +55,8 @@ def printed(folder: pathlib.Path) -> dict[str, str]:
   for block in _SHELL.findall(_PAGE.read_text()):
     lines = block.splitlines()
     commands = [line for line in lines if not line.startswith(_INSTALLS)]
+    if not commands:
+      continue
     # A block is one shell, in which what is sourced stays.
     done = subprocess.run(
       ["bash", "-ec", "\n".join(commands)],
@@ -71,13 +74,6 @@ def printed(folder: pathlib.Path) -> dict[str, str]:
 
 def _of(printed: dict[str, str], start: str) -> list[str]:
   return [out for line, out in printed.items() if line.startswith(start)]
-
-
-def test_doctor_says_first_that_the_reader_can_go_on(printed):
-  (out,) = _of(printed, "lagom-xla doctor")
-  first = out.splitlines()[0]
-  assert first == "inspect and tune work here."
-  assert f"`{first}`" in _PAGE.read_text()
 
 
 def test_an_eighth_of_the_batch_hides_less(printed):
