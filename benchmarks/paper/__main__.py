@@ -10,14 +10,17 @@ Nothing is fitted to the figures that it stands beside. Progress goes to stderr.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 import os
 import sys
-import time
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from benchmarks import table as table_lib
 from benchmarks.paper import cases
-from benchmarks.paper import tables as tables_lib
+from benchmarks.paper import tables
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -25,56 +28,26 @@ def main(argv: Sequence[str] | None = None) -> None:
   parser = table_lib.parser("benchmarks.paper", __doc__)
   parser.add_argument(
     "--only",
-    action="append",
-    default=[],
+    default="",
     metavar="TEXT",
-    help="workloads whose name, such as phi-2/fsdp/8/a, has TEXT in it; may be"
-    " given more than once",
-  )
-  parser.add_argument(
-    "--no-sensitivity",
-    action="store_true",
-    help="leave out other sequence lengths and precisions",
+    help="workloads whose name, such as phi-2/fsdp/8/a, has TEXT in it",
   )
   arguments = parser.parse_args(argv)
-
-  def searched(workloads: Iterable[cases.Case]) -> list[tables_lib.Searched]:
-    chosen = [
-      case
-      for case in workloads
-      if not arguments.only or any(t in case.name for t in arguments.only)
-    ]
-    found = []
-    for position, case in enumerate(chosen, start=1):
-      begin_s = time.perf_counter()
-      found.append(tables_lib.searched(case, case.step()))
-      print(
-        f"{position}/{len(chosen)} {case.name} {case.note}"
-        f" ({time.perf_counter() - begin_s:.1f} s)",
-        file=sys.stderr,
-      )
-    return found
-
-  found = searched(cases.table_2())
-  if not found:
+  chosen = [case for case in cases.table_2() if arguments.only in case.name]
+  if not chosen:
     sys.exit(f"paper: no workload has {arguments.only!r} in its name.")
-  tables = [
-    tables_lib.step_times(found),
-    tables_lib.shares(found),
-    tables_lib.settings(found),
-  ]
-  tables += [
-    tables_lib.patterns(one.step)
+  found = []
+  for case in chosen:
+    table_lib.say(case.name)
+    found.append(tables.searched(case, case.step()))
+  made = [tables.step_times(found), tables.shares(found)]
+  made += [
+    tables.patterns(one.step)
     for one in found
-    if one.case.name == tables_lib.WORKLOAD
+    if one.case.name == tables.WORKLOAD
   ]
-  if not arguments.no_sensitivity:
-    tables.append(tables_lib.sensitivity(searched(cases.sensitivity())))
-  table_lib.show(tables, arguments.format, arguments.csv)
+  table_lib.show(made, arguments.format, arguments.csv)
 
 
 if __name__ == "__main__":
-  os.environ.setdefault("JAX_PLATFORMS", "cpu")
-  os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
-  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
   main()

@@ -6,7 +6,7 @@ The table gives models, GPUs, and batch sizes. It does not give, so that it is
 chosen here:
 
 *Sequence length and precision.* 2,048 tokens, which every one of the models
-takes, in bfloat16 with float32 sums and optimizer. `sensitivity` has others.
+takes, in bfloat16 with float32 sums and optimizer.
 
 *Recomputation.* A layer's activations are computed again in the backward pass,
 without which most of these do not fit 48 GB; gathered weights always are
@@ -37,7 +37,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 import dataclasses
-from typing import Any
 
 from benchmarks.workloads import architectures
 from benchmarks.workloads import layout as layout_lib
@@ -55,13 +54,6 @@ CLUSTERS = ("lagom_a", "lagom_b")
 _GPUS_PER_NODE = 8
 _BF16_BYTES = 2
 _MEMORY_SLOP_PERCENT = 1000
-_SEQ_LENS = (1024, 2048, 4096)
-_SENSITIVITY = (
-  "phi-2/fsdp/8/a",
-  "llama-3-8b/fsdp/8/a",
-  "phi-2/tp/8/a",
-  "olmoe-1b-7b/ep/8/a",
-)
 
 # Sequences per GPU and microbatch, and per step: per GPU with FSDP, in all
 # with TP.
@@ -79,14 +71,12 @@ class Case:
     cluster: the paper's cluster; one of CLUSTERS.
     num_nodes: nodes of it that are used.
     workload: the train step.
-    note: what is unlike table 2, for rows of a sensitivity table.
   """
 
   model: str
   cluster: str
   num_nodes: int
   workload: train_step.Workload
-  note: str = ""
 
   @property
   def kind(self) -> str:
@@ -103,10 +93,8 @@ class Case:
     """The train step as XLA schedules it, with its costs."""
     whole = cluster_lib.parse(self.cluster)
     cluster = dataclasses.replace(whole, num_nodes=self.num_nodes)
-    step, args = train_step.train_step(
-      devices_lib.devices(cluster), self.workload
-    )
-    target = target_lib.of_step(step.lower(*args), cluster, name=self.name)
+    lowered = train_step.lower(devices_lib.devices(cluster), self.workload)
+    target = target_lib.of_step(lowered, cluster, name=self.name)
     # XLA has no cost estimates for A40s: asking for them would compile twice.
     options = {compiler.ESTIMATES: False, **xla_options(self.workload)}
     module = target.schedule(config_lib.XlaConfig(options=options))
@@ -179,17 +167,3 @@ def _case(
       layers_per_trip=2 if is_cut else 1,
     ),
   )
-
-
-def sensitivity() -> Iterator[Case]:
-  """Workloads of each kind, with other answers to what is left open."""
-  others: dict[str, dict[str, Any]] = {
-    **{f"{n} tokens": {"seq_len": n} for n in _SEQ_LENS},
-    "products kept": {"kept": "products"},
-    "float32": {"dtype": "float32"},
-  }
-  for case in table_2():
-    if case.name in _SENSITIVITY:
-      for note, other in others.items():
-        workload = dataclasses.replace(case.workload, **other)
-        yield dataclasses.replace(case, workload=workload, note=note)

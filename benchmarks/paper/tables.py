@@ -92,35 +92,25 @@ SEARCHERS: Mapping[str, searcher_lib.Searcher] = {
   "balance": Balance(),
 }
 
-# Keys that a row names: those with this share of all communication.
-_LEAST_SHARE = 0.05
-
 Configuration = step_lib.Configuration
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Searched:
-  """A workload's step with a plan of each searcher, and the trials it took."""
+  """A workload's step with a plan of each searcher."""
 
   case: cases.Case
   step: step_lib.Step
-  plans: Mapping[str, tuple[Configuration, int]]
-
-  def time_us(self, name: str) -> float:
-    """The predicted step time under a searcher's plan."""
-    return self.step.timeline(self.plans[name][0]).step_time_us
+  plans: Mapping[str, Configuration]
 
 
 def searched(case: cases.Case, step: step_lib.Step) -> Searched:
   """Searches a workload; `step` is its own."""
   plans = {}
   for name in SEARCHERS:
-    configuration, num_trials = dict(step.default), 0
+    plans[name] = dict(step.default)
     for problem in problem_lib.problems(step):
-      found, trials = _search(name, step, problem)
-      configuration.update(found)
-      num_trials += trials
-    plans[name] = configuration, num_trials
+      plans[name].update(_search(name, step, problem)[0])
   return Searched(case=case, step=step, plans=plans)
 
 
@@ -141,21 +131,16 @@ def _search(
   return searcher.best(state), state.num_trials
 
 
-_WHERE = (
-  table_lib.Column("cluster"),
-  table_lib.Column("workload"),
-  table_lib.Column("num_gpus", "d"),
-)
-
-
 def _where(case: cases.Case) -> dict[str, Any]:
-  note = f", {case.note}" if case.note else ""
   layout = case.workload.layout
   return {
     "cluster": {"lagom_a": "A", "lagom_b": "B"}[case.cluster],
-    "workload": f"{case.model} {case.kind.upper()}{note}",
+    "workload": f"{case.model} {case.kind.upper()}",
     "num_gpus": layout.data * layout.model,
   }
+
+
+_WHERE = table_lib.columns(cluster="", workload="", num_gpus="d")
 
 
 def step_times(found: Iterable[Searched]) -> table_lib.Table:
@@ -167,11 +152,10 @@ def step_times(found: Iterable[Searched]) -> table_lib.Table:
       *_WHERE,
       *(table_lib.Column(f"{n}_ms", ",.0f") for n in ("NCCL", *SEARCHERS)),
       *(table_lib.Column(name, ".3f") for name in SEARCHERS),
-      table_lib.Column("autoccl_reported"),
-      table_lib.Column("lagom_reported"),
-      table_lib.Column("over_nccl_2_18", ".3f"),
-      table_lib.Column("cap", ".3f"),
-      table_lib.Column("bound", ".3f"),
+      *table_lib.columns(
+        autoccl_reported="", lagom_reported="", over_nccl_2_18=".3f",
+        cap=".3f", bound=".3f",
+      ),
     ),
     rows=[_step_times(one) for one in found],
     notes=(
@@ -184,23 +168,15 @@ def step_times(found: Iterable[Searched]) -> table_lib.Table:
       '"bound" is what no tuning can beat: no waits that the schedule does not'
       " force, no contention, links at their data sheet's rate.",
     ),
-  )
-
-
-def sensitivity(found: Iterable[Searched]) -> table_lib.Table:
-  """The same with other answers to what the paper leaves open."""
-  return dataclasses.replace(
-    step_times(found),
-    name="sensitivity",
-    title="What the paper does not tell",
-    notes=(),
-  )
+  )  # fmt: skip
 
 
 def _step_times(found: Searched) -> dict[str, Any]:
   step, kind = found.step, found.case.kind
   default_us = step.timeline(step.default).step_time_us
-  times_us = {name: found.time_us(name) for name in SEARCHERS}
+  times_us = {
+    name: step.timeline(plan).step_time_us for name, plan in found.plans.items()
+  }
   of_paper = _DEFAULT[found.case.cluster]
   paper_default = {
     key: of_paper if key.kind in _KNOWN_DEFAULTS else default
@@ -225,75 +201,38 @@ def _step_times(found: Searched) -> dict[str, Any]:
 
 def shares(found: Iterable[Searched]) -> table_lib.Table:
   """Where the time goes under NCCL's default, which bounds what can be won."""
-  names = ("kernels", "communication", "exposed", "slowdown", "copies")
   return table_lib.Table(
     name="shares",
     title="Under NCCL's default: shares of the step",
     columns=(
       *_WHERE,
-      *(table_lib.Column(name, ".1%") for name in (*names, "autoccl_saves")),
+      *table_lib.columns(
+        kernels=".1%", communication=".1%", exposed=".1%", slowdown=".1%",
+        copies=".1%", autoccl_saves=".1%",
+      ),
     ),
     rows=[_shares(one) for one in found],
-  )
+  )  # fmt: skip
 
 
 def _shares(found: Searched) -> dict[str, Any]:
   step = found.step
   replayed = step.timeline(step.default)
-  fastest_us = sum(_alone_us(step, found.plans["AutoCCL"][0]).values())
+  step_us = replayed.step_time_us
+  fastest_us = sum(
+    step.executions[key] * step.predict(key, setting).time_us
+    for key, setting in found.plans["AutoCCL"].items()
+  )
   copies_us = replayed.total_copy_wait_us + replayed.total_copy_slowdown_us
   return {
     **_where(found.case),
-    "kernels": replayed.kernel_us / replayed.step_time_us,
-    "communication": replayed.collective_us / replayed.step_time_us,
-    "exposed": sum(replayed.exposed_us.values()) / replayed.step_time_us,
-    "slowdown": replayed.total_slowdown_us / replayed.step_time_us,
-    "copies": copies_us / replayed.step_time_us,
+    "kernels": replayed.kernel_us / step_us,
+    "communication": replayed.collective_us / step_us,
+    "exposed": replayed.total_exposed_us / step_us,
+    "slowdown": replayed.total_slowdown_us / step_us,
+    "copies": copies_us / step_us,
     "autoccl_saves": 1 - fastest_us / replayed.collective_us,
   }
-
-
-def _alone_us(
-  step: step_lib.Step, configuration: Configuration
-) -> dict[step_lib.Key, float]:
-  """Lone time of each key's collectives per step."""
-  return {
-    key: step.executions[key] * step.predict(key, setting).time_us
-    for key, setting in configuration.items()
-  }
-
-
-def settings(found: Iterable[Searched]) -> table_lib.Table:
-  """What was chosen for the keys that take most of the communication."""
-  return table_lib.Table(
-    name="settings",
-    title="Chosen channels and chunk sizes (NC, C)",
-    columns=(
-      *_WHERE,
-      table_lib.Column("collective"),
-      *(table_lib.Column(name) for name in ("NCCL", *SEARCHERS)),
-      *(table_lib.Column(f"{name}_trials") for name in SEARCHERS),
-    ),
-    rows=[row for one in found for row in _settings(one)],
-  )
-
-
-def _settings(found: Searched) -> Iterator[dict[str, Any]]:
-  step, plans = found.step, found.plans
-  times_us = _alone_us(step, step.default)
-  least_us = _LEAST_SHARE * step.timeline(step.default).collective_us
-  for key in sorted(times_us, key=lambda key: -times_us[key]):
-    if times_us[key] >= least_us:
-      yield {
-        **_where(found.case),
-        "collective": f"{key.kind} {key.num_bytes / 1e6:,.0f} MB",
-        "NCCL": _setting(step.default[key]),
-        **{name: _setting(plan[key]) for name, (plan, _) in plans.items()},
-        **{
-          f"{name}_trials": f"{num_trials} for {len(step.default)} keys"
-          for name, (_, num_trials) in plans.items()
-        },
-      }
 
 
 def _setting(setting: nccl.Setting | None) -> str | None:
@@ -314,24 +253,14 @@ def patterns(step: step_lib.Step) -> table_lib.Table:
   return table_lib.Table(
     name="patterns",
     title="Phi-2, FSDP, 8 A40s of cluster A: the paper's two patterns",
-    columns=(
-      table_lib.Column("pattern"),
-      table_lib.Column("who"),
-      table_lib.Column("all_gather"),
-      table_lib.Column("reduce_scatter"),
-      table_lib.Column("overlap_ms", ".2f"),
-      table_lib.Column("speedup", ".3f"),
-      table_lib.Column("speedup_reported", ".3f"),
-      table_lib.Column("trials", "d"),
-      table_lib.Column("trials_reported", "d"),
-      table_lib.Column("kernels_ms", ".2f"),
-      table_lib.Column("memory", ".0%"),
-      table_lib.Column("communication_ms", ".2f"),
-      table_lib.Column("slowdown_ms", ".2f"),
-      table_lib.Column("waves", ".3f"),
+    columns=table_lib.columns(
+      pattern="", who="", all_gather="", reduce_scatter="", overlap_ms=".2f",
+      speedup=".3f", speedup_reported=".3f", trials="d", trials_reported="d",
+      kernels_ms=".2f", memory=".0%", communication_ms=".2f",
+      slowdown_ms=".2f", waves=".3f",
     ),
     rows=rows,
-  )
+  )  # fmt: skip
 
 
 def _problem(

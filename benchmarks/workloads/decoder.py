@@ -2,24 +2,375 @@
 # SPDX-License-Identifier: Apache-2.0
 """A decoder in Flax, as one GPU of a layout runs it.
 
-Its layers take a tuple of streams (parts.py). Two streams, halves of one
-microbatch, are how DeepSpeed-Domino (arXiv 2409.15241) overlaps tensor
-parallelism, and dual-batch overlap expert parallelism.
+Every part takes and returns a tuple of *streams*: the sequences of a microbatch
+in one piece, or cut in halves, of which one's collectives can hide behind the
+other's products, as DeepSpeed-Domino (arXiv 2409.15241) overlaps tensor
+parallelism, and dual-batch overlap expert parallelism. A part declares its
+weights once, for all streams. Parameters come in the type they are used in. A
+stream is [B, S, d_model].
+
+Products that read the same input are one: queries, keys and values, and the two
+halves of SwiGLU. Under tensor parallelism each GPU's columns hold its own heads
+and features, as Megatron-LM lays them out.
+
+The paper's frameworks run FlashAttention, which never writes the scores to
+memory. Its counterpart here is a call by the name that Transformer Engine gives
+its fused attention, with the same operands: enough for a schedule, and for the
+cost model, which counts a fused attention's operations. It has no code, so what
+is to run takes `_written_out`.
+
+By all-to-all every GPU sends each token to the GPUs of its experts, and gets
+the results back. XLA needs static shapes. So every GPU sends every expert the
+same number of tokens: its share if the router were perfectly balanced. An
+expert's rows beyond that are dropped, and missing ones are zeros. The bytes
+sent and the operations are then those of a dropless router that is balanced.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
-from benchmarks.workloads import parts
-from benchmarks.workloads.parts import Streams
+from benchmarks.workloads import layout as layout_lib
+from benchmarks.workloads.architectures import Architecture
+
+_FORWARD = "te_fused_attn_forward_ffi"
+_BACKWARD = "te_fused_attn_backward_ffi"
 
 
-class Layer(parts.Part):
+def _written_out(
+  query: jax.Array,
+  key: jax.Array,
+  value: jax.Array,
+  slopes: jax.Array | None,
+  first: jax.Array | int,
+) -> jax.Array:
+  """Attention that any backend runs, [batch, sequence, heads, head_dim].
+
+  Keys may have fewer heads and more tokens than queries, of which `first` is
+  the position among the keys; `slopes` are ALiBi's (arXiv 2108.12409).
+  """
+  bias = None
+  of_query = first + jnp.arange(query.shape[1])
+  distance = jnp.arange(key.shape[1])[None, :] - of_query[:, None]
+  if slopes is not None:
+    bias = (slopes[:, None, None] * distance)[None].astype(query.dtype)
+  return jax.nn.dot_product_attention(
+    query,
+    key,
+    value,
+    bias=bias,
+    mask=(distance <= 0)[None, None],
+    implementation="xla",
+  )
+
+
+@jax.custom_vjp
+def _fused(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+  """Attention as a library call; see `_written_out`. ALiBi costs it nothing."""
+  return _forward(query, key, value)[0]
+
+
+def _forward(
+  query: jax.Array, key: jax.Array, value: jax.Array
+) -> Sequence[jax.Array]:
+  batch, length, heads, _ = query.shape
+  log_sums = jax.ShapeDtypeStruct((batch, heads, length), jnp.float32)
+  mixed = jax.ShapeDtypeStruct(query.shape, query.dtype)
+  return jax.ffi.ffi_call(_FORWARD, (mixed, log_sums))(query, key, value)
+
+
+def _fused_forward(
+  query: jax.Array, key: jax.Array, value: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+  out = tuple(_forward(query, key, value))
+  return out[0], (query, key, value, *out)
+
+
+def _fused_backward(
+  saved: tuple[jax.Array, ...], gradient: jax.Array
+) -> tuple[jax.Array, ...]:
+  query, key, value, *_ = saved
+  shapes = tuple(
+    jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (query, key, value)
+  )
+  return tuple(jax.ffi.ffi_call(_BACKWARD, shapes)(*saved, gradient))
+
+
+_fused.defvjp(_fused_forward, _fused_backward)
+
+
+def _send_and_return(
+  x: jax.Array,
+  router: jax.Array,
+  run: Callable[[jax.Array], jax.Array],
+  *,
+  num_chosen: int,
+  num_gpus: int,
+) -> jax.Array:
+  """Runs each token through the experts that the router chooses for it.
+
+  Args:
+    x: this GPU's tokens, [B, S, d_model].
+    router: [d_model, experts].
+    run: runs this GPU's experts on [local experts, rows, d_model].
+    num_chosen: experts per token.
+    num_gpus: GPUs that the experts are split over.
+
+  Returns:
+    The experts' results, weighted by the router and summed, as x.
+  """
+  rows = x.reshape(-1, x.shape[-1])
+  num_experts = router.shape[-1]
+  weights, chosen = _choose(rows, router, num_chosen)
+  capacity = -(-rows.shape[0] * num_chosen // num_experts)
+  sender, slot = _slots(chosen, num_experts, capacity)
+  sent = jnp.take(rows, sender, axis=0, mode="fill", fill_value=0)
+  sent = sent.reshape(num_experts, capacity, -1)
+  if num_gpus > 1:
+    sent = jax.lax.all_to_all(sent, layout_lib.DATA, 0, 1, tiled=True)
+  done = run(sent)
+  if num_gpus > 1:
+    done = jax.lax.all_to_all(done, layout_lib.DATA, 1, 0, tiled=True)
+  done = done.reshape(num_experts * capacity, -1)
+  back = jnp.take(done, slot, axis=0, mode="fill", fill_value=0)
+  weighted = jnp.einsum("tkd,tk->td", back, weights)
+  return weighted.reshape(x.shape)
+
+
+def _choose(
+  rows: jax.Array, router: jax.Array, num_chosen: int
+) -> tuple[jax.Array, jax.Array]:
+  """The weights and the numbers of each token's experts."""
+  scores = jax.nn.softmax((rows @ router).astype(jnp.float32), axis=-1)
+  weights, chosen = jax.lax.top_k(scores, num_chosen)
+  return weights.astype(rows.dtype), chosen
+
+
+def _slots(
+  chosen: jax.Array, num_experts: int, capacity: int
+) -> tuple[jax.Array, jax.Array]:
+  """The token in each of the experts * capacity slots, and each choice's slot.
+
+  Choices are [tokens, choices]; what there is none of is out of range.
+  """
+  num_tokens, num_choices = chosen.shape
+  experts = chosen.reshape(-1)
+  order = jnp.argsort(experts)
+  in_order = experts[order]
+  first = jnp.searchsorted(in_order, jnp.arange(num_experts))
+  rank = jnp.arange(experts.size) - first[in_order]
+  none = num_experts * capacity
+  slot = jnp.where(rank < capacity, in_order * capacity + rank, none)
+  sender = jnp.full((none,), num_tokens)
+  sender = sender.at[slot].set(order // num_choices, mode="drop")
+  slot_of = jnp.zeros_like(slot).at[order].set(slot)
+  return sender, slot_of.reshape(num_tokens, num_choices)
+
+
+Streams = tuple[jax.Array, ...]
+
+_NORM_EPSILON = 1e-5
+_ROTARY_BASE = 10_000.0
+_RANDOM = nn.initializers.normal(0.02)
+
+
+class Part(nn.Module):
+  """What all parts share.
+
+  Attributes:
+    arch: the model.
+    layout: how it is spread.
+    is_fused: whether attention is a library call.
+  """
+
+  arch: Architecture
+  layout: layout_lib.Layout
+  is_fused: bool
+
+  @property
+  def shared(self) -> tuple[Architecture, layout_lib.Layout, bool]:
+    """The attributes, for a part of this part."""
+    return self.arch, self.layout, self.is_fused
+
+  def weight(
+    self,
+    name: str,
+    *shape: int,
+    model_dim: int | None = None,
+    is_expert: bool = False,
+    init: nn.initializers.Initializer = _RANDOM,
+  ) -> jax.Array:
+    """Declares a parameter by its full shape; returns it ready for use."""
+    axes = self.layout.axes(
+      len(shape), model_dim=model_dim, is_expert=is_expert
+    )
+    boxed: Any = nn.with_partitioning(init, axes)
+    part = self.layout.part(shape, axes)
+    weight = self.param(name, boxed, part, jnp.float32)
+    return self.layout.ready(weight, is_expert=is_expert)
+
+  def bias(self, name: str, size: int, model_dim: int | None = None):
+    """A bias, or zero where the model has none."""
+    if not self.arch.has_bias:
+      return 0.0
+    return self.weight(
+      name, size, model_dim=model_dim, init=nn.initializers.zeros
+    )
+
+
+class Norm(Part):
+  """RMSNorm or LayerNorm, computed in float32."""
+
+  @nn.compact
+  def __call__(self, xs: Streams) -> Streams:
+    """Norms each token."""
+    size = self.arch.d_model
+    scale = self.weight("scale", size, init=nn.initializers.ones)
+    bias: Any = 0.0
+    if self.arch.norm_has_bias:
+      bias = self.weight("bias", size, init=nn.initializers.zeros)
+    return tuple(_normed(x, self.arch.norm) * scale + bias for x in xs)
+
+
+def _normed(x: jax.Array, kind: Literal["rms", "layer"]) -> jax.Array:
+  """Unit mean square, for "layer" around a mean of zero."""
+  wide = x.astype(jnp.float32)
+  if kind == "layer":
+    wide -= jnp.mean(wide, axis=-1, keepdims=True)
+  mean_square = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
+  return (wide * jax.lax.rsqrt(mean_square + _NORM_EPSILON)).astype(x.dtype)
+
+
+def _rotate(
+  x: jax.Array, num_features: int, first: jax.Array | int
+) -> jax.Array:
+  """Turns pairs of the first features of each head by the token's position.
+
+  `x` is [B, S, heads, head_dim], and `first` the position of its first token.
+  """
+  turning, rest = x[..., :num_features], x[..., num_features:]
+  exponents = jnp.arange(0, num_features, 2, dtype=jnp.float32) / num_features
+  positions = first + jnp.arange(x.shape[1])
+  angles = positions[:, None] * _ROTARY_BASE**-exponents
+  cos, sin = jnp.cos(angles)[:, None, :], jnp.sin(angles)[:, None, :]
+  first, second = jnp.split(turning.astype(jnp.float32), 2, axis=-1)
+  turned = (first * cos - second * sin, second * cos + first * sin)
+  return jnp.concatenate((*(t.astype(x.dtype) for t in turned), rest), axis=-1)
+
+
+class Attention(Part):
+  """Returns what the GPUs that share it have to add up, and the bias after."""
+
+  @nn.compact
+  def __call__(self, xs: Streams) -> tuple[Streams, Any]:
+    """Mixes each sequence, causally."""
+    arch, parts = self.arch, self.layout.num_product_parts
+    heads, kv_heads = arch.num_heads // parts, arch.num_kv_heads // parts
+    rows, width = arch.num_heads * arch.head_dim, arch.d_model
+    columns = rows + 2 * arch.num_kv_heads * arch.head_dim
+    qkv = self.weight("qkv", width, columns, model_dim=1)
+    qkv_bias = self.bias("qkv_bias", columns, model_dim=0)
+    output = self.weight("output", rows, width, model_dim=0)
+    scales = self._head_scales()
+    slopes = self._slopes(heads)
+
+    def mixed(x: jax.Array) -> jax.Array:
+      projected = x @ qkv + qkv_bias
+      ends = (heads * arch.head_dim, (heads + kv_heads) * arch.head_dim)
+      query, key, value = jnp.split(projected, ends, axis=-1)
+      if scales is not None:
+        query = _normed(query, "rms") * scales[0]
+        key = _normed(key, "rms") * scales[1]
+      query, key, value = (
+        y.reshape(*y.shape[:2], -1, arch.head_dim) for y in (query, key, value)
+      )
+      first = self.layout.first_position(x.shape[1])
+      if arch.rotary_dim:
+        query = _rotate(query, arch.rotary_dim, first)
+        key = _rotate(key, arch.rotary_dim, first)
+      key, value = map(self.layout.whole_sequence, (key, value))
+      if self.is_fused:
+        out = _fused(query, key, value)
+      else:
+        out = _written_out(query, key, value, slopes, first)
+      return out.reshape(*out.shape[:2], -1)
+
+    partial = tuple(mixed(x) @ output for x in xs)
+    return partial, self.bias("output_bias", width)
+
+  def _head_scales(self) -> tuple[jax.Array, jax.Array] | None:
+    if not self.arch.norms_heads:
+      return None
+    ones, size = nn.initializers.ones, self.arch.head_dim
+    return (
+      self.weight("query_scale", self.arch.num_heads * size, init=ones),
+      self.weight("key_scale", self.arch.num_kv_heads * size, init=ones),
+    )
+
+  def _slopes(self, num_local: int) -> jax.Array | None:
+    """ALiBi's slopes of this GPU's heads (arXiv 2108.12409, section 3)."""
+    if self.arch.rotary_dim:
+      return None
+    first = self.layout.model_index() * num_local + 1
+    heads = first + jnp.arange(num_local)
+    return 2.0 ** (-8.0 * heads / self.arch.num_heads)
+
+
+class FeedForward(Part):
+  """SwiGLU or GELU; returns as Attention does."""
+
+  d_ffn: int
+
+  @nn.compact
+  def __call__(self, xs: Streams) -> tuple[Streams, Any]:
+    """Runs each token through the layer."""
+    width, gated = self.arch.d_model, self.arch.is_gated
+    columns = (2 if gated else 1) * self.d_ffn
+    up = self.weight("up", width, columns, model_dim=1)
+    up_bias = self.bias("up_bias", columns, model_dim=0)
+    down = self.weight("down", self.d_ffn, width, model_dim=0)
+    hidden = (_activated(x @ up + up_bias, gated) for x in xs)
+    return tuple(h @ down for h in hidden), self.bias("down_bias", width)
+
+
+def _activated(x: jax.Array, is_gated: bool) -> jax.Array:
+  """SwiGLU over two halves, or GELU."""
+  if not is_gated:
+    return nn.gelu(x)
+  gate, up = jnp.split(x, 2, axis=-1)
+  return nn.silu(gate) * up
+
+
+class RoutedExperts(Part):
+  """The experts that tokens are sent to; returns whole sums."""
+
+  @nn.compact
+  def __call__(self, xs: Streams) -> Streams:
+    """Runs each token through its experts."""
+    experts, width = self.arch.experts, self.arch.d_model
+    assert experts is not None
+    num, hidden = experts.num_routed, experts.d_ffn
+    router = self.weight("router", width, num)
+    up = self.weight("up", num, width, 2 * hidden, is_expert=True)
+    down = self.weight("down", num, hidden, width, is_expert=True)
+
+    def run(rows: jax.Array) -> jax.Array:
+      return _activated(rows @ up, True) @ down
+
+    return tuple(
+      _send_and_return(
+        x, router, run, num_chosen=experts.num_chosen, num_gpus=self.layout.data
+      )
+      for x in xs
+    )
+
+
+class Layer(Part):
   """One decoder layer, in the (carry, output) form that nn.scan asks for."""
 
   is_dense: bool = True
@@ -28,7 +379,7 @@ class Layer(parts.Part):
   def __call__(self, xs: Streams) -> tuple[Streams, None]:
     """Adds what the layer computes to each stream."""
     normed_xs = self._norm("attention_norm", xs)
-    mixed, bias = parts.Attention(*self.shared, name="attention")(normed_xs)
+    mixed, bias = Attention(*self.shared, name="attention")(normed_xs)
     if self.arch.is_parallel:
       fed, fed_bias = self._plain("ffn", self.arch.d_ffn, normed_xs)
       both = tuple(m + f for m, f in zip(mixed, fed, strict=True))
@@ -39,7 +390,7 @@ class Layer(parts.Part):
       return self._add(
         xs, *self._plain("ffn", self.arch.d_ffn, normed_xs)
       ), None
-    routed = parts.RoutedExperts(*self.shared, name="experts")(normed_xs)
+    routed = RoutedExperts(*self.shared, name="experts")(normed_xs)
     after = tuple(x + r for x, r in zip(xs, routed, strict=True))
     experts = self.arch.experts
     assert experts is not None
@@ -49,11 +400,11 @@ class Layer(parts.Part):
     return after, None
 
   def _norm(self, name: str, xs: Streams) -> Streams:
-    normed_xs = parts.Norm(*self.shared, name=name)(xs)
+    normed_xs = Norm(*self.shared, name=name)(xs)
     return tuple(self.layout.enter(x) for x in normed_xs)
 
   def _plain(self, name: str, d_ffn: int, xs: Streams) -> tuple[Streams, Any]:
-    return parts.FeedForward(*self.shared, d_ffn, name=name)(xs)
+    return FeedForward(*self.shared, d_ffn, name=name)(xs)
 
   def _add(self, xs: Streams, partial: Streams, bias: Any) -> Streams:
     return tuple(
@@ -61,17 +412,13 @@ class Layer(parts.Part):
     )
 
 
-class Decoder(parts.Part):
+class Decoder(Part):
   """Token ids, one [B, S] per stream, to the mean loss of the next token.
 
   Attributes:
-    kept: what a layer keeps for its backward pass, which computes the rest
-      again: "nothing", or "products", with attention among them. Gathered
-      weights are never kept.
     layers_per_trip: layers in the body of the loop over layers.
   """
 
-  kept: Literal["nothing", "products"]
   layers_per_trip: int
 
   @nn.compact
@@ -88,7 +435,7 @@ class Decoder(parts.Part):
       head = self.weight("head", arch.vocab_size, arch.d_model, model_dim=0)
     head_bias = self.bias("head_bias", arch.vocab_size, model_dim=0)
     xs = self._layers(tuple(self._embed(embedding, t) for t in tokens))
-    xs = parts.Norm(*self.shared, name="final_norm")(xs)
+    xs = Norm(*self.shared, name="final_norm")(xs)
     losses = [
       self._loss(self.layout.enter(x) @ head.T + head_bias, t)
       for x, t in zip(xs, targets, strict=True)
@@ -96,13 +443,15 @@ class Decoder(parts.Part):
     return sum(losses, jnp.float32(0)) / len(losses)
 
   def _layers(self, xs: Streams) -> Streams:
+    # A layer's activations are computed again in its backward pass.
+    layer: Any = nn.remat(Layer, prevent_cse=False)
     experts = self.arch.experts
     num_first = experts.num_dense_layers if experts else 0
     for index in range(num_first):
-      xs, _ = self._remat(Layer)(*self.shared, name=f"first_{index}")(xs)
+      xs, _ = layer(*self.shared, name=f"first_{index}")(xs)
     num_layers = self.arch.num_layers - num_first
     stack = nn.scan(
-      self._remat(Layer),
+      layer,
       variable_axes={"params": 0},
       split_rngs={"params": True},
       length=num_layers,
@@ -110,16 +459,6 @@ class Decoder(parts.Part):
       metadata_params={nn.PARTITION_NAME: None},
     )
     return stack(*self.shared, experts is None, name="layers")(xs)[0]
-
-  def _remat(self, layer: type[Layer]) -> Any:
-    policies = jax.checkpoint_policies
-    policy = policies.nothing_saveable
-    if self.kept == "products":
-      policy = policies.save_from_both_policies(
-        policies.dots_with_no_batch_dims_saveable,
-        policies.save_only_these_names(parts.MIXED),
-      )
-    return nn.remat(layer, prevent_cse=False, policy=policy)
 
   def _embed(self, embedding: jax.Array, tokens: jax.Array) -> jax.Array:
     """Rows of an embedding of which this GPU may hold a part."""

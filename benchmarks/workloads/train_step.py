@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import dataclasses
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from flax import linen as nn
 import jax
@@ -35,7 +35,6 @@ class Workload:
     num_microbatches: microbatches per step.
     seq_len: tokens per sequence.
     num_streams: pieces that a microbatch is cut into, see decoder.py.
-    kept: see decoder.Decoder.
     layers_per_trip: see decoder.Decoder.
     dtype: what is computed and sent in.
     is_fused: whether attention is a library call, which can be scheduled but
@@ -48,7 +47,6 @@ class Workload:
   num_microbatches: int = 1
   seq_len: int = 2048
   num_streams: int = 1
-  kept: Literal["nothing", "products"] = "nothing"
   layers_per_trip: int = 1
   dtype: str = "bfloat16"
   is_fused: bool = True
@@ -120,7 +118,6 @@ def _decoder(
     workload.arch,
     layout,
     is_fused,
-    workload.kept,
     workload.layers_per_trip,
   )
 
