@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dispatch of a tuned step: what a call costs beyond one under plain jit.
 
-    python -m benchmarks.dispatch [--format=json] [--arguments=1,64]
+    python -m benchmarks.dispatch [--arguments=1,64]
 
 Blocks of calls of a tiny step take turns, A B B A: as jit runs it, and as it is
 once the step is watched, as tuning is done or, with so tiny a step, waits.
@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 import gc
-import json
 import statistics
 import time
 from typing import Any
@@ -85,14 +84,10 @@ def _block_ns(step: Callable[..., Any], arrays: list[jax.Array]) -> float:
 def main() -> None:
   """Prints a row for each number of arguments."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument("--format", choices=("text", "json"), default="text")
   parser.add_argument("--arguments", default="1,64")
   flags = parser.parse_args()
-  rows = [measure(int(number)) for number in flags.arguments.split(",")]
-  if flags.format == "json":
-    print(json.dumps({"rows": rows}))
-    return
-  for row in rows:
+  for number in flags.arguments.split(","):
+    row = measure(int(number))
     print(
       "{num_arguments:4} arguments: jit {jit_ns:8.0f} ns, tuned"
       " {tuned_ns:8.0f} ns, {extra_ns:+.0f} ns ({extra_low_ns:+.0f} to"

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-import dataclasses
 import hashlib
 import json
 import lzma
@@ -95,22 +94,8 @@ _MOST_LONGER = 1e-3
 _MOST_SHOWN = 12
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Difference:
-  """A field that differs.
-
-  Attributes:
-    field: its path in what was recorded.
-    before: its value; None where it was not there.
-    after: its value since.
-  """
-
-  field: str
-  before: Any
-  after: Any
-
-  def __str__(self) -> str:
-    return f"    {self.field}: {self.before!r} -> {self.after!r}"
+# A field, its value before, and its value since; None where it is not there.
+_Difference = tuple[str, Any, Any]
 
 
 def record(
@@ -196,7 +181,7 @@ def _files(plan: pathlib.Path) -> dict[str, Any]:
 
 def compare(
   before: pathlib.Path, after: pathlib.Path
-) -> dict[str, list[Difference]]:
+) -> dict[str, list[_Difference]]:
   """Where two recordings differ, by case; cases of one alone are left out."""
   found = {}
   for path in sorted(before.glob("*.json")):
@@ -207,9 +192,7 @@ def compare(
       json.loads(p.read_text(encoding="utf-8")) for p in (path, other)
     )
     if old["jax"] != new["jax"]:
-      found[path.stem] = [
-        Difference(field=".jax", before=old["jax"], after=new["jax"])
-      ]
+      found[path.stem] = [(".jax", old["jax"], new["jax"])]
       continue
     fields = dict(_leaves(old)), dict(_leaves(new))
     found[path.stem] = list(_differences(path.stem, *fields))
@@ -218,17 +201,17 @@ def compare(
 
 def _differences(
   name: str, old: Mapping[str, Any], new: Mapping[str, Any]
-) -> Iterator[Difference]:
+) -> Iterator[_Difference]:
   step_us = f".printed{_STEP_US}"
   if name.startswith(_TUNE) and step_us in old and step_us in new:
     if new[step_us] != old[step_us]:
       if new[step_us] > (1 + _MOST_LONGER) * old[step_us]:
-        yield Difference(field=step_us, before=old[step_us], after=new[step_us])
+        yield step_us, old[step_us], new[step_us]
       return
   for field in sorted(old.keys() | new.keys()):
     before, after = old.get(field), new.get(field)
     if not _is_same(before, after):
-      yield Difference(field=field, before=before, after=after)
+      yield field, before, after
 
 
 def _is_same(one: Any, other: Any) -> bool:
@@ -278,8 +261,8 @@ def main() -> None:
     sys.exit("frozen: the recordings have no case in common")
   for name, differences in found.items():
     print(f"{name}: {'differs' if differences else 'the same'}")
-    for difference in differences[:_MOST_SHOWN]:
-      print(difference)
+    for field, before, after in differences[:_MOST_SHOWN]:
+      print(f"    {field}: {before!r} -> {after!r}")
     if len(differences) > _MOST_SHOWN:
       print(f"    and {len(differences) - _MOST_SHOWN} more")
   if any(found.values()):

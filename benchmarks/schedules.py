@@ -171,11 +171,11 @@ def _row(
   found_us, expected_us = (s.timeline(s.default).step_time_us for s in steps)
   return {
     "target": target.name,
-    "options": _in_words(options),
     "usual_cpu_s": usual_s - begin_s,
     "quick_cpu_s": quick_s - usual_s,
     "schedule": "the same" if is_same else "another",
     "excess": found_us / expected_us - 1,
+    "options": _in_words(options),
   }
 
 
@@ -184,32 +184,29 @@ def _in_words(options: _Options) -> str:
   return " ".join(words) or "none"
 
 
-_COLUMNS = (
-  table_lib.Column("target"),
-  table_lib.Column("usual_cpu_s", ".2f"),
-  table_lib.Column("quick_cpu_s", ".2f"),
-  table_lib.Column("schedule"),
-  table_lib.Column("excess", "+.3%"),
-  table_lib.Column("options"),
-)
-
-
 def _table(way: str, rows: list[table_lib.Row]) -> table_lib.Table:
   num_same = sum(row["schedule"] == "the same" for row in rows)
   worst = max((abs(row["excess"]) for row in rows), default=0.0)
-
-  def median_s(field: str) -> float:
-    return statistics.median(row[field] for row in rows) if rows else 0.0
-
+  medians_s = [
+    statistics.median([row[field] for row in rows] or [0.0])
+    for field in ("usual_cpu_s", "quick_cpu_s")
+  ]
   return table_lib.Table(
     name=way,
     title=f"Schedules, {way.replace('_', ' ')}",
-    columns=_COLUMNS,
+    columns=table_lib.columns(
+      target="",
+      usual_cpu_s=".2f",
+      quick_cpu_s=".2f",
+      schedule="",
+      excess="+.3%",
+      options="",
+    ),
     rows=rows,
     notes=(
       f"{len(rows)} schedules, {num_same} of them the same; predicted"
-      f" {worst:.3%} off at most; CPU s {median_s('usual_cpu_s'):.2f} and"
-      f" {median_s('quick_cpu_s'):.2f} by median.",
+      f" {worst:.3%} off at most; CPU s {medians_s[0]:.2f} and"
+      f" {medians_s[1]:.2f} by median.",
     ),
   )
 

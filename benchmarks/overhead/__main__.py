@@ -3,7 +3,7 @@
 """Overhead of tuning a run: what runs lose beside plain jit, and what is told.
 
     python -m benchmarks.overhead [--device_ms=50] [--rows=64,400]
-        [--steps=1000] [--pairs=6] [--format=text|json]
+        [--steps=1000] [--pairs=6]
 
 Runs of small data-parallel steps on devices of XLA:CPU take turns: under plain
 jit, and tuned. Each compiles the step anew. Printed are, in steps of plain jit:
@@ -30,7 +30,6 @@ import argparse
 from collections.abc import Sequence
 import dataclasses
 import gc
-import json
 import math
 import os
 import re
@@ -57,6 +56,11 @@ _IMPORTS = {
   "a search": "import benchmarks.live.cpu.proposer, scipy.special;"
   " import lagom_xla.live.plan_cache",
 }
+_STEPS_PER_WAIT = 10
+_TOLD = re.compile(r"overhead: (-?[\d.]+) steps")
+_NOW = re.compile(r"now: (.*)")
+
+_Interval = tuple[float, float, float]  # The mean, the low and the high end.
 
 
 def imports() -> dict[str, float]:
@@ -72,11 +76,6 @@ def imports() -> dict[str, float]:
   return dict(zip(_IMPORTS, medians, strict=True))
 
 
-_STEPS_PER_WAIT = 10
-_TOLD = re.compile(r"overhead: (-?[\d.]+) steps")
-_NOW = re.compile(r"now: (.*)")
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
   """One run: what it took, and what was told of it."""
@@ -84,49 +83,48 @@ class Run:
   wall_s: float
   cpu_s: float
   thread_s: float
-  report: str = ""
+  report: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
-  """Runs of one step; a mean, the low and the high end of each figure.
+  """Runs of one step: what tuned ones took longer, in steps of plain jit.
 
-  Attributes:
-    name: Of the step, in words.
-    num_steps: Of a run.
-    num_pairs: Of runs.
-    step_ms: Of plain jit, by wall clock; the median of runs.
-    wall_steps: What tuned runs took longer.
-    cpu_steps: What they took more processor time.
-    thread_steps: The same of the thread that trains, which calls wait for.
-    told_steps: What they said so themselves; None where runs were too short.
-    states: Where tuning was at the end of each.
-    load: Of the machine at the end.
+  By wall clock, of processor time, of that in the thread that trains, and as
+  they said themselves; None where runs were too short for that.
   """
 
   name: str
   num_steps: int
-  num_pairs: int
   step_ms: float
-  wall_steps: tuple[float, float, float]
-  cpu_steps: tuple[float, float, float]
-  thread_steps: tuple[float, float, float]
-  told_steps: tuple[float, float, float] | None
+  wall_steps: _Interval
+  cpu_steps: _Interval
+  thread_steps: _Interval
+  told_steps: _Interval | None
   states: list[str]
-  load: float
 
 
 def measure(step: steps.Step, *, num_steps: int, num_pairs: int) -> Row:
   """Measures two or more pairs of runs."""
+
+  def plain() -> Run:
+    return _run(step, step.jitted(), num_steps)
+
+  def tuned() -> Run:
+    with step.surroundings():
+      function = lagom_xla.tune(step.jitted(), cache=False)
+      return _run(step, function, num_steps)
+
   _run(step, step.jitted(), 2 * _STEPS_PER_WAIT)
   pairs = []
   for number in range(num_pairs):
-    kinds = (_plain, _tuned) if number % 2 else (_tuned, _plain)
-    runs = {kind: kind(step, num_steps) for kind in kinds}
-    pairs.append((runs[_plain], runs[_tuned]))
+    if number % 2:
+      pairs.append((plain(), tuned()))
+    else:
+      pairs.append((tuned(), plain())[::-1])
   told = [float(it[1]) for _, t in pairs if (it := _TOLD.search(t.report))]
 
-  def more(field: str) -> tuple[float, float, float]:
+  def more(field: str) -> _Interval:
     return _interval(
       [
         (getattr(t, field) - getattr(p, field)) / p.wall_s * num_steps
@@ -137,25 +135,13 @@ def measure(step: steps.Step, *, num_steps: int, num_pairs: int) -> Row:
   return Row(
     name=step.name,
     num_steps=num_steps,
-    num_pairs=num_pairs,
     step_ms=1e3 * statistics.median(p.wall_s for p, _ in pairs) / num_steps,
     wall_steps=more("wall_s"),
     cpu_steps=more("cpu_s"),
     thread_steps=more("thread_s"),
     told_steps=_interval(told) if len(told) == num_pairs else None,
     states=[found[1] for _, t in pairs if (found := _NOW.search(t.report))],
-    load=os.getloadavg()[0],
   )
-
-
-def _plain(step: steps.Step, num_steps: int) -> Run:
-  return _run(step, step.jitted(), num_steps)
-
-
-def _tuned(step: steps.Step, num_steps: int) -> Run:
-  with step.surroundings():
-    tuned = lagom_xla.tune(step.jitted(), cache=False)
-    return _run(step, tuned, num_steps)
 
 
 def _run(step: steps.Step, function: Any, num_steps: int) -> Run:
@@ -174,20 +160,17 @@ def _run(step: steps.Step, function: Any, num_steps: int) -> Run:
   del function
   gc.collect()
   shutdown.join()
-  return Run(
-    wall_s=wall_s, cpu_s=_cpu_s() - cpu_s, thread_s=thread_s, report=report
-  )
+  cpu_s = _cpu_s() - cpu_s
+  return Run(wall_s=wall_s, cpu_s=cpu_s, thread_s=thread_s, report=report)
 
 
 def _cpu_s() -> float:
   """Processor time of this process and of those that it started."""
-  used = map(
-    resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-  )
-  return sum(it.ru_utime + it.ru_stime for it in used)
+  who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+  return sum(it.ru_utime + it.ru_stime for it in map(resource.getrusage, who))
 
 
-def _interval(values: Sequence[float]) -> tuple[float, float, float]:
+def _interval(values: Sequence[float]) -> _Interval:
   """The mean, and its 95 % interval."""
   num = len(values)
   mean = statistics.fmean(values)
@@ -199,34 +182,26 @@ def _interval(values: Sequence[float]) -> tuple[float, float, float]:
 def main() -> None:
   """Prints a row for each step."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument("--format", choices=("text", "json"), default="text")
   parser.add_argument("--device_ms", default="50")
   parser.add_argument("--rows", default="64,400")
   parser.add_argument("--steps", type=int, default=1000)
   parser.add_argument("--pairs", type=int, default=6)
   flags = parser.parse_args()
   jax.config.update("jax_num_cpu_devices", os.cpu_count())
-  imports_s = imports()
-  if flags.format == "json":
-    print(json.dumps({"imports_s": imports_s}), flush=True)
-  else:
-    told = ", ".join(f"{name} {s:.2f} s" for name, s in imports_s.items())
-    print(f"imports: {told}", flush=True)
+  told = ", ".join(f"{name} {s:.2f} s" for name, s in imports().items())
+  print(f"imports: {told}", flush=True)
   for step in (
     *map(steps.on_device, map(float, filter(None, flags.device_ms.split(",")))),
     *map(steps.on_cores, map(int, filter(None, flags.rows.split(",")))),
   ):
     row = measure(step, num_steps=flags.steps, num_pairs=flags.pairs)
-    if flags.format == "json":
-      print(json.dumps(dataclasses.asdict(row)), flush=True)
-    else:
-      print(in_words(row), flush=True)
+    print(in_words(row), f"load {os.getloadavg()[0]:.1f}\n", flush=True)
 
 
 def in_words(row: Row) -> str:
   """A row as it is printed."""
 
-  def told(values: tuple[float, float, float] | None) -> str:
+  def told(values: _Interval | None) -> str:
     if values is None:
       return "nothing"
     return "{:+.1f} ({:+.1f} to {:+.1f})".format(*values)
@@ -234,8 +209,8 @@ def in_words(row: Row) -> str:
   return (
     f"{row.name}, {row.step_ms:.3g} ms a step, of {row.num_steps:,} steps:"
     f" wall clock {told(row.wall_steps)}, processor {told(row.cpu_steps)}, of"
-    f" the thread {told(row.thread_steps)}, told {told(row.told_steps)}; load"
-    f" {row.load:.1f}\n" + "".join(f"  {state}\n" for state in row.states)
+    f" the thread {told(row.thread_steps)}, told {told(row.told_steps)}\n"
+    + "".join(f"  {state}\n" for state in row.states)
   )
 
 

@@ -80,12 +80,7 @@ _P = jax.sharding.PartitionSpec
 class Step:
   """A data-parallel train step, with real all-reduces.
 
-  Attributes:
-    name: In words.
-    function: Takes weights and a batch, returns weights.
-    weights: The first ones.
-    batch: All of it.
-    is_on_cores: Whether it takes what the host's cores take for it.
+  `function` takes weights and a batch, and returns weights.
   """
 
   name: str
@@ -113,32 +108,25 @@ class Step:
 
 def on_cores(num_rows: int) -> Step:
   """A step of so many rows a device, whose products take the cores."""
-  return _step(
-    f"{num_rows} rows",
-    jax.devices(),
-    width=_CORES_WIDTH,
-    num_rows=num_rows,
-    device_s=0.0,
-  )
+  name = f"{num_rows} rows"
+  return _step(name, jax.devices(), _CORES_WIDTH, num_rows, device_s=0.0)
 
 
 def on_device(device_ms: float) -> Step:
   """A step that takes so long of a device, and next to none of the cores."""
+  name = f"{device_ms:g} ms of a device"
+  devices = jax.devices()[:_NUM_DEVICES]
   return _step(
-    f"{device_ms:g} ms of a device",
-    jax.devices()[:_NUM_DEVICES],
-    width=_DEVICE_WIDTH,
-    num_rows=_DEVICE_ROWS,
-    device_s=device_ms / 1e3,
+    name, devices, _DEVICE_WIDTH, _DEVICE_ROWS, device_s=device_ms / 1e3
   )
 
 
 def _step(
   name: str,
   devices: Sequence[jax.Device],
-  *,
   width: int,
   num_rows: int,
+  *,
   device_s: float,
 ) -> Step:
   mesh = jax.sharding.Mesh(np.asarray(devices), ("data",))
