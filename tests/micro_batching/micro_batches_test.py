@@ -107,7 +107,7 @@ def test_a_float16_loss_as_large_as_the_format_allows_does_not_overflow() -> (
   assert lagom_xla.micro_batches(loss)(*args)[0] == 60000
 
 
-@hypothesis.settings(max_examples=12)
+@hypothesis.settings(max_examples=8)
 @hypothesis.given(data=st.data())
 def test_any_tree_of_arguments_gives_what_value_and_grad_gives(
   data: st.DataObject,

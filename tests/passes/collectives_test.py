@@ -240,18 +240,6 @@ def test_a_fsdp_step_gathers_and_scatters_each_parameter_once(
     assert (gathered, scattered) == (num_parameters, num_parameters)
 
 
-def test_a_tp_step_reduces_activations(
-  tp_scan: hlo.Module, sizes: dict[str, int]
-) -> None:
-  in_loops = [
-    c for c in collectives.find(tp_scan) if c.executions == sizes["layers"]
-  ]
-  assert [c.kind for c in in_loops] == ["all-reduce"] * 2  # One per pass.
-  activations = sizes["layers"] * sizes["rows"] * sizes["width"]
-  for collective in in_loops:
-    assert _elements(collective, collective.operand_bytes) == activations
-
-
 def test_a_ragged_exchange_moves_the_smaller_of_its_two_buffers(
   h100s: Sequence[jax.Device], scheduled: Callable[..., hlo.Module]
 ) -> None:

@@ -65,28 +65,6 @@ def _schedule(steps: str) -> str:
   return "\n".join(lines)
 
 
-@pytest.mark.parametrize(
-  ("steps", "expected"),
-  [
-    # Only what lies between start and done counts.
-    ("k0 +a k1 k2 -a +b k3 -b", [(["a"], ["k1", "k2"], 1), (["b"], ["k3"], 1)]),
-    # Nested windows are one.
-    ("+a k1 +b k2 -b k3 -a", [(["a", "b"], ["k1", "k2", "k3"], 1)]),
-    # A chain joins windows that do not meet each other.
-    (
-      "+a k1 +b -a k2 +c -b k3 -c k4",
-      [(["a", "b", "c"], ["k1", "k2", "k3"], 1)],
-    ),
-    # A window without kernels is an overlap without kernels.
-    ("+a +b -a -b", [(["a", "b"], [], 1)]),
-  ],
-)
-def test_windows_that_meet_are_one_overlap(
-  steps: str, expected: list[tuple[list[str], list[str], int]]
-) -> None:
-  assert _summary(_analyze(_schedule(steps))) == expected
-
-
 def test_sync_collectives_overlap_nothing() -> None:
   plain = f"s = f32[128] all-reduce(x), {hlo_text.ALL}, to_apply=add"
   adjacent = f"{_start('t')}\n{_done('t')}"
@@ -244,22 +222,6 @@ def test_a_step_has_each_async_collective_in_exactly_one_overlap(
   assert sorted(grouped) == sorted(id_ for id_ in is_async if is_async[id_])
   for start_id, kernels in analysis.kernels_beside.items():
     assert is_async[start_id] or not kernels
-
-
-def test_gathers_of_an_unrolled_step_hide_behind_matrix_products(
-  scheduled: Callable[..., hlo.Module],
-  fsdp_step: Callable[..., jax.stages.Lowered],
-) -> None:
-  # Small as it is, the step would gather all of its weights at once.
-  option = {"xla_gpu_all_gather_combine_threshold_bytes": 0}
-  analysis = overlap.analyze(scheduled(fsdp_step(unroll=True), **option))
-  gemms_beside = [
-    [k for k in analysis.kernels_beside[c.start_id] if k.category == "gemm"]
-    for c in analysis.collectives
-    if c.kind == "all-gather"
-  ]
-  assert len(gemms_beside) > 8
-  assert any(gemms_beside)
 
 
 def test_kernels_on_a_stream_that_a_program_names_run_where_they_start():

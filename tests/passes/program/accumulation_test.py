@@ -301,47 +301,6 @@ class TestBits:
     results = [step(*args) for step in (compiled, lowered.compile())]
     jax.tree.map(np.testing.assert_array_equal, *results)
 
-  def test_dropout_draws_what_it_drew(self):
-    def step(weights: jax.Array, batches: jax.Array) -> Any:
-      def add(carry: Any, batch: jax.Array) -> Any:
-        key, sums = carry
-        key, now = jax.random.split(key)
-        kept = jax.random.bernoulli(now, 0.5, batch.shape)
-        gradient = jax.grad(_loss)(weights, jnp.where(kept, batch, 0))
-        return (key, sums + gradient), None
-
-      carry = jax.random.PRNGKey(0), jnp.zeros_like(weights)
-      return jax.lax.scan(add, carry, batches)[0]
-
-    assert rewritten.assert_same_bits(step, ROTATED, *_args(3)).actions
-
-  def test_a_sum_over_gradients_differs_by_its_order_at_most(self):
-    """XLA may fuse the sum with the last layer's part, which stands alone."""
-
-    def step(weights: jax.Array, batches: jax.Array) -> Any:
-      def add(norms: jax.Array, batch: jax.Array) -> Any:
-        return norms + optax.tree.norm(jax.grad(_loss)(weights, batch)), None
-
-      return jax.lax.scan(add, jnp.zeros(()), batches)[0]
-
-    args = _args(3)
-    lowered = jax.jit(step).lower(*args)
-    compiled, outcome = rewritten.compile_rewritten(lowered, ROTATED)
-    assert outcome.actions
-    # Four times the rounding of a float32.
-    np.testing.assert_allclose(
-      compiled(*args), lowered.compile()(*args), rtol=4 * 2**-23
-    )
-
-  def test_a_fori_loop_is_a_loop(self):
-    def step(weights: jax.Array, batches: jax.Array) -> Any:
-      def add(i: jax.Array, sums: jax.Array) -> jax.Array:
-        return sums + jax.grad(_loss)(weights, batches[i])
-
-      return jax.lax.fori_loop(0, 4, add, jnp.zeros_like(weights))
-
-    assert rewritten.assert_same_bits(step, ROTATED, *_args(4)).actions
-
   def test_flax_and_optax_accumulate_as_before(self):
     model = nn.Sequential([nn.Dense(32), nn.relu, nn.Dense(8)])
     optimizer = optax.MultiSteps(optax.adam(0.1), every_k_schedule=3)
@@ -362,7 +321,7 @@ class TestBits:
     params = jax.device_put(params, weights.sharding)
     assert rewritten.assert_same_bits(step, ROTATED, params, batches).actions
 
-  @hypothesis.settings(max_examples=7)
+  @hypothesis.settings(max_examples=5)
   @hypothesis.given(data=st.data())
   def test_any_loop_that_accumulates_keeps_its_bits(self, data: st.DataObject):
     num_trips = data.draw(st.integers(2, 4), label="trips")

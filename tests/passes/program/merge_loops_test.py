@@ -78,14 +78,6 @@ class TestPairs:
     assert _num_loops(_two_micro_batches, form, *args) == num
     assert rewritten.assert_same_bits(_two_micro_batches, form, *args).actions
 
-  def test_staggered_a_backward_pass_takes_the_next_micro_batch(self):
-    def three(weights: jax.Array, rows: jax.Array) -> jax.Array:
-      first, second = (jax.grad(_loss)(weights, r) for r in rows)
-      return first + second + jax.grad(_loss)(weights, rows[0] + 1)
-
-    rewritten.assert_same_bits(three, STAGGERED, _WEIGHTS, _ROWS)
-    assert _num_loops(three, STAGGERED, _WEIGHTS, _ROWS) == 4
-
   def test_loops_merge_that_an_outer_loop_runs(self):
     def step(weights: jax.Array, rows: jax.Array) -> jax.Array:
       def twice(total: jax.Array, _: None) -> tuple[jax.Array, None]:
@@ -294,7 +286,7 @@ def _programs(draw: st.DrawFn) -> Callable[..., Any]:
 @hypothesis.given(
   program=_programs(), form=st.sampled_from([MERGED, STAGGERED])
 )
-@hypothesis.settings(max_examples=10)
+@hypothesis.settings(max_examples=6)
 def test_random_programs_of_loops_keep_their_bits(
   program: Callable[..., Any], form: Form
 ):

@@ -15,7 +15,6 @@ import hypothesis
 from hypothesis import strategies as st
 import jax
 from jax import lax
-from jax.interpreters import mlir
 import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
@@ -26,7 +25,6 @@ import pytest
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
-from lagom_xla.passes.program import mlir as mlir_lib
 from lagom_xla.passes.program import rewrite
 from lagom_xla.passes.program.form import Form
 from lagom_xla.passes.program.slices import chains
@@ -220,29 +218,6 @@ def test_a_collective_is_cut_along_one_dimension_only():
   assert f"shares operations with {_FIRST}:0" in refusal.reason
 
 
-@pytest.mark.parametrize(
-  ("type_", "num_bytes"),
-  [
-    ("tensor<3x5xbf16>", 30),
-    ("tensor<3x5xcomplex<f32>>", 120),
-    ("tensor<3x5xi1>", 15),
-    ("tensor<3x5xi4>", 8),
-    ("tensor<f8E4M3FN>", 1),
-    ("tensor<?xf32>", 0),
-  ],
-)
-def test_a_tensor_is_as_large_as_xla_stores_it(
-  type_: str, num_bytes: int
-) -> None:
-  text = f"func.func @f(%x: {type_}) {{ return }}"
-  with mlir.make_ir_context():
-    module = ir.Module.parse(text)
-    (function,) = module.body.operations
-    ((block,),) = function.regions
-    (value,) = block.arguments
-    assert mlir_lib.num_bytes(value) == num_bytes
-
-
 class TestNumbers:
   def test_experts_are_cut_between_their_all_to_alls(self):
     def experts(x: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
@@ -318,7 +293,7 @@ def _coarse(x: jax.Array) -> jax.Array:
   return jnp.round(jnp.clip(x, -4, 4) * 16) / 16
 
 
-@hypothesis.settings(max_examples=8, derandomize=True)
+@hypothesis.settings(max_examples=5, derandomize=True)
 @hypothesis.given(
   before=st.lists(st.sampled_from(sorted(_OPERATIONS)), max_size=4),
   after=st.lists(st.sampled_from(sorted(_OPERATIONS)), max_size=4),

@@ -231,15 +231,6 @@ def test_merged_strands_gather_their_common_weights_once(
   assert 2 * gathered_bytes(scheduled(merged)) == num_bytes
 
 
-def test_strands_at_different_layers_gather_no_more_than_alone(
-  lower_h100: Lower, scheduled: Any
-):
-  plain = lower_h100(layer=_fsdp_layer)
-  staggered, _ = in_form(plain, "staggered")
-  num_bytes = gathered_bytes(scheduled(plain))
-  assert gathered_bytes(scheduled(staggered)) == num_bytes
-
-
 def test_what_a_strand_computes_from_what_it_saved_is_its_own(
   h100s: Sequence[jax.Device],
 ):
@@ -286,12 +277,6 @@ def test_a_key_that_is_there_stays(lower_h100: Lower):
     "strand 0",
     "strand 1",
   }
-
-
-def test_what_both_strands_call_is_told_apart(lower_h100: Lower):
-  keyed, _ = in_form(lower_h100(), "merged")
-  found = keys_of(module_of(keyed), "stablehlo.all_gather")
-  assert found["strand 0"] == found["strand 1"] > 0
 
 
 def test_xlas_partitioner_hands_keys_on_to_the_collectives_that_it_places(

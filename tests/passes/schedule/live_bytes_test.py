@@ -32,11 +32,6 @@ def _forward(w: jax.Array, x: jax.Array) -> jax.Array:
   return jnp.tanh(jnp.tanh(x @ w) @ w) @ w
 
 
-def _sgd(w: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-  loss, g = jax.value_and_grad(lambda w: jnp.mean(_forward(w, x) ** 2))(w)
-  return w - 0.1 * g, loss
-
-
 def _momentum(state: Any, x: jax.Array) -> Any:
   w, m, v = state
   g = jax.grad(lambda w: jnp.mean(_forward(w, x) ** 2))(w)
@@ -52,8 +47,6 @@ def _estimated(module: hlo.Module) -> int:
   ("step", "num_states", "rows", "donated"),
   [
     (_forward, 1, 65536, ()),
-    (_sgd, 1, 4096, 0),
-    (_momentum, 3, 4096, ()),
     (_momentum, 3, 4096, 0),
   ],
 )
