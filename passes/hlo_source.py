@@ -144,36 +144,35 @@ def _from_compiled(compiled: Any) -> Read:
 
 def _check_damage(proto: hlo_pb2.HloModuleProto, name: str) -> None:
   """Checks that what a module refers to is there, and that arrays are whole."""
-  computations = {c.id for c in proto.computations}
-  if proto.entry_computation_id not in computations:
-    raise errors.HloError(
-      f"{name} has no entry computation (id {proto.entry_computation_id});"
-      " it may be truncated."
-    )
+
+  def check(is_there: bool, what: str) -> None:
+    if not is_there:
+      raise errors.HloError(f"{name}{what}; it may be truncated.")
+
+  ids = {c.id for c in proto.computations}
+  entry = proto.entry_computation_id
+  check(entry in ids, f" has no entry computation (id {entry})")
   for computation in proto.computations:
     wanted = {computation.root_id}
     if scheduled := proto.schedule.sequences.get(computation.id):
       wanted.update(scheduled.instruction_ids)
     for instruction in computation.instructions:
       wanted.update(instruction.operand_ids)
-    if not wanted <= {i.id for i in computation.instructions}:
-      raise errors.HloError(
-        f"{name}: computation {computation.name} refers to instructions that"
-        " it lacks; it may be truncated."
-      )
+    check(
+      wanted <= {i.id for i in computation.instructions},
+      f": computation {computation.name} refers to instructions that it lacks",
+    )
     for instruction in computation.instructions:
-      where = f"{name}: {instruction.name}"
-      if not computations.issuperset(instruction.called_computation_ids):
-        raise errors.HloError(
-          f"{where} calls a computation that the module lacks; it may be"
-          " truncated."
-        )
-      if instruction.backend_config_payload.id >= max(len(proto.payloads), 1):
-        raise errors.HloError(
-          f"{where} has its backend_config in a table that the module lacks;"
-          " it may be truncated."
-        )
-      _check_shape(instruction.shape, where)
+      check(
+        ids.issuperset(instruction.called_computation_ids),
+        f": {instruction.name} calls a computation that the module lacks",
+      )
+      check(
+        instruction.backend_config_payload.id < max(len(proto.payloads), 1),
+        f": {instruction.name} has its backend_config in a table that the"
+        " module lacks",
+      )
+      _check_shape(instruction.shape, f"{name}: {instruction.name}")
 
 
 def _check_shape(shape: hlo_pb2.ShapeProto, where: str) -> None:

@@ -68,13 +68,7 @@ def shown(
   platform: str = "cuda",
 ) -> Iterator[None]:
   """Shows the module of a name at a stage, and has the compile go on."""
-
-  def callback(serialized: bytes) -> None:
-    module = hlo_pb2.HloModuleProto.FromString(serialized)
-    if module.name == name:
-      show(module)
-
-  with registry.transformation(callback, stage=stage, platform=platform):
+  with rewritten(name, lambda module: show(module.proto), stage, platform):
     yield
 
 
@@ -87,17 +81,9 @@ def grouped(
 ) -> Iterator[None]:
   """Has XLA combine a module's collectives in these groups.
 
-  The compiles inside need `combine.options(groups)`.
-
-  Args:
-    name: of the module.
-    groups: None leaves it to XLA.
-    must_keep_donation: whether to refuse a module with donated inputs where
-      JAX cannot keep them so.
-
-  Raises:
-    CombineError: the module cannot have these groups.
-    DonationLostError: it donates, and this JAX would forget that.
+  The compiles inside need `combine.options(groups)`. None leaves it to XLA.
+  CombineError where the module cannot have these groups; where inputs must stay
+  donated and this JAX would forget that, DonationLostError.
   """
   if groups is None:
     yield
@@ -117,17 +103,11 @@ def grouped(
 def reordered(
   name: str, orders: orders_lib.Orders, *, platform: str = "cuda"
 ) -> Iterator[None]:
-  """Has XLA run a module's instructions in these orders.
+  """Has XLA run a module's instructions in these orders; none leaves it to XLA.
 
-  Args:
-    name: of the module.
-    orders: none leaves it to XLA.
-    platform: "cuda" or "cpu".
-
-  Raises:
-    CompileError: XLA never showed a module of that name.
-    ScheduleError: the orders are not for this module, or not legal.
-    DonationLostError: it donates, and this JAX would forget that.
+  CompileError where XLA never showed a module of that name, ScheduleError where
+  the orders are not for this module, or not legal, and DonationLostError where
+  this JAX would forget what is donated.
   """
   if not orders:
     yield

@@ -37,6 +37,7 @@ import importlib.util
 import itertools
 import pathlib
 import threading
+from typing import Any
 
 import jax
 from jax.extend import xla
@@ -57,92 +58,62 @@ _INTERNAL_ERROR = 13  # PJRT_Error_Code_INTERNAL.
 Callback = Callable[[bytes], bytes | None]
 
 
-class _String(ctypes.Structure):
-  _fields_ = [("data", ctypes.c_void_p), ("size", ctypes.c_size_t)]
+def _struct(**fields: Any) -> Any:
+  """A structure of C with these fields."""
+  return type("_Struct", (ctypes.Structure,), {"_fields_": [*fields.items()]})
 
 
-class _VersionAndError(ctypes.Structure):
-  _fields_ = [
-    ("api_version", ctypes.c_int64),
-    ("data", ctypes.c_void_p),
-    ("cleanup_fn", ctypes.c_void_p),
-    ("has_error", ctypes.c_bool),
-    ("code", ctypes.c_int),
-    ("error_msg", _String),
-  ]
-
-
-class _TransformArgs(ctypes.Structure):
-  _fields_ = [
-    ("struct_size", ctypes.c_size_t),
-    ("header", _VersionAndError),
-    ("hlo_module", _String),
-    ("transformed_hlo_module", _String),
-    ("changed", ctypes.c_bool),
-  ]
-
-
+_Size = ctypes.c_size_t
+_String = _struct(data=ctypes.c_void_p, size=_Size)
+_VersionAndError = _struct(
+  api_version=ctypes.c_int64,
+  data=ctypes.c_void_p,
+  cleanup_fn=ctypes.c_void_p,
+  has_error=ctypes.c_bool,
+  code=ctypes.c_int,
+  error_msg=_String,
+)
+_TransformArgs = _struct(
+  struct_size=_Size,
+  header=_VersionAndError,
+  hlo_module=_String,
+  transformed_hlo_module=_String,
+  changed=ctypes.c_bool,
+)
 _TransformFn = ctypes.CFUNCTYPE(
   None, ctypes.c_void_p, ctypes.POINTER(_TransformArgs)
 )
-
-
-class _Callbacks(ctypes.Structure):
-  _fields_ = [
-    ("version", ctypes.c_int64),
-    ("dtor", ctypes.c_void_p),
-    ("transform_hlo_module", _TransformFn),
-  ]
-
-
-class _RegisterArgs(ctypes.Structure):
-  _fields_ = [
-    ("struct_size", ctypes.c_size_t),
-    ("name", ctypes.c_char_p),
-    ("name_size", ctypes.c_size_t),
-    ("stage", ctypes.c_int),
-    ("callbacks", ctypes.POINTER(_Callbacks)),
-  ]
-
-
-class _ClearArgs(ctypes.Structure):
-  _fields_ = [
-    ("struct_size", ctypes.c_size_t),
-    ("stage", ctypes.c_int),
-    ("name", ctypes.c_char_p),
-    ("name_size", ctypes.c_size_t),
-    ("callbacks", ctypes.POINTER(_Callbacks)),
-    ("cleared", ctypes.c_bool),
-  ]
-
-
-class _ExtensionBase(ctypes.Structure):
-  pass
-
-
-_ExtensionBase._fields_ = [
-  ("struct_size", ctypes.c_size_t),
-  ("type", ctypes.c_int),
-  ("next", ctypes.POINTER(_ExtensionBase)),
-]
-
+_Callbacks = _struct(
+  version=ctypes.c_int64,
+  dtor=ctypes.c_void_p,
+  transform_hlo_module=_TransformFn,
+)
+_RegisterArgs = _struct(
+  struct_size=_Size,
+  name=ctypes.c_char_p,
+  name_size=_Size,
+  stage=ctypes.c_int,
+  callbacks=ctypes.POINTER(_Callbacks),
+)
+_ClearArgs = _struct(
+  struct_size=_Size,
+  stage=ctypes.c_int,
+  name=ctypes.c_char_p,
+  name_size=_Size,
+  callbacks=ctypes.POINTER(_Callbacks),
+  cleared=ctypes.c_bool,
+)
 _RegisterFn = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_RegisterArgs))
 _ClearFn = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_ClearArgs))
-
-
-class _Extension(ctypes.Structure):
-  _fields_ = [
-    ("base", _ExtensionBase),
-    ("register_xla_transform", _RegisterFn),
-    ("clear_xla_transform", _ClearFn),
-  ]
-
-
-class _Api(ctypes.Structure):
-  _fields_ = [
-    ("struct_size", ctypes.c_size_t),
-    ("extension_start", ctypes.POINTER(_ExtensionBase)),
-  ]
+# Of an extension of another type only the first three are there.
+_Extension = _struct(
+  struct_size=_Size,
+  type=ctypes.c_int,
+  next=ctypes.c_void_p,
+  register_xla_transform=_RegisterFn,
+  clear_xla_transform=_ClearFn,
+)
+_Api = _struct(struct_size=_Size, extension_start=ctypes.c_void_p)
 
 
 class Stage(enum.Enum):
@@ -220,24 +191,25 @@ def _call(
     args.changed = True
 
 
-def _string(data: bytes, keep: list[object]) -> _String:
+def _string(data: bytes, keep: list[object]) -> ctypes.Structure:
   buffer = ctypes.create_string_buffer(data, len(data))
   keep[:] = [buffer]  # The plugin has copied the previous one by now.
   return _String(ctypes.cast(buffer, ctypes.c_void_p), len(data))
 
 
 @functools.cache
-def _extension() -> _Extension:
+def _extension() -> Any:
   path = plugin_path()
   if path is None:
     raise errors.UnsupportedError(NO_PLUGIN)
   plugin = ctypes.CDLL(str(path))
   plugin.GetPjrtApi.restype = ctypes.POINTER(_Api)
-  node = plugin.GetPjrtApi().contents.extension_start
-  while node:
-    if node.contents.type == _EXTENSION_TYPE:
-      return ctypes.cast(node, ctypes.POINTER(_Extension)).contents
-    node = node.contents.next
+  address = plugin.GetPjrtApi().contents.extension_start
+  while address:
+    extension = _Extension.from_address(address)
+    if extension.type == _EXTENSION_TYPE:
+      return extension
+    address = extension.next
   raise errors.UnsupportedError(
     f"{path} does not let programs add HLO passes; it needs jaxlib 0.10.2 or"
     " newer."

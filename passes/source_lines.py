@@ -15,22 +15,20 @@ they have none, that uses it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 import dataclasses
 import functools
 import pathlib
 import re
 
 from lagom_xla.passes import collectives
+from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 
 # Folders of installed packages; frames of theirs are not the user's.
 _INSTALLED = frozenset(["site-packages", "dist-packages"])
-# How many instructions away a line is looked for, among how many in all, and
-# among how many that follow.
+# How many instructions away a line is looked for, and among how many in all.
 _REACH = 4
 _MOST_LOOKED_AT = 64
-_MOST_FOLLOWING = 256
 # Frames that are kept: a recursion has more than anybody reads.
 _MOST_FRAMES = 24
 
@@ -50,10 +48,8 @@ _TRANSFORM = re.compile(r"^(jit|jvp|transpose|vmap|pmap|remat)\((.*)\)$")
 class Frame:
   """A place in a Python program.
 
-  Attributes:
-    file: its path, as the process that traced it had it.
-    line: in that file.
-    function: the function around it; "" where XLA was not told.
+  The path is as the process that traced it had it; the function around it is ""
+  where XLA was not told.
   """
 
   file: str
@@ -98,6 +94,7 @@ class SourceLines:
     # Many instructions have the same frames and names around them.
     self._frames = functools.cache(self._read_frames)
     self._layer = functools.cache(layer_of)
+    self._graph = functools.cache(dependencies.of)
 
   def of(
     self, computation: hlo.Computation, instruction: hlo.Instruction
@@ -111,9 +108,9 @@ class SourceLines:
     own = self.of_own(instruction)
     if own.frames or not self._has_any:
       return own
-    for neighbours in (hlo.Computation.operands, _users):
-      found = self._nearest(computation, instruction, neighbours)
-      if found:
+    graph = self._graph(computation)
+    for neighbours in (graph.operands, graph.users):
+      if found := self._nearest(computation, instruction, neighbours):
         layer = own.layer or found.layer
         return dataclasses.replace(found, layer=layer)
     return own
@@ -176,20 +173,20 @@ class SourceLines:
     self,
     computation: hlo.Computation,
     instruction: hlo.Instruction,
-    neighbours: _Neighbours,
+    neighbours: dependencies.Edges,
   ) -> SourceLine:
     """Of the nearest instruction, in one direction, that says."""
-    seen, here = {instruction.id}, [instruction]
+    seen, here = {instruction.id}, [instruction.id]
     for _ in range(_REACH):
       here = [
         other
         for known in here
-        for other in neighbours(computation, known)
-        if other.id not in seen
+        for other in neighbours[known]
+        if other not in seen
       ][: _MOST_LOOKED_AT - len(seen)]
-      seen.update(other.id for other in here)
+      seen.update(here)
       for other in here:
-        found = self.of_own(other)
+        found = self.of_own(computation.by_id[other])
         if found.frames:
           return found
     return SourceLine()
@@ -214,19 +211,3 @@ def layer_of(op_name: str) -> str:
     if part and part not in _OWN_PARTS:
       named.append(part)
   return "/".join(named)
-
-
-_Neighbours = Callable[
-  [hlo.Computation, hlo.Instruction], Sequence[hlo.Instruction]
-]
-
-
-def _users(
-  computation: hlo.Computation, instruction: hlo.Instruction
-) -> Sequence[hlo.Instruction]:
-  begin = computation.position[instruction.id] + 1
-  return [
-    other
-    for other in computation.instructions[begin : begin + _MOST_FOLLOWING]
-    if instruction.id in other.operand_ids
-  ]

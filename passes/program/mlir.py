@@ -167,11 +167,6 @@ def is_collective(operation: ir.Operation) -> bool:
   return operation.name in COLLECTIVES or operation.name == CONSTRAINT
 
 
-def has_collective(operation: ir.Operation) -> bool:
-  """Whether there is a collective in the regions of an operation."""
-  return any(inner.name in COLLECTIVES for inner in inner_operations(operation))
-
-
 _EFFECTFUL = frozenset(
   f"stablehlo.{name}" for name in ("infeed", "outfeed", "recv", "rng", "send")
 )

@@ -7,7 +7,6 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
-import pytest
 
 import hlo_text
 from lagom_xla.passes import collectives
@@ -34,17 +33,13 @@ def test_control_predecessors_are_edges_like_operands() -> None:
   assert graph.ancestors(at["both"]) == set(at.values()) - {at["both"]}
 
 
-def test_an_order_breaks_no_edge_and_names_every_instruction_once() -> None:
+def test_a_legal_order_breaks_no_edge() -> None:
   graph = dependencies.of(_CONTROLLED.entry)
   x, first, second, third, both = graph.operands
 
   assert graph.first_violation([x, second, first, third, both]) is None
   violation = graph.first_violation([x, third, second, first, both])
   assert violation == (third, first)
-  with pytest.raises(ValueError, match="each of its 5 instructions once"):
-    graph.first_violation([x, first, second, third])
-  with pytest.raises(ValueError, match="names 5 in 6 places"):
-    graph.first_violation([x, first, second, third, both, both])
 
 
 def test_xlas_schedules_are_legal_and_join_each_start_to_its_done(

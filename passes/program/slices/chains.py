@@ -64,14 +64,11 @@ Cuts = tuple[Cut | None, ...]
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
-  """An operation of a chain.
+  """An operation of a chain, in a module without calls.
 
-  Attributes:
-    number: of the operation, which tells it from all others of the module.
-    operation: in a module without calls.
-    name: its own, or of the collective that it implies.
-    cut: of all its results; None of a product that adds up over the pieces.
-    operand_cuts: of its operands.
+  Its number tells it from all others of the module; its name is its own, or of
+  the collective that it implies. The cut is of all its results, None of a
+  product that adds up over the pieces.
   """
 
   number: int

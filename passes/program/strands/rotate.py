@@ -124,7 +124,8 @@ def _read(operation: ir.Operation, *, is_partitioned: bool) -> CountedLoop:
   effect = mlir.first_effect(operation)
   if effect is not None:
     raise _Obstacle(f"in it is {effect}")
-  if not is_partitioned and not mlir.has_collective(operation):
+  inner = mlir.inner_operations(operation)
+  if not is_partitioned and not any(i.name in mlir.COLLECTIVES for i in inner):
     raise _Obstacle("nothing in it communicates")
   return loop
 
