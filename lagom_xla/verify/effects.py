@@ -10,7 +10,6 @@ one of its calls and would choose something else by itself.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 import dataclasses
 import os
@@ -27,7 +26,6 @@ from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes import source_lines
 from lagom_xla.passes.program import form
@@ -79,9 +77,10 @@ def of_difference(
   with_it: overlap_lib.Analysis,
 ) -> Effect:
   """The effect of a knob that makes another schedule."""
-  seen = "; ".join(_differences(without, with_it)) or _small_difference(
-    without.module, with_it.module
-  )
+  seen = "; ".join(_differences(without, with_it))
+  prints = {plan_lib.fingerprint(it.module) for it in (without, with_it)}
+  if not seen and len(prints) > 1:
+    seen = "the same collectives beside as many kernels, of others or reordered"
   unseen = "no effect: the schedule is the same without it"
   later = pruning.AFTER_THE_SCHEDULE.get(knob)
   if later:
@@ -106,23 +105,6 @@ def timed(
     without_us=without.step_time_us,
     with_us=with_it.step_time_us,
     **changes,
-  )
-
-
-def _small_difference(without: hlo.Module, with_it: hlo.Module) -> str:
-  """What differs beside collectives and numbers of kernels; "" for nothing."""
-  if plan_lib.fingerprint(without) == plan_lib.fingerprint(with_it):
-    return ""
-  if _instructions(without) == _instructions(with_it):
-    return "the same collectives beside as many kernels, in another order"
-  return "the same collectives beside as many kernels, which are others"
-
-
-def _instructions(module: hlo.Module) -> Counter[tuple[str, str, bytes]]:
-  return Counter(
-    (i.opcode, i.custom_call_target, i.shape.SerializeToString())
-    for c in module.computations.values()
-    for i in c.instructions
   )
 
 

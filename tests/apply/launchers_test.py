@@ -21,12 +21,12 @@ _DOCS = pathlib.Path(__file__).parents[2] / "docs/launchers.md"
 
 
 @pytest.fixture
-def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+def folder(tmp_path) -> pathlib.Path:
   return sourced.write_plan(tmp_path)
 
 
 @pytest.fixture
-def shell(tmp_path: pathlib.Path) -> sourced.Shell:
+def shell(tmp_path) -> sourced.Shell:
   return sourced.shell_with_plugin(tmp_path)
 
 

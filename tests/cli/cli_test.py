@@ -35,7 +35,7 @@ from sample_plan import PLAN
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def files(tmp_path_factory) -> pathlib.Path:
   folder = tmp_path_factory.mktemp("files")
   text = "HloModule step\n\nENTRY main {\n  ROOT x = f32[] parameter(0)\n}\n"
   (folder / "steps.py").write_text(STEPS)

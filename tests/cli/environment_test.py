@@ -147,7 +147,7 @@ _MODULE = gather_steps.module([64 * gather_steps.MIB], kernels_us=3.0)
 
 
 @pytest.fixture
-def module(tmp_path: pathlib.Path) -> str:
+def module(tmp_path) -> str:
   path = tmp_path / "step.hlo.pb"
   path.write_bytes(_MODULE.proto.SerializeToString())
   return str(path)

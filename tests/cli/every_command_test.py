@@ -59,7 +59,7 @@ _name = " ".join
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def folder(tmp_path_factory) -> pathlib.Path:
   """What the commands name."""
   folder = tmp_path_factory.mktemp("folder")
   write_hlo(folder)
@@ -77,9 +77,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture(autouse=True)
-def here(
-  folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
+def here(folder, monkeypatch) -> Iterator[None]:
   """In the folder, on a machine whose examination was over in no time."""
   monkeypatch.chdir(folder)
   monkeypatch.setattr(doctor, "examine", _examined)

@@ -4,13 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import dataclasses
 import gzip
 import json
 import pathlib
 
-import jax
 import pytest
 
 from commands import CLUSTER
@@ -26,15 +24,11 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.explain import explaining
 from lagom_xla.explain import explanation as explanation_lib
 from lagom_xla.explain import sentences
-from lagom_xla.passes import hlo
 from lagom_xla.plan import beside
 
 
 @pytest.fixture(scope="module")
-def explained(
-  scheduled: Callable[..., hlo.Module],
-  fsdp_step: Callable[..., jax.stages.Lowered],
-) -> explanation_lib.Explanation:
+def explained(scheduled, fsdp_step) -> explanation_lib.Explanation:
   """Of a plan that has XLA combine nothing."""
   lowered, cluster = fsdp_step(), cluster_lib.parse("1x8xh100")
   apart = {
@@ -49,10 +43,7 @@ def explained(
 
 
 @pytest.fixture(scope="module")
-def plan(
-  explained: explanation_lib.Explanation,
-  tmp_path_factory: pytest.TempPathFactory,
-) -> pathlib.Path:
+def plan(explained, tmp_path_factory) -> pathlib.Path:
   folder = tmp_path_factory.mktemp("plan")
   explanation_lib.write(explained, folder)
   return folder
@@ -96,7 +87,7 @@ def test_a_reason_that_is_nothing_as_shown_has_no_row(tmp_path, explained):
 
 
 @pytest.fixture(scope="module")
-def told(plan: pathlib.Path) -> Outcome:
+def told(plan) -> Outcome:
   return run("explain", str(plan))
 
 

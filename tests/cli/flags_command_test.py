@@ -23,7 +23,7 @@ from sample_plan import PLAN
 
 
 @pytest.fixture
-def plan_with_options(tmp_path: pathlib.Path) -> pathlib.Path:
+def plan_with_options(tmp_path) -> pathlib.Path:
   plan = dataclasses.replace(
     PLAN,
     xla=config_lib.XlaConfig(

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 import json
 import lzma
 import pathlib
@@ -26,7 +25,7 @@ from lagom_xla.compile import load
 
 
 @pytest.fixture(scope="module")
-def inspected(h100s: Sequence[jax.Device]) -> dict[str, Any]:
+def inspected(h100s) -> dict[str, Any]:
   outcome = run(
     "inspect",
     TARGET,

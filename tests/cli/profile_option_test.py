@@ -15,7 +15,6 @@ from lagom_xla import plan as plan_lib
 from lagom_xla.cli import options as options_lib
 from lagom_xla.compile import load
 from lagom_xla.flags import nccl_channels
-from lagom_xla.passes import hlo
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.tuner import tuner
 import sample_plan
@@ -27,14 +26,12 @@ import xspace_text
 
 
 @pytest.fixture(scope="module")
-def profile(fsdp_scan: hlo.Module) -> profile_lib.Profile:
+def profile(fsdp_scan) -> profile_lib.Profile:
   return profile_of(fsdp_scan)
 
 
 @pytest.fixture(scope="module")
-def folder(
-  tmp_path_factory: pytest.TempPathFactory, fsdp_scan: hlo.Module
-) -> pathlib.Path:
+def folder(tmp_path_factory, fsdp_scan) -> pathlib.Path:
   """A folder with the module and, in `trace`, its profile."""
   found = tmp_path_factory.mktemp("profiled")
   (found / "step.hlo.pb").write_bytes(fsdp_scan.proto.SerializeToString())

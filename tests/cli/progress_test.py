@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 import contextlib
 import io
-import pathlib
 import re
 import time
 from unittest import mock
@@ -38,13 +37,13 @@ def step(devices):
 
 
 @pytest.fixture(autouse=True)
-def slow(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def slow(tmp_path, monkeypatch) -> None:
   monkeypatch.chdir(tmp_path)
   (tmp_path / "slow.py").write_text(_SLOW)
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(monkeypatch) -> None:
   monkeypatch.setattr(progress, "FIRST_S", 0.0)
 
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 import os
 import pathlib
 import signal
@@ -12,7 +11,6 @@ import subprocess
 import sys
 import time
 
-import jax
 import pytest
 
 import commands
@@ -37,9 +35,7 @@ _CLUSTER = "--cluster=1x8xh100"
 
 
 @pytest.fixture(scope="module")
-def step(
-  h100s: Sequence[jax.Device], tmp_path_factory: pytest.TempPathFactory
-) -> str:
+def step(h100s, tmp_path_factory) -> str:
   file = tmp_path_factory.mktemp("step") / "step.py"
   file.write_text(_STEP)
   return f"{file}:step"

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import pathlib
 
 import pytest
 
@@ -102,7 +101,7 @@ def test_what_a_target_says_goes_to_stderr_to_its_very_end(h100s, tmp_path):
 
 
 @pytest.fixture
-def fails(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def fails(tmp_path, monkeypatch) -> None:
   (tmp_path / "fails.py").write_text(_FAILS)
   monkeypatch.chdir(tmp_path)
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 import dataclasses
 import json
 import os
@@ -14,7 +13,6 @@ import tomllib
 from typing import Any
 from unittest import mock
 
-import jax
 import pytest
 
 from commands import CLUSTER
@@ -44,10 +42,7 @@ class Tuned:
 
 
 @pytest.fixture(scope="module")
-def tuned(
-  h100s: Sequence[jax.Device],
-  tmp_path_factory: pytest.TempPathFactory,
-) -> Tuned:
+def tuned(h100s, tmp_path_factory) -> Tuned:
   """With the cost model taken to be right, so that a small step has a plan."""
   folder = tmp_path_factory.mktemp("tuned") / "deep/plan"
   step = write_steps(tmp_path_factory.mktemp("steps"))

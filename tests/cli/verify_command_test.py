@@ -45,7 +45,7 @@ class _OnDisk:
 
 
 @pytest.fixture(scope="module")
-def on_disk(h100s, tmp_path_factory: pytest.TempPathFactory) -> _OnDisk:
+def on_disk(h100s, tmp_path_factory) -> _OnDisk:
   del h100s
   folder = tmp_path_factory.mktemp("steps")
   (folder / "steps.py").write_text(STEPS.replace("4096", "2048"))

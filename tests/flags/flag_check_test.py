@@ -105,12 +105,11 @@ def test_a_flag_that_xla_takes_and_ignores_is_dead(text):
   assert not check.check(text).is_fatal
 
 
-@pytest.mark.parametrize(
-  "text",
-  [f"--{LEVEL}=4", "--xla_gpu_detect_nan=none", f"--{GATHER}=31457287"],
-)
-def test_a_flag_that_says_what_is_so_anyway_is_a_default(text):
-  assert _only(text).kind == "default"
+def test_a_flag_that_ends_some_compiles_is_fatal_and_a_default_is_said():
+  crash = _only("--xla_gpu_enable_analytical_latency_estimator=true")
+  assert (crash.kind, crash.is_fatal) == ("crash", True)
+  for text in (f"--{LEVEL}=4", "--xla_gpu_detect_nan=none"):
+    assert _only(text).kind == "default"
 
 
 def test_the_other_versions_name_is_given_in_this_ones():
@@ -148,13 +147,11 @@ def test_a_default_that_acts_beside_another_flag_is_none():
 
 def test_two_names_of_one_option_are_duplicates():
   names = (
-    (f"--{OLD}=true", f"--{NEW}=off")
-    if IS_NEW
-    else (
-      "--xla_gpu_graph_enable_concurrent_region=true",
-      "--xla_gpu_command_buffer_scheduling_mode=SERIALIZE",
-    )
+    "--xla_gpu_graph_enable_concurrent_region=true",
+    "--xla_gpu_command_buffer_scheduling_mode=SERIALIZE",
   )
+  if IS_NEW:
+    names = (f"--{OLD}=true", f"--{NEW}=off")
   first, *_ = check.check(" ".join(names)).findings
   assert (first.flag, first.kind) == (names[0], "duplicate")
 
@@ -193,12 +190,6 @@ def test_a_file_of_flags_is_followed(tmp_path):
   finding = _only(str(tmp_path / "absent"))
   assert finding.kind == "invalid" and finding.is_fatal
   assert _only(f"{LEVEL}=2").instead == f"--{LEVEL}=2"
-
-
-def test_a_flag_that_makes_a_compile_end_the_process_is_fatal():
-  report = check.check("--xla_gpu_enable_analytical_latency_estimator=true")
-  assert [f.kind for f in report.findings] == ["crash"]
-  assert report.is_fatal
 
 
 # Of what JAX-Toolbox's rosetta/docs/GPU_performance.md lists.

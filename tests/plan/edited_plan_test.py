@@ -50,7 +50,7 @@ _CHANNELS = {
 
 
 @pytest.fixture
-def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+def folder(tmp_path) -> pathlib.Path:
   files.write(PLAN, tmp_path / "plan")
   return tmp_path / "plan"
 
@@ -75,9 +75,7 @@ def _edit(folder: pathlib.Path, path: str, value: object) -> None:
 
 
 @pytest.mark.parametrize("path", _EDITS)
-def test_an_edited_plan_is_refused_by_every_command(
-  folder: pathlib.Path, path: str
-):
+def test_an_edited_plan_is_refused_by_every_command(folder, path):
   value, words = _EDITS[path]
   _edit(folder, path, value)
   _assert_refused(folder, words)
@@ -85,16 +83,14 @@ def test_an_edited_plan_is_refused_by_every_command(
 
 @pytest.mark.parametrize("num_channels", _CHANNELS)
 def test_other_channels_than_nccls_or_the_tables_are_refused(
-  folder: pathlib.Path, num_channels: int
+  folder, num_channels
 ):
   _edit(folder, "nccl_settings.0.setting.num_channels", num_channels)
   _assert_refused(folder, _CHANNELS[num_channels])
 
 
 @pytest.mark.parametrize("content", [None, "{}", "no JSON", '{"format_ver'])
-def test_what_is_no_plan_is_refused_by_every_command(
-  tmp_path: pathlib.Path, content: str | None
-) -> None:
+def test_what_is_no_plan_is_refused_by_every_command(tmp_path, content):
   if content is not None:
     (tmp_path / "plan.json").write_text(content)
   for command in _COMMANDS.values():
@@ -106,8 +102,8 @@ def test_what_is_no_plan_is_refused_by_every_command(
 
 @pytest.mark.parametrize("num_bytes", [None, 0, 100, 5000, "one changed"])
 def test_a_damaged_or_missing_table_is_refused_by_every_command(
-  folder: pathlib.Path, num_bytes: int | str | None
-) -> None:
+  folder, num_bytes
+):
   table = folder / "nccl_table.bin"
   content = bytearray(table.read_bytes())
   table.unlink()
@@ -120,7 +116,7 @@ def test_a_damaged_or_missing_table_is_refused_by_every_command(
   _assert_refused(folder, str(table))
 
 
-def test_the_plan_as_it_was_written_is_taken(folder: pathlib.Path) -> None:
+def test_the_plan_as_it_was_written_is_taken(folder):
   for name in ("flags", "merge", "plugin"):
     outcome = run(*_COMMANDS[name](str(folder)))
     assert (outcome.status, outcome.err) == (0, ""), name

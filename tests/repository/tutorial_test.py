@@ -28,7 +28,7 @@ _TIMEOUT_S = 300
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def folder(tmp_path_factory) -> pathlib.Path:
   """Where the reader is, with the commands of an installation on the PATH."""
   folder = tmp_path_factory.mktemp("tutorial")
   for name, runs in (("lagom-xla", " -m lagom_xla"), ("python", "")):
@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture(scope="module")
-def printed(folder: pathlib.Path) -> dict[str, str]:
+def printed(folder) -> dict[str, str]:
   """What every command of the page printed, in the order of the page."""
   if registry.plugin_path() is None:
     pytest.skip("JAX's CUDA plugin is not installed: nothing compiles for GPUs")

@@ -102,9 +102,7 @@ def tuned() -> Tune:
   return tunings.__getitem__
 
 
-def test_flags_and_environment_are_chosen_by_the_step_under_a_cap(
-  tuned: Tune,
-) -> None:
+def test_flags_and_environment_are_chosen_by_the_step_under_a_cap(tuned):
   plan, search = tuned("env").plan, tuned("env").search
   assert _EARLY in plan.xla.options and set(plan.nccl_env) == {"NCCL_MAX_CTAS"}
   assert plan.planned_us == plan.prediction.nccl_env_us
@@ -114,9 +112,7 @@ def test_flags_and_environment_are_chosen_by_the_step_under_a_cap(
 
 
 @pytest.mark.parametrize("applied", ["flags", "env", "all"])
-def test_options_that_pay_with_their_cap_alone_are_found(
-  applied: plan_lib.Applied,
-) -> None:
+def test_options_that_pay_with_their_cap_alone_are_found(applied):
   exposed_first = dataclasses.replace(
     _TARGET,
     scheduled=lambda config: _HIDDEN if _EARLY in config.options else _EXPOSED,
@@ -142,8 +138,8 @@ def test_options_that_pay_with_their_cap_alone_are_found(
   hides=st.tuples(st.booleans(), st.booleans(), st.booleans()),
 )
 def test_no_plan_with_the_plugin_is_behind_one_without(
-  kernels_us: list[float], gathered: int, hides: tuple[bool, bool, bool]
-) -> None:
+  kernels_us, gathered, hides
+):
   """Of the same schedules, whichever of them hides the gather."""
   default, early, combined = (
     _module(us, 1.0, hides=hide, gathered_bytes=gathered)
@@ -165,9 +161,7 @@ def test_no_plan_with_the_plugin_is_behind_one_without(
   assert found.planned_us == pytest.approx(tuning.plan.planned_us)
 
 
-def test_flags_alone_have_the_same_cap_as_an_option_of_xlas(
-  tuned: Tune,
-) -> None:
+def test_flags_alone_have_the_same_cap_as_an_option_of_xlas(tuned):
   flags, env = tuned("flags").plan, tuned("env").plan
   options = dict(flags.xla.options)
   cap = options.pop(_CAP)
@@ -178,7 +172,7 @@ def test_flags_alone_have_the_same_cap_as_an_option_of_xlas(
   assert flags.gain_us == env.gain_us
 
 
-def test_an_option_that_caps_is_seen_to_act(tuned: Tune) -> None:
+def test_an_option_that_caps_is_seen_to_act(tuned):
   tuning = tuned("flags")
   env = {effect.knob: effect for effect in tuned("env").effects}
   flags = {effect.knob: effect for effect in tuning.effects}
@@ -192,9 +186,7 @@ def test_an_option_that_caps_is_seen_to_act(tuned: Tune) -> None:
 
 
 @pytest.mark.parametrize("applied", ["flags", "env", "all"])
-def test_a_plan_holds_no_more_than_is_applied_of_it(
-  tuned: Tune, applied: plan_lib.Applied
-) -> None:
+def test_a_plan_holds_no_more_than_is_applied_of_it(tuned, applied):
   plan = tuned(applied).plan
   assert plan.applied == applied
   assert bool(plan.nccl_settings) == (applied == "all")
@@ -215,9 +207,7 @@ def test_a_plan_holds_no_more_than_is_applied_of_it(
     ("all", None),
   ],
 )
-def test_env_sh_says_which_jobs_a_plan_was_chosen_for(
-  tuned: Tune, applied: plan_lib.Applied, said: str | None
-) -> None:
+def test_env_sh_says_which_jobs_a_plan_was_chosen_for(tuned, applied, said):
   written = files.contents(tuned(applied).plan)["env.sh"].decode()
   assert written.count("# Chosen for") == (said is not None)
   assert said is None or said in written
@@ -233,9 +223,7 @@ def test_env_sh_says_which_jobs_a_plan_was_chosen_for(
     ("all", "NCCL's settings (env.sh, with the tuner plugin)", "tuned"),
   ],
 )
-def test_a_report_ends_with_what_is_applied(
-  tuned: Tune, applied: plan_lib.Applied, last: str, column: str
-) -> None:
+def test_a_report_ends_with_what_is_applied(tuned, applied, last, column):
   tuning = tuned(applied)
   stream = io.StringIO()
   console = rich.console.Console(file=stream, width=120)
@@ -248,14 +236,12 @@ def test_a_report_ends_with_what_is_applied(
 
 
 @pytest.mark.parametrize("applied", ["flags", "env"])
-def test_a_plan_with_more_than_is_applied_of_it_is_refused(
-  applied: plan_lib.Applied,
-) -> None:
+def test_a_plan_with_more_than_is_applied_of_it_is_refused(applied):
   with pytest.raises(errors.PlanError, match="which nobody would apply"):
     dataclasses.replace(sample_plan.PLAN, applied=applied)
 
 
-def test_what_acts_in_the_process_is_not_chosen_for_a_launcher() -> None:
+def test_what_acts_in_the_process_is_not_chosen_for_a_launcher():
   with pytest.raises(errors.PlanError, match="leave out one of"):
     tuner.tune(_TARGET, applied="flags", in_process=True)
   outcome = run("tune", "a.py:f", CLUSTER, "--flags-only", "--in-process")

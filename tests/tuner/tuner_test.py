@@ -6,10 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import functools
-from unittest import mock
 
-import jax
-import jax.numpy as jnp
 import pytest
 
 import fake_target
@@ -18,17 +15,13 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered
 from lagom_xla.compile import target as target_lib
-from lagom_xla.costs import uncertainty
 from lagom_xla.passes import hlo
-from lagom_xla.passes import registry
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import knobs
 from lagom_xla.tuner import tuner
-from lagom_xla.tuner import tuning as tuning_lib
 
 H100 = cluster_lib.parse("1x8xh100")
 _GATHER = knobs.OPTIONS["all-gather"]
@@ -101,21 +94,19 @@ def test_trials_are_counted_over_all_that_was_scheduled():
   assert tuning.num_trials > tuning.search.default.num_trials > 0
 
 
-def test_options_are_checked_on_the_fully_compiled_module():
-  tuning = tuner.tune(_target(_needing(_GIB, _GIB)))
-  (effect,) = [e for e in tuning.effects if e.knob == _GATHER]
-  assert effect.acted
-  assert effect.evidence.startswith("8 all-gathers became 1")
-
-
-def test_an_option_that_the_full_compile_ignores_is_reported():
+@pytest.mark.parametrize(
+  ("fully", "evidence"),
+  [(_TOGETHER, "8 all-gathers became 1"), (_APART, "no effect")],
+)
+def test_options_are_checked_on_the_fully_compiled_module(fully, evidence):
   def compile_fully(config: config_lib.XlaConfig) -> lowered.Compilation:
-    return lowered.Compilation(module=_APART, compiled=None, peak_bytes=_GIB)
+    module = fully if config.options else _APART
+    return lowered.Compilation(module=module, compiled=None, peak_bytes=_GIB)
 
   tuning = tuner.tune(_target(compile_fully))
   (effect,) = [e for e in tuning.effects if e.knob == _GATHER]
-  assert not effect.acted
-  assert effect.evidence.startswith("no effect")
+  assert effect.acted == (fully is _TOGETHER)
+  assert effect.evidence.startswith(evidence)
 
 
 @pytest.mark.parametrize(
@@ -172,56 +163,8 @@ def test_what_is_expected_ends_with_the_compiles_of_the_plan():
   assert after == 0
 
 
-# A real step: FSDP over a scanned stack of layers.
-
-_NUM_LAYERS = 6
-
-
-@pytest.fixture(scope="module")
-def fsdp_target() -> target_lib.Target:
-  if registry.plugin_path() is None:
-    pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
-  devices = devices_lib.devices(H100)
-  mesh = jax.sharding.Mesh(devices, ("fsdp",))
-  along = functools.partial(jax.sharding.NamedSharding, mesh)
-  spec = jax.sharding.PartitionSpec
-
-  @functools.partial(
-    jax.jit, donate_argnums=0, out_shardings=along(spec(None, "fsdp"))
-  )
-  def step(weights: jax.Array, batch: jax.Array) -> jax.Array:
-    def loss(weights: jax.Array) -> jax.Array:
-      def layer(x: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
-        w = jax.lax.with_sharding_constraint(w, along(spec()))
-        return jnp.tanh(x @ w), None
-
-      return jnp.sum(jax.lax.scan(layer, batch, weights)[0] ** 2)
-
-    return weights - 0.1 * jax.grad(loss)(weights)
-
-  size = 4096
-  weights = jax.ShapeDtypeStruct(
-    (_NUM_LAYERS, size, size), jnp.bfloat16, sharding=along(spec(None, "fsdp"))
-  )
-  batch = jax.ShapeDtypeStruct(
-    (8 * size, size), jnp.bfloat16, sharding=along(spec("fsdp"))
-  )
-  target = target_lib.of_step(
-    step.lower(weights, batch), H100, name="fsdp step"
-  )
-  return fake_target.schedule_only(target)
-
-
-def test_a_real_step_gathers_every_layer(fsdp_target):
-  step = tuner.inspect(fsdp_target)
-  gathers = [c for c in step.analysis.collectives if c.kind == "all-gather"]
-  moved = sum(c.executions * c.result_bytes for c in gathers)
-  assert moved >= _NUM_LAYERS * 4096 * 4096 * 2
-  assert step.keys
-
-
-def test_a_real_step_is_accounted_for_to_the_microsecond(fsdp_target):
-  step = tuner.inspect(fsdp_target)
+def test_a_real_step_is_accounted_for_to_the_microsecond(fsdp_scan):
+  step = tuner.inspect(target_lib.of_module(fsdp_scan, H100, name="scan"))
   whole = step.timeline(step.default)
   assert whole.step_time_us == pytest.approx(
     whole.kernel_us
@@ -250,20 +193,3 @@ def test_a_real_step_is_accounted_for_to_the_microsecond(fsdp_target):
   assert sum(p.communication_us for p in profiles) == pytest.approx(
     whole.collective_us + whole.total_delay_us
   )
-
-
-@pytest.fixture(scope="module")
-def fsdp_tuning(fsdp_target: target_lib.Target) -> tuning_lib.Tuning:
-  """With the cost model taken to be right, so that settings are chosen."""
-  with mock.patch.object(uncertainty, "scenarios", return_value=()):
-    return tuner.tune(fsdp_target)
-
-
-def test_a_plan_has_the_calls_that_nccl_makes_of_a_real_step(fsdp_tuning):
-  assert fsdp_tuning.plan.nccl_settings
-  for entry in fsdp_tuning.plan.nccl_settings:
-    (call,) = entry.calls
-    assert call.num_arrays == 1
-    assert call.num_bytes == entry.key.num_bytes
-    # A layer's weights, gathered in bf16, or several layers' together.
-    assert call.num_bytes % (2 * 4096 * 4096) == 0

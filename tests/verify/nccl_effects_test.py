@@ -14,14 +14,13 @@ from lagom_xla.apply.nccl import table
 from lagom_xla.costs import in_words
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
-from lagom_xla.passes import hlo
 from lagom_xla.verify import effects
 
 _H100 = cluster_lib.parse("1x8xh100")
 
 
 @pytest.fixture(scope="module")
-def step(fsdp_unrolled: hlo.Module) -> step_lib.Step:
+def step(fsdp_unrolled) -> step_lib.Step:
   """One all-gather, one reduce-scatter of nine tensors each; an all-reduce."""
   return step_lib.of_module(fsdp_unrolled, _H100)
 

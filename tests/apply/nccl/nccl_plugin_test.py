@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 
 from hypothesis import given
@@ -264,16 +263,3 @@ def test_the_choices_can_be_logged(plugin, table):
     b"%s, %zu bytes on a channel: chunks of %zu bytes",
   ]
   assert b"applied %llu times" in logged[4]  # At the end, for each rule.
-
-
-def test_communicators_share_a_table_and_its_counters(plugin, table):
-  with contextlib.ExitStack() as stack:
-    communicators = [
-      stack.enter_context(
-        tuner_plugin.communicator(plugin, table, version=version)
-      )
-      for version in _VERSIONS
-    ]
-    for communicator in communicators:
-      communicator.choose(_ALL_REDUCE, 16 * _MIB)
-  assert table_lib.read(table).counts[0].num_applied == 3
