@@ -20,14 +20,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import json
-import os
 import pathlib
 import sys
 
+from benchmarks import data as data_lib
 from benchmarks import groups as groups_lib
 from benchmarks import measured
 from benchmarks import paper_facts
-from benchmarks import table as table_lib
 from benchmarks.collectives import calibrated
 from benchmarks.collectives import channel_rows
 from benchmarks.collectives import fit_networks
@@ -36,7 +35,6 @@ from benchmarks.collectives import nccl_sweeps
 from benchmarks.collectives import nccl_tests
 from benchmarks.collectives import unseen
 from benchmarks.kernels import lone_kernels
-from benchmarks.kernels import unseen_products
 from benchmarks.steps import published
 from benchmarks.steps import slowdowns
 from benchmarks.steps import times as step_times
@@ -54,20 +52,15 @@ def draw(groups: Sequence[groups_lib.Group], file: pathlib.Path) -> None:
     1, len(_PANELS), figsize=(11, 5.5), layout="constrained"
   )
   for axis, panel in zip(axes, _PANELS, strict=True):
-    limits_us = [float("inf"), 0.0]
+    shown_us: list[float] = []
     for group in groups:
-      if not group.name.startswith(panel):
-        continue
-      measured = [c.measured for c in group.comparisons]
-      predicted = [c.predicted for c in group.comparisons]
-      axis.scatter(
-        measured,
-        predicted,
-        s=4,
-        label=group.name.removeprefix(f"{panel}: "),
-      )
-      limits_us[0] = min(limits_us[0], *measured)
-      limits_us[1] = max(limits_us[1], *measured)
+      if group.name.startswith(panel):
+        measured_us = [c.measured for c in group.comparisons]
+        predicted_us = [c.predicted for c in group.comparisons]
+        label = group.name.removeprefix(f"{panel}: ")
+        axis.scatter(measured_us, predicted_us, s=4, label=label)
+        shown_us += measured_us
+    limits_us = [min(shown_us), max(shown_us)]
     axis.plot(limits_us, limits_us, color="black", linewidth=0.8)
     axis.set(
       title=f"Lone {panel}",
@@ -83,17 +76,16 @@ def draw(groups: Sequence[groups_lib.Group], file: pathlib.Path) -> None:
 def main() -> None:
   """The command."""
   parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-  parser.add_argument("--data", type=pathlib.Path)
+  parser.add_argument("--data", type=data_lib.folder)
   parser.add_argument("--format", choices=("text", "json"), default="text")
   parser.add_argument("--plot", type=pathlib.Path)
   arguments = parser.parse_args()
-  if arguments.data is not None and not arguments.data.is_dir():
-    sys.exit(f"accuracy: there is no folder {arguments.data}.")
+  data_lib.compile_ahead_of_time()
   found = list(all_groups(arguments.data))
   if arguments.format == "json":
     print(json.dumps({"groups": [g.to_dict() for g in found]}))
   else:
-    table_lib.show([_table(found)], "text")
+    groups_lib.show("Relative errors of the cost model", found)
   if arguments.plot is not None:
     draw(found, arguments.plot)
 
@@ -109,12 +101,13 @@ def all_groups(data: pathlib.Path | None = None) -> Iterator[groups_lib.Group]:
   yield from measured.products()
   yield from channel_rows.compare()
   yield from unseen.compare()
-  yield from unseen_products.compare()
+  yield from measured.unseen_products()
   if data is not None:
     for folder in traced_step.folders(data):
-      yield from lone_kernels.groups(folder)
-      yield from slowdowns.groups(folder)
-      yield from step_times.groups(folder)
+      trace = traced_step.TracedStep(folder)
+      yield from lone_kernels.groups(trace)
+      yield from slowdowns.groups(trace)
+      yield from step_times.groups(trace)
   for name, compare in _STEPS.items():
     if data is None or not (data / name).exists():
       _leave_out(name, f"{data} has none" if data else "it needs --data FOLDER")
@@ -147,30 +140,5 @@ def _leave_out(name: str, reason: str) -> None:
   print(f"accuracy: {name} left out: {reason}", file=sys.stderr)
 
 
-_COLUMNS = (
-  table_lib.Column("group"),
-  table_lib.Column("n"),
-  table_lib.Column("median", ".1%"),
-  table_lib.Column("p90", ".1%"),
-  table_lib.Column("worst", ".1%"),
-  table_lib.Column("worst_case"),
-)
-
-
-def _table(found: Sequence[groups_lib.Group]) -> table_lib.Table:
-  return table_lib.Table(
-    name="accuracy",
-    title="Relative errors of the cost model",
-    columns=_COLUMNS,
-    rows=[
-      {"group": g.name, **g.to_dict(), "worst_case": g.worst_case}
-      for g in found
-    ],
-  )
-
-
 if __name__ == "__main__":
-  os.environ.setdefault("JAX_PLATFORMS", "cpu")
-  os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
-  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
   main()

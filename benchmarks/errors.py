@@ -26,18 +26,19 @@ direction the next step's are wrong the few traced ones do not tell.
 
 from __future__ import annotations
 
-import argparse
+import collections
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 import json
-import os
 import pathlib
 import re
 import sys
+from typing import Any
 
 import numpy as np
 
 from benchmarks import accuracy
+from benchmarks import data as data_lib
 from benchmarks import groups as groups_lib
 from benchmarks import table as table_lib
 from lagom_xla.costs import uncertainty
@@ -49,64 +50,47 @@ _LEAST_LOSS = 0.05
 _NUM_DRAWS = 1000
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Errors:
-  """ln(measured / predicted) of n figures, and what each weighs.
-
-  With a sign, another figure's error is likely to have the same one.
-  """
-
-  n: int
-  logs: np.ndarray
-  weights: np.ndarray
-  has_sign: bool = True
+# ln(measured / predicted) of so many figures, and what each weighs.
+_Errors = tuple[int, np.ndarray, np.ndarray]
 
 
-def _of_figures(group: groups_lib.Group) -> Errors:
+def _of_figures(group: groups_lib.Group) -> _Errors:
   logs = np.log([c.measured / c.predicted for c in group.comparisons])
-  return Errors(n=len(logs), logs=logs, weights=np.ones_like(logs))
+  return len(logs), logs, np.ones_like(logs)
 
 
-def _without_sign(group: groups_lib.Group) -> Errors:
-  return dataclasses.replace(_of_figures(group), has_sign=False)
-
-
-def _of_losses(group: groups_lib.Group) -> Errors:
+def _of_losses(group: groups_lib.Group) -> _Errors:
   """By collective, of ratios that are named "KERNEL beside COLLECTIVE"."""
-  beside: dict[str, list[groups_lib.Comparison]] = {}
+  beside = collections.defaultdict(list)
   for comparison in group.comparisons:
-    collective = comparison.what.rpartition(" beside ")[2]
-    beside.setdefault(collective, []).append(comparison)
+    beside[comparison.what.rpartition(" beside ")[2]].append(comparison)
 
   def lost(ratios: Iterable[float]) -> float:
     return sum(max(ratio - 1, _LEAST_LOSS) for ratio in ratios)
 
   predicted = [lost(c.predicted for c in found) for found in beside.values()]
   measured = [lost(c.measured for c in found) for found in beside.values()]
-  return Errors(
-    n=len(beside),
-    logs=np.log(np.divide(measured, predicted)),
-    weights=np.maximum(predicted, measured),
-  )
+  logs = np.log(np.divide(measured, predicted))
+  return len(beside), logs, np.maximum(predicted, measured)
 
 
-def _of_sums(group: groups_lib.Group) -> Errors:
+def _of_sums(group: groups_lib.Group) -> _Errors:
   """Of the sums of figures that are drawn from these."""
   predicted = np.array([c.predicted for c in group.comparisons])
   measured = np.array([c.measured for c in group.comparisons])
   n = len(measured)
   drawn = np.random.default_rng(0).integers(n, size=(_NUM_DRAWS, n))
   logs = np.log(measured[drawn].sum(axis=1) / predicted[drawn].sum(axis=1))
-  return Errors(n=n, logs=logs, weights=np.ones_like(logs), has_sign=False)
+  return n, logs, np.ones_like(logs)
 
 
-_BY_PART: Mapping[str, Callable[[groups_lib.Group], Errors]] = {
-  "short_settings": _without_sign,
-  "long_settings": _without_sign,
+_BY_PART: Mapping[str, Callable[[groups_lib.Group], _Errors]] = {
   "contention": _of_losses,
   "products": _of_sums,
   "other_kernels": _of_sums,
 }
+# Of other parts another figure's error is likely to have the same sign.
+_BOTH_WAYS = ("short_settings", "long_settings", "products", "other_kernels")
 
 
 _OUTPUT = pathlib.Path(uncertainty.__file__).parent / "fitted" / "errors.json"
@@ -145,28 +129,29 @@ def spreads(
   groups = {group.name: group for group in found}
   for name in [name for name in groups if name.endswith(_LESS_SCATTERS)]:
     groups.pop(name.removesuffix(_LESS_SCATTERS), None)
-  shown: dict[str, list[groups_lib.Group]] = {}
+  shown = collections.defaultdict(list)
   for group in groups.values():
     for part, pattern in _GROUPS.items():
       match = re.fullmatch(pattern, group.name)
       if match is not None and group.comparisons:
         fabric = match.groupdict().get("fabric") or ""
-        shown.setdefault(part + fabric, []).append(group)
+        shown[part + fabric].append(group)
   return {part: _spread(part, shown[part]) for part in sorted(shown)}
 
 
 def _spread(part: str, shown: Sequence[groups_lib.Group]) -> uncertainty.Spread:
   held_out = [g for g in shown if any(words in g.name for words in _HELD_OUT)]
   shown = held_out or shown
-  found = [_BY_PART.get(part, _of_figures)(group) for group in shown]
-  logs = np.concatenate([errors.logs for errors in found])
-  weights = np.concatenate([errors.weights for errors in found])
+  numbers, *errors = zip(
+    *(_BY_PART.get(part, _of_figures)(group) for group in shown), strict=True
+  )
+  logs, weights = map(np.concatenate, errors)
   signed = logs, weights
-  if not all(errors.has_sign for errors in found):
+  if part in _BOTH_WAYS:
     signed = np.concatenate([logs, -logs]), np.concatenate([weights, weights])
   return uncertainty.Spread(
     groups=tuple(group.name for group in shown),
-    n=sum(errors.n for errors in found),
+    n=sum(numbers),
     median=_quantile(np.abs(logs), weights, 0.5),
     p90=_quantile(np.abs(logs), weights, 0.9),
     low=min(_quantile(*signed, 0.05), 0.0),
@@ -183,25 +168,31 @@ def _quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
   return float(f"{np.interp(share, below, values[order]):.3g}")
 
 
-_COLUMNS = (
-  table_lib.Column("part"),
-  table_lib.Column("n", "d"),
-  table_lib.Column("median", ".3f"),
-  table_lib.Column("p90", ".3f"),
-  table_lib.Column("low", "+.3f"),
-  table_lib.Column("bias", "+.3f"),
-  table_lib.Column("high", "+.3f"),
-  table_lib.Column("held_out"),
-  table_lib.Column("groups"),
-)
+def document(found: Mapping[str, uncertainty.Spread]) -> dict[str, Any]:
+  """What errors.json has to hold."""
+  raw = json.loads(_OUTPUT.read_text(encoding="utf-8"))
+  parts = {part: dataclasses.asdict(found[part]) for part in found}
+  return {**raw, "parts": parts}
 
 
-def table(found: Mapping[str, uncertainty.Spread]) -> table_lib.Table:
-  """The spreads, for people."""
-  return table_lib.Table(
+def main() -> None:
+  """The command."""
+  arguments = data_lib.arguments(__doc__, "write")
+  found = spreads(accuracy.all_groups(arguments.data))
+  table = table_lib.Table(
     name="errors",
     title="Spread of ln(measured / predicted), by part of the cost model",
-    columns=_COLUMNS,
+    columns=(
+      table_lib.Column("part"),
+      table_lib.Column("n", "d"),
+      table_lib.Column("median", ".3f"),
+      table_lib.Column("p90", ".3f"),
+      table_lib.Column("low", "+.3f"),
+      table_lib.Column("bias", "+.3f"),
+      table_lib.Column("high", "+.3f"),
+      table_lib.Column("held_out"),
+      table_lib.Column("groups"),
+    ),
     rows=[
       {
         **dataclasses.asdict(spread),
@@ -212,44 +203,16 @@ def table(found: Mapping[str, uncertainty.Spread]) -> table_lib.Table:
       for part, spread in found.items()
     ],
   )
-
-
-def write(found: Mapping[str, uncertainty.Spread], path: pathlib.Path) -> None:
-  """Writes errors.json."""
-  document = {
-    "about": (
-      "Spread of the cost model's errors, ln(measured / predicted), by part:"
-      " number of figures, median and 90th percentile of the errors' size, 5th"
-      " percentile, median (bias) and 95th percentile of the errors, and"
-      " whether no fit saw the figures."
-    ),
-    "written_by": "benchmarks/errors.py",
-    "parts": {part: dataclasses.asdict(found[part]) for part in found},
-  }
-  path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-
-
-def main() -> None:
-  """The command."""
-  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-  parser.add_argument("--data", type=pathlib.Path, required=True)
-  parser.add_argument("--write", action="store_true")
-  arguments = parser.parse_args()
-  if not arguments.data.is_dir():
-    sys.exit(f"errors: there is no folder {arguments.data}.")
-  found = spreads(accuracy.all_groups(arguments.data))
-  table_lib.show([table(found)], "text")
+  table_lib.show([table], "text")
   missing = [
     part for part in _GROUPS if not part.endswith(".") and part not in found
   ]
   if missing:
     sys.exit(f"errors: {arguments.data} shows nothing of {', '.join(missing)}.")
   if arguments.write:
-    write(found, _OUTPUT)
+    text = json.dumps(document(found), indent=2) + "\n"
+    _OUTPUT.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-  os.environ.setdefault("JAX_PLATFORMS", "cpu")
-  os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
-  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
   main()

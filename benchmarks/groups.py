@@ -4,13 +4,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import collections
+from collections.abc import Iterable, Iterator, Sequence
 import dataclasses
 
 import numpy as np
 
+from benchmarks import table as table_lib
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Comparison:
   """One measured figure beside its prediction, in one unit."""
 
@@ -22,6 +25,12 @@ class Comparison:
   def error(self) -> float:
     """Relative to what was measured."""
     return abs(self.predicted - self.measured) / abs(self.measured)
+
+  def __str__(self) -> str:
+    return (
+      f"{self.what}: measured {self.measured:.4g},"
+      f" predicted {self.predicted:.4g}"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,26 +51,20 @@ class Group:
 
   def to_dict(self) -> dict[str, object]:
     """What `--format=json` prints of it."""
-    return {
-      name: getattr(self, name)
-      for name in ("name", "n", "median", "p90", "worst")
-    }
+    names = ("name", "n", "median", "p90", "worst")
+    return {name: getattr(self, name) for name in names}
 
 
 def of_comparisons(name: str, comparisons: Sequence[Comparison]) -> Group:
   """The group of these comparisons; there must be some."""
   errors = np.array([c.error for c in comparisons])
-  worst = comparisons[int(errors.argmax())]
   return Group(
     name=name,
     n=len(comparisons),
     median=float(np.median(errors)),
     p90=float(np.quantile(errors, 0.9)),
     worst=float(errors.max()),
-    worst_case=(
-      f"{worst.what}: measured {worst.measured:.4g},"
-      f" predicted {worst.predicted:.4g}"
-    ),
+    worst_case=str(comparisons[int(errors.argmax())]),
     comparisons=comparisons,
   )
 
@@ -79,10 +82,35 @@ def of_matches(name: str, mismatches: Sequence[str], n: int) -> Group:
   )
 
 
-def show(found: Iterable[Group]) -> None:
-  """Prints how large the errors of groups are, a line each."""
-  for group in found:
-    print(
-      f"{group.name:50} n {group.n:4}  median {group.median:6.1%}"
-      f"  p90 {group.p90:6.1%}  worst {group.worst:7.1%}"
-    )
+def by_name(
+  title: str, named: Iterable[tuple[str, Comparison]]
+) -> Iterator[Group]:
+  """A group for each name, which is what follows the title in its own."""
+  found = collections.defaultdict(list)
+  for name, comparison in named:
+    found[name].append(comparison)
+  for name in sorted(found):
+    yield of_comparisons(title + name, found[name])
+
+
+def table(title: str, found: Iterable[Group]) -> table_lib.Table:
+  """How large the errors of groups are."""
+  return table_lib.Table(
+    name="accuracy",
+    title=title,
+    columns=(
+      table_lib.Column("group"),
+      table_lib.Column("n"),
+      *(table_lib.Column(name, ".1%") for name in ("median", "p90", "worst")),
+      table_lib.Column("worst_case"),
+    ),
+    rows=[
+      {"group": g.name, **g.to_dict(), "worst_case": g.worst_case}
+      for g in found
+    ],
+  )
+
+
+def show(title: str, found: Iterable[Group]) -> None:
+  """Prints that table."""
+  table_lib.show([table(title, found)], "text")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 import functools
-import math
 import re
 
 from benchmarks import data as data_lib
@@ -23,15 +22,7 @@ _NCCL_KINDS = {
   "Broadcast": "collective-broadcast",
   "Reduce": "reduce",
 }
-_NCCL_ALGORITHMS = {
-  "RING": "ring",
-  "TREE": "tree",
-  "NVLS": "nvls",
-  "NVLST": "nvlstree",
-  "NVLSTREE": "nvlstree",
-  "NVLS_TREE": "nvlstree",
-  "PAT": "pat",
-}
+_NCCL_ALGORITHMS = {"NVLST": "nvlstree", "NVLS_TREE": "nvlstree"}
 # "8xH100-SXM NVSwitch + 8x400Gb NIC"
 _NODE = re.compile(
   r"(?P<gpus>\d+)x(?P<gpu>\w+)-SXM NVSwitch"
@@ -42,41 +33,30 @@ _NODE = re.compile(
 def nccl_choices() -> Iterator[groups.Group]:
   """What NCCL 2.32.3 itself chooses and predicts."""
   table = data_lib.rows("nccl_2_32_3_choices")
-  mismatches = []
-  times = []
+  mismatches, times = [], []
   for row in table:
-    cluster, communicator = _described(row)
-    kind = _NCCL_KINDS[row["collective"]]
-    num_bytes = int(row["n_bytes"])
+    num_nodes = int(row["n_nodes"])
+    cluster = _cluster(row["node"], num_nodes)
+    communicator = nccl.Communicator(
+      num_ranks=int(row["n_ranks"]), num_nodes=num_nodes
+    )
+    kind, num_bytes = _NCCL_KINDS[row["collective"]], int(row["n_bytes"])
     key = (cluster, communicator, kind, num_bytes)
     chosen = nccl.default_setting(*key)
+    algorithm = row["algorithm"].upper()
     wanted = (
-      _NCCL_ALGORITHMS[row["algorithm"].upper()],
+      _NCCL_ALGORITHMS.get(algorithm, algorithm.lower()),
       row["protocol"].lower(),
       int(row["n_channels"]),
     )
-    what = f"{row['node']}, {row['n_nodes']} nodes, {kind} {num_bytes} B"
+    what = f"{row['node']}, {num_nodes} nodes, {kind} {num_bytes} B"
     if wanted != (chosen.algorithm, chosen.protocol, chosen.num_channels):
       mismatches.append(f"{what}: NCCL says {wanted}, the model {chosen}")
-    times.append(
-      groups.Comparison(
-        what=what,
-        measured=float(row["predicted_time_us"]),
-        predicted=nccl.predicted_time_us(*key, *wanted[:2]),
-      )
-    )
+    predicted_us = nccl.predicted_time_us(*key, *wanted[:2])
+    measured_us = float(row["predicted_time_us"])
+    times.append(groups.Comparison(what, measured_us, predicted_us))
   yield groups.of_matches("NCCL's choices", mismatches, len(table))
   yield groups.of_comparisons("NCCL's own times", times)
-
-
-def _described(
-  row: dict[str, str],
-) -> tuple[cluster_lib.Cluster, nccl.Communicator]:
-  """The cluster and communicator of a row of the NCCL tables."""
-  communicator = nccl.Communicator(
-    num_ranks=int(row["n_ranks"]), num_nodes=int(row["n_nodes"])
-  )
-  return _cluster(row["node"], communicator.num_nodes), communicator
 
 
 @functools.cache
@@ -98,51 +78,86 @@ def _cluster(node: str, num_nodes: int) -> cluster_lib.Cluster:
   return cluster_lib.from_dict(raw, where=node)
 
 
-# The table's names -> ours, with HLO's types.
+_SIZES = {True: "64 KiB and more", False: "below 64 KiB"}
+
+
+def collectives() -> Iterator[groups.Group]:
+  """Lone collectives, by device, small ones apart."""
+  yield from groups.by_name(
+    "collectives: ",
+    (
+      (
+        f"{row.device}, {_SIZES[row.is_large]}",
+        row.comparison(
+          f"{row.key.kind} of {row.key.num_bytes} B over {row.key.num_ranks}"
+        ),
+      )
+      for row in lone_collective.read_table()
+    ),
+  )
+
+
+# The table's names -> ours.
 _PRODUCT_GPUS = {"sm_90": "h100", "sm_100_B200": "b200"}
 
 
 def products() -> Iterator[groups.Group]:
   """Lone matrix products, by GPU and precision."""
-  by_group: dict[str, list[groups.Comparison]] = {}
-  gpus = {
-    device: cluster_lib.parse(f"1x8x{name}").gpu
-    for device, name in _PRODUCT_GPUS.items()
-  }
+  yield from groups.by_name("products: ", _products())
+
+
+def _products() -> Iterator[tuple[str, groups.Comparison]]:
   for row in data_lib.rows("matmul_flops"):
-    if row["device"] not in gpus:
+    if row["device"] not in _PRODUCT_GPUS:
       continue
-    batch, m, n, k = (int(row[name]) for name in ("batch", "m", "n", "k"))
-    shape = {"batch": batch, "m": m, "n": n, "k": k}
+    gpu = _gpu(_PRODUCT_GPUS[row["device"]])
+    shape = {name: int(row[name]) for name in ("batch", "m", "n", "k")}
+    batch, m, n, k = shape.values()
     lhs, _, rest = row["dtypes"].partition("x")
     rhs, _, out = rest.partition("->")
-    flops = 2.0 * math.prod(shape.values())
-    precision = "fp8" if lhs.startswith("f8") else lhs
-    by_group.setdefault(f"products: {row['device']}, {precision}", []).append(
+    flops = 2.0 * batch * m * n * k
+    yield (
+      f"{row['device']}, {'fp8' if lhs.startswith('f8') else lhs}",
       groups.Comparison(
-        what=f"{row['dtypes']} {shape}, us",
-        measured=flops / float(row["flops_per_second"]) * 1e6,
-        predicted=gemm.tabulated_us(
-          gpus[row["device"]], (batch, m, n, k), (lhs, rhs, out)
-        ),
-      )
+        f"{row['dtypes']} {shape}, us",
+        flops / float(row["flops_per_second"]) * 1e6,
+        gemm.tabulated_us(gpu, (batch, m, n, k), (lhs, rhs, out)),
+      ),
     )
-  for name in sorted(by_group):
-    yield groups.of_comparisons(name, by_group[name])
 
 
-def collectives() -> Iterator[groups.Group]:
-  """Lone collectives, by device, small ones apart."""
-  by_group: dict[str, list[groups.Comparison]] = {}
-  for row in lone_collective.read_table():
-    size = "64 KiB and more" if row.is_large else "below 64 KiB"
-    by_group.setdefault(f"collectives: {row.device}, {size}", []).append(
-      groups.Comparison(
-        what=f"{row.key.kind} of {row.num_bytes} B"
-        f" over {row.key.num_ranks}, us",
-        measured=row.time_us,
-        predicted=row.predict_us(),
-      )
-    )
-  for name in sorted(by_group):
-    yield groups.of_comparisons(name, by_group[name])
+@functools.cache
+def _gpu(name: str) -> cluster_lib.Gpu:
+  return cluster_lib.parse(f"1x1x{name}").gpu
+
+
+# Whose lone products were fitted, or those of the same chip at its full power.
+_NEAR = ("a100_80", "h100", "h200", "gh200", "b200", "gb200", "b300")
+
+
+def unseen_products() -> Iterator[groups.Group]:
+  """The fastest products that users found, on GPUs like the fits' or others.
+
+  Of each GPU, type and table there is the shape of the highest rate among
+  thousands that mamf-finder tries, one product at a time. Nothing was fitted to
+  them. They are the best of what varies, so the model should find them a little
+  slower.
+  """
+  yield from groups.by_name(
+    "unseen products: ", map(_unseen, data_lib.rows("unseen/products"))
+  )
+
+
+def _unseen(row: dict[str, str]) -> tuple[str, groups.Comparison]:
+  gpu, type_ = _gpu(row["gpu"]), row["type"]
+  m, n, k = (int(row[side]) for side in "mnk")
+  types = (type_, type_, "f16" if type_ == "f16" else "bf16")
+  in_step = gemm.fitted(gpu, type_, type_).in_step
+  return (
+    "SXM and Superchips" if row["gpu"] in _NEAR else "V100 and cards",
+    groups.Comparison(
+      f"{row['gpu']}, {type_} {m}x{n}x{k}, us",
+      2 * m * n * k / (1e6 * float(row["tflops"])),
+      gemm.predict_us(gpu, (1, m, n, k), types) / in_step,
+    ),
+  )

@@ -44,128 +44,119 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import gemm
 from lagom_xla.costs import kernel as kernel_lib
-from lagom_xla.costs import nccl
 
 _MIB = 2**20
 
 
 def groups() -> Iterator[groups_lib.Group]:
-  """One group for each reported effect."""
-  for comparison in comparisons():
-    yield groups_lib.of_comparisons(
-      f"reported: {comparison.what}", [comparison]
-    )
-
-
-def comparisons() -> list[groups_lib.Comparison]:
-  """The effects; shares, except where `what` says otherwise."""
-  return [
+  """One group for each reported effect; shares, unless it says otherwise."""
+  for effects in (
     _one_wave_on_h100(),
-    *_products_on_h200(),
-    *_all_reduce_on_a40(),
-    *_all_gather_on_a40(),
-  ]
+    _products_on_h200(),
+    _all_reduce_on_a40(),
+    _all_gather_on_a40(),
+  ):
+    for what, measured, predicted in effects:
+      comparison = groups_lib.Comparison(what, measured, predicted)
+      yield groups_lib.of_comparisons(f"reported: {what}", [comparison])
 
 
-def _one_wave_on_h100() -> groups_lib.Comparison:
+# What, measured, predicted.
+_Effects = Iterator[tuple[str, float, float]]
+
+
+def _one_wave_on_h100() -> _Effects:
   cluster = cluster_lib.parse("1x8xh100")
   m, n, k = 12 * 128, 11 * 256, 8192
   peak = cluster.gpu.matmul_peak_tflops["bf16"]
-  product = _product(
-    cluster.gpu,
-    (m, n, k),
-    time_us=2 * m * n * k / (0.80 * peak * 1e6),
-    blocks=(132, 1),
-  )
-  beside = _beside(
-    product, _default(cluster, "all-gather", 256 * _MIB), cluster
-  )
-  return groups_lib.Comparison(
-    what="H100, one wave beside an all-gather, loss of peak",
-    measured=0.80 - 0.47,
-    predicted=0.80 * (1 - product.time_us / beside.kernel_us),
+  time_us = 2 * m * n * k / (0.80 * peak * 1e6)
+  product = _product(cluster.gpu, (m, n, k), time_us, blocks=(132, 1))
+  gather = _collective(cluster, "all-gather", 256 * _MIB)
+  kernel_us = contention.beside(product, gather, cluster.gpu).kernel_us
+  yield (
+    "H100, one wave beside an all-gather, loss of peak",
+    0.80 - 0.47,
+    0.80 * (1 - product.time_us / kernel_us),
   )
 
 
-def _products_on_h200() -> Iterator[groups_lib.Comparison]:
+def _products_on_h200() -> _Effects:
   cluster = cluster_lib.parse("1x8xh200")
-  product = _product(cluster.gpu, (8192, 3072, 3072), time_us=199.7)
+  product = _product(cluster.gpu, (8192, 3072, 3072), 199.7)
   for what, kind, measured in (
     ("SendRecv", "collective-permute", 0.155),
     ("AllGatherV", "all-gather", 0.287),
   ):
-    collective = _default(cluster, kind, 256 * _MIB)
-    yield groups_lib.Comparison(
-      what=f"H200, product beside {what}, slowdown",
-      measured=measured,
-      predicted=_beside(product, collective, cluster).kernel_us
-      / product.time_us
-      - 1,
+    collective = _collective(cluster, kind, 256 * _MIB)
+    kernel_us = contention.beside(product, collective, cluster.gpu).kernel_us
+    yield (
+      f"H200, product beside {what}, slowdown",
+      measured,
+      kernel_us / product.time_us - 1,
     )
 
 
-def _all_reduce_on_a40() -> Iterator[groups_lib.Comparison]:
+def _all_reduce_on_a40() -> _Effects:
   cluster = cluster_lib.parse("lagom_b")
   product = _product(cluster.gpu, (4096, 10240, 2560))
-  key = _key("all-reduce", 32 * _MIB)
   narrow, wide = (
-    collective_lib.predict(
-      key,
-      nccl.Setting(
+    _collective(
+      cluster,
+      "all-reduce",
+      32 * _MIB,
+      collective_lib.Setting(
         algorithm="ring",
         protocol="simple",
         num_channels=num_channels,
         chunk_bytes=16 * 1024,
       ),
-      cluster,
     )
     for num_channels in (16, 32)
   )
-  yield groups_lib.Comparison(
-    what="A40, all-reduce, time at 16 over 32 channels",
-    measured=1.0,
-    predicted=narrow.time_us / wide.time_us,
+  yield (
+    "A40, all-reduce, time at 16 over 32 channels",
+    1.0,
+    narrow.time_us / wide.time_us,
   )
   narrow_us, wide_us = (
-    _beside(product, collective, cluster).kernel_us
+    contention.beside(product, collective, cluster.gpu).kernel_us
     for collective in (narrow, wide)
   )
-  yield groups_lib.Comparison(
-    what="A40, product beside 32 over 16 channels, slowdown",
-    measured=0.302,
-    predicted=wide_us / narrow_us - 1,
+  yield (
+    "A40, product beside 32 over 16 channels, slowdown",
+    0.302,
+    wide_us / narrow_us - 1,
   )
 
 
-def _all_gather_on_a40() -> Iterator[groups_lib.Comparison]:
+def _all_gather_on_a40() -> _Effects:
   cluster = cluster_lib.parse("lagom_a")
-  collective = _default(cluster, "all-gather", 80_000_000)
+  collective = _collective(cluster, "all-gather", 80_000_000)
   for what, shape, measured in (
     ("light", (3456, 128, 3456), 0.128),
     ("heavy", (3456, 3456, 3456), 0.393),
   ):
-    beside = _beside(_product(cluster.gpu, shape), collective, cluster)
-    yield groups_lib.Comparison(
-      what=f"A40, all-gather beside a {what} product, loss of bandwidth",
-      measured=measured,
-      predicted=1 - 1 / beside.collective_factor,
+    product = _product(cluster.gpu, shape)
+    beside = contention.beside(product, collective, cluster.gpu)
+    yield (
+      f"A40, all-gather beside a {what} product, loss of bandwidth",
+      measured,
+      1 - 1 / beside.collective_factor,
     )
 
 
 def _product(
   gpu: cluster_lib.Gpu,
   shape: tuple[int, int, int],
-  *,
   time_us: float | None = None,
+  *,
   blocks: tuple[int, int] | None = None,
 ) -> kernel_lib.KernelCost:
   """A bf16 product; what is not given is predicted."""
   m, n, k = shape
   if time_us is None:
     time_us = gemm.predict_us(gpu, (1, m, n, k), ("bf16",) * 3)
-  if blocks is None:
-    blocks = gemm.blocks(gpu, (1, m, n, k), "bf16")
-  num_blocks, blocks_per_sm = blocks
+  num_blocks, blocks_per_sm = blocks or gemm.blocks(gpu, (1, m, n, k), "bf16")
   num_bytes = 2 * (m * k + k * n + m * n)
   return kernel_lib.KernelCost(
     time_us=time_us,
@@ -176,22 +167,13 @@ def _product(
   )
 
 
-def _default(
-  cluster: cluster_lib.Cluster, kind: str, num_bytes: int
-) -> collective_lib.CollectiveCost:
-  """A collective over the 8 GPUs of one node, as NCCL runs it by itself."""
-  key = _key(kind, num_bytes)
-  setting = collective_lib.default_setting(key, cluster)
-  return collective_lib.predict(key, setting, cluster)
-
-
-def _key(kind: str, num_bytes: int) -> collective_lib.TuningKey:
-  return collective_lib.TuningKey(kind, 8, 1, num_bytes)
-
-
-def _beside(
-  kernel: kernel_lib.KernelCost,
-  collective: collective_lib.CollectiveCost,
+def _collective(
   cluster: cluster_lib.Cluster,
-) -> contention.Beside:
-  return contention.beside(kernel, collective, cluster.gpu)
+  kind: str,
+  num_bytes: int,
+  setting: collective_lib.Setting | None = None,
+) -> collective_lib.CollectiveCost:
+  """One over the 8 GPUs of one node, as NCCL runs it by itself or as set."""
+  key = collective_lib.TuningKey(kind, 8, 1, num_bytes)
+  setting = setting or collective_lib.default_setting(key, cluster)
+  return collective_lib.predict(key, setting, cluster)

@@ -10,16 +10,16 @@ sizes of a collective has nothing to calibrate by, and is left out.
 
   python -m benchmarks.collectives.calibrated --data FOLDER
 
-prints each system's errors before and after, and its figures.
+prints the errors of each system and of all, before and after.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 import dataclasses
 import pathlib
 
+from benchmarks import data as data_lib
 from benchmarks import groups
 from benchmarks.collectives import fit_networks
 from benchmarks.collectives import lone_collective
@@ -41,25 +41,25 @@ class System:
   calibration: cluster_lib.Calibration
   judged: Sequence[samples_lib.Sample]
 
-  @property
-  def spans_nodes(self) -> bool:
-    """Whether its collectives go between nodes, as NCCL counts them."""
-    return any(sample.key.num_nodes > 1 for sample in self.judged)
-
   def comparisons(
     self, calibration: cluster_lib.Calibration
   ) -> list[groups.Comparison]:
     """The judged rows beside predictions."""
     return [
       groups.Comparison(
-        what=(
-          f"{self.name}, {sample.key.kind} of {sample.key.num_bytes} B, us"
-        ),
-        measured=sample.measured_us,
-        predicted=fit_lib.predicted_us(sample, calibration),
+        f"{self.name}, {sample.key.kind} of {sample.key.num_bytes} B, us",
+        sample.measured_us,
+        fit_lib.predicted_us(sample, calibration),
       )
       for sample in self.judged
     ]
+
+  @property
+  def group_names(self) -> Sequence[str]:
+    """The groups that it is in."""
+    if all(sample.key.num_nodes == 1 for sample in self.judged):
+      return "all systems", "one node"
+    return "all systems", "several nodes", f"several nodes, {self.fabric}"
 
 
 def systems(rows: Sequence[nccl_tests.Row]) -> Iterator[System]:
@@ -78,16 +78,13 @@ def systems(rows: Sequence[nccl_tests.Row]) -> Iterator[System]:
       for row in rows
       if row.system == name
     ]
-    folds = fit_lib.fold_of(samples)
-    pairs = list(zip(samples, folds, strict=True))
-    seen = [sample for sample, fold in pairs if fold == _FITTED_FOLD]
-    judged = [sample for sample, fold in pairs if fold != _FITTED_FOLD]
-    if seen:
+    pairs = list(zip(samples, fit_lib.fold_of(samples), strict=True))
+    if seen := [sample for sample, fold in pairs if fold == _FITTED_FOLD]:
       yield System(
         name=name,
         fabric=fabrics[name],
         calibration=fit_lib.fit(seen),
-        judged=judged,
+        judged=[sample for sample, fold in pairs if fold != _FITTED_FOLD],
       )
 
 
@@ -99,52 +96,38 @@ def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
   seen = lone_collective.seen_systems() | fit_networks.seen_systems()
   found = list(systems(nccl_tests.rows(folder)))
   for title, is_seen in ((_TITLE, True), (f"{_TITLE}, no fit saw", False)):
-    yield from _grouped(
-      title,
-      [
-        (system, system.comparisons(system.calibration))
+    yield from groups.by_name(
+      f"{title}: ",
+      (
+        (name, comparison)
         for system in found
         if (system.name in seen) == is_seen
-      ],
+        for comparison in system.comparisons(system.calibration)
+        for name in system.group_names
+      ),
     )
-
-
-def _grouped(
-  title: str, found: Sequence[tuple[System, Sequence[groups.Comparison]]]
-) -> Iterator[groups.Group]:
-  by_name: dict[str, list[groups.Comparison]] = {}
-  for system, comparisons in found:
-    names = ["all systems", "one node"]
-    if system.spans_nodes:
-      names[1:] = ["several nodes", f"several nodes, {system.fabric}"]
-    for name in names:
-      by_name.setdefault(name, []).extend(comparisons)
-  for name, comparisons in sorted(by_name.items()):
-    yield groups.of_comparisons(f"{title}: {name}", comparisons)
 
 
 def main() -> None:
   """The command."""
-  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-  parser.add_argument("--data", type=pathlib.Path, required=True)
-  folder = parser.parse_args().data / "nccl_tests"
+  folder = data_lib.arguments(__doc__).data / "nccl_tests"
   found = list(systems(nccl_tests.rows(folder)))
-  bare = cluster_lib.Calibration()
-  for system in found:
-    before, after = (
-      groups.of_comparisons(system.name, system.comparisons(calibration))
-      for calibration in (bare, system.calibration)
+  for title, is_after in (("Uncalibrated", False), ("Calibrated", True)):
+    groups.show(
+      title,
+      groups.by_name(
+        "",
+        (
+          (name, comparison)
+          for system in found
+          for comparison in system.comparisons(
+            system.calibration if is_after else cluster_lib.Calibration()
+          )
+          for name in (system.name, *system.group_names)
+        ),
+      ),
     )
-    factors = system.calibration.of(2 if system.spans_nodes else 1)
-    print(
-      f"{system.name:14} n {after.n:4}  median {before.median:6.1%} ->"
-      f" {after.median:6.1%}  p90 {before.p90:6.1%} -> {after.p90:6.1%} "
-      f" latency x {factors.latency_factor:5.3g}, rate x"
-      f" {factors.rate_factor:5.3g}, {len(factors.rate_factors)} paths"
-    )
-  uncalibrated = [(system, system.comparisons(bare)) for system in found]
-  groups.show(_grouped("the same rows, uncalibrated", uncalibrated))
-  groups.show(compare(folder))
+  groups.show("By whether a fit saw the system", compare(folder))
 
 
 if __name__ == "__main__":

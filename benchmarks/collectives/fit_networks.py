@@ -5,10 +5,9 @@
   python -m benchmarks.collectives.fit_networks --data FOLDER [--write]
       [--hold_out]
 
-FOLDER holds nccl_tests/ (see nccl_tests.py). --write writes
+FOLDER holds nccl_tests/ (see nccl_tests.py). --write puts the figures into
 lagom_xla/costs/fitted/network.json; --hold_out prints, of each system, the
-errors of a fit that did not see it, also by algorithm and protocol, of one that
-saw no system of its site, and of one that saw few nodes.
+errors of a fit that did not see it, also by algorithm and protocol.
 
 The figures of the fabrics with the most systems, InfiniBand and Slingshot, are
 fitted to their rows alone; those of another are held to the figures of the
@@ -19,18 +18,17 @@ what an exchange takes, and only InfiniBand has rows of those.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import dataclasses
 import functools
 import json
 import math
 import pathlib
-import sys
 
 import numpy as np
 from scipy import optimize
 
+from benchmarks import data as data_lib
 from benchmarks import groups
 from benchmarks.collectives import nccl_tests
 from lagom_xla.costs import wire
@@ -88,9 +86,7 @@ _PRIOR_WEIGHT = {"infiniband": 3.0, "slingshot": 0.2}
 _LIKENESS_WEIGHT = 2.0
 _EFFICIENCY_WEIGHT = 5.0
 # Errors beyond this, as logarithms, count linearly.
-OUTLIER = 0.2
-
-Fabrics = Mapping[str, wire.Fabric]
+_OUTLIER = 0.2
 
 
 def fit(rows: Sequence[nccl_tests.Row]) -> dict[str, wire.Fabric]:
@@ -134,71 +130,25 @@ def _fit(
 
   def residuals(x: np.ndarray) -> np.ndarray:
     fabric = figures(x)
-    errors = [math.log(predict_us(row, fabric) / row.time_us) for row in rows]
+    errors = [
+      math.log(row.wire_us(fabric=fabric) / row.time_us) for row in rows
+    ]
     return np.concatenate([errors, weights * (x - origin)])
 
   found = optimize.least_squares(
-    residuals, origin, bounds=(-math.inf, most), loss="soft_l1", f_scale=OUTLIER
+    residuals,
+    origin,
+    bounds=(-math.inf, most),
+    loss="soft_l1",
+    f_scale=_OUTLIER,
   )
-  return _rounded(figures(found.x))
+  rounded = dataclasses.asdict(figures(found.x))
+  return wire.Fabric(**{k: float(f"{v:.3g}") for k, v in rounded.items()})
 
 
-def _rounded(fabric: wire.Fabric) -> wire.Fabric:
-  return wire.Fabric(
-    **{k: float(f"{v:.3g}") for k, v in dataclasses.asdict(fabric).items()}
-  )
-
-
-def predict_us(row: nccl_tests.Row, fabric: wire.Fabric | None = None) -> float:
-  """A row's time on a fabric; on the fitted one if none is given."""
-  return wire.time_us(
-    row.cluster,
-    row.key.communicator,
-    row.key.kind,
-    row.key.num_bytes,
-    row.setting,
-    fabric=fabric,
-  )
-
-
-_OUTPUT = (
-  pathlib.Path(__file__).resolve().parents[2]
-  / "lagom_xla/costs/fitted/network.json"
-)
+_OUTPUT = pathlib.Path(wire.__file__).parents[1] / "fitted" / "network.json"
 # Whether times scale is judged on more nodes than these.
 _FEW_NODES = 4
-
-
-def held_out(
-  rows: Sequence[nccl_tests.Row],
-  fold_of: Callable[[str], str] = lambda system: system,
-) -> list[tuple[nccl_tests.Row, float]]:
-  """Rows between nodes with times by fits that did not see their fold.
-
-  Args:
-    rows: of any systems. Folds of which the shipped fit saw nothing are
-      predicted by it.
-    fold_of: the fold of a system, by its name.
-  """
-  rows = [row for row in rows if row.cluster.num_nodes > 1]
-  seen = {fold_of(system) for system in seen_systems()}
-
-  @functools.cache
-  def fitted(fold: str, fabric: str) -> wire.Fabric:
-    others = [
-      row
-      for row in rows
-      if row.system in seen_systems() and fold_of(row.system) != fold
-    ]
-    return fit_one(others, fabric)
-
-  def predicted_us(row: nccl_tests.Row) -> float:
-    fold = fold_of(row.system)
-    if row.key.num_nodes == 1 or fold not in seen:
-      return predict_us(row)
-    return predict_us(row, fitted(fold, row.fabric))
-
-  return [(row, predicted_us(row)) for row in rows]
 
 
 def seen_systems() -> frozenset[str]:
@@ -207,19 +157,27 @@ def seen_systems() -> frozenset[str]:
   return frozenset(name for names in raw["systems"].values() for name in names)
 
 
-def beyond(
+def held_out(
   rows: Sequence[nccl_tests.Row],
 ) -> list[tuple[nccl_tests.Row, float]]:
-  """Rows of more nodes, with times by a fit that saw none of so many."""
-  few = [row for row in rows if 1 < row.key.num_nodes <= _FEW_NODES]
-  if not few:
-    return []
-  fabrics = fit(few)
-  return [
-    (row, predict_us(row, fabrics[row.fabric]))
-    for row in rows
-    if row.key.num_nodes > _FEW_NODES
-  ]
+  """Rows between nodes with times by fits that did not see their system.
+
+  Systems of which the shipped fit saw nothing are predicted by it.
+  """
+  seen = seen_systems()
+  rows = [row for row in rows if row.cluster.num_nodes > 1]
+
+  @functools.cache
+  def fitted(system: str, fabric: str) -> wire.Fabric:
+    others = [r for r in rows if r.system in seen and r.system != system]
+    return fit_one(others, fabric)
+
+  def predicted_us(row: nccl_tests.Row) -> float:
+    if row.key.num_nodes == 1 or row.system not in seen:
+      return row.wire_us()
+    return row.wire_us(fabric=fitted(row.system, row.fabric))
+
+  return [(row, predicted_us(row)) for row in rows]
 
 
 def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
@@ -232,91 +190,62 @@ def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
   yield from nccl_tests.by_what_fits_saw(
     "nccl-tests, held out", held_out(rows), seen
   )
-  many = beyond([row for row in rows if row.system in seen])
-  if many:
-    yield groups.of_comparisons(
-      f"nccl-tests, by a fit on at most {_FEW_NODES} nodes: more nodes",
-      [row.comparison(time_us) for row, time_us in many],
-    )
+  rows = [row for row in rows if row.system in seen]
+  fabrics = fit([r for r in rows if 1 < r.key.num_nodes <= _FEW_NODES])
+  yield groups.of_comparisons(
+    f"nccl-tests, by a fit on at most {_FEW_NODES} nodes: more nodes",
+    [
+      row.compared(row.wire_us(fabric=fabrics[row.fabric]))
+      for row in rows
+      if row.key.num_nodes > _FEW_NODES
+    ],
+  )
 
 
-def _print_errors(
+def _show(
   title: str,
   predicted: Sequence[tuple[nccl_tests.Row, float]],
   name_of: Callable[[nccl_tests.Row], str] = lambda row: row.system,
 ) -> None:
-  print(title)
-  found: dict[str, list[groups.Comparison]] = {}
-  for row, time_us in predicted:
-    for name in (f"{row.fabric}, {name_of(row)}", "all"):
-      found.setdefault(name, []).append(row.comparison(time_us))
   groups.show(
-    groups.of_comparisons(name, found[name]) for name in sorted(found)
+    title,
+    groups.by_name(
+      "",
+      (
+        (name, row.compared(time_us))
+        for row, time_us in predicted
+        for name in (f"{row.fabric}, {name_of(row)}", "all")
+      ),
+    ),
   )
-
-
-def _write(fabrics: Fabrics, rows: Sequence[nccl_tests.Row]) -> None:
-  document = {
-    "about": (
-      "What fabrics between nodes take beyond NCCL's model, by their names in"
-      " cluster files. Names are the fields of wire.Fabric: _us are"
-      " microseconds, _gbps 1e9 bytes per second, _efficiency shares."
-    ),
-    "fitted_by": "benchmarks/collectives/fit_networks.py",
-    "fitted_to": (
-      "Rows of nccl-tests on public systems, of 64 KiB and more, under NCCL's"
-      " own choices."
-    ),
-    "fitted_how": (
-      "Least squares of logarithms of predicted over measured, soft above"
-      f" {OUTLIER}. InfiniBand's figures are held to where they"
-      " start, and stand for RoCE; what its exchanges take stands for all"
-      " fabrics. EFA's"
-      " and TCPX's figures are held to Slingshot's. TCPX has one system and one"
-      " collective, under Ring and Simple, and of its adapters what Google"
-      " states. TCPXO has no rows and Slingshot's figures."
-    ),
-    "num_rows": {
-      name: sum(row.fabric == name for row in rows) for name in fabrics
-    },
-    "systems": {
-      name: sorted({row.system for row in rows if row.fabric == name})
-      for name in fabrics
-    },
-    "fabrics": {n: dataclasses.asdict(f) for n, f in fabrics.items()},
-  }
-  _OUTPUT.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def main() -> None:
   """The command."""
-  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-  parser.add_argument("--data", type=pathlib.Path, required=True)
-  parser.add_argument("--write", action="store_true")
-  parser.add_argument("--hold_out", action="store_true")
-  arguments = parser.parse_args()
-  folder = arguments.data / "nccl_tests"
-  if not folder.is_dir():
-    sys.exit(f"fit_networks: there is no folder {folder}.")
-  rows = [r for r in nccl_tests.rows(folder) if r.key.num_nodes > 1]
+  arguments = data_lib.arguments(__doc__, "write", "hold_out")
+  found = nccl_tests.rows(arguments.data / "nccl_tests")
+  rows = [row for row in found if row.key.num_nodes > 1]
   fabrics = fit(rows)
   for name, fabric in fabrics.items():
     print(name, dataclasses.asdict(fabric))
-  _print_errors(
-    "Fitted", [(row, predict_us(row, fabrics[row.fabric])) for row in rows]
-  )
+  _show("Fitted", [(r, r.wire_us(fabric=fabrics[r.fabric])) for r in rows])
   if arguments.hold_out:
     by_system = held_out(rows)
-    _print_errors("Held out: each system", by_system)
-    _print_errors(
+    _show("Held out: each system", by_system)
+    _show(
       "The same by algorithm and protocol",
       by_system,
       lambda row: f"{row.setting.algorithm}.{row.setting.protocol}",
     )
-    _print_errors("Held out: each site", held_out(rows, nccl_tests.site))
-    _print_errors(f"Held out: more than {_FEW_NODES} nodes", beyond(rows))
   if arguments.write:
-    _write(fabrics, rows)
+    document = json.loads(_OUTPUT.read_text(encoding="utf-8"))
+    of = {name: [r for r in rows if r.fabric == name] for name in fabrics}
+    document["num_rows"] = {name: len(of[name]) for name in fabrics}
+    document["systems"] = {
+      name: sorted({row.system for row in of[name]}) for name in fabrics
+    }
+    document["fabrics"] = {n: dataclasses.asdict(f) for n, f in fabrics.items()}
+    _OUTPUT.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
   python -m benchmarks.collectives.fit_paths --data FOLDER [--write]
       [--hold_out]
 
-FOLDER holds nccl_tests and pax_a100. --write writes
+FOLDER holds nccl_tests and pax_a100. --write puts the figures into
 lagom_xla/costs/fitted/collective.json; --hold_out prints the errors on rows of
 XLA's table that a fit did not see. Those of nccl-tests are printed by
 benchmarks.accuracy: of each site's systems by a fit that saw XLA's table and
@@ -23,17 +23,16 @@ latencies of a launch (ncclTunerConstants, in costs/nccl/model.py).
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
 import json
 import math
 import pathlib
-import sys
 
 import numpy as np
 from scipy import optimize
 
+from benchmarks import data as data_lib
 from benchmarks import groups
 from benchmarks.collectives import channel_rows
 from benchmarks.collectives import lone_collective
@@ -77,11 +76,11 @@ def launch_us(rows: Iterable[Row]) -> float:
 def is_launches(row: Row) -> bool:
   """Whether a row shows what launches take, and not its collective."""
   is_test = isinstance(row, nccl_tests.Row)
-  return is_test and row.num_bytes <= _MOST_LAUNCH_BYTES
+  return is_test and row.key.num_bytes <= _MOST_LAUNCH_BYTES
 
 
 # Values from which a fit of the first system starts, by path.
-START: Mapping[str, Mapping[str, float]] = {
+_START: Mapping[str, Mapping[str, float]] = {
   "ring.ll": {
     "start_us": 6.6,
     "hop_us": 1.4,
@@ -146,7 +145,7 @@ START: Mapping[str, Mapping[str, float]] = {
 # A100's channels over H100's: NCCL's perChMaxTreeBws of one node, 24 and 38.7
 # GB/s (src/graph/tuning.cc). Rows of A100s are of all-reduces only, which do
 # not tell a gather's channels from a reduction's.
-AMPERE_CHANNEL_SHARE = 24.0 / 38.7
+_AMPERE_SHARE = 24.0 / 38.7
 
 # Not seen in the rows that fits take, where all channels together fill the
 # links. Rings and trees have what channel_rows.py shows, a GB200 the rates of a
@@ -164,11 +163,10 @@ _BLACKWELL_GBPS = {
   **_SHOWN_GBPS["b200"],
 }
 _AMPERE_GBPS = {
-  path: round(gbps * AMPERE_CHANNEL_SHARE, 1)
-  for path, gbps in _HOPPER_GBPS.items()
+  path: round(gbps * _AMPERE_SHARE, 1) for path, gbps in _HOPPER_GBPS.items()
 }
 _HANDSHAKE_US = 1.5
-FIXED: Mapping[str, Mapping[str, Mapping[str, float]]] = {
+_FIXED: Mapping[str, Mapping[str, Mapping[str, float]]] = {
   system: {
     "ring.ll128": {
       "channel_gbps": shown_gbps["ring.ll128"],
@@ -194,13 +192,13 @@ FIXED: Mapping[str, Mapping[str, Mapping[str, float]]] = {
     ("gb200", _BLACKWELL_GBPS, 32.5),
     ("b200", _BLACKWELL_GBPS, 32.5),
     ("h100", _HOPPER_GBPS, 29.0),
-    ("a100", _AMPERE_GBPS, round(29.0 * AMPERE_CHANNEL_SHARE, 1)),
+    ("a100", _AMPERE_GBPS, round(29.0 * _AMPERE_SHARE, 1)),
   )
 }
 
 # A channel that takes part in an all-reduce through the NVLink switch copies in
 # and out at once, like one of a permute around a ring: path -> whose rate.
-AS_FITTED: Mapping[str, str] = {"nvls.simple": "permute.simple"}
+_AS_FITTED: Mapping[str, str] = {"nvls.simple": "permute.simple"}
 
 
 # Weights of a row's relative error by its least bytes: repeats of short times
@@ -258,16 +256,18 @@ def fit_system(
 
   Rows of others are left out; `systems` has the paths of those that it is like.
   """
-  by_path: dict[str, list[Row]] = {name: [] for name in START}
+  by_path: dict[str, list[Row]] = {name: [] for name in _START}
   for row in rows:
     if row.model_system == system:
       by_path[row.path].append(row)
   found: dict[str, wire.Path] = {}
   # The first path's fit finds what the others' launches are.
-  for name in START:
-    start = _start(system, name, systems)
-    fixed = {**_tied(system, start), **FIXED[system].get(name, {})}
-    if alike := AS_FITTED.get(name):
+  for name in _START:
+    start = dict(_START[name])
+    if like := _LIKE[system]:
+      start = {field: getattr(systems[like][name], field) for field in start}
+    fixed = {**_tied(system, start), **_FIXED[system].get(name, {})}
+    if alike := _AS_FITTED.get(name):
       fixed["channel_gbps"] = found[alike].channel_gbps
     start = {k: v for k, v in start.items() if k not in fixed}
     found[name], apart = _fit_path(
@@ -276,22 +276,12 @@ def fit_system(
   return found, apart
 
 
-def _start(
-  system: str, name: str, systems: Mapping[str, wire.Paths]
-) -> dict[str, float]:
-  like = _LIKE[system]
-  if like is None:
-    return dict(START[name])
-  path = systems[like][name]
-  return {field: getattr(path, field) for field in START[name]}
-
-
 def _tied(system: str, start: Mapping[str, float]) -> dict[str, float]:
   """What a channel copies on an A100: a share of what it does on an H100."""
   if system != "a100":
     return {}
   return {
-    field: float(f"{value * AMPERE_CHANNEL_SHARE:.4g}")
+    field: float(f"{value * _AMPERE_SHARE:.4g}")
     for field, value in start.items()
     if field.endswith("channel_gbps")
   }
@@ -310,24 +300,23 @@ def _fit_path(
   shown = _SHOWN.get(of)
   if shown:
     start = {**start, _APART: shown[2]}
-  weights = np.array(
-    [next(w for least, w in _WEIGHTS if row.num_bytes >= least) for row in rows]
-  )
+  weights = np.array([
+    next(w for least, w in _WEIGHTS if row.key.num_bytes >= least)
+    for row in rows
+  ])  # fmt: skip
   are_launches = [is_launches(row) for row in rows]
   least = np.array([0.0 if are else -math.inf for are in are_launches])
-  prior_weights = np.array(
-    [
-      _HELD_WEIGHT if (name, field) == _FEW_SHOW else _PRIOR_WEIGHT
-      for field in start
-    ]
-  )
+  prior_weights = np.array([
+    _HELD_WEIGHT if (name, field) == _FEW_SHOW else _PRIOR_WEIGHT
+    for field in start
+  ])  # fmt: skip
   origin = np.log(np.array(list(start.values())))
 
-  def values(x: np.ndarray) -> tuple[wire.Path, lone_collective.SetApart]:
-    named = {
-      key: float(f"{value:.4g}" if is_final else value)
-      for key, value in zip(start, np.exp(x).tolist(), strict=True)
-    }
+  def values(
+    x: np.ndarray, form: str = ""
+  ) -> tuple[wire.Path, lone_collective.SetApart]:
+    found = [float(format(value, form)) for value in np.exp(x).tolist()]
+    named = dict(zip(start, found, strict=True))
     if not shown:
       return wire.Path(**named, **fixed), apart
     value = named.pop(_APART)
@@ -344,46 +333,36 @@ def _fit_path(
       [weights * np.maximum(errors, least), prior_weights * (x - origin)]
     )
 
-  is_final = False
   found = optimize.least_squares(
     residuals, origin, loss="soft_l1", f_scale=_OUTLIER
   )
-  is_final = True
-  return values(found.x)
+  return values(found.x, ".4g")
 
 
-def _predicted(rows: Sequence[Row], fitted: Fit) -> list[groups.Comparison]:
-  """The rows beside what is predicted for them."""
-  systems, apart = fitted
-  return [
-    groups.Comparison(
-      what=row.path,
-      measured=row.time_us,
-      predicted=row.predict_us(systems[row.model_system], apart),
-    )
-    for row in rows
-  ]
-
-
-def _print_errors(
-  title: str, rows: Sequence[Row], compared: Sequence[groups.Comparison]
-) -> None:
-  print(title)
-  found: dict[str, list[groups.Comparison]] = {}
-  for row, comparison in zip(rows, compared, strict=True):
-    for name in _group_names(row):
-      found.setdefault(name, []).append(comparison)
+def _show(title: str, predicted: Sequence[tuple[Row, float]]) -> None:
   groups.show(
-    groups.of_comparisons(name, found[name]) for name in sorted(found)
+    title,
+    groups.by_name(
+      "",
+      (
+        (name, row.comparison(row.path, time_us))
+        for row, time_us in predicted
+        for name in _group_names(row)
+      ),
+    ),
   )
+
+
+def _predicted(rows: Sequence[Row], fitted: Fit) -> list[tuple[Row, float]]:
+  systems, apart = fitted
+  return [(r, r.predict_us(systems[r.model_system], apart)) for r in rows]
 
 
 def _group_names(row: Row) -> Sequence[str]:
   if isinstance(row, nccl_tests.Row):
     return (f"nccl-tests, {row.model_system}", f"nccl-tests, {row.system}")
-  if isinstance(row, lone_collective.TracedRow):
+  if not isinstance(row, lone_collective.Row):
     return ("A100 step, small all-reduces",)
-  assert isinstance(row, lone_collective.Row)
   if not row.is_large:
     return (f"{row.device}, less than 64 KiB",)
   return (row.device, f"{row.device}, {row.key.kind}")
@@ -393,26 +372,35 @@ def _hold_out(
   table: Sequence[lone_collective.Row], others: Sequence[Row]
 ) -> None:
   """Errors of each row of the table, by fits without it and its like."""
-  rng = np.random.default_rng(0)
-  coins = rng.integers(2, size=len(table))
-  divisions: dict[str, Sequence[Hashable]] = {
+  coins = np.random.default_rng(0).integers(2, size=len(table))
+  divisions: dict[str, Sequence[int]] = {
     "random halves": coins.tolist(),
-    "sizes (powers of two)": [r.num_bytes.bit_length() for r in table],
-    "group sizes": [row.key.num_ranks for row in table],
+    "sizes (powers of two)": [r.key.num_bytes.bit_length() for r in table],
   }
   for title, folds in divisions.items():
-    rows, compared = [], []
-    for fold in sorted(set(folds), key=repr):
+    found: list[tuple[Row, float]] = []
+    for fold in sorted(set(folds)):
       kept = [r for r, f in zip(table, folds, strict=True) if f != fold]
       out = [r for r, f in zip(table, folds, strict=True) if f == fold]
-      rows += out
-      compared += _predicted(out, fit([*kept, *others]))
-    _print_errors(f"Held out: {title}", rows, compared)
+      found += _predicted(out, fit([*kept, *others]))
+    _show(f"Held out: {title}", found)
 
 
 def _write(fitted: Fit, rows: Sequence[Row]) -> None:
   systems, apart = fitted
-  named = {
+  document = json.loads(lone_collective.PATH.read_text(encoding="utf-8"))
+  document["tests"] = sorted(
+    {row.system for row in rows if isinstance(row, nccl_tests.Row)}
+  )
+  document["num_rows"] = {
+    system: {
+      name: sum((row.model_system, row.path) == (system, name) for row in rows)
+      for name in paths
+    }
+    for system, paths in systems.items()
+  }
+  document["set_apart"] = dataclasses.asdict(apart)
+  document["systems"] = {
     system: {
       name: {
         field.name: getattr(path, field.name)
@@ -423,52 +411,8 @@ def _write(fitted: Fit, rows: Sequence[Row]) -> None:
     }
     for system, paths in systems.items()
   }
-  counts = {
-    system: {
-      name: sum((row.model_system, row.path) == (system, name) for row in rows)
-      for name in paths
-    }
-    for system, paths in systems.items()
-  }
-  text = json.dumps(
-    {
-      "about": (
-        "Parameters of costs/wire/ by system and path (algorithm.protocol)."
-        " Names are the fields of wire.Path; _us are microseconds, _gbps 1e9"
-        " bytes per second, _steps fractions of a ring's step,"
-        " link_efficiency a share of the links' rate in NCCL's model."
-        " set_apart has what the measurements hold besides: the launch of a"
-        " module in XLA's table, by system, and of one GPU's part in"
-        " nccl-tests."
-      ),
-      "fitted_by": "benchmarks/collectives/fit_paths.py",
-      "fitted_to": (
-        "Half of the rows of XLA's default_collective_perf_table (sm_90 for"
-        " h100, B200 for b200, GB200 and sm_103 for gb200), rows of nccl-tests"
-        " on public systems of one node, small all-reduces of a traced step on"
-        " A100s, and all-reduces of few channels on four nodes of H200s and on"
-        " B300s."
-      ),
-      "fitted_how": (
-        "Least squares of relative errors, soft above 50 %, rows of 4 MiB"
-        " and more weighted by 3 and of less than 64 KiB by 0.3, parameters"
-        " held weakly to start values. Paths without rows are as gb200's, and"
-        " a100's as h100's with slower channels."
-        " channel_gbps of ring.ll128, ring.simple and trees is what all-reduces"
-        " of few channels show (channel_rows.py), of nvls what a permute's"
-        " channel copies, of nvls_gather what a one-way permute's does;"
-        " handshake_us of Simple outside NVLS is what NVLS shows."
-      ),
-      "tests": sorted(
-        {row.system for row in rows if isinstance(row, nccl_tests.Row)}
-      ),
-      "num_rows": counts,
-      "set_apart": dataclasses.asdict(apart),
-      "systems": named,
-    },
-    indent=2,
-  )
-  lone_collective.PATH.write_text(text + "\n", encoding="utf-8")
+  text = json.dumps(document, indent=2) + "\n"
+  lone_collective.PATH.write_text(text, encoding="utf-8")
 
 
 def compare(data: pathlib.Path) -> Iterator[groups.Group]:
@@ -490,49 +434,29 @@ def held_out(
   table: Sequence[lone_collective.Row], others: Sequence[Row]
 ) -> list[tuple[nccl_tests.Row, float]]:
   """Rows of nccl-tests with times by fits that did not see their site."""
-  tests = [row for row in others if isinstance(row, nccl_tests.Row)]
   seen = lone_collective.seen_systems()
-  predicted = [
-    (row, row.predict_us()) for row in tests if row.system not in seen
-  ]
+  tests = [row for row in others if isinstance(row, nccl_tests.Row)]
+  predicted = [(r, r.predict_us()) for r in tests if r.system not in seen]
   tests = [row for row in tests if row.system in seen]
   if not tests:
     return predicted
-  others = [
-    row
-    for row in others
-    if not isinstance(row, nccl_tests.Row) or row.system in seen
-  ]
-  systems, _ = fit([*table, *others])
-  for site, name in sorted({(_site(row), row.model_system) for row in tests}):
-    kept = [row for row in others if _site(row) != site]
-    seen_rows = [*table, *kept]
-    paths, apart = fit_system(name, seen_rows, systems, _apart(seen_rows))
+  traced = [row for row in others if not isinstance(row, nccl_tests.Row)]
+  systems, _ = fit([*table, *tests, *traced])
+  for site, name in sorted({(row.site, row.model_system) for row in tests}):
+    kept = [row for row in tests if row.site != site]
+    rows = [*table, *kept, *traced]
+    paths, apart = fit_system(name, rows, systems, _apart(rows))
     predicted += [
       (row, row.predict_us(paths, apart))
       for row in tests
-      if (_site(row), row.model_system) == (site, name)
+      if (row.site, row.model_system) == (site, name)
     ]
   return predicted
 
 
-def _site(row: Row) -> str:
-  """Of its system; "" for a step's rows."""
-  if not isinstance(row, nccl_tests.Row):
-    return ""
-  return nccl_tests.site(row.system)
-
-
 def main() -> None:
   """Fits, prints the errors, and writes the parameters if asked to."""
-  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-  parser.add_argument("--data", type=pathlib.Path, required=True)
-  parser.add_argument("--write", action="store_true")
-  parser.add_argument("--hold_out", action="store_true")
-  arguments = parser.parse_args()
-  for folder in (arguments.data / n for n in ("nccl_tests", "pax_a100")):
-    if not folder.is_dir():
-      sys.exit(f"fit_paths: there is no folder {folder}.")
+  arguments = data_lib.arguments(__doc__, "write", "hold_out")
   table = lone_collective.read_table()
   others = other_rows(arguments.data)
   rows = [*table, *others]
@@ -540,15 +464,7 @@ def main() -> None:
   if arguments.write:
     _write(fitted, rows)
   print(fitted[1])
-  _print_errors(
-    "All rows, fitted to all of them", rows, _predicted(rows, fitted)
-  )
-  newer = lone_collective.read_table(old_rule=False)
-  _print_errors(
-    "The table, with NCCL 2.32's rule for sends and receives",
-    newer,
-    _predicted(newer, fitted),
-  )
+  _show("All rows, fitted to all of them", _predicted(rows, fitted))
   if arguments.hold_out:
     _hold_out(table, others)
 

@@ -5,22 +5,17 @@
 XLA's default_collective_perf_table has most of them. Its generator
 (xla/tools/collective_perf_table_gen.cc) runs one collective of f32 in a module
 of its own, on all groups of that size at once, and divides the larger of
-operand and result by the median run time. So
-
-    time = bytes / throughput,  bytes = 4 result_elements,
-
-times the devices of a group for a reduce-scatter, whose operand is the larger.
-An all-to-all has one operand, cut along its only dimension.
+operand and result by the median run time: 4 bytes for each element of the
+result, times the devices of a group for a reduce-scatter, whose operand is the
+larger. An all-to-all has one operand, cut along its only dimension.
 
 A permute is repeated in a loop on the device, and its time is one turn's. The
 others are launched once for each time, which so holds the launch of the module.
 XLA reduces in place, and a loop carries its state in one buffer. So the modules
-of all-reduces and permutes, and only those, copy S bytes on every device,
-before the one and after the other; their schedules show it. The copy is no part
-of the collective, and in a step is an instruction of its own where it is needed
-at all; here it is added to what the model predicts. What measurements hold that
-is not the collective is in lagom_xla/costs/fitted/collective.json, beside the
-parameters that it is fitted with.
+of all-reduces and permutes, and only those, copy S bytes on every device. The
+copy is no part of the collective; here it is added to what the model predicts.
+What else is not the collective is in lagom_xla/costs/fitted/collective.json,
+beside the parameters that it is fitted with.
 
 4 pairs on eight devices are i to i + 4. As many pairs as devices are either
 neighbours that exchange or a ring, which the table does not tell apart. In a
@@ -40,7 +35,6 @@ does not show below what its thread takes for launches.
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
@@ -49,19 +43,18 @@ import pathlib
 from typing import Any
 
 from benchmarks import data as data_lib
+from benchmarks import groups
 from benchmarks.steps import traced_step
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import wire
+from lagom_xla.costs.nccl import launch
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import kernels as kernels_lib
 
-PATH = (
-  pathlib.Path(__file__).resolve().parents[2]
-  / "lagom_xla/costs/fitted/collective.json"
-)
+PATH = pathlib.Path(wire.__file__).parents[1] / "fitted" / "collective.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,8 +92,27 @@ def fitted() -> SetApart:
   return SetApart(**raw["set_apart"])
 
 
+def launched(
+  key: collective_lib.TuningKey,
+  cluster: cluster_lib.Cluster,
+  algorithm: str,
+  protocol: str,
+  num_channels: int,
+) -> collective_lib.Setting:
+  """The setting with NCCL's chunk for so many channels."""
+  share_bytes = key.num_bytes // num_channels
+  return collective_lib.Setting(
+    algorithm=algorithm,
+    protocol=protocol,
+    num_channels=num_channels,
+    chunk_bytes=launch.chunk_bytes(
+      cluster, key.communicator, key.kind, share_bytes, algorithm, protocol
+    ),
+  )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MeasuredCall(abc.ABC):
+class MeasuredCall:
   """One measured collective: of XLA's table, of nccl-tests or of a step."""
 
   cluster: cluster_lib.Cluster
@@ -120,19 +132,10 @@ class MeasuredCall(abc.ABC):
       self.cluster, self.key.communicator, self.key.kind, self.setting
     )
 
-  @property
-  def num_bytes(self) -> int:
-    """As NCCL counts them."""
-    return self.key.num_bytes
-
-  @abc.abstractmethod
-  def predict_us(
-    self, paths: wire.Paths | None = None, apart: SetApart | None = None
+  def wire_us(
+    self, paths: wire.Paths | None = None, fabric: wire.Fabric | None = None
   ) -> float:
-    """The model's time of what was timed, by the shipped fit if not given."""
-
-  def wire_us(self, paths: wire.Paths | None = None) -> float:
-    """The model's time of the collective alone."""
+    """The model's time of the collective alone, by the shipped fit or not."""
     return wire.time_us(
       self.cluster,
       self.key.communicator,
@@ -140,11 +143,27 @@ class MeasuredCall(abc.ABC):
       self.key.num_bytes,
       self.setting,
       paths,
+      fabric,
     )
+
+  def predict_us(
+    self, paths: wire.Paths | None = None, apart: SetApart | None = None
+  ) -> float:
+    """The model's time of what was timed."""
+    del apart
+    return self.wire_us(paths)
+
+  def comparison(
+    self, what: str, predicted_us: float | None = None
+  ) -> groups.Comparison:
+    """What was measured beside a prediction."""
+    if predicted_us is None:
+      predicted_us = self.predict_us()
+    return groups.Comparison(f"{what}, us", self.time_us, predicted_us)
 
 
 # sm_103 is a GB300, whose NVLink and NVLink switch are a GB200's.
-CLUSTERS = {
+_CLUSTERS = {
   "sm_90": "1x8xh100",
   "sm_100_B200": "1x8xb200",
   "sm_100_GB200": "18x4xgb200",
@@ -170,14 +189,27 @@ class Row(MeasuredCall):
   @property
   def is_large(self) -> bool:
     """Whether it is large enough to be judged by."""
-    return self.num_bytes >= LARGE_BYTES
+    return self.key.num_bytes >= LARGE_BYTES
 
   @property
   def copy_us(self) -> float:
     """What the module's copy of the operand or the result takes."""
     if self.key.kind not in _COPIED or self.device not in _COPYING_DEVICES:
       return 0.0
-    return _copy_us(self.num_bytes, self.cluster.gpu)
+    copy = kernels_lib.Kernel(
+      name="copy",
+      category="copy",
+      computation="main",
+      instruction_id=0,
+      executions=1,
+      flops=0,
+      num_bytes=2 * self.key.num_bytes,
+      element_type="f32",
+      result_elements=self.key.num_bytes // 4,
+      matrix_shape=None,
+      backend_config={},
+    )
+    return kernel_lib.predict(copy, self.cluster.gpu).time_us
 
   def predict_us(
     self, paths: wire.Paths | None = None, apart: SetApart | None = None
@@ -202,41 +234,19 @@ class Row(MeasuredCall):
     return module_us + self.copy_us + self.wire_us(paths)
 
 
-def _copy_us(num_bytes: int, gpu: cluster_lib.Gpu) -> float:
-  copy = kernels_lib.Kernel(
-    name="copy",
-    category="copy",
-    computation="main",
-    instruction_id=0,
-    executions=1,
-    flops=0,
-    num_bytes=2 * num_bytes,
-    element_type="f32",
-    result_elements=num_bytes // 4,
-    matrix_shape=None,
-    backend_config={},
-  )
-  return kernel_lib.predict(copy, gpu).time_us
-
-
-@functools.cache
-def cluster_of(device: str) -> cluster_lib.Cluster:
-  """Where a device of the table stands."""
-  return cluster_lib.parse(CLUSTERS[device])
-
-
+_cluster = functools.cache(cluster_lib.parse)
 _OLD_LL_BYTES = 32 * 16384
 _PERMUTE = "permute.simple"
 # Neighbours that exchange over more channels have to share some.
 _MOST_LONE_CHANNELS = 4
 
 
-def read_table(*, old_rule: bool = True) -> list[Row]:
-  """The measurements on NVIDIA GPUs, with the older NCCL's LL if asked for."""
+def read_table() -> list[Row]:
+  """The measurements on NVIDIA GPUs."""
   found = [
-    _row(line, old_rule)
+    _row(line)
     for line in data_lib.rows("collective_throughput")
-    if line["device"] in CLUSTERS
+    if line["device"] in _CLUSTERS
     # A time that was too short for the clock.
     and float(line["throughput_bytes_per_second"]) > 0
   ]
@@ -244,21 +254,21 @@ def read_table(*, old_rule: bool = True) -> list[Row]:
   slowest_us: dict[tuple[str, int, int], float] = {}
   for row in found:
     if row.path == _PERMUTE:
-      key = (row.device, row.num_pairs, row.num_bytes)
+      key = (row.device, row.num_pairs, row.key.num_bytes)
       slowest_us[key] = max(slowest_us.get(key, 0.0), row.time_us)
   return [
     dataclasses.replace(row, is_one_way=True)
     if row.path == _PERMUTE
-    and row.time_us < slowest_us[row.device, row.num_pairs, row.num_bytes]
+    and row.time_us < slowest_us[row.device, row.num_pairs, row.key.num_bytes]
     and row.setting.num_channels <= _MOST_LONE_CHANNELS
     else row
     for row in found
   ]
 
 
-def _row(line: Mapping[str, str], old_rule: bool) -> Row:
+def _row(line: Mapping[str, str]) -> Row:
   kind, device = line["opcode"], line["device"]
-  cluster = cluster_of(device)
+  cluster = _cluster(_CLUSTERS[device])
   num_bytes = 4 * int(line["result_elements"])
   time_us = 1e6 * num_bytes / float(line["throughput_bytes_per_second"])
   num_pairs = 0
@@ -271,16 +281,15 @@ def _row(line: Mapping[str, str], old_rule: bool) -> Row:
     num_bytes *= num_ranks
     time_us *= num_ranks
   # The larger of operand and result is NCCL's size, too.
-  key = collective_lib.TuningKey(
-    kind=kind, num_ranks=num_ranks, num_nodes=1, num_bytes=num_bytes
-  )
-  setting = nccl.default_setting(cluster, key.communicator, kind, num_bytes)
-  if old_rule and kind in nccl.SEND_RECV:
+  key = collective_lib.TuningKey(kind, num_ranks, 1, num_bytes)
+  setting = collective_lib.default_setting(key, cluster)
+  if kind in nccl.SEND_RECV:
     num_messages = 1 if kind == "collective-permute" else num_ranks
-    protocol = "ll" if num_bytes <= num_messages * _OLD_LL_BYTES else "simple"
-    chunk_bytes = 2**15 if protocol == "ll" else 2**19
+    is_ll = num_bytes <= num_messages * _OLD_LL_BYTES
     setting = dataclasses.replace(
-      setting, protocol=protocol, chunk_bytes=chunk_bytes
+      setting,
+      protocol="ll" if is_ll else "simple",
+      chunk_bytes=2**15 if is_ll else 2**19,
     )
   return Row(
     cluster=cluster,
@@ -296,20 +305,7 @@ def _row(line: Mapping[str, str], old_rule: bool) -> Row:
 _MOST_BYTES = 256 * 1024
 
 
-class TracedRow(MeasuredCall):
-  """One all-reduce of a step, by its shortest run; nothing is set apart."""
-
-  def predict_us(
-    self,
-    paths: wire.Paths | None = None,
-    apart: SetApart | None = None,
-  ) -> float:
-    """The model's time."""
-    del apart
-    return self.wire_us(paths)
-
-
-def read_trace(folder: pathlib.Path) -> Sequence[TracedRow]:
+def read_trace(folder: pathlib.Path) -> Sequence[MeasuredCall]:
   """The small all-reduces of the step in `folder`, which is pax_a100."""
   module = traced_step.read_module(folder)
   shortest_us: dict[str, float] = {}
@@ -318,15 +314,17 @@ def read_trace(folder: pathlib.Path) -> Sequence[TracedRow]:
       least_us = min(event.time_us, shortest_us.get(event.name, event.time_us))
       shortest_us[event.name] = least_us
   cluster = traced_step.cluster_of(folder, module)
-  rows = []
-  for collective in collectives_lib.find(module):
-    key = collective_lib.tuning_key(collective, cluster)
-    if key.kind == "all-reduce" and key.num_bytes <= _MOST_BYTES:
-      row = TracedRow(
-        cluster=cluster,
-        key=key,
-        setting=collective_lib.default_setting(key, cluster),
-        time_us=shortest_us[collective.name],
-      )
-      rows.append(row)
-  return rows
+  keys = {
+    c.name: collective_lib.tuning_key(c, cluster)
+    for c in collectives_lib.find(module)
+  }
+  return [
+    MeasuredCall(
+      cluster=cluster,
+      key=key,
+      setting=collective_lib.default_setting(key, cluster),
+      time_us=shortest_us[name],
+    )
+    for name, key in keys.items()
+    if key.kind == "all-reduce" and key.num_bytes <= _MOST_BYTES
+  ]

@@ -23,26 +23,28 @@ short and where they are long (`costs/settings.py`).
 
 Xu et al., AutoCCL (NSDI 2025), tables 3 to 6, vary what the model has
 (algorithm, channels, chunk) and what it has not (threads, and whether GPUs of
-a node hand on through the host's memory, SHM, or directly, P2P). No parameter
-was fitted to them. Its clusters are Lagom's: A40s in NVLink pairs with 2
-adapters of 400 Gb/s (lagom_a), and over PCIe with one of 100 Gb/s (lagom_b).
-Figures are published as bandwidth, or as what one setting gains over another,
-so all but one are compared as ratios of times. *Clean* are those that vary only
-what the model has.
+a node hand on through the host's memory, SHM, or directly, P2P). Its clusters
+are Lagom's: A40s in NVLink pairs with 2 adapters of 400 Gb/s (lagom_a), and
+over PCIe with one of 100 Gb/s (lagom_b). Figures are published as bandwidth, or
+as what one setting gains over another, so all but one are compared as ratios of
+times. *Clean* are those that vary only what the model has.
 """
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterator, Mapping, Sequence
-import csv
 import dataclasses
 import itertools
 import pathlib
 import re
 from typing import Any
 
+from benchmarks import data
 from benchmarks import groups
+from benchmarks.collectives import lone_collective
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.calibrate import log
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import settings as settings_lib
@@ -59,21 +61,16 @@ _IN_NODE = re.compile(r"(?:(?P<some>\d+) of )?(?P<all>\d+) (?P<gpu>[A-Z]+\d+)")
 _ON_RACKS = re.compile(r"GB200, (?P<gpus>\d+) GPUs on (?P<racks>\d+) racks")
 # A B300's NVLink is a B200's.
 _GPUS = {"B300": "b200"}
-_PER_TIME = ("busbw", "algbw")
 _LEAST_DIFFERENCE = 0.05
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Run:
-  """A measured time, and what the model has for it."""
+class Run(lone_collective.MeasuredCall):
+  """A measured time, from a bandwidth, under a value of a knob."""
 
   what: str
   knob: str
   value: str
-  cluster: cluster_lib.Cluster
-  key: collective_lib.TuningKey
-  setting: collective_lib.Setting
-  measured_us: float  # From a bandwidth.
 
   @property
   def is_default(self) -> bool:
@@ -81,10 +78,13 @@ class Run:
     default = collective_lib.default_setting(self.key, self.cluster)
     return self.setting == default
 
-  @property
-  def predicted_us(self) -> float:
-    """By the model."""
-    return collective_lib.predict(self.key, self.setting, self.cluster).time_us
+  def over(self, base: Run) -> groups.Comparison:
+    """Its time over that of another run of its series."""
+    return groups.Comparison(
+      f"{self.what}, {self.knob} {self.value} over {base.value}",
+      self.time_us / base.time_us,
+      self.predict_us() / base.predict_us(),
+    )
 
 
 def _series(path: pathlib.Path) -> Iterator[Sequence[Run]]:
@@ -97,9 +97,9 @@ def _series(path: pathlib.Path) -> Iterator[Sequence[Run]]:
     columns = ("source", "hardware", "workload", "knob", "metric")
     return tuple(line[name] for name in columns)
 
-  with path.open(encoding="utf-8", newline="") as file:
-    lines = sorted(csv.DictReader(file), key=fixed)
-  for _, members in itertools.groupby(lines, key=fixed):
+  for _, members in itertools.groupby(
+    sorted(data.rows(path), key=fixed), fixed
+  ):
     series = list(members)
     if len(series) > 1 and (runs := _runs(series)):
       yield runs
@@ -108,13 +108,12 @@ def _series(path: pathlib.Path) -> Iterator[Sequence[Run]]:
 def _runs(series: Sequence[Mapping[str, str]]) -> list[Run]:
   """The lines of a series that the model can run, none if not the first."""
   case, metric = _case(series[0]), series[0]["metric"]
-  if case is None or metric not in _PER_TIME:
+  if case is None or metric not in ("busbw", "algbw"):
     return []
   cluster, key = case
   share = 1.0
   if metric == "busbw":
-    passes = 2 if key.kind == "all-reduce" else 1
-    share = passes * (key.num_ranks - 1) / key.num_ranks
+    share = log.bus_share(key.kind.replace("-", "_"), key.num_ranks)
   runs = []
   for line in series:
     setting = _setting(cluster, key, line["knob"], line["value"])
@@ -129,7 +128,7 @@ def _runs(series: Sequence[Mapping[str, str]]) -> list[Run]:
           cluster=cluster,
           key=key,
           setting=setting,
-          measured_us=share * key.num_bytes / (1e3 * float(line["figure"])),
+          time_us=share * key.num_bytes / (1e3 * float(line["figure"])),
         )
       )
   return runs
@@ -176,7 +175,7 @@ def _setting(
     return default
   if found := re.fullmatch(r"(\d+) channels?", value):
     pair = default.algorithm, default.protocol
-    return _launched(key, cluster, pair, int(found[1]))
+    return lone_collective.launched(key, cluster, *pair, int(found[1]))
   algorithm, _, protocol = value.lower().partition("/")
   if knob == "NCCL_NVLS_ENABLE" and value == "0":
     return forced(key, cluster, without="nvls")
@@ -215,26 +214,7 @@ def forced(
     key=lambda pair: nccl.predicted_time_us(*what, key.num_bytes, *pair),
   )
   num_channels = launch.num_channels(*what[:2], key.num_bytes, *best)
-  return _launched(key, cluster, best, num_channels)
-
-
-def _launched(
-  key: collective_lib.TuningKey,
-  cluster: cluster_lib.Cluster,
-  pair: tuple[str, str],
-  num_channels: int,
-) -> collective_lib.Setting:
-  """The setting with NCCL's chunk for so many channels."""
-  algorithm, protocol = pair
-  share_bytes = key.num_bytes // num_channels
-  return collective_lib.Setting(
-    algorithm=algorithm,
-    protocol=protocol,
-    num_channels=num_channels,
-    chunk_bytes=launch.chunk_bytes(
-      cluster, key.communicator, key.kind, share_bytes, *pair
-    ),
-  )
+  return lone_collective.launched(key, cluster, *best, num_channels)
 
 
 def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
@@ -242,27 +222,22 @@ def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
   path = folder / "sweeps.csv"
   if not path.exists():
     return
-  found: dict[str, list[groups.Comparison]] = {}
-  unchosen: dict[str, list[groups.Comparison]] = {}
-  for runs in _series(path):
-    first = runs[0]
-    found.setdefault(first.knob, []).extend(
-      _ratio(run, first) for run in runs[1:] if run.value != first.value
-    )
-    for name, comparison in _unchosen(runs):
-      unchosen.setdefault(f"sweeps: {name}", []).append(comparison)
-  for knob in sorted(filter(found.get, found)):
-    yield groups.of_comparisons(f"sweeps, ratios: {knob}", found[knob])
-    yield from _signs(knob, found[knob])
-  for name in sorted(unchosen):
-    yield groups.of_comparisons(name, unchosen[name])
-
-
-def _ratio(run: Run, base: Run) -> groups.Comparison:
-  return groups.Comparison(
-    what=f"{run.what}, {run.knob} {run.value} over {base.value}",
-    measured=run.measured_us / base.measured_us,
-    predicted=run.predicted_us / base.predicted_us,
+  series = list(_series(path))
+  ratios = collections.defaultdict(list)
+  for first, *others in series:
+    ratios[first.knob] += [
+      run.over(first) for run in others if run.value != first.value
+    ]
+  for knob in sorted(filter(ratios.get, ratios)):
+    yield groups.of_comparisons(f"sweeps, ratios: {knob}", ratios[knob])
+    apart = [
+      c for c in ratios[knob] if abs(c.measured - 1) >= _LEAST_DIFFERENCE
+    ]
+    wrong = [str(c) for c in apart if (c.measured - 1) * (c.predicted - 1) <= 0]
+    if apart:
+      yield groups.of_matches(f"sweeps, signs: {knob}", wrong, len(apart))
+  yield from groups.by_name(
+    "sweeps: ", itertools.chain.from_iterable(map(_unchosen, series))
   )
 
 
@@ -277,29 +252,11 @@ def _unchosen(runs: Sequence[Run]) -> Iterator[tuple[str, groups.Comparison]]:
     if run.is_default:
       continue
     if run.value == "1 channel":
-      compared = groups.Comparison(
-        what=f"{run.what}, {run.value}, us",
-        measured=run.measured_us,
-        predicted=run.predicted_us,
-      )
-      yield "one channel", compared
+      yield "one channel", run.comparison(f"{run.what}, {run.value}")
     elif own:
       is_long = settings_lib.has_long_parts(run.key)
       length = "long" if is_long else "short"
-      yield f"another algorithm, {length} parts", _ratio(run, own[-1])
-
-
-def _signs(
-  knob: str, comparisons: Sequence[groups.Comparison]
-) -> Iterator[groups.Group]:
-  apart = [c for c in comparisons if abs(c.measured - 1) >= _LEAST_DIFFERENCE]
-  wrong = [
-    f"{c.what}: measured {c.measured:.3g}, predicted {c.predicted:.3g}"
-    for c in apart
-    if (c.measured - 1) * (c.predicted - 1) <= 0
-  ]
-  if apart:
-    yield groups.of_matches(f"sweeps, signs: {knob}", wrong, len(apart))
+      yield f"another algorithm, {length} parts", run.over(own[-1])
 
 
 _KIB, _MB = 2**10, 10**6
@@ -322,43 +279,37 @@ _AUTOCCL = {
   "ring 8": ("lagom_b", _REDUCE_8, ("ring", 10, 27), (128, "")),
 }
 # Table: one run, another, and the time of the second over that of the first.
-_RATIOS = (
-  ("3: 2 over 8 channels, chunks of 32 KiB", "PCIe best", "PCIe few", 2.69),
-  ("3: NCCL's default over the best", "PCIe best", "PCIe default", 1.23),
-  ("4: NCCL's default over the best", "pairs best", "pairs default", 1.28),
-  ("5: tree over ring, 16 GPUs", "ring 16", "tree 16", 4.0 / 5.4),
-  (
-    "5: tuned over untuned tree, 16 GPUs",
+_RATIOS = {
+  "3: 2 over 8 channels, chunks of 32 KiB": ("PCIe best", "PCIe few", 2.69),
+  "3: NCCL's default over the best": ("PCIe best", "PCIe default", 1.23),
+  "4: NCCL's default over the best": ("pairs best", "pairs default", 1.28),
+  "5: tree over ring, 16 GPUs": ("ring 16", "tree 16", 4.0 / 5.4),
+  "5: tuned over untuned tree, 16 GPUs": (
     *("tree 16", "tree 16 best"),
     5.4 / 8.9,
   ),
-  ("5: ring over tree, both tuned, 8 GPUs", "tree 8", "ring 8", 8.1 / 8.8),
-)
+  "5: ring over tree, both tuned, 8 GPUs": ("tree 8", "ring 8", 8.1 / 8.8),
+}
 
 
 def compare_autoccl() -> Iterator[groups.Group]:
   """Ratios that are clean, those that are not, and the one bandwidth."""
-  clean, mixed = [], []
-  for what, one, other, measured in _RATIOS:
-    compared = groups.Comparison(
-      what=f"table {what}",
-      measured=measured,
-      predicted=_autoccl_us(other) / _autoccl_us(one),
-    )
+  found: dict[bool, list[groups.Comparison]] = {True: [], False: []}
+  for what, (one, other, measured) in _RATIOS.items():
+    ratio = _autoccl_us(other) / _autoccl_us(one)
     is_clean = _AUTOCCL[one][-1] == _AUTOCCL[other][-1]
-    (clean if is_clean else mixed).append(compared)
-  yield groups.of_comparisons("AutoCCL, A40, ratios: clean", clean)
+    found[is_clean].append(groups.Comparison(f"table {what}", measured, ratio))
+  title = "AutoCCL, A40, ratios: "
+  yield groups.of_comparisons(f"{title}clean", found[True])
   yield groups.of_comparisons(
-    "AutoCCL, A40, ratios: threads or transport varied too", mixed
+    f"{title}threads or transport varied too", found[False]
   )
   # Taken for nccl-tests' bus bandwidth.
-  sent_bytes = 80 * _MB * 7 / 8
-  bandwidth = groups.Comparison(
-    what="table 6: all-gather of 80 MB in NVLink pairs, GB/s",
-    measured=30.08,
-    predicted=sent_bytes / (1e3 * _autoccl_us("pairs default")),
+  gbps = 80 * _MB * 7 / 8 / (1e3 * _autoccl_us("pairs default"))
+  what = "table 6: all-gather of 80 MB in NVLink pairs, GB/s"
+  yield groups.of_comparisons(
+    "AutoCCL, A40, bandwidth", [groups.Comparison(what, 30.08, gbps)]
   )
-  yield groups.of_comparisons("AutoCCL, A40, bandwidth", [bandwidth])
 
 
 def _autoccl_us(name: str) -> float:

@@ -2,17 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of nccl-tests on real systems, beside what the model predicts for them.
 
-`--data` holds nccl_tests/rows.csv, with a row for each measured size, and
-systems.json, with each system as a cluster. Rows are those of nccl-tests: sizes
-are of the whole buffer, times out of place. Where only a bus bandwidth was
-published the time follows from it, by the factors of nccl-tests'
-doc/PERFORMANCE.md.
+A folder holds rows.csv, with a row for each measured size, and systems.json,
+with each system as a cluster. Rows are those of nccl-tests: sizes are of the
+whole buffer, times out of place. Where only a bus bandwidth was published the
+time follows from it, by the factors of nccl-tests' doc/PERFORMANCE.md.
 
 On one node nccl-tests is one process (`-g 8`), whose only thread launches each
 GPU's part of a collective in turn. So however few the bytes, none comes sooner
 after the one before than these launches take: on 4 and on 8 GPUs of whatever
-kind, times do not fall below 4 to 6 us for each. The model's time is of the
-collective; rows on one node are compared with the longer of the two.
+kind, times do not fall below 4 to 6 us for each. Rows on one node are compared
+with the longer of that and the collective's time.
 
 The model takes NCCL's own choice. So rows are left out whose environment forces
 another algorithm, protocol or number of channels. A system's fabric is what
@@ -22,13 +21,13 @@ systems.json says of its adapters; where that names none it is InfiniBand.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-import csv
 import dataclasses
 import json
 import pathlib
 import re
 from typing import Any
 
+from benchmarks import data
 from benchmarks import groups
 from benchmarks.collectives import lone_collective
 from lagom_xla import cluster as cluster_lib
@@ -65,16 +64,17 @@ class Row(lone_collective.MeasuredCall):
     return self.cluster.node.fabric if self.key.num_nodes > 1 else "NVLink"
 
   @property
+  def site(self) -> str:
+    """Where it is: what precedes the system's own part of its name."""
+    return self.system.partition("-")[0]
+
+  @property
   def shows_path(self) -> bool:
     """Whether it shows any: others run as NCCL's own model has them."""
-    call = path.Call(
-      self.cluster,
-      self.key.communicator,
-      self.key.kind,
-      self.key.num_bytes,
-      self.setting,
-    )
-    return call.is_measured
+    key = self.key
+    return path.Call(
+      self.cluster, key.communicator, key.kind, key.num_bytes, self.setting
+    ).is_measured
 
   def predict_us(
     self,
@@ -89,39 +89,22 @@ class Row(lone_collective.MeasuredCall):
       apart = lone_collective.fitted()
     return max(wire_us, self.key.num_ranks * apart.launch_us)
 
-  def comparison(self, predicted_us: float) -> groups.Comparison:
-    """What was measured beside a prediction."""
-    return groups.Comparison(
-      what=f"{self.system}, {self.key.kind} of {self.key.num_bytes} B, us",
-      measured=self.time_us,
-      predicted=predicted_us,
-    )
+  def compared(self, predicted_us: float | None = None) -> groups.Comparison:
+    """What was measured beside a prediction; the model's if not given."""
+    what = f"{self.system}, {self.key.kind} of {self.key.num_bytes} B"
+    return self.comparison(what, predicted_us)
 
 
 def rows(folder: pathlib.Path) -> list[Row]:
   """The rows of 64 KiB and more under NCCL's own choices."""
   systems = json.loads((folder / "systems.json").read_text(encoding="utf-8"))
   clusters = {name: _cluster(name, system) for name, system in systems.items()}
-  with (folder / "rows.csv").open(encoding="utf-8", newline="") as file:
-    return [
-      _row(raw, clusters[raw["system"]])
-      for raw in csv.DictReader(file)
-      if int(raw["bytes"]) >= samples_lib.LEAST_BYTES
-      and not any(word in raw["env"] for word in _FORCED)
-    ]
-
-
-def fabric_of(nic: str) -> str:
-  """The fabric that a text on a system's adapters names."""
-  for name, pattern in _FABRICS.items():
-    if re.search(pattern, nic, re.IGNORECASE):
-      return name
-  return "infiniband"
-
-
-def site(system: str) -> str:
-  """Where systems are one: what precedes the system's own part of its name."""
-  return system.partition("-")[0]
+  return [
+    _row(raw, clusters[raw["system"]])
+    for raw in data.rows(folder / "rows.csv")
+    if int(raw["bytes"]) >= samples_lib.LEAST_BYTES
+    and not any(word in raw["env"] for word in _FORCED)
+  ]
 
 
 def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
@@ -148,12 +131,14 @@ def grouped(
   title: str, predicted: Iterable[tuple[Row, float]]
 ) -> Iterator[groups.Group]:
   """Groups of rows with their predicted times in microseconds."""
-  found: dict[str, list[groups.Comparison]] = {}
-  for row, time_us in predicted:
-    for name in _group_names(row):
-      found.setdefault(name, []).append(row.comparison(time_us))
-  for name in sorted(found):
-    yield groups.of_comparisons(f"{title}: {name}", found[name])
+  yield from groups.by_name(
+    f"{title}: ",
+    (
+      (name, row.compared(time_us))
+      for row, time_us in predicted
+      for name in _group_names(row)
+    ),
+  )
 
 
 def _group_names(row: Row) -> Iterator[str]:
@@ -168,35 +153,26 @@ def _group_names(row: Row) -> Iterator[str]:
 
 
 def _cluster(name: str, system: Mapping[str, Any]) -> cluster_lib.Cluster:
-  raw = system["cluster"]
-  node = {"fabric": fabric_of(system["nic"]), **raw.get("node", {})}
+  raw, nic = system["cluster"], system["nic"]
+  found = (f for f, p in _FABRICS.items() if re.search(p, nic, re.IGNORECASE))
+  node = {"fabric": next(found, "infiniband"), **raw.get("node", {})}
   return cluster_lib.from_dict({**raw, "node": node}, where=name)
 
 
 def _row(raw: Mapping[str, str], cluster: cluster_lib.Cluster) -> Row:
-  key = collective_lib.TuningKey(
-    kind=log.KINDS[raw["collective"]],
-    num_ranks=cluster.num_devices,
-    num_nodes=cluster.num_nccl_nodes_of(range(cluster.num_devices)),
-    num_bytes=int(raw["bytes"]),
-  )
+  num_ranks, num_bytes = cluster.num_devices, int(raw["bytes"])
+  num_nodes = cluster.num_nccl_nodes_of(range(num_ranks))
+  kind = log.KINDS[raw["collective"]]
+  key = collective_lib.TuningKey(kind, num_ranks, num_nodes, num_bytes)
+  if raw["time_us"]:
+    time_us = float(raw["time_us"])
+  else:
+    share = log.bus_share(raw["collective"], num_ranks)
+    time_us = share * num_bytes / (float(raw["busbw_gbps"]) * 1e3)
   return Row(
     system=raw["system"],
     cluster=cluster,
     key=key,
     setting=collective_lib.default_setting(key, cluster),
-    time_us=_measured_us(raw, key),
+    time_us=time_us,
   )
-
-
-def _measured_us(
-  row: Mapping[str, str], key: collective_lib.TuningKey
-) -> float:
-  if row["time_us"]:
-    return float(row["time_us"])
-  share = 1.0
-  if key.kind != "collective-permute":
-    share = (key.num_ranks - 1) / key.num_ranks
-  if key.kind == "all-reduce":
-    share *= 2
-  return share * key.num_bytes / (float(row["busbw_gbps"]) * 1e3)

@@ -1,24 +1,56 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of figures that come with the benchmarks.
+"""Tables of figures that come with the benchmarks, and the folder of others.
 
 README.md has their sources and licences.
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
+import os
 import pathlib
 
-_FOLDER = pathlib.Path(__file__).resolve().parent
+FOLDER = pathlib.Path(__file__).resolve().parent
 
 
-def rows(name: str) -> list[dict[str, str]]:
+def rows(table: str | pathlib.Path) -> list[dict[str, str]]:
   """The rows of a table, by its columns.
 
   Args:
-    name: of the file, without its suffix.
+    table: its file; or, of one that comes with the benchmarks, the name.
   """
-  path = _FOLDER / f"{name}.csv"
+  path = FOLDER / f"{table}.csv" if isinstance(table, str) else table
   with path.open(newline="", encoding="utf-8") as file:
     return list(csv.DictReader(file))
+
+
+def arguments(
+  doc: str | None, *switches: str, is_needed: bool = True
+) -> argparse.Namespace:
+  """What a command line says: --data=FOLDER, and which switches are set.
+
+  Sets the environment, too, as `compile_ahead_of_time` does.
+  """
+  parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+  parser.add_argument("--data", type=folder, required=is_needed)
+  for switch in switches:
+    parser.add_argument(f"--{switch}", action="store_true")
+  compile_ahead_of_time()
+  return parser.parse_args()
+
+
+def compile_ahead_of_time() -> None:
+  """Sets the environment for compiles on a machine without GPUs."""
+  os.environ.setdefault("JAX_PLATFORMS", "cpu")
+  os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+def folder(text: str) -> pathlib.Path:
+  """A folder that a command line names."""
+  path = pathlib.Path(text)
+  if not path.is_dir():
+    raise argparse.ArgumentTypeError(f"there is no folder {path}")
+  return path

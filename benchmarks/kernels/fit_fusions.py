@@ -6,8 +6,9 @@
 
 Taken are the kernels of each step in FOLDER (benchmarks/steps/traced_step.py)
 that overlapped no collective, in its steady steps, on the first rank: one set
-of parameters for each architecture. Printed are the errors on the other ranks,
-and those of fits that each saw one half of the classes, on the other half.
+of parameters for each architecture. Printed are the errors on all ranks, those
+of fits that each saw one half of the classes, on the other half, and copies of
+more than a few bytes, alone and beside collectives.
 
 Kernels of equal work are one class with the median of their times. The fit
 minimizes the logarithm of predicted over measured time, less and less steeply
@@ -26,12 +27,20 @@ bounds, and that one kernel 2.8 times too slow.
 The wave and the block rate are pulled to those of the step before, as far as
 serves kernels that were held out: where hardly a kernel is bound by one, as
 none is by the wave on the A100, it stays there.
+
+XLA emits a fusion that does no more than copy an array, in the order in which
+it lies, as a memcpy (GetCopyFusion of its codegen/fusions.cc, which XLA had
+when the traced steps were compiled). Slices, which are memcpys from JAX 0.10.2
+on, were kernels then. So whole copies say what a memcpy takes: the launch is
+the median of those of a few bytes, the share of the memory's rate that of the
+longest one. On H100 that is one of 537 MB; on A100 it is one of 1.8 MB, which
+L2 holds.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+import collections
+from collections.abc import Iterable, Iterator, Sequence
 import dataclasses
 import json
 import pathlib
@@ -41,36 +50,84 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
+from benchmarks import data as data_lib
+from benchmarks import groups
 from benchmarks.kernels import lone_kernels
-from benchmarks.kernels import whole_copies
+from benchmarks.steps import traced_step
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import fusion
+from lagom_xla.passes import hlo
+from lagom_xla.profiling import events as events_lib
 
 # Errors below this count by their square, errors above by their size.
 _SMALL_ERROR = 0.1
 _TINY_BYTES = 65536
+# A gap that is longer holds a wait, or an operation that the trace lacks.
+_LONGEST_GAP_US = 10.0
+# What runs beside a collective for less of its time counts as a lone copy: the
+# only long one on H100 does for 8 %.
+_LEAST_SHARE = 0.1
 _ROUNDS = 3
 _PRECISELY = {"xatol": 1e-6, "fatol": 1e-10, "maxiter": 10000, "maxfev": 10000}
 # Of 1e-5, 1e-3 and 0.01 what is best on halves of the classes that a fit did
 # not see, on both GPUs.
 _PULL = 0.01
-PATTERNS = ("elementwise", "row-reduction", "column-reduction", "transpose")
+_PATTERNS = ("elementwise", "row-reduction", "column-reduction", "transpose")
 # Where the first step's fit starts.
 _WAVE_US = 1.3
 _BLOCK_GBPS = 13.0
 _MEMORY_SHARE = 0.8
 
 
-def unfitted(share: float) -> fusion.Fitted:
-  """Where the fit of the first step starts, but for the vector share."""
-  unknown = fusion.Pattern(launch_us=0.0, memory_share=_MEMORY_SHARE)
-  return fusion.Fitted(
-    launch_gap_us=0.0,
-    vector_share=share,
-    wave_us=_WAVE_US,
-    block_gbps=_BLOCK_GBPS,
-    patterns=dict.fromkeys(PATTERNS, unknown),
-  )
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+  """The lone kernels of one step.
+
+  Attributes:
+    trace: the step.
+    ranks: for each rank, classes of fusions, copies and the like.
+    scatters: for each rank, the scatters that can collide.
+  """
+
+  trace: traced_step.TracedStep
+  ranks: Sequence[Sequence[lone_kernels.Class]]
+  scatters: Sequence[Sequence[lone_kernels.Class]]
+
+  @property
+  def gpu(self) -> cluster_lib.Gpu:
+    """That it ran on."""
+    return self.trace.step.cluster.gpu
+
+  @property
+  def gap_us(self) -> float:
+    """Mean gap between kernels on the first rank, but those of a wait."""
+    gaps_us = [
+      run.gap_us
+      for run in self.trace.runs(0)
+      if run.is_lone
+      and run.gap_us is not None
+      and 0 <= run.gap_us < _LONGEST_GAP_US
+    ]
+    return round(statistics.mean(gaps_us), 2)
+
+
+def read(data: pathlib.Path) -> Iterator[Measured]:
+  """The steps of a folder of folders."""
+  for folder in traced_step.folders(data):
+    trace = traced_step.TracedStep(folder)
+    gpu = trace.step.cluster.gpu
+    ranks, scatters = [], []
+    for rank in range(len(trace.ranks)):
+      apart, others = [], []
+      for found in lone_kernels.classes(trace, rank):
+        scatter = found.kernel.scatter
+        if scatter and fusion.num_tries(scatter, gpu):
+          apart.append(found)
+        elif found.kernel.category != "gemm":
+          others.append(found)
+      ranks.append(others)
+      scatters.append(apart)
+    yield Measured(trace=trace, ranks=ranks, scatters=scatters)
 
 
 def fit(
@@ -97,7 +154,7 @@ def fit(
     )
 
   def loss(logs: np.ndarray) -> float:
-    predicted = predicted_us(parameters(np.exp(logs).tolist()), rows, gpu)
+    predicted = _predicted_us(parameters(np.exp(logs).tolist()), rows, gpu)
     error = np.log(predicted / measured_us) / _SMALL_ERROR
     return float(
       np.sum(weights * (np.sqrt(1 + error**2) - 1))
@@ -113,19 +170,19 @@ def fit(
   return parameters([float(f"{value:.3g}") for value in np.exp(logs)])
 
 
-def vector_share(steps: Sequence[lone_kernels.Measured]) -> float:
+def _vector_share(steps: Sequence[Measured]) -> float:
   """Median over the classes of the first ranks that operations bound."""
   shares = [
     _operations_us(row, step.gpu)
     / (row.measured_us - _launch_us(step.ranks[0], row.kernel.pattern))
     for step in steps
     for row in step.ranks[0]
-    if operations_bound(row, step.gpu)
+    if _operations_bound(row, step.gpu)
   ]
   return float(f"{statistics.median(shares):.3g}")
 
 
-def operations_bound(row: lone_kernels.Class, gpu: cluster_lib.Gpu) -> bool:
+def _operations_bound(row: lone_kernels.Class, gpu: cluster_lib.Gpu) -> bool:
   """Whether operations take longer than bytes, both at full rate."""
   bytes_us = row.kernel.num_bytes / (gpu.hbm_gbps * 1e3)
   return _operations_us(row, gpu) > bytes_us
@@ -145,41 +202,16 @@ def _launch_us(rows: Sequence[lone_kernels.Class], pattern: str) -> float:
   return round(float(np.median(times)), 2)
 
 
-def predicted_us(
+def _predicted_us(
   parameters: fusion.Fitted,
   rows: Sequence[lone_kernels.Class],
   gpu: cluster_lib.Gpu,
 ) -> np.ndarray:
   """Run times, without the gap."""
-  return np.array([
-    fusion.time_us(parameters, row.kernel, gpu) for row in rows
-  ])  # fmt: skip
+  return np.array([fusion.time_us(parameters, r.kernel, gpu) for r in rows])
 
 
-_FOLDER = pathlib.Path(fusion.__file__).parent / "fitted"
-_LONG_US = 8.0
-
-
-def _report(
-  label: str,
-  rows: Sequence[lone_kernels.Class],
-  predicted: Sequence[float] | np.ndarray,
-) -> None:
-  if not rows:
-    return
-  measured_us = np.array([r.measured_us for r in rows])
-  per_step = np.array([r.per_step for r in rows])
-  error = np.abs(predicted / measured_us - 1)
-  total_us = float(measured_us @ per_step)
-  print(
-    f"{label:38} n {len(rows):3} median {np.median(error):6.1%}"
-    f"  p90 {np.quantile(error, 0.9):6.1%}  worst {error.max():6.1%}"
-    f"  sum {float(predicted @ per_step) / total_us - 1:+.1%}"
-    f" of {total_us:.0f} us"
-  )
-
-
-def tries_per_clock(steps: Sequence[lone_kernels.Measured]) -> float:
+def _tries_per_clock(steps: Sequence[Measured]) -> float:
   """Median over the scatters of the first ranks, whose ids are all the same."""
   rates = [
     fusion.num_tries(c.kernel.scatter, step.gpu)
@@ -191,80 +223,132 @@ def tries_per_clock(steps: Sequence[lone_kernels.Measured]) -> float:
   return float(f"{statistics.median(rates):.3g}")
 
 
-def _show_errors(
-  step: lone_kernels.Measured, start: fusion.Fitted, parameters: fusion.Fitted
-) -> None:
-  print(f"{step.name}: fitted to the first rank")
-  for number, rows in enumerate(step.ranks):
-    parts = {"all": rows}
-    for pattern in PATTERNS:
-      parts[pattern] = [r for r in rows if r.kernel.pattern == pattern]
-    parts["of 8 us and more"] = [r for r in rows if r.measured_us >= _LONG_US]
-    for what, part in parts.items():
-      predicted = predicted_us(parameters, part, step.gpu)
-      _report(f"  rank {number}, {what}", part, predicted)
+def _copies(
+  trace: traced_step.TracedStep, ranks: Iterable[int]
+) -> Iterator[tuple[int, events_lib.KernelRun]]:
+  """The runs of whole copies, with the bytes that are copied."""
+  computations = trace.step.analysis.module.computations
+  size_of = {
+    instruction.name: hlo.shape_bytes(instruction.shape)
+    for computation in computations.values()
+    for instruction in computation.instructions
+    if instruction.opcode == "fusion"
+    and _only_copies(computations[instruction.called_computation_ids[0]])
+  }
+  for rank in ranks:
+    for run in trace.runs(rank):
+      if run.name in size_of:
+        yield size_of[run.name], run
+
+
+def _only_copies(fused: hlo.Computation) -> bool:
+  if fused.root.opcode != "copy":
+    return False
+  (source,) = fused.operands(fused.root)
+  before, after = source.shape.layout, fused.root.shape.layout
+  return (
+    source.opcode == "parameter"
+    and before.minor_to_major == after.minor_to_major
+  )
+
+
+def _memcpy(trace: traced_step.TracedStep) -> fusion.Pattern:
+  """A memcpy's launch and share of the memory's rate."""
+  by_size = collections.defaultdict(list)
+  for num_bytes, run in _copies(trace, [0]):
+    if run.share < _LEAST_SHARE:
+      by_size[num_bytes].append(run.time_us)
+  launch_us = statistics.median(
+    time_us
+    for num_bytes, times_us in by_size.items()
+    if num_bytes < _TINY_BYTES
+    for time_us in times_us
+  )
+  largest = max(by_size)
+  least_us = 2 * largest / (1e3 * trace.step.cluster.gpu.hbm_gbps)
+  share = least_us / (statistics.median(by_size[largest]) - launch_us)
+  return fusion.Pattern(
+    launch_us=round(launch_us, 2), memory_share=round(share, 3)
+  )
+
+
+_FOLDER = pathlib.Path(fusion.__file__).parent / "fitted"
+_LONG_US = 8.0
+
+
+def _compared(
+  rows: Sequence[lone_kernels.Class], predicted_us: Iterable[float]
+) -> list[groups.Comparison]:
+  return [
+    groups.Comparison(f"{row.kernel.name}, us", row.measured_us, us)
+    for row, us in zip(rows, predicted_us, strict=True)
+  ]
+
+
+def _errors(
+  step: Measured, start: fusion.Fitted, parameters: fusion.Fitted
+) -> Iterator[groups.Group]:
+  """Of the fit to the first rank, and of fits to halves of its classes."""
+  for rank, rows in enumerate(step.ranks):
+    for what, least_us in (("all", 0.0), ("of 8 us and more", _LONG_US)):
+      part = [r for r in rows if r.measured_us >= least_us]
+      found = _compared(part, _predicted_us(parameters, part, step.gpu))
+      yield groups.of_comparisons(f"rank {rank}, {what}", found)
   # The vector share has seen what operations bind.
-  rows = [r for r in step.ranks[0] if not operations_bound(r, step.gpu)]
+  rows = [r for r in step.ranks[0] if not _operations_bound(r, step.gpu)]
   halves = (rows[::2], rows[1::2])
-  out, found = [], []
+  found = []
   for seen, unseen in (halves, halves[::-1]):
     long = [row for row in unseen if row.measured_us >= _LONG_US]
     fitted = fit(seen, step.gpu, start)
-    out += long
-    found.append(predicted_us(fitted, long, step.gpu))
-  _report("  held-out halves, of 8 us and more", out, np.concatenate(found))
+    found += _compared(long, _predicted_us(fitted, long, step.gpu))
+  yield groups.of_comparisons("held-out halves, of 8 us and more", found)
 
 
-def fusions(
-  steps: Sequence[lone_kernels.Measured], data: pathlib.Path
-) -> dict[str, dict[str, Any]]:
+def _show_copies(trace: traced_step.TracedStep) -> None:
+  found = collections.defaultdict(list)
+  for num_bytes, run in _copies(trace, range(len(trace.ranks))):
+    if num_bytes >= _TINY_BYTES:
+      where = "alone" if run.share < _LEAST_SHARE else "beside collectives"
+      found[num_bytes, where].append(run.time_us)
+  for (num_bytes, where), times_us in sorted(found.items()):
+    print(
+      f"{trace.name}: {len(times_us)} copies of {num_bytes} bytes {where}:"
+      f" {min(times_us):.1f} to {max(times_us):.1f} us"
+    )
+
+
+def fusions(steps: Sequence[Measured]) -> dict[str, dict[str, Any]]:
   """What fusion.json holds, by architecture, each step's errors printed."""
-  sections: dict[str, dict[str, Any]] = {}
-  parameters = unfitted(vector_share(steps))
+  sections = json.loads((_FOLDER / "fusion.json").read_text(encoding="utf-8"))
+  unknown = fusion.Pattern(launch_us=0.0, memory_share=_MEMORY_SHARE)
+  parameters = fusion.Fitted(
+    launch_gap_us=0.0,
+    vector_share=_vector_share(steps),
+    wave_us=_WAVE_US,
+    block_gbps=_BLOCK_GBPS,
+    patterns=dict.fromkeys(_PATTERNS, unknown),
+  )
   for step in steps:
     start = dataclasses.replace(parameters, launch_gap_us=step.gap_us)
     parameters = fit(step.ranks[0], step.gpu, start)
-    _show_errors(step, start, parameters)
-    copied = whole_copies.fit(data / step.name, step.gpu)
-    shipped = dataclasses.replace(
-      parameters, patterns={**parameters.patterns, "memcpy": copied}
-    )
-    sections[f"sm_{step.gpu.compute_capability[0]}0"] = {
-      "how": (
-        "benchmarks/kernels/fit_fusions.py: robust fit of log(predicted / "
-        "measured), classes of equal work weighted by the root of their time; "
-        "launches and the vector share are medians, the gap a mean"
-      ),
-      "data": f"{step.name}: lone kernels of a step on {step.gpu.device_name}",
-      **dataclasses.asdict(shipped),
-    }
+    title = f"{step.trace.name}: fitted to the first rank"
+    groups.show(title, _errors(step, start, parameters))
+    _show_copies(step.trace)
+    patterns = {**parameters.patterns, "memcpy": _memcpy(step.trace)}
+    shipped = dataclasses.replace(parameters, patterns=patterns)
+    architecture = f"sm_{step.gpu.compute_capability[0]}0"
+    sections[architecture] |= dataclasses.asdict(shipped)
   return sections
 
 
 def main() -> None:
   """Fits, reports, and writes the parameters if asked to."""
-  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-  parser.add_argument("--data", type=pathlib.Path, required=True)
-  parser.add_argument("--write", action="store_true")
-  arguments = parser.parse_args()
-  steps = list(lone_kernels.read(arguments.data))
-  sections = fusions(steps, arguments.data)
-  rate = tries_per_clock(steps)
-  for step in steps:
-    tries_per_us = rate * step.gpu.clock_ghz * 1e3
-    for number, rows in enumerate(step.scatters):
-      predicted = [
-        fusion.num_tries(row.kernel.scatter, step.gpu) / tries_per_us
-        for row in rows
-        if row.kernel.scatter
-      ]
-      _report(f"{step.name}: scatters, rank {number}", rows, predicted)
-  tries = {
-    "how": "benchmarks/kernels/fit_fusions.py: median over colliding scatters",
-    "data": ", ".join(s.name for s in steps if s.scatters[0]),
-    "tries_per_clock": rate,
-  }
-  for name, document in (("fusion", sections), ("scatter", tries)):
+  arguments = data_lib.arguments(__doc__, "write")
+  steps = list(read(arguments.data))
+  tries = json.loads((_FOLDER / "scatter.json").read_text(encoding="utf-8"))
+  tries["tries_per_clock"] = _tries_per_clock(steps)
+  for name, document in (("fusion", fusions(steps)), ("scatter", tries)):
     text = json.dumps(document, indent=2)
     print(text)
     if arguments.write:

@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fit of costs/gemm.py's parameters to measured matrix products.
 
-  python -m benchmarks.kernels.fit_gemm [--data=FOLDER] [--write] [--hold_out]
+  python -m benchmarks.kernels.fit_gemm --data=FOLDER [--write] [--hold_out]
 
 Hopper and Blackwell are fitted to XLA's table of measured products, A100 to the
 products of a real step that overlapped no collective. What products take longer
 within a step than by themselves comes from the H100 step: the median over its
 shapes, on the first rank; printed is how far it is off on the others.
 Blackwell, of which there is no step, takes Hopper's. The steps are in FOLDER
-(benchmarks/steps/traced_step.py); without it A100 is left out, and nothing is
-written. With --hold_out each precision is fitted again without random halves
-and without whole sizes, and tried on what was left out.
+(benchmarks/steps/traced_step.py). With --hold_out each precision is fitted
+again without random halves and without whole sizes, and tried on what was left
+out.
 
 The fit minimizes the logarithm of predicted over measured time, less and less
 steeply for large errors, and holds each parameter near its start, so that what
@@ -20,24 +20,21 @@ the data does not tell stays there.
 
 from __future__ import annotations
 
-import argparse
 import collections
+from collections.abc import Iterator, Sequence
 import dataclasses
 import json
 import pathlib
 import statistics
-from typing import Any
 
 import numpy as np
 from scipy import optimize
 
 from benchmarks import data as data_lib
-from benchmarks.kernels import lone_kernels
+from benchmarks import groups
 from benchmarks.steps import traced_step
 from lagom_xla import cluster
 from lagom_xla.costs import gemm
-from lagom_xla.passes import collectives
-from lagom_xla.passes import kernels
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,23 +86,21 @@ def of_step(folder: pathlib.Path, ranks: slice = slice(None)) -> Rows:
 
   One row for each shape and kind of kernel (library call or Triton fusion).
   """
-  module = traced_step.read_module(folder)
-  keys = {}
-  for computation in module.computations.values():
-    for instruction in computation.instructions:
-      if kernels.launches_kernel(module, instruction):
-        kernel = kernels.of_instruction(module, computation, instruction)
-        if kernel.category == "gemm" and kernel.matrix_shape:
-          keys[kernel.name] = (kernel.matrix_shape, instruction.opcode)
-  names = {c.name for c in collectives.find(module)}
+  trace = traced_step.TracedStep(folder)
+  opcodes = {
+    instruction.name: instruction.opcode
+    for computation in trace.step.analysis.module.computations.values()
+    for instruction in computation.instructions
+  }
   times_us = collections.defaultdict(list)
-  by_rank = [*traced_step.by_rank(folder, module).values()]
-  for steps in by_rank[ranks]:
-    for run in lone_kernels.runs(steps, names):
-      if run.is_lone and run.name in keys:
-        times_us[keys[run.name]].append(run.time_us)
+  for rank in range(len(trace.ranks))[ranks]:
+    for run in trace.runs(rank):
+      kernel = trace.kernels[run.name]
+      if run.is_lone and kernel.category == "gemm" and kernel.matrix_shape:
+        key = kernel.matrix_shape, opcodes[run.name]
+        times_us[key].append(run.time_us)
   return Rows(
-    gpu=traced_step.cluster_of(folder, module).gpu,
+    gpu=trace.step.cluster.gpu,
     types=("bf16", "bf16", "bf16"),
     shape=np.array([shape for shape, _ in times_us]),
     measured_us=np.array([statistics.median(v) for v in times_us.values()]),
@@ -155,7 +150,7 @@ _LATE_F32 = dataclasses.replace(
 # Within a running step a kernel finds the GPU warm.
 _WARM = dataclasses.replace(_LIBRARY, launch_us=3.0)
 
-START = {
+_START = {
   # Of the A100 step.
   ("sm_80", "bf16"): _precision(_WARM),
   ("sm_90", "bf16"): _precision(_LIBRARY),
@@ -298,29 +293,34 @@ _TABLES = {
 _OPERANDS = {"bf16": "bf16", "f8": "bf16", "f32": "f32"}
 
 
+def _group(
+  name: str, rows: Sequence[Rows], predicted: Sequence[np.ndarray]
+) -> groups.Group:
+  measured_us = np.concatenate([part.measured_us for part in rows]).tolist()
+  shapes = np.concatenate([part.shape for part in rows]).tolist()
+  times_us = np.concatenate(predicted).tolist()
+  return groups.of_comparisons(
+    name, list(map(groups.Comparison, map(str, shapes), measured_us, times_us))
+  )
+
+
 def in_step(precision: gemm.Precision, data: pathlib.Path) -> float:
   """What products take in the H100 step, over what they take by themselves."""
   folder = data / _H100_STEP
   rows = of_step(folder, slice(1))
   ratio = float(np.median(rows.measured_us / predicted_us(precision, rows)))
-  for label, ranks in (("first rank", slice(1)), ("others", slice(1, None))):
-    judged = of_step(folder, ranks)
-    predicted = ratio * predicted_us(precision, judged)
-    _report(f"in the H100 step, {label}", judged.measured_us, predicted)
+  others = of_step(folder, slice(1, None))
+  groups.show(
+    "Products in the H100 step",
+    [
+      _group(name, [judged], [ratio * predicted_us(precision, judged)])
+      for name, judged in (("first rank", rows), ("others", others))
+    ],
+  )
   return float(f"{ratio:.3g}")
 
 
-def _report(
-  label: str, measured_us: np.ndarray, predicted_us: np.ndarray
-) -> None:
-  error = np.abs(predicted_us / measured_us - 1)
-  print(
-    f"  {label:34} n {len(error):4} median {np.median(error):6.1%}"
-    f"  p90 {np.quantile(error, 0.9):6.1%}  worst {error.max():6.1%}"
-  )
-
-
-def _report_held_out(start: gemm.Precision, rows: Rows) -> None:
+def _held_out(start: gemm.Precision, rows: Rows) -> Iterator[groups.Group]:
   """Errors on rows that the fit did not see."""
   random = np.random.default_rng(0)
   halves = []
@@ -328,89 +328,67 @@ def _report_held_out(start: gemm.Precision, rows: Rows) -> None:
     order = random.permutation(len(rows.measured_us))
     first = np.isin(np.arange(len(order)), order[: len(order) // 2])
     halves += [first, ~first]
-  groups = {
-    "held out: random halves": halves,
-    "held out: each k": [
-      rows.shape[:, 3] == k for k in np.unique(rows.shape[:, 3])
-    ],
-  }
-  for label, masks in groups.items():
-    measured_us = [rows.measured_us[mask] for mask in masks]
-    unseen_us = [
-      predicted_us(fit(start, rows.where(~mask)), rows.where(mask))
-      for mask in masks
-    ]
-    _report(label, np.concatenate(measured_us), np.concatenate(unseen_us))
+  sizes = [rows.shape[:, 3] == k for k in np.unique(rows.shape[:, 3])]
+  for name, masks in (("random halves", halves), ("each k", sizes)):
+    yield _group(
+      f"held out: {name}",
+      [rows.where(mask) for mask in masks],
+      [
+        predicted_us(fit(start, rows.where(~mask)), rows.where(mask))
+        for mask in masks
+      ],
+    )
 
 
-def _fit_and_report(
+def _fit_and_show(
   title: str, start: gemm.Precision, rows: Rows, *, hold_out: bool
 ) -> gemm.Precision:
-  print(f"{title}, {rows.gpu.name}")
-  _report("before", rows.measured_us, predicted_us(start, rows))
   precision = fit(start, rows)
-  _report("after", rows.measured_us, predicted_us(precision, rows))
+  found = [
+    _group("before", [rows], [predicted_us(start, rows)]),
+    _group("after", [rows], [predicted_us(precision, rows)]),
+  ]
   if hold_out and rows.median:
-    _report_held_out(start, rows)
+    found += _held_out(start, rows)
+  groups.show(f"{title}, {rows.gpu.name}", found)
   return precision
 
 
 def main() -> None:
   """Fits, reports, and writes the parameters if asked to."""
-  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-  parser.add_argument("--data", type=pathlib.Path)
-  parser.add_argument("--write", action="store_true")
-  parser.add_argument("--hold_out", action="store_true")
-  arguments = parser.parse_args()
-  if arguments.write and arguments.data is None:
-    parser.error("--write needs --data: A100 is fitted to its pax_a100")
+  arguments = data_lib.arguments(__doc__, "write", "hold_out")
   hold_out = arguments.hold_out
-  how = (
-    "benchmarks/kernels/fit_gemm.py: robust fit of log(predicted / measured), "
-    "pulled towards its starts; sustained_efficiency is the "
-    "fastest rate among the fitted shapes"
+  document = json.loads(_OUTPUT.read_text(encoding="utf-8"))
+  step = _fit_and_show(
+    "sm_80 bf16",
+    _START["sm_80", "bf16"],
+    of_step(arguments.data / _A100_STEP),
+    hold_out=hold_out,
   )
-  document: dict[str, Any] = {}
-  fitted: dict[tuple[str, str], gemm.Precision] = {}
-  if arguments.data is None:
-    print("sm_80 bf16 is left out: it needs --data with pax_a100")
-  else:
-    step = _fit_and_report(
-      "sm_80 bf16",
-      START["sm_80", "bf16"],
-      of_step(arguments.data / _A100_STEP),
-      hold_out=hold_out,
-    )
-    document["sm_80"] = {
-      "how": how + ". f32 is derived: the same shares of the TF32 peak.",
-      "data": "pax_a100: lone products of a step on A100-SXM4-40GB, bf16",
-      "precisions": dict.fromkeys(("bf16", "f32"), dataclasses.asdict(step)),
-    }
+  # f32 is derived: the same shares of the TF32 peak.
+  precisions = dict.fromkeys(("bf16", "f32"), dataclasses.asdict(step))
+  document["sm_80"]["precisions"] = precisions
+  fitted: dict[str, dict[str, gemm.Precision]] = {}
   for architecture, (device, name) in _TABLES.items():
     gpu = cluster.parse(name).gpu
-    precisions = {}
-    for operand, out in _OPERANDS.items():
-      rows = of_table(device, gpu, operand, out)
-      start = START[architecture, operand]
-      precision = _fit_and_report(
-        f"{architecture} {operand}", start, rows, hold_out=hold_out
+    fitted[architecture] = {
+      operand: _fit_and_show(
+        f"{architecture} {operand}",
+        _START[architecture, operand],
+        of_table(device, gpu, operand, out),
+        hold_out=hold_out,
       )
-      fitted[architecture, operand] = precision
-      precisions[operand] = dataclasses.asdict(precision)
-    document[architecture] = {
-      "how": how,
-      "data": f"benchmarks/data/matmul_flops.csv, device {device}",
-      "precisions": precisions,
+      for operand, out in _OPERANDS.items()
     }
-  if arguments.data is not None:
-    ratio = in_step(fitted["sm_90", "bf16"], arguments.data)
-    for architecture in _TABLES:
-      section = document[architecture]
-      section["data"] += f"; in_step: lone products of {_H100_STEP}"
-      for precision in section["precisions"].values():
-        precision["in_step"] = ratio
+  ratio = in_step(fitted["sm_90"]["bf16"], arguments.data)
+  for architecture, found in fitted.items():
+    document[architecture]["precisions"] = {
+      operand: {**dataclasses.asdict(precision), "in_step": ratio}
+      for operand, precision in found.items()
+    }
+  text = json.dumps(document, indent=2) + "\n"
   if arguments.write:
-    _OUTPUT.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    _OUTPUT.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

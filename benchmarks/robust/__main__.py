@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is left of plans where the cost model is wrong, without a GPU.
 
-    python -m benchmarks.robust [--data FOLDER] [--only=NAME,...]
+    python -m benchmarks.robust [--data FOLDER] [--only=NAME]
         [--format=text|csv] [--csv=FOLDER]
 
 Tables: settings, coverage. Every plan's settings, on XLA's default schedule,
@@ -29,6 +29,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+from benchmarks import data as data_lib
 from benchmarks import errors
 from benchmarks import groups as groups_lib
 from benchmarks import table as table_lib
@@ -43,15 +44,6 @@ from lagom_xla.search import nccl as nccl_search
 from lagom_xla.search.nccl import settings as settings_lib
 
 _SHARE = 0.9
-
-_COLUMNS = (
-  table_lib.Column("step"),
-  table_lib.Column("measured_ms", ".2f"),
-  table_lib.Column("mean_ms", ".2f"),
-  table_lib.Column("low_ms", ".2f"),
-  table_lib.Column("high_ms", ".2f"),
-  table_lib.Column("inside"),
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,15 +60,13 @@ class _Measured:
     return groups_lib.of_comparisons(
       f"published: {self.module}, steps",
       [
-        groups_lib.Comparison(
-          what=what, measured=measured_ms, predicted=times.mean_us / 1e3
-        )
+        groups_lib.Comparison(what, measured_ms, times.mean_us / 1e3)
         for what, measured_ms, times in self.steps
       ],
     )
 
 
-def table(data: pathlib.Path) -> table_lib.Table:
+def coverage(data: pathlib.Path) -> table_lib.Table:
   """The steps of the folder with data."""
   measured = list(_measured(data))
   rows = [row for one in measured for row in _rows(one, measured)]
@@ -84,7 +74,14 @@ def table(data: pathlib.Path) -> table_lib.Table:
   return table_lib.Table(
     name="coverage",
     title="Measured steps and differences, and their predictions' 90 % ranges",
-    columns=_COLUMNS,
+    columns=(
+      table_lib.Column("step"),
+      table_lib.Column("measured_ms", ".2f"),
+      table_lib.Column("mean_ms", ".2f"),
+      table_lib.Column("low_ms", ".2f"),
+      table_lib.Column("high_ms", ".2f"),
+      table_lib.Column("inside"),
+    ),
     rows=rows,
     targets=(
       table_lib.Target(
@@ -121,49 +118,39 @@ def _rows(
 def _measured(data: pathlib.Path) -> Iterator[_Measured]:
   for folder in traced_step.folders(data):
     yield _traced(traced_step.TracedStep(folder))
-  if (data / "hlo").is_dir():
-    yield from map(_published, published.pairs(data / "hlo"))
+  for module, *sides in published.pairs(data / "hlo"):
+    steps = [
+      (f"{module}, {side.name}", side.measured_ms, _default(side.step))
+      for side in sides
+    ]
+    (_, before_ms, before), (_, after_ms, after) = steps
+    gain = uncertainty.gain(before, after)
+    gains = [(f"{module}, gain", before_ms - after_ms, gain)]
+    yield _Measured(module=module, steps=steps, gains=gains)
 
 
 def _traced(trace: traced_step.TracedStep) -> _Measured:
   scatters = trace.colliding_scatters
   times = _default(trace.step)
-  if not scatters:
-    step = (trace.name, trace.step_time_us / 1e3, times)
-    return _Measured(module=trace.name, steps=[step])
+  what, measured_us = trace.name, trace.step_time_us
+  if scatters:
+    what = f"{trace.name}, less colliding scatters"
+    measured_us = trace.step_time_less_scatters_us
 
-  def scatters_us(step: step_lib.Step) -> float:
-    return sum(step.kernel_cost(k).time_us * k.executions for k in scatters)
+  def rest_us(step: step_lib.Step, us: float) -> float:
+    return us - sum(
+      step.kernel_cost(k).time_us * k.executions for k in scatters
+    )
 
-  rest = uncertainty.Times(
-    mean_us=times.mean_us - scatters_us(trace.step),
+  times = uncertainty.Times(
+    mean_us=rest_us(trace.step, times.mean_us),
     by_scenario={
-      scenario: us - scatters_us(trace.step.under(scenario))
+      scenario: rest_us(trace.step.under(scenario), us)
       for scenario, us in times.by_scenario.items()
     },
   )
-  what = f"{trace.name}, less colliding scatters"
-  measured_ms = trace.step_time_less_scatters_us / 1e3
-  return _Measured(module=trace.name, steps=[(what, measured_ms, rest)])
-
-
-def _published(pair: published.Pair) -> _Measured:
-  sides = (pair.before, pair.after)
-  steps = [
-    (
-      f"{pair.name}, {side.variant.name}",
-      side.variant.measured_ms,
-      _default(side.step),
-    )
-    for side in sides
-  ]
-  (_, before_ms, before), (_, after_ms, after) = steps
-  gain = uncertainty.gain(before, after)
-  return _Measured(
-    module=pair.name,
-    steps=steps,
-    gains=[(f"{pair.name}, gain", before_ms - after_ms, gain)],
-  )
+  steps = [(what, measured_us / 1e3, times)]
+  return _Measured(module=trace.name, steps=steps)
 
 
 def _default(step: step_lib.Step) -> uncertainty.Times:
@@ -173,23 +160,8 @@ def _default(step: step_lib.Step) -> uncertainty.Times:
 # What the plans with sure gains must keep of all that means promise.
 _LEAST_KEPT = 0.5
 
-_PLAN_COLUMNS = (
-  table_lib.Column("module"),
-  table_lib.Column("cluster"),
-  table_lib.Column("default_ms", ".2f"),
-  table_lib.Column("low_ms", ".2f"),
-  table_lib.Column("high_ms", ".2f"),
-  table_lib.Column("mean_gain", ".2%"),
-  table_lib.Column("mean_worst", ".2%"),
-  table_lib.Column("mean_worst_if"),
-  table_lib.Column("sure_gain", ".2%"),
-  table_lib.Column("sure_worst", ".2%"),
-  table_lib.Column("sure_low", ".2%"),
-  table_lib.Column("num_settings", "d"),
-)
 
-
-def settings_table(data: pathlib.Path | None) -> table_lib.Table:
+def settings(data: pathlib.Path | None) -> table_lib.Table:
   """NCCL settings on XLA's default schedule: by the mean, and the surest."""
   rows = []
   for name, step in _steps(data):
@@ -202,7 +174,20 @@ def settings_table(data: pathlib.Path | None) -> table_lib.Table:
   return table_lib.Table(
     name="settings",
     title="NCCL settings on XLA's default schedule",
-    columns=_PLAN_COLUMNS,
+    columns=(
+      table_lib.Column("module"),
+      table_lib.Column("cluster"),
+      table_lib.Column("default_ms", ".2f"),
+      table_lib.Column("low_ms", ".2f"),
+      table_lib.Column("high_ms", ".2f"),
+      table_lib.Column("mean_gain", ".2%"),
+      table_lib.Column("mean_worst", ".2%"),
+      table_lib.Column("mean_worst_if"),
+      table_lib.Column("sure_gain", ".2%"),
+      table_lib.Column("sure_worst", ".2%"),
+      table_lib.Column("sure_low", ".2%"),
+      table_lib.Column("num_settings", "d"),
+    ),
     rows=rows,
     targets=(
       table_lib.Target(
@@ -235,7 +220,7 @@ def _steps(
 
 
 def _settings_row(name: str, step: step_lib.Step) -> dict[str, Any]:
-  default = uncertainty.times(step, step.default)
+  default = _default(step)
   searcher = nccl_search.SEARCHERS[nccl_search.DEFAULT_SEARCHER]
   by_mean = uncertainty.times(
     step, lockstep.run_step(searcher, step).configuration
@@ -264,31 +249,22 @@ def _settings_row(name: str, step: step_lib.Step) -> dict[str, Any]:
 
 _EXAMPLE = cases.of_example("llama-example", "llama", "1x8xh100")
 _MODULES = (_EXAMPLE, *modules_lib.MODULES.values())
-_NAMES = ("settings", "coverage")
 
 
 def main() -> None:
   """The command."""
   parser = table_lib.parser("benchmarks.robust", __doc__)
-  parser.add_argument("--data", type=pathlib.Path)
-  parser.add_argument("--only", default="")
+  parser.add_argument("--data", type=data_lib.folder)
+  parser.add_argument("--only", choices=("settings", "coverage"))
   arguments = parser.parse_args()
-  if arguments.data is not None and not arguments.data.is_dir():
-    parser.error(f"there is no folder {arguments.data}")
-  names = table_lib.names(arguments.only)
-  unknown = sorted(set(names) - set(_NAMES))
-  if unknown:
-    parser.error(
-      f"--only={unknown[0]} is no table; choose from {', '.join(_NAMES)}"
-    )
   tables = []
-  for name in names or _NAMES:
-    if name == "settings":
-      tables.append(settings_table(arguments.data))
-    elif arguments.data is None:
+  if arguments.only != "coverage":
+    tables.append(settings(arguments.data))
+  if arguments.only != "settings":
+    if arguments.data is None:
       table_lib.say("coverage left out: it needs --data FOLDER")
     else:
-      tables.append(table(arguments.data))
+      tables.append(coverage(arguments.data))
   table_lib.show(tables, arguments.format, arguments.csv)
 
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Corrections of the contention model by measured slowdowns, held out.
 
-    python -m benchmarks.steps.corrected --data FOLDER [--format=text|csv]
+    python -m benchmarks.steps.corrected --data FOLDER
 
 A profile shows what kernels lost beside collectives. For what does that hold?
 Each row takes the slowdowns of one half of a traced step (FOLDER is that of
@@ -20,10 +20,9 @@ Errors are of the loss of all kernels together, and the mean of those of pairs
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import dataclasses
 import math
-import pathlib
 import statistics
 import zlib
 
@@ -31,7 +30,6 @@ from benchmarks import table as table_lib
 from benchmarks.steps import slowdowns
 from benchmarks.steps import traced_step
 from lagom_xla.profiling import costing
-from lagom_xla.profiling import profile as profile_lib
 
 _Meetings = Sequence[slowdowns.Meeting]
 _Key = Callable[[slowdowns.Meeting], object]
@@ -57,21 +55,14 @@ class Row:
   pairs_corrected: float
 
 
-def rows(folder: pathlib.Path) -> Iterator[Row]:
-  """The rows of the step in a folder."""
-  trace = traced_step.TracedStep(folder)
+def rows(trace: traced_step.TracedStep) -> Iterator[Row]:
+  """The rows of a step."""
   found = slowdowns.meetings(trace)
-  # Runs are compared by identity: two ranks may have equal ones.
-  rank_of = {
-    id(run): rank
-    for rank, runs in enumerate(_runs_by_rank(trace))
-    for run in runs
-  }
   names = sorted({m.run.collective for m in found})
   splits: tuple[tuple[str, Callable[[slowdowns.Meeting], int], _Key], ...] = (
     (
       "another rank",
-      lambda m: rank_of[id(m.run)],
+      lambda m: m.rank,
       lambda m: (m.class_, m.run.collective),
     ),
     (
@@ -88,29 +79,7 @@ def rows(folder: pathlib.Path) -> Iterator[Row]:
   for held_out, half_of, key in splits:
     halves = [[m for m in found if half_of(m) == half] for half in range(2)]
     for half, met in enumerate(halves):
-      factors = _factors(halves[1 - half], key)
-      yield _row(trace.name, held_out, half, met, factors, key)
-
-
-def _runs_by_rank(
-  trace: traced_step.TracedStep,
-) -> Iterator[Sequence[object]]:
-  begin = 0
-  for steps in trace.ranks:
-    number = sum(event.name in trace.kernels for s in steps for event in s)
-    yield trace.kernel_runs[begin : begin + number]
-    begin += number
-
-
-def _factors(met: _Meetings, key: _Key) -> Mapping[object, float]:
-  alike = collections.defaultdict(list)
-  for m in met:
-    alike[key(m)].append(
-      costing.Met(
-        time_us=m.run.time_us, lone_us=m.lone_us, predicted_us=m.predicted_us
-      )
-    )
-  return {name: costing.slowdown_factor(runs) for name, runs in alike.items()}
+      yield _row(trace.name, held_out, half, met, halves[1 - half], key)
 
 
 def _row(
@@ -118,9 +87,17 @@ def _row(
   held_out: str,
   half: int,
   met: _Meetings,
-  factors: Mapping[object, float],
+  others: _Meetings,
   key: _Key,
 ) -> Row:
+  alike = collections.defaultdict(list)
+  for m in others:
+    alike[key(m)].append(
+      costing.Met(
+        time_us=m.run.time_us, lone_us=m.lone_us, predicted_us=m.predicted_us
+      )
+    )
+  factors = {name: costing.slowdown_factor(of) for name, of in alike.items()}
   lost_us = sum(m.run.time_us - m.lone_us for m in met)
   model_us = [m.predicted_us - m.lone_us for m in met]
   by = [factors.get(key(m), 1.0) for m in met]
@@ -141,12 +118,8 @@ def _row(
 def _pairs_error(
   met: _Meetings, factor: Callable[[slowdowns.Meeting], float]
 ) -> float:
-  pairs = collections.defaultdict(list)
-  for m in met:
-    if m.run.share >= profile_lib.COVERED:
-      pairs[m.class_, m.run.collective].append(m)
   errors = []
-  for alike in pairs.values():
+  for alike in slowdowns.pairs(met):
     first = alike[0]
     measured = statistics.median(m.run.time_us for m in alike) / first.lone_us
     foretold = 1 + factor(first) * (first.slowdown - 1)
@@ -173,4 +146,4 @@ _TABLE = table_lib.Table(
 
 
 if __name__ == "__main__":
-  traced_step.run(__doc__, _TABLE, rows)
+  traced_step.show(__doc__, _TABLE, rows)

@@ -33,6 +33,7 @@ from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
+from lagom_xla.passes import overlap as overlap_lib
 
 _SCHEDULER: Mapping[str, bool | int] = {
   "xla_gpu_enable_latency_hiding_scheduler": True,
@@ -45,49 +46,26 @@ _EARLY: Mapping[str, bool | int] = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Variant:
-  """A module's step as it was measured under some options."""
-
-  name: str
-  options: Mapping[str, bool | int]
-  measured_ms: float
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Published:
-  """A module that was measured before and after a change."""
-
-  cluster: str
-  before: Variant
-  after: Variant
-
-
-def _early_starts(cluster: str, before_ms: float, after_ms: float) -> Published:
-  """A row of openxla/xla#26196."""
-  return Published(
-    cluster=cluster,
-    before=Variant(
-      name="late starts", options=_SCHEDULER, measured_ms=before_ms
-    ),
-    after=Variant(name="early starts", options=_EARLY, measured_ms=after_ms),
+# Module -> cluster, and name, options and measured time before and after a
+# change, in ms. Of hlo_llama31_8b_fp8_2x8 only one time is legible.
+_Variant = tuple[str, Mapping[str, bool | int], float]
+_PUBLISHED: Mapping[str, tuple[str, _Variant, _Variant]] = {
+  f"llama31_8b_{name}": (
+    f"{shape}xh100",
+    ("late starts", _SCHEDULER, before_ms),
+    ("early starts", _EARLY, after_ms),
   )
-
-
-# Of hlo_llama31_8b_fp8_2x8 only one time is legible.
-_PUBLISHED: Mapping[str, Published] = {
-  "hlo_llama31_8b_bf16_1x8": _early_starts("1x8xh100", 1359.0, 1318.3),
-  "hlo_llama31_8b_bf16_2x8": _early_starts("2x8xh100", 1366.0, 1321.4),
-  "hlo_llama31_8b_fp8_1x8": _early_starts("1x8xh100", 1123.0, 1089.0),
-  "hlo_mixtral_8x7b_bf16_2x8": Published(
-    cluster="2x8xh100",
-    before=Variant(
-      name="all-to-alls unknown", options=_SCHEDULER, measured_ms=1128.328
-    ),
-    after=Variant(
-      name="all-to-alls estimated", options={}, measured_ms=1009.397
-    ),
-  ),
+  for name, shape, before_ms, after_ms in (
+    ("bf16_1x8", "1x8", 1359.0, 1318.3),
+    ("bf16_2x8", "2x8", 1366.0, 1321.4),
+    ("fp8_1x8", "1x8", 1123.0, 1089.0),
+  )
+} | {
+  "mixtral_8x7b_bf16_2x8": (
+    "2x8xh100",
+    ("all-to-alls unknown", _SCHEDULER, 1128.328),
+    ("all-to-alls estimated", {}, 1009.397),
+  )
 }
 # The same step on one node and on two.
 _SCALED = ("llama31_8b_bf16_1x8", "llama31_8b_bf16_2x8")
@@ -95,68 +73,61 @@ _SCALED = ("llama31_8b_bf16_1x8", "llama31_8b_bf16_2x8")
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-  """A step that was measured, and what there is to predict it by."""
+  """A step that was measured under some options, and how it is predicted."""
 
-  variant: Variant
+  name: str
+  measured_ms: float
   step: step_lib.Step
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Pair:
-  """A module's step before and after a change."""
-
-  name: str
-  before: Measured
-  after: Measured
-
-
-def pairs(folder: pathlib.Path) -> Iterator[Pair]:
-  """The steps of the modules in a folder."""
-  for name, published in _PUBLISHED.items():
-    path = folder / f"{name}.hlo.xz"
-    if not path.exists():
-      continue
-    module = hlo.load(path)
-    before, after = (
-      Measured(
-        variant=variant,
-        step=_scheduled(module, published.cluster, variant.options),
+def pairs(
+  folder: pathlib.Path,
+) -> Iterator[tuple[str, Measured, Measured]]:
+  """The modules in a folder by name: their steps before and after a change."""
+  for name, (cluster, *variants) in _PUBLISHED.items():
+    path = folder / f"hlo_{name}.hlo.xz"
+    if path.exists():
+      module = hlo.load(path)
+      before, after = (
+        Measured(
+          name=variant,
+          measured_ms=measured_ms,
+          step=_scheduled(module, cluster_lib.parse(cluster), options),
+        )
+        for variant, options, measured_ms in variants
       )
-      for variant in (published.before, published.after)
-    )
-    yield Pair(name=name.removeprefix("hlo_"), before=before, after=after)
+      yield name, before, after
 
 
 def groups(folder: pathlib.Path) -> Iterator[groups_lib.Group]:
   """Step times of the modules in a folder, and what each change gains."""
   steps: dict[str, groups_lib.Comparison] = {}
-  for pair in pairs(folder):
-    before, after = _comparison(pair.before), _comparison(pair.after)
-    steps[pair.name] = before
-    label = f"published: {pair.name}"
-    yield groups_lib.of_comparisons(f"{label}, steps", [before, after])
-    yield _difference(f"{label}, gain", before, after)
+  for name, *measured in pairs(folder):
+    before, after = (
+      groups_lib.Comparison(
+        f"{one.name}, ms",
+        one.measured_ms,
+        one.step.timeline(one.step.default).step_time_us / 1e3,
+      )
+      for one in measured
+    )
+    steps[name] = before
+    yield groups_lib.of_comparisons(
+      f"published: {name}, steps", [before, after]
+    )
+    yield _difference(f"published: {name}, gain", before, after)
   if all(name in steps for name in _SCALED):
     one, two = (steps[name] for name in _SCALED)
     yield _difference("published: llama31_8b_bf16, 1x8 less 2x8", one, two)
-
-
-def _comparison(measured: Measured) -> groups_lib.Comparison:
-  step = measured.step
-  return groups_lib.Comparison(
-    what=f"{measured.variant.name}, ms",
-    measured=measured.variant.measured_ms,
-    predicted=step.timeline(step.default).step_time_us / 1e3,
-  )
 
 
 def _difference(
   name: str, first: groups_lib.Comparison, second: groups_lib.Comparison
 ) -> groups_lib.Group:
   compared = groups_lib.Comparison(
-    what=f"{first.what.removesuffix(', ms')} less the other, ms",
-    measured=first.measured - second.measured,
-    predicted=first.predicted - second.predicted,
+    f"{first.what.removesuffix(', ms')} less the other, ms",
+    first.measured - second.measured,
+    first.predicted - second.predicted,
   )
   return groups_lib.of_comparisons(name, [compared])
 
@@ -174,10 +145,10 @@ class _OnMadeUpInputs(step_lib.Step):
 
 
 def _scheduled(
-  module: hlo.Module, cluster: str, options: Mapping[str, bool | int]
+  module: hlo.Module,
+  cluster: cluster_lib.Cluster,
+  options: Mapping[str, bool | int],
 ) -> step_lib.Step:
-  parsed = cluster_lib.parse(cluster)
-  target = target_lib.of_module(module, parsed, name=module.name)
+  target = target_lib.of_module(module, cluster, name=module.name)
   scheduled = target.schedule(config_lib.XlaConfig(options=options))
-  analysis = step_lib.of_module(scheduled, parsed).analysis
-  return _OnMadeUpInputs(analysis, parsed)
+  return _OnMadeUpInputs(overlap_lib.analyze(scheduled), cluster)

@@ -2,20 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranges of traced steps: as predicted, and with the profile of the run.
 
-    python -m benchmarks.steps.ranges --data FOLDER [--format=text|csv]
+    python -m benchmarks.steps.ranges --data FOLDER
 
 The traced ranks of a step (FOLDER is that of `python -m benchmarks.accuracy`)
-are read as a profile, as `--profile` reads an XSpace, and the step is replayed
-with XLA's and NCCL's defaults. What it took is in the range that the profile
-gives because that is made of it; how wide that is, is what the row shows. How
-well lone times hold for another rank is in `benchmarks.accuracy`.
+are taken as a profile, and the step is replayed with XLA's and NCCL's defaults.
+What it took is in the range that the profile gives because that is made of it;
+how wide that is, is what the row shows. How well lone times hold for another
+rank is in `benchmarks.accuracy`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 import dataclasses
-import pathlib
 
 from benchmarks import table as table_lib
 from benchmarks.steps import traced_step
@@ -23,7 +22,6 @@ from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.profiling import costing as costing_lib
-from lagom_xla.profiling import events as events_lib
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.profiling import trace as trace_lib
 
@@ -43,17 +41,16 @@ class Row:
   high_us: float
 
 
-def rows(folder: pathlib.Path) -> Iterator[Row]:
-  """The rows of the step in a folder."""
-  traced = traced_step.TracedStep(folder)
-  profile = _profile(traced)
-  costed = costing_lib.of_profile(profile, traced.step.cluster)
+def rows(trace: traced_step.TracedStep) -> Iterator[Row]:
+  """The rows of a step."""
+  profile = _profile(trace)
+  costed = costing_lib.of_profile(profile, trace.step.cluster)
   for costs, measured in (("predicted", None), ("profile", costed.measured)):
     with measured_lib.pricing(measured):
-      step = step_lib.Step(traced.step.analysis, traced.step.cluster)
+      step = step_lib.Step(trace.step.analysis, trace.step.cluster)
     found = uncertainty.step_time(uncertainty.times(step, step.default))
     yield Row(
-      step=traced.name,
+      step=trace.name,
       costs=costs,
       measured_us=profile.step_time_us,
       replayed_us=found.mean,
@@ -62,31 +59,28 @@ def rows(folder: pathlib.Path) -> Iterator[Row]:
     )
 
 
-def _profile(traced: traced_step.TracedStep) -> profile_lib.Profile:
-  devices = tuple(
-    trace_lib.Device(
-      name=f"GPU:{index}",
-      process=0,
-      launches=tuple(_launches(traced, steps)),
-      num_unnamed=0,
-      unnamed_us=0.0,
-    )
-    for index, steps in enumerate(traced.ranks)
+def _profile(trace: traced_step.TracedStep) -> profile_lib.Profile:
+  """As `--profile` reads it: what an instruction launches is one event."""
+  traced = trace.profile.trace
+  devices = [
+    dataclasses.replace(device, launches=tuple(_launches(trace, rank)))
+    for rank, device in enumerate(traced.devices)
+  ]
+  return profile_lib.of_trace(
+    dataclasses.replace(traced, devices=tuple(devices)),
+    trace.step.analysis.module,
   )
-  process = trace_lib.Process(name=traced.name, has_clock=False, modules={})
-  trace = trace_lib.Trace(platform="GPU", processes=(process,), devices=devices)
-  return profile_lib.of_trace(trace, traced.step.analysis.module)
 
 
 def _launches(
-  traced: traced_step.TracedStep, steps: Sequence[Sequence[events_lib.Event]]
+  trace: traced_step.TracedStep, rank: int
 ) -> Iterator[trace_lib.Launch]:
   """The steps of a rank one after the other."""
   begin_us = 0.0
-  for step in steps:
+  for step in trace.ranks[rank]:
     offset_us = begin_us - step[0].begin_us
     for event in step:
-      if event.name in traced.kernels or event.name in traced.collectives:
+      if event.name in trace.kernels or event.name in trace.collectives:
         yield trace_lib.Launch(
           hlo_op=event.name,
           program_id=None,
@@ -112,4 +106,4 @@ _TABLE = table_lib.Table(
 
 
 if __name__ == "__main__":
-  traced_step.run(__doc__, _TABLE, rows)
+  traced_step.show(__doc__, _TABLE, rows)

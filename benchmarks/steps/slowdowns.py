@@ -24,10 +24,9 @@ module does not show what waits; so its bytes are spread over the time it took.
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 import dataclasses
 import functools
-import pathlib
 import statistics
 
 from benchmarks import groups as groups_lib
@@ -48,6 +47,7 @@ class Meeting:
 
   Attributes:
     run: the kernel as it ran.
+    rank: where it did.
     class_: what its class is called.
     category: the kernel's.
     kind: the collective's.
@@ -57,6 +57,7 @@ class Meeting:
   """
 
   run: events_lib.KernelRun
+  rank: int
   class_: str
   category: str
   kind: str
@@ -71,28 +72,39 @@ class Meeting:
     )
 
 
-def groups(folder: pathlib.Path) -> Iterator[groups_lib.Group]:
-  """The comparisons of the step in a folder."""
-  trace = traced_step.TracedStep(folder)
+def groups(trace: traced_step.TracedStep) -> Iterator[groups_lib.Group]:
+  """The comparisons of a step."""
   found = meetings(trace)
   if not found:
     return
-  if of_pairs := pairs(found):
-    yield groups_lib.of_comparisons(
-      f"{trace.name}: kernels beside collectives", of_pairs
-    )
+  name = f"{trace.name}: kernels beside collectives"
   yield groups_lib.of_comparisons(
-    f"{trace.name}: kernels beside collectives, summed", [summed("all", found)]
+    name,
+    [
+      groups_lib.Comparison(
+        f"{alike[0].class_} beside {alike[0].run.collective}",
+        statistics.median(m.run.time_us for m in alike) / alike[0].lone_us,
+        alike[0].slowdown,
+      )
+      for alike in pairs(found)
+      if len(alike) >= _LEAST_SAMPLES
+    ],
   )
+  yield groups_lib.of_comparisons(f"{name}, summed", [_summed("all", found)])
   yield groups_lib.of_comparisons(
-    f"{trace.name}: the same by category and collective", list(_sums(found))
+    f"{trace.name}: the same by category and collective",
+    [
+      _summed(value, [m for m in found if getattr(m, field) == value])
+      for field in ("category", "kind")
+      for value in sorted({getattr(m, field) for m in found})
+    ],
   )
 
 
 def meetings(trace: traced_step.TracedStep) -> list[Meeting]:
   """Kernels that met collectives, of classes that ran alone, too."""
   alone = collections.defaultdict(list)
-  for name, times in trace.lone_us.items():
+  for name, times in trace.profile.lone_us.items():
     alone[measured_lib.work_of(trace.kernels[name])].extend(times)
   lone_us = {
     class_: statistics.median(times)
@@ -102,8 +114,7 @@ def meetings(trace: traced_step.TracedStep) -> list[Meeting]:
 
   @functools.cache
   def slowdown(kernel_name: str, collective_name: str) -> float:
-    cost = trace.step.kernel_cost(trace.kernels[kernel_name])
-    kernel = traced_step.without_gap(cost)
+    kernel = trace.kernel_cost(trace.kernels[kernel_name])
     collective = trace.collective_as_it_ran(collective_name)
     gpu = trace.step.cluster.gpu
     slowed = contention.beside(kernel, collective, gpu)
@@ -111,58 +122,38 @@ def meetings(trace: traced_step.TracedStep) -> list[Meeting]:
 
   names: dict[measured_lib.Work, str] = {}
   found = []
-  for run in trace.kernel_runs:
-    kernel = trace.kernels[run.name]
-    class_ = measured_lib.work_of(kernel)
-    if run.is_lone or lone_us.get(class_, 0.0) < _LEAST_LONE_US:
-      continue
-    found.append(
-      Meeting(
-        run=run,
-        class_=names.setdefault(class_, kernel.name),
-        category=kernel.category,
-        kind=trace.collectives[run.collective].kind,
-        lone_us=lone_us[class_],
-        slowdown=slowdown(run.name, run.collective),
+  for rank in range(len(trace.ranks)):
+    for run in trace.runs(rank):
+      kernel = trace.kernels[run.name]
+      class_ = measured_lib.work_of(kernel)
+      if run.is_lone or lone_us.get(class_, 0.0) < _LEAST_LONE_US:
+        continue
+      found.append(
+        Meeting(
+          run=run,
+          rank=rank,
+          class_=names.setdefault(class_, kernel.name),
+          category=kernel.category,
+          kind=trace.collectives[run.collective].kind,
+          lone_us=lone_us[class_],
+          slowdown=slowdown(run.name, run.collective),
+        )
       )
-    )
   return found
 
 
-def pairs(found: Sequence[Meeting]) -> list[groups_lib.Comparison]:
-  """Times of classes beside collectives, over their lone times."""
-  beside: Mapping[tuple[str, str], list[Meeting]] = collections.defaultdict(
-    list
-  )
+def pairs(found: Sequence[Meeting]) -> list[list[Meeting]]:
+  """Those that a collective covers, by class and collective."""
+  beside = collections.defaultdict(list)
   for meeting in found:
     if meeting.run.share >= profile_lib.COVERED:
       beside[meeting.class_, meeting.run.collective].append(meeting)
-  return [
-    groups_lib.Comparison(
-      what=f"{class_} beside {collective}",
-      measured=statistics.median(m.run.time_us for m in alike)
-      / alike[0].lone_us,
-      predicted=alike[0].slowdown,
-    )
-    for (class_, collective), alike in beside.items()
-    if len(alike) >= _LEAST_SAMPLES
-  ]
+  return list(beside.values())
 
 
-def summed(what: str, found: Sequence[Meeting]) -> groups_lib.Comparison:
+def _summed(what: str, found: Sequence[Meeting]) -> groups_lib.Comparison:
   """What kernels take in all, over what they take alone."""
   lone_us = sum(m.lone_us for m in found)
-  return groups_lib.Comparison(
-    what=what,
-    measured=sum(m.run.time_us for m in found) / lone_us,
-    predicted=sum(m.predicted_us for m in found) / lone_us,
-  )
-
-
-def _sums(found: Sequence[Meeting]) -> Iterator[groups_lib.Comparison]:
-  for field in ("category", "kind"):
-    by_value = collections.defaultdict(list)
-    for meeting in found:
-      by_value[getattr(meeting, field)].append(meeting)
-    for value, alike in sorted(by_value.items()):
-      yield summed(value, alike)
+  measured = sum(m.run.time_us for m in found) / lone_us
+  predicted = sum(m.predicted_us for m in found) / lone_us
+  return groups_lib.Comparison(what, measured, predicted)

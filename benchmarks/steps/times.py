@@ -25,10 +25,9 @@ waits for the ranks where it took longer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import functools
-import pathlib
 import statistics
 
 from benchmarks import groups as groups_lib
@@ -42,79 +41,68 @@ from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.profiling import events as events_lib
 
+# Times of kernels where they ran beside nothing, by name.
+_LoneTimes = Mapping[str, Sequence[float]]
 
-def groups(folder: pathlib.Path) -> Iterator[groups_lib.Group]:
-  """The comparisons of the step in a folder."""
-  trace = traced_step.TracedStep(folder)
-  module_us = from_module(trace).step_time_us
+
+def groups(trace: traced_step.TracedStep) -> Iterator[groups_lib.Group]:
+  """The comparisons of a step."""
+  step, title = trace.step, f"{trace.name}: step time from"
   yield groups_lib.of_comparisons(
-    f"{trace.name}: step time from measured parts",
+    f"{title} measured parts",
     [
-      groups_lib.Comparison(
-        what="step in us",
-        measured=traced_step.span_us(step),
-        predicted=from_parts(trace, step).step_time_us,
-      )
-      for step in trace.steps
+      _compared("step", ran, _from_parts_us(trace, ran, trace.profile.lone_us))
+      for ran in trace.steps
     ],
   )
   if len(trace.ranks) > 1:
     yield groups_lib.of_comparisons(
-      f"{trace.name}: step time from another rank's lone kernels",
-      list(_across_ranks(trace)),
+      f"{title} another rank's lone kernels", list(_across_ranks(trace))
     )
   scatters = trace.colliding_scatters
-  rest_us = module_us - sum(
-    trace.step.kernel_cost(k).time_us * k.executions for k in scatters
+  rest_us = step.timeline(step.default).step_time_us - sum(
+    step.kernel_cost(k).time_us * k.executions for k in scatters
   )
   worst_us = {k.name: _worst_us(trace, k) for k in scatters}
-  with_scatters_us = rest_us + sum(
-    worst_us[k.name] * k.executions for k in scatters
-  )
-  compared = [("module and spec", trace.step_time_us, with_scatters_us)]
+  whole_us = rest_us + sum(worst_us[k.name] * k.executions for k in scatters)
   if scatters:
-    compared.append(
-      (
-        "module and spec, less colliding scatters",
-        trace.step_time_less_scatters_us,
-        rest_us,
-      )
-    )
     yield groups_lib.of_comparisons(
       f"{trace.name}: colliding scatters",
       [
-        groups_lib.Comparison(
-          what=f"{k.name} in us",
-          measured=statistics.median(trace.run_us(k.name)),
-          predicted=worst_us[k.name],
-        )
-        for k in scatters
+        groups_lib.Comparison(f"{name} in us", trace.median_us[name], us)
+        for name, us in worst_us.items()
       ],
     )
-  for name, measured_us, predicted_us in compared:
-    comparison = groups_lib.Comparison(
-      what="step in us", measured=measured_us, predicted=predicted_us
-    )
+  compared = groups_lib.Comparison("step in us", trace.step_time_us, whole_us)
+  yield groups_lib.of_comparisons(f"{title} module and spec", [compared])
+  if scatters:
+    measured_us = trace.step_time_less_scatters_us
+    compared = groups_lib.Comparison("step in us", measured_us, rest_us)
     yield groups_lib.of_comparisons(
-      f"{trace.name}: step time from {name}", [comparison]
+      f"{title} module and spec, less colliding scatters", [compared]
     )
+
+
+def _compared(
+  what: str, ran: Sequence[events_lib.Event], predicted_us: float
+) -> groups_lib.Comparison:
+  return groups_lib.Comparison(
+    f"{what} in us", traced_step.span_us(ran), predicted_us
+  )
 
 
 def _across_ranks(
   trace: traced_step.TracedStep,
 ) -> Iterator[groups_lib.Comparison]:
   """Steps of each rank, with lone times of kernels from another one."""
-  for number, calibrating in enumerate(trace.ranks):
-    lone_us = trace.lone_us_in(calibrating)
+  for rank in range(len(trace.ranks)):
+    of_rank = [s for s in trace.profile.steps if s.device == rank]
+    lone_us = dataclasses.replace(trace.profile, steps=of_rank).lone_us
     for other, steps in enumerate(trace.ranks):
-      if other == number:
-        continue
-      for step in steps:
-        yield groups_lib.Comparison(
-          what=f"step of rank {other} in us, by rank {number}",
-          measured=traced_step.span_us(step),
-          predicted=from_parts(trace, step, lone_us).step_time_us,
-        )
+      for step in steps if other != rank else ():
+        predicted_us = _from_parts_us(trace, step, lone_us)
+        what = f"step of rank {other}, by rank {rank},"
+        yield _compared(what, step, predicted_us)
 
 
 def _worst_us(
@@ -127,33 +115,24 @@ def _worst_us(
   return moved_us + fusion.worst_scatter_us(kernel.scatter, gpu)
 
 
-def from_parts(
+def _from_parts_us(
   trace: traced_step.TracedStep,
   ran: Sequence[events_lib.Event],
-  lone_us: traced_step.LoneTimes | None = None,
-) -> timeline.Timeline:
-  """Replays a step of a rank with what its kernels and collectives took.
-
-  Args:
-    trace: of the step.
-    ran: one of its `steps`.
-    lone_us: of kernels; None for those of all steps.
-  """
-  step = trace.step
-  gpu = step.cluster.gpu
-  known_us = trace.lone_us if lone_us is None else lone_us
-  scatters_us = traced_step.median_us(
-    ran, {k.name for k in trace.colliding_scatters}
-  )
-  collectives_us = traced_step.median_us(ran, trace.collectives)
+  known_us: _LoneTimes,
+) -> float:
+  """A replay of a rank's step with what its kernels and collectives took."""
+  step, gap_us = trace.step, trace.profile.gap_us or 0.0
+  scatters = {kernel.name for kernel in trace.colliding_scatters}
+  ran_us = traced_step.median_us(ran)
 
   @functools.cache
   def kernel_cost(name: str) -> kernel_lib.KernelCost:
-    predicted = traced_step.without_gap(step.kernel_cost(trace.kernels[name]))
-    lone_us = scatters_us.get(name) or _lone_us(trace, known_us, name)
+    predicted = trace.kernel_cost(trace.kernels[name])
+    lone_us = ran_us.get(name) if name in scatters else None
+    lone_us = lone_us or _lone_us(trace, known_us, name)
     return dataclasses.replace(
       predicted,
-      time_us=lone_us + trace.gap_us,
+      time_us=lone_us + gap_us,
       memory_us=lone_us * predicted.memory_us / predicted.time_us,
       threads_us=lone_us * predicted.threads_us / predicted.time_us,
       source="measured",
@@ -162,27 +141,20 @@ def from_parts(
   def beside(
     kernel: kernel_lib.KernelCost, collective: collective_lib.CollectiveCost
   ) -> contention.Beside:
-    found = contention.beside(kernel, collective, gpu)
+    found = contention.beside(kernel, collective, step.cluster.gpu)
     return dataclasses.replace(found, collective_factor=1.0, wait_us=0.0)
 
   costs = timeline.Costs(
     kernel=lambda kernel: kernel_cost(kernel.name),
-    collective=lambda c: trace.collective_as_it_ran(
-      c.name, collectives_us.get(c.name)
-    ),
+    collective=lambda c: trace.collective_as_it_ran(c.name, ran_us.get(c.name)),
     copy=step.copy_cost,
     beside=beside,
   )
-  return timeline.replay(step.program, costs)
-
-
-def from_module(trace: traced_step.TracedStep) -> timeline.Timeline:
-  """Replays the step with nothing measured."""
-  return trace.step.timeline(trace.step.default)
+  return timeline.replay(step.program, costs).step_time_us
 
 
 def _lone_us(
-  trace: traced_step.TracedStep, known_us: traced_step.LoneTimes, name: str
+  trace: traced_step.TracedStep, known_us: _LoneTimes, name: str
 ) -> float:
   """A kernel's lone time; its class's where it never ran alone."""
   if name in known_us:
@@ -196,6 +168,4 @@ def _lone_us(
   ]
   if alike:
     return statistics.median(alike)
-  return traced_step.without_gap(
-    trace.step.kernel_cost(trace.kernels[name])
-  ).time_us
+  return trace.kernel_cost(trace.kernels[name]).time_us

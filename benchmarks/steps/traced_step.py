@@ -14,27 +14,19 @@ makes of a trace of Nsight Systems (NVIDIA/JAX-Toolbox; `pax_a100` and
 
 from __future__ import annotations
 
-import argparse
 import collections
-from collections.abc import (
-  Callable,
-  Container,
-  Iterable,
-  Iterator,
-  Mapping,
-  Sequence,
-)
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import csv
 import dataclasses
 import functools
 import itertools
 import lzma
-import os
 import pathlib
 import re
 import statistics
 from typing import Any
 
+from benchmarks import data as data_lib
 from benchmarks import table as table_lib
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
@@ -45,7 +37,9 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.profiling import events as events_lib
+from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.profiling import steps as steps_lib
+from lagom_xla.profiling import trace as trace_lib
 
 # Steps 0 and 1 warm up.
 _FIRST_STEADY_STEP = 2
@@ -136,10 +130,6 @@ def _steps_of_rank(
     yield sorted(events, key=lambda event: event.begin_us)
 
 
-# Times of kernels where they ran beside nothing, by name.
-LoneTimes = Mapping[str, Sequence[float]]
-
-
 class TracedStep:
   """The step's module with its predicted costs, and how it ran.
 
@@ -148,6 +138,9 @@ class TracedStep:
     step: the module on its cluster.
     ranks: the steady steps of each rank: what ran, by the time of its start.
     steps: those of all ranks.
+    profile: the same, each kernel that ran being an event.
+    kernels: the module's, by name.
+    collectives: the module's, by name.
   """
 
   def __init__(self, folder: pathlib.Path):
@@ -157,11 +150,48 @@ class TracedStep:
     self.step = step_lib.of_module(module, cluster)
     self.ranks = list(by_rank(folder, module).values())
     self.steps = list(itertools.chain.from_iterable(self.ranks))
+    self.profile = self._profile()
+    self.kernels = self.profile.kernels
+    self.collectives = self.profile.collectives
+
+  def _profile(self) -> profile_lib.Profile:
+    analysis = self.step.analysis
+    kernels = {kernel.name for kernel in analysis.kernels.values()}
+    collectives = {collective.name for collective in analysis.collectives}
+    devices = tuple(
+      trace_lib.Device(
+        name=f"GPU:{rank}",
+        process=0,
+        launches=(),
+        num_unnamed=0,
+        unnamed_us=0.0,
+      )
+      for rank in range(len(self.ranks))
+    )
+    process = trace_lib.Process(name=self.name, has_clock=False, modules={})
+    return profile_lib.Profile(
+      trace=trace_lib.Trace(
+        platform="GPU", processes=(process,), devices=devices
+      ),
+      analysis=analysis,
+      steps=[
+        steps_lib.DeviceStep(
+          device=rank,
+          number=number,
+          is_whole=True,
+          kernels=tuple(e for e in step if e.name in kernels),
+          collectives=tuple(e for e in step if e.name in collectives),
+        )
+        for rank, steps in enumerate(self.ranks)
+        for number, step in enumerate(steps)
+      ],
+      offsets_us=[0.0],
+    )
 
   @property
   def step_time_us(self) -> float:
     """Median of the steady steps of all ranks."""
-    return statistics.median(span_us(step) for step in self.steps)
+    return statistics.median(map(span_us, self.steps))
 
   @property
   def step_time_less_scatters_us(self) -> float:
@@ -200,81 +230,33 @@ class TracedStep:
       if k.scatter and fusion.num_tries(k.scatter, gpu)
     ]
 
-  def run_us(self, name: str) -> Sequence[float]:
-    """Times of an operation in the steady steps of all ranks."""
-    return [e.time_us for step in self.steps for e in step if e.name == name]
+  def runs(self, rank: int) -> Iterator[events_lib.KernelRun]:
+    """The kernels of a rank as they ran."""
+    for step in self.profile.steps:
+      if step.device == rank:
+        yield from events_lib.kernel_runs(step.kernels, step.collectives)
 
   @functools.cached_property
-  def kernels(self) -> Mapping[str, kernels_lib.Kernel]:
-    """The module's kernels, by name."""
-    return {k.name: k for k in self.step.analysis.kernels.values()}
-
-  @functools.cached_property
-  def collectives(self) -> Mapping[str, collectives_lib.Collective]:
-    """The module's collectives, by name."""
-    return {c.name: c for c in self.step.analysis.collectives}
-
-  @functools.cached_property
-  def collective_us(self) -> Mapping[str, float]:
-    """Median time of each collective as it ran, by name."""
-    names = self.collectives.keys()
-    return median_us(itertools.chain.from_iterable(self.steps), names)
+  def median_us(self) -> Mapping[str, float]:
+    """Median time of each operation in the steps of all ranks, by name."""
+    return median_us(itertools.chain.from_iterable(self.steps))
 
   def collective_as_it_ran(
     self, name: str, took_us: float | None = None
   ) -> collective_lib.CollectiveCost:
     """A predicted cost, its bytes spread over the time that it took.
 
-    What waits for other ranks holds SMs and draws no bandwidth.
-
-    Args:
-      name: the collective's.
-      took_us: the time that it took; the median of all steps if None.
+    What waits for other ranks holds SMs and draws no bandwidth. The time is the
+    median of all steps if none is given.
     """
-    cost = predicted(self.step, self.collectives[name])
-    took_us = self.collective_us[name] if took_us is None else took_us
-    memory_gbps = cost.memory_gbps * cost.time_us / took_us
-    return dataclasses.replace(cost, time_us=took_us, memory_gbps=memory_gbps)
+    key = self.step.key_of[name]
+    cost = self.step.predict(key, self.step.default[key])
+    return cost.lasting(self.median_us[name] if took_us is None else took_us)
 
-  @functools.cached_property
-  def lone_us(self) -> LoneTimes:
-    """Times of each kernel where it ran beside nothing, by name."""
-    return self.lone_us_in(self.steps)
-
-  def lone_us_in(
-    self, steps: Iterable[Sequence[events_lib.Event]]
-  ) -> LoneTimes:
-    """The same in some of the steps."""
-    times = collections.defaultdict(list)
-    for run in self.kernel_runs_in(steps):
-      if run.is_lone:
-        times[run.name].append(run.time_us)
-    return times
-
-  @functools.cached_property
-  def gap_us(self) -> float:
-    """Median time between one kernel's end and the next one's start."""
-    return statistics.median(
-      max(run.gap_us, 0.0) for run in self.kernel_runs if run.gap_us is not None
-    )
-
-  @functools.cached_property
-  def kernel_runs(self) -> Sequence[events_lib.KernelRun]:
-    """The kernels of all steps as they ran."""
-    return self.kernel_runs_in(self.steps)
-
-  def kernel_runs_in(
-    self, steps: Iterable[Sequence[events_lib.Event]]
-  ) -> Sequence[events_lib.KernelRun]:
-    """The kernels of some of the steps as they ran."""
-    return [
-      run
-      for step in steps
-      for run in events_lib.kernel_runs(
-        [event for event in step if event.name in self.kernels],
-        [event for event in step if event.name in self.collectives],
-      )
-    ]
+  def kernel_cost(self, kernel: kernels_lib.Kernel) -> kernel_lib.KernelCost:
+    """A predicted kernel without the gap after it, as a trace shows kernels."""
+    cost = self.step.kernel_cost(kernel)
+    return dataclasses.replace(cost, time_us=cost.run_us, gap_us=0.0)
 
 
 def span_us(step: Sequence[events_lib.Event]) -> float:
@@ -282,50 +264,24 @@ def span_us(step: Sequence[events_lib.Event]) -> float:
   return max(event.end_us for event in step) - step[0].begin_us
 
 
-def median_us(
-  events: Iterable[events_lib.Event], names: Container[str]
-) -> Mapping[str, float]:
-  """Median times of those operations that have these names, by name."""
+def median_us(events: Iterable[events_lib.Event]) -> Mapping[str, float]:
+  """Median times of operations, by name."""
   times = collections.defaultdict(list)
   for event in events:
-    if event.name in names:
-      times[event.name].append(event.time_us)
+    times[event.name].append(event.time_us)
   return {name: statistics.median(us) for name, us in times.items()}
 
 
-def without_gap(cost: kernel_lib.KernelCost) -> kernel_lib.KernelCost:
-  """A predicted kernel without the gap after it, as a trace shows kernels."""
-  return dataclasses.replace(cost, time_us=cost.run_us, gap_us=0.0)
-
-
-def predicted(
-  step: step_lib.Step, collective: collectives_lib.Collective
-) -> collective_lib.CollectiveCost:
-  """A collective's predicted cost, as NCCL runs it by itself."""
-  key = step.key_of[collective.name]
-  return step.predict(key, step.default[key])
-
-
-def run(
+def show(
   doc: str | None,
   table: table_lib.Table,
-  rows: Callable[[pathlib.Path], Iterable[Any]],
+  rows: Callable[[TracedStep], Iterable[Any]],
 ) -> None:
-  """Shows a table of all traced steps in the folder of --data.
-
-  Args:
-    doc: the benchmark's docstring, whose first line --help shows.
-    table: without its rows.
-    rows: those of the step in a folder, as dataclasses.
-  """
-  os.environ.setdefault("JAX_PLATFORMS", "cpu")
-  parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
-  parser.add_argument("--data", type=pathlib.Path, required=True)
-  parser.add_argument("--format", choices=("text", "csv"), default="text")
-  arguments = parser.parse_args()
+  """Shows a table, without its rows, of those of all traced steps."""
+  arguments = data_lib.arguments(doc)
   found = [
     dataclasses.asdict(row)
     for folder in folders(arguments.data)
-    for row in rows(folder)
+    for row in rows(TracedStep(folder))
   ]
-  table_lib.show([dataclasses.replace(table, rows=found)], arguments.format)
+  table_lib.show([dataclasses.replace(table, rows=found)], "text")

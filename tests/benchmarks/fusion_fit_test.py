@@ -10,7 +10,6 @@ import pathlib
 import pytest
 
 from benchmarks.kernels import fit_fusions
-from benchmarks.kernels import lone_kernels
 from lagom_xla.costs import fusion
 
 _DATA = pathlib.Path(__file__).resolve().parents[3] / "shared/data"
@@ -21,6 +20,6 @@ _SHIPPED = pathlib.Path(fusion.__file__).with_name("fitted") / "fusion.json"
   not _DATA.is_dir(), reason="traces are not beside this checkout (shared/data)"
 )
 def test_the_figures_that_ship_are_those_that_the_fit_finds():
-  steps = list(lone_kernels.read(_DATA))
+  steps = list(fit_fusions.read(_DATA))
   shipped = json.loads(_SHIPPED.read_text(encoding="utf-8"))
-  assert fit_fusions.fusions(steps, _DATA) == shipped
+  assert fit_fusions.fusions(steps) == shipped

@@ -318,9 +318,9 @@ def _system_logs(
   names = []
   for program in ("all_reduce", "all_gather"):
     of_program = [r for r in rows if r.key.kind == log.KINDS[program]]
-    of_program.sort(key=lambda row: row.num_bytes)
+    of_program.sort(key=lambda row: row.key.num_bytes)
     lines = [
-      row(program, one.key.num_ranks, one.num_bytes, one.time_us)
+      row(program, one.key.num_ranks, one.key.num_bytes, one.time_us)
       for one in of_program[1::3]
     ]
     names.append(f"{program}.log")
@@ -346,7 +346,7 @@ def test_logs_of_a_real_system_foretell_its_other_rows(here, system):
 
   def median_error(cluster: cluster_lib.Cluster) -> float:
     return statistics.median(
-      abs(predicted_us(cluster, r.key.kind, r.num_bytes) / r.time_us - 1)
+      abs(predicted_us(cluster, r.key.kind, r.key.num_bytes) / r.time_us - 1)
       for r in rows
       if r.key.kind in ("all-reduce", "all-gather")
     )
