@@ -29,8 +29,6 @@ from __future__ import annotations
 import collections
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
-import json
-import pathlib
 import re
 import sys
 from typing import Any
@@ -41,6 +39,7 @@ from benchmarks import accuracy
 from benchmarks import data as data_lib
 from benchmarks import groups as groups_lib
 from benchmarks import table as table_lib
+from lagom_xla import costs
 from lagom_xla.costs import uncertainty
 
 # Slowdowns of less are the noise of a trace.
@@ -93,7 +92,6 @@ _BY_PART: Mapping[str, Callable[[groups_lib.Group], _Errors]] = {
 _BOTH_WAYS = ("short_settings", "long_settings", "products", "other_kernels")
 
 
-_OUTPUT = pathlib.Path(uncertainty.__file__).parent / "fitted" / "errors.json"
 # In names of groups whose figures no fit saw.
 _HELD_OUT = ("held out", "calibrated on a third")
 _FABRIC = r"(?P<fabric>infiniband|roce|efa|slingshot|tcpxo?)"
@@ -170,9 +168,8 @@ def _quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
 
 def document(found: Mapping[str, uncertainty.Spread]) -> dict[str, Any]:
   """What errors.json has to hold."""
-  raw = json.loads(_OUTPUT.read_text(encoding="utf-8"))
   parts = {part: dataclasses.asdict(found[part]) for part in found}
-  return {**raw, "parts": parts}
+  return {**costs.read_fitted("errors"), "parts": parts}
 
 
 def main() -> None:
@@ -210,8 +207,7 @@ def main() -> None:
   if missing:
     sys.exit(f"errors: {arguments.data} shows nothing of {', '.join(missing)}.")
   if arguments.write:
-    text = json.dumps(document(found), indent=2) + "\n"
-    _OUTPUT.write_text(text, encoding="utf-8")
+    data_lib.write_fitted("errors", document(found))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 import dataclasses
 import functools
-import json
 import math
 import pathlib
 
@@ -31,6 +30,7 @@ from scipy import optimize
 from benchmarks import data as data_lib
 from benchmarks import groups
 from benchmarks.collectives import nccl_tests
+from lagom_xla import costs
 from lagom_xla.costs import wire
 
 # Fabric -> the one it is like. EFA runs through the same plugin as Slingshot
@@ -146,15 +146,14 @@ def _fit(
   return wire.Fabric(**{k: float(f"{v:.3g}") for k, v in rounded.items()})
 
 
-_OUTPUT = pathlib.Path(wire.__file__).parents[1] / "fitted" / "network.json"
 # Whether times scale is judged on more nodes than these.
 _FEW_NODES = 4
 
 
 def seen_systems() -> frozenset[str]:
   """The systems of nccl-tests that the shipped figures were fitted to."""
-  raw = json.loads(_OUTPUT.read_text(encoding="utf-8"))
-  return frozenset(name for names in raw["systems"].values() for name in names)
+  found = costs.read_fitted("network")["systems"].values()
+  return frozenset(name for names in found for name in names)
 
 
 def held_out(
@@ -238,14 +237,14 @@ def main() -> None:
       lambda row: f"{row.setting.algorithm}.{row.setting.protocol}",
     )
   if arguments.write:
-    document = json.loads(_OUTPUT.read_text(encoding="utf-8"))
+    document = costs.read_fitted("network")
     of = {name: [r for r in rows if r.fabric == name] for name in fabrics}
     document["num_rows"] = {name: len(of[name]) for name in fabrics}
     document["systems"] = {
       name: sorted({row.system for row in of[name]}) for name in fabrics
     }
     document["fabrics"] = {n: dataclasses.asdict(f) for n, f in fabrics.items()}
-    _OUTPUT.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    data_lib.write_fitted("network", document)
 
 
 if __name__ == "__main__":

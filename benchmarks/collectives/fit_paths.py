@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
-import json
 import math
 import pathlib
 
@@ -37,6 +36,7 @@ from benchmarks import groups
 from benchmarks.collectives import channel_rows
 from benchmarks.collectives import lone_collective
 from benchmarks.collectives import nccl_tests
+from lagom_xla import costs
 from lagom_xla.costs import wire
 
 # nccl-tests' rows that one thread's launches bound. Of the collective they show
@@ -388,7 +388,7 @@ def _hold_out(
 
 def _write(fitted: Fit, rows: Sequence[Row]) -> None:
   systems, apart = fitted
-  document = json.loads(lone_collective.PATH.read_text(encoding="utf-8"))
+  document = costs.read_fitted("collective")
   document["tests"] = sorted(
     {row.system for row in rows if isinstance(row, nccl_tests.Row)}
   )
@@ -411,8 +411,7 @@ def _write(fitted: Fit, rows: Sequence[Row]) -> None:
     }
     for system, paths in systems.items()
   }
-  text = json.dumps(document, indent=2) + "\n"
-  lone_collective.PATH.write_text(text, encoding="utf-8")
+  data_lib.write_fitted("collective", document)
 
 
 def compare(data: pathlib.Path) -> Iterator[groups.Group]:

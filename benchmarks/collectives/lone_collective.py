@@ -38,7 +38,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
-import json
 import pathlib
 from typing import Any
 
@@ -46,6 +45,7 @@ from benchmarks import data as data_lib
 from benchmarks import groups
 from benchmarks.steps import traced_step
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import costs
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import nccl
@@ -53,8 +53,6 @@ from lagom_xla.costs import wire
 from lagom_xla.costs.nccl import launch
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import kernels as kernels_lib
-
-PATH = pathlib.Path(wire.__file__).parents[1] / "fitted" / "collective.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,14 +80,13 @@ class SetApart:
 @functools.cache
 def seen_systems() -> frozenset[str]:
   """The systems of nccl-tests that the fitted figures come from."""
-  return frozenset(json.loads(PATH.read_text(encoding="utf-8"))["tests"])
+  return frozenset(costs.read_fitted("collective")["tests"])
 
 
 @functools.cache
 def fitted() -> SetApart:
   """The fitted figures."""
-  raw = json.loads(PATH.read_text(encoding="utf-8"))
-  return SetApart(**raw["set_apart"])
+  return SetApart(**costs.read_fitted("collective")["set_apart"])
 
 
 def launched(

@@ -8,9 +8,14 @@ README.md has their sources and licences.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 import csv
+import json
 import os
 import pathlib
+from typing import Any
+
+from lagom_xla import costs
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 
@@ -39,6 +44,12 @@ def arguments(
     parser.add_argument(f"--{switch}", action="store_true")
   compile_ahead_of_time()
   return parser.parse_args()
+
+
+def write_fitted(name: str, document: Mapping[str, Any]) -> None:
+  """Writes a file of figures of the cost model."""
+  text = json.dumps(document, indent=2) + "\n"
+  (costs.FITTED / f"{name}.json").write_text(text, encoding="utf-8")
 
 
 def compile_ahead_of_time() -> None:

@@ -55,6 +55,7 @@ from benchmarks import groups
 from benchmarks.kernels import lone_kernels
 from benchmarks.steps import traced_step
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import costs
 from lagom_xla.costs import fusion
 from lagom_xla.passes import hlo
 from lagom_xla.profiling import events as events_lib
@@ -272,7 +273,6 @@ def _memcpy(trace: traced_step.TracedStep) -> fusion.Pattern:
   )
 
 
-_FOLDER = pathlib.Path(fusion.__file__).parent / "fitted"
 _LONG_US = 8.0
 
 
@@ -320,7 +320,7 @@ def _show_copies(trace: traced_step.TracedStep) -> None:
 
 def fusions(steps: Sequence[Measured]) -> dict[str, dict[str, Any]]:
   """What fusion.json holds, by architecture, each step's errors printed."""
-  sections = json.loads((_FOLDER / "fusion.json").read_text(encoding="utf-8"))
+  sections = costs.read_fitted("fusion")
   unknown = fusion.Pattern(launch_us=0.0, memory_share=_MEMORY_SHARE)
   parameters = fusion.Fitted(
     launch_gap_us=0.0,
@@ -346,13 +346,13 @@ def main() -> None:
   """Fits, reports, and writes the parameters if asked to."""
   arguments = data_lib.arguments(__doc__, "write")
   steps = list(read(arguments.data))
-  tries = json.loads((_FOLDER / "scatter.json").read_text(encoding="utf-8"))
+  tries = costs.read_fitted("scatter")
   tries["tries_per_clock"] = _tries_per_clock(steps)
   for name, document in (("fusion", fusions(steps)), ("scatter", tries)):
-    text = json.dumps(document, indent=2)
-    print(text)
     if arguments.write:
-      (_FOLDER / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+      data_lib.write_fitted(name, document)
+    else:
+      print(json.dumps(document, indent=2))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterator, Sequence
 import dataclasses
-import json
 import pathlib
 import statistics
 
@@ -34,6 +33,7 @@ from benchmarks import data as data_lib
 from benchmarks import groups
 from benchmarks.steps import traced_step
 from lagom_xla import cluster
+from lagom_xla import costs
 from lagom_xla.costs import gemm
 
 
@@ -283,7 +283,6 @@ def _with(precision: gemm.Precision, vector: np.ndarray) -> gemm.Precision:
   return gemm.Precision(families=families, sustained_efficiency=1.0, **shared)
 
 
-_OUTPUT = pathlib.Path(gemm.__file__).with_name("fitted") / "gemm.json"
 _A100_STEP = "pax_a100"
 _H100_STEP = "maxtext_h100"
 _TABLES = {
@@ -358,7 +357,7 @@ def main() -> None:
   """Fits, reports, and writes the parameters if asked to."""
   arguments = data_lib.arguments(__doc__, "write", "hold_out")
   hold_out = arguments.hold_out
-  document = json.loads(_OUTPUT.read_text(encoding="utf-8"))
+  document = costs.read_fitted("gemm")
   step = _fit_and_show(
     "sm_80 bf16",
     _START["sm_80", "bf16"],
@@ -386,9 +385,8 @@ def main() -> None:
       operand: {**dataclasses.asdict(precision), "in_step": ratio}
       for operand, precision in found.items()
     }
-  text = json.dumps(document, indent=2) + "\n"
   if arguments.write:
-    _OUTPUT.write_text(text, encoding="utf-8")
+    data_lib.write_fitted("gemm", document)
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ def read(
   problems: list[str] = []
   for path in logs:
     found, wrong = log_lib.read(path)
-    problems += map(str, wrong)
+    problems += wrong
     for run in found:
       try:
         samples += samples_lib.of_run(run, cluster)

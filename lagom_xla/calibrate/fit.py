@@ -196,30 +196,20 @@ def _solve(
   logs, num_free = np.zeros(len(sigmas)), 0.0
   for part in np.split(np.arange(len(sigmas)), [2]):
     if part.size:
-      found = _least_squares(off, sigmas, logs, part)
+
+      def residuals(values: np.ndarray, part: np.ndarray = part) -> np.ndarray:
+        tried = logs.copy()
+        tried[part] = values
+        return np.concatenate([off(tried), values / sigmas[part]])
+
+      found = optimize.least_squares(
+        residuals, logs[part], bounds=(-_MOST, _MOST), loss="soft_l1"
+      )
       logs[part] = found.x
       of_rows = found.jac[: -part.size]
       shares = np.linalg.solve(found.jac.T @ found.jac, of_rows.T @ of_rows)
       num_free += float(np.trace(shares))
   return logs, num_free
-
-
-def _least_squares(
-  off: Callable[[np.ndarray], np.ndarray],
-  sigmas: np.ndarray,
-  logs: np.ndarray,
-  part: np.ndarray,
-) -> optimize.OptimizeResult:
-  """The best of some figures, where the others are as they are."""
-
-  def residuals(values: np.ndarray) -> np.ndarray:
-    tried = logs.copy()
-    tried[part] = values
-    return np.concatenate([off(tried), values / sigmas[part]])
-
-  return optimize.least_squares(
-    residuals, logs[part], bounds=(-_MOST, _MOST), loss="soft_l1"
-  )
 
 
 def _figures(

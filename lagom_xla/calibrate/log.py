@@ -261,19 +261,8 @@ _PROTOCOLS = ("ll", "ll128", "simple")
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
-@dataclasses.dataclass(frozen=True)
-class Problem:
-  """Something in a log that cannot be used; `str` is its one line."""
-
-  where: str
-  text: str
-
-  def __str__(self) -> str:
-    return f"{self.where}: {self.text}"
-
-
-def read(path: pathlib.Path) -> tuple[list[Run], list[Problem]]:
-  """The runs in a log, and what is wrong with it.
+def read(path: pathlib.Path) -> tuple[list[Run], list[str]]:
+  """The runs in a log, and what is wrong with it, a line each.
 
   A log that cannot be read, or holds no rows, is a problem and no error: others
   may be good.
@@ -281,14 +270,13 @@ def read(path: pathlib.Path) -> tuple[list[Run], list[Problem]]:
   try:
     text = whole_files.read_bytes(path).decode("utf-8", errors="replace")
   except OSError as error:
-    return [], [Problem(str(path), f"cannot be read: {error.strerror}")]
+    return [], [f"{path}: cannot be read: {error.strerror}"]
   reader = _Reader(str(path))
   for number, line in enumerate(text.splitlines(), start=1):
     reader.take(number, _ESCAPE.sub("", line))
   reader.end_run()
   if not reader.runs and not reader.problems:
-    problem = Problem(str(path), "has no rows of nccl-tests; give its output")
-    reader.problems.append(problem)
+    return [], [f"{path}: has no rows of nccl-tests; give its output"]
   return reader.runs, reader.problems
 
 
@@ -297,7 +285,7 @@ class _Reader:
 
   def __init__(self, source: str):
     self.runs: list[Run] = []
-    self.problems: list[Problem] = []
+    self.problems: list[str] = []
     self._source = source
     self._named_by_file = _program_of(pathlib.Path(source).stem)
     self._lines = _Rows()
@@ -386,7 +374,7 @@ class _Reader:
   def _take_row(self, number: int, line: str) -> None:
     row = _parse_row(number, line)
     if isinstance(row, str):
-      self.problems.append(Problem(f"{self._source}:{number}", row))
+      self.problems.append(f"{self._source}:{number}: {row}")
     elif row:
       self._rows.append(row)
 

@@ -19,19 +19,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 import dataclasses
 import functools
-import json
-import pathlib
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import costs
 from lagom_xla import errors
 from lagom_xla.calibrate import log
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import in_words
 from lagom_xla.costs import wire
 
-_FITTED = (
-  pathlib.Path(__file__).parents[1] / "costs" / "fitted" / "collective.json"
-)
 # Times are above the floor by what hosts are slower than the mean.
 _SLOW_HOST = 1.25
 
@@ -39,8 +35,7 @@ _SLOW_HOST = 1.25
 @functools.cache
 def _launch_us() -> float:
   """The time for each GPU of a thread below which no row falls."""
-  raw = json.loads(_FITTED.read_text(encoding="utf-8"))
-  return float(raw["set_apart"]["launch_us"])
+  return float(costs.read_fitted("collective")["set_apart"]["launch_us"])
 
 
 # Below, a row is of launches and of the host's noise.

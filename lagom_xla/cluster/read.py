@@ -47,21 +47,15 @@ _MOST_TIMES = 7.5
 _LEAST_TIMES = 1 / 500
 
 
-def unlikely_rates(
+def _unlikely_rates(
   given: object, base: object, name: str = ""
 ) -> Iterator[str]:
-  """What to say of rates that are far off those of the known GPU.
-
-  Args:
-    given: what a file says, object by object.
-    base: the same of the GPU that it starts from.
-    name: where both stand in the file.
-  """
+  """What to say of rates in a file that are far off those of the known GPU."""
   if isinstance(given, dict) and isinstance(base, dict):
     for key in given:
       if key in base:
         where = f"{name}.{key}" if name else key
-        yield from unlikely_rates(given[key], base[key], where)
+        yield from _unlikely_rates(given[key], base[key], where)
     return
   numbers = isinstance(given, (int, float)) and isinstance(base, (int, float))
   if not (name.endswith("_gbps") and numbers):
@@ -74,8 +68,6 @@ def unlikely_rates(
     )
 
 
-_SPECS = pathlib.Path(__file__).with_name("specs")
-_MACHINES = pathlib.Path(__file__).with_name("machines")
 _ALIASES = {
   "a100": "a100_80",
   "a100_40gb": "a100_40",
@@ -88,52 +80,47 @@ _ALIASES = {
 }
 
 
+@functools.cache
 def gpu_names() -> tuple[str, ...]:
   """The GPUs that can be asked for by name."""
-  return tuple(
-    n for n in _stems(_SPECS) if isinstance(known_spec(n)["gpu"], dict)
-  )
+  return tuple(n for n, it in _specs().items() if isinstance(it["gpu"], dict))
 
 
+@functools.cache
 def cluster_names() -> tuple[str, ...]:
   """The clusters that can be asked for by name alone."""
-  return tuple(
-    n for n in _stems(_SPECS) if isinstance(known_spec(n)["gpu"], str)
-  )
+  return tuple(n for n, it in _specs().items() if isinstance(it["gpu"], str))
 
 
 def machine_names() -> tuple[str, ...]:
   """The machines that can be asked for by name, as in 2xp5.48xlarge."""
-  return _stems(_MACHINES)
+  return tuple(_machines())
 
 
-def normal_name(name: str) -> str:
+def _normal_name(name: str) -> str:
   """A name as its file has it: in lower case, with "_", and no alias."""
   name = name.strip().lower().replace("-", "_")
   return _ALIASES.get(name, name)
 
 
 @functools.cache
-def known_spec(name: str) -> dict[str, Any]:
-  """What a file in specs/ holds beside sources; callers must not change it."""
-  return _without(_SPECS / f"{name}.json", "sources")
+def _specs() -> dict[str, dict[str, Any]]:
+  """What files in specs/ hold beside sources; callers must not change it."""
+  return _without("sources", "specs")
 
 
 @functools.cache
-def known_machine(name: str) -> dict[str, Any]:
-  """What a file in machines/ holds but its source; not to be changed."""
-  return _without(_MACHINES / f"{name}.json", "source")
+def _machines() -> dict[str, dict[str, Any]]:
+  """What files in machines/ hold but their source; not to be changed."""
+  return _without("source", "machines")
 
 
-def _without(path: pathlib.Path, name: str) -> dict[str, Any]:
-  raw = json.loads(path.read_text(encoding="utf-8"))
-  del raw[name]
+def _without(field: str, folder: str) -> dict[str, dict[str, Any]]:
+  paths = sorted(pathlib.Path(__file__).with_name(folder).glob("*.json"))
+  raw = {p.stem: json.loads(p.read_text(encoding="utf-8")) for p in paths}
+  for figures in raw.values():
+    del figures[field]
   return raw
-
-
-@functools.cache
-def _stems(folder: pathlib.Path) -> tuple[str, ...]:
-  return tuple(sorted(path.stem for path in folder.glob("*.json")))
 
 
 # NODESxGPUSxGPU, NODESxMACHINE and GPUSxGPU.
@@ -157,9 +144,9 @@ def parse(text: str) -> Cluster:
   """
   if text.lower().endswith(".json"):
     return _read(pathlib.Path(text))
-  name, names = normal_name(text), cluster_names()
+  name, names = _normal_name(text), cluster_names()
   if name in names:
-    spec = known_spec(name)
+    spec = _specs()[name]
     return from_dict({**spec, "name": name}, where=f"cluster {name}")
   raw = _named(text.strip().lower())
   if raw is None:
@@ -180,11 +167,11 @@ def _named(text: str) -> dict[str, Any] | None:
   match = _COUNTED.fullmatch(text)
   if match is None:
     return None
-  count, name = int(match[1]), normal_name(match[2])
+  count, name = int(match[1]), _normal_name(match[2])
   if name in gpu_names():
     return {"num_nodes": 1, "gpus_per_node": count, "gpu": name}
   if name in machine_names():
-    machine = known_machine(name)
+    machine = _machines()[name]
     name = f"{count}x{machine['name']}"
     return {**machine, "name": name, "num_nodes": count}
   return None
@@ -213,7 +200,7 @@ def from_dict(raw: object, *, where: str) -> Cluster:
   except validation.InvalidError as e:
     raise errors.ClusterError(f"{where}: {e}") from e
   assert isinstance(raw, dict)  # Or it would have been refused.
-  for warning in unlikely_rates(*_base_of(raw)):
+  for warning in _unlikely_rates(*_base_of(raw)):
     warnings.warn(f"{where}: {warning}", RuntimeWarning, stacklevel=2)
   return cluster
 
@@ -270,7 +257,7 @@ def _base_of(raw: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
   if not (isinstance(gpu, dict) and "base" in gpu):
     return given, {}
   given["gpu"] = {key: value for key, value in gpu.items() if key != "base"}
-  return given, known_spec(_gpu_name(gpu["base"]))
+  return given, _specs()[_gpu_name(gpu["base"])]
 
 
 def _merge(base: object, over: object) -> object:
@@ -299,7 +286,7 @@ def _resize(
 
 
 def _gpu_name(name: object) -> str:
-  normal = normal_name(name) if isinstance(name, str) else ""
+  normal = _normal_name(name) if isinstance(name, str) else ""
   if normal not in gpu_names():
     raise validation.InvalidError(
       f"unknown GPU {validation.show(name)}; known:"
@@ -355,7 +342,7 @@ def of_devices(devices: Sequence[jax.Device]) -> cluster_lib.Cluster:
       nodes differ in size.
   """
   kinds = sorted({device.device_kind for device in devices})
-  known = {known_spec(name)["gpu"]["device_name"]: name for name in gpu_names()}
+  known = {_specs()[name]["gpu"]["device_name"]: name for name in gpu_names()}
   if len(kinds) != 1 or kinds[0] not in known:
     raise errors.ClusterError(
       f"the devices are {' and '.join(map(repr, kinds)) or 'none'}; they must "

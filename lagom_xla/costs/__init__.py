@@ -1,3 +1,16 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
 """The costs of kernels, of collectives, and of their overlap."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+FITTED = pathlib.Path(__file__).with_name("fitted")
+
+
+def read_fitted(name: str) -> dict[str, Any]:
+  """The figures in a file of `FITTED`."""
+  return json.loads((FITTED / f"{name}.json").read_text(encoding="utf-8"))

@@ -44,18 +44,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 import dataclasses
 import functools
-import json
 import math
-import pathlib
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import costs
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import memory_access
 
 # XLA's reduction emitter: a warp goes down as many columns as it has lanes.
 _COLUMNS_PER_BLOCK = 32
-
-_FITTED = pathlib.Path(__file__).with_name("fitted") / "fusion.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,35 +130,20 @@ def fitted(gpu: cluster_lib.Gpu) -> Fitted:
   An architecture without any has those of the nearest older one that has; so
   do GPUs older than all.
   """
-  return _of_major(gpu.compute_capability[0])
+  return _fitted(gpu.compute_capability[0])
 
 
 @functools.cache
-def _of_major(major: int) -> Fitted:
-  by_major = _read_fitted()
-  older = [m for m in by_major if m <= major]
-  return by_major[max(older, default=min(by_major))]
+def _fitted(major: int) -> Fitted:
+  sections = costs.read_fitted("fusion")
+  majors = [int(name.removeprefix("sm_")) // 10 for name in sections]
+  newest = max([m for m in majors if m <= major], default=min(majors))
+  raw = sections[f"sm_{newest}0"]
+  patterns = {name: Pattern(**p) for name, p in raw["patterns"].items()}
+  figures = ("launch_gap_us", "vector_share", "wave_us", "block_gbps")
+  return Fitted(**{name: raw[name] for name in figures}, patterns=patterns)
 
 
-def _read_fitted() -> dict[int, Fitted]:
-  """By major compute capability."""
-  document = json.loads(_FITTED.read_text(encoding="utf-8"))
-  return {
-    int(name.removeprefix("sm_")) // 10: Fitted(
-      launch_gap_us=section["launch_gap_us"],
-      vector_share=section["vector_share"],
-      wave_us=section["wave_us"],
-      block_gbps=section["block_gbps"],
-      patterns={
-        name: Pattern(**pattern)
-        for name, pattern in section["patterns"].items()
-      },
-    )
-    for name, section in document.items()
-  }
-
-
-_FITTED_SCATTERS = pathlib.Path(__file__).with_name("fitted") / "scatter.json"
 _WORD_BITS = 32
 
 
@@ -201,5 +183,4 @@ def collision(num_ids: int) -> float:
 @functools.cache
 def tries_per_clock() -> float:
   """The fitted rate of compare-and-swaps of contended words, of a whole GPU."""
-  document = json.loads(_FITTED_SCATTERS.read_text(encoding="utf-8"))
-  return document["tries_per_clock"]
+  return costs.read_fitted("scatter")["tries_per_clock"]

@@ -41,15 +41,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import json
-import pathlib
 import re
 
 import numpy as np
 
 from lagom_xla import cluster as cluster_lib
-
-_FITTED = pathlib.Path(__file__).with_name("fitted") / "gemm.json"
+from lagom_xla import costs
 
 # (batch, m, n, k) of [batch,m,k] × [batch,k,n].
 Shape = tuple[int, int, int, int]
@@ -118,7 +115,6 @@ def fitted(gpu: cluster_lib.Gpu, lhs_type: str, rhs_type: str) -> Precision:
 
 @functools.cache
 def _read_fitted() -> dict[str, dict[str, Precision]]:
-  document = json.loads(_FITTED.read_text(encoding="utf-8"))
   return {
     architecture: {
       name: Precision(
@@ -127,7 +123,7 @@ def _read_fitted() -> dict[str, dict[str, Precision]]:
       )
       for name, value in section["precisions"].items()
     }
-    for architecture, section in document.items()
+    for architecture, section in costs.read_fitted("gemm").items()
   }
 
 
@@ -256,10 +252,8 @@ def candidates(
 def choices(precision: Precision) -> list[tuple[int, int, int, int]]:
   """(family, tile m, tile n, split) of each candidate."""
   families = range(len(precision.families))
-  return [
-    (family, *tile, split)
-    for family, tile, split in itertools.product(families, _TILES, _SPLITS)
-  ]
+  found = itertools.product(families, _TILES, _SPLITS)
+  return [(family, *tile, split) for family, tile, split in found]
 
 
 # Libraries keep this many steps of operands in flight in shared memory.

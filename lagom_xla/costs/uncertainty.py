@@ -25,19 +25,16 @@ writes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import functools
-import json
 import math
-import pathlib
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import costs
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs import step as step_lib
-
-_FITTED = pathlib.Path(__file__).with_name("fitted") / "errors.json"
 
 # The percentile of fewer figures says little: such a fabric gets no smaller a
 # spread than all fabrics together.
@@ -77,10 +74,10 @@ class Spread:
 @functools.cache
 def spreads() -> Mapping[str, Spread]:
   """The spreads of fitted/errors.json, by part."""
-  raw = json.loads(_FITTED.read_text(encoding="utf-8"))
+  parts = costs.read_fitted("errors")["parts"]
   return {
     part: Spread(**(figures | {"groups": tuple(figures["groups"])}))
-    for part, figures in raw["parts"].items()
+    for part, figures in parts.items()
   }
 
 
@@ -155,17 +152,12 @@ def scenarios(
   cluster: cluster_lib.Cluster, measured: measured_lib.Measured | None = None
 ) -> tuple[scenario_lib.Scenario, ...]:
   """The ways in which costs may be wrong on a cluster, measured ones too."""
-  return tuple(_scenarios(cluster, measured))
-
-
-def _scenarios(
-  cluster: cluster_lib.Cluster, measured: measured_lib.Measured | None
-) -> Iterator[scenario_lib.Scenario]:
-  yield scenario_lib.Scenario(
+  free = scenario_lib.Scenario(
     name="collectives below 64 KiB cost nothing",
     part="small_collectives",
     small_collectives=0.0,
   )
+  wrong: list[tuple[str, str, Sequence[float]]] = []
   for part, what, is_both_ways in _PARTS:
     if part == "between_nodes" and cluster.num_nodes == 1:
       continue
@@ -173,21 +165,23 @@ def _scenarios(
       spread = of_collectives(cluster, is_between_nodes=part == "between_nodes")
     else:
       spread = spreads()[part]
-    for factor in spread.factors[: 2 if is_both_ways else 1]:
-      yield scenario_lib.Scenario(
-        name=f"{what} {factor:.2f} times", part=part, **{part: factor}
+    factors = spread.factors[: 2 if is_both_ways else 1]
+    wrong.append((part, f"{what} {{:.2f}} times", factors))
+  if measured is not None:
+    take = "take {:.3f} times"
+    wrong += [
+      (part, f"{part.replace('_', ' ')} {take}", factors or ())
+      for part, factors in (
+        ("measured_kernels", measured.kernel_factors),
+        ("measured_collectives", measured.collective_factors),
       )
-  if measured is None:
-    return
-  for part, factors in (
-    ("measured_kernels", measured.kernel_factors),
-    ("measured_collectives", measured.collective_factors),
-  ):
-    what = part.replace("_", " ")
-    for factor in factors or ():
-      yield scenario_lib.Scenario(
-        name=f"{what} take {factor:.3f} times", part=part, **{part: factor}
-      )
+    ]
+  found = [
+    scenario_lib.Scenario(name=form.format(f), part=part, **{part: f})
+    for part, form, factors in wrong
+    for f in factors
+  ]
+  return (free, *found)
 
 
 # (part, what is how many times as predicted, whether it may be less, too).

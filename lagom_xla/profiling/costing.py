@@ -80,16 +80,18 @@ class Ratio:
   high: float
 
 
-# Kind of a kernel or collective, measured and predicted time per step.
-_Pair = tuple[str, float, float]
+def _ratios(
+  pairs: Iterable[tuple[str, int, float, float]],
+) -> Iterator[Ratio]:
+  """How far apart measured and predicted times are, by kind.
 
-
-def _ratios(pairs: Iterable[_Pair]) -> Iterator[Ratio]:
-  """How far apart they are, by kind."""
+  `pairs` have the kind of a kernel or collective, how often it runs per step,
+  and both times of one run.
+  """
   by_kind = collections.defaultdict(list)
-  for kind, *times_us in pairs:
+  for kind, num, *times_us in pairs:
     if all(times_us):
-      by_kind[kind].append(times_us)
+      by_kind[kind].append([us * num for us in times_us])
   for kind, alike in sorted(by_kind.items()):
     ratios = [measured_us / predicted_us for measured_us, predicted_us in alike]
     yield Ratio(
@@ -162,16 +164,6 @@ def _collective_factors(
       if sum(us) and sum(expected_us[step])
     ]
   )
-
-
-def _step_factors(
-  profile: profile_lib.Profile, replayed_us: float
-) -> measured_lib.Factors | None:
-  """Whole steps of all devices, over a replay of the step."""
-  if not replayed_us:
-    return None
-  steps = profile.whole_steps
-  return range_of([(s.end_us - s.begin_us) / replayed_us for s in steps])
 
 
 def _predicted_cost(
@@ -347,8 +339,27 @@ def of_profile(
   with measured_lib.pricing(None):
     step = step_lib.Step(profile.analysis, cluster, max_channels=max_channels)
   collective_us = _lone_collective_us(profile, step)
-  of_kernels = tuple(_ratios(_kernel_pairs(profile, step)))
-  of_collectives = _ratios(_collective_pairs(profile, step, collective_us))
+  kernels, collectives = profile.kernels, profile.collectives
+  of_kernels = tuple(
+    _ratios(
+      (
+        kernels[name].category,
+        kernels[name].executions,
+        us,
+        step.kernel_cost(kernels[name]).run_us,
+      )
+      for name, us in profile.kernel_us.items()
+    )
+  )
+  of_collectives = _ratios(
+    (
+      collectives[name].kind,
+      collectives[name].executions,
+      us,
+      _predicted_cost(step, name).time_us,
+    )
+    for name, us in collective_us.items()
+  )
   ran = {event.name for s in profile.steps for event in s.kernels}
   return Costing(
     measured=_measured(profile, step, collective_us, of_kernels),
@@ -378,7 +389,12 @@ def _measured(
 
   Losses are judged under the lone costs, and whole steps under both.
   """
-  keys = _by_key(step, collective_us)
+  by_key = collections.defaultdict(list)
+  for name, us in collective_us.items():
+    predicted_us = _predicted_cost(step, name).time_us
+    if us > 0 and predicted_us:
+      by_key[step.key_of[name]].append(us / predicted_us)
+  keys = {key: statistics.median(ratios) for key, ratios in by_key.items()}
   reaches = collections.defaultdict(list)
   for key, ratio in keys.items():
     reaches[key.kind, key.num_nodes > 1].append(ratio)
@@ -406,31 +422,9 @@ def _measured(
   together = dataclasses.replace(alone, losses=losses)
   priced = dataclasses.replace(step, measured=together)
   replayed_us = priced.timeline(priced.default).step_time_us
-  return dataclasses.replace(
-    together, step_factors=_step_factors(profile, replayed_us)
-  )
-
-
-def _kernel_pairs(
-  profile: profile_lib.Profile, step: step_lib.Step
-) -> Iterator[_Pair]:
-  for name, us in profile.kernel_us.items():
-    kernel = profile.kernels[name]
-    predicted_us = step.kernel_cost(kernel).run_us
-    num = kernel.executions
-    yield kernel.category, us * num, predicted_us * num
-
-
-def _collective_pairs(
-  profile: profile_lib.Profile,
-  step: step_lib.Step,
-  collective_us: Mapping[str, float],
-) -> Iterator[_Pair]:
-  for name, us in collective_us.items():
-    collective = profile.collectives[name]
-    predicted_us = _predicted_cost(step, name).time_us
-    num = collective.executions
-    yield collective.kind, us * num, predicted_us * num
+  whole_us = [s.end_us - s.begin_us for s in profile.whole_steps]
+  factors = range_of([us / replayed_us for us in whole_us if replayed_us])
+  return dataclasses.replace(together, step_factors=factors)
 
 
 def num_priced(costed: Costing, step: step_lib.Step) -> tuple[int, int, int]:
@@ -444,15 +438,3 @@ def num_priced(costed: Costing, step: step_lib.Step) -> tuple[int, int, int]:
     elif work in measured.work_us:
       by_work += 1
   return by_name, by_work, len(kernels) - by_name - by_work
-
-
-def _by_key(
-  step: step_lib.Step, collective_us: Mapping[str, float]
-) -> dict[collective_lib.TuningKey, float]:
-  """Measured over predicted time, by tuning key."""
-  found = collections.defaultdict(list)
-  for name, us in collective_us.items():
-    predicted_us = _predicted_cost(step, name).time_us
-    if us > 0 and predicted_us:
-      found[step.key_of[name]].append(us / predicted_us)
-  return {key: statistics.median(ratios) for key, ratios in found.items()}

@@ -45,78 +45,17 @@ def programs_of(
 
   Takes and raises what `profile.of_trace` does.
   """
-  names = None if module is None else _names(module)
-  programs = [
-    _longest(trace, process, names) for process in range(len(trace.processes))
-  ]
   if module is None:
-    module = _module_of(trace, programs)
-    names = _names(module)
-    # Also in processes that ran something else for longer.
-    for process in range(len(programs)):
-      program = _longest(trace, process, names)
-      if program is not None:
-        programs[process] = program
-  _check_program(trace, programs, module)
-  return programs, module
-
-
-def _names(module: hlo.Module) -> frozenset[str]:
-  return frozenset(
-    i.name for c in module.computations.values() for i in c.instructions
-  )
-
-
-def _longest(
-  trace: trace_lib.Trace, process: int, names: frozenset[str] | None
-) -> _Program | None:
-  """The program that took the most time in a process, of known instructions."""
-  times_us: dict[_Program | None, float] = collections.defaultdict(float)
-  for device in trace.devices:
-    if device.process == process:
-      for launch in device.launches:
-        if names is None or launch.hlo_op in names:
-          times_us[launch.program_id] += launch.end_us - launch.begin_us
-  return max(times_us, key=lambda p: times_us[p], default=None)
-
-
-def _module_of(
-  trace: trace_lib.Trace, programs: Sequence[_Program | None]
-) -> hlo.Module:
-  for number, process in enumerate(trace.processes):
-    program = programs[number]
-    if program is not None and program in process.modules:
-      ran = _ran(trace, programs)[number]
-      found = [hlo.load(proto) for proto in process.modules[program]]
-      return max(found, key=lambda m: sum(map(_names(m).__contains__, ran)))
-  raise errors.TraceError(
-    "The trace does not hold the module that ran (ProfileOptions"
-    ".enable_hlo_proto was off): name its scheduled HLO with --module=FILE, as"
-    " --xla_dump_to writes it."
-  )
-
-
-def _ran(
-  trace: trace_lib.Trace, programs: Sequence[_Program | None]
-) -> list[list[str]]:
-  """The instructions of the step's launches, by process."""
-  ran: list[list[str]] = [[] for _ in trace.processes]
-  for device in trace.devices:
-    ran[device.process] += [
-      launch.hlo_op
-      for launch in device.launches
-      if launch.program_id == programs[device.process]
-    ]
-  return ran
-
-
-def _check_program(
-  trace: trace_lib.Trace,
-  programs: Sequence[_Program | None],
-  module: hlo.Module,
-) -> None:
+    module = _module_of(trace)
   names = _names(module)
-  by_process = _ran(trace, programs)
+  # Also in processes that ran something else for longer.
+  programs = [
+    _longest(trace, process, names) or _longest(trace, process)
+    for process in range(len(trace.processes))
+  ]
+  by_process = [
+    _ran(trace, process, program) for process, program in enumerate(programs)
+  ]
   for process, ran in zip(trace.processes, by_process, strict=True):
     num_known = sum(map(names.__contains__, ran))
     if num_known < _KNOWN * len(ran) or not any(by_process):
@@ -130,6 +69,54 @@ def _check_program(
     raise errors.TraceError(
       f"{module.name} is not scheduled: give the module after optimizations."
     )
+  return programs, module
+
+
+def _names(module: hlo.Module) -> frozenset[str]:
+  return frozenset(
+    i.name for c in module.computations.values() for i in c.instructions
+  )
+
+
+def _longest(
+  trace: trace_lib.Trace, process: int, names: frozenset[str] | None = None
+) -> _Program | None:
+  """The program that took the most time in a process, of known instructions."""
+  times_us: dict[_Program | None, float] = collections.defaultdict(float)
+  for device in trace.devices:
+    if device.process == process:
+      for launch in device.launches:
+        if names is None or launch.hlo_op in names:
+          times_us[launch.program_id] += launch.end_us - launch.begin_us
+  return max(times_us, key=lambda p: times_us[p], default=None)
+
+
+def _module_of(trace: trace_lib.Trace) -> hlo.Module:
+  """The module of what took the most time, as far as the trace has it."""
+  for number, process in enumerate(trace.processes):
+    program = _longest(trace, number)
+    if program is not None and program in process.modules:
+      ran = _ran(trace, number, program)
+      found = [hlo.load(proto) for proto in process.modules[program]]
+      return max(found, key=lambda m: sum(map(_names(m).__contains__, ran)))
+  raise errors.TraceError(
+    "The trace does not hold the module that ran (ProfileOptions"
+    ".enable_hlo_proto was off): name its scheduled HLO with --module=FILE, as"
+    " --xla_dump_to writes it."
+  )
+
+
+def _ran(
+  trace: trace_lib.Trace, process: int, program: _Program | None
+) -> list[str]:
+  """The instructions of a program's launches in a process."""
+  return [
+    launch.hlo_op
+    for device in trace.devices
+    if device.process == process
+    for launch in device.launches
+    if launch.program_id == program
+  ]
 
 
 # A step has this share of the launches of the fullest one, or was cut off.

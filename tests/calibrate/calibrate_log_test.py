@@ -30,7 +30,7 @@ _COMMAND = nccl_tests_log.COMMAND
 
 def _read(
   folder: pathlib.Path, text: str, name: str = "my.log"
-) -> tuple[list[log.Run], list[log.Problem]]:
+) -> tuple[list[log.Run], list[str]]:
   path = folder / name
   path.write_text(text, encoding="utf-8")
   return log.read(path)

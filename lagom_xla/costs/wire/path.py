@@ -18,12 +18,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 import dataclasses
 import functools
-import json
 import math
-import pathlib
 import re
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import costs
 from lagom_xla.costs import nccl
 
 # Half of a connection's buffer is filled while the other half is drained.
@@ -148,9 +147,6 @@ def handed_on(
   return min(others, 2) + 1 if others else min(communicator.num_ranks - 1, 2)
 
 
-_FITTED_PATHS = pathlib.Path(__file__).parents[1] / "fitted" / "collective.json"
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Path:
   """One way to move bytes: an algorithm with a protocol, on one system.
@@ -225,13 +221,9 @@ def path_name(
 @functools.cache
 def fitted(system: str) -> Paths:
   """The fitted parameters of a system, by path."""
-  raw = json.loads(_FITTED_PATHS.read_text(encoding="utf-8"))
-  return {
-    name: Path(**fields) for name, fields in raw["systems"][system].items()
-  }
+  paths = costs.read_fitted("collective")["systems"][system]
+  return {name: Path(**fields) for name, fields in paths.items()}
 
-
-_FITTED_FABRICS = pathlib.Path(__file__).parents[1] / "fitted" / "network.json"
 
 # NCCL's search counts on the next of its speeds: on 12, 24 and 48 GB/s for
 # adapters of 12.5, 25 and 50 (sm90SpeedArrayInter, src/graph/search.cc).
@@ -270,8 +262,7 @@ class Fabric:
 @functools.cache
 def fitted_fabric(name: str) -> Fabric:
   """The fitted figures of a fabric."""
-  raw = json.loads(_FITTED_FABRICS.read_text(encoding="utf-8"))
-  return Fabric(**raw["fabrics"][name])
+  return Fabric(**costs.read_fitted("network")["fabrics"][name])
 
 
 @functools.cache
@@ -280,6 +271,6 @@ def most_measured_nodes(name: str) -> int:
 
   A system is named after its nodes, as "xx1-N10G8". 0 where there is none.
   """
-  raw = json.loads(_FITTED_FABRICS.read_text(encoding="utf-8"))
-  found = (re.search(r"-N(\d+)", system) for system in raw["systems"][name])
+  systems = costs.read_fitted("network")["systems"][name]
+  found = (re.search(r"-N(\d+)", system) for system in systems)
   return max((int(nodes[1]) for nodes in found if nodes), default=0)
