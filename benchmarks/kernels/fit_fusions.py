@@ -102,13 +102,21 @@ class Measured:
   @property
   def gap_us(self) -> float:
     """Mean gap between kernels on the first rank, but those of a wait."""
-    gaps_us = [
-      run.gap_us
-      for run in self.trace.runs(0)
-      if run.is_lone
-      and run.gap_us is not None
-      and 0 <= run.gap_us < _LONGEST_GAP_US
-    ]
+    collectives = self.trace.collectives
+    gaps_us = []
+    for step in self.trace.ranks[0]:
+      # To what follows, whether it is a kernel or not.
+      runs = events_lib.kernel_runs(
+        [event for event in step if event.name not in collectives],
+        [event for event in step if event.name in collectives],
+      )
+      gaps_us += [
+        run.gap_us
+        for run in runs
+        if run.is_lone
+        and run.gap_us is not None
+        and 0 <= run.gap_us < _LONGEST_GAP_US
+      ]
     return round(statistics.mean(gaps_us), 2)
 
 
