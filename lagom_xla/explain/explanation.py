@@ -203,21 +203,20 @@ def find(explanation: Explanation, name: str) -> tuple[Step, Collective]:
   Raises:
     UnknownCollectiveError: neither has; the message says which names are near.
   """
-  names = []
-  for step in filter(None, (explanation.before, explanation.after)):
+  steps = [*filter(None, (explanation.before, explanation.after))]
+  names: dict[str, None] = {}
+  for step in steps:
     for collective in step.collectives:
       if collective.name == name:
         return step, collective
-      names.append(collective.name)
-  near = difflib.get_close_matches(name, dict.fromkeys(names), n=_MOST_NEAR)
-  shown = near or [c.name for c in explanation.before.collectives[:_MOST_NEAR]]
+      names[collective.name] = None
+  words = "it has none at all"
+  if near := difflib.get_close_matches(name, names, n=_MOST_NEAR):
+    words = f"the nearest names are {in_words.some(near)}"
+  elif names:
+    words = f"it has {in_words.some([*names][:_MOST_NEAR])}"
   raise errors.UnknownCollectiveError(
-    f"{explanation.module_name} has no collective {name!r}; "
-    + (
-      f"{'the nearest names are' if near else 'it has'} {in_words.some(shown)}."
-      if shown
-      else "it has none at all."
-    )
+    f"{explanation.module_name} has no collective {name!r}; {words}."
   )
 
 
@@ -228,17 +227,15 @@ def only(explanation: Explanation, name: str) -> Explanation:
     UnknownCollectiveError: neither step has it.
   """
   find(explanation, name)
-
-  def of_name(step: Step) -> Step:
-    named = tuple(c for c in step.collectives if c.name == name)
-    return dataclasses.replace(step, collectives=named)
-
-  after = explanation.after
-  return dataclasses.replace(
-    explanation,
-    before=of_name(explanation.before),
-    after=None if after is None else of_name(after),
+  before, after = (
+    step
+    and dataclasses.replace(
+      step, collectives=tuple(c for c in step.collectives if c.name == name)
+    )
+    for step in (explanation.before, explanation.after)
   )
+  assert before is not None
+  return dataclasses.replace(explanation, before=before, after=after)
 
 
 NAME = beside.EXPLANATION

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
 import functools
+import itertools
 import math
 from typing import Literal
 
@@ -79,7 +80,7 @@ class Place:
 
   @property
   def computation(self) -> hlo.Computation:
-    """The computation."""
+    """Its computation."""
     return self.graph.computation
 
   @property
@@ -194,40 +195,35 @@ def part_ids(
 
 def _made(graph: dependencies.Graph, ids: Iterable[int]) -> int:
   """Position of the last that takes time to make values; -1 for parameters."""
-  last, todo = -1, list(ids)
-  seen = set(todo)
-  while todo:
-    here = todo.pop()
-    if _takes_time(graph.computation.by_id[here]):
-      last = max(last, graph.computation.position[here])
-      continue
-    new = set(graph.predecessors[here]) - seen
-    seen |= new
-    todo.extend(new)
-  return last
+  return max(_reached(graph, ids, graph.predecessors), default=-1)
 
 
 def _used(graph: dependencies.Graph, ids: Iterable[int]) -> int:
   """Position of the first that takes values, or what is made of them."""
-  position = graph.computation.position
-  first, todo = len(position), list(ids)
+  users = itertools.chain(*(graph.successors[id_] for id_ in ids))
+  last = len(graph.computation.instructions)
+  return min(_reached(graph, users, graph.successors), default=last)
+
+
+def _reached(
+  graph: dependencies.Graph,
+  ids: Iterable[int],
+  next_to: Mapping[int, Iterable[int]],
+) -> Iterator[int]:
+  """Positions of what takes time, from instructions on past what does not."""
+  todo = list(ids)
   seen = set(todo)
   while todo:
-    for user in graph.successors[todo.pop()]:
-      if _takes_time(graph.computation.by_id[user]):
-        first = min(first, position[user])
-      elif user not in seen:
-        seen.add(user)
-        todo.append(user)
-  return first
-
-
-def _takes_time(instruction: hlo.Instruction) -> bool:
-  """Whether it does anything on a stream, or calls what does."""
-  return (
-    instruction.opcode not in collectives_lib.NOPS
-    and instruction.custom_call_target != kernels_lib.ALLOCATION
-  )
+    instruction = graph.computation.by_id[todo.pop()]
+    if (
+      instruction.opcode not in collectives_lib.NOPS
+      and instruction.custom_call_target != kernels_lib.ALLOCATION
+    ):
+      yield graph.computation.position[instruction.id]
+    else:
+      new = set(next_to[instruction.id]) - seen
+      seen |= new
+      todo.extend(new)
 
 
 Reason = Literal[
@@ -281,46 +277,46 @@ def of_runs(
       busy_us[at] = sum(beside_us.values())
     for passage in run.passages:
       if place := placed.get(passage.name):
-        stretch = _Stretch(step, run, passage, place, busy_us)
-        _add(found[passage.name], stretch, run.weight)
+        stretch = _Stretch(run, passage, place, busy_us)
+        _add(found[passage.name], stretch, run.weight, step)
   return found
 
 
-@dataclasses.dataclass
 class _Stretch:
   """One passage of a collective, with the kernels of its run."""
 
-  step: step_lib.Step
-  run: walk.Run
-  passage: walk.Passage
-  place: Place
-  busy_us: np.ndarray
-
-  def __post_init__(self) -> None:
-    kernel_us = self.run.kernel_us
-    self.independent = self.place.independent
-    self.hideable_us = float(kernel_us[self.independent].sum())
-    self.bound_us = float(kernel_us.sum()) - self.hideable_us
+  def __init__(
+    self,
+    run: walk.Run,
+    passage: walk.Passage,
+    place: Place,
+    busy_us: np.ndarray,
+  ):
+    self.passage, self.place = passage, place
+    self._run, self._busy_us = run, busy_us
+    self.independent = place.independent
+    self.hideable_us = float(run.kernel_us[self.independent].sum())
+    self.bound_us = float(run.kernel_us.sum()) - self.hideable_us
 
   def idle_us(self, begin: int, end: int | None = None) -> float:
     """Independent kernels in a range, with nothing on the stream."""
-    idle = np.maximum(self.run.kernel_us - self.busy_us, 0.0)[begin:end]
+    idle = np.maximum(self._run.kernel_us - self._busy_us, 0.0)[begin:end]
     return float(idle[self.independent[begin:end]].sum())
 
   def until_us(self) -> np.ndarray:
     """Kernels up to each position that no other collective ran beside."""
-    others_us, beside_us = self.busy_us.copy(), self.run.beside_us
+    others_us, beside_us = self._busy_us.copy(), self._run.beside_us
     for at in range(self.place.start, self.place.done + 1):
       if at in beside_us:
         others_us[at] -= beside_us[at].get(self.passage.name, 0.0)
-    free_us = np.maximum(self.run.kernel_us - others_us, 0.0)
+    free_us = np.maximum(self._run.kernel_us - others_us, 0.0)
     return np.concatenate([[0.0], np.cumsum(free_us)])
 
   @functools.cached_property
   def beside_us(self) -> Mapping[str, float]:
     """Others, by how long they ran beside independent kernels elsewhere."""
     total_us: dict[str, float] = {}
-    for at, beside_us in sorted(self.run.beside_us.items()):
+    for at, beside_us in sorted(self._run.beside_us.items()):
       if not self.independent[at] or self.place.start < at < self.place.done:
         continue
       for name, us in beside_us.items():
@@ -329,7 +325,9 @@ class _Stretch:
     return total_us
 
 
-def _add(parts: Parts, stretch: _Stretch, weight: float) -> None:
+def _add(
+  parts: Parts, stretch: _Stretch, weight: float, step: step_lib.Step
+) -> None:
   """Adds the parts of one passage."""
   passage = stretch.passage
   parts.hideable_us += weight * stretch.hideable_us
@@ -340,7 +338,7 @@ def _add(parts: Parts, stretch: _Stretch, weight: float) -> None:
   parts.unhideable_us += weight * max(unhideable_us, 0.0)
   parts.exposed_us += weight * passage.stall_us
   left_us = passage.stall_us
-  for reason, most_us in _most_us(stretch):
+  for reason, most_us in _most_us(stretch, step):
     us = min(max(most_us, 0.0), left_us)
     left_us -= us
     if us > 0:
@@ -353,7 +351,9 @@ def _add(parts: Parts, stretch: _Stretch, weight: float) -> None:
       return
 
 
-def _most_us(stretch: _Stretch) -> Iterator[tuple[Reason, float]]:
+def _most_us(
+  stretch: _Stretch, step: step_lib.Step
+) -> Iterator[tuple[Reason, float]]:
   """The most that each part can be; the last one takes all that is left."""
   place, passage = stretch.place, stretch.passage
   span = place.span
@@ -367,45 +367,36 @@ def _most_us(stretch: _Stretch) -> Iterator[tuple[Reason, float]]:
     yield "started_late", late_us
     yield "awaited_early", early_us
   if place.arrays:
-    yield "combined", _by_combining_us(stretch)
+    yield "combined", _by_combining_us(stretch, step)
   yield "operand_late", stretch.idle_us(0, max(span.ready, 0))
   yield "consumer_early", stretch.idle_us(span.used + 1)
   yield "stream_busy", sum(stretch.beside_us.values())
   yield ("too_long" if stretch.hideable_us > 0 else "no_slack"), math.inf
 
 
-def _by_combining_us(stretch: _Stretch) -> float:
+def _by_combining_us(stretch: _Stretch, step: step_lib.Step) -> float:
   """How much less would be exposed of its arrays one by one.
 
   Each starts when it is ready and those before it are through, in the order in
-  which they become ready, and is needed where it is now.
+  which they become ready, and is needed where it is now. Alone they take what
+  they would as collectives of their own, as NCCL runs those.
   """
   place, until_us = stretch.place, stretch.until_us()
   window_us = until_us[place.span.used] - until_us[place.span.ready + 1]
   whole_us = stretch.passage.lone_us - window_us
+  key = step.key_of[place.collective.name]
   exposed_us = ended_us = 0.0
-  lone_us = _apart_us(stretch.step, place.collective)
-  ordered = sorted(
-    zip(place.arrays, lone_us, strict=True),
+  for array, num_bytes in sorted(
+    zip(place.arrays, place.collective.array_bytes, strict=True),
     key=lambda pair: (pair[0].ready, pair[0].used),
-  )
-  for array, array_us in ordered:
+  ):
+    own = dataclasses.replace(key, num_bytes=num_bytes)
+    setting = collective_lib.default_setting(own, step.cluster)
     ready_us = exposed_us + until_us[array.ready + 1]
-    ended_us = max(ready_us, ended_us) + array_us
+    ended_us = max(ready_us, ended_us) + step.predict(own, setting).time_us
     late_us = ended_us - exposed_us - until_us[array.used]
     exposed_us += max(late_us, 0.0)
   return max(whole_us, 0.0) - exposed_us
-
-
-def _apart_us(
-  step: step_lib.Step, collective: collectives_lib.Collective
-) -> Iterator[float]:
-  """What each array would take as a collective of its own, as NCCL runs it."""
-  key = step.key_of[collective.name]
-  for num_bytes in collective.array_bytes:
-    own = dataclasses.replace(key, num_bytes=num_bytes)
-    setting = collective_lib.default_setting(own, step.cluster)
-    yield step.predict(own, setting).time_us
 
 
 def _blame(

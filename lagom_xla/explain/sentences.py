@@ -135,14 +135,13 @@ def lines(
   if num < 2 or len(start.operand_ids) != num:
     return [module_lines.of(computation, start)]
   done_id = collective.done_id
-  if done_id is None:
-    done_id = collective.start_id
+  parts = parts_lib.part_ids(
+    graph, collective.start_id if done_id is None else done_id, num
+  )
   found = []
-  for operand_id, ids in zip(
-    start.operand_ids, parts_lib.part_ids(graph, done_id, num), strict=True
-  ):
+  for operand_id, ids in zip(start.operand_ids, parts, strict=True):
     users = [user for id_ in ids for user in graph.users[id_]]
-    near = [*ids, operand_id, *users]
+    near = (*ids, operand_id, *users)
     own = (module_lines.of_own(computation.by_id[id_]) for id_ in near)
     found.append(next(filter(None, own), source_lines.SourceLine()))
   return found
@@ -159,18 +158,17 @@ def _combined(subject: Subject) -> str:
     else computation.by_id[operand_id].name
     for span, operand_id in zip(spans, start.operand_ids, strict=True)
   ]
-  last = max(range(len(spans)), key=lambda i: spans[i].ready)
-  first = min(range(len(spans)), key=lambda i: spans[i].used)
   found = lines(subject.lines, subject.place.graph, subject.collective)
   named = [
     f"{name} ({place(line)})" if line else name
     for name, line in zip(names, found, strict=True)
   ]
-  waits = f"it waits for {names[last]}, the last to be there"
-  needed = f"{names[first]} is needed first"
+  last = max(range(len(spans)), key=lambda i: spans[i].ready)
+  first = min(range(len(spans)), key=lambda i: spans[i].used)
   return (
     f"XLA combined {in_words.count(names, 'array')}:"
-    f" {in_words.some(named, _MOST_NAMED)}; {waits}, and {needed}"
+    f" {in_words.some(named, _MOST_NAMED)}; it waits for {names[last]}, the"
+    f" last to be there, and {names[first]} is needed first"
   )
 
 
@@ -181,7 +179,6 @@ def why(subject: Subject) -> str:
   if subject.parts.hideable_us <= 0:
     return "no kernel of its computation could run beside it"
   computation = subject.place.computation
-  # Other collectives that are started before and awaited after it.
   others = [
     other.name
     for other in subject.step.analysis.collectives
