@@ -68,7 +68,7 @@ _LONGEST = """
   live_benchmark_test groups_test predicted_test slices_search_test nnx_test
   overhead_benchmark_test strand_keys_test accuracy_test gpu_benchmark_test
   verify_test program_search_test networks_test inspect_command_test
-  target_output_test tune_command_test page_browser_test environment_test
+  target_output_test tune_command_test page_test environment_test
 """.split()
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 import dataclasses
+import functools
 from html import parser
 import json
 import pathlib
@@ -73,6 +74,7 @@ class Tuned:
     return Page(self.page.read_text())
 
 
+@functools.cache
 def draw_long_step() -> report_lib.Picture:
   """A step of 60,000 kernels, as a module of 170,000 instructions has them."""
   slices, now_us = [], 0.0

@@ -15,20 +15,34 @@ import jax
 import pytest
 import rich.console
 
+import arm_steps
 from commands import CLUSTER
 from commands import HLO
 from commands import Outcome
+from commands import check_schema
 from commands import run
 from commands import write_steps
 import fake_target
+import formed_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla import validation
 from lagom_xla.cli import output
 from lagom_xla.compile import config as config_lib
+from lagom_xla.flags import recipes
+from lagom_xla.passes.program import form as form_lib
 from lagom_xla.report import layout
+from lagom_xla.report import results
+from lagom_xla.report import tables
 from lagom_xla.report import terminal
+from lagom_xla.report.page import contents
+from lagom_xla.search.xla import arms as arms_lib
+from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import joint
 from lagom_xla.tuner import tuner
 from lagom_xla.tuner import tuning as tuning_lib
+from lagom_xla.verify import verification
 
 
 @st.composite
@@ -40,6 +54,7 @@ def _section(draw: st.DrawFn) -> layout.Section:
   )
 
 
+@hypothesis.settings(max_examples=50)
 @hypothesis.given(st.lists(_section(), min_size=1, max_size=6))
 def test_all_heads_are_shown_and_what_is_left_out_is_counted(
   sections: list[layout.Section],
@@ -111,18 +126,6 @@ def test_where_nothing_can_be_gained_the_first_line_says_so(
   assert "env.sh  on every" not in outcome.out
 
 
-def test_a_quiet_command_says_what_is_wrong_and_prints_json(
-  tmp_path: pathlib.Path,
-) -> None:
-  wrong = run("inspect", "absent.hlo", CLUSTER, "-q")
-  assert (wrong.status, wrong.out) == (2, "")
-  assert wrong.err.startswith("lagom-xla: Cannot read absent.hlo: ")
-  path = tmp_path / "step.hlo"
-  path.write_text(HLO)
-  loud = run("inspect", str(path), CLUSTER, "--format=json")
-  assert run("inspect", str(path), CLUSTER, "--format=json", "-q") == loud
-
-
 _H100 = cluster_lib.parse("1x8xh100")
 _GATHERED_BYTES = 16 * 2**20
 _COLLECTIVE = "all-gather-start.of-the-layers-that-have-experts.12"
@@ -173,3 +176,161 @@ def test_columns_that_are_told_hold_where_the_result_is_no_terminal(
   wide = output.console().width
   monkeypatch.setenv("COLUMNS", "77")
   assert output.console().width == 77 < wide
+
+
+def _text(table: object, width: int = 200) -> str:
+  stream = io.StringIO()
+  rich.console.Console(file=stream, width=width).print(table)
+  return stream.getvalue()
+
+
+def _shown(tuning: tuning_lib.Tuning, *, is_verbose: bool = False) -> str:
+  """What a terminal shows of a tuning, however its lines break."""
+  stream = io.StringIO()
+  console = rich.console.Console(file=stream, width=200)
+  terminal.show_tuning(console, tuning, [], is_verbose=is_verbose)
+  return " ".join(stream.getvalue().split())
+
+
+def test_a_report_says_why_no_published_flags_were_tried(monkeypatch):
+  def fail(*_: object) -> None:
+    raise errors.OptionsError("jaxlib does not say what options it has")
+
+  monkeypatch.setattr(recipes, "for_nodes", fail)
+  tuning = tuner.tune(
+    dataclasses.replace(
+      arm_steps.target(arm_steps.DOUBLED), cluster=cluster_lib.parse("5x8xh100")
+    )
+  )
+  assert "No published XLA_FLAGS were tried: jaxlib does not say" in (
+    _shown(tuning, is_verbose=True)
+  )
+
+
+@pytest.mark.parametrize(
+  ("xla_flags", "shown"),
+  [
+    ("", "today: XLA's defaults"),
+    (f"--{arm_steps.DOUBLED}=true", "without XLA_FLAGS"),
+  ],
+)
+def test_all_arms_are_legible_in_a_terminal_of_80_columns(
+  monkeypatch, xla_flags, shown
+):
+  monkeypatch.setenv("XLA_FLAGS", xla_flags)
+  arms = arms_lib.known(arm_steps.H100).arms
+  search = joint.search(arm_steps.target(arm_steps.DOUBLED), arms=arms)
+  table = _text(tables.arms(search), width=80)
+  lines = [line.rstrip() for line in table.splitlines()]
+  # A title, a head, and no row that takes two lines.
+  assert len(lines) == 2 + 1 + len(arms) + 1
+  assert any(shown in line for line in lines)
+  for arm in arms:
+    found = search.found(arm.config)
+    assert isinstance(found, candidates.Candidate)
+    (line,) = [x for x in lines if x.startswith(arm.name + " ")]
+    assert f" {arm_steps.us(found) / 1e3:,.2f} " in line
+    share = arm_steps.us(found) / arm_steps.us(search.default) - 1
+    assert f"{share:+.1%}" in line
+    assert ("fastest" in line) == (found is search.fastest_arm)
+
+
+def test_a_tuning_tells_its_arms_and_what_they_rest_on():
+  tuning = tuner.tune(arm_steps.target("xla_a"))
+  assert "rests on the cost model" in _shown(tuning, is_verbose=True)
+  _, *printed = validation.write(results.tuning(tuning))["arms"]
+  assert [a["name"] for a in printed] == [a.name for a in tuning.search.arms]
+  assert all(arm["step_time_us"] > 0 for arm in printed)
+
+
+@pytest.mark.parametrize(
+  ("option", "is_told"),
+  [("xla_gpu_enable_triton_gemm", True), (arm_steps.DOUBLED, False)],
+)
+def test_a_plan_with_other_products_says_what_its_gain_rests_on(
+  option: str, is_told: bool
+) -> None:
+  tuning = tuner.tune(arm_steps.target(option))
+  assert [*tuning.plan.xla.options] == [option]
+  said = "xla_gpu_enable_triton_gemm: Ahead of time no product is autotuned"
+  assert (said in _shown(tuning)) == is_told
+  notes = contents.of_tuning(tuning, folder="plan").notes
+  assert any(said in note for note in notes) == is_told
+
+
+def test_candidates_are_told_by_what_differs_from_an_arm():
+  arms = (arm_steps.arm("recipe", xla_a=1, xla_b=1, xla_c=1),)
+  search = joint.search(arm_steps.target("xla_a"), arms=arms)
+  default = search.default
+  for options in ({**arms[0].config.options, "xla_c": 2}, {"xla_b": 1}):
+    config = config_lib.XlaConfig(options=options)
+    search = search.with_candidate(dataclasses.replace(default, config=config))
+  tuning = dataclasses.replace(
+    tuner.tune(arm_steps.target("xla_a")), search=search
+  )
+  table = _text(tables.candidates(tuning))
+  rows = [line.partition("  ")[0] for line in table.splitlines()]
+  assert {"recipe", "recipe, xla_c=2", "xla_b=1"} <= set(rows)
+
+
+@pytest.fixture(scope="module")
+def formed() -> tuning_lib.Tuning:
+  return tuner.tune(formed_target.target(lambda form: 2**30), in_process=True)
+
+
+def test_the_effect_of_a_form_is_what_it_did_and_what_it_exposes(formed):
+  (effect,) = (e for e in formed.effects if e.knob == "program")
+  assert effect.value == "strands rotated"
+  assert effect.evidence.startswith("Two loops became one; ")
+  assert "exposed became" in effect.evidence
+  settings = contents.of_tuning(formed, folder="plan").settings
+  assert any("Two loops became one; " in s.sentence for s in settings)
+  assert "Two loops became one" in _shown(formed)
+  verified = verification.verify(formed.plan, formed_target.target())
+  assert all(e.acted for e in (*formed.effects, *verified.effects))
+  assert verified.planned_us < verified.default_us
+
+
+def test_each_form_is_in_the_report_with_its_time_or_why_not(formed):
+  table = _text(tables.candidates(formed))
+  best_ms = f"{formed.kept.tuned.step_time_us / 1e3:,.2f}"
+  for form, said, is_best in (
+    ("as it runs today", "", False),
+    ("strands rotated", "kept", True),
+    ("strands merged", "", False),
+    ("strands staggered", "it has no loop", False),
+  ):
+    line = next(x for x in table.splitlines() if form in x)
+    assert said in line
+    assert (best_ms in line) == is_best
+
+
+def test_json_has_the_form_of_each_candidate_and_what_became_of_it(formed):
+  printed = validation.write(results.tuning(formed))
+  check_schema("tune", printed)
+  entries = printed["candidates"]
+  rotated = [e for e in entries if e["program"]["strands"] == "rotated"]
+  assert rotated[0]["rewrites"] == ["Two loops became one."]
+  (refused,) = [e for e in entries if e["program"]["strands"] == "staggered"]
+  assert "it has no loop" in refused["failure"]
+  assert refused["rewrites"] == []
+
+
+def test_where_no_form_can_be_had_the_report_says_why_once():
+  start, done = hlo_text.all_gather("all-gather", 2**20)
+  end = "ROOT result = f32[32768] negate(all-gather-in0)"
+  module = hlo_text.load("\n".join([start, done, end]))
+  refusal = form_lib.Refusal(where="dump", reason="it has no forms")
+  target = fake_target.FakeTarget(
+    name="dump",
+    cluster=cluster_lib.parse("1x8xh100"),
+    scheduled=lambda _: module,
+    rewritten=lambda _: form_lib.Outcome(refusals=(refusal,)),
+  )
+  tuning = tuner.tune(target, in_process=True)
+  assert not all(c.config.program.is_as_written for c in tuning.candidates)
+  text = _shown(tuning, is_verbose=True)
+  assert text.count("it has no forms") == 1
+  assert "There are no other forms of the program. dump: it has no forms." in (
+    text
+  )
