@@ -83,11 +83,8 @@ def schedule(
 ) -> hlo.Module:
   """Compiles up to the schedule, with XLA's estimates where it has them.
 
-  Args:
-    lowered: what to compile.
-    config: what XLA gets beside it.
-    must_begin: whether it never goes on from a fused module, in which
-      instructions have other names.
+  With `must_begin` it never goes on from a fused module, in which instructions
+  have other names.
 
   Raises:
     CompileError: XLA refused, or never scheduled a module of that name.
@@ -106,14 +103,7 @@ def start(
 ) -> Pending[hlo.Module]:
   """Starts what `schedule` does; raises what is known before XLA is asked."""
   asked = _asked(lowered, config, is_run=False, must_begin=must_begin)
-
-  def run(estimates: bool) -> Pending[hlo.Module]:
-    return _start_to(
-      registry.Stage.POST_SCHEDULER,
-      asked.over({ESTIMATES: estimates}),
-    )
-
-  begun = _with_what_xla_has(run, asked)
+  begun = _with_what_xla_has(_start_to_schedule, asked)
   return begun.then(lambda module: orders_lib.apply(module, config.orders))
 
 
@@ -169,9 +159,6 @@ def start_to_the_end(
     )
   asked = _asked(lowered, config, is_run=lowered.is_run, must_begin=must_begin)
 
-  def run(estimates: bool) -> Pending[lowered_lib.Compilation]:
-    return _run_to_the_end(asked, estimates=estimates)
-
   def checked(compilation: lowered_lib.Compilation) -> lowered_lib.Compilation:
     orders_lib.check_followed(compilation.module, config.orders)
     groups = config.combine_groups
@@ -181,8 +168,8 @@ def start_to_the_end(
     return compilation
 
   if asked.lowered.workers is None:
-    return run(False).then(checked)
-  return _with_what_xla_has(run, asked).then(checked)
+    return _start_to_the_end(asked, estimates=False).then(checked)
+  return _with_what_xla_has(_start_to_the_end, asked).then(checked)
 
 
 def generates_code(
@@ -333,36 +320,33 @@ def _on_failure(asked_for: str) -> Iterator[None]:
     ) from error
 
 
-def _with_what_xla_has(
-  run: Callable[[bool], Pending[_T]], asked: _Asked
-) -> Pending[_T]:
+# Starts what is asked, with XLA's estimates or without.
+_Start = Callable[["_Asked", bool], Pending[_T]]
+
+
+def _with_what_xla_has(start: _Start[_T], asked: _Asked) -> Pending[_T]:
   """A compile with XLA's estimates and tiles, as far as it has them.
 
   A config that sets the option of estimates itself has the last word; XLA's
-  defaults are looked at for tiles. `run` starts it with estimates, or without.
+  defaults are looked at for tiles.
   """
   if not asked.config.is_default:
-    return _with_estimates_if_any(run, asked)
+    return _with_estimates_if_any(start, asked)
   with_tiles = dataclasses.replace(
-    asked,
-    options={ESTIMATES: False},
-    shares_fusion=False,
-    chooses_tiles=True,
+    asked, options={}, shares_fusion=False, chooses_tiles=True
   )
   return propagated_if_refused(
-    lambda: _with_estimates_if_any(run, asked),
-    lambda: _start_to(registry.Stage.POST_SCHEDULER, with_tiles),
+    lambda: _with_estimates_if_any(start, asked),
+    lambda: _start_to_schedule(with_tiles, estimates=False),
     asked.lowered,
   )
 
 
-def _with_estimates_if_any(
-  run: Callable[[bool], Pending[_T]], asked: _Asked
-) -> Pending[_T]:
+def _with_estimates_if_any(start: _Start[_T], asked: _Asked) -> Pending[_T]:
   """A compile with XLA's estimates; without where it has no tables."""
   gpu = asked.lowered.cluster.gpu.name
   is_decided = ESTIMATES in asked.config.options or gpu in _gpus_without
-  first = run(not is_decided)
+  first = start(asked, not is_decided)
 
   def result() -> _T:
     try:
@@ -370,7 +354,7 @@ def _with_estimates_if_any(
     except errors.CompileError as error:
       if is_decided:
         raise
-      found = run(False).result()
+      found = start(asked, False).result()
       # An abort is of this module; the tables, of all.
       if not isinstance(error, errors.CompileAbortedError):
         _gpus_without.add(gpu)
@@ -409,6 +393,12 @@ def propagated_if_refused(
   return Pending(result=result, drop=drop)
 
 
+def _start_to_schedule(asked: _Asked, estimates: bool) -> Pending[hlo.Module]:
+  """Starts a compile up to the schedule, with groups but without orders."""
+  asked = asked.over({ESTIMATES: estimates})
+  return _start_to(registry.Stage.POST_SCHEDULER, asked)
+
+
 def _start_to(stage: registry.Stage, asked: _Asked) -> Pending[hlo.Module]:
   """Starts a compile up to a stage, with groups but without orders."""
 
@@ -421,13 +411,12 @@ def _start_to(stage: registry.Stage, asked: _Asked) -> Pending[hlo.Module]:
   return _there_or_here(stage, asked, of_worker, lambda: _to_here(stage, asked))
 
 
-def _run_to_the_end(
-  asked: _Asked, *, estimates: bool
+def _start_to_the_end(
+  asked: _Asked, estimates: bool
 ) -> Pending[lowered_lib.Compilation]:
   """Starts a compile to the end, with a config's groups and orders.
 
-  A worker gives its schedule, too, for whoever starts that (`_start_to`), with
-  `estimates` or without. What generates code always begins.
+  A worker gives its schedule, too. What generates code always begins.
   """
   lowered = asked.lowered
   has_code = generates_code(lowered, asked.options)

@@ -10,7 +10,6 @@ import sys
 import types
 
 import jax
-from jax_cuda13_plugin import _versions as cuda_versions
 import numpy as np
 import pytest
 
@@ -82,24 +81,10 @@ def prints(devices):
   arg = jax.ShapeDtypeStruct((512, 512), jnp.bfloat16, sharding=rows)
   return printing, (arg, arg)
 
-def attends(devices):
-  rows = NamedSharding(mesh_of(devices), PartitionSpec("data"))
-  arg = jax.ShapeDtypeStruct((8, 128, 8, 64), jnp.bfloat16, sharding=rows)
-  def attend(x):
-    return jax.nn.dot_product_attention(x, x, x, implementation="cudnn")
-  return jax.jit(attend), (arg,)
-
 def over_slices(devices):
   from jax.experimental import mesh_utils
   mesh_utils.create_hybrid_device_mesh((8,), (2,), devices=devices)
 
-def over_hosts(devices):
-  from jax.experimental import mesh_utils
-  grid = mesh_utils.create_hybrid_device_mesh(
-      (8,), (2,), devices=devices, process_is_granule=True)
-  rows = NamedSharding(mesh_of(grid), PartitionSpec("data"))
-  arg = jax.ShapeDtypeStruct((512, 512), jnp.bfloat16, sharding=rows)
-  return jax.jit(lambda w, x: x @ w), (arg, arg)
 """
 
 # The mesh is there before anybody knows of a cluster.
@@ -237,19 +222,6 @@ def test_a_mesh_over_slices_says_how_to_have_one_over_hosts(h100s, folder):
   two_nodes = cluster_lib.parse("2x8xh100")
   with pytest.raises(errors.TargetError, match="process_is_granule=True"):
     load.load(f"{folder}/contexts.py:over_slices", two_nodes)
-  target = load.load(f"{folder}/contexts.py:over_hosts", two_nodes)
-  assert kinds_of(target) == [("all-gather", 2 * 512 * 512)]
-
-
-def test_attention_without_cudnn_names_the_package(h100s, folder):
-  text = f"{folder}/contexts.py:attends"
-  try:
-    cuda_versions.cudnn_get_version()
-  except RuntimeError:
-    with pytest.raises(errors.TargetError, match="pip install nvidia-cudnn-cu"):
-      load.load(text, _CLUSTER)
-  else:
-    assert load.load(text, _CLUSTER).schedule().is_scheduled
 
 
 @pytest.fixture(scope="module")
