@@ -15,11 +15,10 @@ was written so.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import json
 import pathlib
 import shutil
-import sys
 import tarfile
 import tempfile
 import time
@@ -32,40 +31,19 @@ _RESULTS = pathlib.Path(__file__).with_name("results")
 # A lent machine's command may take ten minutes, with all that is around it.
 _LIMIT_S = 530.0
 
-# In this order: later ones read what earlier ones leave, and the last one takes
-# as many settings as there is time left for.
-PARTS = (
-  part_lib.Part(
-    name="environment", limit_s=30, what="driver, NCCL and Python packages"
-  ),
-  part_lib.Part(
-    name="traced_step", limit_s=100, what="the Llama example's step, traced"
-  ),
-  part_lib.Part(
-    name="kernel_times",
-    limit_s=45,
-    what="its kernels, predicted against measured",
-  ),
-  part_lib.Part(
-    name="lone_kernels",
-    limit_s=75,
-    what="products and fusions alone, predicted against measured",
-  ),
-  part_lib.Part(
-    name="tuner_plugin", limit_s=85, what="the NCCL tuner plugin, loaded"
-  ),
-  part_lib.Part(
-    name="decorated", limit_s=130, what="lagom_xla.tune around the same step"
-  ),
-  part_lib.Part(
-    name="commands", limit_s=90, what="lagom-xla profile and tune, end to end"
-  ),
-  part_lib.Part(
-    name="two_ranks",
-    limit_s=300,
-    what="products and fusions beside NCCL, of two ranks on this GPU",
-  ),
-)
+# What each may take and what it measures, in this order: later ones read what
+# earlier ones leave, and the last one takes as many settings as there is time
+# left for.
+PARTS: Mapping[str, tuple[float, str]] = {
+  "environment": (30, "driver, NCCL and Python packages"),
+  "traced_step": (100, "the Llama example's step, traced"),
+  "kernel_times": (45, "its kernels, predicted against measured"),
+  "lone_kernels": (75, "products and fusions alone, against predictions"),
+  "tuner_plugin": (85, "the NCCL tuner plugin, loaded"),
+  "decorated": (130, "lagom_xla.tune around the same step"),
+  "commands": (90, "lagom-xla profile and tune, end to end"),
+  "two_ranks": (300, "products and fusions beside NCCL, two ranks on this GPU"),
+}
 
 # What is brought home beside the figures.
 _FIXTURES = ("step.xplane.pb.xz", "step.hlo.xz")
@@ -97,15 +75,9 @@ def main(argv: Sequence[str] | None = None) -> None:
   )
   parser.add_argument("--format", choices=("text", "json"), default="text")
   arguments = parser.parse_args(argv)
-  names = table.names(arguments.only)
-  known = {part.name: part for part in PARTS}
-  for name in names:
-    if name not in known:
-      sys.exit(
-        f"gpu: --only={name} is no part; choose from {', '.join(known)}."
-      )
-  parts = [part for part in PARTS if not names or part.name in names]
-  rows = measure(parts, arguments.out, limit_s=arguments.limit)
+  names = table.chosen(arguments.only, PARTS, "part")
+  limits_s = {name: PARTS[name][0] for name in PARTS if name in names}
+  rows = measure(limits_s, arguments.out, limit_s=arguments.limit)
   if arguments.format == "json":
     print(json.dumps({"rows": rows}, indent=1))
     return
@@ -118,9 +90,14 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def measure(
-  parts: Sequence[part_lib.Part], out: pathlib.Path, *, limit_s: float
+  limits_s: dict[str, float], out: pathlib.Path, *, limit_s: float
 ) -> list[dict[str, Any]]:
   """Measures parts one after the other; `out` gets gpu.json after each anew.
+
+  Args:
+    limits_s: of each part.
+    out: the folder.
+    limit_s: of all together.
 
   Returns:
     A row for each, as of `part.run`.
@@ -128,12 +105,12 @@ def measure(
   deadline_s = time.monotonic() + limit_s
   out.mkdir(parents=True, exist_ok=True)
   rows: list[dict[str, Any]] = []
-  with tempfile.TemporaryDirectory(prefix="gpu-") as name:
-    folder = pathlib.Path(name)
-    for part in parts:
-      left_s = deadline_s - time.monotonic()
-      print(f"gpu: {part.what}", file=sys.stderr, flush=True)
-      rows.append(part_lib.run(part, folder, limit_s=left_s))
+  with tempfile.TemporaryDirectory(prefix="gpu-") as made:
+    folder = pathlib.Path(made)
+    for name, most_s in limits_s.items():
+      table.say(f"gpu: {PARTS[name][1] if name in PARTS else name}")
+      left_s = min(most_s, deadline_s - time.monotonic())
+      rows.append(part_lib.run(name, folder, limit_s=left_s))
       (out / "gpu.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n")
     for fixture in _FIXTURES:
       if (folder / fixture).exists():
@@ -150,7 +127,7 @@ def _pack(folder: pathlib.Path, archive: pathlib.Path) -> None:
     for path in sorted(found, key=lambda path: path.stat().st_size):
       left_bytes -= path.stat().st_size
       if left_bytes < 0:
-        print(f"gpu: {path} is too large to keep", file=sys.stderr)
+        table.say(f"gpu: {path} is too large to keep")
         return
       tar.add(path, path.relative_to(folder))
 

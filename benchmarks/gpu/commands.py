@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands on a machine with a GPU: `lagom-xla profile` and `tune`, as typed.
 
-`tune` runs twice: for the GPU that is here, by the trace of the example's step,
-and for eight of them, which XLA then compiles for with a GPU to time kernels
-on.
+`tune` runs twice: for eight of the GPU that is here, for which XLA then
+compiles with a GPU to time kernels on, and for it alone, by the trace of the
+example's step.
 """
 
 from __future__ import annotations
@@ -25,18 +25,16 @@ _MOST_WORDS = 400
 
 def measure(folder: pathlib.Path) -> dict[str, Any]:
   """What the commands print, one after the other, and how long they take."""
-  here = environment.cluster_name_elsewhere()
-  commands: dict[str, Sequence[str]] = {
-    "tune for eight": _tune(folder / "eight", f"1x8x{here.rpartition('x')[2]}")
-  }
+  one, eight = environment.several(1), environment.several(8)
+  commands = {"tune for eight": _tune(folder / "eight", eight)}
   trace, profile = folder / traced_step.TRACE, ()
   if trace.exists():
     commands["profile"] = ("profile", str(trace), "--format=json")
     profile = (f"--profile={trace}",)
-  commands["tune here"] = (*_tune(folder / "here", here), *profile)
+  commands["tune here"] = (*_tune(folder / "here", one), *profile)
   figures: dict[str, Any] = {}
   for name, command in commands.items():
-    figures[name] = _run(command)
+    figures[name] = {"command": " ".join(command), **_run(command)}
     part_lib.keep(folder, "commands", figures)
   return figures
 
@@ -55,10 +53,8 @@ def _run(command: Sequence[str]) -> dict[str, Any]:
   try:
     done = environment.run("lagom_xla", *command)
   except subprocess.TimeoutExpired as error:
-    reason = f"{error.timeout:.0f} s passed"
-    return {"command": " ".join(command), "reason": reason}
+    return {"reason": f"{error.timeout:.0f} s passed"}
   figures = {
-    "command": " ".join(command),
     "status": done.returncode,
     "seconds": time.monotonic() - begin_s,
     "said": done.stderr.strip()[-_MOST_WORDS:],

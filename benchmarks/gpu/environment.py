@@ -11,6 +11,7 @@ memory of it for longer.
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib.metadata
 import os
 import pathlib
@@ -22,13 +23,9 @@ from typing import Any
 
 from benchmarks.gpu import part as part_lib
 
-_ROOT = pathlib.Path(__file__).parents[2]
 _LIMIT_S = 60.0
-_PACKAGES = (
-  *("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin"),
-  *("nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-cudnn-cu12"),
-  *("nvidia-cudnn-cu13", "flax", "optax", "protobuf", "pydantic", "numpy"),
-)
+# Of the packages those whose names begin so.
+_PACKAGES = ("jax", "nvidia-", "flax", "optax", "protobuf", "pydantic", "numpy")
 _TOOLS = ("cc", "gcc", "nvcc", "nvidia-cuda-mps-control")
 _QUERY = (
   *("name", "driver_version", "memory.total", "clocks.max.sm"),
@@ -41,34 +38,35 @@ def measure(folder: pathlib.Path) -> dict[str, Any]:
   figures: dict[str, Any] = {
     "python": platform.python_version(),
     "kernel": platform.release(),
-    "packages": packages(),
+    "packages": {
+      it.name: it.version
+      for it in importlib.metadata.distributions()
+      if (it.name or "").startswith(_PACKAGES)
+    },
     "tools": {tool: shutil.which(tool) for tool in _TOOLS},
-    "nccl": nccl_version(),
+    "nccl": _nccl_version(),
   }
   # Kept even where there is no GPU: it says what could be measured with one.
   part_lib.keep(folder, "environment", figures)
   check()
   import jax
 
-  figures["gpu"] = _queried()
+  said = subprocess.run(
+    ("nvidia-smi", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader"),
+    check=True,
+    capture_output=True,
+    text=True,
+    timeout=20,
+  ).stdout
+  values = map(str.strip, said.splitlines()[0].split(","))
+  figures["gpu"] = dict(zip(_QUERY, values, strict=True))
   figures["devices"] = [device.device_kind for device in jax.devices()]
   part_lib.keep(folder, "environment", figures)
   figures["cluster"] = cluster_name()
   return figures
 
 
-def packages() -> dict[str, str]:
-  """The versions of what is installed of the packages that matter."""
-  found = {}
-  for package in _PACKAGES:
-    try:
-      found[package] = importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-      continue
-  return found
-
-
-def nccl_version() -> str | None:
+def _nccl_version() -> str | None:
   """NCCL's version as its library says it; None where there is none."""
   from lagom_xla.costs import in_words
   from lagom_xla.doctor import trials
@@ -82,19 +80,6 @@ def nccl_version() -> str | None:
   except OSError:
     return None
   return in_words.nccl_version(version.value)
-
-
-def _queried() -> dict[str, str]:
-  """What nvidia-smi says of the first GPU."""
-  said = subprocess.run(
-    ("nvidia-smi", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader"),
-    check=True,
-    capture_output=True,
-    text=True,
-    timeout=20,
-  ).stdout
-  values = [value.strip() for value in said.splitlines()[0].split(",")]
-  return dict(zip(_QUERY, values, strict=True))
 
 
 def check() -> None:
@@ -130,8 +115,11 @@ def cluster_name() -> str:
     raise part_lib.NotMeasuredError(str(error)) from error
 
 
-def cluster_name_elsewhere() -> str:
-  """The same, by a process that ends, for parts whose own ones use the GPU.
+@functools.cache
+def several(num_gpus: int) -> str:
+  """So many of this machine's GPU as a cluster.
+
+  Asks a process that ends, for parts whose own ones use the GPU.
 
   Raises:
     NotMeasuredError: there is no GPU that JAX can use, or an unknown one.
@@ -141,7 +129,7 @@ def cluster_name_elsewhere() -> str:
     raise part_lib.NotMeasuredError(
       done.stderr.strip().rpartition("\n")[2] or "JAX finds no GPU."
     )
-  return done.stdout.strip()
+  return f"1x{num_gpus}x{done.stdout.strip().rpartition('x')[2]}"
 
 
 def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -152,7 +140,7 @@ def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
   """
   return subprocess.run(
     (sys.executable, "-m", module, *arguments),
-    cwd=_ROOT,
+    cwd=part_lib.ROOT,
     env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
     capture_output=True,
     text=True,

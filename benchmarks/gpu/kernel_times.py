@@ -93,9 +93,7 @@ def _by_kernel(
         "predicted_us": cost.run_us,
       }
     )
-  return sorted(
-    rows, key=lambda row: row["measured_us"] * row["executions"], reverse=True
-  )
+  return sorted(rows, key=lambda row: -row["measured_us"] * row["executions"])
 
 
 def compared_beside(
@@ -104,7 +102,7 @@ def compared_beside(
   """What kernels and an all-reduce of two ranks on a GPU lost to each other.
 
   Args:
-    folder: with the traces of `rank.PROGRAMS`.
+    folder: with the traces of `ranks.PROGRAMS`.
     cluster_name: two of this GPU.
     chunk_bytes: that a channel hands on at a time.
   """

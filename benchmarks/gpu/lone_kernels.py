@@ -31,39 +31,40 @@ SHAPES: Sequence[tuple[int, int, int]] = (
 )
 # Elements of the arrays that fusions go through, from what stays in L2 on.
 _WIDTH = 1024
-SIZES = (2**18, 2**20, 2**22, 2**24, 2**26, 2**28)
+_SIZES = (2**18, 2**20, 2**22, 2**24, 2**26, 2**28)
 
 
 def measure(folder: pathlib.Path) -> dict[str, Any]:
   """Traces the program and compares its kernels."""
   environment.check()
-  cases = {"products": products(SHAPES), "fusions": fusions(SIZES)}
-  traces = {name: folder / "lone" / name for name in cases}
+  cases = {"products": products(SHAPES), "fusions": fusions(_SIZES)}
   for name, case in cases.items():
-    _trace(case, traces[name])
+    _trace(*case, folder / "lone" / name)
   # All traces are there by now, whatever becomes of the comparison.
   from benchmarks.gpu import kernel_times
 
-  cluster = environment.cluster_name()
-  found = {
-    name: kernel_times.compared(trace, cluster)
-    for name, trace in traces.items()
-  }
-  return {
-    name: {each: figures[each] for each in ("by_kind", "kernels", "gap_us")}
-    for name, figures in found.items()
-  }
+  cluster, found = environment.cluster_name(), {}
+  for name in cases:
+    figures = kernel_times.compared(folder / "lone" / name, cluster)
+    found[name] = {
+      key: figures[key] for key in ("by_kind", "kernels", "gap_us")
+    }
+  return found
 
 
-def _trace(case: tuple[Any, tuple[Any, ...]], trace: pathlib.Path) -> None:
-  """Traces a function of `products` or `fusions` into a folder."""
-  function, args = case
-  compiled = (
-    jax.jit(function)
-    .lower(*args)
-    .compile(compiler_options=dict(traced_step.NO_COMMAND_BUFFERS))
+def _trace(function: Any, args: tuple[Any, ...], trace: pathlib.Path) -> None:
+  lowered = jax.jit(function).lower(*args)
+  compiled = lowered.compile(
+    compiler_options=dict(traced_step.NO_COMMAND_BUFFERS)
   )
-  values = _fresh(args)
+  leaves, tree = jax.tree.flatten(args)
+  keys = jax.random.split(jax.random.key(0), len(leaves))
+  normal = jax.jit(jax.random.normal, static_argnums=(1, 2))
+  # Zeros would draw less power.
+  values = tree.unflatten(
+    normal(key, leaf.shape, leaf.dtype)
+    for key, leaf in zip(keys, leaves, strict=True)
+  )
   for _ in range(_NUM_WARM_UPS):
     jax.block_until_ready(compiled(*values))
   with jax.profiler.trace(str(trace)):
@@ -117,15 +118,3 @@ def fusions(sizes: Sequence[int]) -> tuple[Any, tuple[Any, ...]]:
     for size in sizes
   )
   return function, args
-
-
-def _fresh(args: Any) -> Any:
-  """Random arrays in place of shapes: zeros would draw less power."""
-  leaves, tree = jax.tree.flatten(args)
-  keys = jax.random.split(jax.random.key(0), len(leaves))
-  normal = jax.jit(jax.random.normal, static_argnums=(1, 2))
-  values = [
-    normal(key, leaf.shape, leaf.dtype)
-    for key, leaf in zip(keys, leaves, strict=True)
-  ]
-  return jax.tree.unflatten(tree, values)

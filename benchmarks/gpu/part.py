@@ -4,15 +4,15 @@
 
     python -m benchmarks.gpu.part NAME FOLDER
 
-measures one part here. Whatever becomes of that process, a part that hangs or
-that the driver kills too, `run` returns a row that says so; and what the part
-had measured by then, if it kept it.
+measures one part here: the module NAME of this folder has `measure(FOLDER)`.
+Whatever becomes of that process, a part that hangs or that the driver kills
+too, `run` returns a row that says so; and what the part had measured by then,
+if it kept it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import glob
 import importlib
 import json
@@ -25,7 +25,7 @@ import sys
 import time
 from typing import Any
 
-_ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[2]
 _LIMIT = "BENCHMARKS_GPU_LIMIT_S"
 _MOST_WORDS = 600
 _NOT_MEASURED = 3  # Exit status; 1 and 2 are Python's.
@@ -33,21 +33,6 @@ _NOT_MEASURED = 3  # Exit status; 1 and 2 are Python's.
 
 class NotMeasuredError(Exception):
   """This machine lacks what the part measures; the message says what."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Part:
-  """One part.
-
-  Attributes:
-    name: of its module in this folder, which has `measure(folder)`.
-    limit_s: after which it is killed.
-    what: it measures, in a few words.
-  """
-
-  name: str
-  limit_s: float
-  what: str
 
 
 def check_is_there() -> None:
@@ -72,26 +57,25 @@ def own_limit_s() -> float:
   return float(os.environ[_LIMIT])
 
 
-def run(part: Part, folder: pathlib.Path, *, limit_s: float) -> dict[str, Any]:
+def run(name: str, folder: pathlib.Path, *, limit_s: float) -> dict[str, Any]:
   """Measures a part in a process of its own, and all that it starts.
 
   Args:
-    part: the part.
+    name: of the part.
     folder: where parts leave files for each other.
-    limit_s: kills it after this long, or after its own limit.
+    limit_s: after which it is killed.
 
   Returns:
     The part's name; its status, "measured", "not measured" or "failed", with
     the reason in a sentence; the seconds that it took; and the figures that it
     found, or had kept when it failed.
   """
-  limit_s = min(part.limit_s, limit_s)
   begin_s = time.monotonic()
-  said = folder / f"{part.name}.log"
+  said = folder / f"{name}.log"
   with said.open("wb") as log:
     process = subprocess.Popen(
-      (sys.executable, "-m", __spec__.name, part.name, str(folder)),
-      cwd=_ROOT,
+      (sys.executable, "-m", __spec__.name, name, str(folder)),
+      cwd=ROOT,
       env={**os.environ, _LIMIT: str(limit_s)},
       stdin=subprocess.DEVNULL,
       stdout=log,
@@ -107,29 +91,23 @@ def run(part: Part, folder: pathlib.Path, *, limit_s: float) -> dict[str, Any]:
     with contextlib.suppress(ProcessLookupError):
       os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-  outcome, reason = _outcome(status, said, limit_s)
-  kept = folder / f"{part.name}.json"
+  last = said.read_text(errors="replace").strip().rpartition("\n")[2]
+  last = last[-_MOST_WORDS:]
+  outcome, reason = {
+    0: ("measured", ""),
+    None: ("failed", f"It did not end within {limit_s:.0f} s."),
+    _NOT_MEASURED: ("not measured", last),
+  }.get(
+    status, ("failed", f"It ended with status {status}: {last or 'silently'}")
+  )
+  kept = folder / f"{name}.json"
   return {
-    "part": part.name,
+    "part": name,
     "status": outcome,
     "reason": reason,
     "seconds": time.monotonic() - begin_s,
     "figures": json.loads(kept.read_text()) if kept.exists() else {},
   }
-
-
-def _outcome(
-  status: int | None, said: pathlib.Path, limit_s: float
-) -> tuple[str, str]:
-  if status == 0:
-    return "measured", ""
-  if status is None:
-    return "failed", f"It did not end within {limit_s:.0f} s."
-  words = said.read_text(errors="replace").strip()
-  last = words.rpartition("\n")[2][-_MOST_WORDS:]
-  if status == _NOT_MEASURED:
-    return "not measured", last
-  return "failed", f"It ended with status {status}: {last or 'silently'}"
 
 
 def main() -> None:

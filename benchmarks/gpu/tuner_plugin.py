@@ -22,10 +22,7 @@ import subprocess
 import sys
 from typing import Any
 
-from benchmarks.gpu import environment
-from benchmarks.gpu import job as job_lib
 from benchmarks.gpu import part as part_lib
-from benchmarks.gpu import rank as rank_lib
 
 _PART = "tuner_plugin"
 _NUM_CHANNELS = 3
@@ -42,38 +39,29 @@ def measure(folder: pathlib.Path) -> dict[str, Any]:
   plugin = build.ensure()
   figures: dict[str, Any] = {"interfaces": list(build.interfaces(plugin))}
   part_lib.keep(folder, _PART, figures)
-  is_node = job_lib.shares_memory(environment.nccl_version())
-  environ = with_table(
-    folder / "nccl_table.bin", plugin, num_nodes=1 if is_node else 2
-  )
-  figures["one rank"] = _of_one_rank(environ)
-  part_lib.keep(folder, _PART, figures)
-  figures["two ranks"] = _of_two_ranks(folder / "plugin", environ)
-  return figures
-
-
-def with_table(
-  table: pathlib.Path, plugin: pathlib.Path, *, num_nodes: int
-) -> dict[str, str]:
-  """Writes the table; returns the variables that load the plugin with it."""
   from lagom_xla.apply.nccl import table as table_lib
 
   rule = table_lib.Rule(
     kind="all-reduce",
     num_ranks=2,
-    num_nodes=num_nodes,
+    num_nodes=1,
     min_bytes=1,
     max_bytes=2**40,
     algorithm="ring",
     protocol="simple",
     num_channels=_NUM_CHANNELS,
   )
+  table = folder / "nccl_table.bin"
   table_lib.write(table, [rule])
-  return {
+  environ = {
     "NCCL_TUNER_PLUGIN": str(plugin),
     "LAGOM_XLA_NCCL_TABLE": str(table),
     "LAGOM_XLA_NCCL_CHECKSUM": table_lib.checksum([rule]),
   }
+  figures["one rank"] = _of_one_rank(environ)
+  part_lib.keep(folder, _PART, figures)
+  figures["two ranks"] = _of_two_ranks(folder / "plugin", environ)
+  return figures
 
 
 def _of_one_rank(environ: dict[str, str]) -> dict[str, Any]:
@@ -101,32 +89,34 @@ def _of_one_rank(environ: dict[str, str]) -> dict[str, Any]:
 def _of_two_ranks(
   folder: pathlib.Path, environ: dict[str, str]
 ) -> dict[str, Any]:
+  from benchmarks.gpu import ranks
   from lagom_xla.apply.nccl import table as table_lib
   from lagom_xla.profiling import profile as profile_lib
 
   with contextlib.ExitStack() as stack:
     num_bytes, shared, note = _NUM_BYTES, {}, ""
     try:
-      shared = stack.enter_context(job_lib.running())
+      shared = stack.enter_context(ranks.mps())
     except part_lib.NotMeasuredError as error:
       # Kernels that wait for each other take turns then, which ends, too.
       num_bytes, note = _NUM_BYTES_IN_TURNS, str(error)
-    job = rank_lib.Job(
+    job = ranks.Job(
       folder=str(folder), num_bytes=num_bytes, width=1024, num_layers=1
     )
     try:
-      job_lib.run(job, {**shared, **environ}, limit_s=_LIMIT_OF_JOB_S)
-    except job_lib.JobError as error:
+      ranks.run(job, {**shared, **environ}, limit_s=_LIMIT_OF_JOB_S)
+    except ranks.JobError as error:
       return {"reason": f"{error} {note}".strip()}
   profile = profile_lib.read(folder / "collective")
   table = table_lib.read(pathlib.Path(environ["LAGOM_XLA_NCCL_TABLE"]))
+  (count,) = table.counts[:1]
   return {
     "note": note,
     "asked_for_channels": _NUM_CHANNELS,
     "channels": dict(profile.num_channels),
-    "num_applied": table.counts[0].num_applied,
-    "num_unavailable": table.counts[0].num_unavailable,
-    "said": job_lib.said_of_tuners(folder),
+    "num_applied": count.num_applied,
+    "num_unavailable": count.num_unavailable,
+    "said": ranks.said_of_tuners(folder),
   }
 
 

@@ -2,31 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two ranks on one GPU: kernels beside a real NCCL, at many settings.
 
-NCCL lets ranks share a GPU since 2.30.3. What is measured so holds for SMs,
-waves, L2 and memory; not for NVLink, of which there is none between them. With
-an older NCCL the ranks pass for two hosts and go through sockets (`job.py`):
-that holds for SMs and waves alone, as NCCL's kernels wait for the network then.
-
-Only contention is compared (`kernel_times.compared_beside`). Both ranks' NCCL
-kernels are on the one GPU: they take twice the SMs, and the memory's rate for
-both.
+What is measured so holds for SMs, waves, L2 and memory; not for NVLink, of
+which there is none between the ranks. Only contention is compared
+(`kernel_times.compared_beside`). Both ranks' NCCL kernels are on the one GPU:
+they take twice the SMs, and the memory's rate for both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-import dataclasses
-import functools
 import pathlib
 import time
 from typing import Any
 
 from benchmarks.gpu import environment
-from benchmarks.gpu import job as job_lib
 from benchmarks.gpu import part as part_lib
-from benchmarks.gpu import rank as rank_lib
+from benchmarks.gpu import ranks
 
-_PART = "two_ranks"
 # Kept back of the part's time, for what was begun to be told.
 _RESERVE_S = 15.0
 _LIMIT_OF_JOB_S = 60.0
@@ -41,43 +33,12 @@ _BYTES_PER_CHANNEL = 128 * _MIB
 _MOST_BYTES = 2**30
 _WIDTH = 4096
 _NUM_LAYERS = 6
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Setting:
-  """What NCCL is told.
-
-  Attributes:
-    num_channels: of every collective.
-    buffer_bytes: NCCL_BUFFSIZE, which chunks are cut from.
-  """
-
-  num_channels: int
-  buffer_bytes: int = _BUFFER_BYTES
-
-  @property
-  def environ(self) -> dict[str, str]:
-    """As NCCL reads it."""
-    return {
-      "NCCL_MIN_CTAS": str(self.num_channels),
-      "NCCL_MAX_CTAS": str(self.num_channels),
-      "NCCL_BUFFSIZE": str(self.buffer_bytes),
-    }
-
-  @property
-  def num_bytes(self) -> int:
-    """Of an all-reduce that lasts."""
-    return min(self.num_channels * _BYTES_PER_CHANNEL, _MOST_BYTES)
-
-
+# Channels of every collective, and NCCL_BUFFSIZE, which chunks are cut from.
 # What tells most comes first, as time may not suffice for all.
-SETTINGS = (
-  *(Setting(num_channels=n) for n in (8, 1, 32, 16, 4, 64, 2)),
-  *(
-    Setting(num_channels=8, buffer_bytes=size)
-    for size in (_MIB // 2, 16 * _MIB, _MIB)
-  ),
-  Setting(num_channels=32, buffer_bytes=_MIB // 2),
+_SETTINGS = (
+  *((num_channels, _BUFFER_BYTES) for num_channels in (8, 1, 32, 16, 4, 64, 2)),
+  *((8, buffer_bytes) for buffer_bytes in (_MIB // 2, 16 * _MIB, _MIB)),
+  (32, _MIB // 2),
 )
 
 
@@ -89,12 +50,12 @@ def measure(folder: pathlib.Path) -> dict[str, Any]:
   """
   deadline_s = time.monotonic() + part_lib.own_limit_s() - _RESERVE_S
   rows: list[dict[str, Any]] = []
-  with job_lib.running() as environ:
+  with ranks.mps() as environ:
     for row in _rows(folder, dict(environ), deadline_s):
       rows.append(row)
-      part_lib.keep(folder, _PART, {"rows": rows})
+      part_lib.keep(folder, "two_ranks", {"rows": rows})
   if not any("step_us" in row for row in rows):
-    raise job_lib.JobError(rows[0]["reason"] if rows else "There was no time.")
+    raise ranks.JobError(rows[0]["reason"] if rows else "There was no time.")
   return {"rows": rows}
 
 
@@ -103,27 +64,33 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
   """A row for each setting for which there is time."""
   num_failed = 0
-  for index, setting in enumerate(SETTINGS):
+  for index, (num_channels, buffer_bytes) in enumerate(_SETTINGS):
     left_s = deadline_s - time.monotonic()
     # If the first two fail, the others will, too.
     if left_s < _LIMIT_OF_JOB_S / 2 or num_failed == index == 2:
       return
     here = folder / f"ranks{index}"
-    row: dict[str, Any] = dataclasses.asdict(setting)
-    row["num_bytes"] = setting.num_bytes
-    job = rank_lib.Job(
+    num_bytes = min(num_channels * _BYTES_PER_CHANNEL, _MOST_BYTES)
+    row: dict[str, Any] = {
+      "num_channels": num_channels,
+      "buffer_bytes": buffer_bytes,
+      "num_bytes": num_bytes,
+    }
+    setting = {
+      "NCCL_MIN_CTAS": str(num_channels),
+      "NCCL_MAX_CTAS": str(num_channels),
+      "NCCL_BUFFSIZE": str(buffer_bytes),
+    }
+    job = ranks.Job(
       folder=str(here),
-      num_bytes=setting.num_bytes,
+      num_bytes=num_bytes,
       width=_WIDTH,
       num_layers=_NUM_LAYERS,
     )
+    limit_s = min(left_s, _LIMIT_OF_JOB_S)
     try:
-      row["step_us"] = job_lib.run(
-        job,
-        {**environ, **setting.environ},
-        limit_s=min(left_s, _LIMIT_OF_JOB_S),
-      )
-    except job_lib.JobError as error:  # The other settings may do.
+      row["step_us"] = ranks.run(job, {**environ, **setting}, limit_s=limit_s)
+    except ranks.JobError as error:  # The other settings may do.
       num_failed += 1
       yield row | {"reason": str(error)}
       continue
@@ -132,14 +99,10 @@ def _rows(
       from benchmarks.gpu import kernel_times
 
       row |= kernel_times.compared_beside(
-        here, _two(), chunk_bytes=setting.buffer_bytes // _CHUNKS_PER_BUFFER
+        here,
+        environment.several(2),
+        chunk_bytes=buffer_bytes // _CHUNKS_PER_BUFFER,
       )
     except Exception as error:
       row["reason"] = str(error) or type(error).__name__
     yield row
-
-
-@functools.cache
-def _two() -> str:
-  """Two of this GPU, as a cluster."""
-  return f"1x2x{environment.cluster_name_elsewhere().rpartition('x')[2]}"

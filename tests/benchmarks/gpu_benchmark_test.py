@@ -26,11 +26,9 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import job as job_lib
 from benchmarks.gpu import kernel_times
 from benchmarks.gpu import lone_kernels
-from benchmarks.gpu import part as part_lib
-from benchmarks.gpu import rank as rank_lib
+from benchmarks.gpu import ranks as ranks_lib
 from benchmarks.gpu import traced_step
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import compiler
@@ -55,7 +53,7 @@ def test_without_a_gpu_every_part_says_that_it_was_not_measured(
     text=True,
   )
   rows = json.loads(done.stdout)["rows"]
-  assert [row["part"] for row in rows] == [part.name for part in command.PARTS]
+  assert [row["part"] for row in rows] == list(command.PARTS)
   assert {row["status"] for row in rows} == {"not measured"}
   assert {row["reason"] for row in rows} == {
     "There is no NVIDIA GPU on this machine."
@@ -75,14 +73,7 @@ def test_a_part_that_fails_leaves_the_others_and_keeps_what_it_found(
   monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
   out = tmp_path / "out"
   limits_s = {"no_such": 60.0, "traced_step": 0.01, "tuner_plugin": 60.0}
-  unknown, slow, without_package = command.measure(
-    [
-      part_lib.Part(name=name, limit_s=limit_s, what=name)
-      for name, limit_s in limits_s.items()
-    ],
-    out,
-    limit_s=120,
-  )
+  unknown, slow, without_package = command.measure(limits_s, out, limit_s=120)
   assert unknown["status"] == slow["status"] == "failed"
   assert "no_such" in unknown["reason"]
   assert slow["reason"] == "It did not end within 0 s."
@@ -114,11 +105,11 @@ def run_ranks(
   folder: pathlib.Path, limit_s: float = 120.0, platform: str = "cpu"
 ) -> Mapping[str, Any]:
   """Runs a job on CPUs, one for each rank."""
-  job = rank_lib.Job(
+  job = ranks_lib.Job(
     folder=str(folder), num_bytes=2**12, width=64, num_layers=1
   )
   environ = {"JAX_PLATFORMS": platform, "XLA_FLAGS": ""}
-  return job_lib.run(job, environ, limit_s=limit_s)
+  return ranks_lib.run(job, environ, limit_s=limit_s)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +122,7 @@ def run_ranks(
 def test_ranks_that_fail_or_hang_are_ended(
   tmp_path: pathlib.Path, limit_s: float, platform: str, message: str
 ) -> None:
-  with pytest.raises(job_lib.JobError, match=message):
+  with pytest.raises(ranks_lib.JobError, match=message):
     run_ranks(tmp_path, limit_s, platform)
 
 
@@ -139,9 +130,9 @@ def test_the_ranks_of_a_job_run_different_kernels_beside_one_collective(
   tmp_path: pathlib.Path,
 ) -> None:
   step_us = run_ranks(tmp_path)
-  assert sorted(step_us) == sorted(rank_lib.PROGRAMS)
+  assert sorted(step_us) == sorted(ranks_lib.PROGRAMS)
   assert all(time_us > 0 for times in step_us.values() for time_us in times)
-  for name in rank_lib.PROGRAMS:
+  for name in ranks_lib.PROGRAMS:
     assert len(list((tmp_path / name).rglob("*.xplane.pb"))) == 1
 
 
@@ -256,14 +247,14 @@ def traces(h200s: Any, tmp_path: pathlib.Path) -> pathlib.Path:
 
   def lowered(width: int) -> jax.stages.Lowered:
     pair = (shape(2 * width, width), shape(2 * width, width))
-    return rank_lib.both_of(mesh).lower(
-      (shape(2, 2**26, dtype=jnp.float32),), [pair, pair]
+    return ranks_lib.both_of(mesh).lower(
+      shape(2, 2**26, dtype=jnp.float32), [pair, pair]
     )
 
-  both = scheduled(lowered(1024), _TWO, **rank_lib.OPTIONS)
+  both = scheduled(lowered(1024), _TWO, **ranks_lib.OPTIONS)
   tiny = scheduled(lowered(128), _TWO)
   pair = (_MATRIX, _MATRIX)
-  kernels = on_one_gpu((rank_lib.run_kernels, ([pair, pair],)))
+  kernels = on_one_gpu((ranks_lib.run_kernels, ([pair, pair],)))
   write_trace(tmp_path / "kernels", kernels, alone(kernels))
   in_tiny = beside_a_collective(tiny, 5.0)
   write_trace(tmp_path / "collective", tiny, in_tiny)
