@@ -14,7 +14,6 @@ what was found, as JSON.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-import dataclasses
 import itertools
 import json
 import math
@@ -110,7 +109,7 @@ def _train(made: cases.Training, log: pathlib.Path) -> tuple[Any, Any]:
   # No plan of an earlier run, which may have had another link.
   train_step = lagom_xla.tune(made.step, log=log, cache=False)
   state, num_steps, begin = made.state, 0, time.perf_counter()
-  budget = Budget()
+  first_try: tuple[int, float] | None = None
   is_over = False
   while not is_over:
     for _ in range(_STEPS_PER_LOOK):
@@ -120,7 +119,15 @@ def _train(made: cases.Training, log: pathlib.Path) -> tuple[Any, Any]:
     jax.block_until_ready(state)
     seconds = time.perf_counter() - begin
     doing = _doing(train_step)
-    is_spent = budget.is_spent(doing, num_steps, seconds)
+    if first_try is None and doing.startswith(_TRYING):
+      first_try = num_steps, seconds
+    if first_try is None:
+      is_spent = seconds > _LONGEST_SEARCH_S
+    else:
+      is_spent = (
+        num_steps > first_try[0] + _NUM_TRIAL_STEPS
+        and seconds > first_try[1] + _TRIALS_S
+      )
     is_over = _shared(doing.startswith(_ENDED) or is_spent)
   return state, {
     "num_steps": num_steps,
@@ -128,25 +135,6 @@ def _train(made: cases.Training, log: pathlib.Path) -> tuple[Any, Any]:
     "has_ended": _doing(train_step).startswith(_ENDED),
     "report": train_step.report(),
   }
-
-
-@dataclasses.dataclass
-class Budget:
-  """What a case may take, from one look at it to the next."""
-
-  _first_try: tuple[int, float] | None = None
-
-  def is_spent(self, doing: str, num_steps: int, seconds: float) -> bool:
-    """Whether the loop should be left as it is."""
-    if self._first_try is None and doing.startswith(_TRYING):
-      self._first_try = num_steps, seconds
-    if self._first_try is None:
-      return seconds > _LONGEST_SEARCH_S
-    steps_before, seconds_before = self._first_try
-    return (
-      num_steps > steps_before + _NUM_TRIAL_STEPS
-      and seconds > seconds_before + _TRIALS_S
-    )
 
 
 def _doing(train_step: Any) -> str:

@@ -24,8 +24,7 @@ by tuples of them that nobody uses.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Collection, Mapping, Sequence
-import dataclasses
+from collections.abc import Mapping, Sequence
 import itertools
 
 from lagom_xla.passes import collectives
@@ -35,70 +34,10 @@ from lagom_xla.passes import matrix_products
 from lagom_xla.passes.schedule import aliasing
 from lagom_xla.passes.schedule import orders
 
-
-class Queue:
-  """What of a computation is ready, and has yet to run.
-
-  `waits_for` is what has to run before each instruction; those in `last` run
-  only where nothing else can. All are known by their ids.
-  """
-
-  def __init__(
-    self,
-    computation: hlo.Computation,
-    waits_for: Mapping[int, Collection[int]],
-    last: Collection[int],
-  ):
-    self._instructions = computation.instructions
-    self._position = computation.position
-    self._last = last
-    self._num_left = {id_: len(before) for id_, before in waits_for.items()}
-    self._after: dict[int, list[int]] = {id_: [] for id_ in self._position}
-    # Positions, in order.
-    self._first_ready: list[int] = []
-    self._last_ready: list[int] = []
-    for position, instruction in enumerate(self._instructions):
-      for id_ in waits_for[instruction.id]:
-        self._after[id_].append(instruction.id)
-      if not waits_for[instruction.id]:
-        self._among(instruction.id).append(position)
-
-  @property
-  def ready(self) -> Sequence[hlo.Instruction]:
-    """What can run next, as it stood; nothing once all has run."""
-    ready = self._first_ready or self._last_ready
-    return [self._instructions[position] for position in ready]
-
-  def take(self, id_: int) -> None:
-    """One that is ready runs now."""
-    ready = self._among(id_)
-    del ready[bisect.bisect_left(ready, self._position[id_])]
-    for later in self._after[id_]:
-      self._num_left[later] -= 1
-      if not self._num_left[later]:
-        bisect.insort(self._among(later), self._position[later])
-
-  def _among(self, id_: int) -> list[int]:
-    return self._last_ready if id_ in self._last else self._first_ready
-
-
 # Smaller products are over before another thread has woken up: 256 x 256 x 512
 # multiplications are one of these, 512 x 512 x 512 are not (measured on two
 # cores with jaxlib 0.10.2).
 _LEAST_MULTIPLICATIONS = 64 << 20
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Order:
-  """A computation in its new order.
-
-  Attributes:
-    instructions: all of its instructions.
-    behind: collective -> the product that it was put behind, by their ids.
-  """
-
-  instructions: tuple[hlo.Instruction, ...]
-  behind: dict[int, int]
 
 
 class _Buffers(aliasing.Buffers):
@@ -122,23 +61,22 @@ def rewrite(module: hlo.Module) -> bytes | None:
   ]
   if not ids:
     return None
-  copy = hlo.Module(type(module.proto)(), module.num_partitions)
-  copy.proto.CopyFrom(module.proto)
+  copy = module.copy()
   buffers = _Buffers(copy)
   editor = edit.Editor(copy)
   is_changed = False
   for computation in map(copy.computations.__getitem__, ids):
-    found = order_of(copy, computation, buffers)
-    if found.behind:
+    ordered, behind = _order_of(copy, computation, buffers)
+    if behind:
       is_changed = True
-      _write(copy, computation, found, editor)
+      _write(copy, computation, ordered, behind, editor)
   return copy.proto.SerializeToString() if is_changed else None
 
 
-def order_of(
+def _order_of(
   module: hlo.Module, computation: hlo.Computation, buffers: aliasing.Buffers
-) -> Order:
-  """Lists a computation anew.
+) -> tuple[list[hlo.Instruction], dict[int, int]]:
+  """A computation in its new order; collectives, and products before them.
 
   Products wait until a collective is ready as well, and a collective until a
   product is, as long as there is anything else to run. What takes the result of
@@ -148,18 +86,30 @@ def order_of(
   sizes = _large_products(module, computation)
   waits_for = _needs(computation, buffers)
   last = _needed_last(computation, waits_for)
-  queue = Queue(computation, waits_for, last)
+  num_left = {id_: len(before) for id_, before in waits_for.items()}
+  after: dict[int, list[int]] = {id_: [] for id_ in num_left}
+  # Positions of what is ready, in order: what is to come last is in the second.
+  ready: tuple[list[int], list[int]] = [], []
+  for position, instruction in enumerate(computation.instructions):
+    for id_ in waits_for[instruction.id]:
+      after[id_].append(instruction.id)
+    if not waits_for[instruction.id]:
+      ready[instruction.id in last].append(position)
   ordered: list[hlo.Instruction] = []
   behind: dict[int, int] = {}
-  while ready := queue.ready:
-    taken = _next(ready, sizes)
+  while positions := ready[0] or ready[1]:
+    taken = _next([computation.instructions[it] for it in positions], sizes)
     if len(taken) > 1:
       product, collective = taken
       behind[collective.id] = product.id
     for instruction in taken:
-      queue.take(instruction.id)
+      positions.remove(computation.position[instruction.id])
       ordered.append(instruction)
-  return Order(instructions=tuple(ordered), behind=behind)
+      for later in after[instruction.id]:
+        num_left[later] -= 1
+        if not num_left[later]:
+          bisect.insort(ready[later in last], computation.position[later])
+  return ordered, behind
 
 
 def _needed_last(
@@ -248,44 +198,37 @@ def _needs(
 def _write(
   module: hlo.Module,
   computation: hlo.Computation,
-  order: Order,
+  ordered: Sequence[hlo.Instruction],
+  behind: Mapping[int, int],
   editor: edit.Editor,
 ) -> None:
   """Puts an order into the module's proto, with what keeps operands alive."""
   ids: list[int] = []
   in_flight: dict[int, hlo.Instruction] = {}
 
-  def keep(instruction: hlo.Instruction) -> None:
-    kept = _kept_alive(computation, computation.operands(instruction), editor)
+  def keep_operands_of(instruction: hlo.Instruction) -> None:
+    """By a tuple of them, which takes no time."""
+    operands = computation.operands(instruction)
+    kept = hlo.Instruction(
+      name=editor.new_name("kept_alive"),
+      opcode="tuple",
+      shape=hlo.Shape(
+        element_type=hlo.TUPLE, tuple_shapes=[it.shape for it in operands]
+      ),
+      id=editor.new_id(computation),
+      operand_ids=[it.id for it in operands],
+    )
     computation.proto.instructions.append(kept)
     ids.append(kept.id)
 
-  for instruction in order.instructions:
+  for instruction in ordered:
     for needed in instruction.operand_ids:
       if needed in in_flight and ids[-1] != needed:
-        keep(in_flight.pop(needed))
+        keep_operands_of(in_flight.pop(needed))
     ids.append(instruction.id)
-    if instruction.id in order.behind:
-      keep(computation.by_id[order.behind[instruction.id]])
+    if instruction.id in behind:
+      keep_operands_of(computation.by_id[behind[instruction.id]])
     if _is_collective(instruction):
       in_flight[instruction.id] = instruction
   sequence = module.proto.schedule.sequences[computation.id]
   sequence.instruction_ids[:] = ids
-
-
-def _kept_alive(
-  computation: hlo.Computation,
-  operands: Sequence[hlo.Instruction],
-  editor: edit.Editor,
-) -> hlo.Instruction:
-  """A tuple of values, which takes no time."""
-  shape = hlo.Shape(
-    element_type=hlo.TUPLE, tuple_shapes=[operand.shape for operand in operands]
-  )
-  return hlo.Instruction(
-    name=editor.new_name("kept_alive"),
-    opcode="tuple",
-    shape=shape,
-    id=editor.new_id(computation),
-    operand_ids=[operand.id for operand in operands],
-  )

@@ -96,14 +96,7 @@ _NAME = "sym_name"
 def compiled(
   lowered: jax.stages.Lowered, way: way_lib.Way
 ) -> jax.stages.Compiled:
-  """A step compiled in a way.
-
-  Raises:
-    ProgramError: the step cannot have this form.
-    CombineError: its all-reduces cannot have these groups.
-    DonationLostError: it donates, and this JAX would forget that.
-    CompileError: XLA ran no passes.
-  """
+  """A step compiled in a way; a LagomError where it cannot have that."""
   check_donation(lowered, way)
   program = _program(lowered, way)
   with (
@@ -115,11 +108,7 @@ def compiled(
 
 
 def check_donation(lowered: jax.stages.Lowered, way: way_lib.Way) -> None:
-  """Checks that a step's inputs stay donated in a way.
-
-  Raises:
-    DonationLostError: it donates, and this JAX would forget that.
-  """
+  """Raises a DonationLostError if inputs would not stay donated in a way."""
   if not way.has_passes or registry.keeps_donation():
     return
   if any(info.donated for info in jax.tree.leaves(lowered.args_info)):
@@ -132,11 +121,7 @@ def check_donation(lowered: jax.stages.Lowered, way: way_lib.Way) -> None:
 
 
 def schedule(lowered: jax.stages.Lowered, way: way_lib.Way) -> hlo.Module:
-  """The module of a step in a way, as it would run; nothing is generated.
-
-  Raises:
-    LagomError: as `compiled`.
-  """
+  """The module of a step in a way, as it would run; nothing is generated."""
   program = _program(lowered, way)
   with _grouped(program, way):
     module = _module_at(registry.Stage.POST_SCHEDULER, program)
@@ -152,11 +137,7 @@ def ordered(module: hlo.Module) -> hlo.Module | None:
 
 
 def before_grouping(lowered: jax.stages.Lowered) -> hlo.Module:
-  """The module of a step when its all-reduces can be grouped.
-
-  Raises:
-    CompileError: XLA ran no passes.
-  """
+  """The module of a step when its all-reduces can be grouped."""
   program = _program(lowered, way_lib.AS_XLA_DOES)
   return _module_at(registry.Stage.PRE_SCHEDULER, program)
 

@@ -25,7 +25,7 @@ give what is left to products, which had no part in it.
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 import dataclasses
 import math
 import pathlib
@@ -122,14 +122,6 @@ _MOVING_SHARE = 0.5
 _NUM_HALVINGS = 30
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class _Seen:
-  """An instruction of a trace: what it does, and how long it held a thread."""
-
-  amount: replay.Amount
-  held_s: float
-
-
 def costs(module: hlo.Module, ran: Execution) -> replay.Costs:
   """The costs with which a replay of a module takes what it took.
 
@@ -137,31 +129,39 @@ def costs(module: hlo.Module, ran: Execution) -> replay.Costs:
     TraceError: the trace has no collective of the module.
   """
   seen = [
-    _Seen(amount=amount, held_s=ran.held_s[instruction.name])
+    (amount, ran.held_s[instruction.name])
     for instruction, amount, _ in _amounts(module)
     if instruction.name in ran.held_s
   ]
-  moved = [one for one in seen if one.amount.kind == "collective"]
+  moved = [it for it in seen if it[0].kind == "collective"]
   if not moved:
     raise errors.TraceError(
       f"The trace of {module.name} has none of its collectives: trace a few of"
       " its steps."
     )
-  array_s, network_byte_s = _network(moved)
-  launch_s, byte_s = _kernels(
-    [
-      one
-      for one in seen
-      if one.amount.kind == "kernel" and not one.amount.num_multiplications
-    ]
-  )
-  known = replay.Costs(
-    multiplication_s=0.0,
-    byte_s=byte_s,
-    launch_s=launch_s,
-    array_s=array_s,
-    network_byte_s=network_byte_s,
-  )
+  arrays = np.array([[it.num_arrays, it.num_bytes] for it, _ in moved], float)
+  moved_s = np.array([held_s for _, held_s in moved])
+  per_array = arrays[:, 1] / arrays[:, 0]
+  if per_array.max() > 2 * per_array.min():
+    array_s, network_byte_s = _least_squares(arrays, moved_s)
+  else:
+    num_arrays, num_bytes = map(float, arrays.sum(axis=0))
+    array_s, network_byte_s = split(num_arrays, num_bytes, float(moved_s.sum()))
+  kernels = [
+    ((1.0, amount.num_bytes), held_s)
+    for amount, held_s in seen
+    if amount.kind == "kernel" and not amount.num_multiplications
+  ]
+  launch_s = byte_s = 0.0
+  if kernels:
+    launched, held = zip(*kernels, strict=True)
+    launch_s, byte_s = _least_squares(np.array(launched), np.array(held))
+  known = _NO_COSTS | {
+    "byte_s": float(byte_s),
+    "launch_s": float(launch_s),
+    "array_s": float(array_s),
+    "network_byte_s": float(network_byte_s),
+  }
   return _with_products(module, known, ran.step_s)
 
 
@@ -174,31 +174,6 @@ def _amounts(
     for instruction in module.computations[computation_id].instructions:
       if instruction.id in amounts:
         yield instruction, amounts[instruction.id], executions
-
-
-def _network(moved: Sequence[_Seen]) -> tuple[float, float]:
-  """Seconds of an array and of a byte."""
-  amounts = np.array(
-    [[one.amount.num_arrays, one.amount.num_bytes] for one in moved], float
-  )
-  times_s = np.array([one.held_s for one in moved])
-  per_array = amounts[:, 1] / amounts[:, 0]
-  if per_array.max() > 2 * per_array.min():
-    array_s, byte_s = _least_squares(amounts, times_s)
-    return float(array_s), float(byte_s)
-  num_arrays, num_bytes = map(float, amounts.sum(axis=0))
-  return split(num_arrays, num_bytes, float(times_s.sum()))
-
-
-def _kernels(seen: Sequence[_Seen]) -> tuple[float, float]:
-  """Seconds of a launch and of a byte."""
-  if not seen:
-    return 0.0, 0.0
-  amounts = np.array([[1.0, one.amount.num_bytes] for one in seen])
-  launch_s, byte_s = _least_squares(
-    amounts, np.array([one.held_s for one in seen])
-  )
-  return float(launch_s), float(byte_s)
 
 
 def _least_squares(amounts: np.ndarray, times_s: np.ndarray) -> np.ndarray:
@@ -219,24 +194,26 @@ def _least_squares(amounts: np.ndarray, times_s: np.ndarray) -> np.ndarray:
   return solution / scale
 
 
+_NO_COSTS = {it.name: 0.0 for it in dataclasses.fields(replay.Costs)}
+
+
 def _with_products(
-  module: hlo.Module, known: replay.Costs, step_s: float
+  module: hlo.Module, known: Mapping[str, float], step_s: float
 ) -> replay.Costs:
   """The costs with what makes a multiplication's replay take `step_s`."""
 
   def at(multiplication_s: float) -> replay.Costs:
-    return dataclasses.replace(known, multiplication_s=multiplication_s)
+    return replay.Costs(**{**known, "multiplication_s": multiplication_s})
 
   total = sum(
     times * amount.num_multiplications for _, amount, times in _amounts(module)
   )
   if not total:
-    return known
-  replayed = replay.Replay(module)
+    return at(0.0)
   low, high = 0.0, step_s / total
   for _ in range(_NUM_HALVINGS):
     middle = (low + high) / 2
-    if replayed.step_s(at(middle)) < step_s:
+    if replay.step_s(module, at(middle)) < step_s:
       low = middle
     else:
       high = middle
@@ -251,11 +228,5 @@ def without_trace(module: hlo.Module, step_s: float) -> replay.Costs:
       num_bytes += times * amount.num_bytes
       num_arrays += times * amount.num_arrays
   array_s, network_byte_s = split(num_arrays, num_bytes, step_s * _MOVING_SHARE)
-  known = replay.Costs(
-    multiplication_s=0.0,
-    byte_s=0.0,
-    launch_s=0.0,
-    array_s=array_s,
-    network_byte_s=network_byte_s,
-  )
+  known = _NO_COSTS | {"array_s": array_s, "network_byte_s": network_byte_s}
   return _with_products(module, known, step_s)

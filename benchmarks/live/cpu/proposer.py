@@ -76,39 +76,22 @@ _DIGITS = 2
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Foreseen:
-  """A way as it would be scheduled.
+  """A way as it would be scheduled, and its step time over the step's own.
 
-  Attributes:
-    way: the way.
-    ratio: its step time over that of the step as it is.
-    digest: what it runs, in which order.
-    collectives: bytes of their arrays, in their order.
+  It runs what has a digest, in this order, and sends arrays of so many bytes.
   """
 
   way: way_lib.Way
   ratio: float
   digest: str
-  collectives: tuple[tuple[int, ...], ...]
-
-  @property
-  def in_short(self) -> float:
-    """The ratio, as far as it tells ways apart."""
-    return round(self.ratio, _DIGITS)
+  array_bytes: tuple[tuple[int, ...], ...]
 
 
 class Foresight:
-  """Foresees what ways take, beside the step as it is.
-
-  Args:
-    as_it_is: its module, scheduled.
-    costs: that explain what it takes.
-
-  Attributes:
-    found: the ways so far.
-  """
+  """Foresees what ways take, beside the step as it is, by its costs."""
 
   def __init__(self, as_it_is: hlo.Module, costs: replay.Costs):
-    self.found: list[Foreseen] = []
+    self._found: list[Foreseen] = []
     self._costs = costs
     self._step_s = replay.step_s(as_it_is, costs)
     self._digest = compiling.order_of(as_it_is)
@@ -120,10 +103,9 @@ class Foresight:
     Where those find no product, the two are one.
     """
     ordered = compiling.ordered(module)
-    behind = dataclasses.replace(way, is_ordered=True)
-    self.found.append(self._foreseen(behind, ordered or module))
+    self._add(dataclasses.replace(way, is_ordered=True), ordered or module)
     if ordered is not None and way.is_as_written:
-      self.found.append(self._foreseen(way, module))
+      self._add(way, module)
 
   def best(self) -> Sequence[Foreseen]:
     """The quickest few; of those that send the same and take as long, one.
@@ -132,21 +114,24 @@ class Foresight:
     which no replay sees: of equal ones the ordered comes first.
     """
     different: dict[object, Foreseen] = {}
-    for one in sorted(self.found, key=lambda one: one.in_short):
-      if one.in_short < 1 and one.digest != self._digest:
-        different.setdefault((one.collectives, one.in_short), one)
+    for one in sorted(self._found, key=lambda one: round(one.ratio, _DIGITS)):
+      ratio = round(one.ratio, _DIGITS)
+      if ratio < 1 and one.digest != self._digest:
+        different.setdefault((one.array_bytes, ratio), one)
     return list(different.values())[:_MOST_PROPOSALS]
 
   def best_group_bytes(self) -> int | None:
     """The groups of the quickest so far."""
-    return min(self.found, key=lambda one: one.ratio).way.group_bytes
+    return min(self._found, key=lambda one: one.ratio).way.group_bytes
 
-  def _foreseen(self, way: way_lib.Way, module: hlo.Module) -> Foreseen:
-    return Foreseen(
-      way=way,
-      ratio=replay.step_s(module, self._costs) / self._step_s,
-      digest=compiling.order_of(module),
-      collectives=tuple(one.array_bytes for one in collectives.find(module)),
+  def _add(self, way: way_lib.Way, module: hlo.Module) -> None:
+    self._found.append(
+      Foreseen(
+        way=way,
+        ratio=replay.step_s(module, self._costs) / self._step_s,
+        digest=compiling.order_of(module),
+        array_bytes=tuple(one.array_bytes for one in collectives.find(module)),
+      )
     )
 
 
@@ -159,11 +144,7 @@ class CpuProposer(proposals_lib.Proposer):
     measured: proposals_lib.Measured,
     stop: threading.Event,
   ) -> Generator[proposals_lib.Proposal, None, str | None]:
-    """Yields the ways that should take less than the step does, best first.
-
-    Raises:
-      DonationLostError: the step donates, and this JAX would forget that.
-    """
+    """Yields the ways that should take less than the step does, best first."""
     as_it_is = compiling.schedule(lowered, way_lib.AS_XLA_DOES)
     if not collectives.find(as_it_is):
       return "it has no collectives, and on CPUs nothing else is tuned"

@@ -141,38 +141,29 @@ def _moved(module: hlo.Module) -> dict[int, Amount]:
   return moved
 
 
-# Work that is left and is less than this is none, in seconds.
-_NOTHING_S = 1e-12
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Task:
+  """What takes time: an amount of work, or computations and their trips.
+
+  `num_before` others have to end first, and those `after` wait for it.
+  """
+
+  amount: Amount | None
+  calls: tuple[tuple[int, int], ...]
+  num_before: int
+  after: list[int] = dataclasses.field(default_factory=list)
+
+  @property
+  def kind(self) -> Kind:
+    return "kernel" if self.amount is None else self.amount.kind
 
 
-def step_s(module: hlo.Module, costs: Costs) -> float:
-  """Seconds of a step."""
-  return Replay(module).step_s(costs)
+@functools.lru_cache(maxsize=1)  # As `amounts`.
+def _tasks(module: hlo.Module) -> Mapping[int, Sequence[_Task]]:
+  """Those of each computation that runs, behind those that it calls."""
+  found: dict[int, list[_Task]] = {}
 
-
-class Replay:
-  """A module that is looked at once, and replayed at any costs."""
-
-  def __init__(self, module: hlo.Module):
-    self._entry = module.entry
-    self._plans: dict[int, _Plan] = {}
-    self._look_at(module, module.entry, amounts(module))
-
-  def step_s(self, costs: Costs) -> float:
-    """Seconds of a step; each computation is replayed once."""
-    known: dict[int, float] = {}
-    for computation_id, plan in self._plans.items():
-      seconds = [_seconds(task, costs, known) for task in plan.tasks]
-      known[computation_id] = _Run(plan, seconds).seconds()
-    return known[self._entry.id]
-
-  def _look_at(
-    self,
-    module: hlo.Module,
-    computation: hlo.Computation,
-    amounts: Mapping[int, Amount],
-  ) -> None:
-    """Adds a computation, behind those that it calls."""
+  def look_at(computation: hlo.Computation) -> None:
     tasks: list[_Task] = []
     # Those that give each value, seen through what takes no time.
     sources: dict[int, frozenset[int]] = {}
@@ -183,127 +174,93 @@ class Replay:
         *(sources[id_] for id_ in instruction.control_predecessor_ids),
       )
       inside = tuple(module.callees(instruction))
-      amount = None if inside else amounts.get(instruction.id)
+      amount = None if inside else amounts(module).get(instruction.id)
       if amount is None and not inside:
         sources[instruction.id] = before
         continue
       for callee, _ in inside:
-        if callee.id not in self._plans:
-          self._look_at(module, callee, amounts)
+        if callee.id not in found:
+          look_at(callee)
       sources[instruction.id] = frozenset([len(tasks)])
       if amount is not None and amount.kind == "collective":
         before |= last_collective
         last_collective = sources[instruction.id]
+      for other in sorted(before):
+        tasks[other].after.append(len(tasks))
       calls = tuple((callee.id, trips) for callee, trips in inside)
-      tasks.append(_Task(amount=amount, calls=calls, before=before))
-    self._plans[computation.id] = _Plan(tasks)
+      tasks.append(_Task(amount=amount, calls=calls, num_before=len(before)))
+    found[computation.id] = tasks
+
+  look_at(module.entry)
+  return found
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class _Task:
-  """What takes time: an amount of work, or computations and their trips."""
-
-  amount: Amount | None
-  calls: tuple[tuple[int, int], ...]
-  before: frozenset[int]
-
-
-def _seconds(task: _Task, costs: Costs, known: Mapping[int, float]) -> float:
-  if task.amount is not None:
-    return costs.seconds(task.amount)
-  return sum(known[callee] * trips for callee, trips in task.calls)
-
-
-class _Plan:
-  """The tasks of a computation, and which of them follow each."""
-
-  def __init__(self, tasks: Sequence[_Task]):
-    self.tasks = tasks
-    self.kinds: list[Kind] = [
-      "kernel" if task.amount is None else task.amount.kind for task in tasks
+def step_s(module: hlo.Module, costs: Costs) -> float:
+  """Seconds of a step; each computation is replayed once."""
+  known: dict[int, float] = {}
+  for computation_id, tasks in _tasks(module).items():
+    seconds = [
+      sum(known[callee] * trips for callee, trips in task.calls)
+      if task.amount is None
+      else costs.seconds(task.amount)
+      for task in tasks
     ]
-    self.after: list[list[int]] = [[] for _ in tasks]
-    for number, task in enumerate(tasks):
-      for other in task.before:
-        self.after[other].append(number)
+    known[computation_id] = _run_s(tasks, seconds)
+  return known[module.entry.id]
 
 
-@dataclasses.dataclass(kw_only=True)
+# Work that is left and is less than this is none, in seconds.
+_NOTHING_S = 1e-12
+
+
+@dataclasses.dataclass
 class _Thread:
   """A thread: what it has yet to run, and what it runs."""
 
   queue: collections.deque[int]
   task: int | None = None
 
-  @property
-  def is_busy(self) -> bool:
-    return bool(self.queue) or self.task is not None
 
-
-class _Run:
-  """One run of tasks that take so long."""
-
-  def __init__(self, plan: _Plan, seconds: Sequence[float]):
-    self._kinds = plan.kinds
-    self._after = plan.after
-    self._left_s = list(seconds)
-    self._waits_for = [len(task.before) for task in plan.tasks]
-    first = (n for n, count in enumerate(self._waits_for) if not count)
-    self._threads = [_Thread(queue=collections.deque(first))]
-    self._products: list[int] = []
-
-  def seconds(self) -> float:
-    """How long it takes."""
-    now_s = 0.0
-    while True:
-      for thread in self._threads:
-        self._advance(thread)
-      held = [t.task for t in self._threads if t.task is not None]
-      computing = [n for n in held if self._kinds[n] == "kernel"]
-      computing += self._products
-      moving = [n for n in held if self._kinds[n] == "collective"]
-      if not (computing or moving):
-        return now_s
-      now_s += self._pass(computing, moving)
-      for number in (*computing, *moving):
-        if self._left_s[number] <= _NOTHING_S:
-          self._end(number)
-      self._threads = [t for t in self._threads if t.is_busy]
-
-  def _advance(self, thread: _Thread) -> None:
-    """Has a thread take tasks until one of them holds it."""
-    while thread.task is None and thread.queue:
-      task = thread.queue.popleft()
-      if self._kinds[task] == "product":
-        self._products.append(task)
-      else:
-        thread.task = task
-
-  def _pass(self, computing: Sequence[int], moving: Sequence[int]) -> float:
-    """Lets time pass until the first task is over; returns how much."""
+def _run_s(tasks: Sequence[_Task], left_s: list[float]) -> float:
+  """How long tasks take that take so long alone."""
+  waits_for = [task.num_before for task in tasks]
+  first = (n for n, count in enumerate(waits_for) if not count)
+  threads = [_Thread(collections.deque(first))]
+  products: list[int] = []
+  now_s = 0.0
+  while True:
+    for thread in threads:  # Each takes tasks until one of them holds it.
+      while thread.task is None and thread.queue:
+        number = thread.queue.popleft()
+        if tasks[number].kind == "product":
+          products.append(number)
+        else:
+          thread.task = number
+    held = [it.task for it in threads if it.task is not None]
+    computing = [n for n in held if tasks[n].kind == "kernel"] + products
+    moving = [n for n in held if tasks[n].kind == "collective"]
+    if not (computing or moving):
+      return now_s
+    # Until the first task is over.
     share = len(computing)
-    passed_s = min(
-      *(self._left_s[n] * share for n in computing),
-      *(self._left_s[n] for n in moving),
-      float("inf"),
-    )
+    ends_s = [left_s[n] * share for n in computing]
+    passed_s = min(ends_s + [left_s[n] for n in moving])
+    now_s += passed_s
     for number in computing:
-      self._left_s[number] -= passed_s / share
+      left_s[number] -= passed_s / share
     for number in moving:
-      self._left_s[number] -= passed_s
-    return passed_s
-
-  def _end(self, number: int) -> None:
-    ready = []
-    for other in self._after[number]:
-      self._waits_for[other] -= 1
-      if not self._waits_for[other]:
-        ready.append(other)
-    if number in self._products:
-      self._products.remove(number)
-      self._threads.append(_Thread(queue=collections.deque(ready)))
-      return
-    for thread in self._threads:
-      if thread.task == number:
-        thread.task = None
-        thread.queue.extend(ready)
+      left_s[number] -= passed_s
+    for number in (*computing, *moving):
+      if left_s[number] > _NOTHING_S:
+        continue
+      for other in tasks[number].after:
+        waits_for[other] -= 1
+      ready = [it for it in tasks[number].after if not waits_for[it]]
+      if number in products:
+        products.remove(number)
+        threads.append(_Thread(collections.deque(ready)))
+      for thread in threads:
+        if thread.task == number:
+          thread.task = None
+          thread.queue.extend(ready)
+    threads = [it for it in threads if it.queue or it.task is not None]
