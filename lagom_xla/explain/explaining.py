@@ -95,17 +95,10 @@ def _explanation(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Ran:
-  """A step as it ran.
+  """A step as it ran under NCCL settings, with its computations by name.
 
-  Attributes:
-    step: the step.
-    configuration: the NCCL setting of each of its tuning keys.
-    lines: of its module.
-    homes: the computations that collectives stand in, by name.
-    runs: of its computations.
-    exposed_us: collective -> how long its done held the compute stream.
-    slows: collective -> kernels that it slows, those that lose most first.
-    step_us: the step.
+  Of each collective, by name, it has how long its done held the compute stream,
+  and the kernels that it slows, those that lose most first.
   """
 
   step: step_lib.Step

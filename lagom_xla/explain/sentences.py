@@ -54,15 +54,9 @@ def place(line: source_lines.SourceLine) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-  """A collective that is exposed.
+  """A collective that is exposed, in a step.
 
-  Attributes:
-    step: that it is part of.
-    place: in its computation.
-    parts: of what is exposed of it.
-    lines: of the step's module.
-    setting: what NCCL runs it with.
-    is_latency_hidden: whether XLA's latency-hiding scheduler made the schedule.
+  `is_latency_hidden` is whether XLA's latency-hiding scheduler made that.
   """
 
   step: step_lib.Step

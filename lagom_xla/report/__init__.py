@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports of what was found: for people and for programs.
 
-`results`, with `flags`, `clusters` and `calibration`, has what commands print
-with --format=json. `terminal` shows an inspection, a tuning or a verification,
-with `tables` for -v, `measurement` a profile and `explanations` an explanation.
-`page` is the same for a browser, and `trace` for Perfetto. What a plan sets is
-worded in `settings`, and what was tried in `tried`, for all of them.
+`results`, with `clusters` and `calibration`, has what commands print with
+--format=json. `terminal` shows an inspection, a tuning, a verification or a
+profile, with `tables` for -v, and `explanations` an explanation. `page` is the
+same for a browser, and `trace` for Perfetto. What a plan sets is worded in
+`settings`, and what was tried in `tried`, for all of them.
 """

@@ -22,14 +22,7 @@ from lagom_xla.passes import source_lines
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Instruction:
-  """What a reader is told of a kernel, a collective or a host copy.
-
-  Attributes:
-    what: it does, in a few words.
-    num_bytes: that it moves, per execution.
-    executions: times it runs per step.
-    source: where it comes from.
-  """
+  """What a reader is told of a kernel, a collective or a copy."""
 
   what: str
   num_bytes: int

@@ -21,6 +21,7 @@ from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import hlo
 from lagom_xla.passes import source_lines
 from lagom_xla.passes.schedule import memory
+from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.search.nccl import channel_cap
@@ -62,19 +63,24 @@ _NOTED_FROM = 0.05
 
 def unknown_work(step: step_lib.Step) -> Mapping[str, str]:
   """What is called, by the names of such calls that nobody measured."""
-  module, found = step.analysis.module, {}
-  for computation_id in module.executions:
-    for instruction in module.computations[computation_id].instructions:
-      kernel = step.analysis.kernels.get(instruction.id)
-      if kernel is None or kernel.category != "other":
-        continue
-      target = instruction.custom_call_target
-      if instruction.opcode == "fft":  # XLA calls cuFFT by one of its own.
-        target = "fft"
-      is_unknown = target and not target.startswith(_BY_BYTES)
-      if is_unknown and step.kernel_cost(kernel).source != "measured":
-        found[instruction.name] = target
+  found = {}
+  for instruction in _running(step.analysis.module):
+    kernel = step.analysis.kernels.get(instruction.id)
+    if kernel is None or kernel.category != "other":
+      continue
+    # XLA calls cuFFT by an instruction of its own.
+    is_fft = instruction.opcode == "fft"
+    target = "fft" if is_fft else instruction.custom_call_target
+    is_unknown = target and not target.startswith(_BY_BYTES)
+    if is_unknown and step.kernel_cost(kernel).source != "measured":
+      found[instruction.name] = target
   return found
+
+
+def _running(module: hlo.Module) -> Iterator[hlo.Instruction]:
+  """The instructions that run as sequences."""
+  for computation_id in module.executions:
+    yield from module.computations[computation_id].instructions
 
 
 def step_notes(step: step_lib.Step) -> Iterator[str]:
@@ -108,10 +114,16 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
       f" {in_words.first_of(list(named), _MOST_CALLS_NAMED)}. A --profile of a"
       " run has their times."
     )
+  yield from _run_again("today", module)
+
+
+def _run_again(when: str, module: hlo.Module) -> Iterator[str]:
+  """What XLA computes again in a compiled module, for want of memory."""
   if count := len(memory.recomputed(module)):
     yield (
-      f"{in_words.count(count, 'instruction')} run again, as memory is short:"
-      " this is the compiled module, which XLA changed after its scheduler."
+      f"{in_words.count(count, 'instruction')} run{'s' if count == 1 else ''}"
+      f" again {when}, as memory is short: times are of the compiled module,"
+      " which XLA changed after its scheduler."
     )
 
 
@@ -127,8 +139,7 @@ def _named(
   lines = source_lines.SourceLines(module)
   found = [
     f"{instruction.name}{_at(lines.of_own(instruction))}"
-    for computation_id in module.executions
-    for instruction in module.computations[computation_id].instructions
+    for instruction in _running(module)
     if instruction.opcode == opcode
     and (names is None or instruction.name in names)
   ]
@@ -167,8 +178,8 @@ def tuning_notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
     yield rests_on
   yield from step_notes(tuning.before)
   yield from scatter_notes(tuning.before, tuning.timeline_before.step_time_us)
-  if note := recomputed(tuning):
-    yield note
+  if tuning.kept is not tuning.search.default:
+    yield from _run_again("with the plan", tuning.kept.runs.analysis.module)
   if tuning.search.no_arms:
     yield f"No published XLA_FLAGS were tried: {tuning.search.no_arms}"
   if note := measured_run(tuning.plan):
@@ -186,27 +197,6 @@ def plan_notes(plan: plan_lib.Plan) -> Iterator[str]:
     yield f"{note}."
   if note := measured_run(plan):
     yield note
-
-
-def recomputed(tuning: tuning_lib.Tuning) -> str:
-  """What XLA computes again for want of memory, and how it was found; or ""."""
-  found = []
-  default = tuning.search.default
-  told = [(environment.options_in_words(), default)]
-  if tuning.kept is not default:
-    told.append(("the plan", tuning.kept))
-  for which, candidate in told:
-    module = candidate.runs.analysis.module
-    if count := len(memory.recomputed(module)):
-      scheduled_us = candidate.step.timeline(candidate.settings).step_time_us
-      found.append(
-        f"With {which} {in_words.count(count, 'instruction')}"
-        f" run{'s' if count == 1 else ''} again, as memory is short:"
-        f" {in_words.milliseconds(candidate.tuned.step_time_us)} by the"
-        f" compiled module, {in_words.milliseconds(scheduled_us)} by the"
-        " schedule."
-      )
-  return " ".join(found)
 
 
 def measured_run(plan: plan_lib.Plan) -> str:
@@ -246,7 +236,22 @@ def profile_notes(profile: profile_lib.Profile) -> Iterator[str]:
       "Devices of one host share its cores: an instruction takes longest where"
       " others run beside it, on whatever device."
     )
-  yield from _not_run(profile)
+  ran = {e.name for s in profile.steps for e in (*s.kernels, *s.collectives)}
+  reason = ": branches that were not taken"
+  if trace.platform == "GPU":
+    reason += (
+      ", or command buffers, which hide their kernels"
+      " (--xla_gpu_enable_command_buffer=)"
+    )
+  for what, names, why in (
+    ("kernels", profile.kernels, reason),
+    ("collectives", profile.collectives, ""),
+  ):
+    if missing := [name for name in names if name not in ran]:
+      yield (
+        f"{len(missing):,} of {len(names):,} {what} are not in the trace, such"
+        f" as {missing[0]}{why}."
+      )
   alone = {i.name for i in profile.instances if not i.has_all_ranks}
   if alone:
     yield (
@@ -274,22 +279,47 @@ def profile_notes(profile: profile_lib.Profile) -> Iterator[str]:
     )
 
 
-def _not_run(profile: profile_lib.Profile) -> Iterator[str]:
-  """Kernels and collectives of the module that the trace does not have."""
-  ran = {e.name for s in profile.steps for e in (*s.kernels, *s.collectives)}
-  reason = ": branches that were not taken"
-  if profile.trace.platform == "GPU":
-    reason += (
-      ", or command buffers, which hide their kernels"
-      " (--xla_gpu_enable_command_buffer=)"
+def cost_notes(
+  step: step_lib.Step, costed: costing_lib.Costing | None
+) -> Iterator[str]:
+  """What is measured of a step, and what its trace lacks, in sentences."""
+  if costed is None:
+    return
+  by_name, by_work, scaled = costing_lib.num_priced(costed, step)
+  num_kernels = by_name + by_work + scaled
+  yield (
+    f"Of {in_words.count(num_kernels, 'kernel')} {by_name:,} cost what the"
+    f" profile measured alone, {by_work:,} what kernels of equal work did, and"
+    f" {scaled:,} what is predicted, times the median of their kind"
+  )
+  if losses := costed.measured.losses:
+    yield (
+      f"{len(losses):,} pairs of a kernel's work and a collective lose what"
+      f" they lost in the profile, {min(losses.values()):.2f} to"
+      f" {max(losses.values()):.2f} times what the model says"
     )
-  for what, names, why in (
-    ("kernels", profile.kernels, reason),
-    ("collectives", profile.collectives, ""),
+  # How sure measured costs are, as far as the run tells.
+  measured = costed.measured
+  for what, factors in (
+    ("lone kernels take", measured.kernel_factors),
+    ("collectives take", measured.collective_factors),
+    ("whole steps take over their replay", measured.step_factors),
   ):
-    missing = [name for name in names if name not in ran]
-    if missing:
+    if factors is None:
       yield (
-        f"{len(missing):,} of {len(names):,} {what} are not in the trace, such"
-        f" as {missing[0]}{why}."
+        f"The run does not tell how sure it is of what {what}: the model's"
+        " range stays"
       )
+    else:
+      high, low = factors
+      yield (
+        f"From step to step {what} {low:.3f} to {high:.3f} times what they cost"
+        " here, 9 times in 10"
+      )
+  for names, what in (
+    (costed.never_alone, "never ran alone in the profile, and are predicted"),
+    (costed.not_run, "of the profile's module are not in its trace"),
+    (costed.has_waits, "may take less, as the trace lacks ranks they wait for"),
+  ):
+    if names:
+      yield f"{len(names):,} {what}, such as {names[0]}"

@@ -25,12 +25,8 @@ _ms = in_words.milliseconds
 class Setting:
   """One of a plan.
 
-  Attributes:
-    name: what is set.
-    value: to what.
-    does: what it replaces and does, to follow name and value.
-    more: what else there is room for on a page.
-    gain_us: of the step.
+  `does` says what it replaces and does, to follow name and value, and `more`
+  what else there is room for on a page.
   """
 
   name: str
@@ -54,13 +50,7 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Group:
-  """Settings that are applied together, those that gain most first.
-
-  Attributes:
-    name: what applies them.
-    change: of the step, by all of them.
-    settings: the settings.
-  """
+  """Settings that one thing applies, those that gain most first."""
 
   name: str
   change: str

@@ -20,9 +20,9 @@ from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline
 from lagom_xla.explain import explaining
 from lagom_xla.profiling import costing as costing_lib
+from lagom_xla.profiling import overlaps as overlaps_lib
 from lagom_xla.report import instructions
 from lagom_xla.report import layout
-from lagom_xla.report import measurement
 from lagom_xla.report import notes
 from lagom_xla.report import results
 from lagom_xla.report import tried
@@ -38,6 +38,7 @@ _EXPOSED_UP_TO = 0.1
 
 _MOST_ROWS = 24
 _MOST_SLOWDOWNS = 5
+_MOST_MEASURED_SLOWDOWNS = 10
 
 
 def of_inspection(
@@ -69,7 +70,7 @@ def of_inspection(
       ((*names, _ms(us)) for names, us in lost[:_MOST_SLOWDOWNS]),
     )
   if costed is not None:
-    yield measurement.ratios(costed)
+    yield ratios(costed)
 
 
 def of_tuning(
@@ -298,3 +299,97 @@ def _why_no_forms(tuning: tuning_lib.Tuning) -> str:
     return ""
   reasons = "; ".join(f"{r.where}: {r.reason}" for r in as_written)
   return f"There are no other forms of the program. {reasons}."
+
+
+def of_profile(overlaps: overlaps_lib.Overlaps) -> Iterator[rich.table.Table]:
+  """Who waited for whom in a run, as measured."""
+  late_us = sum(row.late_ranks_us for row in overlaps.collectives)
+  total_us = overlaps.kernel_us + overlaps.exposed_us + overlaps.gap_us
+  yield layout.table(
+    "Measured step, mean of devices and steps",
+    ("part", "ms"),
+    (
+      ("kernels", _ms(overlaps.kernel_us)),
+      ("  lost to collectives", _ms(overlaps.slowdown_us)),
+      ("+ waits for collectives", _ms(overlaps.exposed_us)),
+      ("  while a rank had not come", _ms(late_us)),
+      ("+ gaps", _ms(overlaps.gap_us)),
+      ("= step", _ms(total_us)),
+      ("median step", _ms(overlaps.step_us)),
+    ),
+  )
+  if overlaps.collectives:
+    left = len(overlaps.collectives) - _MOST_ROWS
+    columns = ("times", "SMs", "ran", "own", "wait", "late ranks", "slows")
+    table = layout.table(
+      "Who waited for whom (measured, ms per step)",
+      ("collective", *columns),
+      (
+        (
+          row.name,
+          f"{row.runs:g}",
+          "" if row.num_channels is None else str(row.num_channels),
+          _ms(row.ran_us),
+          ("" if row.has_all_ranks else "≤ ") + _ms(row.own_us * row.runs),
+          _ms(row.exposed_us),
+          _ms(row.late_ranks_us),
+          _ms(row.slowdown_us),
+        )
+        for row in overlaps.collectives[:_MOST_ROWS]
+      ),
+      caption=f"and {left} that were waited for less" if left > 0 else None,
+    )
+    table.columns[0].no_wrap = True
+    yield table
+  if overlaps.slowdowns:
+    columns = ("kernel", "alike", "by collective", "alone us", "beside us")
+    yield layout.table(
+      "Kernels slowed most (measured)",
+      (*columns, "lost ms/step"),
+      (
+        (
+          row.kernel,
+          str(row.num_kernels),
+          row.collective,
+          f"{row.lone_us:,.1f}",
+          "" if row.beside_us is None else f"{row.beside_us:,.1f}",
+          _ms(row.lost_us),
+        )
+        for row in overlaps.slowdowns[:_MOST_MEASURED_SLOWDOWNS]
+      ),
+    )
+  yield layout.table(
+    "Ranks (measured per step)",
+    ("device", "steps", "step ms", "came last", "kept others waiting ms"),
+    (
+      (
+        row.name,
+        str(row.num_steps),
+        _ms(row.step_us),
+        f"{row.last:,.1f}",
+        _ms(row.late_us),
+      )
+      for row in overlaps.devices
+    ),
+  )
+
+
+def ratios(costed: costing_lib.Costing) -> rich.table.Table:
+  """How far off the model was from the costs that a step is priced by."""
+  columns = ("number", "measured ms", "predicted ms", "least", "median", "most")
+  return layout.table(
+    "Measured over predicted, alone (without ranks' waits)",
+    ("kind", *columns),
+    (
+      (
+        ratio.kind,
+        f"{ratio.n:,}",
+        _ms(ratio.measured_us),
+        _ms(ratio.predicted_us),
+        f"{ratio.low:.2f}",
+        f"{ratio.median:.2f}",
+        f"{ratio.high:.2f}",
+      )
+      for ratio in costed.ratios
+    ),
+  )

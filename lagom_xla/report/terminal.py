@@ -22,9 +22,10 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.profiling import costing as costing_lib
+from lagom_xla.profiling import overlaps as overlaps_lib
+from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.report import layout
-from lagom_xla.report import measurement
 from lagom_xla.report import notes
 from lagom_xla.report import settings
 from lagom_xla.report import tables
@@ -64,7 +65,7 @@ def show_inspection(
         (
           *notes.step_notes(step),
           *notes.scatter_notes(step, replayed.step_time_us),
-          *measurement.cost_notes(step, costed),
+          *notes.cost_notes(step, costed),
         )
       ),
       None if is_verbose else layout.Section(head=more),
@@ -99,9 +100,7 @@ def show_tuning(
       layout.notes(
         (
           *notes.tuning_notes(tuning),
-          *measurement.cost_notes(
-            tuning.before, costed if is_verbose else None
-          ),
+          *notes.cost_notes(tuning.before, costed if is_verbose else None),
         )
       ),
       _next(tuning.plan, files),
@@ -324,6 +323,88 @@ def _effects(
     items=_items(told, is_whole),
     least=sum(not effect.acted for effect in ordered),
   )
+
+
+def show_profile(
+  console: rich.console.Console,
+  profile: profile_lib.Profile,
+  files: Sequence[pathlib.Path] = (),
+  *,
+  is_verbose: bool = False,
+) -> None:
+  """Shows who waited for whom, who slowed whom, and which rank is late."""
+  overlaps = overlaps_lib.of_profile(profile)
+  layout.show(
+    console,
+    (
+      _verdict_on_profile(profile, overlaps),
+      _waited_for(profile, overlaps),
+      layout.notes(notes.profile_notes(profile)),
+      None if is_verbose else layout.Section(head=("-v: every table",)),
+    ),
+    files,
+    tables.of_profile(overlaps) if is_verbose else None,
+  )
+
+
+def _verdict_on_profile(
+  profile: profile_lib.Profile, overlaps: overlaps_lib.Overlaps
+) -> layout.Section:
+  """How long kernels waited in the run, for whom, and who was late."""
+  count = in_words.count
+  trace = profile.trace
+  late_us = sum(row.late_ranks_us for row in overlaps.collectives)
+  late = max(overlaps.devices, key=lambda row: row.late_us, default=None)
+  latest = ""
+  if late is not None and late.late_us:
+    latest = f"; {late.name} keeps others waiting longest, {_ms(late.late_us)}"
+  return layout.Section(
+    head=(
+      *layout.wrapped(
+        f"{profile.analysis.module.name}, measured: kernels wait"
+        f" {_ms(overlaps.exposed_us)} for collectives and lose"
+        f" {_ms(overlaps.slowdown_us)} beside them, of a step of"
+        f" {_ms(overlaps.step_us)}."
+      ),
+      *layout.wrapped(
+        f"Of the waits {_ms(late_us)} pass while a rank has not come{latest}.",
+        indent=2,
+      ),
+      *layout.wrapped(
+        f"{count(profile.whole_steps, 'whole step')} on"
+        f" {count(trace.devices, trace.platform)} of"
+        f" {count(trace.processes, 'process', 'processes')}; means of devices"
+        " and steps.",
+        indent=2,
+      ),
+    )
+  )
+
+
+def _waited_for(
+  profile: profile_lib.Profile, overlaps: overlaps_lib.Overlaps
+) -> layout.Section | None:
+  """The collectives that cost most, as measured, with their lines."""
+  if not overlaps.collectives:
+    return None
+  instructions = instructions_lib.of_analysis(
+    profile.analysis, profile.trace.platform
+  )
+  items = []
+  for row in sorted(
+    overlaps.collectives, key=lambda row: -(row.exposed_us + row.slowdown_us)
+  ):
+    known = instructions.get(row.name)
+    what = f"{row.name}: {known.what}" if known else row.name
+    source = str(known.source) if known else ""
+    times_us = (row.exposed_us, row.late_ranks_us, row.slowdown_us)
+    times = "".join(f"{in_words.ms(us):>{_WIDE}}" for us in times_us)
+    first = layout.wrapped(f"{times}  {what}", more=29)
+    items.append((*first, *layout.wrapped(source, indent=29, more=0)))
+  head = (
+    "     wait  of late     lose  ms per step (names of the module that ran)"
+  )
+  return layout.Section(head=(head,), items=tuple(items), least=1)
 
 
 def _next(

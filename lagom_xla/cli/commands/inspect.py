@@ -116,8 +116,8 @@ def _run_profile(arguments: argparse.Namespace) -> None:
   with progress.Bar(lines=False, is_quiet=arguments.quiet) as bar:
     from lagom_xla import profiling
     from lagom_xla.passes import hlo
-    from lagom_xla.report import measurement
     from lagom_xla.report import results
+    from lagom_xla.report import terminal
 
     bar.say(f"reading {arguments.folder}")
     module = hlo.load(arguments.module) if arguments.module else None
@@ -126,7 +126,7 @@ def _run_profile(arguments: argparse.Namespace) -> None:
   output.write_result(
     arguments,
     lambda: results.profile(profile),
-    lambda console: measurement.show_profile(
+    lambda console: terminal.show_profile(
       console, profile, files, is_verbose=arguments.verbose
     ),
     files,
