@@ -29,13 +29,11 @@ from typing import Any
 from benchmarks import table as table_lib
 from benchmarks.paper import cases
 from benchmarks.searchers import autoccl
-from lagom_xla.costs import contention
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import timeline
-from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import lagom
 from lagom_xla.search.nccl import problem as problem_lib
@@ -256,8 +254,7 @@ def patterns(step: step_lib.Step) -> table_lib.Table:
     columns=table_lib.columns(
       pattern="", who="", all_gather="", reduce_scatter="", overlap_ms=".2f",
       speedup=".3f", speedup_reported=".3f", trials="d", trials_reported="d",
-      kernels_ms=".2f", memory=".0%", communication_ms=".2f",
-      slowdown_ms=".2f", waves=".3f",
+      kernels_ms=".2f", communication_ms=".2f", slowdown_ms=".2f",
     ),
     rows=rows,
   )  # fmt: skip
@@ -287,7 +284,6 @@ def _pattern(
 ) -> Iterator[dict[str, Any]]:
   """A row for each configuration of an overlap; speedups over NCCL 2.18's."""
   ((program, _),) = problem.programs
-  kernels = [step.kernel_cost(kernel) for kernel in _kernels(program)]
   own = _DEFAULT["lagom_a"]
   # Who chose, with the speedup that is reported, the trials and what is known
   # of those.
@@ -317,7 +313,6 @@ def _pattern(
   for who, configuration, figures in chosen:
     replayed = replay(configuration)
     by_kind = {key.kind: configuration[key] for key in problem.keys}
-    most = max(setting.num_channels for setting in configuration.values())
     yield {
       "pattern": pattern,
       "who": who,
@@ -327,24 +322,6 @@ def _pattern(
       "speedup": base_us / replayed.step_time_us,
       **figures,
       "kernels_ms": replayed.kernel_us / 1e3,
-      "memory": sum(k.memory_us for k in kernels) / replayed.kernel_us,
       "communication_ms": replayed.collective_us / 1e3,
       "slowdown_ms": replayed.total_slowdown_us / 1e3,
-      # Of all kernels beside the most channels, over their waves alone.
-      "waves": sum(
-        kernel.time_us
-        / contention.num_waves(kernel, step.cluster.gpu, 0)
-        * contention.num_waves(kernel, step.cluster.gpu, most)
-        for kernel in kernels
-      )
-      / sum(kernel.time_us for kernel in kernels),
     }
-
-
-def _kernels(program: program_lib.Program) -> Iterator[kernels_lib.Kernel]:
-  for part in program:
-    match part:
-      case program_lib.Launch(kernel):
-        yield kernel
-      case program_lib.Loop(body, _):
-        yield from _kernels(body)

@@ -39,7 +39,6 @@ import random
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
-from lagom_xla.search.nccl import problem
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher
 
@@ -50,7 +49,7 @@ _Point = tuple[int, int]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Descent:
+class _Descent:
   """Algorithm 2, in one subspace.
 
   Attributes:
@@ -64,7 +63,7 @@ class Descent:
     point: the point of the pending trial; None when the descent has ended.
   """
 
-  subspace: problem.Subspace
+  subspace: problem_lib.Subspace
   at: _Point
   point: _Point | None
   time_us: float = math.inf
@@ -73,7 +72,7 @@ class Descent:
   first_lr: float
   lr: float
 
-  def after(self, time_us: float) -> Descent:
+  def after(self, time_us: float) -> _Descent:
     """With the answer to the pending trial."""
     assert self.point is not None
     if time_us < self.time_us:
@@ -87,7 +86,7 @@ class Descent:
       )._next()
     return self._failed()._next()
 
-  def _failed(self) -> Descent:
+  def _failed(self) -> _Descent:
     return dataclasses.replace(
       self,
       move=(self.move + 1) % len(_MOVES),
@@ -95,7 +94,7 @@ class Descent:
       lr=self.first_lr,
     )
 
-  def _next(self) -> Descent:
+  def _next(self) -> _Descent:
     descent = self
     while descent.failures < len(_MOVES):
       point = descent._moved()
@@ -113,9 +112,6 @@ class Descent:
     point = list(self.at)
     point[coordinate] += direction * step
     return point[0], point[1]
-
-
-Key = problem_lib.Key
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,7 +137,7 @@ class _Task:
   times_us: tuple[float, ...]
   queue: tuple[int, ...]
   round: int = 0
-  descent: Descent | None = None
+  descent: _Descent | None = None
 
   @property
   def setting(self) -> nccl.Setting:
@@ -185,13 +181,13 @@ class _Task:
     lr = task.hyper_parameters.first_lr
     return dataclasses.replace(
       task,
-      descent=Descent(
+      descent=_Descent(
         subspace=subspace, at=point, point=point, first_lr=lr, lr=lr
       ),
     )
 
 
-Progress = Mapping[Key, _Task]
+Progress = Mapping[problem_lib.Key, _Task]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

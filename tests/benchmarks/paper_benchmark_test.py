@@ -72,7 +72,7 @@ def test_patterns_are_the_two_of_the_paper(found: tables.Searched):
     assert all(bool(row["reduce_scatter"]) == has_both for row in of_one)
   many = next(row for row in rows if row["who"] == "AutoCCL, as reported")
   # 61 of 84 SMs taken: the kernels pay for it, in the paper and here.
-  assert many["waves"] > 1.5
+  assert many["slowdown_ms"] > many["kernels_ms"] / 2
   assert many["speedup"] < 1
 
 
