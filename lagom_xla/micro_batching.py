@@ -39,6 +39,7 @@ from lagom_xla import errors
 _Place = int | str
 # How the parts' leaves are put together.
 _RULES = ("batch", "mean", "sum", "last")
+_REDUCIBLE = {"mean": jnp.inexact, "sum": jnp.number}
 
 
 def micro_batches(
@@ -287,10 +288,7 @@ def _folded(keys: jax.Array, index: int) -> jax.Array:
 
 
 def _join(rules: Any, parts: Sequence[Any]) -> Any:
-  """Puts what micro-batches gave together, leaf by leaf.
-
-  `rules` are a pytree of `_RULES`, or the beginning of one.
-  """
+  """Puts what micro-batches gave together, leaf by leaf."""
   try:
     whole = jax.tree.broadcast(rules, parts[0])
   except ValueError as error:
@@ -313,15 +311,11 @@ def _join_grads(parts: Sequence[Any], *, in_batch: bool) -> Any:
 
 
 def _rules_by_shape(whole: Any, part: Any, num: int, reduction: str) -> Any:
-  """The rule of each leaf of aux by what the whole batch makes of its shape.
-
-  The leaves of `whole`, aux of the whole batch, are ShapeDtypeStructs; `part`
-  is aux of one of `num` micro-batches. What is as large in it is reduced.
-  """
+  """The rule of each leaf of aux by what the whole batch makes of its shape."""
 
   def rule(path: Any, of_whole: Any, of_part: Any) -> str:
     shape, dtype = np.shape(of_part), of_whole.dtype
-    if of_whole.shape == shape and _reducible(dtype, reduction):
+    if of_whole.shape == shape and jnp.issubdtype(dtype, _REDUCIBLE[reduction]):
       return reduction
     if shape and of_whole.shape == (num * shape[0], *shape[1:]):
       return "batch"
@@ -334,11 +328,6 @@ def _rules_by_shape(whole: Any, part: Any, num: int, reduction: str) -> Any:
   return jax.tree_util.tree_map_with_path(rule, whole, part)
 
 
-def _reducible(dtype: Any, reduction: str) -> bool:
-  kind = jnp.inexact if reduction == "mean" else jnp.number
-  return jnp.issubdtype(dtype, kind)
-
-
 def _join_leaf(rule: str, *leaves: Any) -> Any:
   if rule == "last":
     return leaves[-1]
@@ -347,10 +336,10 @@ def _join_leaf(rule: str, *leaves: Any) -> Any:
     float0 = leaves[0].dtype == jax.dtypes.float0
     stacked = (np if float0 else jnp).stack(leaves, axis=1)
     return stacked.reshape(-1, *stacked.shape[2:])
-  if not _reducible(jnp.result_type(leaves[0]), rule):
+  dtype = jnp.result_type(leaves[0])
+  if not jnp.issubdtype(dtype, _REDUCIBLE[rule]):
     raise errors.BatchError(
-      f"aux has a leaf of {jnp.result_type(leaves[0])}, which has no {rule}:"
-      " choose another rule."
+      f"aux has a leaf of {dtype}, which has no {rule}: choose another rule."
     )
   total = functools.reduce(operator.add, leaves)
   return total / len(leaves) if rule == "mean" else total

@@ -4,21 +4,16 @@
 
 XLA writes a collective as a plain instruction (`all-gather`), as a pair of its
 own (`all-gather-start` / `all-gather-done`), or as an `async-start` /
-`async-done` pair around a computation that holds the plain instruction, which
-the text form abbreviates to `reduce-scatter-start` and the like. Collectives
-are told apart by opcode, never by name.
-
-XLA spells replica groups in four ways, and one module may hold all of them:
+`async-done` pair around a computation that holds the plain instruction. They
+are told apart by opcode, never by name. Replica groups have four spellings:
 
     {{0,1},{2,3}}                                      a list
     [4,2]<=[2,4]T(1,0)                                 an iota, transposed
     mesh['a'=8,'b'=2] {'a'}                            axes of a device mesh
     mesh['a'=8,'b'=2], device_ids=([2,8]T(1,0)) {'a'}  axes of a permuted mesh
 
-All of them come out of here as the same thing: a tuple of groups, each a tuple
-of device ids in the order in which XLA joins their data. An id is a place in
-the module's device assignment: JAX puts the devices of a mesh there in the
-mesh's order, so that a permuted mesh does not show in a module's groups.
+All come out of here as a tuple of groups, each a tuple of device ids, places in
+the module's device assignment, in the order in which XLA joins their data.
 """
 
 from __future__ import annotations
@@ -107,22 +102,20 @@ def _of_mesh(serialized: bytes) -> Groups:
       math.prod(sizes), transform.reshape_dims, transform.transpose_perm
     )
   # Split each mesh axis at the sub-axes that are named, major to minor.
+  named: list[tuple[int, int, int]] = []  # Axis, devices before it, its own.
+  for ref in proto.axes:
+    axis, part = ref.mesh_axis_index, (1, sizes[ref.mesh_axis_index])
+    if ref.HasField("sub_axis_info"):
+      part = ref.sub_axis_info.pre_size, ref.sub_axis_info.size
+    named.append((axis, *part))
   split_shape: list[int] = []
   grouped: dict[int, int] = {}  # Dimension of the split mesh -> rank in axes.
   for axis, size in enumerate(sizes):
-    cuts = {1, size}
-    for ref in proto.axes:
-      if ref.mesh_axis_index == axis and ref.HasField("sub_axis_info"):
-        sub = ref.sub_axis_info
-        cuts.update((sub.pre_size, sub.pre_size * sub.size))
-    bounds = sorted(cuts)
+    own = {r: (b, b * n) for r, (a, b, n) in enumerate(named) if a == axis}
+    bounds = sorted({1, size}.union(*own.values()))
     for low, high in itertools.pairwise(bounds):
-      for rank, ref in enumerate(proto.axes):
-        if ref.mesh_axis_index != axis:
-          continue
-        sub = ref.sub_axis_info
-        whole = not ref.HasField("sub_axis_info")
-        if whole or sub.pre_size <= low < high <= sub.pre_size * sub.size:
+      for rank, (begin, end) in own.items():
+        if begin <= low < high <= end:
           grouped[len(split_shape)] = rank
       split_shape.append(high // low)
   inner = sorted(grouped, key=lambda dim: (grouped[dim], dim))

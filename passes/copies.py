@@ -2,27 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies of a module: what moves arrays on streams beside that of kernels.
 
-JAX offloads with `jax.device_put` to pinned_host and with the offloading
-policies of `jax.checkpoint`. XLA gives such arrays memory space 5 in their
-layout, S(5) in text, and moves them by copy engines in one of these forms:
+XLA gives arrays in the host's memory memory space 5 in their layout, S(5) in
+text, and moves them by copy engines: by `copy-start` / `copy-done` of a whole
+array, all on one stream; by an `async-start` / `async-done` pair around a slice
+out of a stack or into it, as loops have them, those of each direction after one
+another; or by the same plain, which holds the compute stream.
 
-- `copy-start` / `copy-done` of a whole array; XLA puts all of them on one
-  stream, whichever way they go (its stream annotator);
-- an `async-start` / `async-done` pair around a dynamic-slice out of a stack of
-  arrays on the host or a dynamic-update-slice into it, as loops have them;
-  those of each direction are taken to follow one another;
-- the same plain, which holds the compute stream.
-
-From JAX 0.11 on, XLA starts slices of loops ahead: a fusion that does no more
-than cut a contiguous slice from an array, or write one into it, stands in an
-`async-start` / `async-done` pair (XLA's dynamic_slice_copy_fusion_async_wrapper
-.cc). At run time it is a memcpy, on one of the additional streams of
-execution_stream_assignment.cc. `copy-start` / `copy-done` of a whole array
-within the GPU's memory are the same. Those in flight share the memory's rate,
-so they are taken to follow each other on one stream.
-
-Other work in an `async-start`, which only a program that names its streams has,
-is taken for kernels of the compute stream.
+From JAX 0.11 on, XLA starts slices of loops within the GPU's memory ahead, as
+memcpys of fusions that only move a slice (XLA's dynamic_slice_copy_fusion_async
+_wrapper.cc). Those in flight share the memory's rate, and `copy-start` of whole
+arrays with them, so they are taken to follow each other on one stream. Other
+work in an `async-start` is taken for kernels of the compute stream.
 """
 
 from __future__ import annotations

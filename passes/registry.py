@@ -4,26 +4,18 @@
 
 XLA calls a registered pass in every compile of the process, so registrations
 here last as long as a `with` block, and belong to one thread at a time, which
-may have one pass before the scheduler and one after it together. Compiles of
-other threads would be caught too: callers must filter by module name.
+may have one pass before the scheduler and one after it together. Callers must
+filter by module name.
 
     with registry.transformation(
         callback, stage=registry.Stage.POST_SCHEDULER, platform="cuda"
     ):
       lowered.compile()
 
-`jax.extend.xla` of JAX 0.10.2 reaches a plugin only through a live client, so a
-machine without a GPU never gets its passes called. The plugin exports the same
-extension of the PJRT C API to any caller: PJRT_Xla_Transform_Extension
-(openxla/xla, xla/pjrt/c/pjrt_c_api_xla_transform_extension.h), extension type
-24, version 1. The structures below are that header's. JAX 0.11 and later do
-this themselves.
-
-An executable that donates writes its results over its inputs. JAX 0.10.2
-forgets which inputs those are as soon as a pass returns a module, changed or
-not, and the step then needs memory for both the old and the new state. So a
-rewrite of a module that donates is refused there, before it costs anything.
-Passes that only read return None and are harmless everywhere.
+`jax.extend.xla` of JAX 0.10.2 reaches a plugin only through a live client. To
+compile without a GPU the plugin's own extension of the PJRT C API is called
+there, by the structures of PJRT_Xla_Transform_Extension (openxla/xla, xla/pjrt/
+c/pjrt_c_api_xla_transform_extension.h, version 1).
 """
 
 from __future__ import annotations

@@ -67,28 +67,25 @@ def _scalar_per_device(
   not known.
   """
   ids = np.asarray(devices, np.int64)
-  known: dict[int, np.ndarray | None] = {}
 
-  def evaluate(instruction: hlo.Instruction) -> np.ndarray | None:
-    if instruction.id not in known:
-      known[instruction.id] = None
-      if hlo.element_type(instruction.shape) in _TYPES:
-        value = compute(instruction)
-        # Inside these bounds no type of _TYPES wraps around.
-        if value is not None and value.size and 0 <= value.min():
-          known[instruction.id] = value if value.max() < 2**31 else None
-    return known[instruction.id]
-
-  def compute(instruction: hlo.Instruction) -> np.ndarray | None:
+  @functools.cache
+  def value_of(id_: int) -> np.ndarray | None:
+    instruction = computation.by_id[id_]
+    if hlo.element_type(instruction.shape) not in _TYPES:
+      return None
     operands = []
     if instruction.opcode in _OF_OPERANDS:
-      for operand in computation.operands(instruction):
-        if (value := evaluate(operand)) is None:
+      for operand in instruction.operand_ids:
+        if (value := value_of(operand)) is None:
           return None
         operands.append(value)
-    return _value(instruction, operands, ids)
+    value = _value(instruction, operands, ids)
+    if value is None or not value.size:
+      return None
+    # Inside these bounds no type of _TYPES wraps around.
+    return value if 0 <= value.min() and value.max() < 2**31 else None
 
-  value = evaluate(instruction)
+  value = value_of(instruction.id)
   if value is None or value.size != len(devices):
     return None
   return value.reshape(-1)

@@ -47,7 +47,7 @@ _CHANNELS_PER_GROUP = 1 << 12
 # Above what any device holds, and XLA can still add it up.
 _THRESHOLD = 1 << 60
 OPTIONS: Mapping[str, int] = {
-  **{each.option: _THRESHOLD for each in table.COMBINERS.values()},
+  **dict.fromkeys(table.COMBINERS.values(), _THRESHOLD),
   table.COUNT_OPTION: _THRESHOLD,
 }
 

@@ -18,7 +18,6 @@ threshold stay alone, and a threshold of 0 leaves all of them alone
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-import dataclasses
 from typing import Protocol, TypeVar
 
 from lagom_xla.passes import collectives as collectives_lib
@@ -33,30 +32,14 @@ DEFAULT_BYTES = 31457287
 COUNT_OPTION = "xla_gpu_collective_combine_threshold_count"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Combiner:
-  """XLA's combiner for one kind of collective.
-
-  Attributes:
-    option: XLA's option for how many bytes it may combine into one.
-    default_bytes: the option's default.
-  """
-
-  option: str
-  default_bytes: int = DEFAULT_BYTES
-
-
-# By kind, which is an HLO opcode.
-COMBINERS: Mapping[str, Combiner] = {
-  "all-gather": Combiner(option="xla_gpu_all_gather_combine_threshold_bytes"),
-  "all-reduce": Combiner(option="xla_gpu_all_reduce_combine_threshold_bytes"),
-  "collective-permute": Combiner(
-    option="xla_gpu_collective_permute_combine_threshold_bytes"
-  ),
-  "reduce-scatter": Combiner(
-    option="xla_gpu_reduce_scatter_combine_threshold_bytes"
-  ),
-}
+# By HLO opcode, the option for how many bytes XLA's combiner of that kind
+# may combine into one.
+COMBINERS: Mapping[str, str] = {
+  kind: f"xla_gpu_{kind.replace('-', '_')}_combine_threshold_bytes"
+  for kind in (
+    "all-gather", "all-reduce", "collective-permute", "reduce-scatter",
+  )
+}  # fmt: skip
 
 
 def combined_bytes(collective: collectives_lib.Collective) -> int:

@@ -7,21 +7,14 @@ it (GetSchedulerMemoryLimit in xla/service/gpu/gpu_hlo_schedule.cc):
 
     limit = (base - arguments and results) * slop factor
 
-Ahead of time the base is 80 % of the device's memory. In the process that
-trains it is what JAX's allocator may take, with nothing off: 75 % of the
-device's memory, or XLA_PYTHON_CLIENT_MEM_FRACTION of it (jaxlib/py_client.cc).
-
-The peak is the largest sum of live buffers. A buffer is live from the first to
-the last instruction that touches it, a computation's parameters and result all
-the time, and the buffers of a loop's body while it runs. XLA packs buffers into
-one allocation and loses a little to gaps, and it lets a kernel write its result
-where an operand that is no longer needed stood: this is an estimate, for one
-order of a module against another.
+Ahead of time the base is 80 % of the device's memory. The peak is the largest
+sum of live buffers: from the first to the last instruction that touches them, a
+computation's parameters and result all the time, and those of a loop's body
+while it runs. That is an estimate, for one order of a module against another.
 
 If a schedule's peak is over the limit, XLA computes some values again later in
 place of keeping them (HloRematerialization in xla/service/gpu/gpu_compiler.cc).
-Passes see the schedule before that; what runs is the module of a compile to the
-end.
+Passes see the schedule before that.
 """
 
 from __future__ import annotations

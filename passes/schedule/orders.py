@@ -5,18 +5,13 @@
     orders = orders_lib.of(scheduled, reordered)
     reordered = orders_lib.apply(scheduled, orders)
 
-An order names every instruction of its computation: it holds for those, and is
-refused where XLA made another schedule.
-
 XLA takes a rewritten schedule as it is: where two arrays share a buffer, an
 order that looks fine can overwrite a value that is still needed, without an
-error. So an order is proved here before it is handed over:
-
-- an instruction stays after those whose values it takes, and after its
-  control predecessors (`dependencies`);
-- two instructions that touch one buffer, at least one of them to write, stay in
-  their order (`aliasing`). In XLA's own order every value is read before it is
-  overwritten; with the order of all such pairs kept, it still is.
+error. So an order is proved here before it is handed over. An instruction stays
+after those whose values it takes and after its control predecessors
+(`dependencies`); and of two that touch one buffer, at least one of them to
+write, the order stays (`aliasing`): in XLA's own every value is read before it
+is overwritten.
 """
 
 from __future__ import annotations

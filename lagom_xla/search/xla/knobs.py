@@ -292,8 +292,8 @@ def _is_default(options: XlaOptions) -> bool:
 
 # XLA's options by kind, of the kinds that go among groups of devices.
 OPTIONS = {
-  kind: combiner.option
-  for kind, combiner in table.COMBINERS.items()
+  kind: option
+  for kind, option in table.COMBINERS.items()
   if kind != "collective-permute"
 }
 
@@ -321,7 +321,7 @@ def thresholds_worth_trying(
   """
   alike = [c for c in collectives if c.kind == kind]
   sizes = sorted(map(table.combined_bytes, alike))
-  default_bytes = table.COMBINERS[kind].default_bytes
+  default_bytes = table.DEFAULT_BYTES
   combined = [c for c in alike if c.num_operands > 1]
   pairs_bytes = [_least_pair_bytes(c) for c in combined]
   largest_bytes = max(map(table.combined_bytes, combined), default=0)

@@ -95,14 +95,14 @@ def _out_of_reach(
     for c in scheduled.collectives
     if c.num_operands > 1
     and c.kind in table.COMBINERS
-    and table.combined_bytes(c) > table.COMBINERS[c.kind].default_bytes
+    and table.combined_bytes(c) > table.DEFAULT_BYTES
   }
   return {
     option
     for kind, option in knobs.OPTIONS.items()
     if kind not in reached
     and option in config.options
-    and int(config.options[option]) >= table.COMBINERS[kind].default_bytes
+    and int(config.options[option]) >= table.DEFAULT_BYTES
   }
 
 

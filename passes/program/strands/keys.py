@@ -2,30 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Strand keys: what keeps XLA from combining collectives of two strands.
 
-Two strands, say two micro-batches, do not depend on each other, so that the one
-computes while the other communicates. XLA's combiners undo that: below their
-thresholds (30 MiB) they make one collective of both strands', which waits for
-both, and for which both wait. XLA joins only collectives whose frontend
-attributes `combiner_key` are equal. So each strand gets a key of its own here,
-and what XLA combines within a strand stays as it was.
+Below their thresholds (30 MiB) XLA's combiners make one collective of two
+strands', which waits for both, and for which both wait. They join only those
+whose frontend attributes `combiner_key` are equal, so each strand gets one of
+its own. Where XLA's partitioner has yet to place collectives, these get the
+attributes of the operation that needs them, and every operation bears the key;
+a reduce-scatter that XLA makes of an all-reduce loses it on jaxlib 0.10.2, and
+what a constraint alone asks for always does.
 
-Collectives that are written out, as under `jax.shard_map`, bear the key
-themselves. Those that XLA's partitioner has yet to place get the attributes of
-the operation that needs them, so there every operation of a strand bears it.
-Two kinds of those are missed: a reduce-scatter that XLA makes of an all-reduce
-(jaxlib 0.10.2 drops the key; 0.12 keeps it), and what a sharding constraint
-alone asks for. Combine thresholds of 0 keep these apart.
-
-The strand of an operation follows from what it depends on, not from names.
 Strands begin at *sources*. In a loop's body those are the values that change
 from trip to trip, counters aside; values that meet in an operation are one
 source, and arrays that only one strand reads, such as what it saved for its
-backward pass, belong to it. In any other block they are the slices that
-micro-batches are taken by: slices of one array, on each of which alone as many
-products depend as on each other one. (Layers cut their weights out of one array
-too, but all that follows the first depends on several of them.) An operation
-that depends on one source alone, however many weights and counters it needs, is
-of that strand.
+backward pass, belong to it. In any other block they are slices of one array, on
+each of which alone as many products depend as on each other one. (Layers cut
+their weights out of one array too, but all that follows the first depends on
+several of them.) What depends on one source alone is of its strand.
 """
 
 from __future__ import annotations

@@ -6,26 +6,18 @@ A loop over micro-batches, `for m in 0 .. N-1: F(m); B(m)`, is rotated to
 
     F(0);  for m in 0 .. N-2:  B(m); F(m + 1);  B(N-1)
 
-where B(m) and F(m + 1) need nothing of each other (DHelix, arXiv 2411.15871),
-or two trips are paired, which share but the sum that both add to (Domino, arXiv
-2409.15241, with micro-batches in place of halves):
+(DHelix, arXiv 2411.15871), or two trips are paired, which share but the sum
+that both add to (Domino, arXiv 2409.15241):
 
     for m in 0, 2, 4 ..:  F(m) and F(m + 1);  B(m) and B(m + 1)
 
-Their loops over layers become one, and XLA's scheduler runs what one
-communicates under what the other computes. Residuals of two micro-batches are
-alive while they share a loop. The order in which gradients are added up stays.
+Their loops over layers become one. The order in which gradients are added up
+stays. The first collective of a shared body has nothing to hide under, so what
+it gathers is gathered while the layer before computes, where it is known then.
 
-The first collective of a shared body has nothing to hide under: all products
-wait for it. What it gathers may be known a trip before, though: a recomputed
-layer's residual, or weights, which the counter picks from what no trip changes.
-It is gathered while the layer before computes.
-
-A new loop counts in the carry in which the old one counted. XLA moves a slice
-by a memcpy, from JAX 0.11 on beside kernels, where the carry that its loop's
-condition compares says which slice it is
-(ResolveFunctionalDependencyOnInductionVariable, ir_emission_utils.cc). Told by
-any other carry it takes a kernel.
+A new loop counts in the carry in which the old one counted: XLA moves a slice
+by a memcpy where the carry that its loop's condition compares says which slice
+it is (ResolveFunctionalDependencyOnInductionVariable, ir_emission_utils.cc).
 """
 
 from __future__ import annotations

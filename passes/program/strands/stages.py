@@ -2,27 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stages of a loop over micro-batches: what can run one trip ahead of the rest.
 
-The forward pass of micro-batch m + 1 may run beside the backward pass of m if
-it needs nothing that the backward pass of m computes. Which operations are the
-forward pass is read off the dependence among products (dots and loops with
-dots), not off names:
-
-- The forward pass is what every last product of a trip needs. Last products,
-  which no other product needs, are gradients of weights, and through the loss
-  each of them needs the whole forward pass, but not what is recomputed. No
-  product of the backward pass needs anything of the trip before, as those of a
-  loop over layers do.
-- The stage that runs ahead is the forward pass or a first part of it, with all
-  that it needs: within a trip, and from the trip before through the loop's
-  carries (a counter, a random key).
-- The best part has most work side by side: inner loops of both stages that can
-  become one, or if there are none, products of both; and then the fewest bytes
-  to carry across. For unrolled layers that is the whole forward pass, as the
-  backward pass works more.
-
-What crosses from the earlier stage to the later is kept from one trip to the
-next, as residuals of a forward pass are. What costs next to nothing to compute
-again, such as a slice of the batch or a constant, does not cross.
+Which operations are the forward pass is read off the dependence among products
+(dots and loops with dots): it is what every last product of a trip needs. Last
+products, which no other product needs, are gradients of weights, and through
+the loss each of them needs the whole forward pass, but not what is recomputed.
+The stage that runs ahead is the forward pass or a first part of it, with all
+that it needs, also from the trip before through the loop's carries. The best
+part has most work side by side, in inner loops of both stages that can become
+one, or if there are none, in products of both; and then the fewest bytes to
+carry across. What costs next to nothing to compute again does not cross.
 """
 
 from __future__ import annotations

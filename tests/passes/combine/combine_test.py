@@ -336,10 +336,9 @@ def test_groups_decide_whatever_keys_the_program_has() -> None:
 def test_options_and_defaults_are_those_of_the_installed_xla(
   kind: str,
 ) -> None:
-  combiner = table.COMBINERS[kind]
-  option = debug_options.find(combiner.option)
+  option = debug_options.find(table.COMBINERS[kind])
   assert option is not None
-  assert option.default == combiner.default_bytes
+  assert option.default == table.DEFAULT_BYTES
 
 
 class _Array(NamedTuple):

@@ -292,15 +292,6 @@ class TestRefusals:
 
 
 class TestBits:
-  @pytest.mark.parametrize("form", [ROTATED, PAIRED])
-  def test_collectives_that_are_written_out_keep_every_bit(self, form: Form):
-    lowered, shapes = _explicit(jax.devices(), tokens=32, width=16, hidden=32)
-    compiled, outcome = rewritten.compile_rewritten(lowered, form)
-    assert outcome.actions
-    args = jax.tree.map(train_step.filled, shapes)
-    results = [step(*args) for step in (compiled, lowered.compile())]
-    jax.tree.map(np.testing.assert_array_equal, *results)
-
   def test_flax_and_optax_accumulate_as_before(self):
     model = nn.Sequential([nn.Dense(32), nn.relu, nn.Dense(8)])
     optimizer = optax.MultiSteps(optax.adam(0.1), every_k_schedule=3)
