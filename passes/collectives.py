@@ -102,16 +102,16 @@ def _of_mesh(serialized: bytes) -> Groups:
       math.prod(sizes), transform.reshape_dims, transform.transpose_perm
     )
   # Split each mesh axis at the sub-axes that are named, major to minor.
-  named: list[tuple[int, int, int]] = []  # Axis, devices before it, its own.
+  named: list[tuple[int, int, int]] = []  # Axis, where a part begins and ends.
   for ref in proto.axes:
-    axis, part = ref.mesh_axis_index, (1, sizes[ref.mesh_axis_index])
-    if ref.HasField("sub_axis_info"):
-      part = ref.sub_axis_info.pre_size, ref.sub_axis_info.size
-    named.append((axis, *part))
+    sub, axis = ref.sub_axis_info, ref.mesh_axis_index
+    is_part = ref.HasField("sub_axis_info")
+    begin, size = (sub.pre_size, sub.size) if is_part else (1, sizes[axis])
+    named.append((axis, begin, begin * size))
   split_shape: list[int] = []
   grouped: dict[int, int] = {}  # Dimension of the split mesh -> rank in axes.
   for axis, size in enumerate(sizes):
-    own = {r: (b, b * n) for r, (a, b, n) in enumerate(named) if a == axis}
+    own = {rank: (b, e) for rank, (a, b, e) in enumerate(named) if a == axis}
     bounds = sorted({1, size}.union(*own.values()))
     for low, high in itertools.pairwise(bounds):
       for rank, (begin, end) in own.items():
