@@ -8,25 +8,11 @@
 
 The step is measured as it is, other ways to run it are searched for and
 compiled beside it, and what is faster by the wall clock stays: see
-`live/loop.py`, and docs/live.md for what that does to a run.
-
-    @lagom_xla.tune(measure=False)
-    @jax.jit
-    def step(state, batch): ...
-
-is tuned once, at its first call on a signature, on predicted costs alone. From
-then on JAX runs the tuned executable where it would have run its own
-(`dispatch.py`). So it is also where CPU devices stand for the GPUs of
-a cluster: what XLA's GPU options do cannot be measured there.
-
-    @lagom_xla.tune(plan="plan")
-    @jax.jit
-    def step(state, batch): ...
-
-compiles with a plan that was made before: the form of the program, combine
-groups, costs for XLA's scheduler and orders act in no other way. A cap on
-channels acts only in XLA_FLAGS: where they lack the plan's, a RuntimeWarning
-says so. A plan for another step, cluster or version is not applied.
+`live/loop.py`, and docs/live.md for what that does to a run. With
+`measure=False` it is tuned once, at its first call on a signature, on predicted
+costs alone, and with `plan=` it is compiled with a plan that was made before.
+From then on JAX runs the tuned executable where it would have run its own
+(`dispatch.py`).
 
 Tuning is an extra: when it fails, for whatever reason, the step runs as jit
 would have run it, with one warning. Errors of the step itself are the caller's.
@@ -141,7 +127,9 @@ def tune(
     cluster: what `cluster.parse` takes, or a cluster; by default what the live
       GPUs make up.
     plan: folder or JSON of a plan to compile with, instead of searching for
-      one; for a step with one signature. Nothing is measured.
+      one; for a step with one signature. Nothing is measured. A plan for
+      another step, cluster or version is not applied. A cap on channels acts
+      only in XLA_FLAGS: where they lack the plan's, a RuntimeWarning says so.
     searcher: of NCCL settings: "balance", the default, or "lagom", the paper's.
     measure: whether what is found is measured, in steps of the run, and kept
       only if it is faster; otherwise predictions are trusted.

@@ -42,7 +42,7 @@ class Memory:
     self,
     proposer: proposals_lib.Proposer,
     lowered: jax.stages.Lowered,
-    open_kept: Callable[[], plan_cache.Kept | None],
+    open_kept: Callable[[], plan_cache.PlanCache | None],
   ):
     self._proposer = proposer
     self._lowered = lowered
@@ -64,7 +64,7 @@ class Memory:
     if not self._is_asked:
       self._is_asked = True
       kept = self._open_kept()
-      self._recalled = None if kept is None else kept.entry()
+      self._recalled = None if kept is None else kept.get()
       if (entry := self._recalled) is not None:
         if entry.adopted is None:
           return f"no search, as that of {entry.date} found nothing faster"
@@ -100,7 +100,7 @@ class Memory:
     if any(it.is_adopted for it in tried) or (
       has_tried_all and self._is_searched
     ):
-      self._beside(lambda kept: kept.put(tried, self._plan()))
+      self._beside(lambda kept: kept.keep(tried, self._plan()))
 
   def forget(self) -> None:
     """Deletes what is known, in a thread: what was adopted has failed."""
@@ -111,7 +111,7 @@ class Memory:
     found = self._proposer.plan if self._is_searched else None
     return found or (None if self._recalled is None else self._recalled.plan)
 
-  def _beside(self, change: Callable[[plan_cache.Kept], None]) -> None:
+  def _beside(self, change: Callable[[plan_cache.PlanCache], None]) -> None:
     """Changes what is kept in a thread: file systems may be slow."""
     self._num_changes += 1
     number = self._num_changes

@@ -46,7 +46,6 @@ _FORMAT = 1
 _SUFFIX = ".plan.json"
 _MAX_BYTES = 64 * 2**20
 _WITHOUT = "lagom_xla goes on without the plans of earlier runs"
-_NOT_KEPT = "lagom_xla does not keep what it found for the next run"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,60 +92,81 @@ class Entry:
 
 
 class PlanCache:
-  """A folder of entries, which processes may share."""
+  """What runs have found out about a step: a file that processes may share.
+
+  It is in a folder with those of other steps, by its key.
+  """
 
   def __init__(
     self,
     folder: pathlib.Path,
+    key: str,
     *,
     max_bytes: int = _MAX_BYTES,
     warn: Callable[[str], None] = logging.warning,
   ):
     """Touches nothing yet."""
-    self._folder = folder
+    self._key = key
+    self._path = folder / f"{key}{_SUFFIX}"
     self._max_bytes = max_bytes
     self._warn = warn
     self._has_warned = False
     self._lock = threading.Lock()
 
-  def get(self, key: str) -> Entry | None:
-    """What was kept under a key; None where there is nothing usable."""
-    path = self._path(key)
+  def get(self) -> Entry | None:
+    """What was kept; None where there is nothing usable."""
     try:
-      text = path.read_text()
+      text = self._path.read_text()
     except FileNotFoundError:
       return None
     except (OSError, UnicodeDecodeError) as error:
-      self._say(f"{_WITHOUT}: {path} cannot be read: {error}")
+      self._say(f"{_WITHOUT}: {self._path} cannot be read: {error}")
       return None
-    cache.note_use(path)
+    cache.note_use(self._path)
     try:
-      return _decode(text, key)
+      return _decode(text, self._key)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-      self._say(f"{_WITHOUT}: {path} is no plan of this lagom_xla's: {error}")
+      self._say(
+        f"{_WITHOUT}: {self._path} is no plan of this lagom_xla's: {error}"
+      )
       return None
 
-  def put(self, key: str, entry: Entry) -> None:
+  def put(self, entry: Entry) -> None:
     """Keeps an entry, whole or not at all, unless the folder does not let it.
 
     Of several processes that keep one under the same key, one's stays.
     """
+    folder = self._path.parent
     try:
-      cache.write(self._path(key), _encode(key, entry).encode())
-      cache.make_room(self._folder, suffix=_SUFFIX, max_bytes=self._max_bytes)
+      cache.write(self._path, _encode(self._key, entry).encode())
+      cache.make_room(folder, suffix=_SUFFIX, max_bytes=self._max_bytes)
     except OSError as error:
-      self._say(f"{_NOT_KEPT}: {self._folder} cannot be written: {error}")
+      self._say(
+        "lagom_xla does not keep what it found for the next run:"
+        f" {folder} cannot be written: {error}"
+      )
 
-  def drop(self, key: str) -> None:
-    """Deletes an entry, if there is one."""
-    path = self._path(key)
+  def keep(
+    self, trials: Sequence[phases.Trial], plan: plan_lib.Plan | None
+  ) -> None:
+    """Keeps what came of all trials of a run, and the plan that it found."""
+    adopted = [it for it in trials if it.is_adopted]
+    latest = adopted[-1].proposal if adopted else None
+    entry = Entry(
+      date=now(),
+      adopted=None if latest is None else latest.payload.decode(),
+      name="" if latest is None else latest.name,
+      verdict=_verdict(trials, adopted),
+      plan=plan,
+    )
+    self.put(entry)
+
+  def drop(self) -> None:
+    """Deletes what was kept, if there is anything."""
     try:
-      path.unlink(missing_ok=True)
+      self._path.unlink(missing_ok=True)
     except OSError as error:
       self._say(f"lagom_xla cannot delete a plan that failed: {error}")
-
-  def _path(self, key: str) -> pathlib.Path:
-    return self._folder / f"{key}{_SUFFIX}"
 
   def _say(self, problem: str) -> None:
     with self._lock:
@@ -156,15 +176,15 @@ class PlanCache:
     self._warn(problem)
 
 
-def in_folder(folder: str | pathlib.Path | bool) -> PlanCache | None:
-  """The plans in a folder: the user's one if True, and none if False.
+def folder_of(named: pathlib.Path | bool) -> pathlib.Path | None:
+  """Where plans are: as named, the user's folder if True, and none if False.
 
   The user's is beside the user's compiles; there is none where those are off.
   """
-  if isinstance(folder, bool):
-    compiles = cache.folder_of_user() if folder else None
-    return None if compiles is None else PlanCache(compiles / "plans")
-  return PlanCache(pathlib.Path(folder).absolute())
+  if not isinstance(named, bool):
+    return named
+  compiles = cache.folder_of_user() if named else None
+  return None if compiles is None else compiles / "plans"
 
 
 def key(lowered: Any, machine: str) -> str:
@@ -230,37 +250,6 @@ def _decode(text: str, key: str) -> Entry:
 def _checksum(key: str, raw: Any) -> str:
   text = key + json.dumps(raw, sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()
-
-
-@dataclasses.dataclass(frozen=True)
-class Kept:
-  """What runs have found out about a step, under its key."""
-
-  cache: PlanCache
-  key: str
-
-  def entry(self) -> Entry | None:
-    """What an earlier run found; None where there is nothing usable."""
-    return self.cache.get(self.key)
-
-  def put(
-    self, trials: Sequence[phases.Trial], plan: plan_lib.Plan | None
-  ) -> None:
-    """Keeps what came of all trials of a run, and the plan that it found."""
-    adopted = [it for it in trials if it.is_adopted]
-    latest = adopted[-1].proposal if adopted else None
-    entry = Entry(
-      date=now(),
-      adopted=None if latest is None else latest.payload.decode(),
-      name="" if latest is None else latest.name,
-      verdict=_verdict(trials, adopted),
-      plan=plan,
-    )
-    self.cache.put(self.key, entry)
-
-  def drop(self) -> None:
-    """Deletes what was found."""
-    self.cache.drop(self.key)
 
 
 def _verdict(

@@ -76,7 +76,7 @@ class Tuning:
 
   Where CPU devices stand for those of `cluster`, `choose` chooses on
   predictions. Trials are written to `log`; `cache` is for
-  `plan_cache.in_folder`.
+  `plan_cache.folder_of`.
   """
 
   def __init__(
@@ -94,7 +94,8 @@ class Tuning:
     self._cluster = cluster
     self._searcher = searcher
     self._path = log
-    self._open_plans = functools.cache(lambda: _plans(cache))
+    is_folder = not isinstance(cache, bool)
+    self._cache = pathlib.Path(cache).absolute() if is_folder else cache
     # Of its signatures, in the order of their first calls.
     self._logs: list[trial_log.TrialLog] = []
 
@@ -169,9 +170,7 @@ class Tuning:
       proposer = proposer_of(lowered, self._cluster, self._searcher)
       # The thread that searches has it, and not the logs: they have what ends
       # the search once nobody has the step any more.
-      open_kept = functools.partial(
-        _kept, self._open_plans, lowered, self._cluster
-      )
+      open_kept = functools.partial(_kept, self._cache, lowered, self._cluster)
       memory = memory_lib.Memory(proposer, lowered, open_kept)
       coordinator = coordinator_lib.Coordinator(
         lowered, proposer, memory, store, log, LIMITS
@@ -191,22 +190,16 @@ class Tuning:
     return signature
 
 
-def _plans(cache: str | pathlib.Path | bool) -> plan_cache.PlanCache | None:
-  from lagom_xla.live import plan_cache
-
-  return plan_cache.in_folder(cache)
-
-
 def _kept(
-  open_plans: Callable[[], plan_cache.PlanCache | None],
+  cache: pathlib.Path | bool,
   lowered: jax.stages.Lowered,
   cluster: cluster_lib.Cluster | None,
-) -> plan_cache.Kept | None:
+) -> plan_cache.PlanCache | None:
   """What is kept of a step as it was lowered; None where nothing is."""
   from lagom_xla.live import plan_cache
 
-  plans = open_plans()
-  if plans is None:
+  folder = plan_cache.folder_of(cache)
+  if folder is None:
     return None
   machine = proposals.machine_of(lowered, cluster)
-  return plan_cache.Kept(plans, plan_cache.key(lowered, machine))
+  return plan_cache.PlanCache(folder, plan_cache.key(lowered, machine))

@@ -51,7 +51,8 @@ def _entry(folder: pathlib.Path) -> plan_cache.Entry:
     live_step.state(), live_step.batch(0)
   )
   machine = proposals.machine_of(lowered, None)
-  entry = plan_cache.PlanCache(folder).get(plan_cache.key(lowered, machine))
+  key = plan_cache.key(lowered, machine)
+  entry = plan_cache.PlanCache(folder, key).get()
   assert entry is not None
   return entry
 
@@ -78,9 +79,9 @@ class _SlowAtFirst:
   """What is kept, in a folder that takes long to open for the first time."""
 
   def __init__(self) -> None:
-    self.put_: list[int] = []
+    self.kept: list[int] = []
     self._is_opening = threading.Event()
-    self._has_put = threading.Event()
+    self._has_kept = threading.Event()
 
   def is_opening(self) -> None:
     """Returns once it is being opened."""
@@ -89,13 +90,13 @@ class _SlowAtFirst:
   def open(self) -> Any:
     if not self._is_opening.is_set():
       self._is_opening.set()
-      self._has_put.wait()
+      self._has_kept.wait()
     return self
 
-  def put(self, trials: Sequence[phases.Trial], plan: object) -> None:
+  def keep(self, trials: Sequence[phases.Trial], plan: object) -> None:
     del plan
-    self.put_.append(len(trials))
-    self._has_put.set()
+    self.kept.append(len(trials))
+    self._has_kept.set()
 
 
 def test_what_is_kept_late_does_not_replace_what_is_known_since():
@@ -113,7 +114,7 @@ def test_what_is_kept_late_does_not_replace_what_is_known_since():
   slow.is_opening()
   kept.keep([trial, trial], has_tried_all=True)
   shutdown.join()
-  assert slow.put_ == [2]
+  assert slow.kept == [2]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_what_was_known_and_is_not_faster_is_followed_by_a_search(
 ):
   proposer, unused = live_step.Proposer({}), cast(Any, None)
   known = mock.Mock()
-  known.entry.return_value = plan_cache.Entry(
+  known.get.return_value = plan_cache.Entry(
     date="today", adopted="{}", name="faster", verdict=None, plan=None
   )
   remembering = memory.Memory(proposer, unused, lambda: known)

@@ -84,12 +84,7 @@ def _num_trials(folder: pathlib.Path) -> int:
 
 def _num_plans(folder: pathlib.Path) -> int:
   """Plans that are kept, all of which can be read."""
-  problems: list[str] = []
-  cache = plan_cache.PlanCache(folder / signalled.PLANS, warn=problems.append)
-  keys = [
-    path.name.removesuffix(".plan.json")
-    for path in (folder / signalled.PLANS).glob("*")
-  ]
-  entries = [cache.get(key) for key in keys]
-  assert None not in entries, problems
-  return len(entries)
+  plans = folder / signalled.PLANS
+  keys = [it.name.removesuffix(".plan.json") for it in plans.glob("*")]
+  assert all(plan_cache.PlanCache(plans, key).get() for key in keys)
+  return len(keys)

@@ -42,7 +42,7 @@ def said() -> list[str]:
 
 @pytest.fixture
 def cache(tmp_path, said) -> plan_cache.PlanCache:
-  return plan_cache.PlanCache(tmp_path, warn=said.append)
+  return plan_cache.PlanCache(tmp_path, _KEY, warn=said.append)
 
 
 def lowered(scale: float = 2.0, size: int = 8, **options: Any) -> Any:
@@ -72,19 +72,20 @@ def test_what_is_put_is_found_by_another_process(adopted, name, verdict):
   with tempfile.TemporaryDirectory() as folder:
     said: list[str] = []
     path = pathlib.Path(folder) / "plans"
-    plan_cache.PlanCache(path, warn=said.append).put(_KEY, entry)
-    other = plan_cache.PlanCache(path, warn=said.append)
-    assert other.get(_KEY) == entry
-    assert other.get("1" * 64) is None
-    assert said == []
+    plan_cache.PlanCache(path, _KEY, warn=said.append).put(entry)
+    found, other = (
+      plan_cache.PlanCache(path, key, warn=said.append).get()
+      for key in (_KEY, "1" * 64)
+    )
+    assert (found, other, said) == (entry, None, [])
 
 
 @hypothesis.given(strategies.data())
 def test_a_damaged_entry_is_as_none(data):
   with tempfile.TemporaryDirectory() as folder:
     said: list[str] = []
-    cache = plan_cache.PlanCache(pathlib.Path(folder), warn=said.append)
-    cache.put(_KEY, _REJECTED)
+    cache = plan_cache.PlanCache(pathlib.Path(folder), _KEY, warn=said.append)
+    cache.put(_REJECTED)
     (path,) = pathlib.Path(folder).iterdir()
     whole = path.read_bytes()
     at = data.draw(strategies.integers(0, len(whole) - 2))
@@ -92,9 +93,9 @@ def test_a_damaged_entry_is_as_none(data):
     for damaged in (whole[:at], whole[:at] + flipped + whole[at + 1 :]):
       path.write_bytes(damaged)
       # What is blank to JSON may be flipped to another blank.
-      assert cache.get(_KEY) in (None, _REJECTED)
+      assert cache.get() in (None, _REJECTED)
     path.write_bytes(whole[:at])
-    assert cache.get(_KEY) is None
+    assert cache.get() is None
     assert len(said) == 1
 
 
@@ -115,40 +116,41 @@ def test_a_damaged_entry_is_as_none(data):
 def test_a_foreign_entry_is_as_none_with_one_message(
   changed, words, cache, said, tmp_path
 ):
-  cache.put(_KEY, _ADOPTED)
+  cache.put(_ADOPTED)
   (path,) = tmp_path.iterdir()
   path.write_text(json.dumps(changed(json.loads(path.read_text()))))
-  assert cache.get(_KEY) is None
-  assert cache.get(_KEY) is None
+  assert cache.get() is None
+  assert cache.get() is None
   (message,) = said
   assert str(path) in message
   assert words in message
-  cache.put(_KEY, _ADOPTED)
-  assert cache.get(_KEY) == _ADOPTED
+  cache.put(_ADOPTED)
+  assert cache.get() == _ADOPTED
 
 
 def test_plans_of_no_use_for_longest_go_when_there_are_too_many(tmp_path, said):
-  names = ("first", "second", "third")
-  plan_cache.PlanCache(tmp_path).put("first", _ADOPTED)
+  plan_cache.PlanCache(tmp_path, "first").put(_ADOPTED)
   (path,) = tmp_path.iterdir()
-  cache = plan_cache.PlanCache(
-    tmp_path, max_bytes=2 * path.stat().st_size + len(names), warn=said.append
-  )
-  cache.put("second", _ADOPTED)
+  max_bytes = 2 * path.stat().st_size + 3
+  first, second, third = caches = [
+    plan_cache.PlanCache(tmp_path, key, max_bytes=max_bytes, warn=said.append)
+    for key in ("first", "second", "third")
+  ]
+  second.put(_ADOPTED)
   for age_s, name in ((2000, "first"), (1000, "second")):
     path = tmp_path / f"{name}.plan.json"
     long_ago_s = path.stat().st_mtime - age_s
     os.utime(path, (long_ago_s, long_ago_s))
-  assert cache.get("first") == _ADOPTED  # Now it is the newer one.
+  assert first.get() == _ADOPTED  # Now it is the newer one.
   notes = tmp_path / "notes.json"
   notes.write_text("a user's")
   os.utime(notes, (0, 0))
-  cache.put("third", _ADOPTED)
-  assert [cache.get(name) for name in names] == [_ADOPTED, None, _ADOPTED]
+  third.put(_ADOPTED)
+  assert [cache.get() for cache in caches] == [_ADOPTED, None, _ADOPTED]
   assert notes.exists()
-  cache.drop("third")
-  cache.drop("third")
-  assert cache.get("third") is None
+  third.drop()
+  third.drop()
+  assert third.get() is None
   assert said == []
 
 
@@ -156,8 +158,8 @@ def test_of_many_writers_one_is_whole(cache, said, tmp_path):
   entries = [dataclasses.replace(_ADOPTED, name=str(n)) for n in range(20)]
 
   def put_and_get(entry: plan_cache.Entry) -> plan_cache.Entry | None:
-    cache.put(_KEY, entry)
-    return cache.get(_KEY)
+    cache.put(entry)
+    return cache.get()
 
   with futures.ThreadPoolExecutor(8) as threads:
     seen = list(threads.map(put_and_get, entries))
@@ -209,13 +211,13 @@ def test_a_folder_that_does_not_let_it_costs_one_message(
 ):
   if name:
     (tmp_path / "file").touch()
-    cache = plan_cache.PlanCache(tmp_path / name, warn=said.append)
+    cache = plan_cache.PlanCache(tmp_path / name, _KEY, warn=said.append)
   else:
     (tmp_path / f"{_KEY}.plan.json").mkdir()
-    assert cache.get(_KEY) is None
-  cache.put(_KEY, _ADOPTED)
-  cache.put(_KEY, _ADOPTED)
-  assert cache.get(_KEY) is None
+    assert cache.get() is None
+  cache.put(_ADOPTED)
+  cache.put(_ADOPTED)
+  assert cache.get() is None
   (message,) = said
   assert ("cannot be written" if name else "cannot be read") in message
 
@@ -224,18 +226,14 @@ def test_plans_are_kept_where_compiles_are_or_the_user_says(
   monkeypatch, tmp_path
 ):
   # LAGOM_XLA_CACHE=off; see conftest.py
-  assert plan_cache.in_folder(True) is None
-  monkeypatch.setenv("LAGOM_XLA_CACHE", str(tmp_path / "of user"))
-  assert plan_cache.in_folder(False) is None
-  monkeypatch.chdir(tmp_path)
-  caches = [plan_cache.in_folder(folder) for folder in (True, "named")]
-  monkeypatch.chdir("/")  # A relative folder stays where it was named.
-  for cache in caches:
-    assert cache is not None
-    cache.put(_KEY, _ADOPTED)
-  kept = [path.parent.name for path in tmp_path.rglob("*.plan.json")]
-  assert sorted(kept) == ["named", "plans"]
+  assert plan_cache.folder_of(True) is None
+  monkeypatch.setenv("LAGOM_XLA_CACHE", str(tmp_path))
+  assert plan_cache.folder_of(False) is None
+  assert plan_cache.folder_of(tmp_path / "named") == tmp_path / "named"
+  folder = plan_cache.folder_of(True)
+  assert folder is not None and folder.name == "plans"
+  assert tmp_path in folder.parents
   monkeypatch.delenv("LAGOM_XLA_CACHE")
   monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
   monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-  assert plan_cache.in_folder(True) is None  # A user without a home.
+  assert plan_cache.folder_of(True) is None  # A user without a home.
