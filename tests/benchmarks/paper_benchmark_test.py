@@ -72,7 +72,8 @@ def test_patterns_are_the_two_of_the_paper(found: tables.Searched):
     assert all(bool(row["reduce_scatter"]) == has_both for row in of_one)
   many = next(row for row in rows if row["who"] == "AutoCCL, as reported")
   # 61 of 84 SMs taken: the kernels pay for it, in the paper and here.
-  assert many["slowdown_ms"] > many["kernels_ms"] / 2
+  others = [row["slowdown_ms"] for row in rows if row["pattern"] == "1"]
+  assert many["slowdown_ms"] == max(others) > 2 * min(others)
   assert many["speedup"] < 1
 
 
