@@ -79,9 +79,7 @@ def _assert_close(actual: Any, expected: Any) -> None:
 
 @pytest.mark.parametrize("num", [1, 2, 3])
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_loss_and_gradients_are_those_of_the_batch(
-  num: int, reduction: Any
-) -> None:
+def test_loss_and_gradients_are_those_of_the_batch(num, reduction):
   loss = functools.partial(_loss_of, reduction=reduction)
   halves = lagom_xla.micro_batches(loss, num, reduction=reduction)
   expected = jax.jit(jax.value_and_grad(loss))(_params_of(), _batch_of())
@@ -89,16 +87,14 @@ def test_loss_and_gradients_are_those_of_the_batch(
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_results_have_the_dtypes_of_value_and_grad(dtype: str) -> None:
+def test_results_have_the_dtypes_of_value_and_grad(dtype):
   args = _params_of(dtype), _batch_of(dtype)
   expected = jax.jit(jax.value_and_grad(_loss_of))(*args)
   assert expected[0].dtype == dtype
   _assert_close(jax.jit(lagom_xla.micro_batches(_loss_of))(*args), expected)
 
 
-def test_a_float16_loss_as_large_as_the_format_allows_does_not_overflow() -> (
-  None
-):
+def test_a_float16_loss_as_large_as_the_format_allows_does_not_overflow():
   # The sum of two halves' means would be infinite.
   def loss(scale: jax.Array, batch: jax.Array) -> jax.Array:
     return jnp.mean(scale * batch)
@@ -109,9 +105,7 @@ def test_a_float16_loss_as_large_as_the_format_allows_does_not_overflow() -> (
 
 @hypothesis.settings(max_examples=8)
 @hypothesis.given(data=st.data())
-def test_any_tree_of_arguments_gives_what_value_and_grad_gives(
-  data: st.DataObject,
-) -> None:
+def test_any_tree_of_arguments_gives_what_value_and_grad_gives(data):
   num = data.draw(st.integers(1, 4), "num")
   size = num * data.draw(st.integers(1, 2), "elements of a micro-batch")
   # Few shapes, so that hardly any example compiles anything.
@@ -151,7 +145,7 @@ def size_of(batch: Any) -> int:
   return jax.tree.leaves(batch)[0].shape[0]
 
 
-def test_gradients_of_the_batch_come_back_in_its_order() -> None:
+def test_gradients_of_the_batch_come_back_in_its_order():
   # Labels, and here parameters, are integers: their gradients have no type.
   def loss(params: Any, batch: Any) -> jax.Array:
     return params["times"] * _loss_of(params, batch)
@@ -162,7 +156,7 @@ def test_gradients_of_the_batch_come_back_in_its_order() -> None:
   _assert_close(thirds(*args), expected)
 
 
-def test_the_batch_may_be_given_by_name() -> None:
+def test_the_batch_may_be_given_by_name():
   halves = lagom_xla.micro_batches(
     _loss_of, batch_argnums=(), batch_argnames="batch"
   )
@@ -170,7 +164,7 @@ def test_the_batch_may_be_given_by_name() -> None:
   _assert_close(halves(_params_of(), batch=_batch_of()), expected)
 
 
-def test_aux_is_put_together_by_what_the_batch_makes_of_it() -> None:
+def test_aux_is_put_together_by_what_the_batch_makes_of_it():
   def loss(params: Any, batch: Any) -> Any:
     losses = _per_element(params, batch)
     aux = {
@@ -187,7 +181,7 @@ def test_aux_is_put_together_by_what_the_batch_makes_of_it() -> None:
   _assert_close(jax.jit(halves)(*args), expected)
 
 
-def test_aux_as_long_as_a_micro_batch_is_not_taken_for_one() -> None:
+def test_aux_as_long_as_a_micro_batch_is_not_taken_for_one():
   # 24 elements in 3 micro-batches of 8, and 8 features.
   def loss(params: Any, batch: Any) -> Any:
     return _loss_of(params, batch), batch["x"].mean(axis=0)
@@ -198,7 +192,7 @@ def test_aux_as_long_as_a_micro_batch_is_not_taken_for_one() -> None:
   _assert_close(mean, _batch_of()["x"].mean(axis=0))
 
 
-def test_aux_can_be_told_how_it_is_put_together() -> None:
+def test_aux_can_be_told_how_it_is_put_together():
   def loss(params: Any, batch: Any) -> Any:
     count = jnp.int32(size_of(batch))
     return _loss_of(params, batch), ({"count": count, "x": batch["x"]}, count)
@@ -211,7 +205,7 @@ def test_aux_can_be_told_how_it_is_put_together() -> None:
   assert of_last == _BATCH // 4
 
 
-def test_it_composes_with_scan_remat_vmap_and_grad() -> None:
+def test_it_composes_with_scan_remat_vmap_and_grad():
   @jax.checkpoint
   def layer(h: jax.Array, weight: jax.Array) -> tuple[jax.Array, None]:
     return jnp.tanh(h @ weight), None
@@ -240,7 +234,7 @@ def test_it_composes_with_scan_remat_vmap_and_grad() -> None:
   _assert_close(*results)
 
 
-def test_an_nnx_model_is_differentiated_by_its_parameters() -> None:
+def test_an_nnx_model_is_differentiated_by_its_parameters():
   model = nnx.Linear(_WIDTH, 1, rngs=nnx.Rngs(0))
   graphdef, params, rest = nnx.split(model, nnx.Param, ...)
 
@@ -268,9 +262,7 @@ def batch_sharded(axis_type: AxisType) -> tuple[Any, Any, jax.sharding.Mesh]:
 
 @pytest.mark.parametrize("num", [2, 4])
 @pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit])
-def test_no_element_of_a_sharded_batch_leaves_its_device(
-  num: int, axis_type: AxisType
-) -> None:
+def test_no_element_of_a_sharded_batch_leaves_its_device(num, axis_type):
   def loss(params: Any, batch: Any) -> Any:
     losses = _per_element(params, batch)
     return losses.mean(), losses
@@ -297,9 +289,7 @@ def test_no_element_of_a_sharded_batch_leaves_its_device(
     ({"aux": ("mean", "median")}, "aux has 'median': give 'batch', 'mean'"),
   ],
 )
-def test_an_argument_that_cannot_be_is_refused_at_once(
-  kwargs: dict[str, Any], message: str
-) -> None:
+def test_an_argument_that_cannot_be_is_refused_at_once(kwargs, message):
   with pytest.raises(lagom_xla.LagomError, match=message):
     lagom_xla.micro_batches(_loss_of, **kwargs)
 
@@ -345,14 +335,14 @@ def with_aux(aux_of: Callable[[Any], Any]) -> Callable[..., Any]:
   ],
 )
 def test_what_cannot_be_split_or_put_together_gets_one_clear_sentence(
-  loss: Callable[..., Any], kwargs: dict[str, Any], message: str
-) -> None:
+  loss, kwargs, message
+):
   halves = lagom_xla.micro_batches(loss, **kwargs)
   with pytest.raises(lagom_xla.LagomError, match=message):
     halves(_params_of(), _batch_of())
 
 
-def test_a_batch_without_arrays_is_refused() -> None:
+def test_a_batch_without_arrays_is_refused():
   halves = lagom_xla.micro_batches(lambda params, batch: params * batch)
   with pytest.raises(lagom_xla.LagomError, match="no array to split"):
     halves(1.0, 2.0)
@@ -364,7 +354,7 @@ def noise_loss(params: Any, batch: Any, rngs: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["typed", "legacy", "by name"])
-def test_each_micro_batch_draws_its_own_numbers(kind: str) -> None:
+def test_each_micro_batch_draws_its_own_numbers(kind):
   make = jax.random.PRNGKey if kind == "legacy" else jax.random.key
   halves = lagom_xla.micro_batches(
     noise_loss,
@@ -382,7 +372,7 @@ def test_each_micro_batch_draws_its_own_numbers(kind: str) -> None:
   assert not np.isin(first, second).any()
 
 
-def test_legacy_keys_by_name_draw_what_typed_keys_draw() -> None:
+def test_legacy_keys_by_name_draw_what_typed_keys_draw():
   args = _params_of(), _batch_of()
   halves = lagom_xla.micro_batches(
     noise_loss, has_aux=True, aux="batch", rng_argnames="rngs"
@@ -392,7 +382,7 @@ def test_legacy_keys_by_name_draw_what_typed_keys_draw() -> None:
   np.testing.assert_array_equal(legacy, typed)
 
 
-def test_keys_that_are_elements_of_the_batch_are_split_like_it() -> None:
+def test_keys_that_are_elements_of_the_batch_are_split_like_it():
   def loss(params: Any, batch: Any) -> Any:
     rows, keys = batch
     drawn = jax.vmap(jax.random.normal)(keys)

@@ -7,7 +7,7 @@ Bytes are counted by hand: f32 takes four, bf16 two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import json
 from typing import Any
 
@@ -61,9 +61,7 @@ _GATHER = hlo_text.GATHER
     (f"f32[128] collective-broadcast(p), {_NO_IDS}", (1, 512, 512)),
   ],
 )
-def test_a_collective_printed_plain_is_sync(
-  operation: str, counts: tuple[int, int, int]
-) -> None:
+def test_a_collective_printed_plain_is_sync(operation, counts):
   collective = _only(f"p = f32[128] parameter(0)\nROOT out = {operation}")
   kind = operation.split()[1].partition("(")[0]
   assert _counts(collective) == (kind, *counts)
@@ -132,9 +130,7 @@ def test_a_collective_printed_plain_is_sync(
     ),
   ],
 )
-def test_collectives_are_told_apart_by_what_they_do(
-  body: str, inside: str, expected: list[tuple[Any, ...]]
-) -> None:
+def test_collectives_are_told_apart_by_what_they_do(body, inside, expected):
   computations = f"f {{\n q = f32[128] parameter(0)\n{inside} }}"
   module = hlo_text.load(body, computations=computations if inside else "")
   found = collectives.find(module)
@@ -143,7 +139,7 @@ def test_collectives_are_told_apart_by_what_they_do(
     assert len({(c.start_id, c.done_id) for c in found}) == 1
 
 
-def test_send_and_recv_have_the_pairs_of_their_attribute() -> None:
+def test_send_and_recv_have_the_pairs_of_their_attribute():
   pairs = "_xla_send_recv_source_target_pairs={{0,1},{1,2},{4,5}}"
   found = collectives.find(
     hlo_text.load(f"""
@@ -169,9 +165,7 @@ def test_send_and_recv_have_the_pairs_of_their_attribute() -> None:
     assert collective.groups == ((0, 1, 2), (4, 5))
 
 
-def test_collectives_of_loops_branches_and_calls_count_their_executions() -> (
-  None
-):
+def test_collectives_of_loops_branches_and_calls_count_their_executions():
   module = hlo_text.load(
     f"""
       x = f32[128] parameter(0)
@@ -198,7 +192,7 @@ def test_collectives_of_loops_branches_and_calls_count_their_executions() -> (
   assert executions == {"b": 6, "r": 6 + 1 + 2}
 
 
-def test_num_devices_is_as_declared_else_as_the_groups_name() -> None:
+def test_num_devices_is_as_declared_else_as_the_groups_name():
   reduce = (
     "p = f32[128] parameter(0)\nROOT r = f32[128] all-reduce(p), to_apply=add"
   )
@@ -222,8 +216,8 @@ def _elements(collective: collectives.Collective, num_bytes: int) -> int:
 
 
 def test_a_fsdp_step_gathers_and_scatters_each_parameter_once(
-  fsdp_scan: hlo.Module, fsdp_unrolled: hlo.Module, sizes: dict[str, int]
-) -> None:
+  fsdp_scan, fsdp_unrolled, sizes
+):
   # Once, because the step keeps what it gathered for the backward pass.
   in_layers = 2 * sizes["layers"] * sizes["width"] * sizes["hidden"]
   num_parameters = in_layers + sizes["width"] * sizes["classes"]
@@ -241,8 +235,8 @@ def test_a_fsdp_step_gathers_and_scatters_each_parameter_once(
 
 
 def test_a_ragged_exchange_moves_the_smaller_of_its_two_buffers(
-  h100s: Sequence[jax.Device], scheduled: Callable[..., hlo.Module]
-) -> None:
+  h100s, scheduled
+):
   """Tokens go to buffers with room for those of all eight ranks, and back."""
   rows, width, ranks = 1024, 256, 8
   mesh = Mesh(np.array(h100s), ("x",))
@@ -365,9 +359,7 @@ _FORMS = {
 
 
 @pytest.mark.parametrize("form", _FORMS)
-def test_an_async_pair_is_one_collective_with_the_bytes_of_its_arrays(
-  form: str,
-) -> None:
+def test_an_async_pair_is_one_collective_with_the_bytes_of_its_arrays(form):
   module = _pair(form)
   (collective,) = collectives.find(module)
   kind, (*_, counts, _) = form.split()[0], _FORMS[form]
@@ -386,7 +378,7 @@ def test_an_async_pair_is_one_collective_with_the_bytes_of_its_arrays(
     assert alone.form == "sync"
 
 
-def test_is_sync_and_is_pipelined_are_read_from_the_start() -> None:
+def test_is_sync_and_is_pipelined_are_read_from_the_start():
   def written(config: dict[str, bool]) -> collectives.Collective:
     text = json.dumps({"collective_backend_config": config})
     module = _pair("all-reduce", f", backend_config={text}")
@@ -398,7 +390,7 @@ def test_is_sync_and_is_pipelined_are_read_from_the_start() -> None:
   assert written({"is_pipelined": True}).is_pipelined
 
 
-def test_a_pair_with_an_update_between_ends_at_its_done() -> None:
+def test_a_pair_with_an_update_between_ends_at_its_done():
   body = "update = ((f32[1024]), f32[128]) async-update(begin)"
   module = _pair("reduce-scatter wrapped", between=body, awaited="update")
   (collective,) = collectives.find(module)

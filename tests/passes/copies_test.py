@@ -8,12 +8,10 @@ Bytes are counted by hand from the shapes in `sgd_steps.py` and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 import dataclasses
 import io
 import pathlib
 
-import jax
 import pytest
 import rich.console
 
@@ -37,16 +35,12 @@ _LAYER_BYTES = sgd_steps.OFFLOADED_BYTES
 
 
 @pytest.fixture(scope="module")
-def scanned(
-  h100s: Sequence[jax.Device], scheduled: Callable[..., hlo.Module]
-) -> hlo.Module:
+def scanned(h100s, scheduled) -> hlo.Module:
   return scheduled(sgd_steps.lower_offloading(h100s, unroll=False))
 
 
 @pytest.fixture(scope="module")
-def unrolled(
-  h100s: Sequence[jax.Device], scheduled: Callable[..., hlo.Module]
-) -> hlo.Module:
+def unrolled(h100s, scheduled) -> hlo.Module:
   return scheduled(sgd_steps.lower_offloading(h100s, unroll=True))
 
 
@@ -70,9 +64,7 @@ def _with_link(gbps: float) -> cluster_lib.Cluster:
   return dataclasses.replace(_H100S, node=node)
 
 
-def test_each_layer_goes_to_the_host_and_comes_back_once(
-  scanned: hlo.Module, unrolled: hlo.Module
-) -> None:
+def test_each_layer_goes_to_the_host_and_comes_back_once(scanned, unrolled):
   # In a loop a slice moves each trip; whole arrays share a stream.
   there_and_back = [
     (False, _LAYERS, _LAYER_BYTES),
@@ -90,9 +82,7 @@ def test_each_layer_goes_to_the_host_and_comes_back_once(
     assert all(copy.done_id is not None for copy in copies)
 
 
-def test_no_kernel_touches_the_hosts_memory(
-  scanned: hlo.Module, fsdp_scan: hlo.Module
-) -> None:
+def test_no_kernel_touches_the_hosts_memory(scanned, fsdp_scan):
   assert not overlap.analyze(fsdp_scan).host_copies
   analysis = overlap.analyze(scanned)
   assert not analysis.copies.keys() & analysis.kernels.keys()
@@ -107,8 +97,8 @@ def test_no_kernel_touches_the_hosts_memory(
 
 @pytest.mark.parametrize("module_name", ["scanned", "unrolled"])
 def test_a_step_takes_as_long_as_its_bytes_on_the_link_to_the_host(
-  module_name: str, request: pytest.FixtureRequest
-) -> None:
+  module_name, request
+):
   gbps = 1.0  # So slow that the link bounds the step.
   module = request.getfixturevalue(module_name)
   step = step_lib.of_module(module, _with_link(gbps))
@@ -122,9 +112,7 @@ def test_a_step_takes_as_long_as_its_bytes_on_the_link_to_the_host(
   assert both_us / 2 <= bound_us <= replayed.step_time_us
 
 
-def test_a_fast_link_hides_a_copy_behind_the_kernels_beside_it(
-  scanned: hlo.Module,
-) -> None:
+def test_a_fast_link_hides_a_copy_behind_the_kernels_beside_it(scanned):
   step = step_lib.of_module(scanned, _with_link(450.0))
   replayed = step.timeline(step.default)
   # A product stands beside what goes to the host. Beside what comes back there
@@ -135,9 +123,7 @@ def test_a_fast_link_hides_a_copy_behind_the_kernels_beside_it(
   assert replayed.total_copy_slowdown_us > 0
 
 
-def test_an_inspection_names_the_copies_and_their_waits(
-  scanned: hlo.Module,
-) -> None:
+def test_an_inspection_names_the_copies_and_their_waits(scanned):
   step = step_lib.of_module(scanned, _H100S)
   out = io.StringIO()
   console = rich.console.Console(file=out, width=160)
@@ -168,20 +154,18 @@ def text() -> str:
 
 
 @pytest.fixture(scope="module")
-def step(text: str) -> step_lib.Step:
+def step(text) -> step_lib.Step:
   return step_lib.of_module(hlo.load(text), _H100)
 
 
 @pytest.fixture(scope="module")
-def in_slow_memory(text: str) -> step_lib.Step:
+def in_slow_memory(text) -> step_lib.Step:
   """The step where memory is so slow that nothing else counts."""
   gpu = dataclasses.replace(_H100.gpu, hbm_gbps=1.0, l2_bytes=0)
   return step_lib.of_module(hlo.load(text), dataclasses.replace(_H100, gpu=gpu))
 
 
-def test_each_trip_copies_a_layers_weights_and_its_result(
-  step: step_lib.Step,
-) -> None:
+def test_each_trip_copies_a_layers_weights_and_its_result(step):
   copies = step.analysis.copies.values()
   assert all(copy.is_bound_by_memory for copy in copies)
   assert {c.name: (c.num_bytes, c.executions) for c in copies} == {
@@ -195,8 +179,8 @@ def test_each_trip_copies_a_layers_weights_and_its_result(
 
 
 def test_all_that_xla_starts_in_a_train_step_is_a_collective_or_a_copy(
-  fsdp_scan: hlo.Module,
-) -> None:
+  fsdp_scan,
+):
   analysis = overlap.analyze(fsdp_scan)
   started = {
     instruction.id
@@ -209,7 +193,7 @@ def test_all_that_xla_starts_in_a_train_step_is_a_collective_or_a_copy(
   assert not started & analysis.kernels.keys()
 
 
-def test_a_slice_that_computes_is_a_kernel(text: str) -> None:
+def test_a_slice_that_computes_is_a_kernel(text):
   module = hlo.load(
     text.replace(
       "%bitcast.1.2 = bf16[1,1024,512]{2,1,0} bitcast(%param_2.4)",
@@ -222,7 +206,7 @@ def test_a_slice_that_computes_is_a_kernel(text: str) -> None:
   assert _WRITTEN in {k.name for k in analysis.kernels.values()}
 
 
-def test_a_whole_array_that_is_started_ahead_is_a_copy() -> None:
+def test_a_whole_array_that_is_started_ahead_is_a_copy():
   # As with xla_gpu_async_copy_min_bytes, which JAX 0.12 has.
   array = "f32[1024]{0}"
   module = hlo_text.load(f"""
@@ -238,7 +222,7 @@ def test_a_whole_array_that_is_started_ahead_is_a_copy() -> None:
   assert [k.name for k in analysis.kernels.values()] == ["beside"]
 
 
-def test_what_stands_beside_nothing_is_waited_for(step: step_lib.Step) -> None:
+def test_what_stands_beside_nothing_is_waited_for(step):
   replayed = step.timeline(step.default)
   (cut,) = [c for c in step.analysis.copies.values() if c.name == _CUT]
   lone_us = step.copy_cost(cut).time_us
@@ -248,9 +232,7 @@ def test_what_stands_beside_nothing_is_waited_for(step: step_lib.Step) -> None:
   assert lone_us > least_us
 
 
-def test_a_copy_and_a_kernel_that_memory_bounds_share_it(
-  in_slow_memory: step_lib.Step,
-) -> None:
+def test_a_copy_and_a_kernel_that_memory_bounds_share_it(in_slow_memory):
   step = in_slow_memory
   (kernel,) = [k for k in step.analysis.kernels.values() if k.name == "copy.8"]
   (copy,) = [c for c in step.analysis.copies.values() if c.name == _WRITTEN]
@@ -268,9 +250,7 @@ def test_a_copy_and_a_kernel_that_memory_bounds_share_it(
   assert replayed.step_time_us == pytest.approx(replayed.kernel_us + lost_us)
 
 
-def test_a_copy_runs_beside_kernels_from_its_start_to_its_done(
-  step: step_lib.Step,
-) -> None:
+def test_a_copy_runs_beside_kernels_from_its_start_to_its_done(step):
   recorded = recorder.record(step.program, step.costs(step.default))
   slices = [s for s in recorded.slices if s.name == _WRITTEN]
   kernels = [s for s in recorded.slices if s.name == "copy.8"]

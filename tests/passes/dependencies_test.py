@@ -22,7 +22,7 @@ _CONTROLLED = hlo_text.load("""
 """)
 
 
-def test_control_predecessors_are_edges_like_operands() -> None:
+def test_control_predecessors_are_edges_like_operands():
   graph = dependencies.of(_CONTROLLED.entry)
   at = {i.name: i.id for i in _CONTROLLED.entry.instructions}
 
@@ -33,7 +33,7 @@ def test_control_predecessors_are_edges_like_operands() -> None:
   assert graph.ancestors(at["both"]) == set(at.values()) - {at["both"]}
 
 
-def test_a_legal_order_breaks_no_edge() -> None:
+def test_a_legal_order_breaks_no_edge():
   graph = dependencies.of(_CONTROLLED.entry)
   x, first, second, third, both = graph.operands
 
@@ -43,8 +43,8 @@ def test_a_legal_order_breaks_no_edge() -> None:
 
 
 def test_xlas_schedules_are_legal_and_join_each_start_to_its_done(
-  train_step_module: hlo.Module,
-) -> None:
+  train_step_module,
+):
   dones: dict[int, int] = {}
   for computation_id in train_step_module.executions:
     graph = dependencies.of(train_step_module.computations[computation_id])
@@ -62,8 +62,8 @@ def test_xlas_schedules_are_legal_and_join_each_start_to_its_done(
 @settings(max_examples=60)
 @given(data=st.data())
 def test_what_depends_on_an_instruction_has_it_among_its_ancestors(
-  fsdp_unrolled: hlo.Module, data: st.DataObject
-) -> None:
+  fsdp_unrolled, data
+):
   graph = dependencies.of(fsdp_unrolled.entry)
   ids = st.sampled_from(list(graph.operands))
   one, other = data.draw(ids), data.draw(ids)
@@ -71,7 +71,7 @@ def test_what_depends_on_an_instruction_has_it_among_its_ancestors(
   assert graph.depends(one, other) == (other in graph.ancestors(one))
 
 
-def test_long_chains_need_no_deep_stack() -> None:
+def test_long_chains_need_no_deep_stack():
   length = 100_000
   proto = hlo.hlo_pb2.HloComputationProto(id=1, name="chain", root_id=length)
   for id_ in range(1, length + 1):

@@ -7,11 +7,9 @@ Its loops, branches and calls are counted as they run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import gzip
 import json
 import lzma
-import pathlib
 import re
 from typing import Any
 
@@ -86,7 +84,7 @@ def _names_in_text(text: str) -> dict[str, list[str]]:
     pytest.param(gzip.compress(_HLO_PROTO), id="HloProto.gz"),
   ],
 )
-def test_every_source_gives_the_same_module(source: Any) -> None:
+def test_every_source_gives_the_same_module(source):
   module = hlo.load(source)
   assert module.name == "jit_step"
   assert module.is_scheduled
@@ -95,9 +93,7 @@ def test_every_source_gives_the_same_module(source: Any) -> None:
 
 
 @pytest.mark.parametrize("content", [_TEXT.encode(), _PROTO])
-def test_a_file_is_known_by_its_content_not_its_name(
-  tmp_path: pathlib.Path, content: bytes
-) -> None:
+def test_a_file_is_known_by_its_content_not_its_name(tmp_path, content):
   file = tmp_path / "step"
   file.write_bytes(lzma.compress(content))
   assert _names(hlo.load(file)) == _names_in_text(_TEXT)
@@ -112,9 +108,7 @@ def test_a_file_is_known_by_its_content_not_its_name(
     ("replica_count=2, num_partitions=8", 16),
   ],
 )
-def test_devices_are_partitions_times_replicas(
-  header: str, num_devices: int | None
-) -> None:
+def test_devices_are_partitions_times_replicas(header, num_devices):
   module = hlo_text.load("ROOT p = f32[] parameter(0)", header=header)
   assert module.num_partitions == num_devices
 
@@ -123,9 +117,7 @@ def _printed(serialized: bytes) -> str:
   return _hlo.HloModule.from_serialized_hlo_module_proto(serialized).to_string()
 
 
-def test_fields_that_are_not_ours_survive(
-  train_step_module: hlo.Module,
-) -> None:
+def test_fields_that_are_not_ours_survive(train_step_module):
   # Our schema lacks most fields, such as layouts' tiles. XLA's own loader and
   # printer show whether they are still there.
   edited = train_step_module.copy()
@@ -138,7 +130,7 @@ def test_fields_that_are_not_ours_survive(
   assert after == before.replace(train_step_module.name, "edited", 1)
 
 
-def test_backend_config_is_read_wherever_it_is_kept() -> None:
+def test_backend_config_is_read_wherever_it_is_kept():
   proto = hlo.hlo_pb2.HloModuleProto.FromString(_PROTO)
   proto.payloads.extend([b'{"kept":"0"}', b'{"kept":"in the table"}'])
   entry = next(
@@ -165,9 +157,7 @@ def test_backend_config_is_read_wherever_it_is_kept() -> None:
 @pytest.mark.parametrize(
   "written", ["{mhlo.layout = 3 : i64}", "opaque", "[1, 2]", "{", ""]
 )
-def test_a_custom_calls_own_config_is_not_a_backend_config(
-  written: str,
-) -> None:
+def test_a_custom_calls_own_config_is_not_a_backend_config(written):
   module = hlo_text.load(f"""
     p = f32[4] parameter(0)
     ROOT c = f32[4] custom-call(p), custom_call_target="mine",
@@ -190,7 +180,7 @@ def test_a_custom_calls_own_config_is_not_a_backend_config(
     ("token[]", 0),
   ],
 )
-def test_bytes_of_a_shape(shape: str, num_bytes: int) -> None:
+def test_bytes_of_a_shape(shape, num_bytes):
   module = hlo_text.load(f"ROOT p = {shape} parameter(0)")
   assert hlo.shape_bytes(module.entry.root.shape) == num_bytes
 
@@ -209,14 +199,12 @@ def test_bytes_of_a_shape(shape: str, num_bytes: int) -> None:
     (3, "from a int"),
   ],
 )
-def test_what_is_no_module_is_refused_with_the_reason(
-  source: Any, message: str
-) -> None:
+def test_what_is_no_module_is_refused_with_the_reason(source, message):
   assert re.search(message, _error_of(source))
 
 
 @hypothesis.given(st.integers(0, len(_TEXT) - 1))
-def test_hlo_text_cut_anywhere_is_refused_or_a_module(length: int) -> None:
+def test_hlo_text_cut_anywhere_is_refused_or_a_module(length):
   try:
     module = hlo.load(_TEXT[:length])
   except errors.HloError as error:
@@ -225,9 +213,7 @@ def test_hlo_text_cut_anywhere_is_refused_or_a_module(length: int) -> None:
     assert module.num_instructions == hlo.load(_TEXT).num_instructions
 
 
-def test_an_empty_file_a_missing_file_and_a_directory_are_refused(
-  tmp_path: pathlib.Path,
-) -> None:
+def test_an_empty_file_a_missing_file_and_a_directory_are_refused(tmp_path):
   empty = tmp_path / "empty.hlo"
   empty.touch()
   assert _error_of(empty) == f"{empty} is empty."
@@ -240,9 +226,7 @@ def test_an_empty_file_a_missing_file_and_a_directory_are_refused(
 
 @pytest.mark.parametrize("whole", [_PROTO, _HLO_PROTO])
 @hypothesis.given(data=st.data())
-def test_a_proto_cut_anywhere_is_refused_or_a_module(
-  whole: bytes, data: st.DataObject
-) -> None:
+def test_a_proto_cut_anywhere_is_refused_or_a_module(whole, data):
   length = data.draw(st.integers(0, len(whole) - 1))
   try:
     module = hlo.load(whole[:length])
@@ -252,7 +236,7 @@ def test_a_proto_cut_anywhere_is_refused_or_a_module(
     assert overlap.analyze(module).overlaps == ()
 
 
-def test_a_module_that_calls_what_it_lacks_is_refused() -> None:
+def test_a_module_that_calls_what_it_lacks_is_refused():
   module = hlo.load(_PROTO)
   (loop,) = (loop for c in module.computations.values() for loop in c.loops)
   loop.called_computation_ids[0] = 123456
@@ -261,9 +245,7 @@ def test_a_module_that_calls_what_it_lacks_is_refused() -> None:
 
 
 @pytest.mark.parametrize("order", [[1, 1], [0, 2], [0], [0, 1, 2], [-1, 0]])
-def test_a_layout_that_is_none_of_its_array_is_refused(
-  order: list[int],
-) -> None:
+def test_a_layout_that_is_none_of_its_array_is_refused(order):
   proto = hlo.load(_PROTO).proto
   changed = next(
     i
@@ -276,7 +258,7 @@ def test_a_layout_that_is_none_of_its_array_is_refused(
   assert f"{changed.name} has 2 dimensions and a layout of {order}" in message
 
 
-def test_stablehlo_is_called_that_and_told_how_to_become_hlo() -> None:
+def test_stablehlo_is_called_that_and_told_how_to_become_hlo():
   lowered = jax.jit(lambda x: x * 2).lower(1.0)
   text = lowered.as_text().encode()
   for source in (text, gzip.compress(text)):
@@ -289,8 +271,8 @@ def test_stablehlo_is_called_that_and_told_how_to_become_hlo() -> None:
 @hypothesis.given(data=st.data())
 @hypothesis.settings(max_examples=30)
 def test_a_compressed_module_cut_or_with_a_changed_byte_is_refused(
-  compress: Callable[[bytes], bytes], data: st.DataObject
-) -> None:
+  compress, data
+):
   whole = compress(_PROTO)
   # Before it gzip has its time of day, which nobody reads.
   at = data.draw(st.integers(min_value=10, max_value=len(whole) - 1))
@@ -380,15 +362,15 @@ _WRITTEN = r', backend_config={"known_trip_count":{"n":"3"}}'
   ],
 )
 def test_a_counting_loop_is_counted_without_xlas_analysis(
-  loop: dict[str, Any], body: int, condition: int
-) -> None:
+  loop, body, condition
+):
   module = _loop(**loop)
   assert _executions(module) == {"main": 1, "body": body, "go_on": condition}
   is_unknown = loop.get("step") in ("0", "-1")
   assert module.loops_of_unknown_length == (("loop",) if is_unknown else ())
 
 
-def test_a_loop_that_stops_by_its_data_is_reported_and_counted_once() -> None:
+def test_a_loop_that_stops_by_its_data_is_reported_and_counted_once():
   def halve_below(x: jax.Array, limit: jax.Array) -> jax.Array:
     return jax.lax.while_loop(lambda v: v > limit, lambda v: v / 2, x)
 
@@ -399,7 +381,7 @@ def test_a_loop_that_stops_by_its_data_is_reported_and_counted_once() -> None:
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_nested_loops_multiply(compiled: bool) -> None:
+def test_nested_loops_multiply(compiled):
   def step(x: jax.Array) -> jax.Array:
     def outer(_: int, y: jax.Array) -> jax.Array:
       inner = jnp.sin(y)
@@ -422,7 +404,7 @@ def test_nested_loops_multiply(compiled: bool) -> None:
   assert compiled or runs_of_dot == [11 * 7]
 
 
-def test_branches_count_as_taken_and_calls_add_up() -> None:
+def test_branches_count_as_taken_and_calls_add_up():
   module = hlo_text.load(
     """
       x = f32[4] parameter(0)
@@ -458,11 +440,8 @@ def test_branches_count_as_taken_and_calls_add_up() -> None:
   ids=lambda options: next(iter(options)),
 )
 def test_what_xla_does_to_a_loop_keeps_its_collective_bytes(
-  fsdp_scan: hlo.Module,
-  fsdp_step: Callable[..., jax.stages.Lowered],
-  scheduled: Callable[..., hlo.Module],
-  options: dict[str, Any],
-) -> None:
+  fsdp_scan, fsdp_step, scheduled, options
+):
   changed = scheduled(fsdp_step(), **xla_options.fit(options).options)
   assert _names(changed) != _names(fsdp_scan)
   assert _collective_bytes(changed) == _collective_bytes(fsdp_scan)

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 import pathlib
 import re
 
@@ -48,7 +47,7 @@ def _of_stack(fused: str) -> kernels.Kernel:
   return _fused(fused, stack, layer, "s32[]", result=stack)
 
 
-def test_a_reduction_of_what_is_made_up_has_operations_but_few_bytes() -> None:
+def test_a_reduction_of_what_is_made_up_has_operations_but_few_bytes():
   kernel = _fused(
     """
       zero = f32[] constant(0)
@@ -78,9 +77,7 @@ def test_a_reduction_of_what_is_made_up_has_operations_but_few_bytes() -> None:
     ("f32[16] reduce(x, z), dimensions={0}, to_apply=add", "column-reduction"),
   ],
 )
-def test_the_pattern_tells_which_dimension_stays_innermost(
-  operation: str, pattern: str
-) -> None:
+def test_the_pattern_tells_which_dimension_stays_innermost(operation, pattern):
   kernel = compiled_kernels.handwritten(
     f"""
       x = f32[64,16] parameter(0)
@@ -93,7 +90,7 @@ def test_the_pattern_tells_which_dimension_stays_innermost(
   assert kernel.num_columns == (16 if pattern == "column-reduction" else 0)
 
 
-def test_an_update_in_place_moves_the_update_by_one_element_a_thread() -> None:
+def test_an_update_in_place_moves_the_update_by_one_element_a_thread():
   update = "dynamic-update-slice(p0, p1, p2, p2, p2)"
   kernel = _of_stack(f"ROOT r = bf16[8,64,16] {update}")
   assert kernel.num_bytes == 2 * 2 * 64 * 16 + 4
@@ -101,7 +98,7 @@ def test_an_update_in_place_moves_the_update_by_one_element_a_thread() -> None:
   assert kernel.num_element_operations == 0
 
 
-def test_an_update_that_more_is_done_with_is_read_whole() -> None:
+def test_an_update_that_more_is_done_with_is_read_whole():
   kernel = _of_stack("""
     d = bf16[8,64,16] dynamic-update-slice(p0, p1, p2, p2, p2)
     ROOT r = bf16[8,64,16] negate(d)
@@ -114,8 +111,8 @@ def test_an_update_that_more_is_done_with_is_read_whole() -> None:
   ("operation", "elements_per_thread"), [("negate", 4), ("sine", 1)]
 )
 def test_a_thread_takes_four_elements_unless_one_calls_a_function(
-  operation: str, elements_per_thread: int
-) -> None:
+  operation, elements_per_thread
+):
   kernel = _of_stack(f"ROOT r = bf16[8,64,16] {operation}(p0)")
   assert kernel.num_threads == 8 * 64 * 16 / elements_per_thread
 
@@ -126,12 +123,8 @@ def test_a_thread_takes_four_elements_unless_one_calls_a_function(
   ids=["rows", "unique rows", "coordinates"],
 )
 def test_scatters_of_rows_may_collide_unless_told_otherwise(
-  scheduled: Callable[..., hlo.Module],
-  h100s: Sequence[jax.Device],
-  indices: tuple[int, ...],
-  unique: bool,
-  may_collide: bool,
-) -> None:
+  scheduled, h100s, indices, unique, may_collide
+):
   everywhere = NamedSharding(Mesh(h100s, ("x",)), PartitionSpec())
   window = (64,) if len(indices) == 1 else ()
 
@@ -173,9 +166,7 @@ def _num_launched(folder: pathlib.Path) -> dict[str, int]:
   }
 
 
-def test_concatenations_have_as_many_threads_as_xla_launches(
-  h100s: Sequence[jax.Device], tmp_path: pathlib.Path
-):
+def test_concatenations_have_as_many_threads_as_xla_launches(h100s, tmp_path):
   """Of arrays that fill the GPU; XLA does not vectorize smaller ones."""
   mesh = jax.sharding.Mesh(np.array(h100s), ("x",))
   whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
@@ -228,8 +219,8 @@ def test_concatenations_have_as_many_threads_as_xla_launches(
   ],
 )
 def test_bytes_of_an_instruction_by_itself(
-  operation: str, num_bytes: int, result_elements: int
-) -> None:
+  operation, num_bytes, result_elements
+):
   kernel = compiled_kernels.handwritten(f"""
     x = f32[64,16] parameter(0)
     u = f32[4,16] parameter(1)
@@ -240,7 +231,7 @@ def test_bytes_of_an_instruction_by_itself(
   assert kernel.result_elements == result_elements
 
 
-def test_an_operand_read_in_whole_and_in_part_counts_once() -> None:
+def test_an_operand_read_in_whole_and_in_part_counts_once():
   kernel = _fused(
     """
       flat = f32[1024] bitcast(p0)
@@ -256,7 +247,7 @@ def test_an_operand_read_in_whole_and_in_part_counts_once() -> None:
   assert kernel.result_elements == 1024
 
 
-def test_an_async_fusion_moves_what_the_fusion_moves() -> None:
+def test_an_async_fusion_moves_what_the_fusion_moves():
   fused = """
       part = f32[4,16] slice(p0), slice={[0:4],[0:16]}
       ROOT out = f32[4,16] negate(part)
@@ -274,7 +265,7 @@ def test_an_async_fusion_moves_what_the_fusion_moves() -> None:
   assert plain.category == asynchronous.category == "fusion"
 
 
-def test_a_fusion_reads_only_what_its_results_depend_on() -> None:
+def test_a_fusion_reads_only_what_its_results_depend_on():
   kernel = _fused(
     """
       wide = f32[64,16] convert(p0)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import json
 
 import jax
@@ -14,7 +14,6 @@ from jaxlib.mlir import ir
 import pytest
 
 import compiled_kernels
-from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels
 from lagom_xla.passes import overlap
 
@@ -25,9 +24,7 @@ Compile = compiled_kernels.Compile
 
 
 @pytest.fixture(scope="module")
-def compiled(
-  h100s: Sequence[jax.Device], scheduled: Callable[..., hlo.Module]
-) -> Compile:
+def compiled(h100s, scheduled) -> Compile:
   """Compiles a function of bf16 arrays and returns its kernels."""
   return compiled_kernels.compiling(h100s, scheduled)
 
@@ -77,13 +74,8 @@ def _typed_ffi(attributes: dict[str, int]) -> str:
   ],
 )
 def test_a_matrix_product_takes_two_operations_per_multiply(
-  compiled: Compile,
-  options: dict[str, bool],
-  equation: str,
-  lhs: tuple[int, ...],
-  rhs: tuple[int, ...],
-  flops: int,
-) -> None:
+  compiled, options, equation, lhs, rhs, flops
+):
   found = compiled(lambda a, b: jnp.einsum(equation, a, b), lhs, rhs, **options)
   assert _gemm_flops(found) == flops
   (gemm,) = (k for k in found if k.category == "gemm")
@@ -93,7 +85,7 @@ def test_a_matrix_product_takes_two_operations_per_multiply(
   assert 2 * batch * m * n * k == flops
 
 
-def test_a_library_calls_scratch_memory_is_no_result(compiled: Compile) -> None:
+def test_a_library_calls_scratch_memory_is_no_result(compiled):
   (gemm,) = compiled(jnp.matmul, (256, 512), (512, 1024), **_CUBLAS)
   assert gemm.category == "gemm"
   assert gemm.matrix_shape == (1, 256, 1024, 512)
@@ -106,13 +98,8 @@ def test_a_library_calls_scratch_memory_is_no_result(compiled: Compile) -> None:
 )
 @pytest.mark.parametrize("kind", ["scan", "unrolled", "tensor parallel"])
 def test_a_train_steps_products_are_those_of_its_layers(
-  scheduled: Callable[..., hlo.Module],
-  fsdp_step: Callable[..., jax.stages.Lowered],
-  tp_step: jax.stages.Lowered,
-  sizes: dict[str, int],
-  options: dict[str, bool],
-  kind: str,
-) -> None:
+  scheduled, fsdp_step, tp_step, sizes, options, kind
+):
   is_tp = kind == "tensor parallel"
   # Of an eighth of the rows, or of an eighth of each layer.
   layer = 2 * sizes["rows"] * sizes["width"] * sizes["hidden"] // 8
@@ -126,7 +113,7 @@ def test_a_train_steps_products_are_those_of_its_layers(
   assert _gemm_flops(found) == expected
 
 
-def test_a_grouped_product_multiplies_each_row_once() -> None:
+def test_a_grouped_product_multiplies_each_row_once():
   config = json.dumps({"grouped_gemm_backend_config": {}})
   kernel = _call(
     "__cublas$lt$groupedMatmul",
@@ -140,7 +127,7 @@ def test_a_grouped_product_multiplies_each_row_once() -> None:
   assert kernel.num_bytes == num_bytes
 
 
-def test_a_fusion_of_two_products_has_the_operations_of_both() -> None:
+def test_a_fusion_of_two_products_has_the_operations_of_both():
   kernel = compiled_kernels.handwritten(
     """
       a = bf16[64,32] parameter(0)
@@ -160,9 +147,7 @@ def test_a_fusion_of_two_products_has_the_operations_of_both() -> None:
   assert kernel.num_bytes == 2 * (64 * 32 + 32 * 16 + 64 * 32)
 
 
-def test_a_convolution_and_its_gradients_cost_the_same(
-  compiled: Compile,
-) -> None:
+def test_a_convolution_and_its_gradients_cost_the_same(compiled):
   def convolve(image: jax.Array, kernel: jax.Array) -> jax.Array:
     order = ("NHWC", "HWIO", "NHWC")
     return jax.lax.conv_general_dilated(
@@ -191,8 +176,8 @@ def test_a_convolution_and_its_gradients_cost_the_same(
   ],
 )
 def test_fused_attention_is_its_products_halved_by_a_causal_mask(
-  direction: str, key_length: int, config: str, products: int
-) -> None:
+  direction, key_length, config, products
+):
   target = f"te_fused_attn_{direction}_ffi"
   kernel = _attention(target, config, "2,128,8,64", f"2,{key_length},8,64")
   assert kernel.category == "attention"
@@ -216,12 +201,8 @@ def test_fused_attention_is_its_products_halved_by_a_causal_mask(
   ],
 )
 def test_cudnns_attention_multiplies_what_its_mask_leaves(
-  layout: fused_attention.AttentionLayout,
-  mask: str,
-  lengths: tuple[int, int],
-  window: int,
-  scores: int,
-) -> None:
+  layout, mask, lengths, window, scores
+):
   batch, heads, size = 2, 8, 128
   with ir.Context():
     config = fused_attention.create_dot_product_attention_backend_config(
@@ -264,8 +245,8 @@ def test_cudnns_attention_multiplies_what_its_mask_leaves(
   ],
 )
 def test_transformer_engines_attention_multiplies_what_its_mask_leaves(
-  mask: int, lengths: tuple[int, int], left: int, scores: int
-) -> None:
+  mask, lengths, left, scores
+):
   batch, heads, groups, size = 2, 8, 4, 128
   length, key_length = lengths
   attributes = {
@@ -290,7 +271,7 @@ def test_transformer_engines_attention_multiplies_what_its_mask_leaves(
     assert kernel.flops == 2 * 2 * batch * heads * size * scores
 
 
-def test_what_takes_no_time_on_the_gpu_is_no_kernel() -> None:
+def test_what_takes_no_time_on_the_gpu_is_no_kernel():
   kernel = compiled_kernels.handwritten("""
     x = f32[8] parameter(0)
     one = f32[8] constant({1,1,1,1,1,1,1,1})
@@ -306,8 +287,8 @@ def test_what_takes_no_time_on_the_gpu_is_no_kernel() -> None:
 
 
 def test_every_fusion_and_library_call_of_a_step_is_one_kernel(
-  train_step_module: hlo.Module,
-) -> None:
+  train_step_module,
+):
   analysis = overlap.analyze(train_step_module)
   launches = {
     instruction.id

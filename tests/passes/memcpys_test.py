@@ -9,11 +9,10 @@ ahead, in schedules already.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 import dataclasses
 import pathlib
 
-import jax
 import pytest
 
 import compiles
@@ -137,29 +136,23 @@ def _check(
   ids=["default", "doubled", "pipelined", "both"],
 )
 def test_what_a_schedule_foretells_is_what_xla_makes(
-  fsdp_step: Callable[..., jax.stages.Lowered],
-  options: dict[str, bool],
-  without_code: pool_lib.Pool,
-) -> None:
+  fsdp_step, options, without_code
+):
   target = compiles.target(fsdp_step())
   fitted = xla_options.fit(options).options
   _check(target, config_lib.XlaConfig(options=fitted), without_code)
 
 
 def test_so_with_tensor_parallelism_and_unrolled_layers(
-  fsdp_step: Callable[..., jax.stages.Lowered],
-  tp_step: jax.stages.Lowered,
-  without_code: pool_lib.Pool,
-) -> None:
+  fsdp_step, tp_step, without_code
+):
   _check(compiles.target(tp_step), config_lib.DEFAULT, without_code)
   # XLA makes none of unrolled layers.
   unrolled = compiles.target(fsdp_step(unroll=True))
   _check(unrolled, config_lib.DEFAULT, without_code, some=False)
 
 
-def test_so_in_the_example_with_experts(
-  h100s: Sequence[jax.Device], without_code: pool_lib.Pool
-) -> None:
+def test_so_in_the_example_with_experts(h100s, without_code):
   del h100s  # Only says whether there is anything to compile with.
   place = f"{_EXAMPLES / 'moe' / 'train.py'}:train_step"
   target = load.load(place, compiles.H100S, arguments={"model": "tiny"})
@@ -202,7 +195,7 @@ _MOVES = f"""
 """
 
 
-def test_a_memcpy_reads_and_writes_each_byte_of_the_slice_once() -> None:
+def test_a_memcpy_reads_and_writes_each_byte_of_the_slice_once():
   kernel = _loop(_MOVES)
   assert (kernel.pattern, kernel.category) == ("memcpy", "copy")
   assert kernel.num_bytes == 2 * _LAYER_BYTES
@@ -218,14 +211,12 @@ def test_a_memcpy_reads_and_writes_each_byte_of_the_slice_once() -> None:
     ),
   ],
 )
-def test_a_slice_that_more_is_done_for_takes_a_kernel(
-  body: str, noted: bool
-) -> None:
+def test_a_slice_that_more_is_done_for_takes_a_kernel(body, noted):
   kernel = _loop(body, noted=noted)
   assert (kernel.pattern, kernel.category) == ("elementwise", "fusion")
 
 
-def test_a_memcpy_takes_less_than_the_kernel_of_one_element_a_thread() -> None:
+def test_a_memcpy_takes_less_than_the_kernel_of_one_element_a_thread():
   memcpy, kernel = (
     kernel_lib.predict(_loop(_MOVES, noted=noted), _GPU)
     for noted in (True, False)
@@ -236,9 +227,7 @@ def test_a_memcpy_takes_less_than_the_kernel_of_one_element_a_thread() -> None:
   assert memcpy.memory_us < memcpy.run_us < kernel.run_us
 
 
-def test_a_memcpy_beside_a_collective_shares_memory_and_needs_no_sm(
-  fsdp_scan: hlo.Module,
-) -> None:
+def test_a_memcpy_beside_a_collective_shares_memory_and_needs_no_sm(fsdp_scan):
   step = step_lib.of_module(fsdp_scan, compiles.H100S)
   key = max(step.keys, key=lambda key: key.num_bytes)
   collective = dataclasses.replace(

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ _OPTION = "xla_gpu_dot_merger_threshold_mb"
 
 
 @pytest.fixture(scope="module")
-def lower(h100s: Sequence[jax.Device]) -> Lower:
+def lower(h100s) -> Lower:
   """Two micro-batches that are multiplied with one weight, then gathered."""
   mesh = jax.sharding.Mesh(np.array(h100s), ("x",))
 
@@ -68,8 +68,8 @@ def _offered(step: step_lib.Step) -> list[object]:
 
 
 def test_products_of_micro_batches_are_merged_or_apart_as_is_offered(
-  scheduled: Scheduled, lower: Lower
-) -> None:
+  scheduled, lower
+):
   # Each moves 24 MiB of rows, 16 MiB of weight and 12 MiB of results: XLA
   # merges the two.
   lowered = lower(3072)
@@ -90,9 +90,7 @@ def test_products_of_micro_batches_are_merged_or_apart_as_is_offered(
   assert len(_products(merged)) == len(_merged(merged)) == 1
 
 
-def test_what_is_merged_at_any_limit_is_left_as_it_is(
-  scheduled: Scheduled, lower: Lower
-) -> None:
+def test_what_is_merged_at_any_limit_is_left_as_it_is(scheduled, lower):
   # 2 MiB of rows and 1 MiB of results beside the weight, merged 22 MiB.
   merged = _step(scheduled(lower(256)))
   assert _merged(merged) and max(_merged(merged)) <= 32 * 2**20
@@ -122,12 +120,8 @@ def _gradients(
   ],
 )
 def test_other_products_are_not_taken_for_merged_or_alike(
-  scheduled: Scheduled,
-  h100s: Sequence[jax.Device],
-  function: Callable[..., object],
-  shapes: Sequence[tuple[int, int]],
-  products_mib: list[int],
-) -> None:
+  scheduled, h100s, function, shapes, products_mib
+):
   sharding = jax.sharding.SingleDeviceSharding(h100s[0])
   arguments = [
     jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=sharding)
@@ -138,9 +132,7 @@ def test_other_products_are_not_taken_for_merged_or_alike(
   assert _merged(step) == _offered(step) == []
 
 
-def test_products_of_a_plain_step_are_not_taken_for_merged(
-  fsdp_scan: hlo.Module,
-) -> None:
+def test_products_of_a_plain_step_are_not_taken_for_merged(fsdp_scan):
   step = _step(fsdp_scan)
   assert _products(step)
   assert _merged(step) == _offered(step) == []

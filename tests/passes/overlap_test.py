@@ -4,16 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import hypothesis
 from hypothesis import strategies as st
-import jax
 import pytest
 
 import hlo_text
 from lagom_xla.costs.replay import program as program_lib
-from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
 
 _LOOP = hlo_text.trips(5)
@@ -65,7 +61,7 @@ def _schedule(steps: str) -> str:
   return "\n".join(lines)
 
 
-def test_sync_collectives_overlap_nothing() -> None:
+def test_sync_collectives_overlap_nothing():
   plain = f"s = f32[128] all-reduce(x), {hlo_text.ALL}, to_apply=add"
   adjacent = f"{_start('t')}\n{_done('t')}"
   body = f"{_schedule('k0 +a k1')}\n{plain}\n{adjacent}\n{_schedule('k2 -a')}"
@@ -74,7 +70,7 @@ def test_sync_collectives_overlap_nothing() -> None:
   assert _beside(analysis) == {"a": ["k1", "k2"], "s": [], "t": []}
 
 
-def test_kernels_of_loops_calls_and_branches_inside_a_window_count() -> None:
+def test_kernels_of_loops_calls_and_branches_inside_a_window_count():
   analysis = _analyze(
     f"""
       which = s32[] parameter(1)
@@ -112,7 +108,7 @@ def test_kernels_of_loops_calls_and_branches_inside_a_window_count() -> None:
   }
 
 
-def test_a_start_that_the_next_iteration_awaits_is_open_to_the_end() -> None:
+def test_a_start_that_the_next_iteration_awaits_is_open_to_the_end():
   analysis = _analyze(
     f"""
       {_start("first")}
@@ -156,9 +152,7 @@ def _schedules(draw: st.DrawFn) -> str:
 
 
 @hypothesis.given(_schedules())
-def test_in_any_schedule_overlaps_are_as_their_definition_says(
-  steps: str,
-) -> None:
+def test_in_any_schedule_overlaps_are_as_their_definition_says(steps):
   analysis = _analyze(_schedule(steps))
   words = steps.split()
   windows = {
@@ -201,10 +195,8 @@ def test_in_any_schedule_overlaps_are_as_their_definition_says(
   ],
 )
 def test_a_step_has_each_async_collective_in_exactly_one_overlap(
-  scheduled: Callable[..., hlo.Module],
-  fsdp_step: Callable[..., jax.stages.Lowered],
-  options: dict[str, bool],
-) -> None:
+  scheduled, fsdp_step, options
+):
   module = scheduled(fsdp_step(), **options)
   analysis = overlap.analyze(module)
   grouped: list[int] = []

@@ -20,7 +20,7 @@ from lagom_xla.passes import registry
 
 
 @pytest.fixture(params=["cpu", "cuda"])
-def platform(request: pytest.FixtureRequest) -> str:
+def platform(request) -> str:
   """Where passes are registered: the running CPU, and GPUs ahead of time."""
   if request.param == "cuda":
     request.getfixturevalue("h100s")
@@ -28,16 +28,14 @@ def platform(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def devices(
-  platform: str, request: pytest.FixtureRequest
-) -> Sequence[jax.Device]:
+def devices(platform, request) -> Sequence[jax.Device]:
   if platform == "cpu":
     return jax.devices()
   return request.getfixturevalue("h100s")
 
 
 @pytest.fixture
-def lowered(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
+def lowered(devices) -> jax.stages.Lowered:
   return _lower(devices)
 
 
@@ -73,9 +71,7 @@ def _opcodes(module: hlo.Module) -> set[str]:
   }
 
 
-def test_one_pass_of_each_stage_sees_each_compile_once(
-  platform: str, lowered: jax.stages.Lowered
-) -> None:
+def test_one_pass_of_each_stage_sees_each_compile_once(platform, lowered):
   first, second = _Reader(), _Reader()
   before, after = registry.Stage
   with (
@@ -91,9 +87,7 @@ def test_one_pass_of_each_stage_sees_each_compile_once(
     assert "fusion" in _opcodes(late)
 
 
-def test_a_pass_is_gone_after_its_block_even_if_that_raises(
-  platform: str, lowered: jax.stages.Lowered
-) -> None:
+def test_a_pass_is_gone_after_its_block_even_if_that_raises(platform, lowered):
   reader = _Reader()
   stage = registry.Stage.POST_SCHEDULER
   with contextlib.suppress(KeyError):
@@ -104,8 +98,8 @@ def test_a_pass_is_gone_after_its_block_even_if_that_raises(
 
 
 def test_an_exception_in_a_pass_fails_the_compile_with_its_message(
-  platform: str, lowered: jax.stages.Lowered
-) -> None:
+  platform, lowered
+):
   def refuse(serialized: bytes) -> None:
     raise ValueError(f"refused {len(serialized) > 0}")
 
@@ -116,9 +110,7 @@ def test_an_exception_in_a_pass_fails_the_compile_with_its_message(
   lowered.compile()  # The failure leaves nothing behind.
 
 
-def test_a_pass_that_only_reads_changes_nothing(
-  platform: str, devices: Sequence[jax.Device]
-) -> None:
+def test_a_pass_that_only_reads_changes_nothing(platform, devices):
   stage = registry.Stage.POST_SCHEDULER
   with registry.transformation(_Reader(), stage=stage, platform=platform):
     read = hlo.load(_lower(devices).compile())
@@ -130,9 +122,7 @@ def test_a_pass_that_only_reads_changes_nothing(
 
 
 @pytest.mark.parametrize("stage", registry.Stage)
-def test_what_a_pass_returns_is_what_xla_goes_on_with(
-  platform: str, lowered: jax.stages.Lowered, stage: registry.Stage
-) -> None:
+def test_what_a_pass_returns_is_what_xla_goes_on_with(platform, lowered, stage):
   def leave_a_note(serialized: bytes) -> bytes | None:
     proto = hlo.load(serialized).proto
     if proto.name != "jit_step":
@@ -151,9 +141,7 @@ def test_what_a_pass_returns_is_what_xla_goes_on_with(
 @pytest.mark.skipif(
   jax.__version_info__ >= (0, 11), reason="JAX itself keeps the passes"
 )
-def test_no_cuda_plugin_is_said_plainly_where_passes_need_one(
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_cuda_plugin_is_said_plainly_where_passes_need_one(monkeypatch):
   registry._extension.cache_clear()
   monkeypatch.setattr(registry, "plugin_path", lambda: None)
   stage = registry.Stage.POST_SCHEDULER

@@ -68,7 +68,7 @@ def _step_us(step: step_lib.Step) -> float:
   return step.timeline(step.default).step_time_us
 
 
-def test_a_step_short_of_memory_computes_values_again() -> None:
+def test_a_step_short_of_memory_computes_values_again():
   assert _run(48e9) is _scheduled(48e9)
   scheduled, runs = _scheduled(24e9), _run(24e9)
   assert not memory.recomputed(scheduled.analysis.module)
@@ -78,7 +78,7 @@ def test_a_step_short_of_memory_computes_values_again() -> None:
   assert lower_bound.us(runs) >= lower_bound.us(scheduled)
 
 
-def test_more_slop_lets_a_schedule_keep_its_values() -> None:
+def test_more_slop_lets_a_schedule_keep_its_values():
   module = _scheduled(24e9).analysis.module
   is_short = functools.partial(memory.is_short_of_memory, module, int(24e9))
   assert is_short()
@@ -121,9 +121,7 @@ def _shown(tuning: tuning_lib.Tuning) -> str:
   return " ".join(stream.getvalue().split())
 
 
-def test_the_slop_of_xla_flags_is_what_runs_today(
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_slop_of_xla_flags_is_what_runs_today(monkeypatch):
   target = _target("a | a", "a a.remat | a")
   scheduled = evaluation.scheduled_step(target)
   assert evaluation.step_that_runs(target, _DEFAULT, scheduled) is scheduled
@@ -145,14 +143,12 @@ def test_the_slop_of_xla_flags_is_what_runs_today(
     ("a | a b", "a a.remat b.remat | a b", True),
   ],
 )
-def test_options_are_kept_by_what_runs(
-  scheduled: str, compiled: str, are_kept: bool
-) -> None:
+def test_options_are_kept_by_what_runs(scheduled, compiled, are_kept):
   tuning = tuner.tune(_target(scheduled, compiled))
   assert bool(tuning.plan.xla.options) == are_kept
 
 
-def test_a_plan_has_the_times_of_the_modules_that_run() -> None:
+def test_a_plan_has_the_times_of_the_modules_that_run():
   target = _target("a b | a", "a b b.remat a.remat | a a.remat")
   tuning = tuner.tune(target)
   assert tuning.plan.xla.options
@@ -173,14 +169,14 @@ def test_a_plan_has_the_times_of_the_modules_that_run() -> None:
   assert "1 instruction runs again with the plan" in shown
 
 
-def test_a_step_that_no_gpu_holds_is_costed_with_a_warning() -> None:
+def test_a_step_that_no_gpu_holds_is_costed_with_a_warning():
   assert _step_us(tuner.inspect(_wide(24e9))) == _step_us(_run(24e9))
   with pytest.warns(RuntimeWarning, match="wide step needs .* GB of memory"):
     runs = tuner.inspect(_wide(10e9))
   assert _step_us(runs) > _step_us(_scheduled(48e9))
 
 
-def test_a_tuning_tells_once_of_a_step_that_does_not_fit() -> None:
+def test_a_tuning_tells_once_of_a_step_that_does_not_fit():
   words = "a | a", "a a.remat | a a.remat"
   fits = _shown(tuner.tune(_target(*words)))
   assert "1.1 GB of 84.9 GB per GPU" in fits
@@ -191,7 +187,7 @@ def test_a_tuning_tells_once_of_a_step_that_does_not_fit() -> None:
   assert too_large.count("1 instruction runs again") == 1
 
 
-def test_a_plan_is_verified_by_the_modules_that_run() -> None:
+def test_a_plan_is_verified_by_the_modules_that_run():
   target = _target("a b | a", "a b b.remat | a a.remat")
   with mock.patch.object(memory, "is_short_of_memory", return_value=True):
     plan = tuner.tune(target).plan

@@ -123,9 +123,7 @@ def _iota_text(sizes: Sequence[int], order: Sequence[int]) -> str:
 
 
 @hypothesis.given(_meshes())
-def test_every_spelling_of_a_meshs_groups_is_one(
-  mesh: tuple[list[int], list[Part]],
-) -> None:
+def test_every_spelling_of_a_meshs_groups_is_one(mesh):
   sizes, parts = mesh
   num_devices = math.prod(sizes)
   expected = _by_definition(sizes, parts, range(num_devices))
@@ -141,9 +139,7 @@ def test_every_spelling_of_a_meshs_groups_is_one(
 
 @hypothesis.settings(max_examples=30)
 @hypothesis.given(_meshes(), st.data())
-def test_device_ids_put_other_devices_into_a_meshs_places(
-  mesh: tuple[list[int], list[Part]], data: st.DataObject
-) -> None:
+def test_device_ids_put_other_devices_into_a_meshs_places(mesh, data):
   sizes, parts = mesh
   num_devices = math.prod(sizes)
   order = data.draw(st.permutations(range(len(sizes))))
@@ -160,7 +156,7 @@ def test_device_ids_put_other_devices_into_a_meshs_places(
     assert _replica_groups_of(spelled, num_devices) == expected
 
 
-def test_no_groups_are_all_devices() -> None:
+def test_no_groups_are_all_devices():
   assert _replica_groups_of("{}", 6) == ((0, 1, 2, 3, 4, 5),)
 
 
@@ -172,9 +168,7 @@ def test_no_groups_are_all_devices() -> None:
     ("{{0,1},{2,3},{1,2}}", ((0, 1, 2, 3),)),
   ],
 )
-def test_a_permute_joins_the_devices_that_its_pairs_connect(
-  pairs: str, groups: _Groups
-) -> None:
+def test_a_permute_joins_the_devices_that_its_pairs_connect(pairs, groups):
   permute = f"collective-permute(p), source_target_pairs={pairs}"
   assert _groups_of("", 8, kind=permute) == groups
 
@@ -231,9 +225,7 @@ def _gathered_by_xla(spelled: str, group_size: int) -> list[tuple[int, ...]]:
     "mesh['a'=4,'b'=2] {'a':(1)2,'b'}",
   ],
 )
-def test_xla_exchanges_data_in_these_groups_and_this_order(
-  spelled: str,
-) -> None:
+def test_xla_exchanges_data_in_these_groups_and_this_order(spelled):
   groups = _replica_groups_of(spelled, 8)
   got = _gathered_by_xla(spelled, len(groups[0]))
   assert got == [

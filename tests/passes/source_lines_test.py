@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import inspect
 import pathlib
 
@@ -40,9 +40,7 @@ def _lines_of(function: Callable[..., object]) -> range:
 
 
 @pytest.fixture(scope="module")
-def module(
-  h100s: Sequence[jax.Device], scheduled: Callable[..., hlo.Module]
-) -> hlo.Module:
+def module(h100s, scheduled) -> hlo.Module:
   """Parameters are sharded, so that they are gathered where they are used."""
   rows = NamedSharding(Mesh(np.array(h100s), ("x",)), PartitionSpec("x"))
   w = jax.ShapeDtypeStruct((4096, 4096), jnp.float32, sharding=rows)
@@ -61,9 +59,7 @@ def _lines(module: hlo.Module) -> dict[str, source_lines.SourceLine]:
   }
 
 
-def test_every_collective_is_traced_to_what_needs_it(
-  module: hlo.Module,
-) -> None:
+def test_every_collective_is_traced_to_what_needs_it(module):
   written = dict(
     zip(_lines_of(_loss), inspect.getsourcelines(_loss)[0], strict=True)
   )
@@ -84,7 +80,7 @@ def test_every_collective_is_traced_to_what_needs_it(
       assert str(line).endswith("(backward)")
 
 
-def test_frames_of_installed_packages_are_left_out(module: hlo.Module) -> None:
+def test_frames_of_installed_packages_are_left_out(module):
   lines = source_lines.SourceLines(module)
   of_here = [
     frames
@@ -98,7 +94,7 @@ def test_frames_of_installed_packages_are_left_out(module: hlo.Module) -> None:
     assert not any("site-packages" in f.file for f in frames)
 
 
-def test_a_module_says_what_its_metadata_do(module: hlo.Module) -> None:
+def test_a_module_says_what_its_metadata_do(module):
   other = module.copy()
   other.proto.ClearField("stack_frame_index")
   metadata = [
@@ -137,7 +133,5 @@ def test_a_module_says_what_its_metadata_do(module: hlo.Module) -> None:
     ("", ""),
   ],
 )
-def test_a_layer_is_an_op_name_less_what_jax_adds(
-  op_name: str, layer: str
-) -> None:
+def test_a_layer_is_an_op_name_less_what_jax_adds(op_name, layer):
   assert source_lines.layer_of(op_name) == layer

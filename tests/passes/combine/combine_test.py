@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import math
 from typing import NamedTuple
 
@@ -75,13 +75,13 @@ def grouped(groups: combine.Groups) -> config_lib.XlaConfig:
 
 
 @pytest.fixture(scope="module")
-def unrolled(fsdp_step: LowerStep) -> target_lib.Target:
+def unrolled(fsdp_step) -> target_lib.Target:
   """Four layers that each gather two weights and scatter two gradients."""
   return target_lib.of_step(fsdp_step(unroll=True), _CLUSTER, name="unrolled")
 
 
 @pytest.fixture(scope="module")
-def scan(fsdp_step: LowerStep) -> target_lib.Target:
+def scan(fsdp_step) -> target_lib.Target:
   """The same in loops: collectives stand in three computations."""
   return target_lib.of_step(fsdp_step(), _CLUSTER, name="scan")
 
@@ -103,9 +103,7 @@ def _scheduled(
   return {labels[c.name]: c for c in collectives.find(module)}
 
 
-def test_labels_are_the_names_before_combining(
-  unrolled: target_lib.Target,
-) -> None:
+def test_labels_are_the_names_before_combining(unrolled):
   module = unrolled.identity()
   assert not module.is_scheduled
   candidates = _candidates(unrolled)
@@ -120,9 +118,7 @@ def test_labels_are_the_names_before_combining(
 
 
 @pytest.mark.parametrize("name", ["scan", "unrolled"])
-def test_without_groups_all_stay_alone(
-  name: str, request: pytest.FixtureRequest
-) -> None:
+def test_without_groups_all_stay_alone(name, request):
   target = request.getfixturevalue(name)
   candidates = _candidates(target)
   scheduled = _scheduled(target, ())
@@ -134,9 +130,7 @@ def test_without_groups_all_stay_alone(
 
 
 @pytest.mark.parametrize("kind", ["all-gather", "reduce-scatter"])
-def test_groups_are_combined_and_the_rest_stays_alone(
-  unrolled: target_lib.Target, kind: str
-) -> None:
+def test_groups_are_combined_and_the_rest_stays_alone(unrolled, kind):
   first, second, third, fourth, fifth, *_ = _of_kind(unrolled, kind)
   # Neither neighbours only nor in the module's order.
   groups = ((third, first), (second, fifth, fourth))
@@ -148,16 +142,14 @@ def test_groups_are_combined_and_the_rest_stays_alone(
     assert scheduled[group].num_operands == len(group)
 
 
-def test_groups_in_a_loop_stay_in_the_loop(scan: target_lib.Target) -> None:
+def test_groups_in_a_loop_stay_in_the_loop(scan):
   _, *body = _of_kind(scan, "reduce-scatter")
   combined = _scheduled(scan, (tuple(body),))[tuple(body)]
   assert len(body) == 2
   assert (combined.executions, combined.is_pipelined) == (4, False)
 
 
-def test_xlas_own_groups_give_xlas_own_schedule(
-  unrolled: target_lib.Target,
-) -> None:
+def test_xlas_own_groups_give_xlas_own_schedule(unrolled):
   def opcodes(module: hlo.Module) -> list[str]:
     return [i.opcode for i in module.entry.instructions]
 
@@ -169,7 +161,7 @@ def test_xlas_own_groups_give_xlas_own_schedule(
 
 
 @pytest.fixture(scope="module")
-def all_reduces(h100s: Sequence[jax.Device]) -> target_lib.Target:
+def all_reduces(h100s) -> target_lib.Target:
   """Gradients that are the same on all devices: XLA puts them end to end."""
   mesh = jax.sharding.Mesh(np.array(h100s), ("x",))
 
@@ -192,9 +184,7 @@ def all_reduces(h100s: Sequence[jax.Device]) -> target_lib.Target:
   return target_lib.of_step(lowered, _CLUSTER, name="all_reduces")
 
 
-def test_all_reduces_that_xla_puts_end_to_end_are_known(
-  all_reduces: target_lib.Target,
-) -> None:
+def test_all_reduces_that_xla_puts_end_to_end_are_known(all_reduces):
   first, second, third, fourth = _of_kind(all_reduces, "all-reduce")
   groups = ((fourth, first), (second, third))
   scheduled = _scheduled(all_reduces, groups)
@@ -204,8 +194,8 @@ def test_all_reduces_that_xla_puts_end_to_end_are_known(
 
 
 def test_a_donated_step_needs_as_much_memory_with_groups_as_without(
-  scan: target_lib.Target, fsdp_step: LowerStep
-) -> None:
+  scan, fsdp_step
+):
   # XLA's own groups, so that nothing but donation could make a difference.
   gathers = _of_kind(scan, "all-gather")[1:]
   scatters = _of_kind(scan, "reduce-scatter")[1:]
@@ -219,10 +209,8 @@ def test_a_donated_step_needs_as_much_memory_with_groups_as_without(
 
 
 def test_an_executable_keeps_donation_or_is_refused(
-  scan: target_lib.Target,
-  fsdp_step: LowerStep,
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
+  scan, fsdp_step, monkeypatch
+):
   # As on live GPUs, where what comes of a compile is what runs.
   monkeypatch.setattr(devices_lib, "is_live", lambda _: True)
   lowered = fsdp_step()
@@ -244,7 +232,7 @@ def test_an_executable_keeps_donation_or_is_refused(
   )
 
 
-def test_other_modules_are_left_alone(fsdp_step: LowerStep) -> None:
+def test_other_modules_are_left_alone(fsdp_step):
   lowered = fsdp_step()
   groups = (("no", "such", "labels"),)
   with in_compile.grouped("jit_another_step", groups):
@@ -252,7 +240,7 @@ def test_other_modules_are_left_alone(fsdp_step: LowerStep) -> None:
   assert not combine.labels(module, groups)
 
 
-def test_a_scheduled_module_takes_no_groups(fsdp_scan: hlo.Module) -> None:
+def test_a_scheduled_module_takes_no_groups(fsdp_scan):
   target = target_lib.of_module(fsdp_scan, _CLUSTER, name="step.hlo")
   assert target.schedule() is fsdp_scan
   with pytest.raises(
@@ -261,7 +249,7 @@ def test_a_scheduled_module_takes_no_groups(fsdp_scan: hlo.Module) -> None:
     target.schedule(grouped(()))
 
 
-def test_an_unoptimized_module_takes_groups(h100s: object) -> None:
+def test_an_unoptimized_module_takes_groups(h100s):
   module = hlo.load(_HLO)
   target = target_lib.of_module(module, _CLUSTER, name="step.hlo")
   *labels, unlike = _of_kind(target, "all-gather")
@@ -287,9 +275,7 @@ def test_an_unoptimized_module_takes_groups(h100s: object) -> None:
     ("sx ssy; sy ssx", "{sx and ssy} and {sy and ssx} cannot be there"),
   ],
 )
-def test_groups_that_cannot_be_are_refused_with_the_labels(
-  groups: str, message: str
-) -> None:
+def test_groups_that_cannot_be_are_refused_with_the_labels(groups, message):
   labels = tuple(tuple(group.split()) for group in groups.split(";"))
   with pytest.raises(errors.CombineError) as error:
     combine.rewrite(hlo.load(_HLO), labels)
@@ -297,7 +283,7 @@ def test_groups_that_cannot_be_are_refused_with_the_labels(
   assert "\n" not in str(error.value)
 
 
-def test_a_collective_of_several_arrays_is_no_candidate() -> None:
+def test_a_collective_of_several_arrays_is_no_candidate():
   module = hlo_text.load(f"""
     x = f32[8] parameter(0)
     y = f32[4] parameter(1)
@@ -306,7 +292,7 @@ def test_a_collective_of_several_arrays_is_no_candidate() -> None:
   assert not combinable.find(module)
 
 
-def test_thresholds_that_were_asked_for_do_not_count() -> None:
+def test_thresholds_that_were_asked_for_do_not_count():
   asked = {"xla_gpu_all_gather_combine_threshold_bytes": 1, "xla_other": 2}
   options = combine.options((), asked)
   assert options["xla_other"] == 2
@@ -315,7 +301,7 @@ def test_thresholds_that_were_asked_for_do_not_count() -> None:
   assert combine.options((("a", "b"),), asked) != options
 
 
-def test_groups_decide_whatever_keys_the_program_has() -> None:
+def test_groups_decide_whatever_keys_the_program_has():
   module = hlo.load(_HLO)
   for instruction in module.entry.instructions:
     if instruction.name in ("gx", "gy"):
@@ -333,9 +319,7 @@ def test_groups_decide_whatever_keys_the_program_has() -> None:
 
 
 @pytest.mark.parametrize("kind", table.COMBINERS)
-def test_options_and_defaults_are_those_of_the_installed_xla(
-  kind: str,
-) -> None:
+def test_options_and_defaults_are_those_of_the_installed_xla(kind):
   option = debug_options.find(table.COMBINERS[kind])
   assert option is not None
   assert option.default == table.DEFAULT_BYTES
@@ -358,9 +342,7 @@ class _Array(NamedTuple):
     (100, "abcde"),
   ],
 )
-def test_groups_are_filled_up_to_the_threshold(
-  threshold_bytes: int, groups: str
-) -> None:
+def test_groups_are_filled_up_to_the_threshold(threshold_bytes, groups):
   arrays = [_Array(name, 36 if name == "c" else 4) for name in "abcde"]
   filled = table.fill(arrays, threshold_bytes)
   names = ["".join(array.name for array in group) for group in filled]

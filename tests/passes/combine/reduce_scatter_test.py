@@ -118,7 +118,7 @@ def _run(module: hlo.Module, x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", _OTHER)
-def test_other_slices_are_left_alone(name: str) -> None:
+def test_other_slices_are_left_alone(name):
   module = _module(*_OTHER[name])
   (candidate,) = combinable.find(module).values()
   assert candidate.kind == "all-reduce"
@@ -126,7 +126,7 @@ def test_other_slices_are_left_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", _MATCHING)
-def test_a_made_reduce_scatter_gives_the_same_bits(name: str) -> None:
+def test_a_made_reduce_scatter_gives_the_same_bits(name):
   module = _module(*_MATCHING[name])
   (candidate,) = combinable.find(module).values()
   assert (candidate.label, candidate.kind) == ("total", "reduce-scatter")

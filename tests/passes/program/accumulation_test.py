@@ -134,7 +134,7 @@ def _loops(operation: ir.Operation) -> list[ir.Operation]:
 
 class TestStructure:
   @pytest.mark.parametrize("num", [2, 3])
-  def test_paired_trips_share_both_loops_over_layers(self, num: int):
+  def test_paired_trips_share_both_loops_over_layers(self, num):
     module = _in_form(PAIRED, "tp_sp", num=num)
     paired, *alone = _loops(module.operation)
     loop = counted_loops.read(paired)
@@ -147,7 +147,7 @@ class TestStructure:
     assert len(alone) == (2 if num % 2 else 0)
 
   @pytest.mark.parametrize("layout", ["fsdp", "tp_sp", "ep"])
-  def test_a_backward_and_a_forward_pass_share_a_loop(self, layout: Any):
+  def test_a_backward_and_a_forward_pass_share_a_loop(self, layout):
     module = _in_form(ROTATED, layout)
     first, rotated, last = _loops(module.operation)
     (shared,) = _loops(rotated)
@@ -215,9 +215,7 @@ class TestStructure:
     assert len(_loops(outer)) == 3
 
 
-def test_a_rotated_step_waits_less_for_its_collectives(
-  h100s: Sequence[jax.Device],
-):
+def test_a_rotated_step_waits_less_for_its_collectives(h100s):
   cluster = cluster_lib.parse("1x8xh100")
   lowered, _ = _explicit(h100s, tokens=8192, width=8192, hidden=28672)
   rotated, outcome = rewritten.lower_rewritten(lowered, ROTATED)
@@ -314,7 +312,7 @@ class TestBits:
 
   @hypothesis.settings(max_examples=5)
   @hypothesis.given(data=st.data())
-  def test_any_loop_that_accumulates_keeps_its_bits(self, data: st.DataObject):
+  def test_any_loop_that_accumulates_keeps_its_bits(self, data):
     num_trips = data.draw(st.integers(2, 4), label="trips")
     num_layers = data.draw(st.integers(1, 3), label="layers")
     in_loop = data.draw(st.booleans(), label="layers in a loop")

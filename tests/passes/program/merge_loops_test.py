@@ -72,7 +72,7 @@ def _num_loops(function: Callable[..., Any], form: Form, *args: Any) -> int:
 
 class TestPairs:
   @pytest.mark.parametrize(("form", "num"), [(MERGED, 2), (STAGGERED, 3)])
-  def test_passes_of_two_micro_batches_share_loops(self, form: Form, num: int):
+  def test_passes_of_two_micro_batches_share_loops(self, form, num):
     args = (_WEIGHTS, _ROWS)
     assert len(_while_loops(_module(_two_micro_batches, *args))) == 4
     assert _num_loops(_two_micro_batches, form, *args) == num
@@ -161,9 +161,7 @@ def _alone(weights: jax.Array, rows: jax.Array) -> jax.Array:
     (_alone, "no other loop"),
   ],
 )
-def test_what_cannot_merge_stays_and_says_why(
-  function: Callable[..., Any], reason: str
-):
+def test_what_cannot_merge_stays_and_says_why(function, reason):
   module = _module(function, _WEIGHTS, _ROWS)
   text = str(module)
   same, outcome = rewrite.rewrite(module, MERGED)
@@ -175,9 +173,7 @@ def test_what_cannot_merge_stays_and_says_why(
 @pytest.mark.parametrize(
   ("start", "limit", "step"), [(0, 7, 1), (-3, 4, 2), (5, 5, 1), (6, 5, 3)]
 )
-def test_a_counted_loop_makes_as_many_trips_as_it_says(
-  start: int, limit: int, step: int
-):
+def test_a_counted_loop_makes_as_many_trips_as_it_says(start, limit, step):
   def count() -> jax.Array:
     return jax.lax.while_loop(
       lambda i: i < limit, lambda i: i + step, jnp.int32(start)
@@ -287,7 +283,5 @@ def _programs(draw: st.DrawFn) -> Callable[..., Any]:
   program=_programs(), form=st.sampled_from([MERGED, STAGGERED])
 )
 @hypothesis.settings(max_examples=6)
-def test_random_programs_of_loops_keep_their_bits(
-  program: Callable[..., Any], form: Form
-):
+def test_random_programs_of_loops_keep_their_bits(program, form):
   rewritten.assert_same_bits(program, form, _WEIGHTS, _ROWS)

@@ -8,7 +8,7 @@ In pieces they compute the same numbers.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import hypothesis
@@ -137,9 +137,7 @@ def _num_of(module: hlo.Module) -> Counter[str]:
   return num
 
 
-def test_xla_joins_neither_collectives_nor_products_again(
-  scheduled: Callable[..., hlo.Module], h100s: Sequence[jax.Device]
-):
+def test_xla_joins_neither_collectives_nor_products_again(scheduled, h100s):
   # All far below the sizes up to which its combiners and dot merger act.
   lowered = tp.lower(
     "shard_map",
@@ -168,7 +166,7 @@ def test_xla_joins_neither_collectives_nor_products_again(
 
 
 def test_tags_tell_of_scheduled_collectives_which_chains_they_are_in(
-  scheduled: Callable[..., hlo.Module], h100s: Sequence[jax.Device]
+  scheduled, h100s
 ):
   lowered = tp.lower("shard_map", devices=h100s)
   module = _module(lowered)
@@ -196,9 +194,7 @@ def _chains_of(instruction: hlo.Instruction) -> list[str]:
     ({f"{_FIRST}:1": 1}, None),  # One piece is the program as written.
   ],
 )
-def test_what_cannot_be_leaves_the_program_as_it_was(
-  asked: dict[str, int], reason: str | None
-):
+def test_what_cannot_be_leaves_the_program_as_it_was(asked, reason):
   module = _module(tp.lower("shard_map", unrolled=True))
   before = str(module)
   same, outcome = rewrite.rewrite(module, Form(slices=asked))
@@ -300,7 +296,7 @@ def _coarse(x: jax.Array) -> jax.Array:
   num=st.sampled_from([2, 4]),
 )
 def test_any_chain_of_operations_gives_the_same_bits_in_pieces(
-  before: list[str], after: list[str], num: int
+  before, after, num
 ):
   def local(x: jax.Array, w: jax.Array) -> tuple[jax.Array, jax.Array]:
     x = _coarse(_gather(x, 1))

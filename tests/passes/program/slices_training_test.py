@@ -8,7 +8,6 @@ Tensor and sequence parallelism over eight CPU devices, with the state donated.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -62,7 +61,7 @@ def _train(compiled: jax.stages.Compiled) -> tuple[Any, np.ndarray]:
     ("split at entry", "unrolled"),
   ],
 )
-def test_ten_steps_in_pieces_train_the_same(kind: str, layers: str):
+def test_ten_steps_in_pieces_train_the_same(kind, layers):
   unrolled = layers == "unrolled"
   lowered = tp.lower(kind, unrolled=unrolled, remat=layers == "remat")
   weights, losses = _train(lowered.compile())
@@ -110,7 +109,7 @@ def _traffic(
 
 
 @pytest.mark.parametrize("kind", tp.KINDS)
-def test_a_layer_has_a_chain_forward_and_a_chain_backward(kind: str):
+def test_a_layer_has_a_chain_forward_and_a_chain_backward(kind):
   module = _module(tp.lower(kind))
   before = str(module)
   found = chains.find(module)
@@ -134,12 +133,7 @@ def test_a_layer_has_a_chain_forward_and_a_chain_backward(kind: str):
   ("kind", "dim"),
   [("whole at entry", 0), ("whole at entry", 1), ("split at entry", 1)],
 )
-def test_pieces_send_on_h100s_what_the_whole_does(
-  kind: str,
-  dim: int,
-  scheduled: Callable[..., hlo.Module],
-  h100s: Sequence[jax.Device],
-):
+def test_pieces_send_on_h100s_what_the_whole_does(kind, dim, scheduled, h100s):
   lowered = tp.lower(
     kind,
     tokens=4096,

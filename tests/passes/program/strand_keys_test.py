@@ -178,7 +178,7 @@ def keys_of(module: ir.Module, name: str) -> collections.Counter[str]:
 
 
 @pytest.fixture(scope="module")
-def lower_h100(h100s: Sequence[jax.Device]) -> Lower:
+def lower_h100(h100s) -> Lower:
   return functools.partial(_lower, h100s)
 
 
@@ -186,7 +186,7 @@ def lower_h100(h100s: Sequence[jax.Device]) -> Lower:
   ("strands", "num_keyed"), [("merged", 2), ("staggered", 1)]
 )
 def test_only_keys_keep_xla_from_combining_across_strands_that_share_a_loop(
-  lower_h100: Lower, scheduled: Any, strands: str, num_keyed: int
+  lower_h100, scheduled, strands, num_keyed
 ):
   plain = lower_h100()
   coupled, _ = in_form(plain, strands, keyed=False)
@@ -200,7 +200,7 @@ def test_only_keys_keep_xla_from_combining_across_strands_that_share_a_loop(
 
 @pytest.mark.parametrize("num_micro_batches", [2, 3])
 def test_only_keys_keep_xla_from_combining_across_unrolled_strands(
-  lower_h100: Lower, scheduled: Any, num_micro_batches: int
+  lower_h100, scheduled, num_micro_batches
 ):
   lower_ = functools.partial(lower_h100, scan=False)
   coupled = lower_(num_micro_batches=num_micro_batches)
@@ -213,7 +213,7 @@ def test_only_keys_keep_xla_from_combining_across_unrolled_strands(
 
 @pytest.mark.parametrize("scan", [False, True])
 @pytest.mark.parametrize("layer", [_tp_layer, _fsdp_layer])
-def test_layers_are_no_strands(lower_h100: Lower, layer: Any, scan: bool):
+def test_layers_are_no_strands(lower_h100, layer, scan):
   lowered = lower_h100(num_micro_batches=1, layer=layer, scan=scan)
   module = module_of(lowered)
   same, outcome = rewrite.rewrite(module, KEYED)
@@ -223,7 +223,7 @@ def test_layers_are_no_strands(lower_h100: Lower, layer: Any, scan: bool):
 @pytest.mark.parametrize("remat", [False, True])
 @pytest.mark.parametrize("keyed", [False, True])
 def test_merged_strands_gather_their_common_weights_once(
-  lower_h100: Lower, scheduled: Any, remat: bool, keyed: bool
+  lower_h100, scheduled, remat, keyed
 ):
   plain = lower_h100(layer=_fsdp_layer, remat=remat)
   merged, _ = in_form(plain, "merged", keyed=keyed)
@@ -231,9 +231,7 @@ def test_merged_strands_gather_their_common_weights_once(
   assert 2 * gathered_bytes(scheduled(merged)) == num_bytes
 
 
-def test_what_a_strand_computes_from_what_it_saved_is_its_own(
-  h100s: Sequence[jax.Device],
-):
+def test_what_a_strand_computes_from_what_it_saved_is_its_own(h100s):
   mesh = Mesh(np.array(h100s), ("x",))
 
   def strand(weights: Any, saved: jax.Array) -> jax.Array:
@@ -263,7 +261,7 @@ def test_what_a_strand_computes_from_what_it_saved_is_its_own(
     assert keys_of(module_of(keyed), name) == {"strand 0": 1, "strand 1": 1}
 
 
-def test_a_key_that_is_there_stays(lower_h100: Lower):
+def test_a_key_that_is_there_stays(lower_h100):
   lowered = lower_h100(scan=False)
   module = module_of(lowered)
   with module.context, ir.Location.unknown():
@@ -280,7 +278,7 @@ def test_a_key_that_is_there_stays(lower_h100: Lower):
 
 
 def test_xlas_partitioner_hands_keys_on_to_the_collectives_that_it_places(
-  h100s: Sequence[jax.Device],
+  h100s,
 ):
   lowered, num_keyed = in_form(_lower_gspmd(h100s))
   assert num_keyed == 1

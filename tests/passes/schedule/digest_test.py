@@ -4,17 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from conftest import Scheduled
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import digest
 
 
 @pytest.fixture(params=["fsdp_scan", "fsdp_unrolled", "tp_scan"])
-def module(request: pytest.FixtureRequest) -> hlo.Module:
+def module(request) -> hlo.Module:
   return request.getfixturevalue(request.param)
 
 
@@ -46,9 +43,7 @@ def _with_neighbours_swapped(
   raise AssertionError("There are no such neighbours.")
 
 
-def test_names_numbers_and_source_lines_do_not_count(
-  module: hlo.Module,
-) -> None:
+def test_names_numbers_and_source_lines_do_not_count(module):
   other = module.copy().proto
   for computation in other.computations:
     computation.name = f"renamed_{computation.name}"
@@ -60,9 +55,7 @@ def test_names_numbers_and_source_lines_do_not_count(
   assert digest.of(other) == digest.of(module.proto)
 
 
-def test_of_two_neighbours_only_what_a_kernel_runs_beside_counts(
-  module: hlo.Module,
-) -> None:
+def test_of_two_neighbours_only_what_a_kernel_runs_beside_counts(module):
   kernels = _with_neighbours_swapped(module, False, False)
   assert kernels.proto != module.proto
   assert digest.of(kernels.proto) == digest.of(module.proto)
@@ -73,9 +66,7 @@ def test_of_two_neighbours_only_what_a_kernel_runs_beside_counts(
 
 
 @pytest.mark.parametrize("opcode", ["-start", "fusion"])
-def test_what_an_instruction_does_counts(
-  module: hlo.Module, opcode: str
-) -> None:
+def test_what_an_instruction_does_counts(module, opcode):
   other = module.copy()
   changed = _running_instruction(other, opcode)
   changed.backend_config = b'{"operation_queue_id": "7"}'
@@ -83,7 +74,7 @@ def test_what_an_instruction_does_counts(
   assert digest.of_content(other.proto) != digest.of_content(module.proto)
 
 
-def test_what_is_inside_a_kernel_counts(module: hlo.Module) -> None:
+def test_what_is_inside_a_kernel_counts(module):
   other = module.copy()
   inside = other.computations.keys() - other.executions.keys()
   other.computations[inside.pop()].root.opcode = "something-else"
@@ -91,8 +82,8 @@ def test_what_is_inside_a_kernel_counts(module: hlo.Module) -> None:
 
 
 def test_an_option_that_changes_overlaps_makes_another_schedule(
-  scheduled: Scheduled, fsdp_step: Callable
-) -> None:
+  scheduled, fsdp_step
+):
   step = fsdp_step()
   default = digest.of(scheduled(step).proto)
   assert digest.of(scheduled(step).proto) == default

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -50,13 +49,7 @@ def _estimated(module: hlo.Module) -> int:
     (_momentum, 3, 4096, 0),
   ],
 )
-def test_a_step_needs_what_xla_says(
-  h100s: Sequence[jax.Device],
-  step: Callable[..., Any],
-  num_states: int,
-  rows: int,
-  donated: int | tuple[()],
-) -> None:
+def test_a_step_needs_what_xla_says(h100s, step, num_states, rows, donated):
   mesh = Mesh(np.array(h100s), ("x",))
 
   def array(rows: int, *axes: str) -> jax.ShapeDtypeStruct:
@@ -84,9 +77,7 @@ def test_a_step_needs_what_xla_says(
     ("f32[100] negate(large)", (8 + 8 + 100) + 100),
   ],
 )
-def test_results_hold_what_fits_before_they_are_written(
-  result: str, expected: int
-) -> None:
+def test_results_hold_what_fits_before_they_are_written(result, expected):
   module = hlo_text.load(
     f"""
   a = f32[8] parameter(0)
@@ -110,8 +101,8 @@ def test_results_hold_what_fits_before_they_are_written(
   ],
 )
 def test_a_collective_that_is_a_fusion_writes_to_a_buffer_of_its_own(
-  sums: str, expected: int
-) -> None:
+  sums, expected
+):
   module = hlo_text.load(
     f"""
   a = f32[8] parameter(0)
@@ -132,7 +123,7 @@ def test_a_collective_that_is_a_fusion_writes_to_a_buffer_of_its_own(
   assert _estimated(module) == 4 * (8 + 8 + expected)
 
 
-def test_arguments_that_one_kernel_updates_are_each_held() -> None:
+def test_arguments_that_one_kernel_updates_are_each_held():
   module = hlo_text.load(
     """
   a = f32[4,100] parameter(0)

@@ -7,11 +7,10 @@ Collectives keep theirs with what overwrites or controls them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import hypothesis
 from hypothesis import strategies as st
-import jax
 import pytest
 
 import hlo_text
@@ -68,24 +67,19 @@ _NO_COMBINING = {
 
 
 @pytest.fixture(scope="module")
-def uncombined(
-  scheduled: Callable[..., hlo.Module],
-  fsdp_step: Callable[..., jax.stages.Lowered],
-) -> hlo.Module:
+def uncombined(scheduled, fsdp_step) -> hlo.Module:
   """The unrolled train step, with every collective on its own."""
   return scheduled(fsdp_step(unroll=True), **_NO_COMBINING)
 
 
 @pytest.fixture(scope="module", params=["fsdp_scan", "uncombined"])
-def module(request: pytest.FixtureRequest) -> hlo.Module:
+def module(request) -> hlo.Module:
   return request.getfixturevalue(request.param)
 
 
 @hypothesis.settings(max_examples=20)
 @hypothesis.given(seed=st.integers(0, 2**32 - 1))
-def test_whatever_comes_after_what_it_must_is_legal(
-  module: hlo.Module, seed: int
-) -> None:
+def test_whatever_comes_after_what_it_must_is_legal(module, seed):
   orders = random_orders.of(module, seed)
   assert orders
   reordered = orders_lib.apply(module, orders)
@@ -96,9 +90,7 @@ def test_whatever_comes_after_what_it_must_is_legal(
 
 @hypothesis.settings(max_examples=60)
 @hypothesis.given(data=st.data())
-def test_an_order_that_breaks_an_edge_is_refused_with_both_names(
-  module: hlo.Module, data: st.DataObject
-) -> None:
+def test_an_order_that_breaks_an_edge_is_refused_with_both_names(module, data):
   homes = {c.computation for c in collectives.find(module)}
   name = data.draw(st.sampled_from(sorted(homes)))
   (home,) = [c for c in module.computations.values() if c.name == name]
@@ -113,7 +105,7 @@ def test_an_order_that_breaks_an_edge_is_refused_with_both_names(
     orders_lib.apply(module, {home.name: tuple(order)})
 
 
-def test_nothing_but_the_order_may_change(fsdp_scan: hlo.Module) -> None:
+def test_nothing_but_the_order_may_change(fsdp_scan):
   other = fsdp_scan.copy()
   orders_lib.check_order(fsdp_scan, other)
   other.entry.instructions[-1].name += "x"
@@ -133,18 +125,12 @@ def test_nothing_but_the_order_may_change(fsdp_scan: hlo.Module) -> None:
     (lambda o: [*o, o[0]], "has each of its instructions once: the order"),
   ],
 )
-def test_an_order_of_other_instructions_is_refused(
-  fsdp_scan: hlo.Module,
-  change: Callable[[list[str]], list[str]],
-  message: str,
-) -> None:
+def test_an_order_of_other_instructions_is_refused(fsdp_scan, change, message):
   with pytest.raises(errors.ScheduleError, match=message):
     _with_order(fsdp_scan, change(_order_of(fsdp_scan)))
 
 
-def test_an_order_is_of_a_computation_that_is_there(
-  fsdp_scan: hlo.Module,
-) -> None:
+def test_an_order_is_of_a_computation_that_is_there(fsdp_scan):
   assert orders_lib.apply(fsdp_scan, {}) is fsdp_scan
   with pytest.raises(
     errors.ScheduleError, match="jit_step has no computation body: the order"
@@ -152,7 +138,7 @@ def test_an_order_is_of_a_computation_that_is_there(
     orders_lib.apply(fsdp_scan, {"body": ()})
 
 
-def test_an_order_that_takes_too_much_memory_is_refused() -> None:
+def test_an_order_that_takes_too_much_memory_is_refused():
   module = _gathering(
     """
   y = f32[8] parameter(0)
@@ -266,9 +252,7 @@ _OVERWRITTEN = {
 
 
 @pytest.mark.parametrize("how", _OVERWRITTEN)
-def test_a_collective_is_done_before_its_operand_is_overwritten(
-  how: str,
-) -> None:
+def test_a_collective_is_done_before_its_operand_is_overwritten(how):
   module = _OVERWRITTEN[how]
   order = _order_of(module)
   at = order.index("write")
@@ -282,7 +266,7 @@ def test_a_collective_is_done_before_its_operand_is_overwritten(
     _with_order(module, _moved(order, "done", after="write"))
 
 
-def test_a_collective_that_overwrites_starts_after_the_last_reader() -> None:
+def test_a_collective_that_overwrites_starts_after_the_last_reader():
   module = _gathering(
     f"""
   {_COPIED}
@@ -299,7 +283,7 @@ def test_a_collective_that_overwrites_starts_after_the_last_reader() -> None:
     _with_order(module, _moved(_order_of(module), "sum", after="x"))
 
 
-def test_a_control_dependence_holds_a_collective() -> None:
+def test_a_control_dependence_holds_a_collective():
   module = _gathering(
     _PARAMETERS
     + """first = f32[8] negate(y)
