@@ -113,7 +113,7 @@ def _job(lowered: lowered_lib.Lowered, options: _Options) -> job_lib.Job:
     keeps_names=False,
     generates_code=False,
   )
-  request = lowered.request(asked, None)
+  request = lowered.request(asked)
   assert request is not None
   return job_lib.Job(
     name=lowered.name,

@@ -77,12 +77,10 @@ class Jitted:
   def lowered(
     self, args: tuple[Any, ...], kwargs: dict[str, Any]
   ) -> jax.stages.Lowered | None:
-    """The step as jit lowers it for a call.
+    """The step as jit lowers it for a call; None to leave the call to jit.
 
-    Returns:
-      None where the call is to be left to jit: under a transformation, and
-      where it cannot be lowered. Jit says that better, with nothing traced
-      again.
+    Under a transformation, and where it cannot be lowered: jit says that
+    better, with nothing traced again.
     """
     if is_transformed(args, kwargs):
       return None
@@ -163,12 +161,10 @@ def per_signature(function: Any, choose: Choose) -> Any:
 
 def is_transformed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
   """Whether a call is made under a transformation such as `jax.grad`."""
-  return jit.is_transformed() or _has_tracers(args, kwargs)
-
-
-def _has_tracers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
   leaves = jax.tree.leaves((args, kwargs))
-  return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+  return jit.is_transformed() or any(
+    isinstance(leaf, jax.core.Tracer) for leaf in leaves
+  )
 
 
 def _placed(

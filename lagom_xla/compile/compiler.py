@@ -33,6 +33,7 @@ from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.compile import xla
 from lagom_xla.jax_internals import caches
+from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
@@ -212,19 +213,17 @@ class _Asked:
 
   def all_options(self, *, generates_code: bool) -> lowered_lib.Options:
     """The options, with those that leave out what no GPU is there for."""
-    return deviceless.asked(
+    options = deviceless.asked(
       self.lowered,
       self.options,
       keeps_names=self.keeps_names,
       chooses_tiles=self.chooses_tiles,
       generates_code=generates_code,
     )
-
-  @property
-  def profile(self) -> bytes | None:
-    """The scheduler profile as XLA takes it."""
-    text = self.config.scheduler_profile
-    return None if text is None else text.encode()
+    profile = self.config.scheduler_profile
+    if profile is None:
+      return options
+    return {**options, request_lib.PROFILE: profile.encode()}
 
 
 def _asked(
@@ -476,7 +475,7 @@ def _job(stage: registry.Stage | None, asked: _Asked) -> job_lib.Job | None:
   options = asked.all_options(generates_code=needs_code and stage is None)
   # It ends where JAX would call XLA, in that JAX's own cache has no part.
   with caches.persistent_off(), _on_failure(asked.words):
-    request = lowered.request(options, asked.profile)
+    request = lowered.request(options)
   if request is None:
     return None
   job = job_lib.Job(
@@ -495,7 +494,7 @@ def _job(stage: registry.Stage | None, asked: _Asked) -> job_lib.Job | None:
   if not (shares_fusion and fused_lib.may_share(options)):
     return job
   with caches.persistent_off():
-    early = lowered.request(fused_lib.options_before_fusion(options), None)
+    early = lowered.request(fused_lib.options_before_fusion(options))
   assert early is not None
   # What jobs share that XLA fuses alike, whichever their stage.
   alike = dataclasses.replace(job.to_schedule, request=early, keeps_lines=False)
@@ -553,4 +552,4 @@ def _to_the_end_here(asked: _Asked) -> lowered_lib.Compilation:
 def _run(asked: _Asked, *, generates_code: bool) -> object:
   """Runs XLA's compiler in this process."""
   options = asked.all_options(generates_code=generates_code)
-  return asked.lowered.run_compiler(options, asked.profile)
+  return asked.lowered.run_compiler(options)

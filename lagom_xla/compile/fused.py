@@ -41,7 +41,7 @@ from lagom_xla.passes import registry
 from lagom_xla.passes.schedule import digest
 
 _Module = hlo_pb2.HloModuleProto
-_Options = Mapping[str, bool | int | float | str]
+_Options = Mapping[str, bool | int | float | str | bytes]
 
 # Published recipes switch off rematerialization, which runs after the schedule.
 # The other chooses tiles of products, which nobody needs without a GPU
@@ -100,6 +100,7 @@ _TEXT = f"HloModule {_NAME}\n\nENTRY e {{ ROOT p = f32[] parameter(0) }}\n"
 # buffers are made of the thunks of a compiled module.
 _OPTIONS = frozenset(
   [
+    request_lib.PROFILE,
     "xla_gpu_all_gather_combine_threshold_bytes",
     "xla_gpu_all_reduce_combine_threshold_bytes",
     "xla_gpu_collect_cost_model_stats",
@@ -134,9 +135,7 @@ def may_share(options: _Options) -> bool:
   )
 
 
-def options_before_fusion(
-  options: _Options,
-) -> dict[str, bool | int | float | str]:
+def options_before_fusion(options: _Options) -> _Options:
   """Those of the options that act on fusion, or before it."""
   return {
     name: value
@@ -302,7 +301,7 @@ def end_from_fused(
 
 def _with(job: job_lib.Job, options: Mapping[str, bool | str]) -> job_lib.Job:
   """A job with more XLA options."""
-  request = request_lib.with_options(job.request, options, None)
+  request = request_lib.with_options(job.request, options)
   return dataclasses.replace(job, request=request)
 
 

@@ -37,7 +37,8 @@ from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import rewrite as rewrite_lib
 from lagom_xla.passes.program.slices import chains as chains_lib
 
-Options = Mapping[str, bool | int | float | str]
+# XLA's, and `request.PROFILE`.
+Options = Mapping[str, bool | int | float | str | bytes]
 
 _NO_FORM = (
   "it is HLO that is not partitioned yet; the step itself, or a dump"
@@ -103,11 +104,9 @@ class Lowered(abc.ABC):
   def is_run(self) -> bool:
     """Whether what a compile to the end gives can run in this process."""
 
-  def run_compiler(
-    self, options: Options, scheduler_profile: bytes | None
-  ) -> Any:
+  def run_compiler(self, options: Options) -> Any:
     """Runs XLA's compiler; the executable goes to `compilation`."""
-    request = self.request(options, scheduler_profile)
+    request = self.request(options)
     assert request is not None
     return request_lib.compile(request, self._devices)
 
@@ -119,9 +118,7 @@ class Lowered(abc.ABC):
     return jax.devices("cpu")
 
   @abc.abstractmethod
-  def request(
-    self, options: Options, scheduler_profile: bytes | None
-  ) -> request_lib.Request | None:
+  def request(self, options: Options) -> request_lib.Request | None:
     """What `run_compiler` hands to XLA; None where only this process can."""
 
   def compilation(self, executable: Any) -> Compilation:
@@ -195,18 +192,14 @@ class LoweredStep(Lowered):
     """Whether those devices are here."""
     return self.platform == "cpu" or devices_lib.is_live(self.cluster)
 
-  def run_compiler(
-    self, options: Options, scheduler_profile: bytes | None
-  ) -> jax.stages.Compiled:
+  def run_compiler(self, options: Options) -> jax.stages.Compiled:
     """Compiles through JAX, which remembers executables by module."""
-    return self.step.compile(_all_options(options, scheduler_profile))
+    compiler_options: Any = dict(options)
+    return self.step.compile(compiler_options)
 
-  def request(
-    self, options: Options, scheduler_profile: bytes | None
-  ) -> request_lib.Request | None:
+  def request(self, options: Options) -> request_lib.Request | None:
     """What JAX hands to XLA; None for a step that calls into Python."""
-    all_options = _all_options(options, scheduler_profile)
-    return request_lib.of_step(self.step, all_options, self._sent)
+    return request_lib.of_step(self.step, options, self._sent)
 
   def compilation(self, executable: jax.stages.Compiled) -> Compilation:
     """What one of JAX's executables holds, and itself."""
@@ -274,16 +267,10 @@ class LoweredModule(Lowered):
   def _partitioner(self) -> str | None:
     return unoptimized.partitioner(self.module)
 
-  def request(
-    self, options: Options, scheduler_profile: bytes | None
-  ) -> request_lib.Request:
+  def request(self, options: Options) -> request_lib.Request:
     """Has it compiled with the partitioner that the module is for."""
     return request_lib.of_stablehlo(
-      self._sent,
-      self._devices,
-      options,
-      scheduler_profile,
-      partitioner=self._partitioner,
+      self._sent, self._devices, options, partitioner=self._partitioner
     )
 
   def rewritten(self, form: form_lib.Form) -> tuple[Self, form_lib.Outcome]:
@@ -332,11 +319,9 @@ class SentStep(Lowered):
     """As of the step itself, so that plans agree."""
     return self.platform == "cpu"
 
-  def request(
-    self, options: Options, scheduler_profile: bytes | None
-  ) -> request_lib.Request:
+  def request(self, options: Options) -> request_lib.Request:
     """What was sent, with these options."""
-    return request_lib.with_options(self.sent, options, scheduler_profile)
+    return request_lib.with_options(self.sent, options)
 
   def _with_program(self, stablehlo: Any) -> Self:
     program = request_lib.program(stablehlo)
@@ -377,12 +362,3 @@ def read_step(folder: pathlib.Path) -> SentStep:
 
 def _platform(step: jax.stages.Lowered) -> str:
   return "cpu" if lowerings.client_of(step).platform == "cpu" else "cuda"
-
-
-def _all_options(
-  options: Options, scheduler_profile: bytes | None
-) -> dict[str, Any]:
-  """The options as JAX takes them."""
-  if scheduler_profile is None:
-    return dict(options)
-  return {**options, "fdo_profile": scheduler_profile}

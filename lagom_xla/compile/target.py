@@ -289,23 +289,23 @@ class ModuleTarget(_LoweredTarget):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ScheduledTarget(Target):
-  """A module that XLA has scheduled already."""
+class _ScheduledTarget(Target):
+  """A module that XLA has scheduled already, in whatever orders are asked for.
+
+  Options that XLA would take change nothing of it.
+  """
 
   module: hlo.Module
 
   @property
   def is_read_only(self) -> bool:
-    """It is."""
     return True
 
   @property
   def obstacle(self) -> str | None:
-    """That nothing is left to compile."""
     return f"{self.name} is scheduled already"
 
   def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
-    """The module in a config's orders, whatever else of it XLA would take."""
     rewriting.check(self.name, config.program, self.outcome(config.program))
     if config.combine_groups is not None:
       raise errors.CompileError(
@@ -317,22 +317,18 @@ class ScheduledTarget(Target):
   def compile(
     self, config: config_lib.XlaConfig = _DEFAULT
   ) -> lowered_lib.Compilation:
-    """Always a CompileError."""
     raise errors.CompileError(
       f"{self.obstacle}: give the module from before XLA's optimizations."
     )
 
   def outcome(self, form: form_lib.Form) -> form_lib.Outcome:
-    """A refusal, whatever the form."""
     del form
     return form_lib.Outcome.refused(self.name, "it is scheduled")
 
   def chains(self) -> tuple[chains_lib.Chain, ...]:
-    """None, as nothing can be cut any more."""
     return ()
 
   def identity(self) -> hlo.Module:
-    """The module itself."""
     return self.module
 
 
@@ -363,7 +359,7 @@ def of_sent(step: lowered_lib.SentStep, *, name: str) -> Target:
 
 def of_module(
   module: hlo.Module, cluster: cluster_lib.Cluster, *, name: str
-) -> ModuleTarget | ScheduledTarget:
+) -> Target:
   """A target from a module: scheduled ones are read, others are compiled.
 
   Raises:
@@ -383,7 +379,7 @@ def of_module(
     )
   if module.is_scheduled:
     _check_is_gpu(module)
-    return ScheduledTarget(name=name, cluster=cluster, module=module)
+    return _ScheduledTarget(name=name, cluster=cluster, module=module)
   lowered = lowered_lib.LoweredModule(module, cluster)
   return ModuleTarget(name=name, cluster=cluster, lowered=lowered)
 

@@ -28,6 +28,9 @@ import numpy as np
 from lagom_xla import errors
 from lagom_xla.jax_internals import lowerings
 
+# What JAX calls costs for XLA's scheduler, among the options of a compile.
+PROFILE = "fdo_profile"
+
 
 class Recorded(BaseException):
   """Ends a compile with what a client was asked for; nobody else catches it."""
@@ -146,14 +149,13 @@ def module(stablehlo: bytes) -> ir.Module:
     return ir.Module.parse(stablehlo)
 
 
-def with_options(
-  request: Request, options: Mapping[str, Any], scheduler_profile: bytes | None
-) -> Request:
+def with_options(request: Request, options: Mapping[str, Any]) -> Request:
   """A request with more XLA options, and costs for XLA's scheduler."""
   parsed = xla_client.CompileOptions.ParseFromString(request.options)
-  if scheduler_profile is not None:
-    parsed.executable_build_options.fdo_profile = scheduler_profile
   overrides = {**dict(request.overrides), **options}
+  profile = overrides.pop(PROFILE, None)
+  if profile is not None:
+    parsed.executable_build_options.fdo_profile = profile
   return dataclasses.replace(
     request,
     options=parsed.SerializeAsString(),
@@ -186,8 +188,7 @@ def of_step(
 def of_stablehlo(
   module: Program,
   devices: Sequence[jax.Device],
-  options: Mapping[str, bool | int | float | str],
-  scheduler_profile: bytes | None,
+  options: Mapping[str, Any],
   *,
   partitioner: str | None,
 ) -> Request:
@@ -196,12 +197,13 @@ def of_stablehlo(
   The partitioner is "shardy" or "gspmd"; None for the program of one device.
   """
   overrides: Any = dict(options)
+  profile = overrides.pop(PROFILE, None)
   compile_options = compiler.get_compile_options(
     num_replicas=1,
     num_partitions=len(devices),
     device_assignment=np.arange(len(devices)).reshape(1, -1),
     env_options_overrides=overrides,
-    fdo_profile=scheduler_profile,
+    fdo_profile=profile,
     backend=devices[0].client,
   )
   build_options = compile_options.executable_build_options

@@ -156,9 +156,7 @@ def test_an_option_that_xla_refuses_is_named_in_front(
 
 def test_all_that_xla_says_of_a_refusal_is_told(h100s):
   class Refused(lowered_lib.LoweredStep):
-    def run_compiler(
-      self, options: lowered_lib.Options, scheduler_profile: bytes | None
-    ) -> jax.stages.Compiled:
+    def run_compiler(self, options: lowered_lib.Options) -> jax.stages.Compiled:
       raise RuntimeError("INTERNAL: no\n\nwhy not\n" + "more\n" * 50)
 
   with pytest.raises(errors.CompileError) as raised:

@@ -38,7 +38,6 @@ import sgd_steps
 
 _Options = Mapping[str, bool | int | float | str]
 _NO_RECOMPUTING = {"xla_disable_hlo_passes": "rematerialization"}
-_ALLOC, _FREE, _SHARE_WITH = 0, 1, 2
 
 
 @pytest.fixture(scope="module", params=[48e9, 24e9])
@@ -59,8 +58,10 @@ def _is_short(wide: lowered_lib.LoweredStep) -> bool:
   return wide.cluster.gpu.hbm_bytes == 24e9
 
 
-def _job(lowered: lowered_lib.LoweredStep, options: _Options) -> job_lib.Job:
-  request = lowered.request(options, None)
+def _job(
+  lowered: lowered_lib.LoweredStep, options: lowered_lib.Options
+) -> job_lib.Job:
+  request = lowered.request(options)
   assert request is not None
   return job_lib.Job(
     name=lowered.name, cluster=lowered.cluster, request=request, stage=None
@@ -140,52 +141,6 @@ def test_where_a_config_dumps_or_kernels_are_kept_it_compiles_to_the_end(
   assert xla.can_end_before_code(options) == is_possible
 
 
-@pytest.mark.parametrize(
-  ("sizes", "lasting", "events", "peak_bytes"),
-  [
-    # Of 30, 20 and 7 at most 50 are live.
-    (
-      {1: 100, 2: 30, 3: 20, 4: 7},
-      [1],
-      [(_ALLOC, 2), (_ALLOC, 3), (_FREE, 2), (_ALLOC, 4)],
-      100 + 30 + 20,
-    ),
-    # 4 comes while 3, in the memory of 2, is still read; or after that.
-    (
-      {1: 1, 2: 30, 3: 30, 4: 7},
-      [1],
-      [(_ALLOC, 2), (_SHARE_WITH, 3, 2), (_FREE, 2), (_ALLOC, 4)],
-      1 + 30 + 7,
-    ),
-    (
-      {1: 1, 2: 30, 3: 30, 4: 7},
-      [1],
-      [(_ALLOC, 2), (_SHARE_WITH, 3, 2), (_FREE, 2), (_FREE, 3), (_ALLOC, 4)],
-      1 + 30,
-    ),
-    # An argument counts once, though results are in its memory.
-    ({1: 64, 2: 48}, [1, 2], [], 64),
-  ],
-)
-def test_peak_is_what_lasts_and_what_is_live_at_once(
-  sizes, lasting, events, peak_bytes
-):
-  assignment = hlo_pb2.BufferAssignmentProto()
-  for id_, size in sizes.items():
-    assignment.logical_buffers.add(id=id_, size=size)
-  allocation = assignment.buffer_allocations.add(
-    is_entry_computation_parameter=True
-  )
-  for id_ in lasting:
-    allocation.assigned.add(logical_buffer_id=id_)
-  trace = assignment.heap_simulator_traces.add()
-  for kind, id_, *canonical in events:
-    trace.events.add(
-      kind=kind, buffer_id=id_, share_with_canonical_id=sum(canonical)
-    )
-  assert xla.peak_bytes_of(assignment) == peak_bytes
-
-
 _IN_FLIGHT = compiles.IN_FLIGHT
 _ESTIMATES = {compiler.ESTIMATES: True}
 
@@ -248,18 +203,6 @@ def test_a_module_is_proven_if_it_becomes_what_its_program_does(lowered, fused):
   assert proven({"xla_gpu_all_gather_combine_threshold_bytes": 0}) is None
 
 
-def test_options_of_passes_before_fusion_are_not_shared():
-  options = {
-    "xla_gpu_enable_pipelined_all_gather": True,
-    "xla_disable_hlo_passes": "rematerialization",
-    "xla_gpu_enable_command_buffer": "",
-    _IN_FLIGHT: 4,
-  }
-  assert fused_lib.options_before_fusion(options) == {
-    "xla_gpu_enable_pipelined_all_gather": True
-  }
-
-
 @pytest.mark.parametrize(
   ("disabled", "may_share"),
   [
@@ -303,7 +246,7 @@ def pool() -> Iterator[pool_lib.Pool]:
 
 def _asked(
   lowered: lowered_lib.LoweredStep, options: _Options, **flags: bool
-) -> _Options:
+) -> lowered_lib.Options:
   flags = {"keeps_names": False, "generates_code": False, **flags}
   return deviceless.asked(lowered, options, **flags)
 
@@ -382,7 +325,7 @@ def test_tiles_are_propagated_where_xla_has_none_for_what_it_fuses(
 ):
   other = cluster_lib.parse("1x8xh200")  # The program is remembered.
   lowered = dataclasses.replace(lowered, cluster=other, workers=pool)
-  asked: list[_Options] = []
+  asked: list[lowered_lib.Options] = []
 
   def run() -> compiler.Pending[int]:
     asked.append(_asked(lowered, {}))

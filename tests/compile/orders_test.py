@@ -106,7 +106,7 @@ def _scheduled_on_cpus(loss: str) -> hlo.Module:
   with registry.transformation(
     read, stage=registry.Stage.POST_SCHEDULER, platform="cpu"
   ):
-    target.lowered.copied().run_compiler({}, None)
+    target.lowered.copied().run_compiler({})
   (module,) = seen
   return module
 
