@@ -2,21 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fit of a cluster's calibration to what was measured there.
 
-Factors on latency and rate (`wire.timing`), within a node and between
-nodes, and the same again for each path, as `wire.path_name` has them: sites
-differ in what LL's flags take and in what Simple's chunks do. They are found in
-logarithms, of predicted over measured time, by least squares that count large
-errors linearly, so that a few bad rows do not turn them. Each is held to 1 by
-about as much as the model itself is known, so that a handful of rows moves only
-what it shows. From fewer rows than that takes only the rate follows.
+Factors on latency and rate (`wire.timing`), within a node and between nodes,
+and the same again for each path, as `wire.path_name` has them. They are found
+in logarithms, of predicted over measured time, by least squares that count
+large errors linearly, so that a few bad rows do not turn them. Each is held to
+1 by about as much as the model itself is known, so that a handful of rows moves
+only what it shows; from fewer rows than that takes only the rate follows.
 
-First come the figures that all rows share, as those are for paths that were not
-measured, too; then those of single paths, beside them. Found at once, a path
-that its rows leave no rate would turn everybody's, against the others' own.
+First come the figures that all rows share, then those of single paths, beside
+them. Found at once, a path that its rows leave no rate would turn everybody's.
 
-Figures that fit the rows they were found from need not foretell others: times
-may scatter, or go up and down with sizes as no such figure does. So they are
-kept only where Akaike's criterion says that they foretell: rows come closer by
+Figures that fit the rows they were found from need not foretell others. So they
+are kept only where Akaike's criterion says that they do: rows come closer by
 more than so many free figures would bring them by chance. Figures that are held
 count by how free the rows leave them (the trace of the fit's hat matrix), and
 rows of one size as one, as what sets them apart is no figure here.

@@ -3,15 +3,12 @@
 """Logs of nccl-tests: what its programs print, of any version, in any job.
 
 A log may hold several runs, other output between their lines, and what mpirun
-(`[1,0]<stdout>:`), srun (`0: `) and kubectl put before each line; nothing is
-expected of where a line starts. A run starts where its program is named, by a
-command or by "# Collective test starting" (from 2.17 on), or else at
-"# nThread"; its ranks are listed below "# Using devices", with their processes,
-and its rows follow, whole or broken. With NCCL_DEBUG=INFO NCCL says its version
-and which variables it read, and with the TUNING subsystem what it chose for
-each size.
-
-A row is a line that ends in
+(`[1,0]<stdout>:`), srun (`0: `) and kubectl put before each line. A run starts
+where its program is named, by a command or by "# Collective test starting"
+(from 2.17 on), or else at "# nThread"; its ranks are listed below "# Using
+devices", and its rows follow. With NCCL_DEBUG=INFO NCCL says its version and
+which variables it read, and with the TUNING subsystem what it chose for each
+size. A row is a line that ends in
 
     size count type [redop] [root]  time algbw busbw error  [the same in place]
 
@@ -20,14 +17,12 @@ may be "N/A". Since 2.18 options add what single iterations take, four columns
 to each four, and the date and time.
 
 nccl-tests prints a row in three pieces, before, between and after its two
-measurements. With NCCL_DEBUG=INFO what NCCL says meanwhile stands in between,
-each message with a line break of its own, and glued to the piece before it:
+measurements. What NCCL says meanwhile stands in between, each message with a
+line break of its own, and glued to the piece before it, so the TUNING subsystem
+breaks every row:
 
     1048576   262144   float   sum   -1node-0:7000:7000 [0] NCCL INFO AllReduce
-    node-0:7000:7000 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo RING ...
        83.5   12.56   23.55      0node-0:7000:7000 [0] NCCL INFO AllReduce ...
-
-So the TUNING subsystem, which tells NCCL's choices, breaks every row.
 """
 
 from __future__ import annotations

@@ -9,18 +9,11 @@ as all channels' chunks fit there. That is V(NC, C) of Lagom's equation 6 (arXiv
 2602.20656), for which the paper gives no formula; it grows with both, as the
 paper says it does.
 
-*Copies* have such costs, too. A copy engine of the GPU moves a host copy's
-bytes at the rate that copies of pinned memory reach (`cluster.HostLink`), and
-draws as much of the GPU's own memory. It takes no SM. Its launch, some
-microseconds, is not counted, nor is what the two directions of a link lose to
-each other when both are in use, or the GPUs of a node to each other: that
-depends on the host. Both ways at once nvbandwidth shows 0.9 of the rate of one
-way on one host and half on another.
-
-A device copy is read and written in the memory. It is a memcpy like those on
-the compute stream, and takes what they take (`fusion.py`). It is taken to need
-no SM: which engine copies is the driver's choice. That the kernel before it has
-ended is known to another stream only by an event, whose latency is not counted.
+*Copies* have such costs, too, and take no SM. A host copy goes at the rate that
+copies of pinned memory reach (`cluster.HostLink`), and draws as much of the
+GPU's own memory. A device copy is read and written there, as a memcpy on the
+compute stream is (`fusion.py`). Launches are not counted, nor what the two
+directions of a link, or the GPUs of a node, lose to each other.
 """
 
 from __future__ import annotations

@@ -10,50 +10,34 @@ Lagom (arXiv 2602.20656) writes the time of kernel i beside collectives l..k as
 
 with mu_i blocks of the kernel, TB_i of them on each of lambda SMs, D_i bytes
 per block, Bbar the memory bandwidth, NC_j the channels of the collective (each
-takes an SM) and V_j the bandwidth that it draws. It says nothing of what the
-collective loses. What is left open there is settled here:
+takes an SM) and V_j the bandwidth that it draws. What is left open there, and
+what the collective loses, is settled here (docs/cost_model.md has how well):
 
 *Sharing memory.* V_j is what a collective draws alone. A kernel that memory
 bounds has requests waiting all the time, and (6) leaves it Bbar - V_j, but no
-less than half: two that both ask for more than half of the memory's rate get
-half each. Its traffic takes
+less than half. Its traffic takes memory_us / e_i alone, at the rate e_i Bbar
+that it reaches, and s_j times as long beside the collective:
 
     s_j = Bbar / (Bbar - min(V_j, Bbar / 2))
-
-times as long: measured are 1.4 to 1.6 times beside all-gathers that draw a
-third of an H100's memory, 1.13 and 1.56 times beside those that draw a tenth
-and a third of an A100's (benchmarks/steps/slowdowns.py). The traffic takes the
-rate that it reaches alone, e_i Bbar, so its time is memory_us / e_i, and that
-grows.
+    s_j = 1 + c min(V_j / Bbar, 1/2), c = 4    where its bytes fit half of L2
+    s_j = 1 + V_j / Bbar                       where its arithmetic bounds it
 
 What fits in half of L2 (which is two partitions) the kernel before has left
-there, and a lone kernel never waits for memory. Beside a collective, whose
-bytes go through L2, it does:
-
-    s_j = 1 + c min(V_j / Bbar, 1/2)    with c = 4
-
-c is taken from four such kernels of the H100 step, which slow 1.9, 2.0, 2.1 and
-3.6 times where V_j is 0.3 Bbar; 3 and 5 fit hardly worse. In the A100 step it
-foretells copies of 3.5 MB, which slow 1.3 times where V_j is 0.1 Bbar and 1.7
-to 2.0 times where it is 0.17.
+there, and a lone kernel never waits for memory; beside a collective, whose
+bytes go through L2, it does. c is taken from four such kernels of the H100
+step, which slow 1.9 to 3.6 times where V_j is 0.3 Bbar. A kernel whose
+arithmetic takes more than half of its time asks for its bytes ahead and in
+bursts, so it and the collective get their shares of Bbar + V_j.
 
 *Threads.* Some kernels take as long as their threads need to come, load, store
-and go, however little each moves (threads_us of `kernel.KernelCost`, by
-`fusion.py`). Out of L2 the whole of that time grows, as the traffic's does: all
-that the threads do is wait for it. Three of the four kernels that c is from are
-such: 2.0, 2.0 and 2.1 times are predicted, and 1.9, 2.1 and 2.0 measured. What
-comes from memory waits as long alone as beside a collective, until its traffic
-takes longer than its threads: they overlap, so it loses
+and go (threads_us of `kernel.KernelCost`). Out of L2 the whole of that time
+grows as the traffic's does. What comes from memory waits as long alone as
+beside a collective, until its traffic takes longer than its threads:
 
     max(s_j memory_us / e_i, threads_us) - max(memory_us / e_i, threads_us)
 
-Nor does it lose waves. An update in place of 134 MB, the only such kernel that
-was measured, slows 1.04 times beside a collective of 24 channels that draws a
-third of the memory's rate; by its waves it would slow 1.22 times.
-
-A kernel that its arithmetic bounds, for more than half of its time, asks for
-its bytes ahead and in bursts. It and the collective ask for Bbar + V_j
-together, and each gets its share: s_j = 1 + V_j / Bbar.
+Nor does it lose waves: an update in place of 134 MB, the only such kernel that
+was measured, slows 1.04 times beside 24 channels.
 
 *Partial waves.* (6) times (5) moves a full wave's bytes in the last wave too.
 Here a kernel moves its own bytes, mu_i * D_i, however many waves it takes:
@@ -62,23 +46,17 @@ Here a kernel moves its own bytes, mu_i * D_i, however many waves it takes:
            + s_j memory_us / e_i
 
 with threads_us for memory_us / e_i where it is more, and g_i0 the waves of the
-kernel alone. So a kernel beside nothing takes its lone time exactly, one that
-fills the GPU once goes from one wave to two, and none runs faster than alone.
-w_i is 1, but for kernels whose blocks wait for one another: `grid.py` has which
-those are, and mu_i.
+kernel alone, so that beside nothing it takes its lone time exactly. w_i is 1,
+but for kernels whose blocks wait for one another (`grid.py`, as is mu_i).
 
 *What the collective loses.* A kernel asks for memory in the share m of its time
 that its traffic takes. Over the whole kernel the collective makes
 
     1 - m + m * Bbar / (Bbar + V_j)
 
-of its lone pace: it shares what there is as the two ask for it. That is less
-than (6) leaves it. Together the two then move 0.8 to 0.9 of Bbar, about what a
-long kernel alone does: on H100 an all-gather of 147 MB took 359 to 369 us
-beside products, and 422 to 522 beside kernels that memory bounds. One that
-could start in the middle of a kernel needs SMs that the kernel's blocks are on:
-XLA gives collectives the stream of higher priority, so it gets those that
-retire first, which on average are half a wave away.
+of its lone pace. One that could start in the middle of a kernel needs SMs that
+the kernel's blocks are on: XLA gives collectives the stream of higher priority,
+so it gets those that retire first, which on average are half a wave away.
 
 *The split over collectives.* (4) would count all waves once per collective.
 A kernel that meets several runs at the rate 1 / y_ij while it is beside j, so

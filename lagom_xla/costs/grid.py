@@ -4,39 +4,31 @@
 
 They are mu_i and TB_i of Lagom (arXiv 2602.20656, Table 1), and decide what a
 kernel loses to the SMs that a collective takes. A compiled module says them for
-products that XLA compiled with Triton: the tile stands in the backend_config,
-and each tile is a block's. Libraries choose behind a number that says nothing
-(in autotuning results, too, it is mostly -1: cuBLAS's own choice). They have
-two ways:
+products that XLA compiled with Triton: each tile of the backend_config is a
+block's. Libraries choose behind a number that says nothing, in two ways:
 
 *One wave.* As many blocks as fill the GPU once share all tiles out among them,
-or split k so that all get the same. Any SM that is missing makes a second wave,
-for whatever is left. On A100 all library products behave so: they slow 1.5 to
-2.1 times beside an all-gather of 24 channels, whatever their tiles.
+or split k so that all get the same. Any SM that is missing makes a second wave.
+On A100 all library products slow 1.5 to 2.1 times beside 24 channels, whatever
+their tiles.
 
 *A block per tile*, or blocks that fetch the next tile when they are done with
 one. What is lost is what is missing of the SMs, rounded up to waves.
 
 On Hopper, products of few tiles go the first way and products of many the
-second. In the H100 step that `benchmarks/steps/slowdowns.py` reads, results of
-up to 2.4 waves of the largest tiles slow 1.9 to 3.7 times beside 24 channels,
-those of 4.8 waves 1.4 to 1.7 times, and those of 7.8 lose 17 to 30 % of the
-time that they are beside them; on H200 one of 5.8 slowed 1.29 times
-(`benchmarks/paper_facts.py`). So the two ways meet at about 5 waves.
+second: results of up to 2.4 waves of the largest tiles slow 1.9 to 3.7 times
+beside 24 channels, those of 4.8 1.4 to 1.7 times, those of 7.8 by 17 to 30 %
+(benchmarks/steps/slowdowns.py). So the two ways meet at about 5 waves.
 
 A Hopper wave of one-wave kernels is not all SMs: blocks come in clusters that
 must lie in one GPC, and clusters of eight find room on 120 of 132 SMs
-(NVIDIA/cutlass issue 1921, where cuBLAS takes a grid of 60 x 2 for 4096 cubed;
-accel-sim/gpu-app-collection pull request 87). So a collective of few channels
-costs such a product nothing, as measured: 0.98 to 1.04 beside one channel.
+(NVIDIA/cutlass issue 1921; accel-sim/gpu-app-collection pull request 87). So a
+collective of few channels costs such a product nothing, as measured.
 
 Where tiles would leave much of their last wave empty, libraries split k. Blocks
-that share a tile then wait for one another, and those that find no SM keep
-others waiting: of four such products in that step three lose 3.0 to 3.7 times,
-as if three waves followed one, and one 2.0 times. Those three launch a second
-operation, which clears the flags that blocks wait on; the fourth is one of the
-three with the result in another layout. A module does not tell them apart, so
-the mean is taken. The product whose tiles fill a wave to 97 % loses 1.9 to 2.0.
+that share a tile then wait for one another: of four such products three lose
+3.0 to 3.7 times, as if three waves followed one, and one 2.0 times. A module
+does not tell them apart, so the mean is taken.
 """
 
 from __future__ import annotations

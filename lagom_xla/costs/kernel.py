@@ -7,18 +7,13 @@ is fused into a product can read much more than its operands. Attention and
 convolutions take their operations at a share of the peak, or their bytes. What
 a product multiplies goes by its precision (`matrix_products.py` of passes), and
 none of f32 of which all bits count is faster than the GPU's f32 without tensor
-cores. `fusion` has the time of every other kernel, `scatter` what updates of
-one place add to it.
+cores. `fusion` has the time of every other kernel, and what updates of one
+place add to it; `grid` the thread blocks.
 
-XLA estimates kernels too (xla_gpu_collect_cost_model_stats, entry "sol"). Its
-products come from the table that `gemm` is fitted to, but read as a product's
-own time, and do not change below the sizes that the table has; for Triton
-fusions its figures mean little. So it is taken only where nothing here applies:
-for matrix products of a shape that is not known, and for library calls and
-lone instructions such as sorts, if it is not faster than memory could be.
-
-Contention needs more than a time: the thread blocks (`grid`), and how much of
-the time is memory traffic.
+XLA estimates kernels too (xla_gpu_collect_cost_model_stats, entry "sol"): its
+products come from the table that `gemm` is fitted to, read as a product's own
+time. So that is taken only for products of unknown shape, and for library calls
+and lone instructions such as sorts, if it is not faster than memory could be.
 """
 
 from __future__ import annotations

@@ -10,13 +10,10 @@ that name does the same work, else by its work: another compile of the step
 names the same kernels anew. What the profile lacks is predicted, times what
 kernels of its category took over what was predicted for them. Collectives go by
 their tuning key, and what is lacking by kind and reach. A setting that NCCL did
-not choose in the profile is scaled as its choice is: the profile says nothing
-of it, and the ratio of two settings is the model's. What a kernel loses beside
-a collective is the model's too, times what such a pair lost in the profile over
-what the model says of it there.
-
-What was measured is wrong by what it differs from step to step, and the rest by
-what the model is (`uncertainty.py`).
+not choose in the profile is scaled as its choice is. What a kernel loses beside
+a collective is the model's, times what such a pair lost in the profile over
+what the model says of it there. What was measured is wrong by what it differs
+from step to step, and the rest by what the model is (`uncertainty.py`).
 """
 
 from __future__ import annotations

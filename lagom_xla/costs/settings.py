@@ -3,24 +3,21 @@
 """Settings that NCCL does not choose: its limits, and what we may err in.
 
 *Limits.* A communicator starts with the most channels that it may ever use:
-maxCTAs of ncclConfig_t, which NCCL_MAX_CTAS overrules (src/init.cc). It bounds
-rings, trees and NVLS alike, and the choice of algorithm and protocol does not
-know of it. For sends and receives NCCL rounds it up to a power of two
-(ncclTopoComputeP2pChannels in src/graph/paths.cc). XLA sets maxCTAs by one
-option for the communicators of collectives, all-to-all among them, and by
-another for those in which permutes, sends and receives run (CommunicationId(1)
-in xla/backends/gpu/runtime/).
+maxCTAs of ncclConfig_t, which NCCL_MAX_CTAS overrules (src/init.cc). The choice
+of algorithm and protocol does not know of it. For sends and receives NCCL
+rounds it up to a power of two (ncclTopoComputeP2pChannels in
+src/graph/paths.cc). XLA sets it by one option for the communicators of
+collectives, all-to-all among them, and by another for those in which permutes,
+sends and receives run (CommunicationId(1) in xla/backends/gpu/runtime/).
 
 *Few channels.* What a channel copies where there are few is measured of
 all-reduces alone (benchmarks/data/channels). A channel that takes f times as
 long moves what 1 / f of a channel was thought to move, so NC channels take what
 NC / f are predicted to take: much more where channels bound the collective,
-nothing where links do. As many as NCCL gives an algorithm were measured.
+nothing where links do.
 
 *Other settings.* How an algorithm or a protocol fares that NCCL does not choose
-is much less known where its latency decides than where its bandwidth does. On 8
-B300s ring/simple takes 1.7 to 3.2 times NCCL's own choice from 2 to 16 MiB,
-predicted to be faster, and about what is predicted from 32 MiB on (sweeps.csv).
+is much less known where its latency decides than where its bandwidth does.
 Latency is paid by step, and so is a rank's part of the bytes, which tells the
 two apart. No row has other chunks than NCCL's: what smaller ones gain, in time
 or in memory bandwidth, is lost where other settings are wrong.

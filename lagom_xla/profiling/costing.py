@@ -8,24 +8,19 @@
 
 What the trace lacks keeps its prediction, scaled by what the trace shows.
 
-*Variation* from step to step says by how much that may be wrong. A measured
-cost is the median of a run's. Another step takes more or less: clocks,
-neighbours on the network, the data. What all kernels of a step took over the
-sum of their medians is one figure, so what is common to a step counts whole,
-and what differs from kernel to kernel cancels as it does in a step. Of n such
-figures, in logarithms with mean m and deviation s, the next one is within
-
-    m +- t s sqrt(1 + 1/n)
-
-9 times in 10, t being the 95th percentile of Student's distribution with n - 1
-degrees of freedom. A range here holds 1, the median itself, too.
+*Variation* from step to step says by how much that may be wrong. What all
+kernels of a step took over the sum of their medians is one figure, so what is
+common to a step counts whole, and what differs from kernel to kernel cancels as
+it does in a step. Of n such figures, in logarithms with mean m and deviation s,
+the next one is within m +- t s sqrt(1 + 1/n) 9 times in 10, t being the 95th
+percentile of Student's distribution with n - 1 degrees of freedom. A range here
+holds 1, the median itself, too.
 
 *Collectives* that ran beside kernels took longer for that. A replay slows them
 by kernels again, so what they are predicted to have lost there is taken off.
 
-*Slowdowns* go over what the contention model says. Kernels of equal work
-beside collectives of one tuning key lost what the trace shows. The model's loss
-of such a pair is multiplied by
+*Slowdowns* go over what the contention model says, whose loss of kernels of
+equal work beside collectives of one tuning key is multiplied by
 
     (n r + n_0) / (n + n_0)    with n_0 = 2
 

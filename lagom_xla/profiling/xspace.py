@@ -4,27 +4,20 @@
 
     traced = xspace.read(pathlib.Path("traces"))
 
-Which files of a folder are of one run is not said:
-
-    plugins/profile/2026_02_01_10_00_03/host0.xplane.pb
-    plugins/profile/2026_02_01_10_00_04/host1.xplane.pb
-
 Every process names its folder by the second in which it was done, and its file
-by its host: one run may lie in several folders, and processes of one host need
-log folders of their own, or overwrite each other. So a run is what was traced
-at the same time as the newest file, by the clocks of their hosts.
+by its host (plugins/profile/2026_02_01_10_00_03/host0.xplane.pb): one run may
+lie in several folders, and processes of one host need log folders of their own,
+or overwrite each other. So a run is what was traced at the same time as the
+newest file, by the clocks of their hosts.
 
 Of a GPU only streams count; lines such as "XLA Ops" or "Steps" are derived from
 them by other tools. An event's name is its kernel's, not its instruction's.
 
-Where no GPU launched anything, the host's threads have what XLA:CPU ran: its
-instructions are their events, with the device and the execution of the module
-that each belongs to; its number is the same on the devices of all processes. A
-device's collectives wait on threads of their own, so it goes on with what does
-not need them. A large product leaves its work to other threads: its event is
-over when that has begun. An event "end: NAME" follows when it is done, late,
-because what waited for it runs first on the same thread (`steps` has what is
-closer).
+Where no GPU launched anything, the host's threads have what XLA:CPU ran, with
+the device and the execution of the module that each belongs to. A large product
+leaves its work to other threads: its event is over when that has begun. An
+event "end: NAME" follows when it is done, late, because what waited for it runs
+first on the same thread (`steps` has what is closer).
 
 The plane "/host:metadata" has the modules, in an event for each program whose
 name is the module's with the program's number behind it. Launches of XLA:CPU do

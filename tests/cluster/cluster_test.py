@@ -286,13 +286,6 @@ def test_a_rate_in_another_unit_is_asked_about(tmp_path, raw, figures):
     cluster.parse(path)
 
 
-@pytest.mark.parametrize("nic_gbps", [0.125, 1.25, 12.5, 100])
-def test_networks_that_are_sold_are_not_asked_about(tmp_path, nic_gbps):
-  raw = {"gpu": {"base": "h100"}, "node": {"nic_gbps": nic_gbps}}
-  found = cluster.parse(_write(tmp_path / "mine.json", raw))
-  assert found.node.nic_gbps == nic_gbps  # Warnings are errors.
-
-
 _SPECS, _MACHINES = (
   sorted(pathlib.Path(cluster.__file__).with_name(name).glob("*.json"))
   for name in ("specs", "machines")

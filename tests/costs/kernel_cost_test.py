@@ -96,15 +96,6 @@ def test_a_product_has_a_block_for_each_tile_or_fills_the_gpu_once(
   assert (cost.num_blocks, cost.blocks_per_sm) == (blocks, 1)
 
 
-def test_two_products_in_a_kernel_take_the_time_of_two():
-  one = _gemm(4096, 4096, 4096)
-  two = dataclasses.replace(one, flops=2 * one.flops)
-  one_us = kernel_lib.predict(one, H100).time_us - GAP_US
-  assert kernel_lib.predict(two, H100).time_us == pytest.approx(
-    2 * one_us + GAP_US
-  )
-
-
 def test_xlas_estimate_is_not_taken_for_what_the_model_knows():
   for kernel in (_gemm(8192, 8192, 8192), _kernel(num_bytes=10**8)):
     estimated = dataclasses.replace(kernel, backend_config=_estimated(1e5))
@@ -468,11 +459,3 @@ def test_the_collision_is_the_sum_of_zipfs_squared_shares(num_ids):
   assert fusion.collision(num_ids) == pytest.approx(
     float(shares @ shares), rel=0.05
   )
-
-
-@pytest.mark.parametrize("gpu", [H100, A100], ids=["h100", "a100"])
-def test_no_share_is_more_than_all(gpu):
-  fitted = fusion.fitted(gpu)
-  shares = [p.memory_share for p in fitted.patterns.values()]
-  assert set(fitted.patterns) == set(PATTERNS)
-  assert all(0 < share <= 1 for share in (*shares, fitted.vector_share))

@@ -126,12 +126,6 @@ def test_links_move_a_ring_at_their_data_sheet_rate():
   )
 
 
-@pytest.mark.parametrize(("num_ranks", "num_bytes"), [(1, 2**20), (8, 0)])
-def test_nothing_to_move_takes_no_time(num_ranks, num_bytes):
-  key = collective_lib.TuningKey("all-reduce", num_ranks, 1, num_bytes)
-  assert lower_bound.links_us(key, H100S) == 0.0
-
-
 @settings(max_examples=200)
 @given(
   st.sampled_from(_MACHINES),

@@ -264,15 +264,6 @@ def test_googles_fabrics_run_fewer_protocols_but_within_nodes(kind):
   assert ("ring", "ll") in candidates("2xa3-megagpu-8g", 1)
 
 
-def test_tcpx_reaches_what_google_expects_of_its_adapters():
-  # 150 of each 200 Gbit/s, on four of them; a gather sends 15 of 16 parts.
-  cluster = cluster_lib.parse("2xa3-highgpu-8g")
-  num_bytes = 8 * 1024 * _MIB
-  sent_bytes = num_bytes * 15 / 16
-  gbps = sent_bytes / (1e3 * predicted_us(cluster, "all-gather", num_bytes))
-  assert gbps == pytest.approx(4 * 150 / 8, rel=0.01)
-
-
 @pytest.mark.parametrize(
   ("mebibytes", "measured_us"),
   [

@@ -147,12 +147,6 @@ def test_a_collective_can_outlive_iterations_of_a_loop():
   assert replayed.slowdown_us == pytest.approx({("k10", "c70"): 35})
 
 
-def test_copies_of_other_streams_do_not_queue_up():
-  other = copy("h45", "to device")
-  starts = (*_program("+h30 +h20"), StartCopy(other))
-  assert _replay(*starts, WaitCopy(other)).step_time_us == pytest.approx(50)
-
-
 def _unrolled(program: program_lib.Program) -> program_lib.Program:
   parts: list = []
   for part in program:

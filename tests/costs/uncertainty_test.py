@@ -327,13 +327,6 @@ def test_no_option_is_kept_for_what_it_does_to_small_collectives(
   assert (found.best in faster) == is_kept
 
 
-def test_every_part_has_a_spread_around_nothing():
-  for spread in uncertainty.spreads().values():
-    assert spread.n > 0 and spread.groups
-    assert spread.low <= 0 <= spread.high
-    assert 0 <= spread.median <= spread.p90
-
-
 def test_pcie_alone_is_as_unknown_as_all_networks():
   near, far = (
     uncertainty.of_collectives(cluster_lib.parse(name), is_between_nodes=False)

@@ -3,10 +3,9 @@
 """The time of a lone collective between nodes.
 
 NCCL's latencies are those of a good InfiniBand, and its model takes the network
-for a pipe. Yet a message is an event of its own: a proxy thread posts it, on
-other fabrics through a plugin, the two sides match it, and the receiver polls
-for it and flushes it to the GPU. A message of m bytes, which LL's flags double,
-takes a connection
+for a pipe. Yet a message is an event of its own: a proxy thread posts it, the
+two sides match it, and the receiver polls for it and flushes it to the GPU. A
+message of m bytes, which LL's flags double, takes a connection
 
     M = message + flush (Simple only) + m / b_message
 
@@ -24,30 +23,28 @@ posted at a time; of Simple rings, whose chunks take 4 `slots` and go in two
 messages, two are.
 
 *Rings* hand on one part, S / (n NC), in each of n - 1 steps (twice that for an
-all-reduce), and each step waits for the one before, on every link, not only in
-the N - 1 that NCCL counts as hops. Half of a ring's bytes pass the adapters
-while messages are waited for: chosen among a third, a half and two thirds.
+all-reduce), and each step waits for the one before, on every link. Half of a
+ring's bytes pass the adapters meanwhile: chosen among a third, a half and two
+thirds.
 
 *Trees*, and sends, chains and PAT, pass chunks down a pipeline; only the first
 waits for all hops. Simple hands nothing on before a whole chunk has come, so
-every hop of a tree but one (which S / B counts) *fills* with a round of chunks,
-one of each channel that NCCL has, at the adapters' rate, and each GPU on the
-way within a node with a chunk, or NVLS with a round. The heads of an NVLSTree
-share a channel, a chunk each. No row shows how fewer channels fill.
+every hop of a tree but one *fills* with a round of chunks, one of each channel
+that NCCL has, and each GPU on the way within a node with a chunk, or NVLS with
+a round. The heads of an NVLSTree share a channel, a chunk each.
 
-*Exchanges* post a message, or several, to each peer on another node, which the
-channels share, and pay for each peer on the host.
+*Exchanges* post messages to each peer on another node, which the channels
+share, and pay for each peer on the host.
 
 *Bytes* go at NCCL's rate B times what the fabric reaches of it; never faster
 than the channels copy (`path.handed_on`). Where NVLink joins a node's GPUs, the
 rate of Simple trees follows from what the busiest node sends, and of an
 NVLSTree also from NVLS within a node: NCCL halves the bytes among two trees,
-and a node sends a half to each neighbour. Both nodes of two send S, the middle
-ones of three 1.5 S, and from four on some node has three neighbours in one tree
-and one in the other, 2 S.
+and a node sends a half to each neighbour, S on two nodes, 1.5 S on three, and
+2 S from four on.
 
-No row of the fit shows sends, broadcasts or PAT; for them this is derived.
-Rates end in _gbps and mean 1e9 bytes per second.
+No row of the fit shows sends, broadcasts or PAT, or how fewer channels fill;
+for them this is derived. Rates end in _gbps and mean 1e9 bytes per second.
 """
 
 from __future__ import annotations
