@@ -70,9 +70,7 @@ def test_flags_come_after_those_that_are_there(folder, shell):
 @pytest.mark.parametrize(
   ("cwd", "file"),
   [
-    (".", "my runs/plan/env.sh"),
     ("my runs", "plan/env.sh"),
-    ("my runs/plan", "./env.sh"),
     ("my runs/plan", "env.sh"),
     ("bin", "../my runs/plan/env.sh"),
   ],

@@ -193,7 +193,7 @@ def test_plans_and_comparisons_say_it_too(module, tmp_path, monkeypatch):
     assert f"{_SAID}." in _said(*arguments)
 
 
-@pytest.mark.parametrize("value", ["", "0", "-4", "many"])
-def test_what_nccl_takes_for_no_number_is_not_told(module, monkeypatch, value):
-  monkeypatch.setenv(_VARIABLE, value)
-  assert _VARIABLE not in _said("inspect", module)
+def test_what_nccl_takes_for_no_number_is_not_told(module, monkeypatch):
+  for value in ("", "0", "-4", "many"):
+    monkeypatch.setenv(_VARIABLE, value)
+    assert _VARIABLE not in _said("inspect", module)

@@ -26,27 +26,35 @@ _COMMANDS: Mapping[str, Callable[[str], tuple[str, ...]]] = {
   "verify": lambda plan: ("verify", plan, "absent.py:step", CLUSTER),
 }
 # Path of a field, what it is edited to, and what is said of it.
-_EDITS = {
-  "prediction.default_us": (float("nan"), "default_us is NaN"),
-  "nccl_settings.0.setting.num_channels": (-5, "num_channels is -5"),
-  "nccl_settings.0.setting.algorithm": ("magic", "'magic'"),
-  "nccl_settings.0.setting.protocol": ("ll256", "'ll256'"),
-  "nccl_settings.0.key.kind": ("all-magic", "'all-magic'"),
-  "nccl_settings.0.setting.chunk_bytes": (2**60, f"chunk_bytes {2**60}"),
-  "nccl_env.NCCL_MAX_CTAS": ("-5", 'nccl_env.NCCL_MAX_CTAS is "-5"'),
-  "nccl_env.LD_PRELOAD": ("a.so", "nccl_env has LD_PRELOAD"),
-  "xla.options.xla_gpu_magic": (1, "xla_gpu_magic is not an option of jaxlib"),
-  "xla.options.xla_gpu_memory_limit_slop_factor": (
+_EDITS = [
+  ("prediction.default_us", float("nan"), "default_us is NaN"),
+  ("nccl_settings.0.setting.num_channels", -5, "num_channels is -5"),
+  ("nccl_settings.0.setting.algorithm", "magic", "'magic'"),
+  ("nccl_settings.0.setting.protocol", "ll256", "'ll256'"),
+  ("nccl_settings.0.key.kind", "all-magic", "'all-magic'"),
+  ("nccl_settings.0.setting.chunk_bytes", 2**60, f"chunk_bytes {2**60}"),
+  ("nccl_env.NCCL_MAX_CTAS", "-5", 'nccl_env.NCCL_MAX_CTAS is "-5"'),
+  ("nccl_env.LD_PRELOAD", "a.so", "nccl_env has LD_PRELOAD"),
+  ("xla.options.xla_gpu_magic", 1, "xla_gpu_magic is not an option of jaxlib"),
+  (
+    "xla.options.xla_gpu_memory_limit_slop_factor",
     "magic",
     'slop_factor cannot be "magic"',
   ),
-  "jax_version": ("0.4.1", "was made with jax 0.4.1"),
-  "jaxlib_version": ("0.4.1", "with jaxlib 0.4.1"),
-}
-_CHANNELS = {
-  5000: "num_channels is 5000; NCCL has 64 at most",
-  5: "nccl_table.bin holds other settings than",  # Another setting.
-}
+  ("jax_version", "0.4.1", "was made with jax 0.4.1"),
+  ("jaxlib_version", "0.4.1", "with jaxlib 0.4.1"),
+  (
+    "nccl_settings.0.setting.num_channels",
+    5000,
+    "num_channels is 5000; NCCL has 64 at most",
+  ),
+  # Another setting.
+  (
+    "nccl_settings.0.setting.num_channels",
+    5,
+    "nccl_table.bin holds other settings than",
+  ),
+]
 
 
 @pytest.fixture
@@ -74,30 +82,10 @@ def _edit(folder: pathlib.Path, path: str, value: object) -> None:
   (folder / "plan.json").write_text(json.dumps(raw))
 
 
-@pytest.mark.parametrize("path", _EDITS)
-def test_an_edited_plan_is_refused_by_every_command(folder, path):
-  value, words = _EDITS[path]
+@pytest.mark.parametrize(("path", "value", "words"), _EDITS)
+def test_an_edited_plan_is_refused_by_every_command(folder, path, value, words):
   _edit(folder, path, value)
   _assert_refused(folder, words)
-
-
-@pytest.mark.parametrize("num_channels", _CHANNELS)
-def test_other_channels_than_nccls_or_the_tables_are_refused(
-  folder, num_channels
-):
-  _edit(folder, "nccl_settings.0.setting.num_channels", num_channels)
-  _assert_refused(folder, _CHANNELS[num_channels])
-
-
-@pytest.mark.parametrize("content", [None, "{}", "no JSON", '{"format_ver'])
-def test_what_is_no_plan_is_refused_by_every_command(tmp_path, content):
-  if content is not None:
-    (tmp_path / "plan.json").write_text(content)
-  for command in _COMMANDS.values():
-    outcome = run(*command(str(tmp_path)))
-    assert (outcome.status, outcome.out) == (2, "")
-    assert outcome.err.startswith(f"lagom-xla: {tmp_path / 'plan.json'} ")
-    assert outcome.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("num_bytes", [None, 0, 100, 5000, "one changed"])

@@ -57,11 +57,15 @@ def printed(folder) -> dict[str, str]:
     commands = [line for line in lines if not line.startswith(_INSTALLS)]
     if not commands:
       continue
+    # What compiles once or twice takes longer to start a worker.
+    workers = {"LAGOM_XLA_WORKERS": "0"}
+    if any(line.startswith("lagom-xla tune") for line in commands):
+      workers = {}
     # A block is one shell, in which what is sourced stays.
     done = subprocess.run(
       ["bash", "-ec", "\n".join(commands)],
       cwd=folder,
-      env=env,
+      env={**env, **workers},
       capture_output=True,
       text=True,
       check=False,

@@ -116,10 +116,3 @@ def test_where_nothing_can_be_locked_nothing_is_swept(place, monkeypatch):
   assert [unlocked.path] == list(place.iterdir())
   unlocked.delete()
   assert not list(place.iterdir())
-
-
-def test_a_place_that_is_not_there_is_no_error_for_who_sweeps(
-  place, monkeypatch
-):
-  monkeypatch.setattr(tempfile, "tempdir", str(place / "missing"))
-  temporary.sweep()
