@@ -36,12 +36,7 @@ _WIDTH = 200
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Column:
-  """A column.
-
-  Attributes:
-    field: what it shows of a row; its head.
-    form: how a number is written, such as ".1%".
-  """
+  """What it shows of a row, and how a number is written, such as ".1%"."""
 
   field: str
   form: str = ""
@@ -69,7 +64,7 @@ class Target:
 
   @property
   def outcome(self) -> str:
-    """Either "met" or "missed"."""
+    """Whether it was met, in a word."""
     return "met" if self.is_met else "missed"
 
 
@@ -151,14 +146,10 @@ def beside(
   *,
   fields: Sequence[str] = ("module",),
 ) -> list[Row]:
-  """The rows of a table and those of earlier runs that are kept.
+  """The rows of a table and those of earlier runs, in a folder, that are kept.
 
-  Args:
-    table: what this run has made.
-    folder: where the table of earlier runs is, if there is one.
-    names: of all rows, in their order. What the file has of others is dropped,
-      and said.
-    fields: what of a row makes its name.
+  Names are of all rows, in their order, and made of these fields; what the file
+  has of others is dropped, and said.
 
   Raises:
     LagomError: the file has other columns.
@@ -172,7 +163,7 @@ def beside(
   for row in _read(table, folder / f"{table.name}.csv"):
     if name(row) not in names:
       dropped = f"no {' on '.join(map(str, name(row)))} any more: row dropped"
-      print(f"{table.name}: there is {dropped}", file=sys.stderr, flush=True)
+      say(f"{table.name}: there is {dropped}")
     elif name(row) not in made:
       rows.append(row)
   return sorted(rows, key=lambda row: names.index(name(row)))

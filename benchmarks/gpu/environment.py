@@ -10,7 +10,6 @@ memory of it for longer.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import importlib.metadata
 import os
@@ -44,7 +43,6 @@ def measure(folder: pathlib.Path) -> dict[str, Any]:
       if (it.name or "").startswith(_PACKAGES)
     },
     "tools": {tool: shutil.which(tool) for tool in _TOOLS},
-    "nccl": _nccl_version(),
   }
   # Kept even where there is no GPU: it says what could be measured with one.
   part_lib.keep(folder, "environment", figures)
@@ -64,22 +62,6 @@ def measure(folder: pathlib.Path) -> dict[str, Any]:
   part_lib.keep(folder, "environment", figures)
   figures["cluster"] = cluster_name()
   return figures
-
-
-def _nccl_version() -> str | None:
-  """NCCL's version as its library says it; None where there is none."""
-  from lagom_xla.costs import in_words
-  from lagom_xla.doctor import trials
-
-  library = trials.nccl_of_wheel()
-  if library is None:
-    return None
-  version = ctypes.c_int()
-  try:
-    ctypes.CDLL(str(library)).ncclGetVersion(ctypes.byref(version))
-  except OSError:
-    return None
-  return in_words.nccl_version(version.value)
 
 
 def check() -> None:

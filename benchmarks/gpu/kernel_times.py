@@ -15,9 +15,6 @@ import pathlib
 import statistics
 from typing import Any
 
-from benchmarks.gpu import environment
-from benchmarks.gpu import part as part_lib
-from benchmarks.gpu import traced_step
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
@@ -30,15 +27,6 @@ from lagom_xla.profiling import profile as profile_lib
 # Of the kernels that take the most time, so many are told one by one.
 _NUM_KERNELS = 40
 _NUM_RANKS = 2
-
-
-def measure(folder: pathlib.Path) -> dict[str, Any]:
-  """Compares the kernels of the example's step."""
-  environment.check()
-  trace = folder / traced_step.TRACE
-  if not trace.exists():
-    raise part_lib.NotMeasuredError("The part traced_step left no trace.")
-  return compared(trace, environment.cluster_name())
 
 
 def compared(trace: pathlib.Path, cluster_name: str) -> dict[str, Any]:

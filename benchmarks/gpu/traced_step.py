@@ -34,9 +34,15 @@ NO_COMMAND_BUFFERS: Mapping[str, bool | str] = {
 
 
 def measure(folder: pathlib.Path) -> dict[str, Any]:
-  """Times and traces the step."""
+  """Times and traces the step, and compares its kernels."""
   environment.check()
-  return {"model": MODEL, **traced(folder, *example())}
+  figures = {"model": MODEL, **traced(folder, *example())}
+  part_lib.keep(folder, "traced_step", figures)
+  # The trace is there by now, whatever becomes of the comparison.
+  from benchmarks.gpu import kernel_times
+
+  cluster = environment.cluster_name()
+  return figures | {"kernels": kernel_times.compared(folder / TRACE, cluster)}
 
 
 def traced(
@@ -44,11 +50,8 @@ def traced(
 ) -> dict[str, Any]:
   """Times and traces a step, on the devices that are here.
 
-  Args:
-    folder: for the trace and the fixtures.
-    step: jitted, (state, batch) -> (state, metrics) with a loss.
-    state: to begin with; it is donated.
-    batches: without end.
+  The jitted step takes a state, which it donates, and one of `batches` without
+  end to a state and metrics with a loss. The folder gets trace and fixtures.
   """
   lowered = step.lower(state, next(batches))
   compiled = lowered.compile()
@@ -60,7 +63,12 @@ def traced(
     step_us["without command buffers"] = spread(times_us)
   with jax.profiler.trace(str(folder / TRACE)):
     state, _ = run(compiled, state, batches, _NUM_TRACED)
-  _keep_fixtures(folder, compiled)
+  (module,) = compiled.runtime_executable().hlo_modules()
+  serialized = module.as_serialized_hlo_module_proto()
+  (folder / "step.hlo.xz").write_bytes(lzma.compress(serialized))
+  (xspace,) = (folder / TRACE).rglob("*.xplane.pb")
+  compressed = lzma.compress(xspace.read_bytes())
+  (folder / "step.xplane.pb.xz").write_bytes(compressed)
   _, found = losses(compiled, state, batches, _NUM_TRACED)
   return {"step_us": step_us, "num_traced": _NUM_TRACED, "losses": found}
 
@@ -123,12 +131,3 @@ def spread(times_us: list[float]) -> dict[str, float]:
     "median_us": statistics.median(times_us),
     "most_us": max(times_us),
   }
-
-
-def _keep_fixtures(folder: pathlib.Path, compiled: Any) -> None:
-  (module,) = compiled.runtime_executable().hlo_modules()
-  serialized = module.as_serialized_hlo_module_proto()
-  (folder / "step.hlo.xz").write_bytes(lzma.compress(serialized))
-  (xspace,) = (folder / TRACE).rglob("*.xplane.pb")
-  compressed = lzma.compress(xspace.read_bytes())
-  (folder / "step.xplane.pb.xz").write_bytes(compressed)

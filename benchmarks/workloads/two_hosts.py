@@ -23,15 +23,7 @@ _P = jax.sharding.PartitionSpec
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Sizes:
-  """The step's sizes.
-
-  Attributes:
-    tokens: of a micro-batch, on both hosts together.
-    width: of the residual stream.
-    hidden: units of a layer, on both hosts together.
-    num_layers: layers.
-    num_microbatches: micro-batches whose gradients a loop adds up.
-  """
+  """The step's sizes, on both hosts together; a loop adds up micro-batches."""
 
   tokens: int
   width: int = 512

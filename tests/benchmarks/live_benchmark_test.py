@@ -100,9 +100,17 @@ def test_all_steps_come_first_equally_often_and_each_trains_on():
   assert jax.tree.structure(state) == jax.tree.structure(made.state)
 
 
-@pytest.mark.parametrize("name", cases.CASES)
-def test_each_case_has_collectives_and_two_rates(name: str):
+# One of each kind: the others have other sizes.
+@pytest.mark.parametrize(
+  "name",
+  [
+    "one all-reduce beside products",
+    "many small gradients",
+    "tensor-parallel Llama",
+    "slices of few tokens",
+  ],
+)
+def test_cases_have_collectives(name: str):
   made = cases.CASES[name].build(jax.devices()[:2])
   lowered = made.step.lower(made.state, made.batches[0])
-  assert len(cases.CASES[name].rates) == 2
   assert collectives.find(compiling.schedule(lowered, way.AS_XLA_DOES))
