@@ -20,12 +20,12 @@ from __future__ import annotations
 from collections.abc import (
   Callable,
   Hashable,
-  Iterator,
   Mapping,
   Sequence,
 )
 import dataclasses
 import functools
+import graphlib
 import math
 import operator
 
@@ -287,47 +287,38 @@ def find(module: hlo.Module) -> dict[str, Candidate]:
   found: dict[str, Candidate] = {}
   for computation_id in module.executions:
     computation = module.computations[computation_id]
-    if not computation.opcodes.isdisjoint(table.COMBINERS):
-      for candidate in _in_computation(module, computation):
-        found[candidate.label] = candidate
-  return found
-
-
-def _in_computation(
-  module: hlo.Module, computation: hlo.Computation
-) -> Iterator[Candidate]:
-  scattered = find_pairs(computation)
-  after: dict[int, int] = {}  # Instruction -> the candidates it depends on.
-  bit = 1
-  for instruction in computation.instructions:
-    mask = 0
-    for before in instruction.operand_ids:
-      mask |= after[before]
-    for before in instruction.control_predecessor_ids:
-      mask |= after[before]
-    after[instruction.id] = mask
-    if (
-      instruction.opcode not in table.COMBINERS
-      or len(instruction.operand_ids) > 1
-    ):
+    if computation.opcodes.isdisjoint(table.COMBINERS):
       continue
-    pair = scattered.get(instruction.id)
-    kind = "reduce-scatter" if pair else instruction.opcode
-    result = pair.slice if pair else instruction
-    yield Candidate(
-      label=instruction.name,
-      kind=kind,
-      computation_id=computation.id,
-      instruction=instruction,
-      num_bytes=hlo.shape_bytes(result.shape),
-      traits=table.traits_of_instruction(
-        module, computation, instruction, kind=kind
-      ),
-      after=mask,
-      bit=bit,
-    )
-    after[instruction.id] |= bit
-    bit <<= 1
+    scattered = find_pairs(computation)
+    after: dict[int, int] = {}  # Instruction -> the candidates it depends on.
+    for instruction in computation.instructions:
+      mask = 0
+      for before in instruction.operand_ids:
+        mask |= after[before]
+      for before in instruction.control_predecessor_ids:
+        mask |= after[before]
+      after[instruction.id] = mask
+      is_candidate = instruction.opcode in table.COMBINERS
+      if not is_candidate or len(instruction.operand_ids) > 1:
+        continue
+      pair = scattered.get(instruction.id)
+      kind = "reduce-scatter" if pair else instruction.opcode
+      result = pair.slice if pair else instruction
+      bit = 1 << len(found)
+      after[instruction.id] |= bit
+      found[instruction.name] = Candidate(
+        label=instruction.name,
+        kind=kind,
+        computation_id=computation.id,
+        instruction=instruction,
+        num_bytes=hlo.shape_bytes(result.shape),
+        traits=table.traits_of_instruction(
+          module, computation, instruction, kind=kind
+        ),
+        after=mask,
+        bit=bit,
+      )
+  return found
 
 
 def check(candidates: Mapping[str, Candidate], groups: Groups) -> None:
@@ -376,28 +367,26 @@ def _check_group(members: list[Candidate]) -> None:
 
 def _check_order(candidates: Mapping[str, Candidate], groups: Groups) -> None:
   """Combined collectives must not wait for each other in a cycle."""
-  by_computation: dict[int, list[int]] = {}
   bits: dict[int, int] = {}
   after: dict[int, int] = {}
   for number, group in enumerate(groups):
-    members = [candidates[label] for label in group]
-    if len(members) > 1:
-      by_computation.setdefault(members[0].computation_id, []).append(number)
-      bits[number] = functools.reduce(operator.or_, (m.bit for m in members))
+    if len(group) > 1:
+      members = [candidates[label] for label in group]
+      bits[number] = sum(m.bit for m in members)
       after[number] = functools.reduce(operator.or_, (m.after for m in members))
-  for numbers in by_computation.values():
-    # Groups whose predecessors are all placed are placed, until none is left.
-    remaining, placed = set(numbers), True
-    while remaining and placed:
-      waiting = functools.reduce(operator.or_, (bits[n] for n in remaining))
-      placed = {n for n in remaining if not after[n] & waiting & ~bits[n]}
-      remaining -= placed
-    if remaining:
-      cycle = [f"{{{_few(list(groups[n]))}}}" for n in sorted(remaining)]
-      raise errors.CombineError(
-        f"The combine groups {_few(cycle)} cannot be there together: they"
-        " would wait for each other."
-      )
+  waits_for = {
+    number: [other for other in bits if other != number and mask & bits[other]]
+    for number, mask in after.items()
+  }
+  try:
+    graphlib.TopologicalSorter(waits_for).prepare()
+  except graphlib.CycleError as error:
+    numbers = sorted(set(error.args[1]))
+    cycle = [f"{{{_few(list(groups[n]))}}}" for n in numbers]
+    raise errors.CombineError(
+      f"The combine groups {_few(cycle)} cannot be there together: they"
+      " would wait for each other."
+    ) from error
 
 
 def _few(words: list[str]) -> str:
