@@ -265,14 +265,26 @@ def _findings(
         f" {_change(faster, 'no shorter')}, with {rate / 2:,.5g}"
         f" {_change(slower, 'no longer')}."
       )
-  yield from _pcie(once.values())
+  # Why more network is of no use, where it is of none.
+  idle = {
+    row.pcie_gbits
+    for row in once.values()
+    if 2 * row.gbits_per_gpu > row.pcie_gbits
+    and (gain := network_gain(row, 2.0)) is not None
+    and abs(gain) < LEAST
+  }
+  for pcie_gbits in sorted(idle):
+    yield (
+      f"NCCL counts on {pcie_gbits:,.4g} Gbit/s of a GPU's PCIe link, whatever"
+      " the network has beyond that."
+    )
   for curve in series(points).values():
     yield from _nodes(curve)
 
 
 def _best(rows: Sequence[Row], unit: str | None) -> str:
+  first = max(rows, key=lambda row: row.tflops_per_gpu)
   if unit is None:
-    first = max(rows, key=lambda row: row.tflops_per_gpu)
     return (
       f"Most work per GPU: {first.cluster}, {first.tflops_per_gpu:,.0f} TFLOP/s"
       " of matrix products in each."
@@ -290,21 +302,6 @@ def _change(gain: float, none: str) -> str:
   if abs(gain) < LEAST:
     return none
   return f"{abs(gain):.1%} {'shorter' if gain > 0 else 'longer'}"
-
-
-def _pcie(rows: Iterable[Row]) -> Iterator[str]:
-  """Why more network is of no use, where it is of none."""
-  idle: set[float] = set()
-  for row in rows:
-    gain = network_gain(row, 2.0)
-    is_wider = 2 * row.gbits_per_gpu > row.pcie_gbits
-    if gain is not None and abs(gain) < LEAST and is_wider:
-      idle.add(row.pcie_gbits)
-  for pcie_gbits in sorted(idle):
-    yield (
-      f"NCCL counts on {pcie_gbits:,.4g} Gbit/s of a GPU's PCIe link, whatever"
-      " the network has beyond that."
-    )
 
 
 def _nodes(curve: Sequence[Row]) -> Iterator[str]:

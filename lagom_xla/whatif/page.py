@@ -89,30 +89,26 @@ def _steps(curves: Mapping[str, Sequence[Row]]) -> Iterator[_Trace]:
   """The step with its range, and its lower bound, of each kind of nodes."""
   for group, (name, rows) in enumerate(curves.items()):
     found = [row.figures for row in rows if row.figures]
-    step = _curve(name, group, rows, [of.step.us / 1e3 for of in found])
-    yield {
-      **step,
-      "legendgroup": name,
-      "error_y": {
-        "type": "data",
-        "symmetric": False,
-        "array": [(of.step.high_us - of.step.us) / 1e3 for of in found],
-        "arrayminus": [(of.step.us - of.step.low_us) / 1e3 for of in found],
-        "thickness": 1,
-      },
+    errors = {
+      "array": [(of.step.high_us - of.step.us) / 1e3 for of in found],
+      "arrayminus": [(of.step.us - of.step.low_us) / 1e3 for of in found],
     }
     yield {
-      "type": "scatter",
-      "name": f"{name}, lower bound",
-      "mode": "lines",
-      "line": {"dash": "dot"},
-      "showlegend": False,
+      **_curve(name, group, rows, [of.step.us / 1e3 for of in found]),
       "legendgroup": name,
-      "meta": step["meta"],
-      "x": step["x"],
-      "y": [of.lower_bound_us / 1e3 for of in found],
-      "hovertemplate": f"{name}: lower bound %{{y:,.4g}} ms<extra></extra>",
+      "error_y": {"type": "data", "symmetric": False, "thickness": 1, **errors},
     }
+    yield _line(
+      f"{name}, lower bound",
+      group,
+      [row.num_nodes for row in rows],
+      [of.lower_bound_us / 1e3 for of in found],
+      mode="lines",
+      line={"dash": "dot"},
+      showlegend=False,
+      legendgroup=name,
+      hovertemplate=f"{name}: lower bound %{{y:,.4g}} ms<extra></extra>",
+    )
 
 
 def _curves(
@@ -130,37 +126,40 @@ def _curve(
   """A line by nodes, with a marker on which each row's figures are shown."""
   # Hollow where there are more nodes than were ever measured.
   symbols = ["circle" + "-open" * row.is_beyond_measured for row in rows]
-  return {
-    "type": "scatter",
-    "name": name,
-    "mode": "lines+markers",
-    "x": [row.num_nodes for row in rows],
-    "y": ys,
-    "meta": {"group": group},
-    "marker": {"symbol": symbols},
-    "text": [_hover(row) for row in rows],
-    "hovertemplate": "%{text}<extra></extra>",
-  }
+  return _line(
+    name,
+    group,
+    [row.num_nodes for row in rows],
+    ys,
+    marker={"symbol": symbols},
+    text=[_hover(row) for row in rows],
+    hovertemplate="%{text}<extra></extra>",
+  )
+
+
+def _line(
+  name: str, group: int, xs: Sequence[float], ys: Sequence[float], **more: Any
+) -> _Trace:
+  """A line in the colour of a group."""
+  own = {"name": name, "meta": {"group": group}, "x": xs, "y": ys}
+  return {"type": "scatter", "mode": "lines+markers", **own, **more}
 
 
 def _networks(rows: Sequence[Row]) -> Iterator[_Trace]:
-  seen: set[str] = set()
+  once: dict[str, Sequence[comparison_lib.AtRate]] = {}
   for row in rows:
-    if row.figures is None or not row.figures.networks or row.nodes in seen:
-      continue
-    seen.add(row.nodes)
-    yield {
-      "type": "scatter",
-      "name": row.nodes,
-      "mode": "lines+markers",
-      "x": [at.gbits_per_gpu for at in row.figures.networks],
-      "y": [at.step_us / 1e3 for at in row.figures.networks],
-      "meta": {"group": len(seen) - 1},
-      "hovertemplate": (
-        f"{row.nodes}, %{{x:,.4g}} Gbit/s per GPU: %{{y:,.4g}} ms"
-        "<extra></extra>"
+    if row.figures and row.figures.networks:
+      once.setdefault(row.nodes, row.figures.networks)
+  for group, (nodes, networks) in enumerate(once.items()):
+    yield _line(
+      nodes,
+      group,
+      [at.gbits_per_gpu for at in networks],
+      [at.step_us / 1e3 for at in networks],
+      hovertemplate=(
+        f"{nodes}, %{{x:,.4g}} Gbit/s per GPU: %{{y:,.4g}} ms<extra></extra>"
       ),
-    }
+    )
 
 
 def _hover(row: Row) -> str:
