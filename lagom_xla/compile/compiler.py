@@ -137,9 +137,8 @@ def compile(  # pylint: disable=redefined-builtin
   """Compiles to the end; takes what `schedule` does.
 
   Raises:
-    CompileError: XLA refused, or cannot generate code for the GPU; or the
-      module donates inputs, and combine groups or orders would make this JAX
-      forget that; or the pass that sets combine groups or orders was not run.
+    CompileError: XLA refused, or cannot generate code for the GPU; or this
+      JAX would forget donated inputs; or combine groups or orders did not act.
     LagomError: as of `schedule`.
   """
   return start_to_the_end(lowered, config, must_begin=must_begin).result()

@@ -137,10 +137,12 @@ def may_share(options: _Options) -> bool:
 
 def options_before_fusion(options: _Options) -> _Options:
   """Those of the options that act on fusion, or before it."""
+  late_passes = {_REMATERIALIZATION, CONFIGS}
   return {
     name: value
     for name, value in options.items()
-    if name not in _OPTIONS and not _acts_after_fusion(name, value)
+    if name not in _OPTIONS
+    and not (name == DISABLE and _names(value) <= late_passes)
   }
 
 
@@ -351,11 +353,6 @@ def _options_after_fusion(fused: _Module, job: job_lib.Job) -> bytes:
   # XLA takes passes that are on or passes that are off.
   only = {"xla_enable_hlo_passes_only": ",".join(passes), DISABLE: ""}
   return request_lib.options_for_partitioned(_with(job, only).request)
-
-
-def _acts_after_fusion(name: str, value: object) -> bool:
-  """Whether an option disables passes after fusion, and no other."""
-  return name == DISABLE and _names(value) <= {_REMATERIALIZATION, CONFIGS}
 
 
 def _names(value: object) -> frozenset[str]:

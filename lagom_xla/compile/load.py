@@ -380,7 +380,10 @@ def _lowered(
       program: Any = lowered.compiler_ir("stablehlo")
       unoptimized.into_hlo(program, module)
       return target_lib.of_module(module, cluster, name=found.text)
-  if num_devices == 1 and _uses_no_argument(lowered):
+  module: Any = lowered.compiler_ir("stablehlo")
+  main = mlir.functions_by_name(module.operation)["main"]
+  # Whether JAX left all arguments of a step out, or it has none.
+  if num_devices == 1 and not main.regions[0].blocks[0].arguments:
     raise errors.TargetError(
       f"{found.text} uses none of its arguments and shards nothing itself, so"
       " that JAX lowers it for one device: have it work on its arguments, or"
@@ -426,10 +429,3 @@ def _on_cpus(
     stacklevel=2,
   )
   return target
-
-
-def _uses_no_argument(lowered: jax.stages.Lowered) -> bool:
-  """Whether JAX left all arguments of a step out, or it has none."""
-  module: Any = lowered.compiler_ir("stablehlo")
-  main = mlir.functions_by_name(module.operation)["main"]
-  return not main.regions[0].blocks[0].arguments

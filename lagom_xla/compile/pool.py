@@ -452,15 +452,11 @@ class Pool:
     with self._lock:
       leader = self._fusions.awaited(job)
       if leader is None and not future.cancelled():
-        self._put(self._fusions.assigned(job, future), future)
+        must_wait = self._staff.put(self._fusions.assigned(job, future), future)
+        if must_wait and self._patience.is_worth_stopping:
+          self._running.stop_abandoned()
     if leader is not None:
       leader.add_done_callback(lambda _: self._begin(job, future))
-
-  def _put(self, job: job_lib.Job, future: Future) -> None:
-    """Queues a job for the next worker; the lock is held."""
-    must_wait = self._staff.put(job, future)
-    if must_wait and self._patience.is_worth_stopping:
-      self._running.stop_abandoned()
 
   def forget(self, job: job_lib.Job) -> Future | None:
     """Lets go of a job's result, as whoever asked for it has it.

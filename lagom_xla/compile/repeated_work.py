@@ -94,8 +94,11 @@ class _Program:
       return counted_loops.flops(operation)
     if mlir.is_call(operation):
       return self.flops(mlir.callee(operation))
-    is_custom = name == "stablehlo.custom_call"
-    if _RAGGED in name or (is_custom and _target(operation) in _TO_LOCAL):
+    if name == "stablehlo.custom_call":
+      target = ir.StringAttr(operation.attributes["call_target_name"]).value
+      if target in _TO_LOCAL:
+        raise _UnknownError
+    if _RAGGED in name:
       raise _UnknownError
     inside = self._flops_in(operation)
     if not inside:
@@ -106,13 +109,10 @@ class _Program:
         raise _UnknownError
       return inside * loop.num_trips
     if name == "sdy.manual_computation":
-      return inside * self._num_parts(operation)
+      axes = sdy.ManualAxesAttr(operation.attributes["manual_axes"])
+      # Devices that run it on shapes of their own.
+      return inside * math.prod(self._sizes[axis] for axis in axes)
     return inside
-
-  def _num_parts(self, manual: ir.Operation) -> int:
-    """Devices that run a computation on shapes of their own."""
-    axes = sdy.ManualAxesAttr(manual.attributes["manual_axes"])
-    return math.prod(self._sizes[axis] for axis in axes)
 
 
 def _axis_sizes(module: ir.Operation) -> dict[str, int]:
@@ -132,7 +132,3 @@ def _inside(operation: ir.Operation) -> Iterator[ir.Operation]:
     for block in region.blocks:
       for inner in block.operations:
         yield inner.operation
-
-
-def _target(custom_call: ir.Operation) -> str:
-  return ir.StringAttr(custom_call.attributes["call_target_name"]).value
