@@ -71,20 +71,6 @@ def kernel(name: str, time_us: float, *, size: int = 256) -> str:
 
 
 @functools.cache
-def concatenated_product(name: str, num_rows: int) -> str:
-  """A small product whose rows a module concatenates of two arrays."""
-  half = f"bf16[{num_rows // 2},512]"
-  return f"""
-  {name}.a = {half} parameter(1)
-  {name}.b = {half} parameter(2)
-  {name}.w = bf16[512,16] parameter(3)
-  {name}.rows = bf16[{num_rows},512] concatenate({name}.a, {name}.b),
-    dimensions={{0}}
-  {name} = bf16[{num_rows},16] dot({name}.rows, {name}.w),
-    lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
-"""
-
-
 def exposed_gather(kernel_us: float) -> hlo.Module:
   """An all-gather that nothing runs beside, and then a kernel."""
   start, done = all_gather("all-gather", 256 * 2**10)

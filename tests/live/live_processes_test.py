@@ -225,7 +225,7 @@ def test_the_first_process_remembers_for_all(tmp_path):
 _REACH_S = 0.3
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)  # A part of what a store is known by.
 class _Flaky:
   """A client of the job's store whose calls fail as `fails` says of them.
 
