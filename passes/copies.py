@@ -125,21 +125,14 @@ def slice_of(module: hlo.Module, start: hlo.Instruction) -> hlo.Shape | None:
   called = module.computations[start.called_computation_ids[0]]
   if called.root.opcode != "fusion":
     return None
-  return moved_slice(module.computations[called.root.called_computation_ids[0]])
-
-
-def moved_slice(fused: hlo.Computation) -> hlo.Shape | None:
-  """The slice that a fusion cuts or writes, if that is all it does."""
-  root = fused.behind(fused.root, ("bitcast", "reshape"))
-  if not _only_moves(fused):
-    return None
-  match root.opcode:
-    case "dynamic-slice" | "slice":
-      return root.shape
-    case "dynamic-update-slice":
-      update = fused.operands(root)[1]
-      source = fused.behind(update, ("bitcast", "reshape"))
-      return update.shape if source.opcode in _NO_WORK else None
+  fused = module.computations[called.root.called_computation_ids[0]]
+  if _only_moves(fused):
+    root = fused.behind(fused.root, ("bitcast", "reshape"))
+    match root.opcode:
+      case "dynamic-slice" | "slice":
+        return root.shape
+      case "dynamic-update-slice":
+        return fused.operands(root)[1].shape
   return None
 
 

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 import dataclasses
 import math
 
-from lagom_xla.passes import copies
 from lagom_xla.passes import hlo
 from lagom_xla.passes import matrix_products
 
@@ -205,7 +204,13 @@ def _updated_in_place(fused: hlo.Computation) -> list[hlo.Instruction]:
   return []
 
 
+_SAME_BYTES = frozenset(["bitcast", "reshape"])
 _DYNAMIC = frozenset(["dynamic-slice", "dynamic-update-slice"])
+
+# What DynamicSliceFusion::Offset can evaluate (dynamic_slice_fusion.cc).
+_OF_OFFSETS = _SAME_BYTES | {
+  "add", "compare", "constant", "multiply", "parameter", "select", "subtract",
+}  # fmt: skip
 
 
 def memcpy_bytes(
@@ -221,13 +226,11 @@ def memcpy_bytes(
   begins in each trip (dynamic_slice_annotator.cc). After scheduling, fusions of
   nothing but noted slices become custom ones with a copy inside, on GPUs from
   Ampere on; slices outside fusions get one of their own before that. So does
-  JAX 0.10.2 (fusion_dynamic_memcpy_rewriter.cc). Later ones choose the same
-  before scheduling, and start them ahead (`passes/copies.py`).
+  JAX 0.10.2 (fusion_dynamic_memcpy_rewriter.cc, here by its rules). Later ones
+  choose the same before scheduling, and start them ahead (`passes/copies.py`).
   """
   if instruction.opcode in _DYNAMIC and _is_noted(module, instruction):
-    if instruction.opcode == "dynamic-slice":
-      return instruction.shape
-    return computation.operands(instruction)[1].shape
+    return _piece(computation, instruction)
   if instruction.opcode != "fusion":
     return None
   (fused_id,) = instruction.called_computation_ids
@@ -236,16 +239,71 @@ def memcpy_bytes(
     # Around anything but a copy it runs a library.
     config = module.backend_config(instruction).get("fusion_backend_config", {})
     name = config.get("custom_fusion_config", {}).get("name")
-    moved = [i.shape for i in fused.instructions if i.opcode == "copy"]
-    return moved[0] if moved and name == "dynamic_slice_fusion" else None
-  slices = [i for i in fused.instructions if i.opcode in _DYNAMIC]
-  if slices and all(_is_noted(module, slice_) for slice_ in slices):
-    return copies.moved_slice(fused)
+    copies = [i.shape for i in fused.instructions if i.opcode == "copy"]
+    return copies[0] if copies and name == "dynamic_slice_fusion" else None
+  root = fused.behind(fused.root, _SAME_BYTES)
+  if root.opcode in _DYNAMIC and _only_slices(module, fused, root):
+    return _piece(fused, root)
   return None
+
+
+def _only_slices(
+  module: hlo.Module, fused: hlo.Computation, root: hlo.Instruction
+) -> bool:
+  """Whether a fusion with a slice as its root is nothing but noted slices."""
+
+  def is_parameter(value: hlo.Instruction) -> bool:
+    return fused.behind(value, _SAME_BYTES).opcode == "parameter"
+
+  def can_be_evaluated(offset: hlo.Instruction) -> bool:
+    return offset.opcode in _OF_OFFSETS and all(
+      map(can_be_evaluated, fused.operands(offset))
+    )
+
+  def cuts_parameter(slice_: hlo.Instruction) -> bool:
+    source, *offsets = fused.operands(slice_)
+    return is_parameter(source) and all(map(can_be_evaluated, offsets))
+
+  for instruction in fused.instructions:
+    if instruction.opcode in _DYNAMIC and not _is_noted(module, instruction):
+      return False
+    if instruction.opcode == "slice" and not _is_contiguous(fused, instruction):
+      return False
+  if root.opcode == "dynamic-slice":
+    return cuts_parameter(root)
+  target, update, *offsets = fused.operands(root)
+  if not is_parameter(target) or not all(map(can_be_evaluated, offsets)):
+    return False
+  source = fused.behind(update, _SAME_BYTES)
+  if source.opcode in ("dynamic-slice", "slice"):
+    return cuts_parameter(source)
+  return source.opcode == "parameter"
 
 
 def _is_noted(module: hlo.Module, instruction: hlo.Instruction) -> bool:
   return "dynamic_slice_config" in module.backend_config(instruction)
+
+
+def _is_contiguous(fused: hlo.Computation, slice_: hlo.Instruction) -> bool:
+  """IsContiguousSlice of XLA's ir_emission_utils.cc."""
+  (source,) = fused.operands(slice_)
+  is_cut = False
+  for dim in source.shape.layout.minor_to_major:
+    size = slice_.shape.dimensions[dim]
+    if is_cut and size != 1:
+      return False
+    if size < source.shape.dimensions[dim]:
+      if size > 1 and slice_.slice_dimensions[dim].stride != 1:
+        return False
+      is_cut = True
+  return True
+
+
+def _piece(computation: hlo.Computation, slice_: hlo.Instruction) -> hlo.Shape:
+  """What a dynamic slice cuts or writes."""
+  if slice_.opcode == "dynamic-slice":
+    return slice_.shape
+  return computation.operands(slice_)[1].shape
 
 
 # In a fusion these only say where a value is or what it is called.
