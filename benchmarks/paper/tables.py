@@ -117,16 +117,20 @@ def _search(
 ) -> tuple[Configuration, int]:
   """What a searcher keeps for a problem, and the trials that it took."""
   searcher = SEARCHERS[name]
-  state = searcher_lib.run(
-    searcher,
-    problem,
-    step.cluster,
-    start=step.default,
-    profile=problem_lib.Predictor(step, problem),
+  predictor = problem_lib.Predictor(step, problem)
+  fastest = autoccl.Fastest({key: step.default[key] for key in problem.keys})
+
+  def profile(configuration: Configuration) -> problem_lib.Profile:
+    shown = predictor(configuration)
+    fastest.add(configuration, shown)
+    return shown
+
+  search = searcher_lib.run(
+    searcher, problem, step.cluster, start=step.default, profile=profile
   )
   if isinstance(searcher, autoccl.AutoCCL):
-    return searcher.fastest(state), state.num_trials
-  return searcher.best(state), state.num_trials
+    return fastest.configuration, search.num_trials
+  return search.best, search.num_trials
 
 
 def _where(case: cases.Case) -> dict[str, Any]:

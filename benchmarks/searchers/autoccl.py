@@ -9,7 +9,7 @@ keeps the fastest. It tunes every collective by itself, whenever that runs; so a
 trial moves all keys at once, and key by key only its own time x_j decides.
 
 `best` is, as of every searcher, the configuration with the least total time.
-AutoCCL itself would keep `fastest`, which on overlaps bound by computation can
+AutoCCL itself would keep `Fastest`, which on overlaps bound by computation can
 be slower than NCCL's own choice.
 
 The paper leaves open, and this module settles as its authors' program does
@@ -32,7 +32,7 @@ fails without a trial.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Sequence
 import dataclasses
 import math
 import random
@@ -45,154 +45,13 @@ from lagom_xla.search.nccl import searcher
 # Coordinates (channels, chunk size) and directions, in the order of trial.
 _MOVES = ((0, 1), (0, -1), (1, 1), (1, -1))
 
-_Point = tuple[int, int]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class _Descent:
-  """Algorithm 2, in one subspace.
-
-  Attributes:
-    subspace: where.
-    at: the fastest point so far, as positions on the two axes.
-    time_us: x_j there.
-    move: which of `_MOVES` is next.
-    failures: moves in a row that gained nothing.
-    first_lr: the least `lr`.
-    lr: relative gain of the last move.
-    point: the point of the pending trial; None when the descent has ended.
-  """
-
-  subspace: problem_lib.Subspace
-  at: _Point
-  point: _Point | None
-  time_us: float = math.inf
-  move: int = 0
-  failures: int = 0
-  first_lr: float
-  lr: float
-
-  def after(self, time_us: float) -> _Descent:
-    """With the answer to the pending trial."""
-    assert self.point is not None
-    if time_us < self.time_us:
-      gain = 1 - time_us / self.time_us if self.time_us < math.inf else 0.0
-      return dataclasses.replace(
-        self,
-        at=self.point,
-        time_us=time_us,
-        failures=0,
-        lr=max(gain, self.first_lr),
-      )._next()
-    return self._failed()._next()
-
-  def _failed(self) -> _Descent:
-    return dataclasses.replace(
-      self,
-      move=(self.move + 1) % len(_MOVES),
-      failures=self.failures + 1,
-      lr=self.first_lr,
-    )
-
-  def _next(self) -> _Descent:
-    descent = self
-    while descent.failures < len(_MOVES):
-      point = descent._moved()
-      if point != descent.at:
-        return dataclasses.replace(descent, point=point)
-      descent = descent._failed()
-    return dataclasses.replace(descent, point=None)
-
-  def _moved(self) -> _Point:
-    coordinate, direction = _MOVES[self.move]
-    axes = (self.subspace.num_channels, self.subspace.chunk_bytes)
-    at = self.at[coordinate]
-    left = len(axes[coordinate]) - 1 - at if direction > 0 else at
-    step = min(left, max(1, round(self.lr * left)))
-    point = list(self.at)
-    point[coordinate] += direction * step
-    return point[0], point[1]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class _Task:
-  """Algorithm 1, for one tuning key.
-
-  Attributes:
-    hyper_parameters: of the search.
-    subspaces: all of the key.
-    seed: of its random points.
-    fastest: the fastest setting so far, and its time.
-    times_us: the least time in each subspace.
-    queue: positions of the subspaces still to search in this round, the one
-      in progress first.
-    round: how often subspaces were started before.
-    descent: the one in progress; None when all are done.
-  """
-
-  hyper_parameters: AutoCCL
-  subspaces: tuple[problem_lib.Subspace, ...]
-  seed: str
-  fastest: tuple[nccl.Setting, float]
-  times_us: tuple[float, ...]
-  queue: tuple[int, ...]
-  round: int = 0
-  descent: _Descent | None = None
-
-  @property
-  def setting(self) -> nccl.Setting:
-    """What it runs in the pending trial."""
-    if self.descent is None or self.descent.point is None:
-      return self.fastest[0]
-    return self.descent.subspace.setting(*self.descent.point)
-
-  def after(self, time_us: float) -> _Task:
-    """With the time of its collectives in the trial that was asked for."""
-    task = self
-    if time_us < self.fastest[1]:
-      task = dataclasses.replace(self, fastest=(self.setting, time_us))
-    if self.descent is None:
-      return task
-    descent = self.descent.after(time_us)
-    position = self.queue[0]
-    times_us = list(self.times_us)
-    times_us[position] = min(times_us[position], descent.time_us)
-    task = dataclasses.replace(task, descent=descent, times_us=tuple(times_us))
-    if descent.point is not None:
-      return task
-    return dataclasses.replace(task, queue=self.queue[1:]).started()
-
-  def started(self) -> _Task:
-    """With the next descent begun, if there is one left."""
-    task = self
-    if not task.queue and task.round + 1 < task.hyper_parameters.num_starts:
-      limit_us = task.hyper_parameters.restart_margin * min(self.times_us)
-      near = [i for i, us in enumerate(self.times_us) if us <= limit_us]
-      task = dataclasses.replace(task, queue=tuple(near), round=task.round + 1)
-    if not task.queue:
-      return dataclasses.replace(task, descent=None)
-    position = task.queue[0]
-    subspace = task.subspaces[position]
-    rng = random.Random(f"{task.seed} {task.round} {position}")
-    point = (
-      rng.randrange(len(subspace.num_channels)),
-      rng.randrange(len(subspace.chunk_bytes)),
-    )
-    lr = task.hyper_parameters.first_lr
-    return dataclasses.replace(
-      task,
-      descent=_Descent(
-        subspace=subspace, at=point, point=point, first_lr=lr, lr=lr
-      ),
-    )
-
-
-Progress = Mapping[problem_lib.Key, _Task]
+# A search of one key, which is sent the time of each setting that it yields.
+_Times = Generator[nccl.Setting, float, float]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AutoCCL(searcher.Searcher[Progress]):
-  """AutoCCL's search. What it keeps between trials is the search of each key.
+class AutoCCL(searcher.Searcher):
+  """AutoCCL's search.
 
   Attributes:
     first_lr: the least share of the way to the end of an axis that a step goes
@@ -207,43 +66,91 @@ class AutoCCL(searcher.Searcher[Progress]):
   num_starts: int = 5
   restart_margin: float = 1.5
 
-  def fastest(
-    self, state: searcher.State[Progress]
-  ) -> problem_lib.Configuration:
-    """What AutoCCL keeps: for each key the setting of the least time x_j."""
-    return {key: task.fastest[0] for key, task in state.progress.items()}
-
-  def _begin(
+  def trials(
     self,
     problem: problem_lib.Problem,
     cluster: cluster_lib.Cluster,
     start: problem_lib.Configuration,
+    first: problem_lib.Profile,
     seed: int,
-  ) -> Progress:
-    tasks = {}
+  ) -> searcher.Trials:
+    """Searches all keys at once, each by its own time."""
+    fastest = Fastest(start)
+    fastest.add(start, first)
+    searches: dict[problem_lib.Key, _Times] = {}
     for key in problem.keys:
       subspaces = problem_lib.subspaces(key, cluster)
-      is_fixed = all(len(subspace.settings) == 1 for subspace in subspaces)
-      tasks[key] = _Task(
-        hyper_parameters=self,
-        subspaces=subspaces,
-        seed=f"{seed} {key}",
-        fastest=(start[key], math.inf),
-        times_us=(math.inf,) * len(subspaces),
-        queue=() if is_fixed else tuple(range(len(subspaces))),
-        round=self.num_starts if is_fixed else 0,
-      )
-    return tasks
+      if any(len(subspace.settings) > 1 for subspace in subspaces):
+        searches[key] = self._of_key(subspaces, f"{seed} {key}")
+    pending = {key: next(search) for key, search in searches.items()}
+    while pending:
+      asked = {**fastest.configuration, **pending}
+      shown = yield asked
+      fastest.add(asked, shown)
+      for key in tuple(pending):
+        try:
+          pending[key] = searches[key].send(shown.key_us[key])
+        except StopIteration:
+          del pending[key]
 
-  def _next(
-    self, state: searcher.State[Progress], profile: problem_lib.Profile
-  ) -> tuple[Progress, problem_lib.Configuration | None]:
-    tasks = {
-      key: task.after(profile.key_us[key])
-      for key, task in state.progress.items()
-    }
-    if state.num_trials == 1:  # The start's.
-      tasks = {key: task.started() for key, task in tasks.items()}
-    if all(task.descent is None for task in tasks.values()):
-      return tasks, None
-    return tasks, {key: task.setting for key, task in tasks.items()}
+  def _of_key(
+    self, subspaces: Sequence[problem_lib.Subspace], seed: str
+  ) -> _Times:
+    """Algorithm 1; returns the least time."""
+    times_us = [math.inf] * len(subspaces)
+    for nth in range(self.num_starts):
+      limit_us = self.restart_margin * min(times_us)
+      near = [i for i, us in enumerate(times_us) if us <= limit_us]
+      for position in near:
+        rng = random.Random(f"{seed} {nth} {position}")
+        found_us = yield from self._descend(subspaces[position], rng)
+        times_us[position] = min(times_us[position], found_us)
+    return min(times_us)
+
+  def _descend(
+    self, subspace: problem_lib.Subspace, rng: random.Random
+  ) -> _Times:
+    """Algorithm 2, from a random point; returns the time at its end."""
+    axes = (subspace.num_channels, subspace.chunk_bytes)
+    at = [rng.randrange(len(axis)) for axis in axes]
+    least_us = yield subspace.setting(*at)
+    move = failures = 0
+    lr = self.first_lr
+    while failures < len(_MOVES):
+      coordinate, direction = _MOVES[move]
+      left = at[coordinate]
+      if direction > 0:
+        left = len(axes[coordinate]) - 1 - left
+      point = list(at)
+      point[coordinate] += direction * min(left, max(1, round(lr * left)))
+      time_us = math.inf
+      if point != at:
+        time_us = yield subspace.setting(*point)
+      if time_us < least_us:
+        lr = max(1 - time_us / least_us, self.first_lr)
+        at, least_us, failures = point, time_us, 0
+      else:
+        lr = self.first_lr
+        move, failures = (move + 1) % len(_MOVES), failures + 1
+    return least_us
+
+
+class Fastest:
+  """What AutoCCL keeps of trials: for each key the setting of the least x_j.
+
+  Attributes:
+    configuration: those settings.
+  """
+
+  def __init__(self, start: problem_lib.Configuration):
+    self.configuration = dict(start)
+    self._key_us = dict.fromkeys(start, math.inf)
+
+  def add(
+    self, tried: problem_lib.Configuration, shown: problem_lib.Profile
+  ) -> None:
+    """Adds a trial."""
+    for key, least_us in self._key_us.items():
+      if shown.key_us[key] < least_us:
+        self.configuration[key] = tried[key]
+        self._key_us[key] = shown.key_us[key]

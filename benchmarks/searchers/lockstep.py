@@ -63,29 +63,30 @@ def run_step(
   """
   problems = problem_lib.problems(step)
   profiles = [problem_lib.Predictor(step, problem) for problem in problems]
-  states = [
-    searcher.init(problem, step.cluster, start=step.default, seed=seed + index)
+  searches = [
+    searcher_lib.Search(
+      searcher, problem, step.cluster, start=step.default, seed=seed + index
+    )
     for index, problem in enumerate(problems)
   ]
   default_us = step.timeline(step.default).step_time_us
-  start_us = [0.0] * len(states)
+  start_us = [0.0] * len(searches)
   best_us: list[float] = []
   while len(best_us) != max_trials:
-    unfinished = [i for i, s in enumerate(states) if not searcher.done(s)]
-    if not unfinished:
+    if all(search.asked is None for search in searches):
       break
-    for index in unfinished:
-      found = profiles[index](searcher.ask(states[index]))
-      states[index] = searcher.tell(states[index], found)
-      if states[index].num_trials == 1:
-        start_us[index] = found.total_us
+    for index, search in enumerate(searches):
+      if search.asked is not None:
+        search.tell(profiles[index](search.asked))
+        if search.num_trials == 1:
+          start_us[index] = search.best_us
     gained_us = sum(
-      us - state.best_us for us, state in zip(start_us, states, strict=True)
+      us - search.best_us for us, search in zip(start_us, searches, strict=True)
     )
     best_us.append(default_us - gained_us)
   configuration = dict(step.default)
-  for state in states:
-    configuration.update(searcher.best(state))
+  for search in searches:
+    configuration.update(search.best)
   return History(
     configuration=configuration, best_us=tuple(best_us) or (default_us,)
   )

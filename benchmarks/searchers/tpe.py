@@ -23,23 +23,8 @@ from lagom_xla.search.nccl import searcher
 _Subspaces = tuple[problem_lib.Subspace, ...]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Progress:
-  """What Optuna learned. The study is its own, and changes in place.
-
-  Attributes:
-    subspaces: of each key.
-    study: what was learned.
-    trial: the pending trial; None while it is the start's.
-  """
-
-  subspaces: Mapping[problem_lib.Key, _Subspaces]
-  study: optuna.Study
-  trial: optuna.Trial | None
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TPE(searcher.Searcher[Progress]):
+class TPE(searcher.Searcher):
   """Optuna's tree-structured Parzen estimator.
 
   Attributes:
@@ -48,13 +33,15 @@ class TPE(searcher.Searcher[Progress]):
 
   max_trials: int = 1000
 
-  def _begin(
+  def trials(
     self,
     problem: problem_lib.Problem,
     cluster: cluster_lib.Cluster,
     start: problem_lib.Configuration,
+    first: problem_lib.Profile,
     seed: int,
-  ) -> Progress:
+  ) -> searcher.Trials:
+    """Asks what Optuna's study asks."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     subspaces = {
       key: problem_lib.subspaces(key, cluster) for key in problem.keys
@@ -64,28 +51,17 @@ class TPE(searcher.Searcher[Progress]):
     for position, (key, choices) in enumerate(subspaces.items()):
       nearest |= _nearest(position, choices, start[key])
     study.enqueue_trial(nearest)
-    return Progress(subspaces=subspaces, study=study, trial=None)
-
-  def _next(
-    self, state: searcher.State[Progress], profile: problem_lib.Profile
-  ) -> tuple[Progress, problem_lib.Configuration | None]:
-    progress = state.progress
-    trial = progress.trial
-    if trial is None:  # The start's, which waits in the study.
-      trial = progress.study.ask()
-      _suggested(trial, progress.subspaces)
-    progress.study.tell(trial, profile.total_us)
     is_fixed = all(
       len(choices) == len(choices[0].settings) == 1
-      for choices in progress.subspaces.values()
+      for choices in subspaces.values()
     )
-    if is_fixed or state.num_trials >= self.max_trials:
-      return progress, None
-    trial = progress.study.ask()
-    return (
-      dataclasses.replace(progress, trial=trial),
-      _suggested(trial, progress.subspaces),
-    )
+    trial = study.ask()  # The start's.
+    _suggested(trial, subspaces)
+    study.tell(trial, first.total_us)
+    for _ in range(0 if is_fixed else self.max_trials - 1):
+      trial = study.ask()
+      shown = yield _suggested(trial, subspaces)
+      study.tell(trial, shown.total_us)
 
 
 def _names(position: int, index: int) -> tuple[str, str, str]:

@@ -48,7 +48,14 @@ class NotEmbeddedError(LookupError):
 def load_protos(
   library: pathlib.Path, name: str
 ) -> descriptor_pool.DescriptorPool:
-  """The messages and enums of a .proto file and of every file it imports."""
+  """The messages and enums of a .proto file and of every file it imports.
+
+  The name is as an import statement has it.
+
+  Raises:
+    NotEmbeddedError: the library does not describe it.
+    OSError: the library cannot be read.
+  """
   pool = descriptor_pool.DescriptorPool()
   added: set[str] = set()
   with (
@@ -70,7 +77,11 @@ def load_protos(
 
 
 def find_proto(data: _Bytes, name: str) -> descriptor_pb2.FileDescriptorProto:
-  """The description of a .proto file among other bytes, if it is there."""
+  """The description of a .proto file among other bytes.
+
+  Raises:
+    NotEmbeddedError: it is not there.
+  """
   start = bytes([1 << 3 | 2, len(name)]) + name.encode()
   at = data.find(start)
   while at >= 0:
@@ -128,6 +139,9 @@ Value = bool | int | float | str
 
 _FILE = "xla/pjrt/proto/compile_options.proto"
 _COMPILE_OPTIONS = "xla.CompileOptionsProto"
+
+# Libraries smaller than this hold no compiler.
+_MIN_LIBRARY_BYTES = 2**20
 
 _Field = descriptor_lib.FieldDescriptor
 _INT_RANGES = {
@@ -226,22 +240,24 @@ def _hidden(reason: str) -> errors.OptionsError:
 
 @functools.cache
 def _pool() -> descriptor_pool.DescriptorPool:
-  """The protocol buffers that jaxlib's library, its largest, describes."""
+  """The protocol buffers that jaxlib's library describes."""
+  reason = "it has no library that describes them"
   spec = importlib.util.find_spec("jaxlib")
-  folders = (spec.submodule_search_locations if spec else None) or ()
+  folders = spec.submodule_search_locations if spec else None
   files = [
-    path
-    for folder in folders
+    (path.stat().st_size, path)
+    for folder in folders or ()
     for path in pathlib.Path(folder).iterdir()
     if path.suffix in (".so", ".dylib", ".dll", ".pyd")
   ]
-  if not files:
-    raise _hidden("it has no library that describes them")
-  library = max(files, key=lambda path: path.stat().st_size)
-  try:
-    return load_protos(library, _FILE)
-  except (NotEmbeddedError, OSError, TypeError) as error:
-    raise _hidden(f"{library.name}: {error}") from error
+  for size, library in sorted(files, reverse=True):
+    if size < _MIN_LIBRARY_BYTES:
+      break
+    try:
+      return load_protos(library, _FILE)
+    except (NotEmbeddedError, OSError, TypeError) as error:
+      reason = f"{library.name}: {error}"
+  raise _hidden(reason)
 
 
 def _fields() -> Sequence[descriptor_lib.FieldDescriptor]:

@@ -23,6 +23,7 @@ from searcher_trials import H100
 from searcher_trials import gather
 from searcher_trials import problem_of
 from searcher_trials import start_of
+from searcher_trials import trials_of
 
 
 @pytest.fixture
@@ -56,17 +57,15 @@ def _by_channels(
 def test_autoccl_descends_to_the_fastest_and_not_to_the_best(valley):
   problem = problem_of(gather(64), gather(32))
   profile = _by_channels(problem, lambda n: 100.0 + (n - valley) ** 2)
-  searcher = autoccl.AutoCCL()
-  state = searcher.init(problem, H100, start=start_of(problem))
-  least = 10**6
-  while not searcher.done(state):
-    asked = searcher.ask(state)
-    least = min(least, sum(s.num_channels for s in asked.values()))
-    state = searcher.tell(state, profile(asked))
-  fastest = searcher.fastest(state)
-  assert {s.num_channels for s in fastest.values()} == {valley}
-  best = searcher.best(state)
-  assert sum(s.num_channels for s in best.values()) == least
+  trials, best = trials_of(autoccl.AutoCCL(), problem, profile)
+  fastest = autoccl.Fastest(start_of(problem))
+  for trial in trials:
+    fastest.add(trial.asked, trial.profile)
+  kept = fastest.configuration
+  assert {s.num_channels for s in kept.values()} == {valley}
+  assert sum(s.num_channels for s in best.values()) == min(
+    sum(s.num_channels for s in trial.asked.values()) for trial in trials
+  )
 
 
 @pytest.mark.parametrize("searcher", [Balance(), Lagom(), tpe.TPE()])

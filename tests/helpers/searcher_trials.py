@@ -80,11 +80,12 @@ def trials_of(
   cluster: cluster_lib.Cluster = H100,
 ) -> tuple[list[Trial], problem_lib.Configuration]:
   start = start_of(problem, cluster)
-  state = searcher.init(problem, cluster, start=start, seed=seed)
-  trials = []
-  while not searcher.done(state):
-    asked = searcher.ask(state)
-    trials.append(Trial(asked, profile(asked)))
-    state = searcher.tell(state, trials[-1].profile)
+  search = searcher_lib.Search(
+    searcher, problem, cluster, start=start, seed=seed
+  )
+  trials: list[Trial] = []
+  while search.asked is not None:
+    trials.append(Trial(search.asked, profile(search.asked)))
+    search.tell(trials[-1].profile)
     assert len(trials) < 10_000
-  return trials, searcher.best(state)
+  return trials, search.best

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 import dataclasses
 import functools
-from typing import Any
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import scenario as scenario_lib
@@ -147,7 +146,7 @@ def _may_gain(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WithoutPlugin(searcher_lib.Searcher[None]):
+class WithoutPlugin(searcher_lib.Searcher):
   """A searcher that asks for no settings but NCCL's own.
 
   Attributes:
@@ -163,24 +162,20 @@ class WithoutPlugin(searcher_lib.Searcher[None]):
       return step.default
     return surest(step, self.limit).configuration
 
-  def _begin(
+  def trials(
     self,
     problem: problem_lib.Problem,
     cluster: cluster_lib.Cluster,
     start: problem_lib.Configuration,
+    first: problem_lib.Profile,
     seed: int,
-  ) -> None:
-    """See `Searcher`."""
-    del problem, cluster, start, seed
-
-  def _next(
-    self, state: searcher_lib.State[None], profile: problem_lib.Profile
-  ) -> tuple[None, None]:
-    """See `Searcher`: there is nothing to ask."""
-    del state, profile
-    return None, None
+  ) -> searcher_lib.Trials:
+    """There is nothing to try."""
+    del problem, cluster, first, seed
+    return
+    yield start  # Never: this makes it a generator.
 
 
-def chooses_cap(searcher: searcher_lib.Searcher[Any]) -> bool:
+def chooses_cap(searcher: searcher_lib.Searcher) -> bool:
   """Whether what a searcher chooses is a cap on channels."""
   return isinstance(searcher, WithoutPlugin) and searcher.limit is not None

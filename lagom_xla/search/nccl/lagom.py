@@ -50,13 +50,11 @@ its next value: NC <- NC (1 + lr), C <- C (1 + lr).
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping
 import dataclasses
 import math
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
-from lagom_xla.search.nccl import problem
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher
 
@@ -74,7 +72,7 @@ class Collective:
     lr: relative gain of the last raise.
   """
 
-  subspace: problem.Subspace
+  subspace: problem_lib.Subspace
   channels_at: int = 0
   chunk_at: int = 0
   time_us: float = math.inf
@@ -113,43 +111,8 @@ def _raise(axis: tuple[int, ...], at: int, lr: float) -> int:
   )
 
 
-Key = problem_lib.Key
-
-
-# (H, key) of collectives.
-Queue = tuple[tuple[float, Key], ...]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Progress:
-  """What Lagom keeps between two trials.
-
-  Attributes:
-    untried: subspaces that are still to be compared, with their keys.
-    fastest: the fastest subspace of each key so far, and its time.
-    collectives: the state of each collective; empty while subspaces are
-      compared.
-    current: the settings of `collectives`.
-    queue: the collectives that are not finished, the next to raise first.
-    computation_us: Y of the current settings; None before their profile.
-    turn: the key that the pending trial raises.
-  """
-
-  untried: tuple[tuple[Key, problem_lib.Subspace], ...]
-  fastest: Mapping[Key, tuple[problem_lib.Subspace, float]]
-  collectives: Mapping[Key, Collective]
-  current: problem_lib.Configuration
-  queue: Queue
-  computation_us: float | None
-  turn: Key | None
-
-
-_State = searcher.State[Progress]
-_Next = tuple[Progress, problem_lib.Configuration | None]
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Lagom(searcher.Searcher[Progress]):
+class Lagom(searcher.Searcher):
   """Lagom's search. It draws nothing at random.
 
   Attributes:
@@ -161,146 +124,59 @@ class Lagom(searcher.Searcher[Progress]):
   first_h: float = 0.01
   first_lr: float = 0.01
 
-  def _subspaces(
-    self, key: Key, start: nccl.Setting, cluster: cluster_lib.Cluster
-  ) -> tuple[problem_lib.Subspace, ...]:
-    """What is searched of a key, which starts from this setting."""
-    del start
-    return problem_lib.subspaces(key, cluster)
-
-  def _enqueue(self, queue: Queue, h: float, key: Key) -> Queue:
-    """The queue with one more: the key of the least H is raised next."""
-    waiting = list(queue)
-    bisect.insort(waiting, (h, key))
-    return tuple(waiting)
-
-  def _begin(
+  def trials(
     self,
     problem: problem_lib.Problem,
     cluster: cluster_lib.Cluster,
     start: problem_lib.Configuration,
+    first: problem_lib.Profile,
     seed: int,
-  ) -> Progress:
-    del seed
-    subspaces = {
-      key: self._subspaces(key, start[key], cluster) for key in problem.keys
-    }
-    return Progress(
-      untried=tuple(
-        (key, subspace)
-        for key in problem.keys
-        for subspace in subspaces[key]
-        if len(subspaces[key]) > 1
-      ),
-      fastest={
-        key: (choices[0], math.inf) for key, choices in subspaces.items()
-      },
-      collectives={},
-      current={},
-      queue=(),
-      computation_us=None,
-      turn=None,
-    )
-
-  def _next(self, state: _State, profile: problem_lib.Profile) -> _Next:
-    progress = state.progress
-    if state.num_trials == 1:  # The start's.
-      return self._next_subspace(state, progress)
-    if progress.untried:
-      return self._next_subspace(state, _compared(progress, profile))
-    if progress.computation_us is None:
-      return self._after_minimum(progress, profile)
-    return self._after_raise(progress, profile, progress.computation_us)
-
-  def _next_subspace(self, state: _State, progress: Progress) -> _Next:
-    """Asks for the next subspace; then for all collectives at their minimum."""
-    if progress.untried:
-      key, subspace = progress.untried[0]
-      return progress, {**state.start, key: subspace.most}
-    collectives = {
-      key: Collective(subspace=subspace, h=self.first_h, lr=self.first_lr)
-      for key, (subspace, _) in progress.fastest.items()
-    }
-    minimum = {key: c.setting for key, c in collectives.items()}
-    progress = dataclasses.replace(
-      progress, collectives=collectives, current=minimum
-    )
-    return progress, minimum
-
-  def _after_minimum(
-    self, progress: Progress, profile: problem_lib.Profile
-  ) -> _Next:
-    is_enough = profile.communication_us < profile.computation_us
-    collectives = {
-      key: dataclasses.replace(collective, time_us=profile.key_us[key])
-      for key, collective in progress.collectives.items()
-    }
-    queue: Queue = ()
+  ) -> searcher.Trials:
+    """Compares subspaces, then raises from the least of the fastest."""
+    del first, seed
+    collectives: dict[problem_lib.Key, Collective] = {}
+    for key in problem.keys:
+      subspaces = problem_lib.subspaces(key, cluster)
+      fastest, fastest_us = subspaces[0], math.inf
+      for subspace in subspaces if len(subspaces) > 1 else ():
+        profile = yield {**start, key: subspace.most}
+        if profile.key_us[key] < fastest_us:
+          fastest, fastest_us = subspace, profile.key_us[key]
+      collectives[key] = Collective(
+        subspace=fastest, h=self.first_h, lr=self.first_lr
+      )
+    current = {key: c.setting for key, c in collectives.items()}
+    profile = yield current
+    computation_us = profile.computation_us
+    # The unfinished collectives, that of the least H first.
+    queue: list[tuple[float, problem_lib.Key]] = []
     for key, collective in collectives.items():
-      if collective.can_grow and not is_enough:
-        queue = self._enqueue(queue, collective.h, key)
-    return _next_turn(
-      dataclasses.replace(
-        progress,
-        collectives=collectives,
-        queue=queue,
-        computation_us=profile.computation_us,
+      collectives[key] = dataclasses.replace(
+        collective, time_us=profile.key_us[key]
       )
-    )
-
-  def _after_raise(
-    self,
-    progress: Progress,
-    profile: problem_lib.Profile,
-    computation_us: float,
-  ) -> _Next:
-    """Algorithm 2, lines 5-11, and Algorithm 1, lines 6-9."""
-    key = progress.turn
-    assert key is not None
-    before = progress.collectives[key]
-    gain_us = before.time_us - profile.key_us[key]
-    if gain_us <= 0:
-      return _next_turn(progress)
-    after = dataclasses.replace(
-      before.grown(),
-      time_us=profile.key_us[key],
-      h=(profile.computation_us - computation_us) / gain_us,
-      lr=gain_us / before.time_us,
-    )
-    queue = progress.queue
-    is_enough = profile.communication_us < profile.computation_us
-    if after.can_grow and not is_enough:
-      queue = self._enqueue(queue, after.h, key)
-    return _next_turn(
-      dataclasses.replace(
-        progress,
-        collectives={**progress.collectives, key: after},
-        current={**progress.current, key: after.setting},
-        queue=queue,
-        computation_us=profile.computation_us,
+      if collective.can_grow and not _is_enough(profile):
+        bisect.insort(queue, (collective.h, key))
+    while queue:
+      # Algorithm 1, lines 3-9, and Algorithm 2, lines 5-11.
+      _, key = queue.pop(0)
+      before, grown = collectives[key], collectives[key].grown()
+      profile = yield {**current, key: grown.setting}
+      gain_us = before.time_us - profile.key_us[key]
+      if gain_us <= 0:
+        continue
+      after = dataclasses.replace(
+        grown,
+        time_us=profile.key_us[key],
+        h=(profile.computation_us - computation_us) / gain_us,
+        lr=gain_us / before.time_us,
       )
-    )
+      collectives[key] = after
+      current = {**current, key: after.setting}
+      computation_us = profile.computation_us
+      if after.can_grow and not _is_enough(profile):
+        bisect.insort(queue, (after.h, key))
 
 
-def _compared(progress: Progress, profile: problem_lib.Profile) -> Progress:
-  """After the trial of the first of the untried subspaces."""
-  key, subspace = progress.untried[0]
-  time_us = profile.key_us[key]
-  fastest = dict(progress.fastest)
-  if time_us < fastest[key][1]:
-    fastest[key] = (subspace, time_us)
-  return dataclasses.replace(
-    progress, untried=progress.untried[1:], fastest=fastest
-  )
-
-
-def _next_turn(progress: Progress) -> _Next:
-  """Algorithm 1, lines 3-5: raises the unfinished collective of least H."""
-  if not progress.queue:
-    return dataclasses.replace(progress, turn=None), None
-  (_, key), *queue = progress.queue
-  raised = progress.collectives[key].grown().setting
-  return (
-    dataclasses.replace(progress, queue=tuple(queue), turn=key),
-    {**progress.current, key: raised},
-  )
+def _is_enough(profile: problem_lib.Profile) -> bool:
+  """Whether communication takes less time than computation, X' < Y'."""
+  return profile.communication_us < profile.computation_us

@@ -308,7 +308,7 @@ def _found(
   ]
   for scenario in searched:
     if scenario not in known.found:
-      state = searcher_lib.run(
+      done = searcher_lib.run(
         searcher,
         problem,
         step.cluster,
@@ -316,7 +316,7 @@ def _found(
         profile=problem_lib.Predictor(step.under(scenario), problem),
       )
       known.found[scenario] = Found(
-        configuration=searcher.best(state), num_trials=state.num_trials
+        configuration=done.best, num_trials=done.num_trials
       )
   return [known.found[scenario] for scenario in searched]
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import pytest
 
@@ -24,14 +23,11 @@ def step(fsdp_unrolled: hlo.Module) -> step_lib.Step:
   return step_lib.of_module(fsdp_unrolled, cluster)
 
 
-class _StartAlone(searcher_lib.Searcher[None]):
+class _StartAlone(searcher_lib.Searcher):
   """Tries nothing but the start."""
 
-  def _begin(self, problem: Any, cluster: Any, start: Any, seed: int) -> None:
-    pass
-
-  def _next(self, state: Any, profile: Any) -> tuple[None, None]:
-    return None, None
+  def trials(self, problem, cluster, start, first, seed):
+    yield from ()
 
 
 @pytest.fixture
@@ -65,13 +61,13 @@ def test_what_no_search_improves_is_left_to_nccl(step):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Counting(nccl_search.Balance):
-  """Balance, which writes down the trials that it is told of."""
+  """Balance, which writes down the searches that it begins."""
 
   told: list[float] = dataclasses.field(default_factory=list, compare=False)
 
-  def _next(self, state: Any, profile: Any) -> Any:
-    self.told.append(profile.total_us)
-    return super()._next(state, profile)
+  def trials(self, problem, cluster, start, first, seed):
+    self.told.append(first.total_us)
+    return super().trials(problem, cluster, start, first, seed)
 
 
 def test_overlaps_that_another_schedule_has_too_are_searched_once(
