@@ -116,22 +116,6 @@ def test_donated_inputs_stay_donated_or_the_way_is_refused():
   assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
 
 
-def test_a_collective_behind_a_product_takes_as_long_as_the_longer_of_both():
-  before, after = (
-    compiling.schedule(lowered(chain()), way)
-    for way in (way_lib.AS_XLA_DOES, ORDERED)
-  )
-  # Three products of 512^3, and one array, of 512^2 numbers.
-  nothing = dict.fromkeys(replay.Costs.__dataclass_fields__, 0.0)
-  for product_s, array_s in ((1.0, 2.0), (1.0, 4.0)):
-    each = replay.Costs(
-      **{**nothing, "multiplication_s": product_s / 512**3, "array_s": array_s}
-    )
-    together_s, longer_s = 3 * product_s + array_s, max(3 * product_s, array_s)
-    assert replay.step_s(before, each) == pytest.approx(together_s)
-    assert replay.step_s(after, each) == pytest.approx(longer_s)
-
-
 def test_many_small_gradients_are_proposed_as_few_large_ones():
   step = lowered(many_gradients())
   found = proposed(step)

@@ -43,10 +43,10 @@ def test_a_step_on_a_device_takes_its_time_and_neither_a_core_nor_the_host():
 
 
 def test_a_row_has_intervals_around_its_means_and_is_told_in_words():
-  row = command.measure(steps.on_cores(8), num_steps=30, num_pairs=2)
+  row = command.measure(steps.on_cores(8), num_steps=12, num_pairs=2)
   for mean, low, high in (row.wall_steps, row.cpu_steps, row.thread_steps):
     assert low <= mean <= high
   words = command.in_words(row)
   assert words.startswith("8 rows, ")
-  assert "of 30 steps: wall clock" in words
+  assert "of 12 steps: wall clock" in words
   assert "told nothing" in words  # They end in the baseline.

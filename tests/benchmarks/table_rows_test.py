@@ -33,10 +33,6 @@ _MODULES = {
   " use_global_device_ids=true",
   "all-gather": f"ROOT r = f32[16777216] all-gather(p), {_GROUPS},"
   " use_global_device_ids=true, dimensions={0}",
-  "reduce-scatter": f"ROOT r = f32[262144] reduce-scatter(p), {_GROUPS},"
-  " use_global_device_ids=true, to_apply=add, dimensions={0}",
-  "all-to-all": f"ROOT r = f32[2097152] all-to-all(p), {_GROUPS},"
-  " dimensions={0}",
 }
 
 
