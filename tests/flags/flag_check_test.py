@@ -178,8 +178,8 @@ def test_a_flag_that_another_makes_void_is_a_contradiction():
 def test_pipelining_what_is_synchronous_is_a_contradiction():
   pipelined = f"--{NEW}=on" if IS_NEW else f"--{OLD}=true"
   off = "--xla_gpu_disable_async_collectives="
-  assert _only(f"{pipelined} {off}allgather").kind == "contradiction"
-  assert _only(f"{pipelined} {off}allcollectives").kind == "contradiction"
+  for kind in ("allgather", "allcollectives"):
+    assert _only(f"{pipelined} {off}{kind}").kind == "contradiction"
   assert check.check(f"{pipelined} {off}allreduce").findings == ()
 
 

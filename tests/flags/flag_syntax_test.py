@@ -107,11 +107,6 @@ def test_what_would_end_a_process_is_left_out_of_a_merge():
   assert "xla_none" in plan
 
 
-def test_without_an_environment_a_merge_is_the_plan():
-  assert _merged("", {GATHER: 5}).xla_flags == f"--{GATHER}=5"
-  assert _merged("", {}).entries == ()
-
-
 @settings(max_examples=10)
 @given(st.lists(jaxlib_options.SOME_FLAGS, max_size=4), st.integers(0, 3))
 def test_merged_flags_set_what_both_would_one_after_the_other(flags, level):

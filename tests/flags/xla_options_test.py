@@ -57,17 +57,6 @@ def test_what_this_version_lacks_is_left_out_with_a_message():
   assert all(message.endswith("It is left out.") for message in (first, second))
 
 
-def test_a_value_that_only_the_other_version_has_is_left_out():
-  name, value = (NEW, "explicit")
-  if IS_NEW:
-    name, value = ("xla_gpu_command_buffer_update_mode", "NEVER_UPDATE")
-  fitted = xla_options.fit({name: value})
-  assert not fitted.options
-  (message,) = fitted.messages
-  assert value in message
-  assert message.endswith("It is left out.")
-
-
 def test_a_misspelled_option_is_recognized():
   message = xla_options.translate("xla_gpu_enable_triton_gem", True)
   assert isinstance(message, str)
