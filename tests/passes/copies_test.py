@@ -21,8 +21,6 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import validation
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
-from lagom_xla.costs.replay import recorder
-from lagom_xla.passes import copies as copies_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
 from lagom_xla.report import results
@@ -110,17 +108,6 @@ def test_a_step_takes_as_long_as_its_bytes_on_the_link_to_the_host(
   assert replayed.step_time_us == pytest.approx(both_us, rel=0.1)
   bound_us = lower_bound.us(step)
   assert both_us / 2 <= bound_us <= replayed.step_time_us
-
-
-def test_a_fast_link_hides_a_copy_behind_the_kernels_beside_it(scanned):
-  step = step_lib.of_module(scanned, _with_link(450.0))
-  replayed = step.timeline(step.default)
-  # A product stands beside what goes to the host. Beside what comes back there
-  # is little, and in schedules of JAX 0.12 nothing.
-  (to_host,) = [c for c in overlap.analyze(scanned).host_copies if c.to_host]
-  alone_us = _alone_us(step, to_host=True)
-  assert replayed.copy_wait_us.get(to_host.name, 0.0) < 0.1 * alone_us
-  assert replayed.total_copy_slowdown_us > 0
 
 
 def test_an_inspection_names_the_copies_and_their_waits(scanned):
@@ -248,15 +235,3 @@ def test_a_copy_and_a_kernel_that_memory_bounds_share_it(in_slow_memory):
   # The result goes beside a kernel, so not all copies add to the step.
   lost_us = replayed.total_copy_wait_us + replayed.total_copy_slowdown_us
   assert replayed.step_time_us == pytest.approx(replayed.kernel_us + lost_us)
-
-
-def test_a_copy_runs_beside_kernels_from_its_start_to_its_done(step):
-  recorded = recorder.record(step.program, step.costs(step.default))
-  slices = [s for s in recorded.slices if s.name == _WRITTEN]
-  kernels = [s for s in recorded.slices if s.name == "copy.8"]
-  first, beside = slices[0], kernels[0]
-  assert first.stream == copies_lib.STREAM
-  assert first.begin_us == pytest.approx(beside.begin_us)
-  # Each takes longer for the other: neither has the memory for itself.
-  assert beside.time_us > beside.lone_us
-  assert first.time_us > first.lone_us

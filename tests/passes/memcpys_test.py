@@ -217,17 +217,6 @@ def test_a_slice_that_more_is_done_for_takes_a_kernel(body, noted):
   assert (kernel.pattern, kernel.category) == ("elementwise", "fusion")
 
 
-def test_a_memcpy_takes_less_than_the_kernel_of_one_element_a_thread():
-  memcpy, kernel = (
-    kernel_lib.predict(_loop(_MOVES, noted=noted), _GPU)
-    for noted in (True, False)
-  )
-  assert memcpy.memory_us == pytest.approx(
-    2 * _LAYER_BYTES / (1e3 * _GPU.hbm_gbps)
-  )
-  assert memcpy.memory_us < memcpy.run_us < kernel.run_us
-
-
 def test_a_memcpy_beside_a_collective_shares_memory_and_needs_no_sm(fsdp_scan):
   step = step_lib.of_module(fsdp_scan, compiles.H100S)
   key = max(step.keys, key=lambda key: key.num_bytes)
