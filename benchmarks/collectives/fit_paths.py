@@ -27,6 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
 import math
 import pathlib
+from typing import Any
 
 import numpy as np
 from scipy import optimize
@@ -315,12 +316,16 @@ def _fit_path(
   def values(
     x: np.ndarray, form: str = ""
   ) -> tuple[wire.Path, lone_collective.SetApart]:
-    found = [float(format(value, form)) for value in np.exp(x).tolist()]
-    named = dict(zip(start, found, strict=True))
+    figures = [float(format(value, form)) for value in np.exp(x).tolist()]
+    named = dict(zip(start, figures, strict=True))
     if not shown:
       return wire.Path(**named, **fixed), apart
-    value = named.pop(_APART)
-    return wire.Path(**named, **fixed), apart.having(*shown[:2], value)
+    field, key, _ = shown
+    changed: dict[str, Any] = {
+      field: {**getattr(apart, field), key: named.pop(_APART)}
+    }
+    found = dataclasses.replace(apart, **changed)
+    return wire.Path(**named, **fixed), found
 
   def residuals(x: np.ndarray) -> np.ndarray:
     path, apart = values(x)

@@ -39,7 +39,6 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
 import pathlib
-from typing import Any
 
 from benchmarks import data as data_lib
 from benchmarks import groups
@@ -70,11 +69,6 @@ class SetApart:
   module_us: Mapping[str, float]
   own_reduce_steps: Mapping[str, float]
   launch_us: float
-
-  def having(self, field: str, key: str, value: float) -> SetApart:
-    """The same with another value of `module_us` or `own_reduce_steps`."""
-    changed: dict[str, Any] = {field: {**getattr(self, field), key: value}}
-    return dataclasses.replace(self, **changed)
 
 
 @functools.cache

@@ -206,20 +206,14 @@ def _default_us(kind: str, num_bytes: int, cluster=H100, communicator=EIGHT):
   return wire.time_us(cluster, communicator, kind, num_bytes, setting)
 
 
-def _ring_us(
-  num_channels: int,
-  chunk_bytes: int,
-  num_bytes: int = 1024 * _MIB,
-  kind: str = "all-gather",
-  cluster: cluster_lib.Cluster = H100,
-) -> float:
+def _ring_us(num_channels: int, chunk_bytes: int) -> float:
   setting = nccl.Setting(
     algorithm="ring",
     protocol="simple",
     num_channels=num_channels,
     chunk_bytes=chunk_bytes,
   )
-  return wire.time_us(cluster, EIGHT, kind, num_bytes, setting)
+  return wire.time_us(H100, EIGHT, "all-gather", 1024 * _MIB, setting)
 
 
 def test_channels_help_until_the_links_are_full():

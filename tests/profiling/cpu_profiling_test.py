@@ -23,7 +23,6 @@ from lagom_xla import errors
 from lagom_xla import profiling
 from lagom_xla.passes import hlo
 from lagom_xla.profiling import costing as costing_lib
-from lagom_xla.profiling import overlaps as overlaps_lib
 from lagom_xla.profiling import profile as profile_lib
 import quick
 
@@ -168,13 +167,6 @@ def test_a_product_on_other_threads_ends_when_it_is_read(profile):
   assert end_us(read_us + 1e6) == read_us
   done_us = (launch.end_us + read_us) / 2
   assert end_us(done_us) == done_us
-
-
-def test_kernels_waits_and_gaps_make_the_step(profile):
-  overlaps = overlaps_lib.of_profile(profile)
-  parts_us = overlaps.kernel_us + overlaps.exposed_us + overlaps.gap_us
-  spans_us = [s.end_us - s.begin_us for s in profile.whole_steps]
-  assert parts_us == pytest.approx(float(np.mean(spans_us)))
 
 
 def test_the_command_says_what_it_is_of(folder):
