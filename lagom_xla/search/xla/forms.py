@@ -35,7 +35,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
-import functools
 import typing
 
 from lagom_xla import errors
@@ -110,7 +109,7 @@ def search_strands(
     start,
     evaluate,
     changes=lambda best: options.settings(_for_strands(best, keyed=keyed)),
-    drops=functools.partial(options.drops, default=so_far.default),
+    drops=options.drops,
     in_turn=in_turn,
     until_s=until_s,
     progress=progress,

@@ -131,7 +131,7 @@ def num_expected(search: candidates.Search) -> int:
   if best is search.default:
     return 0
   # Without each of its options, and with all of them.
-  return len(pruning.expected(best, search.default).options) + 2
+  return len(best.config.options) + 2
 
 
 def of_default(
@@ -224,9 +224,7 @@ def _checked(
     kept = search.best
     try:
       with beginning.compiling(kept.config):
-        pruned = pruning.pruned(
-          target, kept, search.default, scheduled=scheduled
-        )
+        pruned = pruning.pruned(target, kept, scheduled=scheduled)
         with_less = _without_each(search, pruned, evaluate, in_turn=in_turn)
         search = _with_better(search, with_less)
         if search.best is not kept:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-import functools
 import itertools
 import time
 
@@ -99,7 +98,7 @@ def _climb(
       begin,
       counted,
       changes=lambda _: options.settings(values),
-      drops=functools.partial(options.drops, default=default),
+      drops=options.drops,
       in_turn=evaluation.one_by_one,
       until_s=until_s,
       progress=progress,

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 import jax
-import pytest
 
 import fake_target
 import hlo_text
@@ -44,19 +43,14 @@ def _pruned(options: Mapping[str, int], takes_us: Takes) -> set[str]:
     cluster=_H100S,
     scheduled=lambda config: hlo_text.exposed_gather(takes_us(config.options)),
   )
-  kept, default = _evaluated(config_lib.XlaConfig(options=options), target)
-  return set(pruning.pruned(target, kept, default).options)
+  kept = _evaluated(config_lib.XlaConfig(options=options), target)
+  return set(pruning.pruned(target, kept).options)
 
 
 def _evaluated(
   config: config_lib.XlaConfig, target: target_lib.Target
-) -> tuple[candidates.Candidate, candidates.Candidate]:
-  """A config's candidate, and the default's."""
-  kept, default = (
-    evaluation.evaluate_or_raise(it, target=target, searcher=_SEARCHER)
-    for it in (config, config_lib.DEFAULT)
-  )
-  return kept, default
+) -> candidates.Candidate:
+  return evaluation.evaluate_or_raise(config, target=target, searcher=_SEARCHER)
 
 
 @settings(deadline=None, max_examples=20)
@@ -119,21 +113,17 @@ def test_what_a_recipe_sets_for_other_programs_is_pruned(
   config = config_lib.XlaConfig(
     options={_COMMANDS: "", _BY_DIM: False, _DOUBLED: True}
   )
-  kept, default = _evaluated(config, target)
-  assert set(pruning.pruned(target, kept, default).options) == {_DOUBLED}
+  kept = _evaluated(config, target)
+  assert set(pruning.pruned(target, kept).options) == {_DOUBLED}
 
 
-def test_the_scheduler_that_xla_chose_itself_is_expected_to_go(
+def test_the_scheduler_that_xla_chose_itself_goes(
   h100s: object, fsdp_step: Callable[..., jax.stages.Lowered]
 ) -> None:
-  """So how many schedules are to come is told without it."""
   target = target_lib.of_step(fsdp_step(), _H100S, name="step")
   config = config_lib.XlaConfig(options={_SCHEDULER: True, _DOUBLED: True})
-  kept, default = _evaluated(config, target)
-  assert set(pruning.expected(kept, default).options) == {_DOUBLED}
-  assert pruning.pruned(target, kept, default) == pruning.expected(
-    kept, default
-  )
+  kept = _evaluated(config, target)
+  assert set(pruning.pruned(target, kept).options) == {_DOUBLED}
 
 
 def test_a_scheduler_that_xla_would_leave_off_stays(
@@ -142,40 +132,5 @@ def test_a_scheduler_that_xla_would_leave_off_stays(
   """Without its estimates XLA switches it on for no program."""
   target = target_lib.of_step(fsdp_step(), _H100S, name="step")
   config = config_lib.XlaConfig(options={_ESTIMATES: False, _SCHEDULER: True})
-  kept, default = _evaluated(config, target)
-  assert pruning.expected(kept, default) == config
-  assert pruning.pruned(target, kept, default) == config
-
-
-def _gathers(*groups: tuple[int, ...]) -> hlo.Module:
-  """All-gathers of arrays of these bytes."""
-  lines: list[str] = []
-  for number, sizes_bytes in enumerate(groups):
-    lines += hlo_text.all_gather(f"gather{number}", *sizes_bytes)
-  body = "\n".join(lines)
-  return hlo_text.load(f"""
-    p = f32[256,256] parameter(0)
-    {body}
-    ROOT {hlo_text.kernel("k", 50.0)}
-  """)
-
-
-@pytest.mark.parametrize(
-  ("groups", "threshold_bytes", "is_left_out"),
-  [
-    (((2**26,), (2**26,)), 2**33, True),
-    (((2**20, 2**20), (2**26,)), 2**33, True),
-    (((2**24, 2**24), (2**26,)), 2**33, False),
-    (((2**26,), (2**26,)), 0, False),
-  ],
-)
-def test_a_threshold_that_combines_no_more_than_the_default_is_left_out_first(
-  groups: tuple[tuple[int, ...], ...], threshold_bytes: int, is_left_out: bool
-) -> None:
-  target = fake_target.FakeTarget(
-    name="step", cluster=_H100S, scheduled=lambda _: _gathers(*groups)
-  )
-  config = config_lib.XlaConfig(options={_GATHERED: threshold_bytes})
-  kept, default = _evaluated(config, target)
-  expected = pruning.expected(kept, default)
-  assert (_GATHERED not in expected.options) == is_left_out
+  kept = _evaluated(config, target)
+  assert pruning.pruned(target, kept) == config
