@@ -27,6 +27,7 @@ from benchmarks import data as data_lib
 from benchmarks import groups as groups_lib
 from benchmarks import measured
 from benchmarks import paper_facts
+from benchmarks import table as table_lib
 from benchmarks.collectives import calibrated
 from benchmarks.collectives import channel_rows
 from benchmarks.collectives import fit_networks
@@ -76,7 +77,7 @@ def draw(groups: Sequence[groups_lib.Group], file: pathlib.Path) -> None:
 def main() -> None:
   """The command."""
   parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-  parser.add_argument("--data", type=data_lib.folder)
+  parser.add_argument("--data", type=table_lib.folder)
   parser.add_argument("--format", choices=("text", "json"), default="text")
   parser.add_argument("--plot", type=pathlib.Path)
   arguments = parser.parse_args()

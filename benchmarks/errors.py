@@ -4,20 +4,13 @@
 
     python -m benchmarks.errors --data FOLDER [--write]
 
-FOLDER is that of `python -m benchmarks.accuracy`, whose groups these spreads
-are taken from: of each part those that were held out, where there are any. An
-error is ln(measured / predicted), and a spread what 90 % of the errors are
-within, 5 % below it and 5 % above. It always holds 0. One error counts what a
-plan can choose or a step adds up:
-
-- of collectives, a measured collective;
-- of contention, what all kernels lose beside one collective of a traced step,
-  for a setting is given to a collective; it weighs as much as that loss;
-- of kernels, all of a step that ran alone, with classes of alike kernels drawn
-  anew from those of the step (a bootstrap), for only their sum counts. Scatters
-  are left out: what they take depends on how often their indices repeat;
-- of steps, a whole one that was predicted from its module. What it takes beyond
-  its parts, such as ranks that wait for each other, counts in step times alone.
+Spreads are of the groups of `python -m benchmarks.accuracy`, of each part those
+that were held out, where there are any. An error is ln(measured / predicted),
+and a spread what 90 % of the errors are within; it always holds 0. One error
+counts what a plan can choose or a step adds up: a measured collective; what all
+kernels lose beside one collective, weighted by that loss; all kernels of a step
+that ran alone, drawn anew from its classes (a bootstrap), for only their sum
+counts; and a whole step that was predicted from its module.
 
 Two errors count both ways: of the ratio of two algorithms, because which is
 NCCL's own differs by size and GPU; and of a step's kernels, because in which
@@ -179,16 +172,13 @@ def main() -> None:
   table = table_lib.Table(
     name="errors",
     title="Spread of ln(measured / predicted), by part of the cost model",
-    columns=(
-      table_lib.Column("part"),
-      table_lib.Column("n", "d"),
-      table_lib.Column("median", ".3f"),
-      table_lib.Column("p90", ".3f"),
-      table_lib.Column("low", "+.3f"),
-      table_lib.Column("bias", "+.3f"),
-      table_lib.Column("high", "+.3f"),
-      table_lib.Column("held_out"),
-      table_lib.Column("groups"),
+    columns=table_lib.columns(
+      part="",
+      n="d",
+      **dict.fromkeys(("median", "p90"), ".3f"),
+      **dict.fromkeys(("low", "bias", "high"), "+.3f"),
+      held_out="",
+      groups="",
     ),
     rows=[
       {

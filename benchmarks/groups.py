@@ -98,11 +98,8 @@ def table(title: str, found: Iterable[Group]) -> table_lib.Table:
   return table_lib.Table(
     name="accuracy",
     title=title,
-    columns=(
-      table_lib.Column("group"),
-      table_lib.Column("n"),
-      *(table_lib.Column(name, ".1%") for name in ("median", "p90", "worst")),
-      table_lib.Column("worst_case"),
+    columns=table_lib.columns(
+      group="", n="", median=".1%", p90=".1%", worst=".1%", worst_case=""
     ),
     rows=[
       {"group": g.name, **g.to_dict(), "worst_case": g.worst_case}

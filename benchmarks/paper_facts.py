@@ -3,35 +3,27 @@
 """Slowdowns that papers and posts report, beside what the model says.
 
 Each is an *effect*: what a measurement changed by. The error of a prediction is
-its distance from that, over the effect. The sources leave much open, so some of
-what follows is chosen here:
+its distance from that, over the effect. What sources leave open is chosen here:
 
 *132 blocks on H100* (NVIDIA developer forums, 337991): a product of exactly 132
 blocks fell from 80 % of the peak to 47 % beside an all-gather of 24 channels.
-Sizes are not given; here 1536 x 2816 x 8192 in tiles of 128 x 256.
+Here 1536 x 2816 x 8192 in tiles of 128 x 256.
 
 *H200* (a training trace, in public notes): the product 8192 x 3072 x 3072 in
 bf16 took 199.7 us alone, 15.5 % more beside SendRecv and 28.7 % more beside
-AllGatherV. Its grid is the one that the model predicts; the collectives are of
-256 MiB over 8 GPUs, with the channels that NCCL gives a permute and an
-all-gather.
+AllGatherV. The collectives are of 256 MiB over 8 GPUs, as NCCL runs a permute
+and an all-gather.
 
 *A40 over PCIe* (Lagom, arXiv 2602.20656, figure 3): an all-reduce of 32 MB over
 8 GPUs took the same time at 16 and 32 channels with chunks of 16 KB, and the
-FFN beside it 30.2 % longer. The FFN is not given; here Phi-2's, of 4096 rows:
-the paper takes that model elsewhere.
+FFN beside it 30.2 % longer. Here Phi-2's FFN, of 4096 rows.
 
 *A40 in NVLink pairs* (AutoCCL, NSDI 2025, table 6): an all-gather of 80 MB lost
-12.8 % of its bandwidth to a light and 39.3 % to a heavy product. Neither is
-given. As the light one the product of figure 9 is taken, 3456 x 128 x 3456,
-which is bound by memory; as the heavy one 3456 x 3456 x 3456. The heavy figure
-is out of reach. The all-gather moves 30 GB/s; drawing memory for that, at 696
-GB/s in all, it cannot lose more than an eighth to a kernel that asks for all
-there is, and a heavy product asks for less. The rest must be waits for SMs:
-that benchmark does not give collectives a stream of higher priority as XLA
-does, so an all-gather waits until all blocks of the product before it have
-started, while here it waits for those that retire next, and only if it did not
-start between kernels.
+12.8 % of its bandwidth to a light and 39.3 % to a heavy product. Here figure
+9's 3456 x 128 x 3456, which memory bounds, and 3456 x 3456 x 3456. The heavy
+figure is out of reach: drawing 30 of 696 GB/s, an all-gather cannot lose more
+than an eighth to memory. The rest must be waits for SMs, as that benchmark does
+not give collectives a stream of higher priority.
 """
 
 from __future__ import annotations

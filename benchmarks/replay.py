@@ -40,16 +40,16 @@ def main() -> None:
   table = table_lib.Table(
     name="replay",
     title="Times of replays",
-    columns=(
-      table_lib.Column("step"),
-      table_lib.Column("instructions", ",d"),
-      table_lib.Column("build_ms", ".1f"),
-      table_lib.Column("replay_ms", ".2f"),
-      table_lib.Column("ns_each", ".1f"),
-      table_lib.Column("median_of"),
-      table_lib.Column("median_us", ".1f"),
-      table_lib.Column("largest_of"),
-      table_lib.Column("largest_us", ".1f"),
+    columns=table_lib.columns(
+      step="",
+      instructions=",d",
+      build_ms=".1f",
+      replay_ms=".2f",
+      ns_each=".1f",
+      median_of="",
+      median_us=".1f",
+      largest_of="",
+      largest_us=".1f",
     ),
     rows=[
       _row(layers, times)

@@ -5,15 +5,15 @@
   python -m benchmarks.collectives.fit_networks --data FOLDER [--write]
       [--hold_out]
 
-FOLDER holds nccl_tests/ (see nccl_tests.py). --write puts the figures into
-lagom_xla/costs/fitted/network.json; --hold_out prints, of each system, the
-errors of a fit that did not see it, also by algorithm and protocol.
+--write puts the figures into lagom_xla/costs/fitted/network.json; --hold_out
+prints, of each system in FOLDER/nccl_tests, the errors of a fit that did not
+see it, also by algorithm and protocol.
 
 The figures of the fabrics with the most systems, InfiniBand and Slingshot, are
 fitted to their rows alone; those of another are held to the figures of the
-fabric most like it, which also stand for it where it has no rows, or none that
-a fit may see. RoCE's few rows are taken for InfiniBand's. Only all-to-alls show
-what an exchange takes, and only InfiniBand has rows of those.
+fabric most like it, which also stand for it where it has no rows. RoCE's few
+rows are taken for InfiniBand's. Only all-to-alls show what an exchange takes,
+and only InfiniBand has rows of those.
 """
 
 from __future__ import annotations

@@ -8,17 +8,14 @@
 FOLDER holds nccl_tests and pax_a100. --write puts the figures into
 lagom_xla/costs/fitted/collective.json; --hold_out prints the errors on rows of
 XLA's table that a fit did not see. Those of nccl-tests are printed by
-benchmarks.accuracy: of each site's systems by a fit that saw XLA's table and
-every other site, but not this one.
+benchmarks.accuracy: of each site's systems by a fit without this site.
 
 Parameters are fitted by relative least squares with a weak prior, path by path
-(see wire.Path), on rows of three kinds: XLA's table (lone_collective.py),
-nccl-tests on one node (nccl_tests.py), and the smallest collectives of a traced
-step. What is not the collective's own is set apart: a module's launch is fitted
-with the first path of each system in XLA's table, and one thread of nccl-tests
-launches for all of its GPUs, which bounds its smallest rows: what that takes is
-what they take for each GPU. Starts of rings with LL and LL128 are NCCL's own
-latencies of a launch (ncclTunerConstants, in costs/nccl/model.py).
+(see wire.Path). What is not the collective's own is set apart: a module's
+launch is fitted with the first path of each system in XLA's table, and what the
+thread of nccl-tests takes to launch for each of its GPUs bounds its smallest
+rows. Starts of rings with LL and LL128 are NCCL's own latencies of a launch
+(ncclTunerConstants, in costs/nccl/model.py).
 """
 
 from __future__ import annotations

@@ -5,27 +5,19 @@
 XLA's default_collective_perf_table has most of them. Its generator
 (xla/tools/collective_perf_table_gen.cc) runs one collective of f32 in a module
 of its own, on all groups of that size at once, and divides the larger of
-operand and result by the median run time: 4 bytes for each element of the
-result, times the devices of a group for a reduce-scatter, whose operand is the
-larger. An all-to-all has one operand, cut along its only dimension.
-
-A permute is repeated in a loop on the device, and its time is one turn's. The
-others are launched once for each time, which so holds the launch of the module.
-XLA reduces in place, and a loop carries its state in one buffer. So the modules
-of all-reduces and permutes, and only those, copy S bytes on every device. The
-copy is no part of the collective; here it is added to what the model predicts.
-What else is not the collective is in lagom_xla/costs/fitted/collective.json,
-beside the parameters that it is fitted with.
+operand and result by the median run time. A permute is repeated in a loop on
+the device; the others are launched once for each time, which so holds the
+launch of the module. The modules of all-reduces and permutes, and only those,
+copy S bytes on every device, as XLA reduces in place; that is added to what the
+model predicts. What else is not the collective is in fitted/collective.json.
 
 4 pairs on eight devices are i to i + 4. As many pairs as devices are either
-neighbours that exchange or a ring, which the table does not tell apart. In a
-ring a rank's send and its receive share their channels, so of two rows the
-slower one is taken for the ring.
+neighbours that exchange or a ring, in which a rank's send and its receive share
+their channels: of two rows the slower one is taken for the ring.
 
-What NCCL ran is not in the table. Algorithms, protocols, channels and chunks
-are those of costs/nccl, with one rule of older NCCL that the rows show: a
-message of sends and receives takes LL up to 512 KiB (16 KiB for each of the 32
-channels that it could have), not up to 16 KiB for each that it has.
+What NCCL ran is that of costs/nccl, with one rule of older NCCL that the rows
+show: a message of sends and receives takes LL up to 512 KiB (16 KiB for each of
+the 32 channels that it could have), not up to 16 KiB for each that it has.
 
 A collective of a traced step waits for its last rank, and shares memory with
 kernels. So its shortest run counts, and only of an all-reduce so small that no

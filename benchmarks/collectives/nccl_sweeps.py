@@ -2,32 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a setting changes: measured ratios of times, beside the model's.
 
-A search lives off differences between settings, not off times. `--data` holds
-nccl_tests/sweeps.csv, where one knob is varied and all else is fixed. Of each
-series the first value is compared with every other: the time under that one
-over the time under the first. Those are read whose knob the model has
-(NCCL_ALGO, NCCL_PROTO, NCCL_NVLS_ENABLE, and what a tuner plugin sets) on
-hardware that can be told from its description.
+A search lives off differences between settings, not off times. In
+nccl_tests/sweeps.csv of --data one knob is varied and all else is fixed: of
+each series the time under every value is compared over that under the first.
+Those are read whose knob the model has (NCCL_ALGO, NCCL_PROTO,
+NCCL_NVLS_ENABLE, and what a tuner plugin sets) on hardware that can be told
+from its description. A forced algorithm or protocol is NCCL's own choice among
+those left; a forced number of channels leaves both as they are. The chunk is
+NCCL's for the share of so many.
 
-A forced algorithm or protocol is NCCL's own choice among those left. A forced
-number of channels leaves algorithm and protocol as they are: that is how the
-B300's one-channel rows come to jump fivefold where NCCL goes from LL to NVLS.
-The chunk is NCCL's for the share of so many.
+Groups are of ratios and of their signs: whether what is predicted to be faster
+is faster, where times are 5 % apart. Three more say how well settings are known
+that NCCL does not choose (`costs/settings.py`).
 
-Two groups come of each knob, of the ratios' errors and of their signs: whether
-what is predicted to be faster is faster, counted where the measured times are
-at least 5 % apart. Three more say how well settings are known that NCCL does
-not choose, whatever the knob: how long one channel takes; and how much longer
-another algorithm or protocol takes than NCCL's own, where ranks' parts are
-short and where they are long (`costs/settings.py`).
-
-Xu et al., AutoCCL (NSDI 2025), tables 3 to 6, vary what the model has
-(algorithm, channels, chunk) and what it has not (threads, and whether GPUs of
-a node hand on through the host's memory, SHM, or directly, P2P). Its clusters
-are Lagom's: A40s in NVLink pairs with 2 adapters of 400 Gb/s (lagom_a), and
-over PCIe with one of 100 Gb/s (lagom_b). Figures are published as bandwidth, or
-as what one setting gains over another, so all but one are compared as ratios of
-times. *Clean* are those that vary only what the model has.
+AutoCCL (Xu et al., NSDI 2025), tables 3 to 6, vary what the model has and what
+it has not: threads, and whether GPUs of a node hand on through the host's
+memory (SHM) or directly (P2P). *Clean* ratios vary only what the model has. Its
+clusters are Lagom's, A40s in NVLink pairs (lagom_a) and over PCIe (lagom_b).
 """
 
 from __future__ import annotations

@@ -3,19 +3,17 @@
 """Rows of nccl-tests on real systems, beside what the model predicts for them.
 
 A folder holds rows.csv, with a row for each measured size, and systems.json,
-with each system as a cluster. Rows are those of nccl-tests: sizes are of the
-whole buffer, times out of place. Where only a bus bandwidth was published the
-time follows from it, by the factors of nccl-tests' doc/PERFORMANCE.md.
+with each system as a cluster. Sizes are of the whole buffer, times out of
+place; where only a bus bandwidth was published the time follows from it.
 
 On one node nccl-tests is one process (`-g 8`), whose only thread launches each
-GPU's part of a collective in turn. So however few the bytes, none comes sooner
-after the one before than these launches take: on 4 and on 8 GPUs of whatever
-kind, times do not fall below 4 to 6 us for each. Rows on one node are compared
-with the longer of that and the collective's time.
+GPU's part of a collective in turn. However few the bytes, none comes sooner
+after the one before than these launches take, 4 to 6 us for each GPU. Rows on
+one node are compared with the longer of that and the collective's time.
 
-The model takes NCCL's own choice. So rows are left out whose environment forces
-another algorithm, protocol or number of channels. A system's fabric is what
-systems.json says of its adapters; where that names none it is InfiniBand.
+The model takes NCCL's own choice, so rows are left out whose environment forces
+another. A system's fabric is what systems.json says of its adapters; where that
+names none it is InfiniBand.
 """
 
 from __future__ import annotations

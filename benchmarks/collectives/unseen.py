@@ -76,15 +76,15 @@ def main() -> None:
   table = table_lib.Table(
     name="unseen",
     title="Relative errors on systems that the model was not made on",
-    columns=(
-      table_lib.Column("name"),
-      table_lib.Column("joined_by"),
-      table_lib.Column("n"),
-      table_lib.Column("median", ".1%"),
-      table_lib.Column("p90", ".1%"),
-      table_lib.Column("in_range", ".0%"),
-      table_lib.Column("calibrated", ".1%"),
-      table_lib.Column("calibrated_p90", ".1%"),
+    columns=table_lib.columns(
+      name="",
+      joined_by="",
+      n="",
+      median=".1%",
+      p90=".1%",
+      in_range=".0%",
+      calibrated=".1%",
+      calibrated_p90=".1%",
     ),
     rows=list(_by_system()),
   )

@@ -15,6 +15,7 @@ import os
 import pathlib
 from typing import Any
 
+from benchmarks import table as table_lib
 from lagom_xla import costs
 
 FOLDER = pathlib.Path(__file__).resolve().parent
@@ -39,7 +40,7 @@ def arguments(
   Sets the environment, too, as `compile_ahead_of_time` does.
   """
   parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
-  parser.add_argument("--data", type=folder, required=is_needed)
+  parser.add_argument("--data", type=table_lib.folder, required=is_needed)
   for switch in switches:
     parser.add_argument(f"--{switch}", action="store_true")
   compile_ahead_of_time()
@@ -57,11 +58,3 @@ def compile_ahead_of_time() -> None:
   os.environ.setdefault("JAX_PLATFORMS", "cpu")
   os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-
-def folder(text: str) -> pathlib.Path:
-  """A folder that a command line names."""
-  path = pathlib.Path(text)
-  if not path.is_dir():
-    raise argparse.ArgumentTypeError(f"there is no folder {path}")
-  return path

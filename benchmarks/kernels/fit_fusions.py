@@ -10,31 +10,20 @@ of parameters for each architecture. Printed are the errors on all ranks, those
 of fits that each saw one half of the classes, on the other half, and copies of
 more than a few bytes, alone and beside collectives.
 
-Kernels of equal work are one class with the median of their times. The fit
-minimizes the logarithm of predicted over measured time, less and less steeply
-for large errors, with each class weighted by the root of the time that it takes
-of a step: long and frequent kernels count for most, yet no single class
-decides. The launch of a pattern is the median of its kernels that move less
-than 64 KiB, the gap the mean of those that no wait can be in. Shares of memory
-and vector rates carry over to other GPUs of the architecture; launches, waves
-and the gap are taken over as times.
+The fit minimizes the logarithm of predicted over measured time of classes, less
+and less steeply for large errors, each weighted by the root of the time that it
+takes of a step. Launches are medians of kernels that move less than 64 KiB, the
+gap the mean of those that no wait can be in. Wave and block rate are pulled to
+those of the step before, as far as serves kernels that were held out.
 
 The vector share is that of kernels whose operations take longer than their
-bytes, both at full rate. There is one, on the A100. Fitted with the rest, the
-share would be 0.15 on H100 and 0.25 on A100 for the sake of kernels that memory
-bounds, and that one kernel 2.8 times too slow.
-
-The wave and the block rate are pulled to those of the step before, as far as
-serves kernels that were held out: where hardly a kernel is bound by one, as
-none is by the wave on the A100, it stays there.
+bytes, both at full rate. There is one, on the A100; fitted with the rest, the
+share would make that one 2.8 times too slow for the sake of memory-bound ones.
 
 XLA emits a fusion that does no more than copy an array, in the order in which
-it lies, as a memcpy (GetCopyFusion of its codegen/fusions.cc, which XLA had
-when the traced steps were compiled). Slices, which are memcpys from JAX 0.10.2
-on, were kernels then. So whole copies say what a memcpy takes: the launch is
-the median of those of a few bytes, the share of the memory's rate that of the
-longest one. On H100 that is one of 537 MB; on A100 it is one of 1.8 MB, which
-L2 holds.
+it lies, as a memcpy (GetCopyFusion of its codegen/fusions.cc). So whole copies
+say what a memcpy takes: the launch is the median of those of a few bytes, the
+share of the memory's rate that of the longest one.
 """
 
 from __future__ import annotations

@@ -5,13 +5,11 @@
   python -m benchmarks.kernels.fit_gemm --data=FOLDER [--write] [--hold_out]
 
 Hopper and Blackwell are fitted to XLA's table of measured products, A100 to the
-products of a real step that overlapped no collective. What products take longer
-within a step than by themselves comes from the H100 step: the median over its
-shapes, on the first rank; printed is how far it is off on the others.
-Blackwell, of which there is no step, takes Hopper's. The steps are in FOLDER
-(benchmarks/steps/traced_step.py). With --hold_out each precision is fitted
-again without random halves and without whole sizes, and tried on what was left
-out.
+products of a step in FOLDER that overlapped no collective. What products take
+longer within a step than by themselves is the median over the shapes of the
+H100 step, on its first rank; Blackwell takes the same. --hold_out fits each
+precision again without random halves and without whole sizes, and tries it on
+what was left out.
 
 The fit minimizes the logarithm of predicted over measured time, less and less
 steeply for large errors, and holds each parameter near its start, so that what

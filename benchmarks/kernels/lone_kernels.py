@@ -3,18 +3,15 @@
 """Lone kernels of measured steps, by equal work, and beside the model.
 
 Kernels that are alike in all that the cost model sees are a class: the fits are
-made to these. Measured is the median time of a class where it ran beside no
-collective, times how often it runs per step; gaps between kernels are in
-neither figure.
+made to these. Measured is the median time of a class beside no collective,
+times how often it runs per step, without gaps between kernels.
 
 PyTorch's kernels beside NCCL's on A100s are rows of traces that were published
-with HolisticTraceAnalysis (facebookresearch, MIT): what one takes alone, what
-it takes where a NCCL kernel runs for at least 95 % of its time, how many blocks
-it has, and how many of them fit an SM. Neither kernel's bytes are given, so
-only the waves are predicted, equation (5) of `contention.py`. NCCL's SendRecv
-kernels are all-to-alls of unequal parts there, and their blocks leave one by
-one, each when its peers have what it had for them. On average half of the SMs
-are taken.
+with HolisticTraceAnalysis (facebookresearch, MIT): what one takes alone, and
+where a NCCL kernel runs for 95 % of its time, and its grid. Neither kernel's
+bytes are given, so only the waves are predicted, equation (5) of
+`contention.py`. NCCL's SendRecv kernels are all-to-alls of unequal parts there,
+whose blocks leave one by one: on average half of the SMs are taken.
 """
 
 from __future__ import annotations

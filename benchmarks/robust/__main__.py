@@ -10,11 +10,9 @@ are replayed with each part of the model at the ends of its spread
 (costs/fitted/errors.json). Results of ours are in results/.
 
 Coverage counts the measured steps that are within their predictions' ranges:
-traced steps, and steps of XLA's benchmark modules as they were published, with
-what a change gained (steps/published.py). A traced step counts with what its
-ranks waited for each other, but less its scatters whose indices repeat, and
-less what ranks wait for those: how often they repeat depends on data that no
-module has. What steps take beyond their parts is taken from the other modules.
+traced ones, less scatters whose indices repeat and the waits for those, and
+published ones, with what a change gained. What steps take beyond their parts is
+taken from the other modules.
 """
 
 from __future__ import annotations
@@ -29,7 +27,6 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from benchmarks import data as data_lib
 from benchmarks import errors
 from benchmarks import groups as groups_lib
 from benchmarks import table as table_lib
@@ -74,13 +71,13 @@ def coverage(data: pathlib.Path) -> table_lib.Table:
   return table_lib.Table(
     name="coverage",
     title="Measured steps and differences, and their predictions' 90 % ranges",
-    columns=(
-      table_lib.Column("step"),
-      table_lib.Column("measured_ms", ".2f"),
-      table_lib.Column("mean_ms", ".2f"),
-      table_lib.Column("low_ms", ".2f"),
-      table_lib.Column("high_ms", ".2f"),
-      table_lib.Column("inside"),
+    columns=table_lib.columns(
+      step="",
+      measured_ms=".2f",
+      mean_ms=".2f",
+      low_ms=".2f",
+      high_ms=".2f",
+      inside="",
     ),
     rows=rows,
     targets=(
@@ -174,19 +171,14 @@ def settings(data: pathlib.Path | None) -> table_lib.Table:
   return table_lib.Table(
     name="settings",
     title="NCCL settings on XLA's default schedule",
-    columns=(
-      table_lib.Column("module"),
-      table_lib.Column("cluster"),
-      table_lib.Column("default_ms", ".2f"),
-      table_lib.Column("low_ms", ".2f"),
-      table_lib.Column("high_ms", ".2f"),
-      table_lib.Column("mean_gain", ".2%"),
-      table_lib.Column("mean_worst", ".2%"),
-      table_lib.Column("mean_worst_if"),
-      table_lib.Column("sure_gain", ".2%"),
-      table_lib.Column("sure_worst", ".2%"),
-      table_lib.Column("sure_low", ".2%"),
-      table_lib.Column("num_settings", "d"),
+    columns=table_lib.columns(
+      module="",
+      cluster="",
+      **dict.fromkeys(("default_ms", "low_ms", "high_ms"), ".2f"),
+      **dict.fromkeys(("mean_gain", "mean_worst"), ".2%"),
+      mean_worst_if="",
+      **dict.fromkeys(("sure_gain", "sure_worst", "sure_low"), ".2%"),
+      num_settings="d",
     ),
     rows=rows,
     targets=(
@@ -254,7 +246,7 @@ _MODULES = (_EXAMPLE, *modules_lib.MODULES.values())
 def main() -> None:
   """The command."""
   parser = table_lib.parser("benchmarks.robust", __doc__)
-  parser.add_argument("--data", type=data_lib.folder)
+  parser.add_argument("--data", type=table_lib.folder)
   parser.add_argument("--only", choices=("settings", "coverage"))
   arguments = parser.parse_args()
   tables = []

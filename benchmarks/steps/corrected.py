@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Iterator, Sequence
-import dataclasses
 import math
 import statistics
 import zlib
@@ -35,28 +34,13 @@ _Meetings = Sequence[slowdowns.Meeting]
 _Key = Callable[[slowdowns.Meeting], object]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+def rows(trace: traced_step.TracedStep) -> Iterator[table_lib.Row]:
   """What is held out of a step, one half of it by the other.
 
   `known` is the share of its meetings for which the other half has a factor;
   `lost_us` what its kernels lost, of which the model and the corrected model
   are relative errors; those of pairs are means.
   """
-
-  step: str
-  held_out: str
-  half: int
-  known: float
-  lost_us: float
-  model: float
-  corrected: float
-  pairs_model: float
-  pairs_corrected: float
-
-
-def rows(trace: traced_step.TracedStep) -> Iterator[Row]:
-  """The rows of a step."""
   found = slowdowns.meetings(trace)
   names = sorted({m.run.collective for m in found})
   splits: tuple[tuple[str, Callable[[slowdowns.Meeting], int], _Key], ...] = (
@@ -79,17 +63,11 @@ def rows(trace: traced_step.TracedStep) -> Iterator[Row]:
   for held_out, half_of, key in splits:
     halves = [[m for m in found if half_of(m) == half] for half in range(2)]
     for half, met in enumerate(halves):
-      yield _row(trace.name, held_out, half, met, halves[1 - half], key)
+      errors = _errors(met, halves[1 - half], key)
+      yield {"held_out": held_out, "half": half, **errors}
 
 
-def _row(
-  step: str,
-  held_out: str,
-  half: int,
-  met: _Meetings,
-  others: _Meetings,
-  key: _Key,
-) -> Row:
+def _errors(met: _Meetings, others: _Meetings, key: _Key) -> dict[str, float]:
   alike = collections.defaultdict(list)
   for m in others:
     alike[key(m)].append(
@@ -102,17 +80,14 @@ def _row(
   model_us = [m.predicted_us - m.lone_us for m in met]
   by = [factors.get(key(m), 1.0) for m in met]
   corrected_us = [us * factor for us, factor in zip(model_us, by, strict=True)]
-  return Row(
-    step=step,
-    held_out=held_out,
-    half=half,
-    known=sum(key(m) in factors for m in met) / len(met),
-    lost_us=lost_us,
-    model=sum(model_us) / lost_us - 1,
-    corrected=sum(corrected_us) / lost_us - 1,
-    pairs_model=_pairs_error(met, lambda _: 1.0),
-    pairs_corrected=_pairs_error(met, lambda m: factors.get(key(m), 1.0)),
-  )
+  return {
+    "known": sum(key(m) in factors for m in met) / len(met),
+    "lost_us": lost_us,
+    "model": sum(model_us) / lost_us - 1,
+    "corrected": sum(corrected_us) / lost_us - 1,
+    "pairs_model": _pairs_error(met, lambda _: 1.0),
+    "pairs_corrected": _pairs_error(met, lambda m: factors.get(key(m), 1.0)),
+  }
 
 
 def _pairs_error(
@@ -127,23 +102,17 @@ def _pairs_error(
   return statistics.fmean(errors)
 
 
-_TABLE = table_lib.Table(
-  name="corrected",
-  title="Losses of kernels beside collectives, by the other half of the step",
-  columns=(
-    table_lib.Column("step"),
-    table_lib.Column("held_out"),
-    table_lib.Column("half"),
-    table_lib.Column("known", ".0%"),
-    table_lib.Column("lost_us", ",.0f"),
-    table_lib.Column("model", "+.1%"),
-    table_lib.Column("corrected", "+.1%"),
-    table_lib.Column("pairs_model", ".3f"),
-    table_lib.Column("pairs_corrected", ".3f"),
-  ),
-  rows=(),
-)
-
-
 if __name__ == "__main__":
-  traced_step.show(__doc__, _TABLE, rows)
+  traced_step.show(
+    __doc__,
+    "Losses of kernels beside collectives, by the other half of the step",
+    rows,
+    held_out="",
+    half="",
+    known=".0%",
+    lost_us=",.0f",
+    model="+.1%",
+    corrected="+.1%",
+    pairs_model=".3f",
+    pairs_corrected=".3f",
+  )

@@ -2,21 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """XLA's benchmark modules on H100s, as their step times were published.
 
-openxla/xla#26196 gives Llama 3.1 8B with the scheduler of its time, and with
-collectives that start as early as they can. That scheduler is today's
-latency-hiding scheduler without the speed-of-light estimator; the early starts
-need more than one collective in flight. openxla/xla#34143 gives Mixtral 8x7B
-before and after that estimator knew all-to-alls: without it, and with it. The
-modules are compiled here for H100s, ahead of time, and replayed.
+openxla/xla#26196 gives Llama 3.1 8B with the scheduler of its time (today's
+latency-hiding scheduler without the speed-of-light estimator), and with
+collectives that start as early as they can, which need more than one in flight.
+openxla/xla#34143 gives Mixtral 8x7B before and after that estimator knew
+all-to-alls: without it, and with it. Modules are compiled here, and replayed.
 
-XLA runs such files by its multihost_hlo_runner, on inputs that it makes up. The
-modules count the length of each sequence from its segment ids (the mask of
-their fused attention is padded and causal), and ids drawn at random hardly ever
-agree: sequences are short, and attention does little more than write its
-results. So it is costed here by its memory traffic. With whole sequences it
-would take 237 ms of the Llama step, and the step would be predicted 13 to 15 %
-too long. Neither pull request says which GPUs and inputs it measured on, so
-both are assumptions.
+Neither says which GPUs and inputs it measured on. XLA runs such files on inputs
+that it makes up, and the modules count the length of each sequence from segment
+ids; drawn at random these hardly ever agree, so sequences are short. Attention
+is costed by its memory traffic here. With whole sequences it would take 237 ms
+of the Llama step, which would be predicted 13 to 15 % too long.
 """
 
 from __future__ import annotations

@@ -29,34 +29,21 @@ from lagom_xla.profiling import trace as trace_lib
 _APART_US = 1e3
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
-  """The median step of a trace, and its range "predicted" or by "profile"."""
-
-  step: str
-  costs: str
-  measured_us: float
-  replayed_us: float
-  low_us: float
-  high_us: float
-
-
-def rows(trace: traced_step.TracedStep) -> Iterator[Row]:
-  """The rows of a step."""
+def rows(trace: traced_step.TracedStep) -> Iterator[table_lib.Row]:
+  """The median step and its range, as predicted and by the profile."""
   profile = _profile(trace)
   costed = costing_lib.of_profile(profile, trace.step.cluster)
   for costs, measured in (("predicted", None), ("profile", costed.measured)):
     with measured_lib.pricing(measured):
       step = step_lib.Step(trace.step.analysis, trace.step.cluster)
     found = uncertainty.step_time(uncertainty.times(step, step.default))
-    yield Row(
-      step=trace.name,
-      costs=costs,
-      measured_us=profile.step_time_us,
-      replayed_us=found.mean,
-      low_us=found.low,
-      high_us=found.high,
-    )
+    yield {
+      "costs": costs,
+      "measured_us": profile.step_time_us,
+      "replayed_us": found.mean,
+      "low_us": found.low,
+      "high_us": found.high,
+    }
 
 
 def _profile(trace: traced_step.TracedStep) -> profile_lib.Profile:
@@ -90,20 +77,14 @@ def _launches(
     begin_us += traced_step.span_us(step) + _APART_US
 
 
-_TABLE = table_lib.Table(
-  name="ranges",
-  title="Ranges of steps, 9 times in 10",
-  columns=(
-    table_lib.Column("step"),
-    table_lib.Column("costs"),
-    table_lib.Column("measured_us", ",.0f"),
-    table_lib.Column("replayed_us", ",.0f"),
-    table_lib.Column("low_us", ",.0f"),
-    table_lib.Column("high_us", ",.0f"),
-  ),
-  rows=(),
-)
-
-
 if __name__ == "__main__":
-  traced_step.show(__doc__, _TABLE, rows)
+  traced_step.show(
+    __doc__,
+    "Ranges of steps, 9 times in 10",
+    rows,
+    costs="",
+    measured_us=",.0f",
+    replayed_us=",.0f",
+    low_us=",.0f",
+    high_us=",.0f",
+  )

@@ -2,23 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels beside collectives in real steps: what they lose.
 
-Kernels of equal work are a class, and the median of those that ran beside no
-collective is what one of it takes alone; most that ran beside one are other
-instructions of the class. Classes shorter than 8 us are mostly launch, and left
-out. Compared are
-
-*pairs*: a class beside one collective, over its lone time, by the medians of
-the runs that it covers for 95 % of their time;
-
-*sums*: what all kernels that meet a collective, for however long, take in all,
-over what they take alone.
+Kernels of equal work are a class, whose lone time is the median of those that
+ran beside no collective. Classes shorter than 8 us are mostly launch, and left
+out. Compared are *pairs*, a class beside one collective over its lone time, by
+the runs that it covers for 95 % of their time; and *sums*, what all kernels
+that meet a collective take in all.
 
 Predicted is `contention.beside` of predicted costs, with one thing measured:
-how long a collective took. Several spend most of their time on waiting for
-ranks that come late. In the A100 step the all-gather of 28 MB that comes first
-takes 374 to 2,225 us, the first reduce-scatter 2,293 to 2,600 us, against some
-120 and 270 for their bytes. What waits holds SMs but draws no bandwidth, and a
-module does not show what waits; so its bytes are spread over the time it took.
+how long a collective took. Several spend most of their time on ranks that come
+late (in the A100 step a reduce-scatter 2,293 to 2,600 us, against some 270 for
+its bytes). What waits holds SMs but draws no bandwidth, and a module does not
+show it; so a collective's bytes are spread over the time it took.
 """
 
 from __future__ import annotations

@@ -2,25 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real steps: their times, predicted.
 
-*From measured parts.* The timeline replays the schedule with every kernel's own
-lone time, the median gap between kernels, and every collective's time as it
-ran. What kernels cost collectives is in those times already, so only the
-slowdown of kernels is predicted. The bytes of a collective that took long
-because it waited for other ranks are spread over the time that it took. Each
-step of each rank is replayed with its own collectives, and with its own
-scatters where those collide: where a rank's scatter ends 40 ms early it waits
-those 40 ms in the next collective, so medians of either say little together.
+*From measured parts*, the schedule is replayed with every kernel's own lone
+time, the median gap between kernels, and every collective's time as it ran, in
+which its waits and what kernels cost it are. Its bytes are spread over that
+time, and only the slowdown of kernels is predicted. Each step of each rank is
+replayed with its own collectives, and with its own scatters where those
+collide: a rank whose scatter ends early waits in the next collective, so
+medians of either say little together.
 
-*From another rank's parts.* The same, but with lone times of kernels from one
-rank's steps alone, for the steps of the others: whether what a profile measured
-foretells what it did not see.
+*From another rank's parts* takes lone times of kernels from one rank alone, for
+the steps of the others.
 
-*From module and spec.* Everything is predicted, but for what a scatter costs
-whose indices repeat: that depends on data that no module has. The ids of the
-MaxText step are all 0 (its synthetic data), so its scatter is predicted for
-that case (costs/fusion.py), and compared apart. The step is compared with it,
-and without it: less the scatter, and less what the first collective after it
-waits for the ranks where it took longer.
+*From module and spec* all is predicted, but for scatters whose indices repeat,
+as data decide. The ids of the MaxText step are all 0, so its scatter is
+predicted for that case, and compared apart; the step with it, and without it
+and what the first collective after it waits for the ranks where it took longer.
 """
 
 from __future__ import annotations

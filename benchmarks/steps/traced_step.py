@@ -24,7 +24,6 @@ import lzma
 import pathlib
 import re
 import statistics
-from typing import Any
 
 from benchmarks import data as data_lib
 from benchmarks import table as table_lib
@@ -274,14 +273,21 @@ def median_us(events: Iterable[events_lib.Event]) -> Mapping[str, float]:
 
 def show(
   doc: str | None,
-  table: table_lib.Table,
-  rows: Callable[[TracedStep], Iterable[Any]],
+  title: str,
+  rows: Callable[[TracedStep], Iterable[table_lib.Row]],
+  **columns: str,
 ) -> None:
-  """Shows a table, without its rows, of those of all traced steps."""
+  """Shows a table of the rows of all traced steps."""
   arguments = data_lib.arguments(doc)
   found = [
-    dataclasses.asdict(row)
+    {"step": folder.name, **row}
     for folder in folders(arguments.data)
     for row in rows(TracedStep(folder))
   ]
-  table_lib.show([dataclasses.replace(table, rows=found)], "text")
+  table = table_lib.Table(
+    name=title,
+    title=title,
+    columns=table_lib.columns(step="", **columns),
+    rows=found,
+  )
+  table_lib.show([table], "text")
