@@ -88,10 +88,7 @@ def check_table(plan: plan_lib.Plan, path: str | pathlib.Path) -> None:
 
 
 def write(plan: plan_lib.Plan, folder: pathlib.Path) -> list[pathlib.Path]:
-  """Writes a plan's folder, replacing an older plan there.
-
-  Returns:
-    The files.
+  """Writes a plan's folder, replacing an older plan there; returns its files.
 
   Raises:
     PlanError: the folder holds something else, or cannot be written.

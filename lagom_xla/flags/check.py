@@ -32,11 +32,8 @@ from lagom_xla.flags import syntax
 class Reading:
   """What one flag does in the installed jaxlib.
 
-  Attributes:
-    flag: the flag.
-    unknown: whether XLA knows no such flag.
-    is_fatal: whether it ends the process: unknown, or with such a value.
-    sets: options that differ from their defaults with this flag alone.
+  It ends the process where XLA knows no such flag, or takes no such value. Else
+  it `sets` the options that differ from their defaults with this flag alone.
   """
 
   flag: syntax.Flag
@@ -251,13 +248,10 @@ def _is_default(flag: syntax.Flag) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Conflict:
-  """Options that cannot act together.
+  """Options that cannot act together, of which the first has no effect.
 
-  Attributes:
-    options: their names; the first is the one that has no effect.
-    holds: whether they conflict, given the value of every option. Asked only
-      where the installed jaxlib has all of the options.
-    text: what happens, and what to write instead.
+  Whether it `holds` is told by the value of every option, where the installed
+  jaxlib has all of these.
   """
 
   options: tuple[str, ...]
@@ -374,10 +368,7 @@ class Checked:
 
 
 def check(text: str) -> Checked:
-  """Checks an XLA_FLAGS against the installed jaxlib.
-
-  Args:
-    text: the variable's value.
+  """Checks the value of an XLA_FLAGS against the installed jaxlib.
 
   Raises:
     OptionsError, ProbeError: jaxlib cannot be asked.

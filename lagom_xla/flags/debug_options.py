@@ -48,14 +48,7 @@ class NotEmbeddedError(LookupError):
 def load_protos(
   library: pathlib.Path, name: str
 ) -> descriptor_pool.DescriptorPool:
-  """The messages and enums of a .proto file and of every file it imports.
-
-  The name is as an import statement has it.
-
-  Raises:
-    NotEmbeddedError: the library does not describe it.
-    OSError: the library cannot be read.
-  """
+  """The messages and enums of a .proto file and of every file it imports."""
   pool = descriptor_pool.DescriptorPool()
   added: set[str] = set()
   with (
@@ -77,11 +70,7 @@ def load_protos(
 
 
 def find_proto(data: _Bytes, name: str) -> descriptor_pb2.FileDescriptorProto:
-  """The description of a .proto file among other bytes.
-
-  Raises:
-    NotEmbeddedError: it is not there.
-  """
+  """The description of a .proto file among other bytes, if it is there."""
   start = bytes([1 << 3 | 2, len(name)]) + name.encode()
   at = data.find(start)
   while at >= 0:
@@ -139,9 +128,6 @@ Value = bool | int | float | str
 
 _FILE = "xla/pjrt/proto/compile_options.proto"
 _COMPILE_OPTIONS = "xla.CompileOptionsProto"
-
-# Libraries smaller than this hold no compiler.
-_MIN_LIBRARY_BYTES = 2**20
 
 _Field = descriptor_lib.FieldDescriptor
 _INT_RANGES = {
@@ -240,24 +226,22 @@ def _hidden(reason: str) -> errors.OptionsError:
 
 @functools.cache
 def _pool() -> descriptor_pool.DescriptorPool:
-  """The protocol buffers that jaxlib's library describes."""
-  reason = "it has no library that describes them"
+  """The protocol buffers that jaxlib's library, its largest, describes."""
   spec = importlib.util.find_spec("jaxlib")
-  folders = spec.submodule_search_locations if spec else None
+  folders = (spec.submodule_search_locations if spec else None) or ()
   files = [
-    (path.stat().st_size, path)
-    for folder in folders or ()
+    path
+    for folder in folders
     for path in pathlib.Path(folder).iterdir()
     if path.suffix in (".so", ".dylib", ".dll", ".pyd")
   ]
-  for size, library in sorted(files, reverse=True):
-    if size < _MIN_LIBRARY_BYTES:
-      break
-    try:
-      return load_protos(library, _FILE)
-    except (NotEmbeddedError, OSError, TypeError) as error:
-      reason = f"{library.name}: {error}"
-  raise _hidden(reason)
+  if not files:
+    raise _hidden("it has no library that describes them")
+  library = max(files, key=lambda path: path.stat().st_size)
+  try:
+    return load_protos(library, _FILE)
+  except (NotEmbeddedError, OSError, TypeError) as error:
+    raise _hidden(f"{library.name}: {error}") from error
 
 
 def _fields() -> Sequence[descriptor_lib.FieldDescriptor]:

@@ -15,14 +15,7 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Rename:
-  """An option with another name, and other values, in newer versions.
-
-  Attributes:
-    old: name in older versions.
-    new: name in newer ones.
-    values: old value, as a flag has it -> new one.
-    source: how it is known.
-  """
+  """An option with another name, and other values, in newer versions."""
 
   old: str
   new: str

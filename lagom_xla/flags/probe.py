@@ -40,11 +40,8 @@ _lock = threading.Lock()
 class Answer:
   """How a process with some XLA_FLAGS started, or ended.
 
-  Attributes:
-    compile_options: the serialized CompileOptionsProto that it started with;
-      empty if XLA ended it.
-    unknown: whether XLA ended it because it knows no such flag.
-    error: XLA's message, if it ended the process.
+  It started with a serialized CompileOptionsProto. Or XLA ended it with an
+  error, maybe over a flag that is unknown.
   """
 
   compile_options: bytes
@@ -157,8 +154,7 @@ def _serve() -> None:
 def _try(text: str) -> str:
   """In the child: starts jaxlib with an XLA_FLAGS, in a fork.
 
-  Returns "options" and its CompileOptionsProto in base 64, or "ended" and what
-  it wrote to stderr.
+  Returns "options" and those in base 64, or "ended" and what stderr got.
   """
   from jaxlib import _jax
 

@@ -276,7 +276,9 @@ def plan_of(
   cap = channel_cap.surest(launched, limit(applied))
   config, variables = search.planned, nccl_channels.variables(cap.max_channels)
   if applied == "flags":
-    config, variables = _with_option(config, cap), {}
+    variables = {}
+    if cap.max_channels is not None:
+      config = config.with_options({nccl_channels.OPTION: cap.max_channels})
   takes_plugin = applied == "all" and kept.takes_plugin
   settings = _nccl_settings(kept) if takes_plugin else ()
   module = target.identity()
@@ -299,15 +301,6 @@ def limit(applied: plan_lib.Applied) -> settings_lib.Limit:
   if applied == "flags":
     return settings_lib.by_option
   return settings_lib.by_variable
-
-
-def _with_option(
-  config: config_lib.XlaConfig, cap: channel_cap.Cap
-) -> config_lib.XlaConfig:
-  """A config with a cap, if there is one, as an option of XLA's."""
-  if cap.max_channels is None:
-    return config
-  return config.with_options({nccl_channels.OPTION: cap.max_channels})
 
 
 def _measured_run(step: step_lib.Step) -> plan_lib.MeasuredRun | None:

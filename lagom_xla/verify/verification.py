@@ -34,14 +34,9 @@ PROGRAM = "program"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Part:
-  """A part of a config.
+  """A part of a config, which is with it and without but for the part.
 
-  Attributes:
-    knob: what it is called: an XLA option by its name.
-    value: what it is set to, in words.
-    with_it: a config with the part.
-    without: the same config but for the part.
-    both_lack: what neither has of the whole config; "" for nothing.
+  Of the whole config both may lack something, in words.
   """
 
   knob: str

@@ -240,13 +240,10 @@ def test_version_is_that_of_the_package_however_it_is_run():
   [
     ("inspect", "fifo", CLUSTER),
     ("inspect", "/dev/zero", CLUSTER),
-    ("inspect", "/dev/full", CLUSTER),
     ("inspect", "step.hlo", "--cluster=fifo.json"),
     ("flags", "fifo"),
-    ("plugin", "fifo"),
     ("verify", "fifo", "step.hlo", CLUSTER),
     ("explain", "plan"),
-    ("report", "plan"),
     ("calibrate", "fifo", CLUSTER, "--out=c.json"),
   ],
   ids=" ".join,

@@ -108,8 +108,8 @@ def test_each_config_that_is_compiled_is_a_step():
 # How long is left.
 
 
-# Tunings, as their logs have them, on two cores with nothing else to do: when
-# the first compile began; then when each step was done, and the estimate of how
+# A tuning, as its log has it, on two cores with nothing else to do: when the
+# first compile began; then when each step was done, and the estimate of how
 # many are left that followed, if one did.
 # Three arms, and 0.4 of the 23 sets of options that may follow; a round of six
 # from the best arm, whose five options are then left out one by one.
@@ -121,23 +121,11 @@ _SCANNED_8B = (
     *((30.6, None), (31.1, None), (31.2, 7), (50.1, 0)),
   ),
 )
-# 52,000 instructions, of which fewer sets are compiled; the default is kept.
-_UNROLLED_8B = (
-  6.5,
-  (
-    *((49.5, 3 + 0.4 * 5), (55.3, None), (82.9, None), (112.2, 2)),
-    *((157.0, None), (158.1, None), (158.4, 0), (158.4, 0)),
-  ),
-)
 
 
-@pytest.mark.parametrize(
-  ("began_s", "done"), [_SCANNED_8B, _UNROLLED_8B], ids=["scanned", "unrolled"]
-)
-def test_from_the_third_compile_on_what_is_left_is_known_by_a_factor_of_two(
-  began_s, done
-):
+def test_from_the_third_compile_on_what_is_left_is_known_by_a_factor_of_two():
   """Or by one more compile, where only few are left."""
+  began_s, done = _SCANNED_8B
   clock = mock.Mock(return_value=0.0)
   told = []
   with mock.patch.object(time, "monotonic", clock), _said():

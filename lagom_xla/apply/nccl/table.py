@@ -178,11 +178,7 @@ def _encode_rules(rules: Iterable[Rule]) -> tuple[int, ...]:
 
 
 def _decode_rules(content: bytes) -> list[Rule]:
-  """The rules whose words these bytes are.
-
-  Raises:
-    KeyError: a number stands for no kind, algorithm or protocol.
-  """
+  """The rules whose words these bytes are; KeyError for a number of nothing."""
   names = {
     field: {number: name for name, number in numbers.items()}
     for field, numbers in _NUMBERS.items()
@@ -355,10 +351,6 @@ def _fill_slot(
   content[at : at + capacity * _COUNTER.size] = bytes(capacity * _COUNTER.size)
 
 
-def _pages(num_bytes: int) -> int:
-  return -(-num_bytes // _PAGE) * _PAGE
-
-
 def _slot_at(version: int) -> int:
   return _SLOTS_AT + version % 2 * _SLOT.size
 
@@ -367,23 +359,21 @@ def _rules_at(capacity: int, version: int) -> int:
   return _PAGE + version % 2 * capacity * _RULE.size
 
 
-def _first_counter_at(capacity: int) -> int:
-  return _PAGE + _pages(2 * capacity * _RULE.size)
-
-
 def _counters_at(capacity: int, version: int) -> int:
-  return _first_counter_at(capacity) + version % 2 * capacity * _COUNTER.size
+  first = _PAGE + _pages(2 * capacity * _RULE.size)
+  return first + version % 2 * capacity * _COUNTER.size
 
 
 def _size(capacity: int) -> int:
-  return _first_counter_at(capacity) + _pages(2 * capacity * _COUNTER.size)
+  return _counters_at(capacity, 0) + _pages(2 * capacity * _COUNTER.size)
+
+
+def _pages(num_bytes: int) -> int:
+  return -(-num_bytes // _PAGE) * _PAGE
 
 
 def write(path: pathlib.Path, rules: Iterable[Rule]) -> None:
-  """Writes a new table, whole or not at all.
-
-  A job that has an older file of this name mapped keeps reading that one; use
-  `switch` to change it.
+  """Writes a new table, whole or not at all, for jobs that are to start.
 
   Raises:
     RuleError, TableError: as `encode`; or the file cannot be written.
@@ -401,9 +391,7 @@ def switch(path: pathlib.Path, rules: Iterable[Rule]) -> int:
   """Gives a table new rules, in place, for the jobs that have it mapped.
 
   Counters restart at zero. The module's docstring says when this may be done.
-
-  Returns:
-    The new version.
+  Returns the new version.
 
   Raises:
     RuleError, TableError: as `encode`; or the file is no table, cannot
