@@ -101,7 +101,7 @@ def climb(
     start: one of it.
     evaluate: schedules and searches a config.
     changes: what to try beside the best, each by itself, in this order.
-    drops: what to try once what gained is combined, one after the other.
+    drops: what to leave out of the best in the same way, once that is done.
     in_turn: begins configs ahead.
     until_s: when to end, by `time.monotonic`.
     progress: called with a few words after each candidate.
@@ -131,10 +131,22 @@ def climb(
       if isinstance(found, candidates.Candidate):
         yield (label, change), found
 
-  def keep(each: Sequence[Change]) -> None:
-    """Gives each change one turn, and keeps what makes the step shorter."""
+  def improve(each: Sequence[Change]) -> None:
+    """Tries each change alone, and combines those that make the step shorter.
+
+    What gains most goes first.
+    """
     nonlocal best
-    left = list(each)
+    before = best
+    alone = [
+      (change, found)
+      for change, found in tried(each)
+      if _is_shorter(found, before)
+    ]
+    alone.sort(key=lambda pair: candidates.tuned_us(pair[1]))
+    if alone:
+      best = alone[0][1]
+    left = [change for change, _ in alone[1:]]
     while left:
       for change, found in tried(left):
         left = left[left.index(change) + 1 :]
@@ -146,16 +158,8 @@ def climb(
 
   while True:
     before = best
-    alone = [
-      (change, found)
-      for change, found in tried(changes(before))
-      if _is_shorter(found, before)
-    ]
-    alone.sort(key=lambda pair: candidates.tuned_us(pair[1]))
-    if alone:
-      best = alone[0][1]
-    keep([change for change, _ in alone[1:]])
-    keep(drops(best))
+    improve(changes(best))
+    improve(drops(best))
     is_over = time.monotonic() >= until_s
     if is_over or not _is_shorter(best, before, candidates.LEAST_GAIN):
       return so_far
