@@ -158,8 +158,9 @@ def test_a_name_that_is_not_there_gets_the_nearest_in_one_line(explained, plan):
   [
     (None, "No such file"),
     (b"no gzip", "is damaged"),
-    (gzip.compress(b"{}"), "of format version"),
-    (gzip.compress(b'{"format_version": 1}'), "is not a usable"),
+    # A test's name has these bytes, so there is no time in them.
+    (gzip.compress(b"{}", mtime=0), "of format version"),
+    (gzip.compress(b'{"format_version": 1}', mtime=0), "is not a usable"),
   ],
 )
 @pytest.mark.parametrize(
