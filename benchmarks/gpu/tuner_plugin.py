@@ -65,9 +65,9 @@ def measure(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def _of_one_rank(environ: dict[str, str]) -> dict[str, Any]:
-  from lagom_xla.doctor import trials
+  from lagom_xla import doctor
 
-  library = trials.nccl_of_wheel()
+  library = doctor.nccl_of_wheel()
   if library is None:
     return {"reason": "There is no NCCL among the installed packages."}
   done = subprocess.run(

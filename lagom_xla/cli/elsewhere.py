@@ -20,8 +20,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from lagom_xla import errors
-from lagom_xla import module_path
-from lagom_xla import temporary
+from lagom_xla import processes
 
 if TYPE_CHECKING:
   from lagom_xla import cluster as cluster_lib
@@ -70,7 +69,7 @@ def _lowered(
   from lagom_xla.passes import hlo
 
   task = {"text": text, "cluster": cluster.to_dict(), "arguments": arguments}
-  with temporary.folder() as folder:
+  with processes.temporary_folder() as folder:
     file = folder / "lowered"
     done = subprocess.run(
       [sys.executable, "-m", __name__, str(file), str(os.getpid())],
@@ -78,7 +77,7 @@ def _lowered(
       env={
         **os.environ,
         "JAX_PLATFORMS": "cpu",
-        "PYTHONPATH": module_path.in_environment(),
+        "PYTHONPATH": processes.python_path(),
       },
       input=json.dumps(task),
       stdout=subprocess.DEVNULL,

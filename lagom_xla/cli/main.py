@@ -24,7 +24,7 @@ from absl.flags import argparse_flags
 
 import lagom_xla
 from lagom_xla import errors
-from lagom_xla import temporary
+from lagom_xla import processes
 from lagom_xla.cli import options
 from lagom_xla.cli import output
 from lagom_xla.cli import stopping
@@ -108,7 +108,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 @output.unread_said()
 def _main(arguments: argparse.Namespace) -> None:
-  temporary.sweep()
+  processes.sweep()
   try:
     # JAX is imported by then, which takes seconds.
     with stopping.raised(getattr(arguments, "time_budget", None)):

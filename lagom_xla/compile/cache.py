@@ -20,7 +20,7 @@ import tempfile
 import time
 import zlib
 
-from lagom_xla import temporary as temporary_lib
+from lagom_xla import processes
 from lagom_xla.compile import job as job_lib
 
 _UNFINISHED = ".unfinished"
@@ -119,7 +119,7 @@ class Cache:
 @contextlib.contextmanager
 def temporary() -> Iterator[Cache]:
   """A cache whose folder goes at the end of the block."""
-  with temporary_lib.folder() as folder:
+  with processes.temporary_folder() as folder:
     yield Cache(folder)
 
 

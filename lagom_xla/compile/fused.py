@@ -29,7 +29,7 @@ from typing import Any
 import jax
 
 from lagom_xla import errors
-from lagom_xla import temporary
+from lagom_xla import processes
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import job as job_lib
 from lagom_xla.compile import xla
@@ -179,7 +179,7 @@ def _leading(job: job_lib.Job) -> job_lib.Result:
 def _to_the_end(job: job_lib.Job) -> job_lib.Result:
   """Compiles as far as there is something to know."""
   shown: list[_Module] = []
-  with temporary.folder() as folder:
+  with processes.temporary_folder() as folder:
     with (
       in_compile.grouped(job.name, job.groups, must_keep_donation=True),
       in_compile.reordered(job.name, job.orders),
@@ -235,7 +235,7 @@ def from_the_beginning(
 
   Raises what XLA does.
   """
-  with temporary.folder() as folder:
+  with processes.temporary_folder() as folder:
     writing = _writing(job, folder)
     scheduled = in_compile.run_to(
       registry.Stage.POST_SCHEDULER, lambda: _compile(writing), job.name
@@ -286,7 +286,7 @@ def end_from_fused(
   """
   shown: list[_Module] = []
   with (
-    temporary.folder() as folder,
+    processes.temporary_folder() as folder,
     in_compile.shown(registry.Stage.POST_SCHEDULER, shown.append, fused.name),
   ):
     ending = _with(job, xla.options_before_code(fused.name, folder))
@@ -362,7 +362,7 @@ def _names(value: object) -> frozenset[str]:
 def _last_number(job: job_lib.Job) -> int:
   """The number of the last pass that shows, as a module of nothing has it."""
   module = hlo.load(_TEXT).proto.SerializeToString()
-  with temporary.folder() as folder:
+  with processes.temporary_folder() as folder:
     shows = {"xla_dump_hlo_pass_re": f"^{_SHOWS}"}
     writing = _with(job, {**xla.options_to_dump(_NAME, folder), **shows})
     options = request_lib.options_for_partitioned(writing.request)

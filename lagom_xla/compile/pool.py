@@ -28,7 +28,7 @@ import threading
 import time
 
 from lagom_xla import errors
-from lagom_xla import module_path
+from lagom_xla import processes
 from lagom_xla.compile import cache as cache_lib
 from lagom_xla.compile import job as job_lib
 from lagom_xla.compile import worker as worker_lib
@@ -205,7 +205,7 @@ class Staff:
     self._run = run
     self._lock = lock
     self._warn = warn
-    self._path = module_path.in_environment()
+    self._path = processes.python_path()
     self._jobs: queue.SimpleQueue[tuple[job_lib.Job, Future] | None]
     self._jobs = queue.SimpleQueue()
     self._workers: set[worker_lib.Worker] = set()

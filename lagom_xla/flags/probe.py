@@ -25,7 +25,7 @@ import sys
 import threading
 
 from lagom_xla import errors
-from lagom_xla import module_path
+from lagom_xla import processes
 
 # A question takes milliseconds; one that takes this long hangs.
 _TIMEOUT_S = 60
@@ -93,7 +93,7 @@ def _child(parent: int) -> subprocess.Popen[str]:
   del parent
   others = ("XLA_", "JAX_", "TF_CPP_")
   env = {k: v for k, v in os.environ.items() if not k.startswith(others)}
-  env["PYTHONPATH"] = module_path.in_environment()
+  env["PYTHONPATH"] = processes.python_path()
   try:
     child = subprocess.Popen(
       [sys.executable, "-P", __file__],

@@ -34,9 +34,8 @@ import jax
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla import module_path
 from lagom_xla import plan as plan_lib
-from lagom_xla import temporary
+from lagom_xla import processes
 from lagom_xla import validation
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered as lowered_lib
@@ -152,7 +151,7 @@ def searched(
   a TargetError where the step cannot be compiled in another process, and a
   WorkerError where that does not start, fails, is ended or hangs.
   """
-  with temporary.folder() as folder:
+  with processes.temporary_folder() as folder:
     lowered_lib.write_step(lowered, cluster, folder)
     (folder / _TASK).write_text(json.dumps(validation.write(task)))
     process = _start(folder)
@@ -166,7 +165,7 @@ def searched(
 def _start(folder: pathlib.Path) -> subprocess.Popen[bytes]:
   env = {
     **os.environ,
-    "PYTHONPATH": module_path.in_environment(),
+    "PYTHONPATH": processes.python_path(),
     "JAX_PLATFORMS": "cpu",
     "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
   }

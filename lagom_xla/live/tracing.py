@@ -25,7 +25,7 @@ import weakref
 import jax
 
 from lagom_xla import errors
-from lagom_xla import temporary
+from lagom_xla import processes
 from lagom_xla.jax_internals import profiler
 from lagom_xla.live import shutdown
 
@@ -46,7 +46,7 @@ class _Session:
   """
 
   def __init__(self) -> None:
-    self._temporary = temporary.Folder()
+    self._temporary = processes.TemporaryFolder()
     self.num_traced = 0
     self.problem = ""
     self.is_free = threading.Event()
@@ -160,7 +160,7 @@ class _Session:
       self.is_free.set()
       if not self._is_wanted:
         self._temporary.delete()
-    temporary.sweep()  # Here, where training does not wait for it.
+    processes.sweep()  # Here, where training does not wait for it.
 
 
 _latest: _Session | None = None

@@ -18,7 +18,7 @@ import pytest
 import compiles
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla import temporary
+from lagom_xla import processes
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import deviceless
@@ -88,7 +88,7 @@ def _compiled(lowered: lowered_lib.LoweredStep, options: _Options) -> Any:
 def _before_code(
   lowered: lowered_lib.LoweredStep, options: _Options
 ) -> xla.Assigned:
-  with temporary.folder() as folder:
+  with processes.temporary_folder() as folder:
     ending = xla.options_before_code(lowered.name, folder)
     return xla.until_assigned(
       folder, lambda: _compiled(lowered, {**ending, **options})

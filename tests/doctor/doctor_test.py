@@ -20,7 +20,6 @@ from commands import run
 from commands import run_process
 from lagom_xla import doctor
 from lagom_xla.apply.nccl import build
-from lagom_xla.doctor import examination
 
 _VERSION = "int ncclGetVersion(int* v) { *v = 23203; return 0; }\n"
 
@@ -113,8 +112,8 @@ def test_a_system_that_tells_no_free_memory_is_examined_all_the_same(
   monkeypatch,
 ):
   monkeypatch.delattr(os, "sched_getaffinity")
-  monkeypatch.setattr(examination, "MEMORY", pathlib.Path("/proc/no/meminfo"))
-  finding = examination.workers(10**9)
+  monkeypatch.setattr(doctor, "MEMORY", pathlib.Path("/proc/no/meminfo"))
+  finding = doctor.workers(10**9)
   assert (finding.status, finding.found) == (
     "works",
     f"{os.cpu_count()} cores, free memory not known;"
@@ -123,8 +122,8 @@ def test_a_system_that_tells_no_free_memory_is_examined_all_the_same(
 
 
 def test_no_more_workers_are_advised_than_fit_in_the_memory_that_is_free():
-  assert examination.workers(10**6).status == "works"
-  finding = examination.workers(10**18)
+  assert doctor.workers(10**6).status == "works"
+  finding = doctor.workers(10**18)
   assert finding.status == "fails"
   assert finding.advice == "Pass --workers=0, as more do not fit."
 

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 import commands
-from lagom_xla import temporary
+from lagom_xla import processes
 
 _HOLD = """
-from lagom_xla import temporary
-made = temporary.Folder()
+from lagom_xla import processes
+made = processes.TemporaryFolder()
 (made.path / "trace").mkdir()
 (made.path / "trace" / "file").write_text("x")
 print(made.path, flush=True)
@@ -69,10 +69,10 @@ def test_what_a_killed_process_left_goes_and_what_others_hold_stays(
 ):
   kill, left = holder()
   _, held = holder()
-  with temporary.folder() as own:
+  with processes.temporary_folder() as own:
     kill()
     assert {left, held, own} == set(place.iterdir())
-    temporary.sweep()
+    processes.sweep()
     assert {held, own} == set(place.iterdir())
     assert (held / "trace" / "file").exists()
   assert [held] == list(place.iterdir())
@@ -92,7 +92,7 @@ def test_the_next_command_deletes_what_is_left(holder, place):
 def test_what_is_of_another_host_or_another_program_stays(name, place):
   other = place / name.format(host=os.uname().nodename)
   other.mkdir()
-  temporary.sweep()
+  processes.sweep()
   assert other.exists()
 
 
@@ -101,7 +101,7 @@ def test_what_is_of_another_user_stays(holder, monkeypatch):
   kill()
   user = os.getuid()
   monkeypatch.setattr(os, "getuid", lambda: user + 1)
-  temporary.sweep()
+  processes.sweep()
   assert left.exists()
 
 
@@ -111,8 +111,8 @@ def test_where_nothing_can_be_locked_nothing_is_swept(place, monkeypatch):
 
   with monkeypatch.context() as patched:
     patched.setattr(fcntl, "flock", refuse)
-    unlocked = temporary.Folder()
-  temporary.sweep()
+    unlocked = processes.TemporaryFolder()
+  processes.sweep()
   assert [unlocked.path] == list(place.iterdir())
   unlocked.delete()
   assert not list(place.iterdir())

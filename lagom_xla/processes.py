@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Temporary folders, and those that processes left which a signal ended.
+"""What a process of ours hands on to Pythons that it starts, and leaves behind.
 
-A folder is locked (`flock`) for as long as the process that made it lives, or a
-fork of it, in whatever container. Its name says on which host: between hosts
-that share a file system locks may not hold. One that is not locked on its own
-host is left over, and whoever finds it deletes it.
+A temporary folder is locked (`flock`) for as long as the process that made it
+lives, or a fork of it, in whatever container. Its name says on which host:
+between hosts that share a file system locks may not hold. One that is not
+locked on its own host is left over, and whoever finds it deletes it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,25 @@ import fcntl
 import os
 import pathlib
 import shutil
+import sys
 import tempfile
+
+
+def python_path() -> str:
+  """What PYTHONPATH has to be to find the modules that are found here.
+
+  Without the working directory, and without what Python itself passes over: a
+  program may have put a `pathlib.Path` in `sys.path`.
+  """
+  entries = [it for it in sys.path if isinstance(it, str) and it]
+  return os.pathsep.join(entries)
+
 
 # Nobody else deletes a folder of this name: it may not be locked yet.
 _UNLOCKED = "lagom_xla_unlocked-"
 
 
-class Folder:
+class TemporaryFolder:
   """A temporary folder of this process.
 
   Where the file system has no locks, it stays if the process does not delete
@@ -54,13 +66,13 @@ class Folder:
 
 
 @contextlib.contextmanager
-def folder() -> Iterator[pathlib.Path]:
+def temporary_folder() -> Iterator[pathlib.Path]:
   """Makes a folder that is deleted at the end of the block.
 
   Raises:
     OSError: it cannot be made.
   """
-  made = Folder()
+  made = TemporaryFolder()
   try:
     yield made.path
   finally:

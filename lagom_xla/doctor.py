@@ -1,0 +1,494 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The doctor: what lagom_xla can do on this machine, tried and not guessed.
+
+    checkup = doctor.examine()
+    checkup.works, checkup.findings
+
+Each trial is of one thing that may abort, hang or not be installed. So trials
+run in processes of their own, for a limited time:
+
+    python -m lagom_xla.doctor compile profiler
+
+runs them one after the other and prints an `Answer` for each, a line of JSON. A
+trial that ends the process leaves the lines before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import concurrent.futures
+import ctypes
+import dataclasses
+import functools
+import glob
+import importlib.metadata
+import importlib.util
+import json
+import os
+import pathlib
+import platform
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, Literal, NamedTuple
+
+from lagom_xla import errors
+from lagom_xla import processes
+from lagom_xla import validation
+from lagom_xla.compile import cache
+from lagom_xla.compile import pool
+from lagom_xla.costs import in_words
+from lagom_xla.validation import whole_files
+
+Status = Literal["works", "missing", "fails"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Version:
+  """A package and its version.
+
+  Attributes:
+    package: its name, as pip has it; "python" for Python itself.
+    version: as installed.
+  """
+
+  package: str
+  version: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+  """A thing that was tried.
+
+  Attributes:
+    name: what was tried.
+    status: "works", "missing" where it is not here, or "fails".
+    is_essential: whether `inspect` and `tune` need it.
+    found: what came of it, in a sentence.
+    advice: what to do where it does not work; "" where there is nothing to do.
+  """
+
+  name: str
+  status: Status
+  is_essential: bool = False
+  found: str
+  advice: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Checkup:
+  """What works on a machine.
+
+  Attributes:
+    format_version: raised when a field changes its meaning.
+    works: whether all that is essential works.
+    versions: of what is installed.
+    findings: what was tried, what is essential first.
+  """
+
+  __pydantic_config__ = validation.STRICT
+
+  format_version: Literal[1] = 1
+  works: bool
+  versions: tuple[Version, ...]
+  findings: tuple[Finding, ...]
+
+
+# What trials do, in their own process.
+
+# What is compiled for, without being here.
+_CLUSTER = "1x2xh100"
+# Where NVIDIA's wheels have the library that XLA loads.
+_NCCL_PACKAGE, _NCCL_LIBRARY = "nvidia.nccl", "libnccl.so.2"
+
+
+class _MissingError(Exception):
+  """What was tried is not installed here."""
+
+
+def _flags() -> str:
+  """XLA starts with the XLA_FLAGS that is set."""
+  from lagom_xla.flags import environment
+
+  environment.check()
+  num_flags = len(environment.xla_flags().split())
+  return f"XLA takes all {num_flags} flags" if num_flags else "none are set"
+
+
+def _passes() -> str:
+  """XLA runs a pass of ours, which reads a schedule."""
+  from lagom_xla.compile import compiler
+
+  begun = time.monotonic()
+  module = compiler.schedule(_step())
+  num_instructions = sum(
+    len(it.instructions) for it in module.computations.values()
+  )
+  return (
+    f"a pass of ours read one of {num_instructions} instructions,"
+    f" {time.monotonic() - begun:.1f} s"
+  )
+
+
+def _compile() -> str:
+  """XLA compiles to the end for a GPU that is not here."""
+  from lagom_xla.compile import compiler
+
+  begun = time.monotonic()
+  compiler.compile(_step())
+  return f"a step for two H100s, {time.monotonic() - begun:.1f} s"
+
+
+@functools.cache
+def _step() -> Any:
+  """A product and an all-reduce, lowered for two GPUs."""
+  import jax
+  from jax.sharding import Mesh
+  from jax.sharding import NamedSharding
+  from jax.sharding import PartitionSpec
+  import numpy as np
+
+  from lagom_xla import cluster as cluster_lib
+  from lagom_xla.compile import devices
+  from lagom_xla.compile import lowered as lowered_lib
+  from lagom_xla.passes import registry
+
+  if registry.plugin_path() is None:
+    raise _MissingError("JAX's CUDA plugin is not installed")
+  cluster = cluster_lib.parse(_CLUSTER)
+  mesh = Mesh(np.array(devices.devices(cluster)), ("x",))
+  rows = NamedSharding(mesh, PartitionSpec("x"))
+  x = jax.ShapeDtypeStruct((256, 256), np.float32, sharding=rows)
+  lowered = jax.jit(lambda x: (x.T @ x).sum()).lower(x)
+  return lowered_lib.LoweredStep(lowered, cluster)
+
+
+def _options() -> str:
+  """The installed jaxlib shows its options."""
+  from lagom_xla.flags import debug_options
+
+  return f"{len(debug_options.options())} options of jaxlib can be read"
+
+
+def _gpus() -> str:
+  """JAX runs on the GPUs that are here."""
+  import jax
+
+  found = jax.devices("gpu")
+  jax.block_until_ready(jax.device_put(1.0, found[0]) + 1)
+  return f"{len(found)} {found[0].device_kind}"
+
+
+def _profiler() -> str:
+  """JAX's profiler traces, and its trace can be read."""
+  import jax
+
+  from lagom_xla.profiling import xspace
+
+  with processes.temporary_folder() as folder:
+    with jax.profiler.trace(folder):
+      jax.block_until_ready(jax.numpy.ones(8) + 1)
+    (session,), _, _ = xspace.newest_sessions(folder)
+  planes = [plane.name for plane in session.space.planes]
+  backend = jax.default_backend().upper()
+  if backend == "GPU" and not any("/device:GPU" in name for name in planes):
+    raise errors.TraceError(
+      "The trace has no GPU: another profiler has it (CUPTI serves one), such"
+      " as nsys. End that one."
+    )
+  return f"a session was opened on {backend} and its trace read"
+
+
+def _plugin() -> str:
+  """The NCCL tuner plugin is compiled and loaded."""
+  from lagom_xla.apply.nccl import build
+
+  with processes.temporary_folder() as folder:
+    path = build.compile_to(folder / build.LIBRARY)
+    interfaces = build.interfaces(path)
+  compiler = " ".join(build.compiler())
+  return f"{compiler} builds it, for tuner interfaces {', '.join(interfaces)}"
+
+
+def _nccl() -> str:
+  """A NCCL is installed, and can be loaded."""
+  path = str(nccl_of_wheel() or _NCCL_LIBRARY)
+  try:
+    library = ctypes.CDLL(path)
+  except OSError as error:
+    if path != _NCCL_LIBRARY:
+      raise
+    raise _MissingError("it is not installed") from error
+  version = ctypes.c_int()
+  if library.ncclGetVersion(ctypes.byref(version)):
+    raise OSError(f"{path} does not tell its version.")
+  return f"{in_words.nccl_version(version.value)}, {path}"
+
+
+def nccl_of_wheel() -> pathlib.Path | None:
+  """The library that XLA would load first; None where no wheel has one."""
+  try:
+    spec = importlib.util.find_spec(_NCCL_PACKAGE)
+  except ModuleNotFoundError:
+    spec = None
+  folders = [] if spec is None else spec.submodule_search_locations or []
+  paths = (pathlib.Path(folder) / "lib" / _NCCL_LIBRARY for folder in folders)
+  return next((path for path in paths if path.is_file()), None)
+
+
+def _page() -> str:
+  """What draws report pages draws."""
+  from lagom_xla.report.page import rendering
+
+  try:
+    rendering.check_can_render()
+  except errors.OutputError as error:
+    raise _MissingError(f"{error.__cause__}") from error
+  import jinja2
+  from plotly import graph_objects
+
+  graph_objects.Figure(graph_objects.Bar(x=[1.0], y=["step"])).to_html(
+    include_plotlyjs=False
+  )
+  jinja2.Template("{{ step }}").render(step=1)
+  return "plotly and jinja2 draw"
+
+
+class _Trial(NamedTuple):
+  """What is tried, what the user knows it by, and what to do if it fails."""
+
+  run: Callable[[], str]
+  name: str
+  advice: str
+  is_essential: bool = False
+
+
+_AOT = "pip install 'lagom_xla[aot]'"
+_TRIALS: Mapping[str, _Trial] = {
+  "flags": _Trial(
+    _flags, "XLA_FLAGS", 'lagom-xla flags --check "$XLA_FLAGS"', True
+  ),
+  "passes": _Trial(_passes, "schedules", _AOT, True),
+  "compile": _Trial(_compile, "full compiles", _AOT, True),
+  "options": _Trial(
+    _options,
+    "XLA options",
+    "Use a jaxlib of 0.10.2 to 0.12; plans have no options here.",
+  ),
+  "gpus": _Trial(_gpus, "GPUs", "pip install 'lagom_xla[cuda13]'"),
+  "plugin": _Trial(
+    _plugin,
+    "NCCL tuner",
+    "Install cc, gcc or clang, or name one in CC; env.sh sets NCCL_MAX_CTAS"
+    " without it.",
+  ),
+  "nccl": _Trial(
+    _nccl, "NCCL", "Only GPUs need it: pip install 'lagom_xla[cuda13]'"
+  ),
+  "profiler": _Trial(
+    _profiler, "profiler", "Without it plans rest on predictions alone."
+  ),
+  "page": _Trial(_page, "report page", "pip install 'lagom_xla[report]'"),
+}
+# What shares a process, and with it the time that JAX takes to start.
+_GROUPS = (
+  ("flags", "passes", "compile", "options"),
+  ("profiler",),
+  ("plugin", "nccl", "page"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+  """What came of a trial, and the most memory of its process until then."""
+
+  status: Status
+  found: str
+  peak_bytes: int = 0
+
+
+def main(names: Sequence[str]) -> None:
+  """Runs trials, and prints what came of them."""
+  for name in names:
+    status: Status = "works"
+    try:
+      found = _TRIALS[name].run()
+    except Exception as error:
+      status = "missing" if isinstance(error, _MissingError) else "fails"
+      found = errors.first_line(error)
+      if not isinstance(error, _MissingError | errors.LagomError):
+        found = f"{type(error).__name__}: {found}"
+    # In bytes on macOS and in KiB elsewhere, by getrusage(2) of each.
+    unit_bytes = 1 if sys.platform == "darwin" else 1024
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    answer = Answer(status, found, usage.ru_maxrss * unit_bytes)
+    print(json.dumps({name: dataclasses.asdict(answer)}), flush=True)
+
+
+# What the examination makes of them.
+
+# Many times what a group of trials takes, on an idle machine.
+_LIMIT_S = 60.0
+# Text of a child that ended, for the reason it gives last.
+_MOST_CHARACTERS = 200
+_TRY_AGAIN = "try again"
+
+
+def examine(*, limit_s: float = _LIMIT_S) -> Checkup:
+  """Tries all that lagom_xla uses, a group of trials for so long at most."""
+  # Those that the driver shows, whatever JAX makes of them.
+  has_gpus = bool(glob.glob("/dev/nvidia[0-9]*"))
+  groups = (*_GROUPS, ("gpus",)) if has_gpus else _GROUPS
+  answers: dict[str, Answer] = {}
+  with concurrent.futures.ThreadPoolExecutor(len(groups)) as threads:
+    for of_group in threads.map(lambda group: _run(group, limit_s), groups):
+      answers |= of_group
+  compiled = answers["compile"]
+  findings = (
+    *(_finding(trial, answers.get(name)) for name, trial in _TRIALS.items()),
+    _cache(),
+    workers(compiled.peak_bytes if compiled.status == "works" else 0),
+  )
+  return Checkup(
+    works=all(f.status == "works" for f in findings if f.is_essential),
+    versions=tuple(_versions()),
+    findings=findings,
+  )
+
+
+def _run(names: Sequence[str], limit_s: float) -> dict[str, Answer]:
+  """What came of trials that share a process; failures where it was ended."""
+  child = subprocess.Popen(
+    [sys.executable, "-m", "lagom_xla.doctor", *names],
+    # A GPU's memory stays with whoever trains on it.
+    env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+    start_new_session=True,
+  )
+  of_others = "it was not tried, as what was tried before ended its process"
+  try:
+    printed, said = child.communicate(timeout=limit_s)
+    *_, last = said.strip().splitlines() or [""]
+    how = f"with status {child.returncode}"
+    if child.returncode < 0:
+      how = f"by {signal.Signals(-child.returncode).name}"
+    reason = f"its process was ended {how}: {last[:_MOST_CHARACTERS]}"
+  except subprocess.TimeoutExpired:
+    # The compiler that it started goes with it.
+    os.killpg(child.pid, signal.SIGKILL)
+    printed, _ = child.communicate()
+    reason = of_others = (
+      f"it took longer than {limit_s:g} s and was ended: {_TRY_AGAIN} when this"
+      " machine is less busy"
+    )
+  answers = {
+    name: Answer(**answer)
+    for line in printed.splitlines()
+    if line.startswith("{")
+    for name, answer in json.loads(line).items()
+  }
+  for name in names:
+    if name not in answers:
+      answers[name] = Answer("fails", reason)
+      reason = of_others
+  return answers
+
+
+def _finding(trial: _Trial, answer: Answer | None) -> Finding:
+  if answer is None:  # Of GPUs alone.
+    words = "none is here, and tuning needs none"
+    return Finding(name=trial.name, status="missing", found=words)
+  # Errors of ours end in advice of their own.
+  is_advised = any(it in answer.found for it in ("pip install", _TRY_AGAIN))
+  return Finding(
+    name=trial.name,
+    status=answer.status,
+    is_essential=trial.is_essential,
+    found=answer.found,
+    advice="" if is_advised or answer.status == "works" else trial.advice,
+  )
+
+
+_PACKAGES = re.compile(r"lagom-xla|jax|jaxlib|jax-cuda\d+-(plugin|pjrt)|numpy")
+
+
+def _versions() -> Iterator[Version]:
+  """What is installed of what a compile depends on."""
+  yield Version(package="python", version=platform.python_version())
+  found = {
+    name: distribution.version
+    for distribution in importlib.metadata.distributions()
+    if _PACKAGES.fullmatch(name := distribution.metadata["Name"].lower())
+  }
+  for name in sorted(found):
+    yield Version(package=name, version=found[name])
+
+
+def _cache() -> Finding:
+  """Whether what is compiled can be kept."""
+  folder = cache.folder_of_user()
+  found = "off, by LAGOM_XLA_CACHE"
+  if folder is not None:
+    try:
+      whole_files.check_can_make(folder / "any")
+    except OSError as error:
+      return Finding(
+        name="cache",
+        status="fails",
+        found=f"{folder} cannot be written: {error.strerror}",
+        advice="Name another folder in LAGOM_XLA_CACHE.",
+      )
+    found = f"{folder} can be written"
+  return Finding(name="cache", status="works", found=found)
+
+
+# Only Linux tells what is free without paging anything out.
+MEMORY = pathlib.Path("/proc/meminfo")
+_FREE = re.compile(r"MemAvailable: +(\d+) kB")
+# Of a container: what it may use, and what it does, where it is limited.
+_LIMIT = pathlib.Path("/sys/fs/cgroup/memory.max")
+_USED = pathlib.Path("/sys/fs/cgroup/memory.current")
+
+
+def workers(worker_bytes: int) -> Finding:
+  """The cores and the memory that compiles have.
+
+  A process that compiled a small step took `worker_bytes`; 0 if unknown.
+  """
+  free_bytes = _free_bytes()
+  num_cores = pool.num_cores()
+  found = f"{in_words.count(num_cores, 'core')}, "
+  if free_bytes is None:
+    found += "free memory not known"
+  else:
+    found += f"{free_bytes / 1e9:.1f} GB free"
+  advice = ""
+  if worker_bytes:
+    found += f"; a small compile took {worker_bytes / 1e9:.1f} GB"
+    if free_bytes is not None and free_bytes // worker_bytes < num_cores:
+      num_fitting = free_bytes // worker_bytes
+      advice = f"Pass --workers={num_fitting}, as more do not fit."
+  status: Status = "fails" if advice else "works"
+  return Finding(name="workers", status=status, found=found, advice=advice)
+
+
+def _free_bytes() -> int | None:
+  """Memory that processes can still have; None where no file tells it."""
+  if not MEMORY.exists() or not (match := _FREE.search(MEMORY.read_text())):
+    return None
+  free_bytes = int(match[1]) * 1024
+  # There is none outside of containers, or with cgroup version 1.
+  limit = _LIMIT.read_text().strip() if _LIMIT.exists() else "max"
+  if limit == "max":
+    return free_bytes
+  return min(free_bytes, int(limit) - int(_USED.read_text()))
+
+
+if __name__ == "__main__":
+  main(sys.argv[1:])
