@@ -15,7 +15,7 @@ which its scheduler decides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 import dataclasses
 from typing import Any
 
@@ -163,3 +163,44 @@ def _category(
   if instruction.opcode in ("fusion", "async-start"):
     return "fusion"
   return "other"
+
+
+# How JAX ends the op name of what a program concatenates.
+_WRITTEN = "/concatenate"
+
+
+def merged_products(
+  module: hlo.Module, kernels: Mapping[int, Kernel]
+) -> Iterator[Kernel]:
+  """The products that XLA made of several that share an operand.
+
+  XLA concatenates the operands that they do not share (DotMerger, in xla/hlo/
+  transforms/simplifiers). The one product waits for all of these; two strands
+  that share a weight are coupled by it. Where a module has no op names, what
+  the program concatenated counts, too.
+
+  Args:
+    module: as scheduled.
+    kernels: of it, by the id of their instruction.
+  """
+  for computation in module.computations.values():
+    for instruction in computation.instructions:
+      kernel = kernels.get(instruction.id)
+      if kernel is None or kernel.category != "gemm":
+        continue
+      made_by = [
+        computation.behind(operand, ("bitcast", "get-tuple-element"))
+        for operand in computation.operands(instruction)
+      ]
+      if any(_concatenates(module, i) for i in (instruction, *made_by)):
+        yield kernel
+
+
+def _concatenates(module: hlo.Module, instruction: hlo.Instruction) -> bool:
+  """Whether a kernel, or a fusion inside it, has XLA concatenate arrays."""
+  if instruction.opcode != "fusion":
+    # XLA names what it adds after what it is made of.
+    is_own = instruction.metadata.op_name.endswith(_WRITTEN)
+    return instruction.opcode == "concatenate" and not is_own
+  fused = module.computations[instruction.called_computation_ids[0]]
+  return any(_concatenates(module, i) for i in fused.instructions)

@@ -14,7 +14,7 @@ import pytest
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes import merged_products
+from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.search.xla import knobs
 
 Scheduled = Callable[..., hlo.Module]
@@ -58,7 +58,8 @@ def _products(step: step_lib.Step) -> list[int]:
 
 
 def _merged(step: step_lib.Step) -> list[int]:
-  found = merged_products.find(step.analysis.module, step.analysis.kernels)
+  module, kernels = step.analysis.module, step.analysis.kernels
+  found = kernels_lib.merged_products(module, kernels)
   return [kernel.num_bytes for kernel in found]
 
 
@@ -67,7 +68,7 @@ def _offered(step: step_lib.Step) -> list[object]:
   return [value for value in values if value is not None]
 
 
-def test_products_of_micro_batches_are_merged_or_apart_as_is_offered(
+def test_products_of_micro_batches_that_are_merged_are_apart_as_is_offered(
   scheduled, lower
 ):
   # Each moves 24 MiB of rows, 16 MiB of weight and 12 MiB of results: XLA
@@ -80,14 +81,6 @@ def test_products_of_micro_batches_are_merged_or_apart_as_is_offered(
   apart = _step(scheduled(lowered, **{_OPTION: limit_mib}))
   assert _products(apart) == [52 * 2**20] * 2
   assert _merged(apart) == []
-  # Each moves 48 MiB of rows, 16 MiB of weight and 24 MiB of results: XLA
-  # leaves them apart.
-  lowered = lower(6144)
-  apart = _step(scheduled(lowered))
-  assert _products(apart) == [88 * 2**20] * 2
-  (limit_mib,) = _offered(apart)
-  merged = _step(scheduled(lowered, **{_OPTION: limit_mib}))
-  assert len(_products(merged)) == len(_merged(merged)) == 1
 
 
 def test_what_is_merged_at_any_limit_is_left_as_it_is(scheduled, lower):
@@ -97,38 +90,15 @@ def test_what_is_merged_at_any_limit_is_left_as_it_is(scheduled, lower):
   assert _offered(merged) == []
 
 
-def _gradients(
-  x: jax.Array, w: jax.Array, g: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-  return jnp.tanh(g @ w.T), jnp.tanh(x.T @ g)
-
-
-@pytest.mark.parametrize(
-  ("function", "shapes", "products_mib"),
-  [
-    # The gradients of a product share that of its result, and sum over other
-    # dimensions of it.
-    (_gradients, [(6144, 4096), (4096, 2048), (6144, 2048)], [88, 88]),
-    # A product of another one's result waits for it.
-    (lambda x, w: jnp.tanh(x @ w) @ w, [(6144, 3072), (3072, 3072)], [90, 90]),
-    # This the program itself concatenates.
-    (
-      lambda a, b, w: jnp.tanh(jnp.concatenate([a, b]) @ w),
-      [(4096, 4096)] * 3,
-      [160],
-    ),
-  ],
-)
-def test_other_products_are_not_taken_for_merged_or_alike(
-  scheduled, h100s, function, shapes, products_mib
+def test_what_the_program_concatenates_is_not_taken_for_merged(
+  scheduled, h100s
 ):
   sharding = jax.sharding.SingleDeviceSharding(h100s[0])
-  arguments = [
-    jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=sharding)
-    for shape in shapes
-  ]
-  step = _step(scheduled(jax.jit(function).lower(*arguments)))
-  assert [num_bytes / 2**20 for num_bytes in _products(step)] == products_mib
+  operand = jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16, sharding=sharding)
+  step = jax.jit(lambda a, b, w: jnp.tanh(jnp.concatenate([a, b]) @ w))
+  lowered = step.lower(operand, operand, operand)
+  step = _step(scheduled(lowered))
+  assert _products(step) == [160 * 2**20]
   assert _merged(step) == _offered(step) == []
 
 
