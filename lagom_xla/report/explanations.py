@@ -1,18 +1,22 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Explanations for the terminal: of a step, or of one collective of it."""
+"""Explanations for the terminal: of a step, or of one collective of it.
+
+layout.say(console, *explanations.of_step(explanation, asked))
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import rich.console
 import rich.table
 
 from lagom_xla.costs import in_words
 from lagom_xla.explain import explanation as explanation_lib
 from lagom_xla.explain import sentences
 from lagom_xla.report import layout
+
+_Told = Iterator[str | rich.table.Table]
 
 _ms = in_words.milliseconds
 # Less is 0.00 ms.
@@ -23,27 +27,21 @@ _MOST_COLLECTIVES = 8
 _MOST_LEFT = 2
 
 
-def show(
-  console: rich.console.Console,
-  explanation: explanation_lib.Explanation,
-  *,
-  asked: str,
-) -> None:
-  """Shows why a step's collectives are exposed.
+def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
+  """Why a step's collectives are exposed.
 
   `asked` is the command without its collective, to go on with.
   """
-  lines = layout.Lines(console)
   before, after = explanation.before, explanation.after
   name = f"{explanation.module_name} on {explanation.cluster}"
   if not before.collectives:
-    lines.say(
+    yield (
       f"{name} has no collective, so none is exposed in its step of"
       f" {_ms(before.step_us)} ({explanation.basis})."
     )
     return
   exposed = [c for c in before.collectives if c.exposed_us > 0]
-  lines.say(
+  yield (
     f"{name}: kernels wait {_ms(before.exposed_us)} of a step of"
     f" {_ms(before.step_us)}, for {len(exposed):,} of"
     f" {in_words.count(before.collectives, 'collective')}"
@@ -51,31 +49,29 @@ def show(
   )
   steps, modules = [before], "this module"
   if after is not None:
-    lines.say(
+    yield (
       f"With the plan they wait {_ms(after.exposed_us)} of"
       f" {_ms(after.step_us)}."
     )
     # A plan's module may have shorter kernels than what runs today.
     steps, modules = [before, after], "today's module and the plan's"
-  lines.say(
+  yield (
     f"Lower bound: {_ms(min(step.lower_bound_us for step in steps))}, of"
     f" {modules} in any order, with any NCCL settings."
   )
   if not exposed:
     return
-  lines.table(_reasons(steps))
+  yield _reasons(steps)
   hidden = len(exposed) - _MOST_COLLECTIVES
-  lines.table(
-    layout.table(
-      "Exposed most (ms per step)",
-      ("collective", "ms", "mostly", "from"),
-      (
-        (one.name, in_words.ms(one.exposed_us), _mostly(one), one.at)
-        for one in exposed[:_MOST_COLLECTIVES]
-      ),
-      texts=(0, 2, 3),
-      caption=f"and {hidden:,} more" if hidden > 0 else None,
-    )
+  yield layout.table(
+    "Exposed most (ms per step)",
+    ("collective", "ms", "mostly", "from"),
+    (
+      (one.name, in_words.ms(one.exposed_us), _mostly(one), one.at)
+      for one in exposed[:_MOST_COLLECTIVES]
+    ),
+    texts=(0, 2, 3),
+    caption=f"and {hidden:,} more" if hidden > 0 else None,
   )
   left = [
     f"{one.name} for {_ms(one.exposed_us)} ({_mostly(one)})"
@@ -83,10 +79,10 @@ def show(
     if one.exposed_us >= _LEAST_US
   ]
   if left:
-    lines.say(f"Exposed most with the plan: {', '.join(left)}.")
+    yield f"Exposed most with the plan: {', '.join(left)}."
   first = exposed[0]
-  lines.say(f"{first.name} is exposed most. {first.why}")
-  lines.say(f"`{asked} {first.name}` says more of it.")
+  yield f"{first.name} is exposed most. {first.why}"
+  yield f"`{asked} {first.name}` says more of it."
 
 
 def _reasons(steps: Sequence[explanation_lib.Step]) -> rich.table.Table:
@@ -117,65 +113,53 @@ def _mostly(one: explanation_lib.Collective) -> str:
   )
 
 
-def show_collective(
-  console: rich.console.Console,
-  explanation: explanation_lib.Explanation,
-  name: str,
-) -> None:
-  """Shows why one collective is exposed, and what can be done about it.
+def of_collective(explanation: explanation_lib.Explanation, name: str) -> _Told:
+  """Why one collective is exposed, and what can be done about it.
 
   Raises:
     UnknownCollectiveError: there is none of that name.
   """
-  lines = layout.Lines(console)
   step, one = explanation_lib.find(explanation, name)
   with_plan = " with the plan" if step is explanation.after else ""
-  lines.say(
+  yield (
     f"{one.name} is exposed {_ms(one.exposed_us)} of the {_ms(one.lone_us)}"
     f" that it takes alone, in a step of {_ms(step.step_us)}{with_plan}"
     f" ({explanation.basis})."
   )
   runs = "once" if one.executions == 1 else f"{one.executions:,} times"
   combined = f", {one.num_arrays} arrays combined" * (one.num_arrays > 1)
-  lines.say(
+  yield (
     f"{one.what}{combined}, {one.form}, {runs} per step, in {one.computation}"
   )
   if source := ", ".join(filter(None, (one.at, one.layer))):
-    lines.say(f"from {source}{' (backward)' * one.is_backward}")
+    yield f"from {source}{' (backward)' * one.is_backward}"
   if one.sync_because:
-    lines.say(f"It is sync: {one.sync_because}.")
+    yield f"It is sync: {one.sync_because}."
   if one.parts:
     rows = _rows(
       (sentences.REASONS[p.reason], p.us, p.sentence) for p in one.parts
     )
-    lines.table(
-      layout.table(
-        "Why it is exposed (ms per step)",
-        ("reason", "ms", ""),
-        (*rows, ("= exposed", in_words.ms(one.exposed_us))),
-        texts=(0, -1),
-        caption=(
-          f"Kernels that could run beside it: {_ms(one.hideable_us or 0.0)};"
-          " exposed in any order of these instructions:"
-          f" {_ms(one.unhideable_us or 0.0)}"
-        ),
-      )
+    yield layout.table(
+      "Why it is exposed (ms per step)",
+      ("reason", "ms", ""),
+      (*rows, ("= exposed", in_words.ms(one.exposed_us))),
+      texts=(0, -1),
+      caption=(
+        f"Kernels that could run beside it: {_ms(one.hideable_us or 0.0)};"
+        " exposed in any order of these instructions:"
+        f" {_ms(one.unhideable_us or 0.0)}"
+      ),
     )
   if one.slowed_us >= _LEAST_US:
-    lines.table(
-      layout.table(
-        f"It slows kernels by {_ms(one.slowed_us)} per step",
-        ("kernel", "ms", "from"),
-        _rows(
-          (slowed.kernel, slowed.us, slowed.source) for slowed in one.slows
-        ),
-        texts=(0, -1),
-      )
+    yield layout.table(
+      f"It slows kernels by {_ms(one.slowed_us)} per step",
+      ("kernel", "ms", "from"),
+      _rows((slowed.kernel, slowed.us, slowed.source) for slowed in one.slows),
+      texts=(0, -1),
     )
   if one.with_plan is not None:
-    lines.say(f"The plan: {one.with_plan.sentence}")
-  for advice in one.advice:
-    lines.say(advice)
+    yield f"The plan: {one.with_plan.sentence}"
+  yield from one.advice
 
 
 def _rows(

@@ -116,34 +116,14 @@ def show(
     console.print(f"Wrote {path}", highlight=False, soft_wrap=True)
 
 
-class Lines:
-  """Sentences and tables, one after another, in so many lines at most."""
-
-  def __init__(self, console: rich.console.Console, most: int = _ALL_LINES):
-    self._console, self._left = console, most
-    self._width = min(console.width, NUM_COLUMNS)
-
-  def say(self, *texts: str, rest: str = "") -> None:
-    """Says texts as far as there is room, and of how many the rest has more."""
-    for index, text in enumerate(texts):
-      lines = textwrap.wrap(text, self._width, break_on_hyphens=False)
-      left = len(texts) - index
-      if len(lines) > self._left - (left > 1) and rest:
-        lines, left = [f"... and {left} more: {rest}"], 0
-      self._put(lines)
-      if not left:
-        return
-
-  def table(self, table: rich.table.Table) -> None:
-    """Shows a table, without blanks at the ends of its lines."""
-    with self._console.capture() as captured:
-      self._console.print(table, width=self._width)
-    self._put([line.rstrip() for line in captured.get().splitlines()])
-
-  def _put(self, lines: Sequence[str]) -> None:
-    for line in lines:
-      self._console.print(line, highlight=False, soft_wrap=True)
-      self._left -= 1
+def say(console: rich.console.Console, *told: str | rich.table.Table) -> None:
+  """Says sentences and tables one after another, without blanks at ends."""
+  for one in told:
+    with console.capture() as captured:
+      width = min(console.width, NUM_COLUMNS)
+      console.print(one, width=width, highlight=False)
+    for line in captured.get().splitlines():
+      console.print(line.rstrip(), highlight=False, soft_wrap=True)
 
 
 def table(

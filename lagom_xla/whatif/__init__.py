@@ -4,5 +4,5 @@
 
 `cases` makes the clusters of a command line. `comparing` compiles the target
 once for all that share a schedule, and costs it on each: rows of a
-`comparison`, which is plain data with its findings. `table` and `page` show it.
+`comparison`, which is plain data with its findings, and is `shown`.
 """

@@ -8,8 +8,9 @@ node's adapters share out. `Node.nic_gbps` is 1e9 bytes per second and adapter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 import dataclasses
+import re
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
@@ -18,63 +19,41 @@ from lagom_xla import errors
 NODE_COUNTS = tuple(2**i for i in range(11))
 _BITS = 8
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Case:
-  """A cluster to look at.
-
-  Attributes:
-    cluster: which.
-    series: what it shares with clusters of other node counts.
-  """
-
-  cluster: cluster_lib.Cluster
-  series: str
-
-  @property
-  def compiled_as(self) -> tuple[str, int, int]:
-    """What clusters share whose schedule is the same: XLA sees no network."""
-    cluster = self.cluster
-    config = cluster.target_config()
-    return config, cluster.num_nodes, cluster.gpus_per_node
+Clusters = tuple[cluster_lib.Cluster, ...]
 
 
-def named(text: str, rates_gbits: Sequence[float] = ()) -> tuple[Case, ...]:
+def named(text: str, rates_gbits: Sequence[float] = ()) -> Clusters:
   """The clusters of --cluster, each at all rates.
 
   Raises:
     ClusterError: there is no such cluster.
   """
-  return _distinct(
-    case
+  return _each_once(
+    at
     for cluster in _parsed(text)
-    for rates in [rates_gbits if cluster.num_nodes > 1 else ()]
-    for case in _at_rates(cluster, _kind(cluster), rates)
+    for at in _at_rates(cluster, rates_gbits if cluster.num_nodes > 1 else ())
   )
 
 
 def sized(
   text: str, node_counts: Sequence[int], rates_gbits: Sequence[float] = ()
-) -> tuple[Case, ...]:
+) -> Clusters:
   """The kinds of nodes of --cluster, in each of several numbers.
 
   Raises:
     ClusterError: there is no such cluster, or none of that size.
   """
-  return _distinct(
-    case
+  return _each_once(
+    at
     for cluster in _parsed(text)
     for count in node_counts
-    for case in _at_rates(resized(cluster, count), _kind(cluster), rates_gbits)
+    for at in _at_rates(_resized(cluster, count), rates_gbits)
   )
 
 
-def _distinct(cases: Iterable[Case]) -> tuple[Case, ...]:
-  """The first case of each series and number of nodes."""
-  found: dict[tuple[str, int], Case] = {}
-  for case in cases:
-    found.setdefault((case.series, case.cluster.num_nodes), case)
-  return tuple(found.values())
+def series(cluster: cluster_lib.Cluster) -> str:
+  """What a cluster has in common with those of other node counts, by name."""
+  return re.sub(rf"^{cluster.num_nodes}(x| of )", "", cluster.name)
 
 
 def gbits_per_gpu(cluster: cluster_lib.Cluster) -> float:
@@ -101,24 +80,11 @@ def with_network(
   node = dataclasses.replace(
     cluster.node, nic_gbps=node_gbps / cluster.node.num_nics
   )
-  return dataclasses.replace(cluster, node=node)
+  name = cluster.name + rate_in_words(rate_gbits)
+  return dataclasses.replace(cluster, node=node, name=name)
 
 
-def resized(
-  cluster: cluster_lib.Cluster, num_nodes: int
-) -> cluster_lib.Cluster:
-  """A cluster of the same nodes in another number, named after it.
-
-  Raises:
-    ClusterError: that would be more GPUs than any cluster has.
-  """
-  kind = _kind(cluster)
-  is_counted = kind != cluster.name
-  name = f"{num_nodes}x{kind}" if is_counted else f"{num_nodes} of {kind}"
-  return dataclasses.replace(cluster, num_nodes=num_nodes, name=name)
-
-
-def _parsed(text: str) -> tuple[cluster_lib.Cluster, ...]:
+def _parsed(text: str) -> Clusters:
   names = [name.strip() for name in text.split(",") if name.strip()]
   if not names:
     raise errors.ClusterError(
@@ -128,22 +94,24 @@ def _parsed(text: str) -> tuple[cluster_lib.Cluster, ...]:
   return tuple(map(cluster_lib.parse, names))
 
 
-def _kind(cluster: cluster_lib.Cluster) -> str:
-  """A cluster's name without the number of its nodes, if it is in it."""
-  return cluster.name.removeprefix(f"{cluster.num_nodes}x")
+def _resized(
+  cluster: cluster_lib.Cluster, num_nodes: int
+) -> cluster_lib.Cluster:
+  """A cluster of the same nodes in another number, named after it."""
+  if num_nodes == cluster.num_nodes:
+    return cluster
+  kind = series(cluster)
+  is_counted = kind != cluster.name
+  name = f"{num_nodes}x{kind}" if is_counted else f"{num_nodes} of {kind}"
+  return dataclasses.replace(cluster, num_nodes=num_nodes, name=name)
 
 
 def _at_rates(
-  cluster: cluster_lib.Cluster,
-  kind: str,
-  rates_gbits: Sequence[float],
-) -> Iterator[Case]:
-  """A cluster of a kind with each network, or with its own."""
-  if not rates_gbits:
-    yield Case(cluster=cluster, series=kind)
-  for rate in rates_gbits:
-    at = rate_in_words(rate)
-    named = dataclasses.replace(
-      with_network(cluster, rate), name=cluster.name + at
-    )
-    yield Case(cluster=named, series=kind + at)
+  cluster: cluster_lib.Cluster, rates_gbits: Sequence[float]
+) -> list[cluster_lib.Cluster]:
+  """A cluster with each network, or with its own."""
+  return [with_network(cluster, rate) for rate in rates_gbits] or [cluster]
+
+
+def _each_once(clusters: Iterable[cluster_lib.Cluster]) -> Clusters:
+  return tuple({cluster.name: cluster for cluster in clusters}.values())

@@ -38,15 +38,15 @@ from lagom_xla.whatif import cases as cases_lib
 from lagom_xla.whatif import comparison as comparison_lib
 
 Load = Callable[[cluster_lib.Cluster], target_lib.Target]
-_Group = Sequence[cases_lib.Case]
+_Target = target_lib.Target | errors.LagomError
 
 # What the network of each cluster is multiplied by, all else equal.
 _NETWORK_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 def compare(
-  rows: Sequence[cases_lib.Case],
-  points: Sequence[cases_lib.Case],
+  rows: Sequence[cluster_lib.Cluster],
+  points: Sequence[cluster_lib.Cluster],
   *,
   load: Load,
   target: str,
@@ -79,31 +79,34 @@ def compare(
     LagomError: the target can be had on no cluster; of the first.
     Stopped: it was raised before there was anything to compare.
   """
-  names = {case.cluster.name for case in rows}
-  groups: dict[object, list[cases_lib.Case]] = {}
-  for case in (*rows, *(c for c in points if c.cluster.name not in names)):
-    groups.setdefault(case.compiled_as, []).append(case)
+  # XLA sees no network: those of as many of the same GPUs share a schedule.
+  groups: dict[object, dict[str, cluster_lib.Cluster]] = {}
+  for cluster in (*rows, *points):
+    seen = cluster.target_config(), cluster.num_nodes, cluster.gpus_per_node
+    groups.setdefault(seen, {}).setdefault(cluster.name, cluster)
+  asked = {cluster.name for cluster in rows}
   found: dict[str, comparison_lib.Row] = {}
-  first_error = stopped = None
-  repeated = ""
+  first_error: errors.LagomError | None = None
+  stopped, repeated = None, ""
+  firsts = [next(iter(group.values())) for group in groups.values()]
   try:
-    for group, compiled in _compiled(groups.values(), load, num_ahead):
+    targets = _loaded(firsts, load, num_ahead)
+    for group, loaded in zip(groups.values(), targets, strict=True):
+      compiled = _compiled(loaded)
       if isinstance(compiled, _Compiled):
         repeated = repeated or compiled.repeated
-      for case in group:
-        name = case.cluster.name
-        is_quick = search == "full" and name not in names
+      for name, cluster in group.items():
+        how = "quick" if search == "full" and name not in asked else search
         figures, refusal = None, ""
         try:
           if isinstance(compiled, errors.LagomError):
             raise compiled
-          how = "quick" if is_quick else search
-          figures = _figures(compiled, case.cluster, how, load)
+          figures = _figures(compiled, cluster, how, load)
           words = in_words.milliseconds(figures.step.us)
         except errors.LagomError as error:
           first_error, refusal = first_error or error, errors.first_line(error)
           words = "refused"
-        found[name] = _row(case, group[0].cluster.name, figures, refusal)
+        found[name] = _row(cluster, next(iter(group)), figures, refusal)
         progress(f"{name}: {words}")
   except errors.Stopped as stop:
     if not any(row.figures for row in found.values()):
@@ -113,8 +116,10 @@ def compare(
   if first_error and not any(row.figures for row in found.values()):
     raise first_error
   compared = comparison_lib.of_rows(
-    list(_of(rows, found)),
-    list(_of(points, found)),
+    *(
+      [found[c.name] for c in some if c.name in found]
+      for some in (rows, points)
+    ),
     target=target,
     search=search,
     unit=unit,
@@ -124,13 +129,25 @@ def compare(
   return compared, stopped
 
 
-def _of(
-  cases: Sequence[cases_lib.Case], found: dict[str, comparison_lib.Row]
-) -> Iterator[comparison_lib.Row]:
-  """The rows of cases, as far as they were looked at."""
-  for case in cases:
-    if row := found.get(case.cluster.name):
-      yield dataclasses.replace(row, series=case.series)
+def _loaded(
+  clusters: Iterable[cluster_lib.Cluster], load: Load, num_ahead: int
+) -> Iterator[_Target]:
+  """A target for each cluster, or why there is none, some begun ahead."""
+  with contextlib.ExitStack() as begun:
+
+    def begin(cluster: cluster_lib.Cluster) -> _Target:
+      try:
+        target = load(cluster)
+        begun.enter_context(target.started([config_lib.DEFAULT]))
+      except errors.LagomError as error:
+        return error
+      return target
+
+    left = map(begin, clusters)
+    ahead = collections.deque(itertools.islice(left, num_ahead + 1))
+    while ahead:
+      yield ahead.popleft()
+      ahead.extend(itertools.islice(left, 1))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -154,45 +171,15 @@ class _Compiled:
   repeated: str
 
 
-def _compiled(
-  groups: Iterable[_Group], load: Load, num_ahead: int
-) -> Iterator[tuple[_Group, _Compiled | errors.LagomError]]:
-  """Each group's target, or why there is none, some lowered and begun ahead."""
-  # With what lets go of a compile that was begun of a target.
-  waiting: collections.deque[
-    tuple[_Group, target_lib.Target | errors.LagomError, contextlib.ExitStack]
-  ] = collections.deque()
-  left = iter(groups)
+def _compiled(target: _Target) -> _Compiled | errors.LagomError:
+  """A target compiled, or why it cannot be."""
+  if isinstance(target, errors.LagomError):
+    return target
   try:
-    while True:
-      for group in itertools.islice(left, num_ahead + 1 - len(waiting)):
-        target, begun = None, contextlib.ExitStack()
-        try:
-          target = load(group[0].cluster)
-          begun.enter_context(target.started([config_lib.DEFAULT]))
-        except errors.LagomError as error:
-          target = error
-        waiting.append((group, target, begun))
-      if not waiting:
-        return
-      group, target, begun = waiting.popleft()
-      with begun:
-        if isinstance(target, errors.LagomError):
-          yield group, target
-          continue
-        try:
-          compiled = _compile(target)
-        except errors.LagomError as error:
-          compiled = error
-        yield group, compiled
-  finally:
-    for _, _, begun in waiting:
-      begun.close()
-
-
-def _compile(target: target_lib.Target) -> _Compiled:
-  scheduled = evaluation.scheduled_step(target)
-  run = evaluation.run_of(target, config_lib.DEFAULT, scheduled)
+    scheduled = evaluation.scheduled_step(target)
+    run = evaluation.run_of(target, config_lib.DEFAULT, scheduled)
+  except errors.LagomError as error:
+    return error
   memory_bytes = run.peak_bytes
   if memory_bytes is None:
     module = run.step.analysis.module
@@ -298,17 +285,17 @@ def _settings(
 
 
 def _row(
-  case: cases_lib.Case,
+  cluster: cluster_lib.Cluster,
   compiled_for: str,
   figures: comparison_lib.Figures | None,
   refusal: str,
 ) -> comparison_lib.Row:
-  cluster, fabric = case.cluster, case.cluster.node.fabric
+  fabric = cluster.node.fabric
   # On so many nodes collectives were measured; an NVLink domain counts whole.
   measured = max(wire.most_measured_nodes(fabric), 1)
   return comparison_lib.Row(
     cluster=cluster.name,
-    series=case.series,
+    series=cases_lib.series(cluster),
     num_nodes=cluster.num_nodes,
     num_gpus=cluster.num_devices,
     gpu=cluster.gpu.name,

@@ -192,6 +192,17 @@ class Comparison:
   findings: tuple[str, ...]
   notes: tuple[str, ...]
 
+  @property
+  def all_rows(self) -> tuple[Row, ...]:
+    """Rows, then points that are none of them."""
+    rows = {row.cluster: row for row in (*self.rows, *self.points)}
+    return tuple(rows.values())
+
+  @property
+  def rate(self) -> str:
+    """The unit of `Row.throughput`."""
+    return f"{self.unit}/s" if self.unit else "TFLOP/s/GPU"
+
 
 # Less is no change.
 LEAST = 5e-4
@@ -375,8 +386,15 @@ def _notes(
       " those of as many of the same GPUs run the same one, costed on the"
       " network of each."
     )
-  if beyond := beyond_measured(known):
-    yield beyond
+  beyond = {
+    row.fabric: row.measured_nodes for row in known if row.is_beyond_measured
+  }
+  if beyond:
+    measured = ", ".join(f"{fabric} {num}" for fabric, num in beyond.items())
+    yield (
+      f"* More nodes than collectives were measured on ({measured}): the cost"
+      " model alone, with the ranges of fewer nodes."
+    )
   if search == "quick":
     yield (
       "Plans are of NCCL's settings alone: --search=full tries XLA's options,"
@@ -384,22 +402,6 @@ def _notes(
     )
   if search == "full" and points:
     yield "By nodes, NCCL settings alone were searched."
-
-
-def beyond_measured(rows: Iterable[Row]) -> str:
-  """What to say of more nodes than were measured; "" for nothing."""
-  most = {
-    row.fabric: row.measured_nodes
-    for row in rows
-    if row.figures is not None and row.is_beyond_measured
-  }
-  if not most:
-    return ""
-  measured = ", ".join(f"{fabric} {nodes}" for fabric, nodes in most.items())
-  return (
-    f"* More nodes than collectives were measured on ({measured}): the cost"
-    " model alone, with the ranges of fewer nodes."
-  )
 
 
 def _scaling(rows: Sequence[Row], unit: str | None) -> str:

@@ -81,6 +81,7 @@ def _run(arguments: argparse.Namespace) -> None:
     explanation = _of_target(arguments)
   from lagom_xla.explain import explanation as explanation_lib
   from lagom_xla.report import explanations
+  from lagom_xla.report import layout
 
   name = arguments.collective
   if arguments.format == "json":
@@ -88,9 +89,11 @@ def _run(arguments: argparse.Namespace) -> None:
       explanation = explanation_lib.only(explanation, name)
     output.write_json(explanation)
   elif name is not None:
-    explanations.show_collective(output.console(), explanation, name)
+    told = explanations.of_collective(explanation, name)
+    layout.say(output.console(), *told)
   else:
-    explanations.show(output.console(), explanation, asked=_asked(arguments))
+    told = explanations.of_step(explanation, _asked(arguments))
+    layout.say(output.console(), *told)
 
 
 def _of_target(arguments: argparse.Namespace) -> explanation_lib.Explanation:

@@ -102,17 +102,16 @@ def _run(arguments: argparse.Namespace) -> None:
   pictures.check(arguments)
   comparison, stopped = _compare(arguments)
   stopping.end_time_budget()
-  from lagom_xla.whatif import page
-  from lagom_xla.whatif import table
+  from lagom_xla.whatif import shown
 
   files = []
   if arguments.report:
-    page.write(comparison, pathlib.Path(arguments.report))
+    shown.write(comparison, pathlib.Path(arguments.report))
     files.append(arguments.report)
   output.write_result(
     arguments,
     lambda: comparison,
-    lambda console: table.show(console, comparison, files),
+    lambda console: shown.show(console, comparison, files),
     files,
   )
   if stopped is not None:
@@ -141,7 +140,7 @@ def _compare(
 
     environment.check()
     rows, points = _cases(arguments)
-    bar.expect(len({case.cluster.name for case in (*rows, *points)}))
+    bar.expect(len({cluster.name for cluster in (*rows, *points)}))
     lowered = elsewhere.loader(arguments.target, options.keywords(arguments))
 
     def load(cluster: cluster_lib.Cluster) -> target_lib.Target:
@@ -172,7 +171,7 @@ def _compare(
 
 def _cases(
   arguments: argparse.Namespace,
-) -> tuple[tuple[cases_lib.Case, ...], tuple[cases_lib.Case, ...]]:
+) -> tuple[cases_lib.Clusters, cases_lib.Clusters]:
   """The clusters that were asked for, and those of other sizes."""
   from lagom_xla.compile import load as load_lib
   from lagom_xla.whatif import cases as cases_lib

@@ -1,8 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The page of a comparison: curves from one node to many, and all figures.
+"""A comparison for people: a table in the terminal, and a page of curves.
 
-It is made as the page of a step is (report/page): one file that needs no
+The page is made as that of a step is (report/page): one file that needs no
 network, readable on a phone and in dark mode.
 """
 
@@ -13,14 +13,84 @@ import math
 import pathlib
 from typing import Any
 
+import rich.console
+import rich.table
+
 from lagom_xla.costs import in_words
+from lagom_xla.report import layout
 from lagom_xla.report.page import rendering
 from lagom_xla.whatif import comparison as comparison_lib
 
+Row = comparison_lib.Row
+
+
+def show(
+  console: rich.console.Console,
+  comparison: comparison_lib.Comparison,
+  files: Sequence[str] = (),
+) -> None:
+  """Shows a comparison, and names the files that were written."""
+  layout.say(
+    console,
+    f"{comparison.target}, predicted. {comparison.scaling}",
+    _table(comparison),
+    *_refused(comparison.all_rows),
+    *comparison.findings,
+    *comparison.notes,
+  )
+  for file in files:
+    console.print(f"Wrote {file}", highlight=False, soft_wrap=True)
+
+
+def _table(comparison: comparison_lib.Comparison) -> rich.table.Table:
+  """The clusters that were asked for, then the same nodes in other numbers."""
+  headings = ["cluster", "Gbit/s", "step ms", "9 in 10", "bound", "exposed"]
+  plan = ["plan"] * (comparison.search != "none")
+  table = layout.table(
+    None,
+    (*headings, comparison.rate, *plan, "net x2"),
+    (_cells(row, bool(plan)) for row in comparison.all_rows if row.figures),
+  )
+  for column in table.columns[1:]:
+    column.no_wrap = True
+  return table
+
+
+def _cells(row: Row, has_plan: bool) -> Iterator[str]:
+  figures = row.figures
+  assert figures is not None
+  step = figures.step
+  yield row.nodes
+  yield f"{row.gbits_per_gpu:,.4g}" if figures.networks else "-"
+  # Starred where no collective was measured on so many nodes.
+  yield in_words.rounded_ms(step.us) + "*" * row.is_beyond_measured
+  yield in_words.ms_range(step.low_us, step.high_us, "-")
+  yield in_words.rounded_ms(figures.lower_bound_us)
+  yield f"{row.exposed_share:.1%}"
+  yield in_words.short(row.throughput)
+  if has_plan:
+    gain_us = figures.gain.us if figures.gain else 0.0
+    yield _change(gain_us / step.us if step.us else 0.0)
+  faster = comparison_lib.network_gain(row, 2.0)
+  yield "-" if faster is None else _change(faster)
+
+
+def _change(gain: float) -> str:
+  """How much the step changes; one that is shorter is below zero."""
+  return "0" if abs(gain) < comparison_lib.LEAST else f"{-gain:+.1%}"
+
+
+def _refused(rows: Sequence[Row]) -> list[str]:
+  """Clusters without figures, those with the same reason together."""
+  by_reason: dict[str, list[str]] = {}
+  for row in rows:
+    if row.refusal:
+      by_reason.setdefault(row.refusal, []).append(row.cluster)
+  return [f"{', '.join(names)}: {why}" for why, names in by_reason.items()]
+
+
 _MARGIN = {"l": 70, "r": 12, "t": 8, "b": 48}
 _LINEAR = {"rangemode": "tozero", "tickformat": "~s"}
-
-Row = comparison_lib.Row
 _Trace = Mapping[str, Any]
 
 
@@ -28,14 +98,12 @@ def _curve_figures(
   comparison: comparison_lib.Comparison,
 ) -> Iterator[dict[str, Any]]:
   """The figures that there is something to draw in."""
-  rows = (*comparison.rows, *comparison.points)
-  curves = comparison_lib.series({row.cluster: row for row in rows}.values())
+  curves = comparison_lib.series(comparison.all_rows)
   if any(len(curve) > 1 for curve in curves.values()):
     yield _figure("step", "The step by nodes", "ms", list(_steps(curves)))
-    of_unit = f"{comparison.unit} per second"
-    unit = of_unit if comparison.unit else "TFLOP/s per GPU"
     curve = _curves(curves, lambda row: row.throughput)
-    yield _figure("throughput", f"{unit.capitalize()} by nodes", unit, curve)
+    rate = comparison.rate
+    yield _figure("throughput", "Throughput by nodes", rate, curve)
     curve = _curves(curves, lambda row: 100 * row.exposed_share)
     title = "Exposed communication by nodes"
     yield _figure("exposed", title, "% of the step", curve)
@@ -172,7 +240,7 @@ def _hover(row: Row) -> str:
     f" {in_words.milliseconds(step.us)}, 9 in 10 {ends}"
     f"<br>exposed {row.exposed_share:.1%}"
     f"<br>{in_words.short(row.throughput)}"
-    f" {'per second' if row.has_per_s else 'TFLOP/s per GPU'}"
+    f" {'per second' if row.has_per_s else 'TFLOP/s/GPU'}"
   )
 
 
