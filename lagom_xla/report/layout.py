@@ -129,7 +129,7 @@ def say(console: rich.console.Console, *told: str | rich.table.Table) -> None:
 def table(
   title: str | None,
   columns: Sequence[str],
-  rows: Iterable[Sequence[str]] = (),
+  rows: Iterable[Iterable[str]] = (),
   *,
   texts: Sequence[int] = (0,),
   caption: str | None = None,
