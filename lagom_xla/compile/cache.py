@@ -16,34 +16,11 @@ import contextlib
 import hashlib
 import os
 import pathlib
-import tempfile
-import time
 import zlib
 
 from lagom_xla import processes
 from lagom_xla.compile import job as job_lib
-
-_UNFINISHED = ".unfinished"
-# A file that is still written after this long was left by a process that ended.
-_LONGEST_WRITE_S = 3600
-
-
-def write(path: pathlib.Path, content: bytes) -> None:
-  """Writes a file and makes its folder.
-
-  Raises:
-    OSError: it cannot be written, and is as it was.
-  """
-  path.parent.mkdir(parents=True, exist_ok=True)
-  handle, name = tempfile.mkstemp(_UNFINISHED, dir=path.parent)
-  try:
-    with os.fdopen(handle, "wb") as file:
-      file.write(content)
-    os.replace(name, path)
-  except BaseException:
-    with contextlib.suppress(OSError):
-      os.unlink(name)
-    raise
+from lagom_xla.validation import whole_files
 
 
 def note_use(path: pathlib.Path) -> None:
@@ -53,20 +30,16 @@ def note_use(path: pathlib.Path) -> None:
 
 
 def make_room(folder: pathlib.Path, *, suffix: str, max_bytes: int) -> None:
-  """Deletes what was of no use for longest, and what was left unfinished.
+  """Deletes what was of no use for longest.
 
   Files with that suffix may have so many bytes together; what the folder does
-  not let go of stays. An OSError says that it cannot be listed.
+  not let go of stays.
   """
   found = []
-  for path in folder.iterdir():
+  for path in folder.glob(f"*{suffix}"):
     with contextlib.suppress(OSError):
       stat = path.stat()
-      if path.name.endswith(suffix):
-        found.append((stat.st_mtime_ns, stat.st_size, path))
-      elif path.name.endswith(_UNFINISHED):
-        if stat.st_mtime < time.time() - _LONGEST_WRITE_S:
-          path.unlink()
+      found.append((stat.st_mtime_ns, stat.st_size, path))
   left_bytes = max_bytes
   for _, num_bytes, path in sorted(found, reverse=True):
     left_bytes -= num_bytes
@@ -109,7 +82,7 @@ class Cache:
     One without a module is kept, too: that there is none was found out.
     """
     with contextlib.suppress(OSError):
-      write(self._path(digest), _encode(result))
+      whole_files.write(self._path(digest), _encode(result))
       make_room(self._folder, suffix=_SUFFIX, max_bytes=self._max_bytes)
 
   def _path(self, digest: str) -> pathlib.Path:

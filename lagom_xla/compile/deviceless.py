@@ -21,8 +21,6 @@ compiles dozens of times what a job compiles once.
 
 from __future__ import annotations
 
-import functools
-
 import jax
 
 from lagom_xla import errors
@@ -62,7 +60,7 @@ def asked(
   With all names that a job sees, where `keeps_names`; with tiles, where it
   generates code or chooses them all the same.
   """
-  if not (is_compile_only(lowered) and _is_option(_FUSION_AUTOTUNER)):
+  if not is_compile_only(lowered):
     return options
   left_out: dict[str, bool | int | float | str] = {_FUSION_AUTOTUNER: False}
   if generates_code:
@@ -105,14 +103,3 @@ def _key(lowered: lowered_lib.Lowered) -> tuple[str, str]:
 def _is_left_to_us(word: str) -> bool:
   """Whether XLA_FLAGS names no option with this word in it."""
   return not xla.may_name([word], ())
-
-
-@functools.cache
-def _is_option(name: str) -> bool:
-  """Whether the installed XLA has an option, which its CPU compiler knows."""
-  nothing = jax.jit(lambda x: x).trace(0.0).lower(lowering_platforms=("cpu",))
-  try:
-    nothing.compile(compiler_options={name: False})
-  except jax.errors.JaxRuntimeError:
-    return False
-  return True

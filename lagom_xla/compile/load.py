@@ -23,9 +23,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-import math
 import pathlib
-import re
 import types
 from typing import Any
 import warnings
@@ -166,8 +164,7 @@ class _StepFunction:
     if _is_jitted(_unbound(found)[0]):
       yield _with_args(found, self._args_beside(devices), {})
       return
-    _check_takes_devices(self.text, found, self.arguments)
-    returned = _call(found, devices, self.arguments)
+    returned = _call(self.text, found, devices, self.arguments)
     if isinstance(returned, contextlib.AbstractContextManager):
       with returned as yielded:
         yield _step(self.text, yielded)
@@ -182,8 +179,8 @@ class _StepFunction:
         f" {self.name}_args(devices) beside it, which returns a tuple of"
         " arrays or jax.ShapeDtypeStructs sharded over those devices."
       )
-    args = _call(make_args, devices, self.arguments)
-    return _as_tuple(f"{self.text}_args", args)
+    text = f"{self.text}_args"
+    return _as_tuple(text, _call(text, make_args, devices, self.arguments))
 
 
 def _step(text: str, returned: Any) -> _Step:
@@ -237,42 +234,10 @@ def _is_jitted(function: Any) -> bool:
 def _takes_arguments(function: Callable[..., Any]) -> bool:
   # A jitted step's own `lower` takes any.
   return any(
-    parameter.kind is parameter.VAR_POSITIONAL or _is_required(parameter)
+    parameter.default is parameter.empty
+    and parameter.kind is not parameter.VAR_KEYWORD
     for parameter in inspect.signature(function).parameters.values()
   )
-
-
-def _is_required(parameter: inspect.Parameter) -> bool:
-  variadic = (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-  return parameter.kind not in variadic and parameter.default is parameter.empty
-
-
-def _check_takes_devices(
-  text: str, function: Any, arguments: Collection[str]
-) -> None:
-  """A step that somebody forgot to jit takes something else."""
-  if not callable(function):
-    raise errors.TargetError(
-      f"{text} is of type {type(function).__name__}, not a function."
-    )
-  positional = [
-    parameter
-    for parameter in inspect.signature(function).parameters.values()
-    if parameter.kind is not parameter.KEYWORD_ONLY
-  ]
-  missing = [
-    parameter.name
-    for parameter in positional[1:]
-    if _is_required(parameter) and parameter.name not in arguments
-  ]
-  if missing or not positional:
-    given = "".join(f" --arg={name}=VALUE" for name in missing)
-    raise errors.TargetError(
-      f"{text} is not jitted: wrap it in jax.jit, and define"
-      f" {text.rpartition(':')[2]}_args(devices) beside it; or make it a"
-      " function of the devices alone that returns (jitted step, its"
-      f" arguments){', or say what else it takes:' if given else ''}{given}."
-    )
 
 
 def _as_tuple(text: str, args: Any) -> tuple[Any, ...]:
@@ -286,52 +251,29 @@ def _as_tuple(text: str, args: Any) -> tuple[Any, ...]:
 
 
 def _call(
+  text: str,
   function: Callable[..., Any],
   devices: Sequence[jax.Device],
   arguments: dict[str, str],
 ) -> Any:
-  others = list(inspect.signature(function).parameters.values())[1:]
-  known = [p.name for p in others if p.kind is not p.VAR_KEYWORD]
-  for name in arguments:
-    if name not in known and len(known) == len(others):
-      raise errors.TargetError(
-        f"--arg={name}: {function.__name__} takes no {name}; it takes"
-        f" {', '.join(known) or 'none'}."
-      )
+  if not callable(function):
+    raise errors.TargetError(
+      f"{text} is of type {type(function).__name__}, not a function."
+    )
+  try:
+    inspect.signature(function).bind(devices, **arguments)
+  except TypeError as error:
+    # Of a step that somebody forgot to jit, too, which takes something else.
+    name = text.rpartition(":")[2].removesuffix("_args")
+    given = "".join(f" and --arg={name}" for name in arguments) or " alone"
+    raise errors.TargetError(
+      f"{text} cannot be called with the devices{given}: {error}. If it is the"
+      " step, it is not jitted: wrap it in jax.jit, and define"
+      f" {name}_args(devices) beside it. If it is a function of the devices"
+      " that returns (jitted step, its arguments), say what else it takes with"
+      " --arg=NAME=VALUE."
+    ) from error
   return function(devices, **arguments)
-
-
-# As Shardy writes it: sdy.mesh @mesh = <["data"=4, "model"=2]>.
-_MESH = re.compile(r"sdy\.mesh @\w+ = <\[([^\]]*)\]")
-_AXIS = re.compile(r'"([^"]+)"=(\d+)')
-# An axis or part of one, in a sharding or among the axes that are manual.
-_USE = re.compile(r'[\[{, ]"([^"]+)"(?!\s*=)')
-
-
-def _warn_of_unused_devices(lowered: jax.stages.Lowered, name: str) -> None:
-  """Warns of mesh axes that no array is split over, where Shardy is used."""
-  lines = lowered.as_text().splitlines()
-  sizes = {
-    axis: int(size)
-    for line in lines
-    for mesh in _MESH.findall(line)
-    for axis, size in _AXIS.findall(mesh)
-  }
-  for line in lines:
-    if "sdy." in line and "sdy.mesh @" not in line:
-      for axis in _USE.findall(line):
-        sizes.pop(axis, None)
-  if math.prod(sizes.values()) == 1:
-    return
-  axes = ", ".join(f"{axis} ({n})" for axis, n in sizes.items() if n > 1)
-  warnings.warn(
-    f"{name}: nothing is split over {axes} of its mesh, so"
-    f" {math.prod(sizes.values())} GPUs do the same work. If the step needs a"
-    " mesh or axis rules around it, return a context manager that yields (step,"
-    " arguments) from within them.",
-    RuntimeWarning,
-    stacklevel=2,
-  )
 
 
 def _from_python(
@@ -371,7 +313,6 @@ def _lowered(
     client = lowerings.client_of(lowered)
     num_devices = target_lib.num_devices(lowered)
     if client is devices[0].client:
-      _warn_of_unused_devices(lowered, found.text)
       return target_lib.of_step(lowered, cluster, name=found.text)
     if step.trace and num_devices == cluster.num_devices:
       for_gpus = step.trace().lower(lowering_platforms=("cuda",))

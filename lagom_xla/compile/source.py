@@ -12,9 +12,7 @@ into a machine without GPUs, with what to do about that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-import contextlib
-import contextvars
+from collections.abc import Sequence
 import functools
 import importlib
 import importlib.util
@@ -91,20 +89,6 @@ def leave_out_own_frames() -> None:
     source_info_util.register_exclusion(path)
 
 
-_imported: contextvars.ContextVar[dict[pathlib.Path, types.ModuleType] | None]
-_imported = contextvars.ContextVar("imported", default=None)
-
-
-@contextlib.contextmanager
-def imported_once() -> Iterator[None]:
-  """Has files imported once inside, as JAX registers no type a second time."""
-  token = _imported.set({})
-  try:
-    yield
-  finally:
-    _imported.reset(token)
-
-
 def check(text: str) -> None:
   """Raises a TargetError if a target is named by a file that is not there."""
   place, _, _ = text.rpartition(":")
@@ -120,9 +104,6 @@ def of_file(file: pathlib.Path) -> types.ModuleType:
   """
   _check_is_file(file)
   full = file.resolve()
-  imported = _imported.get()
-  if imported is not None and full in imported:
-    return imported[full]
   _look_in(full.parent)
   root = full.parent
   while (root / "__init__.py").is_file():
@@ -132,20 +113,18 @@ def of_file(file: pathlib.Path) -> types.ModuleType:
   if is_in_package:
     _look_in(root)
     name = ".".join(full.relative_to(root).with_suffix("").parts)
-    known = sys.modules.get(name)
-    if known is not None and getattr(known, "__file__", None) == str(full):
-      return known
+  # Once, as JAX registers no type a second time.
+  known = sys.modules.get(name)
+  if known is not None and getattr(known, "__file__", None) == str(full):
+    return known
   try:
     if is_in_package:
       importlib.import_module(name.rpartition(".")[0])
-    module = _executed(name, full)
+    return _executed(name, full)
   except (Exception, SystemExit) as error:
     raise errors.TargetError(
       f"{file} cannot be imported: {described(error, file)}"
     ) from error
-  if imported is not None:
-    imported[full] = module
-  return module
 
 
 def of_module(name: str) -> types.ModuleType:
@@ -233,5 +212,9 @@ def _executed(name: str, file: pathlib.Path) -> types.ModuleType:
   assert spec is not None and spec.loader is not None
   module = importlib.util.module_from_spec(spec)
   sys.modules[name] = module
-  spec.loader.exec_module(module)
+  try:
+    spec.loader.exec_module(module)
+  except BaseException:
+    del sys.modules[name]
+    raise
   return module

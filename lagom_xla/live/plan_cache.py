@@ -40,6 +40,7 @@ from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.live import phases
 from lagom_xla.live import trial_log
+from lagom_xla.validation import whole_files
 
 # Raised whenever a field of an entry changes its meaning.
 _FORMAT = 1
@@ -138,7 +139,7 @@ class PlanCache:
     """
     folder = self._path.parent
     try:
-      cache.write(self._path, _encode(self._key, entry).encode())
+      whole_files.write(self._path, _encode(self._key, entry).encode())
       cache.make_room(folder, suffix=_SUFFIX, max_bytes=self._max_bytes)
     except OSError as error:
       self._say(

@@ -156,26 +156,11 @@ def test_what_was_of_no_use_for_longest_goes_when_the_folder_is_full(tmp_path):
   assert own.exists()
 
 
-def test_what_was_left_unfinished_goes_once_nobody_can_be_writing_it(
-  tmp_path, monkeypatch
-):
-  def fail(*unused_args: object) -> None:
-    raise OSError
-
-  cache = cache_lib.Cache(tmp_path)
-  result = job_lib.Result(module=b"module")
-  with monkeypatch.context() as ended:
-    for name in ("replace", "unlink"):
-      ended.setattr(os, name, fail)
-    cache.put(_DIGEST, result)
-  (left,) = tmp_path.iterdir()  # A disk that cannot be written is no error.
+def test_a_disk_that_cannot_be_written_is_no_error(tmp_path):
+  (tmp_path / "file").touch()
+  cache = cache_lib.Cache(tmp_path / "file" / "folder")
+  cache.put(_DIGEST, job_lib.Result(module=b"module"))
   assert cache.get(_DIGEST) is None
-  cache.put(_DIGEST, result)
-  assert left.exists()
-  os.utime(left, (0, 0))
-  cache.put(_DIGEST, result)
-  assert not left.exists()
-  assert cache.get(_DIGEST) == result
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def _compare(
 
     unit = "tokens" if arguments.tokens_per_step else None
     unit = "examples" if arguments.examples_per_step else unit
-    with bar.told_of_compiles(name), source.imported_once():
+    with bar.told_of_compiles(name):
       return comparing.compare(
         rows,
         points,
