@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The check of an XLA_FLAGS: flags that end the process or have no effect.
+"""An XLA_FLAGS checked, and a plan's options merged into one.
 
 XLA ends a process over a flag that it does not know, and says nothing about a
 flag that has no effect: one that no code reads any more, one that a later flag
@@ -39,15 +39,14 @@ class Reading:
   flag: syntax.Flag
   unknown: bool
   is_fatal: bool
-  sets: dict[str, debug_options.Value]
+  sets: Mapping[str, debug_options.Value]
 
   @property
   def options(self) -> frozenset[str]:
     """The options it is about, even one that it leaves at its default."""
-    names = set(self.sets)
-    if debug_options.find(self.flag.name) is not None:
-      names.add(self.flag.name)
-    return frozenset(names or {self.flag.name})
+    name = self.flag.name
+    is_option = not self.sets or debug_options.find(name) is not None
+    return frozenset((*self.sets, name) if is_option else self.sets)
 
 
 def read_flags(flags: Sequence[syntax.Flag]) -> tuple[Reading, ...]:
@@ -74,26 +73,26 @@ def values_of(
   return debug_options.under(" ".join(map(str, flags)))
 
 
-def superseded(readings: Sequence[Reading]) -> dict[int, int]:
+def _superseded(readings: Sequence[Reading]) -> dict[int, int]:
   """Flags that a later flag overrides: index -> index of the later one.
 
   Both are about the same option, and all options are the same without the
   first. Flags that accumulate, such as lists of passes, are not superseded.
-  None of the readings may be fatal.
   """
+  alive = [i for i, reading in enumerate(readings) if not reading.is_fatal]
   later_of = {
     i: j
-    for i, first in enumerate(readings)
-    for j in range(i + 1, len(readings))
-    if first.options & readings[j].options
+    for i in alive
+    for j in alive
+    if i < j and readings[i].options & readings[j].options
   }
-  return {i: later_of[i] for i in _removable(readings, list(later_of), [])}
+  return {i: later_of[i] for i in _removable(readings, later_of)}
 
 
 def _removable(
   readings: Sequence[Reading],
-  candidates: Sequence[int],
-  without: Collection[int],
+  candidates: Collection[int],
+  without: Collection[int] = (),
 ) -> list[int]:
   """The candidates that can all be removed with no option changing."""
   if not candidates:
@@ -101,7 +100,11 @@ def _removable(
   options = debug_options.options()
 
   def values_without(indices: Collection[int]) -> dict[str, object]:
-    kept = [r.flag for i, r in enumerate(readings) if i not in indices]
+    kept = [
+      reading.flag
+      for i, reading in enumerate(readings)
+      if i not in indices and not reading.is_fatal
+    ]
     # Of a list the set of its items, as repetition has no effect.
     return {
       n: frozenset(str(v).split(",")) if options[n].is_repeated else v
@@ -129,6 +132,8 @@ Kind = Literal[
 ]
 # Kinds that end the process, or may end it.
 _FATAL: frozenset[Kind] = frozenset(["unknown", "invalid", "crash"])
+# Kinds of flags that can be left out with no effect.
+_VOID: frozenset[Kind] = frozenset(["dead", "duplicate", "default"])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,56 +158,51 @@ class Finding:
     return self.kind in _FATAL
 
 
-def explain(reading: Reading) -> Finding | None:
+def _explain(reading: Reading) -> Finding | None:
   """The finding about a flag by itself, without the others; None for none."""
-  flag, name = reading.flag, reading.flag.name
+  name, value = reading.flag.name, reading.flag.value
+
+  def finding(kind: Kind, text: str, instead: str = "") -> Finding:
+    flag = str(reading.flag)
+    return Finding(flag=flag, kind=kind, text=text, instead=instead)
+
   if reading.unknown:
-    return _unknown(flag)
+    text, instead = _why_unknown(reading.flag)
+    if instead and read_flags(syntax.parse(instead)[0])[0].is_fatal:
+      instead = ""
+    return finding("unknown", text, instead)
   option = debug_options.find(name)
   if reading.is_fatal:
     # In a spelling that XLA takes, if there is one. compiler_options may spell
     # it otherwise than XLA_FLAGS: not as the rule.
-    instead = xla_options.xla_flags({name: flag.value})
-    text = "XLA_FLAGS takes this value in another spelling."
-    if not instead:
-      rule = f" It is {xla_options.value_rule(option)}." if option else ""
-      text = f"XLA does not take this value.{rule}"
-    return Finding(flag=str(flag), kind="invalid", text=text, instead=instead)
+    if instead := xla_options.xla_flags({name: value}):
+      text = "XLA_FLAGS takes this value in another spelling."
+      return finding("invalid", text, instead)
+    rule = f" It is {xla_options.value_rule(option)}." if option else ""
+    return finding("invalid", f"XLA does not take this value.{rule}")
   if name in notes.DEAD:
-    return Finding(flag=str(flag), kind="dead", text=notes.DEAD[name].text)
+    return finding("dead", notes.DEAD[name].text)
   if name in reading.sets and name in notes.CRASHES:
-    return Finding(flag=str(flag), kind="crash", text=notes.CRASHES[name].text)
+    return finding("crash", notes.CRASHES[name].text)
   version = debug_options.jaxlib_version()
   if reading.sets and option is None:
-    return Finding(
-      flag=str(flag),
-      kind="renamed",
-      text=f"In jaxlib {version} it is {' and '.join(reading.sets)}; the old"
+    return finding(
+      "renamed",
+      f"In jaxlib {version} it is {' and '.join(reading.sets)}; the old"
       " name may be removed later.",
-      instead=xla_options.xla_flags(reading.sets),
+      xla_options.xla_flags(reading.sets),
     )
   if reading.sets:
     return None
-  if not _is_default(flag):
-    text = "XLA accepts it and sets nothing."
-    return Finding(flag=str(flag), kind="dead", text=text)
-  text = f"It is the default of jaxlib {version}."
-  return Finding(flag=str(flag), kind="default", text=text)
+  if not _is_default(reading.flag):
+    return finding("dead", "XLA accepts it and sets nothing.")
+  return finding("default", f"It is the default of jaxlib {version}.")
 
 
-def _unknown(flag: syntax.Flag) -> Finding:
-  """The finding about a flag that XLA does not know."""
-  text, instead = _reason(flag)
-  if instead and read_flags(syntax.parse(instead)[0])[0].is_fatal:
-    instead = ""
-  return Finding(flag=str(flag), kind="unknown", text=text, instead=instead)
-
-
-def _reason(flag: syntax.Flag) -> tuple[str, str]:
+def _why_unknown(flag: syntax.Flag) -> tuple[str, str]:
   """Why XLA does not know a flag, and the flag that was meant; "" for none."""
   name, value = flag.name, flag.value
   option = debug_options.find(name)
-  note = notes.REMOVED.get(name)
   if flag.dashes != "--":
     fixed = dataclasses.replace(flag, dashes="--")
     return "XLA's flags start with two dashes.", str(fixed)
@@ -212,7 +212,7 @@ def _reason(flag: syntax.Flag) -> tuple[str, str]:
       " without a dash and with nothing else.",
       "",
     )
-  if note is not None:
+  if note := notes.REMOVED.get(name):
     instead = note.instead.get((value or "").lower(), note.instead.get("", ""))
     return f"XLA no longer has it. {note.text}", instead
   if option is not None and value is None and option.type != "bool":
@@ -342,10 +342,6 @@ CONFLICTS: tuple[Conflict, ...] = (
 )
 
 
-# Flags that can be left out with no effect.
-_VOID = frozenset(["dead", "duplicate", "default"])
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Checked:
   """What was found in an XLA_FLAGS.
@@ -376,45 +372,60 @@ def check(text: str) -> Checked:
   try:
     flags, rest = syntax.parse(syntax.follow(text))
   except (OSError, ValueError):
-    return _checked((), [_no_file(text)], "")
+    return _checked((), {}, [_no_file(text.strip())])
   readings = read_flags(flags)
-  alive = [i for i, reading in enumerate(readings) if not reading.is_fatal]
-  living = [readings[i] for i in alive]
-  later_of = superseded(living)
-  unset = [i for i, r in enumerate(living) if not r.sets and i not in later_of]
-  idle = _removable(living, unset, later_of)
-  voids = {alive[i]: alive[j] for i, j in later_of.items()}
+  later_of = _superseded(readings)
+  unset = [
+    i
+    for i, reading in enumerate(readings)
+    if not (reading.sets or reading.is_fatal or i in later_of)
+  ]
+  # All others have an effect only together.
+  together = {*unset} - {*_removable(readings, unset, later_of)}
   found: dict[int, Finding] = {}
   for i, reading in enumerate(readings):
-    if i in voids:
-      found[i] = _duplicate(reading.flag, readings[voids[i]].flag)
-    elif reading.sets or reading.is_fatal or alive.index(i) in idle:
-      if (finding := explain(reading)) is not None:
-        found[i] = finding
-    # All others have an effect only together.
-  contradictions = _contradictions(readings, alive, voids)
+    if i in later_of:
+      later = readings[later_of[i]].flag
+      text = f"{later} comes later, and XLA takes the last."
+      if later == reading.flag:
+        text = "It is repeated later."
+      found[i] = Finding(flag=str(reading.flag), kind="duplicate", text=text)
+    elif i not in together and (finding := _explain(reading)) is not None:
+      found[i] = finding
+  contradictions = _contradictions(readings, later_of)
   every = sorted([*found.items(), *contradictions], key=lambda item: item[0])
   findings = [finding for _, finding in every]
   if rest:
-    findings.append(_not_read(rest))
-  return _checked(flags, findings, _suggest(flags, found))
+    word, *others = rest.split()
+    text = "It is not a flag, and XLA stops reading there."
+    if others:
+      text += f" The rest ({len(others)} more) is not read either."
+    findings.append(Finding(flag=word, kind="not read", text=text))
+  return _checked(flags, found, findings)
 
 
 def _checked(
-  flags: Sequence[syntax.Flag], findings: list[Finding], suggestion: str
+  flags: Sequence[syntax.Flag],
+  found: Mapping[int, Finding],
+  findings: Sequence[Finding],
 ) -> Checked:
+  kept = []  # The flags, with the wrong ones left out or replaced.
+  for i, flag in enumerate(flags):
+    if i not in found:
+      kept.append(str(flag))
+    elif found[i].kind not in _VOID:
+      kept.append(found[i].instead)
   return Checked(
     jaxlib_version=debug_options.jaxlib_version(),
     num_flags=len(flags),
     findings=tuple(findings),
-    suggestion=suggestion,
+    suggestion=" ".join(dict.fromkeys(filter(None, kept))),
     is_fatal=any(finding.is_fatal for finding in findings),
   )
 
 
-def _no_file(text: str) -> Finding:
+def _no_file(words: str) -> Finding:
   """The finding about an XLA_FLAGS that names a file which is not there."""
-  words = text.strip()
   return Finding(
     flag=words,
     kind="invalid",
@@ -426,32 +437,16 @@ def _no_file(text: str) -> Finding:
   )
 
 
-def _not_read(rest: str) -> Finding:
-  word, *others = rest.split()
-  text = "It is not a flag, and XLA stops reading there."
-  if others:
-    text += f" The rest ({len(others)} more) is not read either."
-  return Finding(flag=word, kind="not read", text=text)
-
-
-def _duplicate(first: syntax.Flag, later: syntax.Flag) -> Finding:
-  text = (
-    "It is repeated later."
-    if first == later
-    else f"{later} comes later, and XLA takes the last."
-  )
-  return Finding(flag=str(first), kind="duplicate", text=text)
-
-
 def _contradictions(
-  readings: Sequence[Reading],
-  alive: Sequence[int],
-  voids: dict[int, int],
+  readings: Sequence[Reading], voids: Collection[int]
 ) -> Iterator[tuple[int, Finding]]:
   """Flags that cannot act together with the others, with their index."""
-  values = values_of([readings[i].flag for i in alive])
+  values = values_of([it.flag for it in readings if not it.is_fatal])
   setter_of = {
-    name: i for i in alive if i not in voids for name in readings[i].sets
+    name: i
+    for i, reading in enumerate(readings)
+    if i not in voids
+    for name in reading.sets
   }
   for conflict in CONFLICTS:
     first, *others = conflict.options
@@ -463,12 +458,118 @@ def _contradictions(
       yield i, Finding(flag=flag, kind="contradiction", text=text)
 
 
-def _suggest(flags: Sequence[syntax.Flag], findings: dict[int, Finding]) -> str:
-  """The flags, with the wrong ones left out or replaced."""
-  kept = []
-  for i, flag in enumerate(flags):
-    if i not in findings:
-      kept.append(str(flag))
-    elif findings[i].kind not in _VOID:
-      kept.append(findings[i].instead)
-  return " ".join(dict.fromkeys(filter(None, kept)))
+# What a plan sets, alone or merged with the environment's XLA_FLAGS.
+
+Source = Literal["environment", "plan"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Planned:
+  """The flags and variables of a plan.
+
+  Attributes:
+    xla_flags: what XLA_FLAGS should have.
+    messages: what was translated or left out for the installed jaxlib.
+    nccl_env: NCCL's environment variables.
+  """
+
+  __pydantic_config__ = validation.STRICT
+
+  xla_flags: str
+  messages: tuple[str, ...]
+  nccl_env: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+  """One flag of the merged XLA_FLAGS.
+
+  Attributes:
+    flag: as XLA_FLAGS has it.
+    source: where it is from.
+    replaces: earlier flags that it overrides, and where they are from.
+  """
+
+  flag: str
+  source: Source
+  replaces: tuple[tuple[str, Source], ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Merged:
+  """The XLA_FLAGS that is set, with the flags and variables of a plan.
+
+  Attributes:
+    entries: the merged flags, in order.
+    messages: a sentence for each flag that was translated or left out.
+    xla_flags: what XLA_FLAGS should be.
+    nccl_env: NCCL's environment variables.
+  """
+
+  __pydantic_config__ = validation.STRICT
+
+  entries: tuple[Entry, ...]
+  messages: tuple[str, ...]
+  xla_flags: str
+  nccl_env: Mapping[str, str]
+
+
+# What `lagom-xla flags --format=json` prints: with PLAN, with --check, and with
+# PLAN and --merge.
+Printed = Planned | Checked | Merged
+
+
+def merge(
+  environment: str,
+  options: Mapping[str, debug_options.Value],
+  nccl_env: Mapping[str, str],
+) -> Merged:
+  """Adds a plan's options to the value of an XLA_FLAGS, or to "".
+
+  XLA takes the last of two flags, so the plan's come last. Some launchers
+  reverse that without a message, so each flag keeps its source and what it
+  replaced. Flags that would end a process are left out.
+
+  Raises:
+    OptionsError, ProbeError: jaxlib cannot be asked.
+  """
+  messages = []
+  try:
+    flags, rest = syntax.parse(syntax.follow(environment))
+  except (OSError, ValueError):
+    flags, rest = (), ""
+    words = environment.strip()
+    messages.append(f"{words} is left out: it is neither a flag nor a file.")
+  given = []
+  for reading in read_flags(flags):
+    finding = _explain(reading)
+    if finding is None or not finding.is_fatal:
+      given.append(reading)
+      continue
+    messages.append(f"{finding.flag} is left out. {finding.text}")
+    if finding.instead:
+      messages[-1] += f" Write {finding.instead} instead."
+  if rest:
+    messages.append(f"XLA does not read what starts at {rest.split()[0]}.")
+  of_plan = xla_options.flags(options)
+  readings = (*given, *read_flags(of_plan.flags))
+  later_of = _superseded(readings)
+  named: list[tuple[str, Source]] = [
+    (str(reading.flag), "environment" if i < len(given) else "plan")
+    for i, reading in enumerate(readings)
+  ]
+  entries = tuple(
+    Entry(
+      flag=flag,
+      source=source,
+      replaces=tuple(named[j] for j, later in later_of.items() if later == i),
+    )
+    for i, (flag, source) in enumerate(named)
+    if i not in later_of
+  )
+  return Merged(
+    entries=entries,
+    messages=(*messages, *of_plan.messages),
+    xla_flags=" ".join(entry.flag for entry in entries),
+    nccl_env=nccl_env,
+  )

@@ -9,19 +9,20 @@ There is no list of options here: it would be that of another version.
 
 Generated C++ code keeps the description of its .proto file, a serialized
 FileDescriptorProto, in the library's read-only data, for reflection. It starts
-with field 1, the file's name, so the name finds it; its end is where bytes stop
-being a field of a FileDescriptorProto.
+with field 1, the file's name, and ends with the syntax or edition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+import contextlib
 import dataclasses
 import functools
 import importlib.metadata
 import importlib.util
 import mmap
 import pathlib
+import re
 from typing import Any, Literal
 
 from google.protobuf import descriptor as descriptor_lib
@@ -33,10 +34,8 @@ from google.protobuf import message_factory
 from lagom_xla import errors
 from lagom_xla.flags import probe
 
-# google/protobuf/descriptor.proto: the fields of a FileDescriptorProto that are
-# numbers; the others are text or messages, so they begin with their length.
-_NUMBERS = frozenset([10, 11, 14])
-_LENGTHS = frozenset([1, 2, 3, 4, 5, 6, 7, 8, 9, 12])
+# The last fields of a FileDescriptorProto: its syntax, and of "editions" which.
+_END = re.compile(rb"b\x06proto3|b\x08editionsp[\x80-\xff]*[\0-\x7f]")
 
 _Bytes = bytes | mmap.mmap
 
@@ -51,21 +50,20 @@ def load_protos(
   """The messages and enums of a .proto file and of every file it imports."""
   pool = descriptor_pool.DescriptorPool()
   added: set[str] = set()
+
+  def add(data: _Bytes, name: str) -> None:
+    if name not in added:
+      added.add(name)
+      file = find_proto(data, name)
+      for imported in file.dependency:
+        add(data, imported)
+      pool.AddSerializedFile(file.SerializeToString())
+
   with (
     library.open("rb") as opened,
     mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data,
   ):
-
-    def add(name: str) -> None:
-      """Adds a file, after the files that it imports."""
-      if name not in added:
-        added.add(name)
-        file = find_proto(data, name)
-        for imported in file.dependency:
-          add(imported)
-        pool.AddSerializedFile(file.SerializeToString())
-
-    add(name)
+    add(data, name)
   return pool
 
 
@@ -73,54 +71,14 @@ def find_proto(data: _Bytes, name: str) -> descriptor_pb2.FileDescriptorProto:
   """The description of a .proto file among other bytes, if it is there."""
   start = bytes([1 << 3 | 2, len(name)]) + name.encode()
   at = data.find(start)
-  while at >= 0:
-    try:
-      file = descriptor_pb2.FileDescriptorProto.FromString(
-        data[at : _end(data, at)]
-      )
-    except message_lib.DecodeError:
-      file = descriptor_pb2.FileDescriptorProto()
-    # Names also stand alone, as the imports of other files.
-    if file.message_type or file.enum_type:
-      return file
+  while at >= 0 and (end := _END.search(data, at)) is not None:
+    with contextlib.suppress(message_lib.DecodeError):
+      file = descriptor_pb2.FileDescriptorProto.FromString(data[at : end.end()])
+      # Names also stand alone, as the imports of other files.
+      if file.message_type or file.enum_type:
+        return file
     at = data.find(start, at + 1)
   raise NotEmbeddedError(f"it does not describe {name}")
-
-
-def _end(data: _Bytes, at: int) -> int:
-  """Where the FileDescriptorProto that starts at `at` ends."""
-  last = 0
-  try:
-    while True:
-      tag, after = _varint(data, at)
-      number, wire_type = tag >> 3, tag & 7
-      # Fields are in order, and there is one name.
-      if number < last or number == last == 1:
-        return at
-      if wire_type == 2 and number in _LENGTHS:
-        length, after = _varint(data, after)
-        after += length
-      elif wire_type == 0 and number in _NUMBERS:
-        _, after = _varint(data, after)
-      else:
-        return at
-      if after > len(data):
-        return at
-      last, at = number, after
-  except IndexError:
-    return at
-
-
-def _varint(data: _Bytes, at: int) -> tuple[int, int]:
-  """A base-128 number, and where it ends."""
-  value = shift = 0
-  while True:
-    byte = data[at]
-    at += 1
-    value |= (byte & 0x7F) << shift
-    shift += 7
-    if byte < 0x80:
-      return value, at
 
 
 Type = Literal["bool", "int", "float", "string", "enum", "message"]

@@ -8,8 +8,8 @@ with a message, where it has none. XLA_FLAGS gets only flags that jaxlib was
 seen to take, since it ends a process over any other.
 
 compiler_options is strict: it takes True but not "true", names of enums in full
-but not in lower case, text but no list. XLA_FLAGS is strict in other ways. Here
-any unambiguous spelling becomes the one that compiler_options takes.
+but not in lower case, text but no list. Here any unambiguous spelling becomes
+the one that it takes.
 """
 
 from __future__ import annotations
@@ -84,10 +84,8 @@ def short_names(option: debug_options.Option, name: str) -> tuple[str, ...]:
   is peer_memory, and peer: XLA's parsers of flags take one or the other.
   """
   columns = zip(*(v.split("_") for v in option.enum_values), strict=False)
-  shared = list(
-    itertools.takewhile(lambda words: len(set(words)) == 1, columns)
-  )
-  short = "_".join(name.split("_")[len(shared) :]).lower()
+  shared = itertools.takewhile(lambda words: len(set(words)) == 1, columns)
+  short = "_".join(name.split("_")[len(list(shared)) :]).lower()
   return tuple(dict.fromkeys((short, short.partition("_")[0])))
 
 
@@ -98,42 +96,28 @@ def _convert(
   match option.type:
     case "bool":
       return _BOOLS[str(value).lower()]
-    case "int":
-      return _int(option, value)
-    case "float" if isinstance(value, int | float | str):
-      number = float(value)
-      if math.isnan(number) or isinstance(value, bool):
-        raise ValueError
-      return number
     case "enum":
-      return _enum(option, value)
+      if isinstance(value, bool):
+        value = "on" if value else "off"
+      text = str(value).strip().lower()
+      for name in option.enum_values:
+        if text in (name.lower(), short_names(option, name)[0]):
+          return name
     case "string" | "message" if isinstance(value, str):
       return value
-  raise TypeError
-
-
-def _int(option: debug_options.Option, value: object) -> int:
-  if isinstance(value, float) and value.is_integer():
-    value = int(value)
-  if isinstance(value, bool) or not isinstance(value, int | str):
-    raise TypeError
-  number = int(value)
-  assert option.int_range is not None
-  least, greatest = option.int_range
-  if not least <= number <= greatest:
-    raise ValueError
-  return number
-
-
-def _enum(option: debug_options.Option, value: object) -> str:
-  """The full name of an enum's value; True and False are its ON and OFF."""
-  if isinstance(value, bool):
-    value = "on" if value else "off"
-  text = str(value).strip().lower()
-  for name in option.enum_values:
-    if text in (name.lower(), short_names(option, name)[0]):
-      return name
-  raise KeyError
+    case "int" | "float" if isinstance(value, bool):
+      pass
+    case "float" if isinstance(value, int | float | str):
+      if not math.isnan(number := float(value)):
+        return number
+    case "int" if isinstance(value, int | float | str):
+      whole = int(value)
+      assert option.int_range is not None
+      least, greatest = option.int_range
+      is_whole = isinstance(value, str) or whole == value
+      if is_whole and least <= whole <= greatest:
+        return whole
+  raise ValueError
 
 
 class Fitted(NamedTuple):
@@ -194,18 +178,16 @@ def fit(options: Mapping[str, object]) -> Fitted:
   for name, value in options.items():
     if name in notes.DEAD:
       messages.append(f"{name} is left out. {notes.DEAD[name].text}")
-      continue
-    translated = translate(name, value)
-    if isinstance(translated, str):
+    elif isinstance(translated := translate(name, value), str):
       messages.append(f"{translated} It is left out.")
-      continue
-    new_name, new_value = translated
-    if new_name != name:
-      messages.append(
-        f"{name}={value} is set as {new_name}={new_value}, its name in"
-        f" {_jaxlib()}."
-      )
-    fitted[new_name] = new_value
+    else:
+      new_name, new_value = translated
+      fitted[new_name] = new_value
+      if new_name != name:
+        messages.append(
+          f"{name}={value} is set as {new_name}={new_value}, its name in"
+          f" {_jaxlib()}."
+        )
   return Fitted(options=fitted, messages=tuple(messages))
 
 
@@ -223,11 +205,11 @@ def flags(options: Mapping[str, object]) -> Flags:
       flags=tuple(_plain(n, v) for n, v in sorted(options.items())),
       messages=(f"These flags are not checked. {error}",),
     )
-  missing = tuple(
+  missing = [
     f"{name} is left out: {_jaxlib()} has no flag that sets it so."
     for name, flag in spelled.items()
     if flag is None
-  )
+  ]
   return Flags(
     flags=tuple(flag for flag in spelled.values() if flag is not None),
     messages=(*fitted.messages, *missing),
@@ -273,8 +255,7 @@ def _spell(name: str, value: debug_options.Value) -> syntax.Flag | None:
   assert option is not None  # It was fitted.
   ways = [_plain(name, value)]
   if option.type == "enum" and not option.is_repeated:
-    shorter = short_names(option, str(value))
-    ways += [_plain(name, way) for way in shorter]
+    ways += [_plain(name, way) for way in short_names(option, str(value))]
   answers = probe.ask(list(map(str, ways)))
   for way, answer in zip(ways, answers, strict=True):
     if answer.is_fatal:

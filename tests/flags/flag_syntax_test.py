@@ -19,7 +19,6 @@ from jaxlib_options import NEW
 from jaxlib_options import OLD
 from lagom_xla.flags import check
 from lagom_xla.flags import debug_options
-from lagom_xla.flags import merge
 from lagom_xla.flags import probe
 from lagom_xla.flags import syntax
 
@@ -75,7 +74,7 @@ def test_what_a_flag_sets_is_read_without_the_others():
   assert (gather.is_fatal, gather.unknown, none.unknown) == (True, False, True)
 
 
-_merged = functools.partial(merge.merge, nccl_env={})
+_merged = functools.partial(check.merge, nccl_env={})
 
 
 def test_the_plan_wins_and_each_flag_has_its_source():

@@ -15,7 +15,6 @@ from lagom_xla.cli import output
 
 if TYPE_CHECKING:
   from lagom_xla.flags import check
-  from lagom_xla.flags import merge
 
 _EXAMPLES = """\
 PLAN's lines append to XLA_FLAGS and set the cap on NCCL's channels. They do not
@@ -72,28 +71,45 @@ def join_check(arguments: Sequence[str]) -> list[str]:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-  if arguments.check is not None and arguments.merge:
-    arguments.usage_error("--merge goes with PLAN, not with --check")
-  if arguments.check is not None:
-    _check(arguments)
-  elif arguments.merge:
-    _merge(arguments)
-  else:
+  if arguments.check is None:
     _print_plan(arguments)
+  elif arguments.merge:
+    arguments.usage_error("--merge goes with PLAN, not with --check")
+  else:
+    _check(arguments)
 
 
 def _print_plan(arguments: argparse.Namespace) -> None:
   from lagom_xla.apply import checked
   from lagom_xla.apply import env as env_lib
+  from lagom_xla.flags import check
+  from lagom_xla.flags import options as xla_options
 
   plan = checked.load(arguments.plan)
+  options, nccl_env = plan.xla.options, plan.nccl_env
+  result: check.Printed
+  if arguments.merge:
+    environment = os.environ.get("XLA_FLAGS", "")
+    result = merged = check.merge(environment, options, nccl_env)
+    lines = []
+    for entry in merged.entries:
+      line = f"{entry.flag}  from the {entry.source}"
+      for flag, source in entry.replaces:
+        line += f", in place of {flag} from the {source}"
+      lines.append(line)
+    lines = [env_lib.comment(line) for line in (*lines, *merged.messages)]
+    lines.append(env_lib.exports({"XLA_FLAGS": merged.xla_flags}))
+    lines += env_lib.lines_beside(options)
+  else:
+    flags, messages = xla_options.flags(options)
+    result = check.Planned(
+      xla_flags=" ".join(map(str, flags)), messages=messages, nccl_env=nccl_env
+    )
+    lines = [env_lib.xla_lines(options)]
   if arguments.format == "json":
-    from lagom_xla.flags import merge
-
-    output.write_json(merge.planned(plan.xla.options, plan.nccl_env))
-    return
-  output.write(env_lib.xla_lines(plan.xla.options))
-  output.write(env_lib.cap_lines(plan))
+    output.write_json(result)
+  else:
+    output.write("\n".join((*lines, env_lib.cap_lines(plan))))
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -111,54 +127,22 @@ def _check(arguments: argparse.Namespace) -> None:
 def _report_lines(report: check.Checked) -> list[str]:
   from lagom_xla.apply import env as env_lib
 
+  version = f"jaxlib {report.jaxlib_version}"
+  if not report.num_flags and not report.findings:
+    return ["There are no flags."]
+  if not report.findings:
+    return [f"Each of these flags has an effect in {version}."]
   lines = []
   for finding in report.findings:
     lines += [f"{finding.kind}: {finding.flag}", f"  {finding.text}"]
     if finding.instead:
       lines.append(f"  Write {finding.instead}")
-  version = f"jaxlib {report.jaxlib_version}"
-  if not report.findings:
-    if not report.num_flags:
-      return ["There are no flags."]
-    return [f"Each of these flags has an effect in {version}."]
-  num_fatal = sum(finding.is_fatal for finding in report.findings)
-  lines += [
-    "",
-    f"XLA in {version} ends a process with these flags, over {num_fatal} of"
-    " them."
-    if num_fatal
-    else f"XLA in {version} starts with these flags.",
-  ]
+  if num_fatal := sum(finding.is_fatal for finding in report.findings):
+    end = f"ends a process with these flags, over {num_fatal} of them."
+  else:
+    end = "starts with these flags."
+  lines += ["", f"XLA in {version} {end}"]
   if report.suggestion:
     export = env_lib.exports({"XLA_FLAGS": report.suggestion})
     lines += ["What was probably meant:", f"  {export}"]
   return lines
-
-
-def _merge(arguments: argparse.Namespace) -> None:
-  from lagom_xla.apply import checked
-  from lagom_xla.apply import env as env_lib
-  from lagom_xla.flags import merge
-
-  plan = checked.load(arguments.plan)
-  environment = os.environ.get("XLA_FLAGS", "")
-  merged = merge.merge(environment, plan.xla.options, plan.nccl_env)
-  if arguments.format == "json":
-    output.write_json(merged)
-    return
-  lines = [*_merge_lines(merged), *env_lib.lines_beside(plan.xla.options)]
-  output.write("\n".join(lines))
-  output.write(env_lib.cap_lines(plan))
-
-
-def _merge_lines(merged: merge.Merged) -> list[str]:
-  from lagom_xla.apply import env as env_lib
-
-  lines = []
-  for entry in merged.entries:
-    line = f"{entry.flag}  from the {entry.source}"
-    for flag, source in entry.replaces:
-      line += f", in place of {flag} from the {source}"
-    lines.append(line)
-  comments = map(env_lib.comment, (*lines, *merged.messages))
-  return [*comments, env_lib.exports({"XLA_FLAGS": merged.xla_flags})]

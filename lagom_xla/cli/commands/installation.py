@@ -106,7 +106,7 @@ FILES = {
   "calibrate": "lagom_xla.report.calibration:Calibrated",
   "clusters": "lagom_xla.report.clusters:Clusters",
   "doctor": "lagom_xla.doctor:Checkup",
-  "flags": "lagom_xla.flags.merge:Printed",
+  "flags": "lagom_xla.flags.check:Printed",
   "trials": "lagom_xla.live.trial_line",
 }
 # What is in another and has its tables elsewhere: a plan has its cluster in
