@@ -27,7 +27,6 @@ from lagom_xla.explain import advice
 from lagom_xla.explain import explanation as explanation_lib
 from lagom_xla.explain import parts as parts_lib
 from lagom_xla.explain import sentences
-from lagom_xla.explain import walk
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
@@ -105,7 +104,7 @@ class _Ran:
   configuration: step_lib.Configuration
   lines: source_lines.SourceLines
   homes: Mapping[str, hlo.Computation]
-  runs: Sequence[walk.Run]
+  runs: Sequence[parts_lib.Run]
   exposed_us: Mapping[str, float]
   slows: Mapping[str, Sequence[explanation_lib.Slowed]]
   step_us: float
@@ -116,7 +115,7 @@ class _Ran:
 
 
 def _ran(step: step_lib.Step, configuration: step_lib.Configuration) -> _Ran:
-  runs, replayed = walk.walk(step, configuration)
+  runs, replayed = parts_lib.replayed(step, configuration)
   # Those of branches that are not taken do not run.
   exposed_us = dict.fromkeys((c.name for c in step.analysis.collectives), 0.0)
   for run in runs:

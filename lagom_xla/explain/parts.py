@@ -12,13 +12,19 @@ ready to start once the last instruction that takes time has made an operand of
 it, and it is needed by the first one that takes its result. Kernels that it
 depends on in no way, and that do not depend on it, are *independent* of it:
 only they can ever run beside it, whatever the order.
+
+What kernels took, how long of that the communication stream was busy, and how
+long each done held the compute stream is heard in a replay, for each run of a
+computation. A wait is counted at the done that waits. The timeline counts it
+with the collective that runs meanwhile, which is another one where that done
+waits for those ahead in the queue; the sums over all collectives are equal.
 """
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
-import functools
 import itertools
 import math
 from typing import Literal
@@ -26,12 +32,196 @@ from typing import Literal
 import numpy as np
 
 from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import step as step_lib
-from lagom_xla.explain import walk
+from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
+
+# Sums of times have rounding errors below this.
+_NEGLIGIBLE_US = 1e-6
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Passage:
+  """A collective as it ran once; times in microseconds.
+
+  Attributes:
+    name: of the collective.
+    lone_us: what it takes alone.
+    issued_us: when its start was reached.
+    ahead_us: collective -> what was left of those ahead in the queue then.
+    stall_us: how long its done held the compute stream.
+    slowed_us: what it lost to kernels that it ran beside.
+    queue_us: from its start until those ahead were through, and SMs free; 0
+      unless its done had to wait.
+  """
+
+  name: str
+  lone_us: float
+  issued_us: float
+  ahead_us: dict[str, float]
+  stall_us: float = 0.0
+  slowed_us: float = 0.0
+  queue_us: float = 0.0
+
+
+class Run:
+  """A computation as it ran, once or in trips that are all alike.
+
+  Attributes:
+    weight: runs that it stands for.
+    kernel_us: what the kernels of each instruction took, by position.
+    beside_us: position -> collective -> how long of that it was at the head of
+      the queue.
+    passages: of the collectives that it starts.
+  """
+
+  def __init__(self, computation: hlo.Computation, weight: float):
+    self.weight = weight
+    self.kernel_us = np.zeros(len(computation.instructions))
+    self.beside_us: dict[int, dict[str, float]] = {}
+    self.passages: list[Passage] = []
+
+
+def replayed(
+  step: step_lib.Step, configuration: step_lib.Configuration
+) -> tuple[Sequence[Run], timeline.Timeline]:
+  """A step under NCCL settings: each run of a computation, and the sums.
+
+  Trips of a loop from one on that begins like the one before it are one run.
+  """
+  heard = _Heard(step)
+  streams = timeline.Streams(step.costs(configuration), listener=heard)
+  heard.streams = streams
+  streams.run(step.program)
+  streams.drain()
+  return heard.runs, streams.timeline()
+
+
+class _Heard(timeline.Listener):
+  """Notes what the streams tell, in the runs that are going on."""
+
+  streams: timeline.Streams
+
+  def __init__(self, step: step_lib.Step):
+    self.runs: list[Run] = []
+    analysis = step.analysis
+    sequences = {c.name: c for c in analysis.sequences}
+    self._homes = {
+      one.name: sequences[one.computation] for one in analysis.collectives
+    }
+    # Where kernels are launched and computations called.
+    self._launched: dict[str, tuple[hlo.Computation, int]] = {}
+    for kernel in analysis.kernels.values():
+      if home := sequences.get(kernel.computation):
+        at = home.position[kernel.instruction_id]
+        self._launched[kernel.name] = home, at
+    self._called = {
+      callee.id: (computation, at)
+      for computation in sequences.values()
+      for at, instruction in enumerate(computation.instructions)
+      for callee, _ in analysis.callees(instruction)
+    }
+    # The runs of the step, of a trip of a loop in it, of one in that, ..., with
+    # how often each counts.
+    self._going_on: list[tuple[float, dict[int, Run]]] = [(1.0, {})]
+    self._awaited: dict[str, collections.deque[Passage]] = (
+      collections.defaultdict(collections.deque)
+    )
+    # Time in the trips that run, when the last kernel or wait ended, and what
+    # the kernel runs beside.
+    self._now_us = self._since_us = 0.0
+    self._beside_us: dict[str, float] = {}
+
+  def _callers(
+    self, computation: hlo.Computation
+  ) -> Iterator[tuple[hlo.Computation, int]]:
+    """Where it is called, where that is called, and so on."""
+    at = self._called.get(computation.id)
+    while at is not None:
+      yield at
+      at = self._called.get(at[0].id)
+
+  def _run(self, computation: hlo.Computation) -> Run:
+    """The run of a computation that is going on."""
+    depth = sum(
+      caller.instructions[at].opcode == "while"
+      for caller, at in self._callers(computation)
+    )
+    # A loop's condition is asked once more after its trips.
+    weight, runs = self._going_on[min(depth, len(self._going_on) - 1)]
+    if computation.id not in runs:
+      runs[computation.id] = Run(computation, weight)
+      self.runs.append(runs[computation.id])
+    return runs[computation.id]
+
+  def passed(self, us: float) -> None:
+    self._now_us += us
+
+  def repeats(self, num_trips: int) -> None:
+    weight, _ = self._going_on[-1]
+    self._going_on.append((weight * num_trips, {}))
+
+  def repeated(self) -> None:
+    self._going_on.pop()
+
+  def issued(
+    self, stream: str, name: str, cost: collective_lib.CollectiveCost
+  ) -> None:
+    if stream != timeline.COMMUNICATION:
+      return
+    *ahead, _ = self.streams.state.collectives
+    passage = Passage(
+      name=name,
+      lone_us=cost.time_us,
+      issued_us=self._now_us,
+      ahead_us={e.collective.name: e.left_us for e in ahead},
+    )
+    self._awaited[name].append(passage)
+    self._run(self._homes[name]).passages.append(passage)
+
+  def launched(self, name: str, cost: kernel_lib.KernelCost) -> None:
+    self._kernel = name
+
+  def blocked(self, name: str, us: float) -> None:
+    if us > 0:
+      self._beside_us[name] = self._beside_us.get(name, 0.0) + us
+
+  def met(self, name: str, us: float, lost_us: float, slowed_us: float) -> None:
+    self._awaited[name][0].slowed_us += slowed_us
+    self.blocked(name, us)
+
+  def finished(self) -> None:
+    us, beside_us = self._passed_us(), self._beside_us
+    self._beside_us = {}
+    home, position = self._launched[self._kernel]
+    inner = self._run(home)
+    for computation, at in ((home, position), *self._callers(home)):
+      run = self._run(computation)
+      times = inner.weight / run.weight
+      run.kernel_us[at] += times * us
+      if beside_us:
+        _add(run.beside_us.setdefault(at, {}), beside_us, times)
+
+  def done(self, stream: str, name: str) -> None:
+    stall_us = self._passed_us()
+    if stream != timeline.COMMUNICATION or not self._awaited[name]:
+      return  # Or it has been awaited.
+    passage = self._awaited[name].popleft()
+    passage.stall_us = stall_us
+    if stall_us > 0:
+      took_us = passage.lone_us + passage.slowed_us
+      waited_us = self._now_us - passage.issued_us - took_us
+      passage.queue_us = waited_us if waited_us > _NEGLIGIBLE_US else 0.0
+
+  def _passed_us(self) -> float:
+    """The time since the last kernel or wait ended."""
+    since_us, self._since_us = self._since_us, self._now_us
+    return self._since_us - since_us
+
 
 # Collectives that are looked at together, a bit each.
 _BITS = 62
@@ -266,8 +456,15 @@ class Parts:
   bound_kernels_us: float = 0.0
 
 
+def _add(
+  total_us: dict[str, float], more_us: Mapping[str, float], times: float
+) -> None:
+  for name, us in more_us.items():
+    total_us[name] = total_us.get(name, 0.0) + times * us
+
+
 def of_runs(
-  runs: Sequence[walk.Run], placed: Mapping[str, Place], step: step_lib.Step
+  runs: Sequence[Run], placed: Mapping[str, Place], step: step_lib.Step
 ) -> dict[str, Parts]:
   """The parts of each placed collective, over all runs of a step."""
   found = {name: Parts() for name in placed}
@@ -277,113 +474,94 @@ def of_runs(
       busy_us[at] = sum(beside_us.values())
     for passage in run.passages:
       if place := placed.get(passage.name):
-        stretch = _Stretch(run, passage, place, busy_us)
-        _add(found[passage.name], stretch, run.weight, step)
+        _take_apart(found[passage.name], run, busy_us, passage, place, step)
   return found
 
 
-class _Stretch:
-  """One passage of a collective, with the kernels of its run."""
-
-  def __init__(
-    self,
-    run: walk.Run,
-    passage: walk.Passage,
-    place: Place,
-    busy_us: np.ndarray,
-  ):
-    self.passage, self.place = passage, place
-    self._run, self._busy_us = run, busy_us
-    self.independent = place.independent
-    self.hideable_us = float(run.kernel_us[self.independent].sum())
-    self.bound_us = float(run.kernel_us.sum()) - self.hideable_us
-
-  def idle_us(self, begin: int, end: int | None = None) -> float:
-    """Independent kernels in a range, with nothing on the stream."""
-    idle = np.maximum(self._run.kernel_us - self._busy_us, 0.0)[begin:end]
-    return float(idle[self.independent[begin:end]].sum())
-
-  def until_us(self) -> np.ndarray:
-    """Kernels up to each position that no other collective ran beside."""
-    others_us, beside_us = self._busy_us.copy(), self._run.beside_us
-    for at in range(self.place.start, self.place.done + 1):
-      if at in beside_us:
-        others_us[at] -= beside_us[at].get(self.passage.name, 0.0)
-    free_us = np.maximum(self._run.kernel_us - others_us, 0.0)
-    return np.concatenate([[0.0], np.cumsum(free_us)])
-
-  @functools.cached_property
-  def beside_us(self) -> Mapping[str, float]:
-    """Others, by how long they ran beside independent kernels elsewhere."""
-    total_us: dict[str, float] = {}
-    for at, beside_us in sorted(self._run.beside_us.items()):
-      if not self.independent[at] or self.place.start < at < self.place.done:
-        continue
-      for name, us in beside_us.items():
-        if name != self.passage.name:
-          total_us[name] = total_us.get(name, 0.0) + us
-    return total_us
-
-
-def _add(
-  parts: Parts, stretch: _Stretch, weight: float, step: step_lib.Step
+def _take_apart(
+  parts: Parts,
+  run: Run,
+  busy_us: np.ndarray,
+  passage: Passage,
+  place: Place,
+  step: step_lib.Step,
 ) -> None:
-  """Adds the parts of one passage."""
-  passage = stretch.passage
-  parts.hideable_us += weight * stretch.hideable_us
+  """Adds the parts of one passage; the last one takes all that is left."""
+  weight, independent = run.weight, place.independent
+  hideable_us = float(run.kernel_us[independent].sum())
+  parts.hideable_us += weight * hideable_us
   if passage.stall_us <= 0:
     return
-  unhideable_us = min(passage.lone_us - stretch.hideable_us, passage.stall_us)
-  parts.bound_kernels_us += weight * stretch.bound_us
+  unhideable_us = min(passage.lone_us - hideable_us, passage.stall_us)
+  parts.bound_kernels_us += weight * (float(run.kernel_us.sum()) - hideable_us)
   parts.unhideable_us += weight * max(unhideable_us, 0.0)
   parts.exposed_us += weight * passage.stall_us
+  idle_us = np.maximum(run.kernel_us - busy_us, 0.0)
+
+  def free_us(begin: int, end: int | None = None) -> float:
+    """Independent kernels in a range, with nothing on the stream."""
+    return float(idle_us[begin:end][independent[begin:end]].sum())
+
+  beside_us: dict[str, float] = {}
+  for at, others_us in sorted(run.beside_us.items()):
+    if independent[at] and not place.start < at < place.done:
+      _add(beside_us, others_us, 1.0)
+  beside_us.pop(passage.name, None)
+
+  def most_us() -> Iterator[tuple[Reason, float]]:
+    span = place.span
+    yield "slowed", passage.slowed_us
+    yield "queue", passage.queue_us
+    late_us = free_us(span.ready + 1, place.start)
+    early_us = free_us(place.done + 1, span.used)
+    if place.collective.form == "sync":
+      yield "sync", late_us + early_us
+    else:
+      yield "started_late", late_us
+      yield "awaited_early", early_us
+    if place.arrays:
+      yield "combined", _by_combining_us(run, busy_us, passage, place, step)
+    yield "operand_late", free_us(0, max(span.ready, 0))
+    yield "consumer_early", free_us(span.used + 1)
+    yield "stream_busy", sum(beside_us.values())
+    yield ("too_long" if hideable_us > 0 else "no_slack"), math.inf
+
   left_us = passage.stall_us
-  for reason, most_us in _most_us(stretch, step):
-    us = min(max(most_us, 0.0), left_us)
+  for reason, at_most_us in most_us():
+    us = min(max(at_most_us, 0.0), left_us)
     left_us -= us
-    if us > 0:
-      parts.us[reason] = parts.us.get(reason, 0.0) + weight * us
-    if us > 0 and reason == "queue":
+    if us <= 0:
+      continue
+    parts.us[reason] = parts.us.get(reason, 0.0) + weight * us
+    if reason == "queue":
       _blame(parts.ahead_us, weight * us, passage.ahead_us)
-    elif us > 0 and reason == "stream_busy":
-      _blame(parts.beside_us, weight * us, stretch.beside_us)
+    elif reason == "stream_busy":
+      _blame(parts.beside_us, weight * us, beside_us)
     if left_us <= 0:
       return
 
 
-def _most_us(
-  stretch: _Stretch, step: step_lib.Step
-) -> Iterator[tuple[Reason, float]]:
-  """The most that each part can be; the last one takes all that is left."""
-  place, passage = stretch.place, stretch.passage
-  span = place.span
-  yield "slowed", passage.slowed_us
-  yield "queue", passage.queue_us
-  late_us = stretch.idle_us(span.ready + 1, place.start)
-  early_us = stretch.idle_us(place.done + 1, span.used)
-  if place.collective.form == "sync":
-    yield "sync", late_us + early_us
-  else:
-    yield "started_late", late_us
-    yield "awaited_early", early_us
-  if place.arrays:
-    yield "combined", _by_combining_us(stretch, step)
-  yield "operand_late", stretch.idle_us(0, max(span.ready, 0))
-  yield "consumer_early", stretch.idle_us(span.used + 1)
-  yield "stream_busy", sum(stretch.beside_us.values())
-  yield ("too_long" if stretch.hideable_us > 0 else "no_slack"), math.inf
-
-
-def _by_combining_us(stretch: _Stretch, step: step_lib.Step) -> float:
+def _by_combining_us(
+  run: Run,
+  busy_us: np.ndarray,
+  passage: Passage,
+  place: Place,
+  step: step_lib.Step,
+) -> float:
   """How much less would be exposed of its arrays one by one.
 
   Each starts when it is ready and those before it are through, in the order in
   which they become ready, and is needed where it is now. Alone they take what
   they would as collectives of their own, as NCCL runs those.
   """
-  place, until_us = stretch.place, stretch.until_us()
+  # Kernels up to each position that no other collective ran beside.
+  others_us = busy_us.copy()
+  for at in range(place.start, place.done + 1):
+    others_us[at : at + 1] -= run.beside_us.get(at, {}).get(passage.name, 0.0)
+  free_us = np.maximum(run.kernel_us - others_us, 0.0)
+  until_us = np.concatenate([[0.0], np.cumsum(free_us)])
   window_us = until_us[place.span.used] - until_us[place.span.ready + 1]
-  whole_us = stretch.passage.lone_us - window_us
+  whole_us = passage.lone_us - window_us
   key = step.key_of[place.collective.name]
   exposed_us = ended_us = 0.0
   for array, num_bytes in sorted(
@@ -403,7 +581,5 @@ def _blame(
   total_us: dict[str, float], us: float, others_us: Mapping[str, float]
 ) -> None:
   """Shares a part out among the other collectives that it comes from."""
-  all_us = sum(others_us.values())
-  for name, other_us in others_us.items():
-    if all_us > 0:
-      total_us[name] = total_us.get(name, 0.0) + us * other_us / all_us
+  if (all_us := sum(others_us.values())) > 0:
+    _add(total_us, others_us, us / all_us)
