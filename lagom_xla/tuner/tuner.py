@@ -192,23 +192,21 @@ def _checked(
   )
   progress(f"full compile with {environment.options_in_words()}")
   expect(full_compiles.num_expected(so_far.search))
-  scheduled = evaluation.Steps(target)  # All are asked for twice and more.
+  steps = evaluation.Steps(target)  # All are asked for twice and more.
   so_far.search, compiled = full_compiles.of_best(
     target,
     so_far.search,
     compiled_before,
     searcher=searcher,
     by_cap=by_cap,
-    scheduled=scheduled,
+    steps=steps,
   )
   expect(0)
   progress("full compile with the plan")
   search = so_far.search
   plan = plan_of(target, search, applied=applied)
   planned = _as_compiled(search.best.step, compiled, plan)
-  effects = verification.effects(
-    plan, target, search.default.step, planned, scheduled=scheduled
-  )
+  effects = verification.effects(plan, search.default.step, planned, steps)
   return tuning_lib.Tuning(
     plan=plan,
     search=search,
@@ -337,7 +335,7 @@ def _launched(
     return known.runs
   alone = config_lib.XlaConfig(options=config.options)
   scheduled = evaluation.scheduled_step(target, alone)
-  return evaluation.step_that_runs(target, alone, scheduled)
+  return evaluation.run_of(target, alone, scheduled).step
 
 
 def _nccl_settings(

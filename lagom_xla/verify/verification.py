@@ -128,51 +128,47 @@ def verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
   target = target.from_the_beginning()
   config = _compiled(plan.xla)
   with checked.parts(), target.started([config_lib.DEFAULT, config]):
-    scheduled = evaluation.Steps(target)
-    default = _step(scheduled, config_lib.DEFAULT)
-    planned = _step(scheduled, plan.xla)
-  default_runs = evaluation.step_that_runs(target, config_lib.DEFAULT, default)
-  planned_runs = evaluation.step_that_runs(target, config, planned)
+    steps = evaluation.Steps(target)
+    default = _step(steps, config_lib.DEFAULT)
+    planned = _step(steps, plan.xla)
+  default_runs = evaluation.run_of(target, config_lib.DEFAULT, default).step
+  planned_runs = evaluation.run_of(target, config, planned).step
   settings = _settings(plan, planned_runs)
   return Verification(
     plan=plan,
     default_us=default_runs.timeline(default_runs.default).step_time_us,
     planned_us=planned_runs.timeline(settings).step_time_us,
-    effects=effects(plan, target, default, planned, scheduled=scheduled),
+    effects=effects(plan, default, planned, steps),
   )
 
 
 def effects(
   plan: plan_lib.Plan,
-  target: target_lib.Target,
   default: step_lib.Step,
   planned: step_lib.Step,
-  *,
-  scheduled: evaluation.Scheduled | None = None,
+  steps: evaluation.Steps,
 ) -> tuple[effects_lib.Effect, ...]:
   """What each part of a plan did.
 
   Args:
     plan: the plan.
-    target: what it is for.
     default: the target as scheduled without the plan.
     planned: the target as scheduled with all of it.
-    scheduled: gives steps as XLA schedules them; None to have them made.
+    steps: of the target.
   """
-  scheduled = scheduled or evaluation.Steps(target)
   known = (config_lib.DEFAULT, _compiled(plan.xla))
   wanted = [c for c in configs(plan) if c not in known]
   config = dataclasses.replace(plan.xla, orders={})
-  with target.started(wanted):
-    unordered = _step(scheduled, config) if plan.xla.orders else planned
+  with steps.target.started(wanted):
+    unordered = _step(steps, config) if plan.xla.orders else planned
 
     def step_of(wanted: config_lib.XlaConfig) -> step_lib.Step:
       if wanted.is_default:
         return default
-      return unordered if wanted == config else _step(scheduled, wanted)
+      return unordered if wanted == config else _step(steps, wanted)
 
     found = [
-      _effect(part, target, step_of(part.without), step_of(part.with_it))
+      _effect(part, steps.target, step_of(part.without), step_of(part.with_it))
       for part in parts(config)
     ]
   if plan.xla.orders:
@@ -248,10 +244,10 @@ def _settings(
 
 
 def _step(
-  scheduled: evaluation.Scheduled, config: config_lib.XlaConfig
+  steps: evaluation.Steps, config: config_lib.XlaConfig
 ) -> step_lib.Step:
   most = nccl_channels.most(config.options)
-  return scheduled(_compiled(config)).capped(most)
+  return steps(_compiled(config)).capped(most)
 
 
 def _compiled(config: config_lib.XlaConfig) -> config_lib.XlaConfig:

@@ -61,7 +61,7 @@ def _scheduled(device_bytes: float) -> step_lib.Step:
 @functools.cache
 def _run(device_bytes: float) -> step_lib.Step:
   step = _scheduled(device_bytes)
-  return evaluation.step_that_runs(_wide(device_bytes), _DEFAULT, step)
+  return evaluation.run_of(_wide(device_bytes), _DEFAULT, step).step
 
 
 def _step_us(step: step_lib.Step) -> float:
@@ -124,13 +124,13 @@ def _shown(tuning: tuning_lib.Tuning) -> str:
 def test_the_slop_of_xla_flags_is_what_runs_today(monkeypatch):
   target = _target("a | a", "a a.remat | a")
   scheduled = evaluation.scheduled_step(target)
-  assert evaluation.step_that_runs(target, _DEFAULT, scheduled) is scheduled
+  assert evaluation.run_of(target, _DEFAULT, scheduled).step is scheduled
   option = "xla_gpu_memory_limit_slop_factor"
   monkeypatch.setenv("XLA_FLAGS", f"--{option}=0")
-  runs = evaluation.step_that_runs(target, _DEFAULT, scheduled)
+  runs = evaluation.run_of(target, _DEFAULT, scheduled).step
   assert memory.recomputed(runs.analysis.module) == ("a.remat",)
   without = config_lib.XlaConfig(options={option: 95})
-  assert evaluation.step_that_runs(target, without, scheduled) is scheduled
+  assert evaluation.run_of(target, without, scheduled).step is scheduled
 
 
 @pytest.mark.parametrize(

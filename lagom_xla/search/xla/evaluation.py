@@ -35,7 +35,6 @@ from collections.abc import (
 )
 import contextlib
 import dataclasses
-import functools
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
@@ -148,9 +147,6 @@ def _by_place(module: hlo.Module) -> dict[str, str]:
   }
 
 
-Scheduled = Callable[[config_lib.XlaConfig], step_lib.Step]
-
-
 def scheduled_step(
   target: target_lib.Target,
   config: config_lib.XlaConfig = config_lib.DEFAULT,
@@ -172,18 +168,22 @@ def of_schedule(
 
 
 class Steps:
-  """Steps of a target as XLA schedules them, each of which is read once."""
+  """Steps of a target as XLA schedules them, each of which is read once.
+
+  Attributes:
+    target: the target.
+  """
 
   def __init__(self, target: target_lib.Target):
-    self._target = target
+    self.target = target
     self._known: list[tuple[config_lib.XlaConfig, step_lib.Step]] = []
 
   def __call__(self, config: config_lib.XlaConfig) -> step_lib.Step:
-    """What `scheduled` gives."""
+    """What `scheduled_step` gives."""
     for known, step in self._known:
       if known == config:
         return step
-    step = scheduled_step(self._target, config)
+    step = scheduled_step(self.target, config)
     self._known.append((config, step))
     return step
 
@@ -200,15 +200,6 @@ class Run:
 
   step: step_lib.Step
   peak_bytes: int | None = None
-
-
-def step_that_runs(
-  target: target_lib.Target,
-  config: config_lib.XlaConfig,
-  scheduled: step_lib.Step,
-) -> step_lib.Step:
-  """The step of `run`."""
-  return run_of(target, config, scheduled).step
 
 
 def run_of(
@@ -280,7 +271,7 @@ def evaluate(
   default: Candidate | None = None,
   fastest: Candidate | None = None,
   known: MutableMapping[str, Candidate] | None = None,
-  scheduled: Scheduled | None = None,
+  steps: Steps | None = None,
 ) -> Candidate | Refused:
   """Schedules a target with a config and searches its NCCL settings.
 
@@ -298,11 +289,10 @@ def evaluate(
       compiled to the end either: what XLA computes again only adds to it.
     known: candidates by their `looks`. One that looks like another is as good
       as that one; others are added.
-    scheduled: gives the step as XLA schedules it; None to have it made.
+    steps: of the target, if some of them are known.
   """
-  scheduled = scheduled or functools.partial(scheduled_step, target)
   try:
-    step = scheduled(config)
+    step = steps(config) if steps else scheduled_step(target, config)
     module = step.analysis.module
     like = "" if known is None else looks(module, config)
     alike = None if known is None else known.get(like)

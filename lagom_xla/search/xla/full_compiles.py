@@ -162,7 +162,7 @@ def of_best(
   *,
   searcher: searcher_lib.Searcher,
   by_cap: channel_cap.WithoutPlugin | None = None,
-  scheduled: evaluation.Scheduled | None = None,
+  steps: evaluation.Steps | None = None,
 ) -> _Result:
   """The search whose best candidate compiles, fits and stays the best.
 
@@ -176,13 +176,13 @@ def of_best(
     searcher: of the NCCL settings.
     by_cap: caps in place of them, whose best is taken if it is faster; None to
       go by settings alone.
-    scheduled: gives steps as XLA schedules them; None to have them made.
+    steps: of the target, if some of them are known.
   """
   checked = functools.partial(
     _checked,
     target,
     compiled_default=compiled_default,
-    scheduled=scheduled or evaluation.Steps(target),
+    steps=steps or evaluation.Steps(target),
   )
   by_cap = None if by_cap is searcher else by_cap
   search, compiled, capped = checked(search, searcher=searcher, by_cap=by_cap)
@@ -202,7 +202,7 @@ def _checked(
   *,
   compiled_default: lowered.Compilation | None,
   searcher: searcher_lib.Searcher,
-  scheduled: evaluation.Scheduled,
+  steps: evaluation.Steps,
   by_cap: channel_cap.WithoutPlugin | None = None,
 ) -> _Checked:
   """The same for one searcher, up to where caps are ahead, and what is then."""
@@ -217,14 +217,14 @@ def _checked(
     searcher=searcher,
     default=search.default,
     fastest=search.fastest_arm,
-    scheduled=scheduled,
+    steps=steps,
   )
   in_turn = evaluation.Turns(target=target).ahead
   while search.best is not search.default:
     kept = search.best
     try:
       with beginning.compiling(kept.config):
-        pruned = pruning.pruned(target, kept, scheduled=scheduled)
+        pruned = pruning.pruned(kept, steps)
         with_less = _without_each(search, pruned, evaluate, in_turn=in_turn)
         search = _with_better(search, with_less)
         if search.best is not kept:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 import dataclasses
-import functools
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
@@ -35,53 +34,31 @@ AFTER_THE_SCHEDULE = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Made:
-  """What a config makes of a target.
-
-  Attributes:
-    config: the config.
-    step: as scheduled.
-    runs: the step that runs.
-  """
-
-  config: config_lib.XlaConfig
-  step: step_lib.Step
-  runs: step_lib.Step
-
-  @functools.cached_property
-  def digest(self) -> str:
-    """What it shares with what is scheduled alike."""
-    return _digest(self.step)
-
-
 def pruned(
-  target: target_lib.Target,
-  kept: candidates.Candidate,
-  *,
-  scheduled: evaluation.Scheduled | None = None,
+  kept: candidates.Candidate, steps: evaluation.Steps
 ) -> config_lib.XlaConfig:
   """A candidate's config, less the options that do nothing in it.
 
   Args:
-    target: what the candidate is of.
     kept: the candidate, as it was evaluated.
-    scheduled: gives steps as XLA schedules them; None to have them made.
+    steps: of the target that the candidate is of.
   """
   config = kept.config
   if not config.options:
     return config
-  scheduled = scheduled or evaluation.Steps(target)
   wanted = _Made(config=config, step=kept.step, runs=kept.runs)
   if config.orders:  # They are those of one schedule; the rest makes another.
-    wanted = _made(target, dataclasses.replace(config, orders={}))
+    unordered = dataclasses.replace(config, orders={})
+    step = steps(unordered)
+    runs = evaluation.run_of(steps.target, unordered, step).step
+    wanted = _Made(config=unordered, step=step, runs=runs)
 
   def is_same(without: config_lib.XlaConfig) -> bool:
-    return _makes(target, without, wanted, scheduled)
+    return _makes(without, wanted, steps)
 
   names = _names(config)
   alone = [_without(config, [name]) for name in names]
-  with evaluation.Turns(target=target).begun(alone):
+  with evaluation.Turns(target=steps.target).begun(alone):
     inert = [n for n, c in zip(names, alone, strict=True) if is_same(c)]
   if len(inert) <= 1 or is_same(_without(config, inert)):
     return config.without_options(inert)
@@ -118,20 +95,32 @@ def _without(
   return dataclasses.replace(config.without_options(names), orders={})
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Made:
+  """What a config makes of a target.
+
+  Attributes:
+    config: the config.
+    step: as scheduled.
+    runs: the step that runs.
+  """
+
+  config: config_lib.XlaConfig
+  step: step_lib.Step
+  runs: step_lib.Step
+
+
 def _makes(
-  target: target_lib.Target,
-  config: config_lib.XlaConfig,
-  wanted: _Made | None,
-  scheduled: evaluation.Scheduled,
+  config: config_lib.XlaConfig, wanted: _Made, steps: evaluation.Steps
 ) -> bool:
-  """Whether a config makes of a target what is wanted; None is nothing."""
+  """Whether a config makes what is wanted."""
   try:
-    step = scheduled(config)
-    if wanted is None or not _is_scheduled_alike(target, config, step, wanted):
+    step = steps(config)
+    if not _is_scheduled_alike(steps.target, config, step, wanted):
       return False  # Then nothing is compiled to the end.
-    runs = evaluation.step_that_runs(target, config, step)
+    runs = evaluation.run_of(steps.target, config, step).step
   except errors.LagomError:
-    return wanted is None
+    return False
   if runs is step and wanted.runs is wanted.step:
     return True
   return _digest(runs) == _digest(wanted.runs)
@@ -148,7 +137,7 @@ def _is_scheduled_alike(
   Two schedules one of which was made from a fused module may differ though the
   configs do not; then both are made from the beginning.
   """
-  if _digest(step) == wanted.digest:
+  if _digest(step) == _digest(wanted.step):
     return True
   beginning = target.from_the_beginning()
   if beginning is target or not _may_be_alike(step, wanted.step):
@@ -170,18 +159,6 @@ def _may_be_alike(one: step_lib.Step, other: step_lib.Step) -> bool:
     digest.of_content(step.analysis.module.proto) for step in (one, other)
   }
   return len(contents) == 1
-
-
-def _made(
-  target: target_lib.Target, config: config_lib.XlaConfig
-) -> _Made | None:
-  """What a config makes of a target; None where it makes nothing."""
-  try:
-    step = evaluation.scheduled_step(target, config)
-    runs = evaluation.step_that_runs(target, config, step)
-  except errors.LagomError:
-    return None
-  return _Made(config=config, step=step, runs=runs)
 
 
 def _digest(step: step_lib.Step) -> str:

@@ -44,7 +44,7 @@ def _pruned(options: Mapping[str, int], takes_us: Takes) -> set[str]:
     scheduled=lambda config: hlo_text.exposed_gather(takes_us(config.options)),
   )
   kept = _evaluated(config_lib.XlaConfig(options=options), target)
-  return set(pruning.pruned(target, kept).options)
+  return set(pruning.pruned(kept, evaluation.Steps(target)).options)
 
 
 def _evaluated(
@@ -114,7 +114,9 @@ def test_what_a_recipe_sets_for_other_programs_is_pruned(
     options={_COMMANDS: "", _BY_DIM: False, _DOUBLED: True}
   )
   kept = _evaluated(config, target)
-  assert set(pruning.pruned(target, kept).options) == {_DOUBLED}
+  assert set(pruning.pruned(kept, evaluation.Steps(target)).options) == {
+    _DOUBLED
+  }
 
 
 def test_the_scheduler_that_xla_chose_itself_goes(
@@ -123,7 +125,9 @@ def test_the_scheduler_that_xla_chose_itself_goes(
   target = target_lib.of_step(fsdp_step(), _H100S, name="step")
   config = config_lib.XlaConfig(options={_SCHEDULER: True, _DOUBLED: True})
   kept = _evaluated(config, target)
-  assert set(pruning.pruned(target, kept).options) == {_DOUBLED}
+  assert set(pruning.pruned(kept, evaluation.Steps(target)).options) == {
+    _DOUBLED
+  }
 
 
 def test_a_scheduler_that_xla_would_leave_off_stays(
@@ -133,4 +137,4 @@ def test_a_scheduler_that_xla_would_leave_off_stays(
   target = target_lib.of_step(fsdp_step(), _H100S, name="step")
   config = config_lib.XlaConfig(options={_ESTIMATES: False, _SCHEDULER: True})
   kept = _evaluated(config, target)
-  assert pruning.pruned(target, kept) == config
+  assert pruning.pruned(kept, evaluation.Steps(target)) == config
