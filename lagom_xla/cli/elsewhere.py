@@ -35,9 +35,8 @@ def loader(
 ) -> Callable[[cluster_lib.Cluster], target_lib.Target]:
   """What loads a target for one cluster after the other, here if it can.
 
-  Args:
-    text: what the target is called on the command line.
-    arguments: more keyword arguments of its function.
+  The target is called `text` on the command line, with more keyword arguments
+  for its function.
   """
   from lagom_xla.compile import load as load_lib
   from lagom_xla.compile import target as target_lib
@@ -103,30 +102,26 @@ def main() -> None:
   from lagom_xla.compile import worker
 
   worker.end_with(parent)
+  from lagom_xla import cluster as cluster_lib
+  from lagom_xla.compile import load
+  from lagom_xla.compile import target as target_lib
+
+  task = json.loads(sys.stdin.read())
+  text, arguments = task["text"], task["arguments"]
+  cluster = cluster_lib.from_dict(task["cluster"], where="the cluster")
   try:
-    content = _module(**json.loads(sys.stdin.read()))
+    target = load.load(text, cluster, arguments=arguments)
+    if not isinstance(target, target_lib.ModuleTarget):
+      raise errors.TargetError(
+        f"{text} makes its mesh when it is imported for some clusters only, and"
+        f" not for {cluster.name}."
+      )
+    content = target.lowered.module.proto.SerializeToString()
   except errors.LagomError as error:
     content = json.dumps({"reason": str(error)}).encode()
   file.write_bytes(content)
   # What the program left running is of no use to anybody.
   os._exit(0)
-
-
-def _module(
-  text: str, cluster: Mapping[str, object], arguments: Mapping[str, str]
-) -> bytes:
-  from lagom_xla import cluster as cluster_lib
-  from lagom_xla.compile import load
-  from lagom_xla.compile import target as target_lib
-
-  wanted = cluster_lib.from_dict(cluster, where="the cluster")
-  target = load.load(text, wanted, arguments=arguments)
-  if not isinstance(target, target_lib.ModuleTarget):
-    raise errors.TargetError(
-      f"{text} makes its mesh when it is imported for some clusters only, and"
-      f" not for {wanted.name}."
-    )
-  return target.lowered.module.proto.SerializeToString()
 
 
 if __name__ == "__main__":

@@ -11,13 +11,11 @@ environment is what it should be.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 import gc
 import glob
 import os
 import sys
 import traceback
-import warnings
 
 from absl import app
 from absl.flags import argparse_flags
@@ -25,7 +23,6 @@ from absl.flags import argparse_flags
 import lagom_xla
 from lagom_xla import errors
 from lagom_xla import processes
-from lagom_xla.cli import options
 from lagom_xla.cli import output
 from lagom_xla.cli import stopping
 from lagom_xla.cli.commands import clusters
@@ -68,7 +65,10 @@ def run() -> None:
   """Parses the command line and runs its command."""
   gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
   _prepare_environment()
-  app.run(_main, flags_parser=_parse)
+  app.run(
+    _main,
+    flags_parser=lambda argv: parser().parse_args(flags.join_check(argv[1:])),
+  )
 
 
 def _prepare_environment() -> None:
@@ -102,22 +102,16 @@ def parser() -> argparse.ArgumentParser:
   return parser
 
 
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
-  return parser().parse_args(flags.join_check(argv[1:]))
-
-
 @output.unread_said()
 def _main(arguments: argparse.Namespace) -> None:
   processes.sweep()
   try:
     # JAX is imported by then, which takes seconds.
     with stopping.raised(getattr(arguments, "time_budget", None)):
-      with output.reserved(), warnings.catch_warnings():
-        warnings.showwarning = options.show_warning
-        with options.quietly(arguments.quiet):
-          arguments.function(arguments)
+      with output.reserved(), output.warnings_said(is_quiet=arguments.quiet):
+        arguments.function(arguments)
   except errors.Stopped as stop:
-    options.say(f"stopped by {stop.reason}.")
+    output.say(f"stopped by {stop.reason}.")
     stopping.end(stop.exit_status or stopping.NOTHING_FOUND)
   except errors.LagomError as error:
     if isinstance(error, errors.OutputError) and output.is_unread(error):

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The parts that commands share: TARGET, --workers and --profile, and speech.
+"""What commands share: options, and what they load and write by these.
 
 Compiles run in worker processes, from the user's cache. Workers import JAX
 while the command lowers its target, so they are started first.
@@ -9,16 +9,16 @@ while the command lowers its target, so they are started first.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import os
 import pathlib
-import sys
+import re
 import textwrap
-from typing import TYPE_CHECKING, NamedTuple, TextIO
-import warnings
+from typing import TYPE_CHECKING, NamedTuple
 
 from lagom_xla import errors
+from lagom_xla.cli import output
 
 if TYPE_CHECKING:
   from lagom_xla.cli import progress
@@ -38,13 +38,7 @@ what to look at:
                         that returns its arguments
 Arguments are arrays or jax.ShapeDtypeStructs, sharded over those devices."""
 
-# Where warnings of ours come from.
-_PACKAGE = pathlib.Path(__file__).parents[1]
-
-# Whether nothing is said: of the command that runs.
-_is_quiet = False
-# What of ours was warned of: in the same command.
-_warnings_said: set[str] = set()
+_UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
 def add_command(
@@ -161,6 +155,45 @@ def add_profile(command: argparse.ArgumentParser) -> None:
   )
 
 
+def add_pictures(command: argparse.ArgumentParser) -> None:
+  """Adds --report and --trace."""
+  command.add_argument(
+    "--report",
+    metavar="FILE",
+    help="write a page for a browser: the verdict, timelines, who slows whom",
+  )
+  add_trace(command)
+
+
+def add_trace(command: argparse.ArgumentParser) -> None:
+  """Adds --trace."""
+  command.add_argument(
+    "--trace",
+    metavar="FILE",
+    help="write the timelines for ui.perfetto.dev, such as trace.json.gz",
+  )
+
+
+def add_time_budget(command: argparse.ArgumentParser) -> None:
+  """Adds --time-budget."""
+  command.add_argument(
+    "--time-budget",
+    type=_seconds,
+    metavar="TIME",
+    help="keep the best that is found in this time, such as 120s, 5m or 1h;"
+    " Ctrl-C and SIGTERM keep it, too",
+  )
+
+
+def _seconds(text: str) -> float:
+  found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+  if found is None or float(found[1]) == 0:
+    raise argparse.ArgumentTypeError(
+      f"{text!r} is no time such as 120s, 5m or 1h"
+    )
+  return float(found[1]) * _UNITS_S[found[2]]
+
+
 def check_target(arguments: argparse.Namespace) -> None:
   """Checks of the arguments of `add_target` what needs no JAX, so at once."""
   from lagom_xla import cluster as cluster_lib
@@ -219,7 +252,7 @@ def workers(
   with pool_lib.Pool(
     arguments.workers,
     cache=None if arguments.no_cache else cache_lib.of_user(),
-    warn=say,
+    warn=output.say,
     generates_code=generates_code,
     num_early=num_early,
   ) as pool:
@@ -325,40 +358,68 @@ def warn_of_repeated_work(
   from lagom_xla.compile import repeated_work
 
   if warning := repeated_work.warning(target, step.analysis.gemm_flops):
-    say(warning)
+    output.say(warning)
 
 
-def say(text: str) -> None:
-  """Says something to the user beside the result, unless it shall be quiet."""
-  if not _is_quiet:
-    print(f"lagom-xla: {text}", file=sys.stderr)
+def check_pictures(arguments: argparse.Namespace) -> None:
+  """Checks that pictures can be made and written, before any work is done.
+
+  Raises:
+    OutputError: they cannot.
+  """
+  page = getattr(arguments, "report", None)
+  if page:
+    from lagom_xla.report.page import rendering
+
+    rendering.check_can_render()
+  for name in filter(None, (page, getattr(arguments, "trace", None))):
+    if reason := _obstacle(pathlib.Path(name).resolve()):
+      raise errors.OutputError(f"{name} cannot be written: {reason}.")
 
 
-@contextlib.contextmanager
-def quietly(is_quiet: bool) -> Iterator[None]:
-  """Says nothing inside but errors, if so; warnings of others neither."""
-  global _is_quiet
-  _is_quiet = is_quiet
-  try:
-    yield
-  finally:
-    _is_quiet = False
-    _warnings_said.clear()
+def _obstacle(file: pathlib.Path) -> str:
+  """Why a file cannot be written; "" where it can."""
+  from lagom_xla.validation import whole_files
+
+  if not file.parent.is_dir():
+    return f"there is no folder {file.parent}"
+  if file.is_dir():
+    return "it is a folder"
+  if not file.exists():
+    try:
+      whole_files.check_can_make(file)
+    except OSError as error:
+      return error.strerror or str(error)
+  return ""
 
 
-def show_warning(
-  message: Warning | str,
-  category: type[Warning],
-  filename: str,
-  lineno: int,
-  file: TextIO | None = None,
-  line: str | None = None,
-) -> None:
-  """Shows a warning: one of ours as what we say, others as Python does."""
-  if pathlib.Path(filename).is_relative_to(_PACKAGE):
-    if str(message) not in _warnings_said:  # A cluster file is read twice.
-      _warnings_said.add(str(message))
-      say(str(message))
-  elif not _is_quiet:
-    text = warnings.formatwarning(message, category, filename, lineno, line)
-    (file or sys.stderr).write(text)
+def write_trace(
+  arguments: argparse.Namespace,
+  profile: profile_lib.Profile | None,
+  runs: Sequence[tuple[str, step_lib.Step, step_lib.Configuration]] = (),
+) -> list[pathlib.Path]:
+  """Writes the trace of --trace, and returns its file, if it is asked for.
+
+  It has a profile, which is measured, and runs, which are predicted: a name, a
+  step and settings.
+  """
+  if not arguments.trace:
+    return []
+  from lagom_xla.report import trace as trace_lib
+
+  traced = [
+    trace_lib.predicted(number, name, step, settings)
+    for number, (name, step, settings) in enumerate(runs, 1)
+  ]
+  if profile is not None:
+    traced += trace_lib.measured(len(runs) + 1, profile)
+  file = pathlib.Path(arguments.trace)
+  trace_lib.write(file, traced)
+  return [file]
+
+
+def measured_us(profile: profile_lib.Profile | None) -> float | None:
+  """A step's time as a profile has it; None where that has no whole step."""
+  if profile is None or not profile.whole_steps:
+    return None
+  return profile.step_time_us

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The output of a command: its result alone on stdout, all else on stderr.
+"""What a command says: its result alone on stdout, all else on stderr.
 
 A target is a program of its own: it prints, and so do the libraries that it
 loads, some of them below Python or when the process ends. So a command that
@@ -16,8 +16,10 @@ import contextlib
 import io
 import json
 import os
+import pathlib
 import sys
 from typing import TYPE_CHECKING, TextIO
+import warnings
 
 from lagom_xla import errors
 
@@ -27,8 +29,14 @@ if TYPE_CHECKING:
 # Where nobody tells: what mail, logs and editors show.
 _WIDTH = 80
 
+# Where warnings of ours come from.
+_PACKAGE = pathlib.Path(__file__).parents[1]
+
 # Where results go; the process's stdout until a command has it to itself.
 _results: TextIO | None = None
+# Of the command that runs: whether nothing is said, and what was warned of.
+_is_quiet = False
+_warnings_said: set[str] = set()
 
 
 @contextlib.contextmanager
@@ -64,6 +72,44 @@ def unread_said() -> Iterator[None]:
     yield
 
 
+def say(text: str) -> None:
+  """Says something to the user beside the result, unless it shall be quiet."""
+  if not _is_quiet:
+    print(f"lagom-xla: {text}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def warnings_said(*, is_quiet: bool) -> Iterator[None]:
+  """Says warnings inside, or with `is_quiet` nothing but errors."""
+  global _is_quiet
+  _is_quiet = is_quiet
+  try:
+    with warnings.catch_warnings():
+      warnings.showwarning = _show_warning
+      yield
+  finally:
+    _is_quiet = False
+    _warnings_said.clear()
+
+
+def _show_warning(
+  message: Warning | str,
+  category: type[Warning],
+  filename: str,
+  lineno: int,
+  file: TextIO | None = None,
+  line: str | None = None,
+) -> None:
+  """Shows a warning: one of ours as what we say, others as Python does."""
+  if pathlib.Path(filename).is_relative_to(_PACKAGE):
+    if str(message) not in _warnings_said:  # A cluster file is read twice.
+      _warnings_said.add(str(message))
+      say(str(message))
+  elif not _is_quiet:
+    text = warnings.formatwarning(message, category, filename, lineno, line)
+    (file or sys.stderr).write(text)
+
+
 def is_unread(error: errors.OutputError) -> bool:
   """Whether the reader of the result has seen enough, and went away."""
   return isinstance(error.__cause__, BrokenPipeError)
@@ -89,11 +135,8 @@ def write_result(
 ) -> None:
   """Writes what --format and --quiet ask for.
 
-  Args:
-    arguments: of the command.
-    result: returns what its JSON is of.
-    show: prints it for people.
-    files: that were written, and are all that is named where it is quiet.
+  `result` makes what JSON is of, and `show` prints it for people. Where it is
+  quiet, the `files` that were written are named and nothing else.
   """
   if arguments.format == "json":
     write_json(result())
@@ -136,13 +179,11 @@ class _Said(io.TextIOWrapper):
   """The process's stderr, which leads nowhere once nobody reads it."""
 
   def write(self, text: str) -> int:
-    """See `io.TextIOWrapper`."""
     with self._guarded():
       super().write(text)
     return len(text)
 
   def flush(self) -> None:
-    """See `io.TextIOWrapper`."""
     with self._guarded():
       super().flush()
 

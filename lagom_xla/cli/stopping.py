@@ -8,12 +8,10 @@ be written; the next one ends the process at once, as signals do by themselves.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 import contextlib
 import dataclasses
 import os
-import re
 import signal
 import sys
 import time
@@ -24,7 +22,6 @@ from lagom_xla import cli
 from lagom_xla import errors
 from lagom_xla.cli import output
 
-_UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600}
 # There is no result: the exit status of errors.
 NOTHING_FOUND = 2
 # Python drops what is raised in some callbacks; then it is raised again.
@@ -34,17 +31,6 @@ _AGAIN_S = 0.1
 _LONGEST_IMPORT_S = 0.5
 _IMPORTS = "<frozen importlib._bootstrap>"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-def add_time_budget(command: argparse.ArgumentParser) -> None:
-  """Adds --time-budget."""
-  command.add_argument(
-    "--time-budget",
-    type=_seconds,
-    metavar="TIME",
-    help="keep the best that is found in this time, such as 120s, 5m or 1h;"
-    " Ctrl-C and SIGTERM keep it, too",
-  )
 
 
 @contextlib.contextmanager
@@ -150,12 +136,3 @@ def end(exit_status: int) -> NoReturn:
   sys.stdout.flush()
   sys.stderr.flush()
   os._exit(exit_status)
-
-
-def _seconds(text: str) -> float:
-  found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
-  if found is None or float(found[1]) == 0:
-    raise argparse.ArgumentTypeError(
-      f"{text!r} is no time such as 120s, 5m or 1h"
-    )
-  return float(found[1]) * _UNITS_S[found[2]]

@@ -108,7 +108,7 @@ def _run_calibrate(arguments: argparse.Namespace) -> None:
     print(f"lagom-xla: {line}", file=sys.stderr)
   result = calibration_lib.calibrate(cluster, measured)
   for line in result.notes:
-    options.say(line)
+    output.say(line)
   calibration_lib.write(path, result.cluster, result.sources)
   from lagom_xla.report import calibration
 

@@ -5,14 +5,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+import pathlib
 
 from lagom_xla.cli import options
 from lagom_xla.cli import output
-from lagom_xla.cli import pictures
-
-if TYPE_CHECKING:
-  from lagom_xla.report.page import report
 
 _EXAMPLES = f"""\
 {options.TARGET_HELP}
@@ -36,29 +32,27 @@ def add(commands) -> None:
   options.add_target(command)
   options.add_format(command)
   options.add_profile(command)
-  pictures.add(command)
+  options.add_pictures(command)
   options.add_compiling(command)
 
 
 def _run(arguments: argparse.Namespace) -> None:
-  pictures.check(arguments)
+  options.check_pictures(arguments)
   options.check_target(arguments)
   with options.at_work(arguments) as (bar, workers):
     target, step, (profile, costs) = options.inspected(arguments, bar, workers)
-
-    def story() -> report.Story:
-      from lagom_xla.report.page import contents
-
-      step_us = pictures.measured_us(profile)
-      return contents.of_inspection(step, measured_us=step_us)
-
     bar.say("writing what was asked for")
-    files = pictures.write(
-      arguments,
-      story=story,
-      runs=[("step", step, step.default)],
-      profile=profile,
-    )
+    files = []
+    if arguments.report:
+      from lagom_xla.report.page import contents
+      from lagom_xla.report.page import rendering
+
+      files.append(pathlib.Path(arguments.report))
+      step_us = options.measured_us(profile)
+      story = contents.of_inspection(step, measured_us=step_us)
+      rendering.write(story, files[-1])
+    runs = [("step", step, step.default)]
+    files += options.write_trace(arguments, profile, runs)
   options.warn_of_repeated_work(target, step)
   from lagom_xla.report import results
   from lagom_xla.report import terminal
@@ -105,14 +99,14 @@ def add_profile(commands) -> None:
     metavar="FILE",
     help="the step's scheduled HLO, where the trace does not hold it",
   )
-  pictures.add_trace(command)
+  options.add_trace(command)
   options.add_format(command)
 
 
 def _run_profile(arguments: argparse.Namespace) -> None:
   from lagom_xla.cli import progress
 
-  pictures.check(arguments)
+  options.check_pictures(arguments)
   with progress.Bar(lines=False, is_quiet=arguments.quiet) as bar:
     from lagom_xla import profiling
     from lagom_xla.passes import hlo
@@ -122,7 +116,7 @@ def _run_profile(arguments: argparse.Namespace) -> None:
     bar.say(f"reading {arguments.folder}")
     module = hlo.load(arguments.module) if arguments.module else None
     profile = profiling.read(arguments.folder, module)
-    files = pictures.write(arguments, profile=profile)
+    files = options.write_trace(arguments, profile)
   output.write_result(
     arguments,
     lambda: results.profile(profile),

@@ -166,7 +166,7 @@ def _run_plugin(arguments: argparse.Namespace) -> None:
       if not arguments.quiet:
         print(_FALLBACK, file=sys.stderr)
       sys.exit(1)
-    options.say(text)
+    output.say(text)
     _print_environment(arguments.plan)
     return
   if arguments.path:

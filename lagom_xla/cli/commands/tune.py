@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from lagom_xla import errors
 from lagom_xla.cli import options
 from lagom_xla.cli import output
-from lagom_xla.cli import pictures
 from lagom_xla.cli import stopping
 
 if TYPE_CHECKING:
@@ -61,9 +60,9 @@ def add(commands) -> None:
   options.add_target(command)
   options.add_format(command)
   options.add_profile(command)
-  pictures.add(command)
+  options.add_pictures(command)
   options.add_compiling(command)
-  stopping.add_time_budget(command)
+  options.add_time_budget(command)
   command.add_argument(
     "--out",
     default="plan",
@@ -115,7 +114,7 @@ def _run(arguments: argparse.Namespace) -> None:
     tuning, priced = _tune(arguments, folder)
     stopping.end_time_budget()
   except errors.Stopped as stop:
-    options.say(
+    output.say(
       f"stopped by {stop.reason} before the step was compiled as it runs today,"
       " so there is nothing to make a plan from."
     )
@@ -135,7 +134,7 @@ def _run(arguments: argparse.Namespace) -> None:
   if tuning.stopped is not None:
     from lagom_xla.costs import in_words
 
-    options.say(
+    output.say(
       f"stopped by {tuning.stopped.reason} after"
       f" {in_words.count(tuning.candidates, 'candidate')}. The plan in"
       f" {folder} is the best of them; `lagom-xla verify` tells"
@@ -156,6 +155,7 @@ def _write(
   from lagom_xla.explain import explaining
   from lagom_xla.explain import explanation as explanation_lib
   from lagom_xla.report.page import contents
+  from lagom_xla.report.page import rendering
   from lagom_xla.report.page import report
 
   before, kept = tuning.before, tuning.kept
@@ -163,18 +163,17 @@ def _write(
     bar.say(f"writing {folder}")
     files = files_lib.write(tuning.plan, folder)
     story = contents.of_tuning(
-      tuning, folder=str(folder), measured_us=pictures.measured_us(profile)
+      tuning, folder=str(folder), measured_us=options.measured_us(profile)
     )
     files.append(report.write(story, folder))
-    files += pictures.write(
-      arguments,
-      story=lambda: story,
-      runs=[
-        ("before", before, before.default),
-        ("after", kept.runs, kept.settings),
-      ],
-      profile=profile,
-    )
+    if arguments.report:
+      files.append(pathlib.Path(arguments.report))
+      rendering.write(story, files[-1])
+    runs = [
+      ("before", before, before.default),
+      ("after", kept.runs, kept.settings),
+    ]
+    files += options.write_trace(arguments, profile, runs)
     if tuning.plan.is_default:
       explanation = explaining.of_step(before)
     else:
@@ -193,7 +192,7 @@ def _tune(
     from lagom_xla.apply import files as files_lib
 
     files_lib.check(folder)
-    pictures.check(arguments)
+    options.check_pictures(arguments)
     from lagom_xla.cli import naming
     from lagom_xla.search import nccl
     from lagom_xla.search.xla import candidates as candidates_lib
@@ -217,7 +216,7 @@ def _tune(
         options.check_profile(arguments, candidate.step)
         options.warn_of_repeated_work(target, candidate.step)
         if warning := evaluation.warning(target, candidate.peak_bytes):
-          options.say(warning)
+          output.say(warning)
       outcome = outcome_in_words(candidate, default_us)
       if default_us is None and isinstance(candidate, candidates_lib.Candidate):
         default_us = candidate.tuned.step_time_us

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from lagom_xla import errors
 from lagom_xla.cli import options
 from lagom_xla.cli import output
-from lagom_xla.cli import pictures
 from lagom_xla.cli import stopping
 
 if TYPE_CHECKING:
@@ -94,12 +93,12 @@ def add(commands) -> None:
   )
   options.add_format(command)
   options.add_compiling(command)
-  stopping.add_time_budget(command)
+  options.add_time_budget(command)
 
 
 def _run(arguments: argparse.Namespace) -> None:
   arguments.cluster = ",".join(arguments.cluster)
-  pictures.check(arguments)
+  options.check_pictures(arguments)
   comparison, stopped = _compare(arguments)
   stopping.end_time_budget()
   from lagom_xla.whatif import shown
@@ -115,7 +114,7 @@ def _run(arguments: argparse.Namespace) -> None:
     files,
   )
   if stopped is not None:
-    options.say(
+    output.say(
       f"stopped by {stopped.reason}: clusters that are not shown were"
       " not looked at. The next run goes on from what was compiled."
     )
