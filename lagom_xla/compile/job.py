@@ -125,13 +125,6 @@ class Result:
   is_from_fused: bool = False
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Refusal:
-  """What XLA said when it refused a compile."""
-
-  text: str
-
-
 @functools.cache
 def _versions() -> tuple[object, ...]:
   """Whatever a compile depends on beside its job."""

@@ -39,7 +39,6 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.compile import unoptimized
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.passes import hlo
-from lagom_xla.passes.program import mlir
 
 # What a folder of dumps is likely to be named for: the first can be tuned.
 _ENDS = (
@@ -126,12 +125,7 @@ def _unbound(step: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Step:
-  """A step with its arguments.
-
-  Attributes:
-    lower: lowers it.
-    trace: traces it, to be lowered for another platform; None if it cannot be.
-  """
+  """A step with its arguments: lowered, or traced for another platform."""
 
   lower: Callable[[], Any]
   trace: Callable[[], Any] | None = None
@@ -139,14 +133,7 @@ class _Step:
 
 @dataclasses.dataclass(frozen=True)
 class _StepFunction:
-  """A function or a jitted step in the user's program.
-
-  Attributes:
-    text: what the user calls it.
-    module: where it is.
-    name: its name there.
-    arguments: more keyword arguments for it.
-  """
+  """A function or a jitted step in the user's module, which `text` names."""
 
   text: str
   module: types.ModuleType
@@ -155,11 +142,7 @@ class _StepFunction:
 
   @contextlib.contextmanager
   def step(self, devices: Sequence[jax.Device]) -> Iterator[_Step]:
-    """The step for these devices, in the context that it is lowered in.
-
-    Raises:
-      TargetError: the function gives no step.
-    """
+    """The step for these devices, in the context that it is lowered in."""
     found = getattr(self.module, self.name)
     if _is_jitted(_unbound(found)[0]):
       yield _with_args(found, self._args_beside(devices), {})
@@ -321,15 +304,6 @@ def _lowered(
       program: Any = lowered.compiler_ir("stablehlo")
       unoptimized.into_hlo(program, module)
       return target_lib.of_module(module, cluster, name=found.text)
-  module: Any = lowered.compiler_ir("stablehlo")
-  main = mlir.functions_by_name(module.operation)["main"]
-  # Whether JAX left all arguments of a step out, or it has none.
-  if num_devices == 1 and not main.regions[0].blocks[0].arguments:
-    raise errors.TargetError(
-      f"{found.text} uses none of its arguments and shards nothing itself, so"
-      " that JAX lowers it for one device: have it work on its arguments, or"
-      " put jax.lax.with_sharding_constraint on what it makes."
-    )
   what = (
     f"{found.text} has arguments that are not on the devices of {cluster.name}:"
     " shard them over the `devices` that its function gets"

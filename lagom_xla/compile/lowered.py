@@ -127,8 +127,15 @@ class Lowered(abc.ABC):
     module = hlo.Module(found.module, self.cluster.num_devices)
     return Compilation(module=module, peak_bytes=found.peak_bytes)
 
+  @property
+  def has_forms(self) -> bool:
+    """Whether it is a JAX program, or that of one device."""
+    return True
+
   def rewritten(self, form: form_lib.Form) -> tuple[Self, form_lib.Outcome]:
     """The program in a form; the same object whenever it is asked for."""
+    if not self.has_forms:
+      return self, form_lib.Outcome.refused(self.name, _NO_FORM)
     key = rewriting.key(form)
     if key not in self._forms:
       rewritten, outcome = rewrite_lib.rewrite(self.stablehlo, form)
@@ -142,10 +149,12 @@ class Lowered(abc.ABC):
 
   def chains(self) -> tuple[chains_lib.Chain, ...]:
     """The chains that could be cut in pieces."""
-    return chains_lib.find(self.stablehlo)
+    return chains_lib.find(self.stablehlo) if self.has_forms else ()
 
   def with_chains_tagged(self) -> Self:
     """The program with the chains of each collective in its attributes."""
+    if not self.has_forms:
+      return self
     return self._with_program(rewrite_lib.with_chains_tagged(self.stablehlo))
 
   @abc.abstractmethod
@@ -223,8 +232,7 @@ class LoweredStep(Lowered):
 class LoweredModule(Lowered):
   """An unoptimized HLO module, or its StableHLO in another form.
 
-  XLA partitions it where that was not done yet; then it has no forms, which are
-  made from the JAX program or from the program of one device.
+  XLA partitions it where that was not done yet; then it has no forms.
 
   Library calls that this process does not know, such as Transformer Engine's
   attention, stay as they are: a schedule needs no code for them. A compile to
@@ -259,8 +267,8 @@ class LoweredModule(Lowered):
     return False
 
   @property
-  def is_partitioned(self) -> bool:
-    """Whether the module is the program of one device."""
+  def has_forms(self) -> bool:
+    """Not where XLA partitions it."""
     return self._partitioner is None
 
   @functools.cached_property
@@ -272,20 +280,6 @@ class LoweredModule(Lowered):
     return request_lib.of_stablehlo(
       self._sent, self._devices, options, partitioner=self._partitioner
     )
-
-  def rewritten(self, form: form_lib.Form) -> tuple[Self, form_lib.Outcome]:
-    """The program of one device in a form; as it is where XLA partitions it."""
-    if self.is_partitioned:
-      return super().rewritten(form)
-    return self, form_lib.Outcome.refused(self.name, _NO_FORM)
-
-  def chains(self) -> tuple[chains_lib.Chain, ...]:
-    """None where XLA partitions it, which has no forms."""
-    return super().chains() if self.is_partitioned else ()
-
-  def with_chains_tagged(self) -> Self:
-    """The same where XLA partitions it, which has no chains."""
-    return super().with_chains_tagged() if self.is_partitioned else self
 
   def _with_program(self, stablehlo: Any) -> Self:
     return dataclasses.replace(self, rewritten_program=stablehlo)

@@ -54,7 +54,7 @@ def warning(target: target_lib.Target, device_flops: int) -> str:
 def flops_of_all_devices(target: target_lib.Target) -> int:
   """FLOPs of a program's products before they are divided; 0 if not known."""
   if isinstance(target, target_lib.ModuleTarget):
-    is_whole = not target.lowered.is_partitioned
+    is_whole = not target.lowered.has_forms
   elif isinstance(target, target_lib.StepTarget):
     is_whole = mlir.is_partitioned(target.lowered.stablehlo)
   else:

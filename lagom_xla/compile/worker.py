@@ -6,8 +6,8 @@
 environment, so that XLA reads the same flags, but never its GPUs, and ends with
 the thread that started it. `main` is what it runs: the first message through
 the socket between them is `READY` or why it cannot compile; then each job is
-answered by a `job.Result`, by an error of lagom_xla, or by a `job.Refusal`. It
-imports JAX only there.
+answered by a `job.Result`, or by the error that `Worker.run` raises. It imports
+JAX only there.
 """
 
 from __future__ import annotations
@@ -116,9 +116,7 @@ class Worker:
       answer = self._channel.recv()
     except (EOFError, OSError) as error:
       raise errors.CompileAbortedError(self._last_words(before)) from error
-    if isinstance(answer, job_lib.Refusal):
-      raise RefusedError(answer.text)
-    if isinstance(answer, errors.LagomError):
+    if isinstance(answer, Exception):
       raise answer
     return answer
 
@@ -199,7 +197,7 @@ def _answer(run: Any, job: job_lib.Job) -> Any:
   except errors.LagomError as error:
     return error
   except Exception as error:
-    return job_lib.Refusal(text=str(error) or type(error).__name__)
+    return RefusedError(str(error) or type(error).__name__)
 
 
 def end_with(parent: int) -> None:

@@ -136,12 +136,6 @@ def test_both_depths_have_the_same_collectives_and_donation(fsdp_step, unroll):
       {"xla_gpu_enable_triton_gemm": "maybe"},
       "with xla_gpu_enable_triton_gemm='maybe': .*not a valid bool",
     ),
-    (
-      schedule,
-      {"xla_gpu_all_gather_combine_threshold_bytes": None},
-      "with .*=None: xla_gpu_all_gather_combine_threshold_bytes must be a bool,"
-      " int, float or str, and is of type NoneType",
-    ),
   ],
 )
 def test_an_option_that_xla_refuses_is_named_in_front(

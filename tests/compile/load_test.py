@@ -304,7 +304,7 @@ _LINES = {
     ("raises_inside", "raised TypeError: dot_general requires "),
     ("on_half", "sharded over 4 of the 8 devices of 1x8xh100: shard its"),
     ("plain_shapes", "not on the devices of 1x8xh100: shard them over the `"),
-    ("unused", "uses none of its arguments and shards nothing itself, so"),
+    ("unused", "not on the devices of 1x8xh100: shard them over the `"),
     ("concrete", "not on the devices of 1x8xh100: shard them over the `"),
   ],
 )
