@@ -14,7 +14,6 @@ import functools
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import rewriting
 from lagom_xla.compile import target as target_lib
-from lagom_xla.compile import watching
 from lagom_xla.costs import in_words
 from lagom_xla.flags import environment
 from lagom_xla.passes.schedule import orders as orders_lib
@@ -47,14 +46,15 @@ class Names:
     self._known.append((config, words))
     return words
 
-  def __call__(self, compile_: watching.Compile) -> str:
-    """The name of what is compiled."""
-    return self.of(compile_.config)
+  def __call__(self, config: config_lib.XlaConfig, cluster: str) -> str:
+    """The name of what is compiled, for whatever cluster."""
+    del cluster
+    return self.of(config)
 
 
 def with_arms(
   target: target_lib.Target,
-) -> Callable[[watching.Compile], str]:
+) -> Callable[[config_lib.XlaConfig, str], str]:
   """Names compiles of a search, which tries the arms of a target's cluster."""
 
   @functools.cache  # When the first is named, which then compiles already.
@@ -62,7 +62,7 @@ def with_arms(
     known = () if target.is_read_only else arms_lib.known(target.cluster).arms
     return Names((arm.config, arm.name) for arm in known)
 
-  return lambda compile_: names()(compile_)
+  return lambda config, _: names().of(config)
 
 
 def _differences(

@@ -107,7 +107,7 @@ class Bar:
   @contextlib.contextmanager
   def told_of_compiles(
     self,
-    name: Callable[[watching.Compile], str],
+    name: Callable[[config_lib.XlaConfig, str], str],
     *,
     are_steps: bool = False,
   ) -> Iterator[None]:
@@ -118,13 +118,15 @@ class Bar:
     done: list[config_lib.XlaConfig] = []
 
     @contextlib.contextmanager
-    def watch(compile_: watching.Compile) -> Iterator[None]:
-      words = name(compile_)
-      end = " to the end" if compile_.is_to_the_end else ""
+    def watch(
+      config: config_lib.XlaConfig, cluster: str, is_to_the_end: bool
+    ) -> Iterator[None]:
+      words = name(config, cluster)
+      end = " to the end" if is_to_the_end else ""
       self.say(f"compiling {words}{end}")
       yield
-      if are_steps and compile_.config not in done:
-        done.append(compile_.config)
+      if are_steps and config not in done:
+        done.append(config)
         self.advance(words)
       self.say(f"costing {words}")
 

@@ -14,32 +14,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 import contextlib
 import contextvars
-import dataclasses
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
   from lagom_xla.compile import config as config_lib
 
+# Entered while a config is compiled for the cluster of a name, to the end or up
+# to the schedule.
+Watch = Callable[
+  ["config_lib.XlaConfig", str, bool], contextlib.AbstractContextManager[None]
+]
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Compile:
-  """A compile that goes on.
-
-  Attributes:
-    config: what XLA gets beside the program.
-    cluster: the name of what it is compiled for.
-    is_to_the_end: whether it goes on after the schedule.
-  """
-
-  config: config_lib.XlaConfig
-  cluster: str
-  is_to_the_end: bool = False
-
-
-Watch = Callable[[Compile], contextlib.AbstractContextManager[None]]
-
-_watch: contextvars.ContextVar[Watch | None]
-_watch = contextvars.ContextVar("watch", default=None)
+_watch: contextvars.ContextVar[Watch]
+_watch = contextvars.ContextVar(
+  "watch", default=lambda *_: contextlib.nullcontext()
+)
 
 
 @contextlib.contextmanager
@@ -56,9 +45,4 @@ def watched(
   config: config_lib.XlaConfig, cluster: str, *, is_to_the_end: bool = False
 ) -> contextlib.AbstractContextManager[None]:
   """What to be inside of while a compile goes on."""
-  watch = _watch.get()
-  if watch is None:
-    return contextlib.nullcontext()
-  return watch(
-    Compile(config=config, cluster=cluster, is_to_the_end=is_to_the_end)
-  )
+  return _watch.get()(config, cluster, is_to_the_end)

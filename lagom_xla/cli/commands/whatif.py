@@ -15,8 +15,8 @@ from lagom_xla.cli import stopping
 
 if TYPE_CHECKING:
   from lagom_xla import cluster as cluster_lib
+  from lagom_xla.compile import config as config_lib
   from lagom_xla.compile import target as target_lib
-  from lagom_xla.compile import watching
   from lagom_xla.whatif import cases as cases_lib
   from lagom_xla.whatif import comparison as comparison_lib
 
@@ -149,8 +149,8 @@ def _compare(
 
     names = naming.Names()
 
-    def name(compile_: watching.Compile) -> str:
-      return f"{names(compile_)} for {compile_.cluster}"
+    def name(config: config_lib.XlaConfig, cluster: str) -> str:
+      return f"{names.of(config)} for {cluster}"
 
     unit = "tokens" if arguments.tokens_per_step else None
     unit = "examples" if arguments.examples_per_step else unit
