@@ -14,9 +14,7 @@ import rich.table
 
 from lagom_xla import plan as plan_lib
 from lagom_xla.costs import in_words
-from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
-from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline
 from lagom_xla.explain import explaining
 from lagom_xla.profiling import costing as costing_lib
@@ -30,11 +28,6 @@ from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.tuner import tuning as tuning_lib
 
 _ms = in_words.ms
-
-# Shares of a collective's time that are covered by kernels, from which on it
-# counts as hidden, and up to which as exposed (xprof's async overlap analysis).
-_HIDDEN_FROM = 0.9
-_EXPOSED_UP_TO = 0.1
 
 _MOST_ROWS = 24
 _MOST_SLOWDOWNS = 5
@@ -58,9 +51,7 @@ def of_inspection(
     " products and convolutions per GPU and step"
   )
   yield _totals(step)
-  yield _collectives(step)
-  if step.analysis.host_copies:
-    yield _host_copies(step, replayed)
+  yield _moved(step, replayed)
   yield _times(step, replayed)
   if replayed.slowdown_us:
     lost = sorted(replayed.slowdown_us.items(), key=lambda item: -item[1])
@@ -82,8 +73,6 @@ def of_tuning(
   if tuning.search.arms:
     yield arms(tuning.search, tuning.plan.applied)
     yield from _arms_notes(tuning.search)
-  if no_forms := _why_no_forms(tuning):
-    yield no_forms
   found, kept = tuning.kept.config.options, tuning.plan.xla.options
   if idle := [name for name in found if name not in kept]:
     yield (f"Left out, as the schedule is the same without: {', '.join(idle)}")
@@ -106,83 +95,51 @@ def _totals(step: step_lib.Step) -> rich.table.Table:
   )
 
 
-def _collectives(step: step_lib.Step) -> rich.table.Table:
-  """The collectives that take longest, and how well they hide."""
+def _moved(
+  step: step_lib.Step, replayed: timeline.Timeline
+) -> rich.table.Table:
+  """The collectives and host copies that take longest, with their waits."""
+  told = instructions.of_step(step)
   explained = {
     one.name: one for one in explaining.of_run(step, step.default).collectives
   }
-  told = instructions.of_step(step)
-  ranked = sorted(
-    step.analysis.collectives, key=lambda c: -explained[c.name].lone_us
-  )
   rows = []
-  for collective in ranked[:_MOST_ROWS]:
+  for collective in step.analysis.collectives:
     name, one = collective.name, explained[collective.name]
-    frames = told[name].source.frames
     beside = step.analysis.kernels_beside[collective.start_id]
-    rows.append(
-      (
-        "\n  ".join([name, *map(str, frames[:1])]),
-        collective.form,
-        str(collective.executions),
-        in_words.mb(collective.nccl_bytes),
-        str(sum(kernel.category == "gemm" for kernel in beside)),
-        str(len(beside)),
-        str(step.default[step.key_of[name]].num_channels),
-        _ms(one.lone_us),
-        _ms(one.exposed_us),
-        _hiding(one.lone_us, one.exposed_us),
-      )
+    cells = (
+      "\n  ".join([name, *map(str, told[name].source.frames[:1])]),
+      collective.form,
+      str(collective.executions),
+      in_words.mb(collective.nccl_bytes),
+      str(sum(kernel.category == "gemm" for kernel in beside)),
+      str(len(beside)),
+      str(step.default[step.key_of[name]].num_channels),
     )
-  columns = ("form", "times", "MB", "GEMMs", "kernels", "SMs", "ms", "wait", "")
+    rows.append((one.lone_us, one.exposed_us, cells))
+  for copy in step.analysis.host_copies:
+    cells = (
+      copy.name,
+      "to host" if copy.to_host else "to GPU",
+      str(copy.executions),
+      in_words.mb(copy.num_bytes),
+      *("-", "-", "-"),
+    )
+    lone_us = copy.executions * step.copy_cost(copy).time_us
+    rows.append((lone_us, replayed.copy_wait_us.get(copy.name, 0.0), cells))
+  rows.sort(key=lambda row: -row[0])
+  left = len(rows) - _MOST_ROWS
   return layout.table(
     "What runs beside each collective (predicted per step, NCCL's defaults)",
-    ("collective", *columns),
-    rows,
-    caption=_shorter_ones(len(ranked)),
-  )
-
-
-def _shorter_ones(num: int) -> str | None:
-  """How many have no row, if any."""
-  return f"and {num - _MOST_ROWS} shorter ones" if num > _MOST_ROWS else None
-
-
-def _hiding(total_us: float, exposed_us: float) -> str:
-  covered = 1 - exposed_us / total_us if total_us else 1.0
-  if covered >= _HIDDEN_FROM:
-    return "hidden"
-  return "exposed" if covered <= _EXPOSED_UP_TO else "partial"
-
-
-def _host_copies(
-  step: step_lib.Step, replayed: timeline.Timeline
-) -> rich.table.Table:
-  """The copies to and from the host's memory that take longest."""
-  ranked = sorted(
-    step.analysis.host_copies, key=lambda c: -c.executions * c.num_bytes
-  )
-  rows = []
-  for copy in ranked[:_MOST_ROWS]:
-    total_us = copy.executions * step.copy_cost(copy).time_us
-    wait_us = replayed.copy_wait_us.get(copy.name, 0.0)
-    rows.append(
-      (
-        copy.name,
-        "host" if copy.to_host else "GPU",
-        str(copy.executions),
-        in_words.mb(copy.num_bytes),
-        _ms(total_us),
-        _ms(wait_us),
-        _hiding(total_us, wait_us),
-      )
-    )
-  return layout.table(
-    "Copies to and from the host's memory (predicted per step,"
-    f" {step.cluster.node.link_to_host.effective_gbps:g} GB/s each way)",
-    ("copy", "to", "times", "MB", "ms", "wait", ""),
-    rows,
-    caption=_shorter_ones(len(ranked)),
+    (
+      *("collective", "form", "times", "MB", "GEMMs", "kernels", "SMs"),
+      *("ms", "wait"),
+    ),
+    (
+      (*cells, _ms(lone_us), _ms(wait_us))
+      for lone_us, wait_us, cells in rows[:_MOST_ROWS]
+    ),
+    caption=f"and {left} shorter ones" if left > 0 else None,
   )
 
 
@@ -190,7 +147,6 @@ def _times(
   step: step_lib.Step, replayed: timeline.Timeline
 ) -> rich.table.Table:
   """What the step time is made of."""
-  known = uncertainty.step_time(uncertainty.times(step, step.default))
   of_copies = (
     ("+ kernels slowed by copies", _ms(replayed.total_copy_slowdown_us)),
     ("+ waits for copies", _ms(replayed.total_copy_wait_us)),
@@ -204,11 +160,6 @@ def _times(
       ("+ waits for collectives", _ms(replayed.total_exposed_us)),
       *(of_copies if step.analysis.copies else ()),
       ("= step", _ms(replayed.step_time_us)),
-      (
-        "9 times in 10 between",
-        in_words.ms_range(known.low, known.high, " and "),
-      ),
-      ("lower bound", _ms(lower_bound.us(step))),
       ("collectives slowed by kernels", _ms(replayed.total_delay_us)),
     ),
   )
@@ -217,12 +168,12 @@ def _times(
 def candidates(tuning: tuning_lib.Tuning) -> rich.table.Table:
   """All configs that were tried, with their predicted step times."""
   found = tried.candidates(tuning.search)
-  has_no_forms = bool(_why_no_forms(tuning))
-  rows = []
-  for candidate, one in zip(tuning.candidates, found, strict=True):
-    if has_no_forms and not one.program.is_as_written:
-      continue
-    rows.append(
+  # In two lines, which leaves names of options more of 80 columns.
+  tuned = tried.column(tuning.plan.applied).replace(" ", "\n")
+  return layout.table(
+    f"XLA options tried, with {tuning.num_trials:,} NCCL trials (predicted ms)",
+    ("options", "NCCL\ndefaults", tuned, "sure\ngain", ""),
+    (
       (
         tried.config_in_words(candidate.config, tuning.search.arms),
         tried.cell(one.step_time_us),
@@ -230,13 +181,8 @@ def candidates(tuning: tuning_lib.Tuning) -> rich.table.Table:
         tried.cell(one.gain_us.low_us if one.gain_us else None),
         one.verdict,
       )
-    )
-  # In two lines, which leaves names of options more of 80 columns.
-  tuned = tried.column(tuning.plan.applied).replace(" ", "\n")
-  return layout.table(
-    f"XLA options tried, with {tuning.num_trials:,} NCCL trials (predicted ms)",
-    ("options", "NCCL\ndefaults", tuned, "sure\ngain", ""),
-    rows,
+      for candidate, one in zip(tuning.candidates, found, strict=True)
+    ),
     texts=(0, -1),
     caption=tried.note(found),
   )
@@ -287,18 +233,6 @@ def _arms_notes(search: candidates_lib.Search) -> Iterator[str]:
       by_note.setdefault(note, []).append(arm.name)
   for note, names in by_note.items():
     yield f"{', '.join(names)}: {note}"
-
-
-def _why_no_forms(tuning: tuning_lib.Tuning) -> str:
-  """Why the target can have no other form, in a sentence; "" where it can."""
-  as_written = tuning.search.default.outcome.refusals
-  formed = [c for c in tuning.candidates if not c.config.program.is_as_written]
-  if not as_written or any(
-    isinstance(c, candidates_lib.Candidate) for c in formed
-  ):
-    return ""
-  reasons = "; ".join(f"{r.where}: {r.reason}" for r in as_written)
-  return f"There are no other forms of the program. {reasons}."
 
 
 def of_profile(overlaps: overlaps_lib.Overlaps) -> Iterator[rich.table.Table]:

@@ -170,8 +170,8 @@ def of_recording(
   exposed_us = 0.0
   made.counter("exposed ms so far", 0.0, 0.0)
   for ran in recorded.slices:
-    if wait_us := ran.time_us if ran.kind == "wait" else ran.wait_us:
-      exposed_us += wait_us
+    if ran.wait_us:
+      exposed_us += ran.wait_us
       made.counter("exposed ms so far", ran.end_us, exposed_us / 1e3)
   return made
 

@@ -31,7 +31,6 @@ from lagom_xla import validation
 from lagom_xla.cli import output
 from lagom_xla.compile import config as config_lib
 from lagom_xla.flags import recipes
-from lagom_xla.passes.program import form as form_lib
 from lagom_xla.report import layout
 from lagom_xla.report import results
 from lagom_xla.report import tables
@@ -314,23 +313,3 @@ def test_json_has_the_form_of_each_candidate_and_what_became_of_it(formed):
   (refused,) = [e for e in entries if e["program"]["strands"] == "staggered"]
   assert "it has no loop" in refused["failure"]
   assert refused["rewrites"] == []
-
-
-def test_where_no_form_can_be_had_the_report_says_why_once():
-  start, done = hlo_text.all_gather("all-gather", 2**20)
-  end = "ROOT result = f32[32768] negate(all-gather-in0)"
-  module = hlo_text.load("\n".join([start, done, end]))
-  refusal = form_lib.Refusal(where="dump", reason="it has no forms")
-  target = fake_target.FakeTarget(
-    name="dump",
-    cluster=cluster_lib.parse("1x8xh100"),
-    scheduled=lambda _: module,
-    rewritten=lambda _: form_lib.Outcome(refusals=(refusal,)),
-  )
-  tuning = tuner.tune(target, in_process=True)
-  assert not all(c.config.program.is_as_written for c in tuning.candidates)
-  text = _shown(tuning, is_verbose=True)
-  assert text.count("it has no forms") == 1
-  assert "There are no other forms of the program. dump: it has no forms." in (
-    text
-  )

@@ -49,7 +49,7 @@ class Slice:
     done_us: when its done had been passed; of one that is never awaited, when
       it ended.
     num_trips: how many trips a fold stands for; 0 otherwise.
-    wait_us: of folded trips, all their waits.
+    wait_us: how long the compute stream was held; of folded trips, all of that.
     num_channels: of a collective.
   """
 
@@ -236,7 +236,8 @@ class _Recorder(timeline.Listener):
 
   def waited(self, name: str, us: float) -> None:
     self._sums_us["waits"] += us
-    self._add(kind="wait", name=name, begin_us=self._clock_us - us)
+    begin_us = self._clock_us - us
+    self._add(kind="wait", name=name, begin_us=begin_us, wait_us=us)
 
   def launched(self, name: str, cost: kernel_lib.KernelCost) -> None:
     self._kernel = name, cost.time_us, self._clock_us

@@ -74,7 +74,7 @@ def picture(
         kind=tuple(s.kind for s in ran),
         label=tuple(index[s.name] for s in ran),
         lone_us=tuple(round(s.lone_us, _DIGITS) for s in ran),
-        wait_us=tuple(round(_wait_us(s), _DIGITS) for s in ran),
+        wait_us=tuple(round(s.wait_us, _DIGITS) for s in ran),
         num=tuple(max(s.num_trips, 1) for s in ran),
         beside=tuple(
           tuple((index[n], round(us, _DIGITS)) for n, us in _beside(s))
@@ -93,10 +93,6 @@ def _label(name: str, instructions: Instructions) -> report.Label:
   known = instructions.get(name)
   what, source = (known.what, str(known.source)) if known else ("", "")
   return report.Label(name=name, what=what, source=source)
-
-
-def _wait_us(ran: recorder.Slice) -> float:
-  return ran.time_us if ran.kind == "wait" else ran.wait_us
 
 
 def _lost_us(ran: recorder.Slice) -> float:
@@ -160,7 +156,7 @@ def _several(slices: Sequence[recorder.Slice]) -> recorder.Slice:
     end_us=others[-1].end_us,
     lone_us=sum(ran.lone_us for ran in slices),
     lost_us=(("", sum(map(_lost_us, slices))),),
-    wait_us=sum(map(_wait_us, slices)),
+    wait_us=sum(ran.wait_us for ran in slices),
     num_trips=len(slices),
   )
 
