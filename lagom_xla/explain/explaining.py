@@ -23,7 +23,6 @@ from lagom_xla.apply import checked
 from lagom_xla.costs import in_words
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
-from lagom_xla.explain import advice
 from lagom_xla.explain import explanation as explanation_lib
 from lagom_xla.explain import parts as parts_lib
 from lagom_xla.explain import sentences
@@ -374,5 +373,5 @@ def _collective(
     slowed_us=ran.slowed_us(name),
     slows=tuple(ran.slows.get(name, ())[:_MOST_SLOWED]),
     with_plan=with_plan,
-    advice=advice.of(subject) if subject else (),
+    advice=sentences.advice(subject) if subject else (),
   )

@@ -7,7 +7,7 @@ Every time shown is predicted, and says so: nothing here has run on a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import rich.console
 import rich.table
@@ -103,7 +103,7 @@ def _moved(
   explained = {
     one.name: one for one in explaining.of_run(step, step.default).collectives
   }
-  rows = []
+  rows: list[tuple[float, float, Sequence[str]]] = []
   for collective in step.analysis.collectives:
     name, one = collective.name, explained[collective.name]
     beside = step.analysis.kernels_beside[collective.start_id]
