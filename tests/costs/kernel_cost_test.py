@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import fusion
 from lagom_xla.costs import gemm
@@ -25,7 +24,6 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import memory_access
-from lagom_xla.report import notes
 import replay_parts
 
 H100 = cluster_lib.parse("1x8xh100").gpu
@@ -423,33 +421,6 @@ def test_text_collides_far_less_than_one_id():
   )
   cost = kernel_lib.predict(_kernel(scatter=_SCATTER), H100)
   assert cost.run_us < worst_us / 10
-
-
-def test_the_report_names_a_scatter_that_could_take_much_of_a_step():
-  module = hlo_text.load(
-    """
-      table = bf16[32000,640] parameter(0)
-      ids = s32[16384,1] parameter(1)
-      updates = bf16[16384,640] parameter(2)
-      ROOT out = bf16[32000,640] scatter(table, ids, updates),
-        update_window_dims={1}, inserted_window_dims={0},
-        scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add16,
-        metadata={op_name="jit(f)/scatter-add[mode=X]" source_file="model.py"
-                  source_line=84}
-    """,
-    computations="""
-      add16 {
-        a = bf16[] parameter(0)
-        b = bf16[] parameter(1)
-        ROOT sum = bf16[] add(a, b)
-      }
-    """,
-  )
-  step = step_lib.of_module(module, cluster_lib.parse("1x8xh100"))
-  (note,) = notes.scatter_notes(step, step_time_us=1e5)
-  assert note.startswith("out (model.py:84) adds 16,384")
-  assert "46.6 ms if they are all the same" in note
-  assert not notes.scatter_notes(step, step_time_us=1e7)
 
 
 @given(num_ids=st.integers(2, 10**4))

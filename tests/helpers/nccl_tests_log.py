@@ -115,15 +115,25 @@ def log_of(
   )
 
 
+def measured(
+  folder: pathlib.Path,
+  text: str,
+  cluster: cluster_lib.Cluster = TWO_NODES,
+  name: str = "my.log",
+) -> calibration_lib.Measured:
+  """Writes a log, and reads it as one of a cluster."""
+  path = folder / name
+  path.write_text(text, encoding="utf-8")
+  return calibration_lib.read(cluster, [path])
+
+
 def calibrate(
   folder: pathlib.Path,
   text: str,
   cluster: cluster_lib.Cluster = TWO_NODES,
   name: str = "my.log",
 ) -> calibration_lib.Result:
-  """Writes a log, reads it without a problem, and calibrates by it."""
-  path = folder / name
-  path.write_text(text, encoding="utf-8")
-  measured = calibration_lib.read(cluster, [path])
-  assert measured.problems == []
-  return calibration_lib.calibrate(cluster, measured)
+  """Calibrates by a log that is read without a problem."""
+  found = measured(folder, text, cluster, name)
+  assert found.problems == []
+  return calibration_lib.calibrate(cluster, found)

@@ -100,19 +100,6 @@ def test_a_file_is_known_by_its_content_not_its_name(tmp_path, content):
   assert _names(hlo.load(str(file))) == _names_in_text(_TEXT)
 
 
-@pytest.mark.parametrize(
-  ("header", "num_devices"),
-  [
-    ("", None),
-    ("num_partitions=8", 8),
-    ("replica_count=2, num_partitions=8", 16),
-  ],
-)
-def test_devices_are_partitions_times_replicas(header, num_devices):
-  module = hlo_text.load("ROOT p = f32[] parameter(0)", header=header)
-  assert module.num_partitions == num_devices
-
-
 def _printed(serialized: bytes) -> str:
   return _hlo.HloModule.from_serialized_hlo_module_proto(serialized).to_string()
 
@@ -402,31 +389,6 @@ def test_nested_loops_multiply(compiled):
   assert max(module.executions.values()) == most
   assert module.loops_of_unknown_length == ()
   assert compiled or runs_of_dot == [11 * 7]
-
-
-def test_branches_count_as_taken_and_calls_add_up():
-  module = hlo_text.load(
-    """
-      x = f32[4] parameter(0)
-      which = s32[] parameter(1)
-      once = f32[4] call(x), to_apply=sine
-      twice = f32[4] call(once), to_apply=sine
-      ROOT out = f32[4] conditional(which, twice, x),
-        branch_computations={left, right}
-    """,
-    computations="""
-      sine {
-        x = f32[4] parameter(0)
-        ROOT y = f32[4] sine(x) }
-      left {
-        x = f32[4] parameter(0)
-        ROOT y = f32[4] call(x), to_apply=sine }
-      right {
-        x = f32[4] parameter(0)
-        ROOT y = f32[4] cosine(x) }
-    """,
-  )
-  assert _executions(module) == {"main": 1, "sine": 3, "left": 1, "right": 1}
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,16 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of a site are found again from its logs, and foretell it."""
+"""Logs of nccl-tests are read whatever is around their rows, or doubted.
+
+A site's figures are found again from them, and foretell it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 import dataclasses
 import itertools
 import json
 import pathlib
-import statistics
 
 from hypothesis import given
 from hypothesis import settings
@@ -17,7 +18,6 @@ from hypothesis import strategies as st
 import pytest
 
 from benchmarks.collectives import calibrated
-from benchmarks.collectives import nccl_tests
 import commands
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
@@ -29,12 +29,295 @@ import nccl_tests_log
 from nccl_tests_log import calibrate
 from nccl_tests_log import calibrated_by
 from nccl_tests_log import log_of
+from nccl_tests_log import measured
 from nccl_tests_log import predicted_us
 from nccl_tests_log import row
 from nccl_tests_log import rows_of
 
+_MIB = 2**20
 _TWO_NODES = nccl_tests_log.TWO_NODES
 _SIZES = nccl_tests_log.SIZES
+_COMMAND = nccl_tests_log.COMMAND
+
+
+def _read(
+  folder: pathlib.Path, text: str, name: str = "my.log"
+) -> tuple[list[log.Run], list[str]]:
+  path = folder / name
+  path.write_text(text, encoding="utf-8")
+  return log.read(path)
+
+
+@pytest.mark.parametrize(
+  "prefixed",
+  [
+    lambda rank, line: line,
+    lambda rank, line: f"[1,{rank}]<stdout>:{line}",
+    lambda rank, line: f"[1,{rank}]<stdout>: {line}",
+    lambda rank, line: f"{rank:2d}: {line}",
+    lambda rank, line: f"worker-{rank}: {line}",
+    lambda rank, line: f"2026-03-01T10:00:00.123456Z {line}",
+    lambda rank, line: f"\x1b[32m{line}\x1b[0m",
+    lambda rank, line: f"{line}\r",
+  ],
+  ids=["bare", "mpirun", "tagged", "srun", "pod", "kubectl", "colour", "crlf"],
+)
+def test_a_run_is_read_whatever_a_launcher_puts_around_its_lines(
+  tmp_path, prefixed
+):
+  lines = log_of(_TWO_NODES).split("\n")
+  text = "\n".join(prefixed(0, line) for line in lines)
+  (run,), problems = _read(tmp_path, text)
+  assert problems == []
+  assert run.program == "all_reduce"
+  assert run.nccl_version == "2.29.7"
+  assert len(run.ranks) == 16
+  assert set(run.ranks.values()) == {"node-0", "node-1"}
+  assert run.gpus == {"NVIDIA H100 80GB HBM3"}
+  assert [row.num_bytes for row in run.rows] == list(_SIZES)
+  assert run.rows[4].time_us == pytest.approx(
+    predicted_us(_TWO_NODES, "all-reduce", _MIB), abs=0.006
+  )
+
+
+@pytest.mark.parametrize(
+  "row",
+  [
+    # 2.0 to 2.12, with and without redop and root; 2.13 and newer; validation
+    # off; in place alone; not in place.
+    "1048576 262144 float sum 100.00 10.49 19.66 1e-06 101.0 10.38 19.47 1e-06",
+    "1048576 262144 float 100.00 10.49 19.66 0e+00 101.0 10.38 19.47 0e+00",
+    "1048576 262144 float 0 100.00 10.49 19.66 0e+00 101.0 10.38 19.47 0e+00",
+    "1048576 262144 float sum -1 100.00 10.49 19.66 0 101.0 10.38 19.47 0",
+    "1048576 524288 bfloat16 avg -1 100.00 10.49 19.66 N/A 101 10.38 19.47 N/A",
+    "1048576 1048576 f8e4m3 none 0 N/A N/A N/A N/A 100.0 10.49 19.66 0",
+    "1048576 262144 float none -1 100.00 10.49 19.66 0",
+    # Dated (-S 1), and with what single iterations take (2.19.6).
+    "1048576 262144 float sum -1 100.00 10.49 19.66 0 101.0 10.38 19.47 0"
+    " 2026-07-01 12:00:00",
+    "1048576 262144 float sum -1 100.00 10.49 19.66 0 99 104 103 1.2"
+    " 101.0 10.38 19.47 0 99.1 105 104 1.3",
+    # Tagged at each write, as mpirun -prepend-rank does.
+    "[0] 1048576 262144 float sum -1[0] 100.00 10.49 19.66 0[0] 9 10.38 19.4 0",
+  ],
+)
+def test_rows_of_every_layout_are_read(tmp_path, row):
+  (run,), problems = _read(tmp_path, f"{_COMMAND}\n  {row}\n")
+  assert problems == []
+  assert [(r.line, r.num_bytes, r.time_us) for r in run.rows] == [
+    (2, _MIB, 100)
+  ]
+  assert run.rows[0].bus_gbps == 19.66
+
+
+def test_wrong_results_are_counted_however_many(tmp_path):
+  row = "1048576 262144 float sum -1 100.00 10.49 19.66 1e+06 101 10.38 19.4 0"
+  (run,), _ = _read(tmp_path, f"{_COMMAND}\n{row}\n")
+  assert run.rows[0].num_wrong == 1_000_000
+
+
+# As nccl-tests prints rows of NCCL_DEBUG_SUBSYS=TUNING, on a host whose name
+# starts like a number, too; NVIDIA/nccl's issue 1453 has such a log, tagged.
+@pytest.mark.parametrize("label", ["", "0: ", "[1,0]<stdout>:", "[0] "])
+@pytest.mark.parametrize("host", ["node-0", "9c3d25a5"])
+def test_rows_that_messages_break_are_read(tmp_path, host, label):
+  said = f"{host}:700:711 [0] NCCL INFO AllReduce: "
+  other = "[2026-03-01 10:00:00] node-1:700:711 [0] net.cc:7 NCCL WARN no 7"
+  lines = log_of(_TWO_NODES).replace("node-0", host).split("\n")
+  for place, line in enumerate(lines):
+    if line and line.split()[0] in map(str, _SIZES):
+      message = f"{said}{line.split()[0]} Bytes -> Algo RING proto LL channel"
+      head, first, second = line[:52], line[52:84], line[84:]
+      lines[place] = "\n".join(
+        (head + message, other, message, first + message, second)
+      )
+  text = "\n".join(label + line for line in "\n".join(lines).split("\n"))
+  (run,), problems = _read(tmp_path, text)
+  assert problems == []
+  (unbroken,), _ = _read(tmp_path, log_of(_TWO_NODES))
+  assert [(r.num_bytes, r.time_us, r.num_wrong) for r in run.rows] == [
+    (r.num_bytes, r.time_us, 0) for r in unbroken.rows
+  ]
+  assert dict(run.choices) == dict.fromkeys(_SIZES, ("ring", "ll"))
+
+
+def test_a_log_of_several_programs_is_as_many_runs(tmp_path):
+  programs = tuple(log.KINDS)
+  text = "\n".join(log_of(_TWO_NODES, program) for program in programs)
+  runs, problems = _read(tmp_path, text)
+  assert problems == []
+  assert [run.program for run in runs] == list(programs)
+  assert {len(run.rows) for run in runs} == {len(_SIZES)}
+  assert all(len(run.ranks) == 16 for run in runs)
+
+
+def test_marks_that_a_web_page_ate_are_not_missed(tmp_path):
+  text = log_of(_TWO_NODES).replace("#", "")
+  (run,), _ = _read(tmp_path, text)
+  assert len(run.ranks) == 16
+  assert run.program == "all_reduce"
+
+
+def test_a_list_of_ranks_with_some_left_out_lists_none(tmp_path):
+  # As in oracle-quickstart/oci-gpu-quickstarts, with "..." in their place.
+  lines = log_of(_TWO_NODES).split("\n")
+  kept = [line for line in lines if "Rank  7 " not in line]
+  (run,), problems = _read(tmp_path, "\n".join(kept))
+  assert problems == []
+  assert run.ranks == {}
+  assert len(run.rows) == len(_SIZES)
+
+
+def test_a_command_names_its_program_and_its_environment(tmp_path):
+  rows = "\n".join(rows_of(_TWO_NODES))
+  runs, _ = _read(
+    tmp_path,
+    f"mpirun -x NCCL_ALGO=Ring {_COMMAND}\n# nThread 1 nGpus 1 \n{rows}\n"
+    f"mpirun -x NCCL_PROTO=LL {_COMMAND.replace('all_reduce', 'all_gather')}\n"
+    f"# nThread 1 nGpus 1 \n{rows}\n",
+  )
+  assert [run.program for run in runs] == ["all_reduce", "all_gather"]
+  assert [dict(run.environment) for run in runs] == [
+    {"NCCL_ALGO": "Ring"},
+    {"NCCL_PROTO": "LL"},
+  ]
+
+
+@pytest.mark.parametrize(
+  ("line", "message"),
+  [
+    (
+      "1048576 262144 float sum -1 100.00 99.90 19.66 0 101 10.38 19.47 0",
+      ":2: says 1048576 B in 100.00 us at 99.90 GB/s, which contradict",
+    ),
+    ("1048576 262144 float sum -1 100.00", ":2: is cut off"),
+    ("no such thing", ": has no rows of nccl-tests"),
+    ("", ": has no rows of nccl-tests"),
+  ],
+)
+def test_what_is_wrong_with_a_log_is_told_in_a_line(tmp_path, line, message):
+  runs, problems = _read(tmp_path, f"{_COMMAND}\n{line}\n")
+  assert runs == []
+  (problem,) = map(str, problems)
+  assert problem.startswith(f"{tmp_path / 'my.log'}{message}")
+  assert "\n" not in problem
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused(tmp_path_factory, text):
+  folder = tmp_path_factory.mktemp("any")
+  runs, problems = _read(folder, text)
+  assert runs or problems
+
+
+_NODE = nccl_tests_log.NODE
+
+
+def _launch_bound(gpus_per_thread: int, *, without: str = "nothing") -> str:
+  """A log of a node where nothing takes less than 40 us."""
+  us = {n: max(predicted_us(_NODE, "all-reduce", n), 40.0) for n in _SIZES}
+  rows = [row("all_reduce", 8, n, time_us) for n, time_us in us.items()]
+  text = log_of(_NODE, rows=rows, gpus_per_thread=gpus_per_thread)
+  return "\n".join(line for line in text.split("\n") if without not in line)
+
+
+@pytest.mark.parametrize(
+  "without", ["nothing of it", "nThread", " Rank ", "# "]
+)
+def test_launches_of_one_thread_are_not_taken_for_latency(tmp_path, without):
+  text = f"{_COMMAND}\n{_launch_bound(8, without=without)}"
+  result = calibrate(tmp_path, text, _NODE)
+  assert result.calibration.within_node == cluster_lib.Factors()
+  doubted = {s.measured_us for s in result.samples if s.doubt}
+  assert {us for us in doubted if us <= 40.0} == {40.0}
+  assert any(
+    "no longer than a thread's launches on 8 GPUs" in s.doubt
+    for s in result.samples
+  )
+
+
+def test_latency_of_processes_for_each_gpu_is_latency(tmp_path):
+  result = calibrate(tmp_path, _launch_bound(1), _NODE)
+  assert result.calibration.within_node.latency_factor > 1.1
+
+
+@pytest.mark.parametrize(
+  ("line", "doubt"),
+  [
+    (
+      "node-0:7000:7000 [0] NCCL INFO NCCL_ALGO set by environment to Ring.",
+      "ran under NCCL_ALGO=Ring",
+    ),
+    ("NCCL_MAX_NCHANNELS=4", "ran under NCCL_MAX_NCHANNELS=4"),
+    ("NCCL_NVLS_ENABLE=0", "ran under NCCL_NVLS_ENABLE=0"),
+    ("NCCL_P2P_DISABLE=1", "ran under NCCL_P2P_DISABLE=1"),
+  ],
+)
+def test_rows_under_another_choice_than_nccls_are_distrusted(
+  tmp_path, line, doubt
+):
+  found = measured(tmp_path, log_of(_TWO_NODES, before=[line]))
+  assert {sample.doubt for sample in found.samples} == {doubt}
+  with pytest.raises(errors.CalibrationError, match=" ran under NCCL_"):
+    calibration_lib.calibrate(_TWO_NODES, found)
+
+
+@pytest.mark.parametrize("line", ["NCCL_P2P_DISABLE=0", "NCCL_DEBUG=INFO"])
+def test_an_environment_that_leaves_nccl_its_choice_is_trusted(tmp_path, line):
+  result = calibrate(tmp_path, log_of(_TWO_NODES, before=[line]))
+  assert not any(sample.doubt for sample in result.samples)
+
+
+def test_a_logged_choice_that_was_not_foreseen_is_distrusted(tmp_path):
+  setting = collective_lib.default_setting(
+    nccl_tests_log.tuning_key(_TWO_NODES, "all-reduce", 2**20), _TWO_NODES
+  )
+  lines = [
+    f"NCCL INFO AllReduce: {2**20} Bytes -> Algo {setting.algorithm.upper()}"
+    f" proto {setting.protocol.upper()} channel{{Lo..Hi}}={{0..7}}",
+    f"NCCL INFO AllReduce: {2**21} Bytes -> Algo 6 proto 2 time 12.5",
+  ]
+  result = calibrate(tmp_path, log_of(_TWO_NODES, before=lines))
+  (doubted,) = (sample for sample in result.samples if sample.doubt)
+  assert doubted.key.num_bytes == 2**21
+  assert doubted.doubt.startswith("ran pat/simple, where ")
+
+
+@pytest.mark.parametrize("name", ["4x8xh100", "1x16xh100", "2x4xh100"])
+def test_ranks_that_are_not_the_clusters_are_refused_naming_both(
+  tmp_path, name
+):
+  asked = cluster_lib.parse(name)
+  (problem,) = measured(tmp_path, log_of(_TWO_NODES), asked).problems
+  assert "has 16 ranks on 2 hosts, but" in problem
+  nodes = "1 node;" if asked.num_nodes == 1 else f"{asked.num_nodes} nodes;"
+  assert f"has {asked.num_devices} GPUs on {nodes}" in problem
+
+
+def test_without_a_header_the_bus_bandwidth_tells_the_ranks(tmp_path):
+  text = "\n".join([_COMMAND, *rows_of(_TWO_NODES)])
+  assert calibrate(tmp_path, text).fits[0].num_ranks == 16
+  asked = cluster_lib.parse("4x8xh100")
+  (problem,) = measured(tmp_path, text, asked).problems
+  assert "ranks whose bus bandwidth is 1.875 of bytes over time" in problem
+  assert "4x8xh100 has 32 GPUs on 4 nodes" in problem
+
+
+def test_a_file_may_be_named_by_its_program(tmp_path):
+  text = "\n".join(rows_of(_TWO_NODES, "reduce_scatter"))
+  result = calibrate(tmp_path, text, name="reduce-scatter.2nodes.txt")
+  assert result.fits[0].kind == "reduce-scatter"
+  (problem,) = measured(tmp_path, text, name="run7.log").problems
+  assert "nothing says which program printed this" in problem
+
+
+def test_processes_that_ran_alone_are_told_so(tmp_path):
+  alone = cluster_lib.parse("1x1xh100")
+  row = "1048576 262144 float sum -1 3.20 327.68 0.00 0 3.1 338.25 0.00 0"
+  (problem,) = measured(tmp_path, log_of(alone, rows=[row])).problems
+  assert "has 1 rank on 1 host (build nccl-tests with MPI=1" in problem
+
+
 _DATA = pathlib.Path(__file__).resolve().parents[3] / "shared/data"
 
 
@@ -158,7 +441,6 @@ def test_real_systems_are_foretold_from_a_third_of_their_rows():
   assert found["one node"].p90 < 0.13
 
 
-_MIB = 2**20
 _PATHS = (
   *("ring.ll", "ring.ll128", "ring.simple", "pat.simple", "nvlstree.simple"),
   *("tree.ll", "tree.ll128", "tree.simple", "nvls.simple"),
@@ -309,47 +591,3 @@ def test_a_file_that_cannot_be_written_is_found_before_the_logs_are_read():
   assert done.status == 2
   assert done.err.startswith("lagom-xla: Cannot write /proc/x.json: ")
   assert "no.log" not in done.err
-
-
-def _system_logs(
-  folder: pathlib.Path, rows: Sequence[nccl_tests.Row]
-) -> list[str]:
-  """A log for each program, with every third size that a system measured."""
-  names = []
-  for program in ("all_reduce", "all_gather"):
-    of_program = [r for r in rows if r.key.kind == log.KINDS[program]]
-    of_program.sort(key=lambda row: row.key.num_bytes)
-    lines = [
-      row(program, one.key.num_ranks, one.key.num_bytes, one.time_us)
-      for one in of_program[1::3]
-    ]
-    names.append(f"{program}.log")
-    text = log_of(rows[0].cluster, program, rows=lines)
-    (folder / names[-1]).write_text(text, encoding="utf-8")
-  return names
-
-
-@pytest.mark.parametrize("system", ["xx1-N10G2", "xx1-N10G8"])
-def test_logs_of_a_real_system_foretell_its_other_rows(here, system):
-  if not _DATA.is_dir():
-    pytest.skip("the folder of shared data is not beside this checkout")
-  rows = [
-    r for r in nccl_tests.rows(_DATA / "nccl_tests") if r.system == system
-  ]
-  calibration_lib.write(here / "usual.json", rows[0].cluster, {})
-  names = _system_logs(here, rows)
-  done = commands.run(
-    "calibrate", "--cluster=usual.json", *names, "--out=mine.json"
-  )
-  assert done.status == 0
-  mine = cluster_lib.parse(str(here / "mine.json"))
-
-  def median_error(cluster: cluster_lib.Cluster) -> float:
-    return statistics.median(
-      abs(predicted_us(cluster, r.key.kind, r.key.num_bytes) / r.time_us - 1)
-      for r in rows
-      if r.key.kind in ("all-reduce", "all-gather")
-    )
-
-  assert median_error(mine) < 0.75 * median_error(rows[0].cluster)
-  assert median_error(mine) < 0.03
