@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 import dataclasses
-import functools
 from html import parser
 import json
 import pathlib
@@ -17,12 +16,6 @@ from commands import CLUSTER
 from commands import run
 from commands import write_steps
 from lagom_xla.costs import uncertainty
-from lagom_xla.costs.replay import recorder
-from lagom_xla.costs.replay import timeline
-from lagom_xla.report.page import contents
-from lagom_xla.report.page import report as report_lib
-
-NUM_KERNELS = 60_000
 
 
 class Page(parser.HTMLParser):
@@ -72,35 +65,6 @@ class Tuned:
   def parsed(self) -> Page:
     """The page, read."""
     return Page(self.page.read_text())
-
-
-@functools.cache
-def draw_long_step() -> report_lib.Picture:
-  """A step of 60,000 kernels, as a module of 170,000 instructions has them."""
-  slices, now_us = [], 0.0
-  for index in range(NUM_KERNELS):
-    time_us = 5.0 if index % 7 else 300.0
-    slices.append(
-      recorder.Slice(
-        stream=recorder.COMPUTE,
-        kind="kernel",
-        name=f"loop_multiply_convert_fusion.{index}",
-        begin_us=now_us,
-        end_us=now_us + time_us,
-        lone_us=time_us - 1.0,
-        lost_us=(("all-gather-start.1", 1.0),),
-      )
-    )
-    now_us += time_us
-  recorded = recorder.Recording(step_time_us=now_us, slices=tuple(slices))
-  replayed = timeline.Timeline(
-    step_time_us=now_us,
-    kernel_us=now_us - NUM_KERNELS,
-    collective_us=0.0,
-    exposed_us={},
-    slowdown_us={},
-  )
-  return contents.picture("before", recorded, replayed, {})
 
 
 def tune(place: pathlib.Path) -> Tuned:

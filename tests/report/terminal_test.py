@@ -26,11 +26,9 @@ import fake_target
 import formed_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import errors
 from lagom_xla import validation
 from lagom_xla.cli import output
 from lagom_xla.compile import config as config_lib
-from lagom_xla.flags import recipes
 from lagom_xla.report import layout
 from lagom_xla.report import results
 from lagom_xla.report import tables
@@ -189,21 +187,6 @@ def _shown(tuning: tuning_lib.Tuning, *, is_verbose: bool = False) -> str:
   console = rich.console.Console(file=stream, width=200)
   terminal.show_tuning(console, tuning, [], is_verbose=is_verbose)
   return " ".join(stream.getvalue().split())
-
-
-def test_a_report_says_why_no_published_flags_were_tried(monkeypatch):
-  def fail(*_: object) -> None:
-    raise errors.OptionsError("jaxlib does not say what options it has")
-
-  monkeypatch.setattr(recipes, "for_nodes", fail)
-  tuning = tuner.tune(
-    dataclasses.replace(
-      arm_steps.target(arm_steps.DOUBLED), cluster=cluster_lib.parse("5x8xh100")
-    )
-  )
-  assert "No published XLA_FLAGS were tried: jaxlib does not say" in (
-    _shown(tuning, is_verbose=True)
-  )
 
 
 @pytest.mark.parametrize(
