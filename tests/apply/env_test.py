@@ -59,14 +59,6 @@ def test_all_of_a_plan_is_set_where_the_plugin_can_be_had(folder, shell):
   assert said == ""
 
 
-def test_flags_come_after_those_that_are_there(folder, shell):
-  found, _ = shell.source(
-    folder / "env.sh", XLA_FLAGS=f"--xla_a=1 --{GATHER}=1"
-  )
-  flags = found["XLA_FLAGS"].split()
-  assert flags == ["--xla_a=1", f"--{GATHER}=1", sourced.FLAG]
-
-
 @pytest.mark.parametrize(
   ("cwd", "file"),
   [

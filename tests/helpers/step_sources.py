@@ -59,9 +59,6 @@ def plain_shapes(devices):
   plain = jax.ShapeDtypeStruct((64, 64), jnp.float32)
   return step, (plain, plain)
 
-def unused(devices):
-  return jax.jit(lambda w, x: jnp.zeros(w.shape)), make_args(devices)
-
 def concrete(devices):
   return step, (jnp.ones((64, 64)), np.ones((64, 64)))
 
@@ -134,10 +131,6 @@ def takes_a_ref(devices):
     return x @ x
   return jax.jit(count), (counter, make_args(devices)[0])
 
-def runs_its_init(devices):
-  like = make_args(devices)[0]
-  jax.jit(lambda: jnp.ones((64, 64)), out_shardings=like.sharding)()
-
 def calls_back(devices):
   args = make_args(devices)
   like = jax.ShapeDtypeStruct((), jnp.float32)
@@ -158,9 +151,6 @@ def takes_nothing():
 
 def raises(devices):
   raise RuntimeError("first line\\nsecond line")
-
-def exits(devices):
-  raise SystemExit("not today")
 
 @jax.jit
 def raises_inside(w, x):

@@ -10,6 +10,7 @@ import ctypes
 import dataclasses
 import pathlib
 
+from hypothesis import strategies as st
 import pytest
 
 from lagom_xla.apply.nccl import build
@@ -31,6 +32,38 @@ RULE = table_lib.Rule(
   num_channels=4,
   chunk_bytes=131072,
 )
+
+
+@st.composite
+def rules(
+  draw: st.DrawFn,
+  num_ranks: st.SearchStrategy[int],
+  num_nodes: st.SearchStrategy[int],
+  num_bytes: st.SearchStrategy[int],
+) -> tuple[table_lib.Rule, ...]:
+  """Rules in order, several for a communicator, some next to each other."""
+  found = []
+  communicators = st.tuples(
+    st.sampled_from(sorted(table_lib.KINDS)), num_ranks, num_nodes
+  )
+  for kind, ranks, nodes in draw(st.sets(communicators, max_size=4)):
+    bounds = sorted(draw(st.sets(num_bytes, min_size=1, max_size=9)))
+    for least, most in zip(bounds[::2], bounds[1::2], strict=False):
+      rule = table_lib.Rule(
+        kind=kind,
+        num_ranks=ranks,
+        num_nodes=nodes,
+        min_bytes=least,
+        max_bytes=most,
+        algorithm=draw(st.sampled_from(sorted(table_lib.ALGORITHMS))),
+        protocol=draw(st.sampled_from(sorted(table_lib.PROTOCOLS))),
+        num_channels=draw(st.integers(0, 64)),
+        chunk_bytes=draw(st.integers(0, 2**31 - 1)),
+      )
+      found.append(rule)
+  return table_lib.in_order(found)
+
+
 _INT, _SIZE, _PTR = ctypes.c_int, ctypes.c_size_t, ctypes.c_void_p
 _INTS, _SIZES, _PTRS = map(ctypes.POINTER, (_INT, _SIZE, _PTR))
 _LOG = ctypes.CFUNCTYPE(

@@ -65,22 +65,13 @@ def test_what_nccl_cannot_run_is_neither_chosen_nor_given_channels(
 @given(data=st.data())
 def test_every_choice_is_the_tables(plugin, tmp_path_factory, data):
   """Many rules, against a search in the list of them."""
-  rules = []
-  for kind in data.draw(st.sets(st.sampled_from(sorted(table_lib.KINDS)))):
-    bounds = sorted(data.draw(st.sets(st.integers(1, 60), max_size=12)))
-    for least, most in zip(bounds[::2], bounds[1::2], strict=False):
-      rules.append(
-        table_lib.Rule(
-          kind=kind,
-          num_ranks=data.draw(st.sampled_from((8, 16))),
-          num_nodes=data.draw(st.sampled_from((1, 2))),
-          min_bytes=least,
-          max_bytes=most,
-          algorithm=data.draw(st.sampled_from(sorted(table_lib.ALGORITHMS))),
-          protocol=data.draw(st.sampled_from(sorted(table_lib.PROTOCOLS))),
-          num_channels=data.draw(st.integers(0, 64)),
-        )
-      )
+  rules = data.draw(
+    tuner_plugin.rules(
+      num_ranks=st.sampled_from((8, 16)),
+      num_nodes=st.sampled_from((1, 2)),
+      num_bytes=st.integers(1, 60),
+    )
+  )
   path = tmp_path_factory.mktemp("table") / "table.bin"
   table_lib.write(path, rules)
   with tuner_plugin.communicator(plugin, path) as communicator:
