@@ -30,20 +30,6 @@ from benchmarks.gpu import part as part_lib
 _RESULTS = pathlib.Path(__file__).with_name("results")
 # A lent machine's command may take ten minutes, with all that is around it.
 _LIMIT_S = 530.0
-
-# What each may take and what it measures, in this order: later ones read what
-# earlier ones leave, and the last one takes as many settings as there is time
-# left for.
-PARTS: Mapping[str, tuple[float, str]] = {
-  "environment": (30, "driver, NCCL and Python packages"),
-  "traced_step": (145, "the Llama example's step, its kernels, predictions"),
-  "lone_kernels": (75, "products and fusions alone, against predictions"),
-  "tuner_plugin": (85, "the NCCL tuner plugin, loaded"),
-  "decorated": (130, "lagom_xla.tune around the same step"),
-  "commands": (90, "lagom-xla profile and tune, end to end"),
-  "two_ranks": (300, "products and fusions beside NCCL, two ranks on this GPU"),
-}
-
 # What is brought home beside the figures.
 _FIXTURES = ("step.xplane.pb.xz", "step.hlo.xz")
 # All traces and logs: what could not be compared there can be elsewhere.
@@ -55,7 +41,9 @@ _MOST_PACKED_BYTES = 64 * 2**20
 def main(argv: Sequence[str] | None = None) -> None:
   """The command."""
   parser = argparse.ArgumentParser(
-    prog="python -m benchmarks.gpu", description=__doc__.partition("\n")[0]
+    prog="python -m benchmarks.gpu",
+    description=__doc__.partition("\n")[0],
+    formatter_class=argparse.ArgumentDefaultsHelpFormatter,
   )
   parser.add_argument("--only", default="", metavar="PART,...")
   parser.add_argument(
@@ -63,19 +51,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     type=pathlib.Path,
     default=_RESULTS,
     metavar="FOLDER",
-    help="where figures and fixtures go (default: %(default)s)",
+    help="where figures and fixtures go",
   )
   parser.add_argument(
     "--limit",
     type=float,
     default=_LIMIT_S,
     metavar="SECONDS",
-    help="for all parts together (default: %(default)g)",
+    help="for all parts together",
   )
   parser.add_argument("--format", choices=("text", "json"), default="text")
   arguments = parser.parse_args(argv)
-  names = table.chosen(arguments.only, PARTS, "part")
-  limits_s = {name: PARTS[name][0] for name in PARTS if name in names}
+  names = table.chosen(arguments.only, part_lib.PARTS, "part")
+  limits_s = {n: p[0] for n, p in part_lib.PARTS.items() if n in names}
   rows = measure(limits_s, arguments.out, limit_s=arguments.limit)
   if arguments.format == "json":
     print(json.dumps({"rows": rows}, indent=1))
@@ -89,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def measure(
-  limits_s: dict[str, float], out: pathlib.Path, *, limit_s: float
+  limits_s: Mapping[str, float], out: pathlib.Path, *, limit_s: float
 ) -> list[dict[str, Any]]:
   """Measures parts one after the other; `out` gets gpu.json after each anew.
 
@@ -107,7 +95,7 @@ def measure(
   with tempfile.TemporaryDirectory(prefix="gpu-") as made:
     folder = pathlib.Path(made)
     for name, most_s in limits_s.items():
-      table.say(f"gpu: {PARTS[name][1] if name in PARTS else name}")
+      table.say(f"gpu: {name}")
       left_s = min(most_s, deadline_s - time.monotonic())
       rows.append(part_lib.run(name, folder, limit_s=left_s))
       (out / "gpu.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n")

@@ -1,10 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Job of two ranks on one GPU, with NCCL settings of its own.
+"""Two ranks on one GPU: the NCCL plugin, and kernels beside a real NCCL.
 
-NCCL reads its settings when a process starts, so each setting is a job. Under
-MPS kernels of two processes run on one GPU at a time. Without it the processes
-take turns, and NCCL kernels that wait for each other spin away theirs.
+NCCL reads its settings when a process starts, so each setting is a job of two
+processes. Under MPS kernels of both run on one GPU at a time. Without it the
+processes take turns, and NCCL kernels that wait for each other spin away
+theirs.
 
     python -m benchmarks.gpu.ranks ADDRESS RANK JOB
 
@@ -27,6 +28,7 @@ import re
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -36,8 +38,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from benchmarks.gpu import kernels as kernels_lib
 from benchmarks.gpu import part as part_lib
-from benchmarks.gpu import traced_step
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.apply.nccl import build
+from lagom_xla.apply.nccl import table as table_lib
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import contention
+from lagom_xla.costs import kernel as kernel_lib
+from lagom_xla.costs import measured as measured_lib
+from lagom_xla.doctor import trials
+from lagom_xla.profiling import costing
+from lagom_xla.profiling import profile as profile_lib
 
 _CONTROL = "nvidia-cuda-mps-control"
 # Where containers have the driver's programs, beside PATH.
@@ -186,11 +198,6 @@ def _started(
     )
 
 
-def said_of_tuners(folder: pathlib.Path) -> list[str]:
-  """The lines of NCCL's log that are about tuner plugins, without doubles."""
-  return list(dict.fromkeys(_TUNER.findall(_log(folder))))
-
-
 def _log(folder: pathlib.Path) -> str:
   logs = (folder / f"rank{rank}.log" for rank in range(2))
   return "\n".join(log.read_text(errors="replace") for log in logs)
@@ -212,7 +219,7 @@ _P = jax.sharding.PartitionSpec
 _SMALL = 128
 # XLA would have the ranks tune each other's kernels, whose programs differ.
 OPTIONS = {
-  **traced_step.NO_COMMAND_BUFFERS,
+  **kernels_lib.NO_COMMAND_BUFFERS,
   "xla_gpu_shard_autotuning": False,
   "xla_gpu_enable_latency_hiding_scheduler": True,
 }
@@ -302,6 +309,281 @@ def _traced(compiled: Any, args: Any, trace: str | None) -> list[float]:
       jax.block_until_ready(compiled(*args))
       times_us.append((time.perf_counter() - begin_s) * 1e6)
   return times_us
+
+
+_PLUGIN = "tuner_plugin"
+_ASKED_CHANNELS = 3
+_NUM_BYTES = 2**26
+_NUM_BYTES_IN_TURNS = 2**20
+_LIMIT_OF_JOB_S = 60.0
+# A communicator of one GPU, which loads the tuner.
+_COMMUNICATOR = """
+import ctypes, sys
+status = ctypes.CDLL(sys.argv[1]).ncclCommInitAll(
+  ctypes.byref(ctypes.c_void_p()), 1, ctypes.byref(ctypes.c_int(0))
+)
+print(f"ncclCommInitAll returned {status}", flush=True)
+sys.exit(status)
+"""
+
+
+def tuner_plugin(folder: pathlib.Path) -> dict[str, Any]:
+  """The NCCL tuner plugin in a live NCCL: loaded, asked, and seen to act.
+
+  First in a communicator of one rank, which any GPU can have. Then, where two
+  ranks can share the GPU, with a table that has an all-reduce run on three
+  channels, which NCCL would never choose: the trace shows on how many it ran,
+  and the table counts how often its rule was used.
+  """
+  plugin = build.ensure()
+  figures: dict[str, Any] = {"interfaces": list(build.interfaces(plugin))}
+  part_lib.keep(folder, _PLUGIN, figures)
+  rule = table_lib.Rule(
+    kind="all-reduce",
+    num_ranks=2,
+    num_nodes=1,
+    min_bytes=1,
+    max_bytes=2**40,
+    algorithm="ring",
+    protocol="simple",
+    num_channels=_ASKED_CHANNELS,
+  )
+  table = folder / "nccl_table.bin"
+  table_lib.write(table, [rule])
+  environ = {
+    "NCCL_TUNER_PLUGIN": str(plugin),
+    "LAGOM_XLA_NCCL_TABLE": str(table),
+    "LAGOM_XLA_NCCL_CHECKSUM": table_lib.checksum([rule]),
+  }
+  figures["one rank"] = _in_one_rank(environ)
+  part_lib.keep(folder, _PLUGIN, figures)
+  figures["two ranks"] = _in_two_ranks(folder / "plugin", table, environ)
+  return figures
+
+
+def _in_one_rank(environ: Mapping[str, str]) -> dict[str, Any]:
+  library = trials.nccl_of_wheel()
+  if library is None:
+    return {"reason": "There is no NCCL among the installed packages."}
+  done = part_lib.run_python(
+    *("-c", _COMMUNICATOR, str(library)),
+    limit_s=_TIMEOUT_S,
+    NCCL_DEBUG="INFO",
+    **environ,
+  )
+  lines = (done.stdout + done.stderr).splitlines()
+  said = [line for line in lines if "TUNER" in line or "returned" in line]
+  return {
+    "status": done.returncode,
+    "is_loaded": any("lagom_xla" in line for line in said),
+    "said": said,
+  }
+
+
+def _in_two_ranks(
+  folder: pathlib.Path, table: pathlib.Path, environ: Mapping[str, str]
+) -> dict[str, Any]:
+  with contextlib.ExitStack() as stack:
+    num_bytes, shared, note = _NUM_BYTES, {}, ""
+    try:
+      shared = stack.enter_context(mps())
+    except part_lib.NotMeasuredError as error:
+      # Kernels that wait for each other take turns then, which ends, too.
+      num_bytes, note = _NUM_BYTES_IN_TURNS, str(error)
+    job = Job(folder=str(folder), num_bytes=num_bytes, width=1024, num_layers=1)
+    try:
+      run(job, {**shared, **environ}, limit_s=_LIMIT_OF_JOB_S)
+    except JobError as error:
+      return {"reason": f"{error} {note}".strip()}
+  profile = profile_lib.read(folder / "collective")
+  (count,) = table_lib.read(table).counts[:1]
+  return {
+    "note": note,
+    "asked_for_channels": _ASKED_CHANNELS,
+    "channels": dict(profile.num_channels),
+    "num_applied": count.num_applied,
+    "num_unavailable": count.num_unavailable,
+    "said": list(dict.fromkeys(_TUNER.findall(_log(folder)))),
+  }
+
+
+# Kept back of the part's time, for what was begun to be told.
+_RESERVE_S = 15.0
+_MIB = 2**20
+# NCCL's own (src/include/comm.h); a channel hands on an eighth at a time, four
+# of which are a chunk of a ring's all-reduce.
+_BUFFER_BYTES = 4 * _MIB
+_CHUNKS_PER_BUFFER = 2
+# A channel of NCCL moves some 20 GB/s: an all-reduce of so many bytes for each
+# outlasts the kernels beside it.
+_BYTES_PER_CHANNEL = 128 * _MIB
+_MOST_BYTES = 2**30
+_WIDTH = 4096
+_NUM_LAYERS = 6
+# Channels of every collective, and NCCL_BUFFSIZE, which chunks are cut from.
+# What tells most comes first, as time may not suffice for all.
+_SETTINGS = (
+  *((num_channels, _BUFFER_BYTES) for num_channels in (8, 1, 32, 16, 4, 64, 2)),
+  *((8, buffer_bytes) for buffer_bytes in (_MIB // 2, 16 * _MIB, _MIB)),
+  (32, _MIB // 2),
+)
+
+
+def two_ranks(folder: pathlib.Path) -> dict[str, Any]:
+  """Kernels beside NCCL, one setting after the other while there is time.
+
+  What is measured so holds for SMs, waves, L2 and memory; not for NVLink, of
+  which there is none between the ranks. Both ranks' NCCL kernels are on the one
+  GPU: they take twice the SMs, and the memory's rate for both.
+
+  Raises:
+    JobError: no setting came to an end.
+  """
+  deadline_s = time.monotonic() + part_lib.own_limit_s() - _RESERVE_S
+  rows: list[dict[str, Any]] = []
+  with mps() as environ:
+    for row in _rows(folder, environ, deadline_s):
+      rows.append(row)
+      part_lib.keep(folder, "two_ranks", {"rows": rows})
+  if not any("step_us" in row for row in rows):
+    raise JobError(rows[0]["reason"] if rows else "There was no time.")
+  return {"rows": rows}
+
+
+def _rows(
+  folder: pathlib.Path, environ: Mapping[str, str], deadline_s: float
+) -> Iterator[dict[str, Any]]:
+  """A row for each setting for which there is time."""
+  num_failed = 0
+  for index, (num_channels, buffer_bytes) in enumerate(_SETTINGS):
+    left_s = deadline_s - time.monotonic()
+    # If the first two fail, the others will, too.
+    if left_s < _LIMIT_OF_JOB_S / 2 or num_failed == index == 2:
+      return
+    job = Job(
+      folder=str(folder / f"ranks{index}"),
+      num_bytes=min(num_channels * _BYTES_PER_CHANNEL, _MOST_BYTES),
+      width=_WIDTH,
+      num_layers=_NUM_LAYERS,
+    )
+    row: dict[str, Any] = {
+      "num_channels": num_channels,
+      "buffer_bytes": buffer_bytes,
+      "num_bytes": job.num_bytes,
+    }
+    setting = {
+      "NCCL_MIN_CTAS": str(num_channels),
+      "NCCL_MAX_CTAS": str(num_channels),
+      "NCCL_BUFFSIZE": str(buffer_bytes),
+    }
+    limit_s = min(left_s, _LIMIT_OF_JOB_S)
+    try:
+      row["step_us"] = run(job, {**environ, **setting}, limit_s=limit_s)
+      # All traces are there by now, whatever becomes of the comparison.
+      row |= compared_beside(
+        pathlib.Path(job.folder),
+        part_lib.several(2),
+        chunk_bytes=buffer_bytes // _CHUNKS_PER_BUFFER,
+      )
+    except Exception as error:  # The other settings may do.
+      num_failed += isinstance(error, JobError)
+      row["reason"] = str(error) or type(error).__name__
+    yield row
+
+
+_NUM_RANKS = 2
+
+
+def compared_beside(
+  folder: pathlib.Path, cluster_name: str, *, chunk_bytes: int
+) -> dict[str, Any]:
+  """What kernels and an all-reduce of two ranks on a GPU lost to each other.
+
+  What `costs/contention.py` is given is what was measured alone: the kernels'
+  times, the all-reduce's time and its channels. So only contention is compared.
+
+  Args:
+    folder: with the traces of `PROGRAMS`.
+    cluster_name: two of this GPU.
+    chunk_bytes: that a channel hands on at a time.
+  """
+  cluster = cluster_lib.parse(cluster_name)
+  alone, collective, both = (
+    profile_lib.read(folder / name)
+    for name in ("kernels", "collective", "both")
+  )
+  cost = _cost(collective, cluster, chunk_bytes)
+  (found,) = both.analysis.collectives
+  return {
+    "num_channels": cost.num_channels // _NUM_RANKS,
+    "collective_us": cost.time_us,
+    "memory_gbps": cost.memory_gbps,
+    "kernels": _kernels_beside(alone, both, cost, cluster),
+    "collective": {
+      "lone_us": cost.time_us,
+      "beside_us": both.own_us[found.name],
+    },
+  }
+
+
+def _cost(
+  profile: profile_lib.Profile,
+  cluster: cluster_lib.Cluster,
+  chunk_bytes: int,
+) -> collective_lib.CollectiveCost:
+  """What the all-reduce takes of the GPU, both ranks' parts together."""
+  (found,) = profile.analysis.collectives
+  key = collective_lib.tuning_key(found, cluster)
+  setting = dataclasses.replace(
+    collective_lib.default_setting(key, cluster),
+    num_channels=profile.num_channels[found.name],
+    chunk_bytes=chunk_bytes,
+  )
+  predicted = collective_lib.predict(key, setting, cluster)
+  time_us = profile.own_us[found.name]
+  return dataclasses.replace(
+    predicted,
+    time_us=time_us,
+    num_channels=_NUM_RANKS * predicted.num_channels,
+    # As many bytes in the time that it took here.
+    memory_gbps=(
+      _NUM_RANKS * predicted.memory_gbps * predicted.time_us / time_us
+    ),
+  )
+
+
+def _kernels_beside(
+  alone: profile_lib.Profile,
+  both: profile_lib.Profile,
+  cost: collective_lib.CollectiveCost,
+  cluster: cluster_lib.Cluster,
+) -> list[dict[str, Any]]:
+  """A row for each kernel that ran beside the all-reduce from start to end."""
+  priced = costing.of_profile(alone, cluster).measured
+  times: dict[str, list[float]] = {}
+  for run in both.kernel_runs:
+    if run.share >= profile_lib.COVERED:
+      times.setdefault(run.name, []).append(run.time_us)
+  rows = []
+  for name, beside_us in times.items():
+    kernel = both.kernels[name]
+    lone_us = priced.work_us.get(measured_lib.work_of(kernel))
+    if lone_us is None:
+      continue
+    lone = priced.kernel(kernel, kernel_lib.predict(kernel, cluster.gpu))
+    predicted = contention.beside(lone, cost, cluster.gpu)
+    rows.append(
+      {
+        "kind": kernel.category,
+        "shape": kernel.matrix_shape,
+        "num_bytes": kernel.num_bytes,
+        "num": len(beside_us),
+        "lone_us": lone_us,
+        "beside_us": statistics.median(beside_us),
+        "predicted_us": predicted.kernel_us - lone.gap_us,
+      }
+    )
+  return rows
 
 
 if __name__ == "__main__":
