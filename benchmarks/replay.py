@@ -17,7 +17,6 @@ import pathlib
 import time
 from typing import Any
 
-from benchmarks import data as data_lib
 from benchmarks import table as table_lib
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import load
@@ -36,7 +35,7 @@ _NUM_SETTINGS = 20
 
 def main() -> None:
   """The command."""
-  data_lib.compile_ahead_of_time()
+  table_lib.compile_ahead_of_time()
   table = table_lib.Table(
     name="replay",
     title="Times of replays",

@@ -14,15 +14,17 @@ were.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import csv
 import dataclasses
 import io
 import itertools
+import os
 import pathlib
 import sys
 from typing import Any
 
+import jax
 import rich.console
 import rich.table
 
@@ -139,6 +141,22 @@ def _csv(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
   return file.getvalue()
 
 
+def keep(
+  make: Callable[[Sequence[Row]], Table],
+  rows: Sequence[Row],
+  folder: pathlib.Path,
+  names: Sequence[tuple[Any, ...]],
+  *,
+  fields: Sequence[str] = ("module",),
+) -> None:
+  """Writes the table of these rows, and of earlier ones that are kept.
+
+  See `beside`.
+  """
+  kept = beside(make(rows), folder, names, fields=fields)
+  make(kept).write_csv(folder)
+
+
 def beside(
   table: Table,
   folder: pathlib.Path,
@@ -197,7 +215,11 @@ def _value(column: Column, cell: str) -> Any:
 
 
 def parser(module: str, doc: str | None) -> argparse.ArgumentParser:
-  """The parser of `python -m MODULE`, whose docstring is `doc`."""
+  """The parser of `python -m MODULE`, whose docstring is `doc`.
+
+  The command compiles on a machine without GPUs.
+  """
+  compile_ahead_of_time()
   made = argparse.ArgumentParser(
     prog=f"python -m {module}", description=(doc or "").partition("\n")[0]
   )
@@ -210,6 +232,14 @@ def parser(module: str, doc: str | None) -> argparse.ArgumentParser:
     " earlier runs puts only those of --only in their place",
   )
   return made
+
+
+def compile_ahead_of_time() -> None:
+  """Keeps JAX, here and in processes that are started, off the GPUs."""
+  os.environ.setdefault("JAX_PLATFORMS", "cpu")
+  os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+  jax.config.update("jax_platforms", os.environ["JAX_PLATFORMS"])
 
 
 def names(text: str) -> tuple[str, ...]:

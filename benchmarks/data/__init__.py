@@ -11,7 +11,6 @@ import argparse
 from collections.abc import Mapping
 import csv
 import json
-import os
 import pathlib
 from typing import Any
 
@@ -37,13 +36,13 @@ def arguments(
 ) -> argparse.Namespace:
   """What a command line says: --data=FOLDER, and which switches are set.
 
-  Sets the environment, too, as `compile_ahead_of_time` does.
+  The command compiles on a machine without GPUs.
   """
   parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
   parser.add_argument("--data", type=table_lib.folder, required=is_needed)
   for switch in switches:
     parser.add_argument(f"--{switch}", action="store_true")
-  compile_ahead_of_time()
+  table_lib.compile_ahead_of_time()
   return parser.parse_args()
 
 
@@ -51,10 +50,3 @@ def write_fitted(name: str, document: Mapping[str, Any]) -> None:
   """Writes a file of figures of the cost model."""
   text = json.dumps(document, indent=2) + "\n"
   (costs.FITTED / f"{name}.json").write_text(text, encoding="utf-8")
-
-
-def compile_ahead_of_time() -> None:
-  """Sets the environment for compiles on a machine without GPUs."""
-  os.environ.setdefault("JAX_PLATFORMS", "cpu")
-  os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
-  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

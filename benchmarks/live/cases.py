@@ -8,8 +8,7 @@ Each case's training is a jitted step, the state it starts from, and batches:
 - one all-reduce beside products that need nothing of it: the rows of a batch,
   scaled, move a prototype that all hosts share, while frozen layers embed them;
 - chains of collectives and products that can be cut in pieces: the step of
-  `benchmarks.workloads.two_hosts`, perceptrons, tensor-parallel with sequence
-  parallelism, and gradients that a loop adds up;
+  `perceptrons.two_hosts_step`;
 - a small Llama in Flax, data-parallel or tensor-parallel, in float32, in which
   CPUs multiply. Tensor-parallel, heads and hidden units are split over the
   devices, and each half of a layer ends in an all-reduce (arXiv 1909.08053,
@@ -29,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from benchmarks.workloads import two_hosts as train_step
+from benchmarks.workloads import perceptrons as perceptrons_lib
 from lagom_xla.passes import registry
 
 # Where passes make XLA forget donated inputs, nothing is proposed for a step
@@ -200,14 +199,14 @@ def products(
 
 def sliced(devices: Sequence[jax.Device], *, num_tokens: int) -> Training:
   """Training on micro-batches of so many tokens, on all devices together."""
-  sizes = train_step.Sizes(tokens=num_tokens, num_layers=2)
-  step, (weights, batch) = train_step.train_step(
+  sizes = perceptrons_lib.Sizes(tokens=num_tokens, num_layers=2)
+  step, (weights, batch) = perceptrons_lib.two_hosts_step(
     devices, sizes, donate_argnums=DONATED
   )
   return Training(
     step=step,
-    state=jax.tree.map(train_step.filled, weights),
-    batches=[train_step.filled(batch)],
+    state=jax.tree.map(perceptrons_lib.filled, weights),
+    batches=[perceptrons_lib.filled(batch)],
   )
 
 

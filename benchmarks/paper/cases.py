@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 import dataclasses
 
-from benchmarks.workloads import architectures
+from benchmarks.workloads import decoder
 from benchmarks.workloads import layout as layout_lib
 from benchmarks.workloads import train_step
 from lagom_xla import cluster as cluster_lib
@@ -67,7 +67,7 @@ class Case:
   """A workload on a cluster.
 
   Attributes:
-    model: a key of architectures.ARCHITECTURES.
+    model: a key of decoder.ARCHITECTURES.
     cluster: the paper's cluster; one of CLUSTERS.
     num_nodes: nodes of it that are used.
     workload: the train step.
@@ -159,7 +159,7 @@ def _case(
     cluster=cluster,
     num_nodes=num_nodes,
     workload=train_step.Workload(
-      arch=architectures.ARCHITECTURES[model],
+      arch=decoder.ARCHITECTURES[model],
       layout=layout,
       microbatch_size=microbatch_size,
       num_microbatches=num_microbatches,

@@ -11,25 +11,181 @@ With --csv each row is in the table in that folder as soon as it is there,
 beside those of earlier runs, so that a run can be ended at any time and gone on
 with. Modules of the data folder are left out where it is not given, and named
 on stderr, where progress goes, too.
+
+All times are of XLA's options alone: the search for whoever sets XLA_FLAGS and
+no more. Every candidate is judged as `lagom-xla tune --flags-only` does, with
+XLA's cap on channels where one surely gains; or under NCCL's own choices, as
+recipes are. Without this flag a plan may hold other options, which suit the
+settings that a tuner plugin applies. The cap changes no schedule; what the
+other options come to is shown beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-import os
+import functools
+import statistics
 import sys
+import time
 from typing import Any
-
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from benchmarks import table as table_lib
 from benchmarks.recipes import cases as cases_lib
-from benchmarks.recipes import rows as rows_lib
 from benchmarks.workloads import cases
 from lagom_xla import errors
 from lagom_xla.cli import options
+from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import lower_bound
+from lagom_xla.costs import settings as settings_lib
+from lagom_xla.flags import nccl_channels
+from lagom_xla.flags import recipes as recipes_lib
+from lagom_xla.search.nccl import channel_cap
+from lagom_xla.search.xla import arms as arms_lib
+from lagom_xla.search.xla import candidates as candidates_lib
+from lagom_xla.search.xla import evaluation
+from lagom_xla.search.xla import joint
+
+
+def _searched(
+  target: target_lib.Target,
+  *,
+  arms: Sequence[arms_lib.Arm] | None = None,
+  may_cap: bool = True,
+  progress: candidates_lib.Progress = lambda _: None,
+) -> candidates_lib.Search:
+  """Searches the options of a target, from these arms or all known ones on."""
+  limit = settings_lib.by_option if may_cap else None
+  searcher = channel_cap.WithoutPlugin(limit=limit)
+  found = joint.search(target, searcher=searcher, arms=arms, progress=progress)
+  # What is kept is judged from the beginning, as `tune` does.
+  while True:
+    best = found.best
+    judged = evaluation.from_the_beginning(
+      best, target=target, searcher=searcher
+    )
+    found = found.judged_again(best, judged)
+    if found.best is judged:
+      return found
+
+
+def _options(candidate: candidates_lib.Candidate) -> dict[str, object]:
+  """What a plan for --flags-only sets to have a candidate."""
+  cap = channel_cap.surest(candidate.runs, settings_lib.by_option)
+  found: dict[str, object] = dict(candidate.config.options)
+  if cap.max_channels is not None:
+    found[nccl_channels.OPTION] = cap.max_channels
+  return found
+
+
+# What plans are held to.
+_OVER_BEST_RECIPE = 1.03
+
+# The recipes, by name: a column each.
+_RECIPES = tuple(dict.fromkeys(recipe.name for recipe in recipes_lib.RECIPES))
+
+_COLUMNS = (
+  *table_lib.columns(module="", cluster="", default_ms=".2f"),
+  *(table_lib.Column(name, ".2f") for name in _RECIPES),
+  *table_lib.columns(
+    from_default_ms=".2f", uncapped_ms=".2f", tuned_ms=".2f",
+    over_recipe=".3f", lower_bound_ms=".2f", compiled="d", seconds=".0f",
+    options="", failure="",
+  ),
+)  # fmt: skip
+
+
+def searched(
+  target: target_lib.Target,
+  progress: candidates_lib.Progress = lambda _: None,
+) -> dict[str, Any]:
+  """Searches a target from the default alone, with all arms, and with caps.
+
+  Raises:
+    CompileError: the target does not compile with the defaults.
+  """
+  begin = time.perf_counter()
+  search = functools.partial(_searched, target, progress=progress)
+  from_default, found = search(arms=(), may_cap=False), search()
+  seconds = time.perf_counter() - begin
+  uncapped = search(may_cap=False)
+  published = {
+    arm.name: found.found(arm.config) for arm in found.arms if arm.source
+  }
+  recipes = {
+    name: _ms(candidate)
+    for name, candidate in published.items()
+    if isinstance(candidate, candidates_lib.Candidate)
+  }
+  best_recipe_ms = min(recipes.values(), default=None)
+  tuned_ms = candidates_lib.tuned_us(found.best) / 1e3
+  return {
+    "default_ms": _ms(found.default),
+    **recipes,
+    "from_default_ms": _ms(from_default.best),
+    "uncapped_ms": _ms(uncapped.best),
+    "tuned_ms": tuned_ms,
+    "over_recipe": best_recipe_ms and best_recipe_ms / tuned_ms,
+    "lower_bound_ms": lower_bound.us(found.default.runs, found.best.runs) / 1e3,
+    "compiled": len(found.scheduled),
+    "seconds": seconds,
+    "options": " ".join(
+      f"{name.removeprefix('xla_gpu_')}={value}"
+      for name, value in _options(found.best).items()
+    ),
+  }
+
+
+def _ms(candidate: candidates_lib.Candidate) -> float:
+  return candidate.under_nccl_defaults.step_time_us / 1e3
+
+
+def table(rows: Sequence[table_lib.Row]) -> table_lib.Table:
+  """The table of these rows, with what it is held to."""
+  return table_lib.Table(
+    name="recipes",
+    title="Plans beside published recipes (predicted ms per step)",
+    columns=_COLUMNS,
+    rows=rows,
+    targets=_targets(rows),
+    notes=(
+      "Options alone. From default: what a search keeps that knows no recipes"
+      " and sets no cap on channels; uncapped: one that knows them. Where there"
+      " is no such figure, none was looked for with a cap either.",
+    ),
+  )
+
+
+def _recipes_ms(row: table_lib.Row) -> list[float]:
+  """What each recipe that compiles comes to."""
+  return [row[n] for n in _RECIPES if row.get(n) is not None]
+
+
+def _targets(rows: Sequence[table_lib.Row]) -> tuple[table_lib.Target, ...]:
+  """Never behind a recipe, and ahead of the best by the median."""
+  compared = [row for row in rows if _recipes_ms(row)]
+  if not compared:
+    return ()
+  behind = [
+    f"{row['module']} on {row['cluster']}"
+    for row in compared
+    if row["tuned_ms"] > min([row["default_ms"], *_recipes_ms(row)])
+  ]
+  median = statistics.median(row["over_recipe"] for row in compared)
+  num_capped = sum(row.get("uncapped_ms") is not None for row in compared)
+  return (
+    table_lib.Target(
+      wanted="behind no recipe and not behind the default",
+      found=f"behind on {', '.join(behind) or 'none'} of {len(compared)}",
+      is_met=not behind,
+    ),
+    table_lib.Target(
+      wanted=f"at least {_OVER_BEST_RECIPE}x over the best recipe by the"
+      " median",
+      found=f"{median:.3f}x; a cap on channels was looked for in"
+      f" {num_capped} of {len(compared)} rows",
+      is_met=median >= _OVER_BEST_RECIPE,
+    ),
+  )
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -48,32 +204,27 @@ def main(argv: Sequence[str] | None = None) -> None:
     for case in cases_lib.cases(gpu)
     if case.module in only
   ]
-  rows: list[dict[str, Any]] = []
+  rows: list[table_lib.Row] = []
   try:
     with options.workers(arguments) as workers:
       for case in cases.available(chosen, arguments.data):
         table_lib.say(f"{case.module} on {case.cluster}")
-        row = {"module": case.module, "cluster": case.cluster}
+        row: dict[str, Any] = {"module": case.module, "cluster": case.cluster}
         try:
           target = case.load(arguments.data)
           if workers is not None:
             target = target.with_workers(workers)
-          row |= rows_lib.row(target, lambda what: table_lib.say(f"  {what}"))
+          row |= searched(target, lambda what: table_lib.say(f"  {what}"))
         except errors.LagomError as error:
           row["failure"] = str(error)
         rows.append(row)
         if arguments.csv is not None:
-          _write(rows_lib.table(rows), arguments)
+          names = [(c.module, c.cluster) for c in cases_lib.all_cases()]
+          fields = ("module", "cluster")
+          table_lib.keep(table, rows, arguments.csv, names, fields=fields)
   except errors.LagomError as error:
     sys.exit(f"recipes: {error}")
-  table_lib.show([rows_lib.table(rows)], arguments.format)
-
-
-def _write(table: table_lib.Table, arguments: Any) -> None:
-  names = [(case.module, case.cluster) for case in cases_lib.all_cases()]
-  fields = ("module", "cluster")
-  rows = table_lib.beside(table, arguments.csv, names, fields=fields)
-  rows_lib.table(rows).write_csv(arguments.csv)
+  table_lib.show([table(rows)], arguments.format)
 
 
 if __name__ == "__main__":

@@ -19,13 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 import dataclasses
-import os
 import pathlib
 from typing import Any
-
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from benchmarks import errors
 from benchmarks import groups as groups_lib

@@ -29,8 +29,8 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from benchmarks.workloads import architectures
 from benchmarks.workloads import cases
+from benchmarks.workloads import decoder
 from benchmarks.workloads import layout as layout_lib
 from benchmarks.workloads import train_step
 from lagom_xla import cluster as cluster_lib
@@ -53,7 +53,7 @@ def _case(
   **sizes: Any,
 ) -> cases.Case:
   """A model, or its first layers, on nodes as the command line has them."""
-  arch = architectures.ARCHITECTURES[model]
+  arch = decoder.ARCHITECTURES[model]
   if num_layers is not None:
     arch = dataclasses.replace(arch, num_layers=num_layers)
   workload = train_step.Workload(arch=arch, layout=layout, **sizes)

@@ -26,7 +26,7 @@ import jax
 from benchmarks import shaped_hosts
 from benchmarks import table as table_lib
 from benchmarks.live.cpu import behind_products
-from benchmarks.workloads import two_hosts
+from benchmarks.workloads import perceptrons
 from lagom_xla.compile import rewriting
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
@@ -133,8 +133,8 @@ def rows_of(
 def main() -> None:
   """Runs the ways on this host, one step of each per round."""
   task = shaped_hosts.joined()
-  sizes = two_hosts.Sizes(tokens=task["tokens"], num_layers=2)
-  step, specs = two_hosts.train_step(jax.devices(), sizes)
+  sizes = perceptrons.Sizes(tokens=task["tokens"], num_layers=2)
+  step, specs = perceptrons.two_hosts_step(jax.devices(), sizes)
   compiled = {}
   for name, (strands, num_pieces, is_ordered) in _WAYS.items():
     made = _compiled(
@@ -144,7 +144,7 @@ def main() -> None:
       table_lib.say(f"no {name}: {made}")
     else:
       compiled[name] = made
-  arguments = jax.tree.map(two_hosts.filled, specs)
+  arguments = jax.tree.map(perceptrons.filled, specs)
 
   def run(name: str) -> Any:
     return jax.block_until_ready(compiled[name](*arguments))

@@ -17,18 +17,23 @@ The paper's frameworks run FlashAttention, which never writes the scores to
 memory. Its counterpart here is a call by the name that Transformer Engine gives
 its fused attention, with the same operands: enough for a schedule, and for the
 cost model, which counts a fused attention's operations. It has no code, so what
-is to run takes `_written_out`.
+is to run takes `_written_out`. ALiBi would cost it nothing, and is left out.
 
 By all-to-all every GPU sends each token to the GPUs of its experts, and gets
 the results back. XLA needs static shapes. So every GPU sends every expert the
 same number of tokens: its share if the router were perfectly balanced. An
 expert's rows beyond that are dropped, and missing ones are zeros. The bytes
 sent and the operations are then those of a dropless router that is balanced.
+
+One decoder stands for all published ones. What differs is an `Architecture`:
+sizes, the norm, where positions enter, whether attention and feed-forward share
+one residual branch, and how a feed-forward layer is split into experts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import dataclasses
 from typing import Any, Literal
 
 from flax import linen as nn
@@ -36,42 +41,163 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks.workloads import layout as layout_lib
-from benchmarks.workloads.architectures import Architecture
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Experts:
+  """A feed-forward layer of routed experts, with some that are always used.
+
+  Attributes:
+    num_routed: experts to choose from.
+    num_chosen: experts that a token is sent to.
+    d_ffn: hidden width of one expert.
+    num_shared: experts that every token goes through.
+    num_dense_layers: first layers that keep a plain feed-forward layer.
+  """
+
+  num_routed: int
+  num_chosen: int
+  d_ffn: int
+  num_shared: int = 0
+  num_dense_layers: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Architecture:
+  """A decoder.
+
+  Attributes:
+    num_layers: decoder layers.
+    d_model: width of the residual stream.
+    num_heads: query heads.
+    num_kv_heads: key and value heads.
+    d_ffn: hidden width of a plain feed-forward layer.
+    vocab_size: rows of the embedding.
+    num_params: parameters, as counted from the published weights.
+    head_dim: width of one head.
+    norm: "rms" or "layer".
+    norm_has_bias: whether a layer norm adds a bias.
+    has_bias: whether products add a bias.
+    is_gated: SwiGLU; else GELU.
+    is_parallel: attention and feed-forward read the same norm and add to the
+      same residual.
+    is_tied: whether the head is the embedding.
+    rotary_dim: features of a head that are rotated; 0 for
+      none.
+    norms_heads: whether all queries and all keys are normed before they are
+      rotated.
+    experts: None for a dense model.
+  """
+
+  num_layers: int
+  d_model: int
+  num_heads: int
+  num_kv_heads: int
+  d_ffn: int
+  vocab_size: int
+  num_params: int
+  head_dim: int = 128
+  norm: Literal["rms", "layer"] = "rms"
+  norm_has_bias: bool = False
+  has_bias: bool = False
+  is_gated: bool = True
+  is_parallel: bool = False
+  is_tied: bool = False
+  rotary_dim: int = 128
+  norms_heads: bool = False
+  experts: Experts | None = None
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+  # microsoft/phi-2
+  "phi-2": Architecture(
+    num_layers=32, d_model=2560, num_heads=32, num_kv_heads=32, d_ffn=10240,
+    vocab_size=51200, num_params=2_779_683_840, head_dim=80, norm="layer",
+    norm_has_bias=True, has_bias=True, is_gated=False, is_parallel=True,
+    rotary_dim=32,
+  ),
+  # meta-llama/Meta-Llama-3-8B
+  "llama-3-8b": Architecture(
+    num_layers=32, d_model=4096, num_heads=32, num_kv_heads=8, d_ffn=14336,
+    vocab_size=128256, num_params=8_030_261_248,
+  ),
+  # meta-llama/Meta-Llama-3-70B
+  "llama-3-70b": Architecture(
+    num_layers=80, d_model=8192, num_heads=64, num_kv_heads=8, d_ffn=28672,
+    vocab_size=128256, num_params=70_553_706_496,
+  ),
+  # mosaicml/mpt-7b
+  "mpt-7b": Architecture(
+    num_layers=32, d_model=4096, num_heads=32, num_kv_heads=32, d_ffn=16384,
+    vocab_size=50432, num_params=6_649_286_656, norm="layer", is_gated=False,
+    is_tied=True, rotary_dim=0,
+  ),
+  # deepseek-ai/deepseek-moe-16b-base
+  "deepseek-moe-16b": Architecture(
+    num_layers=28, d_model=2048, num_heads=16, num_kv_heads=16, d_ffn=10944,
+    vocab_size=102400, num_params=16_375_728_128,
+    experts=Experts(
+      num_routed=64, num_chosen=6, num_shared=2, d_ffn=1408, num_dense_layers=1
+    ),
+  ),
+  # allenai/OLMoE-1B-7B-0924
+  "olmoe-1b-7b": Architecture(
+    num_layers=16, d_model=2048, num_heads=16, num_kv_heads=16, d_ffn=1024,
+    vocab_size=50304, num_params=6_919_161_856, norms_heads=True,
+    experts=Experts(num_routed=64, num_chosen=8, d_ffn=1024),
+  ),
+  # mistralai/Mixtral-8x7B-v0.1
+  "mixtral-8x7b": Architecture(
+    num_layers=32, d_model=4096, num_heads=32, num_kv_heads=8, d_ffn=14336,
+    vocab_size=32000, num_params=46_702_792_704,
+    experts=Experts(num_routed=8, num_chosen=2, d_ffn=14336),
+  ),
+  # A GPT of the size that DHelix (arXiv 2411.15871) ran on 64 A40s; its widths
+  # and depths are not public, these are ours.
+  "gpt-25b": Architecture(
+    num_layers=54, d_model=6144, num_heads=48, num_kv_heads=48, d_ffn=24576,
+    vocab_size=50304, num_params=25_083_692_160, norm="layer",
+    norm_has_bias=True, has_bias=True, is_gated=False,
+  ),
+  # What DHelix's authors ship (DHeLlam, script/run.sh at commit 4834e95): eight
+  # layers as wide as Llama 3.1 70B's with as many key as query heads, and Llama
+  # 2's vocabulary.
+  "dhellam-demo": Architecture(
+    num_layers=8, d_model=8192, num_heads=64, num_kv_heads=64, d_ffn=28672,
+    vocab_size=32000, num_params=8_309_055_488,
+  ),
+  # Qwen3-14B (its config.json) without the norms of queries and keys. TWIST,
+  # DHelix rebuilt for Hopper, was measured on such a one, which had no rotary
+  # embedding either; here that is left in.
+  "qwen3-14b": Architecture(
+    num_layers=40, d_model=5120, num_heads=40, num_kv_heads=8, d_ffn=17408,
+    vocab_size=151936, num_params=14_768_296_960,
+  ),
+}  # fmt: skip
+
 
 _FORWARD = "te_fused_attn_forward_ffi"
 _BACKWARD = "te_fused_attn_backward_ffi"
 
 
 def _written_out(
-  query: jax.Array,
-  key: jax.Array,
-  value: jax.Array,
-  slopes: jax.Array | None,
-  first: jax.Array | int,
+  query: jax.Array, key: jax.Array, value: jax.Array, first: jax.Array | int
 ) -> jax.Array:
   """Attention that any backend runs, [batch, sequence, heads, head_dim].
 
   Keys may have fewer heads and more tokens than queries, of which `first` is
-  the position among the keys; `slopes` are ALiBi's (arXiv 2108.12409).
+  the position among the keys.
   """
-  bias = None
   of_query = first + jnp.arange(query.shape[1])
-  distance = jnp.arange(key.shape[1])[None, :] - of_query[:, None]
-  if slopes is not None:
-    bias = (slopes[:, None, None] * distance)[None].astype(query.dtype)
+  is_seen = jnp.arange(key.shape[1])[None, :] <= of_query[:, None]
   return jax.nn.dot_product_attention(
-    query,
-    key,
-    value,
-    bias=bias,
-    mask=(distance <= 0)[None, None],
-    implementation="xla",
+    query, key, value, mask=is_seen[None, None], implementation="xla"
   )
 
 
 @jax.custom_vjp
 def _fused(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
-  """Attention as a library call; see `_written_out`. ALiBi costs it nothing."""
+  """Attention as a library call."""
   return _forward(query, key, value)[0]
 
 
@@ -176,7 +302,6 @@ Streams = tuple[jax.Array, ...]
 
 _NORM_EPSILON = 1e-5
 _ROTARY_BASE = 10_000.0
-_RANDOM = nn.initializers.normal(0.02)
 
 
 class Part(nn.Module):
@@ -203,13 +328,15 @@ class Part(nn.Module):
     *shape: int,
     model_dim: int | None = None,
     is_expert: bool = False,
-    init: nn.initializers.Initializer = _RANDOM,
   ) -> jax.Array:
-    """Declares a parameter by its full shape; returns it ready for use."""
+    """Declares a parameter by its full shape; returns it ready for use.
+
+    Only its shape is asked for: who runs a step fills it.
+    """
     axes = self.layout.axes(
       len(shape), model_dim=model_dim, is_expert=is_expert
     )
-    boxed: Any = nn.with_partitioning(init, axes)
+    boxed: Any = nn.with_partitioning(nn.initializers.zeros, axes)
     part = self.layout.part(shape, axes)
     weight = self.param(name, boxed, part, jnp.float32)
     return self.layout.ready(weight, is_expert=is_expert)
@@ -218,9 +345,7 @@ class Part(nn.Module):
     """A bias, or zero where the model has none."""
     if not self.arch.has_bias:
       return 0.0
-    return self.weight(
-      name, size, model_dim=model_dim, init=nn.initializers.zeros
-    )
+    return self.weight(name, size, model_dim=model_dim)
 
 
 class Norm(Part):
@@ -230,10 +355,10 @@ class Norm(Part):
   def __call__(self, xs: Streams) -> Streams:
     """Norms each token."""
     size = self.arch.d_model
-    scale = self.weight("scale", size, init=nn.initializers.ones)
+    scale = self.weight("scale", size)
     bias: Any = 0.0
     if self.arch.norm_has_bias:
-      bias = self.weight("bias", size, init=nn.initializers.zeros)
+      bias = self.weight("bias", size)
     return tuple(_normed(x, self.arch.norm) * scale + bias for x in xs)
 
 
@@ -277,7 +402,6 @@ class Attention(Part):
     qkv_bias = self.bias("qkv_bias", columns, model_dim=0)
     output = self.weight("output", rows, width, model_dim=0)
     scales = self._head_scales()
-    slopes = self._slopes(heads)
 
     def mixed(x: jax.Array) -> jax.Array:
       projected = x @ qkv + qkv_bias
@@ -297,7 +421,7 @@ class Attention(Part):
       if self.is_fused:
         out = _fused(query, key, value)
       else:
-        out = _written_out(query, key, value, slopes, first)
+        out = _written_out(query, key, value, first)
       return out.reshape(*out.shape[:2], -1)
 
     partial = tuple(mixed(x) @ output for x in xs)
@@ -306,19 +430,11 @@ class Attention(Part):
   def _head_scales(self) -> tuple[jax.Array, jax.Array] | None:
     if not self.arch.norms_heads:
       return None
-    ones, size = nn.initializers.ones, self.arch.head_dim
+    size = self.arch.head_dim
     return (
-      self.weight("query_scale", self.arch.num_heads * size, init=ones),
-      self.weight("key_scale", self.arch.num_kv_heads * size, init=ones),
+      self.weight("query_scale", self.arch.num_heads * size),
+      self.weight("key_scale", self.arch.num_kv_heads * size),
     )
-
-  def _slopes(self, num_local: int) -> jax.Array | None:
-    """ALiBi's slopes of this GPU's heads (arXiv 2108.12409, section 3)."""
-    if self.arch.rotary_dim:
-      return None
-    first = self.layout.model_index() * num_local + 1
-    heads = first + jnp.arange(num_local)
-    return 2.0 ** (-8.0 * heads / self.arch.num_heads)
 
 
 class FeedForward(Part):

@@ -21,7 +21,7 @@ import optax
 
 from benchmarks.workloads import decoder
 from benchmarks.workloads import layout as layout_lib
-from benchmarks.workloads.architectures import Architecture
+from benchmarks.workloads.decoder import Architecture
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,17 +111,6 @@ def _tokens_shape(workload: Workload) -> tuple[int, ...]:
   )
 
 
-def _decoder(
-  workload: Workload, layout: layout_lib.Layout, *, is_fused: bool
-) -> decoder.Decoder:
-  return decoder.Decoder(
-    workload.arch,
-    layout,
-    is_fused,
-    workload.layers_per_trip,
-  )
-
-
 def _optimizer() -> optax.GradientTransformation:
   return optax.adamw(
     3e-4, b1=0.9, b2=0.95, weight_decay=0.1, mu_dtype=jnp.bfloat16
@@ -129,7 +118,9 @@ def _optimizer() -> optax.GradientTransformation:
 
 
 def _init(workload: Workload, key: jax.Array) -> Any:
-  model = _decoder(workload, workload.layout.whole, is_fused=False)
+  model = decoder.Decoder(
+    workload.arch, workload.layout.whole, False, workload.layers_per_trip
+  )
   tokens = (jnp.zeros((1, 2), jnp.int32),)
   params = model.init(key, tokens, tokens)["params"]
   return params, _optimizer().init(params)
@@ -138,7 +129,9 @@ def _init(workload: Workload, key: jax.Array) -> Any:
 def _local_step(workload: Workload, specs: Any) -> Callable[..., Any]:
   """What one GPU runs; `specs` are the parameters' partition specs."""
   layout = workload.layout
-  model = _decoder(workload, layout, is_fused=workload.is_fused)
+  model = decoder.Decoder(
+    workload.arch, layout, workload.is_fused, workload.layers_per_trip
+  )
 
   def loss_of(weights: Any, tokens: jax.Array) -> jax.Array:
     inputs, targets = tuple(tokens[..., :-1]), tuple(tokens[..., 1:])

@@ -17,7 +17,6 @@ from benchmarks.live import cases
 from benchmarks.live.cpu import compiling
 from benchmarks.live.cpu import fit
 from benchmarks.live.cpu import replay
-from benchmarks.live.cpu import way as way_lib
 from benchmarks.live.cpu.proposer import CpuProposer
 from lagom_xla import errors
 from lagom_xla.live import proposals as proposals_lib
@@ -30,7 +29,7 @@ NUM_LAYERS, WIDTH = 6, 32
 # A kernel and a bias of each layer, and the loss, in float32.
 GRADIENT_BYTES = NUM_LAYERS * 4 * (WIDTH * WIDTH + WIDTH) + 4
 NUM_ARRAYS = 2 * NUM_LAYERS + 1
-ORDERED = way_lib.Way(is_ordered=True)
+ORDERED = compiling.Way(is_ordered=True)
 
 
 @functools.cache
@@ -71,15 +70,15 @@ def proposed(
 
 
 @functools.cache
-def scheduled_chain(way: way_lib.Way) -> hlo.Module:
+def scheduled_chain(way: compiling.Way) -> hlo.Module:
   return compiling.schedule(lowered(chain()), way)
 
 
 @pytest.mark.parametrize("group_bytes", [0, GRADIENT_BYTES // 3])
 def test_groups_change_no_bit(group_bytes: int):
   made = many_gradients()
-  way = way_lib.Way(group_bytes=group_bytes)
-  compiled = CpuProposer().compile(lowered(made), way_lib.to_bytes(way))
+  way = compiling.Way(group_bytes=group_bytes)
+  compiled = CpuProposer().compile(lowered(made), compiling.to_bytes(way))
   arrays = sent(hlo.load(compiled))
   assert sum(arrays) == GRADIENT_BYTES
   assert bits(made, compiled) == bits(made, lowered(made).compile())
@@ -92,7 +91,7 @@ def test_groups_change_no_bit(group_bytes: int):
 
 def test_a_collective_behind_a_product_changes_no_bit():
   made = chain()
-  compiled = CpuProposer().compile(lowered(made), way_lib.to_bytes(ORDERED))
+  compiled = CpuProposer().compile(lowered(made), compiling.to_bytes(ORDERED))
   assert bits(made, compiled) == bits(made, lowered(made).compile())
 
 
@@ -102,7 +101,7 @@ def test_donated_inputs_stay_donated_or_the_way_is_refused():
   step = jax.jit(jitted.__wrapped__, donate_argnums=0).lower(
     made.state, made.batches[0]
   )
-  way = way_lib.to_bytes(way_lib.Way(group_bytes=0))
+  way = compiling.to_bytes(compiling.Way(group_bytes=0))
   if not registry.keeps_donation():
     with pytest.raises(errors.DonationLostError, match="forgets"):
       CpuProposer().compile(step, way)
@@ -159,7 +158,7 @@ def test_nothing_follows_once_nobody_waits():
 
 
 def test_the_fitted_costs_replay_the_step_in_the_time_that_it_took():
-  module = scheduled_chain(way_lib.AS_XLA_DOES)
+  module = scheduled_chain(compiling.AS_XLA_DOES)
   (one,) = collectives.find(module)
   ran = fit.Execution(step_s=0.1, held_s={one.name: 0.02})
   fitted = fit.costs(module, ran)

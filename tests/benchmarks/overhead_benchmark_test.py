@@ -10,7 +10,6 @@ import jax
 import pytest
 
 from benchmarks.overhead import __main__ as command
-from benchmarks.overhead import steps
 from lagom_xla.apply.nccl import build
 
 try:
@@ -27,7 +26,7 @@ _DEVICE_S = 0.2
 
 @needs_compiler
 def test_a_step_on_a_device_takes_its_time_and_neither_a_core_nor_the_host():
-  step = steps.on_device(1e3 * _DEVICE_S)
+  step = command.on_device(1e3 * _DEVICE_S)
   jitted = step.jitted()
   weights = jax.block_until_ready(jitted(step.weights, step.batch))
   begin_s, used_s = time.monotonic(), time.process_time()
@@ -43,7 +42,7 @@ def test_a_step_on_a_device_takes_its_time_and_neither_a_core_nor_the_host():
 
 
 def test_a_row_has_intervals_around_its_means_and_is_told_in_words():
-  row = command.measure(steps.on_cores(8), num_steps=12, num_pairs=2)
+  row = command.measure(command.on_cores(8), num_steps=12, num_pairs=2)
   for mean, low, high in (row.wall_steps, row.cpu_steps, row.thread_steps):
     assert low <= mean <= high
   words = command.in_words(row)

@@ -10,8 +10,8 @@ import pathlib
 
 import pytest
 
+from benchmarks.paper import __main__ as tables
 from benchmarks.paper import cases
-from benchmarks.paper import tables
 from lagom_xla.passes import registry
 
 

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
+from benchmarks.recipes import __main__ as command
 from benchmarks.recipes import cases as cases_lib
-from benchmarks.recipes import rows as rows_lib
 import fake_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
@@ -31,14 +31,14 @@ def test_a_row_has_each_recipe_and_is_behind_none():
   target = fake_target.FakeTarget(
     name="step", cluster=cluster_lib.parse("1x8xh100"), scheduled=_schedule
   )
-  row = rows_lib.row(target)
+  row = command.searched(target)
   # Nothing in the schedule loops, so only recipes set what gains.
   assert row["from_default_ms"] == row["default_ms"]
   best_ms = min(row[recipe.name] for recipe in recipes.for_nodes(1))
   assert row["lower_bound_ms"] <= row["tuned_ms"] <= row["uncapped_ms"]
   assert row["tuned_ms"] <= best_ms < row["default_ms"]
   assert row["over_recipe"] == best_ms / row["tuned_ms"]
-  first, second = rows_lib.table([{**row, "module": "step"}]).targets
+  first, second = command.table([{**row, "module": "step"}]).targets
   assert first.is_met and not second.is_met
 
 

@@ -15,7 +15,6 @@ import pytest
 from benchmarks import shaped_hosts
 from benchmarks import table as table_lib
 from benchmarks.strands import __main__ as command
-from benchmarks.strands import forms
 from benchmarks.strands import modules as modules_lib
 from benchmarks.strands import wall_clock
 from lagom_xla import errors
@@ -80,8 +79,8 @@ def test_wall_clock_rows_are_held_to_the_first_form():
 def test_kept_rows_are_written_as_they_were(tmp_path: pathlib.Path):
   results = pathlib.Path(command.__file__).parent / "results"
   names = [(name,) for name in modules_lib.MODULES]
-  rows = table_lib.beside(forms.table_of([]), results, names)
-  forms.table_of(rows).write_csv(tmp_path)
+  rows = table_lib.beside(command.table_of([]), results, names)
+  command.table_of(rows).write_csv(tmp_path)
   assert len(rows) == len(names)
   for name in ("forms.csv", "forms_targets.csv"):
     assert (tmp_path / name).read_bytes() == (results / name).read_bytes()

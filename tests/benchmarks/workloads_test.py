@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from benchmarks.paper import cases
-from benchmarks.workloads import architectures
+from benchmarks.workloads import decoder
 from benchmarks.workloads import layout as layout_lib
 from benchmarks.workloads import train_step
 from lagom_xla.passes import registry
@@ -43,9 +43,9 @@ NUM_SEQUENCES = 8
 VOCAB_SIZE = 128
 
 
-def small(model: str) -> architectures.Architecture:
+def small(model: str) -> decoder.Architecture:
   """A model with all its parts, in a size for CPUs."""
-  arch = architectures.ARCHITECTURES[model]
+  arch = decoder.ARCHITECTURES[model]
   experts = arch.experts
   if experts is not None:
     experts = dataclasses.replace(experts, num_routed=8, num_chosen=2, d_ffn=16)
@@ -151,9 +151,9 @@ def losses(work: train_step.Workload) -> tuple[float, ...]:
   return tuple(found)
 
 
-@pytest.mark.parametrize("model", architectures.ARCHITECTURES)
+@pytest.mark.parametrize("model", decoder.ARCHITECTURES)
 def test_a_model_has_its_published_number_of_parameters(model: str):
-  arch = architectures.ARCHITECTURES[model]
+  arch = decoder.ARCHITECTURES[model]
   kind = "ep" if arch.experts else "fsdp"
   _, ((params, _), _) = train_step.train_step(
     jax.devices()[:4],

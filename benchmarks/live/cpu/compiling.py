@@ -16,16 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 import contextlib
+import dataclasses
 import hashlib
-from typing import Any
+import json
+from typing import Annotated, Any
 
 import jax
 from jaxlib.mlir import ir
+import pydantic
 
 from benchmarks.live.cpu import behind_products
 from benchmarks.live.cpu import end_to_end
-from benchmarks.live.cpu import way as way_lib
 from lagom_xla import errors
+from lagom_xla import validation
 from lagom_xla.compile import rewriting
 from lagom_xla.jax_internals import caches
 from lagom_xla.jax_internals import lowerings
@@ -38,6 +41,65 @@ from lagom_xla.passes.combine import combinable
 from lagom_xla.passes.combine import table
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program.slices import chains
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Way:
+  """How a step is compiled for CPUs.
+
+  All-reduces are put end to end up to `group_bytes`, and larger ones stay
+  alone, as all do with 0; None leaves XLA's one tuple of all. In order,
+  collectives are put behind products. Every chain of collectives and products
+  is cut in `num_pieces`, where it can be.
+  """
+
+  __pydantic_config__ = validation.STRICT
+
+  group_bytes: Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)] | None = None
+  is_ordered: bool = False
+  strands: form_lib.Strands = "none"
+  num_pieces: validation.Count = 1
+
+  @property
+  def has_passes(self) -> bool:
+    """Whether passes in XLA's pipeline make it."""
+    return self.is_ordered or self.group_bytes is not None
+
+  @property
+  def is_as_written(self) -> bool:
+    """Whether its program is what was written."""
+    return self.strands == "none" and self.num_pieces == 1
+
+
+AS_XLA_DOES = Way()
+
+
+def to_bytes(way: Way) -> bytes:
+  """The payload of a proposal; equal ways have equal ones."""
+  return json.dumps(validation.write(way), sort_keys=True).encode()
+
+
+def from_bytes(payload: bytes) -> Way:
+  """The way that a payload describes."""
+  return validation.read(Way, json.loads(payload))
+
+
+def in_words(way: Way) -> str:
+  """A way in a few words, such as "strands paired, all-reduces one by one"."""
+  parts = []
+  if way.strands != "none":
+    parts.append(f"strands {way.strands}")
+  if way.num_pieces > 1:
+    parts.append(f"chains in {way.num_pieces} pieces")
+  if way.group_bytes:
+    kib = way.group_bytes / 1024
+    parts.append(f"all-reduces end to end up to {kib:,.0f} KiB")
+  elif way.group_bytes is not None:
+    parts.append("all-reduces one by one")
+  if way.is_ordered:
+    parts.append("collectives behind products")
+  return ", ".join(parts) or "as XLA does"
+
 
 _KIND = "all-reduce"
 
@@ -93,9 +155,7 @@ def _multiplications_before(module: hlo.Module) -> Mapping[int, int]:
 _NAME = "sym_name"
 
 
-def compiled(
-  lowered: jax.stages.Lowered, way: way_lib.Way
-) -> jax.stages.Compiled:
+def compiled(lowered: jax.stages.Lowered, way: Way) -> jax.stages.Compiled:
   """A step compiled in a way; a LagomError where it cannot have that."""
   check_donation(lowered, way)
   program = _program(lowered, way)
@@ -107,7 +167,7 @@ def compiled(
     return program.compile()
 
 
-def check_donation(lowered: jax.stages.Lowered, way: way_lib.Way) -> None:
+def check_donation(lowered: jax.stages.Lowered, way: Way) -> None:
   """Raises a DonationLostError if inputs would not stay donated in a way."""
   if not way.has_passes or registry.keeps_donation():
     return
@@ -120,7 +180,7 @@ def check_donation(lowered: jax.stages.Lowered, way: way_lib.Way) -> None:
     )
 
 
-def schedule(lowered: jax.stages.Lowered, way: way_lib.Way) -> hlo.Module:
+def schedule(lowered: jax.stages.Lowered, way: Way) -> hlo.Module:
   """The module of a step in a way, as it would run; nothing is generated."""
   program = _program(lowered, way)
   with _grouped(program, way):
@@ -138,7 +198,7 @@ def ordered(module: hlo.Module) -> hlo.Module | None:
 
 def before_grouping(lowered: jax.stages.Lowered) -> hlo.Module:
   """The module of a step when its all-reduces can be grouped."""
-  program = _program(lowered, way_lib.AS_XLA_DOES)
+  program = _program(lowered, AS_XLA_DOES)
   return _module_at(registry.Stage.PRE_SCHEDULER, program)
 
 
@@ -174,9 +234,7 @@ def order_of(module: hlo.Module) -> str:
   return hashlib.sha256(repr(found).encode()).hexdigest()
 
 
-def _program(
-  lowered: jax.stages.Lowered, way: way_lib.Way
-) -> jax.stages.Lowered:
+def _program(lowered: jax.stages.Lowered, way: Way) -> jax.stages.Lowered:
   """The step in its form, with a name that no other program has."""
   form = form_lib.Form(
     strands=way.strands, slices=_slices(lowered, way.num_pieces)
@@ -185,7 +243,7 @@ def _program(
   rewriting.check(name(lowered), form, outcome)
   program = lowerings.copied(formed)
   module: Any = program.compiler_ir("stablehlo")
-  payload = way_lib.to_bytes(way)
+  payload = to_bytes(way)
   own = f"{name(lowered)}_{hashlib.sha256(payload).hexdigest()[:8]}"
   with module.context:
     module.operation.attributes[_NAME] = ir.StringAttr.get(own)
@@ -211,7 +269,7 @@ def _slices(lowered: jax.stages.Lowered, num_pieces: int) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def _grouped(program: jax.stages.Lowered, way: way_lib.Way) -> Iterator[None]:
+def _grouped(program: jax.stages.Lowered, way: Way) -> Iterator[None]:
   group_bytes = way.group_bytes
   if group_bytes is None:
     yield
@@ -228,7 +286,7 @@ def _grouped(program: jax.stages.Lowered, way: way_lib.Way) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _ordered(program: jax.stages.Lowered, way: way_lib.Way) -> Iterator[None]:
+def _ordered(program: jax.stages.Lowered, way: Way) -> Iterator[None]:
   if not way.has_passes:
     yield
     return

@@ -27,7 +27,6 @@ import jax
 from benchmarks.live.cpu import compiling
 from benchmarks.live.cpu import fit
 from benchmarks.live.cpu import replay
-from benchmarks.live.cpu import way as way_lib
 from lagom_xla import errors
 from lagom_xla.live import proposals as proposals_lib
 from lagom_xla.passes import collectives
@@ -41,19 +40,19 @@ _NUM_PIECES = (2, 4)
 
 def likely_first(
   lowered: jax.stages.Lowered, best_group_bytes: Callable[[], int | None]
-) -> Iterator[way_lib.Way]:
+) -> Iterator[compiling.Way]:
   """Ways that differ in more than their order.
 
   The best groups of the program as it is written are known once all of these
   were looked at; other forms have them, too.
   """
   for group_bytes in _group_sizes(lowered):
-    yield way_lib.Way(group_bytes=group_bytes)
+    yield compiling.Way(group_bytes=group_bytes)
   for group_bytes in dict.fromkeys((best_group_bytes(), None)):
     for strands in _STRANDS:
-      yield way_lib.Way(strands=strands, group_bytes=group_bytes)
+      yield compiling.Way(strands=strands, group_bytes=group_bytes)
     for num_pieces in _NUM_PIECES:
-      yield way_lib.Way(num_pieces=num_pieces, group_bytes=group_bytes)
+      yield compiling.Way(num_pieces=num_pieces, group_bytes=group_bytes)
 
 
 def _group_sizes(lowered: jax.stages.Lowered) -> list[int]:
@@ -81,7 +80,7 @@ class Foreseen:
   It runs what has a digest, in this order, and sends arrays of so many bytes.
   """
 
-  way: way_lib.Way
+  way: compiling.Way
   ratio: float
   digest: str
   array_bytes: tuple[tuple[int, ...], ...]
@@ -95,9 +94,9 @@ class Foresight:
     self._costs = costs
     self._step_s = replay.step_s(as_it_is, costs)
     self._digest = compiling.order_of(as_it_is)
-    self.take(way_lib.AS_XLA_DOES, as_it_is)
+    self.take(compiling.AS_XLA_DOES, as_it_is)
 
-  def take(self, way: way_lib.Way, module: hlo.Module) -> None:
+  def take(self, way: compiling.Way, module: hlo.Module) -> None:
     """Adds a way, and the same with collectives behind products before it.
 
     Where those find no product, the two are one.
@@ -124,7 +123,7 @@ class Foresight:
     """The groups of the quickest so far."""
     return min(self._found, key=lambda one: one.ratio).way.group_bytes
 
-  def _add(self, way: way_lib.Way, module: hlo.Module) -> None:
+  def _add(self, way: compiling.Way, module: hlo.Module) -> None:
     self._found.append(
       Foreseen(
         way=way,
@@ -145,11 +144,11 @@ class CpuProposer(proposals_lib.Proposer):
     stop: threading.Event,
   ) -> Generator[proposals_lib.Proposal, None, str | None]:
     """Yields the ways that should take less than the step does, best first."""
-    as_it_is = compiling.schedule(lowered, way_lib.AS_XLA_DOES)
+    as_it_is = compiling.schedule(lowered, compiling.AS_XLA_DOES)
     if not collectives.find(as_it_is):
       return "it has no collectives, and on CPUs nothing else is tuned"
     # All other ways have passes, so what holds for one holds for all.
-    compiling.check_donation(lowered, way_lib.Way(is_ordered=True))
+    compiling.check_donation(lowered, compiling.Way(is_ordered=True))
     costs, is_predicted = _costs(as_it_is, measured)
     foresight = Foresight(as_it_is, costs)
     for way in likely_first(lowered, foresight.best_group_bytes):
@@ -158,12 +157,14 @@ class CpuProposer(proposals_lib.Proposer):
       try:
         foresight.take(way, compiling.schedule(lowered, way))
       except errors.LagomError as error:
-        logging.debug("%s: %s", way_lib.in_words(way), errors.first_line(error))
+        logging.debug(
+          "%s: %s", compiling.in_words(way), errors.first_line(error)
+        )
     best = foresight.best()
     for one in best:
       yield proposals_lib.Proposal(
-        name=way_lib.in_words(one.way),
-        payload=way_lib.to_bytes(one.way),
+        name=compiling.in_words(one.way),
+        payload=compiling.to_bytes(one.way),
         predicted_ratio=one.ratio if is_predicted else None,
       )
     return None if best else "no other way is foreseen to take less"
@@ -172,7 +173,7 @@ class CpuProposer(proposals_lib.Proposer):
     self, lowered: jax.stages.Lowered, payload: bytes
   ) -> jax.stages.Compiled:
     """Compiles a proposal; see `proposals.Proposer`."""
-    return compiling.compiled(lowered, way_lib.from_bytes(payload))
+    return compiling.compiled(lowered, compiling.from_bytes(payload))
 
   def digest(self, compiled: jax.stages.Compiled) -> str:
     """A hash of the collectives, in the order in which they run."""
