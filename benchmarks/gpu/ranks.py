@@ -41,13 +41,13 @@ import jax.numpy as jnp
 from benchmarks.gpu import kernels as kernels_lib
 from benchmarks.gpu import part as part_lib
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import doctor
 from lagom_xla.apply.nccl import build
 from lagom_xla.apply.nccl import table as table_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import measured as measured_lib
-from lagom_xla.doctor import trials
 from lagom_xla.profiling import costing
 from lagom_xla.profiling import profile as profile_lib
 
@@ -362,7 +362,7 @@ def tuner_plugin(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def _in_one_rank(environ: Mapping[str, str]) -> dict[str, Any]:
-  library = trials.nccl_of_wheel()
+  library = doctor.nccl_of_wheel()
   if library is None:
     return {"reason": "There is no NCCL among the installed packages."}
   done = part_lib.run_python(
