@@ -30,7 +30,7 @@ import optax
 import pytest
 
 import accumulating_step
-from benchmarks.workloads import two_hosts as train_step
+from benchmarks.workloads import perceptrons
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import compiler
 from lagom_xla.compile import lowered as lowered_lib
@@ -89,7 +89,7 @@ def _explicit(
   devices: Sequence[jax.Device], **sizes: int
 ) -> tuple[jax.stages.Lowered, Any]:
   """A step with written-out collectives, of four micro-batches; its shapes."""
-  step, args = train_step.train_step(devices, train_step.Sizes(**sizes))
+  step, args = perceptrons.two_hosts_step(devices, perceptrons.Sizes(**sizes))
   return step.lower(*args), args
 
 
