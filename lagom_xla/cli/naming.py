@@ -81,17 +81,16 @@ def _differences(
   ]
   if config.program != other.program:
     found.append(rewriting.in_words(config.program))
-  for part, before, what in (
-    (config.combine_groups, other.combine_groups, "combine groups"),
+  for what, part, before in (
+    ("combine groups", config.combine_groups, other.combine_groups),
     (
+      "costs for the scheduler",
       config.scheduler_profile,
       other.scheduler_profile,
-      "costs for the scheduler",
     ),
   ):
     if part != before:
-      whose = "XLA's" if part is None else "our"
-      found.append(f"{whose} {what}")
+      found.append(f"XLA's {what}" if part is None else f"our {what}")
   if config.orders != other.orders:
     found.append(
       orders_lib.in_words(config.orders) if config.orders else "XLA's order"

@@ -6,13 +6,10 @@ from __future__ import annotations
 
 import argparse
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lagom_xla.cli import options
 from lagom_xla.cli import output
-
-if TYPE_CHECKING:
-  from lagom_xla.explain import explanation as explanation_lib
 
 _EXAMPLES = f"""\
 `lagom-xla tune` keeps explain.json.gz beside a plan, so PLAN compiles nothing.
@@ -70,6 +67,7 @@ def add(commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
+  asked = [arguments.target]
   if arguments.cluster is None:
     for given in ("arg", "profile"):
       if getattr(arguments, given):
@@ -78,10 +76,19 @@ def _run(arguments: argparse.Namespace) -> None:
 
     explanation = explanation_lib.read(pathlib.Path(arguments.target))
   else:
-    explanation = _of_target(arguments)
-  from lagom_xla.explain import explanation as explanation_lib
+    asked.append(f"--cluster={arguments.cluster}")
+    asked += [f"--arg={keyword}" for keyword in arguments.arg]
+    options.check_target(arguments)
+    with options.at_work(arguments) as (bar, workers):
+      from lagom_xla.explain import explaining
+      from lagom_xla.explain import explanation as explanation_lib
+
+      _, step, _ = options.inspected(arguments, bar, workers)
+      bar.say("explaining what is exposed")
+      explanation = explaining.of_step(step)
   from lagom_xla.report import explanations
   from lagom_xla.report import layout
+  from lagom_xla.report import notes
 
   name = arguments.collective
   if arguments.format == "json":
@@ -92,26 +99,6 @@ def _run(arguments: argparse.Namespace) -> None:
     told = explanations.of_collective(explanation, name)
     layout.say(output.console(), *told)
   else:
-    told = explanations.of_step(explanation, _asked(arguments))
+    command = f"{notes.program_name()} explain {' '.join(asked)}"
+    told = explanations.of_step(explanation, command)
     layout.say(output.console(), *told)
-
-
-def _of_target(arguments: argparse.Namespace) -> explanation_lib.Explanation:
-  options.check_target(arguments)
-  with options.at_work(arguments) as (bar, workers):
-    from lagom_xla.explain import explaining
-
-    _, step, _ = options.inspected(arguments, bar, workers)
-    bar.say("explaining what is exposed")
-    return explaining.of_step(step)
-
-
-def _asked(arguments: argparse.Namespace) -> str:
-  """The command that was given, as far as it names what is explained."""
-  from lagom_xla.report import notes
-
-  words = [f"{notes.program_name()} explain", arguments.target]
-  if arguments.cluster is not None:
-    words.append(f"--cluster={arguments.cluster}")
-  words += [f"--arg={keyword}" for keyword in arguments.arg]
-  return " ".join(words)

@@ -68,27 +68,24 @@ def _show(checkup: doctor.Checkup) -> None:
     output.write(f"inspect and tune do not work here: {', '.join(broken)}.")
   else:
     output.write("inspect and tune work here.")
-  for version in checkup.versions:
-    output.write(_row("version", version.package, version.version))
+  rows = [("version", it.package, it.version) for it in checkup.versions]
   for finding in checkup.findings:
     text = finding.found
     if finding.advice:
       text = f"{text.rstrip('.')}. {finding.advice}"
-    output.write(_row(finding.status, finding.name, text))
-
-
-def _row(status: str, name: str, text: str) -> str:
-  """A line, or as many as the text needs."""
-  start = f"  {status:<8} {name:<17} "
-  return textwrap.fill(
-    text,
-    _WIDTH,
-    initial_indent=start,
-    subsequent_indent=" " * len(start),
-    # Paths and commands are there to be copied.
-    break_long_words=False,
-    break_on_hyphens=False,
-  )
+    rows.append((finding.status, finding.name, text))
+  for status, name, text in rows:
+    start = f"  {status:<8} {name:<17} "
+    lines = textwrap.fill(
+      text,
+      _WIDTH,
+      initial_indent=start,
+      subsequent_indent=" " * len(start),
+      # Paths and commands are there to be copied.
+      break_long_words=False,
+      break_on_hyphens=False,
+    )
+    output.write(lines)
 
 
 # What has a schema -> the type that it describes, or the module whose schema()

@@ -167,19 +167,18 @@ def _run_plugin(arguments: argparse.Namespace) -> None:
         print(_FALLBACK, file=sys.stderr)
       sys.exit(1)
     output.say(text)
-    _print_environment(arguments.plan)
+    _print_lines(arguments.plan, None)
     return
-  if arguments.path:
-    output.write(str(path))
-  elif arguments.plan is None:
-    output.write(str(path))
+  if arguments.plan is not None and not arguments.path:
+    _print_lines(arguments.plan, path)
+    return
+  output.write(str(path))
+  if not arguments.path:
     for interface in interfaces:
       output.write(
         f"  ncclTunerPlugin_{interface}  for NCCL"
         f" {build.INTERFACES[interface]} and later"
       )
-  else:
-    _print_plugin(arguments.plan, str(path))
 
 
 def _check_table(table: pathlib.Path, checksum: str | None) -> None:
@@ -194,12 +193,18 @@ def _check_table(table: pathlib.Path, checksum: str | None) -> None:
     )
 
 
-def _print_plugin(plan: str, path: str) -> None:
+def _print_lines(name: str, plugin: pathlib.Path | None) -> None:
+  """Prints lines that load a plugin with a plan, or come closest without."""
   from lagom_xla.apply import checked
   from lagom_xla.apply import env as env_lib
   from lagom_xla.apply.nccl import table as table_lib
 
-  folder = pathlib.Path(plan).absolute()
+  if plugin is None:
+    plan = checked.load(name)
+    per_function = env_lib.per_function(table_lib.rules_of(plan.nccl_settings))
+    output.write(env_lib.nccl_lines({**plan.nccl_env, **per_function}))
+    return
+  folder = pathlib.Path(name).absolute()
   rules = table_lib.rules_of(checked.load(folder).nccl_settings)
   table = folder / env_lib.TABLE
   if not table.is_file():
@@ -211,20 +216,9 @@ def _print_plugin(plan: str, path: str) -> None:
     output.write("# The plan leaves NCCL's own choices: no plugin is needed.")
     return
   values = {
-    "NCCL_TUNER_PLUGIN": path,
+    "NCCL_TUNER_PLUGIN": str(plugin),
     "LAGOM_XLA_NCCL_TABLE": str(table),
     "LAGOM_XLA_NCCL_CHECKSUM": table_lib.checksum(rules),
   }
   output.write(env_lib.exports(values))
   output.write(env_lib.UNSET_FOR_TABLE)
-
-
-def _print_environment(plan_path: str) -> None:
-  from lagom_xla.apply import checked
-  from lagom_xla.apply import env as env_lib
-  from lagom_xla.apply.nccl import table as table_lib
-
-  plan = checked.load(plan_path)
-  rules = table_lib.rules_of(plan.nccl_settings)
-  variables = {**plan.nccl_env, **env_lib.per_function(rules)}
-  output.write(env_lib.nccl_lines(variables))

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import pathlib
 from typing import TYPE_CHECKING
 
@@ -38,13 +37,6 @@ examples:
 # Workers that start while the step is lowered, as it is begun by a compile to
 # the end beside others.
 _NUM_EARLY = 2
-
-# What a plan is written and shown with.
-_WRITES = (
-  "lagom_xla.explain.explaining",
-  "lagom_xla.report.page.contents",
-  "lagom_xla.report.terminal",
-)
 
 
 def add(commands) -> None:
@@ -111,7 +103,7 @@ def _run(arguments: argparse.Namespace) -> None:
       f" --{arguments.applied}-only does without"
     )
   try:
-    tuning, priced = _tune(arguments, folder)
+    tuning, (profile, costs) = _tune(arguments, folder)
     stopping.end_time_budget()
   except errors.Stopped as stop:
     output.say(
@@ -119,21 +111,20 @@ def _run(arguments: argparse.Namespace) -> None:
       " so there is nothing to make a plan from."
     )
     stopping.end(stop.exit_status or stopping.NOTHING_FOUND)
+  from lagom_xla.costs import in_words
   from lagom_xla.report import results
   from lagom_xla.report import terminal
 
-  files = _write(arguments, tuning, priced.profile, folder)
+  files = _write(arguments, tuning, profile, folder)
   output.write_result(
     arguments,
-    lambda: results.tuning(tuning, priced.costs),
+    lambda: results.tuning(tuning, costs),
     lambda console: terminal.show_tuning(
-      console, tuning, files, costed=priced.costs, is_verbose=arguments.verbose
+      console, tuning, files, costed=costs, is_verbose=arguments.verbose
     ),
     files,
   )
   if tuning.stopped is not None:
-    from lagom_xla.costs import in_words
-
     output.say(
       f"stopped by {tuning.stopped.reason} after"
       f" {in_words.count(tuning.candidates, 'candidate')}. The plan in"
@@ -141,44 +132,6 @@ def _run(arguments: argparse.Namespace) -> None:
       " whether its parts act. The next run goes on from what was compiled."
     )
     stopping.end(tuning.stopped.exit_status)
-
-
-def _write(
-  arguments: argparse.Namespace,
-  tuning: tuning_lib.Tuning,
-  profile: profile_lib.Profile | None,
-  folder: pathlib.Path,
-) -> list[pathlib.Path]:
-  """Writes the plan's files and the pictures, which is work of its own."""
-  from lagom_xla.apply import files as files_lib
-  from lagom_xla.cli import progress
-  from lagom_xla.explain import explaining
-  from lagom_xla.explain import explanation as explanation_lib
-  from lagom_xla.report.page import contents
-  from lagom_xla.report.page import rendering
-  from lagom_xla.report.page import report
-
-  before, kept = tuning.before, tuning.kept
-  with progress.Bar(lines=False, is_quiet=arguments.quiet) as bar:
-    bar.say(f"writing {folder}")
-    files = files_lib.write(tuning.plan, folder)
-    story = contents.of_tuning(
-      tuning, folder=str(folder), measured_us=options.measured_us(profile)
-    )
-    files.append(report.write(story, folder))
-    if arguments.report:
-      files.append(pathlib.Path(arguments.report))
-      rendering.write(story, files[-1])
-    runs = [
-      ("before", before, before.default),
-      ("after", kept.runs, kept.settings),
-    ]
-    files += options.write_trace(arguments, profile, runs)
-    if tuning.plan.is_default:
-      explanation = explaining.of_step(before)
-    else:
-      explanation = explaining.of_plan(before, kept.runs, kept.settings)
-    return [*files, explanation_lib.write(explanation, folder)]
 
 
 def _tune(
@@ -209,16 +162,15 @@ def _tune(
       candidate: candidates_lib.Candidate | candidates_lib.Refused,
     ) -> None:
       nonlocal default_us, outcome
-      if bar.num_done == 0 and isinstance(candidate, candidates_lib.Candidate):
-        # While workers compile, as whoever presses Ctrl-C waits for it.
-        for name in _WRITES:
-          importlib.import_module(name)
+      outcome = outcome_in_words(candidate, default_us)
+      if isinstance(candidate, candidates_lib.Refused):
+        return
+      if bar.num_done == 0:
         options.check_profile(arguments, candidate.step)
         options.warn_of_repeated_work(target, candidate.step)
         if warning := evaluation.warning(target, candidate.peak_bytes):
           output.say(warning)
-      outcome = outcome_in_words(candidate, default_us)
-      if default_us is None and isinstance(candidate, candidates_lib.Candidate):
+      if default_us is None:
         default_us = candidate.tuned.step_time_us
 
     def advance(words: str) -> None:
@@ -262,3 +214,40 @@ def outcome_in_words(
   else:
     words = "with NCCL tuned" if candidate.is_searched else ""
   return f": {step_us / 1e3:,.2f} ms {words}".rstrip()
+
+
+def _write(
+  arguments: argparse.Namespace,
+  tuning: tuning_lib.Tuning,
+  profile: profile_lib.Profile | None,
+  folder: pathlib.Path,
+) -> list[pathlib.Path]:
+  """Writes the plan's files and the pictures, which is work of its own."""
+  from lagom_xla.apply import files as files_lib
+  from lagom_xla.cli import progress
+  from lagom_xla.explain import explaining
+  from lagom_xla.explain import explanation as explanation_lib
+  from lagom_xla.report.page import contents
+  from lagom_xla.report.page import rendering
+  from lagom_xla.report.page import report
+
+  before, kept = tuning.before, tuning.kept
+  with progress.Bar(lines=False, is_quiet=arguments.quiet) as bar:
+    bar.say(f"writing {folder}")
+    files = files_lib.write(tuning.plan, folder)
+    step_us = options.measured_us(profile)
+    story = contents.of_tuning(tuning, folder=str(folder), measured_us=step_us)
+    files.append(report.write(story, folder))
+    if arguments.report:
+      files.append(pathlib.Path(arguments.report))
+      rendering.write(story, files[-1])
+    runs = [
+      ("before", before, before.default),
+      ("after", kept.runs, kept.settings),
+    ]
+    files += options.write_trace(arguments, profile, runs)
+    if tuning.plan.is_default:
+      explanation = explaining.of_step(before)
+    else:
+      explanation = explaining.of_plan(before, kept.runs, kept.settings)
+    return [*files, explanation_lib.write(explanation, folder)]

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
   from lagom_xla import cluster as cluster_lib
   from lagom_xla.compile import config as config_lib
   from lagom_xla.compile import target as target_lib
-  from lagom_xla.whatif import cases as cases_lib
   from lagom_xla.whatif import comparison as comparison_lib
 
 _EXAMPLES = f"""\
@@ -127,18 +126,30 @@ def _compare(
   from lagom_xla.compile import source
   from lagom_xla.whatif import cases as cases_lib
 
+  clusters, rates = arguments.cluster, arguments.network_gbps
   # Neither needs JAX, which takes its time.
-  cases_lib.named(arguments.cluster, arguments.network_gbps)
+  rows = cases_lib.named(clusters, rates)
   source.check(arguments.target)
 
   with options.at_work(arguments, lines=True) as (bar, workers):
     from lagom_xla.cli import elsewhere
     from lagom_xla.cli import naming
+    from lagom_xla.compile import load as load_lib
     from lagom_xla.flags import environment
     from lagom_xla.whatif import comparing
 
     environment.check()
-    rows, points = _cases(arguments)
+    is_python = load_lib.is_python(arguments.target)
+    counts = arguments.nodes or ()
+    if counts and not is_python:
+      raise errors.TargetError(
+        f"{arguments.target} is an HLO module, of a fixed number of GPUs: for"
+        " --nodes give the Python function that lowers the step, as"
+        " train.py:train_step."
+      )
+    if arguments.nodes is None and arguments.report and is_python:
+      counts = cases_lib.NODE_COUNTS
+    points = cases_lib.sized(clusters, counts, rates)
     bar.expect(len({cluster.name for cluster in (*rows, *points)}))
     lowered = elsewhere.loader(arguments.target, options.keywords(arguments))
 
@@ -166,28 +177,6 @@ def _compare(
         num_ahead=0 if workers is None else workers.max_workers,
         progress=bar.advance,
       )
-
-
-def _cases(
-  arguments: argparse.Namespace,
-) -> tuple[cases_lib.Clusters, cases_lib.Clusters]:
-  """The clusters that were asked for, and those of other sizes."""
-  from lagom_xla.compile import load as load_lib
-  from lagom_xla.whatif import cases as cases_lib
-
-  rates = arguments.network_gbps
-  rows = cases_lib.named(arguments.cluster, rates)
-  is_python = load_lib.is_python(arguments.target)
-  counts = arguments.nodes or ()
-  if counts and not is_python:
-    raise errors.TargetError(
-      f"{arguments.target} is an HLO module, of a fixed number of GPUs: for"
-      " --nodes give the Python function that lowers the step, as"
-      " train.py:train_step."
-    )
-  if arguments.nodes is None and arguments.report and is_python:
-    counts = cases_lib.NODE_COUNTS
-  return rows, cases_lib.sized(arguments.cluster, counts, rates)
 
 
 def _rates(text: str) -> tuple[float, ...]:
