@@ -172,3 +172,17 @@ def _of_nccl(entry: plan_lib.NcclSetting, tuning: tuning_lib.Tuning) -> Setting:
 
 def _change(before_us: float, after_us: float) -> str:
   return f"{in_words.ms(before_us)} -> {_ms(after_us)}"
+
+
+def peak_memory(tuning: tuning_lib.Tuning) -> tuple[str, str]:
+  """What a step takes of a GPU's memory, and what it does with the plan."""
+  before, after = tuning.peak_bytes_before, tuning.peak_bytes_after
+  if before is None or after is None:
+    return "-", "not known: not compiled to its end"
+  hbm_bytes = tuning.plan.cluster.gpu.hbm_bytes
+  words = f"of {in_words.gigabytes(hbm_bytes)} per GPU"
+  if after > hbm_bytes:
+    words += ": it does not fit"
+  if not tuning.plan.is_default:
+    words = f"{in_words.gigabytes(after)} with the plan, {words}"
+  return in_words.gigabytes(before), words

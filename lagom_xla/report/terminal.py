@@ -190,7 +190,7 @@ def _verdict_on_tuning(tuning: tuning_lib.Tuning) -> layout.Section:
   )
   bound = _BOUND if plan.xla.is_default else _BOUND_OF_BOTH
   rows.append(("lower bound", _ms(tuning.lower_bound_us), bound))
-  rows.append(_memory(tuning))
+  rows.append(("peak memory", *settings.peak_memory(tuning)))
   return _verdict(
     f"{plan.module_name} on {plan.cluster.name}: {words}"
     f" ({tuning.before.basis}).",
@@ -210,19 +210,6 @@ def _with_plan(
   if known.low_us == known.high_us == 0:
     words = "the same: it changes nothing"
   return "with the plan", _ms(planned_us), words
-
-
-def _memory(tuning: tuning_lib.Tuning) -> _Row:
-  before, after = tuning.peak_bytes_before, tuning.peak_bytes_after
-  if before is None or after is None:
-    return "peak memory", "-", "not known: not compiled to its end"
-  hbm_bytes = tuning.plan.cluster.gpu.hbm_bytes
-  words = f"of {in_words.gigabytes(hbm_bytes)} per GPU"
-  if after > hbm_bytes:
-    words += ": it does not fit"
-  if not tuning.plan.is_default:
-    words = f"{in_words.gigabytes(after)} with the plan, {words}"
-  return "peak memory", in_words.gigabytes(before), words
 
 
 def _verdict_on_verification(

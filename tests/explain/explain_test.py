@@ -466,7 +466,7 @@ def test_rows_of_the_page_and_the_terminal_have_the_waits_and_their_reasons(
   assert waits_us == pytest.approx(explained.exposed_us)
   alike = [row for row in rows if row.num_others and row.why_waits]
   assert alike
-  assert all(f"as in {row.label.name}, " in row.why_waits for row in alike)
+  assert all(f"Of {row.label.name} alone: " in row.why_waits for row in alike)
   alone = [row for row in rows if not row.num_others and row.why_waits]
   assert alone
   by_name = {one.name: one for one in explained.collectives}

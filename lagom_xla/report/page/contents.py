@@ -26,8 +26,6 @@ from lagom_xla.costs.replay import recorder
 from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.explain import explaining
 from lagom_xla.explain import explanation as explanation_lib
-from lagom_xla.explain import parts as parts_lib
-from lagom_xla.explain import sentences
 from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.report import notes
 from lagom_xla.report import settings
@@ -255,23 +253,15 @@ def _together(
   """The row of a collective, with the times of others that are like it."""
   if len(alike) == 1:
     return first
-  parts: dict[parts_lib.Reason, explanation_lib.Part] = {}
-  for one in alike:
-    for part in one.parts:
-      known = parts.get(part.reason) or dataclasses.replace(
-        part, us=0.0, sentence=f"as in {one.name}, {part.sentence}"
-      )
-      parts[part.reason] = dataclasses.replace(known, us=known.us + part.us)
-  ranked = tuple(sorted(parts.values(), key=lambda part: -part.us))
-  wait_us = sum(one.exposed_us for one in alike)
+  why = first.why_waits and f"Of {first.label.name} alone: {first.why_waits}"
   return dataclasses.replace(
     first,
     num_others=len(alike) - 1,
     executions=sum(one.executions for one in alike),
     lone_us=sum(one.lone_us for one in alike),
-    wait_us=wait_us,
+    wait_us=sum(one.exposed_us for one in alike),
     slows_us=sum(one.slowed_us for one in alike),
-    why_waits=first.why_waits and sentences.of_parts(wait_us, ranked),
+    why_waits=why,
   )
 
 
@@ -353,13 +343,7 @@ def _notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
       f" of {in_words.count(tuning.candidates, 'candidate')}, and whether its"
       " parts act was not checked."
     )
-  before, after = tuning.peak_bytes_before, tuning.peak_bytes_after
-  if before is not None and after is not None:
-    yield (
-      "Peak memory per GPU, by XLA's buffer assignment:"
-      f" {in_words.gigabytes(before)} before, {in_words.gigabytes(after)}"
-      f" after, of {in_words.gigabytes(tuning.plan.cluster.gpu.hbm_bytes)}."
-    )
+  yield f"Peak memory: {' '.join(settings.peak_memory(tuning))}."
   if replayed := tuning.num_trials:
     yield f"NCCL configurations replayed: {replayed:,}."
 
