@@ -242,10 +242,10 @@ def nccl_of_wheel() -> pathlib.Path | None:
 
 def _page() -> str:
   """What draws report pages draws."""
-  from lagom_xla.report.page import rendering
+  from lagom_xla.report.page import report
 
   try:
-    rendering.check_can_render()
+    report.check_can_render()
   except errors.OutputError as error:
     raise _MissingError(f"{error.__cause__}") from error
   import jinja2

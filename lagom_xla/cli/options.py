@@ -369,9 +369,9 @@ def check_pictures(arguments: argparse.Namespace) -> None:
   """
   page = getattr(arguments, "report", None)
   if page:
-    from lagom_xla.report.page import rendering
+    from lagom_xla.report.page import report
 
-    rendering.check_can_render()
+    report.check_can_render()
   for name in filter(None, (page, getattr(arguments, "trace", None))):
     if reason := _obstacle(pathlib.Path(name).resolve()):
       raise errors.OutputError(f"{name} cannot be written: {reason}.")

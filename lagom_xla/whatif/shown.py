@@ -18,7 +18,7 @@ import rich.table
 
 from lagom_xla.costs import in_words
 from lagom_xla.report import layout
-from lagom_xla.report.page import rendering
+from lagom_xla.report.page import report
 from lagom_xla.whatif import comparison as comparison_lib
 
 Row = comparison_lib.Row
@@ -250,11 +250,9 @@ def write(comparison: comparison_lib.Comparison, path: pathlib.Path) -> None:
   Raises:
     OutputError: it cannot be written, or what draws pages is not installed.
   """
-  figures = list(_curve_figures(comparison))
-  page = rendering.filled(
+  page = report.filled(
     pathlib.Path(__file__).parent,
     comparison=comparison,
-    figures=figures,
-    drawn=rendering.script_json(figures),
+    figures=list(_curve_figures(comparison)),
   )
-  rendering.save(page, path)
+  report.save(page, path)

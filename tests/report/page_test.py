@@ -26,7 +26,6 @@ from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import hlo
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.report.page import contents
-from lagom_xla.report.page import rendering
 from lagom_xla.report.page import report
 from pages import Page
 from pages import Tuned
@@ -239,7 +238,7 @@ def test_text_of_a_module_cannot_end_the_page(inspected: report.Story) -> None:
   named = dataclasses.replace(
     inspected, module_name="</script><b>step</b>", pictures=(picture,)
   )
-  page = Page(rendering.render(named))
+  page = Page(report.html(named))
   (drawn,) = json.loads(page.scripts["pictures"])
   assert drawn["labels"][0]["name"] == "</script><i>"
   assert "</script><b>step</b> on" in page.text["verdict"]

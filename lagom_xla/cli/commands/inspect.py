@@ -45,12 +45,12 @@ def _run(arguments: argparse.Namespace) -> None:
     files = []
     if arguments.report:
       from lagom_xla.report.page import contents
-      from lagom_xla.report.page import rendering
+      from lagom_xla.report.page import report
 
       files.append(pathlib.Path(arguments.report))
       step_us = options.measured_us(profile)
       story = contents.of_inspection(step, measured_us=step_us)
-      rendering.write(story, files[-1])
+      report.draw(story, files[-1])
     runs = [("step", step, step.default)]
     files += options.write_trace(arguments, profile, runs)
   options.warn_of_repeated_work(target, step)

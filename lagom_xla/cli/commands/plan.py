@@ -43,14 +43,13 @@ def add_report(commands) -> None:
 
 
 def _run_report(arguments: argparse.Namespace) -> None:
-  from lagom_xla.report.page import rendering
   from lagom_xla.report.page import report as report_lib
 
   data = report_lib.read(pathlib.Path(arguments.plan))
   if arguments.format == "json":
     output.write_json(data)
     return
-  rendering.write(data, pathlib.Path(arguments.out))
+  report_lib.draw(data, pathlib.Path(arguments.out))
   output.write(f"Wrote {arguments.out}")
 
 

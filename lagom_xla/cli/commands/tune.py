@@ -228,7 +228,6 @@ def _write(
   from lagom_xla.explain import explaining
   from lagom_xla.explain import explanation as explanation_lib
   from lagom_xla.report.page import contents
-  from lagom_xla.report.page import rendering
   from lagom_xla.report.page import report
 
   before, kept = tuning.before, tuning.kept
@@ -240,7 +239,7 @@ def _write(
     files.append(report.write(story, folder))
     if arguments.report:
       files.append(pathlib.Path(arguments.report))
-      rendering.write(story, files[-1])
+      report.draw(story, files[-1])
     runs = [
       ("before", before, before.default),
       ("after", kept.runs, kept.settings),

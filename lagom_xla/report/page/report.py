@@ -1,16 +1,21 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A report as plain data: all that its page shows.
+"""A report: all that its page shows as plain data, and that page.
 
-It is what `report --format=json` prints, and is kept beside a plan, so that a
-page can be made again without compiling.
+The data is what `report --format=json` prints, and is kept beside a plan, so
+that a page can be made again without compiling. A page is one HTML file with
+all that it shows inside: plotly, which draws the figures, too, so that it needs
+no network, now or in ten years.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import dataclasses
-from typing import Final, Literal
+import pathlib
+from typing import Any, Final, Literal
 
+from lagom_xla import errors
 from lagom_xla import validation
 from lagom_xla.costs import in_words
 from lagom_xla.costs import uncertainty
@@ -256,3 +261,106 @@ _FILE = beside.File(
 )
 write = _FILE.write
 read = _FILE.read
+
+_FOLDER = pathlib.Path(__file__).parent
+
+
+def check_can_render() -> None:
+  """Checks that what draws pages is installed, before any work is done.
+
+  Raises:
+    OutputError: it is not.
+  """
+  try:
+    import jinja2  # noqa: F401
+    import plotly  # noqa: F401
+  except ImportError as error:
+    raise errors.OutputError(
+      f"A report page needs {error.name}, which is not installed: pip install"
+      " 'lagom_xla[report]'."
+    ) from error
+
+
+def html(data: Story) -> str:
+  """A report as HTML.
+
+  Raises:
+    OutputError: what draws pages is not installed.
+  """
+  words = ""
+  if data.after is not None and data.gain is not None:
+    words = verdict(
+      data.before.us,
+      data.after.us if data.settings else None,
+      (data.gain.low_us, data.gain.high_us),
+      len(data.tried),
+    )
+  kinds = {
+    kind
+    for picture in data.pictures
+    for stream in picture.streams
+    for kind in stream.kind
+  }
+  return filled(
+    _FOLDER,
+    data=data,
+    verdict=words,
+    has_copies="copy" in kinds,
+    has_folds="folded" in kinds,
+    has_details=all(picture.detail_us for picture in data.pictures),
+    pictures=[dataclasses.asdict(p) for p in data.pictures],
+  )
+
+
+def draw(data: Story, path: pathlib.Path) -> None:
+  """Writes a report as an HTML file.
+
+  Raises:
+    OutputError: it cannot be written, or what draws pages is not installed.
+  """
+  save(html(data), path)
+
+
+def filled(folder: pathlib.Path, **values: object) -> str:
+  """The page of a folder, page.html.j2, with its script and all else inside.
+
+  Raises:
+    OutputError: what draws pages is not installed.
+  """
+  check_can_render()
+  import jinja2
+  from plotly import offline
+
+  environment = jinja2.Environment(
+    autoescape=True,
+    loader=jinja2.FileSystemLoader(folder),
+    undefined=jinja2.StrictUndefined,
+  )
+  filters: dict[str, Callable[[Any], str]] = {
+    "ms": lambda us: "-" if us is None else in_words.milliseconds(us),
+    "between": lambda e: f"{in_words.ms_range(e.low_us, e.high_us)} ms",
+    "gb": in_words.gigabytes,
+    "short": in_words.short,
+  }
+  environment.filters |= filters
+  environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+  return environment.get_template("page.html.j2").render(
+    **values,
+    css=(_FOLDER / "page.css").read_text(),
+    script=(folder / "page.js").read_text(),
+    plotly=offline.get_plotlyjs(),
+  )
+
+
+def save(text: str, path: pathlib.Path) -> None:
+  """Writes a page.
+
+  Raises:
+    OutputError: it cannot be written.
+  """
+  try:
+    path.write_text(text, encoding="utf-8")
+  except OSError as error:
+    raise errors.OutputError(
+      f"The report {path} cannot be written: {error.strerror}."
+    ) from error
