@@ -49,28 +49,25 @@ Edges = Mapping[int, tuple[int, ...]]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Graph:
-  """The dependences of one computation, by instruction id.
-
-  Attributes:
-    computation: the computation.
-    operands: instructions whose values each one takes, without repeats, in the
-      order of the operands.
-    control_predecessors: instructions that each one must run after for another
-      reason.
-  """
+  """The dependences of one computation, by instruction id."""
 
   computation: hlo.Computation
-  operands: Edges
-  control_predecessors: Edges
+
+  @functools.cached_property
+  def operands(self) -> Edges:
+    """Instructions whose values each one takes, without repeats."""
+    instructions = self.computation.instructions
+    return {i.id: _unique(i.operand_ids) for i in instructions}
 
   @functools.cached_property
   def predecessors(self) -> Edges:
     """Operands, then control predecessors, without repeats."""
+    operands = self.operands
     return {
-      id_: operands + tuple(c for c in controls if c not in operands)
-      if (controls := self.control_predecessors[id_])
-      else operands
-      for id_, operands in self.operands.items()
+      i.id: _unique((*operands[i.id], *i.control_predecessor_ids))
+      if i.control_predecessor_ids
+      else operands[i.id]
+      for i in self.computation.instructions
     }
 
   @functools.cached_property
@@ -96,17 +93,6 @@ class Graph:
       for start, awaiting in awaiting_of(self.computation).items()
       if awaiting.opcode.endswith("-done") and is_start(by_id[start])
     }
-
-  def ancestors(self, id_: int) -> set[int]:
-    """All that must run before an instruction."""
-    reached: set[int] = set()
-    stack = list(self.predecessors[id_])
-    while stack:
-      before = stack.pop()
-      if before not in reached:
-        reached.add(before)
-        stack.extend(self.predecessors[before])
-    return reached
 
   def depends(self, later: int, earlier: int) -> bool:
     """Whether one instruction must run after another."""
@@ -142,15 +128,11 @@ def of(computation: hlo.Computation) -> Graph:
 
   They do in any schedule and in the protos that XLA writes.
   """
+  return Graph(computation)
 
-  def unique(ids: Iterable[int]) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(ids))
 
-  return Graph(
-    computation,
-    {i.id: unique(i.operand_ids) for i in computation.instructions},
-    {i.id: unique(i.control_predecessor_ids) for i in computation.instructions},
-  )
+def _unique(ids: Iterable[int]) -> tuple[int, ...]:
+  return tuple(dict.fromkeys(ids))
 
 
 def awaiting_of(

@@ -86,18 +86,11 @@ def count(
   return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
-def first_of(names: Sequence[str], most: int) -> str:
-  """So many names at most, and how many more there are."""
-  words = ", ".join(names[:most])
-  left = len(names) - most
-  return f"{words} and {left:,} more" if left > 0 else words
-
-
 def some(names: Sequence[str], most: int = 3) -> str:
   """The first of some names, and how many more there are."""
   shown = list(names[:most])
   if len(names) > most:
-    shown.append(f"{len(names) - most} more")
+    shown.append(f"{len(names) - most:,} more")
   *others, last = shown or [""]
   return f"{', '.join(others)} and {last}" if others else last
 

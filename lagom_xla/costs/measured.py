@@ -23,6 +23,7 @@ import contextlib
 import contextvars
 import dataclasses
 import functools
+import itertools
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
@@ -112,25 +113,16 @@ class Measured:
       kernel, collective, gpu, slowdown_scale=self._losses.get(pair, 1.0)
     )
 
-  # Pairs are found by small numbers, which hash faster than works and keys.
+  # Works and keys of pairs as small numbers, which hash faster.
   @functools.cached_property
-  def _works(self) -> Mapping[Work, int]:
-    return {
-      w: n for n, w in enumerate(dict.fromkeys(w for w, _ in self.losses))
-    }
-
-  @functools.cached_property
-  def _keys(self) -> Mapping[collective_lib.TuningKey, int]:
-    return {
-      k: n for n, k in enumerate(dict.fromkeys(k for _, k in self.losses))
-    }
+  def _numbers(self) -> Mapping[Work | collective_lib.TuningKey, int]:
+    parts = itertools.chain.from_iterable(self.losses)
+    return {part: n for n, part in enumerate(dict.fromkeys(parts))}
 
   @functools.cached_property
   def _losses(self) -> Mapping[tuple[int | None, int | None], float]:
-    return {
-      (self._works[work], self._keys[key]): loss
-      for (work, key), loss in self.losses.items()
-    }
+    number = self._numbers
+    return {(number[w], number[k]): x for (w, k), x in self.losses.items()}
 
   def kernel(
     self, kernel: kernels_lib.Kernel, predicted: kernel_lib.KernelCost
@@ -153,7 +145,7 @@ class Measured:
       memory_us=predicted.memory_us * min(factor, 1.0),
       threads_us=predicted.threads_us * factor,
       source=source,
-      pairing=self._works.get(work),
+      pairing=self._numbers.get(work),
     )
 
   def collective(
@@ -170,7 +162,7 @@ class Measured:
       predicted,
       time_us=predicted.time_us * factor,
       memory_gbps=predicted.memory_gbps / factor,
-      pairing=self._keys.get(key),
+      pairing=self._numbers.get(key),
     )
 
 

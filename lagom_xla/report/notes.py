@@ -111,7 +111,7 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
     yield (
       f"Only the bytes of {in_words.count(called, 'library call')} are costed,"
       " so that the step may take far longer:"
-      f" {in_words.first_of(list(named), _MOST_CALLS_NAMED)}. A --profile of a"
+      f" {in_words.some(list(named), _MOST_CALLS_NAMED)}. A --profile of a"
       " run has their times."
     )
   yield from _run_again("today", module)
@@ -143,7 +143,7 @@ def _named(
     if instruction.opcode == opcode
     and (names is None or instruction.name in names)
   ]
-  return in_words.first_of(found, _MOST_NAMED)
+  return in_words.some(found, _MOST_NAMED)
 
 
 def scatter_notes(step: step_lib.Step, step_time_us: float) -> list[str]:
@@ -220,7 +220,7 @@ def profile_notes(profile: profile_lib.Profile) -> Iterator[str]:
   """What a trace lacks, in sentences."""
   trace = profile.trace
   for process, problems in trace.problems.items():
-    yield f"{process}: the profiler says: {in_words.first_of(problems, 3)}"
+    yield f"{process}: the profiler says: {in_words.some(problems, 3)}"
   if trace.num_left_out:
     yield (
       f"{trace.num_left_out:,} launches of later steps are not read: the trace"
@@ -230,7 +230,7 @@ def profile_notes(profile: profile_lib.Profile) -> Iterator[str]:
     others = in_words.count(trace.num_other_files, "older profile")
     yield f"Left out, as of other runs: {others}. Name a folder to see it."
   if trace.unread:
-    yield f"An older profile is left out. {in_words.first_of(trace.unread, 1)}"
+    yield f"An older profile is left out. {in_words.some(trace.unread, 1)}"
   if trace.platform == "CPU":
     yield (
       "Devices of one host share its cores: an instruction takes longest where"

@@ -30,7 +30,6 @@ def test_control_predecessors_are_edges_like_operands():
   assert graph.predecessors[at["both"]] == (at["second"], at["third"])
   assert graph.successors[at["first"]] == (at["third"],)
   assert graph.users[at["first"]] == ()
-  assert graph.ancestors(at["both"]) == set(at.values()) - {at["both"]}
 
 
 def test_a_legal_order_breaks_no_edge():
@@ -61,14 +60,17 @@ def test_xlas_schedules_are_legal_and_join_each_start_to_its_done(
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_what_depends_on_an_instruction_has_it_among_its_ancestors(
-  fsdp_unrolled, data
-):
+def test_what_depends_on_an_instruction_is_reached_from_it(fsdp_unrolled, data):
   graph = dependencies.of(fsdp_unrolled.entry)
   ids = st.sampled_from(list(graph.operands))
   one, other = data.draw(ids), data.draw(ids)
 
-  assert graph.depends(one, other) == (other in graph.ancestors(one))
+  reached, ahead = set(), [other]
+  while ahead:
+    after = set(graph.successors[ahead.pop()]) - reached
+    reached |= after
+    ahead += after
+  assert graph.depends(one, other) == (one in reached)
 
 
 def test_long_chains_need_no_deep_stack():
@@ -79,5 +81,4 @@ def test_long_chains_need_no_deep_stack():
     proto.instructions.add(id=id_, opcode="negate", operand_ids=before)
   graph = dependencies.of(hlo.Computation(proto, tuple(proto.instructions)))
 
-  assert len(graph.ancestors(length)) == length - 1
   assert graph.depends(length, 1)
