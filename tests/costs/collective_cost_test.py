@@ -19,6 +19,7 @@ from lagom_xla.costs import wire
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.search.nccl import problem
 import nccl_tests_log
+import replay_parts
 
 H100 = cluster_lib.parse("1x8xh100")
 _MIB = 2**20
@@ -104,22 +105,8 @@ def test_chunks_beyond_a_channels_share_change_next_to_nothing():
   assert fast.time_us == pytest.approx(slow.time_us, rel=1e-2)
 
 
-_COLLECTIVE = collectives_lib.Collective(
-  name="collective",
-  kind="all-gather",
-  form="async",
-  computation="main",
-  start_id=1,
-  done_id=2,
-  num_operands=1,
-  operand_bytes=100,
-  result_bytes=800,
-  array_bytes=(800,),
-  element_type="bf16",
-  groups=(tuple(range(8)),),
-  pairs=(),
-  executions=1,
-  is_pipelined=False,
+_COLLECTIVE = dataclasses.replace(
+  replay_parts.collective("c50"), result_bytes=800, groups=(tuple(range(8)),)
 )
 
 
@@ -152,6 +139,9 @@ def test_the_group_over_the_most_nodes_counts():
   chains = _collective(kind="collective-permute", groups=((0, 1, 2), (7, 8)))
   key = collective_lib.tuning_key(chains, three_nodes)
   assert (key.num_ranks, key.num_nodes) == (2, 2)
+  # Of unknown groups it is taken for a single rank.
+  key = collective_lib.tuning_key(_collective(groups=()), H100)
+  assert (key.num_ranks, key.num_nodes) == (1, 1)
 
 
 @pytest.mark.parametrize("kind", [*_TUNABLE, "all-to-all"])
@@ -165,11 +155,6 @@ def test_one_rank_more_on_one_of_two_nodes_makes_nothing_quicker(kind):
 
   for even in range(2, 16, 2):
     assert time_us(even) <= time_us(even + 1) < 1.4 * time_us(even)
-
-
-def test_a_collective_of_unknown_groups_is_taken_for_a_single_rank():
-  key = collective_lib.tuning_key(_collective(groups=()), H100)
-  assert (key.num_ranks, key.num_nodes) == (1, 1)
 
 
 def test_larger_chunks_draw_more_memory_bandwidth():
@@ -197,15 +182,6 @@ def test_chunks_are_whole_grains_and_fit_a_channels_buffer(cluster, kind):
     assert subspace.num_channels[0] == 1
 
 
-EIGHT = nccl.Communicator(num_ranks=8, num_nodes=1)
-FOUR = nccl.Communicator(num_ranks=4, num_nodes=1)
-
-
-def _default_us(kind: str, num_bytes: int, cluster=H100, communicator=EIGHT):
-  setting = nccl.default_setting(cluster, communicator, kind, num_bytes)
-  return wire.time_us(cluster, communicator, kind, num_bytes, setting)
-
-
 def _ring_us(num_channels: int, chunk_bytes: int) -> float:
   setting = nccl.Setting(
     algorithm="ring",
@@ -213,7 +189,8 @@ def _ring_us(num_channels: int, chunk_bytes: int) -> float:
     num_channels=num_channels,
     chunk_bytes=chunk_bytes,
   )
-  return wire.time_us(H100, EIGHT, "all-gather", 1024 * _MIB, setting)
+  key = _key("all-gather", 1024 * _MIB)
+  return collective_lib.predict(key, setting, H100).time_us
 
 
 def test_channels_help_until_the_links_are_full():
@@ -242,7 +219,8 @@ def test_small_chunks_spend_their_time_on_handshakes():
 def test_large_collectives_take_what_nccl_tests_report(
   kind, num_bytes, measured_us
 ):
-  assert _default_us(kind, num_bytes) == pytest.approx(measured_us, rel=0.05)
+  found_us = nccl_tests_log.predicted_us(H100, kind, num_bytes)
+  assert found_us == pytest.approx(measured_us, rel=0.05)
 
 
 def test_rings_take_the_same_hops_over_direct_links_as_through_a_switch():
@@ -257,7 +235,8 @@ def test_rings_take_the_same_hops_over_direct_links_as_through_a_switch():
   )
   for kind in ("all-gather", "reduce-scatter", "all-reduce"):
     one, other = (
-      _default_us(kind, 4096, cluster, FOUR) for cluster in (switched, direct)
+      nccl_tests_log.predicted_us(cluster, kind, 4096)
+      for cluster in (switched, direct)
     )
     assert one == pytest.approx(other)
 

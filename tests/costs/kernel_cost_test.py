@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -21,7 +22,6 @@ from lagom_xla.costs import fusion
 from lagom_xla.costs import gemm
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import step as step_lib
-from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import memory_access
 import replay_parts
@@ -94,19 +94,20 @@ def test_a_product_has_a_block_for_each_tile_or_fills_the_gpu_once(
   assert (cost.num_blocks, cost.blocks_per_sm) == (blocks, 1)
 
 
-def test_xlas_estimate_is_not_taken_for_what_the_model_knows():
-  for kernel in (_gemm(8192, 8192, 8192), _kernel(num_bytes=10**8)):
-    estimated = dataclasses.replace(kernel, backend_config=_estimated(1e5))
-    assert kernel_lib.predict(estimated, H100) == kernel_lib.predict(
-      kernel, H100
-    )
+@pytest.mark.parametrize(
+  "kernel", [_gemm(8192, 8192, 8192), _kernel(num_bytes=10**8)]
+)
+def test_xlas_estimate_is_not_taken_for_what_the_model_knows(kernel):
+  estimated = dataclasses.replace(kernel, backend_config=_estimated(1e5))
+  predicted = kernel_lib.predict(kernel, H100)
+  assert kernel_lib.predict(estimated, H100) == predicted
 
 
-def test_xlas_estimate_is_taken_for_products_of_unknown_shape_and_others():
-  for category in ("gemm", "other"):
-    kernel = _kernel(category=category, backend_config=_estimated(1500.0))
-    cost = kernel_lib.predict(kernel, H100)
-    assert (cost.time_us, cost.source) == (1500.0 + GAP_US, "xla")
+@pytest.mark.parametrize("category", ["gemm", "other"])
+def test_xlas_estimate_is_taken_for_unknown_shapes_and_others(category):
+  kernel = _kernel(category=category, backend_config=_estimated(1500.0))
+  cost = kernel_lib.predict(kernel, H100)
+  assert (cost.time_us, cost.source) == (1500.0 + GAP_US, "xla")
 
 
 def test_an_estimate_faster_than_memory_is_not_believed():
@@ -299,55 +300,46 @@ def test_no_product_has_more_blocks_than_tiles(gpu, m, n):
   assert 1 <= cost.num_blocks <= num_tiles
 
 
-_H100 = cluster_lib.parse("1x1xh100")
 _PEAK_TFLOPS = 66.9  # NVIDIA's data sheet, FP32.
-
-Scheduled = Callable[..., hlo.Module]
-
-
-def _time_us(
-  devices: Sequence[jax.Device],
-  scheduled: Scheduled,
-  product: Callable[[jax.Array, jax.Array], jax.Array],
-  shapes: Sequence[tuple[int, ...]],
-  dtype: jnp.dtype,
-  **options: bool,
-) -> float:
-  """The run time of the product's kernel, with all that is around it."""
-  place = jax.sharding.SingleDeviceSharding(devices[0])
-  lhs, rhs = (
-    jax.ShapeDtypeStruct(shape, dtype, sharding=place) for shape in shapes
-  )
-  module = scheduled(jax.jit(product).lower(lhs, rhs), **options)
-  step = step_lib.of_module(module, _H100)
-  return max(
-    step.kernel_cost(kernel).run_us
-    for kernel in step.analysis.kernels.values()
-    if kernel.flops
-  )
+_DOT = (jnp.dot, (4096, 4096), (4096, 4096))
+_CONVOLUTION = (
+  functools.partial(
+    jax.lax.conv_general_dilated,
+    window_strides=(1, 1),
+    padding="SAME",
+    dimension_numbers=("NHWC", "HWIO", "NHWC"),
+  ),
+  (64, 32, 32, 256),
+  (3, 3, 256, 256),
+)
 
 
-@pytest.fixture(name="dot_us")
-def fixture_dot_us(
-  h100s: Sequence[jax.Device], scheduled: Scheduled
-) -> Callable[..., float]:
-  def dot_us(precision: str, dtype: str, **options: bool) -> float:
-    return _time_us(
-      h100s,
-      scheduled,
-      lambda lhs, rhs: jnp.dot(lhs, rhs, precision=precision),
-      [(4096, 4096), (4096, 4096)],
-      jnp.dtype(dtype),
+@pytest.fixture(name="product_us")
+def fixture_product_us(h100s, scheduled) -> Callable[..., float]:
+  """The run time of a product's kernel, with all that is around it."""
+  place = jax.sharding.SingleDeviceSharding(h100s[0])
+
+  def product_us(
+    precision: str, dtype: str, of: Any = _DOT, **options: bool
+  ) -> float:
+    product, *shapes = of
+    module = scheduled(
+      jax.jit(functools.partial(product, precision=precision)).lower(
+        *(jax.ShapeDtypeStruct(s, dtype, sharding=place) for s in shapes)
+      ),
       **options,
     )
+    step = step_lib.of_module(module, cluster_lib.parse("1x1xh100"))
+    kernels = [k for k in step.analysis.kernels.values() if k.flops]
+    return max(step.kernel_cost(kernel).run_us for kernel in kernels)
 
-  return dot_us
+  return product_us
 
 
 @pytest.mark.parametrize("triton", [True, False], ids=["triton", "cublas"])
-def test_a_matrix_product(dot_us, triton):
+def test_a_matrix_product(product_us, triton):
   def time_us(precision: str, dtype: str) -> float:
-    return dot_us(precision, dtype, xla_gpu_enable_triton_gemm=triton)
+    return product_us(precision, dtype, xla_gpu_enable_triton_gemm=triton)
 
   least_us = 2 * 4096**3 / (_PEAK_TFLOPS * 1e6)
   f32, bf16, c64 = "float32", "bfloat16", "complex64"
@@ -361,34 +353,23 @@ def test_a_matrix_product(dot_us, triton):
   assert time_us("default", c64) == pytest.approx(4 * time_us("default", f32))
 
 
-def test_a_product_of_numbers_in_three_parts(dot_us):
+def test_a_product_of_numbers_in_three_parts(product_us):
   for split, dtype, whole in (
     ("BF16_BF16_F32_X3", "float32", "bfloat16"),
     ("TF32_TF32_F32_X3", "float32", "float32"),
   ):
-    assert dot_us(split, dtype) == pytest.approx(3 * dot_us("default", whole))
+    whole_us = product_us("default", whole)
+    assert product_us(split, dtype) == pytest.approx(3 * whole_us)
 
 
-def test_a_convolution(h100s, scheduled):
-  def time_us(precision: str) -> float:
-    return _time_us(
-      h100s,
-      scheduled,
-      lambda image, kernel: jax.lax.conv_general_dilated(
-        image,
-        kernel,
-        (1, 1),
-        "SAME",
-        dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        precision=precision,
-      ),
-      [(64, 32, 32, 256), (3, 3, 256, 256)],
-      jnp.dtype("float32"),
-    )
-
+def test_a_convolution(product_us):
   least_us = 2 * 64 * 32 * 32 * 9 * 256 * 256 / (_PEAK_TFLOPS * 1e6)
-  assert time_us("highest") == pytest.approx(least_us)
-  assert time_us("default") < least_us / 4
+  highest_us, default_us = (
+    product_us(precision, "float32", _CONVOLUTION)
+    for precision in ("highest", "default")
+  )
+  assert highest_us == pytest.approx(least_us)
+  assert default_us < least_us / 4
 
 
 _SCATTER = memory_access.Scatter(

@@ -33,47 +33,6 @@ _CHAIN = hlo_text.text(f"""
   done = f32[4096,4096] all-gather-done(gather)
   ROOT after = f32[4096,4096] dot(done, q), {_DOT}
 """)
-_LOOP = hlo_text.text(
-  f"""
-  p = (s32[], f32[4096,4096]) parameter(0)
-  ROOT loop = (s32[], f32[4096,4096]) while(p), condition=condition, body=body,
-    {hlo_text.trips(4)}
-""",
-  computations=f"""
-body {{
-  carry = (s32[], f32[4096,4096]) parameter(0)
-  i = s32[] get-tuple-element(carry), index=0
-  a = f32[4096,4096] get-tuple-element(carry), index=1
-  product = f32[4096,4096] dot(a, a), {_DOT}
-  ROOT out = (s32[], f32[4096,4096]) tuple(i, product)
-}}
-
-condition {{
-  carry = (s32[], f32[4096,4096]) parameter(0)
-  ROOT yes = pred[] constant(true)
-}}
-""",
-)
-_CONDITIONAL = hlo_text.text(
-  """
-  which = s32[] parameter(0)
-  p = f32[4096,4096] parameter(1)
-  ROOT chosen = f32[4096,4096] conditional(which, p, p),
-    branch_computations={short, long}
-""",
-  computations=f"""
-short {{
-  ROOT a = f32[4096,4096] parameter(0)
-}}
-
-long {{
-  a = f32[4096,4096] parameter(0)
-  ROOT product = f32[4096,4096] dot(a, a), {_DOT}
-}}
-""",
-)
-
-
 _MACHINES = [
   cluster_lib.parse(name)
   for name in ("1x8xh100", "1x8xa100", "1x8xb200", "2x4xh100", "lagom_a")
@@ -107,14 +66,34 @@ def test_what_needs_a_collective_comes_after_it(is_long):
   assert lower_bound.us(step) == pytest.approx(expected_us)
 
 
-def test_a_loop_takes_its_body_each_time():
-  step = _step(_LOOP)
+_LOOP = "while(p), condition=go_on, body=product, " + hlo_text.trips(4)
+_CONDITIONAL = "conditional(which, p, p), branch_computations={none, product}"
+
+
+@pytest.mark.parametrize(("times", "called"), [(4, _LOOP), (0, _CONDITIONAL)])
+def test_a_loop_takes_all_trips_and_a_conditional_its_quickest_branch(
+  times, called
+):
+  text = hlo_text.text(
+    f"""
+      p = f32[4096,4096] parameter(0)
+      which = s32[] parameter(1)
+      ROOT out = f32[4096,4096] {called}
+    """,
+    computations=f"""
+      none {{
+        ROOT a = f32[4096,4096] parameter(0) }}
+      product {{
+        a = f32[4096,4096] parameter(0)
+        ROOT product.1 = f32[4096,4096] dot(a, a), {_DOT} }}
+      go_on {{
+        a = f32[4096,4096] parameter(0)
+        ROOT yes = pred[] constant(true) }}
+    """,
+  )
+  step = _step(text)
   (product_us,) = _kernels_us(step)
-  assert lower_bound.us(step) == pytest.approx(4 * product_us)
-
-
-def test_a_conditional_may_take_its_quickest_branch():
-  assert lower_bound.us(_step(_CONDITIONAL)) == 0
+  assert lower_bound.us(step) == pytest.approx(times * product_us)
 
 
 def test_links_move_a_ring_at_their_data_sheet_rate():
