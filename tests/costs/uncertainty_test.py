@@ -35,20 +35,6 @@ _ONE_WAVE = 1024
 _GATHER = knobs.OPTIONS["all-gather"]
 
 
-def _module(
-  *sizes_bytes: int, kernel_us: float = 600.0, size: int = _ONE_WAVE
-) -> hlo.Module:
-  """All-gathers, each beside one kernel."""
-  return _gathers(
-    [[num_bytes] for num_bytes in sizes_bytes],
-    [
-      [hlo_text.kernel(f"kernel.{i}", kernel_us, size=size)]
-      for i in range(len(sizes_bytes))
-    ],
-    size=size,
-  )
-
-
 def _gathers(
   sizes_bytes: Sequence[Sequence[int]],
   kernels: Sequence[Sequence[str]],
@@ -66,7 +52,12 @@ def _gathers(
 
 
 def _step(*sizes_bytes: int, kernel_us: float = 600.0) -> step_lib.Step:
-  module = _module(*sizes_bytes, kernel_us=kernel_us)
+  """All-gathers, each beside one kernel."""
+  kernels = [
+    [hlo_text.kernel(f"kernel.{i}", kernel_us, size=_ONE_WAVE)]
+    for i in range(len(sizes_bytes))
+  ]
+  module = _gathers([[n] for n in sizes_bytes], kernels, size=_ONE_WAVE)
   return step_lib.of_module(module, H100)
 
 

@@ -69,16 +69,12 @@ def ordered(module: hlo.Module, order: str) -> step_lib.Step:
   before them, all others at the end.
   """
   graph = dependencies.of(module.entry)
-  ids: dict[int, None] = {}
-  last = [i.id for i in module.entry.instructions]
-  for wanted in (*(_find(module, word).id for word in order.split()), *last):
-    for before in sorted(
-      (*graph.ancestors(wanted), wanted), key=module.entry.position.__getitem__
-    ):
-      ids.setdefault(before)
+  wanted = [_find(module, word).id for word in order.split()]
+  wanted += [i.id for i in module.entry.instructions]
+  ids = dependencies.in_order(wanted, graph.predecessors.__getitem__)
   proto = type(module.proto).FromString(module.proto.SerializeToString())
   sequence = proto.schedule.sequences[module.entry.id]
-  sequence.instruction_ids[:] = list(ids)
+  sequence.instruction_ids[:] = ids
   other = hlo.Module(proto, module.num_partitions)
   return step_lib.of_module(other, cluster_lib.parse(CLUSTER))
 
