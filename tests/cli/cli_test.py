@@ -25,6 +25,7 @@ from commands import TARGET
 from commands import Outcome
 from commands import assert_refused
 from commands import bash
+from commands import printed
 from commands import run
 from commands import write_hlo
 import lagom_xla
@@ -52,17 +53,29 @@ def files(tmp_path_factory) -> pathlib.Path:
   return folder
 
 
-def test_a_result_or_error_that_nobody_reads_has_its_status(tmp_path):
-  for command, status in (
-    ("clusters --format=json | true", 0),  # Who has seen enough.
-    (f"inspect absent.py:step {CLUSTER} 2>&1 | true", 2),
-  ):
-    said = bash(tmp_path, f"$LAGOM {command}; echo ${{PIPESTATUS[0]}}")
-    assert said == f"{status}\n"
+@pytest.mark.parametrize(
+  ("command", "said"),
+  [
+    # Who has seen enough.
+    ("clusters --format=json | true; echo ${PIPESTATUS[0]}", "0\n"),
+    (
+      f"inspect absent.py:step {CLUSTER} 2>&1 | true; echo ${{PIPESTATUS[0]}}",
+      "2\n",
+    ),
+    (
+      "clusters 2>&1 >/dev/full; echo $?",
+      "lagom-xla: The result cannot be written: No space left on device.\n2\n",
+    ),
+  ],
+)
+def test_a_result_that_is_not_read_or_written_has_its_status(
+  tmp_path, command, said
+):
+  assert bash(tmp_path, f"$LAGOM {command}") == said
 
 
 def test_clusters_lists_what_cluster_takes():
-  rows = json.loads(run("clusters", "--format=json").out)
+  rows = printed("clusters")
   for row in rows:
     parsed = cluster_lib.parse(row["name"].replace("NODES", "2"))
     assert parsed.gpus_per_node == row["gpus_per_node"]
@@ -276,8 +289,8 @@ def test_an_xla_flags_that_names_a_fifo_is_not_read(tmp_path, monkeypatch):
 def test_a_pipe_of_the_shell_is_read(tmp_path):
   (tmp_path / "step.hlo.gz").write_bytes(gzip.compress(HLO.encode()))
   inspect = f"$LAGOM inspect {CLUSTER} --format=json -q"
-  printed = json.loads(bash(tmp_path, f"{inspect} <(gzip -dc step.hlo.gz)"))
-  assert printed["module"]["num_instructions"] == 2
+  report = json.loads(bash(tmp_path, f"{inspect} <(gzip -dc step.hlo.gz)"))
+  assert report["module"]["num_instructions"] == 2
 
 
 def test_a_cluster_larger_than_any_is_refused(tmp_path):
@@ -285,9 +298,3 @@ def test_a_cluster_larger_than_any_is_refused(tmp_path):
     outcome = run("tune", write_hlo(tmp_path), f"--cluster={name}")
     assert_refused(outcome, f"'{name}'", "262144 at most")
   assert cluster_lib.parse("32768x8xh100").num_devices == 262144
-
-
-def test_a_full_disk_under_stdout_costs_one_line(tmp_path):
-  assert bash(tmp_path, "$LAGOM clusters 2>&1 >/dev/full; echo $?") == (
-    "lagom-xla: The result cannot be written: No space left on device.\n2\n"
-  )

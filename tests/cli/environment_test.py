@@ -12,6 +12,7 @@ import pytest
 from commands import CLUSTER
 from commands import Outcome
 from commands import assert_refused
+from commands import printed
 from commands import run
 from commands import run_process
 from commands import write_hlo
@@ -76,11 +77,9 @@ def test_what_is_set_is_in_the_plan_and_in_what_programs_read(
   folder, step = str(tmp_path / "plan"), str(tmp_path / "step.hlo")
   assert plan_lib.load(folder).xla_flags == flags
   assert f"#   {flags}\n" in (tmp_path / "plan/env.sh").read_text()
-  json_format = "--format=json"
-  inspected = json.loads(run("inspect", step, CLUSTER, json_format).out)
-  assert inspected["xla_flags"] == flags
+  assert printed("inspect", step, CLUSTER)["xla_flags"] == flags
   verify = ("verify", folder, step, CLUSTER)
-  assert json.loads(run(*verify, json_format).out)["xla_flags"] == flags
+  assert printed(*verify)["xla_flags"] == flags
   assert "where the plan was made" not in run(*verify).out
   monkeypatch.delenv("XLA_FLAGS")
   assert f"XLA_FLAGS is not set; where the plan was made it was {flags}" in (
@@ -123,11 +122,11 @@ def test_without_flags_for_gpus_the_step_is_compared_with_all_defaults(
 
 
 def test_a_compilation_cache_makes_no_noise(h100s, tmp_path):
-  arguments = ("inspect", write_steps(tmp_path), CLUSTER, "--format=json")
+  arguments = ("inspect", write_steps(tmp_path), CLUSTER)
   cache = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
-  outcome = run_process(*arguments, env=cache)
+  outcome = run_process(*arguments, "--format=json", env=cache)
   assert (outcome.status, outcome.err) == (0, "")
-  here = json.loads(run(*arguments).out)
+  here = printed(*arguments)
   assert json.loads(outcome.out) == {**here, "xla_flags": ""}
 
 

@@ -85,13 +85,7 @@ def here(folder, monkeypatch) -> Iterator[None]:
 
 
 def _examined() -> doctor.Checkup:
-  finding = doctor.Finding(
-    name="schedules",
-    status="works",
-    found="in 1 s",
-    advice="",
-    is_essential=True,
-  )
+  finding = doctor.Finding(name="schedules", status="works", found="in 1 s")
   version = doctor.Version(package="jax", version="1")
   return doctor.Checkup(works=True, versions=(version,), findings=(finding,))
 

@@ -5,14 +5,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import pathlib
 import subprocess
 
 import pytest
 
-from commands import check_schema
+from commands import printed
 from commands import run
 from commands import run_process
 from lagom_xla.apply import files as files_lib
@@ -79,13 +78,12 @@ def test_flags_are_checked_and_the_status_says_whether_xla_starts():
   assert (bad.status, bad.err) == (1, "")
   assert "unknown: --xla_gpu_graph_level=0" in bad.out
   assert "--xla_gpu_enable_command_buffer= --xla_dump_to=a" in bad.out
-  report = json.loads(run("flags", "--check=--xla_no=1", "--format=json").out)
-  check_schema("flags", report)
+  report = printed("flags", "--check=--xla_no=1")
   assert [finding["kind"] for finding in report["findings"]] == ["unknown"]
   assert report["is_fatal"]
   # What comes behind --check are never flags of this program.
   for flags in ("", "--help", "--flagfile=absent", "xla_gpu_autotune_level=2"):
-    report = json.loads(run("flags", "--check", flags, "--format=json").out)
+    report = printed("flags", "--check", flags)
     assert [f["flag"] for f in report["findings"]] == [flags][: bool(flags)]
 
 
@@ -113,10 +111,7 @@ def test_merged_flags_can_be_sourced_and_say_where_each_is_from(
   sourced = _sourced(outcome.out, given)
   planned = " ".join(f"--{name}={2**22}" for name in (first, second, third))
   assert sourced == f'--xla_dump_to="a b" {planned}|8'
-  merged = json.loads(
-    run("flags", str(plan_with_options), "--merge", "--format=json").out
-  )
-  check_schema("flags", merged)
+  merged = printed("flags", str(plan_with_options), "--merge")
   assert [entry["source"] for entry in merged["entries"]] == [
     "environment",
     *["plan"] * 3,

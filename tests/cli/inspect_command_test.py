@@ -16,7 +16,7 @@ from commands import CLUSTER
 from commands import MODEL
 from commands import ROOT
 from commands import TARGET
-from commands import check_schema
+from commands import printed
 from commands import run
 from commands import write_steps
 from lagom_xla import cluster as cluster_lib
@@ -26,19 +26,10 @@ from lagom_xla.compile import load
 
 @pytest.fixture(scope="module")
 def inspected(h100s) -> dict[str, Any]:
-  outcome = run(
-    "inspect",
-    TARGET,
-    CLUSTER,
-    MODEL,
-    "--format=json",
-  )
-  assert (outcome.status, outcome.err) == (0, "")
-  return json.loads(outcome.out)
+  return printed("inspect", TARGET, CLUSTER, MODEL)
 
 
-def test_inspect_prints_what_its_schema_says(inspected):
-  check_schema("inspect", inspected)
+def test_all_of_a_step_is_printed(inspected):
   assert inspected["collectives"] and inspected["overlaps"]
   assert inspected["totals"].keys() == {
     collective["kind"] for collective in inspected["collectives"]
@@ -106,8 +97,7 @@ def test_the_example_in_formats_md_is_what_inspect_prints(inspected):
 
 def test_a_group_over_two_nodes_says_so(h100s, tmp_path):
   step = write_steps(tmp_path)
-  outcome = run("inspect", step, "--cluster=2x4xh100", "--format=json")
-  collectives = json.loads(outcome.out)["collectives"]
+  collectives = printed("inspect", step, "--cluster=2x4xh100")["collectives"]
   assert collectives and all(c["spans_nodes"] for c in collectives)
 
 
@@ -141,7 +131,7 @@ def test_an_optimized_module_in_a_file_is_only_read(
   pathlib.Path(module).write_bytes(
     lzma.compress((compiled.as_text() or "").encode())
   )
-  of_step = json.loads(run("inspect", step, CLUSTER, "--format=json").out)
+  of_step = printed("inspect", step, CLUSTER)
 
   def compiles(*args: object, **kwargs: object) -> None:
     raise AssertionError("a compile was started")
@@ -154,7 +144,7 @@ def test_an_optimized_module_in_a_file_is_only_read(
   assert _essence(json.loads(outcome.out)) == _essence(of_step)
   # What is optimized already has no XLA options left to try.
   plan = f"--out={tmp_path / 'plan'}"
-  report = json.loads(run("tune", module, CLUSTER, plan, "--format=json").out)
+  report = printed("tune", module, CLUSTER, plan)
   assert len(report["candidates"]) == 1
   assert report["peak_bytes"] == {"before": None, "after": None}
   assert report["plan"]["xla"]["options"] == {}

@@ -108,74 +108,31 @@ def test_each_config_that_is_compiled_is_a_step():
 # How long is left.
 
 
-# A tuning, as its log has it, on two cores with nothing else to do: when the
-# first compile began; then when each step was done, and the estimate of how
-# many are left that followed, if one did.
-# Three arms, and 0.4 of the 23 sets of options that may follow; a round of six
-# from the best arm, whose five options are then left out one by one.
-_SCANNED_8B = (
-  3.0,
-  (
-    *((6.1, 3 + 0.4 * 23), (10.6, None), (12.9, None), (16.5, 6 + 7)),
-    *((22.9, None), (23.1, None), (24.7, None), (24.8, None)),
-    *((30.6, None), (31.1, None), (31.2, 7), (50.1, 0)),
-  ),
-)
-
-
-def test_from_the_third_compile_on_what_is_left_is_known_by_a_factor_of_two():
-  """Or by one more compile, where only few are left."""
-  began_s, done = _SCANNED_8B
-  clock = mock.Mock(return_value=0.0)
-  told = []
-  with mock.patch.object(time, "monotonic", clock), _said():
-    with progress.Bar(is_quiet=True) as bar:
-      for now_s, num_left in done:
-        clock.return_value = now_s
-        bar.advance("a step")
-        if num_left is not None:
-          bar.estimate(num_left)
-        told.append((now_s, bar.left_s))
-  end_s = done[-1][0]
-  for number, (now_s, left_s) in enumerate(told, 1):
-    assert (left_s is None) == (number < 3)
-    if left_s is None:
-      continue
-    step_s = (now_s - began_s) / number
-    really_s = end_s - now_s
-    by_factor = really_s / 2 <= left_s <= really_s * 2
-    assert by_factor or abs(left_s - really_s) <= step_s, (now_s, left_s)
-
-
 @pytest.mark.parametrize(
-  ("num_left", "words"),
+  ("num_left", "budget_s", "words"),
   [
-    (0, ""),
-    (0.4, ""),
-    (3, ", about 30 s left"),
-    (8.6, ", about 90 s left"),
-    (18, ", about 3 min left"),
-    (600, ", about 100 min left"),
+    (0, None, ""),
+    (0.4, None, ""),
+    (3, None, ", about 30 s left"),
+    (8.6, None, ", about 90 s left"),
+    (18, None, ", about 3 min left"),
+    (600, None, ", about 100 min left"),
+    # With a budget no more than that.
+    (600, 90.0, ", at most 0:01:00 left"),
   ],
 )
-def test_what_is_left_is_said_as_exactly_as_it_is_known(num_left, words):
+def test_what_is_left_is_said_as_exactly_as_it_is_known(
+  num_left, budget_s, words
+):
   clock = mock.Mock(return_value=0.0)
   with mock.patch.object(time, "monotonic", clock), _said():
-    with progress.Bar(is_quiet=True) as bar:
+    with progress.Bar(is_quiet=True, time_budget_s=budget_s) as bar:
       for number in range(3):
-        assert bar.left_in_words == ""
+        assert budget_s or bar.left_in_words == ""
         clock.return_value = 10.0 * (number + 1)
         bar.advance("a step")
       bar.estimate(num_left)
       assert bar.left_in_words == words
-
-
-def test_with_a_budget_no_more_is_left_than_that():
-  clock = mock.Mock(return_value=0.0)
-  with mock.patch.object(time, "monotonic", clock), _said():
-    with progress.Bar(is_quiet=True, time_budget_s=100.0) as bar:
-      clock.return_value = 40.0
-      assert bar.left_in_words == ", at most 0:01:00 left"
 
 
 def test_a_config_is_named_by_what_sets_it_apart():

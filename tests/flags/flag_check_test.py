@@ -1,9 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""An XLA_FLAGS is checked: what is found, suggested and noted holds here."""
+"""An XLA_FLAGS is read as XLA reads it, checked, and a plan merged into it."""
 
 from __future__ import annotations
 
+import functools
+import os
 from unittest import mock
 
 from hypothesis import given
@@ -11,13 +13,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 import pytest
 
-import jaxlib_options
 from jaxlib_options import GATHER
 from jaxlib_options import IS_NEW
 from jaxlib_options import LEVEL
 from jaxlib_options import NEW
 from jaxlib_options import OLD
+from jaxlib_options import SOME_FLAGS
 from jaxlib_options import UNROLLING
+from jaxlib_options import sets
+from jaxlib_options import values
 from lagom_xla import plan as plan_lib
 from lagom_xla.flags import check
 from lagom_xla.flags import debug_options
@@ -26,13 +30,59 @@ from lagom_xla.flags import options as xla_options
 from lagom_xla.flags import probe
 from lagom_xla.flags import syntax
 
+# The syntax.
+
+
+@pytest.mark.parametrize(
+  ("text", "words"),
+  [
+    ("--xla_dump_to=a", "a"),
+    ("  --xla_dump_to=a\n", "a"),
+    ("--xla_dump_to='a b'", "a b"),
+    ('--xla_dump_to="a \\"b\\" \\\\c"', 'a "b" \\c'),
+    ("--xla_dump_to='a\\'", "a\\"),
+    ('--xla_dump_to="a b', "a b"),
+    ("--xla_dump_to=a'b", "a'b"),
+    ("--xla_dump_to=", ""),
+    ("--xla_dump_to=a b --xla_dump_to=c", "a"),
+    ("--xla_dump_to=a=b", "a=b"),
+  ],
+)
+def test_flags_are_parsed_as_xla_parses_them(text, words):
+  flags, _ = syntax.parse(text)
+  assert flags[-1].value == words
+  assert values(text)["xla_dump_to"] == words
+
+
+@given(st.lists(st.text("ab '\"\\=-\n", max_size=6), max_size=3))
+def test_a_printed_flag_parses_to_itself(values):
+  flags = [syntax.Flag(name="a_b", value=value) for value in values]
+  assert syntax.parse(" ".join(map(str, flags))) == (tuple(flags), "")
+
+
+@settings(max_examples=25)
+@given(st.text("ab '\"\\=-\t", max_size=8))
+def test_xla_reads_back_any_value(value):
+  text = str(syntax.Flag(name="xla_dump_to", value=value))
+  assert values(text)["xla_dump_to"] == value
+
+
+def test_jaxlib_is_asked_again_where_the_child_was_killed():
+  probe.ask([""])
+  child = probe._child(os.getpid())
+  child.kill()
+  child.wait()
+  (answer,) = probe.ask([f"--{LEVEL}=3 --{GATHER}=12345"])
+  found = debug_options.values(answer.compile_options)
+  assert (found[LEVEL], found[GATHER]) == (3, 12345)
+
+
+# One flag.
+
 
 def _only(text: str) -> check.Finding:
   (finding,) = check.check(text).findings
   return finding
-
-
-# One flag.
 
 
 def test_flags_that_act_have_no_finding():
@@ -136,7 +186,7 @@ def test_the_last_of_two_flags_wins():
 def test_flags_that_collect_are_no_duplicates():
   text = "--xla_disable_hlo_passes=a --xla_disable_hlo_passes=b"
   assert check.check(text).findings == ()
-  assert jaxlib_options.values(text)["xla_disable_hlo_passes"] == "a,b"
+  assert values(text)["xla_disable_hlo_passes"] == "a,b"
 
 
 def test_a_default_that_acts_beside_another_flag_is_none():
@@ -231,12 +281,10 @@ def test_jax_toolboxs_flags_end_a_process_over_eight_of_them():
 
 
 @settings(max_examples=15)
-@given(st.lists(jaxlib_options.SOME_FLAGS, max_size=5))
+@given(st.lists(SOME_FLAGS, max_size=5))
 def test_what_is_suggested_sets_the_same_in_no_more_flags(flags):
   report = check.check(" ".join(flags))
-  assert jaxlib_options.sets(report.suggestion) == jaxlib_options.sets(
-    " ".join(flags)
-  )
+  assert sets(report.suggestion) == sets(" ".join(flags))
   assert len(syntax.parse(report.suggestion)[0]) <= len(flags)
   again = check.check(report.suggestion)
   assert {f.kind for f in again.findings} <= {"contradiction"}
@@ -296,3 +344,45 @@ def test_what_is_said_to_do_nothing_changes_no_schedule(
   without = scheduled(fsdp_step(), **others)
   with_it = scheduled(fsdp_step(), **others, **void)
   assert plan_lib.fingerprint(with_it) == plan_lib.fingerprint(without)
+
+
+# A merge.
+
+_merged = functools.partial(check.merge, nccl_env={})
+
+
+def test_the_plan_wins_and_each_flag_has_its_source():
+  merged = _merged(f"--{GATHER}=1 --{LEVEL}=2", {GATHER: 5})
+  assert [(e.flag, e.source, e.replaces) for e in merged.entries] == [
+    (f"--{LEVEL}=2", "environment", ()),
+    (f"--{GATHER}=5", "plan", ((f"--{GATHER}=1", "environment"),)),
+  ]
+  assert merged.xla_flags == f"--{LEVEL}=2 --{GATHER}=5"
+
+
+def test_a_plan_replaces_the_other_name_of_its_option():
+  merged = _merged(f"--{OLD}=true", {NEW: "off"})
+  (entry,) = merged.entries
+  assert (entry.source, entry.replaces) == (
+    "plan",
+    ((f"--{OLD}=true", "environment"),),
+  )
+
+
+def test_what_would_end_a_process_is_left_out_of_a_merge():
+  merged = _merged(
+    f"--xla_gpu_graph_level=0 --{LEVEL}=2 NCCL_DEBUG=INFO", {"xla_none": 1}
+  )
+  assert merged.xla_flags == f"--{LEVEL}=2"
+  graph, rest, plan = merged.messages
+  assert graph.endswith("Write --xla_gpu_enable_command_buffer= instead.")
+  assert "NCCL_DEBUG=INFO" in rest
+  assert "xla_none" in plan
+
+
+@settings(max_examples=10)
+@given(st.lists(SOME_FLAGS, max_size=4), st.integers(0, 3))
+def test_merged_flags_set_what_both_would_one_after_the_other(flags, level):
+  text = " ".join(flags)
+  merged = _merged(text, {LEVEL: level})
+  assert sets(merged.xla_flags) == sets(f"{text} --{LEVEL}={level}")

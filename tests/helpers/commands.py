@@ -12,11 +12,13 @@ from collections.abc import Mapping
 import contextlib
 import dataclasses
 import io
+import json
 import os
 import pathlib
 import shlex
 import subprocess
 import sys
+from typing import Any
 from unittest import mock
 
 import jsonschema
@@ -31,10 +33,8 @@ TARGET = str(ROOT / "examples/llama/train.py") + ":train_step"
 CLUSTER = "--cluster=1x8xh100"
 MODEL = "--arg=model=tiny"
 # What `tune` writes, in the order in which it says so.
-PLAN_FILES = (
-  *("plan.json", "env.sh", "nccl_table.bin", "report.json.gz"),
-  "explain.json.gz",
-)
+_PLAN = "plan.json env.sh nccl_table.bin report.json.gz explain.json.gz"
+PLAN_FILES = tuple(_PLAN.split())
 
 # A process that takes this long hangs, even on a busy machine.
 _TIMEOUT_S = 120
@@ -175,6 +175,13 @@ def assert_refused(outcome: Outcome, *words: str) -> None:
   assert outcome.err.startswith("lagom-xla: ")
   assert outcome.err.count("\n") == 1
   assert all(said in outcome.err for said in words), outcome.err
+
+
+def printed(command: str, *arguments: str) -> Any:
+  """What a command prints as JSON, which follows its schema."""
+  found = json.loads(run(command, *arguments, "--format=json").out)
+  check_schema(command, found)
+  return found
 
 
 def check_schema(command: str, printed: object) -> None:
