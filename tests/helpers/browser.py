@@ -19,7 +19,6 @@ import pathlib
 import select
 import shutil
 import subprocess
-import time
 from types import TracebackType
 from typing import Any
 
@@ -36,10 +35,10 @@ class Browser:
     requests: addresses that the page asked for.
   """
 
-  def __init__(self, profile: pathlib.Path, *, width: int = 1200):
+  def __init__(self, profile: pathlib.Path):
     self.errors: list[str] = []
     self.requests: list[str] = []
-    self._profile, self._width = profile, width
+    self._profile = profile
     self._number, self._rest = 0, b""
     self._session: str | None = None
     self._loaded = False
@@ -58,7 +57,7 @@ class Browser:
         *("--disable-quic", "--no-first-run", "--disable-sync"),
         *("--disable-background-networking", "--disable-component-update"),
         *("--remote-debugging-pipe", f"--user-data-dir={self._profile}"),
-        f"--window-size={self._width},900",
+        "--window-size=1200,900",
         "about:blank",
       ],
       stdin=subprocess.DEVNULL,
@@ -75,7 +74,7 @@ class Browser:
     self._session = attached["sessionId"]
     for domain in ("Page", "Runtime", "Network", "Log"):
       self.send(f"{domain}.enable")
-    self.emulate(width=self._width)
+    self._emulate(1200, "light")
     return self
 
   def __exit__(
@@ -93,14 +92,12 @@ class Browser:
       os.close(self._out)
       os.close(self._in)
 
-  def open(self, page: pathlib.Path) -> float:
-    """Opens a file, and returns in how many seconds it was loaded."""
+  def open(self, page: pathlib.Path) -> None:
+    """Opens a file, and waits until it is loaded."""
     self._loaded = False
-    begin_s = time.monotonic()
     self.send("Page.navigate", url=page.resolve().as_uri())
     while not self._loaded:
       self._read()
-    return time.monotonic() - begin_s
 
   def evaluate(self, script: str) -> Any:
     """The value of an expression in the page, or of its promise."""
@@ -121,8 +118,8 @@ class Browser:
       " else setTimeout(() => look(left - 1), 50); }; look(200); })"
     )
 
-  def emulate(self, *, width: int, is_dark: bool = False) -> None:
-    """Gives the page another width, and another scheme of colours."""
+  def _emulate(self, width: int, scheme: str) -> None:
+    """Gives the page a width, and a scheme of colours."""
     self.send(
       "Emulation.setDeviceMetricsOverride",
       width=width,
@@ -130,21 +127,16 @@ class Browser:
       deviceScaleFactor=1,
       mobile=width < 600,
     )
-    scheme = {
-      "name": "prefers-color-scheme",
-      "value": "dark" if is_dark else "light",
-    }
-    self.send("Emulation.setEmulatedMedia", features=[scheme])
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    self.send("Emulation.setEmulatedMedia", features=features)
 
   @contextlib.contextmanager
   def phone(self, label: str, *, is_dark: bool) -> Iterator[None]:
     """A phone, which shows the page whole, and bright on dark if that is so.
 
-    Args:
-      label: the selector of a text that is drawn.
-      is_dark: whether the phone is in dark mode.
+    `label` is the selector of a text that is drawn.
     """
-    self.emulate(width=390, is_dark=is_dark)
+    self._emulate(390, "dark" if is_dark else "light")
     try:
       width = "document.documentElement.scrollWidth"
       assert self.until(f"{width} === 390"), self.evaluate(width)
@@ -161,7 +153,7 @@ class Browser:
       assert (ground < text) == (ground < ink) == is_dark
       yield
     finally:
-      self.emulate(width=1200)
+      self._emulate(1200, "light")
 
   def hover(self, x: float, y: float) -> None:
     """Moves the mouse to a place in the window."""
@@ -172,11 +164,8 @@ class Browser:
     """Sends a command, and returns its result."""
     self._number += 1
     number = self._number
-    message: dict[str, Any] = {
-      "id": number,
-      "method": method,
-      "params": parameters,
-    }
+    message: dict[str, Any] = {"id": number, "method": method}
+    message["params"] = parameters
     if self._session:
       message["sessionId"] = self._session
     os.write(self._out, json.dumps(message).encode() + b"\0")
@@ -199,16 +188,12 @@ class Browser:
     return message
 
   def _keep(self, method: str | None, event: dict[str, Any]) -> None:
-    match method:
-      case "Page.loadEventFired":
-        self._loaded = True
-      case "Runtime.exceptionThrown":
-        self.errors.append(str(event["exceptionDetails"]))
-      case "Runtime.consoleAPICalled":
-        if event["type"] in ("error", "warning"):
-          self.errors.append(str(event["args"]))
-      case "Log.entryAdded":
-        if event["entry"]["level"] in ("error", "warning"):
-          self.errors.append(str(event["entry"]))
-      case "Network.requestWillBeSent":
-        self.requests.append(event["request"]["url"])
+    if method == "Page.loadEventFired":
+      self._loaded = True
+    elif method == "Network.requestWillBeSent":
+      self.requests.append(event["request"]["url"])
+    elif method == "Runtime.exceptionThrown" or (
+      method in ("Runtime.consoleAPICalled", "Log.entryAdded")
+      and (event.get("type") or event["entry"]["level"]) in ("error", "warning")
+    ):
+      self.errors.append(str(event))

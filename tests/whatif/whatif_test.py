@@ -118,14 +118,8 @@ def test_clusters_of_the_same_gpus_share_one_schedule(weak, by_name) -> None:
   for figures in filter(None, (row["figures"] for row in by_name.values())):
     assert figures["lower_bound_us"] <= figures["step"]["us"]
     assert bool(figures["plan"]) == (figures["gain"]["us"] > 0)
-
-
-def test_under_weak_scaling_a_step_has_tokens_as_it_has_gpus(
-  weak, by_name
-) -> None:
   assert weak["scaling"].startswith("Weak scaling: from 8 to 16 GPUs")
-  assert by_name["2x8xh100"]["figures"]["per_step"] == _TOKENS
-  assert by_name["1x8xh100"]["figures"]["per_step"] == _TOKENS / 2
+  assert own["figures"]["per_step"] == 2 * alone["per_step"] == _TOKENS
 
 
 def test_under_strong_scaling_a_step_has_the_same_tokens_everywhere(
