@@ -61,15 +61,6 @@ def _schedule(steps: str) -> str:
   return "\n".join(lines)
 
 
-def test_sync_collectives_overlap_nothing():
-  plain = f"s = f32[128] all-reduce(x), {hlo_text.ALL}, to_apply=add"
-  adjacent = f"{_start('t')}\n{_done('t')}"
-  body = f"{_schedule('k0 +a k1')}\n{plain}\n{adjacent}\n{_schedule('k2 -a')}"
-  analysis = _analyze(body)
-  assert _summary(analysis) == [(["a"], ["k1", "k2"], 1)]
-  assert _beside(analysis) == {"a": ["k1", "k2"], "s": [], "t": []}
-
-
 def test_kernels_of_loops_calls_and_branches_inside_a_window_count():
   analysis = _analyze(
     f"""

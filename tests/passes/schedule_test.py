@@ -1,24 +1,37 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Another order of a schedule is legal, or refused by name.
+"""Schedules: what depends on what, other orders, memory, and digests.
 
-Collectives keep theirs with what overwrites or controls them.
+Another order is legal, or refused by name: collectives keep theirs with what
+overwrites or controls them. The memory that a schedule is said to need is what
+XLA assigns to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import hypothesis
 from hypothesis import strategies as st
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+import numpy as np
 import pytest
 
 import hlo_text
+from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
+from lagom_xla.compile import compiler
+from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import aliasing
+from lagom_xla.passes.schedule import digest
 from lagom_xla.passes.schedule import memory
 from lagom_xla.passes.schedule import orders as orders_lib
 import random_orders
@@ -302,3 +315,269 @@ def test_a_control_dependence_holds_a_collective():
   ):
     with pytest.raises(errors.ScheduleError, match=message):
       _with_order(module, _moved(_order_of(module), name, after=after))
+
+
+def test_control_predecessors_are_edges_like_operands():
+  entry = hlo_text.load("""
+    x = f32[8] parameter(0)
+    first = f32[8] negate(x)
+    second = f32[8] exponential(x)
+    third = f32[8] sine(x), control-predecessors={first}
+    ROOT both = f32[8] add(second, second), control-predecessors={third}
+  """).entry
+  graph = dependencies.of(entry)
+  at = {i.name: i.id for i in entry.instructions}
+  assert graph.operands[at["both"]] == (at["second"],)
+  assert graph.predecessors[at["both"]] == (at["second"], at["third"])
+  assert graph.successors[at["first"]] == (at["third"],)
+  assert graph.users[at["first"]] == ()
+
+
+def test_xlas_schedules_are_legal_and_join_each_start_to_its_done(
+  train_step_module,
+):
+  dones: dict[int, int] = {}
+  for computation_id in train_step_module.executions:
+    graph = dependencies.of(train_step_module.computations[computation_id])
+    assert graph.first_violation(list(graph.operands)) is None
+    before, after = graph.predecessors.items(), graph.successors.items()
+    assert {(a, b) for b, many in before for a in many} == {
+      (a, b) for a, many in after for b in many
+    }
+    dones |= graph.done_of
+  found = collectives.find(train_step_module)
+  assert found
+  assert {c.start_id: c.done_id for c in found}.items() <= dones.items()
+
+
+@hypothesis.settings(max_examples=60)
+@hypothesis.given(data=st.data())
+def test_what_depends_on_an_instruction_is_reached_from_it(fsdp_unrolled, data):
+  graph = dependencies.of(fsdp_unrolled.entry)
+  ids = st.sampled_from(list(graph.operands))
+  one, other = data.draw(ids), data.draw(ids)
+
+  reached, ahead = set(), [other]
+  while ahead:
+    after = set(graph.successors[ahead.pop()]) - reached
+    reached |= after
+    ahead += after
+  assert graph.depends(one, other) == (one in reached)
+
+
+def test_long_chains_need_no_deep_stack():
+  length = 100_000
+  proto = hlo.hlo_pb2.HloComputationProto(id=1, name="chain", root_id=length)
+  for id_ in range(1, length + 1):
+    before = [id_ - 1] if id_ > 1 else []
+    proto.instructions.add(id=id_, opcode="negate", operand_ids=before)
+  graph = dependencies.of(hlo.Computation(proto, tuple(proto.instructions)))
+
+  assert graph.depends(length, 1)
+
+
+_WIDTH = 1024
+_STARTS = """begin = ((f32[100]), f32[100]) async-start(large), calls={calls}
+  sums = f32[100] async-done(begin)"""
+
+
+def _forward(w: jax.Array, x: jax.Array) -> jax.Array:
+  return jnp.tanh(jnp.tanh(x @ w) @ w) @ w
+
+
+def _momentum(state: Any, x: jax.Array) -> Any:
+  w, m, v = state
+  g = jax.grad(lambda w: jnp.mean(_forward(w, x) ** 2))(w)
+  m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
+  return w - 0.1 * m / (jnp.sqrt(v) + 1e-8), m, v
+
+
+def _estimated(module: hlo.Module) -> int:
+  return memory.peak_bytes(module, aliasing.of(module))
+
+
+@pytest.mark.parametrize(
+  ("step", "num_states", "rows", "donated"),
+  [
+    (_forward, 1, 65536, ()),
+    (_momentum, 3, 4096, 0),
+  ],
+)
+def test_a_step_needs_what_xla_says(h100s, step, num_states, rows, donated):
+  mesh = Mesh(np.array(h100s), ("x",))
+
+  def array(rows: int, *axes: str) -> jax.ShapeDtypeStruct:
+    sharding = NamedSharding(mesh, P(*axes))
+    return jax.ShapeDtypeStruct((rows, _WIDTH), jnp.float32, sharding=sharding)
+
+  states = (array(_WIDTH),) * num_states
+  lowered = jax.jit(step, donate_argnums=donated).lower(
+    states if num_states > 1 else states[0], array(rows, "x")
+  )
+  cluster = cluster_lib.parse("1x8xh100")
+  compiled = compiler.compile(lowered_lib.LoweredStep(lowered, cluster))
+  assert _estimated(compiled.module) == pytest.approx(
+    compiled.peak_bytes, rel=0.01
+  )
+
+
+@pytest.mark.parametrize(
+  ("result", "expected"),
+  [
+    ("f32[100] broadcast(c), dimensions={}", (8 + 8 + 100) + 8),
+    # Too small for `large`, and so is `d`.
+    ("f32[99] broadcast(c), dimensions={}", (8 + 8 + 99) + 100 + 8),
+    # Written while `large` is read: only `c` is in it.
+    ("f32[100] negate(large)", (8 + 8 + 100) + 100),
+  ],
+)
+def test_results_hold_what_fits_before_they_are_written(result, expected):
+  module = hlo_text.load(
+    f"""
+  a = f32[8] parameter(0)
+  large = f32[100] broadcast(a), dimensions={{}}
+  c = f32[8] slice(large), slice={{[0:8]}}
+  d = f32[8] negate(c)
+  r = {result}
+  ROOT t = ({result.split()[0]}, f32[8]) tuple(r, d)""",
+    header="is_scheduled=true",
+  )
+  assert _estimated(module) == 4 * expected
+
+
+@pytest.mark.parametrize(
+  ("sums", "expected"),
+  [
+    ("sums = f32[100] all-reduce(large), to_apply=add", 100),
+    ("sums = f32[100] fusion(large), kind=kCustom, calls=kernel", 100 + 100),
+    (_STARTS.format(calls="plain"), 100),
+    (_STARTS.format(calls="wrapped"), 100 + 100),
+  ],
+)
+def test_a_collective_that_is_a_fusion_writes_to_a_buffer_of_its_own(
+  sums, expected
+):
+  module = hlo_text.load(
+    f"""
+  a = f32[8] parameter(0)
+  large = f32[100] broadcast(a), dimensions={{}}
+  {sums}
+  r = f32[8] slice(sums), slice={{[0:8]}}
+  ROOT t = (f32[8]) tuple(r)""",
+    computations="".join(
+      f"{name} {{\n p = f32[100] parameter(0)\n ROOT s = f32[100] {root} }}\n"
+      for name, root in (
+        ("kernel", "all-reduce(p), to_apply=add"),
+        ("plain", "all-reduce(p), to_apply=add"),
+        ("wrapped", "fusion(p), kind=kCustom, calls=kernel"),
+      )
+    ),
+    header="is_scheduled=true",
+  )
+  assert _estimated(module) == 4 * (8 + 8 + expected)
+
+
+def test_arguments_that_one_kernel_updates_are_each_held():
+  module = hlo_text.load(
+    """
+  a = f32[4,100] parameter(0)
+  b = f32[4,100] parameter(1)
+  new = f32[1,100] parameter(2)
+  both = (f32[4,100], f32[4,100]) fusion(a, b, new), kind=kLoop, calls=update
+  a.1 = f32[4,100] get-tuple-element(both), index=0
+  b.1 = f32[4,100] get-tuple-element(both), index=1
+  ROOT t = (f32[4,100], f32[4,100]) tuple(a.1, b.1)""",
+    computations="""
+update {
+  p = f32[4,100] parameter(0)
+  q = f32[4,100] parameter(1)
+  r = f32[1,100] parameter(2)
+  zero = s32[] constant(0)
+  p.1 = f32[4,100] dynamic-update-slice(p, r, zero, zero)
+  q.1 = f32[4,100] dynamic-update-slice(q, r, zero, zero)
+  ROOT u = (f32[4,100], f32[4,100]) tuple(p.1, q.1)
+}""",
+    header="is_scheduled=true,"
+    " input_output_alias={ {0}: (0, {}), {1}: (1, {}) }",
+  )
+  assert _estimated(module) == 4 * (400 + 400 + 100)
+
+
+def _running_instruction(module: hlo.Module, opcode: str) -> hlo.Instruction:
+  """The first whose opcode ends so, and that is no part of a kernel."""
+  return next(
+    instruction
+    for computation_id in module.executions
+    for instruction in module.computations[computation_id].instructions
+    if instruction.opcode.endswith(opcode)
+  )
+
+
+def _with_neighbours_swapped(
+  module: hlo.Module, *are_async: bool
+) -> hlo.Module:
+  """A module in which the first such two instructions change places."""
+  other = module.copy()
+  for computation_id in module.executions:
+    ids = other.proto.schedule.sequences[computation_id].instruction_ids
+    by_id = module.computations[computation_id].by_id
+    for n in range(len(ids) - 1):
+      pair = [by_id[i].opcode for i in ids[n : n + 2]]
+      starts = [o.endswith(("-start", "-done")) for o in pair]
+      is_fusion = [o == "fusion" for o in pair]
+      if starts == list(are_async) and all(map(max, starts, is_fusion)):
+        ids[n], ids[n + 1] = ids[n + 1], ids[n]
+        return other
+  raise AssertionError("There are no such neighbours.")
+
+
+def test_names_numbers_and_source_lines_do_not_count(train_step_module):
+  other = train_step_module.copy().proto
+  for computation in other.computations:
+    computation.name = f"renamed_{computation.name}"
+    for instruction in computation.instructions:
+      instruction.name = f"renamed_{instruction.name}"
+      instruction.metadata.op_name = "elsewhere"
+      instruction.channel_id += bool(instruction.channel_id)
+  other.id += 1
+  assert digest.of(other) == digest.of(train_step_module.proto)
+
+
+def test_of_two_neighbours_only_what_a_kernel_runs_beside_counts(
+  train_step_module,
+):
+  kernels = _with_neighbours_swapped(train_step_module, False, False)
+  assert kernels.proto != train_step_module.proto
+  assert digest.of(kernels.proto) == digest.of(train_step_module.proto)
+  beside = _with_neighbours_swapped(train_step_module, True, False).proto
+  assert digest.of(beside) != digest.of(train_step_module.proto)
+  # The content has no order.
+  assert digest.of_content(beside) == digest.of_content(train_step_module.proto)
+
+
+@pytest.mark.parametrize("opcode", ["-start", "fusion"])
+def test_what_an_instruction_does_counts(train_step_module, opcode):
+  other = train_step_module.copy()
+  changed = _running_instruction(other, opcode)
+  changed.backend_config = b'{"operation_queue_id": "7"}'
+  assert digest.of(other.proto) != digest.of(train_step_module.proto)
+  assert digest.of_content(other.proto) != digest.of_content(
+    train_step_module.proto
+  )
+
+
+def test_what_is_inside_a_kernel_counts(train_step_module):
+  other = train_step_module.copy()
+  inside = other.computations.keys() - other.executions.keys()
+  other.computations[inside.pop()].root.opcode = "something-else"
+  assert digest.of(other.proto) != digest.of(train_step_module.proto)
+
+
+def test_an_option_that_changes_overlaps_makes_another_schedule(
+  scheduled, fsdp_step
+):
+  step = fsdp_step()
+  default = digest.of(scheduled(step).proto)
+  assert digest.of(scheduled(step).proto) == default
+  apart = scheduled(step, xla_gpu_all_gather_combine_threshold_bytes=0)
+  assert digest.of(apart.proto) != default
