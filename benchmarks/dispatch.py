@@ -14,7 +14,6 @@ nanoseconds a call, and the difference's median and quartiles over pairs.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 import gc
 import statistics
@@ -24,6 +23,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from benchmarks import table as table_lib
 from benchmarks.live import cpu
 import lagom_xla
 
@@ -82,17 +82,19 @@ def _block_ns(step: Callable[..., Any], arrays: list[jax.Array]) -> float:
 
 
 def main() -> None:
-  """Prints a row for each number of arguments."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument("--arguments", default="1,64")
-  flags = parser.parse_args()
-  for number in flags.arguments.split(","):
-    row = measure(int(number))
-    print(
-      "{num_arguments:4} arguments: jit {jit_ns:8.0f} ns, tuned"
-      " {tuned_ns:8.0f} ns, {extra_ns:+.0f} ns ({extra_low_ns:+.0f} to"
-      " {extra_high_ns:+.0f})".format(**row)
-    )
+  """The command."""
+  parser = table_lib.parser("benchmarks.dispatch", __doc__)
+  parser.add_argument("--arguments", type=table_lib.names, default=("1", "64"))
+  arguments = parser.parse_args()
+  rows = [measure(int(number)) for number in arguments.arguments]
+  columns = dict.fromkeys(rows[0], ",.0f")
+  table = table_lib.Table(
+    name="dispatch",
+    title="Nanoseconds of a call, as jit runs a step and tuned",
+    columns=table_lib.columns(**columns),
+    rows=rows,
+  )
+  table_lib.show([table], arguments.format, arguments.csv)
 
 
 if __name__ == "__main__":

@@ -13,27 +13,17 @@ batches, which is the figure to compare on a machine that does other work too.
 from __future__ import annotations
 
 from collections.abc import Sequence
-import dataclasses
 import os
 import pathlib
 import statistics
 import subprocess
 import tempfile
 
+from benchmarks import table as table_lib
 from lagom_xla.apply.nccl import build
-from lagom_xla.apply.nccl import table as table_lib
+from lagom_xla.apply.nccl import table as nccl_table
 
 _MIB = 2**20
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class CallTimes:
-  """Nanoseconds of the plugin's two calls, the least and the median batch."""
-
-  choice_ns: float
-  median_choice_ns: float
-  chunk_ns: float
-  median_chunk_ns: float
 
 
 def compile_loop(folder: pathlib.Path) -> pathlib.Path:
@@ -52,12 +42,16 @@ def measure(
   plugin: pathlib.Path,
   table: pathlib.Path | None,
   num_bytes: int,
-) -> CallTimes:
-  """Times all-gathers of a size over 8 ranks of one node."""
+) -> dict[str, float]:
+  """Times all-gathers of a size over 8 ranks of one node.
+
+  Returns:
+    Nanoseconds of the plugin's two calls, of the least and the median batch.
+  """
   env = {k: v for k, v in os.environ.items() if not k.startswith("LAGOM_XLA_")}
   if table is not None:
     env["LAGOM_XLA_NCCL_TABLE"] = str(table)
-  kind = table_lib.KINDS["all-gather"]
+  kind = nccl_table.KINDS["all-gather"]
   output = subprocess.run(
     [program, plugin, "8", "1", str(kind), str(num_bytes), "1", "2"],
     env=env,
@@ -67,18 +61,18 @@ def measure(
   ).stdout
   batches = [tuple(map(float, line.split())) for line in output.splitlines()]
   choices, chunks = zip(*batches, strict=True)
-  return CallTimes(
-    choice_ns=min(choices),
-    median_choice_ns=statistics.median(choices),
-    chunk_ns=min(chunks),
-    median_chunk_ns=statistics.median(chunks),
-  )
+  return {
+    "choice_ns": min(choices),
+    "median_choice_ns": statistics.median(choices),
+    "chunk_ns": min(chunks),
+    "median_chunk_ns": statistics.median(chunks),
+  }
 
 
-def rules(num_rules: int) -> Sequence[table_lib.Rule]:
+def rules(num_rules: int) -> Sequence[nccl_table.Rule]:
   """All-gathers of 1, 3, 5, ... MiB."""
   return [
-    table_lib.Rule(
+    nccl_table.Rule(
       kind="all-gather",
       num_ranks=8,
       num_nodes=1,
@@ -94,29 +88,30 @@ def rules(num_rules: int) -> Sequence[table_lib.Rule]:
 
 
 def main() -> None:
-  """Prints the table."""
-  print(f"{'':34}{'choice, ns':>20}{'chunk size, ns':>20}")
-  print(f"{'':34}{'least':>10}{'median':>10}{'least':>10}{'median':>10}")
+  """The command."""
+  arguments = table_lib.parser("benchmarks.plugin_call", __doc__).parse_args()
+  rows: list[table_lib.Row] = []
   with tempfile.TemporaryDirectory() as scratch:
     folder = pathlib.Path(scratch)
     plugin = build.compile_to(folder / build.LIBRARY)
     program = compile_loop(folder)
-    table = folder / "table.bin"
+    file = folder / "table.bin"
     for num_rules in (0, 16, 256, 4096):
-      table_lib.write(table, rules(num_rules))
+      nccl_table.write(file, rules(num_rules))
       middle = (num_rules // 2 * 2 + 1) * _MIB
       cases = [("a rule matches", middle)] if num_rules else []
       for label, num_bytes in (*cases, ("none matches", middle + 1)):
-        times = measure(program, plugin, table, num_bytes)
-        _show(f"{num_rules} rules, {label}", times)
-    _show("no table", measure(program, plugin, None, _MIB))
-
-
-def _show(label: str, times: CallTimes) -> None:
-  print(
-    f"{label:34}{times.choice_ns:10.1f}{times.median_choice_ns:10.1f}"
-    f"{times.chunk_ns:10.1f}{times.median_chunk_ns:10.1f}"
+        times_ns = measure(program, plugin, file, num_bytes)
+        rows.append({"table": f"{num_rules} rules, {label}", **times_ns})
+    rows.append({"table": "no table", **measure(program, plugin, None, _MIB)})
+  columns = dict.fromkeys(list(rows[0])[1:], ".1f")
+  table = table_lib.Table(
+    name="plugin_call",
+    title="Nanoseconds of a call of the NCCL tuner plugin",
+    columns=table_lib.columns(table="", **columns),
+    rows=rows,
   )
+  table_lib.show([table], arguments.format, arguments.csv)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
+import itertools
 import pathlib
 
 from benchmarks import data as data_lib
@@ -292,7 +293,8 @@ def read_trace(folder: pathlib.Path) -> Sequence[MeasuredCall]:
   """The small all-reduces of the step in `folder`, which is pax_a100."""
   module = traced_step.read_module(folder)
   shortest_us: dict[str, float] = {}
-  for step in traced_step.steady_steps(folder, module):
+  ranks = traced_step.by_rank(folder, module)
+  for step in itertools.chain.from_iterable(ranks):
     for event in step:
       least_us = min(event.time_us, shortest_us.get(event.name, event.time_us))
       shortest_us[event.name] = least_us

@@ -3,7 +3,7 @@
 """Overhead of tuning a run: what runs lose beside plain jit, and what is told.
 
     python -m benchmarks.overhead [--device_ms=50] [--rows=64,400]
-        [--steps=1000] [--pairs=6]
+        [--steps=1000] [--pairs=6] [--format=text|csv] [--csv=FOLDER]
 
 Runs of small data-parallel steps on devices of XLA:CPU take turns: under plain
 jit, and tuned. Each compiles the step anew. Printed are, in steps of plain jit:
@@ -29,7 +29,6 @@ processes of their own instead of threads that share Python's lock.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Generator, Iterator, Sequence
 import contextlib
 import ctypes
@@ -237,8 +236,6 @@ _STEPS_PER_WAIT = 10
 _TOLD = re.compile(r"overhead: (-?[\d.]+) steps")
 _NOW = re.compile(r"now: (.*)")
 
-_Interval = tuple[float, float, float]  # The mean, the low and the high end.
-
 
 def imports() -> dict[str, float]:
   """What each import takes of a core after those before it, in seconds."""
@@ -263,26 +260,8 @@ class Run:
   report: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Row:
-  """Runs of one step: what tuned ones took longer, in steps of plain jit.
-
-  By wall clock, of processor time, of that in the thread that trains, and as
-  they said themselves; None where runs were too short for that.
-  """
-
-  name: str
-  num_steps: int
-  step_ms: float
-  wall_steps: _Interval
-  cpu_steps: _Interval
-  thread_steps: _Interval
-  told_steps: _Interval | None
-  states: list[str]
-
-
-def measure(step: Step, *, num_steps: int, num_pairs: int) -> Row:
-  """Measures two or more pairs of runs."""
+def measure(step: Step, *, num_steps: int, num_pairs: int) -> dict[str, Any]:
+  """The row of two or more pairs of runs, in steps of plain jit."""
 
   def plain() -> Run:
     return _run(step, step.jitted(), num_steps)
@@ -299,26 +278,26 @@ def measure(step: Step, *, num_steps: int, num_pairs: int) -> Row:
       pairs.append((plain(), tuned()))
     else:
       pairs.append((tuned(), plain())[::-1])
-  told = [float(it[1]) for _, t in pairs if (it := _TOLD.search(t.report))]
-
-  def more(field: str) -> _Interval:
-    return _interval(
+    for state in _NOW.findall(pairs[-1][1].report):
+      table_lib.say(f"{step.name}: {state}")
+  row: dict[str, Any] = {
+    "step": step.name,
+    "steps": num_steps,
+    "step_ms": 1e3 * statistics.median(p.wall_s for p, _ in pairs) / num_steps,
+    "load": os.getloadavg()[0],
+  }
+  for what in ("wall", "cpu", "thread"):
+    field = f"{what}_s"
+    row |= _interval(
+      what,
       [
         (getattr(t, field) - getattr(p, field)) / p.wall_s * num_steps
         for p, t in pairs
-      ]
+      ],
     )
-
-  return Row(
-    name=step.name,
-    num_steps=num_steps,
-    step_ms=1e3 * statistics.median(p.wall_s for p, _ in pairs) / num_steps,
-    wall_steps=more("wall_s"),
-    cpu_steps=more("cpu_s"),
-    thread_steps=more("thread_s"),
-    told_steps=_interval(told) if len(told) == num_pairs else None,
-    states=[found[1] for _, t in pairs if (found := _NOW.search(t.report))],
-  )
+  told = [float(it[1]) for _, t in pairs if (it := _TOLD.search(t.report))]
+  # None where runs were too short for that.
+  return row | (_interval("told", told) if len(told) == num_pairs else {})
 
 
 def _run(step: Step, function: Any, num_steps: int) -> Run:
@@ -347,49 +326,49 @@ def _cpu_s() -> float:
   return sum(it.ru_utime + it.ru_stime for it in map(resource.getrusage, who))
 
 
-def _interval(values: Sequence[float]) -> _Interval:
+def _interval(what: str, values: Sequence[float]) -> dict[str, float]:
   """The mean, and its 95 % interval."""
   num = len(values)
   mean = statistics.fmean(values)
   half = statistics.stdev(values) / math.sqrt(num)
   half *= float(special.stdtrit(num - 1, 0.975))
-  return mean, mean - half, mean + half
+  ends = {f"{what}_low": mean - half, f"{what}_high": mean + half}
+  return {f"{what}_steps": mean, **ends}
 
 
 def main() -> None:
-  """Prints a row for each step."""
-  table_lib.compile_ahead_of_time()
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument("--device_ms", default="50")
-  parser.add_argument("--rows", default="64,400")
+  """The command."""
+  parser = table_lib.parser("benchmarks.overhead", __doc__)
+  parser.add_argument("--device_ms", type=table_lib.names, default=("50",))
+  parser.add_argument("--rows", type=table_lib.names, default=("64", "400"))
   parser.add_argument("--steps", type=int, default=1000)
   parser.add_argument("--pairs", type=int, default=6)
-  flags = parser.parse_args()
+  arguments = parser.parse_args()
   jax.config.update("jax_num_cpu_devices", os.cpu_count())
   told = ", ".join(f"{name} {s:.2f} s" for name, s in imports().items())
-  print(f"imports: {told}", flush=True)
-  for step in (
-    *map(on_device, map(float, filter(None, flags.device_ms.split(",")))),
-    *map(on_cores, map(int, filter(None, flags.rows.split(",")))),
-  ):
-    row = measure(step, num_steps=flags.steps, num_pairs=flags.pairs)
-    print(in_words(row), f"load {os.getloadavg()[0]:.1f}\n", flush=True)
-
-
-def in_words(row: Row) -> str:
-  """A row as it is printed."""
-
-  def told(values: _Interval | None) -> str:
-    if values is None:
-      return "nothing"
-    return "{:+.1f} ({:+.1f} to {:+.1f})".format(*values)
-
-  return (
-    f"{row.name}, {row.step_ms:.3g} ms a step, of {row.num_steps:,} steps:"
-    f" wall clock {told(row.wall_steps)}, processor {told(row.cpu_steps)}, of"
-    f" the thread {told(row.thread_steps)}, told {told(row.told_steps)}\n"
-    + "".join(f"  {state}\n" for state in row.states)
-  )
+  rows = [
+    measure(step, num_steps=arguments.steps, num_pairs=arguments.pairs)
+    for step in (
+      *map(on_device, map(float, arguments.device_ms)),
+      *map(on_cores, map(int, arguments.rows)),
+    )
+  ]
+  ends = [
+    f"{what}_{end}"
+    for what in ("wall", "cpu", "thread", "told")
+    for end in ("steps", "low", "high")
+  ]
+  table = table_lib.Table(
+    name="overhead",
+    title="What tuned runs take longer than plain ones, in steps",
+    columns=table_lib.columns(
+      step="", step_ms=".3g", steps=",d", **dict.fromkeys(ends, "+.1f"),
+      load=".1f",
+    ),
+    rows=rows,
+    notes=(f"Seconds of a core that imports take: {told}.",),
+  )  # fmt: skip
+  table_lib.show([table], arguments.format, arguments.csv)
 
 
 if __name__ == "__main__":

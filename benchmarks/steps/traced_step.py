@@ -63,15 +63,7 @@ def read_module(folder: pathlib.Path) -> hlo.Module:
 
 
 def cluster_of(folder: pathlib.Path, traced: hlo.Module) -> cluster_lib.Cluster:
-  """The one node that the step ran on.
-
-  Args:
-    folder: of the step.
-    traced: its module, which says over how many GPUs it ran.
-
-  Raises:
-    ValueError: no known GPU is called what the folder says.
-  """
+  """The one node that the step ran on; the module says on how many GPUs."""
   (path,) = folder.glob("*gpu_target_config.pbtxt.xz")
   text = lzma.decompress(path.read_bytes()).decode("utf-8")
   (device_name,) = _DEVICE.findall(text)
@@ -83,31 +75,18 @@ def cluster_of(folder: pathlib.Path, traced: hlo.Module) -> cluster_lib.Cluster:
   raise ValueError(f"{path}: no GPU that is known is a {device_name!r}")
 
 
-def steady_steps(
+def by_rank(
   folder: pathlib.Path, traced: hlo.Module
-) -> list[list[events_lib.Event]]:
+) -> list[list[list[events_lib.Event]]]:
   """What ran in each steady step of each rank, by the time of its start.
 
   What another instruction wraps, a collective of an async-start or a library
   call that reads and writes slices in place, stands in the trace by its own
   name; here it gets the wrapper's, as everywhere else.
-
-  Args:
-    folder: of the step.
-    traced: the module that ran.
   """
-  return [step for steps in by_rank(folder, traced).values() for step in steps]
-
-
-def by_rank(
-  folder: pathlib.Path, traced: hlo.Module
-) -> dict[str, list[list[events_lib.Event]]]:
-  """`steady_steps` by the name of the rank, such as "rank0"."""
   names = steps_lib.wrappers(traced)
-  return {
-    path.name.partition(".")[0]: list(_steps_of_rank(path, names))
-    for path in sorted(folder.glob(_RANKS))
-  }
+  paths = sorted(folder.glob(_RANKS))
+  return [list(_steps_of_rank(path, names)) for path in paths]
 
 
 def _steps_of_rank(
@@ -147,7 +126,7 @@ class TracedStep:
     cluster = cluster_of(folder, module)
     self.name = folder.name
     self.step = step_lib.of_module(module, cluster)
-    self.ranks = list(by_rank(folder, module).values())
+    self.ranks = by_rank(folder, module)
     self.steps = list(itertools.chain.from_iterable(self.ranks))
     self.profile = self._profile()
     self.kernels = self.profile.kernels

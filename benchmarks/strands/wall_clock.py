@@ -10,7 +10,7 @@ line of what it prints is JSON too: {"seconds": way -> seconds of each round,
 
 The step runs over gloo. The link has a limited rate, so that there is something
 to hide; and XLA:CPU hides it once a pass has put each collective behind a
-product (`behind_products`).
+product (`benchmarks/live/cpu/behind_products.py`).
 """
 
 from __future__ import annotations
@@ -25,25 +25,22 @@ import jax
 
 from benchmarks import shaped_hosts
 from benchmarks import table as table_lib
-from benchmarks.live.cpu import behind_products
+from benchmarks.live.cpu import compiling
 from benchmarks.workloads import perceptrons
-from lagom_xla.compile import rewriting
-from lagom_xla.passes import in_compile
-from lagom_xla.passes import registry
-from lagom_xla.passes.program import form as form_lib
-from lagom_xla.passes.program.slices import chains as chains_lib
+from lagom_xla import errors
 
 _XLAS_ORDER = "XLA's order"
-# The form, in how many pieces chains are cut, and whether collectives are put
-# behind products; others are held to the first.
-_WAYS: Mapping[str, tuple[str, int, bool]] = {
-  "sequential": ("none", 1, True),
-  _XLAS_ORDER: ("none", 1, False),
-  "strands, paired": ("paired", 1, True),
-  "strands, rotated": ("rotated", 1, True),
-  "slices of 2": ("none", 2, True),
-  "slices of 4": ("none", 4, True),
-  "both, paired and 2": ("paired", 2, True),
+# Others are held to the first.
+_WAYS: Mapping[str, compiling.Way] = {
+  "sequential": compiling.Way(is_ordered=True),
+  _XLAS_ORDER: compiling.AS_XLA_DOES,
+  "strands, paired": compiling.Way(strands="paired", is_ordered=True),
+  "strands, rotated": compiling.Way(strands="rotated", is_ordered=True),
+  "slices of 2": compiling.Way(num_pieces=2, is_ordered=True),
+  "slices of 4": compiling.Way(num_pieces=4, is_ordered=True),
+  "both, paired and 2": compiling.Way(
+    strands="paired", num_pieces=2, is_ordered=True
+  ),
 }
 # Tokens, and the rate of the link in Mb/s.
 _SETTINGS = ((512, 200), (256, 400))
@@ -136,14 +133,11 @@ def main() -> None:
   sizes = perceptrons.Sizes(tokens=task["tokens"], num_layers=2)
   step, specs = perceptrons.two_hosts_step(jax.devices(), sizes)
   compiled = {}
-  for name, (strands, num_pieces, is_ordered) in _WAYS.items():
-    made = _compiled(
-      step.lower(*specs), strands, num_pieces, is_ordered=is_ordered
-    )
-    if isinstance(made, str):
-      table_lib.say(f"no {name}: {made}")
-    else:
-      compiled[name] = made
+  for name, way in _WAYS.items():
+    try:
+      compiled[name] = compiling.compiled(step.lower(*specs), way)
+    except errors.LagomError as error:
+      table_lib.say(f"no {name}: {error}")
   arguments = jax.tree.map(perceptrons.filled, specs)
 
   def run(name: str) -> Any:
@@ -158,41 +152,6 @@ def main() -> None:
     seconds[name].append(time.perf_counter() - begin)
   is_same = {name: out == first for name, out in outputs.items()}
   print(json.dumps({"seconds": seconds, "is_same": is_same}), flush=True)
-
-
-def _compiled(
-  lowered: jax.stages.Lowered,
-  strands: Any,
-  num_pieces: int,
-  *,
-  is_ordered: bool,
-) -> jax.stages.Compiled | str:
-  """The step in a form; or why it cannot have it."""
-  program: Any = lowered.compiler_ir("stablehlo")
-  slices = {
-    chain.label: num_pieces
-    for chain in chains_lib.find(program)
-    if num_pieces in chain.pieces
-  }
-  if num_pieces > 1 and not slices:
-    return "the step has no chain that can be cut so"
-  form = form_lib.Form(strands=strands, slices=slices if num_pieces > 1 else {})
-  rewritten, outcome = rewriting.step(lowered, form)
-  if not (form.is_as_written or outcome.actions):
-    return rewriting.obstacle(form, outcome)
-  if not is_ordered:
-    return rewritten.compile()
-  with in_compile.rewritten(
-    "jit_train_step",
-    behind_products.rewrite,
-    registry.Stage.POST_SCHEDULER,
-    platform="cpu",
-  ):
-    # An option that changes nothing: JAX would take the program's other order
-    # from its memory.
-    return rewritten.compile(
-      compiler_options={"xla_embed_ir_in_executable": True}
-    )
 
 
 if __name__ == "__main__":

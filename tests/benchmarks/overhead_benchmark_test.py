@@ -41,11 +41,9 @@ def test_a_step_on_a_device_takes_its_time_and_neither_a_core_nor_the_host():
   assert time.process_time() - used_s < 3 * _DEVICE_S
 
 
-def test_a_row_has_intervals_around_its_means_and_is_told_in_words():
+def test_a_row_has_intervals_around_its_means():
   row = command.measure(command.on_cores(8), num_steps=12, num_pairs=2)
-  for mean, low, high in (row.wall_steps, row.cpu_steps, row.thread_steps):
-    assert low <= mean <= high
-  words = command.in_words(row)
-  assert words.startswith("8 rows, ")
-  assert "of 12 steps: wall clock" in words
-  assert "told nothing" in words  # They end in the baseline.
+  assert (row["step"], row["steps"]) == ("8 rows", 12)
+  for what in ("wall", "cpu", "thread"):
+    assert row[f"{what}_low"] <= row[f"{what}_steps"] <= row[f"{what}_high"]
+  assert "told_steps" not in row  # They end in the baseline.
