@@ -40,6 +40,10 @@ _MOST_RECENT = 4
 # Less is not worth a word, and up to the next is said to the nearest ten.
 _LEAST_S = 5
 _MINUTES_FROM_S = 95
+# A silence is first said before somebody who waits wonders, then less often.
+FIRST_S = 1.0
+_LONGEST_S = 60.0
+_LOOKS_S = 0.1
 
 
 class Bar:
@@ -56,24 +60,18 @@ class Bar:
     lines: bool = True,
     is_quiet: bool = False,
   ):
-    self._time_budget_s = time_budget_s
-    self._lines = lines and not is_quiet
-    self._is_quiet = is_quiet
-
-  def __enter__(self) -> Bar:
     console = rich.console.Console(stderr=True)
-    is_open = sys.stderr is not None  # As after `2>&-`.
-    is_terminal = is_open and sys.stderr.isatty()
-    self._is_bar = not (
-      self._is_quiet or not is_terminal or console.is_dumb_terminal
-    )
-    self._started_s = time.monotonic()
+    is_open = sys.stderr is not None and not is_quiet  # Not so after `2>&-`.
+    is_bar = is_open and sys.stderr.isatty() and not console.is_dumb_terminal
+    self._says_silences = is_open and not is_bar
+    self._has_lines = lines and self._says_silences
+    self._time_budget_s = time_budget_s
+    self._started_s = self._printed_s = time.monotonic()
     self.num_done, self._num_left = 0, 0.0
     self._ended_s: list[float] = []
     self._words = "loading JAX"
-    self._silence: Silence | None = None
-    if is_open and not (self._is_bar or self._is_quiet):
-      self._silence = Silence(lambda: self._print(self._words, GOES_ON))
+    self._ended = threading.Event()
+    self._silences = threading.Thread(target=self._say_silences, daemon=True)
     self._progress = rich.progress.Progress(
       rich.progress.TextColumn(
         "{task.description}",
@@ -87,16 +85,21 @@ class Bar:
       _Time(self),
       console=console,
       transient=True,
-      disable=not self._is_bar,
+      disable=not is_bar,
       expand=True,
     )
-    self._progress.start()
     self._task = self._progress.add_task(self._words, total=None)
+
+  def __enter__(self) -> Bar:
+    if self._says_silences:
+      self._silences.start()
+    self._progress.start()
     return self
 
   def __exit__(self, *_: object) -> None:
-    if self._silence is not None:
-      self._silence.end()
+    self._ended.set()
+    if self._says_silences:
+      self._silences.join()
     self._progress.stop()
 
   def say(self, words: str) -> None:
@@ -148,34 +151,35 @@ class Bar:
     self._num_left = max(self._num_left - 1, 0.0)
     self._ended_s.append(time.monotonic())
     self._progress.update(self._task, advance=1, description=words)
-    if self._lines and not self._is_bar:
+    if self._has_lines:
       self._print(f"{words}{outcome}")
-
-  @property
-  def left_s(self) -> float | None:
-    """How long it may still take, as the steps so far took; None if unknown."""
-    if self.num_done < _LEAST_STEPS:
-      return None
-    *before_s, last_s = self._ended_s[-1 - _MOST_RECENT :]
-    step_s = (last_s - before_s[0]) / len(before_s)
-    since_s = time.monotonic() - last_s
-    return max(self._num_left * step_s - since_s, 0.0)
 
   def _print(self, words: str, end: str = "") -> None:
     """Prints a line in one piece, as two threads do."""
     elapsed_s = time.monotonic() - self._started_s
     line = f"{elapsed_s:7.1f} s  {words}{self.left_in_words}{end}\n"
     print(line, end="", file=sys.stderr, flush=True)
-    if self._silence is not None:
-      self._silence.heard()
+    self._printed_s = time.monotonic()
+
+  def _say_silences(self) -> None:
+    """Says in a thread what is going on, where nothing was said for long."""
+    longest_s = FIRST_S
+    while not self._ended.wait(_LOOKS_S):
+      if time.monotonic() - self._printed_s >= longest_s:
+        self._print(self._words, GOES_ON)
+        longest_s = min(2 * longest_s, _LONGEST_S)
 
   @property
   def left_in_words(self) -> str:
-    """The same in words, after a comma; "" where it is not known, or little."""
-    left_s = self.left_s
+    """How long it may take, after a comma; "" where unknown, or little."""
+    now_s = time.monotonic()
+    left_s: float | None = None
+    if self.num_done >= _LEAST_STEPS:
+      first_s, *others_s = self._ended_s[-1 - _MOST_RECENT :]
+      step_s = (others_s[-1] - first_s) / len(others_s)
+      left_s = max(self._num_left * step_s - (now_s - others_s[-1]), 0.0)
     if self._time_budget_s is not None:
-      elapsed_s = time.monotonic() - self._started_s
-      budget_s = self._time_budget_s - elapsed_s
+      budget_s = self._time_budget_s - (now_s - self._started_s)
       if budget_s > 0 and (left_s is None or budget_s < left_s):
         return f", at most {datetime.timedelta(seconds=round(budget_s))} left"
     if left_s is None or left_s < _LEAST_S:
@@ -193,42 +197,7 @@ class _Time(rich.progress.ProgressColumn):
     self._bar = bar
 
   def render(self, task: rich.progress.Task) -> rich.text.Text:
-    """See `rich.progress.ProgressColumn`."""
     if left := self._bar.left_in_words:
       return rich.text.Text(left.replace(", at most ", "≤ ").lstrip(", "))
     elapsed_s = round(task.elapsed or 0.0)
     return rich.text.Text(str(datetime.timedelta(seconds=elapsed_s)))
-
-
-# Somebody who waits wonders after two seconds.
-FIRST_S = 1.0
-_LONGEST_S = 60.0
-_LOOKS_S = 0.1
-
-
-class Silence:
-  """Says what is going on, in a thread of its own, where it was silent long."""
-
-  def __init__(self, say: Callable[[], None]):
-    self._say = say
-    self._most_s = FIRST_S
-    self._heard_s = time.monotonic()
-    self._ended = threading.Event()
-    self._thread = threading.Thread(target=self._watch, daemon=True)
-    self._thread.start()
-
-  def heard(self) -> None:
-    """Something was said."""
-    self._heard_s = time.monotonic()
-
-  def end(self) -> None:
-    """Says nothing more."""
-    self._ended.set()
-    self._thread.join()
-
-  def _watch(self) -> None:
-    while not self._ended.wait(_LOOKS_S):
-      if time.monotonic() - self._heard_s >= self._most_s:
-        self._say()
-        self.heard()
-        self._most_s = min(2 * self._most_s, _LONGEST_S)

@@ -146,15 +146,6 @@ def test_stderr_says_each_candidate_and_what_is_compiled(tuned):
   assert {defaults, f"{defaults} to the end"} <= set(tuned.said)
 
 
-def test_text_has_the_verdict_first_and_names_what_was_written(tmp_path):
-  plan = tmp_path / "plan"
-  outcome = run("tune", write_hlo(tmp_path), CLUSTER, f"--out={plan}")
-  assert outcome.status == 0
-  verdict, *_ = outcome.out.splitlines()
-  assert verdict.startswith("step on 1x8xh100: ")
-  assert f"Wrote {plan / 'plan.json'}" in outcome.out
-
-
 def test_a_config_that_xla_refuses_is_said_with_the_reason():
   refused = candidates.Refused(
     config=config_lib.DEFAULT, reason="XLA ended.\nIts log: ..."
