@@ -4,15 +4,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import dataclasses
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 
 H100 = cluster_lib.parse("1x8xh100")
 MIB = 2**20
+
+OfSetting = Callable[[problem_lib.Key, nccl.Setting], float]
 
 
 def gather(mib: int) -> collective_lib.TuningKey:
@@ -26,28 +30,40 @@ def problem_of(*keys: collective_lib.TuningKey) -> problem_lib.Problem:
   )
 
 
-def start_of(
-  problem: problem_lib.Problem, cluster: cluster_lib.Cluster = H100
-) -> problem_lib.Configuration:
-  return {k: collective_lib.default_setting(k, cluster) for k in problem.keys}
+def start_of(problem: problem_lib.Problem) -> problem_lib.Configuration:
+  return {k: collective_lib.default_setting(k, H100) for k in problem.keys}
 
 
 def overlap_of(
   problem: problem_lib.Problem,
   kernels_us: float,
-  cluster: cluster_lib.Cluster = H100,
+  *,
+  time_us: OfSetting | None = None,
+  lost_us: OfSetting | None = None,
 ) -> searcher_lib.ProfileFn:
-  """A hand-made overlap: max(X, Y), where Y grows with channels and time."""
+  """A hand-made overlap: max(X, Y), where Y grows by what each key takes.
+
+  Args:
+    problem: whose keys overlap.
+    kernels_us: Y without collectives.
+    time_us: of a key with a setting; by default as predicted.
+    lost_us: what kernels lose to it; by default the SMs of its channels.
+  """
+
+  def alone_us(key: problem_lib.Key, setting: nccl.Setting) -> float:
+    if time_us is not None:
+      return time_us(key, setting)
+    return collective_lib.predict(key, setting, H100).time_us
+
+  def taken_us(key: problem_lib.Key, setting: nccl.Setting) -> float:
+    if lost_us is not None:
+      return lost_us(key, setting)
+    return min(alone_us(key, setting), kernels_us) * setting.num_channels / 132
 
   def profile(configuration: problem_lib.Configuration) -> problem_lib.Profile:
-    costs = {
-      key: collective_lib.predict(key, configuration[key], cluster)
-      for key in problem.keys
-    }
-    key_us = {key: cost.time_us for key, cost in costs.items()}
+    key_us = {key: alone_us(key, configuration[key]) for key in problem.keys}
     slowdown_us = {
-      key: min(cost.time_us, kernels_us) * cost.num_channels / 132
-      for key, cost in costs.items()
+      key: taken_us(key, configuration[key]) for key in problem.keys
     }
     communication_us = sum(key_us.values())
     computation_us = kernels_us + sum(slowdown_us.values())
@@ -77,11 +93,10 @@ def trials_of(
   problem: problem_lib.Problem,
   profile: searcher_lib.ProfileFn,
   seed: int = 0,
-  cluster: cluster_lib.Cluster = H100,
 ) -> tuple[list[Trial], problem_lib.Configuration]:
-  start = start_of(problem, cluster)
+  """All that a searcher asks, and the best of it."""
   search = searcher_lib.Search(
-    searcher, problem, cluster, start=start, seed=seed
+    searcher, problem, H100, start=start_of(problem), seed=seed
   )
   trials: list[Trial] = []
   while search.asked is not None:

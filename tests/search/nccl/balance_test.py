@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import itertools
 
 import pytest
@@ -18,6 +17,7 @@ from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl.balance import Balance
 from searcher_trials import H100
 from searcher_trials import gather
+from searcher_trials import overlap_of
 from searcher_trials import problem_of
 from searcher_trials import trials_of
 
@@ -33,31 +33,30 @@ def step(
   return step_lib.of_module(train_step_module, cluster)
 
 
-def _problems(step: step_lib.Step) -> list[problem_lib.Problem]:
-  """Problems of one key that a tuner reaches."""
+def _searched(
+  step: step_lib.Step, problem: problem_lib.Problem
+) -> searcher_lib.Search:
+  profile = problem_lib.Predictor(step, problem)
+  return searcher_lib.run(
+    Balance(), problem, step.cluster, start=step.default, profile=profile
+  )
+
+
+def _problems(step: step_lib.Step, num_keys: int) -> list[problem_lib.Problem]:
+  """Problems of so many keys that a tuner reaches."""
   found = [
     problem
     for problem in problem_lib.problems(step)
-    if len(problem.keys) == 1 and problem.keys[0].kind not in nccl.SEND_RECV
+    if len(problem.keys) == num_keys
+    and not any(key.kind in nccl.SEND_RECV for key in problem.keys)
   ]
   assert found
   return found
 
 
-def _searched(
-  searcher: searcher_lib.Searcher,
-  step: step_lib.Step,
-  problem: problem_lib.Problem,
-) -> searcher_lib.Search:
-  profile = problem_lib.Predictor(step, problem)
-  return searcher_lib.run(
-    searcher, problem, step.cluster, start=step.default, profile=profile
-  )
-
-
 def test_one_key_ends_within_a_percent_of_the_optimum(step):
-  for problem in _problems(step):
-    found = _searched(Balance(), step, problem)
+  for problem in _problems(step, 1):
+    found = _searched(step, problem)
     assert found.best_us <= 1.01 * _optimum_us(step, problem), problem.keys
     assert found.num_trials <= _MOST_TRIALS
 
@@ -67,10 +66,8 @@ def test_two_keys_beside_each_other_end_near_the_optimum(scheduled, fsdp_step):
     fsdp_step(), xla_gpu_experimental_parallel_collective_overlap_limit=2
   )
   step = step_lib.of_module(module, cluster_lib.parse("1x8xh100"))
-  pairs = [p for p in problem_lib.problems(step) if len(p.keys) == 2]
-  assert pairs
-  for problem in pairs:
-    found = _searched(Balance(), step, problem)
+  for problem in _problems(step, 2):
+    found = _searched(step, problem)
     assert found.best_us <= 1.01 * _optimum_us(step, problem)
     assert found.num_trials <= 2 * _MOST_TRIALS
 
@@ -106,7 +103,10 @@ def _not_worse(step: step_lib.Step, key: problem_lib.Key) -> list[nccl.Setting]:
 
 def test_nothing_is_tried_where_nothing_can_be_gained():
   problem = problem_of(gather(64))
-  trials, _ = trials_of(Balance(), problem, _losing(problem, lambda _: 0.2))
+  profile = overlap_of(
+    problem, 100.0, time_us=lambda *_: 50.0, lost_us=lambda *_: 0.2
+  )
+  trials, _ = trials_of(Balance(), problem, profile)
   assert len(trials) == 1
 
 
@@ -116,41 +116,17 @@ def test_a_key_goes_downhill_to_the_bottom_of_a_valley():
   subspace = problem_lib.subspaces(key, H100)[-1]
   bottom = subspace.setting(9, 1)
 
-  def lost_us(setting: nccl.Setting) -> float:
-    if (setting.algorithm, setting.protocol) != (
-      subspace.algorithm,
-      subspace.protocol,
-    ):
+  def lost_us(_: problem_lib.Key, setting: nccl.Setting) -> float:
+    if setting not in subspace.settings:
       return 1e3
+    at, bottom_at = (
+      subspace.chunk_bytes.index(s.chunk_bytes) for s in (setting, bottom)
+    )
     return 10.0 * (
-      abs(setting.num_channels - bottom.num_channels)
-      + abs(
-        subspace.chunk_bytes.index(setting.chunk_bytes)
-        - subspace.chunk_bytes.index(bottom.chunk_bytes)
-      )
+      abs(setting.num_channels - bottom.num_channels) + abs(at - bottom_at)
     )
 
-  trials, best = trials_of(Balance(), problem, _losing(problem, lost_us))
+  profile = overlap_of(problem, 100.0, time_us=lambda *_: 50.0, lost_us=lost_us)
+  trials, best = trials_of(Balance(), problem, profile)
   assert best == {key: bottom}
   assert len(trials) <= _MOST_TRIALS
-
-
-def _losing(
-  problem: problem_lib.Problem, lost_us: Callable[[nccl.Setting], float]
-) -> searcher_lib.ProfileFn:
-  """Kernels of 100 us, and what they lose to the only key."""
-
-  def profile(configuration: problem_lib.Configuration) -> problem_lib.Profile:
-    (key,) = problem.keys
-    total_us = 100.0 + lost_us(configuration[key])
-    return problem_lib.Profile(
-      key_us={key: 50.0},
-      exposed_us={key: 0.0},
-      slowdown_us={key: total_us - 100.0},
-      overlap_us=(total_us,),
-      communication_us=50.0,
-      computation_us=total_us,
-      total_us=total_us,
-    )
-
-  return profile

@@ -40,18 +40,12 @@ def test_a_cap_is_the_highest_of_the_best():
   }
 
 
-def test_there_is_no_cap_where_none_helps():
-  step = gather_steps.step(gather_steps.module([64 * MIB], kernels_us=3.0))
+@pytest.mark.parametrize("gathers", [[[64 * MIB]], []])
+def test_there_is_no_cap_where_none_helps(gathers: list[list[int]]):
+  step = gather_steps.step(gather_steps.module(*gathers, kernels_us=3.0))
   cap = channel_cap.best(step)
   assert cap.max_channels is None
   assert cap.configuration == step.default
-
-
-def test_there_is_no_cap_without_collectives():
-  assert (
-    channel_cap.best(gather_steps.step(gather_steps.module())).max_channels
-    is None
-  )
 
 
 # The surest.

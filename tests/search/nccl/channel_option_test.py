@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import pathlib
 from typing import Any
@@ -67,52 +67,49 @@ def _of_three_kinds(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
 
 
 @pytest.fixture(scope="module")
-def compiled(h100s: Sequence[jax.Device], scheduled: Scheduled) -> hlo.Module:
-  return scheduled(_of_three_kinds(h100s))
-
-
-def _channels(configuration: step_lib.Configuration) -> Mapping[str, int]:
-  found = {k.kind: s.num_channels for k, s in configuration.items()}
-  assert set(found) == set(_KINDS)
-  return found
+def step(h100s: Sequence[jax.Device], scheduled: Scheduled) -> step_lib.Step:
+  return step_lib.of_module(scheduled(_of_three_kinds(h100s)), _H100)
 
 
 def test_the_option_is_no_part_of_what_is_compiled(
-  h100s: Sequence[jax.Device], scheduled: Scheduled, compiled: hlo.Module
+  h100s: Sequence[jax.Device], scheduled: Scheduled, step: step_lib.Step
 ) -> None:
   with_it = scheduled(_of_three_kinds(h100s), **{_OPTION: 4})
-  assert digest.of(with_it.proto) == digest.of(compiled.proto)
+  assert digest.of(with_it.proto) == digest.of(step.analysis.module.proto)
 
 
+def _channels(configuration: step_lib.Configuration) -> dict[str, int]:
+  return {k.kind: s.num_channels for k, s in configuration.items()}
+
+
+@pytest.mark.parametrize(
+  ("max_channels", "limit", "changed"),
+  [
+    (4, settings.by_variable, dict.fromkeys(_KINDS, 4)),
+    (4, settings.by_option, {"all-gather": 4, "all-to-all": 4}),
+    # Sends have powers of two of channels.
+    (
+      5,
+      settings.by_variable,
+      {"all-gather": 5, "all-to-all": 8, "collective-permute": 8},
+    ),
+  ],
+)
 def test_the_variable_reaches_all_and_the_option_no_permutes(
-  compiled: hlo.Module,
+  step: step_lib.Step,
+  max_channels: int,
+  limit: settings.Limit,
+  changed: dict[str, int],
 ) -> None:
-  own = step_lib.of_module(compiled, _H100).default
-  before = _channels(own)
-  assert min(before.values()) > 4
-  by_variable = channel_cap.capped(own, 4)
-  assert _channels(by_variable) == dict.fromkeys(_KINDS, 4)
-  by_option = channel_cap.capped(own, 4, settings.by_option)
-  assert _channels(by_option) == {
-    "all-gather": 4,
-    "all-to-all": 4,
-    "collective-permute": before["collective-permute"],
-  }
-
-
-def test_sends_have_powers_of_two_of_channels(compiled: hlo.Module) -> None:
-  own = step_lib.of_module(compiled, _H100).default
-  assert _channels(channel_cap.capped(own, 5)) == {
-    "all-gather": 5,
-    "all-to-all": 8,
-    "collective-permute": 8,
-  }
+  before = _channels(step.default)
+  assert before.keys() == {*_KINDS} and min(before.values()) > 4
+  capped = channel_cap.capped(step.default, max_channels, limit)
+  assert _channels(capped) == {**before, **changed}
 
 
 def test_no_setting_has_more_channels_than_the_option_leaves(
-  compiled: hlo.Module,
+  step: step_lib.Step,
 ) -> None:
-  step = step_lib.of_module(compiled, _H100)
   capped = step.capped(4)
   limited = channel_cap.capped(step.default, 4, settings.by_option)
   assert capped.default == limited

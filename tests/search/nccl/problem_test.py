@@ -12,7 +12,6 @@ import pytest
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
-from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import timeline
 from lagom_xla.search.nccl import problem as problem_lib
 
@@ -22,11 +21,14 @@ _MIB = 2**20
 
 def _gather(name: str, mib: int, kernels_us: Sequence[float] = ()) -> str:
   """An all-gather of `mib` in all, beside kernels of these times."""
-  start, done = hlo_text.all_gather(name, mib * _MIB)
-  kernels = [
-    hlo_text.kernel(f"{name}-kernel{i}", us) for i, us in enumerate(kernels_us)
-  ]
-  return "\n".join([start, *kernels, done])
+  return _beside(
+    name,
+    mib,
+    "\n".join(
+      hlo_text.kernel(f"{name}-kernel{i}", us)
+      for i, us in enumerate(kernels_us)
+    ),
+  )
 
 
 def _plain_gather(name: str, mib: int) -> str:
@@ -70,86 +72,107 @@ condition {{
   return step_lib.of_module(module, H100)
 
 
-def _mib_of(problem: problem_lib.Problem) -> list[int]:
-  return [key.num_bytes // _MIB for key in problem.keys]
+def _beside(outer: str, outer_mib: int, inner: str) -> str:
+  """An all-gather that these parts are beside."""
+  start, done = hlo_text.all_gather(outer, outer_mib * _MIB)
+  return "\n".join([start, inner, done])
 
 
-def test_overlaps_without_a_common_key_are_problems_of_their_own():
-  step = _step(_gather("a", 8, [50]), _gather("b", 16, [50]))
-  assert sorted(map(_mib_of, problem_lib.problems(step))) == [[8], [16]]
+# Steps, and what is tuned together in them: keys by their MiB, and how often
+# each of their programs runs.
+_PROBLEMS = {
+  "nothing": ([hlo_text.kernel("kernel", 50)], None, []),
+  "no common key": (
+    [_gather("a", 8, [50]), _gather("b", 16, [50])],
+    None,
+    [([8], [1]), ([16], [1])],
+  ),
+  "a common key": (
+    [_gather("a", 8, [50]), _gather("b", 8, [500])],
+    None,
+    [([8], [1, 1])],
+  ),
+  "keys joined through others": (
+    [
+      _beside("a", 8, _gather("b", 16, [20])),
+      _beside("c", 16, _gather("d", 32, [20])),
+    ],
+    None,
+    [([8, 16, 32], [1, 1])],
+  ),
+  "alike overlaps": (
+    [
+      *(_gather(f"g{i}", 8, [50, 20]) for i in range(5)),
+      _gather("other", 8, [50]),
+    ],
+    None,
+    [([8], [1, 5])],
+  ),
+  "kernels in another order": (
+    [_gather("a", 8, [50, 20]), _gather("b", 8, [20, 50])],
+    None,
+    [([8], [1, 1])],
+  ),
+  "a loop": (["LOOP"], (12, _gather("g", 8, [50])), [([8], [12])]),
+  "sync beside async": (
+    [_gather("a", 64, [50]), _plain_gather("b", 8), _gather("c", 8, [90])],
+    None,
+    [([8], [1, 1]), ([64], [1])],
+  ),
+  "sync inside a window": (
+    [_beside("a", 64, _plain_gather("b", 8))],
+    None,
+    [([8, 64], [1])],
+  ),
+  "a loop inside a window": (
+    [_beside("a", 64, "LOOP")],
+    (4, _gather("g", 8, [50]) + "\n" + _plain_gather("s", 2)),
+    [([2, 8, 64], [1])],
+  ),
+}
 
 
-def test_overlaps_that_share_a_key_are_one_problem():
-  step = _step(_gather("a", 8, [50]), _gather("b", 8, [500]))
-  (problem,) = problem_lib.problems(step)
-  assert _mib_of(problem) == [8]
-  assert [times for _, times in problem.programs] == [1, 1]
+@pytest.fixture(params=_PROBLEMS)
+def name(request: pytest.FixtureRequest) -> str:
+  return request.param
 
 
-def test_keys_are_joined_through_others():
-  # a overlaps b, c overlaps d, and b and c share a key.
-  def pair(x: str, x_mib: int, y: str, y_mib: int) -> str:
-    *opening, x_done = _gather(x, x_mib).splitlines()
-    return "\n".join([*opening, _gather(y, y_mib, [20]), x_done])
-
-  step = _step(pair("a", 8, "b", 16), pair("c", 16, "d", 32))
-  (problem,) = problem_lib.problems(step)
-  assert _mib_of(problem) == [8, 16, 32]
+@pytest.fixture
+def step(name: str) -> step_lib.Step:
+  parts, loop, _ = _PROBLEMS[name]
+  return _step(*parts, loop=loop)
 
 
-def test_alike_overlaps_are_replayed_once_and_counted():
-  alike = [_gather(f"g{i}", 8, [50, 20]) for i in range(5)]
-  step = _step(*alike, _gather("other", 8, [50]))
-  (problem,) = problem_lib.problems(step)
-  assert sorted(times for _, times in problem.programs) == [1, 5]
-
-
-def test_overlaps_differ_in_the_order_of_their_kernels():
-  step = _step(_gather("a", 8, [50, 20]), _gather("b", 8, [20, 50]))
-  (problem,) = problem_lib.problems(step)
-  assert len(problem.programs) == 2
-
-
-def test_an_overlap_in_a_loop_counts_its_trips():
-  step = _step("LOOP", loop=(12, _gather("g", 8, [50])))
-  (problem,) = problem_lib.problems(step)
-  assert [times for _, times in problem.programs] == [12]
-  assert step.executions[problem.keys[0]] == 12
+def test_what_meets_is_tuned_together_and_alike_overlaps_are_counted(
+  name: str, step: step_lib.Step
+):
+  problems = problem_lib.problems(step)
+  assert (
+    sorted(
+      (
+        [key.num_bytes // _MIB for key in problem.keys],
+        sorted(times for _, times in problem.programs),
+      )
+      for problem in problems
+    )
+    == _PROBLEMS[name][-1]
+  )
+  for problem in problems:
+    assert len(problem.program_keys) == len(problem.programs)
+    assert frozenset().union(*problem.program_keys) == set(problem.keys)
 
 
 def test_sync_collectives_have_keys_too():
   step = _step(_plain_gather("alone", 8))
   (problem,) = problem_lib.problems(step)
   profile = problem_lib.profile(step, problem, step.default)
-  assert _mib_of(problem) == [8]
   assert profile.computation_us == 0
   assert profile.total_us == profile.communication_us > 0
 
 
-_STEPS = {
-  "apart": lambda: _step(_gather("a", 8, [50]), _gather("b", 16, [50])),
-  "alike": lambda: _step(*(_gather(f"g{i}", 8, [50]) for i in range(3))),
-  "sync beside async": lambda: _step(
-    _gather("a", 64, [50]), _plain_gather("b", 8), _gather("c", 8, [90])
-  ),
-  "sync inside a window": lambda: _step(
-    *_gather("a", 64, [50]).splitlines()[:-1],
-    _plain_gather("b", 8),
-    f"a-done = f32[{16 * _MIB}] all-gather-done(a)",
-  ),
-  "loop": lambda: _step("LOOP", loop=(4, _gather("g", 8, [50]))),
-  "loop inside a window": lambda: _step(
-    *_gather("a", 64, [50]).splitlines()[:-1],
-    "LOOP",
-    f"a-done = f32[{16 * _MIB}] all-gather-done(a)",
-    loop=(4, _gather("g", 8, [50]) + "\n" + _plain_gather("s", 2)),
-  ),
-}
-
-
-@pytest.mark.parametrize("name", _STEPS)
-def test_a_profile_counts_every_collective_as_often_as_it_runs(name):
-  step = _STEPS[name]()
+def test_a_profile_counts_every_collective_as_often_as_it_runs(
+  step: step_lib.Step,
+):
   problems = problem_lib.problems(step)
   assert sorted(k for p in problems for k in p.keys) == list(step.keys)
   whole = step.timeline(step.default)
@@ -166,37 +189,8 @@ def test_a_profile_counts_every_collective_as_often_as_it_runs(name):
   )
 
 
-def test_a_profile_is_the_sum_over_all_overlaps():
-  step = _step(
-    *(_gather(f"a{i}", 8, [50]) for i in range(3)), _gather("b", 8, [500])
-  )
-  (problem,) = problem_lib.problems(step)
-  profile = problem_lib.profile(step, problem, step.default)
-  replays = [
-    timeline.replay(
-      program_lib.of_overlap(step.analysis, overlap),
-      step.costs(step.default),
-    )
-    for overlap in step.analysis.overlaps
-  ]
-  assert len(replays) == 4
-  assert profile.total_us == pytest.approx(
-    sum(replay.step_time_us for replay in replays)
-  )
-  assert profile.communication_us == pytest.approx(
-    sum(replay.collective_us + replay.total_delay_us for replay in replays)
-  )
-  assert profile.computation_us == pytest.approx(
-    sum(replay.kernel_us + replay.total_slowdown_us for replay in replays)
-  )
-
-
-@pytest.mark.parametrize("name", _STEPS)
-def test_a_profile_says_who_waits_for_and_who_slows_whom(name):
-  step = _STEPS[name]()
-  problems = problem_lib.problems(step)
-  assert problems
-  for problem in problems:
+def test_a_profile_says_who_waits_for_and_who_slows_whom(step: step_lib.Step):
+  for problem in problem_lib.problems(step):
     profile = problem_lib.profile(step, problem, step.default)
     waits_us = sum(profile.exposed_us.values())
     assert profile.total_us == pytest.approx(profile.computation_us + waits_us)
@@ -211,10 +205,8 @@ def test_a_profile_says_who_waits_for_and_who_slows_whom(name):
     assert profile.computation_us == pytest.approx(kernels_us + slowdown_us)
 
 
-@pytest.mark.parametrize("name", _STEPS)
-def test_problems_together_are_the_whole_step(name):
+def test_problems_together_are_the_whole_step(step: step_lib.Step):
   # What is outside of all overlaps takes as long whatever the settings are.
-  step = _STEPS[name]()
   fewest = {
     key: dataclasses.replace(setting, num_channels=1)
     for key, setting in step.default.items()
@@ -228,13 +220,3 @@ def test_problems_together_are_the_whole_step(name):
     for configuration in (step.default, fewest)
   ]
   assert outside_us[0] == pytest.approx(outside_us[1], abs=1e-6)
-
-
-def test_the_keys_of_a_program_are_its_own():
-  step = _step(_gather("a", 8, [50]), _gather("b", 8, [500]))
-  (problem,) = problem_lib.problems(step)
-  assert problem.program_keys == (frozenset(problem.keys),) * 2
-
-
-def test_a_step_without_collectives_has_no_problems():
-  assert problem_lib.problems(_step(hlo_text.kernel("kernel", 50))) == ()

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+import itertools
 import random
 
 import hypothesis
@@ -18,6 +20,7 @@ from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import searcher as searcher_lib
 from searcher_trials import H100
 from searcher_trials import MIB
+from searcher_trials import Trial
 from searcher_trials import gather
 from searcher_trials import overlap_of
 from searcher_trials import problem_of
@@ -35,71 +38,53 @@ _TRIALS_PER_KEY = {"autoccl": 500, "balance": 64, "lagom": 32}
 _DRAWING = ("autoccl", "tpe")
 
 
-_KERNELS_US = {
-  "communication-bound": 0.0,
-  "balanced": 400.0,
-  "computation-bound": 1e6,
-}
-# Searchers and numbers of keys.
-_CASES = [(name, num_keys) for name in _SEARCHERS for num_keys in (1, 3)]
+# What communication is beside: it alone, about as much, and far more.
+_KERNELS_US = (0.0, 400.0, 1e6)
 
 
-@pytest.fixture(params=_CASES, ids=lambda case: f"{case[0]}-{case[1]}")
-def case(request: pytest.FixtureRequest) -> tuple[str, int]:
-  return request.param
+def _overlap(
+  num_keys: int, kernels_us: float
+) -> tuple[problem_lib.Problem, searcher_lib.ProfileFn]:
+  problem = problem_of(*(gather(16 * (i + 1)) for i in range(num_keys)))
+  return problem, overlap_of(problem, kernels_us)
 
 
-@pytest.fixture
-def searcher(case: tuple[str, int]) -> searcher_lib.Searcher:
-  return _SEARCHERS[case[0]]
+@pytest.fixture(
+  params=itertools.product(_SEARCHERS, (1, 3), _KERNELS_US), ids=str
+)
+def case(
+  request: pytest.FixtureRequest,
+) -> tuple[searcher_lib.Searcher, problem_lib.Problem, searcher_lib.ProfileFn]:
+  """A searcher, what it searches, and what it is told."""
+  name, num_keys, kernels_us = request.param
+  return _SEARCHERS[name], *_overlap(num_keys, kernels_us)
 
 
-@pytest.fixture
-def problem(case: tuple[str, int]) -> problem_lib.Problem:
-  return problem_of(*(gather(16 * (i + 1)) for i in range(case[1])))
+def test_the_same_seed_asks_the_same_questions(case):
+  assert trials_of(*case, seed=3) == trials_of(*case, seed=3)
 
 
-@pytest.fixture(params=_KERNELS_US)
-def kernels_us(request: pytest.FixtureRequest) -> float:
-  return _KERNELS_US[request.param]
-
-
-@pytest.fixture
-def profile(
-  problem: problem_lib.Problem, kernels_us: float
-) -> searcher_lib.ProfileFn:
-  return overlap_of(problem, kernels_us)
-
-
-def test_the_same_seed_asks_the_same_questions(searcher, problem, profile):
-  assert trials_of(searcher, problem, profile, seed=3) == (
-    trials_of(searcher, problem, profile, seed=3)
-  )
-
-
-def test_the_start_is_profiled_first(searcher, problem, profile):
-  trials, _ = trials_of(searcher, problem, profile)
-  assert trials[0].asked == start_of(problem)
-
-
-def test_the_result_is_the_best_of_what_was_profiled(
-  searcher, problem, profile
-):
-  trials, best = trials_of(searcher, problem, profile)
-  least_us = min(trial.profile.total_us for trial in trials)
-  assert best in [trial.asked for trial in trials]
-  assert profile(best).total_us == least_us
-
-
-def test_a_search_that_is_done_asks_and_takes_nothing_more(
-  searcher, problem, profile
-):
+@pytest.mark.parametrize("max_trials", [5, None])
+def test_a_run_ends_with_its_budget_and_the_best_of_it(case, max_trials):
+  searcher, problem, profile = case
+  trials, _ = trials_of(*case)
   search = searcher_lib.run(
-    searcher, problem, H100, start=start_of(problem), profile=profile
+    searcher,
+    problem,
+    H100,
+    start=start_of(problem),
+    profile=profile,
+    max_trials=max_trials,
   )
-  assert search.asked is None
-  with pytest.raises(ValueError, match="nothing left to ask"):
-    search.tell(profile(start_of(problem)))
+  made = trials[:max_trials]
+  assert search.num_trials == len(made)
+  assert search.best in [trial.asked for trial in made]
+  assert search.best_us == min(t.profile.total_us for t in made)
+  assert profile(search.best).total_us == search.best_us
+  if max_trials is None:
+    assert search.asked is None
+    with pytest.raises(ValueError, match="nothing left to ask"):
+      search.tell(profile(start_of(problem)))
 
 
 def _is_in_the_space(
@@ -114,39 +99,29 @@ def _is_in_the_space(
   )
 
 
-def test_every_question_is_in_the_space_or_the_start(
-  searcher, problem, profile
-):
-  trials, _ = trials_of(searcher, problem, profile)
-  start = trials[0].asked
+def _check_questions(
+  problem: problem_lib.Problem, trials: Sequence[Trial]
+) -> None:
+  """The start comes first, and others keep to it or to the space."""
+  start = start_of(problem)
+  assert trials[0].asked == start
   for trial in trials:
     assert list(trial.asked) == list(problem.keys)
     for key, setting in trial.asked.items():
       assert setting == start[key] or _is_in_the_space(key, setting)
 
 
+def test_every_question_is_in_the_space_or_the_start(case):
+  trials, _ = trials_of(*case)
+  _check_questions(case[1], trials)
+
+
 @pytest.mark.parametrize("name", _TRIALS_PER_KEY)
 @pytest.mark.parametrize("num_keys", [1, 4, 16])
+@pytest.mark.parametrize("kernels_us", _KERNELS_US)
 def test_trials_grow_with_the_number_of_keys(name, num_keys, kernels_us):
-  problem = problem_of(*(gather(16 * (i + 1)) for i in range(num_keys)))
-  profile = overlap_of(problem, kernels_us)
-  trials, _ = trials_of(_SEARCHERS[name], problem, profile)
+  trials, _ = trials_of(_SEARCHERS[name], *_overlap(num_keys, kernels_us))
   assert len(trials) <= 2 + _TRIALS_PER_KEY[name] * num_keys
-
-
-def test_a_run_ends_with_its_budget(searcher, problem, profile):
-  state = searcher_lib.run(
-    searcher,
-    problem,
-    H100,
-    start=start_of(problem),
-    profile=profile,
-    max_trials=5,
-  )
-  trials, _ = trials_of(searcher, problem, profile)
-  assert state.num_trials == min(5, len(trials))
-  assert state.best_us == min(t.profile.total_us for t in trials[:5])
-  assert profile(state.best).total_us == state.best_us
 
 
 @pytest.mark.parametrize("name", _SEARCHERS)
@@ -168,11 +143,8 @@ def test_a_start_with_more_keys_is_no_matter(name):
 
 @pytest.mark.parametrize("name", _SEARCHERS)
 def test_only_searchers_that_draw_ask_by_the_seed(name):
-  problem = problem_of(gather(64))
-  profile = overlap_of(problem, 300.0)
-  first, second = (
-    trials_of(_SEARCHERS[name], problem, profile, seed=seed) for seed in (0, 1)
-  )
+  case = (_SEARCHERS[name], *_overlap(1, 400.0))
+  first, second = (trials_of(*case, seed=seed) for seed in (0, 1))
   assert (first != second) == (name in _DRAWING)
 
 
@@ -180,7 +152,7 @@ def test_only_searchers_that_draw_ask_by_the_seed(name):
 @hypothesis.given(seed=st.integers(0, 2**32), num_keys=st.integers(1, 4))
 @hypothesis.settings(max_examples=25)
 def test_nonsense_does_not_lead_astray(name, seed, num_keys):
-  problem = problem_of(*(gather(16 * (i + 1)) for i in range(num_keys)))
+  problem, _ = _overlap(num_keys, 0.0)
   rng = random.Random(seed)
 
   def nonsense(_: problem_lib.Configuration) -> problem_lib.Profile:
@@ -204,6 +176,4 @@ def test_nonsense_does_not_lead_astray(name, seed, num_keys):
   trials, best = trials_of(_SEARCHERS[name], problem, nonsense)
   least = min(trials, key=lambda trial: trial.profile.total_us)
   assert best == least.asked
-  for trial in trials[1:]:
-    for key, setting in trial.asked.items():
-      assert setting == trials[0].asked[key] or _is_in_the_space(key, setting)
+  _check_questions(problem, trials)
