@@ -253,6 +253,7 @@ def write(comparison: comparison_lib.Comparison, path: pathlib.Path) -> None:
   page = report.filled(
     pathlib.Path(__file__).parent,
     comparison=comparison,
-    figures=list(_curve_figures(comparison)),
+    title=f"{comparison.target}: what if",
+    drawn=list(_curve_figures(comparison)),
   )
   report.save(page, path)

@@ -81,7 +81,7 @@ def test_the_sections_tell_the_whole_plan(tuned_page: Tuned) -> None:
 
 
 def test_what_is_drawn_adds_up_to_the_timelines(tuned_page: Tuned) -> None:
-  pictures = json.loads(tuned_page.parsed.scripts["pictures"])
+  pictures = json.loads(tuned_page.parsed.scripts["drawn"])
   assert [picture["name"] for picture in pictures] == ["before", "after"]
   parts = ("kernel_us", "slowdown_us", "wait_us")
   for picture in pictures:
@@ -120,7 +120,7 @@ def test_a_report_as_json_is_its_page_and_follows_its_published_schema(
 ) -> None:
   out = run("report", str(tuned_page.folder), "--format=json").out
   printed = json.loads(out)
-  pictures = tuned_page.parsed.scripts["pictures"]
+  pictures = tuned_page.parsed.scripts["drawn"]
   assert printed["pictures"] == json.loads(pictures)
   schema = json.loads(run("schema", "report").out)
   jsonschema.Draft202012Validator(schema).validate(printed)
@@ -239,7 +239,7 @@ def test_text_of_a_module_cannot_end_the_page(inspected: report.Story) -> None:
     inspected, module_name="</script><b>step</b>", pictures=(picture,)
   )
   page = Page(report.html(named))
-  (drawn,) = json.loads(page.scripts["pictures"])
+  (drawn,) = json.loads(page.scripts["drawn"])
   assert drawn["labels"][0]["name"] == "</script><i>"
   assert "</script><b>step</b> on" in page.text["verdict"]
 
@@ -292,7 +292,7 @@ def test_hovering_tells_what_a_slice_is(
   text = chromium.evaluate(f"{hovered}.textContent")
   names = [
     label["name"]
-    for picture in json.loads(tuned_page.parsed.scripts["pictures"])
+    for picture in json.loads(tuned_page.parsed.scripts["drawn"])
     for label in picture["labels"]
   ]
   assert any(name in text for name in names), text

@@ -2,19 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The timelines: slices too short to see are drawn together, and apart again
 // once a reader zooms in. Plotly draws; this only chooses what.
-'use strict';
 
-const pictures = JSON.parse(document.getElementById('pictures').textContent);
-const isTouch = matchMedia('(pointer: coarse)').matches;
+const pictures = drawn;
 const LEAST_PX = 2;      // Shorter slices are drawn together.
 const LEAST_TEXT_PX = 48;
 const SLOWED = 0.02;     // Share of its time from which a kernel counts as slowed.
 const PARTS = [['kernels alone', 'kernel_us', 'kernel'],
                ['slowed by collectives and copies', 'slowdown_us', 'slowed'], ['waits', 'wait_us', 'wait']];
-
-function color(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim();
-}
 
 function ms(us) {
   const value = us / 1e3;
@@ -185,16 +179,6 @@ function draw(rows, from, to, width) {
   return Object.values(found);
 }
 
-function theme() {
-  return {
-    paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)',
-    font: {color: color('text'), size: 12, family: 'system-ui, sans-serif'},
-    hoverlabel: {bgcolor: color('raised'), bordercolor: color('line'), font: {color: color('text'), size: 13}, align: 'left'},
-  };
-}
-
-const CONFIG = {displayModeBar: false, responsive: true, doubleClick: 'reset', scrollZoom: false};
-
 function timeline(id, offsets, whole) {
   const place = document.getElementById(id);
   const rows = rowsOf(offsets);
@@ -283,9 +267,7 @@ if (document.getElementById('detail')) {
   const size = Math.max(...trips.map(([begin, end]) => end - begin)) / 1e3;
   shown.push(timeline('detail', trips.map(([begin]) => begin), [-.1 * size, 1.1 * size]));
 }
-const again = () => shown.forEach(show => show());
-matchMedia('(prefers-color-scheme: dark)').addEventListener('change', again);
-addEventListener('resize', again);
+keepDrawn(() => shown.forEach(show => show()));
 
 for (const button of document.querySelectorAll('.command button')) {
   button.onclick = async () => {

@@ -308,7 +308,8 @@ def html(data: Story) -> str:
     has_copies="copy" in kinds,
     has_folds="folded" in kinds,
     has_details=all(picture.detail_us for picture in data.pictures),
-    pictures=[dataclasses.asdict(p) for p in data.pictures],
+    title=f"{data.module_name} on {data.cluster}",
+    drawn=[dataclasses.asdict(p) for p in data.pictures],
   )
 
 
@@ -322,7 +323,9 @@ def draw(data: Story, path: pathlib.Path) -> None:
 
 
 def filled(folder: pathlib.Path, **values: object) -> str:
-  """The page of a folder, page.html.j2, with its script and all else inside.
+  """The page of a folder, page.html.j2, with page.js and all else inside.
+
+  `values` has the `title`, and what is `drawn` by the script.
 
   Raises:
     OutputError: what draws pages is not installed.
@@ -333,7 +336,7 @@ def filled(folder: pathlib.Path, **values: object) -> str:
 
   environment = jinja2.Environment(
     autoescape=True,
-    loader=jinja2.FileSystemLoader(folder),
+    loader=jinja2.FileSystemLoader([folder, _FOLDER]),
     undefined=jinja2.StrictUndefined,
   )
   filters: dict[str, Callable[[Any], str]] = {
@@ -347,7 +350,8 @@ def filled(folder: pathlib.Path, **values: object) -> str:
   return environment.get_template("page.html.j2").render(
     **values,
     css=(_FOLDER / "page.css").read_text(),
-    script=(folder / "page.js").read_text(),
+    script=(_FOLDER / "common.js").read_text()
+    + (folder / "page.js").read_text(),
     plotly=offline.get_plotlyjs(),
   )
 
