@@ -115,26 +115,17 @@ def jitted(function: Any) -> Jitted:
   return Jitted(function, *jit.jit_internals(function))
 
 
-def per_signature(function: Any, choose: Choose) -> Any:
+def _per_signature(function: Any, choose: Choose) -> Any:
   """A jitted function like `function` that runs what `choose` chooses.
 
   Tracing is that of `function`, and so are the errors it raises; what cannot be
-  lowered is left to jit, and so is a call under a transformation such as
-  `jax.grad`.
-
-  Args:
-    function: what `jax.jit` or Flax's `nnx.jit` returned.
-    choose: called once for each new lowering, by one thread at a time, and
-      again after `jax.clear_caches`. Signatures that jit would compile only
-      once share a lowering.
-
-  Raises:
-    UnsupportedError: not a function of `jax.jit` or `nnx.jit`, or a JAX or a
-      Flax that works in another way.
+  lowered is left to jit, and so is a call under a transformation. `choose` is
+  called once for each new lowering, by one thread at a time, and again after
+  `jax.clear_caches`.
   """
   if nnx_step.is_nnx(function):
     return nnx_step.with_jitted(
-      function, lambda inside: per_signature(inside, choose)
+      function, lambda inside: _per_signature(inside, choose)
     )
   as_jitted = jitted(function)
   chosen: dict[Any, jax.stages.Compiled | None] = {}
@@ -241,10 +232,10 @@ def warn(text: str) -> None:
 def wrap(jitted_step: Callable[..., Any], choose: Choose, *, by: str) -> Any:
   """A jitted function like `jitted_step` that runs what `choose` chooses.
 
-  It can be given attributes. Where `choose` raises, the signature runs as jit
-  would run it, and the first time a RuntimeWarning says why, in the name of
-  whom the user called; only a SettingsDifferError reaches the caller of the
-  step.
+  It is asked once for each lowering, which signatures share that jit would
+  compile only once. Where it raises, the signature runs as jit would run it,
+  and the first time a RuntimeWarning says why, in the name of whom the user
+  called; only a SettingsDifferError reaches the caller of the step.
 
   Raises:
     TypeError: the step is not jitted.
@@ -260,7 +251,7 @@ def wrap(jitted_step: Callable[..., Any], choose: Choose, *, by: str) -> Any:
         warner.leaves(describe(error))
         return None
 
-    return per_signature(jitted_step, choose_or_warn)
+    return _per_signature(jitted_step, choose_or_warn)
 
   return supported(jitted_step, make, by=by)
 
