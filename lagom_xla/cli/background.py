@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _search(folder: pathlib.Path, task: gpu.Task) -> None:
-  """Tunes the step, and says the plan, then one proposal after the other."""
+  """Tunes the step, and says one proposal after the other."""
   from lagom_xla.live import gpu
 
   begin_s = time.monotonic()
@@ -71,7 +71,6 @@ def _search(folder: pathlib.Path, task: gpu.Task) -> None:
     tuning = _tuned(folder, target, task)
     # What needs no proof is said before it can be too late for it.
     stopping.end_time_budget()
-    _say(folder, plan=tuning.plan.to_dict())
     search = tuning.search
     if not tuning.plan.xla.is_default:
       is_proven = tuning.stopped is None

@@ -214,10 +214,8 @@ class _FirstProcess:
 
   def begin_search(self, step_s: float) -> None:
     self._stop_search()
-    trace_dir, num_traced = self._tracer.latest()
-    measured = proposals.Measured(
-      trace_dir=trace_dir, step_s=step_s, num_traced=num_traced
-    )
+    trace_dir = self._tracer.latest()
+    measured = proposals.Measured(trace_dir=trace_dir, step_s=step_s)
     # The thread does not know this object, which may be let go of. Then the
     # search ends, too.
     stop, memory = threading.Event(), self._memory

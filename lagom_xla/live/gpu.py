@@ -34,7 +34,6 @@ import jax
 
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
-from lagom_xla import plan as plan_lib
 from lagom_xla import processes
 from lagom_xla import validation
 from lagom_xla.compile import config as config_lib
@@ -287,7 +286,6 @@ class PlanProposer(proposals_lib.Proposer):
   num_workers: int = dataclasses.field(
     default_factory=lambda: max(pool.num_cores() // _SHARE_OF_CORES, 1)
   )
-  plan: plan_lib.Plan | None = dataclasses.field(default=None, init=False)
   has_profile_build: bool = dataclasses.field(default=True, init=False)
 
   def proposals(
@@ -306,8 +304,6 @@ class PlanProposer(proposals_lib.Proposer):
       for facts in found:
         if "warning" in facts:
           logging.warning("lagom_xla: %s", facts["warning"])
-        elif "plan" in facts:
-          self.plan = plan_lib.from_dict(facts["plan"], where="The search")
         else:
           yield proposals_lib.Proposal(
             name=facts["name"],

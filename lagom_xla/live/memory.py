@@ -25,7 +25,6 @@ from lagom_xla.live import proposals as proposals_lib
 from lagom_xla.live import shutdown
 
 if TYPE_CHECKING:
-  from lagom_xla import plan as plan_lib
   from lagom_xla.live import plan_cache
 
 # Seconds between looks at whether anybody still waits for a proposal.
@@ -48,7 +47,6 @@ class Memory:
     self._lowered = lowered
     self._open_kept = functools.cache(open_kept)
     self._is_asked = False
-    self._recalled: plan_cache.Entry | None = None
     self._is_searched = False
     # Of the first proposal, once it was tried.
     self._tried: phases.Trial | None = None
@@ -64,8 +62,8 @@ class Memory:
     if not self._is_asked:
       self._is_asked = True
       kept = self._open_kept()
-      self._recalled = None if kept is None else kept.get()
-      if (entry := self._recalled) is not None:
+      entry = None if kept is None else kept.get()
+      if entry is not None:
         if entry.adopted is None:
           return f"no search, as that of {entry.date} found nothing faster"
         name, payload = entry.name, entry.adopted.encode()
@@ -100,16 +98,11 @@ class Memory:
     if any(it.is_adopted for it in tried) or (
       has_tried_all and self._is_searched
     ):
-      self._beside(lambda kept: kept.keep(tried, self._plan()))
+      self._beside(lambda kept: kept.put(_entry(tried)))
 
   def forget(self) -> None:
     """Deletes what is known, in a thread: what was adopted has failed."""
     self._beside(lambda kept: kept.drop())
-
-  def _plan(self) -> plan_lib.Plan | None:
-    """What was found for processes yet to start, by this run or before it."""
-    found = self._proposer.plan if self._is_searched else None
-    return found or (None if self._recalled is None else self._recalled.plan)
 
   def _beside(self, change: Callable[[plan_cache.PlanCache], None]) -> None:
     """Changes what is kept in a thread: file systems may be slow."""
@@ -130,3 +123,17 @@ class Memory:
 
     with contextlib.suppress(RuntimeError):  # There can be no more threads.
       shutdown.start("lagom_xla memory", run, threading.Event())
+
+
+def _entry(trials: Sequence[phases.Trial]) -> plan_cache.Entry:
+  """What came of all trials of a run."""
+  from lagom_xla.live import plan_cache
+
+  adopted = [it for it in trials if it.is_adopted]
+  latest = adopted[-1].proposal if adopted else None
+  return plan_cache.Entry(
+    date=plan_cache.now(),
+    adopted=None if latest is None else latest.payload.decode(),
+    name="" if latest is None else latest.name,
+    verdict=(adopted or trials)[-1].words if trials else "",
+  )

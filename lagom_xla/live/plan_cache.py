@@ -15,7 +15,7 @@ and so may a file system.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import dataclasses
 import datetime
 import hashlib
@@ -30,42 +30,19 @@ from absl import logging
 import jax
 import jaxlib
 
-from lagom_xla import plan as plan_lib
-from lagom_xla import validation
 from lagom_xla.apply.nccl import state as state_lib
 from lagom_xla.compile import cache
 from lagom_xla.compile import nnx_step
 from lagom_xla.jax_internals import caches
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import request as request_lib
-from lagom_xla.live import phases
-from lagom_xla.live import trial_log
 from lagom_xla.validation import whole_files
 
 # Raised whenever a field of an entry changes its meaning.
-_FORMAT = 1
+_FORMAT = 2
 _SUFFIX = ".plan.json"
 _MAX_BYTES = 64 * 2**20
 _WITHOUT = "lagom_xla goes on without the plans of earlier runs"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Verdict:
-  """What a measurement said of a proposal.
-
-  Attributes:
-    ratio: the step time with it, over that without.
-    low: the lower end of that ratio's interval.
-    high: the upper end.
-    num_pairs: blocks of steps with it that were compared with as many without.
-  """
-
-  __pydantic_config__ = validation.STRICT
-
-  ratio: float
-  low: float
-  high: float
-  num_pairs: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,19 +54,14 @@ class Entry:
     adopted: the payload of the proposal that runs; None where nothing was
       faster than the step as it was.
     name: of that proposal, in words; "" without.
-    verdict: what was measured of it; without one, of the best that was tried;
-      None where there was nothing to try.
-    plan: what the search found, NCCL settings and all; None where the proposer
-      makes no plans.
+    verdict: on it, or on what was tried last; "" where there was nothing to
+      try.
   """
-
-  __pydantic_config__ = validation.STRICT
 
   date: str
   adopted: str | None
   name: str
-  verdict: Verdict | None
-  plan: plan_lib.Plan | None
+  verdict: str
 
 
 class PlanCache:
@@ -146,21 +118,6 @@ class PlanCache:
         "lagom_xla does not keep what it found for the next run:"
         f" {folder} cannot be written: {error}"
       )
-
-  def keep(
-    self, trials: Sequence[phases.Trial], plan: plan_lib.Plan | None
-  ) -> None:
-    """Keeps what came of all trials of a run, and the plan that it found."""
-    adopted = [it for it in trials if it.is_adopted]
-    latest = adopted[-1].proposal if adopted else None
-    entry = Entry(
-      date=now(),
-      adopted=None if latest is None else latest.payload.decode(),
-      name="" if latest is None else latest.name,
-      verdict=_verdict(trials, adopted),
-      plan=plan,
-    )
-    self.put(entry)
 
   def drop(self) -> None:
     """Deletes what was kept, if there is anything."""
@@ -222,16 +179,10 @@ def _version() -> str:
 
 
 def _encode(key: str, entry: Entry) -> str:
-  raw = validation.write(entry)
-  return json.dumps(
-    {
-      "format": _FORMAT,
-      "key": key,
-      "checksum": _checksum(key, raw),
-      "entry": raw,
-    },
-    indent=1,
-  )
+  raw = dataclasses.asdict(entry)
+  checksum = _checksum(key, raw)
+  whole = {"format": _FORMAT, "key": key, "checksum": checksum, "entry": raw}
+  return json.dumps(whole, indent=1)
 
 
 def _decode(text: str, key: str) -> Entry:
@@ -245,22 +196,9 @@ def _decode(text: str, key: str) -> Entry:
     raise ValueError("it was renamed")
   if raw["checksum"] != _checksum(key, raw["entry"]):
     raise ValueError("it was changed, or is not whole")
-  return validation.read(Entry, raw["entry"])
+  return Entry(**raw["entry"])
 
 
 def _checksum(key: str, raw: Any) -> str:
   text = key + json.dumps(raw, sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _verdict(
-  trials: Sequence[phases.Trial], adopted: list[phases.Trial]
-) -> Verdict | None:
-  """Of what runs now, over the step as it was; else of the best that lost."""
-  tried = [it for it in trials if it.verdict is not None]
-  if not tried:
-    return None
-  told = adopted or [min(tried, key=lambda it: trial_log.combined([it]))]
-  ratio, low, high = trial_log.combined(told)
-  num_pairs = sum(it.verdict.num_pairs for it in told if it.verdict)
-  return Verdict(ratio=ratio, low=low, high=high, num_pairs=num_pairs)

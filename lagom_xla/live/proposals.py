@@ -30,7 +30,6 @@ from lagom_xla.jax_internals import lowerings
 
 if TYPE_CHECKING:  # Imported by threads, beside training.
   from lagom_xla import cluster as cluster_lib
-  from lagom_xla import plan as plan_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,26 +49,22 @@ class Proposal:
 class Measured:
   """What is known of the step as it runs, when proposals are asked for.
 
-  `trace_dir` is the folder of this process's jax.profiler trace of so many
-  steps; `step_s` is what a step of the baseline takes.
+  `trace_dir` is the folder of this process's jax.profiler trace, if there is
+  one; `step_s` is what a step of the baseline takes.
   """
 
   trace_dir: pathlib.Path | None
   step_s: float
-  num_traced: int
 
 
 class Proposer(Protocol):
   """Makes proposals for one kind of device, and compiles them.
 
   Attributes:
-    plan: What the last search found for processes yet to start, NCCL settings
-      and all.
     has_profile_build: Whether a profiler sees more of the step if it is
       compiled in another way.
   """
 
-  plan: plan_lib.Plan | None = None
   has_profile_build: bool = False
 
   def proposals(

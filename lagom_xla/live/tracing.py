@@ -47,7 +47,7 @@ class _Session:
 
   def __init__(self) -> None:
     self._temporary = processes.TemporaryFolder()
-    self.num_traced = 0
+    self._num_traced = 0
     self.problem = ""
     self.is_free = threading.Event()
     self.is_free.set()
@@ -102,8 +102,8 @@ class _Session:
     if not self.is_on:
       return contextlib.nullcontext()
     self._called_s = time.monotonic()
-    self.num_traced += 1
-    return jax.profiler.StepTraceAnnotation(_STEP, step_num=self.num_traced)
+    self._num_traced += 1
+    return jax.profiler.StepTraceAnnotation(_STEP, step_num=self._num_traced)
 
   def end(self) -> None:
     """Has it ended, if nobody has; returns at once."""
@@ -204,21 +204,18 @@ class Tracer:
       self._session.end()
       self._session.wait_for_silence()
 
-  def latest(self) -> tuple[pathlib.Path | None, int]:
-    """The folder of the latest trace, None if there is none, and its steps.
-
-    One that is still ending is given up.
-    """
+  def latest(self) -> pathlib.Path | None:
+    """The folder of the latest trace; one that is still ending is given up."""
     session = self._session
     if session is None:
-      return None, 0
+      return None
     problem = session.problem
     if session.is_ending:
       problem = problem or "jax.profiler does not end the trace."
     if problem:
       self._fail(problem)
-      return None, 0
-    return session.folder, session.num_traced
+      return None
+    return session.folder
 
   def drop(self) -> None:
     """Deletes the latest trace."""

@@ -63,9 +63,7 @@ def proposed(
   step: jax.stages.Lowered,
   folder: pathlib.Path | None = None,
 ) -> list[proposals_lib.Proposal]:
-  measured = proposals_lib.Measured(
-    trace_dir=folder, step_s=1.0, num_traced=0 if folder is None else 1
-  )
+  measured = proposals_lib.Measured(trace_dir=folder, step_s=1.0)
   return list(CpuProposer().proposals(step, measured, threading.Event()))
 
 
@@ -152,7 +150,7 @@ def test_a_step_without_collectives_has_nothing_to_tune():
 def test_nothing_follows_once_nobody_waits():
   stop = threading.Event()
   stop.set()
-  measured = proposals_lib.Measured(trace_dir=None, step_s=1.0, num_traced=0)
+  measured = proposals_lib.Measured(trace_dir=None, step_s=1.0)
   step = lowered(many_gradients())
   assert not list(CpuProposer().proposals(step, measured, stop))
 

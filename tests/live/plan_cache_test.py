@@ -20,19 +20,16 @@ import jax.numpy as jnp
 import pytest
 
 from lagom_xla.live import plan_cache
-import sample_plan
 
 _KEY = "0" * 64
 _MACHINE = "one H200"
-_VERDICT = plan_cache.Verdict(ratio=0.9, low=0.89, high=0.91, num_pairs=12)
 _ADOPTED = plan_cache.Entry(
   date=plan_cache.now(),
   adopted='{"is_proven": true}',
   name="2 XLA options",
-  verdict=_VERDICT,
-  plan=sample_plan.PLAN,
+  verdict="0.9 of the time",
 )
-_REJECTED = dataclasses.replace(_ADOPTED, adopted=None, name="", plan=None)
+_REJECTED = dataclasses.replace(_ADOPTED, adopted=None, name="")
 
 
 @pytest.fixture
@@ -50,20 +47,10 @@ def lowered(scale: float = 2.0, size: int = 8, **options: Any) -> Any:
   return jitted.lower(jnp.zeros(size))
 
 
-numbers = strategies.floats(allow_nan=False, allow_infinity=False)
-
-
 @hypothesis.given(
   strategies.none() | strategies.text(),
   strategies.text(),
-  strategies.none()
-  | strategies.builds(
-    plan_cache.Verdict,
-    ratio=numbers,
-    low=numbers,
-    high=numbers,
-    num_pairs=strategies.integers(0, 2**31),
-  ),
+  strategies.text(),
 )
 def test_what_is_put_is_found_by_another_process(adopted, name, verdict):
   entry = dataclasses.replace(
@@ -104,7 +91,7 @@ def test_a_damaged_entry_is_as_none(data):
   [
     (lambda raw: [], "no format"),
     (lambda raw: {}, "no format"),
-    (lambda raw: {**raw, "format": 2}, "format is 2"),
+    (lambda raw: {**raw, "format": 1}, "format is 1"),
     (lambda raw: {**raw, "key": "1" * 64}, "renamed"),
     (
       lambda raw: {**raw, "entry": {**raw["entry"], "name": "other"}},
