@@ -28,13 +28,8 @@ from lagom_xla.jax_internals import store
 from lagom_xla.live import loop
 from lagom_xla.live import proposals
 import live_step
+from live_step import LIMITS
 import quick
-
-# Longer than any test; `time_flies` passes it.
-LONG_S = 1e5
-LIMITS = loop.Limits(
-  search_s=LONG_S, compile_s=LONG_S, overhead_steps=1e9, phase_s=LONG_S
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +67,9 @@ def time_flies(once: pathlib.Path) -> Iterator[None]:
   num_looks = itertools.count(1)
 
   def now_s() -> float:
-    return real() + (10 * LONG_S * next(num_looks) if once.exists() else 0)
+    return real() + (
+      10 * live_step.LONG_S * next(num_looks) if once.exists() else 0
+    )
 
   with mock.patch.object(time, "monotonic", now_s):
     yield
@@ -91,7 +88,7 @@ def joined(
 
   with (
     mock.patch.object(store, "processes_of", everyone),
-    live_step.proposed_by(proposer, limits),
+    live_step.proposed_by(proposer, limits, waits_for="traces"),
   ):
     yield
 

@@ -3,7 +3,8 @@
 """A train step to tune while it trains, and proposers of known worth.
 
 A variant of the step is the same program, with the same bits, and with a host
-callback that sleeps: how long it does says what a proposal saves or costs.
+callback that has a clock go on: by how much says what a proposal saves or
+costs. No time passes but by that clock, so no verdict depends on the machine.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 import contextlib
 import dataclasses
+import functools
+import itertools
 import json
 import re
 import threading
 import time
-from typing import Any
+from typing import Any, Literal
 from unittest import mock
 
 import jax
@@ -24,19 +27,46 @@ import numpy as np
 
 import lagom_xla
 from lagom_xla import errors
+from lagom_xla.live import coordinator
 from lagom_xla.live import loop
 from lagom_xla.live import proposals as proposals_lib
+from lagom_xla.live import shutdown
 from lagom_xla.live import timing
 from lagom_xla.live import tracing
 from lagom_xla.live import tuned
 
 State = dict[str, Any]
 
-LIMITS = loop.Limits(search_s=10, compile_s=10, overhead_steps=1e9, phase_s=10)
+# Longer than any test, by a clock that goes on.
+LONG_S = 1e5
+LIMITS = loop.Limits(
+  search_s=LONG_S, compile_s=LONG_S, overhead_steps=1e9, phase_s=LONG_S
+)
+# After so many seconds what a test waits for does not come, on any machine.
+HANGS_S = 600.0
+
+
+class _Clock:
+  """Seconds that pass where a step says so, and a little at each look."""
+
+  def __init__(self) -> None:
+    self._now_s = 0.0
+    self._lock = threading.Lock()
+
+  def __call__(self) -> float:
+    return self.sleep(1e-5)
+
+  def sleep(self, seconds: float) -> float:
+    with self._lock:
+      self._now_s += seconds
+      return self._now_s
+
+
+clock = _Clock()
 
 
 def train_step(sleep_s: float = 0.0) -> Callable[..., Any]:
-  """Momentum on two matrices; waits for so long at every step."""
+  """Momentum on two matrices; takes so long at every step."""
 
   def step(state: State, x: jax.Array) -> tuple[State, jax.Array]:
     def loss_of(weights: list[jax.Array]) -> jax.Array:
@@ -61,7 +91,7 @@ def train_step(sleep_s: float = 0.0) -> Callable[..., Any]:
 
 def _after_sleep(x: jax.Array, sleep_s: float) -> jax.Array:
   def sleep(value: np.ndarray) -> np.ndarray:
-    time.sleep(sleep_s)
+    clock.sleep(sleep_s)
     return value
 
   shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
@@ -173,30 +203,40 @@ def proposed_by(
   proposer: proposals_lib.Proposer,
   limits: loop.Limits = LIMITS,
   *,
-  waits_for_traces: bool = True,
+  waits_for: Literal["all", "traces", "nothing"] = "all",
 ) -> Iterator[None]:
   """Steps that are tuned from now on get their proposals from this one.
 
-  By default a traced call returns once the trace is written, so that what a
-  call comes to does not depend on how busy the machine is.
+  By default a call returns once what it has begun beside training has come to
+  something: then what each call runs depends on nothing but their number.
   """
-  with (
-    mock.patch.object(tuned, "proposer_of", lambda *unused: proposer),
-    mock.patch.object(tuned, "LIMITS", limits),
-    # The fewest: nothing that a test states rests on how sure a baseline is.
-    mock.patch.object(timing, "NUM_BLOCKS", 2),
-    mock.patch.object(tracing.Tracer, "end", _end_and_wait)
-    if waits_for_traces
-    else contextlib.nullcontext(),
-  ):
+  with contextlib.ExitStack() as patches:
+
+    def patch(where: Any, name: str, value: object) -> None:
+      patches.enter_context(mock.patch.object(where, name, value))
+
+    patch(tuned, "proposer_of", lambda *unused: proposer)
+    patch(tuned, "LIMITS", limits)
+    patch(time, "perf_counter", clock)
+    # The fewest: nothing that a test states rests on how sure a time is.
+    patch(timing, "NUM_BLOCKS", 2)
+    patch(timing, "_BLOCK_CALLS", (2, 3))
+    patch(timing, "_CHUNK_CALLS", (1, 4))
+    if waits_for != "nothing":
+      patch(tracing.Tracer, "end", _end_and_wait)
+    if waits_for == "all":
+      patch(coordinator._FirstProcess, "found", _found_by_then)
+      patch(shutdown, "start", _start_and_wait)
     yield
-
-
-_MOST_CALLS = 2000
 
 
 def bits(tree: Any) -> list[bytes]:
   return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree)]
+
+
+@functools.cache
+def _jitted() -> Any:
+  return jax.jit(train_step(), donate_argnums=0)
 
 
 def tuned_step(sleep_s: float = 0.004, **options: Any) -> Any:
@@ -215,11 +255,11 @@ def train(
   Returns:
     The states that the loop went through.
   """
-  jitted = jax.jit(train_step(), donate_argnums=0)
+  jitted = _jitted()
   ours, theirs = state(), state()
   states: list[str] = []
   num_after = 0
-  for number in range(_MOST_CALLS):
+  for number in until_it_hangs(step):
     x, donated = batch(number), jax.tree.leaves(ours)
     ours, our_loss = step(ours, x)
     theirs, their_loss = jitted(theirs, x)
@@ -236,22 +276,33 @@ def train(
     else:
       num_after += is_done(report)
     if num_after > calls_after:
-      return states
-  raise AssertionError(f"it is not done: {step.report()}")
+      break
+  return states
 
 
 def call_until(step: Any, words: str, *args: Any) -> int:
   """Calls a step until its report has these words; returns how often."""
-  for number in range(_MOST_CALLS):
+  for number in until_it_hangs(step):
     if words in step.report():
       return number
     jax.block_until_ready(step(*args))
-    time.sleep(0.001)
-  raise AssertionError(step.report())
+  raise AssertionError("It goes on until it hangs.")
 
 
+def until_it_hangs(step: Any) -> Iterator[int]:
+  """Counts calls of a step, while what they wait for may still come."""
+  end_s, num_stays = time.monotonic() + HANGS_S, 0
+  for number in itertools.count():
+    num_stays += "now: stay" in step.report()
+    assert time.monotonic() < end_s and num_stays < _BUSY_CALLS, step.report()
+    if number > _BUSY_CALLS:  # Other threads need the machine.
+      time.sleep(0.001)
+    yield number
+
+
+_BUSY_CALLS = 300
 # Calls in which a step is measured, traced, and runs candidates.
-NUM_CALLS = 200
+NUM_CALLS = 90
 
 
 def again(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
@@ -268,10 +319,27 @@ def proposed_again() -> Iterator[Proposer]:
     yield proposer
 
 
-_end = tracing.Tracer.end
+_end, _start = tracing.Tracer.end, shutdown.start
+_found = coordinator._FirstProcess.found
 
 
 def _end_and_wait(tracer: tracing.Tracer) -> None:
   _end(tracer)
   while tracer.is_ending:
     time.sleep(1e-3)
+
+
+def _found_by_then(first: coordinator._FirstProcess) -> Any:
+  while first._found.empty():
+    time.sleep(1e-3)
+  return _found(first)
+
+
+def _start_and_wait(
+  name: str, run: Callable[[], None], stop: threading.Event
+) -> threading.Thread:
+  """Starts a thread; one that compiles or remembers has ended by then."""
+  thread = _start(name, run, stop)
+  if name.startswith(("lagom_xla compile", "lagom_xla memory")):
+    thread.join()
+  return thread

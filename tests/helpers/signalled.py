@@ -194,8 +194,8 @@ def _train(
   if state != JIT:
     step = tuned = lagom_xla.tune(step, log=folder / LOG, cache=folder / PLANS)
   x = _sharded()
-  proposed_by = live_job.joined if is_job else live_step.proposed_by
-  with proposed_by(proposer, live_job.LIMITS):
+  proposed_by = functools.partial(live_step.proposed_by, waits_for="traces")
+  with (live_job.joined if is_job else proposed_by)(proposer):
     while True:
       # Python aborts where it ends while XLA's threads call back into it.
       x = step(x).block_until_ready()

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable
 import dataclasses
 import threading
-import time
 from typing import Any
 from unittest import mock
 import warnings
@@ -21,23 +20,20 @@ import lagom_xla
 from lagom_xla import errors
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import store
-from lagom_xla.live import loop
-from lagom_xla.live import shutdown
 from lagom_xla.live import verdict
 import live_step
 
-_SHORT = dataclasses.replace(live_step.LIMITS, search_s=0.3, compile_s=0.3)
+_SHORT = dataclasses.replace(live_step.LIMITS, search_s=0.3)
 
 
 def _train(
   proposer: live_step.Proposer,
   is_done: Callable[[str], bool] | str = "now: stay",
-  limits: loop.Limits = live_step.LIMITS,
   **options: Any,
 ) -> tuple[Any, list[str]]:
   """Trains beside jit until the loop is done; the step, and what was warned."""
   with (
-    live_step.proposed_by(proposer, limits),
+    live_step.proposed_by(proposer),
     warnings.catch_warnings(record=True) as warned,
   ):
     warnings.simplefilter("always")
@@ -62,12 +58,15 @@ def test_a_proposer_that_hangs_is_left_alone_and_told_to_stop():
   stopped = threading.Event()
 
   def before(stop: threading.Event) -> None:
-    assert stop.wait(30)
+    stop.wait()
     stopped.set()
 
-  _, (warned,) = _train(live_step.Proposer({}, before), limits=_SHORT)
-  assert "no proposal came within 0.3 s of searching" in warned
-  assert stopped.wait(5)
+  proposer = live_step.Proposer({}, before)
+  with live_step.proposed_by(proposer, _SHORT, waits_for="nothing"):
+    step = live_step.tuned_step()
+    with pytest.warns(RuntimeWarning, match=r"no proposal came within 0\.3 s"):
+      live_step.train(step, "now: stay")
+  assert stopped.wait(live_step.HANGS_S)
 
 
 @pytest.mark.parametrize("num_calls", [0, 7, 60])
@@ -109,7 +108,6 @@ def test_what_fails_after_it_was_adopted_is_told_to_be_in_use_no_more(tmp_path):
   first, second, *_ = step.report().splitlines()
   assert "as jit runs it" in first
   assert second.endswith("a variant failed: RuntimeError: out of resources")
-  shutdown.join()
   assert not list(tmp_path.iterdir())
 
 
@@ -129,7 +127,7 @@ def test_a_thread_beside_another_ones_measured_call_is_helped_out_too():
         is_helped.set()
         raise RuntimeError("out of resources")
       is_called.set()
-      is_helped.wait(10)
+      is_helped.wait()
       return self.compiled(*args, **kwargs)
 
   def failing(lowered: jax.stages.Lowered) -> Any:
@@ -146,16 +144,11 @@ def test_a_thread_beside_another_ones_measured_call_is_helped_out_too():
   ):
     step = lagom_xla.tune(jax.jit(double), cache=False)
     measured = threading.Thread(target=call_until_helped)
-    # A thread compiles beside these calls. How many they are by the time it has
-    # is the machine's affair: a call takes microseconds.
-    give_up_s = time.monotonic() + 60
-    while "adopted" not in step.report():
-      assert time.monotonic() < give_up_s, step.report()
-      step(x)
+    live_step.call_until(step, "adopted", x)
     fails.set()
     measured.start()
     try:
-      assert is_called.wait(10)
+      is_called.wait()
       with pytest.warns(RuntimeWarning, match="a variant failed") as warned:
         np.testing.assert_array_equal(step(x), 2 * x)
         assert is_helped.is_set()
@@ -215,14 +208,13 @@ def test_an_error_of_the_step_is_the_callers_in_every_state():
   with live_step.proposed_by(live_step.Proposer({"faster": faster})):
     step = lagom_xla.tune(jax.jit(function))
     state = live_step.state()
-    for number in range(1500):
+    for number in live_step.until_it_hangs(step):
       if "adopted" in step.report():
         break
       state, _ = step(state, live_step.batch(number))
-      if number % 20 == 0:
+      if number % 5 == 0:
         with pytest.raises(TypeError) as theirs:
           jitted(state, "text")
         with pytest.raises(TypeError) as ours:
           step(state, "text")
         assert str(ours.value) == str(theirs.value)
-  assert "adopted" in step.report()

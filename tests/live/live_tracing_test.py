@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 import dataclasses
 import functools
+import itertools
 import pathlib
 import tempfile
 import threading
@@ -30,10 +31,6 @@ from lagom_xla.profiling import xspace
 import live_step
 
 _PROGRAM = "jit__step"
-_MOST_CALLS = 5000
-# After so many the machine must be busy, and other threads need it.
-_BUSY_CALLS = 500
-_PAUSE_S = 0.01
 
 
 def _step(x: jax.Array) -> jax.Array:
@@ -53,14 +50,12 @@ class _Training:
 
   def call_until(self, is_there: Callable[[], bool] | str) -> int:
     """Calls until something is so, or is reported; returns how often."""
-    for number in range(_MOST_CALLS):
+    for number in live_step.until_it_hangs(self._tuned):
       report = self._tuned.report()
       if is_there in report if isinstance(is_there, str) else is_there():
         return number
       self.call()
-      if number >= _BUSY_CALLS:
-        time.sleep(_PAUSE_S)
-    raise AssertionError(self._tuned.report())
+    raise AssertionError("It goes on until it hangs.")
 
 
 def _num_steps(folder: pathlib.Path) -> list[int]:
@@ -78,7 +73,7 @@ def proposer() -> Any:
   """Who is asked for proposals by steps that are tuned from now on."""
   proposer = live_step.Proposer({})
   with (
-    live_step.proposed_by(proposer, waits_for_traces=False),
+    live_step.proposed_by(proposer, waits_for="nothing"),
     warnings.catch_warnings(),
   ):
     warnings.simplefilter("error")
@@ -112,14 +107,14 @@ def stop(monkeypatch) -> Any:
     made.threads.append(threading.current_thread())
     real()
     made.has_begun.set()
-    made.may_end.wait(30)
+    made.may_end.wait(live_step.HANGS_S)
     made.has_ended.set()
 
   monkeypatch.setattr(jax.profiler, "stop_trace", stop_trace)
   yield made
   made.may_end.set()
   for thread in made.threads:
-    thread.join(30)
+    thread.join()
 
 
 def test_training_goes_on_while_its_trace_ends(proposer, stop):
@@ -134,7 +129,6 @@ def test_training_goes_on_while_its_trace_ends(proposer, stop):
   training.call_until("now: watch")
   (measured,) = proposer.measured
   assert measured.trace_dir is not None
-  assert measured.num_traced == 3
   assert threading.current_thread() not in stop.threads
 
 
@@ -229,13 +223,12 @@ def test_without_a_trace_tuning_predicts_with_one_warning(
   assert words in str(one.message)
   assert "goes on with predicted costs" in str(one.message)
   assert proposer.measured[0].trace_dir is None
-  assert proposer.measured[0].num_traced == 0
 
 
 def test_a_trace_that_does_not_end_is_given_up(stop, monkeypatch):
   limits = dataclasses.replace(live_step.LIMITS, trace_s=0.1)
   proposer = live_step.Proposer({})
-  with live_step.proposed_by(proposer, limits, waits_for_traces=False):
+  with live_step.proposed_by(proposer, limits, waits_for="nothing"):
     with pytest.warns(RuntimeWarning) as warned:
       _Training().call_until("now: watch")
     (one,) = warned
@@ -254,13 +247,10 @@ def test_a_trace_ends_by_itself_once_the_step_is_called_no_more(
   monkeypatch.setattr(tracing, "_LONGEST_PAUSE_S", 0.2)
   training = _Training()
   training.call_until(jax.profiler.TraceAnnotation.is_enabled)
-  deadline = time.monotonic() + 30
   while jax.profiler.TraceAnnotation.is_enabled():
-    assert time.monotonic() < deadline
     time.sleep(0.01)
   training.call_until("now: watch")
   assert proposer.measured[0].trace_dir is not None
-  assert proposer.measured[0].num_traced < 3
 
 
 def test_ctrl_c_in_a_traced_call_ends_the_trace(proposer, monkeypatch):
@@ -277,11 +267,11 @@ def test_ctrl_c_in_a_traced_call_ends_the_trace(proposer, monkeypatch):
   assert proposer.measured[0].trace_dir is not None
 
 
-@pytest.mark.parametrize("kind", ["trace", "capture", "unnoticed capture"])
+@pytest.mark.parametrize("kind", ["trace", "capture"])
 def test_a_trace_of_the_users_own_that_is_on_is_whole_and_tuning_predicts(
   kind, proposer, monkeypatch, tmp_path
 ):
-  if kind == "unnoticed capture":  # It begins when tuning's trace does.
+  if kind == "capture":  # As if it began when tuning's trace does.
     monkeypatch.setattr(profiler_lib, "is_recording", lambda: False)
   training = _Training()
   training.call()
@@ -309,18 +299,18 @@ def _in_a_job(number: int, say: job.Say) -> None:
 
   def stop_trace() -> None:
     real()
-    may_end.wait(30)
+    may_end.wait()
 
   jax.profiler.stop_trace = stop_trace
   everyone = frozenset(range(jax.process_count()))
   store.processes_of = lambda lowered: everyone
   proposer = live_step.Proposer({"faster": live_step.sleeping(0.0)})
   variants = []
-  with live_step.proposed_by(proposer, waits_for_traces=False):
+  with live_step.proposed_by(proposer, waits_for="nothing"):
     function = live_step.train_step(0.004)
     step: Any = lagom_xla.tune(jax.jit(function, donate_argnums=0), cache=False)
     state = live_step.state()
-    for call in range(_MOST_CALLS):
+    for call in itertools.count():
       state, loss = step(state, live_step.batch(call % 50))
       loss.block_until_ready()
       variants.append((step._current.variant, "profile" in step.report()))
