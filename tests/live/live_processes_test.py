@@ -63,8 +63,8 @@ def _with_failures(number: int, say: job.Say) -> None:
   say(live_job.train(proposer))
 
 
-def test_all_of_four_run_the_same_variant_at_each_call_whatever_fails():
-  ended = live_job.run(_with_failures, 4)
+def test_all_of_three_run_the_same_variant_at_each_call_whatever_fails():
+  ended = live_job.run(_with_failures, 3)
   (first,) = ended[0].said
   report, variants = first.report, first.variants
   assert "refused: not measured: process 1: no such option" in report
@@ -132,14 +132,13 @@ def _dying(
 
 
 @pytest.mark.parametrize(
-  ("state", "in_use"),
-  [("profile", 0), ("measure", 0), ("adopt", 1), ("stay", 0)],
+  ("state", "in_use"), [("measure", 0), ("adopt", 1), ("stay", 0)]
 )
 def test_where_one_dies_the_others_go_on(state, in_use, tmp_path):
   function = functools.partial(
     _dying, victim=1, state=state, dead=tmp_path / "dead"
   )
-  ended = live_job.run(function, 4 if state == "measure" else 2)
+  ended = live_job.run(function, 3 if state == "measure" else 2)
   assert ended[1].status == -signal.SIGKILL
   assert ended[1].said == []
   for number, it in enumerate(ended):
@@ -186,7 +185,7 @@ def _over_all(number: int, say: job.Say) -> None:
   proposer = live_step.Proposer({"again": again})
   with live_step.proposed_by(proposer):
     tuned = lagom_xla.tune(jax.jit(step, donate_argnums=0))
-    for _ in range(400):
+    for _ in range(live_step.NUM_CALLS):
       x = jax.block_until_ready(tuned(x))
       expected = jax.block_until_ready(jitted(expected))
   ours, theirs = (
@@ -204,18 +203,19 @@ def test_a_step_with_collectives_gives_the_same_bits_in_all_processes():
 def _remembering(number: int, say: job.Say, *, folder: str) -> None:
   os.environ["LAGOM_XLA_CACHE"] = f"{folder}/{number}"
   proposer = live_step.Proposer({"faster": live_job.faster})
-  trained = live_job.train(proposer)
-  shutdown.join()
-  say((len(proposer.measured), proposer.compiled, trained.report))
+  live_job.train(proposer)
+  shutdown.join(live_step.HANGS_S)
+  again = live_job.train(proposer)
+  say((len(proposer.measured), proposer.compiled, again.report))
 
 
 def test_the_first_process_remembers_for_all(tmp_path):
-  function = functools.partial(_remembering, folder=str(tmp_path))
-  live_job.run(function)
+  first, other = live_job.run(
+    functools.partial(_remembering, folder=str(tmp_path))
+  )
   assert [path.name for path in tmp_path.iterdir()] == ["0"]
-  first, other = live_job.run(function)
   ((num_searches, compiled, report),) = first.said
-  assert (num_searches, compiled) == (0, ["faster"])
+  assert (num_searches, compiled) == (1, ["faster"] * 2)
   assert "no search, as that of" in report
   ((_, theirs, _),) = other.said
   assert theirs == compiled
@@ -258,21 +258,15 @@ def _fail(fails: Callable[..., bool], *, is_deaf: bool = False) -> None:
   store_lib.of_job = lambda: flaky
 
 
-def _failing_for_a_while(
-  number: int, say: job.Say, *, victim: int, is_deaf: bool
-) -> None:
-  if number == victim:
-    calls = itertools.count()
-    _fail(lambda *_: next(calls) % 2 == 0, is_deaf=is_deaf)
+def _failing_for_a_while(number: int, say: job.Say) -> None:
+  """Every other call fails here, of the first process its answer."""
+  calls = itertools.count()
+  _fail(lambda *_: next(calls) % 2 == 0, is_deaf=number == 0)
   say(live_job.train(live_step.Proposer({"faster": live_job.faster})))
 
 
-@pytest.mark.parametrize(("victim", "is_deaf"), [(0, True), (1, False)])
-def test_calls_that_fail_for_a_while_change_nothing(victim, is_deaf):
-  function = functools.partial(
-    _failing_for_a_while, victim=victim, is_deaf=is_deaf
-  )
-  (one,), (other,) = (it.said for it in live_job.run(function))
+def test_calls_that_fail_for_a_while_change_nothing():
+  (one,), (other,) = (it.said for it in live_job.run(_failing_for_a_while))
   assert "faster: 0." in one.report and ", adopted" in one.report
   num_both = min(len(one.variants), len(other.variants))
   assert one.variants[:num_both] == other.variants[:num_both]
@@ -314,7 +308,7 @@ def _lost(
 
 @pytest.mark.parametrize(
   ("victim", "state", "in_use"),
-  [(0, "measure", 0), (1, "candidate", 0), (1, "adopt", 1), (1, "gate", 0)],
+  [(0, "measure", 0), (1, "adopt", 1), (1, "gate", 0)],
 )
 def test_who_loses_touch_for_good_runs_what_the_others_run(
   victim, state, in_use, tmp_path

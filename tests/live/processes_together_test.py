@@ -37,25 +37,19 @@ def new_node(tmp_path) -> Callable[..., Node]:
 def _check(number: int, say: job.Say) -> None:
   del number
   try:
-    lagom_xla.check_processes(timeout_s=30)
+    lagom_xla.check_processes()
   except errors.SettingsDifferError as error:
     say(str(error))
 
 
-def test_processes_that_agree_go_on(new_node):
-  everywhere = dict.fromkeys(range(2), new_node().environ())
-  for ended in job.run(_check, environ=everywhere):
-    assert ended == job.Ended(said=[], status=0)
-
-
 def test_all_processes_raise_one_error_that_names_the_odd_one(new_node):
   node, broken = new_node(), new_node()
-  environs = {number: node.environ() for number in range(4)}
+  environs = {number: node.environ() for number in range(3)}
   environs[2] = broken.environ()
   broken.table.write_bytes(b"")
-  ended = job.run(_check, 4, environs)
+  ended = job.run(_check, 3, environs)
   assert len({it.said[0] for it in ended}) == 1
-  assert "in processes 0-1, 3 on" in ended[0].said[0]
+  assert "in processes 0-1 on" in ended[0].said[0]
   assert (
     f"refused ({broken.table} is not a table: it is too short.)"
     in (ended[0].said[0])
