@@ -28,6 +28,7 @@ from lagom_xla.apply import files
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered
+from lagom_xla.compile import target as target_lib
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes.program import form as form_lib
 import strands_step
@@ -73,14 +74,15 @@ def test_a_plan_is_compiled_with_and_nothing_is_searched(
 
 
 def test_the_form_of_a_plan_acts_and_leaves_the_numbers_as_they_are(
-  tmp_path, monkeypatch
+  fsdp_plan, tmp_path, monkeypatch
 ):
   jitted, shapes = strands_step.lowerable(jax.devices())
-  tuned = tune_predicted(jitted)
-  tuned(*strands_step.values(shapes))
-  form = form_lib.Form(strands="merged")
+  cluster = cluster_lib.parse(CLUSTER)
+  target = target_lib.of_step(jitted.lower(*shapes), cluster, name="step")
   plan = dataclasses.replace(
-    tuned.tunings[0].plan, xla=config_lib.XlaConfig(program=form)
+    plan_lib.load(fsdp_plan),
+    module_fingerprint=plan_lib.fingerprint(target.identity()),
+    xla=config_lib.XlaConfig(program=form_lib.Form(strands="merged")),
   )
   files.write(plan, tmp_path / "plan")
   ran: list[lowered.Compilation] = []

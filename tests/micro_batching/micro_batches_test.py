@@ -77,13 +77,12 @@ def _assert_close(actual: Any, expected: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("num", [1, 2, 3])
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_loss_and_gradients_are_those_of_the_batch(num, reduction):
+def test_loss_and_gradients_are_those_of_the_batch(reduction):
   loss = functools.partial(_loss_of, reduction=reduction)
-  halves = lagom_xla.micro_batches(loss, num, reduction=reduction)
+  thirds = lagom_xla.micro_batches(loss, 3, reduction=reduction)
   expected = jax.jit(jax.value_and_grad(loss))(_params_of(), _batch_of())
-  _assert_close(jax.jit(halves)(_params_of(), _batch_of()), expected)
+  _assert_close(jax.jit(thirds)(_params_of(), _batch_of()), expected)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -134,11 +133,11 @@ def test_any_tree_of_arguments_gives_what_value_and_grad_gives(data):
     kwargs["offset"] = offset
   else:
     args.append(offset)
-  expected = jax.value_and_grad(loss, argnums)(*args, **kwargs)
+  expected = jax.jit(jax.value_and_grad(loss, argnums))(*args, **kwargs)
   halves = lagom_xla.micro_batches(
     loss, num, argnums=argnums, reduction=reduction
   )
-  _assert_close(halves(*args, **kwargs), expected)
+  _assert_close(jax.jit(halves)(*args, **kwargs), expected)
 
 
 def size_of(batch: Any) -> int:
@@ -260,8 +259,9 @@ def batch_sharded(axis_type: AxisType) -> tuple[Any, Any, jax.sharding.Mesh]:
   return jax.device_put(_params_of(), whole), batch | {"scale": 0.5}, mesh
 
 
-@pytest.mark.parametrize("num", [2, 4])
-@pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit])
+@pytest.mark.parametrize(
+  ("num", "axis_type"), [(2, AxisType.Auto), (4, AxisType.Explicit)]
+)
 def test_no_element_of_a_sharded_batch_leaves_its_device(num, axis_type):
   def loss(params: Any, batch: Any) -> Any:
     losses = _per_element(params, batch)
