@@ -273,8 +273,7 @@ def from_dict(raw: Any, *, where: str) -> Plan:
       f" this lagom_xla reads {FORMAT_VERSION}. Make the plan again."
     )
   try:
-    # Plans that are older than the field were all predicted.
-    return validation.read(Plan, {"profile": None, **raw})
+    return validation.read(Plan, raw)
   except validation.InvalidError as error:
     raise errors.PlanError(
       f"{where} is not a usable plan: {error}. Make the plan again."

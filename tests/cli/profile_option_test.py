@@ -16,7 +16,6 @@ from lagom_xla.compile import load
 from lagom_xla.flags import nccl_channels
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.tuner import tuner
-import sample_plan
 from simulated_run import H100S
 from simulated_run import OWN_US
 from simulated_run import process_of
@@ -109,9 +108,3 @@ def test_a_plan_says_which_run_it_rests_on(folder, tmp_path, profile):
   assert run.measured_shares["all-gather"] == 1.0
   commands.run(*arguments)
   assert plan_lib.load(tmp_path / "plan").profile is None
-
-
-def test_plans_from_before_profiles_are_read():
-  raw = sample_plan.PLAN.to_dict()
-  del raw["profile"]
-  assert plan_lib.from_dict(raw, where="plan.json") == sample_plan.PLAN

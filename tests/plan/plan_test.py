@@ -189,8 +189,7 @@ def test_what_is_no_plan_is_refused_by_name(tmp_path, text, reason):
   assert reason in str(caught.value)
 
 
-# Plans that are older than profiles have none.
-@pytest.mark.parametrize("field", sorted(PLAN.to_dict().keys() - {"profile"}))
+@pytest.mark.parametrize("field", sorted(PLAN.to_dict()))
 def test_a_plan_that_lacks_a_field_is_refused_by_its_name(field):
   raw = PLAN.to_dict()
   del raw[field]
