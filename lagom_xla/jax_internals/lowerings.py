@@ -140,12 +140,8 @@ def without_callbacks() -> Iterator[None]:
   """
   left_out: list[str] = []
   rules = mlir._platform_specific_lowerings["cuda"]
-  primitives = [
-    getattr(debugging, name)
-    for name in ("debug_callback_p", "debug_print_p")
-    if hasattr(debugging, name)
-  ]
-  known = {p: rules[p] for p in primitives if p in rules}
+  primitives = (debugging.debug_callback_p, debugging.debug_print_p)
+  known = {primitive: rules[primitive] for primitive in primitives}
 
   def leave_out(context: Any, *args: Any, **params: Any) -> list[Any]:
     del args, params
@@ -157,8 +153,6 @@ def without_callbacks() -> Iterator[None]:
   try:
     yield
   finally:
-    for primitive in primitives:
-      rules.pop(primitive, None)
     rules.update(known)
   if left_out:
     is_one = len(left_out) == 1
@@ -173,11 +167,7 @@ def without_callbacks() -> Iterator[None]:
 
 _NamedSharding: Any = jax.sharding.NamedSharding
 # Where programs find the class, and where its own methods do.
-_PLACES = [
-  place
-  for place in (jax, jax.sharding, named_sharding)
-  if hasattr(place, "NamedSharding")
-]
+_PLACES: Any = (jax, jax.sharding, named_sharding)
 # Programs keep the class that they imported, so what it notices is here.
 _lost: set[str] = set()
 
@@ -215,9 +205,9 @@ def lost_memory_kinds() -> Iterator[set[str]]:
   """
   _lost.clear()
   for place in _PLACES:
-    setattr(place, "NamedSharding", _Stand)  # noqa: B010
+    place.NamedSharding = _Stand
   try:
     yield _lost
   finally:
     for place in _PLACES:
-      setattr(place, "NamedSharding", _NamedSharding)  # noqa: B010
+      place.NamedSharding = _NamedSharding
