@@ -88,13 +88,13 @@ def groups(tuning: tuning_lib.Tuning) -> Iterator[Group]:
     yield group(
       name,
       tuning.timeline_before.step_time_us,
-      tried.xla_us(tuning),
+      _xla_us(tuning),
       told([*tried.parts(plan.xla), *options]),
     )
   if plan.nccl_settings:
     yield group(
       "NCCL's settings (env.sh, with the tuner plugin)",
-      tried.xla_us(tuning),
+      _xla_us(tuning),
       plan.planned_us,
       [_of_nccl(entry, tuning) for entry in plan.nccl_settings],
     )
@@ -105,6 +105,16 @@ def groups(tuning: tuning_lib.Tuning) -> Iterator[Group]:
       plan.prediction.nccl_env_us,
       told(plan.nccl_env.items()),
     )
+
+
+def _xla_us(tuning: tuning_lib.Tuning) -> float:
+  """The step with what a plan sets of XLA, and nothing of NCCL's variables.
+
+  XLA's options may have a cap on channels, where jobs set no more than them.
+  """
+  if tuning.plan.applied == "flags":
+    return tuning.plan.planned_us
+  return tuning.kept.under_nccl_defaults.step_time_us
 
 
 def where(plan: plan_lib.Plan) -> str:

@@ -7,7 +7,7 @@ Every time shown is predicted, and says so: nothing here has run on a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import rich.console
 import rich.table
@@ -72,7 +72,7 @@ def of_tuning(
   yield candidates(tuning)
   if tuning.search.arms:
     yield arms(tuning.search, tuning.plan.applied)
-    yield from _arms_notes(tuning.search)
+    yield from _arms_notes(tried.arms(tuning.search))
   found, kept = tuning.kept.config.options, tuning.plan.xla.options
   if idle := [name for name in found if name not in kept]:
     yield (f"Left out, as the schedule is the same without: {', '.join(idle)}")
@@ -165,26 +165,38 @@ def _times(
   )
 
 
+_NOT_SEARCHED = "-: refused, or not searched, as slower than today's step"
+
+
+def _tuned(applied: plan_lib.Applied) -> str:
+  """The heading of the column of step times with NCCL tuned."""
+  return "NCCL tuned" if applied == "all" else "NCCL capped"
+
+
+def _cell(us: float | None) -> str:
+  return "-" if us is None else _ms(us)
+
+
 def candidates(tuning: tuning_lib.Tuning) -> rich.table.Table:
   """All configs that were tried, with their predicted step times."""
   found = tried.candidates(tuning.search)
   # In two lines, which leaves names of options more of 80 columns.
-  tuned = tried.column(tuning.plan.applied).replace(" ", "\n")
+  tuned = _tuned(tuning.plan.applied).replace(" ", "\n")
   return layout.table(
     f"XLA options tried, with {tuning.num_trials:,} NCCL trials (predicted ms)",
     ("options", "NCCL\ndefaults", tuned, "sure\ngain", ""),
     (
       (
         tried.config_in_words(candidate.config, tuning.search.arms),
-        tried.cell(one.step_time_us),
-        tried.cell(one.tuned_step_time_us),
-        tried.cell(one.gain_us.low_us if one.gain_us else None),
+        _cell(one.step_time_us),
+        _cell(one.tuned_step_time_us),
+        _cell(one.gain_us.low_us if one.gain_us else None),
         one.verdict,
       )
       for candidate, one in zip(tuning.candidates, found, strict=True)
     ),
     texts=(0, -1),
-    caption=tried.note(found),
+    caption=_NOT_SEARCHED,
   )
 
 
@@ -210,21 +222,19 @@ def arms(
     elif one is not kept and one.xla_options == fastest:
       words = "fastest"
     over = "-" if us is None else f"{us / today_us - 1:+.1%}"
-    tuned = tried.cell(one.tuned_step_time_us)
-    rows.append((name, tried.cell(us), over, tuned, words))
+    tuned = _cell(one.tuned_step_time_us)
+    rows.append((name, _cell(us), over, tuned, words))
   return layout.table(
     "What you could run without a plan (predicted ms per step)",
-    ("arm", "NCCL defaults", "over today", tried.column(applied), ""),
+    ("arm", "NCCL defaults", "over today", _tuned(applied), ""),
     rows,
     texts=(0, -1),
+    caption=_NOT_SEARCHED,
   )
 
 
-def _arms_notes(search: candidates_lib.Search) -> Iterator[str]:
+def _arms_notes(found: Iterable[tried.Arm]) -> Iterator[str]:
   """A line for each thing to know of arms, the names of those it is true of."""
-  found = tried.arms(search)
-  if not_searched := tried.note(found):
-    yield not_searched
   by_note: dict[str, list[str]] = {}
   for arm in found:
     if arm.source:

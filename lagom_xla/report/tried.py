@@ -8,7 +8,7 @@ settings per collective or one cap, by what is applied of the plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 from typing import TypedDict
 
@@ -23,7 +23,6 @@ from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates as candidates_lib
-from lagom_xla.tuner import tuning as tuning_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,27 +167,6 @@ def _outcome(
   )
 
 
-def column(applied: plan_lib.Applied) -> str:
-  """The heading of the column of step times with NCCL tuned."""
-  return "NCCL tuned" if applied == "all" else "NCCL capped"
-
-
-def cell(us: float | None) -> str:
-  """A time in that column, in ms; "-" where there is none."""
-  return "-" if us is None else in_words.ms(us)
-
-
-def note(tried: Iterable[Arm | Candidate]) -> str | None:
-  """What "-" means in that column; None where nothing has it."""
-  for one in tried:
-    if one.step_time_us is not None and one.tuned_step_time_us is None:
-      return (
-        "-: not searched, as under NCCL's own choices the step is slower than"
-        " today's"
-      )
-  return None
-
-
 def refusal(reason: str) -> str:
   """That XLA refused a config, and why, in a line."""
   first, *_ = reason.splitlines() or [""]
@@ -222,13 +200,3 @@ def config_in_words(
     written.append([*filter(None, [name]), *said])
   words = [*min(written, key=len), *(value for _, value in parts(config))]
   return ", ".join(words) or "as it runs today"
-
-
-def xla_us(tuning: tuning_lib.Tuning) -> float:
-  """The step with what a plan sets of XLA, and nothing of NCCL's variables.
-
-  XLA's options may have a cap on channels, where jobs set no more than them.
-  """
-  if tuning.plan.applied == "flags":
-    return tuning.plan.planned_us
-  return tuning.kept.under_nccl_defaults.step_time_us

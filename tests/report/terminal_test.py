@@ -204,8 +204,8 @@ def test_all_arms_are_legible_in_a_terminal_of_80_columns(
   search = joint.search(arm_steps.target(arm_steps.DOUBLED), arms=arms)
   table = _text(tables.arms(search), width=80)
   lines = [line.rstrip() for line in table.splitlines()]
-  # A title, a head, and no row that takes two lines.
-  assert len(lines) == 2 + 1 + len(arms) + 1
+  # A title, a head, what "-" is, and no row that takes two lines.
+  assert len(lines) == 3 + 1 + len(arms) + 1
   assert any(shown in line for line in lines)
   for arm in arms:
     found = search.found(arm.config)
