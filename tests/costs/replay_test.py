@@ -132,11 +132,6 @@ def test_a_replay_of_a_few_parts(text, costs, step_us, expected):
     assert getattr(replayed, field) == pytest.approx(figure)
 
 
-@pytest.mark.parametrize("part", [Branch(()), Loop(_program("k10"), 0)])
-def test_what_never_runs_takes_no_time(part):
-  assert _replay(part).step_time_us == 0
-
-
 def test_the_slowest_branch_counts():
   branches = _program("k40"), _program("k10 +c50 -c50"), ()
   replayed = _replay(Branch(branches))

@@ -704,7 +704,7 @@ def _lower_gspmd(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
 Lower = Callable[..., jax.stages.Lowered]
 
 
-def in_form(
+def _lower_in_form(
   lowered: jax.stages.Lowered, strands: Any = "none", *, keyed: bool = True
 ) -> tuple[jax.stages.Lowered, int]:
   """A step in a form, and in how many blocks strands have keys."""
@@ -714,12 +714,12 @@ def in_form(
   return in_form, sum("stay apart" in action for action in outcome.actions)
 
 
-def num_run(module: hlo.Module) -> int:
+def _num_run(module: hlo.Module) -> int:
   """Collectives that a step runs."""
   return sum(c.executions for c in collectives.find(module))
 
 
-def gathered_bytes(module: hlo.Module) -> int:
+def _gathered_bytes(module: hlo.Module) -> int:
   return sum(
     c.result_bytes * c.executions
     for c in collectives.find(module)
@@ -727,18 +727,18 @@ def gathered_bytes(module: hlo.Module) -> int:
   )
 
 
-def operations_of(module: ir.Module, name: str) -> list[ir.Operation]:
+def _operations_of(module: ir.Module, name: str) -> list[ir.Operation]:
   inner = mlir.inner_operations(module.operation)
   return [operation for operation in inner if operation.name == name]
 
 
-def keys_of(module: ir.Module, name: str) -> collections.Counter[str]:
+def _keys_of(module: ir.Module, name: str) -> collections.Counter[str]:
   """How many of the operations of a name bear each key.
 
   What is gathered a trip ahead is no strand's, and bears none.
   """
   found: collections.Counter[str] = collections.Counter()
-  for operation in operations_of(module, name):
+  for operation in _operations_of(module, name):
     if mlir.frontend_attribute(operation, "combiner_key"):
       attributes = ir.DictAttr(operation.attributes["mhlo.frontend_attributes"])
       found[ir.StringAttr(attributes["combiner_key"]).value] += 1
@@ -757,13 +757,13 @@ def test_only_keys_keep_xla_from_combining_across_strands_that_share_a_loop(
   lower_h100, scheduled, strands, num_keyed
 ):
   plain = lower_h100()
-  coupled, _ = in_form(plain, strands, keyed=False)
-  apart, num = in_form(plain, strands)
+  coupled, _ = _lower_in_form(plain, strands, keyed=False)
+  apart, num = _lower_in_form(plain, strands)
   assert num == num_keyed
-  num_alone = num_run(scheduled(plain))
-  assert num_run(scheduled(coupled)) < num_alone
+  num_alone = _num_run(scheduled(plain))
+  assert _num_run(scheduled(coupled)) < num_alone
   # More where the last trip, which now stands alone, is combined less.
-  assert num_run(scheduled(apart)) >= num_alone
+  assert _num_run(scheduled(apart)) >= num_alone
 
 
 @pytest.mark.parametrize("num_micro_batches", [2, 3])
@@ -772,11 +772,11 @@ def test_only_keys_keep_xla_from_combining_across_unrolled_strands(
 ):
   lower_ = functools.partial(lower_h100, scan=False)
   coupled = lower_(num_micro_batches=num_micro_batches)
-  apart, num_keyed = in_form(coupled)
+  apart, num_keyed = _lower_in_form(coupled)
   assert num_keyed == 1
-  num_of_one = num_run(scheduled(lower_(num_micro_batches=1)))
-  assert num_run(scheduled(coupled)) < num_micro_batches * num_of_one
-  assert num_run(scheduled(apart)) == num_micro_batches * num_of_one
+  num_of_one = _num_run(scheduled(lower_(num_micro_batches=1)))
+  assert _num_run(scheduled(coupled)) < num_micro_batches * num_of_one
+  assert _num_run(scheduled(apart)) == num_micro_batches * num_of_one
 
 
 @pytest.mark.parametrize("scan", [False, True])
@@ -794,9 +794,9 @@ def test_merged_strands_gather_their_common_weights_once(
   lower_h100, scheduled, remat, keyed
 ):
   plain = lower_h100(layer=_fsdp_layer, remat=remat)
-  merged, _ = in_form(plain, "merged", keyed=keyed)
-  num_bytes = gathered_bytes(scheduled(plain))
-  assert 2 * gathered_bytes(scheduled(merged)) == num_bytes
+  merged, _ = _lower_in_form(plain, "merged", keyed=keyed)
+  num_bytes = _gathered_bytes(scheduled(plain))
+  assert 2 * _gathered_bytes(scheduled(merged)) == num_bytes
 
 
 def test_what_a_strand_computes_from_what_it_saved_is_its_own(h100s):
@@ -824,9 +824,9 @@ def test_what_a_strand_computes_from_what_it_saved_is_its_own(h100s):
     },
     jnp.zeros((2, _NUM_LAYERS, _NUM_ROWS, _WIDE)),
   )
-  keyed, _ = in_form(lowered, "merged")
+  keyed, _ = _lower_in_form(lowered, "merged")
   for name in ("stablehlo.all_gather", "stablehlo.reduce_scatter"):
-    assert keys_of(_stablehlo(keyed), name) == {"strand 0": 1, "strand 1": 1}
+    assert _keys_of(_stablehlo(keyed), name) == {"strand 0": 1, "strand 1": 1}
 
 
 def test_a_key_that_is_there_stays(lower_h100):
@@ -834,12 +834,12 @@ def test_a_key_that_is_there_stays(lower_h100):
   module = _stablehlo(lowered)
   with module.context, ir.Location.unknown():
     own = ir.Attribute.parse('{combiner_key = "own", other = "kept"}')
-    for operation in operations_of(module, "stablehlo.all_gather"):
+    for operation in _operations_of(module, "stablehlo.all_gather"):
       operation.attributes["mhlo.frontend_attributes"] = own
-  keyed, _ = in_form(lowered)
+  keyed, _ = _lower_in_form(lowered)
   module = _stablehlo(keyed)
-  assert set(keys_of(module, "stablehlo.all_gather")) == {"own"}
-  assert set(keys_of(module, "stablehlo.reduce_scatter")) == {
+  assert set(_keys_of(module, "stablehlo.all_gather")) == {"own"}
+  assert set(_keys_of(module, "stablehlo.reduce_scatter")) == {
     "strand 0",
     "strand 1",
   }
@@ -848,7 +848,7 @@ def test_a_key_that_is_there_stays(lower_h100):
 def test_xlas_partitioner_hands_keys_on_to_the_collectives_that_it_places(
   h100s,
 ):
-  lowered, num_keyed = in_form(_lower_gspmd(h100s))
+  lowered, num_keyed = _lower_in_form(_lower_gspmd(h100s))
   assert num_keyed == 1
   step = lowered_lib.LoweredStep(lowered, cluster_lib.parse("1x8xh100"))
   module = compiler.start_before_combining(step).result()
@@ -864,8 +864,8 @@ def test_xlas_partitioner_hands_keys_on_to_the_collectives_that_it_places(
 
 def test_keys_change_no_bit_of_what_is_computed():
   lowered = _lower(jax.devices()[:8], dtype=jnp.float32)
-  keyed, _ = in_form(lowered, "merged")
-  plain, _ = in_form(lowered, "merged", keyed=False)
+  keyed, _ = _lower_in_form(lowered, "merged")
+  plain, _ = _lower_in_form(lowered, "merged", keyed=False)
   specs, _ = lowered.in_avals
   results = []
   for step in (keyed.compile(), plain.compile()):
