@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-import functools
 import pathlib
 import shlex
 import shutil
@@ -115,6 +114,7 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
       " run has their times."
     )
   yield from _run_again("today", module)
+  yield from _scatter_notes(step)
 
 
 def _run_again(when: str, module: hlo.Module) -> Iterator[str]:
@@ -146,21 +146,21 @@ def _named(
   return in_words.some(found, _MOST_NAMED)
 
 
-def scatter_notes(step: step_lib.Step, step_time_us: float) -> list[str]:
+def _scatter_notes(step: step_lib.Step) -> Iterator[str]:
   """What to know about each scatter that could take much of the step."""
-  instructions = functools.cache(lambda: instructions_lib.of_step(step))
-  found = []
+  step_us = step.timeline(step.default).step_time_us
   for kernel in step.analysis.kernels.values():
     scatter = kernel.scatter
     if scatter is None:
       continue
     one_us = fusion.worst_scatter_us(scatter, step.cluster.gpu)
     worst_us = one_us * kernel.executions
-    if worst_us <= _NOTED_FROM * step_time_us:
+    if worst_us <= _NOTED_FROM * step_us:
       continue
+    source = instructions_lib.of_step(step)[kernel.name].source
     expected_us = step.kernel_cost(kernel).time_us * kernel.executions
-    found.append(
-      f"{kernel.name}{_at(instructions()[kernel.name].source)} adds"
+    yield (
+      f"{kernel.name}{_at(source)} adds"
       f" {scatter.num_updates:,} updates of {scatter.window_elements:,}"
       f" {scatter.element_bits}-bit elements to {scatter.num_places:,} places"
       " by compare-and-swap, and updates of one place wait for each other:"
@@ -169,7 +169,6 @@ def scatter_notes(step: step_lib.Step, step_time_us: float) -> list[str]:
       " (synthetic data, padding). 32-bit updates, a one-hot matrix product,"
       " or unique_indices=True where none repeats, avoid that."
     )
-  return found
 
 
 def tuning_notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
@@ -177,7 +176,6 @@ def tuning_notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
   if rests_on := arms_lib.rests_on(tuning.plan.xla.options):
     yield rests_on
   yield from step_notes(tuning.before)
-  yield from scatter_notes(tuning.before, tuning.timeline_before.step_time_us)
   if tuning.kept is not tuning.search.default:
     yield from _run_again("with the plan", tuning.kept.runs.analysis.module)
   if tuning.search.no_arms:

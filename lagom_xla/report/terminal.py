@@ -64,7 +64,6 @@ def show_inspection(
       layout.notes(
         (
           *notes.step_notes(step),
-          *notes.scatter_notes(step, replayed.step_time_us),
           *notes.cost_notes(step, costed),
         )
       ),

@@ -454,12 +454,11 @@ def test_scatters_of_rows_may_collide_unless_told_otherwise(
   assert scatter.element_bits == 16
   assert scatter.may_collide == may_collide
   step = step_lib.of_module(module, cluster_lib.parse("1x8xh100"))
-  notes = notes_lib.scatter_notes(step, step_time_us=1e5)
+  notes = [n for n in notes_lib.step_notes(step) if "compare-and-swap" in n]
   assert len(notes) == may_collide
   for note in notes:
     assert "(kernels_test.py:" in note and " adds 16,384" in note
     assert "46.6 ms if they are all the same" in note
-  assert not notes_lib.scatter_notes(step, step_time_us=1e7)
 
 
 def _num_launched(folder: pathlib.Path) -> dict[str, int]:
