@@ -15,7 +15,6 @@ together with these.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-import dataclasses
 import functools
 import pathlib
 
@@ -28,7 +27,6 @@ from lagom_xla.explain import parts as parts_lib
 from lagom_xla.explain import sentences
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import dependencies
-from lagom_xla.passes import hlo
 from lagom_xla.passes import source_lines
 from lagom_xla.search.xla import knobs
 
@@ -61,7 +59,7 @@ def of_plan(
 
   The plan makes `after` of `before`, and sets the NCCL settings of that.
   """
-  today, planned = _ran(before, before.default), _ran(after, configuration)
+  today, planned = _Ran(before, before.default), _Ran(after, configuration)
   with_plan: dict[str, explanation_lib.WithPlan] = {}
   for ours, theirs in _groups(_by_lines(today), _by_lines(planned)):
     compared = _compared(today, planned, (ours, theirs))
@@ -73,7 +71,7 @@ def of_run(
   step: step_lib.Step, configuration: step_lib.Configuration
 ) -> explanation_lib.Step:
   """Explains a step under a configuration, for other reports to tell from."""
-  return _step(_ran(step, configuration), {})
+  return _step(_Ran(step, configuration), {})
 
 
 def _explanation(
@@ -91,58 +89,40 @@ def _explanation(
   )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Ran:
-  """A step as it ran under NCCL settings, with its computations by name.
+  """A step as it ran under NCCL settings.
 
   Of each collective, by name, it has how long its done held the compute stream,
   and the kernels that it slows, those that lose most first.
   """
 
-  step: step_lib.Step
-  configuration: step_lib.Configuration
-  lines: source_lines.SourceLines
-  homes: Mapping[str, hlo.Computation]
-  runs: Sequence[parts_lib.Run]
-  exposed_us: Mapping[str, float]
-  slows: Mapping[str, Sequence[explanation_lib.Slowed]]
-  step_us: float
+  def __init__(
+    self, step: step_lib.Step, configuration: step_lib.Configuration
+  ):
+    self.step, self.configuration = step, configuration
+    self.runs, replayed = parts_lib.replayed(step, configuration)
+    self.step_us = replayed.step_time_us
+    self.lines = source_lines.SourceLines(step.analysis.module)
+    self.homes = {c.name: c for c in step.analysis.sequences}
+    # Those of branches that are not taken do not run.
+    self.exposed_us = {c.name: 0.0 for c in step.analysis.collectives}
+    for run in self.runs:
+      for passage in run.passages:
+        self.exposed_us[passage.name] += run.weight * passage.stall_us
+    kernels = {k.name: k for k in step.analysis.kernels.values()}
+    self.slows: dict[str, list[explanation_lib.Slowed]] = {}
+    lost = replayed.slowdown_us.items()
+    for (name, collective), us in sorted(lost, key=lambda item: -item[1]):
+      kernel = kernels[name]
+      home = self.homes[kernel.computation]
+      source = self.lines.of_own(home.by_id[kernel.instruction_id])
+      self.slows.setdefault(collective, []).append(
+        explanation_lib.Slowed(kernel=name, source=str(source), us=us)
+      )
 
   def slowed_us(self, name: str) -> float:
     """What kernels lose to a collective."""
     return sum(slowed.us for slowed in self.slows.get(name, ()))
-
-
-def _ran(step: step_lib.Step, configuration: step_lib.Configuration) -> _Ran:
-  runs, replayed = parts_lib.replayed(step, configuration)
-  # Those of branches that are not taken do not run.
-  exposed_us = dict.fromkeys((c.name for c in step.analysis.collectives), 0.0)
-  for run in runs:
-    for passage in run.passages:
-      exposed_us[passage.name] += run.weight * passage.stall_us
-  lines = source_lines.SourceLines(step.analysis.module)
-  homes = {c.name: c for c in step.analysis.sequences}
-  kernels = {k.name: k for k in step.analysis.kernels.values()}
-  slows: dict[str, list[explanation_lib.Slowed]] = {}
-  lost = replayed.slowdown_us.items()
-  for (name, collective), us in sorted(lost, key=lambda item: -item[1]):
-    kernel = kernels[name]
-    instruction = homes[kernel.computation].by_id[kernel.instruction_id]
-    slows.setdefault(collective, []).append(
-      explanation_lib.Slowed(
-        kernel=name, source=str(lines.of_own(instruction)), us=us
-      )
-    )
-  return _Ran(
-    step=step,
-    configuration=configuration,
-    lines=lines,
-    homes=homes,
-    runs=runs,
-    exposed_us=exposed_us,
-    slows=slows,
-    step_us=replayed.step_time_us,
-  )
 
 
 _ByLines = Sequence[tuple[collectives_lib.Collective, frozenset[_Line]]]
