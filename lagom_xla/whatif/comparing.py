@@ -14,7 +14,6 @@ from __future__ import annotations
 import collections
 from collections.abc import Callable, Iterable, Iterator, Sequence
 import contextlib
-import dataclasses
 import itertools
 
 from lagom_xla import cluster as cluster_lib
@@ -92,9 +91,14 @@ def compare(
   try:
     targets = _loaded(firsts, load, num_ahead)
     for group, loaded in zip(groups.values(), targets, strict=True):
-      compiled = _compiled(loaded)
-      if isinstance(compiled, _Compiled):
+      compiled: _Compiled | errors.LagomError
+      try:
+        if isinstance(loaded, errors.LagomError):
+          raise loaded
+        compiled = _Compiled(loaded)
         repeated = repeated or compiled.repeated
+      except errors.LagomError as error:
+        compiled = error
       for name, cluster in group.items():
         how = "quick" if search == "full" and name not in asked else search
         figures, refusal = None, ""
@@ -150,7 +154,6 @@ def _loaded(
       ahead.extend(itertools.islice(left, 1))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Compiled:
   """A target as XLA compiles it by default.
 
@@ -164,35 +167,19 @@ class _Compiled:
     repeated: what to say of products that GPUs repeat; "" for nothing.
   """
 
-  target: target_lib.Target
-  step: step_lib.Step
-  memory_bytes: int
-  flops: float
-  repeated: str
-
-
-def _compiled(target: _Target) -> _Compiled | errors.LagomError:
-  """A target compiled, or why it cannot be."""
-  if isinstance(target, errors.LagomError):
-    return target
-  try:
+  def __init__(self, target: target_lib.Target):
     scheduled = evaluation.scheduled_step(target)
     run = evaluation.run_of(target, config_lib.DEFAULT, scheduled)
-  except errors.LagomError as error:
-    return error
-  memory_bytes = run.peak_bytes
-  if memory_bytes is None:
+    self.target, self.step = target, run.step
     module = run.step.analysis.module
-    memory_bytes = memory.peak_bytes(module, aliasing.of(module))
-  device_flops = run.step.analysis.gemm_flops
-  whole_flops = repeated_work.flops_of_all_devices(target)
-  return _Compiled(
-    target=target,
-    step=run.step,
-    memory_bytes=memory_bytes,
-    flops=whole_flops or device_flops * target.cluster.num_devices,
-    repeated=repeated_work.warning(target, device_flops),
-  )
+    peak_bytes = run.peak_bytes
+    if peak_bytes is None:
+      peak_bytes = memory.peak_bytes(module, aliasing.of(module))
+    self.memory_bytes: int = peak_bytes
+    device_flops = run.step.analysis.gemm_flops
+    whole_flops = repeated_work.flops_of_all_devices(target)
+    self.flops = whole_flops or device_flops * target.cluster.num_devices
+    self.repeated = repeated_work.warning(target, device_flops)
 
 
 def _figures(
