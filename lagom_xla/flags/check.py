@@ -181,9 +181,9 @@ def _explain(reading: Reading) -> Finding | None:
     rule = f" It is {xla_options.value_rule(option)}." if option else ""
     return finding("invalid", f"XLA does not take this value.{rule}")
   if name in notes.DEAD:
-    return finding("dead", notes.DEAD[name].text)
+    return finding("dead", notes.DEAD[name])
   if name in reading.sets and name in notes.CRASHES:
-    return finding("crash", notes.CRASHES[name].text)
+    return finding("crash", notes.CRASHES[name])
   version = debug_options.jaxlib_version()
   if reading.sets and option is None:
     return finding(

@@ -14,24 +14,11 @@ import dataclasses
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Rename:
-  """An option with another name, and other values, in newer versions."""
-
-  old: str
-  new: str
-  values: Mapping[str, str]
-  source: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Note:
-  """Why an option does not do what its name says.
+  """Why a flag is no more, and how that is known.
 
-  Attributes:
-    text: a sentence about it.
-    source: how it is known.
-    instead: value that was written ("" for any other) -> the flag that says the
-      same today; "" for none.
+  `instead` maps the value that was written ("" for any other) to the flag that
+  says the same today; "" for none.
   """
 
   text: str
@@ -39,21 +26,13 @@ class Note:
   instead: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-_PIPELINING = {
-  "true": "COLLECTIVE_PIPELINING_MODE_ON",
-  "false": "COLLECTIVE_PIPELINING_MODE_OFF",
-}
-
-# jaxlib 0.12's XLA_FLAGS takes the old names, too; its compiler_options do not.
-RENAMES = tuple(
-  Rename(
-    old=f"xla_gpu_enable_pipelined_{kind}",
-    new=f"xla_gpu_pipeline_{kind}",
-    values=_PIPELINING,
-    source="the options of jaxlib 0.10.2 and 0.12.0",
-  )
+# Booleans that newer versions have as choices, whose values end in ON and OFF,
+# by the options of jaxlib 0.10.2 and 0.12.0. The latter's XLA_FLAGS takes the
+# old names, too; its compiler_options do not.
+RENAMES: Mapping[str, str] = {
+  f"xla_gpu_enable_pipelined_{kind}": f"xla_gpu_pipeline_{kind}"
   for kind in ("all_gather", "all_reduce", "reduce_scatter")
-)
+}
 
 
 def _async(kind: str) -> Note:
@@ -130,25 +109,22 @@ REMOVED: Mapping[str, Note] = {
   ),
 }
 
-# Accepted and set, but nothing reads them.
-DEAD: Mapping[str, Note] = {
-  name: Note(
-    text="XLA accepts it and nothing reads it.",
-    source="no use of the option in XLA of June 2026",
-  )
-  for name in (
+# Accepted and set, but XLA of June 2026 has no use of them.
+DEAD: Mapping[str, str] = dict.fromkeys(
+  (
     "xla_gpu_collective_inflation_factor",
     "xla_gpu_enable_nccl_clique_optimization",
     "xla_gpu_enable_pipelined_collectives",
-  )
-}
+  ),
+  "XLA accepts it and nothing reads it.",
+)
 
-# Accepted, but compiling some modules then ends the process.
-CRASHES: Mapping[str, Note] = {
-  "xla_gpu_enable_analytical_latency_estimator": Note(
-    text="Together with the latency-hiding scheduler it ends the process while"
-    " some modules compile.",
-    source="aborts: on jaxlib 0.12.0.1 with two modules with loops; on 0.10.2"
-    " with one of Llama 70B over 4x8 GPUs (Unhandled primitive type 13)",
+# Accepted, but compiling some modules then ends the process: on jaxlib 0.12.0.1
+# two with loops, on 0.10.2 one of Llama 70B over 4x8 GPUs (Unhandled primitive
+# type 13).
+CRASHES: Mapping[str, str] = {
+  "xla_gpu_enable_analytical_latency_estimator": (
+    "Together with the latency-hiding scheduler it ends the process while some"
+    " modules compile."
   ),
 }

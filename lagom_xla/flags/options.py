@@ -149,9 +149,9 @@ def translate(
     option = debug_options.find(name)
     if option is not None:
       return name, convert(option, value)
-    for rename in notes.RENAMES:
-      if name in (rename.old, rename.new):
-        return _under_installed_name(rename, name, value)
+    for names in notes.RENAMES.items():
+      if name in names:
+        return _renamed(name, value, *(set(names) - {name}))
   except ValueRuleError as error:
     return f"{error}."
   return f"{name} is not an option of {_jaxlib()}. {advice(name)}".rstrip()
@@ -177,7 +177,7 @@ def fit(options: Mapping[str, object]) -> Fitted:
   messages = []
   for name, value in options.items():
     if name in notes.DEAD:
-      messages.append(f"{name} is left out. {notes.DEAD[name].text}")
+      messages.append(f"{name} is left out. {notes.DEAD[name]}")
     elif isinstance(translated := translate(name, value), str):
       messages.append(f"{translated} It is left out.")
     else:
@@ -225,23 +225,17 @@ def _jaxlib() -> str:
   return f"jaxlib {debug_options.jaxlib_version()}"
 
 
-def _under_installed_name(
-  rename: notes.Rename, name: str, value: object
+def _renamed(
+  name: str, value: object, other: str
 ) -> tuple[str, debug_options.Value] | str:
-  """An option under the name that it has in the installed jaxlib."""
-  to_new = name == rename.old
-  other = rename.new if to_new else rename.old
+  """An option under the other name, if the installed jaxlib has that."""
   option = debug_options.find(other)
   if option is None:
     return f"{name} is not an option of {_jaxlib()}."
-  text = str(value).lower()
-  for old, new in rename.values.items():
-    written = (
-      (old,) if to_new else (new.lower(), new.rpartition("_")[2].lower())
-    )
-    if text in written:
-      return other, convert(option, new if to_new else old)
-  return f"{name} cannot be {value} in {_jaxlib()}, where it is {other}."
+  word = str(value).lower().rpartition("_")[2]  # It may be a choice's.
+  if word not in _BOOLS:
+    return f"{name} cannot be {value} in {_jaxlib()}, where it is {other}."
+  return other, convert(option, _BOOLS[word])
 
 
 def _plain(name: str, value: object) -> syntax.Flag:

@@ -91,8 +91,6 @@ def test_a_tuned_step_is_predicted_no_slower_than_the_default(tuned):
   assert after <= before
   assert prediction["default_us"] == before
   assert prediction["nccl_settings_us"] == after
-  assert prediction["xla_us"] <= before
-  assert prediction["nccl_env_us"] <= prediction["xla_us"]
   for part in ("xla", "nccl_env", "nccl_settings"):
     assert prediction[f"{part}_gain_us"]["low_us"] >= 0
   known = prediction["default_range_us"]
