@@ -49,19 +49,15 @@ class TunedStep(Protocol):
 
   def __call__(self, *args: Any, **kwargs: Any) -> Any:
     """As the jitted step."""
-    ...
 
   def report(self) -> str:
     """What tuning came to, the verdict first."""
-    ...
 
   def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
     """As of the jitted step, which knows nothing of plans."""
-    ...
 
   def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
     """As of the jitted step, which knows nothing of plans."""
-    ...
 
 
 @overload

@@ -45,15 +45,12 @@ class StrandedStep(Protocol):
 
   def __call__(self, *args: Any, **kwargs: Any) -> Any:
     """As the jitted step."""
-    ...
 
   def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
     """As of the jitted step, which knows nothing of forms."""
-    ...
 
   def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
     """As of the jitted step, which knows nothing of forms."""
-    ...
 
 
 @overload

@@ -3,20 +3,12 @@
 """Account of a run: what its step takes, and what tuning may still cost.
 
 Tuning may cost 2 % of a run of 1,000 steps, and of a longer run 2 % of what it
-is so far. What would cost more is not begun: a profile waits until the run is
-long enough for a trace, and a proposal is tried, or measured further, only
-where another one as bad as the worst would be within the bound. Searches and
-compiles run in processes of the lowest priority, and are foreseen to cost
-nothing.
+is so far. What would cost more is not begun.
 
-Its overhead is told with how sure that is. What blocks of calls took beyond
-what the step usually takes is added up with its sign, so that noise cancels:
-without an effect the sum is 0 on average. Its standard error is what is told
-beside it. Of N calls, each with a deviation s, against a mean that n calls of
-the baseline told, that is s sqrt(N + N^2 / n).
-
-A block of the step in use that takes three times as long as usual has something
-of the program's own in it, such as a checkpoint, and is told apart.
+What blocks of calls took beyond what the step usually takes is added up with
+its sign, so that noise cancels: without an effect the sum is 0 on average. Of N
+calls, each with a deviation s, against a mean that n calls of the baseline
+told, its standard error is s sqrt(N + N^2 / n).
 """
 
 from __future__ import annotations

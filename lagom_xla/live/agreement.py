@@ -14,13 +14,9 @@ A call of the store that fails is made again for a while: a network does fail
 for a moment, and a process that is alone with that would part from the others.
 Python acts on Ctrl-C between two calls, so none is long.
 
-A question is put to all at once (`decision`), or after work that each does
-(`all_or_none`), for which the first one may `propose` something. A `barrier`
-has votes that say nothing but that a process has come: before all do something
-else than before, they make sure that each of them knows what. A process that
-has come to a barrier and then loses touch goes through: the others see that it
-has come. So what one process fails in never parts it from the others; it would
-take two at once.
+A process that has come to a `barrier` and then loses touch goes through: the
+others see that it has come. So what one process fails in never parts it from
+the others; it would take two at once.
 """
 
 from __future__ import annotations
@@ -80,15 +76,12 @@ class JobStore(Protocol):
 
   def put(self, name: str, value: bytes) -> bytes:
     """Sets an entry; returns what stands: this, or what was there before."""
-    ...
 
   def get(self, name: str, *, timeout_s: float) -> bytes | None:
     """Waits for an entry; None where it does not come in time."""
-    ...
 
   def in_folder(self, folder: str) -> Mapping[str, bytes]:
     """Entries whose names begin with `folder`/, by the rest of their names."""
-    ...
 
 
 def is_first(store: JobStore) -> bool:

@@ -294,7 +294,7 @@ class PlanProposer(proposals_lib.Proposer):
     measured: proposals_lib.Measured,
     stop: threading.Event,
   ) -> Generator[proposals_lib.Proposal, None, None]:
-    """See `proposals.Proposer`."""
+    """Those of a search in another process, as soon as it says them."""
     trace = measured.trace_dir
     task = self._task(trace=None if trace is None else str(trace.resolve()))
     self._target(lowered)
@@ -314,10 +314,7 @@ class PlanProposer(proposals_lib.Proposer):
   def compile(
     self, lowered: jax.stages.Lowered, payload: bytes
   ) -> jax.stages.Compiled:
-    """See `proposals.Proposer`.
-
-    Where nobody has compiled it before, another process tries it first.
-    """
+    """Compiles it once another process has: XLA may abort one that does."""
     proposed = read(payload)
     target = self._target(lowered)
     if proposed.xla.scheduler_profile is not None:
@@ -330,13 +327,13 @@ class PlanProposer(proposals_lib.Proposer):
   def compile_for_profile(
     self, lowered: jax.stages.Lowered
   ) -> jax.stages.Compiled:
-    """See `proposals.Proposer`: without XLA's graphs of kernels."""
+    """Compiles it without XLA's graphs of kernels."""
     target = self._target(lowered)
     config = config_lib.XlaConfig(options=_FOR_PROFILE)
     return executable(target.compile(config), target)
 
   def digest(self, compiled: jax.stages.Compiled) -> str:
-    """See `proposals.Proposer`."""
+    """A hash of all that is known of the collectives."""
     digest = hashlib.sha256()
     for collective in collectives_lib.find(hlo.load(compiled)):
       facts = (

@@ -72,43 +72,34 @@ class Surroundings(Protocol):
   @property
   def has_profile_build(self) -> bool:
     """Whether the step is compiled in another way to be traced."""
-    ...
 
   @property
   def is_trace_ending(self) -> bool:
     """Whether the latest trace is being ended and written, beside training."""
-    ...
 
   def now_s(self) -> float:
     """A clock that only goes forward."""
-    ...
 
   def begin_search(self, step_s: float) -> None:
     """Has proposals made, with the latest trace if there is one that ended."""
-    ...
 
   def end_search(self) -> None:
     """Nobody waits for more proposals."""
-    ...
 
   def found(self) -> proposals.Proposal | None:
     """The next proposal; None where there is none yet.
 
     Raises a StopIteration where there will be no more, which may say why.
     """
-    ...
 
   def votes(self, number: int) -> Mapping[int, phases.Vote]:
     """What processes have said of their compiles of a variant so far."""
-    ...
 
   def note(self, trial: phases.Trial) -> None:
     """Takes down what came of a proposal."""
-    ...
 
   def conclude(self, *, has_tried_all: bool) -> None:
     """The search is over; were all that it found tried?"""
-    ...
 
 
 class Loop:

@@ -81,7 +81,6 @@ class Proposer(Protocol):
     Returns:
       Why there are no more, where that is more than that all were yielded.
     """
-    ...
 
   def compile(
     self, lowered: jax.stages.Lowered, payload: bytes
@@ -90,7 +89,6 @@ class Proposer(Protocol):
 
     It gives the same collectives in the same order in every process.
     """
-    ...
 
   def compile_for_profile(
     self, lowered: jax.stages.Lowered
@@ -100,7 +98,6 @@ class Proposer(Protocol):
 
   def digest(self, compiled: jax.stages.Compiled) -> str:
     """What must be equal in all processes: a hash of the collectives."""
-    ...
 
 
 class _Deferred:

@@ -78,7 +78,6 @@ class Leaving(Protocol):
 
   def leave(self) -> None:
     """Tells them that this process ends; a ProcessesError if it cannot."""
-    ...
 
 
 def leave_at_end(leaving: Leaving) -> None:

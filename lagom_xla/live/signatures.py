@@ -317,15 +317,6 @@ def fixed(
   return Signature(jitted, executables.__getitem__, lambda _: phase)
 
 
-def live(
-  jitted: dispatch.Jitted, coordinator: coordinator_lib.Coordinator
-) -> Signature:
-  """A signature in which proposals are tried."""
-  return Signature(
-    jitted, coordinator.variants.get, coordinator.follow, coordinator
-  )
-
-
 def is_final(
   error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> bool:

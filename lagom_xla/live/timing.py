@@ -3,17 +3,13 @@
 """Times of a step while it trains: in turns, while nothing is tried, and after.
 
 Blocks are calls of one variant that are timed together; those of two variants
-take turns. The baseline tells what a step takes while nothing is tried, and how
-surely: a few calls warm up, and tell how many make a block; then blocks of
-equal length are timed. What tuning costs later is told against their mean, so
-an error of it counts at every call of a search: there are many blocks, which
-cost the run nothing but a wait at the end of each.
+take turns. What tuning costs is told against the mean of the baseline's, so an
+error of it counts at every call of a search: there are many, which cost the run
+nothing but a wait at the end of each.
 
-The watch says once tuning is done whether the step's time leaves what it was.
-Times are means over windows of at least 32 calls and 10 s, taken by the wall
-clock with nothing waited for. The first windows say what the step takes and how
-much that varies; it has drifted when several windows in a row are beyond that
-on the same side. After each drift that led to a new search, more is asked.
+Once tuning is done windows of calls are timed, with nothing waited for. The
+first ones tell what the step takes and how much that varies; it has drifted
+when several in a row are beyond that on the same side.
 """
 
 from __future__ import annotations

@@ -175,7 +175,9 @@ class Tuning:
       coordinator = coordinator_lib.Coordinator(
         lowered, proposer, memory, store, log, LIMITS
       )
-      signature = signatures.live(jitted, coordinator)
+      signature = signatures.Signature(
+        jitted, coordinator.variants.get, coordinator.follow, coordinator
+      )
     except Exception as error:  # The others are not to wait for this process.
       coordinator_lib.refuse(store, dispatch.describe(error))
       agreement.take(store)
