@@ -4,19 +4,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+import dataclasses
 import functools
+import os
 import pathlib
 import signal
+import types
+from typing import Any
+import warnings
 
 from hypothesis import given
 from hypothesis import strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import job
+import lagom_xla
 from lagom_xla import errors
+from lagom_xla import plan as plan_lib
+from lagom_xla.apply import checked
 from lagom_xla.jax_internals import store as store_lib
 from lagom_xla.live import agreement
+from lagom_xla.live import proposals
+from lagom_xla.tuner import tuner
 import live_job
+from plan_nodes import Node
+from plan_nodes import maker
+from sample_plan import PLAN
 
 _PLAN = bytes(range(256)) * 2**13  # 2 MiB, that of a large plan.
 _LONG_S = 600.0
@@ -136,3 +153,128 @@ def test_a_message_names_exactly_the_processes(processes):
     first, _, last = run.partition("-")
     named += range(int(first), int(last or first) + 1)
   assert named == sorted(processes)
+
+
+@pytest.fixture
+def new_node(tmp_path) -> Callable[..., Node]:
+  return maker(tmp_path)
+
+
+def _check(number: int, say: job.Say) -> None:
+  del number
+  try:
+    lagom_xla.check_processes()
+  except errors.SettingsDifferError as error:
+    say(str(error))
+
+
+def test_all_processes_raise_one_error_that_names_the_odd_one(new_node):
+  node, broken = new_node(), new_node()
+  environs = {number: node.environ() for number in range(3)}
+  environs[2] = broken.environ()
+  broken.table.write_bytes(b"")
+  ended = job.run(_check, 3, environs)
+  assert len({it.said[0] for it in ended}) == 1
+  assert "in processes 0-1 on" in ended[0].said[0]
+  assert (
+    f"refused ({broken.table} is not a table: it is too short.)"
+    in (ended[0].said[0])
+  )
+
+
+def _check_without_the_last(number: int, say: job.Say) -> None:
+  if number == 1:
+    job.die()
+  with pytest.raises(errors.ProcessesError) as raised:
+    lagom_xla.check_processes(timeout_s=1)
+  say((type(raised.value).__name__, str(raised.value)))
+
+
+def test_a_process_that_does_not_answer_is_named():
+  first, _ = job.run(_check_without_the_last)
+  ((kind, said),) = first.said
+  assert kind == "ProcessesError"
+  assert "process 1 did not answer within 1 s" in said
+
+
+def _over_all_processes() -> jax.Array:
+  """A one for each device of the job."""
+  mesh = jax.sharding.Mesh(np.array(jax.devices()), ("x",))
+  rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+  shape = (mesh.size,)
+  return jax.make_array_from_callback(
+    shape, rows, lambda index: np.ones(shape)[index]
+  )
+
+
+def _call_tuned_step(number: int, say: job.Say) -> None:
+  del number
+  step = lagom_xla.tune(jax.jit(jnp.sum))
+  with pytest.raises(errors.SettingsDifferError, match="NCCL_ALGO is tree in"):
+    step(_over_all_processes())
+  proposals.platform_of = lambda lowered: "tpu"  # Where nothing is tuned.
+  with pytest.warns(RuntimeWarning, match="tuned or measured on tpu"):
+    say(float(step(jnp.ones(3))))  # In this process alone nothing can hang.
+
+
+def test_the_decorator_raises_before_the_step_hangs():
+  environs = {0: {"NCCL_ALGO": "tree"}, 1: {"NCCL_ALGO": "ring"}}
+  for ended in job.run(_call_tuned_step, environ=environs):
+    assert ended.said == [3.0]
+
+
+def _tune_on_predictions(
+  number: int, say: job.Say, *, failing: int | None
+) -> None:
+  batch = _over_all_processes()
+  jitted = jax.jit(lambda x: jnp.sum(2 * x))
+  searched = []
+
+  def tune(target: Any, **unused_options: Any) -> Any:
+    searched.append(number)
+    if number == failing:
+      raise ValueError("no memory")
+    plan = _plan_of(target)
+    return types.SimpleNamespace(plan=plan, compiled=target.compile())
+
+  def compile_with(plan: plan_lib.Plan, target: Any) -> Any:
+    if number == failing:
+      raise ValueError("no memory")
+    assert plan == _plan_of(target)
+    return target.compile()
+
+  tuner.tune = tune
+  checked.compile_with = compile_with
+  step = lagom_xla.tune(jitted, cluster="2x8xh100", measure=False)
+  with warnings.catch_warnings(record=True) as warned:
+    warnings.simplefilter("always")
+    say(float(step(batch)))
+  say([str(warning.message) for warning in warned])
+  say((searched, len(step.tunings)))
+
+
+def _plan_of(target: Any) -> plan_lib.Plan:
+  return dataclasses.replace(PLAN, cluster=target.cluster)
+
+
+def test_the_first_process_searches_and_its_plan_travels():
+  first, other = job.run(functools.partial(_tune_on_predictions, failing=None))
+  assert first.said == [32.0, [], ([0], 1)]
+  assert other.said == [32.0, [], ([], 0)]
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_where_tuning_fails_in_one_process_all_run_the_step_as_it_was(failing):
+  ended = job.run(functools.partial(_tune_on_predictions, failing=failing))
+  for number in range(2):
+    value, (warned,), _ = ended[number].said
+    assert value == 32.0
+    if number == failing:
+      assert "as it was: ValueError: no memory" in warned
+    else:
+      assert f"as it was: process {failing}: no memory" in warned
+
+
+def test_a_job_of_one_process_has_nothing_to_compare(monkeypatch):
+  monkeypatch.setattr(os, "environ", {**os.environ, "NCCL_ALGO": "tree"})
+  lagom_xla.check_processes()

@@ -1,17 +1,34 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A signal ends a training as under jit, whatever the loop is at."""
+"""A signal ends a training, and what others wait for, as under jit."""
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator
+import functools
 import json
+import os
 import pathlib
 import signal
+import subprocess
+import sys
+import threading
+from typing import Any
+from unittest import mock
 
+import jax
+from jax._src import api
+import numpy as np
 import pytest
 
+import job
+import lagom_xla
+from lagom_xla.live import coordinator as coordinator_lib
 from lagom_xla.live import plan_cache
+from lagom_xla.live import shutdown
+import live_job
+import live_step
 import signalled
 
 _STATES = ("baseline", "profile", "search", "candidate", "measure", "watch")
@@ -83,3 +100,176 @@ def _num_plans(folder: pathlib.Path) -> int:
   keys = [it.name.removesuffix(".plan.json") for it in plans.glob("*")]
   assert all(plan_cache.PlanCache(plans, key).get() for key in keys)
   return len(keys)
+
+
+_COMPILING = """
+import atexit, threading
+import jax, jax.numpy as jnp
+atexit.register(lambda: print("goodbye"))
+from lagom_xla.live import shutdown
+atexit.register(lambda: print("farewell"))
+
+def long(x):
+  for i in range(100):
+    x = jnp.sin(x @ x) + jnp.cumsum(x, 0)[::-1] * i
+  return x
+
+lowered = jax.jit(long).lower(jnp.ones((64, 64)))
+begins = threading.Event()
+
+def compile_():
+  begins.set()
+  lowered.compile()
+
+shutdown._LONGEST_S = 1e6
+shutdown.start("compile", compile_, threading.Event())
+begins.wait()
+raise KeyboardInterrupt
+"""
+
+
+def test_a_program_ends_by_the_signal_while_a_compile_runs_beside_it():
+  done = subprocess.run(
+    (sys.executable, "-c", _COMPILING),
+    capture_output=True,
+    text=True,
+    env={**os.environ, "JAX_PLATFORMS": "cpu"},
+  )
+  assert done.returncode == -signal.SIGINT, done.stderr
+  assert done.stdout.split() == ["farewell", "goodbye"]
+
+
+def test_a_thread_is_waited_for_though_ctrl_c_met_its_start():
+  begins, goes_on = threading.Event(), threading.Event()
+  start = threading.Thread.start
+
+  def interrupted(thread: threading.Thread) -> None:
+    start(thread)
+    begins.wait()
+    raise KeyboardInterrupt
+
+  def work() -> None:
+    begins.set()
+    goes_on.wait()
+
+  # Threads of other tests' steps are not waited for.
+  with mock.patch.dict(shutdown._running, clear=True):
+    with (
+      mock.patch.object(threading.Thread, "start", interrupted),
+      pytest.raises(KeyboardInterrupt),
+    ):
+      shutdown.start("work", work, threading.Event())
+    assert not shutdown.join(0)
+    goes_on.set()
+    assert shutdown.join()
+
+
+def _compiling(number: int, say: job.Say) -> None:
+  """Ctrl-C meets the first process when it begins to compile a candidate."""
+  start = shutdown.start
+  met: list[str] = []
+
+  def interrupted(name: str, *others: Any) -> threading.Thread:
+    thread = start(name, *others)
+    if number == 0 and name == "lagom_xla compile 1" and not met:
+      met.append(name)
+      raise KeyboardInterrupt
+    return thread
+
+  proposer = live_step.Proposer({"faster": live_job.faster})
+  state, x = live_step.state(), live_step.batch(0)
+  variants = []
+  with (
+    live_job.joined(proposer),
+    mock.patch.object(shutdown, "start", interrupted),
+  ):
+    step: Any = lagom_xla.tune(
+      jax.jit(live_step.train_step(0.004), donate_argnums=0)
+    )
+    while not live_job.is_done(step.report()):
+      try:
+        state, _ = step(state, x)
+      except KeyboardInterrupt:
+        continue  # As in a notebook.
+      variants.append(step._current.variant)
+  say((met, variants, step.report()))
+
+
+def test_a_candidate_is_tried_though_ctrl_c_met_the_start_of_its_compile():
+  one, other = (it.said[0] for it in live_job.run(_compiling))
+  assert one[0] and not other[0]
+  assert one[1] == other[1]
+  assert "faster: " in one[2]
+  assert "of the time" in one[2]
+
+
+def _waiting(number: int, say: job.Say, *, done: pathlib.Path) -> None:
+  """The first process does not decide until Ctrl-C has met the other one."""
+  follow = coordinator_lib.Coordinator.follow
+
+  def met(self: coordinator_lib.Coordinator, times: Any) -> Any:
+    if number == 0:
+      while not done.exists():
+        threading.Event().wait(0.01)
+    elif not done.exists():
+      threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    return follow(self, times)
+
+  coordinator_lib.Coordinator.follow = met
+  signal.signal(signal.SIGINT, signal.default_int_handler)
+  state, x = live_step.state(), live_step.batch(0)
+  proposer = live_step.Proposer({})
+  with live_job.joined(proposer):
+    step: Any = lagom_xla.tune(jax.jit(live_step.train_step()))
+    if number == 1:
+      with pytest.raises(KeyboardInterrupt):
+        step(state, x)
+      done.touch()
+    _, loss = step(state, x)
+    while not live_job.is_done(step.report()):
+      _, loss = step(state, x)
+    say((float(loss), step.report().split("  now: ")[1]))
+
+
+def test_ctrl_c_acts_while_a_process_waits_for_the_first_one(tmp_path):
+  function = functools.partial(_waiting, done=tmp_path / "done")
+  one, other = (it.said for it in live_job.run(function))
+  assert one[0][0] == other[0][0]
+  assert all(report.startswith("watch") for ((_, report),) in (one, other))
+
+
+def _leaving(number: int, say: job.Say, *, waits: pathlib.Path) -> None:
+  """The first process ends while the other one waits for its phase."""
+  # The processes of a test are not let go of by JAX's barrier.
+  atexit.unregister(api.clean_up)
+  follow = coordinator_lib.Coordinator.follow
+
+  def told(self: coordinator_lib.Coordinator, times: Any) -> Any:
+    if number == 1 and times.durations_s:
+      waits.touch()
+    return follow(self, times)
+
+  coordinator_lib.Coordinator.follow = told
+  state, x = live_step.state(), live_step.batch(0)
+  with live_job.joined(live_step.Proposer({})):
+    step: Any = lagom_xla.tune(jax.jit(live_step.train_step()))
+    step(state, x)
+    if number == 0:
+      while not waits.exists():
+        threading.Event().wait(0.01)
+      atexit._run_exitfuncs()
+      return
+    with pytest.warns(RuntimeWarning, match="process 0: it has ended"):
+      results = step(state, x)
+      while "now: stay" not in step.report():
+        results = step(state, x)
+    expected = jax.jit(live_step.train_step())(state, x)
+    jax.tree.map(np.testing.assert_array_equal, results, expected)
+    say(step.report())
+
+
+def test_none_waits_for_what_a_process_would_decide_that_has_ended(tmp_path):
+  function = functools.partial(_leaving, waits=tmp_path / "waits")
+  _, other = live_job.run(function)
+  (report,) = other.said
+  assert "now: stay, after: process 0: it has ended" in report
