@@ -51,7 +51,7 @@ def target(*fast: str, slow_us: float = 200.0) -> fake_target.FakeTarget:
     num_set = sum(name in config.options for name in fast)
     return step(slow_us * (1 - num_set / 16))
 
-  return fake_target.FakeTarget(name="step", cluster=H100, scheduled=schedule)
+  return fake_target.of(schedule)
 
 
 def arm(name: str, **options: bool | int | str) -> arms_lib.Arm:

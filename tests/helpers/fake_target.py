@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
+from typing import Any
 
+from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered
 from lagom_xla.compile import rewriting
@@ -18,7 +20,7 @@ from lagom_xla.passes.program.slices import chains as chains_lib
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FakeTarget(target_lib.Target):
-  """See the module's docstring.
+  """See the module's docstring; `of` makes one.
 
   Attributes:
     scheduled: the schedule under a config.
@@ -70,6 +72,35 @@ class FakeTarget(target_lib.Target):
 
   def identity(self) -> hlo.Module:
     return self.scheduled(config_lib.DEFAULT)
+
+
+def of(
+  scheduled: Callable[[config_lib.XlaConfig], hlo.Module],
+  *,
+  peak_bytes: Callable[[config_lib.XlaConfig], int] | None = None,
+  **others: Any,
+) -> FakeTarget:
+  """A step for eight H100s.
+
+  Args:
+    scheduled: its schedule under a config.
+    peak_bytes: what a compile to the end needs; None where there is none.
+    **others: see FakeTarget.
+  """
+
+  def compiled(config: config_lib.XlaConfig) -> lowered.Compilation:
+    assert peak_bytes is not None
+    return lowered.Compilation(
+      module=scheduled(config), compiled=None, peak_bytes=peak_bytes(config)
+    )
+
+  return FakeTarget(
+    name="step",
+    cluster=cluster_lib.parse("1x8xh100"),
+    scheduled=scheduled,
+    compiled=None if peak_bytes is None else compiled,
+    **others,
+  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,6 @@ import fake_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import lowered
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.search.xla import joint
@@ -59,28 +58,13 @@ def rewrite(form: form_lib.Form) -> form_lib.Outcome:
   return form_lib.Outcome(actions=("Two loops became one.",))
 
 
-def _needing(
-  peak_bytes: Callable[[form_lib.Form], int],
-) -> Callable[[config_lib.XlaConfig], lowered.Compilation]:
-  def compile_(config: config_lib.XlaConfig) -> lowered.Compilation:
-    return lowered.Compilation(
-      module=schedule(config),
-      compiled=None,
-      peak_bytes=peak_bytes(config.program),
-    )
-
-  return compile_
-
-
 def target(
   peak_bytes: Callable[[form_lib.Form], int] | None = None,
 ) -> fake_target.FakeTarget:
-  return fake_target.FakeTarget(
-    name="step",
-    cluster=H100,
-    scheduled=schedule,
+  return fake_target.of(
+    schedule,
+    peak_bytes=peak_bytes and (lambda config: peak_bytes(config.program)),
     rewritten=rewrite,
-    compiled=None if peak_bytes is None else _needing(peak_bytes),
   )
 
 
@@ -97,13 +81,7 @@ def configs(
     asked.append(config)
     return schedule(config)
 
-  target = fake_target.FakeTarget(
-    name="step",
-    cluster=H100,
-    scheduled=recorded,
-    rewritten=rewrite,
-    **others,
-  )
+  target = fake_target.of(recorded, rewritten=rewrite, **others)
   joint.search(target, arms=(), seconds=seconds, in_process=True)
   return [
     config

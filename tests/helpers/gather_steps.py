@@ -1,26 +1,20 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of all-gathers beside kernels, as HLO text, and targets of them."""
+"""Steps of all-gathers beside kernels, as HLO text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-import fake_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
-from lagom_xla.compile import config as config_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
-from lagom_xla.passes.combine import table
-from lagom_xla.search.xla import candidates
-from lagom_xla.search.xla import knobs
 
 H100 = cluster_lib.parse("1x8xh100")
 KIB, MIB = 2**10, 2**20
 # A kernel of this size has blocks for 128 of an H100's 132 SMs, all at once.
 ONE_WAVE = 1024
-GATHER = knobs.OPTIONS["all-gather"]
 
 
 def module(
@@ -56,35 +50,5 @@ def module(
 """)
 
 
-def target(
-  schedule: Callable[[config_lib.XlaConfig], hlo.Module],
-  *,
-  is_read_only: bool = False,
-) -> fake_target.FakeTarget:
-  return fake_target.FakeTarget(
-    name="step",
-    cluster=H100,
-    scheduled=schedule,
-    is_scheduled=is_read_only,
-  )
-
-
 def step(module: hlo.Module) -> step_lib.Step:
   return step_lib.of_module(module, H100)
-
-
-def tuned_us(candidate: candidates.Candidate) -> float:
-  return candidate.tuned.step_time_us
-
-
-APART = [[64 * KIB]] * 8
-TOGETHER = [[64 * KIB] * 8]
-
-
-def combines(config: config_lib.XlaConfig) -> hlo.Module:
-  """What XLA does: beyond the default, eight all-gathers become one."""
-  return module(*(TOGETHER if is_combined(config) else APART), kernels_us=3.0)
-
-
-def is_combined(config: config_lib.XlaConfig) -> bool:
-  return int(config.options.get(GATHER, 0)) > table.DEFAULT_BYTES

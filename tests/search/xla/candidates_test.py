@@ -129,3 +129,4 @@ def test_no_cap_leaves_a_step_behind_an_arm(arm_us):
   )
   assert found.fastest_arm is arm
   assert found.best is (arm if arm_us < 70 else surer)
+  assert found.refused(arm, "It does not fit.").fastest_arm is default

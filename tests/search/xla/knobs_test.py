@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import dataclasses
 import pathlib
 
 import jax
@@ -13,12 +14,16 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import pytest
 
+import gather_steps
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import notes as option_notes
 from lagom_xla.flags import options as xla_options
+from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
+from lagom_xla.passes import overlap
+from lagom_xla.passes.combine import table
 from lagom_xla.passes.schedule import digest
 from lagom_xla.search.xla import knobs
 
@@ -220,6 +225,64 @@ def test_thresholds_are_for_the_kinds_that_are_there(fsdp_unrolled, tp_scan):
   step = _step(tp_scan)
   assert _offered(step, gather) == _offered(step, scatter) == []
   assert _offered(step, reduce) == [128 * _MIB]
+
+
+def _collectives(module: hlo.Module) -> tuple[collectives_lib.Collective, ...]:
+  return overlap.analyze(module).collectives
+
+
+@pytest.mark.parametrize(
+  ("gathers_mib", "expected_mib"),
+  [
+    ([[40]], []),  # There is nothing to combine.
+    # Small ones are tried where something is combined, and fits under them.
+    ([[2] * 4], [0, 8]),
+    ([[8, 8]], [0]),
+    ([[8, 8], [3, 1]], [0, 8, 128]),
+    # Large ones are tried where two fit under them, up to one for all.
+    ([[40], [40], [40]], [128]),
+    ([[70], [70]], [512]),
+    ([[40]] * 8, [128, 512]),
+    # What is combined may be less so.
+    ([[300, 400]], [0, 128, 512]),
+    ([[300] * 5, [300]], [0, 128, 512, 1024, 2048]),
+  ],
+)
+def test_thresholds_are_tried_where_they_could_change_a_step(
+  gathers_mib: list[list[int]], expected_mib: list[int]
+):
+  gathers = [[mib * _MIB for mib in sizes] for sizes in gathers_mib]
+  found = knobs.thresholds_worth_trying(
+    _collectives(gather_steps.module(*gathers)), "all-gather"
+  )
+  assert [threshold // _MIB for threshold in found] == expected_mib
+
+
+def test_a_scatter_counts_what_is_left_of_it():
+  module = gather_steps.module(plain_scatters=[8 * _MIB])
+  (scatter,) = _collectives(module)
+  combined = dataclasses.replace(
+    scatter,
+    num_operands=2,
+    array_bytes=(32 * _MIB, 32 * _MIB),
+    result_bytes=8 * _MIB,
+  )
+  found = knobs.thresholds_worth_trying([combined], "reduce-scatter")
+  assert [threshold // _MIB for threshold in found] == [0, 8]
+
+
+def test_kinds_are_combined_apart():
+  module = gather_steps.module([64 * 2**10], [64 * 2**10])
+  assert not list(
+    knobs.thresholds_worth_trying(_collectives(module), "reduce-scatter")
+  )
+
+
+def test_sizes_are_those_that_xla_counts():
+  module = gather_steps.module([8 * _MIB, 8 * _MIB], plain_scatters=[8 * _MIB])
+  gather, scatter = _collectives(module)
+  assert table.combined_bytes(gather) == 16 * _MIB
+  assert table.combined_bytes(scatter) == _MIB
 
 
 def test_two_or_four_collectives_are_in_flight_before_what_goes_with_that(
