@@ -59,13 +59,9 @@ def rewrite(form: form_lib.Form) -> form_lib.Outcome:
 
 
 def target(
-  peak_bytes: Callable[[form_lib.Form], int] | None = None,
+  peak_bytes: Callable[[config_lib.XlaConfig], int] | None = None,
 ) -> fake_target.FakeTarget:
-  return fake_target.of(
-    schedule,
-    peak_bytes=peak_bytes and (lambda config: peak_bytes(config.program)),
-    rewritten=rewrite,
-  )
+  return fake_target.of(schedule, peak_bytes=peak_bytes, rewritten=rewrite)
 
 
 def configs(

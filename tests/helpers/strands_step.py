@@ -16,14 +16,14 @@ NUM_LAYERS = 4
 
 
 def lowerable(
-  devices: Any, *, width: int = 64, num_rows: int = 16
+  devices: Any, *, width: int = 64, num_rows: int = 16, donates: bool = True
 ) -> tuple[Any, tuple[Any, ...]]:
   """A jitted step of two micro-batches, side by side, and its arguments.
 
   The arguments are shapes; `values` makes arrays of them.
 
   Layers are scanned, so each micro-batch has a loop for its forward pass and
-  one for its backward pass. The step donates its weights.
+  one for its backward pass. By default the step donates its weights.
   """
   mesh = jax.sharding.Mesh(np.array(devices), ("x",))
   weights = NamedSharding(mesh, PartitionSpec(None, "x"))
@@ -44,7 +44,11 @@ def lowerable(
   def shape(sharding: NamedSharding, *sizes: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(sizes, jnp.float32, sharding=sharding)
 
-  jitted = jax.jit(step, donate_argnums=0, out_shardings=(weights, whole))
+  jitted = jax.jit(
+    step,
+    donate_argnums=0 if donates else (),
+    out_shardings=(weights, whole),
+  )
   batch = shape(rows, num_rows, width)
   return jitted, (shape(weights, NUM_LAYERS, width, width), batch, batch)
 

@@ -257,7 +257,7 @@ def test_candidates_are_told_by_what_differs_from_an_arm():
 
 @pytest.fixture(scope="module")
 def formed() -> tuning_lib.Tuning:
-  return tuner.tune(formed_target.target(lambda form: 2**30), in_process=True)
+  return tuner.tune(formed_target.target(lambda config: 2**30), in_process=True)
 
 
 def test_the_effect_of_a_form_is_what_it_did_and_what_it_exposes(formed):

@@ -15,11 +15,6 @@ from typing import Any
 import hypothesis
 from hypothesis import strategies
 import jax
-import jax.numpy as jnp
-from jax.sharding import Mesh
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec as P
-import numpy as np
 import pytest
 
 import hlo_text
@@ -51,53 +46,20 @@ _MERGED = config_lib.XlaConfig(
     for kind in ("all_gather", "reduce_scatter")
   },
 )
-_NUM_LAYERS, _WIDTH, _HIDDEN, _NUM_ROWS = 4, 4096, 14336, 8192
 
 
-def megatron_layer(x: jax.Array, weights: Any) -> jax.Array:
-  """Tensor and sequence parallel over all devices."""
-  rows = jax.lax.all_gather(jnp.tanh(x), "x", axis=0, tiled=True)
-  partial = jax.nn.gelu(rows @ weights["up"]) @ weights["down"]
-  return x + jax.lax.psum_scatter(partial, "x", scatter_dimension=0, tiled=True)
-
-
-def target_of(
+def _target(
   devices: Sequence[jax.Device], *, donates: bool = False
 ) -> target_lib.StepTarget:
-  """A scanned step of two micro-batches."""
-  mesh = Mesh(np.array(devices), ("x",))
-  specs = {"up": P(None, None, "x"), "down": P(None, "x", None)}
-  layer = jax.checkpoint(megatron_layer, prevent_cse=False)
-
-  def loss(weights: Any, x: jax.Array) -> jax.Array:
-    x, _ = jax.lax.scan(lambda x, w: (layer(x, w), None), x, weights)
-    return jnp.sum(jnp.square(x.astype(jnp.float32)))
-
-  def step(weights: Any, rows: jax.Array) -> Any:
-    first, second = (jax.grad(loss)(weights, rows[m]) for m in range(2))
-    return jax.tree.map(jnp.add, first, second)
-
-  def shape(spec: P, *sizes: int) -> jax.ShapeDtypeStruct:
-    sharding = NamedSharding(mesh, spec)
-    return jax.ShapeDtypeStruct(sizes, jnp.bfloat16, sharding=sharding)
-
-  rows_spec = P(None, "x", None)
-  sharded = jax.shard_map(
-    step, mesh=mesh, in_specs=(specs, rows_spec), out_specs=specs
+  jitted, args = strands_step.lowerable(
+    devices, width=2048, num_rows=8192, donates=donates
   )
-  lowered = jax.jit(sharded, donate_argnums=0 if donates else ()).lower(
-    {
-      "up": shape(specs["up"], _NUM_LAYERS, _WIDTH, _HIDDEN),
-      "down": shape(specs["down"], _NUM_LAYERS, _HIDDEN, _WIDTH),
-    },
-    shape(rows_spec, 2, _NUM_ROWS, _WIDTH),
-  )
-  return target_lib.of_step(lowered, _CLUSTER, name="step")
+  return target_lib.of_step(jitted.lower(*args), _CLUSTER, name="step")
 
 
 @pytest.fixture(scope="module")
 def target(h100s: Sequence[jax.Device]) -> target_lib.StepTarget:
-  return target_of(h100s)
+  return _target(h100s)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +67,7 @@ def merged_step(target: target_lib.StepTarget) -> step_lib.Step:
   return step_lib.of_module(target.schedule(_MERGED), _CLUSTER)
 
 
-def bodies_of(step: step_lib.Step) -> list[Any]:
+def _bodies(step: step_lib.Step) -> list[Any]:
   return [
     computation
     for computation in step.analysis.sequences
@@ -114,21 +76,38 @@ def bodies_of(step: step_lib.Step) -> list[Any]:
   ]
 
 
-def test_aligned_strands_take_less_time_than_xlas_order_has_them_take(
-  merged_step: step_lib.Step,
-):
+def _begun(
+  target: target_lib.Target,
+) -> tuple[candidates.Search, candidates.Evaluate]:
+  """A search of which nothing but the default was tried."""
+  evaluate = functools.partial(
+    evaluation.evaluate,
+    target=target,
+    searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
+  )
+  default = evaluate(config_lib.DEFAULT)
+  assert isinstance(default, candidates.Candidate)
+  return candidates.Search(default=default), evaluate
+
+
+def _searched(
+  target: target_lib.Target, *, progress: candidates.Progress = lambda _: None
+) -> candidates.Search:
+  """A search of orders that goes on from merged strands."""
+  so_far, evaluate = _begun(target)
+  so_far = so_far.with_candidate(evaluate(_MERGED))
+  return alignment_lib.search(target, so_far, evaluate, progress=progress)
+
+
+def test_aligned_strands_do_the_same_in_less_time(merged_step: step_lib.Step):
   configuration = merged_step.default
   aligned = alignment_lib.align(merged_step, configuration)
+  orders.check_order(merged_step.analysis.module, aligned.analysis.module)
   before = merged_step.timeline(configuration)
   after = aligned.timeline(configuration)
-  assert after.step_time_us < 0.97 * before.step_time_us
+  assert after.step_time_us < 0.98 * before.step_time_us
   assert after.kernel_us == pytest.approx(before.kernel_us)
   assert after.collective_us == pytest.approx(before.collective_us)
-
-
-def test_an_aligned_order_computes_what_xlas_does(merged_step: step_lib.Step):
-  aligned = alignment_lib.align(merged_step, merged_step.default)
-  orders.check_order(merged_step.analysis.module, aligned.analysis.module)
 
 
 @hypothesis.settings(max_examples=15)
@@ -141,34 +120,23 @@ def test_whatever_blocks_take_the_order_is_legal(
     return 1.0 + int.from_bytes(digest[:2], "big")
 
   module = merged_step.analysis.module
-  for body in bodies_of(merged_step):
+  for body in _bodies(merged_step):
     aligned = alignment.align(merged_step.analysis, body, block_us)
     assert aligned is not None
     orders.check_order(module, aligned)
     assert aligned.computations[body.id].instructions != body.instructions
 
 
-def test_a_body_with_one_strand_has_nothing_to_align(
+def test_a_step_with_one_strand_has_nothing_to_align(
   target: target_lib.StepTarget,
 ):
-  step = step_lib.of_module(target.schedule(), _CLUSTER)
-  assert len(bodies_of(step)) == 4
-  for body in bodies_of(step):
-    assert alignment.align(step.analysis, body, lambda *_: 1.0) is None
-  assert alignment_lib.align(step, step.default) is step
-
-
-def test_strands_that_share_their_weights_are_aligned(
-  h100s: Sequence[jax.Device],
-):
-  jitted, args = strands_step.lowerable(h100s, width=2048, num_rows=8192)
-  target = target_lib.of_step(jitted.lower(*args), _CLUSTER, name="step")
-  config = config_lib.XlaConfig(program=form_lib.Form(strands="merged"))
-  step = step_lib.of_module(target.schedule(config), _CLUSTER)
-  (forward, _) = bodies_of(step)
-  aligned = alignment.align(step.analysis, forward, lambda *_: 1.0)
-  assert aligned is not None
-  orders.check_order(step.analysis.module, aligned)
+  so_far, evaluate = _begun(target)
+  assert alignment_lib.search(target, so_far, evaluate) is so_far
+  bodies = _bodies(so_far.default.step)
+  assert len(bodies) == 4
+  for body in bodies:
+    analysis = so_far.default.step.analysis
+    assert alignment.align(analysis, body, lambda *_: 1.0) is None
 
 
 def test_what_a_trip_gets_for_the_next_is_of_the_strand_that_carries_it():
@@ -218,32 +186,9 @@ def test_an_order_that_needs_more_memory_than_it_may_is_left(
 # As a candidate.
 
 
-def begun(
-  target: target_lib.Target,
-) -> tuple[candidates.Search, candidates.Evaluate]:
-  """A search of which nothing but the default was tried."""
-  evaluate = functools.partial(
-    evaluation.evaluate,
-    target=target,
-    searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
-  )
-  default = evaluate(config_lib.DEFAULT)
-  assert isinstance(default, candidates.Candidate)
-  return candidates.Search(default=default), evaluate
-
-
-def searched(
-  target: target_lib.Target, *, progress: candidates.Progress = lambda _: None
-) -> candidates.Search:
-  """A search of orders that goes on from merged strands."""
-  so_far, evaluate = begun(target)
-  so_far = so_far.with_candidate(evaluate(_MERGED))
-  return alignment_lib.search(target, so_far, evaluate, progress=progress)
-
-
 @pytest.fixture(scope="module")
 def found(target: target_lib.StepTarget) -> candidates.Search:
-  return searched(target)
+  return _searched(target)
 
 
 def test_an_aligned_order_is_one_more_candidate(found: candidates.Search):
@@ -251,7 +196,7 @@ def test_an_aligned_order_is_one_more_candidate(found: candidates.Search):
   assert aligned.config == dataclasses.replace(
     _MERGED, orders=aligned.config.orders
   )
-  names = {body.name for body in bodies_of(merged.step)}
+  names = {body.name for body in _bodies(merged.step)}
   assert aligned.config.orders and aligned.config.orders.keys() <= names
   assert aligned.tuned.step_time_us < merged.tuned.step_time_us
   assert found.best is aligned
@@ -289,7 +234,8 @@ def test_a_plan_holds_the_order_and_says_what_it_does(
   assert numbers is not None
   exposed, exposed_after, lost, lost_after = map(float, numbers.groups())
   assert exposed_after + lost_after < exposed + lost
-  assert exposed_after == round(found.best.tuned.total_exposed_us / 1e3, 2)
+  found_us = found.best.tuned.total_exposed_us
+  assert exposed_after == pytest.approx(found_us / 1e3, rel=0.01)
   # The other parts are judged in XLA's own order.
   assert by_knob["program"].acted
 
@@ -309,8 +255,8 @@ def test_a_step_that_would_forget_what_it_donates_keeps_xlas_order(
   h100s: Sequence[jax.Device],
 ):
   said: list[str] = []
-  target = target_of(h100s, donates=True)
-  found = searched(target, progress=said.append)
+  target = _target(h100s, donates=True)
+  found = _searched(target, progress=said.append)
   last = found.others[-1]
   assert last.config.orders
   if registry.keeps_donation():
@@ -321,10 +267,3 @@ def test_a_step_that_would_forget_what_it_donates_keeps_xlas_order(
     assert isinstance(last, candidates.Refused)
     assert "forgets that where a pass orders instructions" in last.reason
     assert not found.best.config.orders
-
-
-def test_a_step_without_strands_has_no_more_candidates(
-  target: target_lib.StepTarget,
-):
-  so_far, evaluate = begun(target)
-  assert alignment_lib.search(target, so_far, evaluate) is so_far

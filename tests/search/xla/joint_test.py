@@ -191,7 +191,7 @@ class _Recorded(fake_target.FakeTarget):
   """A target that writes down which configs are begun, and let go of."""
 
   workers: int
-  begun: list[config_lib.XlaConfig] = dataclasses.field(default_factory=list)
+  ahead: list[config_lib.XlaConfig] = dataclasses.field(default_factory=list)
   dropped: list[config_lib.XlaConfig] = dataclasses.field(default_factory=list)
 
   @property
@@ -201,7 +201,7 @@ class _Recorded(fake_target.FakeTarget):
   @contextlib.contextmanager
   def started(self, configs: Iterable[config_lib.XlaConfig]) -> Iterator[None]:
     configs = list(configs)
-    self.begun.extend(configs)
+    self.ahead.extend(configs)
     try:
       yield
     finally:
@@ -234,12 +234,12 @@ def test_no_more_is_begun_than_workers_can_do_and_all_of_it_is_let_go(
     seen.append(config)
     # One more waits for the worker that is done first.
     begun_at_most = min(len(seen) + workers, num_configs)
-    assert target.begun == configs[:begun_at_most]
+    assert target.ahead == configs[:begun_at_most]
     if len(seen) == num_looked_at:
       break
   in_turn.close()  # type: ignore[attr-defined]
   assert seen == configs[: len(seen)]
-  assert sorted(map(repr, target.dropped)) == sorted(map(repr, target.begun))
+  assert sorted(map(repr, target.dropped)) == sorted(map(repr, target.ahead))
 
 
 def test_arms_are_begun_together():
@@ -253,7 +253,7 @@ def test_arms_are_begun_together():
     return hlo_text.exposed_gather(50.0)
 
   target = _Recorded(
-    name="step", cluster=H100, scheduled=schedule, workers=2, begun=begun
+    name="step", cluster=H100, scheduled=schedule, workers=2, ahead=begun
   )
   joint.search(target, arms=arms)
   assert all(arm.config in before_first for arm in arms)

@@ -107,8 +107,8 @@ def test_what_a_launcher_gains_is_predicted_for_the_program_as_written(found):
 
 
 def test_a_form_that_does_not_fit_the_device_is_refused_with_what_it_needs():
-  def peak_bytes(form: form_lib.Form) -> int:
-    return (90 if form.strands == "rotated" else 70) * _GIB
+  def peak_bytes(config: config_lib.XlaConfig) -> int:
+    return (90 if config.program.strands == "rotated" else 70) * _GIB
 
   tuning = tuner.tune(formed_target.target(peak_bytes), in_process=True)
   assert tuning.plan.xla.program == form_lib.Form(strands="merged")
