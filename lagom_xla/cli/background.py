@@ -106,7 +106,7 @@ def _tuned(
     )
 
   try:
-    with options.pricing(argparse.Namespace(profile=task.trace), target):
+    with options.pricing(task.trace, target):
       return tune()
   except (errors.TraceError, errors.HloError) as error:
     _say(folder, warning=f"{error} Costs are predicted instead.")

@@ -292,7 +292,7 @@ def inspected(
   bar.say("reading the profile" if arguments.profile else "costing the step")
   with (
     bar.told_of_compiles(naming.Names()),
-    pricing(arguments, target) as priced,
+    pricing(arguments.profile, target) as priced,
   ):
     step = tuner.inspect(target)
     check_profile(arguments, step)
@@ -307,14 +307,12 @@ class Priced(NamedTuple):
 
 
 @contextlib.contextmanager
-def pricing(
-  arguments: argparse.Namespace, target: target_lib.Target
-) -> Iterator[Priced]:
-  """Prices what is inside by the profile of --profile, if there is one.
+def pricing(folder: str | None, target: target_lib.Target) -> Iterator[Priced]:
+  """Prices what is inside by the profile in a folder, if there is one.
 
   The profile is taken to have run under the cap on channels of XLA_FLAGS.
   """
-  if arguments.profile is None:
+  if folder is None:
     yield Priced()
     return
   from lagom_xla.costs import measured
@@ -323,7 +321,7 @@ def pricing(
   from lagom_xla.profiling import profile as profile_lib
   from lagom_xla.profiling import xspace
 
-  trace = xspace.read(pathlib.Path(arguments.profile))
+  trace = xspace.read(pathlib.Path(folder))
   has_module = any(process.modules for process in trace.processes)
   profile = profile_lib.of_trace(
     trace, None if has_module else target.schedule()

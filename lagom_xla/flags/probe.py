@@ -30,8 +30,6 @@ from lagom_xla import processes
 # A question takes milliseconds; one that takes this long hangs.
 _TIMEOUT_S = 60
 
-_READY = "ready"
-
 _answers: dict[str, Answer] = {}
 _lock = threading.Lock()
 
@@ -79,12 +77,24 @@ def _ask(text: str) -> Answer:
   try:
     child.stdin.write(json.dumps(text) + "\n")
     child.stdin.flush()
-    return _answer(json.loads(child.stdout.readline()))
+    kind, said = json.loads(child.stdout.readline())
   except (OSError, ValueError) as error:
     _child.cache_clear()
     raise errors.ProbeError(
       f"jaxlib stopped answering at XLA_FLAGS={text!r}."
     ) from error
+  if kind == "failed":
+    raise errors.ProbeError(said)
+  if kind == "options":
+    return Answer(compile_options=base64.b64decode(said))
+  # glog's form: F1120 14:04:52.525738    3541 file.cc:234] words
+  fatal = re.search(r"^F\d{4} .*?\] (.*)", said, re.MULTILINE)
+  words = fatal.group(1).strip() if fatal else said.strip()[:200]
+  return Answer(
+    compile_options=b"",
+    unknown=words.startswith("Unknown flag"),
+    error=words or "XLA ended the process",
+  )
 
 
 @functools.cache
@@ -106,10 +116,6 @@ def _child(parent: int) -> subprocess.Popen[str]:
   except OSError as error:
     raise errors.ProbeError(f"Python does not start: {error}") from error
   atexit.register(_stop, child)
-  assert child.stdout is not None
-  greeting = child.stdout.readline().strip()
-  if greeting != _READY:
-    raise errors.ProbeError(greeting or "Python ended without a message")
   return child
 
 
@@ -122,36 +128,21 @@ def _stop(child: subprocess.Popen[str]) -> None:
   child.wait()
 
 
-def _answer(raw: str) -> Answer:
-  """Reads what `_try` returned."""
-  kind, _, rest = raw.partition(" ")
-  if kind == "options":
-    return Answer(compile_options=base64.b64decode(rest))
-  # glog's form: F1120 14:04:52.525738    3541 file.cc:234] words
-  fatal = re.search(r"^F\d{4} .*?\] (.*)", rest, re.MULTILINE)
-  words = fatal.group(1).strip() if fatal else rest.strip()[:200]
-  return Answer(
-    compile_options=b"",
-    unknown=words.startswith("Unknown flag"),
-    error=words or "XLA ended the process",
-  )
-
-
 def _serve() -> None:
   """In the child: answers the questions on stdin until there are no more."""
+  failure = ""
   try:
     from jaxlib import _jax  # noqa: F401
   except Exception as error:
-    print(f"{type(error).__name__}: {error}", flush=True)
-    return
-  print(_READY, flush=True)
+    failure = f"{type(error).__name__}: {error}"
   for line in sys.stdin:
     signal.alarm(_TIMEOUT_S)  # Ends this process unless it is cancelled.
-    print(json.dumps(_try(json.loads(line))), flush=True)
+    answer = ("failed", failure) if failure else _try(json.loads(line))
+    print(json.dumps(answer), flush=True)
     signal.alarm(0)
 
 
-def _try(text: str) -> str:
+def _try(text: str) -> tuple[str, str]:
   """In the child: starts jaxlib with an XLA_FLAGS, in a fork.
 
   Returns "options" and those in base 64, or "ended" and what stderr got.
@@ -166,15 +157,15 @@ def _try(text: str) -> str:
       os.environ["XLA_FLAGS"] = text
       os.dup2(write, 2)
       options = _jax.CompileOptions().SerializeAsString()
-      os.write(write, b"options " + base64.b64encode(options))
+      os.write(write, base64.b64encode(options))
       os._exit(0)
     finally:
       os._exit(1)  # It must not return to the loop that it was forked in.
   os.close(write)
   with os.fdopen(read, "rb") as pipe:
-    words = pipe.read().decode(errors="replace")
+    said = pipe.read().decode(errors="replace")
   _, status = os.waitpid(process, 0)
-  return f"ended {words}" if status else words
+  return "ended" if status else "options", said
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import argparse
 import pathlib
 
 import pytest
@@ -59,8 +58,7 @@ def test_a_cap_in_xla_flags_is_the_one_under_which_the_profile_ran(
 ):
   monkeypatch.setenv("XLA_FLAGS", f"--{nccl_channels.OPTION}=2")
   target = load.load(str(folder / "step.hlo.pb"), H100S)
-  named = argparse.Namespace(profile=folder / "trace")
-  with options_lib.pricing(named, target):
+  with options_lib.pricing(str(folder / "trace"), target):
     step = tuner.inspect(target)
   for key, setting in step.default.items():
     assert setting.num_channels <= 2

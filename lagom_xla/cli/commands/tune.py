@@ -182,7 +182,7 @@ def _tune(
     budget_s = arguments.time_budget
     with (
       bar.told_of_compiles(naming.with_arms(target)),
-      options.pricing(arguments, target) as priced,
+      options.pricing(arguments.profile, target) as priced,
     ):
       tuning = tuner.tune(
         target,
