@@ -39,10 +39,9 @@ def run_to(
   *,
   platform: str = "cuda",
 ) -> hlo_pb2.HloModuleProto | None:
-  """Runs a compile up to a stage.
+  """The module of a name at a stage, where its compile is ended.
 
-  Returns:
-    The module of that name; None where the compile ended without it.
+  None where the compile ended without it.
   """
   reached: list[hlo_pb2.HloModuleProto] = []
 

@@ -252,14 +252,10 @@ def transformation(
 
 
 def check_donation(module: hlo.Module, rewrite: str) -> None:
-  """Checks that inputs stay donated in a module that a pass returns.
+  """Checks that inputs stay donated in what a pass makes of a module.
 
-  Args:
-    module: what the pass was shown.
-    rewrite: what the pass does, such as "sets combine groups".
-
-  Raises:
-    DonationLostError: it donates, and this JAX would forget that.
+  DonationLostError where it donates and this JAX would forget that; `rewrite`
+  is what the pass does, such as "sets combine groups".
   """
   proto = module.proto
   donates = proto.input_output_alias.entries or proto.buffer_donor.entries

@@ -99,12 +99,7 @@ class SourceLines:
   def of(
     self, computation: hlo.Computation, instruction: hlo.Instruction
   ) -> SourceLine:
-    """Where an instruction comes from; nothing where no metadata tell.
-
-    Args:
-      computation: of the module, with the instruction.
-      instruction: any, a collective's start among them.
-    """
+    """Where an instruction comes from; nothing where no metadata tell."""
     own = self.of_own(instruction)
     if own.frames or not self._has_any:
       return own

@@ -66,8 +66,7 @@ def on_one_clock(
 ) -> tuple[list[steps_lib.DeviceStep], list[float]]:
   """Steps with the clocks of all processes set by the first one's.
 
-  Returns:
-    The steps, and what was added to each process's times, in microseconds.
+  And what was added to each process's times for that, in microseconds.
   """
   ends: list[dict[tuple[str, int, int], list[float]]] = [
     collections.defaultdict(list) for _ in trace.processes

@@ -248,15 +248,11 @@ class Session:
 
 
 def newest_sessions(path: pathlib.Path) -> tuple[list[Session], int, list[str]]:
-  """The sessions of the newest run in a folder; or one file's.
+  """The sessions of the newest run in a folder, or one file's, by their names.
 
-  Returns:
-    The sessions by the natural order of their names, how many files of other
-    runs there are, and why files that are older than the newest ones could not
-    be read.
-
-  Raises:
-    TraceError: there is no profile, or one of the newest cannot be read.
+  With how many files of other runs there are, and why files that are older than
+  the newest ones could not be read. TraceError where there is no profile, or
+  one of the newest cannot be read.
   """
   if path.is_file():
     return [_read_session(path, _stem(path.name))], 0, []
@@ -384,14 +380,9 @@ MOST_LAUNCHES = 1_000_000
 
 
 def read(path: pathlib.Path) -> trace_lib.Trace:
-  """Reads the newest profile of a run.
+  """Reads an XSpace, or the newest run of those somewhere in a folder.
 
-  Args:
-    path: an XSpace, or a folder that has some, as deep as it may be; of several
-      runs the newest.
-
-  Raises:
-    TraceError: there is none, or it cannot be read.
+  TraceError where there is none, or it cannot be read.
   """
   sessions, num_others, unread = newest_sessions(path)
   found = _of_sessions(sessions)
@@ -401,13 +392,9 @@ def read(path: pathlib.Path) -> trace_lib.Trace:
 
 
 def of_bytes(serialized: Mapping[str, bytes]) -> trace_lib.Trace:
-  """The trace of profiles that are in memory.
+  """The trace of processes whose XSpaces are in memory, by their names.
 
-  Args:
-    serialized: the XSpace of each process, by its name.
-
-  Raises:
-    TraceError: one is no XSpace, or no device ran anything.
+  TraceError where one is no XSpace, or no device ran anything.
   """
   return _of_sessions([_session(*item) for item in serialized.items()])
 

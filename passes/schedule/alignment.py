@@ -205,18 +205,9 @@ def align(
 ) -> hlo.Module | None:
   """The module with the two strands of a loop's body aligned.
 
-  Args:
-    analysis: of the scheduled module, which stays as it is.
-    computation: the body.
-    block_us: time of a collective and kernels that start together, until all
-      are over.
-
-  Returns:
-    None where the body has not two strands, each with collectives, or where
-    they are too long to be aligned in seconds.
-
-  Raises:
-    ScheduleError: the order found is not legal, which would be a fault here.
+  `block_us` is of a collective and kernels that start together, until all are
+  over. None where the body has not two strands, each with collectives, or where
+  they are too long to be aligned in seconds.
   """
   body = _Body(analysis, computation)
   strands = body.strands()

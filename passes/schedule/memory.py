@@ -39,11 +39,6 @@ def limit_bytes(
   """The limit of a module that is compiled ahead of time.
 
   It is below zero where arguments and results are larger than the base.
-
-  Args:
-    module: whose arguments and results come off.
-    device_bytes: memory of the device.
-    slop_percent: xla_gpu_memory_limit_slop_factor.
   """
   # Where an argument is donated to a result, once; XLA counts those in the
   # host's memory, too.
@@ -210,10 +205,7 @@ def is_short_of_memory(
 ) -> bool:
   """Whether XLA is likely to compute values of a schedule again.
 
-  Args:
-    module: scheduled, not yet rematerialized.
-    device_bytes: memory of the device.
-    slop_percent: XLA's slop factor.
+  The module is scheduled, and not yet rematerialized.
   """
   limit = limit_bytes(module, device_bytes, slop_percent)
   # Arguments are taken off the limit and count in the peak, too: this pass

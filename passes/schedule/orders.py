@@ -71,16 +71,10 @@ def check_order(before: hlo.Module, after: hlo.Module) -> None:
 
 
 def check_memory(before: hlo.Module, after: hlo.Module, limit: int) -> None:
-  """Checks that a new order needs no more memory than it may.
+  """Checks that a new order needs no more bytes at its peak than the limit.
 
-  Args:
-    before: as XLA scheduled it.
-    after: the same instructions, in another order.
-    limit: the most bytes that it may need at its peak, by the estimate of
-      `memory`, unless the old order needs as much.
-
-  Raises:
-    ScheduleError: it needs more.
+  By the estimate of `memory`; it may need what the old order needs in any case.
+  ScheduleError where it needs more.
   """
   buffers = aliasing.of(before)
   old = memory.peak_bytes(before, buffers)

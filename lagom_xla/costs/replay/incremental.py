@@ -116,15 +116,9 @@ class IncrementalReplay:
   def replay(
     self, configuration: Configuration, changed: Collection[Key]
   ) -> set[Key]:
-    """Replays what changed since the last configuration.
+    """Replays what changed since the last configuration; all the first time.
 
-    Args:
-      configuration: a setting for each key of the program.
-      changed: the keys whose settings differ from the last configuration; all
-        keys the first time.
-
-    Returns:
-      The keys that are in flight in what was replayed, or were last time.
+    Returns the keys that are in flight in what was replayed, or were last time.
     """
     affected = set()
     for position, replayed in self._replay(configuration, changed):

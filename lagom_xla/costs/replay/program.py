@@ -86,10 +86,6 @@ def of_overlap(
 
   Copies that start or end outside of it are left out: how much of them is
   left there is not known.
-
-  Args:
-    analysis: of the module that the overlap is in.
-    overlap: one of the analysis's overlaps.
   """
   computation = analysis.module.computations[overlap.computation_id]
   instructions = computation.instructions[overlap.begin : overlap.end]

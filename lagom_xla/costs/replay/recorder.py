@@ -158,10 +158,7 @@ class _Motion:
     """Lets a time pass in which others ran as these did in the last trip.
 
     The one that is running ends now, and what was issued is issued again once
-    the others have ended.
-
-    Returns:
-      Whether anything ran in the trip.
+    the others have ended. Whether anything ran in the trip.
     """
     has_run = bool(self._queue) or (
       bool(self._ended) and (self._ended[-1].end_us or 0.0) > now_us - trip_us

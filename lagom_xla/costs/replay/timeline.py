@@ -129,11 +129,7 @@ def replay(program: program_lib.Program, costs: Costs) -> Timeline:
 def replay_segment(
   program: program_lib.Program, costs: Costs, state: State
 ) -> tuple[Timeline, State]:
-  """Replays a segment of a program after what the one before left in flight.
-
-  Returns:
-    The timeline of the segment, and what it leaves in flight.
-  """
+  """A segment's timeline after what was in flight, and what it leaves so."""
   streams = Streams(costs, state)
   streams.run(program)
   return streams.timeline(), streams.state
@@ -231,11 +227,7 @@ class Listener:
   def met(self, name: str, us: float, lost_us: float, slowed_us: float) -> None:
     """The kernel ran beside a collective for a time.
 
-    Args:
-      name: the collective's.
-      us: how long.
-      lost_us: what the kernel lost to it.
-      slowed_us: what it lost to the kernel.
+    It lost `lost_us` to the collective, and that `slowed_us` to the kernel.
     """
 
   def met_copy(self, name: str, lost_us: float) -> None:
@@ -386,13 +378,7 @@ class Streams:
     state: State | None = None,
     listener: Listener = _NOBODY,
   ):
-    """Starts with the compute stream empty.
-
-    Args:
-      costs: of what will run.
-      state: what is in flight, which is copied; None for nothing.
-      listener: who is told what happens.
-    """
+    """Starts with the compute stream empty, and a copy of what is in flight."""
     state = state or State()
     self.now_us = 0.0
     self._kernel_us = 0.0
@@ -493,11 +479,7 @@ class Streams:
     head: InFlight,
     left: float,
   ) -> float:
-    """Runs what is left of a kernel until it, `head` or a copy ends.
-
-    Returns:
-      The share of the kernel that was done.
-    """
+    """Runs a kernel until it, `head` or a copy ends: the share that it did."""
     beside = self._costs.beside(kernel, head.cost)
     factor = beside.collective_factor
     to_copies_us = self._copies.lost_us(kernel)

@@ -48,11 +48,9 @@ _MERGED_BYTES = 32 << 20
 
 
 def cut(module: ir.Module, pieces: Mapping[str, int]) -> Outcome:
-  """Cuts chains of a program in pieces, in place.
+  """Cuts chains of a program, by their labels, in so many pieces, in place.
 
-  Args:
-    module: a lowered program; its calls are inlined even if nothing is cut.
-    pieces: label of a chain (`chains.find`) -> number of pieces.
+  Its calls are inlined even if nothing is cut.
   """
   if not pieces:
     return Outcome()

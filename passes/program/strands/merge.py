@@ -30,10 +30,8 @@ Pairs = tuple[tuple[int, int], ...]
 def align(one: Sizes, other: Sizes) -> tuple[int, Pairs]:
   """The pairs of two sequences of loops that have most work side by side.
 
-  A pair's is that of the smaller loop: beyond it the larger one is alone.
-
-  Returns:
-    FLOPs that run beside others, and the numbers of the loops, in order.
+  A pair's is that of the smaller loop: beyond it the larger one is alone. With
+  the FLOPs that run so; pairs are numbers of loops, in order.
   """
   # best[j]: for the loops of one so far and the first j of the other.
   best: list[tuple[int, Pairs]] = [(0, ())] * (len(other) + 1)
