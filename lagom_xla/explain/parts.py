@@ -459,6 +459,7 @@ class Parts:
 def _add(
   total_us: dict[str, float], more_us: Mapping[str, float], times: float
 ) -> None:
+  """Adds times by name, so often."""
   for name, us in more_us.items():
     total_us[name] = total_us.get(name, 0.0) + times * us
 
@@ -503,10 +504,6 @@ def _take_apart(
     return float(idle_us[begin:end][independent[begin:end]].sum())
 
   beside_us: dict[str, float] = {}
-  for at, others_us in sorted(run.beside_us.items()):
-    if independent[at] and not place.start < at < place.done:
-      _add(beside_us, others_us, 1.0)
-  beside_us.pop(passage.name, None)
 
   def most_us() -> Iterator[tuple[Reason, float]]:
     span = place.span
@@ -523,6 +520,10 @@ def _take_apart(
       yield "combined", _by_combining_us(run, busy_us, passage, place, step)
     yield "operand_late", free_us(0, max(span.ready, 0))
     yield "consumer_early", free_us(span.used + 1)
+    for at, others_us in sorted(run.beside_us.items()):
+      if independent[at] and not place.start < at < place.done:
+        _add(beside_us, others_us, 1.0)
+    beside_us.pop(passage.name, None)
     yield "stream_busy", sum(beside_us.values())
     yield ("too_long" if hideable_us > 0 else "no_slack"), math.inf
 

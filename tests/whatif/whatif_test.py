@@ -361,16 +361,6 @@ def test_a_faster_network_is_never_slower_under_equal_settings_nor_its_bound(
     assert lower_bound.us(step) <= step.timeline(step.default).step_time_us
 
 
-@hypothesis.given(
-  rate=_rates, name=st.sampled_from(["4x8xh100", "2xp5.48xlarge", "8x4xgb200"])
-)
-def test_a_network_rate_is_what_a_gpu_has_of_its_nodes_adapters(
-  rate: float, name: str
-) -> None:
-  cluster = cases_lib.with_network(cluster_lib.parse(name), rate)
-  assert cases_lib.gbits_per_gpu(cluster) == pytest.approx(rate)
-
-
 def _estimate(us: float) -> report.Estimate:
   return report.Estimate(us=us, low_us=0.9 * us, high_us=1.2 * us)
 
