@@ -111,7 +111,10 @@ def record(
       continue
     out = plans / name
     shutil.rmtree(out, ignore_errors=True)
-    recorded = _run(_filled(words, plans, out, data, folder))
+    values = {name: plans / name for name in _CASES}
+    values |= {"out": out, "data": data}
+    words = [_unpacked(word.format(**values), folder) for word in words]
+    recorded = _run(words)
     recorded["jax"] = jax.__version__
     recorded["files"] = _files(out)
     text = json.dumps(recorded, indent=1, sort_keys=True)
@@ -120,23 +123,6 @@ def record(
       text = text.replace(str(path), word)
     (folder / f"{name}.json").write_text(text, encoding="utf-8")
     print(f"{name}: {recorded['status']}", flush=True)
-
-
-def _filled(
-  words: Sequence[str],
-  plans: pathlib.Path,
-  out: pathlib.Path,
-  data: pathlib.Path | None,
-  folder: pathlib.Path,
-) -> list[str]:
-  values = {name: str(plans / name) for name in _CASES}
-  values |= {"out": str(out), "data": str(data)}
-  filled = []
-  for word in words:
-    for name, value in values.items():
-      word = word.replace(f"{{{name}}}", value)
-    filled.append(_unpacked(word, folder))
-  return filled
 
 
 def _unpacked(word: str, folder: pathlib.Path) -> str:

@@ -62,7 +62,6 @@ def row(
     name: [host["seconds"][name] for host in found]
     for name in ("default", "chosen")
   }
-  ratio = shaped_hosts.ratio([seconds], "chosen", "default")
   trials = found[0]["trials"]
   adopted = [trial for trial in trials if trial["adopted"]]
   told = adopted[-1:] if adopted else trials[:1]
@@ -72,9 +71,7 @@ def row(
     "adopted": "yes" if adopted else "no",
     "way": adopted[-1]["proposal"] if adopted else "",
     "default_ms": 1e3 * shaped_hosts.median([seconds], "default"),
-    "ratio": ratio.ratio,
-    "low": ratio.low,
-    "high": ratio.high,
+    **shaped_hosts.ratio([seconds], "chosen", "default"),
     "predicted_ratio": told[0]["predicted_ratio"] if told else None,
     "tried": len(trials),
     "steps": found[0]["num_steps"],

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import functools
+import itertools
 from typing import Any, Literal, cast
 
 from flax import linen as nn
@@ -112,26 +113,13 @@ _AXIS = "data"
 _NUM_BATCHES = 4
 
 
-class Perceptrons(nn.Module):
-  """Layers of equal width, [rows, width] to [rows, width]."""
-
-  num_layers: int
-  width: int
-
-  @nn.compact
-  def __call__(self, x: jax.Array) -> jax.Array:
-    """Feeds rows through all layers."""
-    for _ in range(self.num_layers):
-      x = nn.relu(nn.Dense(self.width)(x))
-    return x
-
-
 def perceptrons(
   devices: Sequence[jax.Device], *, num_layers: int, width: int, num_rows: int
 ) -> Training:
   """Training of layers of two arrays each, on batches of `num_rows` in all."""
   mesh = in_a_row(devices, _AXIS)
-  model = Perceptrons(num_layers, width)
+  layers = [(nn.Dense(width), nn.relu) for _ in range(num_layers)]
+  model = nn.Sequential([*itertools.chain.from_iterable(layers)])
   optimizer = optax.sgd(1e-2)
   params = model.init(jax.random.key(0), jnp.zeros((1, width)))
   state = {"params": params, "opt": optimizer.init(params)}

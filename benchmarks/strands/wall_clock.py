@@ -105,7 +105,6 @@ def rows_of(
   over, *forms = seconds[0]
   rows = []
   for form in forms:
-    ratio = shaped_hosts.ratio(seconds, form, over)
     are_same = all(
       host["is_same"][form] for launch in launches for host in launch["hosts"]
     )
@@ -115,9 +114,7 @@ def rows_of(
         "form": form,
         "over": over,
         "ms": 1e3 * shaped_hosts.median(seconds, form),
-        "ratio": ratio.ratio,
-        "low": ratio.low,
-        "high": ratio.high,
+        **shaped_hosts.ratio(seconds, form, over),
         "same_bits": "yes" if are_same else "no",
         "launches": len(launches),
         "rounds": len(seconds[0][form][0]),
