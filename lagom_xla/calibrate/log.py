@@ -149,7 +149,9 @@ def _parse_row(number: int, line: str) -> Row | str | None:
   if not num_bytes:
     return None
   time_us, algorithm_gbps, bus_gbps = map(float, rest[:3])
-  if not time_us > 0 or not _agree(num_bytes, time_us, algorithm_gbps):
+  off_gbps = abs(num_bytes / (1e3 * time_us) - algorithm_gbps) if time_us else 0
+  most_off_gbps = _ROUNDING + _ROW_TOLERANCE * algorithm_gbps
+  if not time_us > 0 or off_gbps > most_off_gbps:
     return (
       f"says {num_bytes} B in {rest[0]} us at {rest[1]} GB/s, which contradict"
       " each other; the line is damaged"
@@ -162,11 +164,6 @@ def _parse_row(number: int, line: str) -> Row | str | None:
     bus_gbps=bus_gbps,
     num_wrong=_num_wrong(rest[3:4]),
   )
-
-
-def _agree(num_bytes: int, time_us: float, gbps: float) -> bool:
-  implied_gbps = num_bytes / (1e3 * time_us)
-  return abs(implied_gbps - gbps) <= _ROUNDING + _ROW_TOLERANCE * gbps
 
 
 def _num_wrong(column: list[str]) -> int:
@@ -310,19 +307,20 @@ class _Reader:
           source=self._source,
           line=self._line,
           program=self._program or self._named_by_file,
-          ranks=self._all_ranks(),
+          # None where some are missing, as people leave out.
+          ranks=self._ranks
+          if len(self._ranks) > max(self._ranks, default=0)
+          else {},
           gpus=frozenset(self._gpus),
-          gpus_per_thread=self._gpus_per_thread or self._gpus_per_process(),
+          # A process has one thread unless it says so.
+          gpus_per_thread=self._gpus_per_thread
+          or max(self._processes.values(), default=None),
           nccl_version=self._version,
           environment=dict(self._environment),
           choices=self._choices,
           rows=tuple(self._rows),
         )
       )
-
-  def _all_ranks(self) -> dict[int, str]:
-    """The listed ranks; none where some are missing, as people leave out."""
-    return self._ranks if len(self._ranks) > max(self._ranks, default=0) else {}
 
   def take(self, number: int, line: str) -> None:
     """Reads a line."""
@@ -355,10 +353,6 @@ class _Reader:
       self._processes[host, process] += 1
     self._ranks[rank] = host
     self._gpus.add(gpu)
-
-  def _gpus_per_process(self) -> int | None:
-    """The most GPUs of a process, which has one thread unless it says so."""
-    return max(self._processes.values(), default=None)
 
   def _take_environment(self, line: str) -> None:
     found = dict(_SET.findall(line))

@@ -432,7 +432,11 @@ class Streams:
       elif isinstance(part, program_lib.WaitCopy):
         self._wait_copy(part.copy)
       elif part.branches:
-        self.run(max(part.branches, key=self._lone_us))
+        # Of branches that start with all streams empty.
+        slowest = max(
+          part.branches, key=lambda b: replay(b, self._costs).step_time_us
+        )
+        self.run(slowest)
 
   def drain(self) -> None:
     """Waits until all other streams are empty, too."""
@@ -594,7 +598,3 @@ class Streams:
       self._listener.repeated()
       before, left = signature, left - num_alike
     self._weight = outer
-
-  def _lone_us(self, branch: program_lib.Program) -> float:
-    """Time of a branch that starts with all streams empty."""
-    return replay(branch, self._costs).step_time_us
