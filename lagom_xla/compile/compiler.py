@@ -85,13 +85,7 @@ def schedule(
   """Compiles up to the schedule, with XLA's estimates where it has them.
 
   With `must_begin` it never goes on from a fused module, in which instructions
-  have other names.
-
-  Raises:
-    CompileError: XLA refused, or never scheduled a module of that name.
-    CombineError: the module cannot have these combine groups.
-    ProgramError: the program cannot have this form.
-    ScheduleError: the schedule cannot have these orders.
+  have other names. Raises what `target.Target.schedule` does.
   """
   return start(lowered, config, must_begin=must_begin).result()
 
@@ -134,12 +128,10 @@ def compile(  # pylint: disable=redefined-builtin
   *,
   must_begin: bool = False,
 ) -> lowered_lib.Compilation:
-  """Compiles to the end; takes what `schedule` does.
+  """Compiles to the end; takes and raises what `schedule` does.
 
-  Raises:
-    CompileError: XLA refused, or cannot generate code for the GPU; or this
-      JAX would forget donated inputs; or combine groups or orders did not act.
-    LagomError: as of `schedule`.
+  CompileError also where XLA cannot generate code for the GPU, this JAX would
+  forget donated inputs, or combine groups or orders did not act.
   """
   return start_to_the_end(lowered, config, must_begin=must_begin).result()
 

@@ -54,12 +54,9 @@ def load(
   *,
   arguments: Mapping[str, str] | None = None,
 ) -> target_lib.Target:
-  """Loads a target named on the command line.
+  """Loads a target named on the command line, to be compiled for a cluster.
 
-  Args:
-    text: see the module's docstring.
-    cluster: what to compile it for.
-    arguments: more keyword arguments for the Python function.
+  `arguments` are more keyword arguments for the Python function.
 
   Raises:
     TargetError: there is no such target, or it does not give a jitted step.
