@@ -65,7 +65,7 @@ _LONGEST = """
   llama_totals_test strands_training_test moe_example_test plans_test
   live_signals_test tuned_examples_test paper_benchmark_test
   micro_batches_test stopping_test workers_test memcpys_test
-  live_benchmark_test groups_test predicted_test slices_search_test nnx_test
+  live_benchmark_test groups_test predicted_test nnx_test
   tables_test strands_test accuracy_test gpu_benchmark_test
   verify_test program_search_test networks_test inspect_command_test
   target_output_test tune_command_test page_test environment_test

@@ -17,6 +17,7 @@ from hypothesis import strategies
 import jax
 import pytest
 
+import fake_target
 import hlo_text
 from lagom_xla import cluster
 from lagom_xla import errors
@@ -25,6 +26,7 @@ from lagom_xla.apply import checked
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.schedule import alignment
@@ -33,6 +35,7 @@ from lagom_xla.search import nccl
 from lagom_xla.search.xla import alignment as alignment_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
+from lagom_xla.search.xla import joint
 from lagom_xla.tuner import tuner
 from lagom_xla.verify import verification
 import strands_step
@@ -267,3 +270,53 @@ def test_a_step_that_would_forget_what_it_donates_keeps_xlas_order(
     assert isinstance(last, candidates.Refused)
     assert "forgets that where a pass orders instructions" in last.reason
     assert not found.best.config.orders
+
+
+def _two_strands() -> hlo.Module:
+  """A loop in whose body each strand waits for its gather and its kernel."""
+  strands = "\n".join(
+    f"""
+    {name} = f32[262144] get-tuple-element(t), index={index}
+    gather.{name} = (f32[262144], f32[2097152]) all-gather-start({name}),
+      {hlo_text.GATHER}
+    done.{name} = f32[2097152] all-gather-done(gather.{name})
+    kernel.{name} = f32[262144] custom-call(done.{name}),
+      custom_call_target="Kernel",
+      backend_config={{"reification_cost":[{{"name":"sol","exec_time_us":300}}]}}
+    """
+    for index, name in enumerate("ab")
+  )
+  carried = "(f32[262144], f32[262144])"
+  return hlo_text.load(
+    f"""
+    p = {carried} parameter(0)
+    ROOT loop = {carried} while(p), body=body, condition=condition,
+      {hlo_text.trips(10)}
+    """,
+    computations=f"""
+    body {{
+      t = {carried} parameter(0)
+      {strands}
+      ROOT r = {carried} tuple(kernel.a, kernel.b) }}
+    condition {{
+      t = {carried} parameter(0)
+      ROOT c = pred[] constant(true) }}
+    """,
+  )
+
+
+def test_strands_are_aligned_last_of_all():
+  module = _two_strands()
+
+  target = fake_target.of(lambda config: orders.apply(module, config.orders))
+  told: list[str] = []
+  found = joint.search(target, seconds=0, in_process=True, progress=told.append)
+  assert told[-1] == "aligned strands"
+  order = found.best.config.orders["body"]
+  # One gather is beside the other strand's kernel now.
+  first, second = sorted("ab", key=lambda name: order.index(f"gather.{name}"))
+  assert order.index(f"gather.{second}") < order.index(f"kernel.{first}")
+  assert order.index(f"kernel.{first}") < order.index(f"done.{second}")
+  exposed = found.default.under_nccl_defaults.total_exposed_us
+  after = found.best.under_nccl_defaults.total_exposed_us
+  assert after == pytest.approx(exposed / 2)

@@ -1,17 +1,19 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""XLA's scheduler goes by our costs, and caches by the plan that they carry."""
+"""XLA's scheduler is fed our costs, and goes by them."""
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Callable, Mapping, Sequence
+import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
 
+import fake_target
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import compiler
@@ -19,10 +21,15 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import scheduler_profile
+from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
+from lagom_xla.passes.program import form as form_lib
+from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import feedback
+from lagom_xla.search.xla import joint
+from lagom_xla.tuner import tuner
 import sgd_steps
 
 LowerStep = Callable[..., jax.stages.Lowered]
@@ -110,47 +117,25 @@ def test_a_profile_adds_up_to_the_replayed_step(
   )
 
 
-def test_a_kernel_costs_more_beside_a_collective(tp_scan: hlo.Module) -> None:
-  step = step_of(tp_scan)
-  costs_us = scheduler_profile.costs_us(feedback.profile(step, step.default))
-  lost_us = collections.defaultdict[str, float](float)
-  for (name, _), us in step.timeline(step.default).slowdown_us.items():
-    lost_us[name] += us
-  assert max(lost_us.values()) > 0.1
-  for kernel in step.analysis.kernels.values():
-    alone_us = step.kernel_cost(kernel).time_us
-    num_runs = max(kernel.executions, 1)  # Counted loops never ask theirs.
-    expected_us = alone_us + lost_us[kernel.name] / num_runs
-    assert costs_us[kernel.name] == pytest.approx(expected_us, abs=1e-3)
-
-
 def test_a_collective_costs_what_it_is_configured_to(
   fsdp_scan: hlo.Module,
 ) -> None:
   step = step_of(fsdp_scan)
-  slower = {
-    key: min(
-      (
-        setting
-        for other, setting in step.default.items()
-        if other.kind == key.kind
-      ),
-      key=lambda setting: setting.num_channels,
-    )
-    for key in step.keys
+  fewest = {
+    key: dataclasses.replace(setting, num_channels=1)
+    for key, setting in step.default.items()
   }
-  changed = [c for c in step.analysis.collectives if _differs(step, c, slower)]
+  default, configured = (
+    scheduler_profile.costs_us(feedback.profile(step, configuration))
+    for configuration in (step.default, fewest)
+  )
+  changed = [
+    name
+    for name, key in step.key_of.items()
+    if fewest[key] != step.default[key]
+  ]
   assert changed
-  default = scheduler_profile.costs_us(feedback.profile(step, step.default))
-  configured = scheduler_profile.costs_us(feedback.profile(step, slower))
-  assert all(default[c.name] != configured[c.name] for c in changed)
-
-
-def _differs(
-  step: step_lib.Step, collective: Any, configuration: step_lib.Configuration
-) -> bool:
-  key = step.key_of[collective.name]
-  return configuration[key] != step.default[key]
+  assert all(default[name] != configured[name] for name in changed)
 
 
 def test_xla_finds_all_that_it_wants_in_a_profile(
@@ -250,15 +235,150 @@ def test_any_profile_switches_the_scheduler_on_where_it_is_off(
   assert fed != order_with()
 
 
+# In rounds, as long as one gains.
+
+
+def _target(*kernels_us: float) -> target_lib.Target:
+  """A step whose kernel takes these times, first and after each feedback.
+
+  The kernel of the schedule that the costs of schedule i lead to is called
+  kernel{i + 1}.
+  """
+
+  def scheduled(config: config_lib.XlaConfig) -> hlo.Module:
+    position = 0
+    if config.scheduler_profile is not None:
+      (fed,) = _kernels(config)
+      position = int(fed.removeprefix("kernel")) + 1
+    start, done = hlo_text.all_gather("gather", 8 * 2**20)
+    kernel = hlo_text.kernel(f"kernel{position}", kernels_us[position])
+    return hlo_text.load(f"""
+      p = f32[256,256] parameter(0)
+      {start}
+      {kernel}
+      {done}
+      ROOT result = (f32[256,256]) tuple(p)
+    """)
+
+  return fake_target.of(scheduled)
+
+
+def _search(*kernels_us: float) -> candidates.Search:
+  """Of the target with these kernels."""
+  return joint.search(_target(*kernels_us), seconds=0, in_process=True)
+
+
+def _kernels(config: config_lib.XlaConfig) -> list[str]:
+  """The kernels whose costs XLA's scheduler is fed."""
+  costs_us = scheduler_profile.costs_us(config.scheduler_profile or "")
+  return [name for name in costs_us if name.startswith("kernel")]
+
+
+def _fed(found: candidates.Search) -> list[config_lib.XlaConfig]:
+  configs = [candidate.config for candidate in found.others]
+  return [c for c in configs if c.scheduler_profile is not None]
+
+
+def _names(candidate: candidates.Candidate) -> list[str]:
+  return [k.name for k in candidate.step.analysis.kernels.values()]
+
+
+@pytest.mark.parametrize(
+  ("kernels_us", "num_rounds", "best"),
+  [
+    ((500, 400, 300, 200), 3, "kernel3"),
+    # They end when one brings nothing.
+    ((500, 400, 450), 2, "kernel1"),
+    ((500, 600), 1, "kernel0"),
+    # And though each brings something.
+    ((500, 400, 300, 200, 100), feedback.MAX_ROUNDS, "kernel3"),
+  ],
+)
+def test_xlas_scheduler_is_fed_the_costs_of_the_best_schedule(
+  kernels_us: Sequence[float], num_rounds: int, best: str
+):
+  found = _search(*kernels_us)
+  assert [_kernels(config) for config in _fed(found)] == [
+    [f"kernel{i}"] for i in range(num_rounds)
+  ]
+  assert best in _names(found.best)
+
+
+def test_a_launcher_gets_neither_groups_nor_profile():
+  found = _search(500, 400, 450)
+  assert found.best.config.scheduler_profile is not None
+  prediction = tuner.plan_of(_target(500, 400, 450), found).prediction
+  assert prediction.xla_us == prediction.default_us
+  assert prediction.nccl_settings_us < prediction.default_us
+
+
 @pytest.mark.parametrize(
   "name", ["jax_enable_pgle", "jax_compilation_cache_expect_pgle"]
 )
-def test_jaxs_own_profiles_are_said_to_be_in_the_way(name: str) -> None:
+def test_a_profile_that_jax_would_replace_is_refused(name: str) -> None:
   scheduler_profile.check_reaches_xla()
   before = getattr(jax.config, name)
   jax.config.update(name, True)
   try:
-    with pytest.raises(errors.ProfileError, match=f"{name} is on"):
-      scheduler_profile.check_reaches_xla()
+    found = _search(500)
   finally:
     jax.config.update(name, before)
+  refused = found.others[-1]
+  assert isinstance(refused, candidates.Refused)
+  assert f"{name} is on" in refused.reason
+  assert _kernels(refused.config) == ["kernel0"]
+  assert found.best is found.default
+
+
+def _formed(*, kernel_us: float, is_quick: bool = False) -> candidates.Search:
+  """Of a step that hides its gather in the form "merged" once it is fed.
+
+  Args:
+    kernel_us: of the form's kernel; 500 as written.
+    is_quick: whether the gather is hidden before that, too.
+  """
+
+  def scheduled(config: config_lib.XlaConfig) -> hlo.Module:
+    is_written = config.program.is_as_written
+    is_fed = config.scheduler_profile is not None
+    start, done = hlo_text.all_gather("gather", 8 * 2**20)
+    kernel = hlo_text.kernel("kernel", 500.0 if is_written else kernel_us)
+    if is_written:
+      lines = [start, done, kernel]
+    elif is_fed or is_quick:
+      lines = [start, kernel, done]
+    else:  # One more that is exposed.
+      second = hlo_text.all_gather("second", 8 * 2**20)
+      lines = [start, done, kernel, *second]
+    text = ["p = f32[256,256] parameter(0)", *lines, "ROOT end = () tuple()"]
+    return hlo_text.load("\n".join(text))
+
+  target = fake_target.of(
+    scheduled,
+    rewritten=lambda form: form_lib.Outcome(
+      actions=("Merged.",) if form.strands == "merged" else ()
+    ),
+  )
+  return joint.search(target, seconds=0, in_process=True)
+
+
+@pytest.mark.parametrize(
+  ("kernel_us", "is_quick", "ahead", "fed"),
+  [
+    # One that is not ahead is fed its costs, too.
+    (490, False, "none", ["none", "merged", "merged"]),
+    # One that can no longer win is not.
+    (900, False, "none", ["none"]),
+    # The best is fed once if it is a form itself.
+    (300, True, "merged", ["merged"]),
+  ],
+)
+def test_the_best_and_the_quickest_form_are_fed_their_costs(
+  kernel_us: float, is_quick: bool, ahead: str, fed: list[str]
+):
+  found = _formed(kernel_us=kernel_us, is_quick=is_quick)
+  unfed = [c for c in found.scheduled if c.config.scheduler_profile is None]
+  fastest = min(unfed, key=candidates.tuned_us)
+  assert fastest.config.program.strands == ahead
+  assert [config.program.strands for config in _fed(found)] == fed
+  assert found.best.config.program.strands == fed[-1]

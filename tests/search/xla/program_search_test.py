@@ -1,30 +1,43 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Forms of the program are tried and judged as all else is."""
+"""Forms of the program are tried where they may gain, and judged as all is."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+import functools
+
+import jax
+import jax.numpy as jnp
 import pytest
 
 import fake_target
 import formed_target
+from formed_target import acts
+import hlo_text
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.program.slices import chains as chains_lib
+from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import evaluation
+from lagom_xla.search.xla import forms
 from lagom_xla.search.xla import joint
 from lagom_xla.tuner import tuner
 import strands_step
+import tensor_parallel_step
 
 _GIB = 2**30
 
 
-def _strands(found: candidates.Search) -> list[str]:
-  return [c.config.program.strands for c in found.others]
+def _tried(
+  found: candidates.Search, strands: str
+) -> list[candidates.Candidate | candidates.Refused]:
+  return [c for c in found.others if c.config.program.strands == strands]
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +46,13 @@ def found() -> candidates.Search:
 
 
 def test_a_launcher_is_offered_no_form():
-  assert set(_strands(joint.search(formed_target.target()))) == {"none"}
+  found = joint.search(formed_target.target(), arms=(), seconds=0)
+  assert list(found.others) == _tried(found, "none")
 
 
 def test_each_form_that_acts_is_tried_under_the_best_options(found):
   for strands in ("merged", "rotated"):
-    first = next(c for c in found.others if c.config.program.strands == strands)
+    first, *_ = _tried(found, strands)
     assert formed_target.GATHER in first.config.options
 
 
@@ -49,9 +63,7 @@ def test_a_form_that_leads_is_tried_under_the_defaults_too(found):
 
 
 def test_a_form_that_cannot_act_is_refused_once_with_the_reason(found):
-  (refused,) = [
-    c for c in found.others if c.config.program.strands == "staggered"
-  ]
+  (refused,) = _tried(found, "staggered")
   assert isinstance(refused, candidates.Refused)
   assert "train.py:7: it has no loop" in refused.reason
 
@@ -60,38 +72,6 @@ def test_the_best_is_chosen_over_forms_and_options_together(found):
   best = found.best.config
   assert best.program == form_lib.Form(strands="rotated")
   assert formed_target.GATHER in best.options
-
-
-def test_options_are_searched_from_a_form_that_is_not_ahead_yet():
-  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
-    is_coupled = formed_target.GATHER not in config.options
-    if config.program.strands == "merged":
-      return formed_target.module([350.0], [1] * 32 if is_coupled else [32])
-    return formed_target.module([500.0], [1])
-
-  def rewrite(form: form_lib.Form) -> form_lib.Outcome:
-    is_merged = form.strands == "merged"
-    return form_lib.Outcome(actions=("Merged.",) if is_merged else ())
-
-  target = fake_target.FakeTarget(
-    name="step",
-    cluster=formed_target.H100,
-    scheduled=schedule,
-    rewritten=rewrite,
-  )
-  found = joint.search(target, in_process=True)
-  first = next(c for c in found.others if c.config.program.strands == "merged")
-  assert isinstance(first, candidates.Candidate)
-  assert first.tuned.step_time_us > found.default.tuned.step_time_us
-  assert found.best.config.program.strands == "merged"
-  assert formed_target.GATHER in found.best.config.options
-
-
-def test_progress_is_told_of_forms():
-  told: list[str] = []
-  target = formed_target.target()
-  tuner.tune(target, in_process=True, progress=told.append)
-  assert "strands merged" in told
 
 
 def test_what_a_launcher_gains_is_predicted_for_the_program_as_written(found):
@@ -106,11 +86,34 @@ def test_what_a_launcher_gains_is_predicted_for_the_program_as_written(found):
   assert plan.needs_process
 
 
+def test_options_are_searched_from_a_form_that_is_not_ahead_yet():
+  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
+    is_coupled = formed_target.GATHER not in config.options
+    if config.program.strands == "merged":
+      return formed_target.module([350.0], [1] * 32 if is_coupled else [32])
+    return formed_target.module([500.0], [1])
+
+  target = fake_target.of(schedule, rewritten=acts(_MERGED))
+  found = joint.search(target, arms=(), in_process=True)
+  first, *_ = _tried(found, "merged")
+  assert isinstance(first, candidates.Candidate)
+  assert first.tuned.step_time_us > found.default.tuned.step_time_us
+  assert found.best.config.program.strands == "merged"
+  assert formed_target.GATHER in found.best.config.options
+
+
 def test_a_form_that_does_not_fit_the_device_is_refused_with_what_it_needs():
   def peak_bytes(config: config_lib.XlaConfig) -> int:
     return (90 if config.program.strands == "rotated" else 70) * _GIB
 
-  tuning = tuner.tune(formed_target.target(peak_bytes), in_process=True)
+  told: list[str] = []
+  tuning = tuner.tune(
+    formed_target.target(peak_bytes),
+    arms=(),
+    in_process=True,
+    progress=told.append,
+  )
+  assert "strands merged" in told
   assert tuning.plan.xla.program == form_lib.Form(strands="merged")
   reasons = [
     c.reason
@@ -122,51 +125,12 @@ def test_a_form_that_does_not_fit_the_device_is_refused_with_what_it_needs():
   assert f"It needs {needed:.1f} GB of {available:.1f} GB." in reasons
 
 
-# A real step.
-
-
-@pytest.fixture(scope="module")
-def real() -> candidates.Search:
-  if registry.plugin_path() is None:
-    pytest.skip("JAX's CUDA plugin is not installed (extra aot)")
-  jitted, args = strands_step.lowerable(
-    devices_lib.devices(formed_target.H100), width=4096, num_rows=16384
-  )
-  target = target_lib.of_step(
-    jitted.lower(*args), formed_target.H100, name="step"
-  )
-  return joint.search(target, seconds=0, in_process=True)
-
-
-def test_strands_of_a_real_step_hide_what_was_exposed(real):
-  merged = next(
-    c
-    for c in real.others
-    if c.config == config_lib.XlaConfig(program=form_lib.Form(strands="merged"))
-  )
-  assert isinstance(merged, candidates.Candidate)
-  assert len(merged.outcome.actions) == 2
-  before = real.default.under_nccl_defaults
-  after = merged.under_nccl_defaults
-  assert after.total_exposed_us < before.total_exposed_us
-  assert after.step_time_us < before.step_time_us
-
-
-def test_a_real_step_gets_no_slower_by_the_search(real):
-  assert real.best.tuned.step_time_us <= real.default.tuned.step_time_us
-  assert not real.best.config.program.is_as_written
-
-
 # Which forms are compiled at all.
 
 
 _MERGED = form_lib.Form(strands="merged")
 _MERGED_APART = form_lib.Form(strands="merged", keyed=True)
 _APART = form_lib.Form(keyed=True)
-
-
-def _forms(asked: list[config_lib.XlaConfig]) -> list[form_lib.Form]:
-  return [c.program for c in asked if not c.options]
 
 
 def _combining(config: config_lib.XlaConfig) -> hlo.Module:
@@ -176,76 +140,255 @@ def _combining(config: config_lib.XlaConfig) -> hlo.Module:
   return formed_target.module([500.0 if is_written else 450.0], combined)
 
 
-def test_strands_are_tried_with_keys_where_xla_combines_something():
-  forms = (_MERGED, _MERGED_APART)
-  asked = formed_target.configs(
-    _combining, formed_target.acts(*forms), seconds=60
-  )
-  assert _forms(asked) == [form_lib.AS_WRITTEN, *forms]
+def _slow(config: config_lib.XlaConfig) -> hlo.Module:
+  """A step whose kernels alone take longer in a form."""
+  kernels_us = 500.0 if config.program.is_as_written else 900.0
+  return formed_target.module([kernels_us], [1] * 8)
 
 
-def test_strands_are_tried_without_keys_where_xla_combines_nothing():
-  forms = (_MERGED, _MERGED_APART)
-  asked = formed_target.configs(
-    formed_target.schedule, formed_target.acts(*forms)
-  )
-  assert _forms(asked) == [form_lib.AS_WRITTEN, _MERGED]
-
-
-def test_keys_alone_are_tried_where_no_form_makes_strands():
-  for forms in ((_APART,), (_MERGED, _APART)):
-    asked = formed_target.configs(
-      _combining, formed_target.acts(*forms), seconds=60
-    )
-    assert _forms(asked) == [form_lib.AS_WRITTEN, forms[0]]
+@pytest.mark.parametrize(
+  ("schedule", "act", "compiled"),
+  [
+    # With keys where XLA combines something,
+    (_combining, [_MERGED, _MERGED_APART], [_MERGED, _MERGED_APART]),
+    # without where it does not, or where the form is behind in any case,
+    (formed_target.schedule, [_MERGED, _MERGED_APART], [_MERGED]),
+    (_slow, [_MERGED, _MERGED_APART], [_MERGED]),
+    # and with keys alone where no form makes strands.
+    (_combining, [_APART], [_APART]),
+    (_combining, [_MERGED, _APART], [_MERGED]),
+  ],
+)
+def test_strands_are_tried_with_keys_where_these_may_matter(
+  schedule: Callable[[config_lib.XlaConfig], hlo.Module],
+  act: list[form_lib.Form],
+  compiled: list[form_lib.Form],
+):
+  asked = formed_target.configs(schedule, acts(*act))
+  assert [c.program for c in asked] == [form_lib.AS_WRITTEN, *compiled]
 
 
 def test_forms_that_make_the_same_program_are_compiled_once():
   asked = formed_target.configs(
     formed_target.schedule,
-    formed_target.acts(_MERGED, _MERGED_APART),
+    acts(_MERGED, _MERGED_APART),
     digested=lambda form: str(form.is_as_written),
   )
-  assert _forms(asked) == [form_lib.AS_WRITTEN, _MERGED]
+  assert [c.program for c in asked] == [form_lib.AS_WRITTEN, _MERGED]
 
 
-def test_a_form_whose_kernels_alone_take_longer_is_tried_once():
-  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
-    kernels_us = 500.0 if config.program.is_as_written else 900.0
-    return formed_target.module([kernels_us], [1] * 8)
-
-  asked = formed_target.configs(
-    schedule, formed_target.acts(_MERGED, _MERGED_APART)
-  )
-  assert _forms(asked) == [form_lib.AS_WRITTEN, _MERGED]
-  assert not any(config.options for config in asked)
-
-
-def _tried(*forms: form_lib.Form) -> list[dict[str, object]]:
+def _options(*forms: form_lib.Form) -> list[dict[str, object]]:
   """Options that the last of these forms is compiled with."""
-  asked = formed_target.configs(
-    _combining, formed_target.acts(*forms), seconds=60
-  )
+  asked = formed_target.configs(_combining, acts(*forms), seconds=60)
   return [dict(c.options) for c in asked if c.program == forms[-1]]
 
 
 def test_strands_are_tried_with_nothing_combined_and_two_in_flight():
-  tried = _tried(_MERGED)  # Nothing is predicted to gain by either.
+  tried = _options(_MERGED)  # Nothing is predicted to gain by either.
   assert {formed_target.GATHER: 0} in tried
   assert any(2 in options.values() for options in tried)
 
 
 def test_strands_that_keys_keep_apart_are_not_kept_apart_by_thresholds():
-  tried = _tried(_MERGED, _MERGED_APART)
+  tried = _options(_MERGED, _MERGED_APART)
   assert {} in tried
   assert not any(formed_target.GATHER in options for options in tried)
 
 
+# A real step.
+
+
+@pytest.fixture(scope="module")
+def real(h100s: Sequence[jax.Device]) -> candidates.Search:
+  jitted, args = strands_step.lowerable(h100s, width=4096, num_rows=16384)
+  lowered = jitted.lower(*args)
+  target = target_lib.of_step(lowered, formed_target.H100, name="step")
+  return joint.search(target, seconds=0, in_process=True)
+
+
+def test_strands_of_a_real_step_hide_what_was_exposed(real):
+  merged = real.found(config_lib.XlaConfig(program=_MERGED))
+  assert isinstance(merged, candidates.Candidate)
+  assert len(merged.outcome.actions) == 2
+  before = real.default.under_nccl_defaults
+  after = merged.under_nccl_defaults
+  assert after.total_exposed_us < before.total_exposed_us
+  assert after.step_time_us < before.step_time_us
+
+
+def test_a_real_step_gets_no_slower_with_a_tuner_or_without(real):
+  best, default = real.best, real.default
+  assert best.tuned.step_time_us <= default.tuned.step_time_us
+  assert (
+    best.under_nccl_defaults.step_time_us
+    <= default.under_nccl_defaults.step_time_us
+  )
+  assert not best.config.program.is_as_written
+
+
 def test_keys_of_a_real_step_are_compiled_where_there_are_strands(real):
-  tried = {
-    (c.config.program.strands, c.config.program.keyed)
-    for c in real.others
-    if isinstance(c, candidates.Candidate)
-  }
-  assert ("merged", False) in tried
-  assert ("merged", True) in tried
+  programs = [c.config.program for c in real.scheduled]
+  assert _MERGED in programs and _MERGED_APART in programs
+
+
+def test_groups_are_refused_where_donated_inputs_would_be_forgotten(real):
+  assert real.default.step.analysis.module.proto.input_output_alias.entries
+  groups, *others = [
+    c for c in real.others if c.config.combine_groups is not None
+  ]
+  if registry.keeps_donation():
+    assert isinstance(groups, candidates.Candidate)
+  else:
+    assert isinstance(groups, candidates.Refused)
+    assert "donates inputs" in groups.reason
+    assert not others
+
+
+# Chains are cut where that is predicted to gain, and kept where it does.
+
+
+_LAYERS = ("layer.0", "layer.1")
+
+
+def _chain(label: str, num_products: int) -> chains_lib.Chain:
+  return chains_lib.Chain(
+    label=label,
+    where="train.py:7",
+    collectives=("stablehlo.all_gather",),
+    nccl_bytes=64 * 2**20,
+    num_products=num_products,
+    pieces=(2, 4, 8),
+  )
+
+
+_CHAINS = (*(_chain(label, 1) for label in _LAYERS), _chain("head", 2))
+
+
+def _sliced(config: config_lib.XlaConfig) -> hlo.Module:
+  """A step that gains by two or four pieces of each layer, and by no others.
+
+  A gather that no chain has is exposed, too; that of "hidden" is not.
+  """
+  pieces = config.program.slices
+  by_layer = {1: 1500.0, 2: 1300.0, 4: 1200.0, 8: 1400.0}
+  lines = ["p = f32[256,256] parameter(0)"]
+  for label in (*_LAYERS, "head", ""):
+    start, done = hlo_text.all_gather(f"gather{label}", 64 * 2**20)
+    tag = f', frontend_attributes={{lagom_chain="{label}"}}' if label else ""
+    lines += [start + tag, done]
+  start, done = hlo_text.all_gather("beside", 64 * 2**20)
+  hidden = f'{start}, frontend_attributes={{lagom_chain="hidden"}}'
+  lines += [hidden, hlo_text.kernel("long", 5000.0), done]
+  for i, label in enumerate(_LAYERS):
+    lines.append(hlo_text.kernel(f"layer{i}", by_layer[pieces.get(label, 1)]))
+  lines.append(hlo_text.kernel("last", 300.0 * pieces.get("head", 1)))
+  return hlo_text.load("\n".join([*lines, "ROOT end = () tuple()"]))
+
+
+def _cuts(*chains: chains_lib.Chain) -> list[dict[str, int]]:
+  asked = formed_target.configs(
+    _sliced,
+    lambda form: form_lib.Outcome(actions=("Cut.",) if form.slices else ()),
+    sliceable=chains,
+  )
+  cuts = [dict(config.program.slices) for config in asked]
+  return [slices for slices in cuts if slices]
+
+
+def test_chains_that_are_alike_are_cut_alike_while_the_step_gets_shorter():
+  assert _cuts(*_CHAINS[:2]) == [
+    dict.fromkeys(_LAYERS, num_pieces) for num_pieces in (2, 4, 8)
+  ]
+
+
+def test_chains_are_cut_at_once_and_then_kind_by_kind():
+  tried = _cuts(*_CHAINS)
+  assert tried[0].keys() == {*_LAYERS, "head"}
+  assert all(
+    {*_LAYERS} <= slices.keys() or not {*_LAYERS} & slices.keys()
+    for slices in tried
+  )
+  assert len(tried) <= forms.MAX_SLICES
+
+
+def test_chains_of_which_nothing_is_exposed_are_not_cut():
+  assert _cuts(_chain("hidden", 1)) == []
+
+
+# A real step whose collectives XLA's partitioner places.
+
+
+@pytest.fixture(scope="module", params=["shard_map", "whole at entry"])
+def partitioned(
+  request: pytest.FixtureRequest, h100s: Sequence[jax.Device]
+) -> tuple[target_lib.Target, candidates.Search]:
+  """A step as it is written, and with its chains cut."""
+  lowered = tensor_parallel_step.lower(
+    request.param,
+    tokens=4096,
+    width=8192,
+    hidden=28672,
+    dtype=jnp.bfloat16,
+    devices=h100s,
+  )
+  target = target_lib.of_step(lowered, formed_target.H100, name="step")
+  evaluate = functools.partial(
+    evaluation.evaluate_or_raise,
+    target=target,
+    searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
+  )
+  default = candidates.Search(default=evaluate(config_lib.DEFAULT))
+  return target, forms.search_slices(target, default, evaluate)
+
+
+def test_chains_expose_no_less_where_the_partitioner_drops_their_labels(
+  partitioned: tuple[target_lib.Target, candidates.Search],
+):
+  target, found = partitioned
+  kinds = forms.of_chains(target, found.default, target.chains())
+  # Both dimensions of a chain have the same collectives.
+  by_collectives = {kind.collectives: kind.exposed_us for kind in kinds}
+  assert len(by_collectives) == len(kinds) / 2 == 2
+  assert all(0 < kind.gain_us < kind.exposed_us for kind in kinds)
+  # All but the loss's all-reduce, which is of no chain.
+  exposed_us = found.default.under_nccl_defaults.exposed_us
+  of_loss = [
+    collective.name
+    for collective in found.default.step.analysis.collectives
+    if collective.kind == "all-reduce"
+  ]
+  assert len(of_loss) == 1
+  assert sum(by_collectives.values()) == pytest.approx(
+    sum(us for name, us in exposed_us.items() if name not in of_loss)
+  )
+
+
+def test_cuts_gain_whoever_placed_the_collectives(
+  partitioned: tuple[target_lib.Target, candidates.Search],
+):
+  _, found = partitioned
+  quickest = min(found.scheduled, key=lambda c: c.tuned.step_time_us)
+  assert quickest.config.program.slices
+  before, after = found.default.tuned, quickest.tuned
+  assert after.total_exposed_us < before.total_exposed_us
+  least_us = (1 - candidates.LEAST_GAIN) * before.step_time_us
+  assert after.step_time_us < least_us
+  assert len(found.others) <= forms.MAX_SLICES
+
+
+def test_pieces_that_xla_combines_again_are_tried_apart(
+  partitioned: tuple[target_lib.Target, candidates.Search],
+  request: pytest.FixtureRequest,
+):
+  _, found = partitioned
+  *together, last = found.scheduled
+  # Only those of partitioned programs are.
+  if "shard_map" in request.node.name:
+    assert not any(c.config.options for c in found.others)
+    return
+  assert not any(c.config.options for c in together)
+  quickest = min(together, key=candidates.tuned_us)
+  assert last.config.program == quickest.config.program
+  assert set(last.config.options.values()) == {0}
+  assert {c.num_operands for c in quickest.step.analysis.collectives} != {1}
+  assert {c.num_operands for c in last.step.analysis.collectives} == {1}
