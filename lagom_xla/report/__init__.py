@@ -5,6 +5,6 @@
 `results`, with `clusters` and `calibration`, has what commands print with
 --format=json. `terminal` shows an inspection, a tuning, a verification or a
 profile, with `tables` for -v, and `explanations` an explanation. `page` is the
-same for a browser, and `trace` for Perfetto. What a plan sets is worded in
-`settings`, and what was tried in `tried`, for all of them.
+same for a browser, and `trace` for Perfetto. What a plan sets, and
+what was tried, is worded in `settings` for all of them.
 """

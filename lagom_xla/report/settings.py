@@ -1,20 +1,23 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of a plan in words: what each replaces, and what it does.
+"""The settings of a plan, and of what was tried for it, in words.
 
-The terminal and the page show the same ones, grouped by what applies them. What
-an XLA option replaces is what XLA runs with today, XLA_FLAGS included, as the
-installed jaxlib tells.
+The terminal and the page show the same ones, grouped by what applies them, with
+what each replaces and does. What an XLA option replaces is what XLA runs with
+today, XLA_FLAGS included, as the installed jaxlib tells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 import dataclasses
 
 from lagom_xla import plan as plan_lib
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import rewriting
 from lagom_xla.costs import in_words
-from lagom_xla.report import tried
+from lagom_xla.passes.schedule import orders as orders_lib
+from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import effects as effects_lib
 
@@ -89,7 +92,7 @@ def groups(tuning: tuning_lib.Tuning) -> Iterator[Group]:
       name,
       tuning.timeline_before.step_time_us,
       _xla_us(tuning),
-      told([*tried.parts(plan.xla), *options]),
+      told([*parts(plan.xla), *options]),
     )
   if plan.nccl_settings:
     yield group(
@@ -196,3 +199,38 @@ def peak_memory(tuning: tuning_lib.Tuning) -> tuple[str, str]:
   if not tuning.plan.is_default:
     words = f"{in_words.gigabytes(after)} with the plan, {words}"
   return in_words.gigabytes(before), words
+
+
+def refusal(reason: str) -> str:
+  """That XLA refused a config, and why, in a line."""
+  first, *_ = reason.splitlines() or [""]
+  return f"refused: {first}"
+
+
+def parts(config: config_lib.XlaConfig) -> Iterator[tuple[str, str]]:
+  """What a config sets beside options, each with its value, in words."""
+  if not config.program.is_as_written:
+    yield "program", rewriting.in_words(config.program)
+  if config.combine_groups is not None:
+    groups = in_words.count(config.combine_groups, "group")
+    yield "combine groups", f"{groups} of ours"
+  if config.scheduler_profile is not None:
+    yield "scheduler profile", "costs with contention, for XLA's scheduler"
+  if config.orders:
+    yield "order", orders_lib.in_words(config.orders)
+
+
+def config_in_words(
+  config: config_lib.XlaConfig, arms: Sequence[arms_lib.Arm] = ()
+) -> str:
+  """What a config sets, in a line."""
+  written = []
+  for name, theirs in (("", {}), *((a.name, a.config.options) for a in arms)):
+    own = config.options
+    changed = [option for option in own if own[option] != theirs.get(option)]
+    added = [f"{o}={in_words.option(o, str(own[o]))}" for o in changed]
+    left_out = [f"no {option}" for option in theirs if option not in own]
+    said = [text.replace("xla_gpu_", "", 1) for text in (*added, *left_out)]
+    written.append([*filter(None, [name]), *said])
+  words = [*min(written, key=len), *(value for _, value in parts(config))]
+  return ", ".join(words) or "as it runs today"

@@ -23,7 +23,7 @@ from lagom_xla.report import instructions
 from lagom_xla.report import layout
 from lagom_xla.report import notes
 from lagom_xla.report import results
-from lagom_xla.report import tried
+from lagom_xla.report import settings
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.tuner import tuning as tuning_lib
 
@@ -72,7 +72,7 @@ def of_tuning(
   yield candidates(tuning)
   if tuning.search.arms:
     yield arms(tuning.search, tuning.plan.applied)
-    yield from _arms_notes(tried.arms(tuning.search))
+    yield from _arms_notes(results.arms(tuning.search))
   found, kept = tuning.kept.config.options, tuning.plan.xla.options
   if idle := [name for name in found if name not in kept]:
     yield (f"Left out, as the schedule is the same without: {', '.join(idle)}")
@@ -179,7 +179,7 @@ def _cell(us: float | None) -> str:
 
 def candidates(tuning: tuning_lib.Tuning) -> rich.table.Table:
   """All configs that were tried, with their predicted step times."""
-  found = tried.candidates(tuning.search)
+  found = results.candidates(tuning.search)
   # In two lines, which leaves names of options more of 80 columns.
   tuned = _tuned(tuning.plan.applied).replace(" ", "\n")
   return layout.table(
@@ -187,7 +187,7 @@ def candidates(tuning: tuning_lib.Tuning) -> rich.table.Table:
     ("options", "NCCL\ndefaults", tuned, "sure\ngain", ""),
     (
       (
-        tried.config_in_words(candidate.config, tuning.search.arms),
+        settings.config_in_words(candidate.config, tuning.search.arms),
         _cell(one.step_time_us),
         _cell(one.tuned_step_time_us),
         _cell(one.gain_us.low_us if one.gain_us else None),
@@ -210,15 +210,15 @@ def arms(
   """
   today_us = search.default.under_nccl_defaults.step_time_us
   fastest = search.fastest_arm.config.options
-  (kept,) = (c for c in tried.candidates(search) if not c.obstacle)
+  (kept,) = (c for c in results.candidates(search) if not c.obstacle)
   rows = []
   for name, one in (
-    *((a.name, a) for a in tried.arms(search)),
+    *((a.name, a) for a in results.arms(search)),
     ("the plan", kept),
   ):
     us, words = one.step_time_us, ""
     if us is None:
-      words = tried.refusal(one.failure) if one.failure else "not tried"
+      words = settings.refusal(one.failure) if one.failure else "not tried"
     elif one is not kept and one.xla_options == fastest:
       words = "fastest"
     over = "-" if us is None else f"{us / today_us - 1:+.1%}"
@@ -233,7 +233,7 @@ def arms(
   )
 
 
-def _arms_notes(found: Iterable[tried.Arm]) -> Iterator[str]:
+def _arms_notes(found: Iterable[results.Arm]) -> Iterator[str]:
   """A line for each thing to know of arms, the names of those it is true of."""
   by_note: dict[str, list[str]] = {}
   for arm in found:

@@ -28,7 +28,7 @@ from lagom_xla.costs import uncertainty
 from lagom_xla.costs import wire
 from lagom_xla.passes.schedule import aliasing
 from lagom_xla.passes.schedule import memory
-from lagom_xla.report import tried
+from lagom_xla.report import settings
 from lagom_xla.report.page import report
 from lagom_xla.search.nccl import settings as settings_lib
 from lagom_xla.search.xla import evaluation
@@ -206,7 +206,7 @@ def _figures(
     kept, times = tuning.kept, tuning.search.default.default_times
     gain = report.Estimate.of(uncertainty.gain(times, kept.tuned_times))
     if not tuning.plan.xla.is_default:
-      plan.append(tried.config_in_words(tuning.plan.xla))
+      plan.append(settings.config_in_words(tuning.plan.xla))
     if kept.takes_plugin:
       plan += _settings(kept.runs, kept.settings)
     else:

@@ -203,11 +203,11 @@ def outcome_in_words(
   default_us: float | None,
 ) -> str:
   """What came of a candidate: its time, over the default's if it has one."""
-  from lagom_xla.report import tried
+  from lagom_xla.report import settings
   from lagom_xla.search.xla import candidates as candidates_lib
 
   if isinstance(candidate, candidates_lib.Refused):
-    return f": {tried.refusal(candidate.reason)}"
+    return f": {settings.refusal(candidate.reason)}"
   step_us = candidate.tuned.step_time_us
   if default_us is not None:
     words = f"({step_us / default_us - 1:+.2%})"

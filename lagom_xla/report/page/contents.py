@@ -28,8 +28,8 @@ from lagom_xla.explain import explaining
 from lagom_xla.explain import explanation as explanation_lib
 from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.report import notes
+from lagom_xla.report import results
 from lagom_xla.report import settings
-from lagom_xla.report import tried
 from lagom_xla.report.page import report
 from lagom_xla.tuner import tuning as tuning_lib
 
@@ -311,13 +311,13 @@ def of_tuning(
     settings=tuple(_settings(tuning)),
     tried=tuple(
       report.Tried(
-        name=tried.config_in_words(candidate.config),
+        name=settings.config_in_words(candidate.config),
         us=one.step_time_us,
         tuned_us=one.tuned_step_time_us,
         verdict=one.verdict,
       )
       for candidate, one in zip(
-        tuning.candidates, tried.candidates(tuning.search), strict=True
+        tuning.candidates, results.candidates(tuning.search), strict=True
       )
     ),
     commands=tuple(_commands(tuning, folder)),
