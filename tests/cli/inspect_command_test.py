@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The report of `lagom-xla inspect`, as docs/formats.md describes it."""
+"""`lagom-xla inspect` and `profile`, and what a profile is to them and tune."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import jax
 import pytest
 
 from commands import CLUSTER
+from commands import HLO
 from commands import MODEL
 from commands import ROOT
 from commands import TARGET
@@ -20,8 +21,18 @@ from commands import printed
 from commands import run
 from commands import write_steps
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import plan as plan_lib
+from lagom_xla.cli import options as options_lib
 from lagom_xla.compile import compiler
 from lagom_xla.compile import load
+from lagom_xla.flags import nccl_channels
+from lagom_xla.profiling import profile as profile_lib
+from lagom_xla.tuner import tuner
+from simulated_run import H100S
+from simulated_run import OWN_US
+from simulated_run import process_of
+from simulated_run import profile_of
+import xspace_text
 
 
 @pytest.fixture(scope="module")
@@ -138,10 +149,10 @@ def test_an_optimized_module_in_a_file_is_only_read(
 
   monkeypatch.setattr(compiler, "schedule", compiles)
   monkeypatch.setattr(jax.stages.Lowered, "compile", compiles)
-  outcome = run("inspect", module, CLUSTER, "--format=json")
-  assert outcome.err == ""
-  assert len(of_step["overlaps"]) > 0
-  assert _essence(json.loads(outcome.out)) == _essence(of_step)
+  only_read = printed("inspect", module, CLUSTER)
+  # The steps behind XLA's scheduler may add a copy and rename synchronous ones.
+  for kept in ("overlaps", "totals", "gemm_flops"):
+    assert only_read[kept] == of_step[kept] != []
   # What is optimized already has no XLA options left to try.
   plan = f"--out={tmp_path / 'plan'}"
   report = printed("tune", module, CLUSTER, plan)
@@ -150,17 +161,87 @@ def test_an_optimized_module_in_a_file_is_only_read(
   assert report["plan"]["xla"]["options"] == {}
 
 
-def _essence(report: dict[str, Any]) -> dict[str, Any]:
-  """What the steps behind XLA's scheduler leave as it is.
+@pytest.fixture(scope="module")
+def profile(fsdp_scan) -> profile_lib.Profile:
+  return profile_of(fsdp_scan)
 
-  They may add a copy, and from JAX 0.11 on they print start and done of a sync
-  collective as one instruction.
-  """
-  module = {
-    k: v for k, v in report["module"].items() if k != "num_instructions"
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, fsdp_scan) -> pathlib.Path:
+  """A folder with the module and, in `trace`, its profile."""
+  found = tmp_path_factory.mktemp("profiled")
+  (found / "step.hlo.pb").write_bytes(fsdp_scan.proto.SerializeToString())
+  xspace_text.write(found / "trace", process_of(fsdp_scan))
+  return found
+
+
+def test_inspect_says_how_far_off_predictions_were(folder):
+  arguments = (
+    "inspect",
+    str(folder / "step.hlo.pb"),
+    CLUSTER,
+    f"--profile={folder / 'trace'}",
+  )
+  text = run(*arguments, "--verbose").out
+  assert "Measured over predicted" in text
+  assert "what the profile measured alone" in text
+  assert "9 times in 10" in text
+  found = printed(*arguments)
+  assert {"gemm", "all-gather"} <= {
+    r["kind"] for r in found["profile"]["ratios"]
   }
-  collectives = [
-    {k: v for k, v in c.items() if k != "name" or c["form"] == "async"}
-    for c in report["collectives"]
-  ]
-  return {**report, "module": module, "collectives": collectives}
+
+
+def test_a_cap_in_xla_flags_is_the_one_under_which_the_profile_ran(
+  folder, monkeypatch
+):
+  monkeypatch.setenv("XLA_FLAGS", f"--{nccl_channels.OPTION}=2")
+  target = load.load(str(folder / "step.hlo.pb"), H100S)
+  with options_lib.pricing(str(folder / "trace"), target):
+    step = tuner.inspect(target)
+  for key, setting in step.default.items():
+    assert setting.num_channels <= 2
+    # What it took, less what kernels took from it.
+    assert 0.5 * OWN_US < step.predict(key, setting).time_us <= OWN_US + 1e-3
+
+
+@pytest.mark.parametrize("command", ["inspect", "tune"])
+def test_a_profile_of_another_step_prices_nothing(command, folder, tmp_path):
+  module = tmp_path / "another.hlo"
+  module.write_text(HLO)
+  options = [f"--out={tmp_path / 'plan'}"] if command == "tune" else []
+  said = run(
+    *(command, str(module), CLUSTER, *options),
+    f"--profile={folder / 'trace'}",
+  )
+  assert said.status == 2
+  assert "is of another step than step: it has none of its kernels" in said.err
+
+
+def test_profile_shows_who_waits_for_whom(folder):
+  text = run("profile", str(folder / "trace"), "--verbose").out
+  assert "Who waited for whom (measured" in text
+  found = printed("profile", str(folder / "trace"))
+  latest = max(found["devices"], key=lambda row: row["late_us"])
+  assert latest["name"] == "host GPU:7"
+  assert found["collectives"] and found["slowdowns"] and found["processes"]
+
+
+def test_a_plan_says_which_run_it_rests_on(folder, tmp_path, profile):
+  arguments = (
+    "tune",
+    str(folder / "step.hlo.pb"),
+    CLUSTER,
+    f"--out={tmp_path / 'plan'}",
+  )
+  text = run(*arguments, f"--profile={folder / 'trace'}").out
+  assert "Costs rest on the profile host" in text
+  traced = plan_lib.load(tmp_path / "plan").profile
+  assert traced is not None
+  assert traced.began_at == "2026-02-02T02:40:00+00:00"
+  assert traced.num_steps == len(profile.whole_steps)
+  assert traced.num_devices == 8
+  assert all(0 <= share <= 1 for share in traced.measured_shares.values())
+  assert traced.measured_shares["all-gather"] == 1.0
+  run(*arguments)
+  assert plan_lib.load(tmp_path / "plan").profile is None

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The report and the files of `lagom-xla tune`."""
+"""`lagom-xla tune`, its report and files, and `verify` of a plan's knobs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,31 @@ import pytest
 
 from commands import CLUSTER
 from commands import ROOT
+from commands import STEPS
 from commands import TARGET
 from commands import assert_refused
 from commands import bash
 from commands import check_schema
+from commands import printed
 from commands import run
 from commands import write_hlo
 from commands import write_steps
+import fake_target
 from lagom_xla import plan as plan_lib
+from lagom_xla.apply import files
 from lagom_xla.cli import progress
 from lagom_xla.cli.commands import tune
 from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import load
+from lagom_xla.costs import in_words
 from lagom_xla.costs import uncertainty
 from lagom_xla.passes import registry
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import knobs as knobs_lib
+from lagom_xla.verify import verification
+from searched_plan import H100
+from searched_plan import exchange_settings
+from searched_plan import plan_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,3 +201,94 @@ def test_a_plan_is_written_whoever_reads_of_it(tmp_path, unread):
   said = bash(tmp_path, f"$LAGOM tune step.hlo {CLUSTER} --out=plan {unread}")
   assert said == "status 0\n"
   assert plan_lib.load(tmp_path / "plan").module_name == "step"
+
+
+_GATHER = knobs_lib.OPTIONS["all-gather"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _OnDisk:
+  """A step in a file, and a plan for it whose every knob acts."""
+
+  target: str
+  plan: plan_lib.Plan
+  folder: str
+
+
+@pytest.fixture(scope="module")
+def on_disk(h100s, tmp_path_factory) -> _OnDisk:
+  folder = tmp_path_factory.mktemp("steps")
+  (folder / "steps.py").write_text(STEPS.replace("4096", "2048"))
+  name = f"{folder / 'steps.py'}:step"
+  plan = plan_of(fake_target.schedule_only(load.load(name, H100)))
+  plan = dataclasses.replace(plan, nccl_env={})
+  assert plan.xla.options[_GATHER] == 2**27 and plan.nccl_settings
+  files.write(plan, folder / "plan")
+  return _OnDisk(name, plan, str(folder / "plan"))
+
+
+def test_verify_says_which_part_it_compiles_without(on_disk, said, monkeypatch):
+  expected: list[int] = []
+  monkeypatch.setattr(
+    progress.Bar, "expect", lambda _, num: expected.append(num)
+  )
+  run("verify", on_disk.folder, on_disk.target, CLUSTER)
+  assert {"compiling XLA's defaults", "compiling the plan"} <= set(said)
+  # It knows how many configs there are, and so how long is left.
+  assert expected == [len(verification.configs(on_disk.plan))]
+
+
+def test_verify_shows_each_knob(on_disk):
+  outcome = run("verify", on_disk.folder, on_disk.target, CLUSTER)
+  assert (outcome.status, outcome.err) == (0, "")
+  text = " ".join(outcome.out.split())
+  assert "are those that it was made for" in text
+  assert f"{_GATHER}=134217728 (134 MB) instead of " in text
+  assert re.search(r": [\d.]+ -> [\d.]+ ms; \d+ all-gathers? became \d+", text)
+  known = on_disk.plan.prediction
+  assert f"between {in_words.ms(known.default_range_us.low_us)} and" in text
+  ends = dataclasses.astuple(known.nccl_settings_gain_us)
+  assert f"; 9 times in 10, {in_words.ms_range(*ends)}" in text
+  # A lone plan.json is a plan, too.
+  lone = f"{on_disk.folder}/plan.json"
+  assert run("verify", lone, on_disk.target, CLUSTER) == outcome
+
+
+def test_verify_prints_each_knob(on_disk):
+  report = printed("verify", on_disk.folder, on_disk.target, CLUSTER)
+  plan = on_disk.plan
+  assert report["module_name"] == plan.module_name
+  assert report["cluster"] == "1x8xh100"
+  assert report["default_us"] > 0 and report["planned_us"] > 0
+  gain_us = dataclasses.asdict(plan.prediction.nccl_settings_gain_us)
+  assert report["gain_us"] == gain_us
+  effects = {effect["knob"]: effect for effect in report["effects"]}
+  assert len(effects) == len(plan.xla.options) + len(plan.nccl_settings)
+  assert _GATHER in effects
+  for effect in effects.values():
+    assert effect["acted"] is True and effect["replaces"]
+    assert effect["without_us"] > 0 and effect["with_us"] > 0
+
+
+def test_the_status_says_that_a_knob_does_nothing(on_disk, tmp_path):
+  options = {**on_disk.plan.xla.options, "xla_gpu_memory_limit_slop_factor": 80}
+  plan = dataclasses.replace(
+    on_disk.plan, xla=config_lib.XlaConfig(options=options)
+  )
+  files.write(plan, tmp_path)
+  arguments = (str(tmp_path), on_disk.target, CLUSTER)
+  outcome = run("verify", *arguments)
+  assert (outcome.status, outcome.err) == (1, "")
+  row = next(line for line in outcome.out.splitlines() if "slop" in line)
+  assert "no effect" in row
+  acted = [e["acted"] for e in printed("verify", *arguments)["effects"]]
+  assert acted.count(False) == 1
+
+
+def test_verify_refuses_in_one_line(on_disk, tmp_path):
+  other = run("verify", on_disk.folder, on_disk.target, "--cluster=2x4xh100")
+  assert_refused(other, "num_nodes is 1 there and 2 here")
+  files.write(on_disk.plan, tmp_path)
+  exchange_settings(tmp_path / "nccl_table.bin")
+  outcome = run("verify", str(tmp_path), on_disk.target, CLUSTER)
+  assert_refused(outcome, "was switched or exchanged")
