@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cost model's errors on figures that were measured elsewhere.
 
-    python -m benchmarks.accuracy [--data FOLDER] [--format=text|json]
-        [--plot=FILE.png]
+    python -m benchmarks.accuracy [--data FOLDER] [--plot=FILE.png]
+        [--format=text|csv] [--csv=FOLDER]
 
 Predicts each figure and prints the relative errors by group. Tables of figures
 come with the benchmarks (benchmarks/data); rows of nccl-tests, modules and
@@ -17,13 +17,10 @@ what was measured.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import functools
-import json
 import pathlib
 import re
-import sys
 
 from benchmarks import data as data_lib
 from benchmarks import groups
@@ -229,17 +226,13 @@ def draw(found: Sequence[groups.Group], file: pathlib.Path) -> None:
 
 def main() -> None:
   """The command."""
-  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+  parser = table_lib.parser("benchmarks.accuracy", __doc__)
   parser.add_argument("--data", type=table_lib.folder)
-  parser.add_argument("--format", choices=("text", "json"), default="text")
   parser.add_argument("--plot", type=pathlib.Path)
   arguments = parser.parse_args()
-  table_lib.compile_ahead_of_time()
   found = list(all_groups(arguments.data))
-  if arguments.format == "json":
-    print(json.dumps({"groups": [g.to_dict() for g in found]}))
-  else:
-    groups.show("Relative errors of the cost model", found)
+  table = groups.table("Relative errors of the cost model", found)
+  table_lib.show([table], arguments.format, arguments.csv)
   if arguments.plot is not None:
     draw(found, arguments.plot)
 
@@ -291,7 +284,7 @@ _STEPS: Mapping[str, Callable[[pathlib.Path], Iterator[groups.Group]]] = {
 
 
 def _leave_out(name: str, reason: str) -> None:
-  print(f"accuracy: {name} left out: {reason}", file=sys.stderr)
+  table_lib.say(f"accuracy: {name} left out: {reason}")
 
 
 if __name__ == "__main__":

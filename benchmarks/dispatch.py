@@ -87,7 +87,7 @@ def main() -> None:
   parser.add_argument("--arguments", type=table_lib.names, default=("1", "64"))
   arguments = parser.parse_args()
   rows = [measure(int(number)) for number in arguments.arguments]
-  columns = dict.fromkeys(rows[0], ",.0f")
+  columns = dict.fromkeys(rows[0], ".0f")
   table = table_lib.Table(
     name="dispatch",
     title="Nanoseconds of a call, as jit runs a step and tuned",

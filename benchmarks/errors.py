@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The spread of the cost model's errors, by part: costs/fitted/errors.json.
 
-    python -m benchmarks.errors --data FOLDER [--write]
+    python -m benchmarks.errors --data FOLDER [--write] [--format=text|csv]
 
 Spreads are of the groups of `python -m benchmarks.accuracy`, of each part those
 that were held out, where there are any. An error is ln(measured / predicted),
@@ -167,7 +167,10 @@ def document(found: Mapping[str, uncertainty.Spread]) -> dict[str, Any]:
 
 def main() -> None:
   """The command."""
-  arguments = data_lib.arguments(__doc__, "write")
+  parser = table_lib.parser("benchmarks.errors", __doc__)
+  parser.add_argument("--data", type=table_lib.folder, required=True)
+  parser.add_argument("--write", action="store_true")
+  arguments = parser.parse_args()
   found = spreads(accuracy.all_groups(arguments.data))
   table = table_lib.Table(
     name="errors",
@@ -190,7 +193,7 @@ def main() -> None:
       for part, spread in found.items()
     ],
   )
-  table_lib.show([table], "text")
+  table_lib.show([table], arguments.format, arguments.csv)
   missing = [
     part for part in _GROUPS if not part.endswith(".") and part not in found
   ]

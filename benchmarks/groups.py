@@ -49,10 +49,11 @@ class Group:
   worst_case: str
   comparisons: Sequence[Comparison] = ()
 
-  def to_dict(self) -> dict[str, object]:
-    """What `--format=json` prints of it."""
-    names = ("name", "n", "median", "p90", "worst")
-    return {name: getattr(self, name) for name in names}
+  @property
+  def row(self) -> table_lib.Row:
+    """How large its errors are."""
+    names = ("n", "median", "p90", "worst", "worst_case")
+    return {"group": self.name, **{name: getattr(self, name) for name in names}}
 
 
 def of_comparisons(name: str, comparisons: Sequence[Comparison]) -> Group:
@@ -101,10 +102,7 @@ def table(title: str, found: Iterable[Group]) -> table_lib.Table:
     columns=table_lib.columns(
       group="", n="", median=".1%", p90=".1%", worst=".1%", worst_case=""
     ),
-    rows=[
-      {"group": g.name, **g.to_dict(), "worst_case": g.worst_case}
-      for g in found
-    ],
+    rows=[group.row for group in found],
   )
 
 

@@ -35,7 +35,7 @@ _NUM_SETTINGS = 20
 
 def main() -> None:
   """The command."""
-  table_lib.compile_ahead_of_time()
+  arguments = table_lib.parser("benchmarks.replay", __doc__).parse_args()
   table = table_lib.Table(
     name="replay",
     title="Times of replays",
@@ -55,7 +55,7 @@ def main() -> None:
       for layers, times in (("scan", 1), ("unroll", 1), ("unroll", 4))
     ],
   )
-  table_lib.show([table], "text")
+  table_lib.show([table], arguments.format, arguments.csv)
 
 
 def _row(layers: str, times: int) -> dict[str, Any]:

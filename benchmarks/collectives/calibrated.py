@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 import dataclasses
 import pathlib
 
-from benchmarks import data as data_lib
 from benchmarks import groups
+from benchmarks import table as table_lib
 from benchmarks.collectives import fit_networks
 from benchmarks.collectives import lone_collective
 from benchmarks.collectives import nccl_tests
@@ -110,24 +110,26 @@ def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
 
 def main() -> None:
   """The command."""
-  folder = data_lib.arguments(__doc__).data / "nccl_tests"
+  parser = table_lib.parser("benchmarks.collectives.calibrated", __doc__)
+  parser.add_argument("--data", type=table_lib.folder, required=True)
+  arguments = parser.parse_args()
+  folder = arguments.data / "nccl_tests"
   found = list(systems(nccl_tests.rows(folder)))
-  for title, is_after in (("Uncalibrated", False), ("Calibrated", True)):
-    groups.show(
-      title,
-      groups.by_name(
-        "",
-        (
-          (name, comparison)
-          for system in found
-          for comparison in system.comparisons(
-            system.calibration if is_after else cluster_lib.Calibration()
-          )
-          for name in (system.name, *system.group_names)
-        ),
-      ),
+  uncalibrated = cluster_lib.Calibration()
+  compared = [
+    (f"{title}: {name}", comparison)
+    for title in ("uncalibrated", "calibrated")
+    for system in found
+    for comparison in system.comparisons(
+      system.calibration if title == "calibrated" else uncalibrated
     )
-  groups.show("By whether a fit saw the system", compare(folder))
+    for name in (system.name, *system.group_names)
+  ]
+  table = groups.table(
+    "Systems before and after, and by whether a fit saw them",
+    [*groups.by_name("", compared), *compare(folder)],
+  )
+  table_lib.show([table], arguments.format, arguments.csv)
 
 
 if __name__ == "__main__":

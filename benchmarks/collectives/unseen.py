@@ -62,7 +62,7 @@ def _by_system() -> Iterator[dict[str, Any]]:
   for found in groups.by_name("", ((r.system, r.compared()) for r in rows())):
     own = [row for row in rows() if row.system == found.name]
     yield {
-      **found.to_dict(),
+      **found.row,
       "joined_by": _joined_by(own[-1]),
       "in_range": statistics.fmean(map(_is_in_range, own)),
       "calibrated": getattr(after.get(found.name), "median", None),
@@ -72,12 +72,14 @@ def _by_system() -> Iterator[dict[str, Any]]:
 
 def main() -> None:
   """The command."""
-  data.arguments(__doc__, is_needed=False)
+  arguments = table_lib.parser(
+    "benchmarks.collectives.unseen", __doc__
+  ).parse_args()
   table = table_lib.Table(
     name="unseen",
     title="Relative errors on systems that the model was not made on",
     columns=table_lib.columns(
-      name="",
+      group="",
       joined_by="",
       n="",
       median=".1%",
@@ -88,8 +90,8 @@ def main() -> None:
     ),
     rows=list(_by_system()),
   )
-  table_lib.show([table], "text")
-  groups.show("The same by what joins the GPUs", compare())
+  joined = groups.table("The same by what joins the GPUs", compare())
+  table_lib.show([table, joined], arguments.format, arguments.csv)
 
 
 if __name__ == "__main__":

@@ -31,18 +31,13 @@ def rows(table: str | pathlib.Path) -> list[dict[str, str]]:
     return list(csv.DictReader(file))
 
 
-def arguments(
-  doc: str | None, *switches: str, is_needed: bool = True
-) -> argparse.Namespace:
-  """What a command line says: --data=FOLDER, and which switches are set.
-
-  The command compiles on a machine without GPUs.
-  """
+def arguments(doc: str | None, *switches: str) -> argparse.Namespace:
+  """What the command line of a fit says: --data, and which switches are set."""
+  table_lib.compile_ahead_of_time()
   parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
-  parser.add_argument("--data", type=table_lib.folder, required=is_needed)
+  parser.add_argument("--data", type=table_lib.folder, required=True)
   for switch in switches:
     parser.add_argument(f"--{switch}", action="store_true")
-  table_lib.compile_ahead_of_time()
   return parser.parse_args()
 
 

@@ -104,13 +104,13 @@ def _pairs_error(
 
 if __name__ == "__main__":
   traced_step.show(
+    "benchmarks.steps.corrected",
     __doc__,
-    "Losses of kernels beside collectives, by the other half of the step",
     rows,
     held_out="",
     half="",
     known=".0%",
-    lost_us=",.0f",
+    lost_us=".0f",
     model="+.1%",
     corrected="+.1%",
     pairs_model=".3f",

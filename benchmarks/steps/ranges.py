@@ -79,12 +79,12 @@ def _launches(
 
 if __name__ == "__main__":
   traced_step.show(
+    "benchmarks.steps.ranges",
     __doc__,
-    "Ranges of steps, 9 times in 10",
     rows,
     costs="",
-    measured_us=",.0f",
-    replayed_us=",.0f",
-    low_us=",.0f",
-    high_us=",.0f",
+    measured_us=".0f",
+    replayed_us=".0f",
+    low_us=".0f",
+    high_us=".0f",
   )

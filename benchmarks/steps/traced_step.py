@@ -25,7 +25,6 @@ import pathlib
 import re
 import statistics
 
-from benchmarks import data as data_lib
 from benchmarks import table as table_lib
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
@@ -251,22 +250,24 @@ def median_us(events: Iterable[events_lib.Event]) -> Mapping[str, float]:
 
 
 def show(
+  module: str,
   doc: str | None,
-  title: str,
   rows: Callable[[TracedStep], Iterable[table_lib.Row]],
   **columns: str,
 ) -> None:
-  """Shows a table of the rows of all traced steps."""
-  arguments = data_lib.arguments(doc)
+  """The command of a module that shows rows of all traced steps."""
+  parser = table_lib.parser(module, doc)
+  parser.add_argument("--data", type=table_lib.folder, required=True)
+  arguments = parser.parse_args()
   found = [
     {"step": folder.name, **row}
     for folder in folders(arguments.data)
     for row in rows(TracedStep(folder))
   ]
   table = table_lib.Table(
-    name=title,
-    title=title,
+    name=module.rpartition(".")[2],
+    title=(doc or "").partition("\n")[0],
     columns=table_lib.columns(step="", **columns),
     rows=found,
   )
-  table_lib.show([table], "text")
+  table_lib.show([table], arguments.format, arguments.csv)

@@ -238,17 +238,10 @@ def _send_and_return(
   num_chosen: int,
   num_gpus: int,
 ) -> jax.Array:
-  """Runs each token through the experts that the router chooses for it.
+  """Runs this GPU's tokens through the experts that the router chooses.
 
-  Args:
-    x: this GPU's tokens, [B, S, d_model].
-    router: [d_model, experts].
-    run: runs this GPU's experts on [local experts, rows, d_model].
-    num_chosen: experts per token.
-    num_gpus: GPUs that the experts are split over.
-
-  Returns:
-    The experts' results, weighted by the router and summed, as x.
+  `run` runs this GPU's experts on [local experts, rows, d_model]. Results are
+  weighted by the router and summed.
   """
   rows = x.reshape(-1, x.shape[-1])
   num_experts = router.shape[-1]

@@ -20,9 +20,8 @@ more than two may add them in another order, as gloo's ring does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from lagom_xla import errors
 from lagom_xla.passes import edit
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
@@ -49,7 +48,6 @@ def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
     computation = copy.computations[computation_id]
     instructions = {i.id: i for i in computation.instructions}
     for members in members_of:
-      _check(members)
       for instruction in _flat(computation, members, editor):
         instructions[instruction.id] = instruction
     edit.replace_instructions(computation, instructions.values())
@@ -108,29 +106,35 @@ def _parts(
   return parts
 
 
-def _check(members: Sequence[hlo.Instruction]) -> None:
-  first = members[0]
-  if first.opcode != "all-reduce":
-    raise errors.CombineError(
-      f"{first.name} cannot be put end to end with {members[1].name}: it is an"
-      f" {first.opcode}, and only all-reduces are."
-    )
-
-
 def _flat(
   computation: hlo.Computation,
   members: Sequence[hlo.Instruction],
   editor: edit.Editor,
 ) -> list[hlo.Instruction]:
   """What takes the place of the members, each in the id of its own."""
-  new = _New(computation, editor, members[0])
+
+  def new(
+    opcode: str, num_elements: int, operand_ids: Iterable[int]
+  ) -> hlo.Instruction:
+    return hlo.Instruction(
+      name=editor.new_name(opcode),
+      opcode=opcode,
+      shape=hlo.Shape(
+        element_type=members[0].shape.element_type,
+        dimensions=[num_elements],
+        layout=hlo_pb2.LayoutProto(minor_to_major=[0]),
+      ),
+      id=editor.new_id(computation),
+      operand_ids=operand_ids,
+    )
+
   num_elements = [hlo.num_elements(member.shape) for member in members]
   ends = [sum(num_elements[: n + 1]) for n in range(len(members))]
   flats = [
-    new.instruction("bitcast", number, member.operand_ids)
+    new("bitcast", number, member.operand_ids)
     for number, member in zip(num_elements, members, strict=True)
   ]
-  joined = new.instruction("concatenate", ends[-1], [i.id for i in flats])
+  joined = new("concatenate", ends[-1], [i.id for i in flats])
   joined.dimensions.append(0)
   reduced = hlo.Instruction()
   reduced.CopyFrom(members[0])
@@ -143,7 +147,7 @@ def _flat(
   )
   made = [*flats, joined, reduced]
   for member, number, end in zip(members, num_elements, ends, strict=True):
-    part = new.instruction("slice", number, [reduced.id])
+    part = new("slice", number, [reduced.id])
     part.slice_dimensions.add(start=end - number, limit=end, stride=1)
     # In its place, so that those who take its value need no change.
     whole = hlo.Instruction(
@@ -156,32 +160,3 @@ def _flat(
     )
     made += [part, whole]
   return made
-
-
-class _New:
-  """Makes instructions of one dimension, of a collective's element type."""
-
-  def __init__(
-    self,
-    computation: hlo.Computation,
-    editor: edit.Editor,
-    like: hlo.Instruction,
-  ):
-    self._computation = computation
-    self._editor = editor
-    self._element_type = like.shape.element_type
-
-  def instruction(
-    self, opcode: str, num_elements: int, operand_ids: Sequence[int]
-  ) -> hlo.Instruction:
-    return hlo.Instruction(
-      name=self._editor.new_name(opcode),
-      opcode=opcode,
-      shape=hlo.Shape(
-        element_type=self._element_type,
-        dimensions=[num_elements],
-        layout=hlo_pb2.LayoutProto(minor_to_major=[0]),
-      ),
-      id=self._editor.new_id(self._computation),
-      operand_ids=operand_ids,
-    )
