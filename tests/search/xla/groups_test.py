@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-import dataclasses
 import functools
 import itertools
 import math
@@ -27,74 +26,48 @@ from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import groups as groups_lib
 
 _H100 = cluster_lib.parse("1x8xh100")
+LowerStep = Callable[..., jax.stages.Lowered]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Case:
-  """A target, and what a search of its groups finds.
-
-  Attributes:
-    target: a step with inputs of its own, for which no JAX refuses groups.
-    search: of its groups, until a time by `time.monotonic`.
-  """
-
-  target: target_lib.Target
-  search: Callable[[float], candidates.Search]
-
-  @functools.cached_property
-  def found(self) -> candidates.Search:
-    return self.search(math.inf)
-
-  @property
-  def tried(self) -> list[candidates.Candidate]:
-    """All that has groups of its own, every collective alone first."""
-    assert all(isinstance(c, candidates.Candidate) for c in self.found.others)
-    return [c for c in self.found.scheduled if c is not self.found.default]
-
-
-@pytest.fixture(scope="module")
-def case(
-  fsdp_step: Callable[..., jax.stages.Lowered],
-  tp_step: jax.stages.Lowered,
-) -> Callable[[str], _Case]:
-  @functools.cache
-  def made(name: str) -> _Case:
-    step = tp_step if name == "tp" else fsdp_step(unroll=name == "unrolled")
-    of_step = target_lib.of_step(step, _H100, name=name)
-    target = fake_target.schedule_only(_without_donation(of_step))
-    options = (
-      {"xla_gpu_enable_while_loop_double_buffering": True}
-      if name == "double-buffered"
-      else {}
-    )
-
-    def evaluate(
-      config: config_lib.XlaConfig,
-    ) -> candidates.Candidate | candidates.Refused:
-      return evaluation.evaluate(config, target=target, searcher=Balance())
-
-    def search(until_s: float) -> candidates.Search:
-      default = evaluate(config_lib.XlaConfig(options=options))
-      assert isinstance(default, candidates.Candidate), default.reason
-      so_far = candidates.Search(default=default)
-      return groups_lib.search(so_far, evaluate, until_s=until_s)
-
-    return _Case(target, search)
-
-  return made
-
-
-def _without_donation(step: target_lib.Target) -> target_lib.Target:
-  module = step.identity()
+def _target(lowered: jax.stages.Lowered) -> target_lib.Target:
+  """A step with inputs of its own, for which no JAX refuses groups."""
+  module = target_lib.of_step(lowered, _H100, name="step").identity()
   proto = type(module.proto)()
   proto.CopyFrom(module.proto)
   proto.ClearField("input_output_alias")
   proto.ClearField("buffer_donor")
   kept = hlo.Module(proto, module.num_partitions)
-  return target_lib.of_module(kept, _H100, name="step")
+  return fake_target.schedule_only(
+    target_lib.of_module(kept, _H100, name="step")
+  )
 
 
-_WITH_GROUPS = ["unrolled", "double-buffered"]
+def _search(
+  lowered: jax.stages.Lowered, until_s: float = math.inf, **options: bool
+) -> list[candidates.Candidate]:
+  """All that has groups of its own, every collective alone first."""
+  evaluate = functools.partial(
+    evaluation.evaluate, target=_target(lowered), searcher=Balance()
+  )
+  default = evaluate(config_lib.XlaConfig(options=options))
+  assert isinstance(default, candidates.Candidate), default.reason
+  found = groups_lib.search(
+    candidates.Search(default=default), evaluate, until_s=until_s
+  )
+  first, *tried = found.scheduled
+  assert first is default and tried == [*found.others]
+  assert tried[0].config.combine_groups == ()
+  return tried
+
+
+@pytest.fixture(scope="module", params=["unrolled", "double-buffered"])
+def tried(
+  request: pytest.FixtureRequest, fsdp_step: LowerStep
+) -> list[candidates.Candidate]:
+  if request.param == "unrolled":
+    return _search(fsdp_step(unroll=True))
+  option = "xla_gpu_enable_while_loop_double_buffering"
+  return _search(fsdp_step(), **{option: True})
 
 
 def _labels(candidate: candidates.Candidate) -> Counter[tuple[str, ...]]:
@@ -116,10 +89,8 @@ def _kinds(alone: candidates.Candidate) -> dict[str, str]:
   }
 
 
-@pytest.mark.parametrize("name", _WITH_GROUPS)
-def test_groups_are_disjoint_runs_of_collectives_of_a_kind(case, name):
-  alone, *others = case(name).tried
-  assert alone.config.combine_groups == ()
+def test_groups_are_disjoint_runs_of_collectives_of_a_kind(tried):
+  alone, *others = tried
   kinds = _kinds(alone)
   assert others
   for candidate in others:
@@ -134,10 +105,11 @@ def test_groups_are_disjoint_runs_of_collectives_of_a_kind(case, name):
       assert tuple(alike[at : at + len(group)]) == group
 
 
-@pytest.mark.parametrize("name", _WITH_GROUPS)
-def test_xla_makes_the_groups_that_are_tried(case, name):
-  alone, *others = case(name).tried
+def test_xla_makes_the_groups_that_are_tried(tried, request):
+  alone, *others = tried
   copies = _labels(alone)
+  has_copies = "double-buffered" in request.node.name
+  assert (max(copies.values()) > 1) == has_copies
   for candidate in others:
     groups = candidate.config.combine_groups
     grouped = set(itertools.chain(*groups))
@@ -148,50 +120,32 @@ def test_xla_makes_the_groups_that_are_tried(case, name):
       assert num_copies == copies[members[:1]]
 
 
-def test_every_chain_of_a_step_is_tried_by_itself(case):
-  alone, *others = case("unrolled").tried
+def test_chains_are_tried_one_by_one_and_what_gained_together(tried):
+  alone, *others = tried
   chains = groups_lib.combinable_chains(alone.step.analysis.module)
   assert len(chains) > 1
-  for chain in chains:
-    labels = {member.label for member in chain}
-    assert any(
-      labels.issuperset(itertools.chain(*c.config.combine_groups))
-      for c in others
-    )
+  at_of = {m.label: at for at, chain in enumerate(chains) for m in chain}
 
+  def chains_of(candidate: candidates.Candidate) -> frozenset[int]:
+    groups = candidate.config.combine_groups or ()
+    return frozenset(at_of[label] for label in itertools.chain(*groups))
 
-def test_groups_of_several_chains_that_gained_are_combined(case):
-  found = case("unrolled").found
-  best = found.best.config.combine_groups
-  assert best
-  chains = groups_lib.combinable_chains(
-    case("unrolled").tried[0].step.analysis.module
+  touched = set(map(chains_of, others))
+  assert touched.issuperset(frozenset([at]) for at in range(len(chains)))
+  gained = any(
+    candidates.tuned_us(c) < candidates.tuned_us(alone) for c in others
   )
-  of = {m.label: at for at, chain in enumerate(chains) for m in chain}
-  assert len({of[label] for group in best for label in group}) > 1
-  assert candidates.tuned_us(found.best) <= min(
-    map(candidates.tuned_us, found.scheduled)
-  )
+  fastest = min(tried, key=candidates.tuned_us)
+  assert (len(chains_of(fastest)) > 1) == gained
 
 
-def test_the_copies_that_a_loop_has_of_a_collective_count_as_one(case):
-  alone, *others = case("double-buffered").tried
-  assert max(_labels(alone).values()) > 1
-  for candidate in others:
-    for group in candidate.config.combine_groups:
-      assert len(set(group)) == len(group)
-
-
-def test_what_stands_alone_is_tried_alone(case):
+def test_what_stands_alone_is_tried_alone(tp_step):
   # The two all-reduces of a layer are in loops of their own.
-  (alone,) = case("tp").tried
-  assert alone.config.combine_groups == ()
+  assert len(_search(tp_step)) == 1
 
 
-def test_no_more_is_compiled_once_the_time_is_up(case):
-  stopped = case("unrolled").search(0.0)
-  (alone,) = stopped.others
-  assert alone.config.combine_groups == ()
+def test_no_more_is_compiled_once_the_time_is_up(fsdp_step):
+  assert len(_search(fsdp_step(unroll=True), until_s=0.0)) == 1
 
 
 def test_what_has_no_label_is_in_no_chain(fsdp_unrolled):
@@ -199,11 +153,12 @@ def test_what_has_no_label_is_in_no_chain(fsdp_unrolled):
   assert groups_lib.combinable_chains(fsdp_unrolled) == ()
 
 
-def test_groups_that_xla_cannot_make_are_recorded_and_not_raised(case):
-  target = case("unrolled").target
+def test_groups_that_xla_cannot_make_are_recorded_and_not_raised(fsdp_step):
   groups = (("no-such-collective", "nor-this"),)
   config = config_lib.XlaConfig(combine_groups=groups)
-  refused = evaluation.evaluate(config, target=target, searcher=Balance())
+  refused = evaluation.evaluate(
+    config, target=_target(fsdp_step()), searcher=Balance()
+  )
   assert isinstance(refused, candidates.Refused)
   assert refused.config == config
   assert "no-such-collective" in refused.reason

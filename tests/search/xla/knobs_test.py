@@ -61,28 +61,22 @@ def _names(step: step_lib.Step) -> set[str]:
   return {n for value in _worth_trying(step) for n in value.options}
 
 
-def test_every_option_is_one_of_the_installed_xla(train_step_module):
-  for value in _worth_trying(_step(train_step_module, "1x8xa100_80")):
-    assert value.options
-    for name, chosen in value.options.items():
-      assert debug_options.find(name) is not None
-      assert xla_options.translate(name, chosen) == (name, chosen)
-
-
-def test_no_value_is_what_xla_does_anyway(train_step_module):
-  for value in _worth_trying(_step(train_step_module)):
-    options = {name: debug_options.find(name) for name in value.options}
-    assert any(
-      option is not None and option.default != value.options[name]
-      for name, option in options.items()
-    )
-
-
-def test_labels_tell_values_apart(train_step_module):
-  values = _worth_trying(_step(train_step_module))
+@pytest.mark.parametrize("cluster", ["1x8xh100", "1x8xa100_80"])
+def test_each_value_is_another_choice_of_the_installed_xla(
+  train_step_module: hlo.Module, cluster: str
+):
+  values = _worth_trying(_step(train_step_module, cluster))
   assert len({value.label for value in values}) == len(values)
   chosen = [dict(value.options) for value in values]
-  assert all(chosen.count(options) == 1 for options in chosen)
+  for options in chosen:
+    assert chosen.count(options) == 1
+    known = {name: debug_options.find(name) for name in options}
+    assert all(known.values())
+    # XLA would not do all of it by itself.
+    assert {n: o.default for n, o in known.items() if o} != options
+    for name, value in options.items():
+      assert xla_options.translate(name, value) == (name, value)
+      assert name not in option_notes.CRASHES
 
 
 def test_xla_compiles_with_every_value(
@@ -188,29 +182,22 @@ def test_reduce_scatters_that_the_program_wrote_may_stay_in_their_iteration(
   assert _offered(_step(fsdp_scan), name) == []
 
 
-def test_without_loops_there_is_nothing_to_pipeline_or_unroll(fsdp_unrolled):
-  step = _step(fsdp_unrolled)
-  assert _pipelining(step) == []
-  assert _offered(step, "xla_gpu_enable_while_loop_double_buffering") == []
-
-
-def test_loops_are_double_buffered(fsdp_scan):
-  (value,) = [
-    value
-    for value in _worth_trying(_step(fsdp_scan))
-    if "xla_gpu_enable_while_loop_double_buffering" in value.options
-  ]
-  assert value.options == {"xla_gpu_enable_while_loop_double_buffering": True}
-
-
-def test_arrays_are_left_unfilled_where_loops_overwrite_them(
-  fsdp_scan, fsdp_unrolled
+@pytest.mark.parametrize(
+  ("option", "is_last"),
+  [
+    ("xla_gpu_enable_while_loop_double_buffering", False),
+    # Pipelining reaches what it does not, and gains more.
+    ("xla_gpu_enable_dus_accumulator_zero_init_elimination", True),
+  ],
+)
+def test_loops_are_double_buffered_and_their_results_left_unfilled(
+  fsdp_scan: hlo.Module, fsdp_unrolled: hlo.Module, option: str, is_last: bool
 ):
-  option = "xla_gpu_enable_dus_accumulator_zero_init_elimination"
   (value,) = [v for v in _worth_trying(_step(fsdp_scan)) if option in v.options]
   assert value.options == {option: True}
-  assert value.is_last  # Pipelining reaches what it does not, and gains more.
-  assert _offered(_step(fsdp_unrolled), option) == []
+  assert value.is_last == is_last
+  without_loops = _step(fsdp_unrolled)
+  assert _offered(without_loops, option) == _pipelining(without_loops) == []
 
 
 def test_thresholds_are_for_the_kinds_that_are_there(fsdp_unrolled, tp_scan):
@@ -318,22 +305,6 @@ def test_fixed_costs_leave_the_scheduler_on_and_hide_otherwise(
   assert digest.of(module.proto) != digest.of(fsdp_scan.proto)
 
 
-@pytest.mark.parametrize("name", knobs.KNOBS)
-def test_every_knob_says_what_it_does(name, fsdp_scan, without_hiding):
-  knob = knobs.KNOBS[name]
-  assert knob.note
-  # Not for every step.
-  if name not in ("collective matmul", "memory", "merged products"):
-    module = without_hiding if name == "scheduler" else fsdp_scan
-    assert list(knob.values(_step(module)))
-
-
-def test_an_option_that_can_end_the_process_is_never_offered(fsdp_scan):
-  for cluster in ("1x8xh100", "1x8xa100_80"):
-    offered = _names(_step(fsdp_scan, cluster))
-    assert offered and offered.isdisjoint(option_notes.CRASHES)
-
-
 def test_products_are_split_only_where_xla_sees_the_devices(
   fsdp_scan, tp_scan, monkeypatch
 ):
@@ -345,10 +316,16 @@ def test_products_are_split_only_where_xla_sees_the_devices(
   assert _offered(_step(tp_scan), option) == []
 
 
-def test_every_option_that_is_offered_is_described(fsdp_scan):
+@pytest.mark.parametrize("name", knobs.KNOBS)
+def test_every_knob_and_its_options_are_described(
+  name, fsdp_scan, without_hiding
+):
+  knob = knobs.KNOBS[name]
+  assert knob.note
   described = (_ROOT / "docs/knobs.md").read_text()
-  step = _step(fsdp_scan)
-  for knob in knobs.KNOBS.values():
-    for value in knob.values(step):
-      assert all(f"`{name}`" in described for name in value.options)
-  assert all(f"`{name}`" in described for name in _names(step))
+  module = without_hiding if name == "scheduler" else fsdp_scan
+  values = list(knob.values(_step(module)))
+  # Not for every step.
+  assert values or name in ("collective matmul", "memory", "merged products")
+  for value in values:
+    assert all(f"`{option}`" in described for option in value.options)

@@ -10,21 +10,18 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 import jax
+import pytest
 
+import compiles
 import fake_target
 import hlo_text
-from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
-from lagom_xla.compile import lowered
 from lagom_xla.compile import target as target_lib
-from lagom_xla.passes import hlo
 from lagom_xla.search import nccl
-from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import pruning
 from lagom_xla.tuner import tuner
 
-_H100S = cluster_lib.parse("1x8xh100")
 _SEARCHER = nccl.SEARCHERS[nccl.DEFAULT_SEARCHER]
 _DOUBLED = "xla_gpu_enable_while_loop_double_buffering"
 _BY_DIM = "xla_gpu_enable_all_gather_combine_by_dim"
@@ -34,23 +31,21 @@ _SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
 _ESTIMATES = "xla_gpu_enable_analytical_sol_latency_estimator"
 
 
-Takes = Callable[[Mapping[str, object]], int]
-
-
-def _pruned(options: Mapping[str, int], takes_us: Takes) -> set[str]:
-  target = fake_target.FakeTarget(
-    name="step",
-    cluster=_H100S,
-    scheduled=lambda config: hlo_text.exposed_gather(takes_us(config.options)),
+def _pruned(
+  options: Mapping[str, bool | int | str], target: target_lib.Target
+) -> set[str]:
+  kept = evaluation.evaluate_or_raise(
+    config_lib.XlaConfig(options=options), target=target, searcher=_SEARCHER
   )
-  kept = _evaluated(config_lib.XlaConfig(options=options), target)
   return set(pruning.pruned(kept, evaluation.Steps(target)).options)
 
 
-def _evaluated(
-  config: config_lib.XlaConfig, target: target_lib.Target
-) -> candidates.Candidate:
-  return evaluation.evaluate_or_raise(config, target=target, searcher=_SEARCHER)
+def _taking(
+  takes_us: Callable[[config_lib.XlaConfig], float],
+) -> fake_target.FakeTarget:
+  return fake_target.of(
+    lambda config: hlo_text.exposed_gather(takes_us(config))
+  )
 
 
 @settings(deadline=None, max_examples=20)
@@ -61,38 +56,32 @@ def _evaluated(
 def test_options_that_act_stay_and_others_go(
   options: set[str], acting: set[str]
 ) -> None:
-  def takes_us(given: Mapping[str, object]) -> int:
-    return 100 - sum(
-      2**i for i, n in enumerate("abcdef") if n in given and n in acting
-    )
+  def takes_us(config: config_lib.XlaConfig) -> float:
+    acts = acting.intersection(config.options)
+    return 100 - sum(2**i for i, n in enumerate("abcdef") if n in acts)
 
-  assert _pruned(dict.fromkeys(options, 1), takes_us) == options & acting
+  target = _taking(takes_us)
+  assert _pruned(dict.fromkeys(options, 1), target) == options & acting
 
 
 def test_of_two_options_of_which_one_would_do_one_stays():
-  found = _pruned(
-    {"a": 1, "b": 1, "c": 1}, lambda o: 50 if "a" in o or "b" in o else 90
-  )
-  assert found in ({"a"}, {"b"})
+  target = _taking(lambda config: 90 if {*config.options} <= {"c"} else 50)
+  assert _pruned({"a": 1, "b": 1, "c": 1}, target) in ({"a"}, {"b"})
 
 
 def test_a_plan_sets_only_what_acted_of_what_was_compiled_to_the_end():
   to_the_end: list[set[str]] = []
 
-  def compile_fully(config: config_lib.XlaConfig) -> lowered.Compilation:
+  def peak_bytes(config: config_lib.XlaConfig) -> int:
     to_the_end.append(set(config.options))
-    return lowered.Compilation(
-      module=schedule(config), compiled=None, peak_bytes=2**30
-    )
+    return 2**30
 
-  def schedule(config: config_lib.XlaConfig) -> hlo.Module:
-    # Of the published recipes' options, these two make this step faster.
-    return hlo_text.exposed_gather(
+  # Of the published recipes' options, these two make this step faster.
+  target = fake_target.of(
+    lambda config: hlo_text.exposed_gather(
       90 - 20 * sum(n in config.options for n in (_DOUBLED, "slow"))
-    )
-
-  target = fake_target.FakeTarget(
-    name="step", cluster=_H100S, scheduled=schedule, compiled=compile_fully
+    ),
+    peak_bytes=peak_bytes,
   )
   tuning = tuner.tune(target)
   assert set(tuning.kept.config.options) > {_DOUBLED}
@@ -106,35 +95,21 @@ def test_a_plan_sets_only_what_acted_of_what_was_compiled_to_the_end():
   )
 
 
-def test_what_a_recipe_sets_for_other_programs_is_pruned(
-  h100s: object, fsdp_step: Callable[..., jax.stages.Lowered]
+@pytest.mark.parametrize(
+  ("options", "inert"),
+  [
+    # What a recipe sets for other programs.
+    ({_COMMANDS: "", _BY_DIM: False, _DOUBLED: True}, {_COMMANDS, _BY_DIM}),
+    # The scheduler that XLA chose itself,
+    ({_SCHEDULER: True, _DOUBLED: True}, {_SCHEDULER}),
+    # which without its estimates it switches on for no program.
+    ({_ESTIMATES: False, _SCHEDULER: True}, set()),
+  ],
+)
+def test_what_does_nothing_to_a_real_step_goes(
+  fsdp_step: Callable[..., jax.stages.Lowered],
+  options: dict[str, bool | str],
+  inert: set[str],
 ) -> None:
-  target = target_lib.of_step(fsdp_step(), _H100S, name="step")
-  config = config_lib.XlaConfig(
-    options={_COMMANDS: "", _BY_DIM: False, _DOUBLED: True}
-  )
-  kept = _evaluated(config, target)
-  assert set(pruning.pruned(kept, evaluation.Steps(target)).options) == {
-    _DOUBLED
-  }
-
-
-def test_the_scheduler_that_xla_chose_itself_goes(
-  h100s: object, fsdp_step: Callable[..., jax.stages.Lowered]
-) -> None:
-  target = target_lib.of_step(fsdp_step(), _H100S, name="step")
-  config = config_lib.XlaConfig(options={_SCHEDULER: True, _DOUBLED: True})
-  kept = _evaluated(config, target)
-  assert set(pruning.pruned(kept, evaluation.Steps(target)).options) == {
-    _DOUBLED
-  }
-
-
-def test_a_scheduler_that_xla_would_leave_off_stays(
-  h100s: object, fsdp_step: Callable[..., jax.stages.Lowered]
-) -> None:
-  """Without its estimates XLA switches it on for no program."""
-  target = target_lib.of_step(fsdp_step(), _H100S, name="step")
-  config = config_lib.XlaConfig(options={_ESTIMATES: False, _SCHEDULER: True})
-  kept = _evaluated(config, target)
-  assert pruning.pruned(kept, evaluation.Steps(target)) == config
+  target = compiles.target(fsdp_step())
+  assert _pruned(options, target) == options.keys() - inert
