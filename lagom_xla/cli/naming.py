@@ -8,7 +8,7 @@ before it: a search goes by single steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 import functools
 
 from lagom_xla.compile import config as config_lib
@@ -28,10 +28,14 @@ class Names:
   """Names of configs: those given, today's, and all that were asked for."""
 
   def __init__(self, named: Iterable[tuple[config_lib.XlaConfig, str]] = ()):
-    today = (config_lib.DEFAULT, environment.options_in_words())
-    self._known = [*named, today]
+    self._named = named
 
-  def of(self, config: config_lib.XlaConfig) -> str:
+  @functools.cached_property
+  def _known(self) -> list[tuple[config_lib.XlaConfig, str]]:
+    today = (config_lib.DEFAULT, environment.options_in_words())
+    return [*self._named, today]
+
+  def __call__(self, config: config_lib.XlaConfig) -> str:
     """A config's name, or how it differs from the most similar one so far."""
     for other, name in self._known:
       if other == config:
@@ -46,23 +50,17 @@ class Names:
     self._known.append((config, words))
     return words
 
-  def __call__(self, config: config_lib.XlaConfig, cluster: str) -> str:
-    """The name of what is compiled, for whatever cluster."""
-    del cluster
-    return self.of(config)
 
-
-def with_arms(
+def of_arms(
   target: target_lib.Target,
-) -> Callable[[config_lib.XlaConfig, str], str]:
-  """Names compiles of a search, which tries the arms of a target's cluster."""
+) -> Iterator[tuple[config_lib.XlaConfig, str]]:
+  """What a search tries first, looked up once the first is named.
 
-  @functools.cache  # When the first is named, which then compiles already.
-  def names() -> Names:
-    known = () if target.is_read_only else arms_lib.known(target.cluster).arms
-    return Names((arm.config, arm.name) for arm in known)
-
-  return lambda config, _: names().of(config)
+  That one compiles already.
+  """
+  if not target.is_read_only:
+    for arm in arms_lib.known(target.cluster).arms:
+      yield arm.config, arm.name
 
 
 def _differences(

@@ -110,13 +110,15 @@ class Bar:
   @contextlib.contextmanager
   def told_of_compiles(
     self,
-    name: Callable[[config_lib.XlaConfig, str], str],
+    name: Callable[[config_lib.XlaConfig], str],
     *,
     are_steps: bool = False,
+    for_clusters: bool = False,
   ) -> Iterator[None]:
     """Says inside what is compiled, by name, each time that something is.
 
-    With `are_steps`, each config is a step of those that are expected.
+    With `are_steps`, each config is a step of those that are expected; with
+    `for_clusters`, there are several of these.
     """
     done: list[config_lib.XlaConfig] = []
 
@@ -124,7 +126,7 @@ class Bar:
     def watch(
       config: config_lib.XlaConfig, cluster: str, is_to_the_end: bool
     ) -> Iterator[None]:
-      words = name(config, cluster)
+      words = name(config) + (f" for {cluster}" if for_clusters else "")
       end = " to the end" if is_to_the_end else ""
       self.say(f"compiling {words}{end}")
       yield

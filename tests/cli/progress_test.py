@@ -135,25 +135,25 @@ def test_what_is_left_is_said_as_exactly_as_it_is_known(
 
 def test_a_config_is_named_by_what_sets_it_apart():
   names = naming.Names([(_PLAN, "the plan")])
-  assert names.of(_PLAN) == "the plan"
-  assert names.of(config_lib.DEFAULT) == "XLA's defaults"
+  assert names(_PLAN) == "the plan"
+  assert names(config_lib.DEFAULT) == "XLA's defaults"
   without = config_lib.XlaConfig(
     options={"xla_gpu_a": True}, combine_groups=_PLAN.combine_groups
   )
-  assert names.of(without) == "without b"
+  assert names(without) == "without b"
   other = config_lib.XlaConfig(options={"xla_gpu_c": "x"})
-  assert names.of(other) == "c=x"
+  assert names(other) == "c=x"
   # From there on a search goes by single steps.
-  assert names.of(other.with_options({"xla_gpu_d": False})) == "d=false"
-  assert names.of(other) == "c=x"
+  assert names(other.with_options({"xla_gpu_d": False})) == "d=false"
+  assert names(other) == "c=x"
   form = form_lib.Form(strands="rotated")
-  assert names.of(config_lib.XlaConfig(program=form)) == "strands rotated"
+  assert names(config_lib.XlaConfig(program=form)) == "strands rotated"
 
 
 def test_of_many_differences_the_last_are_named_and_the_rest_counted():
   options = {f"xla_gpu_{letter}": 1 for letter in "abcde"}
   config = config_lib.XlaConfig(options=options)
-  assert naming.Names().of(config) == "d=1, e=1 and 3 more"
+  assert naming.Names()(config) == "d=1, e=1 and 3 more"
 
 
 # On a terminal.

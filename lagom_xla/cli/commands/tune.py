@@ -181,7 +181,7 @@ def _tune(
 
     budget_s = arguments.time_budget
     with (
-      bar.told_of_compiles(naming.with_arms(target)),
+      bar.told_of_compiles(naming.Names(naming.of_arms(target))),
       options.pricing(arguments.profile, target) as priced,
     ):
       tuning = tuner.tune(

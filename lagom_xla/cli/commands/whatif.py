@@ -15,7 +15,6 @@ from lagom_xla.cli import stopping
 
 if TYPE_CHECKING:
   from lagom_xla import cluster as cluster_lib
-  from lagom_xla.compile import config as config_lib
   from lagom_xla.compile import target as target_lib
   from lagom_xla.whatif import comparison as comparison_lib
 
@@ -158,14 +157,9 @@ def _compare(
       target = lowered(cluster)
       return target if workers is None else target.with_workers(workers)
 
-    names = naming.Names()
-
-    def name(config: config_lib.XlaConfig, cluster: str) -> str:
-      return f"{names.of(config)} for {cluster}"
-
     unit = "tokens" if arguments.tokens_per_step else None
     unit = "examples" if arguments.examples_per_step else unit
-    with bar.told_of_compiles(name):
+    with bar.told_of_compiles(naming.Names(), for_clusters=True):
       return comparing.compare(
         rows,
         points,
