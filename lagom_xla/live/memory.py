@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 import contextlib
+import datetime
 import functools
 import threading
 from typing import TYPE_CHECKING
@@ -132,7 +133,7 @@ def _entry(trials: Sequence[phases.Trial]) -> plan_cache.Entry:
   adopted = [it for it in trials if it.is_adopted]
   latest = adopted[-1].proposal if adopted else None
   return plan_cache.Entry(
-    date=plan_cache.now(),
+    date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     adopted=None if latest is None else latest.payload.decode(),
     name="" if latest is None else latest.name,
     verdict=(adopted or trials)[-1].words if trials else "",

@@ -16,14 +16,13 @@ and so may a file system.
 from __future__ import annotations
 
 from collections.abc import Callable
+import contextlib
 import dataclasses
-import datetime
 import hashlib
 import importlib
 import json
 import os
 import pathlib
-import threading
 from typing import Any
 
 from absl import logging
@@ -38,7 +37,7 @@ from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.validation import whole_files
 
-# Raised whenever a field of an entry changes its meaning.
+# Raised whenever a field of an entry changes its meaning; a part of the key.
 _FORMAT = 2
 _SUFFIX = ".plan.json"
 _MAX_BYTES = 64 * 2**20
@@ -84,7 +83,6 @@ class PlanCache:
     self._max_bytes = max_bytes
     self._warn = warn
     self._has_warned = False
-    self._lock = threading.Lock()
 
   def get(self) -> Entry | None:
     """What was kept; None where there is nothing usable."""
@@ -96,22 +94,22 @@ class PlanCache:
       self._say(f"{_WITHOUT}: {self._path} cannot be read: {error}")
       return None
     cache.note_use(self._path)
-    try:
-      return _decode(text, self._key)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-      self._say(
-        f"{_WITHOUT}: {self._path} is no plan of this lagom_xla's: {error}"
-      )
-      return None
+    with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+      raw = json.loads(text)
+      if raw["checksum"] == self._checksum(raw["entry"]):
+        return Entry(**raw["entry"])
+    self._say(f"{_WITHOUT}: {self._path} was changed, or is not whole")
+    return None
 
   def put(self, entry: Entry) -> None:
     """Keeps an entry, whole or not at all, unless the folder does not let it.
 
     Of several processes that keep one under the same key, one's stays.
     """
-    folder = self._path.parent
+    folder, raw = self._path.parent, dataclasses.asdict(entry)
+    whole = {"checksum": self._checksum(raw), "entry": raw}
     try:
-      whole_files.write(self._path, _encode(self._key, entry).encode())
+      whole_files.write(self._path, json.dumps(whole, indent=1).encode())
       cache.make_room(folder, suffix=_SUFFIX, max_bytes=self._max_bytes)
     except OSError as error:
       self._say(
@@ -126,12 +124,15 @@ class PlanCache:
     except OSError as error:
       self._say(f"lagom_xla cannot delete a plan that failed: {error}")
 
+  def _checksum(self, raw: Any) -> str:
+    """Of an entry under this key."""
+    text = self._key + json.dumps(raw, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
   def _say(self, problem: str) -> None:
-    with self._lock:
-      if self._has_warned:
-        return
+    if not self._has_warned:
       self._has_warned = True
-    self._warn(problem)
+      self._warn(problem)
 
 
 def folder_of(named: pathlib.Path | bool) -> pathlib.Path | None:
@@ -157,48 +158,15 @@ def key(lowered: Any, machine: str) -> str:
   with caches.persistent_off():
     nothing = request_lib.Program(bytecode=b"", content_digest="")
     request = request_lib.of_step(step, {}, nothing)
+  # By name: the package's own module shows what is above this one.
+  package = importlib.import_module(__name__.partition(".")[0])
   parts = (
+    _FORMAT,
     lowerings.digest(program),
     () if request is None else sorted(request.overrides),
     machine,
-    (jax.__version__, jaxlib.__version__, _version()),
+    (jax.__version__, jaxlib.__version__, package.__version__),
     os.environ.get("XLA_FLAGS", ""),
     sorted((name, entry.value) for name, entry in nccl.items()),
   )
   return hashlib.sha256(repr(parts).encode()).hexdigest()
-
-
-def now() -> str:
-  """The date of an entry that is made now."""
-  return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
-
-def _version() -> str:
-  # By name: the package's own module shows what is above this one.
-  return importlib.import_module(__name__.partition(".")[0]).__version__
-
-
-def _encode(key: str, entry: Entry) -> str:
-  raw = dataclasses.asdict(entry)
-  checksum = _checksum(key, raw)
-  whole = {"format": _FORMAT, "key": key, "checksum": checksum, "entry": raw}
-  return json.dumps(whole, indent=1)
-
-
-def _decode(text: str, key: str) -> Entry:
-  """Reads an entry; an error is that it is not whole, or another one."""
-  raw = json.loads(text)
-  if not isinstance(raw, dict) or "format" not in raw:
-    raise ValueError("it has no format")
-  if raw["format"] != _FORMAT:
-    raise ValueError(f"its format is {raw['format']}, not {_FORMAT}")
-  if raw["key"] != key:
-    raise ValueError("it was renamed")
-  if raw["checksum"] != _checksum(key, raw["entry"]):
-    raise ValueError("it was changed, or is not whole")
-  return Entry(**raw["entry"])
-
-
-def _checksum(key: str, raw: Any) -> str:
-  text = key + json.dumps(raw, sort_keys=True)
-  return hashlib.sha256(text.encode()).hexdigest()

@@ -166,13 +166,9 @@ def machine_of(
   if platform_of(lowered) == "gpu":
     cluster = cluster or of_live_gpus()
     return json.dumps(cluster.to_dict(), sort_keys=True)
-  facts = {
-    "host": socket.gethostname(),
-    "num_threads": os.environ.get("PJRT_NPROC"),
-    "num_devices": jax.device_count(),
-    "num_processes": jax.process_count(),
-  }
-  return json.dumps(facts, sort_keys=True)
+  num_threads = os.environ.get("PJRT_NPROC")
+  counts = (num_threads, jax.device_count(), jax.process_count())
+  return repr((socket.gethostname(), *counts))
 
 
 def nothing_to_tune(platform: str) -> errors.ClusterError:

@@ -40,7 +40,11 @@ State = dict[str, Any]
 # Longer than any test, by a clock that goes on.
 LONG_S = 1e5
 LIMITS = loop.Limits(
-  search_s=LONG_S, compile_s=LONG_S, overhead_steps=1e9, phase_s=LONG_S
+  search_s=LONG_S,
+  compile_s=LONG_S,
+  trace_s=LONG_S,
+  phase_s=LONG_S,
+  overhead_steps=1e9,
 )
 # After so many seconds what a test waits for does not come, on any machine.
 HANGS_S = 600.0
@@ -222,6 +226,7 @@ def proposed_by(
     patch(timing, "NUM_BLOCKS", 2)
     patch(timing, "_BLOCK_CALLS", (2, 3))
     patch(timing, "_CHUNK_CALLS", (1, 4))
+    patch(tracing, "_LONGEST_WAIT_S", HANGS_S)
     if waits_for != "nothing":
       patch(tracing.Tracer, "end", _end_and_wait)
     if waits_for == "all":

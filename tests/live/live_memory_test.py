@@ -189,7 +189,7 @@ def test_it_is_kept_in_the_users_cache_unless_that_is_not_wanted(
 _KEY = "0" * 64
 _MACHINE = "one H200"
 _ADOPTED = plan_cache.Entry(
-  date=plan_cache.now(),
+  date="2026-11-23T03:37:41+00:00",
   adopted='{"is_proven": true}',
   name="2 XLA options",
   verdict="0.9 of the time",
@@ -252,21 +252,16 @@ def test_a_damaged_entry_is_as_none(data):
 
 
 @pytest.mark.parametrize(
-  ("changed", "words"),
+  "changed",
   [
-    (lambda raw: [], "no format"),
-    (lambda raw: {}, "no format"),
-    (lambda raw: {**raw, "format": 1}, "format is 1"),
-    (lambda raw: {**raw, "key": "1" * 64}, "renamed"),
-    (
-      lambda raw: {**raw, "entry": {**raw["entry"], "name": "other"}},
-      "changed",
-    ),
-    (lambda raw: {**raw, "checksum": None}, "changed"),
+    lambda raw: [],
+    lambda raw: {},
+    lambda raw: {**raw, "entry": {**raw["entry"], "name": "other"}},
+    lambda raw: {**raw, "checksum": None},
   ],
 )
 def test_a_foreign_entry_is_as_none_with_one_message(
-  changed, words, cache, said, tmp_path
+  changed, cache, said, tmp_path
 ):
   cache.put(_ADOPTED)
   (path,) = tmp_path.iterdir()
@@ -274,8 +269,7 @@ def test_a_foreign_entry_is_as_none_with_one_message(
   assert cache.get() is None
   assert cache.get() is None
   (message,) = said
-  assert str(path) in message
-  assert words in message
+  assert f"{path} was changed, or is not whole" in message
   cache.put(_ADOPTED)
   assert cache.get() == _ADOPTED
 

@@ -235,9 +235,10 @@ def test_a_trace_that_does_not_end_is_given_up(stop, monkeypatch):
     assert "jax.profiler does not end the trace" in str(one.message)
     assert proposer.measured[0].trace_dir is None
     # Nor does another step wait for it for long.
-    monkeypatch.setattr(tracing, "_LONGEST_WAIT_S", 0.2)
-    with pytest.warns(RuntimeWarning, match="has not ended another trace"):
-      _Training().call_until("now: watch")
+    with monkeypatch.context() as patched:
+      patched.setattr(tracing, "_LONGEST_WAIT_S", 0.2)
+      with pytest.warns(RuntimeWarning, match="has not ended another trace"):
+        _Training().call_until("now: watch")
   assert not stop.has_ended.is_set()
 
 
