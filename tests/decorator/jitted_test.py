@@ -51,7 +51,10 @@ def mode(request) -> Iterator[_Mode]:
   if request.param == "predicted":
     yield _Mode(tune_predicted, 3)
     return
-  with live_step.proposed_again():
+  proposer = live_step.Proposer(
+    {f"again {n}": live_step.again for n in range(99)}
+  )
+  with live_step.proposed_by(proposer):
     tune = functools.partial(lagom_xla.tune, cache=False)
     yield _Mode(tune, live_step.NUM_CALLS)
 

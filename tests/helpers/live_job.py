@@ -52,9 +52,8 @@ def run(
   )
 
 
-def faster(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
-  """Compiles the step without what it waits for."""
-  return live_step.sleeping(0.0)(lowered)
+# Compiles the step without what takes its time.
+faster = live_step.sleeping(0.0)
 
 
 @contextlib.contextmanager
@@ -96,10 +95,8 @@ def joined(
 def train(
   proposer: live_step.Proposer,
   limits: loop.Limits = LIMITS,
-  is_over: Callable[[str], bool] | None = None,
 ) -> Trained:
   """Trains until tuning is over, and a few calls more."""
-  is_over = is_over or is_done
   variants = []
   with (
     joined(proposer, limits),
@@ -118,7 +115,7 @@ def train(
       theirs, their_loss = jitted(theirs, x)
       assert np.asarray(our_loss) == np.asarray(their_loss)
       variants.append(step._current.variant)
-      num_after += is_over(step.report())
+      num_after += is_done(step.report())
       if num_after > 3:
         break
   words = [str(warning.message) for warning in warned]

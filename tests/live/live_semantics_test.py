@@ -22,17 +22,11 @@ import pytest
 
 from jitted_steps import assert_identical
 import lagom_xla
-from lagom_xla.jax_internals import lowerings
 from lagom_xla.live import loop
 from lagom_xla.live import step as step_lib
 from lagom_xla.live import timing
 import live_step
 import python_calls
-
-
-def _again(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
-  """The same program once more."""
-  return lowerings.copied(lowered).compile()
 
 
 def _tuned(function: Callable[..., Any], **jit_options: Any) -> Any:
@@ -51,7 +45,7 @@ def _double(x: jax.Array) -> jax.Array:
 
 def test_clear_cache_has_the_function_traced_anew():
   factor = 1.0
-  with live_step.proposed_by(live_step.Proposer({"again": _again})):
+  with live_step.proposed_by(live_step.Proposer({"again": live_step.again})):
     step = _tuned(lambda x: x * factor)
     for factor in (2.0, 3.0):
       step.clear_cache()
@@ -75,7 +69,7 @@ def test_calls_that_are_not_of_an_executable_are_left_to_jit(context):
 
 
 def test_where_no_thread_can_start_the_step_stays_as_it_was(monkeypatch):
-  with live_step.proposed_by(live_step.Proposer({"again": _again})):
+  with live_step.proposed_by(live_step.Proposer({"again": live_step.again})):
     step = _tuned(_double)
     step(jnp.ones(3))
 
@@ -102,7 +96,7 @@ def test_ctrl_c_reaches_the_caller_and_training_can_go_on(
     return function(*args)
 
   x = jnp.ones(3)
-  proposer = live_step.Proposer({"again": _again})
+  proposer = live_step.Proposer({"again": live_step.again})
   with live_step.proposed_by(proposer), monkeypatch.context() as patched:
     function = getattr(module, name)
     patched.setattr(module, name, interrupted)
@@ -122,7 +116,7 @@ def test_ctrl_c_while_it_is_decided_what_comes_next_ends_tuning(monkeypatch):
     raise KeyboardInterrupt
 
   x = jnp.ones(3)
-  with live_step.proposed_by(live_step.Proposer({"again": _again})):
+  with live_step.proposed_by(live_step.Proposer({"again": live_step.again})):
     step = _tuned(_double)
     step(x)
     with pytest.warns(RuntimeWarning, match="tuning was interrupted"):
@@ -159,7 +153,7 @@ def test_a_signal_handler_may_call_the_step_within_a_call():
     handled.append(step(x).x)
     signal.signal(signal.SIGUSR1, handle)
 
-  with live_step.proposed_by(live_step.Proposer({"again": _again})):
+  with live_step.proposed_by(live_step.Proposer({"again": live_step.again})):
     step = _tuned(lambda x: _Signalling(x * 2))
     before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     try:
