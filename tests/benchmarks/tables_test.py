@@ -15,10 +15,10 @@ import time
 import jax
 import pytest
 
+from benchmarks import overhead
 from benchmarks import schedules
 from benchmarks import shaped_hosts
 from benchmarks import table as table_lib
-from benchmarks.overhead import __main__ as overhead
 from benchmarks.recipes import __main__ as recipes_lib
 from benchmarks.recipes import cases as cases_lib
 from benchmarks.strands import __main__ as strands

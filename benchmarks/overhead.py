@@ -17,14 +17,14 @@ the cores. Then a search takes from them what it takes, and other work of the
 machine does so, too.
 
 Steps of `--device_ms` stand for those of GPUs, where a step takes what the
-device takes, and the host waits: a custom call (device.c) sleeps for so long in
-the thread of XLA that runs a device's part, while Python goes on and dispatches
-the next steps. All-reduces that can be tuned follow, and all states of tuning
-are gone through. That shows what the host's part of tuning delays such a step
-by: its first call, waits at the ends of blocks, the trace, a search and
-compiles beside it. It leaves out what is otherwise on GPUs: CUPTI in the trace,
-a build without command buffers, candidates that are slower, and searches in
-processes of their own instead of threads that share Python's lock.
+device takes, and the host waits: a custom call (overhead_device.c) sleeps for
+so long in the thread of XLA that runs a device's part, while Python goes on and
+dispatches the next steps. All-reduces that can be tuned follow, and all states
+of tuning are gone through. That shows what the host's part of tuning delays
+such a step by: its first call, waits at the ends of blocks, the trace, a search
+and compiles beside it. It leaves out what is otherwise on GPUs: CUPTI in the
+trace, a build without command buffers, candidates that are slower, and searches
+in processes of their own instead of threads that share Python's lock.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from lagom_xla.live import shutdown
 from lagom_xla.live import tuned
 
 _NAME = "lagom_xla_device"
-_SOURCE = pathlib.Path(__file__).with_name("device.c")
+_SOURCE = pathlib.Path(__file__).with_name("overhead_device.c")
 _FLAGS = ("-std=gnu11", "-O1", "-shared", "-fPIC")
 
 
