@@ -157,7 +157,7 @@ def _try(text: str) -> tuple[str, str]:
       os.environ["XLA_FLAGS"] = text
       os.dup2(write, 2)
       options = _jax.CompileOptions().SerializeAsString()
-      os.write(write, base64.b64encode(options))
+      os.write(write, b"\n" + base64.b64encode(options))
       os._exit(0)
     finally:
       os._exit(1)  # It must not return to the loop that it was forked in.
@@ -165,7 +165,7 @@ def _try(text: str) -> tuple[str, str]:
   with os.fdopen(read, "rb") as pipe:
     said = pipe.read().decode(errors="replace")
   _, status = os.waitpid(process, 0)
-  return "ended" if status else "options", said
+  return ("ended", said) if status else ("options", said.rpartition("\n")[2])
 
 
 if __name__ == "__main__":
