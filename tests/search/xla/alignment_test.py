@@ -65,9 +65,32 @@ def target(h100s: Sequence[jax.Device]) -> target_lib.StepTarget:
   return _target(h100s)
 
 
+def _search(
+  target: target_lib.Target,
+  *configs: config_lib.XlaConfig,
+  progress: candidates.Progress = lambda _: None,
+) -> candidates.Search:
+  """A search of orders that goes on from the default and these configs."""
+  evaluate = functools.partial(
+    evaluation.evaluate_or_raise,
+    target=target,
+    searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
+  )
+  so_far = candidates.Search(default=evaluate(config_lib.DEFAULT))
+  for config in configs:
+    so_far = so_far.with_candidate(evaluate(config))
+  return alignment_lib.search(target, so_far, evaluate, progress=progress)
+
+
 @pytest.fixture(scope="module")
-def merged_step(target: target_lib.StepTarget) -> step_lib.Step:
-  return step_lib.of_module(target.schedule(_MERGED), _CLUSTER)
+def found(target: target_lib.StepTarget) -> candidates.Search:
+  return _search(target, _MERGED)
+
+
+@pytest.fixture(scope="module")
+def merged_step(found: candidates.Search) -> step_lib.Step:
+  _, merged, *_ = found.scheduled
+  return merged.step
 
 
 def _bodies(step: step_lib.Step) -> list[Any]:
@@ -77,29 +100,6 @@ def _bodies(step: step_lib.Step) -> list[Any]:
     if any(c.computation == computation.name for c in step.analysis.collectives)
     and computation.name != step.analysis.module.entry.name
   ]
-
-
-def _begun(
-  target: target_lib.Target,
-) -> tuple[candidates.Search, candidates.Evaluate]:
-  """A search of which nothing but the default was tried."""
-  evaluate = functools.partial(
-    evaluation.evaluate,
-    target=target,
-    searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
-  )
-  default = evaluate(config_lib.DEFAULT)
-  assert isinstance(default, candidates.Candidate)
-  return candidates.Search(default=default), evaluate
-
-
-def _searched(
-  target: target_lib.Target, *, progress: candidates.Progress = lambda _: None
-) -> candidates.Search:
-  """A search of orders that goes on from merged strands."""
-  so_far, evaluate = _begun(target)
-  so_far = so_far.with_candidate(evaluate(_MERGED))
-  return alignment_lib.search(target, so_far, evaluate, progress=progress)
 
 
 def test_aligned_strands_do_the_same_in_less_time(merged_step: step_lib.Step):
@@ -133,38 +133,48 @@ def test_whatever_blocks_take_the_order_is_legal(
 def test_a_step_with_one_strand_has_nothing_to_align(
   target: target_lib.StepTarget,
 ):
-  so_far, evaluate = _begun(target)
-  assert alignment_lib.search(target, so_far, evaluate) is so_far
-  bodies = _bodies(so_far.default.step)
-  assert len(bodies) == 4
-  for body in bodies:
-    analysis = so_far.default.step.analysis
-    assert alignment.align(analysis, body, lambda *_: 1.0) is None
+  found = _search(target)
+  assert not found.others
+  step = found.default.step
+  assert len(_bodies(step)) == 4
+  for body in _bodies(step):
+    assert alignment.align(step.analysis, body, lambda *_: 1.0) is None
+
+
+def _loop(carried: Sequence[str], body: str) -> hlo.Module:
+  """A step that is a loop with this body, of what it carries, "t"."""
+  types = f"({', '.join(carried)})"
+  return hlo_text.load(
+    f"""
+    p = {types} parameter(0)
+    ROOT loop = {types} while(p), body=body, condition=condition,
+      {hlo_text.trips(10)}
+    """,
+    computations=f"""
+    body {{
+      t = {types} parameter(0)
+      {body} }}
+    condition {{
+      t = {types} parameter(0)
+      ROOT c = pred[] constant(true) }}
+    """,
+  )
 
 
 def test_what_a_trip_gets_for_the_next_is_of_the_strand_that_carries_it():
-  module = hlo_text.load(
+  module = _loop(
+    ["f32[8]", "f32[8]", "f32[8]", "f32[64]"],
     """
-    p = (f32[8], f32[8], f32[8], f32[64]) parameter(0)
-    ROOT w = (f32[8], f32[8], f32[8], f32[64]) while(p), body=body,
-      condition=condition
-    """,
-    computations="""
-    body {
-      t = (f32[8], f32[8], f32[8], f32[64]) parameter(0)
-      a = f32[8] get-tuple-element(t), index=0
-      b = f32[8] get-tuple-element(t), index=1
-      ahead = f32[8] get-tuple-element(t), index=2
-      weights = f32[64] get-tuple-element(t), index=3
-      first = f32[8] add(a, ahead)
-      second = f32[8] negate(b)
-      part = f32[8] slice(weights), slice={[8:16]}
-      next = f32[8] negate(part)
-      ROOT r = (f32[8], f32[8], f32[8], f32[64])
-        tuple(first, second, next, weights) }
-    condition {
-      t = (f32[8], f32[8], f32[8], f32[64]) parameter(0)
-      ROOT c = pred[] constant(true) }
+    a = f32[8] get-tuple-element(t), index=0
+    b = f32[8] get-tuple-element(t), index=1
+    ahead = f32[8] get-tuple-element(t), index=2
+    weights = f32[64] get-tuple-element(t), index=3
+    first = f32[8] add(a, ahead)
+    second = f32[8] negate(b)
+    part = f32[8] slice(weights), slice={[8:16]}
+    next = f32[8] negate(part)
+    ROOT r = (f32[8], f32[8], f32[8], f32[64])
+      tuple(first, second, next, weights)
     """,
   )
   (body,) = [c for c in module.computations.values() if c.name == "body"]
@@ -187,11 +197,6 @@ def test_an_order_that_needs_more_memory_than_it_may_is_left(
 
 
 # As a candidate.
-
-
-@pytest.fixture(scope="module")
-def found(target: target_lib.StepTarget) -> candidates.Search:
-  return _searched(target)
 
 
 def test_an_aligned_order_is_one_more_candidate(found: candidates.Search):
@@ -259,7 +264,7 @@ def test_a_step_that_would_forget_what_it_donates_keeps_xlas_order(
 ):
   said: list[str] = []
   target = _target(h100s, donates=True)
-  found = _searched(target, progress=said.append)
+  found = _search(target, _MERGED, progress=said.append)
   last = found.others[-1]
   assert last.config.orders
   if registry.keeps_donation():
@@ -272,8 +277,8 @@ def test_a_step_that_would_forget_what_it_donates_keeps_xlas_order(
     assert not found.best.config.orders
 
 
-def _two_strands() -> hlo.Module:
-  """A loop in whose body each strand waits for its gather and its kernel."""
+def test_strands_are_aligned_last_of_all():
+  # Each strand waits for its gather and its kernel.
   strands = "\n".join(
     f"""
     {name} = f32[262144] get-tuple-element(t), index={index}
@@ -286,28 +291,9 @@ def _two_strands() -> hlo.Module:
     """
     for index, name in enumerate("ab")
   )
-  carried = "(f32[262144], f32[262144])"
-  return hlo_text.load(
-    f"""
-    p = {carried} parameter(0)
-    ROOT loop = {carried} while(p), body=body, condition=condition,
-      {hlo_text.trips(10)}
-    """,
-    computations=f"""
-    body {{
-      t = {carried} parameter(0)
-      {strands}
-      ROOT r = {carried} tuple(kernel.a, kernel.b) }}
-    condition {{
-      t = {carried} parameter(0)
-      ROOT c = pred[] constant(true) }}
-    """,
-  )
-
-
-def test_strands_are_aligned_last_of_all():
-  module = _two_strands()
-
+  carried = ["f32[262144]"] * 2
+  result = f"ROOT r = ({', '.join(carried)}) tuple(kernel.a, kernel.b)"
+  module = _loop(carried, strands + result)
   target = fake_target.of(lambda config: orders.apply(module, config.orders))
   told: list[str] = []
   found = joint.search(target, seconds=0, in_process=True, progress=told.append)

@@ -23,7 +23,6 @@ from lagom_xla.flags import options as xla_options
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
-from lagom_xla.passes.combine import table
 from lagom_xla.passes.schedule import digest
 from lagom_xla.search.xla import knobs
 
@@ -263,13 +262,6 @@ def test_kinds_are_combined_apart():
   assert not list(
     knobs.thresholds_worth_trying(_collectives(module), "reduce-scatter")
   )
-
-
-def test_sizes_are_those_that_xla_counts():
-  module = gather_steps.module([8 * _MIB, 8 * _MIB], plain_scatters=[8 * _MIB])
-  gather, scatter = _collectives(module)
-  assert table.combined_bytes(gather) == 16 * _MIB
-  assert table.combined_bytes(scatter) == _MIB
 
 
 def test_two_or_four_collectives_are_in_flight_before_what_goes_with_that(
