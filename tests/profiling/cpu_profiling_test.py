@@ -6,15 +6,11 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import json
 import pathlib
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec
-import numpy as np
 import pytest
 
 import commands
@@ -25,46 +21,26 @@ from lagom_xla.passes import hlo
 from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.profiling import profile as profile_lib
 import quick
+import strands_step
 
 _NUM_STEPS = 3
-_NUM_LAYERS = 3
-_WIDTH = 64
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   """What jax.profiler wrote of a few steps that gather and reduce."""
-  mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",))
-
-  def sharded(*spec: str | None) -> NamedSharding:
-    return NamedSharding(mesh, PartitionSpec(*spec))
-
-  def loss(weights: jax.Array, rows: jax.Array) -> jax.Array:
-    def layer(h: jax.Array, weight: jax.Array) -> tuple[jax.Array, None]:
-      whole = jax.lax.with_sharding_constraint(weight, sharded(None, None))
-      return jnp.tanh(h @ whole), None
-
-    out, _ = jax.lax.scan(layer, rows, weights)
-    return jnp.mean(jnp.square(out))
-
-  @functools.partial(jax.jit, compiler_options=quick.as_users_compile())
-  def step(weights: jax.Array, rows: jax.Array) -> jax.Array:
-    return weights - 0.01 * jax.grad(loss)(weights, rows)
-
+  jitted, shapes = strands_step.lowerable(jax.devices(), num_rows=64)
+  lowered = jitted.lower(*shapes)
+  step = lowered.compile(compiler_options=quick.as_users_compile())
   others = [_another_step(depth) for depth in (1, 5)]
-  weights = jax.device_put(
-    jnp.ones((_NUM_LAYERS, _WIDTH, _WIDTH)), sharded(None, "x", None)
-  )
-  rows = jax.device_put(jnp.ones((_WIDTH, _WIDTH)), sharded("x", None))
-  jax.block_until_ready(step(weights, rows))
+  weights, *batches = strands_step.values(shapes)
+  weights, _ = jax.block_until_ready(step(weights, *batches))
   found = tmp_path_factory.mktemp("traced")
   with jax.profiler.trace(str(found)):
     for _ in range(_NUM_STEPS):
-      jax.block_until_ready(step(weights, rows))
+      weights, _ = jax.block_until_ready(step(weights, *batches))
   del others
-  (found / "step.hlo").write_text(
-    step.lower(weights, rows).compile().as_text() or ""
-  )
+  (found / "step.hlo").write_text(step.as_text() or "")
   return found
 
 
@@ -77,7 +53,7 @@ def _another_step(depth: int) -> jax.stages.Compiled:
       x = jnp.sin(x)
     return x
 
-  return step.lower(jnp.ones(_WIDTH)).compile()
+  return step.lower(jnp.ones(64)).compile()
 
 
 @pytest.fixture(scope="module")
