@@ -26,7 +26,6 @@ from lagom_xla import processes
 from lagom_xla.cli import output
 from lagom_xla.cli import stopping
 from lagom_xla.cli.commands import clusters
-from lagom_xla.cli.commands import explain
 from lagom_xla.cli.commands import flags
 from lagom_xla.cli.commands import inspect
 from lagom_xla.cli.commands import installation
@@ -36,9 +35,10 @@ from lagom_xla.cli.commands import whatif
 
 # In the order in which help lists them.
 _COMMANDS = (
-  *(inspect.add, tune.add, plan.add_report, explain.add, plan.add_verify),
-  *(whatif.add, inspect.add_profile, flags.add, plan.add_plugin, clusters.add),
-  *(clusters.add_calibrate, installation.add_schema, installation.add_doctor),
+  *(inspect.add, tune.add, plan.add_report, inspect.add_explain),
+  *(plan.add_verify, whatif.add, inspect.add_profile, flags.add),
+  *(plan.add_plugin, clusters.add, clusters.add_calibrate),
+  *(installation.add_schema, installation.add_doctor),
   installation.add_completion,
 )
 _EXAMPLES = """\
