@@ -18,10 +18,7 @@ from jaxlib_options import IS_NEW
 from jaxlib_options import LEVEL
 from jaxlib_options import NEW
 from jaxlib_options import OLD
-from jaxlib_options import SOME_FLAGS
 from jaxlib_options import UNROLLING
-from jaxlib_options import sets
-from jaxlib_options import values
 from lagom_xla import plan as plan_lib
 from lagom_xla.flags import check
 from lagom_xla.flags import debug_options
@@ -29,6 +26,42 @@ from lagom_xla.flags import notes
 from lagom_xla.flags import options as xla_options
 from lagom_xla.flags import probe
 from lagom_xla.flags import syntax
+
+
+def _values(text: str) -> dict[str, debug_options.Value]:
+  """Of all options in a process with these flags."""
+  (answer,) = probe.ask([text])
+  assert not answer.is_fatal, answer.error
+  return debug_options.values(answer.compile_options)
+
+
+def _sets(text: str) -> dict[str, object]:
+  """The options that flags set; lists without an order, or repetitions."""
+  return {
+    name: frozenset(str(value).split(",")) if option.is_repeated else value
+    for name, value in _values(text).items()
+    if (option := debug_options.find(name)) is not None
+  }
+
+
+_SOME_FLAGS = st.sampled_from(
+  [
+    f"--{LEVEL}=1",
+    f"--{LEVEL}=4",
+    f"--{OLD}=true",
+    f"--{OLD}=false",
+    "--xla_disable_hlo_passes=a",
+    "--xla_disable_hlo_passes=b",
+    "--xla_gpu_enable_command_buffer=+COLLECTIVES",
+    "--xla_gpu_enable_command_buffer=COLLECTIVES",
+    "--xla_gpu_enable_command_buffer=+FUSION",
+    "--xla_gpu_enable_cudnn_fmha=true",
+    "--xla_gpu_analytical_latency_estimator_options=rtt_us=1",
+    "--xla_gpu_analytical_latency_estimator_options=rtt_us=2",
+    "--xla_dump_to='a b'",
+  ]
+)
+
 
 # The syntax.
 
@@ -51,7 +84,7 @@ from lagom_xla.flags import syntax
 def test_flags_are_parsed_as_xla_parses_them(text, words):
   flags, _ = syntax.parse(text)
   assert flags[-1].value == words
-  assert values(text)["xla_dump_to"] == words
+  assert _values(text)["xla_dump_to"] == words
 
 
 @given(st.lists(st.text("ab '\"\\=-\n", max_size=6), max_size=3))
@@ -64,7 +97,7 @@ def test_a_printed_flag_parses_to_itself(values):
 @given(st.text("ab '\"\\=-\t", max_size=8))
 def test_xla_reads_back_any_value(value):
   text = str(syntax.Flag(name="xla_dump_to", value=value))
-  assert values(text)["xla_dump_to"] == value
+  assert _values(text)["xla_dump_to"] == value
 
 
 def test_jaxlib_is_asked_again_where_the_child_was_killed():
@@ -186,7 +219,7 @@ def test_the_last_of_two_flags_wins():
 def test_flags_that_collect_are_no_duplicates():
   text = "--xla_disable_hlo_passes=a --xla_disable_hlo_passes=b"
   assert check.check(text).findings == ()
-  assert values(text)["xla_disable_hlo_passes"] == "a,b"
+  assert _values(text)["xla_disable_hlo_passes"] == "a,b"
 
 
 def test_a_default_that_acts_beside_another_flag_is_none():
@@ -281,10 +314,10 @@ def test_jax_toolboxs_flags_end_a_process_over_eight_of_them():
 
 
 @settings(max_examples=15)
-@given(st.lists(SOME_FLAGS, max_size=5))
+@given(st.lists(_SOME_FLAGS, max_size=5))
 def test_what_is_suggested_sets_the_same_in_no_more_flags(flags):
   report = check.check(" ".join(flags))
-  assert sets(report.suggestion) == sets(" ".join(flags))
+  assert _sets(report.suggestion) == _sets(" ".join(flags))
   assert len(syntax.parse(report.suggestion)[0]) <= len(flags)
   again = check.check(report.suggestion)
   assert {f.kind for f in again.findings} <= {"contradiction"}
@@ -377,8 +410,8 @@ def test_what_would_end_a_process_is_left_out_of_a_merge():
 
 
 @settings(max_examples=10)
-@given(st.lists(SOME_FLAGS, max_size=4), st.integers(0, 3))
+@given(st.lists(_SOME_FLAGS, max_size=4), st.integers(0, 3))
 def test_merged_flags_set_what_both_would_one_after_the_other(flags, level):
   text = " ".join(flags)
   merged = _merged(text, {LEVEL: level})
-  assert sets(merged.xla_flags) == sets(f"{text} --{LEVEL}={level}")
+  assert _sets(merged.xla_flags) == _sets(f"{text} --{LEVEL}={level}")
