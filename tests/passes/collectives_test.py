@@ -19,11 +19,6 @@ import hypothesis
 from hypothesis import strategies as st
 import jax
 from jax import lax
-from jax._src import compiler
-from jax._src.interpreters import mlir
-from jax._src.lib import _jax
-from jax._src.lib import xla_client
-from jax._src.lib.mlir import ir
 import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import NamedSharding
@@ -550,38 +545,14 @@ def _gathered_by_xla(spelled: str, group_size: int) -> list[tuple[int, ...]]:
   """The numbers that each of eight CPU devices gets when each sends its own."""
   module = hlo_text.load(
     f"""
-  p = s32[8] parameter(0), sharding={{devices=[8]<=[8]}}
-  mine = s32[1] custom-call(p), custom_call_target="SPMDFullToShardShape",
-    sharding={{manual}}
-  all = s32[{group_size}] all-gather(mine), channel_id=1, dimensions={{0}},
-    use_global_device_ids=true, sharding={{manual}}, replica_groups={spelled}
-  ROOT out = s32[{8 * group_size}] custom-call(all),
-    custom_call_target="SPMDShardToFullShape", sharding={{devices=[8]<=[8]}}
-""",
+      mine = s32[1] parameter(0)
+      ROOT all = s32[{group_size}] all-gather(mine), channel_id=1,
+        dimensions={{0}}, use_global_device_ids=true, replica_groups={spelled}
+    """,
     header="num_partitions=8",
   )
-  options = compiler.get_compile_options(
-    num_replicas=1,
-    num_partitions=8,
-    device_assignment=np.arange(8).reshape(1, 8),
-  )
-  options.executable_build_options.use_spmd_partitioning = True
-  options.executable_build_options.use_shardy_partitioner = False
-  devices = jax.devices()
-  proto = module.proto.SerializeToString()
-  with mlir.make_ir_context():
-    executable = devices[0].client.compile_and_load(
-      ir.Module.parse(_jax.mlir.hlo_to_stablehlo(proto)),
-      xla_client.DeviceList(tuple(devices)),
-      options,
-    )
-  own = jax.device_put(
-    np.arange(8, dtype=np.int32),
-    NamedSharding(Mesh(np.array(devices), ("x",)), PartitionSpec("x")),
-  )
-  results = executable.execute_sharded([own])
-  (shards,) = results.disassemble_into_single_device_arrays()
-  return [tuple(np.asarray(shard).tolist()) for shard in shards]
+  got = hlo_text.run(module, np.arange(8, dtype=np.int32))
+  return list(map(tuple, got.reshape(8, group_size).tolist()))
 
 
 @pytest.mark.parametrize(

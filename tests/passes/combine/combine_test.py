@@ -427,29 +427,6 @@ def _made(module: hlo.Module) -> hlo.Module:
   return hlo.Module(copy.proto)
 
 
-def _run(module: hlo.Module, x: np.ndarray) -> np.ndarray:
-  """Runs a module on eight CPU devices, in the place of a jitted step."""
-  mesh = jax.sharding.Mesh(np.array(jax.devices()), ("x",))
-  size = module.entry.root.shape.dimensions[0]
-  spec = jax.sharding.PartitionSpec("x")
-
-  def step(x: jax.Array) -> jax.Array:
-    return jax.shard_map(
-      lambda shard: -shard[:size], mesh=mesh, in_specs=spec, out_specs=spec
-    )(x)
-
-  def replace(serialized: bytes) -> bytes | None:
-    if hlo.load(serialized).name != "jit_" + step.__name__:
-      return None
-    return module.proto.SerializeToString()
-
-  with registry.transformation(
-    replace, stage=registry.Stage.PRE_SCHEDULER, platform="cpu"
-  ):
-    compiled = jax.jit(step).lower(x).compile()
-  return np.asarray(compiled(x))
-
-
 @pytest.mark.parametrize("name", _OTHER)
 def test_other_slices_are_left_alone(name):
   module = _module(*_OTHER[name])
@@ -467,9 +444,9 @@ def test_a_made_reduce_scatter_gives_the_same_bits(name):
   assert "reduce-scatter" in made.entry.opcodes
   assert "all-reduce" not in made.entry.opcodes
   x = np.random.default_rng(0).normal(size=(8 * 16, 8)).astype(np.float32)
-  before = _run(module, x)
+  before = hlo_text.run(module, x)
   np.testing.assert_allclose(before, _expected(*_MATCHING[name], x), rtol=1e-4)
-  np.testing.assert_array_equal(_run(made, x), before)
+  np.testing.assert_array_equal(hlo_text.run(made, x), before)
 
 
 def _expected(
