@@ -157,15 +157,10 @@ def under(xla_flags: str) -> Mapping[str, Value]:
     OptionsError, ProbeError: jaxlib cannot be asked.
   """
   (answer,) = probe.ask([xla_flags])
-  return values(answer.compile_options)
-
-
-def values(compile_options: bytes) -> dict[str, Value]:
-  """The value of each option in a serialized CompileOptionsProto."""
   cls = message_factory.GetMessageClass(
     _pool().FindMessageTypeByName(_COMPILE_OPTIONS)
   )
-  message: Any = cls.FromString(compile_options)
+  message: Any = cls.FromString(answer.compile_options)
   debug_options = message.executable_build_options.debug_options
   return {f.name: _value(debug_options, f) for f in _fields()}
 

@@ -28,18 +28,11 @@ from lagom_xla.flags import probe
 from lagom_xla.flags import syntax
 
 
-def _values(text: str) -> dict[str, debug_options.Value]:
-  """Of all options in a process with these flags."""
-  (answer,) = probe.ask([text])
-  assert not answer.is_fatal, answer.error
-  return debug_options.values(answer.compile_options)
-
-
 def _sets(text: str) -> dict[str, object]:
   """The options that flags set; lists without an order, or repetitions."""
   return {
     name: frozenset(str(value).split(",")) if option.is_repeated else value
-    for name, value in _values(text).items()
+    for name, value in debug_options.under(text).items()
     if (option := debug_options.find(name)) is not None
   }
 
@@ -84,7 +77,7 @@ _SOME_FLAGS = st.sampled_from(
 def test_flags_are_parsed_as_xla_parses_them(text, words):
   flags, _ = syntax.parse(text)
   assert flags[-1].value == words
-  assert _values(text)["xla_dump_to"] == words
+  assert debug_options.under(text)["xla_dump_to"] == words
 
 
 @given(st.lists(st.text("ab '\"\\=-\n", max_size=6), max_size=3))
@@ -97,7 +90,7 @@ def test_a_printed_flag_parses_to_itself(values):
 @given(st.text("ab '\"\\=-\t", max_size=8))
 def test_xla_reads_back_any_value(value):
   text = str(syntax.Flag(name="xla_dump_to", value=value))
-  assert _values(text)["xla_dump_to"] == value
+  assert debug_options.under(text)["xla_dump_to"] == value
 
 
 def test_jaxlib_is_asked_again_where_the_child_was_killed():
@@ -105,8 +98,7 @@ def test_jaxlib_is_asked_again_where_the_child_was_killed():
   child = probe._child(os.getpid())
   child.kill()
   child.wait()
-  (answer,) = probe.ask([f"--{LEVEL}=3 --{GATHER}=12345"])
-  found = debug_options.values(answer.compile_options)
+  found = debug_options.under(f"--{LEVEL}=3 --{GATHER}=12345")
   assert (found[LEVEL], found[GATHER]) == (3, 12345)
 
 
@@ -219,7 +211,7 @@ def test_the_last_of_two_flags_wins():
 def test_flags_that_collect_are_no_duplicates():
   text = "--xla_disable_hlo_passes=a --xla_disable_hlo_passes=b"
   assert check.check(text).findings == ()
-  assert _values(text)["xla_disable_hlo_passes"] == "a,b"
+  assert debug_options.under(text)["xla_disable_hlo_passes"] == "a,b"
 
 
 def test_a_default_that_acts_beside_another_flag_is_none():
