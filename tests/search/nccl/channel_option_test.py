@@ -33,7 +33,6 @@ from lagom_xla.passes.schedule import digest
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import evaluation
 from lagom_xla.tuner import tuner
-from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import verification
 import sample_plan
 import sourced
@@ -147,13 +146,11 @@ def test_a_config_comes_on_top_of_what_runs_today(
 
 
 _MODULE = gather_steps.module([16 * MIB], kernels_us=400.0, size=ONE_WAVE)
-_TARGET = fake_target.FakeTarget(
-  name="step", cluster=_H100, scheduled=lambda _: _MODULE
-)
+_TARGET = fake_target.of(lambda _: _MODULE)
 
 
-def _tuned() -> tuning_lib.Tuning:
-  return tuner.tune(_TARGET, applied="flags")
+def _plan() -> plan_lib.Plan:
+  return tuner.tune(_TARGET, applied="flags").plan
 
 
 def test_today_is_what_a_cap_of_the_users_makes_it(
@@ -162,7 +159,7 @@ def test_today_is_what_a_cap_of_the_users_makes_it(
   free = evaluation.scheduled_step(_TARGET)
   (own,) = free.default.values()
   monkeypatch.setenv("XLA_FLAGS", f"--{_OPTION}={own.num_channels - 2}")
-  plan = _tuned().plan
+  plan = _plan()
   capped = channel_cap.capped(free.default, own.num_channels - 2)
   assert plan.prediction.default_us == free.timeline(capped).step_time_us
   # A lower cap is surely better still.
@@ -174,9 +171,9 @@ def test_today_is_what_a_cap_of_the_users_makes_it(
 
 
 def test_a_cap_that_is_the_best_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-  kept = _tuned().plan.xla.options[_OPTION]
+  kept = _plan().xla.options[_OPTION]
   monkeypatch.setenv("XLA_FLAGS", f"--{_OPTION}={kept}")
-  assert _tuned().plan.is_default
+  assert _plan().is_default
 
 
 def test_a_cap_that_costs_time_is_lifted(
@@ -184,8 +181,7 @@ def test_a_cap_that_costs_time_is_lifted(
 ) -> None:
   monkeypatch.setenv("XLA_FLAGS", f"--{_OPTION}=1")
   exposed = gather_steps.module([64 * MIB], kernels_us=3.0)
-  target = dataclasses.replace(_TARGET, scheduled=lambda _: exposed)
-  tuning = tuner.tune(target, applied="flags")
+  tuning = tuner.tune(fake_target.of(lambda _: exposed), applied="flags")
   assert tuning.plan.xla.options == {_OPTION: 0}
   (effect,) = tuning.effects
   assert effect.acted and effect.evidence.startswith("gives channels to 1 of 1")

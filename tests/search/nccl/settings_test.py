@@ -39,14 +39,9 @@ class _StartAlone(searcher_lib.Searcher):
     yield from ()
 
 
-@pytest.fixture
-def known(monkeypatch: pytest.MonkeyPatch) -> None:
-  """The cost model is taken to be right."""
+def test_a_searcher_is_chosen_and_balance_if_nothing_is_said(step, monkeypatch):
+  # The cost model is taken to be right.
   monkeypatch.setattr(uncertainty, "scenarios", lambda cluster, measured: ())
-
-
-@pytest.mark.usefixtures("known")
-def test_a_searcher_is_chosen_and_balance_if_nothing_is_said(step):
   found = {
     name: settings.search(step, searcher)
     for name, searcher in nccl_search.SEARCHERS.items()

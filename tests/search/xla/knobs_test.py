@@ -124,14 +124,6 @@ def test_the_scheduler_is_offered_where_it_did_not_schedule(
   ]
 
 
-def test_loops_are_pipelined_by_the_kinds_that_are_in_them(fsdp_scan, tp_scan):
-  gather = _installed("xla_gpu_enable_pipelined_all_gather", True)
-  reduce = _installed("xla_gpu_enable_pipelined_all_reduce", True)
-  # XLA made the reduce-scatters of all-reduces, too late for its own option.
-  assert _pipelining(_step(fsdp_scan)) == [gather, reduce]
-  assert _pipelining(_step(tp_scan)) == [reduce]
-
-
 def _pipelining(step: step_lib.Step) -> list[knobs.XlaOptions]:
   return [
     value.options
@@ -140,16 +132,19 @@ def _pipelining(step: step_lib.Step) -> list[knobs.XlaOptions]:
   ]
 
 
-def test_what_is_pipelined_already_is_not_offered_again(
+def test_loops_are_pipelined_by_the_kinds_in_them_that_are_not_already(
   scheduled: Callable[..., hlo.Module],
   fsdp_step: Callable[..., jax.stages.Lowered],
+  fsdp_scan: hlo.Module,
+  tp_scan: hlo.Module,
 ):
   gather = _installed("xla_gpu_enable_pipelined_all_gather", True)
   reduce = _installed("xla_gpu_enable_pipelined_all_reduce", True)
-  step = _step(scheduled(fsdp_step(), **gather))
-  assert _pipelining(step) == [reduce]
-  step = _step(scheduled(fsdp_step(), **gather, **reduce))
-  assert _pipelining(step) == []
+  # XLA made the reduce-scatters of all-reduces, too late for its own option.
+  assert _pipelining(_step(fsdp_scan)) == [gather, reduce]
+  assert _pipelining(_step(tp_scan)) == [reduce]
+  for already, left in ((gather, [reduce]), ({**gather, **reduce}, [])):
+    assert _pipelining(_step(scheduled(fsdp_step(), **already))) == left
 
 
 def test_reduce_scatters_that_the_program_wrote_may_stay_in_their_iteration(

@@ -266,9 +266,7 @@ def test_a_plan_is_no_slower_for_any_of_its_options(
   def takes_us(config: config_lib.XlaConfig) -> int:
     return times_us["".join(n for n in "abc" if n in config.options)]
 
-  target = fake_target.of(
-    lambda config: hlo_text.exposed_gather(takes_us(config))
-  )
+  target = fake_target.of(lambda c: hlo_text.exposed_gather(takes_us(c)))
   recipe = arm_steps.arm("recipe", a=1, b=1, c=1)
   plan = tuner.tune(target, arms=[recipe]).plan.xla
   assert takes_us(plan) <= 310

@@ -318,11 +318,14 @@ def test_chains_of_which_nothing_is_exposed_are_not_cut():
 # A real step whose collectives XLA's partitioner places.
 
 
+# A step as it is written, and what a search of its chains found.
+_Cut = tuple[target_lib.Target, candidates.Search]
+
+
 @pytest.fixture(scope="module", params=["shard_map", "whole at entry"])
 def partitioned(
   request: pytest.FixtureRequest, h100s: Sequence[jax.Device]
-) -> tuple[target_lib.Target, candidates.Search]:
-  """A step as it is written, and with its chains cut."""
+) -> _Cut:
   lowered = tensor_parallel_step.lower(
     request.param,
     tokens=4096,
@@ -342,7 +345,7 @@ def partitioned(
 
 
 def test_chains_expose_no_less_where_the_partitioner_drops_their_labels(
-  partitioned: tuple[target_lib.Target, candidates.Search],
+  partitioned: _Cut,
 ):
   target, found = partitioned
   kinds = forms.of_chains(target, found.default, target.chains())
@@ -363,9 +366,7 @@ def test_chains_expose_no_less_where_the_partitioner_drops_their_labels(
   )
 
 
-def test_cuts_gain_whoever_placed_the_collectives(
-  partitioned: tuple[target_lib.Target, candidates.Search],
-):
+def test_cuts_gain_whoever_placed_the_collectives(partitioned: _Cut):
   _, found = partitioned
   quickest = min(found.scheduled, key=lambda c: c.tuned.step_time_us)
   assert quickest.config.program.slices
@@ -377,7 +378,7 @@ def test_cuts_gain_whoever_placed_the_collectives(
 
 
 def test_pieces_that_xla_combines_again_are_tried_apart(
-  partitioned: tuple[target_lib.Target, candidates.Search],
+  partitioned: _Cut,
   request: pytest.FixtureRequest,
 ):
   _, found = partitioned

@@ -43,9 +43,7 @@ def _pruned(
 def _taking(
   takes_us: Callable[[config_lib.XlaConfig], float],
 ) -> fake_target.FakeTarget:
-  return fake_target.of(
-    lambda config: hlo_text.exposed_gather(takes_us(config))
-  )
+  return fake_target.of(lambda c: hlo_text.exposed_gather(takes_us(c)))
 
 
 @settings(deadline=None, max_examples=20)
