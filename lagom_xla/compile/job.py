@@ -98,8 +98,9 @@ class Job:
       (request.device_ids, sorted(request.overrides)),
     )
     digest = hashlib.sha256(repr(parts).encode())
-    content = request.content_digest.encode()
-    module = request.stablehlo if self.keeps_lines else content
+    program = request.program
+    content = program.content_digest.encode()
+    module = program.bytecode if self.keeps_lines else content
     for data in (request.options, module):
       digest.update(hashlib.sha256(data).digest())
     return digest.hexdigest()

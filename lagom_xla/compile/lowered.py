@@ -301,7 +301,7 @@ class SentStep(Lowered):
   @functools.cached_property
   def stablehlo(self) -> Any:
     """The program that was sent."""
-    return request_lib.module(self.sent.stablehlo)
+    return request_lib.module(self.sent.program.bytecode)
 
   @property
   def platform(self) -> str:
@@ -319,11 +319,7 @@ class SentStep(Lowered):
 
   def _with_program(self, stablehlo: Any) -> Self:
     program = request_lib.program(stablehlo)
-    sent = dataclasses.replace(
-      self.sent,
-      stablehlo=program.bytecode,
-      content_digest=program.content_digest,
-    )
+    sent = dataclasses.replace(self.sent, program=program)
     return dataclasses.replace(self, sent=sent)
 
 

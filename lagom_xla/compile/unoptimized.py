@@ -155,33 +155,36 @@ def stablehlo_of(module: hlo.Module) -> ir.Module:
   Raises:
     CompileError: it has no such form.
   """
-
-  def edit(converted: ir.Module) -> None:
-    module_op = converted.operation
-    attributes = module_op.attributes
-    attributes["sym_name"] = ir.StringAttr.get(module.name)
-    for name in [n for n in attributes if n.startswith("mhlo.spmd_")]:
-      del attributes[name]
-    for operation in mlir.inner_operations(module_op):
-      # Newer jaxlibs write it and cannot serialize it again.
-      if "result_tilings" in operation.attributes:
-        del operation.attributes["result_tilings"]
-      if operation.name == "stablehlo.dot":
-        _generalize(operation)
-    if _is_told_to_shardy(module):
-      for function in converted.body.operations:
-        _drop_shardings(function.operation)
-    _into_stablehlo(module, converted)
-
   stripped = _without_copies(module.proto)
   if partitioner(module) is None:
     _strip_shardings(stripped)
   try:
-    return request.stablehlo_of_hlo(stripped.SerializeToString(), edit)
+    program = request.stablehlo_of_hlo(stripped.SerializeToString())
+    with program.context:
+      _complete(program, module)
   except Exception as error:
     raise errors.CompileError(
       f"{module.name} has no StableHLO form: {errors.first_line(error)}"
     ) from error
+  return program
+
+
+def _complete(program: ir.Module, module: hlo.Module) -> None:
+  """Makes of what jaxlib converted what JAX would have written."""
+  attributes = program.operation.attributes
+  attributes["sym_name"] = ir.StringAttr.get(module.name)
+  for name in [n for n in attributes if n.startswith("mhlo.spmd_")]:
+    del attributes[name]
+  for operation in mlir.inner_operations(program.operation):
+    # Newer jaxlibs write it and cannot serialize it again.
+    if "result_tilings" in operation.attributes:
+      del operation.attributes["result_tilings"]
+    if operation.name == "stablehlo.dot":
+      _generalize(operation)
+  if _is_told_to_shardy(module):
+    for function in program.body.operations:
+      _drop_shardings(function.operation)
+  _into_stablehlo(module, program)
 
 
 def _drop_shardings(function: ir.Operation) -> None:

@@ -113,77 +113,53 @@ def _held(buffer_id: int, shared: dict[int, int]) -> int:
   return buffer_id
 
 
-_SIZE, _POINTER = ctypes.c_size_t, ctypes.c_void_p
+_SIZE, _POINTER, _STRING = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_char_p
 _MAJOR_VERSION = 0
-_STRING = 0  # PJRT_NamedValue_kString.
+_IS_STRING = 0  # PJRT_NamedValue_kString.
 # Where PJRT_Api has these functions, counted in pointers from the first.
 _ERROR_DESTROY, _ERROR_MESSAGE, _TOPOLOGY_CREATE, _COMPILE = 0, 1, 82, 89
 
 
-class _Api(ctypes.Structure):
-  _fields_ = [
-    ("struct_size", _SIZE),
-    ("extension_start", _POINTER),
-    ("version_size", _SIZE),
-    ("version_extension", _POINTER),
-    ("major_version", ctypes.c_int),
-    ("minor_version", ctypes.c_int),
-    ("functions", _POINTER * (_COMPILE + 1)),
-  ]
+def _struct(**fields: Any) -> Any:
+  """A structure of the C API, which begins as all of them do."""
+  head = {"struct_size": _SIZE, "extension_start": _POINTER}
+  fields = {"_fields_": [*head.items(), *fields.items()]}
+  return type("_Struct", (ctypes.Structure,), fields)
 
 
-class _Arguments(ctypes.Structure):
-  """What all arguments of the C API begin with."""
-
-  _fields_ = [("struct_size", _SIZE), ("extension_start", _POINTER)]
-
-
-class _NamedValue(_Arguments):
-  _fields_ = [
-    ("name", ctypes.c_char_p),
-    ("name_size", _SIZE),
-    ("type", ctypes.c_int),
-    ("value", ctypes.c_char_p),
-    ("value_size", _SIZE),
-  ]
-
-
-class _Error(_Arguments):
-  _fields_ = [
-    ("error", _POINTER),
-    ("message", _POINTER),
-    ("message_size", _SIZE),
-  ]
-
-
-class _Topology(_Arguments):
-  _fields_ = [
-    ("name", ctypes.c_char_p),
-    ("name_size", _SIZE),
-    ("options", ctypes.POINTER(_NamedValue)),
-    ("num_options", _SIZE),
-    ("topology", _POINTER),
-  ]
-
-
-class _Program(_Arguments):
-  _fields_ = [
-    ("code", ctypes.c_char_p),
-    ("code_size", _SIZE),
-    ("format", ctypes.c_char_p),
-    ("format_size", _SIZE),
-  ]
-
-
-class _Compile(_Arguments):
-  _fields_ = [
-    ("topology", _POINTER),
-    ("program", ctypes.POINTER(_Program)),
-    ("options", ctypes.c_char_p),
-    ("options_size", _SIZE),
-    ("client", _POINTER),
-    ("executable", _POINTER),
-  ]
+_Api = _struct(
+  version_size=_SIZE,
+  version_extension=_POINTER,
+  major_version=ctypes.c_int,
+  minor_version=ctypes.c_int,
+  functions=_POINTER * (_COMPILE + 1),
+)
+_NamedValue = _struct(
+  name=_STRING,
+  name_size=_SIZE,
+  type=ctypes.c_int,
+  value=_STRING,
+  value_size=_SIZE,
+)
+_Error = _struct(error=_POINTER, message=_POINTER, message_size=_SIZE)
+_Topology = _struct(
+  name=_STRING,
+  name_size=_SIZE,
+  options=ctypes.POINTER(_NamedValue),
+  num_options=_SIZE,
+  topology=_POINTER,
+)
+_Program = _struct(
+  code=_STRING, code_size=_SIZE, format=_STRING, format_size=_SIZE
+)
+_Compile = _struct(
+  topology=_POINTER,
+  program=ctypes.POINTER(_Program),
+  options=_STRING,
+  options_size=_SIZE,
+  client=_POINTER,
+  executable=_POINTER,
+)
 
 
 def compile_hlo(
@@ -213,7 +189,7 @@ def _topology(target_config: str, shape: str) -> int:
   values = {"target_config": target_config, "topology": shape}
   options = (_NamedValue * len(values))()
   for option, (name, value) in zip(options, values.items(), strict=True):
-    option.struct_size, option.type = ctypes.sizeof(_NamedValue), _STRING
+    option.struct_size, option.type = ctypes.sizeof(_NamedValue), _IS_STRING
     option.name, option.name_size = name.encode(), len(name)
     option.value, option.value_size = value.encode(), len(value.encode())
   arguments = _Topology(name=b"", options=options, num_options=len(options))
@@ -221,7 +197,7 @@ def _topology(target_config: str, shape: str) -> int:
   return arguments.topology
 
 
-def _call(function: int, arguments: _Arguments) -> None:
+def _call(function: int, arguments: Any) -> None:
   arguments.struct_size = ctypes.sizeof(arguments)
   error = _function(function)(ctypes.addressof(arguments))
   if not error:
@@ -240,7 +216,7 @@ def _function(index: int):
 
 
 @functools.cache
-def _api() -> _Api:
+def _api() -> Any:
   path = registry.plugin_path()
   if path is None:
     raise errors.UnsupportedError(registry.NO_PLUGIN)

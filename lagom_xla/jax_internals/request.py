@@ -11,7 +11,7 @@ function was traced to, made here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import hashlib
 from typing import Any
@@ -61,18 +61,25 @@ class Recorder:
   compile_and_load = compile
 
 
-def stablehlo_of_hlo(
-  serialized: bytes, edit: Callable[[ir.Module], None]
-) -> ir.Module:
-  """A serialized HloModuleProto as StableHLO, which `edit` changes first.
+def stablehlo_of_hlo(serialized: bytes) -> ir.Module:
+  """A serialized HloModuleProto as StableHLO.
 
   Raises whatever jaxlib does for a module without such a form.
   """
-  converted = _jax.mlir.hlo_to_stablehlo(serialized)
-  with mlir.make_ir_context():
-    module = ir.Module.parse(converted)
-    edit(module)
-  return module
+  return module(_jax.mlir.hlo_to_stablehlo(serialized))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Program:
+  """A module, as requests hold it.
+
+  Attributes:
+    bytecode: MLIR's.
+    content_digest: a hash of it without the lines that it was written in.
+  """
+
+  bytecode: bytes
+  content_digest: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,16 +87,14 @@ class Request:
   """What XLA gets for a compile, as data that another process can compile.
 
   Attributes:
-    stablehlo: the module, as MLIR bytecode.
-    content_digest: a hash of it without the lines that it was written in.
+    program: the module.
     options: a CompileOptionsProto without overrides, whose order it would not
       keep.
     overrides: XLA option -> value, on top of those of the proto.
     device_ids: the devices that it is compiled for, in their order.
   """
 
-  stablehlo: bytes
-  content_digest: str
+  program: Program
   options: bytes
   overrides: tuple[tuple[str, bool | int | float | str], ...]
   device_ids: tuple[int, ...]
@@ -98,14 +103,6 @@ class Request:
 # What `jax.experimental.custom_partitioning` calls its calls, cuDNN's attention
 # among them; their names in it are addresses of Python functions.
 _PARTITIONED_BY_PYTHON = b"CustomSPMDPartitioning"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Program:
-  """A module, as requests hold it."""
-
-  bytecode: bytes
-  content_digest: str
 
 
 def program(module: ir.Module) -> Program:
@@ -225,7 +222,7 @@ def compile(request: Request, devices: Sequence[jax.Device]) -> Any:
   is_cpu = client.platform == "cpu"
   compile_ = client.compile_and_load if is_cpu else client.compile
   return compile_(
-    module(request.stablehlo), xla_client.DeviceList(chosen), options
+    module(request.program.bytecode), xla_client.DeviceList(chosen), options
   )
 
 
@@ -240,13 +237,12 @@ def options_for_partitioned(request: Request) -> bytes:
 
 
 def _request(
-  options: Any, device_ids: tuple[int, ...], module: Program
+  options: Any, device_ids: tuple[int, ...], program: Program
 ) -> Request:
   overrides = tuple(options.env_option_overrides)
   options.env_option_overrides = []
   return Request(
-    stablehlo=module.bytecode,
-    content_digest=module.content_digest,
+    program=program,
     options=options.SerializeAsString(),
     overrides=overrides,
     device_ids=device_ids,

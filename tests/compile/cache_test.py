@@ -24,8 +24,7 @@ from lagom_xla.passes import registry
 
 def _job(limit: int, *, must_begin: bool = False) -> job_lib.Job:
   request = request_lib.Request(
-    stablehlo=b"program",
-    content_digest="program",
+    program=request_lib.Program(bytecode=b"program", content_digest="program"),
     options=b"",
     overrides=(("limit", limit),),
     device_ids=(0,),
