@@ -18,7 +18,6 @@ import pytest
 from gpt import train
 import lagom_xla
 from lagom_xla import cluster as cluster_lib
-from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.compile import load
 from lagom_xla.compile import target as target_lib
@@ -143,18 +142,6 @@ def test_the_whole_search_runs_on_a_step_of_nnx():
   (tuning,) = tuned.tunings
   assert tuning.compiled is not None
   assert tuning.compiled.module.name == "jit_step"
-
-
-def test_an_nnx_step_that_cannot_be_tuned_runs_with_one_warning(monkeypatch):
-  def fail(*_: Any, **__: Any) -> None:
-    raise errors.CompileError("the search is broken")
-
-  monkeypatch.setattr(tuner, "tune", fail)
-  tuned = lagom_xla.tune(nnx.jit(step), cluster=_CLUSTER)
-  ours, theirs = modules(), modules()
-  with pytest.warns(RuntimeWarning, match="leaves step as it was: the search"):
-    loss = tuned(*ours, batch(seed=0))
-  np.testing.assert_array_equal(loss, nnx.jit(step)(*theirs, batch(seed=0)))
 
 
 def test_strands_say_of_an_nnx_step_why_it_has_none():
