@@ -145,7 +145,7 @@ class Chooser:
       ClusterError: No cluster is given, and the devices are of no known one.
       TargetError: The step is for another number of devices, or works on refs.
     """
-    proposals.check_none(lowered)
+    proposals.check_no_refs(lowered)
     cluster = self._cluster
     if cluster is None:
       backend = jax.default_backend()

@@ -127,7 +127,7 @@ def deferred(
   return cast(Proposer, _Deferred(make, has_profile_build))
 
 
-def check_none(lowered: jax.stages.Lowered) -> None:
+def check_no_refs(lowered: jax.stages.Lowered) -> None:
   """Raises a TargetError where a step works on refs.
 
   Of an executable that does, JAX (0.10.2 to 0.12) tells neither the types nor

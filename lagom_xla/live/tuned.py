@@ -166,7 +166,7 @@ class Tuning:
     store = agreement.next_store(self._name, members, reach_s=LIMITS.reach_s)
     log = trial_log.TrialLog(name=self._name, path=self._path)
     try:
-      proposals.check_none(lowered)
+      proposals.check_no_refs(lowered)
       proposer = proposer_of(lowered, self._cluster, self._searcher)
       # The thread that searches has it, and not the logs: they have what ends
       # the search once nobody has the step any more.

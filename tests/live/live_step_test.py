@@ -147,7 +147,10 @@ def test_what_the_first_call_does_beyond_jits_is_told(monkeypatch):
     return call
 
   # Of the step as jit does it, once more for a variant, and what checks.
-  for where, name in ((dispatch.Jitted, "lowered"), (proposals, "check_none")):
+  for where, name in (
+    (dispatch.Jitted, "lowered"),
+    (proposals, "check_no_refs"),
+  ):
     monkeypatch.setattr(where, name, slowly(getattr(where, name)))
   with live_step.proposed_by(live_step.Proposer({}), _NO_SEARCH):
     step = live_step.tuned_step(cache=False)
