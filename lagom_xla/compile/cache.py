@@ -11,14 +11,12 @@ alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 import contextlib
 import hashlib
 import os
 import pathlib
 import zlib
 
-from lagom_xla import processes
 from lagom_xla.compile import job as job_lib
 from lagom_xla.validation import whole_files
 
@@ -87,13 +85,6 @@ class Cache:
 
   def _path(self, digest: str) -> pathlib.Path:
     return self._folder / f"{digest}{_SUFFIX}"
-
-
-@contextlib.contextmanager
-def temporary() -> Iterator[Cache]:
-  """A cache whose folder goes at the end of the block."""
-  with processes.temporary_folder() as folder:
-    yield Cache(folder)
 
 
 def of_user() -> Cache | None:

@@ -339,7 +339,9 @@ class Pool:
     """
     self.generates_code = generates_code
     self._owned = contextlib.ExitStack()
-    cache = cache or self._owned.enter_context(cache_lib.temporary())
+    if cache is None:
+      folder = self._owned.enter_context(processes.temporary_folder())
+      cache = cache_lib.Cache(folder)
     self._patience = Patience(hang_s, worth_stopping_s)
     self._lock = threading.RLock()
     self._cache = cache
