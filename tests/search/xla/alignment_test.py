@@ -186,14 +186,30 @@ def test_what_a_trip_gets_for_the_next_is_of_the_strand_that_carries_it():
   assert strand_of["part"] == strand_of["next"] != strand_of["second"]
 
 
-def test_an_order_that_needs_more_memory_than_it_may_is_left(
-  merged_step: step_lib.Step,
-):
-  configuration = merged_step.default
-  free = alignment_lib.align(merged_step, configuration, peak_bytes=1 << 60)
-  assert free is not merged_step
-  held = alignment_lib.align(merged_step, configuration, peak_bytes=0)
-  orders.check_memory(merged_step.analysis.module, held.analysis.module, 0)
+def _two_strands() -> hlo.Module:
+  """A loop in whose body each strand waits for its gather and its kernel."""
+  strands = "\n".join(
+    f"""
+    {name} = f32[262144] get-tuple-element(t), index={index}
+    gather.{name} = (f32[262144], f32[2097152]) all-gather-start({name}),
+      {hlo_text.GATHER}
+    done.{name} = f32[2097152] all-gather-done(gather.{name})
+    kernel.{name} = f32[262144] custom-call(done.{name}),
+      custom_call_target="Kernel",
+      backend_config={{"reification_cost":[{{"name":"sol","exec_time_us":300}}]}}
+    """
+    for index, name in enumerate("ab")
+  )
+  carried = ["f32[262144]"] * 2
+  result = f"ROOT r = ({', '.join(carried)}) tuple(kernel.a, kernel.b)"
+  return _loop(carried, strands + result)
+
+
+def test_an_order_that_needs_more_memory_than_it_may_is_left():
+  step = step_lib.of_module(_two_strands(), _CLUSTER)
+  for peak_bytes, is_left in ((1 << 60, False), (0, True)):
+    aligned = alignment_lib.align(step, step.default, peak_bytes=peak_bytes)
+    assert (aligned is step) == is_left
 
 
 # As a candidate.
@@ -278,22 +294,7 @@ def test_a_step_that_would_forget_what_it_donates_keeps_xlas_order(
 
 
 def test_strands_are_aligned_last_of_all():
-  # Each strand waits for its gather and its kernel.
-  strands = "\n".join(
-    f"""
-    {name} = f32[262144] get-tuple-element(t), index={index}
-    gather.{name} = (f32[262144], f32[2097152]) all-gather-start({name}),
-      {hlo_text.GATHER}
-    done.{name} = f32[2097152] all-gather-done(gather.{name})
-    kernel.{name} = f32[262144] custom-call(done.{name}),
-      custom_call_target="Kernel",
-      backend_config={{"reification_cost":[{{"name":"sol","exec_time_us":300}}]}}
-    """
-    for index, name in enumerate("ab")
-  )
-  carried = ["f32[262144]"] * 2
-  result = f"ROOT r = ({', '.join(carried)}) tuple(kernel.a, kernel.b)"
-  module = _loop(carried, strands + result)
+  module = _two_strands()
   target = fake_target.of(lambda config: orders.apply(module, config.orders))
   told: list[str] = []
   found = joint.search(target, seconds=0, in_process=True, progress=told.append)
