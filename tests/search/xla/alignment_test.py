@@ -232,7 +232,8 @@ def test_the_step_that_runs_has_the_order_that_was_found(
 ):
   compiled = target.compile(found.best.config)
   step = step_lib.of_module(compiled.module, _CLUSTER)
-  assert step.timeline(found.best.settings) == found.best.tuned
+  found_us = found.best.tuned.step_time_us
+  assert step.timeline(found.best.settings).step_time_us == found_us
 
 
 def test_a_plan_holds_the_order_and_says_what_it_does(
@@ -259,7 +260,7 @@ def test_a_plan_holds_the_order_and_says_what_it_does(
   exposed, exposed_after, lost, lost_after = map(float, numbers.groups())
   assert exposed_after + lost_after < exposed + lost
   found_us = found.best.tuned.total_exposed_us
-  assert exposed_after == pytest.approx(found_us / 1e3, rel=0.01)
+  assert exposed_after == pytest.approx(found_us / 1e3, abs=0.005)
   # The other parts are judged in XLA's own order.
   assert by_knob["program"].acted
 

@@ -305,7 +305,6 @@ def test_a_plan_takes_back_what_slows_a_real_step_in_a_recipe(
     searcher=channel_cap.WithoutPlugin(limit=settings_lib.by_option),
     arms=[recipe],
   )
-  assert set(found.best.config.options) < set(recipe.config.options)
   for name in recipe.config.options:
     without = found.found(recipe.config.without_options([name]))
     assert isinstance(without, candidates.Candidate)
