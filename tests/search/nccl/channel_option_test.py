@@ -17,9 +17,9 @@ import pytest
 from commands import run
 import fake_target
 import gather_steps
+from gather_steps import H100
 from gather_steps import MIB
 from gather_steps import ONE_WAVE
-from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import checked
@@ -37,7 +37,6 @@ from lagom_xla.verify import verification
 import sample_plan
 import sourced
 
-_H100 = cluster_lib.parse("1x8xh100")
 _OPTION = "xla_gpu_nccl_collective_max_nchannels"
 _KINDS = ("all-gather", "all-to-all", "collective-permute")
 
@@ -67,7 +66,7 @@ def _of_three_kinds(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
 
 @pytest.fixture(scope="module")
 def step(h100s: Sequence[jax.Device], scheduled: Scheduled) -> step_lib.Step:
-  return step_lib.of_module(scheduled(_of_three_kinds(h100s)), _H100)
+  return step_lib.of_module(scheduled(_of_three_kinds(h100s)), H100)
 
 
 def test_the_option_is_no_part_of_what_is_compiled(

@@ -37,7 +37,6 @@ _TRIALS_PER_KEY = {"autoccl": 500, "balance": 64, "lagom": 32}
 # Those whose questions depend on the seed.
 _DRAWING = ("autoccl", "tpe")
 
-
 # What communication is beside: it alone, about as much, and far more.
 _KERNELS_US = (0.0, 400.0, 1e6)
 

@@ -14,7 +14,7 @@ import jax
 import pytest
 
 import fake_target
-from lagom_xla import cluster as cluster_lib
+import gather_steps
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import collectives as collectives_lib
@@ -25,20 +25,21 @@ from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import groups as groups_lib
 
-_H100 = cluster_lib.parse("1x8xh100")
 LowerStep = Callable[..., jax.stages.Lowered]
 
 
 def _target(lowered: jax.stages.Lowered) -> target_lib.Target:
   """A step with inputs of its own, for which no JAX refuses groups."""
-  module = target_lib.of_step(lowered, _H100, name="step").identity()
+  module = target_lib.of_step(
+    lowered, gather_steps.H100, name="step"
+  ).identity()
   proto = type(module.proto)()
   proto.CopyFrom(module.proto)
   proto.ClearField("input_output_alias")
   proto.ClearField("buffer_donor")
   kept = hlo.Module(proto, module.num_partitions)
   return fake_target.schedule_only(
-    target_lib.of_module(kept, _H100, name="step")
+    target_lib.of_module(kept, gather_steps.H100, name="step")
   )
 
 
