@@ -13,8 +13,8 @@ import math
 import jax
 import pytest
 
+import compiles
 import fake_target
-import gather_steps
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import collectives as collectives_lib
@@ -30,16 +30,14 @@ LowerStep = Callable[..., jax.stages.Lowered]
 
 def _target(lowered: jax.stages.Lowered) -> target_lib.Target:
   """A step with inputs of its own, for which no JAX refuses groups."""
-  module = target_lib.of_step(
-    lowered, gather_steps.H100, name="step"
-  ).identity()
+  module = compiles.target(lowered).identity()
   proto = type(module.proto)()
   proto.CopyFrom(module.proto)
   proto.ClearField("input_output_alias")
   proto.ClearField("buffer_donor")
   kept = hlo.Module(proto, module.num_partitions)
   return fake_target.schedule_only(
-    target_lib.of_module(kept, gather_steps.H100, name="step")
+    target_lib.of_module(kept, compiles.H100S, name="step")
   )
 
 

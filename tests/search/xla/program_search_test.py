@@ -344,9 +344,7 @@ def partitioned(
   return target, forms.search_slices(target, default, evaluate)
 
 
-def test_chains_expose_no_less_where_the_partitioner_drops_their_labels(
-  partitioned: _Cut,
-):
+def test_what_chains_expose_is_told_without_their_labels(partitioned: _Cut):
   target, found = partitioned
   kinds = forms.of_chains(target, found.default, target.chains())
   # Both dimensions of a chain have the same collectives.
