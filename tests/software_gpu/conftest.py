@@ -1,0 +1,74 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The software GPU's libraries, built once for a run of the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import fcntl
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import cuda_libraries
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  """Where they are; skips where they cannot be built."""
+  if obstacle := cuda_libraries.obstacle():
+    pytest.skip(obstacle)
+  base = tmp_path_factory.getbasetemp()
+  if base.name.startswith("popen-"):  # A worker of pytest-xdist.
+    base = base.parent
+  folder = base / "software_gpu"
+  with (base / "software_gpu.lock").open("w") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if not folder.exists():
+      cuda_libraries.build(folder)
+  return folder
+
+
+@pytest.fixture
+def on_gpus(built: pathlib.Path, tmp_path: pathlib.Path) -> Callable[..., str]:
+  """Calls a function of a test's module in a process that has GPUs."""
+
+  def call(
+    function: Callable[[], None],
+    *,
+    num_devices: int = 2,
+    kernels: str = "",
+    variables: dict[str, str] | None = None,
+    **settings: object,
+  ) -> str:
+    """Returns what it printed, and what was logged.
+
+    Args:
+      function: the function; it fails by an exception.
+      num_devices: GPUs of the process.
+      kernels: times by the name of a kernel, as README.md has them.
+      variables: more of its environment.
+      settings: of the GPUs.
+    """
+    (times := tmp_path / "kernels.txt").write_text(kernels)
+    module, name = function.__module__, function.__name__
+    env = cuda_libraries.environment(
+      built, num_devices=num_devices, settings={**settings, "KERNELS": times}
+    )
+    folders = [str(pathlib.Path(__file__).parent), *sys.path]
+    env["PYTHONPATH"] += os.pathsep + os.pathsep.join(filter(None, folders))
+    done = subprocess.run(
+      (sys.executable, "-c", f"import {module}; {module}.{name}()"),
+      cwd=tmp_path,
+      env={**env, **(variables or {})},
+      capture_output=True,
+      text=True,
+      check=False,
+    )
+    assert not done.returncode, done.stderr
+    return done.stdout + done.stderr
+
+  return call

@@ -1,0 +1,50 @@
+// What the libraries beside the driver ask of it.
+#pragma once
+#include <cuda.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+// --- for CUPTI
+
+typedef struct {
+  enum { RECORD_KERNEL, RECORD_COPY, RECORD_SET } kind;
+  const char *name;
+  uint64_t start_ns, end_ns;
+  uint32_t device, context, stream, correlation, graph;
+  uint64_t node;
+  unsigned grid[3], block[3], shared_bytes;
+  uint64_t num_bytes;
+  int copy_kind, from_kind, to_kind;  // As CUPTI numbers them.
+} SoftwareRecord;
+typedef void (*SoftwareSink)(const SoftwareRecord *record);
+// Before (is_exit = 0) and after a call of the driver that CUPTI traces.
+typedef void (*SoftwareHook)(int is_exit, uint32_t callback_id,
+                             const char *function, const void *parameters,
+                             CUcontext context, uint32_t context_id,
+                             uint32_t correlation, const char *symbol,
+                             uint64_t *data, CUresult *result);
+void software_gpu_trace(SoftwareSink sink, SoftwareHook hook);
+
+// --- for NCCL
+
+// Where the ranks of a communicator meet, in memory that its processes share:
+// a collective takes the next slot, and goes on once all ranks are there.
+#define SOFTWARE_NUM_MEETINGS 4096
+typedef struct {
+  int num_ranks;
+  struct {
+    _Atomic uint64_t num_arrived, latest_ns;
+  } meetings[SOFTWARE_NUM_MEETINGS];
+} SoftwareRanks;
+
+// A collective as one rank runs it.
+typedef struct {
+  SoftwareRanks *ranks;
+  _Atomic uint64_t *num_met;  // Collectives that this rank has come to.
+  int num_channels;
+  double time_ns;  // With all ranks there.
+} SoftwareCollective;
+// Launches it; it keeps the pointer to `collective`.
+CUresult software_gpu_collective(CUstream stream, const char *kernel,
+                                 unsigned num_threads,
+                                 const SoftwareCollective *collective);
