@@ -302,10 +302,16 @@ API ncclResult_t ncclMemFree(void *address) {
 // --- collectives
 
 // Of a collective's kernel: a message takes so long at least by each protocol,
-// and a channel carries so much. Shaped like NCCL's, and fitted to nothing.
+// and a channel carries so much of what the link does. Shaped like NCCL's, and
+// fitted to nothing.
 static const double latency_us[] = {6, 8, 12};
-static const double channel_gbps[] = {5, 16, 20};
-enum { LINK_GBPS = 360 };
+static const double channel_shares[] = {0.014, 0.045, 0.056};
+static double link_gbps = 360;
+
+__attribute__((constructor)) static void begin(void) {
+  const char *value = getenv("SOFTWARE_GPU_LINK_GBPS");
+  if (value) link_gbps = atof(value);
+}
 
 static bool is_named(const char *list, const char *name) {
   if (!list || !*list) return true;
@@ -337,10 +343,10 @@ static double wire_bytes(int kind, double num_bytes, int num_ranks) {
 
 static double time_us(const struct ncclComm *comm, int kind, double num_bytes,
                       int algorithm, int protocol, int num_channels) {
-  double gbps = num_channels * channel_gbps[protocol];
+  double share = num_channels * channel_shares[protocol];
   double bytes = wire_bytes(kind, num_bytes, comm->num_ranks);
   if (algorithm == NVLS) bytes /= 1.25;
-  if (gbps > LINK_GBPS) gbps = LINK_GBPS;
+  double gbps = link_gbps * (share < 1 ? share : 1);
   return latency_us[protocol] + bytes / gbps / 1e3;
 }
 
@@ -552,7 +558,7 @@ static ncclResult_t send(size_t count, int type, ncclComm_t comm,
   double bytes = (double)count * types[type].num_bytes;
   Launch l = {.comm = comm, .stream = stream, .num_channels = 4,
               .num_threads = 512, .kernel = "ncclDevKernel_SendRecv",
-              .time_us = bytes / LINK_GBPS / 1e3};
+              .time_us = bytes / link_gbps / 1e3};
   return add(l);
 }
 API ncclResult_t ncclSend(const void *from, size_t count, int type, int peer,

@@ -1,0 +1,120 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Training is tuned on software GPUs: profiled, searched, measured, adopted.
+
+Products take 1.5 ms each, and links are so slow that a collective takes about
+as long. So the order of collectives matters in wall time as it does in a
+prediction from the profile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+import json
+import pathlib
+import re
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AxisType
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec
+import pytest
+
+import lagom_xla
+
+_SIZE, _NUM_LAYERS, _NUM_ROWS = 4096, 4, 1024
+_KERNELS = "1500 gemm\n1500 nvjet\n"
+_LINK_GBPS = 12
+_LOG, _CACHE = "trials.jsonl", "plans"
+# It takes half a minute on two idle cores.
+_LONGEST_S = 300.0
+
+
+def _training() -> tuple[Any, Any, jax.Array]:
+  """A jitted step of FSDP, its weights and its batch."""
+  mesh = jax.make_mesh(
+    (jax.device_count(),), ("data",), axis_types=(AxisType.Auto,)
+  )
+  sharded = NamedSharding(mesh, PartitionSpec("data"))
+
+  def loss(weights: list[jax.Array], x: jax.Array) -> jax.Array:
+    for weight in weights:
+      x = jnp.tanh(x @ weight)
+    return (x.astype(jnp.float32) ** 2).mean()
+
+  def step(
+    weights: list[jax.Array], x: jax.Array
+  ) -> tuple[list[jax.Array], jax.Array]:
+    value, gradients = jax.value_and_grad(loss)(weights, x)
+    updated = [
+      jax.lax.with_sharding_constraint(w - g, sharded)
+      for w, g in zip(weights, gradients, strict=True)
+    ]
+    return updated, value
+
+  zeros = jnp.zeros((_SIZE, _SIZE), jnp.bfloat16)
+  weights = [jax.device_put(zeros, sharded) for _ in range(_NUM_LAYERS)]
+  batch = jnp.zeros((_NUM_ROWS * jax.device_count(), _SIZE), jnp.bfloat16)
+  return jax.jit(step), weights, jax.device_put(batch, sharded)
+
+
+def _trials() -> list[dict[str, Any]]:
+  """What was tried, from the log."""
+  log = pathlib.Path(_LOG)
+  return [json.loads(line) for line in log.open()] if log.exists() else []
+
+
+def _calls(step: Any, weights: Any, x: jax.Array) -> Iterator[None]:
+  """Trains; yields after each call."""
+  until_s = time.monotonic() + _LONGEST_S
+  while time.monotonic() < until_s:
+    weights, _ = step(weights, x)
+    yield
+  pytest.fail(step.report())
+
+
+def a_step_is_tuned_while_it_trains() -> None:
+  jitted, weights, x = _training()
+  step = lagom_xla.tune(jitted, log=_LOG, cache=_CACHE)
+  for _ in _calls(step, weights, x):
+    have_groups = ["combine groups" in t["proposal"] for t in _trials()]
+    if any(have_groups) or "nothing is left" in step.report():
+      break
+  print(step.report())
+
+
+def what_was_adopted_is_tried_first() -> None:
+  jitted, weights, x = _training()
+  step = lagom_xla.tune(jitted, log=_LOG, cache=_CACHE)
+  num_before = len(_trials())
+  for _ in _calls(step, weights, x):
+    if len(_trials()) > num_before:
+      return
+
+
+def test_what_is_faster_is_adopted_and_tried_first_by_the_next_run(
+  on_gpus: Callable[..., str], tmp_path: pathlib.Path
+) -> None:
+  settings = {"kernels": _KERNELS, "LINK_GBPS": _LINK_GBPS}
+  said = on_gpus(a_step_is_tuned_while_it_trains, **settings)
+  lines = (tmp_path / _LOG).read_text().splitlines()
+  trials = [json.loads(line) for line in lines]
+  adopted = [trial for trial in trials if trial["adopted"]]
+  assert adopted, said
+  assert all(trial["high"] < 1 for trial in adopted)
+  # A profile of this step is what it goes by, so that it knows these links.
+  assert adopted[0]["ratio"] == pytest.approx(
+    adopted[0]["predicted_ratio"], abs=0.1
+  )
+  (ratio,) = re.findall(r"ms now: ([\d.]+) of the time", said)
+  assert float(ratio) < 0.95
+  # Combine groups are compiled in the run, and are no other signature of it.
+  assert "combine groups" in trials[-1]["proposal"]
+  assert len(re.findall("^step: ", said, re.MULTILINE)) == 1
+  on_gpus(what_was_adopted_is_tried_first, **settings)
+  latest = json.loads((tmp_path / _LOG).read_text().splitlines()[-1])
+  assert latest["payload"] == adopted[-1]["payload"]
+  assert latest["adopted"]
