@@ -41,6 +41,18 @@ def a_donated_argument_is_gone() -> None:
   assert after.unsafe_buffer_pointer() == at
 
 
+def a_command_buffer_takes_other_arguments() -> None:
+  loop = jax.jit(
+    lambda x, ws: jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), x.sum()), x, ws)
+  )
+  weights = jnp.zeros((4, 256, 256))
+  kept = []  # So that each call's are elsewhere.
+  for _ in range(6):
+    kept.append(x := jax.device_put(np.ones((256, 256), np.float32)))
+    kept.append(loop(x, weights))
+  jax.block_until_ready(kept)
+
+
 def a_trace_has_products_and_collectives_with_their_times() -> None:
   mesh = _mesh()
   w = jax.device_put(
@@ -76,6 +88,12 @@ def test_values_come_back_as_they_were_put(on_gpus: Callable[..., str]) -> None:
 
 def test_a_donated_argument_is_gone(on_gpus: Callable[..., str]) -> None:
   on_gpus(a_donated_argument_is_gone)
+
+
+def test_a_command_buffer_takes_other_arguments(
+  on_gpus: Callable[..., str],
+) -> None:
+  on_gpus(a_command_buffer_takes_other_arguments)
 
 
 def test_a_trace_has_products_and_collectives_with_their_times(

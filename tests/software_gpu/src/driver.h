@@ -158,7 +158,7 @@ struct CUgraphNode_st {
   CUgraph child;
   CUgraphNode *before;
   size_t num_before;
-  CUgraphNode original;  // What it is a copy of.
+  CUgraphNode originals[2];  // What it is a copy of, and what that is.
   bool is_disabled;
   Task *task;  // While the graph is launched.
   CUDA_KERNEL_NODE_PARAMS kernel_parameters;

@@ -69,17 +69,22 @@ static CUgraph copy_graph(CUgraph graph) {
         if (graph->nodes[j] == from->before[k]) node->before[k] = copy->nodes[j];
     node->kernel_parameters = from->kernel_parameters;
     node->is_disabled = from->is_disabled;
-    node->original = from;
+    // A child is copied when it is added, and again with its graph.
+    node->originals[0] = from;
+    node->originals[1] = from->originals[0];
     if (from->child) node->child = copy_graph(from->child);
   }
   return copy;
 }
 
-// What an instance of a graph has of one of the graph's nodes.
-static CUgraphNode in_exec(CUgraphExec exec, CUgraphNode node) {
-  for (size_t i = 0; i < exec->graph->num_nodes; i++) {
-    CUgraphNode found = exec->graph->nodes[i];
-    if (found->original == node || found == node) return found;
+// What a copy of a graph has of one of the graph's nodes, or of its children's.
+static CUgraphNode in_copy(CUgraph copy, CUgraphNode node) {
+  for (size_t i = 0; i < copy->num_nodes; i++) {
+    CUgraphNode found = copy->nodes[i];
+    if (found->originals[0] == node || found->originals[1] == node ||
+        found == node)
+      return found;
+    if (found->child && (found = in_copy(found->child, node))) return found;
   }
   return NULL;
 }
@@ -224,7 +229,9 @@ static CUresult set_node(CUgraphNode node, const CUgraphNodeParams *p) {
                            .height = p->memset.height});
       return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_GRAPH:
-      node->child = copy_graph(p->graph.graph);
+      node->child = p->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE
+                        ? p->graph.graph
+                        : copy_graph(p->graph.graph);
       return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_EMPTY:
       return CUDA_SUCCESS;
@@ -258,7 +265,7 @@ API CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle,
   return CUDA_SUCCESS;
 }
 #define OF_EXEC(exec, node)                                            \
-  if (!(node = in_exec(exec, node))) return CUDA_ERROR_INVALID_VALUE
+  if (!(node = in_copy((exec)->graph, node))) return CUDA_ERROR_INVALID_VALUE
 API CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
                                       CUgraphNodeParams *p) {
   OF_EXEC(exec, node);
