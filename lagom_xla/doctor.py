@@ -21,7 +21,6 @@ import concurrent.futures
 import ctypes
 import dataclasses
 import functools
-import glob
 import importlib.metadata
 import importlib.util
 import json
@@ -341,7 +340,7 @@ _TRY_AGAIN = "try again"
 def examine(*, limit_s: float = _LIMIT_S) -> Checkup:
   """Tries all that lagom_xla uses, a group of trials for so long at most."""
   # Those that the driver shows, whatever JAX makes of them.
-  has_gpus = bool(glob.glob("/dev/nvidia[0-9]*"))
+  has_gpus = processes.has_gpus()
   groups = (*_GROUPS, ("gpus",)) if has_gpus else _GROUPS
   answers: dict[str, Answer] = {}
   with concurrent.futures.ThreadPoolExecutor(len(groups)) as threads:

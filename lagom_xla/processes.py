@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 import contextlib
 import fcntl
+import glob
 import os
 import pathlib
 import shutil
@@ -28,6 +29,18 @@ def python_path() -> str:
   """
   entries = [it for it in sys.path if isinstance(it, str) and it]
   return os.pathsep.join(entries)
+
+
+def has_gpus() -> bool:
+  """Whether JAX would look for NVIDIA GPUs, told without importing it.
+
+  It does where device files show some, also in containers and on WSL, or where
+  JAX_PLATFORMS asks for them.
+  """
+  files = ("/dev/nvidia[0-9]*", "/dev/nvidiactl", "/dev/dxg")
+  platforms = os.environ.get("JAX_PLATFORMS", "").split(",")
+  is_told_to = not {"cuda", "gpu"}.isdisjoint(platforms)
+  return is_told_to or any(map(glob.glob, files))
 
 
 # Nobody else deletes a folder of this name: it may not be locked yet.

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 import contextlib
 import functools
-import glob
 import importlib
 import importlib.metadata
 import json
@@ -27,6 +26,8 @@ import subprocess
 import sys
 import time
 from typing import Any
+
+from lagom_xla import processes
 
 ROOT = pathlib.Path(__file__).parents[2]
 _LIMIT = "BENCHMARKS_GPU_LIMIT_S"
@@ -140,6 +141,8 @@ def environment(folder: pathlib.Path) -> dict[str, Any]:
   # Kept even where there is no GPU: it says what could be measured with one.
   keep(folder, "environment", figures)
   figures["cluster"] = cluster_name()
+  if not shutil.which("nvidia-smi"):
+    return figures | {"gpu": "There is no nvidia-smi to tell more of it."}
   said = subprocess.run(
     ("nvidia-smi", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader"),
     check=True,
@@ -153,7 +156,7 @@ def environment(folder: pathlib.Path) -> dict[str, Any]:
 
 def _check_is_there() -> None:
   """Raises a NotMeasuredError if there is no GPU; holds none for that."""
-  if not (glob.glob("/dev/nvidia[0-9]*") or shutil.which("nvidia-smi")):
+  if not (processes.has_gpus() or shutil.which("nvidia-smi")):
     raise NotMeasuredError("There is no NVIDIA GPU on this machine.")
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import glob
 import os
 import sys
 import traceback
@@ -75,7 +74,7 @@ def _prepare_environment() -> None:
   """What must be set before JAX is imported."""
   os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-  if not glob.glob("/dev/nvidia[0-9]*"):
+  if not processes.has_gpus():
     # Keeps JAX from looking for GPUs that are not there.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 

@@ -1,0 +1,25 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Commands find GPUs where JAX does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import re
+import sys
+
+from lagom_xla import cli
+
+
+def the_doctor() -> None:
+  sys.argv = ["lagom-xla", "doctor"]
+  cli.run()
+
+
+def test_the_doctor_runs_what_is_there(on_gpus: Callable[..., str]) -> None:
+  said = on_gpus(the_doctor)
+  found = dict(re.findall(r"^ *works +(GPUs|profiler) +(.*)$", said, re.M))
+  assert found == {
+    "GPUs": "2 NVIDIA H100 80GB HBM3",
+    "profiler": "a session was opened on GPU and its trace read",
+  }
