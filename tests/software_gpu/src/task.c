@@ -115,9 +115,13 @@ static size_t set(const Work *w) {
   if (num_bytes > MOST_BYTES) return num_bytes;
   for (size_t y = 0; y < height; y++) {
     char *row = (char *)w->set.to + y * w->set.pitch;
-    for (size_t x = 0; x < w->set.width; x++)
-      memcpy(row + x * w->set.element_bytes, &w->set.value,
-             w->set.element_bytes);  // Of little-endian numbers.
+    if (w->set.element_bytes == 1) memset(row, w->set.value, w->set.width);
+    else if (w->set.element_bytes == 2)
+      for (size_t x = 0; x < w->set.width; x++)
+        ((uint16_t *)row)[x] = w->set.value;
+    else
+      for (size_t x = 0; x < w->set.width; x++)
+        ((uint32_t *)row)[x] = w->set.value;
   }
   return num_bytes;
 }
