@@ -528,6 +528,7 @@ def _nothing_ran(sessions: Sequence[Session]) -> str:
     f"No GPU or CPU of {names} ran an instruction of a module"
     + (f" (there are planes of {', '.join(seen)})" if seen else "")
     + (f" and the profiler says: {problems[0]}" if problems else "")
-    + ": trace a few steps with jax.profiler.trace while they run, on a CPU"
-    " with a host_tracer_level of 1 or more."
+    + ": trace a few steps with jax.profiler.trace while they run, on GPUs"
+    " that no other profiler has (CUPTI serves one), on a CPU with a"
+    " host_tracer_level of 1 or more."
   )
