@@ -226,7 +226,8 @@ class Search:
     """Whether it is than what is kept, or gains more of the default for sure.
 
     What makes one of two better need not be sure where both surely gain: then
-    the one with the larger assured gain is, as for settings (`nccl/robust.py`).
+    the one with the larger assured gain is, as for settings
+    (`nccl/settings.py`).
     """
     if _sure_gain_us(kept, candidate) >= least_us:
       return True

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The joint search: XLA configs outside, NCCL settings inside.
 
-XLA options come first, because a launcher can set them: from the best of what
-others publish (`arms.py`) and from XLA's default on (`starts.py`). What only
+XLA options come first, because a launcher can set them (`options.py`): from the
+fastest of XLA's default and what others publish (`arms.py`) on. What only
 the process that compiles can set comes after, on top of the best so far and
 only when asked for, each stage from the best so far. Forms come first, as they
 change what there is to overlap; orders come last, as they are those of one
