@@ -32,7 +32,7 @@ _OUTERMOST = {
   "tune": ["Tuning"],
   "verify": ["Verification"],
   "profile": ["Profile"],
-  "report": ["Story"],
+  "report": ["Report"],
   "explain": ["Explanation"],
   "whatif": ["Comparison"],
   "calibrate": ["Calibrated"],

@@ -225,12 +225,12 @@ def test_a_step_of_very_many_slices_is_drawn_small_and_loses_nothing() -> None:
 
 
 @pytest.fixture(scope="module")
-def inspected(fsdp_scan: hlo.Module) -> report.Story:
+def inspected(fsdp_scan: hlo.Module) -> report.Report:
   step = step_lib.of_module(fsdp_scan, cluster_lib.parse("2x8xh100"))
   return contents.of_inspection(step)
 
 
-def test_text_of_a_module_cannot_end_the_page(inspected: report.Story) -> None:
+def test_text_of_a_module_cannot_end_the_page(inspected: report.Report) -> None:
   pytest.importorskip("plotly")
   (picture,) = inspected.pictures
   label = dataclasses.replace(picture.labels[0], name="</script><i>")
@@ -245,7 +245,7 @@ def test_text_of_a_module_cannot_end_the_page(inspected: report.Story) -> None:
 
 
 def test_a_loop_is_drawn_trip_by_trip_until_trips_are_alike(
-  inspected: report.Story,
+  inspected: report.Report,
 ) -> None:
   (picture,) = inspected.pictures
   compute = picture.streams[0]

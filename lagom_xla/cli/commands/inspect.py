@@ -50,8 +50,8 @@ def _run(arguments: argparse.Namespace) -> None:
 
       files.append(pathlib.Path(arguments.report))
       step_us = options.measured_us(profile)
-      story = contents.of_inspection(step, measured_us=step_us)
-      report.draw(story, files[-1])
+      page = contents.of_inspection(step, measured_us=step_us)
+      report.draw(page, files[-1])
     runs = [("step", step, step.default)]
     files += options.write_trace(arguments, profile, runs)
   options.warn_of_repeated_work(target, step)

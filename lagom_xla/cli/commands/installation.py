@@ -97,7 +97,7 @@ FILES = {
   "tune": "lagom_xla.report.results:Tuning",
   "verify": "lagom_xla.report.results:Verification",
   "profile": "lagom_xla.report.results:Profile",
-  "report": "lagom_xla.report.page.report:Story",
+  "report": "lagom_xla.report.page.report:Report",
   "explain": "lagom_xla.explain.explanation:Explanation",
   "whatif": "lagom_xla.whatif.comparison:Comparison",
   "calibrate": "lagom_xla.report.calibration:Calibrated",

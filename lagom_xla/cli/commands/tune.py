@@ -235,11 +235,11 @@ def _write(
     bar.say(f"writing {folder}")
     files = files_lib.write(tuning.plan, folder)
     step_us = options.measured_us(profile)
-    story = contents.of_tuning(tuning, folder=str(folder), measured_us=step_us)
-    files.append(report.write(story, folder))
+    page = contents.of_tuning(tuning, folder=str(folder), measured_us=step_us)
+    files.append(report.write(page, folder))
     if arguments.report:
       files.append(pathlib.Path(arguments.report))
-      report.draw(story, files[-1])
+      report.draw(page, files[-1])
     runs = [
       ("before", before, before.default),
       ("after", kept.runs, kept.settings),

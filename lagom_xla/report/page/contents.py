@@ -267,11 +267,11 @@ def _together(
 
 def of_inspection(
   step: step_lib.Step, *, measured_us: float | None = None
-) -> report.Story:
+) -> report.Report:
   """What a page tells of a step as it runs today, and by a profile if any."""
   drawn, collectives = _drawn("before", step, step.default)
   before = uncertainty.times(step, step.default)
-  return report.Story(
+  return report.Report(
     module_name=step.analysis.module.name,
     cluster=step.cluster.name,
     made_with=checked.versions(),
@@ -293,7 +293,7 @@ def of_inspection(
 
 def of_tuning(
   tuning: tuning_lib.Tuning, *, folder: str, measured_us: float | None = None
-) -> report.Story:
+) -> report.Report:
   """What a page tells of a tuning whose plan is in a folder."""
   default, kept = tuning.search.default, tuning.kept
   estimate = report.Estimate.of

@@ -189,7 +189,7 @@ class Command:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Story:
+class Report:
   """What a page tells of a step.
 
   Attributes:
@@ -256,7 +256,7 @@ NAME = beside.REPORT
 _FILE = beside.File(
   name=NAME,
   noun="report",
-  of=Story,
+  of=Report,
   format_version=FORMAT_VERSION,
 )
 write = _FILE.write
@@ -281,7 +281,7 @@ def check_can_render() -> None:
     ) from error
 
 
-def html(data: Story) -> str:
+def html(data: Report) -> str:
   """A report as HTML.
 
   Raises:
@@ -313,7 +313,7 @@ def html(data: Story) -> str:
   )
 
 
-def draw(data: Story, path: pathlib.Path) -> None:
+def draw(data: Report, path: pathlib.Path) -> None:
   """Writes a report as an HTML file.
 
   Raises:
