@@ -14,13 +14,8 @@ results/ were written so.
 from __future__ import annotations
 
 from collections.abc import Sequence
-import os
 import pathlib
 import sys
-
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from benchmarks import table as table_lib
 from benchmarks.search import equal_budget

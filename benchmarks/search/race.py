@@ -24,10 +24,7 @@ import os
 import pathlib
 import sys
 
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
+from benchmarks import table as table_lib
 from benchmarks.search import steps
 from benchmarks.searchers import plain
 from lagom_xla.compile import config as config_lib
@@ -132,6 +129,7 @@ def _stage(
 
 def main() -> None:
   """The command."""
+  table_lib.compile_ahead_of_time()
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("--data", type=pathlib.Path)
   parser.add_argument("--only", default="")
