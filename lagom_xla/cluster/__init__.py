@@ -17,6 +17,7 @@ from lagom_xla.cluster.cluster import HostLink as HostLink
 from lagom_xla.cluster.cluster import Node as Node
 from lagom_xla.cluster.cluster import NvLink as NvLink
 from lagom_xla.cluster.read import cluster_names as cluster_names
+from lagom_xla.cluster.read import device_name as device_name
 from lagom_xla.cluster.read import from_dict as from_dict
 from lagom_xla.cluster.read import gpu_names as gpu_names
 from lagom_xla.cluster.read import machine_names as machine_names

@@ -341,7 +341,7 @@ def of_devices(devices: Sequence[jax.Device]) -> cluster_lib.Cluster:
     ClusterError: no known GPU has their name, they are of several kinds, or
       nodes differ in size.
   """
-  kinds = sorted({device.device_kind for device in devices})
+  kinds = sorted({device_name(device) for device in devices})
   known = {_specs()[name]["gpu"]["device_name"]: name for name in gpu_names()}
   if len(kinds) != 1 or kinds[0] not in known:
     raise errors.ClusterError(
@@ -357,6 +357,15 @@ def of_devices(devices: Sequence[jax.Device]) -> cluster_lib.Cluster:
   (gpus_per_node,) = per_node
   num_nodes = len(devices) // gpus_per_node
   return parse(f"{num_nodes}x{gpus_per_node}x{known[kinds[0]]}")
+
+
+def device_name(device: jax.Device) -> str:
+  """What CUDA calls a device, or the device that it stands in for.
+
+  The GPUs in software of this project's tests end their names with that, so
+  that whatever names them says so.
+  """
+  return device.device_kind.removesuffix(" (software GPU)")
 
 
 def _node_indices(devices: Sequence[jax.Device]) -> list[int]:

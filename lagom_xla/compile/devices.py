@@ -94,6 +94,7 @@ def _live_devices(cluster: cluster_lib.Cluster) -> Sequence[jax.Device]:
     return ()
   found = jax.devices()
   is_same = len(found) == cluster.num_devices and all(
-    cluster.gpu.device_name == device.device_kind for device in found
+    cluster_lib.device_name(device) == cluster.gpu.device_name
+    for device in found
   )
   return found if is_same else ()

@@ -13,6 +13,7 @@ training.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Generator
 import dataclasses
 import importlib
@@ -146,6 +147,13 @@ def platform_of(lowered: jax.stages.Lowered) -> str:
   """What a step was lowered for: "cpu", "gpu" or what else JAX calls it."""
   platform = lowerings.client_of(lowered).platform
   return "gpu" if platform in ("gpu", "cuda", "rocm") else platform
+
+
+def devices_of(lowered: jax.stages.Lowered) -> str:
+  """The devices of a step's client, as in "8 NVIDIA H100 80GB HBM3"."""
+  devices = lowerings.client_of(lowered).devices()
+  kinds = collections.Counter(device.device_kind for device in devices)
+  return ", ".join(f"{number} {kind}" for kind, number in kinds.items())
 
 
 def of_live_gpus() -> cluster_lib.Cluster:

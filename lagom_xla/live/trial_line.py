@@ -20,6 +20,7 @@ class TrialLine:
   Attributes:
     time_s: when the proposal was judged, in seconds since 1970.
     step: name of the step.
+    devices: how many of which it ran on.
     number: of the proposal, from 1 in each signature of a step.
     rival: number of the proposal that was in use; 0 for the step as jit runs
       it.
@@ -38,6 +39,7 @@ class TrialLine:
 
   time_s: float
   step: str
+  devices: str
   number: int
   rival: int
   proposal: str
@@ -55,12 +57,13 @@ class TrialLine:
     return json.dumps(validation.write(self)) + "\n"
 
 
-def of_trial(step: str, trial: phases.Trial) -> TrialLine:
+def of_trial(step: str, devices: str, trial: phases.Trial) -> TrialLine:
   """The line of a trial that is judged now."""
   verdict = trial.verdict
   return TrialLine(
     time_s=time.time(),
     step=step,
+    devices=devices,
     number=trial.number,
     rival=trial.rival,
     proposal=trial.proposal.name,

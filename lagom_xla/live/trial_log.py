@@ -20,11 +20,12 @@ class TrialLog:
   """What became of one signature of a step, in this process.
 
   A line of JSON is added to `path` for each trial. The loop and the trials are
-  those of the job's first process. `words` is what came before the latest
-  phase; `num_calls` is of those that are over.
+  those of the job's first process. `devices` are what it runs on. `words` is
+  what came before the latest phase; `num_calls` is of those that are over.
   """
 
   name: str
+  devices: str
   path: pathlib.Path | None
   loop: loop_lib.Loop | None = None
   phase: phases.Phase | None = None
@@ -51,7 +52,7 @@ class TrialLog:
       return
     from lagom_xla.live import trial_line  # It needs pydantic.
 
-    line = trial_line.of_trial(self.name, trial)
+    line = trial_line.of_trial(self.name, self.devices, trial)
     try:
       with self.path.open("a", encoding="utf-8") as file:
         file.write(line.to_json())
@@ -65,6 +66,7 @@ class TrialLog:
     if self.phase is not None:
       after = f", after: {self.words}" if self.words else ""
       lines.append(f"  now: {self.phase.state}{after}")
+    lines.append(f"  on: {self.devices}")
     if self.loop is None:
       lines.append("  what was tried is known to the first process of the job")
       return "\n".join(lines)

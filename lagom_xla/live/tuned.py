@@ -163,8 +163,12 @@ class Tuning:
     `check_s` is what the first call has taken for this before.
     """
     begin_s = time.perf_counter()
+    log = trial_log.TrialLog(
+      name=self._name,
+      devices=proposals.devices_of(lowered),
+      path=self._path,
+    )
     store = agreement.next_store(self._name, members, reach_s=LIMITS.reach_s)
-    log = trial_log.TrialLog(name=self._name, path=self._path)
     try:
       proposals.check_no_refs(lowered)
       proposer = proposer_of(lowered, self._cluster, self._searcher)

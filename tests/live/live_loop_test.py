@@ -310,7 +310,9 @@ def _trial(
 
 
 def test_what_was_foreseen_is_told_over_the_rival_as_what_was_measured_is():
-  log = trial_log.TrialLog(name="step", path=None, loop=Job(step_s=[1.0]).loop)
+  log = trial_log.TrialLog(
+    name="step", devices="8 cpu", path=None, loop=Job(step_s=[1.0]).loop
+  )
   for trial in (
     _trial(1, 0, 0.5),
     _trial(2, 1, 0.6),  # Over the step as jit runs it, as all of these.

@@ -92,6 +92,7 @@ def test_the_report_begins_with_the_verdict(trained):
   assert tried[0].endswith(", rejected")
   assert "not measured: process 0: no such option" in tried[1]
   assert tried[2].endswith(", adopted")
+  assert "  on: 8 cpu" in others
   assert "overhead: " in others[-1]
   assert repr(step) == step.report()
   assert step._repr_html_().startswith("<pre>step: ")
@@ -100,6 +101,7 @@ def test_the_report_begins_with_the_verdict(trained):
 def test_each_trial_is_a_line_of_json(trained):
   lines = [json.loads(line) for line in trained.log.read_text().splitlines()]
   assert [line["proposal"] for line in lines] == ["slower", "broken", "faster"]
+  assert {line["devices"] for line in lines} == {"8 cpu"}
   assert [line["adopted"] for line in lines] == [False, False, True]
   slower, broken, faster = lines
   assert slower["ratio"] > 1 and slower["num_pairs"] >= 2

@@ -13,6 +13,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 import numpy as np
 
+# All that names them says what they are.
+_NAME = "NVIDIA H100 80GB HBM3 (software GPU)"
 _PRODUCT_US = 300.0
 _KERNELS = f"{_PRODUCT_US} gemm\n{_PRODUCT_US} nvjet\n"
 
@@ -24,7 +26,7 @@ def _mesh() -> jax.sharding.Mesh:
 
 def values_come_back_as_they_were_put() -> None:
   devices = jax.devices()
-  assert [d.device_kind for d in devices] == ["NVIDIA H100 80GB HBM3"] * 2
+  assert [d.device_kind for d in devices] == [_NAME] * 2
   x = np.arange(2**20, dtype=np.float32)
   on_one = jax.device_put(x, devices[0])
   on_other = jax.device_put(on_one, devices[1])

@@ -115,6 +115,8 @@ def test_what_is_faster_is_adopted_and_tried_first_by_the_next_run(
   trials = [json.loads(line) for line in lines]
   adopted = [trial for trial in trials if trial["adopted"]]
   assert adopted, said
+  assert all("(software GPU)" in trial["devices"] for trial in trials)
+  assert "on: 2 NVIDIA H100 80GB HBM3 (software GPU)" in said
   assert all(trial["high"] < 1 for trial in adopted)
   # A profile of this step is what it goes by, so that it knows these links.
   assert adopted[0]["ratio"] == pytest.approx(

@@ -71,7 +71,7 @@ API CUresult cuDeviceGet(CUdevice *device, int ordinal) {
 }
 API CUresult cuDeviceGetName(char *name, int size, CUdevice device) {
   (void)device;
-  snprintf(name, size, "NVIDIA H100 80GB HBM3");
+  snprintf(name, size, DEVICE_NAME);
   return CUDA_SUCCESS;
 }
 API CUresult cuDeviceTotalMem_v2(size_t *num_bytes, CUdevice device) {

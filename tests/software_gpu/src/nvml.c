@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "software_gpu.h"
+
 #define API __attribute__((visibility("default")))
 enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6 };
 enum { NUM_DEVICES = 8, NUM_LINKS = 18 };
@@ -69,7 +71,7 @@ API int nvmlDeviceGetIndex(Device device, unsigned *index) {
 }
 API int nvmlDeviceGetName(Device device, char *name, unsigned size) {
   (void)device;
-  snprintf(name, size, "NVIDIA H100 80GB HBM3");
+  snprintf(name, size, DEVICE_NAME);
   return SUCCESS;
 }
 API int nvmlDeviceGetPciInfo_v3(Device device, Pci *pci) {

@@ -4,6 +4,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#define DEVICE_NAME "NVIDIA H100 80GB HBM3 (software GPU)"
+
 // --- for CUPTI
 
 typedef struct {
