@@ -123,6 +123,8 @@ def environment(
   folders = [str(_FOLDER / "site"), os.environ.get("PYTHONPATH", "")]
   preloaded = [str(built / name) for name in _LIBRARIES if name != _DRIVER]
   return {
+    # For each GiB that XLA takes at once it fills 32 MiB of the host's memory.
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     **os.environ,
     "JAX_PLATFORMS": "cuda",
     "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
