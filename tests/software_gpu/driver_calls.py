@@ -122,6 +122,13 @@ class Ranks:
   def _call(self, name: str, *arguments: object) -> None:
     assert not getattr(self._nccl, name)(*arguments), name
 
+  @contextlib.contextmanager
+  def group(self) -> Iterator[None]:
+    """Has NCCL take what is called inside together."""
+    self._call("ncclGroupStart")
+    yield
+    self._call("ncclGroupEnd")
+
   def all_reduce(self, rank: int, stream: _Handle, num_bytes: int) -> None:
     """A rank's part in an all-reduce."""
     self._gpus[rank].use()

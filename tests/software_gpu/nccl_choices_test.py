@@ -49,6 +49,17 @@ def all_reduces() -> None:
       table_lib.switch(pathlib.Path(os.environ["LAGOM_XLA_NCCL_TABLE"]), [tree])
 
 
+def a_group() -> None:
+  gpu = Gpu()
+  gpus = (gpu, gpu.another())
+  ranks = Ranks(gpus)
+  streams = [each.stream() for each in gpus]
+  with ranks.group():
+    for rank, stream in enumerate(streams):
+      for num_bytes in (2**24, 2**20, 3 * 2**20):
+        ranks.all_reduce(rank, stream, num_bytes)
+
+
 @pytest.fixture(scope="module")
 def plugin(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   try:
@@ -62,12 +73,19 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def choices(
   on_gpus: Callable[..., str], plugin: pathlib.Path, tmp_path: pathlib.Path
 ) -> Callable[..., list[str]]:
-  """What two ranks choose, twice, with a plugin and its table."""
+  """What two ranks choose, twice, with a plugin and its table.
 
-  def choices(table: bytes, **variables: str) -> list[str]:
+  Or what they do in another function.
+  """
+
+  def choices(
+    table: bytes,
+    function: Callable[[], None] = all_reduces,
+    **variables: str,
+  ) -> list[str]:
     (path := tmp_path / "table").write_bytes(table)
     logged = on_gpus(
-      all_reduces,
+      function,
       variables={
         "NCCL_DEBUG": "INFO",
         "NCCL_TUNER_PLUGIN": str(plugin),
@@ -105,3 +123,11 @@ def test_a_damaged_table_leaves_each_choice_to_nccl(choices, num_bytes):
   (default,) = set(choices(b"", NCCL_TUNER_PLUGIN="none"))
   damaged = table_lib.encode([_RULE])[:num_bytes]
   assert set(choices(damaged)) == {default}
+
+
+def test_arrays_of_like_size_in_a_group_are_chosen_for_together(choices):
+  rule = dataclasses.replace(_RULE, max_bytes=2**22)
+  found = choices(table_lib.encode([rule]), function=a_group)
+  # Each array of the two that are small brings its channels.
+  ring = _RING.replace("0..5", "0..11")
+  assert sorted(c.startswith(ring) for c in found) == [False, False, True, True]

@@ -5,9 +5,9 @@
 // time by its bytes, channels and protocol. Ranks meet in shared memory, which
 // is named after the communicator's id, so all processes are on one host.
 //
-// As NCCL does, it asks a tuner plugin (v4 to v6) before each collective, and
-// heeds NCCL_ALGO, NCCL_PROTO, NCCL_MIN_CTAS, NCCL_MAX_CTAS and a
-// communicator's config.
+// As NCCL does, it asks a tuner plugin (v4 to v6) before each collective, of a
+// group once for those of like size, and heeds NCCL_ALGO, NCCL_PROTO,
+// NCCL_MIN_CTAS, NCCL_MAX_CTAS, NCCL_MAX_NCHANNELS and a communicator's config.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -36,7 +36,7 @@ typedef enum {
   ncclInvalidUsage,
 } ncclResult_t;
 enum { VERSION = 23007 };  // 2.30.7
-enum { NUM_ALGORITHMS = 7, NUM_PROTOCOLS = 3, MAX_CHANNELS = 64 };
+enum { NUM_ALGORITHMS = 7, NUM_PROTOCOLS = 3, NUM_CHANNELS = 24 };
 enum { RING = 1, TREE = 0, NVLS = 4 };
 enum { LL, LL128, SIMPLE };
 enum { BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, SEND_RECV };
@@ -103,12 +103,12 @@ static void say(const char *format, ...)
 static void say(const char *format, ...) {
   const char *debug = getenv("NCCL_DEBUG");
   if (!debug || (strcasecmp(debug, "INFO") && strcasecmp(debug, "TRACE"))) return;
+  char text[1024];
   va_list arguments;
   va_start(arguments, format);
-  fputs("NCCL INFO ", stderr);
-  vfprintf(stderr, format, arguments);
-  fputc('\n', stderr);
+  vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
+  fprintf(stderr, "NCCL INFO %s\n", text);  // At once: ranks are threads.
 }
 static void log_for_plugin(int level, unsigned long flags, const char *file,
                            int line, const char *format, ...) {
@@ -200,7 +200,9 @@ static ncclResult_t join(ncclComm_t *out, int num_ranks, ncclUniqueId id,
   cuCtxGetDevice(&comm->device);
   comm->min_ctas = limit("NCCL_MIN_CTAS", config ? config->min_ctas : 0, 1);
   comm->max_ctas =
-      limit("NCCL_MAX_CTAS", config ? config->max_ctas : 0, MAX_CHANNELS);
+      limit("NCCL_MAX_CTAS", config ? config->max_ctas : 0, NUM_CHANNELS);
+  int most = limit("NCCL_MAX_NCHANNELS", 0, NUM_CHANNELS);
+  if (comm->max_ctas > most) comm->max_ctas = most;
   if (tuner.since_v5)
     tuner.since_v5->init(&comm->tuner_context, (uint64_t)(uintptr_t)comm,
                          num_ranks, 1, log_for_plugin, NULL, NULL);
@@ -350,7 +352,13 @@ static double time_us(const struct ncclComm *comm, int kind, double num_bytes,
   return latency_us[protocol] + bytes / gbps / 1e3;
 }
 
-// What is to be launched at the end of a group.
+// What is to be chosen for at the end of a group, and to be launched.
+typedef struct {
+  ncclComm_t comm;
+  CUstream stream;
+  int kind, type, operation;
+  double num_bytes;
+} Task;
 typedef struct {
   ncclComm_t comm;
   CUstream stream;
@@ -365,9 +373,10 @@ typedef struct {
   ncclConfig_t config;
 } Split;
 static _Thread_local int group_depth;
+static _Thread_local Task *tasks;
 static _Thread_local Launch *launches;
 static _Thread_local Split *splits;
-static _Thread_local size_t num_launches, num_splits;
+static _Thread_local size_t num_tasks, num_launches, num_splits;
 
 static ncclResult_t launch(const Launch *l) {
   static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -419,6 +428,96 @@ static ncclResult_t split(const Split *s) {
   return join(s->out, num_ranks, id, rank, &s->config);
 }
 
+static void add_launch(Launch l) {
+  launches = realloc(launches, (num_launches + 1) * sizeof *launches);
+  launches[num_launches++] = l;
+}
+
+// Chooses for arrays of like size together, which share what they get.
+static ncclResult_t choose(const Task *task, int num_arrays) {
+  ncclComm_t comm = task->comm;
+  int kind = task->kind, most = comm->max_ctas;
+  float table[NUM_ALGORITHMS][NUM_PROTOCOLS], *costs = &table[0][0];
+  for (int a = 0; a < NUM_ALGORITHMS; a++)
+    for (int p = 0; p < NUM_PROTOCOLS; p++)
+      table[a][p] = is_available(kind, a, p)
+                        ? time_us(comm, kind, task->num_bytes, a, p, most)
+                        : -1;
+  int num_channels = 0;
+  if (comm->tuner_context) {
+    int (*ask)(void *, int, size_t, int, float **, int, int, int, int *) =
+        tuner.since_v5 ? tuner.since_v5->get_coll_info
+                       : tuner.v4->get_coll_info;
+    ask(comm->tuner_context, kind, task->num_bytes, 1, (float **)costs,
+        NUM_ALGORITHMS, NUM_PROTOCOLS, 0, &num_channels);
+  }
+  int algorithm = -1, protocol = -1;
+  for (int a = 0; a < NUM_ALGORITHMS; a++)
+    for (int p = 0; p < NUM_PROTOCOLS; p++)
+      if (table[a][p] >= 0 &&
+          (algorithm < 0 || table[a][p] < table[algorithm][protocol]))
+        algorithm = a, protocol = p;
+  if (algorithm < 0) return ncclInvalidUsage;  // NCCL_ALGO leaves none.
+  num_channels *= num_arrays;
+  if (num_channels <= 0 || num_channels > most) num_channels = most;
+  if (num_channels < comm->min_ctas) num_channels = comm->min_ctas;
+  size_t chunk_bytes = 0;
+  if (comm->tuner_context && tuner.has_chunks)
+    tuner.since_v5->get_chunk_size(comm->tuner_context, kind,
+                                   task->num_bytes / num_channels, algorithm,
+                                   protocol, num_channels, &chunk_bytes);
+  say("%s: %.0f Bytes -> Algo %s proto %s channel{Lo..Hi}={0..%d} chunk %zu",
+      kernel_kinds[kind], task->num_bytes, algorithm_names[algorithm],
+      protocol_names[protocol], num_channels - 1, chunk_bytes);
+  Launch l = {.comm = comm, .stream = task->stream,
+              .num_channels = num_channels,
+              .num_threads = protocol == LL128 ? 640 : 512,
+              .time_us = time_us(comm, kind, task->num_bytes, algorithm,
+                                 protocol, num_channels)};
+  bool reduces = kind != ALL_GATHER && kind != BROADCAST;
+  if (reduces)
+    snprintf(l.kernel, sizeof l.kernel, "ncclDevKernel_%s_%s_%s_%s_%s",
+             kernel_kinds[kind], operations[task->operation],
+             types[task->type].name, kernel_algorithms[algorithm],
+             kernel_protocols[protocol]);
+  else
+    snprintf(l.kernel, sizeof l.kernel, "ncclDevKernel_%s_%s_%s",
+             kernel_kinds[kind], kernel_algorithms[algorithm],
+             kernel_protocols[protocol]);
+  add_launch(l);
+  return ncclSuccess;
+}
+static int by_size(const void *one, const void *other) {
+  double a = ((const Task *)one)->num_bytes;
+  double b = ((const Task *)other)->num_bytes;
+  return (a > b) - (a < b);
+}
+// Runs of what is less than four times as large as the run's first.
+static ncclResult_t choose_all(void) {
+  ncclResult_t result = ncclSuccess;
+  if (num_tasks > 1) qsort(tasks, num_tasks, sizeof *tasks, by_size);
+  for (size_t i = 0; i < num_tasks; i++) {
+    Task run = tasks[i];
+    if (!run.comm) continue;
+    int num_arrays = 1;
+    for (size_t k = i + 1; k < num_tasks; k++) {
+      Task *other = &tasks[k];
+      if (other->comm != run.comm || other->stream != run.stream ||
+          other->kind != run.kind || other->type != run.type ||
+          other->operation != run.operation ||
+          other->num_bytes >= 4 * tasks[i].num_bytes)
+        continue;
+      run.num_bytes += other->num_bytes;
+      num_arrays++;
+      other->comm = NULL;
+    }
+    ncclResult_t each = choose(&run, num_arrays);
+    if (each) result = each;
+  }
+  num_tasks = 0;
+  return result;
+}
+
 API ncclResult_t ncclGroupStart(void) {
   group_depth++;
   return ncclSuccess;
@@ -426,7 +525,7 @@ API ncclResult_t ncclGroupStart(void) {
 API ncclResult_t ncclGroupEnd(void) {
   if (!group_depth) return ncclInvalidUsage;
   if (--group_depth) return ncclSuccess;
-  ncclResult_t result = ncclSuccess;
+  ncclResult_t result = choose_all();
   // One kernel for each communicator and stream.
   for (size_t i = 0; i < num_launches; i++) {
     Launch *l = &launches[i];
@@ -449,13 +548,6 @@ API ncclResult_t ncclGroupEnd(void) {
   num_launches = num_splits = 0;
   return result;
 }
-static ncclResult_t add(Launch l) {
-  ncclGroupStart();
-  launches = realloc(launches, (num_launches + 1) * sizeof *launches);
-  launches[num_launches++] = l;
-  return ncclGroupEnd();
-}
-
 API ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key,
                                ncclComm_t *out, ncclConfig_t *config) {
   ncclGroupStart();
@@ -475,54 +567,11 @@ static ncclResult_t collective(int kind, size_t count, int type, int operation,
   double num_bytes = (double)count * types[type].num_bytes;
   if (kind == ALL_GATHER || kind == REDUCE_SCATTER)
     num_bytes *= comm->num_ranks;
-  float table[NUM_ALGORITHMS][NUM_PROTOCOLS], *costs = &table[0][0];
-  int most = comm->max_ctas < 24 ? comm->max_ctas : 24;
-  for (int a = 0; a < NUM_ALGORITHMS; a++)
-    for (int p = 0; p < NUM_PROTOCOLS; p++)
-      table[a][p] = is_available(kind, a, p)
-                        ? time_us(comm, kind, num_bytes, a, p, most)
-                        : -1;
-  int num_channels = 0;
-  if (comm->tuner_context) {
-    int (*ask)(void *, int, size_t, int, float **, int, int, int, int *) =
-        tuner.since_v5 ? tuner.since_v5->get_coll_info
-                       : tuner.v4->get_coll_info;
-    ask(comm->tuner_context, kind, num_bytes, 1, (float **)costs,
-        NUM_ALGORITHMS, NUM_PROTOCOLS, 0, &num_channels);
-  }
-  int algorithm = -1, protocol = -1;
-  for (int a = 0; a < NUM_ALGORITHMS; a++)
-    for (int p = 0; p < NUM_PROTOCOLS; p++)
-      if (table[a][p] >= 0 &&
-          (algorithm < 0 || table[a][p] < table[algorithm][protocol]))
-        algorithm = a, protocol = p;
-  if (algorithm < 0) return ncclInvalidUsage;  // NCCL_ALGO leaves none.
-  if (num_channels <= 0) num_channels = most;
-  if (num_channels > comm->max_ctas) num_channels = comm->max_ctas;
-  if (num_channels < comm->min_ctas) num_channels = comm->min_ctas;
-  double takes_us =
-      time_us(comm, kind, num_bytes, algorithm, protocol, num_channels);
-  size_t chunk_bytes = 0;
-  if (comm->tuner_context && tuner.has_chunks)
-    tuner.since_v5->get_chunk_size(comm->tuner_context, kind,
-                                   num_bytes / num_channels, algorithm,
-                                   protocol, num_channels, &chunk_bytes);
-  say("%s: %.0f Bytes -> Algo %s proto %s channel{Lo..Hi}={0..%d} chunk %zu",
-      kernel_kinds[kind], num_bytes, algorithm_names[algorithm],
-      protocol_names[protocol], num_channels - 1, chunk_bytes);
-  Launch l = {.comm = comm, .stream = stream, .num_channels = num_channels,
-              .num_threads = protocol == LL128 ? 640 : 512,
-              .time_us = takes_us};
-  bool reduces = kind != ALL_GATHER && kind != BROADCAST;
-  if (reduces)
-    snprintf(l.kernel, sizeof l.kernel, "ncclDevKernel_%s_%s_%s_%s_%s",
-             kernel_kinds[kind], operations[operation], types[type].name,
-             kernel_algorithms[algorithm], kernel_protocols[protocol]);
-  else
-    snprintf(l.kernel, sizeof l.kernel, "ncclDevKernel_%s_%s_%s",
-             kernel_kinds[kind], kernel_algorithms[algorithm],
-             kernel_protocols[protocol]);
-  return add(l);
+  ncclGroupStart();
+  tasks = realloc(tasks, (num_tasks + 1) * sizeof *tasks);
+  tasks[num_tasks++] =
+      (Task){comm, stream, kind, type, operation, num_bytes};
+  return ncclGroupEnd();
 }
 API ncclResult_t ncclAllReduce(const void *from, void *to, size_t count,
                                int type, int operation, ncclComm_t comm,
@@ -559,7 +608,9 @@ static ncclResult_t send(size_t count, int type, ncclComm_t comm,
   Launch l = {.comm = comm, .stream = stream, .num_channels = 4,
               .num_threads = 512, .kernel = "ncclDevKernel_SendRecv",
               .time_us = bytes / link_gbps / 1e3};
-  return add(l);
+  ncclGroupStart();
+  add_launch(l);
+  return ncclGroupEnd();
 }
 API ncclResult_t ncclSend(const void *from, size_t count, int type, int peer,
                           ncclComm_t comm, CUstream stream) {
