@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import ctypes
+import threading
 
 import pytest
 
@@ -125,6 +126,35 @@ def a_captured_graph_runs_as_the_streams_that_it_was_captured_of() -> None:
     assert gpu.elapsed_ms(before, after) == pytest.approx(expected_ms)
 
 
+def what_threads_launch_on_one_stream_all_runs() -> None:
+  gpu = Gpu()
+  stream = gpu.stream()
+  graph, launched = ctypes.c_void_p(), ctypes.c_void_p()
+  gpu.call("cuStreamBeginCapture_v2", stream, 0)
+  for _ in range(100):
+    gpu.launch("kernel", stream)
+  gpu.call("cuStreamEndCapture", stream, ctypes.byref(graph))
+  gpu.call(
+    "cuGraphInstantiateWithFlags",
+    *(ctypes.byref(launched), graph, ctypes.c_ulonglong(0)),
+  )
+  is_over = threading.Event()
+
+  def record_events() -> None:
+    event = gpu.event(stream)
+    while not is_over.is_set():
+      gpu.call("cuEventRecord", event, stream)
+      gpu.call("cuEventSynchronize", event)
+
+  recording = threading.Thread(target=record_events)
+  recording.start()
+  for _ in range(500):
+    gpu.call("cuGraphLaunch", launched, stream)
+    gpu.call("cuStreamSynchronize", stream)
+  is_over.set()
+  recording.join()
+
+
 def memory_is_what_the_device_has() -> None:
   gpu = Gpu()
   kept = gpu.memory(60 * 10**9)
@@ -183,6 +213,7 @@ _STATEMENTS: tuple[Callable[[], None], ...] = (
   a_stream_that_waits_for_an_event_goes_on_after_it,
   host_functions_run_where_they_are_in_the_stream,
   a_captured_graph_runs_as_the_streams_that_it_was_captured_of,
+  what_threads_launch_on_one_stream_all_runs,
   memory_is_what_the_device_has,
   a_launch_fails_where_it_is_told_to,
   ranks_of_a_collective_wait_for_the_last,

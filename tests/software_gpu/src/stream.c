@@ -3,6 +3,8 @@
 #include "driver.h"
 #include "generated_cuda_meta.h"
 
+// Of what is last on streams, and recorded by events: held from when that is
+// read until what comes after it is there.
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static CUstream streams;
 static uint32_t next_stream = 7, next_correlation = 1;
@@ -57,33 +59,50 @@ CUstream stream_of(CUstream handle) {
   return context->legacy;
 }
 
-// Takes over the reference to what is last from now on.
-static void set_last(CUstream stream, Task *task) {
-  pthread_mutex_lock(&mutex);
-  Task *before = stream->last;
-  stream->last = task;
-  pthread_mutex_unlock(&mutex);
-  release(before);
+// Takes over the reference to a task, in the place of another one's.
+static void put(Task **place, Task *task) {
+  release(*place);
+  *place = task;
 }
 
-CUresult enqueue(CUstream handle, Work work) {
-  CUstream stream = stream_of(handle);
+// What is there now, with a reference to it.
+static Task *get(Task *const *place) {
+  pthread_mutex_lock(&mutex);
+  Task *task = *place;
+  retain(task);
+  pthread_mutex_unlock(&mutex);
+  return task;
+}
+
+// Records an event there, too, unless that is NULL.
+static CUresult enqueue_and_record(CUstream stream, Work work, CUevent event) {
   if (stream->capture) return capture(stream, &work);
   work.device = stream->context->device;
   work.stream = stream->id;
-  set_last(stream, submit(&work, &stream->last, 1));
+  pthread_mutex_lock(&mutex);
+  put(&stream->last, submit(&work, &stream->last, 1));
+  if (event) {
+    retain(stream->last);
+    put(&event->recorded, stream->last);
+  }
+  pthread_mutex_unlock(&mutex);
   return CUDA_SUCCESS;
 }
+CUresult enqueue(CUstream handle, Work work) {
+  return enqueue_and_record(stream_of(handle), work, NULL);
+}
 
-static CUresult synchronize(CUstream stream) {
-  if (stream->capture) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  pthread_mutex_lock(&mutex);
-  Task *last = stream->last;
-  retain(last);
-  pthread_mutex_unlock(&mutex);
-  wait_for(last);
-  release(last);
+static CUresult wait_for_now(Task *const *place) {
+  Task *task = get(place);
+  wait_for(task);
+  release(task);
   return CUDA_SUCCESS;
+}
+static CUresult query(Task *const *place) {
+  Task *task = get(place);
+  bool is_over = has_ended(task);
+  release(task);
+  return is_over ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 API CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags,
@@ -108,11 +127,12 @@ API CUresult cuStreamDestroy_v2(CUstream stream) {
   return CUDA_SUCCESS;
 }
 API CUresult cuStreamSynchronize(CUstream stream) {
-  return synchronize(stream_of(stream));
+  stream = stream_of(stream);
+  if (stream->capture) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  return wait_for_now(&stream->last);
 }
 API CUresult cuStreamQuery(CUstream stream) {
-  return has_ended(stream_of(stream)->last) ? CUDA_SUCCESS
-                                            : CUDA_ERROR_NOT_READY;
+  return query(&stream_of(stream)->last);
 }
 API CUresult cuStreamGetCtx(CUstream stream, CUcontext *context) {
   *context = stream_of(stream)->context;
@@ -187,13 +207,7 @@ API CUresult cuEventRecord(CUevent event, CUstream handle) {
     event->num_leaves = stream->num_leaves;
     return CUDA_SUCCESS;
   }
-  CUresult result = enqueue(stream, (Work){.kind = TASK_MARKER});
-  pthread_mutex_lock(&mutex);
-  Task *before = event->recorded;
-  retain(event->recorded = stream->last);
-  pthread_mutex_unlock(&mutex);
-  release(before);
-  return result;
+  return enqueue_and_record(stream, (Work){.kind = TASK_MARKER}, event);
 }
 API CUresult cuEventRecordWithFlags(CUevent event, CUstream stream,
                                     unsigned flags) {
@@ -221,17 +235,18 @@ API CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags) {
     return CUDA_SUCCESS;
   }
   if (!event->recorded || stream->capture) return CUDA_SUCCESS;
-  Task *before[] = {stream->last, event->recorded};
   Work work = {.kind = TASK_MARKER, .device = stream->context->device};
-  set_last(stream, submit(&work, before, 2));
+  pthread_mutex_lock(&mutex);
+  Task *before[] = {stream->last, event->recorded};
+  put(&stream->last, submit(&work, before, 2));
+  pthread_mutex_unlock(&mutex);
   return CUDA_SUCCESS;
 }
 API CUresult cuEventQuery(CUevent event) {
-  return has_ended(event->recorded) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  return query(&event->recorded);
 }
 API CUresult cuEventSynchronize(CUevent event) {
-  wait_for(event->recorded);
-  return CUDA_SUCCESS;
+  return wait_for_now(&event->recorded);
 }
 API CUresult cuEventElapsedTime_v2(float *ms, CUevent from, CUevent to) {
   if (!from->recorded || !to->recorded) return CUDA_ERROR_INVALID_HANDLE;
@@ -309,8 +324,10 @@ static CUresult launch_exec(CUgraphExec exec, CUstream handle,
                             uint32_t correlation) {
   CUstream stream = stream_of(handle);
   if (stream->capture) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  set_last(stream, launch_graph(exec->graph, stream->last, stream->id,
-                                stream->context->device, correlation));
+  pthread_mutex_lock(&mutex);
+  put(&stream->last, launch_graph(exec->graph, stream->last, stream->id,
+                                  stream->context->device, correlation));
+  pthread_mutex_unlock(&mutex);
   return CUDA_SUCCESS;
 }
 API CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
