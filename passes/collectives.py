@@ -176,6 +176,7 @@ class Collective:
       ().
     executions: times it runs per step.
     is_pipelined: whether XLA pipelined it over loop iterations.
+    is_by_xla: whether XLA runs it in a kernel of its own, without NCCL.
   """
 
   name: str
@@ -193,6 +194,7 @@ class Collective:
   pairs: tuple[tuple[int, int], ...]
   executions: int
   is_pipelined: bool
+  is_by_xla: bool = False
 
   @property
   def group_size(self) -> int:
@@ -334,7 +336,26 @@ def _collectives_in(
         pairs=pairs_of(operation),
         executions=module.executions[computation.id],
         is_pipelined=bool(config.get("is_pipelined")),
+        is_by_xla=_is_by_xla(module, operation),
       )
+
+
+def _is_by_xla(module: hlo.Module, operation: hlo.Instruction) -> bool:
+  """Whether XLA chose one of its own kernels for a plain collective.
+
+  It does for all-reduces of up to a few MiB within a host, and says by which
+  strategy (such as KERNEL_STRATEGY_TRITON_ONE_SHOT) in the all-reduce, also
+  where that is in a fusion then (JAX 0.12). On JAX 0.10.2 NCCL takes its place
+  at run time where a GPU of the group is another process's.
+  """
+  if b"kernel_strategy" not in module.raw_backend_config(operation):
+    return False
+  config = module.backend_config(operation)["collective_backend_config"]
+  return config["kernel_strategy"] not in _OF_NCCL
+
+
+# What is not said, and NCCL's.
+_OF_NCCL = frozenset(["KERNEL_STRATEGY_INVALID", "KERNEL_STRATEGY_DEFAULT"])
 
 
 def _is_in_flight(

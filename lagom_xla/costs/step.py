@@ -117,8 +117,16 @@ class Step:
       for key in self.keys
     }
 
+  @functools.cached_property
+  def by_xla(self) -> frozenset[Key]:
+    """Keys whose collectives XLA runs in kernels of its own, all of them."""
+    by_nccl = {
+      self.key_of[c.name] for c in self.analysis.collectives if not c.is_by_xla
+    }
+    return frozenset(self.keys) - by_nccl
+
   def _limited(self, key: Key, setting: nccl.Setting) -> nccl.Setting:
-    if self.max_channels is None:
+    if self.max_channels is None or key in self.by_xla:
       return setting
     return settings.by_option(key, setting, self.max_channels)
 

@@ -392,7 +392,8 @@ def _measured(
   keys = {key: statistics.median(ratios) for key, ratios in by_key.items()}
   reaches = collections.defaultdict(list)
   for key, ratio in keys.items():
-    reaches[key.kind, key.num_nodes > 1].append(ratio)
+    if key not in step.by_xla:  # Which says nothing of NCCL.
+      reaches[key.kind, key.num_nodes > 1].append(ratio)
   alone = measured_lib.Measured(
     kernel_us=profile.kernel_us,
     work_of={

@@ -89,7 +89,7 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
     yield f"What runs today is XLA's defaults with {environment.xla_flags()}."
   if (most := nccl_channels.inherited()) is not None:
     own = step.capped(None)  # NCCL takes its variable in place of XLA's cap.
-    capped = own.timeline(channel_cap.capped(own.default, most))
+    capped = own.timeline(channel_cap.capped(own, most))
     yield (
       f"{uncosted()} but this one: today's step takes"
       f" {in_words.ms(capped.step_time_us)} ms with it, {step.basis}."

@@ -294,7 +294,7 @@ def of_environment(
       value,
       step,
       step.default,
-      channel_cap.capped(step.default, int(value)),
+      channel_cap.capped(step, int(value)),
     )
     for name, value in variables.items()
   )
@@ -370,6 +370,9 @@ def _meets(
   if not asked:
     return False, "no effect: there is no such collective"
   if not any(asked.values()):
+    if like_it[0].is_by_xla:
+      name = like_it[0].name
+      return False, f"no effect: XLA runs {name} in a kernel of its own"
     return False, f"no effect: NCCL asks no tuner about {entry.key.kind}"
   if not entry.calls:
     return False, (

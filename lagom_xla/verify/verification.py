@@ -232,7 +232,7 @@ def _settings(
   cap = plan.nccl_env.get(nccl_channels.VARIABLE)
   has_settings = plan.nccl_settings or plan.needs_process
   if cap is not None and not has_settings:
-    return channel_cap.capped(step.default, int(cap))
+    return channel_cap.capped(step, int(cap))
   return {
     **step.default,
     **{

@@ -164,7 +164,7 @@ def test_what_a_step_takes_under_it_is_told_and_nothing_else_changes(
   before = _said("inspect", module)
   monkeypatch.setenv(_VARIABLE, "1")
   step = gather_steps.step(_MODULE)
-  under = channel_cap.capped(step.default, 1)
+  under = channel_cap.capped(step, 1)
   capped_us = step.timeline(under).step_time_us
   assert capped_us > 2 * step.timeline(step.default).step_time_us
   note = (

@@ -9,6 +9,9 @@ import itertools
 
 from hypothesis import given
 from hypothesis import strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import hlo_text
@@ -18,6 +21,7 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.search.nccl import channel_cap
 from lagom_xla.verify import effects
 
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
@@ -240,3 +244,26 @@ def test_a_channel_for_each_array_is_the_least_that_a_setting_can_have():
   step = _step([160] * 5)
   (effect,) = effects.of_settings((_entry(step, 800),), step)
   assert effect.value.startswith("ring/simple, 1 channel for each of 5 arrays")
+
+
+@pytest.mark.parametrize(("num_mib", "is_asked"), [(1, False), (64, True)])
+def test_no_tuner_is_asked_about_what_xla_runs_in_a_kernel_of_its_own(
+  h100s, scheduled, num_mib, is_asked
+):
+  mesh = jax.sharding.Mesh(np.array(h100s), ("x",))
+  rows, whole = (
+    jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes))
+    for axes in (("x",), ())
+  )
+  shape = (len(h100s), num_mib * _MIB // 4)
+  x = jax.ShapeDtypeStruct(shape, jnp.float32, sharding=rows)
+  summed = jax.jit(lambda x: jnp.tanh(x.sum(0)), out_shardings=whole)
+  step = step_lib.of_module(
+    scheduled(summed.lower(x)), cluster_lib.parse("1x8xh100")
+  )
+  (key,) = step.keys
+  assert (key.kind, key.num_bytes) == ("all-reduce", num_mib * _MIB)
+  assert bool(step.calls[key]) == is_asked
+  # Nor does a cap on NCCL's channels reach it.
+  assert (channel_cap.capped(step, 1) != step.default) == is_asked
+  assert (step.capped(1).default != step.default) == is_asked

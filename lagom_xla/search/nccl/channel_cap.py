@@ -60,7 +60,7 @@ def best(step: step_lib.Step) -> Cap:
   """The cap with the shortest step, the highest of equals; or none."""
   kept = none(step)
   for max_channels in _caps(step):
-    configuration = capped(step.default, max_channels)
+    configuration = capped(step, max_channels)
     step_time_us = step.timeline(configuration).step_time_us
     if step_time_us < kept.step_time_us:
       kept = Cap(
@@ -86,7 +86,7 @@ def surest(
   default = uncertainty.times(step, step.default)
   kept, kept_us = none(step), 0.0
   for max_channels in _caps(step):
-    configuration = capped(step.default, max_channels, limit)
+    configuration = capped(step, max_channels, limit)
     if not _may_gain(step, default, configuration, kept_us):
       continue
     found = uncertainty.times(step, configuration)
@@ -102,14 +102,14 @@ def surest(
 
 
 def capped(
-  configuration: step_lib.Configuration,
+  step: step_lib.Step,
   max_channels: int,
   limit: settings_lib.Limit = settings_lib.by_variable,
 ) -> step_lib.Configuration:
-  """What NCCL makes of a configuration under a cap."""
+  """NCCL's own choices for a step under a cap."""
   return {
-    key: limit(key, setting, max_channels)
-    for key, setting in configuration.items()
+    key: setting if key in step.by_xla else limit(key, setting, max_channels)
+    for key, setting in step.default.items()
   }
 
 

@@ -17,8 +17,8 @@ That settles, without a rule for each: settings that only a mean favours are not
 taken; a collective that is only just hidden gets more channels, for it would
 show if kernels or it took another time; where every setting may lose, NCCL's
 own stays. Collectives below 64 KiB keep NCCL's own always. So do keys for which
-NCCL's own choice is as good, and those whose calls NCCL cannot tell from
-another key's.
+NCCL's own choice is as good, those whose calls NCCL cannot tell from another
+key's, and those that XLA runs in kernels of its own.
 
 A key has a bounded number of settings to choose from and is visited a bounded
 number of times, so trials grow linearly with keys. What trials of a problem

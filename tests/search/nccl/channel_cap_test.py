@@ -57,7 +57,7 @@ def _assured_us(step: step_lib.Step) -> dict[int, float]:
   most = max(setting.num_channels for setting in step.default.values())
   found = {}
   for max_channels in range(1, most):
-    capped = channel_cap.capped(step.default, max_channels)
+    capped = channel_cap.capped(step, max_channels)
     times = uncertainty.times(step, capped)
     found[max_channels] = uncertainty.gain(default, times).low
   return found

@@ -101,7 +101,7 @@ def test_the_variable_reaches_all_and_the_option_no_permutes(
 ) -> None:
   before = _channels(step.default)
   assert before.keys() == {*_KINDS} and min(before.values()) > 4
-  capped = channel_cap.capped(step.default, max_channels, limit)
+  capped = channel_cap.capped(step, max_channels, limit)
   assert _channels(capped) == {**before, **changed}
 
 
@@ -109,7 +109,7 @@ def test_no_setting_has_more_channels_than_the_option_leaves(
   step: step_lib.Step,
 ) -> None:
   capped = step.capped(4)
-  limited = channel_cap.capped(step.default, 4, settings.by_option)
+  limited = channel_cap.capped(step, 4, settings.by_option)
   assert capped.default == limited
   for configuration in (step.default, limited):
     assert (
@@ -159,7 +159,7 @@ def test_today_is_what_a_cap_of_the_users_makes_it(
   (own,) = free.default.values()
   monkeypatch.setenv("XLA_FLAGS", f"--{_OPTION}={own.num_channels - 2}")
   plan = _plan()
-  capped = channel_cap.capped(free.default, own.num_channels - 2)
+  capped = channel_cap.capped(free, own.num_channels - 2)
   assert plan.prediction.default_us == free.timeline(capped).step_time_us
   # A lower cap is surely better still.
   assert int(plan.xla.options[_OPTION]) < own.num_channels - 2
