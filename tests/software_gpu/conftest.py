@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import fcntl
 import os
 import pathlib
@@ -42,6 +42,7 @@ def on_gpus(built: pathlib.Path, tmp_path: pathlib.Path) -> Callable[..., str]:
     num_devices: int = 2,
     kernels: str = "",
     variables: dict[str, str] | None = None,
+    launcher: Sequence[str] = (),
     **settings: object,
   ) -> str:
     """Returns what it printed, and what was logged.
@@ -51,6 +52,7 @@ def on_gpus(built: pathlib.Path, tmp_path: pathlib.Path) -> Callable[..., str]:
       num_devices: GPUs of the process.
       kernels: times by the name of a kernel, as README.md has them.
       variables: more of its environment.
+      launcher: a command that starts the one that its arguments end with.
       settings: of the GPUs.
     """
     (times := tmp_path / "kernels.txt").write_text(kernels)
@@ -61,7 +63,10 @@ def on_gpus(built: pathlib.Path, tmp_path: pathlib.Path) -> Callable[..., str]:
     folders = [str(pathlib.Path(__file__).parent), *sys.path]
     env["PYTHONPATH"] += os.pathsep + os.pathsep.join(filter(None, folders))
     done = subprocess.run(
-      (sys.executable, "-c", f"import {module}; {module}.{name}()"),
+      (
+        *launcher,
+        *(sys.executable, "-c", f"import {module}; {module}.{name}()"),
+      ),
       cwd=tmp_path,
       env={**env, **(variables or {})},
       capture_output=True,
