@@ -4,19 +4,22 @@
 
 A candidate is called in place of the step that jit would run, with the same
 arguments, so it must take and return the same: shapes, types, shardings and
-donated arguments are compared before it may.
+donated arguments are compared before it may. Nor may it want more memory than
+is left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 import threading
+from typing import Any
 
 import jax
 
 from lagom_xla import errors
 from lagom_xla.jax_internals import caches
 from lagom_xla.jax_internals import jit
+from lagom_xla.jax_internals import lowerings
 from lagom_xla.live import phases
 from lagom_xla.live import proposals
 from lagom_xla.live import shutdown
@@ -95,7 +98,9 @@ class Variants:
       payload = self._payloads[number]
       compiled = self._proposer.compile(self._lowered, payload)
     # Jit has compiled it before: it is called meanwhile.
-    check_alike(self._lowered.compile(), compiled)
+    ours = self._lowered.compile()
+    check_alike(ours, compiled)
+    check_fits(ours, compiled, lowerings.client_of(self._lowered))
     return compiled
 
   def _begin(self, number: int) -> None:
@@ -138,6 +143,37 @@ def check_alike(ours: jax.stages.Compiled, theirs: jax.stages.Compiled) -> None:
         f"its {what} are not those of the step: a proposal must not change what"
         " a step takes and returns."
       )
+
+
+def check_fits(
+  ours: jax.stages.Compiled, theirs: jax.stages.Compiled, client: Any
+) -> None:
+  """Raises a TargetError where devices have not the memory for it left.
+
+  On GPUs a call that runs out of memory has taken its donated arguments.
+  """
+  num_bytes = _bytes_beside_arguments(theirs)
+  if num_bytes <= _bytes_beside_arguments(ours):
+    return
+  for device in client.local_devices():
+    stats = device.memory_stats() or {}
+    if "bytes_limit" not in stats:
+      continue
+    num_left = stats["bytes_limit"] - stats["bytes_in_use"]
+    if num_bytes > num_left:
+      raise errors.TargetError(
+        f"it takes {num_bytes / 2**20:,.0f} MiB beside its arguments, and"
+        f" {device} has {num_left / 2**20:,.0f} MiB left."
+      )
+
+
+def _bytes_beside_arguments(compiled: jax.stages.Compiled) -> int:
+  """What a call allocates on each device."""
+  memory = compiled.memory_analysis()
+  if memory is None:
+    return 0
+  num_results = memory.output_size_in_bytes - memory.alias_size_in_bytes
+  return memory.temp_size_in_bytes + num_results
 
 
 def _types(compiled: jax.stages.Compiled) -> object:

@@ -1,0 +1,172 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A candidate that does not work on GPUs costs a run as little as can be.
+
+GPUs fail once a call has returned, and have taken by then what is donated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+import contextlib
+import dataclasses
+import os
+import pathlib
+import threading
+from typing import Any
+from unittest import mock
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import lagom_xla
+from lagom_xla.compile import config as config_lib
+from lagom_xla.live import gpu
+from lagom_xla.live import loop
+from lagom_xla.live import proposals as proposals_lib
+from lagom_xla.live import tuned
+
+_CACHE = "plans"
+# XLA checks that as many may be in flight as broadcasts, and ends the process.
+_ABORTS = config_lib.XlaConfig(
+  options={"xla_gpu_experimental_parallel_collective_overlap_limit": -1}
+)
+# Products of cuBLAS, for each of which XLA takes so much memory.
+_WITH_WORKSPACE = config_lib.XlaConfig(
+  options={"xla_gpu_enable_triton_gemm": False}
+)
+_WORKSPACE_BYTES = 32 * 2**20
+
+
+@dataclasses.dataclass(kw_only=True)
+class _One(gpu.PlanProposer):
+  """Proposes one config; kernels have other times from its compile on.
+
+  `compiled` is called once it is compiled.
+  """
+
+  config: config_lib.XlaConfig
+  kernels: str = ""
+  is_proven: bool = True
+  compiled: Callable[[], None] = lambda: None
+  is_asked: bool = False
+
+  def __post_init__(self) -> None:
+    self.has_profile_build = False
+
+  def proposals(
+    self,
+    lowered: jax.stages.Lowered,
+    measured: proposals_lib.Measured,
+    stop: threading.Event,
+  ) -> Generator[proposals_lib.Proposal, None, None]:
+    del lowered, measured, stop
+    self.is_asked = True
+    payload = gpu.Payload(xla=self.config, is_proven=self.is_proven)
+    yield proposals_lib.Proposal(
+      name=gpu.in_words(self.config), payload=payload.to_bytes()
+    )
+
+  def compile(
+    self, lowered: jax.stages.Lowered, payload: bytes
+  ) -> jax.stages.Compiled:
+    pathlib.Path(os.environ["SOFTWARE_GPU_KERNELS"]).write_text(self.kernels)
+    compiled = super().compile(lowered, payload)
+    self.compiled()
+    return compiled
+
+
+@contextlib.contextmanager
+def _proposed_by(proposer: _One) -> Iterator[list[warnings.WarningMessage]]:
+  """Steps are tuned with this proposer, whatever that costs a run."""
+  pathlib.Path(os.environ["SOFTWARE_GPU_KERNELS"]).write_text("")
+  with (
+    mock.patch.dict(tuned.PROPOSERS, gpu=lambda *unused: proposer),
+    mock.patch.object(tuned, "LIMITS", loop.Limits(overhead_steps=1e9)),
+    warnings.catch_warnings(record=True) as warned,
+  ):
+    warnings.simplefilter("always")
+    yield warned
+
+
+def _one(config: config_lib.XlaConfig, **parts: Any) -> _One:
+  cluster = proposals_lib.of_live_gpus()
+  return _One(cluster=cluster, num_workers=0, config=config, **parts)
+
+
+def _train(
+  proposer: _One,
+  *,
+  donates: bool = False,
+) -> str:
+  """Trains on one GPU until tuning is over; what its report and warnings say.
+
+  A call whose results are not there is the last one.
+  """
+  jitted = jax.jit(
+    lambda w, x: (jnp.tanh(w @ x), jnp.sin(x).sum()),
+    donate_argnums=0 if donates else (),
+  )
+  with _proposed_by(proposer) as warned:
+    step = lagom_xla.tune(jitted, cache=_CACHE)
+    w, x = jnp.ones((256, 256)), jnp.ones((256, 256))
+    report = ""
+    while not any(f"now: {it}" in report for it in ("stay", "watch")):
+      w, _ = step(w, x)
+      report = step.report()
+    said = [report, *(str(it.message) for it in warned)]
+    try:
+      for _ in range(30):  # It goes on.
+        w, _ = step(w, x)
+      jax.block_until_ready(w)
+    except Exception as error:
+      said.append(f"lost: {error}")
+  print(*said, sep="\n")
+  return "\n".join(said)
+
+
+def a_candidate_that_aborts_xla_is_not_run() -> None:
+  said = _train(_one(_ABORTS, is_proven=False))
+  assert "not measured: " in said
+  assert "ended with status -6" in said
+  assert "now: watch" in said
+
+
+def _bytes_left() -> int:
+  (device,) = jax.devices()
+  stats = device.memory_stats()
+  return stats["bytes_limit"] - stats["bytes_in_use"]
+
+
+def a_candidate_that_has_not_the_memory_is_not_run() -> None:
+  held = []
+
+  def take_all_but_a_little() -> None:
+    while _bytes_left() > _WORKSPACE_BYTES:
+      piece = np.zeros(_WORKSPACE_BYTES // 4, np.uint8)
+      held.append(jax.device_put(piece).block_until_ready())
+
+  proposer = _one(_WITH_WORKSPACE, compiled=take_all_but_a_little)
+  said = _train(proposer, donates=True)
+  assert "not measured: " in said
+  assert "it takes 32 MiB beside its arguments, and" in said
+  assert "lost" not in said
+  assert held
+
+
+def test_a_candidate_that_aborts_xla_is_not_run(
+  on_gpus: Callable[..., str],
+) -> None:
+  on_gpus(a_candidate_that_aborts_xla_is_not_run, num_devices=1)
+
+
+def test_a_candidate_that_has_not_the_memory_is_not_run(
+  on_gpus: Callable[..., str],
+) -> None:
+  on_gpus(
+    a_candidate_that_has_not_the_memory_is_not_run,
+    num_devices=1,
+    MEMORY_GB=0.5,
+  )
