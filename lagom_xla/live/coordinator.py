@@ -63,6 +63,7 @@ class Coordinator:
     self._is_over = False
     self._decided: phases.Phase | None = None  # And not yet begun.
     self._failure: str | None = None
+    self._names: dict[int, str] = {}  # Of variants.
     self._first: _FirstProcess | None = None
     if agreement.is_first(store):
       self.tracer = tracing.Tracer(self._complain)
@@ -87,6 +88,10 @@ class Coordinator:
     self._log.note_phase(phase)
     self.variants.keep({phase.in_use, phase.number})
     if phase.proposal is not None:
+      self._names[phase.number] = phase.proposal.name
+    if self._first is not None:
+      self._first.note_risk(phase, self._name_of(phase.number))
+    if phase.proposal is not None:
       self.variants.compile(phase.number, phase.proposal)
     elif phase.number < 0:
       self.variants.compile_for_profile(phase.number)
@@ -100,16 +105,25 @@ class Coordinator:
     if self._first is not None:
       self._first.end_search()
 
-  def fail(self, error: Exception) -> None:
-    """A variant raised: next all processes are to run the step as jit does."""
-    words = self._fail(f"a variant failed: {dispatch.describe(error)}")
+  def fail(
+    self, error: Exception, variant: int, *, is_lost: bool = False
+  ) -> None:
+    """A variant failed: next all processes are to run the step as jit does.
+
+    Where what was donated is gone the program has to begin again, and the next
+    run does not try the like.
+    """
+    words = f"{self._name_of(variant)} failed"
+    if is_lost:
+      words += ", and what was donated to it is lost"
+    words = self._fail(f"{words}: {dispatch.describe(error)}")
     if not self._is_over:
       with contextlib.suppress(errors.ProcessesError):
         self._refuse(words, 0)
     # Now: no phase may ever be asked for again.
     self._log.note_phase(_refusal(self._store, words, in_use=0))
     if self._first is not None:
-      self._first.stay(0)
+      self._first.stay(0, is_lost=is_lost)
 
   def leave(self) -> None:
     """This process ends: none is to wait for it."""
@@ -122,6 +136,11 @@ class Coordinator:
       self._failure = words
       self._complain(_stays(self._log.name, phases.stay(0, words)))
     return self._failure
+
+  def _name_of(self, variant: int) -> str:
+    if variant < 0:
+      return "the build for the profile"
+    return self._names.get(variant, "the step as it was")
 
   def _decide(self, times: phases.Times) -> phases.Phase:
     try:
@@ -204,6 +223,8 @@ class _FirstProcess:
     self._tracer = tracer
     self._stop_search: Callable[[], object] = lambda: None
     self._found: _Found = queue.Queue(1)
+    self._latest_measured = 0
+    self._is_lost = False
 
   @property
   def is_trace_ending(self) -> bool:
@@ -254,9 +275,21 @@ class _FirstProcess:
   def conclude(self, *, has_tried_all: bool) -> None:
     self._memory.keep(self._log.trials, has_tried_all=has_tried_all)
 
-  def stay(self, in_use: int) -> None:
+  def note_risk(self, phase: phases.Phase, name: str) -> None:
+    """Has the next run know of a proposal that this one may not survive."""
+    is_first = phase.number != self._latest_measured
+    if phase.state is phases.State.MEASURE and is_first:
+      self._latest_measured = phase.number
+      self._memory.note_risk(name)
+    elif not self._is_lost:
+      self._memory.note_survival()
+
+  def stay(self, in_use: int, *, is_lost: bool = False) -> None:
     """The loop is over, with this variant; what failed is not to come back."""
     self.end_search()
+    self._is_lost = self._is_lost or is_lost
+    if not self._is_lost:
+      self._memory.note_survival()
     if not in_use:
       self._memory.forget()
 

@@ -294,8 +294,13 @@ class Loop:
 
   def _measured(self, number: int) -> _Phases[verdict_lib.Verdict]:
     """Has blocks of a candidate take turns with the variant in use."""
-    words = "all processes have compiled it"
-    first = (timing.block(number, _NUM_FIRST),)
+    # On their own: whether a run survives them is known to the next one.
+    yield self._phase(
+      _State.MEASURE,
+      timing.block(number, _NUM_FIRST),
+      number=number,
+      words="all processes have compiled it",
+    )
     pairs: list[tuple[float, float]] = []
     while True:
       blocks = timing.blocks_in_turns(
@@ -305,12 +310,8 @@ class Loop:
         num_before=len(pairs),
         num_pairs=verdict_lib.num_pairs_to_next_look(len(pairs)),
       )
-      times = yield self._phase(
-        _State.MEASURE, *first, *blocks, number=number, words=words
-      )
-      durations_s = times.durations_s[len(first) :]
-      pairs += timing.pairs(blocks, durations_s, self._in_use)
-      words, first = "", ()
+      times = yield self._phase(_State.MEASURE, *blocks, number=number)
+      pairs += timing.pairs(blocks, times.durations_s, self._in_use)
       verdict = verdict_lib.judge(pairs)
       if verdict.is_adopted is not None:
         return verdict

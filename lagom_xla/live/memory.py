@@ -52,9 +52,10 @@ class Memory:
     # Of the first proposal, once it was tried.
     self._tried: phases.Trial | None = None
     self._is_tried = threading.Event()
-    # Of what is kept: the latest change, which no earlier one comes after.
+    # Of what is kept: the latest changes, which no earlier ones come after.
     self._lock = threading.Lock()
-    self._num_changes = 0
+    self._latest: dict[str, object] = {}
+    self._is_at_risk = False
 
   def proposals(
     self, measured: proposals_lib.Measured, stop: threading.Event
@@ -63,6 +64,9 @@ class Memory:
     if not self._is_asked:
       self._is_asked = True
       kept = self._open_kept()
+      lost = None if kept is None else kept.risk.get()
+      if lost is not None:
+        return f"no search, as {lost.verdict} when the run of {lost.date} ended"
       entry = None if kept is None else kept.get()
       if entry is not None:
         if entry.adopted is None:
@@ -99,22 +103,46 @@ class Memory:
     if any(it.is_adopted for it in tried) or (
       has_tried_all and self._is_searched
     ):
-      self._beside(lambda kept: kept.put(_entry(tried)))
+      self._beside("entry", lambda kept: kept.put(_entry(tried)))
 
   def forget(self) -> None:
     """Deletes what is known, in a thread: what was adopted has failed."""
-    self._beside(lambda kept: kept.drop())
+    self._beside("entry", lambda kept: kept.drop())
 
-  def _beside(self, change: Callable[[plan_cache.PlanCache], None]) -> None:
+  def note_risk(self, name: str) -> None:
+    """A proposal is about to run for the first time.
+
+    Where a run ends with that, the next one does not come to it again.
+    """
+
+    def put(kept: plan_cache.PlanCache) -> None:
+      from lagom_xla.live import plan_cache
+
+      verdict = f"{name} ran for the first time"
+      kept.risk.put(
+        plan_cache.Entry(date=_now(), adopted=None, name=name, verdict=verdict)
+      )
+
+    self._is_at_risk = True
+    self._beside("risk", put)
+
+  def note_survival(self) -> None:
+    """The run goes on."""
+    if self._is_at_risk:
+      self._is_at_risk = False
+      self._beside("risk", lambda kept: kept.risk.drop())
+
+  def _beside(
+    self, what: str, change: Callable[[plan_cache.PlanCache], None]
+  ) -> None:
     """Changes what is kept in a thread: file systems may be slow."""
-    self._num_changes += 1
-    number = self._num_changes
+    self._latest[what] = change
 
     def run() -> None:
       try:
         kept = self._open_kept()
         with self._lock:
-          if kept is not None and number == self._num_changes:
+          if kept is not None and self._latest[what] is change:
             change(kept)
       except Exception as error:  # Of any kind; the next run searches anew.
         logging.warning(
@@ -133,8 +161,12 @@ def _entry(trials: Sequence[phases.Trial]) -> plan_cache.Entry:
   adopted = [it for it in trials if it.is_adopted]
   latest = adopted[-1].proposal if adopted else None
   return plan_cache.Entry(
-    date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    date=_now(),
     adopted=None if latest is None else latest.payload.decode(),
     name="" if latest is None else latest.name,
     verdict=(adopted or trials)[-1].words if trials else "",
   )
+
+
+def _now() -> str:
+  return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -78,11 +78,17 @@ class PlanCache:
     warn: Callable[[str], None] = logging.warning,
   ):
     """Touches nothing yet."""
+    self._folder = folder
     self._key = key
     self._path = folder / f"{key}{_SUFFIX}"
     self._max_bytes = max_bytes
     self._warn = warn
     self._has_warned = False
+
+  @property
+  def risk(self) -> PlanCache:
+    """What runs for the first time, or was what a run did not survive."""
+    return PlanCache(self._folder, f"{self._key}-risk", warn=self._warn)
 
   def get(self) -> Entry | None:
     """What was kept; None where there is nothing usable."""

@@ -196,8 +196,16 @@ class Runner:
 
 def wait_for(values: object) -> None:
   """Waits for values; whoever uses them hears what went wrong, as under jit."""
-  with contextlib.suppress(Exception):
+  _failure_of(values)
+
+
+def _failure_of(values: object) -> Exception | None:
+  """Waits for values, and returns what went wrong with them."""
+  try:
     jax.block_until_ready(values)
+  except Exception as error:
+    return error
+  return None
 
 
 # What jaxlib's errors have of Python that a program called back into. (jaxlib's
@@ -223,6 +231,8 @@ class Signature:
     self._executable = executable
     self.coordinator = coordinator
     self._has_failed = False
+    # Variants whose first results were waited for; jit's own are not.
+    self._has_run = {0}
     self._lanes: dict[int, Any] = {}
     tracer = None if coordinator is None else coordinator.tracer
     self.runner = Runner(follow, tracer)
@@ -261,8 +271,32 @@ class Signature:
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
   ) -> Any:
-    """Makes the next call; as jit does if a variant raises, if that can be."""
+    """Makes the next call; as jit does if a variant fails, if that can be.
+
+    On GPUs a call returns before it fails. So the results of a variant's first
+    call are waited for.
+    """
     variant = self.variant
+    if variant in self._has_run:
+      return self._call(variant, lane_of, args, kwargs)
+    results = self._call(variant, lane_of, args, kwargs)
+    self._has_run.add(variant)
+    failure = _failure_of(results)
+    if failure is None or _is_callers(failure) or self._has_failed:
+      return results
+    is_lost = _are_gone(args, kwargs)
+    if not is_lost:
+      results = lane_of(self, 0)(*args, **kwargs)
+    self.fail(failure, variant, is_lost=is_lost)
+    return results
+
+  def _call(
+    self,
+    variant: int,
+    lane_of: Callable[[Signature, int], Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+  ) -> Any:
     lane = lane_of(self, variant)
     if variant == 0:
       return lane(*args, **kwargs)
@@ -273,7 +307,7 @@ class Signature:
         raise
       # If it raises as well, the error is the caller's.
       results = lane_of(self, 0)(*args, **kwargs)
-      self.fail(error)
+      self.fail(error, variant)
       return results
 
   def is_of(self, lowered: jax.stages.Lowered) -> bool:
@@ -289,13 +323,18 @@ class Signature:
       if self.coordinator is not None:
         self.coordinator.variants.renew(lowered)
     except Exception as error:  # The step must run, whatever went wrong.
-      self.fail(error)
+      self.fail(error, self.variant)
 
-  def fail(self, error: Exception) -> None:
-    """A variant raised, and none but jit's own is run here any more."""
+  def fail(
+    self, error: Exception, variant: int, *, is_lost: bool = False
+  ) -> None:
+    """A variant failed, and none but jit's own is run here any more.
+
+    The state of the program is lost if what was donated is gone.
+    """
     self._has_failed = True
     if self.coordinator is not None:
-      self.coordinator.fail(error)
+      self.coordinator.fail(error, variant, is_lost=is_lost)
 
   def close(self) -> None:
     """It is called no more; what was compiled for it is let go of."""
@@ -325,7 +364,15 @@ def is_final(
   It is where a callback of the step raised, which has had its effects, and
   where some arguments are deleted, as donated ones are.
   """
-  return _CALLBACK_ERROR in str(error) or any(
+  return _is_callers(error) or _are_gone(args, kwargs)
+
+
+def _is_callers(error: Exception) -> bool:
+  return _CALLBACK_ERROR in str(error)
+
+
+def _are_gone(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+  return any(
     leaf.is_deleted()
     for leaf in jax.tree.leaves((args, kwargs))
     if isinstance(leaf, jax.Array)
@@ -379,7 +426,7 @@ class Signatures:
   def fail(self, error: Exception) -> None:
     """A variant raised, and none but jit's own is run any more."""
     for signature in self:
-      signature.fail(error)
+      signature.fail(error, signature.in_use)
 
   def close(self) -> None:
     """They are called no more."""

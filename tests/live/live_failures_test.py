@@ -75,7 +75,7 @@ def test_a_candidate_that_raises_is_replaced_in_the_same_call(num_calls):
     live_step.Proposer({"fragile": fragile}),
     is_done=lambda report: bool(made) and made[0].num_calls < 0,
   )
-  assert "a variant failed: RuntimeError: out of resources" in warned
+  assert "fragile failed: RuntimeError: out of resources" in warned
   assert warned.startswith("lagom_xla.tune leaves step as it was")
   assert made[0].num_calls == -1  # It was not called again.
   del step
@@ -98,10 +98,10 @@ def test_what_fails_after_it_was_adopted_is_told_to_be_in_use_no_more(tmp_path):
   step, (warned,) = _train(
     live_step.Proposer({"fragile": fragile}), is_done=is_done, cache=tmp_path
   )
-  assert "a variant failed: RuntimeError: out of resources" in warned
+  assert "fragile failed: RuntimeError: out of resources" in warned
   first, second, *_ = step.report().splitlines()
   assert "as jit runs it" in first
-  assert second.endswith("a variant failed: RuntimeError: out of resources")
+  assert second.endswith("fragile failed: RuntimeError: out of resources")
   assert not list(tmp_path.iterdir())
 
 
@@ -138,7 +138,7 @@ def test_a_thread_beside_another_ones_measured_call_is_helped_out_too():
     measured.start()
     try:
       is_called.wait()
-      with pytest.warns(RuntimeWarning, match="a variant failed") as warned:
+      with pytest.warns(RuntimeWarning, match="fails failed") as warned:
         _, loss = step(*arguments)
         assert is_helped.is_set()
         measured.join()  # Whichever call tells of it, it is told once.

@@ -136,6 +136,7 @@ def test_what_was_known_and_is_not_faster_is_followed_by_a_search(
 ):
   proposer, unused = live_step.Proposer({}), cast(Any, None)
   known = mock.Mock()
+  known.risk.get.return_value = None
   known.get.return_value = plan_cache.Entry(
     date="today", adopted="{}", name="faster", verdict=""
   )

@@ -95,11 +95,11 @@ def _num_trials(folder: pathlib.Path) -> int:
 
 
 def _num_plans(folder: pathlib.Path) -> int:
-  """Plans that are kept, all of which can be read."""
+  """Plans that are kept; they and what was at risk can be read."""
   plans = folder / signalled.PLANS
   keys = [it.name.removesuffix(".plan.json") for it in plans.glob("*")]
   assert all(plan_cache.PlanCache(plans, key).get() for key in keys)
-  return len(keys)
+  return sum(not key.endswith("-risk") for key in keys)
 
 
 _COMPILING = """

@@ -29,6 +29,8 @@ from lagom_xla.live import proposals as proposals_lib
 from lagom_xla.live import tuned
 
 _CACHE = "plans"
+# Another way to run a step, on which nothing depends: without graphs.
+_PLAIN = config_lib.XlaConfig(options={"xla_gpu_enable_command_buffer": ""})
 # XLA checks that as many may be in flight as broadcasts, and ends the process.
 _ABORTS = config_lib.XlaConfig(
   options={"xla_gpu_experimental_parallel_collective_overlap_limit": -1}
@@ -127,6 +129,29 @@ def _train(
   return "\n".join(said)
 
 
+_LOST = "failed, and what was donated to it is lost: "
+
+
+def a_launch_that_fails_is_made_as_jit_makes_it() -> None:
+  # Nothing is remembered of one that costs nothing.
+  for _ in range(2):
+    said = _train(_one(_PLAIN, kernels="fail fusion\n"))
+    assert "1 XLA option failed: JaxRuntimeError: INTERNAL: CUDA" in said, said
+    assert "as jit runs it" in said
+    assert "lost" not in said
+
+
+def what_was_donated_is_lost_once() -> None:
+  said = _train(_one(_PLAIN, kernels="fail fusion\n"), donates=True)
+  assert f"1 XLA option {_LOST}JaxRuntimeError: INTERNAL: CUDA" in said
+  assert "\nlost: " in said
+  again = _one(_PLAIN)
+  said = _train(again, donates=True)
+  assert "no search, as 1 XLA option ran for the first time when the" in said
+  assert "lost" not in said
+  assert not again.is_asked
+
+
 def a_candidate_that_aborts_xla_is_not_run() -> None:
   said = _train(_one(_ABORTS, is_proven=False))
   assert "not measured: " in said
@@ -154,6 +179,18 @@ def a_candidate_that_has_not_the_memory_is_not_run() -> None:
   assert "it takes 32 MiB beside its arguments, and" in said
   assert "lost" not in said
   assert held
+
+
+def test_a_candidate_whose_launch_fails_is_replaced_in_that_call(
+  on_gpus: Callable[..., str],
+) -> None:
+  on_gpus(a_launch_that_fails_is_made_as_jit_makes_it, num_devices=1)
+
+
+def test_a_candidate_that_loses_what_was_donated_is_not_tried_again(
+  on_gpus: Callable[..., str],
+) -> None:
+  on_gpus(what_was_donated_is_lost_once, num_devices=1)
 
 
 def test_a_candidate_that_aborts_xla_is_not_run(
