@@ -24,6 +24,7 @@ import jax
 from lagom_xla import dispatch
 from lagom_xla import errors
 from lagom_xla.live import agreement
+from lagom_xla.live import hanging
 from lagom_xla.live import loop as loop_lib
 from lagom_xla.live import memory as memory_lib
 from lagom_xla.live import phases
@@ -104,6 +105,12 @@ class Coordinator:
     self.variants.keep(())
     if self._first is not None:
       self._first.end_search()
+
+  def told_if_it_hangs(
+    self, variant: int
+  ) -> contextlib.AbstractContextManager[None]:
+    """Around a wait for a variant: says which it is, if that takes long."""
+    return hanging.told(self._log.name, self._name_of(variant))
 
   def fail(
     self, error: Exception, variant: int, *, is_lost: bool = False

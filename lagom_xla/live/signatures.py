@@ -28,14 +28,13 @@ from lagom_xla.jax_internals import caches
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.live import coordinator as coordinator_lib
 from lagom_xla.live import phases
-from lagom_xla.live import tracing
 
 # What a phase took -> the one after it, the same in all processes.
 Follow = Callable[[phases.Times], phases.Phase]
 
 
 class Runner:
-  """Runs the phases of one signature; traces where there is a tracer.
+  """Runs the phases of one signature; traces where its coordinator has it.
 
   There is no segment of the phase where nothing is counted any more.
   """
@@ -43,9 +42,12 @@ class Runner:
   phase: phases.Phase
   segment: phases.Segment | None
 
-  def __init__(self, follow: Follow, tracer: tracing.Tracer | None):
+  def __init__(
+    self, follow: Follow, coordinator: coordinator_lib.Coordinator | None
+  ):
     self._follow = follow
-    self._tracer = tracer
+    self._coordinator = coordinator
+    self._tracer = None if coordinator is None else coordinator.tracer
     self._clock = time.perf_counter
     # When the running block began; None while the clock stands still.
     self._mark_s: float | None = None
@@ -114,9 +116,18 @@ class Runner:
       return
     try:
       if not segment.is_watched:
-        wait_for(results)
+        with self.told_if_it_hangs(segment.variant):
+          wait_for(results)
     finally:
       self._end_segment(segment)
+
+  def told_if_it_hangs(
+    self, variant: int
+  ) -> contextlib.AbstractContextManager[None]:
+    """Around a wait for something that is not in use: says what, if long."""
+    if self._coordinator is None or variant == self.phase.in_use:
+      return contextlib.nullcontext()
+    return self._coordinator.told_if_it_hangs(variant)
 
   def pause(self, arguments: object) -> None:
     """The program calls the step with other shapes, and these arguments.
@@ -234,8 +245,7 @@ class Signature:
     # Variants whose first results were waited for; jit's own are not.
     self._has_run = {0}
     self._lanes: dict[int, Any] = {}
-    tracer = None if coordinator is None else coordinator.tracer
-    self.runner = Runner(follow, tracer)
+    self.runner = Runner(follow, coordinator)
 
   @property
   def variant(self) -> int:
@@ -279,9 +289,10 @@ class Signature:
     variant = self.variant
     if variant in self._has_run:
       return self._call(variant, lane_of, args, kwargs)
-    results = self._call(variant, lane_of, args, kwargs)
-    self._has_run.add(variant)
-    failure = _failure_of(results)
+    with self.runner.told_if_it_hangs(variant):
+      results = self._call(variant, lane_of, args, kwargs)
+      self._has_run.add(variant)
+      failure = _failure_of(results)
     if failure is None or _is_callers(failure) or self._has_failed:
       return results
     is_lost = _are_gone(args, kwargs)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 import contextlib
 import dataclasses
+import logging
 import os
 import pathlib
 import threading
@@ -17,13 +18,16 @@ from typing import Any
 from unittest import mock
 import warnings
 
+from absl import logging as absl_logging
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import lagom_xla
 from lagom_xla.compile import config as config_lib
 from lagom_xla.live import gpu
+from lagom_xla.live import hanging
 from lagom_xla.live import loop
 from lagom_xla.live import proposals as proposals_lib
 from lagom_xla.live import tuned
@@ -159,6 +163,28 @@ def a_candidate_that_aborts_xla_is_not_run() -> None:
   assert "now: watch" in said
 
 
+def a_candidate_never_ends() -> None:
+  class Handler(logging.Handler):
+    """Ends the process once it is told what hangs, as a user would."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+      if "may never end" in record.getMessage():
+        print(record.getMessage(), flush=True)
+        os._exit(0)
+
+  absl_logging.get_absl_logger().addHandler(Handler())
+  with mock.patch.object(hanging, "AFTER_S", 1.0):
+    _train(_one(_PLAIN, kernels="inf fusion\n"))
+  pytest.fail("It ended.")
+
+
+def what_never_ended_is_not_tried_again() -> None:
+  again = _one(_PLAIN)
+  said = _train(again)
+  assert "no search, as 1 XLA option ran for the first time when the" in said
+  assert not again.is_asked
+
+
 def _bytes_left() -> int:
   (device,) = jax.devices()
   stats = device.memory_stats()
@@ -197,6 +223,14 @@ def test_a_candidate_that_aborts_xla_is_not_run(
   on_gpus: Callable[..., str],
 ) -> None:
   on_gpus(a_candidate_that_aborts_xla_is_not_run, num_devices=1)
+
+
+def test_a_candidate_that_hangs_is_named_and_not_tried_again(
+  on_gpus: Callable[..., str],
+) -> None:
+  said = on_gpus(a_candidate_never_ends, num_devices=1)
+  assert ": 1 XLA option has run for 1 s, and may never end" in said
+  on_gpus(what_never_ended_is_not_tried_again, num_devices=1)
 
 
 def test_a_candidate_that_has_not_the_memory_is_not_run(
