@@ -339,7 +339,7 @@ def _of_cap(
   if not reached:
     return effect
   most, least = (
-    max(setting.num_channels for setting in found.values())
+    max(found[step.key_of[c.name]].num_channels for c in reached)
     for found in (before, after)
   )
   does = "takes channels from" if least < most else "gives channels to"

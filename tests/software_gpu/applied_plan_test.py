@@ -310,8 +310,12 @@ def test_a_step_is_traced_and_a_plan_verified_where_it_runs(
   assert _said(log, "status of verify") == 0
   effects = _said(log, "verify")["effects"]
   assert all(effect["acted"] for effect in effects)
-  knobs = {effect["knob"] for effect in effects}
-  assert knobs > {*plan.xla.options, *plan.nccl_env}
+  evidence = {effect["knob"]: effect["evidence"] for effect in effects}
+  assert evidence.keys() > {*plan.xla.options, *plan.nccl_env}
+  # But from XLA's own.
+  assert re.match(
+    r"takes channels from (?!(\d+) of \1)", evidence[nccl_channels.VARIABLE]
+  )
 
   # The next plan rests on what was traced.
   tuned = commands.run(
