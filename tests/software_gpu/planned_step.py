@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-_NUM_LAYERS, _SIZE, _NUM_OUTPUTS, _NUM_ROWS = 6, 2048, 256, 4096
+_NUM_LAYERS, _SIZE, _NUM_OUTPUTS, _NUM_ROWS = 4, 2048, 256, 4096
 LAYER_BYTES = 2 * _SIZE**2
 
 
