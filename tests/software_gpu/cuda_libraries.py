@@ -130,6 +130,7 @@ def environment(
     "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
     "LD_LIBRARY_PATH": str(built),
     "LD_PRELOAD": ":".join(preloaded),
+    "PATH": os.pathsep.join((str(_FOLDER / "bin"), os.environ["PATH"])),
     "PYTHONPATH": os.pathsep.join(filter(None, folders)),
     "SOFTWARE_GPU_COUNT": str(num_devices),
     **{f"SOFTWARE_GPU_{k}": str(v) for k, v in (settings or {}).items()},

@@ -250,6 +250,22 @@ API ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int num_ranks,
   (void)num_ids;
   return join(comm, num_ranks, ids[0], rank, config);
 }
+API ncclResult_t ncclCommInitAll(ncclComm_t *comms, int num_devices,
+                                 const int *devices) {
+  ncclUniqueId id;
+  ncclGetUniqueId(&id);
+  if (cuInit(0)) return ncclUnhandledCudaError;
+  for (int rank = 0; rank < num_devices; rank++) {
+    CUcontext context;
+    if (cuDevicePrimaryCtxRetain(&context, devices ? devices[rank] : rank))
+      return ncclInvalidArgument;
+    cuCtxPushCurrent(context);
+    ncclResult_t result = join(&comms[rank], num_devices, id, rank, NULL);
+    cuCtxPopCurrent(NULL);
+    if (result) return result;
+  }
+  return ncclSuccess;
+}
 API ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (tuner.since_v5)
     tuner.since_v5->finalize(comm->tuner_context);
