@@ -3,19 +3,19 @@
 """Everything that one NVIDIA GPU can tell, measured in one call.
 
     python -m benchmarks.gpu [--only=PART,...] [--out=FOLDER]
-        [--limit=SECONDS] [--format=text|json]
+        [--limit=SECONDS] [--brief]
 
 Each part is a process with a time limit, and each survives the others' failure.
-The folder gets `gpu.json`, as fixtures the trace and the module of the
-example's step, and `traces.tar.gz` with all traces and logs. Where there is no
-GPU the parts that need one are reported as not measured. benchmarks/gpu/results
-was written so.
+The first one, environment, always runs: the others go by the GPUs that it
+finds, and are reported as not measured where there are none. The folder gets
+`gpu.json`, as fixtures the trace and the module of the example's step, and
+`traces.tar.gz` with all traces and logs. benchmarks/gpu/results was written so.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 import json
 import pathlib
 import shutil
@@ -60,14 +60,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     metavar="SECONDS",
     help="for all parts together",
   )
-  parser.add_argument("--format", choices=("text", "json"), default="text")
+  parser.add_argument(
+    "--brief",
+    action="store_true",
+    help="measure little of each, to see whether all parts run",
+  )
   arguments = parser.parse_args(argv)
-  names = table.chosen(arguments.only, part_lib.PARTS, "part")
-  limits_s = {n: p[0] for n, p in part_lib.PARTS.items() if n in names}
-  rows = measure(limits_s, arguments.out, limit_s=arguments.limit)
-  if arguments.format == "json":
-    print(json.dumps({"rows": rows}, indent=1))
-    return
+  rows = measure(
+    table.chosen(arguments.only, part_lib.PARTS, "part"),
+    arguments.out,
+    limit_s=arguments.limit,
+    is_brief=arguments.brief,
+  )
   for row in rows:
     print(f"{row['part']:14} {row['status']:13} {row['seconds']:6.1f} s")
     if row["reason"]:
@@ -77,32 +81,49 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def measure(
-  limits_s: Mapping[str, float], out: pathlib.Path, *, limit_s: float
+  names: Iterable[str],
+  out: pathlib.Path,
+  *,
+  limit_s: float,
+  is_brief: bool = False,
 ) -> list[dict[str, Any]]:
-  """Measures parts one after the other; `out` gets gpu.json after each anew.
+  """Measures parts one after the other; `out` gets what is there after each.
 
   Args:
-    limits_s: of each part.
+    names: of parts, beside the first.
     out: the folder.
     limit_s: of all together.
+    is_brief: whether to measure little of each thing.
 
   Returns:
-    A row for each, as of `part.run`.
+    A row for each, as of `part.row`, and the device that it is of.
   """
   deadline_s = time.monotonic() + limit_s
   out.mkdir(parents=True, exist_ok=True)
   rows: list[dict[str, Any]] = []
-  with tempfile.TemporaryDirectory(prefix="gpu-") as made:
-    folder = pathlib.Path(made)
-    for name, most_s in limits_s.items():
+  with tempfile.TemporaryDirectory(prefix="gpu-") as folder:
+    first, gpus = next(iter(part_lib.PARTS)), {}
+    for name in dict.fromkeys((first, *names)):
       table.say(f"gpu: {name}")
-      left_s = min(most_s, deadline_s - time.monotonic())
-      rows.append(part_lib.run(name, folder, limit_s=left_s))
+      task = part_lib.Task(
+        part=name,
+        folder=folder,
+        limit_s=min(part_lib.PARTS[name][0], deadline_s - time.monotonic()),
+        cluster=gpus.get("cluster", ""),
+        is_brief=is_brief,
+      )
+      if name == first or task.cluster:
+        row = part_lib.run(task)
+      else:
+        row = part_lib.row(name, "not measured", rows[0]["reason"])
+      gpus = gpus or row["figures"]
+      rows.append(row | {"device": gpus.get("device")})
       (out / "gpu.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n")
-    for fixture in _FIXTURES:
-      if (folder / fixture).exists():
-        shutil.copy(folder / fixture, out / fixture)
-    _pack(folder, out / _TRACES)
+      for fixture in filter(
+        pathlib.Path.exists, map(task.path.joinpath, _FIXTURES)
+      ):
+        shutil.copy(fixture, out)
+      _pack(task.path, out / _TRACES)
   return rows
 
 

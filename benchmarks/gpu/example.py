@@ -10,6 +10,7 @@ command buffers and without: without them a trace tells kernels apart.
 from __future__ import annotations
 
 from collections.abc import Iterator
+import itertools
 import json
 import lzma
 import pathlib
@@ -21,25 +22,26 @@ from typing import Any
 import warnings
 
 import jax
+import jax.numpy as jnp
 
 from benchmarks.gpu import kernels
 from benchmarks.gpu import part as part_lib
 import lagom_xla
 
 _TRACE = "trace"
-_MODEL = "small"
 _EXAMPLES = part_lib.ROOT / "examples"
 _NUM_WARM_UPS = 3
 _NUM_TIMED = 10
 _NUM_TRACED = 3
 
 
-def traced_step(folder: pathlib.Path) -> dict[str, Any]:
+def traced_step(task: part_lib.Task) -> dict[str, Any]:
   """Times and traces the step, and compares its kernels."""
-  cluster = part_lib.cluster_name()
-  figures = {"model": _MODEL, **traced(folder, *_example())}
-  part_lib.keep(folder, "traced_step", figures)
-  return figures | {"kernels": kernels.compared(folder / _TRACE, cluster)}
+  figures = {"model": _model(task), **traced(task.path, *_example(task))}
+  task.keep(figures)
+  return figures | {
+    "kernels": kernels.compared(task.path / _TRACE, task.cluster)
+  }
 
 
 def traced(
@@ -73,15 +75,20 @@ def traced(
   return {"step_us": step_us, "num_traced": _NUM_TRACED, "losses": losses}
 
 
-def _example() -> tuple[Any, Any, Iterator[Any]]:
+def _model(task: part_lib.Task) -> str:
+  return "tiny" if task.is_brief else "small"
+
+
+def _example(task: part_lib.Task) -> tuple[Any, Any, Iterator[Any]]:
   """The jitted step, its state, and batches without end."""
   sys.path.insert(0, str(_EXAMPLES))
   from common import data
   from common import step as step_lib
   from llama import train
 
-  step, (state_spec, batch_spec) = train.train_step(jax.devices(), model=_MODEL)
-  state = step_lib.init_state(train.model_of, state_spec, model=_MODEL)
+  model = _model(task)
+  step, (state_spec, batch_spec) = train.train_step(jax.devices(), model=model)
+  state = step_lib.init_state(train.model_of, state_spec, model=model)
   batch_size, seq_len = batch_spec["inputs"].shape
   batches = data.byte_batches(
     data.TEXT.read_bytes(), batch_size=batch_size, seq_len=seq_len, seed=0
@@ -130,38 +137,51 @@ _NUM_IN_TURNS = 20
 _TRAINING_S = 40.0
 
 
-def decorated(folder: pathlib.Path) -> dict[str, Any]:
-  """The step as a user would have it tuned, beside the plain one.
+def decorated(task: part_lib.Task) -> dict[str, Any]:
+  """The step as a user would have it tuned, beside the plain one."""
+  training_s = 1.0 if task.is_brief else _TRAINING_S
+  return beside_tuned(task, *_example(task), training_s=training_s)
 
-  Losses are compared from the same state, then steps timed in turns.
+
+def beside_tuned(
+  task: part_lib.Task,
+  plain: Any,
+  state: Any,
+  batches: Iterator[Any],
+  *,
+  training_s: float,
+) -> dict[str, Any]:
+  """Compares losses from the same state, trains, and times steps in turns.
+
+  What measures as it trains has come to its end by `training_s`, or never does.
+  The step is as that of `traced`.
   """
-  cluster = part_lib.cluster_name()
-  plain, state, batches = _example()
-  _, expected = _losses(plain, state, batches, _NUM_STEPS)
-  _, state, batches = _example()
-  num_steps = 0
+  first = list(itertools.islice(batches, _NUM_STEPS))
+  copied = jax.tree.map(jnp.copy, state)
+  _, expected = _losses(plain, copied, iter(first), _NUM_STEPS)
+  figures: dict[str, Any] = {"losses": expected}
+  task.keep(figures)
   with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    tuned: Any = lagom_xla.tune(plain, cluster=cluster)
+    tuned: Any = lagom_xla.tune(plain, cluster=task.cluster)
     begin_s = time.monotonic()
-    state, found = _losses(tuned, state, batches, _NUM_STEPS)
-    # What measures as it trains has come to its end by then, or never does.
-    end_s = time.monotonic() + _TRAINING_S
-    while time.monotonic() < end_s:
-      state, _ = _run(tuned, state, batches, 1)
-      num_steps += 1
-  differences = (abs(a - b) for a, b in zip(found, expected, strict=True))
-  figures: dict[str, Any] = {
-    "losses": expected,
-    "are_losses_equal": found == expected,
-    "largest_difference": max(differences),
+    state, found = _losses(tuned, state, iter(first), _NUM_STEPS)
+    differences = (abs(a - b) for a, b in zip(found, expected, strict=True))
+    figures |= {
+      "are_losses_equal": found == expected,
+      "largest_difference": max(differences),
+    }
+    num_steps, end_s = _NUM_STEPS, begin_s + training_s
+    while time.monotonic() < end_s and "now: watch" not in tuned.report():
+      state, _ = _run(tuned, state, batches, _NUM_STEPS)
+      num_steps += _NUM_STEPS
+  figures |= {
     "num_steps": num_steps,
     "report": tuned.report(),
     "seconds": time.monotonic() - begin_s,
     "warnings": [str(it.message) for it in caught],
   }
-  part_lib.keep(folder, "decorated", figures)
-  _, state, batches = _example()
+  task.keep(figures)
   times_us: dict[str, list[float]] = {"plain": [], "tuned": []}
   for _ in range(_NUM_IN_TURNS):
     for name, step in (("plain", plain), ("tuned", tuned)):
@@ -173,33 +193,31 @@ def decorated(folder: pathlib.Path) -> dict[str, Any]:
 _MOST_WORDS = 400
 
 
-def commands(folder: pathlib.Path) -> dict[str, Any]:
+def commands(task: part_lib.Task) -> dict[str, Any]:
   """What `lagom-xla profile` and `tune` print, and how long they take.
 
-  `tune` runs twice: for eight of the GPU that is here, for which XLA then
-  compiles with a GPU to time kernels on, and for it alone, by the trace of the
-  example's step.
+  `tune` runs twice: for eight of the GPU that is here, and for those that are,
+  by the trace of the example's step.
   """
-  trace = folder / _TRACE
-  lines = {"tune for eight": _tune(folder / "eight", part_lib.several(8))}
-  here = _tune(folder / "here", part_lib.several(1))
+  trace = task.path / _TRACE
+  tune = (
+    *("tune", "examples/llama/train.py:train_step", "--in-process"),
+    *(f"--arg=model={_model(task)}", "--format=json"),
+    # Of a search that ends so, the best is compiled in as long again.
+    f"--time-budget={10 if task.is_brief else 15}s",
+  )
+  lines: dict[str, tuple[str, ...]] = {
+    name: (*tune, f"--cluster={cluster}", f"--out={task.path / name}")
+    for name, cluster in (("eight", task.several(8)), ("here", task.cluster))
+  }
   if trace.exists():
     lines["profile"] = ("profile", str(trace), "--format=json")
-    here = (*here, f"--profile={trace}")
-  lines["tune here"] = here
+    lines["here"] = (*lines["here"], f"--profile={trace}")
   figures: dict[str, Any] = {}
   for name, line in lines.items():
     figures[name] = {"command": " ".join(line), **_figures(line)}
-    part_lib.keep(folder, "commands", figures)
+    task.keep(figures)
   return figures
-
-
-def _tune(out: pathlib.Path, cluster: str) -> tuple[str, ...]:
-  return (
-    *("tune", "examples/llama/train.py:train_step", f"--cluster={cluster}"),
-    *(f"--arg=model={_MODEL}", f"--out={out}", "--in-process"),
-    *("--time-budget=25s", "--format=json"),
-  )
 
 
 def _figures(line: tuple[str, ...]) -> dict[str, Any]:

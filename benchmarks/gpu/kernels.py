@@ -45,18 +45,21 @@ _WIDTH = 1024
 _SIZES = (2**18, 2**20, 2**22, 2**24, 2**26, 2**28)
 
 
-def lone_kernels(folder: pathlib.Path) -> dict[str, Any]:
+def lone_kernels(task: part_lib.Task) -> dict[str, Any]:
   """Traces both programs and compares their kernels."""
-  cluster = part_lib.cluster_name()
-  cases = {"products": products(SHAPES), "fusions": _fusions()}
-  for name, case in cases.items():
-    _trace(*case, folder / "lone" / name)
+  cases = {
+    "products": products(SHAPES[:2] if task.is_brief else SHAPES),
+    "fusions": _fusions(_SIZES[:1] if task.is_brief else _SIZES),
+  }
   found = {}
-  for name in cases:
-    figures = compared(folder / "lone" / name, cluster)
+  for name, case in cases.items():
+    trace = task.path / "lone" / name
+    _trace(*case, trace)
+    figures = compared(trace, task.several(1))
     found[name] = {
       key: figures[key] for key in ("by_kind", "kernels", "gap_us")
     }
+    task.keep(found)
   return found
 
 
@@ -99,7 +102,7 @@ def products(
   return function, args
 
 
-def _fusions() -> tuple[Any, tuple[Any, ...]]:
+def _fusions(sizes: Sequence[int]) -> tuple[Any, tuple[Any, ...]]:
   """A function of fusions of each pattern and size, and its arguments.
 
   Each has an array of its own: XLA fuses what reads the same one.
@@ -124,7 +127,7 @@ def _fusions() -> tuple[Any, tuple[Any, ...]]:
       jax.ShapeDtypeStruct((size // _WIDTH, _WIDTH), jnp.bfloat16)
       for _ in patterns
     )
-    for size in _SIZES
+    for size in sizes
   )
   return function, args
 

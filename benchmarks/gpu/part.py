@@ -2,18 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A part of the measurements: a process of its own, with a time limit.
 
-    python -m benchmarks.gpu.part NAME FOLDER
-
-measures one part here. Whatever becomes of that process, a part that hangs or
-that the driver kills too, `run` returns a row that says so; and what the part
-had measured by then, if it kept it.
+Whatever becomes of that process, a part that hangs or that the driver kills
+too, `run` returns a row that says so; and what the part had measured by then,
+if it kept it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 import contextlib
-import functools
+import dataclasses
+import faulthandler
 import importlib
 import importlib.metadata
 import json
@@ -30,21 +29,22 @@ from typing import Any
 from lagom_xla import processes
 
 ROOT = pathlib.Path(__file__).parents[2]
-_LIMIT = "BENCHMARKS_GPU_LIMIT_S"
 _MOST_WORDS = 600
 _NOT_MEASURED = 3  # Exit status; 1 and 2 are Python's.
+# So long before its end a part that hangs says in its log where.
+_LAST_WORDS_S = 2.0
 
-# The most seconds of each, its module, and what it measures, in this order:
-# later ones read what earlier ones leave, and the last one takes as many
-# settings as there is time left for.
-PARTS: Mapping[str, tuple[float, str, str]] = {
-  "environment": (30, "part", "driver, NCCL and Python packages"),
-  "traced_step": (145, "example", "the Llama example's step, predictions"),
-  "lone_kernels": (75, "kernels", "products and fusions, against predictions"),
-  "tuner_plugin": (85, "ranks", "the NCCL tuner plugin, loaded"),
-  "decorated": (130, "example", "lagom_xla.tune around the same step"),
-  "commands": (90, "example", "lagom-xla profile and tune, end to end"),
-  "two_ranks": (300, "ranks", "kernels beside NCCL, two ranks on this GPU"),
+# The most seconds of each and its module, in this order: later ones read what
+# earlier ones leave, and the last one takes as many settings as there is time
+# left for.
+PARTS: Mapping[str, tuple[float, str]] = {
+  "environment": (60, "part"),  # Driver and packages; what GPUs there are.
+  "traced_step": (120, "example"),  # The Llama example, and its prediction.
+  "lone_kernels": (90, "kernels"),  # Products and fusions, and predictions.
+  "tuner_plugin": (90, "ranks"),  # NCCL's tuner plugin, loaded and obeyed.
+  "decorated": (120, "example"),  # lagom_xla.tune around the same step.
+  "commands": (100, "example"),  # lagom-xla profile and tune.
+  "two_ranks": (300, "ranks"),  # Kernels beside NCCL.
 }
 
 
@@ -52,45 +52,85 @@ class NotMeasuredError(Exception):
   """This machine lacks what the part measures; the message says what."""
 
 
-def keep(folder: pathlib.Path, part: str, figures: dict[str, Any]) -> None:
-  """Keeps what a part has found so far, should it not come to its end."""
-  scratch = folder / f".{part}.json"
-  scratch.write_text(json.dumps(figures))
-  scratch.rename(folder / f"{part}.json")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+  """What a part is given.
 
-
-def own_limit_s() -> float:
-  """How long the part that runs in this process may take."""
-  return float(os.environ[_LIMIT])
-
-
-def run(name: str, folder: pathlib.Path, *, limit_s: float) -> dict[str, Any]:
-  """Measures a part in a process of its own, and all that it starts.
-
-  Args:
-    name: of the part.
+  Attributes:
+    part: its name.
     folder: where parts leave files for each other.
     limit_s: after which it is killed.
+    cluster: the GPUs that are here, such as "1x1xh200"; the first part finds
+      it.
+    is_brief: whether to measure little of each thing.
+  """
+
+  part: str
+  folder: str
+  limit_s: float
+  cluster: str = ""
+  is_brief: bool = False
+
+  @property
+  def path(self) -> pathlib.Path:
+    """The folder."""
+    return pathlib.Path(self.folder)
+
+  @property
+  def num_gpus(self) -> int:
+    """How many there are here."""
+    return int(self.cluster.split("x")[1])
+
+  def several(self, num_gpus: int) -> str:
+    """So many of this machine's GPU as a cluster."""
+    return f"1x{num_gpus}x{self.cluster.rpartition('x')[2]}"
+
+  def keep(self, figures: Mapping[str, Any]) -> None:
+    """Keeps what was found so far, should the part not come to its end."""
+    scratch = self.path / f".{self.part}.json"
+    scratch.write_text(json.dumps(figures))
+    scratch.rename(self.path / f"{self.part}.json")
+
+
+def row(
+  part: str,
+  status: str,
+  reason: str = "",
+  *,
+  seconds: float = 0.0,
+  figures: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+  """What is told of a part: "measured", "not measured" or "failed"."""
+  return {
+    "part": part,
+    "status": status,
+    "reason": reason,
+    "seconds": seconds,
+    "figures": figures or {},
+  }
+
+
+def run(task: Task) -> dict[str, Any]:
+  """Measures a part in a process of its own, and ends all that it starts.
 
   Returns:
-    The part's name; its status, "measured", "not measured" or "failed", with
-    the reason in a sentence; the seconds that it took; and the figures that it
-    found, or had kept when it failed.
+    Its row, with the reason in a sentence, and the figures that it found, or
+    had kept when it failed.
   """
   begin_s = time.monotonic()
-  said = folder / f"{name}.log"
+  said = task.path / f"{task.part}.log"
+  code = "from benchmarks.gpu import part; part.main()"
   with said.open("wb") as log:
     process = subprocess.Popen(
-      (sys.executable, "-m", __spec__.name, name, str(folder)),
+      (sys.executable, "-c", code, json.dumps(dataclasses.asdict(task))),
       cwd=ROOT,
-      env={**os.environ, _LIMIT: str(limit_s)},
       stdin=subprocess.DEVNULL,
       stdout=log,
       stderr=log,
       start_new_session=True,
     )
   try:
-    status: int | None = process.wait(max(limit_s, 0.0))
+    status: int | None = process.wait(max(task.limit_s, 0.0))
   except subprocess.TimeoutExpired:
     status = None
   finally:
@@ -102,19 +142,17 @@ def run(name: str, folder: pathlib.Path, *, limit_s: float) -> dict[str, Any]:
   last = last[-_MOST_WORDS:]
   outcome, reason = {
     0: ("measured", ""),
-    None: ("failed", f"It did not end within {limit_s:.0f} s."),
+    None: ("failed", f"It did not end within {task.limit_s:.0f} s."),
     _NOT_MEASURED: ("not measured", last),
   }.get(
     status, ("failed", f"It ended with status {status}: {last or 'silently'}")
   )
-  kept = folder / f"{name}.json"
-  return {
-    "part": name,
-    "status": outcome,
-    "reason": reason,
-    "seconds": time.monotonic() - begin_s,
-    "figures": json.loads(kept.read_text()) if kept.exists() else {},
-  }
+  kept = task.path / f"{task.part}.json"
+  return row(
+    *(task.part, outcome, reason),
+    seconds=time.monotonic() - begin_s,
+    figures=json.loads(kept.read_text()) if kept.exists() else {},
+  )
 
 
 # Of the packages those whose names begin so.
@@ -126,7 +164,7 @@ _QUERY = (
 )
 
 
-def environment(folder: pathlib.Path) -> dict[str, Any]:
+def environment(task: Task) -> dict[str, Any]:
   """What all other figures were measured on."""
   figures: dict[str, Any] = {
     "python": platform.python_version(),
@@ -139,8 +177,8 @@ def environment(folder: pathlib.Path) -> dict[str, Any]:
     "tools": {tool: shutil.which(tool) for tool in _TOOLS},
   }
   # Kept even where there is no GPU: it says what could be measured with one.
-  keep(folder, "environment", figures)
-  figures["cluster"] = cluster_name()
+  task.keep(figures)
+  task.keep(figures := figures | _gpus())
   if not shutil.which("nvidia-smi"):
     return figures | {"gpu": "There is no nvidia-smi to tell more of it."}
   said = subprocess.run(
@@ -154,19 +192,15 @@ def environment(folder: pathlib.Path) -> dict[str, Any]:
   return figures | {"gpu": dict(zip(_QUERY, values, strict=True))}
 
 
-def _check_is_there() -> None:
-  """Raises a NotMeasuredError if there is no GPU; holds none for that."""
-  if not (processes.has_gpus() or shutil.which("nvidia-smi")):
-    raise NotMeasuredError("There is no NVIDIA GPU on this machine.")
-
-
-def cluster_name() -> str:
-  """The GPUs that this process then holds as a cluster, such as "1x1xh200".
+def _gpus() -> dict[str, str]:
+  """The GPUs that are here, by name and as a cluster.
 
   Raises:
     NotMeasuredError: JAX has none here, or one that lagom_xla does not know.
   """
-  _check_is_there()
+  # Without this, JAX would be imported for nothing.
+  if not (processes.has_gpus() or shutil.which("nvidia-smi")):
+    raise NotMeasuredError("There is no NVIDIA GPU on this machine.")
   import jax
 
   from lagom_xla import cluster as cluster_lib
@@ -177,28 +211,12 @@ def cluster_name() -> str:
       f"JAX {jax.__version__} runs on {jax.default_backend()} here: its CUDA"
       " plugin is not installed, or does not load."
     )
+  devices = jax.local_devices()
   try:
-    return cluster_lib.of_devices(jax.local_devices()).name
+    cluster = cluster_lib.of_devices(devices).name
   except errors.ClusterError as error:
     raise NotMeasuredError(str(error)) from error
-
-
-@functools.cache
-def several(num_gpus: int) -> str:
-  """So many of this machine's GPU as a cluster.
-
-  Asks a process that ends, for parts whose own ones use the GPU.
-
-  Raises:
-    NotMeasuredError: as of `cluster_name`.
-  """
-  code = "from benchmarks.gpu import part; print(part.cluster_name())"
-  done = run_python("-c", code, limit_s=60.0)
-  if done.returncode:
-    raise NotMeasuredError(
-      done.stderr.strip().rpartition("\n")[2] or "JAX finds no GPU."
-    )
-  return f"1x{num_gpus}x{done.stdout.strip().rpartition('x')[2]}"
+  return {"device": devices[0].device_kind, "cluster": cluster}
 
 
 def run_python(
@@ -221,13 +239,12 @@ def run_python(
 
 def main() -> None:
   """Measures one part in this process."""
-  name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
-  module = PARTS[name][1]
+  task = Task(**json.loads(sys.argv[1]))
+  faulthandler.dump_traceback_later(max(task.limit_s - _LAST_WORDS_S, 1e-3))
+  name, module = task.part, PARTS[task.part][1]
   try:
-    if name != "environment":  # Which has something to say without one.
-      _check_is_there()  # Without this, JAX would be imported for nothing.
-    measure = getattr(importlib.import_module(f"{__package__}.{module}"), name)
-    keep(folder, name, measure(folder))
+    found = importlib.import_module(f"{__package__}.{module}")
+    task.keep(getattr(found, name)(task))
   except NotMeasuredError as error:
     print(error, file=sys.stderr)
     sys.exit(_NOT_MEASURED)
@@ -238,10 +255,3 @@ def main() -> None:
       file=sys.stderr,
     )
     sys.exit(_NOT_MEASURED)
-
-
-if __name__ == "__main__":
-  # The class that parts raise, not the one of this script.
-  from benchmarks.gpu import part as part_lib
-
-  part_lib.main()

@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Two ranks on one GPU: the NCCL plugin, and kernels beside a real NCCL.
+"""Two ranks: the NCCL plugin, and kernels beside a real NCCL.
 
 NCCL reads its settings when a process starts, so each setting is a job of two
-processes. Under MPS kernels of both run on one GPU at a time. Without it the
-processes take turns, and NCCL kernels that wait for each other spin away
-theirs.
+processes, on a GPU each where there are two. Under MPS kernels of both run on
+one GPU at a time. Without it the processes take turns, and NCCL kernels that
+wait for each other spin away theirs.
 
     python -m benchmarks.gpu.ranks ADDRESS RANK JOB
 
@@ -26,7 +26,6 @@ import os
 import pathlib
 import re
 import shutil
-import signal
 import socket
 import statistics
 import subprocess
@@ -86,12 +85,14 @@ class Job:
     num_bytes: of the all-reduce.
     width: of the kernels' matrices.
     num_layers: products, and fusions, beside the all-reduce.
+    num_gpus: that the ranks are on.
   """
 
   folder: str
   num_bytes: int
   width: int
   num_layers: int
+  num_gpus: int = 1
 
 
 @contextlib.contextmanager
@@ -171,8 +172,7 @@ def run(
       time.sleep(_POLL_S)
   finally:
     for rank in ranks:
-      with contextlib.suppress(ProcessLookupError):
-        os.killpg(rank.pid, signal.SIGKILL)
+      rank.kill()
       rank.wait()
   statuses = [rank.returncode for rank in ranks]
   if any(statuses):
@@ -194,7 +194,6 @@ def _started(
       stdin=subprocess.DEVNULL,
       stdout=log,
       stderr=log,
-      start_new_session=True,
     )
 
 
@@ -228,7 +227,9 @@ PROGRAMS = ("kernels", "collective", "both")
 
 def run_rank(address: str, rank: int, job: Job) -> None:
   """Runs the three programs, and leaves what was found in the folder."""
-  jax.distributed.initialize(address, 2, rank, local_device_ids=[0])
+  jax.distributed.initialize(
+    address, 2, rank, local_device_ids=[rank % job.num_gpus]
+  )
   mesh = jax.make_mesh((2,), (_AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
   place = jax.sharding.NamedSharding(mesh, _P(_AXIS))
 
@@ -311,7 +312,6 @@ def _traced(compiled: Any, args: Any, trace: str | None) -> list[float]:
   return times_us
 
 
-_PLUGIN = "tuner_plugin"
 _ASKED_CHANNELS = 3
 _NUM_BYTES = 2**26
 _NUM_BYTES_IN_TURNS = 2**20
@@ -327,17 +327,17 @@ sys.exit(status)
 """
 
 
-def tuner_plugin(folder: pathlib.Path) -> dict[str, Any]:
+def tuner_plugin(task: part_lib.Task) -> dict[str, Any]:
   """The NCCL tuner plugin in a live NCCL: loaded, asked, and seen to act.
 
-  First in a communicator of one rank, which any GPU can have. Then, where two
-  ranks can share the GPU, with a table that has an all-reduce run on three
-  channels, which NCCL would never choose: the trace shows on how many it ran,
-  and the table counts how often its rule was used.
+  First in a communicator of one rank, which any GPU can have. Then, where there
+  can be two ranks, with a table that has an all-reduce run on three channels,
+  which NCCL would never choose: the trace shows on how many it ran, and the
+  table counts how often its rule was used.
   """
   plugin = build.ensure()
   figures: dict[str, Any] = {"interfaces": list(build.interfaces(plugin))}
-  part_lib.keep(folder, _PLUGIN, figures)
+  task.keep(figures)
   rule = table_lib.Rule(
     kind="all-reduce",
     num_ranks=2,
@@ -348,7 +348,7 @@ def tuner_plugin(folder: pathlib.Path) -> dict[str, Any]:
     protocol="simple",
     num_channels=_ASKED_CHANNELS,
   )
-  table = folder / "nccl_table.bin"
+  table = task.path / "nccl_table.bin"
   table_lib.write(table, [rule])
   environ = {
     "NCCL_TUNER_PLUGIN": str(plugin),
@@ -356,17 +356,13 @@ def tuner_plugin(folder: pathlib.Path) -> dict[str, Any]:
     "LAGOM_XLA_NCCL_CHECKSUM": table_lib.checksum([rule]),
   }
   figures["one rank"] = _in_one_rank(environ)
-  part_lib.keep(folder, _PLUGIN, figures)
-  figures["two ranks"] = _in_two_ranks(folder / "plugin", table, environ)
-  return figures
+  task.keep(figures)
+  return figures | {"two ranks": _in_two_ranks(task, table, environ)}
 
 
 def _in_one_rank(environ: Mapping[str, str]) -> dict[str, Any]:
-  library = doctor.nccl_of_wheel()
-  if library is None:
-    return {"reason": "There is no NCCL among the installed packages."}
   done = part_lib.run_python(
-    *("-c", _COMMUNICATOR, str(library)),
+    *("-c", _COMMUNICATOR, str(doctor.nccl_of_wheel() or "libnccl.so.2")),
     limit_s=_TIMEOUT_S,
     NCCL_DEBUG="INFO",
     **environ,
@@ -376,21 +372,28 @@ def _in_one_rank(environ: Mapping[str, str]) -> dict[str, Any]:
   return {
     "status": done.returncode,
     "is_loaded": any("lagom_xla" in line for line in said),
-    "said": said,
+    "said": said or lines[-1:],
   }
 
 
 def _in_two_ranks(
-  folder: pathlib.Path, table: pathlib.Path, environ: Mapping[str, str]
+  task: part_lib.Task, table: pathlib.Path, environ: Mapping[str, str]
 ) -> dict[str, Any]:
+  folder = task.path / "plugin"
   with contextlib.ExitStack() as stack:
     num_bytes, shared, note = _NUM_BYTES, {}, ""
     try:
-      shared = stack.enter_context(mps())
+      shared = stack.enter_context(_on_gpus(task))
     except part_lib.NotMeasuredError as error:
       # Kernels that wait for each other take turns then, which ends, too.
       num_bytes, note = _NUM_BYTES_IN_TURNS, str(error)
-    job = Job(folder=str(folder), num_bytes=num_bytes, width=1024, num_layers=1)
+    job = Job(
+      folder=str(folder),
+      num_bytes=num_bytes,
+      width=1024,
+      num_layers=1,
+      num_gpus=_num_gpus(task),
+    )
     try:
       run(job, {**shared, **environ}, limit_s=_LIMIT_OF_JOB_S)
     except JobError as error:
@@ -407,6 +410,21 @@ def _in_two_ranks(
   }
 
 
+_NUM_RANKS = 2
+
+
+def _num_gpus(task: part_lib.Task) -> int:
+  """On how many GPUs the ranks are."""
+  return min(_NUM_RANKS, task.num_gpus)
+
+
+def _on_gpus(
+  task: part_lib.Task,
+) -> contextlib.AbstractContextManager[Mapping[str, str]]:
+  """What two ranks need to run at a time on the GPUs that are here."""
+  return mps() if _num_gpus(task) == 1 else contextlib.nullcontext({})
+
+
 # Kept back of the part's time, for what was begun to be told.
 _RESERVE_S = 15.0
 _MIB = 2**20
@@ -415,7 +433,7 @@ _MIB = 2**20
 _BUFFER_BYTES = 4 * _MIB
 _CHUNKS_PER_BUFFER = 2
 # A channel of NCCL moves some 20 GB/s: an all-reduce of so many bytes for each
-# outlasts the kernels beside it.
+# outlasts the kernels beside it. Of few bytes XLA would run kernels of its own.
 _BYTES_PER_CHANNEL = 128 * _MIB
 _MOST_BYTES = 2**30
 _WIDTH = 4096
@@ -429,44 +447,51 @@ _SETTINGS = (
 )
 
 
-def two_ranks(folder: pathlib.Path) -> dict[str, Any]:
+def two_ranks(task: part_lib.Task) -> dict[str, Any]:
   """Kernels beside NCCL, one setting after the other while there is time.
 
-  What is measured so holds for SMs, waves, L2 and memory; not for NVLink, of
-  which there is none between the ranks. Both ranks' NCCL kernels are on the one
-  GPU: they take twice the SMs, and the memory's rate for both.
+  What is measured so on one GPU holds for SMs, waves, L2 and memory; not for
+  NVLink, of which there is none between the ranks. Both ranks' NCCL kernels are
+  on it then: they take twice the SMs, and the memory's rate for both.
 
   Raises:
+    NotMeasuredError: there is one GPU, and no MPS, or a NCCL that wants more.
     JobError: no setting came to an end.
   """
-  deadline_s = time.monotonic() + part_lib.own_limit_s() - _RESERVE_S
+  deadline_s = time.monotonic() + task.limit_s - _RESERVE_S
   rows: list[dict[str, Any]] = []
-  with mps() as environ:
-    for row in _rows(folder, environ, deadline_s):
+  with _on_gpus(task) as environ:
+    for row in _rows(task, environ, deadline_s):
       rows.append(row)
-      part_lib.keep(folder, "two_ranks", {"rows": rows})
+      task.keep({"rows": rows})
   if not any("step_us" in row for row in rows):
-    raise JobError(rows[0]["reason"] if rows else "There was no time.")
+    reason = rows[0]["reason"] if rows else "There was no time."
+    # NCCL's words before 2.30.3.
+    refuses = "Duplicate GPU" in reason
+    raise (part_lib.NotMeasuredError if refuses else JobError)(reason)
   return {"rows": rows}
 
 
 def _rows(
-  folder: pathlib.Path, environ: Mapping[str, str], deadline_s: float
+  task: part_lib.Task, environ: Mapping[str, str], deadline_s: float
 ) -> Iterator[dict[str, Any]]:
   """A row for each setting for which there is time."""
   num_failed = 0
-  for index, (num_channels, buffer_bytes) in enumerate(_SETTINGS):
+  settings = _SETTINGS[:1] if task.is_brief else _SETTINGS
+  for index, (num_channels, buffer_bytes) in enumerate(settings):
     left_s = deadline_s - time.monotonic()
     # If the first two fail, the others will, too.
     if left_s < _LIMIT_OF_JOB_S / 2 or num_failed == index == 2:
       return
     job = Job(
-      folder=str(folder / f"ranks{index}"),
+      folder=str(task.path / f"ranks{index}"),
       num_bytes=min(num_channels * _BYTES_PER_CHANNEL, _MOST_BYTES),
-      width=_WIDTH,
+      width=_WIDTH // 16 if task.is_brief else _WIDTH,
       num_layers=_NUM_LAYERS,
+      num_gpus=_num_gpus(task),
     )
     row: dict[str, Any] = {
+      "num_gpus": job.num_gpus,
       "num_channels": num_channels,
       "buffer_bytes": buffer_bytes,
       "num_bytes": job.num_bytes,
@@ -482,8 +507,9 @@ def _rows(
       # All traces are there by now, whatever becomes of the comparison.
       row |= compared_beside(
         pathlib.Path(job.folder),
-        part_lib.several(2),
+        task.several(_NUM_RANKS),
         chunk_bytes=buffer_bytes // _CHUNKS_PER_BUFFER,
+        num_gpus=job.num_gpus,
       )
     except Exception as error:  # The other settings may do.
       num_failed += isinstance(error, JobError)
@@ -491,13 +517,14 @@ def _rows(
     yield row
 
 
-_NUM_RANKS = 2
-
-
 def compared_beside(
-  folder: pathlib.Path, cluster_name: str, *, chunk_bytes: int
+  folder: pathlib.Path,
+  cluster_name: str,
+  *,
+  chunk_bytes: int,
+  num_gpus: int = 1,
 ) -> dict[str, Any]:
-  """What kernels and an all-reduce of two ranks on a GPU lost to each other.
+  """What kernels and an all-reduce of two ranks lost to each other.
 
   What `costs/contention.py` is given is what was measured alone: the kernels'
   times, the all-reduce's time and its channels. So only contention is compared.
@@ -506,16 +533,18 @@ def compared_beside(
     folder: with the traces of `PROGRAMS`.
     cluster_name: two of this GPU.
     chunk_bytes: that a channel hands on at a time.
+    num_gpus: that the ranks are on.
   """
   cluster = cluster_lib.parse(cluster_name)
   alone, collective, both = (
     profile_lib.read(folder / name)
     for name in ("kernels", "collective", "both")
   )
-  cost = _cost(collective, cluster, chunk_bytes)
+  ranks_per_gpu = _NUM_RANKS // num_gpus
+  cost = _cost(collective, cluster, chunk_bytes, ranks_per_gpu)
   (found,) = both.analysis.collectives
   return {
-    "num_channels": cost.num_channels // _NUM_RANKS,
+    "num_channels": cost.num_channels // ranks_per_gpu,
     "collective_us": cost.time_us,
     "memory_gbps": cost.memory_gbps,
     "kernels": _kernels_beside(alone, both, cost, cluster),
@@ -530,8 +559,9 @@ def _cost(
   profile: profile_lib.Profile,
   cluster: cluster_lib.Cluster,
   chunk_bytes: int,
+  ranks_per_gpu: int,
 ) -> collective_lib.CollectiveCost:
-  """What the all-reduce takes of the GPU, both ranks' parts together."""
+  """What the all-reduce takes of a GPU, all its ranks' parts together."""
   (found,) = profile.analysis.collectives
   key = collective_lib.tuning_key(found, cluster)
   setting = dataclasses.replace(
@@ -544,10 +574,10 @@ def _cost(
   return dataclasses.replace(
     predicted,
     time_us=time_us,
-    num_channels=_NUM_RANKS * predicted.num_channels,
+    num_channels=ranks_per_gpu * predicted.num_channels,
     # As many bytes in the time that it took here.
     memory_gbps=(
-      _NUM_RANKS * predicted.memory_gbps * predicted.time_us / time_us
+      ranks_per_gpu * predicted.memory_gbps * predicted.time_us / time_us
     ),
   )
 

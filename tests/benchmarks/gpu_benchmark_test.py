@@ -15,6 +15,7 @@ import json
 import lzma
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -25,7 +26,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import example
 from benchmarks.gpu import kernels as kernels_lib
 from benchmarks.gpu import part
@@ -43,44 +43,58 @@ import xspace_text
 def test_without_a_gpu_every_part_says_that_it_was_not_measured(
   tmp_path: pathlib.Path,
 ) -> None:
-  done = subprocess.run(
-    (
-      *(sys.executable, "-m", "benchmarks.gpu", "--format=json"),
-      f"--out={tmp_path}",
-    ),
-    check=True,
-    capture_output=True,
-    text=True,
+  subprocess.run(
+    (sys.executable, "-m", "benchmarks.gpu", f"--out={tmp_path}"), check=True
   )
-  rows = json.loads(done.stdout)["rows"]
+  rows = json.loads((tmp_path / "gpu.json").read_text())["rows"]
   assert [row["part"] for row in rows] == list(part.PARTS)
   assert {row["status"] for row in rows} == {"not measured"}
   assert {row["reason"] for row in rows} == {
     "There is no NVIDIA GPU on this machine."
   }
   assert rows[0]["figures"]["packages"]["jax"] == jax.__version__  # Kept.
-  assert json.loads((tmp_path / "gpu.json").read_text())["rows"] == rows
+  with tarfile.open(tmp_path / "traces.tar.gz") as packed:
+    assert "environment.log" in packed.getnames()
 
 
-def test_a_part_that_fails_leaves_the_others_and_keeps_what_it_found(
+def _row(
+  folder: pathlib.Path, name: str, limit_s: float = 60.0
+) -> dict[str, Any]:
+  """Of a part as on a machine with one GPU."""
+  return part.run(
+    part.Task(
+      part=name, folder=str(folder), limit_s=limit_s, cluster="1x1xh200"
+    )
+  )
+
+
+def test_a_part_that_fails_or_hangs_is_told_of(tmp_path: pathlib.Path) -> None:
+  failed = _row(tmp_path, "no_such")
+  assert failed["status"] == "failed"
+  assert "no_such" in failed["reason"]
+  hung = _row(tmp_path, "traced_step", limit_s=0.5)
+  assert hung["status"] == "failed"
+  assert hung["reason"] == "It did not end within 0 s."
+
+
+def test_a_part_without_its_packages_is_not_measured(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n")
-  (tmp_path / "nvidia-smi").chmod(0o755)
   missing = "raise ModuleNotFoundError('', name='pydantic')"
   (tmp_path / "pydantic.py").write_text(missing)
-  monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
   monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-  out = tmp_path / "out"
-  limits_s = {"no_such": 60.0, "traced_step": 0.01, "tuner_plugin": 60.0}
-  unknown, slow, without_package = command.measure(limits_s, out, limit_s=120)
-  assert unknown["status"] == slow["status"] == "failed"
-  assert "no_such" in unknown["reason"]
-  assert slow["reason"] == "It did not end within 0 s."
-  assert without_package["status"] == "not measured"
-  assert "has no package pydantic here" in without_package["reason"]
-  with tarfile.open(out / "traces.tar.gz") as packed:
-    assert "tuner_plugin.log" in packed.getnames()
+  row = _row(tmp_path, "tuner_plugin")
+  assert row["status"] == "not measured"
+  assert "has no package pydantic here" in row["reason"]
+
+
+@pytest.mark.skipif(
+  shutil.which("nvidia-cuda-mps-control") is not None, reason="MPS is here"
+)
+def test_two_ranks_share_no_gpu_without_mps(tmp_path: pathlib.Path) -> None:
+  row = _row(tmp_path, "two_ranks")
+  assert row["status"] == "not measured"
+  assert "There is no nvidia-cuda-mps-control" in row["reason"]
 
 
 def test_a_step_is_traced_with_its_module(tmp_path: pathlib.Path) -> None:
