@@ -336,12 +336,20 @@ static void simulate(void) {
   if (num_running) pthread_cond_signal(&runs);
 }
 
-// Whether anything waits for what other processes or the host do.
-static bool is_awaited(void) {
-  for (size_t i = 0; i < num_running; i++)
-    if (running[i]->end_ns == UNKNOWN && running[i]->work.kind != TASK_HOST)
-      return true;
-  return false;
+// How soon to look again at what other processes or the host do. Whoever waits
+// for a collective's ranks need not know of the last one before a part of the
+// time that it takes then.
+static uint64_t next_look_ns(void) {
+  uint64_t soonest_ns = UNKNOWN;
+  for (size_t i = 0; i < num_running; i++) {
+    const Work *w = &running[i]->work;
+    if (running[i]->end_ns != UNKNOWN || w->kind == TASK_HOST) continue;
+    uint64_t look_ns = POLL_NS;
+    if (w->kind == TASK_KERNEL && w->kernel.collective)
+      look_ns = (uint64_t)w->kernel.collective->time_ns / 4;
+    if (look_ns < soonest_ns) soonest_ns = look_ns;
+  }
+  return soonest_ns == UNKNOWN ? UNKNOWN : simulated_ns + soonest_ns;
 }
 
 static void *keep_simulating(void *unused) {
@@ -350,10 +358,11 @@ static void *keep_simulating(void *unused) {
   for (;;) {
     simulate();
     size_t first = first_to_end();
-    uint64_t next_ns = simulated_ns + POLL_NS;
-    if (first < num_running && !is_awaited() && running[first]->end_ns > next_ns)
+    uint64_t next_ns = next_look_ns();
+    if (first < num_running && running[first]->end_ns < next_ns)
       next_ns = running[first]->end_ns;
-    if (first < num_running || is_awaited()) {
+    if (next_ns != UNKNOWN) {
+      if (next_ns < simulated_ns + POLL_NS) next_ns = simulated_ns + POLL_NS;
       struct timespec t = {next_ns / 1000000000ull, next_ns % 1000000000ull};
       pthread_mutex_unlock(&mutex);
       clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &t, NULL);
