@@ -82,14 +82,27 @@ def run(
   ]
 
 
-def join(port: int, num_processes: int, number: int) -> None:
-  """Joins this process to a job whose first one listens to a port."""
+def join(
+  port: int,
+  num_processes: int,
+  number: int,
+  *,
+  heartbeat_s: int = 100,
+  shutdown_s: int = 300,
+) -> None:
+  """Joins this process to a job whose first one listens to a port.
+
+  The others miss a process after so many seconds without a heartbeat, and all
+  wait so long for each other when they end.
+  """
   jax.distributed.initialize(
     f"127.0.0.1:{port}",
     num_processes,
     number,
     cluster_detection_method="deactivate",
     initialization_timeout=_LONGEST_JOIN_S,
+    heartbeat_timeout_seconds=heartbeat_s,
+    shutdown_timeout_seconds=shutdown_s,
   )
 
 

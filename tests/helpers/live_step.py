@@ -208,11 +208,13 @@ def proposed_by(
   limits: loop.Limits = LIMITS,
   *,
   waits_for: Literal["all", "traces", "nothing"] = "all",
+  now_s: Callable[[], float] = clock,
 ) -> Iterator[None]:
   """Steps that are tuned from now on get their proposals from this one.
 
   By default a call returns once what it has begun beside training has come to
   something: then what each call runs depends on nothing but their number.
+  Blocks are timed by `now_s`.
   """
   with contextlib.ExitStack() as patches:
 
@@ -221,7 +223,7 @@ def proposed_by(
 
     patch(tuned, "proposer_of", lambda *unused: proposer)
     patch(tuned, "LIMITS", limits)
-    patch(time, "perf_counter", clock)
+    patch(time, "perf_counter", now_s)
     # The fewest: nothing that a test states rests on how sure a time is.
     patch(timing, "NUM_BLOCKS", 2)
     patch(timing, "_BLOCK_CALLS", (2, 3))

@@ -32,6 +32,7 @@ import job
 import lagom_xla
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.live import gpu
+from lagom_xla.live import plan_cache
 from lagom_xla.live import proposals as proposals_lib
 import live_job
 import live_step
@@ -41,7 +42,7 @@ JIT = "jit"
 PLANS = "plans"
 LOG = "trials.jsonl"
 TEMPORARY = "temporary"
-_ERRORS = "errors"
+ERRORS = "errors"
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _POLL_S = 0.01
 
@@ -80,7 +81,7 @@ class Programs:
     words = (state, int(number), num_processes, folder)
     print(*words, file=self._process.stdin, flush=True)
     statuses, orphans = json.loads(self._process.stdout.readline())
-    said = [folder / f"{_ERRORS}{rank}" for rank in range(num_processes)]
+    said = [folder / f"{ERRORS}{rank}" for rank in range(num_processes)]
     return Ended(statuses, orphans, [path.read_text() for path in said])
 
 
@@ -108,8 +109,7 @@ def main() -> None:
   """Forks a program for each line, and writes how it ended."""
   for name in job.PRELOADED:
     importlib.import_module(name)
-  # What programs leave behind are its children.
-  ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+  adopt_orphans()
   for line in iter(sys.stdin.readline, ""):
     state, number, num_processes, folder = line.split()
     ranks = range(int(num_processes))
@@ -119,7 +119,7 @@ def main() -> None:
     for rank in ranks:
       processes.append(os.fork())
       if not processes[-1]:
-        _prepare(pathlib.Path(folder), rank)
+        prepare(pathlib.Path(folder), rank)
         if port is not None:
           job.join(port, len(ranks), rank)
         tell = functools.partial(_tell, meets)
@@ -130,28 +130,49 @@ def main() -> None:
     os.close(met)
     for process in processes:
       os.kill(process, int(number))
-    statuses = [_status_of(process) for process in processes]
-    print(json.dumps((statuses, list(_orphans()))), flush=True)
+    statuses = [status_of(process) for process in processes]
+    print(json.dumps((statuses, list(orphans()))), flush=True)
 
 
 def _tell(pipe: int) -> None:
   os.write(pipe, b"!")
 
 
-def _orphans() -> Iterator[int]:
+def num_trials(folder: pathlib.Path) -> int:
+  """Trials in the log, all of which can be read."""
+  log = folder / LOG
+  lines = log.read_text().splitlines() if log.exists() else []
+  return len([json.loads(line) for line in lines])
+
+
+def num_plans(folder: pathlib.Path) -> int:
+  """Plans that are kept; they and what was at risk can be read."""
+  plans = folder / PLANS
+  keys = [it.name.removesuffix(".plan.json") for it in plans.glob("*")]
+  assert all(plan_cache.PlanCache(plans, key).get() for key in keys)
+  return sum(not key.endswith("-risk") for key in keys)
+
+
+def adopt_orphans() -> None:
+  """Makes what this process's children leave behind its own children."""
+  ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def orphans() -> Iterator[int]:
   """The statuses of what the last program left behind, once it has ended."""
   with contextlib.suppress(ChildProcessError):
     while True:
-      yield _status_of(-1)
+      yield status_of(-1)
 
 
-def _status_of(process: int) -> int:
+def status_of(process: int) -> int:
+  """The exit status of a child, negative for a signal; once it has ended."""
   return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
-def _prepare(folder: pathlib.Path, rank: int) -> None:
+def prepare(folder: pathlib.Path, rank: int) -> None:
   """Makes this process one of its own, with its files in a folder."""
-  errors = os.open(folder / f"{_ERRORS}{rank}", os.O_WRONLY | os.O_CREAT)
+  errors = os.open(folder / f"{ERRORS}{rank}", os.O_WRONLY | os.O_CREAT)
   os.dup2(errors, sys.stdout.fileno())
   os.dup2(errors, sys.stderr.fileno())
   tempfile.tempdir = str(folder / TEMPORARY)
@@ -210,7 +231,7 @@ def _is_there(
     return False
   match state:
     case "search":
-      _wait_until(_has_child)
+      _wait_until(has_child)
     case "candidate":
       proposer.compiles.wait()
     case "watch":
@@ -265,7 +286,8 @@ def _slow_to_compile(x: jax.Array) -> jax.Array:
   return x
 
 
-def _has_child() -> bool:
+def has_child() -> bool:
+  """Whether this process has started another one that has not ended."""
   tasks = pathlib.Path("/proc/self/task").glob("*/children")
   return any(task.read_text().split() for task in tasks)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import atexit
 from collections.abc import Iterator
 import functools
-import json
 import os
 import pathlib
 import signal
@@ -25,7 +24,6 @@ import pytest
 import job
 import lagom_xla
 from lagom_xla.live import coordinator as coordinator_lib
-from lagom_xla.live import plan_cache
 from lagom_xla.live import shutdown
 import live_job
 import live_step
@@ -60,7 +58,8 @@ def test_a_program_ends_as_under_jit(
   assert _raised(ended.errors) == raised, ended.errors
   # A search that is not killed goes on to its end, and ends well.
   assert 0 not in ended.orphans
-  assert _num_trials(tmp_path) == _num_plans(tmp_path) == (state == "watch")
+  for num in (signalled.num_trials, signalled.num_plans):
+    assert num(tmp_path) == (state == "watch")
   if number == signal.SIGINT:
     assert not list((tmp_path / signalled.TEMPORARY).iterdir())
 
@@ -85,21 +84,6 @@ def _raised(errors: list[str]) -> list[str]:
   """What stderr says but for the lines of a traceback: heads and errors."""
   (one,) = errors
   return [line for line in one.splitlines() if not line.startswith(" ")]
-
-
-def _num_trials(folder: pathlib.Path) -> int:
-  """Trials in the log, all of which can be read."""
-  log = folder / signalled.LOG
-  lines = log.read_text().splitlines() if log.exists() else []
-  return len([json.loads(line) for line in lines])
-
-
-def _num_plans(folder: pathlib.Path) -> int:
-  """Plans that are kept; they and what was at risk can be read."""
-  plans = folder / signalled.PLANS
-  keys = [it.name.removesuffix(".plan.json") for it in plans.glob("*")]
-  assert all(plan_cache.PlanCache(plans, key).get() for key in keys)
-  return sum(not key.endswith("-risk") for key in keys)
 
 
 _COMPILING = """

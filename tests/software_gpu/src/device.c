@@ -17,7 +17,6 @@ static double setting(const char *name, double otherwise) {
 
 __attribute__((constructor)) static void begin(void) {
   settings.num_devices = setting("SOFTWARE_GPU_COUNT", 1);
-  settings.first_device = setting("SOFTWARE_GPU_FIRST", 0);
   settings.memory_bytes = setting("SOFTWARE_GPU_MEMORY_GB", 80) * 1e9;
   settings.kernel_us = setting("SOFTWARE_GPU_KERNEL_US", 2);
   settings.wave_us = setting("SOFTWARE_GPU_WAVE_US", 0);
@@ -54,6 +53,8 @@ static int bus(CUdevice device) {
 
 API CUresult cuInit(unsigned flags) {
   (void)flags;
+  // Here: processes of a job may be forks of one that has this library.
+  settings.first_device = setting("SOFTWARE_GPU_FIRST", 0);
   return settings.num_devices ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 API CUresult cuDriverGetVersion(int *version) {
