@@ -177,6 +177,8 @@ class Collective:
     executions: times it runs per step.
     is_pipelined: whether XLA pipelined it over loop iterations.
     is_by_xla: whether XLA runs it in a kernel of its own, without NCCL.
+    channel_id: XLA's number of it, by which those of one form are told apart in
+      whatever order they are scheduled; 0 for none.
   """
 
   name: str
@@ -195,6 +197,7 @@ class Collective:
   executions: int
   is_pipelined: bool
   is_by_xla: bool = False
+  channel_id: int = 0
 
   @property
   def group_size(self) -> int:
@@ -337,6 +340,7 @@ def _collectives_in(
         executions=module.executions[computation.id],
         is_pipelined=bool(config.get("is_pipelined")),
         is_by_xla=_is_by_xla(module, operation),
+        channel_id=operation.channel_id,
       )
 
 

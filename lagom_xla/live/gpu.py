@@ -333,16 +333,21 @@ class PlanProposer(proposals_lib.Proposer):
     return executable(target.compile(config), target)
 
   def digest(self, compiled: jax.stages.Compiled) -> str:
-    """A hash of all that is known of the collectives."""
+    """A hash of the collectives and their order, also of equal ones.
+
+    Ranks of NCCL go by the order alone: where two processes had another one,
+    each would get what was sent for another array.
+    """
     digest = hashlib.sha256()
     for collective in collectives_lib.find(hlo.load(compiled)):
       facts = (
         collective.kind,
+        collective.channel_id,
         collective.computation,
-        collective.num_operands,
-        collective.operand_bytes,
-        collective.result_bytes,
+        collective.array_bytes,
+        collective.element_type,
         collective.groups,
+        collective.pairs,
         collective.executions,
       )
       digest.update(repr(facts).encode())

@@ -25,6 +25,7 @@ import numpy as np
 import pytest
 
 import formed_target
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.cli import background
@@ -191,6 +192,32 @@ def test_a_step_of_nnx_is_sent_and_compiled():
   ours = proposer()
   compiled = ours.compile(lowered, payload(config_lib.DEFAULT, is_proven=False))
   assert ours.digest(compiled) == ours.digest(lowered.lowered.compile())
+
+
+_REDUCED = "replica_groups=[1,8]<=[8], to_apply=add"
+_EQUAL = (
+  f"  one = f32[8] all-reduce(x), channel_id=1, {_REDUCED}",
+  f"  other = f32[8] all-reduce(y), channel_id=2, {_REDUCED}",
+)
+_KERNELS = ("  a = f32[8] negate(x)", "  b = f32[8] negate(y)")
+
+
+@hypothesis.given(
+  strategies.permutations(_EQUAL), strategies.permutations(_KERNELS)
+)
+def test_processes_tell_equal_collectives_in_another_order(equal, kernels):
+  def digest(*lines: str) -> str:
+    text = "\n".join(
+      (
+        *("  x = f32[8] parameter(0)", "  y = f32[8] parameter(1)", *lines),
+        "  ROOT all = (f32[8], f32[8], f32[8], f32[8]) tuple(one, other, a, b)",
+      )
+    )
+    module: Any = hlo_text.text(text)
+    return proposer().digest(module)
+
+  is_alike = digest(*equal, *kernels) == digest(*_EQUAL, *_KERNELS)
+  assert is_alike == (tuple(equal) == _EQUAL)
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
