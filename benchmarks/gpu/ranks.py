@@ -67,6 +67,8 @@ _ENVIRONMENT = {
   "CUDA_DEVICE_MAX_CONNECTIONS": "32",
   "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
 }
+# XLA would sum a few MiB without NCCL. As a compile's option it is not heeded.
+_NCCL_ALONE = "--xla_gpu_unsupported_use_all_reduce_one_shot_kernel=false"
 # "[3] NCCL INFO TUNER/Plugin: ..." and the like.
 _TUNER = re.compile(r"NCCL INFO (.*TUNER.*)")
 _WARNING = re.compile(r"NCCL WARN (.*)")
@@ -190,7 +192,12 @@ def _started(
         json.dumps(dataclasses.asdict(job)),
       ),
       cwd=part_lib.ROOT,
-      env={**os.environ, **_ENVIRONMENT, **environ},
+      env={
+        **os.environ,
+        **_ENVIRONMENT,
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {_NCCL_ALONE}",
+        **environ,
+      },
       stdin=subprocess.DEVNULL,
       stdout=log,
       stderr=log,
@@ -313,8 +320,8 @@ def _traced(compiled: Any, args: Any, trace: str | None) -> list[float]:
 
 
 _ASKED_CHANNELS = 3
-_NUM_BYTES = 2**26
-_NUM_BYTES_IN_TURNS = 2**20
+# So few that kernels come to an end which wait for each other in turns, too.
+_NUM_BYTES = 2**20
 _LIMIT_OF_JOB_S = 60.0
 # A communicator of one GPU, which loads the tuner.
 _COMMUNICATOR = """
@@ -381,15 +388,14 @@ def _in_two_ranks(
 ) -> dict[str, Any]:
   folder = task.path / "plugin"
   with contextlib.ExitStack() as stack:
-    num_bytes, shared, note = _NUM_BYTES, {}, ""
+    shared, note = {}, ""
     try:
       shared = stack.enter_context(_on_gpus(task))
     except part_lib.NotMeasuredError as error:
-      # Kernels that wait for each other take turns then, which ends, too.
-      num_bytes, note = _NUM_BYTES_IN_TURNS, str(error)
+      note = str(error)
     job = Job(
       folder=str(folder),
-      num_bytes=num_bytes,
+      num_bytes=_NUM_BYTES,
       width=1024,
       num_layers=1,
       num_gpus=_num_gpus(task),
@@ -433,7 +439,7 @@ _MIB = 2**20
 _BUFFER_BYTES = 4 * _MIB
 _CHUNKS_PER_BUFFER = 2
 # A channel of NCCL moves some 20 GB/s: an all-reduce of so many bytes for each
-# outlasts the kernels beside it. Of few bytes XLA would run kernels of its own.
+# outlasts the kernels beside it.
 _BYTES_PER_CHANNEL = 128 * _MIB
 _MOST_BYTES = 2**30
 _WIDTH = 4096
