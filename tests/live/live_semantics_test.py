@@ -329,9 +329,9 @@ def test_a_report_begins_with_the_signature_that_is_called_most():
   step(live_step.batch(0, num_rows=4))  # As a program's first call may be.
   for number in range(live_step.NUM_CALLS):
     step(live_step.batch(number))
-  first, *_, last, _ = step.report().splitlines()
+  first, *others = step.report().splitlines()
   assert first.startswith("<lambda>: as jit runs it, ")
-  assert last == "<lambda>: not measured yet"
+  assert "<lambda>: not measured yet" in others
 
 
 def test_shapes_that_alternate_are_watched_now_and_then(proposer, monkeypatch):
