@@ -10,12 +10,15 @@ proposer, in the first process of a job.
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable, Generator, Sequence
 import contextlib
 import datetime
 import functools
+import sys
 import threading
 from typing import TYPE_CHECKING
+import weakref
 
 from absl import logging
 import jax
@@ -56,6 +59,7 @@ class Memory:
     self._lock = threading.Lock()
     self._latest: dict[str, object] = {}
     self._is_at_risk = False
+    self._at_end = functools.partial(_end_well, weakref.ref(self))
 
   def proposals(
     self, measured: proposals_lib.Measured, stop: threading.Event
@@ -124,13 +128,21 @@ class Memory:
       )
 
     self._is_at_risk = True
+    atexit.register(self._at_end)
     self._beside("risk", put)
 
   def note_survival(self) -> None:
     """The run goes on."""
     if self._is_at_risk:
       self._is_at_risk = False
+      atexit.unregister(self._at_end)
       self._beside("risk", lambda kept: kept.risk.drop())
+
+  def end_well(self) -> None:
+    """The program ends, with nothing wrong."""
+    kept = self._open_kept()
+    if kept is not None:
+      kept.risk.drop()
 
   def _beside(
     self, what: str, change: Callable[[plan_cache.PlanCache], None]
@@ -166,6 +178,13 @@ def _entry(trials: Sequence[phases.Trial]) -> plan_cache.Entry:
     name="" if latest is None else latest.name,
     verdict=(adopted or trials)[-1].words if trials else "",
   )
+
+
+def _end_well(ref: weakref.ref[Memory]) -> None:
+  """At the end of Python, which no hang and no abort comes to."""
+  memory = ref()
+  if memory is not None and getattr(sys, "last_type", None) is None:
+    memory.end_well()
 
 
 def _now() -> str:

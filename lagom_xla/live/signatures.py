@@ -124,8 +124,12 @@ class Runner:
   def told_if_it_hangs(
     self, variant: int
   ) -> contextlib.AbstractContextManager[None]:
-    """Around a wait for something that is not in use: says what, if long."""
-    if self._coordinator is None or variant == self.phase.in_use:
+    """Around a wait in a phase of something that is not in use.
+
+    Says what it is, if that takes long; around that in use as well, as blocks
+    of both are compared.
+    """
+    if self._coordinator is None or self._is_plain:
       return contextlib.nullcontext()
     return self._coordinator.told_if_it_hangs(variant)
 
