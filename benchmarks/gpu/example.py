@@ -9,11 +9,10 @@ command buffers and without: without them a trace tells kernels apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import itertools
 import json
 import lzma
-import pathlib
 import statistics
 import subprocess
 import sys
@@ -37,15 +36,14 @@ _NUM_TRACED = 3
 
 def traced_step(task: part_lib.Task) -> dict[str, Any]:
   """Times and traces the step, and compares its kernels."""
-  figures = {"model": _model(task), **traced(task.path, *_example(task))}
+  figures = {"model": _model(task), **traced(task, *_example(task))}
   task.keep(figures)
-  return figures | {
-    "kernels": kernels.compared(task.path / _TRACE, task.cluster)
-  }
+  compared = kernels.compared(task.path / _TRACE, task.cluster)
+  return figures | {"kernels": compared}
 
 
 def traced(
-  folder: pathlib.Path, step: Any, state: Any, batches: Iterator[Any]
+  task: part_lib.Task, step: Any, state: Any, batches: Iterator[Any]
 ) -> dict[str, Any]:
   """Times and traces a step, on the devices that are here.
 
@@ -53,24 +51,24 @@ def traced(
   end to a state and metrics with a loss. The folder gets trace and fixtures.
   """
   lowered = step.lower(state, next(batches))
-  num_steps = _NUM_WARM_UPS + _NUM_TIMED
-  compiled = lowered.compile()
-  state, times_us = _run(compiled, state, batches, num_steps)
-  step_us = {"as jit compiles it": _spread(times_us)}
+  ways: dict[str, Mapping[str, bool | str]] = {"as jit compiles it": {}}
   if jax.default_backend() == "gpu":
-    compiled = lowered.compile(
-      compiler_options=dict(kernels.NO_COMMAND_BUFFERS)
-    )
-    state, times_us = _run(compiled, state, batches, num_steps)
-    step_us["without command buffers"] = _spread(times_us)
-  with jax.profiler.trace(str(folder / _TRACE)):
+    ways["without command buffers"] = kernels.NO_COMMAND_BUFFERS
+  step_us: dict[str, Any] = {}
+  compiled: Any = None
+  for way, options in ways.items():
+    compiled = lowered.compile(compiler_options=dict(options))
+    state, times_us = _run(compiled, state, batches, _NUM_WARM_UPS + _NUM_TIMED)
+    step_us[way] = _spread(times_us)
+    task.keep({"step_us": step_us})
+  with jax.profiler.trace(str(task.path / _TRACE)):
     state, _ = _run(compiled, state, batches, _NUM_TRACED)
   (module,) = compiled.runtime_executable().hlo_modules()
   serialized = module.as_serialized_hlo_module_proto()
-  (folder / "step.hlo.xz").write_bytes(lzma.compress(serialized))
-  (xspace,) = (folder / _TRACE).rglob("*.xplane.pb")
+  (task.path / "step.hlo.xz").write_bytes(lzma.compress(serialized))
+  (xspace,) = (task.path / _TRACE).rglob("*.xplane.pb")
   compressed = lzma.compress(xspace.read_bytes())
-  (folder / "step.xplane.pb.xz").write_bytes(compressed)
+  (task.path / "step.xplane.pb.xz").write_bytes(compressed)
   _, losses = _losses(compiled, state, batches, _NUM_TRACED)
   return {"step_us": step_us, "num_traced": _NUM_TRACED, "losses": losses}
 

@@ -102,8 +102,9 @@ def test_a_step_is_traced_with_its_module(tmp_path: pathlib.Path) -> None:
   def train_step(state: jax.Array, batch: jax.Array) -> Any:
     return state - batch, {"loss": jnp.sum(state)}
 
+  task = part.Task(part="traced_step", folder=str(tmp_path), limit_s=0.0)
   figures = example.traced(
-    tmp_path, train_step, jnp.zeros(4), itertools.repeat(jnp.ones(4))
+    task, train_step, jnp.zeros(4), itertools.repeat(jnp.ones(4))
   )
   num_before = 13 + figures["num_traced"]
   losses = [-4.0 * (num_before + n) for n in range(figures["num_traced"])]

@@ -80,7 +80,7 @@ def a_step() -> None:
   )
   state, batch = jnp.zeros((64, 64)), jnp.ones((64, 64))
   batches = itertools.repeat(batch)
-  traced = example.traced(task.path, train_step, state, batches)
+  traced = example.traced(task, train_step, state, batches)
   tuned = example.beside_tuned(
     task, train_step, jnp.zeros((64, 64)), batches, training_s=0.5
   )
