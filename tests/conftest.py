@@ -62,7 +62,8 @@ hypothesis.settings.load_profile("no_deadline")
 # (`make test`) must not end with one at work on a long file.
 _LONGEST = """
   tune_test jobs_test applied_plan_test workloads_test gpu_parts_test
-  live_processes_test llama_example_test tutorial_test llama_totals_test
+  faults_test live_processes_test llama_example_test tutorial_test
+  llama_totals_test
   strands_training_test moe_example_test plans_test live_signals_test
   tuned_examples_test paper_benchmark_test micro_batches_test stopping_test
   workers_test memcpys_test live_benchmark_test groups_test predicted_test
