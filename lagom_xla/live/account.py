@@ -3,7 +3,8 @@
 """Account of a run: what its step takes, and what tuning may still cost.
 
 Tuning may cost 2 % of a run of 1,000 steps, and of a longer run 2 % of what it
-is so far. What would cost more is not begun.
+is so far. What would cost more is not begun, until the run is long enough. A
+search that comes to that bound is taken to cost as much the next time.
 
 What blocks of calls took beyond what the step usually takes is added up with
 its sign, so that noise cancels: without an effect the sum is 0 on average. Of N
@@ -70,8 +71,9 @@ class Cost:
 class Account:
   """What is known of a step's time, and of what tuning has cost of it.
 
-  `usual` is of the variant in use, None before it is known. Tuning may cost
-  `most_steps` of a run of 1,000.
+  `usual` is of the variant in use, None before it is known. A profile and a
+  search are foreseen to cost `foreseen_s`. Tuning may cost `most_steps` of a
+  run of 1,000.
   """
 
   def __init__(self, most_steps: float):
@@ -80,6 +82,9 @@ class Account:
     self._most_steps = most_steps
     # Of the variant in use, over what jit runs.
     self._ratio = 1.0
+    # What it had cost before the latest search, and what the next may cost.
+    self._before_s = 0.0
+    self.foreseen_s = TRACE_S
     # What calls of the step in use have lost, and those of each proposal.
     self._beside_s = 0.0
     self._trials_s: list[float] = []
@@ -132,6 +137,14 @@ class Account:
       else:
         self._trials_s[-1] += beyond_s
 
+  def begin_search(self) -> None:
+    """A profile and a search begin."""
+    self._before_s = self.cost.seconds
+
+  def break_off_search(self) -> None:
+    """It would cost too much to go on."""
+    self.foreseen_s = max(TRACE_S, self.cost.seconds - self._before_s)
+
   def begin_trial(self) -> None:
     """Another proposal is tried from now on."""
     self._trials_s.append(0.0)
@@ -144,9 +157,9 @@ class Account:
     # What it gained meanwhile is no credit.
     self._trials_s[-1] = max(self._trials_s[-1], 0.0)
 
-  def calls_before_profile(self) -> int:
+  def calls_before_search(self) -> int:
     """Calls that the run must have before a profile; 0 if it has them."""
-    return self._least_calls(TRACE_S)
+    return self._least_calls(self.foreseen_s)
 
   def objection(self) -> str | None:
     """Why nothing more should be tried; None if something may be.

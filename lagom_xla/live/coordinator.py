@@ -279,8 +279,8 @@ class _FirstProcess:
       # Now: a run may end long before its search does.
       self._memory.keep(self._log.trials, has_tried_all=False)
 
-  def conclude(self, *, has_tried_all: bool) -> None:
-    self._memory.keep(self._log.trials, has_tried_all=has_tried_all)
+  def conclude(self) -> None:
+    self._memory.keep(self._log.trials, has_tried_all=True)
 
   def note_risk(self, phase: phases.Phase, name: str) -> None:
     """Has the next run know of a proposal that this one may not survive."""

@@ -5,7 +5,8 @@
     baseline -> profile -> search -> candidate -> measure -> adopt | reject
       ^                      ^                                      |
       |                      +--------------------------------------+
-      +-- drift, wait -- watch  <-- nothing left to propose --------+
+      +-- drift -- watch  <--- nothing left to propose -------------+
+      +---------- wait  <----- it would cost too much --------------+
 
 It runs in the first process of a job, as a generator of phases that is sent
 what each of them took. It knows nothing of JAX: what it asks for is in
@@ -98,8 +99,8 @@ class Surroundings(Protocol):
   def note(self, trial: phases.Trial) -> None:
     """Takes down what came of a proposal."""
 
-  def conclude(self, *, has_tried_all: bool) -> None:
-    """The search is over; were all that it found tried?"""
+  def conclude(self) -> None:
+    """All that the search found was tried."""
 
 
 class Loop:
@@ -119,6 +120,8 @@ class Loop:
     self._in_use = 0
     self._num_proposals = 0
     self._num_profiles = 0
+    # Payloads of what was measured since the step last drifted.
+    self._measured_payloads: set[bytes] = set()
     self._watch = timing.Watch()
     self._phases = self._run()
     self._latest: phases.Phase | None = None
@@ -141,15 +144,20 @@ class Loop:
     while True:
       yield from self._baseline(words)
       words = f"a step takes {1e3 * self.account.step_s:.3g} ms"
-      least_calls = self.account.calls_before_profile()
+      least_calls = self.account.calls_before_search()
       if least_calls:
         yield from self._wait(least_calls, words)
         words = "the run is long enough for a search"
         continue
+      self.account.begin_search()
       yield from self._profile(words)
-      words = yield from self._search()
+      words, is_over = yield from self._search()
       self._around.end_search()
-      words = yield from self._until_drift(words)
+      if is_over:
+        words = yield from self._until_drift(words)
+        self._measured_payloads.clear()
+      else:
+        self.account.break_off_search()
 
   def _baseline(self, words: str) -> _Phases[None]:
     """Tells what a step takes while nothing is tried."""
@@ -165,8 +173,8 @@ class Loop:
     """Waits until the run is so long that it can pay for a profile."""
     step_s = self.account.step_s
     words += (
-      f", and to search might cost {account.TRACE_S / step_s:,.0f} of them, too"
-      f" much before call {least_calls:,}"
+      f", and to search might cost {self.account.foreseen_s / step_s:,.0f} of"
+      f" them, too much before call {least_calls:,}"
     )
     while (left := least_calls - self.account.num_calls) > 0:
       window = timing.window(self._in_use, step_s, left)
@@ -200,8 +208,11 @@ class Loop:
       # What was built for the trace is let go of.
       yield self._phase(_State.PROFILE, self._chunk())
 
-  def _search(self) -> _Phases[str]:
-    """Tries what a search proposes; returns why it tries no more."""
+  def _search(self) -> _Phases[tuple[str, bool]]:
+    """Tries what a search proposes.
+
+    Returns why it tries no more, and whether nothing is left to try.
+    """
     self._around.begin_search(self.account.step_s)
     began_s = self._around.now_s()
     yield self._phase(_State.SEARCH, self._chunk())
@@ -209,10 +220,11 @@ class Loop:
       try:
         proposal = self._around.found()
       except StopIteration as end:
-        self._around.conclude(has_tried_all=True)
-        return end.value or "nothing is left to try"
+        self._around.conclude()
+        return end.value or "nothing is left to try", True
       if proposal is not None:
-        yield from self._try(proposal)
+        if proposal.payload not in self._measured_payloads:
+          yield from self._try(proposal)
         began_s = self._around.now_s()
       elif self._around.now_s() - began_s < self._limits.search_s:
         yield self._phase(_State.SEARCH, self._chunk())
@@ -220,8 +232,7 @@ class Loop:
         raise errors.WorkerError(
           f"no proposal came within {self._limits.search_s:g} s of searching."
         )
-    self._around.conclude(has_tried_all=False)
-    return objection
+    return objection, False
 
   def _try(self, proposal: proposals.Proposal) -> _Phases[None]:
     """Has a proposal compiled, measured, and adopted if it is faster."""
@@ -239,6 +250,7 @@ class Loop:
     if words is None:
       verdict = yield from self._measured(number)
       words = verdict.words
+      self._measured_payloads.add(proposal.payload)
     trial = phases.Trial(
       proposal=proposal,
       number=number,

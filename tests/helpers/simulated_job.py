@@ -49,6 +49,7 @@ class Job:
     own_s: What the program itself adds to a call, by its number.
     seed: Of the noise.
     slower_from: Call from which on all steps take half as long again.
+    proposes_the_same: Whether all proposals are one, in each search anew.
   """
 
   step_s: Sequence[float]
@@ -62,6 +63,7 @@ class Job:
   own_s: Callable[[int, random.Random], float] = lambda *_: 0.0
   seed: int = 0
   slower_from: float = math.inf
+  proposes_the_same: bool = False
 
   def __post_init__(self):
     self.num_calls = 0
@@ -69,7 +71,7 @@ class Job:
     self.lost_s = 0.0
     self.num_searches = 0
     self.is_searching = False
-    self.concluded: list[bool] = []
+    self.num_concluded = 0
     self.trials: list[phases.Trial] = []
     self.phases: list[phases.Phase] = []
     self.loop = loop.Loop(self, MEMBERS, self.limits)
@@ -155,6 +157,8 @@ class Job:
     self.is_searching = True
     self.num_searches += 1
     self._searched_s = self._clock_s
+    if self.proposes_the_same:
+      self._num_found = 0
 
   def end_search(self) -> None:
     self.is_searching = False
@@ -166,14 +170,16 @@ class Job:
     if self._num_found + 1 >= len(self.step_s):
       raise StopIteration
     self._num_found += 1
-    return proposals.Proposal(name=f"way {self._num_found}", payload=b"{}")
+    name = f"way {self._num_found}"
+    payload = "the same" if self.proposes_the_same else name
+    return proposals.Proposal(name=name, payload=payload.encode())
 
   def votes(self, number: int) -> Mapping[int, phases.Vote]:
-    assert number in (self._num_found, -self.num_searches - 1)
+    assert number in (len(self.trials) + 1, -self.num_searches - 1)
     return self.voted(self._clock_s - self._heard_s)
 
   def note(self, trial: phases.Trial) -> None:
     self.trials.append(trial)
 
-  def conclude(self, *, has_tried_all: bool) -> None:
-    self.concluded.append(has_tried_all)
+  def conclude(self) -> None:
+    self.num_concluded += 1
