@@ -119,7 +119,7 @@ def test_what_is_faster_is_adopted_and_tried_first_by_the_next_run(
   assert all(trial["high"] < 1 for trial in adopted)
   # A profile of this step is what it goes by, so that it knows these links.
   assert adopted[0]["ratio"] == pytest.approx(
-    adopted[0]["predicted_ratio"], abs=0.1
+    adopted[0]["predicted_ratio"], abs=0.15
   )
   (ratio,) = re.findall(r"ms now: ([\d.]+) of the time", said)
   assert float(ratio) < 0.95
