@@ -43,7 +43,7 @@ PARTS: Mapping[str, tuple[float, str]] = {
   "lone_kernels": (90, "kernels"),  # Products and fusions, and predictions.
   "tuner_plugin": (90, "ranks"),  # NCCL's tuner plugin, loaded and obeyed.
   "decorated": (120, "example"),  # lagom_xla.tune around the same step.
-  "commands": (130, "example"),  # lagom-xla profile and tune.
+  "commands": (150, "example"),  # lagom-xla profile and tune.
   "two_ranks": (300, "ranks"),  # Kernels beside NCCL.
 }
 
