@@ -18,8 +18,9 @@ compiles, too; so it does for CPUs that stand for GPUs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 import contextlib
+import contextvars
 import dataclasses
 from typing import Any, Generic, TypeVar
 
@@ -57,6 +58,24 @@ _TILES_REMEDY = (
   " no tiles for its shape: set XLA_FLAGS=--xla_gpu_enable_triton_gemm=false,"
   " which leaves products to cuBLAS]"
 )
+
+
+# Processes of a job autotune a part of each module, and wait for the others'.
+_ALONE: lowered_lib.Options = {"xla_gpu_shard_autotuning": False}
+_is_alone = contextvars.ContextVar("_is_alone", default=False)
+
+
+@contextlib.contextmanager
+def alone() -> Generator[None, None, None]:
+  """Compiles for GPUs in this thread what no other process of the job does.
+
+  XLA would wait for what the others find out of their part of it, for ever.
+  """
+  token = _is_alone.set(True)
+  try:
+    yield
+  finally:
+    _is_alone.reset(token)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -206,7 +225,7 @@ class _Asked:
     """The options, with those that leave out what no GPU is there for."""
     options = deviceless.asked(
       self.lowered,
-      self.options,
+      {**_ALONE, **self.options} if _is_alone.get() else self.options,
       keeps_names=self.keeps_names,
       chooses_tiles=self.chooses_tiles,
       generates_code=generates_code,

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -16,6 +17,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import dispatch
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply import checked
+from lagom_xla.compile import compiler
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.flags import nccl_channels
@@ -98,6 +100,8 @@ class Chooser:
       return f"{self._name}: with the plan {self._plan_path}, not measured"
     if self._plan is not None:
       return f"{self._name}: as jit runs it, without the plan {self._plan_path}"
+    if not self._tunings and self._plans:
+      return f"{self._name}: with the plan of the first process, not measured"
     if not self._tunings:
       return f"{self._name}: as jit runs it"
     return "\n".join(
@@ -123,20 +127,25 @@ class Chooser:
       plan = plan_lib.from_dict(raw, where="Process 0")
       return _with_plan(plan, self._target(lowered))
     target = self._target(lowered)
-    plan = self._plans.get(_digest(lowered))
-    if plan is not None:
+    plan, tuning = self._plans.get(_digest(lowered)), None
+    is_on_gpus = jax.default_backend() == "gpu"
+    is_job = is_on_gpus and len(job.members) > 1
+    if plan is None:
+      with compiler.alone() if is_job else contextlib.nullcontext():
+        tuning = tuner.tune(
+          target,
+          searcher=self._searcher,
+          # A CPU that stands for GPUs does nothing with what goes beyond
+          # options.
+          in_process=is_on_gpus,
+          arms=arms.within_process(target.cluster),
+        )
+      plan = tuning.plan
+    agreement.propose(job, json.dumps(plan.to_dict()).encode())
+    if tuning is None or is_job:  # All compile it together.
       chosen = _with_plan(plan, target)
-    else:
-      tuning = tuner.tune(
-        target,
-        searcher=self._searcher,
-        # A CPU that stands for GPUs does nothing with what goes beyond options.
-        in_process=jax.default_backend() == "gpu",
-        arms=arms.within_process(target.cluster),
-      )
-      chosen = _chosen(tuning.compiled, tuning.plan, target, tuning)
-    agreement.propose(job, json.dumps(chosen.plan.to_dict()).encode())
-    return chosen
+      return dataclasses.replace(chosen, tuning=tuning)
+    return _chosen(tuning.compiled, plan, target, tuning)
 
   def _target(self, lowered: jax.stages.Lowered) -> target_lib.Target:
     """The step as a target for the cluster, or for the live GPUs.

@@ -17,6 +17,7 @@ import signal
 import threading
 import time
 from typing import Any
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -103,13 +104,18 @@ class _Meeting:
     return self.state == _JIT or f"now: {self.state}" in report
 
 
-def _train(rank: int, *, meeting: _Meeting, names: tuple[str, ...]) -> None:
-  """Trains until tuning is done, or until a signal ends it; says what ran."""
+def _shardings() -> tuple[NamedSharding, NamedSharding]:
+  """Of rows, which all devices share, and of what each device has whole."""
   mesh = jax.make_mesh(
     (jax.device_count(),), ("data",), axis_types=(AxisType.Auto,)
   )
   rows = NamedSharding(mesh, PartitionSpec("data"))
-  whole = NamedSharding(mesh, PartitionSpec())
+  return rows, NamedSharding(mesh, PartitionSpec())
+
+
+def _train(rank: int, *, meeting: _Meeting, names: tuple[str, ...]) -> None:
+  """Trains until tuning is done, or until a signal ends it; says what ran."""
+  rows, whole = _shardings()
 
   def begin() -> tuple[list[jax.Array], jax.Array]:
     weights = [jnp.zeros((_SIZE, _SIZE)) for _ in range(_NUM_LAYERS)]
@@ -154,6 +160,20 @@ def _train(rank: int, *, meeting: _Meeting, names: tuple[str, ...]) -> None:
   pathlib.Path(f"trained{rank}").write_text(json.dumps((variants, report)))
 
 
+def _predict(rank: int) -> None:
+  """Calls a step that is tuned on predictions, and says what came of it."""
+  rows, whole = _shardings()
+  zeros = jnp.zeros((256, 256))
+  weight, x = jax.jit(lambda: (zeros, zeros), out_shardings=(whole, rows))()
+  step = lagom_xla.tune(
+    jax.jit(lambda weight, x: ((x @ weight) ** 2).mean()), measure=False
+  )
+  with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    step(weight, x).block_until_ready()
+  pathlib.Path(f"trained{rank}").write_text(step.report())
+
+
 def _run(*stages: dict[str, gpu_jobs.Job]) -> None:
   """Runs jobs, and those of a later stage with what earlier ones compiled."""
   statuses: dict[str, list[int]] = {}
@@ -176,6 +196,11 @@ def a_job_of_four() -> None:
   other = "--xla_disable_hlo_passes=all-reduce-combiner,gpu-all-reduce-combiner"
   variables = {1: {"XLA_FLAGS": " ".join((*_FLAGS, other))}}
   _run({"job": gpu_jobs.Job(train, 4, variables=variables)})
+
+
+def a_job_on_predictions() -> None:
+  autotuned = {rank: {"XLA_FLAGS": ""} for rank in range(2)}
+  _run({"job": gpu_jobs.Job(_predict, variables=autotuned)})
 
 
 def jobs_that_end_early() -> None:
@@ -240,6 +265,17 @@ def test_four_processes_run_the_same_variant_at_each_call(on_gpus, tmp_path):
   # The first process writes for all.
   assert signalled.num_trials(folder) == 2
   assert signalled.num_plans(folder) == 1
+
+
+def test_the_first_process_searches_though_no_other_one_compiles(
+  on_gpus, tmp_path
+):
+  ended = _ended(on_gpus, tmp_path, a_job_on_predictions)
+  folder = tmp_path / "job"
+  assert ended.statuses["job"] == [0, 0], gpu_jobs.said(folder, 2)
+  one, other = ((folder / f"trained{i}").read_text() for i in range(2))
+  assert "a step by default, predicted, and" in one
+  assert other.endswith("with the plan of the first process, not measured")
 
 
 def test_jobs_end_as_under_jit_in_whatever_state(on_gpus, tmp_path):
