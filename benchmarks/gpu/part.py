@@ -224,17 +224,21 @@ def run_python(
 ) -> subprocess.CompletedProcess[str]:
   """Runs a Python that takes no more of the GPU than it uses.
 
-  Raises:
-    subprocess.TimeoutExpired: it did not end in that time.
+  Where it does not end in that time, its status is that of a killed one, and
+  its stderr says so.
   """
-  return subprocess.run(
-    (sys.executable, *arguments),
-    cwd=ROOT,
-    env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", **environ},
-    capture_output=True,
-    text=True,
-    timeout=limit_s,
-  )
+  try:
+    return subprocess.run(
+      (sys.executable, *arguments),
+      cwd=ROOT,
+      env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", **environ},
+      capture_output=True,
+      text=True,
+      timeout=limit_s,
+    )
+  except subprocess.TimeoutExpired:
+    said = f"It did not end within {limit_s:.0f} s."
+    return subprocess.CompletedProcess(arguments, -signal.SIGKILL, "", said)
 
 
 def main() -> None:

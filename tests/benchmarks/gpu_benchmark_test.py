@@ -77,6 +77,12 @@ def test_a_part_that_fails_or_hangs_is_told_of(tmp_path: pathlib.Path) -> None:
   assert hung["reason"] == "It did not end within 0 s."
 
 
+def test_a_python_that_hangs_is_ended() -> None:
+  done = part.run_python("-c", "while True: pass", limit_s=0.1)
+  assert done.returncode < 0
+  assert done.stderr == "It did not end within 0 s."
+
+
 def test_a_part_without_its_packages_is_not_measured(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
