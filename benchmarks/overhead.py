@@ -25,6 +25,15 @@ such a step by: its first call, waits at the ends of blocks, the trace, a search
 and compiles beside it. It leaves out what is otherwise on GPUs: CUPTI in the
 trace, a build without command buffers, candidates that are slower, and searches
 in processes of their own instead of threads that share Python's lock.
+
+Where JAX has GPUs, all of them run one step of `--rows` instead, and nothing of
+that is left out. So it is on GPUs in software (tests/software_gpu), as with
+
+    SOFTWARE_GPU_KERNEL_US=1200 SOFTWARE_GPU_LINK_GBPS=20
+        python tests/software_gpu/cuda_libraries.py --num=2
+        python -m benchmarks.overhead
+
+whose kernels take 1.2 ms each, and none of a core.
 """
 
 from __future__ import annotations
@@ -46,7 +55,7 @@ import sys
 import tempfile
 import threading
 import time
-from typing import Any
+from typing import Any, Literal
 from unittest import mock
 
 import jax
@@ -92,6 +101,7 @@ def _register() -> None:
 
 _NUM_LAYERS = 6
 _CORES_WIDTH = 256
+_GPU_WIDTH = 4096
 # Beside devices the cores have next to nothing to do. There are two: eight on
 # two cores, with some steps in flight, wait for each other for ever (XLA:CPU of
 # JAX 0.10.2; the calls that sleep take its threads).
@@ -113,7 +123,7 @@ class Step:
   function: Callable[..., Any]
   weights: list[jax.Array]
   batch: jax.Array
-  is_on_cores: bool
+  platform: Literal["cores", "sleep", "gpu"]
 
   def jitted(self) -> Any:
     """The step as jit runs it, in a function that jit has not compiled yet."""
@@ -126,8 +136,9 @@ class Step:
     That a search takes no core that the step needs; see also `_proposer`.
     """
     with mock.patch.dict(tuned.PROPOSERS):
-      cpu.plug_in()
-      if not self.is_on_cores:
+      if self.platform != "gpu":
+        cpu.plug_in()
+      if self.platform == "sleep":
         tuned.PROPOSERS["cpu"] = lambda *unused: _proposer()
       yield
 
@@ -136,6 +147,13 @@ def on_cores(num_rows: int) -> Step:
   """A step of so many rows a device, whose products take the cores."""
   name = f"{num_rows} rows"
   return _step(name, jax.devices(), _CORES_WIDTH, num_rows, device_s=0.0)
+
+
+def on_gpus(num_rows: int) -> Step:
+  """A step of so many rows a GPU, on all of them."""
+  devices = jax.devices()
+  name = f"{len(devices)} {devices[0].device_kind}"
+  return _step(name, devices, _GPU_WIDTH, num_rows, device_s=0.0)
 
 
 def on_device(device_ms: float) -> Step:
@@ -171,6 +189,9 @@ def _step(
   def placed(array: np.ndarray, spec: jax.sharding.PartitionSpec) -> jax.Array:
     return jax.device_put(array, jax.sharding.NamedSharding(mesh, spec))
 
+  platform: Literal["cores", "sleep", "gpu"] = "sleep" if device_s else "cores"
+  if devices[0].platform == "gpu":
+    platform = "gpu"
   noise = np.random.default_rng(0)
   weights = [
     noise.normal(size=(width, width), scale=width**-0.5).astype(np.float32)
@@ -189,7 +210,7 @@ def _step(
     function=mapped,
     weights=[placed(it, _P()) for it in weights],
     batch=placed(batch, _P("data")),
-    is_on_cores=not device_s,
+    platform=platform,
   )
 
 
@@ -346,12 +367,17 @@ def main() -> None:
   arguments = parser.parse_args()
   jax.config.update("jax_num_cpu_devices", os.cpu_count())
   told = ", ".join(f"{name} {s:.2f} s" for name, s in imports().items())
+  num_rows = [int(rows) for rows in arguments.rows]
+  if jax.default_backend() == "gpu":
+    steps = [on_gpus(num) for num in num_rows[:1]]
+  else:
+    steps = [
+      *map(on_device, map(float, arguments.device_ms)),
+      *map(on_cores, num_rows),
+    ]
   rows = [
     measure(step, num_steps=arguments.steps, num_pairs=arguments.pairs)
-    for step in (
-      *map(on_device, map(float, arguments.device_ms)),
-      *map(on_cores, map(int, arguments.rows)),
-    )
+    for step in steps
   ]
   ends = [
     f"{what}_{end}"
