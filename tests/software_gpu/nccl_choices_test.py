@@ -118,6 +118,13 @@ def test_what_nccl_may_not_use_no_table_brings_back(choices, variables):
   assert not any(choice.startswith("Algo Ring proto LL128") for choice in found)
 
 
+def test_nccl_chooses_no_nvls_where_that_is_off(choices):
+  alone = {"NCCL_TUNER_PLUGIN": "none"}
+  assert all("NVLS" in choice for choice in choices(b"", **alone))
+  found = choices(b"", NCCL_NVLS_ENABLE="0", **alone)
+  assert found and not any("NVLS" in choice for choice in found)
+
+
 @pytest.mark.parametrize("num_bytes", [0, 100, 5000])
 def test_a_damaged_table_leaves_each_choice_to_nccl(choices, num_bytes):
   (default,) = set(choices(b"", NCCL_TUNER_PLUGIN="none"))

@@ -7,7 +7,8 @@
 //
 // As NCCL does, it asks a tuner plugin (v4 to v6) before each collective, of a
 // group once for those of like size, and heeds NCCL_ALGO, NCCL_PROTO,
-// NCCL_MIN_CTAS, NCCL_MAX_CTAS, NCCL_MAX_NCHANNELS and a communicator's config.
+// NCCL_NVLS_ENABLE, NCCL_MIN_CTAS, NCCL_MAX_CTAS, NCCL_MAX_NCHANNELS and a
+// communicator's config.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -349,7 +350,9 @@ static bool is_available(int kind, int algorithm, int protocol) {
   switch (algorithm) {
     case RING: return true;
     case TREE: return kind == ALL_REDUCE;
-    case NVLS: return kind >= ALL_GATHER && protocol == SIMPLE;
+    case NVLS:
+      return kind >= ALL_GATHER && protocol == SIMPLE &&
+             limit("NCCL_NVLS_ENABLE", 0, 1);
     default: return false;
   }
 }
