@@ -30,7 +30,7 @@
 
 enum { PAGE = 4096, RULE_WORDS = 4, NUM_KINDS = 5, NUM_CELLS = 21 };
 
-struct TunerV6 {
+struct TunerV7 {
   const char* name;
   int (*init)(void**, uint64_t, size_t, size_t, void*, void*, void*);
   int (*get_coll_info)(void*, int, size_t, int, float**, int, int, int, int*);
@@ -38,7 +38,7 @@ struct TunerV6 {
   int (*get_chunk_size)(void*, int, size_t, int, int, int, size_t*);
 };
 
-static const struct TunerV6* tuner;
+static const struct TunerV7* tuner;
 
 static void expect(int is_true, const char* what) {
   if (is_true) return;
@@ -309,8 +309,8 @@ int main(int argc, char** argv) {
   setenv("LAGOM_XLA_NCCL_TABLE", argv[3], 1);
   void* library = dlopen(argv[1], RTLD_NOW);
   expect(library != NULL, "the plugin loads");
-  tuner = dlsym(library, "ncclTunerPlugin_v6");
-  expect(tuner != NULL, "it has v6");
+  tuner = dlsym(library, "ncclTunerPlugin_v7");
+  expect(tuner != NULL, "it has v7");
   if (strcmp(argv[2], "follow") == 0) return follow(atof(argv[4]));
   if (argc < 6) return 2;
   setenv("LAGOM_XLA_NCCL_LOG", "1", 1);

@@ -101,7 +101,7 @@ class _V6(ctypes.Structure):
   ]
 
 
-_STRUCTURES = {"v4": _V4, "v5": _V5, "v6": _V6}
+_STRUCTURES = {"v4": _V4, "v5": _V5, "v6": _V6, "v7": _V6}
 COSTS = tuple(100.0 + i for i in range(21))
 
 
@@ -171,7 +171,7 @@ def communicator(
   plugin: pathlib.Path,
   table: pathlib.Path | None,
   *,
-  version: str = "v6",
+  version: str = "v7",
   num_ranks: int = 8,
   num_nodes: int = 1,
   log: Callable[..., None] | None = None,

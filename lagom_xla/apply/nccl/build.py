@@ -27,7 +27,7 @@ import tempfile
 LIBRARY = "libnccl-tuner-lagom_xla.so"
 SOURCE = pathlib.Path(__file__).with_name("plugin.c")
 # Interface -> the first NCCL that looks for it.
-INTERFACES = {"v4": "2.24", "v5": "2.28", "v6": "2.30.3"}
+INTERFACES = {"v4": "2.24", "v5": "2.28", "v6": "2.30.3", "v7": "2.32.6"}
 
 _FLAGS = (
   *("-std=c11", "-O2", "-fPIC", "-shared"),

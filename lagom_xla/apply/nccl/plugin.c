@@ -11,9 +11,10 @@
 // rule matches, and where the table is missing, foreign, torn or cut short, the
 // choice stays NCCL's own. No call ever returns an error.
 //
-// One library serves three interfaces: v4 (NCCL 2.24), v5 (2.28) and v6
-// (2.30.3, the first in which a tuner may set the chunk size). Their shapes
-// below follow NCCL's src/include/plugin/tuner/tuner_v{4,5,6}.h; nothing of
+// One library serves four interfaces: v4 (NCCL 2.24), v5 (2.28), v6 (2.30.3,
+// the first in which a tuner may set the chunk size) and v7 (2.32.6, which hands
+// init constants of one more GPU architecture, and is else v6). Their shapes
+// below follow NCCL's src/include/plugin/tuner/tuner_v{4,5,6,7}.h; nothing of
 // NCCL or CUDA is needed to build it.
 //
 // Environment, read when the first communicator starts:
@@ -600,14 +601,19 @@ EXPORT const struct {
   int (*finalize)(void*);
 } ncclTunerPlugin_v5 = {"lagom_xla", init_v5, get_coll_info, finalize};
 
-EXPORT const struct {
+typedef struct {
   const char* name;
   InitV5 init;
   GetCollInfo get_coll_info;
   int (*finalize)(void*);
   int (*get_chunk_size)(void*, int, size_t, int, int, int, size_t*);
-} ncclTunerPlugin_v6 = {"lagom_xla", init_v5, get_coll_info, finalize,
-                        get_chunk_size};
+} TunerV6;
+
+EXPORT const TunerV6 ncclTunerPlugin_v6 = {"lagom_xla", init_v5, get_coll_info,
+                                           finalize, get_chunk_size};
+
+EXPORT const TunerV6 ncclTunerPlugin_v7 = {"lagom_xla", init_v5, get_coll_info,
+                                           finalize, get_chunk_size};
 
 #ifdef LAGOM_XLA_SOURCE
 // Lets build.py see whether a library was built from this source.

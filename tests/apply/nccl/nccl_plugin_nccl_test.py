@@ -23,7 +23,8 @@ import tuner_plugin
 
 plugin = tuner_plugin.plugin
 
-_VERSIONS = tuner_plugin.VERSIONS
+# NCCL 2.32.3 does not look for v7.
+_VERSIONS = [v for v in tuner_plugin.VERSIONS if v != "v7"]
 _RULE = tuner_plugin.RULE
 _ORACLE = pathlib.Path(__file__).parents[4] / "shared/tools/nccl_oracle/run.sh"
 

@@ -5,7 +5,7 @@
 // time by its bytes, channels and protocol. Ranks meet in shared memory, which
 // is named after the communicator's id, so all processes are on one host.
 //
-// As NCCL does, it asks a tuner plugin (v4 to v6) before each collective, of a
+// As NCCL does, it asks a tuner plugin (v4 to v7) before each collective, of a
 // group once for those of like size, and heeds NCCL_ALGO, NCCL_PROTO,
 // NCCL_NVLS_ENABLE, NCCL_MIN_CTAS, NCCL_MAX_CTAS, NCCL_MAX_NCHANNELS and a
 // communicator's config.
@@ -135,7 +135,8 @@ static void load_tuner(void) {
     say("TUNER/Plugin: Could not find: %s", name);
     return;
   }
-  if ((tuner.since_v5 = dlsym(library, "ncclTunerPlugin_v6")))
+  if ((tuner.since_v5 = dlsym(library, "ncclTunerPlugin_v7")) ||
+      (tuner.since_v5 = dlsym(library, "ncclTunerPlugin_v6")))
     tuner.has_chunks = true;
   else if (!(tuner.since_v5 = dlsym(library, "ncclTunerPlugin_v5")))
     tuner.v4 = dlsym(library, "ncclTunerPlugin_v4");
