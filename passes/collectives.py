@@ -14,6 +14,13 @@ are told apart by opcode, never by name. Replica groups have four spellings:
 
 All come out of here as a tuple of groups, each a tuple of device ids, places in
 the module's device assignment, in the order in which XLA joins their data.
+
+*Streams* (ExecutionStreamAssignment in XLA's
+xla/service/gpu/execution_stream_assignment.cc). Asynchronous collectives follow
+one another on a stream of communication. From JAX 0.12 on, those that XLA
+assigned to the scale-up fabric (NVLink's domain) have one of their own
+(xla/backends/gpu/transforms/collectives/collective_domain_assigner.cc).
+Synchronous ones run on the compute stream, which waits for none of these.
 """
 
 from __future__ import annotations
@@ -151,6 +158,12 @@ def _connected_components(pairs: tuple[tuple[int, int], ...]) -> Groups:
 
 Form = Literal["async", "sync"]
 
+# Streams of collectives; the names of all begin with the first.
+COMMUNICATION = "communication"
+SCALE_UP = f"{COMMUNICATION}, scale-up"
+# The compute stream, which runs no kernel meanwhile.
+SYNC = f"{COMMUNICATION}, sync"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Collective:
@@ -177,6 +190,7 @@ class Collective:
     executions: times it runs per step.
     is_pipelined: whether XLA pipelined it over loop iterations.
     is_by_xla: whether XLA runs it in a kernel of its own, without NCCL.
+    stream: COMMUNICATION, SCALE_UP or SYNC.
     channel_id: XLA's number of it, by which those of one form are told apart in
       whatever order they are scheduled; 0 for none.
   """
@@ -197,6 +211,7 @@ class Collective:
   executions: int
   is_pipelined: bool
   is_by_xla: bool = False
+  stream: str = COMMUNICATION
   channel_id: int = 0
 
   @property
@@ -340,8 +355,23 @@ def _collectives_in(
         executions=module.executions[computation.id],
         is_pipelined=bool(config.get("is_pipelined")),
         is_by_xla=_is_by_xla(module, operation),
+        stream=SYNC if form == "sync" else _stream(module, start, operation),
         channel_id=operation.channel_id,
       )
+
+
+# What XLA's backend config calls the domain, in its whole name.
+_SCALE_UP_DOMAIN = b"COLLECTIVE_COMMUNICATION_DOMAIN_SCALE_UP_FABRIC"
+
+
+def _stream(
+  module: hlo.Module, start: hlo.Instruction, operation: hlo.Instruction
+) -> str:
+  """The stream of an asynchronous collective."""
+  configs = map(module.raw_backend_config, (start, operation))
+  return (
+    SCALE_UP if any(_SCALE_UP_DOMAIN in c for c in configs) else COMMUNICATION
+  )
 
 
 def _is_by_xla(module: hlo.Module, operation: hlo.Instruction) -> bool:

@@ -145,6 +145,7 @@ def _from_parts_us(
     collective=lambda c: trace.collective_as_it_ran(c.name, ran_us.get(c.name)),
     copy=step.copy_cost,
     beside=beside,
+    together=step.prices.together,
   )
   return timeline.replay(step.program, costs).step_time_us
 

@@ -47,12 +47,16 @@ class CollectiveCost:
     time_us: run time.
     num_channels: SMs that it takes.
     memory_gbps: memory bandwidth that it draws, in 1e9 bytes per second (V_j).
+    within_load: share of the time of the links within nodes that it takes.
+    between_load: the same of the links between nodes.
     pairing: of what a profile measured, which key this is of; None if none.
   """
 
   time_us: float
   num_channels: int
   memory_gbps: float
+  within_load: float = 0.0
+  between_load: float = 0.0
   pairing: int | None = None
 
   def lasting(self, time_us: float) -> CollectiveCost:
@@ -211,11 +215,48 @@ def predict(
   staged_bytes = setting.num_channels * chunk_bytes * _CHUNKS_IN_FLIGHT
   # Bytes that pass the GPU's memory per byte on its wire.
   memory_passes = 2.0 + 2.0 * min(staged_bytes / cluster.gpu.l2_bytes, 1.0)
+  within_load, between_load = _link_loads(key, setting, cluster, time_us)
   return CollectiveCost(
     time_us=time_us,
     num_channels=setting.num_channels,
     memory_gbps=wire_gbps * memory_passes,
+    within_load=within_load,
+    between_load=between_load,
   )
+
+
+def _link_loads(
+  key: TuningKey,
+  setting: nccl.Setting,
+  cluster: cluster_lib.Cluster,
+  time_us: float,
+) -> tuple[float, float]:
+  """Shares of the time of links within nodes and between them.
+
+  A collective takes its own links for as long as its bytes take at the rate
+  that NCCL counts on; the rest of its time is latency, or its channels'. One
+  between nodes that has several ranks in each sends all that it sends over
+  the links within, too, and without NVLink both ways share a GPU's PCIe link.
+  """
+  gbps = nccl.bandwidth_gbps(
+    cluster, key.communicator, key.kind, setting.algorithm, setting.protocol
+  )
+  if gbps <= 0:
+    return 1.0, 1.0 if key.num_nodes > 1 else 0.0
+  own_load = min(key.num_bytes / (1e3 * gbps * time_us), 1.0)
+  if key.num_nodes == 1:
+    return own_load, 0.0
+  node, nvlink = cluster.node, cluster.node.nvlink
+  if nvlink is None:
+    gpu_gbps = node.pcie_effective_gbps
+  elif key.num_ranks == key.num_nodes:
+    return 0.0, own_load
+  else:
+    gpu_gbps = nvlink.num_links * nvlink.link_effective_gbps
+  sent_bytes = wire.sent_bytes(
+    key.communicator, key.kind, key.num_bytes, setting.algorithm
+  )
+  return min(sent_bytes / (1e3 * gpu_gbps * time_us), 1.0), own_load
 
 
 def of_copy(copy: copies.Copy, cluster: cluster_lib.Cluster) -> CollectiveCost:

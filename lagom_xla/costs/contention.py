@@ -58,6 +58,18 @@ of its lone pace. One that could start in the middle of a kernel needs SMs that
 the kernel's blocks are on: XLA gives collectives the stream of higher priority,
 so it gets those that retire first, which on average are half a wave away.
 
+*Collectives beside collectives.* Those of several streams run side by side. A
+kernel beside them loses to the sum of their channels and of what they draw. To
+each other they lose what they share: a link, within nodes or between them, or
+the memory, of which all together want more than there is. Each then goes on in
+proportion, as if it took turns with the others:
+
+    factor_j = max(1, sum of loads of a resource) over the resources of j
+
+The load of a collective that is bound by its link is 1, so two of one fabric
+take what they take one after the other, but for their latencies, and two of two
+fabrics hide each other. No measurement is behind this but that of each alone.
+
 *The split over collectives.* (4) would count all waves once per collective.
 A kernel that meets several runs at the rate 1 / y_ij while it is beside j, so
 it does the share t_j / y_ij of its waves there, t_j being the time they meet;
@@ -143,6 +155,45 @@ def _traffic_loss_us(
   if kernel.memory_us * gpu.hbm_gbps * 1e3 <= gpu.l2_bytes / 2:
     return bound_us * _L2_LOSS * drawn
   return max(traffic_us / (1 - drawn) - bound_us, 0.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Together:
+  """Collectives of several streams side by side.
+
+  Attributes:
+    cost: what they take together of SMs and memory.
+    factors: run time of each, over its lone one; at least 1.
+  """
+
+  cost: collective_lib.CollectiveCost
+  factors: tuple[float, ...]
+
+
+def together(
+  collectives: tuple[collective_lib.CollectiveCost, ...], gpu: cluster_lib.Gpu
+) -> Together:
+  """What collectives that run side by side do to each other."""
+  if len(collectives) == 1:
+    return Together(cost=collectives[0], factors=(1.0,))
+  loads = [
+    (c.within_load, c.between_load, c.memory_gbps / gpu.hbm_gbps)
+    for c in collectives
+  ]
+  totals = [sum(of_all) for of_all in zip(*loads, strict=True)]
+  factors = tuple(
+    max([1.0, *(t for own, t in zip(of_one, totals, strict=True) if own > 0)])
+    for of_one in loads
+  )
+  drawn_gbps = (
+    c.memory_gbps / f for c, f in zip(collectives, factors, strict=True)
+  )
+  cost = collective_lib.CollectiveCost(
+    time_us=max(c.time_us for c in collectives),
+    num_channels=sum(c.num_channels for c in collectives),
+    memory_gbps=sum(drawn_gbps),
+  )
+  return Together(cost=cost, factors=factors)
 
 
 def num_waves(

@@ -3,15 +3,15 @@
 """The lower bound of a module's step time, in any order, with any settings.
 
 Whatever settings NCCL gets and wherever XLA puts starts and dones, four things
-bound the step. All kernels run one after the other, none faster than alone.
-All collectives follow each other on the communication stream, none faster than
-its bytes on the links. So do the host copies of each direction, on the link to
-the host. And a chain of instructions, each of which needs the one before, takes
-what its kernels, collectives and copies take together. The longest of these is
-the bound:
+bound the step. All kernels run one after the other, none faster than alone. All
+collectives within nodes follow each other, none faster than its bytes on the
+links, and so do all between nodes, whatever streams they run on. So do the host
+copies of each direction, on the link to the host. And a chain of instructions,
+each of which needs the one before, takes what its kernels, collectives and
+copies take together. The longest of these is the bound:
 
-    bound = max(sum of kernels, sum of collectives, sums of copies to the host
-                and from it, longest chain)
+    bound = max(sum of kernels, sums of collectives within nodes and between
+                them, sums of copies to the host and from it, longest chain)
 
 A loop, call or conditional holds the compute stream, so it is one more kernel
 to the computation around it, as long as its own bound: each iteration's, times
@@ -50,8 +50,10 @@ def us(*steps: step_lib.Step) -> float:
 def _us(step: step_lib.Step) -> float:
   bound = _Bound(step)
   entry_id = step.analysis.module.entry.id
-  copies_us = (bound.copying_us(to_host=way) for way in (True, False))
-  return max(bound.held_us(entry_id), bound.moving_us(entry_id), *copies_us)
+  both = (True, False)
+  moving_us = (bound.moving_us(entry_id, within=way) for way in both)
+  copies_us = (bound.copying_us(to_host=way) for way in both)
+  return max(bound.held_us(entry_id), *moving_us, *copies_us)
 
 
 def links_us(
@@ -101,26 +103,31 @@ class _Bound:
   def _held_us(self, computation_id: int) -> float:
     """How long a computation holds the compute stream at least."""
     computation = self._step.analysis.module.computations[computation_id]
-    kernels_us = collectives_us = chain_us = 0.0
+    kernels_us = chain_us = 0.0
+    collectives_us = dict.fromkeys((True, False), 0.0)
     ends_us: dict[int, float] = {}
     for instruction in computation.instructions:
       kernel_us = self._kernel_us(instruction)
-      collective_us = self._started_us(instruction, awaited=True)
+      collective_us = 0.0
+      for way in collectives_us:
+        us = self._started_us(instruction, awaited=True, within=way)
+        collectives_us[way] += us
+        collective_us = max(collective_us, us)
       kernels_us += kernel_us
-      collectives_us += collective_us
       needed = (*instruction.operand_ids, *instruction.control_predecessor_ids)
       begin_us = max((ends_us.get(i, 0.0) for i in needed), default=0.0)
       copy_us = self._copy_us(instruction)
       ends_us[instruction.id] = begin_us + kernel_us + collective_us + copy_us
       chain_us = max(chain_us, ends_us[instruction.id])
-    return max(kernels_us, collectives_us, chain_us)
+    return max(kernels_us, *collectives_us.values(), chain_us)
 
-  def _moving_us(self, computation_id: int) -> float:
-    """How long the collectives of a computation take on the links."""
+  def _moving_us(self, computation_id: int, *, within: bool) -> float:
+    """How long its collectives take on the links within nodes or between."""
+    called_us = functools.partial(self.moving_us, within=within)
     computation = self._step.analysis.module.computations[computation_id]
     return sum(
-      self._started_us(instruction, awaited=False)
-      + self._called_us(instruction, self.moving_us)
+      self._started_us(instruction, awaited=False, within=within)
+      + self._called_us(instruction, called_us)
       for instruction in computation.instructions
     )
 
@@ -150,12 +157,13 @@ class _Bound:
     return sum(bounds_us)
 
   def _started_us(
-    self, instruction: hlo.Instruction, *, awaited: bool
+    self, instruction: hlo.Instruction, *, awaited: bool, within: bool
   ) -> float:
-    """Collectives that it starts; if asked, that its computation awaits."""
+    """Collectives of one fabric that it starts; if asked, that are awaited."""
     started = self._step.analysis.started_by.get(instruction.id, ())
     return sum(
       self._links_us[self._step.key_of[c.name]]
       for c in started
-      if not awaited or c.form == "sync" or c.done_id is not None
+      if (self._step.key_of[c.name].num_nodes == 1) == within
+      and (not awaited or c.form == "sync" or c.done_id is not None)
     )

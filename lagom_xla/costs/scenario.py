@@ -97,6 +97,7 @@ class Prices:
     self._distinct: dict[kernel_lib.KernelCost, kernel_lib.KernelCost] = {}
     self.collective = functools.cache(self._collective)
     self.beside = functools.cache(self._beside)
+    self.together = functools.cache(self._together)
     self.kernel_in_scenario = functools.cache(self._kernel_in_scenario)
 
   def kernel(self, kernel: kernels_lib.Kernel) -> kernel_lib.KernelCost:
@@ -193,6 +194,12 @@ class Prices:
       kernel_us=kernel.time_us + lost_us,
       collective_factor=1 + factor * (found.collective_factor - 1),
     )
+
+  def _together(
+    self, collectives: tuple[collective_lib.CollectiveCost, ...]
+  ) -> contention.Together:
+    """What collectives of several streams do to each other."""
+    return contention.together(collectives, self._cluster.gpu)
 
   @functools.cached_property
   def _as_predicted(self) -> Prices:

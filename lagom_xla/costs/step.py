@@ -207,6 +207,7 @@ class Step:
       collective=collective_cost,
       copy=self.copy_cost,
       beside=self.prices.beside,
+      together=self.prices.together,
     )
 
 

@@ -171,9 +171,13 @@ class _Heard(timeline.Listener):
   def issued(
     self, stream: str, name: str, cost: collective_lib.CollectiveCost
   ) -> None:
-    if stream != timeline.COMMUNICATION:
+    if not timeline.is_communication(stream):
       return
-    *ahead, _ = self.streams.state.collectives
+    *ahead, _ = (
+      entry
+      for entry in self.streams.state.collectives
+      if entry.collective.stream == stream
+    )
     passage = Passage(
       name=name,
       lone_us=cost.time_us,
@@ -208,7 +212,7 @@ class _Heard(timeline.Listener):
 
   def done(self, stream: str, name: str) -> None:
     stall_us = self._passed_us()
-    if stream != timeline.COMMUNICATION or not self._awaited[name]:
+    if not timeline.is_communication(stream) or not self._awaited[name]:
       return  # Or it has been awaited.
     passage = self._awaited[name].popleft()
     passage.stall_us = stall_us

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -185,3 +186,48 @@ def test_more_channels_or_memory_traffic_never_help_a_kernel(
   ):
     more = dataclasses.replace(collective, **greedier)
     assert _slowed_us(kernel, more) >= least_us
+
+
+# Collectives beside collectives.
+
+
+def _moving(within: float = 0.0, between: float = 0.0, **more: Any):
+  return dataclasses.replace(
+    NOTHING, within_load=within, between_load=between, **more
+  )
+
+
+@pytest.mark.parametrize(
+  ("loads", "factors"),
+  [
+    # Two fabrics hide each other; what is of one takes turns.
+    ([(1.0, 0.0), (0.0, 1.0)], [1.0, 1.0]),
+    ([(1.0, 0.0), (1.0, 0.0)], [2.0, 2.0]),
+    # Latency leaves the link to others.
+    ([(0.4, 0.0), (0.5, 0.0)], [1.0, 1.0]),
+    # What goes between nodes passes the links within them.
+    ([(1.0, 0.0), (0.25, 1.0)], [1.25, 1.25]),
+    ([(0.0, 1.0), (0.25, 1.0), (0.5, 0.0)], [2.0, 2.0, 1.0]),
+  ],
+)
+def test_collectives_lose_to_each_other_what_they_share(loads, factors):
+  found = contention.together(tuple(_moving(*pair) for pair in loads), H100)
+  assert list(found.factors) == factors
+
+
+def test_collectives_together_take_the_sms_of_all_and_draw_what_is_left():
+  two = [
+    _moving(1.0, num_channels=16, memory_gbps=400.0),
+    _moving(1.0, num_channels=8, memory_gbps=600.0),
+  ]
+  cost = contention.together(tuple(two), H100).cost
+  assert cost.num_channels == 24
+  # Each at half its pace.
+  assert cost.memory_gbps == 500.0
+
+
+def test_a_collective_alone_is_as_it_is():
+  lone = _moving(1.0, num_channels=16, memory_gbps=400.0)
+  assert contention.together((lone,), H100) == contention.Together(
+    cost=lone, factors=(1.0,)
+  )

@@ -10,6 +10,7 @@ kernels is in examples of its own. A change replays few segments.
 from __future__ import annotations
 
 from collections.abc import Sequence
+import dataclasses
 import random
 from typing import Any
 from unittest import mock
@@ -21,11 +22,13 @@ import pytest
 
 import hlo_text
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import contention
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import incremental
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import recorder
 from lagom_xla.costs.replay import timeline
+from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search.nccl import problem as problem_lib
@@ -40,6 +43,7 @@ StartCopy, WaitCopy = program_lib.StartCopy, program_lib.WaitCopy
 
 
 TWICE = replay_parts.slowing(lambda kernel_us, collective_us: 2.0)
+H100 = cluster_lib.parse("1x8xh100")
 BOTH_TWICE = replay_parts.slowing(lambda *_: 2.0, collective_factor=2.0)
 LATE = replay_parts.slowing(lambda *_: 1.0, wait_us=15.0)
 
@@ -130,6 +134,120 @@ def test_a_replay_of_a_few_parts(text, costs, step_us, expected):
   assert replayed.step_time_us == pytest.approx(step_us)
   for field, figure in expected.items():
     assert getattr(replayed, field) == pytest.approx(figure)
+
+
+# Streams of communication.
+
+
+def _on_two_streams(
+  *words: str, costs: timeline.Costs = TWICE
+) -> timeline.Timeline:
+  """As `_program`, with what has a dot in its name on a stream of its own."""
+  made: dict[str, collectives_lib.Collective] = {}
+  parts: list[program_lib.Part] = []
+  for word in words:
+    name = word.lstrip("+-")
+    stream = collectives_lib.SCALE_UP if "." in name else None
+    if name[0] == "k":
+      parts.append(Launch(kernel(name)))
+      continue
+    if name not in made:
+      made[name] = collective(name, stream or collectives_lib.COMMUNICATION)
+    parts.append((Start if word[0] == "+" else Wait)(made[name]))
+  return timeline.replay(tuple(parts), costs)
+
+
+def test_collectives_of_two_streams_run_side_by_side():
+  replayed = _on_two_streams("+c50", "+c30.0", "-c30.0", "-c50")
+  assert replayed.exposed_us == {"c30.0": 30, "c50": 20}
+  assert replayed.collective_us == 80
+
+
+def test_a_wait_for_one_stream_does_not_wait_for_the_other():
+  replayed = _on_two_streams("+c90", "+c30.0", "-c30.0", "k10", "-c90")
+  # The kernel loses 10 us beside the other one, which goes on.
+  assert replayed.exposed_us == {"c30.0": 30, "c90": 40}
+  assert replayed.step_time_us == 90
+
+
+def test_collectives_that_share_a_link_take_as_long_as_one_after_the_other():
+  costs = dataclasses.replace(
+    TWICE,
+    together=lambda found: contention.Together(
+      cost=found[0], factors=(float(len(found)),) * len(found)
+    ),
+  )
+  replayed = _on_two_streams("+c50", "+c30.0", "-c30.0", "-c50", costs=costs)
+  assert replayed.exposed_us == {"c30.0": 60, "c50": 20}
+
+
+def test_a_kernel_loses_to_both_collectives_what_they_take_together():
+  def beside(k, moving):
+    return contention.Beside(
+      kernel_us=k.time_us * (1 + moving.num_channels / 4),
+      collective_factor=1.0,
+      wait_us=0.0,
+    )
+
+  costs = dataclasses.replace(
+    replay_parts.costs_by_name(beside),
+    together=lambda found: contention.together(found, H100.gpu),
+  )
+  replayed = _on_two_streams(
+    "+c60", "+c60.0", "k20", "-c60", "-c60.0", costs=costs
+  )
+  assert replayed.step_time_us == 60
+  assert replayed.slowdown_us == {("k20", "c60"): 20, ("k20", "c60.0"): 20}
+
+
+def test_a_synchronous_collective_waits_for_no_other_stream():
+  module = hlo_text.load(f"""
+  p = f32[256,256] parameter(0)
+{hlo_text.all_gather("long", 2**28)[0]}
+{hlo_text.kernel("k", 1.0)}
+  short = f32[2048,256] all-gather(p), dimensions={{0}}
+{hlo_text.kernel("after", 1.0)}
+{hlo_text.all_gather("long", 2**28)[1]}
+  ROOT result = (f32[2048,256]) tuple(short)
+""")
+  step = step_lib.of_module(module, H100)
+  key, replayed = step.key_of["short"], step.timeline(step.default)
+  lone_us = step.predict(key, step.default[key]).time_us
+  # They are of one fabric, so that it gets no more than half of that.
+  assert lone_us < replayed.exposed_us["short"] <= 2 * lone_us + 1e-6
+
+
+several_streams = replay_parts.programs(
+  streams=(collectives_lib.COMMUNICATION, collectives_lib.SCALE_UP)
+)
+
+
+@given(program=several_streams)
+def test_a_second_stream_costs_no_time_where_nothing_is_shared(program):
+  one = timeline.replay(_on_one_stream(program), ALONE)
+  two = timeline.replay(program, ALONE)
+  assert two.step_time_us <= one.step_time_us * (1 + 1e-9)
+  assert two.collective_us == one.collective_us
+
+
+def _on_one_stream(program: program_lib.Program) -> program_lib.Program:
+  moved: dict[str, collectives_lib.Collective] = {}
+
+  def of(found: collectives_lib.Collective) -> collectives_lib.Collective:
+    one = dataclasses.replace(found, stream=collectives_lib.COMMUNICATION)
+    return moved.setdefault(found.name, one)
+
+  def of_part(part: program_lib.Part) -> program_lib.Part:
+    match part:
+      case Start(found):
+        return Start(of(found))
+      case Wait(found):
+        return Wait(of(found))
+      case Loop(body, num_trips):
+        return Loop(tuple(map(of_part, body)), num_trips)
+    return part
+
+  return tuple(map(of_part, program))
 
 
 def test_the_slowest_branch_counts():
@@ -238,6 +356,7 @@ def test_long_loops_are_not_replayed_trip_by_trip():
     collective=TWICE.collective,
     copy=TWICE.copy,
     beside=TWICE.beside,
+    together=TWICE.together,
   )
   replayed = _replay(Loop(_program("+c5 k10 -c5"), 10**6), costs=costs)
   assert replayed.step_time_us == pytest.approx(12.5e6)
@@ -275,7 +394,7 @@ def _check_sums(
   )
 
 
-@given(program=replay_parts.programs(), costs=_COSTS)
+@given(program=replay_parts.programs() | several_streams, costs=_COSTS)
 def test_a_recording_is_as_long_as_the_timeline_and_loses_as_much(
   program, costs
 ):
@@ -285,7 +404,7 @@ def test_a_recording_is_as_long_as_the_timeline_and_loses_as_much(
   _check_sums(recorded, replayed)
 
 
-@given(program=replay_parts.programs(), costs=_COSTS)
+@given(program=replay_parts.programs() | several_streams, costs=_COSTS)
 def test_slices_of_a_stream_follow_each_other_and_when_they_are_issued(
   program, costs
 ):
@@ -426,7 +545,6 @@ def test_the_program_of_an_overlap_runs_from_its_start_to_its_done():
   ]
 
 
-H100 = cluster_lib.parse("1x8xh100")
 _KIB = 1024
 
 

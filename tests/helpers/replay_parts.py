@@ -7,7 +7,7 @@ Kernel "k40" takes 40 us alone, collective "c50" 50 us, copy "h60" 60 us.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 import itertools
 
 from hypothesis import strategies as st
@@ -38,7 +38,9 @@ def kernel(name: str) -> kernels_lib.Kernel:
   )
 
 
-def collective(name: str) -> collectives_lib.Collective:
+def collective(
+  name: str, stream: str = collectives_lib.COMMUNICATION
+) -> collectives_lib.Collective:
   return collectives_lib.Collective(
     name=name,
     kind="all-gather",
@@ -55,6 +57,7 @@ def collective(name: str) -> collectives_lib.Collective:
     pairs=(),
     executions=1,
     is_pipelined=False,
+    stream=stream,
   )
 
 
@@ -127,12 +130,23 @@ def costs_by_name(beside: timeline.Beside) -> timeline.Costs:
     collective=lambda c: moved(c.name, 4),
     copy=lambda c: moved(c.name, 0),
     beside=beside,
+    together=sharing,
   )
+
+
+def sharing(
+  costs: tuple[collective_lib.CollectiveCost, ...],
+) -> contention.Together:
+  """Collectives that share nothing but the SMs of the kernel beside them."""
+  return contention.Together(cost=costs[0], factors=(1.0,) * len(costs))
 
 
 @st.composite
 def programs(
-  draw: st.DrawFn, depth: int = 2, ids: Iterator[int] | None = None
+  draw: st.DrawFn,
+  depth: int = 2,
+  ids: Iterator[int] | None = None,
+  streams: Sequence[str] = (collectives_lib.COMMUNICATION,),
 ) -> program_lib.Program:
   """Kernels, collectives, copies and loops, each started before it is awaited.
 
@@ -147,11 +161,12 @@ def programs(
     if choice == "k":
       parts.append(program_lib.Launch(kernel(f"k{number}")))
     elif choice == "s":
-      parts.append(program_lib.Start(collective(f"c{number}")))
+      stream = draw(st.sampled_from(streams))
+      parts.append(program_lib.Start(collective(f"c{number}", stream)))
     elif choice == "h":
       parts.append(program_lib.StartCopy(copy(f"h{number}")))
     elif choice == "l":
-      body = draw(programs(depth - 1, ids))
+      body = draw(programs(depth - 1, ids, streams))
       parts.append(program_lib.Loop(body, draw(st.integers(1, 9))))
     else:
       started = [p for p in parts if isinstance(p, program_lib.Start)]

@@ -29,7 +29,7 @@ class Launch:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Start:
-  """Puts a collective on the communication stream."""
+  """Puts a collective on its stream."""
 
   collective: collectives_lib.Collective
 

@@ -24,10 +24,11 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import timeline
+from lagom_xla.passes import collectives as collectives_lib
 
-# Streams of a recording, beside those of copies.
+# Streams of a recording, beside those of copies and more of communication.
 COMPUTE = "compute"
-COMMUNICATION = timeline.COMMUNICATION
+COMMUNICATION = collectives_lib.COMMUNICATION
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +36,7 @@ class Slice:
   """What one stream did for a time; times in microseconds from the start.
 
   Attributes:
-    stream: COMPUTE, COMMUNICATION or a stream of copies.
+    stream: COMPUTE, or a stream of collectives or of copies.
     kind: "kernel", "wait" (the compute stream held by a collective or copy),
       "collective", "copy" or "folded" (trips of a loop that are like the last).
     name: of the instruction; of a wait, what is waited for; "" of a fold.
@@ -178,7 +179,7 @@ class _Motion:
       assert run.begin_us is not None and run.end_us is not None
       yield Slice(
         stream=stream,
-        kind="collective" if stream == COMMUNICATION else "copy",
+        kind="collective" if timeline.is_communication(stream) else "copy",
         name=run.name,
         begin_us=run.begin_us,
         end_us=run.end_us,
@@ -244,7 +245,7 @@ class _Recorder(timeline.Listener):
       (
         name
         for stream, motion in self._motions.items()
-        if stream != COMMUNICATION
+        if not timeline.is_communication(stream)
         for name in motion.in_flight
       ),
       0.0,

@@ -6,11 +6,12 @@
     timeline.replay(program, costs).step_time_us
 
 XLA launches a step's kernels in schedule order on the compute stream. A start
-enqueues its collective on the communication stream; a done holds the compute
+enqueues its collective on its stream of communication; a done holds the compute
 stream until its collective is finished. Synchronous collectives hold it at
-once. At any moment at most one kernel and one collective run, at the rates of
-`contention.py`. A collective that reaches the head of the queue in the middle
-of a kernel waits until SMs come free; between kernels it gets them at once.
+once, and wait for no stream. At any moment at most one kernel and the first
+collective of each stream run, at the rates of `contention.py`. A collective
+that reaches the head of its queue in the middle of a kernel waits until SMs
+come free; between kernels it gets them at once.
 
 Copies go on beside both. Those of one stream follow one another; streams run
 side by side. No copy takes SMs. The link to the host bounds a host copy, which
@@ -29,7 +30,7 @@ more, such as a recorder, listens: a `Listener` is told what happens, when.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 import dataclasses
 import math
 
@@ -43,6 +44,10 @@ from lagom_xla.passes import kernels as kernels_lib
 
 Beside = Callable[
   [kernel_lib.KernelCost, collective_lib.CollectiveCost], contention.Beside
+]
+# Of collectives of several streams.
+Together = Callable[
+  [tuple[collective_lib.CollectiveCost, ...]], contention.Together
 ]
 
 
@@ -59,6 +64,7 @@ class Costs:
   ]
   copy: Callable[[copies_lib.Copy], collective_lib.CollectiveCost]
   beside: Beside
+  together: Together
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,7 +143,7 @@ def replay_segment(
 
 @dataclasses.dataclass(slots=True)
 class InFlight:
-  """A collective on the communication stream.
+  """A collective on its stream.
 
   `left_us` is what is left of it at its lone pace, `wait_us` how long it still
   waits for SMs.
@@ -163,7 +169,8 @@ class State:
   """All that is in flight.
 
   Attributes:
-    collectives: on the communication stream, the running one first.
+    collectives: on the streams of communication, those of one stream in its
+      order.
     copies: on the streams of copies, those of one stream in its order.
   """
 
@@ -185,9 +192,18 @@ class State:
 # copy.
 _NEGLIGIBLE = 1e-9
 _NEGLIGIBLE_US = 1e-9
+# How much longer a collective takes beside no other.
+_ALONE = (1.0,)
 
-# The communication stream; those of copies have the names that they have.
-COMMUNICATION = "communication"
+
+def is_communication(stream: str) -> bool:
+  """Whether collectives run on a stream; the others are those of copies."""
+  return stream.startswith(collectives_lib.COMMUNICATION)
+
+
+def _ends(head: InFlight, factor: float, us: float) -> bool:
+  """Whether a collective that runs at a pace is finished after a time."""
+  return head.left_us * factor <= us + _NEGLIGIBLE * head.cost.time_us
 
 
 class Listener:
@@ -391,15 +407,20 @@ class Streams:
     self._costs = costs
     self._listener = listener
     self._weight = 1.0
-    self._queue = collections.deque(
-      dataclasses.replace(c) for c in state.collectives
-    )
+    # By stream, none of them empty.
+    self._queues: dict[str, collections.deque[InFlight]] = {}
+    for entry in state.collectives:
+      self._append(dataclasses.replace(entry))
     self._copies = _CopyStreams(costs.beside, state.copies, listener)
 
   @property
   def state(self) -> State:
     """What is in flight."""
-    return State(collectives=tuple(self._queue), copies=tuple(self._copies))
+    queues = (self._queues[stream] for stream in sorted(self._queues))
+    return State(
+      collectives=tuple(entry for queue in queues for entry in queue),
+      copies=tuple(self._copies),
+    )
 
   def timeline(self) -> Timeline:
     """What has run until now."""
@@ -440,103 +461,141 @@ class Streams:
 
   def drain(self) -> None:
     """Waits until all other streams are empty, too."""
-    while self._queue:
-      self._wait(self._queue[0].collective)
+    while self._queues:
+      self._wait(next(iter(self._queues.values()))[0].collective)
     for copy in self._copies.last:
       self._wait_copy(copy)
 
   def _start(self, collective: collectives_lib.Collective) -> None:
     cost = self._costs.collective(collective)
     self._collective_us += self._weight * cost.time_us
-    self._queue.append(InFlight(collective, cost, cost.time_us))
-    self._listener.issued(COMMUNICATION, collective.name, cost)
-    if len(self._queue) == 1:
-      self._listener.began(COMMUNICATION)
+    self._append(InFlight(collective, cost, cost.time_us))
+    stream = collective.stream
+    self._listener.issued(stream, collective.name, cost)
+    if len(self._queues[stream]) == 1:
+      self._listener.began(stream)
+
+  def _append(self, entry: InFlight) -> None:
+    stream = entry.collective.stream
+    self._queues.setdefault(stream, collections.deque()).append(entry)
 
   def _launch(self, kernel: kernels_lib.Kernel) -> None:
     cost = self._costs.kernel(kernel)
     lone_us = self._weight * cost.time_us
     self._kernel_us += lone_us
-    is_alone = not self._queue and not self._copies
+    is_alone = not self._queues and not self._copies
     if is_alone and self._listener is _NOBODY:
       self.now_us += lone_us
       return
     self._listener.launched(kernel.name, cost)
     left = 1.0
-    while (self._queue or self._copies) and left > _NEGLIGIBLE:
-      head = self._queue[0] if self._queue else None
-      if head is None or head.wait_us > 0:
-        left -= self._run_before(cost, head, left)
-      else:
-        left -= self._run_beside(kernel.name, cost, head, left)
+    while (self._queues or self._copies) and left > _NEGLIGIBLE:
+      left -= self._run_on(kernel.name, cost, left)
     self.now_us += left * lone_us
     self._listener.passed(left * cost.time_us)
-    if self._queue:
-      self._queue[0].wait_us = 0.0
-      self._listener.began(COMMUNICATION)
+    for stream, queue in self._queues.items():
+      queue[0].wait_us = 0.0
+      self._listener.began(stream)
     self._listener.finished()
 
-  def _run_beside(
-    self,
-    name: str,
-    kernel: kernel_lib.KernelCost,
-    head: InFlight,
-    left: float,
+  def _run_on(
+    self, name: str, kernel: kernel_lib.KernelCost, left: float
   ) -> float:
-    """Runs a kernel until it, `head` or a copy ends: the share that it did."""
-    beside = self._costs.beside(kernel, head.cost)
-    factor = beside.collective_factor
+    """Runs a kernel until it or anything beside it ends: the share that it did.
+
+    A collective that waits for SMs until then goes on beside it from then on.
+    """
+    heads = [queue[0] for queue in self._queues.values()]
+    running = [head for head in heads if head.wait_us <= 0]
+    kernel_us = kernel.time_us
+    factors: Sequence[float] = ()
+    if running:
+      cost, factors = self._together(running)
+      beside = self._costs.beside(kernel, cost)
+      kernel_us = beside.kernel_us
+      factors = [beside.collective_factor * f for f in factors]
+    is_slowed = kernel_us > kernel.time_us
     to_copies_us = self._copies.lost_us(kernel)
-    kernel_us = beside.kernel_us + to_copies_us
+    kernel_us += to_copies_us
     step_us, done = self._until_copy_ends(kernel, kernel_us, left)
-    ends = head.left_us * factor <= step_us + _NEGLIGIBLE * head.cost.time_us
-    if ends:
-      step_us = min(step_us, head.left_us * factor)
-      done = step_us / kernel_us if kernel_us else left
+    for head, factor in zip(running, factors, strict=True):
+      if _ends(head, factor, step_us):
+        step_us = min(step_us, head.left_us * factor)
+        done = step_us / kernel_us if kernel_us else left
+    for head in heads:
+      if 0 < head.wait_us <= step_us:
+        step_us, done = head.wait_us, head.wait_us / kernel_us
     lost_us = step_us - done * (kernel.time_us + to_copies_us)
-    if lost_us > 0 and beside.kernel_us > kernel.time_us:
-      self._slowdown_us[name, head.collective.name] += self._weight * lost_us
-    else:
+    if lost_us <= 0 or not is_slowed:
       lost_us = 0.0
-    if factor > 1:
-      delay_us = self._weight * step_us * (1 - 1 / factor)
-      self._delay_us[head.collective.name] += delay_us
-    slowed_us = step_us * (1 - 1 / factor)
-    self._listener.met(head.collective.name, step_us, lost_us, slowed_us)
+    shares = self._shares(kernel, running) if lost_us else [0.0] * len(running)
+    for head, factor, share in zip(running, factors, shares, strict=True):
+      moved = head.collective.name
+      if share:
+        self._slowdown_us[name, moved] += self._weight * lost_us * share
+      slowed_us = step_us * (1 - 1 / factor)
+      if factor > 1:
+        self._delay_us[moved] += self._weight * slowed_us
+      self._listener.met(moved, step_us, lost_us * share, slowed_us)
+    for head in heads:
+      if head.wait_us > 0:
+        self._delay_us[head.collective.name] += self._weight * step_us
+        self._listener.blocked(head.collective.name, step_us)
     self._copies.slow(kernel, done, self._weight)
     self._pass(step_us, kernel)
-    head.left_us -= step_us / factor
-    if ends:
-      self._queue.popleft()
-      self._listener.ended(COMMUNICATION)
-      if self._queue:
-        following = self._queue[0]
+    paces = {id(h): f for h, f in zip(running, factors, strict=True)}
+    for stream, queue in list(self._queues.items()):
+      head = queue[0]
+      if head.wait_us > 0:
+        head.wait_us -= step_us
+        if head.wait_us <= 0:
+          self._listener.began(stream)
+        continue
+      factor = paces[id(head)]
+      ends = _ends(head, factor, step_us)
+      head.left_us -= step_us / factor
+      if not ends:
+        continue
+      self._end(stream)
+      if queue:
+        following = queue[0]
         if left < 1 or step_us:
           following.wait_us = self._costs.beside(kernel, following.cost).wait_us
         if following.wait_us <= 0:
-          self._listener.began(COMMUNICATION)
+          self._listener.began(stream)
     return done
 
-  def _run_before(
-    self,
-    kernel: kernel_lib.KernelCost,
-    head: InFlight | None,
-    left: float,
-  ) -> float:
-    """Runs a kernel while the first collective, if any, waits for SMs."""
-    kernel_us = kernel.time_us + self._copies.lost_us(kernel)
-    step_us, done = self._until_copy_ends(kernel, kernel_us, left)
-    if head is not None:
-      if head.wait_us <= step_us:
-        step_us, done = head.wait_us, head.wait_us / kernel_us
-      head.wait_us -= step_us
-      self._delay_us[head.collective.name] += self._weight * step_us
-      self._listener.blocked(head.collective.name, step_us)
-    self._copies.slow(kernel, done, self._weight)
-    self._pass(step_us, kernel)
-    if head is not None and head.wait_us <= 0:
-      self._listener.began(COMMUNICATION)
-    return done
+  def _together(
+    self, running: Sequence[InFlight]
+  ) -> tuple[collective_lib.CollectiveCost, Sequence[float]]:
+    """What collectives take together, and how much longer each takes."""
+    if len(running) == 1:
+      return running[0].cost, _ALONE
+    found = self._costs.together(tuple(head.cost for head in running))
+    return found.cost, found.factors
+
+  def _shares(
+    self, kernel: kernel_lib.KernelCost, running: Sequence[InFlight]
+  ) -> list[float]:
+    """Of what a kernel loses to collectives together, the share of each."""
+    if len(running) == 1:
+      return [1.0]
+    lost_us = [
+      self._costs.beside(kernel, head.cost).kernel_us - kernel.time_us
+      for head in running
+    ]
+    total_us = sum(lost_us)
+    if total_us <= 0:
+      return [1 / len(running)] * len(running)
+    return [us / total_us for us in lost_us]
+
+  def _end(self, stream: str, after_us: float = 0.0) -> None:
+    """Takes the first collective off its stream."""
+    queue = self._queues[stream]
+    queue.popleft()
+    if not queue:
+      del self._queues[stream]
+    self._listener.ended(stream, after_us)
 
   def _until_copy_ends(
     self, kernel: kernel_lib.KernelCost, kernel_us: float, left: float
@@ -558,34 +617,44 @@ class Streams:
 
   def _wait(self, collective: collectives_lib.Collective) -> None:
     """Moves on until the collective is finished, with no kernel running."""
-    while any(entry.collective is collective for entry in self._queue):
-      head = self._queue.popleft()
-      self._exposed_us[head.collective.name] += self._weight * head.left_us
-      self._pass(head.left_us)
-      self._listener.ended(COMMUNICATION)
-      self._listener.waited(head.collective.name, head.left_us)
-      if self._queue:
-        self._listener.began(COMMUNICATION)
-    self._listener.done(COMMUNICATION, collective.name)
+    stream = collective.stream
+    while any(e.collective is collective for e in self._queues.get(stream, ())):
+      head, wait_us = self._queues[stream][0], 0.0
+      while self._queues.get(stream, (None,))[0] is head:
+        wait_us += self._idle(math.inf)
+      self._exposed_us[head.collective.name] += self._weight * wait_us
+      self._listener.waited(head.collective.name, wait_us)
+    self._listener.done(stream, collective.name)
 
   def _wait_copy(self, copy: copies_lib.Copy) -> None:
     """Moves on until the copy is finished; collectives go on meanwhile."""
     wait_us = left_us = self._copies.until_us(copy)
     if wait_us:
       self._copies.wait_us[copy.name] += self._weight * wait_us
-      while self._queue and left_us > 0:
-        head = self._queue[0]
-        step_us = min(head.left_us, left_us)
-        left_us -= step_us
-        head.left_us -= step_us
-        if head.left_us <= 0:
-          self._queue.popleft()
-          self._listener.ended(COMMUNICATION, wait_us - left_us)
-          if self._queue:
-            self._listener.began(COMMUNICATION, wait_us - left_us)
-      self._pass(wait_us)
+      while self._queues and left_us > 0:
+        left_us -= self._idle(left_us)
+      if left_us > 0:
+        self._pass(left_us)
     self._listener.waited(copy.name, wait_us)
     self._listener.done(copy.stream, copy.name)
+
+  def _idle(self, most_us: float) -> float:
+    """Moves on until a collective ends, at most for a time, with no kernel."""
+    heads = [queue[0] for queue in self._queues.values()]
+    _, factors = self._together(heads)
+    ends_us = [h.left_us * f for h, f in zip(heads, factors, strict=True)]
+    us = min(most_us, *ends_us)
+    self._pass(us)
+    for stream, head, factor in zip(
+      list(self._queues), heads, factors, strict=True
+    ):
+      ends = _ends(head, factor, us)
+      head.left_us -= us / factor
+      if ends:
+        self._end(stream)
+        if stream in self._queues:
+          self._listener.began(stream)
+    return us
 
   def _loop(self, body: program_lib.Program, num_trips: int) -> None:
     before, outer, left = None, self._weight, num_trips

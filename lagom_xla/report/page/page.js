@@ -119,7 +119,7 @@ function draw(rows, from, to, width) {
   function shares(row, parts, begin, end, text, {striped = false, title = ''} = {}) {
     const of = striped ? 'folded ' : 'several ';
     if (row.stream.name !== 'compute') {
-      const kind = row.stream.name === 'communication' ? 'collective' : 'copy';
+      const kind = row.stream.name.startsWith('communication') ? 'collective' : 'copy';
       return bar(of + kind, row, begin, end, text, {color: kind, striped, title});
     }
     // By height: what kernels take alone, what they lose, what they wait.
