@@ -241,6 +241,20 @@ def test_rings_take_the_same_hops_over_direct_links_as_through_a_switch():
     assert one == pytest.approx(other)
 
 
+def test_an_h800_node_reaches_what_was_measured_of_its_nvlink():
+  # 160 GB/s a direction (github.com/deepseek-ai/DeepSeek-V3/issues/28), and
+  # DeepEP's all-to-alls 153 and 158 (github.com/deepseek-ai/DeepEP).
+  cluster = cluster_lib.parse("1x8xh800")
+  for kind, measured_gbps in (("all-gather", 160), ("all-to-all", 155)):
+    key = collective_lib.TuningKey(
+      kind=kind, num_bytes=2**30, num_ranks=8, num_nodes=1
+    )
+    setting = collective_lib.default_setting(key, cluster)
+    time_us = collective_lib.predict(key, setting, cluster).time_us
+    rate_gbps = key.num_bytes * 7 / 8 / time_us / 1e3
+    assert rate_gbps == pytest.approx(measured_gbps, rel=0.05)
+
+
 def test_a_gpu_uses_the_parameters_of_the_measured_system_most_like_it():
   systems = {
     name: wire.system_of(cluster_lib.parse(f"1x4x{name}"))
