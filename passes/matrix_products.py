@@ -12,6 +12,12 @@ A kernel may hold them as `dot`s in a fusion, as a library call that keeps its
 dimension numbers in backend_config, as a grouped product, or as a convolution,
 which is a product in its implicit-GEMM form.
 
+Other libraries' calls are products by their names: Transformer Engine's
+(transformer_engine/jax/cpp_extensions/gemm.py), block-scaled dots, others' own.
+Where an operand is followed by its scales, those are of other numbers. What is
+summed over is in Transformer Engine's attributes, and else by how many elements
+operands and result have.
+
 Fused attention multiplies queries, keys and values in one library call. How
 many scores there are, and which of them a mask leaves out, is in a call's
 attributes: in cuDNN's config (JAX's fused_attention_stablehlo.py writes it),
@@ -29,6 +35,7 @@ from typing import Any
 
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
+from lagom_xla.passes import library_calls
 
 # A precision as an instruction has it, or as the JSON of a library call.
 Precision = hlo_pb2.PrecisionConfig | Mapping[str, Any]
@@ -146,16 +153,17 @@ def of_instruction(
         return [_convolution(next(shapes), next(shapes), instruction)]
       if "grouped_gemm_backend_config" in config:
         return [_grouped_product(next(shapes), next(shapes))]
-      if numbers is not None:
-        return [
-          _product(
-            next(shapes),
-            next(shapes),
-            contracting=map(int, numbers.get("lhs_contracting_dimensions", [])),
-            batch=map(int, numbers.get("lhs_batch_dimensions", [])),
-            precision=gemm.get("precision_config", {}),
-          )
-        ]
+      if numbers is None:
+        return _named_product(module, instruction, list(shapes))
+      return [
+        _product(
+          next(shapes),
+          next(shapes),
+          contracting=map(int, numbers.get("lhs_contracting_dimensions", [])),
+          batch=map(int, numbers.get("lhs_batch_dimensions", [])),
+          precision=gemm.get("precision_config", {}),
+        )
+      ]
     case "fusion" | "async-start":
       callees = (
         module.computations[i] for i in instruction.called_computation_ids
@@ -204,6 +212,109 @@ def _grouped_product(lhs: hlo.Shape, rhs: hlo.Shape) -> MatrixProduct:
   )
 
 
+_MULTIPLIES = re.compile(r"gemm|mat_?mul|scaled_?dot", re.IGNORECASE)
+_SCALES = "f8e8m0fnu"
+
+
+def _named_product(
+  module: hlo.Module, call: hlo.Instruction, operands: list[hlo.Shape]
+) -> list[MatrixProduct]:
+  """The product that a library call is by its name and shapes, if it is one."""
+  target = call.custom_call_target
+  if not _MULTIPLIES.search(target) or not operands:
+    return []
+  lhs, result = operands[0], hlo.first_array(call.shape)
+  rhs = next((o for o in operands[1:] if _is_factor(o, lhs)), None)
+  if rhs is None:
+    return []
+  attributes = library_calls.attributes(module, call)
+  num_lhs, num_rhs, num_out = map(hlo.num_elements, (lhs, rhs, result))
+  if "lhs_left_size" in attributes:  # Quantized operands may be padded.
+    num_lhs = attributes["lhs_left_size"] * attributes["lhs_right_size"]
+    num_rhs = attributes["rhs_left_size"] * attributes["rhs_right_size"]
+  groups, batch = 1, _leading(lhs, rhs, result)
+  if "group" in target.lower():
+    groups, batch = _num_groups(lhs, operands[1:], result), 1
+  k = _summed(lhs, attributes)
+  if k is None:
+    sums, shared = num_lhs * num_rhs, num_out * batch * groups
+    if groups > 1 and len(result.dimensions) > len(lhs.dimensions):
+      sums, shared = sums * groups, num_out  # Rows are summed by group.
+    k = math.isqrt(sums // max(shared, 1))
+    if k * k * shared != sums:
+      return []
+  if not k or num_lhs % (batch * k) or num_rhs % (batch * k):
+    return []
+  m, n = num_lhs // (batch * k), num_rhs // (batch * k)
+  if attributes.get("collective_op", 0):
+    m = max(m, num_out // n)  # It gathers rows first, or scatters them then.
+  elif groups > 1 and m * n == num_out * groups:  # A matrix for each group.
+    n //= groups
+  elif groups > 1 and m * n * groups == num_out:  # Rows are summed by group.
+    batch, k = groups, max(k // groups, 1)
+  elif batch * m * n != num_out:
+    return []
+  element_type = hlo.element_type(lhs)
+  return [
+    MatrixProduct(
+      batch=batch,
+      m=m,
+      n=n,
+      k=k,
+      element_type=element_type,
+      arithmetic=arithmetic_of(element_type, {}),
+    )
+  ]
+
+
+def _is_factor(operand: hlo.Shape, lhs: hlo.Shape) -> bool:
+  """Whether an operand is what `lhs` is multiplied by, not anyone's scales."""
+  own, other = hlo.element_type(operand), hlo.element_type(lhs)
+  # f8e4m3fn and f8e5m2 are multiplied by each other; integers index groups.
+  is_alike = own[:2] == other[:2] and own[0] in "bfs" and own != _SCALES
+  return is_alike and hlo.num_elements(operand) > 1
+
+
+def _num_groups(
+  lhs: hlo.Shape, operands: list[hlo.Shape], result: hlo.Shape
+) -> int:
+  """Of how many groups a call has the sizes, or else the matrices."""
+  for operand in operands:
+    is_sizes = hlo.element_type(operand) in ("s32", "s64", "u32")
+    if is_sizes and len(operand.dimensions) == 1 and operand.dimensions[0]:
+      return operand.dimensions[0]
+  for shape in (*operands, result):
+    if len(shape.dimensions) > len(lhs.dimensions):
+      return shape.dimensions[0]
+  return 1
+
+
+def _leading(*shapes: hlo.Shape) -> int:
+  """The first dimension where all are batches of matrices; else 1."""
+  if {len(shape.dimensions) for shape in shapes} != {3}:
+    return 1
+  sizes = {shape.dimensions[0] for shape in shapes}
+  return sizes.pop() if len(sizes) == 1 else 1
+
+
+def _summed(lhs: hlo.Shape, attributes: Mapping[str, int]) -> int | None:
+  """What Transformer Engine's attributes say is summed over; None if nothing.
+
+  Of an operand that is transposed it is what comes before the boundary between
+  its dimensions. A grouped product has the sizes of both sides, as quantized
+  operands are flat, or in older versions its K.
+  """
+  if "lhs_left_size" in attributes:
+    is_left = attributes.get("lhs_is_trans", 0)
+    return attributes["lhs_left_size" if is_left else "lhs_right_size"]
+  if "lhs_axis_boundary" in attributes:
+    boundary = attributes["lhs_axis_boundary"]
+    is_left = attributes.get("lhs_transposed", 0)
+    summed = lhs.dimensions[:boundary] if is_left else lhs.dimensions[boundary:]
+    return math.prod(summed)
+  return attributes.get("K")
+
+
 def _convolution(
   lhs: hlo.Shape, kernel: hlo.Shape, instruction: hlo.Instruction
 ) -> MatrixProduct:
@@ -229,7 +340,6 @@ def _convolution(
 
 ATTENTION_TARGETS = ("__cudnn$fmha", "te_fused_attn", "cudnn_fmha")
 
-_ATTRIBUTE = re.compile(rb"(\w+) = (-?\d+) : i64")
 _CAUSAL, _BOTTOM_RIGHT = (2, 3, 4, 5), (4, 5)
 # What Transformer Engine says of the scores; another version of it may not.
 _OF_SCORES = frozenset(
@@ -276,8 +386,7 @@ def attention_flops(
   0 where neither attributes nor shapes tell.
   """
   fmha = module.backend_config(call).get("cudnn_fmha_backend_config")
-  found = _ATTRIBUTE.findall(module.raw_backend_config(call))
-  attributes = {name.decode(): int(value) for name, value in found}
+  attributes = library_calls.attributes(module, call)
   if fmha is not None:
     shape = fmha["intermediate_tensor_shape"]["dimensions"]
     batch, heads, length, keys = map(int, shape)

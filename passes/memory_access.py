@@ -425,6 +425,11 @@ def _fused(
   return called
 
 
+def _is_scratch(shape: hlo.Shape) -> bool:
+  is_bytes = hlo.element_type(shape) in ("s8", "u8")
+  return is_bytes and len(shape.dimensions) == 1
+
+
 def _written(
   module: hlo.Module,
   computation: hlo.Computation,
@@ -450,8 +455,8 @@ def _written(
       return [instruction.shape.tuple_shapes[0]]
     case "custom-call":
       results = list(instruction.shape.tuple_shapes) or [instruction.shape]
-      last = results[-1]
-      if hlo.element_type(last) in ("s8", "u8") and len(last.dimensions) == 1:
-        return results[:-1] or results  # The last may be its scratch memory.
+      # The last may be its scratch memory.
+      while len(results) > 1 and _is_scratch(results[-1]):
+        results.pop()
       return results
   return [instruction.shape]

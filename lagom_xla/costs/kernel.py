@@ -113,7 +113,8 @@ def _run_us(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> float:
     shape, element_type = product
     # XLA's products of 8 bits come out wider unless something fused narrows
     # them, which is rare.
-    out_type = "bf16" if element_type.startswith("f8") else element_type
+    is_narrow = element_type.startswith(("f4", "f8"))
+    out_type = "bf16" if is_narrow else element_type
     types = (element_type, element_type, out_type)
     product_us = gemm.predict_us(gpu, shape, types) * num_products
     product_us *= _times(kernel)

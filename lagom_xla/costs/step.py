@@ -11,7 +11,7 @@ profile measured.
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 import dataclasses
 import functools
 
@@ -28,6 +28,7 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import copies as copies_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
+from lagom_xla.passes import library_calls
 from lagom_xla.passes import overlap as overlap_lib
 
 Key = collective_lib.TuningKey
@@ -124,6 +125,47 @@ class Step:
       self.key_of[c.name] for c in self.analysis.collectives if not c.is_by_xla
     }
     return frozenset(self.keys) - by_nccl
+
+  @functools.cached_property
+  def unknown_calls(self) -> Mapping[str, str]:
+    """Kernel -> what it calls, of those of which only the bytes are costed."""
+    found = {}
+    for instruction, call in self._calls():
+      kernel = self.analysis.kernels[instruction.id]
+      if kernel.category not in ("other", "fusion"):
+        continue
+      if self.kernel_cost(kernel).source == "measured":
+        continue
+      if call is None:  # XLA calls cuFFT by an instruction of its own.
+        found[instruction.name] = instruction.opcode
+      elif not library_calls.takes_its_bytes(call):
+        found[instruction.name] = call.custom_call_target
+    return found
+
+  @functools.cached_property
+  def calls_that_may_communicate(self) -> Mapping[str, str]:
+    """Kernel -> what it calls, of those that may hold collectives."""
+    module = self.analysis.module
+    if (collectives_lib.num_devices(module) or 1) == 1:
+      return {}
+    return {
+      instruction.name: call.custom_call_target
+      for instruction, call in self._calls()
+      if call is not None and library_calls.may_communicate(module, call)
+    }
+
+  def _calls(
+    self,
+  ) -> Iterator[tuple[hlo.Instruction, hlo.Instruction | None]]:
+    """Kernels that are library calls, with the call; None where it is cuFFT."""
+    module, kernels = self.analysis.module, self.analysis.kernels
+    for computation_id in module.executions:
+      for instruction in module.computations[computation_id].instructions:
+        if instruction.id not in kernels:
+          continue
+        call = library_calls.of_instruction(module, instruction)
+        if call is not None or instruction.opcode == "fft":
+          yield instruction, call
 
   def _limited(self, key: Key, setting: nccl.Setting) -> nccl.Setting:
     if self.max_channels is None or key in self.by_xla:

@@ -124,11 +124,13 @@ class Estimate:
     mean: as predicted.
     low: the lower end of its 90 % range.
     high: the upper end.
+    is_open: whether it may be far above that, by calls of unknown work.
   """
 
   mean: float
   low: float
   high: float
+  is_open: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,11 +142,13 @@ class Times:
     by_scenario: in each of the scenarios of its cluster.
     step_factors: what measured steps took over such a replay; None if none
       were measured.
+    is_open: whether the step has calls of unknown work.
   """
 
   mean_us: float
   by_scenario: Mapping[scenario_lib.Scenario, float]
   step_factors: measured_lib.Factors | None = None
+  is_open: bool = False
 
 
 @functools.cache
@@ -207,6 +211,7 @@ def times(step: step_lib.Step, configuration: step_lib.Configuration) -> Times:
     mean_us=step.timeline(configuration).step_time_us,
     by_scenario=_Replays(step, configuration),
     step_factors=None if measured is None else measured.step_factors,
+    is_open=bool(step.unknown_calls),
   )
 
 
@@ -255,7 +260,8 @@ def step_time(found: Times, missed: Spread | None = None) -> Estimate:
   }
   estimate = combined(found.mean_us, {**found.by_scenario, **whole})
   # A few rows that differ much add up to more than the whole.
-  return dataclasses.replace(estimate, low=max(estimate.low, 0.0))
+  low = max(estimate.low, 0.0)
+  return dataclasses.replace(estimate, low=low, is_open=found.is_open)
 
 
 def gain(before: Times, after: Times) -> Estimate:

@@ -86,6 +86,9 @@ def _explanation(
     basis=step.basis,
     before=before,
     after=after,
+    calls_that_may_communicate=tuple(
+      dict.fromkeys(step.calls_that_may_communicate.values())
+    ),
   )
 
 

@@ -179,6 +179,8 @@ class Explanation:
     basis: what times are: "predicted", or "predicted from measured costs".
     before: the step as it runs today.
     after: with the plan; null without one.
+    calls_that_may_communicate: library calls that may hold collectives, which
+      are not among these.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -190,6 +192,7 @@ class Explanation:
   basis: str
   before: Step
   after: Step | None
+  calls_that_may_communicate: tuple[str, ...] = ()
 
 
 _MOST_NEAR = 3

@@ -42,10 +42,12 @@ class Range:
   Attributes:
     low_us: the lower end.
     high_us: the upper end.
+    is_open: whether it may be far above that, by calls of unknown work.
   """
 
   low_us: float
   high_us: float
+  is_open: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -34,6 +34,14 @@ def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
   """
   before, after = explanation.before, explanation.after
   name = f"{explanation.module_name} on {explanation.cluster}"
+  hidden = in_words.some(explanation.calls_that_may_communicate)
+  if not before.collectives and hidden:
+    yield (
+      f"{name}: no collective is seen in its step of {_ms(before.step_us)} or"
+      f" more ({explanation.basis}), but {hidden} may hold some. What calls"
+      " wait for inside is not known."
+    )
+    return
   if not before.collectives:
     yield (
       f"{name} has no collective, so none is exposed in its step of"
@@ -47,6 +55,8 @@ def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
     f" {in_words.count(before.collectives, 'collective')}"
     f" ({explanation.basis})."
   )
+  if hidden:
+    yield f"{hidden} may hold other collectives, which are not seen."
   steps, modules = [before], "this module"
   if after is not None:
     yield (

@@ -51,29 +51,11 @@ def uncosted() -> str:
   return f"{nccl_channels.VARIABLE} is {most} here, and no time is under it"
 
 
-# Calls that take about as long as their bytes: sorts, norms and the like.
-_BY_BYTES = ("__cub$", "__cudnn$norm", "__cudnn$softmax", "__gpu$TopK")
 # More are counted, not named.
 _MOST_CALLS_NAMED = 3
 _MOST_NAMED = 5
 # Shares of the step from which on a scatter is worth a note.
 _NOTED_FROM = 0.05
-
-
-def unknown_work(step: step_lib.Step) -> Mapping[str, str]:
-  """What is called, by the names of such calls that nobody measured."""
-  found = {}
-  for instruction in _running(step.analysis.module):
-    kernel = step.analysis.kernels.get(instruction.id)
-    if kernel is None or kernel.category != "other":
-      continue
-    # XLA calls cuFFT by an instruction of its own.
-    is_fft = instruction.opcode == "fft"
-    target = "fft" if is_fft else instruction.custom_call_target
-    is_unknown = target and not target.startswith(_BY_BYTES)
-    if is_unknown and step.kernel_cost(kernel).source != "measured":
-      found[instruction.name] = target
-  return found
 
 
 def _running(module: hlo.Module) -> Iterator[hlo.Instruction]:
@@ -101,20 +83,30 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
       "Conditionals take their slowest branch each time, and totals count all"
       f" branches: {conditionals}."
     )
-  if called := unknown_work(step):
-    instructions = instructions_lib.of_step(step)
-    named = dict.fromkeys(
-      f"{target}{_at(instructions[name].source)}"
-      for name, target in called.items()
-    )
+  if called := step.unknown_calls:
     yield (
       f"Only the bytes of {in_words.count(called, 'library call')} are costed,"
-      " so that the step may take far longer:"
-      f" {in_words.some(list(named), _MOST_CALLS_NAMED)}. A --profile of a"
-      " run has their times."
+      f" so that the step may take far longer: {_calls(step, called)}. A"
+      " --profile of a run has their times."
+    )
+  if called := step.calls_that_may_communicate:
+    yield (
+      f"{in_words.count(called, 'library call')} may communicate between"
+      f" devices: {_calls(step, called)}. Collectives inside are not seen,"
+      " timed or tuned."
     )
   yield from _run_again("today", module)
   yield from _scatter_notes(step)
+
+
+def _calls(step: step_lib.Step, called: Mapping[str, str]) -> str:
+  """What is called, with source lines."""
+  instructions = instructions_lib.of_step(step)
+  named = dict.fromkeys(
+    f"{target}{_at(instructions[name].source)}"
+    for name, target in called.items()
+  )
+  return in_words.some(list(named), _MOST_CALLS_NAMED)
 
 
 def _run_again(when: str, module: hlo.Module) -> Iterator[str]:

@@ -280,6 +280,8 @@ class Inspection:
       bodies count once.
     calls_of_unknown_work: kernel -> the library's call that it is, of which
       only the bytes are costed.
+    calls_that_may_communicate: kernel -> the library's call that it is, inside
+      which there may be collectives that are not among these.
     profile: the measured costs that it is priced by; None without --profile.
   """
 
@@ -294,6 +296,7 @@ class Inspection:
   overlaps: tuple[Overlap, ...]
   loops_of_unknown_length: tuple[str, ...]
   calls_of_unknown_work: Mapping[str, str]
+  calls_that_may_communicate: Mapping[str, str]
   profile: MeasuredCosts | None
 
 
@@ -325,7 +328,8 @@ def inspection(
       for overlap in analysis.overlaps
     ),
     loops_of_unknown_length=tuple(module.loops_of_unknown_length),
-    calls_of_unknown_work=notes_lib.unknown_work(step),
+    calls_of_unknown_work=step.unknown_calls,
+    calls_that_may_communicate=step.calls_that_may_communicate,
     profile=measured_costs(step, costed) if costed else None,
   )
 

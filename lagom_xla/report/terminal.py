@@ -153,22 +153,37 @@ def _verdict_on_step(
     f"{what} cost {_ms(lost_us)} of a step of {_ms(step_us)},"
     f" {lost_us / step_us if step_us else 0.0:.1%}"
   )
-  if not step.analysis.collectives and not step.analysis.host_copies:
-    words = f"no collective, so nothing to overlap in a step of {_ms(step_us)}"
   known = uncertainty.step_time(uncertainty.times(step, step.default))
+  hidden = in_words.some([*{*step.calls_that_may_communicate.values()}])
+  moves_data = step.analysis.collectives or step.analysis.host_copies
+  if hidden and moves_data:
+    words = (
+      f"{what} that are seen cost {_ms(lost_us)} of a step of {_ms(step_us)} or"
+      f" more, and {hidden} may hold others"
+    )
+  elif hidden:
+    words = (
+      f"no collective is seen, but {hidden} may hold some, in a step of"
+      f" {_ms(step_us)} or more"
+    )
+  elif not moves_data:
+    words = f"no collective, so nothing to overlap in a step of {_ms(step_us)}"
   name = step.analysis.module.name
   return _verdict(
     f"{name} on {step.cluster.name}: {words} ({step.basis}).",
     (
-      _today(step_us, known.low, known.high),
+      _today(step_us, known.low, known.high, known.is_open),
       ("lower bound", _ms(lower_bound.us(step)), _BOUND),
     ),
   )
 
 
-def _today(us: float, low_us: float, high_us: float) -> _Row:
-  ends = in_words.ms_range(low_us, high_us, " and ")
-  return f"step, {notes.today()}", _ms(us), f"9 times in 10 between {ends}"
+def _today(us: float, low_us: float, high_us: float, is_open: bool) -> _Row:
+  known = f"9 times in 10 between {in_words.ms_range(low_us, high_us, ' and ')}"
+  if is_open:
+    least = in_words.rounded_ms(low_us)
+    known = f"at least {least}: only the bytes of some calls are costed"
+  return f"step, {notes.today()}", _ms(us), known
 
 
 def _verdict_on_tuning(tuning: tuning_lib.Tuning) -> layout.Section:
@@ -176,7 +191,7 @@ def _verdict_on_tuning(tuning: tuning_lib.Tuning) -> layout.Section:
   plan = tuning.plan
   default_us = plan.prediction.default_us
   before = plan.prediction.default_range_us
-  rows = [_today(default_us, before.low_us, before.high_us)]
+  rows = [_today(default_us, before.low_us, before.high_us, before.is_open)]
   words, planned_us = "nothing to set: ", None
   if not plan.is_default:
     words, planned_us = "", plan.planned_us
@@ -229,7 +244,7 @@ def _verdict_on_verification(
     f"Plan for {plan.module_name} on {plan.cluster.name}: {words}. Module,"
     " cluster and versions are those that it was made for.",
     (
-      _today(verified.default_us, known.low_us, known.high_us),
+      _today(verified.default_us, known.low_us, known.high_us, known.is_open),
       _with_plan(verified.default_us, plan, verified.planned_us),
     ),
   )

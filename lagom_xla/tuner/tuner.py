@@ -394,4 +394,6 @@ def _prediction(
 
 
 def _range(estimate: uncertainty.Estimate) -> plan_lib.Range:
-  return plan_lib.Range(low_us=estimate.low, high_us=estimate.high)
+  return plan_lib.Range(
+    low_us=estimate.low, high_us=estimate.high, is_open=estimate.is_open
+  )

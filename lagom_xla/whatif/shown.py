@@ -64,7 +64,7 @@ def _cells(row: Row, has_plan: bool) -> Iterator[str]:
   yield f"{row.gbits_per_gpu:,.4g}" if figures.networks else "-"
   # Starred where no collective was measured on so many nodes.
   yield in_words.rounded_ms(step.us) + "*" * row.is_beyond_measured
-  yield in_words.ms_range(step.low_us, step.high_us, "-")
+  yield _between(step, "-")
   yield in_words.rounded_ms(figures.lower_bound_us)
   yield f"{row.exposed_share:.1%}"
   yield in_words.short(row.throughput)
@@ -73,6 +73,11 @@ def _cells(row: Row, has_plan: bool) -> Iterator[str]:
     yield _change(gain_us / step.us if step.us else 0.0)
   faster = comparison_lib.network_gain(row, 2.0)
   yield "-" if faster is None else _change(faster)
+
+
+def _between(step: report.Estimate, joint: str) -> str:
+  ends = in_words.ms_range(step.low_us, step.high_us, joint)
+  return f"{ends}?" if step.is_open else ends
 
 
 def _change(gain: float) -> str:
@@ -234,7 +239,7 @@ def _hover(row: Row) -> str:
   figures = row.figures
   assert figures is not None
   step = figures.step
-  ends = in_words.ms_range(step.low_us, step.high_us)
+  ends = _between(step, " to ")
   return (
     f"<b>{row.cluster}</b>, {in_words.count(row.num_gpus, 'GPU')}<br>step"
     f" {in_words.milliseconds(step.us)}, 9 in 10 {ends}"

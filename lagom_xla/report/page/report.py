@@ -33,16 +33,23 @@ class Estimate:
     us: as predicted.
     low_us: the lower end.
     high_us: the upper end.
+    is_open: whether it may be far above that, by calls of unknown work.
   """
 
   us: float
   low_us: float
   high_us: float
+  is_open: bool = False
 
   @classmethod
   def of(cls, found: uncertainty.Estimate) -> Estimate:
     """What the cost model says of a time, in microseconds."""
-    return cls(us=found.mean, low_us=found.low, high_us=found.high)
+    return cls(
+      us=found.mean,
+      low_us=found.low,
+      high_us=found.high,
+      is_open=found.is_open,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -252,6 +259,11 @@ def verdict(
   return f"the plan makes the step {abs(shorter):.1%} {way}"
 
 
+def _between(known: Estimate) -> str:
+  ends = f"{in_words.ms_range(known.low_us, known.high_us)} ms"
+  return f"{ends}, or more by unknown calls" if known.is_open else ends
+
+
 NAME = beside.REPORT
 _FILE = beside.File(
   name=NAME,
@@ -341,7 +353,7 @@ def filled(folder: pathlib.Path, **values: object) -> str:
   )
   filters: dict[str, Callable[[Any], str]] = {
     "ms": lambda us: "-" if us is None else in_words.milliseconds(us),
-    "between": lambda e: f"{in_words.ms_range(e.low_us, e.high_us)} ms",
+    "between": _between,
     "gb": in_words.gigabytes,
     "short": in_words.short,
   }
