@@ -3,9 +3,12 @@
 """Collectives of a module, whatever form XLA printed them in.
 
 XLA writes a collective as a plain instruction (`all-gather`), as a pair of its
-own (`all-gather-start` / `all-gather-done`), or as an `async-start` /
-`async-done` pair around a computation that holds the plain instruction. They
-are told apart by opcode, never by name. Replica groups have four spellings:
+own (`all-gather-start` / `all-gather-done`), or inside another instruction that
+runs it: an `async-start` / `async-done` pair around a computation that holds
+one or, as a group that NCCL launches at once, several; a fusion, such as one
+that slices what it gathers; or calls and pairs inside these. Collectives are
+told apart by opcode, never by name, and none is left out: `find` raises where
+the module has another one. Replica groups have four spellings:
 
     {{0,1},{2,3}}                                      a list
     [4,2]<=[2,4]T(1,0)                                 an iota, transposed
@@ -25,7 +28,7 @@ Synchronous ones run on the compute stream, which waits for none of these.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 import dataclasses
 import functools
 import itertools
@@ -36,6 +39,7 @@ import weakref
 
 import numpy as np
 
+from lagom_xla import errors
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
@@ -193,6 +197,9 @@ class Collective:
     stream: COMMUNICATION, SCALE_UP or SYNC.
     channel_id: XLA's number of it, by which those of one form are told apart in
       whatever order they are scheduled; 0 for none.
+    grouped_bytes: `array_bytes` of all that one launch of a group runs of its
+      kind, element type and devices, which NCCL takes together; () where it is
+      the only one.
   """
 
   name: str
@@ -213,6 +220,7 @@ class Collective:
   is_by_xla: bool = False
   stream: str = COMMUNICATION
   channel_id: int = 0
+  grouped_bytes: tuple[int, ...] = ()
 
   @property
   def group_size(self) -> int:
@@ -257,8 +265,8 @@ KINDS = frozenset([
 
 _OPCODES = KINDS | {f"{kind}-start" for kind in KINDS}
 
-# Instructions whose computation may hold the collective that they run.
-_HOLDERS = frozenset(["async-start", "call", "fusion"])
+# Instructions whose computations run as sequences of their own.
+_SEQUENCES = frozenset(["call", "conditional", "while"])
 
 # Instructions that take no time on the GPU.
 NOPS = frozenset([
@@ -274,35 +282,148 @@ def kind_of(instruction: hlo.Instruction) -> str | None:
   return kind if kind in KINDS else None
 
 
+Operation = tuple[hlo.Computation, hlo.Instruction]
+
+
 def payloads(
   module: hlo.Module, instruction: hlo.Instruction
-) -> list[tuple[hlo.Computation, hlo.Instruction]]:
-  """The plain collectives inside an async-start or a fusion, if any."""
-  if instruction.opcode not in _HOLDERS:
-    return []
-  found = []
-  for callee_id in instruction.called_computation_ids:
-    callee = module.computations[callee_id]
-    if callee.opcodes.isdisjoint(KINDS | _HOLDERS):
-      continue
-    for inner in callee.instructions:
-      if inner.opcode in KINDS:
-        found.append((callee, inner))
-      else:
-        found += payloads(module, inner)
-  return found
+) -> tuple[Operation, ...]:
+  """The collectives that an instruction runs as one, if any.
+
+  Not those of a computation that runs as a sequence, in which each is found
+  where it stands: a call's, a loop's, and a stream's that the program names,
+  where it launches kernels, too.
+  """
+  opcode = instruction.opcode
+  if not instruction.called_computation_ids or opcode in _SEQUENCES:
+    return ()
+  if opcode.endswith(("-done", "-update")):  # They name what their start runs.
+    return ()
+  held = _held(module)
+  inside = tuple(o for i in instruction.called_computation_ids for o in held[i])
+  if inside and opcode == "async-start":
+    (called_id,) = instruction.called_computation_ids
+    if called_id not in module.wrapped and not _only_communicates(
+      module, module.computations[called_id]
+    ):
+      return ()
+  return inside
+
+
+def _held(module: hlo.Module) -> Mapping[int, tuple[Operation, ...]]:
+  """The collectives in each computation and in what it calls, by its id."""
+  if module in _held_by:
+    return _held_by[module]
+  held: dict[int, tuple[Operation, ...]] = {}
+
+  def visit(computation: hlo.Computation) -> tuple[Operation, ...]:
+    if computation.id not in held:
+      inside: list[Operation] = []
+      for instruction in computation.instructions:
+        if kind_of(instruction):
+          inside.append((computation, instruction))
+        elif not instruction.opcode.endswith(("-done", "-update")):
+          for called_id in instruction.called_computation_ids:
+            inside += visit(module.computations[called_id])
+      held[computation.id] = tuple(inside)
+    return held[computation.id]
+
+  for computation in module.computations.values():
+    visit(computation)
+  return _held_by.setdefault(module, held)
+
+
+_held_by: weakref.WeakKeyDictionary[
+  hlo.Module, Mapping[int, tuple[Operation, ...]]
+] = weakref.WeakKeyDictionary()
+
+
+def _only_communicates(
+  module: hlo.Module, computation: hlo.Computation
+) -> bool:
+  """Whether a computation and those that it calls launch nothing else."""
+  return all(
+    instruction.opcode in NOPS
+    or kind_of(instruction)
+    or instruction.opcode.endswith(("-done", "-update"))
+    or payloads(module, instruction)
+    or (
+      instruction.opcode == "call"
+      and all(
+        _only_communicates(module, module.computations[called_id])
+        for called_id in instruction.called_computation_ids
+      )
+    )
+    for instruction in computation.instructions
+  )
 
 
 def find(module: hlo.Module) -> tuple[Collective, ...]:
-  """All collectives of a module that run, in schedule order; found once."""
+  """All collectives of a module that run, in schedule order; found once.
+
+  Raises:
+    HloError: the module has another one, in a form that is not known here.
+  """
   if module not in _found:
     devices = num_devices(module)
-    _found[module] = tuple(
-      collective
-      for computation in module.sequences
-      for collective in _collectives_in(module, computation, devices)
-    )
+    found: list[Collective] = []
+    met: set[tuple[int, int]] = set()
+    as_one: set[int] = set()  # Computations that an instruction runs so.
+    for computation in module.sequences:
+      if computation.id in as_one:
+        continue
+      dones = dependencies.awaiting_of(computation)
+      for start in computation.instructions:
+        inside = payloads(module, start)
+        if inside and start.opcode == "async-start":
+          as_one.update(_reached(module, start.called_computation_ids))
+        if kind_of(start):
+          inside = ((computation, start),)
+        if inside:
+          met.update(map(_id_of, inside))
+          done = dones.get(start.id)
+          found += _started(module, computation, start, done, inside, devices)
+    _check_all_met(module, met)
+    _found[module] = tuple(found)
   return _found[module]
+
+
+def _id_of(operation: Operation) -> tuple[int, int]:
+  computation, instruction = operation
+  return computation.id, instruction.id
+
+
+def _reached(
+  module: hlo.Module, called_ids: Iterable[int]
+) -> Mapping[int, hlo.Instruction | None]:
+  """Ids of computations and of all that they call, and what calls each."""
+  reached: dict[int, hlo.Instruction | None] = dict.fromkeys(called_ids)
+  left = list(reached)
+  while left:
+    for instruction in module.computations[left.pop()].instructions:
+      for called_id in instruction.called_computation_ids:
+        if called_id not in reached:
+          reached[called_id] = instruction
+          left.append(called_id)
+  return reached
+
+
+def _check_all_met(module: hlo.Module, met: Set[tuple[int, int]]) -> None:
+  """Checks that each collective that a module can reach was met.
+
+  Raises:
+    HloError: one was not.
+  """
+  for computation_id, caller in _reached(module, [module.entry.id]).items():
+    computation = module.computations[computation_id]
+    for instruction in computation.instructions:
+      if kind_of(instruction) and (computation.id, instruction.id) not in met:
+        by = f"{caller.opcode} {caller.name}" if caller else "the entry"
+        raise errors.HloError(
+          f"{module.name}: lagom_xla does not know how {by} runs"
+          f" {instruction.name}, an {kind_of(instruction)} in"
+          f" {computation.name}, and would leave it out; report the module."
+        )
 
 
 # Every prediction begins with the same module, and asks for what it has.
@@ -311,35 +432,27 @@ _found: weakref.WeakKeyDictionary[hlo.Module, tuple[Collective, ...]] = (
 )
 
 
-def _collectives_in(
+def _started(
   module: hlo.Module,
   computation: hlo.Computation,
+  start: hlo.Instruction,
+  done: hlo.Instruction | None,
+  inside: Sequence[Operation],
   num_devices: int | None,
 ) -> Iterator[Collective]:
-  dones = dependencies.awaiting_of(computation)
-  for start in computation.instructions:
-    if kind_of(start):
-      inside = [(computation, start)]
-    elif start.opcode == "call":
-      continue  # Its computation is visited on its own.
-    else:
-      inside = payloads(module, start)
-    if not inside:
-      continue
-    done = dones.get(start.id)
-    config = module.backend_config(start).get("collective_backend_config", {})
-    form: Form = "sync"
-    if not config.get("is_sync") and _is_in_flight(computation, start, done):
-      form = "async"
-    for home, operation in inside:
-      name = start.name
-      if len(inside) > 1:
-        name = f"{start.name}/{operation.name}"
-      kind = kind_of(operation)
-      assert kind is not None
-      given, taken = _arrays(home, operation, kind)
-      yield Collective(
-        name=name,
+  """The collectives that one instruction starts."""
+  config = module.backend_config(start).get("collective_backend_config", {})
+  form: Form = "sync"
+  if not config.get("is_sync") and _is_in_flight(computation, start, done):
+    form = "async"
+  found: list[Collective] = []
+  for home, operation in inside:
+    kind = kind_of(operation)
+    assert kind is not None
+    given, taken = _arrays(home, operation, kind)
+    found.append(
+      Collective(
+        name=f"{start.name}/{operation.name}" if inside[1:] else start.name,
         kind=kind,
         form=form,
         computation=computation.name,
@@ -358,6 +471,26 @@ def _collectives_in(
         stream=SYNC if form == "sync" else _stream(module, start, operation),
         channel_id=operation.channel_id,
       )
+    )
+  # XLA's group is of what stands in the computation itself.
+  is_group = start.opcode == "async-start" and (
+    start.called_computation_ids[0] in module.wrapped
+  )
+  for one in found:
+    alike = [o for o in found if _taken_by(o) == _taken_by(one)]
+    if is_group and alike[1:]:
+      grouped = tuple(n for other in alike for n in other.array_bytes)
+      one = dataclasses.replace(one, grouped_bytes=grouped)
+    yield one
+
+
+def _taken_by(one: Collective) -> tuple[object, ...]:
+  """Equal for collectives of a group that NCCL takes together.
+
+  Those are of one function, type and communicator (ncclPrepareTasks in NCCL's
+  src/enqueue.cc).
+  """
+  return one.kind, one.element_type, one.groups, one.is_by_xla
 
 
 # What XLA's backend config calls the domain, in its whole name.
@@ -416,6 +549,8 @@ def _arrays(
   match operation.opcode:
     case "all-gather-start" | "collective-permute-start":
       taken = taken.tuple_shapes[1]  # After the operands, which it repeats.
+    case "all-reduce-start" if _is_nested(taken):
+      taken = taken.tuple_shapes[1]  # As any async-start has it.
     case "send" | "recv":
       taken = taken.tuple_shapes[0]
   # A permute in place also takes the output and offsets.
@@ -425,6 +560,10 @@ def _arrays(
   elif is_in_place or kind in ("ragged-all-to-all", "send"):
     given = given[:1]
   return given, taken
+
+
+def _is_nested(shape: hlo.Shape) -> bool:
+  return bool(shape.tuple_shapes and shape.tuple_shapes[0].tuple_shapes)
 
 
 def _array_bytes(

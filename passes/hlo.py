@@ -47,7 +47,8 @@ TUPLE = 13  # Of the same enum.
 
 # Computations that these call run as a sequence of their own; computations
 # that other instructions call (fusion, reduce, sort, ...) are part of a kernel.
-_CONTROL_FLOW = frozenset(["while", "conditional", "call", "async-start"])
+_CALLS = frozenset(["while", "conditional", "call"])
+_CONTROL_FLOW = _CALLS | {"async-start"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -191,7 +192,10 @@ class Module:
 
   @functools.cached_property
   def wrapped(self) -> frozenset[int]:
-    """Ids of the computations that an `async-start` runs beside others."""
+    """Ids of the computations that an `async-start` runs as one.
+
+    One that calls others is a sequence of its own, on a stream beside others.
+    """
     return frozenset(
       callee_id
       for computation in self.computations.values()
@@ -199,6 +203,7 @@ class Module:
       for instruction in computation.instructions
       if instruction.opcode == "async-start"
       for callee_id in instruction.called_computation_ids
+      if self.computations[callee_id].opcodes.isdisjoint(_CALLS)
     )
 
   @functools.cached_property

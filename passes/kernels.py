@@ -53,6 +53,9 @@ _GEMM_TARGETS = (
 )
 
 
+_PRODUCTS = frozenset(["convolution", "custom-call", "dot", "scaled-dot"])
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Kernel(memory_access.Access):
   """One kernel of a module.
@@ -95,11 +98,28 @@ def launches_kernel(module: hlo.Module, instruction: hlo.Instruction) -> bool:
     or collectives.kind_of(instruction)
   ):
     return False
-  if instruction.opcode == "async-start":
-    called = module.computations[instruction.called_computation_ids[0]]
-    if called.root.opcode == "call":  # On a stream that the program names.
-      return False
-  return not collectives.payloads(module, instruction)
+  called_ids = instruction.called_computation_ids
+  if (
+    instruction.opcode == "async-start" and called_ids[0] not in module.wrapped
+  ):
+    return False  # On a stream that the program names.
+  # One that multiplies, too, is both.
+  return not collectives.payloads(module, instruction) or any(
+    _multiplies(module, module.computations[i]) for i in called_ids
+  )
+
+
+def _multiplies(module: hlo.Module, computation: hlo.Computation) -> bool:
+  """Whether products stand in a computation or in what it holds."""
+  return any(
+    any(
+      _multiplies(module, module.computations[i])
+      for i in instruction.called_computation_ids
+    )
+    if instruction.called_computation_ids
+    else instruction.opcode in _PRODUCTS
+    for instruction in computation.instructions
+  )
 
 
 def of_instruction(

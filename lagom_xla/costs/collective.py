@@ -114,9 +114,15 @@ def calls(collective: collectives_lib.Collective) -> tuple[Call, ...]:
   )
   if is_untuned or collective.group_size < 2:
     return ()
-  runs = nccl.aggregates(collective.kind, collective.array_bytes)
+  runs = nccl.aggregates(
+    collective.kind, collective.grouped_bytes or collective.array_bytes
+  )
   num_arrays = sum(map(len, runs))
-  return tuple(Call(num_bytes=sum(run), num_arrays=num_arrays) for run in runs)
+  return tuple(
+    Call(num_bytes=sum(run), num_arrays=num_arrays)
+    for run in runs
+    if not set(run).isdisjoint(collective.array_bytes)
+  )
 
 
 def calls_by_key(

@@ -207,6 +207,24 @@ class Step:
     """Cost of a key's collective alone, under XLA's cap if there is one."""
     return self.prices.collective(key, self._limited(key, setting))
 
+  def cost_of(
+    self, collective: collectives_lib.Collective, setting: nccl.Setting
+  ) -> collective_lib.CollectiveCost:
+    """Cost of a collective alone, or of its part of what a group launches.
+
+    NCCL runs what it takes together in one launch, whose channels share out all
+    arrays: by bytes here.
+    """
+    key = self.key_of[collective.name]
+    cost = self.predict(key, setting)
+    is_measured = self.measured is not None and key in self.measured.keys
+    if not collective.grouped_bytes or is_measured:
+      return cost
+    whole = dataclasses.replace(key, num_bytes=sum(collective.grouped_bytes))
+    share = key.num_bytes / whole.num_bytes if whole.num_bytes else 0.0
+    part_us = share * self.predict(whole, setting).time_us
+    return cost.lasting(part_us) if 0 < part_us < cost.time_us else cost
+
   @functools.cached_property
   def prices(self) -> scenario_lib.Prices:
     """What its kernels and collectives cost, shared with steps priced alike."""
@@ -241,7 +259,8 @@ class Step:
       found = known.get(collective.name)
       if found is None:
         key = self.key_of[collective.name]
-        found = known[collective.name] = self.predict(key, configuration[key])
+        found = self.cost_of(collective, configuration[key])
+        known[collective.name] = found
       return found
 
     return timeline_lib.Costs(

@@ -320,7 +320,7 @@ def _collective(
   home = ran.homes[collective.computation]
   line = ran.lines.of(home, home.by_id[collective.start_id])
   frame = line.frames[0] if line.frames else None
-  lone_us = ran.step.predict(key, ran.configuration[key]).time_us
+  lone_us = ran.step.cost_of(collective, ran.configuration[key]).time_us
   exposed_us, is_sync = ran.exposed_us[name], collective.form == "sync"
   parts: tuple[explanation_lib.Part, ...] = ()
   if subject is not None:

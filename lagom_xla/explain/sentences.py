@@ -85,7 +85,7 @@ class Subject:
   @property
   def lone_us(self) -> float:
     """One run of it alone."""
-    return self.step.predict(self.key, self.setting).time_us
+    return self.step.cost_of(self.collective, self.setting).time_us
 
   @property
   def maker(self) -> hlo.Instruction | None:

@@ -44,8 +44,11 @@ def of_analysis(
   for computation_id in analysis.module.executions:
     computation = analysis.module.computations[computation_id]
     for instruction in computation.instructions:
-      for one in analysis.started_by.get(instruction.id, ()):
+      started = analysis.started_by.get(instruction.id, ())
+      for one in started:
         what = sentences.what(one, platform)
+        if started[1:]:
+          what += f", one of {len(started)} that start together"
         if one.num_operands > 1:
           what += f", {one.num_operands} arrays combined"
         found[one.name] = Instruction(

@@ -9,7 +9,8 @@ of a module by one version of JAX. Members of a group agree in their traits
 as {a, d} and {b, c} would where b needs a and d needs c.
 
 XLA's combiners take collectives of one array each; one of several is no
-candidate.
+candidate. One that the program has XLA launch in a group with others stays
+alone in it.
 
 An all-reduce of which each device keeps its own shard counts as the
 reduce-scatter that XLA makes of it (`find_pairs`).
@@ -270,6 +271,7 @@ class Candidate:
     traits: what all members of a group must agree in.
     after: the candidates that it depends on, as bits.
     bit: its own.
+    is_grouped: whether the program has XLA launch it in a group with others.
   """
 
   label: str
@@ -280,11 +282,26 @@ class Candidate:
   traits: table.Traits
   after: int
   bit: int
+  is_grouped: bool = False
+
+
+# XLA's frontend attributes of a call whose collectives are launched at once
+# (explicit_collectives_group_async_wrapper.cc), and, from JAX 0.12 on, of
+# collectives that are (group_collectives_by_key.cc).
+_GROUP = "_collectives_group"
+_GROUP_KEY = "collective_group_key"
 
 
 def find(module: hlo.Module) -> dict[str, Candidate]:
   """The candidates of a module before XLA's combiners, by label."""
   found: dict[str, Candidate] = {}
+  in_groups = {
+    called_id
+    for computation in module.computations.values()
+    for instruction in computation.instructions
+    if _GROUP in instruction.frontend_attributes.map
+    for called_id in instruction.called_computation_ids
+  }
   for computation_id in module.executions:
     computation = module.computations[computation_id]
     if computation.opcodes.isdisjoint(table.COMBINERS):
@@ -317,6 +334,8 @@ def find(module: hlo.Module) -> dict[str, Candidate]:
         ),
         after=mask,
         bit=bit,
+        is_grouped=computation_id in in_groups
+        or _GROUP_KEY in instruction.frontend_attributes.map,
       )
   return found
 
@@ -347,6 +366,12 @@ def check(candidates: Mapping[str, Candidate], groups: Groups) -> None:
 
 
 def _check_group(members: list[Candidate]) -> None:
+  for member in members if members[1:] else ():
+    if member.is_grouped:
+      raise errors.CombineError(
+        f"{member.label} cannot be combined: the program has XLA launch it in a"
+        " group with others."
+      )
   for member in members[1:]:
     first = members[0]
     if differing := table.difference(first.traits, member.traits):

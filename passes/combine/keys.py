@@ -122,7 +122,8 @@ def labels(
 
   Returns:
     By name of the instruction that starts it, labels in the group's order.
-    Collectives without a group's key are missing.
+    Collectives without a group's key are missing, and those that one launch
+    runs together.
   """
   group_of = {group[0]: group for group in groups if group}
   by_id = {
@@ -131,6 +132,8 @@ def labels(
   found = {}
   for collective in collectives.find(module):
     start = by_id[collective.start_id]
+    if len(collectives.payloads(module, start)) > 1:
+      continue
     key = start.frontend_attributes.map.get(_KEY, "")
     if key.startswith(_GROUP):
       label = key.removeprefix(_GROUP)

@@ -122,10 +122,7 @@ def of_instructions(
   parts: list[Part] = []
   for instruction in instructions:
     started = analysis.started_by.get(instruction.id, ())
-    for collective in started:
-      parts.append(Start(collective))
-      if collective.form == "sync":
-        parts.append(Wait(collective))
+    parts.extend(map(Start, started))
     parts.extend(Wait(c) for c in analysis.awaited_by.get(instruction.id, ()))
     if copy := analysis.copies.get(instruction.id):
       parts.append(StartCopy(copy))
@@ -137,6 +134,7 @@ def of_instructions(
       parts.append(Launch(analysis.kernels[instruction.id]))
     else:
       parts.extend(_control_flow(analysis, instruction))
+    parts.extend(Wait(c) for c in started if c.form == "sync")
   return tuple(parts)
 
 

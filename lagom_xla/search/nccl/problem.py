@@ -127,7 +127,8 @@ def _signature(step: step_lib.Step, program: program_lib.Program) -> Signature:
         signature.append((step.kernel_cost(kernel), is_product))
       case program_lib.Start(collective):
         order[collective.name] = len(order)
-        signature.append(("start", step.key_of[collective.name]))
+        key, grouped = step.key_of[collective.name], collective.grouped_bytes
+        signature.append(("start", key, sum(grouped)))
       case program_lib.Wait(collective):
         signature.append(("wait", order.get(collective.name)))
       case program_lib.StartCopy(copy):
