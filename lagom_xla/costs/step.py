@@ -85,6 +85,16 @@ class Step:
   def _under(self) -> dict[scenario_lib.Scenario, Step]:
     return {}
 
+  @functools.cached_property
+  def on_one_stream(self) -> Step:
+    """The step if all its collectives ran one after the other."""
+    collectives = tuple(
+      dataclasses.replace(c, stream=collectives_lib.COMMUNICATION)
+      for c in self.analysis.collectives
+    )
+    analysis = dataclasses.replace(self.analysis, collectives=collectives)
+    return dataclasses.replace(self, analysis=analysis, kernels_from=self)
+
   @property
   def basis(self) -> str:
     """What its times are, as reports say it."""

@@ -316,6 +316,7 @@ def advice(subject: Subject) -> tuple[str, ...]:
       f" exposed {_ms(combined_us)} less. `lagom-xla tune` tries thresholds,"
       " and with --in-process groups."
     )
+  found += _fabrics(subject)
   found += _pipelining(subject)
   if (ordered_us := sum(us.get(r, 0.0) for r in _BY_ORDER)) > least_us:
     said = f"Order: another one could hide up to {_ms(ordered_us)} of it"
@@ -354,6 +355,26 @@ def _kernel(subject: Subject) -> Iterator[str]:
     " gathers the operand, and each GPU computes the whole. Where parts are"
     " independent, jax.shard_map around the call has each GPU compute its own,"
     " and nothing to gather."
+  )
+
+
+def _fabrics(subject: Subject) -> Iterator[str]:
+  """Fabrics: what waits for collectives that go over other links."""
+  step, num_nodes = subject.step, subject.key.num_nodes
+  ahead_us = sum(
+    us
+    for name, us in subject.parts.ahead_us.items()
+    if (step.key_of[name].num_nodes > 1) != (num_nodes > 1)
+  )
+  if ahead_us <= _LEAST_ADVISED * subject.parts.exposed_us:
+    return
+  here, there = "within nodes", "between nodes"
+  if num_nodes > 1:
+    here, there = there, here
+  yield (
+    f"Fabrics: it goes {here}, and waits {_ms(ahead_us)} for what goes {there}"
+    f" on one stream. {knobs.FABRICS}=scale_up_fabric, from JAX 0.12 on, has"
+    " the two run side by side, and `lagom-xla tune` tries it."
   )
 
 

@@ -260,6 +260,10 @@ class Conflict:
 
 
 _OVERLAP_LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
+_WITHIN_LIMIT = (
+  "xla_gpu_experimental_parallel_scale_up_collective_overlap_limit"
+)
+_FABRICS = "xla_gpu_collective_domain_assignment"
 _UNROLLING = "xla_gpu_enable_while_loop_unrolling"
 _DOUBLE_BUFFERING = "xla_gpu_enable_while_loop_double_buffering"
 _SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
@@ -301,6 +305,13 @@ def _needs_async(kind: str, option: str) -> Conflict:
 CONFLICTS: tuple[Conflict, ...] = (
   _needs_overlap("xla_gpu_experimental_collective_start_as_early_as_possible"),
   _needs_overlap("xla_gpu_experimental_enable_collective_multi_streaming"),
+  Conflict(
+    options=(_WITHIN_LIMIT, _FABRICS),
+    holds=lambda v: v[_WITHIN_LIMIT] != 1 and not v[_FABRICS],
+    # xla/backends/gpu/transforms/collectives/collective_domain_assigner.cc
+    text="No collective has the domain that this limits; add"
+    f" --{_FABRICS}=scale_up_fabric.",
+  ),
   *(
     _needs_async(kind.replace("_", "").upper(), name)
     for kind in ("all_gather", "all_reduce", "reduce_scatter")

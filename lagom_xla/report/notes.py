@@ -15,6 +15,7 @@ from lagom_xla import plan as plan_lib
 from lagom_xla.costs import fusion
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import debug_options
 from lagom_xla.flags import environment
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import hlo
@@ -25,6 +26,7 @@ from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import arms as arms_lib
+from lagom_xla.search.xla import knobs
 from lagom_xla.tuner import tuning as tuning_lib
 
 _NAME: Final = "lagom-xla"
@@ -95,6 +97,7 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
       f" devices: {_calls(step, called)}. Collectives inside are not seen,"
       " timed or tuned."
     )
+  yield from _stream_notes(step)
   yield from _run_again("today", module)
   yield from _scatter_notes(step)
 
@@ -107,6 +110,32 @@ def _calls(step: step_lib.Step, called: Mapping[str, str]) -> str:
     for name, target in called.items()
   )
   return in_words.some(list(named), _MOST_CALLS_NAMED)
+
+
+# What is less of a step is not worth a note.
+_LEAST_BESIDE = 1e-3
+
+
+def _stream_notes(step: step_lib.Step) -> Iterator[str]:
+  """Whether collectives of two fabrics run side by side, and its worth."""
+  if not knobs.spans_two_fabrics(step):
+    return
+  today_us, one_us = (
+    s.timeline(step.default).step_time_us for s in (step, step.on_one_stream)
+  )
+  if one_us > (1 + _LEAST_BESIDE) * today_us:
+    yield (
+      "Collectives within nodes run beside those between nodes; one after the"
+      f" other, they would have this step take {in_words.ms(one_us)} ms,"
+      f" {step.basis}."
+    )
+  elif knobs.is_latency_hiding(step.analysis.module) and (
+    debug_options.find(knobs.FABRICS) is None
+  ):
+    yield (
+      "Collectives within nodes wait for those between nodes, and those for"
+      f" them: this jaxlib has no {knobs.FABRICS}, JAX 0.12 has."
+    )
 
 
 def _run_again(when: str, module: hlo.Module) -> Iterator[str]:

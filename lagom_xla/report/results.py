@@ -123,6 +123,10 @@ class Collective:
       `all-to-all`, `collective-permute`, `collective-broadcast`,
       `ragged-all-to-all`, `send`, `recv`.
     form: `async` if kernels may run beside it, else `sync`.
+    stream: `communication`, which runs them one after the other;
+      `communication, scale-up`, which does that with those within NVLink's
+      domain where XLA has a stream for them; or `communication, sync`, which is
+      the compute stream.
     computation: where it stands.
     num_operands: arrays that are combined in it.
     operand_bytes: what one device puts in, each time.
@@ -142,6 +146,7 @@ class Collective:
   name: str
   kind: str
   form: collectives_lib.Form
+  stream: str
   computation: str
   num_operands: int
   operand_bytes: int

@@ -17,6 +17,7 @@ from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline
 from lagom_xla.explain import explaining
+from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.profiling import overlaps as overlaps_lib
 from lagom_xla.report import instructions
@@ -109,7 +110,9 @@ def _moved(
     beside = step.analysis.kernels_beside[collective.start_id]
     cells = (
       "\n  ".join([name, *map(str, told[name].source.frames[:1])]),
-      collective.form,
+      "scale-up"
+      if collective.stream == collectives_lib.SCALE_UP
+      else collective.form,
       str(collective.executions),
       in_words.mb(collective.nccl_bytes),
       str(sum(kernel.category == "gemm" for kernel in beside)),

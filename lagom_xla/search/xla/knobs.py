@@ -294,6 +294,44 @@ def in_flight(limit: int) -> Value:
   )
 
 
+FABRICS = "xla_gpu_collective_domain_assignment"
+_WITHIN_LIMIT = (
+  "xla_gpu_experimental_parallel_scale_up_collective_overlap_limit"
+)
+
+
+def spans_two_fabrics(step: step_lib.Step) -> bool:
+  """Whether some of a step's collectives stay within nodes, and some do not."""
+  return len({key.num_nodes > 1 for key in step.keys}) == 2
+
+
+def _two_fabrics(step: step_lib.Step) -> Iterator[Value]:
+  """A stream for collectives within nodes, beside those between them.
+
+  XLA starts no two of them side by side that share more than one device
+  (GpuScheduleCrossesOverlapLimit), so more than one within nodes are in flight
+  only where several axes of the mesh are.
+  """
+  if not is_latency_hiding(step.analysis.module):
+    return  # No other scheduler has two in flight.
+  if not spans_two_fabrics(step):
+    return
+  fabrics = {FABRICS: "scale_up_fabric"}
+  label = "collectives within nodes beside those between them"
+  yield Value(label=label, options=fabrics)
+  within = {
+    c.groups
+    for c in step.analysis.collectives
+    if step.key_of[c.name].num_nodes == 1
+  }
+  if len(within) > 1:
+    # It does nothing without the other.
+    yield Value(
+      label=f"{label}, 2 of them in flight",
+      options={**fabrics, _WITHIN_LIMIT: 2},
+    )
+
+
 def fixed_costs(step: step_lib.Step) -> Iterator[Value]:
   """Fixed costs in place of estimates: five kernels hide any collective.
 
@@ -465,6 +503,10 @@ KNOBS: Mapping[str, Knob] = {
   "overlap limit": Knob(
     note="how many collectives the scheduler keeps in flight",
     values=overlap_limit,
+  ),
+  "two fabrics": Knob(
+    note="whether collectives within nodes run beside those between them",
+    values=_two_fabrics,
   ),
   "unrolling": Knob(
     note="two iterations per loop body, so that one hides the other's"

@@ -1,0 +1,176 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives within nodes beside those between them, in steps for 4x8 GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import pathlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AxisType
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+import numpy as np
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.costs.replay import recorder
+from lagom_xla.explain import explaining
+from lagom_xla.flags import check
+from lagom_xla.flags import debug_options
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.report import notes
+from lagom_xla.search.xla import evaluation
+from lagom_xla.search.xla import knobs
+
+CLUSTER = cluster_lib.parse("4x8xh100")
+IN_FLIGHT = "xla_gpu_experimental_parallel_collective_overlap_limit"
+WITHIN = "xla_gpu_experimental_parallel_scale_up_collective_overlap_limit"
+APART = {knobs.FABRICS: "scale_up_fabric"}
+
+is_known = debug_options.find(knobs.FABRICS) is not None
+if_known = pytest.mark.skipif(
+  not is_known, reason="this jaxlib has one stream for both fabrics"
+)
+Compiled = Callable[..., step_lib.Step]
+
+
+@pytest.fixture(scope="module")
+def compiled(h100s: Sequence[jax.Device]) -> Compiled:
+  """Schedules a step of four layers: data over nodes, tensors within them."""
+  del h100s  # Only says whether there is anything to compile with.
+  mesh = Mesh(
+    np.array(devices_lib.devices(CLUSTER)).reshape(4, 8),
+    ("data", "tensor"),
+    axis_types=(AxisType.Auto,) * 2,
+  )
+
+  def sharding(*axes: str | None) -> NamedSharding:
+    return NamedSharding(mesh, P(*axes))
+
+  def loss(weights: Sequence[Any], x: jax.Array) -> jax.Array:
+    for up, down in weights:
+      product = jax.nn.relu(x @ up) @ down
+      x += jax.lax.with_sharding_constraint(product, sharding("data", None))
+    return jnp.mean(jnp.square(x.astype(jnp.float32)))
+
+  def step(weights: Sequence[Any], x: jax.Array) -> Any:
+    value, gradients = jax.value_and_grad(loss)(weights, x)
+    return jax.tree.map(lambda w, g: w - g, weights, gradients), value
+
+  def array(*shape: int, axes: tuple[str | None, ...]) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=sharding(*axes))
+
+  weights = [
+    (
+      array(4096, 16384, axes=(None, "tensor")),
+      array(16384, 4096, axes=("tensor", None)),
+    )
+    for _ in range(4)
+  ]
+  x = array(8192, 4096, axes=("data", None))
+  lowered = jax.jit(step, donate_argnums=0).lower(weights, x)
+  target = target_lib.of_step(lowered, CLUSTER, name="step")
+
+  def schedule(**options: Any) -> step_lib.Step:
+    return evaluation.scheduled_step(
+      target, config_lib.XlaConfig(options=options)
+    )
+
+  return schedule
+
+
+def _num_nodes(
+  step: step_lib.Step, collective: collectives_lib.Collective
+) -> int:
+  return step.key_of[collective.name].num_nodes
+
+
+def _beside_us(step: step_lib.Step) -> float:
+  """How long collectives within nodes and between them run side by side."""
+  recorded = recorder.record(step.program, step.costs(step.default))
+  nodes = {c.name: _num_nodes(step, c) > 1 for c in step.analysis.collectives}
+  ran = [s for s in recorded.slices if s.kind == "collective"]
+  return sum(
+    max(min(one.end_us, other.end_us) - max(one.begin_us, other.begin_us), 0)
+    for one in ran
+    for other in ran
+    if nodes[one.name] and not nodes[other.name]
+  )
+
+
+@if_known
+def test_each_fabric_has_its_stream_and_both_run_side_by_side(
+  compiled: Compiled,
+):
+  step = compiled(**APART)
+  streams = {
+    (_num_nodes(step, c), c.stream)
+    for c in step.analysis.collectives
+    if c.form == "async"
+  }
+  assert (4, collectives_lib.COMMUNICATION) in streams
+  assert (4, collectives_lib.SCALE_UP) not in streams
+  assert (1, collectives_lib.COMMUNICATION) not in streams
+  default = compiled()
+  assert _beside_us(default) < 1 < _beside_us(step)
+  # A twentieth of the step at least: what goes between nodes hides what does
+  # not, which takes more than that.
+  default_us, step_us = (
+    s.timeline(s.default).step_time_us for s in (default, step)
+  )
+  assert step_us < 0.95 * default_us
+
+
+@if_known
+def test_the_limit_within_nodes_does_nothing_by_itself(compiled: Compiled):
+  alone, default = compiled(**{WITHIN: 4}), compiled()
+  assert alone.timeline(alone.default) == default.timeline(default.default)
+  said = [found.text for found in check.check(f"--{WITHIN}=4").findings]
+  assert len(said) == 1 and f"--{knobs.FABRICS}=scale_up_fabric" in said[0]
+
+
+def test_streams_are_offered_where_a_step_has_both_fabrics_and_jaxlib_them(
+  compiled: Compiled, fsdp_scan
+):
+  def offered(step: step_lib.Step) -> bool:
+    values = knobs.worth_trying(step)
+    return any(knobs.FABRICS in value.options for value in values)
+
+  assert offered(compiled()) == is_known
+  described = (pathlib.Path(__file__).parents[2] / "docs/knobs.md").read_text()
+  assert f"`{knobs.FABRICS}`" in described and f"`{WITHIN}`" in described
+  one_node = step_lib.of_module(fsdp_scan, cluster_lib.parse("1x8xh100"))
+  assert not offered(one_node)
+
+
+def test_what_runs_side_by_side_is_noted_and_else_what_jaxlib_lacks(
+  compiled: Compiled,
+):
+  default = compiled()
+  said = [n for n in notes.step_notes(default) if knobs.FABRICS in n]
+  assert bool(said) != is_known
+  if is_known:
+    apart = compiled(**APART)
+    said = [n for n in notes.step_notes(apart) if "run beside those" in n]
+    assert len(said) == 1
+
+
+def test_a_collective_behind_one_of_the_other_fabric_is_told_of_streams(
+  compiled: Compiled,
+):
+  def told(step: step_lib.Step) -> list[str]:
+    explained = explaining.of_run(step, step.default).collectives
+    return [a for c in explained for a in c.advice if "Fabrics: " in a]
+
+  assert told(compiled(**{IN_FLIGHT: 4}))
+  if is_known:
+    assert not told(compiled(**APART, **{IN_FLIGHT: 4}))
