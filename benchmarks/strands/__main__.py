@@ -45,8 +45,8 @@ _COLUMNS = table_lib.columns(
   module="", cluster="", default_ms=".5g", flags_only_ms=".5g",
   strands_ms=".5g", slices_ms=".5g", both_ms=".5g", best_ms=".5g",
   speedup=".3f", hidden=".3f", published=".3f", lower_bound_ms=".5g",
-  flags_only_exposed_ms=".1f", exposed_ms=".1f", flags_only_slowdown_ms=".1f",
-  slowdown_ms=".1f", flags_only_peak_gb=".1f", peak_gb=".1f", form="",
+  flags_only_exposed_ms=".5g", exposed_ms=".5g", flags_only_slowdown_ms=".5g",
+  slowdown_ms=".5g", flags_only_peak_gb=".1f", peak_gb=".1f", form="",
 )  # fmt: skip
 
 

@@ -146,10 +146,10 @@ ARCHITECTURES: dict[str, Architecture] = {
     vocab_size=50304, num_params=6_919_161_856, norms_heads=True,
     experts=Experts(num_routed=64, num_chosen=8, d_ffn=1024),
   ),
-  # Qwen/Qwen3-30B-A3B
+  # Qwen/Qwen3-30B-A3B, but that its norms of queries and keys are of one head.
   "qwen3-30b-a3b": Architecture(
     num_layers=48, d_model=2048, num_heads=32, num_kv_heads=4, d_ffn=6144,
-    vocab_size=151936, num_params=30_532_122_624, norms_heads=True,
+    vocab_size=151936, num_params=30_532_331_520, norms_heads=True,
     experts=Experts(num_routed=128, num_chosen=8, d_ffn=768),
   ),
   # mistralai/Mixtral-8x7B-v0.1
