@@ -30,6 +30,7 @@ import graphlib
 import math
 import operator
 
+import jax
 import numpy as np
 
 from lagom_xla import errors
@@ -290,6 +291,7 @@ class Candidate:
 # collectives that are (group_collectives_by_key.cc).
 _GROUP = "_collectives_group"
 _GROUP_KEY = "collective_group_key"
+_HAS_KEYS = jax.__version_info__ >= (0, 12)
 
 
 def find(module: hlo.Module) -> dict[str, Candidate]:
@@ -335,7 +337,7 @@ def find(module: hlo.Module) -> dict[str, Candidate]:
         after=mask,
         bit=bit,
         is_grouped=computation_id in in_groups
-        or _GROUP_KEY in instruction.frontend_attributes.map,
+        or (_HAS_KEYS and _GROUP_KEY in instruction.frontend_attributes.map),
       )
   return found
 

@@ -10,6 +10,7 @@ import pathlib
 
 import hypothesis
 from hypothesis import strategies as st
+import jax
 import pytest
 
 import hlo_text
@@ -142,6 +143,20 @@ def test_every_collective_is_found_once_and_run_however_it_is_wrapped(
     assert [kernel.name for kernel in kernels] == ["busy"]
 
 
+@pytest.mark.parametrize("kind", sorted(_KINDS))
+def test_a_pair_may_be_written_with_the_types_of_an_async_start(kind):
+  taken, attributes = _KINDS[kind]
+  (one,) = collectives.find(
+    hlo_text.load(f"""
+      q = f32[1024] parameter(0)
+      begin = ((f32[1024]), {taken}) {kind}-start(q), {attributes}
+      ROOT end = {taken} {kind}-done(begin)
+    """)
+  )
+  assert (one.kind, one.nccl_bytes) == (kind, _moved_bytes(kind))
+  assert one.operand_bytes == 4096
+
+
 def _of_xla(fused: str, operands: str, parameters: str, result: str) -> str:
   config = (
     '{"fusion_backend_config":{"kind":"__custom_fusion",'
@@ -223,6 +238,27 @@ def test_a_fusion_that_gathers_and_multiplies_is_both():
   assert time_us >= step.predict(step.key_of[one.name], step.default[
     step.key_of[one.name]
   ]).time_us  # fmt: skip
+
+
+def test_a_group_that_holds_a_product_is_both():
+  analysis = overlap.analyze(
+    hlo_text.load(
+      """
+        x = f32[64,64] parameter(0)
+        s = ((f32[64,64]), (f32[512,64], f32[64,64])) async-start(x), calls=g
+        ROOT d = (f32[512,64], f32[64,64]) async-done(s)
+      """,
+      computations=f"""
+        g {{
+          q = f32[64,64] parameter(0)
+          a = f32[512,64] all-gather(q), {hlo_text.GATHER}
+          y = f32[64,64] dot(q, q), {hlo_text.DOT}
+          ROOT t = (f32[512,64], f32[64,64]) tuple(a, y) }}
+      """,
+    )
+  )
+  assert [c.kind for c in analysis.collectives] == ["all-gather"]
+  assert analysis.gemm_flops == 2 * 64**3
 
 
 def test_a_stream_of_kernels_and_collectives_is_a_sequence():
@@ -335,7 +371,10 @@ def _target(folder: pathlib.Path, attribute: str) -> target_lib.Target:
   )
 
 
-# 0.10.2 knows no keys.
+# What XLA has of collectives that are grouped by a key.
+_KEYS = ("key",) if jax.__version_info__ >= (0, 12) else ()
+
+
 @pytest.mark.parametrize("attribute", ["", "group", "key", "stream"])
 def test_what_xla_makes_of_a_programs_group_is_its_collectives(
   tmp_path, attribute
@@ -345,11 +384,11 @@ def test_what_xla_makes_of_a_programs_group_is_its_collectives(
   assert {c.kind for c in found} == {"all-gather"}
   assert sum(c.nccl_bytes for c in found) == 2 * _WEIGHT_BYTES
   assert {c.group_size for c in found} == {8}
-  if attribute in ("group", "stream"):
+  if attribute in ("group", "stream", *_KEYS):
     assert [c.nccl_bytes for c in found] == [_WEIGHT_BYTES] * 2
     assert len({c.start_id for c in found}) == 1
     # A stream's are launched one by one.
-    sizes = (_WEIGHT_BYTES,) * 2 if attribute == "group" else ()
+    sizes = () if attribute == "stream" else (_WEIGHT_BYTES,) * 2
     assert {c.grouped_bytes for c in found} == {sizes}
 
 
@@ -370,8 +409,9 @@ def test_nccl_takes_the_members_of_a_group_together(tmp_path):
   )
 
 
-def test_members_of_a_group_are_not_combined_with_others(tmp_path):
-  target = _target(tmp_path, "group")
+@pytest.mark.parametrize("attribute", ["group", *_KEYS])
+def test_members_of_a_group_are_not_combined_with_others(tmp_path, attribute):
+  target = _target(tmp_path, attribute)
   candidates = combinable.find(target.identity())
   assert len(candidates) == 2
   combinable.check(candidates, ())

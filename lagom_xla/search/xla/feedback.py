@@ -140,7 +140,7 @@ def _costs_us(
     costs[names[kernel.instruction_id]] += alone_us + lost
   for collective in analysis.collectives:
     key = step.key_of[collective.name]
-    alone_us = step.predict(key, configuration[key]).time_us
+    alone_us = step.cost_of(collective, configuration[key]).time_us
     lost = lost_us[collective.name] / max(collective.executions, 1)
     costs[names[collective.start_id]] += alone_us + lost
   for copy in analysis.copies.values():
