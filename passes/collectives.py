@@ -28,6 +28,7 @@ Synchronous ones run on the compute stream, which waits for none of these.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 import dataclasses
 import functools
@@ -194,7 +195,8 @@ class Collective:
     executions: times it runs per step.
     is_pipelined: whether XLA pipelined it over loop iterations.
     is_by_xla: whether XLA runs it in a kernel of its own, without NCCL.
-    stream: COMMUNICATION, SCALE_UP or SYNC.
+    stream: COMMUNICATION, SCALE_UP or SYNC, and the number of the stream where
+      XLA has several of that.
     channel_id: XLA's number of it, by which those of one form are told apart in
       whatever order they are scheduled; 0 for none.
     grouped_bytes: `array_bytes` of all that one launch of a group runs of its
@@ -491,6 +493,45 @@ def _taken_by(one: Collective) -> tuple[object, ...]:
   src/enqueue.cc).
   """
   return one.kind, one.element_type, one.groups, one.is_by_xla
+
+
+def on_streams(
+  module: hlo.Module, collectives: Sequence[Collective], num_streams: int
+) -> tuple[Collective, ...]:
+  """Collectives where XLA has several streams of communication per domain.
+
+  XLA takes the streams in turn, computation by computation from the entry on,
+  and in each in the order in which a module has its instructions, which is not
+  that of the schedule. Streams of sends and receives that are pipelined, which
+  XLA keeps apart there, are taken to be these.
+  """
+  if num_streams == 1:
+    return tuple(collectives)
+  started: dict[int, list[Collective]] = {}
+  for collective in collectives:
+    if collective.form == "async":
+      started.setdefault(collective.start_id, []).append(collective)
+  turns: dict[str, Iterator[int]] = {}
+  streams: dict[str, str] = {}
+  waiting, seen = collections.deque([module.entry]), {module.entry.id}
+  while waiting:
+    computation = waiting.popleft()
+    for instruction in computation.proto.instructions:
+      if found := started.get(instruction.id):
+        stream = found[0].stream
+        turn = next(
+          turns.setdefault(stream, itertools.cycle(range(num_streams)))
+        )
+        name = f"{stream} {turn + 1}" if turn else stream
+        streams.update((one.name, name) for one in found)
+      for callee, _ in module.callees(instruction):
+        if callee.id not in seen:
+          seen.add(callee.id)
+          waiting.append(callee)
+  return tuple(
+    dataclasses.replace(c, stream=streams.get(c.name, c.stream))
+    for c in collectives
+  )
 
 
 # What XLA's backend config calls the domain, in its whole name.

@@ -57,10 +57,12 @@ class Analysis:
   Attributes:
     module: scheduled.
     collectives: all that run.
+    num_streams: streams of communication per domain.
   """
 
   module: hlo.Module
   collectives: tuple[collectives_lib.Collective, ...]
+  num_streams: int = 1
 
   @functools.cached_property
   def started_by(self) -> Mapping[int, tuple[collectives_lib.Collective, ...]]:
@@ -196,9 +198,15 @@ class Analysis:
     return tuple(found)
 
 
-def analyze(module: hlo.Module) -> Analysis:
-  """Finds the collectives, kernels and overlaps of a scheduled module."""
-  return Analysis(module, collectives_lib.find(module))
+def analyze(module: hlo.Module, *, num_streams: int = 1) -> Analysis:
+  """Finds the collectives, kernels and overlaps of a scheduled module.
+
+  `num_streams` is how many streams of communication XLA has per domain, which
+  no module tells.
+  """
+  found = collectives_lib.find(module)
+  placed = collectives_lib.on_streams(module, found, num_streams)
+  return Analysis(module, placed, num_streams)
 
 
 def _window(

@@ -287,9 +287,13 @@ def of_module(
   cluster: cluster_lib.Cluster,
   *,
   max_channels: int | None = None,
+  num_streams: int = 1,
 ) -> Step:
-  """A scheduled module with its costs on a cluster; see `Step`."""
-  analysis = overlap_lib.analyze(module)
+  """A scheduled module with its costs on a cluster; see `Step`.
+
+  `num_streams` is how many streams of communication XLA has per domain.
+  """
+  analysis = overlap_lib.analyze(module, num_streams=num_streams)
   return Step(analysis, cluster, max_channels=max_channels)
 
 

@@ -245,7 +245,9 @@ def _as_compiled(
   step = step.capped(nccl_channels.most(plan.xla.options))
   if compiled is None:
     return step
-  analysis = overlap_lib.analyze(compiled.module)
+  analysis = overlap_lib.analyze(
+    compiled.module, num_streams=step.analysis.num_streams
+  )
   if _moved(analysis) == _moved(step.analysis):
     return step
   return step_lib.Step(analysis, step.cluster, max_channels=step.max_channels)

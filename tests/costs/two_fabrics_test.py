@@ -34,6 +34,7 @@ from lagom_xla.search.xla import knobs
 CLUSTER = cluster_lib.parse("4x8xh100")
 IN_FLIGHT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 WITHIN = "xla_gpu_experimental_parallel_scale_up_collective_overlap_limit"
+STREAMS = {"xla_gpu_experimental_enable_collective_multi_streaming": True}
 APART = {knobs.FABRICS: "scale_up_fabric"}
 
 is_known = debug_options.find(knobs.FABRICS) is not None
@@ -128,6 +129,38 @@ def test_each_fabric_has_its_stream_and_both_run_side_by_side(
     s.timeline(s.default).step_time_us for s in (default, step)
   )
   assert step_us < 0.95 * default_us
+
+
+def test_two_streams_are_taken_in_turn_and_run_side_by_side(
+  compiled: Compiled,
+):
+  step, default = compiled(**STREAMS, **{IN_FLIGHT: 2}), compiled()
+  module = step.analysis.module
+  starts = {
+    c.start_id: c for c in step.analysis.collectives if c.form == "async"
+  }
+  in_turn = [
+    starts[i.id].stream
+    for i in module.entry.proto.instructions
+    if i.id in starts
+  ]
+  assert len(in_turn) > 2
+  assert set(in_turn[::2]) == {collectives_lib.COMMUNICATION}
+  assert set(in_turn[1::2]) == {f"{collectives_lib.COMMUNICATION} 2"}
+  assert _beside_us(default) < 1 < _beside_us(step)
+  by_default, by_two = (
+    s.timeline(s.default).step_time_us for s in (default, step)
+  )
+  assert by_two < by_default
+  values = knobs.worth_trying(default)
+  assert {**STREAMS, IN_FLIGHT: 2} in [value.options for value in values]
+
+
+def test_streams_without_a_limit_above_one_do_nothing(compiled: Compiled):
+  one, default = compiled(**STREAMS), compiled()
+  assert one.timeline(one.default).step_time_us == pytest.approx(
+    default.timeline(default.default).step_time_us
+  )
 
 
 @if_known

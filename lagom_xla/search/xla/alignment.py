@@ -129,7 +129,8 @@ def align(
         orders_lib.check_memory(module, aligned, peak_bytes)
       except errors.ScheduleError:
         continue
-    other = dataclasses.replace(step, analysis=overlap.analyze(aligned))
+    analysis = overlap.analyze(aligned, num_streams=step.analysis.num_streams)
+    other = dataclasses.replace(step, analysis=analysis)
     if _step_us(other, configuration) < _step_us(step, configuration):
       step = other
   return step

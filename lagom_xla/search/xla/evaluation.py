@@ -164,7 +164,12 @@ def of_schedule(
 ) -> step_lib.Step:
   """The same, of the schedule."""
   most = nccl_channels.most(config.options)
-  return step_lib.of_module(module, target.cluster, max_channels=most)
+  return step_lib.of_module(
+    module,
+    target.cluster,
+    max_channels=most,
+    num_streams=knobs.num_streams(config.options),
+  )
 
 
 class Steps:
@@ -259,7 +264,10 @@ def of_compiled(
   if not memory.recomputed(compiled):
     return scheduled
   return step_lib.of_module(
-    compiled, scheduled.cluster, max_channels=scheduled.max_channels
+    compiled,
+    scheduled.cluster,
+    max_channels=scheduled.max_channels,
+    num_streams=scheduled.analysis.num_streams,
   )
 
 
@@ -347,8 +355,9 @@ def _unknown(module: hlo.Module, default: Candidate | None) -> str:
 
 
 def looks(module: hlo.Module, config: config_lib.XlaConfig) -> str:
-  """What configs share that make the same step: schedule, cap on channels."""
-  return f"{digest.of(module.proto)} {nccl_channels.most(config.options)}"
+  """What configs share that make the same step: schedule, cap, streams."""
+  beside = nccl_channels.most(config.options), knobs.num_streams(config.options)
+  return f"{digest.of(module.proto)} {beside}"
 
 
 def too_large(

@@ -300,30 +300,43 @@ _WITHIN_LIMIT = (
 )
 
 
+_STREAMS = "xla_gpu_experimental_enable_collective_multi_streaming"
+# kDefaultNumCommunicationStreams in XLA's
+# xla/backends/gpu/runtime/execution_stream_id.h.
+_NUM_STREAMS = 2
+
+
+def num_streams(options: Mapping[str, object]) -> int:
+  """Streams of communication per domain, with options beside this XLA_FLAGS."""
+  value = options.get(_STREAMS, environment.value(_STREAMS))
+  return _NUM_STREAMS if str(value).lower() == "true" else 1
+
+
 def spans_two_fabrics(step: step_lib.Step) -> bool:
   """Whether some of a step's collectives stay within nodes, and some do not."""
   return len({key.num_nodes > 1 for key in step.keys}) == 2
 
 
 def _two_fabrics(step: step_lib.Step) -> Iterator[Value]:
-  """A stream for collectives within nodes, beside those between them.
+  """Streams for collectives to run side by side on.
 
   XLA starts no two of them side by side that share more than one device
-  (GpuScheduleCrossesOverlapLimit), so more than one within nodes are in flight
-  only where several axes of the mesh are.
+  (GpuScheduleCrossesOverlapLimit), so it takes several axes of a mesh.
   """
   if not is_latency_hiding(step.analysis.module):
     return  # No other scheduler has two in flight.
+  collectives = step.analysis.collectives
+  if len({c.groups for c in collectives}) > 1:
+    yield Value(
+      label="2 streams of collectives, 2 in flight",
+      options={_STREAMS: True, _OVERLAP_LIMIT: 2},
+    )
   if not spans_two_fabrics(step):
     return
   fabrics = {FABRICS: "scale_up_fabric"}
   label = "collectives within nodes beside those between them"
   yield Value(label=label, options=fabrics)
-  within = {
-    c.groups
-    for c in step.analysis.collectives
-    if step.key_of[c.name].num_nodes == 1
-  }
+  within = {c.groups for c in collectives if step.key_of[c.name].num_nodes == 1}
   if len(within) > 1:
     # It does nothing without the other.
     yield Value(
@@ -505,7 +518,7 @@ KNOBS: Mapping[str, Knob] = {
     values=overlap_limit,
   ),
   "two fabrics": Knob(
-    note="whether collectives within nodes run beside those between them",
+    note="whether collectives run side by side, by streams or by fabrics",
     values=_two_fabrics,
   ),
   "unrolling": Knob(

@@ -162,4 +162,5 @@ def _may_be_alike(one: step_lib.Step, other: step_lib.Step) -> bool:
 
 
 def _digest(step: step_lib.Step) -> str:
-  return digest.of(step.analysis.module.proto)
+  analysis = step.analysis
+  return f"{digest.of(analysis.module.proto)} {analysis.num_streams}"
