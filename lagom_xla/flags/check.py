@@ -212,9 +212,15 @@ def _why_unknown(flag: syntax.Flag) -> tuple[str, str]:
       " without a dash and with nothing else.",
       "",
     )
-  if note := notes.REMOVED.get(name):
+  if note := {**notes.REMOVED, **notes.REMOVED_SINCE}.get(name):
     instead = note.instead.get((value or "").lower(), note.instead.get("", ""))
-    return f"XLA no longer has it. {note.text}", instead
+    return (
+      f"XLA no longer has it, by jaxlib {note.gone_by}. {note.text}",
+      instead,
+    )
+  if (added := notes.ADDED.get(name)) and option is None:
+    version = debug_options.jaxlib_version()
+    return f"jaxlib {added} has it, and {version} does not yet.", ""
   if option is not None and value is None and option.type != "bool":
     return f"It needs a value: {xla_options.value_rule(option)}.", ""
   if option is not None:
@@ -265,6 +271,8 @@ _WITHIN_LIMIT = (
 )
 _FABRICS = "xla_gpu_collective_domain_assignment"
 _UNROLLING = "xla_gpu_enable_while_loop_unrolling"
+_FENCING = "xla_gpu_experimental_scheduler_memory_fencing_threshold_bytes"
+_FENCING_SLACK = "xla_gpu_experimental_scheduler_memory_fencing_slack_windows"
 _DOUBLE_BUFFERING = "xla_gpu_enable_while_loop_double_buffering"
 _SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
 _OFF_PASSES = "xla_disable_hlo_passes"
@@ -316,6 +324,12 @@ CONFLICTS: tuple[Conflict, ...] = (
     _needs_async(kind.replace("_", "").upper(), name)
     for kind in ("all_gather", "all_reduce", "reduce_scatter")
     for name in (f"xla_gpu_enable_pipelined_{kind}", f"xla_gpu_pipeline_{kind}")
+  ),
+  Conflict(
+    options=(_FENCING_SLACK, _FENCING),
+    holds=lambda v: v[_FENCING] == -1 and v[_FENCING_SLACK] != 1,
+    # NVIDIA/JAX-Toolbox#2242
+    text=f"It widens the windows of {_FENCING}, which is off.",
   ),
   Conflict(
     options=(_DOUBLE_BUFFERING, _UNROLLING),

@@ -17,12 +17,14 @@ import dataclasses
 class Note:
   """Why a flag is no more, and how that is known.
 
+  `gone_by` is a jaxlib without it, the first of those that were looked into.
   `instead` maps the value that was written ("" for any other) to the flag that
   says the same today; "" for none.
   """
 
   text: str
   source: str
+  gone_by: str
   instead: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -40,6 +42,7 @@ def _async(kind: str) -> Note:
   return Note(
     text="Collectives are asynchronous by default.",
     source="openxla/xla#11422",
+    gone_by="0.4.31",
     instead={"false": off, "0": off},
   )
 
@@ -47,6 +50,7 @@ def _async(kind: str) -> Note:
 _GRAPHS = Note(
   text="What goes into CUDA graphs is now a list.",
   source="openxla/xla#30187",
+  gone_by="0.7.2",
   instead={
     "0": "--xla_gpu_enable_command_buffer=",
     "false": "--xla_gpu_enable_command_buffer=",
@@ -71,25 +75,30 @@ REMOVED: Mapping[str, Note] = {
   "xla_gpu_simplify_all_fp_conversions": Note(
     text="Pairs of opposite conversions are removed by default.",
     source="openxla/xla commit d7a758b",
+    gone_by="0.4.31",
     instead={"false": "--xla_allow_excess_precision=false"},
   ),
   "xla_gpu_enable_triton_softmax_fusion": Note(
     text="Softmax is fused by default.",
     source="jax-ml/jax#25444, openxla/xla commit 896e241",
+    gone_by="0.5.3",
   ),
   "xla_gpu_enable_custom_fusions": Note(
     text="Of the custom fusions only that of dynamic slices has a flag.",
     source="NVIDIA/JAX-Toolbox, rosetta/projects/maxtext/README.md, note 2",
+    gone_by="0.9.0",
     instead=_DYNAMIC_SLICE,
   ),
   "xla_gpu_enable_address_computation_fusion": Note(
     text="It is now called dynamic slice fusion.",
     source="NVIDIA/JAX-Toolbox, rosetta/projects/maxtext/README.md, note 2",
+    gone_by="0.4.35",
     instead=_DYNAMIC_SLICE,
   ),
   "xla_gpu_cudnn_gemm_fusion": Note(
     text="It became a level from 0 to 3.",
     source="the options of jaxlib 0.10.2",
+    gone_by="0.4.31",
     instead={
       "": "--xla_gpu_cudnn_gemm_fusion_level=1",
       "false": "--xla_gpu_cudnn_gemm_fusion_level=0",
@@ -98,16 +107,47 @@ REMOVED: Mapping[str, Note] = {
   "xla_gpu_enable_pipelined_collectives": Note(
     text="Pipelining is chosen for each kind of collective.",
     source="no use of the option in XLA of June 2026",
+    gone_by="0.6.0",
   ),
   "xla_gpu_enable_pgle_accuracy_checker": Note(
     text="It became a choice of off, warn and error.",
     source="the options of jaxlib 0.10.2",
+    gone_by="0.5.0",
     instead={
       "": "--xla_gpu_pgle_accuracy_checker=PGLE_STRICTNESS_LEVEL_ERROR",
       "false": "--xla_gpu_pgle_accuracy_checker=PGLE_STRICTNESS_LEVEL_WARN",
     },
   ),
 }
+
+# Those that jaxlib 0.10.2 still takes.
+REMOVED_SINCE: Mapping[str, Note] = {
+  "xla_gpu_experimental_enable_nvshmem": Note(
+    text="Its collectives by NVSHMEM are gone; NCCL's are the only ones.",
+    source="openxla/xla#42793",
+    gone_by="0.11.0",
+  ),
+}
+
+# What jaxlib 0.10.2 lacks of collectives and memory, and what has it.
+ADDED: Mapping[str, str] = {
+  "xla_enable_nccl_symmetric_buffers_for_collectives": "0.11.0",
+  "xla_gpu_enable_collectives_command_buffer_filter": "0.11.0",
+} | dict.fromkeys(
+  (
+    "xla_gpu_async_copy_min_bytes",
+    "xla_gpu_collective_domain_assignment",
+    "xla_gpu_enable_cupti_multi_subscriber",
+    "xla_gpu_enable_persistent_symmetric_memory",
+    "xla_gpu_experimental_enable_selective_memcpy_overlap",
+    "xla_gpu_experimental_parallel_scale_up_collective_overlap_limit",
+    "xla_gpu_experimental_scheduler_memory_fencing_slack_windows",
+    "xla_gpu_experimental_scheduler_memory_fencing_threshold_bytes",
+    "xla_gpu_experimental_use_collective_kernels",
+    "xla_gpu_unsupported_use_cross_host_one_shot_kernel",
+  ),
+  "0.12.0",
+)
 
 # Accepted and set, but XLA of June 2026 has no use of them.
 DEAD: Mapping[str, str] = dict.fromkeys(

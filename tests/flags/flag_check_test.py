@@ -332,6 +332,35 @@ def test_a_removed_flag_ends_a_process_and_its_successor_does_not(name):
   assert not any(answer.is_fatal for answer in instead)
 
 
+@pytest.mark.parametrize("name", notes.REMOVED)
+def test_a_removed_flag_is_told_with_the_version_that_lacks_it(name):
+  note = notes.REMOVED[name]
+  told = _only(f"--{name}=true").text
+  assert f"by jaxlib {note.gone_by}. {note.text}" in told
+
+
+@pytest.mark.parametrize("name", [*notes.ADDED, *notes.REMOVED_SINCE])
+def test_a_flag_of_another_version_is_told_with_that_version(name):
+  since, version = notes.ADDED.get(name), debug_options.jaxlib_version()
+  is_here = (version >= "0.12") == (since is not None)
+  assert is_here == (debug_options.find(name) is not None)
+  if is_here:
+    return
+  finding = _only(f"--{name}=1")
+  assert finding.kind == "unknown"
+  note = notes.REMOVED_SINCE.get(name)
+  assert f"jaxlib {since or (note and note.gone_by)}" in finding.text
+
+
+def test_slack_without_fencing_widens_nothing():
+  fencing = "xla_gpu_experimental_scheduler_memory_fencing"
+  if debug_options.find(f"{fencing}_threshold_bytes") is None:
+    pytest.skip("this jaxlib has no memory fencing")
+  slack = f"--{fencing}_slack_windows=2"
+  assert _only(slack).kind == "contradiction"
+  assert check.check(f"{slack} --{fencing}_threshold_bytes=0").findings == ()
+
+
 @pytest.mark.parametrize(
   "conflict", check.CONFLICTS, ids=lambda c: "-".join(c.options)
 )
@@ -339,9 +368,8 @@ def test_defaults_do_not_contradict_each_other(conflict):
   defaults = {o.name: o.default for o in debug_options.options().values()}
   is_here = all(name in defaults for name in conflict.options)
   renamed = {*notes.RENAMES, *notes.RENAMES.values()}
-  since_0_12 = {"xla_gpu_collective_domain_assignment"}
-  others = renamed | since_0_12
-  is_of_other_version = not others.isdisjoint(conflict.options)
+  of_other_versions = renamed | notes.ADDED.keys()
+  is_of_other_version = not of_other_versions.isdisjoint(conflict.options)
   assert is_here or is_of_other_version
   off_passes = "xla_disable_hlo_passes" in conflict.options
   assert off_passes or not is_here or not conflict.holds(defaults)

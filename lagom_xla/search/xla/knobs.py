@@ -380,6 +380,27 @@ def memory_slop(step: step_lib.Step) -> Iterator[Value]:
       )
 
 
+_FENCING = "xla_gpu_experimental_scheduler_memory_fencing_threshold_bytes"
+
+
+def memory_fencing(step: step_lib.Step) -> Iterator[Value]:
+  """Which buffers' users are not put off past the next collectives.
+
+  Deferred weight gradients keep activations alive (openxla/xla#45929). At 0 XLA
+  finds the size of buffers by itself; at 1 MiB all but the smallest count.
+  """
+  module = step.analysis.module
+  if is_latency_hiding(module) and memory_of(module, step.cluster).is_short:
+    yield Value(
+      label="large buffers used before later collectives",
+      options={_FENCING: 0},
+    )
+    yield Value(
+      label="buffers of 1 MiB and more used before later collectives",
+      options={_FENCING: _MIB},
+    )
+
+
 # Kind of collective -> the option that pipelines it over loop iterations.
 PIPELINED = {
   "all-gather": "xla_gpu_enable_pipelined_all_gather",
@@ -388,6 +409,7 @@ PIPELINED = {
 }
 # XLA makes its reduce-scatters of all-reduces, after it has pipelined them.
 PIPELINED_AS = {"reduce-scatter": ("all-reduce", "reduce-scatter")}
+_EXPLICIT = "COLLECTIVE_PIPELINING_MODE_EXPLICIT"
 _DOUBLE_BUFFERING = "xla_gpu_enable_while_loop_double_buffering"
 
 
@@ -454,6 +476,18 @@ def _pipelining(step: step_lib.Step) -> Iterator[Value]:
         label=f"{kind} pipelined over loop iterations",
         options={option: True},
       )
+  # Where the program marks some of a kind, from JAX 0.12 on.
+  for kind in PIPELINED:
+    marks = {
+      _is_marked(step.analysis.module, c)
+      for c in step.analysis.collectives
+      if c.kind == kind and c.executions > 1
+    }
+    if len(marks) == 2:
+      yield Value(
+        label=f"{kind} pipelined where it is marked is_pipelineable",
+        options={f"xla_gpu_pipeline_{kind.replace('-', '_')}": _EXPLICIT},
+      )
   # XLA pipelines by itself what the program wrote as a reduce-scatter; what it
   # makes of all-reduces follows their option.
   if any(
@@ -469,15 +503,31 @@ def _pipelining(step: step_lib.Step) -> Iterator[Value]:
     )
 
 
+def _starts(
+  module: hlo.Module, collective: collectives_lib.Collective
+) -> Iterator[hlo.Instruction]:
+  for computation in module.computations.values():
+    if start := computation.by_id.get(collective.start_id):
+      yield start
+
+
 def _is_written(
   module: hlo.Module, collective: collectives_lib.Collective
 ) -> bool:
   """Whether it is named after JAX's primitive, as what the program wrote is."""
   primitive = collective.kind.replace("-", "_")
-  found = (
-    c.by_id.get(collective.start_id) for c in module.computations.values()
+  starts = _starts(module, collective)
+  return any(start.metadata.op_name.endswith(primitive) for start in starts)
+
+
+def _is_marked(
+  module: hlo.Module, collective: collectives_lib.Collective
+) -> bool:
+  """Whether the program says that it may be pipelined (openxla/xla#45836)."""
+  return any(
+    start.frontend_attributes.map.get("is_pipelineable") == "true"
+    for start in _starts(module, collective)
   )
-  return any(i and i.metadata.op_name.endswith(primitive) for i in found)
 
 
 def _unrolling(step: step_lib.Step) -> Iterator[Value]:
@@ -545,6 +595,10 @@ KNOBS: Mapping[str, Knob] = {
   "memory": Knob(
     note="how much memory the scheduler may use to start collectives early",
     values=memory_slop,
+  ),
+  "memory fencing": Knob(
+    note="has large buffers used before collectives that come later",
+    values=memory_fencing,
   ),
   "zero fills": Knob(
     note="leaves out kernels that fill with zeros what a loop overwrites",

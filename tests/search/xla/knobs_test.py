@@ -9,6 +9,7 @@ import dataclasses
 import pathlib
 
 import jax
+from jax.experimental import xla_metadata
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
@@ -292,6 +293,107 @@ def test_fixed_costs_leave_the_scheduler_on_and_hide_otherwise(
   assert digest.of(module.proto) != digest.of(fsdp_scan.proto)
 
 
+_FENCING = "xla_gpu_experimental_scheduler_memory_fencing_threshold_bytes"
+_needs_fencing = pytest.mark.skipif(
+  debug_options.find(_FENCING) is None, reason="this jaxlib has none"
+)
+
+
+def _with_memory(step: step_lib.Step, hbm_bytes: int) -> step_lib.Step:
+  gpu = dataclasses.replace(step.cluster.gpu, hbm_bytes=hbm_bytes)
+  cluster = dataclasses.replace(step.cluster, gpu=gpu)
+  return dataclasses.replace(step, cluster=cluster)
+
+
+@_needs_fencing
+def test_memory_fencing_is_offered_where_memory_is_short(
+  fsdp_unrolled, without_hiding
+):
+  step = _step(fsdp_unrolled)
+  assert _offered(step, _FENCING) == []
+  needed = knobs.memory_of(fsdp_unrolled, step.cluster).peak_bytes
+  assert _offered(_with_memory(step, needed), _FENCING) == [0, _MIB]
+  # No other scheduler has its fences.
+  assert _offered(_with_memory(_step(without_hiding), 1), _FENCING) == []
+
+
+@_needs_fencing
+def test_memory_fencing_makes_another_schedule_ahead_of_time(
+  h100s: Sequence[jax.Device], scheduled: Callable[..., hlo.Module]
+):
+  mesh = jax.sharding.Mesh(np.array(h100s), ("x",))
+  whole = jax.sharding.NamedSharding(mesh, P())
+  rows = jax.sharding.NamedSharding(mesh, P("x"))
+
+  def step(ws: list[jax.Array], x: jax.Array) -> list[jax.Array]:
+    def loss(ws: list[jax.Array]) -> jax.Array:
+      h = x
+      for w in ws:
+        keys = jax.lax.with_sharding_constraint(h @ w, whole)
+        h = h + jax.nn.silu(h @ w @ keys.T) @ keys @ w.T
+      return (h.astype(jnp.float32) ** 2).mean()
+
+    return jax.tree.map(lambda w, g: w - g, ws, jax.grad(loss)(ws))
+
+  ws = [jax.ShapeDtypeStruct((1024, 256), jnp.bfloat16, sharding=rows)] * 4
+  x = jax.ShapeDtypeStruct((65536, 1024), jnp.bfloat16, sharding=rows)
+  lowered = jax.jit(step).lower(ws, x)
+  default, fenced = (
+    digest.of(scheduled(lowered, **options).proto)
+    for options in ({}, {_FENCING: _MIB})
+  )
+  assert default != fenced
+
+
+_PIPELINE = "xla_gpu_pipeline_all_gather"
+
+
+@pytest.mark.skipif(
+  debug_options.find(_PIPELINE) is None, reason="this jaxlib has no marks"
+)
+def test_gathers_that_the_program_marks_may_be_pipelined_alone(
+  h100s: Sequence[jax.Device], scheduled: Callable[..., hlo.Module]
+):
+  explicit = "COLLECTIVE_PIPELINING_MODE_EXPLICIT"
+  mesh = jax.sharding.Mesh(np.array(h100s), ("x",))
+  layers, rows = P(None, "x"), P("x")
+
+  def lowered(is_marked: tuple[bool, bool]) -> jax.stages.Lowered:
+    def layer(
+      x: jax.Array, ws: tuple[jax.Array, jax.Array]
+    ) -> tuple[jax.Array, None]:
+      for w, marked in zip(ws, is_marked, strict=True):
+        marks = {"is_pipelineable": "true"} if marked else {}
+        with xla_metadata.set_xla_metadata(**marks):
+          w = jax.lax.all_gather(w, "x", tiled=True)
+        x = jnp.tanh(x @ w)
+      return x, None
+
+    step = jax.shard_map(
+      lambda ws, x: jax.lax.scan(layer, x, ws)[0],
+      mesh=mesh,
+      in_specs=((layers, layers), rows),
+      out_specs=rows,
+    )
+    w, x = (
+      jax.ShapeDtypeStruct(
+        shape, jnp.bfloat16, sharding=jax.sharding.NamedSharding(mesh, spec)
+      )
+      for shape, spec in (((6, 4096, 4096), layers), ((32768, 4096), rows))
+    )
+    return jax.jit(step).lower((w, w), x)
+
+  one = lowered((True, False))
+  default = scheduled(one)
+  assert explicit in _offered(_step(default), _PIPELINE)
+  for marks in ((False, False), (True, True)):
+    offered = _offered(_step(scheduled(lowered(marks))), _PIPELINE)
+    assert explicit not in offered  # All or none has a value already.
+  after = _step(scheduled(one, **{_PIPELINE: explicit}))
+  pipelined = [c.is_pipelined for c in after.analysis.collectives]
+  assert any(pipelined) and not all(pipelined)
+
+
 def test_products_are_split_only_where_xla_sees_the_devices(
   fsdp_scan, tp_scan, monkeypatch
 ):
@@ -314,9 +416,7 @@ def test_every_knob_and_its_options_are_described(
   values = list(knob.values(_step(module)))
   # Not for every step.
   assert values or name in (
-    "collective matmul",
-    "memory",
-    "merged products",
+    *("collective matmul", "memory", "memory fencing", "merged products"),
     "two fabrics",
   )
   for value in values:
