@@ -23,7 +23,9 @@ xla/service/gpu/execution_stream_assignment.cc). Asynchronous collectives follow
 one another on a stream of communication. From JAX 0.12 on, those that XLA
 assigned to the scale-up fabric (NVLink's domain) have one of their own
 (xla/backends/gpu/transforms/collectives/collective_domain_assigner.cc).
-Synchronous ones run on the compute stream, which waits for none of these.
+So have, from there on, kernels of XLA's own for collectives, which are fusions
+in an async-start. Synchronous ones run on the compute stream, which waits for
+none of these.
 """
 
 from __future__ import annotations
@@ -166,6 +168,8 @@ Form = Literal["async", "sync"]
 # Streams of collectives; the names of all begin with the first.
 COMMUNICATION = "communication"
 SCALE_UP = f"{COMMUNICATION}, scale-up"
+# Of kernels of XLA's own that are fusions.
+FUSED = f"{COMMUNICATION}, fused"
 # The compute stream, which runs no kernel meanwhile.
 SYNC = f"{COMMUNICATION}, sync"
 
@@ -194,9 +198,12 @@ class Collective:
       ().
     executions: times it runs per step.
     is_pipelined: whether XLA pipelined it over loop iterations.
-    is_by_xla: whether XLA runs it in a kernel of its own, without NCCL.
-    stream: COMMUNICATION, SCALE_UP or SYNC, and the number of the stream where
-      XLA has several of that.
+    xla_strategy: how XLA means to run it in a kernel of its own, without NCCL,
+      as it writes that; "" where it does not say.
+    num_elements: of all operands.
+    num_updates: parts at offsets of their own that a ragged-all-to-all sends.
+    stream: COMMUNICATION, SCALE_UP, FUSED or SYNC, and the number of the stream
+      where XLA has several of that.
     channel_id: XLA's number of it, by which those of one form are told apart in
       whatever order they are scheduled; 0 for none.
     grouped_bytes: `array_bytes` of all that one launch of a group runs of its
@@ -219,7 +226,9 @@ class Collective:
   pairs: tuple[tuple[int, int], ...]
   executions: int
   is_pipelined: bool
-  is_by_xla: bool = False
+  xla_strategy: str = ""
+  num_elements: int = 0
+  num_updates: int = 0
   stream: str = COMMUNICATION
   channel_id: int = 0
   grouped_bytes: tuple[int, ...] = ()
@@ -469,8 +478,12 @@ def _started(
         pairs=pairs_of(operation),
         executions=module.executions[computation.id],
         is_pipelined=bool(config.get("is_pipelined")),
-        is_by_xla=_is_by_xla(module, operation),
-        stream=SYNC if form == "sync" else _stream(module, start, operation),
+        xla_strategy=_xla_strategy(module, operation),
+        num_elements=sum(map(hlo.num_elements, given)),
+        num_updates=_num_updates(home, operation),
+        stream=SYNC
+        if form == "sync"
+        else _stream(module, start, home, operation),
         channel_id=operation.channel_id,
       )
     )
@@ -492,7 +505,7 @@ def _taken_by(one: Collective) -> tuple[object, ...]:
   Those are of one function, type and communicator (ncclPrepareTasks in NCCL's
   src/enqueue.cc).
   """
-  return one.kind, one.element_type, one.groups, one.is_by_xla
+  return one.kind, one.element_type, one.groups, one.xla_strategy
 
 
 def on_streams(
@@ -539,31 +552,48 @@ _SCALE_UP_DOMAIN = b"COLLECTIVE_COMMUNICATION_DOMAIN_SCALE_UP_FABRIC"
 
 
 def _stream(
-  module: hlo.Module, start: hlo.Instruction, operation: hlo.Instruction
+  module: hlo.Module,
+  start: hlo.Instruction,
+  home: hlo.Computation,
+  operation: hlo.Instruction,
 ) -> str:
   """The stream of an asynchronous collective."""
+  # A start's own computation holds the fusion, and another one what it fuses.
+  is_own = kind_of(start) or home.id in start.called_computation_ids
+  if not is_own and _xla_strategy(module, operation):
+    return FUSED
   configs = map(module.raw_backend_config, (start, operation))
   return (
     SCALE_UP if any(_SCALE_UP_DOMAIN in c for c in configs) else COMMUNICATION
   )
 
 
-def _is_by_xla(module: hlo.Module, operation: hlo.Instruction) -> bool:
-  """Whether XLA chose one of its own kernels for a plain collective.
+def _xla_strategy(module: hlo.Module, operation: hlo.Instruction) -> str:
+  """The kernel of its own that XLA chose for a plain collective; "" for none.
 
   It does for all-reduces of up to a few MiB within a host, and says by which
   strategy (such as KERNEL_STRATEGY_TRITON_ONE_SHOT) in the all-reduce, also
-  where that is in a fusion then (JAX 0.12). On JAX 0.10.2 NCCL takes its place
-  at run time where a GPU of the group is another process's.
+  where that is in a fusion then (JAX 0.12).
   """
   if b"kernel_strategy" not in module.raw_backend_config(operation):
-    return False
+    return ""
   config = module.backend_config(operation)["collective_backend_config"]
-  return config["kernel_strategy"] not in _OF_NCCL
+  strategy = config["kernel_strategy"]
+  return "" if strategy in _OF_NCCL else strategy
 
 
 # What is not said, and NCCL's.
 _OF_NCCL = frozenset(["KERNEL_STRATEGY_INVALID", "KERNEL_STRATEGY_DEFAULT"])
+
+
+def _num_updates(
+  computation: hlo.Computation, operation: hlo.Instruction
+) -> int:
+  """Updates that a ragged-all-to-all sends: its offsets in the operand."""
+  if operation.opcode != "ragged-all-to-all":
+    return 0
+  offsets = list(computation.operands(operation))[2]
+  return hlo.num_elements(offsets.shape)
 
 
 def _is_in_flight(

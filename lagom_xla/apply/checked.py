@@ -136,8 +136,7 @@ def check_target(plan: plan_lib.Plan, target: target_lib.Target) -> None:
   made_for = _flat(plan.cluster.to_dict())
   asked_for = _flat(target.cluster.to_dict())
   for name in {**made_for, **asked_for}:
-    # The same cluster may have another name in another file.
-    if name != "name" and made_for.get(name) != asked_for.get(name):
+    if name not in _UNCHECKED and made_for.get(name) != asked_for.get(name):
       raise errors.PlanError(
         f"The plan was made for {plan.cluster.name}, not for"
         f" {target.cluster.name}: {name} is {made_for.get(name)} there and"
@@ -151,6 +150,11 @@ def check_target(plan: plan_lib.Plan, target: target_lib.Target) -> None:
       f" {plan.module_fingerprint}; this is {module.name} with {fingerprint}."
       " The step, its shapes or its shardings changed: make the plan again."
     )
+
+
+# The same cluster may have another name in another file, and its jobs other
+# processes: those change no compile.
+_UNCHECKED = ("name", "processes_per_node")
 
 
 def _flat(raw: object, prefix: str = "") -> dict[str, object]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 import contextlib
+import dataclasses
 import os
 import pathlib
 import re
@@ -21,6 +22,7 @@ from lagom_xla import errors
 from lagom_xla.cli import output
 
 if TYPE_CHECKING:
+  from lagom_xla import cluster as cluster_lib
   from lagom_xla.cli import progress
   from lagom_xla.compile import pool as pool_lib
   from lagom_xla.compile import target as target_lib
@@ -82,9 +84,10 @@ def add_command(
 
 
 def add_target(command: argparse.ArgumentParser) -> None:
-  """Adds TARGET, --cluster and --arg, which `load_target` reads."""
+  """Adds TARGET, its cluster and --arg, which `load_target` reads."""
   command.add_argument("target", metavar="TARGET", help="see below")
   add_cluster(command)
+  add_processes(command)
   add_arg(command)
 
 
@@ -108,6 +111,24 @@ def add_cluster(command: argparse.ArgumentParser) -> None:
     help="NODESxGPUSxGPU such as 16x8xh100, NODESxMACHINE such as"
     " 2xp5.48xlarge, a name, or a JSON file; `lagom-xla clusters` lists them",
   )
+
+
+def add_processes(command: argparse.ArgumentParser) -> None:
+  """Adds --processes-per-node."""
+  command.add_argument(
+    "--processes-per-node",
+    type=_num_processes,
+    metavar="N",
+    help="processes of the job on each node, each with as many of its GPUs"
+    " (default: what a cluster's file says, or 1): XLA's own kernels may not"
+    " run across them",
+  )
+
+
+def _num_processes(text: str) -> int:
+  if not (text.isdecimal() and int(text)):
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of processes")
+  return int(text)
 
 
 def add_format(command: argparse.ArgumentParser) -> None:
@@ -196,12 +217,28 @@ def _seconds(text: str) -> float:
 
 def check_target(arguments: argparse.Namespace) -> None:
   """Checks of the arguments of `add_target` what needs no JAX, so at once."""
-  from lagom_xla import cluster as cluster_lib
   from lagom_xla.compile import source
 
   keywords(arguments)
-  cluster_lib.parse(arguments.cluster)
+  cluster_of(arguments)
   source.check(arguments.target)
+
+
+def cluster_of(arguments: argparse.Namespace) -> cluster_lib.Cluster:
+  """The cluster of --cluster, in whose jobs --processes-per-node start.
+
+  Raises:
+    ClusterError: there is none of that name, or its GPUs are not shared out
+      equally among so many processes.
+  """
+  from lagom_xla import cluster as cluster_lib
+
+  cluster = cluster_lib.parse(arguments.cluster)
+  if arguments.processes_per_node is None:
+    return cluster
+  return dataclasses.replace(
+    cluster, processes_per_node=arguments.processes_per_node
+  )
 
 
 def keywords(arguments: argparse.Namespace) -> dict[str, str]:
@@ -266,14 +303,13 @@ def load_target(
 ) -> target_lib.Target:
   """The target that the arguments of `add_target` describe."""
   bar.say(f"lowering {arguments.target}")
-  from lagom_xla import cluster as cluster_lib
   from lagom_xla.compile import load
   from lagom_xla.flags import environment
 
   environment.check()
   target = load.load(
     arguments.target,
-    cluster_lib.parse(arguments.cluster),
+    cluster_of(arguments),
     arguments=keywords(arguments),
   )
   return target if workers is None else target.with_workers(workers)
@@ -320,6 +356,7 @@ def pricing(folder: str | None, target: target_lib.Target) -> Iterator[Priced]:
   from lagom_xla.profiling import costing as costing_lib
   from lagom_xla.profiling import profile as profile_lib
   from lagom_xla.profiling import xspace
+  from lagom_xla.search.xla import evaluation
 
   trace = xspace.read(pathlib.Path(folder))
   has_module = any(process.modules for process in trace.processes)
@@ -327,7 +364,10 @@ def pricing(folder: str | None, target: target_lib.Target) -> Iterator[Priced]:
     trace, None if has_module else target.schedule()
   )
   costs = costing_lib.of_profile(
-    profile, target.cluster, max_channels=nccl_channels.most({})
+    profile,
+    target.cluster,
+    max_channels=nccl_channels.most({}),
+    switches=evaluation.switches({}, target.cluster),
   )
   with measured.pricing(costs.measured):
     yield Priced(profile, costs)

@@ -334,6 +334,7 @@ class Cluster:
     node: one of the nodes, apart from its GPUs.
     calibration: what collectives take here, as `lagom-xla calibrate` measured
       it; None where nothing was measured.
+    processes_per_node: that a job starts, each with as many of a node's GPUs.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -344,12 +345,18 @@ class Cluster:
   gpu: Gpu
   node: Node
   calibration: Calibration | None = None
+  processes_per_node: validation.Count = 1
 
   def __post_init__(self) -> None:
     if self.num_devices > _MAX_NUM_DEVICES:
       raise errors.ClusterError(
         f"num_nodes x gpus_per_node is {self.num_devices} GPUs; it must be"
         f" {_MAX_NUM_DEVICES} at most, which is more than any cluster has"
+      )
+    if self.gpus_per_node % self.processes_per_node:
+      raise errors.ClusterError(
+        f"processes_per_node is {self.processes_per_node}; it must divide"
+        f" gpus_per_node, {self.gpus_per_node}"
       )
 
   @property

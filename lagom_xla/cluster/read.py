@@ -225,6 +225,7 @@ def _from_dict(raw: object) -> Cluster:
   # Single figures may be given; without any, nothing was measured.
   is_calibrated = isinstance(given.get("calibration"), dict)
   defaults["calibration"] = _UNCALIBRATED if is_calibrated else None
+  defaults["processes_per_node"] = 1
   merged = _merge({**defaults, **base}, given)
   try:
     cluster = validation.read(Cluster, merged)
@@ -356,7 +357,11 @@ def of_devices(devices: Sequence[jax.Device]) -> cluster_lib.Cluster:
     )
   (gpus_per_node,) = per_node
   num_nodes = len(devices) // gpus_per_node
-  return parse(f"{num_nodes}x{gpus_per_node}x{known[kinds[0]]}")
+  cluster = parse(f"{num_nodes}x{gpus_per_node}x{known[kinds[0]]}")
+  num_processes = len({device.process_index for device in devices})
+  return dataclasses.replace(
+    cluster, processes_per_node=max(1, num_processes // num_nodes)
+  )
 
 
 def device_name(device: jax.Device) -> str:

@@ -106,12 +106,9 @@ def calls(collective: collectives_lib.Collective) -> tuple[Call, ...]:
   """The calls that NCCL asks a tuner about, in its order.
 
   They are one where there is one array or all are of like size, and none for
-  what is not tuned: sends and receives, what XLA runs in a kernel of its own,
-  and what one rank does alone.
+  what is not tuned: sends and receives, and what one rank does alone.
   """
-  is_untuned = collective.is_by_xla or (
-    collective.kind in ("send", "recv", *nccl.SEND_RECV)
-  )
+  is_untuned = collective.kind in ("send", "recv", *nccl.SEND_RECV)
   if is_untuned or collective.group_size < 2:
     return ()
   runs = nccl.aggregates(

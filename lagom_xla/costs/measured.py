@@ -154,9 +154,24 @@ class Measured:
     predicted: collective_lib.CollectiveCost,
   ) -> collective_lib.CollectiveCost:
     """What a key's collective costs alone, given what is predicted for it."""
-    factor = self.keys.get(key)
-    if factor is None:
-      factor = self.reaches.get((key.kind, key.num_nodes > 1), 1.0)
+    reach = (key.kind, key.num_nodes > 1)
+    factor = self.keys.get(key, self.reaches.get(reach, 1.0))
+    return self._scaled(key, predicted, factor)
+
+  def in_own_kernel(
+    self,
+    key: collective_lib.TuningKey,
+    predicted: collective_lib.CollectiveCost,
+  ) -> collective_lib.CollectiveCost:
+    """The same in a kernel of XLA's own, of which NCCL's tell nothing."""
+    return self._scaled(key, predicted, self.keys.get(key, 1.0))
+
+  def _scaled(
+    self,
+    key: collective_lib.TuningKey,
+    predicted: collective_lib.CollectiveCost,
+    factor: float,
+  ) -> collective_lib.CollectiveCost:
     # The same bytes in another time.
     return dataclasses.replace(
       predicted,

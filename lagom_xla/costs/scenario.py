@@ -23,6 +23,7 @@ from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import settings
+from lagom_xla.costs import xla_kernels
 from lagom_xla.passes import kernels as kernels_lib
 
 # Below it errors are the host's noise and the launch (docs/cost_model.md).
@@ -96,6 +97,7 @@ class Prices:
     self._scenario = scenario
     self._distinct: dict[kernel_lib.KernelCost, kernel_lib.KernelCost] = {}
     self.collective = functools.cache(self._collective)
+    self.in_own_kernel = functools.cache(self._in_own_kernel)
     self.beside = functools.cache(self._beside)
     self.together = functools.cache(self._together)
     self.kernel_in_scenario = functools.cache(self._kernel_in_scenario)
@@ -173,6 +175,35 @@ class Prices:
     else:
       time_us *= scenario.within_nodes
     return cost if time_us == cost.time_us else cost.lasting(time_us)
+
+  def _in_own_kernel(
+    self, key: collective_lib.TuningKey, kernel: xla_kernels.Kernel
+  ) -> collective_lib.CollectiveCost:
+    """Cost of a key's collective alone in a kernel of XLA's own.
+
+    What NCCL's model is off by is taken for what that of these kernels is.
+    """
+    scenario = self._scenario
+    is_measured = self._measured is not None and (
+      self._measured.knows_collective(key)
+    )
+    if scenario == AS_PREDICTED:
+      cost = xla_kernels.predict(key, kernel, self._cluster)
+      if self._measured is not None:
+        cost = self._measured.in_own_kernel(key, cost)
+      return cost
+    cost = self._as_predicted.in_own_kernel(key, kernel)
+    if is_measured:
+      factor = scenario.measured_collectives
+    elif is_small(key):
+      factor = scenario.small_collectives
+    else:
+      factor = scenario.within_nodes
+    if not factor:
+      return collective_lib.CollectiveCost(
+        time_us=0.0, num_channels=0, memory_gbps=0.0
+      )
+    return cost.lasting(cost.time_us * factor)
 
   def _beside(
     self,

@@ -22,6 +22,7 @@ from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs import settings
+from lagom_xla.costs import xla_kernels
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.passes import collectives as collectives_lib
@@ -35,7 +36,7 @@ Key = collective_lib.TuningKey
 Configuration = Mapping[Key, nccl.Setting]
 
 # What is the same in every scenario, the model's own predictions among it.
-_SHARED = ("program", "key_of", "keys", "default", "_modelled")
+_SHARED = ("program", "key_of", "keys", "own_kernels", "default", "_modelled")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,6 +53,7 @@ class Step:
       predicted.
     max_channels: the cap on channels that XLA gives NCCL for collectives; None
       for none.
+    switches: which kernels of XLA's own may run.
   """
 
   analysis: overlap_lib.Analysis
@@ -62,6 +64,7 @@ class Step:
     default_factory=measured_lib.now_pricing
   )
   max_channels: int | None = None
+  switches: xla_kernels.Switches = xla_kernels.AS_BY_DEFAULT
 
   def capped(self, max_channels: int | None) -> Step:
     """The step under another cap of XLA's on channels, or none."""
@@ -70,6 +73,10 @@ class Step:
     return dataclasses.replace(
       self, kernels_from=self, max_channels=max_channels
     )
+
+  def compiled_as(self, analysis: overlap_lib.Analysis) -> Step:
+    """The step of another module that is run in the same way."""
+    return dataclasses.replace(self, analysis=analysis, kernels_from=None)
 
   def under(self, scenario: scenario_lib.Scenario) -> Step:
     """The step as it would be if the models were wrong in this way."""
@@ -129,12 +136,26 @@ class Step:
     }
 
   @functools.cached_property
-  def by_xla(self) -> frozenset[Key]:
-    """Keys whose collectives XLA runs in kernels of its own, all of them."""
-    by_nccl = {
-      self.key_of[c.name] for c in self.analysis.collectives if not c.is_by_xla
-    }
-    return frozenset(self.keys) - by_nccl
+  def own_kernels(self) -> Mapping[str, xla_kernels.Kernel]:
+    """The kernels of XLA's own that run collectives, by those's names."""
+    found = {}
+    for collective in self.analysis.collectives:
+      kernel = xla_kernels.of(collective, self.cluster, self.switches)
+      if kernel is not None:
+        found[collective.name] = kernel
+    return found
+
+  @functools.cached_property
+  def by_xla(self) -> Mapping[Key, xla_kernels.Kernel]:
+    """The same by key, of keys whose collectives all run in such kernels."""
+    found = {}
+    for name, key in self.key_of.items():
+      if name in self.own_kernels:
+        found[key] = self.own_kernels[name]
+    for name, key in self.key_of.items():
+      if name not in self.own_kernels:
+        found.pop(key, None)
+    return found
 
   @functools.cached_property
   def unknown_calls(self) -> Mapping[str, str]:
@@ -215,6 +236,8 @@ class Step:
     self, key: Key, setting: nccl.Setting
   ) -> collective_lib.CollectiveCost:
     """Cost of a key's collective alone, under XLA's cap if there is one."""
+    if (kernel := self.by_xla.get(key)) is not None:
+      return self.prices.in_own_kernel(key, kernel)
     return self.prices.collective(key, self._limited(key, setting))
 
   def cost_of(
@@ -226,6 +249,8 @@ class Step:
     arrays: by bytes here.
     """
     key = self.key_of[collective.name]
+    if (kernel := self.own_kernels.get(collective.name)) is not None:
+      return self.prices.in_own_kernel(key, kernel)
     cost = self.predict(key, setting)
     is_measured = self.measured is not None and key in self.measured.keys
     if not collective.grouped_bytes or is_measured:
@@ -251,9 +276,14 @@ class Step:
   @functools.cached_property
   def calls(self) -> Mapping[Key, tuple[collective_lib.Call, ...]]:
     """The calls that a setting for a key can decide on, by size."""
-    return collective_lib.calls_by_key(
-      [(self.key_of[c.name], c) for c in self.analysis.collectives]
+    by_nccl = collective_lib.calls_by_key(
+      [
+        (self.key_of[c.name], c)
+        for c in self.analysis.collectives
+        if c.name not in self.own_kernels
+      ]
     )
+    return {**dict.fromkeys(self.by_xla, ()), **by_nccl}
 
   def copy_cost(self, copy: copies_lib.Copy) -> collective_lib.CollectiveCost:
     """Cost of a copy alone."""
@@ -288,13 +318,14 @@ def of_module(
   *,
   max_channels: int | None = None,
   num_streams: int = 1,
+  switches: xla_kernels.Switches = xla_kernels.AS_BY_DEFAULT,
 ) -> Step:
   """A scheduled module with its costs on a cluster; see `Step`.
 
   `num_streams` is how many streams of communication XLA has per domain.
   """
   analysis = overlap_lib.analyze(module, num_streams=num_streams)
-  return Step(analysis, cluster, max_channels=max_channels)
+  return Step(analysis, cluster, max_channels=max_channels, switches=switches)
 
 
 def measured_shares(step: Step) -> Mapping[str, float]:

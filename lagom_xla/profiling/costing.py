@@ -48,6 +48,7 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import xla_kernels
 from lagom_xla.profiling import events as events_lib
 from lagom_xla.profiling import profile as profile_lib
 
@@ -314,6 +315,7 @@ def of_profile(
   cluster: cluster_lib.Cluster,
   *,
   max_channels: int | None = None,
+  switches: xla_kernels.Switches = xla_kernels.AS_BY_DEFAULT,
 ) -> Costing:
   """The costs of a profile.
 
@@ -321,6 +323,7 @@ def of_profile(
     profile: of a run.
     cluster: that it ran on.
     max_channels: the cap on channels that XLA gave NCCL there; None for none.
+    switches: which kernels of XLA's own could run there.
 
   Raises:
     TraceError: the run was on CPUs.
@@ -332,7 +335,9 @@ def of_profile(
       " what it has."
     )
   with measured_lib.pricing(None):
-    step = step_lib.Step(profile.analysis, cluster, max_channels=max_channels)
+    step = step_lib.Step(
+      profile.analysis, cluster, max_channels=max_channels, switches=switches
+    )
   collective_us = _lone_collective_us(profile, step)
   kernels, collectives = profile.kernels, profile.collectives
   of_kernels = tuple(

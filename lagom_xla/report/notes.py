@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Collection, Iterator, Mapping
 import pathlib
 import shlex
@@ -100,6 +101,25 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
   yield from _stream_notes(step)
   yield from _run_again("today", module)
   yield from _scatter_notes(step)
+  yield from _own_kernel_notes(step)
+
+
+def _own_kernel_notes(step: step_lib.Step) -> Iterator[str]:
+  """What XLA runs without NCCL, and on what its times rest."""
+  kinds = collections.Counter(
+    c.kind for c in step.analysis.collectives if c.name in step.own_kernels
+  )
+  if not kinds:
+    return
+  named = " and ".join(
+    in_words.count(number, kind) for kind, number in sorted(kinds.items())
+  )
+  is_one = kinds.total() == 1
+  yield (
+    f"XLA runs {named} in {'a kernel' if is_one else 'kernels'} of its own: no"
+    f" setting of NCCL's acts on {'it' if is_one else 'them'}, and the times"
+    " rest on few measurements (docs/cost_model.md)."
+  )
 
 
 def _calls(step: step_lib.Step, called: Mapping[str, str]) -> str:
@@ -196,13 +216,13 @@ def tuning_notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
   """What to know of a tuning's figures, in sentences."""
   if rests_on := arms_lib.rests_on(tuning.plan.xla.options):
     yield rests_on
+  if note := measured_run(tuning.plan):
+    yield note
   yield from step_notes(tuning.before)
   if tuning.kept is not tuning.search.default:
     yield from _run_again("with the plan", tuning.kept.runs.analysis.module)
   if tuning.search.no_arms:
     yield f"No published XLA_FLAGS were tried: {tuning.search.no_arms}"
-  if note := measured_run(tuning.plan):
-    yield note
 
 
 def plan_notes(plan: plan_lib.Plan) -> Iterator[str]:

@@ -117,7 +117,7 @@ def _moved(
       in_words.mb(collective.nccl_bytes),
       str(sum(kernel.category == "gemm" for kernel in beside)),
       str(len(beside)),
-      str(step.default[step.key_of[name]].num_channels),
+      _taken(step, name),
     )
     rows.append((one.lone_us, one.exposed_us, cells))
   for copy in step.analysis.host_copies:
@@ -144,6 +144,14 @@ def _moved(
     ),
     caption=f"and {left} shorter ones" if left > 0 else None,
   )
+
+
+def _taken(step: step_lib.Step, name: str) -> str:
+  """The SMs that a collective takes, marked where XLA's own kernel does."""
+  key, own = step.key_of[name], step.own_kernels.get(name)
+  if own is None:
+    return str(step.default[key].num_channels)
+  return f"{min(own.num_blocks, step.cluster.gpu.num_sms)} (XLA)"
 
 
 def _times(

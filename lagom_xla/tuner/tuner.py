@@ -250,7 +250,7 @@ def _as_compiled(
   )
   if _moved(analysis) == _moved(step.analysis):
     return step
-  return step_lib.Step(analysis, step.cluster, max_channels=step.max_channels)
+  return step.compiled_as(analysis)
 
 
 def _moved(analysis: overlap_lib.Analysis) -> Counter[tuple[str, int]]:

@@ -364,14 +364,16 @@ def _meets(
     c for c in step.analysis.collectives if step.key_of[c.name] == entry.key
   ]
   asked = {
-    c.name: [call.num_bytes for call in collective_lib.calls(c)]
+    c.name: []
+    if c.name in step.own_kernels
+    else [call.num_bytes for call in collective_lib.calls(c)]
     for c in like_it
   }
   if not asked:
     return False, "no effect: there is no such collective"
   if not any(asked.values()):
-    if like_it[0].is_by_xla:
-      name = like_it[0].name
+    name = like_it[0].name
+    if name in step.own_kernels:
       return False, f"no effect: XLA runs {name} in a kernel of its own"
     return False, f"no effect: NCCL asks no tuner about {entry.key.kind}"
   if not entry.calls:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import pathlib
 import types
@@ -179,8 +180,8 @@ def test_a_missing_field_is_named_with_its_file(tmp_path, path):
   parent, key = _at(raw, path)
   del parent[key]
   file = _write(tmp_path / "part.json", raw)
-  # Their defaults: the file's name, 1, and nothing measured.
-  if path in ("name", "num_nodes", "calibration"):
+  # Their defaults: the file's name, 1, nothing measured, and 1.
+  if path in ("name", "num_nodes", "calibration", "processes_per_node"):
     assert cluster.parse(file).num_nodes == 1
   elif path.startswith("gpu.matmul_peak_tflops.") and key != "f32":
     assert key not in cluster.parse(file).gpu.matmul_peak_tflops
@@ -402,7 +403,9 @@ def test_a_node_is_a_process_or_the_slice_of_single_gpu_processes(
   count, per_process, per_slice, name
 ):
   devices = _devices(count, per_process=per_process, per_slice=per_slice)
-  assert cluster.of_devices(devices) == cluster.parse(name)
+  found = cluster.of_devices(devices)
+  assert dataclasses.replace(found, processes_per_node=1) == cluster.parse(name)
+  assert found.processes_per_node == found.gpus_per_node // per_process
 
 
 _EIGHT = _devices(8, per_process=8, per_slice=8)

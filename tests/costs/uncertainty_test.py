@@ -21,6 +21,7 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
+from lagom_xla.flags import xla_kernels
 from lagom_xla.passes import hlo
 from lagom_xla.search.nccl import SEARCHERS
 from lagom_xla.search.nccl import channel_cap
@@ -287,8 +288,9 @@ def test_sure_gains_are_kept():
   assert 0 < gain.low <= gain.mean
 
 
-def test_collectives_below_64_kib_keep_nccls_choice(fsdp_scan):
-  step = step_lib.of_module(fsdp_scan, H100)
+def test_collectives_below_64_kib_keep_nccls_choice(scheduled, fsdp_step):
+  module = scheduled(fsdp_step(), **xla_kernels.without_all_reduces())
+  step = step_lib.of_module(module, H100)
   small = [key for key in step.keys if scenario_lib.is_small(key)]
   by_mean = lockstep.run_step(SEARCHERS["balance"], step).configuration
   assert any(by_mean[key] != step.default[key] for key in small)

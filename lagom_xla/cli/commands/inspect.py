@@ -105,6 +105,7 @@ def add_explain(commands) -> None:
   command.add_argument(
     "--cluster", metavar="CLUSTER", help="of a TARGET: what it is compiled for"
   )
+  options.add_processes(command)
   options.add_arg(command)
   options.add_format(command)
   options.add_profile(command)
@@ -134,6 +135,8 @@ def _run_explain(arguments: argparse.Namespace) -> None:
     explanation = explanation_lib.read(pathlib.Path(arguments.target))
   else:
     asked.append(f"--cluster={arguments.cluster}")
+    if arguments.processes_per_node is not None:
+      asked.append(f"--processes-per-node={arguments.processes_per_node}")
     asked += [f"--arg={keyword}" for keyword in arguments.arg]
     options.check_target(arguments)
     with options.at_work(arguments) as (bar, workers):

@@ -30,12 +30,14 @@ from collections.abc import (
   Generator,
   Iterable,
   Iterator,
+  Mapping,
   MutableMapping,
   Sequence,
 )
 import contextlib
 import dataclasses
 
+from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered
@@ -43,8 +45,12 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
+from lagom_xla.costs import xla_kernels
 from lagom_xla.flags import nccl_channels
+from lagom_xla.flags import xla_kernels as xla_kernel_options
+from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
+from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes.schedule import digest
 from lagom_xla.passes.schedule import memory
 from lagom_xla.search.nccl import channel_cap
@@ -163,13 +169,23 @@ def of_schedule(
   module: hlo.Module, target: target_lib.Target, config: config_lib.XlaConfig
 ) -> step_lib.Step:
   """The same, of the schedule."""
-  most = nccl_channels.most(config.options)
   return step_lib.of_module(
     module,
     target.cluster,
-    max_channels=most,
+    max_channels=nccl_channels.most(config.options),
     num_streams=knobs.num_streams(config.options),
+    switches=switches(config.options, target.cluster),
   )
+
+
+def switches(
+  options: Mapping[str, object], cluster: cluster_lib.Cluster
+) -> xla_kernels.Switches:
+  """Which kernels of XLA's own may run with options, beside XLA_FLAGS."""
+  kinds = collectives_lib.KINDS if cluster.processes_per_node > 1 else ()
+  across = frozenset(filter(xla_kernel_options.span_processes, kinds))
+  off = xla_kernel_options.off(options)
+  return xla_kernels.Switches(off=off, across_processes=across)
 
 
 class Steps:
@@ -263,12 +279,9 @@ def of_compiled(
   """The step of a compiled module if XLA rematerializes in it."""
   if not memory.recomputed(compiled):
     return scheduled
-  return step_lib.of_module(
-    compiled,
-    scheduled.cluster,
-    max_channels=scheduled.max_channels,
-    num_streams=scheduled.analysis.num_streams,
-  )
+  num_streams = scheduled.analysis.num_streams
+  analysis = overlap_lib.analyze(compiled, num_streams=num_streams)
+  return scheduled.compiled_as(analysis)
 
 
 def evaluate(
@@ -355,9 +368,10 @@ def _unknown(module: hlo.Module, default: Candidate | None) -> str:
 
 
 def looks(module: hlo.Module, config: config_lib.XlaConfig) -> str:
-  """What configs share that make the same step: schedule, cap, streams."""
+  """What configs share that make the same step: schedule, what runs it how."""
   beside = nccl_channels.most(config.options), knobs.num_streams(config.options)
-  return f"{digest.of(module.proto)} {beside}"
+  off = sorted(xla_kernel_options.off(config.options))
+  return f"{digest.of(module.proto)} {beside} {off}"
 
 
 def too_large(

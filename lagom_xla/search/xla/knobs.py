@@ -42,6 +42,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import environment
 from lagom_xla.flags import options as xla_options
+from lagom_xla.flags import xla_kernels
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
@@ -401,6 +402,38 @@ def memory_fencing(step: step_lib.Step) -> Iterator[Value]:
     )
 
 
+def _by_nccl(step: step_lib.Step) -> Iterator[Value]:
+  """NCCL in place of XLA's own kernels, where it is faster or takes fewer SMs.
+
+  Those of all-reduces go together, and what a schedule gains by them is known
+  once it is compiled.
+  """
+  gains = set()
+  for collective in step.analysis.collectives:
+    if collective.name not in step.own_kernels:
+      continue
+    key = step.key_of[collective.name]
+    own = step.prices.in_own_kernel(key, step.own_kernels[collective.name])
+    setting = step.default[key]
+    by_nccl = step.prices.collective(key, setting)
+    is_lighter = (
+      collective.form == "async" and by_nccl.num_channels < own.num_channels
+    )
+    if by_nccl.time_us < own.time_us or is_lighter:
+      gains.add(collective.kind)
+  if "all-reduce" in gains:
+    yield Value(
+      label="all-reduces by NCCL, and none in XLA's own kernels",
+      options=xla_kernels.without_all_reduces(),
+    )
+  if "ragged-all-to-all" in gains:
+    yield Value(
+      label="ragged-all-to-alls by NCCL, and none in XLA's own kernel",
+      options=xla_kernels.without_exchanges(),
+      is_first=True,
+    )
+
+
 # Kind of collective -> the option that pipelines it over loop iterations.
 PIPELINED = {
   "all-gather": "xla_gpu_enable_pipelined_all_gather",
@@ -603,6 +636,10 @@ KNOBS: Mapping[str, Knob] = {
   "zero fills": Knob(
     note="leaves out kernels that fill with zeros what a loop overwrites",
     values=_unfilled,
+  ),
+  "NCCL": Knob(
+    note="has NCCL run what XLA runs in kernels of its own",
+    values=_by_nccl,
   ),
   "combining": Knob(
     note="how many bytes of collectives of a kind are combined",

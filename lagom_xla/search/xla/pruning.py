@@ -22,6 +22,7 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import nccl_channels
+from lagom_xla.flags import xla_kernels
 from lagom_xla.passes import combine
 from lagom_xla.passes.schedule import digest
 from lagom_xla.search.xla import candidates
@@ -31,6 +32,7 @@ from lagom_xla.search.xla import evaluation
 AFTER_THE_SCHEDULE = {
   "xla_gpu_enable_command_buffer": "how kernels are launched",
   "xla_disable_hlo_passes": "which passes run",
+  **dict.fromkeys(xla_kernels.UNSEEN, "what runs ragged-all-to-alls"),
 }
 
 
@@ -84,7 +86,8 @@ def _names(config: config_lib.XlaConfig) -> list[str]:
   return [
     name
     for name in config.options
-    if name != nccl_channels.OPTION  # No schedule shows it.
+    # No schedule shows these.
+    if name not in (nccl_channels.OPTION, *xla_kernels.UNSEEN)
     and not (is_grouped and name in combine.OPTIONS)
   ]
 

@@ -418,6 +418,7 @@ def test_every_knob_and_its_options_are_described(
   assert values or name in (
     *("collective matmul", "memory", "memory fencing", "merged products"),
     "two fabrics",
+    "NCCL",
   )
   for value in values:
     assert all(f"`{option}`" in described for option in value.options)

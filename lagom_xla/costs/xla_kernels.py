@@ -1,0 +1,165 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives that XLA runs in kernels of its own: which, their time and SMs.
+
+NCCL knows nothing of these kernels: no setting, cap or variable of NCCL's acts
+on them. GPUs of one NVLink domain read and write each other's memory in them.
+
+*All-reduces* have two forms (GetAllReduceStrategy in xla/backends/gpu/runtime/
+all_reduce.cc). In one shot each rank meets the others at a barrier and reads
+the whole of what each of them has: (N - 1) S bytes. In two shots it sums its
+N-th part, meets them again, and gathers the other parts: 2 (N - 1) / N S bytes.
+That is what XLA itself counts (SolGPUCostModel::IntraNodeAllReduceLatency in
+xla/service/gpu/model/sol_gpu_cost_model.cc), at 1 us for the launch, 1.5 for a
+barrier and 20 GB/s per link of an H100. The same algorithm took longer where it
+was measured, most of all from the second barrier on (vllm#24111, six H100s, 0.5
+to 4 MiB: 13 to 70 us in one shot and 15 to 37 in two, where XLA counts 10 to 61
+and 6 to 23), so the latencies and rates here are those of that table. On four
+GPUs (vllm#24532), of which nothing is taken, they are within 16 % in one shot
+and 18 % in two.
+
+*Ragged-all-to-alls* copy each update of rows, those for one rank at one offset,
+in a block of 128 threads that move at most 8 bytes each at a time
+(RunRaggedAllToAllKernel in xla/backends/gpu/runtime/ragged_all_to_all.cc). A
+block waits for memory once per such round. Eight B200s moved 16.42 GiB/s each
+(xla#33386), which is a round of eight blocks every 0.46 us. More updates per
+rank are more blocks: with 32 in place of one the kernel was 17.8 times faster
+(marin#8077).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.passes import collectives as collectives_lib
+
+Form = Literal["one-shot", "two-shot", "copies"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Kernel:
+  """A kernel of XLA's own that a collective runs in.
+
+  Attributes:
+    form: how it moves data.
+    num_blocks: that it is launched with.
+  """
+
+  form: Form
+  num_blocks: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Switches:
+  """Which kernels of XLA's own may run, of those that it may have compiled.
+
+  Attributes:
+    off: kinds that NCCL runs.
+    across_processes: kinds of which one may join GPUs of several processes.
+  """
+
+  off: frozenset[str] = frozenset()
+  across_processes: frozenset[str] = frozenset()
+
+
+AS_BY_DEFAULT = Switches()
+
+# The most of an all-reduce (all_reduce.cc). Threads take four elements each.
+_MOST_BLOCKS = 32
+_BLOCK_THREADS = 512
+_THREAD_ELEMENTS = 4
+
+# Ranks of a ragged-all-to-all that one kernel reaches
+# (kMaxNumRaggedAllToAllOutputPtrs in ragged_all_to_all_kernel.h).
+_MOST_EXCHANGING = 8
+_ROUND_BYTES = 128 * 8
+_ROUND_US = 8 * _ROUND_BYTES / (16.42 * 2**30) * 1e6
+
+# By form: the latency, and the share of the links' rate that it reads at, as
+# straight lines through the table of vllm#24111. 370.8 GB/s is all of it.
+_LATENCY_US = {"one-shot": 4.9, "two-shot": 11.9, "copies": 4.9}
+_LINK_SHARE = {"one-shot": 0.87, "two-shot": 0.75, "copies": 0.87}
+
+# Bytes that pass the GPU's memory per byte on its links: read and written.
+_MEMORY_PASSES = 2.0
+
+
+def of(
+  collective: collectives_lib.Collective,
+  cluster: cluster_lib.Cluster,
+  switches: Switches,
+) -> Kernel | None:
+  """The kernel of XLA's own that runs a collective; None where NCCL does.
+
+  Args:
+    collective: as compiled.
+    cluster: what it runs on.
+    switches: which such kernels may run.
+  """
+  kind, num_ranks = collective.kind, collective.group_size
+  if kind in switches.off or num_ranks < 2:
+    return None
+  is_exchange = kind == "ragged-all-to-all"
+  if not is_exchange and not collective.xla_strategy:
+    return None
+  if not is_exchange:
+    is_two_shot = "TWO_SHOT" in collective.xla_strategy
+    per_thread = _THREAD_ELEMENTS * (num_ranks if is_two_shot else 1)
+    threads = -(-collective.num_elements // per_thread)
+    kernel = Kernel(
+      form="two-shot" if is_two_shot else "one-shot",
+      num_blocks=max(1, min(-(-threads // _BLOCK_THREADS), _MOST_BLOCKS)),
+    )
+  elif num_ranks <= _MOST_EXCHANGING and collective.num_updates:
+    if any(cluster.num_nodes_of(group) > 1 for group in collective.groups):
+      return None
+    kernel = Kernel(form="copies", num_blocks=collective.num_updates)
+  else:
+    return None
+  if _spans_processes(collective, cluster):
+    return kernel if kind in switches.across_processes else None
+  return kernel
+
+
+def _spans_processes(
+  collective: collectives_lib.Collective, cluster: cluster_lib.Cluster
+) -> bool:
+  per_process = cluster.gpus_per_node // cluster.processes_per_node
+  return any(
+    len({device // per_process for device in group}) > 1
+    for group in collective.groups
+  )
+
+
+def predict(
+  key: collective_lib.TuningKey, kernel: Kernel, cluster: cluster_lib.Cluster
+) -> collective_lib.CollectiveCost:
+  """Predicts a lone collective in such a kernel."""
+  num_others = key.num_ranks - 1
+  if kernel.form == "one-shot" and key.kind == "all-reduce":
+    wire_bytes = num_others * key.num_bytes
+  else:
+    num_phases = 2 if kernel.form == "two-shot" else 1
+    wire_bytes = num_phases * num_others / key.num_ranks * key.num_bytes
+  least_us = wire_bytes / (1e3 * _links_gbps(cluster.node))
+  moving_us = least_us / _LINK_SHARE[kernel.form]
+  if kernel.form == "copies":
+    rounds = key.num_bytes / (kernel.num_blocks * _ROUND_BYTES)
+    moving_us = max(moving_us, rounds * _ROUND_US)
+  time_us = _LATENCY_US[kernel.form] + moving_us
+  return collective_lib.CollectiveCost(
+    time_us=time_us,
+    num_channels=min(kernel.num_blocks, cluster.gpu.num_sms),
+    memory_gbps=_MEMORY_PASSES * wire_bytes / (1e3 * time_us),
+    within_load=least_us / time_us,
+  )
+
+
+def _links_gbps(node: cluster_lib.Node) -> float:
+  """What NCCL counts on of the links that join a GPU to its neighbours."""
+  if node.nvlink is None:
+    return node.pcie_effective_gbps
+  return node.nvlink.num_links * node.nvlink.link_effective_gbps

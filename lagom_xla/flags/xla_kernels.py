@@ -1,0 +1,69 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What XLA runs in kernels of its own in place of NCCL: its options for that.
+
+XLA chooses them for small all-reduces when it compiles, and writes so into the
+module; for a ragged-all-to-all when it runs it, so that no module shows that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lagom_xla import errors
+from lagom_xla.flags import debug_options
+from lagom_xla.flags import environment
+
+EXCHANGES = "xla_gpu_unsupported_use_ragged_all_to_all_one_shot_kernel"
+# JAX 0.12 fails where NCCL would have to take a kernel's place, without this.
+_FALLBACK = "xla_gpu_allow_ragged_all_to_all_nccl_send_recv_fallback"
+# Collectives whose kernels may span processes of a host, from JAX 0.12 on.
+_ACROSS = "xla_gpu_unsupported_use_cross_host_one_shot_kernel"
+
+# What a schedule does not show.
+UNSEEN = (EXCHANGES, _FALLBACK)
+
+
+def without_exchanges() -> Mapping[str, bool]:
+  """The options with which NCCL runs ragged-all-to-alls."""
+  fallback = {_FALLBACK: True} if _is_known(_FALLBACK) else {}
+  return {EXCHANGES: False, **fallback}
+
+
+def without_all_reduces() -> Mapping[str, bool | str]:
+  """The options with which NCCL runs all-reduces of any size."""
+  newer = "xla_gpu_experimental_use_collective_kernels"
+  if _is_known(newer):
+    return {newer: ""}  # None of a list.
+  return {"xla_gpu_unsupported_use_all_reduce_one_shot_kernel": False}
+
+
+def off(options: Mapping[str, object]) -> frozenset[str]:
+  """Kinds for which XLA takes no kernel of its own when it runs them.
+
+  Args:
+    options: that a step is compiled with, beside XLA_FLAGS.
+  """
+  value = str(options.get(EXCHANGES, environment.value(EXCHANGES)))
+  is_off = value.lower() in ("false", "0")
+  return frozenset(["ragged-all-to-all"] if is_off else [])
+
+
+def span_processes(kind: str) -> bool:
+  """Whether XLA's kernel for a kind may join GPUs of several processes."""
+  if not _is_known(_ACROSS):
+    return False
+  value = environment.value(_ACROSS)
+  if value is None:
+    return True
+  named = [name.strip().upper() for name in value.split(",")]
+  own = kind.replace("-", "").upper()
+  return bool({own, "ALLCOLLECTIVES"}.intersection(named))
+
+
+def _is_known(name: str) -> bool:
+  """Whether the installed jaxlib has an option."""
+  try:
+    return debug_options.find(name) is not None
+  except errors.OptionsError:
+    return False

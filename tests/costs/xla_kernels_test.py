@@ -1,0 +1,275 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives that XLA runs in kernels of its own, in modules compiled here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+
+import jax
+from jax import lax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile import compiler
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import lowered as lowered_lib
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import xla_kernels
+from lagom_xla.flags import debug_options
+from lagom_xla.flags import xla_kernels as options_lib
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import hlo
+from lagom_xla.report import notes
+from lagom_xla.search.xla import evaluation
+from lagom_xla.search.xla import knobs
+
+_KIB, _MIB = 2**10, 2**20
+_H100 = cluster_lib.parse("1x8xh100")
+_B200 = cluster_lib.parse("1x8xb200")
+
+
+def _mesh(devices: Sequence[jax.Device]) -> jax.sharding.Mesh:
+  return jax.sharding.Mesh(np.array(devices), ("x",))
+
+
+def _step(
+  module: hlo.Module,
+  cluster: cluster_lib.Cluster,
+  options: Mapping[str, object] | None = None,
+) -> step_lib.Step:
+  switches = evaluation.switches(options or {}, cluster)
+  return step_lib.of_module(module, cluster, switches=switches)
+
+
+@pytest.fixture(scope="module")
+def reduced(h100s, scheduled):
+  """Compiles the sum of an array of so many bytes over eight H100s."""
+
+  def compile_(num_bytes: int, **options: object) -> hlo.Module:
+    rows, whole = (
+      jax.sharding.NamedSharding(_mesh(h100s), jax.sharding.PartitionSpec(*a))
+      for a in (("x",), ())
+    )
+    shape = (len(h100s), num_bytes // 4)
+    x = jax.ShapeDtypeStruct(shape, jnp.float32, sharding=rows)
+    summed = jax.jit(lambda x: jnp.tanh(x.sum(0)), out_shardings=whole)
+    return scheduled(summed.lower(x), **options)
+
+  return compile_
+
+
+@pytest.fixture(scope="module")
+def exchanged(h100s):
+  """A ragged-all-to-all of 58.7 MB on eight B200s, rows for each at once."""
+  del h100s  # Only says whether there is anything to compile with.
+  devices = devices_lib.devices(_B200)
+  sharding = jax.sharding.NamedSharding(
+    _mesh(devices), jax.sharding.PartitionSpec("x")
+  )
+
+  def exchange(rows, sizes):
+    offsets = jnp.cumsum(sizes) - sizes
+    out = jnp.zeros_like(rows)
+    return lax.ragged_all_to_all(
+      rows, out, offsets, sizes, offsets, sizes, axis_name="x"
+    )
+
+  spec = jax.sharding.PartitionSpec("x")
+  mapped = jax.shard_map(
+    exchange, mesh=_mesh(devices), in_specs=(spec, spec), out_specs=spec
+  )
+  rows = jax.ShapeDtypeStruct((8 * 4096, 7168), jnp.bfloat16, sharding=sharding)
+  sizes = jax.ShapeDtypeStruct((64,), jnp.int32, sharding=sharding)
+  lowered = lowered_lib.LoweredStep(jax.jit(mapped).lower(rows, sizes), _B200)
+  return compiler.schedule(lowered, config_lib.DEFAULT)
+
+
+@pytest.mark.parametrize(
+  ("num_bytes", "form", "num_blocks", "read_bytes"),
+  [
+    # 16,384 elements, four to a thread and 512 threads to a block.
+    (64 * _KIB, "one-shot", 8, 7 * 64 * _KIB),
+    # An eighth of 524,288 elements is more than 32 blocks take at once.
+    (2 * _MIB, "two-shot", 32, 2 * 7 / 8 * 2 * _MIB),
+  ],
+)
+def test_a_small_all_reduce_is_read_by_all_in_one_shot_and_by_parts_in_two(
+  reduced, num_bytes, form, num_blocks, read_bytes
+):
+  step = step_lib.of_module(reduced(num_bytes), _H100)
+  (key,) = step.keys
+  (kernel,) = step.own_kernels.values()
+  assert kernel == xla_kernels.Kernel(form=form, num_blocks=num_blocks)
+  cost = step.predict(key, step.default[key])
+  assert cost.num_channels == num_blocks
+  latency_us = {"one-shot": 4.9, "two-shot": 11.9}[form]
+  share = {"one-shot": 0.87, "two-shot": 0.75}[form]
+  moving_us = read_bytes / (share * 18 * 20.6 * 1e3)
+  assert cost.time_us == pytest.approx(latency_us + moving_us)
+  # As the step has it, and no tuner is asked.
+  timeline = step.timeline(step.default)
+  assert timeline.collective_us == pytest.approx(cost.time_us)
+  assert step.calls[key] == ()
+  assert any(
+    "in a kernel of its own" in note for note in notes.step_notes(step)
+  )
+
+
+# On H100s, 0.5, 1, 1.5, 2, 3 and 4 MiB of bf16: microseconds of vLLM's kernels.
+_ON_SIX = {
+  "one-shot": (13, 21, 30, 38, 53, 70),
+  "two-shot": (15, 17, 20, 26, 29, 37),
+}  # vllm#24111, which the latencies and rates are of.
+_ON_FOUR = {
+  "one-shot": (10, 14, 19, 23, 30, 38),
+  "two-shot": (17, 18, 25, 26, 35, 42),
+}  # vllm#24532, which nothing was taken from.
+
+
+@pytest.mark.parametrize(
+  ("num_ranks", "measured_us", "most"), [(6, _ON_SIX, 0.1), (4, _ON_FOUR, 0.2)]
+)
+@pytest.mark.parametrize("form", ["one-shot", "two-shot"])
+def test_kernels_of_both_algorithms_take_what_they_took_where_measured(
+  num_ranks, measured_us, most, form
+):
+  kernel = xla_kernels.Kernel(form=form, num_blocks=32)
+  for num_mib, us in zip(
+    (0.5, 1, 1.5, 2, 3, 4), measured_us[form], strict=True
+  ):
+    key = collective_lib.TuningKey(
+      kind="all-reduce",
+      num_ranks=num_ranks,
+      num_nodes=1,
+      num_bytes=int(num_mib * _MIB),
+    )
+    predicted_us = xla_kernels.predict(key, kernel, _H100).time_us
+    assert predicted_us == pytest.approx(us, rel=most)
+
+
+def test_a_larger_all_reduce_is_nccls(reduced):
+  step = step_lib.of_module(reduced(64 * _MIB), _H100)
+  assert not step.own_kernels
+  assert not any("of its own" in note for note in notes.step_notes(step))
+
+
+def test_a_process_per_gpu_has_such_kernels_only_where_they_span_processes(
+  reduced,
+):
+  apart = dataclasses.replace(_H100, processes_per_node=8)
+  step = _step(reduced(64 * _KIB), apart)
+  across = "xla_gpu_unsupported_use_cross_host_one_shot_kernel"
+  spans = debug_options.find(across) is not None
+  assert bool(step.own_kernels) == spans
+  (key,) = step.keys
+  assert bool(step.calls[key]) != spans
+
+
+def test_an_option_of_kinds_says_which_kernels_span_processes(monkeypatch):
+  across = "xla_gpu_unsupported_use_cross_host_one_shot_kernel"
+  if debug_options.find(across) is None:
+    assert not options_lib.span_processes("all-reduce")
+    return
+  assert options_lib.span_processes("all-reduce")
+  monkeypatch.setenv("XLA_FLAGS", f"--{across}=raggedalltoall,allgather")
+  assert options_lib.span_processes("ragged-all-to-all")
+  assert not options_lib.span_processes("all-reduce")
+
+
+def test_a_ragged_exchange_within_a_node_is_copied_in_a_block_per_update(
+  exchanged,
+):
+  step = step_lib.of_module(exchanged, _B200)
+  (key,) = [key for key in step.keys if key.kind == "ragged-all-to-all"]
+  kernel = step.by_xla[key]
+  assert kernel == xla_kernels.Kernel(form="copies", num_blocks=8)
+  cost = step.predict(key, step.default[key])
+  # xla#33386: 16.42 GiB/s.
+  measured_us = 4096 * 7168 * 2 / (16.42 * 2**30) * 1e6
+  assert cost.time_us == pytest.approx(measured_us, rel=0.01)
+  # marin#8077: 32 updates per rank in place of one, 17.8 times faster.
+  many = dataclasses.replace(kernel, num_blocks=8 * 32)
+  fast_us = xla_kernels.predict(key, many, _B200).time_us
+  assert 15 < cost.time_us / fast_us <= 32
+
+
+def test_nccl_is_offered_for_a_ragged_exchange_and_said_to_run_it(exchanged):
+  step = step_lib.of_module(exchanged, _B200)
+  offered = [
+    value.options
+    for value in knobs.worth_trying(step)
+    if options_lib.EXCHANGES in value.options
+  ]
+  assert offered == [options_lib.without_exchanges()]
+  by_nccl = _step(exchanged, _B200, offered[0])
+  assert not by_nccl.own_kernels
+  times_us = [s.timeline(s.default).step_time_us for s in (step, by_nccl)]
+  assert times_us[1] < times_us[0] / 4
+  # The schedule is the same, and yet it is another step.
+  looks = [
+    evaluation.looks(exchanged, config_lib.XlaConfig(options=options))
+    for options in ({}, offered[0])
+  ]
+  assert looks[0] != looks[1]
+
+
+def test_the_flag_of_the_environment_gives_nccl_the_exchange(
+  exchanged, monkeypatch
+):
+  monkeypatch.setenv("XLA_FLAGS", f"--{options_lib.EXCHANGES}=false")
+  assert not _step(exchanged, _B200).own_kernels
+
+
+def test_an_exchange_between_nodes_is_nccls(exchanged):
+  assert not step_lib.of_module(
+    exchanged, cluster_lib.parse("2x4xb200")
+  ).own_kernels
+
+
+def test_a_kernel_that_is_a_fusion_has_a_stream_of_its_own(h100s, scheduled):
+  rows, whole = (
+    jax.sharding.NamedSharding(_mesh(h100s), jax.sharding.PartitionSpec(*axes))
+    for axes in (("x",), ())
+  )
+
+  def step(x, y):
+    return x.sum(0), jnp.tanh(y @ y.T)
+
+  arguments = [
+    jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
+    for shape, sharding in (((8, _MIB // 4), rows), ((2048, 2048), whole))
+  ]
+  module = scheduled(
+    jax.jit(step, out_shardings=(whole, whole)).lower(*arguments)
+  )
+  (reduced,) = collectives_lib.find(module)
+  (start,) = [
+    instruction
+    for instruction in module.entry.instructions
+    if instruction.id == reduced.start_id
+  ]
+  assert reduced.form == "async" and reduced.xla_strategy
+  # As XLA has them from JAX 0.12 on.
+  is_fusion = start.opcode == "async-start"
+  assert reduced.stream == (
+    collectives_lib.FUSED if is_fusion else collectives_lib.COMMUNICATION
+  )
+
+
+def test_xla_takes_no_kernel_of_its_own_where_the_options_say_so(reduced):
+  options = options_lib.without_all_reduces()
+  step = step_lib.of_module(reduced(64 * _KIB, **options), _H100)
+  assert not step.own_kernels
+
+
+def test_a_processes_number_has_to_divide_the_gpus_of_a_node():
+  with pytest.raises(
+    Exception, match="processes_per_node is 3; it must divide"
+  ):
+    dataclasses.replace(_H100, processes_per_node=3)
