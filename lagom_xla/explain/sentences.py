@@ -235,6 +235,11 @@ def of_part(subject: Subject, reason: parts_lib.Reason) -> str:
     case "slowed":
       return "kernels beside it take memory bandwidth from it"
     case "queue":
+      started_by = subject.step.analysis.started_by
+      together = {c.name for c in started_by[subject.collective.start_id]}
+      if together.issuperset(subject.parts.ahead_us):
+        most = _most(subject.parts.ahead_us)
+        return f"it starts together with {most}, which is counted first"
       return (
         f"{_most(subject.parts.ahead_us)} was ahead of it on the communication"
         " stream"

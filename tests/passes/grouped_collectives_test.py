@@ -22,6 +22,7 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import program as program_lib
+from lagom_xla.explain import explaining
 from lagom_xla.passes import collectives
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
@@ -407,6 +408,16 @@ def test_nccl_takes_the_members_of_a_group_together(tmp_path):
   assert timeline.collective_us < (
     2 * step.predict(key, step.default[key]).time_us
   )
+
+
+def test_a_wait_for_members_of_a_group_is_told_as_such(tmp_path):
+  module = _target(tmp_path, "group").schedule()
+  step = step_lib.of_module(module, _H100S)
+  first, second = explaining.of_run(step, step.default).collectives
+  said = [part.sentence for part in second.parts]
+  assert said == [
+    f"it starts together with {first.name}, which is counted first"
+  ]
 
 
 @pytest.mark.parametrize("attribute", ["group", *_KEYS])
