@@ -212,7 +212,10 @@ def _grouped_product(lhs: hlo.Shape, rhs: hlo.Shape) -> MatrixProduct:
   )
 
 
-_MULTIPLIES = re.compile(r"gemm|mat_?mul|scaled_?dot", re.IGNORECASE)
+_MULTIPLIES = re.compile(
+  r"gemm|mat_?mul|(?:scaled|ragged|grouped)_?dot|(?:^|_)b?mm(?:_|$)",
+  re.IGNORECASE,
+)
 _SCALES = "f8e8m0fnu"
 
 
@@ -232,11 +235,12 @@ def _named_product(
   if "lhs_left_size" in attributes:  # Quantized operands may be padded.
     num_lhs = attributes["lhs_left_size"] * attributes["lhs_right_size"]
     num_rhs = attributes["rhs_left_size"] * attributes["rhs_right_size"]
-  groups, batch = 1, _leading(lhs, rhs, result)
+  groups = batch = 1
   if "group" in target.lower():
-    groups, batch = _num_groups(lhs, operands[1:], result), 1
+    groups = _num_groups(lhs, operands[1:], result)
   k = _summed(lhs, attributes)
   if k is None:
+    batch = 1 if groups > 1 else _num_batches(lhs, rhs, result)
     sums, shared = num_lhs * num_rhs, num_out * batch * groups
     if groups > 1 and len(result.dimensions) > len(lhs.dimensions):
       sums, shared = sums * groups, num_out  # Rows are summed by group.
@@ -289,12 +293,10 @@ def _num_groups(
   return 1
 
 
-def _leading(*shapes: hlo.Shape) -> int:
-  """The first dimension where all are batches of matrices; else 1."""
-  if {len(shape.dimensions) for shape in shapes} != {3}:
-    return 1
-  sizes = {shape.dimensions[0] for shape in shapes}
-  return sizes.pop() if len(sizes) == 1 else 1
+def _num_batches(*shapes: hlo.Shape) -> int:
+  """How many matrices all are batches of; 1 where they are not alike."""
+  leading = {tuple(shape.dimensions[:-2]) for shape in shapes}
+  return math.prod(leading.pop()) if len(leading) == 1 else 1
 
 
 def _summed(lhs: hlo.Shape, attributes: Mapping[str, int]) -> int | None:

@@ -10,6 +10,7 @@ XLA before the calls run.
 from __future__ import annotations
 
 from collections.abc import Sequence
+import math
 from typing import Any
 
 import jax
@@ -247,20 +248,22 @@ def test_a_block_scaled_dot_of_jax_is_a_product(steps):
   assert not step.unknown_calls
 
 
-@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("batch", ["", "1,", "4,", "2,3,"])
 @pytest.mark.parametrize(
-  "target", ["__cudnn$blockScaledDot", "__op$block_scaled_dot", "my_matmul"]
+  "target",
+  ["__cudnn$blockScaledDot", "__op$block_scaled_dot", "my_matmul", "scaled_mm"],
 )
 def test_a_call_that_is_a_product_by_its_name_and_shapes_counts_as_one(
   target, batch
 ):
   kernel = _handwritten(
     target,
-    [f"f8e4m3fn[{batch},512,256]", f"f8e5m2[{batch},1024,256]"],
-    [f"f8e8m0fnu[{batch},512,8]", f"f8e8m0fnu[{batch},1024,8]"],
-    f"bf16[{batch},512,1024]",
+    [f"f8e4m3fn[{batch}512,256]", f"f8e5m2[{batch}1024,256]"],
+    [f"f8e8m0fnu[{batch}512,8]", f"f8e8m0fnu[{batch}1024,8]"],
+    f"bf16[{batch}512,1024]",
   )
-  assert kernel.flops == 2 * batch * 512 * 1024 * 256
+  num_batches = math.prod(int(size) for size in batch.split(",") if size)
+  assert kernel.flops == 2 * num_batches * 512 * 1024 * 256
   assert kernel.category == "gemm"
 
 
