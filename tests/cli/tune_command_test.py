@@ -247,8 +247,9 @@ def test_verify_shows_each_knob(on_disk):
   assert re.search(r": [\d.]+ -> [\d.]+ ms; \d+ all-gathers? became \d+", text)
   known = on_disk.plan.prediction
   assert f"between {in_words.ms(known.default_range_us.low_us)} and" in text
-  ends = dataclasses.astuple(known.nccl_settings_gain_us)
-  assert f"; 9 times in 10, {in_words.ms_range(*ends)}" in text
+  gain = known.nccl_settings_gain_us
+  ends = in_words.ms_range(gain.low_us, gain.high_us)
+  assert f"; 9 times in 10, {ends}" in text
   # A lone plan.json is a plan, too.
   lone = f"{on_disk.folder}/plan.json"
   assert run("verify", lone, on_disk.target, CLUSTER) == outcome
