@@ -25,6 +25,7 @@ from lagom_xla.apply.nccl import table
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
+from lagom_xla.flags import collective_routes
 from lagom_xla.flags import nccl_channels
 from lagom_xla.flags import options as xla_options
 
@@ -191,13 +192,17 @@ def parts() -> Iterator[None]:
     ) from error
 
 
+# Options that act in the XLA_FLAGS of a process alone.
+OF_PROCESS = (nccl_channels.OPTION, *collective_routes.OF_PROCESS)
+
+
 def compile_with(
   plan: plan_lib.Plan, target: target_lib.Target
 ) -> lowered_lib.Compilation:
-  """Compiles a target, to the end, with a plan that is for it, less its cap.
+  """Compiles a target, to the end, with a plan that is for it.
 
-  NCCL's communicators keep the cap on channels of the executable that is the
-  first to use them, so it is for XLA_FLAGS.
+  But for what NCCL's communicators keep of the executable that is the first to
+  use them, its cap on channels and its windows, which are for XLA_FLAGS.
 
   Raises:
     PlanError: the plan is for something else, or a part of it is.
@@ -208,4 +213,4 @@ def compile_with(
   if plan.xla.scheduler_profile is not None:
     scheduler_profile.check_reaches_xla()
   with parts():
-    return target.compile(plan.xla.without_options([nccl_channels.OPTION]))
+    return target.compile(plan.xla.without_options(OF_PROCESS))

@@ -346,7 +346,8 @@ class Priced(NamedTuple):
 def pricing(folder: str | None, target: target_lib.Target) -> Iterator[Priced]:
   """Prices what is inside by the profile in a folder, if there is one.
 
-  The profile is taken to have run under the cap on channels of XLA_FLAGS.
+  The profile is taken to have run under the cap on channels of XLA_FLAGS, and
+  what else these ask of a process.
   """
   if folder is None:
     yield Priced()
@@ -368,6 +369,7 @@ def pricing(folder: str | None, target: target_lib.Target) -> Iterator[Priced]:
     target.cluster,
     max_channels=nccl_channels.most({}),
     switches=evaluation.switches({}, target.cluster),
+    asked=evaluation.asked({}),
   )
   with measured.pricing(costs.measured):
     yield Priced(profile, costs)

@@ -8,7 +8,7 @@ reads alike wherever it is: times in ms, sizes in powers of ten.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -131,6 +131,11 @@ def tuning_key(
 def supposing(scenario: str) -> str:
   """A scenario of what the cost model may be wrong about, as a clause."""
   return scenario if scenario.startswith("as ") else f"if {scenario}"
+
+
+def version(numbers: Iterable[int]) -> str:
+  """A version in the usual form, such as 2.30.7."""
+  return ".".join(map(str, numbers))
 
 
 def nccl_version(code: int) -> str:

@@ -71,6 +71,7 @@ class Measured:
     keys: measured over predicted time of collectives, by tuning key.
     reaches: the same by kind and reach.
     run: that all of it is of.
+    routed: of those keys, which NCCL's settings did not reach in the run.
     losses: measured over predicted loss of kernels beside collectives.
     kernel_factors: how far measured kernels of a step are from what they cost
       here; None where the run is too short to tell.
@@ -88,6 +89,7 @@ class Measured:
   keys: Mapping[collective_lib.TuningKey, float]
   reaches: Mapping[Reach, float]
   run: Run
+  routed: frozenset[collective_lib.TuningKey] = frozenset()
   losses: Mapping[Pair, float] = dataclasses.field(default_factory=dict)
   kernel_factors: Factors | None = None
   collective_factors: Factors | None = None

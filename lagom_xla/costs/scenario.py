@@ -98,6 +98,7 @@ class Prices:
     self._distinct: dict[kernel_lib.KernelCost, kernel_lib.KernelCost] = {}
     self.collective = functools.cache(self._collective)
     self.in_own_kernel = functools.cache(self._in_own_kernel)
+    self.routed = functools.cache(self._routed)
     self.beside = functools.cache(self._beside)
     self.together = functools.cache(self._together)
     self.kernel_in_scenario = functools.cache(self._kernel_in_scenario)
@@ -133,9 +134,34 @@ class Prices:
     if self._scenario != AS_PREDICTED:
       return self._collective_in_scenario(key, setting)
     cost = collective_lib.predict(key, setting, self._cluster)
-    if self._measured is not None:
+    if self._measured is not None and key not in self._measured.routed:
       cost = self._measured.collective(key, cost)
     return cost
+
+  def _routed(
+    self,
+    key: collective_lib.TuningKey,
+    predicted: collective_lib.CollectiveCost,
+  ) -> collective_lib.CollectiveCost:
+    """The same of a collective that NCCL's settings do not reach."""
+    cost, scenario, measured = predicted, self._scenario, self._measured
+    is_measured = False
+    if measured is not None and key in measured.routed:
+      cost = measured.collective(key, predicted)
+      is_measured = measured.knows_collective(key)
+    if is_small(key) and not is_measured:
+      factor = scenario.small_collectives
+    elif is_measured:
+      factor = scenario.measured_collectives
+    elif key.num_nodes > 1:
+      factor = scenario.between_nodes
+    else:
+      factor = scenario.within_nodes
+    if not factor:
+      return collective_lib.CollectiveCost(
+        time_us=0.0, num_channels=0, memory_gbps=0.0
+      )
+    return cost if factor == 1 else cost.lasting(cost.time_us * factor)
 
   def _collective_in_scenario(
     self, key: collective_lib.TuningKey, setting: nccl.Setting

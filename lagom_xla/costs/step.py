@@ -20,6 +20,7 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import nccl
+from lagom_xla.costs import routes as routes_lib
 from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs import settings
 from lagom_xla.costs import xla_kernels
@@ -36,7 +37,10 @@ Key = collective_lib.TuningKey
 Configuration = Mapping[Key, nccl.Setting]
 
 # What is the same in every scenario, the model's own predictions among it.
-_SHARED = ("program", "key_of", "keys", "own_kernels", "default", "_modelled")
+_SHARED = (
+  *("program", "key_of", "keys", "own_kernels", "default", "routes"),
+  "_modelled",
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,6 +58,7 @@ class Step:
     max_channels: the cap on channels that XLA gives NCCL for collectives; None
       for none.
     switches: which kernels of XLA's own may run.
+    asked: what else XLA's options ask of the process that runs it.
   """
 
   analysis: overlap_lib.Analysis
@@ -65,6 +70,13 @@ class Step:
   )
   max_channels: int | None = None
   switches: xla_kernels.Switches = xla_kernels.AS_BY_DEFAULT
+  asked: routes_lib.Asked = routes_lib.NOTHING
+
+  def asking(self, asked: routes_lib.Asked) -> Step:
+    """The step in a process that XLA's options ask for something else."""
+    if asked == self.asked:
+      return self
+    return dataclasses.replace(self, kernels_from=self, asked=asked)
 
   def capped(self, max_channels: int | None) -> Step:
     """The step under another cap of XLA's on channels, or none."""
@@ -198,8 +210,27 @@ class Step:
         if call is not None or instruction.opcode == "fft":
           yield instruction, call
 
+  @functools.cached_property
+  def routes(self) -> Mapping[Key, routes_lib.Route]:
+    """Keys whose collectives leave NCCL before it asks a tuner."""
+    return routes_lib.of_step(
+      [
+        (self.key_of[c.name], c)
+        for c in self.analysis.collectives
+        if c.name not in self.own_kernels
+      ],
+      self.cluster,
+      self.asked,
+      self.max_channels,
+    )
+
+  @functools.cached_property
+  def untuned(self) -> frozenset[Key]:
+    """Keys that no setting reaches, nor what is known of NCCL's kernels."""
+    return frozenset(self.by_xla) | frozenset(self.routes)
+
   def _limited(self, key: Key, setting: nccl.Setting) -> nccl.Setting:
-    if self.max_channels is None or key in self.by_xla:
+    if self.max_channels is None or key in self.untuned:
       return setting
     return settings.by_option(key, setting, self.max_channels)
 
@@ -235,9 +266,14 @@ class Step:
   def predict(
     self, key: Key, setting: nccl.Setting
   ) -> collective_lib.CollectiveCost:
-    """Cost of a key's collective alone, under XLA's cap if there is one."""
+    """Cost of a key's collective alone, under XLA's cap if there is one.
+
+    No setting changes what takes another route.
+    """
     if (kernel := self.by_xla.get(key)) is not None:
       return self.prices.in_own_kernel(key, kernel)
+    if route := self.routes.get(key):
+      return self.prices.routed(key, route.cost)
     return self.prices.collective(key, self._limited(key, setting))
 
   def cost_of(
@@ -278,12 +314,13 @@ class Step:
     """The calls that a setting for a key can decide on, by size."""
     by_nccl = collective_lib.calls_by_key(
       [
-        (self.key_of[c.name], c)
+        (key, c)
         for c in self.analysis.collectives
         if c.name not in self.own_kernels
+        and (key := self.key_of[c.name]) not in self.routes
       ]
     )
-    return {**dict.fromkeys(self.by_xla, ()), **by_nccl}
+    return {**dict.fromkeys(self.untuned, ()), **by_nccl}
 
   def copy_cost(self, copy: copies_lib.Copy) -> collective_lib.CollectiveCost:
     """Cost of a copy alone."""
@@ -319,13 +356,20 @@ def of_module(
   max_channels: int | None = None,
   num_streams: int = 1,
   switches: xla_kernels.Switches = xla_kernels.AS_BY_DEFAULT,
+  asked: routes_lib.Asked = routes_lib.NOTHING,
 ) -> Step:
   """A scheduled module with its costs on a cluster; see `Step`.
 
   `num_streams` is how many streams of communication XLA has per domain.
   """
   analysis = overlap_lib.analyze(module, num_streams=num_streams)
-  return Step(analysis, cluster, max_channels=max_channels, switches=switches)
+  return Step(
+    analysis,
+    cluster,
+    max_channels=max_channels,
+    switches=switches,
+    asked=asked,
+  )
 
 
 def measured_shares(step: Step) -> Mapping[str, float]:

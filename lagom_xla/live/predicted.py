@@ -20,6 +20,7 @@ from lagom_xla.apply import checked
 from lagom_xla.compile import compiler
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
+from lagom_xla.flags import collective_routes
 from lagom_xla.flags import nccl_channels
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import store
@@ -85,8 +86,12 @@ class Chooser:
         self._tunings.append(chosen.tuning)
       return chosen.compiled
     is_first, self._is_planned = not self._is_planned, True
-    flag = nccl_channels.missing(chosen.plan.xla.options)
-    if is_first and flag:
+    options = chosen.plan.xla.options
+    missing = (
+      nccl_channels.missing(options),
+      collective_routes.missing(options),
+    )
+    if is_first and (flag := " ".join(filter(None, missing))):
       dispatch.warn(
         f"{self._name} runs with the plan {self._plan_path}, but without its"
         f" {flag}: it acts only in the XLA_FLAGS with which the process"

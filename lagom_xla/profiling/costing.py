@@ -47,6 +47,7 @@ from lagom_xla import errors
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import contention
 from lagom_xla.costs import measured as measured_lib
+from lagom_xla.costs import routes
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import xla_kernels
 from lagom_xla.profiling import events as events_lib
@@ -316,6 +317,7 @@ def of_profile(
   *,
   max_channels: int | None = None,
   switches: xla_kernels.Switches = xla_kernels.AS_BY_DEFAULT,
+  asked: routes.Asked = routes.NOTHING,
 ) -> Costing:
   """The costs of a profile.
 
@@ -324,6 +326,7 @@ def of_profile(
     cluster: that it ran on.
     max_channels: the cap on channels that XLA gave NCCL there; None for none.
     switches: which kernels of XLA's own could run there.
+    asked: what else XLA's options asked of the process.
 
   Raises:
     TraceError: the run was on CPUs.
@@ -336,7 +339,11 @@ def of_profile(
     )
   with measured_lib.pricing(None):
     step = step_lib.Step(
-      profile.analysis, cluster, max_channels=max_channels, switches=switches
+      profile.analysis,
+      cluster,
+      max_channels=max_channels,
+      switches=switches,
+      asked=asked,
     )
   collective_us = _lone_collective_us(profile, step)
   kernels, collectives = profile.kernels, profile.collectives
@@ -397,7 +404,7 @@ def _measured(
   keys = {key: statistics.median(ratios) for key, ratios in by_key.items()}
   reaches = collections.defaultdict(list)
   for key, ratio in keys.items():
-    if key not in step.by_xla:  # Which says nothing of NCCL.
+    if key not in step.untuned:  # Which says nothing of NCCL's kernels.
       reaches[key.kind, key.num_nodes > 1].append(ratio)
   alone = measured_lib.Measured(
     kernel_us=profile.kernel_us,
@@ -408,6 +415,7 @@ def _measured(
     work_us=profile.work_us,
     categories={ratio.kind: ratio.median for ratio in of_kernels},
     gap_us=profile.gap_us,
+    routed=frozenset(step.routes),
     keys=keys,
     reaches={reach: statistics.median(own) for reach, own in reaches.items()},
     run=measured_lib.Run(

@@ -15,6 +15,7 @@ from typing import Final
 from lagom_xla import plan as plan_lib
 from lagom_xla.costs import fusion
 from lagom_xla.costs import in_words
+from lagom_xla.costs import routes
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import environment
@@ -79,6 +80,7 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
       f"{uncosted()} but this one: today's step takes"
       f" {in_words.ms(capped.step_time_us)} ms with it, {step.basis}."
     )
+  yield from route_notes(step)
   if loops := _named(module, "while", module.loops_of_unknown_length):
     yield f"Counted once, as their trip counts are not known: {loops}."
   if conditionals := _named(module, "conditional"):
@@ -156,6 +158,38 @@ def _stream_notes(step: step_lib.Step) -> Iterator[str]:
       "Collectives within nodes wait for those between nodes, and those for"
       f" them: this jaxlib has no {knobs.FABRICS}, JAX 0.12 has."
     )
+
+
+def route_notes(step: step_lib.Step) -> Iterator[str]:
+  """Which collectives NCCL's tuner is not asked about, and what that takes."""
+  found = [(step.key_of[c.name], c) for c in step.analysis.collectives]
+  if told := routes.in_words(found, step.routes):
+    yield f"No NCCL setting reaches {told}."
+  asked = step.asked
+  if not asked.symmetric:
+    return
+  version = in_words.version(asked.nccl_version)
+  if asked.nccl_version < routes.LEAST_NCCL:
+    yield (
+      f"NCCL {version} takes no symmetric buffers: they need"
+      f" {in_words.version(routes.LEAST_NCCL)} or newer."
+    )
+    return
+  if window_bytes := routes.window_bytes(found, asked):
+    yield (
+      f"Symmetric buffers are taken to be NCCL {version}'s. They lie outside"
+      " JAX's pool and take the most that collectives hold at once, at least"
+      f" {in_words.gigabytes(window_bytes)}: XLA_PYTHON_CLIENT_MEM_FRACTION"
+      " has to leave room for them."
+    )
+    if any(
+      route.by == "copy engines" and route.cost.num_channels
+      for route in step.routes.values()
+    ):
+      yield (
+        f"With NCCL {version} copies by copy engines overlap no kernels:"
+        f" {in_words.version(routes.OVERLAPPING_NCCL)} mends that."
+      )
 
 
 def _run_again(when: str, module: hlo.Module) -> Iterator[str]:

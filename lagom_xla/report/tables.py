@@ -150,7 +150,7 @@ def _taken(step: step_lib.Step, name: str) -> str:
   """The SMs that a collective takes, marked where XLA's own kernel does."""
   key, own = step.key_of[name], step.own_kernels.get(name)
   if own is None:
-    return str(step.default[key].num_channels)
+    return str(step.predict(key, step.default[key]).num_channels)
   return f"{min(own.num_blocks, step.cluster.gpu.num_sms)} (XLA)"
 
 

@@ -243,6 +243,7 @@ def _as_compiled(
   A cap on channels is the plan's: candidates run under today's.
   """
   step = step.capped(nccl_channels.most(plan.xla.options))
+  step = step.asking(evaluation.asked(plan.xla.options))
   if compiled is None:
     return step
   analysis = overlap_lib.analyze(

@@ -21,6 +21,7 @@ from lagom_xla.apply.nccl import table
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import in_words
 from lagom_xla.costs import nccl
+from lagom_xla.costs import routes
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.flags import debug_options
@@ -317,6 +318,18 @@ def of_option(
   return (effect,)
 
 
+def with_routes(
+  seen: Effect, without: step_lib.Step, with_it: step_lib.Step
+) -> Effect:
+  """The effect of an option that has collectives take other routes."""
+  if with_it.routes == without.routes:
+    return seen
+  found = [(with_it.key_of[c.name], c) for c in with_it.analysis.collectives]
+  told = routes.in_words(found, with_it.routes) or "all by NCCL's own kernels"
+  more = f"; {seen.evidence}" if seen.acted else ""
+  return dataclasses.replace(seen, acted=True, evidence=f"{told}{more}")
+
+
 def _of_cap(
   name: str,
   value: str,
@@ -376,6 +389,11 @@ def _meets(
     if name in step.own_kernels:
       return False, f"no effect: XLA runs {name} in a kernel of its own"
     return False, f"no effect: NCCL asks no tuner about {entry.key.kind}"
+  if route := step.routes.get(entry.key):
+    return False, (
+      f"no effect: NCCL runs {like_it[0].name} by {route.by}, and asks no tuner"
+      " before that"
+    )
   if not entry.calls:
     return False, (
       "no effect: NCCL tells a tuner the sizes of calls, and those of"

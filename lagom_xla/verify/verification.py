@@ -211,6 +211,7 @@ def _effect(
   if part.knob == PROGRAM:
     outcome = target.outcome(part.with_it.program)
     return effects_lib.with_program_outcome(effect, outcome, without, with_it)
+  effect = effects_lib.with_routes(effect, without, with_it)
   times = (step.timeline(step.default) for step in (without, with_it))
   effect = effects_lib.timed(effect, *times)
   if part.both_lack:
@@ -247,7 +248,8 @@ def _step(
   steps: evaluation.Steps, config: config_lib.XlaConfig
 ) -> step_lib.Step:
   most = nccl_channels.most(config.options)
-  return steps(_compiled(config)).capped(most)
+  step = steps(_compiled(config)).capped(most)
+  return step.asking(evaluation.asked(config.options))
 
 
 def _compiled(config: config_lib.XlaConfig) -> config_lib.XlaConfig:

@@ -241,6 +241,7 @@ def _on(step: step_lib.Step, cluster: cluster_lib.Cluster) -> step_lib.Step:
     kernels_from=step if is_same_gpu else None,
     max_channels=step.max_channels,
     switches=step.switches,
+    asked=step.asked,
   )
 
 

@@ -108,7 +108,7 @@ def capped(
 ) -> step_lib.Configuration:
   """NCCL's own choices for a step under a cap."""
   return {
-    key: setting if key in step.by_xla else limit(key, setting, max_channels)
+    key: setting if key in step.untuned else limit(key, setting, max_channels)
     for key, setting in step.default.items()
   }
 

@@ -43,9 +43,11 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import lowered
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import in_words
+from lagom_xla.costs import routes as routes_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.costs import xla_kernels
+from lagom_xla.flags import collective_routes
 from lagom_xla.flags import nccl_channels
 from lagom_xla.flags import xla_kernels as xla_kernel_options
 from lagom_xla.passes import collectives as collectives_lib
@@ -175,6 +177,7 @@ def of_schedule(
     max_channels=nccl_channels.most(config.options),
     num_streams=knobs.num_streams(config.options),
     switches=switches(config.options, target.cluster),
+    asked=asked(config.options),
   )
 
 
@@ -186,6 +189,16 @@ def switches(
   across = frozenset(filter(xla_kernel_options.span_processes, kinds))
   off = xla_kernel_options.off(options)
   return xla_kernels.Switches(off=off, across_processes=across)
+
+
+def asked(options: Mapping[str, object]) -> routes_lib.Asked:
+  """What options ask of a process beside this XLA_FLAGS, and of which NCCL."""
+  return routes_lib.Asked(
+    symmetric=collective_routes.symmetric(options),
+    asks_for_no_sm=collective_routes.asks_for_no_sm(options),
+    copies_locally=collective_routes.copies_locally(options),
+    nccl_version=collective_routes.nccl_version(),
+  )
 
 
 class Steps:
@@ -371,7 +384,8 @@ def looks(module: hlo.Module, config: config_lib.XlaConfig) -> str:
   """What configs share that make the same step: schedule, what runs it how."""
   beside = nccl_channels.most(config.options), knobs.num_streams(config.options)
   off = sorted(xla_kernel_options.off(config.options))
-  return f"{digest.of(module.proto)} {beside} {off}"
+  by = asked(config.options)
+  return f"{digest.of(module.proto)} {beside} {off} {by}"
 
 
 def too_large(

@@ -21,6 +21,7 @@ from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import collective_routes
 from lagom_xla.flags import nccl_channels
 from lagom_xla.flags import xla_kernels
 from lagom_xla.passes import combine
@@ -87,7 +88,12 @@ def _names(config: config_lib.XlaConfig) -> list[str]:
     name
     for name in config.options
     # No schedule shows these.
-    if name not in (nccl_channels.OPTION, *xla_kernels.UNSEEN)
+    if name
+    not in (
+      nccl_channels.OPTION,
+      *xla_kernels.UNSEEN,
+      *collective_routes.OF_PROCESS,
+    )
     and not (is_grouped and name in combine.OPTIONS)
   ]
 

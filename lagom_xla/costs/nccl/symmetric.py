@@ -1,0 +1,199 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""NCCL's kernels for symmetric buffers: which one, in how many CTAs, how long.
+
+Where both buffers of a collective are windows that all ranks registered alike,
+NCCL takes such a kernel before it asks a tuner, by a model of its own, which
+this is (queryModel_lsa and ncclSymkPickKernel in src/sym_kernels.cc, 2.30.7):
+
+    t = start + softplus(B / bw - 1),  bw = softmin(CTAs * b_CTA * m, peak)
+
+B are the bytes of a rank's busiest direction, m how often the switch hands on
+one that it multicasts. Of a kernel NCCL takes the fewest CTAs that are within
+2.5 % of the most, and of kernels that with the least t (1 + 0.025 CTAs). Its
+figures are of Hopper and Blackwell, in 2**30 bytes; where a GPU's links are
+slower than its peak, here they bound it.
+
+Between nodes NCCL has other ones, whose choice rests on figures of the network
+that it measures; they are not modelled. Nor are those that TMA feeds, off by
+default. Rates end in _gbps and mean 1e9 bytes per second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import dataclasses
+import math
+
+from lagom_xla import cluster as cluster_lib
+
+_GIB_PER_S_GBPS = 2**30 / 1e9
+_MAX_CTAS = 64  # ncclSymkMaxBlocks.
+_LL_FACTOR = 9.0  # LL_BusFactor.
+_TOLERANCE = 1.025
+_SM_PENALTY = 0.025
+_BLACKWELL = (10, 0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Kernel:
+  """One kernel as NCCL would launch it.
+
+  Attributes:
+    name: as NCCL's log has it.
+    num_ctas: SMs that it takes.
+    time_us: what NCCL expects.
+  """
+
+  name: str
+  num_ctas: int
+  time_us: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Variant:
+  """A kernel, before it is known in how many CTAs.
+
+  Attributes:
+    name: as NCCL's log has it.
+    bus_bytes: what a rank sends or receives, the larger.
+    multiplier: bytes that arrive for one that a CTA moves.
+    most_ctas: that NCCL gives it.
+  """
+
+  name: str
+  bus_bytes: float
+  multiplier: float = 1.0
+  most_ctas: int = _MAX_CTAS
+
+
+def is_available(cluster: cluster_lib.Cluster) -> bool:
+  """Whether each GPU reaches all others of its node by NVLink."""
+  nvlink = cluster.node.nvlink
+  return nvlink is not None and nvlink.topology == "nvswitch"
+
+
+def kernel(
+  cluster: cluster_lib.Cluster,
+  kind: str,
+  num_ranks: int,
+  num_bytes: int,
+  *,
+  reduces_in_switch: bool,
+  num_arrays: int,
+  max_ctas: int | None,
+) -> Kernel:
+  """The kernel of a collective within an NVLink domain.
+
+  Args:
+    cluster: where it runs; `is_available` there.
+    kind: "all-gather", "all-reduce" or "reduce-scatter".
+    num_ranks: that take part.
+    num_bytes: of the whole buffer.
+    reduces_in_switch: whether the switch can add up its elements.
+    num_arrays: that run in one launch, which kernels with flags do not take.
+    max_ctas: the communicator's most; None for NCCL's.
+  """
+  gpu = cluster.gpu
+  most_ctas = min(max_ctas or _MAX_CTAS, _MAX_CTAS)
+  candidates = [
+    _sized(cluster, variant, kind, most_ctas)
+    for variant in _variants(gpu, kind, num_ranks, num_bytes, reduces_in_switch)
+    if num_arrays == 1 or "LL" not in variant.name
+  ]
+  return min(
+    candidates, key=lambda k: k.time_us * (1 + _SM_PENALTY * k.num_ctas)
+  )
+
+
+def _variants(
+  gpu: cluster_lib.Gpu,
+  kind: str,
+  num_ranks: int,
+  num_bytes: int,
+  reduces_in_switch: bool,
+) -> Iterator[_Variant]:
+  multicasts = gpu.compute_capability >= (9, 0) and num_ranks > 2
+  reduces_in_switch = reduces_in_switch and multicasts
+  is_blackwell = gpu.compute_capability >= _BLACKWELL
+  switch_ctas = math.ceil((32 if is_blackwell else 16) / num_ranks)
+  others_bytes = num_bytes * (num_ranks - 1) / num_ranks
+  flagged_bytes = _LL_FACTOR * num_bytes
+  match kind:
+    case "all-gather":
+      yield _Variant("AllGather_LL", flagged_bytes)
+      yield _Variant("AllGather_ST", others_bytes)
+      if multicasts:
+        yield _Variant("AllGather_LLMC", flagged_bytes, 1.1)
+        yield _Variant(
+          "AllGather_STMC", others_bytes, 0.55 * num_ranks, switch_ctas
+        )
+    case "reduce-scatter":
+      yield _Variant("ReduceScatter_LL", flagged_bytes)
+      yield _Variant("ReduceScatter_LD", others_bytes)
+      if reduces_in_switch:
+        yield _Variant(
+          "ReduceScatter_LDMC", others_bytes, 0.55 * num_ranks, switch_ctas
+        )
+    case "all-reduce":
+      # Every rank gathers the whole buffer of every other one.
+      yield _Variant("AllReduce_AGxLL_R", num_ranks * flagged_bytes)
+      yield _Variant("AllReduce_RSxLD_AGxST", 2 * others_bytes)
+      if multicasts:
+        yield _Variant("AllReduce_AGxLLMC_R", num_ranks * flagged_bytes, 1.1)
+      if reduces_in_switch:
+        yield _Variant(
+          "AllReduce_RSxLDMC_AGxSTMC",
+          num_bytes + num_bytes / num_ranks,
+          num_ranks,
+          switch_ctas,
+        )
+
+
+def _sized(
+  cluster: cluster_lib.Cluster, variant: _Variant, kind: str, most_ctas: int
+) -> Kernel:
+  """The fewest CTAs that NCCL takes for as good as the most."""
+  most_ctas = min(variant.most_ctas, most_ctas)
+  longest_us = _TOLERANCE * _time_us(cluster, variant, kind, most_ctas)
+  for num_ctas in range(1, most_ctas + 1):
+    time_us = _time_us(cluster, variant, kind, num_ctas)
+    if time_us <= longest_us:
+      break
+  return Kernel(name=variant.name, num_ctas=num_ctas, time_us=time_us)
+
+
+def _time_us(
+  cluster: cluster_lib.Cluster, variant: _Variant, kind: str, num_ctas: int
+) -> float:
+  has_flags = "LL" in variant.name
+  reduces_all, gathers = kind == "all-reduce", kind == "all-gather"
+  in_switch = variant.name == "AllReduce_RSxLDMC_AGxSTMC"
+  if cluster.gpu.compute_capability < _BLACKWELL:
+    start_us = 4.5 if has_flags else 7.8
+    cta_gib_per_s = 65.0 if reduces_all else 44.0
+    peak_gib_per_s = 480.0 if in_switch else 320.0
+  else:
+    cta_gib_per_s = 55.0
+    peak_gib_per_s = 1000.0 if in_switch else 600.0
+    if has_flags:
+      start_us = 8.5 if gathers else 11.0
+    else:
+      start_us = 19.5 if reduces_all else 13.0
+  cta_gbps = cta_gib_per_s * _GIB_PER_S_GBPS
+  peak_gbps = peak_gib_per_s * _GIB_PER_S_GBPS
+  gbps = _softmin(num_ctas * cta_gbps * variant.multiplier, peak_gbps, cta_gbps)
+  nvlink = cluster.node.nvlink
+  assert nvlink is not None
+  if not in_switch:  # Which sends less than counts here.
+    gbps = min(gbps, nvlink.num_links * nvlink.link_effective_gbps)
+  return start_us + _softplus(variant.bus_bytes / (1e3 * gbps) - 1)
+
+
+def _softmin(value: float, ceiling: float, softness: float) -> float:
+  scale = math.exp(ceiling / softness) - 1
+  return ceiling - softness * math.log1p(scale * math.exp(-value / softness))
+
+
+def _softplus(value: float) -> float:
+  return value if value >= 100 else math.log1p(math.exp(value))

@@ -1,0 +1,376 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives that NCCL's tuner is not asked about, and what they cost.
+
+XLA's options have some run otherwise than by the kernels that a tuner knows.
+What no schedule shows, `Asked` says; the rest is NCCL's (src/enqueue.cc and
+src/ce_coll.cc, 2.30.7):
+
+*Copy engines* gather where a communicator was made with the policy to take no
+SM, which XLA asks for where async collectives are as many as sync ones, or as
+large (ShouldCollectiveUseMinimalResource in gpu_executable.cc); on Blackwell
+also without, above 8 Mi elements of a rank. They write a rank's part to each
+other rank, between two barriers, and one array after the other:
+
+    t = arrays * 2 * barrier + max(others' bytes / copy rate,
+                                   own bytes / own rate)
+
+*Symmetric kernels* do all else within an NVLink domain (`nccl.symmetric`).
+
+*Between nodes*, from 2.30.7 on, proxies put a rank's part to its peers on other
+nodes, and copy engines hand on what comes; each peer is waited for in turn:
+
+    t = barriers + hop + message
+        + max(network, hand-outs) + the last hand-out
+
+where RDMA is (InfiniBand, RoCE). All other collectives between nodes keep the
+kernels that a tuner knows.
+
+*Copies within a process* exchange like copy engines do, with one barrier.
+
+A copy reads and writes memory once. The switch writes what it multicasts, and
+reads what it adds up, on every GPU. Rates end in _gbps and mean 1e9 bytes per
+second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+from typing import Literal
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import nccl
+from lagom_xla.costs import wire
+from lagom_xla.costs.nccl import symmetric
+from lagom_xla.passes import collectives as collectives_lib
+
+# The least NCCL for each: windows with a policy, copies that overlap kernels
+# (Megatron-Bridge#3391), and no SM between nodes.
+LEAST_NCCL = (2, 28)
+OVERLAPPING_NCCL = (2, 30)
+BETWEEN_NODES_NCCL = (2, 30, 7)
+
+# 354 GiB/s of 32 MB to a peer by cudaMemcpyBatchAsync without an SM, which
+# needs NVLinks of 450 GB/s, and 87 GiB/s within a GPU (nccl#2177, CUDA 13.2).
+_LINK_SHARE = 354 * 2**30 / 1e9 / 450
+_OWN_GBPS = 87 * 2**30 / 1e9
+# A memcpy of one byte to a peer, alone and in a batch (torchcomms#2195, H100):
+# a barrier is one to a multicast address, or a batch of them, and a wait.
+_BARRIER_US = 3.55
+_BATCH_US = 2.30
+# NCCL_SYM_CE_THRESHOLD, which is held against elements.
+_BLACKWELL_COPIES_ABOVE = 8 * 2**20
+# HIER_COLL_MAX_CHUNK_SIZE.
+_CHUNK_BYTES = 64 * 2**20
+_RDMA_FABRICS = ("infiniband", "roce")
+
+# What the switch adds up for NCCL (hasLDMC in src/sym_kernels.cc).
+_SWITCH_TYPES = ("bf16", "f16", "f32", "f64")
+_SWITCH_TYPES_OF_BLACKWELL = (*_SWITCH_TYPES, "f8e4m3fn", "f8e5m2")
+# What symmetric kernels reduce (ncclSymkImplemented).
+_REDUCED_TYPES = ("bf16", "f16", "f32", "f8e4m3fn", "f8e5m2")
+
+By = Literal["copy engines", "symmetric kernel"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+  """What XLA's options ask of a process that no schedule shows.
+
+  Attributes:
+    symmetric: kinds whose buffers are NCCL windows, with the most bytes.
+    asks_for_no_sm: whether communicators may get the policy to take no SM.
+    copies_locally: whether GPUs of one process exchange by memcpys.
+    nccl_version: of the NCCL that runs them.
+  """
+
+  symmetric: tuple[tuple[str, int], ...] = ()
+  asks_for_no_sm: bool = False
+  copies_locally: bool = False
+  nccl_version: tuple[int, ...] = BETWEEN_NODES_NCCL
+
+
+NOTHING = Asked()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Route:
+  """What runs a collective in place of a kernel that NCCL tunes.
+
+  Attributes:
+    by: what moves its bytes.
+    name: the kernel, as NCCL's log has it; "" for copies.
+    cost: alone.
+  """
+
+  by: By
+  name: str = ""
+  cost: collective_lib.CollectiveCost
+
+
+def of_step(
+  found: Sequence[tuple[collective_lib.TuningKey, collectives_lib.Collective]],
+  cluster: cluster_lib.Cluster,
+  asked: Asked,
+  max_channels: int | None,
+) -> Mapping[collective_lib.TuningKey, Route]:
+  """The keys of a step whose collectives take another route, all of them."""
+  if not (asked.symmetric or asked.copies_locally):
+    return {}
+  takes_no_sm = asked.asks_for_no_sm and _is_mostly_async(c for _, c in found)
+  by_key: dict[collective_lib.TuningKey, list[Route | None]] = {}
+  for key, collective in found:
+    route = _of_collective(
+      key, collective, cluster, asked, takes_no_sm, max_channels
+    )
+    by_key.setdefault(key, []).append(route)
+  chosen = {}
+  for key, routes in by_key.items():
+    taken = [route for route in routes if route is not None]
+    if len(taken) == len(routes):
+      chosen[key] = max(taken, key=lambda route: route.cost.time_us)
+  return chosen
+
+
+def in_words(
+  found: Iterable[tuple[collective_lib.TuningKey, collectives_lib.Collective]],
+  routes: Mapping[collective_lib.TuningKey, Route],
+) -> str:
+  """What runs how many collectives, and in how many SMs; "" for none."""
+  kinds: dict[tuple[By, str], int] = {}
+  sms: dict[tuple[By, str], set[int]] = {}
+  for key, _ in found:
+    if route := routes.get(key):
+      at = route.by, key.kind
+      kinds[at] = kinds.get(at, 0) + 1
+      sms.setdefault(at, set()).add(route.cost.num_channels)
+  return " and ".join(
+    f"{number:,} {kind}{'' if number == 1 else 's'} by {by}"
+    f"{'' if by == 'copy engines' or number == 1 else 's'}"
+    f" ({_sms(sms[by, kind])})"
+    for (by, kind), number in sorted(kinds.items())
+  )
+
+
+def _sms(taken: set[int]) -> str:
+  if taken == {0}:
+    return "no SM"
+  low, high = min(taken), max(taken)
+  return f"{high} SMs" if low == high else f"{low} to {high} SMs"
+
+
+def window_bytes(
+  found: Iterable[tuple[collective_lib.TuningKey, collectives_lib.Collective]],
+  asked: Asked,
+) -> int:
+  """Bytes of the windows of the largest collective: what it takes at least.
+
+  Operands and results are allocated outside of JAX's pool. How many are alive
+  at once only XLA's buffer assignment knows.
+  """
+  return max(
+    (
+      collective.operand_bytes + collective.result_bytes
+      for key, collective in found
+      if _is_symmetric(key, asked)
+    ),
+    default=0,
+  )
+
+
+def _is_mostly_async(
+  collectives: Iterable[collectives_lib.Collective],
+) -> bool:
+  """XLA's rule for communicators that take no SM."""
+  num, num_bytes = {"async": 0, "sync": 0}, {"async": 0, "sync": 0}
+  for collective in collectives:
+    num[collective.form] += 1
+    num_bytes[collective.form] += collective.result_bytes
+  return num["async"] >= num["sync"] or num_bytes["async"] >= num_bytes["sync"]
+
+
+def _is_symmetric(
+  key: collective_lib.TuningKey,
+  asked: Asked,
+) -> bool:
+  return any(
+    key.kind == kind and key.num_bytes <= most_bytes
+    for kind, most_bytes in asked.symmetric
+  )
+
+
+def _of_collective(
+  key: collective_lib.TuningKey,
+  collective: collectives_lib.Collective,
+  cluster: cluster_lib.Cluster,
+  asked: Asked,
+  takes_no_sm: bool,
+  max_channels: int | None,
+) -> Route | None:
+  if key.num_ranks < 2 or not key.num_bytes:
+    return None
+  if not symmetric.is_available(cluster):
+    return None
+  if asked.copies_locally and key.kind in nccl.SEND_RECV:
+    if collective.kind in ("send", "recv") or not _is_in_processes(
+      collective, cluster
+    ):
+      return None
+    return _of_local_copies(key, collective, cluster)
+  if asked.nccl_version < LEAST_NCCL or not _is_symmetric(key, asked):
+    return None
+  if key.num_nodes > 1:
+    is_copied = (
+      takes_no_sm
+      and key.kind == "all-gather"
+      and asked.nccl_version >= BETWEEN_NODES_NCCL
+      and cluster.node.fabric in _RDMA_FABRICS
+    )
+    return _between_nodes(key, collective, cluster) if is_copied else None
+  gpu = cluster.gpu
+  if key.kind == "all-gather":
+    count = key.num_bytes / key.num_ranks / _element_bytes(collective)
+    is_large = count > _BLACKWELL_COPIES_ABOVE
+    if takes_no_sm or (is_large and gpu.compute_capability >= (10, 0)):
+      return _by_copies(key, collective, cluster, asked)
+  elif collective.element_type not in _REDUCED_TYPES:
+    return None
+  return _by_kernel(key, collective, cluster, max_channels)
+
+
+def _is_in_processes(
+  collective: collectives_lib.Collective, cluster: cluster_lib.Cluster
+) -> bool:
+  per_process = cluster.gpus_per_node // cluster.processes_per_node
+  return all(
+    len({device // per_process for device in group}) == 1
+    for group in collective.groups
+  )
+
+
+def _copy_gbps(cluster: cluster_lib.Cluster) -> float:
+  nvlink = cluster.node.nvlink
+  assert nvlink is not None
+  return _LINK_SHARE * nvlink.num_links * nvlink.link_gbps
+
+
+def _by_copies(
+  key: collective_lib.TuningKey,
+  collective: collectives_lib.Collective,
+  cluster: cluster_lib.Cluster,
+  asked: Asked,
+) -> Route:
+  part_bytes = key.num_bytes / key.num_ranks
+  time_us = collective.num_operands * (2 * _BARRIER_US + _BATCH_US) + max(
+    (key.num_bytes - part_bytes) / (1e3 * _copy_gbps(cluster)),
+    part_bytes / (1e3 * _OWN_GBPS),
+  )
+  # What overlaps nothing keeps kernels from running, as if it had all SMs.
+  overlaps = asked.nccl_version >= OVERLAPPING_NCCL
+  return Route(
+    by="copy engines",
+    cost=collective_lib.CollectiveCost(
+      time_us=time_us,
+      num_channels=0 if overlaps else cluster.gpu.num_sms,
+      memory_gbps=2 * key.num_bytes / (1e3 * time_us),
+    ),
+  )
+
+
+def _by_kernel(
+  key: collective_lib.TuningKey,
+  collective: collectives_lib.Collective,
+  cluster: cluster_lib.Cluster,
+  max_channels: int | None,
+) -> Route:
+  is_blackwell = cluster.gpu.compute_capability >= (10, 0)
+  types = _SWITCH_TYPES_OF_BLACKWELL if is_blackwell else _SWITCH_TYPES
+  chosen = symmetric.kernel(
+    cluster,
+    key.kind,
+    key.num_ranks,
+    key.num_bytes,
+    reduces_in_switch=collective.element_type in types,
+    num_arrays=collective.num_operands,
+    max_ctas=max_channels,
+  )
+  # A part is read or written once, the whole on the other side; an all-reduce
+  # does both with the whole.
+  touched_bytes = key.num_bytes * (1 + 1 / key.num_ranks)
+  if key.kind == "all-reduce":
+    touched_bytes = 2 * key.num_bytes
+  return Route(
+    by="symmetric kernel",
+    name=chosen.name,
+    cost=collective_lib.CollectiveCost(
+      time_us=chosen.time_us,
+      num_channels=chosen.num_ctas,
+      memory_gbps=touched_bytes / (1e3 * chosen.time_us),
+    ),
+  )
+
+
+def _between_nodes(
+  key: collective_lib.TuningKey,
+  collective: collectives_lib.Collective,
+  cluster: cluster_lib.Cluster,
+) -> Route:
+  node = cluster.node
+  fabric = wire.fitted_fabric(node.fabric)
+  num_peers = key.num_nodes - 1
+  local_ranks = key.num_ranks // key.num_nodes
+  part_bytes = key.num_bytes / key.num_ranks
+  adapter_gbps = fabric.nic_efficiency * min(
+    node.nic_gbps * node.num_nics / cluster.gpus_per_node,
+    node.pcie_effective_gbps,
+  )
+  handed_out_us = (local_ranks - 1) / (1e3 * _copy_gbps(cluster))
+  network_us = num_peers * (part_bytes / (1e3 * adapter_gbps) + fabric.peer_us)
+  hand_outs_us = key.num_nodes * (_BATCH_US + handed_out_us * part_bytes)
+  last_us = _BATCH_US + handed_out_us * min(part_bytes, _CHUNK_BYTES)
+  array_us = 3 * _BARRIER_US + fabric.hop_us + fabric.message_us
+  time_us = (
+    collective.num_operands * array_us + max(network_us, hand_outs_us) + last_us
+  )
+  return Route(
+    by="copy engines",
+    cost=collective_lib.CollectiveCost(
+      time_us=time_us,
+      num_channels=0,
+      memory_gbps=2 * key.num_bytes / (1e3 * time_us),
+    ),
+  )
+
+
+def _of_local_copies(
+  key: collective_lib.TuningKey,
+  collective: collectives_lib.Collective,
+  cluster: cluster_lib.Cluster,
+) -> Route | None:
+  sent_bytes = float(key.num_bytes)
+  if key.kind == "all-to-all":
+    sent_bytes *= 1 - 1 / key.num_ranks
+  elif key.kind != "collective-permute":
+    return None
+  time_us = (
+    _BARRIER_US
+    + collective.num_operands * _BATCH_US
+    + sent_bytes / (1e3 * _copy_gbps(cluster))
+  )
+  return Route(
+    by="copy engines",
+    cost=collective_lib.CollectiveCost(
+      time_us=time_us,
+      num_channels=0,
+      memory_gbps=2 * key.num_bytes / (1e3 * time_us),
+    ),
+  )
+
+
+def _element_bytes(collective: collectives_lib.Collective) -> float:
+  bits = "".join(
+    c for c in collective.element_type.split("e")[0] if c.isdigit()
+  )
+  return max(int(bits or 8), 8) / 8

@@ -1,0 +1,140 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What XLA's options have collectives run by, in place of NCCL's tuned kernels.
+
+*Symmetric buffers.* XLA registers the buffers of collectives as NCCL windows,
+by one option for all of them, or from JAX 0.12 on by a list of kinds with the
+most bytes of each (`allgather:8388608,reducescatter`). The first also has NCCL
+take no SM where it can (NCCL_CTA_POLICY_ZERO, nccl_collectives.cc), and so
+does a list that has `all`; one of single kinds does not. XLA asks its own
+XLA_FLAGS for that policy when an executable is the first to need a
+communicator, which then keeps it, so these options are for XLA_FLAGS, as the
+cap on channels is. XLA copies arguments and constants into windows first, which
+schedules show.
+
+*Copies within a process.* `xla_gpu_use_memcpy_local_p2p` has the GPUs of one
+process exchange by memcpys, per executable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import importlib.metadata
+import re
+
+from lagom_xla.flags import environment
+from lagom_xla.flags import syntax
+
+SYMMETRIC = "xla_gpu_experimental_enable_nccl_symmetric_buffers"
+SYMMETRIC_KINDS = "xla_enable_nccl_symmetric_buffers_for_collectives"
+LOCAL_COPIES = "xla_gpu_use_memcpy_local_p2p"
+
+# Those that act in the XLA_FLAGS of a process alone.
+OF_PROCESS = (SYMMETRIC, SYMMETRIC_KINDS)
+
+# What of theirs NCCL runs otherwise where its buffers are windows.
+_KINDS = ("all-gather", "all-reduce", "reduce-scatter")
+# DebugOptions.CollectiveOpType of xla.proto, in small letters.
+_ALL = ("all", "allcollectives")
+_UNBOUNDED_BYTES = 2**62
+
+# The NCCL whose source the costs are from, taken where none is installed.
+READ_NCCL = (2, 30, 7)
+_PACKAGES = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
+
+
+def symmetric(options: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
+  """Kinds whose buffers are windows, each with the most bytes of that.
+
+  Args:
+    options: what is set beside this XLA_FLAGS.
+  """
+  if _is_on(SYMMETRIC, options):
+    return tuple((kind, _UNBOUNDED_BYTES) for kind in _KINDS)
+  found: dict[str, int] = {}
+  for kind, most_bytes in _filters(options):
+    for named in _KINDS if kind in _ALL else (kind,):
+      found[named] = max(found.get(named, 0), most_bytes)
+  by_letters = {kind.replace("-", ""): kind for kind in _KINDS}
+  return tuple(
+    sorted(
+      (by_letters.get(kind, kind), most_bytes)
+      for kind, most_bytes in found.items()
+      if kind in _KINDS or kind in by_letters
+    )
+  )
+
+
+def asks_for_no_sm(options: Mapping[str, object]) -> bool:
+  """Whether XLA may ask NCCL to take no SM where it can."""
+  is_all = any(kind in _ALL for kind, _ in _filters(options))
+  return _is_on(SYMMETRIC, options) or is_all
+
+
+def copies_locally(options: Mapping[str, object]) -> bool:
+  """Whether GPUs of one process exchange by memcpys."""
+  return _is_on(LOCAL_COPIES, options)
+
+
+def nccl_version() -> tuple[int, ...]:
+  """The installed NCCL; `READ_NCCL` where none is."""
+  for package in _PACKAGES:
+    try:
+      found = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+      continue
+    return tuple(int(number) for number in re.findall(r"\d+", found)[:3])
+  return READ_NCCL
+
+
+def missing(options: Mapping[str, object]) -> str:
+  """Those of a plan's options as flags that XLA_FLAGS lacks; "" for none."""
+  return " ".join(
+    f"--{name}={_text(options[name])}"
+    for name in OF_PROCESS
+    if name in options and not _is_alike(_given(name), options[name])
+  )
+
+
+def _is_alike(there: str | None, wanted: object) -> bool:
+  if isinstance(wanted, bool):
+    return _is_true(there) == wanted
+  return (there or "") == str(wanted)
+
+
+def _text(value: object) -> str:
+  return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _given(name: str) -> str | None:
+  """What XLA_FLAGS say last; None for nothing, "" for the name alone."""
+  flags, _ = syntax.parse(environment.xla_flags())
+  found = [flag.value or "" for flag in flags if flag.name == name]
+  return found[-1] if found else None
+
+
+def _is_on(name: str, options: Mapping[str, object]) -> bool:
+  value = options.get(name, _given(name))
+  return value if isinstance(value, bool) else _is_true(value)
+
+
+def _is_true(value: object) -> bool:
+  # A flag without a value is true (tsl/util/command_line_flags.cc).
+  return value is not None and str(value).lower() in ("", "true", "1")
+
+
+def _filters(options: Mapping[str, object]) -> list[tuple[str, int]]:
+  """Kinds in small letters, with the most bytes of each; of types, none."""
+  text = options.get(SYMMETRIC_KINDS)
+  if text is None:
+    flags, _ = syntax.parse(environment.xla_flags())
+    found = [flag.value for flag in flags if flag.name == SYMMETRIC_KINDS]
+    text = ",".join(value for value in found if value)
+  filters = []
+  for entry in str(text).split(","):
+    kind, _, rest = entry.strip().partition(":")
+    most, _, _ = rest.partition(":")
+    if kind:
+      most_bytes = int(most) if most.isdecimal() else _UNBOUNDED_BYTES
+      filters.append((kind.lower().replace("_", ""), most_bytes))
+  return filters

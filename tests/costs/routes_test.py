@@ -1,0 +1,212 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives by copy engines and symmetric kernels, as XLA_FLAGS ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import dataclasses
+
+import hypothesis
+from hypothesis import strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import gather_steps
+from gather_steps import H100
+from gather_steps import MIB
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import routes
+from lagom_xla.costs import step as step_lib
+from lagom_xla.costs.nccl import symmetric
+from lagom_xla.flags import collective_routes
+from lagom_xla.passes import hlo
+from lagom_xla.report import notes
+from lagom_xla.search import nccl
+from lagom_xla.search.nccl import settings
+from lagom_xla.search.xla import evaluation
+
+FLAG = collective_routes.SYMMETRIC
+KINDS = collective_routes.SYMMETRIC_KINDS
+
+Scheduled = Callable[..., hlo.Module]
+
+
+def _sharded(devices: Sequence[jax.Device]) -> jax.stages.Lowered:
+  """Sharded weights gathered beside products, their gradient scattered."""
+  mesh = jax.sharding.Mesh(np.array(devices), ("d",))
+  split = jax.sharding.PartitionSpec("d")
+
+  def each(x: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
+    y = x @ jax.lax.all_gather(weights, "d", tiled=True)
+    gradient = jax.lax.psum_scatter(x.T @ jnp.sin(y), "d", tiled=True)
+    moved = jax.lax.ppermute(y, "d", [(i, (i + 1) % 8) for i in range(8)])
+    return jnp.cos(moved), gradient
+
+  function = jax.shard_map(
+    each, mesh=mesh, in_specs=split, out_specs=split, check_vma=False
+  )
+  array = jax.ShapeDtypeStruct(
+    (8 * 4096, 4096),
+    jnp.bfloat16,
+    sharding=jax.sharding.NamedSharding(mesh, split),
+  )
+  weights = jax.ShapeDtypeStruct(
+    (4096, 4096), jnp.bfloat16, sharding=array.sharding
+  )
+  return jax.jit(function).lower(array, weights)
+
+
+@pytest.fixture(scope="module")
+def step(h100s: Sequence[jax.Device], scheduled: Scheduled) -> step_lib.Step:
+  return step_lib.of_module(scheduled(_sharded(h100s)), H100)
+
+
+def _asked(**options: object) -> routes.Asked:
+  asked = evaluation.asked(options)
+  return dataclasses.replace(asked, nccl_version=(2, 30, 7))
+
+
+def _costs(step: step_lib.Step) -> dict[str, tuple[str, int]]:
+  """By kind: what runs it, and in how many SMs."""
+  return {
+    key.kind: (route.by, route.cost.num_channels)
+    for key, route in step.routes.items()
+  }
+
+
+def test_the_flag_has_xla_copy_arguments_into_windows(
+  h100s: Sequence[jax.Device], scheduled: Scheduled, step: step_lib.Step
+) -> None:
+  with_it = scheduled(_sharded(h100s), **{FLAG: True})
+  copies = [
+    sum(i.opcode == "copy" for c in module.sequences for i in c.instructions)
+    for module in (step.analysis.module, with_it)
+  ]
+  assert copies[1] > copies[0]
+
+
+def test_gathers_take_no_sm_under_the_flag_and_scatters_few(
+  step: step_lib.Step,
+) -> None:
+  assert not step.routes
+  assert _costs(step.asking(_asked(**{FLAG: True}))) == {
+    "all-gather": ("copy engines", 0),
+    "reduce-scatter": ("symmetric kernel", 2),
+  }
+
+
+def test_a_list_of_kinds_asks_for_no_policy_and_bounds_bytes(
+  step: step_lib.Step,
+) -> None:
+  listed = step.asking(_asked(**{KINDS: "AllGather,ReduceScatter:1024:bf16"}))
+  assert _costs(listed) == {"all-gather": ("symmetric kernel", 2)}
+
+
+def test_an_inspection_under_the_flag_differs_and_says_why(
+  step: step_lib.Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.setenv("XLA_FLAGS", f"--{FLAG}=true")
+  found = step.asking(evaluation.asked({}))
+  before, after = (s.timeline(s.default).step_time_us for s in (step, found))
+  assert before != after
+  text = " ".join(notes.route_notes(found))
+  assert "by copy engines (no SM)" in text
+  assert "XLA_PYTHON_CLIENT_MEM_FRACTION" in text
+  assert not list(notes.route_notes(step))
+
+
+def test_no_setting_is_planned_for_what_asks_no_tuner(
+  step: step_lib.Step,
+) -> None:
+  found = step.asking(_asked(**{FLAG: True}))
+  assert all(not found.calls[key] for key in found.routes)
+  searcher = nccl.by_name(nccl.DEFAULT_SEARCHER)
+  chosen = settings.search(found, searcher).configuration
+  assert all(chosen[key] == found.default[key] for key in found.routes)
+
+
+def test_permutes_within_a_process_are_copied_under_their_flag(
+  step: step_lib.Step,
+) -> None:
+  found = step.asking(_asked(**{collective_routes.LOCAL_COPIES: True}))
+  assert _costs(found) == {"collective-permute": ("copy engines", 0)}
+
+
+@pytest.mark.parametrize(
+  ("version", "sms"),
+  [((2, 27, 7), None), ((2, 28, 9), 132), ((2, 29, 3), 132), ((2, 30, 3), 0)],
+)
+def test_what_nccl_can_do_goes_by_its_version(
+  step: step_lib.Step, version: tuple[int, ...], sms: int | None
+) -> None:
+  asked = dataclasses.replace(_asked(**{FLAG: True}), nccl_version=version)
+  gathers = _costs(step.asking(asked)).get("all-gather")
+  assert gathers == (None if sms is None else ("copy engines", sms))
+
+
+def test_without_enough_in_flight_sms_are_taken_after_all() -> None:
+  module = gather_steps.module([MIB], plain_scatters=[8 * MIB, 9 * MIB])
+  found = gather_steps.step(module).asking(_asked(**{FLAG: True}))
+  assert {by for by, _ in _costs(found).values()} == {"symmetric kernel"}
+
+
+@pytest.mark.parametrize(
+  ("version", "is_copied"), [((2, 30, 3), False), ((2, 30, 7), True)]
+)
+def test_between_nodes_proxies_and_copy_engines_gather_from_2_30_7_on(
+  version: tuple[int, ...], is_copied: bool
+) -> None:
+  module = gather_steps.module([64 * MIB])
+  asked = dataclasses.replace(_asked(**{FLAG: True}), nccl_version=version)
+  cluster = cluster_lib.parse("2x4xh100")
+  found = step_lib.of_module(module, cluster, asked=asked)
+  expected = {"all-gather": ("copy engines", 0)} if is_copied else {}
+  assert _costs(found) == expected
+
+
+def test_kernels_are_those_that_traces_show_in_as_many_ctas() -> None:
+  """Tencent-Hunyuan/UniRL#467: AllGather_STMC of 2 CTAs on eight H20s."""
+  found = symmetric.kernel(
+    H100,
+    "all-gather",
+    8,
+    32 * MIB,
+    reduces_in_switch=True,
+    num_arrays=1,
+    max_ctas=None,
+  )
+  assert (found.name, found.num_ctas) == ("AllGather_STMC", 2)
+
+
+@hypothesis.given(
+  st.dictionaries(
+    st.sampled_from(["AllGather", "allreduce", "ReduceScatter", "AllToAll"]),
+    st.none() | st.integers(0, 2**40),
+  )
+)
+def test_lists_of_kinds_are_read_as_xla_reads_them(
+  wanted: dict[str, int | None],
+) -> None:
+  text = ",".join(
+    kind if most is None else f"{kind}:{most}" for kind, most in wanted.items()
+  )
+  found = dict(collective_routes.symmetric({KINDS: text}))
+  by_letters = {kind.lower(): most for kind, most in wanted.items()}
+  by_letters.pop("alltoall", None)
+  assert {kind.replace("-", "") for kind in found} == by_letters.keys()
+  for kind, most in found.items():
+    limit = by_letters[kind.replace("-", "")]
+    assert most == limit if limit is not None else most > 2**60
+  assert not collective_routes.asks_for_no_sm({KINDS: text})
+
+
+def test_a_plan_names_the_flags_that_a_process_lacks(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  options = {FLAG: True}
+  assert collective_routes.missing(options) == f"--{FLAG}=true"
+  monkeypatch.setenv("XLA_FLAGS", f"--{FLAG}")
+  assert not collective_routes.missing(options)
