@@ -155,11 +155,16 @@ def _sized(
 ) -> Kernel:
   """The fewest CTAs that NCCL takes for as good as the most."""
   most_ctas = min(variant.most_ctas, most_ctas)
-  longest_us = _TOLERANCE * _time_us(cluster, variant, kind, most_ctas)
-  for num_ctas in range(1, most_ctas + 1):
-    time_us = _time_us(cluster, variant, kind, num_ctas)
-    if time_us <= longest_us:
-      break
+  times_us = [
+    _time_us(cluster, variant, kind, num_ctas)
+    for num_ctas in range(1, most_ctas + 1)
+  ]
+  longest_us = _TOLERANCE * times_us[-1]
+  num_ctas, time_us = next(
+    (num_ctas, time_us)
+    for num_ctas, time_us in enumerate(times_us, 1)
+    if time_us <= longest_us
+  )
   return Kernel(name=variant.name, num_ctas=num_ctas, time_us=time_us)
 
 
