@@ -121,6 +121,19 @@ _SCHEDULED = f"""
 """
 
 
+def test_replicas_may_communicate_as_partitions_do(
+  tmp_path: pathlib.Path,
+) -> None:
+  module = tmp_path / "step.hlo"
+  header = "is_scheduled=true, replica_count=8"
+  body = """
+    x = f32[4096] parameter(0)
+    ROOT y = f32[4096] custom-call(x), custom_call_target="mpi_allreduce_ffi"
+  """
+  module.write_text(hlo_text.text(body, header=header))
+  assert "mpi_allreduce_ffi may hold some" in _said("inspect", str(module))
+
+
 def test_a_plan_and_a_comparison_keep_the_range_open(
   tmp_path: pathlib.Path,
 ) -> None:
