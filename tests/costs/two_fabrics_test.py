@@ -30,6 +30,7 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.report import notes
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import knobs
+from lagom_xla.tuner import tuner
 
 CLUSTER = cluster_lib.parse("4x8xh100")
 IN_FLIGHT = "xla_gpu_experimental_parallel_collective_overlap_limit"
@@ -45,8 +46,8 @@ Compiled = Callable[..., step_lib.Step]
 
 
 @pytest.fixture(scope="module")
-def compiled(h100s: Sequence[jax.Device]) -> Compiled:
-  """Schedules a step of four layers: data over nodes, tensors within them."""
+def target(h100s: Sequence[jax.Device]) -> target_lib.StepTarget:
+  """A step of four layers: data over nodes, tensors within them."""
   del h100s  # Only says whether there is anything to compile with.
   mesh = Mesh(
     np.array(devices_lib.devices(CLUSTER)).reshape(4, 8),
@@ -79,7 +80,12 @@ def compiled(h100s: Sequence[jax.Device]) -> Compiled:
   ]
   x = array(8192, 4096, axes=("data", None))
   lowered = jax.jit(step, donate_argnums=0).lower(weights, x)
-  target = target_lib.of_step(lowered, CLUSTER, name="step")
+  return target_lib.of_step(lowered, CLUSTER, name="step")
+
+
+@pytest.fixture(scope="module")
+def compiled(target: target_lib.StepTarget) -> Compiled:
+  """Schedules it with options."""
 
   def schedule(**options: Any) -> step_lib.Step:
     return evaluation.scheduled_step(
@@ -207,3 +213,12 @@ def test_a_collective_behind_one_of_the_other_fabric_is_told_of_streams(
   assert told(compiled(**{IN_FLIGHT: 4}))
   if is_known:
     assert not told(compiled(**APART, **{IN_FLIGHT: 4}))
+
+
+def test_the_search_keeps_streams_that_recipes_leave_nothing_beside(
+  target: target_lib.StepTarget,
+):
+  tuning = tuner.tune(target, applied="flags", seconds=60)
+  options = tuning.plan.xla.options
+  assert {*STREAMS, knobs.FABRICS} & options.keys()
+  assert tuning.plan.planned_us < 0.95 * tuning.plan.prediction.default_us

@@ -318,7 +318,7 @@ def spans_two_fabrics(step: step_lib.Step) -> bool:
   return len({key.num_nodes > 1 for key in step.keys}) == 2
 
 
-def _two_fabrics(step: step_lib.Step) -> Iterator[Value]:
+def two_fabrics(step: step_lib.Step) -> Iterator[Value]:
   """Streams for collectives to run side by side on.
 
   XLA starts no two of them side by side that share more than one device
@@ -602,7 +602,7 @@ KNOBS: Mapping[str, Knob] = {
   ),
   "two fabrics": Knob(
     note="whether collectives run side by side, by streams or by fabrics",
-    values=_two_fabrics,
+    values=two_fabrics,
   ),
   "unrolling": Knob(
     note="two iterations per loop body, so that one hides the other's"

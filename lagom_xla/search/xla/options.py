@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The search over XLA's options: arms, then single values beside the best.
 
-XLA's default and what is published (`arms.py`) are compiled first. Beside the
-fastest of them each value of each knob is compiled. What gained is combined,
-one value after the other, as long as the step gets shorter. Then the best is
-compiled without each of its options, as what gained alone may cost once others
-are beside it. There is another round as long as one gains, and time is left:
-whenever the search ends, the best so far stands.
+XLA's default and what is published (`arms.py`) are compiled first. So are ways
+to have collectives run side by side, where a step has several groups. Beside
+the fastest of them each value of each knob is compiled. What gained is
+combined, one value after the other, as long as the step gets shorter. Then the
+best is compiled without each of its options, as what gained alone may cost once
+others are beside it. There is another round as long as one gains, and time is
+left: whenever the search ends, the best so far stands.
 
 Only a compiled schedule with its NCCL settings searched is ever kept, and a
 plan is chosen of all that was compiled, by what is sure
@@ -69,6 +70,15 @@ def search(
     for arm in new:
       so_far = so_far.with_candidate(beside(None)(arm.config))
       progress(arm.name)
+  # Recipes combine gradients, and nothing runs beside what is combined: what
+  # has collectives run side by side may be best where no recipe is.
+  apart = knobs.offered(knobs.two_fabrics(so_far.default.step))
+  for label, change in settings(apart):
+    if time.monotonic() >= until_s:
+      break
+    config = change(so_far.default.config)
+    so_far = so_far.with_candidate(beside(so_far.fastest_arm)(config))
+    progress(f"{label}, and no recipe")
   return climb(
     so_far,
     _start(so_far),
