@@ -7,7 +7,8 @@
 
 --write puts the figures into lagom_xla/costs/fitted/network.json; --hold_out
 prints, of each system in FOLDER/nccl_tests, the errors of a fit that did not
-see it, also by algorithm and protocol.
+see it, also by algorithm and protocol. The systems that the figures were first
+fitted to are fitted to again; all others in FOLDER are kept to judge by.
 
 The figures of the fabrics with the most systems, InfiniBand and Slingshot, are
 fitted to their rows alone; those of another are held to the figures of the
@@ -224,7 +225,7 @@ def main() -> None:
   arguments = data_lib.arguments(__doc__, "write", "hold_out")
   found = nccl_tests.rows(arguments.data / "nccl_tests")
   rows = [row for row in found if row.key.num_nodes > 1]
-  fabrics = fit(rows)
+  fabrics = fit([row for row in rows if row.system in seen_systems()])
   for name, fabric in fabrics.items():
     print(name, dataclasses.asdict(fabric))
   _show("Fitted", [(r, r.wire_us(fabric=fabrics[r.fabric])) for r in rows])
@@ -238,7 +239,8 @@ def main() -> None:
     )
   if arguments.write:
     document = costs.read_fitted("network")
-    of = {name: [r for r in rows if r.fabric == name] for name in fabrics}
+    seen = [row for row in rows if row.system in seen_systems()]
+    of = {name: [r for r in seen if r.fabric == name] for name in fabrics}
     document["num_rows"] = {name: len(of[name]) for name in fabrics}
     document["systems"] = {
       name: sorted({row.system for row in of[name]}) for name in fabrics

@@ -32,6 +32,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.calibrate import log
 from lagom_xla.calibrate import samples as samples_lib
 from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import nccl
 from lagom_xla.costs import wire
 from lagom_xla.costs.wire import path
 
@@ -97,8 +98,14 @@ def rows(folder: pathlib.Path) -> list[Row]:
   """The rows of 64 KiB and more under NCCL's own choices."""
   systems = json.loads((folder / "systems.json").read_text(encoding="utf-8"))
   clusters = {name: _cluster(name, system) for name, system in systems.items()}
+  # Some ran on a part of their nodes' GPUs.
+  num_ranks = {
+    name: clusters[name].num_nodes
+    * system.get("gpus_per_node", clusters[name].gpus_per_node)
+    for name, system in systems.items()
+  }
   return [
-    _row(raw, clusters[raw["system"]])
+    _row(raw, clusters[raw["system"]], num_ranks[raw["system"]])
     for raw in data.rows(folder / "rows.csv")
     if int(raw["bytes"]) >= samples_lib.LEAST_BYTES
     and not any(word in raw["env"] for word in _FORCED)
@@ -157,8 +164,16 @@ def _cluster(name: str, system: Mapping[str, Any]) -> cluster_lib.Cluster:
   return cluster_lib.from_dict({**raw, "node": node}, where=name)
 
 
-def _row(raw: Mapping[str, str], cluster: cluster_lib.Cluster) -> Row:
-  num_ranks, num_bytes = cluster.num_devices, int(raw["bytes"])
+def _version(text: str) -> nccl.Version:
+  """The version that a row names first; the newest if it names none."""
+  found = re.match(r"(\d+)\.(\d+)", text)
+  return (int(found[1]), int(found[2])) if found else nccl.NEWEST
+
+
+def _row(
+  raw: Mapping[str, str], cluster: cluster_lib.Cluster, num_ranks: int
+) -> Row:
+  num_bytes = int(raw["bytes"])
   num_nodes = cluster.num_nccl_nodes_of(range(num_ranks))
   kind = log.KINDS[raw["collective"]]
   key = collective_lib.TuningKey(kind, num_ranks, num_nodes, num_bytes)
@@ -171,6 +186,8 @@ def _row(raw: Mapping[str, str], cluster: cluster_lib.Cluster) -> Row:
     system=raw["system"],
     cluster=cluster,
     key=key,
-    setting=collective_lib.default_setting(key, cluster),
+    setting=collective_lib.default_setting(
+      key, cluster, _version(raw["nccl_version"])
+    ),
     time_us=time_us,
   )

@@ -182,11 +182,13 @@ def _widest(
 
 
 def default_setting(
-  key: TuningKey, cluster: cluster_lib.Cluster
+  key: TuningKey,
+  cluster: cluster_lib.Cluster,
+  version: nccl.Version = nccl.NEWEST,
 ) -> nccl.Setting:
-  """What NCCL chooses by itself."""
+  """What NCCL chooses by itself, in a version of it."""
   return nccl.default_setting(
-    cluster, key.communicator, key.kind, key.num_bytes
+    cluster, key.communicator, key.kind, key.num_bytes, version
   )
 
 

@@ -15,6 +15,7 @@ from lagom_xla.costs.nccl.choice import bandwidth_gbps as bandwidth_gbps
 from lagom_xla.costs.nccl.choice import candidates as candidates
 from lagom_xla.costs.nccl.choice import default_setting as default_setting
 from lagom_xla.costs.nccl.choice import latency_us as latency_us
+from lagom_xla.costs.nccl.choice import net_hop_us as net_hop_us
 from lagom_xla.costs.nccl.choice import predicted_time_us as predicted_time_us
 from lagom_xla.costs.nccl.graph import Communicator as Communicator
 from lagom_xla.costs.nccl.launch import BUFFER_SLOTS as BUFFER_SLOTS
@@ -24,4 +25,6 @@ from lagom_xla.costs.nccl.launch import chunk_slots as chunk_slots
 from lagom_xla.costs.nccl.launch import max_channels as max_channels
 from lagom_xla.costs.nccl.launch import max_chunk_bytes as max_chunk_bytes
 from lagom_xla.costs.nccl.model import EXCHANGES as EXCHANGES
+from lagom_xla.costs.nccl.model import NEWEST as NEWEST
 from lagom_xla.costs.nccl.model import SEND_RECV as SEND_RECV
+from lagom_xla.costs.nccl.model import Version as Version

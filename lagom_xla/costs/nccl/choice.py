@@ -55,6 +55,8 @@ def _scripts_allow(
       return (algorithm, protocol) == ("ring", "simple")
     case "tcpxo":
       return protocol != "ll"
+    case "slingshot" if cluster.node.cpu_vendor == "arm":
+      return protocol != "ll128"
   return True
 
 
@@ -110,11 +112,12 @@ def predicted_time_us(
   num_bytes: int,
   algorithm: str,
   protocol: str,
+  version: model.Version = model.NEWEST,
 ) -> float:
   """The time that NCCL itself predicts (ncclTuningGetTime).
 
   `kind` is XLA's name of the collective, such as "all-gather"; "reduce" is
-  NCCL's alone. `num_bytes` is NCCL's size (see above).
+  NCCL's alone. `num_bytes` is NCCL's size (see above). `version` is NCCL's.
 
   Raises:
     ValueError: no such kind, or NCCL has no model of the pair here.
@@ -122,6 +125,9 @@ def predicted_time_us(
   pair = (cluster, communicator, kind, algorithm, protocol)
   terms = model.terms_of(cluster, communicator, kind)
   latency, bandwidth = latency_us(*pair), bandwidth_gbps(*pair)
+  latency += model.counted_latency_us(terms, algorithm, protocol)
+  latency += model.older_latency_us(terms, algorithm, protocol, version)
+  bandwidth *= model.older_bandwidth(terms, algorithm, protocol, version)
   # log2 of the size in units of 64 B: the index of the tables.
   size_index = (num_bytes >> 6).bit_length() - 1
   row = model.TREE_CORRECTION[model.PROTOCOLS.index(protocol)]
@@ -163,6 +169,18 @@ def latency_us(
 ) -> float:
   """NCCL's latency of one operation, before what depends on its size."""
   return _parts(cluster, communicator, kind, algorithm, protocol)[0]
+
+
+def net_hop_us(
+  cluster: cluster_lib.Cluster,
+  communicator: graph.Communicator,
+  kind: str,
+  algorithm: str,
+  protocol: str,
+) -> float:
+  """What NCCL counts of that latency for a hop between nodes."""
+  terms = model.terms_of(cluster, communicator, kind)
+  return model.net_hop_us(terms, algorithm, protocol)
 
 
 def bandwidth_gbps(
@@ -217,6 +235,7 @@ def default_setting(
   communicator: graph.Communicator,
   kind: str,
   num_bytes: int,
+  version: model.Version = model.NEWEST,
 ) -> Setting:
   """NCCL's own choice. Takes what `predicted_time_us` does.
 
@@ -234,7 +253,7 @@ def default_setting(
   else:
     algorithm, protocol = min(
       reversed(candidates(*key)),
-      key=lambda pair: predicted_time_us(*key, num_bytes, *pair),
+      key=lambda pair: predicted_time_us(*key, num_bytes, *pair, version),
     )
     channels = launch_lib.num_channels(
       cluster, communicator, num_bytes, algorithm, protocol

@@ -20,6 +20,15 @@ import math
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs.nccl import graph as graph_lib
 
+# The first two numbers of a version of NCCL's.
+Version = tuple[int, int]
+NEWEST: Version = (2, 32)
+
+# What aws-ofi-nccl says of the network of p4d and p4de (platform_data_map in
+# src/platform-aws.c), which NCCL adds to a hop's latency. On p5 and later that
+# plugin brings a tuner of its own.
+_EFA_LATENCY_US = 75.0
+
 PROTOCOLS = ("ll", "ll128", "simple")
 # NCCL's order: of equal times the last one wins (ncclTuningSelectBestTuning).
 ALGORITHMS = ("tree", "ring", "nvls", "nvlstree", "pat")
@@ -38,6 +47,7 @@ class Terms:
   graphs: graph_lib.Graphs
   capability: int
   cpu_vendor: str
+  plugin_latency_us: float
 
   @property
   def architecture(self) -> int:
@@ -80,6 +90,9 @@ def terms_of(
     graphs=graph_lib.search(cluster, communicator),
     capability=10 * major + minor,
     cpu_vendor=cluster.node.cpu_vendor,
+    plugin_latency_us=_EFA_LATENCY_US
+    if cluster.node.fabric == "efa" and major < 9
+    else 0.0,
   )
 
 
@@ -153,6 +166,14 @@ def _step_us(
   return _STEP_US[link][algorithm][PROTOCOLS.index(protocol)]
 
 
+def net_hop_us(terms: Terms, algorithm: str, protocol: str) -> float:
+  """What is counted of a hop between nodes, a ring's for sends."""
+  lone = terms.communicator.num_ranks == terms.communicator.num_nodes
+  if algorithm in ("ring", "p2p"):  # Nothing hides the network of lone GPUs.
+    algorithm = "tree" if lone and algorithm == "ring" else "ring"
+  return _step_us(terms, algorithm, protocol, net=True)
+
+
 def hop_us(terms: Terms, protocol: str, *, net: bool) -> float:
   """A launch and one step, as of a ring."""
   base = _BASE_US["ring"][PROTOCOLS.index(protocol)]
@@ -168,7 +189,7 @@ def latency_us(terms: Terms, algorithm: str, protocol: str) -> float:
   base = _BASE_US[algorithm][PROTOCOLS.index(protocol)]
   levels = int(math.log2(nodes))
   several = nodes > 1
-  inter = _step_us(terms, algorithm, protocol, net=True)
+  inter = net_hop_us(terms, algorithm, protocol)
   if algorithm == "pat":
     return base + levels * inter / 3.5 + 2.8 * terms.communicator.num_ranks
   intra = _step_us(terms, algorithm, protocol, net=False)
@@ -181,19 +202,57 @@ def latency_us(terms: Terms, algorithm: str, protocol: str) -> float:
   if terms.kind in ROOTED:
     # Over the network as in 2.30 and 2.32; 2.31 counts steps within a node.
     if terms.graphs.ring.same_channels:
-      return base + (inter if several else intra)
+      return base + _step_us(terms, "ring", protocol, net=several)
     stepper = "tree" if protocol == "simple" else "ring"
     return base + terms.num_steps * _step_us(
       terms, stepper, protocol, net=several
     )
-  if per_node == 1:  # Nothing hides the network then.
-    inter = _step_us(terms, "tree", protocol, net=True)
   if several:
     # Posting to the adapter (getNetOverhead), three times for Simple.
     post = 2.0 if terms.cpu_vendor == "amd" else 1.0
     intra = max(intra, post * (3 if protocol == "simple" else 1))
   num_inter = (nodes - 1) * (2 if terms.kind == "all-reduce" else 1)
   return base + (terms.num_steps - num_inter) * intra + num_inter * inter
+
+
+def counted_latency_us(terms: Terms, algorithm: str, protocol: str) -> float:
+  """What NCCL adds to a latency for what a plugin says of its network.
+
+  Once for each hop between nodes, and twice under Simple, for its flush.
+  """
+  nodes = terms.communicator.num_nodes
+  if nodes == 1 or terms.kind in ROOTED:
+    return 0.0
+  both_ways = 2 if terms.kind == "all-reduce" else 1
+  hops = nodes - 1 if algorithm == "ring" else int(math.log2(nodes))
+  if algorithm == "pat":
+    hops /= 3.5
+  times = 2 if protocol == "simple" else 1
+  return both_ways * hops * times * terms.plugin_latency_us
+
+
+def older_latency_us(
+  terms: Terms, algorithm: str, protocol: str, version: Version
+) -> float:
+  """What an older NCCL counts more of an operation's latency, or less.
+
+  Simple trees had no base before 2.23, and from 2.19 to 2.22 a step of 28 us
+  over every link (src/graph/tuning.cc of 2.18.5, 2.19.3, 2.22.3 and 2.23.4).
+  """
+  if (algorithm, protocol) != ("tree", "simple") or version >= (2, 23):
+    return 0.0
+  base = _BASE_US["tree"][PROTOCOLS.index("simple")]
+  if version < (2, 19):
+    return -base
+  nodes, per_node = (
+    terms.communicator.num_nodes,
+    terms.communicator.ranks_per_node,
+  )
+  intra = _step_us(terms, algorithm, protocol, net=False)
+  inter = _step_us(terms, algorithm, protocol, net=True)
+  slower = (per_node - 1) * (28.0 - intra)
+  slower += int(math.log2(nodes)) * (28.0 - inter)
+  return 2 * slower - base
 
 
 # Caps in GB/s, for 1, 2 and more nodes. Rows by architecture: up to Volta,
@@ -249,8 +308,7 @@ def bandwidth_gbps(terms: Terms, algorithm: str, protocol: str) -> float:
   if algorithm == "pat":
     tree = graphs.tree
     return 0.75 * tree.num_channels * min(tree.intra_gbps, tree.inter_gbps)
-  ll_row = int(terms.cpu_vendor == "amd") if several else arch
-  ll_gbps = _LL_GBPS[ll_row][scale]
+  ll_gbps = _ll_cap_gbps(terms)
   if algorithm == "ring":
     ring = graphs.ring
     bus = ring.num_channels * ring.inter_gbps
@@ -272,6 +330,30 @@ def bandwidth_gbps(terms: Terms, algorithm: str, protocol: str) -> float:
     efficiency = 120 / 128 if several else 7 / 9
     bus = min(efficiency * bus, count * _TREE_LL128_CHANNEL_GBPS[arch][scale])
   return bus / 2 * (0.85 if tree.is_chain else 1.0)
+
+
+def older_bandwidth(
+  terms: Terms, algorithm: str, protocol: str, version: Version
+) -> float:
+  """What an older NCCL counts of a bandwidth, as a share.
+
+  Before 2.21 rings under LL counted on a quarter of their links, or a third
+  where they gather in one node (src/graph/tuning.cc of 2.20.5 and 2.21.5).
+  """
+  if version >= (2, 21) or (algorithm, protocol) != ("ring", "ll"):
+    return 1.0
+  ring = terms.graphs.ring
+  bus = ring.num_channels * ring.inter_gbps
+  several = terms.communicator.num_nodes > 1
+  share = 1 / 4 if several or terms.kind == "all-reduce" else 1 / 3
+  most = _ll_cap_gbps(terms)
+  return min(most, share * bus) / min(most, bus / 2)
+
+
+def _ll_cap_gbps(terms: Terms) -> float:
+  several = terms.communicator.num_nodes > 1
+  row = int(terms.cpu_vendor == "amd") if several else terms.architecture
+  return _LL_GBPS[row][terms.scale]
 
 
 def _nvls_bandwidth(terms: Terms, algorithm: str) -> float:

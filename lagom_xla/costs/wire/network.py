@@ -3,38 +3,48 @@
 """The time of a lone collective between nodes.
 
 NCCL's latencies are those of a good InfiniBand, and its model takes the network
-for a pipe. Yet a message is an event of its own: a proxy thread posts it, the
-two sides match it, and the receiver polls for it and flushes it to the GPU. A
-message of m bytes, which LL's flags double, takes a connection
+for a pipe. Yet a hop of another fabric takes longer, whatever the protocol, and
+a message is an event of its own: a proxy thread posts it, the two sides match
+it, and the receiver polls for it and flushes it to the GPU. That takes the
+thread
 
-    M = message + flush (Simple only) + m / b_message
+    M = message + flush (Simple only)
 
-and none starts before the one that it depends on has come. For S bytes on n
-ranks and N nodes with NC channels and chunks of C bytes, k of them in a row; B
-is the rate of the bytes, and L NCCL's latency:
+For S bytes on n ranks and N nodes with NC channels and chunks of C bytes, k of
+them in a row; B is the rate of the bytes, L NCCL's latency, and `late` what a
+hop of the fabric takes beyond NCCL's:
 
-    rings      t = L + max(S / B, hops * hop + S / (2 B)
-                                  + steps * M * (1 + (k - 1) * slots / 8))
-    trees      t = L + hops * (hop + M) + max(S / B, (k - 1) * M / 8) + fill
-    exchanges  t = L + hop + M + peers * peer + max(S / B, (k - 1) * M / 8)
+    rings      t = L + max(S / B, max(hops * late, steps * (posts * M + m / b))
+                                  + S / (2 B))
+    trees      t = L + hops * late + max(S / B, (k - 1) * posts * M) + fill
+    exchanges  t = L + late + M + m / b + peers * peer
+                 + max(S / B, (k - 1) * (M + m / b) / 8)
 
-A connection's buffer has NCCL_STEPS = 8 slots, so 8 chunks of a slot each are
-posted at a time; of Simple rings, whose chunks take 4 `slots` and go in two
-messages, two are.
+Each GPU has one such thread, and channels leave a node at GPUs beside adapters:
+of NC channels and A such GPUs a thread serves NC / A, one message after the
+other. On Slingshot a step of LL takes 8 us on one channel, 10 on one for
+each adapter and 20 on two, and one of Simple, which has twice the messages, 40,
+whatever the nodes. A Simple ring's chunk goes in two messages, so `posts` of a
+step are NC / A * 2 k of them. Those of a tree's chunk go to up to three
+neighbours. A message of m bytes, which LL's flags double, moves at b.
 
 *Rings* hand on one part, S / (n NC), in each of n - 1 steps (twice that for an
-all-reduce), and each step waits for the one before, on every link. Half of a
-ring's bytes pass the adapters meanwhile: chosen among a third, a half and two
-thirds.
+all-reduce), and each step waits for the one before: its messages on every link,
+and those that its bytes pass on their way around, which hops are late for. Half
+of a ring's bytes pass the adapters meanwhile: chosen among none, a quarter, a
+half and two thirds.
 
 *Trees*, and sends, chains and PAT, pass chunks down a pipeline; only the first
 waits for all hops. Simple hands nothing on before a whole chunk has come, so
-every hop of a tree but one *fills* with a round of chunks, one of each channel
-that NCCL has, and each GPU on the way within a node with a chunk, or NVLS with
-a round. The heads of an NVLSTree share a channel, a chunk each.
+every hop of a tree but one *fills* with two rounds of chunks, one filled and
+one drained (`path.CHUNKS_IN_FLIGHT`), of each channel that NCCL has, and each
+GPU on the way within a node with a chunk, or NVLS with a round.
+Meanwhile a GPU has one neighbour to send to, of two. The heads of an NVLSTree
+share a channel, a chunk each, and fill with one round.
 
 *Exchanges* post messages to each peer on another node, which the channels
-share, and pay for each peer on the host.
+share, and pay for each peer on the host. A connection's buffer has NCCL_STEPS =
+8 slots, so 8 chunks of a slot each are posted at a time.
 
 *Bytes* go at NCCL's rate B times what the fabric reaches of it; never faster
 than the channels copy (`path.handed_on`). Where NVLink joins a node's GPUs, the
@@ -62,6 +72,8 @@ _RING_SLICES = 2
 # The middle of what is measured, 0.91 to 1.0 relative to rings: GB200 on three
 # racks (NCCL's issue 1801), Snellius and Alps on two nodes, NVLSTrees on ten.
 _TREE_EFFICIENCY = 0.95
+# A tree's on other nodes: a parent and two children.
+_MOST_NEIGHBOURS = 3
 _LL_WIRE_BYTES = 2  # Each 4 bytes of data go with 4 of flag.
 
 
@@ -71,22 +83,21 @@ def time_us(
   """Run time over a fabric."""
   channel_gbps = path.channel_gbps * call.channel_scale
   bytes_us = call.num_bytes / (1e3 * _gbps(call, fabric, channel_gbps))
-  message_us, num_messages = _messages(call, fabric)
-  queued_us = (num_messages - 1) * message_us / _posted_messages(call)
-  hops_us = _num_hops(call) * fabric.hop_us
-  latency_us = call.nccl_latency_us
-  steps = _num_steps(call)
-  if steps:
-    paced_us = hops_us + steps * (message_us + queued_us)
+  latency_us, hops_us = call.nccl_latency_us, _late_us(call, fabric)
+  post_us, wire_us = _message_us(call, fabric)
+  num_chunks = _num_chunks(call)
+  if steps := _num_steps(call):
+    step_us = num_chunks * _num_posts(call) * post_us + wire_us
+    paced_us = max(hops_us, steps * step_us)
     return latency_us + max(bytes_us, paced_us + _BARE_SHARE * bytes_us)
-  hops_us += _num_hops(call) * message_us
-  return (
-    latency_us
-    + hops_us
-    + _num_peers(call) * fabric.peer_us
-    + _fill_us(call, bytes_us, channel_gbps)
-    + max(bytes_us, queued_us)
-  )
+  if call.kind in nccl.SEND_RECV:
+    message_us = post_us + wire_us
+    queued_us = (num_chunks - 1) * message_us / nccl.BUFFER_SLOTS
+    hops_us += message_us + _num_peers(call) * fabric.peer_us
+  else:
+    queued_us = (num_chunks - 1) * _num_posts(call) * post_us
+    hops_us += _fill_us(call, bytes_us, channel_gbps)
+  return latency_us + hops_us + max(bytes_us, queued_us)
 
 
 def most_tree_gbps(
@@ -143,18 +154,43 @@ def _gbps(
   return min(share * gbps, call.num_channels * channel_gbps / handed_on)
 
 
-def _messages(
-  call: path_lib.Call, fabric: path_lib.Fabric
-) -> tuple[float, float]:
-  """What one message takes, and how many a channel passes in a row."""
+def _late_us(call: path_lib.Call, fabric: path_lib.Fabric) -> float:
+  """What the fabric's hops take beyond NCCL's."""
+  nccl_us = nccl.net_hop_us(
+    call.cluster,
+    call.communicator,
+    call.kind,
+    call.setting.algorithm,
+    call.setting.protocol,
+  )
+  return _num_hops(call) * max(fabric.hop_us - nccl_us, 0.0)
+
+
+def _part_bytes(call: path_lib.Call) -> float:
+  """What a channel hands on in a step, a head of an NVLSTree, or to a peer."""
+  if _num_peers(call):
+    return call.num_bytes / call.num_ranks
   part_bytes = call.num_bytes / call.num_channels
   if _num_steps(call):
     part_bytes /= call.num_ranks
   if call.setting.algorithm == "nvlstree":
     part_bytes /= call.communicator.ranks_per_node
+  return part_bytes
+
+
+def _num_chunks(call: path_lib.Call) -> float:
+  """How many a channel passes in a row."""
+  num_chunks = max(_part_bytes(call) / call.setting.chunk_bytes, 1.0)
   if num_peers := _num_peers(call):
-    part_bytes = call.num_bytes / call.num_ranks
-  bytes_ = min(part_bytes, call.setting.chunk_bytes)
+    num_chunks *= num_peers / call.num_channels
+  return max(num_chunks, 1.0)
+
+
+def _message_us(
+  call: path_lib.Call, fabric: path_lib.Fabric
+) -> tuple[float, float]:
+  """What one message takes a proxy thread, and on the wire."""
+  bytes_ = min(_part_bytes(call), call.setting.chunk_bytes)
   us = fabric.message_us
   if call.setting.protocol == "simple":
     us += fabric.flush_us
@@ -162,19 +198,21 @@ def _messages(
       bytes_ /= _RING_SLICES
   if call.setting.protocol == "ll":
     bytes_ *= _LL_WIRE_BYTES
-  num_messages = max(part_bytes / call.setting.chunk_bytes, 1.0)
-  if num_peers:
-    num_messages *= num_peers / call.num_channels
-  return us + bytes_ / (1e3 * fabric.message_gbps), max(num_messages, 1.0)
+  return us, bytes_ / (1e3 * fabric.message_gbps)
 
 
-def _posted_messages(call: path_lib.Call) -> float:
-  """Of one connection, at a time: what fits its buffer."""
+def _num_posts(call: path_lib.Call) -> float:
+  """Messages that a proxy thread has for a chunk of every channel."""
+  per_node, nodes = (
+    call.communicator.ranks_per_node,
+    call.communicator.num_nodes,
+  )
+  adapters = call.cluster.node.num_nics * per_node // call.cluster.gpus_per_node
+  threads = max(min(per_node, adapters), 1)
+  posts = math.ceil(call.num_channels / threads)
   if not _num_steps(call):
-    return nccl.BUFFER_SLOTS
-  setting = call.setting
-  slots = nccl.chunk_slots(setting.algorithm, setting.protocol)
-  return nccl.BUFFER_SLOTS / slots
+    return posts * min(nodes - 1, _MOST_NEIGHBOURS)
+  return posts * (_RING_SLICES if call.setting.protocol == "simple" else 1)
 
 
 def _fill_us(
@@ -193,7 +231,8 @@ def _fill_us(
     inside_us = min(round_bytes, call.num_bytes) / (1e3 * _nvls_gbps(call))
   else:
     chunk_bytes = min(setting.chunk_bytes, call.num_bytes / call.num_channels)
-    inside_us = 2 * (per_node - 1) * chunk_bytes / (1e3 * channel_gbps)
+    inside_us = 2 * (per_node - 1) * chunk_bytes / (2e3 * channel_gbps)
+    round_bytes *= path_lib.CHUNKS_IN_FLIGHT
   sent_us = bytes_us / _tree_passes(call.communicator.num_nodes)
   share = min(round_bytes / call.num_bytes, 1.0)
   return (_num_hops(call) - 1) * sent_us * share + inside_us
