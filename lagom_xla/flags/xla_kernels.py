@@ -30,14 +30,6 @@ def without_exchanges() -> Mapping[str, bool]:
   return {EXCHANGES: False, **fallback}
 
 
-def without_all_reduces() -> Mapping[str, bool | str]:
-  """The options with which NCCL runs all-reduces of any size."""
-  newer = "xla_gpu_experimental_use_collective_kernels"
-  if _is_known(newer):
-    return {newer: ""}  # None of a list.
-  return {"xla_gpu_unsupported_use_all_reduce_one_shot_kernel": False}
-
-
 def off(options: Mapping[str, object]) -> frozenset[str]:
   """Kinds for which XLA takes no kernel of its own when it runs them.
 

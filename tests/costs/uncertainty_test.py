@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
+import all_reduces_by_nccl
 from benchmarks.searchers import lockstep
 import fake_target
 import hlo_text
@@ -21,7 +22,6 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
-from lagom_xla.flags import xla_kernels
 from lagom_xla.passes import hlo
 from lagom_xla.search.nccl import SEARCHERS
 from lagom_xla.search.nccl import channel_cap
@@ -289,7 +289,7 @@ def test_sure_gains_are_kept():
 
 
 def test_collectives_below_64_kib_keep_nccls_choice(scheduled, fsdp_step):
-  module = scheduled(fsdp_step(), **xla_kernels.without_all_reduces())
+  module = scheduled(fsdp_step(), **all_reduces_by_nccl.options())
   step = step_lib.of_module(module, H100)
   small = [key for key in step.keys if scenario_lib.is_small(key)]
   by_mean = lockstep.run_step(SEARCHERS["balance"], step).configuration

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import all_reduces_by_nccl
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
@@ -219,6 +220,15 @@ def test_nccl_is_offered_for_a_ragged_exchange_and_said_to_run_it(exchanged):
   assert looks[0] != looks[1]
 
 
+def test_nccl_is_not_offered_for_all_reduces(reduced):
+  step = step_lib.of_module(reduced(2 * _MIB), _H100)
+  assert not [
+    value
+    for value in knobs.worth_trying(step)
+    if value.options.items() & all_reduces_by_nccl.options().items()
+  ]
+
+
 def test_the_flag_of_the_environment_gives_nccl_the_exchange(
   exchanged, monkeypatch
 ):
@@ -263,7 +273,7 @@ def test_a_kernel_that_is_a_fusion_has_a_stream_of_its_own(h100s, scheduled):
 
 
 def test_xla_takes_no_kernel_of_its_own_where_the_options_say_so(reduced):
-  options = options_lib.without_all_reduces()
+  options = all_reduces_by_nccl.options()
   step = step_lib.of_module(reduced(64 * _KIB, **options), _H100)
   assert not step.own_kernels
 

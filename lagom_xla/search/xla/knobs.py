@@ -403,35 +403,23 @@ def memory_fencing(step: step_lib.Step) -> Iterator[Value]:
 
 
 def _by_nccl(step: step_lib.Step) -> Iterator[Value]:
-  """NCCL in place of XLA's own kernels, where it is faster or takes fewer SMs.
+  """NCCL in place of XLA's kernel for ragged-all-to-alls, if one is faster so.
 
-  Those of all-reduces go together, and what a schedule gains by them is known
-  once it is compiled.
+  XLA's kernels for all-reduces stay: NCCL was as fast as such kernels in no
+  measurement of as few bytes (docs/cost_model.md).
   """
-  gains = set()
-  for collective in step.analysis.collectives:
-    if collective.name not in step.own_kernels:
-      continue
-    key = step.key_of[collective.name]
-    own = step.prices.in_own_kernel(key, step.own_kernels[collective.name])
-    setting = step.default[key]
-    by_nccl = step.prices.collective(key, setting)
-    is_lighter = (
-      collective.form == "async" and by_nccl.num_channels < own.num_channels
-    )
-    if by_nccl.time_us < own.time_us or is_lighter:
-      gains.add(collective.kind)
-  if "all-reduce" in gains:
-    yield Value(
-      label="all-reduces by NCCL, and none in XLA's own kernels",
-      options=xla_kernels.without_all_reduces(),
-    )
-  if "ragged-all-to-all" in gains:
-    yield Value(
-      label="ragged-all-to-alls by NCCL, and none in XLA's own kernel",
-      options=xla_kernels.without_exchanges(),
-      is_first=True,
-    )
+  for name, kernel in step.own_kernels.items():
+    key = step.key_of[name]
+    own = step.prices.in_own_kernel(key, kernel)
+    by_nccl = step.prices.collective(key, step.default[key])
+    is_exchange = key.kind == "ragged-all-to-all"
+    if is_exchange and by_nccl.time_us < own.time_us:
+      yield Value(
+        label="ragged-all-to-alls by NCCL, and none in XLA's own kernel",
+        options=xla_kernels.without_exchanges(),
+        is_first=True,
+      )
+      return
 
 
 # Kind of collective -> the option that pipelines it over loop iterations.

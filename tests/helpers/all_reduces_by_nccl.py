@@ -1,0 +1,18 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The options with which NCCL runs all-reduces of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lagom_xla.flags import debug_options
+
+_KERNELS = "xla_gpu_experimental_use_collective_kernels"
+
+
+def options() -> Mapping[str, bool | str]:
+  """Those of the installed jaxlib, which has a list of kinds from 0.12 on."""
+  if debug_options.find(_KERNELS) is not None:
+    return {_KERNELS: ""}
+  return {"xla_gpu_unsupported_use_all_reduce_one_shot_kernel": False}
