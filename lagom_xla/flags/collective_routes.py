@@ -78,13 +78,18 @@ def copies_locally(options: Mapping[str, object]) -> bool:
 
 def nccl_version() -> tuple[int, ...]:
   """The installed NCCL; `READ_NCCL` where none is."""
+  return installed_nccl() or READ_NCCL
+
+
+def installed_nccl() -> tuple[int, ...] | None:
+  """The version of the NCCL that is installed beside JAX, if one is."""
   for package in _PACKAGES:
     try:
       found = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
       continue
     return tuple(int(number) for number in re.findall(r"\d+", found)[:3])
-  return READ_NCCL
+  return None
 
 
 def missing(options: Mapping[str, object]) -> str:

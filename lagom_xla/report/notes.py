@@ -17,6 +17,7 @@ from lagom_xla.costs import fusion
 from lagom_xla.costs import in_words
 from lagom_xla.costs import routes
 from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import collective_routes
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import environment
 from lagom_xla.flags import nccl_channels
@@ -28,6 +29,7 @@ from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import arms as arms_lib
+from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import knobs
 from lagom_xla.tuner import tuning as tuning_lib
 
@@ -255,8 +257,40 @@ def tuning_notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
   yield from step_notes(tuning.before)
   if tuning.kept is not tuning.search.default:
     yield from _run_again("with the plan", tuning.kept.runs.analysis.module)
+  yield from _offered(tuning)
   if tuning.search.no_arms:
     yield f"No published XLA_FLAGS were tried: {tuning.search.no_arms}"
+
+
+# Of the step, what symmetric buffers must gain to be worth a note.
+_LEAST_OFFERED = 0.005
+
+
+def _offered(tuning: tuning_lib.Tuning) -> Iterator[str]:
+  """What symmetric buffers would gain where no NCCL here tells of their use."""
+  step, name = tuning.kept.runs, collective_routes.SYMMETRIC
+  is_known = collective_routes.installed_nccl() is not None
+  if is_known or step.asked.symmetric or debug_options.find(name) is None:
+    return
+  asked = evaluation.asked({**tuning.plan.xla.options, name: True})
+  with_it = step.asking(asked)
+  if not with_it.routes:
+    return
+  planned_us, offered_us = (
+    s.timeline({**s.default, **tuning.kept.settings}).step_time_us
+    for s in (step, with_it)
+  )
+  if offered_us >= (1 - _LEAST_OFFERED) * planned_us:
+    return
+  found = [(step.key_of[c.name], c) for c in step.analysis.collectives]
+  window_bytes = routes.window_bytes(found, asked)
+  yield (
+    f"Not planned, as no NCCL is installed here: --{name}=true. The step would"
+    f" take {in_words.ms(offered_us)} ms instead of"
+    f" {in_words.ms(planned_us)}, less copies of arguments, with NCCL"
+    f" {in_words.version(routes.OVERLAPPING_NCCL)} or newer and at least"
+    f" {in_words.gigabytes(window_bytes)} outside of JAX's pool."
+  )
 
 
 def plan_notes(plan: plan_lib.Plan) -> Iterator[str]:

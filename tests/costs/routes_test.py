@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fake_target
 import gather_steps
 from gather_steps import H100
 from gather_steps import MIB
@@ -27,6 +28,7 @@ from lagom_xla.report import notes
 from lagom_xla.search import nccl
 from lagom_xla.search.nccl import settings
 from lagom_xla.search.xla import evaluation
+from lagom_xla.tuner import tuner
 
 FLAG = collective_routes.SYMMETRIC
 KINDS = collective_routes.SYMMETRIC_KINDS
@@ -210,3 +212,22 @@ def test_a_plan_names_the_flags_that_a_process_lacks(
   assert collective_routes.missing(options) == f"--{FLAG}=true"
   monkeypatch.setenv("XLA_FLAGS", f"--{FLAG}")
   assert not collective_routes.missing(options)
+
+
+def test_tune_takes_symmetric_buffers_where_an_nccl_has_a_use_for_them(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  module = gather_steps.module([64 * MIB], kernels_us=3.0)
+  target = fake_target.of(lambda _: module)
+  tuning = tuner.tune(target)
+  assert FLAG not in tuning.plan.xla.options
+  (told,) = (n for n in notes.tuning_notes(tuning) if FLAG in n)
+  assert "outside of JAX's pool" in told
+  monkeypatch.setattr(collective_routes, "installed_nccl", lambda: (2, 30, 7))
+  tuning = tuner.tune(target)
+  assert tuning.plan.xla.options == {FLAG: True}
+  assert not tuning.plan.nccl_settings
+  (effect,) = (e for e in tuning.effects if e.knob == FLAG)
+  assert effect.acted and "by copy engines (no SM)" in effect.evidence
+  (arm,) = (a for a in tuning.search.arms if FLAG in a.config.options)
+  assert any("NCCL 2.28" in note for note in arm.notes)

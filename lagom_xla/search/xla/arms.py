@@ -23,7 +23,10 @@ import jax
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
+from lagom_xla.costs import routes
+from lagom_xla.costs.nccl import symmetric
 from lagom_xla.flags import check
+from lagom_xla.flags import collective_routes
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import environment
 from lagom_xla.flags import nccl_channels
@@ -35,6 +38,13 @@ _ON_PRODUCTS = (
   "Ahead of time no product is autotuned: what library products gain or lose"
   " rests on the cost model's figures for both, and on GPUs XLA's autotuner"
   " takes the faster of both for each product anyway."
+)
+_ON_SYMMETRIC_BUFFERS = (
+  "It takes NCCL 2.28 or newer; with 2.29 copies by copy engines overlap no"
+  " kernels. The buffers lie outside JAX's pool, for which"
+  " XLA_PYTHON_CLIENT_MEM_FRACTION has to leave room. No NCCL setting reaches"
+  " these collectives, and a part of it acts only in the XLA_FLAGS with which a"
+  " process starts."
 )
 
 
@@ -48,12 +58,14 @@ class Arm:
     source: where it is published; "" for what is XLA's own.
     notes: what of it was translated or left out, and what its prediction
       rests on; a sentence each.
+    goes_with_others: whether it is tried beside what else gains, too.
   """
 
   name: str
   config: config_lib.XlaConfig
   source: str = ""
   notes: tuple[str, ...] = ()
+  goes_with_others: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,19 +87,23 @@ def known(cluster: cluster_lib.Cluster) -> Known:
     arms = _known(cluster.num_nodes, environment.xla_flags(), _is_live())
   except (errors.OptionsError, errors.ProbeError) as error:
     return Known(arms=(), obstacle=str(error))
-  return Known(arms=arms)
+  return Known(arms=(*arms, *_symmetric(cluster)))
 
 
 def within_process(cluster: cluster_lib.Cluster) -> tuple[Arm, ...] | None:
   """The arms for a process that runs already; None where none are known.
 
-  Its collectives keep the cap on channels that XLA_FLAGS gave them, whatever
-  an executable has for an option.
+  Its collectives keep the cap on channels and the windows that XLA_FLAGS gave
+  them, whatever an executable has for an option.
   """
   found = known(cluster)
   if found.obstacle:
     return None
-  return tuple(map(_under_todays_cap, found.arms))
+  return tuple(
+    _under_todays_cap(arm)
+    for arm in found.arms
+    if arm.config.options.keys().isdisjoint(collective_routes.OF_PROCESS)
+  )
 
 
 def rests_on(options: Collection[str]) -> str:
@@ -108,6 +124,27 @@ def _under_todays_cap(arm: Arm) -> Arm:
     config=arm.config.without_options([nccl_channels.OPTION]),
     notes=(*arm.notes, "The process keeps its cap on channels."),
   )
+
+
+def _symmetric(cluster: cluster_lib.Cluster) -> tuple[Arm, ...]:
+  """Symmetric buffers, where the NCCL that is installed has a use for them."""
+  name = collective_routes.SYMMETRIC
+  is_there = debug_options.find(name) is not None
+  if not (is_there and symmetric.is_available(cluster)):
+    return ()
+  version = collective_routes.installed_nccl()
+  if version is None or version < routes.LEAST_NCCL:
+    return ()
+  if collective_routes.symmetric({}):
+    return ()
+  arm = Arm(
+    name="symmetric buffers",
+    config=config_lib.XlaConfig(options={name: True}),
+    source="openxla/xla pull requests 33613 and 36462",
+    notes=(_ON_SYMMETRIC_BUFFERS,),
+    goes_with_others=True,
+  )
+  return (arm,)
 
 
 @functools.cache

@@ -83,13 +83,29 @@ def search(
     so_far,
     _start(so_far),
     beside(so_far.fastest_arm),
-    changes=lambda best: settings(knobs.worth_trying(best.step)),
+    changes=lambda best: [
+      *settings(knobs.worth_trying(best.step)),
+      *_beside_others(arms),
+    ],
     drops=drops,
     in_turn=turns.ahead,
     until_s=until_s,
     progress=progress,
     expect=expect,
   )
+
+
+def _beside_others(arms: Sequence[arms_lib.Arm]) -> Iterator[Change]:
+  """Arms that are tried beside what else gains."""
+  for arm in arms:
+    if arm.goes_with_others:
+      yield arm.name, functools.partial(_with_arm, arm=arm)
+
+
+def _with_arm(
+  config: config_lib.XlaConfig, arm: arms_lib.Arm
+) -> config_lib.XlaConfig:
+  return config.with_options(arm.config.options)
 
 
 def climb(
