@@ -392,6 +392,15 @@ class Cluster:
     group_size = self.gpus_per_node * self.node.nodes_per_nvlink_domain
     return self._num_groups(devices, group_size)
 
+  def num_processes_of(self, devices: Sequence[int]) -> int:
+    """How many of the job's processes hold these global device ids.
+
+    Raises:
+      ClusterError: a device is not in the cluster.
+    """
+    per_process = self.gpus_per_node // self.processes_per_node
+    return self._num_groups(devices, per_process)
+
   def _num_groups(self, devices: Sequence[int], group_size: int) -> int:
     for device in devices:
       if not 0 <= device < self.num_devices:

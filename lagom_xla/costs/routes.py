@@ -214,9 +214,10 @@ def _of_collective(
   if not symmetric.is_available(cluster):
     return None
   if asked.copies_locally and key.kind in nccl.SEND_RECV:
-    if collective.kind in ("send", "recv") or not _is_in_processes(
-      collective, cluster
-    ):
+    spans_processes = any(
+      cluster.num_processes_of(group) > 1 for group in collective.groups
+    )
+    if collective.kind in ("send", "recv") or spans_processes:
       return None
     return _of_local_copies(key, collective, cluster)
   if asked.nccl_version < LEAST_NCCL or not _is_symmetric(key, asked):
@@ -240,16 +241,6 @@ def _of_collective(
   return _by_kernel(key, collective, cluster, max_channels)
 
 
-def _is_in_processes(
-  collective: collectives_lib.Collective, cluster: cluster_lib.Cluster
-) -> bool:
-  per_process = cluster.gpus_per_node // cluster.processes_per_node
-  return all(
-    len({device // per_process for device in group}) == 1
-    for group in collective.groups
-  )
-
-
 def _copy_gbps(cluster: cluster_lib.Cluster) -> float:
   nvlink = cluster.node.nvlink
   assert nvlink is not None
@@ -269,11 +260,17 @@ def _by_copies(
   )
   # What overlaps nothing keeps kernels from running, as if it had all SMs.
   overlaps = asked.nccl_version >= OVERLAPPING_NCCL
+  return _copied(key, time_us, 0 if overlaps else cluster.gpu.num_sms)
+
+
+def _copied(
+  key: collective_lib.TuningKey, time_us: float, num_channels: int = 0
+) -> Route:
   return Route(
     by="copy engines",
     cost=collective_lib.CollectiveCost(
       time_us=time_us,
-      num_channels=0 if overlaps else cluster.gpu.num_sms,
+      num_channels=num_channels,
       memory_gbps=2 * key.num_bytes / (1e3 * time_us),
     ),
   )
@@ -334,14 +331,7 @@ def _between_nodes(
   time_us = (
     collective.num_operands * array_us + max(network_us, hand_outs_us) + last_us
   )
-  return Route(
-    by="copy engines",
-    cost=collective_lib.CollectiveCost(
-      time_us=time_us,
-      num_channels=0,
-      memory_gbps=2 * key.num_bytes / (1e3 * time_us),
-    ),
-  )
+  return _copied(key, time_us)
 
 
 def _of_local_copies(
@@ -359,14 +349,7 @@ def _of_local_copies(
     + collective.num_operands * _BATCH_US
     + sent_bytes / (1e3 * _copy_gbps(cluster))
   )
-  return Route(
-    by="copy engines",
-    cost=collective_lib.CollectiveCost(
-      time_us=time_us,
-      num_channels=0,
-      memory_gbps=2 * key.num_bytes / (1e3 * time_us),
-    ),
-  )
+  return _copied(key, time_us)
 
 
 def _element_bytes(collective: collectives_lib.Collective) -> float:

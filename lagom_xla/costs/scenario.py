@@ -157,11 +157,7 @@ class Prices:
       factor = scenario.between_nodes
     else:
       factor = scenario.within_nodes
-    if not factor:
-      return collective_lib.CollectiveCost(
-        time_us=0.0, num_channels=0, memory_gbps=0.0
-      )
-    return cost if factor == 1 else cost.lasting(cost.time_us * factor)
+    return _scaled(cost, factor)
 
   def _collective_in_scenario(
     self, key: collective_lib.TuningKey, setting: nccl.Setting
@@ -225,11 +221,7 @@ class Prices:
       factor = scenario.small_collectives
     else:
       factor = scenario.within_nodes
-    if not factor:
-      return collective_lib.CollectiveCost(
-        time_us=0.0, num_channels=0, memory_gbps=0.0
-      )
-    return cost.lasting(cost.time_us * factor)
+    return _scaled(cost, factor)
 
   def _beside(
     self,
@@ -275,3 +267,14 @@ def of(
 ) -> Prices:
   """The prices that all steps share that are priced so."""
   return Prices(cluster, measured, scenario)
+
+
+def _scaled(
+  cost: collective_lib.CollectiveCost, factor: float
+) -> collective_lib.CollectiveCost:
+  """A cost that lasts so many times as long; nothing for 0."""
+  if not factor:
+    return collective_lib.CollectiveCost(
+      time_us=0.0, num_channels=0, memory_gbps=0.0
+    )
+  return cost if factor == 1 else cost.lasting(cost.time_us * factor)

@@ -119,19 +119,9 @@ def of(
     kernel = Kernel(form="copies", num_blocks=collective.num_updates)
   else:
     return None
-  if _spans_processes(collective, cluster):
+  if any(cluster.num_processes_of(group) > 1 for group in collective.groups):
     return kernel if kind in switches.across_processes else None
   return kernel
-
-
-def _spans_processes(
-  collective: collectives_lib.Collective, cluster: cluster_lib.Cluster
-) -> bool:
-  per_process = cluster.gpus_per_node // cluster.processes_per_node
-  return any(
-    len({device // per_process for device in group}) > 1
-    for group in collective.groups
-  )
 
 
 def predict(

@@ -7,13 +7,12 @@ GPUs fail once a call has returned, and have taken by then what is donated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 import contextlib
 import dataclasses
 import logging
 import os
 import pathlib
-import threading
 import time
 from typing import Any
 from unittest import mock
@@ -25,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fixed_proposals
 import lagom_xla
 from lagom_xla.compile import config as config_lib
 from lagom_xla.live import gpu
@@ -48,33 +48,17 @@ _WORKSPACE_BYTES = 32 * 2**20
 
 
 @dataclasses.dataclass(kw_only=True)
-class _One(gpu.PlanProposer):
-  """Proposes one config; kernels have other times from its compile on.
+class _Proposer(fixed_proposals.Proposer):
+  """Has kernels take other times from a compile of a proposal on.
 
   `compiled` is called once it is compiled.
   """
 
-  config: config_lib.XlaConfig
   kernels: str = ""
-  is_proven: bool = True
   compiled: Callable[[], None] = lambda: None
-  is_asked: bool = False
 
   def __post_init__(self) -> None:
     self.has_profile_build = False
-
-  def proposals(
-    self,
-    lowered: jax.stages.Lowered,
-    measured: proposals_lib.Measured,
-    stop: threading.Event,
-  ) -> Generator[proposals_lib.Proposal, None, None]:
-    del lowered, measured, stop
-    self.is_asked = True
-    payload = gpu.Payload(xla=self.config, is_proven=self.is_proven)
-    yield proposals_lib.Proposal(
-      name=gpu.in_words(self.config), payload=payload.to_bytes()
-    )
 
   def compile(
     self, lowered: jax.stages.Lowered, payload: bytes
@@ -86,7 +70,9 @@ class _One(gpu.PlanProposer):
 
 
 @contextlib.contextmanager
-def _proposed_by(proposer: _One) -> Iterator[list[warnings.WarningMessage]]:
+def _proposed_by(
+  proposer: _Proposer,
+) -> Iterator[list[warnings.WarningMessage]]:
   """Steps are tuned with this proposer, whatever that costs a run."""
   pathlib.Path(os.environ["SOFTWARE_GPU_KERNELS"]).write_text("")
   with (
@@ -98,13 +84,14 @@ def _proposed_by(proposer: _One) -> Iterator[list[warnings.WarningMessage]]:
     yield warned
 
 
-def _one(config: config_lib.XlaConfig, **parts: Any) -> _One:
+def _one(config: config_lib.XlaConfig, **parts: Any) -> _Proposer:
   cluster = proposals_lib.of_live_gpus()
-  return _One(cluster=cluster, num_workers=0, config=config, **parts)
+  configs = {gpu.in_words(config): config}
+  return _Proposer(cluster=cluster, num_workers=0, configs=configs, **parts)
 
 
 def _train(
-  proposer: _One,
+  proposer: _Proposer,
   *,
   donates: bool = False,
 ) -> str:
@@ -159,7 +146,7 @@ def what_was_donated_to_one_is_lost_once() -> None:
   said = _train(again, donates=True)
   assert "no search, as 1 XLA option ran for the first time when the" in said
   assert "lost" not in said
-  assert not again.is_asked
+  assert again.measured is None
 
 
 def a_candidate_that_aborts_xla_is_not_run() -> None:
@@ -190,7 +177,7 @@ def what_never_ended_is_not_tried_again() -> None:
   again = _one(_PLAIN)
   said = _train(again)
   assert "no search, as 1 XLA option ran for the first time when the" in said
-  assert not again.is_asked
+  assert again.measured is None
 
 
 def _bytes_left() -> int:

@@ -25,6 +25,7 @@ from jax.sharding import AxisType
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 
+import fixed_proposals
 import gpu_jobs
 import lagom_xla
 from lagom_xla.compile import config as config_lib
@@ -59,10 +60,9 @@ _INTERRUPTED = -signal.SIGINT
 
 
 @dataclasses.dataclass(kw_only=True)
-class _Proposer(gpu.PlanProposer):
-  """Proposes options by name, after a search if there is to be one."""
+class _Proposer(fixed_proposals.Proposer):
+  """Proposes what it has once collectives were traced, or a search is over."""
 
-  names: tuple[str, ...]
   searches: bool
 
   def proposals(
@@ -75,11 +75,8 @@ class _Proposer(gpu.PlanProposer):
     (trace,) = measured.trace_dir.rglob("*.xplane.pb")
     assert b"ncclDevKernel_AllReduce" in trace.read_bytes()
     if self.searches:
-      yield from super().proposals(lowered, measured, stop)
-    for name in self.names:
-      config = config_lib.XlaConfig(options=_OPTIONS[name])
-      payload = gpu.Payload(xla=config, is_proven=True).to_bytes()
-      yield proposals_lib.Proposal(name=name, payload=payload)
+      yield from gpu.PlanProposer.proposals(self, lowered, measured, stop)
+    yield from super().proposals(lowered, measured, stop)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +135,9 @@ def _train(rank: int, *, meeting: _Meeting, names: tuple[str, ...]) -> None:
   proposer = _Proposer(
     cluster=proposals_lib.of_live_gpus(),
     num_workers=0,
-    names=names,
+    configs={
+      name: config_lib.XlaConfig(options=_OPTIONS[name]) for name in names
+    },
     searches=meeting.state == "search",
   )
   variants: list[int] = []

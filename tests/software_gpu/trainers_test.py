@@ -7,12 +7,10 @@ What is proposed is fixed: what a search comes to is stated elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-import dataclasses
+from collections.abc import Callable, Iterator
 import json
 import pathlib
 import re
-import threading
 import time
 from typing import Any
 
@@ -20,14 +18,13 @@ import jax
 
 from common import data
 from common import step as step_lib
+import fixed_proposals
 from gpt import train as gpt
 import lagom_xla
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import scheduler_profile
-from lagom_xla.live import gpu
 from lagom_xla.live import loop
-from lagom_xla.live import proposals as proposals_lib
 from lagom_xla.live import timing
 from lagom_xla.live import tuned
 from lagom_xla.passes.program import form as form_lib
@@ -54,23 +51,6 @@ _WAYS = {
 _OF_LLAMA = ("in strands", "in order", "priced", "each alone")
 
 
-@dataclasses.dataclass(kw_only=True)
-class _Proposer(gpu.PlanProposer):
-  """Proposes ways by their names."""
-
-  names: tuple[str, ...]
-
-  def proposals(
-    self,
-    lowered: jax.stages.Lowered,
-    measured: proposals_lib.Measured,
-    stop: threading.Event,
-  ) -> Generator[proposals_lib.Proposal, None, None]:
-    for name in self.names:
-      payload = gpu.Payload(xla=_WAYS[name], is_proven=True)
-      yield proposals_lib.Proposal(name=name, payload=payload.to_bytes())
-
-
 def _proposed(step: Any, *names: str) -> Any:
   """A step to which these are proposed, whatever that costs."""
   cluster = cluster_lib.parse(f"1x{jax.device_count()}xh100")
@@ -78,8 +58,8 @@ def _proposed(step: Any, *names: str) -> Any:
   # The fewest: times are those of the settings.
   for name, value in (("NUM_BLOCKS", 2), ("_BLOCK_CALLS", (2, 4))):
     setattr(timing, name, value)
-  tuned.PROPOSERS["gpu"] = lambda *unused: _Proposer(
-    cluster=cluster, names=names
+  tuned.PROPOSERS["gpu"] = lambda *unused: fixed_proposals.Proposer(
+    cluster=cluster, configs={name: _WAYS[name] for name in names}
   )
   return lagom_xla.tune(step, log=_LOG, cache=False)
 

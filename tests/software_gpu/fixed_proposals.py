@@ -1,0 +1,40 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Proposals for steps on GPUs that a test names, in place of a search's."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+import dataclasses
+import threading
+
+import jax
+
+from lagom_xla.compile import config as config_lib
+from lagom_xla.live import gpu
+from lagom_xla.live import proposals as proposals_lib
+
+
+@dataclasses.dataclass(kw_only=True)
+class Proposer(gpu.PlanProposer):
+  """Proposes these configs, by their names.
+
+  `is_proven` says that no other process has to compile them first; `measured`
+  is what was known when they were asked for.
+  """
+
+  configs: Mapping[str, config_lib.XlaConfig]
+  is_proven: bool = True
+  measured: proposals_lib.Measured | None = None
+
+  def proposals(
+    self,
+    lowered: jax.stages.Lowered,
+    measured: proposals_lib.Measured,
+    stop: threading.Event,
+  ) -> Generator[proposals_lib.Proposal, None, None]:
+    del lowered, stop
+    self.measured = measured
+    for name, config in self.configs.items():
+      payload = gpu.Payload(xla=config, is_proven=self.is_proven)
+      yield proposals_lib.Proposal(name=name, payload=payload.to_bytes())
