@@ -17,13 +17,14 @@ from lagom_xla.live import proposals as proposals_lib
 
 @dataclasses.dataclass(kw_only=True)
 class Proposer(gpu.PlanProposer):
-  """Proposes these configs, by their names.
+  """Proposes these configs, by their names, after a search if there is one.
 
   `is_proven` says that no other process has to compile them first; `measured`
   is what was known when they were asked for.
   """
 
   configs: Mapping[str, config_lib.XlaConfig]
+  searches: bool = False
   is_proven: bool = True
   measured: proposals_lib.Measured | None = None
 
@@ -33,8 +34,9 @@ class Proposer(gpu.PlanProposer):
     measured: proposals_lib.Measured,
     stop: threading.Event,
   ) -> Generator[proposals_lib.Proposal, None, None]:
-    del lowered, stop
     self.measured = measured
+    if self.searches:
+      yield from super().proposals(lowered, measured, stop)
     for name, config in self.configs.items():
       payload = gpu.Payload(xla=config, is_proven=self.is_proven)
       yield proposals_lib.Proposal(name=name, payload=payload.to_bytes())

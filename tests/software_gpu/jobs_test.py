@@ -29,7 +29,6 @@ import fixed_proposals
 import gpu_jobs
 import lagom_xla
 from lagom_xla.compile import config as config_lib
-from lagom_xla.live import gpu
 from lagom_xla.live import proposals as proposals_lib
 import live_job
 import live_step
@@ -61,9 +60,7 @@ _INTERRUPTED = -signal.SIGINT
 
 @dataclasses.dataclass(kw_only=True)
 class _Proposer(fixed_proposals.Proposer):
-  """Proposes what it has once collectives were traced, or a search is over."""
-
-  searches: bool
+  """Proposes what it has once collectives were traced."""
 
   def proposals(
     self,
@@ -74,8 +71,6 @@ class _Proposer(fixed_proposals.Proposer):
     assert measured.trace_dir is not None
     (trace,) = measured.trace_dir.rglob("*.xplane.pb")
     assert b"ncclDevKernel_AllReduce" in trace.read_bytes()
-    if self.searches:
-      yield from gpu.PlanProposer.proposals(self, lowered, measured, stop)
     yield from super().proposals(lowered, measured, stop)
 
 
