@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import pathlib
 import re
 
@@ -24,8 +25,14 @@ from lagom_xla.passes import collectives
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 
-# Folders of installed packages; frames of theirs are not the user's.
+# Folders of installed packages, and the one of what comes with Python.
 _INSTALLED = frozenset(["site-packages", "dist-packages"])
+_PYTHON = re.compile(r"/lib(?:64)?/python3[.\d]*/|^<frozen ")
+# Packages whose lines say nothing of the model that calls them.
+_FRAMEWORKS = frozenset(
+  ["jax", "jaxlib", "flax", "lagom_xla", "python", "script"]
+)
+_OWN_PACKAGE = pathlib.Path(__file__).parent.parent / "lagom_xla"
 # How many instructions away a line is looked for, and among how many in all.
 _REACH = 4
 _MOST_LOOKED_AT = 64
@@ -65,8 +72,8 @@ class SourceLine:
   """Where an instruction comes from.
 
   Attributes:
-    frames: of the user's own files, the innermost first; of a library's where
-      there are no others.
+    frames: of the user's own files within the step, the innermost first; where
+      there are none, of a trainer's that is installed, and else of any library.
     layer: scopes and modules around it, such as "layers_0/attention"; "" where
       the program names none.
     is_backward: whether it belongs to the backward pass.
@@ -142,27 +149,59 @@ class SourceLines:
 
   def _read_frames(self, frame_id: int) -> tuple[Frame, ...]:
     """The frames from one outwards, the user's if there are any."""
+    chain = self._chain(frame_id)
+    frames = [frame for _, frame in chain]
+    within = [frame for id_, frame in chain if id_ not in self._around]
+    kept = (
+      [frame for frame in within if _is_users(frame.file)]
+      or [frame for frame in frames if _package(frame.file) not in _FRAMEWORKS]
+      or frames
+    )
+    return tuple(kept[:_MOST_FRAMES])
+
+  @functools.cached_property
+  def _around(self) -> frozenset[int]:
+    """Frames around the whole step: its call, and what that was called from.
+
+    Such a line is the same for every instruction, so it tells them not apart.
+    """
+    frames = self._module.proto.stack_frame_index.stack_frames
+    used = {
+      instruction.metadata.stack_frame_id
+      for computation in self._module.proto.computations
+      for instruction in computation.instructions
+    }
+    callees: dict[int, set[int]] = {}
+    seen = {0}
+    for frame_id in used:
+      while frame_id not in seen and 0 < frame_id <= len(frames):
+        seen.add(frame_id)
+        caller = frames[frame_id - 1].parent_frame_id
+        callees.setdefault(caller, set()).add(frame_id)
+        frame_id = caller
+    around: list[int] = []
+    outermost = callees.get(0, set())
+    while len(outermost) == 1:
+      around.extend(outermost)
+      if used.intersection(outermost):
+        break
+      outermost = callees.get(around[-1], set())
+    return frozenset(around)
+
+  def _chain(self, frame_id: int) -> list[tuple[int, Frame]]:
+    """The frames from one outwards, all of them, with their ids."""
     index = self._module.proto.stack_frame_index
-    frames = []
-    while (
-      0 < frame_id <= len(index.stack_frames) and len(frames) < _MOST_FRAMES
-    ):
+    chain: dict[int, Frame] = {}
+    while 0 < frame_id <= len(index.stack_frames) and frame_id not in chain:
       frame = index.stack_frames[frame_id - 1]
       location = index.file_locations[frame.file_location_id - 1]
-      frames.append(
-        Frame(
-          file=index.file_names[location.file_name_id - 1],
-          line=location.line,
-          function=index.function_names[location.function_name_id - 1],
-        )
+      chain[frame_id] = Frame(
+        file=index.file_names[location.file_name_id - 1],
+        line=location.line,
+        function=index.function_names[location.function_name_id - 1],
       )
       frame_id = frame.parent_frame_id
-    own = [
-      frame
-      for frame in frames
-      if _INSTALLED.isdisjoint(pathlib.PurePath(frame.file).parts)
-    ]
-    return tuple(own or frames)
+    return list(chain.items())
 
   def _nearest(
     self,
@@ -185,6 +224,24 @@ class SourceLines:
         if found.frames:
           return found
     return SourceLine()
+
+
+def _is_users(file: str) -> bool:
+  return not _package(file)
+
+
+def _package(file: str) -> str:
+  """Whose a file is that is not the user's: a package, or "script"; else ""."""
+  path = pathlib.PurePath(file)
+  for folder, package in itertools.pairwise(path.parts):
+    if folder in _INSTALLED:
+      return package
+  if path.is_relative_to(_OWN_PACKAGE):
+    return "lagom_xla"
+  if _PYTHON.search(file):
+    return "python"
+  # What pip writes to start a package's program.
+  return "script" if path.parent.name == "bin" and not path.suffix else ""
 
 
 def layer_of(op_name: str) -> str:

@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import functools
+import importlib
 import inspect
 import pathlib
 
@@ -92,6 +94,34 @@ def test_frames_of_installed_packages_are_left_out(module):
   assert of_here
   for frames in of_here:
     assert not any("site-packages" in f.file for f in frames)
+
+
+def test_a_step_of_an_installed_trainer_has_that_trainers_lines(
+  h100s, scheduled, tmp_path, monkeypatch
+):
+  package = tmp_path / "site-packages" / "trainer"
+  package.mkdir(parents=True)
+  (package / "training.py").write_text(
+    "import jax, jax.numpy as jnp\n"
+    "def step(loss, w, x):\n"
+    "  return jax.tree.map(jnp.subtract, w, jax.grad(loss)(w, x))\n"
+    "def loss(w, x):\n"
+    "  return jnp.sum(jnp.square(x @ w['up'] @ w['down']))\n"
+  )
+  monkeypatch.syspath_prepend(str(package.parent))
+  training = importlib.import_module("trainer.training")
+  rows = NamedSharding(Mesh(np.array(h100s), ("x",)), PartitionSpec("x"))
+  w = jax.ShapeDtypeStruct((4096, 4096), jnp.float32, sharding=rows)
+  args = {"up": w, "down": w}, w
+
+  def files(loss: Callable[..., object]) -> set[str]:
+    jitted = jax.jit(functools.partial(training.step, loss), out_shardings=rows)
+    found = _lines(scheduled(jitted.lower(*args)))
+    return {pathlib.Path(line.frames[0].file).name for line in found.values()}
+
+  assert files(training.loss) == {"training.py"}
+  # With a model of one's own, that is what tells collectives apart.
+  assert files(_loss) == {_HERE}
 
 
 def test_a_module_says_what_its_metadata_do(module):
