@@ -181,9 +181,8 @@ class Collective:
   Attributes:
     name: name of the instruction that starts it.
     kind: HLO opcode of the operation, one of `collectives.KINDS`.
-    form: "async" where XLA may run it beside kernels; "sync" where it is a
-      plain instruction, is marked is_sync, or has nothing but no-ops between
-      its start and its done.
+    form: "async" where XLA runs it beside kernels; "sync" where it is a plain
+      instruction, is marked is_sync, or will be (`_awaited_at_once`).
     computation: name of the computation that it stands in.
     start_id: id of the instruction that starts it.
     done_id: id of the instruction that waits for it; None for plain ones, and
@@ -384,6 +383,7 @@ def find(module: hlo.Module) -> tuple[Collective, ...]:
       if computation.id in as_one:
         continue
       dones = dependencies.awaiting_of(computation)
+      at_once = _awaited_at_once(module, computation)
       for start in computation.instructions:
         inside = payloads(module, start)
         if inside and start.opcode == "async-start":
@@ -392,8 +392,15 @@ def find(module: hlo.Module) -> tuple[Collective, ...]:
           inside = ((computation, start),)
         if inside:
           met.update(map(_id_of, inside))
-          done = dones.get(start.id)
-          found += _started(module, computation, start, done, inside, devices)
+          found += _started(
+            module,
+            computation,
+            start,
+            dones.get(start.id),
+            inside,
+            devices,
+            is_awaited_at_once=start.id in at_once,
+          )
     _check_all_met(module, met)
     _found[module] = tuple(found)
   return _found[module]
@@ -450,12 +457,14 @@ def _started(
   done: hlo.Instruction | None,
   inside: Sequence[Operation],
   num_devices: int | None,
+  *,
+  is_awaited_at_once: bool,
 ) -> Iterator[Collective]:
   """The collectives that one instruction starts."""
   config = module.backend_config(start).get("collective_backend_config", {})
-  form: Form = "sync"
-  if not config.get("is_sync") and _is_in_flight(computation, start, done):
-    form = "async"
+  is_sync = config.get("is_sync") or is_awaited_at_once
+  is_async = dependencies.is_start(start) and not is_sync
+  form: Form = "async" if is_async else "sync"
   found: list[Collective] = []
   for home, operation in inside:
     kind = kind_of(operation)
@@ -596,19 +605,46 @@ def _num_updates(
   return hlo.num_elements(offsets.shape)
 
 
-def _is_in_flight(
-  computation: hlo.Computation,
-  start: hlo.Instruction,
-  done: hlo.Instruction | None,
-) -> bool:
-  """Whether anything that takes time stands between a start and its done."""
-  if not dependencies.is_start(start):
-    return False
-  if done is None:
-    return True
-  begin = computation.position[start.id] + 1
-  between = computation.instructions[begin : computation.position[done.id]]
-  return any(i.opcode not in NOPS for i in between)
+def _awaited_at_once(
+  module: hlo.Module, computation: hlo.Computation
+) -> Set[int]:
+  """Ids of the starts that XLA makes synchronous once it has scheduled.
+
+  Those between which and their done stands nothing but starts and dones of
+  collectives and what XLA takes for no-ops there (ConvertAsyncCollectivesToSync
+  in xla/hlo/transforms/collectives/convert_async_collectives_to_sync.cc). Sends
+  and receives are no such collectives, and groups of several never are.
+  """
+  in_flight: set[int] = set()
+  known: set[int] = set()
+  found: set[int] = set()
+  for instruction in computation.instructions:
+    if _is_pair_of_one(module, instruction):
+      in_flight.add(instruction.id)
+      known.add(instruction.id)
+    elif instruction.opcode.endswith("-done") and (
+      (awaited := instruction.operand_ids[0]) in known
+    ):
+      if awaited in in_flight:
+        in_flight.remove(awaited)
+        found.add(awaited)
+    elif instruction.opcode not in _NOPS_BETWEEN:
+      in_flight.clear()
+  return found
+
+
+# RunPostSchedulingPipelines in xla/service/gpu/gpu_compiler.cc.
+_NOPS_BETWEEN = frozenset([
+  "bitcast", "constant", "get-tuple-element", "parameter",
+])  # fmt: skip
+
+
+def _is_pair_of_one(module: hlo.Module, start: hlo.Instruction) -> bool:
+  """Whether an instruction starts one collective that some done awaits."""
+  if start.opcode == "async-start":
+    (called_id,) = start.called_computation_ids
+    return bool(kind_of(module.computations[called_id].root))
+  return start.opcode.endswith("-start") and kind_of(start) is not None
 
 
 def _arrays(

@@ -26,8 +26,11 @@ from jax.sharding import PartitionSpec
 import numpy as np
 import pytest
 
+import compiles
 import hlo_text
+from lagom_xla.compile import devices as devices_lib
 from lagom_xla.passes import collectives
+from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 
 _ALL = hlo_text.ALL
@@ -379,9 +382,41 @@ def test_an_async_pair_is_one_collective_with_the_bytes_of_its_arrays(form):
   assert (collective.group_size, collective.num_groups) == (num_devices, 1)
   moved = min if kind == "ragged-all-to-all" else max
   assert collective.nccl_bytes == moved(counts[1:])
-  for between in ("", "q = f32[] bitcast(zero)", "q = (f32[]) tuple(zero)"):
+  for between in ("", "q = f32[] bitcast(zero)"):
     (alone,) = collectives.find(_pair(form, between=between))
     assert alone.form == "sync"
+  # What is none of XLA's no-ops there.
+  (beside,) = collectives.find(_pair(form, between="q = (f32[]) tuple(zero)"))
+  assert beside.form == "async"
+
+
+def test_pairs_that_only_collectives_stand_between_are_sync_as_xla_makes_them():
+  mesh = Mesh(
+    np.array(devices_lib.devices(compiles.H100S)).reshape(2, 4), ("a", "b")
+  )
+  split = PartitionSpec(("a", "b"))
+
+  @jax.shard_map(
+    mesh=mesh,
+    in_specs=(split, split),
+    out_specs=(PartitionSpec("a"), PartitionSpec("b")),
+    check_vma=False,
+  )
+  def gathered(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    whole = lax.all_gather(x, "b", tiled=True)
+    return whole, lax.all_gather(y, "a", tiled=True)
+
+  sharding = NamedSharding(mesh, split)
+  x = jax.ShapeDtypeStruct((4096,), jnp.float32, sharding=sharding)
+  target = compiles.target(jax.jit(gathered).lower(x, x))
+  config = compiles.in_flight(2)
+  scheduled = target.schedule(config)
+  starts = [i for i in scheduled.entry.instructions if dependencies.is_start(i)]
+  at = scheduled.entry.position
+  dones = dependencies.awaiting_of(scheduled.entry)
+  assert at[starts[1].id] < at[dones[starts[0].id].id]  # Both are in flight.
+  for module in (scheduled, target.compile(config).module):
+    assert [c.form for c in collectives.find(module)] == ["sync", "sync"]
 
 
 def test_is_sync_and_is_pipelined_are_read_from_the_start():
