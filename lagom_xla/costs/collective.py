@@ -185,10 +185,14 @@ def default_setting(
   key: TuningKey,
   cluster: cluster_lib.Cluster,
   version: nccl.Version = nccl.NEWEST,
+  among: nccl.Communicator | None = None,
 ) -> nccl.Setting:
-  """What NCCL chooses by itself, in a version of it."""
+  """What NCCL chooses by itself, in a version of it.
+
+  `among` is the communicator of a permute whose key is of those who talk.
+  """
   return nccl.default_setting(
-    cluster, key.communicator, key.kind, key.num_bytes, version
+    cluster, key.communicator, key.kind, key.num_bytes, version, among
   )
 
 

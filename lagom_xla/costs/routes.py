@@ -83,12 +83,14 @@ class Asked:
     symmetric: kinds whose buffers are NCCL windows, with the most bytes.
     asks_for_no_sm: whether communicators may get the policy to take no SM.
     copies_locally: whether GPUs of one process exchange by memcpys.
+    permutes_apart: whether permutes have communicators of those who talk alone.
     nccl_version: of the NCCL that runs them.
   """
 
   symmetric: tuple[tuple[str, int], ...] = ()
   asks_for_no_sm: bool = False
   copies_locally: bool = False
+  permutes_apart: bool = False
   nccl_version: tuple[int, ...] = BETWEEN_NODES_NCCL
 
 
@@ -115,16 +117,26 @@ def of_step(
   cluster: cluster_lib.Cluster,
   asked: Asked,
   max_channels: int | None,
+  num_devices: int,
 ) -> Mapping[collective_lib.TuningKey, Route]:
-  """The keys of a step whose collectives take another route, all of them."""
+  """The keys of a step whose collectives take another route, all of them.
+
+  `num_devices` are those of the step.
+  """
   if not (asked.symmetric or asked.copies_locally):
     return {}
   takes_no_sm = asked.asks_for_no_sm and _is_mostly_async(c for _, c in found)
   by_key: dict[collective_lib.TuningKey, list[Route | None]] = {}
+  copies_permutes = asked.copies_locally and (
+    asked.permutes_apart or cluster.num_processes_of(range(num_devices)) == 1
+  )
   for key, collective in found:
-    route = _of_collective(
-      key, collective, cluster, asked, takes_no_sm, max_channels
-    )
+    if collective.kind == "collective-permute" and not copies_permutes:
+      route = None
+    else:
+      route = _of_collective(
+        key, collective, cluster, asked, takes_no_sm, max_channels
+      )
     by_key.setdefault(key, []).append(route)
   chosen = {}
   for key, routes in by_key.items():

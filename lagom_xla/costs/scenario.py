@@ -183,7 +183,9 @@ class Prices:
       )
     is_long = settings.has_long_parts(key)
     other = scenario.long_settings if is_long else scenario.short_settings
-    if other != 1 and settings.is_other(setting, default):
+    # Of a permute NCCL's own choice hangs on who else is in its communicator.
+    is_chosen = setting.algorithm != "p2p"
+    if other != 1 and is_chosen and settings.is_other(setting, default):
       own = predict(
         key, settings.with_own_chunk(key, setting, default, self._cluster)
       )

@@ -143,9 +143,40 @@ class Step:
   def default(self) -> Configuration:
     """NCCL's own choice for every key, under XLA's cap where there is one."""
     return {
-      key: self._limited(key, collective_lib.default_setting(key, self.cluster))
+      key: self._limited(
+        key,
+        collective_lib.default_setting(
+          key, self.cluster, among=self.permuting.get(key)
+        ),
+      )
       for key in self.keys
     }
+
+  @functools.cached_property
+  def permuting(self) -> Mapping[Key, nccl.Communicator]:
+    """Communicators of permutes, sends and receives that have others in them.
+
+    They are of all devices, which leaves a pair few channels, but where an
+    option gives permutes those of the devices that their pairs connect
+    (xla/backends/gpu/runtime/collective_permute_thunk.cc).
+    """
+    talking = [key for key in self.keys if key.kind == "collective-permute"]
+    devices = range(self._num_devices if talking else 1)
+    whole = nccl.Communicator(
+      num_ranks=len(devices), num_nodes=self.cluster.num_nccl_nodes_of(devices)
+    )
+    apart = {"collective-permute"} if self.asked.permutes_apart else set()
+    return {
+      key: whole
+      for c in self.analysis.collectives
+      if (key := self.key_of[c.name]).kind == "collective-permute"
+      and c.kind not in apart
+      and key.num_ranks < whole.num_ranks
+    }
+
+  @property
+  def _num_devices(self) -> int:
+    return collectives_lib.num_devices(self.analysis.module) or 1
 
   @functools.cached_property
   def own_kernels(self) -> Mapping[str, xla_kernels.Kernel]:
@@ -189,7 +220,7 @@ class Step:
   def calls_that_may_communicate(self) -> Mapping[str, str]:
     """Kernel -> what it calls, of those that may hold collectives."""
     module = self.analysis.module
-    if (collectives_lib.num_devices(module) or 1) == 1:
+    if self._num_devices == 1:
       return {}
     return {
       instruction.name: call.custom_call_target
@@ -222,6 +253,7 @@ class Step:
       self.cluster,
       self.asked,
       self.max_channels,
+      self._num_devices,
     )
 
   @functools.cached_property

@@ -13,7 +13,12 @@ cap on channels is. XLA copies arguments and constants into windows first, which
 schedules show.
 
 *Copies within a process.* `xla_gpu_use_memcpy_local_p2p` has the GPUs of one
-process exchange by memcpys, per executable.
+process exchange by memcpys, per executable. A permute does where its whole
+communicator is of one process.
+
+*Permutes apart.* XLA has permutes talk in one communicator of all devices.
+`xla_gpu_collective_permute_connected_components` gives them communicators of
+the devices that their pairs connect, per executable, too.
 """
 
 from __future__ import annotations
@@ -28,6 +33,8 @@ from lagom_xla.flags import syntax
 SYMMETRIC = "xla_gpu_experimental_enable_nccl_symmetric_buffers"
 SYMMETRIC_KINDS = "xla_enable_nccl_symmetric_buffers_for_collectives"
 LOCAL_COPIES = "xla_gpu_use_memcpy_local_p2p"
+
+CONNECTED = "xla_gpu_collective_permute_connected_components"
 
 # Those that act in the XLA_FLAGS of a process alone.
 OF_PROCESS = (SYMMETRIC, SYMMETRIC_KINDS)
@@ -74,6 +81,11 @@ def asks_for_no_sm(options: Mapping[str, object]) -> bool:
 def copies_locally(options: Mapping[str, object]) -> bool:
   """Whether GPUs of one process exchange by memcpys."""
   return _is_on(LOCAL_COPIES, options)
+
+
+def permutes_apart(options: Mapping[str, object]) -> bool:
+  """Whether permutes have communicators of those who talk alone."""
+  return _is_on(CONNECTED, options)
 
 
 def nccl_version() -> tuple[int, ...]:

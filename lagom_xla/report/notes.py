@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Collection, Iterator, Mapping
+import dataclasses
 import pathlib
 import shlex
 import shutil
@@ -103,6 +104,7 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
       " timed or tuned."
     )
   yield from _stream_notes(step)
+  yield from _permute_notes(step)
   yield from _run_again("today", module)
   yield from _scatter_notes(step)
   yield from _own_kernel_notes(step)
@@ -136,8 +138,9 @@ def _calls(step: step_lib.Step, called: Mapping[str, str]) -> str:
   return in_words.some(list(named), _MOST_CALLS_NAMED)
 
 
-# What is less of a step is not worth a note.
+# What is less of a step, or of permutes, is not worth a note.
 _LEAST_BESIDE = 1e-3
+_LEAST_APART = 0.1
 
 
 def _stream_notes(step: step_lib.Step) -> Iterator[str]:
@@ -160,6 +163,31 @@ def _stream_notes(step: step_lib.Step) -> Iterator[str]:
       "Collectives within nodes wait for those between nodes, and those for"
       f" them: this jaxlib has no {knobs.FABRICS}, JAX 0.12 has."
     )
+
+
+def _permute_notes(step: step_lib.Step) -> Iterator[str]:
+  """What permutes lose to running in a communicator of all GPUs."""
+  asked = dataclasses.replace(step.asked, permutes_apart=True)
+  apart, runs = step.asking(asked), step.executions
+  kept = {
+    key: (step.default[key].num_channels, apart.default[key].num_channels)
+    for key in step.permuting
+    if key not in apart.permuting
+  }
+  us, apart_us = (
+    sum(runs[k] * s.predict(k, s.default[k]).time_us for k in kept)
+    for s in (step, apart)
+  )
+  if us <= (1 + _LEAST_APART) * apart_us:
+    return
+  few, many = max(kept.values(), key=lambda pair: pair[1] / pair[0])
+  num = sum(step.key_of[c.name] in kept for c in step.analysis.collectives)
+  yield (
+    f"XLA runs {in_words.count(num, 'permute')} in a communicator of all GPUs,"
+    f" where NCCL gives a pair {in_words.count(few, 'channel')} instead of"
+    f" {many} among those who talk: {in_words.ms(us)} ms alone instead of"
+    f" {in_words.ms(apart_us)} with --{collective_routes.CONNECTED}=true."
+  )
 
 
 def route_notes(step: step_lib.Step) -> Iterator[str]:

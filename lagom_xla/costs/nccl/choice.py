@@ -236,8 +236,11 @@ def default_setting(
   kind: str,
   num_bytes: int,
   version: model.Version = model.NEWEST,
+  among: graph.Communicator | None = None,
 ) -> Setting:
   """NCCL's own choice. Takes what `predicted_time_us` does.
+
+  `among` is the communicator, where those that talk are but some of it.
 
   Raises:
     ValueError: no such kind.
@@ -249,7 +252,12 @@ def default_setting(
     channels, chunk = 0, launch_lib.max_chunk_bytes(algorithm, protocol)
   elif kind in model.SEND_RECV:
     algorithm = "p2p"
-    protocol, channels, chunk = launch_lib.send_recv(cluster, terms, num_bytes)
+    protocol, channels, chunk = launch_lib.send_recv(
+      cluster,
+      terms,
+      num_bytes,
+      None if among is None else model.terms_of(cluster, among, kind),
+    )
   else:
     algorithm, protocol = min(
       reversed(candidates(*key)),

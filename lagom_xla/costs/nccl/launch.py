@@ -214,18 +214,28 @@ _PEERS_PER_CTA = 8
 
 
 def send_recv(
-  cluster: cluster_lib.Cluster, terms: model.Terms, num_bytes: int
+  cluster: cluster_lib.Cluster,
+  terms: model.Terms,
+  num_bytes: int,
+  among: model.Terms | None = None,
 ) -> tuple[str, int, int]:
-  """Protocol, channels and chunk in bytes, where a rank sends `num_bytes`."""
-  ranks = terms.communicator.num_ranks
-  several = terms.communicator.num_nodes > 1
+  """Protocol, channels and chunk in bytes, where a rank sends `num_bytes`.
+
+  `among` are terms of the communicator that they talk in, if others are in it:
+  a peer gets the channels that all pairs of its ranks can have, over the
+  network, too, and fewer the more ranks there are.
+  """
+  whole = among or terms
+  ranks = whole.communicator.num_ranks
+  several = whole.communicator.num_nodes > 1
+  over_network = terms.communicator.num_nodes > 1
   link = "pcie" if not terms.graphs.ring.over_nvlink else "nvlink"
   chunk = _CHUNK_BYTES["net" if several else link]
   num_messages = 1 if terms.kind == "collective-permute" else ranks
   message = math.ceil(num_bytes / num_messages)
   # Channels that all sends and receives of a group share.
-  total = _power_of_two(terms.graphs.num_channels)
-  most = _channels_per_peer(cluster, terms, total)
+  total = _power_of_two(whole.graphs.num_channels)
+  most = _channels_per_peer(cluster, whole, total)
   # All channels of a peer where every peer gets as many, else fewer.
   channels = most
   while channels * ranks > total and channels > 1:
@@ -237,9 +247,9 @@ def send_recv(
     channels *= 2
   # LL has no buffers across the network (NCCL_ALLOC_P2P_NET_LL_BUFFERS).
   protocol = "simple"
-  if not several and message <= channels * _LL_BYTES:
+  if not over_network and message <= channels * _LL_BYTES:
     protocol, chunk = "ll", _LL_CHUNK_BYTES
-  elif several:
+  elif over_network:
     chunk //= 4 if message < chunk else 2 if message < 8 * chunk else 1
   return protocol, min(total, channels * num_messages), chunk
 

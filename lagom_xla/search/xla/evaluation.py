@@ -197,6 +197,7 @@ def asked(options: Mapping[str, object]) -> routes_lib.Asked:
     symmetric=collective_routes.symmetric(options),
     asks_for_no_sm=collective_routes.asks_for_no_sm(options),
     copies_locally=collective_routes.copies_locally(options),
+    permutes_apart=collective_routes.permutes_apart(options),
     nccl_version=collective_routes.nccl_version(),
   )
 

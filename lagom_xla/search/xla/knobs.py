@@ -39,6 +39,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import collective_routes
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import environment
 from lagom_xla.flags import options as xla_options
@@ -422,6 +423,31 @@ def _by_nccl(step: step_lib.Step) -> Iterator[Value]:
       return
 
 
+def _permutes_apart(step: step_lib.Step) -> Iterator[Value]:
+  """Communicators of those who talk, where a pair has more channels in them.
+
+  Where a permute leaves devices out, XLA may wait for them for ever
+  (openxla/xla#44530).
+  """
+  num_devices = collectives_lib.num_devices(step.analysis.module)
+  permutes = [
+    c for c in step.analysis.collectives if c.kind == "collective-permute"
+  ]
+  if any(sum(map(len, c.groups)) != num_devices for c in permutes):
+    return
+  apart = step.asking(dataclasses.replace(step.asked, permutes_apart=True))
+  if any(
+    apart.predict(key, apart.default[key]).time_us
+    < step.predict(key, step.default[key]).time_us
+    for key in {step.key_of[c.name] for c in permutes}
+  ):
+    yield Value(
+      label="permutes in communicators of those who talk",
+      options={collective_routes.CONNECTED: True},
+      is_first=True,
+    )
+
+
 # Kind of collective -> the option that pipelines it over loop iterations.
 PIPELINED = {
   "all-gather": "xla_gpu_enable_pipelined_all_gather",
@@ -628,6 +654,10 @@ KNOBS: Mapping[str, Knob] = {
   "NCCL": Knob(
     note="has NCCL run what XLA runs in kernels of its own",
     values=_by_nccl,
+  ),
+  "permutes": Knob(
+    note="has permutes run in communicators of those who talk, not of all",
+    values=_permutes_apart,
   ),
   "combining": Knob(
     note="how many bytes of collectives of a kind are combined",

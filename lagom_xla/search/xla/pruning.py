@@ -34,6 +34,7 @@ AFTER_THE_SCHEDULE = {
   "xla_gpu_enable_command_buffer": "how kernels are launched",
   "xla_disable_hlo_passes": "which passes run",
   **dict.fromkeys(xla_kernels.UNSEEN, "what runs ragged-all-to-alls"),
+  collective_routes.CONNECTED: "which communicators permutes have",
 }
 
 
@@ -92,6 +93,7 @@ def _names(config: config_lib.XlaConfig) -> list[str]:
     not in (
       nccl_channels.OPTION,
       *xla_kernels.UNSEEN,
+      collective_routes.CONNECTED,
       *collective_routes.OF_PROCESS,
     )
     and not (is_grouped and name in combine.OPTIONS)

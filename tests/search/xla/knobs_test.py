@@ -419,6 +419,7 @@ def test_every_knob_and_its_options_are_described(
     *("collective matmul", "memory", "memory fencing", "merged products"),
     "two fabrics",
     "NCCL",
+    "permutes",
   )
   for value in values:
     assert all(f"`{option}`" in described for option in value.options)

@@ -1,0 +1,166 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Permutes in the communicators that XLA has for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+import numpy as np
+import pytest
+
+import hlo_text
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import devices as devices_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import routes
+from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import collective_routes
+from lagom_xla.flags import debug_options
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.report import notes
+from lagom_xla.search.xla import evaluation
+from lagom_xla.search.xla import knobs
+
+_MIB = 2**20
+_FLAG = collective_routes.CONNECTED
+_APART = routes.Asked(permutes_apart=True)
+_SIXTEEN = cluster_lib.parse("16x8xh100")
+_TWO = cluster_lib.parse("2x8xh100")
+
+
+def _permute(
+  num_bytes: int, pairs: Sequence[tuple[int, int]], num_devices: int
+) -> step_lib.Step:
+  told = ",".join(f"{{{a},{b}}}" for a, b in pairs)
+  array = f"f32[{num_bytes // 4}]"
+  module = hlo_text.load(
+    f"p = {array} parameter(0)\n"
+    f"s = ({array}, {array}) collective-permute-start(p), channel_id=1,"
+    f" source_target_pairs={{{told}}}\n"
+    f"ROOT d = {array} collective-permute-done(s)",
+    header=f"is_scheduled=true, num_partitions={num_devices}",
+  )
+  return step_lib.of_module(module, _SIXTEEN)
+
+
+def _rings(num_devices: int, size: int) -> list[tuple[int, int]]:
+  return [(d, d // size * size + (d + 1) % size) for d in range(num_devices)]
+
+
+def _lone(step: step_lib.Step) -> tuple[int, float]:
+  """The channels of the only key, and how long it takes."""
+  (key,) = step.keys
+  setting = step.default[key]
+  return setting.num_channels, step.predict(key, setting).time_us
+
+
+def test_a_permute_within_a_node_has_the_channels_of_all_devices_communicator():
+  step = _permute(256 * _MIB, _rings(128, 8), 128)
+  (key,) = step.keys
+  # By who talks, 8 ranks of one node, as NCCL's kind of link and latency go.
+  assert (key.num_ranks, key.num_nodes) == (8, 1)
+  # P2P_PER_CHANNEL_NET_BW makes 4 channels of 50 GB/s, halved until what 128
+  # ranks take, 8 at once, fits into 16 to 32.
+  (few, slow_us), (many, fast_us) = map(_lone, (step, step.asking(_APART)))
+  assert (few, many) == (1, 16)
+  # openxla/xla#40505: "10-20x times faster".
+  assert 10 < slow_us / fast_us < 20
+
+
+def test_a_permute_between_nodes_is_slower_there_too_and_all_devices_alike():
+  lines = [(d, (d + 8) % 128) for d in range(128)]
+  step = _permute(256 * _MIB, lines, 128)
+  (_, slow_us), (_, fast_us) = map(_lone, (step, step.asking(_APART)))
+  assert 1.5 < slow_us / fast_us < 4
+  ring = _permute(256 * _MIB, _rings(8, 8), 8)
+  assert _lone(ring) == _lone(ring.asking(_APART))
+
+
+def test_small_messages_within_a_node_keep_ll():
+  (setting,) = _permute(4096, _rings(128, 8), 128).default.values()
+  assert setting.protocol == "ll"
+
+
+def test_permutes_are_copied_where_all_of_their_communicator_is_one_process():
+  copied = routes.Asked(copies_locally=True)
+  both = dataclasses.replace(copied, permutes_apart=True)
+  step = _permute(_MIB, _rings(128, 8), 128)
+  assert not step.asking(copied).routes
+  assert step.asking(both).routes
+  assert _permute(_MIB, _rings(8, 8), 8).asking(copied).routes
+
+
+@pytest.fixture(scope="module")
+def target(h100s: Sequence[jax.Device]) -> target_lib.StepTarget:
+  """Two permutes on two nodes: along rings within them, and between them."""
+  del h100s  # Only says whether there is anything to compile with.
+  mesh = Mesh(np.array(devices_lib.devices(_TWO)).reshape(2, 8), ("n", "g"))
+
+  def each(x: jax.Array, y: jax.Array) -> tuple[jax.Array, ...]:
+    product = x @ x.T
+    moved = jax.lax.ppermute(y, "g", [(i, (i + 1) % 8) for i in range(8)])
+    swapped = jax.lax.ppermute(y * 2, "n", [(0, 1), (1, 0)])
+    return product, moved, swapped
+
+  spec = P(("n", "g"))
+  step = jax.shard_map(
+    each, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False
+  )
+  x, y = (
+    jax.ShapeDtypeStruct(
+      shape, jnp.bfloat16, sharding=NamedSharding(mesh, spec)
+    )
+    for shape in ((16 * 4096, 4096), (16 * 8192, 16384))
+  )
+  return target_lib.of_step(jax.jit(step).lower(x, y), _TWO, name="step")
+
+
+def test_their_option_is_offered_told_and_verified(
+  target: target_lib.StepTarget, monkeypatch: pytest.MonkeyPatch
+):
+  step = evaluation.scheduled_step(target)
+  config = config_lib.XlaConfig(options={_FLAG: True})
+  (value,) = (v for v in knobs.worth_trying(step) if _FLAG in v.options)
+  assert value.options == config.options
+  with_it = evaluation.of_schedule(step.analysis.module, target, config)
+  times = [s.timeline(s.default).step_time_us for s in (step, with_it)]
+  assert times[1] < times[0]
+  assert not any(_FLAG in v.options for v in knobs.worth_trying(with_it))
+  (told,) = (note for note in notes.step_notes(step) if _FLAG in note)
+  assert "in a communicator of all GPUs" in told
+  assert not any(_FLAG in note for note in notes.step_notes(with_it))
+  monkeypatch.setenv("XLA_FLAGS", f"--{_FLAG}=true")
+  assert evaluation.asked({}).permutes_apart
+
+
+def test_permutes_that_leave_devices_out_are_not_offered_it():
+  step = _permute(256 * _MIB, _rings(128, 8)[:64], 128)
+  assert step.permuting
+  assert not any(_FLAG in v.options for v in knobs.worth_trying(step))
+
+
+@pytest.mark.skipif(
+  debug_options.find(knobs.FABRICS) is None,
+  reason="this jaxlib has one stream for both fabrics",
+)
+def test_a_permute_has_the_stream_of_the_fabric_that_its_pairs_are_on(
+  target: target_lib.StepTarget,
+):
+  config = config_lib.XlaConfig(options={knobs.FABRICS: "scale_up_fabric"})
+  step = evaluation.scheduled_step(target, config)
+  streams = {
+    step.key_of[c.name].num_nodes: c.stream
+    for c in step.analysis.collectives
+    if c.form == "async"
+  }
+  assert streams.get(1, collectives_lib.SCALE_UP) == collectives_lib.SCALE_UP
+  assert streams.get(2) in (None, collectives_lib.COMMUNICATION)
+  assert streams
