@@ -304,9 +304,11 @@ def load_target(
   """The target that the arguments of `add_target` describe."""
   bar.say(f"lowering {arguments.target}")
   from lagom_xla.compile import load
+  from lagom_xla.costs.nccl import environment as nccl_environment
   from lagom_xla.flags import environment
 
   environment.check()
+  nccl_environment.check()
   target = load.load(
     arguments.target,
     cluster_of(arguments),

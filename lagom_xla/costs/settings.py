@@ -52,6 +52,15 @@ def by_variable(
   return dataclasses.replace(setting, num_channels=max_channels)
 
 
+def by_other_variable(
+  key: collective_lib.TuningKey, setting: nccl.Setting, max_channels: int
+) -> nccl.Setting:
+  """A setting under NCCL_MAX_NCHANNELS, which NVLS does not heed (nvls.cc)."""
+  if setting.algorithm.startswith("nvls"):
+    return setting
+  return by_variable(key, setting, max_channels)
+
+
 def by_option(
   key: collective_lib.TuningKey, setting: nccl.Setting, max_channels: int
 ) -> nccl.Setting:

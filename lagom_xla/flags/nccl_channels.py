@@ -14,7 +14,6 @@ NCCL's variable bounds a table's channels, and NCCL takes it in place of XLA's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-import os
 
 from lagom_xla.flags import environment
 
@@ -32,15 +31,6 @@ def most(options: Mapping[str, object]) -> int | None:
 def variables(max_channels: int | None) -> Mapping[str, str]:
   """The variables that make NCCL keep to a cap; none for no cap."""
   return {} if max_channels is None else {VARIABLE: str(max_channels)}
-
-
-def inherited() -> int | None:
-  """The cap of NCCL's variable in this process's environment; None for none.
-
-  NCCL takes what is no positive number for none (src/init.cc).
-  """
-  text = os.environ.get(VARIABLE, "").strip()
-  return int(text) if text.isdecimal() and int(text) else None
 
 
 def missing(options: Mapping[str, object]) -> str:

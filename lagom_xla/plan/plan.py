@@ -162,6 +162,8 @@ class Plan:
     jaxlib_version: what compiled the module.
     xla_flags: what XLA_FLAGS was there, in one line; what the plan is compared
       with, and comes on top of.
+    nccl_variables: NCCL's variables there that leave it less to choose from;
+      all times are under them.
     cluster: what it was made for, complete.
     xla: in which form XLA gets the step, and what it gets beside it.
     nccl_env: NCCL environment variable → value, for the whole process.
@@ -188,6 +190,9 @@ class Plan:
   jax_version: validation.Line = jax.__version__
   jaxlib_version: validation.Line = jaxlib.__version__
   xla_flags: validation.Line = ""
+  nccl_variables: Mapping[str, validation.Line] = dataclasses.field(
+    default_factory=dict
+  )
   cluster: cluster_lib.Cluster
   xla: config.XlaConfig
   nccl_env: Mapping[str, str]
@@ -199,6 +204,7 @@ class Plan:
   def __post_init__(self) -> None:
     _check_names("xla.options", self.xla.options)
     _check_names("nccl_env", self.nccl_env)
+    _check_names("nccl_variables", self.nccl_variables)
     known = set()
     for entry in self.nccl_settings:
       for call in entry.calls:

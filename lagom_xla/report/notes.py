@@ -14,14 +14,15 @@ import sys
 from typing import Final
 
 from lagom_xla import plan as plan_lib
+from lagom_xla.apply.nccl import state as state_lib
 from lagom_xla.costs import fusion
 from lagom_xla.costs import in_words
 from lagom_xla.costs import routes
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs.nccl import environment as nccl_environment
 from lagom_xla.flags import collective_routes
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import environment
-from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import hlo
 from lagom_xla.passes import source_lines
 from lagom_xla.passes.schedule import memory
@@ -51,11 +52,16 @@ def today() -> str:
 
 
 def uncosted() -> str:
-  """That NCCL_MAX_CTAS is set, and not costed; "" where it is not set."""
-  most = nccl_channels.inherited()
-  if most is None:
-    return ""
-  return f"{nccl_channels.VARIABLE} is {most} here, and no time is under it"
+  """Which of NCCL's variables no time is under; "" where none is set."""
+  found = dict(nccl_environment.uncosted())
+  if state_lib.is_ours(found.get(nccl_environment.TUNER, "")):
+    del found[nccl_environment.TUNER]
+  if len(found) > 1:
+    said = nccl_environment.in_words(found)
+    return f"{said} are set here, and no time is under them"
+  for name, value in found.items():
+    return f"{name} is {value} here, and no time is under it"
+  return ""
 
 
 # More are counted, not named.
@@ -76,13 +82,23 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
   module = step.analysis.module
   if environment.is_set():
     yield f"What runs today is XLA's defaults with {environment.xla_flags()}."
-  if (most := nccl_channels.inherited()) is not None:
-    own = step.capped(None)  # NCCL takes its variable in place of XLA's cap.
-    capped = own.timeline(channel_cap.capped(own, most))
+  if variables := nccl_environment.costed():
     yield (
-      f"{uncosted()} but this one: today's step takes"
-      f" {in_words.ms(capped.step_time_us)} ms with it, {step.basis}."
+      f"{nccl_environment.in_words(variables)} leave"
+      f"{'' if len(variables) > 1 else 's'} NCCL less to choose from here: all"
+      " times are under it."
     )
+  if said := uncosted():
+    if caps := nccl_environment.caps():
+      # NCCL takes its variables in place of XLA's cap.
+      own = step.capped(None)
+      capped = own.timeline(channel_cap.inherited(own, caps))
+      said += (
+        f" but this one: today's step takes {in_words.ms(capped.step_time_us)}"
+        f" ms with {'it' if said.endswith('it') else 'that on channels'},"
+        f" {step.basis}"
+      )
+    yield f"{said}."
   yield from route_notes(step)
   if loops := _named(module, "while", module.loops_of_unknown_length):
     yield f"Counted once, as their trip counts are not known: {loops}."
@@ -327,6 +343,13 @@ def plan_notes(plan: plan_lib.Plan) -> Iterator[str]:
     yield (
       f"XLA_FLAGS is {flags or 'not set'}; where the plan was made it was"
       f" {plan.xla_flags or 'not set'}."
+    )
+  here = nccl_environment.costed()
+  if here != plan.nccl_variables:
+    yield (
+      f"NCCL's choice is under {nccl_environment.in_words(here)} here; where"
+      " the plan was made it was under"
+      f" {nccl_environment.in_words(plan.nccl_variables)}."
     )
   if note := uncosted():
     yield f"{note}."

@@ -29,6 +29,7 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import settings as settings_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
+from lagom_xla.costs.nccl import environment as nccl_environment
 from lagom_xla.flags import environment
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import overlap as overlap_lib
@@ -287,6 +288,7 @@ def plan_of(
     module_name=module.name,
     module_fingerprint=plan_lib.fingerprint(module),
     xla_flags=environment.xla_flags(),
+    nccl_variables=nccl_environment.costed(),
     cluster=target.cluster,
     xla=config,
     nccl_env=variables,

@@ -20,6 +20,7 @@ from commands import write_steps
 import gather_steps
 from lagom_xla import errors
 from lagom_xla import plan as plan_lib
+from lagom_xla.apply.nccl import build
 from lagom_xla.compile import load
 from lagom_xla.costs import in_words
 from lagom_xla.search.nccl import channel_cap
@@ -190,6 +191,46 @@ def test_plans_and_comparisons_say_it_too(module, tmp_path, monkeypatch):
   assert _SAID in _said("tune", module, f"--out={plan}")
   for arguments in (("whatif", module), ("verify", plan, module)):
     assert f"{_SAID}." in _said(*arguments)
+
+
+def test_variables_that_times_are_not_under_are_named_together(
+  module, monkeypatch
+):
+  monkeypatch.setenv(_VARIABLE, "1")
+  monkeypatch.setenv("NCCL_BUFFSIZE", "65536")
+  monkeypatch.setenv("NCCL_TUNER_PLUGIN", "libnccl-tuner-aws-ofi.so")
+  said = _said("inspect", module)
+  assert (
+    "NCCL_MAX_CTAS=1, NCCL_BUFFSIZE=65536 and"
+    " NCCL_TUNER_PLUGIN=libnccl-tuner-aws-ofi.so are set here, and no time is"
+    " under them but this one: today's step takes"
+  ) in said
+  monkeypatch.setenv(_VARIABLE, "0")
+  monkeypatch.setenv("NCCL_TUNER_PLUGIN", build.LIBRARY)
+  assert "NCCL_BUFFSIZE is 65536 here, and no time is under it." in (
+    _said("inspect", module)
+  )
+
+
+def test_what_leaves_nccl_less_to_choose_from_is_in_all_times(
+  module, tmp_path, monkeypatch
+):
+  free = _said("inspect", module)
+  monkeypatch.setenv("NCCL_PROTO", "LL")
+  assert _said("inspect", module) != free
+  note = "NCCL_PROTO=LL leaves NCCL less to choose from here"
+  assert note in _said("inspect", module)
+  plan = str(tmp_path / "plan")
+  run("tune", module, CLUSTER, f"--out={plan}")
+  made = plan_lib.load(plan)
+  assert made.nccl_variables == {"NCCL_PROTO": "LL"}
+  assert {s.setting.protocol for s in made.nccl_settings} <= {"ll"}
+  assert "choice is under" not in _said("verify", plan, module)
+  monkeypatch.delenv("NCCL_PROTO")
+  assert (
+    "NCCL's choice is under no variable here; where the plan was made it was"
+    " under NCCL_PROTO=LL."
+  ) in _said("verify", plan, module)
 
 
 def test_what_nccl_takes_for_no_number_is_not_told(module, monkeypatch):

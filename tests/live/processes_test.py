@@ -22,6 +22,7 @@ import pytest
 from lagom_xla.apply.nccl import build
 from lagom_xla.apply.nccl import state
 from lagom_xla.apply.nccl import table as table_lib
+from lagom_xla.costs.nccl import environment
 from lagom_xla.live import processes
 from plan_nodes import Node
 from plan_nodes import maker
@@ -110,9 +111,9 @@ def test_settings_of_nccls_own_files_count_as_nccl_reads_them(tmp_path):
   machine = tmp_path / "etc"
   machine.write_text("NCCL_ALGO=nvls\nNCCL_NTHREADS=256")
   environ = {"NCCL_CONF_FILE": str(file), "NCCL_NTHREADS": "512"}
-  read = state.as_nccl_reads(environ, machine)
+  read = environment.as_nccl_reads(environ, machine)
   assert (read["NCCL_ALGO"], read["NCCL_NTHREADS"]) == ("ring", "512")
-  assert state.as_nccl_reads({"NCCL_CONF_FILE": "/none"}, machine) == {
+  assert environment.as_nccl_reads({"NCCL_CONF_FILE": "/none"}, machine) == {
     "NCCL_CONF_FILE": "/none",
     "NCCL_ALGO": "nvls",
     "NCCL_NTHREADS": "256",

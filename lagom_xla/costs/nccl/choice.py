@@ -12,16 +12,18 @@ Verified against the real library on H100, A100 and B200 nodes, 1 to 16 of
 them, and on parts of nodes. NCCL has no model of sends and receives (permutes,
 all-to-alls); for those see launch.py.
 
-Not modelled: CollNet (SHARP), registered and symmetric buffers, environment
-variables and configurations that change NCCL's defaults.
+Where variables of this process leave NCCL less to choose from, so do its choice
+and all candidates here (flags/environment.py). Not modelled: CollNet
+(SHARP), registered and symmetric buffers, other variables and configurations
+that change NCCL's defaults.
 
 Sizes are NCCL's: of an all-reduce, broadcast or reduce the tensor, of an
 all-gather or reduce-scatter the whole buffer (all ranks' parts), of a permute
 what each rank sends, of an all-to-all the whole buffer of a rank. Rates end in
 _gbps and mean 1e9 bytes per second.
 
-Scripts that a cloud starts its jobs with leave NCCL less to choose from.
-Google's do so between nodes, for what its transports were made for:
+So do scripts that a cloud starts its jobs with, where the process does not say
+otherwise. Google's do so between nodes, for what its transports were made for:
 
 - TCPX: NCCL_ALGO=Ring and NCCL_PROTO=Simple (google/nccl-plugin-gpudirecttcpx).
 - TCPXO: each nccl-env-profile has Simple in NCCL_PROTO, some LL128, none LL
@@ -35,7 +37,10 @@ import functools
 import math
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla import validation
+from lagom_xla.costs import in_words
+from lagom_xla.costs.nccl import environment
 from lagom_xla.costs.nccl import graph
 from lagom_xla.costs.nccl import launch as launch_lib
 from lagom_xla.costs.nccl import model
@@ -84,25 +89,46 @@ def candidates(
 ) -> tuple[tuple[str, str], ...]:
   """The (algorithm, protocol) pairs that NCCL could run, in NCCL's order.
 
-  A single rank has one, "ring" and "simple", as NCCL reports it. Where scripts
-  of its cloud leave it fewer (see above), it has those.
+  A single rank has one, "ring" and "simple", as NCCL reports it. Where
+  variables of this process, or scripts of its cloud (see above), leave it
+  fewer, it has those.
 
   Raises:
     ValueError: no such kind.
+    FlagsError: the variables leave it none.
   """
   terms = model.terms_of(cluster, communicator, kind)
   if kind in model.SEND_RECV:
     return (("p2p", "ll"), ("p2p", "simple"))
   if communicator.num_ranks == 1:
     return (("ring", "simple"),)
-  return tuple(
+  left = environment.choice(kind)
+  found = tuple(
     (algorithm, protocol)
     for algorithm in model.ALGORITHMS
     for protocol in model.PROTOCOLS
     if model.exists(terms, algorithm, protocol)
-    and (protocol != "ll128" or model.allows_ll128(terms, algorithm))
-    and _scripts_allow(cluster, communicator, algorithm, protocol)
+    and left.allows(algorithm, protocol)
+    and (
+      protocol != "ll128"
+      or left.trusts_ll128
+      or model.allows_ll128(terms, algorithm)
+    )
+    and (
+      left.is_listed
+      or _scripts_allow(cluster, communicator, algorithm, protocol)
+    )
   )
+  if not found:
+    # "No algorithm/protocol available" in src/enqueue.cc.
+    set_here = environment.in_words(environment.costed())
+    raise errors.FlagsError(
+      f"{set_here} leave{'' if ' and ' in set_here else 's'} NCCL nothing to"
+      f" run an {kind} by among"
+      f" {in_words.count(communicator.num_ranks, 'GPU')}, and it ends such a"
+      " job: name ring, too."
+    )
+  return found
 
 
 def predicted_time_us(

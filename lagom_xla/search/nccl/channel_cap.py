@@ -11,11 +11,12 @@ Where a job loads no plugin, schedules are compared by what they take so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import dataclasses
 import functools
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs import nccl
 from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs import settings as settings_lib
 from lagom_xla.costs import step as step_lib
@@ -111,6 +112,24 @@ def capped(
     key: setting if key in step.untuned else limit(key, setting, max_channels)
     for key, setting in step.default.items()
   }
+
+
+def inherited(
+  step: step_lib.Step, caps: Mapping[str, int]
+) -> step_lib.Configuration:
+  """NCCL's own choices for a step under caps in NCCL's variables."""
+
+  def limit(
+    key: step_lib.Key, setting: nccl.Setting, unused: int
+  ) -> nccl.Setting:
+    del unused
+    if (most := caps.get("NCCL_MAX_CTAS")) is not None:
+      setting = settings_lib.by_variable(key, setting, most)
+    if (most := caps.get("NCCL_MAX_NCHANNELS")) is not None:
+      setting = settings_lib.by_other_variable(key, setting, most)
+    return setting
+
+  return capped(step, 0, limit)
 
 
 def _caps(step: step_lib.Step) -> Iterator[int]:

@@ -42,6 +42,7 @@ from lagom_xla.costs import nccl
 from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
+from lagom_xla.costs.nccl import environment
 from lagom_xla.search.nccl import DEFAULT_SEARCHER
 from lagom_xla.search.nccl import SEARCHERS
 from lagom_xla.search.nccl import channel_cap
@@ -94,7 +95,7 @@ def of(
   """What is known of a problem; nothing the first time.
 
   Args:
-    signature: the problem's.
+    signature: the problem's, and the variables that its times are under.
     searcher: that searches it.
     cluster: where it runs.
     measured: costs of a profile; None if all are predicted.
@@ -278,7 +279,7 @@ def surest(
   in_step: list[int] = []
   for problem in problem_lib.problems(step):
     known = of(
-      problem.signature,
+      (problem.signature, *environment.costed().items()),
       searcher,
       step.cluster,
       step.measured,

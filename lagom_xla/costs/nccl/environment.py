@@ -1,0 +1,252 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""NCCL's variables in this process: what they leave it to choose from.
+
+NCCL sets what its files say in the environment, where that does not say it
+already: first the user's file, then the machine's (src/misc/param.cc). So a
+node whose /etc/nccl.conf is not that of the others has settings that no
+launcher shows.
+
+Some variables take algorithms and protocols away from NCCL's own choice, and
+from a tuner's. Sites set them where a link or a switch needs it, so jobs keep
+them, and all times are under them. NCCL_ALGO and NCCL_PROTO are lists by
+function, as "ring;allreduce:^tree" (parseList in src/graph/tuning.cc, alike
+from NCCL 2.24 to 2.32). Times are not under the `UNCOSTED`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+import functools
+import os
+import pathlib
+import pwd
+import re
+
+from lagom_xla import errors
+
+_MACHINE_FILE = pathlib.Path("/etc/nccl.conf")
+_FILE = "NCCL_CONF_FILE"
+_MAX_CHARACTERS = 1023  # NCCL cuts longer names and values.
+
+# A collective's kind -> the function, as NCCL's lists name it.
+FUNCTIONS: Mapping[str, str] = {
+  "collective-broadcast": "broadcast",
+  "reduce": "reduce",
+  "all-gather": "allgather",
+  "reduce-scatter": "reducescatter",
+  "all-reduce": "allreduce",
+}
+_ALGORITHMS = (
+  *("tree", "ring", "collnetdirect", "collnetchain", "nvls", "nvlstree"),
+  "pat",
+)
+_PROTOCOLS = ("ll", "ll128", "simple")
+# A switch -> what is off where it is 0.
+_SWITCHES = {
+  "NCCL_NVLS_ENABLE": frozenset({"nvls", "nvlstree"}),
+  "NCCL_PAT_ENABLE": frozenset({"pat"}),
+}
+# Those that times are under.
+COSTED = ("NCCL_ALGO", "NCCL_PROTO", *_SWITCHES)
+# Others by which NCCL runs collectives otherwise: more algorithms, channels and
+# threads (src/graph/connect.cc, paths.cc, src/init.cc), buffers and the chunks
+# they are cut in (src/init.cc, src/enqueue.cc).
+UNCOSTED = (
+  *("NCCL_COLLNET_ENABLE", "NCCL_CTA_POLICY", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS"),
+  *("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_P2P_NCHANNELS"),
+  *("NCCL_MAX_P2P_NCHANNELS", "NCCL_NCHANNELS_PER_NET_PEER"),
+  *("NCCL_NVLS_NCHANNELS", "NCCL_CGA_CLUSTER_SIZE", "NCCL_NTHREADS"),
+  *("NCCL_LL128_NTHREADS", "NCCL_THREAD_THRESHOLDS", "NCCL_BUFFSIZE"),
+  *("NCCL_LL_BUFFSIZE", "NCCL_LL128_BUFFSIZE", "NCCL_CHUNK_SIZE"),
+  *("NCCL_NVLS_CHUNKSIZE", "NCCL_NVLSTREE_MAX_CHUNKSIZE"),
+  *("NCCL_P2P_NET_CHUNKSIZE", "NCCL_P2P_PCI_CHUNKSIZE"),
+  "NCCL_P2P_NVL_CHUNKSIZE",
+)
+# These take links away, which a cluster describes: no rank chooses by them.
+_LINKS = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE")
+_CAPS = ("NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS")
+TUNER = "NCCL_TUNER_PLUGIN"
+
+
+def as_nccl_reads(
+  environ: Mapping[str, str], machine_file: pathlib.Path = _MACHINE_FILE
+) -> Mapping[str, str]:
+  """An environment as NCCL completes it; all of it, not NCCL's part alone."""
+  user_file = _user_file(environ)
+  of_user = {} if user_file is None else _in_file(user_file)
+  return {**_in_file(machine_file), **of_user, **environ}
+
+
+def _user_file(environ: Mapping[str, str]) -> pathlib.Path | None:
+  """NCCL_CONF_FILE, or else .nccl.conf in the home that the system knows."""
+  named = environ.get(_FILE)
+  if named:
+    return pathlib.Path(named)
+  try:
+    return pathlib.Path(pwd.getpwuid(os.getuid()).pw_dir) / ".nccl.conf"
+  except KeyError:
+    return None
+
+
+def _in_file(file: pathlib.Path) -> dict[str, str]:
+  """What a file sets; nothing where it cannot be read, as for NCCL."""
+  try:
+    lines = file.read_text(errors="surrogateescape").split("\n")
+  except OSError:
+    return {}
+  found: dict[str, str] = {}
+  for line in lines:
+    name, equals, value = line.partition("=")
+    if equals and not line.startswith("#"):
+      # The first line that sets a variable stands.
+      found.setdefault(name[:_MAX_CHARACTERS], value[:_MAX_CHARACTERS])
+  return found
+
+
+def _here(names: Sequence[str]) -> Mapping[str, str]:
+  """Of these what is set in this process, as NCCL reads it."""
+  known = as_nccl_reads(os.environ)
+  return {name: known[name] for name in names if known.get(name)}
+
+
+def costed() -> Mapping[str, str]:
+  """The variables here that times are under."""
+  return {
+    name: value
+    for name, value in _here(COSTED).items()
+    if name not in _SWITCHES or not _number(value)
+  }
+
+
+def uncosted() -> Mapping[str, str]:
+  """The variables here that times are not under, a tuner's name among them.
+
+  NCCL takes what is no positive number of channels for none (src/init.cc).
+  """
+  numbers = (*_LINKS, *(n for n in UNCOSTED if "CTAS" in n or "CHANNELS" in n))
+  return {
+    name: value
+    for name, value in _here((*UNCOSTED, *_LINKS, TUNER)).items()
+    if name not in numbers or _number(value) > 0
+  }
+
+
+def caps() -> Mapping[str, int]:
+  """The caps on channels here, by variable."""
+  found = uncosted()
+  return {name: _number(found[name]) for name in _CAPS if name in found}
+
+
+def in_words(variables: Mapping[str, str]) -> str:
+  """Variables with their values, as a shell sets them."""
+  *others, last = [f"{n}={v}" for n, v in variables.items()] or ["no variable"]
+  return f"{', '.join(others)} and {last}" if others else last
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+  """What the variables leave NCCL to choose from, for a function.
+
+  Attributes:
+    algorithms: those it may take.
+    protocols: those it may take.
+    trusts_ll128: whether LL128 is listed, which NCCL then takes for safe on
+      links where it does not know it to be.
+    is_listed: whether a list says so, in place of what a cloud's scripts set.
+  """
+
+  algorithms: frozenset[str] = frozenset(_ALGORITHMS)
+  protocols: frozenset[str] = frozenset(_PROTOCOLS)
+  trusts_ll128: bool = False
+  is_listed: bool = False
+
+  def allows(self, algorithm: str, protocol: str) -> bool:
+    """Whether it may take the pair."""
+    return algorithm in self.algorithms and protocol in self.protocols
+
+
+def choice(kind: str) -> Choice:
+  """What is left for a kind of collective, in this process.
+
+  Raises:
+    FlagsError: a list is none that NCCL takes.
+  """
+  return _choice(kind, *map(os.environ.get, (_FILE, *COSTED)))
+
+
+@functools.lru_cache(maxsize=256)
+def _choice(kind: str, *values: str | None) -> Choice:
+  names = (_FILE, *COSTED)
+  own = {n: v for n, v in zip(names, values, strict=True) if v is not None}
+  known = as_nccl_reads(own)
+  function = FUNCTIONS[kind]
+  algorithms = _listed("NCCL_ALGO", known, _ALGORITHMS).get(function)
+  protocols = _listed("NCCL_PROTO", known, _PROTOCOLS).get(function)
+  off = {
+    algorithm
+    for name, algorithms_off in _SWITCHES.items()
+    if known.get(name) and not _number(known[name])
+    for algorithm in algorithms_off
+  }
+  return Choice(
+    algorithms=frozenset(_ALGORITHMS if algorithms is None else algorithms)
+    - off,
+    protocols=frozenset(_PROTOCOLS) if protocols is None else protocols,
+    trusts_ll128=protocols is not None and "ll128" in protocols,
+    is_listed=not (algorithms is None and protocols is None),
+  )
+
+
+def _number(text: str) -> int:
+  """As C's strtoll reads a number, 0 for what is none."""
+  found = re.match(r"\s*[-+]?(0[xX][0-9a-fA-F]+|\d+)", text)
+  if found is None:
+    return 0
+  digits = found[0].strip()
+  is_octal = digits.lstrip("+-").isdecimal() and digits.lstrip("+-")[0] == "0"
+  octal = re.match(r"[-+]?[0-7]+", digits)
+  return int(octal[0], 8) if is_octal and octal else int(digits, 0)
+
+
+def check() -> None:
+  """Checks that NCCL takes the lists here, before a communicator refuses them.
+
+  Raises:
+    FlagsError: it does not.
+  """
+  choice("all-reduce")
+
+
+def _listed(
+  name: str, known: Mapping[str, str], elements: Sequence[str]
+) -> Mapping[str, frozenset[str]]:
+  """What a list leaves of each function that it is about."""
+  found: dict[str, frozenset[str]] = {}
+  text = known.get(name, "")
+
+  def refused(what: str) -> errors.FlagsError:
+    return errors.FlagsError(
+      f"{name} is {text!r}, and NCCL ends a job over it: {what}."
+    )
+
+  for entry in filter(None, text.split(";")):
+    prefix, *lists = filter(None, entry.split(":")) or [""]
+    if not lists and not text.startswith(entry):
+      raise refused(f"only its first part can be without a function, {entry!r}")
+    listed = (lists or [prefix])[0]
+    functions = [
+      function
+      for function in FUNCTIONS.values()
+      if not lists or function == prefix.lower()
+    ]
+    if not functions:
+      raise refused(f"it knows no function {prefix!r}")
+    words = {word.lower() for word in listed.removeprefix("^").split(",")}
+    if unknown := sorted(words - {"", *elements}):
+      raise refused(f"it knows no {unknown[0]!r}, but {', '.join(elements)}")
+    if listed.startswith("^"):
+      words = {*elements} - words
+    found |= dict.fromkeys(functions, frozenset(words - {""}))
+  return found

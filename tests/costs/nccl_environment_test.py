@@ -1,0 +1,122 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""NCCL's variables leave it, and a tuner, less to choose from."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
+from lagom_xla.costs import nccl
+from lagom_xla.costs.nccl import environment
+
+_NODE = cluster_lib.parse("1x8xh100")
+_RANKS = nccl.Communicator(num_ranks=8, num_nodes=1)
+_MIB = 2**20
+
+
+@pytest.fixture(autouse=True)
+def _no_file(monkeypatch):
+  """Whatever the files of this machine say."""
+  monkeypatch.setenv("NCCL_CONF_FILE", "/none")
+
+
+def _chosen(kind: str, num_bytes: int = 64 * _MIB) -> str:
+  setting = nccl.default_setting(_NODE, _RANKS, kind, num_bytes)
+  return f"{setting.algorithm} {setting.protocol}"
+
+
+@pytest.mark.parametrize(
+  ("variables", "gather", "reduction"),
+  [
+    ({}, "ring simple", "nvls simple"),
+    ({"NCCL_NVLS_ENABLE": "0"}, "ring simple", "ring simple"),
+    ({"NCCL_NVLS_ENABLE": "1"}, "ring simple", "nvls simple"),
+    # As C reads a number.
+    ({"NCCL_NVLS_ENABLE": "off"}, "ring simple", "ring simple"),
+    ({"NCCL_NVLS_ENABLE": ""}, "ring simple", "nvls simple"),
+    ({"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"}, "ring ll", "ring ll"),
+    ({"NCCL_ALGO": "^nvls"}, "ring simple", "ring simple"),
+    ({"NCCL_ALGO": "allreduce:ring"}, "ring simple", "ring simple"),
+    ({"NCCL_ALGO": "ring;allreduce:TREE"}, "ring simple", "tree simple"),
+    ({"NCCL_ALGO": "RING;allreduce:^ring"}, "ring simple", "nvls simple"),
+    ({"NCCL_PROTO": "^Simple"}, "ring ll128", "ring ll128"),
+  ],
+)
+def test_nccl_chooses_from_what_its_variables_leave(
+  monkeypatch, variables, gather, reduction
+):
+  for name, value in variables.items():
+    monkeypatch.setenv(name, value)
+  assert (_chosen("all-gather"), _chosen("all-reduce")) == (gather, reduction)
+
+
+def test_its_files_say_what_the_environment_does_not(monkeypatch, tmp_path):
+  file = tmp_path / "nccl.conf"
+  file.write_text("NCCL_ALGO=ring\nNCCL_PROTO=LL\n")
+  monkeypatch.setenv("NCCL_CONF_FILE", str(file))
+  monkeypatch.setenv("NCCL_PROTO", "Simple")
+  assert _chosen("all-reduce") == "ring simple"
+  assert environment.costed() == {"NCCL_ALGO": "ring", "NCCL_PROTO": "Simple"}
+
+
+def test_ll128_that_is_listed_is_taken_on_links_that_are_not_safe_for_it(
+  monkeypatch,
+):
+  l40s = cluster_lib.parse("1x2xl40s")
+  ranks = nccl.Communicator(num_ranks=2, num_nodes=1)
+  assert ("ring", "ll128") not in nccl.candidates(l40s, ranks, "all-gather")
+  monkeypatch.setenv("NCCL_PROTO", "allgather:LL128")
+  assert nccl.candidates(l40s, ranks, "all-gather") == (("ring", "ll128"),)
+
+
+def test_a_list_replaces_what_a_clouds_scripts_set(monkeypatch):
+  tcpx = cluster_lib.parse("2xa3_highgpu_8g")
+  ranks = nccl.Communicator(num_ranks=16, num_nodes=2)
+  assert nccl.candidates(tcpx, ranks, "all-reduce") == (("ring", "simple"),)
+  monkeypatch.setenv("NCCL_ALGO", "tree")
+  found = {a for a, _ in nccl.candidates(tcpx, ranks, "all-reduce")}
+  assert found == {"tree"}
+
+
+def test_what_leaves_a_collective_nothing_ends_a_job(monkeypatch):
+  monkeypatch.setenv("NCCL_ALGO", "Tree")
+  assert _chosen("all-reduce") == "tree simple"
+  with pytest.raises(errors.FlagsError, match="NCCL_ALGO=Tree leaves NCCL"):
+    _chosen("all-gather")
+
+
+@pytest.mark.parametrize(
+  ("text", "what"),
+  [
+    ("rign", "no 'rign'"),
+    ("ring, tree", "no ' tree'"),
+    ("ring;tree", "its first part"),
+    ("alltoall:ring", "no function 'alltoall'"),
+    ("allreduce:", "no 'allreduce'"),
+  ],
+)
+def test_a_list_that_nccl_refuses_is_refused(monkeypatch, text, what):
+  monkeypatch.setenv("NCCL_ALGO", text)
+  with pytest.raises(errors.FlagsError, match=what):
+    environment.check()
+
+
+_NAMES = st.lists(st.sampled_from(["tree", "Ring", "NVLS", "pat"]), min_size=1)
+
+
+@given(listed=_NAMES, kind=st.sampled_from(list(environment.FUNCTIONS)))
+def test_a_list_and_its_inverse_share_all_algorithms(listed, kind):
+  names = ",".join(listed)
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setenv("NCCL_ALGO", names)
+    taken = environment.choice(kind).algorithms
+    patch.setenv("NCCL_ALGO", f"^{names}")
+    left = environment.choice(kind).algorithms
+    patch.delenv("NCCL_ALGO")
+    assert taken == {name.lower() for name in listed}
+    assert taken | left == environment.choice(kind).algorithms
+    assert not taken & left
