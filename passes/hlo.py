@@ -367,6 +367,11 @@ def element_type(shape: Shape) -> str:
   return _ELEMENT_TYPES.get(shape.element_type, ("tuple", 0))[0]
 
 
+def element_bits(name: str) -> int:
+  """Bits of an element of a type, by HLO's name of it; 0 for none."""
+  return dict(_ELEMENT_TYPES.values()).get(name, 0)
+
+
 def first_array(shape: Shape) -> Shape:
   """An array itself, or the first one of a tuple."""
   while shape.tuple_shapes:

@@ -15,8 +15,9 @@ which its scheduler decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
+import math
 from typing import Any
 
 from lagom_xla.passes import collectives
@@ -187,11 +188,44 @@ def _category(
 
 # How JAX ends the op name of what a program concatenates.
 _WRITTEN = "/concatenate"
+# What stands between an operand of a fusion and what it concatenates.
+_PASSING = ("bitcast", "convert", "copy", "reshape", "transpose")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MergedProduct:
+  """A product that XLA made of several that share an operand.
+
+  Attributes:
+    kernel: the one that it is now.
+    elements: of each array that XLA concatenates for it, how many; by the id of
+      the instruction that makes it.
+  """
+
+  kernel: Kernel
+  elements: Mapping[int, int]
+
+  @property
+  def least_bytes(self) -> tuple[int, int]:
+    """What the smallest of the products moves, without and with what is shared.
+
+    Its own operand and its result, and then the shared operand, too.
+    """
+    assert self.kernel.matrix_shape
+    batch, m, n, k = self.kernel.matrix_shape
+    all_elements = sum(self.elements.values())
+    if all_elements != batch * m * k:
+      m, n = n, m
+    bits = hlo.element_bits(self.kernel.element_type)
+    share = min(self.elements.values()) / all_elements
+    own_bits = share * batch * m * (k + n) * bits
+    shared_bits = batch * n * k * bits
+    return math.ceil(own_bits / 8), math.ceil((own_bits + shared_bits) / 8)
 
 
 def merged_products(
   module: hlo.Module, kernels: Mapping[int, Kernel]
-) -> Iterator[Kernel]:
+) -> Iterator[MergedProduct]:
   """The products that XLA made of several that share an operand.
 
   XLA concatenates the operands that they do not share (DotMerger, in xla/hlo/
@@ -206,21 +240,44 @@ def merged_products(
   for computation in module.computations.values():
     for instruction in computation.instructions:
       kernel = kernels.get(instruction.id)
-      if kernel is None or kernel.category != "gemm":
+      if kernel is None or kernel.matrix_shape is None:
         continue
       made_by = [
         computation.behind(operand, ("bitcast", "get-tuple-element"))
         for operand in computation.operands(instruction)
       ]
-      if any(_concatenates(module, i) for i in (instruction, *made_by)):
-        yield kernel
+      for maker in (instruction, *made_by):
+        operands = computation.operands(maker)
+        if found := dict(_concatenated(module, maker, operands)):
+          yield MergedProduct(kernel=kernel, elements=found)
+          break
 
 
-def _concatenates(module: hlo.Module, instruction: hlo.Instruction) -> bool:
-  """Whether a kernel, or a fusion inside it, has XLA concatenate arrays."""
-  if instruction.opcode != "fusion":
+def _concatenated(
+  module: hlo.Module,
+  instruction: hlo.Instruction,
+  operands: Sequence[hlo.Instruction],
+) -> Iterator[tuple[int, int]]:
+  """What XLA concatenates in a kernel: ids of operands, and elements of each.
+
+  `operands` are those of the outermost fusion.
+  """
+  if instruction.opcode == "concatenate":
     # XLA names what it adds after what it is made of.
-    is_own = instruction.metadata.op_name.endswith(_WRITTEN)
-    return instruction.opcode == "concatenate" and not is_own
+    if not instruction.metadata.op_name.endswith(_WRITTEN):
+      yield from ((o.id, hlo.num_elements(o.shape)) for o in operands)
+    return
+  if instruction.opcode != "fusion":
+    return
   fused = module.computations[instruction.called_computation_ids[0]]
-  return any(_concatenates(module, i) for i in fused.instructions)
+  for inner in fused.instructions:
+    if inner.opcode in ("concatenate", "fusion"):
+      sources = [fused.behind(o, _PASSING) for o in fused.operands(inner)]
+      yield from _concatenated(
+        module,
+        inner,
+        [
+          operands[s.parameter_number] if s.opcode == "parameter" else s
+          for s in sources
+        ],
+      )

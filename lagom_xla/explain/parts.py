@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
 import itertools
 import math
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -39,6 +39,8 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
+
+_T = TypeVar("_T")
 
 # Sums of times have rounding errors below this.
 _NEGLIGIBLE_US = 1e-6
@@ -430,6 +432,7 @@ Reason = Literal[
   "operand_late",
   "consumer_early",
   "stream_busy",
+  "merged",
   "too_long",
   "no_slack",
 ]
@@ -446,6 +449,8 @@ class Parts:
     ahead_us: collective -> how long it kept this one waiting in the queue.
     beside_us: collective -> how long it ran beside kernels that could have
       hidden this one.
+    merged_us: position of a merged product -> how long products that it was
+      made of could have hidden this one.
     unhideable_us: what is exposed in any order: that it takes longer alone than
       all kernels that are independent of it.
     bound_kernels_us: kernels that come before it, or wait for it.
@@ -456,12 +461,13 @@ class Parts:
   hideable_us: float = 0.0
   ahead_us: dict[str, float] = dataclasses.field(default_factory=dict)
   beside_us: dict[str, float] = dataclasses.field(default_factory=dict)
+  merged_us: dict[int, float] = dataclasses.field(default_factory=dict)
   unhideable_us: float = 0.0
   bound_kernels_us: float = 0.0
 
 
 def _add(
-  total_us: dict[str, float], more_us: Mapping[str, float], times: float
+  total_us: dict[_T, float], more_us: Mapping[_T, float], times: float
 ) -> None:
   """Adds times by name, so often."""
   for name, us in more_us.items():
@@ -473,13 +479,47 @@ def of_runs(
 ) -> dict[str, Parts]:
   """The parts of each placed collective, over all runs of a step."""
   found = {name: Parts() for name in placed}
+  merged = _merged(placed, step)
   for run in runs:
     busy_us = np.zeros_like(run.kernel_us)
     for at, beside_us in run.beside_us.items():
       busy_us[at] = sum(beside_us.values())
     for passage in run.passages:
       if place := placed.get(passage.name):
-        _take_apart(found[passage.name], run, busy_us, passage, place, step)
+        _take_apart(
+          *(found[passage.name], run, busy_us, passage, place, step),
+          merged[passage.name],
+        )
+  return found
+
+
+def _merged(
+  placed: Mapping[str, Place], step: step_lib.Step
+) -> dict[str, dict[int, float]]:
+  """Merged products that wait for each collective, and what of them is its.
+
+  Apart, the products hide all collectives but for what needs the last of these:
+  the largest share that does without one, which is divided among them.
+  """
+  analysis = step.analysis
+  found: dict[str, dict[int, float]] = {name: {} for name in placed}
+  for merged in kernels_lib.merged_products(analysis.module, analysis.kernels):
+    kernel, total = merged.kernel, sum(merged.elements.values())
+    free: dict[tuple[str, int], float] = {}
+    for name, place in placed.items():
+      if place.computation.name != kernel.computation:
+        continue
+      at, needing = place.computation.position, place.needing
+      elements = sum(
+        num
+        for id_, num in merged.elements.items()
+        if id_ in at and needing[at[id_]]
+      )
+      if 0 < elements < total:
+        product = at[kernel.instruction_id]
+        free[name, product] = 1 - elements / total
+    for (name, product), share in free.items():
+      found[name][product] = min(share, max(free.values()) / len(free))
   return found
 
 
@@ -490,6 +530,7 @@ def _take_apart(
   passage: Passage,
   place: Place,
   step: step_lib.Step,
+  merged: Mapping[int, float],
 ) -> None:
   """Adds the parts of one passage; the last one takes all that is left."""
   weight, independent = run.weight, place.independent
@@ -508,6 +549,9 @@ def _take_apart(
     return float(idle_us[begin:end][independent[begin:end]].sum())
 
   beside_us: dict[str, float] = {}
+  merged_us = {
+    at: float(run.kernel_us[at]) * share for at, share in merged.items()
+  }
 
   def most_us() -> Iterator[tuple[Reason, float]]:
     span = place.span
@@ -529,6 +573,7 @@ def _take_apart(
         _add(beside_us, others_us, 1.0)
     beside_us.pop(passage.name, None)
     yield "stream_busy", sum(beside_us.values())
+    yield "merged", sum(merged_us.values())
     yield ("too_long" if hideable_us > 0 else "no_slack"), math.inf
 
   left_us = passage.stall_us
@@ -542,6 +587,8 @@ def _take_apart(
       _blame(parts.ahead_us, weight * us, passage.ahead_us)
     elif reason == "stream_busy":
       _blame(parts.beside_us, weight * us, beside_us)
+    elif reason == "merged":
+      _blame(parts.merged_us, weight * us, merged_us)
     if left_us <= 0:
       return
 
@@ -583,8 +630,8 @@ def _by_combining_us(
 
 
 def _blame(
-  total_us: dict[str, float], us: float, others_us: Mapping[str, float]
+  total_us: dict[_T, float], us: float, others_us: Mapping[_T, float]
 ) -> None:
-  """Shares a part out among the other collectives that it comes from."""
+  """Shares a part out among what it comes from."""
   if (all_us := sum(others_us.values())) > 0:
     _add(total_us, others_us, us / all_us)

@@ -38,6 +38,7 @@ REASONS: Mapping[parts_lib.Reason, str] = {
   "operand_late": "operand late",
   "consumer_early": "consumer early",
   "stream_busy": "kernels hide others already",
+  "merged": "products merged",
   "too_long": "slower than all that can hide it",
   "no_slack": "no slack in the program",
 }
@@ -267,6 +268,12 @@ def of_part(subject: Subject, reason: parts_lib.Reason) -> str:
         "the kernels that could hide it hide others, such as"
         f" {_most(subject.parts.beside_us)}"
       )
+    case "merged":
+      product, merged = _merged(subject)
+      return (
+        f"XLA merged products that share an operand into {product}, which waits"
+        f" for all {len(merged.elements)} arrays of theirs"
+      )
     case "too_long":
       lone_us = subject.lone_us * subject.collective.executions
       return (
@@ -278,6 +285,15 @@ def of_part(subject: Subject, reason: parts_lib.Reason) -> str:
         "no slack: all kernels of its computation either come before it or"
         " wait for it"
       )
+
+
+def _merged(subject: Subject) -> tuple[str, kernels_lib.MergedProduct]:
+  """The merged product that most is due to, and its name."""
+  us, analysis = subject.parts.merged_us, subject.step.analysis
+  at = subject.place.computation.instructions[max(us, key=lambda p: us[p])]
+  found = kernels_lib.merged_products(analysis.module, analysis.kernels)
+  merged = next(m for m in found if m.kernel.instruction_id == at.id)
+  return subject.named(at), merged
 
 
 def _most(others_us: Mapping[str, float]) -> str:
@@ -320,6 +336,14 @@ def advice(subject: Subject) -> tuple[str, ...]:
       "Combining: array by array, each sent as soon as it is there, it would be"
       f" exposed {_ms(combined_us)} less. `lagom-xla tune` tries thresholds,"
       " and with --in-process groups."
+    )
+  if (merged_us := us.get("merged", 0.0)) > least_us:
+    product, merged = _merged(subject)
+    found.append(
+      f"Merging: were the products that XLA merged into {product} apart, those"
+      f" that need it not could hide {_ms(merged_us)} of it."
+      f" {knobs.MERGER}={knobs.merger_limit_mib(merged)} keeps them apart, and"
+      " `lagom-xla tune` tries that."
     )
   found += _fabrics(subject)
   found += _pipelining(subject)

@@ -244,6 +244,34 @@ def test_weights_can_be_hidden_by_a_larger_batch(
   assert f"With {factor:.1f} times the rows per GPU" in batch
 
 
+def test_a_merged_product_waits_for_what_only_a_part_of_it_needs(
+  h100s: Sequence[jax.Device], scheduled: Callable[..., hlo.Module]
+) -> None:
+  def body(left, right, weight):
+    left, right = _gather("g", left), _gather("h", right)
+    with jax.named_scope("A"):
+      return left @ weight + right @ weight
+
+  shapes = (_THIN, _THIN, (explained_step.SIZE, 512))
+  lowered = explained_step.lower(h100s, body, shapes)
+  step = explained_step.ordered(scheduled(lowered), "+g -g +h -h A")
+  found = [_explained(step, letter) for letter in "gh"]
+  merged = [p for one in found for p in one.parts if p.reason == "merged"]
+  assert all("merged products that share" in part.sentence for part in merged)
+  assert all("for all 2 arrays" in part.sentence for part in merged)
+  # Apart, one product hides the gather of the other.
+  (product,) = (
+    kernel
+    for kernel in step.analysis.kernels.values()
+    if kernel.category == "gemm"
+  )
+  half_us = step.kernel_cost(product).time_us / 2
+  assert sum(part.us for part in merged) == pytest.approx(half_us)
+  # 32 MiB of rows, and 4 of weights and of results.
+  (advice,) = (a for a in found[1].advice if a.startswith("Merging"))
+  assert "xla_gpu_dot_merger_threshold_mb=32 keeps" in advice
+
+
 @pytest.mark.parametrize("accumulates", [True, False])
 def test_only_what_a_loop_adds_up_could_be_reduced_once(
   h100s: Sequence[jax.Device],

@@ -60,7 +60,7 @@ def _products(step: step_lib.Step) -> list[int]:
 def _merged(step: step_lib.Step) -> list[int]:
   module, kernels = step.analysis.module, step.analysis.kernels
   found = kernels_lib.merged_products(module, kernels)
-  return [kernel.num_bytes for kernel in found]
+  return [merged.kernel.num_bytes for merged in found]
 
 
 def _offered(step: step_lib.Step) -> list[object]:
@@ -83,11 +83,13 @@ def test_products_of_micro_batches_that_are_merged_are_apart_as_is_offered(
   assert _merged(apart) == []
 
 
-def test_what_is_merged_at_any_limit_is_left_as_it_is(scheduled, lower):
-  # 2 MiB of rows and 1 MiB of results beside the weight, merged 22 MiB.
-  merged = _step(scheduled(lower(256)))
-  assert _merged(merged) and max(_merged(merged)) <= 32 * 2**20
-  assert _offered(merged) == []
+def test_the_limit_follows_what_the_products_move(scheduled, lower):
+  # 2 MiB of rows and 1 MiB of results beside 16 MiB of weight.
+  lowered = lower(256)
+  merged = _step(scheduled(lowered))
+  assert len(_merged(merged)) == 1
+  (limit_mib,) = _offered(merged)
+  assert _merged(_step(scheduled(lowered, **{_OPTION: limit_mib}))) == []
 
 
 def test_what_the_program_concatenates_is_not_taken_for_merged(

@@ -23,6 +23,7 @@ limit (`passes/schedule/memory.py`). How much a schedule needs is estimated
 
 from __future__ import annotations
 
+import collections
 from collections.abc import (
   Callable,
   Collection,
@@ -32,6 +33,7 @@ from collections.abc import (
   Sequence,
 )
 import dataclasses
+import math
 
 import jax
 
@@ -240,24 +242,44 @@ def _least_pair_bytes(combined: collectives_lib.Collective) -> int:
   return table.combined_bytes(combined) * smallest // total if total else 0
 
 
-_MERGER_OPTION = "xla_gpu_dot_merger_threshold_mb"
+MERGER = "xla_gpu_dot_merger_threshold_mb"
+# Of all products of a step, what merged ones are at least worth a compile, and
+# how many limits are compiled at most.
+_LEAST_MERGED_SHARE = 0.01
+_MOST_LIMITS = 3
 
-# Half of XLA's default. Twice that is no value: of the 14 steps of
-# benchmarks/search up to 70B it makes three 0.5 to 4.2 % slower and one 0.04 %
-# faster, and acts on no other.
-_LESS_MIB = 32
+
+def merger_limit_mib(merged: kernels_lib.MergedProduct) -> int:
+  """A limit under which XLA leaves products apart that it merged.
+
+  It merges two of which one moves no more than the limit, so this is a power
+  of two below what the smallest moves; 0 below all. XLA of JAX 0.12 does not
+  count the operand that they share. Twice XLA's default is no value: of the 14
+  steps of benchmarks/search up to 70B it makes three 0.5 to 4.2 % slower and
+  one 0.04 % faster, and acts on no other.
+  """
+  own_bytes, all_bytes = merged.least_bytes
+  least_bytes = all_bytes if jax.__version_info__ < (0, 11) else own_bytes
+  most_mib = math.ceil(least_bytes / _MIB) - 1
+  return 2 ** (most_mib.bit_length() - 1) if most_mib else 0
 
 
 def _merged_products(step: step_lib.Step) -> Iterator[Value]:
-  """The lower limit, where it can act on a step."""
+  """Lower limits, where XLA merged products of a step."""
   module, kernels = step.analysis.module, step.analysis.kernels
-  merged = kernels_lib.merged_products(module, kernels)
-  # A smaller one is made of products that are merged all the same.
-  if any(kernel.num_bytes > _LESS_MIB * 2**20 for kernel in merged):
-    yield Value(
-      label=f"products merged up to {_LESS_MIB} MiB",
-      options={_MERGER_OPTION: _LESS_MIB},
-    )
+  flops: collections.Counter[int] = collections.Counter()
+  for merged in kernels_lib.merged_products(module, kernels):
+    kernel = merged.kernel
+    flops[merger_limit_mib(merged)] += kernel.flops * kernel.executions
+  least_flops = _LEAST_MERGED_SHARE * sum(
+    kernel.flops * kernel.executions for kernel in kernels.values()
+  )
+  for limit_mib, merged_flops in flops.most_common(_MOST_LIMITS):
+    if merged_flops >= least_flops:
+      yield Value(
+        label=f"products merged up to {limit_mib} MiB",
+        options={MERGER: limit_mib},
+      )
 
 
 _OVERLAP_LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
