@@ -20,8 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import contextlib
+import ctypes
 import dataclasses
 import functools
+import gc
 import inspect
 import pathlib
 import types
@@ -46,6 +48,8 @@ _ENDS = (
   "after_spmd_partitioner",
   "after_optimizations",
 )
+# Lines of a program that a warning names.
+_MOST_PLACES = 3
 
 
 def load(
@@ -67,12 +71,16 @@ def load(
   if is_python(text):
     devices_lib.stand_in_with_cpus(cluster)
     file = pathlib.Path(place) if is_file else None
-    with lowerings.lost_memory_kinds() as lost:
+    source.leave_out_own_frames()
+    with lowerings.lost_memory_kinds() as lost, lowerings.told_cpu() as told:
       module = source.of_file(file) if file else source.of_module(place)
       if not hasattr(module, function):
         raise errors.TargetError(f"{place} defines no {function}.")
       found = _StepFunction(text, module, function, dict(arguments or {}))
-      return _from_python(found, file, cluster, lost)
+      target = _from_python(found, file, cluster, lost)
+    _warn_of_platform(told)
+    _give_back_memory()
+    return target
   if text.endswith((".py", ".py:")):
     raise errors.TargetError(
       f"{text} names a file but no function: say"
@@ -263,7 +271,6 @@ def _from_python(
   lost_kinds: Collection[str],
 ) -> target_lib.Target:
   devices = devices_lib.devices(cluster)
-  source.leave_out_own_frames()
   try:
     with lowerings.without_callbacks():
       target = _lowered(found, devices, devices, cluster)
@@ -341,3 +348,32 @@ def _on_cpus(
     stacklevel=2,
   )
   return target
+
+
+def _warn_of_platform(told: Collection[tuple[str, int]]) -> None:
+  """Says where the program may be another one than on GPUs."""
+  if not told:
+    return
+  places = [f"{pathlib.Path(file).name}:{line}" for file, line in told]
+  if len(places) > _MOST_PLACES:
+    places[_MOST_PLACES:] = [f"{len(places) - _MOST_PLACES:,} more"]
+  warnings.warn(
+    f"{' and '.join(places)} asked JAX for the platform and got"
+    ' "cpu". If your program chooses by it, for example an attention kernel,'
+    " this is not the program that runs on GPUs: choose by the platform of the"
+    " `devices` that your function gets, or by an argument (--arg).",
+    RuntimeWarning,
+    stacklevel=3,
+  )
+
+
+def _give_back_memory() -> None:
+  """Frees the arrays that a target made to be lowered with.
+
+  Models are full of cycles, and glibc keeps what it was given.
+  """
+  if not jax.live_arrays():
+    return
+  gc.collect()
+  if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+    trim(0)

@@ -4,7 +4,9 @@
 
 Also what they are lowered without: debug callbacks, and memory kinds, as
 compile-only devices cannot say which memories they have: a sharding over them
-that asks for pinned_host is made without it, and nothing says so.
+that asks for pinned_host is made without it, and nothing says so. And who asks
+which platform this is: a program may choose kernels by the answer, which is
+"cpu" where there is no GPU.
 """
 
 from __future__ import annotations
@@ -13,12 +15,14 @@ from collections.abc import Iterator
 import contextlib
 import copy
 import hashlib
+import sys
 from typing import Any
 import warnings
 
 import jax
 from jax._src import debugging
 from jax._src import named_sharding
+from jax._src import source_info_util
 from jax._src.interpreters import mlir
 from jax._src.lib import xla_client
 from jaxlib.mlir import ir
@@ -211,3 +215,30 @@ def lost_memory_kinds() -> Iterator[set[str]]:
   finally:
     for place in _PLACES:
       place.NamedSharding = _NamedSharding
+
+
+@contextlib.contextmanager
+def told_cpu() -> Iterator[dict[tuple[str, int], None]]:
+  """Yields where a program asks for the platform inside and is told "cpu".
+
+  Each is a file and a line, once; JAX's own are left out, and those that
+  `source_info_util` was told to exclude.
+  """
+  places: dict[tuple[str, int], None] = {}
+  device: Any = xla_client.Device
+  of_device, default_backend = device.platform, jax.default_backend
+
+  def notice(answer: str) -> str:
+    frame = sys._getframe(2)
+    file = frame.f_code.co_filename
+    if answer == "cpu" and source_info_util.is_user_filename(file):
+      places[file, frame.f_lineno] = None
+    return answer
+
+  device.platform = property(lambda self: notice(of_device.fget(self)))
+  jax.default_backend = lambda: notice(default_backend())
+  try:
+    yield places
+  finally:
+    device.platform = of_device
+    jax.default_backend = default_backend

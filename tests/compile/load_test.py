@@ -73,6 +73,23 @@ def printing(w, x):
   jax.debug.callback(print, w)
   return x @ w
 
+def chooses(devices):
+  on_cpus = jax.default_backend() == "cpu"
+  assert devices[0].platform != "cpu" and jax.devices()[0].platform == "cpu"
+  return step, args_on(mesh_of(devices))
+
+class Model:
+  def __init__(self):
+    whole = NamedSharding(mesh_of(jax.devices()), PartitionSpec())
+    self.itself, self.w = self, jax.device_put(jnp.ones((517, 517)), whole)
+
+@jax.jit
+def squared(w):
+  return w @ w
+
+def with_a_model(devices):
+  return squared, (Model().w,)
+
 def prints(devices):
   rows = NamedSharding(mesh_of(devices), PartitionSpec("data"))
   arg = jax.ShapeDtypeStruct((512, 512), jnp.bfloat16, sharding=rows)
@@ -204,6 +221,21 @@ def test_a_module_that_is_not_there_is_named(
   monkeypatch.chdir(folder)
   with pytest.raises(errors.TargetError, match=message):
     load.load(name, _CLUSTER)
+
+
+def test_a_program_that_chooses_by_the_platform_is_warned_of(folder):
+  places = " and ".join(
+    f"contexts.py:{number}"
+    for number, line in enumerate(_STEPS.splitlines(), 1)
+    if "default_backend()" in line or "jax.devices()[0].platform" in line
+  )
+  with pytest.warns(RuntimeWarning, match=f'{places} asked .* "cpu"'):
+    load.load(f"{folder / 'contexts.py'}:chooses", _CLUSTER)
+
+
+def test_arrays_that_a_step_was_lowered_with_are_not_kept(folder):
+  load.load(f"{folder / 'contexts.py'}:with_a_model", _CLUSTER)
+  assert not [array for array in jax.live_arrays() if array.shape == (517, 517)]
 
 
 def test_debug_prints_are_left_out_with_a_warning(h100s, folder):
