@@ -128,6 +128,43 @@ def tuning_key(
   return f"{kind} of {megabytes(num_bytes)} over {num_ranks} {platform}s"
 
 
+# What runs collectives where no kernel that NCCL tunes does.
+_RUN_BY = {
+  "XLA kernel": "a kernel of XLA's own",
+  "copy engines": "copy engines",
+  "symmetric kernel": "a symmetric kernel",
+}
+
+
+def run_by(by: str) -> str:
+  """What runs a collective, by its name in `routes.RunBy`."""
+  return _RUN_BY.get(by, by)
+
+
+def run_otherwise(found: Iterable[tuple[str, str, int]]) -> str:
+  """What runs how many collectives in how many SMs; "" for none.
+
+  `found` has their kinds, what runs them, and how many SMs that takes.
+  """
+  sms: dict[tuple[str, str], list[int]] = {}
+  for kind, by, num_sms in found:
+    sms.setdefault((by, kind), []).append(num_sms)
+  return " and ".join(
+    f"{count(len(taken), kind)} by {run_by(by)}"
+    f"{' each' if taken[1:] and by.endswith('kernel') else ''}"
+    f" ({sm_range(taken)})"
+    for (by, kind), taken in sorted(sms.items())
+  )
+
+
+def sm_range(taken: Collection[int]) -> str:
+  """Numbers of SMs, from the least to the most."""
+  low, high = min(taken), max(taken)
+  if not high:
+    return "no SM"
+  return count(high, "SM") if low == high else f"{low} to {high} SMs"
+
+
 def supposing(scenario: str) -> str:
   """A scenario of what the cost model may be wrong about, as a clause."""
   return scenario if scenario.startswith("as ") else f"if {scenario}"

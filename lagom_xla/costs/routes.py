@@ -73,6 +73,8 @@ _SWITCH_TYPES_OF_BLACKWELL = (*_SWITCH_TYPES, "f8e4m3fn", "f8e5m2")
 _REDUCED_TYPES = ("bf16", "f16", "f32", "f8e4m3fn", "f8e5m2")
 
 By = Literal["copy engines", "symmetric kernel"]
+# What runs a collective: a kernel that NCCL tunes, or what does in its place.
+RunBy = Literal["NCCL", "XLA kernel", "copy engines", "symmetric kernel"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,33 +146,6 @@ def of_step(
     if len(taken) == len(routes):
       chosen[key] = max(taken, key=lambda route: route.cost.time_us)
   return chosen
-
-
-def in_words(
-  found: Iterable[tuple[collective_lib.TuningKey, collectives_lib.Collective]],
-  routes: Mapping[collective_lib.TuningKey, Route],
-) -> str:
-  """What runs how many collectives, and in how many SMs; "" for none."""
-  kinds: dict[tuple[By, str], int] = {}
-  sms: dict[tuple[By, str], set[int]] = {}
-  for key, _ in found:
-    if route := routes.get(key):
-      at = route.by, key.kind
-      kinds[at] = kinds.get(at, 0) + 1
-      sms.setdefault(at, set()).add(route.cost.num_channels)
-  return " and ".join(
-    f"{number:,} {kind}{'' if number == 1 else 's'} by {by}"
-    f"{'' if by == 'copy engines' or number == 1 else 's'}"
-    f" ({_sms(sms[by, kind])})"
-    for (by, kind), number in sorted(kinds.items())
-  )
-
-
-def _sms(taken: set[int]) -> str:
-  if taken == {0}:
-    return "no SM"
-  low, high = min(taken), max(taken)
-  return f"{high} SMs" if low == high else f"{low} to {high} SMs"
 
 
 def window_bytes(

@@ -256,6 +256,24 @@ class Step:
       self._num_devices,
     )
 
+  def run_by(self, collective: collectives_lib.Collective) -> routes_lib.RunBy:
+    """What runs a collective."""
+    if collective.name in self.own_kernels:
+      return "XLA kernel"
+    route = self.routes.get(self.key_of[collective.name])
+    return route.by if route else "NCCL"
+
+  def run_otherwise(self) -> Iterator[tuple[str, routes_lib.RunBy, int]]:
+    """Kind, what runs it and SMs of each collective that NCCL does not tune."""
+    for collective in self.analysis.collectives:
+      if (by := self.run_by(collective)) != "NCCL":
+        yield collective.kind, by, self.num_sms(collective)
+
+  def num_sms(self, collective: collectives_lib.Collective) -> int:
+    """SMs that a collective takes under NCCL's own choice."""
+    setting = self.default[self.key_of[collective.name]]
+    return self.cost_of(collective, setting).num_channels
+
   @functools.cached_property
   def untuned(self) -> frozenset[Key]:
     """Keys that no setting reaches, nor what is known of NCCL's kernels."""

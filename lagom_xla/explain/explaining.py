@@ -249,8 +249,11 @@ def _changes(today: _Ran, planned: _Ran, group: _Group) -> Iterator[str]:
 def _settings(
   ran: _Ran, some: Sequence[collectives_lib.Collective]
 ) -> Iterator[str]:
-  """What NCCL runs collectives with, in words."""
+  """What collectives are run with, in words."""
   for collective in some:
+    if (by := ran.step.run_by(collective)) != "NCCL":
+      yield in_words.run_by(by)
+      continue
     setting = ran.configuration[ran.step.key_of[collective.name]]
     algorithm, _, rest = in_words.setting(setting).partition(", ")
     yield f"{algorithm} ({rest})"
@@ -320,7 +323,7 @@ def _collective(
   home = ran.homes[collective.computation]
   line = ran.lines.of(home, home.by_id[collective.start_id])
   frame = line.frames[0] if line.frames else None
-  lone_us = ran.step.cost_of(collective, ran.configuration[key]).time_us
+  cost = ran.step.cost_of(collective, ran.configuration[key])
   exposed_us, is_sync = ran.exposed_us[name], collective.form == "sync"
   parts: tuple[explanation_lib.Part, ...] = ()
   if subject is not None:
@@ -346,7 +349,9 @@ def _collective(
     line=frame.line if frame else 0,
     layer=line.layer,
     is_backward=line.is_backward,
-    lone_us=lone_us * collective.executions,
+    run_by=ran.step.run_by(collective),
+    num_sms=cost.num_channels,
+    lone_us=cost.time_us * collective.executions,
     exposed_us=exposed_us,
     hideable_us=subject.parts.hideable_us if subject else None,
     unhideable_us=subject.parts.unhideable_us if subject else None,

@@ -17,6 +17,7 @@ from typing import Final, Literal
 from lagom_xla import errors
 from lagom_xla import validation
 from lagom_xla.costs import in_words
+from lagom_xla.costs import routes
 from lagom_xla.explain import parts as parts_lib
 from lagom_xla.plan import beside
 
@@ -98,6 +99,9 @@ class Collective:
     line: in that file; 0 where it is not known.
     layer: scopes around it; "" where the program names none.
     is_backward: whether it belongs to the backward pass.
+    run_by: "NCCL", whose settings act on it; else what runs it in place of a
+      kernel that NCCL tunes.
+    num_sms: that it takes.
     lone_us: all its runs alone.
     exposed_us: how long its done holds the compute stream.
     hideable_us: kernels of its computation that depend on it in no way, nor it
@@ -128,6 +132,8 @@ class Collective:
   line: int
   layer: str
   is_backward: bool
+  run_by: routes.RunBy
+  num_sms: int
   lone_us: float
   exposed_us: float
   hideable_us: float | None

@@ -69,6 +69,12 @@ def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
     f"Lower bound: {_ms(min(step.lower_bound_us for step in steps))}, of"
     f" {modules} in any order, with any NCCL settings."
   )
+  if told := in_words.run_otherwise(
+    (one.kind, one.run_by, one.num_sms)
+    for one in before.collectives
+    if one.run_by != "NCCL"
+  ):
+    yield f"No NCCL setting reaches {told}."
   if not exposed:
     return
   yield _reasons(steps)
@@ -143,6 +149,11 @@ def of_collective(explanation: explanation_lib.Explanation, name: str) -> _Told:
   )
   if source := ", ".join(filter(None, (one.at, one.layer))):
     yield f"from {source}{' (backward)' * one.is_backward}"
+  if one.run_by != "NCCL":
+    yield (
+      f"It runs by {in_words.run_by(one.run_by)}"
+      f" ({in_words.sm_range([one.num_sms])}): no NCCL setting reaches it."
+    )
   if one.sync_because:
     yield f"It is sync: {one.sync_because}."
   if one.parts:

@@ -32,7 +32,13 @@ class Instruction:
 
 def of_step(step: step_lib.Step) -> Mapping[str, Instruction]:
   """Kernels, collectives and copies of a step, by name."""
-  return of_analysis(step.analysis)
+  found = dict(of_analysis(step.analysis))
+  for one in step.analysis.collectives:
+    if (by := step.run_by(one)) != "NCCL":
+      told = found[one.name]
+      what = f"{told.what}, by {in_words.run_by(by)}"
+      found[one.name] = dataclasses.replace(told, what=what)
+  return found
 
 
 def of_analysis(

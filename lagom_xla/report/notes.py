@@ -209,7 +209,8 @@ def _permute_notes(step: step_lib.Step) -> Iterator[str]:
 def route_notes(step: step_lib.Step) -> Iterator[str]:
   """Which collectives NCCL's tuner is not asked about, and what that takes."""
   found = [(step.key_of[c.name], c) for c in step.analysis.collectives]
-  if told := routes.in_words(found, step.routes):
+  routed = (one for one in step.run_otherwise() if one[1] != "XLA kernel")
+  if told := in_words.run_otherwise(routed):
     yield f"No NCCL setting reaches {told}."
   asked = step.asked
   if not asked.symmetric:

@@ -15,6 +15,7 @@ from typing import TypedDict
 from lagom_xla import plan as plan_lib
 from lagom_xla import validation
 from lagom_xla.costs import measured as measured_lib
+from lagom_xla.costs import routes
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline as timeline_lib
@@ -136,6 +137,9 @@ class Collective:
     spans_nodes: whether a group reaches over more than one node of the cluster.
     executions: times that it runs per step.
     overlap: what may run beside it.
+    run_by: `NCCL`, whose settings act on it; else what runs it in place of a
+      kernel that NCCL tunes.
+    num_sms: that it takes, under NCCL's own choice where that runs it.
     source: the line of the program that it comes from, and its layer, as in
       `train.py:88, layer_0/attention (backward)`; "" where XLA was not told.
     source_file: the file of that line, with the whole path; None where XLA was
@@ -156,6 +160,8 @@ class Collective:
   spans_nodes: bool
   executions: int
   overlap: Beside
+  run_by: routes.RunBy
+  num_sms: int
   source: str
   source_file: str | None
   source_line: int | None
@@ -210,6 +216,8 @@ def _collectives(step: step_lib.Step) -> Iterator[Collective]:
         num_kernels=len(beside),
         num_gemms=sum(kernel.category == "gemm" for kernel in beside),
       ),
+      run_by=step.run_by(found),
+      num_sms=step.num_sms(found),
       source=str(line),
       source_file=frame.file if frame else None,
       source_line=frame.line if frame else None,

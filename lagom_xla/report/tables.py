@@ -117,7 +117,7 @@ def _moved(
       in_words.mb(collective.nccl_bytes),
       str(sum(kernel.category == "gemm" for kernel in beside)),
       str(len(beside)),
-      _taken(step, name),
+      _taken(step, collective),
     )
     rows.append((one.lone_us, one.exposed_us, cells))
   for copy in step.analysis.host_copies:
@@ -146,12 +146,17 @@ def _moved(
   )
 
 
-def _taken(step: step_lib.Step, name: str) -> str:
-  """The SMs that a collective takes, marked where XLA's own kernel does."""
-  key, own = step.key_of[name], step.own_kernels.get(name)
-  if own is None:
-    return str(step.predict(key, step.default[key]).num_channels)
-  return f"{min(own.num_blocks, step.cluster.gpu.num_sms)} (XLA)"
+_MARKS = {
+  "NCCL": "",
+  "XLA kernel": " (XLA)",
+  "copy engines": " (copies)",
+  "symmetric kernel": " (symmetric)",
+}
+
+
+def _taken(step: step_lib.Step, collective: collectives_lib.Collective) -> str:
+  """The SMs that a collective takes, and what does where NCCL tunes none."""
+  return f"{step.num_sms(collective)}{_MARKS[step.run_by(collective)]}"
 
 
 def _times(

@@ -21,7 +21,6 @@ from lagom_xla.apply.nccl import table
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import in_words
 from lagom_xla.costs import nccl
-from lagom_xla.costs import routes
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.flags import debug_options
@@ -321,11 +320,13 @@ def of_option(
 def with_routes(
   seen: Effect, without: step_lib.Step, with_it: step_lib.Step
 ) -> Effect:
-  """The effect of an option that has collectives take other routes."""
-  if with_it.routes == without.routes:
+  """The effect of an option that has collectives run by something else."""
+  told, before = (
+    in_words.run_otherwise(step.run_otherwise()) for step in (with_it, without)
+  )
+  if told == before:
     return seen
-  found = [(with_it.key_of[c.name], c) for c in with_it.analysis.collectives]
-  told = routes.in_words(found, with_it.routes) or "all by NCCL's own kernels"
+  told = told or "all by NCCL's own kernels"
   more = f"; {seen.evidence}" if seen.acted else ""
   return dataclasses.replace(seen, acted=True, evidence=f"{told}{more}")
 

@@ -35,6 +35,20 @@ def named(text: str, rates_gbits: Sequence[float] = ()) -> Clusters:
   )
 
 
+def in_processes(clusters: Clusters, per_node: int | None) -> Clusters:
+  """Clusters whose jobs have so many processes per node; as they are if None.
+
+  Raises:
+    ClusterError: the GPUs of one are not shared out equally among so many.
+  """
+  if per_node is None:
+    return clusters
+  return tuple(
+    dataclasses.replace(cluster, processes_per_node=per_node)
+    for cluster in clusters
+  )
+
+
 def sized(
   text: str, node_counts: Sequence[int], rates_gbits: Sequence[float] = ()
 ) -> Clusters:

@@ -226,6 +226,7 @@ def _figures(
     flops=compiled.flops,
     per_step=None,
     memory_bytes=compiled.memory_bytes,
+    run_otherwise=in_words.run_otherwise(step.run_otherwise()),
     networks=tuple(_networks(step)),
   )
 
@@ -240,7 +241,7 @@ def _on(step: step_lib.Step, cluster: cluster_lib.Cluster) -> step_lib.Step:
     cluster,
     kernels_from=step if is_same_gpu else None,
     max_channels=step.max_channels,
-    switches=step.switches,
+    switches=evaluation.switches({}, cluster),
     asked=step.asked,
   )
 

@@ -63,6 +63,8 @@ class Figures:
     flops: of all GPUs' matrix products in a step.
     per_step: tokens or examples in a step; null where none were given.
     memory_bytes: of a GPU, at the peak of the step.
+    run_otherwise: what runs collectives in place of kernels that NCCL tunes, in
+      words; empty where nothing does.
     networks: the step on slower and faster networks; empty on one node.
   """
 
@@ -76,6 +78,7 @@ class Figures:
   flops: float
   per_step: float | None
   memory_bytes: int
+  run_otherwise: str
   networks: tuple[AtRate, ...]
 
 
@@ -374,6 +377,12 @@ def _notes(
           " NCCL chooses other algorithms there."
         )
         break
+  otherwise: dict[str, list[str]] = {}
+  for row in rows:
+    if row.figures and (told := row.figures.run_otherwise):
+      otherwise.setdefault(told, []).append(row.cluster)
+  for told, names in otherwise.items():
+    yield f"{', '.join(names)}: no NCCL setting reaches {told}."
   if repeated:
     yield repeated
   if note := notes_lib.uncosted():

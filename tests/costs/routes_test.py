@@ -22,9 +22,13 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import routes
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.nccl import symmetric
+from lagom_xla.explain import explaining
 from lagom_xla.flags import collective_routes
 from lagom_xla.passes import hlo
+from lagom_xla.report import explanations
+from lagom_xla.report import instructions
 from lagom_xla.report import notes
+from lagom_xla.report import results
 from lagom_xla.search import nccl
 from lagom_xla.search.nccl import settings
 from lagom_xla.search.xla import evaluation
@@ -118,6 +122,37 @@ def test_an_inspection_under_the_flag_differs_and_says_why(
   assert "by copy engines (no SM)" in text
   assert "XLA_PYTHON_CLIENT_MEM_FRACTION" in text
   assert not list(notes.route_notes(step))
+
+
+def test_inspect_and_explain_say_of_each_collective_what_runs_it(
+  step: step_lib.Step,
+) -> None:
+  def told(found: step_lib.Step) -> dict[str, tuple[str, int]]:
+    return {
+      one.kind: (one.run_by, one.num_sms)
+      for one in results.inspection(found).collectives
+    }
+
+  found = step.asking(_asked(**{FLAG: True}))
+  assert {by for by, _ in told(step).values()} == {"NCCL"}
+  assert told(found).items() >= _costs(found).items()
+  text = str([*instructions.of_step(found).values()])
+  assert "over 8 GPUs, by copy engines" in text
+  explained = explaining.of_step(found)
+  (gather,) = (
+    one for one in explained.before.collectives if one.kind == "all-gather"
+  )
+  assert (gather.run_by, gather.num_sms) == ("copy engines", 0)
+  said = [str(line) for line in explanations.of_step(explained, "explain")]
+  assert (
+    "No NCCL setting reaches 1 all-gather by copy engines (no SM) and 1"
+    " reduce-scatter by a symmetric kernel (2 SMs)." in said
+  )
+  said = [str(s) for s in explanations.of_collective(explained, gather.name)]
+  assert "It runs by copy engines (no SM): no NCCL setting reaches it." in said
+  assert "reaches" not in str(
+    [*explanations.of_step(explaining.of_step(step), "explain")]
+  )
 
 
 def test_no_setting_is_planned_for_what_asks_no_tuner(

@@ -24,11 +24,13 @@ from commands import check_schema
 from commands import run
 from commands import run_process
 from commands import write_steps
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
+from lagom_xla.flags import xla_kernels
 from lagom_xla.passes import hlo
 from lagom_xla.report.page import report
 from lagom_xla.whatif import cases as cases_lib
@@ -326,6 +328,31 @@ def test_each_network_rate_is_a_row_of_its_own(module_file: str) -> None:
   assert at["step_us"] == fast["step"]["us"]
 
 
+def test_a_job_of_a_process_per_gpu_has_kernels_of_xlas_own_as_jaxlib_has(
+  tmp_path: pathlib.Path,
+) -> None:
+  config = '{"collective_backend_config":{"kernel_strategy":"TRITON_ONE_SHOT"}}'
+  (tmp_path / "step.hlo").write_text(
+    hlo_text.text(
+      "x = f32[16384] parameter(0)\nROOT r = f32[16384] all-reduce(x),"
+      f" {hlo_text.ALL}, to_apply=add, backend_config={config}"
+    )
+  )
+  file = str(tmp_path / "step.hlo")
+  (one,) = _compared(file, "--cluster=1x8xh100")["rows"]
+  assert one["figures"]["run_otherwise"] == (
+    "1 all-reduce by a kernel of XLA's own (8 SMs)"
+  )
+  apart = _compared(file, "--cluster=1x8xh100", "--processes-per-node=8")
+  (row,) = apart["rows"]
+  spans = xla_kernels.span_processes("all-reduce")
+  assert bool(row["figures"]["run_otherwise"]) == spans
+  assert any("no NCCL setting reaches" in n for n in apart["notes"]) == spans
+  assert (row["figures"]["step"] == one["figures"]["step"]) == spans
+  refused = run("whatif", file, "--cluster=1x8xh100", "--processes-per-node=3")
+  assert refused.status and "it must divide" in refused.err
+
+
 @pytest.fixture(scope="module")
 def between(fsdp_scan: hlo.Module) -> step_lib.Step:
   """The FSDP step on two nodes of four GPUs."""
@@ -388,6 +415,7 @@ def _row(
     flops=flops,
     per_step=per_step,
     memory_bytes=10**11,
+    run_otherwise="",
     networks=networks,
   )
   return comparison_lib.Row(

@@ -51,6 +51,7 @@ def add(commands) -> None:
     help="clusters with commas between; may be repeated; `lagom-xla clusters`"
     " lists them",
   )
+  options.add_processes(command)
   options.add_arg(command)
   command.add_argument(
     "--network-gbps",
@@ -127,7 +128,8 @@ def _compare(
 
   clusters, rates = arguments.cluster, arguments.network_gbps
   # Neither needs JAX, which takes its time.
-  rows = cases_lib.named(clusters, rates)
+  per_node = arguments.processes_per_node
+  rows = cases_lib.in_processes(cases_lib.named(clusters, rates), per_node)
   source.check(arguments.target)
 
   with options.at_work(arguments, lines=True) as (bar, workers):
@@ -148,7 +150,9 @@ def _compare(
       )
     if arguments.nodes is None and arguments.report and is_python:
       counts = cases_lib.NODE_COUNTS
-    points = cases_lib.sized(clusters, counts, rates)
+    points = cases_lib.in_processes(
+      cases_lib.sized(clusters, counts, rates), per_node
+    )
     bar.expect(len({cluster.name for cluster in (*rows, *points)}))
     lowered = elsewhere.loader(arguments.target, options.keywords(arguments))
 

@@ -241,6 +241,8 @@ def _why_slows(
   alone, beside = (
     contention.num_waves(cost, gpu, taken) for taken in (0, num_channels)
   )
+  if not num_channels:
+    return f"It takes no SM: it shares memory bandwidth and L2 with {name}."
   takes = f"It takes {num_channels} of {gpu.num_sms} SMs"
   if beside > alone:
     return f"{takes}: {name} runs in {beside:,} waves instead of {alone:,}."
