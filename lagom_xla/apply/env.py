@@ -6,10 +6,16 @@
 it starts: XLA and NCCL read their variables once, and ranks that choose
 differently wait for each other forever.
 
+It looks before it sets anything, and where it sets nothing it says why and
+returns 2: the job has another JAX than the plan, or an XLA_FLAGS that would end
+it (shell_flags.py). What an earlier plan set in the same shell goes.
+
 NCCL gets one of two: the settings per collective, where lagom_xla's tuner
 plugin can be loaded, else one cap on the channels of all. NCCL loads only one
 tuner, so one that NCCL_TUNER_PLUGIN names already (Google's images do so) is
-left alone unless the user says otherwise. AWS's tuner shows in no variable.
+left alone unless the user says otherwise. AWS's tuner shows in its network's
+variables alone. NCCL prefers NCCL_ALGO and the like to any tuner, and sites set
+them where links need it: they stay, and it is said what they defeat.
 
 A table that is damaged or missing on one node must not start there with a cap:
 then nothing is set, and sourcing fails. Whatever was set, LAGOM_XLA_ENV tells
@@ -27,15 +33,17 @@ import shlex
 import textwrap
 
 from lagom_xla import plan as plan_lib
+from lagom_xla.apply import shell_flags
 from lagom_xla.apply.nccl import state
 from lagom_xla.apply.nccl import table
 from lagom_xla.compile import rewriting
+from lagom_xla.costs.nccl import environment
 from lagom_xla.flags import nccl_channels
-from lagom_xla.flags import options as xla_options
 
 TABLE = "nccl_table.bin"
 
 _CAP = nccl_channels.VARIABLE
+_comment = shell_flags.comment
 
 _BEFORE_START = """\
 # Set this on every process of the job, before it starts: XLA and NCCL read it
@@ -71,20 +79,144 @@ if [ -n "${{{_CAP}:-}}${{NCCL_MAX_NCHANNELS:-}}" ]; then
 fi
 unset {_CAP} NCCL_MAX_NCHANNELS"""
 
-_APPEND = """\
-case " ${XLA_FLAGS:-}" in
-  *" $lagom_xla_flags") ;;  # This was sourced before.
-  *) XLA_FLAGS="${XLA_FLAGS:+$XLA_FLAGS }$lagom_xla_flags" ;;
-esac
-export XLA_FLAGS
-unset lagom_xla_flags"""
+# Where the job runs another Python than this, as in a container, none is asked.
+_OTHER_JAX = r"""
+# XLA schedules differently from version to version.
+if [ -z "${LAGOM_XLA_OTHER_JAX:-}" ]; then
+  lagom_xla_ask='import importlib.metadata as m
+print(*(f"{n} {m.version(n)}" for n in ("jax", "jaxlib")), sep=", ")'
+  lagom_xla_jax="$(
+    { python -c "$lagom_xla_ask" || python3 -c "$lagom_xla_ask"; } 2>/dev/null
+  )" || lagom_xla_jax=
+  case "$lagom_xla_jax" in
+    @made_with@) ;;
+    "jax "*)
+      echo "lagom_xla: this plan was made with" @made_with@ "and here is" \
+        "$lagom_xla_jax: make the plan again. Nothing of it is set. Where the" \
+        "job runs another Python than this, set LAGOM_XLA_OTHER_JAX=1." >&2
+      unset lagom_xla_ask lagom_xla_jax lagom_xla_flags
+      unset lagom_xla_head lagom_xla_rest
+      @refuse@
+      ;;
+  esac
+  unset lagom_xla_ask lagom_xla_jax
+fi"""
 
-_UNSET_FOR_OPTION = f"""\
-if [ -n "${{{_CAP}:-}}" ]; then
-  echo "lagom_xla: {_CAP} is unset: NCCL would take it in place of this" \\
-    "plan's {nccl_channels.OPTION}." >&2
+_AFTER_ANOTHER = r"""
+case "${LAGOM_XLA_ENV:-}" in
+  "" | @digest@:*) ;;
+  *)
+    echo "lagom_xla: this plan takes the place of another that was sourced" \
+      "here." >&2
+    if [ -n "${LAGOM_XLA_NCCL_TABLE:-}" ]; then
+      unset NCCL_TUNER_PLUGIN LAGOM_XLA_NCCL_TABLE LAGOM_XLA_NCCL_CHECKSUM
+    fi
+    if [ "${NCCL_MAX_CTAS:-}" = "${LAGOM_XLA_CAP:-}" ]; then
+      unset NCCL_MAX_CTAS
+    fi
+    ;;
+esac
+unset LAGOM_XLA_CAP LAGOM_XLA_ENV"""
+
+_PLUGIN_OR_CAP = r"""
+lagom_xla_here=
+if [ -n "${BASH_VERSION:-}${ZSH_VERSION:-}" ]; then
+  lagom_xla_here="$(
+    CDPATH= cd -- "$(dirname -- "${BASH_SOURCE[0]:-$0}")" && pwd
+  )"
 fi
-unset {_CAP}"""
+# What NCCL reads: from its files where the environment does not say it.
+lagom_xla_line='
+'
+lagom_xla_files="$lagom_xla_line$(
+  cat "${NCCL_CONF_FILE:-${HOME:-}/.nccl.conf}" /etc/nccl.conf 2>/dev/null
+)" || :
+lagom_xla_read() {
+  eval "lagom_xla_value=\"\${$1-}\""
+  if [ -z "$lagom_xla_value" ]; then
+    case "$lagom_xla_files" in
+      *"$lagom_xla_line$1="*)
+        lagom_xla_value="${lagom_xla_files#*"$lagom_xla_line$1="}"
+        lagom_xla_value="${lagom_xla_value%%"$lagom_xla_line"*}"
+        ;;
+    esac
+  fi
+}
+lagom_xla_status=1
+lagom_xla_read NCCL_TUNER_PLUGIN
+# Where LAGOM_XLA_NCCL_TABLE is set, the plugin is ours, from an earlier plan.
+if [ -n "$lagom_xla_value" ] && [ -z "${LAGOM_XLA_NCCL_TABLE:-}" ] &&
+  [ -z "${LAGOM_XLA_REPLACE_TUNER:-}" ]
+then
+  echo "lagom_xla: NCCL_TUNER_PLUGIN stays $lagom_xla_value; NCCL runs" \
+    "without this plan's settings." >&2
+  export LAGOM_XLA_ENV=@digest@:other_tuner
+else
+  if [ -n "$lagom_xla_here" ]; then
+    lagom_xla_status=0
+    lagom_xla_plugin="$(
+      lagom-xla plugin --path --table="$lagom_xla_here/@table@" \
+        --checksum=@checksum@
+    )" || lagom_xla_status=$?
+  fi
+  if [ "$lagom_xla_status" = 0 ]; then
+    export NCCL_TUNER_PLUGIN="$lagom_xla_plugin"
+    export LAGOM_XLA_NCCL_TABLE="$lagom_xla_here/@table@"
+    export LAGOM_XLA_NCCL_CHECKSUM=@checksum@
+    export LAGOM_XLA_ENV=@digest@:plugin
+@unset@
+    for lagom_xla_name in NCCL_MAX_CTAS NCCL_MAX_NCHANNELS; do
+      lagom_xla_read "$lagom_xla_name"
+      if [ -n "$lagom_xla_value" ]; then
+        # NCCL takes an empty one before its files, and for none.
+        export "$lagom_xla_name="
+        echo "lagom_xla: $lagom_xla_name is empty, as NCCL's files have" \
+          "$lagom_xla_value, which would cap the channels that this plan's" \
+          "table gives to collectives." >&2
+      fi
+    done
+    for lagom_xla_name in @costed@; do
+      lagom_xla_read "$lagom_xla_name"
+      case "$lagom_xla_name=$lagom_xla_value" in
+        @made_under@ | NCCL_*_ENABLE=[12]) ;;
+        *)
+          echo "lagom_xla: $lagom_xla_name is '$lagom_xla_value' here, and" \
+            "this plan was made under" @under@". NCCL prefers it to a tuner:" \
+            "settings of this plan that it rules out have no effect. Change" \
+            "it, or make the plan where it is set." >&2
+          ;;
+      esac
+    done
+    case "${NCCL_NET_PLUGIN:-} ${FI_PROVIDER:-}" in
+      *ofi* | *efa*)
+        echo "lagom_xla: this plan's tuner takes the place of that in" \
+          "aws-ofi-nccl; NCCL_TUNER_PLUGIN=libnccl-tuner-ofi.so keeps that." >&2
+        ;;
+    esac
+  elif [ "$lagom_xla_status" = 2 ]; then
+    echo "lagom_xla: nothing of this plan is set; no process of the job may" \
+      "start with a part of it." >&2
+    unset lagom_xla_here lagom_xla_plugin lagom_xla_status lagom_xla_line
+    unset lagom_xla_files lagom_xla_value lagom_xla_flags lagom_xla_head
+    unset lagom_xla_rest
+    @refuse@
+  else
+    echo "lagom_xla: no tuner plugin, or neither bash nor zsh; NCCL gets one" \
+      "cap instead of settings per collective, as must all processes." >&2
+@cap@
+    export LAGOM_XLA_ENV=@digest@:cap
+  fi
+fi
+unset -f lagom_xla_read
+unset lagom_xla_here lagom_xla_plugin lagom_xla_status lagom_xla_line
+unset lagom_xla_files lagom_xla_value lagom_xla_name"""
+
+
+def _filled(text: str, **values: str) -> str:
+  """Shell lines with values in place of @their names@."""
+  for name, value in values.items():
+    text = text.replace(f"@{name}@", value)
+  return text.strip("\n")
 
 
 def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
@@ -94,8 +226,8 @@ def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
     parts.append(_APPLIED[plan.applied])
   if plan.xla_flags:
     parts += [
-      comment("It was made beside these XLA_FLAGS, which it does not set:"),
-      comment(f"  {plan.xla_flags}"),
+      _comment("It was made beside these XLA_FLAGS, which it does not set:"),
+      _comment(f"  {plan.xla_flags}"),
     ]
   parts.append(_BEFORE_START)
   if table_checksum is not None:
@@ -105,75 +237,55 @@ def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
   if not plan.xla.program.is_as_written:
     form = rewriting.in_words(plan.xla.program)
     parts.append(
-      comment(f"So are the XLA flags: they suit a program with {form}.")
+      _comment(f"So are the XLA flags: they suit a program with {form}.")
     )
-  xla, cap = xla_lines(plan.xla.options), cap_lines(plan)
-  content = f"{xla}\n{cap}\n{table_checksum}"
-  digest = hashlib.sha256(content.encode()).hexdigest()[:12]
-  after_another = _after_another_plan(digest)
-  if table_checksum is not None:
-    # The table first: where it is refused, nothing is set.
-    with_table = _plugin_or_cap(cap, table_checksum, digest)
-    parts += [after_another, with_table, xla]
-  elif plan.xla.options or plan.nccl_env:
-    parts += [after_another, xla, cap, _sourced(digest, "no_table")]
+  if plan.is_default:
+    digest = "none"
   else:
-    parts += [after_another, xla, cap]
+    content = f"{plan.xla.options}\n{plan.nccl_env}\n{table_checksum}"
+    digest = hashlib.sha256(content.encode()).hexdigest()[:12]
+  parts.append(_filled(_AFTER_ANOTHER, digest=digest))
+  parts.append(shell_flags.REMOVE)
+  refuse = f"export {state.ENV}={digest}:refused\n{shell_flags.REFUSE}"
+  # What may refuse comes first: then nothing is set.
+  if look := shell_flags.looking(plan.xla.options, refuse):
+    parts.append(look)
+  if not plan.is_default:
+    made_with = f"jax {plan.jax_version}, jaxlib {plan.jaxlib_version}"
+    parts.append(
+      _filled(
+        _OTHER_JAX,
+        made_with=shlex.quote(made_with),
+        refuse=textwrap.indent(refuse, " " * 6).lstrip(),
+      )
+    )
+  cap = cap_lines(plan)
+  if table_checksum is not None:
+    parts += [_OTHER_TUNERS, _ONE_CHOICE]
+    parts.append(_plugin_or_cap(plan, cap, table_checksum, digest, refuse))
+  parts.append(shell_flags.appending(plan.xla.options))
+  if table_checksum is None:
+    parts.append(cap)
+    if not plan.is_default:
+      parts.append(f"export {state.ENV}={digest}:no_table")
   return "\n".join(parts) + "\n"
 
 
-def _after_another_plan(digest: str) -> str:
-  """Lines for where another plan than this was sourced before.
-
-  Its NCCL table would act under the later plan's flags. Its own flags and cap
-  cannot be told from the user's, and stay, which is said.
-  """
-  return f"""\
-case "${{{state.ENV}:-}}" in
-  "" | {digest}:*) ;;
-  *)
-    echo "lagom_xla: another plan was sourced here, whose XLA_FLAGS and cap" \\
-      "on channels stay; start a new shell to have this one alone." >&2
-    if [ -n "${{LAGOM_XLA_NCCL_TABLE:-}}" ]; then
-      unset NCCL_TUNER_PLUGIN LAGOM_XLA_NCCL_TABLE LAGOM_XLA_NCCL_CHECKSUM
-    fi
-    unset {state.ENV}
-    ;;
-esac"""
-
-
-def _sourced(digest: str, what: str) -> str:
-  """A line that tells `lagom_xla.check_processes` what was set, and of what."""
-  return f"export {state.ENV}={digest}:{what}"
-
-
-def xla_lines(options: Mapping[str, object]) -> str:
-  """Lines that append XLA options to XLA_FLAGS, once.
-
-  They come after the flags that are there already, and XLA takes the last
-  occurrence; of lists it takes all. Comments before them name the options that
-  could not be added.
-  """
-  if not options:
-    return "# XLA's default options are as good as any that were tried."
-  fitted = xla_options.flags(options)
-  lines = [*map(comment, fitted.messages)]
-  if fitted.flags:
-    text = shlex.quote(" ".join(map(str, fitted.flags)))
-    lines += [f"lagom_xla_flags={text}", _APPEND, *lines_beside(options)]
-  return "\n".join(lines)
-
-
-def lines_beside(options: Mapping[str, object]) -> list[str]:
-  """Shell lines that XLA options need beside them to act; most need none."""
-  return [_UNSET_FOR_OPTION] if options.get(nccl_channels.OPTION) else []
+def flag_lines(options: Mapping[str, object]) -> str:
+  """Lines that put XLA options into XLA_FLAGS, as env.sh does."""
+  look = shell_flags.looking(options)
+  added = shell_flags.appending(options)
+  return "\n".join([shell_flags.REMOVE, look, added] if look else [added])
 
 
 def cap_lines(plan: plan_lib.Plan) -> str:
   """Lines that set a plan's cap, where that is one of NCCL's variables."""
   if plan.applied == "flags":
     return "# Of NCCL's variables it sets none."
-  return nccl_lines(plan.nccl_env)
+  lines = nccl_lines(plan.nccl_env)
+  if _CAP in plan.nccl_env:
+    lines += f"\nexport LAGOM_XLA_CAP={shlex.quote(plan.nccl_env[_CAP])}"
+  return lines
 
 
 def nccl_lines(variables: Mapping[str, str]) -> str:
@@ -190,68 +302,26 @@ def exports(variables: Mapping[str, str]) -> str:
   )
 
 
-def comment(text: str) -> str:
-  """A comment in one line, whatever is in the text."""
-  return "# " + " ".join(text.splitlines())
-
-
-def _plugin_or_cap(cap: str, table_checksum: str, digest: str) -> str:
+def _plugin_or_cap(
+  plan: plan_lib.Plan, cap: str, checksum: str, digest: str, refuse: str
+) -> str:
   """Lines that load the tuner plugin with the table, or else set the cap."""
-  return f"""\
-{_OTHER_TUNERS}
-{_ONE_CHOICE}
-lagom_xla_here=
-if [ -n "${{BASH_VERSION:-}}${{ZSH_VERSION:-}}" ]; then
-  lagom_xla_here="$(
-    CDPATH= cd -- "$(dirname -- "${{BASH_SOURCE[0]:-$0}}")" && pwd
-  )"
-fi
-# Where LAGOM_XLA_NCCL_TABLE is set, the plugin is ours, from an earlier plan.
-if [ -n "${{NCCL_TUNER_PLUGIN:-}}" ] && [ -z "${{LAGOM_XLA_NCCL_TABLE:-}}" ] &&
-  [ -z "${{LAGOM_XLA_REPLACE_TUNER:-}}" ]
-then
-  echo "lagom_xla: NCCL_TUNER_PLUGIN stays $NCCL_TUNER_PLUGIN; NCCL runs" \\
-    "without this plan's settings." >&2
-  {_sourced(digest, "other_tuner")}
-else
-  lagom_xla_status=1
-  if [ -n "$lagom_xla_here" ]; then
-    lagom_xla_status=0
-    lagom_xla_plugin="$(
-      lagom-xla plugin --path --table="$lagom_xla_here/{TABLE}" \\
-        --checksum={table_checksum}
-    )" || lagom_xla_status=$?
-  fi
-  if [ "$lagom_xla_status" = 0 ]; then
-    export NCCL_TUNER_PLUGIN="$lagom_xla_plugin"
-    export LAGOM_XLA_NCCL_TABLE="$lagom_xla_here/{TABLE}"
-    export LAGOM_XLA_NCCL_CHECKSUM={table_checksum}
-{textwrap.indent(UNSET_FOR_TABLE, "    ")}
-    {_sourced(digest, "plugin")}
-  elif [ "$lagom_xla_status" = 2 ]; then
-    echo "lagom_xla: nothing of this plan is set; no process of the job may" \\
-      "start with a part of it." >&2
-    {_sourced(digest, "refused")}
-    unset lagom_xla_here lagom_xla_plugin lagom_xla_status
-    return 2 2>/dev/null || exit 2
-  else
-    echo "lagom_xla: no tuner plugin, or neither bash nor zsh; NCCL gets one" \\
-      "cap instead of settings per collective, as must all processes." >&2
-{textwrap.indent(cap, "    ")}
-    {_sourced(digest, "cap")}
-  fi
-fi
-unset lagom_xla_here lagom_xla_plugin lagom_xla_status"""
-
-
-# A rule's kind -> the function as NCCL_ALGO and NCCL_PROTO name it.
-_FUNCTIONS = {
-  "collective-broadcast": "broadcast",
-  "reduce": "reduce",
-  "all-gather": "allgather",
-  "reduce-scatter": "reducescatter",
-  "all-reduce": "allreduce",
-}
+  under = plan.nccl_variables
+  return _filled(
+    _PLUGIN_OR_CAP,
+    table=TABLE,
+    checksum=checksum,
+    digest=digest,
+    unset=textwrap.indent(UNSET_FOR_TABLE, " " * 4),
+    cap=textwrap.indent(cap, " " * 4),
+    costed=" ".join(environment.COSTED),
+    made_under=" | ".join(
+      shlex.quote(f"{name}={under.get(name, '')}")
+      for name in environment.COSTED
+    ),
+    under=shlex.quote(environment.in_words(under)),
+    refuse=textwrap.indent(refuse, " " * 4).lstrip(),
+  )
 
 
 def per_function(rules: Iterable[table.Rule]) -> Mapping[str, str]:
@@ -274,7 +344,7 @@ def per_function(rules: Iterable[table.Rule]) -> Mapping[str, str]:
     by_kind.setdefault(rule.kind, []).append(rule)
   algorithms, protocols = [], []
   for kind, same_kind in by_kind.items():
-    function = _FUNCTIONS[kind]
+    function = environment.FUNCTIONS[kind]
     algorithm, *others = {rule.algorithm for rule in same_kind}
     if not others:
       names = algorithm if algorithm == "ring" else f"{algorithm},ring"

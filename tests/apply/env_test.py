@@ -11,6 +11,10 @@ import shutil
 import subprocess
 import sys
 
+from hypothesis import HealthCheck
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
 import pytest
 
 from lagom_xla.apply import env
@@ -117,17 +121,22 @@ def test_the_plugin_of_an_earlier_plan_is_no_foreign_tuner(
   assert said == ""
 
 
-def test_a_plan_after_another_is_said_and_does_not_keep_its_table(
-  tmp_path, folder, shell
-):
-  for later, names in ((_WITHOUT_TABLE, {"NCCL_MAX_CTAS"}), (_DEFAULT, set())):
+@pytest.mark.parametrize("name", sourced.SHELLS)
+def test_a_plan_takes_the_place_of_another(tmp_path, folder, shell, name):
+  mine = "--xla_gpu_autotune_level=2"
+  other = config_lib.XlaConfig(options={GATHER: 1})
+  for later, names in (
+    (dataclasses.replace(_WITHOUT_TABLE, xla=other), {"NCCL_MAX_CTAS"}),
+    (_DEFAULT, set()),
+  ):
     files.write(later, tmp_path / "later")
     both = tmp_path / "both.sh"
     both.write_text(f". '{folder}/env.sh'\n. '{tmp_path}/later/env.sh'\n")
-    found, said = shell.source(both)
+    found, said = shell.source(both, shell=name, XLA_FLAGS=mine)
     assert found.keys() == {"XLA_FLAGS", *names}
-    assert "another plan was sourced here" in said
-    assert "start a new shell" in said
+    flags = [mine] if later is _DEFAULT else [mine, f"--{GATHER}=1"]
+    assert found["XLA_FLAGS"].split() == flags
+    assert "takes the place of another" in said
 
 
 def test_flags_are_appended_once_however_often_it_is_sourced(
@@ -192,14 +201,144 @@ def test_zsh_sources_it_like_bash(folder, shell):
   assert said == ""
 
 
-def test_sh_sets_what_takes_no_table_and_says_so(folder, shell):
-  sh = pathlib.Path(shutil.which("sh") or "").resolve().name
-  if sh not in ("dash", "busybox"):
-    pytest.skip(f"sh is {sh} here, which may tell where a sourced file is")
-  found, said = shell.source(folder / "env.sh", shell="sh")
+@pytest.mark.parametrize("name", ["dash", "busybox"])
+def test_other_shells_set_what_takes_no_table_and_say_so(folder, shell, name):
+  found, said = shell.source(folder / "env.sh", shell=name)
   assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
   assert "neither bash nor zsh" in said
   assert "Source it in bash or zsh" in (folder / "env.sh").read_text()
+
+
+# What XLA_FLAGS was.
+
+
+@pytest.mark.parametrize("name", sourced.SHELLS)
+def test_flags_come_before_the_word_at_which_xla_stops(folder, shell, name):
+  found, said = shell.source(
+    folder / "env.sh",
+    shell=name,
+    XLA_FLAGS="--xla_a=1 --xla_b='c d' NCCL_DEBUG=INFO --xla_e=2",
+  )
+  assert found["XLA_FLAGS"] == (
+    f"--xla_a=1 --xla_b='c d' {sourced.FLAG} NCCL_DEBUG=INFO --xla_e=2"
+  )
+  assert "XLA stops reading XLA_FLAGS at NCCL_DEBUG=INFO" in said
+
+
+_TEXTS = st.text("ab '\"\\=-\n", max_size=8).map(lambda text: f"--a{text}")
+
+
+@pytest.mark.parametrize("name", sourced.SHELLS)
+@settings(
+  max_examples=15,
+  suppress_health_check=[HealthCheck.function_scoped_fixture],
+  deadline=None,
+)
+@given(text=_TEXTS)
+def test_they_come_after_all_flags_that_xla_reads(folder, shell, name, text):
+  found, _ = shell.source(folder / "env.sh", shell=name, XLA_FLAGS=text)
+  before, rest = syntax.parse(text)
+  after, rest_after = syntax.parse(found["XLA_FLAGS"])
+  assert after[:-1] == before
+  assert str(after[-1]) == sourced.FLAG
+  assert rest_after == rest
+
+
+@pytest.mark.parametrize("name", sourced.SHELLS)
+def test_flags_of_a_file_come_into_the_variable(tmp_path, folder, shell, name):
+  file = tmp_path / "my flags"
+  file.write_text("--xla_a=1\n--xla_b=2\n")
+  given_flags = {"XLA_FLAGS": str(file)}
+  found, said = shell.source(folder / "env.sh", shell=name, **given_flags)
+  assert found["XLA_FLAGS"].split() == ["--xla_a=1", "--xla_b=2", sourced.FLAG]
+  assert f"XLA_FLAGS was the file {file}" in said
+
+
+def _refused(
+  shell: sourced.Shell, file: pathlib.Path, name: str, **env: str
+) -> str:
+  """What is said where nothing is set, with a status that stops a script."""
+  with pytest.raises(subprocess.CalledProcessError) as failed:
+    shell.run('set -e; . "$1"', file, shell=name, env=env)
+  assert failed.value.returncode == 2
+  lax = shell.run('. "$1" || :', file, shell=name, env=env)
+  left = sourced.environ_of(lax)
+  kept = {name: left[name] for name in sourced.VARIABLES if name in left}
+  assert kept == env
+  return lax.stderr
+
+
+@pytest.mark.parametrize("name", sourced.SHELLS)
+@pytest.mark.parametrize("flags", ["absent.txt", "NCCL_DEBUG=INFO --xla_a=1"])
+def test_flags_over_which_xla_ends_are_refused(folder, shell, name, flags):
+  said = _refused(shell, folder / "env.sh", name, XLA_FLAGS=flags)
+  assert f"XLA_FLAGS is '{flags}', neither a flag nor a file" in said
+
+
+@pytest.mark.parametrize("name", sourced.SHELLS)
+def test_another_jax_is_refused_unless_told_otherwise(folder, shell, name):
+  file = folder / "env.sh"
+  shell.has_command('echo "jax 0.1.0, jaxlib 0.1.0"', "python")
+  assert "and here is jax 0.1.0, jaxlib 0.1.0" in _refused(shell, file, name)
+  found, _ = shell.source(file, shell=name, LAGOM_XLA_OTHER_JAX="1")
+  assert found["XLA_FLAGS"] == sourced.FLAG
+  # The plan's own, as the Python here tells it.
+  shell.has_command(f'exec "{sys.executable}" "$@"', "python")
+  found, _ = shell.source(file, shell=name)
+  assert found["XLA_FLAGS"] == sourced.FLAG
+
+
+# What NCCL prefers to a table.
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh"])
+def test_what_rules_settings_out_stays_and_is_said(folder, shell, name):
+  for variable, value in (
+    ("NCCL_ALGO", "Ring"),
+    ("NCCL_PROTO", "LL"),
+    ("NCCL_NVLS_ENABLE", "0"),
+  ):
+    there = {variable: value}
+    done = shell.run(
+      'set -eu; . "$1"', folder / "env.sh", shell=name, env=there
+    )
+    assert sourced.environ_of(done)[variable] == value
+    assert (
+      f"{variable} is '{value}' here, and this plan was made under no variable"
+    ) in done.stderr
+  _, said = shell.source(folder / "env.sh", shell=name, NCCL_NVLS_ENABLE="1")
+  assert said == ""
+
+
+def test_what_a_plan_was_made_under_is_not_said(tmp_path, shell):
+  under = {"NCCL_ALGO": "ring;allreduce:^tree"}
+  plan = dataclasses.replace(PLAN, nccl_variables=under)
+  files.write(plan, tmp_path / "plan")
+  _, said = shell.source(tmp_path / "plan/env.sh", **under)
+  assert said == ""
+  _, said = shell.source(tmp_path / "plan/env.sh")
+  assert f"this plan was made under NCCL_ALGO={under['NCCL_ALGO']}" in said
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh"])
+def test_nccls_files_are_looked_into(tmp_path, folder, shell, name):
+  file = tmp_path / "nccl.conf"
+  file.write_text("NCCL_MAX_CTAS=4\nNCCL_PROTO=Simple\n")
+  there = {"NCCL_CONF_FILE": str(file)}
+  found, said = shell.source(folder / "env.sh", shell=name, **there)
+  assert found["NCCL_MAX_CTAS"] == ""  # As no other value stands before 4.
+  assert "NCCL's files have 4" in said
+  assert "NCCL_PROTO is 'Simple' here" in said
+  file.write_text("NCCL_TUNER_PLUGIN=theirs\n")
+  found, said = shell.source(folder / "env.sh", shell=name, **there)
+  assert found.keys() == {"XLA_FLAGS"}
+  assert "NCCL_TUNER_PLUGIN stays theirs" in said
+
+
+def test_awss_tuner_is_named_where_its_network_shows(folder, shell):
+  for there in ({"FI_PROVIDER": "efa"}, {"NCCL_NET_PLUGIN": "aws-ofi"}):
+    _, said = shell.source(folder / "env.sh", **there)
+    assert "NCCL_TUNER_PLUGIN=libnccl-tuner-ofi.so keeps" in said
 
 
 def test_a_plan_that_changes_nothing_sets_nothing(tmp_path, shell):

@@ -17,6 +17,7 @@ from sample_plan import PLAN
 
 FLAG = f"--{GATHER}={128 * 2**20}"
 PLUGIN = "/somewhere/it's here/plugin.so"
+SHELLS = ("bash", "sh", "dash", "zsh", "busybox")
 VARIABLES = (
   "XLA_FLAGS",
   "NCCL_MAX_CTAS",
@@ -25,6 +26,8 @@ VARIABLES = (
   "LAGOM_XLA_NCCL_TABLE",
   "LAGOM_XLA_NCCL_CHECKSUM",
 )
+# What env.sh keeps of what it did, for one that is sourced after it.
+_KEPT = ("LAGOM_XLA_CAP", "LAGOM_XLA_ENV", "LAGOM_XLA_FLAGS")
 
 
 class Shell:
@@ -33,14 +36,14 @@ class Shell:
   def __init__(self, path: pathlib.Path):
     self._path = path
     self._path.mkdir()
-    for name in ("dirname", "env"):
+    for name in ("cat", "dirname", "env"):
       found = shutil.which(name)
       assert found is not None
       (path / name).symlink_to(found)
 
-  def has_command(self, script: str) -> None:
-    """Installs a `lagom-xla`."""
-    command = self._path / "lagom-xla"
+  def has_command(self, script: str, name: str = "lagom-xla") -> None:
+    """Installs a command."""
+    command = self._path / name
     command.write_text(f"#!/bin/sh\n{script}\n")
     command.chmod(0o755)
 
@@ -57,8 +60,11 @@ class Shell:
     executable = shutil.which(shell)
     if executable is None:
       pytest.skip(f"there is no {shell}: apt-get install {shell}")
+    command = [executable]
+    if shell == "busybox":
+      command.append("sh")
     return subprocess.run(
-      [executable, "-c", f"{script}\nenv -0", "-", str(argument)],
+      [*command, "-c", f"{script}\nenv -0", "-", str(argument)],
       env={"PATH": str(self._path), **env},
       cwd=cwd,
       check=True,
@@ -76,13 +82,13 @@ class Shell:
     **env: str,
   ) -> tuple[dict[str, str], str]:
     """What the variables are afterwards, and what was said."""
-    strict = "set -eu" if shell == "sh" else "set -euo pipefail"
+    strict = "set -eu" + ("o pipefail" if shell in ("bash", "zsh") else "")
     script = f'{strict}\nfile="$1"\nset --\n' + '. "$file"\n' * times
     done = self.run(script, file, shell=shell, cwd=cwd, env=env)
     found = environ_of(done)
     ours = {name: found[name] for name in VARIABLES if name in found}
     leaked = {n for n in found if n.startswith(("LAGOM_", "lagom_"))}
-    assert leaked <= {*VARIABLES, "LAGOM_XLA_ENV", *env}
+    assert leaked <= {*VARIABLES, *_KEPT, *env}
     return ours, done.stderr
 
 

@@ -82,6 +82,7 @@ def _run(arguments: argparse.Namespace) -> None:
 def _print_plan(arguments: argparse.Namespace) -> None:
   from lagom_xla.apply import checked
   from lagom_xla.apply import env as env_lib
+  from lagom_xla.apply import shell_flags
   from lagom_xla.flags import check
   from lagom_xla.flags import options as xla_options
 
@@ -97,15 +98,15 @@ def _print_plan(arguments: argparse.Namespace) -> None:
       for flag, source in entry.replaces:
         line += f", in place of {flag} from the {source}"
       lines.append(line)
-    lines = [env_lib.comment(line) for line in (*lines, *merged.messages)]
+    lines = [shell_flags.comment(line) for line in (*lines, *merged.messages)]
     lines.append(env_lib.exports({"XLA_FLAGS": merged.xla_flags}))
-    lines += env_lib.lines_beside(options)
+    lines += shell_flags.beside(options)
   else:
     flags, messages = xla_options.flags(options)
     result = check.Planned(
       xla_flags=" ".join(map(str, flags)), messages=messages, nccl_env=nccl_env
     )
-    lines = [env_lib.xla_lines(options)]
+    lines = [env_lib.flag_lines(options)]
   if arguments.format == "json":
     output.write_json(result)
   else:

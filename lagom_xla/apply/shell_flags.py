@@ -1,0 +1,143 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+r"""Shell lines that put a plan's flags where XLA reads them.
+
+XLA takes the last of two flags; of lists it takes all. It reads up to the first
+word that is no flag, and where XLA_FLAGS begins with such a word, the file of
+that name in its place (flags/syntax.py). So the lines look before they append:
+they put a file's flags into the variable, and go before the word. What they
+append is in LAGOM_XLA_FLAGS, too: sourced again, or after another plan's, they
+put the new flags in place of the old. They are for any POSIX shell, and zsh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import shlex
+
+from lagom_xla.flags import nccl_channels
+from lagom_xla.flags import options as xla_options
+
+# What was appended here before goes.
+REMOVE = """\
+case "${LAGOM_XLA_FLAGS:+ ${XLA_FLAGS:-} }" in
+  *" ${LAGOM_XLA_FLAGS:-} "*)
+    XLA_FLAGS=" $XLA_FLAGS "
+    lagom_xla_after="${XLA_FLAGS#*" $LAGOM_XLA_FLAGS "}"
+    XLA_FLAGS="${XLA_FLAGS%%" $LAGOM_XLA_FLAGS "*} $lagom_xla_after"
+    XLA_FLAGS="${XLA_FLAGS# }"
+    XLA_FLAGS="${XLA_FLAGS% }"
+    unset lagom_xla_after
+    ;;
+esac
+unset LAGOM_XLA_FLAGS"""
+
+# It ends sourcing with a status that `set -e` sees.
+REFUSE = "return 2 2>/dev/null || exit 2"
+
+_LOOK = r"""
+# XLA reads flags up to a word that is none, or those in the file that it names.
+lagom_xla_head=
+lagom_xla_rest="${XLA_FLAGS:-}"
+case "${lagom_xla_rest#"${lagom_xla_rest%%[![:space:]]*}"}" in
+  "" | -*) ;;
+  *)
+    if [ -f "$XLA_FLAGS" ] && lagom_xla_rest="$(cat "$XLA_FLAGS")"; then
+      echo "lagom_xla: XLA_FLAGS was the file $XLA_FLAGS, and is now its" \
+        "flags, with this plan's." >&2
+    else
+      echo "lagom_xla: XLA_FLAGS is '$XLA_FLAGS', neither a flag nor a file" \
+        "with flags, over which XLA ends a process: nothing of this plan is" \
+        "set." >&2
+      unset lagom_xla_head lagom_xla_rest lagom_xla_flags
+      @refuse@
+    fi
+    ;;
+esac
+while :; do
+  lagom_xla_rest="${lagom_xla_rest#"${lagom_xla_rest%%[![:space:]]*}"}"
+  case "$lagom_xla_rest" in -*) ;; *) break ;; esac
+  # What comes after the flag; a value in quotes may have spaces, and the last
+  # quote may be missing.
+  lagom_xla_after="${lagom_xla_rest#*=}"
+  case "${lagom_xla_rest%%=*}" in *[!_0-9A-Za-z-]*) lagom_xla_after= ;; esac
+  case "$lagom_xla_after" in
+    \'*\'*)
+      lagom_xla_after="${lagom_xla_after#?}"
+      lagom_xla_after="${lagom_xla_after#*\'}"
+      ;;
+    \"*)
+      lagom_xla_after="${lagom_xla_after#?}"
+      while :; do
+        case "$lagom_xla_after" in
+          \\?*) lagom_xla_after="${lagom_xla_after#??}" ;;
+          \\) lagom_xla_rest="$lagom_xla_rest\\" && lagom_xla_after= ;;
+          \"*) lagom_xla_after="${lagom_xla_after#?}" && break ;;
+          ?*) lagom_xla_after="${lagom_xla_after#?}" ;;
+          *) lagom_xla_rest="$lagom_xla_rest\"" && break ;;
+        esac
+      done
+      ;;
+    \'*) lagom_xla_rest="$lagom_xla_rest'" && lagom_xla_after= ;;
+    *) lagom_xla_after="${lagom_xla_rest#"${lagom_xla_rest%%[[:space:]]*}"}" ;;
+  esac
+  lagom_xla_word="${lagom_xla_rest%"$lagom_xla_after"}"
+  lagom_xla_head="$lagom_xla_head${lagom_xla_head:+ }$lagom_xla_word"
+  lagom_xla_rest="$lagom_xla_after"
+done
+unset lagom_xla_after lagom_xla_word
+if [ -n "$lagom_xla_rest" ]; then
+  echo "lagom_xla: XLA stops reading XLA_FLAGS at" \
+    "${lagom_xla_rest%%[[:space:]]*}, which is no flag: this plan's flags are" \
+    "put before it." >&2
+fi"""
+
+_APPEND = r"""
+case " $lagom_xla_head" in
+  *" $lagom_xla_flags") ;; # They are there already.
+  *)
+    lagom_xla_head="$lagom_xla_head${lagom_xla_head:+ }$lagom_xla_flags"
+    export LAGOM_XLA_FLAGS="$lagom_xla_flags"
+    ;;
+esac
+export XLA_FLAGS="$lagom_xla_head${lagom_xla_rest:+ }$lagom_xla_rest"
+unset lagom_xla_flags lagom_xla_head lagom_xla_rest"""
+
+_UNSET_FOR_OPTION = f"""\
+if [ -n "${{{nccl_channels.VARIABLE}:-}}" ]; then
+  echo "lagom_xla: {nccl_channels.VARIABLE} is unset: NCCL would take it in" \\
+    "place of this plan's {nccl_channels.OPTION}." >&2
+fi
+unset {nccl_channels.VARIABLE}"""
+
+
+def looking(options: Mapping[str, object], refuse: str = REFUSE) -> str:
+  """Lines that find the place for XLA options, or refuse; "" for no flags.
+
+  Comments before them name the options that could not be added.
+  """
+  fitted = xla_options.flags(options)
+  lines = [*map(comment, fitted.messages)]
+  if fitted.flags:
+    text = shlex.quote(" ".join(map(str, fitted.flags)))
+    lines += [f"lagom_xla_flags={text}", _LOOK.strip("\n")]
+  return "\n".join(lines).replace("@refuse@", refuse.replace("\n", "\n      "))
+
+
+def appending(options: Mapping[str, object]) -> str:
+  """Lines that append XLA options in the place that was found."""
+  if not options:
+    return "# XLA's default options are as good as any that were tried."
+  if not xla_options.flags(options).flags:
+    return "# No flag can be set here."
+  return "\n".join([_APPEND.strip("\n"), *beside(options)])
+
+
+def beside(options: Mapping[str, object]) -> list[str]:
+  """Shell lines that XLA options need beside them to act; most need none."""
+  return [_UNSET_FOR_OPTION] if options.get(nccl_channels.OPTION) else []
+
+
+def comment(text: str) -> str:
+  """A comment in one line, whatever is in the text."""
+  return "# " + " ".join(text.splitlines())
