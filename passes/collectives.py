@@ -469,7 +469,7 @@ def _started(
   for home, operation in inside:
     kind = kind_of(operation)
     assert kind is not None
-    given, taken = _arrays(home, operation, kind)
+    given, taken = arrays(home, operation, kind)
     found.append(
       Collective(
         name=f"{start.name}/{operation.name}" if inside[1:] else start.name,
@@ -647,7 +647,7 @@ def _is_pair_of_one(module: hlo.Module, start: hlo.Instruction) -> bool:
   return start.opcode.endswith("-start") and kind_of(start) is not None
 
 
-def _arrays(
+def arrays(
   computation: hlo.Computation, operation: hlo.Instruction, kind: str
 ) -> tuple[list[hlo.Shape], hlo.Shape]:
   """What is sent, without offsets, sizes and tokens, and what arrives."""

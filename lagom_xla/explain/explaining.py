@@ -27,6 +27,7 @@ from lagom_xla.explain import parts as parts_lib
 from lagom_xla.explain import sentences
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import dependencies
+from lagom_xla.passes import provenance
 from lagom_xla.passes import source_lines
 from lagom_xla.search.xla import knobs
 
@@ -106,6 +107,7 @@ class _Ran:
     self.runs, replayed = parts_lib.replayed(step, configuration)
     self.step_us = replayed.step_time_us
     self.lines = source_lines.SourceLines(step.analysis.module)
+    self.arrays = provenance.of(step.analysis.module)
     self.homes = {c.name: c for c in step.analysis.sequences}
     # Those of branches that are not taken do not run.
     self.exposed_us = {c.name: 0.0 for c in step.analysis.collectives}
@@ -344,6 +346,7 @@ def _collective(
     num_ranks=key.num_ranks,
     num_nodes=key.num_nodes,
     num_arrays=collective.num_operands,
+    moves=ran.arrays.moved(collective),
     executions=collective.executions,
     file=frame.file if frame else "",
     line=frame.line if frame else 0,

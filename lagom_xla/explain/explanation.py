@@ -19,6 +19,7 @@ from lagom_xla import validation
 from lagom_xla.costs import in_words
 from lagom_xla.costs import routes
 from lagom_xla.explain import parts as parts_lib
+from lagom_xla.passes import provenance
 from lagom_xla.plan import beside
 
 # Raised whenever a field changes its meaning.
@@ -94,6 +95,7 @@ class Collective:
     num_ranks: GPUs that take part.
     num_nodes: that those are on.
     num_arrays: that it moves; XLA combined them if there are several.
+    moves: what each of them is.
     executions: times it runs per step.
     file: of the user's line that it comes from; "" where that is not known.
     line: in that file; 0 where it is not known.
@@ -127,6 +129,7 @@ class Collective:
   num_ranks: int
   num_nodes: int
   num_arrays: int
+  moves: tuple[provenance.Array, ...] = ()
   executions: int
   file: str
   line: int

@@ -21,6 +21,7 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes import kernels as kernels_lib
+from lagom_xla.passes import provenance
 from lagom_xla.passes import source_lines
 from lagom_xla.search.xla import knobs
 
@@ -52,6 +53,19 @@ def what(collective: collectives_lib.Collective, platform: str = "GPU") -> str:
   return in_words.tuning_key(kind, num_bytes, collective.group_size, platform)
 
 
+def moved(arrays: Sequence[provenance.Array], *, is_told: bool = False) -> str:
+  """What a collective moves, in a table or told; "" if it is not known.
+
+  Of several arrays the first.
+  """
+  known = [array for array in arrays if array.kind != "unknown"]
+  if not known or len(known) < len(arrays):
+    return ""
+  first, num_others = known[0], len(known) - 1
+  more = f" and {in_words.count(num_others, 'more array')}" * bool(num_others)
+  return f"{first.in_words if is_told else first}{more}"
+
+
 def place(line: source_lines.SourceLine) -> str:
   """A source line with the innermost scopes around it."""
   at = str(line.frames[0]) if line.frames else ""
@@ -77,6 +91,11 @@ class Subject:
   def collective(self) -> collectives_lib.Collective:
     """Itself."""
     return self.place.collective
+
+  @property
+  def arrays(self) -> provenance.Arrays:
+    """What the arrays of its module are."""
+    return provenance.of(self.step.analysis.module)
 
   @property
   def key(self) -> collective_lib.TuningKey:
@@ -451,32 +470,40 @@ def _mesh(subject: Subject) -> Iterator[str]:
 
 def _accumulation(subject: Subject) -> Iterator[str]:
   """Accumulation: what a loop reduces in each trip only to add it up."""
-  collective = subject.collective
-  if collective.executions < 2 or not _adds_up(subject):
+  collective, lone_us = subject.collective, subject.lone_us
+  runs, trips = collective.executions, subject.arrays.trips_added_up(collective)
+  if trips < 2 or runs < trips:
     return
+  once = runs // trips
+  num_bytes = in_words.gigabytes(once * collective.nccl_bytes)
   yield (
-    f"Accumulation: a loop reduces in each of its {collective.executions:,}"
-    " trips what it then adds up. Summed on each GPU first and reduced once,"
-    f" that takes {_ms(subject.lone_us)} alone instead of"
-    f" {_ms(collective.executions * subject.lone_us)}, and memory for the sum."
+    f"Accumulation: a loop reduces in each of its {trips:,} trips what it then"
+    f" adds up, in {in_words.count(runs, 'run')}. Summed on each GPU first and"
+    f" reduced behind the loop, in {in_words.count(once, 'run')}, that takes"
+    f" {_ms(once * lone_us)} alone instead of {_ms(runs * lone_us)}, and"
+    f" {num_bytes} for whole sums: jax.shard_map around the loop, with a"
+    f" {_SUMS_OF[collective.kind]} behind it."
   )
 
 
+# JAX's names of reductions.
+_SUMS_OF = {"all-reduce": "psum", "reduce-scatter": "psum_scatter"}
+
+
 def _batch(subject: Subject) -> Iterator[str]:
-  """Batch: of weights and gradients the bytes stay, and kernels grow."""
+  """Batch: of parameters and gradients the bytes stay, and kernels grow."""
   hideable_us = subject.parts.hideable_us
   too_long_us = subject.parts.us.get("too_long", 0.0)
-  if not too_long_us or not hideable_us:
+  arrays = subject.arrays.moved(subject.collective)
+  if not too_long_us or not hideable_us or not arrays:
     return
-  products, place = _products(subject), subject.place
-  # Weights are gathered before all products, and gradients come after all.
-  if place.needed[products].any() == place.needing[products].any():
+  if not provenance.OF_ANY_BATCH.issuperset(array.kind for array in arrays):
     return
   factor = 1 + too_long_us / hideable_us
   yield (
-    "Batch: it moves weights or gradients, whose bytes do not grow with the"
-    f" batch. With {factor:.1f} times the rows per GPU the kernels beside it"
-    " would be long enough, if they grow as much."
+    f"Batch: it moves {moved(arrays, is_told=True)}, whose bytes do not grow"
+    f" with the batch. With {factor:.1f} times the rows per GPU the kernels"
+    " beside it would be long enough, if they grow as much."
   )
 
 
@@ -520,44 +547,3 @@ def _strands(subject: Subject, left_us: float) -> Iterator[str]:
     " splits a batch, and `--in-process` tries to merge the loops"
     " (docs/strands.md)."
   )
-
-
-_REDUCTIONS = frozenset(["all-reduce", "reduce-scatter"])
-# What a kernel may do beside adding, so that sums can be taken first.
-_ALLOWED = frozenset(
-  [*("add", "convert", "fusion", "reshape", "copy"), *collectives_lib.NOPS]
-)
-
-
-def _adds_up(subject: Subject) -> bool:
-  """Whether a loop's trips reduce values only to add them up.
-
-  The instruction that takes the result then adds, reads a value that the loop
-  carries, and is what the loop carries on in its place.
-  """
-  if subject.collective.kind not in _REDUCTIONS or subject.user is None:
-    return False
-  computation, user = subject.place.computation, subject.user
-  computations = subject.step.analysis.module.computations
-  opcodes = {user.opcode}.union(
-    *(computations[id_].opcodes for id_ in user.called_computation_ids)
-  )
-  if "add" not in opcodes or not opcodes <= _ALLOWED:
-    return False
-  carried = {_carried(computation, i) for i in computation.operands(user)}
-  root = computation.root
-  returned = {
-    at
-    for at, made in enumerate(computation.operands(root))
-    if computation.behind(made, collectives_lib.NOPS).id == user.id
-  }
-  return root.opcode == "tuple" and not carried.isdisjoint(returned)
-
-
-def _carried(computation: hlo.Computation, operand: hlo.Instruction) -> int:
-  """Index of the value of the loop that an operand is; -1 if it is none."""
-  taken = computation.behind(operand, ("bitcast",))
-  if taken.opcode != "get-tuple-element":
-    return -1
-  (of,) = computation.operands(taken)
-  return taken.tuple_index if of.opcode == "parameter" else -1

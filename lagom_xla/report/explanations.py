@@ -81,12 +81,12 @@ def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
   hidden = len(exposed) - _MOST_COLLECTIVES
   yield layout.table(
     "Exposed most (ms per step)",
-    ("collective", "ms", "mostly", "from"),
+    ("collective", "ms", "mostly", "moves", "from"),
     (
-      (one.name, in_words.ms(one.exposed_us), _mostly(one), one.at)
+      (one.name, in_words.ms(one.exposed_us), _mostly(one), *_moves(one))
       for one in exposed[:_MOST_COLLECTIVES]
     ),
-    texts=(0, 2, 3),
+    texts=(0, 2, 3, 4),
     caption=f"and {hidden:,} more" if hidden > 0 else None,
   )
   left = [
@@ -123,6 +123,11 @@ def _reasons(steps: Sequence[explanation_lib.Step]) -> rich.table.Table:
   return layout.table("Why they wait (ms per step)", columns, shown)
 
 
+def _moves(one: explanation_lib.Collective) -> tuple[str, str]:
+  """What a collective moves, and from where."""
+  return ", ".join(dict.fromkeys(array.kind for array in one.moves)), one.at
+
+
 def _mostly(one: explanation_lib.Collective) -> str:
   return (
     sentences.REASONS[one.parts[0].reason] if one.parts else "not looked at"
@@ -147,6 +152,8 @@ def of_collective(explanation: explanation_lib.Explanation, name: str) -> _Told:
   yield (
     f"{one.what}{combined}, {one.form}, {runs} per step, in {one.computation}"
   )
+  if moves := sentences.moved(one.moves, is_told=True):
+    yield f"moves {moves}"
   if source := ", ".join(filter(None, (one.at, one.layer))):
     yield f"from {source}{' (backward)' * one.is_backward}"
   if one.run_by != "NCCL":

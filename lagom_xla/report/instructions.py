@@ -4,6 +4,8 @@
 
 instructions.of_step(step)["all-gather-start.1"].what
 # "all-gather of 34.6 MB over 8 GPUs"
+instructions.of_step(step)["all-gather-start.1"].moves
+# "parameter params['wq'] bf16[4096,4096]"
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from lagom_xla.explain import sentences
 from lagom_xla.passes import copies as copies_lib
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.passes import provenance
 from lagom_xla.passes import source_lines
 
 
@@ -25,9 +28,15 @@ class Instruction:
   """What a reader is told of a kernel, a collective or a copy."""
 
   what: str
+  moves: str = ""
   num_bytes: int
   executions: int
   source: source_lines.SourceLine
+
+  @property
+  def words(self) -> str:
+    """What it does, and to which arrays."""
+    return ": ".join(filter(None, (self.what, self.moves)))
 
 
 def of_step(step: step_lib.Step) -> Mapping[str, Instruction]:
@@ -46,6 +55,7 @@ def of_analysis(
 ) -> Mapping[str, Instruction]:
   """The same of a module, which runs on GPUs or on CPUs."""
   lines = source_lines.SourceLines(analysis.module)
+  arrays = provenance.of(analysis.module)
   found: dict[str, Instruction] = {}
   for computation_id in analysis.module.executions:
     computation = analysis.module.computations[computation_id]
@@ -59,6 +69,7 @@ def of_analysis(
           what += f", {one.num_operands} arrays combined"
         found[one.name] = Instruction(
           what=what,
+          moves=sentences.moved(arrays.moved(one)),
           num_bytes=one.nccl_bytes,
           executions=one.executions,
           # XLA adds some, and combines more: those near them tell the line.

@@ -23,6 +23,7 @@ from lagom_xla.flags import environment
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import combine
 from lagom_xla.passes import overlap as overlap_lib
+from lagom_xla.passes import provenance
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.schedule import memory
 from lagom_xla.profiling import costing as costing_lib
@@ -130,6 +131,7 @@ class Collective:
       the compute stream.
     computation: where it stands.
     num_operands: arrays that are combined in it.
+    moves: what each of them is.
     operand_bytes: what one device puts in, each time.
     result_bytes: what one device gets out, each time.
     group_size: devices in its largest group; 0 if unknown.
@@ -153,6 +155,7 @@ class Collective:
   stream: str
   computation: str
   num_operands: int
+  moves: tuple[provenance.Array, ...]
   operand_bytes: int
   result_bytes: int
   group_size: int
@@ -209,6 +212,7 @@ def _collectives(step: step_lib.Step) -> Iterator[Collective]:
     yield validation.convert(
       Collective,
       found,
+      moves=provenance.of(step.analysis.module).moved(found),
       spans_nodes=any(
         step.cluster.num_nodes_of(group) > 1 for group in found.groups
       ),

@@ -109,7 +109,13 @@ def _moved(
     name, one = collective.name, explained[collective.name]
     beside = step.analysis.kernels_beside[collective.start_id]
     cells = (
-      "\n  ".join([name, *map(str, told[name].source.frames[:1])]),
+      "\n  ".join(
+        [
+          name,
+          *filter(None, [told[name].moves]),
+          *map(str, told[name].source.frames[:1]),
+        ]
+      ),
       "scale-up"
       if collective.stream == collectives_lib.SCALE_UP
       else collective.form,

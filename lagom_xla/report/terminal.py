@@ -278,6 +278,7 @@ def _exposed(
     wait, lose = (in_words.ms(us) for us in (one.wait_us, one.slows_us))
     runs = f", {one.executions} runs" if one.executions > 1 else ""
     others = f" and {one.num_others} like it" if one.num_others else ""
+    moves = f": {one.label.moves}," if one.label.moves else ""
     source = f" from {one.label.source}" if one.label.source else ""
     why = one.why_waits or one.why_slows
     items.append(
@@ -287,7 +288,7 @@ def _exposed(
           more=2 * _WIDE + 2,
         ),
         *layout.wrapped(
-          f"{one.label.name}{others}{source}. {why}", indent=4, more=0
+          f"{one.label.name}{others}{moves}{source}. {why}", indent=4, more=0
         ),
       )
     )
@@ -396,7 +397,7 @@ def _waited_for(
     overlaps.collectives, key=lambda row: -(row.exposed_us + row.slowdown_us)
   ):
     known = instructions.get(row.name)
-    what = f"{row.name}: {known.what}" if known else row.name
+    what = f"{row.name}: {known.words}" if known else row.name
     source = str(known.source) if known else ""
     times_us = (row.exposed_us, row.late_ranks_us, row.slowdown_us)
     times = "".join(f"{in_words.ms(us):>{_WIDE}}" for us in times_us)

@@ -237,7 +237,7 @@ def _arguments(
   if (known := instructions.get(ran.name)) is not None:
     arguments |= {
       "HLO instruction": ran.name,
-      "what": known.what,
+      "what": known.words,
       "bytes": known.num_bytes,
       "runs per step": known.executions,
       "source": str(known.source),

@@ -232,7 +232,7 @@ def test_weights_can_be_hidden_by_a_larger_batch(
 ) -> None:
   def body(weight, x, other):
     gathered = _gather("g", weight)
-    return _product("C", _product("S", x, other), gathered)
+    return _product("C", _product("S", x, other), gathered), weight + 1
 
   shapes = (_THIN, (128, explained_step.SIZE), _SQUARE)
   module = scheduled(explained_step.lower(h100s, body, shapes))
@@ -241,6 +241,7 @@ def test_weights_can_be_hidden_by_a_larger_batch(
   assert found.hideable_us
   factor = 1 + too_long_us / found.hideable_us
   (batch,) = (text for text in found.advice if text.startswith("Batch"))
+  assert "it moves the parameter weight, " in batch
   assert f"With {factor:.1f} times the rows per GPU" in batch
 
 

@@ -89,8 +89,12 @@ def picture(
 def _label(name: str, instructions: Instructions) -> report.Label:
   """An instruction in words."""
   known = instructions.get(name)
-  what, source = (known.what, str(known.source)) if known else ("", "")
-  return report.Label(name=name, what=what, source=source)
+  return report.Label(
+    name=name,
+    what=known.what if known else "",
+    moves=known.moves if known else "",
+    source=str(known.source) if known else "",
+  )
 
 
 def _lost_us(ran: recorder.Slice) -> float:
@@ -209,7 +213,9 @@ def losses(
       why_slows = _why_slows(step, configuration, one)
     if one.exposed_us >= least_us and one.parts:
       reason = one.parts[0].reason
-    key = (label.what, label.source, reason, _FIGURES.sub("", why_slows))
+    kinds = tuple(array.kind for array in one.moves)
+    why = _FIGURES.sub("", why_slows)
+    key = (label.what, kinds, label.source, reason, why)
     alike.setdefault(key, []).append(one)
     first = report.Collective(
       label=label,

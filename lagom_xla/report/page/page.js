@@ -50,7 +50,7 @@ function category(row, i) {
 
 function words(row, index) {
   const label = row.picture.labels[index];
-  const about = [label.what, label.source].filter(Boolean).map(escaped).join('<br>');
+  const about = [label.what, label.moves, label.source].filter(Boolean).map(escaped).join('<br>');
   return '<b>' + escaped(label.name) + '</b>' + (about ? '<br>' + about : '');
 }
 

@@ -88,11 +88,13 @@ class Label:
   Attributes:
     name: of it.
     what: it does.
+    moves: what a collective moves; "" where that is not known.
     source: where it is from; "" where that is not known.
   """
 
   name: str
   what: str
+  moves: str = ""
   source: str
 
 

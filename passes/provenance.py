@@ -1,0 +1,709 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What the arrays of a step are, followed from its arguments to its results.
+
+    arrays = provenance.of(module)
+    arrays.moved(collective)  # (Array(kind="gradient", names=("p['w']",), …),)
+
+JAX names the arguments of a step by their paths. An array passes on what it is
+through whatever moves elements or changes them one by one: tuples, loops and
+calls, reshapes, slices, fusions, converts, sums, collectives. It *copies*.
+Products, reductions, gathers and broadcasts *mix*: what they make depends on
+what they take, and is something else.
+
+- Arguments that a step returns changed are its *state*. Others are *data*, but
+  for frozen parameters: those are no integers, and no product has one of them
+  and nothing but state.
+- What depends on no data is a *parameter*; *optimizer state* if it only meets
+  gradients, never an activation.
+- What is copied into new state is a *gradient*, and once old state went into
+  it, that state.
+- Whatever else depends on data is an *activation*, and grows with the batch:
+  gradients of activations, too. A few numbers, as a loss, are *scalars*.
+
+In a step that returns no parameter changed, integers and changed arguments, as
+caches are, are the data. Where none is found all of this is unknown.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator, Mapping
+import dataclasses
+import functools
+import itertools
+import re
+from typing import Literal
+import weakref
+
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import hlo
+
+Kind = Literal[
+  "parameter",
+  "optimizer state",
+  "gradient",
+  "activation",
+  "scalars",
+  "unknown",
+]
+# Those whose bytes are the same for any batch.
+OF_ANY_BATCH: frozenset[str] = frozenset(
+  ["parameter", "optimizer state", "gradient"]
+)
+
+# What makes each element of a result of one element of each operand, or moves
+# elements; and how many of its operands are copied, where others say where to.
+_COPYING: Mapping[str, int] = {
+  **dict.fromkeys(
+    [
+      *("abs", "add", "add-dependency", "and", "atan2", "bitcast"),
+      *("bitcast-convert", "cbrt", "ceil", "clamp", "concatenate", "convert"),
+      *("copy", "copy-start", "cosine", "divide", "domain", "erf"),
+      *("exponential", "exponential-minus-one", "floor", "log"),
+      *("log-plus-one", "logistic", "maximum", "minimum", "multiply"),
+      *("negate", "not", "opt-barrier", "or", "power", "reduce-precision"),
+      *("remainder", "reshape", "reverse", "round-nearest-afz"),
+      *("round-nearest-even", "rsqrt", "select", "sign", "sine", "slice"),
+      *("sqrt", "subtract", "tan", "tanh", "transpose", "xor"),
+      *(kind + end for kind in collectives_lib.KINDS for end in ("", "-start")),
+    ],
+    1_000_000,
+  ),
+  **{"dynamic-slice": 1, "dynamic-update-slice": 2, "pad": 1, "scatter": 1},
+  **{"ragged-all-to-all": 1, "collective-permute": 1},
+}
+# Starts whose shape has other arrays than those that arrive.
+_IN_PLACE = frozenset(["collective-permute-start", "copy-start"])
+# Of those, what sums can be taken before as well as behind.
+_LINEAR = frozenset(
+  [
+    *("add", "add-dependency", "bitcast", "concatenate", "convert", "copy"),
+    *("copy-start", "dynamic-slice", "dynamic-update-slice", "fusion", "call"),
+    *("negate", "opt-barrier", "pad", "reduce-precision", "reshape"),
+    *("reverse", "slice", "subtract", "transpose", "while", "parameter"),
+    *(kind + end for kind in collectives_lib.KINDS for end in ("", "-start")),
+  ]
+)
+_PRODUCTS = frozenset(["convolution", "custom-call", "dot", "ragged-dot"])
+_CALLS = frozenset(["async-start", "call", "fusion"])
+# The name of an argument, with which paths in it begin.
+_ROOT = re.compile(r"^\w+")
+_INTEGERS = ("s", "u", "pred")
+# Of arrays of fewer elements, such as norms and keys, nothing is said.
+_MOST_SCALARS = 16
+
+
+_ARTICLES: Mapping[str, str] = {
+  **dict.fromkeys(["activation", "optimizer state"], "an "),
+  **dict.fromkeys(["parameter", "gradient"], "a "),
+  **dict.fromkeys(["scalars", "unknown"], ""),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Array:
+  """An array that a collective moves.
+
+  Attributes:
+    kind: what it is.
+    names: paths of the arguments that it is, or is the gradient of; () where
+      it is neither, or they have none.
+    shape: of the whole that is put together or taken apart, such as
+      "bf16[8,4096]".
+  """
+
+  kind: Kind
+  names: tuple[str, ...]
+  shape: str
+
+  def __str__(self) -> str:
+    if self.kind == "unknown":
+      return self.shape
+    return f"{self.kind}{self._of} {self.shape}"
+
+  @property
+  def _of(self) -> str:
+    if not self.names:
+      return ""
+    of = " of" * (self.kind == "gradient")
+    more = f" and {len(self.names) - 1} more" if self.names[1:] else ""
+    return f"{of} {self.names[0]}{more}"
+
+  @property
+  def in_words(self) -> str:
+    """The same in a sentence."""
+    article = _ARTICLES[self.kind]
+    if self.names and article:
+      article = "the "
+    return f"{article}{self.kind}{self._of}, {self.shape}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Argument:
+  """An argument of a step.
+
+  Attributes:
+    name: its path; "" where the module has none.
+    kind: what it is; data are "activation".
+    shape: of one device's part.
+  """
+
+  name: str
+  kind: Kind
+  shape: hlo.Shape
+
+
+def of(module: hlo.Module) -> Arrays:
+  """The arrays of a module, followed once."""
+  if module not in _known:
+    _known[module] = Arrays(module)
+  return _known[module]
+
+
+_known: weakref.WeakKeyDictionary[hlo.Module, Arrays] = (
+  weakref.WeakKeyDictionary()
+)
+
+# One array of a value, as a number.
+_Node = int
+_Nodes = tuple[_Node, ...]
+_Edges = list[list[_Node]]
+
+
+class _Flow:
+  """How the arrays of a module are made of each other.
+
+  A value is a tuple of nodes, one for each array in it. What only passes values
+  on, such as a tuple, has the nodes of what it takes. All but those of loops
+  come after the nodes that they are made of.
+
+  Attributes:
+    copied: node -> nodes whose elements it has.
+    mixed: node -> nodes that it depends on otherwise.
+    made_by: node -> the instruction.
+    values: id of an instruction -> its nodes.
+    loops: of each `while`, the nodes of its state as a trip begins and ends.
+    arguments: shapes and nodes of the entry's arrays, by their parameter.
+    results: nodes of what the entry returns.
+  """
+
+  def __init__(self, module: hlo.Module):
+    self.copied: _Edges = []
+    self.mixed: _Edges = []
+    self.made_by: list[hlo.Instruction] = []
+    self.values: dict[int, _Nodes] = {}
+    self.loops: dict[int, tuple[hlo.Instruction, _Nodes, _Nodes]] = {}
+    self._module = module
+    computations = module.computations.values()
+    self._shapes = {i.id: i.shape for c in computations for i in c.instructions}
+    self._times_called = collections.Counter(
+      called_id
+      for computation in computations
+      for instruction in computation.instructions
+      if not instruction.opcode.endswith(("-done", "-update"))
+      for called_id in instruction.called_computation_ids
+    )
+    self._parameters: dict[int, dict[int, _Nodes]] = {}
+    self._sent: dict[int, list[_Node]] = collections.defaultdict(list)
+    self.arguments = {
+      i.parameter_number: self._fresh(i) for i in module.entry.parameters
+    }
+    self.results = self._computation(module.entry, self.arguments)
+
+  def _fresh(
+    self, instruction: hlo.Instruction, number: int | None = None
+  ) -> _Nodes:
+    """New nodes for what an instruction makes."""
+    if number is None:
+      number = len(leaves(instruction.shape))
+    first = len(self.copied)
+    for _ in range(number):
+      self.copied.append([])
+      self.mixed.append([])
+      self.made_by.append(instruction)
+    return tuple(range(first, first + number))
+
+  def _computation(
+    self, computation: hlo.Computation, given: Mapping[int, _Nodes]
+  ) -> _Nodes:
+    """The nodes of what a computation returns."""
+    own = self._parameters.get(computation.id)
+    if own is None:
+      # Nodes of the caller's are not those of other callers.
+      is_shared = self._times_called[computation.id] > 1
+      self._parameters[computation.id] = own = {}
+      for parameter in computation.parameters:
+        number = parameter.parameter_number
+        if is_shared or number not in given:
+          own[number] = self._fresh(parameter)
+        else:
+          own[number] = given[number]
+        self.values[parameter.id] = own[number]
+      for instruction in computation.instructions:
+        if instruction.opcode != "parameter":
+          self.values[instruction.id] = self._value(instruction)
+    for number, nodes in given.items():
+      if number in own:
+        self._join(own[number], nodes)
+    return self.values[computation.proto.root_id]
+
+  def _join(self, nodes: _Nodes, others: _Nodes) -> None:
+    """Has arrays be copies of others, too."""
+    if len(nodes) != len(others):
+      for node in nodes:
+        self.mixed[node] += others
+      return
+    for node, other in zip(nodes, others, strict=True):
+      if node != other:
+        self.copied[node].append(other)
+
+  def _copy(self, instruction: hlo.Instruction, *of: _Nodes) -> _Nodes:
+    made = self._fresh(instruction)
+    for nodes in of:
+      self._join(made, nodes)
+    return made
+
+  def _value(self, instruction: hlo.Instruction) -> _Nodes:
+    opcode = instruction.opcode
+    operands = [self.values[i] for i in instruction.operand_ids]
+    called = [
+      self._module.computations[i] for i in instruction.called_computation_ids
+    ]
+    if opcode == "tuple":
+      return tuple(itertools.chain(*operands))
+    if opcode == "get-tuple-element":
+      return self._element(instruction, operands[0])
+    if opcode.endswith(("-done", "-update")) and operands:
+      return operands[0]
+    if opcode == "while":
+      begin = self._copy(instruction, operands[0])
+      end = self._computation(called[0], {0: begin})
+      self._join(begin, end)
+      self.loops[instruction.id] = instruction, begin, end
+      return self._copy(instruction, end)
+    if opcode == "conditional":
+      branches = zip(called, operands[1:], strict=False)
+      made = [self._computation(one, {0: given}) for one, given in branches]
+      return self._copy(instruction, *made)
+    if opcode in _CALLS and len(called) == 1:
+      result = self._computation(called[0], dict(enumerate(operands)))
+      # A start returns what it is given, too; its done does not.
+      is_start = opcode == "async-start"
+      return result if is_start else self._copy(instruction, result)
+    return self._made(instruction, operands)
+
+  def _element(self, instruction: hlo.Instruction, nodes: _Nodes) -> _Nodes:
+    """The nodes of one element of a tuple."""
+    parts = self._shapes[instruction.operand_ids[0]].tuple_shapes
+    ends = list(itertools.accumulate(len(leaves(part)) for part in parts))
+    if not ends or ends[-1] != len(nodes):  # Of a start.
+      return self._copy(instruction, nodes)
+    end = ends[instruction.tuple_index]
+    return nodes[end - len(leaves(instruction.shape)) : end]
+
+  def _made(
+    self, instruction: hlo.Instruction, operands: list[_Nodes]
+  ) -> _Nodes:
+    """The nodes of what an instruction computes or moves."""
+    opcode = instruction.opcode
+    flat = list(itertools.chain(*operands))
+    if opcode in ("send", "recv"):  # A recv gets what is sent on its channel.
+      made = self._fresh(instruction, 1)
+      sent = self._sent[instruction.channel_id]
+      if opcode == "send":
+        sent.append(flat[0])
+      self.copied[made[0]] += sent
+      return made
+    is_start = opcode.endswith("-start")
+    number = len(flat) if is_start and opcode not in _IN_PLACE else None
+    made = self._fresh(instruction, 1 if opcode in _IN_PLACE else number)
+    is_moved = collectives_lib.kind_of(instruction) or opcode == "opt-barrier"
+    if is_moved and len(made) == len(flat) and not opcode.startswith("all-to"):
+      self._join(made, tuple(flat))
+      return made
+    for operand, nodes in enumerate(operands):
+      ways = self.copied if self._copies(instruction, operand) else self.mixed
+      for node in made:
+        ways[node] += nodes
+    return made
+
+  def _copies(self, instruction: hlo.Instruction, operand: int) -> bool:
+    """Whether an instruction copies elements of an operand."""
+    opcode, size = instruction.opcode, hlo.num_elements(instruction.shape)
+    is_of_size = (
+      hlo.num_elements(self._shapes[instruction.operand_ids[operand]]) == size
+    )
+    match opcode:
+      case "broadcast":  # Adds dimensions of one element, or repeats.
+        return is_of_size
+      case "custom-call":  # A library's product adds to what it takes third.
+        num = len(instruction.operand_ids)
+        return is_of_size and (num == 1 or operand == 2)
+      case "select":
+        return operand > 0
+      case _:
+        return operand < _COPYING.get(opcode, 0)
+
+
+def leaves(shape: hlo.Shape) -> list[hlo.Shape]:
+  """The arrays of a shape."""
+  if shape.element_type != hlo.TUPLE:
+    return [shape]
+  return [leaf for part in shape.tuple_shapes for leaf in leaves(part)]
+
+
+def _reached(masks: list[int], *ways: _Edges) -> list[int]:
+  """The bits of each node, and of all nodes that it is made of."""
+  has_changed = True
+  while has_changed:
+    has_changed = False
+    for node, mask in enumerate(masks):
+      new = mask
+      for edges in ways:
+        for other in edges[node]:
+          new |= masks[other]
+      if new != mask:
+        masks[node], has_changed = new, True
+  return masks
+
+
+def _becoming(masks: list[int], edges: _Edges) -> list[int]:
+  """The bits of each node, and of all nodes that are made of it."""
+  has_changed = True
+  while has_changed:
+    has_changed = False
+    for node in reversed(range(len(masks))):
+      if mask := masks[node]:
+        for other in edges[node]:
+          if masks[other] | mask != masks[other]:
+            masks[other] |= mask
+            has_changed = True
+  return masks
+
+
+def _bits(mask: int) -> Iterator[int]:
+  while mask:
+    low = mask & -mask
+    yield low.bit_length() - 1
+    mask ^= low
+
+
+class Arrays:
+  """What the arrays of a module are.
+
+  Attributes:
+    arguments: those of the step, in order.
+  """
+
+  def __init__(self, module: hlo.Module):
+    self._module, self._flow = module, _Flow(module)
+    flow = self._flow
+    self._paths: list[str] = []
+    self._shapes: list[hlo.Shape] = []
+    nodes: list[_Node] = []
+    for parameter in sorted(
+      module.entry.parameters, key=lambda i: i.parameter_number
+    ):
+      shapes = leaves(parameter.shape)
+      self._shapes += shapes
+      self._paths += [parameter.metadata.op_name] * len(shapes)
+      nodes += flow.arguments[parameter.parameter_number]
+    own = [0] * len(flow.copied)
+    for bit, node in enumerate(nodes):
+      own[node] |= 1 << bit
+    # Arguments that it is a copy of, or depends on in any way.
+    self._copies = _reached([*own], flow.copied)
+    self._needs = _reached(own, flow.copied, flow.mixed)
+    self._new = self._new_state()
+    self._state = sum({1 << bit for bit in self._new.values()})
+    becoming = [0] * len(flow.copied)
+    for result, bit in self._new.items():
+      becoming[flow.results[result]] |= 1 << bit
+    # Arguments whose new values it is copied into.
+    self._becomes = _becoming(becoming, flow.copied)
+    integers = self._integers()
+    self._data = self._data_beside(integers)
+    self._parameters = self._met_by_data()
+    if not self._parameters & self._state:
+      # It trains nothing: what it returns changed are caches.
+      self._data = (integers | self._state) if integers else 0
+      self._parameters = self._all & ~self._data
+      self._becomes = [0] * len(flow.copied)
+
+  @functools.cached_property
+  def _all(self) -> int:
+    return (1 << len(self._shapes)) - 1
+
+  def _new_state(self) -> Mapping[int, int]:
+    """Result -> the argument that it is the new value of."""
+    module, results = self._module, self._flow.results
+    shapes = leaves(module.entry.root.shape)
+    found: dict[int, int] = {}
+    if len(shapes) != len(results):
+      return found
+    is_donated = {
+      tuple(entry.output_shape_index): entry.parameter_number
+      for entry in module.proto.input_output_alias.entries
+      if not entry.parameter_shape_index
+    }
+    if len(self._flow.arguments) == len(self._shapes):
+      for index, number in is_donated.items():
+        if len(index) < 2 and number < len(self._shapes):
+          found[index[0] if index else 0] = number
+    left = self._all & ~sum({1 << bit for bit in found.values()})
+    # New state is a copy of the old; that of an optimizer only of its own.
+    others = [i for i in range(len(results)) if i not in found]
+    for result in sorted(
+      others, key=lambda i: self._copies[results[i]].bit_count()
+    ):
+      for bit in _bits(self._copies[results[result]] & left):
+        if _is_alike(self._shapes[bit], shapes[result]):
+          found[result] = bit
+          left &= ~(1 << bit)
+          break
+    if not found and self._differentiates:  # It returns gradients.
+      for result, shape in enumerate(shapes):
+        for bit in _bits(left):
+          if _is_alike(self._shapes[bit], shape):
+            found[result] = bit
+            left &= ~(1 << bit)
+            break
+    return found
+
+  @property
+  def _differentiates(self) -> bool:
+    return any(
+      "transpose(" in instruction.metadata.op_name
+      for computation in self._module.computations.values()
+      for instruction in computation.instructions
+    )
+
+  def _groups(self) -> Mapping[str, int]:
+    """Arguments by what their paths begin with; each alone without a path."""
+    groups: dict[str, int] = {}
+    for bit, path in enumerate(self._paths):
+      root = _ROOT.match(path)
+      key = root[0] if root else str(bit)
+      groups[key] = groups.get(key, 0) | 1 << bit
+    return groups
+
+  def _integers(self) -> int:
+    """Tokens, labels and the like: integers that are no state, and no key."""
+    return sum(
+      1 << bit
+      for bit, shape in enumerate(self._shapes)
+      if not self._state >> bit & 1
+      and hlo.element_type(shape).startswith(_INTEGERS)
+      and hlo.num_elements(shape) > _MOST_SCALARS
+    )
+
+  def _data_beside(self, integers: int) -> int:
+    """The arguments that are data, where others are state."""
+    data = integers
+    flow = self._flow
+    in_products = [
+      [self._needs[operand] for operand in flow.mixed[node]]
+      for node, made_by in enumerate(flow.made_by)
+      if made_by.opcode in _PRODUCTS
+    ]
+    for group in self._groups().values():
+      if group & self._state:
+        continue
+      if group & integers or not integers:
+        data |= group
+      elif any(
+        any(n and not n & ~group for n in needs)
+        and any(n and not n & ~self._state for n in needs)
+        for needs in in_products
+      ):
+        data |= group
+    return data
+
+  def _met_by_data(self) -> int:
+    """The arguments that meet data in what is no new state: parameters."""
+    found = self._all & ~self._data & ~self._state
+    flow, needs = self._flow, self._needs
+    for node, mask in enumerate(needs):
+      if mask & self._data and not self._becomes[node]:
+        for operand in itertools.chain(flow.copied[node], flow.mixed[node]):
+          if not needs[operand] & self._data:
+            found |= needs[operand]
+    return found
+
+  def _kind_of(self, bit: int) -> Kind:
+    """What an argument is."""
+    if not self._data:
+      return "unknown"
+    if self._data >> bit & 1:
+      return "activation"
+    return "parameter" if self._parameters >> bit & 1 else "optimizer state"
+
+  @functools.cached_property
+  def arguments(self) -> tuple[Argument, ...]:
+    """The arguments of the step, in order."""
+    named = zip(self._paths, self._shapes, strict=True)
+    return tuple(
+      Argument(name=name, kind=self._kind_of(bit), shape=shape)
+      for bit, (name, shape) in enumerate(named)
+    )
+
+  def moved(self, collective: collectives_lib.Collective) -> tuple[Array, ...]:
+    """What each array is that a collective moves."""
+    found = self._operation(collective)
+    if found is None:
+      return ()
+    home, operation = found
+    given, taken = collectives_lib.arrays(home, operation, collective.kind)
+    arrived, nodes = leaves(taken), self._nodes(operation)
+    if len(given) != len(arrived):
+      arrived = given
+    return tuple(
+      self._array(node, max(shapes, key=hlo.shape_bytes))
+      for node, *shapes in zip(nodes, given, arrived, strict=False)
+    )
+
+  def _nodes(self, operation: hlo.Instruction) -> list[_Node]:
+    """The arrays that an operation is given; what a recv gets."""
+    values = self._flow.values
+    if operation.opcode == "recv":
+      return [*values.get(operation.id, ())]
+    given = (values.get(i, ()) for i in operation.operand_ids)
+    return [*itertools.chain.from_iterable(given)]
+
+  def _operation(
+    self, collective: collectives_lib.Collective
+  ) -> collectives_lib.Operation | None:
+    """The instruction that communicates, in what starts it."""
+    home, start = self._starts[collective.start_id]
+    if collectives_lib.kind_of(start):
+      return home, start
+    inside = [
+      (computation, operation)
+      for computation, operation in collectives_lib.payloads(
+        self._module, start
+      )
+      if collectives_lib.kind_of(operation) == collective.kind
+    ]
+    for one in inside:
+      if one[1].channel_id == collective.channel_id:
+        return one
+    return inside[0] if inside else None
+
+  @functools.cached_property
+  def _starts(self) -> Mapping[int, collectives_lib.Operation]:
+    return {
+      i.id: (c, i) for c in self._module.sequences for i in c.instructions
+    }
+
+  def _array(self, node: _Node, shape: hlo.Shape) -> Array:
+    kind, mask = self._what(node)
+    if kind == "activation" and hlo.num_elements(shape) <= _MOST_SCALARS:
+      kind = "scalars"
+    dimensions = ",".join(str(d) for d in shape.dimensions if d > 1)
+    names = dict.fromkeys(self._paths[bit] for bit in _bits(mask))
+    return Array(
+      kind=kind,
+      names=tuple(filter(None, names)),
+      shape=f"{hlo.element_type(shape)}[{dimensions}]",
+    )
+
+  def _what(self, node: _Node) -> tuple[Kind, int]:
+    """What an array is, and of which arguments."""
+    copies, becomes = self._copies[node], self._becomes[node]
+    if not self._data or not self._needs[node]:
+      return "unknown", copies
+    if self._needs[node] & self._data:
+      if not becomes:
+        return "activation", 0
+      # New parameters are made of optimizer state, and not the other way.
+      of = becomes & self._parameters or becomes
+      if not copies & self._state:
+        return "gradient", of
+    else:
+      of = copies or self._needs[node]
+      of = of & self._parameters or of
+    is_parameter = of & self._parameters
+    return "parameter" if is_parameter else "optimizer state", of
+
+  def trips_added_up(self, collective: collectives_lib.Collective) -> int:
+    """Trips of the longest loop that only adds up what a collective reduces.
+
+    1 where none does. What is between the sum and the collective is linear, so
+    that one reduction behind the loop gives as much.
+    """
+    found = self._operation(collective)
+    if found is None or collective.kind not in ("all-reduce", "reduce-scatter"):
+      return 1
+    nodes = self._flow.values.get(found[1].id, ())
+    return min(map(self._trips_added_up, nodes), default=1)
+
+  def _trips_added_up(self, node: _Node) -> int:
+    trips, reduced = [1], self._linear(node)
+    for loop, begin, end in self._flow.loops.values():
+      for first, last in zip(begin, end, strict=True):
+        if last in reduced and first not in reduced:
+          if self._only_sums(loop, node, first, last):
+            trips.append(self._module.trip_count(loop))
+    return max(trips)
+
+  def _only_sums(
+    self, loop: hlo.Instruction, reduced: _Node, first: _Node, last: _Node
+  ) -> bool:
+    """Whether a loop does nothing with two arrays but add one to the other.
+
+    It carries `first`, and makes `last` of it for the next trip.
+    """
+    flow, used = self._flow, self._used
+    given, carried = (self._linear(n, last) for n in (reduced, first))
+    if last not in carried:
+      return False
+    has_sum = False
+    for node in given | carried:
+      if node == last:
+        is_free = all(flow.made_by[user] is loop for user in used[node])
+      else:
+        is_free = (given | carried).issuperset(used[node])
+      if not is_free:
+        return False
+      if node in given and node in carried:
+        has_sum |= flow.made_by[node].opcode in ("add", "subtract")
+    return has_sum
+
+  @functools.cached_property
+  def _used(self) -> _Edges:
+    """Node -> nodes that are made of it, but for the next trip of a loop."""
+    flow = self._flow
+    used: _Edges = [[] for _ in flow.copied]
+    for edges in (flow.copied, flow.mixed):
+      for node, others in enumerate(edges):
+        for other in others:
+          if other < node:
+            used[other].append(node)
+    return used
+
+  def _linear(self, node: _Node, last: _Node | None = None) -> set[_Node]:
+    """What is linear in an array, itself included, up to another one."""
+    flow, todo = self._flow, [node]
+    seen = {node}
+    while todo:
+      node = todo.pop()
+      for user in self._used[node] if node != last else ():
+        opcode = flow.made_by[user].opcode
+        is_linear = opcode in _LINEAR and node in flow.copied[user]
+        if opcode in ("multiply", "divide"):  # By a constant.
+          is_linear = all(
+            other == node or not self._needs[other]
+            for other in flow.copied[user]
+          )
+        if is_linear and user not in seen:
+          seen.add(user)
+          todo.append(user)
+    return seen
+
+
+def _is_alike(one: hlo.Shape, other: hlo.Shape) -> bool:
+  return (
+    one.element_type == other.element_type
+    and one.dimensions == other.dimensions
+  )
