@@ -207,7 +207,7 @@ class Collective:
       whatever order they are scheduled; 0 for none.
     grouped_bytes: `array_bytes` of all that one launch of a group runs of its
       kind, element type and devices, which NCCL takes together; () where it is
-      the only one.
+      in no group.
   """
 
   name: str
@@ -501,8 +501,8 @@ def _started(
     start.called_computation_ids[0] in module.wrapped
   )
   for one in found:
-    alike = [o for o in found if _taken_by(o) == _taken_by(one)]
-    if is_group and alike[1:]:
+    if is_group and found[1:]:
+      alike = [o for o in found if _taken_by(o) == _taken_by(one)]
       grouped = tuple(n for other in alike for n in other.array_bytes)
       one = dataclasses.replace(one, grouped_bytes=grouped)
     yield one

@@ -329,22 +329,47 @@ class Step:
   def cost_of(
     self, collective: collectives_lib.Collective, setting: nccl.Setting
   ) -> collective_lib.CollectiveCost:
-    """Cost of a collective alone, or of its part of what a group launches.
-
-    NCCL runs what it takes together in one launch, whose channels share out all
-    arrays: by bytes here.
-    """
+    """Cost of a collective alone, or of its part of what a group launches."""
     key = self.key_of[collective.name]
     if (kernel := self.own_kernels.get(collective.name)) is not None:
       return self.prices.in_own_kernel(key, kernel)
     cost = self.predict(key, setting)
-    is_measured = self.measured is not None and key in self.measured.keys
-    if not collective.grouped_bytes or is_measured:
+    if not collective.grouped_bytes or key in self.routes or not cost.time_us:
       return cost
-    whole = dataclasses.replace(key, num_bytes=sum(collective.grouped_bytes))
-    share = key.num_bytes / whole.num_bytes if whole.num_bytes else 0.0
-    part_us = share * self.predict(whole, setting).time_us
-    return cost.lasting(part_us) if 0 < part_us < cost.time_us else cost
+    return cost.lasting(
+      cost.time_us * self._part_of_launch(collective, setting)
+    )
+
+  def _part_of_launch(
+    self, collective: collectives_lib.Collective, setting: nccl.Setting
+  ) -> float:
+    """What a member of a group takes, over what it would by itself, at most 1.
+
+    NCCL runs a group in one launch, whose channels share out all arrays by
+    their bytes (scheduleCollTasksToPlan in NCCL's src/enqueue.cc). Those of one
+    kind are as one; rings and trees of several kinds run side by side, and so
+    do several kinds in the switch, so that of either the longest latency
+    counts.
+    """
+    prices = scenario_lib.of(self.cluster, None, scenario_lib.AS_PREDICTED)
+    predict = prices.collective
+    lone: dict[bool, dict[tuple[str, ...], tuple[float, float]]] = {}
+    own = setting.algorithm.startswith("nvls"), _task(collective)
+    for one in self.analysis.started_by[collective.start_id]:
+      key, task = self.key_of[one.name], _task(one)
+      chosen = setting if task == own[1] else self.default[key]
+      whole = dataclasses.replace(key, num_bytes=sum(one.grouped_bytes))
+      least = dataclasses.replace(key, num_bytes=1)
+      times = predict(whole, chosen).time_us, predict(least, chosen).time_us
+      lone.setdefault(chosen.algorithm.startswith("nvls"), {})[task] = times
+    beside = lone[own[0]]
+    whole_us, latency_us = beside[own[1]]
+    latencies_us = [latency for _, latency in beside.values()]
+    saved_us = latency_us * (1 - max(latencies_us) / sum(latencies_us))
+    key = self.key_of[collective.name]
+    share = key.num_bytes / max(sum(collective.grouped_bytes), 1)
+    lone_us = predict(key, setting).time_us
+    return min(share * (whole_us - saved_us) / lone_us, 1.0)
 
   @functools.cached_property
   def prices(self) -> scenario_lib.Prices:
@@ -397,6 +422,11 @@ class Step:
       beside=self.prices.beside,
       together=self.prices.together,
     )
+
+
+def _task(collective: collectives_lib.Collective) -> tuple[str, ...]:
+  """Equal for those of a group that NCCL takes as one."""
+  return collective.kind, collective.element_type
 
 
 def of_module(

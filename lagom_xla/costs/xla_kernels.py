@@ -18,6 +18,13 @@ and 6 to 23), so the latencies and rates here are those of that table. On four
 GPUs (vllm#24532), of which nothing is taken, they are within 16 % in one shot
 and 18 % in two.
 
+*All-gathers and reduce-scatters*, from JAX 0.12 on where
+`xla_gpu_experimental_use_collective_kernels` names them, have one form, which
+XLA takes for 16 MiB and not for 32: each rank reads the parts of the others,
+(N - 1) / N S bytes of all that is gathered or scattered (all_gather.cc). No
+time of theirs has been published; they are taken to read as all-reduces in one
+shot do.
+
 *Ragged-all-to-alls* copy each update of rows, those for one rank at one offset,
 in a block of 128 threads that move at most 8 bytes each at a time
 (RunRaggedAllToAllKernel in xla/backends/gpu/runtime/ragged_all_to_all.cc). A
@@ -107,7 +114,8 @@ def of(
     return None
   if not is_exchange:
     is_two_shot = "TWO_SHOT" in collective.xla_strategy
-    per_thread = _THREAD_ELEMENTS * (num_ranks if is_two_shot else 1)
+    is_by_parts = is_two_shot or kind == "reduce-scatter"
+    per_thread = _THREAD_ELEMENTS * (num_ranks if is_by_parts else 1)
     threads = -(-collective.num_elements // per_thread)
     kernel = Kernel(
       form="two-shot" if is_two_shot else "one-shot",

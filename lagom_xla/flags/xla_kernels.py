@@ -15,6 +15,8 @@ from lagom_xla.flags import debug_options
 from lagom_xla.flags import environment
 
 EXCHANGES = "xla_gpu_unsupported_use_ragged_all_to_all_one_shot_kernel"
+# Kinds for which XLA may compile such kernels, from JAX 0.12 on.
+KERNELS = "xla_gpu_experimental_use_collective_kernels"
 # JAX 0.12 fails where NCCL would have to take a kernel's place, without this.
 _FALLBACK = "xla_gpu_allow_ragged_all_to_all_nccl_send_recv_fallback"
 # Collectives whose kernels may span processes of a host, from JAX 0.12 on.

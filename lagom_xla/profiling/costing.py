@@ -164,11 +164,11 @@ def _collective_factors(
 
 
 def _predicted_cost(
-  step: step_lib.Step, name: str
+  step: step_lib.Step, profile: profile_lib.Profile, name: str
 ) -> collective_lib.CollectiveCost:
   """What a collective is predicted to take alone, as NCCL runs it by itself."""
-  key = step.key_of[name]
-  return step.predict(key, step.default[key])
+  setting = step.default[step.key_of[name]]
+  return step.cost_of(profile.collectives[name], setting)
 
 
 def _lone_collective_us(
@@ -199,7 +199,7 @@ def _lost_us(
   These are of the same step and device, by their start; none ran longer than
   `longest_us`.
   """
-  cost = _predicted_cost(step, run.name)
+  cost = _predicted_cost(step, profile, run.name)
   if not run.time_us or not cost.time_us:
     return 0.0
   as_it_ran = cost.lasting(run.time_us)
@@ -266,7 +266,7 @@ def _slowdown_factors(
   def slowdown(kernel_name: str, collective_name: str) -> float:
     found = step.kernel_cost(profile.kernels[kernel_name])
     kernel = dataclasses.replace(found, time_us=found.run_us, gap_us=0.0)
-    cost = _predicted_cost(step, collective_name)
+    cost = _predicted_cost(step, profile, collective_name)
     # What waits for ranks draws no bandwidth: the bytes take all of its time.
     as_it_ran = cost.lasting(statistics.median(took_us[collective_name]))
     beside = contention.beside(kernel, as_it_ran, step.cluster.gpu)
@@ -363,7 +363,7 @@ def of_profile(
       collectives[name].kind,
       collectives[name].executions,
       us,
-      _predicted_cost(step, name).time_us,
+      _predicted_cost(step, profile, name).time_us,
     )
     for name, us in collective_us.items()
   )
@@ -398,7 +398,7 @@ def _measured(
   """
   by_key = collections.defaultdict(list)
   for name, us in collective_us.items():
-    predicted_us = _predicted_cost(step, name).time_us
+    predicted_us = _predicted_cost(step, profile, name).time_us
     if us > 0 and predicted_us:
       by_key[step.key_of[name]].append(us / predicted_us)
   keys = {key: statistics.median(ratios) for key, ratios in by_key.items()}

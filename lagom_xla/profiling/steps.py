@@ -5,7 +5,9 @@
 The module says which instructions launch, in which order, and how often. An
 instruction that launches several kernels is one event. One that another only
 wraps (the collective inside an async-start, a library call that reads and
-writes slices in place) goes by the wrapper's name, as everywhere else.
+writes slices in place) goes by the wrapper's name, as everywhere else. What an
+async-start launches for several collectives, NCCL's groups, is one event of
+each, for as long as its share of their bytes, one after the other.
 
 A GPU's trace does not say where a step ends. In schedule order the first half
 of a module's instructions comes before the second, so a kernel of the first
@@ -26,6 +28,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 import dataclasses
 
 from lagom_xla import errors
+from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap as overlap_lib
@@ -196,6 +199,10 @@ def _steps(
 ) -> Iterator[DeviceStep]:
   kernels_of = {k.name: k.executions for k in analysis.kernels.values()}
   collectives_of = {c.name: c.executions for c in analysis.collectives}
+  groups = _groups(analysis)
+  for start, members in groups.items():
+    collectives_of[start] = members[0].executions
+    names = {**{c.name.partition("/")[2]: start for c in members}, **names}
   executions = {**kernels_of, **collectives_of}
   kernels, collectives = [], []
   for launch in launches:
@@ -228,8 +235,38 @@ def _steps(
       number=number,
       is_whole=len(part) >= WHOLE * most,
       kernels=tuple(_events(part, executions)),
-      collectives=tuple(_events(others, executions)),
+      collectives=tuple(_of_members(_events(others, executions), groups)),
     )
+
+
+_Groups = Mapping[str, Sequence[collectives_lib.Collective]]
+
+
+def _groups(analysis: overlap_lib.Analysis) -> _Groups:
+  """Collectives that one instruction starts, by its name."""
+  return {
+    members[0].name.partition("/")[0]: members
+    for members in analysis.started_by.values()
+    if members[1:]
+  }
+
+
+def _of_members(
+  events: Iterable[events_lib.Event], groups: _Groups
+) -> Iterator[events_lib.Event]:
+  """Events, those of groups taken apart."""
+  for event in events:
+    begin_us, members = event.begin_us, groups.get(event.name, ())
+    left_bytes = sum(c.nccl_bytes for c in members)
+    for member in members:
+      share = member.nccl_bytes / left_bytes if left_bytes else 1.0
+      end_us = begin_us + share * (event.end_us - begin_us)
+      yield dataclasses.replace(
+        event, name=member.name, begin_us=begin_us, end_us=end_us
+      )
+      begin_us, left_bytes = end_us, left_bytes - member.nccl_bytes
+    if not members:
+      yield event
 
 
 def _positions(

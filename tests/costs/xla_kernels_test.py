@@ -154,6 +154,54 @@ def test_kernels_of_both_algorithms_take_what_they_took_where_measured(
     assert predicted_us == pytest.approx(us, rel=most)
 
 
+@pytest.mark.skipif(
+  debug_options.find(options_lib.KERNELS) is None,
+  reason="this jaxlib has such kernels for all-reduces alone",
+)
+@pytest.mark.parametrize(
+  ("kind", "num_bytes", "num_blocks"),
+  [
+    # Of a gather each thread takes four elements of its rank's part at a time;
+    # of a scatter, of what it keeps.
+    ("all-gather", _MIB, 16),
+    ("all-gather", 16 * _MIB, 32),
+    ("reduce-scatter", 256 * _KIB, 4),
+  ],
+)
+def test_gathers_and_scatters_are_read_in_one_shot_where_an_option_names_them(
+  h100s, scheduled, kind, num_bytes, num_blocks
+):
+  rows, whole = (jax.sharding.PartitionSpec(*axes) for axes in (("x",), ()))
+  is_gather = kind == "all-gather"
+
+  def each(x):
+    if is_gather:
+      return lax.all_gather(x, "x", tiled=True)
+    return lax.psum_scatter(x, "x", tiled=True)
+
+  given, taken = (rows, whole) if is_gather else (whole, rows)
+  mapped = jax.shard_map(
+    each, mesh=_mesh(h100s), in_specs=given, out_specs=taken, check_vma=False
+  )
+  x = jax.ShapeDtypeStruct(
+    (num_bytes // 4,),
+    jnp.float32,
+    sharding=jax.sharding.NamedSharding(_mesh(h100s), given),
+  )
+  option = f"COLLECTIVE_KERNEL_{kind.replace('-', '_').upper()}"
+  module = scheduled(jax.jit(mapped).lower(x), **{options_lib.KERNELS: option})
+  step = step_lib.of_module(module, _H100)
+  (collective,), (key,) = step.analysis.collectives, step.keys
+  assert (collective.kind, key.num_bytes) == (kind, num_bytes)
+  (kernel,) = step.own_kernels.values()
+  assert kernel == xla_kernels.Kernel(form="one-shot", num_blocks=num_blocks)
+  read_bytes = 7 / 8 * num_bytes
+  assert step.predict(key, step.default[key]).time_us == pytest.approx(
+    4.9 + read_bytes / (0.87 * 18 * 20.6 * 1e3)
+  )
+  assert not step.calls[key]
+
+
 def test_a_larger_all_reduce_is_nccls(reduced):
   step = step_lib.of_module(reduced(64 * _MIB), _H100)
   assert not step.own_kernels

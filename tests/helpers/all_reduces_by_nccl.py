@@ -7,12 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lagom_xla.flags import debug_options
-
-_KERNELS = "xla_gpu_experimental_use_collective_kernels"
+from lagom_xla.flags import xla_kernels
 
 
 def options() -> Mapping[str, bool | str]:
   """Those of the installed jaxlib, which has a list of kinds from 0.12 on."""
-  if debug_options.find(_KERNELS) is not None:
-    return {_KERNELS: ""}
+  if debug_options.find(xla_kernels.KERNELS) is not None:
+    return {xla_kernels.KERNELS: ""}
   return {"xla_gpu_unsupported_use_all_reduce_one_shot_kernel": False}

@@ -85,12 +85,16 @@ class Run:
       self._now[rank] = now + time_us + GAP_US
 
   def _start(self, name: str) -> None:
+    op, _, member = name.partition("/")
     begins = [max(p) for p in zip(self._now, self._free, strict=True)]
     end_us = max(begins) + self.own_us(name)
     for rank, begin_us in enumerate(begins):
+      # All members of a group are one launch.
+      if member and self.kernels[rank][-1].op == op:
+        begin_us = self.kernels[rank].pop().begin_us
       self.kernels[rank].append(
         xspace_text.Kernel(
-          op=name,
+          op=op,
           begin_us=begin_us,
           time_us=end_us - begin_us,
           stream=_COLLECTIVES,

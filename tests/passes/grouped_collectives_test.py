@@ -19,6 +19,7 @@ from lagom_xla import errors
 from lagom_xla.compile import load
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import collective as collective_lib
+from lagom_xla.costs import measured
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import program as program_lib
@@ -28,6 +29,8 @@ from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
 from lagom_xla.passes.combine import combinable
+from lagom_xla.profiling import costing
+import simulated_run
 
 _H100S = cluster_lib.parse("1x8xh100")
 
@@ -467,3 +470,58 @@ def test_a_group_costs_no_more_than_its_members_apart(sizes):
   told = {call for calls in step.calls.values() for call in calls}
   runs = nccl.aggregates("all-gather", [32 * n for n in sizes])
   assert {call.num_bytes for call in told} <= {sum(run) for run in runs}
+
+
+def _two_kinds(size: int) -> hlo.Module:
+  """A gather and a scatter in a group, between and beside kernels."""
+  members, result = (
+    text.replace("8192", str(8 * size))
+    .replace("128]", f"{size // 8}]")
+    .replace("1024", str(size))
+    for text in _group(["all-gather", "reduce-scatter"], False)
+  )
+  kernels = [hlo_text.kernel(f"kernel.{at}", 30.0) for at in range(3)]
+  return hlo_text.load(
+    f"""
+    p = f32[256,256] parameter(0)
+    x = f32[{size}] parameter(1)
+    {kernels[0]}
+    s = ((f32[{size}]), {result}) async-start(x), calls=members
+    {kernels[1]}
+    ROOT d = {result} async-done(s)
+    {kernels[2]}
+    """,
+    computations=members,
+  )
+
+
+def test_kinds_of_a_group_run_side_by_side_and_pay_one_latency():
+  for size in (1024, 2**24):
+    step = step_lib.of_module(_two_kinds(size), _H100S)
+    apart_us = [step.predict(k, step.default[k]).time_us for k in step.keys]
+    assert len(apart_us) == 2
+    together_us = step.timeline(step.default).collective_us
+    assert max(apart_us) <= together_us < sum(apart_us)
+    # Bytes take as long as ever, which is most of it for the larger ones.
+    assert (together_us > 0.9 * sum(apart_us)) == (size > 1024)
+
+
+def test_a_profile_has_a_groups_launch_in_parts_of_its_members():
+  module = _two_kinds(2**20)
+  profile = simulated_run.profile_of(module)
+  costed = costing.of_profile(profile, _H100S)
+  assert not costed.not_run
+  first, second = profile.analysis.collectives
+  for step in profile.whole_steps:
+    ran = {event.name: event for event in step.collectives}
+    assert ran[first.name].end_us == ran[second.name].begin_us
+    share = ran[first.name].time_us / ran[second.name].time_us
+    assert share == pytest.approx(
+      first.nccl_bytes / second.nccl_bytes, rel=0.01
+    )
+  with measured.pricing(costed.measured):
+    priced = step_lib.of_module(module, _H100S)
+  # Both took 50 us, one after the other.
+  assert priced.timeline(priced.default).collective_us == pytest.approx(
+    2 * simulated_run.OWN_US, rel=0.05
+  )
