@@ -8,6 +8,7 @@ import collections
 from collections.abc import Collection, Iterator, Mapping
 import dataclasses
 import pathlib
+import re
 import shlex
 import shutil
 import sys
@@ -67,8 +68,11 @@ def uncosted() -> str:
 # More are counted, not named.
 _MOST_CALLS_NAMED = 3
 _MOST_NAMED = 5
-# Shares of the step from which on a scatter is worth a note.
+# The share of the step from which on scatters, or products, are worth a note.
 _NOTED_FROM = 0.05
+_RAGGED_FUSION = "xla_gpu_experimental_use_ragged_dot_fusion"
+# An instruction's op_name ends with the primitive.
+_RAGGED = re.compile(r"(?:^|/)ragged_dot(?:_general)?$")
 
 
 def _running(module: hlo.Module) -> Iterator[hlo.Instruction]:
@@ -123,6 +127,7 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
   yield from _permute_notes(step)
   yield from _run_again("today", module)
   yield from _scatter_notes(step)
+  yield from _ragged_notes(step)
   yield from _own_kernel_notes(step)
 
 
@@ -291,6 +296,47 @@ def _scatter_notes(step: step_lib.Step) -> Iterator[str]:
       " (synthetic data, padding). 32-bit updates, a one-hot matrix product,"
       " or unique_indices=True where none repeats, avoid that."
     )
+
+
+def _ragged_notes(step: step_lib.Step) -> Iterator[str]:
+  """What ragged products take that XLA computes for every group.
+
+  ragged_dot_rewriter.cc makes dense products of them, of all rows with all
+  groups, but where cuDNN has a grouped one.
+  """
+  module = step.analysis.module
+  time_us, num_flops = 0.0, 0
+  for computation_id in module.executions:
+    computation = module.computations[computation_id]
+    for instruction in computation.instructions:
+      kernel = step.analysis.kernels.get(instruction.id)
+      if kernel and _is_dense_ragged(module, instruction):
+        time_us += step.kernel_cost(kernel).time_us * kernel.executions
+        num_flops += kernel.flops * kernel.executions
+  if time_us <= _NOTED_FROM * step.timeline(step.default).step_time_us:
+    return
+  yield (
+    "XLA computes jax.lax.ragged_dot as dense products of all rows with all"
+    f" groups: {num_flops / 1e12:,.3g} TFLOP, {in_words.ms(time_us)} ms per"
+    f" step, {step.basis}, though each row needs one group. On GPUs with cuDNN"
+    f" 9.22 or newer, --{_RAGGED_FUSION}=true has cuDNN compute only that, in"
+    " bf16 and f16, for the forward pass and the gradients of rows, which"
+    " compiles without a GPU do not show. A grouped kernel, such as MaxText's"
+    " megablox or Tokamax's ragged_dot, does so without the flag."
+  )
+
+
+def _is_dense_ragged(module: hlo.Module, instruction: hlo.Instruction) -> bool:
+  if not _RAGGED.search(instruction.metadata.op_name):
+    return False
+  inside = (
+    inner.opcode
+    for called in instruction.called_computation_ids
+    for inner in module.computations[called].instructions
+  )
+  target = instruction.custom_call_target
+  is_library = target.startswith("__cublas") and "group" not in target.lower()
+  return is_library or "dot" in (instruction.opcode, *inside)
 
 
 def tuning_notes(tuning: tuning_lib.Tuning) -> Iterator[str]:

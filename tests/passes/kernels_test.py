@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import json
 import pathlib
 import re
+from typing import Any
 
 import jax
 from jax._src.cudnn import fused_attention_stablehlo as fused_attention
@@ -459,6 +460,27 @@ def test_scatters_of_rows_may_collide_unless_told_otherwise(
   for note in notes:
     assert "(kernels_test.py:" in note and " adds 16,384" in note
     assert "46.6 ms if they are all the same" in note
+
+
+def test_ragged_products_that_xla_makes_dense_are_told_with_their_cost(
+  scheduled, h100s
+):
+  everywhere = NamedSharding(Mesh(h100s, ("x",)), PartitionSpec())
+
+  def shape(sizes: tuple[int, ...], dtype: Any = jnp.bfloat16) -> Any:
+    return jax.ShapeDtypeStruct(sizes, dtype, sharding=everywhere)
+
+  def notes(jitted: Any, *args: Any) -> list[str]:
+    module = scheduled(jitted.lower(*args))
+    step = step_lib.of_module(module, cluster_lib.parse("1x8xh100"))
+    return [n for n in notes_lib.step_notes(step) if "ragged_dot" in n]
+
+  rows, weights = shape((2048, 512)), shape((8, 512, 1024))
+  ragged = jax.jit(jax.lax.ragged_dot)
+  (note,) = notes(ragged, rows, weights, shape((8,), jnp.int32))
+  # Every row times the weights of all eight groups.
+  assert f" {8 * 2 * 2048 * 512 * 1024 / 1e12:.3g} TFLOP, " in note
+  assert not notes(jax.jit(jnp.matmul), rows, shape((512, 1024)))
 
 
 def _num_launched(folder: pathlib.Path) -> dict[str, int]:
