@@ -50,6 +50,8 @@ from lagom_xla.passes import hlo_pb2
 _SEND_RECV_PAIRS = "_xla_send_recv_source_target_pairs"
 
 Groups = tuple[tuple[int, ...], ...]
+# Kinds that join elements of different devices.
+REDUCTIONS = ("all-reduce", "reduce-scatter")
 
 
 def replica_groups_of(
@@ -192,6 +194,7 @@ class Collective:
     result_bytes: bytes of all results, per device.
     array_bytes: bytes of each array as NCCL counts them (see `nccl_bytes`).
     element_type: HLO element type of the first operand.
+    reduction: opcode by which a reduction joins elements; "" of other kinds.
     groups: device ids of each group; () where they cannot be known.
     pairs: (source, target) devices of a collective-permute, send or recv, else
       ().
@@ -225,6 +228,7 @@ class Collective:
   pairs: tuple[tuple[int, int], ...]
   executions: int
   is_pipelined: bool
+  reduction: str = ""
   xla_strategy: str = ""
   num_elements: int = 0
   num_updates: int = 0
@@ -487,6 +491,7 @@ def _started(
         pairs=pairs_of(operation),
         executions=module.executions[computation.id],
         is_pipelined=bool(config.get("is_pipelined")),
+        reduction=_reduction(module, operation),
         xla_strategy=_xla_strategy(module, operation),
         num_elements=sum(map(hlo.num_elements, given)),
         num_updates=_num_updates(home, operation),
@@ -506,6 +511,16 @@ def _started(
       grouped = tuple(n for other in alike for n in other.array_bytes)
       one = dataclasses.replace(one, grouped_bytes=grouped)
     yield one
+
+
+def _reduction(module: hlo.Module, operation: hlo.Instruction) -> str:
+  """By which opcode a collective joins elements."""
+  if (
+    kind_of(operation) not in REDUCTIONS or not operation.called_computation_ids
+  ):
+    return ""
+  joins = module.computations[operation.called_computation_ids[0]]
+  return joins.behind(joins.root, ("convert",)).opcode
 
 
 def _taken_by(one: Collective) -> tuple[object, ...]:

@@ -21,6 +21,7 @@ from lagom_xla.calibrate import fit as fit_lib
 from lagom_xla.calibrate import log as log_lib
 from lagom_xla.calibrate import samples as samples_lib
 from lagom_xla.costs import in_words
+from lagom_xla.costs import nccl
 from lagom_xla.validation import whole_files
 
 
@@ -43,15 +44,18 @@ class Fit:
 
   Attributes:
     kind: XLA's name of the collective.
+    element_type: of reductions of other types than training reduces, which no
+      figure is fitted to, as nccl-tests names it; else "".
     num_ranks: GPUs that took part.
     num_nodes: nodes that they were on, as NCCL counts them.
-    num_rows: trusted rows.
+    num_rows: trusted rows, or those of that type.
     before: errors without calibration.
     after: errors with it.
     held_out: errors of each third of the sizes by a fit that did not see it.
   """
 
   kind: str
+  element_type: str
   num_ranks: int
   num_nodes: int
   num_rows: int
@@ -67,11 +71,13 @@ class Measured:
   Attributes:
     runs: the runs that are of it.
     samples: their rows, with doubts.
+    notes: what was found out about the runs, a line each.
     problems: what cannot be used, a line each.
   """
 
   runs: Sequence[log_lib.Run]
   samples: Sequence[samples_lib.Sample]
+  notes: Sequence[str]
   problems: Sequence[str]
 
 
@@ -106,17 +112,113 @@ def read(
   """What logs of nccl-tests hold of a cluster; bad ones become problems."""
   runs: list[log_lib.Run] = []
   samples: list[samples_lib.Sample] = []
+  notes: list[str] = []
   problems: list[str] = []
   for path in logs:
     found, wrong = log_lib.read(path)
     problems += wrong
     for run in found:
       try:
-        samples += samples_lib.of_run(run, cluster)
+        of_run, note = _as_it_ran(run, cluster)
+        samples += of_run
+        notes += [note] if note else []
         runs.append(run)
       except errors.CalibrationError as error:
         problems.append(str(error))
-  return Measured(runs=runs, samples=samples, problems=problems)
+  return Measured(
+    runs=runs,
+    samples=_of_usual_types(samples),
+    notes=notes,
+    problems=problems,
+  )
+
+
+# A run has another algorithm than foreseen where its rows, so many at least,
+# are off by more than so much, and by less than so much of that with the other.
+_LEAST_ROWS = 4
+_LEAST_OFF = 0.1
+_CLOSER = 0.5
+# What NCCL may have been left to choose from, by its environment or machine.
+_LEFT = (("ring", "tree", "pat"), ("ring",), ("tree",))
+_NAMES = {"nvls": "NVLS", "nvlstree": "NVLS", "pat": "PAT"}
+
+
+def _as_it_ran(
+  run: log_lib.Run, cluster: cluster_lib.Cluster
+) -> tuple[list[samples_lib.Sample], str]:
+  """A run's samples by the algorithm that its rates are of, and what to say.
+
+  A log need not say that NCCL had fewer algorithms to choose from. Its rates do
+  where they are nearly as predicted by another than the foreseen one, and no
+  factors on latency and rate bring the foreseen one as close.
+  """
+  foreseen = best = samples_lib.of_run(run, cluster)
+  num_trusted = sum(not sample.doubt for sample in foreseen)
+  kind = log_lib.KINDS[run.program]
+  if run.choices or num_trusted < _LEAST_ROWS or kind in nccl.SEND_RECV:
+    return foreseen, ""
+  as_predicted, as_fitted = _off(foreseen)
+  if as_predicted < _LEAST_OFF:
+    return foreseen, ""
+  least = _CLOSER * as_predicted
+  for algorithms in _LEFT:
+    if kind != "all-reduce" and "ring" not in algorithms:
+      continue  # Only all-reduces have trees.
+    found = samples_lib.of_run(run, cluster, algorithms)
+    off, fitted = _off(found)
+    if off < least and fitted <= as_fitted:
+      best, least, as_fitted = found, off, fitted
+  missed, ran = set(), set()
+  for before, after in zip(foreseen, best, strict=True):
+    if before.setting.algorithm != after.setting.algorithm:
+      missed.add(_name(before.setting.algorithm))
+      ran.add(_name(after.setting.algorithm))
+  if not missed:
+    return foreseen, ""
+  return best, (
+    f"{run.where}: {' and '.join(sorted(missed))} did not run, where NCCL would"
+    f" choose it by itself: the rates are those of {' and '.join(sorted(ran))}."
+    " They count as such, and predictions stay with NCCL's own choice"
+  )
+
+
+def _name(algorithm: str) -> str:
+  return _NAMES.get(algorithm, f"{algorithm}s")
+
+
+def _off(samples: Sequence[samples_lib.Sample]) -> tuple[float, float]:
+  """What trusted rows are off by in the mean, as predicted and as fitted."""
+  trusted = [sample for sample in samples if not sample.doubt]
+  found = (
+    np.abs(np.log1p(fit_lib.errors_of(trusted, calibration))).mean()
+    for calibration in (cluster_lib.Calibration(), fit_lib.fit(trusted))
+  )
+  as_predicted, as_fitted = map(float, found)
+  return as_predicted, as_fitted
+
+
+def _of_usual_types(
+  samples: Sequence[samples_lib.Sample],
+) -> list[samples_lib.Sample]:
+  """Samples, those of other types in doubt where some are of usual ones.
+
+  NCCL reduces other types by other instructions, and at other rates.
+  """
+  usual = {
+    (s.key.kind, s.key.num_nodes > 1)
+    for s in samples
+    if s.is_usual and not s.doubt
+  }
+  return [
+    dataclasses.replace(
+      s, doubt=f"is of {s.element_type}, which NCCL reduces at another rate"
+    )
+    if not s.doubt
+    and not s.is_usual
+    and (s.key.kind, s.key.num_nodes > 1) in usual
+    else s
+    for s in samples
+  ]
 
 
 def calibrate(cluster: cluster_lib.Cluster, measured: Measured) -> Result:
@@ -145,7 +247,10 @@ def calibrate(cluster: cluster_lib.Cluster, measured: Measured) -> Result:
     cluster=dataclasses.replace(cluster, calibration=calibration),
     fits=list(_fits(samples, calibration)),
     samples=samples,
-    notes=list(_notes(measured.runs, samples, cluster, calibration)),
+    notes=[
+      *measured.notes,
+      *_notes(measured.runs, samples, cluster, calibration),
+    ],
     sources={"calibration": _source(measured.runs, samples)},
   )
 
@@ -154,15 +259,28 @@ def _fits(
   samples: Sequence[samples_lib.Sample], calibration: cluster_lib.Calibration
 ) -> Iterator[Fit]:
   trusted = [sample for sample in samples if not sample.doubt]
-  bare = fit_lib.errors_of(trusted, cluster_lib.Calibration())
-  fitted = fit_lib.errors_of(trusted, calibration)
-  unseen = fit_lib.held_out_errors(trusted)
-  groups = [(s.key.num_nodes, s.key.num_ranks, s.key.kind) for s in trusted]
+  others = [s for s in samples if s.doubt and not s.is_usual]
+  shown = [*trusted, *others]
+  bare = fit_lib.errors_of(shown, cluster_lib.Calibration())
+  fitted = fit_lib.errors_of(shown, calibration)
+  unseen = np.concatenate(
+    [fit_lib.held_out_errors(trusted), fit_lib.errors_of(others, calibration)]
+  )
+  groups = [
+    (
+      s.key.num_nodes,
+      s.key.num_ranks,
+      s.key.kind,
+      s.element_type * bool(s.doubt),
+    )
+    for s in shown
+  ]
   for group in sorted(set(groups)):
     chosen = np.array([other == group for other in groups])
-    num_nodes, num_ranks, kind = group
+    num_nodes, num_ranks, kind, element_type = group
     yield Fit(
       kind=kind,
+      element_type=element_type,
       num_ranks=num_ranks,
       num_nodes=num_nodes,
       num_rows=int(chosen.sum()),

@@ -28,7 +28,7 @@ breaks every row:
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 import dataclasses
 import pathlib
 import re
@@ -59,6 +59,11 @@ class Row:
     gbps: bytes over time ("algbw"), in 1e9 bytes per second.
     bus_gbps: the same as bus bandwidth.
     num_wrong: results that were not what they should be.
+    element_type: as nccl-tests names it.
+    reduction: how results are reduced, such as "sum", or "none"; "" where it is
+      not said.
+    root: the root's rank, -1 for none; None where it is not said.
+    checked: whether results out of place were checked, and those in place.
   """
 
   line: int
@@ -67,6 +72,10 @@ class Row:
   gbps: float
   bus_gbps: float
   num_wrong: int
+  element_type: str
+  reduction: str
+  root: int | None
+  checked: tuple[bool, bool]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,7 +85,8 @@ class Run:
   Attributes:
     source: its log, as it was named.
     line: where it starts there, from 1.
-    program: without "_perf", such as "all_reduce"; "" where nothing says it.
+    program: without "_perf", such as "all_reduce"; where nothing names it, what
+      prints such columns; "" where several do.
     ranks: rank -> host, where the log lists them.
     gpus: what CUDA calls its GPUs.
     gpus_per_thread: for how many GPUs one thread launches, where the log tells.
@@ -115,7 +125,7 @@ _TYPES = (
   "u?int(?:8|32|64)|char|int|half|float|double|bfloat16|b?float(?:16|32|64)"
   "|(?:f8|fp8_?|float8_?)e[45]m[23]\\w*"
 )
-_BEGIN = rf"(?:^|[\s:>|])(\d+)\s+\d+\s+(?:{_TYPES})\s+"
+_BEGIN = rf"(?:^|[\s:>|])(\d+)\s+\d+\s+({_TYPES})\s+"
 _ROW = re.compile(rf"{_BEGIN}(\S.*?)\s*$")
 # What mpirun puts before each write, and so into the middle of rows, too.
 _TAG = re.compile(r"\[\d+(?:,\d+)?\](?:<std(?:out|err)>)?:?(?=\s|\d)")
@@ -125,6 +135,8 @@ _NUM_COLUMNS = (_LEAST_COLUMNS, 4, 8, 8 + 2, 16, 16 + 2)
 # Of what a row says of its bandwidth; times have at most 2 decimals, too.
 _ROUNDING = 0.006
 _ROW_TOLERANCE = 0.02
+# How far from 1 a share of bus bandwidth may be printed; of 64 GPUs it is 0.98.
+_WHOLE_SHARE = 0.005
 
 
 def _parse_row(number: int, line: str) -> Row | str | None:
@@ -137,11 +149,13 @@ def _parse_row(number: int, line: str) -> Row | str | None:
   found = _ROW.search(_TAG.sub(" ", line))
   if found is None:
     return None
-  num_bytes, rest = int(found[1]), found[2].split()
+  num_bytes, rest = int(found[1]), found[3].split()
+  reduction, root = "", None
   if rest[0].isalpha():
-    rest = rest[1:]  # redop
+    reduction, *rest = rest
   if len(rest) > _LEAST_COLUMNS and len(rest) % 2:
-    rest = rest[1:]  # root
+    first, *rest = rest
+    root = int(first) if re.fullmatch(r"-?\d+", first) else None
   if len(rest) == 8 and rest[0] == "N/A":
     rest = rest[4:]  # Only in place.
   if len(rest) not in _NUM_COLUMNS or not all(map(_is_number, rest[:3])):
@@ -163,6 +177,10 @@ def _parse_row(number: int, line: str) -> Row | str | None:
     gbps=algorithm_gbps,
     bus_gbps=bus_gbps,
     num_wrong=_num_wrong(rest[3:4]),
+    element_type=found[2],
+    reduction=reduction,
+    root=root,
+    checked=(_is_number("".join(rest[3:4])), _is_number("".join(rest[7:8]))),
   )
 
 
@@ -306,7 +324,9 @@ class _Reader:
         Run(
           source=self._source,
           line=self._line,
-          program=self._program or self._named_by_file,
+          program=self._program
+          or self._named_by_file
+          or _program_by_columns(self._rows),
           # None where some are missing, as people leave out.
           ranks=self._ranks
           if len(self._ranks) > max(self._ranks, default=0)
@@ -375,6 +395,31 @@ def _program_of(text: str) -> str:
     if program.replace("_", "") in letters:
       return program
   return ""
+
+
+def _program_by_columns(rows: Sequence[Row]) -> str:
+  """The program that prints such rows; "" where several do.
+
+  Only what reduces names a reduction, and only what has a root its rank. Bus
+  bandwidth is a share of bytes over time (`bus_share`). All-to-alls cannot run
+  in place, and check no results there (alltoall.cu of nccl-tests).
+  """
+  first, precise = rows[0], max(rows, key=lambda row: row.gbps)
+  if first.root is None or not precise.gbps:
+    return ""
+  share = precise.bus_gbps / precise.gbps
+  has_whole_share = abs(share - 1) < _WHOLE_SHARE
+  if first.root >= 0:
+    if not has_whole_share:
+      return ""
+    return "broadcast" if first.reduction == "none" else "reduce"
+  if first.reduction != "none":
+    return "all_reduce" if share > 1 - _WHOLE_SHARE else "reduce_scatter"
+  if has_whole_share:
+    return "sendrecv"
+  return {(True, True): "all_gather", (True, False): "alltoall"}.get(
+    first.checked, ""
+  )
 
 
 def _name(text: str, names: tuple[str, ...]) -> str:

@@ -16,7 +16,7 @@ The figure is the mean of public systems (benchmarks/collectives/fit_paths.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 import dataclasses
 import functools
 
@@ -26,7 +26,9 @@ from lagom_xla import errors
 from lagom_xla.calibrate import log
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import in_words
+from lagom_xla.costs import nccl
 from lagom_xla.costs import wire
+from lagom_xla.passes import collectives as collectives_lib
 
 # Times are above the floor by what hosts are slower than the mean.
 _SLOW_HOST = 1.25
@@ -50,6 +52,18 @@ _FORCING = (
 # Values that leave NCCL its default.
 _UNFORCED = {"NCCL_NVLS_ENABLE": ("1", "2")}
 _OFF = ("0",)
+# What training reduces, and names of HLO's for what nccl-tests prints.
+_USUAL_TYPES = ("half", "float16", "bfloat16", "float", "float32")
+_HLO_TYPES = {
+  **dict.fromkeys(("half", "float16"), "f16"),
+  **dict.fromkeys(("float", "float32"), "f32"),
+  **dict.fromkeys(("double", "float64"), "f64"),
+  **dict.fromkeys(("int", "int32"), "s32"),
+  **{"bfloat16": "bf16", "uint32": "u32", "int64": "s64", "uint64": "u64"},
+}
+_HLO_REDUCTIONS = {
+  **{"": "add", "sum": "add", "min": "minimum", "max": "maximum"},
+}
 # Bandwidths are printed with two decimals.
 _DECIMAL = 0.01
 _TOLERANCE = 0.002
@@ -67,6 +81,8 @@ class Sample:
     floor_us: what its launches took, however fast it is.
     predicted_us: what it would take, uncalibrated.
     latency_us: what it would take for one byte; at most `predicted_us`.
+    setting: how it ran, as NCCL is foreseen to choose it.
+    element_type: what it reduced, as nccl-tests names it; "" if it only moves.
     doubt: why it is not trusted; "" if it is.
   """
 
@@ -77,11 +93,24 @@ class Sample:
   floor_us: float
   predicted_us: float
   latency_us: float
+  setting: collective_lib.Setting
+  element_type: str = ""
   doubt: str = ""
 
+  @property
+  def is_usual(self) -> bool:
+    """Whether it reduced what training reduces, or nothing."""
+    return self.element_type in ("", *_USUAL_TYPES)
 
-def of_run(run: log.Run, cluster: cluster_lib.Cluster) -> list[Sample]:
+
+def of_run(
+  run: log.Run,
+  cluster: cluster_lib.Cluster,
+  algorithms: Collection[str] = (),
+) -> list[Sample]:
   """The samples of a run; without rows that are too small to tell anything.
+
+  `algorithms` are those that NCCL had to choose from; all if there are none.
 
   Raises:
     CalibrationError: the run is of no program that XLA has a collective for, or
@@ -99,6 +128,7 @@ def of_run(run: log.Run, cluster: cluster_lib.Cluster) -> list[Sample]:
       f"{run.where}: nothing says which program printed this; name the file by"
       f" it, one of {known}"
     )
+  reduces = kind in collectives_lib.REDUCTIONS
   num_ranks, num_nodes = _ranks(run, cluster)
   doubt = _doubt(run)
   nccl_nodes = cluster.num_nccl_nodes_of(
@@ -116,7 +146,14 @@ def of_run(run: log.Run, cluster: cluster_lib.Cluster) -> list[Sample]:
         num_ranks=num_ranks,
         num_nodes=nccl_nodes,
         num_bytes=row.num_bytes,
+        multicasts=not reduces
+        or nccl.switch_reduces(
+          _HLO_TYPES.get(row.element_type, ""),
+          _HLO_REDUCTIONS.get(row.reduction, ""),
+        ),
       ),
+      element_type=row.element_type if reduces else "",
+      algorithms=algorithms,
       measured_us=row.time_us,
       where=f"{run.source}:{row.line}",
       doubt="has wrong results" if row.num_wrong else doubt,
@@ -140,14 +177,21 @@ def sample(
   doubt: str = "",
   choice: tuple[str, str] | None = None,
   gpus_per_thread: int = 1,
+  element_type: str = "",
+  algorithms: Collection[str] = (),
 ) -> Sample:
   """A measurement beside its prediction under what NCCL chooses by itself.
 
   The cluster's own calibration is left aside; `choice` is the algorithm and
-  protocol that NCCL said it took.
+  protocol that NCCL said it took, `algorithms` are those that it had to choose
+  from.
   """
   bare = dataclasses.replace(cluster, calibration=None)
   setting = collective_lib.default_setting(key, bare)
+  if algorithms:
+    setting = nccl.default_setting(
+      *(bare, key.communicator, key.kind, key.num_bytes), algorithms=algorithms
+    )
   us, latency_us = (
     wire.time_us(bare, key.communicator, key.kind, num_bytes, setting)
     for num_bytes in (key.num_bytes, 1)
@@ -170,6 +214,8 @@ def sample(
     floor_us=floor_us,
     predicted_us=us,
     latency_us=min(latency_us, us),
+    setting=setting,
+    element_type=element_type,
     doubt=doubt,
   )
 

@@ -74,17 +74,28 @@ class TuningKey:
     num_ranks: size of the communicator.
     num_nodes: nodes that it spans.
     num_bytes: what it moves, as NCCL counts it (`Collective.nccl_bytes`).
+    multicasts: whether NCCL may have switches run it (NVLS): not where it
+      reduces as they cannot (`nccl.switch_reduces`).
   """
 
   kind: validation.Text
   num_ranks: validation.Count
   num_nodes: validation.Count
   num_bytes: validation.Bytes
+  multicasts: bool = True
 
   @property
   def communicator(self) -> nccl.Communicator:
     """The communicator, as NCCL's model describes it."""
-    return nccl.Communicator(num_ranks=self.num_ranks, num_nodes=self.num_nodes)
+    return nccl.Communicator(
+      num_ranks=self.num_ranks,
+      num_nodes=self.num_nodes,
+      multicasts=self.multicasts,
+    )
+
+  def of_call(self, num_bytes: int) -> TuningKey:
+    """What a tuner is told of a call of so many bytes."""
+    return dataclasses.replace(self, num_bytes=num_bytes, multicasts=True)
 
 
 @dataclasses.dataclass(frozen=True, order=True, kw_only=True, slots=True)
@@ -142,13 +153,13 @@ def calls_by_key(
   owner: dict[TuningKey, TuningKey] = {}  # By the key of a lone call.
   for key in sorted(runs, key=lambda k: (k.num_bytes * runs[k], k)):
     for call in executions[key]:
-      owner[dataclasses.replace(key, num_bytes=call.num_bytes)] = key
+      owner[key.of_call(call.num_bytes)] = key
   by_key = {}
   for key, counter in executions.items():
     by_size = {
       call.num_bytes: call
       for call in sorted(counter, key=lambda c: (counter[c], c))
-      if owner[dataclasses.replace(key, num_bytes=call.num_bytes)] == key
+      if owner[key.of_call(call.num_bytes)] == key
     }
     by_key[key] = tuple(sorted(by_size.values()))
   return by_key
@@ -166,6 +177,8 @@ def tuning_key(
     num_ranks=num_ranks,
     num_nodes=num_nodes,
     num_bytes=collective.nccl_bytes,
+    multicasts=collective.kind not in collectives_lib.REDUCTIONS
+    or nccl.switch_reduces(collective.element_type, collective.reduction),
   )
 
 

@@ -80,7 +80,8 @@ def links_us(
     share = max(node.pcie_gbps / node.pcie_effective_gbps, 1.0)
   else:
     share = max(nvlink.link_gbps / nvlink.link_effective_gbps, 1.0)
-    if key.kind == "all-reduce" and nvlink.topology == "nvswitch":
+    multicasts = key.multicasts and nvlink.topology == "nvswitch"
+    if key.kind == "all-reduce" and multicasts:
       # By multicast each GPU sends its array once. NCCL counts in steps: on 120
       # of an H800's 200 GB/s.
       gbps = max(gbps, nvlink.num_links * nvlink.link_gbps / share)

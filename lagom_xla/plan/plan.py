@@ -99,7 +99,7 @@ class Prediction:
 
 # Raised whenever a field changes its meaning; the type of
 # `Plan.format_version` goes with it.
-FORMAT_VERSION: Final = 5
+FORMAT_VERSION: Final = 6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,7 +184,7 @@ class Plan:
 
   __pydantic_config__ = validation.STRICT
 
-  format_version: Literal[5] = FORMAT_VERSION
+  format_version: Literal[6] = FORMAT_VERSION
   module_name: validation.Line
   module_fingerprint: validation.Line
   jax_version: validation.Line = jax.__version__
@@ -208,7 +208,7 @@ class Plan:
     known = set()
     for entry in self.nccl_settings:
       for call in entry.calls:
-        asked = dataclasses.replace(entry.key, num_bytes=call.num_bytes)
+        asked = entry.key.of_call(call.num_bytes)
         if asked in known:
           raise errors.PlanError(
             f"two of nccl_settings are for calls of {call.num_bytes} bytes of"

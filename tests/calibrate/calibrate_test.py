@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import json
 import pathlib
+import re
 
 from hypothesis import given
 from hypothesis import settings
@@ -268,6 +269,58 @@ def test_an_environment_that_leaves_nccl_its_choice_is_trusted(tmp_path, line):
   assert not any(sample.doubt for sample in result.samples)
 
 
+_TYPES = {"float": 1.0, "half": 1.0, "int8": 1.0, "int32": 1.1}
+
+
+def _rows_of_type(element_type: str, times: float = 1.0) -> list[str]:
+  """As predicted, where NVLS adds what it can; longer by a factor."""
+  multicasts = element_type != "int8"
+  return [
+    row("all_reduce", 16, n, times * us, element_type)
+    for n in _SIZES
+    if (us := predicted_us(_TWO_NODES, "all-reduce", n, multicasts))
+  ]
+
+
+def test_a_log_of_all_types_is_calibrated_by_what_training_reduces(tmp_path):
+  rows = [r for t in _TYPES for r in _rows_of_type(t, _TYPES[t])]
+  result = calibrate(tmp_path, log_of(_TWO_NODES, rows=rows))
+  assert _factors(result) == cluster_lib.Factors()
+  doubted = {s.element_type for s in result.samples if s.doubt}
+  assert doubted == {"int8", "int32"}
+  off = {fit.element_type: fit.after.median for fit in result.fits}
+  assert off == {
+    "": pytest.approx(0, abs=0.001),
+    "int8": pytest.approx(0, abs=0.001),
+    "int32": pytest.approx(0.1, abs=0.02),
+  }
+
+
+def test_a_log_of_another_type_alone_is_foreseen_as_nccl_runs_it(tmp_path):
+  result = calibrate(tmp_path, log_of(_TWO_NODES, rows=_rows_of_type("int8")))
+  assert _factors(result) == cluster_lib.Factors()
+  assert not any(sample.doubt for sample in result.samples)
+  assert "nvlstree.simple" not in {sample.path for sample in result.samples}
+
+
+def test_an_algorithm_that_a_log_does_not_name_is_told_by_its_rates(tmp_path):
+  rows = [
+    row("all_reduce", 8, n, predicted_us(_NODE, "all-reduce", n, False))
+    for n in _SIZES
+  ]
+  result = calibrate(tmp_path, log_of(_NODE, rows=rows), _NODE)
+  assert result.calibration.within_node == cluster_lib.Factors()
+  note, _ = result.notes
+  assert "my.log:1: NVLS did not run, where NCCL would choose it" in note
+  # It is said of no machine whose NVLS is slow and shows it in all it does.
+  raw = _NODE.to_dict()
+  raw["calibration"] = {"within_node": {"rate_factor": 0.77}}
+  slow = cluster_lib.from_dict(raw, where="a test")
+  assert "did not run" not in str(
+    calibrate(tmp_path, log_of(slow), _NODE).notes
+  )
+
+
 def test_a_logged_choice_that_was_not_foreseen_is_distrusted(tmp_path):
   setting = collective_lib.default_setting(
     nccl_tests_log.tuning_key(_TWO_NODES, "all-reduce", 2**20), _TWO_NODES
@@ -307,7 +360,18 @@ def test_a_file_may_be_named_by_its_program(tmp_path):
   text = "\n".join(rows_of(_TWO_NODES, "reduce_scatter"))
   result = calibrate(tmp_path, text, name="reduce-scatter.2nodes.txt")
   assert result.fits[0].kind == "reduce-scatter"
-  (problem,) = measured(tmp_path, text, name="run7.log").problems
+
+
+@pytest.mark.parametrize("program", list(log.KINDS))
+def test_columns_tell_which_program_printed_them(tmp_path, program):
+  text = "\n".join(rows_of(_TWO_NODES, program))
+  assert calibrate(tmp_path, text).fits[0].kind == log.KINDS[program]
+
+
+def test_columns_that_several_programs_print_name_none(tmp_path):
+  text = "\n".join(rows_of(_TWO_NODES, "all_gather"))
+  unchecked = re.sub(r" 0( |$)", r" N/A\1", text, flags=re.MULTILINE)
+  (problem,) = measured(tmp_path, unchecked).problems
   assert "nothing says which program printed this" in problem
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
@@ -265,3 +266,36 @@ def test_a_gpu_uses_the_parameters_of_the_measured_system_most_like_it():
     **{name: name for name in ("a100", "h100", "b200", "gb200")},
     "h200": "h100",
   }
+
+
+@pytest.mark.parametrize(
+  ("element_type", "reduction", "multicasts"),
+  [
+    *((name, "add", True) for name in ("bf16", "f32", "s32", "u64", "c64")),
+    *((name, "add", False) for name in ("s8", "f8e4m3fn", "u16")),
+    *(("bf16", "maximum", True), ("f32", "maximum", False)),
+    ("bf16", "multiply", False),
+  ],
+)
+def test_switches_reduce_what_nccl_has_them_reduce(
+  element_type, reduction, multicasts
+):
+  body = f"""
+  x = {element_type}[64] parameter(0)
+  ROOT r = {element_type}[64] all-reduce(x), {hlo_text.ALL}, to_apply=join
+  """
+  joins = f"""
+join {{
+  l = {element_type}[] parameter(0)
+  r = {element_type}[] parameter(1)
+  ROOT j = {element_type}[] {reduction}(l, r)
+}}
+"""
+  module = hlo_text.load(body, computations=joins)
+  (found,) = collectives_lib.find(module)
+  key = collective_lib.tuning_key(found, H100)
+  assert key.multicasts == multicasts
+  algorithms = {
+    pair[0] for pair in nccl.candidates(H100, key.communicator, key.kind)
+  }
+  assert ("nvls" in algorithms) == multicasts

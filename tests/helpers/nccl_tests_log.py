@@ -11,6 +11,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.calibrate import calibration as calibration_lib
 from lagom_xla.calibrate import log
 from lagom_xla.costs import collective as collective_lib
+from lagom_xla.passes.collectives import REDUCTIONS
 
 NODE = cluster_lib.parse("1x8xh100")
 TWO_NODES = cluster_lib.parse("2x8xh100")
@@ -32,7 +33,10 @@ def calibrated_by(
 
 
 def tuning_key(
-  cluster: cluster_lib.Cluster, kind: str, num_bytes: int
+  cluster: cluster_lib.Cluster,
+  kind: str,
+  num_bytes: int,
+  multicasts: bool = True,
 ) -> collective_lib.TuningKey:
   """The key of a collective of the whole cluster."""
   return collective_lib.TuningKey(
@@ -40,26 +44,39 @@ def tuning_key(
     num_ranks=cluster.num_devices,
     num_nodes=cluster.num_nccl_nodes_of(range(cluster.num_devices)),
     num_bytes=num_bytes,
+    multicasts=multicasts,
   )
 
 
 def predicted_us(
-  cluster: cluster_lib.Cluster, kind: str, num_bytes: int
+  cluster: cluster_lib.Cluster,
+  kind: str,
+  num_bytes: int,
+  multicasts: bool = True,
 ) -> float:
   """What a collective of the whole cluster takes, by NCCL's own choice."""
-  key = tuning_key(cluster, kind, num_bytes)
+  key = tuning_key(cluster, kind, num_bytes, multicasts)
   setting = collective_lib.default_setting(key, cluster)
   return collective_lib.predict(key, setting, cluster).time_us
 
 
-def row(program: str, num_ranks: int, num_bytes: int, us: float) -> str:
+def row(
+  program: str,
+  num_ranks: int,
+  num_bytes: int,
+  us: float,
+  element_type: str = "float",
+) -> str:
   """A row of the table that a program prints."""
+  reduction = "sum" if log.KINDS[program] in REDUCTIONS else "none"
+  root = 0 if program == "broadcast" else -1
+  in_place = "N/A" if program in ("alltoall", "sendrecv") else "0"
   gbps = num_bytes / us / 1e3
   bus_gbps = gbps * log.bus_share(program, num_ranks)
   columns = f"{us:8.2f} {gbps:7.2f} {bus_gbps:7.2f}"
   return (
-    f"{num_bytes:12d} {num_bytes // 4:13d}     float     sum      -1"
-    f" {columns}      0 {columns}    N/A"
+    f"{num_bytes:12d} {num_bytes // 4:13d} {element_type:>9s} {reduction:>7s}"
+    f" {root:7d} {columns}      0 {columns}    {in_place:>3s}"
   )
 
 

@@ -120,7 +120,7 @@ def test_a_plan_survives_json_and_follows_its_schema(plan):
 @pytest.mark.parametrize(
   "damage",
   [
-    {"format_version": 4},
+    {"format_version": 5},
     {"more": 1},
     {"module_name": 7},
     {"xla": {"options": {}, "combine_groups": None}},
@@ -173,11 +173,11 @@ def test_a_plan_is_loaded_from_its_folder_or_its_file(tmp_path):
     ("{}", "is not a lagom_xla plan"),
     ('{"format_version": 999}', "has format version 999"),
     (
-      '{"format_version": 4}',
-      "has format version 4; this lagom_xla reads 5. Make the plan again.",
+      '{"format_version": 5}',
+      "has format version 5; this lagom_xla reads 6. Make the plan again.",
     ),
-    ('{"format_version": "5"}', 'has format version "5"'),
-    ('{"format_version": 5}', "module_name is missing"),
+    ('{"format_version": "6"}', 'has format version "6"'),
+    ('{"format_version": 6}', "module_name is missing"),
   ],
 )
 def test_what_is_no_plan_is_refused_by_name(tmp_path, text, reason):

@@ -145,7 +145,12 @@ def _show(
         highlight=False,
       )
   table = rich.table.Table(
-    "collective", "ranks", "nodes", "rows", box=None, pad_edge=False
+    rich.table.Column("collective", no_wrap=True),
+    "ranks",
+    "nodes",
+    "rows",
+    box=None,
+    pad_edge=False,
   )
   for heading in ("before", "after", "held out"):
     table.add_column(f"{heading}: median, p90", justify="right")
@@ -153,7 +158,7 @@ def _show(
     counts = (fit.num_ranks, fit.num_nodes, fit.num_rows)
     known = (fit.before, fit.after, fit.held_out)
     table.add_row(
-      fit.kind,
+      f"{fit.kind} {fit.element_type}".rstrip(),
       *map(str, counts),
       *(f"{off.median:.1%}, {off.p90:.1%}" for off in known),
     )

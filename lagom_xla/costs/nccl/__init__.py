@@ -28,3 +28,4 @@ from lagom_xla.costs.nccl.model import EXCHANGES as EXCHANGES
 from lagom_xla.costs.nccl.model import NEWEST as NEWEST
 from lagom_xla.costs.nccl.model import SEND_RECV as SEND_RECV
 from lagom_xla.costs.nccl.model import Version as Version
+from lagom_xla.costs.nccl.model import switch_reduces as switch_reduces

@@ -32,6 +32,7 @@ otherwise. Google's do so between nodes, for what its transports were made for:
 
 from __future__ import annotations
 
+from collections.abc import Collection
 import dataclasses
 import functools
 import math
@@ -263,10 +264,12 @@ def default_setting(
   num_bytes: int,
   version: model.Version = model.NEWEST,
   among: graph.Communicator | None = None,
+  algorithms: Collection[str] = model.ALGORITHMS,
 ) -> Setting:
   """NCCL's own choice. Takes what `predicted_time_us` does.
 
   `among` is the communicator, where those that talk are but some of it.
+  `algorithms` are those that it may choose from, of which it has one.
 
   Raises:
     ValueError: no such kind.
@@ -286,7 +289,7 @@ def default_setting(
     )
   else:
     algorithm, protocol = min(
-      reversed(candidates(*key)),
+      (pair for pair in reversed(candidates(*key)) if pair[0] in algorithms),
       key=lambda pair: predicted_time_us(*key, num_bytes, *pair, version),
     )
     channels = launch_lib.num_channels(

@@ -71,10 +71,15 @@ _SPEEDS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Communicator:
-  """The size of a communicator; its ranks are spread over its nodes."""
+  """The size of a communicator; its ranks are spread over its nodes.
+
+  `multicasts` is whether NCCL may have switches multicast and add (NVLS) for
+  what it runs there.
+  """
 
   num_ranks: int
   num_nodes: int
+  multicasts: bool = True
 
   def __post_init__(self) -> None:
     if self.num_nodes < 1 or self.num_ranks < 1:
@@ -331,7 +336,8 @@ def search(cluster: cluster_lib.Cluster, communicator: Communicator) -> Graphs:
     and channels < 16
   ):
     channels *= 2
-  return Graphs(ring=ring, tree=tree, nvls=_nvls(node), num_channels=channels)
+  nvls = _nvls(node) if communicator.multicasts else None
+  return Graphs(ring=ring, tree=tree, nvls=nvls, num_channels=channels)
 
 
 def _ring(node: Node) -> Graph:

@@ -38,6 +38,21 @@ GATHERS = ("all-gather", "reduce-scatter")
 ROOTED = ("collective-broadcast", "reduce")
 
 
+# What switches add for NCCL, and of that what they find the largest of, too
+# (ncclNvlsSupported in src/include/device.h, 2.18 to 2.30). NCCL takes complex
+# numbers as twice as many real ones.
+_SWITCH_ORDERS = frozenset(["s32", "u32", "s64", "u64", "f16", "bf16"])
+_SWITCH_ADDS = _SWITCH_ORDERS | {"f32", "f64", "c64", "c128"}
+
+
+def switch_reduces(element_type: str, reduction: str) -> bool:
+  """Whether NCCL may have NVSwitches reduce, by names of HLO's."""
+  if reduction == "add":
+    return element_type in _SWITCH_ADDS
+  is_order = reduction in ("maximum", "minimum")
+  return is_order and element_type in _SWITCH_ORDERS
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Terms:
   """What the equations read, found once for a communicator and a kind."""
