@@ -69,13 +69,6 @@ _CASES: Mapping[str, Sequence[str]] = {
   "tune-mlp": ("tune", _MLP, _TWO_NODES, "--out={out}"),
   "tune-moe": ("tune", _MOE, _ONE_NODE, "--in-process", "--out={out}"),
   "tune-llama": ("tune", _LLAMA, _ONE_NODE, "--out={out}"),
-  "tune-lagom": (
-    "tune",
-    _MLP,
-    _ONE_NODE,
-    "--searcher=lagom",
-    "--out={out}",
-  ),
   "explain-plan": ("explain", "{tune-mlp}"),
   "verify-plan": ("verify", "{tune-mlp}", _MLP, _TWO_NODES),
   "flags-plan": ("flags", "{tune-mlp}"),

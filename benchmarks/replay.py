@@ -18,6 +18,7 @@ import time
 from typing import Any
 
 from benchmarks import table as table_lib
+from benchmarks.searchers import space
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import load
 from lagom_xla.costs import nccl
@@ -25,7 +26,6 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.search.nccl import problem
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 _CLUSTER = cluster_lib.parse("1x8xh100")
@@ -106,7 +106,7 @@ def _overlap_us(step: step_lib.Step, overlap: overlap_lib.Overlap) -> float:
 def _setting(
   step: step_lib.Step, key: step_lib.Key, number: int
 ) -> nccl.Setting:
-  subspace = problem.subspaces(key, step.cluster)[-1]
+  subspace = space.subspaces(key, step.cluster)[-1]
   channels_at, chunk_at = divmod(number, len(subspace.chunk_bytes))
   return subspace.setting(channels_at % len(subspace.num_channels), chunk_at)
 

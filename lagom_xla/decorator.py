@@ -66,7 +66,6 @@ def tune(
   *,
   cluster: str | cluster_lib.Cluster | None = None,
   plan: str | pathlib.Path | None = None,
-  searcher: str | None = None,
   measure: bool = True,
   log: str | pathlib.Path | None = None,
   cache: str | pathlib.Path | bool = True,
@@ -79,7 +78,6 @@ def tune(
   *,
   cluster: str | cluster_lib.Cluster | None = None,
   plan: str | pathlib.Path | None = None,
-  searcher: str | None = None,
   measure: bool = True,
   log: str | pathlib.Path | None = None,
   cache: str | pathlib.Path | bool = True,
@@ -91,7 +89,6 @@ def tune(
   *,
   cluster: str | cluster_lib.Cluster | None = None,
   plan: str | pathlib.Path | None = None,
-  searcher: str | None = None,
   measure: bool = True,
   log: str | pathlib.Path | None = None,
   cache: str | pathlib.Path | bool = True,
@@ -126,7 +123,6 @@ def tune(
       one; for a step with one signature. Nothing is measured. A plan for
       another step, cluster or version is not applied. A cap on channels acts
       only in XLA_FLAGS: where they lack the plan's, a RuntimeWarning says so.
-    searcher: of NCCL settings: "balance", the default, or "lagom", the paper's.
     measure: whether what is found is measured, in steps of the run, and kept
       only if it is faster; otherwise predictions are trusted.
     log: file to which a line of JSON is added for each way that was tried.
@@ -142,13 +138,8 @@ def tune(
     TypeError: the step is not jitted.
     ClusterError: there is no such cluster.
     PlanError: there is no such plan.
-    SearcherError: there is no such searcher.
     SettingsDifferError: by a call of the step; see above.
   """
-  if searcher is not None:
-    from lagom_xla.search import nccl
-
-    nccl.by_name(searcher)
   if isinstance(cluster, str):
     from lagom_xla import cluster as cluster_lib
 
@@ -156,7 +147,6 @@ def tune(
   options: dict[str, Any] = {
     "cluster": cluster,
     "plan": plan,
-    "searcher": searcher,
     "measure": measure,
     "log": log,
     "cache": cache,
@@ -172,14 +162,13 @@ def tune(
   def chooser() -> predicted.Chooser:
     from lagom_xla.live import predicted
 
-    return predicted.Chooser(name, cluster, plan, searcher, tunings)
+    return predicted.Chooser(name, cluster, plan, tunings)
 
   if measure and plan is None:
     tuning = tuned.Tuning(
       name=name,
       choose=lambda lowered: chooser().choose(lowered),
       cluster=cluster,
-      searcher=searcher,
       log=None if log is None else pathlib.Path(log).absolute(),
       cache=cache,
     )

@@ -95,10 +95,6 @@ class TraceError(LagomError, ValueError):
   """A trace of a run that cannot be read, or is of another step."""
 
 
-class SearcherError(LagomError, ValueError):
-  """A searcher that does not exist."""
-
-
 class PlanError(LagomError, ValueError):
   """A plan that cannot be read, or that is for something else."""
 

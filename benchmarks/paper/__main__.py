@@ -35,16 +35,17 @@ from typing import Any
 from benchmarks import table as table_lib
 from benchmarks.paper import cases
 from benchmarks.searchers import autoccl
+from benchmarks.searchers import lagom
+from benchmarks.searchers import searcher as searcher_lib
+from benchmarks.searchers import space as space_lib
+from benchmarks.searchers.balance import Balance
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import timeline
 from lagom_xla.search.nccl import channel_cap
-from lagom_xla.search.nccl import lagom
 from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.nccl.balance import Balance
 
 # Lagom's end-to-end speedups, by parallelism.
 _LAGOM_SPEEDUP = {"fsdp": (1.10, 1.33), "tp": (1.08, 1.16), "ep": (1.07, 1.08)}
@@ -123,10 +124,10 @@ def _search(
 ) -> tuple[Configuration, int]:
   """What a searcher keeps for a problem, and the trials that it took."""
   searcher = SEARCHERS[name]
-  predictor = problem_lib.Predictor(step, problem)
+  predictor = space_lib.Predictor(step, problem)
   fastest = autoccl.Fastest({key: step.default[key] for key in problem.keys})
 
-  def profile(configuration: Configuration) -> problem_lib.Profile:
+  def profile(configuration: Configuration) -> space_lib.Profile:
     shown = predictor(configuration)
     fastest.add(configuration, shown)
     return shown

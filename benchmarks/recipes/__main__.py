@@ -55,13 +55,15 @@ def _searched(
 ) -> candidates_lib.Search:
   """Searches the options of a target, from these arms or all known ones on."""
   limit = settings_lib.by_option if may_cap else None
-  searcher = channel_cap.WithoutPlugin(limit=limit)
-  found = joint.search(target, searcher=searcher, arms=arms, progress=progress)
+  by_cap = channel_cap.WithoutPlugin(limit=limit)
+  found = joint.search(
+    target, without_plugin=by_cap, arms=arms, progress=progress
+  )
   # What is kept is judged from the beginning, as `tune` does.
   while True:
     best = found.best
     judged = evaluation.from_the_beginning(
-      best, target=target, searcher=searcher
+      best, target=target, without_plugin=by_cap
     )
     found = found.judged_again(best, judged)
     if found.best is judged:

@@ -26,13 +26,13 @@ from benchmarks import errors
 from benchmarks import groups as groups_lib
 from benchmarks import table as table_lib
 from benchmarks.search import modules as modules_lib
+from benchmarks.searchers import balance
 from benchmarks.searchers import lockstep
 from benchmarks.steps import published
 from benchmarks.steps import traced_step
 from benchmarks.workloads import cases
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
-from lagom_xla.search import nccl as nccl_search
 from lagom_xla.search.nccl import settings as settings_lib
 
 _SHARE = 0.9
@@ -208,9 +208,8 @@ def _steps(
 
 def _settings_row(name: str, step: step_lib.Step) -> dict[str, Any]:
   default = _default(step)
-  searcher = nccl_search.SEARCHERS[nccl_search.DEFAULT_SEARCHER]
   by_mean = uncertainty.times(
-    step, lockstep.run_step(searcher, step).configuration
+    step, lockstep.run_step(balance.Balance(), step).configuration
   )
   found = settings_lib.search(step).configuration
   sure = uncertainty.times(step, found)

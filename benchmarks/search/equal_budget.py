@@ -19,18 +19,20 @@ import numpy as np
 
 from benchmarks import table as table_lib
 from benchmarks.searchers import autoccl
+from benchmarks.searchers import balance
+from benchmarks.searchers import lagom
 from benchmarks.searchers import lockstep
+from benchmarks.searchers import searcher as searcher_lib
 from benchmarks.searchers import tpe
 from lagom_xla.costs import step as step_lib
-from lagom_xla.search import nccl
 from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl import searcher as searcher_lib
 
-# Lagom's search as in its paper, and ours.
-OURS = tuple(nccl.SEARCHERS)
+# Lagom's search as in its paper, and one that sees more of each trial.
+_COMPARED = {"lagom": lagom.Lagom(), "balance": balance.Balance()}
+OURS = tuple(_COMPARED)
 # Those whose result depends on the seed.
 _RIVALS = {"autoccl": autoccl.AutoCCL(), "tpe": tpe.TPE()}
-_SEARCHERS: Mapping[str, searcher_lib.Searcher] = {**nccl.SEARCHERS, **_RIVALS}
+_SEARCHERS: Mapping[str, searcher_lib.Searcher] = {**_COMPARED, **_RIVALS}
 
 BUDGETS = (10, 30, 100, 300)
 NUM_SEEDS = 3

@@ -20,10 +20,10 @@ import numpy as np
 
 from benchmarks import table as table_lib
 from benchmarks.search import modules
+from benchmarks.searchers import lagom
 from benchmarks.searchers import lockstep
 from benchmarks.workloads import cases
 from lagom_xla.costs import step as step_lib
-from lagom_xla.search import nccl
 from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import settings as settings_lib
 from lagom_xla.search.xla import knobs
@@ -36,10 +36,7 @@ _LONG_S = 2.0
 _PRODUCT = "product"
 # Each takes a step, and finds a configuration in so many trials.
 _SEARCHES: dict[str, Callable[[step_lib.Step], Any]] = {
-  **{
-    name: functools.partial(lockstep.run_step, searcher)
-    for name, searcher in nccl.SEARCHERS.items()
-  },
+  "lagom": functools.partial(lockstep.run_step, lagom.Lagom()),
   _PRODUCT: settings_lib.search,
 }
 

@@ -154,7 +154,7 @@ def main() -> None:
         try:
           searches[name](
             target,
-            searcher=channel_cap.WithoutPlugin(limit=None),
+            without_plugin=channel_cap.WithoutPlugin(limit=None),
             found=progress.add,
           )
         except _OverLimitError:

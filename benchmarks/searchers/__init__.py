@@ -1,3 +1,3 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Known searchers, as rivals of those in lagom_xla/search/nccl."""
+"""Searches that ours are compared with; no plan comes from them."""

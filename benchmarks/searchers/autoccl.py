@@ -37,10 +37,11 @@ import dataclasses
 import math
 import random
 
+from benchmarks.searchers import searcher
+from benchmarks.searchers import space as space_lib
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl import searcher
 
 # Coordinates (channels, chunk size) and directions, in the order of trial.
 _MOVES = ((0, 1), (0, -1), (1, 1), (1, -1))
@@ -70,16 +71,16 @@ class AutoCCL(searcher.Searcher):
     self,
     problem: problem_lib.Problem,
     cluster: cluster_lib.Cluster,
-    start: problem_lib.Configuration,
-    first: problem_lib.Profile,
+    start: space_lib.Configuration,
+    first: space_lib.Profile,
     seed: int,
   ) -> searcher.Trials:
     """Searches all keys at once, each by its own time."""
     fastest = Fastest(start)
     fastest.add(start, first)
-    searches: dict[problem_lib.Key, _Times] = {}
+    searches: dict[space_lib.Key, _Times] = {}
     for key in problem.keys:
-      subspaces = problem_lib.subspaces(key, cluster)
+      subspaces = space_lib.subspaces(key, cluster)
       if any(len(subspace.settings) > 1 for subspace in subspaces):
         searches[key] = self._of_key(subspaces, f"{seed} {key}")
     pending = {key: next(search) for key, search in searches.items()}
@@ -94,7 +95,7 @@ class AutoCCL(searcher.Searcher):
           del pending[key]
 
   def _of_key(
-    self, subspaces: Sequence[problem_lib.Subspace], seed: str
+    self, subspaces: Sequence[space_lib.Subspace], seed: str
   ) -> _Times:
     """Algorithm 1; returns the least time."""
     times_us = [math.inf] * len(subspaces)
@@ -108,7 +109,7 @@ class AutoCCL(searcher.Searcher):
     return min(times_us)
 
   def _descend(
-    self, subspace: problem_lib.Subspace, rng: random.Random
+    self, subspace: space_lib.Subspace, rng: random.Random
   ) -> _Times:
     """Algorithm 2, from a random point; returns the time at its end."""
     axes = (subspace.num_channels, subspace.chunk_bytes)
@@ -142,12 +143,12 @@ class Fastest:
     configuration: those settings.
   """
 
-  def __init__(self, start: problem_lib.Configuration):
+  def __init__(self, start: space_lib.Configuration):
     self.configuration = dict(start)
     self._key_us = dict.fromkeys(start, math.inf)
 
   def add(
-    self, tried: problem_lib.Configuration, shown: problem_lib.Profile
+    self, tried: space_lib.Configuration, shown: space_lib.Profile
   ) -> None:
     """Adds a trial."""
     for key, least_us in self._key_us.items():

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import dataclasses
 
+from benchmarks.searchers import searcher as searcher_lib
+from benchmarks.searchers import space as space_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl import searcher as searcher_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +33,7 @@ class History:
       the first is what ran without tuning.
   """
 
-  configuration: problem_lib.Configuration
+  configuration: space_lib.Configuration
   best_us: tuple[float, ...]
 
   @property
@@ -62,7 +63,7 @@ def run_step(
     seed: of what is drawn at random, if anything is.
   """
   problems = problem_lib.problems(step)
-  profiles = [problem_lib.Predictor(step, problem) for problem in problems]
+  profiles = [space_lib.Predictor(step, problem) for problem in problems]
   searches = [
     searcher_lib.Search(
       searcher, problem, step.cluster, start=step.default, seed=seed + index

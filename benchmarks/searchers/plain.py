@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
-from lagom_xla.search.nccl import searcher as searcher_lib
+from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
@@ -21,18 +21,19 @@ from lagom_xla.search.xla import knobs
 def search(
   target: target_lib.Target,
   *,
-  searcher: searcher_lib.Searcher,
+  without_plugin: channel_cap.WithoutPlugin | None,
   found: joint.Found = lambda _: None,
 ) -> candidates.Search:
   """Searches a target's options, with what evaluates them for our search.
 
   Args:
     target: what is searched.
-    searcher: of the NCCL settings.
+    without_plugin: what a job sets that loads no tuner plugin; None where it
+      loads that.
     found: called with each candidate.
   """
   default = evaluation.evaluate_or_raise(
-    config_lib.DEFAULT, target=target, searcher=searcher
+    config_lib.DEFAULT, target=target, without_plugin=without_plugin
   )
   found(default)
   arms = arms_lib.known(target.cluster).arms
@@ -47,7 +48,7 @@ def search(
       candidate = evaluation.evaluate(
         config,
         target=target,
-        searcher=searcher,
+        without_plugin=without_plugin,
         default=default,
         fastest=so_far.fastest_arm,
         known=known,

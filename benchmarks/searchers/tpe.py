@@ -15,12 +15,13 @@ import dataclasses
 
 import optuna
 
+from benchmarks.searchers import searcher
+from benchmarks.searchers import space as space_lib
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl import searcher
 
-_Subspaces = tuple[problem_lib.Subspace, ...]
+_Subspaces = tuple[space_lib.Subspace, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,15 +38,13 @@ class TPE(searcher.Searcher):
     self,
     problem: problem_lib.Problem,
     cluster: cluster_lib.Cluster,
-    start: problem_lib.Configuration,
-    first: problem_lib.Profile,
+    start: space_lib.Configuration,
+    first: space_lib.Profile,
     seed: int,
   ) -> searcher.Trials:
     """Asks what Optuna's study asks."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    subspaces = {
-      key: problem_lib.subspaces(key, cluster) for key in problem.keys
-    }
+    subspaces = {key: space_lib.subspaces(key, cluster) for key in problem.keys}
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
     nearest: dict[str, int] = {}
     for position, (key, choices) in enumerate(subspaces.items()):
@@ -74,8 +73,8 @@ def _names(position: int, index: int) -> tuple[str, str, str]:
 
 
 def _suggested(
-  trial: optuna.Trial, subspaces: Mapping[problem_lib.Key, _Subspaces]
-) -> problem_lib.Configuration:
+  trial: optuna.Trial, subspaces: Mapping[space_lib.Key, _Subspaces]
+) -> space_lib.Configuration:
   found = {}
   for position, (key, choices) in enumerate(subspaces.items()):
     which, *_ = _names(position, 0)

@@ -100,7 +100,6 @@ def _tuned(
   def tune() -> tuning_lib.Tuning:
     return tuner.tune(
       target,
-      searcher=task.searcher,
       in_process=True,
       arms=arms.within_process(target.cluster),
     )

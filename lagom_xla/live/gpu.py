@@ -48,7 +48,6 @@ from lagom_xla.live import proposals as proposals_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import orders as orders_lib
-from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates as candidates_lib
 
 
@@ -117,7 +116,6 @@ class Task:
   """What to do with a step.
 
   Attributes:
-    searcher: of NCCL settings.
     trace: folder of a trace of the step as it runs; None to predict costs.
     time_budget_s: after which the best so far is taken.
     num_workers: processes that compile; 0 for the search's own.
@@ -126,7 +124,6 @@ class Task:
 
   __pydantic_config__ = validation.STRICT
 
-  searcher: str
   time_budget_s: float
   num_workers: int
   trace: str | None = None
@@ -280,7 +277,6 @@ class PlanProposer(proposals_lib.Proposer):
   """Tunes steps for a cluster in another process; see `proposals.Proposer`."""
 
   cluster: cluster_lib.Cluster
-  searcher: str = nccl.DEFAULT_SEARCHER
   # Of a search; the best so far is taken then.
   time_budget_s: float = _TIME_BUDGET_S
   num_workers: int = dataclasses.field(
@@ -355,7 +351,6 @@ class PlanProposer(proposals_lib.Proposer):
 
   def _task(self, **parts: Any) -> Task:
     return Task(
-      searcher=self.searcher,
       time_budget_s=self.time_budget_s,
       num_workers=self.num_workers,
       **parts,

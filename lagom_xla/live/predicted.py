@@ -29,7 +29,6 @@ from lagom_xla.live import gpu
 from lagom_xla.live import processes
 from lagom_xla.live import proposals
 from lagom_xla.passes import hlo
-from lagom_xla.search import nccl
 from lagom_xla.search.xla import arms
 from lagom_xla.tuner import tuner
 from lagom_xla.tuner import tuning as tuning_lib
@@ -56,7 +55,6 @@ class Chooser:
     name: str,
     cluster: cluster_lib.Cluster | None,
     plan_path: str | pathlib.Path | None,
-    searcher: str | None,
     tunings: list[tuning_lib.Tuning],
   ):
     self._tunings = tunings
@@ -65,7 +63,6 @@ class Chooser:
     self._plan_path = plan_path
     self._plan = None if plan_path is None else plan_lib.load(plan_path)
     self._is_planned = False
-    self._searcher = searcher or nccl.DEFAULT_SEARCHER
     # Plans that were found for a module before, under another signature.
     self._plans: dict[str, plan_lib.Plan] = {}
 
@@ -139,7 +136,6 @@ class Chooser:
       with compiler.alone() if is_job else contextlib.nullcontext():
         tuning = tuner.tune(
           target,
-          searcher=self._searcher,
           # A CPU that stands for GPUs does nothing with what goes beyond
           # options.
           in_process=is_on_gpus,

@@ -34,32 +34,22 @@ if TYPE_CHECKING:  # Imported by threads, beside training.
 LIMITS = loop.Limits()
 
 
-def _on_gpus(
-  cluster: cluster_lib.Cluster | None, searcher: str | None
-) -> proposals.Proposer:
+def _on_gpus(cluster: cluster_lib.Cluster | None) -> proposals.Proposer:
   def make() -> proposals.Proposer:
     from lagom_xla.live import gpu
-    from lagom_xla.search import nccl
 
-    return gpu.PlanProposer(
-      cluster=cluster or proposals.of_live_gpus(),
-      searcher=searcher or nccl.DEFAULT_SEARCHER,
-    )
+    return gpu.PlanProposer(cluster=cluster or proposals.of_live_gpus())
 
   return proposals.deferred(make, has_profile_build=True)
 
 
 # Platform -> what makes its proposer, for a cluster, None for that of the live
-# GPUs, and a searcher. Whoever has one for another platform adds it.
-PROPOSERS: dict[str, Callable[[Any, str | None], proposals.Proposer]] = {
-  "gpu": _on_gpus
-}
+# GPUs. Whoever has one for another platform adds it.
+PROPOSERS: dict[str, Callable[[Any], proposals.Proposer]] = {"gpu": _on_gpus}
 
 
 def proposer_of(
-  lowered: jax.stages.Lowered,
-  cluster: cluster_lib.Cluster | None,
-  searcher: str | None,
+  lowered: jax.stages.Lowered, cluster: cluster_lib.Cluster | None
 ) -> proposals.Proposer:
   """Who makes proposals for a step; a ClusterError where nobody does.
 
@@ -68,7 +58,7 @@ def proposer_of(
   platform = proposals.platform_of(lowered)
   if platform not in PROPOSERS:
     raise proposals.nothing_to_tune(platform)
-  return PROPOSERS[platform](cluster, searcher)
+  return PROPOSERS[platform](cluster)
 
 
 class Tuning:
@@ -85,14 +75,12 @@ class Tuning:
     name: str,
     choose: dispatch.Choose,
     cluster: cluster_lib.Cluster | None,
-    searcher: str | None,
     log: pathlib.Path | None,
     cache: str | pathlib.Path | bool,
   ):
     self._name = name
     self._choose = choose
     self._cluster = cluster
-    self._searcher = searcher
     self._path = log
     is_folder = not isinstance(cache, bool)
     self._cache = pathlib.Path(cache).absolute() if is_folder else cache
@@ -171,7 +159,7 @@ class Tuning:
     store = agreement.next_store(self._name, members, reach_s=LIMITS.reach_s)
     try:
       proposals.check_no_refs(lowered)
-      proposer = proposer_of(lowered, self._cluster, self._searcher)
+      proposer = proposer_of(lowered, self._cluster)
       # The thread that searches has it, and not the logs: they have what ends
       # the search once nobody has the step any more.
       open_kept = functools.partial(_kept, self._cache, lowered, self._cluster)

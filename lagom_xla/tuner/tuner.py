@@ -33,9 +33,7 @@ from lagom_xla.costs.nccl import environment as nccl_environment
 from lagom_xla.flags import environment
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import overlap as overlap_lib
-from lagom_xla.search import nccl
 from lagom_xla.search.nccl import channel_cap
-from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import evaluation
@@ -92,7 +90,6 @@ def inspect(
 def tune(
   target: target_lib.Target,
   *,
-  searcher: str = nccl.DEFAULT_SEARCHER,
   seconds: float = joint.SECONDS,
   in_process: bool = False,
   arms: Sequence[arms_lib.Arm] | None = None,
@@ -111,7 +108,6 @@ def tune(
 
   Args:
     target: what to tune.
-    searcher: of NCCL settings, by its name in `search.nccl.SEARCHERS`.
     seconds: for how long options are searched at most, as `joint.search` takes
       it.
     in_process: whether to choose what only lagom_xla in the training process
@@ -128,7 +124,6 @@ def tune(
       of that. It is an estimate: what is found decides what is tried.
 
   Raises:
-    SearcherError: there is no such searcher.
     PlanError: what is chosen in the process would not be applied.
     CompileError: the target does not compile with the defaults.
     Stopped: it was raised before there was anything to make a plan from.
@@ -139,7 +134,7 @@ def tune(
       " training process: leave out one of applied and in_process."
     )
   by_cap = channel_cap.WithoutPlugin(limit=limit(applied))
-  by = nccl.by_name(searcher) if applied == "all" else by_cap
+  without_plugin = None if applied == "all" else by_cap
   so_far = candidates_lib.SoFar()
 
   def keep(
@@ -156,7 +151,7 @@ def tune(
     try:
       so_far.search = joint.search(
         target,
-        searcher=by,
+        without_plugin=without_plugin,
         seconds=seconds,
         arms=arms,
         in_process=in_process,
@@ -165,7 +160,9 @@ def tune(
         expect=expect_with_last,
       )
       else_by = None if in_process else by_cap
-      return _checked(target, so_far, by, progress, expect, applied, else_by)
+      return _checked(
+        target, so_far, without_plugin, progress, expect, applied, else_by
+      )
     except errors.Stopped as stop:
       if so_far.search is None:
         raise
@@ -180,7 +177,7 @@ def tune(
 def _checked(
   target: target_lib.Target,
   so_far: candidates_lib.SoFar,
-  searcher: searcher_lib.Searcher,
+  without_plugin: channel_cap.WithoutPlugin | None,
   progress: candidates_lib.Progress,
   expect: options.Expect,
   applied: plan_lib.Applied,
@@ -189,7 +186,7 @@ def _checked(
   """The tuning of a search that came to its end, compiled and checked."""
   assert so_far.search is not None
   so_far.search, compiled_before = full_compiles.of_default(
-    target, so_far.search, searcher=searcher
+    target, so_far.search, without_plugin=without_plugin
   )
   progress(f"full compile with {environment.options_in_words()}")
   expect(full_compiles.num_expected(so_far.search))
@@ -198,7 +195,7 @@ def _checked(
     target,
     so_far.search,
     compiled_before,
-    searcher=searcher,
+    without_plugin=without_plugin,
     by_cap=by_cap,
     steps=steps,
   )

@@ -12,13 +12,14 @@ from benchmarks.search import equal_budget
 from benchmarks.search import growth
 from benchmarks.searchers import autoccl
 from benchmarks.searchers import lockstep
+from benchmarks.searchers import searcher as searcher_lib
+from benchmarks.searchers import space as space_lib
 from benchmarks.searchers import tpe
+from benchmarks.searchers.balance import Balance
+from benchmarks.searchers.lagom import Lagom
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.nccl.balance import Balance
-from lagom_xla.search.nccl.lagom import Lagom
 from searcher_trials import H100
 from searcher_trials import gather
 from searcher_trials import problem_of
@@ -36,11 +37,11 @@ def _by_channels(
 ) -> searcher_lib.ProfileFn:
   """A time that channels alone decide, in an overlap that they slow."""
 
-  def profile(configuration: problem_lib.Configuration) -> problem_lib.Profile:
+  def profile(configuration: space_lib.Configuration) -> space_lib.Profile:
     channels = {k: s.num_channels for k, s in configuration.items()}
     key_us = {key: time_us(count) for key, count in channels.items()}
     total_us = 1e3 * sum(channels.values())
-    return problem_lib.Profile(
+    return space_lib.Profile(
       key_us=key_us,
       exposed_us=dict.fromkeys(problem.keys, 0.0),
       slowdown_us={key: 1e3 * count for key, count in channels.items()},

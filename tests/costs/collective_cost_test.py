@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
+from benchmarks.searchers import space
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import wire
 from lagom_xla.passes import collectives as collectives_lib
-from lagom_xla.search.nccl import problem
 import nccl_tests_log
 import replay_parts
 
@@ -175,7 +175,7 @@ def test_larger_chunks_draw_more_memory_bandwidth():
 
 @given(clusters, st.sampled_from(_TUNABLE))
 def test_chunks_are_whole_grains_and_fit_a_channels_buffer(cluster, kind):
-  for subspace in problem.subspaces(_key(kind, 64 * _MIB, cluster), cluster):
+  for subspace in space.subspaces(_key(kind, 64 * _MIB, cluster), cluster):
     grain = nccl.chunk_grain_bytes(subspace.protocol)
     most = nccl.max_chunk_bytes(subspace.algorithm, subspace.protocol)
     assert list(subspace.chunk_bytes) == sorted(set(subspace.chunk_bytes))

@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 import pytest
 
+from benchmarks.searchers import space
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
@@ -18,7 +19,6 @@ from lagom_xla.costs import lower_bound
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
-from lagom_xla.search.nccl import problem
 
 H100S = cluster_lib.parse("1x8xh100")
 
@@ -146,7 +146,7 @@ def _settings(
   key: collective_lib.TuningKey, cluster: cluster_lib.Cluster
 ) -> st.SearchStrategy[nccl.Setting]:
   """Any setting that a search may try."""
-  return st.sampled_from(problem.subspaces(key, cluster)).flatmap(
+  return st.sampled_from(space.subspaces(key, cluster)).flatmap(
     lambda subspace: st.builds(
       subspace.setting,
       st.integers(0, len(subspace.num_channels) - 1),

@@ -29,7 +29,6 @@ from lagom_xla.report import explanations
 from lagom_xla.report import instructions
 from lagom_xla.report import notes
 from lagom_xla.report import results
-from lagom_xla.search import nccl
 from lagom_xla.search.nccl import settings
 from lagom_xla.search.xla import evaluation
 from lagom_xla.tuner import tuner
@@ -160,8 +159,7 @@ def test_no_setting_is_planned_for_what_asks_no_tuner(
 ) -> None:
   found = step.asking(_asked(**{FLAG: True}))
   assert all(not found.calls[key] for key in found.routes)
-  searcher = nccl.by_name(nccl.DEFAULT_SEARCHER)
-  chosen = settings.search(found, searcher).configuration
+  chosen = settings.search(found).configuration
   assert all(chosen[key] == found.default[key] for key in found.routes)
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import pytest
 
 import all_reduces_by_nccl
+from benchmarks.searchers import balance
 from benchmarks.searchers import lockstep
 import fake_target
 import hlo_text
@@ -23,7 +24,6 @@ from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.passes import hlo
-from lagom_xla.search.nccl import SEARCHERS
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import settings
 from lagom_xla.search.xla import joint
@@ -271,7 +271,7 @@ def test_no_setting_costs_time_where_a_part_of_the_model_is_wrong(
 def test_what_only_a_mean_favours_is_not_chosen():
   # Hardly hidden: the fewest channels that hide it are best as predicted.
   step = _step(128 * _MIB, kernel_us=900.0)
-  by_mean = lockstep.run_step(SEARCHERS["balance"], step).configuration
+  by_mean = lockstep.run_step(balance.Balance(), step).configuration
   assert step.timeline(by_mean).step_time_us < (
     step.timeline(step.default).step_time_us
   )
@@ -292,7 +292,7 @@ def test_collectives_below_64_kib_keep_nccls_choice(scheduled, fsdp_step):
   module = scheduled(fsdp_step(), **all_reduces_by_nccl.options())
   step = step_lib.of_module(module, H100)
   small = [key for key in step.keys if scenario_lib.is_small(key)]
-  by_mean = lockstep.run_step(SEARCHERS["balance"], step).configuration
+  by_mean = lockstep.run_step(balance.Balance(), step).configuration
   assert any(by_mean[key] != step.default[key] for key in small)
   found = settings.search(step).configuration
   assert all(found[key] == step.default[key] for key in small)

@@ -7,16 +7,17 @@ from __future__ import annotations
 from collections.abc import Callable
 import dataclasses
 
+from benchmarks.searchers import searcher as searcher_lib
+from benchmarks.searchers import space as space_lib
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl import searcher as searcher_lib
 
 H100 = cluster_lib.parse("1x8xh100")
 MIB = 2**20
 
-OfSetting = Callable[[problem_lib.Key, nccl.Setting], float]
+OfSetting = Callable[[space_lib.Key, nccl.Setting], float]
 
 
 def gather(mib: int) -> collective_lib.TuningKey:
@@ -30,7 +31,7 @@ def problem_of(*keys: collective_lib.TuningKey) -> problem_lib.Problem:
   )
 
 
-def start_of(problem: problem_lib.Problem) -> problem_lib.Configuration:
+def start_of(problem: problem_lib.Problem) -> space_lib.Configuration:
   return {k: collective_lib.default_setting(k, H100) for k in problem.keys}
 
 
@@ -50,17 +51,17 @@ def overlap_of(
     lost_us: what kernels lose to it; by default the SMs of its channels.
   """
 
-  def alone_us(key: problem_lib.Key, setting: nccl.Setting) -> float:
+  def alone_us(key: space_lib.Key, setting: nccl.Setting) -> float:
     if time_us is not None:
       return time_us(key, setting)
     return collective_lib.predict(key, setting, H100).time_us
 
-  def taken_us(key: problem_lib.Key, setting: nccl.Setting) -> float:
+  def taken_us(key: space_lib.Key, setting: nccl.Setting) -> float:
     if lost_us is not None:
       return lost_us(key, setting)
     return min(alone_us(key, setting), kernels_us) * setting.num_channels / 132
 
-  def profile(configuration: problem_lib.Configuration) -> problem_lib.Profile:
+  def profile(configuration: space_lib.Configuration) -> space_lib.Profile:
     key_us = {key: alone_us(key, configuration[key]) for key in problem.keys}
     slowdown_us = {
       key: taken_us(key, configuration[key]) for key in problem.keys
@@ -69,7 +70,7 @@ def overlap_of(
     computation_us = kernels_us + sum(slowdown_us.values())
     total_us = max(communication_us, computation_us)
     share = (total_us - computation_us) / communication_us
-    return problem_lib.Profile(
+    return space_lib.Profile(
       key_us=key_us,
       exposed_us={key: us * share for key, us in key_us.items()},
       slowdown_us=slowdown_us,
@@ -84,8 +85,8 @@ def overlap_of(
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-  asked: problem_lib.Configuration
-  profile: problem_lib.Profile
+  asked: space_lib.Configuration
+  profile: space_lib.Profile
 
 
 def trials_of(
@@ -93,7 +94,7 @@ def trials_of(
   problem: problem_lib.Problem,
   profile: searcher_lib.ProfileFn,
   seed: int = 0,
-) -> tuple[list[Trial], problem_lib.Configuration]:
+) -> tuple[list[Trial], space_lib.Configuration]:
   """All that a searcher asks, and the best of it."""
   search = searcher_lib.Search(
     searcher, problem, H100, start=start_of(problem), seed=seed

@@ -246,5 +246,3 @@ def test_what_acts_in_the_process_is_not_chosen_for_a_launcher():
     tuner.tune(_TARGET, applied="flags", in_process=True)
   outcome = run("tune", "a.py:f", CLUSTER, "--flags-only", "--in-process")
   assert outcome.status == 2 and "not allowed with" in outcome.err
-  outcome = run("tune", "a.py:f", CLUSTER, "--env-only", "--searcher=lagom")
-  assert outcome.status == 2 and "which --env-only does without" in outcome.err

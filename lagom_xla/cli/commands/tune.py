@@ -61,12 +61,6 @@ def add(commands) -> None:
     metavar="DIR",
     help="folder for the plan's files (default: %(default)s)",
   )
-  command.add_argument(
-    "--searcher",
-    choices=("balance", "lagom"),
-    help="what searches NCCL's settings: the paper's priority search, lagom, or"
-    " ours, balance, which sees more of each trial (default: balance)",
-  )
   applied = command.add_mutually_exclusive_group()
   applied.add_argument(
     "--flags-only",
@@ -97,11 +91,6 @@ def add(commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
   folder = pathlib.Path(arguments.out)
-  if arguments.searcher and arguments.applied != "all":
-    arguments.usage_error(
-      "--searcher is for settings that the NCCL tuner plugin applies, which"
-      f" --{arguments.applied}-only does without"
-    )
   try:
     tuning, (profile, costs) = _tune(arguments, folder)
     stopping.end_time_budget()
@@ -147,7 +136,6 @@ def _tune(
     files_lib.check(folder)
     options.check_pictures(arguments)
     from lagom_xla.cli import naming
-    from lagom_xla.search import nccl
     from lagom_xla.search.xla import candidates as candidates_lib
     from lagom_xla.search.xla import evaluation
     from lagom_xla.search.xla import joint
@@ -186,7 +174,6 @@ def _tune(
     ):
       tuning = tuner.tune(
         target,
-        searcher=arguments.searcher or nccl.DEFAULT_SEARCHER,
         # So that there is time to check the plan, too.
         seconds=joint.SECONDS if budget_s is None else budget_s / 2,
         in_process=arguments.in_process,

@@ -15,14 +15,11 @@ from collections.abc import Iterator, Mapping
 import dataclasses
 import functools
 
-from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs import settings as settings_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
-from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl import searcher as searcher_lib
 
 # The part of the model that caps mostly rest on.
 _SLOWED_BY_CAPS = "few_channels"
@@ -165,8 +162,8 @@ def _may_gain(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WithoutPlugin(searcher_lib.Searcher):
-  """A searcher that asks for no settings but NCCL's own.
+class WithoutPlugin:
+  """What a job sets of NCCL that loads no tuner plugin.
 
   Attributes:
     limit: what a cap on the channels of all collectives does, which is chosen
@@ -181,20 +178,7 @@ class WithoutPlugin(searcher_lib.Searcher):
       return step.default
     return surest(step, self.limit).configuration
 
-  def trials(
-    self,
-    problem: problem_lib.Problem,
-    cluster: cluster_lib.Cluster,
-    start: problem_lib.Configuration,
-    first: problem_lib.Profile,
-    seed: int,
-  ) -> searcher_lib.Trials:
-    """There is nothing to try."""
-    del problem, cluster, first, seed
-    return
-    yield start  # Never: this makes it a generator.
 
-
-def chooses_cap(searcher: searcher_lib.Searcher) -> bool:
-  """Whether what a searcher chooses is a cap on channels."""
-  return isinstance(searcher, WithoutPlugin) and searcher.limit is not None
+def chooses_cap(without_plugin: WithoutPlugin | None) -> bool:
+  """Whether such a job sets a cap on channels."""
+  return without_plugin is not None and without_plugin.limit is not None

@@ -10,31 +10,17 @@ and a trial runs all its overlaps. Overlaps that are alike in keys and kernels
 are replayed once and counted as often as they occur. Collectives that overlap
 nothing are part of it with no kernels beside them, so their keys are tuned for
 speed alone.
-
-The space of a key is algorithm A, protocol P, channels NC and chunk size C.
-Lagom (arXiv 2602.20656, section 3.2) splits them: A and P (and the transport T)
-enumerate *subspaces*; inside one, NC and C are resources that grow. NCCL's
-tuner interface sets neither the transport nor the thread count NT, so they are
-not part of the space; the paper finds NT negligible (figure 3).
-
-A searcher asks for a configuration and is told what its trial showed. Here that
-is predicted, by a replay of what the trial before did not have.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 import dataclasses
-import itertools
-import operator
 
-from lagom_xla import cluster as cluster_lib
-from lagom_xla.costs import collective as collective_lib
-from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
-from lagom_xla.costs.replay import incremental
 from lagom_xla.costs.replay import program as program_lib
+from lagom_xla.costs.replay import timeline as timeline_lib
 
 Key = step_lib.Key
 Configuration = step_lib.Configuration
@@ -160,129 +146,8 @@ def _connected(
   return groups
 
 
-# The smallest chunk that is tried: below it a chunk's handshake is most of its
-# time whatever the link.
-_MIN_CHUNK_BYTES = {"ll": 4096, "ll128": 15360, "simple": 32768}
-
-# NCCL lets a tuner raise the chunks of NVLS beyond its own; whether the results
-# are then right has not been seen on a GPU.
-_MOST_NVLS_CHUNK_BYTES = 128 * 1024
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Subspace:
-  """All settings of one algorithm and protocol.
-
-  Attributes:
-    num_channels: values of NC, rising.
-    chunk_bytes: values of C, rising; whole grains of the protocol.
-  """
-
-  algorithm: str
-  protocol: str
-  num_channels: tuple[int, ...]
-  chunk_bytes: tuple[int, ...]
-
-  def setting(self, channels_at: int, chunk_at: int) -> nccl.Setting:
-    """The setting at these positions of the two axes."""
-    return nccl.Setting(
-      algorithm=self.algorithm,
-      protocol=self.protocol,
-      num_channels=self.num_channels[channels_at],
-      chunk_bytes=self.chunk_bytes[chunk_at],
-    )
-
-  @property
-  def settings(self) -> tuple[nccl.Setting, ...]:
-    """All settings."""
-    return tuple(
-      self.setting(channels_at, chunk_at)
-      for channels_at in range(len(self.num_channels))
-      for chunk_at in range(len(self.chunk_bytes))
-    )
-
-  @property
-  def most(self) -> nccl.Setting:
-    """The setting with the most resources."""
-    return self.setting(-1, -1)
-
-
-def subspaces(
-  key: collective_lib.TuningKey, cluster: cluster_lib.Cluster
-) -> tuple[Subspace, ...]:
-  """The subspaces of a tuning key, in NCCL's order.
-
-  Send/recv collectives have one, with only NCCL's default in it: there is no
-  tuner for them.
-  """
-  if key.kind in nccl.SEND_RECV:
-    default = collective_lib.default_setting(key, cluster)
-    return (
-      Subspace(
-        algorithm=default.algorithm,
-        protocol=default.protocol,
-        num_channels=(default.num_channels,),
-        chunk_bytes=(default.chunk_bytes,),
-      ),
-    )
-  communicator = key.communicator
-  return tuple(
-    Subspace(
-      algorithm=algorithm,
-      protocol=protocol,
-      num_channels=tuple(
-        range(1, nccl.max_channels(cluster, communicator, algorithm) + 1)
-      ),
-      chunk_bytes=_chunks(algorithm, protocol),
-    )
-    for algorithm, protocol in nccl.candidates(cluster, communicator, key.kind)
-  )
-
-
-def _chunks(algorithm: str, protocol: str) -> tuple[int, ...]:
-  """Chunk sizes in steps of two, from the smallest to NCCL's own limit."""
-  grain = nccl.chunk_grain_bytes(protocol)
-  largest = nccl.max_chunk_bytes(algorithm, protocol)
-  if algorithm.startswith("nvls"):
-    largest = min(largest, _MOST_NVLS_CHUNK_BYTES)
-  sizes = {largest // grain * grain}
-  size = _MIN_CHUNK_BYTES[protocol]
-  while size < largest:
-    sizes.add(size // grain * grain)
-    size *= 2
-  return tuple(sorted(sizes))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Profile:
-  """What one trial of a configuration showed, per step.
-
-  All of it can be read off a trace: nothing says what a collective would take
-  alone. Z = Y + all waits.
-
-  Attributes:
-    key_us: x_j, the time of each key's collectives as they ran, with what they
-      lost to the kernels beside them.
-    exposed_us: what kernels waited for each key's collectives.
-    slowdown_us: what kernels lost to each key's collectives, over the fastest
-      that they ran.
-    overlap_us: the time of each of the problem's programs.
-    communication_us: X, the sum of `key_us`.
-    computation_us: Y, all kernels, slowed as they are.
-    total_us: Z, the sum of `overlap_us`.
-  """
-
-  key_us: Mapping[Key, float]
-  exposed_us: Mapping[Key, float]
-  slowdown_us: Mapping[Key, float]
-  overlap_us: tuple[float, ...]
-  communication_us: float
-  computation_us: float
-  total_us: float
-
-
 class Predictor:
-  """A predictor of trials of a problem; replays only what each of them changes.
+  """A predictor of a problem's time; replays only what a configuration changes.
 
   What it predicts depends on the configuration alone, not on those before.
   """
@@ -290,82 +155,21 @@ class Predictor:
   def __init__(self, step: step_lib.Step, problem: Problem):
     self._step = step
     self._problem = problem
-    self._settings: tuple[nccl.Setting | None, ...] = (None,) * len(
-      problem.keys
-    )
-    self._programs = [
-      incremental.IncrementalReplay(
-        program, key_of=step.key_of, costs_under=step.costs
-      )
-      for program, _ in problem.programs
-    ]
-    self._times = [times for _, times in problem.programs]
-    self._programs_of: dict[Key, list[int]] = {k: [] for k in problem.keys}
-    for position, keys in enumerate(problem.program_keys):
-      for key in keys:
-        self._programs_of[key].append(position)
-    self._executions = dict.fromkeys(problem.keys, 0)
-    for program, times in problem.programs:
-      for collective, repeats in program_lib.collectives_in(program):
-        self._executions[step.key_of[collective.name]] += times * repeats
-    self._overlap_us = [0.0] * len(self._programs)
-    self._kernel_us = [0.0] * len(self._programs)
-    self._key_us = dict.fromkeys(problem.keys, 0.0)
-    self._exposed_us = dict.fromkeys(problem.keys, 0.0)
-    self._slowdown_us = dict.fromkeys(problem.keys, 0.0)
+    self._before: Configuration = {}
+    self._us = [0.0] * len(problem.programs)
 
-  def __call__(self, configuration: Configuration) -> Profile:
-    """Predicts one trial."""
-    changed = self._change(configuration)
-    touched = {p for key in changed for p in self._programs_of[key]}
-    affected = set(changed)
-    for position in sorted(touched):
-      program, times = self._programs[position], self._times[position]
-      affected |= program.replay(configuration, changed)
-      self._overlap_us[position] = times * program.step_time_us
-      self._kernel_us[position] = times * program.kernel_us
-    for key in affected:
-      self._sum_up(key, configuration[key])
-    return Profile(
-      key_us=self._key_us.copy(),
-      exposed_us=self._exposed_us.copy(),
-      slowdown_us=self._slowdown_us.copy(),
-      overlap_us=tuple(self._overlap_us),
-      communication_us=sum(self._key_us.values()),
-      computation_us=sum(self._kernel_us),
-      total_us=sum(self._overlap_us),
-    )
-
-  def _change(self, configuration: Configuration) -> list[Key]:
-    """The keys whose settings are others than in the trial before."""
-    keys = self._problem.keys
-    settings = tuple(configuration.values())
-    # Looking up a key takes ten times as long as seeing that it is in place.
-    if len(settings) != len(keys) or not all(
-      map(operator.is_, configuration, keys)
-    ):
-      settings = tuple(configuration[key] for key in keys)
-    is_other = map(operator.is_not, settings, self._settings)
-    self._settings = settings
-    return list(itertools.compress(keys, is_other))
-
-  def _sum_up(self, key: Key, setting: nccl.Setting) -> None:
-    exposed_us = slowdown_us = delay_us = 0.0
-    for position in self._programs_of[key]:
-      lost = self._programs[position].lost(key)
-      exposed_us += self._times[position] * lost.exposed_us
-      slowdown_us += self._times[position] * lost.slowdown_us
-      delay_us += self._times[position] * lost.delay_us
-    alone_us = self._step.predict(key, setting).time_us
-    self._key_us[key] = alone_us * self._executions[key] + delay_us
-    self._exposed_us[key] = exposed_us
-    self._slowdown_us[key] = slowdown_us
-
-
-def profile(
-  step: step_lib.Step,
-  problem: Problem,
-  configuration: Configuration,
-) -> Profile:
-  """Predicts a single trial of a problem."""
-  return Predictor(step, problem)(configuration)
+  def __call__(self, configuration: Configuration) -> float:
+    """What the problem's programs take in a step, in us."""
+    before = self._before
+    changed = {
+      key
+      for key in self._problem.keys
+      if before.get(key) is not configuration[key]
+    }
+    self._before = configuration
+    costs = self._step.costs(configuration)
+    for position, (program, times) in enumerate(self._problem.programs):
+      if not changed.isdisjoint(self._problem.program_keys[position]):
+        replayed = timeline_lib.replay(program, costs)
+        self._us[position] = times * replayed.step_time_us
+    return sum(self._us)

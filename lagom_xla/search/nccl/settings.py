@@ -2,16 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The best NCCL settings for a schedule that is fixed: those of surest gain.
 
-A searcher finds the best settings for costs as they are predicted. What looks
-best there may lean on what the model knows least: one channel, say, at a rate
-that was hardly ever measured. So a step is searched as predicted, and in the
-scenarios (costs/uncertainty.py) that speak most against leaving NCCL's own
-choice; and of each key's settings found so, with half and twice the channels,
-and NCCL's own with all channels and with fewer, the one is kept that makes the
-*assured* gain of its problem largest: the low end of the range of what it gains
-over NCCL's own choices. That range only falls with each scenario that is
-replayed, so a configuration is replayed in one after the other until it can no
-longer be the surest.
+What looks best to the mean may lean on what the model knows least: one channel,
+say, at a rate that was hardly ever measured. So of each key's settings the one
+is kept that makes the *assured* gain of its problem largest: the low end of the
+range of what it gains over NCCL's own choices (costs/uncertainty.py). That
+range only falls with each scenario that is replayed, so a configuration is
+replayed in one after the other until it can no longer be the surest.
+
+A key may have what NCCL chooses, with all of its channels or fewer, and each
+other algorithm and protocol in the same way: halves, and three quarters of
+those, as many products fill their last wave on a power of two. Chunks are as
+large as they go: no measurement has others than NCCL's, so nothing that smaller
+ones gain is sure. Keys are visited one after the other, each with what the
+others came to. Searches that descend along channels and chunks, Lagom's among
+them, find no more that is sure (docs/searching.md).
 
 That settles, without a rule for each: settings that only a mean favours are not
 taken; a collective that is only just hidden gets more channels, for it would
@@ -20,18 +24,15 @@ own stays. Collectives below 64 KiB keep NCCL's own always. So do keys for which
 NCCL's own choice is as good, those whose calls NCCL cannot tell from another
 key's, and those that XLA runs in kernels of its own.
 
-A key has a bounded number of settings to choose from and is visited a bounded
-number of times, so trials grow linearly with keys. What trials of a problem
-showed is remembered for its equals: options that change a part of a schedule
-leave the overlaps of its other parts as they were (of the 62 problems of the
-six candidates that are searched for the Llama example, 26 were searched
-before). It depends on the problem's signature, the cluster, the profile and the
-scenario alone.
+What is known of a problem is remembered for its equals: options that change a
+part of a schedule leave the overlaps of its other parts as they were. It
+depends on the problem's signature, the cluster, the profile and the scenarios
+alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 import dataclasses
 import functools
 import math
@@ -43,169 +44,141 @@ from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.costs.nccl import environment
-from lagom_xla.search.nccl import DEFAULT_SEARCHER
-from lagom_xla.search.nccl import SEARCHERS
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl import searcher as searcher_lib
 
 # Problems that are remembered: those of the last candidates.
 _MAX_PROBLEMS = 1024
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
-  """What one search of a problem found.
-
-  Attributes:
-    configuration: the best.
-    num_trials: trials that it took.
-  """
-
-  configuration: problem_lib.Configuration
-  num_trials: int
+# By the settings of a problem's keys: gains over NCCL's own choices.
+_Gains = dict[tuple[nccl.Setting, ...], float]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Memory:
+class _Known:
   """What is known of one problem; whoever searches it adds to that.
 
   Attributes:
-    found: what is best, by the scenario that was searched.
-    assured_us: the assured gain over NCCL's own choices, by the settings of the
-      problem's keys, in their order.
+    assured_us: assured gains.
+    at_most_us: what assured gains are no more than.
   """
 
-  found: dict[scenario_lib.Scenario, Found] = dataclasses.field(
-    default_factory=dict
-  )
-  assured_us: dict[tuple[nccl.Setting, ...], float] = dataclasses.field(
-    default_factory=dict
-  )
+  assured_us: _Gains = dataclasses.field(default_factory=dict)
+  at_most_us: _Gains = dataclasses.field(default_factory=dict)
 
 
 @functools.lru_cache(maxsize=_MAX_PROBLEMS)
-def of(
+def _known_of(
   signature: problem_lib.Signature,
-  searcher: searcher_lib.Searcher,
   cluster: cluster_lib.Cluster,
   measured: measured_lib.Measured | None,
   scenarios: tuple[scenario_lib.Scenario, ...],
-) -> Memory:
-  """What is known of a problem; nothing the first time.
-
-  Args:
-    signature: the problem's, and the variables that its times are under.
-    searcher: that searches it.
-    cluster: where it runs.
-    measured: costs of a profile; None if all are predicted.
-    scenarios: that a gain is assured in.
-  """
-  del signature, searcher, cluster, measured, scenarios  # Keys of the cache.
-  return Memory()
+) -> _Known:
+  """What is known of a problem; nothing the first time."""
+  del signature, cluster, measured, scenarios  # Keys of the cache.
+  return _Known()
 
 
 Key = step_lib.Key
 # Times that each key is visited.
 _ROUNDS = 2
 
+# NCCL lets a tuner raise the chunks of NVLS beyond its own; whether the results
+# are then right has not been seen on a GPU.
+_MOST_NVLS_CHUNK_BYTES = 128 * 1024
 
-class Chooser:
+
+def largest_chunk_bytes(algorithm: str, protocol: str) -> int:
+  """The largest chunk that is tried: whole grains of the protocol."""
+  grain = nccl.chunk_grain_bytes(protocol)
+  largest = nccl.max_chunk_bytes(algorithm, protocol)
+  if algorithm.startswith("nvls"):
+    largest = min(largest, _MOST_NVLS_CHUNK_BYTES)
+  return largest // grain * grain
+
+
+def _with_fewer_channels(setting: nccl.Setting) -> Iterator[nccl.Setting]:
+  """A setting with all of its channels, and with fewer."""
+  num = setting.num_channels
+  while num:
+    for fewer in (num, num * 3 // 4):
+      if fewer:
+        yield dataclasses.replace(setting, num_channels=fewer)
+    num //= 2
+
+
+def worth_trying(step: step_lib.Step, key: Key) -> tuple[nccl.Setting, ...]:
+  """A key's settings, NCCL's own first; it alone where nothing else can act."""
+  default = step.default[key]
+  is_fixed = key.kind in nccl.SEND_RECV or not step.calls[key]
+  if is_fixed or scenario_lib.is_small(key):
+    return (default,)
+  found = [*_with_fewer_channels(default)]
+  communicator = key.communicator
+  for algorithm, protocol in nccl.candidates(
+    step.cluster, communicator, key.kind
+  ):
+    most = nccl.Setting(
+      algorithm=algorithm,
+      protocol=protocol,
+      num_channels=nccl.max_channels(step.cluster, communicator, algorithm),
+      chunk_bytes=largest_chunk_bytes(algorithm, protocol),
+    )
+    found += _with_fewer_channels(most)
+  return tuple(dict.fromkeys(found))
+
+
+class _Chooser:
   """The choice for the keys of one problem."""
 
   def __init__(
-    self,
-    step: step_lib.Step,
-    problem: problem_lib.Problem,
-    known: Memory,
-    least_us: float,
+    self, step: step_lib.Step, problem: problem_lib.Problem, least_us: float
   ):
     """Starts with what is known.
 
     Args:
       step: what is searched.
       problem: of the step.
-      known: of the problem; what is found out is added.
       least_us: what a key's setting must gain for sure to be no default.
     """
     self._step = step
     self._problem = problem
-    self._known = known.assured_us
+    self._scenarios = uncertainty.scenarios(step.cluster, step.measured)
+    self._known = _known_of(
+      (problem.signature, *environment.costed().items()),
+      step.cluster,
+      step.measured,
+      self._scenarios,
+    )
     self._least_us = least_us
     self._asked: set[tuple[nccl.Setting, ...]] = set()
-    self._at_most_us: dict[tuple[nccl.Setting, ...], float] = {}
     self._default = {key: step.default[key] for key in problem.keys}
-    self._known[tuple(self._default.values())] = 0.0
+    self._known.assured_us[tuple(self._default.values())] = 0.0
 
   @property
   def num_trials(self) -> int:
-    """Configurations that it asked about, NCCL's own among them."""
-    return len(self._asked) + 1
+    """Configurations that it asked about."""
+    return len(self._asked)
 
-  def choose(
-    self, found: list[step_lib.Configuration]
-  ) -> step_lib.Configuration:
+  def choose(self) -> step_lib.Configuration:
     """The configuration of the problem with the largest assured gain."""
-    options = {
-      key: self._options(key, [configuration[key] for configuration in found])
-      for key in self._problem.keys
-    }
-    starts = [
-      {
-        key: configuration[key] if len(options[key]) > 1 else self._default[key]
-        for key in self._problem.keys
-      }
-      for configuration in found
-    ]
-    best, best_us = self._default, self._assured_us(self._default)
-    for start in starts:
-      start_us = self._assured_us(start, best_us)
-      if start_us > best_us:
-        best, best_us = start, start_us
+    best: step_lib.Configuration = self._default
     for _ in range(_ROUNDS):
       before = best
       for key in self._problem.keys:
-        best = self._best_of_key(best, key, options[key])
+        best = self._best_of_key(best, key)
       if best == before:
         break
     return best
 
-  def _options(
-    self, key: Key, found: list[nccl.Setting]
-  ) -> tuple[nccl.Setting, ...]:
-    """NCCL's own first; alone where nothing else can act or is known."""
-    default = self._default[key]
-    if scenario_lib.is_small(key) or not self._step.calls[key]:
-      return (default,)
-    options = [default]
-    num_channels = default.num_channels
-    while num_channels > 1:
-      num_channels //= 2
-      options.append(dataclasses.replace(default, num_channels=num_channels))
-    for setting in dict.fromkeys(found):
-      most = nccl.max_channels(
-        self._step.cluster, key.communicator, setting.algorithm
-      )
-      options += [
-        dataclasses.replace(setting, num_channels=num_channels)
-        for num_channels in (
-          setting.num_channels,
-          max(setting.num_channels // 2, 1),
-          min(setting.num_channels * 2, most),
-        )
-      ]
-    return tuple(dict.fromkeys(options))
-
   def _best_of_key(
-    self,
-    configuration: step_lib.Configuration,
-    key: Key,
-    options: tuple[nccl.Setting, ...],
+    self, configuration: step_lib.Configuration, key: Key
   ) -> step_lib.Configuration:
     """With the key's best setting; NCCL's own unless another surely gains."""
-    best = {**configuration, key: options[0]}
+    own, *others = worth_trying(self._step, key)
+    best = {**configuration, key: own}
     best_us = self._assured_us(best) + self._least_us
-    for setting in options[1:]:
+    for setting in others:
       changed = {**configuration, key: setting}
       changed_us = self._assured_us(changed, best_us)
       if changed_us > best_us:
@@ -218,27 +191,27 @@ class Chooser:
     """The assured gain; -inf where it is not above this."""
     settings = tuple(configuration[key] for key in self._problem.keys)
     self._asked.add(settings)
-    if settings in self._known:
-      return self._known[settings]
-    if self._at_most_us.get(settings, math.inf) <= least_us:
+    if settings in self._known.assured_us:
+      return self._known.assured_us[settings]
+    if self._known.at_most_us.get(settings, math.inf) <= least_us:
       return -math.inf
     gains_us: dict[scenario_lib.Scenario, float] = {}
     assured_us = math.inf
     for scenario, predict in self._predictors.items():
-      after_us = predict(configuration).total_us
+      after_us = predict(configuration)
       gains_us[scenario] = self._default_us[scenario] - after_us
       mean_us = gains_us[scenario_lib.AS_PREDICTED]
       assured_us = uncertainty.combined(mean_us, gains_us).low
       if assured_us <= least_us:  # Each scenario more only lowers it.
-        self._at_most_us[settings] = assured_us
+        self._known.at_most_us[settings] = assured_us
         return -math.inf
-    self._known[settings] = assured_us
+    self._known.assured_us[settings] = assured_us
     return assured_us
 
   @functools.cached_property
   def _default_us(self) -> Mapping[scenario_lib.Scenario, float]:
     return {
-      scenario: predict(self._default).total_us
+      scenario: predict(self._default)
       for scenario, predict in self._predictors.items()
     }
 
@@ -247,79 +220,10 @@ class Chooser:
     self,
   ) -> Mapping[scenario_lib.Scenario, problem_lib.Predictor]:
     """As predicted, which is the first, and in each scenario."""
-    scenarios = uncertainty.scenarios(self._step.cluster, self._step.measured)
     return {
       scenario: problem_lib.Predictor(self._step.under(scenario), self._problem)
-      for scenario in (scenario_lib.AS_PREDICTED, *scenarios)
+      for scenario in (scenario_lib.AS_PREDICTED, *self._scenarios)
     }
-
-
-# The parts whose errors speak against few channels and for slack; a search in
-# each of their scenarios finds what holds there.
-_SEARCHED_PARTS = (
-  "few_channels",
-  "contention",
-  "within_nodes",
-  "between_nodes",
-)
-
-
-def surest(
-  step: step_lib.Step, searcher: searcher_lib.Searcher, *, least_gain_us: float
-) -> tuple[step_lib.Configuration, int]:
-  """The settings of a step with the largest assured gain, and the trials.
-
-  Args:
-    step: what is searched.
-    searcher: how, in each scenario.
-    least_gain_us: what a key's setting must gain for sure to be no default.
-  """
-  configuration = dict(step.default)
-  num_trials = 0
-  in_step: list[int] = []
-  for problem in problem_lib.problems(step):
-    known = of(
-      (problem.signature, *environment.costed().items()),
-      searcher,
-      step.cluster,
-      step.measured,
-      uncertainty.scenarios(step.cluster, step.measured),
-    )
-    found = _found(step, problem, searcher, known)
-    chooser = Chooser(step, problem, known, least_gain_us)
-    configuration.update(chooser.choose([f.configuration for f in found]))
-    num_trials += chooser.num_trials
-    # A trial of the step tries something in each of its problems.
-    needed = [f.num_trials for f in found]
-    in_step = list(map(max, needed, in_step or needed))
-  return configuration, num_trials + sum(in_step)
-
-
-def _found(
-  step: step_lib.Step,
-  problem: problem_lib.Problem,
-  searcher: searcher_lib.Searcher,
-  known: Memory,
-) -> list[Found]:
-  """What is best as predicted, and in the scenarios that are searched."""
-  searched = [scenario_lib.AS_PREDICTED] + [
-    scenario
-    for scenario in uncertainty.scenarios(step.cluster, step.measured)
-    if scenario.part in _SEARCHED_PARTS
-  ]
-  for scenario in searched:
-    if scenario not in known.found:
-      done = searcher_lib.run(
-        searcher,
-        problem,
-        step.cluster,
-        start=step.default,
-        profile=problem_lib.Predictor(step.under(scenario), problem),
-      )
-      known.found[scenario] = Found(
-        configuration=done.best, num_trials=done.num_trials
-      )
-  return [known.found[scenario] for scenario in searched]
 
 
 # What all settings together must gain for sure, as a share of the step.
@@ -334,7 +238,7 @@ class Result:
     configuration: the surest settings; NCCL's own where none are surely better.
     default_times: step times under NCCL's own choices, in every scenario.
     tuned_times: step times under `configuration`, in every scenario.
-    num_trials: configurations that were profiled.
+    num_trials: configurations that were predicted.
   """
 
   configuration: step_lib.Configuration
@@ -344,18 +248,18 @@ class Result:
 
 
 def search(
-  step: step_lib.Step,
-  searcher: searcher_lib.Searcher = SEARCHERS[DEFAULT_SEARCHER],
+  step: step_lib.Step, without_plugin: channel_cap.WithoutPlugin | None = None
 ) -> Result:
   """Searches the NCCL settings of all problems of a step.
 
   Args:
     step: what is searched.
-    searcher: how, such as `Lagom()`; or that no plugin applies any.
+    without_plugin: what a job sets that loads no tuner plugin; None where it
+      loads that.
   """
   default = uncertainty.times(step, step.default)
-  if isinstance(searcher, channel_cap.WithoutPlugin):
-    configuration = searcher.configuration(step)
+  if without_plugin is not None:
+    configuration = without_plugin.configuration(step)
     return Result(
       configuration=configuration,
       default_times=default,
@@ -363,7 +267,12 @@ def search(
       num_trials=0,
     )
   least_us = _LEAST_GAIN * default.mean_us / max(len(step.keys), 1)
-  configuration, num_trials = surest(step, searcher, least_gain_us=least_us)
+  choosers = [
+    _Chooser(step, problem, least_us) for problem in problem_lib.problems(step)
+  ]
+  configuration = dict(step.default)
+  for chooser in choosers:
+    configuration.update(chooser.choose())
   tuned = uncertainty.times(step, configuration)
   # Problems are replayed apart, and the step as a whole.
   if uncertainty.gain(default, tuned).low <= 0:
@@ -372,5 +281,5 @@ def search(
     configuration=configuration,
     default_times=default,
     tuned_times=tuned,
-    num_trials=num_trials,
+    num_trials=sum(chooser.num_trials for chooser in choosers),
   )

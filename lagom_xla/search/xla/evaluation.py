@@ -56,7 +56,6 @@ from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes.schedule import digest
 from lagom_xla.passes.schedule import memory
 from lagom_xla.search.nccl import channel_cap
-from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import settings as settings_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import knobs
@@ -302,7 +301,7 @@ def evaluate(
   config: config_lib.XlaConfig,
   *,
   target: target_lib.Target,
-  searcher: searcher_lib.Searcher,
+  without_plugin: channel_cap.WithoutPlugin | None = None,
   default: Candidate | None = None,
   fastest: Candidate | None = None,
   known: MutableMapping[str, Candidate] | None = None,
@@ -313,7 +312,8 @@ def evaluate(
   Args:
     config: the config.
     target: what XLA schedules with it.
-    searcher: of the NCCL settings.
+    without_plugin: what a job sets that loads no tuner plugin; None where it
+      loads that.
     default: what it is compared with. A schedule with a loop of unknown length
       that this one has not is refused: such a loop is counted once, so that the
       time of the schedule is not known. Nor are NCCL's settings searched for
@@ -333,7 +333,12 @@ def evaluate(
     alike = None if known is None else known.get(like)
     step = alike.step if alike else step
     slower = _if_slower(
-      config, step, step, target=target, searcher=searcher, than=fastest
+      config,
+      step,
+      step,
+      target=target,
+      without_plugin=without_plugin,
+      than=fastest,
     )
     if slower is not None:
       return slower
@@ -358,10 +363,12 @@ def evaluate(
     )
   rival = fastest or default
   found = _if_slower(
-    config, step, runs, target=target, searcher=searcher, than=rival
+    config, step, runs, target=target, without_plugin=without_plugin, than=rival
   )
   if found is None:
-    found = searched(config, step, runs, target=target, searcher=searcher)
+    found = searched(
+      config, step, runs, target=target, without_plugin=without_plugin
+    )
   found = dataclasses.replace(found, peak_bytes=run.peak_bytes)
   if known is not None:
     known.setdefault(like, found)
@@ -411,7 +418,7 @@ def _if_slower(
   runs: step_lib.Step,
   *,
   target: target_lib.Target,
-  searcher: searcher_lib.Searcher,
+  without_plugin: channel_cap.WithoutPlugin | None = None,
   than: Candidate | None,
 ) -> Candidate | None:
   """The candidate under NCCL's own choices, if those rule it out.
@@ -424,7 +431,7 @@ def _if_slower(
     return None
   timeline = runs.timeline(runs.default)
   least_us = timeline.step_time_us
-  if channel_cap.chooses_cap(searcher):
+  if channel_cap.chooses_cap(without_plugin):
     least_us -= timeline.total_slowdown_us
   if least_us <= than.launched_us:
     return None
@@ -440,7 +447,7 @@ def _if_slower(
     tuned_times=times,
     num_trials=0,
     outcome=target.outcome(config.program),
-    capped=timeline if channel_cap.chooses_cap(searcher) else None,
+    capped=timeline if channel_cap.chooses_cap(without_plugin) else None,
   )
 
 
@@ -448,7 +455,7 @@ def evaluate_or_raise(
   config: config_lib.XlaConfig,
   *,
   target: target_lib.Target,
-  searcher: searcher_lib.Searcher,
+  without_plugin: channel_cap.WithoutPlugin | None = None,
 ) -> Candidate:
   """The same, for a config without which there is nothing to search.
 
@@ -460,7 +467,9 @@ def evaluate_or_raise(
   """
   step = scheduled_step(target, config)
   run = run_of(target, config, step)
-  found = searched(config, step, run.step, target=target, searcher=searcher)
+  found = searched(
+    config, step, run.step, target=target, without_plugin=without_plugin
+  )
   return dataclasses.replace(found, peak_bytes=run.peak_bytes)
 
 
@@ -470,7 +479,7 @@ def searched(
   runs: step_lib.Step,
   *,
   target: target_lib.Target,
-  searcher: searcher_lib.Searcher,
+  without_plugin: channel_cap.WithoutPlugin | None = None,
 ) -> Candidate:
   """The candidate of a config, with the best settings for the step that runs.
 
@@ -479,9 +488,10 @@ def searched(
     step: as scheduled under it.
     runs: the step that runs.
     target: what the step is of.
-    searcher: of the NCCL settings.
+    without_plugin: what a job sets that loads no tuner plugin; None where it
+      loads that.
   """
-  found = settings_lib.search(runs, searcher)
+  found = settings_lib.search(runs, without_plugin)
   settings = found.configuration
   if runs is not step:  # XLA may have combined what the schedule has apart.
     settings = {**step.default, **settings}
@@ -497,7 +507,7 @@ def searched(
     tuned_times=found.tuned_times,
     num_trials=found.num_trials,
     outcome=target.outcome(config.program),
-    capped=tuned if channel_cap.chooses_cap(searcher) else None,
+    capped=tuned if channel_cap.chooses_cap(without_plugin) else None,
   )
 
 
@@ -505,7 +515,7 @@ def from_the_beginning(
   found: candidates.Candidate,
   *,
   target: target_lib.Target,
-  searcher: searcher_lib.Searcher,
+  without_plugin: channel_cap.WithoutPlugin | None = None,
   compiled: lowered.Compilation | None = None,
 ) -> candidates.Candidate:
   """A candidate, judged by its compiles from the beginning.
@@ -513,8 +523,9 @@ def from_the_beginning(
   Args:
     found: the candidate.
     target: what it is of.
-    searcher: of the NCCL settings, which are searched again if something else
-      runs.
+    without_plugin: what a job sets that loads no tuner plugin; None where it
+      loads that. Settings are chosen again if something
+      else runs.
     compiled: it, from the beginning to the end, where that is done.
 
   Raises:
@@ -530,7 +541,7 @@ def from_the_beginning(
   runs = _runs(found, step, compiled)
   if _digest(runs) != _digest(found.runs):
     judged = searched(
-      found.config, step, runs, target=target, searcher=searcher
+      found.config, step, runs, target=target, without_plugin=without_plugin
     )
     return dataclasses.replace(judged, peak_bytes=found.peak_bytes)
   settings = {key: found.settings[key] for key in runs.keys}

@@ -26,7 +26,6 @@ from lagom_xla.compile import lowered
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.search.nccl import channel_cap
-from lagom_xla.search.nccl import searcher as searcher_lib
 from lagom_xla.search.nccl import settings as settings_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
@@ -59,16 +58,17 @@ def capped_if_ahead(
 
 
 def capped_with_settings(
-  search: candidates.Search, searcher: searcher_lib.Searcher
+  search: candidates.Search, without_plugin: channel_cap.WithoutPlugin | None
 ) -> candidates.Search:
   """A search under caps, its best one with settings if that stays the best.
 
   Args:
     search: under caps.
-    searcher: of the NCCL settings.
+    without_plugin: what a job sets that loads no tuner plugin; None where it
+      loads that.
   """
   kept = search.best
-  found = settings_lib.search(kept.runs, searcher)
+  found = settings_lib.search(kept.runs, without_plugin)
   more = dataclasses.replace(
     kept,
     settings={**kept.step.default, **found.configuration},
@@ -138,21 +138,22 @@ def of_default(
   target: target_lib.Target,
   search: candidates.Search,
   *,
-  searcher: searcher_lib.Searcher,
+  without_plugin: channel_cap.WithoutPlugin | None,
 ) -> _Result:
   """The search with its default judged by its compile to the end, and that.
 
   Args:
     target: what was searched.
     search: what was found.
-    searcher: of the NCCL settings.
+    without_plugin: what a job sets that loads no tuner plugin; None where it
+      loads that.
 
   Raises:
     CompileError: it does not compile to the end.
   """
   default = search.default
   compiled = _compile(target, default.config)
-  return _judged(target, search, default, compiled, searcher), compiled
+  return _judged(target, search, default, compiled, without_plugin), compiled
 
 
 def of_best(
@@ -160,7 +161,7 @@ def of_best(
   search: candidates.Search,
   compiled_default: lowered.Compilation | None,
   *,
-  searcher: searcher_lib.Searcher,
+  without_plugin: channel_cap.WithoutPlugin | None,
   by_cap: channel_cap.WithoutPlugin | None = None,
   steps: evaluation.Steps | None = None,
 ) -> _Result:
@@ -173,7 +174,8 @@ def of_best(
     target: what was searched.
     search: with its default judged already.
     compiled_default: its default, compiled to the end.
-    searcher: of the NCCL settings.
+    without_plugin: what a job sets that loads no tuner plugin; None where it
+      loads that.
     by_cap: caps in place of them, whose best is taken if it is faster; None to
       go by settings alone.
     steps: of the target, if some of them are known.
@@ -184,15 +186,17 @@ def of_best(
     compiled_default=compiled_default,
     steps=steps or evaluation.Steps(target),
   )
-  by_cap = None if by_cap is searcher else by_cap
-  search, compiled, capped = checked(search, searcher=searcher, by_cap=by_cap)
+  by_cap = None if by_cap is without_plugin else by_cap
+  search, compiled, capped = checked(
+    search, without_plugin=without_plugin, by_cap=by_cap
+  )
   if capped is None:
     return search, compiled
   assert by_cap is not None
-  found, compiled, _ = checked(capped, searcher=by_cap)
+  found, compiled, _ = checked(capped, without_plugin=by_cap)
   if candidates.tuned_us(found.best) < candidates.tuned_us(search.best):
-    return capped_with_settings(found, searcher), compiled
-  search, compiled, _ = checked(search, searcher=searcher)
+    return capped_with_settings(found, without_plugin), compiled
+  search, compiled, _ = checked(search, without_plugin=without_plugin)
   return search, compiled
 
 
@@ -201,11 +205,11 @@ def _checked(
   search: candidates.Search,
   *,
   compiled_default: lowered.Compilation | None,
-  searcher: searcher_lib.Searcher,
+  without_plugin: channel_cap.WithoutPlugin | None,
   steps: evaluation.Steps,
   by_cap: channel_cap.WithoutPlugin | None = None,
 ) -> _Checked:
-  """The same for one searcher, up to where caps are ahead, and what is then."""
+  """The same, up to where caps are ahead, and what is then."""
 
   def if_ahead() -> candidates.Search | None:
     return capped_if_ahead(search, by_cap) if by_cap else None
@@ -214,7 +218,7 @@ def _checked(
   evaluate = functools.partial(
     evaluation.evaluate,
     target=target,
-    searcher=searcher,
+    without_plugin=without_plugin,
     default=search.default,
     fastest=search.fastest_arm,
     steps=steps,
@@ -233,7 +237,7 @@ def _checked(
           return search, None, capped
         compiled = _compile(beginning, kept.config)
         named = evaluation.from_the_beginning(
-          kept, target=target, searcher=searcher, compiled=compiled
+          kept, target=target, without_plugin=without_plugin, compiled=compiled
         )
     except errors.CompileError as error:
       search = search.refused(kept, str(error))
@@ -245,7 +249,7 @@ def _checked(
       search = search.refused(kept, reason)
       continue
     search = search.judged_again(kept, named)
-    search = _judged(target, search, named, compiled, searcher)
+    search = _judged(target, search, named, compiled, without_plugin)
     search = _with_better(search, with_less)
     if search.best.config == kept.config:
       capped = None if search.best is kept else if_ahead()
@@ -258,7 +262,7 @@ def _judged(
   search: candidates.Search,
   candidate: candidates.Candidate,
   compiled: lowered.Compilation | None,
-  searcher: searcher_lib.Searcher,
+  without_plugin: channel_cap.WithoutPlugin | None,
 ) -> candidates.Search:
   """The search with a candidate judged by its compiled module.
 
@@ -270,7 +274,11 @@ def _judged(
   if runs is candidate.step:
     return search
   judged = evaluation.searched(
-    candidate.config, candidate.step, runs, target=target, searcher=searcher
+    candidate.config,
+    candidate.step,
+    runs,
+    target=target,
+    without_plugin=without_plugin,
   )
   return search.judged_again(candidate, judged)
 

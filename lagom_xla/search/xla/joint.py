@@ -20,7 +20,7 @@ import time
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.flags import environment
-from lagom_xla.search import nccl
+from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import alignment
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates
@@ -83,7 +83,7 @@ _NO_ARMS = arms_lib.Known(arms=())
 def search(
   target: target_lib.Target,
   *,
-  searcher: nccl.Searcher = nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
+  without_plugin: channel_cap.WithoutPlugin | None = None,
   seconds: float = SECONDS,
   arms: Sequence[arms_lib.Arm] | None = None,
   in_process: bool = False,
@@ -95,7 +95,8 @@ def search(
 
   Args:
     target: what to tune.
-    searcher: of the NCCL settings of each schedule.
+    without_plugin: what a job sets that loads no tuner plugin; None where it
+      loads that.
     seconds: for how long options are searched at most, and as long again those
       of strands; with 0 none are tried, and no arms.
     arms: what else to begin with; by default all that is known of.
@@ -119,7 +120,7 @@ def search(
   turns = evaluation.Turns(target=target)
   with turns.of_arms.begun(arm.config for arm in early):
     default = evaluation.evaluate_or_raise(
-      config_lib.DEFAULT, target=target, searcher=searcher
+      config_lib.DEFAULT, target=target, without_plugin=without_plugin
     )
     found(default)
     progress(environment.options_in_words())
@@ -129,7 +130,7 @@ def search(
     # One that is short of memory was compiled to the end to be judged.
     is_short = default.peak_bytes is not None
     turns = dataclasses.replace(turns, is_to_the_end=is_short)
-    evaluate = _evaluating(target, searcher, default, found)
+    evaluate = _evaluating(target, without_plugin, default, found)
     so_far = options.search(
       so_far,
       lambda fastest: functools.partial(evaluate, fastest=fastest),
@@ -147,7 +148,9 @@ def search(
     evaluate,
     until_s=time.monotonic() + seconds,
     named=functools.partial(
-      evaluation.from_the_beginning, target=target, searcher=searcher
+      evaluation.from_the_beginning,
+      target=target,
+      without_plugin=without_plugin,
     ),
     in_turn=turns.ahead,
     progress=progress,
@@ -156,7 +159,7 @@ def search(
 
 def _evaluating(
   target: target_lib.Target,
-  searcher: nccl.Searcher,
+  without_plugin: channel_cap.WithoutPlugin | None,
   default: candidates.Candidate,
   found: Found,
 ) -> Callable[..., candidates.Candidate | candidates.Refused]:
@@ -170,7 +173,7 @@ def _evaluating(
     candidate = evaluation.evaluate(
       config,
       target=target,
-      searcher=searcher,
+      without_plugin=without_plugin,
       default=default,
       fastest=fastest,
       known=known,

@@ -12,7 +12,6 @@ import pytest
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
-from lagom_xla.costs.replay import timeline
 from lagom_xla.search.nccl import problem as problem_lib
 
 H100 = cluster_lib.parse("1x8xh100")
@@ -158,49 +157,6 @@ def test_what_meets_is_tuned_together_and_alike_overlaps_are_counted(
     assert frozenset().union(*problem.program_keys) == set(problem.keys)
 
 
-def test_sync_collectives_have_keys_too():
-  step = _step(_plain_gather("alone", 8))
-  (problem,) = problem_lib.problems(step)
-  profile = problem_lib.profile(step, problem, step.default)
-  assert profile.computation_us == 0
-  assert profile.total_us == profile.communication_us > 0
-
-
-def test_a_profile_counts_every_collective_as_often_as_it_runs(
-  step: step_lib.Step,
-):
-  problems = problem_lib.problems(step)
-  assert sorted(k for p in problems for k in p.keys) == list(step.keys)
-  whole = step.timeline(step.default)
-  communication_us = 0.0
-  for problem in problems:
-    profile = problem_lib.profile(step, problem, step.default)
-    # What collectives lose to kernels is part of their time.
-    communication_us += profile.communication_us
-    assert sum(profile.key_us.values()) == pytest.approx(
-      profile.communication_us
-    )
-  assert communication_us == pytest.approx(
-    whole.collective_us + whole.total_delay_us
-  )
-
-
-def test_a_profile_says_who_waits_for_and_who_slows_whom(step: step_lib.Step):
-  for problem in problem_lib.problems(step):
-    profile = problem_lib.profile(step, problem, step.default)
-    waits_us = sum(profile.exposed_us.values())
-    assert profile.total_us == pytest.approx(profile.computation_us + waits_us)
-    assert profile.total_us == pytest.approx(sum(profile.overlap_us))
-    assert len(profile.overlap_us) == len(problem.programs)
-    slowdown_us = kernels_us = 0.0
-    for program, times in problem.programs:
-      replay = timeline.replay(program, step.costs(step.default))
-      slowdown_us += times * replay.total_slowdown_us
-      kernels_us += times * replay.kernel_us
-    assert sum(profile.slowdown_us.values()) == pytest.approx(slowdown_us)
-    assert profile.computation_us == pytest.approx(kernels_us + slowdown_us)
-
-
 def test_problems_together_are_the_whole_step(step: step_lib.Step):
   # What is outside of all overlaps takes as long whatever the settings are.
   fewest = {
@@ -210,9 +166,25 @@ def test_problems_together_are_the_whole_step(step: step_lib.Step):
   outside_us = [
     step.timeline(configuration).step_time_us
     - sum(
-      problem_lib.profile(step, problem, configuration).total_us
+      problem_lib.Predictor(step, problem)(configuration)
       for problem in problem_lib.problems(step)
     )
     for configuration in (step.default, fewest)
   ]
   assert outside_us[0] == pytest.approx(outside_us[1], abs=1e-6)
+
+
+def test_what_is_predicted_of_a_change_is_what_is_predicted_of_all(
+  step: step_lib.Step,
+):
+  for problem in problem_lib.problems(step):
+    predict = problem_lib.Predictor(step, problem)
+    configuration = {key: step.default[key] for key in problem.keys}
+    for key in (*problem.keys, *problem.keys[:1]):
+      # NCCL's own again where it was changed before.
+      is_own = configuration[key] == step.default[key]
+      channels = 1 if is_own else step.default[key].num_channels
+      setting = dataclasses.replace(configuration[key], num_channels=channels)
+      configuration = {**configuration, key: setting}
+      alone = problem_lib.Predictor(step, problem)
+      assert predict(configuration) == alone(configuration)

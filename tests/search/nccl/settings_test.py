@@ -1,11 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of a step are what the chosen searcher finds, or NCCL's own."""
+"""The settings of a step are those of the surest gain, or NCCL's own."""
 
 from __future__ import annotations
 
 import dataclasses
 import pathlib
+from unittest import mock
 
 import pytest
 
@@ -17,13 +18,13 @@ import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import load
 from lagom_xla.costs import gemm
+from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
-from lagom_xla.search import nccl as nccl_search
 from lagom_xla.search.nccl import channel_cap
-from lagom_xla.search.nccl import searcher as searcher_lib
+from lagom_xla.search.nccl import problem as problem_lib
 from lagom_xla.search.nccl import settings
 
 
@@ -32,52 +33,39 @@ def step(fsdp_unrolled: hlo.Module) -> step_lib.Step:
   return step_lib.of_module(fsdp_unrolled, H100)
 
 
-class _StartAlone(searcher_lib.Searcher):
-  """Tries nothing but the start."""
-
-  def trials(self, problem, cluster, start, first, seed):
-    yield from ()
-
-
-def test_a_searcher_is_chosen_and_balance_if_nothing_is_said(step, monkeypatch):
-  # The cost model is taken to be right.
-  monkeypatch.setattr(uncertainty, "scenarios", lambda cluster, measured: ())
-  found = {
-    name: settings.search(step, searcher)
-    for name, searcher in nccl_search.SEARCHERS.items()
-  }
-  default_us = step.timeline(step.default).step_time_us
-  for each in found.values():
-    assert step.timeline(each.configuration).step_time_us < default_us
-  assert settings.search(step) == found["balance"] != found["lagom"]
+def test_no_setting_of_all_that_are_tried_is_surer(step):
+  found = settings.search(step)
+  for key in step.keys:
+    for setting in settings.worth_trying(step, key):
+      other = {**found.configuration, key: setting}
+      times = uncertainty.times(step, other)
+      surer_us = uncertainty.gain(found.tuned_times, times).low
+      assert surer_us <= 1e-3 * found.default_times.mean_us
 
 
-def test_what_no_search_improves_is_left_to_nccl(step):
-  found = settings.search(step, _StartAlone())
-  assert found.configuration == step.default
+def test_a_key_may_have_each_algorithm_with_all_channels_or_fewer(step):
+  key = max(step.keys, key=lambda key: key.num_bytes)
+  tried = settings.worth_trying(step, key)
+  assert tried[0] == step.default[key]
+  ways = nccl.candidates(H100, key.communicator, key.kind)
+  assert {(s.algorithm, s.protocol) for s in tried} == set(ways)
+  for algorithm, protocol in ways:
+    counts = {
+      s.num_channels
+      for s in tried
+      if (s.algorithm, s.protocol) == (algorithm, protocol)
+    }
+    most = nccl.max_channels(H100, key.communicator, algorithm)
+    assert {1, most // 2, most} <= counts and max(counts) == most
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Counting(nccl_search.Balance):
-  """Balance, which writes down the searches that it begins."""
-
-  told: list[float] = dataclasses.field(default_factory=list, compare=False)
-
-  def trials(self, problem, cluster, start, first, seed):
-    self.told.append(first.total_us)
-    return super().trials(problem, cluster, start, first, seed)
-
-
-def test_overlaps_that_another_schedule_has_too_are_searched_once(
+def test_overlaps_that_another_schedule_has_too_are_predicted_once(
   step, fsdp_unrolled
 ):
-  searcher = _Counting(least_gain=0.0123)  # One that no other test asks.
-  first = settings.search(step, searcher)
-  num_told = len(searcher.told)
-  assert num_told > 0
+  first = settings.search(step)
   again = step_lib.of_module(fsdp_unrolled, step.cluster)
-  assert settings.search(again, searcher) == first
-  assert len(searcher.told) == num_told
+  with mock.patch.object(problem_lib, "Predictor", side_effect=AssertionError):
+    assert settings.search(again) == first
 
 
 # Steps of which a test knows what is best.

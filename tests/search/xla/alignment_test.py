@@ -31,7 +31,6 @@ from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.schedule import alignment
 from lagom_xla.passes.schedule import orders
-from lagom_xla.search import nccl
 from lagom_xla.search.xla import alignment as alignment_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
@@ -74,7 +73,6 @@ def _search(
   evaluate = functools.partial(
     evaluation.evaluate_or_raise,
     target=target,
-    searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
   )
   so_far = candidates.Search(default=evaluate(config_lib.DEFAULT))
   for config in configs:

@@ -20,7 +20,6 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import combine
 from lagom_xla.passes import hlo
-from lagom_xla.search.nccl.balance import Balance
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import groups as groups_lib
@@ -45,9 +44,7 @@ def _search(
   lowered: jax.stages.Lowered, until_s: float = math.inf, **options: bool
 ) -> list[candidates.Candidate]:
   """All that has groups of its own, every collective alone first."""
-  evaluate = functools.partial(
-    evaluation.evaluate, target=_target(lowered), searcher=Balance()
-  )
+  evaluate = functools.partial(evaluation.evaluate, target=_target(lowered))
   default = evaluate(config_lib.XlaConfig(options=options))
   assert isinstance(default, candidates.Candidate), default.reason
   found = groups_lib.search(
@@ -155,9 +152,7 @@ def test_what_has_no_label_is_in_no_chain(fsdp_unrolled):
 def test_groups_that_xla_cannot_make_are_recorded_and_not_raised(fsdp_step):
   groups = (("no-such-collective", "nor-this"),)
   config = config_lib.XlaConfig(combine_groups=groups)
-  refused = evaluation.evaluate(
-    config, target=_target(fsdp_step()), searcher=Balance()
-  )
+  refused = evaluation.evaluate(config, target=_target(fsdp_step()))
   assert isinstance(refused, candidates.Refused)
   assert refused.config == config
   assert "no-such-collective" in refused.reason

@@ -30,7 +30,6 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import settings as settings_lib
 from lagom_xla.passes import hlo
 from lagom_xla.passes.combine import table
-from lagom_xla.search import nccl
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates
@@ -292,27 +291,27 @@ def test_what_workers_found_gets_xlas_own_names_and_keeps_the_rest(
   by_cap = channel_cap.WithoutPlugin(limit=settings_lib.by_variable)
 
   def both(
-    target: target_lib.Target, searcher: nccl.Searcher
+    target: target_lib.Target, without_plugin: channel_cap.WithoutPlugin | None
   ) -> tuple[candidates.Candidate, candidates.Candidate]:
     """A candidate, and what is made of it from the beginning."""
     found = evaluation.evaluate_or_raise(
-      second, target=target, searcher=searcher
+      second, target=target, without_plugin=without_plugin
     )
     return found, evaluation.from_the_beginning(
-      found, target=target, searcher=searcher
+      found, target=target, without_plugin=without_plugin
     )
 
   names = _names(here.schedule(second))
   with pool_lib.Pool(1) as pool:
     target = here.with_workers(pool)
     target.schedule(first)  # Compiles what others may start from.
-    for searcher in (nccl.SEARCHERS[nccl.DEFAULT_SEARCHER], by_cap):
-      found, judged = both(target, searcher)
+    for without_plugin in (None, by_cap):
+      found, judged = both(target, without_plugin)
       assert judged.step is not found.step
       assert _names(judged.step.analysis.module) == names
       assert (judged.config, judged.settings) == (found.config, found.settings)
       assert judged.tuned.step_time_us == found.tuned.step_time_us
-      if searcher is by_cap:
+      if without_plugin is by_cap:
         assert not found.takes_plugin and not judged.takes_plugin
         assert judged.launched_us == judged.tuned.step_time_us
   # Without workers it was from the beginning.

@@ -67,7 +67,7 @@ def _search(
           takes_us.get("".join(sorted(config.options)), 200.0)
         )
       ),
-      searcher=channel_cap.WithoutPlugin(limit=None),
+      without_plugin=channel_cap.WithoutPlugin(limit=None),
       seconds=1 + num_compiles,
       arms=[arm] if start else [],
       found=lambda candidate: compiled.append(chosen(candidate)),
@@ -302,7 +302,7 @@ def test_a_plan_takes_back_what_slows_a_real_step_in_a_recipe(
   monkeypatch.setattr(knobs, "worth_trying", lambda _: ())
   found = joint.search(
     target_lib.of_step(lowered, arm_steps.H100, name="step"),
-    searcher=channel_cap.WithoutPlugin(limit=settings_lib.by_option),
+    without_plugin=channel_cap.WithoutPlugin(limit=settings_lib.by_option),
     arms=[recipe],
   )
   for name in recipe.config.options:

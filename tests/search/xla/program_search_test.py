@@ -22,7 +22,6 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program.slices import chains as chains_lib
-from lagom_xla.search import nccl
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import forms
@@ -338,7 +337,6 @@ def partitioned(
   evaluate = functools.partial(
     evaluation.evaluate_or_raise,
     target=target,
-    searcher=nccl.SEARCHERS[nccl.DEFAULT_SEARCHER],
   )
   default = candidates.Search(default=evaluate(config_lib.DEFAULT))
   return target, forms.search_slices(target, default, evaluate)

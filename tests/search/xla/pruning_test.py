@@ -17,12 +17,10 @@ import fake_target
 import hlo_text
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
-from lagom_xla.search import nccl
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import pruning
 from lagom_xla.tuner import tuner
 
-_SEARCHER = nccl.SEARCHERS[nccl.DEFAULT_SEARCHER]
 _DOUBLED = "xla_gpu_enable_while_loop_double_buffering"
 _BY_DIM = "xla_gpu_enable_all_gather_combine_by_dim"
 _GATHERED = "xla_gpu_all_gather_combine_threshold_bytes"
@@ -35,7 +33,7 @@ def _pruned(
   options: Mapping[str, bool | int | str], target: target_lib.Target
 ) -> set[str]:
   kept = evaluation.evaluate_or_raise(
-    config_lib.XlaConfig(options=options), target=target, searcher=_SEARCHER
+    config_lib.XlaConfig(options=options), target=target
   )
   return set(pruning.pruned(kept, evaluation.Steps(target)).options)
 

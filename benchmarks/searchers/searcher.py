@@ -23,11 +23,12 @@ from collections.abc import Callable, Generator
 import dataclasses
 import math
 
+from benchmarks.searchers import space as space_lib
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.search.nccl import problem as problem_lib
 
-ProfileFn = Callable[[problem_lib.Configuration], problem_lib.Profile]
-Trials = Generator[problem_lib.Configuration, problem_lib.Profile, None]
+ProfileFn = Callable[[space_lib.Configuration], space_lib.Profile]
+Trials = Generator[space_lib.Configuration, space_lib.Profile, None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,8 +40,8 @@ class Searcher(abc.ABC):
     self,
     problem: problem_lib.Problem,
     cluster: cluster_lib.Cluster,
-    start: problem_lib.Configuration,
-    first: problem_lib.Profile,
+    start: space_lib.Configuration,
+    first: space_lib.Profile,
     seed: int,
   ) -> Trials:
     """Yields what to try after the start, and is sent what that showed.
@@ -70,7 +71,7 @@ class Search:
     problem: problem_lib.Problem,
     cluster: cluster_lib.Cluster,
     *,
-    start: problem_lib.Configuration,
+    start: space_lib.Configuration,
     seed: int = 0,
   ):
     """Begins before any trial.
@@ -83,7 +84,7 @@ class Search:
       seed: of what is drawn at random, if anything is.
     """
     self.best = {key: start[key] for key in problem.keys}
-    self.asked: problem_lib.Configuration | None = self.best
+    self.asked: space_lib.Configuration | None = self.best
     self.best_us = math.inf
     self.num_trials = 0
     self._trials = self._of(searcher, problem, cluster, seed)
@@ -99,7 +100,7 @@ class Search:
     first = yield (start := self.best)
     yield from searcher.trials(problem, cluster, start, first, seed)
 
-  def tell(self, profile: problem_lib.Profile) -> None:
+  def tell(self, profile: space_lib.Profile) -> None:
     """Goes on after the trial that was asked for.
 
     Raises:
@@ -121,7 +122,7 @@ def run(
   problem: problem_lib.Problem,
   cluster: cluster_lib.Cluster,
   *,
-  start: problem_lib.Configuration,
+  start: space_lib.Configuration,
   profile: ProfileFn,
   seed: int = 0,
   max_trials: int | None = None,

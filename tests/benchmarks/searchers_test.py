@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+import dataclasses
 import itertools
 import random
 
@@ -13,11 +14,14 @@ from hypothesis import strategies as st
 import pytest
 
 from benchmarks.searchers import autoccl
+from benchmarks.searchers import searcher as searcher_lib
+from benchmarks.searchers import space as space_lib
 from benchmarks.searchers import tpe
+from benchmarks.searchers.balance import Balance
+from benchmarks.searchers.lagom import Lagom
 from lagom_xla.costs import collective as collective_lib
-from lagom_xla.search import nccl as nccl_search
+from lagom_xla.costs import step as step_lib
 from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl import searcher as searcher_lib
 from searcher_trials import H100
 from searcher_trials import MIB
 from searcher_trials import Trial
@@ -28,7 +32,8 @@ from searcher_trials import start_of
 from searcher_trials import trials_of
 
 _SEARCHERS: dict[str, searcher_lib.Searcher] = {
-  **nccl_search.SEARCHERS,
+  "lagom": Lagom(),
+  "balance": Balance(),
   "autoccl": autoccl.AutoCCL(),
   "tpe": tpe.TPE(max_trials=15),
 }
@@ -94,7 +99,7 @@ def _is_in_the_space(
     == (setting.algorithm, setting.protocol)
     and setting.num_channels in subspace.num_channels
     and setting.chunk_bytes in subspace.chunk_bytes
-    for subspace in problem_lib.subspaces(key, H100)
+    for subspace in space_lib.subspaces(key, H100)
   )
 
 
@@ -154,15 +159,15 @@ def test_nonsense_does_not_lead_astray(name, seed, num_keys):
   problem, _ = _overlap(num_keys, 0.0)
   rng = random.Random(seed)
 
-  def nonsense(_: problem_lib.Configuration) -> problem_lib.Profile:
-    def some_us() -> dict[problem_lib.Key, float]:
+  def nonsense(_: space_lib.Configuration) -> space_lib.Profile:
+    def some_us() -> dict[space_lib.Key, float]:
       return {
         key: rng.choice([0.0, 100.0 * rng.random()]) for key in problem.keys
       }
 
     key_us, exposed_us, slowdown_us = some_us(), some_us(), some_us()
     total_us = 1e3 * rng.random()
-    return problem_lib.Profile(
+    return space_lib.Profile(
       key_us=key_us,
       exposed_us=exposed_us,
       slowdown_us=slowdown_us,
@@ -176,3 +181,29 @@ def test_nonsense_does_not_lead_astray(name, seed, num_keys):
   least = min(trials, key=lambda trial: trial.profile.total_us)
   assert best == least.asked
   _check_questions(problem, trials)
+
+
+def test_a_trial_shows_what_each_key_takes_and_costs(train_step_module):
+  step = step_lib.of_module(train_step_module, H100)
+  whole = step.timeline(step.default)
+  communication_us = waits_us = slowdown_us = 0.0
+  for problem in problem_lib.problems(step):
+    predictor = space_lib.Predictor(step, problem)
+    fewest = {
+      key: dataclasses.replace(step.default[key], num_channels=1)
+      for key in problem.keys
+    }
+    predictor(fewest)
+    shown = predictor(step.default)
+    assert shown == space_lib.Predictor(step, problem)(step.default)
+    assert shown.total_us == pytest.approx(
+      problem_lib.Predictor(step, problem)(step.default)
+    )
+    communication_us += shown.communication_us
+    waits_us += sum(shown.exposed_us.values())
+    slowdown_us += sum(shown.slowdown_us.values())
+  assert communication_us == pytest.approx(
+    whole.collective_us + whole.total_delay_us
+  )
+  assert waits_us == pytest.approx(whole.total_exposed_us)
+  assert slowdown_us == pytest.approx(whole.total_slowdown_us)

@@ -8,13 +8,14 @@ import itertools
 
 import pytest
 
+from benchmarks.searchers import searcher as searcher_lib
+from benchmarks.searchers import space as space_lib
+from benchmarks.searchers.balance import Balance
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.passes import hlo
 from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl import searcher as searcher_lib
-from lagom_xla.search.nccl.balance import Balance
 from searcher_trials import H100
 from searcher_trials import gather
 from searcher_trials import overlap_of
@@ -27,7 +28,7 @@ _MOST_TRIALS = 64
 def _searched(
   step: step_lib.Step, problem: problem_lib.Problem
 ) -> searcher_lib.Search:
-  profile = problem_lib.Predictor(step, problem)
+  profile = space_lib.Predictor(step, problem)
   return searcher_lib.run(
     Balance(), problem, step.cluster, start=step.default, profile=profile
   )
@@ -69,7 +70,7 @@ def test_two_keys_beside_each_other_end_near_the_optimum(scheduled, fsdp_step):
 
 def _optimum_us(step: step_lib.Step, problem: problem_lib.Problem) -> float:
   """Of all combinations of settings that are not worse in all respects."""
-  profile = problem_lib.Predictor(step, problem)
+  profile = space_lib.Predictor(step, problem)
   settings = [_not_worse(step, key) for key in problem.keys]
   return min(
     profile(dict(zip(problem.keys, chosen, strict=True))).total_us
@@ -77,10 +78,10 @@ def _optimum_us(step: step_lib.Step, problem: problem_lib.Problem) -> float:
   )
 
 
-def _not_worse(step: step_lib.Step, key: problem_lib.Key) -> list[nccl.Setting]:
+def _not_worse(step: step_lib.Step, key: space_lib.Key) -> list[nccl.Setting]:
   costs = {
     setting: step.predict(key, setting)
-    for subspace in problem_lib.subspaces(key, step.cluster)
+    for subspace in space_lib.subspaces(key, step.cluster)
     for setting in subspace.settings
   }
   kept: list[nccl.Setting] = []
@@ -108,10 +109,10 @@ def test_nothing_is_tried_where_nothing_can_be_gained():
 def test_a_key_goes_downhill_to_the_bottom_of_a_valley():
   problem = problem_of(gather(64))
   (key,) = problem.keys
-  subspace = problem_lib.subspaces(key, H100)[-1]
+  subspace = space_lib.subspaces(key, H100)[-1]
   bottom = subspace.setting(9, 1)
 
-  def lost_us(_: problem_lib.Key, setting: nccl.Setting) -> float:
+  def lost_us(_: space_lib.Key, setting: nccl.Setting) -> float:
     if setting not in subspace.settings:
       return 1e3
     at, bottom_at = (

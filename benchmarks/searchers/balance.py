@@ -29,17 +29,18 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 import dataclasses
 import math
 
+from benchmarks.searchers import searcher as searcher_lib
+from benchmarks.searchers import space as space_lib
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl import searcher as searcher_lib
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Point:
   """A setting as a place: a subspace, and positions on its two axes."""
 
-  subspace: problem_lib.Subspace
+  subspace: space_lib.Subspace
   channels_at: int
   chunk_at: int
 
@@ -74,8 +75,8 @@ class _Unknown:
     losses_us: what was lost to it, by the place; None is the start.
   """
 
-  key: problem_lib.Key
-  subspaces: tuple[problem_lib.Subspace, ...]
+  key: space_lib.Key
+  subspaces: tuple[space_lib.Subspace, ...]
   programs: tuple[int, ...]
   num_sharing: float
   losses_us: dict[_Point | None, float]
@@ -121,8 +122,8 @@ class Balance(searcher_lib.Searcher):
     self,
     problem: problem_lib.Problem,
     cluster: cluster_lib.Cluster,
-    start: problem_lib.Configuration,
-    first: problem_lib.Profile,
+    start: space_lib.Configuration,
+    first: space_lib.Profile,
     seed: int,
   ) -> searcher_lib.Trials:
     """Surveys all keys, then descends with each."""
@@ -130,9 +131,9 @@ class Balance(searcher_lib.Searcher):
     best, best_profile = start, first
 
     def tried(
-      asked: problem_lib.Configuration,
+      asked: space_lib.Configuration,
     ) -> Generator[
-      problem_lib.Configuration, problem_lib.Profile, problem_lib.Profile
+      space_lib.Configuration, space_lib.Profile, space_lib.Profile
     ]:
       nonlocal best, best_profile
       shown = yield asked
@@ -187,7 +188,7 @@ class Balance(searcher_lib.Searcher):
     if current != best:
       yield current
 
-  def _least_us(self, unknown: _Unknown, profile: problem_lib.Profile) -> float:
+  def _least_us(self, unknown: _Unknown, profile: space_lib.Profile) -> float:
     """What a key must lose to be worth a trial."""
     overlap_us = unknown.overlap_us(profile.overlap_us)
     return self.least_gain * overlap_us / unknown.num_sharing
@@ -205,7 +206,7 @@ class Balance(searcher_lib.Searcher):
       current: the best setting so far.
       overlap_us: the time of each overlap under it.
     """
-    starts: dict[problem_lib.Subspace, _Point] = {}
+    starts: dict[space_lib.Subspace, _Point] = {}
     for place, loss_us in sorted(
       unknown.losses_us.items(), key=lambda item: item[1]
     ):
@@ -252,22 +253,22 @@ def _downhill(place: _Point, value_us: float) -> Generator[_Point, float, None]:
     channels, chunks = max(channels // 2, 1), max(chunks // 2, 1)
 
 
-def _loss_us(profile: problem_lib.Profile, key: problem_lib.Key) -> float:
+def _loss_us(profile: space_lib.Profile, key: space_lib.Key) -> float:
   return profile.exposed_us[key] + profile.slowdown_us[key]
 
 
 def _unknowns(
   problem: problem_lib.Problem,
   cluster: cluster_lib.Cluster,
-  first: problem_lib.Profile,
+  first: space_lib.Profile,
 ) -> list[_Unknown]:
-  programs: dict[problem_lib.Key, list[int]] = {key: [] for key in problem.keys}
+  programs: dict[space_lib.Key, list[int]] = {key: [] for key in problem.keys}
   for position, keys in enumerate(problem.program_keys):
     for key in keys:
       programs[key].append(position)
   found = []
   for key in problem.keys:
-    subspaces = problem_lib.subspaces(key, cluster)
+    subspaces = space_lib.subspaces(key, cluster)
     if any(len(subspace.settings) > 1 for subspace in subspaces):
       sharing = [len(problem.program_keys[p]) for p in programs[key]]
       found.append(

@@ -53,10 +53,11 @@ import bisect
 import dataclasses
 import math
 
+from benchmarks.searchers import searcher
+from benchmarks.searchers import space as space_lib
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl import searcher
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +73,7 @@ class Collective:
     lr: relative gain of the last raise.
   """
 
-  subspace: problem_lib.Subspace
+  subspace: space_lib.Subspace
   channels_at: int = 0
   chunk_at: int = 0
   time_us: float = math.inf
@@ -128,15 +129,15 @@ class Lagom(searcher.Searcher):
     self,
     problem: problem_lib.Problem,
     cluster: cluster_lib.Cluster,
-    start: problem_lib.Configuration,
-    first: problem_lib.Profile,
+    start: space_lib.Configuration,
+    first: space_lib.Profile,
     seed: int,
   ) -> searcher.Trials:
     """Compares subspaces, then raises from the least of the fastest."""
     del first, seed
-    collectives: dict[problem_lib.Key, Collective] = {}
+    collectives: dict[space_lib.Key, Collective] = {}
     for key in problem.keys:
-      subspaces = problem_lib.subspaces(key, cluster)
+      subspaces = space_lib.subspaces(key, cluster)
       fastest, fastest_us = subspaces[0], math.inf
       for subspace in subspaces if len(subspaces) > 1 else ():
         profile = yield {**start, key: subspace.most}
@@ -149,7 +150,7 @@ class Lagom(searcher.Searcher):
     profile = yield current
     computation_us = profile.computation_us
     # The unfinished collectives, that of the least H first.
-    queue: list[tuple[float, problem_lib.Key]] = []
+    queue: list[tuple[float, space_lib.Key]] = []
     for key, collective in collectives.items():
       collectives[key] = dataclasses.replace(
         collective, time_us=profile.key_us[key]
@@ -177,6 +178,6 @@ class Lagom(searcher.Searcher):
         bisect.insort(queue, (after.h, key))
 
 
-def _is_enough(profile: problem_lib.Profile) -> bool:
+def _is_enough(profile: space_lib.Profile) -> bool:
   """Whether communication takes less time than computation, X' < Y'."""
   return profile.communication_us < profile.computation_us

@@ -9,9 +9,9 @@ import itertools
 
 import pytest
 
+from benchmarks.searchers import space as space_lib
+from benchmarks.searchers.lagom import Lagom
 from lagom_xla.costs import collective as collective_lib
-from lagom_xla.search.nccl import problem as problem_lib
-from lagom_xla.search.nccl.lagom import Lagom
 from searcher_trials import H100
 from searcher_trials import OfSetting
 from searcher_trials import Trial
@@ -23,7 +23,7 @@ from searcher_trials import trials_of
 
 _KEY = gather(64)
 _MOST_CHANNELS = max(
-  subspace.num_channels[-1] for subspace in problem_lib.subspaces(_KEY, H100)
+  subspace.num_channels[-1] for subspace in space_lib.subspaces(_KEY, H100)
 )
 
 
@@ -43,12 +43,12 @@ def _shared(us: float, power: int = 1) -> OfSetting:
 
 
 def _raises(
-  *keys: problem_lib.Key,
+  *keys: space_lib.Key,
   kernels_us: float = 0.0,
   time_us: OfSetting | None = None,
   lost_us: OfSetting | None = None,
   first_lr: float = 0.01,
-) -> tuple[list[Trial], problem_lib.Configuration]:
+) -> tuple[list[Trial], space_lib.Configuration]:
   """The trials from all keys at their minimum on, and the best."""
   problem = problem_of(*keys)
   profile = overlap_of(problem, kernels_us, time_us=time_us, lost_us=lost_us)
@@ -61,7 +61,7 @@ def _raises(
   return trials[at_minimum:], best
 
 
-def _channels(trials: list[Trial], key: problem_lib.Key = _KEY) -> list[int]:
+def _channels(trials: list[Trial], key: space_lib.Key = _KEY) -> list[int]:
   return [trial.asked[key].num_channels for trial in trials]
 
 
@@ -75,7 +75,7 @@ def test_the_fastest_subspace_is_chosen_with_all_resources():
     problem, 0.0, time_us=lambda key, setting: times_us[setting.protocol]
   )
   trials, _ = trials_of(Lagom(), problem, profile)
-  subspaces = problem_lib.subspaces(_KEY, H100)
+  subspaces = space_lib.subspaces(_KEY, H100)
   compared = trials[1 : 1 + len(subspaces)]
   assert [trial.asked[_KEY] for trial in compared] == [
     subspace.most for subspace in subspaces
@@ -93,7 +93,7 @@ def test_subspaces_of_a_key_are_compared_with_the_others_as_they_were():
   problem = problem_of(gather(64), gather(32))
   trials, _ = trials_of(Lagom(), problem, overlap_of(problem, 300.0))
   start = trials[0].asked
-  num_compared = sum(len(problem_lib.subspaces(k, H100)) for k in problem.keys)
+  num_compared = sum(len(space_lib.subspaces(k, H100)) for k in problem.keys)
   for trial in trials[1 : 1 + num_compared]:
     changed = [k for k in problem.keys if trial.asked[k] != start[k]]
     assert len(changed) <= 1
@@ -135,7 +135,7 @@ def test_a_collective_that_gains_nothing_keeps_its_previous_setting():
 def test_others_are_raised_beside_the_setting_that_was_kept():
   stuck = gather(32)
 
-  def time_us(key: problem_lib.Key, setting: collective_lib.Setting) -> float:
+  def time_us(key: space_lib.Key, setting: collective_lib.Setting) -> float:
     return 100.0 if key == stuck else 1e3 / setting.num_channels
 
   raises, _ = _raises(stuck, _KEY, time_us=time_us)
@@ -244,7 +244,7 @@ def test_one_key_ends_near_the_best_of_its_whole_space(
   _, best = trials_of(Lagom(), problem, profile)
   optimum_us = min(
     profile({key: setting}).total_us
-    for subspace in problem_lib.subspaces(key, H100)
+    for subspace in space_lib.subspaces(key, H100)
     for setting in subspace.settings
   )
   assert profile(best).total_us <= at_most * optimum_us
