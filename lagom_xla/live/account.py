@@ -51,12 +51,12 @@ class Cost:
     num_errors = verdict_lib.half_width(0.95, timing.NUM_BLOCKS - 1)
     return num_errors * self.error_s
 
-  def in_words(self, step_s: float) -> str:
-    """The same in steps of so many seconds."""
+  def in_words(self, step_s: float, num_calls: int) -> str:
+    """The same in steps of so many seconds, and of so many calls so far."""
     steps, half = self.seconds / step_s, self.half_s / step_s
     words = (
       f"{steps:.1f} steps ({steps - half:.1f} to {steps + half:.1f}),"
-      f" {100 * steps / _RUN_CALLS:.2f} % of a run of {_RUN_CALLS:,}"
+      f" {100 * steps / max(num_calls, 1):.2f} % of {num_calls:,} so far"
     )
     if not self.num_foreign:
       return words

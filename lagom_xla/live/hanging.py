@@ -16,19 +16,32 @@ from absl import logging
 
 # Longer than the first call of a step takes that sets up communicators.
 AFTER_S = 120.0
+# What a first call may take before somebody wonders.
+FIRST_CALL_S = 20.0
+OTHERS = "the other processes of the job, which have yet to make theirs"
+
+
+def told(step: str, variant: str) -> contextlib.AbstractContextManager[None]:
+  """Logs which variant of a step it is that this takes so long for."""
+  words = f"{variant} has run for {AFTER_S:g} s, and may never end"
+  return _logged(logging.ERROR, AFTER_S, step, words)
+
+
+def first_call(
+  step: str, waits_for: str
+) -> contextlib.AbstractContextManager[None]:
+  """Logs what a step's first call waits for, where this takes long."""
+  words = f"its first call waits for {waits_for}"
+  return _logged(logging.WARNING, FIRST_CALL_S, step, words)
 
 
 @contextlib.contextmanager
-def told(step: str, variant: str) -> Iterator[None]:
-  """Logs which variant of a step it is that this takes so long for."""
-
-  def tell() -> None:
-    logging.error(
-      "lagom_xla.tune, %s: %s has run for %g s, and may never end",
-      *(step, variant, AFTER_S),
-    )
-
-  timer = threading.Timer(AFTER_S, tell)
+def _logged(
+  level: int, after_s: float, step: str, words: str
+) -> Iterator[None]:
+  timer = threading.Timer(
+    after_s, logging.log, (level, "lagom_xla.tune, %s: %s", step, words)
+  )
   timer.daemon = True
   with contextlib.suppress(RuntimeError):  # There can be no more threads.
     timer.start()

@@ -26,6 +26,7 @@ from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import store
 from lagom_xla.live import agreement
 from lagom_xla.live import gpu
+from lagom_xla.live import hanging
 from lagom_xla.live import processes
 from lagom_xla.live import proposals
 from lagom_xla.passes import hlo
@@ -69,14 +70,17 @@ class Chooser:
   def choose(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
     """The tuned executable; raises where tuning fails, in any process."""
     members = store.processes_of(lowered)
-    processes.check(members)
+    with hanging.first_call(self._name, hanging.OTHERS):
+      processes.check(members)
     choose = self._searched if self._plan is None else self._planned
-    chosen = agreement.all_or_none(
-      functools.partial(choose, lowered),
-      lambda chosen: plan_lib.fingerprint(chosen.module).encode(),
-      name=self._name,
-      members=members,
-    )
+    what = "a plan to be searched for" if self._plan is None else "its compile"
+    with hanging.first_call(self._name, f"{what}, in the whole job"):
+      chosen = agreement.all_or_none(
+        functools.partial(choose, lowered),
+        lambda chosen: plan_lib.fingerprint(chosen.module).encode(),
+        name=self._name,
+        members=members,
+      )
     if self._plan is None:
       self._plans[_digest(lowered)] = chosen.plan
       if chosen.tuning is not None:
@@ -99,11 +103,19 @@ class Chooser:
   def report(self) -> str:
     """What was chosen, and what it should gain."""
     if self._is_planned:
-      return f"{self._name}: with the plan {self._plan_path}, not measured"
+      assert self._plan is not None
+      return (
+        f"{self._name}: with the plan {self._plan_path},"
+        f" {_predicted(self._plan)}, not measured"
+      )
     if self._plan is not None:
       return f"{self._name}: as jit runs it, without the plan {self._plan_path}"
     if not self._tunings and self._plans:
-      return f"{self._name}: with the plan of the first process, not measured"
+      plans = ", ".join(_predicted(plan) for plan in self._plans.values())
+      return (
+        f"{self._name}: with the plan of the first process, {plans},"
+        " not measured"
+      )
     if not self._tunings:
       return f"{self._name}: as jit runs it"
     return "\n".join(
@@ -163,6 +175,11 @@ class Chooser:
         raise proposals.nothing_to_tune(backend)
       cluster = proposals.of_live_gpus()
     return target_lib.of_step(lowered, cluster, name=self._name)
+
+
+def _predicted(plan: plan_lib.Plan) -> str:
+  ratio = plan.prediction.xla_us / plan.prediction.default_us
+  return f"predicted {ratio:.3f} of the time"
 
 
 def _with_plan(plan: plan_lib.Plan, target: target_lib.Target) -> _Chosen:

@@ -4,12 +4,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+import inspect
 import math
 import pathlib
+from typing import Any
 
 from absl import logging
+import jax
+import jax.numpy as jnp
 
 from lagom_xla.live import loop as loop_lib
 from lagom_xla.live import phases
@@ -20,12 +24,14 @@ class TrialLog:
   """What became of one signature of a step, in this process.
 
   A line of JSON is added to `path` for each trial. The loop and the trials are
-  those of the job's first process. `devices` are what it runs on. `words` is
-  what came before the latest phase; `num_calls` is of those that are over.
+  those of the job's first process. `devices` are what it runs on, `arguments`
+  the types of what it is called with, by name. `words` is what came before the
+  latest phase; `num_calls` is of those that are over.
   """
 
   name: str
   devices: str
+  arguments: Mapping[str, str] = dataclasses.field(default_factory=dict)
   path: pathlib.Path | None
   loop: loop_lib.Loop | None = None
   phase: phases.Phase | None = None
@@ -60,9 +66,9 @@ class TrialLog:
       logging.warning("lagom_xla.tune cannot write %s: %s", self.path, error)
       self.path = None
 
-  def report(self) -> str:
-    """What came of it, the verdict first."""
-    lines = [f"{self.name}: {self._verdict()}"]
+  def report(self, of: str = "") -> str:
+    """What came of it, the verdict first; `of` says which signature it is."""
+    lines = [f"{self.name}{of}: {self._verdict()}"]
     if self.phase is not None:
       after = f", after: {self.words}" if self.words else ""
       lines.append(f"  now: {self.phase.state}{after}")
@@ -74,7 +80,7 @@ class TrialLog:
     lines += [f"  tried: {_told(trial, foreseen)}" for trial in self.trials]
     account = self.loop.account
     if account.step_s:
-      words = account.cost.in_words(account.step_s)
+      words = account.cost.in_words(account.step_s, account.num_calls)
       lines.append(f"  overhead: {words}")
     return "\n".join(lines)
 
@@ -94,6 +100,51 @@ class TrialLog:
       f" {ratio:.3f} of the time ({low:.3f} to {high:.3f}),"
       f" {adopted[-1].proposal.name}"
     )
+
+
+# Of a signature's arguments, that are told; more are counted.
+_MOST_TOLD = 2
+
+
+def arguments_of(
+  lowered: jax.stages.Lowered, function: Callable[..., Any]
+) -> Mapping[str, str]:
+  """Types of a step's arguments, such as {"batch['x']": "f32[8,128]"}."""
+  try:
+    parameters = list(inspect.signature(function).parameters)
+  except (TypeError, ValueError):
+    parameters = []
+  found = {}
+  for path, info in jax.tree_util.tree_leaves_with_path(lowered.args_info):
+    # Positional ones are a tuple, in front of a dictionary of the others.
+    (kind, first), inside = path[:2], path[2:]
+    name = getattr(first, "key", None)
+    if name is None:
+      index = first.idx
+      is_named = kind.idx == 0 and index < len(parameters)
+      name = parameters[index] if is_named else f"argument {index}"
+    shape = ",".join(map(str, info.shape))
+    found[f"{name}{jax.tree_util.keystr(inside)}"] = (
+      f"{jnp.dtype(info.dtype).name}[{shape}]"
+    )
+  return found
+
+
+def differences(arguments: Sequence[Mapping[str, str]]) -> list[str]:
+  """What tells signatures apart, such as "(x: float32[8,128])"; "" for one."""
+  if len(arguments) == 1:
+    return [""]
+  names = dict.fromkeys(name for one in arguments for name in one)
+  differing = [
+    name for name in names if len({one.get(name) for one in arguments}) > 1
+  ]
+  told = []
+  for number, one in enumerate(arguments, 1):
+    words = [f"{name}: {one[name]}" for name in differing if name in one]
+    if more := len(words) - _MOST_TOLD if len(words) > _MOST_TOLD else 0:
+      words[_MOST_TOLD:] = [f"{more} more"]
+    told.append(f"({', '.join(words)})" if words else f", signature {number}")
+  return told
 
 
 def combined(

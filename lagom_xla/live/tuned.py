@@ -18,6 +18,7 @@ from lagom_xla.compile import nnx_step
 from lagom_xla.jax_internals import store as store_lib
 from lagom_xla.live import agreement
 from lagom_xla.live import coordinator as coordinator_lib
+from lagom_xla.live import hanging
 from lagom_xla.live import loop
 from lagom_xla.live import memory as memory_lib
 from lagom_xla.live import processes
@@ -111,7 +112,8 @@ class Tuning:
     if not logs:
       return f"{self._name}: as jit runs it, nothing is measured"
     logs.sort(key=lambda it: it.num_calls, reverse=True)
-    return "\n".join(log.report() for log in logs)
+    told = trial_log.differences([log.arguments for log in logs])
+    return "\n".join(log.report(of) for log, of in zip(logs, told, strict=True))
 
   def _begin(
     self,
@@ -127,7 +129,8 @@ class Tuning:
     try:
       members = store_lib.processes_of(lowered)
       check_s = time.thread_time()
-      processes.check(members)  # Waits as the first collective would.
+      with hanging.first_call(self._name, hanging.OTHERS):
+        processes.check(members)  # Waits as the first collective would.
       check_s = time.thread_time() - check_s
       is_cpu = proposals.platform_of(lowered) == "cpu"
       if self._cluster is not None and is_cpu:  # They stand for the cluster's.
@@ -154,6 +157,7 @@ class Tuning:
     log = trial_log.TrialLog(
       name=self._name,
       devices=proposals.devices_of(lowered),
+      arguments=trial_log.arguments_of(lowered, jitted.wrapped),
       path=self._path,
     )
     store = agreement.next_store(self._name, members, reach_s=LIMITS.reach_s)

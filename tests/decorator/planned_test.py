@@ -66,7 +66,12 @@ def test_a_plan_is_compiled_with_and_nothing_is_searched(
     assert_identical((ours, our_loss), (theirs, their_loss))
     assert all(leaf.is_deleted() for leaf in before)
   assert tuned_names == []
-  assert planned.report() == f"step: with the plan {fsdp_plan}, not measured"
+  predicted = plan_lib.load(fsdp_plan).prediction
+  ratio = predicted.xla_us / predicted.default_us
+  assert planned.report() == (
+    f"step: with the plan {fsdp_plan}, predicted {ratio:.3f} of the time,"
+    " not measured"
+  )
   assert list(planned.tunings) == []
   # Once to see that the plan is for it, and once with the plan.
   assert len(asked) == 2
@@ -165,7 +170,7 @@ def test_a_cap_of_a_plan_is_no_option_of_one_executable(
   for warning in warned:
     assert f"without its --{nccl_channels.OPTION}=6: it" in str(warning.message)
     assert warning.filename == __file__
-  assert planned.report() == f"step: with the plan {path}, not measured"
+  assert planned.report().startswith(f"step: with the plan {path}, predicted")
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.compile import compiler
 from lagom_xla.compile import target as target_lib
+from lagom_xla.live import hanging
 from lagom_xla.tuner import tuner
 from lagom_xla.tuner import tuning as tuning_lib
 import python_calls
@@ -66,6 +67,16 @@ def test_the_plan_can_be_read_from_the_step(tuned):
   assert len(repr(tuning)) < 200
   assert repr(tuning) in tuned.report()
   assert tuned._repr_html_() == f"<pre>{html.escape(tuned.report())}</pre>"
+
+
+def test_a_first_call_that_takes_long_says_what_it_waits_for(
+  monkeypatch, caplog
+):
+  monkeypatch.setattr(hanging, "FIRST_CALL_S", 0.0)
+  step = tune_predicted(jax.jit(lambda x: x + 3))
+  with caplog.at_level("WARNING", "absl"):
+    step(sharded(16))
+  assert "its first call waits for a plan to be searched for" in caplog.text
 
 
 def test_what_runs_is_what_the_tuner_compiled(monkeypatch):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import gc
+import re
 from typing import Any
 import warnings
 
@@ -74,7 +75,12 @@ def test_each_shape_finds_what_it_had():
     jax.clear_caches()
     for num_rows in shapes:
       step(live_step.state(), live_step.batch(0, num_rows))
-  assert step.report().count("now: baseline") == len(shapes)
+  report = step.report()
+  assert report.count("now: baseline") == len(shapes)
+  for num_rows in shapes:  # Which is told by what differs between them alone.
+    shape = live_step.batch(0, num_rows).shape
+    told = re.escape(",".join(map(str, shape)))
+    assert re.search(rf"^\w+\(\w+: float32\[{told}\]\): ", report, re.M)
 
 
 def test_a_function_that_is_another_one_by_then_is_tuned_anew():

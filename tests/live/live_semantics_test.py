@@ -330,8 +330,8 @@ def test_a_report_begins_with_the_signature_that_is_called_most():
   for number in range(live_step.NUM_CALLS):
     step(live_step.batch(number))
   first, *others = step.report().splitlines()
-  assert first.startswith("<lambda>: as jit runs it, ")
-  assert "<lambda>: not measured yet" in others
+  assert first.startswith("<lambda>(x: float32[8,16]): as jit runs it, ")
+  assert "<lambda>(x: float32[4,16]): not measured yet" in others
 
 
 def test_shapes_that_alternate_are_watched_now_and_then(proposer, monkeypatch):
