@@ -10,6 +10,7 @@ one of its calls and would choose something else by itself.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterator, Mapping
 import dataclasses
 import os
@@ -70,6 +71,10 @@ class Effect:
     return self.without_us - self.with_us
 
 
+# How evidence begins that no schedule gives.
+_UNSEEN = "unseen"
+
+
 def of_difference(
   knob: str,
   value: str,
@@ -84,7 +89,7 @@ def of_difference(
   unseen = "no effect: the schedule is the same without it"
   later = pruning.AFTER_THE_SCHEDULE.get(knob)
   if later:
-    unseen = f"unseen: it says {later}, after the schedule"
+    unseen = f"{_UNSEEN}: it says {later}, after the schedule"
   return Effect(
     knob=knob,
     value=value,
@@ -321,14 +326,18 @@ def with_routes(
   seen: Effect, without: step_lib.Step, with_it: step_lib.Step
 ) -> Effect:
   """The effect of an option that has collectives run by something else."""
-  told, before = (
-    in_words.run_otherwise(step.run_otherwise()) for step in (with_it, without)
+  before, after = (
+    collections.Counter(step.run_otherwise()) for step in (without, with_it)
   )
-  if told == before:
+  new = in_words.run_otherwise((after - before).elements())
+  old = in_words.run_otherwise((before - after).elements())
+  told = [new, f"{old} without it" if old else ""]
+  if not any(told):
     return seen
-  told = told or "all by NCCL's own kernels"
-  more = f"; {seen.evidence}" if seen.acted else ""
-  return dataclasses.replace(seen, acted=True, evidence=f"{told}{more}")
+  if seen.acted and not seen.evidence.startswith(_UNSEEN):
+    told.append(seen.evidence)
+  evidence = "; ".join(filter(None, told))
+  return dataclasses.replace(seen, acted=True, evidence=evidence)
 
 
 def _of_cap(

@@ -226,6 +226,9 @@ def _figures(
     flops=compiled.flops,
     per_step=None,
     memory_bytes=compiled.memory_bytes,
+    calls_that_may_communicate=tuple(
+      dict.fromkeys(step.calls_that_may_communicate.values())
+    ),
     run_otherwise=in_words.run_otherwise(step.run_otherwise()),
     networks=tuple(_networks(step)),
   )

@@ -65,6 +65,8 @@ class Figures:
     memory_bytes: of a GPU, at the peak of the step.
     run_otherwise: what runs collectives in place of kernels that NCCL tunes, in
       words; empty where nothing does.
+    calls_that_may_communicate: library calls that may hold collectives, which
+      are not seen.
     networks: the step on slower and faster networks; empty on one node.
   """
 
@@ -79,6 +81,7 @@ class Figures:
   per_step: float | None
   memory_bytes: int
   run_otherwise: str
+  calls_that_may_communicate: tuple[str, ...]
   networks: tuple[AtRate, ...]
 
 
@@ -377,12 +380,12 @@ def _notes(
           " NCCL chooses other algorithms there."
         )
         break
-  otherwise: dict[str, list[str]] = {}
+  told: dict[str, list[str]] = {}
   for row in rows:
-    if row.figures and (told := row.figures.run_otherwise):
-      otherwise.setdefault(told, []).append(row.cluster)
-  for told, names in otherwise.items():
-    yield f"{', '.join(names)}: no NCCL setting reaches {told}."
+    for words in _of_calls_and_kernels(row.figures):
+      told.setdefault(words, []).append(row.cluster)
+  for words, names in told.items():
+    yield f"{', '.join(names)}: {words}."
   if repeated:
     yield repeated
   if note := notes_lib.uncosted():
@@ -411,6 +414,21 @@ def _notes(
     )
   if search == "full" and points:
     yield "By nodes, NCCL settings alone were searched."
+
+
+def _of_calls_and_kernels(figures: Figures | None) -> Iterator[str]:
+  """What NCCL's settings do not reach, and what is not known at all."""
+  if figures is None:
+    return
+  if figures.run_otherwise:
+    yield f"no NCCL setting reaches {figures.run_otherwise}"
+  if figures.step.is_open:
+    yield "at least so long (?), as only the bytes of some calls are costed"
+  if calls := figures.calls_that_may_communicate:
+    yield (
+      f"{in_words.some(calls)} may hold collectives, which are not seen, timed"
+      " or tuned"
+    )
 
 
 def _scaling(rows: Sequence[Row], unit: str | None) -> str:

@@ -66,7 +66,9 @@ def _cells(row: Row, has_plan: bool) -> Iterator[str]:
   yield in_words.rounded_ms(step.us) + "*" * row.is_beyond_measured
   yield _between(step, "-")
   yield in_words.rounded_ms(figures.lower_bound_us)
-  yield f"{row.exposed_share:.1%}"
+  # What calls wait for inside is not known.
+  is_open = bool(figures.calls_that_may_communicate)
+  yield f"{row.exposed_share:.1%}{'?' * is_open}"
   yield in_words.short(row.throughput)
   if has_plan:
     gain_us = figures.gain.us if figures.gain else 0.0

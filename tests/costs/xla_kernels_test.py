@@ -29,6 +29,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.report import notes
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import knobs
+from lagom_xla.verify import effects
 
 _KIB, _MIB = 2**10, 2**20
 _H100 = cluster_lib.parse("1x8xh100")
@@ -260,6 +261,12 @@ def test_nccl_is_offered_for_a_ragged_exchange_and_said_to_run_it(exchanged):
   assert not by_nccl.own_kernels
   times_us = [s.timeline(s.default).step_time_us for s in (step, by_nccl)]
   assert times_us[1] < times_us[0] / 4
+  unseen = effects.Effect(
+    knob="ragged", value="false", acted=True, evidence="unseen: it says what"
+  )
+  assert effects.with_routes(unseen, step, by_nccl).evidence == (
+    "1 ragged-all-to-all by a kernel of XLA's own (8 SMs) without it"
+  )
   # The schedule is the same, and yet it is another step.
   looks = [
     evaluation.looks(exchanged, config_lib.XlaConfig(options=options))

@@ -353,6 +353,22 @@ def test_a_job_of_a_process_per_gpu_has_kernels_of_xlas_own_as_jaxlib_has(
   assert refused.status and "it must divide" in refused.err
 
 
+def test_calls_that_may_communicate_leave_what_is_exposed_open(
+  tmp_path: pathlib.Path,
+) -> None:
+  file = tmp_path / "step.hlo"
+  file.write_text(
+    hlo_text.text(
+      "x = f32[1048576] parameter(0)\n"
+      'ROOT r = f32[1048576] custom-call(x), custom_call_target="pfft3d"'
+    )
+  )
+  out = run("whatif", str(file), "--cluster=1x8xh100").out
+  assert " 0.0%? " in out
+  assert "pfft3d may hold collectives" in out
+  assert "at least so long (?)" in out
+
+
 @pytest.fixture(scope="module")
 def between(fsdp_scan: hlo.Module) -> step_lib.Step:
   """The FSDP step on two nodes of four GPUs."""
@@ -416,6 +432,7 @@ def _row(
     per_step=per_step,
     memory_bytes=10**11,
     run_otherwise="",
+    calls_that_may_communicate=(),
     networks=networks,
   )
   return comparison_lib.Row(
