@@ -99,6 +99,8 @@ class Checkup:
 
 # What trials do, in their own process.
 
+# Options that are named of those that are set.
+_MOST_OPTIONS = 8
 # What is compiled for, without being here.
 _CLUSTER = "1x2xh100"
 # Where NVIDIA's wheels have the library that XLA loads.
@@ -110,12 +112,23 @@ class _MissingError(Exception):
 
 
 def _flags() -> str:
-  """XLA starts with the XLA_FLAGS that is set."""
+  """XLA starts with the XLA_FLAGS that is set, and what it reads of it."""
+  from lagom_xla.flags import debug_options
   from lagom_xla.flags import environment
+  from lagom_xla.flags import syntax
 
   environment.check()
-  num_flags = len(environment.xla_flags().split())
-  return f"XLA takes all {num_flags} flags" if num_flags else "none are set"
+  flags, rest = syntax.parse(environment.xla_flags())
+  if not flags and not rest:
+    return "none are set"
+  defaults = debug_options.under("")
+  values = debug_options.under(os.environ["XLA_FLAGS"])
+  set_to = [f"{n}={v}" for n, v in values.items() if v != defaults[n]]
+  found = in_words.some(set_to, _MOST_OPTIONS) or "nothing"
+  found = f"XLA reads {in_words.count(flags, 'flag')}, which set {found}"
+  if rest:
+    found += f"; it stops reading at {rest.split()[0]}, which is no flag"
+  return found
 
 
 def _passes() -> str:

@@ -18,10 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import dataclasses
+import pathlib
+import re
 from typing import Literal
 
 from lagom_xla import validation
 from lagom_xla.flags import debug_options
+from lagom_xla.flags import mend
 from lagom_xla.flags import notes
 from lagom_xla.flags import options as xla_options
 from lagom_xla.flags import probe
@@ -123,11 +126,13 @@ Kind = Literal[
   "unknown",
   "invalid",
   "crash",
+  "mistyped",
   "not read",
   "renamed",
   "dead",
   "duplicate",
   "contradiction",
+  "absent path",
   "default",
 ]
 # Kinds that end the process, or may end it.
@@ -203,6 +208,8 @@ def _why_unknown(flag: syntax.Flag) -> tuple[str, str]:
   """Why XLA does not know a flag, and the flag that was meant; "" for none."""
   name, value = flag.name, flag.value
   option = debug_options.find(name)
+  if re.fullmatch("O[0-3]", name) and flag.dashes == "-":
+    return f"JAX has it as a variable: JAX_OPTIMIZATION_LEVEL={name}.", ""
   if flag.dashes != "--":
     fixed = dataclasses.replace(flag, dashes="--")
     return "XLA's flags start with two dashes.", str(fixed)
@@ -280,6 +287,13 @@ _SYNCHRONOUS = "xla_gpu_disable_async_collectives"
 _DECOMPOSING = "xla_gpu_collective_permute_decomposer_threshold"
 _PIPELINED_P2P = "xla_gpu_enable_pipelined_p2p"
 _PIPELINE_LEVEL = "xla_gpu_experimental_pipeline_parallelism_opt_level"
+_AUTOTUNE = "xla_gpu_autotune_level"
+_COMPLETE_RESULTS = "xla_gpu_require_complete_aot_autotune_results"
+_DUMPED_AS = (
+  *("xla_dump_hlo_as_text", "xla_dump_hlo_as_proto", "xla_dump_hlo_as_dot"),
+  *("xla_dump_hlo_as_html", "xla_dump_hlo_as_url", "xla_dump_hlo_snapshots"),
+  "xla_dump_hlo_unoptimized_snapshots",
+)
 _EINSUM_MIB = "xla_gpu_threshold_for_windowed_einsum_mib"
 _EINSUM_BYTES = "xla_gpu_operand_bytes_threshold_for_windowed_einsum"
 
@@ -358,6 +372,55 @@ CONFLICTS: tuple[Conflict, ...] = (
     text="Collective permutes are decomposed only for pipelining; add"
     f" --{_PIPELINED_P2P}=true, or leave the threshold out.",
   ),
+  *(
+    Conflict(
+      options=(name, "xla_dump_to"),
+      holds=lambda v, name=name: (
+        v[name] not in ("", False, -1)
+        and not v["xla_dump_to"]
+        and not any(v[it] for it in _DUMPED_AS)
+      ),
+      # CanonicalDebugOptions in xla/service/dump.cc
+      text="Nothing is dumped; add --xla_dump_to=FOLDER.",
+    )
+    for name in (
+      *("xla_dump_hlo_pass_re", "xla_dump_hlo_module_re"),
+      *("xla_dump_hlo_pipeline_re", "xla_dump_max_hlo_modules"),
+      *("xla_dump_include_timestamp", "xla_dump_compress_protos"),
+    )
+  ),
+  Conflict(
+    options=("xla_gpu_exhaustive_tiling_search", _AUTOTUNE),
+    holds=lambda v: (
+      v["xla_gpu_exhaustive_tiling_search"] is True and v[_AUTOTUNE] == 0
+    ),
+    text=f"At --{_AUTOTUNE}=0 no tiling is searched.",
+  ),
+  Conflict(
+    options=("xla_gpu_triton_gemm_any", "xla_gpu_enable_triton_gemm"),
+    holds=lambda v: (
+      v["xla_gpu_triton_gemm_any"] is False
+      and v["xla_gpu_enable_triton_gemm"] is False
+    ),
+    text="Triton is off for all products; keep one of the two.",
+  ),
+  Conflict(
+    options=("xla_gpu_graph_min_graph_size", "xla_gpu_enable_command_buffer"),
+    holds=lambda v: (
+      v["xla_gpu_graph_min_graph_size"] != 5
+      and not v["xla_gpu_enable_command_buffer"]
+    ),
+    text="There are no command buffers for it; keep one of the two.",
+  ),
+  Conflict(
+    options=(_COMPLETE_RESULTS, "xla_gpu_load_autotune_results_from"),
+    holds=lambda v: (
+      v[_COMPLETE_RESULTS] is True
+      and not v["xla_gpu_load_autotune_results_from"]
+    ),
+    text="XLA refuses to compile what has no results, and none are loaded; add"
+    " --xla_gpu_load_autotune_results_from=FILE.",
+  ),
   Conflict(
     options=(_EINSUM_MIB, _EINSUM_BYTES),
     holds=lambda v: v[_EINSUM_MIB] != 100000 and int(v[_EINSUM_BYTES]) >= 0,
@@ -374,8 +437,9 @@ class Checked:
   Attributes:
     jaxlib_version: of the jaxlib that it was checked against.
     num_flags: number of flags that XLA reads.
-    findings: in the order of the flags.
+    findings: in the order of the words.
     suggestion: flags that say what was meant and that jaxlib takes.
+    variables: other programs' variables among the words, for the environment.
     is_fatal: whether XLA would end the process; the exit status is then 1.
   """
 
@@ -385,6 +449,7 @@ class Checked:
   num_flags: int
   findings: tuple[Finding, ...]
   suggestion: str
+  variables: Mapping[str, str]
   is_fatal: bool
 
 
@@ -395,9 +460,14 @@ def check(text: str) -> Checked:
     OptionsError, ProbeError: jaxlib cannot be asked.
   """
   try:
-    flags, rest = syntax.parse(syntax.follow(text))
+    followed = syntax.follow(text)
   except (OSError, ValueError):
-    return _checked((), {}, [_no_file(text.strip())])
+    followed = text
+  words = mend.words(followed)
+  of_word = [word for word in words for _ in word.flags]
+  flags = [flag for word in words for flag in word.flags]
+  if text.strip() and not flags:
+    return _checked(text, (), {}, [_no_file(text.strip())], words)
   readings = read_flags(flags)
   later_of = _superseded(readings)
   unset = [
@@ -411,28 +481,64 @@ def check(text: str) -> Checked:
   for i, reading in enumerate(readings):
     if i in later_of:
       later = readings[later_of[i]].flag
-      text = f"{later} comes later, and XLA takes the last."
+      why = f"{later} comes later, and XLA takes the last."
       if later == reading.flag:
-        text = "It is repeated later."
-      found[i] = Finding(flag=str(reading.flag), kind="duplicate", text=text)
+        why = "It is repeated later."
+      found[i] = Finding(flag=str(reading.flag), kind="duplicate", text=why)
     elif i not in together and (finding := _explain(reading)) is not None:
       found[i] = finding
-  contradictions = _contradictions(readings, later_of)
-  every = sorted([*found.items(), *contradictions], key=lambda item: item[0])
-  findings = [finding for _, finding in every]
-  if rest:
-    word, *others = rest.split()
-    text = "It is not a flag, and XLA stops reading there."
-    if others:
-      text += f" The rest ({len(others)} more) is not read either."
-    findings.append(Finding(flag=word, kind="not read", text=text))
-  return _checked(flags, found, findings)
+  placed = [
+    *_misread(followed, words),
+    *((of_word[i].at, finding) for i, finding in found.items()),
+    *((of_word[i].at, f) for i, f in _contradictions(readings, later_of)),
+    *((of_word[i].at, f) for i, f in _absent(readings, later_of)),
+  ]
+  findings = [f for _, f in sorted(placed, key=lambda item: item[0])]
+  return _checked(text, flags, found, findings, words)
+
+
+def _misread(
+  text: str, words: Sequence[mend.Word]
+) -> Iterator[tuple[int, Finding]]:
+  """Words that XLA takes for something else, or does not read, and where."""
+  _, rest = syntax.parse(text)
+  stop = len(text.rstrip(syntax.SPACE)) - len(rest) if rest else len(text)
+  unread = [word for word in words if word.at + len(word.written) > stop]
+  told = set()
+  for word in words:
+    if word.written in told and not word.flags:
+      continue
+    told.add(word.written)
+    why = [word.why] if word.why else []
+    if word in unread and not (word.flags or word.why):
+      why.append("It is not a flag.")
+    if word in unread[:1]:
+      why.append(
+        "XLA takes what does not begin with a dash for the path of a file with"
+        " flags, and there is none."
+        if not stop or not text[:stop].strip(syntax.SPACE)
+        else "XLA stops reading there."
+      )
+      if num_others := len(unread) - 1:
+        why.append(f"The rest ({num_others} more) is not read either.")
+    if why:
+      yield (
+        word.at,
+        Finding(
+          flag=word.written,
+          kind="mistyped" if word.flags else "not read",
+          text=" ".join(why),
+          instead=" ".join(map(str, word.flags)) if word.why else "",
+        ),
+      )
 
 
 def _checked(
+  text: str,
   flags: Sequence[syntax.Flag],
   found: Mapping[int, Finding],
   findings: Sequence[Finding],
+  words: Sequence[mend.Word],
 ) -> Checked:
   kept = []  # The flags, with the wrong ones left out or replaced.
   for i, flag in enumerate(flags):
@@ -440,12 +546,19 @@ def _checked(
       kept.append(str(flag))
     elif found[i].kind not in _VOID:
       kept.append(found[i].instead)
+  (answer,) = probe.ask([text])
+  try:
+    read, _ = syntax.parse(syntax.follow(text))
+  except (OSError, ValueError):
+    read = ()
+  variables = [w.written.partition("=") for w in words if w.is_variable]
   return Checked(
     jaxlib_version=debug_options.jaxlib_version(),
-    num_flags=len(flags),
+    num_flags=len(read),
     findings=tuple(findings),
     suggestion=" ".join(dict.fromkeys(filter(None, kept))),
-    is_fatal=any(finding.is_fatal for finding in findings),
+    variables={name: value for name, _, value in variables},
+    is_fatal=answer.is_fatal or any(f.kind == "crash" for f in findings),
   )
 
 
@@ -458,8 +571,38 @@ def _no_file(words: str) -> Finding:
       "It does not start with a dash, so XLA takes it for the path of a file"
       " with flags, and there is none to read."
     ),
-    instead=f"--{words}" if words.startswith("xla_") else "",
   )
+
+
+# Options that name what XLA reads: files, and folders that must be there.
+_READ_FROM = (
+  *("xla_gpu_algorithm_denylist_path", "xla_gpu_cuda_data_dir"),
+  "xla_gpu_experimental_collective_perf_table_path",
+  "xla_gpu_experimental_matmul_perf_table_path",
+  *("xla_gpu_gemm_autotuner_override_file", "xla_gpu_override_gemm_autotuner"),
+  "xla_gpu_load_autotune_results_from",
+  "xla_gpu_pgle_profile_file_or_directory_path",
+  *("xla_gpu_target_config_filename", "xla_gpu_topology_filename"),
+  "xla_candidate_configs_file",
+)
+
+
+def _absent(
+  readings: Sequence[Reading], voids: Collection[int]
+) -> Iterator[tuple[int, Finding]]:
+  """Flags that name a path which is not here, with their index."""
+  for i, reading in enumerate(readings):
+    for name in () if i in voids else reading.sets:
+      path = str(reading.sets[name])
+      # An override may hold its text in place of a path.
+      if name not in _READ_FROM or "{" in path or ":" in path:
+        continue
+      if not pathlib.Path(path).exists():
+        text = f"There is no {path} on this machine."
+        if "$" in path or path.startswith("~"):
+          text += " XLA puts no values in place of names."
+        flag = str(reading.flag)
+        yield i, Finding(flag=flag, kind="absent path", text=text)
 
 
 def _contradictions(

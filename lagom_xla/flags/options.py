@@ -163,6 +163,8 @@ def advice(name: str) -> str:
     return notes.REMOVED[name].text
   if name.startswith("xla_tpu_"):
     return "It is for TPUs, whose flags go into LIBTPU_INIT_ARGS."
+  if name.startswith("tf_"):
+    return "It is TensorFlow's, whose flags go into TF_XLA_FLAGS."
   near = difflib.get_close_matches(name, debug_options.options(), 1, 0.85)
   return f"Is it {near[0]}?" if near else ""
 

@@ -17,7 +17,7 @@ import errno
 import pathlib
 import re
 
-_SPACE = " \t\r\n"
+SPACE = " \t\r\n"
 # A quote at the end may be missing.
 _FLAG = re.compile(
   r"""(-*)(?:
@@ -55,7 +55,7 @@ def follow(text: str) -> str:
   Raises:
     OSError, ValueError: there is no such file, or it holds no text.
   """
-  if not text.strip() or text.lstrip(_SPACE).startswith("-"):
+  if not text.strip() or text.lstrip(SPACE).startswith("-"):
     return text
   path = pathlib.Path(text)
   if not path.is_file():  # A FIFO may never end.
@@ -66,24 +66,38 @@ def follow(text: str) -> str:
 def parse(text: str) -> tuple[tuple[Flag, ...], str]:
   """The flags in a text, and its remainder, which XLA does not read."""
   flags = []
-  rest = text.lstrip(_SPACE)
+  rest = text.lstrip(SPACE)
   while rest.startswith("-"):
-    match = _FLAG.match(rest)
-    assert match is not None  # The pattern matches the empty string.
-    dashes, name, single, double, word = match.groups()
-    if word is None:
-      value = single if double is None else re.sub(r"(?s)\\(.)", r"\1", double)
-    else:
-      name, equals, value = word.partition("=")
-      value = value if equals else None
-    flags.append(Flag(name=name, value=value, dashes=dashes))
-    rest = rest[match.end() :].lstrip(_SPACE)
-  return tuple(flags), rest.rstrip(_SPACE)
+    flag, length, _ = first(rest)
+    flags.append(flag)
+    rest = rest[length:].lstrip(SPACE)
+  return tuple(flags), rest.rstrip(SPACE)
+
+
+def first(text: str) -> tuple[Flag, int, bool]:
+  """The flag with which a text begins, and its length.
+
+  Returns whether its value is between two quotes, too.
+  """
+  match = _FLAG.match(text)
+  assert match is not None  # The pattern matches the empty string.
+  dashes, name, single, double, word = match.groups()
+  is_closed = False
+  if word is None:
+    inner = single if double is None else double
+    value = inner if double is None else re.sub(r"(?s)\\(.)", r"\1", inner)
+    # The name, an equals sign and the first quote come before the value.
+    before = len(dashes) + len(name) + 2
+    is_closed = match.end() == before + len(inner) + 1
+  else:
+    name, equals, value = word.partition("=")
+    value = value if equals else None
+  return Flag(name=name, value=value, dashes=dashes), match.end(), is_closed
 
 
 def _quote(value: str) -> str:
   """A value, in quotes if it needs them."""
-  if value[:1] not in ("'", '"') and not any(c in _SPACE for c in value):
+  if value[:1] not in ("'", '"') and not any(c in SPACE for c in value):
     return value
   escaped = value.replace("\\", "\\\\").replace('"', '\\"')
   return f'"{escaped}"'

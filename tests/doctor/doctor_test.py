@@ -108,6 +108,28 @@ def test_what_does_not_work_comes_with_advice_and_what_works_with_none(sick):
   assert "LAGOM_XLA_CACHE" in sick["cache"]["advice"]
 
 
+@pytest.mark.parametrize(
+  ("flags", "found"),
+  [
+    ("", "none are set"),
+    (
+      "--xla_gpu_autotune_level=2 NCCL_DEBUG=INFO --xla_dump_to=a",
+      "XLA reads 1 flag, which set xla_gpu_autotune_level=2; it stops reading"
+      " at NCCL_DEBUG=INFO, which is no flag",
+    ),
+    (
+      "--xla_gpu_autotune_level=4 --xla_dump_to='a b'",
+      "XLA reads 2 flags, which set xla_dump_to=a b",
+    ),
+  ],
+)
+def test_what_xla_reads_of_its_flags_is_said(monkeypatch, capsys, flags, found):
+  monkeypatch.setenv("XLA_FLAGS", flags)
+  doctor.main(["flags"])
+  answer = json.loads(capsys.readouterr().out)["flags"]
+  assert (answer["status"], answer["found"]) == ("works", found)
+
+
 def test_a_system_that_tells_no_free_memory_is_examined_all_the_same(
   monkeypatch,
 ):

@@ -22,6 +22,7 @@ from jaxlib_options import UNROLLING
 from lagom_xla import plan as plan_lib
 from lagom_xla.flags import check
 from lagom_xla.flags import debug_options
+from lagom_xla.flags import mend
 from lagom_xla.flags import notes
 from lagom_xla.flags import options as xla_options
 from lagom_xla.flags import probe
@@ -135,6 +136,8 @@ def test_flags_that_act_have_no_finding():
     (f"--{LEVEL}", ""),
     ("--flagfile=some.txt", ""),
     ("--helpfull", ""),
+    ("-O1", ""),
+    ("--tf_xla_auto_jit=2", ""),
     ("--xla_tpu_enable_async_collective_fusion=true", ""),
     ("--xla_enable_dumping=true", ""),
   ],
@@ -232,11 +235,85 @@ def test_two_names_of_one_option_are_duplicates():
 
 
 def test_nothing_is_read_after_a_word_that_is_no_flag():
-  report = check.check(f"--{GATHER}=1 NCCL_DEBUG=INFO --xla_unknown=1")
-  (finding,) = report.findings
-  assert (finding.flag, finding.kind) == ("NCCL_DEBUG=INFO", "not read")
+  text = f"--{GATHER}=1 NCCL_DEBUG=INFO --xla_unknown=1 --{LEVEL}=2"
+  report = check.check(text)
+  word, flag = report.findings
+  assert (word.flag, word.kind) == ("NCCL_DEBUG=INFO", "not read")
+  assert "The rest (2 more) is not read either." in word.text
+  assert (flag.flag, flag.kind) == ("--xla_unknown=1", "unknown")
+  assert report.num_flags == 1
   assert not report.is_fatal
-  assert report.suggestion == f"--{GATHER}=1"
+  # What was valid is in the suggestion, with what is no flag apart.
+  assert report.suggestion == f"--{GATHER}=1 --{LEVEL}=2"
+  assert report.variables == {"NCCL_DEBUG": "INFO"}
+
+
+_TRITON = "xla_gpu_enable_triton_gemm"
+_BOTH = f"--{LEVEL}=2 --{_TRITON}=false"
+
+
+@pytest.mark.parametrize(
+  ("text", "is_fatal"),
+  [
+    (f"--{LEVEL} 2 --{_TRITON}=false", True),
+    (f"--{LEVEL} = 2 --{_TRITON} =false", True),
+    (f"--{LEVEL}= 2 --{_TRITON} false", True),
+    (f"--{LEVEL}=2 --{_TRITON} false", False),
+    (f"\u2013{LEVEL}=2 \u2014{_TRITON}=false", True),
+    (f"--{LEVEL}=2 -\u2013{_TRITON}=false", True),
+    (f'"--{LEVEL}=2 --{_TRITON}=false"', True),
+    (f"'--{LEVEL}=2' '--{_TRITON}=false'", True),
+    (f"\u201c--{LEVEL}=2 --{_TRITON}=false\u201d", True),
+    (f"--{LEVEL}=2, --{_TRITON}=false,", True),
+    (f"[--{LEVEL}=2; --{_TRITON}=false]", True),
+    (f"--{LEVEL}=2 \\\n--{_TRITON}=false \\\n", False),
+    (f"--{LEVEL}=2\\\n--{_TRITON}=false\\", True),
+    (f"--{LEVEL}=2--{_TRITON}=false", True),
+    (f"{LEVEL}=2 {_TRITON}=false", True),
+    (f"XLA_FLAGS=--{LEVEL}=2 --{_TRITON}=false", True),
+    (f"--{LEVEL}=2 intra_op_parallelism_threads=1 --{_TRITON}=false", False),
+    (f"--{LEVEL}=2 $XLA_FLAGS --{_TRITON}=false", False),
+  ],
+)
+def test_what_was_meant_is_suggested_whole(text, is_fatal):
+  report = check.check(text)
+  assert report.suggestion == _BOTH
+  assert report.is_fatal == is_fatal == probe.ask([text])[0].is_fatal
+  assert {f.kind for f in report.findings} <= {"mistyped", "not read"}
+  assert report.findings
+  assert check.check(report.suggestion).findings == ()
+
+
+@given(st.lists(_SOME_FLAGS, max_size=5))
+def test_flags_that_xla_reads_are_meant(flags):
+  text = " ".join(flags)
+  read, _ = syntax.parse(text)
+  words = mend.words(text)
+  assert tuple(flag for word in words for flag in word.flags) == read
+  assert not any(word.why for word in words)
+
+
+@settings(max_examples=200)
+@given(st.text("-\u2013xla_gu=1,'\"\\ \n$A[]", max_size=24))
+def test_any_text_is_words_in_its_order(text):
+  words = mend.words(text)
+  ends = [0]
+  for word in words:
+    assert word.at >= ends[-1]
+    assert text[word.at :].startswith(word.written.split()[0])
+    ends.append(word.at + len(word.written.split()[-1]))
+
+
+def test_a_path_that_is_not_here_is_told_and_kept(tmp_path):
+  name = "xla_gpu_pgle_profile_file_or_directory_path"
+  for path in (tmp_path / "absent", "$HOME/profile"):
+    report = check.check(f"--{name}={path}")
+    (finding,) = report.findings
+    assert finding.kind == "absent path"
+    assert f"There is no {path} on this machine" in finding.text
+    assert report.suggestion == f"--{name}={path}"
+    assert not report.is_fatal
+  assert check.check(f"--{name}={tmp_path}").findings == ()
 
 
 _EARLY = "xla_gpu_experimental_collective_start_as_early_as_possible"
@@ -248,6 +325,29 @@ def test_a_flag_that_another_makes_void_is_a_contradiction():
   assert finding.kind == "contradiction"
   assert f"--{_LIMIT}=2" in finding.text
   assert check.check(f"--{_EARLY}=true --{_LIMIT}=2").findings == ()
+
+
+@pytest.mark.parametrize(
+  ("alone", "needed"),
+  [
+    ("--xla_dump_hlo_pass_re=.*", "--xla_dump_to=a"),
+    ("--xla_dump_max_hlo_modules=1", "--xla_dump_hlo_as_text"),
+    (
+      f"--xla_gpu_exhaustive_tiling_search=true --{LEVEL}=0",
+      f"--{LEVEL}=3",
+    ),
+    (
+      "--xla_gpu_graph_min_graph_size=2 --xla_gpu_enable_command_buffer=",
+      "--xla_gpu_enable_command_buffer=FUSION",
+    ),
+  ],
+)
+def test_a_flag_that_acts_only_with_another_is_told(alone, needed):
+  finding = _only(alone)
+  assert finding.kind == "contradiction"
+  assert finding.flag == alone.split()[0]
+  kinds = {f.kind for f in check.check(f"{alone} {needed}").findings}
+  assert "contradiction" not in kinds
 
 
 def test_pipelining_what_is_synchronous_is_a_contradiction():

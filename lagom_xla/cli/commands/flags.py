@@ -22,8 +22,8 @@ load the tuner plugin; env.sh and lagom-xla plugin do.
 
 --check names the flags that XLA does not know (one ends the process, so the
 exit status is 1), and those that have no effect, occur twice, contradict others
-or repeat the default, and says what to write instead. It asks the installed
-jaxlib.
+or repeat the default, words that XLA takes for something else and those that it
+does not read, and says what to write instead. It asks the installed jaxlib.
 
 examples:
   lagom-xla flags plan
@@ -138,12 +138,18 @@ def _report_lines(report: check.Checked) -> list[str]:
     lines += [f"{finding.kind}: {finding.flag}", f"  {finding.text}"]
     if finding.instead:
       lines.append(f"  Write {finding.instead}")
-  if num_fatal := sum(finding.is_fatal for finding in report.findings):
+  num_fatal = sum(finding.is_fatal for finding in report.findings)
+  if not report.is_fatal:
+    end = "starts with these flags"
+    is_cut = any("stops reading" in finding.text for finding in report.findings)
+    end += f", and reads {report.num_flags} of them." if is_cut else "."
+  elif num_fatal:
     end = f"ends a process with these flags, over {num_fatal} of them."
   else:
-    end = "starts with these flags."
+    end = "ends a process with these flags."
   lines += ["", f"XLA in {version} {end}"]
-  if report.suggestion:
-    export = env_lib.exports({"XLA_FLAGS": report.suggestion})
-    lines += ["What was probably meant:", f"  {export}"]
+  if report.suggestion or report.variables:
+    meant = {"XLA_FLAGS": report.suggestion, **report.variables}
+    lines.append("What was probably meant:")
+    lines += [f"  {it}" for it in env_lib.exports(meant).splitlines()]
   return lines

@@ -1,0 +1,194 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What was meant by an XLA_FLAGS that XLA reads otherwise, or not to its end.
+
+XLA's syntax is strict (syntax.py), and the variable passes through shells, env
+files, YAML and web pages, which leave their marks: quotes, commas and
+backslashes at the ends of words, dashes of print, values in the next word,
+other programs' variables. XLA stops reading at most of these without a message.
+Here all words are read, and each that is no flag is mended or told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+import dataclasses
+import re
+
+from lagom_xla.flags import debug_options
+from lagom_xla.flags import syntax
+
+# Quotes of print -> those of programs, one character each.
+_QUOTES = str.maketrans("“”„‟‘’‚‛", "\"\"\"\"''''")
+_DASHES = "-‐‑‒–—―−﹣－"
+_WORD = re.compile(r"[^ \t\r\n]+")
+_LEAD = re.compile(
+  rf"""([("'\[{{]*)((?:XLA_FLAGS=)?)(["']?)([{_DASHES}]*)(.*)""", re.DOTALL
+)
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*=.*", re.DOTALL)
+# Two flags with no space between them.
+_SEAM = re.compile(r"(?<=[^-\s])--(?=xla_\w+(?:=|$|--))")
+_MARKS = ",;\\])}\"'"
+_BOOLEANS = ("true", "false", "1", "0", "yes", "no", "on", "off")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Word:
+  """A word, or those that belong together, and what was meant.
+
+  Attributes:
+    at: where it begins.
+    written: as it is in the text.
+    flags: what was meant; none for a word that is no flag of XLA's.
+    why: what is wrong with it, in a sentence; "" for nothing.
+    is_variable: whether it sets an environment variable outside of XLA_FLAGS.
+  """
+
+  at: int
+  written: str
+  flags: tuple[syntax.Flag, ...] = ()
+  why: str = ""
+  is_variable: bool = False
+
+
+def words(text: str) -> tuple[Word, ...]:
+  """All words of a text, those that XLA does not read among them."""
+  return tuple(_joined(list(_split(text))))
+
+
+def _split(text: str) -> Iterator[Word]:
+  """One word after the other."""
+  plain, at = text.translate(_QUOTES), 0
+  while (found := _WORD.search(plain, at)) is not None:
+    at, end = found.span()
+    word = found[0]
+    lead = word[0] if word[0] in "\"'" and word[1:2] == "-" else ""
+    if lead or word[0] == "-":
+      flag, length, is_closed = syntax.first(plain[at + len(lead) :])
+      after = at + len(lead) + length
+      # XLA needs no quote at the end.
+      is_open = after == end and word.partition("=")[2][:1] in ("'", '"')
+      if is_closed or (is_open and not lead):
+        why = _part_of_all(lead) if lead else ""
+        yield Word(at=at, written=text[at:after], flags=(flag,), why=why)
+        at = after
+        continue
+    yield dataclasses.replace(_meant(word), at=at, written=text[at:end])
+    at = end
+
+
+def _meant(word: str) -> Word:
+  """What was meant by a word without white space."""
+  if not word.strip("\\"):
+    return _word(
+      why="A backslash ends a line only for a shell, outside quotes."
+    )
+  if re.match(r"\$\{?\w", word):
+    return _word(why="Nothing put a value in its place.")
+  match = _LEAD.fullmatch(word)
+  assert match is not None  # Each of its parts may be empty.
+  opened, variable, quote, dashes, body = match.groups()
+  is_known = body.startswith("xla_") or bool(
+    debug_options.find(re.split(r"\W", body)[0])
+  )
+  if not dashes and not is_known:
+    is_variable = bool(_VARIABLE.fullmatch(word))
+    why = "It is a variable of its own: export it apart." if is_variable else ""
+    return _word(why=why, is_variable=is_variable)
+  whys = [
+    why
+    for why, is_so in (
+      ("XLA_FLAGS= is no part of its own value.", variable),
+      (_part_of_all(opened or quote), opened or quote),
+      ("Its dashes are missing.", not dashes),
+      ("Its dash is one of print.", set(dashes) - {"-"}),
+    )
+    if is_so
+  ]
+  is_plain = set(dashes) == {"-"}
+  flags = []
+  parts = _SEAM.split(body)
+  if len(parts) > 1:
+    whys.append("Between two flags there is no space.")
+  for part in parts:
+    flag, mark = _without_marks(part)
+    if mark:
+      whys.append(f"The {mark} is a part of the value.")
+    flags.append(dataclasses.replace(flag, dashes=dashes if is_plain else "--"))
+  return _word(flags=flags, why=" ".join(dict.fromkeys(whys)))
+
+
+def _part_of_all(mark: str) -> str:
+  return f"The {mark} before it is a part of the variable."
+
+
+def _word(
+  flags: Sequence[syntax.Flag] = (), why: str = "", *, is_variable: bool = False
+) -> Word:
+  return Word(
+    at=0, written="", flags=tuple(flags), why=why, is_variable=is_variable
+  )
+
+
+def _without_marks(body: str) -> tuple[syntax.Flag, str]:
+  """A flag without marks at its end, and the first of these; "" for none."""
+  name, equals, value = body.partition("=")
+  option = debug_options.find(name)
+  text, mark = value if equals else name, ""
+  while text and text[-1] in _MARKS:
+    last = text[-1]
+    if last == "," and option is not None and option.is_repeated:
+      break
+    if last in "\"'" and text.find(last) == 0 and len(text) > 1:
+      text = text[1:]  # They are a pair.
+    elif text.count({"]": "[", ")": "(", "}": "{"}.get(last, "\0")):
+      break  # So are they.
+    else:
+      mark = {",": "comma", "\\": "backslash"}.get(last, last)
+    text = text[:-1]
+  if not equals:
+    return syntax.Flag(name=text, value=None), mark
+  return syntax.Flag(name=name, value=text), mark
+
+
+def _joined(found: list[Word]) -> Iterator[Word]:
+  """The words, with values of the next word where they were meant to be."""
+  while found:
+    word, *found = found
+    values = [it.written for it in found[:2]]
+    if values[:1] == ["="] and len(values) == 2:
+      taken, value = 2, values[1]
+    elif values[:1] and values[0].startswith("="):
+      taken, value = 1, values[0][1:]
+    else:
+      taken, value = 1, values[0] if values else ""
+    if word.flags and value and _takes(word.flags[-1], found[:taken]):
+      *before, last = word.flags
+      flag, _ = _without_marks(f"{last.name}={value}")
+      written = " ".join([word.written, *(it.written for it in found[:taken])])
+      word = dataclasses.replace(
+        word,
+        written=written,
+        flags=(*before, dataclasses.replace(flag, dashes=last.dashes)),
+        why=f"{word.why} XLA takes no value from the next word.".lstrip(),
+      )
+      found = found[taken:]
+    yield word
+
+
+def _takes(flag: syntax.Flag, following: Sequence[Word]) -> bool:
+  """Whether the words that follow are the value of a flag."""
+  if any(it.flags or it.is_variable or it.why for it in following):
+    return False
+  option, value = debug_options.find(flag.name), following[-1].written
+  if flag.value:
+    return False
+  if following[0].written.startswith("="):
+    return True
+  if option is None:
+    return flag.value is None and "=" not in value
+  if option.type == "bool" and not option.is_repeated:
+    return value.lower().rstrip(_MARKS) in _BOOLEANS
+  if flag.value == "":
+    return option.is_scalar and option.type != "string"
+  return True
