@@ -48,6 +48,8 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
 
 _SEND_RECV_PAIRS = "_xla_send_recv_source_target_pairs"
+# Of sends and receives that XLA pipelined: "1", else the other of two streams.
+_PIPELINE = "_xla_send_recv_pipeline"
 
 Groups = tuple[tuple[int, ...], ...]
 # Kinds that join elements of different devices.
@@ -539,8 +541,9 @@ def on_streams(
 
   XLA takes the streams in turn, computation by computation from the entry on,
   and in each in the order in which a module has its instructions, which is not
-  that of the schedule. Streams of sends and receives that are pipelined, which
-  XLA keeps apart there, are taken to be these.
+  that of the schedule. Sends and receives that it pipelined take no turn: they
+  have the second stream, or a third one, whatever the others have. Where there
+  is one stream, and beside that of a domain, they are on it like all else.
   """
   if num_streams == 1:
     return tuple(collectives)
@@ -556,9 +559,13 @@ def on_streams(
     for instruction in computation.proto.instructions:
       if found := started.get(instruction.id):
         stream = found[0].stream
-        turn = next(
-          turns.setdefault(stream, itertools.cycle(range(num_streams)))
-        )
+        pipeline = instruction.frontend_attributes.map.get(_PIPELINE)
+        if pipeline is not None and found[0].kind in ("recv", "send"):
+          turn = 2 if pipeline == "1" else 1
+        else:
+          turn = next(
+            turns.setdefault(stream, itertools.cycle(range(num_streams)))
+          )
         name = f"{stream} {turn + 1}" if turn else stream
         streams.update((one.name, name) for one in found)
       for callee, _ in module.callees(instruction):

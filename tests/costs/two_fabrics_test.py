@@ -17,6 +17,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import pytest
 
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
@@ -27,6 +28,7 @@ from lagom_xla.explain import explaining
 from lagom_xla.flags import check
 from lagom_xla.flags import debug_options
 from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import overlap
 from lagom_xla.report import notes
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import knobs
@@ -160,6 +162,36 @@ def test_two_streams_are_taken_in_turn_and_run_side_by_side(
   assert by_two < by_default
   values = knobs.worth_trying(default)
   assert {**STREAMS, IN_FLIGHT: 2} in [value.options for value in values]
+
+
+def test_pipelined_sends_take_no_turn_of_the_streams():
+  def sent(name: str, pipeline: str) -> str:
+    attributes = ", ".join(
+      f'{key}="{value}"'
+      for key, value in {
+        "_xla_send_recv_source_target_pairs": "{{0,1}}",
+        **({"_xla_send_recv_pipeline": pipeline} if pipeline else {}),
+      }.items()
+    )
+    return (
+      f"{name} = (f32[8], u32[], token[]) send(p, t), channel_id=1,"
+      f" frontend_attributes={{{attributes}}}"
+    )
+
+  lines = ["p = f32[8] parameter(0)", "t = token[] after-all()"]
+  kinds = {"a": "", "b": "0", "c": "1", "d": "", "e": ""}
+  lines += [sent(name, pipeline) for name, pipeline in kinds.items()]
+  lines.append("k = f32[8] negate(p)")
+  lines += [f"{n}-done = token[] send-done({n}), channel_id=1" for n in kinds]
+  module = hlo_text.load("\n".join([*lines, "ROOT r = f32[8] copy(k)"]))
+  one, two = (overlap.analyze(module, num_streams=num) for num in (1, 2))
+  first, second, third = (
+    f"{collectives_lib.COMMUNICATION}{more}" for more in ("", " 2", " 3")
+  )
+  assert {c.stream for c in one.collectives} == {first}
+  assert [c.stream for c in two.collectives] == [
+    *(first, second, third, second, first)
+  ]
 
 
 def test_streams_without_a_limit_above_one_do_nothing(compiled: Compiled):
