@@ -8,7 +8,7 @@
 
 The step is measured as it is, other ways to run it are searched for and
 compiled beside it, and what is faster by the wall clock stays: see
-`live/loop.py`, and docs/live.md for what that does to a run. With
+`live/loop.py`, docs/live.md and docs/live_internals.md. With
 `measure=False` it is tuned once, at its first call on a signature, on predicted
 costs alone, and with `plan=` it is compiled with a plan that was made before.
 From then on JAX runs the tuned executable where it would have run its own
