@@ -155,6 +155,7 @@ def of_instruction(
     num_threads=access.num_threads,
     num_columns=access.num_columns,
     scatter=access.scatter,
+    scattered=access.scattered,
     is_backward=matrix_products.is_backward_attention(instruction),
     element_type=largest.element_type if largest else hlo.element_type(typed),
     arithmetic=largest.arithmetic if largest else None,

@@ -13,7 +13,7 @@ may occur twice each thread updates memory atomically. `unique_indices` on JAX's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import math
 
@@ -314,6 +314,55 @@ _NO_ARITHMETIC = _SLICES | matrix_products.MULTIPLYING | {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Scattered:
+  """Reads that go through memory across the order in which it lies.
+
+  Attributes:
+    num_elements: elements that are read so.
+    element_bytes: of each.
+    elements_between: elements read until a neighbour of one is.
+  """
+
+  num_elements: int
+  element_bytes: float
+  elements_between: int
+
+
+def _scattered(
+  fused: hlo.Computation, wanted: Mapping[int, int]
+) -> Scattered | None:
+  """The transposition of a loop fusion that is read most scattered.
+
+  Its threads go through the result in order. Where another dimension becomes
+  innermost, each element is far from the one before.
+  """
+  found = []
+  for moved in fused.instructions:
+    if not _moves_innermost(fused, moved):
+      continue
+    (operand,) = fused.operands(moved)
+    taken, shape = _innermost(operand.shape), moved.shape
+    order = shape.layout.minor_to_major or range(len(shape.dimensions))[::-1]
+    between = 1
+    for dim in order:
+      source = moved.dimensions[dim] if moved.opcode == "transpose" else dim
+      if source == taken:
+        break
+      between *= shape.dimensions[dim]
+    num_elements = max(hlo.num_elements(shape), 1)
+    found.append(
+      Scattered(
+        num_elements=wanted[moved.id],
+        element_bytes=hlo.shape_bytes(operand.shape) / num_elements,
+        elements_between=between,
+      )
+    )
+  return max(
+    found, key=lambda s: s.num_elements * s.elements_between, default=None
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Access:
   """What one kernel does to memory, per execution.
 
@@ -332,6 +381,7 @@ class Access:
     num_columns: results of its column reductions, of which a block takes 32; 0
       without one.
     scatter: the scatter that it runs, if any.
+    scattered: what it reads one element here and one there, if anything.
   """
 
   num_bytes: int
@@ -341,6 +391,7 @@ class Access:
   num_threads: int = 0
   num_columns: int = 0
   scatter: Scatter | None = None
+  scattered: Scattered | None = None
 
 
 def of_instruction(
@@ -410,6 +461,9 @@ def of_instruction(
     scatter=next(
       (_scatter(module, home, i) for i in parts if i.opcode == "scatter"), None
     ),
+    scattered=_scattered(fused, wanted)
+    if fused and instruction.fusion_kind == "kLoop" and pattern == "transpose"
+    else None,
   )
 
 

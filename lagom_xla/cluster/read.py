@@ -123,6 +123,8 @@ def _without(field: str, folder: str) -> dict[str, dict[str, Any]]:
   return raw
 
 
+# GPUs of the largest usual nodes; of a GPU with smaller ones, too.
+_MOST_USUAL_GPUS = 8
 # NODESxGPUSxGPU, NODESxMACHINE and GPUSxGPU.
 _SHAPE = re.compile(r"(-?[0-9]{1,9})x(-?[0-9]{1,9})x(.+)")
 _COUNTED = re.compile(r"(-?[0-9]{1,9})x(.+)")
@@ -169,12 +171,26 @@ def _named(text: str) -> dict[str, Any] | None:
     return None
   count, name = int(match[1]), _normal_name(match[2])
   if name in gpu_names():
+    _check_is_one_node(text, count, name)
     return {"num_nodes": 1, "gpus_per_node": count, "gpu": name}
   if name in machine_names():
     machine = _machines()[name]
     name = f"{count}x{machine['name']}"
     return {**machine, "name": name, "num_nodes": count}
   return None
+
+
+def _check_is_one_node(text: str, count: int, gpu: str) -> None:
+  """Raises a ClusterError if no usual node has so many GPUs."""
+  usual = max(int(_specs()[gpu]["gpus_per_node"]), _MOST_USUAL_GPUS)
+  if count > usual:
+    num_nodes, left = divmod(count, usual)
+    several = f" {num_nodes}x{usual}x{gpu} for {num_nodes} nodes, or"
+    raise errors.ClusterError(
+      f"cluster {text!r} would be one node of {count} GPUs, where nodes have"
+      f" {usual} at most: say{'' if left else several}"
+      f" 1x{count}x{gpu} for one node all the same"
+    )
 
 
 def from_dict(raw: object, *, where: str) -> Cluster:

@@ -22,6 +22,8 @@ from collections.abc import Callable, Generator, Iterator
 import contextlib
 import contextvars
 import dataclasses
+import math
+import re
 from typing import Any, Generic, TypeVar
 
 from lagom_xla import errors
@@ -295,8 +297,9 @@ def _words_for(
 
 
 @contextlib.contextmanager
-def _on_failure(asked_for: str) -> Iterator[None]:
+def _on_failure(asked: _Asked) -> Iterator[None]:
   """Says of whatever a compile raises what was asked for, and why not."""
+  asked_for = asked.words
   try:
     yield
   except errors.CompileAbortedError as error:
@@ -311,10 +314,27 @@ def _on_failure(asked_for: str) -> Iterator[None]:
   except errors.DonationLostError as error:
     raise errors.CompileError(str(error)) from error
   except Exception as error:
+    cluster = asked.lowered.cluster
+    largest, num_bytes = _largest_array(str(error))
+    if num_bytes > cluster.gpu.hbm_bytes:
+      raise errors.CompileError(
+        f"{asked.lowered.name} does not fit on {cluster.name}: a GPU would hold"
+        f" {largest}, {num_bytes / 1e9:,.1f} GB, and has"
+        f" {cluster.gpu.hbm_bytes / 1e9:,.1f} GB. XLA could not compile it."
+      ) from error
     remedy = _TILES_REMEDY if _NO_TILES in str(error) else ""
     raise errors.CompileError(
       f"{asked_for}: {errors.message(error)}{remedy}"
     ) from error
+
+
+def _largest_array(text: str) -> tuple[str, float]:
+  """The largest array that an error of XLA's names, and its bytes."""
+  found = {
+    array: math.prod(map(int, sizes.split(","))) * hlo.element_bits(name) / 8
+    for array, name, sizes in re.findall(r"\b(([a-z]\w+)\[(\d[\d,]*)\])", text)
+  }
+  return max(found.items(), key=lambda item: item[1], default=("", 0.0))
 
 
 # Starts what is asked, with XLA's estimates or without.
@@ -453,7 +473,7 @@ def _there_or_here(
 
   def result() -> _T:
     try:
-      with _on_failure(asked.words):
+      with _on_failure(asked):
         found = future.result()
     except errors.WorkerError:
       found = None
@@ -472,7 +492,7 @@ def _job(stage: registry.Stage | None, asked: _Asked) -> job_lib.Job | None:
   needs_code = generates_code(lowered, asked.options)
   options = asked.all_options(generates_code=needs_code and stage is None)
   # It ends where JAX would call XLA, in that JAX's own cache has no part.
-  with caches.persistent_off(), _on_failure(asked.words):
+  with caches.persistent_off(), _on_failure(asked):
     request = lowered.request(options)
   if request is None:
     return None
@@ -504,7 +524,7 @@ def _job(stage: registry.Stage | None, asked: _Asked) -> job_lib.Job | None:
 def _to_here(stage: registry.Stage, asked: _Asked) -> hlo.Module:
   name = asked.lowered.name
   # What comes out of the cache is not scheduled any more.
-  with caches.persistent_off(), _on_failure(asked.words):
+  with caches.persistent_off(), _on_failure(asked):
     with in_compile.grouped(name, asked.config.combine_groups):
       proto = in_compile.run_to(
         stage, lambda: _run(asked, generates_code=False), name
@@ -531,7 +551,7 @@ def _to_the_end_here(asked: _Asked) -> lowered_lib.Compilation:
   # The executable of a compile-only device can be stored, but not loaded.
   can_load = devices_lib.is_live(lowered.cluster) and not config.orders
   cache = contextlib.nullcontext() if can_load else caches.persistent_off()
-  with cache, _on_failure(asked.words):
+  with cache, _on_failure(asked):
     with (
       in_compile.grouped(
         lowered.name,

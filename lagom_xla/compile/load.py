@@ -280,7 +280,7 @@ def _from_python(
   except (errors.TargetError, errors.CompileError):
     raise
   except (Exception, SystemExit) as error:
-    what = source.described(error, file)
+    what = source.described(error, file, getattr(found.module, found.name))
     raise errors.TargetError(f"{found.text} raised {what}") from error
 
 

@@ -12,10 +12,11 @@ into a machine without GPUs, with what to do about that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import functools
 import importlib
 import importlib.util
+import inspect
 import os
 import pathlib
 import sys
@@ -151,11 +152,22 @@ def of_module(name: str) -> types.ModuleType:
     ) from error
 
 
-def described(error: BaseException, file: pathlib.Path | None = None) -> str:
-  """All that an error says, with a line of the user's program, and a remedy."""
+def described(
+  error: BaseException,
+  file: pathlib.Path | None = None,
+  function: Callable[..., object] | None = None,
+) -> str:
+  """All that an error says, with a line of the user's program, and a remedy.
+
+  Where the error passed no line of it, the line is that of a function in it.
+  """
   # Where JAX lowers an operation, the cause has the stack of who asked for it.
   passed = [*_passed(error), *_passed(error.__cause__)]
-  what = errors.in_full(error, at=_place(passed, error, file))
+  at = _place(passed, error, file)
+  if at == str(file) and function is not None:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    at += f":{code.co_firstlineno}" if code else ""
+  what = errors.in_full(error, at=at)
   for symptom, remedy in _REMEDIES.items():
     if symptom in what:
       what += f" [{remedy}]"

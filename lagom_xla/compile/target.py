@@ -380,6 +380,7 @@ def of_module(
   if module.is_scheduled:
     _check_is_gpu(module)
     return _ScheduledTarget(name=name, cluster=cluster, module=module)
+  _check_needs_no_python(module)
   lowered = lowered_lib.LoweredModule(module, cluster)
   return ModuleTarget(name=name, cluster=cluster, lowered=lowered)
 
@@ -394,6 +395,26 @@ def num_devices(lowered: jax.stages.Lowered) -> int:
     for name in ("mhlo.num_partitions", "mhlo.num_replicas")
     if name in attributes
   )
+
+
+# What XLA calls when it partitions a module, by its address in the process that
+# lowered it (jax.experimental.custom_partitioning).
+_PARTITIONERS = "CustomSPMDPartitioning"
+
+
+def _check_needs_no_python(module: hlo.Module) -> None:
+  """Raises a TargetError if a module calls what only its program has."""
+  if any(
+    instruction.custom_call_target == _PARTITIONERS
+    for computation in module.computations.values()
+    for instruction in computation.instructions
+  ):
+    raise errors.TargetError(
+      f"{module.name} calls partitioners in Python ({_PARTITIONERS}:"
+      " jax.experimental.custom_partitioning, as cuDNN attention and"
+      " Transformer Engine use it), which only the process that lowered it has:"
+      " give the step itself, or what XLA dumps after_spmd_partitioner."
+    )
 
 
 def _check_is_gpu(module: hlo.Module) -> None:

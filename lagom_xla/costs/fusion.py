@@ -12,6 +12,9 @@ memory. A wave is the life of a block whose threads each load, compute and
 store once: mostly the latency of memory, whatever they load. It binds where a
 thread moves few bytes. A column reduction has a block for every 32 columns (a
 warp's width), however many rows there are. Memcpys are a pattern of their own.
+Loops that read across the order of memory (transposing ones of XLA before 2025)
+fetch as many bytes for each element as L2 fetches at once, where it is filled
+before a neighbour of the element is read.
 fitted/fusion.json has the parameters by architecture;
 benchmarks/kernels/fit_fusions.py fits them.
 
@@ -102,10 +105,29 @@ def time_us(
   bytes_per_us = gpu.hbm_gbps * 1e3 * pattern.memory_share
   operations_per_us = gpu.vector_f32_tflops / 2 * 1e6 * parameters.vector_share
   return pattern.launch_us + max(
-    kernel.num_bytes / bytes_per_us,
+    (kernel.num_bytes + _unused_bytes(kernel, gpu)) / bytes_per_us,
     kernel.num_element_operations / operations_per_us,
     threads_us(parameters, kernel, gpu),
   )
+
+
+# L2 fetches two sectors of 32 bytes (cudaLimitMaxL2FetchGranularity is 64 where
+# nobody sets it), and half of it is at hand: each partition keeps what its own
+# SMs read (NVIDIA's whitepaper on A100).
+_FETCHED_BYTES = 64
+_L2_SHARE = 0.5
+
+
+def _unused_bytes(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> float:
+  """Bytes that are fetched beside scattered elements, and gone when wanted."""
+  scattered = kernel.scattered
+  if scattered is None or scattered.element_bytes >= _FETCHED_BYTES:
+    return 0.0
+  bytes_between = scattered.elements_between * _FETCHED_BYTES
+  if bytes_between <= _L2_SHARE * gpu.l2_bytes:
+    return 0.0
+  unused_bytes = _FETCHED_BYTES - scattered.element_bytes
+  return scattered.num_elements * unused_bytes
 
 
 def threads_us(

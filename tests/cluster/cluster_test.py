@@ -133,6 +133,11 @@ def test_text_that_names_no_cluster_is_told_what_does(text):
     ("1x8xh900", 'unknown GPU "h900"; known: a100_40, a100_80'),
     ("0x8xh100", "num_nodes is 0; it must be a whole number above 0"),
     ("1x-8xh100", "gpus_per_node is -8; it must be a whole number above 0"),
+    (
+      "16xh100",
+      "one node of 16 GPUs, where nodes have 8 at most: say 2x8xh100",
+    ),
+    ("12xh100", "say 1x12xh100 for one node all the same"),
   ],
 )
 def test_a_cluster_of_an_unknown_gpu_or_size_is_refused(text, message):

@@ -160,6 +160,21 @@ def test_all_that_xla_says_of_a_refusal_is_told(h100s):
   assert said[-1] == "  ... and 32 more lines"
 
 
+def test_a_step_that_xla_refuses_as_too_large_does_not_fit(h100s):
+  class Refused(lowered_lib.LoweredStep):
+    def run_compiler(self, options: lowered_lib.Options) -> jax.stages.Compiled:
+      raise RuntimeError(
+        "no tiles: %dot = bf16[65536,1048576]{1,0} dot(f32[8])"
+      )
+
+  with pytest.raises(
+    errors.CompileError,
+    match=r"^jit_\S+ does not fit on 1x8xh100: a GPU would hold bf16"
+    r"\[65536,1048576\], 137.4 GB, and has 84.9 GB\.",
+  ):
+    compiler.compile(Refused(lower_matmul(h100s), H100S))
+
+
 def test_a_product_is_scheduled_or_the_flag_is_named_that_has_it_so(h100s):
   # How a vision transformer of 14 x 14 patches joins the heads of attention.
   rows = jax.sharding.NamedSharding(

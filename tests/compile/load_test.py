@@ -297,6 +297,7 @@ def test_a_file_imports_its_neighbours(h100s, tmp_path):
 # What the line says in which an error comes up.
 _LINES = {
   "raises": "raise RuntimeError",
+  "does_not_divide": "def does_not_divide",
   "raises_inside": "jnp.ones((3, 3))",
   "calls_back": "jax.pure_callback(",
 }
@@ -326,6 +327,7 @@ _LINES = {
     ("", "names a file but no function: say "),
     ("raises", "raised RuntimeError: first line ("),
     ("raises_inside", "raised TypeError: dot_general requires "),
+    ("does_not_divide", "raised IndivisibleError: "),
     ("on_half", "sharded over 4 of the 8 devices of 1x8xh100: shard its"),
     ("plain_shapes", "not on the devices of 1x8xh100: shard them over the `"),
     ("concrete", "not on the devices of 1x8xh100: shard them over the `"),

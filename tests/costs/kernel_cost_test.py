@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import fusion
 from lagom_xla.costs import gemm
@@ -411,3 +412,34 @@ def test_the_collision_is_the_sum_of_zipfs_squared_shares(num_ids):
   assert fusion.collision(num_ids) == pytest.approx(
     float(shares @ shares), rel=0.05
   )
+
+
+@pytest.mark.parametrize(
+  ("kind", "order", "unused_bytes"),
+  [
+    # The neighbour of an element is read 2**19 elements later, when L2 has lost
+    # it: 64 bytes are fetched for 8.
+    ("kLoop", (3, 1, 0, 2), 56),
+    # It is read 256 elements later.
+    ("kLoop", (0, 1, 3, 2), 0),
+    # Tiles are turned in shared memory.
+    ("kInput", (3, 1, 0, 2), 0),
+  ],
+)
+def test_a_loop_that_transposes_fetches_what_it_does_not_use(
+  kind, order, unused_bytes
+):
+  sizes = (8, 256, 256, 2048)
+  turned = ",".join(str(sizes[dim]) for dim in order)
+  array = f"c64[{','.join(map(str, sizes))}] parameter(0)"
+  dimensions = ",".join(map(str, order))
+  module = hlo_text.load(
+    f"p = {array}\nROOT f = c64[{turned}] fusion(p), kind={kind}, calls=turn",
+    computations=f"turn {{\n  q = {array}\n  ROOT r = c64[{turned}]"
+    f" transpose(q), dimensions={{{dimensions}}}\n}}",
+  )
+  step = step_lib.of_module(module, cluster_lib.parse("1x8xa100"))
+  (kernel,) = step.analysis.kernels.values()
+  share = fusion.fitted(A100).patterns["transpose"].memory_share
+  least_us = 2**30 * (16 + unused_bytes) / (A100.hbm_gbps * 1e3 * share)
+  assert step.kernel_cost(kernel).run_us == pytest.approx(least_us, rel=0.001)

@@ -149,6 +149,11 @@ def abstract(devices):
 def takes_nothing():
   return step
 
+def does_not_divide(devices):
+  rows = NamedSharding(Mesh(np.array(devices), ("x",)), PartitionSpec("x"))
+  x = jax.ShapeDtypeStruct((60,), jnp.float32, sharding=rows)
+  return jax.jit(lambda x: x), (x,)
+
 def raises(devices):
   raise RuntimeError("first line\\nsecond line")
 
