@@ -98,6 +98,28 @@ def test_permutes_are_copied_where_all_of_their_communicator_is_one_process():
   assert _permute(_MIB, _rings(8, 8), 8).asking(copied).routes
 
 
+def test_copy_engines_are_offered_for_exchanges_that_stay_in_a_process():
+  step = _permute(16 * _MIB, _rings(8, 8), 8)
+  (value,) = (
+    v
+    for v in knobs.worth_trying(step)
+    if collective_routes.LOCAL_COPIES in v.options
+  )
+  with_it = step.asking(evaluation.asked(value.options))
+  (route,) = with_it.routes.values()
+  assert (route.by, route.cost.num_channels) == ("copy engines", 0)
+  per_gpu = dataclasses.replace(_SIXTEEN, processes_per_node=8)
+  for no_use in (
+    with_it,
+    step_lib.of_module(step.analysis.module, per_gpu),
+    _permute(16 * _MIB, [(d, (d + 8) % 128) for d in range(128)], 128),
+  ):
+    assert not any(
+      collective_routes.LOCAL_COPIES in v.options
+      for v in knobs.worth_trying(no_use)
+    )
+
+
 @pytest.fixture(scope="module")
 def target(h100s: Sequence[jax.Device]) -> target_lib.StepTarget:
   """Two permutes on two nodes: along rings within them, and between them."""

@@ -470,6 +470,21 @@ def _permutes_apart(step: step_lib.Step) -> Iterator[Value]:
     )
 
 
+def _local_copies(step: step_lib.Step) -> Iterator[Value]:
+  """Copy engines for exchanges within a process, if they are faster so."""
+  if not (step.asked.copies_locally or step.cluster.processes_per_node > 1):
+    asked = dataclasses.replace(step.asked, copies_locally=True)
+    before, after = (
+      each.timeline(each.default).step_time_us
+      for each in (step, step.asking(asked))
+    )
+    if after < before:
+      yield Value(
+        label="exchanges within a process by copy engines",
+        options={collective_routes.LOCAL_COPIES: True},
+      )
+
+
 # Kind of collective -> the option that pipelines it over loop iterations.
 PIPELINED = {
   "all-gather": "xla_gpu_enable_pipelined_all_gather",
@@ -680,6 +695,10 @@ KNOBS: Mapping[str, Knob] = {
   "permutes": Knob(
     note="has permutes run in communicators of those who talk, not of all",
     values=_permutes_apart,
+  ),
+  "local copies": Knob(
+    note="has copy engines run permutes and all-to-alls within a process",
+    values=_local_copies,
   ),
   "combining": Knob(
     note="how many bytes of collectives of a kind are combined",

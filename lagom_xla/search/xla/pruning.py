@@ -35,6 +35,7 @@ AFTER_THE_SCHEDULE = {
   "xla_disable_hlo_passes": "which passes run",
   **dict.fromkeys(xla_kernels.UNSEEN, "what runs ragged-all-to-alls"),
   collective_routes.CONNECTED: "which communicators permutes have",
+  collective_routes.LOCAL_COPIES: "what runs permutes and all-to-alls",
 }
 
 
@@ -95,6 +96,7 @@ def _names(config: config_lib.XlaConfig) -> list[str]:
       *xla_kernels.UNSEEN,
       collective_routes.CONNECTED,
       *collective_routes.OF_PROCESS,
+      collective_routes.LOCAL_COPIES,
     )
     and not (is_grouped and name in combine.OPTIONS)
   ]

@@ -420,6 +420,7 @@ def test_every_knob_and_its_options_are_described(
     "two fabrics",
     "NCCL",
     "permutes",
+    "local copies",
   )
   for value in values:
     assert all(f"`{option}`" in described for option in value.options)
