@@ -175,18 +175,21 @@ else
           "table gives to collectives." >&2
       fi
     done
+    lagom_xla_others=
     for lagom_xla_name in @costed@; do
       lagom_xla_read "$lagom_xla_name"
-      case "$lagom_xla_name=$lagom_xla_value" in
+      lagom_xla_value="$lagom_xla_name=$lagom_xla_value"
+      case "$lagom_xla_value" in
         @made_under@ | NCCL_*_ENABLE=[12]) ;;
-        *)
-          echo "lagom_xla: $lagom_xla_name is '$lagom_xla_value' here, and" \
-            "this plan was made under" @under@". NCCL prefers it to a tuner:" \
-            "settings of this plan that it rules out have no effect. Change" \
-            "it, or make the plan where it is set." >&2
-          ;;
+        *) lagom_xla_others="$lagom_xla_others $lagom_xla_value" ;;
       esac
     done
+    if [ -n "$lagom_xla_others" ]; then
+      echo "lagom_xla:$lagom_xla_others here, and this plan was made under" \
+        @under@". NCCL prefers these to a tuner: settings of this plan that" \
+        "they rule out have no effect. Unset them, or make the plan where" \
+        "they are set." >&2
+    fi
     case "${NCCL_NET_PLUGIN:-} ${FI_PROVIDER:-}" in
       *ofi* | *efa*)
         echo "lagom_xla: this plan's tuner takes the place of that in" \
@@ -209,7 +212,7 @@ else
 fi
 unset -f lagom_xla_read
 unset lagom_xla_here lagom_xla_plugin lagom_xla_status lagom_xla_line
-unset lagom_xla_files lagom_xla_value lagom_xla_name"""
+unset lagom_xla_files lagom_xla_value lagom_xla_name lagom_xla_others"""
 
 
 def _filled(text: str, **values: str) -> str:

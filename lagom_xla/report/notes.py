@@ -52,6 +52,17 @@ def today() -> str:
   return "what runs today" if environment.is_set() else "all defaults"
 
 
+def costed() -> str:
+  """Which of NCCL's variables all times are under; "" where none is set."""
+  found = nccl_environment.costed()
+  if not found:
+    return ""
+  return (
+    f"{nccl_environment.in_words(found)} leave{'' if len(found) > 1 else 's'}"
+    " NCCL less to choose from here: all times are under it."
+  )
+
+
 def uncosted() -> str:
   """Which of NCCL's variables no time is under; "" where none is set."""
   found = dict(nccl_environment.uncosted())
@@ -86,11 +97,17 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
   module = step.analysis.module
   if environment.is_set():
     yield f"What runs today is XLA's defaults with {environment.xla_flags()}."
-  if variables := nccl_environment.costed():
+  if said := costed():
+    yield said
+  cluster = step.cluster
+  if (
+    cluster.node.fabric == "efa"
+    and cluster.num_nodes > 1
+    and cluster.gpu.compute_capability >= (9, 0)
+  ):
     yield (
-      f"{nccl_environment.in_words(variables)} leave"
-      f"{'' if len(variables) > 1 else 's'} NCCL less to choose from here: all"
-      " times are under it."
+      "Times are under NCCL's own choice; on EFA aws-ofi-nccl brings a tuner,"
+      " which may choose otherwise between nodes."
     )
   if said := uncosted():
     if caps := nccl_environment.caps():

@@ -388,6 +388,8 @@ def _notes(
     yield f"{', '.join(names)}: {words}."
   if repeated:
     yield repeated
+  if note := notes_lib.costed():
+    yield note
   if note := notes_lib.uncosted():
     yield f"{note}."
   known = [row for row in (*rows, *points) if row.figures is not None]

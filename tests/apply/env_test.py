@@ -304,7 +304,7 @@ def test_what_rules_settings_out_stays_and_is_said(folder, shell, name):
     )
     assert sourced.environ_of(done)[variable] == value
     assert (
-      f"{variable} is '{value}' here, and this plan was made under no variable"
+      f"lagom_xla: {variable}={value} here, and this plan was made under no"
     ) in done.stderr
   _, said = shell.source(folder / "env.sh", shell=name, NCCL_NVLS_ENABLE="1")
   assert said == ""
@@ -328,7 +328,7 @@ def test_nccls_files_are_looked_into(tmp_path, folder, shell, name):
   found, said = shell.source(folder / "env.sh", shell=name, **there)
   assert found["NCCL_MAX_CTAS"] == ""  # As no other value stands before 4.
   assert "NCCL's files have 4" in said
-  assert "NCCL_PROTO is 'Simple' here" in said
+  assert "NCCL_PROTO=Simple here" in said
   file.write_text("NCCL_TUNER_PLUGIN=theirs\n")
   found, said = shell.source(folder / "env.sh", shell=name, **there)
   assert found.keys() == {"XLA_FLAGS"}

@@ -220,6 +220,7 @@ def test_what_leaves_nccl_less_to_choose_from_is_in_all_times(
   assert _said("inspect", module) != free
   note = "NCCL_PROTO=LL leaves NCCL less to choose from here"
   assert note in _said("inspect", module)
+  assert note in _said("whatif", module)
   plan = str(tmp_path / "plan")
   run("tune", module, CLUSTER, f"--out={plan}")
   made = plan_lib.load(plan)
