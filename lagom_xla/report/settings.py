@@ -18,6 +18,7 @@ from lagom_xla.compile import rewriting
 from lagom_xla.costs import in_words
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.search.xla import arms as arms_lib
+from lagom_xla.search.xla import memory_pool
 from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import effects as effects_lib
 
@@ -192,9 +193,9 @@ def peak_memory(tuning: tuning_lib.Tuning) -> tuple[str, str]:
   before, after = tuning.peak_bytes_before, tuning.peak_bytes_after
   if before is None or after is None:
     return "-", "not known: not compiled to its end"
-  hbm_bytes = tuning.plan.cluster.gpu.hbm_bytes
-  words = f"of {in_words.gigabytes(hbm_bytes)} per GPU"
-  if after > hbm_bytes:
+  device_bytes = tuning.plan.cluster.gpu.hbm_bytes
+  words = f"of {memory_pool.of_a_gpu(device_bytes)}"
+  if after > memory_pool.num_bytes(device_bytes):
     words += ": it does not fit"
   if not tuning.plan.is_default:
     words = f"{in_words.gigabytes(after)} with the plan, {words}"

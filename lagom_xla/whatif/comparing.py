@@ -32,6 +32,7 @@ from lagom_xla.report import settings
 from lagom_xla.report.page import report
 from lagom_xla.search.nccl import settings as settings_lib
 from lagom_xla.search.xla import evaluation
+from lagom_xla.search.xla import memory_pool
 from lagom_xla.tuner import tuner
 from lagom_xla.whatif import cases as cases_lib
 from lagom_xla.whatif import comparison as comparison_lib
@@ -297,6 +298,7 @@ def _row(
     fabric=fabric,
     measured_nodes=measured * cluster.node.nodes_per_nvlink_domain,
     hbm_bytes=cluster.gpu.hbm_bytes,
+    pool_bytes=memory_pool.num_bytes(cluster.gpu.hbm_bytes),
     compiled_for=compiled_for,
     figures=figures,
     refusal=refusal,

@@ -24,6 +24,7 @@ from lagom_xla.apply import checked
 from lagom_xla.costs import in_words
 from lagom_xla.report import notes as notes_lib
 from lagom_xla.report.page import report
+from lagom_xla.search.xla import memory_pool
 from lagom_xla.whatif import cases as cases_lib
 
 # Raised whenever a field changes its meaning.
@@ -98,6 +99,7 @@ class Row:
     gbits_per_gpu: what a node's adapters carry, for each of its GPUs, in
       Gbit/s.
     hbm_bytes: memory of a GPU.
+    pool_bytes: what JAX takes of that.
     pcie_gbits: what a GPU's PCIe link takes of that, as NCCL counts on it.
     fabric: what joins its nodes.
     measured_nodes: on how many nodes of that fabric collectives were measured
@@ -115,6 +117,7 @@ class Row:
   gpu: str
   gbits_per_gpu: float
   hbm_bytes: int
+  pool_bytes: int
   pcie_gbits: float
   fabric: str
   measured_nodes: int
@@ -136,8 +139,8 @@ class Row:
 
   @property
   def fits(self) -> bool:
-    """Whether the GPU's memory holds the step."""
-    return self.figures is None or self.figures.memory_bytes <= self.hbm_bytes
+    """Whether what JAX takes of the GPU's memory holds the step."""
+    return self.figures is None or self.figures.memory_bytes <= self.pool_bytes
 
   @property
   def exposed_share(self) -> float:
@@ -370,7 +373,8 @@ def _notes(
     if not row.fits:
       yield (
         f"{row.cluster}: needs {in_words.gigabytes(figures.memory_bytes)} of"
-        f" the {in_words.gigabytes(row.hbm_bytes)} that a GPU has."
+        f" {memory_pool.of_a_gpu(row.hbm_bytes)}."
+        f"{memory_pool.advice(figures.memory_bytes, row.hbm_bytes)}"
       )
     for one, other in itertools.pairwise(figures.networks):
       if other.step_us > one.step_us * (1 + LEAST):

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
+import math
 
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import aliasing
@@ -202,13 +203,16 @@ def is_short_of_memory(
   module: hlo.Module,
   device_bytes: int,
   slop_percent: float = DEFAULT_SLOP_PERCENT,
+  *,
+  pool_bytes: float = math.inf,
 ) -> bool:
   """Whether XLA is likely to compute values of a schedule again.
 
-  The module is scheduled, and not yet rematerialized.
+  Or whether it may need more than a pool has. The module is scheduled, and not
+  yet rematerialized.
   """
   limit = limit_bytes(module, device_bytes, slop_percent)
   # Arguments are taken off the limit and count in the peak, too: this pass
   # tracks them with all other values, unlike the scheduler.
   peak = peak_bytes(module, aliasing.of(module))
-  return peak > _SHORT_FROM * limit
+  return peak > _SHORT_FROM * min(limit, pool_bytes)

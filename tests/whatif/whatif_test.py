@@ -443,6 +443,7 @@ def _row(
     gpu="h100",
     gbits_per_gpu=400.0,
     hbm_bytes=8 * 10**10,
+    pool_bytes=6 * 10**10,
     pcie_gbits=384.0,
     fabric="infiniband",
     measured_nodes=10,
@@ -524,6 +525,6 @@ def test_notes_say_what_was_searched_and_what_memory_does_not_hold() -> None:
     )
     for search in ("quick", "full")
   )
-  assert "needs 100.0 GB of the 80.0 GB" in quick
+  assert "needs 100.0 GB of the 60.0 GB that JAX takes of 80.0 GB" in quick
   assert "--search=full tries XLA's options" in quick
   assert "--search=full" not in full

@@ -26,6 +26,7 @@ from lagom_xla.passes import registry
 from lagom_xla.passes.schedule import alignment
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.search.xla import candidates
+from lagom_xla.search.xla import memory_pool
 
 # Candidates that are compiled at most: orders, the fastest first.
 MAX_COMPILES = 2
@@ -51,7 +52,7 @@ def search(
     named: gives a candidate XLA's names, by which orders go.
     progress: called with a few words after each candidate.
   """
-  peak_bytes = target.cluster.gpu.hbm_bytes
+  peak_bytes = memory_pool.num_bytes(target.cluster.gpu.hbm_bytes)
   found: list[tuple[float, candidates.Candidate]] = []
   for candidate in _fastest(so_far):
     aligned = _aligned(candidate, peak_bytes)

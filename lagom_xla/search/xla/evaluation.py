@@ -59,6 +59,7 @@ from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import settings as settings_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import knobs
+from lagom_xla.search.xla import memory_pool
 from lagom_xla.search.xla.candidates import Candidate
 from lagom_xla.search.xla.candidates import Refused
 
@@ -256,10 +257,12 @@ def run_of(
   """
   if target.obstacle:
     return Run(step=scheduled)
+  device_bytes = target.cluster.gpu.hbm_bytes
   is_short = memory.is_short_of_memory(
     scheduled.analysis.module,
-    target.cluster.gpu.hbm_bytes,
+    device_bytes,
     knobs.slop_percent(config.options),
+    pool_bytes=memory_pool.num_bytes(device_bytes),
   )
   if not is_short:
     return Run(step=scheduled)
@@ -275,14 +278,14 @@ def warning(target: target_lib.Target, peak_bytes: int | None) -> str:
     target: the step.
     peak_bytes: what it is known to need, as in `Run`.
   """
-  hbm_bytes = target.cluster.gpu.hbm_bytes
-  if peak_bytes is None or peak_bytes <= hbm_bytes:
+  device_bytes = target.cluster.gpu.hbm_bytes
+  if peak_bytes is None or peak_bytes <= memory_pool.num_bytes(device_bytes):
     return ""
   return (
     f"{target.name} needs {in_words.gigabytes(peak_bytes)} of memory at its"
-    f" peak, and a GPU of {target.cluster.name} has"
-    f" {in_words.gigabytes(hbm_bytes)}: it does not run there as it is. Its"
-    " times are those of GPUs that had as much."
+    f" peak on {target.cluster.name}, of {memory_pool.of_a_gpu(device_bytes)}:"
+    " it does not run there as it is. Its times are those of GPUs that had as"
+    f" much.{memory_pool.advice(peak_bytes, device_bytes)}"
   )
 
 
@@ -406,10 +409,14 @@ def too_large(
     peak_bytes: what the step needs; None where that is not known.
     least_bytes: what it needs by default: no more is never too much.
   """
-  hbm_bytes = target.cluster.gpu.hbm_bytes
-  if peak_bytes is None or peak_bytes <= max(hbm_bytes, least_bytes or 0):
+  device_bytes = target.cluster.gpu.hbm_bytes
+  most_bytes = max(memory_pool.num_bytes(device_bytes), least_bytes or 0)
+  if peak_bytes is None or peak_bytes <= most_bytes:
     return ""
-  return f"It needs {peak_bytes / 1e9:.1f} GB of {hbm_bytes / 1e9:.1f} GB."
+  return (
+    f"It needs {in_words.gigabytes(peak_bytes)} of"
+    f" {memory_pool.of_a_gpu(device_bytes)}."
+  )
 
 
 def _if_slower(

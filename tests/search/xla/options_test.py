@@ -199,7 +199,7 @@ def test_an_arm_that_xla_refuses_or_no_gpu_can_hold_is_none():
   )
   refused = found.found(large.config)
   assert isinstance(refused, candidates.Refused)
-  assert f"of {_HBM_BYTES / 1e9:.1f} GB" in refused.reason
+  assert f"takes of {_HBM_BYTES / 1e9:.1f} GB" in refused.reason
   assert found.best is found.fastest_arm is found.default
 
 

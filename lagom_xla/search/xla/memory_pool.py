@@ -1,0 +1,57 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""JAX's pool: what a step may take of a GPU's memory.
+
+JAX has XLA's allocator take a share of the GPU and no more, 75 % unless a
+variable says otherwise (jaxlib/xla_client.py). XLA_PYTHON_CLIENT_PREALLOCATE=
+false has the pool grow up to the same size (CreateBFCAllocator in
+xla/pjrt/gpu/gpu_helpers.cc). Only allocation by the driver knows no pool, and
+unified memory reaches beyond the GPU.
+"""
+
+from __future__ import annotations
+
+import os
+
+from lagom_xla.costs import in_words
+
+# The first in place of the second, which jaxlib calls deprecated.
+_VARIABLES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
+_DEFAULT_SHARE = 0.75
+
+
+def share() -> float:
+  """The share of a GPU's memory that JAX's pool may take in this process."""
+  allocator = os.environ.get("XLA_PYTHON_CLIENT_ALLOCATOR", "")
+  if allocator.lower() == "platform":
+    return 1.0
+  told = next(filter(None, map(os.environ.get, _VARIABLES)), "")
+  try:
+    found = float(told or _DEFAULT_SHARE)
+  except ValueError:  # JAX says so.
+    found = _DEFAULT_SHARE
+  is_unified = os.environ.get("TF_FORCE_UNIFIED_MEMORY", "").lower()
+  if is_unified in ("1", "true"):
+    return max(found, 1.0)
+  return min(found, 1.0)
+
+
+def num_bytes(device_bytes: int) -> int:
+  """What that is of a GPU's memory."""
+  return int(share() * device_bytes)
+
+
+def of_a_gpu(device_bytes: int) -> str:
+  """What there is for a step, in words."""
+  whole = in_words.gigabytes(device_bytes)
+  if share() == 1:
+    return f"the {whole} of a GPU"
+  pool = in_words.gigabytes(num_bytes(device_bytes))
+  return f"the {pool} that JAX takes of {whole} per GPU"
+
+
+def advice(needed_bytes: int, device_bytes: int) -> str:
+  """How JAX would take that much; "" where it does, or no GPU has it."""
+  if not num_bytes(device_bytes) < needed_bytes <= device_bytes:
+    return ""
+  return f" {_VARIABLES[1]} has JAX take more than {share():.0%}."

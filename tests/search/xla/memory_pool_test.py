@@ -1,0 +1,47 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A step has the memory that JAX takes of a GPU, and no more."""
+
+from __future__ import annotations
+
+import pytest
+
+import arm_steps
+import fake_target
+from lagom_xla.search.xla import evaluation
+
+_PYTHON = "XLA_PYTHON_CLIENT"
+
+
+def _warning(peak_bytes: float) -> str:
+  target = fake_target.of(lambda _: arm_steps.step(1.0))
+  return evaluation.warning(target, int(peak_bytes))
+
+
+@pytest.mark.parametrize(
+  ("variables", "pool_gb"),
+  [
+    ({}, 63.7),
+    ({f"{_PYTHON}_MEM_FRACTION": ".5"}, 42.5),
+    ({"XLA_CLIENT_MEM_FRACTION": "0.9"}, 76.4),
+    # It grows up to the same size.
+    ({f"{_PYTHON}_PREALLOCATE": "false"}, 63.7),
+    ({f"{_PYTHON}_ALLOCATOR": "platform"}, 84.9),
+    ({f"{_PYTHON}_ALLOCATOR": "cuda_async"}, 63.7),
+    ({"TF_FORCE_UNIFIED_MEMORY": "1"}, 84.9),
+  ],
+)
+def test_a_step_that_needs_more_is_told_what_there_is(
+  monkeypatch, variables, pool_gb
+):
+  for name, value in variables.items():
+    monkeypatch.setenv(name, value)
+  assert not _warning((pool_gb - 0.1) * 1e9)
+  too_large = _warning((pool_gb + 0.1) * 1e9)
+  assert f"of the {pool_gb} GB" in too_large
+  is_help = "MEM_FRACTION has JAX take more" in too_large
+  assert is_help == (pool_gb < 84)
+
+
+def test_no_share_is_enough_for_more_than_a_gpu_has():
+  assert "MEM_FRACTION" not in _warning(90e9)
