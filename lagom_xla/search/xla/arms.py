@@ -8,13 +8,14 @@ otherwise, and the published recipes (flags/recipes.py). A search compiles each,
 so that a report shows what it is worth, and what the search keeps is never
 behind any of them (`candidates.Search.fastest_arm`).
 
-Library products in place of Triton's are no arm of their own: on GPUs XLA times
-both for each product, so a gain that is predicted for them would not be had.
+Library products in place of Triton's are part of none, unless GPUs are here:
+there XLA times both for each product, so a gain that is predicted for them
+without that would not be had. What runs today says which are compiled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 import dataclasses
 import functools
 
@@ -33,11 +34,18 @@ from lagom_xla.flags import nccl_channels
 from lagom_xla.flags import recipes
 from lagom_xla.flags import syntax
 
-_PRODUCTS = "xla_gpu_enable_triton_gemm"
+# What runs matrix products: the library's kernels, Triton's or others.
+_CHOOSE_PRODUCTS = frozenset([
+  "xla_autotuner_preferred_backend", "xla_gpu_autotune_level",
+  "xla_gpu_cublas_fallback", "xla_gpu_cudnn_gemm_fusion_level",
+  "xla_gpu_enable_cublaslt", "xla_gpu_enable_triton_gemm",
+  "xla_gpu_experimental_autotune_backends",
+  "xla_gpu_gemm_rewrite_size_threshold", "xla_gpu_triton_gemm_any",
+])  # fmt: skip
 _ON_PRODUCTS = (
-  "Ahead of time no product is autotuned: what library products gain or lose"
-  " rests on the cost model's figures for both, and on GPUs XLA's autotuner"
-  " takes the faster of both for each product anyway."
+  "On GPUs XLA times library and Triton products, and takes the faster for"
+  " each. Ahead of time none is timed, and what the model says of all of one"
+  " kind would not be had"
 )
 _ON_SYMMETRIC_BUFFERS = (
   "It takes NCCL 2.28 or newer; with 2.29 copies by copy engines overlap no"
@@ -68,8 +76,7 @@ class Arm:
     name: what reports call it.
     config: as the installed jaxlib has it.
     source: where it is published; "" for what is XLA's own.
-    notes: what of it was translated or left out, and what its prediction
-      rests on; a sentence each.
+    notes: what of it was translated or left out, a sentence each.
     goes_with_others: whether it is tried beside what else gains, too.
   """
 
@@ -119,14 +126,19 @@ def within_process(cluster: cluster_lib.Cluster) -> tuple[Arm, ...] | None:
   )
 
 
-def rests_on(options: Collection[str]) -> str:
-  """What a prediction of a plan with these options rests on; "" for no more.
+def todays(config: config_lib.XlaConfig) -> config_lib.XlaConfig:
+  """What a config is compared with: what runs today, with its products."""
+  if _is_live():
+    return config_lib.DEFAULT
+  chosen = {n: v for n, v in config.options.items() if n in _CHOOSE_PRODUCTS}
+  return config_lib.XlaConfig(options=chosen)
 
-  Args:
-    options: what the plan sets.
-  """
-  note = _on_products(options, _is_live())
-  return f"{_PRODUCTS}: {note}" if note else ""
+
+def on_products(config: config_lib.XlaConfig) -> str:
+  """Why it is compared so; "" where it chooses no products."""
+  if names := todays(config).options:
+    return f"{_ON_PRODUCTS}: both times are with {' and '.join(names)}."
+  return ""
 
 
 def _under_todays_cap(arm: Arm) -> Arm:
@@ -164,9 +176,13 @@ def _symmetric(cluster: cluster_lib.Cluster) -> tuple[Arm, ...]:
 @functools.cache
 def _known(num_nodes: int, xla_flags: str, is_live: bool) -> tuple[Arm, ...]:
   reset = _reset(xla_flags)
+  if not is_live:
+    reset = {n: v for n, v in reset.items() if n not in _CHOOSE_PRODUCTS}
   found = [_of_recipe(r, reset, is_live) for r in recipes.for_nodes(num_nodes)]
   if reset:
-    found.insert(0, _arm("XLA's defaults, without XLA_FLAGS", reset, is_live))
+    name = "XLA's defaults, without XLA_FLAGS"
+    config = config_lib.XlaConfig(options=reset)
+    found.insert(0, Arm(name=name, config=config))
   return tuple(found)
 
 
@@ -187,27 +203,17 @@ def _of_recipe(
   is_live: bool,
 ) -> Arm:
   fitted = recipes.as_options(recipe)
-  arm = _arm(recipe.name, {**reset, **fitted.options}, is_live)
-  return dataclasses.replace(
-    arm,
-    source=f"{recipe.source}, {recipe.date}",
-    notes=(*fitted.messages, *arm.notes),
-  )
-
-
-def _arm(
-  name: str, options: Mapping[str, debug_options.Value], is_live: bool
-) -> Arm:
-  note = _on_products(options, is_live)
+  options, notes = fitted.options, list(fitted.messages)
+  left_out = [n for n in options if n in _CHOOSE_PRODUCTS and not is_live]
+  if left_out:
+    notes.append(f"{_ON_PRODUCTS}: {' and '.join(left_out)} is left out.")
+  config = config_lib.XlaConfig(options={**reset, **options})
   return Arm(
-    name=name,
-    config=config_lib.XlaConfig(options=dict(options)),
-    notes=(note,) if note else (),
+    name=recipe.name,
+    config=config.without_options(left_out),
+    source=f"{recipe.source}, {recipe.date}",
+    notes=tuple(notes),
   )
-
-
-def _on_products(options: Collection[str], is_live: bool) -> str:
-  return _ON_PRODUCTS if _PRODUCTS in options and not is_live else ""
 
 
 def _is_live() -> bool:

@@ -30,6 +30,9 @@ def test_a_recipe_has_its_source_and_is_what_the_installed_jaxlib_takes(recipe):
     assert message.split()[0] in recipe.flags
 
 
+_TRITON = "xla_gpu_enable_triton_gemm"
+
+
 def test_a_recipe_that_comes_in_sizes_is_taken_in_that_of_the_cluster():
   sizes = {
     num_nodes: {r.num_nodes for r in recipes.for_nodes(num_nodes)} - {None}
@@ -38,28 +41,36 @@ def test_a_recipe_that_comes_in_sizes_is_taken_in_that_of_the_cluster():
   assert sizes == {1: {1}, 3: {2}, 8: {8}, 128: {16}}
 
 
-def test_arms_are_recipes_and_say_where_they_rest_on_library_products():
+def _products(recipe: recipes.Recipe) -> set[str]:
+  return {_TRITON} & recipes.as_options(recipe).options.keys()
+
+
+def test_arms_are_recipes_and_keep_todays_products():
   published = arms_lib.known(arm_steps.H100).arms
-  assert [a.name for a in published] == [
-    r.name for r in recipes.for_nodes(arm_steps.H100.num_nodes)
-  ]
-  assert all(arm.source for arm in published)
-  sets_products = [
-    arm.config.options.get("xla_gpu_enable_triton_gemm") is False
-    for arm in published
-  ]
-  assert any(sets_products) and not all(sets_products)
-  assert sets_products == [
-    any("rests on the cost model" in note for note in arm.notes)
-    for arm in published
-  ]
+  expected = recipes.for_nodes(arm_steps.H100.num_nodes)
+  assert [a.name for a in published] == [r.name for r in expected]
+  assert any(map(_products, expected)) and not all(map(_products, expected))
+  for arm, recipe in zip(published, expected, strict=True):
+    assert arm.source
+    assert _TRITON not in arm.config.options
+    told = [note for note in arm.notes if f"{_TRITON} is left out" in note]
+    assert len(told) == len(_products(recipe))
 
 
-def test_on_gpus_library_products_are_measured(monkeypatch):
+def test_on_gpus_which_time_them_arms_have_their_products(monkeypatch):
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+  for arm, recipe in zip(
+    arms_lib.known(arm_steps.H100).arms,
+    recipes.for_nodes(arm_steps.H100.num_nodes),
+    strict=True,
+  ):
+    assert _products(recipe) <= arm.config.options.keys()
+
+
+def test_xla_flags_with_other_products_are_no_reason_for_an_arm(monkeypatch):
+  monkeypatch.setenv("XLA_FLAGS", f"--{_TRITON}=false")
   arms = arms_lib.known(arm_steps.H100).arms
-  assert arms
-  assert not any("cost model" in note for arm in arms for note in arm.notes)
+  assert all(arm.source and _TRITON not in arm.config.options for arm in arms)
 
 
 def test_with_xla_flags_set_xlas_defaults_are_an_arm(monkeypatch):
