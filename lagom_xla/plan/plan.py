@@ -26,6 +26,7 @@ from lagom_xla import validation
 from lagom_xla.compile import config
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
+from lagom_xla.costs import uncertainty
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.plan import beside
@@ -48,6 +49,13 @@ class Range:
   low_us: float
   high_us: float
   is_open: bool = False
+
+  @classmethod
+  def of(cls, estimate: uncertainty.Estimate) -> Range:
+    """The range of an estimate in microseconds."""
+    return cls(
+      low_us=estimate.low, high_us=estimate.high, is_open=estimate.is_open
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

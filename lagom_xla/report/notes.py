@@ -358,8 +358,6 @@ def _is_dense_ragged(module: hlo.Module, instruction: hlo.Instruction) -> bool:
 
 def tuning_notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
   """What to know of a tuning's figures, in sentences."""
-  if rests_on := arms_lib.rests_on(tuning.plan.xla.options):
-    yield rests_on
   if note := measured_run(tuning.plan):
     yield note
   yield from step_notes(tuning.before)
@@ -417,6 +415,8 @@ def plan_notes(plan: plan_lib.Plan) -> Iterator[str]:
     )
   if note := uncosted():
     yield f"{note}."
+  if note := arms_lib.on_products(plan.xla):
+    yield note
   if note := measured_run(plan):
     yield note
 

@@ -687,8 +687,8 @@ class Verification:
     xla_flags: what `XLA_FLAGS` was, in one line; "" for none.
     default_us: predicted step time without the plan, on this compile.
     planned_us: predicted step time with all of it.
-    default_range_us: what the plan holds of the step without it.
-    gain_us: what the plan holds of what all of it that is applied gains.
+    default_range_us: what the step without it is between.
+    gain_us: what all of it gains on this compile is between.
     effects: what each knob did.
   """
 
@@ -713,8 +713,6 @@ def verification(verified: verification_lib.Verification) -> Verification:
     module_name=plan.module_name,
     cluster=plan.cluster.name,
     xla_flags=environment.xla_flags(),
-    default_range_us=plan.prediction.default_range_us,
-    gain_us=plan.gain_us,
   )
 
 

@@ -195,7 +195,7 @@ def _verdict_on_tuning(tuning: tuning_lib.Tuning) -> layout.Section:
   words, planned_us = "nothing to set: ", None
   if not plan.is_default:
     words, planned_us = "", plan.planned_us
-    rows.append(_with_plan(default_us, plan, planned_us))
+    rows.append(_with_plan(default_us - planned_us, plan.gain_us, planned_us))
   words += report.verdict(
     default_us,
     planned_us,
@@ -213,14 +213,13 @@ def _verdict_on_tuning(tuning: tuning_lib.Tuning) -> layout.Section:
 
 
 def _with_plan(
-  default_us: float, plan: plan_lib.Plan, planned_us: float
+  gain_us: float, known: plan_lib.Range, planned_us: float
 ) -> _Row:
   """What a plan gains, and how surely."""
-  known = plan.gain_us
-  words = (
-    f"gains {_ms(default_us - planned_us)}; 9 times in 10,"
-    f" {in_words.ms_range(known.low_us, known.high_us)}"
-  )
+  within = in_words.ms_range(known.low_us, known.high_us)
+  words = f"gains {_ms(gain_us)}; 9 times in 10, {within}"
+  if gain_us < 0:
+    words = f"loses {_ms(-gain_us)}; 9 times in 10 it gains {within}"
   if known.low_us == known.high_us == 0:
     words = "the same: it changes nothing"
   return "with the plan", _ms(planned_us), words
@@ -239,13 +238,16 @@ def _verdict_on_verification(
     words = "its one part acts"
   else:
     words = f"all {parts} of it act" if verified.effects else "sets nothing"
-  known = plan.prediction.default_range_us
+  if verified.loses:
+    words = f"the step is longer with it, and {words}"
+  known, gain_us = verified.default_range_us, verified.default_us
+  gain_us -= verified.planned_us
   return _verdict(
     f"Plan for {plan.module_name} on {plan.cluster.name}: {words}. Module,"
     " cluster and versions are those that it was made for.",
     (
       _today(verified.default_us, known.low_us, known.high_us, known.is_open),
-      _with_plan(verified.default_us, plan, verified.planned_us),
+      _with_plan(gain_us, verified.gain_us, verified.planned_us),
     ),
   )
 

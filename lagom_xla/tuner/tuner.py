@@ -11,7 +11,6 @@ Every time here is predicted.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 import dataclasses
 import datetime
@@ -24,7 +23,6 @@ from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import load
-from lagom_xla.compile import lowered
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import settings as settings_lib
 from lagom_xla.costs import step as step_lib
@@ -32,7 +30,6 @@ from lagom_xla.costs import uncertainty
 from lagom_xla.costs.nccl import environment as nccl_environment
 from lagom_xla.flags import environment
 from lagom_xla.flags import nccl_channels
-from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates as candidates_lib
@@ -203,8 +200,9 @@ def _checked(
   progress("full compile with the plan")
   search = so_far.search
   plan = plan_of(target, search, applied=applied)
-  planned = _as_compiled(search.best.step, compiled, plan)
-  effects = verification.effects(plan, search.default.step, planned, steps)
+  effects = verification.effects(
+    plan, search.default.runs, _under(search.best.runs, plan), steps
+  )
   return tuning_lib.Tuning(
     plan=plan,
     search=search,
@@ -231,29 +229,10 @@ def _as_far(
   )
 
 
-def _as_compiled(
-  step: step_lib.Step,
-  compiled: lowered.Compilation | None,
-  plan: plan_lib.Plan,
-) -> step_lib.Step:
-  """The step under the plan: the schedule's, unless the full compile differs.
-
-  A cap on channels is the plan's: candidates run under today's.
-  """
+def _under(step: step_lib.Step, plan: plan_lib.Plan) -> step_lib.Step:
+  """A step under the plan's cap on channels; candidates run under today's."""
   step = step.capped(nccl_channels.most(plan.xla.options))
-  step = step.asking(evaluation.asked(plan.xla.options))
-  if compiled is None:
-    return step
-  analysis = overlap_lib.analyze(
-    compiled.module, num_streams=step.analysis.num_streams
-  )
-  if _moved(analysis) == _moved(step.analysis):
-    return step
-  return step.compiled_as(analysis)
-
-
-def _moved(analysis: overlap_lib.Analysis) -> Counter[tuple[str, int]]:
-  return Counter((c.kind, c.nccl_bytes) for c in analysis.collectives)
+  return step.asking(evaluation.asked(plan.xla.options))
 
 
 def plan_of(
@@ -381,21 +360,15 @@ def _prediction(
     with_options = with_settings = capped
 
   def gain(after: uncertainty.Times) -> plan_lib.Range:
-    return _range(uncertainty.gain(default, after))
+    return plan_lib.Range.of(uncertainty.gain(default, after))
 
   return plan_lib.Prediction(
     default_us=default.mean_us,
     xla_us=with_options.mean_us,
     nccl_env_us=capped.mean_us,
     nccl_settings_us=with_settings.mean_us,
-    default_range_us=_range(uncertainty.step_time(default)),
+    default_range_us=plan_lib.Range.of(uncertainty.step_time(default)),
     xla_gain_us=gain(with_options),
     nccl_env_gain_us=gain(capped),
     nccl_settings_gain_us=gain(with_settings),
-  )
-
-
-def _range(estimate: uncertainty.Estimate) -> plan_lib.Range:
-  return plan_lib.Range(
-    low_us=estimate.low, high_us=estimate.high, is_open=estimate.is_open
   )

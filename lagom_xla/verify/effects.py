@@ -30,6 +30,8 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.passes import source_lines
 from lagom_xla.passes.program import form
+from lagom_xla.passes.schedule import digest
+from lagom_xla.passes.schedule import memory
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import pruning
@@ -50,8 +52,7 @@ class Effect:
     evidence: what was seen, in a sentence.
     replaces: what runs without it; "" where that has no value.
     without_us: predicted step time without it, the rest of the plan in place,
-      in microseconds: of XLA's options under NCCL's own choices. None where it
-      was not predicted.
+      in microseconds. None where it was not predicted.
     with_us: the same with it.
   """
 
@@ -83,7 +84,8 @@ def of_difference(
 ) -> Effect:
   """The effect of a knob that makes another schedule."""
   seen = "; ".join(_differences(without, with_it))
-  prints = {plan_lib.fingerprint(it.module) for it in (without, with_it)}
+  modules = [it.module for it in (without, with_it)]
+  prints = {(plan_lib.fingerprint(m), digest.of(m.proto)) for m in modules}
   if not seen and len(prints) > 1:
     seen = "the same collectives beside as many kernels, of others or reordered"
   unseen = "no effect: the schedule is the same without it"
@@ -117,6 +119,12 @@ def _differences(
   without: overlap_lib.Analysis, with_it: overlap_lib.Analysis
 ) -> Iterator[str]:
   both = (without, with_it)
+  old, new = (len(memory.recomputed(a.module)) for a in both)
+  if old != new:
+    yield (
+      f"memory is short: {in_words.count(new, 'instruction')} run again instead"
+      f" of {old:,}"
+    )
   kinds = sorted({c.kind for analysis in both for c in analysis.collectives})
   are_same = True
   for kind in kinds:

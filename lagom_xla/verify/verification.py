@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The verification of a plan: schedules with it and without each part of it.
+"""The verification of a plan: steps with it and without each part of it.
 
     verification = verify.verification.verify(plan, target)
     for effect in verification.effects: ...
@@ -22,10 +22,12 @@ from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import uncertainty
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import combine
 from lagom_xla.plan import plan as plan_lib
 from lagom_xla.search.nccl import channel_cap
+from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import evaluation
 from lagom_xla.verify import effects as effects_lib
 
@@ -97,20 +99,30 @@ class Verification:
 
   Attributes:
     plan: the plan.
-    default_us: predicted step time without it, on this compile.
+    default_us: predicted step time without it, on this compile, with matrix
+      products by what it has them by.
     planned_us: predicted step time with all of it, on this compile.
+    default_range_us: what `default_us` is between.
+    gain_us: what the plan gains on this compile is between.
     effects: what each knob did.
   """
 
   plan: plan_lib.Plan
   default_us: float
   planned_us: float
+  default_range_us: plan_lib.Range
+  gain_us: plan_lib.Range
   effects: tuple[effects_lib.Effect, ...]
 
   @property
   def all_acted(self) -> bool:
     """Whether every knob of the plan was seen to act."""
     return all(effect.acted for effect in self.effects)
+
+  @property
+  def loses(self) -> bool:
+    """Whether the step is predicted to be longer with the plan."""
+    return self.planned_us > self.default_us
 
 
 def verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
@@ -126,18 +138,18 @@ def verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
   """
   checked.check_target(plan, target)
   target = target.from_the_beginning()
-  config = _compiled(plan.xla)
-  with checked.parts(), target.started([config_lib.DEFAULT, config]):
+  todays = arms_lib.todays(plan.xla)
+  with checked.parts(), target.started([todays, _compiled(plan.xla)]):
     steps = evaluation.Steps(target)
-    default = _step(steps, config_lib.DEFAULT)
-    planned = _step(steps, plan.xla)
-  default_runs = evaluation.run_of(target, config_lib.DEFAULT, default).step
-  planned_runs = evaluation.run_of(target, config, planned).step
-  settings = _settings(plan, planned_runs)
+    default, planned = (_step(steps, c) for c in (todays, plan.xla))
+  before = uncertainty.times(default, default.default)
+  after = uncertainty.times(planned, _settings(plan, planned))
   return Verification(
     plan=plan,
-    default_us=default_runs.timeline(default_runs.default).step_time_us,
-    planned_us=planned_runs.timeline(settings).step_time_us,
+    default_us=before.mean_us,
+    planned_us=after.mean_us,
+    default_range_us=plan_lib.Range.of(uncertainty.step_time(before)),
+    gain_us=plan_lib.Range.of(uncertainty.gain(before, after)),
     effects=effects(plan, default, planned, steps),
   )
 
@@ -152,23 +164,26 @@ def effects(
 
   Args:
     plan: the plan.
-    default: the target as scheduled without the plan.
-    planned: the target as scheduled with all of it.
+    default: the step that runs today.
+    planned: the step that runs with all of the plan.
     steps: of the target.
   """
-  known = (config_lib.DEFAULT, _compiled(plan.xla))
+  todays = arms_lib.todays(plan.xla)
+  known = (todays, _compiled(plan.xla))
   wanted = [c for c in configs(plan) if c not in known]
   config = dataclasses.replace(plan.xla, orders={})
   with steps.target.started(wanted):
     unordered = _step(steps, config) if plan.xla.orders else planned
 
     def step_of(wanted: config_lib.XlaConfig) -> step_lib.Step:
-      if wanted.is_default:
+      if wanted == todays:
         return default
       return unordered if wanted == config else _step(steps, wanted)
 
     found = [
-      _effect(part, steps.target, step_of(part.without), step_of(part.with_it))
+      _effect(
+        part, plan, steps.target, step_of(part.without), step_of(part.with_it)
+      )
       for part in parts(config)
     ]
   if plan.xla.orders:
@@ -185,7 +200,7 @@ def effects(
 def configs(plan: plan_lib.Plan) -> list[config_lib.XlaConfig]:
   """What `verify` compiles at most: with the plan, and without its parts."""
   wanted = [
-    config_lib.DEFAULT,
+    arms_lib.todays(plan.xla),
     plan.xla,
     dataclasses.replace(plan.xla, orders={}),
   ]
@@ -200,6 +215,7 @@ def configs(plan: plan_lib.Plan) -> list[config_lib.XlaConfig]:
 
 def _effect(
   part: Part,
+  plan: plan_lib.Plan,
   target: target_lib.Target,
   without: step_lib.Step,
   with_it: step_lib.Step,
@@ -212,7 +228,7 @@ def _effect(
     outcome = target.outcome(part.with_it.program)
     return effects_lib.with_program_outcome(effect, outcome, without, with_it)
   effect = effects_lib.with_routes(effect, without, with_it)
-  times = (step.timeline(step.default) for step in (without, with_it))
+  times = (step.timeline(_settings(plan, step)) for step in (without, with_it))
   effect = effects_lib.timed(effect, *times)
   if part.both_lack:
     evidence = f"without {part.both_lack}: {effect.evidence}"
@@ -248,7 +264,7 @@ def _step(
   steps: evaluation.Steps, config: config_lib.XlaConfig
 ) -> step_lib.Step:
   most = nccl_channels.most(config.options)
-  step = steps(_compiled(config)).capped(most)
+  step = steps.running(_compiled(config)).capped(most)
   return step.asking(evaluation.asked(config.options))
 
 

@@ -33,7 +33,6 @@ from lagom_xla.cli import progress
 from lagom_xla.cli.commands import tune
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import load
-from lagom_xla.costs import in_words
 from lagom_xla.costs import uncertainty
 from lagom_xla.passes import registry
 from lagom_xla.search.xla import candidates
@@ -245,11 +244,7 @@ def test_verify_shows_each_knob(on_disk):
   assert "are those that it was made for" in text
   assert f"{_GATHER}=134217728 (134 MB) instead of " in text
   assert re.search(r": [\d.]+ -> [\d.]+ ms; \d+ all-gathers? became \d+", text)
-  known = on_disk.plan.prediction
-  assert f"between {in_words.ms(known.default_range_us.low_us)} and" in text
-  gain = known.nccl_settings_gain_us
-  ends = in_words.ms_range(gain.low_us, gain.high_us)
-  assert f"; 9 times in 10, {ends}" in text
+  assert re.search(r" gains [\d.]+ ms; 9 times in 10, -?[\d.]+ to [\d.]+", text)
   # A lone plan.json is a plan, too.
   lone = f"{on_disk.folder}/plan.json"
   assert run("verify", lone, on_disk.target, CLUSTER) == outcome
@@ -261,8 +256,8 @@ def test_verify_prints_each_knob(on_disk):
   assert report["module_name"] == plan.module_name
   assert report["cluster"] == "1x8xh100"
   assert report["default_us"] > 0 and report["planned_us"] > 0
-  gain_us = dataclasses.asdict(plan.prediction.nccl_settings_gain_us)
-  assert report["gain_us"] == gain_us
+  gain_us = report["default_us"] - report["planned_us"]
+  assert report["gain_us"]["low_us"] < gain_us < report["gain_us"]["high_us"]
   effects = {effect["knob"]: effect for effect in report["effects"]}
   assert len(effects) == len(plan.xla.options) + len(plan.nccl_settings)
   assert _GATHER in effects

@@ -217,27 +217,13 @@ def test_all_arms_are_legible_in_a_terminal_of_80_columns(
     assert ("fastest" in line) == (found is search.fastest_arm)
 
 
-def test_a_tuning_tells_its_arms_and_what_they_rest_on():
+def test_a_tuning_tells_its_arms_and_what_is_left_out_of_them():
   tuning = tuner.tune(arm_steps.target("xla_a"))
-  assert "rests on the cost model" in _shown(tuning, is_verbose=True)
+  said = "xla_gpu_enable_triton_gemm is left out"
+  assert said in _shown(tuning, is_verbose=True)
   _, *printed = validation.write(results.tuning(tuning))["arms"]
   assert [a["name"] for a in printed] == [a.name for a in tuning.search.arms]
   assert all(arm["step_time_us"] > 0 for arm in printed)
-
-
-@pytest.mark.parametrize(
-  ("option", "is_told"),
-  [("xla_gpu_enable_triton_gemm", True), (arm_steps.DOUBLED, False)],
-)
-def test_a_plan_with_other_products_says_what_its_gain_rests_on(
-  option: str, is_told: bool
-) -> None:
-  tuning = tuner.tune(arm_steps.target(option))
-  assert [*tuning.plan.xla.options] == [option]
-  said = "xla_gpu_enable_triton_gemm: Ahead of time no product is autotuned"
-  assert (said in _shown(tuning)) == is_told
-  notes = contents.of_tuning(tuning, folder="plan").notes
-  assert any(said in note for note in notes) == is_told
 
 
 def test_candidates_are_told_by_what_differs_from_an_arm():
@@ -282,9 +268,9 @@ def test_each_form_is_in_the_report_with_its_time_or_why_not(formed):
     ("strands merged", "", False),
     ("strands staggered", "it has no loop", False),
   ):
-    line = next(x for x in table.splitlines() if form in x)
-    assert said in line
-    assert (best_ms in line) == is_best
+    lines = [x for x in table.splitlines() if form in x and said in x]
+    assert lines
+    assert any(best_ms in line for line in lines) == is_best
 
 
 def test_json_has_the_form_of_each_candidate_and_what_became_of_it(formed):

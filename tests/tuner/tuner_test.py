@@ -93,29 +93,27 @@ def test_trials_are_counted_over_all_that_was_scheduled():
   assert tuning.num_trials > tuning.search.default.num_trials > 0
 
 
-@pytest.mark.parametrize(
-  ("fully", "evidence"),
-  [(_TOGETHER, "8 all-gathers became 1"), (_APART, "no effect")],
-)
-def test_options_are_checked_on_the_fully_compiled_module(fully, evidence):
+@pytest.mark.parametrize("fully", [_TOGETHER, _APART])
+def test_options_are_judged_by_the_fully_compiled_module(fully):
   def compile_fully(config: config_lib.XlaConfig) -> lowered.Compilation:
     module = fully if config.options else _APART
     return lowered.Compilation(module=module, compiled=None, peak_bytes=_GIB)
 
   tuning = tuner.tune(_target(compile_fully))
-  (effect,) = [e for e in tuning.effects if e.knob == _GATHER]
-  assert effect.acted == (fully is _TOGETHER)
-  assert effect.evidence.startswith(evidence)
+  told = [e.evidence for e in tuning.effects if e.knob == _GATHER]
+  assert len(told) == len(tuning.plan.xla.options) == (fully is _TOGETHER)
+  assert all(t.startswith("8 all-gathers became 1") for t in told)
 
 
 @pytest.mark.parametrize(
   ("default_bytes", "tuned_bytes", "is_kept"),
   [
-    (70 * _GIB, 75 * _GIB, True),
-    (70 * _GIB, 90 * _GIB, False),
+    # JAX takes 59.3 GiB of a GPU.
+    (50 * _GIB, 59 * _GIB, True),
+    (50 * _GIB, 60 * _GIB, False),
     # It did not fit before either, and needs less now.
-    (95 * _GIB, 90 * _GIB, True),
-    (90 * _GIB, 95 * _GIB, False),
+    (75 * _GIB, 70 * _GIB, True),
+    (70 * _GIB, 75 * _GIB, False),
   ],
 )
 def test_options_that_do_not_fit_the_device_are_dropped(

@@ -8,13 +8,18 @@ import dataclasses
 
 import pytest
 
+import commands
+import fake_target
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla.apply import checked
+from lagom_xla.cli import options as cli_options
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
 from lagom_xla.passes.combine import combinable
+from lagom_xla.report import notes
 from lagom_xla.search.xla import feedback
 from lagom_xla.search.xla import knobs
 from lagom_xla.tuner import tuner
@@ -52,6 +57,45 @@ def test_every_knob_of_a_searched_plan_acts(tuned):
   prediction = plan.prediction
   assert verification.default_us == pytest.approx(prediction.default_us)
   assert verification.planned_us == pytest.approx(prediction.nccl_settings_us)
+
+
+def test_a_plan_that_loses_says_so_with_a_range_of_this_compile(monkeypatch):
+  # A step that another program has made faster, and the plan slower.
+  target = fake_target.of(
+    lambda config: hlo_text.exposed_gather(90 if config.options else 50)
+  )
+  plan = tuner.tune(target).plan
+  slower = dataclasses.replace(
+    plan, xla=config_lib.XlaConfig(options={"xla_a": 1})
+  )
+  verified = verification_lib.verify(slower, target)
+  assert verified.loses and verified.all_acted
+  gain_us = verified.default_us - verified.planned_us
+  assert verified.gain_us.low_us <= gain_us <= verified.gain_us.high_us < 0
+  monkeypatch.setattr(cli_options, "load_target", lambda *_: target)
+  for known, status, said in ((plan, 0, "sets nothing"), (slower, 1, "loses")):
+    monkeypatch.setattr(checked, "load", lambda _, known=known: known)
+    ran = commands.run("verify", "plan", "step", commands.CLUSTER)
+    assert ran.status == status and said in ran.out
+
+
+def test_both_sides_are_compared_with_the_products_of_the_plan():
+  triton = "xla_gpu_enable_triton_gemm"
+
+  def takes_us(config: config_lib.XlaConfig) -> float:
+    return 90 - 30 * (triton in config.options) - ("xla_a" in config.options)
+
+  target = fake_target.of(
+    lambda config: hlo_text.exposed_gather(takes_us(config))
+  )
+  plan = dataclasses.replace(
+    tuner.tune(target).plan,
+    xla=config_lib.XlaConfig(options={triton: False, "xla_a": 1}),
+  )
+  verified = verification_lib.verify(plan, target)
+  assert verified.default_us - verified.planned_us == pytest.approx(1, abs=0.1)
+  (note,) = notes.plan_notes(plan)
+  assert "the faster for each" in note and triton in note
 
 
 def test_a_plan_that_changes_nothing_has_nothing_to_show(tuned):

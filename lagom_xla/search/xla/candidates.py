@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 import dataclasses
 import functools
+import operator
 
 from lagom_xla import errors
 from lagom_xla.compile import config as config_lib
@@ -206,6 +207,8 @@ class Search:
   def _obstacle(
     self, candidate: Candidate, kept: Candidate, fastest: Candidate
   ) -> str:
+    if _is_less(candidate.config, kept.config) and _costs(kept, candidate):
+      return ""
     least_us = LEAST_GAIN * kept.tuned.step_time_us
     if candidate.tuned.step_time_us >= kept.tuned.step_time_us - least_us:
       return "not faster"  # As predicted; nothing else is worth a replay.
@@ -235,6 +238,19 @@ class Search:
       return False
     of_kept_us = max(_sure_gain_us(self.default, kept), 0.0)
     return _sure_gain_us(self.default, candidate) >= of_kept_us + least_us
+
+
+def _costs(candidate: Candidate, without: Candidate) -> bool:
+  """Whether a part of a candidate costs, by our own figures."""
+  times_us = candidate.launched_us, candidate.tuned.step_time_us
+  without_us = without.launched_us, without.tuned.step_time_us
+  return times_us != without_us and all(map(operator.ge, times_us, without_us))
+
+
+def _is_less(some: config_lib.XlaConfig, more: config_lib.XlaConfig) -> bool:
+  """Whether a config is another one without some of its options."""
+  left = more.options.keys() - some.options.keys()
+  return bool(left) and some == more.without_options(left)
 
 
 def _sure_gain_us(before: Candidate, after: Candidate) -> float:

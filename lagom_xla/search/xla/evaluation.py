@@ -25,6 +25,7 @@ workers are wasted.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import (
   Callable,
   Generator,
@@ -212,6 +213,7 @@ class Steps:
   def __init__(self, target: target_lib.Target):
     self.target = target
     self._known: list[tuple[config_lib.XlaConfig, step_lib.Step]] = []
+    self._runs: list[tuple[config_lib.XlaConfig, step_lib.Step]] = []
 
   def __call__(self, config: config_lib.XlaConfig) -> step_lib.Step:
     """What `scheduled_step` gives."""
@@ -220,6 +222,15 @@ class Steps:
         return step
     step = scheduled_step(self.target, config)
     self._known.append((config, step))
+    return step
+
+  def running(self, config: config_lib.XlaConfig) -> step_lib.Step:
+    """The step of what `run_of` gives."""
+    for known, step in self._runs:
+      if known == config:
+        return step
+    step = run_of(self.target, config, self(config)).step
+    self._runs.append((config, step))
     return step
 
 
@@ -292,11 +303,18 @@ def warning(target: target_lib.Target, peak_bytes: int | None) -> str:
 def of_compiled(
   scheduled: step_lib.Step, compiled: hlo.Module
 ) -> step_lib.Step:
-  """The step of a compiled module if XLA rematerializes in it."""
-  if not memory.recomputed(compiled):
-    return scheduled
+  """The step of a compiled module if what runs in it is not as scheduled.
+
+  That is where XLA computes values again, or has other collectives.
+  """
   num_streams = scheduled.analysis.num_streams
   analysis = overlap_lib.analyze(compiled, num_streams=num_streams)
+  ran, expected = (
+    collections.Counter((c.kind, c.form, c.nccl_bytes) for c in a.collectives)
+    for a in (analysis, scheduled.analysis)
+  )
+  if ran == expected and not memory.recomputed(compiled):
+    return scheduled
   return scheduled.compiled_as(analysis)
 
 

@@ -54,9 +54,11 @@ def pruned(
   wanted = _Made(config=config, step=kept.step, runs=kept.runs)
   if config.orders:  # They are those of one schedule; the rest makes another.
     unordered = dataclasses.replace(config, orders={})
-    step = steps(unordered)
-    runs = evaluation.run_of(steps.target, unordered, step).step
-    wanted = _Made(config=unordered, step=step, runs=runs)
+    wanted = _Made(
+      config=unordered,
+      step=steps(unordered),
+      runs=steps.running(unordered),
+    )
 
   def is_same(without: config_lib.XlaConfig) -> bool:
     return _makes(without, wanted, steps)
@@ -131,7 +133,7 @@ def _makes(
     step = steps(config)
     if not _is_scheduled_alike(steps.target, config, step, wanted):
       return False  # Then nothing is compiled to the end.
-    runs = evaluation.run_of(steps.target, config, step).step
+    runs = steps.running(config)
   except errors.LagomError:
     return False
   if runs is step and wanted.runs is wanted.step:
