@@ -112,6 +112,8 @@ def of(
   is_exchange = kind == "ragged-all-to-all"
   if not is_exchange and not collective.xla_strategy:
     return None
+  if any(cluster.num_nccl_nodes_of(group) > 1 for group in collective.groups):
+    return None  # Memory of GPUs without NVLink between them cannot be read.
   if not is_exchange:
     is_two_shot = "TWO_SHOT" in collective.xla_strategy
     is_by_parts = is_two_shot or kind == "reduce-scatter"

@@ -29,6 +29,7 @@ from lagom_xla.flags import notes
 from lagom_xla.flags import options as xla_options
 from lagom_xla.flags import probe
 from lagom_xla.flags import syntax
+from lagom_xla.flags import xla_kernels
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -333,6 +334,15 @@ CONFLICTS: tuple[Conflict, ...] = (
     # xla/backends/gpu/transforms/collectives/collective_domain_assigner.cc
     text="No collective has the domain that this limits; add"
     f" --{_FABRICS}=scale_up_fabric.",
+  ),
+  Conflict(
+    options=(xla_kernels.KERNELS,),
+    holds=lambda v: (
+      "COLLECTIVE_KERNEL_ALL_TO_ALL" in str(v[xla_kernels.KERNELS]).split(",")
+    ),
+    # Seen with jaxlib 0.12.0.1.
+    text="XLA refuses every program over it: it has no such kernel; leave"
+    " COLLECTIVE_KERNEL_ALL_TO_ALL out.",
   ),
   *(
     _needs_async(kind.replace("_", "").upper(), name)

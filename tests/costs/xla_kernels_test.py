@@ -221,6 +221,16 @@ def test_a_process_per_gpu_has_such_kernels_only_where_they_span_processes(
   assert bool(step.calls[key]) != spans
 
 
+def test_a_group_of_several_nodes_has_no_such_kernel(reduced):
+  nodes = cluster_lib.parse("2x4xh100")
+  step = step_lib.of_module(
+    reduced(64 * _KIB),
+    dataclasses.replace(nodes, processes_per_node=4),
+    switches=xla_kernels.Switches(across_processes=collectives_lib.KINDS),
+  )
+  assert not step.own_kernels
+
+
 def test_an_option_of_kinds_says_which_kernels_span_processes(monkeypatch):
   across = "xla_gpu_unsupported_use_cross_host_one_shot_kernel"
   if debug_options.find(across) is None:

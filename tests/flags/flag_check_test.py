@@ -27,6 +27,7 @@ from lagom_xla.flags import notes
 from lagom_xla.flags import options as xla_options
 from lagom_xla.flags import probe
 from lagom_xla.flags import syntax
+from lagom_xla.flags import xla_kernels
 
 
 def _sets(text: str) -> dict[str, object]:
@@ -459,6 +460,15 @@ def test_slack_without_fencing_widens_nothing():
   slack = f"--{fencing}_slack_windows=2"
   assert _only(slack).kind == "contradiction"
   assert check.check(f"{slack} --{fencing}_threshold_bytes=0").findings == ()
+
+
+def test_a_kernel_that_xla_names_and_does_not_have_is_a_contradiction():
+  if debug_options.find(xla_kernels.KERNELS) is None:
+    pytest.skip("this jaxlib has no list of kernels")
+  kinds = "COLLECTIVE_KERNEL_ALL_REDUCE", "COLLECTIVE_KERNEL_ALL_TO_ALL"
+  finding = _only(f"--{xla_kernels.KERNELS}={','.join(kinds)}")
+  assert finding.kind == "contradiction"
+  assert "refuses every program" in finding.text
 
 
 @pytest.mark.parametrize(
