@@ -101,12 +101,12 @@ def tune(
   NCCL settings take effect when a process starts, so they are for `lagom-xla
   flags`, or for whoever reads `step.tunings[0].plan`.
 
-  In a job of several processes they first compare their NCCL settings, as
-  `check_processes` does: where those differ, the first call of the step is an
-  error, as its collectives would wait forever. Then the first process decides
-  for all of them. Where one fails, or comes to other collectives, the step
-  stays as it was in all: steps with different collectives would wait for each
-  other forever.
+  In a job of several processes they first compare their settings, as
+  `check_processes` does, and their programs: where those differ, the first call
+  of the step is an error, as its collectives may wait forever. Then the first
+  process decides for all of them. Where one fails, or comes to other
+  collectives, the step stays as it was in all: steps with different collectives
+  would wait for each other forever.
 
   If tuning fails the step runs as it was, and a RuntimeWarning, one at most for
   each tuned step, tells why. So it is on CPU devices: nothing is tuned there.
@@ -122,7 +122,8 @@ def tune(
     plan: folder or JSON of a plan to compile with, instead of searching for
       one; for a step with one signature. Nothing is measured. A plan for
       another step, cluster or version is not applied. A cap on channels acts
-      only in XLA_FLAGS: where they lack the plan's, a RuntimeWarning says so.
+      only in XLA_FLAGS: where they lack the plan's, a RuntimeWarning says so,
+      as one does where other options change the compile than did its plan's.
     measure: whether what is found is measured, in steps of the run, and kept
       only if it is faster; otherwise predictions are trusted.
     log: file to which a line of JSON is added for each way that was tried.

@@ -11,6 +11,7 @@ environment is what it should be.
 from __future__ import annotations
 
 import argparse
+import contextvars
 import gc
 import os
 import sys
@@ -101,8 +102,13 @@ def parser() -> argparse.ArgumentParser:
   return parser
 
 
-@output.unread_said()
 def _main(arguments: argparse.Namespace) -> None:
+  """Runs a command, which may set context variables."""
+  contextvars.copy_context().run(_run, arguments)
+
+
+@output.unread_said()
+def _run(arguments: argparse.Namespace) -> None:
   processes.sweep()
   try:
     # JAX is imported by then, which takes seconds.
@@ -121,6 +127,8 @@ def _main(arguments: argparse.Namespace) -> None:
     if isinstance(error, errors.CompileError):
       from lagom_xla.flags import environment
 
-      if environment.is_set():  # They may have a part in it.
-        print(f"  XLA_FLAGS is {environment.xla_flags()}", file=sys.stderr)
+      if environment.is_set():  # It may have a part in it.
+        flags, others = environment.xla_flags(), environment.found().in_words()
+        for said in filter(None, (flags and f"XLA_FLAGS is {flags}", *others)):
+          print(f"  {said}", file=sys.stderr)
     sys.exit(2)

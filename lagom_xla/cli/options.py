@@ -306,14 +306,19 @@ def load_target(
   from lagom_xla.compile import load
   from lagom_xla.costs.nccl import environment as nccl_environment
   from lagom_xla.flags import environment
+  from lagom_xla.flags import own_flags
 
   environment.check()
   nccl_environment.check()
-  target = load.load(
-    arguments.target,
-    cluster_of(arguments),
-    arguments=keywords(arguments),
-  )
+  with own_flags.watched() as own:
+    target = load.load(
+      arguments.target,
+      cluster_of(arguments),
+      arguments=keywords(arguments),
+    )
+  is_beaten = getattr(arguments, "in_process", False)
+  beside = environment.of_compile(target.handed, own)
+  environment.note(dataclasses.replace(beside, is_beaten=is_beaten))
   return target if workers is None else target.with_workers(workers)
 
 

@@ -65,13 +65,13 @@ def asked(
   left_out: dict[str, bool | int | float | str] = {_FUSION_AUTOTUNER: False}
   if generates_code:
     return {**left_out, **options}
-  if not _is_left_to_us(xla.DUMPS):
+  if not _is_left_to_us(xla.DUMPS, lowered):
     left_out[xla.DUMPED_MODULES] = _NO_MODULE
   propagates = keeps_names or _key(lowered) in _propagating
-  if not propagates and _is_left_to_us(_TILING_PROPAGATION):
+  if not propagates and _is_left_to_us(_TILING_PROPAGATION, lowered):
     left_out[_TILING_PROPAGATION] = False
   together = {**left_out, **options}
-  if not chooses_tiles and _is_left_to_us("hlo_pass"):
+  if not chooses_tiles and _is_left_to_us("hlo_pass", lowered):
     disabled = filter(None, (options.get(fused.DISABLE), fused.CONFIGS))
     together[fused.DISABLE] = ",".join(map(str, disabled))
   return together
@@ -100,6 +100,8 @@ def _key(lowered: lowered_lib.Lowered) -> tuple[str, str]:
   return lowered.name, lowered.cluster.name
 
 
-def _is_left_to_us(word: str) -> bool:
-  """Whether XLA_FLAGS names no option with this word in it."""
-  return not xla.may_name([word], ())
+def _is_left_to_us(word: str, lowered: lowered_lib.Lowered) -> bool:
+  """Whether nothing that a user sets names an option with this word in it."""
+  handed = lowered.handed
+  passes = (fused.DISABLE,) if handed.disabled else ()
+  return not xla.may_name([word], (*handed.jit, *passes))

@@ -40,6 +40,7 @@ from lagom_xla.compile import source
 from lagom_xla.compile import target as target_lib
 from lagom_xla.compile import unoptimized
 from lagom_xla.jax_internals import lowerings
+from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import hlo
 
 # What a folder of dumps is likely to be named for: the first can be tuned.
@@ -72,7 +73,10 @@ def load(
     devices_lib.stand_in_with_cpus(cluster)
     file = pathlib.Path(place) if is_file else None
     source.leave_out_own_frames()
-    with lowerings.lost_memory_kinds() as lost, lowerings.told_cpu() as told:
+    with (
+      lowerings.lost_memory_kinds() as lost,
+      lowerings.told_cpu() as told,
+    ):
       module = source.of_file(file) if file else source.of_module(place)
       if not hasattr(module, function):
         raise errors.TargetError(f"{place} defines no {function}.")
@@ -307,7 +311,12 @@ def _lowered(
       module = hlo.load(lowerings.serialized_hlo(lowered))
       program: Any = lowered.compiler_ir("stablehlo")
       unoptimized.into_hlo(program, module)
-      return target_lib.of_module(module, cluster, name=found.text)
+      return target_lib.of_module(
+        module,
+        cluster,
+        name=found.text,
+        jit_options=request_lib.jit_options(lowered),
+      )
   what = (
     f"{found.text} has arguments that are not on the devices of {cluster.name}:"
     " shard them over the `devices` that its function gets"

@@ -121,6 +121,14 @@ class Lowered(abc.ABC):
   def request(self, options: Options) -> request_lib.Request | None:
     """What `run_compiler` hands to XLA; None where only this process can."""
 
+  @functools.cached_property
+  def handed(self) -> request_lib.Handed:
+    """What JAX hands to XLA for it beside the module."""
+    with caches.persistent_off():
+      request = self.request({})
+    assert request is not None
+    return request_lib.handed_by(request)
+
   def compilation(self, executable: Any) -> Compilation:
     """What an executable holds."""
     found = xla.assigned(executable)
@@ -210,6 +218,11 @@ class LoweredStep(Lowered):
     """What JAX hands to XLA; None for a step that calls into Python."""
     return request_lib.of_step(self.step, options, self._sent)
 
+  @functools.cached_property
+  def handed(self) -> request_lib.Handed:
+    """As of any program, also of a step that calls into Python."""
+    return request_lib.handed_for(self.step)
+
   def compilation(self, executable: jax.stages.Compiled) -> Compilation:
     """What one of JAX's executables holds, and itself."""
     memory = executable.memory_analysis()
@@ -242,6 +255,7 @@ class LoweredModule(Lowered):
   module: hlo.Module
   cluster: cluster_lib.Cluster
   rewritten_program: Any = None
+  jit_options: Options = dataclasses.field(default_factory=dict, kw_only=True)
   options_to_the_end: Options = dataclasses.field(
     default_factory=lambda: {"xla_gpu_mock_custom_calls": True}, kw_only=True
   )
@@ -278,8 +292,17 @@ class LoweredModule(Lowered):
   def request(self, options: Options) -> request_lib.Request:
     """Has it compiled with the partitioner that the module is for."""
     return request_lib.of_stablehlo(
-      self._sent, self._devices, options, partitioner=self._partitioner
+      self._sent,
+      self._devices,
+      {**self.jit_options, **options},
+      partitioner=self._partitioner,
     )
+
+  @functools.cached_property
+  def handed(self) -> request_lib.Handed:
+    """As of any program, with the options of its step; no partitioner."""
+    any_step = request_lib.handed_for_any()
+    return dataclasses.replace(any_step, jit=self.jit_options)
 
   def _with_program(self, stablehlo: Any) -> Self:
     return dataclasses.replace(self, rewritten_program=stablehlo)

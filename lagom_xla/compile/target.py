@@ -29,6 +29,7 @@ from lagom_xla.compile import rewriting
 from lagom_xla.compile import unoptimized
 from lagom_xla.compile import watching
 from lagom_xla.jax_internals import lowerings
+from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import form as form_lib
@@ -61,6 +62,11 @@ class Target(abc.ABC):
   def is_read_only(self) -> bool:
     """Whether no config can change it any more."""
     return False
+
+  @property
+  def handed(self) -> request_lib.Handed | None:
+    """What JAX hands to XLA for it; None where it is not compiled."""
+    return None
 
   @property
   def obstacle(self) -> str | None:
@@ -215,6 +221,10 @@ class _LoweredTarget(Target):
     return 0 if workers is None else workers.max_workers
 
   @property
+  def handed(self) -> request_lib.Handed:
+    return self.lowered.handed
+
+  @property
   def ends_before_code(self) -> bool:
     return not (self.obstacle or compiler.generates_code(self.lowered, {}))
 
@@ -358,9 +368,15 @@ def of_sent(step: lowered_lib.SentStep, *, name: str) -> Target:
 
 
 def of_module(
-  module: hlo.Module, cluster: cluster_lib.Cluster, *, name: str
+  module: hlo.Module,
+  cluster: cluster_lib.Cluster,
+  *,
+  name: str,
+  jit_options: lowered_lib.Options | None = None,
 ) -> Target:
   """A target from a module: scheduled ones are read, others are compiled.
+
+  Where it is that of a step, `jit_options` are the step's compiler_options.
 
   Raises:
     CompileError: the module is for another number of devices.
@@ -381,7 +397,9 @@ def of_module(
     _check_is_gpu(module)
     return _ScheduledTarget(name=name, cluster=cluster, module=module)
   _check_needs_no_python(module)
-  lowered = lowered_lib.LoweredModule(module, cluster)
+  lowered = lowered_lib.LoweredModule(
+    module, cluster, jit_options=jit_options or {}
+  )
   return ModuleTarget(name=name, cluster=cluster, lowered=lowered)
 
 

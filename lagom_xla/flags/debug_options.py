@@ -157,12 +157,49 @@ def under(xla_flags: str) -> Mapping[str, Value]:
     OptionsError, ProbeError: jaxlib cannot be asked.
   """
   (answer,) = probe.ask([xla_flags])
+  return of_debug(answer.compile_options)
+
+
+def of_debug(serialized: bytes) -> Mapping[str, Value]:
+  """The value of each option in a serialized CompileOptionsProto."""
+  debug_options = _message(serialized).executable_build_options.debug_options
+  return {f.name: _value(debug_options, f) for f in _fields()}
+
+
+# What says which program is compiled, for which devices, or by whose profile.
+_OF_PROGRAM = frozenset(
+  """
+  alias_passthrough_params allow_in_place_mlir_modification
+  compile_portable_executable device_memory_size device_ordinal fdo_profile
+  num_partitions num_replicas parameter_is_tupled_arguments process_count
+  process_index run_backend_only serialized_multi_slice_config slice_size
+  use_auto_spmd_partitioning use_spmd_partitioning
+  """.split()
+)
+
+
+def of_build(serialized: bytes) -> Mapping[str, Value]:
+  """What else a serialized CompileOptionsProto has for how XLA compiles.
+
+  Beside XLA's options there are a few that only JAX's settings reach, such as
+  its optimization level.
+  """
+  message = _message(serialized)
+  return {
+    field.name: _value(part, field)
+    for part in (message, message.executable_build_options)
+    for field in part.DESCRIPTOR.fields
+    if field.cpp_type != _Field.CPPTYPE_MESSAGE
+    and not field.is_repeated
+    and field.name not in _OF_PROGRAM
+  }
+
+
+def _message(serialized: bytes) -> Any:
   cls = message_factory.GetMessageClass(
     _pool().FindMessageTypeByName(_COMPILE_OPTIONS)
   )
-  message: Any = cls.FromString(answer.compile_options)
-  debug_options = message.executable_build_options.debug_options
-  return {f.name: _value(debug_options, f) for f in _fields()}
+  return cls.FromString(serialized)
 
 
 def jaxlib_version() -> str:

@@ -1,17 +1,217 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The XLA_FLAGS of this process, which is what runs today where it is set."""
+"""What runs today: XLA's defaults, with whatever else changes a compile.
+
+That is the XLA_FLAGS of this process, JAX's settings that reach XLA, and the
+compiler_options of `jax.jit`, each of which has the last word over those before
+it. The last two are those of one step, so what asks for values asks inside
+`beside`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
+import contextlib
+import contextvars
+import dataclasses
 import os
+from typing import TYPE_CHECKING, Literal
 
 from lagom_xla import errors
+from lagom_xla.flags import debug_options
 from lagom_xla.flags import probe
 from lagom_xla.flags import syntax
 
-# Options that say nothing of how a step is compiled for GPUs.
-NOT_OF_THE_STEP = ("xla_cpu_", "xla_dump_", "xla_force_host_", "xla_tpu_")
+if TYPE_CHECKING:
+  from lagom_xla.jax_internals import request
+
+# Options that say nothing of how a step is compiled for GPUs: of other
+# platforms, dumps, and places, which JAX has for its caches, too.
+NOT_OF_THE_STEP = (
+  *("xla_cpu_", "xla_dump_", "xla_force_host_", "xla_tpu_", "xla_gpu_dump_"),
+  *("xla_detailed_logging", "xla_hlo_graph_", "xla_gpu_cuda_data_dir"),
+  *("xla_gpu_kernel_cache_file", "xla_gpu_per_fusion_autotune_cache_dir"),
+  "xla_gpu_enable_llvm_module_compilation_parallelism",
+  "xla_gpu_experimental_autotune_cache_mode",
+  "xla_gpu_force_compilation_parallelism",
+)
+# What JAX hands to XLA by itself where that is not 0, false or empty. The
+# levels are those of xla.ExecutionOptions.EffortLevel.
+_OF_JAX: Mapping[str, debug_options.Value] = {
+  "memory_fitting_level": "EFFORT_O2",
+  "optimization_level": "EFFORT_UNKNOWN",
+  "profile_version": -1,
+  "use_shardy_partitioner": True,
+}
+
+# Why options are unchangeable.
+BEATS = "compiler_options of jax.jit, or JAX's settings, beat XLA_FLAGS"
+
+Values = Mapping[str, debug_options.Value]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Own:
+  """A change that a program makes of XLA_FLAGS.
+
+  Attributes:
+    place: its file and line.
+    does: what becomes of flags that are there before: it drops them, keeps
+      them beside its own, or yields to them, with none of its own.
+    names: of the flags that it sets.
+    is_late: whether XLA has read them before.
+  """
+
+  place: str
+  does: Literal["drops", "keeps", "yields"]
+  names: tuple[str, ...]
+  is_late: bool
+
+  def about(self, options: Collection[str]) -> str:
+    """What a plan that sets these options for a launcher has to fear; or ""."""
+    remedy = (
+      "Have it append os.environ['XLA_FLAGS'] to its own:"
+      " os.environ['XLA_FLAGS'] = '--its_own ' + os.environ.get('XLA_FLAGS',"
+      " '')"
+    )
+    if self.does == "drops":
+      return (
+        f"{self.place} sets XLA_FLAGS anew, and those of env.sh are lost."
+        f" {remedy}."
+      )
+    if self.does == "yields":
+      return (
+        f"{self.place} sets XLA_FLAGS only where there are none: with env.sh"
+        f" its own are lost, beside which the plan was made. {remedy}."
+      )
+    if both := [name for name in self.names if name in options]:
+      return (
+        f"{self.place} sets {', '.join(both)}, too, and the last in XLA_FLAGS"
+        f" wins. {remedy}."
+      )
+    return ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Beside:
+  """What changes the compile of a step beside XLA_FLAGS.
+
+  Attributes:
+    jax: JAX's settings as XLA gets them: its option or level -> value.
+    jit: the compiler_options of `jax.jit`.
+    build: of `jax`, what is no option of XLA's.
+    is_beaten: whether what is chosen for the step is applied in its process,
+      where it beats all of this.
+    own: what its program makes of XLA_FLAGS.
+  """
+
+  jax: Values = dataclasses.field(default_factory=dict)
+  jit: Values = dataclasses.field(default_factory=dict)
+  build: Values = dataclasses.field(default_factory=dict)
+  is_beaten: bool = False
+  own: tuple[Own, ...] = ()
+
+  @property
+  def values(self) -> Values:
+    """All of it."""
+    return {**self.jax, **self.jit}
+
+  @property
+  def fixed(self) -> Values:
+    """The options of XLA's among them, which no XLA_FLAGS can change."""
+    return {n: v for n, v in self.values.items() if n not in self.build}
+
+  def in_words(self) -> Iterator[str]:
+    """What there is, each with where it is set."""
+    if self.jax:
+      yield f"{in_words(self.jax)} by JAX's settings"
+    if self.jit:
+      yield f"{in_words(self.jit)} by compiler_options of jax.jit"
+
+
+NOTHING = Beside()
+_beside = contextvars.ContextVar("_beside", default=NOTHING)
+
+
+@contextlib.contextmanager
+def beside(found: Beside) -> Iterator[None]:
+  """Has what is inside know what changes the compile beside XLA_FLAGS."""
+  token = _beside.set(found)
+  try:
+    yield
+  finally:
+    _beside.reset(token)
+
+
+def note(found: Beside) -> None:
+  """As `beside`, until the end of a `beside` around it."""
+  _beside.set(found)
+
+
+def found() -> Beside:
+  """What changes the compile beside XLA_FLAGS."""
+  return _beside.get()
+
+
+def unchangeable() -> Values:
+  """The options that stay as they are whatever XLA_FLAGS or a plan says."""
+  return {} if found().is_beaten else found().fixed
+
+
+def of_compile(
+  handed: request.Handed | None, own: Collection[Own] = ()
+) -> Beside:
+  """What changes a compile beside XLA_FLAGS, as far as jaxlib shows it.
+
+  Args:
+    handed: what JAX hands to XLA for it; None where it is compiled already.
+    own: what its program makes of XLA_FLAGS.
+  """
+  if handed is None:
+    return NOTHING
+  try:
+    found = _of_compile(handed)
+  except errors.OptionsError:
+    found = NOTHING
+  return dataclasses.replace(found, own=tuple(own))
+
+
+def _of_compile(handed: request.Handed) -> Beside:
+  read = handed.read
+  known = debug_options.of_debug(read)
+  usual = {**debug_options.of_build(read), **_OF_JAX}
+  build = {
+    name: value
+    for name, value in debug_options.of_build(handed.options).items()
+    if value != usual.get(name)
+  }
+  changed = {
+    name: value
+    for name, value in debug_options.of_debug(handed.options).items()
+    if value != known[name]
+  }
+  return Beside(
+    jax=_of_step({**build, **changed}),
+    jit=_of_step(handed.jit),
+    build=build,
+  )
+
+
+def _of_step(values: Values) -> Values:
+  return {
+    name: value
+    for name, value in sorted(values.items())
+    if not name.startswith(NOT_OF_THE_STEP)
+  }
+
+
+def in_words(values: Values) -> str:
+  """Options or levels with their values, in one line; "" for none."""
+  return " ".join(
+    f"{name}={str(value).removeprefix('EFFORT_')}"
+    for name, value in values.items()
+  )
+
 
 _ADVICE = (
   '`lagom-xla flags --check "$XLA_FLAGS"` says which flags, and what to write'
@@ -37,21 +237,89 @@ def xla_flags() -> str:
 
 
 def value(name: str) -> str | None:
-  """What the flags set an option to; None for nothing."""
+  """What an option is set to; None for nothing."""
+  fixed = found().fixed
+  if name in fixed:
+    return str(fixed[name])
   flags, _ = syntax.parse(xla_flags())
   # Of a plain value's the last one wins.
   return {flag.name: flag.value for flag in flags}.get(name)
 
 
 def is_set() -> bool:
-  """Whether a flag says how steps are compiled for GPUs."""
+  """Whether anything says how steps are compiled for GPUs."""
+  return bool(found().values) or _has_flags()
+
+
+def _has_flags() -> bool:
   flags, _ = syntax.parse(xla_flags())
   return any(not flag.name.startswith(NOT_OF_THE_STEP) for flag in flags)
 
 
 def options_in_words() -> str:
-  """What to call the options with which XLA starts in this process."""
-  return "today's XLA_FLAGS" if is_set() else "XLA's defaults"
+  """What to call the options with which XLA compiles the step today."""
+  if found().values:
+    return "today's options"
+  return "today's XLA_FLAGS" if _has_flags() else "XLA's defaults"
+
+
+def what_runs() -> str:
+  """What runs today, in words."""
+  return ", ".join(
+    ["XLA's defaults", *_flags_in_words(), *found().in_words()]
+  ).replace(", ", " with ", 1)
+
+
+def _flags_in_words() -> list[str]:
+  return [xla_flags()] if _has_flags() else []
+
+
+def changed_by(flags: str) -> Values:
+  """The options that an XLA_FLAGS changes, of those that are of the step.
+
+  None where XLA would end the process, or does not tell what it reads.
+  """
+  try:
+    values = debug_options.under(syntax.follow(flags))
+    usual = debug_options.options()
+  except (OSError, ValueError, errors.OptionsError, errors.ProbeError):
+    return {}
+  return _of_step({n: v for n, v in values.items() if v != usual[n].default})
+
+
+def differences(
+  flags: str, options: Values, planned: Collection[str] = ()
+) -> Iterator[str]:
+  """What is otherwise than where a plan was made, in sentences.
+
+  Args:
+    flags: the XLA_FLAGS there, in one line.
+    options: what else changed the compile.
+    planned: the plan's own options, which may be set here.
+  """
+
+  def others(values: Values) -> Values:
+    return {n: v for n, v in values.items() if n not in planned}
+
+  here, values = xla_flags(), found().values
+  by_flags, were_by_flags = others(changed_by(here)), others(changed_by(flags))
+  now = {**by_flags, **others(values)}
+  then = {**were_by_flags, **others(options)}
+  if now != then and by_flags != were_by_flags:
+    yield (
+      f"XLA_FLAGS is {here or 'not set'}; where the plan was made it was"
+      f" {flags or 'not set'}."
+    )
+  for name in sorted({**others(options), **others(values)}):
+    is_now, was_then = (
+      in_words({"": them[name]})[1:] if name in them else "as by default"
+      for them in (now, then)
+    )
+    if is_now != was_then:
+      yield (
+        f"{name} is {is_now} (compiler_options of jax.jit, or JAX's settings);"
+        f" where the plan was made it was {was_then}."
+      )
 
 
 def check() -> None:

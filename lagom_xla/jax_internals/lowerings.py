@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import contextlib
 import copy
 import hashlib
+import re
 import sys
 from typing import Any
 import warnings
@@ -105,10 +106,39 @@ def changes_refs(lowered: jax.stages.Lowered) -> bool:
 
 def digest(module: ir.Module) -> str:
   """A hash of what a module computes, and how, but for source lines."""
-  text = str(
+  return hashlib.sha256(_text(module).encode()).hexdigest()
+
+
+# Calls that name functions of this process by what only it knows them by.
+_OF_PROCESS = re.compile(r'(?:callback|CustomSPMDPartitioning)\b"?[ (]')
+_CONFIG = re.compile(r'backend_config = (?:"[^"]*"|\{[^}]*\})')
+# More lines of a program count as the last of them.
+_MOST_LINES = 16 * 1024
+
+
+def lines_digests(lowered: jax.stages.Lowered, num_lines: int) -> list[str]:
+  """Short hashes of a step's program, of so many lines of its text each.
+
+  Processes that lower the same step have the same ones. The text is that of
+  `lowered.as_text()`.
+  """
+  module: Any = lowered.compiler_ir("stablehlo")
+  lines = [
+    _CONFIG.sub("", line) if _OF_PROCESS.search(line) else line
+    for line in _text(module).split("\n")
+  ]
+  starts = range(0, min(len(lines), _MOST_LINES), num_lines)
+  ends = [*starts[1:], len(lines)]
+  return [
+    hashlib.sha256("\n".join(lines[start:end]).encode()).hexdigest()[:8]
+    for start, end in zip(starts, ends, strict=True)
+  ]
+
+
+def _text(module: ir.Module) -> str:
+  return str(
     module.operation.get_asm(enable_debug_info=False, assume_verified=True)
   )
-  return hashlib.sha256(text.encode()).hexdigest()
 
 
 def num_devices_of_sharding(serialized: bytes) -> int:

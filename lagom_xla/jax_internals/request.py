@@ -11,13 +11,14 @@ function was traced to, made here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import hashlib
 from typing import Any
 
 import jax
 from jax._src import compiler
+from jax._src import xla_bridge
 from jax._src.interpreters import mlir
 from jax._src.lib import _jax
 from jax._src.lib import xla_client
@@ -26,6 +27,7 @@ from jaxlib.mlir import passmanager
 import numpy as np
 
 from lagom_xla import errors
+from lagom_xla.jax_internals import caches
 from lagom_xla.jax_internals import lowerings
 
 # What JAX calls costs for XLA's scheduler, among the options of a compile.
@@ -170,16 +172,75 @@ def of_step(
   """
   if _PARTITIONED_BY_PYTHON in module.bytecode:
     return None
+  handed, device_ids, has_callbacks = _handed(lowered, options)
+  return None if has_callbacks else _request(handed, device_ids, module)
+
+
+def _handed(
+  lowered: jax.stages.Lowered, options: Mapping[str, Any]
+) -> tuple[Any, tuple[int, ...], bool]:
+  """What JAX hands to XLA beside the module: options, devices, callbacks."""
   recorder = Recorder(lowerings.client_of(lowered))
   recorded = lowerings.with_client(lowered, recorder)
   try:
     recorded.compile(compiler_options=dict(options))
   except Recorded as call:
-    options, device_ids, has_callbacks = call.args
-    return None if has_callbacks else _request(options, device_ids, module)
+    return call.args
   raise errors.UnsupportedError(
     f"JAX {jax.__version__} compiles without asking the step's client."
   )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Handed:
+  """What JAX hands to XLA beside a module and its devices.
+
+  Attributes:
+    options: a CompileOptionsProto, in which JAX's settings are.
+    read: that of XLA_FLAGS alone, as XLA has read them.
+    jit: the compiler_options of `jax.jit`.
+    disabled: passes of XLA that are disabled.
+  """
+
+  options: bytes
+  read: bytes
+  jit: Mapping[str, Any]
+  disabled: str
+
+
+def handed_for(lowered: jax.stages.Lowered) -> Handed:
+  """What JAX hands to XLA for a lowered step."""
+  with caches.persistent_off():
+    options, _, _ = _handed(lowered, {})
+  return _as_data(options, options.env_option_overrides)
+
+
+def handed_for_any() -> Handed:
+  """The same for any step of this process; XLA reads XLA_FLAGS for it."""
+  options = compiler.get_compile_options(num_replicas=1, num_partitions=1)
+  return _as_data(options, ())
+
+
+def handed_by(request: Request) -> Handed:
+  """The same of a request without options of our own."""
+  options = xla_client.CompileOptions.ParseFromString(request.options)
+  return _as_data(options, request.overrides)
+
+
+def _as_data(options: Any, overrides: Iterable[tuple[str, Any]]) -> Handed:
+  debug_options = options.executable_build_options.debug_options
+  return Handed(
+    options=options.SerializeAsString(),
+    read=xla_client.CompileOptions().SerializeAsString(),
+    jit=dict(overrides),
+    disabled=debug_options.xla_disable_hlo_passes,
+  )
+
+
+def jit_options(lowered: jax.stages.Lowered) -> Mapping[str, Any]:
+  """The compiler_options of the `jax.jit` of a lowered step."""
+  lowering: Any = lowered._lowering
+  return dict(lowering._compiler_options_kvs)
 
 
 def of_stablehlo(
@@ -210,6 +271,11 @@ def of_stablehlo(
   build_options.allow_spmd_sharding_propagation_to_output = [True]
   device_ids = tuple(device.id for device in devices)
   return _request(compile_options, device_ids, module)
+
+
+def has_started() -> bool:
+  """Whether JAX has a backend, before which XLA reads XLA_FLAGS."""
+  return xla_bridge.backends_are_initialized()
 
 
 def compile(request: Request, devices: Sequence[jax.Device]) -> Any:

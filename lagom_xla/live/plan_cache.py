@@ -32,7 +32,7 @@ import jaxlib
 from lagom_xla.apply.nccl import state as state_lib
 from lagom_xla.compile import cache
 from lagom_xla.compile import nnx_step
-from lagom_xla.jax_internals import caches
+from lagom_xla.flags import environment
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.validation import whole_files
@@ -161,15 +161,14 @@ def key(lowered: Any, machine: str) -> str:
   step = nnx_step.lowered_inside(lowered)
   program: Any = step.compiler_ir("stablehlo")
   nccl = state_lib.of_environment(os.environ)
-  with caches.persistent_off():
-    nothing = request_lib.Program(bytecode=b"", content_digest="")
-    request = request_lib.of_step(step, {}, nothing)
+  handed = request_lib.handed_for(step)
   # By name: the package's own module shows what is above this one.
   package = importlib.import_module(__name__.partition(".")[0])
   parts = (
     _FORMAT,
     lowerings.digest(program),
-    () if request is None else sorted(request.overrides),
+    sorted(handed.jit.items()),
+    sorted(environment.of_compile(handed).jax.items()),
     machine,
     (jax.__version__, jaxlib.__version__, package.__version__),
     os.environ.get("XLA_FLAGS", ""),

@@ -21,8 +21,10 @@ from lagom_xla.compile import compiler
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.flags import collective_routes
+from lagom_xla.flags import environment
 from lagom_xla.flags import nccl_channels
 from lagom_xla.jax_internals import lowerings
+from lagom_xla.jax_internals import request
 from lagom_xla.jax_internals import store
 from lagom_xla.live import agreement
 from lagom_xla.live import gpu
@@ -71,7 +73,7 @@ class Chooser:
     """The tuned executable; raises where tuning fails, in any process."""
     members = store.processes_of(lowered)
     with hanging.first_call(self._name, hanging.OTHERS):
-      processes.check(members)
+      processes.check_step(members, lowered)
     choose = self._searched if self._plan is None else self._planned
     what = "a plan to be searched for" if self._plan is None else "its compile"
     with hanging.first_call(self._name, f"{what}, in the whole job"):
@@ -88,6 +90,16 @@ class Chooser:
       return chosen.compiled
     is_first, self._is_planned = not self._is_planned, True
     options = chosen.plan.xla.options
+    with _beside(lowered):
+      differences = environment.differences(
+        chosen.plan.xla_flags, chosen.plan.compiler_options, options
+      )
+      told = " ".join(differences)
+    if is_first and told:
+      dispatch.warn(
+        f"{self._name} runs with the plan {self._plan_path}, which was made"
+        f" beside other options. {told}"
+      )
     missing = (
       nccl_channels.missing(options),
       collective_routes.missing(options),
@@ -180,6 +192,13 @@ class Chooser:
 def _predicted(plan: plan_lib.Plan) -> str:
   ratio = plan.prediction.xla_us / plan.prediction.default_us
   return f"predicted {ratio:.3f} of the time"
+
+
+def _beside(
+  lowered: jax.stages.Lowered,
+) -> contextlib.AbstractContextManager[None]:
+  handed = request.handed_for(lowered)
+  return environment.beside(environment.of_compile(handed))
 
 
 def _with_plan(plan: plan_lib.Plan, target: target_lib.Target) -> _Chosen:

@@ -1,22 +1,28 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of a job, and whether their NCCL settings are the same.
+"""Processes of a job, and whether they would run the same collectives alike.
 
-NCCL's ranks choose algorithm, protocol and channels each for itself. Where they
-choose differently a collective waits forever, and nothing says why. So before
-the first one the processes show each other what they would choose by.
+NCCL's ranks choose algorithm, protocol and channels each for itself, and each
+process compiles its own executable. Where they choose differently, or compile
+other collectives, one waits forever, and nothing says why. So before the first
+one the processes show each other what they would choose by, what changes their
+compiles, and the program.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+import itertools
 import json
 import os
 import socket
 import threading
 from typing import TYPE_CHECKING
 
+import jax
+
 from lagom_xla import errors
+from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import store as store_lib
 from lagom_xla.live import agreement
 
@@ -25,6 +31,11 @@ if TYPE_CHECKING:
 
 # As long as jax.distributed.initialize waits for processes, in seconds.
 _TIMEOUT_S = 300.0
+# As long as live steps wait for each other, in seconds: between two signatures
+# a process may do something else.
+_STEP_TIMEOUT_S = 1800.0
+# Lines of a program that are told apart as one.
+_NUM_LINES = 16
 # More hosts than these are left to their processes' numbers.
 _MAX_HOSTS = 4
 
@@ -34,13 +45,15 @@ _lock = threading.Lock()
 
 
 def check_processes(*, timeout_s: float = _TIMEOUT_S) -> None:
-  """Checks that NCCL would choose alike on all processes of a job.
+  """Checks that all processes of a job choose alike and compile alike.
 
   Call it on every process, after `jax.distributed.initialize` and before the
   first collective. It compares the NCCL tuner plugin and its table, the NCCL
-  settings that ranks choose by (also those of nccl.conf), XLA's flags for NCCL
-  and which plan's env.sh was sourced. It uses no device. Once it has passed it
-  returns at once, as it does where the job has one process.
+  settings that ranks choose by (also those of nccl.conf), which plan's env.sh
+  was sourced, XLA_FLAGS but for what changes no compile for GPUs, such as
+  dumps, and JAX's settings that reach XLA. XLA reads its flags for that. It
+  uses no device. Once it has passed it returns at once, as it does where the
+  job has one process.
 
   Args:
     timeout_s: how long to wait for the other processes.
@@ -53,8 +66,16 @@ def check_processes(*, timeout_s: float = _TIMEOUT_S) -> None:
   check(None, timeout_s=timeout_s)
 
 
+def check_step(members: Iterable[int], lowered: jax.stages.Lowered) -> None:
+  """As `check_processes`, of those that run a step, and of its program."""
+  check(members, lowered, timeout_s=_STEP_TIMEOUT_S)
+
+
 def check(
-  members: Iterable[int] | None, *, timeout_s: float = _TIMEOUT_S
+  members: Iterable[int] | None,
+  lowered: jax.stages.Lowered | None = None,
+  *,
+  timeout_s: float = _TIMEOUT_S,
 ) -> None:
   """As `check_processes`, for some processes of the job, None for all."""
   store = store_lib.of_job()
@@ -63,26 +84,31 @@ def check(
   everyone = tuple(range(store.num_processes))
   chosen = everyone if members is None else tuple(sorted(members))
   with _lock:
-    if len(chosen) < 2 or {(store, chosen), (store, everyone)} & _agreed:
+    is_known = bool({(store, chosen), (store, everyone)} & _agreed)
+    if len(chosen) < 2 or (is_known and lowered is None):
       return
-    decision = _compared(chosen, timeout_s)
+    decision = _compared(chosen, lowered, timeout_s)
     if decision.is_agreed:
       _agreed.add((store, chosen))
       return
   if decision.is_answered:
     raise errors.SettingsDifferError(decision.reason)
   raise errors.ProcessesError(
-    f"The NCCL settings of this job cannot be compared: {decision.reason}"
-    " Start all processes, and have all of them come here."
+    f"The settings of this job's processes cannot be compared:"
+    f" {decision.reason} Start all processes, and have all of them come here."
   )
 
 
-def _compared(members: tuple[int, ...], timeout_s: float) -> agreement.Decision:
+def _compared(
+  members: tuple[int, ...],
+  lowered: jax.stages.Lowered | None,
+  timeout_s: float,
+) -> agreement.Decision:
   """What members decide on their settings; the same question after Ctrl-C."""
-  store = agreement.next_store("NCCL settings", members)
+  store = agreement.next_store("settings", members)
   try:
     decision = agreement.decision(
-      store, vote(os.environ), difference, timeout_s=timeout_s
+      store, vote(os.environ, lowered), difference, timeout_s=timeout_s
     )
   except Exception:
     agreement.take(store)
@@ -91,15 +117,36 @@ def _compared(members: tuple[int, ...], timeout_s: float) -> agreement.Decision:
   return decision
 
 
-def vote(environ: Mapping[str, str]) -> bytes:
+def vote(
+  environ: Mapping[str, str], lowered: jax.stages.Lowered | None = None
+) -> bytes:
   """What a process of these variables shows to the others, for `difference`."""
+  # None of them where the job has one process.
   from lagom_xla.apply.nccl import state as state_lib
+  from lagom_xla.flags import environment
+  from lagom_xla.jax_internals import request
 
   entries = state_lib.of_environment(environ)
   settings = {name: [it.value, it.reason] for name, it in entries.items()}
-  return json.dumps(
-    {"host": socket.gethostname(), "settings": settings}
-  ).encode()
+  beside = environment.of_compile(
+    request.handed_for(lowered) if lowered else request.handed_for_any()
+  )
+  by_flags = environment.changed_by(environ.get("XLA_FLAGS", ""))
+  compiled = {**by_flags, **beside.values}
+  settings |= {
+    name if name in beside.build else f"--{name}": [
+      environment.in_words({name: value}).partition("=")[2],
+      "",
+    ]
+    for name, value in compiled.items()
+  }
+  program = lowerings.lines_digests(lowered, _NUM_LINES) if lowered else []
+  shown = {
+    "host": socket.gethostname(),
+    "settings": settings,
+    "program": program,
+  }
+  return json.dumps(shown).encode()
 
 
 def difference(votes: Mapping[int, bytes]) -> str | None:
@@ -121,13 +168,35 @@ def difference(votes: Mapping[int, bytes]) -> str | None:
     for name in names
     if (text := _difference(name, settings, hosts)) is not None
   ]
-  if not differences:
+  if differences:
+    return (
+      "The settings of this job's processes differ, and its collectives may"
+      f" wait forever: {'; '.join(differences)}. Source the env.sh of one plan"
+      " on every process before it starts, have the plugin on all nodes or on"
+      " none, and the same options of XLA and JAX."
+    )
+  programs = {member: shown["program"] for member, shown in read.items()}
+  return _other_programs(programs, hosts)
+
+
+def _other_programs(
+  programs: Mapping[int, Sequence[str]], hosts: Mapping[int, str]
+) -> str | None:
+  """Who has lowered another program than the first; None where nobody has."""
+  first = min(programs)
+  others = [m for m in sorted(programs) if programs[m] != programs[first]]
+  if not others:
     return None
+  pairs = itertools.zip_longest(programs[first], programs[others[0]])
+  place = next(place for place, (a, b) in enumerate(pairs) if a != b)
+  line = place * _NUM_LINES + 1
   return (
-    "The NCCL settings of this job's processes differ, and its collectives"
-    f" would wait forever: {'; '.join(differences)}. Source the env.sh of one"
-    " plan on every process before it starts, and have the plugin on all nodes"
-    " or on none."
+    "The processes of this job lower other programs for one step, and its"
+    " collectives may wait forever: that of"
+    f" {_where(others, hosts)} differs from that of {_where([first], hosts)} in"
+    f" lines {line} to {line + _NUM_LINES - 1} of"
+    " step.lower(...).as_text(): a shape, a sharding, a constant, or an"
+    " operation is another one there."
   )
 
 

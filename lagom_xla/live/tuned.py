@@ -129,8 +129,9 @@ class Tuning:
     try:
       members = store_lib.processes_of(lowered)
       check_s = time.thread_time()
+      # Waits as the first collective would.
       with hanging.first_call(self._name, hanging.OTHERS):
-        processes.check(members)  # Waits as the first collective would.
+        processes.check_step(members, lowered)
       check_s = time.thread_time() - check_s
       is_cpu = proposals.platform_of(lowered) == "cpu"
       if self._cluster is not None and is_cpu:  # They stand for the cluster's.

@@ -172,6 +172,8 @@ class Plan:
       with, and comes on top of.
     nccl_variables: NCCL's variables there that leave it less to choose from;
       all times are under them.
+    compiler_options: what else changed the compile there, the compiler_options
+      of `jax.jit` and JAX's settings: XLA's option, or JAX's level → value.
     cluster: what it was made for, complete.
     xla: in which form XLA gets the step, and what it gets beside it.
     nccl_env: NCCL environment variable → value, for the whole process.
@@ -199,6 +201,9 @@ class Plan:
   jaxlib_version: validation.Line = jaxlib.__version__
   xla_flags: validation.Line = ""
   nccl_variables: Mapping[str, validation.Line] = dataclasses.field(
+    default_factory=dict
+  )
+  compiler_options: Mapping[str, bool | int | float | str] = dataclasses.field(
     default_factory=dict
   )
   cluster: cluster_lib.Cluster

@@ -96,7 +96,7 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
   """What to know of a step's figures, in sentences."""
   module = step.analysis.module
   if environment.is_set():
-    yield f"What runs today is XLA's defaults with {environment.xla_flags()}."
+    yield f"What runs today is {environment.what_runs()}."
   if said := costed():
     yield said
   cluster = step.cluster
@@ -358,6 +358,12 @@ def _is_dense_ragged(module: hlo.Module, instruction: hlo.Instruction) -> bool:
 
 def tuning_notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
   """What to know of a tuning's figures, in sentences."""
+  yield from _own_flags(tuning.plan)
+  if fixed := environment.unchangeable():
+    yield (
+      f"Not searched, as {environment.BEATS}: {', '.join(fixed)}. To have them"
+      " searched, take them out there."
+    )
   if note := measured_run(tuning.plan):
     yield note
   yield from step_notes(tuning.before)
@@ -401,11 +407,8 @@ def _offered(tuning: tuning_lib.Tuning) -> Iterator[str]:
 
 def plan_notes(plan: plan_lib.Plan) -> Iterator[str]:
   """What to know where a plan is verified, in sentences."""
-  if (flags := environment.xla_flags()) != plan.xla_flags:
-    yield (
-      f"XLA_FLAGS is {flags or 'not set'}; where the plan was made it was"
-      f" {plan.xla_flags or 'not set'}."
-    )
+  yield from _own_flags(plan)
+  yield from environment.differences(plan.xla_flags, plan.compiler_options)
   here = nccl_environment.costed()
   if here != plan.nccl_variables:
     yield (
@@ -419,6 +422,15 @@ def plan_notes(plan: plan_lib.Plan) -> Iterator[str]:
     yield note
   if note := measured_run(plan):
     yield note
+
+
+def _own_flags(plan: plan_lib.Plan) -> Iterator[str]:
+  """What the program makes of the XLA_FLAGS of a plan's env.sh."""
+  options = plan.xla.options
+  if options and not plan.needs_process:
+    yield from filter(
+      None, (own.about(options) for own in environment.found().own)
+    )
 
 
 def measured_run(plan: plan_lib.Plan) -> str:

@@ -287,6 +287,8 @@ class Inspection:
     module: the step as XLA schedules it.
     xla_flags: the `XLA_FLAGS` that it was compiled with, in one line; "" for
       none.
+    compiler_options: what else changed its compile, the compiler_options of
+      `jax.jit` and JAX's settings: XLA's option, or JAX's level -> value.
     collectives: all, one computation after another, in schedule order.
     host_copies: copies to and from the host's memory.
     totals: kind of collective -> what a device moves in those of that kind.
@@ -306,6 +308,7 @@ class Inspection:
 
   module: Module
   xla_flags: str
+  compiler_options: Mapping[str, bool | int | float | str]
   collectives: tuple[Collective, ...]
   host_copies: tuple[HostCopy, ...]
   totals: Mapping[str, Total]
@@ -330,6 +333,7 @@ def inspection(
       num_partitions=collectives_lib.num_devices(module),
     ),
     xla_flags=environment.xla_flags(),
+    compiler_options=environment.found().values,
     collectives=tuple(_collectives(step)),
     host_copies=tuple(
       validation.convert(HostCopy, copy) for copy in analysis.host_copies

@@ -30,6 +30,7 @@ from lagom_xla.costs import uncertainty
 from lagom_xla.costs.nccl import environment as nccl_environment
 from lagom_xla.flags import environment
 from lagom_xla.flags import nccl_channels
+from lagom_xla.flags import own_flags
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates as candidates_lib
@@ -74,11 +75,13 @@ def inspect(
     if isinstance(cluster, str):
       cluster = cluster_lib.parse(cluster)
     if isinstance(target, str):
-      target = load.load(target, cluster)
+      with own_flags.watched():
+        target = load.load(target, cluster)
     else:
       target = target_lib.of_step(target, cluster, name="the step")
-  scheduled = evaluation.scheduled_step(target)
-  run = evaluation.run_of(target, config_lib.DEFAULT, scheduled)
+  with environment.beside(environment.of_compile(target.handed)):
+    scheduled = evaluation.scheduled_step(target)
+    run = evaluation.run_of(target, config_lib.DEFAULT, scheduled)
   if warning := evaluation.warning(target, run.peak_bytes):
     warnings.warn(warning, RuntimeWarning, stacklevel=2)
   return run.step
@@ -144,7 +147,10 @@ def tune(
     assert so_far.search is not None
     expect(num_candidates + full_compiles.num_expected(so_far.search))
 
-  with target.begun():
+  beside = dataclasses.replace(
+    environment.of_compile(target.handed), is_beaten=in_process
+  )
+  with environment.beside(beside), target.begun():
     try:
       so_far.search = joint.search(
         target,
@@ -252,6 +258,8 @@ def plan_of(
   kept = search.best
   launched = _launched(target, search)
   cap = channel_cap.surest(launched, limit(applied))
+  if applied == "flags" and nccl_channels.OPTION in environment.unchangeable():
+    cap = channel_cap.none(launched)
   config, variables = search.planned, nccl_channels.variables(cap.max_channels)
   if applied == "flags":
     variables = {}
@@ -265,6 +273,7 @@ def plan_of(
     module_fingerprint=plan_lib.fingerprint(module),
     xla_flags=environment.xla_flags(),
     nccl_variables=nccl_environment.costed(),
+    compiler_options=environment.found().values,
     cluster=target.cluster,
     xla=config,
     nccl_env=variables,

@@ -12,7 +12,7 @@ and without any other part it is another.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import dataclasses
 
 from lagom_xla.apply import checked
@@ -23,6 +23,7 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
+from lagom_xla.flags import environment
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import combine
 from lagom_xla.plan import plan as plan_lib
@@ -136,8 +137,16 @@ def verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
     PlanError: the plan is for something else.
     CompileError: XLA refuses the target or the plan.
   """
+  with environment.beside(environment.of_compile(target.handed)):
+    return _verify(plan, target)
+
+
+def _verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
   checked.check_target(plan, target)
   target = target.from_the_beginning()
+  lost = _lost(plan)
+  given = plan
+  plan = dataclasses.replace(plan, xla=plan.xla.without_options(lost))
   todays = arms_lib.todays(plan.xla)
   with checked.parts(), target.started([todays, _compiled(plan.xla)]):
     steps = evaluation.Steps(target)
@@ -145,13 +154,30 @@ def verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
   before = uncertainty.times(default, default.default)
   after = uncertainty.times(planned, _settings(plan, planned))
   return Verification(
-    plan=plan,
+    plan=given,
     default_us=before.mean_us,
     planned_us=after.mean_us,
     default_range_us=plan_lib.Range.of(uncertainty.step_time(before)),
     gain_us=plan_lib.Range.of(uncertainty.gain(before, after)),
-    effects=effects(plan, default, planned, steps),
+    effects=(*effects(plan, default, planned, steps), *_beaten(lost)),
   )
+
+
+def _lost(plan: plan_lib.Plan) -> dict[str, object]:
+  """What a plan for a launcher sets and no launcher can."""
+  fixed = {} if plan.needs_process else environment.unchangeable()
+  return {n: v for n, v in plan.xla.options.items() if n in fixed}
+
+
+def _beaten(lost: Mapping[str, object]) -> Iterator[effects_lib.Effect]:
+  for name, value in lost.items():
+    yield effects_lib.Effect(
+      knob=name,
+      value=str(value),
+      acted=False,
+      evidence=f"no effect by env.sh: {environment.BEATS}; change it there",
+      replaces=str(environment.unchangeable()[name]),
+    )
 
 
 def effects(

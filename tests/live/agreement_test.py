@@ -223,6 +223,45 @@ def test_the_decorator_raises_before_the_step_hangs():
     assert ended.said == [3.0]
 
 
+def _call_other_steps(number: int, say: job.Say) -> None:
+  """Calls steps that the second process compiles otherwise, or writes so."""
+  batch = _over_all_processes()
+  gather = {"xla_gpu_all_gather_combine_threshold_bytes": 8}
+  if number:
+    jax.config.update("jax_compilation_cache_dir", "/elsewhere")
+  for factor, options, level in (
+    (2.0, {}, "O1"),
+    (2.0, gather, "UNKNOWN"),
+    (3.0, {}, "UNKNOWN"),
+  ):
+    jax.config.update("jax_optimization_level", level if number else "UNKNOWN")
+    step = lagom_xla.tune(
+      jax.jit(
+        functools.partial(_scaled_sum, factor if number else 2.0),
+        compiler_options=options if number else {},
+      )
+    )
+    with pytest.raises(errors.SettingsDifferError) as raised:
+      step(batch)
+    say(str(raised.value))
+
+
+def _scaled_sum(factor: float, x: jax.Array) -> jax.Array:
+  return jnp.sum(factor * x)
+
+
+def test_a_step_that_is_compiled_or_written_otherwise_is_an_error_of_all():
+  one, other = job.run(_call_other_steps)
+  assert one.said == other.said
+  by_level, by_option, by_constant = one.said
+  assert "optimization_level is not set in process 0" in by_level
+  assert " and O1 in process 1" in by_level
+  assert "--xla_gpu_all_gather_combine_threshold_bytes is not" in by_option
+  assert "cache" not in by_level + by_option
+  assert "process 1 on" in by_constant
+  assert "in lines 1 to 16 of step.lower(...).as_text()" in by_constant
+
+
 def _tune_on_predictions(
   number: int, say: job.Say, *, failing: int | None
 ) -> None:

@@ -171,10 +171,23 @@ def test_what_env_sh_left_otherwise_is_told(here, there, words, new_node):
 _FLAG = "--xla_gpu_nccl_collective_max_nchannels"
 
 
-def test_the_last_cap_of_xla_flags_is_told_and_no_other_flag():
+def test_what_xla_flags_change_for_gpus_is_told_and_dumps_are_not():
   here = {"XLA_FLAGS": f"--xla_dump_to=/a {_FLAG}=4 {_FLAG}=8"}
   said = _difference(here, {"XLA_FLAGS": "--xla_dump_to=/b"}) or ""
   assert f"{_FLAG} is 8 in process 0" in said and "dump" not in said
+  option = "--xla_gpu_all_reduce_combine_threshold_bytes"
+  one, other = ({"XLA_FLAGS": f"{option}={size}"} for size in (2**20, 2**28))
+  said = _difference(one, other) or ""
+  assert f"{option} is {2**20} in process 0" in said
+  # However they are spelled, in whatever order, or said to be as by default.
+  hiding = "--xla_gpu_enable_latency_hiding_scheduler"
+  assert (
+    _difference(
+      {"XLA_FLAGS": f"{hiding} {option}=8"},
+      {"XLA_FLAGS": f"{option}=8 {hiding}=true --xla_gpu_autotune_level=4"},
+    )
+    is None
+  )
 
 
 def test_what_may_differ_between_nodes_is_not_told(monkeypatch):

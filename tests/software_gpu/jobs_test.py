@@ -29,6 +29,7 @@ import fixed_proposals
 import gpu_jobs
 import lagom_xla
 from lagom_xla.compile import config as config_lib
+from lagom_xla.live import gpu
 from lagom_xla.live import proposals as proposals_lib
 import live_job
 import live_step
@@ -60,7 +61,12 @@ _INTERRUPTED = -signal.SIGINT
 
 @dataclasses.dataclass(kw_only=True)
 class _Proposer(fixed_proposals.Proposer):
-  """Proposes what it has once collectives were traced."""
+  """Proposes what it has once collectives were traced.
+
+  It compiles proposals with other options beside them.
+  """
+
+  beside: dict[str, str]
 
   def proposals(
     self,
@@ -72,6 +78,14 @@ class _Proposer(fixed_proposals.Proposer):
     (trace,) = measured.trace_dir.rglob("*.xplane.pb")
     assert b"ncclDevKernel_AllReduce" in trace.read_bytes()
     yield from super().proposals(lowered, measured, stop)
+
+  def compile(
+    self, lowered: jax.stages.Lowered, payload: bytes
+  ) -> jax.stages.Compiled:
+    proposed = gpu.read(payload)
+    xla = proposed.xla.with_options(self.beside)
+    changed = dataclasses.replace(proposed, xla=xla)
+    return super().compile(lowered, changed.to_bytes())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +119,13 @@ def _shardings() -> tuple[NamedSharding, NamedSharding]:
   return rows, NamedSharding(mesh, PartitionSpec())
 
 
-def _train(rank: int, *, meeting: _Meeting, names: tuple[str, ...]) -> None:
+def _train(
+  rank: int,
+  *,
+  meeting: _Meeting,
+  names: tuple[str, ...],
+  odd: dict[str, str] | None = None,
+) -> None:
   """Trains until tuning is done, or until a signal ends it; says what ran."""
   rows, whole = _shardings()
 
@@ -130,6 +150,7 @@ def _train(rank: int, *, meeting: _Meeting, names: tuple[str, ...]) -> None:
   proposer = _Proposer(
     cluster=proposals_lib.of_live_gpus(),
     num_workers=0,
+    beside=(odd or {}) if rank == 1 else {},
     configs={
       name: config_lib.XlaConfig(options=_OPTIONS[name]) for name in names
     },
@@ -185,11 +206,11 @@ def a_job_of_four() -> None:
     _train,
     meeting=_Meeting("measure", signal.SIGTERM, (0, 2)),
     names=("combined", "overlapped"),
+    odd={
+      "xla_disable_hlo_passes": "all-reduce-combiner,gpu-all-reduce-combiner"
+    },
   )
-  # They change nothing in the step as it is.
-  other = "--xla_disable_hlo_passes=all-reduce-combiner,gpu-all-reduce-combiner"
-  variables = {1: {"XLA_FLAGS": " ".join((*_FLAGS, other))}}
-  _run({"job": gpu_jobs.Job(train, 4, variables=variables)})
+  _run({"job": gpu_jobs.Job(train, 4)})
 
 
 def a_job_on_predictions() -> None:

@@ -18,7 +18,6 @@ from lagom_xla import errors
 from lagom_xla.apply.nccl import build
 from lagom_xla.apply.nccl import table as table_lib
 from lagom_xla.costs.nccl import environment
-from lagom_xla.flags import syntax
 
 # Those by which each rank decides for itself how a collective is run, and that
 # NCCL's ranks do not exchange when a communicator starts. Interfaces, topology
@@ -69,7 +68,7 @@ def of_environment(environ: Mapping[str, str]) -> Mapping[str, Entry]:
     if is_ours(tuner):
       checksum = known.get(_CHECKSUM)
       entries["the NCCL table"] = _table(known.get(_TABLE), checksum)
-  return entries | _xla_flags(environ.get("XLA_FLAGS", ""))
+  return entries
 
 
 def is_ours(tuner: str) -> bool:
@@ -107,16 +106,3 @@ def _table(path: str | None, checksum: str | None) -> Entry:
     reason = f"{path} has checksum {found}, and {_CHECKSUM} is {checksum}"
     return Entry(value="refused", reason=reason)
   return Entry(value=f"that with checksum {found}", reason=path)
-
-
-def _xla_flags(text: str) -> dict[str, Entry]:
-  """XLA's flags for NCCL, which it hands on when a communicator starts."""
-  try:
-    flags, _ = syntax.parse(syntax.follow(text))
-  except (OSError, ValueError):
-    return {}  # XLA itself ends a process with such flags.
-  return {
-    f"--{flag.name}": Entry(value=flag.value or "set")
-    for flag in flags  # The last one wins.
-    if "nccl" in flag.name
-  }

@@ -107,7 +107,7 @@ def known(cluster: cluster_lib.Cluster) -> Known:
   except (errors.OptionsError, errors.ProbeError) as error:
     return Known(arms=(), obstacle=str(error))
   # One that is stopped early has tried what no recipe has.
-  return Known(arms=(*_symmetric(cluster), *arms))
+  return Known(arms=tuple(map(_changeable, (*_symmetric(cluster), *arms))))
 
 
 def within_process(cluster: cluster_lib.Cluster) -> tuple[Arm, ...] | None:
@@ -148,6 +148,22 @@ def _under_todays_cap(arm: Arm) -> Arm:
     arm,
     config=arm.config.without_options([nccl_channels.OPTION]),
     notes=(*arm.notes, "The process keeps its cap on channels."),
+  )
+
+
+def _changeable(arm: Arm) -> Arm:
+  """An arm without what XLA_FLAGS would not change."""
+  lost = [n for n in environment.unchangeable() if n in arm.config.options]
+  if not lost:
+    return arm
+  return dataclasses.replace(
+    arm,
+    config=arm.config.without_options(lost),
+    notes=(
+      *arm.notes,
+      f"Its {', '.join(lost)} {'is' if len(lost) == 1 else 'are'} left out:"
+      f" {environment.BEATS}.",
+    ),
   )
 
 

@@ -151,7 +151,10 @@ class Value:
 
 
 def offered(values: Iterable[Value]) -> tuple[Value, ...]:
-  """Those that the installed jaxlib has and does not do by itself."""
+  """Those that the installed jaxlib has and does not do by itself.
+
+  Nor are there any that XLA_FLAGS would not change.
+  """
   values = tuple(values)
   try:
     debug_options.options()
@@ -159,8 +162,8 @@ def offered(values: Iterable[Value]) -> tuple[Value, ...]:
     return values  # XLA refuses what it lacks, and that is recorded.
   found = []
   for value in values:
-    options = _as_installed(value.options)
-    if options is not None and not _is_default(options):
+    options = _changing(_as_installed(value.options))
+    if options and not _is_default(options):
       found.append(dataclasses.replace(value, options=options))
   return tuple(found)
 
@@ -176,6 +179,16 @@ def _as_installed(options: XlaOptions) -> XlaOptions | None:
         assert not isinstance(converted, float)  # No knob and no plan has one.
         translated[known] = converted
   return translated
+
+
+def _changing(options: XlaOptions | None) -> XlaOptions | None:
+  """Options without those that are fixed so; None where one is otherwise."""
+  fixed = environment.unchangeable()
+  if options is None or any(
+    fixed.get(name, value) != value for name, value in options.items()
+  ):
+    return None
+  return {n: v for n, v in options.items() if n not in fixed}
 
 
 def _is_default(options: XlaOptions) -> bool:

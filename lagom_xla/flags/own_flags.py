@@ -1,0 +1,148 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""XLA_FLAGS that a program sets itself, as JAX's guides show.
+
+What a launcher sets is lost where a program sets the variable anew, and what a
+program sets has no effect once XLA has read it. So while a target is loaded
+each change is noted, with its line. A change that would end the process is an
+error of that line.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator
+import contextlib
+import linecache
+import os
+import sys
+from typing import Any
+import warnings
+
+from lagom_xla import errors
+from lagom_xla.flags import environment
+from lagom_xla.flags import syntax
+from lagom_xla.jax_internals import request
+
+_NAME = "XLA_FLAGS"
+# Files through which a mapping is set: CPython's, and this one.
+_OF_MAPPINGS = (
+  *("os.py", "<frozen os>", "_collections_abc.py"),
+  *("<frozen _collections_abc>", __file__),
+)
+
+_changes: list[environment.Own] = []
+
+
+class _Watched(type(os.environ)):
+  """The environment while a program is loaded."""
+
+  def __setitem__(self, key: str, value: str) -> None:
+    if key != _NAME:
+      super().__setitem__(key, value)
+      return
+    before = self.get(_NAME)
+    super().__setitem__(key, value)
+    if value == before:
+      return
+    change = _change(before or "", value)
+    if not change.is_late:
+      try:
+        environment.check()
+      except errors.LagomError:
+        _restore(before)
+        raise
+    _changes.append(change)
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[list[environment.Own]]:
+  """Yields what a program that runs inside changes, once it has run.
+
+  What it changes too late is put back to what XLA has read, with a
+  RuntimeWarning.
+  """
+  known: Any = os.environ
+  found: list[environment.Own] = []
+  before = os.environ.get(_NAME)
+  own, known.__class__ = type(known), _Watched
+  _changes.clear()
+  try:
+    yield found
+  finally:
+    known.__class__ = own
+    found += [change for change in _changes if not change.is_late]
+  late = [change.place for change in _changes if change.is_late]
+  if late:
+    if not found:
+      _restore(before)
+    warnings.warn(
+      f"{late[0]} sets {_NAME} after XLA has read it, so that it changes"
+      " nothing: set it before JAX is first used.",
+      RuntimeWarning,
+      stacklevel=3,
+    )
+
+
+def _restore(value: str | None) -> None:
+  if value is None:
+    os.environ.pop(_NAME, None)
+  else:
+    os.environ[_NAME] = value
+
+
+def _change(before: str, after: str) -> environment.Own:
+  """A change by whoever set a mapping."""
+  frame = sys._getframe(2)
+  is_default = False
+  while frame.f_code.co_filename.endswith(_OF_MAPPINGS) and frame.f_back:
+    is_default |= frame.f_code.co_name == "setdefault"
+    frame = frame.f_back
+  file, line = frame.f_code.co_filename, frame.f_lineno
+  if words := before.split():
+    keeps = set(words) <= set(after.split())
+  else:
+    keeps = not is_default and _reads(file, line)
+  flags, _ = syntax.parse(after)
+  return environment.Own(
+    place=f"{os.path.relpath(file)}:{line}",
+    does="keeps" if keeps else "yields" if is_default else "drops",
+    names=tuple(f.name for f in flags if f"--{f.name}" not in before),
+    is_late=request.has_started(),
+  )
+
+
+def _reads(file: str, line: int) -> bool:
+  """Whether the statement in a line takes what the variable has already.
+
+  Names in the file stand for it whose values do.
+  """
+  try:
+    tree = ast.parse("".join(linecache.getlines(file)))
+  except SyntaxError:
+    return False
+  taken: set[str] = set()
+  for node in ast.walk(tree):
+    match node:
+      case ast.AugAssign(value=value):
+        reads, targets = True, []
+      case ast.Assign(value=value, targets=targets):
+        reads = _num_mentions(value, taken) > 0
+      case ast.Expr(value=value):  # A call that names it, too.
+        reads, targets = _num_mentions(value, taken) > 1, []
+      case _:
+        continue
+    if node.lineno <= line <= (node.end_lineno or line):
+      return reads
+    if reads:
+      taken |= {it.id for it in targets if isinstance(it, ast.Name)}
+  return False
+
+
+def _num_mentions(value: ast.expr, names: Collection[str]) -> int:
+  """How often an expression has the variable's name, or one of these."""
+  return sum(
+    (isinstance(node, ast.Constant) and node.value == _NAME)
+    or (isinstance(node, ast.Name) and node.id in names)
+    for node in ast.walk(value)
+  )

@@ -1,0 +1,90 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What a program makes of XLA_FLAGS is told with its line."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import runpy
+
+import pytest
+
+from lagom_xla import errors
+from lagom_xla.flags import environment
+from lagom_xla.flags import own_flags
+
+_NAME = "xla_gpu_autotune_level"
+_OURS = f"--{_NAME}=4"
+
+
+def _change(
+  folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> environment.Own:
+  """What a program changes that JAX has not started in."""
+  monkeypatch.setattr(own_flags.request, "has_started", lambda: False)
+  file = folder / "train.py"
+  file.write_text(f"import os\n{text}\n")
+  with own_flags.watched() as found:
+    runpy.run_path(str(file))
+  (own,) = found
+  assert own.place.endswith("train.py:2") or "\n" in text
+  return own
+
+
+@pytest.mark.parametrize("there", ["", "--xla_dump_to=/dumps"])
+@pytest.mark.parametrize(
+  ("does", "text"),
+  [
+    ("drops", f"os.environ['XLA_FLAGS'] = '{_OURS}'"),
+    ("drops", f"os.environ.update(\n  dict(XLA_FLAGS='{_OURS}'))"),
+    ("drops", f"os.environ['XLA_FLAGS'] = ''.join(\n  ['{_OURS}'])"),
+    (
+      "keeps",
+      f"os.environ['XLA_FLAGS'] = os.getenv('XLA_FLAGS', '') + ' {_OURS}'",
+    ),
+    (
+      "keeps",
+      "flags = os.environ.get('XLA_FLAGS', '')\n"
+      f"flags = f'{_OURS} {{flags}}'\nos.environ['XLA_FLAGS'] = flags",
+    ),
+  ],
+)
+def test_what_becomes_of_the_flags_of_a_launcher_is_known(
+  tmp_path, monkeypatch, there, does, text
+):
+  monkeypatch.setenv("XLA_FLAGS", there)
+  if not there:
+    monkeypatch.delenv("XLA_FLAGS")
+  own = _change(tmp_path, monkeypatch, text)
+  assert (own.does, own.names) == (does, (_NAME,))
+  assert ("env.sh are lost" in own.about(["xla_other"])) == (does == "drops")
+  assert "append os.environ['XLA_FLAGS']" in own.about([_NAME])
+
+
+def test_a_program_may_yield_to_the_flags_of_a_launcher(tmp_path, monkeypatch):
+  monkeypatch.setenv("XLA_FLAGS", "")  # To have it back.
+  monkeypatch.delenv("XLA_FLAGS")
+  text = f"os.environ.setdefault('XLA_FLAGS', '{_OURS}')"
+  own = _change(tmp_path, monkeypatch, text)
+  assert "with env.sh its own are lost" in own.about([_NAME])
+
+
+def test_flags_that_would_end_the_process_are_an_error_of_their_line(
+  tmp_path, monkeypatch
+):
+  monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/dumps")
+  with pytest.raises(errors.FlagsError, match=r"Unknown flag .*xla_gpu_magic"):
+    _change(
+      tmp_path, monkeypatch, "os.environ['XLA_FLAGS'] = '--xla_gpu_magic'"
+    )
+  assert os.environ["XLA_FLAGS"] == "--xla_dump_to=/dumps"
+
+
+def test_flags_that_xla_does_not_read_any_more_are_put_back(monkeypatch, h100s):
+  monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/dumps")
+  with pytest.warns(RuntimeWarning, match="after XLA has read it"):
+    with own_flags.watched() as found:
+      os.environ["XLA_FLAGS"] = _OURS
+  assert not found
+  assert os.environ["XLA_FLAGS"] == "--xla_dump_to=/dumps"
