@@ -15,8 +15,10 @@ the module has another one. Replica groups have four spellings:
     mesh['a'=8,'b'=2] {'a'}                            axes of a device mesh
     mesh['a'=8,'b'=2], device_ids=([2,8]T(1,0)) {'a'}  axes of a permuted mesh
 
-All come out of here as a tuple of groups, each a tuple of device ids, places in
-the module's device assignment, in the order in which XLA joins their data.
+What they hold are ids of devices, or of replicas or partitions alone, by mode
+(`_by_mode`). All come out of here as a tuple of groups, each a tuple of device
+ids, places in the module's device assignment, in the order in which XLA joins
+their data.
 
 *Streams* (ExecutionStreamAssignment in XLA's
 xla/service/gpu/execution_stream_assignment.cc). Asynchronous collectives follow
@@ -57,13 +59,81 @@ REDUCTIONS = ("all-reduce", "reduce-scatter")
 
 
 def replica_groups_of(
-  instruction: hlo.Instruction, num_devices: int | None
+  instruction: hlo.Instruction,
+  num_devices: int | None,
+  num_replicas: int | None = None,
 ) -> Groups:
   """The groups of a collective, not of an async-start around it.
 
   An instruction without groups joins all devices of the module; () where their
-  number is not known.
+  number is not known. `num_replicas` is the module's, if known.
   """
+  groups = _written_groups(instruction)
+  if not num_devices or instruction.HasField("mesh_axes_replica_group_list"):
+    return groups
+  if not groups:
+    if num_replicas is None or instruction.channel_id:
+      return (tuple(range(num_devices)),)
+    groups = (tuple(range(num_replicas)),)
+  return _by_mode(
+    groups,
+    "replicas" if not instruction.channel_id else _mode(instruction),
+    num_devices,
+    num_replicas,
+  )
+
+
+# Only these say whether their ids are of devices.
+_SAY_IDS = frozenset(
+  f"{kind}{end}"
+  for kind in ("all-gather", "all-reduce", "reduce-scatter")
+  for end in ("", "-start")
+)
+
+
+def _mode(instruction: hlo.Instruction) -> str:
+  """What ids in groups of a collective with a channel stand for."""
+  if instruction.opcode not in _SAY_IDS:
+    return "partitions"
+  return "devices" if instruction.use_global_device_ids else "both"
+
+
+@functools.lru_cache(maxsize=1024)
+def _by_mode(
+  groups: Groups, mode: str, num_devices: int, num_replicas: int | None
+) -> Groups:
+  """Groups of devices, of groups of what a mode has (CollectiveOpGroupMode).
+
+  Without a channel they are of replicas, each partition by itself. With one,
+  they are of partitions, each replica by itself; or of devices; or of replicas
+  with all of their partitions. Device r * P + p is partition p of replica r.
+  Ids beyond the module's replicas are of devices, and all are where nobody says
+  how many replicas there are and they are more than one.
+  """
+  most = max(map(max, groups))
+  replicas = num_replicas or 1
+  if mode == "devices" or (num_replicas is None and mode == "partitions"):
+    return groups
+  if mode != "partitions" and most >= replicas:
+    return groups
+  partitions = max(num_devices // replicas, 1)
+  if mode == "partitions":
+    return tuple(
+      tuple(r * partitions + p for p in group)
+      for r in range(replicas)
+      for group in groups
+    )
+  by_partition = [
+    [tuple(r * partitions + p for r in group) for p in range(partitions)]
+    for group in groups
+  ]
+  if mode == "replicas":
+    return tuple(itertools.chain(*by_partition))
+  return tuple(tuple(itertools.chain(*parts)) for parts in by_partition)
+
+
+def _written_groups(instruction: hlo.Instruction) -> Groups:
+  """The groups as an instruction has them; () without any."""
   if instruction.HasField("mesh_axes_replica_group_list"):
     mesh = instruction.mesh_axes_replica_group_list
     return _of_mesh(mesh.SerializeToString(deterministic=True))
@@ -79,7 +149,7 @@ def replica_groups_of(
     return listed
   if pairs := pairs_of(instruction):
     return _connected_components(pairs)
-  return (tuple(range(num_devices)),) if num_devices else ()
+  return ()
 
 
 def pairs_of(instruction: hlo.Instruction) -> tuple[tuple[int, int], ...]:
@@ -489,7 +559,7 @@ def _started(
         result_bytes=hlo.shape_bytes(taken),
         array_bytes=_array_bytes(kind, given, taken),
         element_type=hlo.element_type(given[0]) if given else "",
-        groups=replica_groups_of(operation, num_devices),
+        groups=replica_groups_of(operation, num_devices, module.num_replicas),
         pairs=pairs_of(operation),
         executions=module.executions[computation.id],
         is_pipelined=bool(config.get("is_pipelined")),

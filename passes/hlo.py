@@ -123,10 +123,12 @@ class Module:
     proto: the module as XLA serialized it.
     num_partitions: devices that the module was partitioned for, where the
       source says so (text headers and compiled objects do, protos do not).
+    num_replicas: how many of those are replicas, where it says so.
   """
 
   proto: hlo_pb2.HloModuleProto
   num_partitions: int | None = None
+  num_replicas: int | None = None
 
   @property
   def name(self) -> str:
@@ -167,7 +169,7 @@ class Module:
     """The module with a proto of its own, to edit."""
     proto = hlo_pb2.HloModuleProto()
     proto.CopyFrom(self.proto)
-    return Module(proto, self.num_partitions)
+    return Module(proto, self.num_partitions, self.num_replicas)
 
   @functools.cached_property
   def executions(self) -> Mapping[int, int]:

@@ -11,6 +11,7 @@ does not fail somewhere later.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import lzma
 import math
@@ -28,8 +29,9 @@ from lagom_xla.validation import whole_files
 # MLIR's text has the one, its bytecode begins with the other.
 _STABLEHLO_MARKS = (b" stablehlo.", b"ML\xefR")
 
-# The module, and the devices that it was partitioned for where the source says.
-Read = tuple[hlo_pb2.HloModuleProto, int | None]
+# The module, and where the source says, how many devices it was partitioned
+# for, and how many of these are replicas.
+Read = tuple[hlo_pb2.HloModuleProto, int | None, int | None]
 
 
 def read(source: Any) -> Read:
@@ -74,6 +76,7 @@ def _from_bytes(data: bytes, name: str) -> Read:
     ) from error
   if not data.strip():
     raise errors.HloError(f"{name} is empty.")
+  data = _unwrapped(data, name)
   if b"HloModule " in data[:4096]:
     try:
       return _from_text(data.decode(), name)
@@ -82,10 +85,7 @@ def _from_bytes(data: bytes, name: str) -> Read:
         f"{name} is HLO text with bytes not UTF-8."
       ) from error
   if any(mark in data for mark in _STABLEHLO_MARKS):
-    raise errors.HloError(
-      f"{name} is StableHLO, as `lowered.as_text()` gives it; give what"
-      ' `lowered.as_text(dialect="hlo")` does, or the step itself.'
-    )
+    return _from_stablehlo(data, name)
   for parse in (_module_of_hlo_proto, hlo_pb2.HloModuleProto.FromString):
     try:
       proto = parse(data)
@@ -93,11 +93,66 @@ def _from_bytes(data: bytes, name: str) -> Read:
       continue
     if proto.computations:
       _check_damage(proto, name)
-      return proto, None
+      return proto, None, None
   raise errors.HloError(
     f"{name} is neither HLO text (it has no 'HloModule' header) nor a"
     " serialized HloProto or HloModuleProto; it may be truncated."
   )
+
+
+# What XLA puts around a module that it dumps to stdout (--xla_dump_to=-).
+_DUMPED = re.compile(
+  rb"^\*\*\* Begin (\S+) \*\*\*\r?\n(.*?)^\*\*\* End \1 \*\*\*",
+  re.MULTILINE | re.DOTALL,
+)
+_BYTE_ORDER_MARKS = {
+  codecs.BOM_UTF8: "utf-8-sig",
+  codecs.BOM_UTF16_LE: "utf-16",
+  codecs.BOM_UTF16_BE: "utf-16",
+}
+
+
+def _unwrapped(data: bytes, name: str) -> bytes:
+  """Text without what editors and XLA put around it."""
+  for mark, encoding in _BYTE_ORDER_MARKS.items():
+    if data.startswith(mark):
+      data = data.decode(encoding, errors="replace").encode()
+  dumped = {
+    found[1].decode(errors="replace"): found[2]
+    for found in _DUMPED.finditer(data)
+    if b"HloModule " in found[2][:4096]
+  }
+  if len(dumped) > 1:
+    names = list(dumped)
+    such_as = next((n for n in names if "before_optimiz" in n), names[0])
+    raise errors.HloError(
+      f"{name} holds {len(dumped)} modules that XLA dumped; keep the lines of"
+      f" one, such as {such_as}."
+    )
+  return next(iter(dumped.values()), data)
+
+
+def _from_stablehlo(data: bytes, name: str) -> Read:
+  # As _from_text.
+  from jaxlib import _jax
+
+  try:
+    module = _jax.mlir.mlir_module_to_xla_computation(data)
+  except Exception as error:
+    raise errors.HloError(
+      f"{name} is StableHLO that this jaxlib cannot read: {_in_a_line(error)}"
+    ) from error
+  counts = dict(re.findall(rb"mhlo\.num_(partitions|replicas) = (\d+)", data))
+  replicas = int(counts.get(b"replicas", 1)) if counts else None
+  devices = math.prod(map(int, counts.values())) if counts else None
+  proto = hlo_pb2.HloModuleProto.FromString(
+    module.as_serialized_hlo_module_proto()
+  )
+  return proto, devices, replicas
+
+
+def _in_a_line(error: Exception) -> str:
+  return " ".join(str(error).split())[:500]
 
 
 def _module_of_hlo_proto(data: bytes) -> hlo_pb2.HloModuleProto:
@@ -111,9 +166,8 @@ def _from_text(text: str, name: str) -> Read:
   try:
     module = _hlo.hlo_module_from_text(text)
   except Exception as error:
-    reason = " ".join(str(error).split())[:500]
     raise errors.HloError(
-      f"{name} is not HLO text that this jaxlib can read: {reason}"
+      f"{name} is not HLO text that this jaxlib can read: {_in_a_line(error)}"
     ) from error
   # The parser takes the last computation for the entry where none is named.
   if not re.search(r"^\s*ENTRY\s", text, re.MULTILINE):
@@ -121,11 +175,13 @@ def _from_text(text: str, name: str) -> Read:
       f"{name} has no ENTRY computation; it may be truncated."
     )
   header = text[text.index("HloModule ") :].split("\n", 1)[0]
-  counts = re.findall(r"\b(?:num_partitions|replica_count)=(\d+)", header)
+  counts = dict(re.findall(r"\b(num_partitions|replica_count)=(\d+)", header))
+  replicas = int(counts.get("replica_count", 1)) if counts else None
   proto = hlo_pb2.HloModuleProto.FromString(
     module.as_serialized_hlo_module_proto()
   )
-  return proto, math.prod(map(int, counts)) if counts else None
+  devices = math.prod(map(int, counts.values())) if counts else None
+  return proto, devices, replicas
 
 
 def _from_compiled(compiled: Any) -> Read:
@@ -139,7 +195,7 @@ def _from_compiled(compiled: Any) -> Read:
     (compiled.input_shardings, compiled.output_shardings)
   )
   num_devices = max((len(s.device_set) for s in shardings), default=1)
-  return proto, num_devices
+  return proto, num_devices, None
 
 
 def _check_damage(proto: hlo_pb2.HloModuleProto, name: str) -> None:

@@ -610,3 +610,43 @@ def test_xla_exchanges_data_in_these_groups_and_this_order(spelled):
   assert got == [
     next(group for group in groups if device in group) for device in range(8)
   ]
+
+
+# Two replicas of four partitions: device r * 4 + p is partition p of replica r.
+@pytest.mark.parametrize(
+  ("collective", "groups"),
+  [
+    ("all-reduce(p), to_apply=add", [(0, 4), (1, 5), (2, 6), (3, 7)]),
+    (
+      "all-reduce(p), to_apply=add, channel_id=1, replica_groups={{0},{1}}",
+      [(0, 1, 2, 3), (4, 5, 6, 7)],
+    ),
+    (
+      "all-reduce(p), to_apply=add, channel_id=1, replica_groups={{0,1}}",
+      [(0, 4, 1, 5, 2, 6, 3, 7)],
+    ),
+    (
+      "all-reduce(p), to_apply=add, channel_id=1, use_global_device_ids=true,"
+      " replica_groups={{0,5},{1,2},{3,4},{6,7}}",
+      [(0, 5), (1, 2), (3, 4), (6, 7)],
+    ),
+    (
+      "all-to-all(p), dimensions={0}, channel_id=1,"
+      " replica_groups={{0,3},{1,2}}",
+      [(0, 3), (1, 2), (4, 7), (5, 6)],
+    ),
+    (
+      "collective-permute(p), channel_id=1, source_target_pairs={{0,1},{2,3}}",
+      [(0, 1), (2, 3), (4, 5), (6, 7)],
+    ),
+  ],
+)
+def test_ids_are_of_replicas_of_partitions_of_both_or_of_devices(
+  collective, groups
+):
+  text = hlo_text.text(
+    f"p = f32[8] parameter(0)\nROOT out = f32[8] {collective}",
+    header="replica_count=2, num_partitions=4",
+  )
+  (found,) = collectives.find(hlo.load(text))
+  assert list(found.groups) == groups

@@ -245,13 +245,45 @@ def test_a_layout_that_is_none_of_its_array_is_refused(order):
   assert f"{changed.name} has 2 dimensions and a layout of {order}" in message
 
 
-def test_stablehlo_is_called_that_and_told_how_to_become_hlo():
+def test_stablehlo_is_read_as_the_hlo_that_it_stands_for():
   lowered = jax.jit(lambda x: x * 2).lower(1.0)
   text = lowered.as_text().encode()
+  expected = hlo.load(lowered.as_text(dialect="hlo"))
   for source in (text, gzip.compress(text)):
-    message = _error_of(source)
-    assert "is StableHLO, as `lowered.as_text()` gives it; give what" in message
-  hlo.load(lowered.as_text(dialect="hlo"))
+    module = hlo.load(source)
+    assert module.name == expected.name
+    assert module.num_partitions == 1
+    assert module.num_instructions == expected.num_instructions
+  assert "is StableHLO that this jaxlib cannot read: " in _error_of(text[:-5])
+
+
+_MODULE = "HloModule step\n\nENTRY main {\n  ROOT x = f32[2] parameter(0)\n}\n"
+
+
+def _dumped(name: str) -> str:
+  return f"*** Begin {name} ***\n{_MODULE}*** End {name} ***\n"
+
+
+@pytest.mark.parametrize(
+  "data",
+  [
+    _MODULE.encode("utf-8-sig"),
+    _MODULE.encode("utf-16"),
+    _MODULE.replace("\n", "\r\n").encode(),
+    f"loading\n{_dumped('module_0001.jit_f.before_optimizations.txt')}".encode(),
+    gzip.compress(_MODULE.encode("utf-8-sig")),
+  ],
+  ids=["utf8_mark", "utf16", "crlf", "dumped_to_stdout", "gzip"],
+)
+def test_text_is_read_whatever_is_around_it(data):
+  assert hlo.load(data).name == "step"
+
+
+def test_one_of_several_modules_on_stdout_is_asked_for():
+  text = _dumped("m.thunk_sequence.txt") + _dumped("m.before_optimizations.txt")
+  message = _error_of(text.encode())
+  assert "holds 2 modules" in message
+  assert "such as m.before_optimizations.txt" in message
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, lzma.compress])
