@@ -17,6 +17,7 @@ from lagom_xla.costs import in_words
 from lagom_xla.costs import step as step_lib
 from lagom_xla.explain import explanation as explanation_lib
 from lagom_xla.explain import parts as parts_lib
+from lagom_xla.flags import collective_routes
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
@@ -364,6 +365,7 @@ def advice(subject: Subject) -> tuple[str, ...]:
       f" {knobs.MERGER}={knobs.merger_limit_mib(merged)} keeps them apart, and"
       " `lagom-xla tune` tries that."
     )
+  found += _communicator(subject)
   found += _fabrics(subject)
   found += _pipelining(subject)
   if (ordered_us := sum(us.get(r, 0.0) for r in _BY_ORDER)) > least_us:
@@ -403,6 +405,22 @@ def _kernel(subject: Subject) -> Iterator[str]:
     " gathers the operand, and each GPU computes the whole. Where parts are"
     " independent, jax.shard_map around the call has each GPU compute its own,"
     " and nothing to gather."
+  )
+
+
+def _communicator(subject: Subject) -> Iterator[str]:
+  """Communicator: a permute in one of all GPUs, where it has few channels."""
+  apart, key = knobs.permutes_apart(subject.step), subject.key
+  if apart is None or key not in subject.step.permuting:
+    return
+  runs = subject.collective.executions
+  apart_us = runs * apart.predict(key, apart.default[key]).time_us
+  yield (
+    "Communicator: XLA runs it in one of all GPUs, where NCCL gives a pair"
+    f" {in_words.count(subject.setting.num_channels, 'channel')}. In one of the"
+    f" {key.num_ranks} that talk it takes {_ms(apart_us)} instead of"
+    f" {_ms(runs * subject.lone_us)}: {collective_routes.CONNECTED} does that,"
+    " and `lagom-xla tune` tries it."
   )
 
 

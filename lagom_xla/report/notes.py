@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Collection, Iterator, Mapping
-import dataclasses
 import pathlib
 import re
 import shlex
@@ -205,12 +204,12 @@ def _stream_notes(step: step_lib.Step) -> Iterator[str]:
 
 def _permute_notes(step: step_lib.Step) -> Iterator[str]:
   """What permutes lose to running in a communicator of all GPUs."""
-  asked = dataclasses.replace(step.asked, permutes_apart=True)
-  apart, runs = step.asking(asked), step.executions
+  apart, runs = knobs.permutes_apart(step), step.executions
+  if apart is None:
+    return
   kept = {
     key: (step.default[key].num_channels, apart.default[key].num_channels)
-    for key in step.permuting
-    if key not in apart.permuting
+    for key in step.permuting.keys() - apart.permuting.keys()
   }
   us, apart_us = (
     sum(runs[k] * s.predict(k, s.default[k]).time_us for k in kept)

@@ -340,6 +340,8 @@ def with_routes(
   new = in_words.run_otherwise((after - before).elements())
   old = in_words.run_otherwise((before - after).elements())
   told = [new, f"{old} without it" if old else ""]
+  if without.permuting.keys() - with_it.permuting.keys():
+    told.append("permutes in communicators of those who talk")
   if not any(told):
     return seen
   if seen.acted and not seen.evidence.startswith(_UNSEEN):

@@ -22,12 +22,14 @@ from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import routes
 from lagom_xla.costs import step as step_lib
+from lagom_xla.explain import explaining
 from lagom_xla.flags import collective_routes
 from lagom_xla.flags import debug_options
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.report import notes
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import knobs
+from lagom_xla.verify import effects
 
 _MIB = 2**20
 _FLAG = collective_routes.CONNECTED
@@ -156,6 +158,14 @@ def test_their_option_is_offered_told_and_verified(
   times = [s.timeline(s.default).step_time_us for s in (step, with_it)]
   assert times[1] < times[0]
   assert not any(_FLAG in v.options for v in knobs.worth_trying(with_it))
+  advice = str(
+    [one.advice for one in explaining.of_step(step).before.collectives]
+  )
+  assert "Communicator: XLA runs it in one of all GPUs" in advice
+  seen = effects.Effect(knob=_FLAG, value="true", acted=True, evidence="unseen")
+  assert effects.with_routes(seen, step, with_it).evidence == (
+    "permutes in communicators of those who talk"
+  )
   (told,) = (note for note in notes.step_notes(step) if _FLAG in note)
   assert "in a communicator of all GPUs" in told
   assert not any(_FLAG in note for note in notes.step_notes(with_it))
@@ -166,6 +176,7 @@ def test_their_option_is_offered_told_and_verified(
 def test_permutes_that_leave_devices_out_are_not_offered_it():
   step = _permute(256 * _MIB, _rings(128, 8)[:64], 128)
   assert step.permuting
+  assert not any(_FLAG in note for note in notes.step_notes(step))
   assert not any(_FLAG in v.options for v in knobs.worth_trying(step))
 
 
