@@ -564,7 +564,7 @@ def _started(
         executions=module.executions[computation.id],
         is_pipelined=bool(config.get("is_pipelined")),
         reduction=_reduction(module, operation),
-        xla_strategy=_xla_strategy(module, operation),
+        xla_strategy=_xla_strategy(module, start, operation),
         num_elements=sum(map(hlo.num_elements, given)),
         num_updates=_num_updates(home, operation),
         stream=SYNC
@@ -661,7 +661,7 @@ def _stream(
   """The stream of an asynchronous collective."""
   # A start's own computation holds the fusion, and another one what it fuses.
   is_own = kind_of(start) or home.id in start.called_computation_ids
-  if not is_own and _xla_strategy(module, operation):
+  if not is_own and _xla_strategy(module, start, operation):
     return FUSED
   configs = map(module.raw_backend_config, (start, operation))
   return (
@@ -669,18 +669,25 @@ def _stream(
   )
 
 
-def _xla_strategy(module: hlo.Module, operation: hlo.Instruction) -> str:
-  """The kernel of its own that XLA chose for a plain collective; "" for none.
+# The kind of a fusion that is such a kernel, whatever its collective says.
+FUSED_KERNEL = "__triton_collective"
+
+
+def _xla_strategy(
+  module: hlo.Module, start: hlo.Instruction, operation: hlo.Instruction
+) -> str:
+  """The kernel of its own that XLA chose for a collective; "" for none.
 
   It does for all-reduces of up to a few MiB within a host, and says by which
   strategy (such as KERNEL_STRATEGY_TRITON_ONE_SHOT) in the all-reduce, also
   where that is in a fusion then (JAX 0.12).
   """
-  if b"kernel_strategy" not in module.raw_backend_config(operation):
-    return ""
-  config = module.backend_config(operation)["collective_backend_config"]
-  strategy = config["kernel_strategy"]
-  return "" if strategy in _OF_NCCL else strategy
+  if b"kernel_strategy" in module.raw_backend_config(operation):
+    config = module.backend_config(operation)["collective_backend_config"]
+    if (strategy := config["kernel_strategy"]) not in _OF_NCCL:
+      return strategy
+  is_kernel = FUSED_KERNEL.encode() in module.raw_backend_config(start)
+  return FUSED_KERNEL if is_kernel else ""
 
 
 # What is not said, and NCCL's.

@@ -78,6 +78,8 @@ AS_BY_DEFAULT = Switches()
 _MOST_BLOCKS = 32
 _BLOCK_THREADS = 512
 _THREAD_ELEMENTS = 4
+# The most that XLA reduces in one shot (kMaxOneShotAllReduceSizeBytes).
+_ONE_SHOT_BYTES = 256 * 1024
 
 # Ranks of a ragged-all-to-all that one kernel reaches
 # (kMaxNumRaggedAllToAllOutputPtrs in ragged_all_to_all_kernel.h).
@@ -115,7 +117,11 @@ def of(
   if any(cluster.num_nccl_nodes_of(group) > 1 for group in collective.groups):
     return None  # Memory of GPUs without NVLink between them cannot be read.
   if not is_exchange:
-    is_two_shot = "TWO_SHOT" in collective.xla_strategy
+    is_two_shot = "TWO_SHOT" in collective.xla_strategy or (
+      collective.xla_strategy == collectives_lib.FUSED_KERNEL
+      and kind == "all-reduce"
+      and collective.nccl_bytes > _ONE_SHOT_BYTES
+    )
     is_by_parts = is_two_shot or kind == "reduce-scatter"
     per_thread = _THREAD_ELEMENTS * (num_ranks if is_by_parts else 1)
     threads = -(-collective.num_elements // per_thread)

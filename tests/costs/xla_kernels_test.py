@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import all_reduces_by_nccl
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import compiler
 from lagom_xla.compile import config as config_lib
@@ -201,6 +202,27 @@ def test_gathers_and_scatters_are_read_in_one_shot_where_an_option_names_them(
     4.9 + read_bytes / (0.87 * 18 * 20.6 * 1e3)
   )
   assert not step.calls[key]
+
+
+@pytest.mark.parametrize(
+  ("num_bytes", "form"), [(256 * _KIB, "one-shot"), (512 * _KIB, "two-shot")]
+)
+def test_a_fusion_of_their_kind_is_such_a_kernel_without_a_strategy(
+  num_bytes, form
+):
+  array = f"f32[{num_bytes // 4}]"
+  config = '{"fusion_backend_config":{"kind":"__triton_collective"}}'
+  step = step_lib.of_module(
+    hlo_text.load(
+      f"x = {array} parameter(0)\nROOT r = {array} fusion(x), kind=kCustom,"
+      f" calls=fused, backend_config={config}",
+      computations=f"fused {{\nq = {array} parameter(0)\n"
+      f"ROOT s = {array} all-reduce(q), {hlo_text.ALL}, to_apply=add\n}}",
+    ),
+    _H100,
+  )
+  (kernel,) = step.own_kernels.values()
+  assert kernel.form == form
 
 
 def test_a_larger_all_reduce_is_nccls(reduced):
