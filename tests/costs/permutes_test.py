@@ -86,6 +86,15 @@ def test_a_permute_between_nodes_is_slower_there_too_and_all_devices_alike():
   assert _lone(ring) == _lone(ring.asking(_APART))
 
 
+def test_a_communicator_of_twice_the_ranks_takes_twice_as_long_as_measured():
+  step = _permute(64 * _MIB, _rings(8, 4), 8)
+  (_, whole_us), (_, half_us) = map(_lone, (step, step.asking(_APART)))
+  # nccl-tests' sendrecv_perf on 8 and on 4 GPUs of a node of H100s, NCCL
+  # 2.29.2 (github.com/xxrjun/nccl-tests-cluster).
+  assert whole_us == pytest.approx(820.17, rel=0.04)
+  assert half_us == pytest.approx(426.49, rel=0.04)
+
+
 def test_small_messages_within_a_node_keep_ll():
   (setting,) = _permute(4096, _rings(128, 8), 128).default.values()
   assert setting.protocol == "ll"
