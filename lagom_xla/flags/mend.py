@@ -21,7 +21,12 @@ from lagom_xla.flags import syntax
 # Quotes of print -> those of programs, one character each.
 _QUOTES = str.maketrans("“”„‟‘’‚‛", "\"\"\"\"''''")
 _DASHES = "-‐‑‒–—―−﹣－"
-_WORD = re.compile(r"[^ \t\r\n]+")
+# A value in quotes is of the word, and so is one that is a word by itself.
+_WORD = re.compile(
+  r"""(?:(?:(?<==)|(?<![^ \t\r\n])(?!.-))(?:'[^']*'|"(?:\\.|[^"])*")
+  |[^ \t\r\n])+""",
+  re.DOTALL | re.VERBOSE,
+)
 _LEAD = re.compile(
   rf"""([("'\[{{]*)((?:XLA_FLAGS=)?)(["']?)([{_DASHES}]*)(.*)""", re.DOTALL
 )
@@ -66,10 +71,12 @@ def _split(text: str) -> Iterator[Word]:
     if lead or word[0] == "-":
       flag, length, is_closed = syntax.first(plain[at + len(lead) :])
       after = at + len(lead) + length
-      # XLA needs no quote at the end.
+      # XLA needs no quote at the end, and no space after one.
       is_open = after == end and word.partition("=")[2][:1] in ("'", '"')
-      if is_closed or (is_open and not lead):
+      is_whole = plain[after : after + 1] in ("", lead, *syntax.SPACE, "-")
+      if (is_closed and is_whole) or (is_open and not lead):
         why = _part_of_all(lead) if lead else ""
+        after += bool(lead) and plain[after : after + 1] == lead
         yield Word(at=at, written=text[at:after], flags=(flag,), why=why)
         at = after
         continue
@@ -133,12 +140,9 @@ def _word(
 def _without_marks(body: str) -> tuple[syntax.Flag, str]:
   """A flag without marks at its end, and the first of these; "" for none."""
   name, equals, value = body.partition("=")
-  option = debug_options.find(name)
   text, mark = value if equals else name, ""
   while text and text[-1] in _MARKS:
     last = text[-1]
-    if last == "," and option is not None and option.is_repeated:
-      break
     if last in "\"'" and text.find(last) == 0 and len(text) > 1:
       text = text[1:]  # They are a pair.
     elif text.count({"]": "[", ")": "(", "}": "{"}.get(last, "\0")):
@@ -155,7 +159,7 @@ def _joined(found: list[Word]) -> Iterator[Word]:
   """The words, with values of the next word where they were meant to be."""
   while found:
     word, *found = found
-    values = [it.written for it in found[:2]]
+    values = [it.written.translate(_QUOTES) for it in found[:2]]
     if values[:1] == ["="] and len(values) == 2:
       taken, value = 2, values[1]
     elif values[:1] and values[0].startswith("="):
@@ -180,7 +184,8 @@ def _takes(flag: syntax.Flag, following: Sequence[Word]) -> bool:
   """Whether the words that follow are the value of a flag."""
   if any(it.flags or it.is_variable or it.why for it in following):
     return False
-  option, value = debug_options.find(flag.name), following[-1].written
+  option = debug_options.find(flag.name)
+  value = following[-1].written.translate(_QUOTES)
   if flag.value:
     return False
   if following[0].written.startswith("="):

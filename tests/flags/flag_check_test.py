@@ -294,6 +294,37 @@ def test_flags_that_xla_reads_are_meant(flags):
   assert not any(word.why for word in words)
 
 
+_MARKED = (
+  "--{}",
+  "\u2013{}",
+  "{}",
+  '"--{}"',
+  "\u201c--{}\u201d",
+  "--{},",
+  "--{}\\",
+  "--{} \\\n",
+  "--{} NCCL_DEBUG=INFO",
+)
+
+
+@settings(max_examples=20)
+@given(
+  st.lists(
+    st.tuples(
+      _SOME_FLAGS, st.sampled_from(_MARKED), st.sampled_from(["=", " ", " = "])
+    ),
+    max_size=4,
+  )
+)
+def test_no_mark_loses_a_flag(marked):
+  flags = [flag for flag, _, _ in marked]
+  text = " ".join(
+    mark.format(flag.removeprefix("--").replace("=", equals, 1))
+    for flag, mark, equals in marked
+  )
+  assert _sets(check.check(text).suggestion) == _sets(" ".join(flags))
+
+
 @settings(max_examples=200)
 @given(st.text("-\u2013xla_gu=1,'\"\\ \n$A[]", max_size=24))
 def test_any_text_is_words_in_its_order(text):

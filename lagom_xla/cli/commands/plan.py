@@ -197,6 +197,7 @@ def _print_lines(name: str, plugin: pathlib.Path | None) -> None:
   from lagom_xla.apply import checked
   from lagom_xla.apply import env as env_lib
   from lagom_xla.apply.nccl import table as table_lib
+  from lagom_xla.costs.nccl import environment
 
   if plugin is None:
     plan = checked.load(name)
@@ -204,7 +205,8 @@ def _print_lines(name: str, plugin: pathlib.Path | None) -> None:
     output.write(env_lib.nccl_lines({**plan.nccl_env, **per_function}))
     return
   folder = pathlib.Path(name).absolute()
-  rules = table_lib.rules_of(checked.load(folder).nccl_settings)
+  plan = checked.load(folder)
+  rules = table_lib.rules_of(plan.nccl_settings)
   table = folder / env_lib.TABLE
   if not table.is_file():
     raise errors.PlanError(
@@ -221,3 +223,9 @@ def _print_lines(name: str, plugin: pathlib.Path | None) -> None:
   }
   output.write(env_lib.exports(values))
   output.write(env_lib.UNSET_FOR_TABLE)
+  if (here := environment.costed()) != plan.nccl_variables:
+    output.say(
+      f"NCCL's choice is under {environment.in_words(here)} here, and the plan"
+      f" was made under {environment.in_words(plan.nccl_variables)}: settings"
+      " that a variable rules out have no effect."
+    )

@@ -129,7 +129,7 @@ def uncosted() -> Mapping[str, str]:
   return {
     name: value
     for name, value in _here((*UNCOSTED, *_LINKS, TUNER)).items()
-    if name not in numbers or _number(value) > 0
+    if (_number(value) > 0 if name in numbers else value != "none")
   }
 
 
