@@ -274,6 +274,8 @@ class Collective:
     is_pipelined: whether XLA pipelined it over loop iterations.
     xla_strategy: how XLA means to run it in a kernel of its own, without NCCL,
       as it writes that; "" where it does not say.
+    memory: "symmetric" or "peer" where XLA marked it to run by puts into
+      windows of others, or by copies into their memory; "" where it did not.
     num_elements: of all operands.
     num_updates: parts at offsets of their own that a ragged-all-to-all sends.
     stream: COMMUNICATION, SCALE_UP, FUSED or SYNC, and the number of the stream
@@ -302,6 +304,7 @@ class Collective:
   is_pipelined: bool
   reduction: str = ""
   xla_strategy: str = ""
+  memory: str = ""
   num_elements: int = 0
   num_updates: int = 0
   stream: str = COMMUNICATION
@@ -565,6 +568,7 @@ def _started(
         is_pipelined=bool(config.get("is_pipelined")),
         reduction=_reduction(module, operation),
         xla_strategy=_xla_strategy(module, start, operation),
+        memory=_memory(module, start, operation),
         num_elements=sum(map(hlo.num_elements, given)),
         num_updates=_num_updates(home, operation),
         stream=SYNC
@@ -667,6 +671,23 @@ def _stream(
   return (
     SCALE_UP if any(_SCALE_UP_DOMAIN in c for c in configs) else COMMUNICATION
   )
+
+
+# How XLA marks collectives by xla_gpu_all_gather_mode and its like.
+_MODES = {
+  "symmetric": b"COLLECTIVES_SYMMETRIC_MEMORY",
+  "peer": b"COLLECTIVES_PEER_MEMORY",
+}
+
+
+def _memory(
+  module: hlo.Module, start: hlo.Instruction, operation: hlo.Instruction
+) -> str:
+  configs = [module.raw_backend_config(i) for i in (start, operation)]
+  for memory, mode in _MODES.items():
+    if any(mode in config for config in configs):
+      return memory
+  return ""
 
 
 # The kind of a fusion that is such a kernel, whatever its collective says.

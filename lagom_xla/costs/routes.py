@@ -28,6 +28,12 @@ kernels that a tuner knows.
 
 *Copies within a process* exchange like copy engines do, with one barrier.
 
+*Puts within a process* gather where XLA marks a gather so (RunOneSidedAllGather
+in all_gather_thunk.cc): a rank signals and waits for one peer after the other,
+puts its part to all (ncclPutSignal, by copy engines), then copies its own:
+
+    t = (ranks - 1) * signal + others' bytes / copy rate + own bytes / own rate
+
 A copy reads and writes memory once. The switch writes what it multicasts, and
 reads what it adds up, on every GPU. Rates end in _gbps and mean 1e9 bytes per
 second.
@@ -125,15 +131,16 @@ def of_step(
 
   `num_devices` are those of the step.
   """
-  if not (asked.symmetric or asked.copies_locally):
+  is_marked = any(collective.memory for _, collective in found)
+  if not (asked.symmetric or asked.copies_locally or is_marked):
     return {}
   takes_no_sm = asked.asks_for_no_sm and _is_mostly_async(c for _, c in found)
   by_key: dict[collective_lib.TuningKey, list[Route | None]] = {}
-  copies_permutes = asked.copies_locally and (
+  is_local = (
     asked.permutes_apart or cluster.num_processes_of(range(num_devices)) == 1
   )
   for key, collective in found:
-    if collective.kind == "collective-permute" and not copies_permutes:
+    if collective.kind == "collective-permute" and not is_local:
       route = None
     else:
       route = _of_collective(
@@ -161,7 +168,7 @@ def window_bytes(
     (
       collective.operand_bytes + collective.result_bytes
       for key, collective in found
-      if _is_symmetric(key, asked)
+      if collective.memory == "symmetric" or _is_symmetric(key, asked)
     ),
     default=0,
   )
@@ -200,13 +207,18 @@ def _of_collective(
     return None
   if not symmetric.is_available(cluster):
     return None
-  if asked.copies_locally and key.kind in nccl.SEND_RECV:
-    spans_processes = any(
-      cluster.num_processes_of(group) > 1 for group in collective.groups
-    )
+  spans_processes = any(
+    cluster.num_processes_of(group) > 1 for group in collective.groups
+  )
+  is_permute = collective.kind == "collective-permute"
+  is_copied = asked.copies_locally or (is_permute and collective.memory)
+  if is_copied and key.kind in nccl.SEND_RECV:
     if collective.kind in ("send", "recv") or spans_processes:
       return None
     return _of_local_copies(key, collective, cluster)
+  is_put = collective.memory == "symmetric" and not spans_processes
+  if is_put and key.kind == "all-gather":
+    return _by_puts(key, collective, cluster)
   if asked.nccl_version < LEAST_NCCL or not _is_symmetric(key, asked):
     return None
   if key.num_nodes > 1:
@@ -248,6 +260,21 @@ def _by_copies(
   # What overlaps nothing keeps kernels from running, as if it had all SMs.
   overlaps = asked.nccl_version >= OVERLAPPING_NCCL
   return _copied(key, time_us, 0 if overlaps else cluster.gpu.num_sms)
+
+
+def _by_puts(
+  key: collective_lib.TuningKey,
+  collective: collectives_lib.Collective,
+  cluster: cluster_lib.Cluster,
+) -> Route:
+  part_bytes = key.num_bytes / key.num_ranks
+  return _copied(
+    key,
+    (key.num_ranks - 1) * _BARRIER_US
+    + collective.num_operands * _BATCH_US
+    + (key.num_bytes - part_bytes) / (1e3 * _copy_gbps(cluster))
+    + part_bytes / (1e3 * _OWN_GBPS),
+  )
 
 
 def _copied(

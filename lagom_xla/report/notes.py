@@ -234,7 +234,8 @@ def route_notes(step: step_lib.Step) -> Iterator[str]:
   if told := in_words.run_otherwise(routed):
     yield f"No NCCL setting reaches {told}."
   asked = step.asked
-  if not asked.symmetric:
+  is_marked = any(c.memory == "symmetric" for _, c in found)
+  if not (asked.symmetric or is_marked):
     return
   version = in_words.version(asked.nccl_version)
   if asked.nccl_version < routes.LEAST_NCCL:

@@ -172,6 +172,30 @@ def test_permutes_within_a_process_are_copied_under_their_flag(
   assert _costs(found) == {"collective-permute": ("copy engines", 0)}
 
 
+def test_what_xla_marks_as_puts_or_copies_takes_no_sm_within_a_process(
+  h100s: Sequence[jax.Device], scheduled: Scheduled, step: step_lib.Step
+) -> None:
+  modes = {
+    "xla_gpu_all_gather_mode": "COLLECTIVES_SYMMETRIC_MEMORY",
+    "xla_gpu_collective_permute_mode": "COLLECTIVES_PEER_MEMORY",
+  }
+  module = scheduled(_sharded(h100s), **modes)
+  marked = step_lib.of_module(module, H100)
+  assert _costs(marked) == {
+    "all-gather": ("copy engines", 0),
+    "collective-permute": ("copy engines", 0),
+  }
+  text = " ".join(notes.route_notes(marked))
+  assert "all-gather by copy engines (no SM)" in text
+  assert "XLA_PYTHON_CLIENT_MEM_FRACTION" in text
+  # Slower than NCCL's copies by the signals of one peer after the other.
+  (gathered,) = (k for k in marked.routes if k.kind == "all-gather")
+  flagged = step.asking(_asked(**{FLAG: True})).routes[gathered]
+  assert marked.routes[gathered].cost.time_us > flagged.cost.time_us
+  per_gpu = dataclasses.replace(H100, processes_per_node=8)
+  assert not step_lib.of_module(module, per_gpu).routes
+
+
 @pytest.mark.parametrize(
   ("version", "sms"),
   [((2, 27, 7), None), ((2, 28, 9), 132), ((2, 29, 3), 132), ((2, 30, 3), 0)],
