@@ -196,3 +196,15 @@ def test_a_plan_is_verified_by_the_modules_that_run():
   assert verified.default_us == pytest.approx(plan.prediction.default_us)
   planned_us = plan.prediction.nccl_settings_us
   assert verified.planned_us == pytest.approx(planned_us)
+
+
+def test_an_option_that_changes_only_what_is_computed_again_has_an_effect():
+  target = _target("a | a", "a a.remat | a")
+  with mock.patch.object(memory, "is_short_of_memory", return_value=True):
+    tuning = tuner.tune(target)
+    verified = verification.verify(tuning.plan, target)
+  assert tuning.plan.xla.options
+  for found in (tuning, verified):
+    (effect,) = (e for e in found.effects if e.knob.startswith("xla_"))
+    assert "0 instructions run again instead of 1" in effect.evidence
+    assert effect.acted and effect.gain_us == pytest.approx(1000.0, rel=0.01)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import jax
 import pytest
 
+import arm_steps
 import compiles
 import fake_target
 import hlo_text
@@ -89,6 +90,17 @@ def test_a_plan_sets_only_what_acted_of_what_was_compiled_to_the_end():
   assert tuning.plan.prediction.xla_us == (
     tuning.kept.under_nccl_defaults.step_time_us
   )
+
+
+def test_a_plan_keeps_no_option_that_costs_by_its_own_figures():
+  def takes_us(config: config_lib.XlaConfig) -> float:
+    gains, costs = ("xla_a" in config.options), ("xla_b" in config.options)
+    return 90 - 20 * gains + 0.02 * costs  # Less than what is sure.
+
+  tuning = tuner.tune(
+    _taking(takes_us), arms=[arm_steps.arm("recipe", xla_a=1, xla_b=1)]
+  )
+  assert set(tuning.plan.xla.options) == {"xla_a"}
 
 
 @pytest.mark.parametrize(
