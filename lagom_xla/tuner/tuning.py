@@ -80,12 +80,12 @@ class Tuning:
   @property
   def peak_bytes_before(self) -> int | None:
     """Peak device memory with XLA's defaults, if known."""
-    return _peak_bytes(self.compiled_before)
+    return _peak_bytes(self.compiled_before, self.search.default)
 
   @property
   def peak_bytes_after(self) -> int | None:
     """Peak device memory with the plan, if known."""
-    return _peak_bytes(self.compiled)
+    return _peak_bytes(self.compiled, self.kept)
 
   @property
   def num_trials(self) -> int:
@@ -97,5 +97,10 @@ class Tuning:
     )
 
 
-def _peak_bytes(compilation: lowered.Compilation | None) -> int | None:
-  return compilation.peak_bytes if compilation is not None else None
+def _peak_bytes(
+  compilation: lowered.Compilation | None, candidate: candidates_lib.Candidate
+) -> int | None:
+  """By the last compile to the end, which a stop may have come before."""
+  if compilation is None:
+    return candidate.peak_bytes
+  return compilation.peak_bytes
