@@ -118,16 +118,16 @@ def _flags() -> str:
   from lagom_xla.flags import syntax
 
   environment.check()
-  flags, rest = syntax.parse(environment.xla_flags())
-  if not flags and not rest:
+  flags, _ = syntax.parse(environment.xla_flags())
+  if not flags:
     return "none are set"
   defaults = debug_options.under("")
   values = debug_options.under(os.environ["XLA_FLAGS"])
   set_to = [f"{n}={v}" for n, v in values.items() if v != defaults[n]]
   found = in_words.some(set_to, _MOST_OPTIONS) or "nothing"
   found = f"XLA reads {in_words.count(flags, 'flag')}, which set {found}"
-  if rest:
-    found += f"; it stops reading at {rest.split()[0]}, which is no flag"
+  if word := environment.unread():
+    found += f"; it stops reading at {word}, which is no flag"
   return found
 
 

@@ -223,12 +223,25 @@ def xla_flags() -> str:
   """The flags that XLA is going to read, in one line; "" for none.
 
   Raises:
-    FlagsError: the variable names a file that is not there. So do `value` and
-      `is_set`.
+    FlagsError: the variable names a file that is not there. So do `unread`,
+      `value` and `is_set`.
   """
+  text, rest = _read()
+  return " ".join(text.removesuffix(rest).split())
+
+
+def unread() -> str:
+  """The word at which XLA stops reading the variable; "" for none."""
+  _, rest = _read()
+  return rest.split()[0] if rest else ""
+
+
+def _read() -> tuple[str, str]:
+  """What is set, and the end of it, which XLA does not read."""
   text = os.environ.get("XLA_FLAGS", "")
   try:
-    return " ".join(syntax.follow(text).split())
+    followed = syntax.follow(text).rstrip(syntax.SPACE)
+    return followed, syntax.parse(followed)[1]
   except (OSError, ValueError) as error:
     raise errors.FlagsError(
       f"XLA_FLAGS is {text.strip()!r}, which is neither a flag nor a file with"

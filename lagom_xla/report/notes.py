@@ -96,6 +96,11 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
   module = step.analysis.module
   if environment.is_set():
     yield f"What runs today is {environment.what_runs()}."
+  if word := environment.unread():
+    yield (
+      f"XLA reads XLA_FLAGS up to {word}, which is no flag: `{program_name()}"
+      ' flags --check "$XLA_FLAGS"` says what was meant.'
+    )
   if said := costed():
     yield said
   cluster = step.cluster

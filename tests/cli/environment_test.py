@@ -88,6 +88,17 @@ def test_what_is_set_is_in_the_plan_and_in_what_programs_read(
   )
 
 
+def test_words_that_xla_does_not_read_are_no_part_of_what_runs(
+  tmp_path, monkeypatch
+):
+  monkeypatch.setenv("XLA_FLAGS", f"{_OVERLAP} NCCL_DEBUG=INFO --xla_no=1")
+  step = write_hlo(tmp_path)
+  assert printed("inspect", step, CLUSTER)["xla_flags"] == _OVERLAP
+  said = " ".join(run("inspect", step, CLUSTER).out.split())
+  assert f"What runs today is XLA's defaults with {_OVERLAP}. " in said
+  assert "XLA reads XLA_FLAGS up to NCCL_DEBUG=INFO, which is no flag" in said
+
+
 def test_a_compile_that_fails_beside_flags_names_them(
   h100s, tmp_path, monkeypatch
 ):
