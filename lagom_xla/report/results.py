@@ -18,6 +18,7 @@ from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import routes
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
+from lagom_xla.costs.nccl import environment as nccl_environment
 from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.flags import environment
 from lagom_xla.passes import collectives as collectives_lib
@@ -289,6 +290,8 @@ class Inspection:
       none.
     compiler_options: what else changed its compile, the compiler_options of
       `jax.jit` and JAX's settings: XLA's option, or JAX's level -> value.
+    nccl_variables: NCCL's variables that leave it less to choose from; all
+      times are under them.
     collectives: all, one computation after another, in schedule order.
     host_copies: copies to and from the host's memory.
     totals: kind of collective -> what a device moves in those of that kind.
@@ -309,6 +312,7 @@ class Inspection:
   module: Module
   xla_flags: str
   compiler_options: Mapping[str, bool | int | float | str]
+  nccl_variables: Mapping[str, str]
   collectives: tuple[Collective, ...]
   host_copies: tuple[HostCopy, ...]
   totals: Mapping[str, Total]
@@ -334,6 +338,7 @@ def inspection(
     ),
     xla_flags=environment.xla_flags(),
     compiler_options=environment.found().values,
+    nccl_variables=nccl_environment.costed(),
     collectives=tuple(_collectives(step)),
     host_copies=tuple(
       validation.convert(HostCopy, copy) for copy in analysis.host_copies

@@ -231,6 +231,8 @@ def test_what_leaves_nccl_less_to_choose_from_is_in_all_times(
   assert _said("inspect", module) != free
   note = "NCCL_PROTO=LL leaves NCCL less to choose from here"
   assert note in _said("inspect", module)
+  said = printed("inspect", module, CLUSTER)["nccl_variables"]
+  assert said == {"NCCL_PROTO": "LL"}
   assert note in _said("whatif", module)
   plan = str(tmp_path / "plan")
   run("tune", module, CLUSTER, f"--out={plan}")
