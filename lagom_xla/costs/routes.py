@@ -30,9 +30,11 @@ kernels that a tuner knows.
 
 *Puts within a process* gather where XLA marks a gather so (RunOneSidedAllGather
 in all_gather_thunk.cc): a rank signals and waits for one peer after the other,
-puts its part to all (ncclPutSignal, by copy engines), then copies its own:
+puts its part to all (ncclPutSignal, by copy engines), then has its own copied
+by a plain memcpy:
 
-    t = (ranks - 1) * signal + others' bytes / copy rate + own bytes / own rate
+    t = (ranks - 1) * signal + others' bytes / copy rate
+        + 2 * own bytes / memory rate
 
 A copy reads and writes memory once. The switch writes what it multicasts, and
 reads what it adds up, on every GPU. Rates end in _gbps and mean 1e9 bytes per
@@ -273,7 +275,7 @@ def _by_puts(
     (key.num_ranks - 1) * _BARRIER_US
     + collective.num_operands * _BATCH_US
     + (key.num_bytes - part_bytes) / (1e3 * _copy_gbps(cluster))
-    + part_bytes / (1e3 * _OWN_GBPS),
+    + 2 * part_bytes / (1e3 * cluster.gpu.hbm_gbps),
   )
 
 

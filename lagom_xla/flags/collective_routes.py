@@ -36,6 +36,9 @@ LOCAL_COPIES = "xla_gpu_use_memcpy_local_p2p"
 
 CONNECTED = "xla_gpu_collective_permute_connected_components"
 
+# What registered buffers gain beside NCCL's kernels is not costed.
+REGISTERED = "xla_gpu_enable_nccl_user_buffers"
+
 # Those that act in the XLA_FLAGS of a process alone.
 OF_PROCESS = (SYMMETRIC, SYMMETRIC_KINDS)
 
@@ -86,6 +89,11 @@ def copies_locally(options: Mapping[str, object]) -> bool:
 def permutes_apart(options: Mapping[str, object]) -> bool:
   """Whether permutes have communicators of those who talk alone."""
   return _is_on(CONNECTED, options)
+
+
+def registers_buffers() -> bool:
+  """Whether XLA_FLAGS have XLA register the buffers of collectives."""
+  return _is_on(REGISTERED, {})
 
 
 def nccl_version() -> tuple[int, ...]:

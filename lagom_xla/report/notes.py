@@ -238,6 +238,10 @@ def route_notes(step: step_lib.Step) -> Iterator[str]:
   routed = (one for one in step.run_otherwise() if one[1] != "XLA kernel")
   if told := in_words.run_otherwise(routed):
     yield f"No NCCL setting reaches {told}."
+  if found and collective_routes.registers_buffers():
+    yield (
+      f"What collectives gain by {collective_routes.REGISTERED} is not costed."
+    )
   asked = step.asked
   is_marked = any(c.memory == "symmetric" for _, c in found)
   if not (asked.symmetric or is_marked):

@@ -172,6 +172,15 @@ def test_permutes_within_a_process_are_copied_under_their_flag(
   assert _costs(found) == {"collective-permute": ("copy engines", 0)}
 
 
+def test_registered_buffers_are_said_not_to_be_costed(
+  step: step_lib.Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  name = collective_routes.REGISTERED
+  assert not any(name in note for note in notes.step_notes(step))
+  monkeypatch.setenv("XLA_FLAGS", f"--{name}=true")
+  assert any(f"{name} is not costed" in n for n in notes.step_notes(step))
+
+
 def test_what_xla_marks_as_puts_or_copies_takes_no_sm_within_a_process(
   h100s: Sequence[jax.Device], scheduled: Scheduled, step: step_lib.Step
 ) -> None:
