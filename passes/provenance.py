@@ -85,6 +85,12 @@ _LINEAR = frozenset(
     *(kind + end for kind in collectives_lib.KINDS for end in ("", "-start")),
   ]
 )
+_PLACES_STAY = frozenset(
+  [
+    *("add-dependency", "bitcast", "call", "convert", "copy", "copy-start"),
+    *("fusion", "opt-barrier", "parameter", "reshape", "transpose"),
+  ]
+)
 _PRODUCTS = frozenset(["convolution", "custom-call", "dot", "ragged-dot"])
 _CALLS = frozenset(["async-start", "call", "fusion"])
 # The name of an argument, with which paths in it begin.
@@ -625,6 +631,50 @@ class Arrays:
       of = of & self._parameters or of
     is_parameter = of & self._parameters
     return "parameter" if is_parameter else "optimizer state", of
+
+  def is_only_looked_up(self, collective: collectives_lib.Collective) -> bool:
+    """Whether rows are looked up in what is gathered, and nothing else done."""
+    uses = self._uses_of_gathered(collective)
+    return bool(uses) and all(use.opcode == "gather" for use, _ in uses)
+
+  def is_cut_again(self, collective: collectives_lib.Collective) -> bool:
+    """Whether each device takes a part of its own of what is gathered."""
+    uses = self._uses_of_gathered(collective)
+    return any(
+      use.opcode == "dynamic-slice" and self._of_device[node]
+      for use, node in uses
+    )
+
+  def _uses_of_gathered(
+    self, collective: collectives_lib.Collective
+  ) -> list[tuple[hlo.Instruction, _Node]]:
+    """What takes a gathered array, but for what changes no element's place."""
+    found = self._operation(collective)
+    if found is None or collective.kind != "all-gather":
+      return []
+    flow, uses = self._flow, []
+    todo = [*flow.values.get(found[1].id, ())]
+    seen = set(todo)
+    while todo:
+      node = todo.pop()
+      for user in self._used[node]:
+        made_by = flow.made_by[user]
+        if made_by.opcode in _PLACES_STAY and node in flow.copied[user]:
+          if user not in seen:
+            seen.add(user)
+            todo.append(user)
+        else:
+          uses.append((made_by, user))
+    return uses
+
+  @functools.cached_property
+  def _of_device(self) -> list[int]:
+    """Node -> 1 where it depends on which device this is."""
+    flow = self._flow
+    own = [
+      int(i.opcode in ("partition-id", "replica-id")) for i in flow.made_by
+    ]
+    return _reached(own, flow.mixed, flow.copied)
 
   def trips_added_up(self, collective: collectives_lib.Collective) -> int:
     """Trips of the longest loop that only adds up what a collective reduces.

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
   from lagom_xla.compile import pool as pool_lib
   from lagom_xla.compile import target as target_lib
   from lagom_xla.costs import step as step_lib
+  from lagom_xla.explain import explanation as explanation_lib
   from lagom_xla.profiling import costing as costing_lib
   from lagom_xla.profiling import profile as profile_lib
 
@@ -396,6 +397,18 @@ def check_profile(arguments: argparse.Namespace, step: step_lib.Step) -> None:
       " collectives, nor kernels of equal work. Trace this step, or leave out"
       " --profile."
     )
+
+
+def advised(
+  target: target_lib.Target, step: step_lib.Step, bar: progress.Bar
+) -> tuple[explanation_lib.Advice, ...]:
+  """What to change in the program, with what XLA makes of it then."""
+  from lagom_xla.cli import naming
+  from lagom_xla.explain import advice
+
+  bar.say("trying what could be changed in the program")
+  with bar.told_of_compiles(naming.Names()):
+    return advice.of_step(step, target)
 
 
 def warn_of_repeated_work(

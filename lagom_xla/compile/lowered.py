@@ -147,7 +147,7 @@ class Lowered(abc.ABC):
     key = rewriting.key(form)
     if key not in self._forms:
       rewritten, outcome = rewrite_lib.rewrite(self.stablehlo, form)
-      program = self._with_program(rewritten) if outcome.actions else self
+      program = self.with_program(rewritten) if outcome.actions else self
       self._forms[key] = program, outcome
     return self._forms[key]
 
@@ -163,10 +163,10 @@ class Lowered(abc.ABC):
     """The program with the chains of each collective in its attributes."""
     if not self.has_forms:
       return self
-    return self._with_program(rewrite_lib.with_chains_tagged(self.stablehlo))
+    return self.with_program(rewrite_lib.with_chains_tagged(self.stablehlo))
 
   @abc.abstractmethod
-  def _with_program(self, stablehlo: Any) -> Self:
+  def with_program(self, stablehlo: Any) -> Self:
     """The same of another program."""
 
   @functools.cached_property
@@ -236,7 +236,8 @@ class LoweredStep(Lowered):
     """The step in a module of its own, which JAX knows executables by."""
     return dataclasses.replace(self, step=lowerings.copied(self.step))
 
-  def _with_program(self, stablehlo: Any) -> Self:
+  def with_program(self, stablehlo: Any) -> Self:
+    """In the place of the step's own."""
     step = lowerings.with_module(self.step, stablehlo)
     return dataclasses.replace(self, step=step)
 
@@ -304,7 +305,8 @@ class LoweredModule(Lowered):
     any_step = request_lib.handed_for_any()
     return dataclasses.replace(any_step, jit=self.jit_options)
 
-  def _with_program(self, stablehlo: Any) -> Self:
+  def with_program(self, stablehlo: Any) -> Self:
+    """In the place of the module's."""
     return dataclasses.replace(self, rewritten_program=stablehlo)
 
 
@@ -340,7 +342,8 @@ class SentStep(Lowered):
     """What was sent, with these options."""
     return request_lib.with_options(self.sent, options)
 
-  def _with_program(self, stablehlo: Any) -> Self:
+  def with_program(self, stablehlo: Any) -> Self:
+    """In the place of what was sent."""
     program = request_lib.program(stablehlo)
     sent = dataclasses.replace(self.sent, program=program)
     return dataclasses.replace(self, sent=sent)

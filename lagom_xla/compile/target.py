@@ -263,6 +263,12 @@ class _LoweredTarget(Target):
     with watching.watched(config, self.cluster.name, is_to_the_end=True):
       return compiler.compile(self.lowered, config, must_begin=self.must_begin)
 
+  def with_program(self, stablehlo: Any) -> Self:
+    """The target with another program, as its user could write it."""
+    program: Any = self.lowered
+    lowered = program.with_program(stablehlo)
+    return dataclasses.replace(self, lowered=lowered)
+
   def outcome(self, form: form_lib.Form) -> form_lib.Outcome:
     return self.lowered.rewritten(form)[1]
 

@@ -46,15 +46,18 @@ _Line = tuple[str, str, int, bool]
 _NO_LINE: _Line = ("", "", 0, False)
 
 
-def of_step(step: step_lib.Step) -> explanation_lib.Explanation:
+def of_step(
+  step: step_lib.Step, advice: tuple[explanation_lib.Advice, ...] = ()
+) -> explanation_lib.Explanation:
   """Explains a step as it runs today."""
-  return _explanation(step, of_run(step, step.default), None)
+  return _explanation(step, of_run(step, step.default), None, advice)
 
 
 def of_plan(
   before: step_lib.Step,
   after: step_lib.Step,
   configuration: step_lib.Configuration,
+  advice: tuple[explanation_lib.Advice, ...] = (),
 ) -> explanation_lib.Explanation:
   """Explains a step as it runs today, and what a plan makes of it.
 
@@ -65,7 +68,8 @@ def of_plan(
   for ours, theirs in _groups(_by_lines(today), _by_lines(planned)):
     compared = _compared(today, planned, (ours, theirs))
     with_plan |= dict.fromkeys((c.name for c in ours), compared)
-  return _explanation(before, _step(today, with_plan), _step(planned, {}))
+  explained = _step(today, with_plan)
+  return _explanation(before, explained, _step(planned, {}), advice)
 
 
 def of_run(
@@ -79,6 +83,7 @@ def _explanation(
   step: step_lib.Step,
   before: explanation_lib.Step,
   after: explanation_lib.Step | None,
+  advice: tuple[explanation_lib.Advice, ...],
 ) -> explanation_lib.Explanation:
   return explanation_lib.Explanation(
     module_name=step.analysis.module.name,
@@ -90,6 +95,7 @@ def _explanation(
     calls_that_may_communicate=tuple(
       dict.fromkeys(step.calls_that_may_communicate.values())
     ),
+    advice=advice,
   )
 
 
@@ -282,6 +288,10 @@ def _step(
     lower_bound_us=lower_bound.us(ran.step),
     unexplained_us=max(exposed_us - explained_us, 0.0),
     reasons_us=dict(sorted(reasons_us.items(), key=lambda item: -item[1])),
+    between_products_us=sum(
+      map(sentences.between_products_us, subjects.values())
+    ),
+    in_process_us=sum(map(sentences.in_process_us, subjects.values())),
     collectives=tuple(found),
   )
 

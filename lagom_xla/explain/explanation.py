@@ -58,6 +58,26 @@ class Slowed:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Advice:
+  """What to change in a program.
+
+  Attributes:
+    about: what it is on, such as "Activations".
+    sentence: what XLA makes of the program, what would help, and with the
+      program at hand what the step takes then.
+    gain_us: what that gains, in microseconds per step; without the program
+      what is lost today.
+  """
+
+  about: str
+  sentence: str
+  gain_us: float
+
+  def __str__(self) -> str:
+    return f"{self.about}: {self.sentence}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class WithPlan:
   """What a plan makes of a collective, and of others from the same lines.
 
@@ -165,6 +185,9 @@ class Step:
     lower_bound_us: what no order and no setting of this module can beat.
     unexplained_us: what is exposed of those that are too many to look at.
     reasons_us: what is exposed of all others, by reason.
+    between_products_us: of that, what no order hides, as products before and
+      behind need it.
+    in_process_us: of that, what strands and slices could hide, at most.
     collectives: those that are exposed most first.
   """
 
@@ -173,6 +196,8 @@ class Step:
   lower_bound_us: float
   unexplained_us: float
   reasons_us: Mapping[str, float]
+  between_products_us: float = 0.0
+  in_process_us: float = 0.0
   collectives: tuple[Collective, ...]
 
 
@@ -190,6 +215,7 @@ class Explanation:
     after: with the plan; null without one.
     calls_that_may_communicate: library calls that may hold collectives, which
       are not among these.
+    advice: what to change in the program, what gains most first.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -202,6 +228,7 @@ class Explanation:
   before: Step
   after: Step | None
   calls_that_may_communicate: tuple[str, ...] = ()
+  advice: tuple[Advice, ...] = ()
 
 
 _MOST_NEAR = 3

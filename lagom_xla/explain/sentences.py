@@ -377,7 +377,7 @@ def advice(subject: Subject) -> tuple[str, ...]:
         " xla_gpu_enable_latency_hiding_scheduler turns it on."
       )
     found.append(said + way)
-  left_us = sum(us.get(r, 0.0) for r in _BY_PROGRAM)
+  left_us = between_products_us(subject)
   if left_us > least_us:
     found += _mesh(subject)
     found += _accumulation(subject)
@@ -537,19 +537,41 @@ def _products(subject: Subject) -> list[int]:
 
 def _slices(subject: Subject, left_us: float) -> Iterator[str]:
   """Slices: a product next to it, cut in pieces together with it."""
+  for instruction, hidden_us in _sliced(subject, left_us):
+    yield (
+      f"Slices: {subject.named(instruction)} is a product right beside it. In"
+      f" {_NUM_PIECES} pieces, each sent while another is computed, up to"
+      f" {_ms(hidden_us)} of it could hide; `--in-process` tries that."
+    )
+
+
+def _sliced(
+  subject: Subject, left_us: float
+) -> Iterator[tuple[hlo.Instruction, float]]:
+  """A product right beside it, if any, and how much could hide in pieces."""
   for instruction in (subject.user, subject.maker):
     kernel = subject.kernel(instruction)
     if instruction is None or kernel is None or kernel.category != "gemm":
       continue
     product_us = subject.step.kernel_cost(kernel).time_us
     runs = subject.collective.executions
-    hidden_us = min(left_us, runs * product_us) * (1 - 1 / _NUM_PIECES)
     yield (
-      f"Slices: {subject.named(instruction)} is a product right beside it. In"
-      f" {_NUM_PIECES} pieces, each sent while another is computed, up to"
-      f" {_ms(hidden_us)} of it could hide; `--in-process` tries that."
+      instruction,
+      min(left_us, runs * product_us) * (1 - 1 / _NUM_PIECES),
     )
     return
+
+
+def between_products_us(subject: Subject) -> float:
+  """What is exposed in any order, as products before and behind need it."""
+  return sum(subject.parts.us.get(reason, 0.0) for reason in _BY_PROGRAM)
+
+
+def in_process_us(subject: Subject) -> float:
+  """How much of that strands or slices could hide, at most."""
+  left_us = between_products_us(subject)
+  stranded_us = min(left_us, subject.parts.bound_kernels_us / 2)
+  return max(stranded_us, *(us for _, us in _sliced(subject, left_us)), 0.0)
 
 
 def _strands(subject: Subject, left_us: float) -> Iterator[str]:

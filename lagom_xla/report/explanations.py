@@ -75,6 +75,7 @@ def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
     if one.run_by != "NCCL"
   ):
     yield f"No NCCL setting reaches {told}."
+  yield from map(str, explanation.advice)
   if not exposed:
     return
   yield _reasons(steps)
@@ -187,6 +188,8 @@ def of_collective(explanation: explanation_lib.Explanation, name: str) -> _Told:
     )
   if one.with_plan is not None:
     yield f"The plan: {one.with_plan.sentence}"
+  if any(array.kind == "activation" for array in one.moves):
+    yield from (str(a) for a in explanation.advice if a.about == "Activations")
   yield from one.advice
 
 

@@ -20,6 +20,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.costs.nccl import environment as nccl_environment
 from lagom_xla.costs.replay import timeline as timeline_lib
+from lagom_xla.explain import explanation as explanation_lib
 from lagom_xla.flags import environment
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import combine
@@ -305,6 +306,7 @@ class Inspection:
     calls_that_may_communicate: kernel -> the library's call that it is, inside
       which there may be collectives that are not among these.
     profile: the measured costs that it is priced by; None without --profile.
+    advice: what to change in the program, what gains most first.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -322,10 +324,13 @@ class Inspection:
   calls_of_unknown_work: Mapping[str, str]
   calls_that_may_communicate: Mapping[str, str]
   profile: MeasuredCosts | None
+  advice: tuple[explanation_lib.Advice, ...]
 
 
 def inspection(
-  step: step_lib.Step, costed: costing_lib.Costing | None = None
+  step: step_lib.Step,
+  costed: costing_lib.Costing | None = None,
+  advice: tuple[explanation_lib.Advice, ...] = (),
 ) -> Inspection:
   """What is to be said of a step, and of the profile that it is priced by."""
   analysis = step.analysis
@@ -357,6 +362,7 @@ def inspection(
     calls_of_unknown_work=step.unknown_calls,
     calls_that_may_communicate=step.calls_that_may_communicate,
     profile=measured_costs(step, costed) if costed else None,
+    advice=advice,
   )
 
 
@@ -642,6 +648,7 @@ class Tuning:
       was compiled fully: `peak_bytes` has None, and `effects` is empty.
     profile: the measured costs that the step is priced by; None without
       --profile.
+    advice: what to change in the program, what gains most first.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -656,6 +663,7 @@ class Tuning:
   num_trials: int
   stopped: str | None
   profile: MeasuredCosts | None
+  advice: tuple[explanation_lib.Advice, ...]
 
 
 def tuning(
@@ -683,6 +691,7 @@ def tuning(
     num_trials=tuned.num_trials,
     stopped=tuned.stopped.reason if tuned.stopped else None,
     profile=measured_costs(before, costed) if costed else None,
+    advice=tuned.advice,
   )
 
 

@@ -18,7 +18,6 @@ from lagom_xla.compile import rewriting
 from lagom_xla.costs import in_words
 from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.search.xla import arms as arms_lib
-from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import memory_pool
 from lagom_xla.tuner import tuning as tuning_lib
 from lagom_xla.verify import effects as effects_lib
@@ -192,19 +191,12 @@ def _change(before_us: float, after_us: float) -> str:
 def peak_memory(tuning: tuning_lib.Tuning) -> tuple[str, str]:
   """What a step takes of a GPU's memory, and what it does with the plan."""
   before, after = tuning.peak_bytes_before, tuning.peak_bytes_after
-  by_schedule = ""
   if before is None or after is None:
-    by_schedule = ", by schedules alone"
-    cluster = tuning.plan.cluster
-    before, after = (
-      knobs.memory_of(step.analysis.module, cluster).peak_bytes
-      for step in (tuning.before, tuning.kept.runs)
-    )
+    return "-", "not known: not compiled to its end"
   device_bytes = tuning.plan.cluster.gpu.hbm_bytes
   words = f"of {memory_pool.of_a_gpu(device_bytes)}"
   if after > memory_pool.num_bytes(device_bytes):
     words += ": it does not fit"
-  words += by_schedule
   if not tuning.plan.is_default:
     words = f"{in_words.gigabytes(after)} with the plan, {words}"
   return in_words.gigabytes(before), words

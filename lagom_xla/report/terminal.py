@@ -21,6 +21,7 @@ from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.costs.replay import timeline as timeline_lib
+from lagom_xla.explain import explanation as explanation_lib
 from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.profiling import overlaps as overlaps_lib
 from lagom_xla.profiling import profile as profile_lib
@@ -50,6 +51,7 @@ def show_inspection(
   step: step_lib.Step,
   files: Sequence[pathlib.Path] = (),
   *,
+  advice: Sequence[explanation_lib.Advice] = (),
   costed: costing_lib.Costing | None = None,
   is_verbose: bool = False,
 ) -> None:
@@ -60,6 +62,7 @@ def show_inspection(
     console,
     (
       _verdict_on_step(step, replayed),
+      _advice(advice),
       _exposed(step, replayed),
       layout.notes(
         (
@@ -79,14 +82,19 @@ def show_tuning(
   tuning: tuning_lib.Tuning,
   files: Sequence[pathlib.Path],
   *,
+  beyond: str = "",
   costed: costing_lib.Costing | None = None,
   is_verbose: bool = False,
 ) -> None:
-  """Shows what tuning found, whether it acts, and what it should gain."""
+  """Shows what tuning found, whether it acts, and what it should gain.
+
+  `beyond` is what forms of the program would bring, which act in a process.
+  """
   layout.show(
     console,
     (
       _verdict_on_tuning(tuning),
+      _advice(tuning.advice),
       _exposed(tuning.before, tuning.timeline_before),
       *(
         layout.Section(
@@ -103,6 +111,7 @@ def show_tuning(
         )
       ),
       _next(tuning.plan, files),
+      layout.Section(head=layout.wrapped(beyond)) if beyond else None,
     ),
     files,
     tables.of_tuning(tuning, costed) if is_verbose else None,
@@ -308,6 +317,12 @@ def _items(
   return tuple(
     layout.wrapped(one.line + one.more * is_whole, indent=2) for one in some
   )
+
+
+def _advice(advice: Sequence[explanation_lib.Advice]) -> layout.Section | None:
+  """What to change in the program, the first in any case."""
+  items = tuple(layout.wrapped(str(one)) for one in advice)
+  return layout.Section(head=(), items=items, least=1) if items else None
 
 
 def _effects(

@@ -12,6 +12,7 @@ from lagom_xla.compile import lowered
 from lagom_xla.costs import lower_bound
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline
+from lagom_xla.explain import explanation as explanation_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.verify import effects as effects_lib
 
@@ -28,6 +29,7 @@ class Tuning:
     compiled_before: the full compile with XLA's defaults, where there is one.
     compiled: the full compile with the plan, where there is one.
     stopped: what stopped it before all was tried and checked; None if nothing.
+    advice: what to change in the program, what gains most first.
   """
 
   plan: plan_lib.Plan
@@ -36,6 +38,7 @@ class Tuning:
   compiled_before: lowered.Compilation | None
   compiled: lowered.Compilation | None
   stopped: errors.Stopped | None = None
+  advice: tuple[explanation_lib.Advice, ...] = ()
 
   def __repr__(self) -> str:
     prediction = self.plan.prediction
@@ -80,12 +83,12 @@ class Tuning:
   @property
   def peak_bytes_before(self) -> int | None:
     """Peak device memory with XLA's defaults, if known."""
-    return _peak_bytes(self.compiled_before, self.search.default)
+    return _peak_bytes(self.compiled_before)
 
   @property
   def peak_bytes_after(self) -> int | None:
     """Peak device memory with the plan, if known."""
-    return _peak_bytes(self.compiled, self.kept)
+    return _peak_bytes(self.compiled)
 
   @property
   def num_trials(self) -> int:
@@ -97,10 +100,5 @@ class Tuning:
     )
 
 
-def _peak_bytes(
-  compilation: lowered.Compilation | None, candidate: candidates_lib.Candidate
-) -> int | None:
-  """By the last compile to the end, which a stop may have come before."""
-  if compilation is None:
-    return candidate.peak_bytes
-  return compilation.peak_bytes
+def _peak_bytes(compilation: lowered.Compilation | None) -> int | None:
+  return compilation.peak_bytes if compilation is not None else None

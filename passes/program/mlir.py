@@ -266,6 +266,23 @@ def place_of(operation: ir.Operation) -> str:
   return name[1] if name is not None else f"a {operation.name}"
 
 
+def user_line(operations: Iterable[ir.Operation]) -> str:
+  """The first line of the user's that operations are from; "" for none.
+
+  Those of one file are compared: uses of a value are in no order.
+  """
+  found = []
+  for operation in operations:
+    for file, line in _SOURCE_LINE.findall(str(operation.location)):
+      if "site-packages" not in file:
+        found.append((file, int(line)))
+        break
+  if not found:
+    return ""
+  file, line = min(found)
+  return f"{file.rpartition('/')[2]}:{line}"
+
+
 _CALLS = frozenset(["call", "func.call"])
 
 

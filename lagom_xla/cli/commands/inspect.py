@@ -42,6 +42,7 @@ def _run(arguments: argparse.Namespace) -> None:
   options.check_target(arguments)
   with options.at_work(arguments) as (bar, workers):
     target, step, (profile, costs) = options.inspected(arguments, bar, workers)
+    advice = options.advised(target, step, bar)
     bar.say("writing what was asked for")
     files = []
     if arguments.report:
@@ -50,7 +51,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
       files.append(pathlib.Path(arguments.report))
       step_us = options.measured_us(profile)
-      page = contents.of_inspection(step, measured_us=step_us)
+      page = contents.of_inspection(step, measured_us=step_us, advice=advice)
       report.draw(page, files[-1])
     runs = [("step", step, step.default)]
     files += options.write_trace(arguments, profile, runs)
@@ -60,9 +61,14 @@ def _run(arguments: argparse.Namespace) -> None:
 
   output.write_result(
     arguments,
-    lambda: results.inspection(step, costs),
+    lambda: results.inspection(step, costs, advice),
     lambda console: terminal.show_inspection(
-      console, step, files, costed=costs, is_verbose=arguments.verbose
+      console,
+      step,
+      files,
+      advice=advice,
+      costed=costs,
+      is_verbose=arguments.verbose,
     ),
     files,
   )
@@ -143,9 +149,10 @@ def _run_explain(arguments: argparse.Namespace) -> None:
       from lagom_xla.explain import explaining
       from lagom_xla.explain import explanation as explanation_lib
 
-      _, step, _ = options.inspected(arguments, bar, workers)
+      target, step, _ = options.inspected(arguments, bar, workers)
+      advice = options.advised(target, step, bar)
       bar.say("explaining what is exposed")
-      explanation = explaining.of_step(step)
+      explanation = explaining.of_step(step, advice)
   from lagom_xla.report import explanations
   from lagom_xla.report import layout
   from lagom_xla.report import notes

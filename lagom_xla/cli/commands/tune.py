@@ -5,7 +5,10 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import pathlib
+import shlex
+import sys
 from typing import TYPE_CHECKING
 
 from lagom_xla import errors
@@ -14,6 +17,7 @@ from lagom_xla.cli import output
 from lagom_xla.cli import stopping
 
 if TYPE_CHECKING:
+  from lagom_xla.explain import explanation as explanation_lib
   from lagom_xla.profiling import profile as profile_lib
   from lagom_xla.search.xla import candidates as candidates_lib
   from lagom_xla.tuner import tuning as tuning_lib
@@ -37,6 +41,8 @@ examples:
 # Workers that start while the step is lowered, as it is begun by a compile to
 # the end beside others.
 _NUM_EARLY = 2
+# Of the step, what forms must be able to hide for a search of them.
+_LEAST_BEYOND = 0.005
 
 
 def add(commands) -> None:
@@ -104,12 +110,17 @@ def _run(arguments: argparse.Namespace) -> None:
   from lagom_xla.report import results
   from lagom_xla.report import terminal
 
-  files = _write(arguments, tuning, profile, folder)
+  files, explained = _write(arguments, tuning, profile, folder)
   output.write_result(
     arguments,
     lambda: results.tuning(tuning, costs),
     lambda console: terminal.show_tuning(
-      console, tuning, files, costed=costs, is_verbose=arguments.verbose
+      console,
+      tuning,
+      files,
+      beyond=_beyond(arguments, explained),
+      costed=costs,
+      is_verbose=arguments.verbose,
     ),
     files,
   )
@@ -182,7 +193,39 @@ def _tune(
         found=found,
         expect=bar.estimate,
       )
+    if tuning.stopped is None:
+      try:
+        advice = options.advised(target, tuning.before, bar)
+        tuning = dataclasses.replace(tuning, advice=advice)
+      except errors.Stopped as stop:  # The plan is there.
+        stop.is_caught = True
     return tuning, priced
+
+
+def _beyond(arguments: argparse.Namespace, step: explanation_lib.Step) -> str:
+  """What forms of the program would bring beside a plan's options, in words."""
+  from lagom_xla.costs import in_words
+  from lagom_xla.report import notes
+
+  if arguments.in_process:
+    return ""
+  at_most = in_words.milliseconds(step.in_process_us)
+  if step.in_process_us < _LEAST_BEYOND * step.step_us:
+    return (
+      f"Beyond options: strands and slices of the program could hide {at_most}"
+      " at most, so lagom_xla.tune and --in-process would bring little more."
+    )
+  left = in_words.milliseconds(step.between_products_us)
+  given = [
+    word for word in sys.argv[1:] if word not in ("--flags-only", "--env-only")
+  ]
+  again = shlex.join([*given, "--in-process"])
+  return (
+    f"Beyond options: {left} of the step are waits between products that need"
+    f" each other. Strands and slices of the program could hide {at_most} of"
+    " that at most. They act where the step is wrapped in lagom_xla.tune."
+    f" `{notes.program_name()} {again}` finds out what they bring."
+  )
 
 
 def outcome_in_words(
@@ -208,8 +251,11 @@ def _write(
   tuning: tuning_lib.Tuning,
   profile: profile_lib.Profile | None,
   folder: pathlib.Path,
-) -> list[pathlib.Path]:
-  """Writes the plan's files and the pictures, which is work of its own."""
+) -> tuple[list[pathlib.Path], explanation_lib.Step]:
+  """Writes the plan's files and the pictures, which is work of its own.
+
+  Also returns what is exposed with the plan.
+  """
   from lagom_xla.apply import files as files_lib
   from lagom_xla.cli import progress
   from lagom_xla.explain import explaining
@@ -233,7 +279,10 @@ def _write(
     ]
     files += options.write_trace(arguments, profile, runs)
     if tuning.plan.is_default:
-      explanation = explaining.of_step(before)
+      explanation = explaining.of_step(before, tuning.advice)
     else:
-      explanation = explaining.of_plan(before, kept.runs, kept.settings)
-    return [*files, explanation_lib.write(explanation, folder)]
+      explanation = explaining.of_plan(
+        before, kept.runs, kept.settings, tuning.advice
+      )
+    files.append(explanation_lib.write(explanation, folder))
+    return files, explanation.after or explanation.before

@@ -274,7 +274,10 @@ def _together(
 
 
 def of_inspection(
-  step: step_lib.Step, *, measured_us: float | None = None
+  step: step_lib.Step,
+  *,
+  measured_us: float | None = None,
+  advice: Sequence[explanation_lib.Advice] = (),
 ) -> report.Report:
   """What a page tells of a step as it runs today, and by a profile if any."""
   drawn, collectives = _drawn("before", step, step.default)
@@ -289,7 +292,7 @@ def of_inspection(
     after=None,
     gain=None,
     lower_bound_us=lower_bound.us(step),
-    notes=tuple(notes.step_notes(step)),
+    notes=(*map(str, advice), *notes.step_notes(step)),
     pictures=(drawn,),
     collectives_before=collectives,
     collectives_after=(),
@@ -313,7 +316,11 @@ def of_tuning(
     after=estimate(uncertainty.step_time(kept.tuned_times)),
     gain=estimate(uncertainty.gain(default.default_times, kept.tuned_times)),
     lower_bound_us=tuning.lower_bound_us,
-    notes=(*notes.tuning_notes(tuning), *_notes(tuning)),
+    notes=(
+      *map(str, tuning.advice),
+      *notes.tuning_notes(tuning),
+      *_notes(tuning),
+    ),
     pictures=(*before.pictures, after),
     collectives_after=collectives_after,
     settings=tuple(_settings(tuning)),

@@ -1,0 +1,463 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What to change in a step, where that is worth more than options are.
+
+    for one in advice.of_step(step, target):
+      print(f"{one.about}: {one.sentence}")
+
+Each piece is on a way in which arrays are laid out: what XLA makes of it, then
+what would help. Where the target is a program, the change is made in a copy of
+it and compiled, and is told with the step's time then: what gains nothing is
+not told. Of a module the replay says what is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+import dataclasses
+import math
+from typing import Any
+
+from lagom_xla import errors
+from lagom_xla.compile import config as config_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import in_words
+from lagom_xla.costs import step as step_lib
+from lagom_xla.explain import explanation as explanation_lib
+from lagom_xla.passes import collectives as collectives_lib
+from lagom_xla.passes import hlo
+from lagom_xla.passes import provenance
+from lagom_xla.passes import source_lines
+from lagom_xla.passes.program import mlir
+from lagom_xla.passes.program import pins as pins_lib
+from lagom_xla.search.xla import evaluation
+
+_ms = in_words.milliseconds
+# Of the step, what a change must gain, or its cause cost, to be told.
+_LEAST = 0.01
+# Of a GPU's memory, what optimizer state must take up to be told.
+_LEAST_MEMORY = 0.02
+_MOST_LINES = 3
+_Advice = explanation_lib.Advice
+# The last parts of names of operations that communicate as the program says.
+_WRITTEN = (
+  *("all_gather", "all_gather_invariant", "all_to_all", "ppermute", "psum"),
+  *("psum2", "psum_invariant", "psum_scatter", "reduce_scatter"),
+)
+_CONSTRAINT = "sharding_constraint"
+
+
+def of_step(
+  step: step_lib.Step, target: target_lib.Target | None = None
+) -> tuple[explanation_lib.Advice, ...]:
+  """What to change in the program of a step, what gains most first."""
+  found = _Found(step)
+  if not found.arrays.arguments or not step.analysis.collectives:
+    return ()
+  told: list[explanation_lib.Advice] = []
+  if isinstance(target, target_lib.StepTarget) and mlir.is_partitioned(
+    target.lowered.stablehlo
+  ):
+    told += _Changes(found, target).advice()
+  else:
+    told += found.unpinned()
+  # What is left to XLA has it gather and cut, too: the pins come first.
+  if not any(one.about in ("Activations", "Micro-batches") for one in told):
+    told += found.cut_again()
+  return tuple(sorted(told, key=lambda one: -one.gain_us))
+
+
+class _Found:
+  """A step, with what its collectives move and cost."""
+
+  def __init__(self, step: step_lib.Step):
+    # Another program has nothing measured.
+    step = dataclasses.replace(step, measured=None) if step.measured else step
+    self.step = step
+    self.arrays = provenance.of(step.analysis.module)
+    self._lines = source_lines.SourceLines(step.analysis.module)
+    self.timeline = step.timeline(step.default)
+    self.homes = {c.name: c for c in step.analysis.sequences}
+    self._slows_us: dict[str, float] = {}
+    for (_, name), us in self.timeline.slowdown_us.items():
+      self._slows_us[name] = self._slows_us.get(name, 0.0) + us
+
+  @property
+  def step_us(self) -> float:
+    """The step as it runs today."""
+    return self.timeline.step_time_us
+
+  def lost_us(self, some: Sequence[collectives_lib.Collective]) -> float:
+    """What kernels wait for collectives, and lose beside them."""
+    exposed_us = self.timeline.exposed_us
+    return sum(
+      exposed_us.get(c.name, 0.0) + self._slows_us.get(c.name, 0.0)
+      for c in some
+    )
+
+  def moving(self, kind: provenance.Kind) -> list[collectives_lib.Collective]:
+    """The collectives that move something, those that cost most first."""
+    found = [
+      one
+      for one in self.step.analysis.collectives
+      if any(array.kind == kind for array in self.arrays.moved(one))
+    ]
+    return sorted(found, key=lambda one: -self.lost_us([one]))
+
+  def made_by_partitioner(self) -> list[collectives_lib.Collective]:
+    """Those that move activations where the program does not say so."""
+    return [
+      one
+      for one in self.moving("activation")
+      if self.op_name(one).rpartition("/")[2] not in _WRITTEN
+    ]
+
+  def op_name(self, one: collectives_lib.Collective) -> str:
+    """JAX's name of the operation that a collective is made for."""
+    home = self.homes[one.computation]
+    start = home.by_id[one.start_id]
+    inside = collectives_lib.payloads(self.step.analysis.module, start)
+    return next(
+      filter(None, (i.metadata.op_name for _, i in ((home, start), *inside))),
+      "",
+    )
+
+  def lines(self, some: Sequence[collectives_lib.Collective]) -> str:
+    """Where collectives are from: their lines, without repeats."""
+    found = []
+    for one in some:
+      home = self.homes[one.computation]
+      line = self._lines.of(home, home.by_id[one.start_id])
+      found += map(str, line.frames[:1])
+    return in_words.some(list(dict.fromkeys(found)), _MOST_LINES)
+
+  def told(self, some: Sequence[collectives_lib.Collective]) -> str:
+    """Collectives that move activations, in words."""
+    first = some[0]
+    (array, *_) = (
+      a for a in self.arrays.moved(first) if a.kind == "activation"
+    )
+    at = self.lines([first])
+    more = len(some) - 1
+    return (
+      f"{first.name} moves an activation, {array.shape}"
+      f"{f', at {at}' if at else ''}, because its sharding was left to XLA"
+      f"{f', and so do {more} more' if more else ''}"
+    )
+
+  def unpinned(self) -> Iterator[explanation_lib.Advice]:
+    """Activations of a module that pins nothing, by what they cost.
+
+    They go over the GPUs over which parameters are gathered, as FSDP does.
+    """
+    names = {
+      instruction.metadata.op_name.rpartition("/")[2]
+      for computation in self.step.analysis.module.computations.values()
+      for instruction in computation.instructions
+    }
+    gathered = {
+      one.groups for one in self.moving("parameter") if one.kind == "all-gather"
+    }
+    some = [
+      one
+      for one in self.made_by_partitioner()
+      if one.groups in gathered and self.op_name(one)
+    ]
+    lost_us = self.lost_us(some)
+    if _CONSTRAINT in names or lost_us < _LEAST * self.step_us:
+      return
+    yield _Advice(
+      about="Activations",
+      gain_us=lost_us,
+      sentence=(
+        f"{self.told(some)}. Kernels wait and lose {_ms(lost_us)} for these."
+        " Pin what enters each layer with jax.lax.with_sharding_constraint,"
+        " sharded as the batch is."
+      ),
+    )
+
+  def cut_again(self) -> Iterator[explanation_lib.Advice]:
+    """Arrays that are gathered whole for each device to take another part."""
+    some = [
+      one
+      for one in self.step.analysis.collectives
+      if self.arrays.is_cut_again(one)
+    ]
+    some.sort(key=lambda one: -self.lost_us([one]))
+    lost_us = self.lost_us(some)
+    if lost_us < _LEAST * self.step_us:
+      return
+    first = some[0]
+    (array, *_) = self.arrays.moved(first)
+    lines = self.lines(some)
+    at = f" ({lines})" if lines else ""
+    yield _Advice(
+      about="Rematerialization",
+      gain_us=lost_us,
+      sentence=(
+        "XLA finds no way from one sharding to another, so"
+        f" {first.name} gathers {array.in_words}, whole, and each GPU cuts its"
+        f" new part out of that{at}: kernels wait and lose {_ms(lost_us)}. XLA"
+        " calls it involuntary full rematerialization. Shard it on both sides"
+        " over the same mesh axes in the same order, or go by a sharding in"
+        " between."
+      ),
+    )
+
+
+class _Changes:
+  """Changes of a program, each compiled."""
+
+  def __init__(self, found: _Found, target: target_lib.StepTarget):
+    self._found, self._target = found, target
+    self._program = target.lowered.stablehlo
+    self._arguments = found.arrays.arguments
+    self._data = [
+      number
+      for number, argument in enumerate(self._arguments)
+      if argument.kind == "activation"
+    ]
+
+  def advice(self) -> Iterator[explanation_lib.Advice]:
+    """What gains, with what it gains."""
+    if not self._data:
+      return
+    yield from self._unused_axes()
+    # Layers of micro-batches are looked at once those lie right.
+    before, us = self._program, self._found.step_us
+    for one, program in self._splits(before, us):
+      yield one
+      before, us = program, us - one.gain_us
+    yield from self._activations(before, us)
+    yield from self._optimizer_state()
+    yield from self._tables()
+
+  def _time_us(self, program: Any) -> float | None:
+    """The step of another program; None where XLA refuses that."""
+    target = self._target.with_program(program)
+    try:
+      scheduled = evaluation.scheduled_step(target)
+      run = evaluation.run_of(target, config_lib.DEFAULT, scheduled)
+    except errors.LagomError:
+      return None
+    return run.step.timeline(run.step.default).step_time_us
+
+  def _splits(
+    self, program: Any, before_us: float
+  ) -> Iterator[tuple[explanation_lib.Advice, Any]]:
+    changed, pins = pins_lib.pin_splits(program, self._data)
+    us = self._time_us(changed) if pins else None
+    if us is None or us > (1 - _LEAST) * before_us:
+      return
+    (pin, *_) = pins
+    advice = _Advice(
+      about="Micro-batches",
+      gain_us=before_us - us,
+      sentence=(
+        f"a reshape at {pin.place} splits the sharded dimension of the batch"
+        f" into {pin.shape}, so that whole micro-batches lie on some of the"
+        " GPUs, and XLA moves what the others compute. Pin them:"
+        f" {_constraint('batch', pin.spec)}; or split with"
+        f" lagom_xla.micro_batches, which moves no data."
+        f" {_takes(us, before_us)}"
+      ),
+    )
+    yield advice, changed
+
+  def _activations(
+    self, program: Any, before_us: float
+  ) -> Iterator[explanation_lib.Advice]:
+    some = self._found.made_by_partitioner()
+    if self._found.lost_us(some) < _LEAST * self._found.step_us:
+      return
+    changed, pins = pins_lib.pin_activations(program, self._data)
+    us = self._time_us(changed) if pins else None
+    if us is None or us > (1 - _LEAST) * before_us:
+      return
+    (pin, *_) = pins
+    at = f" at {pin.place}" if pin.place else ""
+    yield _Advice(
+      about="Activations",
+      gain_us=before_us - us,
+      sentence=(
+        f"{self._found.told(some)}. Pin what enters each layer{at},"
+        f" {pin.shape}: {_constraint('x', pin.spec)}."
+        f" {_takes(us, before_us)}"
+      ),
+    )
+
+  def _unused_axes(self) -> Iterator[explanation_lib.Advice]:
+    unused = pins_lib.axes_without_arrays(self._program)
+    if not unused:
+      return
+    wanted: dict[int, dict[int, Sequence[str]]] = {}
+    spec = ""
+    for number in self._data:
+      axes = pins_lib.axes_of(self._program, number)
+      sizes = pins_lib.sizes_of(self._program, number)
+      dim = next((d for d, of_dim in enumerate(axes) if of_dim), None)
+      if dim is None:
+        continue
+      parts = self._parts(axes[dim]) * math.prod(unused.values())
+      if sizes[dim] % parts == 0:
+        wanted[number] = {dim: (*axes[dim], *unused)}
+        spec = pins_lib.spec([()] * dim + [wanted[number][dim]])
+    named = in_words.some([f"'{axis}' ({n})" for axis, n in unused.items()])
+    step_us = self._found.step_us
+    said = (
+      f"no array is sharded over {named}, so GPUs along it compute the same."
+    )
+    us = None
+    if wanted:
+      us = self._time_us(pins_lib.shard_arguments(self._program, wanted))
+    if us is None:
+      gain_us = step_us * (1 - 1 / math.prod(unused.values()))
+      said += " Shard the batch over it, too, or leave it out of the mesh."
+    else:
+      gain_us = step_us - us
+      said += f" Shard the batch over it, too: {spec}. {_takes(us, step_us)}"
+    if gain_us >= _LEAST * step_us:
+      yield _Advice(about="Mesh axis", gain_us=gain_us, sentence=said)
+
+  def _parts(self, axes: Sequence[str]) -> int:
+    sizes = pins_lib.axis_sizes(self._program)
+    return math.prod(sizes[axis] for axis in axes)
+
+  def _optimizer_state(self) -> Iterator[explanation_lib.Advice]:
+    """Optimizer state that all GPUs which share a batch have whole."""
+    rows = self._batch_axes()
+    whole: dict[int, dict[int, Sequence[str]]] = {}
+    num_bytes = 0
+    for number, argument in enumerate(self._arguments):
+      if argument.kind != "optimizer state":
+        continue
+      axes = pins_lib.axes_of(self._program, number)
+      if rows & {axis for of_dim in axes for axis in of_dim}:
+        continue
+      dim = self._dim_to_shard(number, axes, tuple(rows))
+      if dim is not None:
+        whole[number] = {dim: (*axes[dim], *sorted(rows))}
+        num_bytes += hlo.shape_bytes(argument.shape)
+    hbm_bytes = self._target.cluster.gpu.hbm_bytes
+    if num_bytes < _LEAST_MEMORY * hbm_bytes:
+      return
+    us = self._time_us(pins_lib.shard_arguments(self._program, whole))
+    if us is None:
+      return
+    parts, step_us = self._parts(tuple(rows)), self._found.step_us
+    largest = max(
+      whole, key=lambda n: hlo.shape_bytes(self._arguments[n].shape)
+    )
+    yield _Advice(
+      about="Optimizer state",
+      gain_us=step_us - us,
+      sentence=(
+        f"{in_words.gigabytes(num_bytes)} of each GPU are the same on {parts},"
+        f" such as {self._arguments[largest].name}. Sharded over"
+        f" {in_words.some(sorted(map(repr, rows)))} in in_shardings and"
+        " out_shardings (ZeRO-1) they take"
+        f" {in_words.gigabytes(num_bytes / parts)}. {_takes(us, step_us)}"
+      ),
+    )
+
+  def _batch_axes(self) -> set[str]:
+    return {
+      axis
+      for number in self._data
+      for of_dim in pins_lib.axes_of(self._program, number)
+      for axis in of_dim
+    }
+
+  def _dim_to_shard(
+    self,
+    number: int,
+    axes: Sequence[Sequence[str]],
+    more: Sequence[str],
+  ) -> int | None:
+    """The largest dimension that more axes divide; None where none is."""
+    sizes = pins_lib.sizes_of(self._program, number)
+    fitting = [
+      dim
+      for dim, size in enumerate(sizes)
+      if size % self._parts((*axes[dim], *more)) == 0
+    ]
+    return max(fitting, key=lambda dim: sizes[dim], default=None)
+
+  def _tables(self) -> Iterator[explanation_lib.Advice]:
+    """Tables that are gathered whole, to look up rows."""
+    found = self._found
+    some = [
+      one
+      for one in found.moving("parameter")
+      if found.arrays.is_only_looked_up(one)
+    ]
+    for one in some:
+      (array, *_) = found.arrays.moved(one)
+      key = found.step.key_of[one.name]
+      lone_us = found.step.cost_of(one, found.step.default[key]).time_us
+      wanted = self._by_columns(array.names[:1])
+      if not wanted or one.executions * lone_us < _LEAST * found.step_us:
+        continue
+      us = self._time_us(pins_lib.shard_arguments(self._program, wanted))
+      if us is None or us > (1 - _LEAST) * found.step_us:
+        continue
+      dims = next(iter(wanted.values()))
+      spec = pins_lib.spec([dims.get(dim, ()) for dim in range(max(dims) + 1)])
+      yield _Advice(
+        about="Embedding",
+        gain_us=found.step_us - us,
+        sentence=(
+          f"{one.name} gathers {array.in_words}, whole, to look up rows of it."
+          f" Shard its columns, {spec}, so that rows are moved instead."
+          f" {_takes(us, found.step_us)}"
+        ),
+      )
+
+  def _by_columns(
+    self, names: Sequence[str]
+  ) -> dict[int, dict[int, Sequence[str]]]:
+    """A table and its optimizer state, sharded along their columns instead."""
+    wanted: dict[int, dict[int, Sequence[str]]] = {}
+    for number in self._like(names):
+      axes = pins_lib.axes_of(self._program, number)
+      taken = tuple(axis for of_dim in axes for axis in of_dim)
+      columns = pins_lib.sizes_of(self._program, number)[-1]
+      if axes[-1] or not taken or columns % self._parts(taken):
+        return {}
+      dims: dict[int, Sequence[str]] = {
+        dim: () for dim, of_dim in enumerate(axes) if of_dim
+      }
+      wanted[number] = {**dims, len(axes) - 1: taken}
+    return wanted
+
+  def _like(self, names: Sequence[str]) -> list[int]:
+    """Arguments of a name, and state beside them of the same shape."""
+    named = [n for n, a in enumerate(self._arguments) if a.name in names]
+    if not named:
+      return []
+    sizes = pins_lib.sizes_of(self._program, named[0])
+    axes = pins_lib.axes_of(self._program, named[0])
+    return [
+      number
+      for number, argument in enumerate(self._arguments)
+      if number in named
+      or (
+        argument.kind == "optimizer state"
+        and pins_lib.sizes_of(self._program, number) == sizes
+        and pins_lib.axes_of(self._program, number) == axes
+      )
+    ]
+
+
+def _constraint(value: str, spec: str) -> str:
+  return (
+    f"{value} = jax.lax.with_sharding_constraint({value}, NamedSharding(mesh,"
+    f" {spec}))"
+  )
+
+
+def _takes(us: float, before_us: float) -> str:
+  return (
+    f"Compiled so, the step is predicted to take {_ms(us)} instead of"
+    f" {_ms(before_us)}."
+  )

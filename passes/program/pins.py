@@ -1,0 +1,364 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Shardings that a program leaves to the partitioner, or to all devices.
+
+    changed, pins = pins.pin_activations(module, data=[26])
+
+What layers hand on from one to the next has the batch in its first dimension.
+Where nothing says how it is sharded, the partitioner may take over the sharding
+of weights, and communicate around each product. A reshape of a batch into
+micro-batches is another such place: it puts whole micro-batches on some of the
+devices. A pin is what `jax.lax.with_sharding_constraint` writes: sharded as the
+batch is. Arguments can be sharded otherwise, too. All act on copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+import dataclasses
+import math
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
+
+from lagom_xla.passes.program import mlir
+
+# What reads and writes stacks, and hands on what a trip leaves alone.
+_PASSIVE = frozenset(
+  [
+    *("stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"),
+    *("stablehlo.return", "func.return", "stablehlo.while"),
+  ]
+)
+_SUM = "stablehlo.add"
+# Attributes that name mesh axes.
+_SHARDINGS = (
+  *("arg_attrs", "res_attrs", "sdy.sharding", "sharding", "manual_axes"),
+  *("in_shardings", "out_shardings", "target"),
+)
+# What leaves the dimensions of a batch as they are.
+_SAME = frozenset(["stablehlo.convert", "stablehlo.slice"])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Pin:
+  """A constraint that was put into a program.
+
+  Attributes:
+    place: the user's line that takes the value first; "" where none is known.
+    shape: of the value, such as "bf16[8,4096]".
+    spec: its `PartitionSpec`, such as "P('data')".
+    num_bytes: of the whole value.
+  """
+
+  place: str
+  shape: str
+  spec: str
+  num_bytes: int
+
+
+Pins = tuple[ir.Module, tuple[Pin, ...]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Batch:
+  """The largest argument that is data and sharded.
+
+  Attributes:
+    argument: itself.
+    dim: the first of its dimensions that is sharded.
+    sharding: of the argument.
+  """
+
+  argument: ir.Value
+  dim: int
+  sharding: Any
+
+  @property
+  def shape(self) -> tuple[int, ...]:
+    """Of the argument."""
+    return mlir.shape_of(self.argument) or ()
+
+  @property
+  def rows(self) -> int:
+    """The size of the dimension."""
+    return self.shape[self.dim]
+
+  @property
+  def of_dim(self) -> Any:
+    """The sharding of the dimension."""
+    return sdy.DimensionShardingAttr(
+      self.sharding.dimension_shardings[self.dim]
+    )
+
+
+def pin_activations(module: ir.Module, data: Collection[int]) -> Pins:
+  """Pins what layers hand on to the sharding of the batch.
+
+  Args:
+    module: a lowered program; it stays as it is.
+    data: numbers of the arguments that are no state.
+
+  Returns:
+    A copy with the pins, which are () where there is nothing to pin.
+  """
+  return _pinned(module, data, _pin_layers)
+
+
+def pin_splits(module: ir.Module, data: Collection[int]) -> Pins:
+  """Pins micro-batches that a reshape makes of a sharded batch."""
+  return _pinned(module, data, _pin_splits)
+
+
+def _pinned(module: ir.Module, data: Collection[int], pin: Any) -> Pins:
+  with module.context, ir.Location.unknown():
+    copy = mlir.copied(module)
+    batch = _batch(mlir.functions_by_name(copy.operation)["main"], data)
+    pins = tuple(pin(copy, batch)) if batch else ()
+    copy.operation.verify()
+    return copy, pins
+
+
+def _batch(main: ir.Operation, data: Collection[int]) -> _Batch | None:
+  arguments = main.regions[0].blocks[0].arguments
+  found = []
+  for number, sharding in enumerate(shardings_of(main)):
+    if number in data and sharding is not None:
+      for dim, raw in enumerate(sharding.dimension_shardings):
+        if len(sdy.DimensionShardingAttr(raw).axes):
+          found.append(_Batch(arguments[number], dim, sharding))
+          break
+  return max(found, key=lambda b: mlir.num_bytes(b.argument), default=None)
+
+
+def shardings_of(main: ir.Operation) -> list[Any]:
+  """The shardings of a function's arguments; None where there is none."""
+  if "arg_attrs" not in main.attributes:
+    return []
+  return [
+    sdy.TensorShardingAttr(attributes["sdy.sharding"])
+    if "sdy.sharding" in attributes
+    else None
+    for attributes in map(
+      ir.DictAttr, ir.ArrayAttr(main.attributes["arg_attrs"])
+    )
+  ]
+
+
+def _pin_splits(module: ir.Module, batch: _Batch) -> Iterator[Pin]:
+  for split in _splits(module, batch):
+    value = split.results[0]
+    with ir.InsertionPoint.after(split):
+      yield _pin(value, batch, batch.dim + 1, [split])
+
+
+def _splits(module: ir.Module, batch: _Batch) -> Iterator[ir.Operation]:
+  """Reshapes of the batch to micro-batches, each with rows in order."""
+  for operation in mlir.inner_operations(module.operation):
+    if operation.name != "stablehlo.reshape":
+      continue
+    source = operation.operands[0]
+    while (made := mlir.defining_operation(source)) and made.name in _SAME:
+      source = made.operands[0]
+    before = mlir.shape_of(operation.operands[0]) or ()
+    after = mlir.shape_of(operation.results[0]) or ()
+    dim = batch.dim
+    if (
+      source == batch.argument
+      and len(after) == len(before) + 1
+      and after[:dim] == before[:dim]
+      and after[dim + 2 :] == before[dim + 1 :]
+      and after[dim] > 1
+    ):
+      yield operation
+
+
+def _pin_layers(module: ir.Module, batch: _Batch) -> Iterator[Pin]:
+  functions = mlir.functions_by_name(module.operation)
+  rows = {batch.rows}
+  for split in _splits(module, batch):
+    rows.add((mlir.shape_of(split.results[0]) or ())[batch.dim + 1])
+  # Rows of sequences, or of tokens; of those there may be one less.
+  rest = math.prod(batch.shape[batch.dim + 1 :])
+  sizes = {n * many for n in rows for many in (1, rest, rest - 1) if many > 0}
+
+  def has_rows(value: ir.Value) -> bool:
+    shape = mlir.shape_of(value) or ()
+    return (
+      len(shape) > 1
+      and shape[0] in sizes
+      and isinstance(_element_type(value), ir.FloatType)
+    )
+
+  found = []
+  operations = mlir.inner_operations(module.operation)
+  for body in (
+    o.regions[1].blocks[0] for o in operations if o.name == mlir.LOOP
+  ):
+    for value in filter(has_rows, body.arguments):
+      uses = [u for u in _uses(value, functions) if u.name not in _PASSIVE]
+      # What is only added up is a sum over trips.
+      if any(use.name != _SUM for use in uses):
+        with ir.InsertionPoint.at_block_begin(body):
+          found.append(_pin(value, batch, 0, uses))
+  if not found:  # Layers that are written out hand on sums, too.
+    for operation in operations:
+      value = operation.results[0] if operation.name == _SUM else None
+      if value is not None and has_rows(value):
+        uses = list(_uses(value, functions))
+        if len(uses) > 1:
+          with ir.InsertionPoint.after(operation):
+            found.append(_pin(value, batch, 0, uses))
+  yield from sorted(found, key=lambda pin: (not pin.place, -pin.num_bytes))
+
+
+def _pin(
+  value: ir.Value, batch: _Batch, dim: int, uses: Sequence[ir.Operation]
+) -> Pin:
+  """Constrains a value at the insertion point, for all that use it."""
+  whole = sdy.DimensionShardingAttr.get([], is_closed=True)
+  dims = [whole] * len(mlir.shape_of(value) or ())
+  dims[dim] = batch.of_dim
+  pin = Pin(
+    place=mlir.user_line(uses),
+    shape=_in_words(value),
+    spec=spec([()] * dim + [_axes(batch.of_dim)]),
+    num_bytes=mlir.num_bytes(value),
+  )
+  users = list(value.uses)
+  sharding = sdy.TensorShardingAttr.get(batch.sharding.mesh_or_ref, dims)
+  pinned = sdy.ShardingConstraintOp(value, sharding).result
+  for use in users:
+    use.owner.operation.operands[use.operand_number] = pinned
+  return pin
+
+
+def _axes(of_dim: Any) -> tuple[str, ...]:
+  return tuple(sdy.AxisRefAttr(axis).name for axis in of_dim.axes)
+
+
+def spec(dims: Sequence[Sequence[str]]) -> str:
+  """A PartitionSpec as it is written."""
+  words = []
+  for axes in dims:
+    named = [f"'{axis}'" for axis in axes]
+    words.append(f"({', '.join(named)})" if len(named) > 1 else "".join(named))
+  return f"P({', '.join(word or 'None' for word in words)})"
+
+
+def _element_type(value: ir.Value) -> ir.Type:
+  return ir.RankedTensorType(value.type).element_type
+
+
+def _in_words(value: ir.Value) -> str:
+  sizes = ",".join(map(str, mlir.shape_of(value) or ()))
+  return f"{_element_type(value)}[{sizes}]"
+
+
+def _uses(
+  value: ir.Value, functions: Mapping[str, ir.Operation]
+) -> Iterator[ir.Operation]:
+  """What takes a value, in functions that are called with it, too."""
+  for use in value.uses:
+    user = use.owner.operation
+    if mlir.is_call(user) and mlir.callee(user) in functions:
+      block = functions[mlir.callee(user)].regions[0].blocks[0]
+      yield from _uses(block.arguments[use.operand_number], functions)
+    else:
+      yield user
+
+
+def axis_sizes(module: ir.Module) -> Mapping[str, int]:
+  """Sizes of the axes of all meshes of a program."""
+  sizes: dict[str, int] = {}
+  with module.context:
+    for operation in mlir.direct_operations(module.operation):
+      if operation.name == "sdy.mesh":
+        axes = sdy.MeshAttr(operation.attributes["mesh"]).axes
+        sizes.update((a.name, a.size) for a in map(sdy.MeshAxisAttr, axes))
+  return sizes
+
+
+def axes_without_arrays(module: ir.Module) -> Mapping[str, int]:
+  """Mesh axes of several devices that no sharding in a program names."""
+  sizes, used = axis_sizes(module), set()
+  with module.context:
+    for operation in mlir.inner_operations(module.operation):
+      for name in _SHARDINGS:
+        if name in operation.attributes:
+          text = str(operation.attributes[name])
+          used.update(axis for axis in sizes if f'"{axis}"' in text)
+  return {a: n for a, n in sizes.items() if n > 1 and a not in used}
+
+
+def shard_arguments(
+  module: ir.Module, wanted: Mapping[int, Mapping[int, Sequence[str]]]
+) -> ir.Module:
+  """Shards dimensions of arguments over mesh axes, beside what they are.
+
+  So are results that take the place of an argument: those in which the same is
+  returned, if the step donates it.
+
+  Args:
+    module: a lowered program; it stays as it is.
+    wanted: number of an argument -> dimension -> axes, in their order.
+  """
+  with module.context, ir.Location.unknown():
+    copy = mlir.copied(module)
+    main = mlir.functions_by_name(copy.operation)["main"]
+    given = [ir.DictAttr(a) for a in ir.ArrayAttr(main.attributes["arg_attrs"])]
+    mesh = next(s for s in shardings_of(main) if s is not None).mesh_or_ref
+    results = [
+      ir.DictAttr(a) for a in ir.ArrayAttr(main.attributes["res_attrs"])
+    ]
+    arguments = main.regions[0].blocks[0].arguments
+    for number, dims in wanted.items():
+      rank = len(mlir.shape_of(arguments[number]) or ())
+      sharding = _sharded(shardings_of(main)[number], mesh, rank, dims)
+      given[number] = _with(given[number], sharding)
+      alias = "tf.aliasing_output"
+      if alias in given[number]:
+        result = ir.IntegerAttr(given[number][alias]).value
+        results[result] = _with(results[result], sharding)
+    main.attributes["arg_attrs"] = ir.ArrayAttr.get(given)
+    main.attributes["res_attrs"] = ir.ArrayAttr.get(results)
+    copy.operation.verify()
+    return copy
+
+
+def _sharded(
+  sharding: Any, mesh: Any, rank: int, wanted: Mapping[int, Sequence[str]]
+) -> Any:
+  none = sdy.DimensionShardingAttr.get([], is_closed=True)
+  dims = [none] * rank if sharding is None else [*sharding.dimension_shardings]
+  for dim, axes in wanted.items():
+    refs = [sdy.AxisRefAttr.get(axis) for axis in axes]
+    dims[dim] = sdy.DimensionShardingAttr.get(refs, is_closed=True)
+  return sdy.TensorShardingAttr.get(mesh, dims)
+
+
+def _with(attributes: ir.DictAttr, sharding: Any) -> ir.DictAttr:
+  named = {one.name: one.attr for one in attributes}
+  return ir.DictAttr.get({**named, "sdy.sharding": sharding})
+
+
+def axes_of(module: ir.Module, number: int) -> tuple[tuple[str, ...], ...]:
+  """The mesh axes of each dimension of an argument."""
+  with module.context:
+    main = mlir.functions_by_name(module.operation)["main"]
+    shardings = shardings_of(main)
+    arguments = main.regions[0].blocks[0].arguments
+    sharding = shardings[number] if shardings else None
+    if sharding is None:
+      return ((),) * len(mlir.shape_of(arguments[number]) or ())
+    return tuple(
+      _axes(sdy.DimensionShardingAttr(d)) for d in sharding.dimension_shardings
+    )
+
+
+def sizes_of(module: ir.Module, number: int) -> tuple[int, ...]:
+  """The shape of an argument, of all devices together."""
+  with module.context:
+    main = mlir.functions_by_name(module.operation)["main"]
+    return mlir.shape_of(main.regions[0].blocks[0].arguments[number]) or ()

@@ -1,0 +1,193 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What to change in programs that leave their shardings to XLA."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+import numpy as np
+import pytest
+
+from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import step as step_lib
+from lagom_xla.explain import advice as advice_lib
+from lagom_xla.explain import explaining
+from lagom_xla.explain import explanation as explanation_lib
+from lagom_xla.search.xla import evaluation
+
+_WIDTH, _HIDDEN, _ROWS, _LENGTH, _LAYERS = 2048, 8192, 32, 1024, 3
+_CLUSTER = cluster_lib.parse("1x8xh100")
+
+
+def _lowered(
+  devices: Any,
+  *,
+  is_pinned: bool = True,
+  is_flat: bool = False,
+  num_micro: int = 0,
+  axes: tuple[str, ...] = ("d",),
+  is_sharded: bool = True,
+) -> jax.stages.Lowered:
+  """Perceptrons that are scanned, with momentum; FSDP over "d"."""
+  shape = (8,) if len(axes) == 1 else (4, 2)
+  mesh = Mesh(np.array(devices).reshape(shape), axes)
+
+  def named(*spec):
+    return NamedSharding(mesh, P(*spec))
+
+  def layer(x, w):
+    if is_pinned:
+      x = jax.lax.with_sharding_constraint(x, named("d"))
+    return x + jnp.tanh(x @ w["up"]) @ w["down"], None
+
+  def loss(params, batch):
+    x = params["table"][batch.reshape(-1) if is_flat else batch]
+    layers = {"up": params["up"], "down": params["down"]}
+    x, _ = jax.lax.scan(layer, x, layers)
+    return jnp.mean(x.astype(jnp.float32) ** 2)
+
+  def step(state, batch):
+    params = state["params"]
+    if num_micro:
+      parts = batch.reshape(num_micro, -1, *batch.shape[1:])
+      grads, _ = jax.lax.scan(
+        lambda g, b: (
+          jax.tree.map(jnp.add, g, jax.grad(loss)(params, b)),
+          None,
+        ),
+        jax.tree.map(jnp.zeros_like, params),
+        parts,
+      )
+    else:
+      grads = jax.grad(loss)(params, batch)
+    mean = jax.tree.map(lambda m, g: 0.9 * m + g, state["mean"], grads)
+    params = jax.tree.map(lambda p, m: p - m, params, mean)
+    return {"params": params, "mean": mean}
+
+  def weights():
+    parts = {
+      "table": ((_ROWS * 8, _WIDTH), ("d",)),
+      "up": ((_LAYERS, _WIDTH, _HIDDEN), (None, None, "d")),
+      "down": ((_LAYERS, _HIDDEN, _WIDTH), (None, "d")),
+    }
+    return {
+      name: jax.ShapeDtypeStruct(
+        shape, jnp.bfloat16, sharding=named(*spec * is_sharded)
+      )
+      for name, (shape, spec) in parts.items()
+    }
+
+  state = {"params": weights(), "mean": weights()}
+  batch = jax.ShapeDtypeStruct((_ROWS, _LENGTH), jnp.int32, sharding=named("d"))
+  out = jax.tree.map(lambda x: x.sharding, state)
+  jitted = jax.jit(step, donate_argnums=0, out_shardings=out)
+  return jitted.lower(state, batch)
+
+
+def _read(
+  lowered: jax.stages.Lowered,
+) -> tuple[step_lib.Step, tuple[explanation_lib.Advice, ...]]:
+  target = target_lib.of_step(lowered, _CLUSTER, name="step")
+  step = evaluation.scheduled_step(target)
+  return step, advice_lib.of_step(step, target)
+
+
+def _step_us(step: step_lib.Step) -> float:
+  return step.timeline(step.default).step_time_us
+
+
+@pytest.fixture(scope="module")
+def pinned(h100s: Any) -> step_lib.Step:
+  step, advice = _read(_lowered(h100s))
+  assert not advice
+  return step
+
+
+@pytest.mark.parametrize("is_flat", [False, True])
+def test_unpinned_activations_are_told_with_the_line_and_what_a_pin_gains(
+  h100s: Any, pinned: step_lib.Step, is_flat: bool
+) -> None:
+  step, (advice,) = _read(_lowered(h100s, is_pinned=False, is_flat=is_flat))
+  assert advice.about == "Activations"
+  rows = f"{_ROWS * _LENGTH}" if is_flat else f"{_ROWS},{_LENGTH}"
+  assert f"moves an activation, bf16[{rows},{_WIDTH}], at" in advice.sentence
+  assert "with_sharding_constraint(x, NamedSharding(mesh, P('d')))" in (
+    advice.sentence
+  )
+  (line,) = re.findall(
+    r"enters each layer at advice_test\.py:(\d+)", advice.sentence
+  )
+  source = pathlib.Path(__file__).read_text(encoding="utf-8").splitlines()
+  assert source[int(line) - 1].strip().startswith("return x + jnp.tanh(x @ ")
+  if not is_flat:
+    gain_us = _step_us(step) - _step_us(pinned)
+    assert advice.gain_us == pytest.approx(gain_us, rel=0.05)
+  # Of a module alone, what is lost.
+  (of_module,) = advice_lib.of_step(step)
+  assert of_module.about == "Activations" and of_module.gain_us > 0
+
+
+def test_activations_are_not_hidden_by_more_rows(h100s: Any) -> None:
+  step, _ = _read(_lowered(h100s, is_pinned=False))
+  for one in explaining.of_step(step).before.collectives:
+    if any(array.kind == "activation" for array in one.moves):
+      assert not any(text.startswith("Batch") for text in one.advice)
+
+
+def test_micro_batches_by_a_reshape_are_pinned_where_that_gains(
+  h100s: Any,
+) -> None:
+  _, (advice, *_) = _read(_lowered(h100s, num_micro=4))
+  assert advice.about == "Micro-batches" and advice.gain_us > 0
+  assert "P(None, 'd')" in advice.sentence
+
+
+def test_an_axis_without_arrays_is_named_with_what_it_could_gain(
+  h100s: Any,
+) -> None:
+  step, (advice,) = _read(_lowered(h100s, axes=("d", "idle")))
+  assert advice.about == "Mesh axis"
+  assert "'idle' (2)" in advice.sentence
+  assert "P(('d', 'idle'))" in advice.sentence
+  assert advice.gain_us > 0.3 * _step_us(step)
+
+
+def test_optimizer_state_on_all_gpus_is_counted(h100s: Any) -> None:
+  _, found = _read(_lowered(h100s, is_sharded=False))
+  num_bytes = 2 * _LAYERS * _WIDTH * _HIDDEN * 2
+  # It is little of a GPU's memory here.
+  assert num_bytes < 0.02 * _CLUSTER.gpu.hbm_bytes and not found
+
+
+def test_an_array_that_is_gathered_and_cut_again_is_named(h100s: Any) -> None:
+  mesh = Mesh(np.array(h100s).reshape(2, 2, 2), ("a", "b", "c"))
+
+  def named(*spec):
+    return NamedSharding(mesh, P(*spec))
+
+  def step(w, x):
+    def loss(w):
+      h = jax.lax.with_sharding_constraint(x @ w, named(None, ("a", "b", "c")))
+      h = jax.lax.with_sharding_constraint(
+        h.reshape(1024, 3, -1), named(None, ("a", "b"), "c")
+      )
+      return jnp.mean(jnp.tanh(h.reshape(-1, 256) @ w[:256]) ** 2)
+
+    return w - jax.grad(loss)(w)
+
+  w = jax.ShapeDtypeStruct((768, 768), jnp.float32, sharding=named("a"))
+  x = jax.ShapeDtypeStruct(
+    (1024, 768), jnp.float32, sharding=named(("a", "b", "c"))
+  )
+  _, found = _read(jax.jit(step).lower(w, x))
+  (advice,) = (one for one in found if one.about == "Rematerialization")
+  assert "gathers an activation, f32[1024,768], whole" in advice.sentence
