@@ -37,7 +37,8 @@ from lagom_xla.apply import shell_flags
 from lagom_xla.apply.nccl import state
 from lagom_xla.apply.nccl import table
 from lagom_xla.compile import rewriting
-from lagom_xla.costs.nccl import environment
+from lagom_xla.costs.nccl import environment as nccl_environment
+from lagom_xla.flags import environment
 from lagom_xla.flags import nccl_channels
 
 TABLE = "nccl_table.bin"
@@ -232,6 +233,13 @@ def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
       _comment("It was made beside these XLA_FLAGS, which it does not set:"),
       _comment(f"  {plan.xla_flags}"),
     ]
+  if plan.compiler_options:
+    parts += [
+      _comment(
+        "So it was beside these options of jax.jit, or settings of JAX:"
+      ),
+      _comment(f"  {environment.in_words(plan.compiler_options)}"),
+    ]
   parts.append(_BEFORE_START)
   if table_checksum is not None:
     parts.append(_SHELLS)
@@ -317,12 +325,12 @@ def _plugin_or_cap(
     digest=digest,
     unset=textwrap.indent(UNSET_FOR_TABLE, " " * 4),
     cap=textwrap.indent(cap, " " * 4),
-    costed=" ".join(environment.COSTED),
+    costed=" ".join(nccl_environment.COSTED),
     made_under=" | ".join(
       shlex.quote(f"{name}={under.get(name, '')}")
-      for name in environment.COSTED
+      for name in nccl_environment.COSTED
     ),
-    under=shlex.quote(environment.in_words(under)),
+    under=shlex.quote(nccl_environment.in_words(under)),
     refuse=textwrap.indent(refuse, " " * 4).lstrip(),
   )
 
@@ -347,7 +355,7 @@ def per_function(rules: Iterable[table.Rule]) -> Mapping[str, str]:
     by_kind.setdefault(rule.kind, []).append(rule)
   algorithms, protocols = [], []
   for kind, same_kind in by_kind.items():
-    function = environment.FUNCTIONS[kind]
+    function = nccl_environment.FUNCTIONS[kind]
     algorithm, *others = {rule.algorithm for rule in same_kind}
     if not others:
       names = algorithm if algorithm == "ring" else f"{algorithm},ring"

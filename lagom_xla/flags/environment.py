@@ -191,13 +191,14 @@ def _of_compile(handed: request.Handed) -> Beside:
     if value != known[name]
   }
   return Beside(
-    jax=_of_step({**build, **changed}),
-    jit=_of_step(handed.jit),
+    jax=of_step({**build, **changed}),
+    jit=of_step(handed.jit),
     build=build,
   )
 
 
-def _of_step(values: Values) -> Values:
+def of_step(values: Values) -> Values:
+  """Those that may change how a step is compiled for GPUs, by their names."""
   return {
     name: value
     for name, value in sorted(values.items())
@@ -207,10 +208,12 @@ def _of_step(values: Values) -> Values:
 
 def in_words(values: Values) -> str:
   """Options or levels with their values, in one line; "" for none."""
-  return " ".join(
-    f"{name}={str(value).removeprefix('EFFORT_')}"
-    for name, value in values.items()
-  )
+  return " ".join(f"{name}={shown(value)}" for name, value in values.items())
+
+
+def shown(value: debug_options.Value) -> str:
+  """A value as a user writes it."""
+  return str(value).removeprefix("EFFORT_")
 
 
 _ADVICE = (
@@ -297,7 +300,7 @@ def changed_by(flags: str) -> Values:
     usual = debug_options.options()
   except (OSError, ValueError, errors.OptionsError, errors.ProbeError):
     return {}
-  return _of_step({n: v for n, v in values.items() if v != usual[n].default})
+  return of_step({n: v for n, v in values.items() if v != usual[n].default})
 
 
 def differences(
@@ -325,7 +328,7 @@ def differences(
     )
   for name in sorted({**others(options), **others(values)}):
     is_now, was_then = (
-      in_words({"": them[name]})[1:] if name in them else "as by default"
+      shown(them[name]) if name in them else "as by default"
       for them in (now, then)
     )
     if is_now != was_then:

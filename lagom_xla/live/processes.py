@@ -11,13 +11,14 @@ compiles, and the program.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+import hashlib
 import itertools
 import json
 import os
 import socket
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -28,6 +29,7 @@ from lagom_xla.live import agreement
 
 if TYPE_CHECKING:
   from lagom_xla.apply.nccl import state as state_lib
+  from lagom_xla.jax_internals import request as request_lib
 
 # As long as jax.distributed.initialize waits for processes, in seconds.
 _TIMEOUT_S = 300.0
@@ -121,53 +123,61 @@ def vote(
   environ: Mapping[str, str], lowered: jax.stages.Lowered | None = None
 ) -> bytes:
   """What a process of these variables shows to the others, for `difference`."""
-  # None of them where the job has one process.
+  # Not imported where the job has one process.
   from lagom_xla.apply.nccl import state as state_lib
-  from lagom_xla.flags import environment
   from lagom_xla.jax_internals import request
 
   entries = state_lib.of_environment(environ)
-  settings = {name: [it.value, it.reason] for name, it in entries.items()}
-  beside = environment.of_compile(
-    request.handed_for(lowered) if lowered else request.handed_for_any()
-  )
-  by_flags = environment.changed_by(environ.get("XLA_FLAGS", ""))
-  compiled = {**by_flags, **beside.values}
-  settings |= {
-    name if name in beside.build else f"--{name}": [
-      environment.in_words({name: value}).partition("=")[2],
-      "",
-    ]
-    for name, value in compiled.items()
-  }
-  program = lowerings.lines_digests(lowered, _NUM_LINES) if lowered else []
+  handed = request.handed_for(lowered) if lowered else request.handed_for_any()
+  digest, options = _compiled(environ, handed)
   shown = {
     "host": socket.gethostname(),
-    "settings": settings,
-    "program": program,
+    "settings": {name: [it.value, it.reason] for name, it in entries.items()},
+    "digest": digest,
+    "options": {name: [value, ""] for name, value in options.items()},
+    "program": lowerings.lines_digests(lowered, _NUM_LINES) if lowered else [],
   }
   return json.dumps(shown).encode()
 
 
+def _compiled(
+  environ: Mapping[str, str], handed: request_lib.Handed
+) -> tuple[str, Mapping[str, str]]:
+  """What changes compiles: a hash of all options, and those that are set.
+
+  Of this process's own environment XLA has read the flags already.
+  """
+  from lagom_xla.flags import debug_options
+  from lagom_xla.flags import environment
+  from lagom_xla.flags import syntax
+
+  beside = environment.of_compile(handed)
+  try:
+    text = syntax.follow(environ.get("XLA_FLAGS", ""))
+    flags, _ = syntax.parse(text)
+    if environ is os.environ:
+      values = debug_options.of_debug(handed.read)
+    else:
+      values = debug_options.under(text)
+  except (OSError, ValueError, errors.OptionsError, errors.ProbeError):
+    flags, values = (), {}  # XLA ends the process, or hides what it reads.
+  everything = environment.of_step({**values, **beside.values})
+  named = {f.name: values.get(f.name, f.value or "") for f in flags}
+  told = environment.of_step({**named, **beside.values})
+  return hashlib.sha256(repr(everything).encode()).hexdigest(), {
+    name if name in beside.build else f"--{name}": environment.shown(value)
+    for name, value in told.items()
+  }
+
+
 def difference(votes: Mapping[int, bytes]) -> str | None:
   """What differs between processes, in a sentence; None where nothing does."""
-  from lagom_xla.apply.nccl import state as state_lib
-
   read = {member: json.loads(shown) for member, shown in votes.items()}
   hosts = {member: shown["host"] for member, shown in read.items()}
-  settings = {
-    member: {
-      name: state_lib.Entry(value=value, reason=reason)
-      for name, (value, reason) in shown["settings"].items()
-    }
-    for member, shown in read.items()
-  }
-  names = sorted({name for entries in settings.values() for name in entries})
-  differences = [
-    text
-    for name in names
-    if (text := _difference(name, settings, hosts)) is not None
-  ]
+  differences = list(_differences("settings", read, hosts))
+  if len({shown["digest"] for shown in read.values()}) > 1:
+    of_options = list(_differences("options", read, hosts))
+    differences += of_options or ["XLA's options differ"]
   if differences:
     return (
       "The settings of this job's processes differ, and its collectives may"
@@ -177,6 +187,25 @@ def difference(votes: Mapping[int, bytes]) -> str | None:
     )
   programs = {member: shown["program"] for member, shown in read.items()}
   return _other_programs(programs, hosts)
+
+
+def _differences(
+  part: str, read: Mapping[int, Any], hosts: Mapping[int, str]
+) -> Iterator[str]:
+  """What differs in a part of what processes show, by name."""
+  from lagom_xla.apply.nccl import state as state_lib
+
+  entries = {
+    member: {
+      name: state_lib.Entry(value=value, reason=reason)
+      for name, (value, reason) in shown[part].items()
+    }
+    for member, shown in read.items()
+  }
+  for name in sorted({name for it in entries.values() for name in it}):
+    text = _difference(name, entries, hosts)
+    if text is not None:
+      yield text
 
 
 def _other_programs(

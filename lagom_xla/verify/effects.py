@@ -25,6 +25,7 @@ from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.flags import debug_options
+from lagom_xla.flags import environment
 from lagom_xla.flags import nccl_channels
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import overlap as overlap_lib
@@ -243,6 +244,8 @@ def of_orders(
 
 def replaced_value(name: str) -> str:
   """The value without a plan; "" for none, or why it is not known."""
+  if name in (fixed := environment.found().fixed):
+    return str(fixed[name])
   try:
     today = debug_options.under(os.environ.get("XLA_FLAGS", ""))
   except (errors.OptionsError, errors.ProbeError) as error:

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.apply import env
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.flags import environment
@@ -75,6 +76,8 @@ def test_by_itself_jax_changes_nothing():
 def test_what_jit_fixes_is_what_runs_today(fixed, tuned):
   assert _beside(fixed).jit == _FIXED
   assert tuned.plan.compiler_options == _FIXED
+  script = env.script(tuned.plan, table_checksum=None)
+  assert f"#   {_COMBINED}=0 {_SCHEDULER}=True\n" in script
   with environment.beside(_beside(fixed)):
     assert environment.value(_COMBINED) == "0"
     said = " ".join(notes.tuning_notes(tuned))
