@@ -704,8 +704,10 @@ def _xla_strategy(
   where that is in a fusion then (JAX 0.12).
   """
   if b"kernel_strategy" in module.raw_backend_config(operation):
-    config = module.backend_config(operation)["collective_backend_config"]
-    if (strategy := config["kernel_strategy"]) not in _OF_NCCL:
+    config = module.backend_config(operation)
+    chosen = config.get("collective_backend_config", {})
+    strategy = chosen.get("kernel_strategy", "")
+    if strategy and strategy not in _OF_NCCL:
       return strategy
   is_kernel = FUSED_KERNEL.encode() in module.raw_backend_config(start)
   return FUSED_KERNEL if is_kernel else ""

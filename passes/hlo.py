@@ -23,6 +23,7 @@ import dataclasses
 import functools
 import json
 import math
+import pathlib
 from typing import Any
 
 from lagom_xla.passes import hlo_pb2
@@ -394,6 +395,15 @@ def shape_bytes(shape: Shape) -> int:
     return sum(map(shape_bytes, shape.tuple_shapes))
   bits = _ELEMENT_TYPES.get(shape.element_type, ("", 0))[1]
   return math.ceil(math.prod(shape.dimensions) * bits / 8)
+
+
+def load_apart(path: pathlib.Path) -> Module:
+  """Reads a module from a user's file, over which XLA may end the process.
+
+  Raises:
+    HloError: it does, or as `load`.
+  """
+  return Module(*hlo_source.read_apart(path))
 
 
 def load(source: Any) -> Module:

@@ -12,12 +12,18 @@ does not fail somewhere later.
 from __future__ import annotations
 
 import codecs
+from collections.abc import Callable
+import functools
 import gzip
 import lzma
 import math
+import os
 import pathlib
 import re
+import resource
+import tempfile
 from typing import Any
+import warnings
 import zlib
 
 from google.protobuf import message as protobuf_message
@@ -26,6 +32,8 @@ from lagom_xla import errors
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.validation import whole_files
 
+# Of PrimitiveType in XLA's xla_data.proto, with room for a few more.
+_LAST_TYPE = 40
 # MLIR's text has the one, its bytecode begins with the other.
 _STABLEHLO_MARKS = (b" stablehlo.", b"ML\xefR")
 
@@ -56,15 +64,26 @@ def read(source: Any) -> Read:
   )
 
 
-def _from_path(path: pathlib.Path) -> Read:
+def read_apart(path: pathlib.Path) -> Read:
+  """Reads a user's file, over whose text XLA may end the process.
+
+  XLA checks some of what it parses so. Text is parsed in another process first.
+
+  Raises:
+    HloError: it does, or as `read`.
+  """
+  return _from_path(path, is_apart=True)
+
+
+def _from_path(path: pathlib.Path, *, is_apart: bool = False) -> Read:
   try:
     data = whole_files.read_bytes(path)
   except OSError as error:
     raise errors.HloError(f"Cannot read {path}: {error.strerror}.") from error
-  return _from_bytes(data, str(path))
+  return _from_bytes(data, str(path), is_apart=is_apart)
 
 
-def _from_bytes(data: bytes, name: str) -> Read:
+def _from_bytes(data: bytes, name: str, *, is_apart: bool = False) -> Read:
   try:
     if data.startswith(b"\xfd7zXZ"):
       data = lzma.decompress(data)
@@ -79,12 +98,17 @@ def _from_bytes(data: bytes, name: str) -> Read:
   data = _unwrapped(data, name)
   if b"HloModule " in data[:4096]:
     try:
-      return _from_text(data.decode(), name)
+      text = data.decode()
     except UnicodeDecodeError as error:
       raise errors.HloError(
         f"{name} is HLO text with bytes not UTF-8."
       ) from error
+    if is_apart:
+      _check_survives(functools.partial(_from_text, text, name), name)
+    return _from_text(text, name)
   if any(mark in data for mark in _STABLEHLO_MARKS):
+    if is_apart:
+      _check_survives(functools.partial(_from_stablehlo, data, name), name)
     return _from_stablehlo(data, name)
   for parse in (_module_of_hlo_proto, hlo_pb2.HloModuleProto.FromString):
     try:
@@ -149,6 +173,30 @@ def _from_stablehlo(data: bytes, name: str) -> Read:
     module.as_serialized_hlo_module_proto()
   )
   return proto, devices, replicas
+
+
+def _check_survives(parse: Callable[[], object], name: str) -> None:
+  """Raises an HloError if a process ends by a signal where it parses a file."""
+  with tempfile.TemporaryFile() as said, warnings.catch_warnings():
+    # JAX and Python warn of locks that other threads may hold.
+    warnings.simplefilter("ignore")
+    child = os.fork()
+    if not child:
+      try:
+        os.dup2(said.fileno(), 2)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        parse()
+      finally:
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+      said.seek(0)
+      words = said.read().decode(errors="replace")
+      failed = re.search(r"Check failed: .*(?:\nERROR: .*)?", words)
+      reason = f": {' '.join(failed[0].split())[:300]}" if failed else ""
+      raise errors.HloError(
+        f"{name} is damaged: XLA ends its process over it{reason}."
+      )
 
 
 def _in_a_line(error: Exception) -> str:
@@ -232,7 +280,12 @@ def _check_damage(proto: hlo_pb2.HloModuleProto, name: str) -> None:
 
 
 def _check_shape(shape: hlo_pb2.ShapeProto, where: str) -> None:
-  """Checks that a layout orders the dimensions of its array, each once."""
+  """Checks that a type is one, and that a layout orders all dimensions."""
+  if not 0 <= shape.element_type <= _LAST_TYPE:
+    raise errors.HloError(
+      f"{where} has elements of type {shape.element_type}, which is none of"
+      " XLA's; the file is damaged."
+    )
   for part in shape.tuple_shapes:
     _check_shape(part, where)
   order = shape.layout.minor_to_major

@@ -69,7 +69,8 @@ _LONGEST = """
   workers_test memcpys_test live_benchmark_test groups_test predicted_test
   nnx_test tables_test strands_test accuracy_test gpu_benchmark_test
   verify_test program_search_test networks_test inspect_command_test
-  target_output_test tune_command_test page_test environment_test
+  damaged_inputs_test target_output_test tune_command_test page_test
+  environment_test
 """.split()
 
 

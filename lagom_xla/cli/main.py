@@ -59,6 +59,8 @@ predicted, but for those that a profile measured."""
 # Objects that are made between two looks for garbage. A search holds modules of
 # 100,000 instructions, each an object; Python's 700 took a fifth of its time.
 _OBJECTS_BETWEEN_COLLECTIONS = 50_000
+# With what is no error of the user's, as EX_SOFTWARE in sysexits.h.
+_UNFORESEEN = 70
 
 
 def run() -> None:
@@ -132,3 +134,16 @@ def _run(arguments: argparse.Namespace) -> None:
         for said in filter(None, (flags and f"XLA_FLAGS is {flags}", *others)):
           print(f"  {said}", file=sys.stderr)
     sys.exit(2)
+  except OSError:
+    raise  # Of whoever reads what is printed, too.
+  except Exception as error:
+    if arguments.debug:
+      raise
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    print(
+      f"lagom-xla: {type(error).__name__}: {errors.first_line(error)}"
+      f" ({at.filename}:{at.lineno}). This was not foreseen: --debug shows how"
+      " it came about; please report that.",
+      file=sys.stderr,
+    )
+    sys.exit(_UNFORESEEN)

@@ -97,7 +97,7 @@ def load(
 
 def _module(file: pathlib.Path) -> hlo.Module:
   if not file.is_dir():
-    return hlo.load(file)
+    return hlo.load_apart(file)
   modules = [p for p in file.iterdir() if p.is_file()]
   for end in _ENDS:
     found = [

@@ -100,7 +100,7 @@ def of_kernel(
   )
   return Grid(
     num_blocks=max(math.ceil(num_threads / _FUSION_THREADS_PER_BLOCK), 1),
-    blocks_per_sm=gpu.threads_per_sm // _FUSION_THREADS_PER_BLOCK,
+    blocks_per_sm=max(gpu.threads_per_sm // _FUSION_THREADS_PER_BLOCK, 1),
   )
 
 

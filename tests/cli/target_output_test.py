@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -14,6 +15,7 @@ from commands import PLAN_FILES
 from commands import STEPS
 from commands import run
 from commands import run_process
+from lagom_xla.compile import load
 
 _SPEAKS = """
 import atexit, os, subprocess, threading, warnings
@@ -186,6 +188,20 @@ def test_debug_prints_the_traceback_before_the_error(h100s, fails):
   assert debug.endswith(plain)
   assert '{}["vocab_size"]' in debug
   assert "in load_target" in debug
+
+
+def test_what_was_not_foreseen_is_told_in_a_line(tmp_path, monkeypatch):
+  def read(*_: object, **__: object) -> None:
+    raise KeyError("kernel_strategy")
+
+  monkeypatch.setattr(load, "load", read)
+  outcome = run("inspect", "step.hlo", CLUSTER)
+  assert (outcome.status, outcome.out) == (70, "")
+  assert re.fullmatch(
+    r"lagom-xla: KeyError: 'kernel_strategy' \(\S+target_output_test.py:\d+\)\."
+    r" This was not foreseen: --debug shows .*\n",
+    outcome.err,
+  )
 
 
 def test_brackets_in_a_path_are_a_part_of_it(tmp_path):

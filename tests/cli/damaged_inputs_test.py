@@ -1,0 +1,119 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Damaged files of every kind are read, or refused in a line that says why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import contextlib
+import pathlib
+import re
+from typing import TypeVar
+
+import hypothesis
+from hypothesis import strategies as st
+from jaxlib import _hlo
+import pytest
+
+import commands
+from lagom_xla.apply import files as files_lib
+from lagom_xla.passes import hlo
+import nccl_tests_log
+from sample_plan import PLAN
+import simulated_run
+import xspace_text
+
+# By kind: the file in a folder, and the command that reads it.
+_READ_BY = {
+  "text": ("step.hlo", ("inspect", "step.hlo", commands.CLUSTER, "-v")),
+  "proto": ("step.pb", ("inspect", "step.pb", commands.CLUSTER, "-v")),
+  "log": ("my.log", ("calibrate", "my.log", "--cluster=2x8xh100")),
+  "trace": ("t.xplane.pb", ("profile", "t.xplane.pb")),
+  "plan": ("plan/plan.json", ("flags", "plan")),
+}
+_EXAMPLES = 40
+_T = TypeVar("_T")
+
+# A number that a file had is put in place by one of these.
+_NUMBERS = (b"0", b"-1", b"1", b"7", b"4294967296", b"9" * 20, b"1e400", b"nan")
+
+
+@pytest.fixture(scope="module")
+def whole(
+  fsdp_scan: hlo.Module, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[pathlib.Path, bytes]]:
+  """Files of each kind, undamaged, each in a folder with what it goes with."""
+  serialized = fsdp_scan.proto.SerializeToString()
+  parsed = _hlo.HloModule.from_serialized_hlo_module_proto(serialized)
+  header, rest = parsed.to_string().split(",", 1)
+  contents = {
+    "text": f"{header}, num_partitions=8,{rest}".encode(),
+    "proto": serialized,
+    "log": nccl_tests_log.log_of(nccl_tests_log.TWO_NODES).encode(),
+    "trace": xspace_text.serialized(simulated_run.process_of(fsdp_scan)),
+  }
+  found = {}
+  for kind, (name, _) in _READ_BY.items():
+    folder = tmp_path_factory.mktemp(kind)
+    if kind == "plan":
+      files_lib.write(PLAN, folder / "plan")
+      contents[kind] = (folder / name).read_bytes()
+    found[kind] = (folder, contents[kind])
+  return found
+
+
+@st.composite
+def _damaged(draw: st.DrawFn, data: bytes) -> bytes:
+  """What is left of a file that was cut, changed or put out of order."""
+  for _ in range(draw(st.integers(1, 3))):
+    at = draw(st.integers(0, max(len(data) - 1, 0)))
+    lines = data.splitlines(keepends=True)
+    numbers = list(re.finditer(rb"\d+", data))
+    if not lines or not numbers:
+      return data
+    match draw(
+      st.sampled_from(["cut", "flip", "twice", "swap", "lose", "set"])
+    ):
+      case "cut":
+        data = data[:at]
+      case "flip":
+        changed = data[at] ^ draw(st.integers(1, 255))
+        data = data[:at] + bytes([changed]) + data[at + 1 :]
+      case "twice":
+        data = _joined([*lines, _one(draw, lines)])
+      case "swap":
+        places = st.integers(0, len(lines) - 1)
+        first, second = draw(places), draw(places)
+        lines[first], lines[second] = lines[second], lines[first]
+        data = _joined(lines)
+      case "lose":
+        lines.remove(_one(draw, lines))
+        data = _joined(lines)
+      case "set":
+        number = _one(draw, numbers)
+        other = draw(st.sampled_from(_NUMBERS))
+        data = data[: number.start()] + other + data[number.end() :]
+  return data
+
+
+def _joined(lines: Sequence[bytes]) -> bytes:
+  return b"".join(lines)
+
+
+def _one(draw: st.DrawFn, items: Sequence[_T]) -> _T:
+  return items[draw(st.integers(0, len(items) - 1))]
+
+
+@pytest.mark.parametrize("kind", list(_READ_BY))
+@hypothesis.given(data=st.data())
+@hypothesis.settings(max_examples=_EXAMPLES)
+def test_a_damaged_file_is_read_or_refused_in_a_line(whole, kind, data):
+  folder, content = whole[kind]
+  name, command = _READ_BY[kind]
+  (folder / name).write_bytes(data.draw(_damaged(content)))
+  with contextlib.chdir(folder):
+    outcome = commands.run(*command)
+  assert outcome.status in (0, 2), outcome.err
+  if outcome.status == 2 and kind != "log":  # Each bad row has a line.
+    assert outcome.out == ""
+    assert re.fullmatch(r"lagom-xla: .*\n", outcome.err)
