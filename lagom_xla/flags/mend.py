@@ -11,7 +11,7 @@ Here all words are read, and each that is no flag is mended or told.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import re
 
@@ -21,6 +21,8 @@ from lagom_xla.flags import syntax
 # Quotes of print -> those of programs, one character each.
 _QUOTES = str.maketrans("“”„‟‘’‚‛", "\"\"\"\"''''")
 _DASHES = "-‐‑‒–—―−﹣－"
+# Spaces of print, one of no width, and a byte order mark.
+_SPACES = "\u00a0\u2009\u200b\u202f\u3000\ufeff"
 # A value in quotes is of the word, and so is one that is a word by itself.
 _WORD = re.compile(
   r"""(?:(?:(?<==)|(?<![^ \t\r\n])(?!.-))(?:'[^']*'|"(?:\\.|[^"])*")
@@ -28,12 +30,19 @@ _WORD = re.compile(
   re.DOTALL | re.VERBOSE,
 )
 _LEAD = re.compile(
-  rf"""([("'\[{{]*)((?:XLA_FLAGS=)?)(["']?)([{_DASHES}]*)(.*)""", re.DOTALL
+  rf"""([("'\[{{{_SPACES}]*)((?:XLA_FLAGS=)?)(["']?)([{_DASHES}]*)(.*)""",
+  re.DOTALL,
 )
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*=.*", re.DOTALL)
 # Two flags with no space between them.
-_SEAM = re.compile(r"(?<=[^-\s])--(?=xla_\w+(?:=|$|--))")
-_MARKS = ",;\\])}\"'"
+_SEAM = re.compile(r"(?<=[^- \t\r\n])--(?=xla_\w+(?:=|$|--))")
+_MARKS = f",;\\])}}\"'{_SPACES}"
+_NAMES: Mapping[str, str] = {
+  **dict.fromkeys(_SPACES, "space of print"),
+  ",": "comma",
+  "\\": "backslash",
+}
+_LINE_ENDS = ("\\n", "\\r", "\\t")  # As a program writes them.
 _BOOLEANS = ("true", "false", "1", "0", "yes", "no", "on", "off")
 
 
@@ -126,7 +135,8 @@ def _meant(word: str) -> Word:
 
 
 def _part_of_all(mark: str) -> str:
-  return f"The {mark} before it is a part of the variable."
+  name = _NAMES.get(mark[:1], mark)
+  return f"The {name} before it is a part of the variable."
 
 
 def _word(
@@ -138,17 +148,23 @@ def _word(
 
 
 def _without_marks(body: str) -> tuple[syntax.Flag, str]:
-  """A flag without marks at its end, and the first of these; "" for none."""
+  """A flag without marks around its value, and one of these; "" for none."""
   name, equals, value = body.partition("=")
   text, mark = value if equals else name, ""
-  while text and text[-1] in _MARKS:
+  if not equals and ":" in text:
+    (name, _, text), equals, mark = text.partition(":"), "=", "colon"
+  elif text.startswith("="):
+    text, mark = text.lstrip("="), "second ="
+  while text and (text[-1] in _MARKS or text.endswith(_LINE_ENDS)):
     last = text[-1]
-    if last in "\"'" and text.find(last) == 0 and len(text) > 1:
+    if text.endswith(_LINE_ENDS):
+      text, mark = text[:-1], "backslash"
+    elif last in "\"'" and text.find(last) == 0 and len(text) > 1:
       text = text[1:]  # They are a pair.
     elif text.count({"]": "[", ")": "(", "}": "{"}.get(last, "\0")):
       break  # So are they.
     else:
-      mark = {",": "comma", "\\": "backslash"}.get(last, last)
+      mark = _NAMES.get(last, last)
     text = text[:-1]
   if not equals:
     return syntax.Flag(name=text, value=None), mark

@@ -370,8 +370,9 @@ def test_options_that_cannot_be_set_stay_comments(tmp_path, shell):
   assert "xla_dump_t" in text and GATHER in text
 
 
+@pytest.mark.parametrize("name", sourced.SHELLS)
 def test_the_flags_command_sets_what_env_sh_sets_without_a_plugin(
-  tmp_path, folder, shell_without_plugin, capsys
+  tmp_path, folder, shell_without_plugin, capsys, name
 ):
   parser = argparse.ArgumentParser()
   flags_command.add(parser.add_subparsers())
@@ -379,12 +380,15 @@ def test_the_flags_command_sets_what_env_sh_sets_without_a_plugin(
   arguments.function(arguments)
   printed = tmp_path / "printed"
   printed.write_text(capsys.readouterr().out)
-  there = {"XLA_FLAGS": "--xla_a=1"}
-  expected, _ = shell_without_plugin.source(folder / "env.sh", **there)
-  found, said = shell_without_plugin.source(printed, **there)
-  assert found == expected
-  assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
-  assert said == ""
+  for flags in ("--xla_a=1", "--xla_a=1 NCCL_DEBUG=INFO"):
+    there = {"XLA_FLAGS": flags}
+    expected, _ = shell_without_plugin.source(
+      folder / "env.sh", shell=name, **there
+    )
+    found, said = shell_without_plugin.source(printed, shell=name, **there)
+    assert found == expected
+    assert found.keys() == {"XLA_FLAGS", "NCCL_MAX_CTAS"}
+    assert bool(said) == ("NCCL_DEBUG" in flags)
 
 
 def test_flags_of_a_rewritten_program_are_said_to_be_for_it():
