@@ -14,8 +14,8 @@ other algorithm and protocol in the same way: halves, and three quarters of
 those, as many products fill their last wave on a power of two. Chunks are as
 large as they go: no measurement has others than NCCL's, so nothing that smaller
 ones gain is sure. Keys are visited one after the other, each with what the
-others came to. Searches that descend along channels and chunks, Lagom's among
-them, find no more that is sure (docs/searching.md).
+others came to. What searches find beyond that, Lagom's among them, gains in the
+mean alone (docs/searching.md).
 
 That settles, without a rule for each: settings that only a mean favours are not
 taken; a collective that is only just hidden gets more channels, for it would

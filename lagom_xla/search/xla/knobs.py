@@ -140,12 +140,14 @@ class Value:
   Attributes:
     label: in a few words.
     options: what it sets, as the installed jaxlib spells it.
+    beside: an option without which it does nothing; "" for none.
     is_first: whether to compile it before all others.
     is_last: whether to compile it after all others.
   """
 
   label: str
   options: XlaOptions
+  beside: str = ""
   is_first: bool = False
   is_last: bool = False
 
@@ -229,7 +231,12 @@ def thresholds_worth_trying(
     kind: a key of OPTIONS.
   """
   alike = [c for c in collectives if c.kind == kind]
-  sizes = sorted(map(table.combined_bytes, alike))
+  by_traits: dict[table.Traits, list[int]] = {}
+  for c in alike:
+    traits = table.traits_of_collective(c)
+    by_traits.setdefault(traits, []).append(table.combined_bytes(c))
+  # Of those that may become one.
+  several = [sorted(sizes) for sizes in by_traits.values() if len(sizes) > 1]
   default_bytes = table.DEFAULT_BYTES
   combined = [c for c in alike if c.num_operands > 1]
   pairs_bytes = [_least_pair_bytes(c) for c in combined]
@@ -241,10 +248,11 @@ def thresholds_worth_trying(
         yield threshold
       continue
     # Two separate collectives must fit under it, or a combined one must not.
-    two_fit = len(sizes) > 1 and sum(sizes[:2]) <= threshold
+    two_fit = any(sum(sizes[:2]) <= threshold for sizes in several)
     if two_fit or largest_bytes > threshold:
       yield threshold
-    if sum(sizes) <= threshold:
+    most_bytes = max(map(sum, several), default=0)
+    if max(most_bytes, largest_bytes) <= threshold:
       return
 
 
@@ -320,6 +328,7 @@ def overlap_limit(step: step_lib.Step) -> Iterator[Value]:
     options={
       "xla_gpu_experimental_collective_start_as_early_as_possible": True
     },
+    beside=_OVERLAP_LIMIT,
   )
 
 

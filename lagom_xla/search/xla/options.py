@@ -23,6 +23,7 @@ import functools
 import time
 
 from lagom_xla.compile import config as config_lib
+from lagom_xla.flags import environment
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
@@ -211,15 +212,18 @@ def _start(so_far: candidates.Search) -> candidates.Candidate:
 def settings(values: Iterable[knobs.Value]) -> list[Change]:
   """Each value, beside what a config has."""
   return [
-    (value.label, functools.partial(_with, options=value.options))
+    (value.label, functools.partial(_with, value=value))
     for value in sorted(values, key=lambda v: (not v.is_first, v.is_last))
   ]
 
 
 def _with(
-  config: config_lib.XlaConfig, options: knobs.XlaOptions
+  config: config_lib.XlaConfig, value: knobs.Value
 ) -> config_lib.XlaConfig:
-  return config.with_options(options)
+  needed = value.beside
+  if needed and not (needed in config.options or environment.value(needed)):
+    return config  # Which is known.
+  return config.with_options(value.options)
 
 
 def drops(best: candidates.Candidate) -> list[Change]:

@@ -17,6 +17,7 @@ import pytest
 
 import gather_steps
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.compile import config as config_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import notes as option_notes
@@ -26,6 +27,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import overlap
 from lagom_xla.passes.schedule import digest
 from lagom_xla.search.xla import knobs
+from lagom_xla.search.xla import options as options_lib
 
 _ROOT = pathlib.Path(__file__).parents[3]
 _MIB = 2**20
@@ -204,9 +206,9 @@ def test_thresholds_are_for_the_kinds_that_are_there(fsdp_unrolled, tp_scan):
   step = _step(fsdp_unrolled)
   assert _offered(step, gather) == _offered(step, scatter) == [0, 8 * _MIB]
   assert _offered(step, reduce) == []
+  # Those of layers are in a loop, and others before and after it.
   step = _step(tp_scan)
-  assert _offered(step, gather) == _offered(step, scatter) == []
-  assert _offered(step, reduce) == [128 * _MIB]
+  assert not any(_offered(step, kind) for kind in (gather, reduce, scatter))
 
 
 def _collectives(module: hlo.Module) -> tuple[collectives_lib.Collective, ...]:
@@ -240,6 +242,16 @@ def test_thresholds_are_tried_where_they_could_change_a_step(
   assert [threshold // _MIB for threshold in found] == expected_mib
 
 
+def test_no_threshold_is_tried_for_two_that_xla_cannot_combine():
+  one, other = _collectives(gather_steps.module([40 * _MIB], [40 * _MIB]))
+  apart = dataclasses.replace(other, groups=((0, 1), (2, 3), (4, 5), (6, 7)))
+  thresholds = [
+    list(knobs.thresholds_worth_trying(two, "all-gather"))
+    for two in ([one, other], [one, apart])
+  ]
+  assert thresholds == [[128 * _MIB], []]
+
+
 def test_a_scatter_counts_what_is_left_of_it():
   module = gather_steps.module(plain_scatters=[8 * _MIB])
   (scatter,) = _collectives(module)
@@ -267,6 +279,21 @@ def test_two_or_four_collectives_are_in_flight_before_what_goes_with_that(
   early = "xla_gpu_experimental_collective_start_as_early_as_possible"
   at = found.index({_LIMIT: 2})
   assert found[at : at + 3] == [{_LIMIT: 2}, {_LIMIT: 4}, {early: True}]
+
+
+def test_what_acts_beside_a_limit_alone_is_tried_beside_one(
+  fsdp_scan, monkeypatch
+):
+  early = "xla_gpu_experimental_collective_start_as_early_as_possible"
+  (value,) = (
+    v for v in knobs.worth_trying(_step(fsdp_scan)) if early in v.options
+  )
+  ((_, change),) = options_lib.settings([value])
+  assert change(config_lib.DEFAULT) == config_lib.DEFAULT
+  limited = config_lib.XlaConfig(options={_LIMIT: 4})
+  assert change(limited).options == {_LIMIT: 4, early: True}
+  monkeypatch.setenv("XLA_FLAGS", f"--{_LIMIT}=2")
+  assert change(config_lib.DEFAULT).options == {early: True}
 
 
 def test_fixed_costs_are_offered_where_there_are_estimates(
