@@ -3,7 +3,7 @@
 """Our search beside a plain one at equal seconds, and what each stage gains.
 
     python -m benchmarks.search.race [--data FOLDER] [--only=STEP,...]
-        [--limit=SECONDS] [--in-process] [--searchers=plain,ours]
+        [--limit=SECONDS] [--in-process] [--searchers=plain,ours] [--offers]
 
 A row of CSV for each improvement that a search found and for the end of each of
 its stages: processor seconds since it began, of all its processes, and what a
@@ -11,6 +11,10 @@ plan of what was found until then takes, in predicted ms under NCCL's own
 choices. Each search has two workers and no cache of compiles. The stages of
 ours are in their order: arms and values of options, which a launcher can set,
 then, with --in-process, what acts in the training process alone.
+
+With --offers, a row for each candidate of ours, under NCCL's own choices and
+under searched settings, with what became of it, and for each knob that has no
+value for the step. --limit is then of seconds by the clock.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ import sys
 from benchmarks import table as table_lib
 from benchmarks.search import steps
 from benchmarks.searchers import plain
+from benchmarks.workloads import cases as cases_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import pool
 from lagom_xla.compile import target as target_lib
@@ -34,6 +39,7 @@ from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import arms as arms_lib
 from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import joint
+from lagom_xla.search.xla import knobs
 
 _COLUMNS = (
   "module",
@@ -127,6 +133,31 @@ def _stage(
   return "arms" if config in arms else "options"
 
 
+_OFFERS = ("module", "cluster", "what", "nccl_ms", "tuned_ms", "verdict")
+
+
+def offers(
+  case: cases_lib.Case, target: target_lib.Target, seconds: float
+) -> Iterator[tuple[str, ...]]:
+  """What a search tries of a step, and knobs with nothing to try."""
+  search = joint.search(target, seconds=seconds)
+  where = (case.module, case.cluster)
+  names = {str(arm.config.options): arm.name for arm in search.arms}
+  for found in (search.default, *search.others):
+    options = found.config.options
+    told = " ".join(f"{name}={value}" for name, value in options.items())
+    what = names.get(str(options), told or "default")
+    if isinstance(found, candidates_lib.Refused):
+      yield (*where, what, "", "", found.reason)
+      continue
+    times_us = found.under_nccl_defaults.step_time_us, found.tuned.step_time_us
+    times = (f"{us / 1e3:.3f}" for us in times_us)
+    yield (*where, what, *times, search.obstacle(found) or "kept")
+  for name, knob in knobs.KNOBS.items():
+    if not knobs.offered(knob.values(search.default.step)):
+      yield (*where, name, "", "", "not offered")
+
+
 def main() -> None:
   """The command."""
   table_lib.compile_ahead_of_time()
@@ -136,6 +167,7 @@ def main() -> None:
   parser.add_argument("--limit", type=float, default=600.0)
   parser.add_argument("--in-process", action="store_true")
   parser.add_argument("--searchers", default="plain,ours")
+  parser.add_argument("--offers", action="store_true")
   arguments = parser.parse_args()
   searches = {
     "plain": plain.search,
@@ -144,8 +176,14 @@ def main() -> None:
     ),
   }
   out = csv.writer(sys.stdout)
-  out.writerow(_COLUMNS)
+  out.writerow(_OFFERS if arguments.offers else _COLUMNS)
   for case in steps.chosen(arguments.data, arguments.only):
+    if arguments.offers:
+      with pool.Pool(1) as workers:
+        target = case.load(arguments.data).with_workers(workers)
+        out.writerows(offers(case, target, arguments.limit))
+      sys.stdout.flush()
+      continue
     for name in arguments.searchers.split(","):
       with pool.Pool(2, cache=None) as workers:
         target = case.load(arguments.data).with_workers(workers)

@@ -64,7 +64,7 @@ def _searched(chosen: Iterable[cases.Case]) -> list[table_lib.Row]:
     row = {"module": case.module, "cluster": case.cluster}
     row |= _of_search(target, search)
     if case.module in modules.PUBLISHED:
-      row |= {"published": modules.PUBLISHED[case.module]}
+      row |= {"published": modules.PUBLISHED[case.module].gain}
     # Before its table is there, which takes long.
     table_lib.say(f"  {row}")
     rows.append(row)

@@ -162,17 +162,46 @@ def _product_scattered(num_rows: int) -> cases.Case:
   return cases.Case(module=name, cluster="1x8xh100", load=load)
 
 
-# What was measured of each with its communication hidden over without, which a
-# prediction should be near: of strands, and of slices.
-PUBLISHED: Mapping[str, float] = {
-  # HybridEP in place of NCCL's all-to-all; 24.714 and 20.992 s
-  # (NVIDIA-NeMo/Megatron-Bridge#5094).
-  "qwen3-30b-a3b-ep-2x8-acc64": 1.177,
-  # By a persistent kernel and copy engines, over cuBLAS and NCCL
-  # (meta-pytorch/kraken#19).
-  "product-scattered-512": 0.43,
-  "product-scattered-1024": 0.71,
-  "product-scattered-2048": 1.03,
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Published:
+  """What others measured.
+
+  Attributes:
+    what: of what, in words.
+    source: where they say so.
+    gain: times faster with communication hidden than without.
+  """
+
+  what: str
+  source: str
+  gain: float
+
+
+# What a prediction should be near: of strands, and of slices.
+PUBLISHED: Mapping[str, Published] = {
+  # HybridEP in place of NCCL's all-to-all; 24.714 and 20.992 s.
+  "qwen3-30b-a3b-ep-2x8-acc64": Published(
+    what="strands, Qwen3 30B-A3B, experts over 2x8xh100, 64 micro-batches",
+    source="NVIDIA-NeMo/Megatron-Bridge#5094",
+    gain=1.177,
+  ),
+  # 245.9 and 253.0 thousand tokens/s, and what GPUs those were reached on is
+  # told by their MFU; how many tokens each has is not.
+  "grug-360b-a23b-fsdp-1x64": Published(
+    what="slices, MoE of 360B, experts' weights gathered over 1x64xgb200",
+    source="marin-community/marin#7201",
+    gain=1.029,
+  ),
+  # By a persistent kernel and copy engines, over cuBLAS and NCCL.
+  **{
+    f"product-scattered-{num_rows}": Published(
+      what=f"slices, a product of {num_rows:,} x 14,336 by 4,096 and the"
+      " reduce-scatter of its result on 1x8xh100",
+      source="meta-pytorch/kraken#19",
+      gain=gain,
+    )
+    for num_rows, gain in ((512, 0.43), (1024, 0.71), (2048, 1.03))
+  },
 }
 
 
@@ -215,6 +244,11 @@ MODULES: Mapping[str, cases.Case] = {
     _experts(
       "qwen3-30b-a3b", "qwen3-30b-a3b", num_nodes=2, num_microbatches=64,
       microbatch_size=1,
+    ),
+    _case(
+      "grug-360b-a23b-fsdp-1x64", "grug-360b-a23b",
+      layout_lib.Layout(kind="fsdp", data=64), nodes="64xgb200",
+      microbatch_size=8, seq_len=4096,
     ),
     *map(_product_scattered, (512, 1024, 2048)),
   )

@@ -152,6 +152,13 @@ ARCHITECTURES: dict[str, Architecture] = {
     vocab_size=151936, num_params=30_532_331_520, norms_heads=True,
     experts=Experts(num_routed=128, num_chosen=8, d_ffn=768),
   ),
+  # marin-community/marin#7201; the vocabulary is Llama 3's, and the shared
+  # expert two of the routed ones' size.
+  "grug-360b-a23b": Architecture(
+    num_layers=48, d_model=6144, num_heads=48, num_kv_heads=8, d_ffn=6144,
+    vocab_size=128256, num_params=359_170_381_824,
+    experts=Experts(num_routed=128, num_chosen=4, d_ffn=3072, num_shared=2),
+  ),
   # mistralai/Mixtral-8x7B-v0.1
   "mixtral-8x7b": Architecture(
     num_layers=32, d_model=4096, num_heads=32, num_kv_heads=8, d_ffn=14336,
@@ -477,9 +484,11 @@ class RoutedExperts(Part):
     def run(rows: jax.Array) -> jax.Array:
       return _activated(rows @ up, True) @ down
 
+    # Where weights are gathered, no token is sent.
+    num_gpus = self.layout.data if self.layout.kind == "ep" else 1
     return tuple(
       _send_and_return(
-        x, router, run, num_chosen=experts.num_chosen, num_gpus=self.layout.data
+        x, router, run, num_chosen=experts.num_chosen, num_gpus=num_gpus
       )
       for x in xs
     )
