@@ -23,6 +23,7 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import in_words
 from lagom_xla.costs import nccl
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs.nccl import environment as nccl_environment
 from lagom_xla.costs.replay import timeline as timeline_lib
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import environment
@@ -392,6 +393,12 @@ def _of_cap(
   )
 
 
+def is_ruled_out(entry: plan_lib.NcclSetting) -> bool:
+  """Whether NCCL's variables here leave a setting no way to act."""
+  left = nccl_environment.choice(entry.key.kind)
+  return not left.allows(entry.setting.algorithm, entry.setting.protocol)
+
+
 def _meets(
   entry: plan_lib.NcclSetting, step: step_lib.Step
 ) -> tuple[bool, str]:
@@ -417,6 +424,9 @@ def _meets(
       f"no effect: NCCL runs {like_it[0].name} by {route.by}, and asks no tuner"
       " before that"
     )
+  if is_ruled_out(entry):
+    variables = nccl_environment.in_words(nccl_environment.costed())
+    return False, f"no effect: it is ruled out here, under {variables}"
   if not entry.calls:
     return False, (
       "no effect: NCCL tells a tuner the sizes of calls, and those of"

@@ -281,7 +281,7 @@ def _settings(
     **{
       entry.key: entry.setting
       for entry in plan.nccl_settings
-      if entry.key in step.default
+      if entry.key in step.default and not effects_lib.is_ruled_out(entry)
     },
   }
 

@@ -90,6 +90,19 @@ def test_each_setting_is_judged_by_itself(step):
 # The environment.
 
 
+def test_a_setting_that_a_variable_rules_out_has_no_effect(step, monkeypatch):
+  entry = _setting_of(step, "all-gather")
+  monkeypatch.setenv("NCCL_PROTO", "allgather:LL")
+  (effect,) = effects.of_settings((entry,), step)
+  assert not effect.acted
+  assert effect.evidence == (
+    "no effect: it is ruled out here, under NCCL_PROTO=allgather:LL"
+  )
+  monkeypatch.setenv("NCCL_PROTO", "allreduce:LL")
+  (effect,) = effects.of_settings((entry,), step)
+  assert effect.acted
+
+
 def test_a_cap_reaches_the_collectives_that_take_more_channels(step):
   channels = sorted(setting.num_channels for setting in step.default.values())
   assert channels[0] < channels[-1]
