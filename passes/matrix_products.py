@@ -387,10 +387,10 @@ def attention_flops(
   `query` and `key` are its first operands, with the size of a head last. It is
   0 where neither attributes nor shapes tell.
   """
-  fmha = module.backend_config(call).get("cudnn_fmha_backend_config")
+  fmha = module.backend_config(call).get("cudnn_fmha_backend_config", {})
   attributes = library_calls.attributes(module, call)
-  if fmha is not None:
-    shape = fmha["intermediate_tensor_shape"]["dimensions"]
+  shape = fmha.get("intermediate_tensor_shape", {}).get("dimensions", ())
+  if len(shape) == 4:
     batch, heads, length, keys = map(int, shape)
     scores = _num_scores(
       batch * heads,
@@ -413,7 +413,10 @@ def attention_flops(
     # Of [batch, length, heads, size]; causal if queries and keys are as long.
     batch, length, heads, _ = query.dimensions
     keys = key.dimensions[1]
-    scores = _num_scores(batch * heads, length, keys, is_causal=length == keys)
+    is_causal = length == keys
+    if "mask_type" in fmha:
+      is_causal = "CAUSAL" in fmha["mask_type"]
+    scores = _num_scores(batch * heads, length, keys, is_causal=is_causal)
   else:
     return 0
   products = 5 if is_backward_attention(call) else 2

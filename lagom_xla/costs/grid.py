@@ -143,7 +143,7 @@ def _triton_grid(
     return None
   names = "block_m", "block_n", "block_k", "split_k", "num_stages", "num_warps"
   tile_m, tile_n, tile_k, split_k, num_stages, num_warps = (
-    int(config[name]) for name in names
+    int(config.get(name, 1)) for name in names
   )
   batch, m, n, _ = shape
   operand_bytes = gemm.bits(element_type) / 8 * (tile_m + tile_n) * tile_k

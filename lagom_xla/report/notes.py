@@ -91,6 +91,20 @@ def _running(module: hlo.Module) -> Iterator[hlo.Instruction]:
     yield from module.computations[computation_id].instructions
 
 
+def _unconfigured(module: hlo.Module) -> str:
+  """What a module does not say that has lost all that XLA decided."""
+  missing = {}
+  for instruction in _running(module):
+    if module.raw_backend_config(instruction):
+      return ""
+    target = instruction.custom_call_target
+    if target.startswith(("__cublas", "__cudnn")):
+      missing["products in library calls"] = True
+    elif instruction.opcode == "while" and module.loops_of_unknown_length:
+      missing["trip counts of loops"] = True
+  return " and ".join(missing)
+
+
 def step_notes(step: step_lib.Step) -> Iterator[str]:
   """What to know of a step's figures, in sentences."""
   module = step.analysis.module
@@ -127,6 +141,12 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
   yield from route_notes(step)
   if loops := _named(module, "while", module.loops_of_unknown_length):
     yield f"Counted once, as their trip counts are not known: {loops}."
+  if missing := _unconfigured(module):
+    yield (
+      "No instruction has a backend_config, as in text that is printed without:"
+      f" {missing} are missing, and the step may take far longer. Give the file"
+      " that XLA dumps."
+    )
   if conditionals := _named(module, "conditional"):
     yield (
       "Conditionals take their slowest branch each time, and totals count all"

@@ -198,6 +198,8 @@ def test_a_convolution_and_its_gradients_cost_the_same(compiled):
     ("forward", 256, "", 2),
     # One that tells its mask alone is counted by its shapes, too.
     ("forward", 64, _typed_ffi({"mask_type": 2}), 2),
+    # So is one whose config lacks the scores' shape.
+    ("forward", 128, ', backend_config={"cudnn_fmha_backend_config":{}}', 2),
   ],
 )
 def test_fused_attention_is_its_products_halved_by_a_causal_mask(

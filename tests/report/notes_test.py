@@ -119,3 +119,24 @@ def test_what_is_known_only_at_run_time_is_named_with_its_line(
   assert note in said
   assert ("Note: " in said) == bool(note)
   assert not note or f"{_at(step)}." in said
+
+
+_WITHOUT_CONFIG = """\
+HloModule step, is_scheduled=true
+
+ENTRY main {
+  p = bf16[512,512] parameter(0)
+  ROOT x = (bf16[512,512], s8[8]) custom-call(p, p),
+    custom_call_target="__cublas$lt$matmul"CONFIG
+}
+"""
+
+
+@pytest.mark.parametrize("config", ["", ', backend_config={"gemm":{}}'])
+def test_text_that_is_printed_without_configs_says_what_is_missing(
+  tmp_path: pathlib.Path, config: str
+) -> None:
+  file = tmp_path / "step.hlo"
+  file.write_text(_WITHOUT_CONFIG.replace("CONFIG", config))
+  said = "without: products in library calls are missing, and the step may"
+  assert (said in _said(str(file))) == (not config)
