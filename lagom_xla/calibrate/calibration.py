@@ -136,7 +136,7 @@ def read(
 # A run has another algorithm than foreseen where its rows, so many at least,
 # are off by more than so much, and by less than so much of that with the other.
 _LEAST_ROWS = 4
-_LEAST_OFF = 0.1
+_LEAST_OFF = 0.05
 _CLOSER = 0.5
 # What NCCL may have been left to choose from, by its environment or machine.
 _LEFT = (("ring", "tree", "pat"), ("ring",), ("tree",))
@@ -176,8 +176,8 @@ def _as_it_ran(
   if not missed:
     return foreseen, ""
   return best, (
-    f"{run.where}: {' and '.join(sorted(missed))} did not run, where NCCL would"
-    f" choose it by itself: the rates are those of {' and '.join(sorted(ran))}."
+    f"{run.where}: {' and '.join(sorted(missed))} did not run, which NCCL would"
+    f" choose by itself: the rates are those of {' and '.join(sorted(ran))}."
     " They count as such, and predictions stay with NCCL's own choice"
   )
 

@@ -311,7 +311,7 @@ def test_an_algorithm_that_a_log_does_not_name_is_told_by_its_rates(tmp_path):
   result = calibrate(tmp_path, log_of(_NODE, rows=rows), _NODE)
   assert result.calibration.within_node == cluster_lib.Factors()
   note, _ = result.notes
-  assert "my.log:1: NVLS did not run, where NCCL would choose it" in note
+  assert "my.log:1: NVLS did not run, which NCCL would choose" in note
   # It is said of no machine whose NVLS is slow and shows it in all it does.
   raw = _NODE.to_dict()
   raw["calibration"] = {"within_node": {"rate_factor": 0.77}}
