@@ -64,7 +64,7 @@ def watched() -> Iterator[list[environment.Own]]:
   """
   known: Any = os.environ
   found: list[environment.Own] = []
-  before = os.environ.get(_NAME)
+  before, had_started = os.environ.get(_NAME), request.has_started()
   own, known.__class__ = type(known), _Watched
   _changes.clear()
   try:
@@ -76,9 +76,12 @@ def watched() -> Iterator[list[environment.Own]]:
   if late:
     if not found:
       _restore(before)
+    advice = "have it set before JAX is first used"
+    if had_started:
+      advice = "JAX was used here before"
     warnings.warn(
       f"{late[0]} sets {_NAME} after XLA has read it, so that it changes"
-      " nothing: set it before JAX is first used.",
+      f" nothing: {advice}.",
       RuntimeWarning,
       stacklevel=3,
     )
