@@ -300,7 +300,23 @@ def changed_by(flags: str) -> Values:
     usual = debug_options.options()
   except (OSError, ValueError, errors.OptionsError, errors.ProbeError):
     return {}
-  return of_step({n: v for n, v in values.items() if v != usual[n].default})
+  return of_step(
+    {n: v for n, v in values.items() if n in usual and v != usual[n].default}
+  )
+
+
+def already(options: Mapping[str, object]) -> frozenset[str]:
+  """Those of some options that are so already, by default or as set today."""
+  try:
+    known = debug_options.options()
+  except errors.OptionsError:
+    return frozenset()
+  today = {**changed_by(xla_flags()), **found().fixed}
+  return frozenset(
+    name
+    for name, value in options.items()
+    if name in known and today.get(name, known[name].default) == value
+  )
 
 
 def differences(

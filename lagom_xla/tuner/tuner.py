@@ -260,7 +260,10 @@ def plan_of(
   cap = channel_cap.surest(launched, limit(applied))
   if applied == "flags" and nccl_channels.OPTION in environment.unchangeable():
     cap = channel_cap.none(launched)
-  config, variables = search.planned, nccl_channels.variables(cap.max_channels)
+  # Of a search that was stopped it may repeat what runs today.
+  repeated = environment.already(search.planned.options)
+  config = search.planned.without_options(repeated)
+  variables = nccl_channels.variables(cap.max_channels)
   if applied == "flags":
     variables = {}
     if cap.max_channels is not None:

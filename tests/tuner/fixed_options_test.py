@@ -106,7 +106,7 @@ def test_options_of_jaxs_settings_are_fixed_too():
   assert found.fixed == {"xla_disable_hlo_passes": "rematerialization"}
 
 
-def test_a_search_for_a_launcher_leaves_out_what_jit_fixes(fixed):
+def test_a_search_for_a_launcher_leaves_out_what_jit_fixes(fixed, monkeypatch):
   other = knobs.Value(label="", options={_COMBINED: 2**30})
   also = knobs.Value(
     label="", options={_COMBINED: 0, "xla_gpu_dot_merger_threshold_mb": 1}
@@ -117,6 +117,10 @@ def test_a_search_for_a_launcher_leaves_out_what_jit_fixes(fixed):
   assert found.options.keys() == {"xla_gpu_dot_merger_threshold_mb"}
   assert not any(_FIXED.keys() & it.config.options.keys() for it in recipes)
   assert any(_SCHEDULER in it.notes[-1] for it in recipes if it.notes)
+  # Nor is what runs so already.
+  with monkeypatch.context() as patched:
+    patched.setenv("XLA_FLAGS", f"--{_COMBINED}={2**30}")
+    assert not knobs.offered([other])
   # In the process a plan has the last word.
   in_process = dataclasses.replace(_beside(fixed), is_beaten=True)
   with environment.beside(in_process):

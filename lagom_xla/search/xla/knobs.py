@@ -153,7 +153,7 @@ class Value:
 
 
 def offered(values: Iterable[Value]) -> tuple[Value, ...]:
-  """Those that the installed jaxlib has and does not do by itself.
+  """Those that the installed jaxlib has, and that do not run today.
 
   Nor are there any that XLA_FLAGS would not change.
   """
@@ -165,7 +165,7 @@ def offered(values: Iterable[Value]) -> tuple[Value, ...]:
   found = []
   for value in values:
     options = _changing(_as_installed(value.options))
-    if options and not _is_default(options):
+    if options and options.keys() - environment.already(options):
       found.append(dataclasses.replace(value, options=options))
   return tuple(found)
 
@@ -191,14 +191,6 @@ def _changing(options: XlaOptions | None) -> XlaOptions | None:
   ):
     return None
   return {n: v for n, v in options.items() if n not in fixed}
-
-
-def _is_default(options: XlaOptions) -> bool:
-  """Whether the installed jaxlib does all of this by itself."""
-  found = {name: debug_options.find(name) for name in options}
-  return all(
-    o is not None and o.default == options[n] for n, o in found.items()
-  )
 
 
 # XLA's options by kind, of the kinds that go among groups of devices.
