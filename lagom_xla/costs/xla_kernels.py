@@ -31,7 +31,14 @@ in a block of 128 threads that move at most 8 bytes each at a time
 block waits for memory once per such round. Eight B200s moved 16.42 GiB/s each
 (xla#33386), which is a round of eight blocks every 0.46 us. More updates per
 rank are more blocks: with 32 in place of one the kernel was 17.8 times faster
-(marin#8077).
+(marin#8077), up to the links' share that 64 GB200s reached with 30: 3.21 GB per
+rank in 7.56 ms (marin's research/mcwitt/8317-dk-native).
+
+An option of JAX 0.12 has one *device kernel* run them, of a block of 512
+threads per SM. Blocks share an update while there are enough of them, and else
+take updates in turn (RaggedAllToAllCopy). On those GB200s a block moved 2.7
+GB/s with one and three updates per rank, and a third of that with 30, which is
+not modelled (xla#47928).
 """
 
 from __future__ import annotations
@@ -43,7 +50,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.passes import collectives as collectives_lib
 
-Form = Literal["one-shot", "two-shot", "copies"]
+Form = Literal["one-shot", "two-shot", "copies", "device"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,10 +60,12 @@ class Kernel:
   Attributes:
     form: how it moves data.
     num_blocks: that it is launched with.
+    num_updates: that a device kernel shares out to its blocks.
   """
 
   form: Form
   num_blocks: int
+  num_updates: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,10 +75,14 @@ class Switches:
   Attributes:
     off: kinds that NCCL runs.
     across_processes: kinds of which one may join GPUs of several processes.
+    most_exchanging: ranks of a ragged-all-to-all that one reaches.
+    exchanges_on_device: whether the device kernel exchanges.
   """
 
   off: frozenset[str] = frozenset()
   across_processes: frozenset[str] = frozenset()
+  most_exchanging: int = 8
+  exchanges_on_device: bool = False
 
 
 AS_BY_DEFAULT = Switches()
@@ -81,16 +94,16 @@ _THREAD_ELEMENTS = 4
 # The most that XLA reduces in one shot (kMaxOneShotAllReduceSizeBytes).
 _ONE_SHOT_BYTES = 256 * 1024
 
-# Ranks of a ragged-all-to-all that one kernel reaches
-# (kMaxNumRaggedAllToAllOutputPtrs in ragged_all_to_all_kernel.h).
-_MOST_EXCHANGING = 8
 _ROUND_BYTES = 128 * 8
 _ROUND_US = 8 * _ROUND_BYTES / (16.42 * 2**30) * 1e6
 
 # By form: the latency, and the share of the links' rate that it reads at, as
 # straight lines through the table of vllm#24111. 370.8 GB/s is all of it.
-_LATENCY_US = {"one-shot": 4.9, "two-shot": 11.9, "copies": 4.9}
-_LINK_SHARE = {"one-shot": 0.87, "two-shot": 0.75, "copies": 0.87}
+# Those of copies are of 63 / 64 of 3.21 GB at 721.8 GB/s.
+_LATENCY_US = {"one-shot": 4.9, "two-shot": 11.9, "copies": 4.9, "device": 4.9}
+_LINK_SHARE = {"one-shot": 0.87, "two-shot": 0.75, "copies": 0.58}
+_LINK_SHARE["device"] = _LINK_SHARE["copies"]
+_DEVICE_BLOCK_GBPS = 2.7
 
 # Bytes that pass the GPU's memory per byte on its links: read and written.
 _MEMORY_PASSES = 2.0
@@ -129,9 +142,13 @@ def of(
       form="two-shot" if is_two_shot else "one-shot",
       num_blocks=max(1, min(-(-threads // _BLOCK_THREADS), _MOST_BLOCKS)),
     )
-  elif num_ranks <= _MOST_EXCHANGING and collective.num_updates:
-    if any(cluster.num_nodes_of(group) > 1 for group in collective.groups):
-      return None
+  elif switches.exchanges_on_device and collective.num_updates:
+    return Kernel(
+      form="device",
+      num_blocks=cluster.gpu.num_sms,
+      num_updates=collective.num_updates,
+    )
+  elif num_ranks <= switches.most_exchanging and collective.num_updates:
     kernel = Kernel(form="copies", num_blocks=collective.num_updates)
   else:
     return None
@@ -155,6 +172,12 @@ def predict(
   if kernel.form == "copies":
     rounds = key.num_bytes / (kernel.num_blocks * _ROUND_BYTES)
     moving_us = max(moving_us, rounds * _ROUND_US)
+  if kernel.form == "device":
+    update_bytes = key.num_bytes / kernel.num_updates
+    busiest_bytes = update_bytes * -(-kernel.num_updates // kernel.num_blocks)
+    if kernel.num_updates < kernel.num_blocks:
+      busiest_bytes /= kernel.num_blocks // kernel.num_updates
+    moving_us = max(moving_us, busiest_bytes / (1e3 * _DEVICE_BLOCK_GBPS))
   time_us = _LATENCY_US[kernel.form] + moving_us
   return collective_lib.CollectiveCost(
     time_us=time_us,

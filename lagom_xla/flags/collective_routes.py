@@ -59,7 +59,7 @@ def symmetric(options: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
   Args:
     options: what is set beside this XLA_FLAGS.
   """
-  if _is_on(SYMMETRIC, options):
+  if is_on(SYMMETRIC, options):
     return tuple((kind, _UNBOUNDED_BYTES) for kind in _KINDS)
   found: dict[str, int] = {}
   for kind, most_bytes in _filters(options):
@@ -75,25 +75,32 @@ def symmetric(options: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
   )
 
 
+def has_windows(kind: str, options: Mapping[str, object]) -> bool:
+  """Whether the buffers of a kind are windows, of any size."""
+  own = (*_ALL, kind, kind.replace("-", ""))
+  named = any(named in own for named, _ in _filters(options))
+  return named or is_on(SYMMETRIC, options)
+
+
 def asks_for_no_sm(options: Mapping[str, object]) -> bool:
   """Whether XLA may ask NCCL to take no SM where it can."""
   is_all = any(kind in _ALL for kind, _ in _filters(options))
-  return _is_on(SYMMETRIC, options) or is_all
+  return is_on(SYMMETRIC, options) or is_all
 
 
 def copies_locally(options: Mapping[str, object]) -> bool:
   """Whether GPUs of one process exchange by memcpys."""
-  return _is_on(LOCAL_COPIES, options)
+  return is_on(LOCAL_COPIES, options)
 
 
 def permutes_apart(options: Mapping[str, object]) -> bool:
   """Whether permutes have communicators of those who talk alone."""
-  return _is_on(CONNECTED, options)
+  return is_on(CONNECTED, options)
 
 
 def registers_buffers() -> bool:
   """Whether XLA_FLAGS have XLA register the buffers of collectives."""
-  return _is_on(REGISTERED, {})
+  return is_on(REGISTERED, {})
 
 
 def nccl_version() -> tuple[int, ...]:
@@ -138,7 +145,8 @@ def _given(name: str) -> str | None:
   return found[-1] if found else None
 
 
-def _is_on(name: str, options: Mapping[str, object]) -> bool:
+def is_on(name: str, options: Mapping[str, object]) -> bool:
+  """Whether an option is true, in `options` or else in this XLA_FLAGS."""
   value = options.get(name, _given(name))
   return value if isinstance(value, bool) else _is_true(value)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lagom_xla import errors
+from lagom_xla.flags import collective_routes
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import environment
 
@@ -21,6 +22,11 @@ KERNELS = "xla_gpu_experimental_use_collective_kernels"
 _FALLBACK = "xla_gpu_allow_ragged_all_to_all_nccl_send_recv_fallback"
 # Collectives whose kernels may span processes of a host, from JAX 0.12 on.
 _ACROSS = "xla_gpu_unsupported_use_cross_host_one_shot_kernel"
+
+# The kernel of JAX 0.12 that exchanges symmetric buffers.
+_ON_DEVICE = "xla_gpu_experimental_ragged_all_to_all_use_device_kernel"
+# Ranks that XLA's kernel reaches, until JAX 0.10.2 and now (xla#47283).
+_MOST_EXCHANGING = 8, 32
 
 # What a schedule does not show.
 UNSEEN = (EXCHANGES, _FALLBACK)
@@ -53,6 +59,23 @@ def span_processes(kind: str) -> bool:
   named = [name.strip().upper() for name in value.split(",")]
   own = kind.replace("-", "").upper()
   return bool({own, "ALLCOLLECTIVES"}.intersection(named))
+
+
+def most_exchanging() -> int:
+  """Ranks of a ragged-all-to-all that XLA's kernel for them reaches."""
+  return _MOST_EXCHANGING[_is_known(_ACROSS)]
+
+
+def exchanges_on_device(options: Mapping[str, object]) -> bool:
+  """Whether XLA's device kernel runs ragged-all-to-alls.
+
+  It does nothing without symmetric buffers (marin#7891).
+
+  Args:
+    options: that a step is compiled with, beside XLA_FLAGS.
+  """
+  has_windows = collective_routes.has_windows("ragged-all-to-all", options)
+  return has_windows and collective_routes.is_on(_ON_DEVICE, options)
 
 
 def _is_known(name: str) -> bool:

@@ -281,6 +281,60 @@ def test_a_ragged_exchange_within_a_node_is_copied_in_a_block_per_update(
   assert 15 < cost.time_us / fast_us <= 32
 
 
+def test_the_device_kernel_exchanges_where_both_of_its_flags_are_set(
+  exchanged, monkeypatch
+):
+  on_device = "--xla_gpu_experimental_ragged_all_to_all_use_device_kernel=true"
+  windows = "--xla_enable_nccl_symmetric_buffers_for_collectives=RaggedAllToAll"
+  for flags, form in (
+    (on_device, "copies"),
+    (windows, "copies"),
+    (f"{on_device} {windows}", "device"),
+  ):
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    step = _step(exchanged, _B200)
+    (kernel,) = (k for k in step.by_xla.values() if k.form != "one-shot")
+    assert kernel.form == form
+  # 18 blocks to each of 8 updates on 148 SMs.
+  (key,) = [key for key in step.keys if key.kind == "ragged-all-to-all"]
+  assert step.predict(key, step.default[key]).time_us == pytest.approx(
+    4.9 + key.num_bytes / (8 * 18) / 2.7e3
+  )
+
+
+def test_exchanges_in_a_rack_take_what_they_took_where_measured():
+  racks = cluster_lib.parse("16x4xgb200")
+  key = collective_lib.TuningKey(
+    kind="ragged-all-to-all",
+    num_ranks=64,
+    num_nodes=1,
+    num_bytes=261_120 * 6_144 * 2,
+  )
+
+  def predicted_ms(**kernel) -> float:
+    return (
+      xla_kernels.predict(key, xla_kernels.Kernel(**kernel), racks).time_us
+      / 1e3
+    )
+
+  # One shot, 30 updates per rank (marin's research/mcwitt/8317-dk-native).
+  assert predicted_ms(form="copies", num_blocks=64 * 30) == pytest.approx(
+    7.56, rel=0.01
+  )
+  # The device kernel (openxla/xla#47928).
+  for per_rank, measured_ms in ((1, 9.12), (3, 12.74)):
+    assert predicted_ms(
+      form="device", num_blocks=152, num_updates=64 * per_rank
+    ) == pytest.approx(measured_ms, rel=0.04)
+
+
+def test_one_kernel_reaches_across_hosts_of_a_rack_as_jaxlib_has(exchanged):
+  rack = cluster_lib.parse("4x4xgb200")
+  spans = options_lib.span_processes("ragged-all-to-all")
+  assert bool(_step(exchanged, rack).own_kernels) == spans
+  assert options_lib.most_exchanging() == (32 if spans else 8)
+
+
 def test_nccl_is_offered_for_a_ragged_exchange_and_said_to_run_it(exchanged):
   step = step_lib.of_module(exchanged, _B200)
   offered = [

@@ -186,10 +186,18 @@ def switches(
   options: Mapping[str, object], cluster: cluster_lib.Cluster
 ) -> xla_kernels.Switches:
   """Which kernels of XLA's own may run with options, beside XLA_FLAGS."""
-  kinds = collectives_lib.KINDS if cluster.processes_per_node > 1 else ()
-  across = frozenset(filter(xla_kernel_options.span_processes, kinds))
-  off = xla_kernel_options.off(options)
-  return xla_kernels.Switches(off=off, across_processes=across)
+  has_several = cluster.node.nodes_per_nvlink_domain > 1 or (
+    cluster.processes_per_node > 1
+  )
+  kinds = collectives_lib.KINDS if has_several else ()
+  return xla_kernels.Switches(
+    off=xla_kernel_options.off(options),
+    across_processes=frozenset(
+      filter(xla_kernel_options.span_processes, kinds)
+    ),
+    most_exchanging=xla_kernel_options.most_exchanging(),
+    exchanges_on_device=xla_kernel_options.exchanges_on_device(options),
+  )
 
 
 def asked(options: Mapping[str, object]) -> routes_lib.Asked:
