@@ -135,7 +135,8 @@ class Search:
     the default) *and*, as predicted, no longer under NCCL's defaults than the
     fastest arm, nor longer by more than that for sure: not every job that
     applies the options can load a tuner plugin. What is chosen with a cap is
-    set with it, and need not be. Where that leaves the step behind the fastest
+    set with it, and need not be. What costs is left out of it, however little.
+    Where that leaves the step behind the fastest
     arm, the arm takes the default's place. So what is kept is predicted to be
     behind no arm without the plugin, and not behind the fastest of them with
     it.
@@ -153,7 +154,20 @@ class Search:
     for candidate in self.scheduled:
       if not self._obstacle(candidate, kept, fastest):
         kept = candidate
+    while better := self._better_with_less(kept):
+      kept = better
     return kept
+
+  def _better_with_less(self, kept: Candidate) -> Candidate | None:
+    """What was tried without options that only cost, by our own figures."""
+    return next(
+      (
+        candidate
+        for candidate in self.scheduled
+        if _is_less(candidate.config, kept.config) and _costs(kept, candidate)
+      ),
+      None,
+    )
 
   @functools.cached_property
   def fastest_arm(self) -> Candidate:
@@ -207,8 +221,6 @@ class Search:
   def _obstacle(
     self, candidate: Candidate, kept: Candidate, fastest: Candidate
   ) -> str:
-    if _is_less(candidate.config, kept.config) and _costs(kept, candidate):
-      return ""
     least_us = LEAST_GAIN * kept.tuned.step_time_us
     if candidate.tuned.step_time_us >= kept.tuned.step_time_us - least_us:
       return "not faster"  # As predicted; nothing else is worth a replay.
