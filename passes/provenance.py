@@ -93,6 +93,8 @@ _PLACES_STAY = frozenset(
 )
 _PRODUCTS = frozenset(["convolution", "custom-call", "dot", "ragged-dot"])
 _CALLS = frozenset(["async-start", "call", "fusion"])
+_REDUCTIONS = frozenset(["all-reduce", "reduce-scatter"])
+_SUMS = frozenset(["add", "subtract"])
 # The name of an argument, with which paths in it begin.
 _ROOT = re.compile(r"^\w+")
 _INTEGERS = ("s", "u", "pred")
@@ -336,20 +338,18 @@ class _Flow:
 
   def _copies(self, instruction: hlo.Instruction, operand: int) -> bool:
     """Whether an instruction copies elements of an operand."""
-    opcode, size = instruction.opcode, hlo.num_elements(instruction.shape)
-    is_of_size = (
-      hlo.num_elements(self._shapes[instruction.operand_ids[operand]]) == size
-    )
-    match opcode:
+    match instruction.opcode:
       case "broadcast":  # Adds dimensions of one element, or repeats.
-        return is_of_size
+        may_copy = True
       case "custom-call":  # A library's product adds to what it takes third.
-        num = len(instruction.operand_ids)
-        return is_of_size and (num == 1 or operand == 2)
+        may_copy = len(instruction.operand_ids) == 1 or operand == 2
       case "select":
         return operand > 0
-      case _:
+      case opcode:
         return operand < _COPYING.get(opcode, 0)
+    given = self._shapes[instruction.operand_ids[operand]]
+    size = hlo.num_elements(instruction.shape)
+    return may_copy and hlo.num_elements(given) == size
 
 
 def leaves(shape: hlo.Shape) -> list[hlo.Shape]:
@@ -683,7 +683,7 @@ class Arrays:
     that one reduction behind the loop gives as much.
     """
     found = self._operation(collective)
-    if found is None or collective.kind not in ("all-reduce", "reduce-scatter"):
+    if found is None or collective.kind not in _REDUCTIONS:
       return 1
     nodes = self._flow.values.get(found[1].id, ())
     return min(map(self._trips_added_up, nodes), default=1)
@@ -693,32 +693,60 @@ class Arrays:
     for loop, begin, end in self._flow.loops.values():
       for first, last in zip(begin, end, strict=True):
         if last in reduced and first not in reduced:
-          if self._only_sums(loop, node, first, last):
+          # What it makes for the next trip is for nothing else.
+          users = (self._flow.made_by[user] for user in self._used[last])
+          if all(user is loop for user in users) and self._only_sums(
+            node, first, last
+          ):
             trips.append(self._module.trip_count(loop))
     return max(trips)
 
-  def _only_sums(
-    self, loop: hlo.Instruction, reduced: _Node, first: _Node, last: _Node
-  ) -> bool:
-    """Whether a loop does nothing with two arrays but add one to the other.
+  def num_added_up(self, collective: collectives_lib.Collective) -> int:
+    """Collectives, itself included, whose results are only added up."""
+    found = self._operation(collective)
+    if found is None:
+      return 1
+    nodes = set(self._flow.values.get(found[1].id, ())) & set(self._sums_of)
+    return min(map(self._num_added_up, nodes), default=1)
 
-    It carries `first`, and makes `last` of it for the next trip.
-    """
+  def _num_added_up(self, node: _Node) -> int:
+    """The same of an array."""
+    made_by, sums_of = self._flow.made_by, self._sums_of
+    number = 1
+    for other, sums in sums_of.items():
+      common = sums & sums_of[node]
+      if (
+        other != node
+        and common
+        and made_by[other].opcode == made_by[node].opcode
+        and _is_alike(made_by[other].shape, made_by[node].shape)
+        and self._only_sums(node, other, min(common))
+      ):
+        number += 1
+    return number
+
+  @functools.cached_property
+  def _sums_of(self) -> Mapping[_Node, set[_Node]]:
+    """What is reduced over devices -> sums that it is a linear term of."""
+    made_by = self._flow.made_by
+    return {
+      node: {n for n in self._linear(node) if made_by[n].opcode in _SUMS}
+      for node, instruction in enumerate(made_by)
+      if collectives_lib.kind_of(instruction) in _REDUCTIONS
+      and hlo.num_elements(instruction.shape) > _MOST_SCALARS
+    }
+
+  def _only_sums(self, one: _Node, other: _Node, last: _Node) -> bool:
+    """Whether two arrays are only added to each other, until one is made."""
     flow, used = self._flow, self._used
-    given, carried = (self._linear(n, last) for n in (reduced, first))
-    if last not in carried:
+    mine, others = (self._linear(node, last) for node in (one, other))
+    if last not in others:
       return False
-    has_sum = False
-    for node in given | carried:
-      if node == last:
-        is_free = all(flow.made_by[user] is loop for user in used[node])
-      else:
-        is_free = (given | carried).issuperset(used[node])
-      if not is_free:
-        return False
-      if node in given and node in carried:
-        has_sum |= flow.made_by[node].opcode in ("add", "subtract")
-    return has_sum
+    return all(
+      (mine | others).issuperset(used[node])
+      for node in mine | others
+      if node != last
+    ) and any(flow.made_by[node].opcode in _SUMS for node in mine & others)
 
   @functools.cached_property
   def _used(self) -> _Edges:

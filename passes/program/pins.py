@@ -183,33 +183,37 @@ def _pin_layers(module: ir.Module, batch: _Batch) -> Iterator[Pin]:
   rest = math.prod(batch.shape[batch.dim + 1 :])
   sizes = {n * many for n in rows for many in (1, rest, rest - 1) if many > 0}
 
-  def has_rows(value: ir.Value) -> bool:
+  def dim_of_rows(value: ir.Value) -> int | None:
+    """The first dimension, or where time is that the second one."""
     shape = mlir.shape_of(value) or ()
-    return (
-      len(shape) > 1
-      and shape[0] in sizes
-      and isinstance(_element_type(value), ir.FloatType)
-    )
+    if len(shape) < 2 or not isinstance(_element_type(value), ir.FloatType):
+      return None
+    if shape[0] in sizes:
+      return 0
+    return 1 if shape[1] in rows and len(shape) > 2 else None
 
   found = []
   operations = mlir.inner_operations(module.operation)
   for body in (
     o.regions[1].blocks[0] for o in operations if o.name == mlir.LOOP
   ):
-    for value in filter(has_rows, body.arguments):
+    for value in body.arguments:
+      if (dim := dim_of_rows(value)) is None:
+        continue
       uses = [u for u in _uses(value, functions) if u.name not in _PASSIVE]
       # What is only added up is a sum over trips.
       if any(use.name != _SUM for use in uses):
         with ir.InsertionPoint.at_block_begin(body):
-          found.append(_pin(value, batch, 0, uses))
+          found.append(_pin(value, batch, dim, uses))
   if not found:  # Layers that are written out hand on sums, too.
     for operation in operations:
       value = operation.results[0] if operation.name == _SUM else None
-      if value is not None and has_rows(value):
+      dim = None if value is None else dim_of_rows(value)
+      if value is not None and dim is not None:
         uses = list(_uses(value, functions))
         if len(uses) > 1:
           with ir.InsertionPoint.after(operation):
-            found.append(_pin(value, batch, 0, uses))
+            found.append(_pin(value, batch, dim, uses))
   yield from sorted(found, key=lambda pin: (not pin.place, -pin.num_bytes))
 
 

@@ -253,3 +253,25 @@ def test_what_data_go_into_is_an_activation(
 ) -> None:
   ways = [*ways, mix, *(way for way in more if way not in ways)]
   assert _moved("x", ways).kind == "activation"
+
+
+@pytest.mark.parametrize(("used_alone", "number"), [(False, 2), (True, 1)])
+def test_reductions_that_are_only_added_up_are_counted(
+  used_alone: bool, number: int
+) -> None:
+  other = "first" if used_alone else "sum"
+  module = hlo_text.load(
+    f"""
+      g = f32[64,8] parameter(0)
+      h = f32[64,8] parameter(1)
+      first = f32[64,8] all-reduce(g), {hlo_text.ALL}, to_apply=add
+      second = f32[64,8] all-reduce(h), {hlo_text.ALL}, to_apply=add
+      half = f32[64,8] negate(first)
+      sum = f32[64,8] add(half, second)
+      square = f32[64,8] multiply({other}, {other})
+      ROOT r = (f32[64,8], f32[64,8]) tuple(sum, square)
+    """
+  )
+  arrays = provenance.of(module)
+  for one in collectives.find(module):
+    assert arrays.num_added_up(one) == number
