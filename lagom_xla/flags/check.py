@@ -23,6 +23,7 @@ import re
 from typing import Literal
 
 from lagom_xla import validation
+from lagom_xla.flags import collective_routes
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import mend
 from lagom_xla.flags import notes
@@ -334,6 +335,16 @@ CONFLICTS: tuple[Conflict, ...] = (
     # xla/backends/gpu/transforms/collectives/collective_domain_assigner.cc
     text="No collective has the domain that this limits; add"
     f" --{_FABRICS}=scale_up_fabric.",
+  ),
+  Conflict(
+    options=(xla_kernels.ON_DEVICE, *collective_routes.OF_PROCESS),
+    holds=lambda v: (
+      v[xla_kernels.ON_DEVICE] is True
+      and not any(v[name] for name in collective_routes.OF_PROCESS)
+    ),
+    # marin-community/marin#7891
+    text="Without symmetric buffers it does nothing; add"
+    f" --{collective_routes.SYMMETRIC_KINDS}=raggedalltoall.",
   ),
   Conflict(
     options=(xla_kernels.KERNELS,),

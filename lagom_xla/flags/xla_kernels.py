@@ -24,7 +24,7 @@ _FALLBACK = "xla_gpu_allow_ragged_all_to_all_nccl_send_recv_fallback"
 _ACROSS = "xla_gpu_unsupported_use_cross_host_one_shot_kernel"
 
 # The kernel of JAX 0.12 that exchanges symmetric buffers.
-_ON_DEVICE = "xla_gpu_experimental_ragged_all_to_all_use_device_kernel"
+ON_DEVICE = "xla_gpu_experimental_ragged_all_to_all_use_device_kernel"
 # Ranks that XLA's kernel reaches, until JAX 0.10.2 and now (xla#47283).
 _MOST_EXCHANGING = 8, 32
 
@@ -75,7 +75,7 @@ def exchanges_on_device(options: Mapping[str, object]) -> bool:
     options: that a step is compiled with, beside XLA_FLAGS.
   """
   has_windows = collective_routes.has_windows("ragged-all-to-all", options)
-  return has_windows and collective_routes.is_on(_ON_DEVICE, options)
+  return has_windows and collective_routes.is_on(ON_DEVICE, options)
 
 
 def _is_known(name: str) -> bool:

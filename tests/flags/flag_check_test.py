@@ -21,6 +21,7 @@ from jaxlib_options import OLD
 from jaxlib_options import UNROLLING
 from lagom_xla import plan as plan_lib
 from lagom_xla.flags import check
+from lagom_xla.flags import collective_routes
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import mend
 from lagom_xla.flags import notes
@@ -503,6 +504,15 @@ def test_a_kernel_that_xla_names_and_does_not_have_is_a_contradiction():
   finding = _only(f"--{xla_kernels.KERNELS}={','.join(kinds)}")
   assert finding.kind == "contradiction"
   assert "refuses every program" in finding.text
+
+
+def test_the_device_kernel_without_symmetric_buffers_does_nothing():
+  if debug_options.find(xla_kernels.ON_DEVICE) is None:
+    pytest.skip("this jaxlib has no such kernel")
+  alone = f"--{xla_kernels.ON_DEVICE}=true"
+  assert _only(alone).kind == "contradiction"
+  windows = f"--{collective_routes.SYMMETRIC_KINDS}=raggedalltoall"
+  assert check.check(f"{alone} {windows}").findings == ()
 
 
 @pytest.mark.parametrize(
