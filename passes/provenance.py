@@ -770,10 +770,8 @@ class Arrays:
         opcode = flow.made_by[user].opcode
         is_linear = opcode in _LINEAR and node in flow.copied[user]
         if opcode in ("multiply", "divide"):  # By a constant.
-          is_linear = all(
-            other == node or not self._needs[other]
-            for other in flow.copied[user]
-          )
+          needed = [n for n in flow.copied[user] if self._needs[n] or n == node]
+          is_linear = needed == [node]
         if is_linear and user not in seen:
           seen.add(user)
           todo.append(user)
