@@ -142,15 +142,17 @@ def _text(module: ir.Module) -> str:
 
 
 def num_devices_of_sharding(serialized: bytes) -> int:
-  """Devices that a serialized OpSharding splits an array over; 1 for none."""
+  """Devices that a serialized OpSharding splits an array over; 1 for none.
+
+  Raises:
+    HloError: it is damaged.
+  """
   proto = xla_client.OpSharding()
   proto.ParseFromString(serialized)
   parts = proto.tuple_shardings or [proto]
   kinds = xla_client.OpSharding.Type
   return max(
-    xla_client.HloSharding.from_proto(part).num_devices()
-    if part.type == kinds.OTHER
-    else 1
+    _sharding(part).num_devices() if part.type == kinds.OTHER else 1
     for part in parts
   )
 
@@ -159,10 +161,22 @@ def is_named_sharding(serialized: bytes) -> bool:
   """Whether a serialized OpSharding names the axes of a mesh, as of JAX 0.12.
 
   GSPMD aborts where it finds one.
+
+  Raises:
+    HloError: it is damaged.
   """
   proto = xla_client.OpSharding()
   proto.ParseFromString(serialized)
-  return "mesh[" in str(xla_client.HloSharding.from_proto(proto))
+  return "mesh[" in str(_sharding(proto))
+
+
+def _sharding(proto: Any) -> Any:
+  try:
+    return xla_client.HloSharding.from_proto(proto)
+  except Exception as error:
+    raise errors.HloError(
+      f"A sharding is damaged: {errors.first_line(error)}."
+    ) from error
 
 
 @contextlib.contextmanager

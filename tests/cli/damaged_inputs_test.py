@@ -27,12 +27,24 @@ import xspace_text
 _READ_BY = {
   "text": ("step.hlo", ("inspect", "step.hlo", commands.CLUSTER, "-v")),
   "proto": ("step.pb", ("inspect", "step.pb", commands.CLUSTER, "-v")),
+  "sharded": ("all.hlo", ("inspect", "all.hlo", commands.CLUSTER)),
   "log": ("my.log", ("calibrate", "my.log", "--cluster=2x8xh100")),
   "trace": ("t.xplane.pb", ("profile", "t.xplane.pb")),
   "plan": ("plan/plan.json", ("flags", "plan")),
 }
 _EXAMPLES = 40
 _T = TypeVar("_T")
+
+_SHARDED = """\
+HloModule jit_step, num_partitions=8
+
+ENTRY main {
+  x = f32[64,64] parameter(0), sharding={devices=[8,1]<=[8]}
+  w = f32[64,64] parameter(1), sharding={devices=[1,8]<=[8]}
+  ROOT y = f32[64,64] dot(x, w), lhs_contracting_dims={1},
+    rhs_contracting_dims={0}, sharding={replicated}
+}
+"""
 
 # A number that a file had is put in place by one of these.
 _NUMBERS = (b"0", b"-1", b"1", b"7", b"4294967296", b"9" * 20, b"1e400", b"nan")
@@ -49,6 +61,7 @@ def whole(
   contents = {
     "text": f"{header}, num_partitions=8,{rest}".encode(),
     "proto": serialized,
+    "sharded": _SHARDED.encode(),
     "log": nccl_tests_log.log_of(nccl_tests_log.TWO_NODES).encode(),
     "trace": xspace_text.serialized(simulated_run.process_of(fsdp_scan)),
   }
