@@ -155,8 +155,8 @@ class Collective:
   line: int
   layer: str
   is_backward: bool
-  run_by: routes.RunBy
-  num_sms: int
+  run_by: routes.RunBy = "NCCL"
+  num_sms: int = 0
   lone_us: float
   exposed_us: float
   hideable_us: float | None
