@@ -56,18 +56,6 @@ _ON_SYMMETRIC_BUFFERS = (
 )
 
 
-# Without the policy to take no SM symmetric kernels gather, too, which may be
-# faster than copy engines where NVLink's switch multicasts.
-_SYMMETRIC: tuple[tuple[str, str, bool | str], ...] = (
-  ("symmetric buffers", collective_routes.SYMMETRIC, True),
-  (
-    "symmetric buffers, no copy engines",
-    collective_routes.SYMMETRIC_KINDS,
-    "allgather,allreduce,reducescatter",
-  ),
-)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Arm:
   """A config that a user could run without us.
@@ -169,24 +157,23 @@ def _changeable(arm: Arm) -> Arm:
 
 def _symmetric(cluster: cluster_lib.Cluster) -> tuple[Arm, ...]:
   """Symmetric buffers, where the NCCL that is installed has a use for them."""
-  if not symmetric.is_available(cluster):
+  name = collective_routes.SYMMETRIC
+  is_there = debug_options.find(name) is not None
+  if not (is_there and symmetric.is_available(cluster)):
     return ()
   version = collective_routes.installed_nccl()
   if version is None or version < routes.LEAST_NCCL:
     return ()
   if collective_routes.symmetric({}):
     return ()
-  return tuple(
-    Arm(
-      name=name,
-      config=config_lib.XlaConfig(options={option: value}),
-      source="openxla/xla pull requests 33613 and 36462",
-      notes=(_ON_SYMMETRIC_BUFFERS,),
-      goes_with_others=True,
-    )
-    for name, option, value in _SYMMETRIC
-    if debug_options.find(option) is not None
+  arm = Arm(
+    name="symmetric buffers",
+    config=config_lib.XlaConfig(options={name: True}),
+    source="openxla/xla pull requests 33613 and 36462",
+    notes=(_ON_SYMMETRIC_BUFFERS,),
+    goes_with_others=True,
   )
+  return (arm,)
 
 
 @functools.cache
