@@ -288,6 +288,8 @@ def from_dict(raw: Any, *, where: str) -> Plan:
   """
   if not isinstance(raw, dict) or "format_version" not in raw:
     raise errors.PlanError(f"{where} is not a lagom_xla plan.")
+  if raw["format_version"] == 5:
+    raw = _of_version_5(raw)
   if raw["format_version"] != FORMAT_VERSION:
     raise errors.PlanError(
       f"{where} has format version {validation.show(raw['format_version'])};"
@@ -299,6 +301,37 @@ def from_dict(raw: Any, *, where: str) -> Plan:
     raise errors.PlanError(
       f"{where} is not a usable plan: {error}. Make the plan again."
     ) from error
+
+
+# What plans of version 5 had not, as they would have it: by the dictionary that
+# it is in, each name of a field, or "*" for all that there is.
+_SINCE_VERSION_5: Mapping[tuple[str, ...], Mapping[str, Any]] = {
+  (): {"nccl_variables": {}, "compiler_options": {}},
+  ("cluster",): {"processes_per_node": 1},
+  ("prediction", "*"): {"is_open": False},
+  ("nccl_settings", "*", "key"): {"multicasts": True},
+}
+
+
+def _of_version_5(raw: dict[str, Any]) -> dict[str, Any]:
+  for path, missing in _SINCE_VERSION_5.items():
+    raw = _with(raw, path, missing)
+  return {**raw, "format_version": FORMAT_VERSION}
+
+
+def _with(raw: Any, path: tuple[str, ...], missing: Mapping[str, Any]) -> Any:
+  """JSON with fields that it lacks, in all dictionaries at a path."""
+  if not path:
+    return {**missing, **raw} if isinstance(raw, dict) else raw
+  first, *rest = path
+  if isinstance(raw, list):
+    return [_with(each, tuple(rest), missing) for each in raw]
+  if not isinstance(raw, dict):
+    return raw
+  return {
+    name: _with(value, tuple(rest), missing) if first in ("*", name) else value
+    for name, value in raw.items()
+  }
 
 
 def load(path: str | pathlib.Path) -> Plan:
