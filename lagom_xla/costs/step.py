@@ -174,6 +174,26 @@ class Step:
       and key.num_ranks < whole.num_ranks
     }
 
+  @functools.cached_property
+  def permuting_apart(self) -> Step | None:
+    """The step with permutes in communicators of those who talk.
+
+    None where no pair has more channels in them, and where a permute leaves
+    devices out: XLA may wait for those for ever (openxla/xla#44530).
+    """
+    permutes = [
+      c for c in self.analysis.collectives if c.kind == "collective-permute"
+    ]
+    if any(sum(map(len, c.groups)) != self._num_devices for c in permutes):
+      return None
+    apart = self.asking(dataclasses.replace(self.asked, permutes_apart=True))
+    is_faster = any(
+      apart.predict(key, apart.default[key]).time_us
+      < self.predict(key, self.default[key]).time_us
+      for key in {self.key_of[c.name] for c in permutes}
+    )
+    return apart if is_faster else None
+
   @property
   def _num_devices(self) -> int:
     return collectives_lib.num_devices(self.analysis.module) or 1

@@ -410,7 +410,7 @@ def _kernel(subject: Subject) -> Iterator[str]:
 
 def _communicator(subject: Subject) -> Iterator[str]:
   """Communicator: a permute in one of all GPUs, where it has few channels."""
-  apart, key = knobs.permutes_apart(subject.step), subject.key
+  apart, key = subject.step.permuting_apart, subject.key
   if apart is None or key not in subject.step.permuting:
     return
   runs = subject.collective.executions

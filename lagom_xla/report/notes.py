@@ -229,7 +229,7 @@ def _stream_notes(step: step_lib.Step) -> Iterator[str]:
 
 def _permute_notes(step: step_lib.Step) -> Iterator[str]:
   """What permutes lose to running in a communicator of all GPUs."""
-  apart, runs = knobs.permutes_apart(step), step.executions
+  apart, runs = step.permuting_apart, step.executions
   if apart is None:
     return
   kept = {

@@ -459,30 +459,9 @@ def _by_nccl(step: step_lib.Step) -> Iterator[Value]:
       return
 
 
-def permutes_apart(step: step_lib.Step) -> step_lib.Step | None:
-  """The step with permutes in communicators of those who talk.
-
-  None where no pair has more channels in them, and where a permute leaves
-  devices out: XLA may wait for those for ever (openxla/xla#44530).
-  """
-  num_devices = collectives_lib.num_devices(step.analysis.module)
-  permutes = [
-    c for c in step.analysis.collectives if c.kind == "collective-permute"
-  ]
-  if any(sum(map(len, c.groups)) != num_devices for c in permutes):
-    return None
-  apart = step.asking(dataclasses.replace(step.asked, permutes_apart=True))
-  is_faster = any(
-    apart.predict(key, apart.default[key]).time_us
-    < step.predict(key, step.default[key]).time_us
-    for key in {step.key_of[c.name] for c in permutes}
-  )
-  return apart if is_faster else None
-
-
 def _permutes(step: step_lib.Step) -> Iterator[Value]:
   """Communicators of those who talk, in place of one of all devices."""
-  if permutes_apart(step) is not None:
+  if step.permuting_apart is not None:
     yield Value(
       label="permutes in communicators of those who talk",
       options={collective_routes.CONNECTED: True},
