@@ -388,6 +388,7 @@ def _is_dense_ragged(module: hlo.Module, instruction: hlo.Instruction) -> bool:
 def tuning_notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
   """What to know of a tuning's figures, in sentences."""
   yield from _own_flags(tuning.plan)
+  yield from _local_copies(tuning.plan)
   if fixed := environment.unchangeable():
     yield (
       f"Not searched, as {environment.BEATS}: {', '.join(fixed)}. To have them"
@@ -401,6 +402,17 @@ def tuning_notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
   yield from _offered(tuning)
   if tuning.search.no_arms:
     yield f"No published XLA_FLAGS were tried: {tuning.search.no_arms}"
+
+
+def _local_copies(plan: plan_lib.Plan) -> Iterator[str]:
+  """What a plan with copies within a process rests on."""
+  name = collective_routes.LOCAL_COPIES
+  if name in plan.xla.options:
+    yield (
+      f"--{name}=true does something only where one process has all GPUs of a"
+      " node, as it is taken to be here; --processes-per-node tells otherwise."
+      " Of exchanges by copies no measurement is behind the times."
+    )
 
 
 # Of the step, what symmetric buffers must gain to be worth a note.
@@ -437,6 +449,7 @@ def _offered(tuning: tuning_lib.Tuning) -> Iterator[str]:
 def plan_notes(plan: plan_lib.Plan) -> Iterator[str]:
   """What to know where a plan is verified, in sentences."""
   yield from _own_flags(plan)
+  yield from _local_copies(plan)
   yield from environment.differences(plan.xla_flags, plan.compiler_options)
   here = nccl_environment.costed()
   if here != plan.nccl_variables:

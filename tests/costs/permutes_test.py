@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import pytest
 
+import fake_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
@@ -29,6 +30,7 @@ from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.report import notes
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import knobs
+from lagom_xla.tuner import tuner
 from lagom_xla.verify import effects
 
 _MIB = 2**20
@@ -129,6 +131,17 @@ def test_copy_engines_are_offered_for_exchanges_that_stay_in_a_process():
       collective_routes.LOCAL_COPIES in v.options
       for v in knobs.worth_trying(no_use)
     )
+
+
+def test_a_plan_with_copies_within_a_process_says_what_it_rests_on():
+  module = _permute(16 * _MIB, _rings(8, 8), 8).analysis.module
+  tuning = tuner.tune(fake_target.of(lambda _: module))
+  name = collective_routes.LOCAL_COPIES
+  assert tuning.plan.xla.options == {name: True}
+  (effect,) = tuning.effects
+  assert effect.acted and "by copy engines (no SM)" in effect.evidence
+  (told,) = (note for note in notes.tuning_notes(tuning) if name in note)
+  assert "where one process has all GPUs" in told
 
 
 @pytest.fixture(scope="module")
