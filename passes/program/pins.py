@@ -116,7 +116,6 @@ def _pinned(module: ir.Module, data: Collection[int], pin: Any) -> Pins:
     copy = mlir.copied(module)
     batch = _batch(mlir.functions_by_name(copy.operation)["main"], data)
     pins = tuple(pin(copy, batch)) if batch else ()
-    copy.operation.verify()
     return copy, pins
 
 
@@ -154,7 +153,10 @@ def _pin_splits(module: ir.Module, batch: _Batch) -> Iterator[Pin]:
 
 
 def _splits(module: ir.Module, batch: _Batch) -> Iterator[ir.Operation]:
-  """Reshapes of the batch to micro-batches, each with rows in order."""
+  """Reshapes of the batch to micro-batches, each with rows in order.
+
+  Others are transposed next, and take rows of each device.
+  """
   for operation in mlir.inner_operations(module.operation):
     if operation.name != "stablehlo.reshape":
       continue
@@ -170,6 +172,10 @@ def _splits(module: ir.Module, batch: _Batch) -> Iterator[ir.Operation]:
       and after[:dim] == before[:dim]
       and after[dim + 2 :] == before[dim + 1 :]
       and after[dim] > 1
+      and not all(
+        use.owner.operation.name == "stablehlo.transpose"
+        for use in operation.results[0].uses
+      )
     ):
       yield operation
 
@@ -313,21 +319,22 @@ def shard_arguments(
     main = mlir.functions_by_name(copy.operation)["main"]
     given = [ir.DictAttr(a) for a in ir.ArrayAttr(main.attributes["arg_attrs"])]
     mesh = next(s for s in shardings_of(main) if s is not None).mesh_or_ref
-    results = [
-      ir.DictAttr(a) for a in ir.ArrayAttr(main.attributes["res_attrs"])
-    ]
+    results = []
+    if "res_attrs" in main.attributes:
+      listed = ir.ArrayAttr(main.attributes["res_attrs"])
+      results = [ir.DictAttr(attributes) for attributes in listed]
     arguments = main.regions[0].blocks[0].arguments
     for number, dims in wanted.items():
       rank = len(mlir.shape_of(arguments[number]) or ())
       sharding = _sharded(shardings_of(main)[number], mesh, rank, dims)
       given[number] = _with(given[number], sharding)
       alias = "tf.aliasing_output"
-      if alias in given[number]:
+      if alias in given[number] and results:
         result = ir.IntegerAttr(given[number][alias]).value
         results[result] = _with(results[result], sharding)
     main.attributes["arg_attrs"] = ir.ArrayAttr.get(given)
-    main.attributes["res_attrs"] = ir.ArrayAttr.get(results)
-    copy.operation.verify()
+    if results:
+      main.attributes["res_attrs"] = ir.ArrayAttr.get(results)
     return copy
 
 
