@@ -5,8 +5,8 @@
 The modules are real: stacks of perceptrons with sharded weights, in which XLA
 gathers each layer's weight by itself. Every layer has a width of its own, so
 every gather has a tuning key of its own. Two collectives may be in flight at a
-time, so that all gathers of a step are in one overlap: the hardest case, one
-problem with as many unknowns as there are collectives.
+time, so that all gathers of a step but the first, which no kernel can hide, are
+in one overlap: the hardest case, one problem with as many unknowns as that.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def table(
     ],
     notes=(
       "Unrolled perceptrons whose weights are gathered layer by layer, each"
-      " gather with a tuning key of its own and all in one overlap, as XLA"
-      " schedules them for 1x8xh100.",
+      " gather with a tuning key of its own and all but one in one overlap, as"
+      " XLA schedules them for 1x8xh100.",
       "Seconds are of one core from the analysed module on, the shortest of"
       f" {_NUM_REPEATS}; exponents are fitted to all sizes.",
       f'"{_PRODUCT}" is the search of a step\'s settings as `tune` does it; its'

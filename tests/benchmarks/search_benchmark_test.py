@@ -84,7 +84,9 @@ def test_growth_counts_a_key_for_each_collective(h100s):
   del h100s  # Only says whether there is anything to compile with.
   table = growth.table((1, 2, 4))
   for row in table.rows:
-    assert row["collectives"] == row["keys"] == row["largest"]
+    assert row["collectives"] == row["keys"]
+    # XLA makes the first one synchronous: only others are in flight beside it.
+    assert row["largest"] == max(row["keys"] - 1, 1)
     assert row["evaluations"] >= row["keys"] > 0
     assert row["gain"] >= -1e-9
   assert [row["collectives"] for row in table.rows[:3]] == [1, 2, 4]
