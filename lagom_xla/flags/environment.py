@@ -233,6 +233,14 @@ def xla_flags() -> str:
   return " ".join(text.removesuffix(rest).split())
 
 
+def step_flags() -> str:
+  """Those of `xla_flags` that say how steps are compiled for GPUs."""
+  flags, _ = syntax.parse(xla_flags())
+  return " ".join(
+    str(flag) for flag in flags if not flag.name.startswith(NOT_OF_THE_STEP)
+  )
+
+
 def unread() -> str:
   """The word at which XLA stops reading the variable; "" for none."""
   _, rest = _read()
@@ -264,30 +272,21 @@ def value(name: str) -> str | None:
 
 def is_set() -> bool:
   """Whether anything says how steps are compiled for GPUs."""
-  return bool(found().values) or _has_flags()
-
-
-def _has_flags() -> bool:
-  flags, _ = syntax.parse(xla_flags())
-  return any(not flag.name.startswith(NOT_OF_THE_STEP) for flag in flags)
+  return bool(found().values or step_flags())
 
 
 def options_in_words() -> str:
   """What to call the options with which XLA compiles the step today."""
   if found().values:
     return "today's options"
-  return "today's XLA_FLAGS" if _has_flags() else "XLA's defaults"
+  return "today's XLA_FLAGS" if step_flags() else "XLA's defaults"
 
 
 def what_runs() -> str:
   """What runs today, in words."""
   return ", ".join(
-    ["XLA's defaults", *_flags_in_words(), *found().in_words()]
+    ["XLA's defaults", *filter(None, [step_flags()]), *found().in_words()]
   ).replace(", ", " with ", 1)
-
-
-def _flags_in_words() -> list[str]:
-  return [xla_flags()] if _has_flags() else []
 
 
 def changed_by(flags: str) -> Values:

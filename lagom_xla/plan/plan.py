@@ -168,8 +168,8 @@ class Plan:
       a scheduled one as it is): what it computes, in which order, among whom.
     jax_version: what compiled the module.
     jaxlib_version: what compiled the module.
-    xla_flags: what XLA_FLAGS was there, in one line; what the plan is compared
-      with, and comes on top of.
+    xla_flags: what XLA_FLAGS was there, in one line, less dumps and the like;
+      what the plan is compared with, and comes on top of.
     nccl_variables: NCCL's variables there that leave it less to choose from;
       all times are under them.
     compiler_options: what else changed the compile there, the compiler_options

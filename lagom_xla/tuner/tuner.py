@@ -274,7 +274,7 @@ def plan_of(
   return plan_lib.Plan(
     module_name=module.name,
     module_fingerprint=plan_lib.fingerprint(module),
-    xla_flags=environment.xla_flags(),
+    xla_flags=environment.step_flags(),
     nccl_variables=nccl_environment.costed(),
     compiler_options=environment.found().values,
     cluster=target.cluster,

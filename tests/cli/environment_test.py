@@ -130,7 +130,7 @@ def test_without_flags_for_gpus_the_step_is_compared_with_all_defaults(
   assert "  step, all defaults  " in outcome.out
   assert "step, what runs today" not in outcome.out
   assert "today's" not in outcome.out + outcome.err
-  assert plan_lib.load(tmp_path / "plan").xla_flags == flags.strip()
+  assert not plan_lib.load(tmp_path / "plan").xla_flags
 
 
 def test_a_compilation_cache_makes_no_noise(h100s, tmp_path):
