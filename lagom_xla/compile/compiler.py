@@ -43,6 +43,7 @@ from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import in_compile
 from lagom_xla.passes import registry
 from lagom_xla.passes.program import form as form_lib
+from lagom_xla.passes.program import mlir
 from lagom_xla.passes.schedule import orders as orders_lib
 
 _T = TypeVar("_T")
@@ -315,11 +316,15 @@ def _on_failure(asked: _Asked) -> Iterator[None]:
     raise errors.CompileError(str(error)) from error
   except Exception as error:
     cluster = asked.lowered.cluster
-    largest, num_bytes = _largest_array(str(error))
+    held, num_bytes = max(
+      _largest_array(str(error)),
+      _arguments(asked.lowered),
+      key=lambda of_gpu: of_gpu[1],
+    )
     if num_bytes > cluster.gpu.hbm_bytes:
       raise errors.CompileError(
         f"{asked.lowered.name} does not fit on {cluster.name}: a GPU would hold"
-        f" {largest}, {num_bytes / 1e9:,.1f} GB, and has"
+        f" {held}, {num_bytes / 1e9:,.1f} GB, and has"
         f" {cluster.gpu.hbm_bytes / 1e9:,.1f} GB. XLA could not compile it."
       ) from error
     remedy = _TILES_REMEDY if _NO_TILES in str(error) else ""
@@ -335,6 +340,23 @@ def _largest_array(text: str) -> tuple[str, float]:
     for array, name, sizes in re.findall(r"\b(([a-z]\w+)\[(\d[\d,]*)\])", text)
   }
   return max(found.items(), key=lambda item: item[1], default=("", 0.0))
+
+
+_TENSOR = re.compile(r"tensor<((?:\d+x)*)(complex<)?[a-z]+(\d+)")
+
+
+def _arguments(lowered: lowered_lib.Lowered) -> tuple[str, float]:
+  """A program's arguments, in words, and what a GPU holds of them at least."""
+  main = mlir.functions_by_name(lowered.stablehlo.operation)["main"]
+  taken, _, _ = str(main.attributes["function_type"]).partition("->")
+  num_bits = sum(
+    math.prod(int(size) for size in sizes.split("x") if size)
+    * max(int(bits), 8)
+    * (2 if is_complex else 1)
+    for sizes, is_complex, bits in _TENSOR.findall(taken)
+  )
+  part = num_bits / 8 / lowered.cluster.num_devices
+  return "its part of the arguments", part
 
 
 # Starts what is asked, with XLA's estimates or without.

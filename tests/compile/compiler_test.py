@@ -9,6 +9,7 @@ import importlib.resources
 import json
 import math
 import pathlib
+import re
 import types
 from typing import Any
 
@@ -160,19 +161,27 @@ def test_all_that_xla_says_of_a_refusal_is_told(h100s):
   assert said[-1] == "  ... and 32 more lines"
 
 
-def test_a_step_that_xla_refuses_as_too_large_does_not_fit(h100s):
+@pytest.mark.parametrize(
+  ("width", "said", "held"),
+  [
+    (64, "%d = bf16[65536,1048576]{1,0} dot(f32[8])", "bf16[65536,1048576]"),
+    (2**19, "Failed to get configs", "its part of the arguments"),
+  ],
+)
+def test_a_step_that_xla_refuses_as_too_large_does_not_fit(
+  h100s, width, said, held
+):
   class Refused(lowered_lib.LoweredStep):
     def run_compiler(self, options: lowered_lib.Options) -> jax.stages.Compiled:
-      raise RuntimeError(
-        "no tiles: %dot = bf16[65536,1048576]{1,0} dot(f32[8])"
-      )
+      raise RuntimeError(f"INTERNAL: {said}")
 
+  # Two arguments of 2**38 bfloat16s, split over eight.
   with pytest.raises(
     errors.CompileError,
-    match=r"^jit_\S+ does not fit on 1x8xh100: a GPU would hold bf16"
-    r"\[65536,1048576\], 137.4 GB, and has 84.9 GB\.",
+    match=r"^jit_\S+ does not fit on 1x8xh100: a GPU would hold"
+    rf" {re.escape(held)}, 137.4 GB, and has 84.9 GB\.",
   ):
-    compiler.compile(Refused(lower_matmul(h100s), H100S))
+    compiler.compile(Refused(lower_matmul(h100s, width), H100S))
 
 
 def test_a_product_is_scheduled_or_the_flag_is_named_that_has_it_so(h100s):
