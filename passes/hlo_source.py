@@ -11,11 +11,8 @@ does not fail somewhere later.
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Callable
 import functools
-import gzip
-import lzma
 import math
 import os
 import pathlib
@@ -24,7 +21,6 @@ import resource
 import tempfile
 from typing import Any
 import warnings
-import zlib
 
 from google.protobuf import message as protobuf_message
 
@@ -85,14 +81,9 @@ def _from_path(path: pathlib.Path, *, is_apart: bool = False) -> Read:
 
 def _from_bytes(data: bytes, name: str, *, is_apart: bool = False) -> Read:
   try:
-    if data.startswith(b"\xfd7zXZ"):
-      data = lzma.decompress(data)
-    elif data.startswith(b"\x1f\x8b"):
-      data = gzip.decompress(data)
-  except (lzma.LZMAError, zlib.error, EOFError, OSError) as error:
-    raise errors.HloError(
-      f"{name} is damaged or truncated: {error}."
-    ) from error
+    data = whole_files.unpacked(data)
+  except whole_files.DamagedError as error:
+    raise errors.HloError(f"{name} {error}.") from error
   if not data.strip():
     raise errors.HloError(f"{name} is empty.")
   data = _unwrapped(data, name)
@@ -129,18 +120,11 @@ _DUMPED = re.compile(
   rb"^\*\*\* Begin (\S+) \*\*\*\r?\n(.*?)^\*\*\* End \1 \*\*\*",
   re.MULTILINE | re.DOTALL,
 )
-_BYTE_ORDER_MARKS = {
-  codecs.BOM_UTF8: "utf-8-sig",
-  codecs.BOM_UTF16_LE: "utf-16",
-  codecs.BOM_UTF16_BE: "utf-16",
-}
 
 
 def _unwrapped(data: bytes, name: str) -> bytes:
   """Text without what editors and XLA put around it."""
-  for mark, encoding in _BYTE_ORDER_MARKS.items():
-    if data.startswith(mark):
-      data = data.decode(encoding, errors="replace").encode()
+  data = whole_files.unmarked(data)
   dumped = {
     found[1].decode(errors="replace"): found[2]
     for found in _DUMPED.finditer(data)

@@ -13,7 +13,7 @@ may occur twice each thread updates memory atomically. `unique_indices` on JAX's
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import math
 
@@ -330,13 +330,12 @@ class Scattered:
 
 def _scattered(
   fused: hlo.Computation, wanted: Mapping[int, int]
-) -> Scattered | None:
-  """The transposition of a loop fusion that is read most scattered.
+) -> Iterator[Scattered]:
+  """What the transpositions of a loop fusion read.
 
   Its threads go through the result in order. Where another dimension becomes
   innermost, each element is far from the one before.
   """
-  found = []
   for moved in fused.instructions:
     if not _moves_innermost(fused, moved):
       continue
@@ -350,16 +349,11 @@ def _scattered(
         break
       between *= shape.dimensions[dim]
     num_elements = max(hlo.num_elements(shape), 1)
-    found.append(
-      Scattered(
-        num_elements=wanted[moved.id],
-        element_bytes=hlo.shape_bytes(operand.shape) / num_elements,
-        elements_between=between,
-      )
+    yield Scattered(
+      num_elements=wanted[moved.id],
+      element_bytes=hlo.shape_bytes(operand.shape) / num_elements,
+      elements_between=between,
     )
-  return max(
-    found, key=lambda s: s.num_elements * s.elements_between, default=None
-  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -381,7 +375,7 @@ class Access:
     num_columns: results of its column reductions, of which a block takes 32; 0
       without one.
     scatter: the scatter that it runs, if any.
-    scattered: what it reads one element here and one there, if anything.
+    scattered: what it reads one element here and one there.
   """
 
   num_bytes: int
@@ -391,7 +385,7 @@ class Access:
   num_threads: int = 0
   num_columns: int = 0
   scatter: Scatter | None = None
-  scattered: Scattered | None = None
+  scattered: tuple[Scattered, ...] = ()
 
 
 def of_instruction(
@@ -461,9 +455,9 @@ def of_instruction(
     scatter=next(
       (_scatter(module, home, i) for i in parts if i.opcode == "scatter"), None
     ),
-    scattered=_scattered(fused, wanted)
+    scattered=tuple(_scattered(fused, wanted))
     if fused and instruction.fusion_kind == "kLoop" and pattern == "transpose"
-    else None,
+    else (),
   )
 
 

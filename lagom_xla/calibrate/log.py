@@ -278,9 +278,12 @@ def read(path: pathlib.Path) -> tuple[list[Run], list[str]]:
   may be good.
   """
   try:
-    text = whole_files.read_bytes(path).decode("utf-8", errors="replace")
+    data = whole_files.unpacked(whole_files.read_bytes(path))
   except OSError as error:
     return [], [f"{path}: cannot be read: {error.strerror}"]
+  except whole_files.DamagedError as error:
+    return [], [f"{path}: {error}"]
+  text = whole_files.unmarked(data).decode("utf-8", errors="replace")
   reader = _Reader(str(path))
   for number, line in enumerate(text.splitlines(), start=1):
     reader.take(number, _ESCAPE.sub("", line))

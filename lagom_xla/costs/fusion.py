@@ -120,14 +120,13 @@ _L2_SHARE = 0.5
 
 def _unused_bytes(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> float:
   """Bytes that are fetched beside scattered elements, and gone when wanted."""
-  scattered = kernel.scattered
-  if scattered is None or scattered.element_bytes >= _FETCHED_BYTES:
-    return 0.0
-  bytes_between = scattered.elements_between * _FETCHED_BYTES
-  if bytes_between <= _L2_SHARE * gpu.l2_bytes:
-    return 0.0
-  unused_bytes = _FETCHED_BYTES - scattered.element_bytes
-  return scattered.num_elements * unused_bytes
+  unused_bytes = 0.0
+  for scattered in kernel.scattered:
+    bytes_between = scattered.elements_between * _FETCHED_BYTES
+    if bytes_between > _L2_SHARE * gpu.l2_bytes:
+      each = max(_FETCHED_BYTES - scattered.element_bytes, 0.0)
+      unused_bytes += scattered.num_elements * each
+  return unused_bytes
 
 
 def threads_us(

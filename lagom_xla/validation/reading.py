@@ -73,7 +73,7 @@ def read_file(path: pathlib.Path) -> object:
       has the line.
   """
   try:
-    return json.loads(whole_files.read_bytes(path).decode("utf-8"))
+    return json.loads(whole_files.read_bytes(path).decode("utf-8-sig"))
   except OSError as e:
     raise InvalidError(f"cannot be read: {e.strerror}") from e
   except json.JSONDecodeError as e:

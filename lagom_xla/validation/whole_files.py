@@ -8,12 +8,16 @@ the shell's, as in `lagom-xla inspect <(xzcat step.hlo.xz)`, does.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator
 import contextlib
 import errno
+import gzip
+import lzma
 import pathlib
 import stat
 import tempfile
+import zlib
 
 # What a shell names its pipes, and the standard streams, by.
 _OPEN_FILES = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
@@ -30,6 +34,41 @@ def read_bytes(path: pathlib.Path) -> bytes:
   if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or is_open):
     raise OSError(errno.EINVAL, "it is a FIFO or a device; name a file")
   return path.read_bytes()
+
+
+class DamagedError(Exception):
+  """Compressed data that is cut off, or was changed."""
+
+
+def unpacked(data: bytes) -> bytes:
+  """What is compressed by xz or gzip in data, or the data.
+
+  Raises:
+    DamagedError: it is cut off, or was changed.
+  """
+  try:
+    if data.startswith(b"\xfd7zXZ"):
+      return lzma.decompress(data)
+    if data.startswith(b"\x1f\x8b"):
+      return gzip.decompress(data)
+  except (lzma.LZMAError, zlib.error, EOFError, OSError) as error:
+    raise DamagedError(f"is damaged or truncated: {error}") from error
+  return data
+
+
+_BYTE_ORDER_MARKS = {
+  codecs.BOM_UTF8: "utf-8-sig",
+  codecs.BOM_UTF16_LE: "utf-16",
+  codecs.BOM_UTF16_BE: "utf-16",
+}
+
+
+def unmarked(data: bytes) -> bytes:
+  """Text as UTF-8, without the byte order mark that editors begin it with."""
+  for mark, encoding in _BYTE_ORDER_MARKS.items():
+    if data.startswith(mark):
+      return data.decode(encoding, errors="replace").encode()
+  return data
 
 
 def check_can_make(place: pathlib.Path) -> None:

@@ -8,8 +8,10 @@ A site's figures are found again from them, and foretell it.
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import itertools
 import json
+import lzma
 import pathlib
 import re
 
@@ -140,6 +142,25 @@ def test_rows_that_messages_break_are_read(tmp_path, host, label):
     (r.num_bytes, r.time_us, 0) for r in unbroken.rows
   ]
   assert dict(run.choices) == dict.fromkeys(_SIZES, ("ring", "ll"))
+
+
+@pytest.mark.parametrize(
+  "packed",
+  [
+    gzip.compress,
+    lzma.compress,
+    lambda data: data.decode().encode("utf-16"),
+    lambda data: data.decode().encode("utf-8-sig"),
+  ],
+  ids=["gz", "xz", "utf16", "utf8_mark"],
+)
+def test_a_log_is_read_however_it_was_kept(tmp_path, packed):
+  path = tmp_path / "my.log.gz"
+  path.write_bytes(packed(log_of(_TWO_NODES).encode()))
+  (run,), problems = log.read(path)
+  assert (problems, len(run.rows)) == ([], len(_SIZES))
+  path.write_bytes(gzip.compress(b"cut off")[:-5])
+  assert "is damaged or truncated" in log.read(path)[1][0]
 
 
 def test_a_log_of_several_programs_is_as_many_runs(tmp_path):
