@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
 import math
 import pathlib
+import statistics
 from typing import Any
 
 import numpy as np
@@ -55,20 +56,32 @@ def other_rows(data: pathlib.Path) -> list[Row]:
   ]
 
 
-def launch_us(rows: Iterable[Row]) -> float:
-  """What a launch takes: of each system the least, of these the mean.
+def launches_us(rows: Iterable[Row]) -> tuple[float, float]:
+  """What a launch takes, and for each channel more.
 
-  It is 0 where no rows show it.
+  Of each system the least of the first, and of these the mean; of the second
+  the median. Both are 0 where no rows show them.
   """
-  by_system: dict[str, list[float]] = {}
+  found: dict[tuple[str, str], list[tuple[int, float]]] = {}
   for row in rows:
     if isinstance(row, nccl_tests.Row) and is_launches(row):
       each_us = row.time_us / row.key.num_ranks
-      by_system.setdefault(row.system, []).append(each_us)
-  least = [min(times) for times in by_system.values()]
-  if not least:
-    return 0.0
-  return float(f"{np.exp(np.mean(np.log(least))):.3g}")
+      of = found.setdefault((row.system, row.key.kind), [])
+      of.append((row.setting.num_channels, each_us))
+  slopes = [
+    (most[1] - least[1]) / (most[0] - least[0])
+    for least, most in ((min(of), max(of)) for of in found.values())
+    if most[0] > least[0]
+  ]
+  if not slopes:
+    return 0.0, 0.0
+  channel_us = float(f"{statistics.median(slopes):.2g}")
+  by_system: dict[str, float] = {}
+  for (system, _), of in found.items():
+    least_us = min(us - channel_us * channels for channels, us in of)
+    by_system[system] = min(least_us, by_system.get(system, math.inf))
+  launch_us = statistics.geometric_mean(by_system.values())
+  return float(f"{launch_us:.3g}"), channel_us
 
 
 def is_launches(row: Row) -> bool:
@@ -239,8 +252,12 @@ def fit(rows: Sequence[Row]) -> Fit:
 
 
 def _apart(rows: Iterable[Row]) -> lone_collective.SetApart:
+  launch_us, channel_us = launches_us(rows)
   return lone_collective.SetApart(
-    module_us={}, own_reduce_steps={}, launch_us=launch_us(rows)
+    module_us={},
+    own_reduce_steps={},
+    launch_us=launch_us,
+    launch_channel_us=channel_us,
   )
 
 
@@ -326,7 +343,7 @@ def _fit_path(
 
   def residuals(x: np.ndarray) -> np.ndarray:
     path, apart = values(x)
-    bare = dataclasses.replace(apart, launch_us=0.0)
+    bare = dataclasses.replace(apart, launch_us=0.0, launch_channel_us=0.0)
     errors = [
       row.predict_us({name: path}, bare if are else apart) / row.time_us - 1
       for row, are in zip(rows, are_launches, strict=True)
@@ -459,7 +476,12 @@ def main() -> None:
   """Fits, prints the errors, and writes the parameters if asked to."""
   arguments = data_lib.arguments(__doc__, "write", "hold_out")
   table = lone_collective.read_table()
-  others = other_rows(arguments.data)
+  seen = lone_collective.seen_systems()
+  others = [
+    row
+    for row in other_rows(arguments.data)
+    if not isinstance(row, nccl_tests.Row) or row.system in seen
+  ]
   rows = [*table, *others]
   fitted = fit(rows)
   if arguments.write:

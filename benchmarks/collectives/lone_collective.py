@@ -57,11 +57,13 @@ class SetApart:
       XLA's table that were made with an older NCCL, by device.
     launch_us: of one GPU's part of a collective, by the single thread that
       launches those of all GPUs in nccl-tests on one node.
+    launch_channel_us: the same, for each channel.
   """
 
   module_us: Mapping[str, float]
   own_reduce_steps: Mapping[str, float]
   launch_us: float
+  launch_channel_us: float
 
 
 @functools.cache

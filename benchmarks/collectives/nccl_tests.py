@@ -21,9 +21,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 import dataclasses
 import json
+import os
 import pathlib
 import re
 from typing import Any
+from unittest import mock
 
 from benchmarks import data
 from benchmarks import groups
@@ -34,6 +36,7 @@ from lagom_xla.calibrate import samples as samples_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import wire
+from lagom_xla.costs.nccl import environment
 from lagom_xla.costs.wire import path
 
 _FORCED = ("NCCL_ALGO", "NCCL_PROTO", "channel (by a tuner")
@@ -86,7 +89,9 @@ class Row(lone_collective.MeasuredCall):
       return wire_us
     if apart is None:
       apart = lone_collective.fitted()
-    return max(wire_us, self.key.num_ranks * apart.launch_us)
+    launch_us = apart.launch_us
+    launch_us += apart.launch_channel_us * self.setting.num_channels
+    return max(wire_us, self.key.num_ranks * launch_us)
 
   def compared(self, predicted_us: float | None = None) -> groups.Comparison:
     """What was measured beside a prediction; the model's if not given."""
@@ -105,7 +110,12 @@ def rows(folder: pathlib.Path) -> list[Row]:
     for name, system in systems.items()
   }
   return [
-    _row(raw, clusters[raw["system"]], num_ranks[raw["system"]])
+    _row(
+      raw,
+      clusters[raw["system"]],
+      num_ranks[raw["system"]],
+      f"{systems[raw['system']].get('environment', '')} {raw['env']}",
+    )
     for raw in data.rows(folder / "rows.csv")
     if int(raw["bytes"]) >= samples_lib.LEAST_BYTES
     and not any(word in raw["env"] for word in _FORCED)
@@ -170,8 +180,24 @@ def _version(text: str) -> nccl.Version:
   return (int(found[1]), int(found[2])) if found else nccl.NEWEST
 
 
+def _setting(
+  key: collective_lib.TuningKey,
+  cluster: cluster_lib.Cluster,
+  version: nccl.Version,
+  environ: str,
+) -> collective_lib.Setting:
+  """NCCL's choice of what the environment leaves it."""
+  variables = dict(re.findall(r"(NCCL_\w+)=(\S+)", environ))
+  costed = {n: v for n, v in variables.items() if n in environment.COSTED}
+  with mock.patch.dict(os.environ, costed):
+    return collective_lib.default_setting(key, cluster, version)
+
+
 def _row(
-  raw: Mapping[str, str], cluster: cluster_lib.Cluster, num_ranks: int
+  raw: Mapping[str, str],
+  cluster: cluster_lib.Cluster,
+  num_ranks: int,
+  environ: str,
 ) -> Row:
   num_bytes = int(raw["bytes"])
   num_nodes = cluster.num_nccl_nodes_of(range(num_ranks))
@@ -186,8 +212,6 @@ def _row(
     system=raw["system"],
     cluster=cluster,
     key=key,
-    setting=collective_lib.default_setting(
-      key, cluster, _version(raw["nccl_version"])
-    ),
+    setting=_setting(key, cluster, _version(raw["nccl_version"]), environ),
     time_us=time_us,
   )
