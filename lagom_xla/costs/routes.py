@@ -331,7 +331,7 @@ def _between_nodes(
   cluster: cluster_lib.Cluster,
 ) -> Route:
   node = cluster.node
-  fabric = wire.fitted_fabric(node.fabric)
+  fabric = wire.fabric_of(cluster, None)
   num_peers = key.num_nodes - 1
   local_ranks = key.num_ranks // key.num_nodes
   part_bytes = key.num_bytes / key.num_ranks

@@ -478,7 +478,7 @@ def test_many_small_rows_do_not_turn_what_all_paths_share(tmp_path):
   assert factors.rate_factor * factors.rate_factors["nvlstree.simple"] == (
     pytest.approx(0.5, rel=0.1)
   )
-  assert 0.4 < factors.rate_factor < 1.1
+  assert 0.4 < factors.rate_factor < 1.5
 
 
 def test_a_slow_row_turns_nothing_and_is_distrusted(tmp_path):

@@ -28,4 +28,7 @@ from lagom_xla.costs.nccl.model import EXCHANGES as EXCHANGES
 from lagom_xla.costs.nccl.model import NEWEST as NEWEST
 from lagom_xla.costs.nccl.model import SEND_RECV as SEND_RECV
 from lagom_xla.costs.nccl.model import Version as Version
+from lagom_xla.costs.nccl.model import crosses_cpus as crosses_cpus
+from lagom_xla.costs.nccl.model import latency_share as latency_share
+from lagom_xla.costs.nccl.model import launch_us as launch_us
 from lagom_xla.costs.nccl.model import switch_reduces as switch_reduces

@@ -23,11 +23,14 @@ what each rank sends, of an all-to-all the whole buffer of a rank. Rates end in
 _gbps and mean 1e9 bytes per second.
 
 So do scripts that a cloud starts its jobs with, where the process does not say
-otherwise. Google's do so between nodes, for what its transports were made for:
+otherwise, and plugins of a network. Between nodes:
 
 - TCPX: NCCL_ALGO=Ring and NCCL_PROTO=Simple (google/nccl-plugin-gpudirecttcpx).
 - TCPXO: each nccl-env-profile has Simple in NCCL_PROTO, some LL128, none LL
   (google/nccl-plugin-gpudirect-tcpxo, tcpxo_scripts/, at 04815d1).
+- EFA on p4d and p4de: aws-ofi-nccl forces Simple, because messages come out of
+  order there (force_proto_simple, later need_ordering in src/platform-aws.cpp).
+- Slingshot beside Grace: no LL128 (docs/cost_model.md).
 """
 
 from __future__ import annotations
@@ -61,6 +64,8 @@ def _scripts_allow(
       return (algorithm, protocol) == ("ring", "simple")
     case "tcpxo":
       return protocol != "ll"
+    case "efa" if cluster.gpu.compute_capability < (9, 0):
+      return protocol == "simple"
     case "slingshot" if cluster.node.cpu_vendor == "arm":
       return protocol != "ll128"
   return True

@@ -39,8 +39,8 @@ from typing import Literal
 from lagom_xla import cluster as cluster_lib
 
 # Traffic between GPUs through an Intel CPU counts 6/5 (INTEL_P2P_OVERHEAD), and
-# the link between two sockets carries 22 GB/s (SRP_QPI_BW), or 24 between AMD
-# sockets (AMD_ZEN34_BW); both topo.h.
+# the link between two sockets carries 22 GB/s (SRP_QPI_BW), 24 between AMD
+# sockets (AMD_ZEN34_BW) or 6 between Arm's (ARM_BW); all topo.h.
 _INTEL_PEER_OVERHEAD = 6 / 5
 _SOCKET_GBPS = {"intel": 22.0, "amd": 24.0, "arm": 6.0}
 
@@ -103,6 +103,8 @@ class Node:
     nic_gbps: what one adapter brings to a GPU.
     pcie_overhead: what a byte between GPUs costs on their link, in bytes.
     socket_gbps: cap where rings cross CPU sockets; infinite otherwise.
+    has_cpus_apart: whether each GPU has a CPU, and a ring leaves its node by an
+      adapter beside another CPU.
   """
 
   capability: int
@@ -116,6 +118,7 @@ class Node:
   nic_gbps: float
   pcie_overhead: float
   socket_gbps: float
+  has_cpus_apart: bool
 
   @property
   def max_gbps(self) -> float:
@@ -163,6 +166,9 @@ def _describe(
     if over_nvlink or node.cpu_vendor != "intel"
     else _INTEL_PEER_OVERHEAD,
     socket_gbps=_SOCKET_GBPS[node.cpu_vendor] if crosses_sockets else math.inf,
+    has_cpus_apart=node.cpu_vendor == "arm"
+    and nvlink is not None
+    and nvlink.topology == "cube_mesh",
   )
 
 
@@ -342,6 +348,17 @@ def search(cluster: cluster_lib.Cluster, communicator: Communicator) -> Graphs:
 
 def _ring(node: Node) -> Graph:
   most = MAX_CHANNELS // 2
+  if node.crosses_nodes and node.has_cpus_apart and node.num_gpus > 1:
+    # A ring comes back to the adapter that it left by, from a GPU beside
+    # another CPU: 12 on Alps' nodes of four, by the log of NCCL 2.26.2 (24
+    # channels, in boeschf/nccl-benchmark-on-alps-2025).
+    return Graph(
+      num_channels=min(most, node.num_gpus * (node.num_gpus - 1)),
+      intra_gbps=_SOCKET_GBPS["arm"],
+      inter_gbps=_SOCKET_GBPS["arm"],
+      over_nvlink=node.over_nvlink,
+      detour="cpu",
+    )
   rotates = node.crosses_nodes and node.num_nics >= node.num_gpus
 
   def fits(gbps: float) -> int:

@@ -51,6 +51,20 @@ _RING_SIMPLE_SLOTS = 4
 _KIB = 1024
 
 
+def _has_long_buffers(
+  cluster: cluster_lib.Cluster, communicator: graph_lib.Communicator
+) -> bool:
+  """Whether scripts double NCCL's buffers (NCCL_BUFFSIZE of 8 MiB).
+
+  aws-ofi-nccl does on p5 and later, and in 2025 on p4d too, of which all rows
+  are older (platform_data_map in src/platform-aws.cpp); Google's
+  nccl-env-profile.sh does for TCPXO (google/nccl-plugin-gpudirect-tcpxo).
+  """
+  if communicator.num_nodes == 1 or cluster.gpu.compute_capability < (9, 0):
+    return False
+  return cluster.node.fabric in ("efa", "tcpxo")
+
+
 def max_channels(
   cluster: cluster_lib.Cluster,
   communicator: graph_lib.Communicator,
@@ -134,10 +148,12 @@ def chunk_bytes(
   """NCCL's chunk where a channel has `share_bytes` (calcCollChunking)."""
   chunk = max_chunk_bytes(algorithm, protocol)
   nodes, ranks = communicator.num_nodes, communicator.ranks_per_node
-  if (algorithm, protocol) == ("ring", "simple"):
-    if kind in model.ROOTED:
+  if protocol == "simple":
+    if algorithm == "ring" and kind in model.ROOTED:
       chunk = _SLOT_BYTES[protocol]
-  elif algorithm in ("nvls", "nvlstree"):
+    if _has_long_buffers(cluster, communicator):
+      chunk *= 2
+  if algorithm in ("nvls", "nvlstree"):
     chunk = _nvls_chunk_bytes(cluster, communicator, algorithm, share_bytes)
   elif (algorithm, protocol) == ("tree", "ll128"):
     steps = 1 + int(math.log2(nodes)) + 0.1 * ranks
@@ -200,6 +216,10 @@ def _nvls_tuning(
         tree_chunk = (128 if ranks < 32 else 64) * _KIB
     elif nodes > 2 and nic_gbps >= 48:
       channels, tree_chunk = 24, 64 * _KIB
+  fabric = cluster.node.fabric
+  if fabric == "efa" and _has_long_buffers(cluster, communicator):
+    # NCCL_NVLS_CHUNKSIZE and NCCL_NVLSTREE_MAX_CHUNKSIZE of the same table.
+    chunk = tree_chunk = 512 * _KIB
   return channels, chunk, tree_chunk
 
 

@@ -24,10 +24,11 @@ from lagom_xla.costs.nccl import graph as graph_lib
 Version = tuple[int, int]
 NEWEST: Version = (2, 32)
 
-# What aws-ofi-nccl says of the network of p4d and p4de (platform_data_map in
-# src/platform-aws.c), which NCCL adds to a hop's latency. On p5 and later that
-# plugin brings a tuner of its own.
-_EFA_LATENCY_US = 75.0
+# What aws-ofi-nccl says of the latency of its network, in us: of p4d to p5e,
+# and of p5en, p6 and later (platform_data_map in src/platform-aws.cpp). NCCL
+# adds it to a hop's latency on p4d and p4de; on later machines that plugin
+# brings a tuner of its own.
+_EFA_LATENCY_US = {"first": 75.0, "later": 35.0}
 
 PROTOCOLS = ("ll", "ll128", "simple")
 # NCCL's order: of equal times the last one wins (ncclTuningSelectBestTuning).
@@ -88,6 +89,21 @@ class Terms:
     return ranks - 1 if self.kind in GATHERS else ranks
 
 
+def _efa_generation(cluster: cluster_lib.Cluster) -> str:
+  gpu = cluster.gpu
+  # Of the machines with H200s p5e has CPUs of AMD, p5en of Intel.
+  is_p5en = gpu.name == "h200" and cluster.node.cpu_vendor == "intel"
+  is_later = is_p5en or gpu.compute_capability >= (10, 0)
+  return "later" if is_later else "first"
+
+
+def latency_share(cluster: cluster_lib.Cluster) -> float:
+  """Latencies of the adapters over those of their fabric's first ones."""
+  if cluster.node.fabric != "efa":
+    return 1.0
+  return _EFA_LATENCY_US[_efa_generation(cluster)] / _EFA_LATENCY_US["first"]
+
+
 @functools.lru_cache(maxsize=4096)
 def terms_of(
   cluster: cluster_lib.Cluster, communicator: graph_lib.Communicator, kind: str
@@ -105,7 +121,7 @@ def terms_of(
     graphs=graph_lib.search(cluster, communicator),
     capability=10 * major + minor,
     cpu_vendor=cluster.node.cpu_vendor,
-    plugin_latency_us=_EFA_LATENCY_US
+    plugin_latency_us=_EFA_LATENCY_US[_efa_generation(cluster)]
     if cluster.node.fabric == "efa" and major < 9
     else 0.0,
   )
@@ -187,6 +203,19 @@ def net_hop_us(terms: Terms, algorithm: str, protocol: str) -> float:
   if algorithm in ("ring", "p2p"):  # Nothing hides the network of lone GPUs.
     algorithm = "tree" if lone and algorithm == "ring" else "ring"
   return _step_us(terms, algorithm, protocol, net=True)
+
+
+def crosses_cpus(
+  cluster: cluster_lib.Cluster, communicator: graph_lib.Communicator
+) -> bool:
+  """Whether rings leave nodes by adapters beside other GPUs' CPUs."""
+  ring = graph_lib.search(cluster, communicator).ring
+  return ring.detour == "cpu" and ring.over_nvlink
+
+
+def launch_us(algorithm: str, protocol: str) -> float:
+  """What is counted before the first step."""
+  return _BASE_US[algorithm][PROTOCOLS.index(protocol)]
 
 
 def hop_us(terms: Terms, protocol: str, *, net: bool) -> float:
@@ -354,15 +383,27 @@ def older_bandwidth(
 
   Before 2.21 rings under LL counted on a quarter of their links, or a third
   where they gather in one node (src/graph/tuning.cc of 2.20.5 and 2.21.5).
+  Before 2.28 the heads of an all-reduce through the switch counted on 5/6 of
+  their speed, whatever the GPU (of 2.27.7 and 2.28.3).
   """
-  if version >= (2, 21) or (algorithm, protocol) != ("ring", "ll"):
-    return 1.0
-  ring = terms.graphs.ring
-  bus = ring.num_channels * ring.inter_gbps
-  several = terms.communicator.num_nodes > 1
-  share = 1 / 4 if several or terms.kind == "all-reduce" else 1 / 3
-  most = _ll_cap_gbps(terms)
-  return min(most, share * bus) / min(most, bus / 2)
+  if (algorithm, protocol) == ("ring", "ll") and version < (2, 21):
+    ring = terms.graphs.ring
+    bus = ring.num_channels * ring.inter_gbps
+    several = terms.communicator.num_nodes > 1
+    share = 1 / 4 if several or terms.kind == "all-reduce" else 1 / 3
+    most = _ll_cap_gbps(terms)
+    return min(most, share * bus) / min(most, bus / 2)
+  heads = terms.graphs.nvls
+  if (
+    heads is not None
+    and algorithm.startswith("nvls")
+    and terms.kind == "all-reduce"
+    and version < (2, 28)
+  ):
+    inter = heads.inter_gbps / (2 if terms.scale == 2 else 1)
+    older_gbps = heads.num_channels * min(heads.intra_gbps, inter) * 5 / 6
+    return older_gbps / bandwidth_gbps(terms, algorithm, protocol)
+  return 1.0
 
 
 def _ll_cap_gbps(terms: Terms) -> float:

@@ -14,6 +14,7 @@ from lagom_xla.costs.wire.path import MOST_EFFICIENCY as MOST_EFFICIENCY
 from lagom_xla.costs.wire.path import Fabric as Fabric
 from lagom_xla.costs.wire.path import Path as Path
 from lagom_xla.costs.wire.path import Paths as Paths
+from lagom_xla.costs.wire.path import fabric_of as fabric_of
 from lagom_xla.costs.wire.path import fitted as fitted
 from lagom_xla.costs.wire.path import fitted_fabric as fitted_fabric
 from lagom_xla.costs.wire.path import handed_on as handed_on

@@ -4,47 +4,45 @@
 
 NCCL's latencies are those of a good InfiniBand, and its model takes the network
 for a pipe. Yet a hop of another fabric takes longer, whatever the protocol, and
-a message is an event of its own: a proxy thread posts it, the two sides match
-it, and the receiver polls for it and flushes it to the GPU. That takes the
-thread
-
-    M = message + flush (Simple only)
-
+a message is an event of its own: a proxy thread posts it, in M us, and the slot
+of the connection's buffer that it came from is free only a round trip R later.
 For S bytes on n ranks and N nodes with NC channels and chunks of C bytes, k of
-them in a row; B is the rate of the bytes, L NCCL's latency, and `late` what a
-hop of the fabric takes beyond NCCL's:
+them in a row; B is the rate of the bytes, L NCCL's latency and l its launch,
+and `late` what a hop of the fabric takes beyond NCCL's:
 
-    rings      t = L + max(S / B, max(hops * late, steps * (posts * M + m / b))
-                                  + S / (2 B))
-    trees      t = L + hops * late + max(S / B, (k - 1) * posts * M) + fill
-    exchanges  t = L + late + M + m / b + peers * peer
-                 + max(S / B, (k - 1) * (M + m / b) / 8)
+    turn       = slots / 8 * R + posts * M
+    rings      t = max(L + S / B, bare * S / B + paced)
+    paced        = max(L + hops * late, l + steps * (k * turn + m / b))
+    trees      t = L + hops * late + fill + max((S - S') / B, (k - 1) * turn)
+    exchanges  t = L + late + m / b + peers * peer
+                 + max(S / B, (k - 1) * (R + m / b) / 8)
 
-Each GPU has one such thread, and channels leave a node at GPUs beside adapters:
-of NC channels and A such GPUs a thread serves NC / A, one message after the
-other. On Slingshot a step of LL takes 8 us on one channel, 10 on one for
-each adapter and 20 on two, and one of Simple, which has twice the messages, 40,
-whatever the nodes. A Simple ring's chunk goes in two messages, so `posts` of a
-step are NC / A * 2 k of them. Those of a tree's chunk go to up to three
+*Turns.* A connection has NCCL_STEPS = 8 slots. A chunk of a Simple ring takes
+four, full or not, so two are under way at a time, and eight of any other. On
+p5en, whose R is 27 us, a step of a ring of LL128 takes 4.0 us and one of Simple
+15.8, on 4 nodes as on 16, however few the bytes (channel_rows.py, fitted to
+nothing there); on Slingshot 8 to 10 and 39. Each GPU has one proxy thread, and
+channels leave a node at GPUs beside adapters: of NC channels and A such GPUs a
+thread serves NC / A, one message after the other. A Simple ring's chunk goes in
+two messages, so `posts` are 2 NC / A. Those of a tree's chunk go to up to three
 neighbours. A message of m bytes, which LL's flags double, moves at b.
 
 *Rings* hand on one part, S / (n NC), in each of n - 1 steps (twice that for an
-all-reduce), and each step waits for the one before: its messages on every link,
-and those that its bytes pass on their way around, which hops are late for. Half
-of a ring's bytes pass the adapters meanwhile: chosen among none, a quarter, a
-half and two thirds.
+all-reduce). The longest chain of steps is either that of a chunk around all
+links, or that of all turns of one link. While one channel of a thread waits,
+the bytes of its others pass, so that `bare` is 1 / (NC / A) of them; and half
+of a lone one's, which has two chunks under way.
 
 *Trees*, and sends, chains and PAT, pass chunks down a pipeline; only the first
-waits for all hops. Simple hands nothing on before a whole chunk has come, so
-every hop of a tree but one *fills* with two rounds of chunks, one filled and
-one drained (`path.CHUNKS_IN_FLIGHT`), of each channel that NCCL has, and each
-GPU on the way within a node with a chunk, or NVLS with a round.
-Meanwhile a GPU has one neighbour to send to, of two. The heads of an NVLSTree
-share a channel, a chunk each, and fill with one round.
+waits for all hops. Simple hands nothing on before a whole chunk has come: the
+first of each channel, S' bytes in all, is copied by every GPU on its way, the
+node's own one after the other, and each hop sends S', of which half is the
+other tree's. Meanwhile a GPU has one neighbour to send to, of two. The heads of
+an NVLSTree share a channel, a chunk each; what they send first fills every hop
+but one, and NVLS with a round.
 
 *Exchanges* post messages to each peer on another node, which the channels
-share, and pay for each peer on the host. A connection's buffer has NCCL_STEPS =
-8 slots, so 8 chunks of a slot each are posted at a time.
+share, and pay for each peer on the host.
 
 *Bytes* go at NCCL's rate B times what the fabric reaches of it; never faster
 than the channels copy (`path.handed_on`). Where NVLink joins a node's GPUs, the
@@ -65,8 +63,8 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs.wire import path as path_lib
 
-# Of the time of a ring's bytes on the adapters, what no message's wait hides.
-_BARE_SHARE = 0.5
+# Of a Simple ring's connection: its buffer has room for two.
+_CHUNKS_UNDER_WAY = 2
 # Messages of a Simple ring's chunk (CHUNKSTEPS / SLICESTEPS, collectives.h).
 _RING_SLICES = 2
 # The middle of what is measured, 0.91 to 1.0 relative to rings: GB200 on three
@@ -74,6 +72,8 @@ _RING_SLICES = 2
 _TREE_EFFICIENCY = 0.95
 # A tree's on other nodes: a parent and two children.
 _MOST_NEIGHBOURS = 3
+# NCCL halves the bytes among them.
+_NUM_TREES = 2
 _LL_WIRE_BYTES = 2  # Each 4 bytes of data go with 4 of flag.
 
 
@@ -83,21 +83,21 @@ def time_us(
   """Run time over a fabric."""
   channel_gbps = path.channel_gbps * call.channel_scale
   bytes_us = call.num_bytes / (1e3 * _gbps(call, fabric, channel_gbps))
-  latency_us, hops_us = call.nccl_latency_us, _late_us(call, fabric)
-  post_us, wire_us = _message_us(call, fabric)
+  hops_us = call.nccl_latency_us + _late_us(call, fabric)
+  moving_us = _moving_us(call, fabric)
   num_chunks = _num_chunks(call)
   if steps := _num_steps(call):
-    step_us = num_chunks * _num_posts(call) * post_us + wire_us
-    paced_us = max(hops_us, steps * step_us)
-    return latency_us + max(bytes_us, paced_us + _BARE_SHARE * bytes_us)
+    turns_us = steps * (num_chunks * _turn_us(call, fabric) + moving_us)
+    paced_us = max(hops_us, call.nccl_launch_us + turns_us)
+    bare_us = bytes_us / max(_channels_of_a_thread(call), _CHUNKS_UNDER_WAY)
+    return max(call.nccl_latency_us + bytes_us, paced_us + bare_us)
   if call.kind in nccl.SEND_RECV:
-    message_us = post_us + wire_us
-    queued_us = (num_chunks - 1) * message_us / nccl.BUFFER_SLOTS
-    hops_us += message_us + _num_peers(call) * fabric.peer_us
-  else:
-    queued_us = (num_chunks - 1) * _num_posts(call) * post_us
-    hops_us += _fill_us(call, bytes_us, channel_gbps)
-  return latency_us + hops_us + max(bytes_us, queued_us)
+    queued_us = (num_chunks - 1) * (fabric.round_trip_us + moving_us)
+    hops_us += moving_us + _num_peers(call) * fabric.peer_us
+    return hops_us + max(bytes_us, queued_us / nccl.BUFFER_SLOTS)
+  queued_us = (num_chunks - 1) * _turn_us(call, fabric)
+  filled_us, share = _fill(call, bytes_us, channel_gbps)
+  return hops_us + filled_us + max((1 - share) * bytes_us, queued_us)
 
 
 def most_tree_gbps(
@@ -112,10 +112,27 @@ def most_tree_gbps(
     return 0.0
   if nvlink is None or nvlink.topology == "pairs":
     return 0.0
-  ring_gbps = nccl.bandwidth_gbps(cluster, communicator, kind, "ring", "simple")
+  ring_gbps = _ring_gbps(cluster, communicator, kind)
   ranks = communicator.num_ranks
   adapters_gbps = ring_gbps * 2 * (ranks - 1) / ranks
   return adapters_gbps / _tree_passes(communicator.num_nodes)
+
+
+def _ring_gbps(
+  cluster: cluster_lib.Cluster, communicator: nccl.Communicator, kind: str
+) -> float:
+  """What the adapters carry of a Simple ring, of its buffer over time."""
+  gbps = nccl.bandwidth_gbps(cluster, communicator, kind, "ring", "simple")
+  if not nccl.crosses_cpus(cluster, communicator):
+    return gbps
+  # NCCL counts on 6 GB/s between CPUs, and Alps' rings fill its adapters.
+  node, ranks = cluster.node, communicator.num_ranks
+  adapters = node.num_nics * communicator.ranks_per_node / cluster.gpus_per_node
+  adapters_gbps = adapters * node.nic_gbps / path_lib.MOST_EFFICIENCY
+  steps = ranks
+  if kind in path_lib.PARTED_KINDS:
+    steps = (ranks - 1) * (2 if kind == "all-reduce" else 1)
+  return max(gbps, adapters_gbps * ranks / steps)
 
 
 def _tree_gbps(call: path_lib.Call) -> float:
@@ -148,6 +165,8 @@ def _gbps(
   if call.kind in nccl.SEND_RECV:
     share *= fabric.exchange_efficiency
   gbps = max(call.nccl_gbps, _tree_gbps(call))
+  if (setting.algorithm, setting.protocol) == ("ring", "simple"):
+    gbps = max(gbps, _ring_gbps(call.cluster, call.communicator, call.kind))
   handed_on = path_lib.handed_on(
     call.communicator, call.kind, setting.algorithm
   )
@@ -164,6 +183,16 @@ def _late_us(call: path_lib.Call, fabric: path_lib.Fabric) -> float:
     call.setting.protocol,
   )
   return _num_hops(call) * max(fabric.hop_us - nccl_us, 0.0)
+
+
+def _turn_us(call: path_lib.Call, fabric: path_lib.Fabric) -> float:
+  """What a chunk takes the connection and its proxy thread."""
+  setting = call.setting
+  slots = nccl.chunk_slots(setting.algorithm, setting.protocol)
+  return (
+    fabric.round_trip_us * slots / nccl.BUFFER_SLOTS
+    + _num_posts(call) * fabric.message_us
+  )
 
 
 def _part_bytes(call: path_lib.Call) -> float:
@@ -186,56 +215,52 @@ def _num_chunks(call: path_lib.Call) -> float:
   return max(num_chunks, 1.0)
 
 
-def _message_us(
-  call: path_lib.Call, fabric: path_lib.Fabric
-) -> tuple[float, float]:
-  """What one message takes a proxy thread, and on the wire."""
+def _moving_us(call: path_lib.Call, fabric: path_lib.Fabric) -> float:
+  """What the bytes of one message take."""
   bytes_ = min(_part_bytes(call), call.setting.chunk_bytes)
-  us = fabric.message_us
-  if call.setting.protocol == "simple":
-    us += fabric.flush_us
-    if _num_steps(call):
-      bytes_ /= _RING_SLICES
+  if call.setting.protocol == "simple" and _num_steps(call):
+    bytes_ /= _RING_SLICES
   if call.setting.protocol == "ll":
     bytes_ *= _LL_WIRE_BYTES
-  return us, bytes_ / (1e3 * fabric.message_gbps)
+  return bytes_ / (1e3 * fabric.message_gbps)
+
+
+def _channels_of_a_thread(call: path_lib.Call) -> int:
+  """How many leave the node at one GPU, at most."""
+  per_node = call.communicator.ranks_per_node
+  adapters = call.cluster.node.num_nics * per_node // call.cluster.gpus_per_node
+  return math.ceil(call.num_channels / max(min(per_node, adapters), 1))
 
 
 def _num_posts(call: path_lib.Call) -> float:
   """Messages that a proxy thread has for a chunk of every channel."""
-  per_node, nodes = (
-    call.communicator.ranks_per_node,
-    call.communicator.num_nodes,
-  )
-  adapters = call.cluster.node.num_nics * per_node // call.cluster.gpus_per_node
-  threads = max(min(per_node, adapters), 1)
-  posts = math.ceil(call.num_channels / threads)
+  posts = _channels_of_a_thread(call)
   if not _num_steps(call):
-    return posts * min(nodes - 1, _MOST_NEIGHBOURS)
+    return posts * min(call.communicator.num_nodes - 1, _MOST_NEIGHBOURS)
   return posts * (_RING_SLICES if call.setting.protocol == "simple" else 1)
 
 
-def _fill_us(
+def _fill(
   call: path_lib.Call, bytes_us: float, channel_gbps: float
-) -> float:
-  """What hops of a tree wait for chunks that nothing is handed on of."""
+) -> tuple[float, float]:
+  """What the first chunks take on their way, and their share of the bytes.
+
+  The share is 0 where no hop waits for them.
+  """
   setting, per_node = call.setting, call.communicator.ranks_per_node
   if setting.protocol != "simple" or "tree" not in setting.algorithm:
-    return 0.0
-  most_channels = nccl.max_channels(
-    call.cluster, call.communicator, setting.algorithm
-  )
-  round_bytes = most_channels * setting.chunk_bytes
+    return 0.0, 0.0
+  hops, passes = _num_hops(call), _tree_passes(call.communicator.num_nodes)
+  first_bytes = call.num_channels * setting.chunk_bytes
   if setting.algorithm == "nvlstree":
-    round_bytes *= per_node
-    inside_us = min(round_bytes, call.num_bytes) / (1e3 * _nvls_gbps(call))
-  else:
-    chunk_bytes = min(setting.chunk_bytes, call.num_bytes / call.num_channels)
-    inside_us = 2 * (per_node - 1) * chunk_bytes / (2e3 * channel_gbps)
-    round_bytes *= path_lib.CHUNKS_IN_FLIGHT
-  sent_us = bytes_us / _tree_passes(call.communicator.num_nodes)
-  share = min(round_bytes / call.num_bytes, 1.0)
-  return (_num_hops(call) - 1) * sent_us * share + inside_us
+    share = min(per_node * first_bytes / call.num_bytes, 1.0)
+    inside_us = share * call.num_bytes / (1e3 * _nvls_gbps(call))
+    return (hops - 1) * share * bytes_us / passes + inside_us, 0.0
+  share = min(first_bytes / call.num_bytes, 1.0)
+  sent_us = share * bytes_us / passes / _NUM_TREES
+  copied_us = share * call.num_bytes / (1e3 * call.num_channels * channel_gbps)
+  copies = hops + 2 * (per_node - 1)
+  return hops * sent_us + copies * copied_us, share
 
 
 def _nvls_gbps(call: path_lib.Call) -> float:

@@ -103,6 +103,11 @@ class Call:
       self.setting.protocol,
     )
 
+  @property
+  def nccl_launch_us(self) -> float:
+    """What NCCL assumes of it before the first step."""
+    return nccl.launch_us(self.setting.algorithm, self.setting.protocol)
+
   def _nccl_gbps(self, algorithm: str, protocol: str) -> float:
     return nccl.bandwidth_gbps(
       self.cluster, self.communicator, self.kind, algorithm, protocol
@@ -235,11 +240,10 @@ class Fabric:
   """One fabric with its transport, as NCCL's proxy threads drive it.
 
   Attributes:
-    hop_us: latency of a hop between nodes, beyond the one that NCCL assumes.
-    message_us: what a connection takes for a message, however short: posting
-      it, matching it, and learning that it came.
-    flush_us: the same added for Simple, whose receiver reads back from the GPU
-      before it trusts what the adapter wrote there.
+    hop_us: latency of a hop between nodes.
+    message_us: what a proxy thread takes to post a message and see it done.
+    round_trip_us: from posting a message until its slot of the connection's
+      buffer can be posted from again.
     message_gbps: what a message moves at alone, in and out of staging buffers.
     nic_efficiency: what is reached of an adapter, over what NCCL counts on
       (which is up to 4 % less than its data sheet says, see MOST_EFFICIENCY).
@@ -251,7 +255,7 @@ class Fabric:
 
   hop_us: float
   message_us: float
-  flush_us: float
+  round_trip_us: float
   message_gbps: float
   nic_efficiency: float
   pcie_efficiency: float = 1.0
@@ -263,6 +267,22 @@ class Fabric:
 def fitted_fabric(name: str) -> Fabric:
   """The fitted figures of a fabric."""
   return Fabric(**costs.read_fitted("network")["fabrics"][name])
+
+
+@functools.lru_cache(maxsize=4096)
+def fabric_of(cluster: cluster_lib.Cluster, fabric: Fabric | None) -> Fabric:
+  """The figures of a cluster's fabric; the fitted ones if not given.
+
+  Later adapters take a share of the latencies that the first ones do.
+  """
+  if fabric is None:
+    fabric = fitted_fabric(cluster.node.fabric)
+  share = nccl.latency_share(cluster)
+  return dataclasses.replace(
+    fabric,
+    hop_us=share * fabric.hop_us,
+    round_trip_us=share * fabric.round_trip_us,
+  )
 
 
 @functools.cache

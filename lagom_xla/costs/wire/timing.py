@@ -118,8 +118,7 @@ def _uncalibrated_us(
   if paths is None:
     paths = path_lib.fitted(path_lib.system_of(cluster))
   if communicator.num_nodes > 1:
-    if fabric is None:
-      fabric = path_lib.fitted_fabric(cluster.node.fabric)
+    fabric = path_lib.fabric_of(cluster, fabric)
     return network.time_us(call, fabric, _copying_path(call, paths))
   if not call.is_measured:
     return _unmeasured_us(call, paths)
