@@ -162,12 +162,14 @@ def _folder(root: pathlib.Path, times_us: dict[str, float]) -> pathlib.Path:
   return root
 
 
-def test_a_launch_takes_what_the_fastest_rows_of_systems_take_for_each_gpu(
-  tmp_path: pathlib.Path,
-):
+def test_a_launch_takes_longer_for_each_channel(tmp_path: pathlib.Path):
   rows = fit_paths.other_rows(_folder(tmp_path, {"a": 32.0, "b": 50.0}))
-  # The geometric mean of 4 and 6.25.
-  assert fit_paths.launch_us(rows) == pytest.approx(5.0)
+  assert [row.setting.num_channels for row in rows] == [2, 4, 2, 4]
+  # For each GPU 4 and 6 us, and 6.25 and 9.375: 1.0 and 1.56 a channel. Less
+  # that, the fastest rows of the systems take 0.8 and 3.65.
+  launch_us, channel_us = fit_paths.launches_us(rows)
+  assert channel_us == 1.3
+  assert launch_us == pytest.approx((0.8 * 3.65) ** 0.5, rel=0.01)
 
 
 def test_a_folder_of_one_site_is_foretold_without_it(tmp_path: pathlib.Path):
