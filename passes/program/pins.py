@@ -63,7 +63,7 @@ Pins = tuple[ir.Module, tuple[Pin, ...]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Batch:
-  """The largest argument that is data and sharded.
+  """An argument that is data and sharded.
 
   Attributes:
     argument: itself.
@@ -114,12 +114,13 @@ def pin_splits(module: ir.Module, data: Collection[int]) -> Pins:
 def _pinned(module: ir.Module, data: Collection[int], pin: Any) -> Pins:
   with module.context, ir.Location.unknown():
     copy = mlir.copied(module)
-    batch = _batch(mlir.functions_by_name(copy.operation)["main"], data)
-    pins = tuple(pin(copy, batch)) if batch else ()
+    batches = _batches(mlir.functions_by_name(copy.operation)["main"], data)
+    pins = tuple(pin(copy, batches)) if batches else ()
     return copy, pins
 
 
-def _batch(main: ir.Operation, data: Collection[int]) -> _Batch | None:
+def _batches(main: ir.Operation, data: Collection[int]) -> list[_Batch]:
+  """The arguments that are data and sharded, the largest first."""
   arguments = main.regions[0].blocks[0].arguments
   found = []
   for number, sharding in enumerate(shardings_of(main)):
@@ -128,7 +129,7 @@ def _batch(main: ir.Operation, data: Collection[int]) -> _Batch | None:
         if len(sdy.DimensionShardingAttr(raw).axes):
           found.append(_Batch(arguments[number], dim, sharding))
           break
-  return max(found, key=lambda b: mlir.num_bytes(b.argument), default=None)
+  return sorted(found, key=lambda b: -mlir.num_bytes(b.argument))
 
 
 def shardings_of(main: ir.Operation) -> list[Any]:
@@ -145,11 +146,11 @@ def shardings_of(main: ir.Operation) -> list[Any]:
   ]
 
 
-def _pin_splits(module: ir.Module, batch: _Batch) -> Iterator[Pin]:
-  for split in _splits(module, batch):
-    value = split.results[0]
-    with ir.InsertionPoint.after(split):
-      yield _pin(value, batch, batch.dim + 1, [split])
+def _pin_splits(module: ir.Module, batches: list[_Batch]) -> Iterator[Pin]:
+  for batch in batches:
+    for split in list(_splits(module, batch)):
+      with ir.InsertionPoint.after(split):
+        yield _pin(split.results[0], batch, batch.dim + 1, [split])
 
 
 def _splits(module: ir.Module, batch: _Batch) -> Iterator[ir.Operation]:
@@ -157,17 +158,16 @@ def _splits(module: ir.Module, batch: _Batch) -> Iterator[ir.Operation]:
 
   Others are transposed next, and take rows of each device.
   """
-  for operation in mlir.inner_operations(module.operation):
+  operations = mlir.inner_operations(module.operation)
+  calls = {mlir.callee(o): o for o in operations if mlir.is_call(o)}
+  for operation in operations:
     if operation.name != "stablehlo.reshape":
       continue
-    source = operation.operands[0]
-    while (made := mlir.defining_operation(source)) and made.name in _SAME:
-      source = made.operands[0]
     before = mlir.shape_of(operation.operands[0]) or ()
     after = mlir.shape_of(operation.results[0]) or ()
     dim = batch.dim
     if (
-      source == batch.argument
+      _source(operation.operands[0], calls) == batch.argument
       and len(after) == len(before) + 1
       and after[:dim] == before[:dim]
       and after[dim + 2 :] == before[dim + 1 :]
@@ -180,7 +180,27 @@ def _splits(module: ir.Module, batch: _Batch) -> Iterator[ir.Operation]:
       yield operation
 
 
-def _pin_layers(module: ir.Module, batch: _Batch) -> Iterator[Pin]:
+def _source(value: ir.Value, calls: Mapping[str, ir.Operation]) -> ir.Value:
+  """What a value is made of by what leaves its dimensions as they are."""
+  while True:
+    made = mlir.defining_operation(value)
+    if made is not None and made.name in _SAME:
+      value = made.operands[0]
+      continue
+    if made is not None:
+      return value
+    argument = ir.BlockArgument(value)
+    function = argument.owner.owner
+    if "sym_name" not in function.attributes:
+      return value
+    name = ir.StringAttr(function.attributes["sym_name"]).value
+    if name not in calls:
+      return value
+    value = calls[name].operands[argument.arg_number]
+
+
+def _pin_layers(module: ir.Module, batches: list[_Batch]) -> Iterator[Pin]:
+  batch = batches[0]
   functions = mlir.functions_by_name(module.operation)
   rows = {batch.rows}
   for split in _splits(module, batch):

@@ -199,6 +199,8 @@ def _tune(
         tuning = dataclasses.replace(tuning, advice=advice)
       except errors.Stopped as stop:  # The plan is there.
         stop.is_caught = True
+        if stop.exit_status:
+          tuning = dataclasses.replace(tuning, stopped=stop)
     return tuning, priced
 
 
