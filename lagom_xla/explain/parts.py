@@ -509,11 +509,11 @@ def _merged(
     for name, place in placed.items():
       if place.computation.name != kernel.computation:
         continue
-      at, needing = place.computation.position, place.needing
+      at = place.computation.position
       elements = sum(
         num
         for id_, num in merged.elements.items()
-        if id_ in at and needing[at[id_]]
+        if id_ in at and place.after[at[id_]] & place.bit
       )
       if 0 < elements < total:
         product = at[kernel.instruction_id]
