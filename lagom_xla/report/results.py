@@ -707,6 +707,8 @@ class Verification:
     planned_us: predicted step time with all of it.
     default_range_us: what the step without it is between.
     gain_us: what all of it gains on this compile is between.
+    too_large: what the step needs with it of a GPU's memory, where that is
+      known to be too much and more than without; else "".
     effects: what each knob did.
   """
 
@@ -719,6 +721,7 @@ class Verification:
   planned_us: float
   default_range_us: plan_lib.Range
   gain_us: plan_lib.Range
+  too_large: str
   effects: tuple[effects_lib.Effect, ...]
 
 

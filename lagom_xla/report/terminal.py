@@ -249,6 +249,8 @@ def _verdict_on_verification(
     words = f"all {parts} of it act" if verified.effects else "sets nothing"
   if verified.loses:
     words = f"the step is longer with it, and {words}"
+  if verified.too_large:
+    words = f"{words}. {verified.too_large.removesuffix('.')}"
   known, gain_us = verified.default_range_us, verified.default_us
   gain_us -= verified.planned_us
   return _verdict(

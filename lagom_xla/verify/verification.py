@@ -105,6 +105,8 @@ class Verification:
     planned_us: predicted step time with all of it, on this compile.
     default_range_us: what `default_us` is between.
     gain_us: what the plan gains on this compile is between.
+    too_large: what the step needs with the plan of a GPU's memory, where that
+      is known to be too much and more than without; else "".
     effects: what each knob did.
   """
 
@@ -113,12 +115,18 @@ class Verification:
   planned_us: float
   default_range_us: plan_lib.Range
   gain_us: plan_lib.Range
+  too_large: str
   effects: tuple[effects_lib.Effect, ...]
 
   @property
   def all_acted(self) -> bool:
     """Whether every knob of the plan was seen to act."""
     return all(effect.acted for effect in self.effects)
+
+  @property
+  def is_good(self) -> bool:
+    """Whether all of it acts, and the step fits and is no longer with it."""
+    return self.all_acted and not (self.loses or self.too_large)
 
   @property
   def loses(self) -> bool:
@@ -153,12 +161,16 @@ def _verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
     default, planned = (_step(steps, c) for c in (todays, plan.xla))
   before = uncertainty.times(default, default.default)
   after = uncertainty.times(planned, _settings(plan, planned))
+  needed_bytes, least_bytes = (
+    steps.running(_compiled(c)).peak_bytes for c in (plan.xla, todays)
+  )
   return Verification(
     plan=given,
     default_us=before.mean_us,
     planned_us=after.mean_us,
     default_range_us=plan_lib.Range.of(uncertainty.step_time(before)),
     gain_us=plan_lib.Range.of(uncertainty.gain(before, after)),
+    too_large=evaluation.too_large(target, needed_bytes, least_bytes),
     effects=(*effects(plan, default, planned, steps), *_beaten(lost)),
   )
 
@@ -290,7 +302,7 @@ def _step(
   steps: evaluation.Steps, config: config_lib.XlaConfig
 ) -> step_lib.Step:
   most = nccl_channels.most(config.options)
-  step = steps.running(_compiled(config)).capped(most)
+  step = steps.running(_compiled(config)).step.capped(most)
   return step.asking(evaluation.asked(config.options))
 
 

@@ -8,6 +8,7 @@ much as an L4 or an A10 has) only if XLA computes activations again.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import io
 from unittest import mock
@@ -101,7 +102,7 @@ def _modules(names: str) -> dict[bool, hlo.Module]:
 
 def _target(
   scheduled: str, compiled: str, peak_bytes: int = 2**30
-) -> target_lib.Target:
+) -> fake_target.FakeTarget:
   """A target whose options all do the same; see `_modules`."""
   modules, ran = _modules(scheduled), _modules(compiled)
   return fake_target.FakeTarget(
@@ -196,6 +197,25 @@ def test_a_plan_is_verified_by_the_modules_that_run():
   assert verified.default_us == pytest.approx(plan.prediction.default_us)
   planned_us = plan.prediction.nccl_settings_us
   assert verified.planned_us == pytest.approx(planned_us)
+
+
+def test_a_plan_is_verified_by_the_memory_that_jax_has(monkeypatch):
+  target = _target("a b | a", "a b | a", peak_bytes=50 * 10**9)
+  plan = tuner.tune(target).plan
+  assert plan.xla.options
+
+  def compiled(config: config_lib.XlaConfig) -> lowered_lib.Compilation:
+    made = target.compile(config)
+    needed_bytes = (60 if config.options else 10) * 10**9
+    return dataclasses.replace(made, peak_bytes=needed_bytes)
+
+  larger = dataclasses.replace(target, compiled=compiled)
+  with mock.patch.object(memory, "is_short_of_memory", return_value=True):
+    assert verification.verify(plan, larger).is_good
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.5")
+    verified = verification.verify(plan, larger)
+  assert "60.0 GB of the 42.5 GB that JAX takes" in verified.too_large
+  assert not verified.is_good
 
 
 def test_an_option_that_changes_only_what_is_computed_again_has_an_effect():

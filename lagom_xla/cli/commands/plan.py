@@ -58,7 +58,8 @@ _VERIFY_EXAMPLES = f"""\
 
 A plan for another module, cluster or version of JAX is refused, and so is one
 whose NCCL table no longer says what the plan does. The exit status is 1 when a
-knob of the plan has no effect, or the step is longer with the plan.
+knob of the plan has no effect, or the step is longer with the plan, or JAX does
+not have the memory for it.
 
 examples:
   lagom-xla verify plan train.py:train_step --cluster=16x8xh100
@@ -103,7 +104,7 @@ def _run_verify(arguments: argparse.Namespace) -> None:
       console, verification, is_verbose=arguments.verbose
     ),
   )
-  sys.exit(0 if verification.all_acted and not verification.loses else 1)
+  sys.exit(0 if verification.is_good else 1)
 
 
 _PLUGIN_EXAMPLES = """\

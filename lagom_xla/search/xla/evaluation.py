@@ -221,7 +221,7 @@ class Steps:
   def __init__(self, target: target_lib.Target):
     self.target = target
     self._known: list[tuple[config_lib.XlaConfig, step_lib.Step]] = []
-    self._runs: list[tuple[config_lib.XlaConfig, step_lib.Step]] = []
+    self._runs: list[tuple[config_lib.XlaConfig, Run]] = []
 
   def __call__(self, config: config_lib.XlaConfig) -> step_lib.Step:
     """What `scheduled_step` gives."""
@@ -232,14 +232,14 @@ class Steps:
     self._known.append((config, step))
     return step
 
-  def running(self, config: config_lib.XlaConfig) -> step_lib.Step:
-    """The step of what `run_of` gives."""
-    for known, step in self._runs:
+  def running(self, config: config_lib.XlaConfig) -> Run:
+    """What `run_of` gives."""
+    for known, run in self._runs:
       if known == config:
-        return step
-    step = run_of(self.target, config, self(config)).step
-    self._runs.append((config, step))
-    return step
+        return run
+    run = run_of(self.target, config, self(config))
+    self._runs.append((config, run))
+    return run
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

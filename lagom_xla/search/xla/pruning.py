@@ -57,7 +57,7 @@ def pruned(
     wanted = _Made(
       config=unordered,
       step=steps(unordered),
-      runs=steps.running(unordered),
+      runs=steps.running(unordered).step,
     )
 
   def is_same(without: config_lib.XlaConfig) -> bool:
@@ -133,7 +133,7 @@ def _makes(
     step = steps(config)
     if not _is_scheduled_alike(steps.target, config, step, wanted):
       return False  # Then nothing is compiled to the end.
-    runs = steps.running(config)
+    runs = steps.running(config).step
   except errors.LagomError:
     return False
   if runs is step and wanted.runs is wanted.step:
