@@ -17,6 +17,9 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+import jax
+from jax.experimental import custom_partitioning
+import jax.numpy as jnp
 import pytest
 
 from lagom_xla.apply.nccl import build
@@ -199,3 +202,25 @@ def test_what_may_differ_between_nodes_is_not_told(monkeypatch):
   monkeypatch.setenv("LD_LIBRARY_PATH", str(build.ensure().parent))
   long = {name: str(build.ensure())}
   assert _difference({name: "lagom_xla"}, long) is None
+
+
+def _partitioned_by_python() -> jax.stages.Lowered:
+  """A step in which XLA asks a function of this process how to partition."""
+  sine = custom_partitioning.custom_partitioning(jnp.sin)
+  sine.def_partition(
+    infer_sharding_from_operands=lambda *_: None,
+    partition=lambda *_: None,
+    sharding_rule="i -> i",
+  )
+  mesh = jax.sharding.Mesh(jax.devices()[:2], ("x",))
+  rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+  x = jax.ShapeDtypeStruct((4,), jnp.float32, sharding=rows)
+  return jax.jit(lambda x: sine(x)).lower(x)
+
+
+def test_what_a_program_calls_in_its_process_is_no_difference():
+  one, other = (_partitioned_by_python() for _ in range(2))
+  assert "CustomSPMDPartitioning" in one.as_text()
+  assert one.as_text() != other.as_text()
+  votes = {n: processes.vote({}, it) for n, it in enumerate((one, other))}
+  assert processes.difference(votes) is None
