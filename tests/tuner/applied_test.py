@@ -40,7 +40,7 @@ _GATHERED_BYTES = 16 * _MIB
 _LAST_BYTES = 256 * 2**10
 # Blocks for 128 of an H100's 132 SMs, all at once.
 _ONE_WAVE = 1024
-_EARLY = "xla_gpu_experimental_collective_start_as_early_as_possible"
+_MORE = "xla_gpu_experimental_parallel_collective_overlap_limit"
 _CAP = "xla_gpu_nccl_collective_max_nchannels"
 _COMBINING = "xla_gpu_experimental_enable_heuristic_collective_combining"
 
@@ -85,7 +85,7 @@ _EXPOSED = _module(345.0, 1.0, hides=False)
 def _schedule(config: config_lib.XlaConfig) -> hlo.Module:
   if _COMBINING in config.options:
     return _EXPOSED
-  return _HIDDEN if _EARLY in config.options else _DEFAULT
+  return _HIDDEN if _MORE in config.options else _DEFAULT
 
 
 _TARGET = fake_target.FakeTarget(
@@ -104,7 +104,7 @@ def tuned() -> Tune:
 
 def test_flags_and_environment_are_chosen_by_the_step_under_a_cap(tuned):
   plan, search = tuned("env").plan, tuned("env").search
-  assert _EARLY in plan.xla.options and set(plan.nccl_env) == {"NCCL_MAX_CTAS"}
+  assert _MORE in plan.xla.options and set(plan.nccl_env) == {"NCCL_MAX_CTAS"}
   assert plan.planned_us == plan.prediction.nccl_env_us
   # Under NCCL's own choices another set of options would be ahead.
   own_us = [c.under_nccl_defaults.step_time_us for c in search.scheduled]
@@ -115,12 +115,12 @@ def test_flags_and_environment_are_chosen_by_the_step_under_a_cap(tuned):
 def test_options_that_pay_with_their_cap_alone_are_found(applied):
   exposed_first = dataclasses.replace(
     _TARGET,
-    scheduled=lambda config: _HIDDEN if _EARLY in config.options else _EXPOSED,
+    scheduled=lambda config: _HIDDEN if _MORE in config.options else _EXPOSED,
   )
   with mock.patch.object(arms, "known", return_value=arms.Known(arms=())):
     tuning = tuner.tune(exposed_first, applied=applied)
   best, default = tuning.search.best, tuning.search.default
-  assert _EARLY in tuning.plan.xla.options
+  assert _MORE in tuning.plan.xla.options
   own_us = default.under_nccl_defaults.step_time_us
   assert best.under_nccl_defaults.step_time_us > own_us
   assert tuning.plan.planned_us == best.tuned.step_time_us < own_us
@@ -147,7 +147,7 @@ def test_no_plan_with_the_plugin_is_behind_one_without(
   )
 
   def schedule(config: config_lib.XlaConfig) -> hlo.Module:
-    if _EARLY in config.options:
+    if _MORE in config.options:
       return early
     return combined if _COMBINING in config.options else default
 
@@ -176,13 +176,13 @@ def test_an_option_that_caps_is_seen_to_act(tuned):
   tuning = tuned("flags")
   env = {effect.knob: effect for effect in tuned("env").effects}
   flags = {effect.knob: effect for effect in tuning.effects}
-  assert flags.keys() == {_EARLY, _CAP}
+  assert flags.keys() == {_MORE, _CAP}
   cap, variable = flags[_CAP], env["NCCL_MAX_CTAS"]
   assert dataclasses.replace(cap, knob=variable.knob) == variable
   assert cap.acted and cap.with_us == tuning.plan.planned_us
   # Other options are judged with the cap in place.
   for seen in (flags, env):
-    assert seen[_EARLY].with_us == tuning.plan.planned_us
+    assert seen[_MORE].with_us == tuning.plan.planned_us
 
 
 @pytest.mark.parametrize("applied", ["flags", "env", "all"])
