@@ -371,5 +371,8 @@ def fingerprint(module: hlo.Module) -> str:
         instruction.dot_dimension_numbers.SerializeToString(),
         collectives.replica_groups_of(instruction, None),
       )
+      precision = instruction.precision_config
+      if any(precision.operand_precision) or precision.algorithm:
+        parts += (precision.SerializeToString(),)
       digest.update(repr(parts).encode())
   return digest.hexdigest()[:16]

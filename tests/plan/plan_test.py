@@ -319,6 +319,10 @@ def test_a_fingerprint_knows_nothing_of_names_and_source_lines():
     ("f32", "bf16"),
     ("lhs_contracting_dims={1}", "lhs_contracting_dims={0}"),
     ("[1,8]<=[8]", "[1,8]<=[2,4]T(1,0)"),
+    (
+      "rhs_contracting_dims={0}",
+      "rhs_contracting_dims={0}, operand_precision={highest,highest}",
+    ),
   ],
 )
 def test_a_fingerprint_tells_modules_apart(old, new):
