@@ -22,6 +22,7 @@ from lagom_xla.costs import step as step_lib
 from lagom_xla.explain import advice as advice_lib
 from lagom_xla.explain import explaining
 from lagom_xla.explain import explanation as explanation_lib
+from lagom_xla.passes import provenance
 from lagom_xla.search.xla import evaluation
 
 _WIDTH, _HIDDEN, _ROWS, _LENGTH, _LAYERS = 2048, 8192, 32, 1024, 3
@@ -36,6 +37,7 @@ def _lowered(
   num_micro: int = 0,
   axes: tuple[str, ...] = ("d",),
   is_sharded: bool = True,
+  num_words: int = 256,
 ) -> jax.stages.Lowered:
   """Perceptrons that are scanned, with momentum; FSDP over "d"."""
   shape = (8,) if len(axes) == 1 else (4, 2)
@@ -75,7 +77,7 @@ def _lowered(
 
   def weights():
     parts = {
-      "table": ((_ROWS * 8, _WIDTH), ("d",)),
+      "table": ((num_words, _WIDTH), ("d",)),
       "up": ((_LAYERS, _WIDTH, _HIDDEN), (None, None, "d")),
       "down": ((_LAYERS, _HIDDEN, _WIDTH), (None, "d")),
     }
@@ -159,6 +161,20 @@ def test_an_axis_without_arrays_is_named_with_what_it_could_gain(
   assert "'idle' (2)" in advice.sentence
   assert "P(('d', 'idle'))" in advice.sentence
   assert advice.gain_us > 0.3 * _step_us(step)
+
+
+def test_a_table_that_is_gathered_to_look_up_rows_is_known(h100s: Any) -> None:
+  step, found = _read(_lowered(h100s, num_words=16384))
+  arrays = provenance.of(step.analysis.module)
+  looked_up = [
+    arrays.moved(one)
+    for one in step.analysis.collectives
+    if arrays.is_only_looked_up(one)
+  ]
+  ((table,),) = looked_up
+  assert table.names == ("state['params']['table']",)
+  # By columns it would take longer kernels: that is not told.
+  assert not found
 
 
 def test_optimizer_state_on_all_gpus_is_counted(h100s: Any) -> None:
