@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import os
 import pathlib
 import re
+import sys
 import tomllib
 from typing import Any
 from unittest import mock
@@ -34,6 +36,7 @@ from lagom_xla.cli.commands import tune
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import load
 from lagom_xla.costs import uncertainty
+from lagom_xla.explain import explanation as explanation_lib
 from lagom_xla.passes import registry
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import knobs as knobs_lib
@@ -152,6 +155,29 @@ def test_stderr_says_each_candidate_and_what_is_compiled(tuned):
   assert "full compile with the plan" in last
   defaults = "compiling XLA's defaults"
   assert {defaults, f"{defaults} to the end"} <= set(tuned.said)
+
+
+def test_what_forms_could_bring_is_said_with_the_one_command(monkeypatch):
+  step = explanation_lib.Step(
+    step_us=1e5,
+    exposed_us=1e4,
+    lower_bound_us=9e4,
+    unexplained_us=0.0,
+    reasons_us={},
+    between_products_us=8e3,
+    in_process_us=5e3,
+    collectives=(),
+  )
+  typed = ["lagom-xla", "tune", "a b.py:f", CLUSTER, "--flags-only"]
+  monkeypatch.setattr(sys, "argv", typed)
+  flags = argparse.Namespace(in_process=False)
+  said = tune.beyond(flags, step)
+  assert "8.00 ms of the step are waits" in said
+  assert "could hide 5.00 ms" in said
+  assert f"tune 'a b.py:f' {CLUSTER} --in-process`" in said
+  little = dataclasses.replace(step, in_process_us=1.0)
+  assert "would bring little more" in tune.beyond(flags, little)
+  assert not tune.beyond(argparse.Namespace(in_process=True), step)
 
 
 def test_a_config_that_xla_refuses_is_said_with_the_reason():

@@ -118,7 +118,7 @@ def _run(arguments: argparse.Namespace) -> None:
       console,
       tuning,
       files,
-      beyond=_beyond(arguments, explained),
+      beyond=beyond(arguments, explained),
       costed=costs,
       is_verbose=arguments.verbose,
     ),
@@ -204,7 +204,7 @@ def _tune(
     return tuning, priced
 
 
-def _beyond(arguments: argparse.Namespace, step: explanation_lib.Step) -> str:
+def beyond(arguments: argparse.Namespace, step: explanation_lib.Step) -> str:
   """What forms of the program would bring beside a plan's options, in words."""
   from lagom_xla.costs import in_words
   from lagom_xla.report import notes
