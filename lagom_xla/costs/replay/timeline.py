@@ -132,6 +132,15 @@ def replay(program: program_lib.Program, costs: Costs) -> Timeline:
   return streams.timeline()
 
 
+def replay_segment(
+  program: program_lib.Program, costs: Costs, state: State
+) -> tuple[Timeline, State]:
+  """A segment's timeline after what was in flight, and what it leaves so."""
+  streams = Streams(costs, state)
+  streams.run(program)
+  return streams.timeline(), streams.state
+
+
 @dataclasses.dataclass(slots=True)
 class InFlight:
   """A collective on its stream.

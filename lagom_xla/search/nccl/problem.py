@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator
 import dataclasses
 
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs.replay import incremental
 from lagom_xla.costs.replay import program as program_lib
-from lagom_xla.costs.replay import timeline as timeline_lib
 
 Key = step_lib.Key
 Configuration = step_lib.Configuration
@@ -153,10 +153,14 @@ class Predictor:
   """
 
   def __init__(self, step: step_lib.Step, problem: Problem):
-    self._step = step
     self._problem = problem
     self._before: Configuration = {}
-    self._us = [0.0] * len(problem.programs)
+    self._programs = [
+      incremental.IncrementalReplay(
+        program, key_of=step.key_of, costs_under=step.costs
+      )
+      for program, _ in problem.programs
+    ]
 
   def __call__(self, configuration: Configuration) -> float:
     """What the problem's programs take in a step, in us."""
@@ -167,9 +171,14 @@ class Predictor:
       if before.get(key) is not configuration[key]
     }
     self._before = configuration
-    costs = self._step.costs(configuration)
-    for position, (program, times) in enumerate(self._problem.programs):
-      if not changed.isdisjoint(self._problem.program_keys[position]):
-        replayed = timeline_lib.replay(program, costs)
-        self._us[position] = times * replayed.step_time_us
-    return sum(self._us)
+    total_us = 0.0
+    for program, keys, (_, times) in zip(
+      self._programs,
+      self._problem.program_keys,
+      self._problem.programs,
+      strict=True,
+    ):
+      if not changed.isdisjoint(keys):
+        program.replay(configuration, changed)
+      total_us += times * program.step_time_us
+    return total_us

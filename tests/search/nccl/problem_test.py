@@ -12,6 +12,7 @@ import pytest
 import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs.replay import timeline
 from lagom_xla.search.nccl import problem as problem_lib
 
 H100 = cluster_lib.parse("1x8xh100")
@@ -186,5 +187,10 @@ def test_what_is_predicted_of_a_change_is_what_is_predicted_of_all(
       channels = 1 if is_own else step.default[key].num_channels
       setting = dataclasses.replace(configuration[key], num_channels=channels)
       configuration = {**configuration, key: setting}
-      alone = problem_lib.Predictor(step, problem)
-      assert predict(configuration) == alone(configuration)
+      costs = step.costs({**step.default, **configuration})
+      assert predict(configuration) == pytest.approx(
+        sum(
+          times * timeline.replay(program, costs).step_time_us
+          for program, times in problem.programs
+        )
+      )
