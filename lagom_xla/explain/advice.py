@@ -161,7 +161,10 @@ class _Found:
     some = [
       one
       for one in self.made_by_partitioner()
-      if one.groups in gathered and self.op_name(one)
+      if one.groups in gathered
+      and self.op_name(one)
+      # Rings of attention are the program's.
+      and one.kind != "collective-permute"
     ]
     lost_us = self.lost_us(some)
     if _CONSTRAINT in names or lost_us < _LEAST * self.step_us:
