@@ -241,6 +241,8 @@ def _named_product(
   k = _summed(lhs, attributes)
   if k is None:
     batch = 1 if groups > 1 else _num_batches(lhs, rhs, result)
+    if not batch:
+      return []
     sums, shared = num_lhs * num_rhs, num_out * batch * groups
     if groups > 1 and len(result.dimensions) > len(lhs.dimensions):
       sums, shared = sums * groups, num_out  # Rows are summed by group.
@@ -293,10 +295,12 @@ def _num_groups(
   return 1
 
 
-def _num_batches(*shapes: hlo.Shape) -> int:
-  """How many matrices all are batches of; 1 where they are not alike."""
-  leading = {tuple(shape.dimensions[:-2]) for shape in shapes}
-  return math.prod(leading.pop()) if len(leading) == 1 else 1
+def _num_batches(lhs: hlo.Shape, rhs: hlo.Shape, result: hlo.Shape) -> int:
+  """How many matrices all are batches of; 0 where shapes do not tell."""
+  leading = {tuple(shape.dimensions[:-2]) for shape in (lhs, rhs, result)}
+  if len(leading) == 1:
+    return math.prod(leading.pop())
+  return int(min(len(lhs.dimensions), len(rhs.dimensions)) <= 2)
 
 
 def _summed(lhs: hlo.Shape, attributes: Mapping[str, int]) -> int | None:

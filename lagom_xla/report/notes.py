@@ -91,13 +91,16 @@ def _running(module: hlo.Module) -> Iterator[hlo.Instruction]:
     yield from module.computations[computation_id].instructions
 
 
-def _unconfigured(module: hlo.Module) -> str:
+def _unconfigured(step: step_lib.Step) -> str:
   """What a module does not say that has lost all that XLA decided."""
-  missing = {}
+  missing, module = {}, step.analysis.module
   for instruction in _running(module):
     if module.raw_backend_config(instruction):
       return ""
+    kernel = step.analysis.kernels.get(instruction.id)
     target = instruction.custom_call_target
+    if kernel and kernel.flops:  # Its shapes alone say what it multiplies.
+      continue
     if target.startswith(("__cublas", "__cudnn")):
       missing["products in library calls"] = True
     elif instruction.opcode == "while" and module.loops_of_unknown_length:
@@ -141,7 +144,7 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
   yield from route_notes(step)
   if loops := _named(module, "while", module.loops_of_unknown_length):
     yield f"Counted once, as their trip counts are not known: {loops}."
-  if missing := _unconfigured(module):
+  if missing := _unconfigured(step):
     yield (
       "No instruction has a backend_config, as in text that is printed without:"
       f" {missing} are missing, and the step may take far longer. Give the file"

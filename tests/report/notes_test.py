@@ -125,9 +125,9 @@ _WITHOUT_CONFIG = """\
 HloModule step, is_scheduled=true
 
 ENTRY main {
-  p = bf16[512,512] parameter(0)
-  ROOT x = (bf16[512,512], s8[8]) custom-call(p, p),
-    custom_call_target="__cublas$lt$matmul"CONFIG
+  p = bf16[512,4,64] parameter(0)
+  ROOT x = (bf16[4,512,512], s8[8]) custom-call(p, p),
+    custom_call_target="__cublas$gemm"CONFIG
 }
 """
 
@@ -140,3 +140,20 @@ def test_text_that_is_printed_without_configs_says_what_is_missing(
   file.write_text(_WITHOUT_CONFIG.replace("CONFIG", config))
   said = "without: products in library calls are missing, and the step may"
   assert (said in _said(str(file))) == (not config)
+
+
+def test_a_product_that_its_shapes_tell_is_not_missing(
+  tmp_path: pathlib.Path,
+) -> None:
+  file = tmp_path / "step.hlo"
+  file.write_text("""\
+HloModule step, is_scheduled=true
+
+ENTRY main {
+  p = f8e4m3fn[1,512,512] parameter(0)
+  s = f8e8m0fnu[1,512,16] parameter(1)
+  ROOT x = bf16[1,512,512] custom-call(p, p, s, s),
+    custom_call_target="__cudnn$blockScaledDot"
+}
+""")
+  assert "missing" not in _said(str(file))
