@@ -22,6 +22,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 import math
+import re
 
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import aliasing
@@ -189,13 +190,19 @@ def _written(
 _SHORT_FROM = 0.95
 
 
+# What XLA appends where memory is short, as in dot.remat2 and
+# copy.remat_compressed. Cheap arrays that each reader gets of its own, in any
+# memory, are .rematerialized (jaxlib 0.12 from optimization level O1 on).
+_AGAIN = re.compile(r"\.remat(?![a-z])")
+
+
 def recomputed(module: hlo.Module) -> tuple[str, ...]:
   """Names of the instructions that XLA runs again, as often as they stand."""
   return tuple(
     instruction.name
     for computation_id in module.executions
     for instruction in module.computations[computation_id].instructions
-    if ".remat" in instruction.name  # As XLA then appends.
+    if _AGAIN.search(instruction.name)
   )
 
 

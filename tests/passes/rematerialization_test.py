@@ -100,6 +100,13 @@ def _modules(names: str) -> dict[bool, hlo.Module]:
   return dict(zip((False, True), modules, strict=True))
 
 
+def test_what_each_reader_gets_of_its_own_is_not_for_want_of_memory():
+  again = "b.remat", "b.remat2", "c.remat_compressed", "c.remat_uncompressed.1"
+  own = "a.rematerialized", "a.rematerialized.1"
+  module = _modules(f"a | a {' '.join((*own, *again))}")[True]
+  assert memory.recomputed(module) == again
+
+
 def _target(
   scheduled: str, compiled: str, peak_bytes: int = 2**30
 ) -> fake_target.FakeTarget:
