@@ -279,7 +279,8 @@ class _Trial(NamedTuple):
   is_essential: bool = False
 
 
-_AOT = "pip install 'lagom_xla[aot]'"
+_IN_CHECKOUT = "in a checkout of lagom_xla"
+_AOT = f"pip install '.[aot]' {_IN_CHECKOUT}"
 _TRIALS: Mapping[str, _Trial] = {
   "flags": _Trial(
     _flags, "XLA_FLAGS", 'lagom-xla flags --check "$XLA_FLAGS"', True
@@ -291,7 +292,7 @@ _TRIALS: Mapping[str, _Trial] = {
     "XLA options",
     "Use a jaxlib of 0.10.2 to 0.12; plans have no options here.",
   ),
-  "gpus": _Trial(_gpus, "GPUs", "pip install 'lagom_xla[cuda13]'"),
+  "gpus": _Trial(_gpus, "GPUs", f"pip install '.[cuda13]' {_IN_CHECKOUT}"),
   "plugin": _Trial(
     _plugin,
     "NCCL tuner",
@@ -299,12 +300,14 @@ _TRIALS: Mapping[str, _Trial] = {
     " without it.",
   ),
   "nccl": _Trial(
-    _nccl, "NCCL", "Only GPUs need it: pip install 'lagom_xla[cuda13]'"
+    _nccl, "NCCL", f"Only GPUs need it: pip install '.[cuda13]' {_IN_CHECKOUT}"
   ),
   "profiler": _Trial(
     _profiler, "profiler", "Without it plans rest on predictions alone."
   ),
-  "page": _Trial(_page, "report page", "pip install 'lagom_xla[report]'"),
+  "page": _Trial(
+    _page, "report page", f"pip install '.[report]' {_IN_CHECKOUT}"
+  ),
 }
 # What shares a process, and with it the time that JAX takes to start.
 _GROUPS = (

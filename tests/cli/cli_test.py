@@ -233,7 +233,7 @@ def test_without_shtab_the_message_says_what_to_install(monkeypatch):
   monkeypatch.setitem(sys.modules, "shtab", None)
   done = run("completion", "bash")
   assert done.status == 2 and not done.out
-  assert done.err.endswith("pip install 'lagom_xla[completion]'.\n")
+  assert done.err.endswith("'.[completion]' in a checkout of lagom_xla.\n")
 
 
 def test_version_is_that_of_the_package_however_it_is_run():

@@ -135,7 +135,7 @@ def test_what_draws_pages_is_named_before_any_work_where_it_is_missing(
   with mock.patch.dict(sys.modules, {"plotly": None}):
     outcome = run("inspect", "missing.hlo", CLUSTER, f"--report={tmp_path}/r")
   assert outcome.status == 2
-  assert "pip install 'lagom_xla[report]'" in outcome.err
+  assert "pip install '.[report]' in a checkout" in outcome.err
 
 
 @pytest.mark.parametrize(

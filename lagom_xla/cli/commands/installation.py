@@ -166,7 +166,7 @@ def _run_schema(arguments: argparse.Namespace) -> None:
 
 _COMPLETION_EXAMPLES = """\
 The script is self-contained: what writes it, shtab, is in
-lagom_xla[completion], and is not needed any more once it is written.
+the extra `completion`, and is not needed any more once it is written.
 
 examples:
   source <(lagom-xla completion bash)      # in ~/.bashrc
@@ -199,7 +199,7 @@ def _run_completion(arguments: argparse.Namespace) -> None:
   except ImportError as error:
     raise errors.OutputError(
       "Shell completion needs shtab, which is not installed: pip install"
-      " 'lagom_xla[completion]'."
+      " '.[completion]' in a checkout of lagom_xla."
     ) from error
   parser = arguments.parser
   (commands,) = (

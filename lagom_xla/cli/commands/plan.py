@@ -14,7 +14,7 @@ from lagom_xla.cli import output
 
 _REPORT_EXAMPLES = """\
 `lagom-xla tune` keeps report.json.gz beside a plan, and the page is made from
-that: one file, which needs no network. What draws it is in lagom_xla[report].
+that: one file, which needs no network. The extra `report` has what draws it.
 
 examples:
   lagom-xla report plan                    # writes report.html

@@ -291,7 +291,7 @@ def check_can_render() -> None:
   except ImportError as error:
     raise errors.OutputError(
       f"A report page needs {error.name}, which is not installed: pip install"
-      " 'lagom_xla[report]'."
+      " '.[report]' in a checkout of lagom_xla."
     ) from error
 
 
