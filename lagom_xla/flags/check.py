@@ -567,7 +567,10 @@ def _checked(
       kept.append(str(flag))
     elif found[i].kind not in _VOID:
       kept.append(found[i].instead)
-  (answer,) = probe.ask([text])
+  is_fatal = any(finding.kind == "crash" for finding in findings)
+  if not _is_pipe(text.strip()):  # XLA would wait for what somebody writes.
+    (answer,) = probe.ask([text])
+    is_fatal |= answer.is_fatal
   try:
     read, _ = syntax.parse(syntax.follow(text))
   except (OSError, ValueError):
@@ -579,8 +582,15 @@ def _checked(
     findings=tuple(findings),
     suggestion=" ".join(dict.fromkeys(filter(None, kept))),
     variables={name: value for name, _, value in variables},
-    is_fatal=answer.is_fatal or any(f.kind == "crash" for f in findings),
+    is_fatal=is_fatal,
   )
+
+
+def _is_pipe(path: str) -> bool:
+  try:
+    return pathlib.Path(path).is_fifo()
+  except (OSError, ValueError):  # It is no path.
+    return False
 
 
 def _no_file(words: str) -> Finding:
