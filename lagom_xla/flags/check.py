@@ -567,10 +567,11 @@ def _checked(
       kept.append(str(flag))
     elif found[i].kind not in _VOID:
       kept.append(found[i].instead)
-  is_fatal = any(finding.kind == "crash" for finding in findings)
-  if not _is_pipe(text.strip()):  # XLA would wait for what somebody writes.
+  # Whoever opens a pipe waits for what somebody writes.
+  is_fatal = _is_pipe(text.strip()) or any(f.kind == "crash" for f in findings)
+  if not is_fatal:
     (answer,) = probe.ask([text])
-    is_fatal |= answer.is_fatal
+    is_fatal = answer.is_fatal
   try:
     read, _ = syntax.parse(syntax.follow(text))
   except (OSError, ValueError):
