@@ -41,8 +41,9 @@ _NUM_LINES = 16
 # More hosts than these are left to their processes' numbers.
 _MAX_HOSTS = 4
 
-# Those that were found to have the same settings.
-_agreed: set[tuple[store_lib.Store, tuple[int, ...]]] = set()
+# Those that were found to have the same settings, with what they showed of a
+# step, None of no step.
+_agreed: set[tuple[store_lib.Store, tuple[int, ...], bytes | None]] = set()
 _lock = threading.Lock()
 
 
@@ -86,12 +87,19 @@ def check(
   everyone = tuple(range(store.num_processes))
   chosen = everyone if members is None else tuple(sorted(members))
   with _lock:
-    is_known = bool({(store, chosen), (store, everyone)} & _agreed)
-    if len(chosen) < 2 or (is_known and lowered is None):
+    if len(chosen) < 2:
       return
-    decision = _compared(chosen, lowered, timeout_s)
+    # A first call is made again after Ctrl-C, by those alone that it met.
+    of_step = None if lowered is None else vote(os.environ, lowered)
+    known = {(store, chosen, of_step)}
+    if of_step is None:
+      known.add((store, everyone, None))
+    if known & _agreed:
+      return
+    shown = vote(os.environ) if of_step is None else of_step
+    decision = _compared(chosen, shown, timeout_s)
     if decision.is_agreed:
-      _agreed.add((store, chosen))
+      _agreed.update({(store, chosen, of_step), (store, chosen, None)})
       return
   if decision.is_answered:
     raise errors.SettingsDifferError(decision.reason)
@@ -102,16 +110,12 @@ def check(
 
 
 def _compared(
-  members: tuple[int, ...],
-  lowered: jax.stages.Lowered | None,
-  timeout_s: float,
+  members: tuple[int, ...], shown: bytes, timeout_s: float
 ) -> agreement.Decision:
   """What members decide on their settings; the same question after Ctrl-C."""
   store = agreement.next_store("settings", members)
   try:
-    decision = agreement.decision(
-      store, vote(os.environ, lowered), difference, timeout_s=timeout_s
-    )
+    decision = agreement.decision(store, shown, difference, timeout_s=timeout_s)
   except Exception:
     agreement.take(store)
     raise

@@ -13,7 +13,6 @@ from typing import Any
 
 from absl import logging
 import jax
-import jax.numpy as jnp
 
 from lagom_xla.live import loop as loop_lib
 from lagom_xla.live import phases
@@ -124,9 +123,7 @@ def arguments_of(
       is_named = kind.idx == 0 and index < len(parameters)
       name = parameters[index] if is_named else f"argument {index}"
     shape = ",".join(map(str, info.shape))
-    found[f"{name}{jax.tree_util.keystr(inside)}"] = (
-      f"{jnp.dtype(info.dtype).name}[{shape}]"
-    )
+    found[f"{name}{jax.tree_util.keystr(inside)}"] = f"{info.dtype}[{shape}]"
   return found
 
 
