@@ -43,7 +43,6 @@ import math
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 from lagom_xla import validation
-from lagom_xla.costs import in_words
 from lagom_xla.costs.nccl import environment
 from lagom_xla.costs.nccl import graph
 from lagom_xla.costs.nccl import launch as launch_lib
@@ -131,7 +130,7 @@ def candidates(
     raise errors.FlagsError(
       f"{set_here} leave{'' if ' and ' in set_here else 's'} NCCL nothing to"
       f" run an {kind} by among"
-      f" {in_words.count(communicator.num_ranks, 'GPU')}, and it ends such a"
+      f" {communicator.num_ranks:,} GPUs, and it ends such a"
       " job: name ring, too."
     )
   return found
