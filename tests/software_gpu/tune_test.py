@@ -123,8 +123,9 @@ def test_what_is_faster_is_adopted_and_tried_first_by_the_next_run(
   assert all("(software GPU)" in trial["devices"] for trial in trials)
   assert "on: 2 NVIDIA H100 80GB HBM3 (software GPU)" in said
   assert all(trial["high"] < 1 for trial in adopted)
-  # By how much depends on what else the host does; foreseen it was, too.
-  assert adopted[0]["predicted_ratio"] < 1
+  # A profile of this step is what it goes by, so that it knows these links,
+  # which are a hundred times slower than an H100's.
+  assert adopted[0]["predicted_ratio"] < 0.95
   (ratio,) = re.findall(r"ms now: ([\d.]+) of the time", said)
   assert float(ratio) < 0.95
   # Combine groups are compiled in the run, and are no other signature of it.
