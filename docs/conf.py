@@ -21,7 +21,7 @@ extensions = [
   "sphinx.ext.autodoc",
   "sphinx.ext.napoleon",
   "repository_links",
-  "schema_tables",
+  "printed",
 ]
 # No page may be called search.md, as Sphinx makes one of that name.
 exclude_patterns = ["site"]

@@ -37,7 +37,7 @@ from lagom_xla.cli.commands import whatif
 _COMMANDS = (
   *(inspect.add, tune.add, plan.add_report, inspect.add_explain),
   *(plan.add_verify, whatif.add, inspect.add_profile, flags.add),
-  *(plan.add_plugin, clusters.add, clusters.add_calibrate),
+  *(flags.add_knobs, plan.add_plugin, clusters.add, clusters.add_calibrate),
   *(installation.add_schema, installation.add_doctor),
   installation.add_completion,
 )

@@ -44,6 +44,7 @@ _TEXTS = (
   ("flags", "sample"),
   ("flags", "sample", "--merge"),
   ("flags", "--check="),
+  ("knobs",),
   ("plugin",),
   ("plugin", "sample"),
   ("clusters",),

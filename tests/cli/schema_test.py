@@ -39,6 +39,7 @@ _OUTERMOST = {
   "clusters": ["Known"],
   "doctor": ["Checkup"],
   "flags": ["Planned", "Checked", "Merged"],
+  "knobs": ["KnownKnob"],
   "trials": ["TrialLine"],
 }
 

@@ -1,6 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""lagom-xla flags: a plan as lines of shell; an XLA_FLAGS checked or merged."""
+"""lagom-xla flags and knobs: what sets XLA's options, and which are tried.
+
+`flags` shows a plan as lines of shell, or checks or merges an XLA_FLAGS.
+"""
 
 from __future__ import annotations
 
@@ -56,6 +59,38 @@ def add(commands) -> None:
     " from",
   )
   options.add_format(command)
+
+
+_KNOBS_EXAMPLES = """\
+Names and defaults are those of the installed jaxlib. docs/knobs.md says what
+else a plan can set, and what it leaves alone.
+
+examples:
+  lagom-xla knobs
+  lagom-xla knobs --format=json"""
+
+
+def add_knobs(commands) -> None:
+  """Adds the command."""
+  command = options.add_command(
+    commands,
+    "knobs",
+    _run_knobs,
+    "Lists the options of XLA that a search tries: what each does, where it is"
+    " tried, and when it hurts.",
+    _KNOBS_EXAMPLES,
+  )
+  options.add_format(command)
+
+
+def _run_knobs(arguments: argparse.Namespace) -> None:
+  from lagom_xla.report import knobs
+
+  known = knobs.known()
+  if arguments.format == "json":
+    output.write_json(known)
+  else:
+    output.write("\n".join(knobs.lines(known)))
 
 
 def join_check(arguments: Sequence[str]) -> list[str]:

@@ -104,6 +104,7 @@ FILES = {
   "clusters": "lagom_xla.report.clusters:Clusters",
   "doctor": "lagom_xla.doctor:Checkup",
   "flags": "lagom_xla.flags.check:Printed",
+  "knobs": "lagom_xla.report.knobs:KnownKnobs",
   "trials": "lagom_xla.live.trial_line",
 }
 # What is in another and has its tables elsewhere: a plan has its cluster in

@@ -5,7 +5,7 @@
 A knob has values besides XLA's default, each of which is a few XLA options.
 Only what can act on the collectives, loops and GPUs that are there is offered.
 Which options a jaxlib accepts, how it spells them and what it does by itself
-differ from version to version. docs/knobs.md has all of them.
+differ from version to version. `lagom-xla knobs` lists them.
 
 *The latency-hiding scheduler* is off by default and switches itself on where
 XLA's speed-of-light model knows the GPU and every collective of the module
@@ -296,6 +296,7 @@ def _merged_products(step: step_lib.Step) -> Iterator[Value]:
 
 
 _OVERLAP_LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
+_AS_EARLY = "xla_gpu_experimental_collective_start_as_early_as_possible"
 # XLA's speed-of-light estimates know Hopper and what came after it.
 _ESTIMATED_SINCE = (9, 0)
 
@@ -317,9 +318,7 @@ def overlap_limit(step: step_lib.Step) -> Iterator[Value]:
   # It acts beside a limit above 1, whichever was kept.
   yield Value(
     label="collectives started as early as possible",
-    options={
-      "xla_gpu_experimental_collective_start_as_early_as_possible": True
-    },
+    options={_AS_EARLY: True},
     beside=_OVERLAP_LIMIT,
   )
 
@@ -501,11 +500,17 @@ class Knob:
   """Something to choose.
 
   Attributes:
-    note: what it does.
+    does: what it does.
+    options: of XLA that its values set.
+    tried: where a search tries it.
+    hurts: when it costs time or memory.
     values: those that can act on a step.
   """
 
-  note: str
+  does: str
+  options: tuple[str, ...]
+  tried: str
+  hurts: str
   values: Callable[[step_lib.Step], Iterator[Value]]
 
 
@@ -524,14 +529,18 @@ def _combine_thresholds(step: step_lib.Step) -> Iterator[Value]:
       )
 
 
+_HEURISTIC = "xla_gpu_experimental_enable_heuristic_collective_combining"
+
+
 def _combine_heuristic(step: step_lib.Step) -> Iterator[Value]:
   if any(c.kind in OPTIONS for c in step.analysis.collectives):
     yield Value(
       label="combining by XLA's heuristic",
-      options={
-        "xla_gpu_experimental_enable_heuristic_collective_combining": True
-      },
+      options={_HEURISTIC: True},
     )
+
+
+_WINDOWED = "xla_gpu_threshold_for_windowed_einsum_mib"
 
 
 def _collective_matmul(step: step_lib.Step) -> Iterator[Value]:
@@ -542,7 +551,7 @@ def _collective_matmul(step: step_lib.Step) -> Iterator[Value]:
   if is_live and kinds & {"all-gather", "reduce-scatter"}:
     yield Value(
       label="products split around their collectives",
-      options={"xla_gpu_threshold_for_windowed_einsum_mib": 0},
+      options={_WINDOWED: 0},
     )
 
 
@@ -621,12 +630,15 @@ def _unrolling(step: step_lib.Step) -> Iterator[Value]:
     )
 
 
+_ZERO_FILLS = "xla_gpu_enable_dus_accumulator_zero_init_elimination"
+
+
 def _unfilled(step: step_lib.Step) -> Iterator[Value]:
   # Loops that are pipelined keep their fills, and mostly gain more by that.
   if any(any(c.loops) for c in step.analysis.sequences):
     yield Value(
       label="loops' results not filled with zeros first",
-      options={"xla_gpu_enable_dus_accumulator_zero_init_elimination": True},
+      options={_ZERO_FILLS: True},
       is_last=True,
     )
 
@@ -643,68 +655,129 @@ def uncombined(kinds: Collection[str]) -> Value:
 # By name, the ones that most depends on first.
 KNOBS: Mapping[str, Knob] = {
   "scheduler": Knob(
-    note="moves starts ahead of the kernels that their collectives hide behind",
+    does="starts collectives early and waits for them late",
+    options=(SCHEDULER,),
+    tried="another scheduler made the schedule. XLA leaves this one off before"
+    " Hopper, and beside ragged-all-to-alls, broadcasts, sends and host work",
+    hurts="operands and results are alive longer",
     values=scheduler_values,
   ),
   "overlap limit": Knob(
-    note="how many collectives the scheduler keeps in flight",
+    does="keeps more collectives in flight at once, for the scheduler",
+    options=(_OVERLAP_LIMIT, _AS_EARLY),
+    tried="the latency-hiding scheduler ran",
+    hurts="operands and results are alive longer. The collectives still run"
+    " one after the other",
     values=overlap_limit,
   ),
   "two fabrics": Knob(
-    note="whether collectives run side by side, by streams or by fabrics",
+    does="runs collectives side by side, on two streams or one per fabric",
+    options=(_STREAMS, _OVERLAP_LIMIT, FABRICS, _WITHIN_LIMIT),
+    tried="collectives go over several axes of a mesh, or within nodes and"
+    " between them",
+    hurts="kernels lose SMs and memory bandwidth to both. Two NCCL kernels may"
+    " deadlock (openxla/xla#46541), so try it in a short run first",
     values=two_fabrics,
   ),
   "unrolling": Knob(
-    note="two iterations per loop body, so that one hides the other's"
-    " collectives",
+    does="puts two iterations into each loop body",
+    options=(_DOUBLE_BUFFERING,),
+    tried="a loop has collectives",
+    hurts="code and buffers double",
     values=_unrolling,
   ),
   "pipelining": Knob(
-    note="runs a loop's collectives an iteration ahead or behind, or not",
+    does="runs a loop's gathers an iteration early and its reductions an"
+    " iteration late, or leaves them",
+    options=tuple(PIPELINED.values()),
+    tried="a loop has collectives that XLA did not pipeline, or has pipelined"
+    " reduce-scatters",
+    hurts="the buffers of one more iteration are alive",
     values=_pipelining,
   ),
   "collective matmul": Knob(
-    note="splits products so that parts run beside parts of their collective",
+    does="splits a product to run parts of it beside parts of its collective",
+    options=(_WINDOWED,),
+    tried="JAX sees GPUs, as the cost model does not cover the parts",
+    hurts="its many small products fill GPUs worse",
     values=_collective_matmul,
   ),
   "merged products": Knob(
-    note="how large products are that XLA merges where they share an operand",
+    does="lowers the size up to which XLA merges products that share an"
+    " operand: a merged product waits for all operands",
+    options=(MERGER,),
+    tried="merged products are 1 % of all operations",
+    hurts="two products fill their last waves worse than one",
     values=_merged_products,
   ),
   "combining by heuristic": Knob(
-    note="lets XLA combine by what it expects to overlap",
+    does="combines collectives by what XLA expects to overlap",
+    options=(_HEURISTIC,),
+    tried="XLA could combine collectives",
+    hurts="without GPUs XLA takes all communication to be between nodes",
     values=_combine_heuristic,
   ),
   "memory": Knob(
-    note="how much memory the scheduler may use to start collectives early",
+    does="sets how much memory the scheduler may use, in percent",
+    options=(MEMORY_SLOP,),
+    tried="the schedule needs 80 % of that limit",
+    hurts="a high limit may not fit, and the plan is dropped then; a low one"
+    " exposes collectives",
     values=memory_slop,
   ),
   "memory fencing": Knob(
-    note="has large buffers used before collectives that come later",
+    does="runs users of large buffers before later collectives"
+    " (openxla/xla#45929)",
+    options=(_FENCING,),
+    tried="the schedule needs 80 % of its memory limit",
+    hurts="fewer kernels are left to hide collectives behind",
     values=memory_fencing,
   ),
   "zero fills": Knob(
-    note="leaves out kernels that fill with zeros what a loop overwrites",
+    does="drops kernels that fill with zeros what a scan overwrites anyway",
+    options=(_ZERO_FILLS,),
+    tried="the step has loops. Pipelined loops keep their fills",
+    hurts="nothing known",
     values=_unfilled,
   ),
   "NCCL": Knob(
-    note="has NCCL run what XLA runs in kernels of its own",
+    does="has NCCL run ragged-all-to-alls instead of XLA's own kernel",
+    options=xla_kernels.UNSEEN,
+    tried="NCCL is predicted to be faster",
+    hurts="the host waits for the offsets, which is not costed and tells in"
+    " small exchanges",
     values=_by_nccl,
   ),
   "permutes": Knob(
-    note="has permutes run in communicators of those who talk, not of all",
+    does="runs permutes in communicators of the devices that exchange, not of"
+    " all devices",
+    options=(collective_routes.CONNECTED,),
+    tried="that is predicted to be faster and every device takes part: XLA"
+    " may hang otherwise (openxla/xla#44530)",
+    hurts="each communicator takes memory and time to start",
     values=_permutes,
   ),
   "local copies": Knob(
-    note="has copy engines run permutes and all-to-alls within a process",
+    does="runs all-to-alls and permutes within a process by copy engines",
+    options=(collective_routes.LOCAL_COPIES,),
+    tried="that is predicted to be faster. No measurement is behind it",
+    hurts="the host takes part in each. With a process per GPU it does"
+    " nothing: say --processes-per-node",
     values=_local_copies,
   ),
   "combining": Knob(
-    note="how many bytes of collectives of a kind are combined",
+    does="limits how many bytes of collectives of a kind become one",
+    options=tuple(OPTIONS.values()),
+    tried="the limit changes what XLA combines",
+    hurts="a large collective waits for its last operand, and its first user"
+    " for all of it; small ones pay the latency array by array",
     values=_combine_thresholds,
   ),
   "fixed costs": Knob(
-    note="has the scheduler take kernels of a kind to cost the same",
+    does="schedules by fixed costs: five kernels hide any collective",
+    options=(ESTIMATES, SCHEDULER),
+    tried="XLA scheduled by its speed-of-light estimates (Hopper, Blackwell)",
+    hurts="the scheduler knows no sizes of collectives and kernels",
     values=fixed_costs,
   ),
 }

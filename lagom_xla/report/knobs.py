@@ -1,0 +1,96 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The knobs of XLA that a search tries, in JSON and as text.
+
+What `lagom-xla knobs` prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import dataclasses
+
+from lagom_xla import validation
+from lagom_xla.flags import debug_options
+from lagom_xla.flags import notes
+from lagom_xla.report import layout
+from lagom_xla.search.xla import knobs
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Option:
+  """An option of XLA.
+
+  Attributes:
+    name: as the installed jaxlib has it.
+    default: of the installed jaxlib, as text; null where it lacks the option.
+  """
+
+  name: str
+  default: str | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class KnownKnob:
+  """A knob of XLA.
+
+  Attributes:
+    name: what to call it.
+    does: what it does.
+    tried: where a search tries it.
+    hurts: when it costs time or memory.
+    options: that its values set.
+  """
+
+  __pydantic_config__ = validation.STRICT
+
+  name: str
+  does: str
+  tried: str
+  hurts: str
+  options: tuple[Option, ...]
+
+
+# What `lagom-xla knobs --format=json` prints.
+KnownKnobs = tuple[KnownKnob, ...]
+
+
+def known() -> KnownKnobs:
+  """Every knob, for the installed jaxlib."""
+  return tuple(
+    KnownKnob(
+      name=name,
+      does=knob.does,
+      tried=knob.tried,
+      hurts=knob.hurts,
+      options=tuple(map(_option, knob.options)),
+    )
+    for name, knob in knobs.KNOBS.items()
+  )
+
+
+def _option(name: str) -> Option:
+  known = debug_options.options()
+  if name not in known:
+    name = notes.RENAMES.get(name, name)
+  default = _spelled(known[name].default) if name in known else None
+  return Option(name=name, default=default)
+
+
+def _spelled(default: debug_options.Value) -> str:
+  return str(default).lower() if isinstance(default, bool) else str(default)
+
+
+def lines(known: KnownKnobs) -> Iterator[str]:
+  """Knobs as text."""
+  for knob in known:
+    yield knob.name
+    tried, hurts = f"tried where {knob.tried}", f"hurts: {knob.hurts}"
+    for said in (knob.does, tried, hurts):
+      yield from layout.wrapped(said, indent=2)
+    for option in knob.options:
+      default = option.default
+      told = "not in this jaxlib"
+      if default is not None:
+        told = f"default {default or 'empty'}"
+      yield f"    --{option.name} ({told})"
