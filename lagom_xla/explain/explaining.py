@@ -205,10 +205,10 @@ def _compared(
     [sum(of(ran, c.name) for c in some) for ran, some in both]
     for of in (lambda ran, name: ran.exposed_us[name], _Ran.slowed_us)
   )
-  verbs, subject = ("becomes", "stays as it is"), "It"
+  verbs, subject = ("becomes", "does not change"), "It"
   if len(ours) != 1:
-    verbs = "become", "stay as they are"
-    subject = f"The {len(ours):,} collectives from its lines"
+    verbs = "become", "do not change"
+    subject = f"The {len(ours):,} collectives from these lines"
   changes = ", ".join(_changes(today, planned, group))
   said = f"{verbs[0]} {changes}" if changes else verbs[1]
   return explanation_lib.WithPlan(
@@ -219,9 +219,9 @@ def _compared(
     slowed_before_us=slowed_us[0],
     slowed_after_us=slowed_us[1],
     sentence=(
-      f"{subject} {said}: exposed {_ms(exposed_us[0])} today,"
-      f" {_ms(exposed_us[1])} with the plan; kernels lose"
-      f" {_ms(slowed_us[0])} today, {_ms(slowed_us[1])} with it."
+      f"{subject} {said}. Kernels wait {_ms(exposed_us[0])} today and"
+      f" {_ms(exposed_us[1])} with the plan, and lose {_ms(slowed_us[0])} today"
+      f" and {_ms(slowed_us[1])} with the plan."
     ),
   )
 
@@ -230,7 +230,7 @@ def _changes(today: _Ran, planned: _Ran, group: _Group) -> Iterator[str]:
   """How the collectives from some lines differ with a plan, in words."""
   ours, theirs = group
   if not theirs:
-    yield "part of others, or none"
+    yield "part of other collectives, or go away"
     return
   sizes, runs = (
     [sorted(c.nccl_bytes for c in some) for some in group],

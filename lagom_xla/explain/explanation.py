@@ -249,7 +249,7 @@ def find(explanation: Explanation, name: str) -> tuple[Step, Collective]:
       if collective.name == name:
         return step, collective
       names[collective.name] = None
-  words = "it has none at all"
+  words = "it has no collectives"
   if near := difflib.get_close_matches(name, names, n=_MOST_NEAR):
     words = f"the nearest names are {in_words.some(near)}"
   elif names:
@@ -283,7 +283,7 @@ _FILE = beside.File(
   noun="step's explanation",
   of=Explanation,
   format_version=FORMAT_VERSION,
-  instead=", or give --cluster to explain a target",
+  instead=", or pass --cluster to explain a target",
 )
 write = _FILE.write
 read = _FILE.read

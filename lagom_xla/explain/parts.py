@@ -454,6 +454,8 @@ class Parts:
     unhideable_us: what is exposed in any order: that it takes longer alone than
       all kernels that are independent of it.
     bound_kernels_us: kernels that come before it, or wait for it.
+    num_kernels: part due to the order -> the independent kernels nearest to it
+      that would hide that part.
   """
 
   exposed_us: float = 0.0
@@ -464,6 +466,7 @@ class Parts:
   merged_us: dict[int, float] = dataclasses.field(default_factory=dict)
   unhideable_us: float = 0.0
   bound_kernels_us: float = 0.0
+  num_kernels: dict[Reason, int] = dataclasses.field(default_factory=dict)
 
 
 def _add(
@@ -589,8 +592,21 @@ def _take_apart(
       _blame(parts.beside_us, weight * us, beside_us)
     elif reason == "merged":
       _blame(parts.merged_us, weight * us, merged_us)
+    elif reason in ("operand_late", "consumer_early"):
+      free = np.where(independent, idle_us, 0.0)
+      near = free[: place.span.ready][::-1]
+      if reason == "consumer_early":
+        near = free[place.span.used + 1 :]
+      number = _num_until(near[near > 0], us)
+      parts.num_kernels[reason] = max(number, parts.num_kernels.get(reason, 1))
     if left_us <= 0:
       return
+
+
+def _num_until(times_us: np.ndarray, us: float) -> int:
+  """How many times, from the first on, sum up to another one."""
+  enough = np.cumsum(times_us) >= us - _NEGLIGIBLE_US
+  return int(np.argmax(enough)) + 1
 
 
 def _by_combining_us(

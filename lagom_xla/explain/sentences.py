@@ -32,17 +32,17 @@ _NUM_SCOPES = 2
 # Reasons as a table has them.
 REASONS: Mapping[parts_lib.Reason, str] = {
   "slowed": "slowed by kernels beside it",
-  "queue": "behind another on the stream",
-  "sync": "sync, not async",
-  "started_late": "started later than it could",
+  "queue": "queued behind another one",
+  "sync": "runs synchronously",
+  "started_late": "started later than possible",
   "awaited_early": "awaited before its first use",
   "combined": "combined with others",
-  "operand_late": "operand late",
-  "consumer_early": "consumer early",
-  "stream_busy": "kernels hide others already",
+  "operand_late": "operand ready late",
+  "consumer_early": "result needed early",
+  "stream_busy": "kernels already hide others",
   "merged": "products merged",
-  "too_long": "slower than all that can hide it",
-  "no_slack": "no slack in the program",
+  "too_long": "longer than independent kernels",
+  "no_slack": "no independent kernels",
 }
 
 
@@ -188,17 +188,17 @@ def _combined(subject: Subject) -> str:
   first = min(range(len(spans)), key=lambda i: spans[i].used)
   return (
     f"XLA combined {in_words.count(names, 'array')}:"
-    f" {in_words.some(named, _MOST_NAMED)}; it waits for {names[last]}, the"
-    f" last to be there, and {names[first]} is needed first"
+    f" {in_words.some(named, _MOST_NAMED)}; it cannot start before"
+    f" {names[last]} is ready, and {names[first]} is needed first"
   )
 
 
 def why(subject: Subject) -> str:
   """Why a sync collective is sync, as far as its schedule shows."""
   if not subject.is_latency_hidden:
-    return "XLA's latency-hiding scheduler did not make this schedule"
+    return "XLA's latency-hiding scheduler did not run"
   if subject.parts.hideable_us <= 0:
-    return "no kernel of its computation could run beside it"
+    return "no kernel in its computation is independent of it"
   computation = subject.place.computation
   others = [
     other.name
@@ -212,16 +212,16 @@ def why(subject: Subject) -> str:
   if others:
     return (
       f"{in_words.some(others)} {'is' if len(others) == 1 else 'are'} in flight"
-      " there, and XLA's scheduler keeps one collective in flight by default"
+      " then, and XLA's scheduler keeps one collective in flight by default"
     )
   if "sync" not in subject.parts.us:
     return (
-      "in this order no kernel that is independent of it comes between what"
-      " makes its operands and what needs its result"
+      "in this order no independent kernel runs between the last of its"
+      " operands and the first use of its result"
     )
   return (
-    "XLA's scheduler put no kernel between its start and its done, by its own"
-    " costs"
+    "XLA's scheduler, by its own cost estimates, put no kernel between its"
+    " start and its done"
   )
 
 
@@ -238,20 +238,17 @@ def of_parts(exposed_us: float, parts: tuple[explanation_lib.Part, ...]) -> str:
   shown = [
     part for part in parts[:_MOST_PARTS] if part.us >= _LEAST_SHARE * exposed_us
   ] or list(parts[:1])
-  said = "; ".join(f"{_ms(p.us)}: {p.sentence}" for p in shown)
+  said = "; ".join(f"{_ms(p.us)} because {p.sentence}" for p in shown)
   rest_us = exposed_us - sum(part.us for part in shown)
   more = f"; {_ms(rest_us)} for other reasons" if rest_us > 0.5 else ""
   return f"{said}{more}."
 
 
 def of_part(subject: Subject, reason: parts_lib.Reason) -> str:
-  """What a part of its exposed time is due to, without a full stop."""
+  """Why a part of its time is exposed, as a clause after "because"."""
   maker, user = subject.maker, subject.user
   home = subject.collective.computation
-  end, used = f"the end of {home}", subject.named(user) if user else ""
-  since = f"from the beginning of {home}"
-  if maker is not None:
-    since = f"after {subject.named(maker)}"
+  made, used = (subject.named(i) if i else "" for i in (maker, user))
   match reason:
     case "slowed":
       return "kernels beside it take memory bandwidth from it"
@@ -262,49 +259,58 @@ def of_part(subject: Subject, reason: parts_lib.Reason) -> str:
         most = _most(subject.parts.ahead_us)
         return f"it starts together with {most}, which is counted first"
       return (
-        f"{_most(subject.parts.ahead_us)} was ahead of it on the communication"
+        f"it queued behind {_most(subject.parts.ahead_us)} on the communication"
         " stream"
       )
     case "sync":
-      return f"it is sync: {why(subject)}"
+      return f"it runs synchronously: {why(subject)}"
     case "started_late":
-      return f"its operands are there {since}, and XLA starts it later"
+      ready = f"after {made}" if made else f"when {home} begins"
+      return f"its operands are ready {ready}, but XLA starts it later"
     case "awaited_early":
-      return f"XLA waits for it earlier than {used or end} needs it"
+      needs = f"{used} needs it" if used else f"the end of {home}"
+      return f"XLA waits for it before {needs}"
     case "combined":
       return _combined(subject)
     case "operand_late":
       return (
-        f"its operand comes late, {since}; independent kernels before that"
-        " could have hidden it"
+        f"{made} makes its operand late; to hide it, move"
+        f" {maker.name if maker else made} before the"
+        f" {_independent(subject, reason)} ahead of that"
       )
     case "consumer_early":
       return (
-        f"it is needed early, {f'by {used}' if used else f'at {end}'};"
-        " independent kernels after that could have hidden it"
+        f"{used} needs it early; move {user.name if user else used} after the"
+        f" next {_independent(subject, reason)} to hide it"
       )
     case "stream_busy":
       return (
-        "the kernels that could hide it hide others, such as"
+        "the kernels that could hide it already hide others, such as"
         f" {_most(subject.parts.beside_us)}"
       )
     case "merged":
       product, merged = _merged(subject)
       return (
         f"XLA merged products that share an operand into {product}, which waits"
-        f" for all {len(merged.elements)} arrays of theirs"
+        f" for all {len(merged.elements)} of their arrays"
       )
     case "too_long":
       lone_us = subject.lone_us * subject.collective.executions
       return (
-        f"it takes {_ms(lone_us)}, and all kernels that are independent of it"
+        f"it takes {_ms(lone_us)}, and all independent kernels together take"
         f" {_ms(subject.parts.hideable_us)}"
       )
     case "no_slack":
       return (
-        "no slack: all kernels of its computation either come before it or"
-        " wait for it"
+        "every kernel in its computation either feeds it or needs its result"
       )
+
+
+def _independent(subject: Subject, reason: parts_lib.Reason) -> str:
+  """The kernels that another order would run beside it."""
+  number = subject.parts.num_kernels.get(reason, 1)
+  kernel = "independent kernel"
+  return kernel if number == 1 else in_words.count(number, kernel)
 
 
 def _merged(subject: Subject) -> tuple[str, kernels_lib.MergedProduct]:
@@ -353,28 +359,28 @@ def advice(subject: Subject) -> tuple[str, ...]:
   found = [*_kernel(subject)]
   if (combined_us := us.get("combined", 0.0)) > least_us:
     found.append(
-      "Combining: array by array, each sent as soon as it is there, it would be"
-      f" exposed {_ms(combined_us)} less. `lagom-xla tune` tries thresholds,"
-      " and with --in-process groups."
+      "Combining: sent one by one, each array as soon as it is ready, kernels"
+      f" would wait {_ms(combined_us)} less. `lagom-xla tune` tries combiner"
+      " thresholds, and with --in-process groups of collectives."
     )
   if (merged_us := us.get("merged", 0.0)) > least_us:
     product, merged = _merged(subject)
     found.append(
-      f"Merging: were the products that XLA merged into {product} apart, those"
-      f" that need it not could hide {_ms(merged_us)} of it."
-      f" {knobs.MERGER}={knobs.merger_limit_mib(merged)} keeps them apart, and"
+      f"Merging: XLA merged products into {product}. Kept apart, those that do"
+      f" not need this collective could hide {_ms(merged_us)} of it."
+      f" {knobs.MERGER}={knobs.merger_limit_mib(merged)} keeps them apart;"
       " `lagom-xla tune` tries that."
     )
   found += _communicator(subject)
   found += _fabrics(subject)
   found += _pipelining(subject)
   if (ordered_us := sum(us.get(r, 0.0) for r in _BY_ORDER)) > least_us:
-    said = f"Order: another one could hide up to {_ms(ordered_us)} of it"
+    said = f"Order: another order could hide up to {_ms(ordered_us)} of it"
     way = "; `lagom-xla tune --in-process` looks for one."
     if not subject.is_latency_hidden:
       way = (
         ". XLA's latency-hiding scheduler did not run;"
-        " xla_gpu_enable_latency_hiding_scheduler turns it on."
+        " xla_gpu_enable_latency_hiding_scheduler=true turns it on."
       )
     found.append(said + way)
   left_us = between_products_us(subject)
@@ -402,9 +408,9 @@ def _kernel(subject: Subject) -> Iterator[str]:
     return  # The program has it so.
   yield (
     f"Kernel: XLA cannot partition {subject.named(user)}, a custom call, so it"
-    " gathers the operand, and each GPU computes the whole. Where parts are"
-    " independent, jax.shard_map around the call has each GPU compute its own,"
-    " and nothing to gather."
+    " gathers the operand and each GPU computes everything. If the parts are"
+    " independent, wrap the call in jax.shard_map: each GPU then computes its"
+    " own part and nothing is gathered."
   )
 
 
@@ -416,11 +422,11 @@ def _communicator(subject: Subject) -> Iterator[str]:
   runs = subject.collective.executions
   apart_us = runs * apart.predict(key, apart.default[key]).time_us
   yield (
-    "Communicator: XLA runs it in one of all GPUs, where NCCL gives a pair"
-    f" {in_words.count(subject.setting.num_channels, 'channel')}. In one of the"
-    f" {key.num_ranks} that talk it takes {_ms(apart_us)} instead of"
-    f" {_ms(runs * subject.lone_us)}: {collective_routes.CONNECTED} does that,"
-    " and `lagom-xla tune` tries it."
+    "Communicator: XLA runs it in a communicator of all GPUs, where NCCL gives"
+    f" each pair {in_words.count(subject.setting.num_channels, 'channel')}. In"
+    f" a communicator of the {key.num_ranks} GPUs that exchange data it takes"
+    f" {_ms(apart_us)} instead of {_ms(runs * subject.lone_us)}:"
+    f" {collective_routes.CONNECTED} does that; `lagom-xla tune` tries it."
   )
 
 
@@ -438,9 +444,9 @@ def _fabrics(subject: Subject) -> Iterator[str]:
   if num_nodes > 1:
     here, there = there, here
   yield (
-    f"Fabrics: it goes {here}, and waits {_ms(ahead_us)} for what goes {there}"
-    f" on one stream. {knobs.FABRICS}=scale_up_fabric, from JAX 0.12 on, has"
-    " the two run side by side, and `lagom-xla tune` tries it."
+    f"Fabrics: it runs {here} and waits {_ms(ahead_us)} for collectives"
+    f" {there} on the same stream. {knobs.FABRICS}=scale_up_fabric (JAX 0.12"
+    " and newer) runs the two side by side; `lagom-xla tune` tries it."
   )
 
 
@@ -453,18 +459,18 @@ def _pipelining(subject: Subject) -> Iterator[str]:
   if option is None or collective.is_pipelined or collective.executions < 2:
     return
   trip, bound = (
-    "awaited a trip later, beside the products of the next one",
+    "awaited one trip later, beside the next trip's products",
     place.needing,
   )
   if collective.kind == "all-gather":
     trip, bound = (
-      "started a trip earlier, beside the products of the one before",
+      "started one trip earlier, beside the previous trip's products",
       place.needed,
     )
   products = _products(subject)
   if products and not bound[products].any():
     yield (
-      f"Pipelining: in its loop it could be {trip}; {option} does that, and"
+      f"Pipelining: in its loop it could be {trip}; {option} does that."
       " `lagom-xla tune` tries it."
     )
 
@@ -479,8 +485,8 @@ def _mesh(subject: Subject) -> Iterator[str]:
   setting = collective_lib.default_setting(within, cluster)
   runs = subject.collective.executions
   yield (
-    f"Mesh: it spans {key.num_nodes} nodes over {cluster.node.fabric}. On an"
-    f" axis within a node, {num_ranks} GPUs, as many bytes take"
+    f"Mesh: it spans {key.num_nodes} nodes over {cluster.node.fabric}. On a"
+    f" mesh axis within a node ({num_ranks} GPUs), the same bytes would take"
     f" {_ms(runs * subject.step.predict(within, setting).time_us)} alone"
     f" instead of {_ms(runs * subject.lone_us)}."
   )
@@ -497,11 +503,11 @@ def _accumulation(subject: Subject) -> Iterator[str]:
   num_bytes = in_words.gigabytes(once * collective.nccl_bytes)
   yield (
     f"Accumulation: a loop reduces in each of its {trips:,} trips what it then"
-    f" adds up, in {in_words.count(runs, 'run')}. Summed on each GPU first and"
-    f" reduced behind the loop, in {in_words.count(once, 'run')}, that takes"
+    f" adds up, in {in_words.count(runs, 'run')}. If each GPU sums first and"
+    f" you reduce after the loop, in {in_words.count(once, 'run')}, that takes"
     f" {_ms(once * lone_us)} alone instead of {_ms(runs * lone_us)}, and"
-    f" {num_bytes} for whole sums: jax.shard_map around the loop, with a"
-    f" {_SUMS_OF[collective.kind]} behind it."
+    f" {num_bytes} more for unreduced sums: put jax.shard_map around the loop"
+    f" and {_SUMS_OF[collective.kind]} after it."
   )
 
 
@@ -514,10 +520,11 @@ def _written_sums(subject: Subject) -> Iterator[str]:
   num_bytes = in_words.gigabytes(runs * collective.nccl_bytes)
   lone_us = runs * subject.lone_us
   yield (
-    f"Accumulation: this one and {number - 1} more are only added up. Summed on"
-    f" each GPU first and reduced once, that takes {_ms(lone_us)} alone instead"
-    f" of {_ms(number * lone_us)}, and {num_bytes} for whole sums:"
-    f" jax.shard_map, with one {_SUMS_OF[collective.kind]} behind the sum."
+    f"Accumulation: this one and {number - 1} more are only added up. If each"
+    f" GPU sums first and you reduce once, that takes {_ms(lone_us)} alone"
+    f" instead of {_ms(number * lone_us)}, and {num_bytes} more for unreduced"
+    f" sums: use jax.shard_map with one {_SUMS_OF[collective.kind]} after the"
+    " sum."
   )
 
 
@@ -536,9 +543,9 @@ def _batch(subject: Subject) -> Iterator[str]:
     return
   factor = 1 + too_long_us / hideable_us
   yield (
-    f"Batch: it moves {moved(arrays, is_told=True)}, whose bytes do not grow"
-    f" with the batch. With {factor:.1f} times the rows per GPU the kernels"
-    " beside it would be long enough, if they grow as much."
+    f"Batch: it moves {moved(arrays, is_told=True)}, whose size does not depend"
+    f" on the batch. With {factor:.1f} times the rows per GPU the kernels"
+    " beside it would be long enough to hide it, if they grow with the rows."
   )
 
 
@@ -556,9 +563,10 @@ def _slices(subject: Subject, left_us: float) -> Iterator[str]:
   """Slices: a product next to it, cut in pieces together with it."""
   for instruction, hidden_us in _sliced(subject, left_us):
     yield (
-      f"Slices: {subject.named(instruction)} is a product right beside it. In"
-      f" {_NUM_PIECES} pieces, each sent while another is computed, up to"
-      f" {_ms(hidden_us)} of it could hide; `--in-process` tries that."
+      f"Slices: {subject.named(instruction)} is a matrix product next to it."
+      f" Cut in {_NUM_PIECES} pieces, each sent while another is computed, they"
+      f" could hide up to {_ms(hidden_us)} of it; `lagom-xla tune --in-process`"
+      " tries that."
     )
 
 
@@ -598,9 +606,9 @@ def _strands(subject: Subject, left_us: float) -> Iterator[str]:
   if hidden_us <= _LEAST_ADVISED * left_us:
     return
   yield (
-    "Strands: of two micro-batches that share a loop, each half of these"
-    f" {_ms(bound_us)} of kernels, one computes while the other communicates:"
-    f" up to {_ms(hidden_us)} could hide. lagom_xla.micro_batches"
-    " splits a batch, and `--in-process` tries to merge the loops"
+    "Strands: split the batch in two with lagom_xla.micro_batches, and one half"
+    " can compute while the other communicates. Of the"
+    f" {_ms(bound_us)} of kernels around it, that could hide up to"
+    f" {_ms(hidden_us)}; `lagom-xla tune --in-process` tries it"
     " (docs/strands.md)."
   )

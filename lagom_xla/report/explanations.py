@@ -37,15 +37,15 @@ def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
   hidden = in_words.some(explanation.calls_that_may_communicate)
   if not before.collectives and hidden:
     yield (
-      f"{name}: no collective is seen in its step of {_ms(before.step_us)} or"
-      f" more ({explanation.basis}), but {hidden} may hold some. What calls"
-      " wait for inside is not known."
+      f"{name}: the step takes {_ms(before.step_us)} or more"
+      f" ({explanation.basis}). It has no visible collective, but {hidden} may"
+      " communicate; the waits inside such calls are unknown."
     )
     return
   if not before.collectives:
     yield (
-      f"{name} has no collective, so none is exposed in its step of"
-      f" {_ms(before.step_us)} ({explanation.basis})."
+      f"{name}: the step takes {_ms(before.step_us)} ({explanation.basis}) and"
+      " has no collective to wait for."
     )
     return
   exposed = [c for c in before.collectives if c.exposed_us > 0]
@@ -56,7 +56,7 @@ def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
     f" ({explanation.basis})."
   )
   if hidden:
-    yield f"{hidden} may hold other collectives, which are not seen."
+    yield f"{hidden} may hold more collectives, which lagom_xla cannot see."
   steps, modules = [before], "this module"
   if after is not None:
     yield (
@@ -66,23 +66,23 @@ def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
     # A plan's module may have shorter kernels than what runs today.
     steps, modules = [before, after], "today's module and the plan's"
   yield (
-    f"Lower bound: {_ms(min(step.lower_bound_us for step in steps))}, of"
-    f" {modules} in any order, with any NCCL settings."
+    f"Lower bound: {_ms(min(step.lower_bound_us for step in steps))} for"
+    f" {modules}, in any order and with any NCCL settings."
   )
   if told := in_words.run_otherwise(
     (one.kind, one.run_by, one.num_sms)
     for one in before.collectives
     if one.run_by != "NCCL"
   ):
-    yield f"No NCCL setting reaches {told}."
+    yield f"NCCL settings do not affect {told}."
   yield from map(str, explanation.advice)
   if not exposed:
     return
   yield _reasons(steps)
   hidden = len(exposed) - _MOST_COLLECTIVES
   yield layout.table(
-    "Exposed most (ms per step)",
-    ("collective", "ms", "mostly", "moves", "from"),
+    "Longest waits (ms per step)",
+    ("collective", "ms", "mainly because", "moves", "from"),
     (
       (one.name, in_words.ms(one.exposed_us), _mostly(one), *_moves(one))
       for one in exposed[:_MOST_COLLECTIVES]
@@ -96,10 +96,10 @@ def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
     if one.exposed_us >= _LEAST_US
   ]
   if left:
-    yield f"Exposed most with the plan: {', '.join(left)}."
+    yield f"Longest waits with the plan: {', '.join(left)}."
   first = exposed[0]
-  yield f"{first.name} is exposed most. {first.why}"
-  yield f"`{asked} {first.name}` says more of it."
+  yield f"Kernels wait longest for {first.name}: {first.why}"
+  yield f"For details: `{asked} {first.name}`"
 
 
 def _reasons(steps: Sequence[explanation_lib.Step]) -> rich.table.Table:
@@ -130,9 +130,7 @@ def _moves(one: explanation_lib.Collective) -> tuple[str, str]:
 
 
 def _mostly(one: explanation_lib.Collective) -> str:
-  return (
-    sentences.REASONS[one.parts[0].reason] if one.parts else "not looked at"
-  )
+  return sentences.REASONS[one.parts[0].reason] if one.parts else "not examined"
 
 
 def of_collective(explanation: explanation_lib.Explanation, name: str) -> _Told:
@@ -144,8 +142,8 @@ def of_collective(explanation: explanation_lib.Explanation, name: str) -> _Told:
   step, one = explanation_lib.find(explanation, name)
   with_plan = " with the plan" if step is explanation.after else ""
   yield (
-    f"{one.name} is exposed {_ms(one.exposed_us)} of the {_ms(one.lone_us)}"
-    f" that it takes alone, in a step of {_ms(step.step_us)}{with_plan}"
+    f"Kernels wait {_ms(one.exposed_us)} for {one.name}, which takes"
+    f" {_ms(one.lone_us)} alone, in a step of {_ms(step.step_us)}{with_plan}"
     f" ({explanation.basis})."
   )
   runs = "once" if one.executions == 1 else f"{one.executions:,} times"
@@ -159,24 +157,24 @@ def of_collective(explanation: explanation_lib.Explanation, name: str) -> _Told:
     yield f"from {source}{' (backward)' * one.is_backward}"
   if one.run_by != "NCCL":
     yield (
-      f"It runs by {in_words.run_by(one.run_by)}"
-      f" ({in_words.sm_range([one.num_sms])}): no NCCL setting reaches it."
+      f"It is run by {in_words.run_by(one.run_by)}"
+      f" ({in_words.sm_range([one.num_sms])}): NCCL settings do not affect it."
     )
   if one.sync_because:
-    yield f"It is sync: {one.sync_because}."
+    yield f"It runs synchronously: {one.sync_because}."
   if one.parts:
     rows = _rows(
       (sentences.REASONS[p.reason], p.us, p.sentence) for p in one.parts
     )
     yield layout.table(
-      "Why it is exposed (ms per step)",
+      "Why kernels wait for it (ms per step)",
       ("reason", "ms", ""),
-      (*rows, ("= exposed", in_words.ms(one.exposed_us))),
+      (*rows, ("= wait", in_words.ms(one.exposed_us))),
       texts=(0, -1),
       caption=(
-        f"Kernels that could run beside it: {_ms(one.hideable_us or 0.0)};"
-        " exposed in any order of these instructions:"
-        f" {_ms(one.unhideable_us or 0.0)}"
+        f"Independent kernels, which could hide it:"
+        f" {_ms(one.hideable_us or 0.0)}; wait in the best order of these"
+        f" instructions: {_ms(one.unhideable_us or 0.0)}"
       ),
     )
   if one.slowed_us >= _LEAST_US:

@@ -86,7 +86,7 @@ def _lines(sections: Sequence[Section], shown: Sequence[int]) -> list[str]:
   for section, number in zip(sections, shown, strict=True):
     found += [*section.head, *itertools.chain(*section.items[:number])]
     if left := len(section.items) - number:
-      found.append(f"  and {left:,} more, which -v shows")
+      found.append(f"  and {left:,} more (-v shows them)")
   return found
 
 

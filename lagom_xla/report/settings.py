@@ -177,9 +177,9 @@ def _of_nccl(entry: plan_lib.NcclSetting, tuning: tuning_lib.Tuning) -> Setting:
     value=new,
     does=(
       f" instead of {own}: {_change(after_us + entry.gain_us, after_us)}; gains"
-      f" {_ms(entry.worst_gain_us)} at worst"
+      f" at least {_ms(entry.worst_gain_us)}"
     ),
-    more=f", {in_words.supposing(entry.worst_if)}; alone they take {alone}",
+    more=f", {in_words.supposing(entry.worst_if)}; alone: {alone}",
     gain_us=entry.gain_us,
   )
 
@@ -192,7 +192,7 @@ def peak_memory(tuning: tuning_lib.Tuning) -> tuple[str, str]:
   """What a step takes of a GPU's memory, and what it does with the plan."""
   before, after = tuning.peak_bytes_before, tuning.peak_bytes_after
   if before is None or after is None:
-    return "-", "not known: not compiled to its end"
+    return "-", "unknown: the step was not compiled fully"
   device_bytes = tuning.plan.cluster.gpu.hbm_bytes
   words = f"of {memory_pool.of_a_gpu(device_bytes)}"
   if after > memory_pool.num_bytes(device_bytes):

@@ -38,8 +38,8 @@ from lagom_xla.verify import verification as verification_lib
 _ms = in_words.milliseconds
 _EVERYTHING = "-v shows every table"
 _MORE_OF_STEP = (
-  "Next: `lagom-xla explain` tells what would help each collective,",
-  f"`lagom-xla tune` looks for a plan, and {_EVERYTHING}",
+  "Next: `lagom-xla explain` says what would help each collective;",
+  f"`lagom-xla tune` searches for a plan; {_EVERYTHING}",
 )
 # Options and forms make other modules, of which this one knows nothing.
 _BOUND = "of this module: any order, any NCCL settings"
@@ -167,16 +167,16 @@ def _verdict_on_step(
   moves_data = step.analysis.collectives or step.analysis.host_copies
   if hidden and moves_data:
     words = (
-      f"{what} that are seen cost {_ms(lost_us)} of a step of {_ms(step_us)} or"
-      f" more, and {hidden} may hold others"
+      f"visible {what} cost {_ms(lost_us)} of a step of {_ms(step_us)} or"
+      f" more; {hidden} may hold others"
     )
   elif hidden:
     words = (
-      f"no collective is seen, but {hidden} may hold some, in a step of"
-      f" {_ms(step_us)} or more"
+      f"a step of {_ms(step_us)} or more has no visible collective, but"
+      f" {hidden} may hold some"
     )
   elif not moves_data:
-    words = f"no collective, so nothing to overlap in a step of {_ms(step_us)}"
+    words = f"a step of {_ms(step_us)} has no collective to overlap"
   name = step.analysis.module.name
   return _verdict(
     f"{name} on {step.cluster.name}: {words} ({step.basis}).",
@@ -230,7 +230,7 @@ def _with_plan(
   if gain_us < 0:
     words = f"loses {_ms(-gain_us)}; 9 times in 10 it gains {within}"
   if known.low_us == known.high_us == 0:
-    words = "the same: it changes nothing"
+    words = "unchanged"
   return "with the plan", _ms(planned_us), words
 
 
@@ -242,11 +242,13 @@ def _verdict_on_verification(
   num_idle = sum(not effect.acted for effect in verified.effects)
   if num_idle:
     has = "has" if num_idle == 1 else "have"
-    words = f"{num_idle} of {parts} of it {has} no effect"
+    words = f"{num_idle} of its {parts} {has} no effect"
   elif len(verified.effects) == 1:
-    words = "its one part acts"
+    words = "its only part has an effect"
+  elif verified.effects:
+    words = f"all of its {parts} have an effect"
   else:
-    words = f"all {parts} of it act" if verified.effects else "sets nothing"
+    words = "it sets nothing"
   if verified.loses:
     words = f"the step is longer with it, and {words}"
   if verified.too_large:
@@ -254,8 +256,8 @@ def _verdict_on_verification(
   known, gain_us = verified.default_range_us, verified.default_us
   gain_us -= verified.planned_us
   return _verdict(
-    f"Plan for {plan.module_name} on {plan.cluster.name}: {words}. Module,"
-    " cluster and versions are those that it was made for.",
+    f"Plan for {plan.module_name} on {plan.cluster.name}: {words}. It was made"
+    " for this module, cluster and JAX.",
     (
       _today(verified.default_us, known.low_us, known.high_us, known.is_open),
       _with_plan(gain_us, verified.gain_us, verified.planned_us),
@@ -274,8 +276,8 @@ def _exposed(
   if not step.analysis.collectives and not step.analysis.host_copies:
     return None
   head = (
-    f"Exposed today: kernels wait {_ms(replayed.total_exposed_us)}, and lose"
-    f" {_ms(replayed.total_slowdown_us)} beside collectives"
+    f"Today kernels wait {_ms(replayed.total_exposed_us)} for collectives and"
+    f" lose {_ms(replayed.total_slowdown_us)} beside them"
   )
   if replayed.total_copy_wait_us or replayed.total_copy_slowdown_us:
     head += (
@@ -307,8 +309,8 @@ def _exposed(
     )
   if items:
     lines.append(
-      f"{'wait':>{_WIDE}}{'lose':>{_WIDE}}  ms per step, by collective of"
-      " today's module"
+      f"{'wait':>{_WIDE}}{'lose':>{_WIDE}}  ms per step, for each collective"
+      " of today's module"
     )
   return layout.Section(head=tuple(lines), items=tuple(items), least=1)
 
@@ -340,7 +342,7 @@ def _effects(
     for e in ordered
   )
   return layout.Section(
-    head=("What each part does, the others in place:",) if ordered else (),
+    head=("What each part does beside the others:",) if ordered else (),
     items=_items(told, is_whole),
     least=sum(not effect.acted for effect in ordered),
   )
@@ -361,7 +363,7 @@ def show_profile(
       _verdict_on_profile(profile, overlaps),
       _waited_for(profile, overlaps),
       layout.notes(notes.profile_notes(profile)),
-      None if is_verbose else layout.Section(head=("-v: every table",)),
+      None if is_verbose else layout.Section(head=(_EVERYTHING,)),
     ),
     files,
     tables.of_profile(overlaps) if is_verbose else None,
@@ -378,7 +380,7 @@ def _verdict_on_profile(
   late = max(overlaps.devices, key=lambda row: row.late_us, default=None)
   latest = ""
   if late is not None and late.late_us:
-    latest = f"; {late.name} keeps others waiting longest, {_ms(late.late_us)}"
+    latest = f"; {late.name} keeps others waiting most, {_ms(late.late_us)}"
   return layout.Section(
     head=(
       *layout.wrapped(
@@ -388,7 +390,7 @@ def _verdict_on_profile(
         f" {_ms(overlaps.step_us)}."
       ),
       *layout.wrapped(
-        f"Of the waits {_ms(late_us)} pass while a rank has not come{latest}.",
+        f"Late ranks cause {_ms(late_us)} of the waits{latest}.",
         indent=2,
       ),
       *layout.wrapped(
@@ -423,7 +425,7 @@ def _waited_for(
     first = layout.wrapped(f"{times}  {what}", more=29)
     items.append((*first, *layout.wrapped(source, indent=29, more=0)))
   head = (
-    "     wait  of late     lose  ms per step (names of the module that ran)"
+    "     wait  of late     lose  ms per step, for each collective that ran"
   )
   return layout.Section(head=(head,), items=tuple(items), least=1)
 
@@ -439,7 +441,7 @@ def _next(
   does = [
     (f"{typed} report {place}", "a page: the step before and after"),
     (f"{typed} explain {place}", "why kernels wait, and what helps"),
-    ("the same with -v", "every table, with what was tried"),
+    ("the same with -v", "every table, and all that was tried"),
   ]
   if plan.needs_process:
     does.insert(0, (f"lagom_xla.tune(plan={folder!r})", "around the step"))

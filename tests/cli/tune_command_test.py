@@ -267,7 +267,7 @@ def test_verify_shows_each_knob(on_disk):
   outcome = run("verify", on_disk.folder, on_disk.target, CLUSTER)
   assert (outcome.status, outcome.err) == (0, "")
   text = " ".join(outcome.out.split())
-  assert "are those that it was made for" in text
+  assert "It was made for this module, cluster and JAX" in text
   assert f"{_GATHER}=134217728 (134 MB) instead of " in text
   assert re.search(r": [\d.]+ -> [\d.]+ ms; \d+ all-gathers? became \d+", text)
   assert re.search(r" gains [\d.]+ ms; 9 times in 10, -?[\d.]+ to [\d.]+", text)

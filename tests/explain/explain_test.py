@@ -119,16 +119,25 @@ def _explained(
       *("beside", "A B +g S -g C", "started_late"),
       *("XLA starts it later", {"Order"}),
     ),
-    ("beside", "A +g S -g B C", "awaited_early", "XLA waits for it earl", None),
-    ("beside", "A +g -g B S C", "sync", "it is sync: XLA's sched", None),
-    ("beside", "B A +g S -g C", "operand_late", "operand comes late", None),
-    ("beside", "A +g S -g C B", "consumer_early", "needed early, by", None),
-    ("short", "A +g S -g C", "too_long", "that are independent of it", None),
+    (
+      *("beside", "A +g S -g B C", "awaited_early"),
+      *("XLA waits for it before", None),
+    ),
+    ("beside", "A +g -g B S C", "sync", "runs synchronously: XLA's", None),
+    (
+      *("beside", "B A +g S -g C", "operand_late"),
+      *("before the independent kernel ahead of that", None),
+    ),
+    (
+      *("beside", "A +g S -g C B", "consumer_early"),
+      *("after the next independent kernel to hide it", None),
+    ),
+    ("short", "A +g S -g C", "too_long", "all independent kernels", None),
     (
       *("chain", "A +g -g C", "no_slack"),
-      *("either come before it or wait for it", {"Slices", "Strands"}),
+      *("either feeds it or needs its result", {"Slices", "Strands"}),
     ),
-    ("two", "+h +g B -g -h C", "queue", "was ahead of it on the", None),
+    ("two", "+h +g B -g -h C", "queue", "it queued behind", None),
     (
       *("two", "+h B -h +g -g C", "stream_busy"),
       *("hide others, such as", {"Strands"}),
@@ -210,7 +219,7 @@ def test_a_sync_collective_says_why_it_is(ordered: Ordered) -> None:
   name = explained_step.collective(between, "h")
   assert _explained(between).sync_because.startswith(f"{name} is in flight")
   chain = ordered("chain", "A +g -g C")
-  assert "could run beside it" in _explained(chain).sync_because
+  assert "no kernel in its computation" in _explained(chain).sync_because
   for computation in chain.analysis.module.proto.computations:
     for instruction in computation.instructions:
       instruction.metadata.scheduling_name = ""
@@ -259,7 +268,7 @@ def test_a_merged_product_waits_for_what_only_a_part_of_it_needs(
   found = [_explained(step, letter) for letter in "gh"]
   merged = [p for one in found for p in one.parts if p.reason == "merged"]
   assert all("merged products that share" in part.sentence for part in merged)
-  assert all("for all 2 arrays" in part.sentence for part in merged)
+  assert all("for all 2 of their arrays" in part.sentence for part in merged)
   # Apart, one product hides the gather of the other.
   (product,) = (
     kernel
@@ -385,7 +394,7 @@ def test_a_plan_is_told_by_the_lines_that_collectives_come_from(
   for one in same.collectives:
     assert one.with_plan is not None
     assert one.with_plan.exposed_after_us == one.with_plan.exposed_before_us
-    assert "stay" in one.with_plan.sentence
+    assert "not change. " in one.with_plan.sentence
 
 
 def test_what_stands_in_a_branch_that_is_not_the_slowest_is_not_exposed() -> (
@@ -495,7 +504,7 @@ def test_rows_of_the_page_and_the_terminal_have_the_waits_and_their_reasons(
   assert waits_us == pytest.approx(explained.exposed_us)
   alike = [row for row in rows if row.num_others and row.why_waits]
   assert alike
-  assert all(f"Of {row.label.name} alone: " in row.why_waits for row in alike)
+  assert all(f"For {row.label.name}: " in row.why_waits for row in alike)
   alone = [row for row in rows if not row.num_others and row.why_waits]
   assert alone
   by_name = {one.name: one for one in explained.collectives}

@@ -69,7 +69,7 @@ def test_all_heads_are_shown_and_what_is_left_out_is_counted(
     assert shown == whole
   else:
     assert any(
-      re.fullmatch(r"  and \d+ more, which -v shows", x) for x in shown
+      re.fullmatch(r"  and \d+ more \(-v shows them\)", x) for x in shown
     )
 
 
@@ -118,7 +118,7 @@ def test_where_nothing_can_be_gained_the_first_line_says_so(
   assert _fits(outcome)
   first, *_ = outcome.out.splitlines()
   assert first.startswith(
-    "step on 1x8xh100: nothing to set: of 1 configuration"
+    "step on 1x8xh100: nothing to set: none of 1 configuration"
   )
   assert "env.sh  on every" not in outcome.out
 

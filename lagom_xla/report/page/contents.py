@@ -248,11 +248,11 @@ def _why_slows(
     contention.num_waves(cost, gpu, taken) for taken in (0, num_channels)
   )
   if not num_channels:
-    return f"It takes no SM: it shares memory bandwidth and L2 with {name}."
+    return f"It takes no SM but shares memory bandwidth and L2 with {name}."
   takes = f"It takes {num_channels} of {gpu.num_sms} SMs"
   if beside > alone:
-    return f"{takes}: {name} runs in {beside:,} waves instead of {alone:,}."
-  return f"{takes}, which {name} can spare; they share memory bandwidth and L2."
+    return f"{takes}: {name} needs {beside:,} waves instead of {alone:,}."
+  return f"{takes}, which {name} can spare; both share memory bandwidth and L2."
 
 
 def _together(
@@ -261,7 +261,7 @@ def _together(
   """The row of a collective, with the times of others that are like it."""
   if len(alike) == 1:
     return first
-  why = first.why_waits and f"Of {first.label.name} alone: {first.why_waits}"
+  why = first.why_waits and f"For {first.label.name}: {first.why_waits}"
   return dataclasses.replace(
     first,
     num_others=len(alike) - 1,
@@ -355,12 +355,12 @@ def _notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
   if tuning.stopped is not None:
     yield (
       f"The search was stopped by {tuning.stopped.reason}: the plan is the best"
-      f" of {in_words.count(tuning.candidates, 'candidate')}, and whether its"
-      " parts act was not checked."
+      f" of {in_words.count(tuning.candidates, 'candidate')}, and its parts"
+      " were not verified."
     )
   yield f"Peak memory: {' '.join(settings.peak_memory(tuning))}."
   if replayed := tuning.num_trials:
-    yield f"NCCL configurations replayed: {replayed:,}."
+    yield f"NCCL configurations tried: {replayed:,}."
 
 
 def _settings(tuning: tuning_lib.Tuning) -> Iterator[report.Setting]:
@@ -381,23 +381,24 @@ def _commands(
   plan = tuning.plan
   if plan.is_default:
     yield report.Command(
-      words="Nothing is to be set: what runs today is the best that was found.",
+      words="There is nothing to set: no configuration beats today's.",
       text="",
     )
     return
   place = shlex.quote(folder)
   yield report.Command(
-    words="In the script that starts each process, on every node, before it"
-    " starts Python:",
+    words="In the script that starts each process, on every node, before"
+    " Python:",
     text=f"source {place}/env.sh",
   )
   if plan.needs_process:
     yield report.Command(
-      words="Around the step, as a part of the plan acts in the process only:",
+      words="Around the step, because part of the plan works only in the"
+      " process:",
       text=f"train_step = lagom_xla.tune(plan={folder!r})(train_step)",
     )
   yield report.Command(
-    words="Before a job of some length, to see that each setting still acts"
-    " (TARGET is what was tuned):",
+    words="Before a long job, check that each setting still has an effect"
+    " (TARGET is what you tuned):",
     text=f"lagom-xla verify {place} TARGET --cluster={plan.cluster.name}",
   )

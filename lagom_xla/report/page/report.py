@@ -253,17 +253,17 @@ def verdict(
   """What came of a search, in words."""
   if after_us is None:
     tried = in_words.count(num, "configuration")
-    return f"of {tried} none is surely faster than what runs today"
+    return f"none of {tried} is surely faster than what runs today"
   shorter = 1 - after_us / before_us if before_us else 0.0
   if gain_us[0] <= 0 <= gain_us[1]:
-    return f"the plan may gain {shorter:.1%}, which is inside the noise"
+    return f"the plan may gain {shorter:.1%}, which is within the noise"
   way = "shorter" if shorter >= 0 else "longer"
   return f"the plan makes the step {abs(shorter):.1%} {way}"
 
 
 def _between(known: Estimate) -> str:
   ends = f"{in_words.ms_range(known.low_us, known.high_us)} ms"
-  return f"{ends}, or more by unknown calls" if known.is_open else ends
+  return f"{ends}, or more: some calls are unknown" if known.is_open else ends
 
 
 NAME = beside.REPORT
@@ -319,11 +319,27 @@ def html(data: Report) -> str:
     _FOLDER,
     data=data,
     verdict=words,
+    why=_why(data),
     has_copies="copy" in kinds,
     has_folds="folded" in kinds,
     has_details=all(picture.detail_us for picture in data.pictures),
     title=f"{data.module_name} on {data.cluster}",
     drawn=[dataclasses.asdict(p) for p in data.pictures],
+  )
+
+
+def _why(data: Report) -> str:
+  """What costs today's step most, and why; "" where nothing does."""
+  row = next(iter(data.collectives_before), None)
+  if row is None or not (row.why_waits or row.why_slows):
+    return ""
+  label = row.label
+  others = f" and {row.num_others:,} like it" * bool(row.num_others)
+  source = f" ({label.source})" * bool(label.source)
+  return (
+    f"Today the {label.what}{source}{others} costs most: kernels wait"
+    f" {in_words.milliseconds(row.wait_us)} and lose"
+    f" {in_words.milliseconds(row.slows_us)}. {row.why_waits or row.why_slows}"
   )
 
 
