@@ -7,7 +7,7 @@
 benchmarks/data/unseen has the rows, in the format of nccl_tests.py: all public
 tables that were found when the model stood, of GPUs that it knows, on systems
 that were not said to be broken, under NCCL's own choices. They were predicted
-before they were compared. No figure was fitted to them, and none is to be; two
+before they were compared. No figure was fitted to them, and none is to be; four
 rules that they showed to be wrong were mended (docs/cost_model.md).
 
 Prints the errors of each system, how many of its rows the 90 % range of their

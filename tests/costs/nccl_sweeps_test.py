@@ -89,7 +89,7 @@ def test_the_default_is_what_nccl_chooses_where_nothing_is_forced(
 @pytest.mark.skipif(not _DATA.is_dir(), reason=f"{_DATA} is not here")
 def test_a_forced_algorithm_gains_about_what_is_measured():
   # Before trees were counted by what their nodes send, 40 and 209 % off and of
-  # the wrong sign. Which GPUs NVLS pays on is in docs/cost_model.md.
+  # the wrong sign.
   found = {group.name: group for group in nccl_sweeps.compare(_DATA)}
   assert found["sweeps, ratios: NCCL_ALGO"].worst < 0.05
   assert found["sweeps, signs: NCCL_ALGO"].worst == 0.0

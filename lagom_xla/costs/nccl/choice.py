@@ -30,7 +30,8 @@ otherwise, and plugins of a network. Between nodes:
   (google/nccl-plugin-gpudirect-tcpxo, tcpxo_scripts/, at 04815d1).
 - EFA on p4d and p4de: aws-ofi-nccl forces Simple, because messages come out of
   order there (force_proto_simple, later need_ordering in src/platform-aws.cpp).
-- Slingshot beside Grace: no LL128 (docs/cost_model.md).
+- Slingshot beside Grace: no LL128, which NCCL had not there before 2.27 and
+  which corrupts data since (NVIDIA/nccl#2001).
 """
 
 from __future__ import annotations

@@ -442,7 +442,7 @@ def _by_nccl(step: step_lib.Step) -> Iterator[Value]:
   """NCCL in place of XLA's kernel for ragged-all-to-alls, if one is faster so.
 
   XLA's kernels for all-reduces stay: NCCL was as fast as such kernels in no
-  measurement of as few bytes (docs/cost_model.md).
+  measurement of as few bytes (costs/xla_kernels.py).
   """
   for name, kernel in step.own_kernels.items():
     key = step.key_of[name]
