@@ -36,6 +36,10 @@ by a plain memcpy:
     t = (ranks - 1) * signal + others' bytes / copy rate
         + 2 * own bytes / memory rate
 
+Gathers by copies within an NVLink domain and symmetric kernels were measured
+(docs/comparison.md). Of the others only the rates are published, so what they
+gain is not sure (`scenario.SURE`).
+
 A copy reads and writes memory once. The switch writes what it multicasts, and
 reads what it adds up, on every GPU. Rates end in _gbps and mean 1e9 bytes per
 second.
@@ -115,11 +119,14 @@ class Route:
     by: what moves its bytes.
     name: the kernel, as NCCL's log has it; "" for copies.
     cost: alone.
+    is_measured: whether such collectives were measured anywhere, and not only
+      the rates that their cost is made of.
   """
 
   by: By
   name: str = ""
   cost: collective_lib.CollectiveCost
+  is_measured: bool = True
 
 
 def of_step(
@@ -261,7 +268,8 @@ def _by_copies(
   )
   # What overlaps nothing keeps kernels from running, as if it had all SMs.
   overlaps = asked.nccl_version >= OVERLAPPING_NCCL
-  return _copied(key, time_us, 0 if overlaps else cluster.gpu.num_sms)
+  num_channels = 0 if overlaps else cluster.gpu.num_sms
+  return _copied(key, time_us, num_channels, is_measured=True)
 
 
 def _by_puts(
@@ -280,10 +288,15 @@ def _by_puts(
 
 
 def _copied(
-  key: collective_lib.TuningKey, time_us: float, num_channels: int = 0
+  key: collective_lib.TuningKey,
+  time_us: float,
+  num_channels: int = 0,
+  *,
+  is_measured: bool = False,
 ) -> Route:
   return Route(
     by="copy engines",
+    is_measured=is_measured,
     cost=collective_lib.CollectiveCost(
       time_us=time_us,
       num_channels=num_channels,

@@ -51,6 +51,8 @@ class Scenario:
       of those two.
     measured_collectives: collectives that a profile measured, in place of the
       first three.
+    has_unmeasured: whether collectives gain by routes that were measured
+      nowhere (`routes.Route`).
   """
 
   name: str = "as predicted"
@@ -66,9 +68,15 @@ class Scenario:
   other_kernels: float = 1.0
   measured_kernels: float = 1.0
   measured_collectives: float = 1.0
+  has_unmeasured: bool = True
 
 
 AS_PREDICTED = Scenario()
+SURE = Scenario(
+  name="what was measured nowhere gains nothing",
+  part="unmeasured",
+  has_unmeasured=False,
+)
 
 
 def is_small(key: collective_lib.TuningKey) -> bool:

@@ -276,6 +276,16 @@ class Step:
       self._num_devices,
     )
 
+  @functools.cached_property
+  def unmeasured(self) -> frozenset[Key]:
+    """Keys of which neither others nor a profile measured what they take so."""
+    return frozenset(
+      key
+      for key, route in self.routes.items()
+      if not route.is_measured
+      and not (self.measured and self.measured.knows_collective(key))
+    )
+
   def run_by(self, collective: collectives_lib.Collective) -> routes_lib.RunBy:
     """What runs a collective."""
     if collective.name in self.own_kernels:
@@ -343,7 +353,11 @@ class Step:
     if (kernel := self.by_xla.get(key)) is not None:
       return self.prices.in_own_kernel(key, kernel)
     if route := self.routes.get(key):
-      return self.prices.routed(key, route.cost)
+      routed = self.prices.routed(key, route.cost)
+      if self.scenario.has_unmeasured or key not in self.unmeasured:
+        return routed
+      by_nccl = self.prices.collective(key, self.default[key])
+      return max(routed, by_nccl, key=lambda cost: cost.time_us)
     return self.prices.collective(key, self._limited(key, setting))
 
   def cost_of(

@@ -13,7 +13,8 @@ their effects add in quadrature:
 and high likewise. For what one plan gains over another t is the difference of
 both in the same scenario: what is wrong in both cancels. A step has one part
 more, what a replay misses though its kernels and collectives take what was
-measured.
+measured. What gains by a mechanism that was measured nowhere gains nothing in a
+scenario of its own (`scenario.SURE`).
 
 What a profile measured is wrong by as much as it differed from step to step in
 the run, which takes the place of the model's error there.
@@ -150,6 +151,11 @@ class Times:
   step_factors: measured_lib.Factors | None = None
   is_open: bool = False
 
+  @property
+  def sure_us(self) -> float:
+    """The step without what gains by mechanisms that were measured nowhere."""
+    return self.by_scenario.get(scenario_lib.SURE, self.mean_us)
+
 
 @functools.cache
 def scenarios(
@@ -185,7 +191,7 @@ def scenarios(
     for part, form, factors in wrong
     for f in factors
   ]
-  return (free, *found)
+  return (free, *found, scenario_lib.SURE)
 
 
 # (part, what is how many times as predicted, whether it may be less, too).
@@ -207,9 +213,10 @@ _PARTS = (
 def times(step: step_lib.Step, configuration: step_lib.Configuration) -> Times:
   """Replays a step as predicted, and in a scenario once that is asked for."""
   measured = step.measured
+  mean_us = step.timeline(configuration).step_time_us
   return Times(
-    mean_us=step.timeline(configuration).step_time_us,
-    by_scenario=_Replays(step, configuration),
+    mean_us=mean_us,
+    by_scenario=_Replays(step, configuration, mean_us),
     step_factors=None if measured is None else measured.step_factors,
     is_open=bool(step.unknown_calls),
   )
@@ -219,12 +226,17 @@ class _Replays(Mapping[scenario_lib.Scenario, float]):
   """Step times by scenario; few ask for those of a candidate that is slower."""
 
   def __init__(
-    self, step: step_lib.Step, configuration: step_lib.Configuration
+    self,
+    step: step_lib.Step,
+    configuration: step_lib.Configuration,
+    mean_us: float,
   ):
     self._step = step
     self._configuration = configuration
     self._scenarios = scenarios(step.cluster, step.measured)
     self._known: dict[scenario_lib.Scenario, float] = {}
+    if not step.unmeasured:
+      self._known[scenario_lib.SURE] = mean_us
 
   def __getitem__(self, scenario: scenario_lib.Scenario) -> float:
     if scenario not in self._known:

@@ -18,6 +18,7 @@ from lagom_xla.apply.nccl import state as state_lib
 from lagom_xla.costs import fusion
 from lagom_xla.costs import in_words
 from lagom_xla.costs import routes
+from lagom_xla.costs import scenario
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs.nccl import environment as nccl_environment
 from lagom_xla.flags import collective_routes
@@ -265,6 +266,13 @@ def route_notes(step: step_lib.Step) -> Iterator[str]:
     yield (
       f"What collectives gain by {collective_routes.REGISTERED} is not costed."
     )
+  if step.unmeasured:
+    sure_us = step.under(scenario.SURE).timeline(step.default).step_time_us
+    yield (
+      "Some of these were measured nowhere, only the rates that they rest on."
+      f" By NCCL's kernels the step would take {in_words.ms(sure_us)} ms: the"
+      " ranges reach up to that."
+    )
   asked = step.asked
   is_marked = any(c.memory == "symmetric" for _, c in found)
   if not (asked.symmetric or is_marked):
@@ -408,45 +416,63 @@ def tuning_notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
 
 
 def _local_copies(plan: plan_lib.Plan) -> Iterator[str]:
-  """What a plan with copies within a process rests on."""
+  """Where copies within a process act."""
   name = collective_routes.LOCAL_COPIES
   if name in plan.xla.options:
     yield (
       f"--{name}=true does something only where one process has all GPUs of a"
       " node, as it is taken to be here; --processes-per-node tells otherwise."
-      " Of exchanges by copies no measurement is behind the times."
     )
 
 
-# Of the step, what symmetric buffers must gain to be worth a note.
+# Of the step, what an option must gain to be worth a note.
 _LEAST_OFFERED = 0.005
 
 
 def _offered(tuning: tuning_lib.Tuning) -> Iterator[str]:
-  """What symmetric buffers would gain where no NCCL here tells of their use."""
-  step, name = tuning.kept.runs, collective_routes.SYMMETRIC
+  """What options would gain that are not planned, as too little is known."""
+  step, options = tuning.kept.runs, tuning.plan.xla.options
+
+  def step_us(one: step_lib.Step) -> float:
+    settings = {**one.default, **tuning.kept.settings}
+    return one.timeline(settings).step_time_us
+
+  for name, why, needs in _left_out(step):
+    asked = evaluation.asked({**options, name: True})
+    with_it = step.asking(asked)
+    if name in options or not with_it.routes:
+      continue
+    planned_us, offered_us = map(step_us, (step, with_it))
+    if offered_us < (1 - _LEAST_OFFERED) * planned_us:
+      yield (
+        f"Not planned, as {why}: --{name}=true. The step would take"
+        f" {in_words.ms(offered_us)} ms instead of {in_words.ms(planned_us)},"
+        f" {needs}."
+      )
+
+
+def _left_out(step: step_lib.Step) -> Iterator[tuple[str, str, str]]:
+  """Options that no plan has here, why, and what they take."""
+  name = collective_routes.SYMMETRIC
   is_known = collective_routes.installed_nccl() is not None
-  if is_known or step.asked.symmetric or debug_options.find(name) is None:
-    return
-  asked = evaluation.asked({**tuning.plan.xla.options, name: True})
-  with_it = step.asking(asked)
-  if not with_it.routes:
-    return
-  planned_us, offered_us = (
-    s.timeline({**s.default, **tuning.kept.settings}).step_time_us
-    for s in (step, with_it)
-  )
-  if offered_us >= (1 - _LEAST_OFFERED) * planned_us:
-    return
-  found = [(step.key_of[c.name], c) for c in step.analysis.collectives]
-  window_bytes = routes.window_bytes(found, asked)
-  yield (
-    f"Not planned, as no NCCL is installed here: --{name}=true. The step would"
-    f" take {in_words.ms(offered_us)} ms instead of"
-    f" {in_words.ms(planned_us)}, less copies of arguments, with NCCL"
-    f" {in_words.version(routes.OVERLAPPING_NCCL)} or newer and at least"
-    f" {in_words.gigabytes(window_bytes)} outside of JAX's pool."
-  )
+  is_there = debug_options.find(name) is not None
+  if is_there and not (is_known or step.asked.symmetric):
+    found = [(step.key_of[c.name], c) for c in step.analysis.collectives]
+    asked = evaluation.asked({name: True})
+    yield (
+      name,
+      "no NCCL is installed here",
+      "less copies of arguments, with NCCL"
+      f" {in_words.version(routes.OVERLAPPING_NCCL)} or newer and at least"
+      f" {in_words.gigabytes(routes.window_bytes(found, asked))} outside of"
+      " JAX's pool",
+    )
+  if not step.asked.copies_locally and step.cluster.processes_per_node == 1:
+    yield (
+      collective_routes.LOCAL_COPIES,
+      "exchanges by copies were measured nowhere",
+      "where one process has all GPUs of a node: try it in a short run",
+    )
 
 
 def plan_notes(plan: plan_lib.Plan) -> Iterator[str]:

@@ -21,13 +21,16 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import target as target_lib
+from lagom_xla.costs import in_words
 from lagom_xla.costs import routes
 from lagom_xla.costs import step as step_lib
+from lagom_xla.costs import uncertainty
 from lagom_xla.explain import explaining
 from lagom_xla.flags import collective_routes
 from lagom_xla.flags import debug_options
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.report import notes
+from lagom_xla.search.xla import arms
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import knobs
 from lagom_xla.tuner import tuner
@@ -133,14 +136,42 @@ def test_copy_engines_are_offered_for_exchanges_that_stay_in_a_process():
     )
 
 
-def test_a_plan_with_copies_within_a_process_says_what_it_rests_on():
+_COPIES = {collective_routes.LOCAL_COPIES: True}
+
+
+def test_no_plan_rests_on_copies_that_were_measured_nowhere():
   module = _permute(16 * _MIB, _rings(8, 8), 8).analysis.module
   tuning = tuner.tune(fake_target.of(lambda _: module))
-  name = collective_routes.LOCAL_COPIES
-  assert tuning.plan.xla.options == {name: True}
+  assert not tuning.plan.xla.options
+  (copied,) = (
+    c for c in tuning.search.scheduled if c.config.options == _COPIES
+  )
+  assert copied.tuned.step_time_us < tuning.search.best.tuned.step_time_us
+  assert "measured nowhere" in tuning.search.obstacle(copied)
+  (told,) = (n for n in notes.tuning_notes(tuning) if "Not planned" in n)
+  assert f"--{collective_routes.LOCAL_COPIES}=true" in told
+  assert f"{in_words.ms(copied.tuned.step_time_us)} ms" in told
+
+
+def test_what_may_gain_nothing_of_copies_is_in_the_range():
+  step = _permute(16 * _MIB, _rings(8, 8), 8)
+  copied = step.asking(evaluation.asked(_COPIES))
+  before, after = (uncertainty.times(s, s.default) for s in (step, copied))
+  assert after.mean_us < before.mean_us == after.sure_us
+  assert uncertainty.step_time(after).high >= before.mean_us
+  assert uncertainty.gain(before, after).low <= 0
+  (told,) = (n for n in notes.route_notes(copied) if "measured nowhere" in n)
+  assert f"{in_words.ms(before.mean_us)} ms" in told
+
+
+def test_a_plan_with_copies_within_a_process_says_where_they_act():
+  module = _permute(16 * _MIB, _rings(8, 8), 8).analysis.module
+  arm = arms.Arm(name="copies", config=config_lib.XlaConfig(options=_COPIES))
+  tuning = tuner.tune(fake_target.of(lambda _: module), arms=[arm])
+  assert tuning.plan.xla.options == _COPIES
   (effect,) = tuning.effects
   assert effect.acted and "by copy engines (no SM)" in effect.evidence
-  (told,) = (note for note in notes.tuning_notes(tuning) if name in note)
+  (told,) = (n for n in notes.tuning_notes(tuning) if "does something" in n)
   assert "where one process has all GPUs" in told
 
 

@@ -143,7 +143,11 @@ class _Chooser:
     """
     self._step = step
     self._problem = problem
-    self._scenarios = uncertainty.scenarios(step.cluster, step.measured)
+    self._scenarios = tuple(
+      scenario
+      for scenario in uncertainty.scenarios(step.cluster, step.measured)
+      if scenario is not scenario_lib.SURE  # It is of what no setting reaches.
+    )
     self._known = _known_of(
       (problem.signature, *environment.costed().items()),
       step.cluster,

@@ -83,8 +83,12 @@ class Candidate:
 
 
 def tuned_us(candidate: Candidate) -> float:
-  """The step under the searched settings, as predicted."""
-  return candidate.tuned.step_time_us
+  """The step under the searched settings, as predicted of what was measured.
+
+  What it would gain by mechanisms that were measured nowhere is not in it, so
+  that no search goes on from that, and no plan rests on it.
+  """
+  return candidate.tuned_times.sure_us
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -224,6 +228,8 @@ class Search:
     least_us = LEAST_GAIN * kept.tuned.step_time_us
     if candidate.tuned.step_time_us >= kept.tuned.step_time_us - least_us:
       return "not faster"  # As predicted; nothing else is worth a replay.
+    if tuned_us(candidate) >= tuned_us(kept) - least_us:
+      return "what it gains was measured nowhere"
     if not self._is_surely_faster(candidate, kept, least_us):
       return "not surely faster"
     if candidate.capped is not None:

@@ -760,7 +760,8 @@ KNOBS: Mapping[str, Knob] = {
   "local copies": Knob(
     does="runs all-to-alls and permutes within a process by copy engines",
     options=(collective_routes.LOCAL_COPIES,),
-    tried="that is predicted to be faster. No measurement is behind it",
+    tried="that is predicted to be faster. Nobody measured it, so no plan has"
+    " it unless a profile does; `tune` notes what it would gain",
     hurts="the host takes part in each. With a process per GPU it does"
     " nothing: say --processes-per-node",
     values=_local_copies,
