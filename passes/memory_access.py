@@ -135,8 +135,7 @@ def _moves_innermost(
 
 def _innermost(shape: hlo.Shape) -> int | None:
   """The innermost dimension of more than one element, if there is one."""
-  order = shape.layout.minor_to_major or range(len(shape.dimensions))[::-1]
-  return next((d for d in order if shape.dimensions[d] > 1), None)
+  return next((d for d in _order(shape) if shape.dimensions[d] > 1), None)
 
 
 _ELEMENTS_PER_THREAD = 4
@@ -328,30 +327,58 @@ class Scattered:
   elements_between: int
 
 
+def _order(shape: hlo.Shape) -> tuple[int, ...]:
+  """Dimensions of an array as they lie in memory, the innermost first."""
+  dims = range(len(shape.dimensions))
+  return tuple(shape.layout.minor_to_major) or tuple(dims)[::-1]
+
+
 def _scattered(
   fused: hlo.Computation, wanted: Mapping[int, int]
 ) -> Iterator[Scattered]:
-  """What the transpositions of a loop fusion read.
+  """What a loop fusion reads across the order in which it lies in memory.
 
-  Its threads go through the result in order. Where another dimension becomes
-  innermost, each element is far from the one before.
+  Its threads go through the result in order. That order is followed back to
+  what is read, through all that moves dimensions on the way. Where XLA turns
+  tiles in shared memory instead, the fusion is no loop: its transpose emitter
+  is for kInput, which XLA chooses (ChooseFusionKind in gpu_fusible.cc) where it
+  has it for the permutation; before 2025 for those alone that are 10, 021 or
+  210 once dimensions that stay together count as one (ir_emission_utils.cc).
   """
-  for moved in fused.instructions:
-    if not _moves_innermost(fused, moved):
+  root = hlo.first_array(fused.root.shape)
+  orders = {fused.root.id: _order(root)}
+  for user in reversed(fused.instructions):  # Each after all of its users.
+    order = orders.get(user.id, _order(hlo.first_array(user.shape)))
+    is_reshaped = user.opcode in _SAME_BYTES and order != _order(user.shape)
+    if user.opcode == "parameter" or is_reshaped:
+      # What is behind a reshape lies in memory as it does.
+      yield from _read_in_order(user.shape, order, wanted[user.id])
       continue
-    (operand,) = fused.operands(moved)
-    taken, shape = _innermost(operand.shape), moved.shape
-    order = shape.layout.minor_to_major or range(len(shape.dimensions))[::-1]
-    between = 1
-    for dim in order:
-      source = moved.dimensions[dim] if moved.opcode == "transpose" else dim
-      if source == taken:
-        break
-      between *= shape.dimensions[dim]
-    num_elements = max(hlo.num_elements(shape), 1)
+    for operand in fused.operands(user):
+      if not wanted[operand.id]:
+        continue
+      if user.opcode == "transpose":
+        orders.setdefault(operand.id, tuple(user.dimensions[d] for d in order))
+      elif (
+        user.opcode not in _SAME_BYTES
+        and operand.shape.dimensions == hlo.first_array(user.shape).dimensions
+      ):
+        orders.setdefault(operand.id, order)
+
+
+def _read_in_order(
+  shape: hlo.Shape, order: Sequence[int], num_elements: int
+) -> Iterator[Scattered]:
+  """What of an array is read far from its neighbours, in an order."""
+  taken, between = _innermost(shape), 1
+  for dim in order:
+    if dim == taken or not num_elements:
+      break
+    between *= shape.dimensions[dim]
+  if taken is not None and between > 1:
     yield Scattered(
-      num_elements=wanted[moved.id],
-      element_bytes=hlo.shape_bytes(operand.shape) / num_elements,
+      num_elements=num_elements,
+      element_bytes=hlo.shape_bytes(shape) / max(hlo.num_elements(shape), 1),
       elements_between=between,
     )
 

@@ -50,6 +50,8 @@ class KernelCost:
     wave_loss: waves that are lost for each that the kernel needs more.
     threads_us: the part of the time that its threads take at least, however
       little each of them does.
+    scattered_us: the part of the time that reads across the order of memory
+      take.
     pairing: of what a profile measured, which work this is; None if none.
   """
 
@@ -62,6 +64,7 @@ class KernelCost:
   memory_share: float = 1.0
   wave_loss: float = 1.0
   threads_us: float = 0.0
+  scattered_us: float = 0.0
   pairing: int | None = None
 
   @property
@@ -94,6 +97,7 @@ def predict(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> KernelCost:
     ),
     wave_loss=grid.wave_loss,
     threads_us=min(fusion.threads_us(parameters, kernel, gpu), run_us),
+    scattered_us=min(fusion.scattered_us(kernel, gpu), run_us),
   )
 
 

@@ -51,8 +51,9 @@ class Scenario:
       of those two.
     measured_collectives: collectives that a profile measured, in place of the
       first three.
-    has_unmeasured: whether collectives gain by routes that were measured
-      nowhere (`routes.Route`).
+    scattered_reads: reads across the order of memory, of those other kernels.
+    unmeasured: what collectives gain by routes that were measured nowhere
+      (`routes.Route`), if not 0.
   """
 
   name: str = "as predicted"
@@ -68,14 +69,15 @@ class Scenario:
   other_kernels: float = 1.0
   measured_kernels: float = 1.0
   measured_collectives: float = 1.0
-  has_unmeasured: bool = True
+  scattered_reads: float = 1.0
+  unmeasured: float = 1.0
 
 
 AS_PREDICTED = Scenario()
 SURE = Scenario(
   name="what was measured nowhere gains nothing",
   part="unmeasured",
-  has_unmeasured=False,
+  unmeasured=0.0,
 )
 
 
@@ -124,13 +126,14 @@ class Prices:
     """What becomes of that in the scenario."""
     scenario = self._scenario
     factor = scenario.products if is_product else scenario.other_kernels
+    more_us = (scenario.scattered_reads - 1) * cost.scattered_us
     if self._measured is not None and self._measured.knows_kernel(cost):
-      factor = scenario.measured_kernels
-    if factor == 1:
+      factor, more_us = scenario.measured_kernels, 0.0
+    if factor == 1 and not more_us:
       return cost
     return dataclasses.replace(
       cost,
-      time_us=cost.time_us * factor,
+      time_us=cost.time_us * factor + more_us,
       memory_us=cost.memory_us * factor,
       threads_us=cost.threads_us * factor,
     )

@@ -90,6 +90,14 @@ class Step:
     """The step of another module that is run in the same way."""
     return dataclasses.replace(self, analysis=analysis, kernels_from=None)
 
+  def may_differ(self, scenario: scenario_lib.Scenario) -> bool:
+    """Whether it has anything of what the models are wrong about in this."""
+    if not scenario.unmeasured:
+      return bool(self.unmeasured)
+    if scenario.scattered_reads != 1:
+      return any(cost.scattered_us for cost in self._modelled.values())
+    return True
+
   def under(self, scenario: scenario_lib.Scenario) -> Step:
     """The step as it would be if the models were wrong in this way."""
     if scenario is self.scenario:
@@ -354,7 +362,7 @@ class Step:
       return self.prices.in_own_kernel(key, kernel)
     if route := self.routes.get(key):
       routed = self.prices.routed(key, route.cost)
-      if self.scenario.has_unmeasured or key not in self.unmeasured:
+      if self.scenario.unmeasured or key not in self.unmeasured:
         return routed
       by_nccl = self.prices.collective(key, self.default[key])
       return max(routed, by_nccl, key=lambda cost: cost.time_us)

@@ -146,7 +146,7 @@ class _Chooser:
     self._scenarios = tuple(
       scenario
       for scenario in uncertainty.scenarios(step.cluster, step.measured)
-      if scenario is not scenario_lib.SURE  # It is of what no setting reaches.
+      if step.may_differ(scenario)
     )
     self._known = _known_of(
       (problem.signature, *environment.costed().items()),
