@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Library calls, by name and attributes: what is told of what they do.
 
-A call's name says whose it is. XLA's own libraries (cuBLAS, cuDNN, cuSOLVER and
-so on), kernels that XLA generates, host callbacks and most of Transformer
-Engine's calls work on what one device holds. Of Transformer Engine's,
-CollectiveGemm says in an attribute that it gathers or scatters
-(transformer_engine/jax/csrc/extensions/gemm.cpp), and expert parallelism moves
-tokens over NCCL (te_ep_*). What any other call does, such as cuDecomp's FFTs or
-a user's own, nothing tells.
+A call may communicate unless its name says that it works on what one device
+holds. XLA's own libraries and kernels do, and so do calls whose names are made
+of words that local calls of JAX and Transformer Engine have: te_norm_forward_ffi
+is one, te_userbuffers_gemm and te_ep_dispatch_ffi are none. Of those,
+Transformer Engine's CollectiveGemm says in an attribute that it gathers or
+scatters (transformer_engine/jax/csrc/extensions/gemm.cpp), and Mosaic's kernels
+say whether they reach other devices (jax/experimental/mosaic/gpu/core.py).
 """
 
 from __future__ import annotations
@@ -27,12 +27,28 @@ _BY_BYTES = (
   *("te_fused_topk", "te_fused_moe_aux", "te_topk", "te_inspect"),
   *("te_grouped_gemm_d2h", "te_layernorm", "te_rmsnorm", "te_gelu"),
 )
+# XLA's libraries and generated kernels, jax_triton's, and host callbacks.
 _LOCAL = (
-  *("__cu", "__gpu$", "__triton", "__op$", "te_", "cub_", "cublas_", "cudnn_"),
-  *("cufft_", "cusolver_", "cusparse_", "cu_threefry", "cuda_threefry"),
-  *("xla_python_", "xla_ffi_python_", "xla_ffi_partitioned_python_"),
+  *("__cub$", "__cublas$", "__cudnn$", "__cusolver$", "__gpu$", "__op$"),
+  *("__triton", "triton_kernel_call", "xla_python_", "xla_ffi_python_"),
+  *("xla_ffi_partitioned_python_",),
 )
-_COMMUNICATING = ("te_ep_",)
+# Words of the names of local calls, but for endings such as "ffi" and "v2".
+_LOCAL_WORDS = frozenset(
+  # Transformer Engine 0.8 to main of 2026-08, transformer_engine/jax.
+  (
+    "te act amax attn aux backward bias cast cross d2h dact dbias dequantize"
+    " dgated dgelu forward fp8 function fused gated gelu gemm group grouped"
+    " inspect layernorm loss lu masked mod moe norm quantize rht rmsnorm scaled"
+    " score self sizes softmax topk transpose triang upper with"
+    # jax/_src, 0.4 to 0.12: linear algebra, sparse arrays, RNNs, random bits.
+    " cu cuda cub cublas cudnn cusolver cusparse batched bwd cholesky coo csr"
+    " csrlsvqr fromdense geev geqrf gesvd gesvdj gesvdp getrf gtsv2 matmat"
+    " matvec orgqr ormqr permutation pivots potrf rnn sort syevd syevj syrk"
+    " sytrd threefry2x32 to todense trsm update"
+  ).split()
+)
+_ENDING = re.compile(r"ffi|v\d+|[fscu]\d+")
 
 _NUMBER = re.compile(rb"(\w+) = (-?\d+) : i(?:32|64)\b")
 _TRUTH = re.compile(rb"(\w+) = (true|false)\b")
@@ -63,9 +79,17 @@ def takes_its_bytes(call: hlo.Instruction) -> bool:
 
 def may_communicate(module: hlo.Module, call: hlo.Instruction) -> bool:
   """Whether a call may hold collectives: all that nothing tells may."""
-  target = call.custom_call_target
-  if target.startswith(_COMMUNICATING):
+  target, told = call.custom_call_target, attributes(module, call)
+  if target.startswith("mosaic_gpu"):
+    raw = module.raw_backend_config(call)
+    return bool(
+      told.get("uses_xla_collective_metadata", 1)
+      or b"xla_replica_ids" in raw
+      or b"nvshmem" in raw
+    )
+  if told.get("collective_op", 0):
     return True
-  if attributes(module, call).get("collective_op", 0):
-    return True
-  return not target.startswith(_LOCAL)
+  return not target.startswith(_LOCAL) and not all(
+    word in _LOCAL_WORDS or _ENDING.fullmatch(word)
+    for word in target.split("_")
+  )
