@@ -9,7 +9,8 @@ JAX names the arguments of a step by their paths. An array passes on what it is
 through whatever moves elements or changes them one by one: tuples, loops and
 calls, reshapes, slices, fusions, converts, sums, collectives. It *copies*.
 Products, reductions, gathers and broadcasts *mix*: what they make depends on
-what they take, and is something else.
+what they take, and is something else. The sum over what was stacked, as over
+gradients of micro-batches, copies.
 
 - Arguments that a step returns changed are its *state*. Others are *data*, but
   for frozen parameters: those are no integers, and no product has one of them
@@ -32,6 +33,7 @@ from collections.abc import Iterator, Mapping
 import dataclasses
 import functools
 import itertools
+import math
 import re
 from typing import Literal
 import weakref
@@ -81,7 +83,8 @@ _LINEAR = frozenset(
     *("add", "add-dependency", "bitcast", "concatenate", "convert", "copy"),
     *("copy-start", "dynamic-slice", "dynamic-update-slice", "fusion", "call"),
     *("negate", "opt-barrier", "pad", "reduce-precision", "reshape"),
-    *("reverse", "slice", "subtract", "transpose", "while", "parameter"),
+    *("reduce", "reverse", "slice", "subtract", "transpose", "while"),
+    "parameter",
     *(kind + end for kind in collectives_lib.KINDS for end in ("", "-start")),
   ]
 )
@@ -94,7 +97,12 @@ _PLACES_STAY = frozenset(
 _PRODUCTS = frozenset(["convolution", "custom-call", "dot", "ragged-dot"])
 _CALLS = frozenset(["async-start", "call", "fusion"])
 _REDUCTIONS = frozenset(["all-reduce", "reduce-scatter"])
-_SUMS = frozenset(["add", "subtract"])
+_SUMS = frozenset(["add", "reduce", "subtract"])
+# What may lie between the parts of a stack and their sum.
+_OF_STACKS = frozenset(
+  [*_PLACES_STAY, "multiply", "slice", "while"]
+  + [kind + end for kind in collectives_lib.KINDS for end in ("", "-start")]
+)
 # The name of an argument, with which paths in it begin.
 _ROOT = re.compile(r"^\w+")
 _INTEGERS = ("s", "u", "pred")
@@ -331,18 +339,23 @@ class _Flow:
       self._join(made, tuple(flat))
       return made
     for operand, nodes in enumerate(operands):
-      ways = self.copied if self._copies(instruction, operand) else self.mixed
+      copies = self._copies(instruction, operand, nodes)
+      ways = self.copied if copies else self.mixed
       for node in made:
         ways[node] += nodes
     return made
 
-  def _copies(self, instruction: hlo.Instruction, operand: int) -> bool:
+  def _copies(
+    self, instruction: hlo.Instruction, operand: int, nodes: _Nodes
+  ) -> bool:
     """Whether an instruction copies elements of an operand."""
     match instruction.opcode:
       case "broadcast":  # Adds dimensions of one element, or repeats.
         may_copy = True
       case "custom-call":  # A library's product adds to what it takes third.
         may_copy = len(instruction.operand_ids) == 1 or operand == 2
+      case "reduce":
+        return operand == 0 and self._adds_up_a_stack(instruction, nodes)
       case "select":
         return operand > 0
       case opcode:
@@ -350,6 +363,64 @@ class _Flow:
     given = self._shapes[instruction.operand_ids[operand]]
     size = hlo.num_elements(instruction.shape)
     return may_copy and hlo.num_elements(given) == size
+
+  def _adds_up_a_stack(
+    self, instruction: hlo.Instruction, nodes: _Nodes
+  ) -> bool:
+    """Whether a reduction adds up parts that were stacked to be added up."""
+    called = self._module.computations[instruction.called_computation_ids[0]]
+    if called.root.opcode != "add" or len(nodes) != 1:
+      return False
+    given = self._shapes[instruction.operand_ids[0]]
+    size = hlo.num_elements(instruction.shape)
+    number = hlo.num_elements(given) // max(size, 1)
+    return number > 1 and self._is_stack(nodes[0], number)
+
+  def _is_stack(self, node: _Node, number: int, start: int = 0) -> bool:
+    """Whether an array is a stack of so many parts, or was sent with others.
+
+    It begins at `start` of what collectives are combined in.
+    """
+    made_by, of = self.made_by[node], self.copied[node]
+    if self._num_stacked(made_by) == number:
+      return True
+    if made_by.opcode == "slice" and len(made_by.slice_dimensions) == 1:
+      start += made_by.slice_dimensions[0].start
+    if made_by.opcode == "concatenate":
+      for part, operand in zip(of, made_by.operand_ids, strict=False):
+        size = hlo.num_elements(self._shapes[operand])
+        if start < size:
+          return self._is_stack(part, number, start)
+        start -= size
+    of = [n for n in of if n < node]
+    return (
+      made_by.opcode in _OF_STACKS
+      and len(of) == 1
+      and self._is_stack(of[0], number, start)
+    )
+
+  def _num_stacked(self, instruction: hlo.Instruction) -> int:
+    """How many parts an instruction stacks; 0 for one that stacks none."""
+    shapes = [self._shapes[i] for i in instruction.operand_ids]
+    match instruction.opcode:
+      case "concatenate":
+        return len(shapes)
+      case "reduce":  # Two in a row have a collective in between.
+        return next(iter(instruction.shape.dimensions), 0)
+      case "dynamic-update-slice":
+        part = hlo.num_elements(shapes[1])
+        return hlo.num_elements(instruction.shape) // max(part, 1)
+      case "dot":
+        dims = instruction.dot_dimension_numbers.lhs_batch_dimensions
+      case "custom-call":
+        config = self._module.backend_config(instruction)
+        product = config.get("gemm_backend_config", {})
+        product = config.get("gemm_backend_config", {})
+        numbers = product.get("dot_dimension_numbers", {})
+        dims = map(int, numbers.get("lhs_batch_dimensions", ()))
+      case _:
+        return 0
+    return math.prod(shapes[0].dimensions[dim] for dim in dims)
 
 
 def leaves(shape: hlo.Shape) -> list[hlo.Shape]:
@@ -420,7 +491,15 @@ class Arrays:
       own[node] |= 1 << bit
     # Arguments that it is a copy of, or depends on in any way.
     self._copies = _reached([*own], flow.copied)
-    self._needs = _reached(own, flow.copied, flow.mixed)
+    self._needs = _reached([*own], flow.copied, flow.mixed)
+    # XLA adds up on one device what is added to a state behind a reduction.
+    chosen = [
+      [] if made_by.opcode == "select" and self._of_device[node] else copied
+      for node, (made_by, copied) in enumerate(
+        zip(flow.made_by, flow.copied, strict=True)
+      )
+    ]
+    self._has = _reached(own, chosen)
     self._new = self._new_state()
     self._state = sum({1 << bit for bit in self._new.values()})
     becoming = [0] * len(flow.copied)
@@ -616,7 +695,7 @@ class Arrays:
 
   def _what(self, node: _Node) -> tuple[Kind, int]:
     """What an array is, and of which arguments."""
-    copies, becomes = self._copies[node], self._becomes[node]
+    copies, becomes = self._has[node], self._becomes[node]
     if not self._data or not self._needs[node]:
       return "unknown", copies
     if self._needs[node] & self._data:
@@ -701,6 +780,31 @@ class Arrays:
             trips.append(self._module.trip_count(loop))
     return max(trips)
 
+  def parts_added_up(self, collective: collectives_lib.Collective) -> int:
+    """Parts of a stack that are only added up once they are reduced.
+
+    1 where anything else is done with what a collective reduces.
+    """
+    found = self._operation(collective)
+    if found is None or collective.kind not in _REDUCTIONS:
+      return 1
+    flow, numbers = self._flow, []
+    todo = [*flow.values.get(found[1].id, ())]
+    seen = set(todo)
+    while todo:
+      node = todo.pop()
+      for user in self._used[node] or (node,):
+        if node not in self._linear_in(user):
+          return 1
+        if flow.made_by[user].opcode == "reduce":
+          size = hlo.num_elements(flow.made_by[user].shape)
+          stack = flow.made_by[flow.copied[user][0]].shape
+          numbers.append(hlo.num_elements(stack) // size)
+        elif user not in seen:
+          seen.add(user)
+          todo.append(user)
+    return min(numbers, default=1)
+
   def num_added_up(self, collective: collectives_lib.Collective) -> int:
     """Collectives, itself included, whose results are only added up."""
     found = self._operation(collective)
@@ -767,15 +871,19 @@ class Arrays:
     while todo:
       node = todo.pop()
       for user in self._used[node] if node != last else ():
-        opcode = flow.made_by[user].opcode
-        is_linear = opcode in _LINEAR and node in flow.copied[user]
-        if opcode in ("multiply", "divide"):  # By a constant.
-          needed = [n for n in flow.copied[user] if self._needs[n] or n == node]
-          is_linear = needed == [node]
+        is_linear = node in self._linear_in(user)
         if is_linear and user not in seen:
           seen.add(user)
           todo.append(user)
     return seen
+
+  def _linear_in(self, node: _Node) -> list[_Node]:
+    """Of the arrays that one is made of, those that it is linear in."""
+    copied, opcode = self._flow.copied[node], self._flow.made_by[node].opcode
+    if opcode in ("multiply", "divide"):  # By a constant.
+      needed = [n for n in copied if self._needs[n]]
+      return needed if len(needed) == 1 else []
+    return copied if opcode in _LINEAR else []
 
 
 def _is_alike(one: hlo.Shape, other: hlo.Shape) -> bool:

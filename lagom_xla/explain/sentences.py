@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
+import math
 
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import in_words
@@ -478,17 +479,30 @@ def _pipelining(subject: Subject) -> Iterator[str]:
 def _mesh(subject: Subject) -> Iterator[str]:
   """Mesh: as many bytes over the GPUs of one node, if it spans several."""
   key, cluster = subject.key, subject.step.cluster
-  if key.num_nodes < 2:
-    return
   num_ranks = min(key.num_ranks, cluster.gpus_per_node)
+  if key.num_nodes < 2 or num_ranks < 2:
+    return
   within = dataclasses.replace(key, num_nodes=1, num_ranks=num_ranks)
   setting = collective_lib.default_setting(within, cluster)
   runs = subject.collective.executions
+  within_us = subject.step.predict(within, setting).time_us
+  least_us = _LEAST_ADVISED * subject.parts.exposed_us
+  if runs * (subject.lone_us - within_us) < least_us:
+    return
+  price = " What goes within nodes now would go between them then."
+  if num_ranks < key.num_ranks:
+    price = ""
+    arrays = subject.arrays.moved(subject.collective)
+    if any(array.kind in provenance.OF_ANY_BATCH for array in arrays):
+      price = (
+        f" A GPU would hold {key.num_ranks / num_ranks:,.2g} times as much of"
+        " what is sharded so."
+      )
   yield (
     f"Mesh: it spans {key.num_nodes} nodes over {cluster.node.fabric}. On a"
     f" mesh axis within a node ({num_ranks} GPUs), the same bytes would take"
-    f" {_ms(runs * subject.step.predict(within, setting).time_us)} alone"
-    f" instead of {_ms(runs * subject.lone_us)}."
+    f" {_ms(runs * within_us)} alone instead of"
+    f" {_ms(runs * subject.lone_us)}.{price}"
   )
 
 
@@ -516,6 +530,7 @@ def _written_sums(subject: Subject) -> Iterator[str]:
   collective = subject.collective
   number, runs = subject.arrays.num_added_up(collective), collective.executions
   if number < 2:
+    yield from _stacked_sums(subject)
     return
   num_bytes = in_words.gigabytes(runs * collective.nccl_bytes)
   lone_us = runs * subject.lone_us
@@ -528,8 +543,34 @@ def _written_sums(subject: Subject) -> Iterator[str]:
   )
 
 
+def _stacked_sums(subject: Subject) -> Iterator[str]:
+  """The same of micro-batches that are stacked first."""
+  collective, key = subject.collective, subject.key
+  number, runs = (
+    subject.arrays.parts_added_up(collective),
+    collective.executions,
+  )
+  if number < 2:
+    return
+  once_us = runs * subject.lone_us / number  # A part in each trip of a loop.
+  if runs % number:
+    sums = dataclasses.replace(key, num_bytes=key.num_bytes // number)
+    once_us = runs * subject.step.predict(sums, subject.setting).time_us
+  yield (
+    f"Accumulation: it reduces {number:,} parts of a stack, which are only added"
+    f" up then. Added up on each GPU first, that takes {_ms(once_us)} alone"
+    f" instead of {_ms(runs * subject.lone_us)}: jax.shard_map, with one"
+    f" {_SUMS_OF[collective.kind]} behind the sum."
+  )
+
+
 # JAX's names of reductions.
 _SUMS_OF = {"all-reduce": "psum", "reduce-scatter": "psum_scatter"}
+
+
+# More rows than these, as many times, are no advice; below, a percentage.
+_MOST_ROWS = 10
+_MANY_TIMES = 2
 
 
 def _batch(subject: Subject) -> Iterator[str]:
@@ -542,10 +583,17 @@ def _batch(subject: Subject) -> Iterator[str]:
   if not provenance.OF_ANY_BATCH.issuperset(array.kind for array in arrays):
     return
   factor = 1 + too_long_us / hideable_us
+  if too_long_us < _LEAST_ADVISED * subject.parts.exposed_us:
+    return
+  if factor > _MOST_ROWS:
+    return
+  rows = f"{factor:,.1f} times the rows"
+  if factor < _MANY_TIMES:
+    rows = f"{math.ceil(100 * (factor - 1))} % more rows"
   yield (
     f"Batch: it moves {moved(arrays, is_told=True)}, whose size does not depend"
-    f" on the batch. With {factor:.1f} times the rows per GPU the kernels"
-    " beside it would be long enough to hide it, if they grow with the rows."
+    f" on the batch. With {rows} per GPU the kernels beside it would be long"
+    " enough to hide it, if they grow with the rows."
   )
 
 

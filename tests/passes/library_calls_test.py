@@ -15,9 +15,7 @@ from lagom_xla.passes import library_calls
 
 
 def _may_communicate(module: hlo.Module) -> bool:
-  (call,) = (
-    i for i in module.entry.instructions if i.opcode == "custom-call"
-  )
+  (call,) = (i for i in module.entry.instructions if i.opcode == "custom-call")
   return library_calls.may_communicate(module, call)
 
 
@@ -67,7 +65,5 @@ def test_kernels_of_mosaic_say_themselves_whether_they_communicate() -> None:
 
   step = jax.jit(plgpu.kernel(copies, out_type=array))
   lowered = step.trace(array).lower(lowering_platforms=("cuda",))
-  module = hlo.load(
-    lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
-  )
+  module = hlo.load(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
   assert not _may_communicate(module)

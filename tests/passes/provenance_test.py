@@ -147,6 +147,54 @@ def test_shapes_are_those_of_the_whole(adam_step: hlo.Module) -> None:
   assert shapes
 
 
+def _perceptron_loss(params, x):
+  hidden = jnp.tanh(x @ params["up"] + params["bias"])
+  return jnp.mean((hidden @ params["down"]) ** 2)
+
+
+def _stacked(params, x):
+  grads = [jax.grad(_perceptron_loss)(params, part) for part in x]
+  return jax.tree.map(lambda *g: jnp.stack(g).sum(0), *grads)
+
+
+def _mapped(params, x):
+  grads = jax.lax.map(lambda p: jax.grad(_perceptron_loss)(params, p), x)
+  return jax.tree.map(lambda g: g.mean(0), grads)
+
+
+def _vectorized(params, x):
+  grads = jax.vmap(lambda p: jax.grad(_perceptron_loss)(params, p))(x)
+  return jax.tree.map(lambda g: g.mean(0), grads)
+
+
+@pytest.mark.parametrize("gradients", [_stacked, _mapped, _vectorized])
+def test_gradients_that_are_stacked_and_then_added_up_are_gradients(
+  h100s: Any, scheduled: Any, gradients: Any
+) -> None:
+  mesh = Mesh(np.array(h100s), ("d",))
+
+  def array(*shape, spec=()):
+    sharding = NamedSharding(mesh, P(*spec))
+    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
+
+  @jax.jit
+  def step(params, x):
+    grads = gradients(params, x)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
+
+  params = {
+    "up": array(_WIDTH, 2 * _WIDTH),
+    "bias": array(2 * _WIDTH),
+    "down": array(2 * _WIDTH, _WIDTH),
+  }
+  x = array(_MICRO, _ROWS, _WIDTH, spec=(None, "d"))
+  module = scheduled(step.lower(params, x))
+  arrays, found = provenance.of(module), collectives.find(module)
+  assert {a.kind for one in found for a in arrays.moved(one)} == {"gradient"}
+  if gradients is _mapped:
+    assert {arrays.parts_added_up(one) for one in found} == {_MICRO}
+
+
 # What may stand between an argument and a collective: lines of HLO that make
 # {out} of {x}, all f32[64,8], and computations that they call.
 _WAYS = {
