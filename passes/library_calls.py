@@ -3,9 +3,9 @@
 """Library calls, by name and attributes: what is told of what they do.
 
 A call may communicate unless its name says that it works on what one device
-holds. XLA's own libraries and kernels do, and so do calls whose names are made
-of words that local calls of JAX and Transformer Engine have: te_norm_forward_ffi
-is one, te_userbuffers_gemm and te_ep_dispatch_ffi are none. Of those,
+holds. XLA's own libraries and kernels do, and so do calls whose names consist
+of words that local calls of JAX and Transformer Engine have, such as
+te_norm_forward_ffi, but neither te_userbuffers_gemm nor te_ep_dispatch_ffi.
 Transformer Engine's CollectiveGemm says in an attribute that it gathers or
 scatters (transformer_engine/jax/csrc/extensions/gemm.cpp), and Mosaic's kernels
 say whether they reach other devices (jax/experimental/mosaic/gpu/core.py).

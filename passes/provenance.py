@@ -866,13 +866,11 @@ class Arrays:
 
   def _linear(self, node: _Node, last: _Node | None = None) -> set[_Node]:
     """What is linear in an array, itself included, up to another one."""
-    flow, todo = self._flow, [node]
-    seen = {node}
+    todo, seen = [node], {node}
     while todo:
       node = todo.pop()
       for user in self._used[node] if node != last else ():
-        is_linear = node in self._linear_in(user)
-        if is_linear and user not in seen:
+        if user not in seen and node in self._linear_in(user):
           seen.add(user)
           todo.append(user)
     return seen
