@@ -557,10 +557,10 @@ def _stacked_sums(subject: Subject) -> Iterator[str]:
     sums = dataclasses.replace(key, num_bytes=key.num_bytes // number)
     once_us = runs * subject.step.predict(sums, subject.setting).time_us
   yield (
-    f"Accumulation: it reduces {number:,} parts of a stack, which are only added"
-    f" up then. Added up on each GPU first, that takes {_ms(once_us)} alone"
-    f" instead of {_ms(runs * subject.lone_us)}: jax.shard_map, with one"
-    f" {_SUMS_OF[collective.kind]} behind the sum."
+    f"Accumulation: it reduces the {number:,} parts of a stack, which are only"
+    " added up afterwards. Added up on each GPU first, that takes"
+    f" {_ms(once_us)} alone instead of {_ms(runs * subject.lone_us)}:"
+    f" jax.shard_map, with one {_SUMS_OF[collective.kind]} after the sum."
   )
 
 
