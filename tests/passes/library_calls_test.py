@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 from jax.experimental.pallas import mosaic_gpu as plgpu
 import jax.numpy as jnp
@@ -65,5 +67,6 @@ def test_kernels_of_mosaic_say_themselves_whether_they_communicate() -> None:
 
   step = jax.jit(plgpu.kernel(copies, out_type=array))
   lowered = step.trace(array).lower(lowering_platforms=("cuda",))
-  module = hlo.load(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
+  computation: Any = lowered.compiler_ir("hlo")
+  module = hlo.load(computation.as_serialized_hlo_module_proto())
   assert not _may_communicate(module)
