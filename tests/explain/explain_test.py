@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 import functools
 import re
+from typing import Any
 
 import hypothesis
 from hypothesis import strategies as st
@@ -298,7 +299,7 @@ def test_only_what_a_loop_adds_up_could_be_reduced_once(
   sums: str,
 ) -> None:
   def body(x, total):
-    def trip(total, piece):
+    def trip(total, piece) -> tuple[Any, Any]:
       with jax.named_scope("g"):
         reduced = jax.lax.psum_scatter(piece @ piece, "x", tiled=True)
       return (total + reduced, 0) if sums == "carried" else (total, reduced)
