@@ -206,7 +206,7 @@ def _below(word: str, error: BaseException) -> list[str]:
 def _lines(error: BaseException) -> list[str]:
   """An error's type, message, notes and parts, without empty lines."""
   message = error.msg if isinstance(error, SyntaxError) else str(error)
-  first, *more = [line for line in message.splitlines() if line.strip()] or [""]
+  first, *more = _without_traces(message) or [""]
   name = type(error).__name__
   for note in getattr(error, "__notes__", ()):
     if _JAX_NOTE not in note:
@@ -214,6 +214,17 @@ def _lines(error: BaseException) -> list[str]:
   for part in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
     more += _below("with", part)
   return _shortened([f"{name}: {first.strip()}" if first else name, *more])
+
+
+def _without_traces(message: str) -> list[str]:
+  """A message's lines that are neither empty nor of a trace written into it."""
+  found, is_in_trace = [], False
+  for line in filter(str.strip, message.splitlines()):
+    is_head = line.startswith("Traceback (most recent call last)")
+    is_in_trace = is_head or (is_in_trace and line.startswith(" "))
+    if not is_in_trace:
+      found.append(line)
+  return found
 
 
 def _cause(error: BaseException) -> BaseException | None:

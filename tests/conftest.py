@@ -45,6 +45,7 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
+from lagom_xla.flags import own_flags
 from lagom_xla.passes import hlo
 from lagom_xla.passes import registry
 from lagom_xla.tuner import tuner
@@ -52,6 +53,8 @@ from lagom_xla.tuner import tuning as tuning_lib
 import quick
 
 quick.start_cpus(8)
+# What tests set is what a user's process would start with.
+own_flags.as_read = lambda: os.environ.get("XLA_FLAGS", "")
 sys.dont_write_bytecode = False
 
 # A busy machine makes an example slow, not wrong.

@@ -307,20 +307,38 @@ def load_target(
   from lagom_xla.compile import load
   from lagom_xla.costs.nccl import environment as nccl_environment
   from lagom_xla.flags import environment
-  from lagom_xla.flags import own_flags
 
   environment.check()
   nccl_environment.check()
-  with own_flags.watched() as own:
-    target = load.load(
+  target = watched(
+    lambda: load.load(
       arguments.target,
       cluster_of(arguments),
       arguments=keywords(arguments),
-    )
-  is_beaten = getattr(arguments, "in_process", False)
+    ),
+    is_beaten=getattr(arguments, "in_process", False),
+  )
+  return target if workers is None else target.with_workers(workers)
+
+
+def watched(
+  load: Callable[[], target_lib.Target], *, is_beaten: bool = False
+) -> target_lib.Target:
+  """A target, loaded so that what it makes of its compile is known from now on.
+
+  `is_beaten` is whether a plan has the last word over that.
+  """
+  from lagom_xla.compile import source
+  from lagom_xla.flags import environment
+  from lagom_xla.flags import jit_options
+  from lagom_xla.flags import own_flags
+
+  with own_flags.watched() as own:
+    target = load()
+  jit_options.check(target.jit_options, source.place_of)
   beside = environment.of_compile(target.handed, own)
   environment.note(dataclasses.replace(beside, is_beaten=is_beaten))
-  return target if workers is None else target.with_workers(workers)
+  return target
 
 
 def inspected(

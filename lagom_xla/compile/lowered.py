@@ -100,6 +100,11 @@ class Lowered(abc.ABC):
     """XLA's platform: "cuda"; or "cpu", where CPUs stand for GPUs."""
 
   @property
+  def jit_options(self) -> Options:
+    """The compiler_options of its `jax.jit`, where they are known."""
+    return {}
+
+  @property
   @abc.abstractmethod
   def is_run(self) -> bool:
     """Whether what a compile to the end gives can run in this process."""
@@ -218,6 +223,11 @@ class LoweredStep(Lowered):
     """What JAX hands to XLA; None for a step that calls into Python."""
     return request_lib.of_step(self.step, options, self._sent)
 
+  @property
+  def jit_options(self) -> Options:
+    """Those that it was lowered with."""
+    return request_lib.jit_options(self.step)
+
   @functools.cached_property
   def handed(self) -> request_lib.Handed:
     """As of any program, also of a step that calls into Python."""
@@ -256,7 +266,9 @@ class LoweredModule(Lowered):
   module: hlo.Module
   cluster: cluster_lib.Cluster
   rewritten_program: Any = None
-  jit_options: Options = dataclasses.field(default_factory=dict, kw_only=True)
+  options_of_jit: Options = dataclasses.field(
+    default_factory=dict, kw_only=True
+  )
   options_to_the_end: Options = dataclasses.field(
     default_factory=lambda: {"xla_gpu_mock_custom_calls": True}, kw_only=True
   )
@@ -275,6 +287,11 @@ class LoweredModule(Lowered):
   def platform(self) -> str:
     """Always "cuda"."""
     return "cuda"
+
+  @property
+  def jit_options(self) -> Options:
+    """Those of the step that it is of."""
+    return self.options_of_jit
 
   @property
   def is_run(self) -> bool:
@@ -302,8 +319,7 @@ class LoweredModule(Lowered):
   @functools.cached_property
   def handed(self) -> request_lib.Handed:
     """As of any program, with the options of its step; no partitioner."""
-    any_step = request_lib.handed_for_any()
-    return dataclasses.replace(any_step, jit=self.jit_options)
+    return request_lib.handed_for_any(self.jit_options)
 
   def with_program(self, stablehlo: Any) -> Self:
     """In the place of the module's."""

@@ -17,8 +17,10 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import linecache
 import os
 import pathlib
+import re
 import sys
 import sysconfig
 import traceback
@@ -172,6 +174,23 @@ def described(
     if symptom in what:
       what += f" [{remedy}]"
   return what
+
+
+def place_of(word: str) -> str:
+  """The line in which the program first writes a word as a key; or "".
+
+  That is looked for in what is imported and not installed.
+  """
+  name = re.escape(word)
+  written = re.compile(rf"""(['"]){name}\1 *[]:]|\b{name} *=""")
+  files = [
+    getattr(it, "__file__", None) for it in [*sys.modules.values()][::-1]
+  ]
+  for at in filter(_is_of_program, map(pathlib.Path, filter(None, files))):
+    for number, line in enumerate(linecache.getlines(str(at)), 1):
+      if written.search(line):
+        return f"{os.path.relpath(at)}:{number}"
+  return ""
 
 
 def _passed(error: BaseException | None) -> list[tuple[pathlib.Path, int]]:

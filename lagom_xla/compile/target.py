@@ -10,7 +10,7 @@ named on the command line.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 import contextlib
 import dataclasses
 import math
@@ -67,6 +67,11 @@ class Target(abc.ABC):
   def handed(self) -> request_lib.Handed | None:
     """What JAX hands to XLA for it; None where it is not compiled."""
     return None
+
+  @property
+  def jit_options(self) -> Mapping[str, Any]:
+    """The compiler_options of its `jax.jit`, as they are written there."""
+    return {}
 
   @property
   def obstacle(self) -> str | None:
@@ -223,6 +228,10 @@ class _LoweredTarget(Target):
   @property
   def handed(self) -> request_lib.Handed:
     return self.lowered.handed
+
+  @property
+  def jit_options(self) -> Mapping[str, Any]:
+    return self.lowered.jit_options
 
   @property
   def ends_before_code(self) -> bool:
@@ -404,7 +413,7 @@ def of_module(
     return _ScheduledTarget(name=name, cluster=cluster, module=module)
   _check_needs_no_python(module)
   lowered = lowered_lib.LoweredModule(
-    module, cluster, jit_options=jit_options or {}
+    module, cluster, options_of_jit=jit_options or {}
   )
   return ModuleTarget(name=name, cluster=cluster, lowered=lowered)
 

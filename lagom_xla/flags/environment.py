@@ -10,15 +10,17 @@ it. The last two are those of one step, so what asks for values asks inside
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 import contextlib
 import contextvars
 import dataclasses
 import os
 from typing import TYPE_CHECKING, Literal
+import warnings
 
 from lagom_xla import errors
 from lagom_xla.flags import debug_options
+from lagom_xla.flags import options as xla_options
 from lagom_xla.flags import probe
 from lagom_xla.flags import syntax
 
@@ -131,6 +133,9 @@ class Beside:
 
 NOTHING = Beside()
 _beside = contextvars.ContextVar("_beside", default=NOTHING)
+_text: contextvars.ContextVar[str | None] = contextvars.ContextVar(
+  "_text", default=None
+)
 
 
 @contextlib.contextmanager
@@ -190,11 +195,14 @@ def _of_compile(handed: request.Handed) -> Beside:
     for name, value in debug_options.of_debug(handed.options).items()
     if value != known[name]
   }
-  return Beside(
-    jax=of_step({**build, **changed}),
-    jit=of_step(handed.jit),
-    build=build,
-  )
+  of_jax, jit = {**build, **changed}, {}
+  for name, value in handed.jit.items():
+    if (option := debug_options.find(name)) is not None:
+      with contextlib.suppress(xla_options.ValueRuleError):
+        value = xla_options.convert(option, value)
+    # Of what JAX keeps apart from XLA's options, as it hands it on.
+    jit[name] = of_jax.pop(name, value)
+  return Beside(jax=of_step(of_jax), jit=of_step(jit), build=build)
 
 
 def of_step(values: Values) -> Values:
@@ -247,9 +255,47 @@ def unread() -> str:
   return rest.split()[0] if rest else ""
 
 
+@contextlib.contextmanager
+def as_read(text: str) -> Generator[None]:
+  """Has what is inside take this for XLA_FLAGS, as XLA has read that."""
+  token = _text.set(text)
+  try:
+    yield
+  finally:
+    _text.reset(token)
+
+
+def text_read(read: bytes) -> str:
+  """XLA_FLAGS if XLA has read that, else flags that say what it has read.
+
+  Then a RuntimeWarning says so. `read` is what `request.read` returns.
+  """
+  text = os.environ.get("XLA_FLAGS", "")
+  try:
+    usual = debug_options.options()
+    known = of_step(debug_options.of_debug(read))
+    with contextlib.suppress(OSError, ValueError):  # XLA would not start.
+      if of_step(debug_options.under(syntax.follow(text))) == known:
+        return text
+    flags = xla_options.xla_flags(
+      {n: v for n, v in known.items() if v != usual[n].default}
+    )
+  except (errors.OptionsError, errors.ProbeError):
+    return text
+  warnings.warn(
+    "XLA_FLAGS was changed after XLA had read it, which changes nothing: XLA"
+    f" has read {flags or 'none'}.",
+    RuntimeWarning,
+    stacklevel=2,
+  )
+  return flags
+
+
 def _read() -> tuple[str, str]:
   """What is set, and the end of it, which XLA does not read."""
-  text = os.environ.get("XLA_FLAGS", "")
+  text = _text.get()
+  if text is None:
+    text = os.environ.get("XLA_FLAGS", "")
   try:
     followed = syntax.follow(text).rstrip(syntax.SPACE)
     return followed, syntax.parse(followed)[1]

@@ -159,8 +159,10 @@ def translate(
 
 def advice(name: str) -> str:
   """What is known of an option that the installed jaxlib lacks, or ""."""
-  if name in notes.REMOVED:
-    return notes.REMOVED[name].text
+  if note := {**notes.REMOVED, **notes.REMOVED_SINCE}.get(name):
+    return note.text
+  if added := notes.ADDED.get(name):
+    return f"jaxlib {added} has it."
   if name.startswith("xla_tpu_"):
     return "It is for TPUs, whose flags go into LIBTPU_INIT_ARGS."
   if name.startswith("tf_"):

@@ -87,6 +87,11 @@ def watched() -> Iterator[list[environment.Own]]:
     )
 
 
+def as_read() -> str:
+  """XLA_FLAGS as XLA has read it, whatever this process made of it since."""
+  return environment.text_read(request.read())
+
+
 def _restore(value: str | None) -> None:
   if value is None:
     os.environ.pop(_NAME, None)

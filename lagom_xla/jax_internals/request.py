@@ -11,7 +11,7 @@ function was traced to, made here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import hashlib
 from typing import Any
@@ -197,7 +197,7 @@ class Handed:
 
   Attributes:
     options: a CompileOptionsProto, in which JAX's settings are.
-    read: that of XLA_FLAGS alone, as XLA has read them.
+    read: what `read` returns.
     jit: the compiler_options of `jax.jit`.
     disabled: passes of XLA that are disabled.
   """
@@ -212,29 +212,41 @@ def handed_for(lowered: jax.stages.Lowered) -> Handed:
   """What JAX hands to XLA for a lowered step."""
   with caches.persistent_off():
     options, _, _ = _handed(lowered, {})
-  return _as_data(options, options.env_option_overrides)
+  return _as_data(options, jit_options(lowered))
 
 
-def handed_for_any() -> Handed:
-  """The same for any step of this process; XLA reads XLA_FLAGS for it."""
-  options = compiler.get_compile_options(num_replicas=1, num_partitions=1)
-  return _as_data(options, ())
+def handed_for_any(jit: Mapping[str, Any] | None = None) -> Handed:
+  """The same for any step of this process; XLA reads XLA_FLAGS for it.
+
+  `jit` are the compiler_options of its `jax.jit`.
+  """
+  options = compiler.get_compile_options(
+    num_replicas=1, num_partitions=1, env_options_overrides=dict(jit or {})
+  )
+  return _as_data(options, jit or {})
 
 
 def handed_by(request: Request) -> Handed:
   """The same of a request without options of our own."""
   options = xla_client.CompileOptions.ParseFromString(request.options)
-  return _as_data(options, request.overrides)
+  options.env_option_overrides = list(request.overrides)
+  return _as_data(options, {})
 
 
-def _as_data(options: Any, overrides: Iterable[tuple[str, Any]]) -> Handed:
+def _as_data(options: Any, jit: Mapping[str, Any]) -> Handed:
   debug_options = options.executable_build_options.debug_options
   return Handed(
     options=options.SerializeAsString(),
-    read=xla_client.CompileOptions().SerializeAsString(),
-    jit=dict(overrides),
+    read=read(),
+    # JAX keeps some of them apart from XLA's.
+    jit={**jit, **dict(options.env_option_overrides)},
     disabled=debug_options.xla_disable_hlo_passes,
   )
+
+
+def read() -> bytes:
+  """A CompileOptionsProto of XLA_FLAGS alone, which XLA reads once."""
+  return xla_client.CompileOptions().SerializeAsString()
 
 
 def jit_options(lowered: jax.stages.Lowered) -> Mapping[str, Any]:

@@ -44,6 +44,7 @@ from lagom_xla.compile import rewriting
 from lagom_xla.compile import scheduler_profile
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import in_words as words
+from lagom_xla.flags import own_flags
 from lagom_xla.live import proposals as proposals_lib
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
@@ -161,6 +162,7 @@ def searched(
 def _start(folder: pathlib.Path) -> subprocess.Popen[bytes]:
   env = {
     **os.environ,
+    "XLA_FLAGS": own_flags.as_read(),
     "PYTHONPATH": processes.python_path(),
     "JAX_PLATFORMS": "cpu",
     "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",

@@ -23,6 +23,7 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.flags import collective_routes
 from lagom_xla.flags import environment
 from lagom_xla.flags import nccl_channels
+from lagom_xla.flags import own_flags
 from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import request
 from lagom_xla.jax_internals import store
@@ -71,6 +72,10 @@ class Chooser:
 
   def choose(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
     """The tuned executable; raises where tuning fails, in any process."""
+    with environment.as_read(own_flags.as_read()):
+      return self._choose(lowered)
+
+  def _choose(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
     members = store.processes_of(lowered)
     with hanging.first_call(self._name, hanging.OTHERS):
       processes.check_step(members, lowered)

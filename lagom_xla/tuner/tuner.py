@@ -23,12 +23,14 @@ from lagom_xla import errors
 from lagom_xla import plan as plan_lib
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import load
+from lagom_xla.compile import source
 from lagom_xla.compile import target as target_lib
 from lagom_xla.costs import settings as settings_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 from lagom_xla.costs.nccl import environment as nccl_environment
 from lagom_xla.flags import environment
+from lagom_xla.flags import jit_options
 from lagom_xla.flags import nccl_channels
 from lagom_xla.flags import own_flags
 from lagom_xla.search.nccl import channel_cap
@@ -77,6 +79,7 @@ def inspect(
     if isinstance(target, str):
       with own_flags.watched():
         target = load.load(target, cluster)
+      jit_options.check(target.jit_options, source.place_of)
     else:
       target = target_lib.of_step(target, cluster, name="the step")
   with environment.beside(environment.of_compile(target.handed)):

@@ -24,6 +24,7 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.apply import env
 from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
+from lagom_xla.flags import debug_options
 from lagom_xla.flags import environment
 from lagom_xla.jax_internals import request
 from lagom_xla.report import notes
@@ -97,6 +98,16 @@ def test_settings_of_jax_that_reach_xla_are_what_runs_today(
     )
 
 
+def test_options_are_those_of_jit_in_whatever_spelling_it_has_them(h100s):
+  level = "O1" if jax.__version_info__ >= (0, 12) else 19
+  spelled = {"optimization_level": level, _COMBINED: "1", _SCHEDULER: "True"}
+  found = _beside(_target(h100s, compiler_options=spelled))
+  assert found.jit == {
+    **{"optimization_level": "EFFORT_O1", _COMBINED: 1, _SCHEDULER: True}
+  }
+  assert found.fixed == {_COMBINED: 1, _SCHEDULER: True} and not found.jax
+
+
 def test_options_of_jaxs_settings_are_fixed_too():
   jax.config.update("jax_compiler_enable_remat_pass", False)
   try:
@@ -104,6 +115,23 @@ def test_options_of_jaxs_settings_are_fixed_too():
   finally:
     jax.config.update("jax_compiler_enable_remat_pass", True)
   assert found.fixed == {"xla_disable_hlo_passes": "rematerialization"}
+
+
+@pytest.mark.parametrize("late", [f"--{_SCHEDULER}=true", "--xla_no_such=1"])
+def test_what_xla_read_is_what_runs_whatever_xla_flags_became(
+  monkeypatch, late
+):
+  read = request.read()
+  monkeypatch.setenv("XLA_FLAGS", late)
+  with pytest.warns(RuntimeWarning, match="after XLA had read it"):
+    text = environment.text_read(read)
+  known = debug_options.of_debug(read)
+  assert environment.changed_by(text).items() <= known.items()
+  with environment.as_read(text):
+    assert environment.xla_flags() == text
+  assert environment.step_flags() == late
+  monkeypatch.setenv("XLA_FLAGS", text)
+  assert environment.text_read(read) == text
 
 
 def test_a_search_for_a_launcher_leaves_out_what_jit_fixes(fixed, monkeypatch):

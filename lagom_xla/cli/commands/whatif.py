@@ -158,7 +158,7 @@ def _compare(
 
     def load(cluster: cluster_lib.Cluster) -> target_lib.Target:
       bar.say(f"lowering {arguments.target} for {cluster.name}")
-      target = lowered(cluster)
+      target = options.watched(lambda: lowered(cluster))
       return target if workers is None else target.with_workers(workers)
 
     unit = "tokens" if arguments.tokens_per_step else None

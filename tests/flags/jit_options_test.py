@@ -1,0 +1,56 @@
+# Copyright 2026 The lagom_xla Authors.
+# SPDX-License-Identifier: Apache-2.0
+"""compiler_options that JAX or XLA refuses are an error of their line."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from lagom_xla import errors
+from lagom_xla.tuner import tuner
+
+
+@pytest.mark.parametrize(
+  ("name", "value", "reason", "instead"),
+  [
+    ("optimization_level", '"fast"', "JAX .* refuses", " (29|'O2')[.]"),
+    ("memory_fitting_level", "1.5", "JAX .* refuses", " (29|'O2')[.]"),
+    ("xla_gpu_magic", "True", "XLA refuses that: No such", "magic'[.]$"),
+    ("xla_gpu_autotune_levl", "4", "No such", "Is it xla_gpu_autotune_level"),
+    ("xla_gpu_autotune_level", "1.5", "'1.5' is not a valid", "whole number"),
+    ("xla_gpu_autotune_level", "None", "takes no NoneType", "whole number"),
+    ("xla_gpu_enable_command_buffer", "[1]", "unhashable", "train.py:3"),
+    (
+      "xla_gpu_enable_while_loop_unrolling",
+      '"full_unroll"',
+      "not a valid enum",
+      "Write .*: 'WHILE_LOOP_UNROLLING_FULL_UNROLL'",
+    ),
+    (
+      "xla_gpu_enable_pipelined_all_gather",
+      '"on"',
+      "XLA refuses",
+      "'xla_gpu_enable_pipelined_all_gather': True[.]"
+      "|'xla_gpu_pipeline_all_gather': '.*_ON'[.]",
+    ),
+  ],
+)
+def test_options_of_jit_that_are_refused_are_told_with_what_to_write(
+  tmp_path, name, value, reason, instead
+):
+  target = tmp_path / "train.py"
+  target.write_text(
+    "import jax\n"
+    f"OPTIONS = {{'{name}': {value}}}\n"
+    "STEP = lambda: jax.jit(lambda x: x, compiler_options=OPTIONS)\n"
+    "def step(devices):\n"
+    "  return STEP(), (jax.ShapeDtypeStruct((8,), 'f4'),)\n"
+  )
+  with pytest.raises(errors.TargetError) as error:
+    tuner.inspect(f"{target}:step", cluster="1x1xh100")
+  said = str(error.value)
+  assert re.search(reason, said) and re.search(instead, said)
+  assert "Traceback" not in said
+  assert f"train.py:{3 if 'unhashable' in said else 2}" in said
