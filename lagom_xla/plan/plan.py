@@ -224,15 +224,15 @@ class Plan:
         asked = entry.key.of_call(call.num_bytes)
         if asked in known:
           raise errors.PlanError(
-            f"two of nccl_settings are for calls of {call.num_bytes} bytes of"
-            f" {entry.key.kind}; a size has one setting"
+            f"two of nccl_settings are for {entry.key.kind} calls of"
+            f" {call.num_bytes} bytes; each size can have only one setting"
           )
         known.add(asked)
     for chain, num_slices in self.xla.program.slices.items():
       if num_slices < 2:
         raise errors.PlanError(
           f"xla.program.slices has {num_slices} for {validation.show(chain)}; a"
-          " chain is cut into two pieces or more"
+          " chain needs at least two pieces"
         )
     parts = {
       "NCCL settings": bool(self.nccl_settings),
@@ -242,8 +242,7 @@ class Plan:
     for part, is_there in parts.items():
       if self.applied != "all" and is_there:
         raise errors.PlanError(
-          f'applied is "{self.applied}", and there are {part}, which nobody'
-          " would apply"
+          f'applied is "{self.applied}", so its {part} would never be applied'
         )
 
   @property
@@ -275,8 +274,8 @@ def _check_names(where: str, names: Iterable[str]) -> None:
   for name in names:
     if not (name.isidentifier() and name.isascii()):
       raise errors.PlanError(
-        f"{where} has {validation.show(name)}, which is no name of a setting;"
-        " a name has only letters, digits and underscores"
+        f"{where} has {validation.show(name)}, which is not a setting's name;"
+        " names have only letters, digits and underscores"
       )
 
 

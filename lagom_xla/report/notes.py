@@ -58,8 +58,8 @@ def costed() -> str:
   if not found:
     return ""
   return (
-    f"{nccl_environment.in_words(found)} leave{'' if len(found) > 1 else 's'}"
-    " NCCL less to choose from here: all times are under it."
+    f"{nccl_environment.in_words(found)} limit{'' if len(found) > 1 else 's'}"
+    " NCCL's choice here: all times take that into account."
   )
 
 
@@ -70,9 +70,9 @@ def uncosted() -> str:
     del found[nccl_environment.TUNER]
   if len(found) > 1:
     said = nccl_environment.in_words(found)
-    return f"{said} are set here, and no time is under them"
+    return f"{said} are set here, but times do not take them into account"
   for name, value in found.items():
-    return f"{name} is {value} here, and no time is under it"
+    return f"{name} is {value} here, but times do not take it into account"
   return ""
 
 
@@ -116,8 +116,8 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
     yield f"What runs today is {environment.what_runs()}."
   if word := environment.unread():
     yield (
-      f"XLA reads XLA_FLAGS up to {word}, which is no flag: `{program_name()}"
-      ' flags --check "$XLA_FLAGS"` says what was meant.'
+      f"XLA stops reading XLA_FLAGS at {word}, which is not a flag:"
+      f' `{program_name()} flags --check "$XLA_FLAGS"` says what to write.'
     )
   if said := costed():
     yield said
@@ -128,45 +128,45 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
     and cluster.gpu.compute_capability >= (9, 0)
   ):
     yield (
-      "Times are under NCCL's own choice; on EFA aws-ofi-nccl brings a tuner,"
-      " which may choose otherwise between nodes."
+      "Times assume NCCL's own choices; on EFA, aws-ofi-nccl brings a tuner"
+      " that may choose differently between nodes."
     )
   if said := uncosted():
     if caps := nccl_environment.caps():
       # NCCL takes its variables in place of XLA's cap.
       own = step.capped(None)
       capped = own.timeline(channel_cap.inherited(own, caps))
+      which = "it" if "take it" in said else "the cap on channels"
       said += (
-        f" but this one: today's step takes {in_words.ms(capped.step_time_us)}"
-        f" ms with {'it' if said.endswith('it') else 'that on channels'},"
-        f" {step.basis}"
+        ", except for this: today's step takes"
+        f" {in_words.ms(capped.step_time_us)} ms with {which}, {step.basis}"
       )
     yield f"{said}."
   yield from route_notes(step)
   if loops := _named(module, "while", module.loops_of_unknown_length):
-    yield f"Counted once, as their trip counts are not known: {loops}."
+    yield f"These loops count as one trip, since XLA gives no count: {loops}."
   if missing := _unconfigured(step):
     yield (
-      "No instruction has a backend_config, as in text that is printed without:"
-      f" {missing} are missing, and the step may take far longer. Give the file"
-      " that XLA dumps."
+      f"The module's text lacks backend_config, and with it {missing}: the real"
+      " step may take far longer. Use the file that XLA dumps."
     )
   if conditionals := _named(module, "conditional"):
     yield (
-      "Conditionals take their slowest branch each time, and totals count all"
-      f" branches: {conditionals}."
+      "Each conditional is assumed to take its slowest branch, and totals count"
+      f" all branches: {conditionals}."
     )
   if called := step.unknown_calls:
     yield (
-      f"Only the bytes of {in_words.count(called, 'library call')} are costed,"
-      f" so that the step may take far longer: {_calls(step, called)}. A"
-      " --profile of a run has their times."
+      "The step may take far longer, since only the bytes of"
+      f" {in_words.count(called, 'library call')} are costed:"
+      f" {_calls(step, called)}. Pass --profile with a trace of a run to use"
+      " measured times."
     )
   if called := step.calls_that_may_communicate:
     yield (
       f"{in_words.count(called, 'library call')} may communicate between"
-      f" devices: {_calls(step, called)}. Collectives inside are not seen,"
-      " timed or tuned."
+      f" devices: {_calls(step, called)}. lagom_xla does not see, time or tune"
+      " collectives inside them."
     )
   yield from _stream_notes(step)
   yield from _permute_notes(step)
@@ -188,9 +188,9 @@ def _own_kernel_notes(step: step_lib.Step) -> Iterator[str]:
   )
   is_one = kinds.total() == 1
   yield (
-    f"XLA runs {named} in {'a kernel' if is_one else 'kernels'} of its own: no"
-    f" setting of NCCL's acts on {'it' if is_one else 'them'}, and the times"
-    " rest on few measurements (docs/cost_model.md)."
+    f"XLA runs {named} in its own {'kernel' if is_one else 'kernels'}: NCCL"
+    f" settings do not affect {'it' if is_one else 'them'}, and the times rest"
+    " on few measurements (docs/cost_model.md)."
   )
 
 
@@ -219,15 +219,14 @@ def _stream_notes(step: step_lib.Step) -> Iterator[str]:
   if one_us > (1 + _LEAST_BESIDE) * today_us:
     yield (
       "Collectives within nodes run beside those between nodes; one after the"
-      f" other, they would have this step take {in_words.ms(one_us)} ms,"
-      f" {step.basis}."
+      f" other, this step would take {in_words.ms(one_us)} ms, {step.basis}."
     )
   elif knobs.is_latency_hiding(step.analysis.module) and (
     debug_options.find(knobs.FABRICS) is None
   ):
     yield (
-      "Collectives within nodes wait for those between nodes, and those for"
-      f" them: this jaxlib has no {knobs.FABRICS}, JAX 0.12 has."
+      "Collectives within nodes and those between nodes wait for each other:"
+      f" {knobs.FABRICS} (JAX 0.12 and newer) would run them side by side."
     )
 
 
@@ -250,8 +249,8 @@ def _permute_notes(step: step_lib.Step) -> Iterator[str]:
   num = sum(step.key_of[c.name] in kept for c in step.analysis.collectives)
   yield (
     f"XLA runs {in_words.count(num, 'permute')} in a communicator of all GPUs,"
-    f" where NCCL gives a pair {in_words.count(few, 'channel')} instead of"
-    f" {many} among those who talk: {in_words.ms(us)} ms alone instead of"
+    f" where NCCL gives each pair {in_words.count(few, 'channel')} instead of"
+    f" {many}: they take {in_words.ms(us)} ms alone, and"
     f" {in_words.ms(apart_us)} with --{collective_routes.CONNECTED}=true."
   )
 
@@ -261,16 +260,14 @@ def route_notes(step: step_lib.Step) -> Iterator[str]:
   found = [(step.key_of[c.name], c) for c in step.analysis.collectives]
   routed = (one for one in step.run_otherwise() if one[1] != "XLA kernel")
   if told := in_words.run_otherwise(routed):
-    yield f"No NCCL setting reaches {told}."
+    yield f"NCCL settings do not affect {told}."
   if found and collective_routes.registers_buffers():
-    yield (
-      f"What collectives gain by {collective_routes.REGISTERED} is not costed."
-    )
+    yield f"Times do not include what {collective_routes.REGISTERED} gains."
   if step.unmeasured:
     sure_us = step.under(scenario.SURE).timeline(step.default).step_time_us
     yield (
-      "Some of these were measured nowhere, only the rates that they rest on."
-      f" By NCCL's kernels the step would take {in_words.ms(sure_us)} ms: the"
+      "Some of these were never measured, only the rates that they rest on."
+      f" With NCCL's kernels the step would take {in_words.ms(sure_us)} ms: the"
       " ranges reach up to that."
     )
   asked = step.asked
@@ -280,24 +277,23 @@ def route_notes(step: step_lib.Step) -> Iterator[str]:
   version = in_words.version(asked.nccl_version)
   if asked.nccl_version < routes.LEAST_NCCL:
     yield (
-      f"NCCL {version} takes no symmetric buffers: they need"
+      f"NCCL {version} has no symmetric buffers: they need"
       f" {in_words.version(routes.LEAST_NCCL)} or newer."
     )
     return
   if window_bytes := routes.window_bytes(found, asked):
     yield (
-      f"Symmetric buffers are taken to be NCCL {version}'s. They lie outside"
-      " JAX's pool and take the most that collectives hold at once, at least"
-      f" {in_words.gigabytes(window_bytes)}: XLA_PYTHON_CLIENT_MEM_FRACTION"
-      " has to leave room for them."
+      f"Symmetric buffers are costed for NCCL {version}. They lie outside"
+      f" JAX's pool and take at least {in_words.gigabytes(window_bytes)}: set"
+      " XLA_PYTHON_CLIENT_MEM_FRACTION so that there is room for them."
     )
     if any(
       route.by == "copy engines" and route.cost.num_channels
       for route in step.routes.values()
     ):
       yield (
-        f"With NCCL {version} copies by copy engines overlap no kernels:"
-        f" {in_words.version(routes.OVERLAPPING_NCCL)} mends that."
+        f"With NCCL {version}, copies by copy engines overlap no kernels;"
+        f" {in_words.version(routes.OVERLAPPING_NCCL)} fixes that."
       )
 
 
@@ -306,8 +302,8 @@ def _run_again(when: str, module: hlo.Module) -> Iterator[str]:
   if count := len(memory.recomputed(module)):
     yield (
       f"{in_words.count(count, 'instruction')} run{'s' if count == 1 else ''}"
-      f" again {when}, as memory is short: times are of the compiled module,"
-      " which XLA changed after its scheduler."
+      f" again {when} because memory is short: times are those of the compiled"
+      " module, which XLA changed after scheduling."
     )
 
 
@@ -348,10 +344,10 @@ def _scatter_notes(step: step_lib.Step) -> Iterator[str]:
       f" {scatter.num_updates:,} updates of {scatter.window_elements:,}"
       f" {scatter.element_bits}-bit elements to {scatter.num_places:,} places"
       " by compare-and-swap, and updates of one place wait for each other:"
-      f" {expected_us / 1e3:,.1f} ms per step if its indices repeat as the"
-      f" words of a text do, {worst_us / 1e3:,.1f} ms if they are all the same"
-      " (synthetic data, padding). 32-bit updates, a one-hot matrix product,"
-      " or unique_indices=True where none repeats, avoid that."
+      f" {expected_us / 1e3:,.1f} ms per step if indices repeat like words in"
+      f" text, {worst_us / 1e3:,.1f} ms if they are all the same (synthetic"
+      " data, padding). To avoid that, use 32-bit updates, a one-hot matrix"
+      " product, or unique_indices=True if no index repeats."
     )
 
 
@@ -375,11 +371,11 @@ def _ragged_notes(step: step_lib.Step) -> Iterator[str]:
   yield (
     "XLA computes jax.lax.ragged_dot as dense products of all rows with all"
     f" groups: {num_flops / 1e12:,.3g} TFLOP, {in_words.ms(time_us)} ms per"
-    f" step, {step.basis}, though each row needs one group. On GPUs with cuDNN"
-    f" 9.22 or newer, --{_RAGGED_FUSION}=true has cuDNN compute only that, in"
-    " bf16 and f16, for the forward pass and the gradients of rows, which"
-    " compiles without a GPU do not show. A grouped kernel, such as MaxText's"
-    " megablox or Tokamax's ragged_dot, does so without the flag."
+    f" step, {step.basis}, though each row needs one group. With cuDNN 9.22 or"
+    f" newer, --{_RAGGED_FUSION}=true computes only that, in bf16 and f16, in"
+    " the forward pass and for the gradients of rows; a compile without a GPU"
+    " does not show it. Grouped kernels, such as MaxText's megablox or"
+    " Tokamax's ragged_dot, do so without the flag."
   )
 
 
@@ -402,8 +398,8 @@ def tuning_notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
   yield from _local_copies(tuning.plan)
   if fixed := environment.unchangeable():
     yield (
-      f"Not searched, as {environment.BEATS}: {', '.join(fixed)}. To have them"
-      " searched, take them out there."
+      f"Not searched, as {environment.BEATS}: {', '.join(fixed)}. Remove them"
+      " there to have them searched."
     )
   if note := measured_run(tuning.plan):
     yield note
@@ -420,8 +416,8 @@ def _local_copies(plan: plan_lib.Plan) -> Iterator[str]:
   name = collective_routes.LOCAL_COPIES
   if name in plan.xla.options:
     yield (
-      f"--{name}=true does something only where one process has all GPUs of a"
-      " node, as it is taken to be here; --processes-per-node tells otherwise."
+      f"--{name}=true has an effect only if one process has all GPUs of a node."
+      " That is assumed here unless --processes-per-node says otherwise."
     )
 
 
@@ -430,7 +426,7 @@ _LEAST_OFFERED = 0.005
 
 
 def _offered(tuning: tuning_lib.Tuning) -> Iterator[str]:
-  """What options would gain that are not planned, as too little is known."""
+  """What options would gain that are left out because too little is known."""
   step, options = tuning.kept.runs, tuning.plan.xla.options
 
   def step_us(one: step_lib.Step) -> float:
@@ -445,14 +441,14 @@ def _offered(tuning: tuning_lib.Tuning) -> Iterator[str]:
     planned_us, offered_us = map(step_us, (step, with_it))
     if offered_us < (1 - _LEAST_OFFERED) * planned_us:
       yield (
-        f"Not planned, as {why}: --{name}=true. The step would take"
-        f" {in_words.ms(offered_us)} ms instead of {in_words.ms(planned_us)},"
-        f" {needs}."
+        f"Not in the plan because {why}: --{name}=true. With it the step would"
+        f" take {in_words.ms(offered_us)} ms instead of"
+        f" {in_words.ms(planned_us)}, {needs}."
       )
 
 
 def _left_out(step: step_lib.Step) -> Iterator[tuple[str, str, str]]:
-  """Options that no plan has here, why, and what they take."""
+  """Options that plans leave out here, why, and what they need."""
   name = collective_routes.SYMMETRIC
   is_known = collective_routes.installed_nccl() is not None
   is_there = debug_options.find(name) is not None
@@ -462,16 +458,16 @@ def _left_out(step: step_lib.Step) -> Iterator[tuple[str, str, str]]:
     yield (
       name,
       "no NCCL is installed here",
-      "less copies of arguments, with NCCL"
+      "not counting copies of arguments, with NCCL"
       f" {in_words.version(routes.OVERLAPPING_NCCL)} or newer and at least"
-      f" {in_words.gigabytes(routes.window_bytes(found, asked))} outside of"
-      " JAX's pool",
+      f" {in_words.gigabytes(routes.window_bytes(found, asked))} outside JAX's"
+      " pool",
     )
   if not step.asked.copies_locally and step.cluster.processes_per_node == 1:
     yield (
       collective_routes.LOCAL_COPIES,
-      "exchanges by copies were measured nowhere",
-      "where one process has all GPUs of a node: try it in a short run",
+      "exchanges by copies were never measured",
+      "if one process has all GPUs of a node: try it in a short run",
     )
 
 
@@ -483,9 +479,9 @@ def plan_notes(plan: plan_lib.Plan) -> Iterator[str]:
   here = nccl_environment.costed()
   if here != plan.nccl_variables:
     yield (
-      f"NCCL's choice is under {nccl_environment.in_words(here)} here; where"
-      " the plan was made it was under"
-      f" {nccl_environment.in_words(plan.nccl_variables)}."
+      f"NCCL's variables differ: {nccl_environment.in_words(here)} here, and"
+      f" {nccl_environment.in_words(plan.nccl_variables)} where the plan was"
+      " made."
     )
   if note := uncosted():
     yield f"{note}."
@@ -514,10 +510,10 @@ def measured_run(plan: plan_lib.Plan) -> str:
   )
   began = f" of {run.began_at}" if run.began_at else ""
   return (
-    f"Costs rest on the profile {run.name}{began}:"
+    f"Costs come from the profile {run.name}{began}:"
     f" {in_words.count(run.num_steps, 'step')} of"
-    f" {in_words.count(run.num_devices, 'GPU')}. Measured are, by time,"
-    f" {shares}; the rest is predicted, and scaled by what was."
+    f" {in_words.count(run.num_devices, 'GPU')}. By time, {shares} are"
+    " measured; the rest is predicted and scaled to match."
   )
 
 
@@ -528,18 +524,18 @@ def profile_notes(profile: profile_lib.Profile) -> Iterator[str]:
     yield f"{process}: the profiler says: {in_words.some(problems, 3)}"
   if trace.num_left_out:
     yield (
-      f"{trace.num_left_out:,} launches of later steps are not read: the trace"
-      " has more than it takes to tell what a step costs. Trace fewer steps."
+      f"{trace.num_left_out:,} launches of later steps were skipped: the trace"
+      " has more than a step's cost takes. Trace fewer steps."
     )
   if trace.num_other_files:
     others = in_words.count(trace.num_other_files, "older profile")
-    yield f"Left out, as of other runs: {others}. Name a folder to see it."
+    yield f"Skipped {others} of other runs. Pass its folder to see one."
   if trace.unread:
-    yield f"An older profile is left out. {in_words.some(trace.unread, 1)}"
+    yield f"Skipped an older profile. {in_words.some(trace.unread, 1)}"
   if trace.platform == "CPU":
     yield (
-      "Devices of one host share its cores: an instruction takes longest where"
-      " others run beside it, on whatever device."
+      "CPU devices of one host share its cores, so an instruction takes longer"
+      " while any other device runs one."
     )
   ran = {e.name for s in profile.steps for e in (*s.kernels, *s.collectives)}
   reason = ": branches that were not taken"
@@ -560,14 +556,15 @@ def profile_notes(profile: profile_lib.Profile) -> Iterator[str]:
   alone = {i.name for i in profile.instances if not i.has_all_ranks}
   if alone:
     yield (
-      f"Of {in_words.count(alone, 'collective')} the trace lacks ranks: own"
-      " times may still have waits for those. Trace every process."
+      f"The trace lacks ranks of {in_words.count(alone, 'collective')}: their"
+      " own times may include waits for those ranks. Trace every process."
     )
   cut = len(profile.steps) - len(profile.whole_steps)
   if cut:
     yield (
-      f"Not whole: {cut:,} of {in_words.count(profile.steps, 'step')}, as the"
-      " trace was begun or ended inside, or lost events."
+      f"{cut:,} of {in_words.count(profile.steps, 'step')}"
+      f" {'is' if cut == 1 else 'are'} incomplete: the trace began or ended"
+      " inside, or lost events."
     )
   for device in trace.devices:
     if device.num_unnamed:
@@ -580,7 +577,7 @@ def profile_notes(profile: profile_lib.Profile) -> Iterator[str]:
   if clockless and len(trace.processes) > 1:
     yield (
       f"{', '.join(clockless)}: the trace does not say when it began; its clock"
-      " is set by the collectives alone."
+      " is aligned by collectives only."
     )
 
 
@@ -593,9 +590,10 @@ def cost_notes(
   by_name, by_work, scaled = costing_lib.num_priced(costed, step)
   num_kernels = by_name + by_work + scaled
   yield (
-    f"Of {in_words.count(num_kernels, 'kernel')} {by_name:,} cost what the"
-    f" profile measured alone, {by_work:,} what kernels of equal work did, and"
-    f" {scaled:,} what is predicted, times the median of their kind"
+    f"Of {in_words.count(num_kernels, 'kernel')}, {by_name:,} cost what the"
+    f" profile measured, {by_work:,} what it measured for kernels of equal"
+    f" work, and {scaled:,} what is predicted, times the median ratio of their"
+    " kind"
   )
   if losses := costed.measured.losses:
     yield (
@@ -606,19 +604,19 @@ def cost_notes(
   # How sure measured costs are, as far as the run tells.
   measured = costed.measured
   for what, factors in (
-    ("lone kernels take", measured.kernel_factors),
-    ("collectives take", measured.collective_factors),
-    ("whole steps take over their replay", measured.step_factors),
+    ("what kernels take alone", measured.kernel_factors),
+    ("what collectives take", measured.collective_factors),
+    ("what steps take over their replay", measured.step_factors),
   ):
     if factors is None:
       yield (
-        f"The run does not tell how sure it is of what {what}: the model's"
-        " range stays"
+        f"The run does not show how much {what} varies: the model's range is"
+        " used"
       )
     else:
       high, low = factors
       yield (
-        f"From step to step {what} {low:.3f} to {high:.3f} times what they cost"
+        f"From step to step, {what} is {low:.3f} to {high:.3f} times its cost"
         " here, 9 times in 10"
       )
   for names, what in (

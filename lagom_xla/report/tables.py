@@ -76,7 +76,7 @@ def of_tuning(
     yield from _arms_notes(results.arms(tuning.search))
   found, kept = tuning.kept.config.options, tuning.plan.xla.options
   if idle := [name for name in found if name not in kept]:
-    yield (f"Left out, as the schedule is the same without: {', '.join(idle)}")
+    yield f"Left out because they do not change the schedule: {', '.join(idle)}"
 
 
 def _totals(step: step_lib.Step) -> rich.table.Table:
@@ -187,7 +187,7 @@ def _times(
   )
 
 
-_NOT_SEARCHED = "-: refused, or not searched, as slower than today's step"
+_NOT_SEARCHED = "-: refused, or not searched because slower than today's step"
 
 
 def _tuned(applied: plan_lib.Applied) -> str:
@@ -278,7 +278,7 @@ def of_profile(overlaps: overlaps_lib.Overlaps) -> Iterator[rich.table.Table]:
       ("kernels", _ms(overlaps.kernel_us)),
       ("  lost to collectives", _ms(overlaps.slowdown_us)),
       ("+ waits for collectives", _ms(overlaps.exposed_us)),
-      ("  while a rank had not come", _ms(late_us)),
+      ("  caused by late ranks", _ms(late_us)),
       ("+ gaps", _ms(overlaps.gap_us)),
       ("= step", _ms(total_us)),
       ("median step", _ms(overlaps.step_us)),
@@ -303,7 +303,7 @@ def of_profile(overlaps: overlaps_lib.Overlaps) -> Iterator[rich.table.Table]:
         )
         for row in overlaps.collectives[:_MOST_ROWS]
       ),
-      caption=f"and {left} that were waited for less" if left > 0 else None,
+      caption=f"and {left} with shorter waits" if left > 0 else None,
     )
     table.columns[0].no_wrap = True
     yield table

@@ -89,11 +89,11 @@ def of_difference(
   modules = [it.module for it in (without, with_it)]
   prints = {(plan_lib.fingerprint(m), digest.of(m.proto)) for m in modules}
   if not seen and len(prints) > 1:
-    seen = "the same collectives beside as many kernels, of others or reordered"
+    seen = "collectives overlap as many kernels, but other or reordered ones"
   unseen = "no effect: the schedule is the same without it"
   later = pruning.AFTER_THE_SCHEDULE.get(knob)
   if later:
-    unseen = f"{_UNSEEN}: it says {later}, after the schedule"
+    unseen = f"{_UNSEEN}: it sets {later}, after scheduling"
   return Effect(
     knob=knob,
     value=value,
@@ -124,8 +124,8 @@ def _differences(
   old, new = (len(memory.recomputed(a.module)) for a in both)
   if old != new:
     yield (
-      f"memory is short: {in_words.count(new, 'instruction')} run again instead"
-      f" of {old:,}"
+      f"memory is short: {in_words.count(new, 'instruction')} instead of"
+      f" {old:,} run again"
     )
   kinds = sorted({c.kind for analysis in both for c in analysis.collectives})
   are_same = True
@@ -171,7 +171,7 @@ def _moves(
   moved = sum(a != b for a, b in zip(old, new, strict=False))
   if moved:
     yield (
-      f"{moved} of {in_words.count(new, 'collective')} moved: beside"
+      f"{moved} of {in_words.count(new, 'collective')} moved and now overlap"
       f" {in_words.count(sum(new), 'kernel')} instead of {sum(old):,}"
     )
 
@@ -205,8 +205,8 @@ def with_program_outcome(
     replaces="the program as written",
     evidence=(
       f"{first.removesuffix('.')}{more};"
-      f" {_ms(before.total_exposed_us)} of collectives exposed became"
-      f" {_ms(after.total_exposed_us)} (predicted, NCCL's defaults);"
+      f" kernels wait {_ms(after.total_exposed_us)} for collectives instead of"
+      f" {_ms(before.total_exposed_us)} (predicted, NCCL's defaults);"
       f" {seen.evidence}"
     ),
   )
@@ -234,10 +234,10 @@ def of_orders(
     after,
     replaces="XLA's own order",
     evidence=(
-      f"{_ms(before.total_exposed_us)} of collectives exposed became"
-      f" {_ms(after.total_exposed_us)}, and {_ms(before.total_slowdown_us)}"
-      " that kernels lose to collectives beside them"
-      f" {_ms(after.total_slowdown_us)} (predicted, the plan's NCCL settings);"
+      f"kernels wait {_ms(after.total_exposed_us)} for collectives instead of"
+      f" {_ms(before.total_exposed_us)}, and lose"
+      f" {_ms(after.total_slowdown_us)} beside them instead of"
+      f" {_ms(before.total_slowdown_us)} (predicted, the plan's NCCL settings);"
       f" {seen.evidence}"
     ),
   )
@@ -250,7 +250,7 @@ def replaced_value(name: str) -> str:
   try:
     today = debug_options.under(os.environ.get("XLA_FLAGS", ""))
   except (errors.OptionsError, errors.ProbeError) as error:
-    return f"what is not known, as {error}"
+    return f"an unknown value ({error})"
   return str(today.get(name, ""))
 
 
@@ -345,7 +345,7 @@ def with_routes(
   old = in_words.run_otherwise((before - after).elements())
   told = [new, f"{old} without it" if old else ""]
   if without.permuting.keys() - with_it.permuting.keys():
-    told.append("permutes in communicators of those who talk")
+    told.append("permutes in communicators of the GPUs that exchange data")
   if not any(told):
     return seen
   if seen.acted and not seen.evidence.startswith(_UNSEEN):
@@ -421,17 +421,17 @@ def _meets(
     return False, f"no effect: NCCL asks no tuner about {entry.key.kind}"
   if route := step.routes.get(entry.key):
     return False, (
-      f"no effect: NCCL runs {like_it[0].name} by {route.by}, and asks no tuner"
-      " before that"
+      f"no effect: NCCL runs {like_it[0].name} by {route.by} without asking a"
+      " tuner"
     )
   if is_ruled_out(entry):
     variables = nccl_environment.in_words(nccl_environment.costed())
-    return False, f"no effect: it is ruled out here, under {variables}"
+    return False, f"no effect: {variables} rules it out here"
   if not entry.calls:
     return False, (
-      "no effect: NCCL tells a tuner the sizes of calls, and those of"
-      f" {in_words.count(asked, 'collective')} like {like_it[0].name} are also"
-      " those of collectives that move more bytes"
+      "no effect: NCCL tells a tuner only the sizes of calls, and"
+      f" {in_words.count(asked, 'collective')} like {like_it[0].name} cannot"
+      " be told from larger collectives by these"
     )
   sizes = {call.num_bytes for call in entry.calls}
   met = {
@@ -444,7 +444,7 @@ def _meets(
       f" {' or '.join(f'{size:,}' for size in sorted(sizes))} bytes"
     )
   num_met, num_asked = (sum(map(len, c.values())) for c in (met, asked))
-  evidence = f"meets {in_words.count(reached, 'collective')}"
+  evidence = f"applies to {in_words.count(reached, 'collective')}"
   if num_asked > len(asked) or num_met < num_asked:
     of_all = f" of {num_asked}" if num_met < num_asked else ""
     evidence += f" in {num_met}{of_all} calls"

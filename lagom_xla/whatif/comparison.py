@@ -236,8 +236,8 @@ def of_rows(
   if per_step is not None and first.figures is None:
     unit = None
     told.append(
-      "What a step has per second is not known, as the number given is of the"
-      f" first cluster, {first.cluster}, which has no figures."
+      f"Throughput is unknown: the {unit} given are per step of the first"
+      f" cluster, {first.cluster}, which has no figures."
     )
   elif per_step is not None:
     rows = [_with_per_step(row, first, per_step) for row in rows]
@@ -295,8 +295,8 @@ def _findings(
   }
   for pcie_gbits in sorted(idle):
     yield (
-      f"NCCL counts on {pcie_gbits:,.4g} Gbit/s of a GPU's PCIe link, whatever"
-      " the network has beyond that."
+      "A faster network does not help: NCCL assumes that a GPU's PCIe link"
+      f" carries {pcie_gbits:,.4g} Gbit/s."
     )
   for curve in series(points).values():
     yield from _nodes(curve)
@@ -307,7 +307,7 @@ def _best(rows: Sequence[Row], unit: str | None) -> str:
   if unit is None:
     return (
       f"Most work per GPU: {first.cluster}, {first.tflops_per_gpu:,.0f} TFLOP/s"
-      " of matrix products in each."
+      " of matrix products."
     )
   most = max(rows, key=lambda row: row.throughput)
   first = max(rows, key=lambda row: row.throughput / row.num_gpus)
@@ -333,8 +333,8 @@ def _nodes(curve: Sequence[Row]) -> Iterator[str]:
     row.num_nodes: row.tflops_per_gpu / first.tflops_per_gpu for row in curve
   }
   text = (
-    f"{first.series}: on {in_words.count(last.num_nodes, 'node')} a GPU does"
-    f" {kept[last.num_nodes]:.0%} of its work on {first.num_nodes:,}"
+    f"{first.series}: on {in_words.count(last.num_nodes, 'node')} a GPU works"
+    f" at {kept[last.num_nodes]:.0%} of its speed on {first.num_nodes:,}"
   )
   bent = [nodes for nodes, share in kept.items() if share < _HALF]
   if bent:
@@ -400,9 +400,9 @@ def _notes(
   num_compiled = len({row.compiled_for for row in known})
   if num_compiled < len({row.cluster for row in known}):
     yield (
-      f"{in_words.count(num_compiled, 'compiled schedule')} for all clusters:"
-      " those of as many of the same GPUs run the same one, costed on the"
-      " network of each."
+      f"{in_words.count(num_compiled, 'schedule')} compiled for all clusters:"
+      " those with equally many of the same GPUs share one, costed on each"
+      " network."
     )
   beyond = {
     row.fabric: row.measured_nodes for row in known if row.is_beyond_measured
@@ -410,16 +410,15 @@ def _notes(
   if beyond:
     measured = ", ".join(f"{fabric} {num}" for fabric, num in beyond.items())
     yield (
-      f"* More nodes than collectives were measured on ({measured}): the cost"
-      " model alone, with the ranges of fewer nodes."
+      f"* On more nodes than were measured ({measured}): times come from the"
+      " cost model alone, and ranges from fewer nodes."
     )
   if search == "quick":
     yield (
-      "Plans are of NCCL's settings alone: --search=full tries XLA's options,"
-      " too."
+      "Plans have NCCL settings only; --search=full also tries XLA's options."
     )
   if search == "full" and points:
-    yield "By nodes, NCCL settings alone were searched."
+    yield "For other node counts, only NCCL settings were searched."
 
 
 def _of_calls_and_kernels(figures: Figures | None) -> Iterator[str]:
@@ -427,13 +426,13 @@ def _of_calls_and_kernels(figures: Figures | None) -> Iterator[str]:
   if figures is None:
     return
   if figures.run_otherwise:
-    yield f"no NCCL setting reaches {figures.run_otherwise}"
+    yield f"NCCL settings do not affect {figures.run_otherwise}"
   if figures.step.is_open:
-    yield "at least so long (?), as only the bytes of some calls are costed"
+    yield "steps may take longer (?): only the bytes of some calls are costed"
   if calls := figures.calls_that_may_communicate:
     yield (
-      f"{in_words.some(calls)} may hold collectives, which are not seen, timed"
-      " or tuned"
+      f"{in_words.some(calls)} may hold collectives that lagom_xla does not"
+      " see, time or tune"
     )
 
 
@@ -450,8 +449,8 @@ def _scaling(rows: Sequence[Row], unit: str | None) -> str:
     )
   if not least.figures.flops:
     return (
-      "The program has no matrix products to tell how its work grows with the"
-      " GPUs: it is taken to do the same in a step on all."
+      "The program has no matrix products that show how its work grows with the"
+      " GPUs: a step is assumed to do the same work on all."
     )
   gpus = most.num_gpus / least.num_gpus
   work = most.figures.flops / least.figures.flops

@@ -96,7 +96,7 @@ def test_words_that_xla_does_not_read_are_no_part_of_what_runs(
   assert printed("inspect", step, CLUSTER)["xla_flags"] == _OVERLAP
   said = " ".join(run("inspect", step, CLUSTER).out.split())
   assert f"What runs today is XLA's defaults with {_OVERLAP}. " in said
-  assert "XLA reads XLA_FLAGS up to NCCL_DEBUG=INFO, which is no flag" in said
+  assert "XLA stops reading XLA_FLAGS at NCCL_DEBUG=INFO, which is not" in said
 
 
 def test_a_compile_that_fails_beside_flags_names_them(
@@ -153,7 +153,7 @@ def test_dumps_that_flags_ask_for_are_left_to_the_job(
 
 
 _VARIABLE = "NCCL_MAX_CTAS"
-_SAID = f"{_VARIABLE} is 1 here, and no time is under it"
+_SAID = f"{_VARIABLE} is 1 here, but times do not take it into account"
 _MODULE = gather_steps.module([64 * gather_steps.MIB], kernels_us=3.0)
 
 
@@ -180,7 +180,7 @@ def test_what_a_step_takes_under_it_is_told_and_nothing_else_changes(
   capped_us = step.timeline(under).step_time_us
   assert capped_us > 2 * step.timeline(step.default).step_time_us
   note = (
-    f"Note: {_SAID} but this one: today's step takes"
+    f"Note: {_SAID}, except for this: today's step takes"
     f" {in_words.ms(capped_us)} ms with it, predicted. "
   )
   after = _said("inspect", module)
@@ -213,13 +213,14 @@ def test_variables_that_times_are_not_under_are_named_together(
   said = _said("inspect", module)
   assert (
     "NCCL_MAX_CTAS=1, NCCL_BUFFSIZE=65536 and"
-    " NCCL_TUNER_PLUGIN=libnccl-tuner-aws-ofi.so are set here, and no time is"
-    " under them but this one: today's step takes"
+    " NCCL_TUNER_PLUGIN=libnccl-tuner-aws-ofi.so are set here, but times do"
+    " not take them into account, except for this: today's step takes"
   ) in said
   monkeypatch.setenv(_VARIABLE, "0")
   monkeypatch.setenv("NCCL_TUNER_PLUGIN", build.LIBRARY)
-  assert "NCCL_BUFFSIZE is 65536 here, and no time is under it." in (
-    _said("inspect", module)
+  assert (
+    "NCCL_BUFFSIZE is 65536 here, but times do not take it into account."
+    in (_said("inspect", module))
   )
 
 
@@ -229,7 +230,7 @@ def test_what_leaves_nccl_less_to_choose_from_is_in_all_times(
   free = _said("inspect", module)
   monkeypatch.setenv("NCCL_PROTO", "LL")
   assert _said("inspect", module) != free
-  note = "NCCL_PROTO=LL leaves NCCL less to choose from here"
+  note = "NCCL_PROTO=LL limits NCCL's choice here"
   assert note in _said("inspect", module)
   said = printed("inspect", module, CLUSTER)["nccl_variables"]
   assert said == {"NCCL_PROTO": "LL"}
@@ -242,8 +243,8 @@ def test_what_leaves_nccl_less_to_choose_from_is_in_all_times(
   assert "choice is under" not in _said("verify", plan, module)
   monkeypatch.delenv("NCCL_PROTO")
   assert (
-    "NCCL's choice is under no variable here; where the plan was made it was"
-    " under NCCL_PROTO=LL."
+    "NCCL's variables differ: no variable here, and NCCL_PROTO=LL where the"
+    " plan was made."
   ) in _said("verify", plan, module)
 
 

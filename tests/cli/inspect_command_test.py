@@ -184,7 +184,7 @@ def test_inspect_says_how_far_off_predictions_were(folder):
   )
   text = run(*arguments, "--verbose").out
   assert "Measured over predicted" in text
-  assert "what the profile measured alone" in text
+  assert "cost what the profile measured, " in text
   assert "9 times in 10" in text
   found = printed(*arguments)
   assert {"gemm", "all-gather"} <= {
@@ -235,7 +235,7 @@ def test_a_plan_says_which_run_it_rests_on(folder, tmp_path, profile):
     f"--out={tmp_path / 'plan'}",
   )
   text = run(*arguments, f"--profile={folder / 'trace'}").out
-  assert "Costs rest on the profile host" in text
+  assert "Costs come from the profile host" in text
   traced = plan_lib.load(tmp_path / "plan").profile
   assert traced is not None
   assert traced.began_at == "2026-02-02T02:40:00+00:00"

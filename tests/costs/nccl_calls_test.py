@@ -204,20 +204,20 @@ _SOME = [320, 80, 80]
 @pytest.mark.parametrize(
   ("arrays_kib", "kib", "evidence"),
   [
-    (([160], [160], [40]), 160, "meets 2 collectives, such as c0"),
-    ((_SOME, [480]), 480, "meets 2 collectives in 3 calls, such as c0"),
+    (([160], [160], [40]), 160, "applies to 2 collectives, such as c0"),
+    ((_SOME, [480]), 480, "applies to 2 collectives in 3 calls, such as c0"),
     # A call is lost to collectives with more bytes.
     (
       *((_SOME, *[[160]] * 4), 480),
-      "meets 1 collective in 1 of 2 calls, such as c0",
+      "applies to 1 collective in 1 of 2 calls, such as c0",
     ),
-    ((_SOME, *[[160]] * 4), 160, "meets 4 collectives, such as c1"),
+    ((_SOME, *[[160]] * 4), 160, "applies to 4 collectives, such as c1"),
     # All are lost.
     (
       *((_SOME, [160]), 160),
-      "no effect: NCCL tells a tuner the sizes of calls, and those of"
-      " 1 collective like c1 are also those of collectives that move more"
-      " bytes",
+      "no effect: NCCL tells a tuner only the sizes of calls, and"
+      " 1 collective like c1 cannot be told from larger collectives by"
+      " these",
     ),
   ],
 )

@@ -147,8 +147,8 @@ def test_no_plan_rests_on_copies_that_were_measured_nowhere():
     c for c in tuning.search.scheduled if c.config.options == _COPIES
   )
   assert copied.tuned.step_time_us < tuning.search.best.tuned.step_time_us
-  assert "measured nowhere" in tuning.search.obstacle(copied)
-  (told,) = (n for n in notes.tuning_notes(tuning) if "Not planned" in n)
+  assert "never measured" in tuning.search.obstacle(copied)
+  (told,) = (n for n in notes.tuning_notes(tuning) if "Not in the plan" in n)
   assert f"--{collective_routes.LOCAL_COPIES}=true" in told
   assert f"{in_words.ms(copied.tuned.step_time_us)} ms" in told
 
@@ -160,7 +160,7 @@ def test_what_may_gain_nothing_of_copies_is_in_the_range():
   assert after.mean_us < before.mean_us == after.sure_us
   assert uncertainty.step_time(after).high >= before.mean_us
   assert uncertainty.gain(before, after).low <= 0
-  (told,) = (n for n in notes.route_notes(copied) if "measured nowhere" in n)
+  (told,) = (n for n in notes.route_notes(copied) if "never measured" in n)
   assert f"{in_words.ms(before.mean_us)} ms" in told
 
 
@@ -171,8 +171,8 @@ def test_a_plan_with_copies_within_a_process_says_where_they_act():
   assert tuning.plan.xla.options == _COPIES
   (effect,) = tuning.effects
   assert effect.acted and "by copy engines (no SM)" in effect.evidence
-  (told,) = (n for n in notes.tuning_notes(tuning) if "does something" in n)
-  assert "where one process has all GPUs" in told
+  (told,) = (n for n in notes.tuning_notes(tuning) if "has an effect" in n)
+  assert "if one process has all GPUs" in told
 
 
 @pytest.fixture(scope="module")
@@ -214,10 +214,10 @@ def test_their_option_is_offered_told_and_verified(
   advice = str(
     [one.advice for one in explaining.of_step(step).before.collectives]
   )
-  assert "Communicator: XLA runs it in one of all GPUs" in advice
+  assert "Communicator: XLA runs it in a communicator of all GPUs" in advice
   seen = effects.Effect(knob=_FLAG, value="true", acted=True, evidence="unseen")
   assert effects.with_routes(seen, step, with_it).evidence == (
-    "permutes in communicators of those who talk"
+    "permutes in communicators of the GPUs that exchange data"
   )
   (told,) = (note for note in notes.step_notes(step) if _FLAG in note)
   assert "in a communicator of all GPUs" in told

@@ -145,12 +145,14 @@ def test_inspect_and_explain_say_of_each_collective_what_runs_it(
   assert (gather.run_by, gather.num_sms) == ("copy engines", 0)
   said = [str(line) for line in explanations.of_step(explained, "explain")]
   assert (
-    "No NCCL setting reaches 1 all-gather by copy engines (no SM) and 1"
+    "NCCL settings do not affect 1 all-gather by copy engines (no SM) and 1"
     " reduce-scatter by a symmetric kernel (2 SMs)." in said
   )
   said = [str(s) for s in explanations.of_collective(explained, gather.name)]
-  assert "It runs by copy engines (no SM): no NCCL setting reaches it." in said
-  assert "reaches" not in str(
+  assert (
+    "It is run by copy engines (no SM): NCCL settings do not affect it." in said
+  )
+  assert "affect" not in str(
     [*explanations.of_step(explaining.of_step(step), "explain")]
   )
 
@@ -177,7 +179,9 @@ def test_registered_buffers_are_said_not_to_be_costed(
   name = collective_routes.REGISTERED
   assert not any(name in note for note in notes.step_notes(step))
   monkeypatch.setenv("XLA_FLAGS", f"--{name}=true")
-  assert any(f"{name} is not costed" in n for n in notes.step_notes(step))
+  assert any(
+    f"do not include what {name} gains" in n for n in notes.step_notes(step)
+  )
 
 
 def test_what_xla_marks_as_puts_or_copies_takes_no_sm_within_a_process(
@@ -289,7 +293,7 @@ def test_tune_takes_symmetric_buffers_where_an_nccl_has_a_use_for_them(
   tuning = tuner.tune(target)
   assert FLAG not in tuning.plan.xla.options
   (told,) = (n for n in notes.tuning_notes(tuning) if FLAG in n)
-  assert "outside of JAX's pool" in told
+  assert "outside JAX's pool" in told
   monkeypatch.setattr(collective_routes, "installed_nccl", lambda: (2, 30, 7))
   tuning = tuner.tune(target)
   assert tuning.plan.xla.options == {FLAG: True}

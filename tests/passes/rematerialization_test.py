@@ -173,7 +173,7 @@ def test_a_plan_has_the_times_of_the_modules_that_run():
     "after": 1,
   }
   shown = _shown(tuning)
-  assert "2 instructions run again today, as memory is short" in shown
+  assert "2 instructions run again today because memory is short" in shown
   assert "1 instruction runs again with the plan" in shown
 
 
@@ -233,5 +233,5 @@ def test_an_option_that_changes_only_what_is_computed_again_has_an_effect():
   assert tuning.plan.xla.options
   for found in (tuning, verified):
     (effect,) = (e for e in found.effects if e.knob.startswith("xla_"))
-    assert "0 instructions run again instead of 1" in effect.evidence
+    assert "0 instructions instead of 1 run again" in effect.evidence
     assert effect.acted and effect.gain_us == pytest.approx(1000.0, rel=0.01)

@@ -95,7 +95,7 @@ def test_calls_of_which_only_the_bytes_are_costed_are_named_with_their_lines(
   page = tmp_path / "page.html"
   said = _said(f"{steps}:{step}", f"--report={page}")
   for text in (said, page.read_text()):
-    assert f"Only the bytes of {num} " in text
+    assert f"only the bytes of {num} " in text
     assert all(f"{name} {_at(step)}" in text for name in called)
   printed = json.loads(_said(f"{steps}:{step}", "--format=json"))
   told = {*printed["calls_of_unknown_work"].values()}
@@ -105,8 +105,11 @@ def test_calls_of_which_only_the_bytes_are_costed_are_named_with_their_lines(
 @pytest.mark.parametrize(
   ("step", "note"),
   [
-    ("chooses", "take their slowest branch each time, and totals count all"),
-    ("goes_on", "Counted once, as their trip counts are not known: while"),
+    ("chooses", "take its slowest branch, and totals count all"),
+    (
+      "goes_on",
+      "These loops count as one trip, since XLA gives no count: while",
+    ),
     ("repeats", ""),
     # Sorts take about what their bytes do.
     ("sorts", ""),
@@ -138,7 +141,7 @@ def test_text_that_is_printed_without_configs_says_what_is_missing(
 ) -> None:
   file = tmp_path / "step.hlo"
   file.write_text(_WITHOUT_CONFIG.replace("CONFIG", config))
-  said = "without: products in library calls are missing, and the step may"
+  said = "and with it products in library calls: the real step may"
   assert (said in _said(str(file))) == (not config)
 
 
@@ -156,4 +159,4 @@ ENTRY main {
     custom_call_target="__cudnn$blockScaledDot"
 }
 """)
-  assert "missing" not in _said(str(file))
+  assert "lacks" not in _said(str(file))

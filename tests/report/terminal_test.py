@@ -250,7 +250,7 @@ def test_the_effect_of_a_form_is_what_it_did_and_what_it_exposes(formed):
   (effect,) = (e for e in formed.effects if e.knob == "program")
   assert effect.value == "strands rotated"
   assert effect.evidence.startswith("Two loops became one; ")
-  assert "exposed became" in effect.evidence
+  assert "for collectives instead of" in effect.evidence
   settings = contents.of_tuning(formed, folder="plan").settings
   assert any("Two loops became one; " in s.sentence for s in settings)
   assert "Two loops became one" in _shown(formed)

@@ -84,7 +84,8 @@ def test_an_overlap_limit_is_seen_in_what_is_beside_collectives(seen):
   effect = seen("fsdp_scan", _LIMIT, 2)
   assert effect.acted
   moved = re.fullmatch(
-    r"(\d+) of 5 collectives moved: beside (\d+) kernels instead of (\d+)",
+    r"(\d+) of 5 collectives moved and now overlap (\d+) kernels instead of"
+    r" (\d+)",
     effect.evidence,
   )
   assert moved is not None
@@ -108,4 +109,4 @@ def test_other_kernels_and_another_order_are_seen(kernels):
     "a", "b", analysis("sine", "cosine"), analysis(*kernels)
   )
   assert effect.acted
-  assert effect.evidence.endswith("kernels, of others or reordered")
+  assert effect.evidence.endswith("kernels, but other or reordered ones")

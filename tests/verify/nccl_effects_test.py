@@ -50,7 +50,7 @@ def test_a_setting_names_the_collectives_that_it_meets(step, kind):
   assert effect.knob == f"{kind} of {size} over 8 GPUs"
   assert effect.value.startswith("ring/simple, ")
   assert effect.value.endswith(", chunks of 131.1 kB")
-  assert effect.evidence.startswith("meets 1 collective")
+  assert effect.evidence.startswith("applies to 1 collective")
   assert f", such as {name} of the planned module (" in effect.evidence
   num_arrays = max(call.num_arrays for call in entry.calls)
   if num_arrays > 1:  # Channels are those that NCCL gives each of them.
@@ -82,7 +82,9 @@ def test_each_setting_is_judged_by_itself(step):
   found = effects.of_settings((absent, good, own, by_xla), step)
   assert [effect.acted for effect in found] == [False, True, False, False]
   assert found[0].evidence == "no effect: there is no such collective"
-  assert found[2].evidence.startswith("no effect: NCCL's own choice; meets 1 ")
+  assert found[2].evidence.startswith(
+    "no effect: NCCL's own choice; applies to 1 "
+  )
   assert found[3].evidence.endswith(" in a kernel of its own")
   assert found[2].with_us == found[2].without_us
 
@@ -96,7 +98,7 @@ def test_a_setting_that_a_variable_rules_out_has_no_effect(step, monkeypatch):
   (effect,) = effects.of_settings((entry,), step)
   assert not effect.acted
   assert effect.evidence == (
-    "no effect: it is ruled out here, under NCCL_PROTO=allgather:LL"
+    "no effect: NCCL_PROTO=allgather:LL rules it out here"
   )
   monkeypatch.setenv("NCCL_PROTO", "allreduce:LL")
   (effect,) = effects.of_settings((entry,), step)

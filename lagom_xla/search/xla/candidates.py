@@ -229,7 +229,7 @@ class Search:
     if candidate.tuned.step_time_us >= kept.tuned.step_time_us - least_us:
       return "not faster"  # As predicted; nothing else is worth a replay.
     if tuned_us(candidate) >= tuned_us(kept) - least_us:
-      return "what it gains was measured nowhere"
+      return "its gain was never measured"
     if not self._is_surely_faster(candidate, kept, least_us):
       return "not surely faster"
     if candidate.capped is not None:

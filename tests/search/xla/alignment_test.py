@@ -250,12 +250,12 @@ def test_a_plan_holds_the_order_and_says_what_it_does(
   num = len(found.best.config.orders)
   assert effect.value == f"{num} computation{'s'[: num > 1]} in our order"
   numbers = re.match(
-    r"(\S+) ms of collectives exposed became (\S+) ms, and (\S+) ms that"
-    r" kernels lose to collectives beside them (\S+) ms \(predicted",
+    r"kernels wait (\S+) ms for collectives instead of (\S+) ms, and lose"
+    r" (\S+) ms beside them instead of (\S+) ms \(predicted",
     effect.evidence,
   )
   assert numbers is not None
-  exposed, exposed_after, lost, lost_after = map(float, numbers.groups())
+  exposed_after, exposed, lost_after, lost = map(float, numbers.groups())
   assert exposed_after + lost_after < exposed + lost
   found_us = found.best.tuned.total_exposed_us
   assert exposed_after == pytest.approx(found_us / 1e3, abs=0.005)
