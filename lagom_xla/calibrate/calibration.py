@@ -44,11 +44,11 @@ class Fit:
 
   Attributes:
     kind: XLA's name of the collective.
-    element_type: of reductions of other types than training reduces, which no
-      figure is fitted to, as nccl-tests names it; else "".
+    element_type: of reductions of other types than training reduces, which have
+      a figure of their own, as HLO names it; else "".
     num_ranks: GPUs that took part.
     num_nodes: nodes that they were on, as NCCL counts them.
-    num_rows: trusted rows, or those of that type.
+    num_rows: trusted rows.
     before: errors without calibration.
     after: errors with it.
     held_out: errors of each third of the sizes by a fit that did not see it.
@@ -127,7 +127,7 @@ def read(
         problems.append(str(error))
   return Measured(
     runs=runs,
-    samples=_of_usual_types(samples),
+    samples=_of_types(samples),
     notes=notes,
     problems=problems,
   )
@@ -197,26 +197,24 @@ def _off(samples: Sequence[samples_lib.Sample]) -> tuple[float, float]:
   return as_predicted, as_fitted
 
 
-def _of_usual_types(
+def _of_types(
   samples: Sequence[samples_lib.Sample],
 ) -> list[samples_lib.Sample]:
-  """Samples, those of other types in doubt where some are of usual ones.
+  """Samples, those of other types apart where some are of what training has.
 
   NCCL reduces other types by other instructions, and at other rates.
   """
   usual = {
     (s.key.kind, s.key.num_nodes > 1)
     for s in samples
-    if s.is_usual and not s.doubt
+    if not (s.key.reduced or s.doubt)
   }
   return [
     dataclasses.replace(
-      s, doubt=f"is of {s.element_type}, which NCCL reduces at another rate"
+      s,
+      is_apart=bool(s.key.reduced)
+      and (s.key.kind, s.key.num_nodes > 1) in usual,
     )
-    if not s.doubt
-    and not s.is_usual
-    and (s.key.kind, s.key.num_nodes > 1) in usual
-    else s
     for s in samples
   ]
 
@@ -259,21 +257,17 @@ def _fits(
   samples: Sequence[samples_lib.Sample], calibration: cluster_lib.Calibration
 ) -> Iterator[Fit]:
   trusted = [sample for sample in samples if not sample.doubt]
-  others = [s for s in samples if s.doubt and not s.is_usual]
-  shown = [*trusted, *others]
-  bare = fit_lib.errors_of(shown, cluster_lib.Calibration())
-  fitted = fit_lib.errors_of(shown, calibration)
-  unseen = np.concatenate(
-    [fit_lib.held_out_errors(trusted), fit_lib.errors_of(others, calibration)]
-  )
+  bare = fit_lib.errors_of(trusted, cluster_lib.Calibration())
+  fitted = fit_lib.errors_of(trusted, calibration)
+  unseen = fit_lib.held_out_errors(trusted)
   groups = [
     (
       s.key.num_nodes,
       s.key.num_ranks,
       s.key.kind,
-      s.element_type * bool(s.doubt),
+      s.key.reduced * s.is_apart,
     )
-    for s in shown
+    for s in trusted
   ]
   for group in sorted(set(groups)):
     chosen = np.array([other == group for other in groups])

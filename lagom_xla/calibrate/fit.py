@@ -53,6 +53,9 @@ _MAD_SIGMA = 1.4826  # Of a normal distribution, over its median deviation.
 _DIGITS = 4
 # Of a figure's logarithm: common ones and a path's make 100 times at most.
 _MOST = math.log(100.0) / 2
+# A type's own figure, at most; and its logarithm, at least.
+_MOST_OF_TYPE = 100.0
+_LEAST_OF_TYPE = 0.02
 # No fit is better than times are printed.
 _LEAST_ERROR = 0.005
 
@@ -61,8 +64,8 @@ def fit(samples: Sequence[samples_lib.Sample]) -> cluster_lib.Calibration:
   """The calibration that fits samples best; what none shows stays as it is."""
   trusted = [sample for sample in samples if not sample.doubt]
   return cluster_lib.Calibration(
-    within_node=_kept([s for s in trusted if s.key.num_nodes == 1]),
-    between_nodes=_kept([s for s in trusted if s.key.num_nodes > 1]),
+    within_node=_of_reach([s for s in trusted if s.key.num_nodes == 1]),
+    between_nodes=_of_reach([s for s in trusted if s.key.num_nodes > 1]),
   )
 
 
@@ -78,7 +81,11 @@ def predicted_us(
 
 def _us(sample: samples_lib.Sample, factors: cluster_lib.Factors) -> float:
   us = wire.calibrated_us(
-    factors, sample.path, sample.predicted_us, sample.latency_us
+    factors,
+    sample.path,
+    sample.predicted_us,
+    sample.latency_us,
+    sample.key.reduced,
   )
   return max(us, sample.floor_us)
 
@@ -136,6 +143,31 @@ def with_outliers(
       sample = dataclasses.replace(sample, doubt=doubt)
     found.append(sample)
   return found
+
+
+def _of_reach(samples: Sequence[samples_lib.Sample]) -> cluster_lib.Factors:
+  """The factors of one reach, and beside them those of types apart."""
+  factors = _kept([s for s in samples if not s.is_apart])
+  rates: dict[str, list[float]] = {}
+  for sample in samples:
+    if sample.is_apart:
+      latency_us = wire.calibrated_us(
+        factors, sample.path, sample.latency_us, sample.latency_us
+      )
+      moving_us = _us(sample, factors) - latency_us
+      # Rows that are mostly latency tell little of a rate.
+      if moving_us > latency_us < sample.measured_us:
+        rate = moving_us / (sample.measured_us - latency_us)
+        rates.setdefault(sample.key.reduced, []).append(rate)
+  medians = {name: float(np.median(found)) for name, found in rates.items()}
+  return dataclasses.replace(
+    factors,
+    type_factors={
+      name: round(min(max(rate, 1 / _MOST_OF_TYPE), _MOST_OF_TYPE), _DIGITS)
+      for name, rate in sorted(medians.items())
+      if len(rates[name]) > 1 and abs(math.log(rate)) > _LEAST_OF_TYPE
+    },
+  )
 
 
 def _kept(samples: Sequence[samples_lib.Sample]) -> cluster_lib.Factors:

@@ -52,14 +52,15 @@ _FORCING = (
 # Values that leave NCCL its default.
 _UNFORCED = {"NCCL_NVLS_ENABLE": ("1", "2")}
 _OFF = ("0",)
-# What training reduces, and names of HLO's for what nccl-tests prints.
-_USUAL_TYPES = ("half", "float16", "bfloat16", "float", "float32")
+# Names of HLO's for what nccl-tests prints.
 _HLO_TYPES = {
   **dict.fromkeys(("half", "float16"), "f16"),
   **dict.fromkeys(("float", "float32"), "f32"),
   **dict.fromkeys(("double", "float64"), "f64"),
   **dict.fromkeys(("int", "int32"), "s32"),
   **{"bfloat16": "bf16", "uint32": "u32", "int64": "s64", "uint64": "u64"},
+  **{"int8": "s8", "char": "s8", "uint8": "u8"},
+  **{"f8e4m3": "f8e4m3fn", "f8e5m2": "f8e5m2"},
 }
 _HLO_REDUCTIONS = {
   **{"": "add", "sum": "add", "min": "minimum", "max": "maximum"},
@@ -82,7 +83,8 @@ class Sample:
     predicted_us: what it would take, uncalibrated.
     latency_us: what it would take for one byte; at most `predicted_us`.
     setting: how it ran, as NCCL is foreseen to choose it.
-    element_type: what it reduced, as nccl-tests names it; "" if it only moves.
+    is_apart: whether it reduced a type that has a figure of its own, as others
+      that training reduces are there.
     doubt: why it is not trusted; "" if it is.
   """
 
@@ -94,13 +96,8 @@ class Sample:
   predicted_us: float
   latency_us: float
   setting: collective_lib.Setting
-  element_type: str = ""
+  is_apart: bool = False
   doubt: str = ""
-
-  @property
-  def is_usual(self) -> bool:
-    """Whether it reduced what training reduces, or nothing."""
-    return self.element_type in ("", *_USUAL_TYPES)
 
 
 def of_run(
@@ -151,8 +148,10 @@ def of_run(
           _HLO_TYPES.get(row.element_type, ""),
           _HLO_REDUCTIONS.get(row.reduction, ""),
         ),
+        reduced=collective_lib.unusual_type(
+          kind, _HLO_TYPES.get(row.element_type, row.element_type)
+        ),
       ),
-      element_type=row.element_type if reduces else "",
       algorithms=algorithms,
       measured_us=row.time_us,
       where=f"{run.source}:{row.line}",
@@ -177,7 +176,6 @@ def sample(
   doubt: str = "",
   choice: tuple[str, str] | None = None,
   gpus_per_thread: int = 1,
-  element_type: str = "",
   algorithms: Collection[str] = (),
 ) -> Sample:
   """A measurement beside its prediction under what NCCL chooses by itself.
@@ -215,7 +213,6 @@ def sample(
     predicted_us=us,
     latency_us=min(latency_us, us),
     setting=setting,
-    element_type=element_type,
     doubt=doubt,
   )
 

@@ -51,6 +51,8 @@ class Factors:
     latency_factors: on that time again, by how NCCL moves the bytes:
       "ring.ll", "tree.simple", "nvls.simple", "permute.simple" and others.
     rate_factors: on that rate again, by the same.
+    type_factors: on that rate again, by HLO's type of what is reduced, of types
+      that training does not reduce.
 
   Raises:
     ClusterError: a factor is of nothing that NCCL does.
@@ -60,6 +62,9 @@ class Factors:
   rate_factor: _Factor = 1.0
   latency_factors: _ByPath = dataclasses.field(default_factory=dict, hash=False)
   rate_factors: _ByPath = dataclasses.field(default_factory=dict, hash=False)
+  type_factors: Mapping[str, _Factor] = dataclasses.field(
+    default_factory=dict, hash=False
+  )
 
   def __post_init__(self) -> None:
     for name in ("latency_factors", "rate_factors"):

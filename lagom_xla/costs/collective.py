@@ -76,6 +76,8 @@ class TuningKey:
     num_bytes: what it moves, as NCCL counts it (`Collective.nccl_bytes`).
     multicasts: whether NCCL may have switches run it (NVLS): not where it
       reduces as they cannot (`nccl.switch_reduces`).
+    reduced: HLO's type of what it reduces, where that is none that training
+      does: calibrated clusters tell what it takes (`cluster.Factors`).
   """
 
   kind: validation.Text
@@ -83,6 +85,7 @@ class TuningKey:
   num_nodes: validation.Count
   num_bytes: validation.Bytes
   multicasts: bool = True
+  reduced: str = ""
 
   @property
   def communicator(self) -> nccl.Communicator:
@@ -95,7 +98,9 @@ class TuningKey:
 
   def of_call(self, num_bytes: int) -> TuningKey:
     """What a tuner is told of a call of so many bytes."""
-    return dataclasses.replace(self, num_bytes=num_bytes, multicasts=True)
+    return dataclasses.replace(
+      self, num_bytes=num_bytes, multicasts=True, reduced=""
+    )
 
 
 @dataclasses.dataclass(frozen=True, order=True, kw_only=True, slots=True)
@@ -165,6 +170,16 @@ def calls_by_key(
   return by_key
 
 
+_USUAL_TYPES = ("bf16", "f16", "f32")
+
+
+def unusual_type(kind: str, element_type: str) -> str:
+  """HLO's type of what a collective reduces; "" where training does."""
+  is_usual = element_type in _USUAL_TYPES
+  is_reduced = kind in collectives_lib.REDUCTIONS
+  return element_type if is_reduced and not is_usual else ""
+
+
 def tuning_key(
   collective: collectives_lib.Collective, cluster: cluster_lib.Cluster
 ) -> TuningKey:
@@ -179,6 +194,7 @@ def tuning_key(
     num_bytes=collective.nccl_bytes,
     multicasts=collective.kind not in collectives_lib.REDUCTIONS
     or nccl.switch_reduces(collective.element_type, collective.reduction),
+    reduced=unusual_type(collective.kind, collective.element_type),
   )
 
 
@@ -224,7 +240,12 @@ def predict(
   if key.num_ranks == 1 or not key.num_bytes:
     return CollectiveCost(time_us=0.0, num_channels=0, memory_gbps=0.0)
   time_us = wire.time_us(
-    cluster, key.communicator, key.kind, key.num_bytes, setting
+    cluster,
+    key.communicator,
+    key.kind,
+    key.num_bytes,
+    setting,
+    reduced=key.reduced,
   )
   wire_gbps = wire.sent_bytes(
     key.communicator, key.kind, key.num_bytes, setting.algorithm

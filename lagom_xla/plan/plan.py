@@ -308,7 +308,7 @@ _SINCE_VERSION_5: Mapping[tuple[str, ...], Mapping[str, Any]] = {
   (): {"nccl_variables": {}, "compiler_options": {}},
   ("cluster",): {"processes_per_node": 1},
   ("prediction", "*"): {"is_open": False},
-  ("nccl_settings", "*", "key"): {"multicasts": True},
+  ("nccl_settings", "*", "key"): {"multicasts": True, "reduced": ""},
 }
 
 

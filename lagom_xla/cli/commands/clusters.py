@@ -144,6 +144,11 @@ def _show(
         f" x {rate_factor:.3g} again",
         highlight=False,
       )
+    for reduced, rate_factor in factors.type_factors.items():
+      console.print(
+        f"  reductions of {reduced}: rate x {rate_factor:.3g} again",
+        highlight=False,
+      )
   table = rich.table.Table(
     rich.table.Column("collective", no_wrap=True),
     "ranks",

@@ -41,7 +41,7 @@ what its bytes add. It multiplies the first and divides the second, by factors
 of the machine and of the path:
 
     t = latency_factor * latency_factors[path] * L
-      + (t(S) - L) / (rate_factor * rate_factors[path])
+      + (t(S) - L) / (rate_factor * rate_factors[path] * type_factors[type])
 
 NCCL's choices do not see it: NCCL would not either.
 
@@ -217,6 +217,8 @@ def time_us(
   setting: nccl.Setting,
   paths: path_lib.Paths | None = None,
   fabric: path_lib.Fabric | None = None,
+  *,
+  reduced: str = "",
 ) -> float:
   """Run time of a lone collective, calibrated if its cluster is.
 
@@ -228,6 +230,7 @@ def time_us(
     setting: how it runs.
     paths: the parameters; those fitted for the cluster's GPU if not given.
     fabric: the network's; those fitted for the cluster's if not given.
+    reduced: HLO's type of what it reduces, where training reduces none such.
 
   Raises:
     ValueError: no such kind, or NCCL cannot run the setting here.
@@ -241,22 +244,27 @@ def time_us(
   factors = cluster.calibration.of(communicator.num_nodes)
   least_us = _latency_us(dataclasses.replace(call, num_bytes=1))
   path = path_lib.path_name(cluster, communicator, kind, setting)
-  return calibrated_us(factors, path, us, min(least_us, us))
+  return calibrated_us(factors, path, us, min(least_us, us), reduced)
 
 
 _latency_us = functools.lru_cache(maxsize=4096)(_uncalibrated_us)
 
 
 def calibrated_us(
-  factors: cluster_lib.Factors, path: str, us: float, latency_us: float
+  factors: cluster_lib.Factors,
+  path: str,
+  us: float,
+  latency_us: float,
+  reduced: str = "",
 ) -> float:
   """A predicted time with the factors of its reach.
 
   `path` is how its bytes move, by `path_name`; `latency_us` the part of `us`
-  that it would take for a byte.
+  that it would take for a byte; `reduced` HLO's type of what it reduces.
   """
   latency_factor = factors.latency_factor * factors.latency_factors.get(path, 1)
   rate_factor = factors.rate_factor * factors.rate_factors.get(path, 1)
+  rate_factor *= factors.type_factors.get(reduced, 1)
   return latency_factor * latency_us + (us - latency_us) / rate_factor
 
 
@@ -268,6 +276,7 @@ def most_speedup(
     return 1.0
   factors = cluster.calibration.of(communicator.num_nodes)
   rate = factors.rate_factor * max((1.0, *factors.rate_factors.values()))
+  rate *= max((1.0, *factors.type_factors.values()))
   latency = factors.latency_factor * min(
     (1.0, *factors.latency_factors.values())
   )
