@@ -221,7 +221,7 @@ class Warner:
 
   def leaves(self, reason: str) -> None:
     """Warns, the first time, that the step stays as it was."""
-    self.warn(f"leaves {self._step_name} as it was: {reason}")
+    self.warn(f"leaves {self._step_name} unchanged: {reason}")
 
 
 def warn(text: str) -> None:
@@ -271,7 +271,7 @@ def supported(
   """
   if not callable(getattr(jitted_step, "lower", None)):
     raise TypeError(
-      f"{by} takes what jax.jit returns, not {jitted_step!r}: wrap the step in"
+      f"{by} takes a function of jax.jit, not {jitted_step!r}: wrap the step in"
       " jax.jit first."
     )
   warner = Warner(by, name_of(jitted_step))

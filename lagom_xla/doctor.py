@@ -125,9 +125,9 @@ def _flags() -> str:
   values = debug_options.under(os.environ["XLA_FLAGS"])
   set_to = [f"{n}={v}" for n, v in values.items() if v != defaults[n]]
   found = in_words.some(set_to, _MOST_OPTIONS) or "nothing"
-  found = f"XLA reads {in_words.count(flags, 'flag')}, which set {found}"
+  found = f"XLA reads {in_words.count(flags, 'flag')} and sets {found}"
   if word := environment.unread():
-    found += f"; it stops reading at {word}, which is no flag"
+    found += f"; it stops reading at {word}, which is not a flag"
   return found
 
 
@@ -141,7 +141,7 @@ def _passes() -> str:
     len(it.instructions) for it in module.computations.values()
   )
   return (
-    f"a pass of ours read one of {num_instructions} instructions,"
+    f"read one of {num_instructions} instructions in"
     f" {time.monotonic() - begun:.1f} s"
   )
 
@@ -152,7 +152,7 @@ def _compile() -> str:
 
   begun = time.monotonic()
   compiler.compile(_step())
-  return f"a step for two H100s, {time.monotonic() - begun:.1f} s"
+  return f"compiled a step for two H100s in {time.monotonic() - begun:.1f} s"
 
 
 @functools.cache
@@ -183,7 +183,7 @@ def _options() -> str:
   """The installed jaxlib shows its options."""
   from lagom_xla.flags import debug_options
 
-  return f"{len(debug_options.options())} options of jaxlib can be read"
+  return f"read {len(debug_options.options())} options of jaxlib"
 
 
 def _gpus() -> str:
@@ -209,10 +209,10 @@ def _profiler() -> str:
   backend = jax.default_backend().upper()
   if backend == "GPU" and not any("/device:GPU" in name for name in planes):
     raise errors.TraceError(
-      "The trace has no GPU: another profiler has it (CUPTI serves one), such"
-      " as nsys. End that one."
+      "The trace has no GPU. Stop any other profiler, such as nsys: CUPTI"
+      " serves only one."
     )
-  return f"a session was opened on {backend} and its trace read"
+  return f"took and read a trace on {backend}"
 
 
 def _plugin() -> str:
@@ -223,7 +223,7 @@ def _plugin() -> str:
     path = build.compile_to(folder / build.LIBRARY)
     interfaces = build.interfaces(path)
   compiler = " ".join(build.compiler())
-  return f"{compiler} builds it, for tuner interfaces {', '.join(interfaces)}"
+  return f"built by {compiler}, for tuner interfaces {', '.join(interfaces)}"
 
 
 def _nccl() -> str:
@@ -237,7 +237,7 @@ def _nccl() -> str:
     raise _MissingError("it is not installed") from error
   version = ctypes.c_int()
   if library.ncclGetVersion(ctypes.byref(version)):
-    raise OSError(f"{path} does not tell its version.")
+    raise OSError(f"{path} does not report its version.")
   return f"{in_words.nccl_version(version.value)}, {path}"
 
 
@@ -267,7 +267,7 @@ def _page() -> str:
     include_plotlyjs=False
   )
   jinja2.Template("{{ step }}").render(step=1)
-  return "plotly and jinja2 draw"
+  return "drawn by plotly and jinja2"
 
 
 class _Trial(NamedTuple):
@@ -290,20 +290,20 @@ _TRIALS: Mapping[str, _Trial] = {
   "options": _Trial(
     _options,
     "XLA options",
-    "Use a jaxlib of 0.10.2 to 0.12; plans have no options here.",
+    "Use jaxlib 0.10.2 to 0.12; without it plans have no options.",
   ),
   "gpus": _Trial(_gpus, "GPUs", f"pip install '.[cuda13]' {_IN_CHECKOUT}"),
   "plugin": _Trial(
     _plugin,
     "NCCL tuner",
-    "Install cc, gcc or clang, or name one in CC; env.sh sets NCCL_MAX_CTAS"
-    " without it.",
+    "Install cc, gcc or clang, or name one in CC; without it env.sh sets"
+    " NCCL_MAX_CTAS.",
   ),
   "nccl": _Trial(
-    _nccl, "NCCL", f"Only GPUs need it: pip install '.[cuda13]' {_IN_CHECKOUT}"
+    _nccl, "NCCL", f"For GPUs only: pip install '.[cuda13]' {_IN_CHECKOUT}"
   ),
   "profiler": _Trial(
-    _profiler, "profiler", "Without it plans rest on predictions alone."
+    _profiler, "profiler", "Without it plans rely on predictions alone."
   ),
   "page": _Trial(
     _page, "report page", f"pip install '.[report]' {_IN_CHECKOUT}"
@@ -386,21 +386,21 @@ def _run(names: Sequence[str], limit_s: float) -> dict[str, Answer]:
     text=True,
     start_new_session=True,
   )
-  of_others = "it was not tried, as what was tried before ended its process"
+  of_others = "not tried: an earlier trial ended the process"
   try:
     printed, said = child.communicate(timeout=limit_s)
     *_, last = said.strip().splitlines() or [""]
     how = f"with status {child.returncode}"
     if child.returncode < 0:
       how = f"by {signal.Signals(-child.returncode).name}"
-    reason = f"its process was ended {how}: {last[:_MOST_CHARACTERS]}"
+    reason = f"its process ended {how}: {last[:_MOST_CHARACTERS]}"
   except subprocess.TimeoutExpired:
     # The compiler that it started goes with it.
     os.killpg(child.pid, signal.SIGKILL)
     printed, _ = child.communicate()
     reason = of_others = (
-      f"it took longer than {limit_s:g} s and was ended: {_TRY_AGAIN} when this"
-      " machine is less busy"
+      f"stopped after {limit_s:g} s: {_TRY_AGAIN} when this machine is less"
+      " busy"
     )
   answers = {
     name: Answer(**answer)
@@ -417,7 +417,7 @@ def _run(names: Sequence[str], limit_s: float) -> dict[str, Answer]:
 
 def _finding(trial: _Trial, answer: Answer | None) -> Finding:
   if answer is None:  # Of GPUs alone.
-    words = "none is here, and tuning needs none"
+    words = "none here; tuning does not need one"
     return Finding(name=trial.name, status="missing", found=words)
   # Errors of ours end in advice of their own.
   is_advised = any(it in answer.found for it in ("pip install", _TRY_AGAIN))
@@ -448,7 +448,7 @@ def _versions() -> Iterator[Version]:
 def _cache() -> Finding:
   """Whether what is compiled can be kept."""
   folder = cache.folder_of_user()
-  found = "off, by LAGOM_XLA_CACHE"
+  found = "switched off by LAGOM_XLA_CACHE"
   if folder is not None:
     try:
       whole_files.check_can_make(folder / "any")
@@ -456,10 +456,10 @@ def _cache() -> Finding:
       return Finding(
         name="cache",
         status="fails",
-        found=f"{folder} cannot be written: {error.strerror}",
+        found=f"cannot write {folder}: {error.strerror}",
         advice="Name another folder in LAGOM_XLA_CACHE.",
       )
-    found = f"{folder} can be written"
+    found = f"can write {folder}"
   return Finding(name="cache", status="works", found=found)
 
 
@@ -480,7 +480,7 @@ def workers(worker_bytes: int) -> Finding:
   num_cores = pool.num_cores()
   found = f"{in_words.count(num_cores, 'core')}, "
   if free_bytes is None:
-    found += "free memory not known"
+    found += "free memory unknown"
   else:
     found += f"{free_bytes / 1e9:.1f} GB free"
   advice = ""
@@ -488,7 +488,7 @@ def workers(worker_bytes: int) -> Finding:
     found += f"; a small compile took {worker_bytes / 1e9:.1f} GB"
     if free_bytes is not None and free_bytes // worker_bytes < num_cores:
       num_fitting = free_bytes // worker_bytes
-      advice = f"Pass --workers={num_fitting}, as more do not fit."
+      advice = f"Pass --workers={num_fitting}: more do not fit."
   status: Status = "fails" if advice else "works"
   return Finding(name="workers", status=status, found=found, advice=advice)
 

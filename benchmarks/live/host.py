@@ -86,8 +86,8 @@ _LONGEST_SEARCH_S = 300
 _TRIALS_S = 120
 _NUM_TRIAL_STEPS = 120
 _TIMEOUT_S = 300
-_ENDED = ("watch", "stay")
-_TRYING = ("candidate", "measure", "adopt", "reject")
+_ENDED = ("watching", "stopped")
+_TRYING = ("compiling", "measuring", "adopted", "rejected")
 
 
 def main() -> None:

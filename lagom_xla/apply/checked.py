@@ -71,8 +71,8 @@ def _check_versions(plan: plan_lib.Plan) -> None:
   ):
     if made_with != installed:
       raise errors.PlanError(
-        f"The plan was made with {package} {made_with}, and {installed} is"
-        " installed, whose XLA schedules differently: make the plan again."
+        f"The plan was made with {package} {made_with}, but {installed} is"
+        " installed, whose XLA may schedule differently. Make the plan again."
       )
 
 
@@ -86,12 +86,12 @@ def _in_options(options: Mapping[str, object]) -> str:
   for name, value in options.items():
     translated = xla_options.translate(name, value)
     if isinstance(translated, str):
-      return f"xla.options has what XLA does not take: {translated}"
+      return f"xla.options has an unusable entry: {translated}"
     is_number = str(value) == "0" or _is_number_of_channels(str(value))
     if name == nccl_channels.OPTION and not is_number:
       return (
         f"xla.options.{name} is {validation.show(value)}; {_NUMBER}, or 0 for"
-        " NCCL's own."
+        " NCCL's choice."
       )
   return ""
 
@@ -104,7 +104,7 @@ def _in_variables(variables: Mapping[str, str]) -> str:
   """What is wrong with NCCL's variables, of which a plan has one at most."""
   for name, value in variables.items():
     if name != nccl_channels.VARIABLE:
-      return f"nccl_env has {name}; a plan sets {nccl_channels.VARIABLE} alone."
+      return f"nccl_env has {name}; only {nccl_channels.VARIABLE} is allowed."
     if not _is_number_of_channels(value):
       return f"nccl_env.{name} is {validation.show(value)}; {_NUMBER}."
   return ""
@@ -116,8 +116,8 @@ def _in_settings(plan: plan_lib.Plan) -> str:
     num_channels = entry.setting.num_channels
     if num_channels > table.MAX_CHANNELS:
       return (
-        f"nccl_settings[{index}].setting.num_channels is {num_channels}; NCCL"
-        f" has {table.MAX_CHANNELS} at most."
+        f"nccl_settings[{index}].setting.num_channels is {num_channels}; it"
+        f" must be {table.MAX_CHANNELS} at most."
       )
   try:
     table.rules_of(plan.nccl_settings)
@@ -147,9 +147,10 @@ def check_target(plan: plan_lib.Plan, target: target_lib.Target) -> None:
   fingerprint = plan_lib.fingerprint(module)
   if fingerprint != plan.module_fingerprint:
     raise errors.PlanError(
-      f"The plan was made for {plan.module_name}, whose fingerprint is"
-      f" {plan.module_fingerprint}; this is {module.name} with {fingerprint}."
-      " The step, its shapes or its shardings changed: make the plan again."
+      f"The plan was made for {plan.module_name} with fingerprint"
+      f" {plan.module_fingerprint}, but this is {module.name} with"
+      f" {fingerprint}. The step, its shapes or its shardings changed: make the"
+      " plan again."
     )
 
 
@@ -188,7 +189,7 @@ def parts() -> Iterator[None]:
   except tuple(_PARTS) as error:
     part = next(p for kind, p in _PARTS.items() if isinstance(error, kind))
     raise errors.PlanError(
-      f"The plan's {part} not for this step: {error}"
+      f"The plan's {part} for another step: {error}"
     ) from error
 
 

@@ -47,20 +47,19 @@ _CAP = nccl_channels.VARIABLE
 _comment = shell_flags.comment
 
 _BEFORE_START = """\
-# Set this on every process of the job, before it starts: XLA and NCCL read it
-# once."""
+# Source this on every process of the job before it starts: XLA and NCCL read
+# their variables once."""
 _SHELLS = """\
-# Source it in bash or zsh: no other shell tells a sourced file where it is, and
-# so where the table is."""
+# Use bash or zsh: other shells do not tell a sourced file where it is, so it
+# cannot find the table."""
 _OTHER_TUNERS = """\
-# NCCL loads one tuner plugin: this plan's replaces any other, and what that one
-# knows about its network is lost. Google's GPU images set NCCL_TUNER_PLUGIN to
-# theirs, which stays unless LAGOM_XLA_REPLACE_TUNER=1 is set. AWS's OFI plugin
-# brings a tuner without setting NCCL_TUNER_PLUGIN; it is replaced unless that
-# variable names AWS's library."""
+# NCCL loads only one tuner plugin. Google's GPU images set NCCL_TUNER_PLUGIN to
+# theirs, which stays unless you set LAGOM_XLA_REPLACE_TUNER=1. AWS's OFI plugin
+# brings a tuner without setting NCCL_TUNER_PLUGIN; this plan's replaces it
+# unless that variable names AWS's library."""
 _ONE_CHOICE = """\
 # The plugin must load on every process of the job or on none: ranks with
-# different settings wait for each other forever."""
+# different settings hang."""
 # Where a job does not apply all of a plan.
 _APPLIED = {
   "flags": "# Chosen for jobs that set these XLA_FLAGS and nothing else.",
@@ -68,15 +67,15 @@ _APPLIED = {
   f" {_CAP}, and load no plugin.",
 }
 _IN_PROCESS = """\
-# A part of this plan acts only where the step is wrapped in
-# lagom_xla.tune(plan=...), and the NCCL table is for steps that are."""
+# Part of this plan acts only if the step is wrapped in
+# lagom_xla.tune(plan=...), and the NCCL table expects that."""
 
 # Shell lines for jobs whose table sets channels: of a cap and the table NCCL
 # would take the smaller number.
 UNSET_FOR_TABLE = f"""\
 if [ -n "${{{_CAP}:-}}${{NCCL_MAX_NCHANNELS:-}}" ]; then
-  echo "lagom_xla: {_CAP} and NCCL_MAX_NCHANNELS are unset: they would" \\
-    "cap the channels that this plan's table gives to collectives." >&2
+  echo "lagom_xla: {_CAP} and NCCL_MAX_NCHANNELS were unset: they would" \\
+    "cap the channels in this plan's table." >&2
 fi
 unset {_CAP} NCCL_MAX_NCHANNELS"""
 
@@ -92,9 +91,9 @@ print(*(f"{n} {m.version(n)}" for n in ("jax", "jaxlib")), sep=", ")'
   case "$lagom_xla_jax" in
     @made_with@) ;;
     "jax "*)
-      echo "lagom_xla: this plan was made with" @made_with@ "and here is" \
-        "$lagom_xla_jax: make the plan again. Nothing of it is set. Where the" \
-        "job runs another Python than this, set LAGOM_XLA_OTHER_JAX=1." >&2
+      echo "lagom_xla: the plan was not applied: it was made with" \
+        @made_with@ "and this is $lagom_xla_jax. Make the plan again, or set" \
+        "LAGOM_XLA_OTHER_JAX=1 if the job runs another Python than this." >&2
       unset lagom_xla_ask lagom_xla_jax lagom_xla_flags
       unset lagom_xla_head lagom_xla_rest
       @refuse@
@@ -107,8 +106,7 @@ _AFTER_ANOTHER = r"""
 case "${LAGOM_XLA_ENV:-}" in
   "" | @digest@:*) ;;
   *)
-    echo "lagom_xla: this plan takes the place of another that was sourced" \
-      "here." >&2
+    echo "lagom_xla: this plan replaces one that was sourced before." >&2
     if [ -n "${LAGOM_XLA_NCCL_TABLE:-}" ]; then
       unset NCCL_TUNER_PLUGIN LAGOM_XLA_NCCL_TABLE LAGOM_XLA_NCCL_CHECKSUM
     fi
@@ -149,8 +147,9 @@ lagom_xla_read NCCL_TUNER_PLUGIN
 if [ -n "$lagom_xla_value" ] && [ -z "${LAGOM_XLA_NCCL_TABLE:-}" ] &&
   [ -z "${LAGOM_XLA_REPLACE_TUNER:-}" ]
 then
-  echo "lagom_xla: NCCL_TUNER_PLUGIN stays $lagom_xla_value; NCCL runs" \
-    "without this plan's settings." >&2
+  echo "lagom_xla: kept NCCL_TUNER_PLUGIN=$lagom_xla_value, so NCCL runs" \
+    "without this plan's settings. To use them, set" \
+    "LAGOM_XLA_REPLACE_TUNER=1 and source this file again." >&2
   export LAGOM_XLA_ENV=@digest@:other_tuner
 else
   if [ -n "$lagom_xla_here" ]; then
@@ -171,9 +170,9 @@ else
       if [ -n "$lagom_xla_value" ]; then
         # NCCL takes an empty one before its files, and for none.
         export "$lagom_xla_name="
-        echo "lagom_xla: $lagom_xla_name is empty, as NCCL's files have" \
-          "$lagom_xla_value, which would cap the channels that this plan's" \
-          "table gives to collectives." >&2
+        echo "lagom_xla: $lagom_xla_name was emptied: NCCL's files have" \
+          "$lagom_xla_value, which would cap the channels in this plan's" \
+          "table." >&2
       fi
     done
     lagom_xla_others=
@@ -186,27 +185,27 @@ else
       esac
     done
     if [ -n "$lagom_xla_others" ]; then
-      echo "lagom_xla:$lagom_xla_others here, and this plan was made under" \
-        @under@". NCCL prefers these to a tuner: settings of this plan that" \
-        "they rule out have no effect. Unset them, or make the plan where" \
-        "they are set." >&2
+      echo "lagom_xla: NCCL prefers$lagom_xla_others to this plan's settings," \
+        "which were made under" @under@". Unset them, or make the plan again" \
+        "with them set." >&2
     fi
     case "${NCCL_NET_PLUGIN:-} ${FI_PROVIDER:-}" in
       *ofi* | *efa*)
-        echo "lagom_xla: this plan's tuner takes the place of that in" \
-          "aws-ofi-nccl; NCCL_TUNER_PLUGIN=libnccl-tuner-ofi.so keeps that." >&2
+        echo "lagom_xla: this plan's tuner replaces the one of aws-ofi-nccl;" \
+          "to keep that, set NCCL_TUNER_PLUGIN=libnccl-tuner-ofi.so." >&2
         ;;
     esac
   elif [ "$lagom_xla_status" = 2 ]; then
-    echo "lagom_xla: nothing of this plan is set; no process of the job may" \
-      "start with a part of it." >&2
+    echo "lagom_xla: the plan was not applied: all processes of a job need" \
+      "the same table." >&2
     unset lagom_xla_here lagom_xla_plugin lagom_xla_status lagom_xla_line
     unset lagom_xla_files lagom_xla_value lagom_xla_flags lagom_xla_head
     unset lagom_xla_rest
     @refuse@
   else
-    echo "lagom_xla: no tuner plugin, or neither bash nor zsh; NCCL gets one" \
-      "cap instead of settings per collective, as must all processes." >&2
+    echo "lagom_xla: the tuner plugin cannot be loaded (or this is neither" \
+      "bash nor zsh), so NCCL gets one cap on channels instead of settings" \
+      "per collective. All processes of the job must do the same." >&2
 @cap@
     export LAGOM_XLA_ENV=@digest@:cap
   fi
@@ -230,13 +229,13 @@ def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
     parts.append(_APPLIED[plan.applied])
   if plan.xla_flags:
     parts += [
-      _comment("It was made beside these XLA_FLAGS, which it does not set:"),
+      _comment("It was made under these XLA_FLAGS, which it does not set:"),
       _comment(f"  {plan.xla_flags}"),
     ]
   if plan.compiler_options:
     parts += [
       _comment(
-        "So it was beside these options of jax.jit, or settings of JAX:"
+        "It was also made under these options of jax.jit or settings of JAX:"
       ),
       _comment(f"  {environment.in_words(plan.compiler_options)}"),
     ]
@@ -248,7 +247,7 @@ def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
   if not plan.xla.program.is_as_written:
     form = rewriting.in_words(plan.xla.program)
     parts.append(
-      _comment(f"So are the XLA flags: they suit a program with {form}.")
+      _comment(f"So do the XLA flags: they suit a program with {form}.")
     )
   if plan.is_default:
     digest = "none"
@@ -292,7 +291,7 @@ def flag_lines(options: Mapping[str, object]) -> str:
 def cap_lines(plan: plan_lib.Plan) -> str:
   """Lines that set a plan's cap, where that is one of NCCL's variables."""
   if plan.applied == "flags":
-    return "# Of NCCL's variables it sets none."
+    return "# It sets none of NCCL's variables."
   lines = nccl_lines(plan.nccl_env)
   if _CAP in plan.nccl_env:
     lines += f"\nexport LAGOM_XLA_CAP={shlex.quote(plan.nccl_env[_CAP])}"
@@ -302,7 +301,7 @@ def cap_lines(plan: plan_lib.Plan) -> str:
 def nccl_lines(variables: Mapping[str, str]) -> str:
   """Lines that set NCCL's variables, for all collectives of a process."""
   if not variables:
-    return "# NCCL's own choices are as good as any cap on its channels."
+    return "# No cap on channels beats NCCL's own choices."
   return exports(variables)
 
 

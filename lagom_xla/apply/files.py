@@ -51,8 +51,8 @@ def check(folder: pathlib.Path) -> None:
   try:
     if folder.exists() and not _is_plan(folder):
       raise errors.PlanError(
-        f"{folder} exists and holds something else than a plan; name another"
-        " folder with --out, or remove it."
+        f"{folder} exists and is not a plan; name another folder with --out, or"
+        " remove it."
       )
     whole_files.check_can_make(folder.resolve())
   except OSError as error:
@@ -81,9 +81,8 @@ def check_table(plan: plan_lib.Plan, path: str | pathlib.Path) -> None:
     raise errors.PlanError(f"{error} Make the plan again.") from error
   if table_lib.checksum(found.rules) != table_lib.checksum(rules):
     raise errors.PlanError(
-      f"{folder / env.TABLE} holds other settings than"
-      f" {folder / beside.PLAN}: it was switched or exchanged. Make the plan"
-      " again."
+      f"{folder / env.TABLE} does not match {folder / beside.PLAN}: one of"
+      " them was replaced or changed. Make the plan again."
     )
 
 

@@ -43,12 +43,12 @@ case "${lagom_xla_rest#"${lagom_xla_rest%%[![:space:]]*}"}" in
   "" | -*) ;;
   *)
     if [ -f "$XLA_FLAGS" ] && lagom_xla_rest="$(cat "$XLA_FLAGS")"; then
-      echo "lagom_xla: XLA_FLAGS was the file $XLA_FLAGS, and is now its" \
-        "flags, with this plan's." >&2
+      echo "lagom_xla: XLA_FLAGS named the file $XLA_FLAGS; it now has the" \
+        "flags of that file and of this plan." >&2
     else
-      echo "lagom_xla: XLA_FLAGS is '$XLA_FLAGS', neither a flag nor a file" \
-        "with flags, over which XLA ends a process: nothing of this plan is" \
-        "set." >&2
+      echo "lagom_xla: the plan was not applied: XLA_FLAGS is '$XLA_FLAGS'," \
+        "neither a flag nor a file with flags, and XLA would end the" \
+        "process. Set it right, and source this file again." >&2
       unset lagom_xla_head lagom_xla_rest lagom_xla_flags
       @refuse@
     fi
@@ -88,8 +88,8 @@ done
 unset lagom_xla_after lagom_xla_word
 if [ -n "$lagom_xla_rest" ]; then
   echo "lagom_xla: XLA stops reading XLA_FLAGS at" \
-    "${lagom_xla_rest%%[[:space:]]*}, which is no flag: this plan's flags are" \
-    "put before it." >&2
+    "${lagom_xla_rest%%[[:space:]]*}, which is not a flag: this plan's flags" \
+    "were put before it." >&2
 fi"""
 
 _APPEND = r"""
@@ -105,8 +105,8 @@ unset lagom_xla_flags lagom_xla_head lagom_xla_rest"""
 
 _UNSET_FOR_OPTION = f"""\
 if [ -n "${{{nccl_channels.VARIABLE}:-}}" ]; then
-  echo "lagom_xla: {nccl_channels.VARIABLE} is unset: NCCL would take it in" \\
-    "place of this plan's {nccl_channels.OPTION}." >&2
+  echo "lagom_xla: {nccl_channels.VARIABLE} was unset: it would override" \\
+    "this plan's {nccl_channels.OPTION}." >&2
 fi
 unset {nccl_channels.VARIABLE}"""
 
@@ -127,9 +127,9 @@ def looking(options: Mapping[str, object], refuse: str = REFUSE) -> str:
 def appending(options: Mapping[str, object]) -> str:
   """Lines that append XLA options in the place that was found."""
   if not options:
-    return "# XLA's default options are as good as any that were tried."
+    return "# No option that was tried beats XLA's defaults."
   if not xla_options.flags(options).flags:
-    return "# No flag can be set here."
+    return "# The installed jaxlib has no flag for this plan's options."
   return "\n".join([_APPEND.strip("\n"), *beside(options)])
 
 

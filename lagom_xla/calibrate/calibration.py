@@ -176,9 +176,9 @@ def _as_it_ran(
   if not missed:
     return foreseen, ""
   return best, (
-    f"{run.where}: {' and '.join(sorted(missed))} did not run, which NCCL would"
-    f" choose by itself: the rates are those of {' and '.join(sorted(ran))}."
-    " They count as such, and predictions stay with NCCL's own choice"
+    f"{run.where}: ran {' and '.join(sorted(ran))} where NCCL would choose"
+    f" {' and '.join(sorted(missed))}, judging by its rates. Its rows count as"
+    " what ran; predictions still assume NCCL's choice"
   )
 
 
@@ -231,13 +231,13 @@ def calibrate(cluster: cluster_lib.Cluster, measured: Measured) -> Result:
   """
   samples = measured.samples
   if all(sample.doubt for sample in samples):
-    text = "The logs have no rows to calibrate by"
     if samples:
       raise errors.CalibrationError(
-        f"{text} that can be trusted: {samples[0].where} {samples[0].doubt}."
+        f"The logs have no row that can be trusted: {samples[0].where}"
+        f" {samples[0].doubt}."
       )
     raise errors.CalibrationError(
-      f"{text}: none is of this cluster, and of 64 KiB or more."
+      "The logs have no row of 64 KiB or more on this cluster."
     )
   calibration = fit_lib.fit(samples)
   samples = fit_lib.with_outliers(samples, calibration)
@@ -300,12 +300,12 @@ def _notes(
   gpus = sorted({gpu for run in runs for gpu in run.gpus})
   if gpus and gpus != [cluster.gpu.device_name]:
     yield (
-      f"the logs are of {' and '.join(gpus)}, the cluster is of"
+      f"the logs are from {' and '.join(gpus)}, but the cluster has"
       f" {cluster.gpu.device_name}"
     )
   versions = {run.nccl_version for run in runs if run.nccl_version}
   if len(versions) > 1:
-    yield f"the logs are of NCCL {', '.join(sorted(versions))}"
+    yield f"the logs are from different NCCL: {', '.join(sorted(versions))}"
   seen = {sample.key.num_nodes > 1 for sample in samples if not sample.doubt}
   for spans_nodes, reach, factors in (
     (False, "within a node", calibration.within_node),
@@ -313,11 +313,11 @@ def _notes(
   ):
     if spans_nodes not in seen:
       if not spans_nodes or cluster.num_nodes > 1:
-        yield f"no row is of collectives {reach}: they stay as predicted"
+        yield f"no rows {reach}: those collectives are not calibrated"
     elif factors == cluster_lib.Factors():
       yield (
-        f"no figures foretell collectives {reach} better than the model does:"
-        " they stay as predicted"
+        f"no calibration predicts rows {reach} better than the model: those"
+        " collectives are not calibrated"
       )
 
 
@@ -343,7 +343,7 @@ def check(path: pathlib.Path) -> None:
   """
   if path.suffix != ".json":
     raise errors.CalibrationError(
-      f"--out={path} must end in .json, as --cluster tells files by it."
+      f"--out={path} must end in .json, so that --cluster takes it for a file."
     )
   try:
     if path.exists():
@@ -351,8 +351,8 @@ def check(path: pathlib.Path) -> None:
     whole_files.check_can_make(path.resolve())
   except errors.ClusterError as error:
     raise errors.CalibrationError(
-      f"{path} exists and holds something else than a cluster; name another"
-      " file with --out, or remove it."
+      f"{path} exists and is not a cluster; name another file with --out, or"
+      " remove it."
     ) from error
   except OSError as error:
     raise _cannot_write(path, error) from error

@@ -139,7 +139,7 @@ def with_outliers(
     if not sample.doubt and abs(value) > most:
       times = f"{math.exp(abs(value)):.2g} times"
       slower = "slower" if value < 0 else "faster"
-      doubt = f"is {times} {slower} than the others say"
+      doubt = f"is {times} {slower} than the other rows suggest"
       sample = dataclasses.replace(sample, doubt=doubt)
     found.append(sample)
   return found

@@ -159,17 +159,14 @@ def _parse_row(number: int, line: str) -> Row | str | None:
   if len(rest) == 8 and rest[0] == "N/A":
     rest = rest[4:]  # Only in place.
   if len(rest) not in _NUM_COLUMNS or not all(map(_is_number, rest[:3])):
-    return "is cut off; a row ends in time, algbw, busbw and errors"
+    return "is cut off: a row ends in time, algbw, busbw and errors"
   if not num_bytes:
     return None
   time_us, algorithm_gbps, bus_gbps = map(float, rest[:3])
   off_gbps = abs(num_bytes / (1e3 * time_us) - algorithm_gbps) if time_us else 0
   most_off_gbps = _ROUNDING + _ROW_TOLERANCE * algorithm_gbps
   if not time_us > 0 or off_gbps > most_off_gbps:
-    return (
-      f"says {num_bytes} B in {rest[0]} us at {rest[1]} GB/s, which contradict"
-      " each other; the line is damaged"
-    )
+    return f"is damaged: {num_bytes} B in {rest[0]} us is not {rest[1]} GB/s"
   return Row(
     line=number,
     num_bytes=num_bytes,
@@ -289,7 +286,7 @@ def read(path: pathlib.Path) -> tuple[list[Run], list[str]]:
     reader.take(number, _ESCAPE.sub("", line))
   reader.end_run()
   if not reader.runs and not reader.problems:
-    return [], [f"{path}: has no rows of nccl-tests; give its output"]
+    return [], [f"{path}: has no rows of nccl-tests; name its output"]
   return reader.runs, reader.problems
 
 

@@ -118,12 +118,12 @@ def of_run(
     known = ", ".join(f"{name}_perf" for name in log.KINDS)
     if run.program:
       raise errors.CalibrationError(
-        f"{run.where}: {run.program}_perf tells nothing of XLA's collectives;"
-        f" give those of {known}"
+        f"{run.where}: XLA has no collective like {run.program}_perf; use"
+        f" {known}"
       )
     raise errors.CalibrationError(
-      f"{run.where}: nothing says which program printed this; name the file by"
-      f" it, one of {known}"
+      f"{run.where}: the program is unknown; put its name into the file's name"
+      f" ({known})"
     )
   reduces = kind in collectives_lib.REDUCTIONS
   num_ranks, num_nodes = _ranks(run, cluster)
@@ -198,11 +198,11 @@ def sample(
   foreseen = (setting.algorithm, setting.protocol)
   if not doubt and choice not in (None, foreseen):
     chosen = "/".join(choice or ())
-    doubt = f"ran {chosen}, where {'/'.join(foreseen)} was foreseen"
+    doubt = f"ran {chosen}, where {'/'.join(foreseen)} was predicted"
   if not doubt and measured_us < _SLOW_HOST * floor_us:
     doubt = (
-      f"took no longer than a thread's launches on {gpus_per_thread} GPUs; run"
-      " a process for each GPU"
+      f"is bound by one thread's launches on {gpus_per_thread} GPUs; run one"
+      " process per GPU"
     )
   return Sample(
     where=where,
@@ -231,8 +231,8 @@ def _ranks(run: log.Run, cluster: cluster_lib.Cluster) -> tuple[int, int]:
         expected = log.bus_share(run.program, found[0])
         raise errors.CalibrationError(
           f"{run.where}: its bus bandwidth is {_share(run):.3f} of bytes over"
-          f" time, where {run.program}_perf on {found[0]} ranks prints"
-          f" {expected:.3f}; it is of another program or of fewer ranks"
+          f" time, but {run.program}_perf on {found[0]} ranks prints"
+          f" {expected:.3f}; this is another program, or fewer ranks"
         )
       return found
     gave = _ranks_on(*found, "rank", "host")

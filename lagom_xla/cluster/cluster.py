@@ -71,8 +71,8 @@ class Factors:
       found = getattr(self, name)
       if not found.keys() <= set(_PATHS):
         raise errors.ClusterError(
-          f"calibration has {name} of {', '.join(found)}; it must have no"
-          f" other than {', '.join(_PATHS)}"
+          f"calibration has {name} of {', '.join(found)}; the only ones are"
+          f" {', '.join(_PATHS)}"
         )
 
 
@@ -165,8 +165,8 @@ class Gpu:
     peaks = self.matmul_peak_tflops
     if "f32" not in peaks or not peaks.keys() <= set(_DTYPES):
       raise errors.ClusterError(
-        f"gpu.matmul_peak_tflops has {', '.join(peaks) or 'nothing'}; it must "
-        f"have f32, and no other than {', '.join(_DTYPES)}"
+        f"gpu.matmul_peak_tflops has {', '.join(peaks) or 'nothing'}; it must"
+        f" have f32, and only dtypes of {', '.join(_DTYPES)}"
       )
     for small, large in (
       ("registers_per_block", "registers_per_sm"),
@@ -176,7 +176,7 @@ class Gpu:
       least, most = getattr(self, small), getattr(self, large)
       if least > most:
         raise errors.ClusterError(
-          f"gpu.{small} is {least}; it must not exceed gpu.{large}, {most}"
+          f"gpu.{small} is {least}; it must not exceed gpu.{large} ({most})"
         )
 
   @property
@@ -195,8 +195,8 @@ class Gpu:
       return None
     major, minor = self.compute_capability
     return (
-      f"{self.name} has compute capability {major}.{minor}, and CUDA 13, which "
-      "XLA's CUDA plugin builds on, generates code from 7.5 up"
+      f"{self.name} has compute capability {major}.{minor}, but XLA's CUDA"
+      " plugin uses CUDA 13, which generates code for 7.5 and newer"
     )
 
   def target_config(self, *, num_nvlinks: int) -> str:
@@ -356,12 +356,12 @@ class Cluster:
     if self.num_devices > _MAX_NUM_DEVICES:
       raise errors.ClusterError(
         f"num_nodes x gpus_per_node is {self.num_devices} GPUs; it must be"
-        f" {_MAX_NUM_DEVICES} at most, which is more than any cluster has"
+        f" {_MAX_NUM_DEVICES} at most"
       )
     if self.gpus_per_node % self.processes_per_node:
       raise errors.ClusterError(
         f"processes_per_node is {self.processes_per_node}; it must divide"
-        f" gpus_per_node, {self.gpus_per_node}"
+        f" gpus_per_node ({self.gpus_per_node})"
       )
 
   @property
@@ -410,8 +410,8 @@ class Cluster:
     for device in devices:
       if not 0 <= device < self.num_devices:
         raise errors.ClusterError(
-          f"device {device} is not in cluster {self.name}, whose devices are "
-          f"0 to {self.num_devices - 1}"
+          f"device {device} is not in cluster {self.name}, which has devices"
+          f" 0 to {self.num_devices - 1}"
         )
     return len({device // group_size for device in devices})
 

@@ -63,8 +63,8 @@ def _unlikely_rates(
   times = given / base
   if not _LEAST_TIMES < times < _MOST_TIMES:
     yield (
-      f"{name} is {given:,g}, where this GPU's usual figure is {base:,g}: it is"
-      " in 1e9 bytes per second, an eighth of Gbit/s and a thousand times TB/s."
+      f"{name} is {given:,g}, but usually {base:,g} for this GPU. Is the unit"
+      " right? It is GB/s: divide Gbit/s by 8, multiply TB/s by 1,000."
     )
 
 
@@ -153,9 +153,9 @@ def parse(text: str) -> Cluster:
   raw = _named(text.strip().lower())
   if raw is None:
     raise errors.ClusterError(
-      f"cluster {text!r} is neither NODESxGPUSxGPU (such as 1x8xh100), nor"
-      f" NODESxMACHINE (such as 2xp5.48xlarge), nor a named cluster"
-      f" ({', '.join(names)}), nor the path of a .json file; known GPUs:"
+      f"unknown cluster {text!r}: write NODESxGPUSxGPU (such as 1x8xh100),"
+      f" NODESxMACHINE (such as 2xp5.48xlarge), a named cluster"
+      f" ({', '.join(names)}) or the path of a .json file; known GPUs:"
       f" {', '.join(gpu_names())}; `lagom-xla clusters` lists machines"
     )
   return from_dict(raw, where=f"cluster {text!r}")
@@ -187,9 +187,9 @@ def _check_is_one_node(text: str, count: int, gpu: str) -> None:
     num_nodes, left = divmod(count, usual)
     several = f" {num_nodes}x{usual}x{gpu} for {num_nodes} nodes, or"
     raise errors.ClusterError(
-      f"cluster {text!r} would be one node of {count} GPUs, where nodes have"
-      f" {usual} at most: say{'' if left else several}"
-      f" 1x{count}x{gpu} for one node all the same"
+      f"cluster {text!r} would be one node of {count} GPUs, but nodes have"
+      f" {usual} at most: write{'' if left else several}"
+      f" 1x{count}x{gpu} if you mean one node"
     )
 
 
@@ -307,7 +307,7 @@ def _gpu_name(name: object) -> str:
   if normal not in gpu_names():
     raise validation.InvalidError(
       f"unknown GPU {validation.show(name)}; known:"
-      f" {', '.join(gpu_names())}; a .json file describes others"
+      f" {', '.join(gpu_names())}; describe others in a .json file"
       " (`lagom-xla schema cluster`)"
     )
   return normal
@@ -328,18 +328,18 @@ def schema() -> dict[str, Any]:
     "type": "string",
     "minLength": 1,
     "description": (
-      "the known GPU whose figures are taken where none is given, and those of"
-      f" the node it usually sits in: {', '.join(gpu_names())}."
+      "a known GPU, which supplies all figures that are not given, and those of"
+      f" its usual node: {', '.join(gpu_names())}."
     ),
   }
   figures["gpu"] = {
     "anyOf": [{"$ref": "#/$defs/Gpu"}, {"type": "string", "minLength": 1}],
-    "description": "one of the GPUs; a string is short for its `base`.",
+    "description": "the GPU; a string is short for its `base`.",
   }
   figures["sources"] = {
     "type": "object",
     "additionalProperties": {"type": "string"},
-    "description": "where each figure was read, by its name; nothing reads it.",
+    "description": "source of each figure, by its name; for readers only.",
   }
   return cluster
 
@@ -362,14 +362,14 @@ def of_devices(devices: Sequence[jax.Device]) -> cluster_lib.Cluster:
   known = {_specs()[name]["gpu"]["device_name"]: name for name in gpu_names()}
   if len(kinds) != 1 or kinds[0] not in known:
     raise errors.ClusterError(
-      f"the devices are {' and '.join(map(repr, kinds)) or 'none'}; they must "
-      f"all be one of {', '.join(known)}, or a cluster must be given"
+      f"the devices are {' and '.join(map(repr, kinds)) or 'none'}; all must be"
+      f" the same one of {', '.join(known)}, or name the cluster"
     )
   per_node = set(collections.Counter(_node_indices(devices)).values())
   if len(per_node) != 1:
     raise errors.ClusterError(
-      f"nodes have {' or '.join(map(str, sorted(per_node)))} of the devices; "
-      "all must have as many"
+      f"nodes have {' or '.join(map(str, sorted(per_node)))} devices; all must"
+      " have the same number"
     )
   (gpus_per_node,) = per_node
   num_nodes = len(devices) // gpus_per_node

@@ -57,9 +57,9 @@ _gpus_without: set[str] = set()
 # to do about it where there are none.
 _NO_TILES = "Couldn't find output tile sizes"
 _TILES_REMEDY = (
-  "\n  [where nothing is autotuned, XLA takes Triton for this product and has"
-  " no tiles for its shape: set XLA_FLAGS=--xla_gpu_enable_triton_gemm=false,"
-  " which leaves products to cuBLAS]"
+  "\n  [without autotuning XLA uses Triton for this product and has no tiles"
+  " for its shape: set XLA_FLAGS=--xla_gpu_enable_triton_gemm=false to use"
+  " cuBLAS]"
 )
 
 
@@ -168,8 +168,8 @@ def start_to_the_end(
   obstacle = lowered.cluster.gpu.compile_obstacle
   if obstacle:
     raise errors.CompileError(
-      f"No full compile for {lowered.cluster.name}: {obstacle}. Its schedule"
-      " can still be inspected and tuned."
+      f"Cannot compile to the end for {lowered.cluster.name}: {obstacle}. You"
+      " can still inspect and tune its schedule."
     )
   asked = _asked(lowered, config, is_run=lowered.is_run, must_begin=must_begin)
 
@@ -324,7 +324,7 @@ def _on_failure(asked: _Asked) -> Iterator[None]:
     if num_bytes > cluster.gpu.hbm_bytes:
       raise errors.CompileError(
         f"{asked.lowered.name} does not fit on {cluster.name}: a GPU would hold"
-        f" {held}, {num_bytes / 1e9:,.1f} GB, and has"
+        f" {held}, {num_bytes / 1e9:,.1f} GB, but has only"
         f" {cluster.gpu.hbm_bytes / 1e9:,.1f} GB. XLA could not compile it."
       ) from error
     remedy = _TILES_REMEDY if _NO_TILES in str(error) else ""
@@ -559,7 +559,7 @@ def _scheduled(
 ) -> hlo.Module:
   if proto is None:
     raise errors.CompileError(
-      f"{asked.words}: XLA finished without scheduling a module called"
+      f"{asked.words}: XLA finished without scheduling a module named"
       f" {asked.lowered.name}."
     )
   return hlo.Module(proto, asked.lowered.cluster.num_devices)

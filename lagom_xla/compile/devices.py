@@ -52,7 +52,7 @@ def devices(cluster: cluster_lib.Cluster) -> Sequence[jax.Device]:
     ) from error
   except jax.errors.JaxRuntimeError as error:
     raise errors.CompileError(
-      f"XLA refuses to describe {cluster.name}: {errors.first_line(error)}"
+      f"XLA rejects the cluster {cluster.name}: {errors.first_line(error)}"
     ) from error
   return topology.devices
 

@@ -87,7 +87,7 @@ def load(
     return target
   if text.endswith((".py", ".py:")):
     raise errors.TargetError(
-      f"{text} names a file but no function: say"
+      f"{text} names a file but no function: write"
       f" {text.removesuffix(':')}:FUNCTION."
     )
   if arguments:
@@ -167,8 +167,8 @@ class _StepFunction:
     make_args = getattr(self.module, f"{self.name}_args", None)
     if make_args is None:
       raise errors.TargetError(
-        f"{self.text} is jitted, but its arguments are not known: define"
-        f" {self.name}_args(devices) beside it, which returns a tuple of"
+        f"{self.text} is jitted, but its arguments are unknown: define"
+        f" {self.name}_args(devices) in the same module, returning a tuple of"
         " arrays or jax.ShapeDtypeStructs sharded over those devices."
       )
     text = f"{self.text}_args"
@@ -188,9 +188,9 @@ def _step(text: str, returned: Any) -> _Step:
     args = _as_tuple(text, args)
     if not isinstance(kwargs, dict):
       raise errors.TargetError(
-        f"{text} returned a {type(kwargs).__name__} behind its arguments: put"
-        " all of those that have no name in one tuple, and those that have one"
-        " in a dict behind it."
+        f"{text} returned a {type(kwargs).__name__} after its arguments: put"
+        " positional arguments in a tuple and keyword arguments in a dict after"
+        " it."
       )
     return _with_args(step, args, kwargs)
   if isinstance(nnx_step.inside(returned), jax.stages.Lowered):
@@ -260,9 +260,9 @@ def _call(
     given = "".join(f" and --arg={name}" for name in arguments) or " alone"
     raise errors.TargetError(
       f"{text} cannot be called with the devices{given}: {error}. If it is the"
-      " step, it is not jitted: wrap it in jax.jit, and define"
-      f" {name}_args(devices) beside it. If it is a function of the devices"
-      " that returns (jitted step, its arguments), say what else it takes with"
+      " step, wrap it in jax.jit and define"
+      f" {name}_args(devices) in the same module. If it takes the devices and"
+      " returns (jitted step, its arguments), pass its other arguments with"
       " --arg=NAME=VALUE."
     ) from error
   return function(devices, **arguments)
@@ -319,15 +319,15 @@ def _lowered(
       )
   what = (
     f"{found.text} has arguments that are not on the devices of {cluster.name}:"
-    " shard them over the `devices` that its function gets"
+    " shard them over the `devices` that the function gets"
   )
   if num_devices not in (1, cluster.num_devices):
     what += (
-      f"; they are over {num_devices:,} devices, where a mesh that is made at"
-      f" import must be of all {cluster.num_devices:,} of jax.devices()"
+      f"; they span {num_devices:,} devices, but a mesh made at import must"
+      f" span all {cluster.num_devices:,} of jax.devices()"
     )
   if not step.trace:
-    what += "; jax.pmap takes them as devices=devices"
+    what += "; pass them to jax.pmap with devices=devices"
   raise errors.TargetError(f"{what}.")
 
 
@@ -344,15 +344,14 @@ def _on_cpus(
     target = _lowered(found, cpus, devices, cluster)
   except errors.TargetError as error:
     raise errors.TargetError(
-      f"{found.text} shards arrays into {kinds}, which JAX forgets of devices"
-      " that are not here: have it return (jitted step, tuple of its"
-      " arguments), so that it can be lowered over as many CPUs, or name a"
-      " dump of it."
+      f"{found.text} puts arrays into {kinds}, which JAX drops for devices that"
+      " are not here: return (jitted step, tuple of its arguments), so that it"
+      " can be lowered over CPUs, or name a dump of it."
     ) from error
   warnings.warn(
-    f"{found.text} shards arrays into {kinds}, which JAX forgets of devices"
-    " that are not here: it is lowered over CPUs in their place, and tuned"
-    " without forms.",
+    f"{found.text} puts arrays into {kinds}, which JAX drops for devices that"
+    " are not here: it was lowered over CPUs instead, and is tuned without"
+    " forms.",
     RuntimeWarning,
     stacklevel=2,
   )
@@ -369,8 +368,8 @@ def _warn_of_platform(told: Collection[tuple[str, int]]) -> None:
   warnings.warn(
     f"{' and '.join(places)} asked JAX for the platform and got"
     ' "cpu". If your program chooses by it, for example an attention kernel,'
-    " this is not the program that runs on GPUs: choose by the platform of the"
-    " `devices` that your function gets, or by an argument (--arg).",
+    " then this is not the program that runs on GPUs: choose by the platform of"
+    " the `devices` that your function gets, or by an argument (--arg).",
     RuntimeWarning,
     stacklevel=3,
   )

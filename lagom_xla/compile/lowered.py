@@ -41,8 +41,8 @@ from lagom_xla.passes.program.slices import chains as chains_lib
 Options = Mapping[str, bool | int | float | str | bytes]
 
 _NO_FORM = (
-  "it is HLO that is not partitioned yet; the step itself, or a dump"
-  " after_spmd_partitioner, can have forms"
+  "it is HLO that is not partitioned yet; name the step itself, or a dump"
+  " after_spmd_partitioner"
 )
 
 _FILE = "step.pickle"
@@ -380,8 +380,8 @@ def write_step(
     request = request_lib.of_step(step, {}, request_lib.program(program))
   if request is None:
     raise errors.TargetError(
-      "The step calls back into Python, as jax.debug.print does, so that no"
-      " other process can compile it: take the callbacks out to have it tuned."
+      "The step calls back into Python, as jax.debug.print does, so no other"
+      " process can compile it: remove the callbacks to have it tuned."
     )
   sent = SentStep(request, _platform(step), cluster)
   (folder / _FILE).write_bytes(pickle.dumps(sent))

@@ -43,8 +43,8 @@ def lowered_inside(lowered: Any) -> jax.stages.Lowered:
   found = inside(lowered)
   if not isinstance(found, jax.stages.Lowered):
     raise errors.TargetError(
-      f"lower() returned a {type(lowered).__name__}, which is of neither"
-      " jax.jit nor flax.nnx.jit: give a step that one of them jitted."
+      f"lower() returned a {type(lowered).__name__}: pass a step of jax.jit or"
+      " flax.nnx.jit."
     )
   return found
 
@@ -72,8 +72,8 @@ def with_jitted(
     )
   except (AttributeError, KeyError) as error:
     raise errors.UnsupportedError(
-      f"this Flax's {kind.__name__} works in a way that this lagom_xla does not"
-      f" know ({error})"
+      f"this lagom_xla does not support the {kind.__name__} of this Flax"
+      f" ({error})"
     ) from error
   call = compiled(replace(jitted), step)
 

@@ -295,8 +295,8 @@ class Staff:
       if not self.obstacle and not self.is_closed:
         self.obstacle = str(error)
         self._warn(
-          "compiles in this process, as no other one can: an abort in XLA ends"
-          f" it, and Ctrl-C waits. {error}"
+          "cannot compile in other processes, so this one does: an abort in XLA"
+          f" ends it, and Ctrl-C waits for the compile. {error}"
         )
 
 

@@ -41,15 +41,14 @@ def check(name: str, form: form_lib.Form, outcome: form_lib.Outcome) -> None:
   """Raises a ProgramError unless a form acted on the program of that name."""
   if not (form.is_as_written or outcome.actions):
     raise errors.ProgramError(
-      f"{name} cannot have {obstacle(form, outcome)}: leave the program as it"
-      " is written."
+      f"{name} cannot have {obstacle(form, outcome)}: leave the form out."
     )
 
 
 def obstacle(form: form_lib.Form, outcome: form_lib.Outcome) -> str:
   """A form in words, with the first reasons for which it could not act."""
   reasons = [f"{r.where}: {r.reason}" for r in outcome.refusals]
-  shown = "; ".join(reasons[:_MOST_REASONS]) or "nothing in it has that form"
+  shown = "; ".join(reasons[:_MOST_REASONS]) or "it applies to nothing in it"
   if len(reasons) > _MOST_REASONS:
     shown += f"; and {len(reasons) - _MOST_REASONS} more"
   return f"{in_words(form)} ({shown})"
@@ -61,7 +60,7 @@ def in_words(form: form_lib.Form) -> str:
   if form.strands != "none":
     parts.append(f"strands {form.strands}")
   if form.keyed:
-    parts.append("strands combined apart")
+    parts.append("strands combined separately")
   parts += _sliced_in_words(form.slices)
   return ", ".join(parts) or "the program as written"
 

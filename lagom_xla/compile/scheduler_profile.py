@@ -56,7 +56,7 @@ def check_reaches_xla() -> None:
   for name in ("jax_enable_pgle", "jax_compilation_cache_expect_pgle"):
     if getattr(jax.config, name, False):
       raise errors.ProfileError(
-        f"{name} is on: JAX then compiles with a profile of its own, and finds"
-        " executables in its cache whatever plan they were made with. Switch"
-        " it off to compile with a plan."
+        f"{name} is on, so JAX would replace the plan's scheduler profile by"
+        " its own, and could take executables of other plans from its cache."
+        " Switch it off to compile with a plan."
       )

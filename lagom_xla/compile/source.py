@@ -32,14 +32,14 @@ from jax.extend import source_info_util
 from lagom_xla import errors
 
 _NOTHING_RUNS = (
-  "the devices are compile-only: nothing runs on them, nor inside jax.set_mesh"
-  " of them, and no array can be put there; give jax.ShapeDtypeStructs, which"
-  " jax.eval_shape makes of parameters and random keys, and for what"
-  " jax.new_ref makes a jax.ref.AbstractRef(jax.core.ShapedArray(SHAPE, DTYPE))"
+  "the devices are compile-only: they hold no arrays and run nothing, not even"
+  " inside jax.set_mesh; pass jax.ShapeDtypeStructs, which jax.eval_shape makes"
+  " of parameters and random keys, and in place of jax.new_ref a"
+  " jax.ref.AbstractRef(jax.core.ShapedArray(SHAPE, DTYPE))"
 )
 _ONE_PROCESS = (
-  "there is one process here: leave jax.distributed.initialize() to the program"
-  ' itself, below `if __name__ == "__main__"`'
+  "there is only one process here: call jax.distributed.initialize() below"
+  ' `if __name__ == "__main__"`'
 )
 # What JAX says where something about a machine without GPUs is in the way, and
 # what to do about it.
@@ -49,35 +49,34 @@ _REMEDIES = {
   "Executable' object has no attribute": _NOTHING_RUNS,
   "Received incompatible devices": (
     "some arguments are on CPUs and others on the `devices` that the function"
-    " gets: give jax.ShapeDtypeStructs sharded over those"
+    " gets: pass jax.ShapeDtypeStructs sharded over those"
   ),
   "only AbstractMesh exists": (
-    "make the mesh of the `devices` that the function gets: an AbstractMesh has"
-    " none to compile for"
+    "an AbstractMesh has no devices to compile for: make the mesh of the"
+    " `devices` that the function gets"
   ),
   "must be >= the product of mesh_shape": (
-    "the mesh is of more devices than the cluster has GPUs: name a larger"
+    "the mesh has more devices than the cluster has GPUs: name a larger"
     " --cluster, or make the mesh of all the `devices` that the function gets,"
     " or at import of all jax.devices()"
   ),
   "Number of slices 1 must equal": (
-    "devices that are not here are all of one slice: call"
+    "devices that are not here all belong to one slice: call"
     " create_hybrid_device_mesh with process_is_granule=True"
   ),
   "coordinator_address should be defined": _ONE_PROCESS,
   "jax.distributed.initialize() must be called before": _ONE_PROCESS,
   "Unknown backend: 'gpu' requested": (
-    "what calls into Python, as jax.pure_callback and io_callback do, is"
-    " lowered only where the GPUs are: leave it out of the step that you name"
+    "calls into Python, as by jax.pure_callback and io_callback, can be lowered"
+    " only where the GPUs are: leave them out of the step that you name"
   ),
   "Not supported on cpu.": (
-    "Tokamax looks for the GPUs that are here: have the step lowered inside"
-    " `with tokamax.config.cross_compile(True)`, as a function that returns a"
-    " context manager can"
+    "Tokamax looks for GPUs on this machine: return a context manager that"
+    " yields (step, arguments) inside `with tokamax.config.cross_compile(True)`"
   ),
   "cuDNN not found": (
-    "JAX asks for cuDNN when it traces its attention: `pip install"
-    " nvidia-cudnn-cu13` is enough, without a GPU"
+    "JAX needs cuDNN to trace its attention: run `pip install"
+    " nvidia-cudnn-cu13`, which works without a GPU"
   ),
 }
 
@@ -145,8 +144,8 @@ def of_module(name: str) -> types.ModuleType:
         f"{name} cannot be imported: {error}."
       ) from error
     raise errors.TargetError(
-      f"There is no module {error.name}: give a file, or a module that is"
-      " installed or under the working directory."
+      f"There is no module {error.name}: name a file, or a module that is"
+      " installed or in the working directory."
     ) from error
   except (Exception, SystemExit) as error:
     raise errors.TargetError(

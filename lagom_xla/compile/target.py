@@ -328,14 +328,14 @@ class _ScheduledTarget(Target):
 
   @property
   def obstacle(self) -> str | None:
-    return f"{self.name} is scheduled already"
+    return f"{self.name} is already scheduled"
 
   def schedule(self, config: config_lib.XlaConfig = _DEFAULT) -> hlo.Module:
     rewriting.check(self.name, config.program, self.outcome(config.program))
     if config.combine_groups is not None:
       raise errors.CompileError(
-        f"{self.name} is scheduled already: its collectives cannot be combined"
-        " otherwise any more. Give the module from before XLA's optimizations."
+        f"{self.name} is already scheduled, so its collectives cannot be"
+        " combined in another way. Name a dump before_optimizations."
       )
     return orders_lib.apply(self.module, config.orders)
 
@@ -343,12 +343,12 @@ class _ScheduledTarget(Target):
     self, config: config_lib.XlaConfig = _DEFAULT
   ) -> lowered_lib.Compilation:
     raise errors.CompileError(
-      f"{self.obstacle}: give the module from before XLA's optimizations."
+      f"{self.obstacle}: name a dump before_optimizations."
     )
 
   def outcome(self, form: form_lib.Form) -> form_lib.Outcome:
     del form
-    return form_lib.Outcome.refused(self.name, "it is scheduled")
+    return form_lib.Outcome.refused(self.name, "it is already scheduled")
 
   def chains(self) -> tuple[chains_lib.Chain, ...]:
     return ()
@@ -404,9 +404,9 @@ def of_module(
   wanted = module.num_partitions or wanted
   if wanted is not None and wanted != cluster.num_devices:
     raise errors.CompileError(
-      f"{module.name} {what} {wanted} device{'s' * (wanted != 1)}, and"
-      f" {cluster.name} has"
-      f" {cluster.num_devices}. Name a cluster with {wanted}."
+      f"{module.name} {what} {wanted} device{'s' * (wanted != 1)}, but"
+      f" {cluster.name} has {cluster.num_devices}. Name a cluster with"
+      f" {wanted}."
     )
   if module.is_scheduled:
     _check_is_gpu(module)
@@ -444,9 +444,9 @@ def _check_needs_no_python(module: hlo.Module) -> None:
   ):
     raise errors.TargetError(
       f"{module.name} calls partitioners in Python ({_PARTITIONERS}:"
-      " jax.experimental.custom_partitioning, as cuDNN attention and"
-      " Transformer Engine use it), which only the process that lowered it has:"
-      " give the step itself, or what XLA dumps after_spmd_partitioner."
+      " jax.experimental.custom_partitioning, used by cuDNN attention and"
+      " Transformer Engine), which exist only in the process that lowered it:"
+      " name the step itself, or a dump after_spmd_partitioner."
     )
 
 
@@ -462,7 +462,7 @@ def _check_is_gpu(module: hlo.Module) -> None:
       else:
         continue
       raise errors.TargetError(
-        f"{module.name} was optimized for {platform} (by {instruction.name} in"
-        f" {computation.name}), and says nothing of GPUs: give the step itself,"
-        " or what XLA dumps of it before_optimizations."
+        f"{module.name} was optimized for {platform}, not for GPUs (see"
+        f" {instruction.name} in {computation.name}): name the step itself, or"
+        " a dump before_optimizations."
       )

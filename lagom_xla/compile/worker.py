@@ -71,7 +71,7 @@ class Worker:
     except OSError as error:
       self._channel.close()
       self._said.close()
-      raise errors.WorkerError(f"Python does not start: {error}") from error
+      raise errors.WorkerError(f"Cannot start Python: {error}") from error
     finally:
       other_end.close()
 
@@ -89,7 +89,9 @@ class Worker:
     """Waits until it can compile; a WorkerError says that it cannot."""
     try:
       if not self._channel.poll(_LONGEST_START_S):
-        raise errors.WorkerError(f"It did not start in {_LONGEST_START_S} s.")
+        raise errors.WorkerError(
+          f"The process did not start within {_LONGEST_START_S} s."
+        )
       greeting = self._channel.recv()
     except (EOFError, OSError) as error:
       raise errors.WorkerError(self._last_words(0)) from error
@@ -111,7 +113,7 @@ class Worker:
       if not self._channel.poll(limit_s):
         self.stop()
         raise errors.CompileAbortedError(
-          f"XLA did not finish within {limit_s:.0f} s, and was ended."
+          f"XLA was stopped: it did not finish within {limit_s:.0f} s."
         )
       answer = self._channel.recv()
     except (EOFError, OSError) as error:
@@ -149,7 +151,7 @@ def _status_in_words(status: int) -> str:
     return f"exit status {status}"
   name = signal.Signals(-status).name
   if -status == signal.SIGKILL:
-    return f"{name}, as where memory runs out"
+    return f"{name}, as when memory runs out"
   return name
 
 

@@ -225,8 +225,8 @@ def _api() -> Any:
   api = plugin.GetPjrtApi().contents
   if api.major_version != _MAJOR_VERSION:
     raise errors.UnsupportedError(
-      f"{path} has version {api.major_version} of the PJRT C API, and this"
-      f" lagom_xla knows version {_MAJOR_VERSION}."
+      f"{path} has version {api.major_version} of the PJRT C API; this"
+      f" lagom_xla supports version {_MAJOR_VERSION}."
     )
   return api
 

@@ -183,7 +183,7 @@ def _explain(reading: Reading) -> Finding | None:
     # In a spelling that XLA takes, if there is one. compiler_options may spell
     # it otherwise than XLA_FLAGS: not as the rule.
     if instead := xla_options.xla_flags({name: value}):
-      text = "XLA_FLAGS takes this value in another spelling."
+      text = "XLA_FLAGS needs another spelling of this value."
       return finding("invalid", text, instead)
     rule = f" It is {xla_options.value_rule(option)}." if option else ""
     return finding("invalid", f"XLA does not take this value.{rule}")
@@ -195,15 +195,15 @@ def _explain(reading: Reading) -> Finding | None:
   if reading.sets and option is None:
     return finding(
       "renamed",
-      f"In jaxlib {version} it is {' and '.join(reading.sets)}; the old"
-      " name may be removed later.",
+      f"jaxlib {version} calls it {' and '.join(reading.sets)}; the old"
+      " name may be removed.",
       xla_options.xla_flags(reading.sets),
     )
   if reading.sets:
     return None
   if not _is_default(reading.flag):
-    return finding("dead", "XLA accepts it and sets nothing.")
-  return finding("default", f"It is the default of jaxlib {version}.")
+    return finding("dead", "XLA accepts it, but it has no effect.")
+  return finding("default", f"It is the default in jaxlib {version}.")
 
 
 def _why_unknown(flag: syntax.Flag) -> tuple[str, str]:
@@ -211,35 +211,38 @@ def _why_unknown(flag: syntax.Flag) -> tuple[str, str]:
   name, value = flag.name, flag.value
   option = debug_options.find(name)
   if re.fullmatch("O[0-3]", name) and flag.dashes == "-":
-    return f"JAX has it as a variable: JAX_OPTIMIZATION_LEVEL={name}.", ""
+    return (
+      f"JAX reads it from a variable: set JAX_OPTIMIZATION_LEVEL={name}.",
+      "",
+    )
   if flag.dashes != "--":
     fixed = dataclasses.replace(flag, dashes="--")
     return "XLA's flags start with two dashes.", str(fixed)
   if name == "flagfile":
     return (
-      "XLA has no --flagfile: it reads a file where XLA_FLAGS is its path,"
-      " without a dash and with nothing else.",
+      "XLA has no --flagfile: to read flags from a file, set XLA_FLAGS to its"
+      " path and nothing else.",
       "",
     )
   if note := {**notes.REMOVED, **notes.REMOVED_SINCE}.get(name):
     instead = note.instead.get((value or "").lower(), note.instead.get("", ""))
     return (
-      f"XLA no longer has it, by jaxlib {note.gone_by}. {note.text}",
+      f"XLA removed it by jaxlib {note.gone_by}. {note.text}",
       instead,
     )
   if (added := notes.ADDED.get(name)) and option is None:
     version = debug_options.jaxlib_version()
-    return f"jaxlib {added} has it, and {version} does not yet.", ""
+    return f"It needs jaxlib {added}; {version} is installed.", ""
   if option is not None and value is None and option.type != "bool":
     return f"It needs a value: {xla_options.value_rule(option)}.", ""
   if option is not None:
-    return "It is an option of compiler_options, with no flag.", ""
+    return "It has no flag; set it in compiler_options.", ""
   plain = name.removeprefix("no").replace("-", "_")
   if plain != name and debug_options.find(plain) is not None:
     if name.startswith("no"):
-      return "XLA's flags have no such form.", f"--{plain}=false"
+      return "XLA has no --noFLAG form.", f"--{plain}=false"
     fixed = syntax.Flag(name=plain, value=value)
-    return "XLA's flags have underscores.", str(fixed)
+    return "XLA's flags use underscores.", str(fixed)
   translated = xla_options.translate(name, "true" if value is None else value)
   if isinstance(translated, str):
     return f"XLA has no such flag. {xla_options.advice(name)}".rstrip(), ""
@@ -304,8 +307,8 @@ def _needs_overlap(option: str) -> Conflict:
   return Conflict(
     options=(option, _OVERLAP_LIMIT),
     holds=lambda v: v[option] is True and v[_OVERLAP_LIMIT] == 1,
-    text="Only one collective is in flight at a time, so it has nothing to"
-    f" choose; add --{_OVERLAP_LIMIT}=2.",
+    text="It has no effect while only one collective may be in flight; add"
+    f" --{_OVERLAP_LIMIT}=2.",
   )
 
 
@@ -319,8 +322,8 @@ def _needs_async(kind: str, option: str) -> Conflict:
         str(v[_SYNCHRONOUS]).split(",")
       )
     ),
-    text="Pipelining moves a collective so that it overlaps kernels, and a"
-    " synchronous one overlaps none; keep one of the two.",
+    text="Pipelining has no effect on synchronous collectives, which never"
+    " overlap kernels; keep one of the two.",
   )
 
 
@@ -333,7 +336,7 @@ CONFLICTS: tuple[Conflict, ...] = (
     options=(_WITHIN_LIMIT, _FABRICS),
     holds=lambda v: v[_WITHIN_LIMIT] != 1 and not v[_FABRICS],
     # xla/backends/gpu/transforms/collectives/collective_domain_assigner.cc
-    text="No collective has the domain that this limits; add"
+    text="It has no effect until collectives are assigned to domains; add"
     f" --{_FABRICS}=scale_up_fabric.",
   ),
   Conflict(
@@ -343,7 +346,7 @@ CONFLICTS: tuple[Conflict, ...] = (
       and not any(v[name] for name in collective_routes.OF_PROCESS)
     ),
     # marin-community/marin#7891
-    text="Without symmetric buffers it does nothing; add"
+    text="It has no effect without symmetric buffers; add"
     f" --{collective_routes.SYMMETRIC_KINDS}=raggedalltoall.",
   ),
   Conflict(
@@ -352,8 +355,8 @@ CONFLICTS: tuple[Conflict, ...] = (
       "COLLECTIVE_KERNEL_ALL_TO_ALL" in str(v[xla_kernels.KERNELS]).split(",")
     ),
     # Seen with jaxlib 0.12.0.1.
-    text="XLA refuses every program over it: it has no such kernel; leave"
-    " COLLECTIVE_KERNEL_ALL_TO_ALL out.",
+    text="XLA has no such kernel and rejects every program; remove"
+    " COLLECTIVE_KERNEL_ALL_TO_ALL.",
   ),
   *(
     _needs_async(kind.replace("_", "").upper(), name)
@@ -364,7 +367,7 @@ CONFLICTS: tuple[Conflict, ...] = (
     options=(_FENCING_SLACK, _FENCING),
     holds=lambda v: v[_FENCING] == -1 and v[_FENCING_SLACK] != 1,
     # NVIDIA/JAX-Toolbox#2242
-    text=f"It widens the windows of {_FENCING}, which is off.",
+    text=f"It has no effect while {_FENCING} is off.",
   ),
   Conflict(
     options=(_DOUBLE_BUFFERING, _UNROLLING),
@@ -373,7 +376,7 @@ CONFLICTS: tuple[Conflict, ...] = (
       and v[_UNROLLING] == "WHILE_LOOP_UNROLLING_FULL_UNROLL"
     ),
     # xla/service/gpu/gpu_compiler.cc, AddDoubleBufferingPasses
-    text="Full unrolling replaces double buffering; keep one of the two.",
+    text="Full unrolling overrides double buffering; keep one of the two.",
   ),
   Conflict(
     options=(_SCHEDULER, _OFF_PASSES),
@@ -391,7 +394,7 @@ CONFLICTS: tuple[Conflict, ...] = (
       and v[_PIPELINE_LEVEL] == "PIPELINE_PARALLELISM_OPT_LEVEL_DISABLE"
     ),
     text="Collective permutes are decomposed only for pipelining; add"
-    f" --{_PIPELINED_P2P}=true, or leave the threshold out.",
+    f" --{_PIPELINED_P2P}=true, or remove the threshold.",
   ),
   *(
     Conflict(
@@ -415,7 +418,7 @@ CONFLICTS: tuple[Conflict, ...] = (
     holds=lambda v: (
       v["xla_gpu_exhaustive_tiling_search"] is True and v[_AUTOTUNE] == 0
     ),
-    text=f"At --{_AUTOTUNE}=0 no tiling is searched.",
+    text=f"--{_AUTOTUNE}=0 disables the search of tilings.",
   ),
   Conflict(
     options=("xla_gpu_triton_gemm_any", "xla_gpu_enable_triton_gemm"),
@@ -431,7 +434,7 @@ CONFLICTS: tuple[Conflict, ...] = (
       v["xla_gpu_graph_min_graph_size"] != 5
       and not v["xla_gpu_enable_command_buffer"]
     ),
-    text="There are no command buffers for it; keep one of the two.",
+    text="It has no effect without command buffers; keep one of the two.",
   ),
   Conflict(
     options=(_COMPLETE_RESULTS, "xla_gpu_load_autotune_results_from"),
@@ -439,14 +442,14 @@ CONFLICTS: tuple[Conflict, ...] = (
       v[_COMPLETE_RESULTS] is True
       and not v["xla_gpu_load_autotune_results_from"]
     ),
-    text="XLA refuses to compile what has no results, and none are loaded; add"
+    text="It makes every compile fail, as no autotuning results are loaded; add"
     " --xla_gpu_load_autotune_results_from=FILE.",
   ),
   Conflict(
     options=(_EINSUM_MIB, _EINSUM_BYTES),
     holds=lambda v: v[_EINSUM_MIB] != 100000 and int(v[_EINSUM_BYTES]) >= 0,
     # The help text of the second.
-    text="The threshold in operand bytes replaces the one in MiB; keep one.",
+    text="The threshold in operand bytes overrides the one in MiB; keep one.",
   ),
 )
 
@@ -502,7 +505,7 @@ def check(text: str) -> Checked:
   for i, reading in enumerate(readings):
     if i in later_of:
       later = readings[later_of[i]].flag
-      why = f"{later} comes later, and XLA takes the last."
+      why = f"{later} overrides it: the last one counts."
       if later == reading.flag:
         why = "It is repeated later."
       found[i] = Finding(flag=str(reading.flag), kind="duplicate", text=why)
@@ -535,13 +538,14 @@ def _misread(
       why.append("It is not a flag.")
     if word in unread[:1]:
       why.append(
-        "XLA takes what does not begin with a dash for the path of a file with"
-        " flags, and there is none."
+        "Without a leading dash XLA reads it as the path of a file with flags,"
+        " and there is no such file."
         if not stop or not text[:stop].strip(syntax.SPACE)
         else "XLA stops reading there."
       )
       if num_others := len(unread) - 1:
-        why.append(f"The rest ({num_others} more) is not read either.")
+        more = f"{num_others} more" if num_others > 1 else "one more word"
+        why.append(f"It ignores the rest, too ({more}).")
     if why:
       yield (
         word.at,
@@ -600,8 +604,8 @@ def _no_file(words: str) -> Finding:
     flag=words,
     kind="invalid",
     text=(
-      "It does not start with a dash, so XLA takes it for the path of a file"
-      " with flags, and there is none to read."
+      "Without a leading dash XLA reads it as the path of a file with flags,"
+      " and there is no such file."
     ),
   )
 
@@ -632,7 +636,7 @@ def _absent(
       if not pathlib.Path(path).exists():
         text = f"There is no {path} on this machine."
         if "$" in path or path.startswith("~"):
-          text += " XLA puts no values in place of names."
+          text += " XLA does not expand variables or ~."
         flag = str(reading.flag)
         yield i, Finding(flag=flag, kind="absent path", text=text)
 
@@ -739,18 +743,18 @@ def merge(
   except (OSError, ValueError):
     flags, rest = (), ""
     words = environment.strip()
-    messages.append(f"{words} is left out: it is neither a flag nor a file.")
+    messages.append(f"{words} was left out: it is neither a flag nor a file.")
   given = []
   for reading in read_flags(flags):
     finding = _explain(reading)
     if finding is None or not finding.is_fatal:
       given.append(reading)
       continue
-    messages.append(f"{finding.flag} is left out. {finding.text}")
+    messages.append(f"{finding.flag} was left out. {finding.text}")
     if finding.instead:
       messages[-1] += f" Write {finding.instead} instead."
   if rest:
-    messages.append(f"XLA does not read what starts at {rest.split()[0]}.")
+    messages.append(f"XLA stops reading XLA_FLAGS at {rest.split()[0]}.")
   of_plan = xla_options.flags(options)
   readings = (*given, *read_flags(of_plan.flags))
   later_of = _superseded(readings)

@@ -209,8 +209,8 @@ def jaxlib_version() -> str:
 
 def _hidden(reason: str) -> errors.OptionsError:
   return errors.OptionsError(
-    f"jaxlib {jaxlib_version()} does not show which XLA options it has:"
-    f" {reason}. Check options by hand, or use another jaxlib."
+    f"Cannot read the XLA options of jaxlib {jaxlib_version()}: {reason}."
+    " Check options by hand, or use another jaxlib."
   )
 
 

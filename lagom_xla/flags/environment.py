@@ -47,7 +47,7 @@ _OF_JAX: Mapping[str, debug_options.Value] = {
 }
 
 # Why options are unchangeable.
-BEATS = "compiler_options of jax.jit, or JAX's settings, beat XLA_FLAGS"
+BEATS = "compiler_options of jax.jit and JAX's settings override XLA_FLAGS"
 
 Values = Mapping[str, debug_options.Value]
 
@@ -78,18 +78,18 @@ class Own:
     )
     if self.does == "drops":
       return (
-        f"{self.place} sets XLA_FLAGS anew, and those of env.sh are lost."
+        f"{self.place} overwrites XLA_FLAGS, so the flags of env.sh are lost."
         f" {remedy}."
       )
     if self.does == "yields":
       return (
-        f"{self.place} sets XLA_FLAGS only where there are none: with env.sh"
-        f" its own are lost, beside which the plan was made. {remedy}."
+        f"{self.place} sets XLA_FLAGS only if they are empty, so with env.sh"
+        f" its own flags, under which the plan was made, are lost. {remedy}."
       )
     if both := [name for name in self.names if name in options]:
       return (
-        f"{self.place} sets {', '.join(both)}, too, and the last in XLA_FLAGS"
-        f" wins. {remedy}."
+        f"{self.place} also sets {', '.join(both)}, and the last one in"
+        f" XLA_FLAGS counts. {remedy}."
       )
     return ""
 
@@ -225,8 +225,8 @@ def shown(value: debug_options.Value) -> str:
 
 
 _ADVICE = (
-  '`lagom-xla flags --check "$XLA_FLAGS"` says which flags, and what to write'
-  " instead."
+  'Run `lagom-xla flags --check "$XLA_FLAGS"` to see what is wrong and what to'
+  " write instead."
 )
 
 
@@ -384,18 +384,18 @@ def differences(
   then = {**were_by_flags, **others(options)}
   if now != then and by_flags != were_by_flags:
     yield (
-      f"XLA_FLAGS is {here or 'not set'}; where the plan was made it was"
-      f" {flags or 'not set'}."
+      f"XLA_FLAGS is {here or 'not set'}, but was {flags or 'not set'} when"
+      " the plan was made."
     )
   for name in sorted({**others(options), **others(values)}):
     is_now, was_then = (
-      shown(them[name]) if name in them else "as by default"
+      shown(them[name]) if name in them else "at its default"
       for them in (now, then)
     )
     if is_now != was_then:
       yield (
-        f"{name} is {is_now} (compiler_options of jax.jit, or JAX's settings);"
-        f" where the plan was made it was {was_then}."
+        f"{name} is {is_now} (compiler_options of jax.jit, or JAX's settings),"
+        f" but was {was_then} when the plan was made."
       )
 
 
@@ -413,5 +413,5 @@ def check() -> None:
     raise errors.FlagsError(f"{answer.error}. {_ADVICE}")
   if answer.is_fatal:
     raise errors.FlagsError(
-      f"XLA_FLAGS has a value that XLA does not take. {_ADVICE}"
+      f"XLA_FLAGS has a value that XLA rejects. {_ADVICE}"
     )

@@ -38,7 +38,7 @@ _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*=.*", re.DOTALL)
 _SEAM = re.compile(r"(?<=[^- \t\r\n])--(?=xla_\w+(?:=|$|--))")
 _MARKS = f",;\\])}}\"'{_SPACES}"
 _NAMES: Mapping[str, str] = {
-  **dict.fromkeys(_SPACES, "space of print"),
+  **dict.fromkeys(_SPACES, "typographic space"),
   ",": "comma",
   "\\": "backslash",
 }
@@ -97,10 +97,10 @@ def _meant(word: str) -> Word:
   """What was meant by a word without white space."""
   if not word.strip("\\"):
     return _word(
-      why="A backslash ends a line only for a shell, outside quotes."
+      why="A backslash continues a line only in a shell, outside quotes."
     )
   if re.match(r"\$\{?\w", word):
-    return _word(why="Nothing put a value in its place.")
+    return _word(why="The variable was not expanded.")
   match = _LEAD.fullmatch(word)
   assert match is not None  # Each of its parts may be empty.
   opened, variable, quote, dashes, body = match.groups()
@@ -109,15 +109,15 @@ def _meant(word: str) -> Word:
   )
   if not dashes and not is_known:
     is_variable = bool(_VARIABLE.fullmatch(word))
-    why = "It is a variable of its own: export it apart." if is_variable else ""
+    why = "It is another variable: export it separately." if is_variable else ""
     return _word(why=why, is_variable=is_variable)
   whys = [
     why
     for why, is_so in (
-      ("XLA_FLAGS= is no part of its own value.", variable),
+      ("XLA_FLAGS= must not be part of the value.", variable),
       (_part_of_all(opened or quote), opened or quote),
-      ("Its dashes are missing.", not dashes),
-      ("Its dash is one of print.", set(dashes) - {"-"}),
+      ("The leading dashes are missing.", not dashes),
+      ("The dash is a typographic one.", set(dashes) - {"-"}),
     )
     if is_so
   ]
@@ -125,18 +125,18 @@ def _meant(word: str) -> Word:
   flags = []
   parts = _SEAM.split(body)
   if len(parts) > 1:
-    whys.append("Between two flags there is no space.")
+    whys.append("There is no space between two flags.")
   for part in parts:
     flag, mark = _without_marks(part)
     if mark:
-      whys.append(f"The {mark} is a part of the value.")
+      whys.append(f"XLA reads the {mark} as part of the value.")
     flags.append(dataclasses.replace(flag, dashes=dashes if is_plain else "--"))
   return _word(flags=flags, why=" ".join(dict.fromkeys(whys)))
 
 
 def _part_of_all(mark: str) -> str:
   name = _NAMES.get(mark[:1], mark)
-  return f"The {name} before it is a part of the variable."
+  return f"XLA reads the {name} before it, too."
 
 
 def _word(
@@ -190,7 +190,7 @@ def _joined(found: list[Word]) -> Iterator[Word]:
         word,
         written=written,
         flags=(*before, dataclasses.replace(flag, dashes=last.dashes)),
-        why=f"{word.why} XLA takes no value from the next word.".lstrip(),
+        why=f"{word.why} A value cannot be a separate word.".lstrip(),
       )
       found = found[taken:]
     yield word

@@ -48,7 +48,7 @@ def _async(kind: str) -> Note:
 
 
 _GRAPHS = Note(
-  text="What goes into CUDA graphs is now a list.",
+  text="A list now says what goes into CUDA graphs.",
   source="openxla/xla#30187",
   gone_by="0.7.2",
   instead={
@@ -84,7 +84,7 @@ REMOVED: Mapping[str, Note] = {
     gone_by="0.5.3",
   ),
   "xla_gpu_enable_custom_fusions": Note(
-    text="Of the custom fusions only that of dynamic slices has a flag.",
+    text="Only the dynamic slice fusion still has a flag.",
     source="NVIDIA/JAX-Toolbox, rosetta/projects/maxtext/README.md, note 2",
     gone_by="0.9.0",
     instead=_DYNAMIC_SLICE,
@@ -123,7 +123,7 @@ REMOVED: Mapping[str, Note] = {
 # Those that jaxlib 0.10.2 still takes.
 REMOVED_SINCE: Mapping[str, Note] = {
   "xla_gpu_experimental_enable_nvshmem": Note(
-    text="Its collectives by NVSHMEM are gone; NCCL's are the only ones.",
+    text="NVSHMEM collectives are gone; all use NCCL.",
     source="openxla/xla#42793",
     gone_by="0.11.0",
   ),
@@ -156,7 +156,7 @@ DEAD: Mapping[str, str] = dict.fromkeys(
     "xla_gpu_enable_nccl_clique_optimization",
     "xla_gpu_enable_pipelined_collectives",
   ),
-  "XLA accepts it and nothing reads it.",
+  "XLA accepts it but never reads it.",
 )
 
 # Accepted, but compiling some modules then ends the process: on jaxlib 0.12.0.1
@@ -164,7 +164,6 @@ DEAD: Mapping[str, str] = dict.fromkeys(
 # type 13).
 CRASHES: Mapping[str, str] = {
   "xla_gpu_enable_analytical_latency_estimator": (
-    "Together with the latency-hiding scheduler it ends the process while some"
-    " modules compile."
+    "With the latency-hiding scheduler it crashes the compile of some modules."
   ),
 }

@@ -54,7 +54,7 @@ def convert(option: debug_options.Option, value: object) -> debug_options.Value:
   except (ValueError, KeyError, TypeError, OverflowError):
     shown = f'"{value}"' if isinstance(value, str) else value
     raise ValueRuleError(
-      f"{option.name} cannot be {shown}: it is {value_rule(option)}"
+      f"{option.name} cannot be {shown}: it must be {value_rule(option)}"
     ) from None
 
 
@@ -164,11 +164,11 @@ def advice(name: str) -> str:
   if added := notes.ADDED.get(name):
     return f"jaxlib {added} has it."
   if name.startswith("xla_tpu_"):
-    return "It is for TPUs, whose flags go into LIBTPU_INIT_ARGS."
+    return "It is a TPU flag: put it into LIBTPU_INIT_ARGS."
   if name.startswith("tf_"):
-    return "It is TensorFlow's, whose flags go into TF_XLA_FLAGS."
+    return "It is a TensorFlow flag: put it into TF_XLA_FLAGS."
   near = difflib.get_close_matches(name, debug_options.options(), 1, 0.85)
-  return f"Is it {near[0]}?" if near else ""
+  return f"Did you mean {near[0]}?" if near else ""
 
 
 def fit(options: Mapping[str, object]) -> Fitted:
@@ -181,15 +181,15 @@ def fit(options: Mapping[str, object]) -> Fitted:
   messages = []
   for name, value in options.items():
     if name in notes.DEAD:
-      messages.append(f"{name} is left out. {notes.DEAD[name]}")
+      messages.append(f"{name} was left out. {notes.DEAD[name]}")
     elif isinstance(translated := translate(name, value), str):
-      messages.append(f"{translated} It is left out.")
+      messages.append(f"{translated} It was left out.")
     else:
       new_name, new_value = translated
       fitted[new_name] = new_value
       if new_name != name:
         messages.append(
-          f"{name}={value} is set as {new_name}={new_value}, its name in"
+          f"{name}={value} is now {new_name}={new_value}, its name in"
           f" {_jaxlib()}."
         )
   return Fitted(options=fitted, messages=tuple(messages))
@@ -207,10 +207,10 @@ def flags(options: Mapping[str, object]) -> Flags:
   except (errors.OptionsError, errors.ProbeError) as error:
     return Flags(
       flags=tuple(_plain(n, v) for n, v in sorted(options.items())),
-      messages=(f"These flags are not checked. {error}",),
+      messages=(f"These flags were not checked. {error}",),
     )
   missing = [
-    f"{name} is left out: {_jaxlib()} has no flag that sets it so."
+    f"{name} was left out: no flag of {_jaxlib()} sets this value."
     for name, flag in spelled.items()
     if flag is None
   ]
@@ -238,7 +238,7 @@ def _renamed(
     return f"{name} is not an option of {_jaxlib()}."
   word = str(value).lower().rpartition("_")[2]  # It may be a choice's.
   if word not in _BOOLS:
-    return f"{name} cannot be {value} in {_jaxlib()}, where it is {other}."
+    return f"{_jaxlib()} calls {name} {other}, which cannot be {value}."
   return other, convert(option, _BOOLS[word])
 
 

@@ -76,12 +76,12 @@ def watched() -> Iterator[list[environment.Own]]:
   if late:
     if not found:
       _restore(before)
-    advice = "have it set before JAX is first used"
+    advice = "set it before JAX is first used"
     if had_started:
-      advice = "JAX was used here before"
+      advice = "this process had already used JAX"
     warnings.warn(
-      f"{late[0]} sets {_NAME} after XLA has read it, so that it changes"
-      f" nothing: {advice}.",
+      f"{late[0]} sets {_NAME} after XLA has read it, which has no effect:"
+      f" {advice}.",
       RuntimeWarning,
       stacklevel=3,
     )

@@ -81,7 +81,7 @@ def _ask(text: str) -> Answer:
   except (OSError, ValueError) as error:
     _child.cache_clear()
     raise errors.ProbeError(
-      f"jaxlib stopped answering at XLA_FLAGS={text!r}."
+      f"jaxlib did not answer with XLA_FLAGS={text!r}."
     ) from error
   if kind == "failed":
     raise errors.ProbeError(said)
@@ -114,7 +114,7 @@ def _child(parent: int) -> subprocess.Popen[str]:
       text=True,
     )
   except OSError as error:
-    raise errors.ProbeError(f"Python does not start: {error}") from error
+    raise errors.ProbeError(f"Cannot start Python: {error}") from error
   atexit.register(_stop, child)
   return child
 

@@ -24,8 +24,8 @@ def jit_internals(jitted: Any) -> tuple[Any, Callable[..., Any]]:
   """
   if not callable(getattr(jitted, "trace", None)):
     raise errors.UnsupportedError(
-      "it was made by jax.pmap or the like, and only functions of jax.jit are"
-      " tuned: jit it with shardings, or with jax.shard_map inside"
+      "it was made by jax.pmap or the like, but only functions of jax.jit can"
+      " be tuned: jit it with shardings, or with jax.shard_map inside"
     )
   try:
     _ = jax.stages.Lowered._lowering
@@ -68,8 +68,8 @@ def jit_with(jitted: Any, info: Any, cache_miss: Callable[..., Any]) -> Any:
 
 def _unsupported(jitted: Any, error: Exception) -> errors.UnsupportedError:
   return errors.UnsupportedError(
-    f"a {type(jitted).__name__} under JAX {jax.__version__} does not call its"
-    f" executables in the way that this lagom_xla knows ({error})"
+    f"this lagom_xla does not support a {type(jitted).__name__} of JAX"
+    f" {jax.__version__} ({error})"
   )
 
 

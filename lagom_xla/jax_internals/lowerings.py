@@ -49,8 +49,8 @@ def with_module(
   """
   if getattr(lowered._lowering, "_hlo", None) is None:
     raise errors.UnsupportedError(
-      f"JAX {jax.__version__} keeps a lowered step's module where this"
-      " lagom_xla does not know, and cannot be given another one."
+      f"This lagom_xla cannot replace the module of a step that JAX"
+      f" {jax.__version__} lowered."
     )
   return _changed(lowered, _hlo=module)
 
@@ -204,10 +204,10 @@ def without_callbacks() -> Iterator[None]:
     rules.update(known)
   if left_out:
     is_one = len(left_out) == 1
-    what = "jax.debug call is" if is_one else "jax.debug calls are"
+    what = "jax.debug call was" if is_one else "jax.debug calls were"
     warnings.warn(
-      f"{len(left_out)} {what} left out: jax.debug acts only where the GPUs"
-      " are, and may gather what it shows.",
+      f"{len(left_out)} {what} left out, as they can be compiled only where the"
+      " GPUs are. The job may run collectives for them.",
       RuntimeWarning,
       stacklevel=3,
     )

@@ -46,8 +46,8 @@ def hold(give_back: Callable[[], None]) -> None:
   if not isinstance(lock, _AskingLock):
     if not hasattr(lock, "acquire"):
       raise errors.UnsupportedError(
-        f"jax.profiler of JAX {jax.__version__} has no lock that is known: a"
-        " trace of the program's own could not go first."
+        f"This lagom_xla does not know the lock of jax.profiler in JAX"
+        f" {jax.__version__}, so the program's own traces could not go first."
       )
     state.lock = _AskingLock(lock)
   _give_back = give_back

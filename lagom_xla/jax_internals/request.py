@@ -187,7 +187,7 @@ def _handed(
   except Recorded as call:
     return call.args
   raise errors.UnsupportedError(
-    f"JAX {jax.__version__} compiles without asking the step's client."
+    f"JAX {jax.__version__} compiled without asking the step's client."
   )
 
 

@@ -77,8 +77,8 @@ def processes_of(lowered: jax.stages.Lowered) -> frozenset[int]:
   devices = getattr(lowered._lowering, "_device_list", None)
   if devices is None:
     raise errors.UnsupportedError(
-      f"JAX {jax.__version__} keeps the devices of a lowered step where this"
-      " lagom_xla does not know."
+      f"This lagom_xla cannot read the devices of a step that JAX"
+      f" {jax.__version__} lowered."
     )
   return frozenset(device.process_index for device in devices)
 

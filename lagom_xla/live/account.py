@@ -61,10 +61,10 @@ class Cost:
     if not self.num_foreign:
       return words
     return (
-      f"{words}; not in it {self.foreign_s / step_s:.1f} steps in"
-      f" {in_words.count(self.num_foreign, 'block')}"
-      f" {timing.FOREIGN_RATIO:g} times as slow as usual, as with a"
-      " checkpoint in them"
+      f"{words}; not counted: {self.foreign_s / step_s:.1f} steps in"
+      f" {in_words.count(self.num_foreign, 'block')} more than"
+      f" {timing.FOREIGN_RATIO:g} times slower than usual, for example with a"
+      " checkpoint"
     )
 
 
@@ -172,7 +172,7 @@ class Account:
     num_calls = max(self.num_calls, _RUN_CALLS)
     return (
       f"tuning has cost {self.cost.seconds / self.step_s:.1f} steps,"
-      " and to try more might make it more than"
+      " and another try could exceed the limit of"
       f" {self._most_steps * num_calls / _RUN_CALLS:.0f}"
     )
 

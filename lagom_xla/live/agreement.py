@@ -117,7 +117,7 @@ class _Shared:
       if found is not None:  # As is to be expected: it could not be set.
         return found
     raise errors.ProcessesError(
-      f"JAX's distributed client has {key}, and did not show it within"
+      f"JAX's distributed client has {key} but did not return it within"
       f" {_NUM_CALLS * _LOOK_S:g} s."
     )
 
@@ -247,7 +247,7 @@ def vote(store: JobStore, question: str, value: bytes) -> None:
   """Votes on a question; a ProcessesError if it has voted otherwise before."""
   if store.put(f"{question}/votes/{store.process_id}", value) != value:
     raise errors.ProcessesError(
-      f"{in_words([store.process_id])} has voted otherwise before."
+      f"{in_words([store.process_id])} has already cast another vote."
     )
 
 
@@ -351,7 +351,7 @@ def _unanswered(reason: str) -> Decision:
 def propose(store: JobStore, proposal: bytes) -> None:
   """Shows a proposal to the other members; only the first one may, once."""
   if store.put("proposal", proposal) != proposal:
-    raise errors.ProcessesError("There is a proposal already.")
+    raise errors.ProcessesError("Another proposal was made already.")
 
 
 def proposal(store: JobStore, *, timeout_s: float = _TIMEOUT_S) -> bytes:
@@ -369,7 +369,7 @@ def proposal(store: JobStore, *, timeout_s: float = _TIMEOUT_S) -> bytes:
     if decided is not None:
       raise errors.ProcessesError(_read(decided).reason)
   first = in_words(store.members[:1])
-  reason = f"{first} proposed nothing within {timeout_s:g} s."
+  reason = f"{first} made no proposal within {timeout_s:g} s."
   decide(store, _QUESTION, _unanswered(reason).to_json())
   raise errors.ProcessesError(reason)
 
@@ -380,7 +380,7 @@ def all_equal(votes: Mapping[int, object]) -> str | None:
   others = [member for member in votes if votes[member] != votes[first]]
   if not others:
     return None
-  return f"{in_words(others)} came to something else than {in_words([first])}."
+  return f"{in_words(others)} got another result than {in_words([first])}."
 
 
 def all_or_none(

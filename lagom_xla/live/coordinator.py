@@ -122,7 +122,7 @@ class Coordinator:
     """
     words = f"{self._name_of(variant)} failed"
     if is_lost:
-      words += ", and what was donated to it is lost"
+      words += ", and its donated arguments are lost"
     words = self._fail(f"{words}: {dispatch.describe(error)}")
     if not self._is_over:
       with contextlib.suppress(errors.ProcessesError):
@@ -135,7 +135,7 @@ class Coordinator:
   def leave(self) -> None:
     """This process ends: none is to wait for it."""
     if not self._is_over:
-      self._refuse("it has ended.", self._in_use)
+      self._refuse("it ended.", self._in_use)
 
   def _fail(self, words: str) -> str:
     """Takes note of the first failure here, and tells it."""
@@ -146,8 +146,8 @@ class Coordinator:
 
   def _name_of(self, variant: int) -> str:
     if variant < 0:
-      return "the build for the profile"
-    return self._names.get(variant, "the step as it was")
+      return "the build for profiling"
+    return self._names.get(variant, "the unchanged step")
 
   def _decide(self, times: phases.Times) -> phases.Phase:
     try:
@@ -195,7 +195,8 @@ class Coordinator:
   def _staying_without(self, missing: Sequence[int]) -> bytes:
     """The phase where some processes do not come in time."""
     words = (
-      f"{agreement.in_words(missing)} did not come within {self._phase_s:g} s."
+      f"{agreement.in_words(missing)} did not arrive within"
+      f" {self._phase_s:g} s."
     )
     return phases.stay(self._in_use, words).to_json()
 
@@ -372,5 +373,5 @@ def _compile_name(number: int) -> str:
 
 def _stays(name: str, phase: phases.Phase) -> str:
   if phase.in_use:
-    return f"goes on with what {name} has adopted: {phase.words}"
-  return f"leaves {name} as it was: {phase.words}"
+    return f"stopped, and {name} keeps what it adopted: {phase.words}"
+  return f"leaves {name} unchanged: {phase.words}"

@@ -78,8 +78,8 @@ def read(payload: bytes) -> Payload:
     return validation.read(Payload, json.loads(payload))
   except (ValueError, validation.InvalidError) as error:
     raise errors.PlanError(
-      f"What another process proposes is no config for XLA: {error}. Run one"
-      " version of lagom_xla on all processes."
+      f"Another process proposed a config that cannot be read: {error}. Run"
+      " the same version of lagom_xla on all processes."
     ) from error
 
 
@@ -180,7 +180,7 @@ def _start(folder: pathlib.Path) -> subprocess.Popen[bytes]:
         process_group=0,
       )
   except OSError as error:
-    raise errors.WorkerError(f"Python does not start: {error}") from error
+    raise errors.WorkerError(f"Cannot start Python: {error}") from error
 
 
 def _facts(
@@ -208,14 +208,14 @@ def _facts(
       last = said.rpartition("\n")[2][:_MOST_WORDS]
       raise errors.WorkerError(
         f"The search ended with status {process.returncode}:"
-        f" {last or 'it said nothing'}"
+        f" {last or 'it printed nothing'}"
       )
     if has_ended:
       return
     if time.monotonic() > deadline_s:
       raise errors.WorkerError(
-        f"The search did not end {_GRACE_S:.0f} s after its budget of"
-        f" {task.time_budget_s:.0f} s, and was killed."
+        f"The search was killed: it was still running {_GRACE_S:.0f} s after"
+        f" its time budget of {task.time_budget_s:.0f} s."
       )
     stop.wait(_POLL_S)
 
@@ -373,6 +373,6 @@ def executable(
   """
   if compilation is None or compilation.compiled is None:
     raise errors.TargetError(
-      f"{target.cluster.name} has no executable: {target.obstacle}."
+      f"There is no executable for {target.cluster.name}: {target.obstacle}."
     )
   return compilation.compiled

@@ -18,12 +18,12 @@ from absl import logging
 AFTER_S = 120.0
 # What a first call may take before somebody wonders.
 FIRST_CALL_S = 20.0
-OTHERS = "the other processes of the job, which have yet to make theirs"
+OTHERS = "the other processes of the job to make theirs"
 
 
 def told(step: str, variant: str) -> contextlib.AbstractContextManager[None]:
   """Logs which variant of a step it is that this takes so long for."""
-  words = f"{variant} has run for {AFTER_S:g} s, and may never end"
+  words = f"{variant} has been running for {AFTER_S:g} s and may hang"
   return _logged(logging.ERROR, AFTER_S, step, words)
 
 
@@ -31,7 +31,7 @@ def first_call(
   step: str, waits_for: str
 ) -> contextlib.AbstractContextManager[None]:
   """Logs what a step's first call waits for, where this takes long."""
-  words = f"its first call waits for {waits_for}"
+  words = f"the first call is waiting for {waits_for}"
   return _logged(logging.WARNING, FIRST_CALL_S, step, words)
 
 

@@ -146,7 +146,7 @@ class Loop:
       words = f"a step takes {1e3 * self.account.step_s:.3g} ms"
       least_calls = self.account.calls_before_search()
       if least_calls:
-        yield from self._wait(least_calls, words)
+        yield from self._wait(least_calls)
         words = "the run is long enough for a search"
         continue
       self.account.begin_search()
@@ -169,12 +169,12 @@ class Loop:
     times = yield self._phase(_State.BASELINE, *[chunk] * timing.NUM_BLOCKS)
     self.account.usual = timing.of_blocks(_known(times), chunk.num_calls)
 
-  def _wait(self, least_calls: int, words: str) -> _Phases[None]:
+  def _wait(self, least_calls: int) -> _Phases[None]:
     """Waits until the run is so long that it can pay for a profile."""
     step_s = self.account.step_s
-    words += (
-      f", and to search might cost {self.account.foreseen_s / step_s:,.0f} of"
-      f" them, too much before call {least_calls:,}"
+    words = (
+      f"until call {least_calls:,}: a search would cost about"
+      f" {self.account.foreseen_s / step_s:,.0f} steps of {1e3 * step_s:.3g} ms"
     )
     while (left := least_calls - self.account.num_calls) > 0:
       window = timing.window(self._in_use, step_s, left)
@@ -192,13 +192,13 @@ class Loop:
       objection, _ = yield from self._compiled(
         _State.PROFILE,
         -self._num_profiles,
-        name="the build for the profile",
+        name="the build for profiling",
         words=words,
       )
       if objection is None:
         variant, words = -self._num_profiles, ""
       else:
-        words = f"of the step as jit runs it: {objection}"
+        words = f"the step as jit built it, as {objection}"
     traced = timing.block(variant, _NUM_TRACED, is_traced=True)
     first = timing.block(variant, _NUM_FIRST)
     segments = (traced,) if variant == self._in_use else (first, traced)
@@ -230,7 +230,7 @@ class Loop:
         yield self._phase(_State.SEARCH, self._chunk())
       else:
         raise errors.WorkerError(
-          f"no proposal came within {self._limits.search_s:g} s of searching."
+          f"the search made no proposal within {self._limits.search_s:g} s."
         )
     return objection, False
 
@@ -329,7 +329,7 @@ class Loop:
         return verdict
       objection = self.account.objection()
       if objection is not None and verdict.ratio >= 1:  # Faster ones are free.
-        words = f"{verdict.words}, and no more: {objection}"
+        words = f"{verdict.words}; stopped early: {objection}"
         return dataclasses.replace(verdict, is_adopted=False, words=words)
 
   def _until_drift(self, words: str) -> _Phases[str]:

@@ -70,23 +70,25 @@ class Memory:
       kept = self._open_kept()
       lost = None if kept is None else kept.risk.get()
       if lost is not None:
-        return f"no search, as {lost.verdict} when the run of {lost.date} ended"
+        return f"no search: the run of {lost.date} ended when {lost.verdict}"
       entry = None if kept is None else kept.get()
       if entry is not None:
         if entry.adopted is None:
-          return f"no search, as that of {entry.date} found nothing faster"
+          return f"no search: that of {entry.date} found nothing faster"
         name, payload = entry.name, entry.adopted.encode()
-        logging.info("lagom_xla.tune: %s was adopted on %s", name, entry.date)
+        logging.info(
+          "lagom_xla.tune: trying %s, adopted on %s", name, entry.date
+        )
         yield proposals_lib.Proposal(name=name, payload=payload)
         while not self._is_tried.wait(_POLL_S):
           if stop.is_set():
             return None
         tried = self._tried
         if tried is not None and tried.is_adopted:
-          return f"no search, as that of {entry.date} came to the same"
+          return f"no search: what that of {entry.date} found is still faster"
         is_measured = tried is not None and tried.verdict is not None
-        why = "is not faster now" if is_measured else "cannot be measured now"
-        logging.info("lagom_xla.tune: %s %s: searching", name, why)
+        why = "is no longer faster" if is_measured else "cannot be measured"
+        logging.info("lagom_xla.tune: %s %s; searching again", name, why)
     self._is_searched = True
     return (yield from self._proposer.proposals(self._lowered, measured, stop))
 
@@ -158,7 +160,7 @@ class Memory:
             change(kept)
       except Exception as error:  # Of any kind; the next run searches anew.
         logging.warning(
-          "lagom_xla.tune cannot keep what it found: %s",
+          "lagom_xla.tune cannot save what it found: %s",
           errors.first_line(error),
         )
 

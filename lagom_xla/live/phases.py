@@ -25,15 +25,21 @@ class State(enum.StrEnum):
   """What the loop is doing."""
 
   BASELINE = "baseline"
-  PROFILE = "profile"
-  SEARCH = "search"
-  CANDIDATE = "candidate"
-  MEASURE = "measure"
-  ADOPT = "adopt"
-  REJECT = "reject"
-  WATCH = "watch"
-  WAIT = "wait"
-  STAY = "stay"
+  PROFILE = "profiling"
+  SEARCH = "searching"
+  CANDIDATE = "compiling"
+  MEASURE = "measuring"
+  ADOPT = "adopted"
+  REJECT = "rejected"
+  WATCH = "watching"
+  WAIT = "waiting"
+  STAY = "stopped"
+
+  def in_words(self, words: str) -> str:
+    """This state and the words of its phase, as logs and reports show them."""
+    if not words:
+      return self.value
+    return f"{self} {words}" if self is State.WAIT else f"{self}: {words}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,7 +105,7 @@ def from_json(text: bytes) -> Phase:
   except (AttributeError, KeyError, TypeError, ValueError) as error:
     raise errors.ProcessesError(
       "The first process of this job sent a phase that this lagom_xla cannot"
-      f" read ({errors.first_line(error)}): install one version of it on all"
+      f" read ({errors.first_line(error)}): install the same version on all"
       " nodes."
     ) from error
 

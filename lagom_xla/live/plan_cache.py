@@ -41,7 +41,7 @@ from lagom_xla.validation import whole_files
 _FORMAT = 2
 _SUFFIX = ".plan.json"
 _MAX_BYTES = 64 * 2**20
-_WITHOUT = "lagom_xla goes on without the plans of earlier runs"
+_WITHOUT = "lagom_xla ignores the plans of earlier runs"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ class PlanCache:
       raw = json.loads(text)
       if raw["checksum"] == self._checksum(raw["entry"]):
         return Entry(**raw["entry"])
-    self._say(f"{_WITHOUT}: {self._path} was changed, or is not whole")
+    self._say(f"{_WITHOUT}: {self._path} was modified or is incomplete")
     return None
 
   def put(self, entry: Entry) -> None:
@@ -119,7 +119,7 @@ class PlanCache:
       cache.make_room(folder, suffix=_SUFFIX, max_bytes=self._max_bytes)
     except OSError as error:
       self._say(
-        "lagom_xla does not keep what it found for the next run:"
+        "lagom_xla cannot save what it found for the next run:"
         f" {folder} cannot be written: {error}"
       )
 

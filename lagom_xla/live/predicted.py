@@ -80,8 +80,8 @@ class Chooser:
     with hanging.first_call(self._name, hanging.OTHERS):
       processes.check_step(members, lowered)
     choose = self._searched if self._plan is None else self._planned
-    what = "a plan to be searched for" if self._plan is None else "its compile"
-    with hanging.first_call(self._name, f"{what}, in the whole job"):
+    what = "the search for a plan" if self._plan is None else "its compile"
+    with hanging.first_call(self._name, f"{what} on all processes"):
       chosen = agreement.all_or_none(
         functools.partial(choose, lowered),
         lambda chosen: plan_lib.fingerprint(chosen.module).encode(),
@@ -103,7 +103,7 @@ class Chooser:
     if is_first and told:
       dispatch.warn(
         f"{self._name} runs with the plan {self._plan_path}, which was made"
-        f" beside other options. {told}"
+        f" under other options. {told}"
       )
     missing = (
       nccl_channels.missing(options),
@@ -111,9 +111,10 @@ class Chooser:
     )
     if is_first and (flag := " ".join(filter(None, missing))):
       dispatch.warn(
-        f"{self._name} runs with the plan {self._plan_path}, but without its"
-        f" {flag}: it acts only in the XLA_FLAGS with which the process"
-        " starts, as `lagom-xla flags` and the plan's env.sh set them."
+        f"{self._name} runs with the plan {self._plan_path} but without its"
+        f" {flag}, which XLA reads only from XLA_FLAGS when the process"
+        " starts: source the plan's env.sh, or set what `lagom-xla flags`"
+        " prints."
       )
     return chosen.compiled
 
@@ -122,19 +123,18 @@ class Chooser:
     if self._is_planned:
       assert self._plan is not None
       return (
-        f"{self._name}: with the plan {self._plan_path},"
+        f"{self._name}: runs with the plan {self._plan_path},"
         f" {_predicted(self._plan)}, not measured"
       )
     if self._plan is not None:
-      return f"{self._name}: as jit runs it, without the plan {self._plan_path}"
+      return f"{self._name}: unchanged, without the plan {self._plan_path}"
     if not self._tunings and self._plans:
       plans = ", ".join(_predicted(plan) for plan in self._plans.values())
       return (
-        f"{self._name}: with the plan of the first process, {plans},"
-        " not measured"
+        f"{self._name}: runs with the plan of process 0, {plans}, not measured"
       )
     if not self._tunings:
-      return f"{self._name}: as jit runs it"
+      return f"{self._name}: unchanged"
     return "\n".join(
       f"{self._name}: {tuning!r}, not measured" for tuning in self._tunings
     )
@@ -196,7 +196,7 @@ class Chooser:
 
 def _predicted(plan: plan_lib.Plan) -> str:
   ratio = plan.prediction.xla_us / plan.prediction.default_us
-  return f"predicted {ratio:.3f} of the time"
+  return f"predicted {ratio:.3f} of the step time"
 
 
 def _beside(

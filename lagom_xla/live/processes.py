@@ -105,7 +105,7 @@ def check(
     raise errors.SettingsDifferError(decision.reason)
   raise errors.ProcessesError(
     f"The settings of this job's processes cannot be compared:"
-    f" {decision.reason} Start all processes, and have all of them come here."
+    f" {decision.reason} Start all processes, and have each make this call."
   )
 
 
@@ -184,10 +184,10 @@ def difference(votes: Mapping[int, bytes]) -> str | None:
     differences += of_options or ["XLA's options differ"]
   if differences:
     return (
-      "The settings of this job's processes differ, and its collectives may"
-      f" wait forever: {'; '.join(differences)}. Source the env.sh of one plan"
-      " on every process before it starts, have the plugin on all nodes or on"
-      " none, and the same options of XLA and JAX."
+      "The settings of this job's processes differ, so its collectives may"
+      f" hang: {'; '.join(differences)}. Source the same plan's env.sh before"
+      " every process starts, install the plugin on all nodes or on none, and"
+      " set the same options of XLA and JAX."
     )
   programs = {member: shown["program"] for member, shown in read.items()}
   return _other_programs(programs, hosts)
@@ -224,12 +224,12 @@ def _other_programs(
   place = next(place for place, (a, b) in enumerate(pairs) if a != b)
   line = place * _NUM_LINES + 1
   return (
-    "The processes of this job lower other programs for one step, and its"
-    " collectives may wait forever: that of"
+    "The processes of this job lower the step to different programs, so its"
+    " collectives may hang: that of"
     f" {_where(others, hosts)} differs from that of {_where([first], hosts)} in"
     f" lines {line} to {line + _NUM_LINES - 1} of"
-    " step.lower(...).as_text(): a shape, a sharding, a constant, or an"
-    " operation is another one there."
+    " step.lower(...).as_text(). Look there for a shape, a sharding, a constant"
+    " or an operation that depends on the process."
   )
 
 

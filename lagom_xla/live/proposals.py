@@ -137,8 +137,8 @@ def check_no_refs(lowered: jax.stages.Lowered) -> None:
   """
   if lowerings.changes_refs(lowered):
     raise errors.TargetError(
-      "it works on a jax.ref.Ref (jax.new_ref), and what an executable with one"
-      " returns cannot be compared; to have it tuned, pass the array itself,"
+      "it uses a jax.ref.Ref (jax.new_ref), and results of executables with"
+      " one cannot be compared; to have it tuned, pass the array itself,"
       " donated, and return the new one."
     )
 
@@ -182,6 +182,6 @@ def machine_of(
 def nothing_to_tune(platform: str) -> errors.ClusterError:
   """The error that says so of a platform."""
   return errors.ClusterError(
-    f"nothing is tuned or measured on {platform} devices; cluster= says which"
-    " GPUs they stand for, and has the step tuned on predictions."
+    f"nothing is tuned on {platform} devices; to tune by predictions, name the"
+    " GPUs that they stand for with cluster=."
   )

@@ -186,8 +186,8 @@ class Watch:
   def in_words(self, step_s: float) -> str:
     """What has drifted to so much."""
     return (
-      f"a step takes {1e3 * step_s:.3g} ms for long now, where it took"
-      f" {1e3 * self.usual_s:.3g} ms"
+      f"the step time went from {1e3 * self.usual_s:.3g} ms to"
+      f" {1e3 * step_s:.3g} ms and stayed there"
     )
 
   @property

@@ -80,9 +80,9 @@ class _Session:
     if _latest is not None:
       _latest.end()  # Of another step of this program, which keeps its trace.
       if not _latest.is_free.wait(_LONGEST_WAIT_S):
-        raise RuntimeError("jax.profiler has not ended another trace.")
+        raise RuntimeError("jax.profiler is still writing another trace.")
     if profiler.is_recording():
-      raise RuntimeError("the program is taking a trace of its own.")
+      raise RuntimeError("the program is already taking a trace.")
     with self._lock:
       # What ends it stands before it begins: there may be no more threads.
       shutdown.start("lagom_xla trace", self._end_in_time, self._to_end)
@@ -115,7 +115,7 @@ class _Session:
     until_s = time.monotonic() + _LONGEST_WAIT_S
     while profiler.is_recording() and not self.is_free.wait(_POLL_S):
       if time.monotonic() > until_s:
-        self.problem = "jax.profiler does not stop."
+        self.problem = "jax.profiler did not stop."
         return
 
   def close(self) -> None:
@@ -211,7 +211,7 @@ class Tracer:
       return None
     problem = session.problem
     if session.is_ending:
-      problem = problem or "jax.profiler does not end the trace."
+      problem = problem or "jax.profiler did not end the trace."
     if problem:
       self._fail(problem)
       return None
@@ -225,6 +225,4 @@ class Tracer:
 
   def _fail(self, reason: str) -> None:
     self.drop()
-    self._warn(
-      f"could trace no step, and goes on with predicted costs: {reason}"
-    )
+    self._warn(f"could not trace the step, and uses predicted costs: {reason}")

@@ -46,8 +46,8 @@ class TrialLog:
     is_new = self.phase is None or self.phase.state is not phase.state
     if is_new or phase.words not in ("", self.words):
       self.words = phase.words
-      words = f": {phase.words}" if phase.words else ""
-      logging.info("lagom_xla.tune, %s: %s%s", self.name, phase.state, words)
+      words = phase.state.in_words(phase.words)
+      logging.info("lagom_xla.tune, %s: %s", self.name, words)
     self.phase = phase
 
   def note_trial(self, trial: phases.Trial) -> None:
@@ -69,11 +69,10 @@ class TrialLog:
     """What came of it, the verdict first; `of` says which signature it is."""
     lines = [f"{self.name}{of}: {self._verdict()}"]
     if self.phase is not None:
-      after = f", after: {self.words}" if self.words else ""
-      lines.append(f"  now: {self.phase.state}{after}")
+      lines.append(f"  now: {self.phase.state.in_words(self.words)}")
     lines.append(f"  on: {self.devices}")
     if self.loop is None:
-      lines.append("  what was tried is known to the first process of the job")
+      lines.append("  tried: see the report of the job's first process")
       return "\n".join(lines)
     foreseen = {it.number: it.proposal.predicted_ratio for it in self.trials}
     lines += [f"  tried: {_told(trial, foreseen)}" for trial in self.trials]
@@ -87,16 +86,16 @@ class TrialLog:
     adopted = [it for it in self.trials if it.is_adopted]
     is_own = self.phase is None or not self.phase.in_use
     if self.loop is None:
-      return "as jit runs it" if is_own else "a proposal is in use"
+      return "unchanged" if is_own else "runs with a proposal"
     if not self.loop.account.step_s:
       return "not measured yet"
     before_ms = 1e3 * self.loop.account.step_s
     if is_own:
-      return f"as jit runs it, {before_ms:.3g} ms a step"
+      return f"unchanged, {before_ms:.3g} ms per step"
     ratio, low, high = combined(adopted)
     return (
-      f"{before_ms:.3g} ms a step before, {ratio * before_ms:.3g} ms now:"
-      f" {ratio:.3f} of the time ({low:.3f} to {high:.3f}),"
+      f"{before_ms:.3g} ms per step before, {ratio * before_ms:.3g} ms now:"
+      f" {ratio:.3f} of the time ({low:.3f} to {high:.3f}), with"
       f" {adopted[-1].proposal.name}"
     )
 

@@ -110,7 +110,7 @@ class Tuning:
     """What it came to, the verdict first; most called signatures first."""
     logs = [it for it in self._logs if not it.is_closed]
     if not logs:
-      return f"{self._name}: as jit runs it, nothing is measured"
+      return f"{self._name}: unchanged, nothing measured"
     logs.sort(key=lambda it: it.num_calls, reverse=True)
     told = trial_log.differences([log.arguments for log in logs])
     return "\n".join(log.report(of) for log, of in zip(logs, told, strict=True))

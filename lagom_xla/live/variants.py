@@ -77,7 +77,7 @@ class Variants:
       self._compiled[number] = compiled = self._build(number)
       if self._proposer.digest(compiled) != self._digests[number]:
         raise errors.TargetError(
-          "a variant of it compiles to other collectives than before."
+          "a variant of it no longer compiles to the same collectives."
         )
 
   def compile(self, number: int, proposal: proposals.Proposal) -> None:
@@ -140,7 +140,7 @@ def check_alike(ours: jax.stages.Compiled, theirs: jax.stages.Compiled) -> None:
   ):
     if not is_alike:
       raise errors.TargetError(
-        f"its {what} are not those of the step: a proposal must not change what"
+        f"its {what} differ from the step's: a proposal must not change what"
         " a step takes and returns."
       )
 
@@ -162,7 +162,7 @@ def check_fits(
     num_left = stats["bytes_limit"] - stats["bytes_in_use"]
     if num_bytes > num_left:
       raise errors.TargetError(
-        f"it takes {num_bytes / 2**20:,.0f} MiB beside its arguments, and"
+        f"it needs {num_bytes / 2**20:,.0f} MiB beyond its arguments, and"
         f" {device} has {num_left / 2**20:,.0f} MiB left."
       )
 

@@ -333,9 +333,8 @@ def of_profile(
   """
   if profile.trace.platform != "GPU":
     raise errors.TraceError(
-      f"The trace is of {profile.trace.platform}s, which says nothing of"
-      f" {cluster.name}: trace the step on its GPUs. `lagom-xla profile` shows"
-      " what it has."
+      f"The trace is of {profile.trace.platform}s, not of {cluster.name}: trace"
+      " the step on its GPUs. `lagom-xla profile` shows what the trace has."
     )
   with measured_lib.pricing(None):
     step = step_lib.Step(

@@ -209,7 +209,7 @@ def of_trace(
   steps = of_platform(trace, programs, analysis)
   if not steps:
     raise errors.TraceError(
-      f"The trace has no kernel of {module.name}, only collectives or copies:"
+      f"The trace has only collectives or copies of {module.name}, no kernels:"
       " trace whole steps."
     )
   steps, offsets_us = instances_lib.on_one_clock(trace, steps)

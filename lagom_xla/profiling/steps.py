@@ -63,14 +63,14 @@ def programs_of(
     num_known = sum(map(names.__contains__, ran))
     if num_known < _KNOWN * len(ran) or not any(by_process):
       raise errors.TraceError(
-        f"The trace of {process.name} is of another step than {module.name}: of"
-        f" {len(ran):,} launches it names {num_known:,}. Give the trace of this"
-        " step, compiled by the same versions with the same flags, in a folder"
-        " with no other one's."
+        f"The trace of {process.name} is not of {module.name}: only"
+        f" {num_known:,} of its {len(ran):,} launches are in that module. Name"
+        " the trace of this step, compiled by the same versions with the same"
+        " flags, in a folder without other traces."
       )
   if not module.is_scheduled:
     raise errors.TraceError(
-      f"{module.name} is not scheduled: give the module after optimizations."
+      f"{module.name} is not scheduled: name a dump after_optimizations."
     )
   return programs, module
 
@@ -103,9 +103,9 @@ def _module_of(trace: trace_lib.Trace) -> hlo.Module:
       found = [hlo.load(proto) for proto in process.modules[program]]
       return max(found, key=lambda m: sum(map(_names(m).__contains__, ran)))
   raise errors.TraceError(
-    "The trace does not hold the module that ran (ProfileOptions"
-    ".enable_hlo_proto was off): name its scheduled HLO with --module=FILE, as"
-    " --xla_dump_to writes it."
+    "The trace lacks the module that ran (ProfileOptions.enable_hlo_proto was"
+    " off): name its scheduled HLO, which --xla_dump_to writes, with"
+    " --module=FILE."
   )
 
 

@@ -258,12 +258,12 @@ def newest_sessions(path: pathlib.Path) -> tuple[list[Session], int, list[str]]:
     return [_read_session(path, _stem(path.name))], 0, []
   if not path.exists():
     raise errors.TraceError(
-      f"There is no {path}: give the folder that jax.profiler.trace wrote."
+      f"There is no {path}: name the folder that jax.profiler.trace wrote."
     )
   files = [f for pattern in _PATTERNS for f in path.rglob(pattern)]
   if not files:
     raise errors.TraceError(
-      f"{path} has no XSpace ({_PATTERNS[0]}): give the folder that"
+      f"{path} has no trace ({_PATTERNS[0]}): name the folder that"
       " jax.profiler.trace wrote."
     )
   # Several log folders may have folders of one time.
@@ -300,8 +300,8 @@ def _session(
     space = xplane.space(serialized)
   except message.DecodeError as error:
     raise errors.TraceError(
-      f"The profile {where} is no XSpace, or was cut off: trace"
-      " again, and let the process end the trace."
+      f"The profile {where} is not an XSpace or was cut off: trace again, and"
+      " let the process end the trace."
     ) from error
   if not space.planes:
     raise errors.TraceError(
@@ -434,8 +434,8 @@ def _reading(session: Session) -> Iterator[None]:
     yield
   except message.DecodeError as error:
     raise errors.TraceError(
-      f"The profile of {session.name} is damaged, as parts of it cannot be"
-      " read: copy it again, or trace again."
+      f"The profile of {session.name} is damaged: copy it again, or trace"
+      " again."
     ) from error
 
 
@@ -514,8 +514,8 @@ def _nothing_ran(sessions: Sequence[Session]) -> str:
     for plane in session.space.planes
   ):
     return (
-      f"What {names} has is no XSpace: give what jax.profiler.trace wrote,"
-      f" {_PATTERNS[0]}."
+      f"{names} is not an XSpace: name what jax.profiler.trace wrote"
+      f" ({_PATTERNS[0]})."
     )
   seen = dict.fromkeys(
     plane.name
@@ -525,10 +525,9 @@ def _nothing_ran(sessions: Sequence[Session]) -> str:
   )
   problems = [p for session in sessions for p in session.space.problems]
   return (
-    f"No GPU or CPU of {names} ran an instruction of a module"
-    + (f" (there are planes of {', '.join(seen)})" if seen else "")
-    + (f" and the profiler says: {problems[0]}" if problems else "")
-    + ": trace a few steps with jax.profiler.trace while they run, on GPUs"
-    " that no other profiler has (CUPTI serves one), on a CPU with a"
-    " host_tracer_level of 1 or more."
+    f"The trace of {names} has no instruction of a module"
+    + (f" (its planes: {', '.join(seen)})" if seen else "")
+    + (f"; the profiler says: {problems[0]}" if problems else "")
+    + ". Trace a few steps while they run: GPUs need one profiler alone, as"
+    " CUPTI serves one, and CPUs a host_tracer_level of 1 or more."
   )

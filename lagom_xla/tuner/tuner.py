@@ -71,8 +71,7 @@ def inspect(
   if not isinstance(target, target_lib.Target):
     if cluster is None:
       raise errors.TargetError(
-        "inspect needs the cluster that the step is for, such as"
-        " cluster='1x8xh100'."
+        "inspect needs a cluster, such as cluster='1x8xh100'."
       )
     if isinstance(cluster, str):
       cluster = cluster_lib.parse(cluster)
@@ -133,8 +132,8 @@ def tune(
   """
   if in_process and applied != "all":
     raise errors.PlanError(
-      f"Of a plan whose {applied} alone are applied, nothing acts in the"
-      " training process: leave out one of applied and in_process."
+      f"applied={applied!r} leaves nothing that acts in the training process:"
+      " leave out applied or in_process."
     )
   by_cap = channel_cap.WithoutPlugin(limit=limit(applied))
   without_plugin = None if applied == "all" else by_cap

@@ -44,8 +44,8 @@ class Tuning:
     prediction = self.plan.prediction
     return (
       f"<tuning of {self.plan.module_name} for {self.plan.cluster.name}:"
-      f" {prediction.default_us / 1e3:.3g} ms a step by default, predicted, and"
-      f" {prediction.xla_us / 1e3:.3g} ms with what the plan has for XLA>"
+      f" predicted {prediction.default_us / 1e3:.3g} ms per step by default and"
+      f" {prediction.xla_us / 1e3:.3g} ms with the plan's part for XLA>"
     )
 
   @property

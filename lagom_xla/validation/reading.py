@@ -81,7 +81,7 @@ def read_file(path: pathlib.Path) -> object:
   except UnicodeDecodeError as e:
     raise InvalidError(f"is not UTF-8 text (at byte {e.start})") from e
   except (ValueError, RecursionError) as e:
-    raise InvalidError(f"is not usable as JSON: {e}") from e
+    raise InvalidError(f"is not usable JSON: {e}") from e
 
 
 def read(cls: type[_T], raw: object) -> _T:
@@ -144,7 +144,7 @@ def _explained(
   if kind == "value_error":  # A dataclass's own, which says it all.
     return InvalidError(str(first["ctx"]["error"]))
   if kind == "json_invalid":
-    return InvalidError(f"is not usable as JSON: {first['ctx']['error']}")
+    return InvalidError(f"is not usable JSON: {first['ctx']['error']}")
   path, value = _found(path, raw)
   rule = first["msg"]
   if kind != BROKEN_RULE:

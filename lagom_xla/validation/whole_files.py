@@ -32,7 +32,7 @@ def read_bytes(path: pathlib.Path) -> bytes:
   mode = path.stat().st_mode
   is_open = str(path).startswith(_OPEN_FILES)
   if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or is_open):
-    raise OSError(errno.EINVAL, "it is a FIFO or a device; name a file")
+    raise OSError(errno.EINVAL, "it is a FIFO or a device, not a file")
   return path.read_bytes()
 
 

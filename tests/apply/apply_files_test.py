@@ -35,7 +35,7 @@ def test_a_folder_holds_the_plan_and_what_a_launcher_sources(tmp_path):
 def test_a_folder_with_anything_else_in_it_is_refused(tmp_path, names):
   for name in names:
     (tmp_path / name).write_text("precious")
-  with pytest.raises(errors.PlanError, match="something else"):
+  with pytest.raises(errors.PlanError, match="is not a plan"):
     files.check(tmp_path)
   with pytest.raises(errors.PlanError, match=str(tmp_path)):
     files.write(PLAN, tmp_path)

@@ -157,7 +157,7 @@ def test_what_is_not_there_is_told_before_jax_is_imported(command, monkeypatch):
     ),
     (
       ("steps.py:not_jitted", CLUSTER),
-      "is not jitted: wrap it in jax.jit",
+      "wrap it in jax.jit and define",
     ),
     (("steps.py:absent", CLUSTER), "steps.py defines no absent"),
     (("steps.py:raises", CLUSTER, "--arg=model"), "is not NAME=VALUE"),
@@ -271,7 +271,7 @@ def test_what_never_ends_is_not_read(tmp_path, monkeypatch, arguments):
     os.mkfifo(tmp_path / "plan" / name)
   outcome = run(*arguments)
   assert (outcome.status, outcome.out) == (2, "")
-  assert "is a FIFO or a device; name a file" in outcome.err
+  assert "is a FIFO or a device, not a file" in outcome.err
   num_lines = 2 if arguments[0] == "calibrate" else 1  # One for each log.
   assert outcome.err.count("\n") == num_lines
 

@@ -32,7 +32,7 @@ _OVERLAP = "--xla_gpu_experimental_parallel_collective_overlap_limit=4"
   ("flags", "words"),
   [
     ("--xla_gpu_magic=1", "Unknown flag in XLA_FLAGS: --xla_gpu_magic=1"),
-    ("--xla_gpu_autotune_level=magic", "a value that XLA does not take"),
+    ("--xla_gpu_autotune_level=magic", "a value that XLA rejects"),
     ("absent.txt", "XLA_FLAGS is 'absent.txt', which is neither a flag nor"),
   ],
 )
@@ -81,10 +81,11 @@ def test_what_is_set_is_in_the_plan_and_in_what_programs_read(
   assert printed("inspect", step, CLUSTER)["xla_flags"] == flags
   verify = ("verify", folder, step, CLUSTER)
   assert printed(*verify)["xla_flags"] == flags
-  assert "where the plan was made" not in run(*verify).out
+  assert "when the plan was made" not in run(*verify).out
   monkeypatch.delenv("XLA_FLAGS")
-  assert f"XLA_FLAGS is not set; where the plan was made it was {flags}" in (
-    " ".join(run(*verify).out.split())
+  assert (
+    f"XLA_FLAGS is not set, but was {flags} when the plan was made"
+    in " ".join(run(*verify).out.split())
   )
 
 

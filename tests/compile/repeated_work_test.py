@@ -87,8 +87,8 @@ def test_a_model_outside_its_context_is_told_of_by_inspect(model, function):
   if function == "inside":
     assert not outcome.err
   else:
-    assert "8.0 times its part" in outcome.err
-    assert "88% of it is what other GPUs compute, too" in outcome.err
+    assert "8.0 times its share" in outcome.err
+    assert "88% of it repeats what other GPUs compute" in outcome.err
 
 
 def test_a_module_before_the_partitioner_tells_it_too(model, tmp_path):
@@ -96,7 +96,7 @@ def test_a_module_before_the_partitioner_tells_it_too(model, tmp_path):
   assert isinstance(target, target_lib.StepTarget)
   file = tmp_path / "step.txt"
   file.write_text(target.lowered.step.as_text(dialect="hlo"))
-  assert "8.0 times its part" in said_of(load.load(str(file), _CLUSTER))
+  assert "8.0 times its share" in said_of(load.load(str(file), _CLUSTER))
 
 
 def test_sharded_data_parameters_and_hidden_layers_divide_all_work(
@@ -118,7 +118,7 @@ def placed(
 
 
 @pytest.mark.parametrize(
-  ("batch", "times"), [(None, "8.0 times its part"), ("data", "")]
+  ("batch", "times"), [(None, "8.0 times its share"), ("data", "")]
 )
 def test_convolutions_and_their_gradients_are_products_too(h100s, batch, times):
   whole = placed(h100s, ()).sharding

@@ -134,5 +134,5 @@ def test_bad_sizes_and_types_are_refused_by_name():
     ValueError, match=r"\(1, 0, 8, 8\); each must be at least"
   ):
     _predict(_GPUS["h100"], (1, 0, 8, 8))
-  with pytest.raises(ValueError, match="'token'; it must be of an HLO number"):
+  with pytest.raises(ValueError, match="'token'; it must be a number type"):
     _predict(_GPUS["h100"], (1, 8, 8, 8), "token")

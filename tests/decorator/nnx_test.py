@@ -148,7 +148,7 @@ def test_strands_say_of_an_nnx_step_why_it_has_none():
   stranded = lagom_xla.strands(
     nnx.jit(step), form=form_lib.Form(strands="merged")
   )
-  with pytest.warns(RuntimeWarning, match="leaves step as it was: it cannot"):
+  with pytest.warns(RuntimeWarning, match="leaves step unchanged: it cannot"):
     stranded(*modules(), batch(seed=0))
   (outcome,) = stranded.outcomes
   assert not outcome.actions

@@ -69,8 +69,8 @@ def test_a_plan_is_compiled_with_and_nothing_is_searched(
   predicted = plan_lib.load(fsdp_plan).prediction
   ratio = predicted.xla_us / predicted.default_us
   assert planned.report() == (
-    f"step: with the plan {fsdp_plan}, predicted {ratio:.3f} of the time,"
-    " not measured"
+    f"step: runs with the plan {fsdp_plan}, predicted {ratio:.3f} of the step"
+    " time, not measured"
   )
   assert list(planned.tunings) == []
   # Once to see that the plan is for it, and once with the plan.
@@ -137,7 +137,7 @@ def test_a_plan_for_another_step_costs_one_warning(fsdp_plan, tuned_names):
       assert_identical(ours, theirs)
   (warning,) = warned
   message = str(warning.message)
-  assert message.startswith("lagom_xla.tune leaves step as it was: The plan")
+  assert message.startswith("lagom_xla.tune leaves step unchanged: The plan")
   assert "its shapes or its shardings changed" in message
   assert warning.filename == __file__
   assert tuned_names == []
@@ -168,9 +168,13 @@ def test_a_cap_of_a_plan_is_no_option_of_one_executable(
   assert asked[-1] == plan.xla
   assert len(warned) == (not has_cap)
   for warning in warned:
-    assert f"without its --{nccl_channels.OPTION}=6: it" in str(warning.message)
+    assert f"without its --{nccl_channels.OPTION}=6, which" in str(
+      warning.message
+    )
     assert warning.filename == __file__
-  assert planned.report().startswith(f"step: with the plan {path}, predicted")
+  assert planned.report().startswith(
+    f"step: runs with the plan {path}, predicted"
+  )
 
 
 @pytest.mark.parametrize(
@@ -181,7 +185,7 @@ def test_a_cap_of_a_plan_is_no_option_of_one_executable(
     ({"nccl_env": {"NCCL_MAX_CTAS": "many"}}, 'NCCL_MAX_CTAS is "many"'),
     (
       {"xla": config_lib.XlaConfig(program=form_lib.Form(strands="merged"))},
-      "The plan's form is not for this",
+      "The plan's form is for another",
     ),
   ],
 )
@@ -195,5 +199,5 @@ def test_a_plan_that_does_not_fit_is_not_applied(
     step = lagom_xla.tune(cluster=CLUSTER, plan=path)(fsdp_step())
     with pytest.warns(RuntimeWarning, match=words):
       step(fresh_state(), sharded(16, WIDTH))
-    assert step.report().startswith("step: as jit runs it, without the plan")
+    assert step.report().startswith("step: unchanged, without the plan")
   assert tuned_names == []

@@ -76,7 +76,7 @@ def test_a_first_call_that_takes_long_says_what_it_waits_for(
   step = tune_predicted(jax.jit(lambda x: x + 3))
   with caplog.at_level("WARNING", "absl"):
     step(sharded(16))
-  assert "its first call waits for a plan to be searched for" in caplog.text
+  assert "the first call is waiting for the search for a plan" in caplog.text
 
 
 def test_what_runs_is_what_the_tuner_compiled(monkeypatch):
@@ -148,7 +148,7 @@ def test_a_failing_tuner_costs_one_warning(failing_tuner):
       assert all(leaf.is_deleted() for leaf in before)
   (warning,) = warned
   assert str(warning.message) == (
-    "lagom_xla.tune leaves step as it was:"
+    "lagom_xla.tune leaves step unchanged:"
     " ZeroDivisionError: the search is broken"
   )
   assert warning.filename == __file__
@@ -178,12 +178,12 @@ def test_a_step_that_works_on_a_ref_runs_as_it_was_and_is_told_what_to_do(
       assert step(jnp.float32(0), *arguments) == number
   (warning,) = warned
   assert str(warning.message) == (
-    f"lagom_xla.tune leaves {step.__name__} as it was: it works on a"
-    " jax.ref.Ref (jax.new_ref), and what an executable with one returns cannot"
+    f"lagom_xla.tune leaves {step.__name__} unchanged: it uses a"
+    " jax.ref.Ref (jax.new_ref), and results of executables with one cannot"
     " be compared; to have it tuned, pass the array itself, donated, and return"
     " the new one."
   )
-  assert "as jit runs it" in step.report()
+  assert "unchanged" in step.report()
 
 
 def test_a_pmapped_step_runs_and_is_told_to_be_jitted():
@@ -215,7 +215,7 @@ class _JittedElsewhere:
 
 def test_a_step_that_something_else_jitted_is_left_as_it_was():
   with pytest.warns(
-    RuntimeWarning, match="_JittedElsewhere as it was"
+    RuntimeWarning, match="_JittedElsewhere unchanged"
   ) as warned:
     step = tune_predicted(_JittedElsewhere())
   assert warned[0].filename == __file__
@@ -279,7 +279,7 @@ def test_effects_happen_once_a_call_where_tuning_fails(failing_tuner):
 
   tuned = lagom_xla.tune(step, cluster="1x1xh100")
   x = jax.device_put(jnp.float32(0), jax.devices()[0])
-  with pytest.warns(RuntimeWarning, match="as it was"):
+  with pytest.warns(RuntimeWarning, match="unchanged"):
     x = tuned(x)
   tuned(tuned(x))
   jax.effects_barrier()
@@ -293,7 +293,7 @@ def test_effects_happen_once_a_call_where_tuning_fails(failing_tuner):
     ("2x8xh100", "over 8 .*16.* 2x8xh100"),
     ("1x8xv100", "v100 has compute capability 7.0"),
     (None, "the devices are 'cpu'"),  # Where they are said to be GPUs.
-    ("1x8xh100", "as it was: .*RESOURCE_EXHAUSTED"),
+    ("1x8xh100", "unchanged: .*RESOURCE_EXHAUSTED"),
   ],
 )
 def test_what_cannot_be_tuned_for_is_left_as_it_was(

@@ -64,7 +64,7 @@ def test_a_step_that_it_cannot_act_on_runs_as_jit_would_with_one_warning():
     np.testing.assert_array_equal(plain(x, power=3), x**3)
   (warning,) = warned
   message = str(warning.message)
-  assert message.startswith("lagom_xla.strands leaves plain as it was: it")
+  assert message.startswith("lagom_xla.strands leaves plain unchanged: it")
   assert "strands rotated (" in message
   assert "nor strands merged (" in message
   assert warning.filename == __file__

@@ -91,7 +91,7 @@ def test_a_tuned_perceptron_has_the_losses_of_the_plain_one(proposer):
   plain = list(itertools.islice(to_come, len(tuned)))
   np.testing.assert_array_equal(tuned, plain)
   assert tuned[0] > _CHANCE and tuned[-1] < tuned[0]
-  assert "ms a step" in step.report()
+  assert "ms per step" in step.report()
 
 
 def test_a_tuned_step_of_nnx_learns(proposer):
@@ -99,7 +99,7 @@ def test_a_tuned_step_of_nnx_learns(proposer):
   losses = _until_searched(to_come, proposer)
   assert losses[0] > _CHANCE and losses[_NUM_STEPS - 1] < 4
   assert len(proposer.measured) == 1
-  assert "ms a step" in step.report()
+  assert "ms per step" in step.report()
 
 
 def test_a_tuned_language_model_trains(proposer):
@@ -117,7 +117,7 @@ def test_a_tuned_language_model_trains(proposer):
   losses = _until_searched((values["loss"] for values in metrics), proposer)
   assert losses[-1] < losses[0]
   assert len(proposer.measured) == 1
-  assert "ms a step" in step.report()
+  assert "ms per step" in step.report()
 
 
 def test_without_the_flag_a_step_is_what_it_was():

@@ -241,7 +241,7 @@ def test_nothing_is_read_after_a_word_that_is_no_flag():
   report = check.check(text)
   word, flag = report.findings
   assert (word.flag, word.kind) == ("NCCL_DEBUG=INFO", "not read")
-  assert "The rest (2 more) is not read either." in word.text
+  assert "It ignores the rest, too (2 more)." in word.text
   assert (flag.flag, flag.kind) == ("--xla_unknown=1", "unknown")
   assert report.num_flags == 1
   assert not report.is_fatal
@@ -503,7 +503,7 @@ def test_a_kernel_that_xla_names_and_does_not_have_is_a_contradiction():
   kinds = "COLLECTIVE_KERNEL_ALL_REDUCE", "COLLECTIVE_KERNEL_ALL_TO_ALL"
   finding = _only(f"--{xla_kernels.KERNELS}={','.join(kinds)}")
   assert finding.kind == "contradiction"
-  assert "refuses every program" in finding.text
+  assert "rejects every program" in finding.text
 
 
 def test_the_device_kernel_without_symmetric_buffers_does_nothing():

@@ -18,7 +18,12 @@ from lagom_xla.tuner import tuner
     ("optimization_level", '"fast"', "JAX .* refuses", " (29|'O2')[.]"),
     ("memory_fitting_level", "1.5", "JAX .* refuses", " (29|'O2')[.]"),
     ("xla_gpu_magic", "True", "XLA refuses that: No such", "magic'[.]$"),
-    ("xla_gpu_autotune_levl", "4", "No such", "Is it xla_gpu_autotune_level"),
+    (
+      "xla_gpu_autotune_levl",
+      "4",
+      "No such",
+      "Did you mean xla_gpu_autotune_level",
+    ),
     ("xla_gpu_autotune_level", "1.5", "'1.5' is not a valid", "whole number"),
     ("xla_gpu_autotune_level", "None", "takes no NoneType", "whole number"),
     ("xla_gpu_enable_command_buffer", "[1]", "unhashable", "train.py:3"),

@@ -67,7 +67,7 @@ def test_a_program_may_yield_to_the_flags_of_a_launcher(tmp_path, monkeypatch):
   monkeypatch.delenv("XLA_FLAGS")
   text = f"os.environ.setdefault('XLA_FLAGS', '{_OURS}')"
   own = _change(tmp_path, monkeypatch, text)
-  assert "with env.sh its own are lost" in own.about([_NAME])
+  assert "its own flags, under which the plan was made" in own.about([_NAME])
 
 
 def test_flags_that_would_end_the_process_are_an_error_of_their_line(

@@ -124,4 +124,4 @@ def train(
 
 def is_done(report: str) -> bool:
   """Whether nothing more is tried."""
-  return "now: watch" in report or "now: stay" in report
+  return "now: watch" in report or "now: stopped" in report

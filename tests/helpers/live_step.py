@@ -274,8 +274,8 @@ def train(
     assert all(leaf.is_deleted() for leaf in donated)
     assert not x.is_deleted()
     report = step.report()
-    # Of the first signature, "  now: STATE, after: WORDS".
-    now = re.split(r"[,\n]", report.partition("\n  now: ")[2])[0]
+    # Of the first signature, "  now: STATE: WORDS".
+    now = re.split(r"[: \n]", report.partition("\n  now: ")[2])[0]
     if states[-1:] != [now]:
       states.append(now)
     if isinstance(is_done, str):
@@ -300,7 +300,7 @@ def until_it_hangs(step: Any) -> Iterator[int]:
   """Counts calls of a step, while what they wait for may still come."""
   end_s, num_stays = time.monotonic() + HANGS_S, 0
   for number in itertools.count():
-    num_stays += "now: stay" in step.report()
+    num_stays += "now: stopped" in step.report()
     assert time.monotonic() < end_s and num_stays < _BUSY_CALLS, step.report()
     if number > _BUSY_CALLS:  # Other threads need the machine.
       time.sleep(0.001)

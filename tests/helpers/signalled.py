@@ -230,11 +230,11 @@ def _is_there(
   if f"now: {state}" not in tuned.report():
     return False
   match state:
-    case "search":
+    case "searching":
       _wait_until(has_child)
-    case "candidate":
+    case "compiling":
       proposer.compiles.wait()
-    case "watch":
+    case "watching":
       _wait_until(lambda: any((folder / PLANS).glob("*.json")))
   return True
 
@@ -252,7 +252,7 @@ class _Proposer(proposals_lib.Proposer):
     measured: proposals_lib.Measured,
     stop: threading.Event,
   ) -> Generator[proposals_lib.Proposal, None, str | None]:
-    if self.state == "search":  # In another process, as for GPUs.
+    if self.state == "searching":  # In another process, as for GPUs.
       cluster = cluster_lib.parse("1x2xh100")
       search = gpu.PlanProposer(cluster=cluster, num_workers=0)
       other = jax.jit(lambda x: x * 2).lower(_sharded())
@@ -263,7 +263,7 @@ class _Proposer(proposals_lib.Proposer):
   def compile(
     self, lowered: jax.stages.Lowered, payload: bytes
   ) -> jax.stages.Compiled:
-    if self.state == "candidate":
+    if self.state == "compiling":
       slow = jax.jit(_slow_to_compile).lower(jnp.ones((64, 64)))
       self.compiles.set()
       slow.compile()

@@ -51,7 +51,7 @@ def test_the_variant_in_use_is_compiled_again_and_goes_on():
   assert loss == again_loss == latest_loss
 
 
-@pytest.mark.parametrize("state", ["profile", "measure"])
+@pytest.mark.parametrize("state", ["profiling", "measuring"])
 def test_tuning_goes_on_from_where_it_was(state):
   proposer = _faster()
   with live_step.proposed_by(proposer), warnings.catch_warnings():
@@ -117,7 +117,7 @@ def test_what_compiles_no_longer_leaves_the_step_as_jit_runs_it(monkeypatch):
     proposer.makers["faster"] = live_step.failing("no such option")
     jax.clear_caches()
     with pytest.warns(RuntimeWarning, match="no such option"):
-      live_step.train(step, "now: stay")
+      live_step.train(step, "now: stopped")
   assert step._current.variant == 0
 
 

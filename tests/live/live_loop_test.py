@@ -90,7 +90,7 @@ def test_votes_that_never_come_end_the_loop_in_time():
   limits = loop.Limits(compile_s=50)
   job = Job(step_s=[1.0, 0.5], voted=lambda _: {0: COMPILED}, limits=limits)
   last = job.run(1000)
-  assert last.state == "stay"
+  assert last.state == "stopped"
   assert "processes 1-2 did not compile way 1 within 50 s" in last.words
   assert job.num_calls < 150
   assert job.calls_of(1) == 0
@@ -101,7 +101,7 @@ def test_a_drift_leads_to_one_new_search():
   job.run(6000)
   assert job.num_searches == 2
   words = [phase.words for phase in job.phases]
-  assert any("a step takes 1.2e+03 ms for long now" in it for it in words)
+  assert any("ms to 1.2e+03 ms and stayed there" in it for it in words)
 
 
 def test_steps_that_do_not_drift_are_searched_once():
@@ -144,8 +144,8 @@ def test_a_build_for_the_profile_is_traced_once_all_have_compiled_it():
   job = Job(step_s=[1.0, 0.8], has_profile_build=True)
   job.run(1000)
   assert _profiles(job) == [[-1]]
-  assert job.states()[:3] == ["baseline", "profile", "search"]
-  first, *_ = [it for it in job.phases if it.state == "profile"]
+  assert job.states()[:3] == ["baseline", "profiling", "searching"]
+  first, *_ = [it for it in job.phases if it.state == "profiling"]
   assert [segment.variant for segment in first.segments] == [0]
   (trial,) = job.trials
   assert trial.verdict is not None and trial.verdict.is_adopted
@@ -158,8 +158,8 @@ def test_a_build_for_the_profile_is_traced_once_all_have_compiled_it():
       lambda _: {1: phases.Vote(digest=None, words="no")},
       "process 1: no",
     ),
-    (_odd_one, "process 1 came to something else than process 0"),
-    (lambda _: {}, "did not compile the build for the profile within 50 s"),
+    (_odd_one, "process 1 got another result than process 0"),
+    (lambda _: {}, "did not compile the build for profiling within 50 s"),
   ],
 )
 def test_the_step_itself_is_traced_where_a_build_for_it_fails(voted, words):
@@ -184,7 +184,7 @@ def test_the_step_in_use_goes_on_while_the_trace_ends(has_build):
   job = Job(step_s=[1.0], trace_s=30.0, has_profile_build=has_build)
   job.run(500)
   states = [str(phase.state) for phase in job.phases]
-  ends = states.index("search")
+  ends = states.index("searching")
   first = next(
     index
     for index, phase in enumerate(job.phases)
@@ -203,8 +203,8 @@ def test_a_trace_that_never_ends_is_waited_for_no_longer_than_allowed():
   job = Job(step_s=[1.0], trace_s=1e9, limits=limits)
   job.run(500)
   assert job.num_searches == 1
-  assert job.states() == ["baseline", "profile", "search", "watch"]
-  profiling = [it for it in job.phases if it.state == "profile"]
+  assert job.states() == ["baseline", "profiling", "searching", "watching"]
+  profiling = [it for it in job.phases if it.state == "profiling"]
   calls = sum(seg.num_calls for it in profiling for seg in it.segments)
   assert 50 <= calls < 60
 
@@ -221,7 +221,7 @@ def test_a_search_is_concluded_once_all_was_tried():
 def test_blocks_of_a_pair_take_turns():
   job = Job(step_s=[1.0, 0.97])
   job.run(1000)
-  phases_ = [it.segments for it in job.phases if it.state == "measure"]
+  phases_ = [it.segments for it in job.phases if it.state == "measuring"]
   (first,), *measured = phases_
   assert first.variant == 1
   variants = [segment.variant for segment in measured[0]]
@@ -261,7 +261,7 @@ def test_a_phase_is_read_back_as_it_was(phase):
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"state": "dance"}'])
 def test_what_is_no_phase_is_refused(text):
-  with pytest.raises(errors.ProcessesError, match="one version of it"):
+  with pytest.raises(errors.ProcessesError, match="the same version on all"):
     phases.from_json(text)
 
 
@@ -361,7 +361,7 @@ def _searched(seed: int, beside: float, own_s=_nothing, noise=0.05) -> Job:
     seed=seed,
   )
   job.run(500)
-  assert job.states()[:3] == ["baseline", "profile", "search"]
+  assert job.states()[:3] == ["baseline", "profiling", "searching"]
   return job
 
 
@@ -396,7 +396,7 @@ def test_two_percent_of_a_search_are_seen_in_one_run():
 def test_a_checkpoint_is_told_apart():
   job = _searched(0, 0.0, _checkpoint, noise=0.0)
   cost = _cost(job)
-  counted = [it for it in job.phases if it.state in ("profile", "search")]
+  counted = [it for it in job.phases if it.state in ("profiling", "searching")]
   assert cost.num_foreign > 2
   assert cost.foreign_s == pytest.approx(50.0 * cost.num_foreign)
   assert abs(cost.seconds) < 1e-6
@@ -447,10 +447,10 @@ def test_a_job_whose_candidates_cost_too_much_waits_for_a_longer_run(noise):
     assert 2 < num_trials < 30
     assert job.lost_s <= 20 + _cost(job).half_s
     assert not job.is_searching
-    assert job.states()[-2:] == ["baseline", "wait"]
+    assert job.states()[-2:] == ["baseline", "waiting"]
     words = [phase.words for phase in job.phases if phase.words]
-    assert "to try more might make it more than 20" in words[-2]
-    assert "too much before call" in words[-1]
+    assert "another try could exceed the limit of 20" in words[-2]
+    assert words[-1].startswith("until call ")
     job.run(10_000)
     assert len(job.trials) > num_trials
     assert job.lost_s <= 0.02 * job.num_calls + _cost(job).half_s
@@ -485,13 +485,13 @@ def test_what_a_short_run_cannot_pay_for_waits_for_a_longer_one():
   # A trace costs 0.1 s: 100 of these steps, 2 % of 5,000.
   job = Job(step_s=[1e-3, 0.8e-3], noise=1e-6)
   job.run(4_900)
-  assert job.states() == ["baseline", "wait"]
+  assert job.states() == ["baseline", "waiting"]
   words = " ".join(phase.words for phase in job.phases)
-  assert "a step takes 1 ms, and to search might cost 100 of them" in words
+  assert "a search would cost about 100 steps of 1 ms" in words
   assert job.run(20_000).in_use == 1
-  assert job.states()[2:5] == ["baseline", "profile", "search"]
+  assert job.states()[2:5] == ["baseline", "profiling", "searching"]
   began = next(
-    index for index, it in enumerate(job.phases) if it.state == "profile"
+    index for index, it in enumerate(job.phases) if it.state == "profiling"
   )
   calls = sum(
     segment.num_calls

@@ -63,15 +63,15 @@ def _unasked(stop: threading.Event) -> None:
 def test_what_was_adopted_comes_first_and_nothing_is_searched(tmp_path):
   # It is kept though the run ends before its search.
   before = live_step.Proposer({**_FASTER, **_SLOWER})
-  _run(tmp_path, before, until="now: candidate, after: slower")
+  _run(tmp_path, before, until="now: compiling: slower")
   entry = _entry(tmp_path)
   assert entry.name == "faster"
   assert "of the time" in entry.verdict
   again = live_step.Proposer(_FASTER, before=_unasked)
   report = _run(tmp_path, again)
   assert again.compiled == ["faster"]
-  assert report.splitlines()[0].endswith(", faster")
-  assert f"no search, as that of {entry.date} came to the same" in report
+  assert report.splitlines()[0].endswith("with faster")
+  assert f"no search: what that of {entry.date} found is still faster" in report
 
 
 class _SlowAtFirst:
@@ -124,10 +124,10 @@ def test_what_is_kept_late_does_not_replace_what_is_known_since():
 @pytest.mark.parametrize(
   ("verdict_", "words"),
   [
-    (None, "faster cannot be measured now: searching"),
+    (None, "faster cannot be measured; searching again"),
     (
       verdict.judge([(1.0, 2.0), (1.0, 2.0)]),
-      "faster is not faster now: searching",
+      "faster is no longer faster; searching again",
     ),
   ],
 )
@@ -161,7 +161,7 @@ def test_a_step_that_nothing_made_faster_is_left_alone(tmp_path):
   again = live_step.Proposer(_FASTER, before=_unasked)
   report = _run(tmp_path, again)
   assert again.compiled == []
-  assert f"no search, as that of {entry.date} found nothing faster" in report
+  assert f"no search: that of {entry.date} found nothing faster" in report
   assert _entry(tmp_path) == entry
 
 
@@ -270,7 +270,7 @@ def test_a_foreign_entry_is_as_none_with_one_message(
   assert cache.get() is None
   assert cache.get() is None
   (message,) = said
-  assert f"{path} was changed, or is not whole" in message
+  assert f"{path} was modified or is incomplete" in message
   cache.put(_ADOPTED)
   assert cache.get() == _ADOPTED
 

@@ -68,7 +68,7 @@ def test_all_of_three_run_the_same_variant_at_each_call_whatever_fails():
   (first,) = ended[0].said
   report, variants = first.report, first.variants
   assert "refused: not measured: process 1: no such option" in report
-  assert "odd: not measured: process 1 came to something else" in report
+  assert "odd: not measured: process 1 got another result" in report
   assert "faster: 0." in report and ", adopted" in report
   assert set(variants) == {0, 3}
   for it in ended:
@@ -118,45 +118,45 @@ def _dying(
     threading.Event().wait()
 
   makers: dict[str, Any] = {"faster": live_job.faster}
-  if state == "stay":
+  if state == "stopped":
     makers = {"hangs": _only_in(0, hang)}
     # Not before the one that does not hang has compiled it, however long that
     # takes: it would be named as well.
     coordinator_lib._FirstProcess.votes = _noted_once_in(victim, dead)
   _after_each_phase(follow)
   # The one that does not hang waits for the decision of the one that does.
-  waits = number == victim and state == "stay"
+  waits = number == victim and state == "stopped"
   with live_job.time_flies(dead.with_name("never") if waits else dead):
     trained = live_job.train(live_step.Proposer(makers))
   say((trained.variants[-1], trained.report))
 
 
 @pytest.mark.parametrize(
-  ("state", "in_use"), [("measure", 0), ("adopt", 1), ("stay", 0)]
+  ("state", "in_use"), [("measuring", 0), ("adopted", 1), ("stopped", 0)]
 )
 def test_where_one_dies_the_others_go_on(state, in_use, tmp_path):
   function = functools.partial(
     _dying, victim=1, state=state, dead=tmp_path / "dead"
   )
-  ended = live_job.run(function, 3 if state == "measure" else 2)
+  ended = live_job.run(function, 3 if state == "measuring" else 2)
   assert ended[1].status == -signal.SIGKILL
   assert ended[1].said == []
   for number, it in enumerate(ended):
     if number != 1:
       ((last, report),) = it.said
       assert last == in_use
-      if state == "stay":
+      if state == "stopped":
         assert "process 0 did not compile hangs within" in report
-      if state == "measure":
+      if state == "measuring":
         # Time flies, so that others may not have come, either.
-        assert "did not come within" in report
+        assert "did not arrive within" in report
 
 
 def test_where_the_first_one_dies_no_process_hangs_or_runs_a_candidate(
   tmp_path,
 ):
   function = functools.partial(
-    _dying, victim=0, state="search", dead=tmp_path / "dead"
+    _dying, victim=0, state="searching", dead=tmp_path / "dead"
   )
   first, other = live_job.run(function)
   assert first.status == -signal.SIGKILL
@@ -212,7 +212,7 @@ def test_the_first_process_remembers_for_all(tmp_path):
   assert [path.name for path in tmp_path.iterdir()] == ["0"]
   ((num_searches, compiled, report),) = first.said
   assert (num_searches, compiled) == (1, ["faster"] * 2)
-  assert "no search, as that of" in report
+  assert "no search: what that of" in report
   ((_, theirs, _),) = other.said
   assert theirs == compiled
 
@@ -283,7 +283,7 @@ def _lost(
 
   def lose(phase: Any) -> None:
     nonlocal is_lost
-    if is_lost and (state != "gate" or phase.state == "stay"):
+    if is_lost and (state != "gate" or phase.state == "stopped"):
       given_up.touch()  # Nobody needs to wait for it any longer.
     is_lost = is_lost or phase.state == state
 
@@ -304,7 +304,7 @@ def _lost(
 
 @pytest.mark.parametrize(
   ("victim", "state", "in_use"),
-  [(0, "measure", 0), (1, "adopt", 1), (1, "gate", 0)],
+  [(0, "measuring", 0), (1, "adopted", 1), (1, "gate", 0)],
 )
 def test_who_loses_touch_for_good_runs_what_the_others_run(
   victim, state, in_use, tmp_path
@@ -316,7 +316,7 @@ def test_who_loses_touch_for_good_runs_what_the_others_run(
   num_both = min(len(it.variants) for it in said)
   assert said[0].variants[:num_both] == said[1].variants[:num_both]
   assert [it.variants[-1] for it in said] == [in_use, in_use]
-  assert "now: stay" in said[victim].report
+  assert "now: stopped" in said[victim].report
   assert "cannot reach each other" in said[victim].warned[0]
   if state == "gate":
     assert 1 in said[victim].variants  # The blocks of the candidate.

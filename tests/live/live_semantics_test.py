@@ -78,13 +78,13 @@ def test_where_no_thread_can_start_the_step_stays_as_it_was(monkeypatch):
 
     monkeypatch.setattr(threading.Thread, "start", start)
     with pytest.warns(RuntimeWarning, match="can't start new thread"):
-      live_step.call_until(step, "now: stay", jnp.ones(3))
+      live_step.call_until(step, "now: stopped", jnp.ones(3))
 
 
 @pytest.mark.parametrize(
   ("module", "name"), [(jax, "block_until_ready"), (time, "perf_counter")]
 )
-@pytest.mark.parametrize("state", ["baseline", "profile", "measure"])
+@pytest.mark.parametrize("state", ["baseline", "profiling", "measuring"])
 def test_ctrl_c_reaches_the_caller_and_training_can_go_on(
   state, module, name, monkeypatch
 ):
@@ -124,7 +124,7 @@ def test_ctrl_c_while_it_is_decided_what_comes_next_ends_tuning(monkeypatch):
         patched.setattr(loop.Loop, "next_phase", interrupt)
         for _ in range(100):
           step(x)
-      live_step.call_until(step, "now: stay", x)
+      live_step.call_until(step, "now: stopped", x)
     np.testing.assert_array_equal(step(x), _double(x))
 
 
@@ -185,7 +185,7 @@ def test_what_waiting_finds_is_told_where_results_are_used(monkeypatch):
   assert num_waits
 
 
-@pytest.mark.parametrize("state", ["measure", "watch"])
+@pytest.mark.parametrize("state", ["measuring", "watching"])
 def test_an_error_of_a_callback_is_the_callers_and_comes_once(state):
   calls, errors = [], []
 
@@ -244,10 +244,10 @@ def test_an_argument_may_be_called_self():
 
 def test_on_cpus_a_step_runs_as_jit_runs_it_and_is_told_what_to_do():
   step = _tuned(_double)
-  with pytest.warns(RuntimeWarning, match="nothing is tuned .* cluster= says"):
+  with pytest.warns(RuntimeWarning, match="nothing is tuned .* cluster="):
     assert step(jnp.ones(3)).tolist() == [2, 2, 2]
   assert python_calls.of(step, jnp.ones(3)) == ["LiveStep.__call__"]
-  assert step.report() == "_double: as jit runs it, nothing is measured"
+  assert step.report() == "_double: unchanged, nothing measured"
 
 
 # What is forked does not have the profiler, and ends at once.
@@ -330,7 +330,7 @@ def test_a_report_begins_with_the_signature_that_is_called_most():
   for number in range(live_step.NUM_CALLS):
     step(live_step.batch(number))
   first, *others = step.report().splitlines()
-  assert first.startswith("<lambda>(x: float32[8,16]): as jit runs it, ")
+  assert first.startswith("<lambda>(x: float32[8,16]): unchanged, ")
   assert "<lambda>(x: float32[4,16]): not measured yet" in others
 
 

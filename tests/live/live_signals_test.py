@@ -29,10 +29,17 @@ import live_job
 import live_step
 import signalled
 
-_STATES = ("baseline", "profile", "search", "candidate", "measure", "watch")
+_STATES = (
+  "baseline",
+  "profiling",
+  "searching",
+  "compiling",
+  "measuring",
+  "watching",
+)
 # Nothing here acts on SIGTERM: what it could leave behind is a search.
 _MEETINGS = [(it, signal.SIGINT) for it in _STATES]
-_MEETINGS.append(("search", signal.SIGTERM))
+_MEETINGS.append(("searching", signal.SIGTERM))
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +66,13 @@ def test_a_program_ends_as_under_jit(
   # A search that is not killed goes on to its end, and ends well.
   assert 0 not in ended.orphans
   for num in (signalled.num_trials, signalled.num_plans):
-    assert num(tmp_path) == (state == "watch")
+    assert num(tmp_path) == (state == "watching")
   if number == signal.SIGINT:
     assert not list((tmp_path / signalled.TEMPORARY).iterdir())
 
 
 def test_ctrl_c_ends_all_processes_of_a_job(programs, tmp_path):
-  ended = programs.met("profile", signal.SIGINT, tmp_path, num_processes=2)
+  ended = programs.met("profiling", signal.SIGINT, tmp_path, num_processes=2)
   assert ended.statuses == [-signal.SIGINT] * 2, ended.errors
   for errors in ended.errors:
     assert errors.splitlines()[-1] == "KeyboardInterrupt"
@@ -74,9 +81,9 @@ def test_ctrl_c_ends_all_processes_of_a_job(programs, tmp_path):
 
 def test_the_next_training_deletes_what_a_signal_had_left(programs, tmp_path):
   temporary = tmp_path / signalled.TEMPORARY
-  programs.met("profile", signal.SIGTERM, tmp_path)
+  programs.met("profiling", signal.SIGTERM, tmp_path)
   assert list(temporary.iterdir())
-  programs.met("watch", signal.SIGINT, tmp_path)
+  programs.met("watching", signal.SIGINT, tmp_path)
   assert not list(temporary.iterdir())
 
 
@@ -219,7 +226,7 @@ def test_ctrl_c_acts_while_a_process_waits_for_the_first_one(tmp_path):
   function = functools.partial(_waiting, done=tmp_path / "done")
   one, other = (it.said for it in live_job.run(function))
   assert one[0][0] == other[0][0]
-  assert all(report.startswith("watch") for ((_, report),) in (one, other))
+  assert all(report.startswith("watching") for ((_, report),) in (one, other))
 
 
 def _leaving(number: int, say: job.Say, *, waits: pathlib.Path) -> None:
@@ -243,9 +250,9 @@ def _leaving(number: int, say: job.Say, *, waits: pathlib.Path) -> None:
         threading.Event().wait(0.01)
       atexit._run_exitfuncs()
       return
-    with pytest.warns(RuntimeWarning, match="process 0: it has ended"):
+    with pytest.warns(RuntimeWarning, match="process 0: it ended"):
       results = step(state, x)
-      while "now: stay" not in step.report():
+      while "now: stopped" not in step.report():
         results = step(state, x)
     expected = jax.jit(live_step.train_step())(state, x)
     jax.tree.map(np.testing.assert_array_equal, results, expected)
@@ -256,4 +263,4 @@ def test_none_waits_for_what_a_process_would_decide_that_has_ended(tmp_path):
   function = functools.partial(_leaving, waits=tmp_path / "waits")
   _, other = live_job.run(function)
   (report,) = other.said
-  assert "now: stay, after: process 0: it has ended" in report
+  assert "now: stopped: process 0: it ended" in report

@@ -68,8 +68,8 @@ def trained(tmp_path_factory) -> _Trained:
 
 
 def test_all_states_give_the_bits_of_jit_and_donate(trained):
-  states = """baseline profile search candidate measure reject candidate reject
-    candidate measure adopt watch"""
+  states = """baseline profiling searching compiling measuring rejected
+    compiling rejected compiling measuring adopted watching"""
   assert trained.states == states.split()
 
 
@@ -84,8 +84,8 @@ def test_the_report_begins_with_the_verdict(trained):
   step = trained.step
   first, *others = step.report().splitlines()
   assert first.startswith("step: ")
-  assert "ms a step before" in first and "ms now" in first
-  assert first.endswith(", faster")
+  assert "ms per step before" in first and "ms now" in first
+  assert first.endswith("with faster")
   tried = [line.strip() for line in others if "tried: " in line]
   assert len(tried) == 3
   assert tried[0].startswith("tried: slower: ")
@@ -136,7 +136,7 @@ def test_a_log_is_written_where_it_was_named_if_it_can_be(
     step = live_step.tuned_step(log=log)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert "reject" in live_step.train(step, "now: watch")
+    assert "rejected" in live_step.train(step, "now: watch")
   assert (tmp_path / log).is_file() == (log == "trials.jsonl")
 
 
@@ -159,7 +159,7 @@ def test_what_the_first_call_does_beyond_jits_is_told(monkeypatch):
     state = live_step.state()
     while "now: wait" not in step.report():
       state, _ = step(state, live_step.batch(0))
-  step_ms = float(re.findall(r"([\d.]+) ms a step", step.report())[0])
+  step_ms = float(re.findall(r"([\d.]+) ms per step", step.report())[0])
   steps = float(re.findall(r"overhead: ([\d.]+) steps", step.report())[0])
   # The figures are rounded.
   assert steps * step_ms / 1e3 == pytest.approx(2 * _LONG_S, rel=0.02)

@@ -123,7 +123,7 @@ def test_training_goes_on_while_its_trace_ends(proposer, stop):
   for _ in range(100):
     training.call()
   assert not stop.has_ended.is_set()
-  training.call_until("now: profile")
+  training.call_until("now: profiling")
   assert not proposer.measured
   stop.may_end.set()
   training.call_until("now: watch")
@@ -162,7 +162,7 @@ def test_a_trace_of_the_users_own_wins_over_one_that_is_on(proposer, tmp_path):
     training.call_until("now: watch")
   assert list(tmp_path.rglob("*.xplane.pb"))
   (one,) = warned
-  assert "could trace no step" in str(one.message)
+  assert "could not trace the step" in str(one.message)
   assert "the program began a trace of its own" in str(one.message)
   assert proposer.measured[0].trace_dir is None
 
@@ -210,7 +210,7 @@ def _could_not_be_given_back(patched: pytest.MonkeyPatch) -> None:
     (_fails_to_end, "no space left on device"),
     (_is_empty, "the trace is empty"),
     (_has_no_folder, "/missing"),
-    (_could_not_be_given_back, "has no lock that is known"),
+    (_could_not_be_given_back, "does not know the lock"),
   ],
 )
 def test_without_a_trace_tuning_predicts_with_one_warning(
@@ -221,7 +221,7 @@ def test_without_a_trace_tuning_predicts_with_one_warning(
     _Training().call_until("now: watch")
   (one,) = warned
   assert words in str(one.message)
-  assert "goes on with predicted costs" in str(one.message)
+  assert "uses predicted costs" in str(one.message)
   assert proposer.measured[0].trace_dir is None
 
 
@@ -232,12 +232,12 @@ def test_a_trace_that_does_not_end_is_given_up(stop, monkeypatch):
     with pytest.warns(RuntimeWarning) as warned:
       _Training().call_until("now: watch")
     (one,) = warned
-    assert "jax.profiler does not end the trace" in str(one.message)
+    assert "jax.profiler did not end the trace" in str(one.message)
     assert proposer.measured[0].trace_dir is None
     # Nor does another step wait for it for long.
     with monkeypatch.context() as patched:
       patched.setattr(tracing, "_LONGEST_WAIT_S", 0.2)
-      with pytest.warns(RuntimeWarning, match="has not ended another trace"):
+      with pytest.warns(RuntimeWarning, match="is still writing another trace"):
         _Training().call_until("now: watch")
   assert not stop.has_ended.is_set()
 
@@ -286,7 +286,7 @@ def test_a_trace_of_the_users_own_that_is_on_is_whole_and_tuning_predicts(
     num_calls = training.call_until("now: watch")
   end()
   (one,) = warned
-  assert "goes on with predicted costs" in str(one.message)
+  assert "uses predicted costs" in str(one.message)
   assert proposer.measured[0].trace_dir is None
   assert _num_steps(tmp_path) == [num_calls]
   with jax.profiler.trace(tmp_path / "own"):
@@ -314,7 +314,7 @@ def _in_a_job(number: int, say: job.Say) -> None:
     for call in itertools.count():
       state, loss = step(state, live_step.batch(call % 50))
       loss.block_until_ready()
-      variants.append((step._current.variant, "profile" in step.report()))
+      variants.append((step._current.variant, "profiling" in step.report()))
       if sum(is_profile for _, is_profile in variants) == 40:
         may_end.set()
       if "now: watch" in step.report():

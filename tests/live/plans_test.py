@@ -160,7 +160,7 @@ def test_a_payload_is_read_back_as_it_was(options, groups, is_proven):
   "raw", [b"", b"{", b"\xff", b"[]", b'{"xla": {}}', b'{"is_proven": true}']
 )
 def test_what_is_no_payload_is_refused(raw):
-  with pytest.raises(errors.PlanError, match="no config for XLA"):
+  with pytest.raises(errors.PlanError, match="config that cannot be read"):
     gpu.read(raw)
 
 

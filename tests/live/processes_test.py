@@ -70,7 +70,7 @@ def test_a_table_that_was_damaged_after_env_sh_is_told(new_node):
   before, after = node.environ(), damaged.environ()
   damaged.table.write_bytes(damaged.table.read_bytes()[:100])
   said = _difference(before, after) or ""
-  assert "the NCCL table is that with checksum" in said
+  assert "the NCCL table is the one with checksum" in said
   assert f"refused ({damaged.table} is not a table: it is too short.)" in said
   node.table.unlink()  # For other reasons neither has its table.
   assert _difference(before, after) is None
@@ -94,7 +94,7 @@ def test_a_plugin_that_was_cut_short_on_one_node_is_told(
   node, other = new_node(), new_node()
   other.has_plugin(0, broken)
   said = _difference(node.environ(), other.environ()) or ""
-  assert f"one that does not load ({broken} " in said
+  assert f"a plugin that does not load ({broken} " in said
   assert "in process 1 on" in said
 
 

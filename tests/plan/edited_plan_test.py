@@ -46,13 +46,13 @@ _EDITS = [
   (
     "nccl_settings.0.setting.num_channels",
     5000,
-    "num_channels is 5000; NCCL has 64 at most",
+    "num_channels is 5000; it must be 64 at most",
   ),
   # Another setting.
   (
     "nccl_settings.0.setting.num_channels",
     5,
-    "nccl_table.bin holds other settings than",
+    "nccl_table.bin does not match",
   ),
 ]
 

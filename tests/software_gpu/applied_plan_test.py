@@ -209,7 +209,7 @@ def test_a_job_that_sources_env_sh_runs_as_the_plan_and_its_table_say(
   chosen = {(s.algorithm, s.protocol) for c in switched.values() for s in c}
   assert chosen == {("ring", "ll128")}
 
-  assert "the table is not whole; NCCL chooses by itself" in log
+  assert "the table is damaged; NCCL uses its own choices" in log
   own = _choices(log, "cut short")
   assert own.keys() == of_table.keys()
   chosen = {(s.num_channels, s.chunk_bytes) for c in own.values() for s in c}
@@ -291,7 +291,7 @@ def test_a_step_is_traced_and_a_plan_verified_where_it_runs(
   )
   (warning,) = _said(log, "warnings")
   assert "The plan was made with jax 0.0.1, and" in warning
-  assert "as jit runs it, without the plan" in _said(log, "report")
+  assert "unchanged, without the plan" in _said(log, "report")
 
   profile = _said(log, "profile")
   assert (profile["platform"], profile["module"]) == ("GPU", "jit_step")

@@ -21,5 +21,5 @@ def test_the_doctor_runs_what_is_there(on_gpus: Callable[..., str]) -> None:
   found = dict(re.findall(r"^ *works +(GPUs|profiler) +(.*)$", said, re.M))
   assert found == {
     "GPUs": "2 NVIDIA H100 80GB HBM3 (software GPU)",
-    "profiler": "a session was opened on GPU and its trace read",
+    "profiler": "took and read a trace on GPU",
   }

@@ -105,7 +105,7 @@ class _Meeting:
     """Whether it meets a process after a call."""
     if rank not in self.ranks:
       return False
-    if self.state == "search" and not signalled.has_child():
+    if self.state == "searching" and not signalled.has_child():
       return False
     return self.state == _JIT or f"now: {self.state}" in report
 
@@ -154,7 +154,7 @@ def _train(
     configs={
       name: config_lib.XlaConfig(options=_OPTIONS[name]) for name in names
     },
-    searches=meeting.state == "search",
+    searches=meeting.state == "searching",
   )
   variants: list[int] = []
   report = ""
@@ -168,7 +168,7 @@ def _train(
       value.block_until_ready()
       if is_tuned:
         report = step.report()
-        assert "now: stay" not in report
+        assert "now: stopped" not in report
         variants.append(step._current.variant)
       if meeting.is_here(rank, report):
         signal.raise_signal(meeting.number)
@@ -204,7 +204,7 @@ def _run(*stages: dict[str, gpu_jobs.Job]) -> None:
 def a_job_of_four() -> None:
   train = functools.partial(
     _train,
-    meeting=_Meeting("measure", signal.SIGTERM, (0, 2)),
+    meeting=_Meeting("measuring", signal.SIGTERM, (0, 2)),
     names=("combined", "overlapped"),
     odd={
       "xla_disable_hlo_passes": "all-reduce-combiner,gpu-all-reduce-combiner"
@@ -234,16 +234,16 @@ def jobs_that_end_early() -> None:
   new = {"name": "combined"}
   alone = {"shutdown_s": 5}
   _run(
-    {"watch": met("watch", signal.SIGKILL, 0)},
+    {"watching": met("watching", signal.SIGKILL, 0)},
     {
       _JIT: met(_JIT, signal.SIGKILL, 1),
       "baseline": met("baseline", signal.SIGKILL, 0),
-      "profile": met("profile", signal.SIGKILL, 1),
-      "search": met("search", signal.SIGKILL, 0),
-      "candidate": met("candidate", signal.SIGKILL, 0, **new),
-      "measure": met("measure", signal.SIGKILL, 1),
-      "Ctrl-C to all": met("candidate", signal.SIGINT, 0, 1, **new),
-      "Ctrl-C to one": met("measure", signal.SIGINT, 0, **alone),
+      "profiling": met("profiling", signal.SIGKILL, 1),
+      "searching": met("searching", signal.SIGKILL, 0),
+      "compiling": met("compiling", signal.SIGKILL, 0, **new),
+      "measuring": met("measuring", signal.SIGKILL, 1),
+      "Ctrl-C to all": met("compiling", signal.SIGINT, 0, 1, **new),
+      "Ctrl-C to one": met("measuring", signal.SIGINT, 0, **alone),
       "Ctrl-C under jit": met(_JIT, signal.SIGINT, 0, **alone),
     },
   )
@@ -273,9 +273,7 @@ def test_four_processes_run_the_same_variant_at_each_call(on_gpus, tmp_path):
   assert all(theirs == variants[0] for theirs in variants)
   # As jit runs it, built for the profile, with what was measured and adopted.
   assert set(variants[0]) == {0, -1, 2}
-  assert (
-    "combined: not measured: process 1 came to something else" in (reports[0])
-  )
+  assert "combined: not measured: process 1 got another result" in (reports[0])
   assert "overlapped: 0." in reports[0] and ", adopted" in reports[0]
   # The first process writes for all.
   assert signalled.num_trials(folder) == 2
@@ -289,8 +287,8 @@ def test_the_first_process_searches_though_no_other_one_compiles(
   folder = tmp_path / "job"
   assert ended.statuses["job"] == [0, 0], gpu_jobs.said(folder, 2)
   one, other = ((folder / f"trained{i}").read_text() for i in range(2))
-  assert "a step by default, predicted, and" in one
-  assert "with the plan of the first process, predicted " in other
+  assert "per step by default and" in one
+  assert "runs with the plan of process 0, predicted " in other
   assert other.endswith("not measured")
 
 
@@ -298,13 +296,13 @@ def test_jobs_end_as_under_jit_in_whatever_state(on_gpus, tmp_path):
   ended = _ended(on_gpus, tmp_path, jobs_that_end_early)
   said = "".join(gpu_jobs.said(tmp_path / it, 2) for it in ended.statuses)
   assert ended.statuses == {
-    "watch": [_KILLED, _ABORTED],
+    "watching": [_KILLED, _ABORTED],
     _JIT: [_ABORTED, _KILLED],
     "baseline": [_KILLED, _ABORTED],
-    "profile": [_ABORTED, _KILLED],
-    "search": [_KILLED, _ABORTED],
-    "candidate": [_KILLED, _ABORTED],
-    "measure": [_ABORTED, _KILLED],
+    "profiling": [_ABORTED, _KILLED],
+    "searching": [_KILLED, _ABORTED],
+    "compiling": [_KILLED, _ABORTED],
+    "measuring": [_ABORTED, _KILLED],
     "Ctrl-C to all": [_INTERRUPTED, _INTERRUPTED],
     "Ctrl-C to one": [_ABORTED, _ABORTED],
     "Ctrl-C under jit": [_ABORTED, _ABORTED],
@@ -314,6 +312,6 @@ def test_jobs_end_as_under_jit_in_whatever_state(on_gpus, tmp_path):
   assert any(ended.orphans), ended.orphans
   for name in ended.statuses:  # What was written can be read.
     num_trials = signalled.num_trials(tmp_path / name)
-    assert num_trials == (name == "watch")
+    assert num_trials == (name == "watching")
     assert signalled.num_plans(tmp_path / name) <= num_trials
   assert not list((tmp_path / "Ctrl-C to all" / signalled.TEMPORARY).iterdir())

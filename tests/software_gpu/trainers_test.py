@@ -143,7 +143,9 @@ def test_llama_gets_the_fastest_of_each_kind_of_candidate(
   is_refused = "donates inputs" in trials["each alone"]["words"]
   assert is_refused is (jax.__version_info__ < (0, 11))
   assert is_refused or trials["each alone"]["ratio"] > 1
-  assert re.search(r"ms now: 0\.\d+ of the time \(.*\), in strands\n", said)
+  assert re.search(
+    r"ms now: 0\.\d+ of the time \(.*\), with in strands\n", said
+  )
 
 
 def test_a_step_of_nnx_gets_what_is_faster(

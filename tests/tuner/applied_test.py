@@ -242,7 +242,7 @@ def test_a_plan_with_more_than_is_applied_of_it_is_refused(applied):
 
 
 def test_what_acts_in_the_process_is_not_chosen_for_a_launcher():
-  with pytest.raises(errors.PlanError, match="leave out one of"):
+  with pytest.raises(errors.PlanError, match="leave out applied or"):
     tuner.tune(_TARGET, applied="flags", in_process=True)
   outcome = run("tune", "a.py:f", CLUSTER, "--flags-only", "--in-process")
   assert outcome.status == 2 and "not allowed with" in outcome.err

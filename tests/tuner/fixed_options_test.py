@@ -176,5 +176,5 @@ def test_verify_tells_what_is_otherwise_and_which_parts_jit_beats(
   assert environment.BEATS not in effect.evidence
   with environment.beside(_beside(plain)):
     first, _ = environment.differences(*made_beside)
-  assert f"{_COMBINED} is as by default" in first
-  assert "where the plan was made it was 0" in first
+  assert f"{_COMBINED} is at its default" in first
+  assert "but was 0 when the plan was made" in first

@@ -199,5 +199,5 @@ def test_another_module_is_refused(tuned, fsdp_step):
 
 
 def test_groups_of_another_step_are_refused(tuned):
-  with pytest.raises(errors.PlanError, match=r"not for this step.*absent"):
+  with pytest.raises(errors.PlanError, match=r"for another step.*absent"):
     verify_with(tuned, told={"combine_groups": (("absent", "missing"),)})

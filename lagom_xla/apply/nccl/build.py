@@ -133,8 +133,8 @@ def compiler() -> list[str]:
     if command and shutil.which(command[0]):
       return command
   raise BuildError(
-    "There is no C compiler here (cc, gcc or clang); install one, or name it"
-    " with the variable CC."
+    "No C compiler was found (cc, gcc or clang); install one, or name it with"
+    " the variable CC."
   )
 
 
@@ -170,9 +170,9 @@ def source(path: str | pathlib.Path) -> str:
   )
   if done.returncode < 0:
     name = signal.Signals(-done.returncode).name
-    raise BuildError(f"{path} ends a process that loads it, with {name}.")
+    raise BuildError(f"{path} crashes the process that loads it ({name}).")
   if done.returncode:
-    *_, reason = done.stderr.strip().splitlines() or ["no reason is given"]
+    *_, reason = done.stderr.strip().splitlines() or ["no reason was given"]
     raise BuildError(f"{path} cannot be loaded: {reason}.")
   return done.stdout.strip().removeprefix("lagom_xla source ")
 

@@ -293,20 +293,20 @@ static void follow(Tuner* tuner) {
         (unsigned long long)version, tuner->num_rules, tuner->num_ranks,
         tuner->num_nodes);
   } else {
-    LOG(tuner, LOG_WARN, "the table is not whole; NCCL chooses by itself");
+    LOG(tuner, LOG_WARN, "the table is damaged; NCCL uses its own choices");
   }
 }
 
 // Says why a file is no table for this process, or NULL.
 static const char* defect(size_t size) {
   const Header* header = (const Header*)table.base;
-  if (header->magic != MAGIC) return "it is not a table of lagom_xla's";
+  if (header->magic != MAGIC) return "it is not a table of lagom_xla";
   if (header->format != FORMAT) return "another version of lagom_xla wrote it";
   uint32_t capacity = __atomic_load_n(&header->capacity, __ATOMIC_RELAXED);
   if (capacity == 0 || capacity > MAX_CAPACITY ||
       size != counters_offset(capacity) +
                   pages(2 * capacity * sizeof(Counter))) {
-    return "its size is not what it says";
+    return "its size does not match its header";
   }
   table.capacity = capacity;
   const char* expected = getenv("LAGOM_XLA_NCCL_CHECKSUM");
@@ -315,7 +315,7 @@ static const char* defect(size_t size) {
     snprintf(checksum, sizeof(checksum), "%016llx",
              (unsigned long long)load(&slot_of(table_version())->checksum));
     if (strcmp(checksum, expected) != 0)
-      return "its checksum is not LAGOM_XLA_NCCL_CHECKSUM";
+      return "its checksum differs from LAGOM_XLA_NCCL_CHECKSUM";
   }
   return NULL;
 }
@@ -341,7 +341,7 @@ static const char* map_table(const char* path) {
   off_t size = lseek(file, 0, SEEK_END);
   if (size < PAGE) {
     close(file);
-    return "it is too short for a table";
+    return "it is too short to be a table";
   }
   char* base = mmap(NULL, (size_t)size,
                     is_writable ? PROT_READ | PROT_WRITE : PROT_READ,
@@ -367,15 +367,15 @@ static void open_table(Tuner* tuner) {
   const char* path = getenv("LAGOM_XLA_NCCL_TABLE");
   if (path == NULL || *path == '\0') {
     LOG(tuner, LOG_INFO,
-        "LAGOM_XLA_NCCL_TABLE is not set; NCCL chooses by itself");
+        "LAGOM_XLA_NCCL_TABLE is not set; NCCL uses its own choices");
     return;
   }
   const char* reason = map_table(path);
   if (reason != NULL) {
-    LOG(tuner, LOG_WARN, "%s is not used: %s; NCCL chooses by itself", path,
+    LOG(tuner, LOG_WARN, "%s is not used: %s; NCCL uses its own choices", path,
         reason);
   } else {
-    LOG(tuner, LOG_INFO, "reads %s", path);
+    LOG(tuner, LOG_INFO, "using %s", path);
   }
 }
 
@@ -574,7 +574,7 @@ static int get_chunk_size(void* context, int kind, size_t num_bytes,
   *chunk_bytes = chunk < grain ? grain : chunk;
   if (least->counter != NULL) count(&least->counter->num_chunks);
   if (tuner->logs_choices) {
-    LOG(tuner, LOG_INFO, "%s, %zu bytes on a channel: chunks of %zu bytes",
+    LOG(tuner, LOG_INFO, "%s, %zu bytes per channel: chunks of %zu bytes",
         kKinds[kind], num_bytes, *chunk_bytes);
   }
   return SUCCESS;

@@ -90,7 +90,7 @@ def _tuner(named: str) -> Entry:
       reasons.append(str(error))
     else:
       return Entry(value=f"lagom_xla's (source {source[:8]})")
-  return Entry(value="one that does not load", reason=reasons[0])
+  return Entry(value="a plugin that does not load", reason=reasons[0])
 
 
 def _table(path: str | None, checksum: str | None) -> Entry:
@@ -103,6 +103,6 @@ def _table(path: str | None, checksum: str | None) -> Entry:
     return Entry(value="refused", reason=str(error))
   found = table_lib.checksum(table.rules, version=table.version)
   if checksum and found != checksum:
-    reason = f"{path} has checksum {found}, and {_CHECKSUM} is {checksum}"
+    reason = f"{path} has checksum {found}, but {_CHECKSUM} is {checksum}"
     return Entry(value="refused", reason=reason)
-  return Entry(value=f"that with checksum {found}", reason=path)
+  return Entry(value=f"the one with checksum {found}", reason=path)

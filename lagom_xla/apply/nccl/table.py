@@ -258,7 +258,7 @@ def encode(rules: Iterable[Rule]) -> bytes:
   ordered = in_order(rules)
   if len(ordered) > MAX_RULES:
     raise errors.TableError(
-      f"A table holds at most {MAX_RULES} rules; these are {len(ordered)}."
+      f"A table holds at most {MAX_RULES} rules, not {len(ordered)}."
     )
   capacity = _MIN_CAPACITY
   while capacity < min(2 * len(ordered), MAX_RULES):
@@ -316,7 +316,7 @@ def _decode_header(content: bytes, where: str) -> tuple[int, int]:
     raise errors.TableError(f"{where} is not a table: it is too short.")
   magic, format_version, capacity, version = _HEADER.unpack_from(content)
   if magic != _MAGIC:
-    raise errors.TableError(f"{where} is not a table of lagom_xla's.")
+    raise errors.TableError(f"{where} is not a table of lagom_xla.")
   if format_version != _FORMAT:
     raise errors.TableError(
       f"{where} has format {format_version}; this lagom_xla reads {_FORMAT}."
@@ -405,7 +405,7 @@ def switch(path: pathlib.Path, rules: Iterable[Rule]) -> int:
       if len(ordered) > old.capacity:
         raise errors.TableError(
           f"{path} has room for {old.capacity} rules, not for {len(ordered)};"
-          " write a new table and start the job with that."
+          " write a new table and restart the job with it."
         )
       with mmap.mmap(file.fileno(), 0) as mapped:
         _fill_slot(mapped, old.capacity, old.version + 1, ordered)

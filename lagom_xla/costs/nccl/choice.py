@@ -129,10 +129,9 @@ def candidates(
     # "No algorithm/protocol available" in src/enqueue.cc.
     set_here = environment.in_words(environment.costed())
     raise errors.FlagsError(
-      f"{set_here} leave{'' if ' and ' in set_here else 's'} NCCL nothing to"
-      f" run an {kind} by among"
-      f" {communicator.num_ranks:,} GPUs, and it ends such a"
-      " job: name ring, too."
+      f"{set_here} leave{'' if ' and ' in set_here else 's'} NCCL no algorithm"
+      f" for an {kind} over {communicator.num_ranks:,} GPUs, and NCCL would end"
+      " the job: allow ring, too."
     )
   return found
 
@@ -244,8 +243,8 @@ def _parts(
     known = model.exists(terms, algorithm, protocol)
   if not known:
     raise ValueError(
-      f"NCCL has no {algorithm!r} with {protocol!r} for {kind} on "
-      f"{communicator}; take one of candidates()"
+      f"NCCL has no {algorithm!r} with {protocol!r} for {kind} on"
+      f" {communicator}; use one of candidates()"
     )
   if communicator.num_ranks == 1:
     return 0.0, math.inf

@@ -228,13 +228,13 @@ def _listed(
 
   def refused(what: str) -> errors.FlagsError:
     return errors.FlagsError(
-      f"{name} is {text!r}, and NCCL ends a job over it: {what}."
+      f"{name} is {text!r}, over which NCCL would end the job: {what}."
     )
 
   for entry in filter(None, text.split(";")):
     prefix, *lists = filter(None, entry.split(":")) or [""]
     if not lists and not text.startswith(entry):
-      raise refused(f"only its first part can be without a function, {entry!r}")
+      raise refused(f"only the first part may lack a function, not {entry!r}")
     listed = (lists or [prefix])[0]
     functions = [
       function
@@ -242,10 +242,10 @@ def _listed(
       if not lists or function == prefix.lower()
     ]
     if not functions:
-      raise refused(f"it knows no function {prefix!r}")
+      raise refused(f"there is no function {prefix!r}")
     words = {word.lower() for word in listed.removeprefix("^").split(",")}
     if unknown := sorted(words - {"", *elements}):
-      raise refused(f"it knows no {unknown[0]!r}, but {', '.join(elements)}")
+      raise refused(f"{unknown[0]!r} is none of {', '.join(elements)}")
     if listed.startswith("^"):
       words = {*elements} - words
     found |= dict.fromkeys(functions, frozenset(words - {""}))

@@ -75,7 +75,7 @@ def max_channels(
   0 where the communicator cannot run it.
   """
   if algorithm not in (*model.ALGORITHMS, "p2p"):
-    raise ValueError(f"{algorithm!r} is not an algorithm of NCCL's")
+    raise ValueError(f"NCCL has no algorithm {algorithm!r}")
   graphs = graph_lib.search(cluster, communicator)
   if algorithm == "p2p":
     return _power_of_two(graphs.num_channels)
@@ -114,8 +114,7 @@ def chunk_grain_bytes(protocol: str) -> int:
 def _check_protocol(protocol: str) -> None:
   if protocol not in model.PROTOCOLS:
     raise ValueError(
-      f"{protocol!r} is not a protocol of NCCL's; known: "
-      f"{', '.join(model.PROTOCOLS)}"
+      f"NCCL has no protocol {protocol!r}; known: {', '.join(model.PROTOCOLS)}"
     )
 
 

@@ -112,7 +112,7 @@ def terms_of(
   known = ("all-reduce", *GATHERS, *ROOTED, *SEND_RECV)
   if kind not in known:
     raise ValueError(
-      f"{kind!r} is not a collective of NCCL's; known: {', '.join(known)}"
+      f"NCCL has no collective {kind!r}; known: {', '.join(known)}"
     )
   major, minor = cluster.gpu.compute_capability
   return Terms(

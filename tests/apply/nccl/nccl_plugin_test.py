@@ -175,12 +175,24 @@ _SLOT_1, _RULES_1 = 64 + 24, 4096 + 64 * 32
     pytest.param(_WHOLE + bytes(4096), b"is not used", id="too long"),
     pytest.param(_with(_WHOLE, 8, 2 + (64 << 32)), b"is not used", id="format"),
     pytest.param(_with(_WHOLE, 8, 1), b"is not used", id="no capacity"),
-    pytest.param(_with(_WHOLE, 16, 2), b"not whole", id="other slot"),
-    pytest.param(_with(_WHOLE, 16, 3), b"not whole", id="other version"),
-    pytest.param(_with(_WHOLE, _SLOT_1 + 8, 2), b"not whole", id="num_rules"),
-    pytest.param(_with(_WHOLE, _SLOT_1 + 8, 2**63), b"not whole", id="many"),
-    pytest.param(_with(_WHOLE, _SLOT_1 + 16, 0), b"not whole", id="checksum"),
-    pytest.param(_with(_WHOLE, _RULES_1 + 8, 1), b"not whole", id="torn"),
+    pytest.param(
+      _with(_WHOLE, 16, 2), b"the table is damaged", id="other slot"
+    ),
+    pytest.param(
+      _with(_WHOLE, 16, 3), b"the table is damaged", id="other version"
+    ),
+    pytest.param(
+      _with(_WHOLE, _SLOT_1 + 8, 2), b"the table is damaged", id="num_rules"
+    ),
+    pytest.param(
+      _with(_WHOLE, _SLOT_1 + 8, 2**63), b"the table is damaged", id="many"
+    ),
+    pytest.param(
+      _with(_WHOLE, _SLOT_1 + 16, 0), b"the table is damaged", id="checksum"
+    ),
+    pytest.param(
+      _with(_WHOLE, _RULES_1 + 8, 1), b"the table is damaged", id="torn"
+    ),
   ],
 )
 def test_without_a_whole_table_the_choice_is_nccls(
@@ -251,6 +263,6 @@ def test_the_choices_can_be_logged(plugin, table):
     communicator.choose(_ALL_REDUCE, 1)
   assert [text.split(b": ", 1)[1] for text in logged[2:4]] == [
     b"%s of %zu bytes: %s/%s, %d channels",
-    b"%s, %zu bytes on a channel: chunks of %zu bytes",
+    b"%s, %zu bytes per channel: chunks of %zu bytes",
   ]
   assert b"applied %llu times" in logged[4]  # At the end, for each rule.

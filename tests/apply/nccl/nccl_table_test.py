@@ -91,7 +91,7 @@ def test_a_table_is_read_without_jax():
   ("content", "message"),
   [
     (b"", "too short"),
-    (bytes(8192), "not a table of lagom_xla's"),
+    (bytes(8192), "not a table of lagom_xla"),
     (table.encode([_RULE])[:-1], "size is wrong"),
     (b"lagomanc\x02" + table.encode([])[9:], "has format 2"),
     (None, "Cannot read"),

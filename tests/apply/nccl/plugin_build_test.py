@@ -75,7 +75,7 @@ def test_no_compiler_and_a_failing_one_are_errors(package, monkeypatch):
     build.ensure()
   monkeypatch.delenv("CC")
   monkeypatch.setenv("PATH", "")
-  with pytest.raises(build.BuildError, match="no C compiler"):
+  with pytest.raises(build.BuildError, match="No C compiler"):
     build.ensure()
 
 
@@ -126,7 +126,7 @@ def test_the_command_prints_what_makes_the_plugin_follow_a_plan(
     text=True,
     check=True,
   )
-  assert "NCCL_MAX_CTAS and NCCL_MAX_NCHANNELS are unset" in done.stderr
+  assert "NCCL_MAX_CTAS and NCCL_MAX_NCHANNELS were unset" in done.stderr
   pairs = (line.partition("=") for line in done.stdout.split("\0"))
   variables = {
     name: value
@@ -157,7 +157,7 @@ def test_without_a_compiler_the_command_says_what_there_is_instead(
     assert exit_info.value.code == 1
     said = capsys.readouterr()
     assert said.out == ""
-    assert "no C compiler" in said.err
+    assert "No C compiler" in said.err
     assert "NCCL_ALGO" in said.err
   _run_command(folder)
   said = capsys.readouterr()
@@ -166,4 +166,4 @@ def test_without_a_compiler_the_command_says_what_there_is_instead(
     "export NCCL_ALGO=allgather:ring",
     "export NCCL_PROTO=allgather:simple",
   ]
-  assert "no C compiler" in said.err
+  assert "No C compiler" in said.err

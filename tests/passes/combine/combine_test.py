@@ -248,7 +248,7 @@ def test_a_scheduled_module_takes_no_groups(fsdp_scan):
   target = target_lib.of_module(fsdp_scan, _CLUSTER, name="step.hlo")
   assert target.schedule() is fsdp_scan
   with pytest.raises(
-    errors.CompileError, match=r"step\.hlo is scheduled already"
+    errors.CompileError, match=r"step\.hlo is already scheduled"
   ):
     target.schedule(grouped(()))
 

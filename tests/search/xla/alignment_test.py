@@ -268,9 +268,9 @@ def test_a_plan_whose_order_is_for_another_schedule_is_refused(
 ):
   made = tuner.plan_of(target, found)
   alone = dataclasses.replace(made.xla, program=form_lib.AS_WRITTEN)
-  with pytest.raises(errors.PlanError, match="orders are not for this step"):
+  with pytest.raises(errors.PlanError, match="orders are for another step"):
     verification.verify(dataclasses.replace(made, xla=alone), target)
-  with pytest.raises(errors.PlanError, match="orders are not for this step"):
+  with pytest.raises(errors.PlanError, match="orders are for another step"):
     checked.compile_with(dataclasses.replace(made, xla=alone), target)
 
 
