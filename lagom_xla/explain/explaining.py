@@ -205,12 +205,14 @@ def _compared(
     [sum(of(ran, c.name) for c in some) for ran, some in both]
     for of in (lambda ran, name: ran.exposed_us[name], _Ran.slowed_us)
   )
-  verbs, subject = ("becomes", "does not change"), "It"
+  verbs, subject = ("becomes", "runs", "does not change"), "It"
   if len(ours) != 1:
-    verbs = "become", "do not change"
+    verbs = "become", "run", "do not change"
     subject = f"The {len(ours):,} collectives from these lines"
+  become, run, same = verbs
   changes = ", ".join(_changes(today, planned, group))
-  said = f"{verbs[0]} {changes}" if changes else verbs[1]
+  verb = run if changes.startswith(("beside", "with")) else become
+  said = f"{verb} {changes}" if changes else same
   return explanation_lib.WithPlan(
     num_before=len(ours),
     names=tuple(c.name for c in theirs),
