@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: `lagom-xla COMMAND`, a module of commands/ for each.
 
-Imports take a while, and Ctrl-C may come in any of them. So this module, which
-is imported before all others, imports next to nothing.
+Imports take a while, and Ctrl-C may come during any of them. So this module,
+which is imported first, imports almost nothing.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import importlib
 import os
 import sys
 
-# What `signal` is made of, built in: that takes longer to import than all else.
+# The built-in core of `signal`, which itself is slow to import.
 _signal = importlib.import_module("_signal")
-# What shells report of a process that a signal ended is that and its number.
+# Shells report this plus the signal's number for a process that a signal ended.
 SIGNALED = 128
 _STDERR = 2
 
@@ -34,7 +34,7 @@ def run() -> None:
 def end_now(reason: str, exit_status: int) -> None:
   """Ends the process, with a line that says who stopped it."""
   try:
-    # Not by `print`, which may be at work below the signal.
+    # Not with `print`, which the signal may have interrupted.
     os.write(_STDERR, f"lagom-xla: stopped by {reason}.\n".encode())
   finally:
     os._exit(exit_status)
@@ -45,10 +45,10 @@ def _end_by_ctrl_c(number: int, _: object) -> None:
 
 
 def _end_quickly(exit_status: object) -> None:
-  """Ends the process but for what Python takes down: half a second of it.
+  """Runs exit handlers and ends the process, without slow teardown.
 
-  What was registered for the end is done. Returns where Python has to end the
-  process: it says what `exit_status` is, or waits for a thread.
+  Returns if Python has to end the process, to print `exit_status` or to wait
+  for a thread.
   """
   import atexit
   import threading
@@ -62,6 +62,6 @@ def _end_quickly(exit_status: object) -> None:
     for stream in (sys.stdout, sys.stderr):
       if stream is not None:
         stream.flush()
-  except (OSError, ValueError):  # Python says that it could not be written.
+  except (OSError, ValueError):  # Python reports that.
     return
   os._exit(exit_status or 0)

@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Background search: `lagom-xla tune` of a step that is training meanwhile.
+"""Background search: `lagom-xla tune` of a step while it trains.
 
     python -m lagom_xla.cli.background FOLDER PARENT
 
-FOLDER holds a step (`compile/lowered.py`) and a task; what is found is added
-there to a file, a JSON object per line, as soon as it is known. The process has
-the lowest priority, no GPU, and ends with its parent. `live/gpu.py` starts it.
+FOLDER holds a step (`compile/lowered.py`) and a task; results are appended to a
+file there as they are found, a JSON object per line. The process has the lowest
+priority, uses no GPU, and ends with its parent. `live/gpu.py` starts it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NICENESS = 19
 
 
 def main() -> None:
-  """Does the folder's task, and says there what came of it."""
+  """Does the folder's task, and writes the results there."""
   folder, parent = pathlib.Path(sys.argv[1]), int(sys.argv[2])
   worker.end_with(parent)
   os.nice(_NICENESS)
@@ -47,7 +47,7 @@ def main() -> None:
     with stopping.raised(task.time_budget_s):
       if task.prove is None:
         _search(folder, task)
-      else:  # An abort harms nobody here.
+      else:  # An abort of XLA ends only this process.
         _prove(_target(folder), task.prove)
         _say(folder, proven=True)
   except errors.LagomError as error:
@@ -58,18 +58,18 @@ def main() -> None:
 
 
 def _search(folder: pathlib.Path, task: gpu.Task) -> None:
-  """Tunes the step, and says one proposal after the other."""
+  """Tunes the step, and writes one proposal after the other."""
   from lagom_xla.live import gpu
 
   begin_s = time.monotonic()
   arguments = argparse.Namespace(workers=task.num_workers, no_cache=False)
-  # What it proposes is proven to compile: the training process runs it next.
+  # The training process runs proposals next, so they are proven to compile.
   with options.workers(arguments, generates_code=True) as workers:
     target = _target(folder)
     if workers is not None:
       target = target.with_workers(workers)
     tuning = _tuned(folder, target, task)
-    # What needs no proof is said before it can be too late for it.
+    # From here on a proposal is written even if the time is up.
     stopping.end_time_budget()
     search = tuning.search
     if not tuning.plan.xla.is_default:
@@ -93,7 +93,7 @@ def _search(folder: pathlib.Path, task: gpu.Task) -> None:
 def _tuned(
   folder: pathlib.Path, target: target_lib.Target, task: gpu.Task
 ) -> tuning_lib.Tuning:
-  """The tuning by the task's trace, or by predictions where that is no use."""
+  """Tunes by the task's trace, or by predictions if it is unusable."""
   from lagom_xla.search.xla import arms
   from lagom_xla.tuner import tuner
 
@@ -113,7 +113,7 @@ def _tuned(
 
 
 def _prove(target: target_lib.Target, config: config_lib.XlaConfig) -> None:
-  """Compiles a config as far as that goes without a GPU."""
+  """Compiles a config as far as possible without a GPU."""
   if target.obstacle is None:
     target.compile(config)
   else:

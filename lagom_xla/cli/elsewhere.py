@@ -4,9 +4,9 @@
 
     python -m lagom_xla.cli.elsewhere FILE PARENT < TASK
 
-A program that makes its mesh when it is imported has it of as many devices as
-JAX began with, and JAX begins once in a process. FILE gets the HLO module, or
-the reason why there is none as a line of JSON.
+A program that makes its mesh on import gets as many devices as JAX started
+with, and JAX starts once per process. FILE gets the HLO module, or a line of
+JSON that says why there is none.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _MOST_WORDS = 400
 def loader(
   text: str, arguments: Mapping[str, str]
 ) -> Callable[[cluster_lib.Cluster], target_lib.Target]:
-  """What loads a target for one cluster after the other, here if it can.
+  """Returns what loads a target for each cluster, in this process if possible.
 
-  The target is called `text` on the command line, with more keyword arguments
-  for its function.
+  `text` names the target on the command line, and `arguments` are keyword
+  arguments for its function.
   """
   from lagom_xla.compile import load as load_lib
   from lagom_xla.compile import target as target_lib
@@ -45,7 +45,7 @@ def loader(
 
   def load(cluster: cluster_lib.Cluster) -> target_lib.Target:
     nonlocal first
-    # A program whose mesh is of the devices that it is given stays a step.
+    # A program that makes its mesh of the devices it is given is a step.
     if (
       first is not None
       and cluster.num_devices != first.cluster.num_devices
@@ -72,7 +72,7 @@ def _lowered(
     file = folder / "lowered"
     done = subprocess.run(
       [sys.executable, "-m", __name__, str(file), str(os.getpid())],
-      # Never the GPUs, as of the processes that compile.
+      # Like the processes that compile, it never uses the GPUs.
       env={
         **os.environ,
         "JAX_PLATFORMS": "cpu",
@@ -90,8 +90,8 @@ def _lowered(
   if not content:
     said = done.stderr.strip()[-_MOST_WORDS:]
     raise errors.TargetError(
-      f"{text} ended the process that lowered it for {cluster.name}, with"
-      f" status {done.returncode}: {said}"
+      f"The process that lowered {text} for {cluster.name} exited with status"
+      f" {done.returncode}: {said}"
     )
   return target_lib.of_module(hlo.load(content), cluster, name=text)
 
@@ -113,15 +113,14 @@ def main() -> None:
     target = load.load(text, cluster, arguments=arguments)
     if not isinstance(target, target_lib.ModuleTarget):
       raise errors.TargetError(
-        f"{text} makes its mesh when it is imported for some clusters only, and"
-        f" not for {cluster.name}."
+        f"{text} makes its mesh on import for some clusters, but not for"
+        f" {cluster.name}."
       )
     content = target.lowered.module.proto.SerializeToString()
   except errors.LagomError as error:
     content = json.dumps({"reason": str(error)}).encode()
   file.write_bytes(content)
-  # What the program left running is of no use to anybody.
-  os._exit(0)
+  os._exit(0)  # Threads that the program left running need not end.
 
 
 if __name__ == "__main__":

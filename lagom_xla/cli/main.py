@@ -1,11 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The main program: what `lagom-xla` parses, and how what it runs ends.
+"""The main program: parses the command line and runs a command.
 
 Each command has a function `add(commands)`, which describes its arguments and
-names the function that runs it. Describing them imports nothing but argparse,
-so that help is instant; JAX is imported when a command runs, after the
-environment is what it should be.
+names the function that runs it. That imports only argparse, so help is instant;
+JAX is imported when a command runs, after the environment is set up.
 """
 
 from __future__ import annotations
@@ -52,14 +51,14 @@ examples:
   lagom-xla profile traces    # what jax.profiler wrote of a run
   source plan/env.sh     # in the script that starts each process
 
-No GPU is needed: XLA's own GPU compiler runs ahead of time. All times are
-predicted, but for those that a profile measured."""
+You need no GPU: XLA's own GPU compiler runs ahead of time. All times are
+predicted unless a profile measured them."""
 
 
-# Objects that are made between two looks for garbage. A search holds modules of
-# 100,000 instructions, each an object; Python's 700 took a fifth of its time.
+# New objects between two garbage collections. A search holds modules of 100,000
+# instructions, each an object; Python's default, 700, took a fifth of its time.
 _OBJECTS_BETWEEN_COLLECTIONS = 50_000
-# With what is no error of the user's, as EX_SOFTWARE in sysexits.h.
+# The exit status of a bug, EX_SOFTWARE in sysexits.h.
 _UNFORESEEN = 70
 
 
@@ -74,7 +73,7 @@ def run() -> None:
 
 
 def _prepare_environment() -> None:
-  """What must be set before JAX is imported."""
+  """Sets what must be set before JAX is imported."""
   os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
   if not processes.has_gpus():
@@ -113,7 +112,7 @@ def _main(arguments: argparse.Namespace) -> None:
 def _run(arguments: argparse.Namespace) -> None:
   processes.sweep()
   try:
-    # JAX is imported by then, which takes seconds.
+    # Importing JAX takes seconds, which count for the time budget.
     with stopping.raised(getattr(arguments, "time_budget", None)):
       with output.reserved(), output.warnings_said(is_quiet=arguments.quiet):
         arguments.function(arguments)
@@ -129,21 +128,21 @@ def _run(arguments: argparse.Namespace) -> None:
     if isinstance(error, errors.CompileError):
       from lagom_xla.flags import environment
 
-      if environment.is_set():  # It may have a part in it.
+      if environment.is_set():  # It may be the cause.
         flags, others = environment.xla_flags(), environment.found().in_words()
         for said in filter(None, (flags and f"XLA_FLAGS is {flags}", *others)):
           print(f"  {said}", file=sys.stderr)
     sys.exit(2)
   except OSError:
-    raise  # Of whoever reads what is printed, too.
+    raise  # Also when the reader of the output has gone away.
   except Exception as error:
     if arguments.debug:
       raise
     at = traceback.extract_tb(error.__traceback__)[-1]
     print(
       f"lagom-xla: {type(error).__name__}: {errors.first_line(error)}"
-      f" ({at.filename}:{at.lineno}). This was not foreseen: --debug shows how"
-      " it came about; please report that.",
+      f" ({at.filename}:{at.lineno}). This is a bug: please report it with the"
+      " traceback that --debug prints.",
       file=sys.stderr,
     )
     sys.exit(_UNFORESEEN)

@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Names of the configs that a command compiles, in a few words each.
+"""Short names of the configs that a command compiles.
 
-One that has no name is named by what sets it apart from the most similar one
-before it: a search goes by single steps.
+A config without a name is named by how it differs from the most similar one so
+far: a search changes one thing at a time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Names:
     differences = min(
       (_differences(config, other) for other, _ in self._known), key=len
     )
-    # Of many the last are those that a search has come to.
+    # A search changed the last ones most recently.
     words = ", ".join(differences[-_MOST_PARTS:])
     if len(differences) > _MOST_PARTS:
       words += f" and {len(differences) - _MOST_PARTS} more"
@@ -54,10 +54,7 @@ class Names:
 def of_arms(
   target: target_lib.Target,
 ) -> Iterator[tuple[config_lib.XlaConfig, str]]:
-  """What a search tries first, looked up once the first is named.
-
-  That one compiles already.
-  """
+  """What a search tries first, looked up while the first one compiles."""
   if not target.is_read_only:
     for arm in arms_lib.known(target.cluster).arms:
       yield arm.config, arm.name
@@ -66,7 +63,7 @@ def of_arms(
 def _differences(
   config: config_lib.XlaConfig, other: config_lib.XlaConfig
 ) -> list[str]:
-  """What a config has that another has not, and the other way around."""
+  """How a config differs from another one."""
   found = [
     f"{name.removeprefix(_PREFIX)}={_value(name, str(value))}"
     for name, value in config.options.items()
@@ -97,7 +94,7 @@ def _differences(
 
 
 def _value(name: str, value: str) -> str:
-  """A value, in MB alone where it is a number of bytes."""
+  """A value; numbers of bytes in MB only."""
   if name.endswith("_bytes") and value.isdecimal():
     return in_words.megabytes(int(value))
   return in_words.option(name, value)

@@ -1,8 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What commands share: options, and what they load and write by these.
+"""What commands share: options, and what they load and write with them.
 
-Compiles run in worker processes, from the user's cache. Workers import JAX
+Compiles run in worker processes and use the user's cache. Workers import JAX
 while the command lowers its target, so they are started first.
 """
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 TARGET_HELP = """\
 what to look at:
-  step.hlo.xz           an HLO module, text or proto, .xz and .gz too; an
-                        optimized one is only read, others are compiled
-  train.py:train_step   a function of the cluster's `devices` that returns
-                        (jitted step, tuple of its arguments)
-  train.py:step         a jitted step, with a step_args(devices) beside it
-                        that returns its arguments
+  step.hlo.xz           an HLO module, as text or proto, also .xz or .gz; a
+                        scheduled module is read, others are compiled
+  train.py:train_step   a function that takes the cluster's `devices` and
+                        returns (jitted step, tuple of its arguments)
+  train.py:step         a jitted step, with a function step_args(devices)
+                        beside it that returns its arguments
 Arguments are arrays or jax.ShapeDtypeStructs, sharded over those devices."""
 
 _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600}
@@ -53,7 +53,7 @@ def add_command(
 ) -> argparse.ArgumentParser:
   """Adds a command that a function runs, and returns its parser.
 
-  Help has a text, in a sentence, and examples below the options.
+  `text` is its help in one sentence; `examples` stand below the options.
   """
   command = commands.add_parser(
     name,
@@ -67,15 +67,15 @@ def add_command(
   command.add_argument(
     "--debug",
     action="store_true",
-    help="print the whole traceback of an error, too",
+    help="also print an error's traceback",
   )
   loudness = command.add_mutually_exclusive_group()
   loudness.add_argument(
     "-q",
     "--quiet",
     action="store_true",
-    help="say nothing beside errors, the files that are written, and the result"
-    " where that is asked for",
+    help="print only errors, the names of written files, and results that you"
+    " ask for",
   )
   loudness.add_argument(
     "-v", "--verbose", action="store_true", help="show every table"
@@ -120,15 +120,15 @@ def add_processes(command: argparse.ArgumentParser) -> None:
     "--processes-per-node",
     type=_num_processes,
     metavar="N",
-    help="processes of the job on each node, each with as many of its GPUs"
-    " (default: what a cluster's file says, or 1): XLA's own kernels may not"
-    " run across them",
+    help="processes per node of your job, each with an equal share of its GPUs"
+    " (default: the cluster file's, or 1); XLA's own kernels may not work"
+    " across processes",
   )
 
 
 def _num_processes(text: str) -> int:
   if not (text.isdecimal() and int(text)):
-    raise argparse.ArgumentTypeError(f"{text!r} is no number of processes")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes")
   return int(text)
 
 
@@ -150,12 +150,12 @@ def add_compiling(command: argparse.ArgumentParser) -> None:
     metavar="N",
     default=os.environ.get("LAGOM_XLA_WORKERS"),
     help="processes that compile (default: $LAGOM_XLA_WORKERS, or one per"
-    " core); 0 compiles in the command itself, which an abort in XLA then ends",
+    " core); with 0 the command compiles itself, and an abort in XLA ends it",
   )
   command.add_argument(
     "--no-cache",
     action="store_true",
-    help="compile anew what was compiled before; compiles are kept in"
+    help="do not use the cache of compiles, which is in"
     " $XDG_CACHE_HOME/lagom_xla, or where LAGOM_XLA_CACHE says (a folder, or"
     " off)",
   )
@@ -163,7 +163,7 @@ def add_compiling(command: argparse.ArgumentParser) -> None:
 
 def _num_workers(text: str) -> int:
   if not text.isdecimal():
-    raise argparse.ArgumentTypeError(f"{text!r} is no number of processes")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes")
   return int(text)
 
 
@@ -172,8 +172,8 @@ def add_profile(command: argparse.ArgumentParser) -> None:
   command.add_argument(
     "--profile",
     metavar="DIR",
-    help="what jax.profiler.trace wrote of a run of this step: costs are"
-    " measured where it has them, and scaled by what it shows elsewhere",
+    help="a trace of this step from jax.profiler.trace: its measured costs"
+    " replace predictions, and scale those of what it lacks",
   )
 
 
@@ -182,7 +182,7 @@ def add_pictures(command: argparse.ArgumentParser) -> None:
   command.add_argument(
     "--report",
     metavar="FILE",
-    help="write a page for a browser: the verdict, timelines, who slows whom",
+    help="write an HTML page: the verdict, timelines, who slows whom",
   )
   add_trace(command)
 
@@ -202,8 +202,8 @@ def add_time_budget(command: argparse.ArgumentParser) -> None:
     "--time-budget",
     type=_seconds,
     metavar="TIME",
-    help="keep the best that is found in this time, such as 120s, 5m or 1h;"
-    " Ctrl-C and SIGTERM keep it, too",
+    help="stop after this time, such as 120s, 5m or 1h, and keep the best so"
+    " far; Ctrl-C and SIGTERM do the same",
   )
 
 
@@ -211,13 +211,13 @@ def _seconds(text: str) -> float:
   found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
   if found is None or float(found[1]) == 0:
     raise argparse.ArgumentTypeError(
-      f"{text!r} is no time such as 120s, 5m or 1h"
+      f"{text!r} is not a time such as 120s, 5m or 1h"
     )
   return float(found[1]) * _UNITS_S[found[2]]
 
 
 def check_target(arguments: argparse.Namespace) -> None:
-  """Checks of the arguments of `add_target` what needs no JAX, so at once."""
+  """Checks at once what needs no JAX of the arguments of `add_target`."""
   from lagom_xla.compile import source
 
   keywords(arguments)
@@ -226,11 +226,11 @@ def check_target(arguments: argparse.Namespace) -> None:
 
 
 def cluster_of(arguments: argparse.Namespace) -> cluster_lib.Cluster:
-  """The cluster of --cluster, in whose jobs --processes-per-node start.
+  """The cluster of --cluster, with --processes-per-node.
 
   Raises:
-    ClusterError: there is none of that name, or its GPUs are not shared out
-      equally among so many processes.
+    ClusterError: it is unknown, or so many processes cannot share its GPUs
+      equally.
   """
   from lagom_xla import cluster as cluster_lib
 
@@ -370,10 +370,9 @@ class Priced(NamedTuple):
 
 @contextlib.contextmanager
 def pricing(folder: str | None, target: target_lib.Target) -> Iterator[Priced]:
-  """Prices what is inside by the profile in a folder, if there is one.
+  """Prices steps inside the block by the profile in a folder, if given.
 
-  The profile is taken to have run under the cap on channels of XLA_FLAGS, and
-  what else these ask of a process.
+  The profile is assumed to have run with the XLA_FLAGS of this process.
   """
   if folder is None:
     yield Priced()
@@ -402,7 +401,7 @@ def pricing(folder: str | None, target: target_lib.Target) -> Iterator[Priced]:
 
 
 def check_profile(arguments: argparse.Namespace, step: step_lib.Step) -> None:
-  """Checks that a profile has something of the step that was priced by it."""
+  """Checks that a profile has a part at least of the step."""
   from lagom_xla.costs import step as step_lib
 
   if arguments.profile is None:
@@ -410,9 +409,9 @@ def check_profile(arguments: argparse.Namespace, step: step_lib.Step) -> None:
   shares = step_lib.measured_shares(step)
   if shares and not any(shares.values()):
     raise errors.TraceError(
-      f"The trace in {arguments.profile} is of another step than"
+      f"The trace in {arguments.profile} is not of"
       f" {step.analysis.module.name}: it has none of its kernels or"
-      " collectives, nor kernels of equal work. Trace this step, or leave out"
+      " collectives, nor kernels of equal work. Trace this step, or omit"
       " --profile."
     )
 
@@ -420,11 +419,11 @@ def check_profile(arguments: argparse.Namespace, step: step_lib.Step) -> None:
 def advised(
   target: target_lib.Target, step: step_lib.Step, bar: progress.Bar
 ) -> tuple[explanation_lib.Advice, ...]:
-  """What to change in the program, with what XLA makes of it then."""
+  """What to change in the program, each change compiled."""
   from lagom_xla.cli import naming
   from lagom_xla.explain import advice
 
-  bar.say("trying what could be changed in the program")
+  bar.say("trying changes of the program")
   with bar.told_of_compiles(naming.Names()):
     return advice.of_step(step, target)
 
@@ -432,7 +431,7 @@ def advised(
 def warn_of_repeated_work(
   target: target_lib.Target, step: step_lib.Step
 ) -> None:
-  """Tells of products that GPUs compute instead of sharing them, if any."""
+  """Warns of products that GPUs repeat instead of sharing."""
   from lagom_xla.compile import repeated_work
 
   if warning := repeated_work.warning(target, step.analysis.gemm_flops):
@@ -440,7 +439,7 @@ def warn_of_repeated_work(
 
 
 def check_pictures(arguments: argparse.Namespace) -> None:
-  """Checks that pictures can be made and written, before any work is done.
+  """Checks before any work is done that pictures can be drawn and written.
 
   Raises:
     OutputError: they cannot.
@@ -460,7 +459,7 @@ def _obstacle(file: pathlib.Path) -> str:
   from lagom_xla.validation import whole_files
 
   if not file.parent.is_dir():
-    return f"there is no folder {file.parent}"
+    return f"the folder {file.parent} does not exist"
   if file.is_dir():
     return "it is a folder"
   if not file.exists():
@@ -476,10 +475,10 @@ def write_trace(
   profile: profile_lib.Profile | None,
   runs: Sequence[tuple[str, step_lib.Step, step_lib.Configuration]] = (),
 ) -> list[pathlib.Path]:
-  """Writes the trace of --trace, and returns its file, if it is asked for.
+  """Writes the trace of --trace, if asked for, and returns its file.
 
-  It has a profile, which is measured, and runs, which are predicted: a name, a
-  step and settings.
+  It has the profile, which is measured, and `runs`, which are predicted: each a
+  name, a step and settings.
   """
   if not arguments.trace:
     return []
@@ -497,7 +496,7 @@ def write_trace(
 
 
 def measured_us(profile: profile_lib.Profile | None) -> float | None:
-  """A step's time as a profile has it; None where that has no whole step."""
+  """A profile's step time; None if it has no whole step."""
   if profile is None or not profile.whole_steps:
     return None
   return profile.step_time_us

@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a command says: its result alone on stdout, all else on stderr.
+"""Output of a command: its result on stdout, everything else on stderr.
 
-A target is a program of its own: it prints, and so do the libraries that it
-loads, some of them below Python or when the process ends. So a command that
-runs has the process's stdout to itself, and everybody else's goes to stderr.
-Nobody need read that: a command goes on where its stderr is closed or full.
+A target is a program that prints, and so do the libraries it loads, some of
+them below Python or at exit. So a running command keeps the process's stdout to
+itself and sends all other output to stderr. A command goes on if its stderr is
+closed or full.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from lagom_xla import errors
 if TYPE_CHECKING:
   import rich.console
 
-# Where nobody tells: what mail, logs and editors show.
+# If nothing sets a width: what mail, logs and editors show.
 _WIDTH = 80
 
-# Where warnings of ours come from.
+# Our own warnings come from here.
 _PACKAGE = pathlib.Path(__file__).parents[1]
 
-# Where results go; the process's stdout until a command has it to itself.
+# Where results go; None is the process's stdout, before a command keeps it.
 _results: TextIO | None = None
-# Of the command that runs: whether nothing is said, and what was warned of.
+# Whether the running command is quiet, and its warnings so far.
 _is_quiet = False
 _warnings_said: set[str] = set()
 
 
 @contextlib.contextmanager
 def reserved() -> Iterator[None]:
-  """Keeps stdout to results, to the end of the process where it is a file."""
+  """Keeps stdout for results; if it is a file, until the process ends."""
   global _results
   results = _own_stdout()
   with contextlib.redirect_stdout(sys.stderr):
@@ -55,10 +55,10 @@ def reserved() -> Iterator[None]:
 
 @contextlib.contextmanager
 def unread_said() -> Iterator[None]:
-  """Drops what cannot be written to stderr, where that is a file."""
+  """Drops what cannot be written to stderr, if that is a file."""
   try:
     number = sys.stderr.fileno()
-  except (io.UnsupportedOperation, AttributeError):  # A test's, or closed.
+  except (io.UnsupportedOperation, AttributeError):  # In a test, or closed.
     yield
     return
   said = _Said(
@@ -73,14 +73,14 @@ def unread_said() -> Iterator[None]:
 
 
 def say(text: str) -> None:
-  """Says something to the user beside the result, unless it shall be quiet."""
+  """Tells the user something beside the result, unless --quiet is set."""
   if not _is_quiet:
     print(f"lagom-xla: {text}", file=sys.stderr)
 
 
 @contextlib.contextmanager
 def warnings_said(*, is_quiet: bool) -> Iterator[None]:
-  """Says warnings inside, or with `is_quiet` nothing but errors."""
+  """Shows warnings inside the block; with `is_quiet`, only errors."""
   global _is_quiet
   _is_quiet = is_quiet
   try:
@@ -100,7 +100,7 @@ def _show_warning(
   file: TextIO | None = None,
   line: str | None = None,
 ) -> None:
-  """Shows a warning: one of ours as what we say, others as Python does."""
+  """Shows our own warnings as messages, and others as Python does."""
   if pathlib.Path(filename).is_relative_to(_PACKAGE):
     if str(message) not in _warnings_said:  # A cluster file is read twice.
       _warnings_said.add(str(message))
@@ -111,7 +111,7 @@ def _show_warning(
 
 
 def is_unread(error: errors.OutputError) -> bool:
-  """Whether the reader of the result has seen enough, and went away."""
+  """Whether the reader of the result closed the pipe."""
   return isinstance(error.__cause__, BrokenPipeError)
 
 
@@ -133,10 +133,10 @@ def write_result(
   show: Callable[[rich.console.Console], None],
   files: Iterable[object] = (),
 ) -> None:
-  """Writes what --format and --quiet ask for.
+  """Writes the result in the way that --format and --quiet ask for.
 
-  `result` makes what JSON is of, and `show` prints it for people. Where it is
-  quiet, the `files` that were written are named and nothing else.
+  `result` returns what to write as JSON, and `show` prints it for people. With
+  --quiet, only the written `files` are named.
   """
   if arguments.format == "json":
     write_json(result())
@@ -148,14 +148,14 @@ def write_result(
 
 
 def flush() -> None:
-  """Hands on what was written so far, as where the process ends at once."""
+  """Flushes results, before the process ends at once."""
   _stream().flush()
 
 
 def console() -> rich.console.Console:
-  """Where tables of the result go.
+  """The console for tables of the result.
 
-  A name in [brackets] is a name there: styles are given beside the text.
+  It takes [brackets] literally: styles are given beside the text.
   """
   import rich.console
 
@@ -166,7 +166,7 @@ def console() -> rich.console.Console:
     markup=False,
     emoji=False,
     width=None if is_told else _WIDTH,
-    # Bold is no color, and no less in the way of a program.
+    # Bold is not a color, but NO_COLOR turns it off as well.
     color_system=None if os.environ.get("NO_COLOR") else "auto",
   )
 
@@ -176,7 +176,7 @@ def _stream() -> TextIO:
 
 
 class _Said(io.TextIOWrapper):
-  """The process's stderr, which leads nowhere once nobody reads it."""
+  """The process's stderr; it drops everything once it cannot be written."""
 
   def write(self, text: str) -> int:
     with self._guarded():
@@ -192,16 +192,16 @@ class _Said(io.TextIOWrapper):
     try:
       yield
     except OSError as error:
-      # What is left is lost; Python would try once more when it ends.
+      # Python would retry the rest at exit.
       os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
       self._fail(error)
 
   def _fail(self, error: OSError) -> None:
-    """Says nothing: nobody need read it."""
+    """Ignores the error."""
 
 
 class _Results(_Said):
-  """The process's stdout, which fails in errors of ours."""
+  """The process's stdout, whose failures are OutputErrors."""
 
   def _fail(self, error: OSError) -> None:
     raise errors.OutputError(
@@ -210,9 +210,9 @@ class _Results(_Said):
 
 
 def _own_stdout() -> TextIO:
-  """The stdout that the process came with; its number 1 is stderr's from now.
+  """The process's original stdout; file descriptor 1 becomes stderr.
 
-  Where Python's stdout is no file, as in tests, it is that.
+  If Python's stdout is not a file, as in tests, it is returned.
   """
   if sys.stdout is None:  # It is closed.
     return open(os.devnull, "w", encoding="utf-8")
@@ -223,6 +223,6 @@ def _own_stdout() -> TextIO:
   own = os.fdopen(os.dup(number), "wb")
   try:
     os.dup2(sys.stderr.fileno(), number)
-  except (io.UnsupportedOperation, AttributeError):  # Closed, or a test's.
+  except (io.UnsupportedOperation, AttributeError):  # Closed, or in a test.
     os.dup2(os.open(os.devnull, os.O_WRONLY), number)
   return _Results(own, encoding=sys.stdout.encoding, errors="replace")

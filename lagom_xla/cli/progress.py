@@ -1,11 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Progress on stderr, so that stdout holds the result alone.
+"""Progress on stderr, so that stdout holds only the result.
 
-On a terminal it is a bar with what is going on and the time that is left;
-elsewhere, a line for each piece of work, and one for what is going on where
-nothing was said for a while: so a log tells that a command is at work and at
-what, and a quick one says nothing.
+On a terminal it is a bar with the current work and the time left. Elsewhere it
+is a line for each piece of work, and one with the current work after a silence:
+a log shows what a command is doing, and a quick command prints nothing.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ from lagom_xla.compile import watching
 if TYPE_CHECKING:
   from lagom_xla.compile import config as config_lib
 
-# The end of a line that says what goes on.
+# The end of a line with current work.
 GOES_ON = " ..."
 # Short, so that 80 columns hold the name of an option and its value.
 _BAR_WIDTH = 4
-# Steps that there must be before others are thought to take as long: the first
-# takes longer than any other, as nothing is loaded yet, and is left out.
+# Steps needed for an estimate. The first one, which loads everything, does not
+# count.
 _LEAST_STEPS = 3
-# Those that others are thought to take as long as: load and candidates change.
+# Recent steps that an estimate is made from: load and candidates change.
 _MOST_RECENT = 4
-# Less is not worth a word, and up to the next is said to the nearest ten.
+# Shorter times are not shown; times up to the next are rounded to ten seconds.
 _LEAST_S = 5
 _MINUTES_FROM_S = 95
-# A silence is first said before somebody who waits wonders, then less often.
+# The first silence that gets a line, and the longest; each is twice as long.
 FIRST_S = 1.0
 _LONGEST_S = 60.0
 _LOOKS_S = 0.1
@@ -49,8 +48,8 @@ _LOOKS_S = 0.1
 class Bar:
   """Progress in steps, `num_done` so far, to be used in a `with` block.
 
-  With a time budget no more time is said to be left than that. Where stderr is
-  no terminal there are `lines` for steps; where it `is_quiet`, nothing.
+  The time left is at most the time budget's. If stderr is not a terminal,
+  `lines` prints a line for each step; `is_quiet` prints nothing.
   """
 
   def __init__(
@@ -103,7 +102,7 @@ class Bar:
     self._progress.stop()
 
   def say(self, words: str) -> None:
-    """Says what is going on."""
+    """Shows the current work."""
     self._words = words
     self._progress.update(self._task, description=words)
 
@@ -115,10 +114,10 @@ class Bar:
     are_steps: bool = False,
     for_clusters: bool = False,
   ) -> Iterator[None]:
-    """Says inside what is compiled, by name, each time that something is.
+    """Shows inside the block what is being compiled, by name.
 
-    With `are_steps`, each config is a step of those that are expected; with
-    `for_clusters`, there are several of these.
+    With `are_steps`, each config is one of the expected steps; with
+    `for_clusters`, names include the cluster.
     """
     done: list[config_lib.XlaConfig] = []
 
@@ -148,7 +147,7 @@ class Bar:
     self._num_left = num_left
 
   def advance(self, words: str, outcome: str = "") -> None:
-    """One more step is done, with an outcome that only lines say."""
+    """Counts one more step as done; only lines show its outcome."""
     self.num_done += 1
     self._num_left = max(self._num_left - 1, 0.0)
     self._ended_s.append(time.monotonic())
@@ -157,14 +156,14 @@ class Bar:
       self._print(f"{words}{outcome}")
 
   def _print(self, words: str, end: str = "") -> None:
-    """Prints a line in one piece, as two threads do."""
+    """Prints a line in one piece, since two threads print."""
     elapsed_s = time.monotonic() - self._started_s
     line = f"{elapsed_s:7.1f} s  {words}{self.left_in_words}{end}\n"
     print(line, end="", file=sys.stderr, flush=True)
     self._printed_s = time.monotonic()
 
   def _say_silences(self) -> None:
-    """Says in a thread what is going on, where nothing was said for long."""
+    """Prints the current work after a silence, in a thread."""
     longest_s = FIRST_S
     while not self._ended.wait(_LOOKS_S):
       if time.monotonic() - self._printed_s >= longest_s:
@@ -173,7 +172,7 @@ class Bar:
 
   @property
   def left_in_words(self) -> str:
-    """How long it may take, after a comma; "" where unknown, or little."""
+    """The time left, after a comma; "" if unknown or short."""
     now_s = time.monotonic()
     left_s: float | None = None
     if self.num_done >= _LEAST_STEPS:
@@ -192,7 +191,7 @@ class Bar:
 
 
 class _Time(rich.progress.ProgressColumn):
-  """How long it may still take, or how long it has taken."""
+  """The time left, or else the time taken."""
 
   def __init__(self, bar: Bar):
     super().__init__()

@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Stops: Ctrl-C, SIGTERM and a time budget, raised where the command is.
+"""Stops: Ctrl-C, SIGTERM and a time budget, raised inside the command.
 
-The first one is raised as `errors.Stopped`, so that what was found so far can
-be written; the next one ends the process at once, as signals do by themselves.
+The first one raises `errors.Stopped`, so that the command can write what it has
+found; the next signal ends the process at once, as by default.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from lagom_xla import cli
 from lagom_xla import errors
 from lagom_xla.cli import output
 
-# There is no result: the exit status of errors.
+# The exit status without a result, as of errors.
 NOTHING_FOUND = 2
-# Python drops what is raised in some callbacks; then it is raised again.
+# Python drops exceptions of some callbacks, so it is raised again.
 _AGAIN_S = 0.1
-# Extensions that are being imported may crash of what is raised in them. So an
-# import is waited for; one that takes longer is JAX's, and nothing was found.
+# An exception may crash an extension that is being imported, so imports are
+# waited for. One that takes longer is JAX's, and then nothing was found yet.
 _LONGEST_IMPORT_S = 0.5
 _IMPORTS = "<frozen importlib._bootstrap>"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -35,9 +35,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextlib.contextmanager
 def raised(time_budget_s: float | None = None) -> Iterator[None]:
-  """Raises `errors.Stopped` inside, at the first reason to stop.
+  """Raises `errors.Stopped` inside the block at the first reason to stop.
 
-  A time budget counts from now on; with None it may take all the time.
+  A time budget counts from now on; None is no limit.
   """
   first = _First(time_budget_s)
   before = {
@@ -48,12 +48,12 @@ def raised(time_budget_s: float | None = None) -> Iterator[None]:
       signal.setitimer(signal.ITIMER_REAL, time_budget_s or 0)
       yield
   except KeyboardInterrupt as error:
-    # Of the user's program: here SIGINT raises `errors.Stopped`.
+    # Raised by the user's program: here SIGINT raises `errors.Stopped`.
     raise first.stopped or _reason(signal.SIGINT, None) from error
   except Exception as error:
     if first.stopped is None or first.stopped.is_caught:
       raise
-    # Extensions that are being imported make an ImportError of it.
+    # Extensions that are being imported turn it into an ImportError.
     raise first.stopped from error
   finally:
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -63,14 +63,14 @@ def raised(time_budget_s: float | None = None) -> Iterator[None]:
 
 @dataclasses.dataclass
 class _First:
-  """What stops a block first; None before anything does."""
+  """What stopped a block first; `stopped` is None until something does."""
 
   time_budget_s: float | None
   stopped: errors.Stopped | None = None
   stopped_s: float = 0.0
 
   def stop(self, number: int, frame: types.FrameType | None) -> None:
-    """Handles a signal: raises what stops it, until that is caught."""
+    """Handles a signal: raises `stopped` until that is caught."""
     if self.stopped is None:
       self.stopped_s = time.monotonic()
       for one in _SIGNALS:
@@ -89,14 +89,14 @@ class _First:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-  """What is dropped is raised again, and not worth a traceback."""
+  """Prints no traceback of a dropped `Stopped`, which is raised again."""
   unraisable, uncaught = sys.unraisablehook, sys.excepthook
 
   def say_dropped(dropped: sys.UnraisableHookArgs) -> None:
     if not isinstance(dropped.exc_value, errors.Stopped):
       unraisable(dropped)
 
-  # Extensions that are being imported print what they make errors of.
+  # Extensions that are being imported print the exceptions that they convert.
   def print_uncaught(kind: Any, value: Any, trace: Any) -> None:
     if not isinstance(value, errors.Stopped):
       uncaught(kind, value, trace)
@@ -109,12 +109,12 @@ def _quiet() -> Iterator[None]:
 
 
 def end_time_budget() -> None:
-  """Says that there is a result, which is to be written whatever it takes."""
+  """Ends the time budget: there is a result to write."""
   signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _is_importing(frame: types.FrameType | None) -> bool:
-  """Whether an import goes on in a frame, or in one that called it."""
+  """Whether a frame, or one of its callers, is inside an import."""
   while frame is not None:
     if frame.f_code.co_filename == _IMPORTS:
       return True
@@ -131,7 +131,7 @@ def _reason(number: int, time_budget_s: float | None) -> errors.Stopped:
 
 
 def end(exit_status: int) -> NoReturn:
-  """Ends the process now: taking JAX down takes longer than a second."""
+  """Ends the process now: shutting JAX down takes longer than a second."""
   output.flush()
   sys.stdout.flush()
   sys.stderr.flush()

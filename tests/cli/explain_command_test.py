@@ -165,4 +165,4 @@ def test_the_name_may_stand_after_options(tmp_path):
 def test_what_is_of_a_target_needs_its_cluster(plan):
   outcome = run("explain", str(plan), "--arg=model=tiny")
   assert outcome.status == 2
-  assert "--arg is of a TARGET" in outcome.err
+  assert "--arg needs a TARGET" in outcome.err

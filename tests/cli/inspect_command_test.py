@@ -215,7 +215,7 @@ def test_a_profile_of_another_step_prices_nothing(command, folder, tmp_path):
     f"--profile={folder / 'trace'}",
   )
   assert said.status == 2
-  assert "is of another step than step: it has none of its kernels" in said.err
+  assert "is not of step: it has none of its kernels" in said.err
 
 
 def test_profile_shows_who_waits_for_whom(folder):

@@ -131,7 +131,7 @@ def test_a_time_budget_too_short_for_the_defaults_is_an_error(step, tmp_path):
 def test_a_time_budget_is_in_seconds_minutes_or_hours():
   outcome = commands.run("tune", "step.py:step", _CLUSTER, "--time-budget=soon")
   assert outcome.status == 2
-  assert "'soon' is no time such as 120s, 5m or 1h" in outcome.err
+  assert "'soon' is not a time such as 120s, 5m or 1h" in outcome.err
 
 
 def _await_child(process: subprocess.Popen[str]) -> None:

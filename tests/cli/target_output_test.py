@@ -199,7 +199,7 @@ def test_what_was_not_foreseen_is_told_in_a_line(tmp_path, monkeypatch):
   assert (outcome.status, outcome.out) == (70, "")
   assert re.fullmatch(
     r"lagom-xla: KeyError: 'kernel_strategy' \(\S+target_output_test.py:\d+\)\."
-    r" This was not foreseen: --debug shows .*\n",
+    r" This is a bug: .* --debug prints\.\n",
     outcome.err,
   )
 

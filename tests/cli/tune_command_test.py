@@ -172,11 +172,11 @@ def test_what_forms_could_bring_is_said_with_the_one_command(monkeypatch):
   monkeypatch.setattr(sys, "argv", typed)
   flags = argparse.Namespace(in_process=False)
   said = tune.beyond(flags, step)
-  assert "8.00 ms of the step are waits" in said
-  assert "could hide 5.00 ms" in said
+  assert "can hide 8.00 ms of the waits" in said
+  assert "could hide up to 5.00 ms" in said
   assert f"tune 'a b.py:f' {CLUSTER} --in-process`" in said
   little = dataclasses.replace(step, in_process_us=1.0)
-  assert "would bring little more" in tune.beyond(flags, little)
+  assert "would bring little" in tune.beyond(flags, little)
   assert not tune.beyond(argparse.Namespace(in_process=True), step)
 
 

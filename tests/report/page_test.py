@@ -143,7 +143,7 @@ def test_what_draws_pages_is_named_before_any_work_where_it_is_missing(
   [
     (".", "it is a folder"),
     ("/proc/page", "No such file or directory"),
-    ("/proc/no/page", "there is no folder /proc/no"),
+    ("/proc/no/page", "the folder /proc/no does not exist"),
   ],
 )
 @pytest.mark.parametrize("option", ["--report", "--trace"])

@@ -206,9 +206,9 @@ def test_a_program_with_its_mesh_at_import_is_lowered_for_each_size(
   [
     ("--cluster=2x8xh1000", "h1000"),
     ("--cluster=,", "names no cluster"),
-    ("--network-gbps=fast", "is no number above 0"),
-    ("--nodes=0", "'0' is no list of numbers of nodes such as 1,4,16"),
-    ("--tokens-per-step=-1", "is no number above 0"),
+    ("--network-gbps=fast", "is not a number above 0"),
+    ("--nodes=0", "'0' is not a list of node counts such as 1,4,16"),
+    ("--tokens-per-step=-1", "is not a number above 0"),
   ],
 )
 def test_what_cannot_be_read_is_said_in_one_line(

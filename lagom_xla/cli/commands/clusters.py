@@ -18,9 +18,9 @@ if TYPE_CHECKING:
   from lagom_xla.calibrate import calibration as calibration_lib
 
 _EXAMPLES = """\
---cluster takes NODESxGPUSxGPU for a GPU in the node it usually sits in,
-NODESxMACHINE for a machine as clouds rent it out, GPUSxGPU for a single node,
-the name of a cluster, or a JSON file with your own figures.
+--cluster takes NODESxGPUSxGPU for a GPU in its usual node, NODESxMACHINE for a
+cloud machine, GPUSxGPU for a single node, the name of a cluster, or a JSON file
+with your own figures.
 
 examples:
   lagom-xla clusters
@@ -61,9 +61,9 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 _CALIBRATE_EXAMPLES = """\
-LOG is what programs of nccl-tests print: all_reduce_perf, all_gather_perf,
-reduce_scatter_perf, alltoall_perf, sendrecv_perf or broadcast_perf, of any
-version, one run or many, with or without NCCL_DEBUG=INFO. docs/calibrate.md
+LOG is the output of nccl-tests: all_reduce_perf, all_gather_perf,
+reduce_scatter_perf, alltoall_perf, sendrecv_perf or broadcast_perf, any
+version, one run or several, with or without NCCL_DEBUG=INFO. docs/calibrate.md
 says what to run.
 
 examples:
@@ -80,8 +80,8 @@ def add_calibrate(commands) -> None:
     commands,
     "calibrate",
     _run_calibrate,
-    "Fits a cluster's latencies and rates to what nccl-tests measured on it,"
-    " and writes a cluster file.",
+    "Fits a cluster's latencies and rates to your nccl-tests logs, and writes a"
+    " cluster file.",
     _CALIBRATE_EXAMPLES,
   )
   command.add_argument("logs", metavar="LOG", nargs="+", help="see below")

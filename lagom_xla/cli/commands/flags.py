@@ -20,13 +20,13 @@ if TYPE_CHECKING:
   from lagom_xla.flags import check
 
 _EXAMPLES = """\
-PLAN's lines append to XLA_FLAGS and set the cap on NCCL's channels. They do not
-load the tuner plugin; env.sh and lagom-xla plugin do.
+The lines for PLAN append to XLA_FLAGS and set the cap on NCCL's channels. They
+do not load the tuner plugin; env.sh and `lagom-xla plugin` do.
 
---check names the flags that XLA does not know (one ends the process, so the
-exit status is 1), and those that have no effect, occur twice, contradict others
-or repeat the default, words that XLA takes for something else and those that it
-does not read, and says what to write instead. It asks the installed jaxlib.
+--check asks the installed jaxlib. It reports flags that XLA does not know (one
+is enough to end your process, so the exit status is 1), flags that have no
+effect, occur twice, contradict others or repeat the default, and words that XLA
+misreads or skips. It says what to write instead.
 
 examples:
   lagom-xla flags plan
@@ -41,8 +41,8 @@ def add(commands) -> None:
     commands,
     "flags",
     _run,
-    "Prints XLA_FLAGS and NCCL's environment variables of a plan as lines of"
-    " shell, for a launcher. Or checks an XLA_FLAGS.",
+    "Prints a plan's XLA_FLAGS and NCCL variables as shell lines for a"
+    " launcher, or checks an XLA_FLAGS.",
     _EXAMPLES,
   )
   what = command.add_mutually_exclusive_group(required=True)
@@ -55,7 +55,7 @@ def add(commands) -> None:
   command.add_argument(
     "--merge",
     action="store_true",
-    help="merge with the XLA_FLAGS that is set, and show where each flag comes"
+    help="merge with your current XLA_FLAGS, and show where each flag comes"
     " from",
   )
   options.add_format(command)
@@ -109,7 +109,7 @@ def _run(arguments: argparse.Namespace) -> None:
   if arguments.check is None:
     _print_plan(arguments)
   elif arguments.merge:
-    arguments.usage_error("--merge goes with PLAN, not with --check")
+    arguments.usage_error("--merge works with PLAN, not with --check")
   else:
     _check(arguments)
 
@@ -177,14 +177,14 @@ def _report_lines(report: check.Checked) -> list[str]:
   if not report.is_fatal:
     end = "starts with these flags"
     is_cut = any("stops reading" in finding.text for finding in report.findings)
-    end += f", and reads {report.num_flags} of them." if is_cut else "."
+    end += f", but reads only {report.num_flags} of them." if is_cut else "."
   elif num_fatal:
-    end = f"ends a process with these flags, over {num_fatal} of them."
+    end = f"aborts with these flags, because of {num_fatal} of them."
   else:
-    end = "ends a process with these flags."
+    end = "aborts with these flags."
   lines += ["", f"XLA in {version} {end}"]
   if report.suggestion or report.variables:
     meant = {"XLA_FLAGS": report.suggestion, **report.variables}
-    lines.append("What was probably meant:")
+    lines.append("You probably meant:")
     lines += [f"  {it}" for it in env_lib.exports(meant).splitlines()]
   return lines

@@ -43,7 +43,7 @@ def _run(arguments: argparse.Namespace) -> None:
   with options.at_work(arguments) as (bar, workers):
     target, step, (profile, costs) = options.inspected(arguments, bar, workers)
     advice = options.advised(target, step, bar)
-    bar.say("writing what was asked for")
+    bar.say("writing files")
     files = []
     if arguments.report:
       from lagom_xla.report.page import contents
@@ -75,8 +75,8 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 _EXPLAIN_EXAMPLES = f"""\
-`lagom-xla tune` keeps explain.json.gz beside a plan, so PLAN compiles nothing.
-With --cluster it is a TARGET, which is compiled as it runs today.
+With PLAN nothing is compiled: `lagom-xla tune` keeps explain.json.gz in its
+folder. With TARGET, give --cluster too: it is compiled as it runs today.
 
 {options.TARGET_HELP}
 
@@ -93,23 +93,23 @@ def add_explain(commands) -> None:
     commands,
     "explain",
     _run_explain,
-    "Says why each collective is exposed, which kernels it slows, what a plan"
-    " does about it, and what could be changed in the program.",
+    "Says why kernels wait for each collective, which kernels it slows, what a"
+    " plan does about it, and what you could change in the program.",
     _EXPLAIN_EXAMPLES,
   )
   command.add_argument(
     "target",
     metavar="PLAN|TARGET",
-    help="a plan's folder, or with --cluster what to compile: see below",
+    help="a plan's folder, or with --cluster a step to compile: see below",
   )
   command.add_argument(
     "collective",
     metavar="COLLECTIVE",
     nargs="?",
-    help="the name of one, as tables and traces have it (default: all)",
+    help="one collective's name, as in tables and traces (default: all)",
   )
   command.add_argument(
-    "--cluster", metavar="CLUSTER", help="of a TARGET: what it is compiled for"
+    "--cluster", metavar="CLUSTER", help="what TARGET is compiled for"
   )
   options.add_processes(command)
   options.add_arg(command)
@@ -135,7 +135,7 @@ def _run_explain(arguments: argparse.Namespace) -> None:
   if arguments.cluster is None:
     for given in ("arg", "profile"):
       if getattr(arguments, given):
-        arguments.usage_error(f"--{given} is of a TARGET, with its --cluster")
+        arguments.usage_error(f"--{given} needs a TARGET and --cluster")
     from lagom_xla.explain import explanation as explanation_lib
 
     explanation = explanation_lib.read(pathlib.Path(arguments.target))
@@ -151,7 +151,7 @@ def _run_explain(arguments: argparse.Namespace) -> None:
 
       target, step, _ = options.inspected(arguments, bar, workers)
       advice = options.advised(target, step, bar)
-      bar.say("explaining what is exposed")
+      bar.say("explaining the waits")
       explanation = explaining.of_step(step, advice)
   from lagom_xla.report import explanations
   from lagom_xla.report import layout
@@ -172,13 +172,13 @@ def _run_explain(arguments: argparse.Namespace) -> None:
 
 
 _PROFILE_EXAMPLES = """\
-what to trace: a few steps, in every process, after the first ones have run:
+what to trace: a few steps in every process, after a warmup:
   with jax.profiler.trace("/shared/profile"):
     for _ in range(5):
       state, loss = train_step(state, batch)
     jax.block_until_ready(loss)
-Copy the folders of all hosts into one. With command buffers XLA launches many
-kernels as one: build the step with xla_gpu_enable_command_buffer="" for this.
+Copy the folders of all hosts into one. Command buffers launch many kernels as
+one, so compile the traced step with xla_gpu_enable_command_buffer="".
 
 examples:
   lagom-xla profile /shared/profile
@@ -191,8 +191,8 @@ def add_profile(commands) -> None:
     commands,
     "profile",
     _run_profile,
-    "Shows from jax.profiler's traces who waited for whom, who slowed whom, and"
-    " which rank is late, as measured.",
+    "Shows from jax.profiler's traces which kernels waited for or were slowed"
+    " by which collectives, and which rank is late.",
     _PROFILE_EXAMPLES,
   )
   command.add_argument(
@@ -201,7 +201,7 @@ def add_profile(commands) -> None:
   command.add_argument(
     "--module",
     metavar="FILE",
-    help="the step's scheduled HLO, where the trace does not hold it",
+    help="the step's scheduled HLO, if the trace does not contain it",
   )
   options.add_trace(command)
   options.add_format(command)

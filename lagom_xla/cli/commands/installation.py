@@ -18,9 +18,9 @@ if TYPE_CHECKING:
   from lagom_xla import doctor
 
 _DOCTOR_EXAMPLES = """\
-Everything is tried: a small step is compiled for GPUs that need not be here,
-the NCCL tuner plugin is built in a temporary folder, a profiler session opened.
-The exit status is 1 where something does not work that inspect and tune need.
+It tries everything: it compiles a small step for GPUs, builds the NCCL tuner
+plugin in a temporary folder and opens a profiler session. The exit status is 1
+if something that inspect and tune need does not work.
 
 examples:
   lagom-xla doctor
@@ -35,7 +35,7 @@ def add_doctor(commands) -> None:
     commands,
     "doctor",
     _run_doctor,
-    "Tries what lagom_xla uses on this machine, and says what to install.",
+    "Checks what works on this machine, and says what to install.",
     _DOCTOR_EXAMPLES,
   )
   options.add_format(command)
@@ -47,7 +47,7 @@ def _run_doctor(arguments: argparse.Namespace) -> None:
   with progress.Bar(lines=False, is_quiet=arguments.quiet) as bar:
     from lagom_xla import doctor
 
-    bar.say("trying what lagom_xla uses here")
+    bar.say("checking what works here")
     checkup = doctor.examine()
   if arguments.format == "json":
     output.write_json(checkup)
@@ -126,9 +126,8 @@ def add_schema(commands) -> None:
     commands,
     "schema",
     _run_schema,
-    "Prints the JSON schema of plan.json, of a file for --cluster, of what a"
-    " command prints with --format=json, or of a line of the trials that"
-    " lagom_xla.tune(log=FILE) adds to.",
+    "Prints a JSON schema: of plan.json, of a file for --cluster, of a"
+    " command's --format=json, or of a line of lagom_xla.tune(log=FILE).",
     _SCHEMA_EXAMPLES,
   )
   command.add_argument(
@@ -166,8 +165,8 @@ def _run_schema(arguments: argparse.Namespace) -> None:
 
 
 _COMPLETION_EXAMPLES = """\
-The script is self-contained: what writes it, shtab, is in
-the extra `completion`, and is not needed any more once it is written.
+The script is self-contained. Writing it takes shtab, which the extra
+`completion` installs.
 
 examples:
   source <(lagom-xla completion bash)      # in ~/.bashrc
@@ -186,7 +185,7 @@ def add_completion(commands) -> None:
     commands,
     "completion",
     _run_completion,
-    "Prints a script by which bash or zsh completes lagom-xla's commands.",
+    "Prints a script that completes lagom-xla's commands in bash or zsh.",
     _COMPLETION_EXAMPLES,
   )
   command.add_argument(

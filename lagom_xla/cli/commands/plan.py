@@ -13,8 +13,8 @@ from lagom_xla.cli import options
 from lagom_xla.cli import output
 
 _REPORT_EXAMPLES = """\
-`lagom-xla tune` keeps report.json.gz beside a plan, and the page is made from
-that: one file, which needs no network. The extra `report` has what draws it.
+The page is one file that needs no network. It is drawn from report.json.gz,
+which `lagom-xla tune` keeps in the plan's folder, and takes the extra `report`.
 
 examples:
   lagom-xla report plan                    # writes report.html
@@ -28,8 +28,8 @@ def add_report(commands) -> None:
     commands,
     "report",
     _run_report,
-    "Writes a plan's page: the verdict, the step before and after, who slows"
-    " whom, the settings, what was tried, and how to apply it.",
+    "Writes a plan's HTML page: the verdict, the step before and after, who"
+    " slows whom, the settings, what was tried, and how to apply it.",
     _REPORT_EXAMPLES,
   )
   command.add_argument("plan", metavar="PLAN", help="a plan's folder")
@@ -56,10 +56,9 @@ def _run_report(arguments: argparse.Namespace) -> None:
 _VERIFY_EXAMPLES = f"""\
 {options.TARGET_HELP}
 
-A plan for another module, cluster or version of JAX is refused, and so is one
-whose NCCL table no longer says what the plan does. The exit status is 1 when a
-knob of the plan has no effect, or the step is longer with the plan, or JAX does
-not have the memory for it.
+A plan for another module, cluster or JAX version is refused, and so is one
+whose NCCL table differs from it. The exit status is 1 if a part of the plan has
+no effect, or the step is longer with the plan or does not fit in memory.
 
 examples:
   lagom-xla verify plan train.py:train_step --cluster=16x8xh100
@@ -72,8 +71,8 @@ def add_verify(commands) -> None:
     commands,
     "verify",
     _run_verify,
-    "Compiles TARGET with and without a plan, and shows for each knob what it"
-    " did, or that it did nothing.",
+    "Compiles TARGET with and without a plan, and shows what each part of the"
+    " plan does, or that it does nothing.",
     _VERIFY_EXAMPLES,
   )
   command.add_argument("plan", metavar="PLAN", help="a plan's folder or JSON")
@@ -108,9 +107,9 @@ def _run_verify(arguments: argparse.Namespace) -> None:
 
 
 _PLUGIN_EXAMPLES = """\
-The plugin is built on first use if the installation has none, which takes a C
-compiler. With PLAN the output is lines of shell that load the plugin with the
-plan's table. Where the plugin cannot be built, they set the NCCL variables that
+If the installation has no plugin, it is built on first use, which takes a C
+compiler. With PLAN the output is shell lines that load the plugin with the
+plan's table. If the plugin cannot be built, they set the NCCL variables that
 come closest.
 
 examples:
@@ -118,7 +117,7 @@ examples:
   source <(lagom-xla plugin plan)   # in the script that starts each process"""
 
 _FALLBACK = """\
-Without the plugin, NCCL's own variables can carry a part of a plan:
+Without the plugin, NCCL's own variables can apply part of a plan:
   lagom-xla plugin PLAN   one algorithm and protocol per function (NCCL_ALGO,
                           NCCL_PROTO), and the cap
   lagom-xla flags PLAN    the cap on the channels of all collectives
@@ -131,8 +130,8 @@ def add_plugin(commands) -> None:
     commands,
     "plugin",
     _run_plugin,
-    "Shows the path of the NCCL tuner plugin and the interfaces that it"
-    " exports, or prints the lines of shell that load it with a plan.",
+    "Shows the NCCL tuner plugin's path and interfaces, or prints the shell"
+    " lines that load it with a plan.",
     _PLUGIN_EXAMPLES,
   )
   command.add_argument(
@@ -144,10 +143,10 @@ def add_plugin(commands) -> None:
   command.add_argument(
     "--table",
     metavar="FILE",
-    help="a plan's NCCL table, refused (status 2) where it is not whole",
+    help="a plan's NCCL table; a damaged one is refused (status 2)",
   )
   command.add_argument(
-    "--checksum", metavar="HEX", help="what --table must have, as in env.sh"
+    "--checksum", metavar="HEX", help="the checksum that --table must have"
   )
 
 
@@ -211,7 +210,7 @@ def _print_lines(name: str, plugin: pathlib.Path | None) -> None:
   table = folder / env_lib.TABLE
   if not table.is_file():
     raise errors.PlanError(
-      f"{folder} holds no {env_lib.TABLE}; name the folder that lagom-xla tune"
+      f"{folder} has no {env_lib.TABLE}; pass the folder that lagom-xla tune"
       " wrote."
     )
   if not rules:
@@ -226,7 +225,7 @@ def _print_lines(name: str, plugin: pathlib.Path | None) -> None:
   output.write(env_lib.UNSET_FOR_TABLE)
   if (here := environment.costed()) != plan.nccl_variables:
     output.say(
-      f"NCCL's choice is under {environment.in_words(here)} here, and the plan"
-      f" was made under {environment.in_words(plan.nccl_variables)}: settings"
-      " that a variable rules out have no effect."
+      f"NCCL's variables differ: {environment.in_words(here)} here, and"
+      f" {environment.in_words(plan.nccl_variables)} where the plan was made."
+      " Settings that a variable rules out have no effect."
     )

@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 _EXAMPLES = f"""\
 {options.TARGET_HELP}
 
-what --out gets (an older plan there is replaced):
+files in --out (an older plan there is replaced):
   plan.json        the plan, for lagom-xla verify and lagom_xla.tune(plan=DIR)
-  env.sh           what a launcher sources on every process before it starts
+  env.sh           for your launcher to source before each process starts
   nccl_table.bin   NCCL settings per collective, for the tuner plugin
-  report.json.gz   what lagom-xla report draws
-  explain.json.gz  what lagom-xla explain tells
-Ctrl-C writes them for the best so far, and so do SIGTERM and --time-budget.
-docs/launchers.md shows how a job starts under Slurm, Kubernetes and MPI.
+  report.json.gz   for lagom-xla report
+  explain.json.gz  for lagom-xla explain
+Ctrl-C, SIGTERM and --time-budget write them for the best plan so far.
+docs/launchers.md shows how to use env.sh with Slurm, Kubernetes and MPI.
 
 examples:
   lagom-xla tune train.py:train_step --cluster=16x8xh100 --out=plan
   lagom-xla tune step.hlo.xz --cluster=2x8xh100 --format=json > tuning.json"""
 
-# Workers that start while the step is lowered, as it is begun by a compile to
-# the end beside others.
+# Workers that start while the step is lowered: tuning begins with a full
+# compile beside others.
 _NUM_EARLY = 2
-# Of the step, what forms must be able to hide for a search of them.
+# The share of the step that forms must be able to hide to be worth a search.
 _LEAST_BEYOND = 0.005
 
 
@@ -51,8 +51,8 @@ def add(commands) -> None:
     commands,
     "tune",
     _run,
-    "Searches XLA options and NCCL settings, recompiles with the best, checks"
-    " that they acted, and writes a plan.",
+    "Searches XLA options and NCCL settings, checks that the best ones have an"
+    " effect, and writes a plan.",
     _EXAMPLES,
   )
   options.add_target(command)
@@ -73,24 +73,23 @@ def add(commands) -> None:
     dest="applied",
     action="store_const",
     const="flags",
-    help="choose for a job that sets XLA_FLAGS and nothing else: options,"
-    " XLA's cap on NCCL's channels among them",
+    help="plan for a job that sets XLA_FLAGS only",
   )
   applied.add_argument(
     "--env-only",
     dest="applied",
     action="store_const",
     const="env",
-    help="choose for a job that sets XLA_FLAGS and NCCL_MAX_CTAS and loads no"
+    help="plan for a job that sets XLA_FLAGS and NCCL_MAX_CTAS, without the"
     " NCCL tuner plugin",
   )
   applied.add_argument(
     "--in-process",
     action="store_true",
-    help="also choose what no launcher can set: strands and slices of the"
-    " program, which collectives are combined, one by one, the costs that XLA"
-    " schedules by, and orders of strands; it acts only where the step is"
-    " wrapped in lagom_xla.tune(plan=DIR)",
+    help="also search what no launcher can set: rewrites of the program"
+    " (docs/strands.md), which collectives are combined, the costs that XLA"
+    " schedules by, and orders; such a plan works only if you wrap the step in"
+    " lagom_xla.tune(plan=DIR)",
   )
   command.set_defaults(applied="all")
 
@@ -102,8 +101,8 @@ def _run(arguments: argparse.Namespace) -> None:
     stopping.end_time_budget()
   except errors.Stopped as stop:
     output.say(
-      f"stopped by {stop.reason} before the step was compiled as it runs today,"
-      " so there is nothing to make a plan from."
+      f"stopped by {stop.reason} before the step was compiled as it runs today:"
+      " there is no plan."
     )
     stopping.end(stop.exit_status or stopping.NOTHING_FOUND)
   from lagom_xla.costs import in_words
@@ -128,8 +127,8 @@ def _run(arguments: argparse.Namespace) -> None:
     output.say(
       f"stopped by {tuning.stopped.reason} after"
       f" {in_words.count(tuning.candidates, 'candidate')}. The plan in"
-      f" {folder} is the best of them; `lagom-xla verify` tells"
-      " whether its parts act. The next run goes on from what was compiled."
+      f" {folder} is the best of them; check it with `lagom-xla verify`."
+      " The next run reuses what was compiled."
     )
     stopping.end(tuning.stopped.exit_status)
 
@@ -205,7 +204,7 @@ def _tune(
 
 
 def beyond(arguments: argparse.Namespace, step: explanation_lib.Step) -> str:
-  """What forms of the program would bring beside a plan's options, in words."""
+  """What forms of the program could bring beyond options, in words."""
   from lagom_xla.costs import in_words
   from lagom_xla.report import notes
 
@@ -214,8 +213,8 @@ def beyond(arguments: argparse.Namespace, step: explanation_lib.Step) -> str:
   at_most = in_words.milliseconds(step.in_process_us)
   if step.in_process_us < _LEAST_BEYOND * step.step_us:
     return (
-      f"Beyond options: strands and slices of the program could hide {at_most}"
-      " at most, so lagom_xla.tune and --in-process would bring little more."
+      f"Rewriting the program (docs/strands.md) could save {at_most} more at"
+      " most, so --in-process would bring little."
     )
   left = in_words.milliseconds(step.between_products_us)
   given = [
@@ -223,10 +222,10 @@ def beyond(arguments: argparse.Namespace, step: explanation_lib.Step) -> str:
   ]
   again = shlex.join([*given, "--in-process"])
   return (
-    f"Beyond options: {left} of the step are waits between products that need"
-    f" each other. Strands and slices of the program could hide {at_most} of"
-    " that at most. They act where the step is wrapped in lagom_xla.tune."
-    f" `{notes.program_name()} {again}` finds out what they bring."
+    f"No option can hide {left} of the waits, because products before and after"
+    " need the data. Rewriting the program (docs/strands.md) could hide up to"
+    f" {at_most} of that. To try it, wrap the step in lagom_xla.tune and run"
+    f" `{notes.program_name()} {again}`"
   )
 
 
@@ -234,7 +233,7 @@ def outcome_in_words(
   candidate: candidates_lib.Candidate | candidates_lib.Refused,
   default_us: float | None,
 ) -> str:
-  """What came of a candidate: its time, over the default's if it has one."""
+  """A candidate's outcome: its time, compared with the default's if known."""
   from lagom_xla.report import settings
   from lagom_xla.search.xla import candidates as candidates_lib
 
@@ -254,9 +253,9 @@ def _write(
   profile: profile_lib.Profile | None,
   folder: pathlib.Path,
 ) -> tuple[list[pathlib.Path], explanation_lib.Step]:
-  """Writes the plan's files and the pictures, which is work of its own.
+  """Writes the plan's files and the pictures.
 
-  Also returns what is exposed with the plan.
+  Also returns the explanation of the step with the plan.
   """
   from lagom_xla.apply import files as files_lib
   from lagom_xla.cli import progress

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 _EXAMPLES = f"""\
 {options.TARGET_HELP}
-The function is called once for each number of GPUs, and decides what a step is
-there: whether the batch grows with them. An HLO module is of a fixed number of
-GPUs, so that GPUs and networks can be compared, and node counts cannot.
+Your function is called once for each number of GPUs and decides what a step is
+there, such as whether the batch grows. An HLO module is for a fixed number of
+GPUs: you can compare GPUs and networks, but not node counts.
 
 examples:
   lagom-xla whatif train.py:train_step --cluster=4x8xh100,4x8xh200,2xp5.48xlarge
@@ -38,8 +38,8 @@ def add(commands) -> None:
     commands,
     "whatif",
     _run,
-    "Predicts a step on several clusters, node counts and network rates: what"
-    " buying network, or fewer nodes, would bring.",
+    "Predicts a step on several clusters, node counts and network rates: what a"
+    " faster network or fewer nodes would bring.",
     _EXAMPLES,
   )
   command.add_argument("target", metavar="TARGET", help="see below")
@@ -48,8 +48,8 @@ def add(commands) -> None:
     required=True,
     action="append",
     metavar="CLUSTERS",
-    help="clusters with commas between; may be repeated; `lagom-xla clusters`"
-    " lists them",
+    help="comma-separated clusters; may be repeated; `lagom-xla clusters` lists"
+    " them",
   )
   options.add_processes(command)
   options.add_arg(command)
@@ -58,14 +58,14 @@ def add(commands) -> None:
     type=_rates,
     default=(),
     metavar="GBPS",
-    help="Gbit/s of a node's network for each of its GPUs, with commas between"
+    help="comma-separated network rates, in Gbit/s per GPU of a node"
     " (default: each cluster's own)",
   )
   command.add_argument(
     "--nodes",
     type=_counts,
     metavar="COUNTS",
-    help="numbers of nodes to compile for, too, with commas between (default:"
+    help="comma-separated node counts to compile for as well (default:"
     " none; with --report powers of two from 1 to 1024)",
   )
   per_step = command.add_mutually_exclusive_group()
@@ -74,21 +74,21 @@ def add(commands) -> None:
       f"--{unit}-per-step",
       type=_amount,
       metavar="N",
-      help=f"{unit} of a step on the first cluster; elsewhere they grow as the"
-      " program's matrix products do",
+      help=f"{unit} per step on the first cluster; elsewhere they grow like the"
+      " program's matrix products",
     )
   command.add_argument(
     "--search",
     choices=("none", "quick", "full"),
     default="quick",
-    help="for the best plan: nothing, NCCL settings of the schedule that XLA"
-    " makes today, or XLA's options too, which takes as long as tune does on"
-    " each cluster of --cluster (default: %(default)s)",
+    help="what to search for a plan: nothing; NCCL settings of today's"
+    " schedule; or XLA's options too, which takes as long as tune for each"
+    " cluster of --cluster (default: %(default)s)",
   )
   command.add_argument(
     "--report",
     metavar="FILE",
-    help="write a page for a browser: curves by nodes and by network",
+    help="write an HTML page with curves by nodes and by network",
   )
   options.add_format(command)
   options.add_compiling(command)
@@ -114,8 +114,8 @@ def _run(arguments: argparse.Namespace) -> None:
   )
   if stopped is not None:
     output.say(
-      f"stopped by {stopped.reason}: clusters that are not shown were"
-      " not looked at. The next run goes on from what was compiled."
+      f"stopped by {stopped.reason}: clusters that are not shown were not"
+      " reached. The next run reuses what was compiled."
     )
     stopping.end(stopped.exit_status)
 
@@ -144,8 +144,8 @@ def _compare(
     counts = arguments.nodes or ()
     if counts and not is_python:
       raise errors.TargetError(
-        f"{arguments.target} is an HLO module, of a fixed number of GPUs: for"
-        " --nodes give the Python function that lowers the step, as"
+        f"{arguments.target} is an HLO module for a fixed number of GPUs: for"
+        " --nodes pass the Python function that builds the step, such as"
         " train.py:train_step."
       )
     if arguments.nodes is None and arguments.report and is_python:
@@ -185,7 +185,7 @@ def _counts(text: str) -> tuple[int, ...]:
   counts = [part.strip() for part in text.split(",")]
   if not all(part.isdecimal() and int(part) for part in counts):
     raise argparse.ArgumentTypeError(
-      f"{text!r} is no list of numbers of nodes such as 1,4,16"
+      f"{text!r} is not a list of node counts such as 1,4,16"
     )
   return tuple(sorted(set(map(int, counts))))
 
@@ -196,5 +196,5 @@ def _amount(text: str) -> float:
   except ValueError:
     amount = 0.0
   if not 0 < amount < 1e18:
-    raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
   return amount
