@@ -1,3 +1,3 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tuning while a step trains: what is tried, measured and kept."""
+"""Tuning a step while it trains."""

@@ -1,15 +1,15 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Account of a run: what its step takes, and what tuning may still cost.
+"""Account of a run: how long its step takes, and what tuning may still cost.
 
-Tuning may cost 2 % of a run of 1,000 steps, and of a longer run 2 % of what it
-is so far. What would cost more is not begun, until the run is long enough. A
-search that comes to that bound is taken to cost as much the next time.
+Tuning may cost 2 % of the first 1,000 steps, and of a longer run 2 % of what
+has run so far. Whatever would cost more waits until the run is long enough. A
+search that hits that bound is expected to cost as much the next time.
 
-What blocks of calls took beyond what the step usually takes is added up with
-its sign, so that noise cancels: without an effect the sum is 0 on average. Of N
-calls, each with a deviation s, against a mean that n calls of the baseline
-told, its standard error is s sqrt(N + N^2 / n).
+The cost is the signed sum of what blocks of calls took beyond the usual step
+time, so that noise cancels: without an effect it is 0 on average. For N calls
+with a standard deviation s each, against a mean over n baseline calls, its
+standard error is s sqrt(N + N^2 / n).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from lagom_xla.live import phases
 from lagom_xla.live import timing
 from lagom_xla.live import verdict as verdict_lib
 
-# A run that what was lost is told as a part of.
+# The shortest run that the budget is a share of.
 _RUN_CALLS = 1000
 # 2 % of it.
 MOST_STEPS = 20.0
-# What a trace costs a run until it is read: 73 to 110 ms, by wall clock beside
-# plain jit, of steps of 1.4 to 5 ms on eight XLA:CPU devices with two cores.
+# Cost of taking and reading a trace: 73 to 110 ms measured against plain jit,
+# with steps of 1.4 to 5 ms on eight XLA:CPU devices and two cores.
 TRACE_S = 0.1
 
 
@@ -35,8 +35,8 @@ TRACE_S = 0.1
 class Cost:
   """What tuning has cost: seconds beyond what the calls would have taken.
 
-  Not in them is what blocks took, `num_foreign` of them, that hold something of
-  the program's own.
+  Excludes `foreign_s`, from `num_foreign` blocks slowed down by the program
+  itself, such as by a checkpoint.
   """
 
   seconds: float
@@ -47,12 +47,12 @@ class Cost:
   @property
   def half_s(self) -> float:
     """Half of the 95 % interval of `seconds`."""
-    # The standard error is told by the blocks of a baseline.
+    # The standard error comes from the blocks of a baseline.
     num_errors = verdict_lib.half_width(0.95, timing.NUM_BLOCKS - 1)
     return num_errors * self.error_s
 
   def in_words(self, step_s: float, num_calls: int) -> str:
-    """The same in steps of so many seconds, and of so many calls so far."""
+    """The cost in steps of `step_s`, and as a share of `num_calls`."""
     steps, half = self.seconds / step_s, self.half_s / step_s
     words = (
       f"{steps:.1f} steps ({steps - half:.1f} to {steps + half:.1f}),"
@@ -69,34 +69,34 @@ class Cost:
 
 
 class Account:
-  """What is known of a step's time, and of what tuning has cost of it.
+  """A step's time, and what tuning has cost.
 
-  `usual` is of the variant in use, None before it is known. A profile and a
-  search are foreseen to cost `foreseen_s`. Tuning may cost `most_steps` of a
-  run of 1,000.
+  `usual` is the time of the variant in use, None before it is known. A profile
+  and a search are expected to cost `foreseen_s`. Tuning may cost `most_steps`
+  per 1,000 steps.
   """
 
   def __init__(self, most_steps: float):
     self.usual: timing.Usual | None = None
     self.num_calls = 0
     self._most_steps = most_steps
-    # Of the variant in use, over what jit runs.
+    # Step time of the variant in use over that of jit's own.
     self._ratio = 1.0
-    # What it had cost before the latest search, and what the next may cost.
+    # The cost before the latest search, and the expected cost of the next one.
     self._before_s = 0.0
     self.foreseen_s = TRACE_S
-    # What calls of the step in use have lost, and those of each proposal.
+    # What calls of the variant in use have lost, and those of each proposal.
     self._beside_s = 0.0
     self._trials_s: list[float] = []
     self._foreign_s = 0.0
     self._num_foreign = 0
-    # Of the noise of calls, and of what they were compared with.
+    # From the noise of calls, and from the error of the baseline.
     self._variance_s2 = 0.0
     self._usual_error_s = 0.0
 
   @property
   def step_s(self) -> float:
-    """What the step takes as jit runs it, in seconds; 0 before it is known."""
+    """Time of a step under jit, in seconds; 0 before it is known."""
     return 0.0 if self.usual is None else self.usual.step_s / self._ratio
 
   @property
@@ -110,11 +110,11 @@ class Account:
     )
 
   def stall(self, seconds: float) -> None:
-    """Adds what a call waited for."""
+    """Adds time that a call had to wait."""
     self._beside_s += seconds
 
   def count(self, phase: phases.Phase, times: phases.Times) -> None:
-    """Counts a phase by what it took; blocks of a baseline cost nothing."""
+    """Counts what a phase cost; baseline blocks cost nothing."""
     self.stall(times.stall_s)
     is_baseline = phase.state is phases.State.BASELINE
     usual = None if is_baseline else self.usual
@@ -138,34 +138,34 @@ class Account:
         self._trials_s[-1] += beyond_s
 
   def begin_search(self) -> None:
-    """A profile and a search begin."""
+    """Notes that a profile and a search begin."""
     self._before_s = self.cost.seconds
 
   def break_off_search(self) -> None:
-    """It would cost too much to go on."""
+    """Notes that a search was stopped because it would cost too much."""
     self.foreseen_s = max(TRACE_S, self.cost.seconds - self._before_s)
 
   def begin_trial(self) -> None:
-    """Another proposal is tried from now on."""
+    """Notes that the trial of another proposal begins."""
     self._trials_s.append(0.0)
 
   def adopt(self, verdict: verdict_lib.Verdict) -> None:
-    """The proposal that was tried last is in use."""
+    """Notes that the last proposal was adopted."""
     assert self.usual is not None
     self._ratio *= verdict.ratio
     self.usual = self.usual.times(verdict.ratio, verdict.error)
-    # What it gained meanwhile is no credit.
+    # What it gained during its trial is no credit.
     self._trials_s[-1] = max(self._trials_s[-1], 0.0)
 
   def calls_before_search(self) -> int:
-    """Calls that the run must have before a profile; 0 if it has them."""
+    """The call at which the run can afford a profile; 0 if it can now."""
     return self._least_calls(self.foreseen_s)
 
   def objection(self) -> str | None:
     """Why nothing more should be tried; None if something may be.
 
-    What comes next is taken to cost as much as the worst proposal so far: the
-    next proposal, or as many more pairs of the one that is being measured.
+    The next proposal, or the next pairs of the current one, are expected to
+    cost as much as the worst proposal so far.
     """
     if not self._least_calls(max([0.0, *self._trials_s])):
       return None
@@ -177,7 +177,7 @@ class Account:
     )
 
   def _least_calls(self, next_s: float) -> int:
-    """Calls a run must have to pay for what comes next; 0 if it has them."""
+    """The call at which the run can afford `next_s`; 0 if it can now."""
     steps = (self.cost.seconds + next_s) / self.step_s
     least = math.ceil(_RUN_CALLS * steps / self._most_steps)
     return least if least > max(self.num_calls, _RUN_CALLS) else 0

@@ -2,21 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Agreement of a job's processes: all do the same thing, or none does.
 
-Steps with different collectives wait for each other forever, so whatever
-changes a step must change it on all processes or on none. Each one votes, and
-whoever sees that all have decides. What is decided is an entry of a key-value
-store, JAX's distributed client, that can be set only once: whoever waits too
-long, or fails, sets it to a refusal, and whoever comes later finds it. So no
-two processes ever see different decisions, and none waits longer than its own
-time-out.
+Steps with different collectives hang, so whatever changes a step must change it
+on all processes or on none. Each process votes, and whichever sees all votes
+first decides. The decision is an entry of a key-value store, JAX's distributed
+client, that can be set only once: a process that times out or fails sets it to
+a refusal, which the others then find. So no two processes ever see different
+decisions, and none waits longer than its own time-out.
 
-A call of the store that fails is made again for a while: a network does fail
-for a moment, and a process that is alone with that would part from the others.
-Python acts on Ctrl-C between two calls, so none is long.
+Failing calls of the store are retried for a while, as networks fail for a
+moment and a process that gave up alone would diverge from the others. Each call
+is short, because Python handles Ctrl-C only between calls.
 
-A process that has come to a `barrier` and then loses touch goes through: the
-others see that it has come. So what one process fails in never parts it from
-the others; it would take two at once.
+A process that reached a `barrier` and then loses the connection passes it: the
+others see that it arrived. So one failure never separates a process from the
+others; that would take two at once.
 """
 
 from __future__ import annotations
@@ -32,39 +31,38 @@ from typing import Protocol, TypeVar
 from lagom_xla import errors
 from lagom_xla.jax_internals import store as store_lib
 
-# Seconds in which a process that cannot reach the others tries to. JAX ends one
-# from which it has heard nothing for 100 s.
+# How long a process tries to reach the others, in seconds. JAX ends a process
+# that has been silent for 100 s.
 REACH_S = 120.0
-# The longest call of the store, and how often the first process looks who has
-# voted, in seconds.
+# The longest call of the store, and how often the first process looks for
+# votes, in seconds.
 _LOOK_S = 0.5
-# Between two tries of a call: the first pause, and the longest, in seconds.
+# The first and the longest pause between two tries of a call, in seconds.
 _PAUSES_S = (0.05, 1.0)
-# How many calls it may take to read what is known to be set.
+# Calls in which an entry that is known to be set must be readable.
 _NUM_CALLS = 120
-# The others look who has voted as well, should the first one be lost after it
-# voted: so often in their time, as the answers are long where processes are
-# many.
+# The others look for votes, too, in case the first process is lost after its
+# vote. They look this often within their time-out, because answers are long in
+# large jobs.
 _NUM_LOOKS = 4
-# What a process may be behind another one: one finds its compiles in a cache,
-# the other one compiles. In seconds.
+# How far a process may be behind another one, in seconds: one may find its
+# compiles in a cache while the other compiles.
 _TIMEOUT_S = 1800.0
-# What is decided at a barrier to which all have come.
+# The decision at a barrier that all have reached.
 _OPEN = b""
-# Of the one question of a store that is asked once.
+# The question of a store with only one.
 _QUESTION = "question"
 
 _Result = TypeVar("_Result")
 
-# Votes by process -> why they are no agreement; None where they are one.
+# Votes by process -> why they do not agree; None if they do.
 Judge = Callable[[Mapping[int, bytes]], str | None]
 
 
 class JobStore(Protocol):
-  """Where the members of a job set entries, each once.
+  """A store in which members of a job set entries, each only once.
 
-  All of its methods raise a ProcessesError where the processes cannot reach
-  each other.
+  All methods raise a ProcessesError if the processes cannot reach each other.
 
   Attributes:
     process_id: This process.
@@ -75,13 +73,13 @@ class JobStore(Protocol):
   members: tuple[int, ...]
 
   def put(self, name: str, value: bytes) -> bytes:
-    """Sets an entry; returns what stands: this, or what was there before."""
+    """Sets an entry if it is unset, and returns what it then holds."""
 
   def get(self, name: str, *, timeout_s: float) -> bytes | None:
-    """Waits for an entry; None where it does not come in time."""
+    """Waits for an entry; None if it is not set in time."""
 
   def in_folder(self, folder: str) -> Mapping[str, bytes]:
-    """Entries whose names begin with `folder`/, by the rest of their names."""
+    """Entries whose names start with `folder`/, by the rest of their names."""
 
 
 def is_first(store: JobStore) -> bool:
@@ -104,17 +102,17 @@ class _Shared:
     self.members = members
     self.store = store
     self.name = name
-    self.number = number  # Of those with this name.
+    self.number = number  # Among stores with this name.
     self._reach_s = reach_s
 
   def put(self, name: str, value: bytes) -> bytes:
-    # Where it came through and only the answer was lost, the value stands.
+    # If only the answer of a try was lost, the value stands.
     key = self._key(name)
     if self._reach(lambda: self.store.put(key, value)):
       return value
     for _ in range(_NUM_CALLS):
       found = self._look(key, _LOOK_S)
-      if found is not None:  # As is to be expected: it could not be set.
+      if found is not None:  # As expected, since it could not be set.
         return found
     raise errors.ProcessesError(
       f"JAX's distributed client has {key} but did not return it within"
@@ -141,7 +139,7 @@ class _Shared:
     return self._reach(lambda: self.store.get(key, timeout_s=timeout_s))
 
   def _reach(self, call: Callable[[], _Result]) -> _Result:
-    """What a call of the store comes to, made again while it fails."""
+    """Makes a call of the store, again while it fails."""
     deadline = time.monotonic() + self._reach_s
     pause_s, longest_s = _PAUSES_S
     while True:
@@ -166,7 +164,7 @@ class _Alone:
     return self._entries.setdefault(name, value)
 
   def get(self, name: str, *, timeout_s: float) -> bytes | None:
-    del timeout_s  # Nobody else would set it.
+    del timeout_s  # No other process could set it.
     return self._entries.get(name)
 
   def in_folder(self, folder: str) -> Mapping[str, bytes]:
@@ -185,9 +183,9 @@ _lock = threading.Lock()
 def next_store(
   name: str, members: Iterable[int], *, reach_s: float = REACH_S
 ) -> JobStore:
-  """The next store with a name and members; all members count them alike.
+  """The next store with this name and these members.
 
-  It stays the next one until it is taken.
+  All members number stores alike. It stays the next one until `take`.
   """
   store = store_lib.of_job()
   members = tuple(sorted(members))
@@ -200,14 +198,14 @@ def next_store(
 
 
 def take(store: JobStore) -> None:
-  """The store is in use: the next one is another one."""
+  """Marks a store as used, so that `next_store` returns another one."""
   if isinstance(store, _Shared):
     with _lock:
       _num_taken[store.store, store.name] = store.number
 
 
 def in_words(processes: Iterable[int]) -> str:
-  """Processes as a message names them, such as "processes 0-2, 7"."""
+  """Processes in words, such as "processes 0-2, 7"."""
   runs: list[list[int]] = []
   for process in sorted(processes):
     if runs and process == runs[-1][-1] + 1:
@@ -221,9 +219,9 @@ def in_words(processes: Iterable[int]) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-  """Whether all members act, or why all stay as they were.
+  """Whether all members act, or why none does.
 
-  It is not answered where some members did not vote in time.
+  `is_answered` is false if some members did not vote in time.
   """
 
   is_agreed: bool
@@ -239,12 +237,12 @@ def _read(found: bytes) -> Decision:
   return Decision(**json.loads(found))
 
 
-# Where the processes cannot reach each other, all of what follows raises a
-# ProcessesError.
+# All functions below raise a ProcessesError if the processes cannot reach each
+# other.
 
 
 def vote(store: JobStore, question: str, value: bytes) -> None:
-  """Votes on a question; a ProcessesError if it has voted otherwise before."""
+  """Votes on a question; a ProcessesError if it has already voted otherwise."""
   if store.put(f"{question}/votes/{store.process_id}", value) != value:
     raise errors.ProcessesError(
       f"{in_words([store.process_id])} has already cast another vote."
@@ -258,7 +256,7 @@ def votes(store: JobStore, question: str) -> Mapping[int, bytes]:
 
 
 def decide(store: JobStore, question: str, decision: bytes) -> bytes:
-  """Decides, if nobody has; returns what stands."""
+  """Decides a question unless that is done; returns the decision."""
   return store.put(f"{question}/decision", decision)
 
 
@@ -269,10 +267,10 @@ def _decided(
   closing: Callable[[Sequence[int]], bytes],
   deadline: float,
 ) -> bytes:
-  """What is decided of a question, once this process has voted.
+  """The decision on a question on which this process has voted.
 
-  That is what is `judged` of the votes of all, the same in all members, or what
-  `closing` makes of those who have not voted at a deadline.
+  That is `judged` of all votes, which is the same in all members, or at the
+  deadline `closing` of the members that have not voted.
   """
   leads = is_first(store)
   look_s = (deadline - time.monotonic()) / _NUM_LOOKS
@@ -301,25 +299,25 @@ def barrier(
   *,
   timeout_s: float,
 ) -> bytes | None:
-  """Waits until all members have come to a barrier, which is used once.
+  """Waits until all members have reached a barrier, which is used once.
 
-  Returns None if it is open, in all members; if it is closed, what `closing`
-  makes of those that did not come in time, the same in all of them. Where the
-  others cannot be reached it raises only if this process has not come.
+  Returns None in all members if all arrived, else in all members what `closing`
+  makes of those that did not arrive in time. If the others cannot be reached it
+  raises only if this process has not arrived either.
   """
   deadline = time.monotonic() + timeout_s
   vote(store, question, b"")
   try:
     found = _decided(store, question, lambda _: _OPEN, closing, deadline)
   except errors.ProcessesError:
-    return None  # It has come, as the others see.
+    return None  # The others see that it arrived.
   return None if found == _OPEN else found
 
 
 def decision(
   store: JobStore, value: bytes, judge: Judge, *, timeout_s: float
 ) -> Decision:
-  """Votes, and waits for what all members decide, by the same judge."""
+  """Votes, and waits for the decision, which all members make alike."""
 
   def judged(cast: Mapping[int, bytes]) -> bytes:
     reason = judge(cast)
@@ -335,10 +333,7 @@ def decision(
 
 
 def refuse(store: JobStore, reason: str) -> Decision:
-  """Has all members stay as they were, and returns what they decided.
-
-  That is this refusal unless there is a decision already.
-  """
+  """Decides that no member acts, unless there is a decision; returns it."""
   by = in_words([store.process_id])
   refusal = Decision(is_agreed=False, reason=f"{by}: {reason}")
   return _read(decide(store, _QUESTION, refusal.to_json()))
@@ -349,7 +344,7 @@ def _unanswered(reason: str) -> Decision:
 
 
 def propose(store: JobStore, proposal: bytes) -> None:
-  """Shows a proposal to the other members; only the first one may, once."""
+  """Shows a proposal to the other members; only the first may, and once."""
   if store.put("proposal", proposal) != proposal:
     raise errors.ProcessesError("Another proposal was made already.")
 
@@ -357,8 +352,8 @@ def propose(store: JobStore, proposal: bytes) -> None:
 def proposal(store: JobStore, *, timeout_s: float = _TIMEOUT_S) -> bytes:
   """Waits for the proposal.
 
-  There is none, which is a ProcessesError, where a member refused, or nothing
-  came in time, which refuses for all.
+  Raises a ProcessesError if a member refused or none came in time. The latter
+  refuses for all members.
   """
   deadline = time.monotonic() + timeout_s
   while (left_s := deadline - time.monotonic()) > 0:
@@ -375,7 +370,7 @@ def proposal(store: JobStore, *, timeout_s: float = _TIMEOUT_S) -> bytes:
 
 
 def all_equal(votes: Mapping[int, object]) -> str | None:
-  """A judge: whether all votes are that of the first process."""
+  """A judge that requires all votes to equal the first process's."""
   first = min(votes)
   others = [member for member in votes if votes[member] != votes[first]]
   if not others:
@@ -390,12 +385,12 @@ def all_or_none(
   name: str,
   members: Iterable[int],
 ) -> _Result:
-  """Does something here, and returns it once all members have done the same.
+  """Runs `work`, and returns its result once all members have the same.
 
-  `work` gets a store of the members, where the first one may `propose`. Where
-  it raises, here or elsewhere, or its results have other digests, all members
-  do without: a ProcessesError names who else failed. The name is the same on
-  all members, which come to it equally often.
+  `work` gets a store of the members, in which the first may `propose`. If it
+  raises in any member, or digests of the results differ, all members fail; a
+  ProcessesError names which other one did. All members call this with the same
+  name, equally often.
   """
   store = next_store(name, members)
   take(store)

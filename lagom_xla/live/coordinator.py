@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Coordinator of a signature's phases: the first process decides, all follow.
 
-Phases are numbered and set in the job's store. Where the first process fails,
-or does not come, or another one's candidate raises, the next phase is that the
-job stays with what it has. A phase by which anything else runs than before has
-a barrier: a process that loses touch goes on as before, so all must do.
+Phases are numbered and set in the job's store. If the first process fails or is
+late, or a candidate raises in another one, the next phase tells the job to stay
+with what it has. A phase that changes what runs has a barrier: a process that
+loses the connection goes on as before, so all the others must, too.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Coordinator:
   """Gives a runner the phases of a step as jit lowered it.
 
   Attributes:
-    variants: The executables beside jit's own.
-    tracer: Of the first process.
-    complaint: What to warn of, the first only; None for nothing.
+    variants: The executables other than jit's own.
+    tracer: Only in the first process.
+    complaint: The first thing to warn of, if any.
   """
 
   def __init__(
@@ -62,9 +62,9 @@ class Coordinator:
     self._num_phases = 0
     self._in_use = 0
     self._is_over = False
-    self._decided: phases.Phase | None = None  # And not yet begun.
+    self._decided: phases.Phase | None = None  # Not begun yet.
     self._failure: str | None = None
-    self._names: dict[int, str] = {}  # Of variants.
+    self._names: dict[int, str] = {}  # By variant.
     self._first: _FirstProcess | None = None
     if agreement.is_first(store):
       self.tracer = tracing.Tracer(self._complain)
@@ -74,11 +74,11 @@ class Coordinator:
       shutdown.leave_at_end(self)
 
   def follow(self, times: phases.Times) -> phases.Phase:
-    """The next phase, the same in all processes; and what the last one took."""
+    """The next phase, the same in all processes, given the last one's times."""
     if self._decided is None:
       self._decided = self._decide(times)
       self._num_phases += 1
-    # Ctrl-C in what follows has the next call take it.
+    # After Ctrl-C in what follows, the next call takes it again.
     phase = self._decided
     self._in_use = phase.in_use
     if phase.state is phases.State.STAY:
@@ -100,7 +100,7 @@ class Coordinator:
     return phase
 
   def close(self) -> None:
-    """Nothing more is tried, and no executable kept."""
+    """Stops trying, and drops all executables."""
     self._log.is_closed = True
     self.variants.keep(())
     if self._first is not None:
@@ -109,16 +109,16 @@ class Coordinator:
   def told_if_it_hangs(
     self, variant: int
   ) -> contextlib.AbstractContextManager[None]:
-    """Around a wait for a variant: says which it is, if that takes long."""
+    """A context around a wait for a variant that logs it if it takes long."""
     return hanging.told(self._log.name, self._name_of(variant))
 
   def fail(
     self, error: Exception, variant: int, *, is_lost: bool = False
   ) -> None:
-    """A variant failed: next all processes are to run the step as jit does.
+    """Has all processes run the step as jit does, after a variant failed.
 
-    Where what was donated is gone the program has to begin again, and the next
-    run does not try the like.
+    If donated arguments are lost the program has to restart, and the next run
+    does not search.
     """
     words = f"{self._name_of(variant)} failed"
     if is_lost:
@@ -127,18 +127,18 @@ class Coordinator:
     if not self._is_over:
       with contextlib.suppress(errors.ProcessesError):
         self._refuse(words, 0)
-    # Now: no phase may ever be asked for again.
+    # Now, because no other phase may follow.
     self._log.note_phase(_refusal(self._store, words, in_use=0))
     if self._first is not None:
       self._first.stay(0, is_lost=is_lost)
 
   def leave(self) -> None:
-    """This process ends: none is to wait for it."""
+    """Tells the others not to wait, as this process ends."""
     if not self._is_over:
       self._refuse("it ended.", self._in_use)
 
   def _fail(self, words: str) -> str:
-    """Takes note of the first failure here, and tells it."""
+    """Notes and reports the first failure here."""
     if self._failure is None:
       self._failure = words
       self._complain(_stays(self._log.name, phases.stay(0, words)))
@@ -154,7 +154,7 @@ class Coordinator:
       return self._passed(self._next(times))
     except Exception as error:  # The step must run, whatever went wrong.
       return phases.stay(self._in_use, dispatch.describe(error))
-    except BaseException:  # Ctrl-C: what was decided by then, nobody knows.
+    except BaseException:  # Ctrl-C: the decision is unknown.
       self._fail("tuning was interrupted")
       raise
 
@@ -176,11 +176,11 @@ class Coordinator:
     try:
       return phases.from_json(found)
     except errors.ProcessesError as error:
-      self._refuse(str(error), self._in_use)  # The others hear of it.
+      self._refuse(str(error), self._in_use)  # Tells the others.
       raise
 
   def _passed(self, phase: phases.Phase) -> phases.Phase:
-    """A phase, or that all stay, if not all came to its barrier."""
+    """The phase, or one that stops all if some missed its barrier."""
     runs = {segment.variant for segment in phase.segments} | {phase.in_use}
     if phase.state is phases.State.STAY or runs == {self._in_use}:
       return phase
@@ -193,7 +193,7 @@ class Coordinator:
     return phase if instead is None else phases.from_json(instead)
 
   def _staying_without(self, missing: Sequence[int]) -> bytes:
-    """The phase where some processes do not come in time."""
+    """The phase that stops all if some processes are late."""
     words = (
       f"{agreement.in_words(missing)} did not arrive within"
       f" {self._phase_s:g} s."
@@ -206,7 +206,7 @@ class Coordinator:
   def _vote(self, number: int, vote: phases.Vote) -> None:
     value = json.dumps(dataclasses.asdict(vote)).encode()
     with contextlib.suppress(errors.ProcessesError):
-      # Or the store is gone, and with it the job.
+      # If the store is gone, so is the job.
       agreement.vote(self._store, _compile_name(number), value)
 
   def _complain(self, words: str) -> None:
@@ -214,7 +214,7 @@ class Coordinator:
 
 
 class _FirstProcess:
-  """What the loop asks of the process that decides: `loop.Surroundings`."""
+  """The `loop.Surroundings` in the process that decides."""
 
   def __init__(
     self,
@@ -245,8 +245,8 @@ class _FirstProcess:
     self._stop_search()
     trace_dir = self._tracer.latest()
     measured = proposals.Measured(trace_dir=trace_dir, step_s=step_s)
-    # The thread does not know this object, which may be let go of. Then the
-    # search ends, too.
+    # The thread holds no reference to this object, so that the search ends
+    # when the object is collected.
     stop, memory = threading.Event(), self._memory
     found = self._found = queue.Queue(1)
     self._stop_search = weakref.finalize(self, stop.set)
@@ -277,14 +277,14 @@ class _FirstProcess:
     self._log.note_trial(trial)
     self._memory.note(trial)
     if trial.is_adopted:
-      # Now: a run may end long before its search does.
+      # Now, as a run may end long before its search.
       self._memory.keep(self._log.trials, has_tried_all=False)
 
   def conclude(self) -> None:
     self._memory.keep(self._log.trials, has_tried_all=True)
 
   def note_risk(self, phase: phases.Phase, name: str) -> None:
-    """Has the next run know of a proposal that this one may not survive."""
+    """Records a proposal that this run may not survive, for the next run."""
     is_first = phase.number != self._latest_measured
     if phase.state is phases.State.MEASURE and is_first:
       self._latest_measured = phase.number
@@ -293,7 +293,7 @@ class _FirstProcess:
       self._memory.note_survival()
 
   def stay(self, in_use: int, *, is_lost: bool = False) -> None:
-    """The loop is over, with this variant; what failed is not to come back."""
+    """Ends the loop with this variant; a failed plan is forgotten."""
     self.end_search()
     self._is_lost = self._is_lost or is_lost
     if not self._is_lost:
@@ -311,12 +311,12 @@ def _search(
   found: _Found,
   stop: threading.Event,
 ) -> None:
-  """Puts proposals into a queue, at most one ahead of who takes them."""
+  """Puts proposals into a queue, at most one ahead of the consumer."""
   made = memory.proposals(measured, stop)
   try:
     while not stop.is_set():
       _put(next(made), found, stop)
-  except Exception as error:  # Whatever it is, the loop has to hear of it.
+  except Exception as error:  # The loop must learn of any error.
     _put(error, found, stop)
 
 
@@ -332,10 +332,10 @@ def _put(
 def refuse(
   store: agreement.JobStore, words: str, number: int = 1, *, in_use: int = 0
 ) -> bytes:
-  """Has all processes stay with a variant as soon as that can be.
+  """Has all processes stop with a variant as soon as possible.
 
-  Returns the phase that this process is to run next, of this number: this one,
-  or what was there before, and then this one comes as soon as it can.
+  Returns the phase with this number, which this process runs next: the one that
+  stops, or one that was set before, which the stop then follows.
   """
   text = _refusal(store, words, in_use=in_use).to_json()
   standing: list[bytes] = []
@@ -362,12 +362,12 @@ def _ends_tuning(text: bytes) -> bool:
 
 
 def _phase_name(number: int) -> str:
-  """What a phase, and its barrier, are called; numbered from 1."""
+  """Name of a phase and its barrier, numbered from 1."""
   return f"phases/{number}"
 
 
 def _compile_name(number: int) -> str:
-  """What the compile of a variant is called, on which all vote."""
+  """Name of the vote on a variant's compile."""
   return f"compiles/{number}"
 
 

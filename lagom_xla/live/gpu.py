@@ -2,16 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans as proposals: other ways to run a step on GPUs.
 
-What `lagom-xla tune --in-process` finds with the costs that a trace of the step
-measured comes first; then runners-up of other kinds. NCCL's settings act when a
-process starts, so what a proposal changes is what XLA gets.
+First comes the plan that `lagom-xla tune --in-process` finds with costs from a
+trace of the step, then runners-up of other kinds. NCCL settings act only when a
+process starts, so proposals change only what XLA gets.
 
-The search has a process of its own, which takes no GPU and not this process's
-lock on Python, can be killed, and is alone ended by an abort of XLA's compiler.
-`cli/background.py` is what runs there. It keeps only what is surely
-faster. Where steps are measured, what is merely predicted to be faster can be
-tried, too: each of another kind than those before it, since candidates of one
-kind are wrong together.
+The search (`cli/background.py`) runs in a process of its own: it uses no GPU,
+does not hold this process's GIL, can be killed, and takes aborts of XLA's
+compiler. It keeps only what is surely faster. As steps are measured here, plans
+that are merely predicted to be faster are tried, too, each of a new kind, since
+predictions for one kind tend to be wrong together.
 """
 
 from __future__ import annotations
@@ -57,8 +56,8 @@ class Payload:
   """What every process of a job compiles a proposal from.
 
   Attributes:
-    xla: what XLA gets beside the step.
-    is_proven: whether another process has compiled it as far as that goes
+    xla: what XLA gets besides the step.
+    is_proven: whether another process has compiled it, as far as possible
       without a GPU, and survived.
   """
 
@@ -68,12 +67,12 @@ class Payload:
   is_proven: bool
 
   def to_bytes(self) -> bytes:
-    """As a proposal has it."""
+    """The payload of a proposal."""
     return json.dumps(validation.write(self), sort_keys=True).encode()
 
 
 def read(payload: bytes) -> Payload:
-  """Reads a payload back; raises a PlanError where it is none."""
+  """Reads a payload back; raises a PlanError if it is not one."""
   try:
     return validation.read(Payload, json.loads(payload))
   except (ValueError, validation.InvalidError) as error:
@@ -101,13 +100,13 @@ def in_words(config: config_lib.XlaConfig) -> str:
 
 FOUND = "found.jsonl"
 
-# By name: live/ is below cli/, and takes nothing of it into this process.
+# By name, as live/ is below cli/ and must not import it.
 _PROGRAM = "lagom_xla.cli.background"
 _TASK = "task.json"
 _SAID = "said.txt"
 _POLL_S = 0.1
-# A compile that has begun must end before a search can be stopped: minutes, for
-# the largest public modules. After this long beyond its budget it is killed.
+# A search stops only between compiles, which take minutes for the largest
+# public modules. It is killed this long after its budget.
 _GRACE_S = 600.0
 _MOST_WORDS = 400
 
@@ -117,10 +116,10 @@ class Task:
   """What to do with a step.
 
   Attributes:
-    trace: folder of a trace of the step as it runs; None to predict costs.
-    time_budget_s: after which the best so far is taken.
+    trace: folder of a trace of the running step; None to predict costs.
+    time_budget_s: when to stop with the best so far.
     num_workers: processes that compile; 0 for the search's own.
-    prove: only compile this config, and search nothing.
+    prove: a config to compile in place of a search.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -132,7 +131,7 @@ class Task:
 
 
 def read_task(folder: pathlib.Path) -> Task:
-  """The task in a folder that `begun` wrote."""
+  """The task in a folder that `searched` wrote."""
   return validation.read(Task, json.loads((folder / _TASK).read_text()))
 
 
@@ -144,9 +143,9 @@ def searched(
 ) -> Generator[dict[str, Any], None, None]:
   """Searches in another process, which ends with this iterator at the latest.
 
-  Yields facts as they are found, until `stop` is set by another thread. Raises
-  a TargetError where the step cannot be compiled in another process, and a
-  WorkerError where that does not start, fails, is ended or hangs.
+  Yields facts as they are found, until another thread sets `stop`. Raises a
+  TargetError if the step cannot be compiled in another process, and a
+  WorkerError if that process does not start, fails, is killed or hangs.
   """
   with processes.temporary_folder() as folder:
     lowered_lib.write_step(lowered, cluster, folder)
@@ -176,7 +175,7 @@ def _start(folder: pathlib.Path) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         stdout=said,
         stderr=said,
-        # Its own group, for signals; in this session niceness counts.
+        # A process group for signals, in this session so that nice works.
         process_group=0,
       )
   except OSError as error:
@@ -189,13 +188,13 @@ def _facts(
   task: Task,
   stop: threading.Event,
 ) -> Iterator[dict[str, Any]]:
-  """The facts that the process says, until it ends."""
+  """The facts that the process writes, until it ends."""
   deadline_s = time.monotonic() + task.time_budget_s + _GRACE_S
   num_read = 0
   while not stop.is_set():
     has_ended = process.poll() is not None
     found = folder / FOUND
-    # Whole ones: it is being written.
+    # Complete lines only: it may be writing one.
     lines = found.read_text().split("\n")[:-1] if found.exists() else []
     for line in lines[num_read:]:
       facts = json.loads(line)
@@ -220,8 +219,7 @@ def _facts(
     stop.wait(_POLL_S)
 
 
-# Runners-up. More of them would cost a run more blocks of steps than they are
-# likely to gain: each is the best that is left of what is predicted behind.
+# Runners-up. Trying more would likely cost a run more than they gain.
 _MOST = 2
 
 
@@ -230,17 +228,17 @@ def ratio(
 ) -> float:
   """A candidate's predicted step time over the default's.
 
-  Both under NCCL's own choices: settings of NCCL act when a process starts.
+  Both under NCCL's own choices: NCCL settings act only when a process starts.
   """
   default = search.default.under_nccl_defaults.step_time_us
   return candidate.under_nccl_defaults.step_time_us / default
 
 
 def of(search: candidates_lib.Search) -> list[candidates_lib.Candidate]:
-  """The fastest candidates of kinds that the best is not of, best first.
+  """The fastest candidates of other kinds than the best, fastest first.
 
-  None that is predicted to be slower than XLA's defaults, nor two that XLA
-  schedules alike.
+  Leaves out those predicted to be slower than XLA's defaults, and those with a
+  schedule that was seen before.
   """
   kinds = {_kind(search.planned), _kind(config_lib.DEFAULT)}
   schedules = [search.default.runs, search.best.runs]
@@ -257,7 +255,7 @@ def of(search: candidates_lib.Search) -> list[candidates_lib.Candidate]:
 
 
 def _kind(config: config_lib.XlaConfig) -> frozenset[str]:
-  """The parts that a config has."""
+  """The fields that a config sets."""
   fields = dataclasses.fields(config)
   return frozenset(
     field.name
@@ -266,10 +264,9 @@ def _kind(config: config_lib.XlaConfig) -> frozenset[str]:
   )
 
 
-# XLA replays kernels in graphs, where the profiler cannot tell which
-# instruction a kernel belongs to.
+# In CUDA graphs the profiler cannot tell which instruction a kernel belongs to.
 _FOR_PROFILE = {"xla_gpu_enable_command_buffer": ""}
-# The step trains on the host's cores, too: a quarter of them may compile.
+# Training needs the host's cores, too: a quarter of them may compile.
 _SHARE_OF_CORES = 4
 _TIME_BUDGET_S = 1800.0
 
@@ -279,7 +276,7 @@ class PlanProposer(proposals_lib.Proposer):
   """Tunes steps for a cluster in another process; see `proposals.Proposer`."""
 
   cluster: cluster_lib.Cluster
-  # Of a search; the best so far is taken then.
+  # Of a search, which then stops with the best so far.
   time_budget_s: float = _TIME_BUDGET_S
   num_workers: int = dataclasses.field(
     default_factory=lambda: max(pool.num_cores() // _SHARE_OF_CORES, 1)
@@ -292,7 +289,7 @@ class PlanProposer(proposals_lib.Proposer):
     measured: proposals_lib.Measured,
     stop: threading.Event,
   ) -> Generator[proposals_lib.Proposal, None, None]:
-    """Those of a search in another process, as soon as it says them."""
+    """Those of a search in another process, as it finds them."""
     trace = measured.trace_dir
     task = self._task(trace=None if trace is None else str(trace.resolve()))
     self._target(lowered)
@@ -312,7 +309,7 @@ class PlanProposer(proposals_lib.Proposer):
   def compile(
     self, lowered: jax.stages.Lowered, payload: bytes
   ) -> jax.stages.Compiled:
-    """Compiles it once another process has: XLA may abort one that does."""
+    """Compiles it, after another process has, as XLA may abort."""
     proposed = read(payload)
     target = self._target(lowered)
     if proposed.xla.scheduler_profile is not None:
@@ -325,16 +322,16 @@ class PlanProposer(proposals_lib.Proposer):
   def compile_for_profile(
     self, lowered: jax.stages.Lowered
   ) -> jax.stages.Compiled:
-    """Compiles it without XLA's graphs of kernels."""
+    """Compiles it without CUDA graphs."""
     target = self._target(lowered)
     config = config_lib.XlaConfig(options=_FOR_PROFILE)
     return executable(target.compile(config), target)
 
   def digest(self, compiled: jax.stages.Compiled) -> str:
-    """A hash of the collectives and their order, also of equal ones.
+    """A hash of the collectives in order.
 
-    Ranks of NCCL go by the order alone: where two processes had another one,
-    each would get what was sent for another array.
+    NCCL matches collectives by order alone: if two processes disagreed on it,
+    even equal collectives would mix up their arrays.
     """
     digest = hashlib.sha256()
     for collective in collectives_lib.find(hlo.load(compiled)):
@@ -366,10 +363,10 @@ class PlanProposer(proposals_lib.Proposer):
 def executable(
   compilation: lowered_lib.Compilation | None, target: target_lib.Target
 ) -> jax.stages.Compiled:
-  """What was compiled to run here.
+  """The executable of a compile that can run here.
 
   Raises:
-    TargetError: Nothing was, as another machine's GPUs are compiled for.
+    TargetError: It is for the GPUs of another machine.
   """
   if compilation is None or compilation.compiled is None:
     raise errors.TargetError(

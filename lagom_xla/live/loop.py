@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Loop that decides what a step runs next: baseline, proposals, what is kept.
+"""Loop that decides what a step runs next: baseline, proposals, the winner.
 
     baseline -> profile -> search -> candidate -> measure -> adopt | reject
       ^                      ^                                      |
@@ -8,14 +8,13 @@
       +-- drift -- watch  <--- nothing left to propose -------------+
       +---------- wait  <----- it would cost too much --------------+
 
-It runs in the first process of a job, as a generator of phases that is sent
-what each of them took. It knows nothing of JAX: what it asks for is in
-`Surroundings`.
+It runs in the first process of a job, as a generator of phases that is sent the
+times of each. It knows nothing of JAX; whatever it needs is in `Surroundings`.
 
-What is traced is always the step as jit lowered it, also where a proposal is in
-use: its times are what proposals are compared with. On GPUs XLA replays kernels
-in graphs, in which a profiler cannot tell them apart. A build without graphs is
-compiled beside the run first, by all processes or for none.
+Traces are always of the step as jit lowered it, even if a proposal is in use,
+as proposals are compared with that. On GPUs a profiler cannot tell kernels in
+CUDA graphs apart, so all processes first compile a build without graphs while
+training goes on.
 """
 
 from __future__ import annotations
@@ -36,27 +35,26 @@ _Result = TypeVar("_Result")
 _Phases = Generator[phases.Phase, phases.Times, _Result]
 _State = phases.State
 
-# Calls of a candidate that no pair has: it may make communicators or capture
-# graphs at its first. So may a build of its own before the trace.
+# Warm-up calls of a candidate, or of a build to be traced: the first may create
+# communicators or capture graphs.
 _NUM_FIRST = 2
 _NUM_TRACED = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-  """What tuning may take.
+  """Limits of tuning.
 
   Attributes:
-    search_s: Seconds until a search has to come to its next proposal.
-    compile_s: Seconds until all processes must have compiled one.
-    trace_s: Seconds until a trace must have been ended and written.
-    phase_s: Seconds that a process waits for the first one's phase, and all
-      wait for each other before they run anything else. It comes, and they do,
-      as soon as all are as far in the run.
-    reach_s: Seconds in which a process that cannot reach the others tries to,
-      before it goes on alone.
-    overhead_steps: Overhead of a run of 1,000 steps beyond which nothing more
-      is tried, in steps of the baseline. A longer run may have more.
+    search_s: Seconds that a search may take to its next proposal.
+    compile_s: Seconds that all processes may take to compile one.
+    trace_s: Seconds that ending and writing a trace may take.
+    phase_s: Seconds that a process waits for the first one's phase, and that
+      all wait for each other before they run anything else.
+    reach_s: Seconds that a process tries to reach the others before it goes on
+      alone.
+    overhead_steps: Overhead per 1,000 steps, in steps of the baseline, beyond
+      which nothing more is tried.
   """
 
   search_s: float = 3600.0
@@ -68,46 +66,46 @@ class Limits:
 
 
 class Surroundings(Protocol):
-  """What the loop asks of the process that it runs in."""
+  """What the loop needs of the process that it runs in."""
 
   @property
   def has_profile_build(self) -> bool:
-    """Whether the step is compiled in another way to be traced."""
+    """Whether the step is compiled differently to be traced."""
 
   @property
   def is_trace_ending(self) -> bool:
-    """Whether the latest trace is being ended and written, beside training."""
+    """Whether the latest trace is still being ended and written."""
 
   def now_s(self) -> float:
-    """A clock that only goes forward."""
+    """A monotonic clock."""
 
   def begin_search(self, step_s: float) -> None:
-    """Has proposals made, with the latest trace if there is one that ended."""
+    """Starts a search, with the latest trace if that has ended."""
 
   def end_search(self) -> None:
-    """Nobody waits for more proposals."""
+    """Stops the search."""
 
   def found(self) -> proposals.Proposal | None:
-    """The next proposal; None where there is none yet.
+    """The next proposal; None if there is none yet.
 
-    Raises a StopIteration where there will be no more, which may say why.
+    Raises a StopIteration, which may hold a reason, if there will be no more.
     """
 
   def votes(self, number: int) -> Mapping[int, phases.Vote]:
-    """What processes have said of their compiles of a variant so far."""
+    """Votes so far on the compile of a variant, by process."""
 
   def note(self, trial: phases.Trial) -> None:
-    """Takes down what came of a proposal."""
+    """Records the result of a trial."""
 
   def conclude(self) -> None:
-    """All that the search found was tried."""
+    """Records that everything the search found was tried."""
 
 
 class Loop:
   """The loop of one signature of a step.
 
   Attributes:
-    account: What a step takes, and what the loop has taken from the run.
+    account: Time of a step, and what the loop has cost the run.
   """
 
   def __init__(
@@ -120,17 +118,17 @@ class Loop:
     self._in_use = 0
     self._num_proposals = 0
     self._num_profiles = 0
-    # Payloads of what was measured since the step last drifted.
+    # Payloads measured since the last drift.
     self._measured_payloads: set[bytes] = set()
     self._watch = timing.Watch()
     self._phases = self._run()
     self._latest: phases.Phase | None = None
 
   def next_phase(self, times: phases.Times) -> phases.Phase:
-    """The next phase, after what the one took that was returned last.
+    """The next phase, given the times of the one that was returned last.
 
-    Raises whatever the surroundings do, or why nothing more is to be tried; no
-    other phase comes after that.
+    Raises whatever the surroundings do, or the reason to stop; no other phase
+    follows.
     """
     if self._latest is None:
       self._latest = next(self._phases)
@@ -160,7 +158,7 @@ class Loop:
         self.account.break_off_search()
 
   def _baseline(self, words: str) -> _Phases[None]:
-    """Tells what a step takes while nothing is tried."""
+    """Measures the step while nothing is tried."""
     first = [timing.block(self._in_use, it) for it in timing.FIRST_BLOCKS]
     times = yield self._phase(_State.BASELINE, *first, words=words)
     num_calls = first[-1].num_calls
@@ -170,7 +168,7 @@ class Loop:
     self.account.usual = timing.of_blocks(_known(times), chunk.num_calls)
 
   def _wait(self, least_calls: int) -> _Phases[None]:
-    """Waits until the run is so long that it can pay for a profile."""
+    """Waits until the run is long enough for a profile."""
     step_s = self.account.step_s
     words = (
       f"until call {least_calls:,}: a search would cost about"
@@ -182,9 +180,9 @@ class Loop:
       words = ""
 
   def _profile(self, words: str) -> _Phases[None]:
-    """Traces a few calls, and has the step in use go on until that is written.
+    """Traces a few calls, and goes on until the trace is written.
 
-    It takes the step as jit runs it if there is no build of its own.
+    Without a build for profiling it traces the step as jit built it.
     """
     variant = 0
     if self._around.has_profile_build:
@@ -205,13 +203,13 @@ class Loop:
     yield self._phase(_State.PROFILE, *segments, number=variant, words=words)
     until_s = self._around.now_s() + self._limits.trace_s
     while self._around.is_trace_ending and self._around.now_s() < until_s:
-      # What was built for the trace is let go of.
+      # No number: the build for the trace is dropped.
       yield self._phase(_State.PROFILE, self._chunk())
 
   def _search(self) -> _Phases[tuple[str, bool]]:
     """Tries what a search proposes.
 
-    Returns why it tries no more, and whether nothing is left to try.
+    Returns why it stopped, and whether nothing is left to try.
     """
     self._around.begin_search(self.account.step_s)
     began_s = self._around.now_s()
@@ -259,7 +257,7 @@ class Loop:
       words=words,
     )
     self._around.note(trial)
-    if is_late:  # That process may hang, in all that is tried.
+    if is_late:  # That process may hang with other proposals, too.
       raise errors.ProcessesError(words)
     state = _State.REJECT
     if verdict is not None and trial.is_adopted:
@@ -280,8 +278,8 @@ class Loop:
   ) -> _Phases[tuple[str | None, bool]]:
     """Has all processes compile a variant, while the step goes on.
 
-    Returns why it must not run, None if all came to the same collectives, and
-    whether that is because some have not voted in time.
+    Returns why it must not run, None if all got the same collectives, and
+    whether that is because some did not vote in time.
     """
     until_s = self._around.now_s() + self._limits.compile_s
     while True:
@@ -305,8 +303,8 @@ class Loop:
         return objection, True
 
   def _measured(self, number: int) -> _Phases[verdict_lib.Verdict]:
-    """Has blocks of a candidate take turns with the variant in use."""
-    # On their own: whether a run survives them is known to the next one.
+    """Measures a candidate in blocks that alternate with the variant in use."""
+    # A phase of its own, so that the next run knows if this one survived it.
     yield self._phase(
       _State.MEASURE,
       timing.block(number, _NUM_FIRST),
@@ -328,12 +326,12 @@ class Loop:
       if verdict.is_adopted is not None:
         return verdict
       objection = self.account.objection()
-      if objection is not None and verdict.ratio >= 1:  # Faster ones are free.
+      if objection is not None and verdict.ratio >= 1:  # Faster costs nothing.
         words = f"{verdict.words}; stopped early: {objection}"
         return dataclasses.replace(verdict, is_adopted=False, words=words)
 
   def _until_drift(self, words: str) -> _Phases[str]:
-    """Watches the step until its time has drifted; says to what."""
+    """Watches the step until its time has drifted; says how."""
     while True:
       window = timing.window(self._in_use, self.account.step_s)
       times = yield self._phase(_State.WATCH, window, words=words)
@@ -346,7 +344,7 @@ class Loop:
         return words
 
   def _chunk(self) -> phases.Segment:
-    """Calls of the variant in use while something happens beside them."""
+    """Calls of the variant in use while something else goes on."""
     return timing.chunk(self._in_use, self.account.step_s)
 
   def _phase(

@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of what became of a step: asked before a search, told at its end.
+"""Memory of earlier runs of a step, in front of a proposer.
 
-What an earlier run adopted is proposed first, and measured again: the machine
-may have changed in what no key tells. Nothing is searched for where it is
-faster again, nor where that run found nothing faster. It stands before any
-proposer, in the first process of a job.
+A plan that an earlier run adopted is proposed first and measured again, as the
+machine may have changed in ways that no key shows. If it is still faster, or if
+that run found nothing faster, there is no search. It is used only by the first
+process of a job.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from lagom_xla.live import shutdown
 if TYPE_CHECKING:
   from lagom_xla.live import plan_cache
 
-# Seconds between looks at whether anybody still waits for a proposal.
+# Seconds between checks whether proposals are still wanted.
 _POLL_S = 0.2
 
 
 class Memory:
-  """What earlier runs know of a step, before a proposer of what none knows.
+  """What earlier runs found for a step, in front of a proposer.
 
-  `open_kept` opens what they found, in a thread; None is where nothing is kept.
+  `open_kept` opens that in a thread; it returns None if nothing is kept.
   """
 
   def __init__(
@@ -52,10 +52,10 @@ class Memory:
     self._open_kept = functools.cache(open_kept)
     self._is_asked = False
     self._is_searched = False
-    # Of the first proposal, once it was tried.
+    # The trial of the first proposal.
     self._tried: phases.Trial | None = None
     self._is_tried = threading.Event()
-    # Of what is kept: the latest changes, which no earlier ones come after.
+    # The latest changes of what is kept; late earlier ones are dropped.
     self._lock = threading.Lock()
     self._latest: dict[str, object] = {}
     self._is_at_risk = False
@@ -64,7 +64,7 @@ class Memory:
   def proposals(
     self, measured: proposals_lib.Measured, stop: threading.Event
   ) -> Generator[proposals_lib.Proposal, None, str | None]:
-    """Proposals as of a proposer; in a background thread."""
+    """Proposals, as of a proposer; runs in a background thread."""
     if not self._is_asked:
       self._is_asked = True
       kept = self._open_kept()
@@ -93,17 +93,16 @@ class Memory:
     return (yield from self._proposer.proposals(self._lowered, measured, stop))
 
   def note(self, trial: phases.Trial) -> None:
-    """Hears what came of a proposal."""
+    """Takes note of a trial's result."""
     self._tried = trial
     self._is_tried.set()
 
   def keep(
     self, trials: Sequence[phases.Trial], *, has_tried_all: bool
   ) -> None:
-    """Keeps what came of a search so far, in a thread.
+    """Saves the result of a search so far, in a thread.
 
-    Without one that is faster it is kept only if all were tried: a run that
-    breaks off knows nothing of the rest.
+    "Nothing is faster" is saved only after everything was tried.
     """
     tried = tuple(trials)
     if any(it.is_adopted for it in tried) or (
@@ -112,13 +111,13 @@ class Memory:
       self._beside("entry", lambda kept: kept.put(_entry(tried)))
 
   def forget(self) -> None:
-    """Deletes what is known, in a thread: what was adopted has failed."""
+    """Deletes what is saved, in a thread, because the adopted plan failed."""
     self._beside("entry", lambda kept: kept.drop())
 
   def note_risk(self, name: str) -> None:
-    """A proposal is about to run for the first time.
+    """Notes that a proposal is about to run for the first time.
 
-    Where a run ends with that, the next one does not come to it again.
+    If the run ends with that, the next one does not try it again.
     """
 
     def put(kept: plan_cache.PlanCache) -> None:
@@ -134,14 +133,14 @@ class Memory:
     self._beside("risk", put)
 
   def note_survival(self) -> None:
-    """The run goes on."""
+    """Notes that the run survived it."""
     if self._is_at_risk:
       self._is_at_risk = False
       atexit.unregister(self._at_end)
       self._beside("risk", lambda kept: kept.risk.drop())
 
   def end_well(self) -> None:
-    """The program ends, with nothing wrong."""
+    """Notes that the program ends normally."""
     kept = self._open_kept()
     if kept is not None:
       kept.risk.drop()
@@ -149,7 +148,7 @@ class Memory:
   def _beside(
     self, what: str, change: Callable[[plan_cache.PlanCache], None]
   ) -> None:
-    """Changes what is kept in a thread: file systems may be slow."""
+    """Changes what is saved, in a thread, as file systems may be slow."""
     self._latest[what] = change
 
     def run() -> None:
@@ -158,18 +157,18 @@ class Memory:
         with self._lock:
           if kept is not None and self._latest[what] is change:
             change(kept)
-      except Exception as error:  # Of any kind; the next run searches anew.
+      except Exception as error:  # The next run searches again.
         logging.warning(
           "lagom_xla.tune cannot save what it found: %s",
           errors.first_line(error),
         )
 
-    with contextlib.suppress(RuntimeError):  # There can be no more threads.
+    with contextlib.suppress(RuntimeError):  # No more threads can start.
       shutdown.start("lagom_xla memory", run, threading.Event())
 
 
 def _entry(trials: Sequence[phases.Trial]) -> plan_cache.Entry:
-  """What came of all trials of a run."""
+  """The entry for the trials of a run."""
   from lagom_xla.live import plan_cache
 
   adopted = [it for it in trials if it.is_adopted]
@@ -183,7 +182,7 @@ def _entry(trials: Sequence[phases.Trial]) -> plan_cache.Entry:
 
 
 def _end_well(ref: weakref.ref[Memory]) -> None:
-  """At the end of Python, which no hang and no abort comes to."""
+  """At exit, which neither a hang nor an abort reaches."""
   memory = ref()
   if memory is not None and getattr(sys, "last_type", None) is None:
     memory.end_well()

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Phases, which say what the processes of a job run at their next calls.
 
-A phase is decided by the first process and run by all of them, so that all run
-the same variant of the step at the same call. Variant 0 is the step as jit runs
-it, variant n is proposal n, and variant -n is the step as it is, built for
-profile n.
+The first process decides a phase and all run it, so that all run the same
+variant of the step at the same call. Variant 0 is the step as jit runs it,
+variant n is proposal n, and variant -n is the unchanged step built for profile
+n.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class State(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Segment:
-  """Calls in a row of one variant.
+  """Consecutive calls of one variant.
 
-  If timed, the process waits for the results of the last one and notes how long
-  all of them took; if watched, it notes that without waiting. What is traced is
-  so by the first process.
+  If timed, the process waits for the last results and notes how long all calls
+  took; if watched, it notes that without waiting. Only the first process
+  traces.
   """
 
   variant: int
@@ -64,12 +64,12 @@ class Phase:
 
   Attributes:
     state: What the loop is doing.
-    segments: Run one after the other; none for the variant in use, for ever.
-    in_use: The variant that runs wherever nothing else is said.
-    number: Of the variant that is being compiled, measured or traced beside the
-      one in use; 0 for none. What others have had compiled is let go of.
-    proposal: With that number, once: to be compiled from now on.
-    words: What came before it, for the log; "" for nothing to say.
+    segments: Run one after the other; none for the variant in use, forever.
+    in_use: The variant that runs unless a segment says otherwise.
+    number: The variant that is being compiled, measured or traced; 0 for none.
+      Other compiled variants are dropped.
+    proposal: What to compile from now on as that variant.
+    words: Details for the log, if any.
   """
 
   state: State
@@ -111,15 +111,15 @@ def from_json(text: bytes) -> Phase:
 
 
 def stay(in_use: int, words: str) -> Phase:
-  """The phase that ends the loop, with the variant that is in use."""
+  """The phase that ends the loop with the variant in use."""
   return Phase(state=State.STAY, in_use=in_use, words=words)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Vote:
-  """What a process says of its compile of a variant, or why that failed.
+  """A process's compile of a variant, or why it failed.
 
-  The digest must be the same in all processes.
+  Digests must be equal in all processes.
   """
 
   digest: str | None
@@ -128,7 +128,7 @@ class Vote:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Times:
-  """What its segments took, and what decisions and traces had calls wait."""
+  """Times of segments, and how long calls waited for decisions and traces."""
 
   durations_s: Sequence[float | None] = ()
   stall_s: float = 0.0
@@ -136,10 +136,10 @@ class Times:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trial:
-  """What came of a proposal, which is variant `number`, in words.
+  """The trial of a proposal, which is variant `number`.
 
-  `rival` is the variant that was in use. There is no verdict on a proposal that
-  did not come to be measured.
+  `rival` is the variant that was in use. There is no verdict if the proposal
+  was not measured.
   """
 
   proposal: proposals.Proposal
@@ -150,5 +150,5 @@ class Trial:
 
   @property
   def is_adopted(self) -> bool:
-    """Whether it has run since."""
+    """Whether the proposal was adopted."""
     return self.verdict is not None and bool(self.verdict.is_adopted)

@@ -1,16 +1,14 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Plans kept from one run to the next, with what was measured of them.
+"""Plans kept from one run to the next, with their measurements.
 
-A run that finds an entry needs no search: it starts with what was adopted, or,
-where nothing was faster, leaves the step alone. The key has all that a plan and
-its verdict hold for, so that nothing in the folder grows old; files may be
-deleted any time, and those that were of no use for longest are, where all would
-have more than 64 MiB. Whatever is wrong with the folder or a file costs one
-message and is as if nothing were there.
+A run that finds an entry needs no search: it tries the adopted plan first or,
+if nothing was faster, leaves the step alone. The key covers everything that a
+plan and its verdict depend on, so entries never become stale. Files may be
+deleted at any time; beyond 64 MiB in all, the least recently used are. A broken
+folder or file causes one message and counts as missing.
 
-For threads beside training: to import what reads and writes plans takes long,
-and so may a file system.
+Used in threads, because importing it takes long and file systems may be slow.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.validation import whole_files
 
-# Raised whenever a field of an entry changes its meaning; a part of the key.
+# Raised whenever a field of an entry changes its meaning. Part of the key.
 _FORMAT = 2
 _SUFFIX = ".plan.json"
 _MAX_BYTES = 64 * 2**20
@@ -46,15 +44,13 @@ _WITHOUT = "lagom_xla ignores the plans of earlier runs"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Entry:
-  """What became of tuning a step.
+  """Result of tuning a step.
 
   Attributes:
-    date: when it was measured, in UTC, as ISO 8601 has it.
-    adopted: the payload of the proposal that runs; None where nothing was
-      faster than the step as it was.
-    name: of that proposal, in words; "" without.
-    verdict: on it, or on what was tried last; "" where there was nothing to
-      try.
+    date: when it was measured, in UTC (ISO 8601).
+    adopted: payload of the adopted proposal; None if nothing was faster.
+    name: of that proposal, in words, or "".
+    verdict: on it, or on the last trial; "" if there was none.
   """
 
   date: str
@@ -64,10 +60,7 @@ class Entry:
 
 
 class PlanCache:
-  """What runs have found out about a step: a file that processes may share.
-
-  It is in a folder with those of other steps, by its key.
-  """
+  """The entry of a step: a file, named by its key, that processes may share."""
 
   def __init__(
     self,
@@ -77,7 +70,7 @@ class PlanCache:
     max_bytes: int = _MAX_BYTES,
     warn: Callable[[str], None] = logging.warning,
   ):
-    """Touches nothing yet."""
+    """Does not touch the folder yet."""
     self._folder = folder
     self._key = key
     self._path = folder / f"{key}{_SUFFIX}"
@@ -87,11 +80,11 @@ class PlanCache:
 
   @property
   def risk(self) -> PlanCache:
-    """What runs for the first time, or was what a run did not survive."""
+    """A proposal that runs for the first time, or that ended a run."""
     return PlanCache(self._folder, f"{self._key}-risk", warn=self._warn)
 
   def get(self) -> Entry | None:
-    """What was kept; None where there is nothing usable."""
+    """The entry; None if there is no usable one."""
     try:
       text = self._path.read_text()
     except FileNotFoundError:
@@ -108,10 +101,7 @@ class PlanCache:
     return None
 
   def put(self, entry: Entry) -> None:
-    """Keeps an entry, whole or not at all, unless the folder does not let it.
-
-    Of several processes that keep one under the same key, one's stays.
-    """
+    """Saves an entry atomically, or warns; the last of several writers wins."""
     folder, raw = self._path.parent, dataclasses.asdict(entry)
     whole = {"checksum": self._checksum(raw), "entry": raw}
     try:
@@ -124,14 +114,14 @@ class PlanCache:
       )
 
   def drop(self) -> None:
-    """Deletes what was kept, if there is anything."""
+    """Deletes the entry, if any."""
     try:
       self._path.unlink(missing_ok=True)
     except OSError as error:
       self._say(f"lagom_xla cannot delete a plan that failed: {error}")
 
   def _checksum(self, raw: Any) -> str:
-    """Of an entry under this key."""
+    """Checksum of an entry under this key."""
     text = self._key + json.dumps(raw, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -142,9 +132,9 @@ class PlanCache:
 
 
 def folder_of(named: pathlib.Path | bool) -> pathlib.Path | None:
-  """Where plans are: as named, the user's folder if True, and none if False.
+  """The folder of plans: the named one, the user's if True, none if False.
 
-  The user's is beside the user's compiles; there is none where those are off.
+  The user's is in the compile cache; there is none if that is off.
   """
   if not isinstance(named, bool):
     return named
@@ -153,16 +143,15 @@ def folder_of(named: pathlib.Path | bool) -> pathlib.Path | None:
 
 
 def key(lowered: Any, machine: str) -> str:
-  """What equal steps share on equal machines under equal versions.
+  """Equal for equal steps on equal machines under equal versions.
 
-  The settings of XLA and NCCL in this process's environment are in it, too:
-  what was measured rests on them.
+  Includes the settings of XLA and NCCL in this process's environment.
   """
   step = nnx_step.lowered_inside(lowered)
   program: Any = step.compiler_ir("stablehlo")
   nccl = state_lib.of_environment(os.environ)
   handed = request_lib.handed_for(step)
-  # By name: the package's own module shows what is above this one.
+  # By name, as the package's own module imports what is above this one.
   package = importlib.import_module(__name__.partition(".")[0])
   parts = (
     _FORMAT,

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Predicted choice of a step's executable, made at its first call."""
+"""Choice of a step's executable by prediction, made at its first call."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from lagom_xla.tuner import tuning as tuning_lib
 
 @dataclasses.dataclass(frozen=True)
 class _Chosen:
-  """An executable, its module, the plan of both, the tuning that found it."""
+  """An executable with its module, its plan and the tuning that found it."""
 
   compiled: jax.stages.Compiled
   module: hlo.Module
@@ -49,9 +49,9 @@ class _Chosen:
 
 
 class Chooser:
-  """Chooses the executables of one step: by its plan, or by tuning it.
+  """Chooses the executables of one step, by a plan or by tuning.
 
-  What tuning finds is added to `tunings`, in the order of signatures.
+  Tunings are added to `tunings`, in the order of signatures.
   """
 
   def __init__(
@@ -67,11 +67,11 @@ class Chooser:
     self._plan_path = plan_path
     self._plan = None if plan_path is None else plan_lib.load(plan_path)
     self._is_planned = False
-    # Plans that were found for a module before, under another signature.
+    # Plans found for the same module under another signature.
     self._plans: dict[str, plan_lib.Plan] = {}
 
   def choose(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
-    """The tuned executable; raises where tuning fails, in any process."""
+    """The tuned executable; raises if tuning fails in any process."""
     with environment.as_read(own_flags.as_read()):
       return self._choose(lowered)
 
@@ -119,7 +119,7 @@ class Chooser:
     return chosen.compiled
 
   def report(self) -> str:
-    """What was chosen, and what it should gain."""
+    """What was chosen, and its predicted gain."""
     if self._is_planned:
       assert self._plan is not None
       return (
@@ -142,7 +142,7 @@ class Chooser:
   def _planned(
     self, lowered: jax.stages.Lowered, job: agreement.JobStore
   ) -> _Chosen:
-    """With the plan that was made before."""
+    """Compiles with an existing plan."""
     del job  # Each process has the plan.
     assert self._plan is not None and self._plan_path is not None
     target = self._target(lowered)
@@ -152,7 +152,7 @@ class Chooser:
   def _searched(
     self, lowered: jax.stages.Lowered, job: agreement.JobStore
   ) -> _Chosen:
-    """With a plan that the first process searches for."""
+    """Compiles with a plan that the first process searches for."""
     if not agreement.is_first(job):
       raw = json.loads(agreement.proposal(job))
       plan = plan_lib.from_dict(raw, where="Process 0")
@@ -165,8 +165,7 @@ class Chooser:
       with compiler.alone() if is_job else contextlib.nullcontext():
         tuning = tuner.tune(
           target,
-          # A CPU that stands for GPUs does nothing with what goes beyond
-          # options.
+          # CPUs that stand for GPUs act on options only.
           in_process=is_on_gpus,
           arms=arms.within_process(target.cluster),
         )
@@ -222,6 +221,6 @@ def _chosen(
 
 
 def _digest(lowered: jax.stages.Lowered) -> str:
-  """Equal for signatures that differ in nothing that XLA sees."""
+  """Equal for signatures that are the same program to XLA."""
   module: Any = lowered.compiler_ir("stablehlo")
   return lowerings.digest(module)

@@ -1,12 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of a job, and whether they would run the same collectives alike.
+"""Check that the processes of a job run the same collectives alike.
 
-NCCL's ranks choose algorithm, protocol and channels each for itself, and each
-process compiles its own executable. Where they choose differently, or compile
-other collectives, one waits forever, and nothing says why. So before the first
-one the processes show each other what they would choose by, what changes their
-compiles, and the program.
+Each NCCL rank chooses algorithm, protocol and channels for itself, and each
+process compiles its own executable. If choices or collectives differ, the job
+hangs and nothing says why. So before the first collective the processes compare
+the settings that they choose by, those that change compiles, and the program.
 """
 
 from __future__ import annotations
@@ -33,44 +32,42 @@ if TYPE_CHECKING:
 
 # As long as jax.distributed.initialize waits for processes, in seconds.
 _TIMEOUT_S = 300.0
-# As long as live steps wait for each other, in seconds: between two signatures
-# a process may do something else.
+# As long as live steps wait for each other, in seconds: a process may do
+# something else between two signatures.
 _STEP_TIMEOUT_S = 1800.0
-# Lines of a program that are told apart as one.
+# Lines of a program that are compared as one.
 _NUM_LINES = 16
-# More hosts than these are left to their processes' numbers.
+# Hosts that a message names.
 _MAX_HOSTS = 4
 
-# Those that were found to have the same settings, with what they showed of a
-# step, None of no step.
+# Members that were found to agree, with their vote on a step, or None.
 _agreed: set[tuple[store_lib.Store, tuple[int, ...], bytes | None]] = set()
 _lock = threading.Lock()
 
 
 def check_processes(*, timeout_s: float = _TIMEOUT_S) -> None:
-  """Checks that all processes of a job choose alike and compile alike.
+  """Checks that all processes of a job have the same settings.
 
   Call it on every process, after `jax.distributed.initialize` and before the
   first collective. It compares the NCCL tuner plugin and its table, the NCCL
-  settings that ranks choose by (also those of nccl.conf), which plan's env.sh
-  was sourced, XLA_FLAGS but for what changes no compile for GPUs, such as
-  dumps, and JAX's settings that reach XLA. XLA reads its flags for that. It
-  uses no device. Once it has passed it returns at once, as it does where the
-  job has one process.
+  settings that ranks choose by (including nccl.conf), the plan whose env.sh was
+  sourced, the XLA_FLAGS that change compiles for GPUs (not dumps, for example),
+  and JAX's settings that reach XLA. This makes XLA read its flags, but uses no
+  device. After it has passed, or in a job of one process, it returns at once.
 
   Args:
     timeout_s: how long to wait for the other processes.
 
   Raises:
-    SettingsDifferError: they differ; the message says where, and is the same
-      on all processes.
+    SettingsDifferError: settings differ; the message says where, and is the
+      same on all processes.
     ProcessesError: some processes did not answer; the message names them.
   """
   check(None, timeout_s=timeout_s)
 
 
 def check_step(members: Iterable[int], lowered: jax.stages.Lowered) -> None:
-  """As `check_processes`, of those that run a step, and of its program."""
+  """As `check_processes`, for the processes of a step and for its program."""
   check(members, lowered, timeout_s=_STEP_TIMEOUT_S)
 
 
@@ -89,7 +86,7 @@ def check(
   with _lock:
     if len(chosen) < 2:
       return
-    # A first call is made again after Ctrl-C, by those alone that it met.
+    # After Ctrl-C in a first call, only the interrupted processes repeat it.
     of_step = None if lowered is None else vote(os.environ, lowered)
     known = {(store, chosen, of_step)}
     if of_step is None:
@@ -112,7 +109,7 @@ def check(
 def _compared(
   members: tuple[int, ...], shown: bytes, timeout_s: float
 ) -> agreement.Decision:
-  """What members decide on their settings; the same question after Ctrl-C."""
+  """The members' decision on their settings; after Ctrl-C the same question."""
   store = agreement.next_store("settings", members)
   try:
     decision = agreement.decision(store, shown, difference, timeout_s=timeout_s)
@@ -126,7 +123,7 @@ def _compared(
 def vote(
   environ: Mapping[str, str], lowered: jax.stages.Lowered | None = None
 ) -> bytes:
-  """What a process of these variables shows to the others, for `difference`."""
+  """What a process with these variables shows the others, for `difference`."""
   # Not imported where the job has one process.
   from lagom_xla.apply.nccl import state as state_lib
   from lagom_xla.jax_internals import request
@@ -147,9 +144,9 @@ def vote(
 def _compiled(
   environ: Mapping[str, str], handed: request_lib.Handed
 ) -> tuple[str, Mapping[str, str]]:
-  """What changes compiles: a hash of all options, and those that are set.
+  """A hash of all options that change compiles, and those that are set.
 
-  Of this process's own environment XLA has read the flags already.
+  XLA has already read the flags of this process's own environment.
   """
   from lagom_xla.flags import debug_options
   from lagom_xla.flags import environment
@@ -164,7 +161,7 @@ def _compiled(
     else:
       values = debug_options.under(text)
   except (OSError, ValueError, errors.OptionsError, errors.ProbeError):
-    flags, values = (), {}  # XLA ends the process, or hides what it reads.
+    flags, values = (), {}  # XLA would end the process, or hides its options.
   everything = environment.of_step({**values, **beside.values})
   named = {f.name: values.get(f.name, f.value or "") for f in flags}
   told = environment.of_step({**named, **beside.values})
@@ -175,7 +172,7 @@ def _compiled(
 
 
 def difference(votes: Mapping[int, bytes]) -> str | None:
-  """What differs between processes, in a sentence; None where nothing does."""
+  """What differs between processes, in a sentence; None if nothing does."""
   read = {member: json.loads(shown) for member, shown in votes.items()}
   hosts = {member: shown["host"] for member, shown in read.items()}
   differences = list(_differences("settings", read, hosts))
@@ -196,7 +193,7 @@ def difference(votes: Mapping[int, bytes]) -> str | None:
 def _differences(
   part: str, read: Mapping[int, Any], hosts: Mapping[int, str]
 ) -> Iterator[str]:
-  """What differs in a part of what processes show, by name."""
+  """What differs in one part of the votes, by name."""
   from lagom_xla.apply.nccl import state as state_lib
 
   entries = {
@@ -215,7 +212,7 @@ def _differences(
 def _other_programs(
   programs: Mapping[int, Sequence[str]], hosts: Mapping[int, str]
 ) -> str | None:
-  """Who has lowered another program than the first; None where nobody has."""
+  """Who lowered another program than the first process; None if nobody did."""
   first = min(programs)
   others = [m for m in sorted(programs) if programs[m] != programs[first]]
   if not others:
@@ -238,7 +235,7 @@ def _difference(
   settings: Mapping[int, Mapping[str, state_lib.Entry]],
   hosts: Mapping[int, str],
 ) -> str | None:
-  """Who has what, of one setting; None where all have the same."""
+  """Who has which value of a setting; None if all have the same."""
   members_by_entry: dict[state_lib.Entry | None, list[int]] = {}
   for member in sorted(settings):
     entry = settings[member].get(name)

@@ -1,14 +1,13 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Proposals of other ways to run a step, and who makes them on each platform.
+"""Proposals of other ways to run a step, and proposers for each platform.
 
-A proposer knows one kind of device. It says in which other ways a step could
-run there, and compiles them; it measures nothing. What it hands on is bytes, so
-that every process of a job can compile the same.
+A proposer knows one kind of device. It proposes other ways to run a step there
+and compiles them, but measures nothing. A proposal is bytes, so that every
+process of a job can compile the same.
 
-What makes proposals takes most of a second to import. A run that is too short
-for a search needs none of it, and in others a thread imports it beside
-training.
+Importing a proposer takes most of a second. Runs that are too short for a
+search never do it; in others a thread does while the step trains.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ import jax
 from lagom_xla import errors
 from lagom_xla.jax_internals import lowerings
 
-if TYPE_CHECKING:  # Imported by threads, beside training.
+if TYPE_CHECKING:  # Imported by threads while the step trains.
   from lagom_xla import cluster as cluster_lib
 
 
@@ -37,8 +36,8 @@ if TYPE_CHECKING:  # Imported by threads, beside training.
 class Proposal:
   """Another way to run a step, named in a few words.
 
-  Every process of the job compiles it from `payload`, which is JSON. What is
-  predicted is its step time over the baseline's.
+  Every process of the job compiles it from `payload`, which is JSON.
+  `predicted_ratio` is its predicted step time over the baseline's.
   """
 
   name: str
@@ -48,10 +47,10 @@ class Proposal:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured:
-  """What is known of the step as it runs, when proposals are asked for.
+  """Measurements of the step, for a proposer.
 
-  `trace_dir` is the folder of this process's jax.profiler trace, if there is
-  one; `step_s` is what a step of the baseline takes.
+  `trace_dir` is the folder of this process's jax.profiler trace, if any;
+  `step_s` is the baseline's step time in seconds.
   """
 
   trace_dir: pathlib.Path | None
@@ -63,7 +62,7 @@ class Proposer(Protocol):
 
   Attributes:
     has_profile_build: Whether a profiler sees more of the step if it is
-      compiled in another way.
+      compiled by `compile_for_profile`.
   """
 
   has_profile_build: bool = False
@@ -74,13 +73,13 @@ class Proposer(Protocol):
     measured: Measured,
     stop: threading.Event,
   ) -> Generator[Proposal, None, str | None]:
-    """Yields proposals, the best first; no more once `stop` is set.
+    """Yields proposals, best first, until `stop` is set.
 
-    Runs in a background thread of the job's first process, beside training,
-    which stays with the step as it is where this raises.
+    Runs in a background thread of the job's first process. If it raises,
+    training keeps the variant in use.
 
     Returns:
-      Why there are no more, where that is more than that all were yielded.
+      Why there are no more, if it is not that all were yielded.
     """
 
   def compile(
@@ -88,21 +87,21 @@ class Proposer(Protocol):
   ) -> jax.stages.Compiled:
     """Compiles the proposal with this payload, in a background thread.
 
-    It gives the same collectives in the same order in every process.
+    The collectives and their order must be the same in every process.
     """
 
   def compile_for_profile(
     self, lowered: jax.stages.Lowered
   ) -> jax.stages.Compiled:
-    """Compiles the step as it is, for a profiler; in a background thread."""
+    """Compiles the unchanged step for a profiler, in a background thread."""
     return lowered.compile()
 
   def digest(self, compiled: jax.stages.Compiled) -> str:
-    """What must be equal in all processes: a hash of the collectives."""
+    """A hash of the collectives, which must be equal in all processes."""
 
 
 class _Deferred:
-  """Stands for a proposer that is yet to be made."""
+  """Stands for a proposer that is made on first use."""
 
   def __init__(self, make: Callable[[], Proposer], has_profile_build: bool):
     self.has_profile_build = has_profile_build
@@ -116,7 +115,7 @@ class _Deferred:
     with self._lock:
       if self._made is None:
         self._made = self._make()
-        # Verdicts on what it proposes need it, in the thread that trains.
+        # Here, as the training thread needs it for verdicts.
         importlib.import_module("scipy.special")
       return getattr(self._made, name)
 
@@ -124,16 +123,15 @@ class _Deferred:
 def deferred(
   make: Callable[[], Proposer], *, has_profile_build: bool = False
 ) -> Proposer:
-  """A proposer that is made by the thread that first asks it anything."""
+  """A proposer that is made by the thread that first uses it."""
   return cast(Proposer, _Deferred(make, has_profile_build))
 
 
 def check_no_refs(lowered: jax.stages.Lowered) -> None:
-  """Raises a TargetError where a step works on refs.
+  """Raises a TargetError if a step uses refs.
 
-  Of an executable that does, JAX (0.10.2 to 0.12) tells neither the types nor
-  the shardings of its results, so nobody knows whether it may take the place of
-  another one.
+  JAX (0.10.2 to 0.12) does not show types and shardings of such an executable's
+  results, so nothing says whether it may replace another one.
   """
   if lowerings.changes_refs(lowered):
     raise errors.TargetError(
@@ -144,7 +142,7 @@ def check_no_refs(lowered: jax.stages.Lowered) -> None:
 
 
 def platform_of(lowered: jax.stages.Lowered) -> str:
-  """What a step was lowered for: "cpu", "gpu" or what else JAX calls it."""
+  """The platform that a step was lowered for, such as "cpu" or "gpu"."""
   platform = lowerings.client_of(lowered).platform
   return "gpu" if platform in ("gpu", "cuda", "rocm") else platform
 
@@ -166,10 +164,10 @@ def of_live_gpus() -> cluster_lib.Cluster:
 def machine_of(
   lowered: jax.stages.Lowered, cluster: cluster_lib.Cluster | None
 ) -> str:
-  """What a step runs on, as far as its times may depend on it.
+  """The machine, as far as step times depend on it.
 
-  That is `cluster`, or what the live GPUs make up, which raises a ClusterError
-  where they are of no known kind.
+  On GPUs that is `cluster`, or the cluster of the live GPUs; raises a
+  ClusterError if their kind is unknown.
   """
   if platform_of(lowered) == "gpu":
     cluster = cluster or of_live_gpus()
@@ -180,7 +178,7 @@ def machine_of(
 
 
 def nothing_to_tune(platform: str) -> errors.ClusterError:
-  """The error that says so of a platform."""
+  """The error for a platform without a proposer."""
   return errors.ClusterError(
     f"nothing is tuned on {platform} devices; to tune by predictions, name the"
     " GPUs that they stand for with cluster=."

@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Threads beside training, and how they end with the process.
+"""Background threads, and how they end with the process.
 
-A thread that is inside XLA when Python ends may abort the process, and a
-training that is done would end with an error. So it is waited for, for a while.
-A program that Ctrl-C ends is to end at once: it does not wait, and goes by the
-signal, as Python itself has it go, before the thread can come out.
+A thread inside XLA when Python exits may abort the process, so that a finished
+training would end with an error. So exit waits for threads for a while. After
+Ctrl-C the program must end at once: it does not wait, and kills itself by the
+signal, as Python does, before the thread can return.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ import weakref
 
 from lagom_xla import errors
 
-# How long threads are waited for after Ctrl-C, in seconds.
+# How long to wait for threads after Ctrl-C, in seconds.
 _INTERRUPTED_S = 0.5
 
 
 def _is_ending() -> bool:
-  """Whether this program ends because nobody caught a KeyboardInterrupt."""
-  is_interactive = hasattr(sys, "ps1")  # What was raised there was caught.
+  """Whether this program ends because of an uncaught KeyboardInterrupt."""
+  is_interactive = hasattr(sys, "ps1")  # There it was caught.
   latest = getattr(sys, "last_type", None)
   return not is_interactive and latest is KeyboardInterrupt
 
 
 def _go_by_signal() -> None:
-  """Calls what else is to be called at the end, and ends."""
+  """Runs the other exit functions, and ends by SIGINT."""
   atexit._run_exitfuncs()
   for stream in (sys.stdout, sys.stderr):
     if stream is not None:
@@ -44,14 +44,14 @@ def _go_by_signal() -> None:
   os.kill(os.getpid(), signal.SIGINT)
 
 
-# Of all threads together, in seconds; a thread that hangs is left behind.
+# For all threads together, in seconds; a thread that hangs is abandoned.
 _LONGEST_S = 20.0
-# Seconds in which the others must have been told.
+# Time to tell the other processes, in seconds.
 _LEAVE_S = 1.0
 
 _running: dict[threading.Thread, threading.Event] = {}
 _leaving: weakref.WeakSet[Leaving] = weakref.WeakSet()
-# Set when the process ends: no thread begins any more.
+# Set when the process ends: no thread starts any more.
 _is_over = threading.Event()
 _lock = threading.Lock()
 
@@ -62,7 +62,7 @@ def start(
   """Starts a thread."""
 
   def run_noted() -> None:
-    # Ctrl-C may have met the thread that started this one, and ended it.
+    # Ctrl-C may have ended the thread that started this one.
     if _note(threading.current_thread(), stop):
       run()
 
@@ -74,25 +74,25 @@ def start(
 
 
 class Leaving(Protocol):
-  """Whoever has something to say to the other processes of the job."""
+  """An object that tells the job's other processes when this one ends."""
 
   def leave(self) -> None:
     """Tells them that this process ends; a ProcessesError if it cannot."""
 
 
 def leave_at_end(leaving: Leaving) -> None:
-  """Has somebody tell the others when the process ends, if it is still there.
+  """Has `leaving` tell the others at exit, if it still exists.
 
-  JAX has processes wait for each other when they end. So one that ended, as by
-  Ctrl-C, and others that wait for what it decides would wait for each other.
-  That is before threads are waited for.
+  JAX processes wait for each other at exit. So one that ends, for example by
+  Ctrl-C, and others that wait for its decision would deadlock. It is called
+  before threads are waited for.
   """
   _register()
   _leaving.add(leaving)
 
 
 def join(longest_s: float = _LONGEST_S) -> bool:
-  """Waits for the threads that run now, for a while; whether all have ended."""
+  """Waits a while for the running threads; returns whether all have ended."""
   with _lock:
     running = list(_running)
   deadline = time.monotonic() + longest_s
@@ -102,7 +102,7 @@ def join(longest_s: float = _LONGEST_S) -> bool:
 
 
 def _note(thread: threading.Thread, stop: threading.Event) -> bool:
-  """Has the process wait for a thread when it ends; whether it has not yet."""
+  """Registers a thread to wait for; false if the process is already ending."""
   with _lock:
     for ended in [it for it in _running if not it.is_alive()]:
       del _running[ended]
@@ -112,14 +112,14 @@ def _note(thread: threading.Thread, stop: threading.Event) -> bool:
 
 
 def _register() -> None:
-  """What was registered last is called first: `_end` calls all that is left."""
+  """Registers `_end` anew: exit functions run last registered first."""
   atexit.unregister(_end)
   atexit.register(_end, os.getpid())
 
 
 def _end(process: int) -> None:
   if process != os.getpid():
-    return  # A fork has none of these threads.
+    return  # A fork does not have these threads.
   _leave()
   with _lock:
     _is_over.set()
@@ -133,7 +133,7 @@ def _end(process: int) -> None:
 
 
 def _leave() -> None:
-  """Has those that are there tell the others."""
+  """Calls `leave` of all that still exist."""
 
   def leave() -> None:
     for one in leaving:
@@ -144,6 +144,6 @@ def _leave() -> None:
   if not leaving:
     return
   thread = threading.Thread(target=leave, name="lagom_xla leave", daemon=True)
-  with contextlib.suppress(RuntimeError):  # There can be no more threads.
+  with contextlib.suppress(RuntimeError):  # No more threads can start.
     thread.start()
     thread.join(_LEAVE_S)

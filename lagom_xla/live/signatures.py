@@ -2,15 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Signatures of a step: what each runs at a call, and how long blocks take.
 
-A timed block lasts from the end of the block before it until the results of its
-last call are there: what the user's program does between calls counts, for all
-variants alike. While the program calls the step with other shapes the clock
-stands still.
+A timed block lasts from the end of the previous block until the results of its
+last call are ready. So it includes what the user's program does between calls,
+for all variants alike. The clock stops while the program calls the step with
+other shapes.
 
-After `jax.clear_caches` jit traces, lowers and compiles a step anew. What runs
-in its place is compiled anew as well, and what was found out stays. Jit also
-lowers anew where a module was imported that brings settings for traces, such as
-Pallas. What runs in the step's place is as good as before.
+After `jax.clear_caches` jit traces, lowers and compiles a step again. Variants
+are then compiled again, too, and verdicts stay. Jit also lowers again after the
+import of a module that adds trace settings, such as Pallas; variants stay valid
+then.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from lagom_xla.jax_internals import lowerings
 from lagom_xla.live import coordinator as coordinator_lib
 from lagom_xla.live import phases
 
-# What a phase took -> the one after it, the same in all processes.
+# Times of a phase -> the next one, the same in all processes.
 Follow = Callable[[phases.Times], phases.Phase]
 
 
 class Runner:
-  """Runs the phases of one signature; traces where its coordinator has it.
+  """Runs the phases of one signature, and traces if its coordinator does.
 
-  There is no segment of the phase where nothing is counted any more.
+  `segment` is None once calls are no longer counted.
   """
 
   phase: phases.Phase
@@ -49,7 +49,7 @@ class Runner:
     self._coordinator = coordinator
     self._tracer = None if coordinator is None else coordinator.tracer
     self._clock = time.perf_counter
-    # When the running block began; None while the clock stands still.
+    # When the running block began; None while the clock is stopped.
     self._mark_s: float | None = None
     self._elapsed_s = 0.0
     self._stall_s = 0.0
@@ -60,17 +60,17 @@ class Runner:
 
   @property
   def variant(self) -> int:
-    """What the next call runs."""
+    """The variant that the next call runs."""
     if self.segment is None:
       return self.phase.in_use
     return self.segment.variant
 
   def lend(self) -> float:
-    """How many calls may go without `begin` and `end`; they count as made.
+    """How many calls may skip `begin` and `end`; they count as made.
 
-    In a block these are all but the first and the last one, unless it takes
-    turns with blocks of another variant: one that raises is to be noticed, and
-    what is compared is to be called alike.
+    In a block these are all but the first and the last, unless it alternates
+    with blocks of another variant: errors must be noticed there, and compared
+    variants be called alike.
     """
     if self.segment is None:
       return math.inf
@@ -80,15 +80,15 @@ class Runner:
     return self._num_lent
 
   def take_back(self, num_calls: float) -> None:
-    """So many of the calls that were lent last were not made.
+    """Takes back lent calls that were not made.
 
-    Threads that call at once count them roughly: no more than were lent.
+    Concurrent threads count them only roughly: takes back at most those lent.
     """
     self._num_left += int(min(max(num_calls, 0), self._num_lent))
     self._num_lent = 0
 
   def begin(self, arguments: object) -> contextlib.AbstractContextManager[Any]:
-    """Before a call; the call is to be made within what is returned."""
+    """Called before a call, which must be made inside the result."""
     self._num_lent = 0
     if self.segment is not None and not self._num_left:
       self._end_segment(self.segment)
@@ -107,7 +107,7 @@ class Runner:
     return contextlib.nullcontext()
 
   def end(self, results: object) -> None:
-    """After a call."""
+    """Called after a call."""
     segment = self.segment
     if segment is None:
       return
@@ -124,19 +124,18 @@ class Runner:
   def told_if_it_hangs(
     self, variant: int
   ) -> contextlib.AbstractContextManager[None]:
-    """Around a wait in a phase of something that is not in use.
+    """A context around a wait that logs the variant if it takes long.
 
-    Says what it is, if that takes long; around that in use as well, as blocks
-    of both are compared.
+    Does so for the variant in use, too, in phases that compare it with another.
     """
     if self._coordinator is None or self._is_plain:
       return contextlib.nullcontext()
     return self._coordinator.told_if_it_hangs(variant)
 
   def pause(self, arguments: object) -> None:
-    """The program calls the step with other shapes, and these arguments.
+    """Stops the clock, as the step is called with other shapes.
 
-    They often hold results of this runner's calls, which are waited for.
+    Waits for `arguments`, which often hold results of this runner's calls.
     """
     if self._mark_s is None:
       return
@@ -148,15 +147,15 @@ class Runner:
       self._end_trace()
 
   def stall(self, seconds: float) -> None:
-    """The running call takes so much longer, which is no block's time."""
+    """Excludes time that the running call loses from its block."""
     self._stall_s += seconds
     if self._mark_s is not None:
       self._mark_s += seconds
 
   def _end_segment(self, segment: phases.Segment) -> None:
-    """Ends its trace and notes what it took; once, should Ctrl-C come between.
+    """Ends its trace and notes its time.
 
-    The call after a segment sees to that, too.
+    It acts only once: after Ctrl-C the next call tries again.
     """
     if len(self._ends_s) > self._index:
       return
@@ -190,7 +189,7 @@ class Runner:
       for it in self.phase.segments
     )
     self.num_phases += 1
-    # Seconds of each segment that ended; None if untimed.
+    # Seconds of each ended segment; None if untimed.
     self._ends_s: list[float | None] = []
     self._enter(0)
 
@@ -203,14 +202,14 @@ class Runner:
 
   @contextlib.contextmanager
   def _stalling(self):
-    """Counts as a stall, and as no block's time."""
+    """Counts the time inside as a stall."""
     start_s = self._clock()
     yield
     self.stall(self._clock() - start_s)
 
 
 def wait_for(values: object) -> None:
-  """Waits for values; whoever uses them hears what went wrong, as under jit."""
+  """Waits for values; errors are left to whoever uses them, as under jit."""
   _failure_of(values)
 
 
@@ -223,16 +222,16 @@ def _failure_of(values: object) -> Exception | None:
   return None
 
 
-# What jaxlib's errors have of Python that a program called back into. (jaxlib's
-# py_client_cpu.cc and callback.cc, of JAX 0.10.2 to 0.12)
+# In jaxlib's errors that come from a Python callback (py_client_cpu.cc and
+# callback.cc, JAX 0.10.2 to 0.12).
 _CALLBACK_ERROR = "CpuCallback error"
 
 
 class Signature:
   """One signature of a step.
 
-  `executable` gives a variant beside jit's own, by its number; there is no
-  coordinator where nothing is tried.
+  `executable` returns a variant other than jit's own by its number. There is no
+  coordinator if nothing is tried.
   """
 
   def __init__(
@@ -246,23 +245,23 @@ class Signature:
     self._executable = executable
     self.coordinator = coordinator
     self._has_failed = False
-    # Variants whose first results were waited for; jit's own are not.
+    # Variants whose first results were waited for; 0 needs no wait.
     self._has_run = {0}
     self._lanes: dict[int, Any] = {}
     self.runner = Runner(follow, coordinator)
 
   @property
   def variant(self) -> int:
-    """What the next call runs."""
+    """The variant that the next call runs."""
     return 0 if self._has_failed else self.runner.variant
 
   @property
   def in_use(self) -> int:
-    """What runs where nothing is measured."""
+    """The variant that runs when nothing is measured."""
     return 0 if self._has_failed else self.runner.phase.in_use
 
   def lane(self, variant: int, answer: Callable[..., dispatch.Answer]) -> Any:
-    """The function of jit's type that runs a variant, and asks `answer`."""
+    """A function of jit's type that runs a variant, with misses to `answer`."""
     kept = {0, variant, self.in_use, self.runner.phase.number}
     for gone in self._lanes.keys() - kept:
       del self._lanes[gone]
@@ -285,10 +284,10 @@ class Signature:
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
   ) -> Any:
-    """Makes the next call; as jit does if a variant fails, if that can be.
+    """Makes the next call, again as jit does if a variant fails and it can.
 
-    On GPUs a call returns before it fails. So the results of a variant's first
-    call are waited for.
+    On GPUs a call returns before it fails, so this waits for the results of a
+    variant's first call.
     """
     variant = self.variant
     if variant in self._has_run:
@@ -320,20 +319,20 @@ class Signature:
     except Exception as error:
       if is_final(error, args, kwargs):
         raise
-      # If it raises as well, the error is the caller's.
+      # If this raises, too, the error is the caller's.
       results = lane_of(self, 0)(*args, **kwargs)
       self.fail(error, variant)
       return results
 
   def is_of(self, lowered: jax.stages.Lowered) -> bool:
-    """Whether something is tried here of the step that jit lowered."""
+    """Whether this is the live signature of the step that jit lowered."""
     coordinator = self.coordinator
     return coordinator is not None and coordinator.variants.is_of(lowered)
 
   def renew(self, lowered: jax.stages.Lowered) -> None:
-    """Goes on with the same step, lowered again: JAX's caches were cleared."""
+    """Goes on with the same step, lowered again after a clearing of caches."""
     self._lanes.clear()  # One of them asks.
-    lowered.compile()  # As jit is about to; or a block would last so long.
+    lowered.compile()  # As jit is about to, so that no block includes it.
     try:
       if self.coordinator is not None:
         self.coordinator.variants.renew(lowered)
@@ -343,29 +342,29 @@ class Signature:
   def fail(
     self, error: Exception, variant: int, *, is_lost: bool = False
   ) -> None:
-    """A variant failed, and none but jit's own is run here any more.
+    """Runs only jit's own executable from now on, as a variant failed.
 
-    The state of the program is lost if what was donated is gone.
+    `is_lost` says that donated arguments, and so the program's state, are lost.
     """
     self._has_failed = True
     if self.coordinator is not None:
       self.coordinator.fail(error, variant, is_lost=is_lost)
 
   def close(self) -> None:
-    """It is called no more; what was compiled for it is let go of."""
+    """Drops what was compiled for it, as it is no longer called."""
     self._lanes.clear()
     if self.coordinator is not None:
       self.coordinator.close()
 
   def complaint(self) -> str | None:
-    """What to warn of, if there is anything."""
+    """What to warn of, if anything."""
     return None if self.coordinator is None else self.coordinator.complaint
 
 
 def fixed(
   jitted: dispatch.Jitted, compiled: jax.stages.Compiled | None
 ) -> Signature:
-  """A signature that runs one executable, None for jit's own, and no other."""
+  """A signature that always runs one executable; None for jit's own."""
   executables = {} if compiled is None else {1: compiled}
   phase = phases.stay(len(executables), "")
   return Signature(jitted, executables.__getitem__, lambda _: phase)
@@ -374,10 +373,10 @@ def fixed(
 def is_final(
   error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> bool:
-  """Whether an error is the caller's, and the call not to be made again.
+  """Whether an error is the caller's, so that the call must not be repeated.
 
-  It is where a callback of the step raised, which has had its effects, and
-  where some arguments are deleted, as donated ones are.
+  That is so if a callback of the step raised, as it had its effects, or if
+  arguments were deleted, as donated ones are.
   """
   return _is_callers(error) or _are_gone(args, kwargs)
 
@@ -399,10 +398,10 @@ Begin = Callable[[dispatch.Jitted, jax.stages.Lowered], Signature]
 
 
 class Signatures:
-  """Those of one step; threads may look while one begins another.
+  """The signatures of a step; readable while another thread begins one.
 
   `begin` makes that of a new lowering, and raises only what the caller of the
-  step is to hear.
+  step should see.
   """
 
   def __init__(self, jitted: dispatch.Jitted, begin: Begin):
@@ -413,17 +412,17 @@ class Signatures:
     self._clearings = caches.Clearings()
 
   def __iter__(self) -> Iterator[Signature]:
-    """Those that JAX knows, each once."""
+    """The signatures that JAX knows, each once."""
     return iter(list(dict.fromkeys(self._known.values())))
 
   def find(self, lowered: jax.stages.Lowered) -> Signature | None:
-    """The one of a step as it was lowered, if it has begun."""
+    """The signature of a lowered step, if it has begun."""
     return self._known.get(lowerings.identity_of(lowered))
 
   def begin(self, lowered: jax.stages.Lowered) -> Signature:
-    """A new one; if it is of the same step, one that is known, or a stale one.
+    """A new signature, or a known or stale one of the same step.
 
-    The stale one is compiled again.
+    A stale one is compiled again.
     """
     if self._clearings.has_come():
       self._stale += [it for it in self if it.coordinator is not None]
@@ -439,12 +438,12 @@ class Signatures:
     return found
 
   def fail(self, error: Exception) -> None:
-    """A variant raised, and none but jit's own is run any more."""
+    """Runs only jit's own executables from now on, as a variant raised."""
     for signature in self:
       signature.fail(error, signature.in_use)
 
   def close(self) -> None:
-    """They are called no more."""
+    """Closes all signatures."""
     for signature in (*self, *self._stale):
       signature.close()
     self._known.clear()

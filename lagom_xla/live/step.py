@@ -1,18 +1,17 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Step that is called like the jitted one, and runs phases meanwhile.
+"""A step that is called like the jitted one, and runs phases meanwhile.
 
-A call goes to a function of jit's own type, a lane, which knows one variant of
-the signature that was called last: C++ looks the signature up, as in jit, and
-asks Python only where it is another one. While the variant in use is watched or
-kept for good, and within blocks that have no other one beside them, that and a
-count is all that a call costs beyond jit.
+A call goes to a lane, a function of jit's own type, which knows one variant of
+the last signature. C++ looks the signature up, as in jit, and asks Python only
+if it is another one. While the variant in use is watched or final, and in
+blocks that are not compared, a call costs only that and a count beyond jit.
 
-Signatures that take turns all the time share one lane once each of them is
-done. A call of another signature than the last one costs Python, about 100 us.
-In the shared lane nothing is counted. There no drift shows, so they leave it
-for as long as each takes for a window, and rest for a hundred times as many
-calls as they took turns: so turns cost about 1 us a call.
+A call of another signature than the last costs about 100 us in Python. So
+signatures that keep alternating share one lane once they are done. That lane
+counts nothing and so sees no drift. Therefore they leave it for one window
+each, then rest for a hundred calls per turn, so that turns cost about 1 us per
+call.
 """
 
 from __future__ import annotations
@@ -30,44 +29,44 @@ import jax
 from lagom_xla import dispatch
 from lagom_xla.live import signatures
 
-# Turns of signatures that are done, after which they rest for the first time.
+# Turns of finished signatures before they rest for the first time.
 _MAX_TURNS = 16
-# Calls at rest for each turn.
+# Calls at rest per turn.
 REST_CALLS = 100
 
 
 class Turns:
-  """Counts turns, and says when there have been enough."""
+  """Counts turns between signatures, and says when to rest."""
 
   def __init__(self) -> None:
     self.restart()
 
   def restart(self) -> None:
-    """Another signature has come, or what was is no more."""
+    """Starts again, as signatures changed."""
     self._num_turns = 0
-    # Of the signatures that took turns since the last rest: windows until then.
+    # Signatures that took turns since the last rest -> their windows before.
     self._num_before: dict[signatures.Runner, int] = {}
     self._has_rested = False
 
   def wake(self) -> None:
-    """The rest is over."""
+    """Ends the rest."""
     self.restart()
     self._has_rested = True
 
   def take(
     self, current: signatures.Runner, runners: Iterable[signatures.Runner]
   ) -> float | None:
-    """Takes note of a turn of one of the runners.
+    """Notes a turn of one of the runners.
 
-    Returns how many calls may go by at rest, infinitely many where none is
-    watched; None to go on.
+    Returns for how many calls to rest, infinity if none is watched; None to go
+    on.
     """
     if not all(it.segment is None or it.segment.is_watched for it in runners):
       self.restart()
       return None
     self._num_turns += 1
     self._num_before.setdefault(current, current.num_phases)
-    # Whether one that is watched has yet to end a whole window.
+    # Whether a watched one has not completed a window yet.
     lacks_windows = self._has_rested and any(
       it.segment is not None and it.num_phases == before
       for it, before in self._num_before.items()
@@ -79,7 +78,7 @@ class Turns:
     return REST_CALLS * self._num_turns
 
 
-# What is free while a call is counted in another way.
+# Free calls while a call is counted otherwise.
 _NONE_FREE = -1
 
 
@@ -87,8 +86,8 @@ class LiveStep:
   """A jitted step that is tuned as it is called.
 
   It has the attributes of the jitted one, and binds as a method. It pickles as
-  what `remake` makes in the process that unpickles it, and is shown as what
-  `report` tells. Where JAX works in another way it is an UnsupportedError.
+  a call of `remake`, and `report` is its repr. Raises an UnsupportedError on a
+  JAX with unknown internals.
   """
 
   def __init__(
@@ -107,20 +106,20 @@ class LiveStep:
     self._signatures = signatures.Signatures(self._jitted, begin)
     self._warner = warner
     self._current: signatures.Signature | None = None
-    # The one to go on with after a rest.
+    # The signature to go on with after a rest.
     self._woken: signatures.Signature | None = None
     self._turns = Turns()
     self._is_own = True
     self._lock = threading.RLock()
-    # Whether the lock is held: a signal handler may take it within a call.
+    # Whether the lock is held, as a signal handler could take it within a call.
     self._is_busy = False
     self._rest = self._shared_lane()
-    # Calls that the lane may still have with nothing done beside.
+    # Calls that may still go to the lane directly.
     self._num_free: float = _NONE_FREE
     self._lane = self._rest
 
   def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-    """As the jitted step."""
+    """Calls the step."""
     self._num_free -= 1
     if self._num_free < 0:
       return self._call_counted(args, kwargs)
@@ -147,7 +146,7 @@ class LiveStep:
     return getattr(self._jitted.function, name)
 
   def clear_cache(self) -> None:
-    """As of the jitted step: what was traced is forgotten, and tuned anew."""
+    """As of the jitted step; what is traced again is tuned again."""
     self._jitted.function.clear_cache()
     with self._lock:
       self._signatures.close()
@@ -155,7 +154,7 @@ class LiveStep:
       self._begin_with(self._shared_lane(), _NONE_FREE)
 
   def _call_counted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call that is counted, timed or traced, or of a new signature."""
+    """A call that is counted, timed, traced, or of a new signature."""
     config: Any = jax.config
     if config.jax_disable_jit or dispatch.is_transformed(args, kwargs):
       return self._jitted.function(*args, **kwargs)
@@ -176,9 +175,9 @@ class LiveStep:
       self._warn()
 
   def _call_beside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call of another thread, or of a signal handler, within one in here.
+    """A call from another thread or a signal handler during a counted one.
 
-    That one is left alone with what it measures.
+    It does not take part in what that one measures.
     """
     try:
       return self._rest(*args, **kwargs)
@@ -191,7 +190,7 @@ class LiveStep:
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
   ) -> Any:
-    """A call that is most likely of this signature."""
+    """A call that most likely has this signature."""
     runner = signature.runner
     in_use = signature.in_use
     self._is_own = True
@@ -209,7 +208,7 @@ class LiveStep:
   def _recover(
     self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]
   ) -> Any:
-    """Runs a call as jit does, if it was an adopted variant that raised."""
+    """Repeats a call as jit does if an adopted variant raised."""
     is_final = signatures.is_final(error, args, kwargs)
     if is_final or not any(it.in_use for it in self._signatures):
       raise error
@@ -221,13 +220,13 @@ class LiveStep:
     return results
 
   def _begin_with(self, rest: Any, num_free: float) -> None:
-    """Takes a shared lane for so many calls, whatever was called last."""
+    """Uses a shared lane for so many calls, and forgets the last signature."""
     self._lane = self._rest = rest
     self._num_free = num_free
     self._current = self._woken = None
 
   def _lane_of(self, signature: signatures.Signature, variant: int) -> Any:
-    """The lane of a variant of one signature."""
+    """The lane for a variant of one signature."""
 
     def answer(*args: Any, **kwargs: Any) -> dispatch.Answer:
       start_s = time.perf_counter()
@@ -247,7 +246,7 @@ class LiveStep:
     return signature.lane(variant, answer)
 
   def _shared_lane(self) -> Any:
-    """A lane of all signatures, each with the variant that is in use."""
+    """A lane for all signatures, each with its variant in use."""
 
     def answer(*args: Any, **kwargs: Any) -> dispatch.Answer:
       lowered = self._jitted.lowered(args, kwargs)
@@ -266,16 +265,16 @@ class LiveStep:
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
   ) -> dispatch.Answer:
-    """A call of another signature than that of the last one, or of a new one.
+    """A call of another signature than the last, or of a new one.
 
-    C++ is to ask again at the next call.
+    C++ is told to ask again at the next call.
     """
     if not self._lock.acquire(blocking=False):
       return self._jitted.run(*args, **kwargs)[0], None, True
     was_busy, self._is_busy = self._is_busy, True
     try:
       if self._current is not None:
-        # This call is not of its signature, nor are those that were to come.
+        # Neither this call nor those lent have its signature.
         self._current.runner.take_back(self._num_free + 1)
         self._current.runner.pause((args, kwargs))
       self._num_free, self._woken = _NONE_FREE, None
@@ -294,11 +293,11 @@ class LiveStep:
       self._warn()
 
   def _rest_if_done(self, found: signatures.Signature, results: object) -> None:
-    """Lets signatures share a lane that are done and take turns."""
+    """Lets finished signatures that alternate share a lane."""
     runners = [it.runner for it in self._signatures]
     num_calls = self._turns.take(found.runner, runners)
     if num_calls is not None:
-      signatures.wait_for(results)  # Or its clock would stop too early.
+      signatures.wait_for(results)  # Else its clock would stop too early.
       found.runner.pause(results)
       found.runner.take_back(self._num_free)  # Its next calls are not counted.
       self._woken, self._current = found, None

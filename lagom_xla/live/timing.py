@@ -1,15 +1,15 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Times of a step while it trains: in turns, while nothing is tried, and after.
+"""Times of a step while it trains: in blocks, and in windows after tuning.
 
-Blocks are calls of one variant that are timed together; those of two variants
-take turns. What tuning costs is told against the mean of the baseline's, so an
-error of it counts at every call of a search: there are many, which cost the run
-nothing but a wait at the end of each.
+A block is calls of one variant that are timed together; blocks of two variants
+alternate. The cost of tuning is relative to the mean of the baseline's blocks,
+so an error of that mean counts at every call of a search. So there are many
+blocks, each of which costs only a wait at its end.
 
-Once tuning is done windows of calls are timed, with nothing waited for. The
-first ones tell what the step takes and how much that varies; it has drifted
-when several in a row are beyond that on the same side.
+After tuning, windows of calls are timed without waiting. The first windows show
+the usual time and its variation. The step has drifted if several in a row are
+outside of that on the same side.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import statistics
 
 from lagom_xla.live import phases
 
-# A block is as many calls as take this long, within bounds.
+# A block has as many calls as take this long, within bounds.
 _BLOCK_S = 0.2
 _BLOCK_CALLS = (2, 10)
-# The same between two looks at a search or a compile, and of a baseline, which
-# such calls are compared with: at the end of each there is a wait.
+# The same for chunks, between two looks at a search or a compile, and for the
+# baseline that they are compared with. Each ends with a wait.
 _CHUNK_S = 1.0
 _CHUNK_CALLS = (1, 20)
 
@@ -33,23 +33,23 @@ _CHUNK_CALLS = (1, 20)
 def block(
   variant: int, num_calls: int, *, is_traced: bool = False
 ) -> phases.Segment:
-  """So many calls that are timed together."""
+  """Calls that are timed together."""
   return phases.Segment(
     variant=variant, num_calls=num_calls, is_timed=True, is_traced=is_traced
   )
 
 
 def chunk(variant: int, step_s: float) -> phases.Segment:
-  """Calls of the variant in use while something happens beside them."""
+  """Calls of the variant in use while something else goes on."""
   return block(variant, _calls_within(_CHUNK_S, step_s, _CHUNK_CALLS))
 
 
 def blocks_in_turns(
   ours: int, theirs: int, *, step_s: float, num_before: int, num_pairs: int
 ) -> list[phases.Segment]:
-  """Pairs of blocks of the variant in use and a candidate, in order A B B A.
+  """`num_pairs` pairs of blocks of `ours` and `theirs`, in the order A B B A.
 
-  So many pairs of them, after `num_before` that ran before.
+  `num_before` pairs ran before.
   """
   num_calls = _calls_within(_BLOCK_S, step_s, _BLOCK_CALLS)
   return [
@@ -64,7 +64,7 @@ def pairs(
   durations_s: Sequence[float | None],
   ours: int,
 ) -> list[tuple[float, float]]:
-  """The times of pairs of blocks, that of the variant in use first."""
+  """Times of pairs of blocks, the variant in use first."""
   found = []
   for first in range(0, len(segments), 2):
     one, two = durations_s[first : first + 2]
@@ -77,26 +77,25 @@ def pairs(
 def _calls_within(
   seconds: float, step_s: float, bounds: tuple[int, int]
 ) -> int:
-  """Calls that take so long, within bounds, of a step that takes `step_s`."""
+  """Calls of a step of `step_s` that take so long, within bounds."""
   lowest, highest = bounds
   return min(max(math.ceil(seconds / step_s), lowest), highest)
 
 
-# Calls of the first blocks of a baseline: to warm up, and to tell how many make
-# a block of those that follow.
+# Calls of the first blocks of a baseline: to warm up, and to size the others.
 FIRST_BLOCKS = (3, 2, 2, 2, 2, 2)
 NUM_BLOCKS = 12
-# Blocks this much slower than others hold something of the program's own, such
-# as a checkpoint.
+# Blocks this much slower include something of the program's own, such as a
+# checkpoint.
 FOREIGN_RATIO = 3.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Usual:
-  """What a step takes while nothing is tried, in seconds.
+  """Time of a step while nothing is tried, in seconds.
 
-  The mean of a call, its standard error, and the standard deviation of one call
-  if calls were independent of each other.
+  The mean per call, its standard error, and the standard deviation of a call,
+  as if calls were independent.
   """
 
   step_s: float
@@ -104,7 +103,7 @@ class Usual:
   deviation_s: float
 
   def times(self, ratio: float, error: float) -> Usual:
-    """Of a variant that takes so much of it, with that error of the ratio."""
+    """The time of a variant with this ratio, which has this standard error."""
     step_s = self.step_s * ratio
     return Usual(
       step_s=step_s,
@@ -114,7 +113,7 @@ class Usual:
 
 
 def of_blocks(blocks_s: Sequence[float], num_calls: int) -> Usual:
-  """What a step takes, by two blocks or more of so many calls each."""
+  """Time of a step, from two or more blocks of so many calls each."""
   middle_s = statistics.median(blocks_s)
   own_s = [it for it in blocks_s if it < FOREIGN_RATIO * middle_s]
   deviation_s = statistics.stdev(own_s)
@@ -127,20 +126,20 @@ def of_blocks(blocks_s: Sequence[float], num_calls: int) -> Usual:
 
 MIN_CALLS = 32
 MIN_WINDOW_S = 10.0
-# Windows that tell what is usual.
+# Windows that show what is usual.
 _NUM_USUAL = 8
-# A window is beyond the usual by as many standard deviations, and by this part
-# of the mean: a step that varies by nothing would drift by nothing.
+# A window is outside if it is off by this many standard deviations and by this
+# share of the mean; otherwise a step that hardly varies would always drift.
 _NUM_DEVIATIONS = 4.0
 _MIN_PART = 0.05
-# So many windows in a row are beyond it, the first time.
+# Windows in a row that must be outside, the first time.
 _NUM_BEYOND = 6
 
 
 def window(
   variant: int, step_s: float, most_calls: float = math.inf
 ) -> phases.Segment:
-  """A window of a variant that takes so long, of so many calls at most."""
+  """A window of a variant, with at most so many calls."""
   calls = max(MIN_CALLS, math.ceil(MIN_WINDOW_S / step_s))
   return phases.Segment(
     variant=variant, num_calls=int(min(calls, most_calls)), is_watched=True
@@ -148,10 +147,10 @@ def window(
 
 
 class Watch:
-  """Says when the step's time has left what it was.
+  """Detects lasting changes of the step time.
 
-  Medians are taken, so that a window with a checkpoint or an evaluation in it
-  neither counts as usual nor, as it comes alone, as a drift.
+  It uses medians and several windows in a row, so that single windows with a
+  checkpoint or an evaluation do not matter.
   """
 
   def __init__(self) -> None:
@@ -161,18 +160,18 @@ class Watch:
     self._most_beyond = _NUM_BEYOND
 
   def restart(self) -> None:
-    """Learns anew what is usual, and asks for twice as much from now on."""
+    """Learns the usual time again, and needs twice as many windows from now."""
     self._usual_s.clear()
     self._num_beyond = 0
     self._most_beyond *= 2
 
   def has_drifted(self, step_s: float) -> bool:
-    """Takes the mean step time of a window; whether it is one too many."""
+    """Takes the mean step time of a window; returns whether it drifted."""
     if len(self._usual_s) < _NUM_USUAL:
       self._usual_s.append(step_s)
       return False
     usual_s = self.usual_s
-    # 1.4826 makes the median deviation that of normal noise.
+    # 1.4826 turns a median deviation into a standard one, for normal noise.
     deviation_s = 1.4826 * statistics.median(
       abs(it - usual_s) for it in self._usual_s
     )
@@ -184,7 +183,7 @@ class Watch:
     return self._num_beyond >= self._most_beyond
 
   def in_words(self, step_s: float) -> str:
-    """What has drifted to so much."""
+    """The drift to this step time, in words."""
     return (
       f"the step time went from {1e3 * self.usual_s:.3g} ms to"
       f" {1e3 * step_s:.3g} ms and stayed there"
@@ -192,5 +191,5 @@ class Watch:
 
   @property
   def usual_s(self) -> float:
-    """What the step usually takes."""
+    """The usual step time."""
     return statistics.median(self._usual_s)

@@ -2,14 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trace of a few of the user's own steps, by jax.profiler.
 
-To end a trace and write it takes as long as several steps, so a thread does it,
-while the step goes on. Training waits only until nothing is recorded any more:
-no step but those that were to be traced is in the trace.
+Ending and writing a trace takes as long as several steps, so a thread does it
+while training goes on. Training waits only until recording has stopped, so that
+no other steps are in the trace.
 
-There is one profiler in a process. Where somebody else has it or asks for it,
-or the trace cannot be ended or comes out empty, the search goes on with
-predicted costs. A trace that nobody ends, as the program calls the step no
-more, ends by itself: it would grow.
+A process has only one profiler. If the program uses or wants it, or the trace
+cannot be ended or is empty, the search uses predicted costs. A trace ends by
+itself if the program stops calling the step, as it would grow forever.
 """
 
 from __future__ import annotations
@@ -33,16 +32,17 @@ _STEP = "lagom_xla"
 _FILES = "*.xplane.pb"
 # Seconds without a traced call, after which a trace ends.
 _LONGEST_PAUSE_S = 60.0
-# Seconds that training may wait for a profiler that hangs: a fraction of one
-# millisecond is usual, and more where another trace is still being written.
+# How long training waits for a profiler that hangs, in seconds. Usually it is
+# under a millisecond, or more while another trace is being written.
 _LONGEST_WAIT_S = 10.0
 _POLL_S = 1e-4
 
 
 class _Session:
-  """A trace, from its start to the end of its files.
+  """A trace, from its start until its files are written.
 
-  It is free unless it has the profiler. `problem` is why it is of no use.
+  `is_free` is set unless it holds the profiler. `problem` says why the trace is
+  unusable.
   """
 
   def __init__(self) -> None:
@@ -73,18 +73,18 @@ class _Session:
     return self._to_end.is_set() and not self.is_free.is_set()
 
   def start(self) -> None:
-    """Starts it; raises a RuntimeError where somebody else has the profiler."""
+    """Starts it; raises a RuntimeError if the profiler is taken."""
     global _latest
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     if _latest is not None:
-      _latest.end()  # Of another step of this program, which keeps its trace.
+      _latest.end()  # That of another step, which keeps its trace.
       if not _latest.is_free.wait(_LONGEST_WAIT_S):
         raise RuntimeError("jax.profiler is still writing another trace.")
     if profiler.is_recording():
       raise RuntimeError("the program is already taking a trace.")
     with self._lock:
-      # What ends it stands before it begins: there may be no more threads.
+      # The thread that ends it starts first, in case no more can start later.
       shutdown.start("lagom_xla trace", self._end_in_time, self._to_end)
       try:
         profiler.hold(self._give_back)
@@ -98,7 +98,7 @@ class _Session:
       _latest = self
 
   def step(self) -> contextlib.AbstractContextManager[object]:
-    """What marks a traced call."""
+    """A context that marks a traced call."""
     if not self.is_on:
       return contextlib.nullcontext()
     self._called_s = time.monotonic()
@@ -106,12 +106,12 @@ class _Session:
     return jax.profiler.StepTraceAnnotation(_STEP, step_num=self._num_traced)
 
   def end(self) -> None:
-    """Has it ended, if nobody has; returns at once."""
+    """Ends it in its thread; returns at once."""
     if self._process == os.getpid():  # A fork does not have the profiler.
       self._to_end.set()
 
   def wait_for_silence(self) -> None:
-    """Waits until what runs is not recorded any more, once it is to end."""
+    """Waits until recording has stopped."""
     until_s = time.monotonic() + _LONGEST_WAIT_S
     while profiler.is_recording() and not self.is_free.wait(_POLL_S):
       if time.monotonic() > until_s:
@@ -119,7 +119,7 @@ class _Session:
         return
 
   def close(self) -> None:
-    """Has it ended, and deletes what was traced."""
+    """Ends it and deletes the trace."""
     if self._process != os.getpid():
       return
     self.end()
@@ -129,7 +129,7 @@ class _Session:
         self._temporary.delete()
 
   def _give_back(self) -> None:
-    """Somebody else wants the profiler."""
+    """Gives up the profiler to the program."""
     if self._process != os.getpid():
       return
     with self._lock:
@@ -139,7 +139,7 @@ class _Session:
     self.is_free.wait(_LONGEST_WAIT_S)
 
   def _end_in_time(self) -> None:
-    """Waits until it is to end, and ends it."""
+    """Waits until it should end, and ends it."""
     left_s = _LONGEST_PAUSE_S
     while left_s > 0 and not self._to_end.wait(left_s):
       left_s = self._called_s + _LONGEST_PAUSE_S - time.monotonic()
@@ -152,7 +152,7 @@ class _Session:
       profiler.stop()
       if not any(it.stat().st_size for it in self.folder.rglob(_FILES)):
         problem = "the trace is empty."
-    except Exception as error:  # Of any kind: jaxlib's own, or RuntimeError.
+    except Exception as error:  # An error of jaxlib, or a RuntimeError.
       problem = errors.first_line(error)
     with self._lock:
       self.problem = self.problem or problem
@@ -160,14 +160,14 @@ class _Session:
       self.is_free.set()
       if not self._is_wanted:
         self._temporary.delete()
-    processes.sweep()  # Here, where training does not wait for it.
+    processes.sweep()  # Here, as training does not wait for this thread.
 
 
 _latest: _Session | None = None
 
 
 class Tracer:
-  """Takes traces, and keeps the last one; warns where there is none."""
+  """Takes traces and keeps the latest; warns if that fails."""
 
   def __init__(self, warn: Callable[[str], None]):
     self._warn = warn
@@ -176,36 +176,36 @@ class Tracer:
 
   @property
   def is_ending(self) -> bool:
-    """Whether the latest trace is being ended and written, beside training."""
+    """Whether the latest trace is still being ended and written."""
     return self._session is not None and self._session.is_ending
 
   def start(self) -> None:
-    """Traces from now on, if it does not yet."""
+    """Starts a trace, unless one is on."""
     if self._session is not None and self._session.is_on:
       return
     self.drop()
     try:
       session = self._session = _Session()
-      # Also once nobody has this tracer any more, and when Python ends.
+      # Also when this tracer is collected, and when Python ends.
       self._close = weakref.finalize(self, session.close)
       session.start()
-    except Exception as error:  # Of any kind: jaxlib's own, or RuntimeError.
+    except Exception as error:  # An error of jaxlib, or a RuntimeError.
       self._fail(errors.first_line(error))
 
   def step(self) -> contextlib.AbstractContextManager[object]:
-    """What marks a traced call."""
+    """A context that marks a traced call."""
     if self._session is None:
       return contextlib.nullcontext()
     return self._session.step()
 
   def end(self) -> None:
-    """Has the trace ended; to be called even where it did not start."""
+    """Ends the trace; may be called even if it did not start."""
     if self._session is not None:
       self._session.end()
       self._session.wait_for_silence()
 
   def latest(self) -> pathlib.Path | None:
-    """The folder of the latest trace; one that is still ending is given up."""
+    """The folder of the latest trace; gives up one that is still ending."""
     session = self._session
     if session is None:
       return None

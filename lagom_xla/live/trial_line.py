@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Line of a log of trials: what came of one proposal, as a line of JSON."""
+"""Line of JSON in a log of trials: the result of one proposal."""
 
 from __future__ import annotations
 

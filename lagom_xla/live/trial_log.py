@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Trials of a step: logged, written as JSON lines, and told in a report."""
+"""Trials of a step: logged, written as JSON lines, and reported."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from lagom_xla.live import phases
 
 @dataclasses.dataclass(kw_only=True)
 class TrialLog:
-  """What became of one signature of a step, in this process.
+  """The trials of one signature of a step, in this process.
 
-  A line of JSON is added to `path` for each trial. The loop and the trials are
-  those of the job's first process. `devices` are what it runs on, `arguments`
-  the types of what it is called with, by name. `words` is what came before the
-  latest phase; `num_calls` is of those that are over.
+  Each trial adds a line of JSON to `path`. Only the job's first process has a
+  loop and trials. `arguments` are types by name, `words` those of the latest
+  phase, and `num_calls` counts the calls of the phases before it.
   """
 
   name: str
@@ -40,7 +39,7 @@ class TrialLog:
   is_closed: bool = False
 
   def note_phase(self, phase: phases.Phase) -> None:
-    """Logs the next phase, if it says anything new."""
+    """Logs the next phase if its state or words are new."""
     if self.phase is not None:
       self.num_calls += sum(it.num_calls for it in self.phase.segments)
     is_new = self.phase is None or self.phase.state is not phase.state
@@ -66,7 +65,7 @@ class TrialLog:
       self.path = None
 
   def report(self, of: str = "") -> str:
-    """What came of it, the verdict first; `of` says which signature it is."""
+    """Reports its trials, verdict first; `of` says which signature it is."""
     lines = [f"{self.name}{of}: {self._verdict()}"]
     if self.phase is not None:
       lines.append(f"  now: {self.phase.state.in_words(self.words)}")
@@ -100,7 +99,7 @@ class TrialLog:
     )
 
 
-# Of a signature's arguments, that are told; more are counted.
+# Arguments of a signature that a report shows; others are counted.
 _MOST_TOLD = 2
 
 
@@ -114,7 +113,7 @@ def arguments_of(
     parameters = []
   found = {}
   for path, info in jax.tree_util.tree_leaves_with_path(lowered.args_info):
-    # Positional ones are a tuple, in front of a dictionary of the others.
+    # A tuple of positional arguments comes before a dict of the others.
     (kind, first), inside = path[:2], path[2:]
     name = getattr(first, "key", None)
     if name is None:
@@ -127,7 +126,7 @@ def arguments_of(
 
 
 def differences(arguments: Sequence[Mapping[str, str]]) -> list[str]:
-  """What tells signatures apart, such as "(x: float32[8,128])"; "" for one."""
+  """How signatures differ, such as "(x: float32[8,128])"; "" for only one."""
   if len(arguments) == 1:
     return [""]
   names = dict.fromkeys(name for one in arguments for name in one)
@@ -146,10 +145,10 @@ def differences(arguments: Sequence[Mapping[str, str]]) -> list[str]:
 def combined(
   adopted: list[phases.Trial],
 ) -> tuple[float, float, float]:
-  """The ratio of the last to the first of trials that were adopted in a row.
+  """The ratio, with its interval, of all trials that were adopted in a row.
 
-  Each was measured beside the one before it. Their logarithms add up, and the
-  halves of their intervals as independent errors do.
+  Each was measured against the one before. Logarithms of ratios add up, and
+  half widths of intervals add up in quadrature, as of independent errors.
   """
   verdicts = [it.verdict for it in adopted if it.verdict is not None]
   mean = math.fsum(math.log(it.ratio) for it in verdicts)
@@ -168,7 +167,7 @@ def _told(trial: phases.Trial, foreseen: Mapping[int, float | None]) -> str:
 def _predicted(
   trial: phases.Trial, foreseen: Mapping[int, float | None]
 ) -> str:
-  """What was foreseen of it, over its rival, as what was measured is."""
+  """The predicted ratio, relative to the rival, as the measured one is."""
   ratio = trial.proposal.predicted_ratio
   if ratio is None:
     return ""

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tuned step: a live one with proposers, stores and logs for its loops."""
+"""Tuned step: a live step with proposers, stores and logs for its loops."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from lagom_xla.live import signatures
 from lagom_xla.live import step as step_lib
 from lagom_xla.live import trial_log
 
-if TYPE_CHECKING:  # Imported by threads, beside training.
+if TYPE_CHECKING:  # Imported by threads while the step trains.
   from lagom_xla import cluster as cluster_lib
   from lagom_xla.live import plan_cache
 
-# What new steps are given; tests are less patient.
+# Of new steps; tests are less patient.
 LIMITS = loop.Limits()
 
 
@@ -44,17 +44,17 @@ def _on_gpus(cluster: cluster_lib.Cluster | None) -> proposals.Proposer:
   return proposals.deferred(make, has_profile_build=True)
 
 
-# Platform -> what makes its proposer, for a cluster, None for that of the live
-# GPUs. Whoever has one for another platform adds it.
+# Platform -> function that makes its proposer for a cluster, or None for the
+# live GPUs'. Proposers for other platforms are added here.
 PROPOSERS: dict[str, Callable[[Any], proposals.Proposer]] = {"gpu": _on_gpus}
 
 
 def proposer_of(
   lowered: jax.stages.Lowered, cluster: cluster_lib.Cluster | None
 ) -> proposals.Proposer:
-  """Who makes proposals for a step; a ClusterError where nobody does.
+  """The proposer for a step; a ClusterError if its platform has none.
 
-  That the GPUs are of no known kind is raised by what is asked of the proposer.
+  If the kind of GPU is unknown, the proposer's methods raise.
   """
   platform = proposals.platform_of(lowered)
   if platform not in PROPOSERS:
@@ -63,11 +63,10 @@ def proposer_of(
 
 
 class Tuning:
-  """Tuning of one step: what its signatures begin with, and came to.
+  """Tuning of one step, over all of its signatures.
 
-  Where CPU devices stand for those of `cluster`, `choose` chooses on
-  predictions. Trials are written to `log`; `cache` is for
-  `plan_cache.folder_of`.
+  If CPU devices stand for the cluster's, `choose` chooses by predictions.
+  Trials are written to `log`; `cache` goes to `plan_cache.folder_of`.
   """
 
   def __init__(
@@ -85,13 +84,13 @@ class Tuning:
     self._path = log
     is_folder = not isinstance(cache, bool)
     self._cache = pathlib.Path(cache).absolute() if is_folder else cache
-    # Of its signatures, in the order of their first calls.
+    # One per signature, in the order of their first calls.
     self._logs: list[trial_log.TrialLog] = []
 
   def step(self, jitted_step: Any, remake: Callable[[], Any]) -> Any:
     """A function like a jitted step, which is tuned as it is called.
 
-    `remake` makes the same again, in the process that unpickles it.
+    `remake` makes it again in a process that unpickles it.
     """
 
     def make(warner: dispatch.Warner) -> Any:
@@ -107,7 +106,7 @@ class Tuning:
     return dispatch.supported(jitted_step, make, by="lagom_xla.tune")
 
   def report(self) -> str:
-    """What it came to, the verdict first; most called signatures first."""
+    """Reports the result, verdict first, most called signatures first."""
     logs = [it for it in self._logs if not it.is_closed]
     if not logs:
       return f"{self._name}: unchanged, nothing measured"
@@ -121,15 +120,15 @@ class Tuning:
     jitted: dispatch.Jitted,
     lowered: jax.stages.Lowered,
   ) -> signatures.Signature:
-    """A new signature; one that runs as jit does where something goes wrong.
+    """A new signature, which runs as jit does if something goes wrong.
 
     Raises:
-      SettingsDifferError: The step as it was would wait forever.
+      SettingsDifferError: Even the unchanged step would hang.
     """
     try:
       members = store_lib.processes_of(lowered)
       check_s = time.thread_time()
-      # Waits as the first collective would.
+      # Waits for the others, as the first collective would.
       with hanging.first_call(self._name, hanging.OTHERS):
         processes.check_step(members, lowered)
       check_s = time.thread_time() - check_s
@@ -152,7 +151,7 @@ class Tuning:
   ) -> signatures.Signature:
     """A signature in which proposals are tried.
 
-    `check_s` is what the first call has taken for this before.
+    `check_s` is the time that the first call has already spent.
     """
     begin_s = time.perf_counter()
     log = trial_log.TrialLog(
@@ -165,8 +164,8 @@ class Tuning:
     try:
       proposals.check_no_refs(lowered)
       proposer = proposer_of(lowered, self._cluster)
-      # The thread that searches has it, and not the logs: they have what ends
-      # the search once nobody has the step any more.
+      # The search's thread refers to it, but not to the logs: those hold what
+      # ends the search once the step is collected.
       open_kept = functools.partial(_kept, self._cache, lowered, self._cluster)
       memory = memory_lib.Memory(proposer, lowered, open_kept)
       coordinator = coordinator_lib.Coordinator(
@@ -175,12 +174,12 @@ class Tuning:
       signature = signatures.Signature(
         jitted, coordinator.variants.get, coordinator.follow, coordinator
       )
-    except Exception as error:  # The others are not to wait for this process.
+    except Exception as error:  # So that the others do not wait.
       coordinator_lib.refuse(store, dispatch.describe(error))
       agreement.take(store)
       raise
-    # Not if Ctrl-C ended the wait for the first phase: then all of it is
-    # done again at the next call, and the others are still there.
+    # Not if Ctrl-C ended the wait for the first phase: the next call does all
+    # of it again, and the others are still waiting.
     agreement.take(store)
     self._logs[:] = [it for it in self._logs if not it.is_closed]
     self._logs.append(log)
@@ -194,7 +193,7 @@ def _kept(
   lowered: jax.stages.Lowered,
   cluster: cluster_lib.Cluster | None,
 ) -> plan_cache.PlanCache | None:
-  """What is kept of a step as it was lowered; None where nothing is."""
+  """The cache entry of a lowered step; None if nothing is kept."""
   from lagom_xla.live import plan_cache
 
   folder = plan_cache.folder_of(cache)

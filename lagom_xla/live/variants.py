@@ -1,11 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Variants of a step in this process: compiled in a thread, or let go of.
+"""Variants of a step in this process, compiled in a thread.
 
-A candidate is called in place of the step that jit would run, with the same
-arguments, so it must take and return the same: shapes, types, shardings and
-donated arguments are compared before it may. Nor may it want more memory than
-is left.
+A candidate is called in place of jit's own executable, with the same arguments.
+So it must take and return the same shapes, types, shardings and donated
+arguments, and need no more memory than is left.
 """
 
 from __future__ import annotations
@@ -26,9 +25,10 @@ from lagom_xla.live import shutdown
 
 
 class Variants:
-  """The executables of a signature beside jit's own, by number.
+  """The executables of a signature other than jit's own, by number.
 
-  `vote` is called with a number and what came of its compile, in its thread.
+  `vote` is called with a number and the result of its compile, in the thread of
+  that.
   """
 
   def __init__(
@@ -42,18 +42,18 @@ class Variants:
     self._vote = vote
     self._wanted: frozenset[int] = frozenset()
     self._compiled: dict[int, jax.stages.Compiled] = {}
-    # Of those: how they were compiled, and what the vote on them was.
+    # What they were compiled from, and the votes on them.
     self._payloads: dict[int, bytes] = {}
     self._digests: dict[int, str] = {}
     self._latest_build = 0
     self._lock = threading.Lock()
 
   def get(self, number: int) -> jax.stages.Compiled:
-    """A variant that was compiled and is kept."""
+    """A compiled variant."""
     return self._compiled[number]
 
   def keep(self, numbers: Collection[int]) -> None:
-    """Lets go of all variants but these, also of those yet to be compiled."""
+    """Drops all variants but these, including those still to be compiled."""
     with self._lock:
       self._wanted = frozenset(numbers)
       for number in self._compiled.keys() - self._wanted:
@@ -62,13 +62,13 @@ class Variants:
         del self._payloads[number]
 
   def is_of(self, lowered: jax.stages.Lowered) -> bool:
-    """Whether they are variants of the step that jit lowered here."""
+    """Whether they are variants of this lowered step."""
     return caches.is_same_step(self._lowered, lowered)
 
   def renew(self, lowered: jax.stages.Lowered) -> None:
-    """Compiles what was compiled again, as jit does with the step.
+    """Compiles all variants again, as jit does with the step.
 
-    Raises a TargetError where that is something else now.
+    Raises a TargetError if one differs now.
     """
     with self._lock:
       self._lowered = lowered
@@ -86,7 +86,7 @@ class Variants:
     self._begin(number)
 
   def compile_for_profile(self, number: int) -> None:
-    """Compiles the step for profile -number in a thread, once; and votes."""
+    """Compiles the step for profile -number in a thread, once, and votes."""
     if number != self._latest_build:
       self._latest_build = number
       self._begin(number)
@@ -97,7 +97,7 @@ class Variants:
     else:
       payload = self._payloads[number]
       compiled = self._proposer.compile(self._lowered, payload)
-    # Jit has compiled it before: it is called meanwhile.
+    # In JAX's cache, as the step is running.
     ours = self._lowered.compile()
     check_alike(ours, compiled)
     check_fits(ours, compiled, lowerings.client_of(self._lowered))
@@ -110,7 +110,7 @@ class Variants:
         lambda: self._compile(number),
         threading.Event(),
       )
-    except RuntimeError as error:  # There can be no more threads.
+    except RuntimeError as error:  # No more threads can start.
       self._vote(number, phases.Vote(digest=None, words=str(error)))
 
   def _compile(self, number: int) -> None:
@@ -118,7 +118,7 @@ class Variants:
       compiled = self._build(number)
       digest = self._proposer.digest(compiled)
       vote = phases.Vote(digest=digest)
-    except Exception as error:  # Whatever it is, the others must hear of it.
+    except Exception as error:  # The others must learn of any error.
       vote = phases.Vote(digest=None, words=errors.first_line(error))
     else:
       with self._lock:
@@ -131,7 +131,7 @@ class Variants:
 def check_alike(ours: jax.stages.Compiled, theirs: jax.stages.Compiled) -> None:
   """Raises a TargetError unless one can be called in place of the other.
 
-  Where results lay otherwise, the next call had another signature.
+  With other shardings of results, the next call would have another signature.
   """
   for what, is_alike in (
     ("arguments", ours.args_info == theirs.args_info),
@@ -148,9 +148,9 @@ def check_alike(ours: jax.stages.Compiled, theirs: jax.stages.Compiled) -> None:
 def check_fits(
   ours: jax.stages.Compiled, theirs: jax.stages.Compiled, client: Any
 ) -> None:
-  """Raises a TargetError where devices have not the memory for it left.
+  """Raises a TargetError if devices lack the memory for it.
 
-  On GPUs a call that runs out of memory has taken its donated arguments.
+  On GPUs a call that runs out of memory has lost its donated arguments.
   """
   num_bytes = _bytes_beside_arguments(theirs)
   if num_bytes <= _bytes_beside_arguments(ours):
@@ -168,7 +168,7 @@ def check_fits(
 
 
 def _bytes_beside_arguments(compiled: jax.stages.Compiled) -> int:
-  """What a call allocates on each device."""
+  """Bytes that a call allocates on each device."""
   memory = compiled.memory_analysis()
   if memory is None:
     return 0

@@ -1,19 +1,19 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Verdict on a candidate, from blocks of steps that took turns with its rival.
+"""Verdict on a candidate, from blocks of steps that alternate with its rival.
 
 Blocks of the step in use (A) and of the candidate (B) run in the order A B B A,
-so that a drift of the machine touches both alike. Each pair of neighbours gives
+so that a drift of the machine affects both alike. Each pair of neighbours gives
 the logarithm of a ratio of times; Student's t gives an interval of their mean.
-The pairs are looked at three times. Each look may err in a third of the cases
-in which one look of 95 % may (Bonferroni), so that all looks together adopt a
-candidate that is no faster in at most 2.5 % of all cases:
+There are three looks at the pairs, each with a third of the error of one look
+at 95 % (Bonferroni), so that together they adopt a candidate that is no faster
+in at most 2.5 % of all cases:
 
     adopted   at the first look whose interval ends below 1
     rejected  at the first look whose interval begins above 1, at the last look
               otherwise, and after two pairs that are both slower by a quarter
 
-The last is for the sake of the run; it lets nothing slower in.
+The last rule saves time; it never adopts anything slower.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ import math
 
 @functools.cache
 def half_width(probability: float, degrees: int) -> float:
-  """What |t| of so many degrees of freedom stays below with a probability."""
-  # Imported here, as that takes longer than a step: `proposals.deferred` has
-  # done so in a thread by the time of a verdict.
+  """The bound on |t| with this probability, for so many degrees of freedom."""
+  # Importing it takes longer than a step; `proposals.deferred` has already done
+  # it in a thread by the time of a verdict.
   from scipy import special
 
   return float(special.stdtrit(degrees, (1 + probability) / 2))
 
 
-# Numbers of pairs at which they are looked at.
+# Numbers of pairs at each look.
 _LOOKS = (6, 12, 24)
-# Where a candidate may be given up, and how slow it has to be.
+# The look at which a candidate may be given up, and how slow it must be.
 _HOPELESS_LOOK = 2
 _HOPELESS_RATIO = 1.25
 
@@ -45,10 +45,10 @@ _ALPHA = 0.05
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
-  """What is known of a candidate's speed, by so many pairs of blocks.
+  """A candidate's speed, by `num_pairs` pairs of blocks.
 
-  The ratio is its step time over that of the step in use, between `low` and
-  `high`. It is adopted if it is faster; None is for more pairs to be measured.
+  `ratio` is its step time over that of the step in use, between `low` and
+  `high`. `is_adopted` is None if more pairs must be measured.
   """
 
   ratio: float
@@ -60,18 +60,18 @@ class Verdict:
 
   @property
   def error(self) -> float:
-    """Standard error of the ratio, as a part of it; rather more than less."""
+    """Relative standard error of the ratio, rather too large than too small."""
     return math.log(self.high / self.low) / 4
 
 
 def num_pairs_to_next_look(num_pairs: int) -> int:
-  """How many more pairs there are before they are looked at again."""
+  """How many more pairs to measure before the next look."""
   looks = (_HOPELESS_LOOK, *_LOOKS)
   return next((look - num_pairs for look in looks if look > num_pairs), 0)
 
 
 def judge(pairs: Sequence[tuple[float, float]]) -> Verdict:
-  """Judges by two or more pairs: times of the step in use, and of the other."""
+  """Judges by two or more pairs: time of the step in use, of the candidate."""
   ratio, low, high = interval(pairs)
   is_adopted = None
   if len(pairs) in _LOOKS:
