@@ -1,17 +1,17 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""An XLA_FLAGS checked, and a plan's options merged into one.
+"""Checks an XLA_FLAGS, and merges a plan's options into one.
 
-XLA ends a process over a flag that it does not know, and says nothing about a
-flag that has no effect: one that no code reads any more, one that a later flag
-or another option overrides, one that repeats the default, and everything after
-a word that is not a flag. Recipes are copied from version to version, so real
-XLA_FLAGS contain all of these.
+XLA ends the process over an unknown flag, but says nothing about flags without
+effect: those that no code reads any more, that a later flag or another option
+overrides, or that repeat the default, and everything after a word that is not a
+flag. Recipes are copied from version to version, so real XLA_FLAGS contain all
+of these.
 
-A flag's name need not be the option that it sets: old names set new options,
-and some set none. Nor does the last of two flags always win: lists and maps
-accumulate. So each flag is read by starting jaxlib with it alone, and is what
-it changes.
+A flag need not set the option that it is named after: old names set new
+options, and some set none. Nor does the last of two flags always win: lists and
+maps accumulate. So jaxlib is started with each flag alone, to see what it
+changes.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from lagom_xla.flags import xla_kernels
 class Reading:
   """What one flag does in the installed jaxlib.
 
-  It ends the process where XLA knows no such flag, or takes no such value. Else
-  it `sets` the options that differ from their defaults with this flag alone.
+  It ends the process if the flag or its value is invalid. Otherwise `sets` has
+  the options that differ from their defaults with this flag alone.
   """
 
   flag: syntax.Flag
@@ -48,14 +48,14 @@ class Reading:
 
   @property
   def options(self) -> frozenset[str]:
-    """The options it is about, even one that it leaves at its default."""
+    """The options it concerns, including one left at its default."""
     name = self.flag.name
     is_option = not self.sets or debug_options.find(name) is not None
     return frozenset((*self.sets, name) if is_option else self.sets)
 
 
 def read_flags(flags: Sequence[syntax.Flag]) -> tuple[Reading, ...]:
-  """What each flag does in the installed jaxlib, without the others."""
+  """What each flag does by itself in the installed jaxlib."""
   known = debug_options.options()
   readings = []
   for flag, answer in zip(flags, probe.ask(list(map(str, flags))), strict=True):
@@ -74,15 +74,15 @@ def read_flags(flags: Sequence[syntax.Flag]) -> tuple[Reading, ...]:
 def values_of(
   flags: Sequence[syntax.Flag],
 ) -> Mapping[str, debug_options.Value]:
-  """The value of every option in a process that has these flags, none fatal."""
+  """The value of every option in a process with these flags, none fatal."""
   return debug_options.under(" ".join(map(str, flags)))
 
 
 def _superseded(readings: Sequence[Reading]) -> dict[int, int]:
   """Flags that a later flag overrides: index -> index of the later one.
 
-  Both are about the same option, and all options are the same without the
-  first. Flags that accumulate, such as lists of passes, are not superseded.
+  Both concern the same option, and removing the first changes no option. Flags
+  that accumulate, such as lists of passes, are not superseded.
   """
   alive = [i for i, reading in enumerate(readings) if not reading.is_fatal]
   later_of = {
@@ -110,7 +110,7 @@ def _removable(
       for i, reading in enumerate(readings)
       if i not in indices and not reading.is_fatal
     ]
-    # Of a list the set of its items, as repetition has no effect.
+    # Lists as sets, as repetition has no effect.
     return {
       n: frozenset(str(v).split(",")) if options[n].is_repeated else v
       for n, v in values_of(kept).items()
@@ -145,7 +145,7 @@ _VOID: frozenset[Kind] = frozenset(["dead", "duplicate", "default"])
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-  """One thing to know about a flag.
+  """A problem of a flag.
 
   Attributes:
     flag: as it was written.
@@ -166,7 +166,7 @@ class Finding:
 
 
 def _explain(reading: Reading) -> Finding | None:
-  """The finding about a flag by itself, without the others; None for none."""
+  """The finding about a flag by itself; None for none."""
   name, value = reading.flag.name, reading.flag.value
 
   def finding(kind: Kind, text: str, instead: str = "") -> Finding:
@@ -180,8 +180,8 @@ def _explain(reading: Reading) -> Finding | None:
     return finding("unknown", text, instead)
   option = debug_options.find(name)
   if reading.is_fatal:
-    # In a spelling that XLA takes, if there is one. compiler_options may spell
-    # it otherwise than XLA_FLAGS: not as the rule.
+    # Suggests a spelling that XLA_FLAGS accepts, which may differ from that of
+    # compiler_options.
     if instead := xla_options.xla_flags({name: value}):
       text = "XLA_FLAGS needs another spelling of this value."
       return finding("invalid", text, instead)
@@ -207,7 +207,7 @@ def _explain(reading: Reading) -> Finding | None:
 
 
 def _why_unknown(flag: syntax.Flag) -> tuple[str, str]:
-  """Why XLA does not know a flag, and the flag that was meant; "" for none."""
+  """Why XLA does not know a flag, and the flag that was meant, or ""."""
   name, value = flag.name, flag.value
   option = debug_options.find(name)
   if re.fullmatch("O[0-3]", name) and flag.dashes == "-":
@@ -258,7 +258,7 @@ def _is_default(flag: syntax.Flag) -> bool:
   value = "true" if flag.value is None else flag.value
   translated = xla_options.translate(flag.name, value)
   if isinstance(translated, str):
-    # XLA took the value, in a spelling that only its flags have.
+    # XLA accepted the value, in a spelling that only flags have.
     return debug_options.find(flag.name) is not None
   option = debug_options.find(translated[0])
   return option is not None and option.default == translated[1]
@@ -266,10 +266,10 @@ def _is_default(flag: syntax.Flag) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Conflict:
-  """Options that cannot act together, of which the first has no effect.
+  """Options that cannot act together, the first of which has no effect.
 
-  Whether it `holds` is told by the value of every option, where the installed
-  jaxlib has all of these.
+  `holds` decides from the values of all options, if the installed jaxlib has
+  all of these.
   """
 
   options: tuple[str, ...]
@@ -327,8 +327,8 @@ def _needs_async(kind: str, option: str) -> Conflict:
   )
 
 
-# Seen in schedules of six programs, compiled by jaxlib 0.10.2, or where another
-# source is named there.
+# Seen in schedules of six programs, compiled by jaxlib 0.10.2, unless another
+# source is named.
 CONFLICTS: tuple[Conflict, ...] = (
   _needs_overlap("xla_gpu_experimental_collective_start_as_early_as_possible"),
   _needs_overlap("xla_gpu_experimental_enable_collective_multi_streaming"),
@@ -499,7 +499,7 @@ def check(text: str) -> Checked:
     for i, reading in enumerate(readings)
     if not (reading.sets or reading.is_fatal or i in later_of)
   ]
-  # All others have an effect only together.
+  # The others have an effect only together.
   together = {*unset} - {*_removable(readings, unset, later_of)}
   found: dict[int, Finding] = {}
   for i, reading in enumerate(readings):
@@ -524,7 +524,7 @@ def check(text: str) -> Checked:
 def _misread(
   text: str, words: Sequence[mend.Word]
 ) -> Iterator[tuple[int, Finding]]:
-  """Words that XLA takes for something else, or does not read, and where."""
+  """Words that XLA misreads or does not read, with their positions."""
   _, rest = syntax.parse(text)
   stop = len(text.rstrip(syntax.SPACE)) - len(rest) if rest else len(text)
   unread = [word for word in words if word.at + len(word.written) > stop]
@@ -571,7 +571,7 @@ def _checked(
       kept.append(str(flag))
     elif found[i].kind not in _VOID:
       kept.append(found[i].instead)
-  # Whoever opens a pipe waits for what somebody writes.
+  # Opening a pipe would wait for a writer.
   is_fatal = _is_pipe(text.strip()) or any(f.kind == "crash" for f in findings)
   if not is_fatal:
     (answer,) = probe.ask([text])
@@ -599,7 +599,7 @@ def _is_pipe(path: str) -> bool:
 
 
 def _no_file(words: str) -> Finding:
-  """The finding about an XLA_FLAGS that names a file which is not there."""
+  """The finding about an XLA_FLAGS that names a missing file."""
   return Finding(
     flag=words,
     kind="invalid",
@@ -610,7 +610,7 @@ def _no_file(words: str) -> Finding:
   )
 
 
-# Options that name what XLA reads: files, and folders that must be there.
+# Options that name files and folders that XLA reads.
 _READ_FROM = (
   *("xla_gpu_algorithm_denylist_path", "xla_gpu_cuda_data_dir"),
   "xla_gpu_experimental_collective_perf_table_path",
@@ -626,11 +626,11 @@ _READ_FROM = (
 def _absent(
   readings: Sequence[Reading], voids: Collection[int]
 ) -> Iterator[tuple[int, Finding]]:
-  """Flags that name a path which is not here, with their index."""
+  """Flags that name a missing path, with their index."""
   for i, reading in enumerate(readings):
     for name in () if i in voids else reading.sets:
       path = str(reading.sets[name])
-      # An override may hold its text in place of a path.
+      # An override may hold text in place of a path.
       if name not in _READ_FROM or "{" in path or ":" in path:
         continue
       if not pathlib.Path(path).exists():
@@ -730,9 +730,9 @@ def merge(
 ) -> Merged:
   """Adds a plan's options to the value of an XLA_FLAGS, or to "".
 
-  XLA takes the last of two flags, so the plan's come last. Some launchers
-  reverse that without a message, so each flag keeps its source and what it
-  replaced. Flags that would end a process are left out.
+  XLA uses the last of two flags, so the plan's come last. Some launchers
+  silently reverse that, so each flag keeps its source and what it replaced.
+  Flags that would end the process are left out.
 
   Raises:
     OptionsError, ProbeError: jaxlib cannot be asked.

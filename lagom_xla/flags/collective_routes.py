@@ -1,24 +1,23 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What XLA's options have collectives run by, in place of NCCL's tuned kernels.
+"""XLA options that run collectives other than by NCCL's tuned kernels.
 
 *Symmetric buffers.* XLA registers the buffers of collectives as NCCL windows,
-by one option for all of them, or from JAX 0.12 on by a list of kinds with the
-most bytes of each (`allgather:8388608,reducescatter`). The first also has NCCL
-take no SM where it can (NCCL_CTA_POLICY_ZERO, nccl_collectives.cc), and so
-does a list that has `all`; one of single kinds does not. XLA asks its own
-XLA_FLAGS for that policy when an executable is the first to need a
-communicator, which then keeps it, so these options are for XLA_FLAGS, as the
-cap on channels is. XLA copies arguments and constants into windows first, which
-schedules show.
+by one option for all, or from JAX 0.12 on by a list of kinds with a maximum
+size each (`allgather:8388608,reducescatter`). The option, and a list with
+`all`, also makes NCCL use no SM where it can (NCCL_CTA_POLICY_ZERO,
+nccl_collectives.cc); a list of single kinds does not. XLA reads that policy
+from XLA_FLAGS when an executable first needs a communicator, which then keeps
+it. So these options belong in XLA_FLAGS, as does the cap on channels. XLA first
+copies arguments and constants into windows, as schedules show.
 
-*Copies within a process.* `xla_gpu_use_memcpy_local_p2p` has the GPUs of one
-process exchange by memcpys, per executable. A permute does where its whole
-communicator is of one process.
+*Copies within a process.* With `xla_gpu_use_memcpy_local_p2p`, set per
+executable, the GPUs of one process exchange by memcpys. A permute does if its
+whole communicator is in one process.
 
-*Permutes apart.* XLA has permutes talk in one communicator of all devices.
-`xla_gpu_collective_permute_connected_components` gives them communicators of
-the devices that their pairs connect, per executable, too.
+*Separate permutes.* By default permutes use one communicator of all devices.
+With `xla_gpu_collective_permute_connected_components`, also per executable,
+they use communicators of the devices that their pairs connect.
 """
 
 from __future__ import annotations
@@ -36,28 +35,28 @@ LOCAL_COPIES = "xla_gpu_use_memcpy_local_p2p"
 
 CONNECTED = "xla_gpu_collective_permute_connected_components"
 
-# What registered buffers gain beside NCCL's kernels is not costed.
+# The gain of registered buffers is not modeled.
 REGISTERED = "xla_gpu_enable_nccl_user_buffers"
 
-# Those that act in the XLA_FLAGS of a process alone.
+# Options that act only in XLA_FLAGS.
 OF_PROCESS = (SYMMETRIC, SYMMETRIC_KINDS)
 
-# What of theirs NCCL runs otherwise where its buffers are windows.
+# Kinds that NCCL runs differently if their buffers are windows.
 _KINDS = ("all-gather", "all-reduce", "reduce-scatter")
 # DebugOptions.CollectiveOpType of xla.proto, in small letters.
 _ALL = ("all", "allcollectives")
 _UNBOUNDED_BYTES = 2**62
 
-# The NCCL whose source the costs are from, taken where none is installed.
+# The NCCL whose source the costs are from, assumed if none is installed.
 READ_NCCL = (2, 30, 7)
 _PACKAGES = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
 
 
 def symmetric(options: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
-  """Kinds whose buffers are windows, each with the most bytes of that.
+  """Kinds whose buffers are windows, each with its maximum bytes.
 
   Args:
-    options: what is set beside this XLA_FLAGS.
+    options: what is set besides this XLA_FLAGS.
   """
   if is_on(SYMMETRIC, options):
     return tuple((kind, _UNBOUNDED_BYTES) for kind in _KINDS)
@@ -76,14 +75,14 @@ def symmetric(options: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
 
 
 def has_windows(kind: str, options: Mapping[str, object]) -> bool:
-  """Whether the buffers of a kind are windows, of any size."""
+  """Whether buffers of a kind are windows, at any size."""
   own = (*_ALL, kind, kind.replace("-", ""))
   named = any(named in own for named, _ in _filters(options))
   return named or is_on(SYMMETRIC, options)
 
 
 def asks_for_no_sm(options: Mapping[str, object]) -> bool:
-  """Whether XLA may ask NCCL to take no SM where it can."""
+  """Whether XLA may ask NCCL to use no SM where it can."""
   is_all = any(kind in _ALL for kind, _ in _filters(options))
   return is_on(SYMMETRIC, options) or is_all
 
@@ -94,22 +93,22 @@ def copies_locally(options: Mapping[str, object]) -> bool:
 
 
 def permutes_apart(options: Mapping[str, object]) -> bool:
-  """Whether permutes have communicators of those who talk alone."""
+  """Whether permutes have communicators of only the devices that exchange."""
   return is_on(CONNECTED, options)
 
 
 def registers_buffers() -> bool:
-  """Whether XLA_FLAGS have XLA register the buffers of collectives."""
+  """Whether XLA_FLAGS make XLA register the buffers of collectives."""
   return is_on(REGISTERED, {})
 
 
 def nccl_version() -> tuple[int, ...]:
-  """The installed NCCL; `READ_NCCL` where none is."""
+  """The version of the installed NCCL, or `READ_NCCL`."""
   return installed_nccl() or READ_NCCL
 
 
 def installed_nccl() -> tuple[int, ...] | None:
-  """The version of the NCCL that is installed beside JAX, if one is."""
+  """The version of the NCCL installed with JAX, if any."""
   for package in _PACKAGES:
     try:
       found = importlib.metadata.version(package)
@@ -120,7 +119,7 @@ def installed_nccl() -> tuple[int, ...] | None:
 
 
 def missing(options: Mapping[str, object]) -> str:
-  """Those of a plan's options as flags that XLA_FLAGS lacks; "" for none."""
+  """A plan's options that XLA_FLAGS lacks, as flags."""
   return " ".join(
     f"--{name}={_text(options[name])}"
     for name in OF_PROCESS
@@ -139,14 +138,14 @@ def _text(value: object) -> str:
 
 
 def _given(name: str) -> str | None:
-  """What XLA_FLAGS say last; None for nothing, "" for the name alone."""
+  """The last value in XLA_FLAGS; None for none, "" for the name alone."""
   flags, _ = syntax.parse(environment.xla_flags())
   found = [flag.value or "" for flag in flags if flag.name == name]
   return found[-1] if found else None
 
 
 def is_on(name: str, options: Mapping[str, object]) -> bool:
-  """Whether an option is true, in `options` or else in this XLA_FLAGS."""
+  """Whether an option is true, in `options` or else in XLA_FLAGS."""
   value = options.get(name, _given(name))
   return value if isinstance(value, bool) else _is_true(value)
 
@@ -157,7 +156,7 @@ def _is_true(value: object) -> bool:
 
 
 def _filters(options: Mapping[str, object]) -> list[tuple[str, int]]:
-  """Kinds in small letters, with the most bytes of each; of types, none."""
+  """Kinds in lower case, with the maximum bytes of each."""
   text = options.get(SYMMETRIC_KINDS)
   if text is None:
     flags, _ = syntax.parse(environment.xla_flags())

@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The options of the installed XLA: names, types, enum values and defaults.
 
-XLA's options are the fields of one protocol buffer, DebugOptions. jaxlib's
-shared library describes that message: names, types, the values of enums. Its
-defaults are in no description, but in every CompileOptions that jaxlib makes.
-There is no list of options here: it would be that of another version.
+XLA's options are the fields of a protocol buffer, DebugOptions. jaxlib's shared
+library has its descriptor: names, types, enum values. Defaults come from the
+CompileOptions that jaxlib makes. There is no list of options here, as it would
+be that of another version.
 
-Generated C++ code keeps the description of its .proto file, a serialized
-FileDescriptorProto, in the library's read-only data, for reflection. It starts
-with field 1, the file's name, and ends with the syntax or edition.
+For reflection, generated C++ code keeps the serialized FileDescriptorProto of
+its .proto file in the library's read-only data. It starts with field 1, the
+file's name, and ends with the syntax or edition.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from google.protobuf import message_factory
 from lagom_xla import errors
 from lagom_xla.flags import probe
 
-# The last fields of a FileDescriptorProto: its syntax, and of "editions" which.
+# The last fields of a FileDescriptorProto: its syntax, and the edition if any.
 _END = re.compile(rb"b\x06proto3|b\x08editionsp[\x80-\xff]*[\0-\x7f]")
 
 _Bytes = bytes | mmap.mmap
@@ -47,7 +47,7 @@ class NotEmbeddedError(LookupError):
 def load_protos(
   library: pathlib.Path, name: str
 ) -> descriptor_pool.DescriptorPool:
-  """The messages and enums of a .proto file and of every file it imports."""
+  """The messages and enums of a .proto file and of its imports."""
   pool = descriptor_pool.DescriptorPool()
   added: set[str] = set()
 
@@ -68,13 +68,17 @@ def load_protos(
 
 
 def find_proto(data: _Bytes, name: str) -> descriptor_pb2.FileDescriptorProto:
-  """The description of a .proto file among other bytes, if it is there."""
+  """The descriptor of a .proto file among other bytes.
+
+  Raises:
+    NotEmbeddedError: there is none.
+  """
   start = bytes([1 << 3 | 2, len(name)]) + name.encode()
   at = data.find(start)
   while at >= 0 and (end := _END.search(data, at)) is not None:
     with contextlib.suppress(message_lib.DecodeError):
       file = descriptor_pb2.FileDescriptorProto.FromString(data[at : end.end()])
-      # Names also stand alone, as the imports of other files.
+      # The name also appears alone, in imports of other files.
       if file.message_type or file.enum_type:
         return file
     at = data.find(start, at + 1)
@@ -112,7 +116,7 @@ class Option:
     name: as compiler_options and XLA_FLAGS have it.
     type: of one value; "message" is a structure or a map.
     is_repeated: whether it holds several values, written as "A,B".
-    default: as compiler_options takes it; of a message, its text.
+    default: as compiler_options takes it; for a message, its text.
     enum_values: names of an enum's values, in the order of the enum.
     int_range: least and greatest value of an int.
   """
@@ -131,7 +135,7 @@ class Option:
 
 
 def find(name: str) -> Option | None:
-  """The option of this name, or None where the installed jaxlib lacks it."""
+  """The option of this name; None if the installed jaxlib lacks it."""
   return options().get(name)
 
 
@@ -140,7 +144,7 @@ def options() -> Mapping[str, Option]:
   """Every option of the installed jaxlib, by name.
 
   Raises:
-    OptionsError: it does not show them.
+    OptionsError: they cannot be read.
   """
   try:
     defaults = under("")
@@ -166,7 +170,8 @@ def of_debug(serialized: bytes) -> Mapping[str, Value]:
   return {f.name: _value(debug_options, f) for f in _fields()}
 
 
-# What says which program is compiled, for which devices, or by whose profile.
+# Fields that say which program to compile, for which devices, with which
+# profile.
 _OF_PROGRAM = frozenset(
   """
   alias_passthrough_params allow_in_place_mlir_modification
@@ -179,10 +184,9 @@ _OF_PROGRAM = frozenset(
 
 
 def of_build(serialized: bytes) -> Mapping[str, Value]:
-  """What else a serialized CompileOptionsProto has for how XLA compiles.
+  """Fields of a serialized CompileOptionsProto besides XLA's options.
 
-  Beside XLA's options there are a few that only JAX's settings reach, such as
-  its optimization level.
+  Only JAX's settings reach them, such as the optimization level.
   """
   message = _message(serialized)
   return {
@@ -216,7 +220,7 @@ def _hidden(reason: str) -> errors.OptionsError:
 
 @functools.cache
 def _pool() -> descriptor_pool.DescriptorPool:
-  """The protocol buffers that jaxlib's library, its largest, describes."""
+  """The protocol buffers that jaxlib's library, its largest file, describes."""
   spec = importlib.util.find_spec("jaxlib")
   folders = (spec.submodule_search_locations if spec else None) or ()
   files = [

@@ -3,9 +3,8 @@
 """What runs today: XLA's defaults, with whatever else changes a compile.
 
 That is the XLA_FLAGS of this process, JAX's settings that reach XLA, and the
-compiler_options of `jax.jit`, each of which has the last word over those before
-it. The last two are those of one step, so what asks for values asks inside
-`beside`.
+compiler_options of `jax.jit`, each of which overrides those before. The last
+two belong to one step, so ask for values inside `beside`.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from lagom_xla.flags import syntax
 if TYPE_CHECKING:
   from lagom_xla.jax_internals import request
 
-# Options that say nothing of how a step is compiled for GPUs: of other
-# platforms, dumps, and places, which JAX has for its caches, too.
+# Options that do not change how a step is compiled for GPUs: those of other
+# platforms, dumps, and paths, some of which JAX sets for its caches.
 NOT_OF_THE_STEP = (
   *("xla_cpu_", "xla_dump_", "xla_force_host_", "xla_tpu_", "xla_gpu_dump_"),
   *("xla_detailed_logging", "xla_hlo_graph_", "xla_gpu_cuda_data_dir"),
@@ -37,8 +36,8 @@ NOT_OF_THE_STEP = (
   "xla_gpu_experimental_autotune_cache_mode",
   "xla_gpu_force_compilation_parallelism",
 )
-# What JAX hands to XLA by itself where that is not 0, false or empty. The
-# levels are those of xla.ExecutionOptions.EffortLevel.
+# What JAX passes to XLA by itself, if not 0, false or empty. The levels are
+# those of xla.ExecutionOptions.EffortLevel.
 _OF_JAX: Mapping[str, debug_options.Value] = {
   "memory_fitting_level": "EFFORT_O2",
   "optimization_level": "EFFORT_UNKNOWN",
@@ -46,7 +45,7 @@ _OF_JAX: Mapping[str, debug_options.Value] = {
   "use_shardy_partitioner": True,
 }
 
-# Why options are unchangeable.
+# Why options cannot be changed.
 BEATS = "compiler_options of jax.jit and JAX's settings override XLA_FLAGS"
 
 Values = Mapping[str, debug_options.Value]
@@ -54,14 +53,14 @@ Values = Mapping[str, debug_options.Value]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Own:
-  """A change that a program makes of XLA_FLAGS.
+  """A change that a program makes to XLA_FLAGS.
 
   Attributes:
     place: its file and line.
-    does: what becomes of flags that are there before: it drops them, keeps
-      them beside its own, or yields to them, with none of its own.
+    does: what happens to existing flags: it drops them, keeps them and adds its
+      own, or yields to them and adds none.
     names: of the flags that it sets.
-    is_late: whether XLA has read them before.
+    is_late: whether XLA had already read its flags.
   """
 
   place: str
@@ -70,7 +69,7 @@ class Own:
   is_late: bool
 
   def about(self, options: Collection[str]) -> str:
-    """What a plan that sets these options for a launcher has to fear; or ""."""
+    """How it breaks a plan that sets these options in XLA_FLAGS, or ""."""
     remedy = (
       "Have it append os.environ['XLA_FLAGS'] to its own:"
       " os.environ['XLA_FLAGS'] = '--its_own ' + os.environ.get('XLA_FLAGS',"
@@ -96,15 +95,15 @@ class Own:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Beside:
-  """What changes the compile of a step beside XLA_FLAGS.
+  """What changes the compile of a step besides XLA_FLAGS.
 
   Attributes:
-    jax: JAX's settings as XLA gets them: its option or level -> value.
+    jax: JAX's settings as XLA gets them: option or level -> value.
     jit: the compiler_options of `jax.jit`.
-    build: of `jax`, what is no option of XLA's.
-    is_beaten: whether what is chosen for the step is applied in its process,
-      where it beats all of this.
-    own: what its program makes of XLA_FLAGS.
+    build: the part of `jax` that is not an XLA option.
+    is_beaten: whether the plan is applied in the step's process, where it
+      overrides all of this.
+    own: changes that its program makes to XLA_FLAGS.
   """
 
   jax: Values = dataclasses.field(default_factory=dict)
@@ -120,11 +119,11 @@ class Beside:
 
   @property
   def fixed(self) -> Values:
-    """The options of XLA's among them, which no XLA_FLAGS can change."""
+    """The XLA options among them, which XLA_FLAGS cannot change."""
     return {n: v for n, v in self.values.items() if n not in self.build}
 
   def in_words(self) -> Iterator[str]:
-    """What there is, each with where it is set."""
+    """All of it, each part with where it is set."""
     if self.jax:
       yield f"{in_words(self.jax)} by JAX's settings"
     if self.jit:
@@ -140,7 +139,7 @@ _text: contextvars.ContextVar[str | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def beside(found: Beside) -> Iterator[None]:
-  """Has what is inside know what changes the compile beside XLA_FLAGS."""
+  """Sets what changes the compile besides XLA_FLAGS, for the code inside."""
   token = _beside.set(found)
   try:
     yield
@@ -149,28 +148,28 @@ def beside(found: Beside) -> Iterator[None]:
 
 
 def note(found: Beside) -> None:
-  """As `beside`, until the end of a `beside` around it."""
+  """As `beside`, until the end of the surrounding `beside`."""
   _beside.set(found)
 
 
 def found() -> Beside:
-  """What changes the compile beside XLA_FLAGS."""
+  """What changes the compile besides XLA_FLAGS."""
   return _beside.get()
 
 
 def unchangeable() -> Values:
-  """The options that stay as they are whatever XLA_FLAGS or a plan says."""
+  """Options that neither XLA_FLAGS nor a plan can change."""
   return {} if found().is_beaten else found().fixed
 
 
 def of_compile(
   handed: request.Handed | None, own: Collection[Own] = ()
 ) -> Beside:
-  """What changes a compile beside XLA_FLAGS, as far as jaxlib shows it.
+  """What changes a compile besides XLA_FLAGS, as far as jaxlib shows it.
 
   Args:
-    handed: what JAX hands to XLA for it; None where it is compiled already.
-    own: what its program makes of XLA_FLAGS.
+    handed: what JAX passes to XLA for it; None if it is already compiled.
+    own: changes that its program makes to XLA_FLAGS.
   """
   if handed is None:
     return NOTHING
@@ -206,7 +205,7 @@ def _of_compile(handed: request.Handed) -> Beside:
 
 
 def of_step(values: Values) -> Values:
-  """Those that may change how a step is compiled for GPUs, by their names."""
+  """The values that may change how a step is compiled for GPUs."""
   return {
     name: value
     for name, value in sorted(values.items())
@@ -215,7 +214,7 @@ def of_step(values: Values) -> Values:
 
 
 def in_words(values: Values) -> str:
-  """Options or levels with their values, in one line; "" for none."""
+  """Options or levels with their values, in one line."""
   return " ".join(f"{name}={shown(value)}" for name, value in values.items())
 
 
@@ -231,18 +230,18 @@ _ADVICE = (
 
 
 def xla_flags() -> str:
-  """The flags that XLA is going to read, in one line; "" for none.
+  """The flags that XLA will read, in one line; "" for none.
 
   Raises:
-    FlagsError: the variable names a file that is not there. So do `unread`,
-      `value` and `is_set`.
+    FlagsError: the variable names a missing file. `unread`, `value` and
+      `is_set` raise it, too.
   """
   text, rest = _read()
   return " ".join(text.removesuffix(rest).split())
 
 
 def step_flags() -> str:
-  """Those of `xla_flags` that say how steps are compiled for GPUs."""
+  """Those of `xla_flags` that affect how steps are compiled for GPUs."""
   flags, _ = syntax.parse(xla_flags())
   return " ".join(
     str(flag) for flag in flags if not flag.name.startswith(NOT_OF_THE_STEP)
@@ -292,7 +291,7 @@ def text_read(read: bytes) -> str:
 
 
 def _read() -> tuple[str, str]:
-  """What is set, and the end of it, which XLA does not read."""
+  """The value of the variable, and its end that XLA does not read."""
   text = _text.get()
   if text is None:
     text = os.environ.get("XLA_FLAGS", "")
@@ -307,22 +306,22 @@ def _read() -> tuple[str, str]:
 
 
 def value(name: str) -> str | None:
-  """What an option is set to; None for nothing."""
+  """What an option is set to; None if it is not."""
   fixed = found().fixed
   if name in fixed:
     return str(fixed[name])
   flags, _ = syntax.parse(xla_flags())
-  # Of a plain value's the last one wins.
+  # For plain values the last one wins.
   return {flag.name: flag.value for flag in flags}.get(name)
 
 
 def is_set() -> bool:
-  """Whether anything says how steps are compiled for GPUs."""
+  """Whether anything affects how steps are compiled for GPUs."""
   return bool(found().values or step_flags())
 
 
 def options_in_words() -> str:
-  """What to call the options with which XLA compiles the step today."""
+  """A name for the options with which XLA compiles the step today."""
   if found().values:
     return "today's options"
   return "today's XLA_FLAGS" if step_flags() else "XLA's defaults"
@@ -336,9 +335,9 @@ def what_runs() -> str:
 
 
 def changed_by(flags: str) -> Values:
-  """The options that an XLA_FLAGS changes, of those that are of the step.
+  """The options of the step that an XLA_FLAGS changes.
 
-  None where XLA would end the process, or does not tell what it reads.
+  Empty if XLA would end the process, or its options cannot be read.
   """
   try:
     values = debug_options.under(syntax.follow(flags))
@@ -351,7 +350,7 @@ def changed_by(flags: str) -> Values:
 
 
 def already(options: Mapping[str, object]) -> frozenset[str]:
-  """Those of some options that are so already, by default or as set today."""
+  """Those options that already have these values, by default or as set."""
   try:
     known = debug_options.options()
   except errors.OptionsError:
@@ -367,12 +366,12 @@ def already(options: Mapping[str, object]) -> frozenset[str]:
 def differences(
   flags: str, options: Values, planned: Collection[str] = ()
 ) -> Iterator[str]:
-  """What is otherwise than where a plan was made, in sentences.
+  """What differs from when a plan was made, in sentences.
 
   Args:
-    flags: the XLA_FLAGS there, in one line.
-    options: what else changed the compile.
-    planned: the plan's own options, which may be set here.
+    flags: the XLA_FLAGS then, in one line.
+    options: what else changed the compile then.
+    planned: the plan's own options, which may be set now.
   """
 
   def others(values: Values) -> Values:
@@ -400,10 +399,10 @@ def differences(
 
 
 def check() -> None:
-  """Checks that XLA would start, before it ends this process.
+  """Checks that XLA accepts XLA_FLAGS, before it ends this process.
 
   Raises:
-    FlagsError: it would not.
+    FlagsError: it does not.
     ProbeError: the installed jaxlib could not be asked.
   """
   if not xla_flags():

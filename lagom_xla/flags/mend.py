@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What was meant by an XLA_FLAGS that XLA reads otherwise, or not to its end.
+"""Guesses what was meant by an XLA_FLAGS that XLA misreads or stops reading.
 
 XLA's syntax is strict (syntax.py), and the variable passes through shells, env
-files, YAML and web pages, which leave their marks: quotes, commas and
-backslashes at the ends of words, dashes of print, values in the next word,
-other programs' variables. XLA stops reading at most of these without a message.
-Here all words are read, and each that is no flag is mended or told.
+files, YAML and web pages. These leave quotes, commas and backslashes at the
+ends of words, typographic dashes, values in separate words, and other programs'
+variables. XLA silently stops reading at most of these. Here all words are read,
+and each that is not a flag is repaired or reported.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import re
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import syntax
 
-# Quotes of print -> those of programs, one character each.
+# Typographic quotes -> ASCII ones, one character each.
 _QUOTES = str.maketrans("“”„‟‘’‚‛", "\"\"\"\"''''")
 _DASHES = "-‐‑‒–—―−﹣－"
-# Spaces of print, one of no width, and a byte order mark.
+# Typographic spaces, one of zero width, and a byte order mark.
 _SPACES = "\u00a0\u2009\u200b\u202f\u3000\ufeff"
-# A value in quotes is of the word, and so is one that is a word by itself.
+# A word may end in a quoted value, or be quoted as a whole.
 _WORD = re.compile(
   r"""(?:(?:(?<==)|(?<![^ \t\r\n])(?!.-))(?:'[^']*'|"(?:\\.|[^"])*")
   |[^ \t\r\n])+""",
@@ -42,20 +42,20 @@ _NAMES: Mapping[str, str] = {
   ",": "comma",
   "\\": "backslash",
 }
-_LINE_ENDS = ("\\n", "\\r", "\\t")  # As a program writes them.
+_LINE_ENDS = ("\\n", "\\r", "\\t")  # In escaped form.
 _BOOLEANS = ("true", "false", "1", "0", "yes", "no", "on", "off")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Word:
-  """A word, or those that belong together, and what was meant.
+  """A word, or several that belong together, and what was meant.
 
   Attributes:
-    at: where it begins.
+    at: its position.
     written: as it is in the text.
-    flags: what was meant; none for a word that is no flag of XLA's.
+    flags: what was meant; empty if it is not a flag.
     why: what is wrong with it, in a sentence; "" for nothing.
-    is_variable: whether it sets an environment variable outside of XLA_FLAGS.
+    is_variable: whether it sets another environment variable.
   """
 
   at: int
@@ -66,12 +66,12 @@ class Word:
 
 
 def words(text: str) -> tuple[Word, ...]:
-  """All words of a text, those that XLA does not read among them."""
+  """All words of a text, including those that XLA does not read."""
   return tuple(_joined(list(_split(text))))
 
 
 def _split(text: str) -> Iterator[Word]:
-  """One word after the other."""
+  """The words in order."""
   plain, at = text.translate(_QUOTES), 0
   while (found := _WORD.search(plain, at)) is not None:
     at, end = found.span()
@@ -80,7 +80,7 @@ def _split(text: str) -> Iterator[Word]:
     if lead or word[0] == "-":
       flag, length, is_closed = syntax.first(plain[at + len(lead) :])
       after = at + len(lead) + length
-      # XLA needs no quote at the end, and no space after one.
+      # XLA needs neither the last quote nor a space after it.
       is_open = after == end and word.partition("=")[2][:1] in ("'", '"')
       is_whole = plain[after : after + 1] in ("", lead, *syntax.SPACE, "-")
       if (is_closed and is_whole) or (is_open and not lead):
@@ -94,7 +94,7 @@ def _split(text: str) -> Iterator[Word]:
 
 
 def _meant(word: str) -> Word:
-  """What was meant by a word without white space."""
+  """What was meant by a word without spaces."""
   if not word.strip("\\"):
     return _word(
       why="A backslash continues a line only in a shell, outside quotes."
@@ -148,7 +148,7 @@ def _word(
 
 
 def _without_marks(body: str) -> tuple[syntax.Flag, str]:
-  """A flag without marks around its value, and one of these; "" for none."""
+  """A flag without marks around its value, and one of those marks, or ""."""
   name, equals, value = body.partition("=")
   text, mark = value if equals else name, ""
   if not equals and ":" in text:
@@ -172,7 +172,7 @@ def _without_marks(body: str) -> tuple[syntax.Flag, str]:
 
 
 def _joined(found: list[Word]) -> Iterator[Word]:
-  """The words, with values of the next word where they were meant to be."""
+  """The words, each joined with a value that was in the next word."""
   while found:
     word, *found = found
     values = [it.written.translate(_QUOTES) for it in found[:2]]
@@ -197,7 +197,7 @@ def _joined(found: list[Word]) -> Iterator[Word]:
 
 
 def _takes(flag: syntax.Flag, following: Sequence[Word]) -> bool:
-  """Whether the words that follow are the value of a flag."""
+  """Whether the following words are the value of a flag."""
   if any(it.flags or it.is_variable or it.why for it in following):
     return False
   option = debug_options.find(flag.name)

@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Notes on XLA's options: what jaxlib cannot be asked.
+"""Notes on XLA's options that jaxlib cannot tell.
 
-Which were renamed or removed and what to write now, which nothing reads, and
-which end some compiles. Each with its source; numbers after `openxla/xla#` are
-pull requests there.
+Which were renamed or removed, and what to write now; which nothing reads; which
+crash some compiles. Each has its source; `openxla/xla#` numbers are pull
+requests.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Note:
-  """Why a flag is no more, and how that is known.
+  """Why a flag was removed, and the source of that.
 
-  `gone_by` is a jaxlib without it, the first of those that were looked into.
-  `instead` maps the value that was written ("" for any other) to the flag that
-  says the same today; "" for none.
+  `gone_by` is the first jaxlib without it, of those that were checked.
+  `instead` maps the old value ("" for any other) to today's flag, or to "".
   """
 
   text: str
@@ -28,9 +27,9 @@ class Note:
   instead: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-# Booleans that newer versions have as choices, whose values end in ON and OFF,
-# by the options of jaxlib 0.10.2 and 0.12.0. The latter's XLA_FLAGS takes the
-# old names, too; its compiler_options do not.
+# Booleans that became enums whose values end in ON and OFF, by the options of
+# jaxlib 0.10.2 and 0.12.0. The latter still accepts the old names in XLA_FLAGS,
+# but not in compiler_options.
 RENAMES: Mapping[str, str] = {
   f"xla_gpu_enable_pipelined_{kind}": f"xla_gpu_pipeline_{kind}"
   for kind in ("all_gather", "all_reduce", "reduce_scatter")
@@ -61,7 +60,7 @@ _DYNAMIC_SLICE = {
   for value in ("true", "false")
 }
 
-# Flags that recipes still have; a process whose XLA lacks them ends.
+# Flags that recipes still have, and over which XLA ends the process.
 REMOVED: Mapping[str, Note] = {
   "xla_gpu_enable_async_collectives": _async("allcollectives"),
   "xla_gpu_enable_async_all_gather": _async("allgather"),
@@ -129,7 +128,7 @@ REMOVED_SINCE: Mapping[str, Note] = {
   ),
 }
 
-# What jaxlib 0.10.2 lacks of collectives and memory, and what has it.
+# Options of collectives and memory that jaxlib 0.10.2 lacks -> which has them.
 ADDED: Mapping[str, str] = {
   "xla_enable_nccl_symmetric_buffers_for_collectives": "0.11.0",
   "xla_gpu_enable_collectives_command_buffer_filter": "0.11.0",
@@ -149,7 +148,7 @@ ADDED: Mapping[str, str] = {
   "0.12.0",
 )
 
-# Accepted and set, but XLA of June 2026 has no use of them.
+# Accepted, but never read by XLA of June 2026.
 DEAD: Mapping[str, str] = dict.fromkeys(
   (
     "xla_gpu_collective_inflation_factor",
@@ -159,9 +158,8 @@ DEAD: Mapping[str, str] = dict.fromkeys(
   "XLA accepts it but never reads it.",
 )
 
-# Accepted, but compiling some modules then ends the process: on jaxlib 0.12.0.1
-# two with loops, on 0.10.2 one of Llama 70B over 4x8 GPUs (Unhandled primitive
-# type 13).
+# Accepted, but crash the compile of some modules: on jaxlib 0.12.0.1 two with
+# loops, on 0.10.2 one of Llama 70B over 4x8 GPUs (Unhandled primitive type 13).
 CRASHES: Mapping[str, str] = {
   "xla_gpu_enable_analytical_latency_estimator": (
     "With the latency-hiding scheduler it crashes the compile of some modules."

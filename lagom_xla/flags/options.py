@@ -2,14 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """XLA options: as compiler_options per compile, as XLA_FLAGS per process.
 
-Options may come from another version of JAX. They are fitted to the installed
-jaxlib before use: translated where it has another name for one, and left out,
-with a message, where it has none. XLA_FLAGS gets only flags that jaxlib was
-seen to take, since it ends a process over any other.
+Options may come from another version of JAX. Before use they are fitted to the
+installed jaxlib: renamed if it has another name for one, and left out, with a
+message, if it has none. XLA_FLAGS gets only flags that jaxlib was seen to
+accept, as XLA ends the process over any other.
 
-compiler_options is strict: it takes True but not "true", names of enums in full
-but not in lower case, text but no list. Here any unambiguous spelling becomes
-the one that it takes.
+compiler_options is strict: it accepts True but not "true", full enum names but
+not in lower case, text but no list. Here any unambiguous spelling is converted.
 """
 
 from __future__ import annotations
@@ -33,18 +32,17 @@ _BOOLS = {
 
 
 class ValueRuleError(ValueError):
-  """An option does not take a value; the message says what it takes."""
+  """A value that an option does not accept; the message says what it does."""
 
 
 def convert(option: debug_options.Option, value: object) -> debug_options.Value:
-  """A value of an option, as compiler_options takes it: of a list "A,B".
+  """A value of an option as compiler_options accepts it; "A,B" for a list.
 
-  It may be a bool, a number or text. Enums have their names with or without the
-  prefix that all share, in any case: WHILE_LOOP_UNROLLING_FULL_UNROLL is
-  "full_unroll".
+  It may be a bool, a number or text. Enum values may lack their common prefix,
+  in any case: WHILE_LOOP_UNROLLING_FULL_UNROLL is "full_unroll".
 
   Raises:
-    ValueRuleError: the option does not take it.
+    ValueRuleError: the option does not accept it.
   """
   try:
     if not option.is_repeated:
@@ -59,7 +57,7 @@ def convert(option: debug_options.Option, value: object) -> debug_options.Value:
 
 
 def value_rule(option: debug_options.Option) -> str:
-  """What values an option takes, in words."""
+  """The values that an option accepts, in words."""
   match option.type:
     case "bool":
       words = "true or false"
@@ -78,10 +76,10 @@ def value_rule(option: debug_options.Option) -> str:
 
 
 def short_names(option: debug_options.Option, name: str) -> tuple[str, ...]:
-  """Shorter spellings of an enum's value, in lower case, the longest first.
+  """Shorter spellings of an enum's value, in lower case, longest first.
 
-  COLLECTIVES_PEER_MEMORY of an option whose values all start with COLLECTIVES
-  is peer_memory, and peer: XLA's parsers of flags take one or the other.
+  If all values start with COLLECTIVES, COLLECTIVES_PEER_MEMORY is peer_memory
+  and peer: XLA's flag parsers accept one or the other.
   """
   columns = zip(*(v.split("_") for v in option.enum_values), strict=False)
   shared = itertools.takewhile(lambda words: len(set(words)) == 1, columns)
@@ -121,14 +119,14 @@ def _convert(
 
 
 class Fitted(NamedTuple):
-  """Options for the installed jaxlib; a sentence on each that was changed."""
+  """Options for the installed jaxlib, and a sentence on each change."""
 
   options: dict[str, debug_options.Value]
   messages: tuple[str, ...]
 
 
 class Flags(NamedTuple):
-  """Flags in the order of the options' names, and a sentence as of `Fitted`."""
+  """Flags in the order of option names, with messages as in `Fitted`."""
 
   flags: tuple[syntax.Flag, ...]
   messages: tuple[str, ...]
@@ -137,13 +135,13 @@ class Flags(NamedTuple):
 def translate(
   name: str, value: object
 ) -> tuple[str, debug_options.Value] | str:
-  """An option of any version as the installed jaxlib has it: name and value.
+  """Name and value of an option of any version in the installed jaxlib.
 
-  Or a sentence that says why there is none. The value may be in any spelling
-  that `convert` takes.
+  Or a sentence that says why there is none. The value may have any spelling
+  that `convert` accepts.
 
   Raises:
-    OptionsError: jaxlib does not show its options.
+    OptionsError: the options of jaxlib cannot be read.
   """
   try:
     option = debug_options.find(name)
@@ -158,7 +156,7 @@ def translate(
 
 
 def advice(name: str) -> str:
-  """What is known of an option that the installed jaxlib lacks, or ""."""
+  """Advice on an option that the installed jaxlib lacks, or ""."""
   if note := {**notes.REMOVED, **notes.REMOVED_SINCE}.get(name):
     return note.text
   if added := notes.ADDED.get(name):
@@ -172,10 +170,10 @@ def advice(name: str) -> str:
 
 
 def fit(options: Mapping[str, object]) -> Fitted:
-  """Options as the installed jaxlib takes them per compile.
+  """Options as the installed jaxlib accepts them per compile.
 
   Raises:
-    OptionsError: jaxlib does not show its options.
+    OptionsError: the options of jaxlib cannot be read.
   """
   fitted: dict[str, debug_options.Value] = {}
   messages = []
@@ -196,10 +194,9 @@ def fit(options: Mapping[str, object]) -> Fitted:
 
 
 def flags(options: Mapping[str, object]) -> Flags:
-  """Options as flags, each seen to be taken by the installed jaxlib.
+  """Options as flags, each seen to be accepted by the installed jaxlib.
 
-  Where jaxlib does not show its options they are spelled as given, and a
-  message says so.
+  If its options cannot be read they are spelled as given, with a message.
   """
   try:
     fitted = fit(options)
@@ -232,11 +229,11 @@ def _jaxlib() -> str:
 def _renamed(
   name: str, value: object, other: str
 ) -> tuple[str, debug_options.Value] | str:
-  """An option under the other name, if the installed jaxlib has that."""
+  """An option under its other name, if the installed jaxlib has that."""
   option = debug_options.find(other)
   if option is None:
     return f"{name} is not an option of {_jaxlib()}."
-  word = str(value).lower().rpartition("_")[2]  # It may be a choice's.
+  word = str(value).lower().rpartition("_")[2]  # It may be an enum value.
   if word not in _BOOLS:
     return f"{_jaxlib()} calls {name} {other}, which cannot be {value}."
   return other, convert(option, _BOOLS[word])
@@ -248,7 +245,7 @@ def _plain(name: str, value: object) -> syntax.Flag:
 
 
 def _spell(name: str, value: debug_options.Value) -> syntax.Flag | None:
-  """The flag that sets an option to a value; None if none does."""
+  """The flag that sets an option to a value, if there is one."""
   option = debug_options.find(name)
   assert option is not None  # It was fitted.
   ways = [_plain(name, value)]

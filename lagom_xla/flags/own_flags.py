@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """XLA_FLAGS that a program sets itself, as JAX's guides show.
 
-What a launcher sets is lost where a program sets the variable anew, and what a
-program sets has no effect once XLA has read it. So while a target is loaded
-each change is noted, with its line. A change that would end the process is an
-error of that line.
+If a program overwrites the variable, a launcher's flags are lost; after XLA has
+read it, changes have no effect. So while a target is loaded each change is
+recorded, with its line. One that would end the process raises at that line.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from lagom_xla.flags import syntax
 from lagom_xla.jax_internals import request
 
 _NAME = "XLA_FLAGS"
-# Files through which a mapping is set: CPython's, and this one.
+# Files through which a mapping is set: CPython's and this one.
 _OF_MAPPINGS = (
   *("os.py", "<frozen os>", "_collections_abc.py"),
   *("<frozen _collections_abc>", __file__),
@@ -57,10 +56,9 @@ class _Watched(type(os.environ)):
 
 @contextlib.contextmanager
 def watched() -> Iterator[list[environment.Own]]:
-  """Yields what a program that runs inside changes, once it has run.
+  """Yields a list that at the end has the changes made inside.
 
-  What it changes too late is put back to what XLA has read, with a
-  RuntimeWarning.
+  Changes that came too late are undone, with a RuntimeWarning.
   """
   known: Any = os.environ
   found: list[environment.Own] = []
@@ -100,7 +98,7 @@ def _restore(value: str | None) -> None:
 
 
 def _change(before: str, after: str) -> environment.Own:
-  """A change by whoever set a mapping."""
+  """The change by the caller that set the mapping."""
   frame = sys._getframe(2)
   is_default = False
   while frame.f_code.co_filename.endswith(_OF_MAPPINGS) and frame.f_back:
@@ -121,9 +119,9 @@ def _change(before: str, after: str) -> environment.Own:
 
 
 def _reads(file: str, line: int) -> bool:
-  """Whether the statement in a line takes what the variable has already.
+  """Whether the statement in a line uses the variable's current value.
 
-  Names in the file stand for it whose values do.
+  Includes names in the file whose values use it.
   """
   try:
     tree = ast.parse("".join(linecache.getlines(file)))
@@ -148,7 +146,7 @@ def _reads(file: str, line: int) -> bool:
 
 
 def _num_mentions(value: ast.expr, names: Collection[str]) -> int:
-  """How often an expression has the variable's name, or one of these."""
+  """How often an expression mentions the variable or one of these names."""
   return sum(
     (isinstance(node, ast.Constant) and node.value == _NAME)
     or (isinstance(node, ast.Name) and node.id in names)

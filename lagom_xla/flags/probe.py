@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The probe of the installed jaxlib: how a process with some XLA_FLAGS starts.
+"""Probes how the installed jaxlib starts with a given XLA_FLAGS.
 
-XLA reads the variable once per process and ends the process over a flag that
-it does not know, so each question takes a process of its own. A child imports
-jaxlib's extension (a fifth of a second; no backend, no JAX) and then forks for
-each question, which takes some milliseconds.
+XLA reads the variable once per process and ends the process over an unknown
+flag, so each probe needs a process of its own. A child imports jaxlib's
+extension (a fifth of a second; no backend, no JAX) and forks for each probe,
+which takes milliseconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import threading
 from lagom_xla import errors
 from lagom_xla import processes
 
-# A question takes milliseconds; one that takes this long hangs.
+# A probe takes milliseconds; one that takes this long hangs.
 _TIMEOUT_S = 60
 
 _answers: dict[str, Answer] = {}
@@ -36,10 +36,10 @@ _lock = threading.Lock()
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-  """How a process with some XLA_FLAGS started, or ended.
+  """How a process with some XLA_FLAGS started or ended.
 
-  It started with a serialized CompileOptionsProto. Or XLA ended it with an
-  error, maybe over a flag that is unknown.
+  It started, with a serialized CompileOptionsProto, or XLA ended it with an
+  error, perhaps over an unknown flag.
   """
 
   compile_options: bytes
@@ -55,8 +55,7 @@ class Answer:
 def ask(texts: Sequence[str]) -> tuple[Answer, ...]:
   """How the installed jaxlib starts with each XLA_FLAGS.
 
-  The XLA and JAX variables of this process have no part in it. Answers are
-  cached.
+  Ignores the XLA and JAX variables of this process. Answers are cached.
 
   Raises:
     ProbeError: jaxlib could not be asked.
@@ -99,7 +98,7 @@ def _ask(text: str) -> Answer:
 
 @functools.cache
 def _child(parent: int) -> subprocess.Popen[str]:
-  """This file, running as a program; a fork of this process gets its own."""
+  """This file, running as a program; each fork of this process has its own."""
   del parent
   others = ("XLA_", "JAX_", "TF_CPP_")
   env = {k: v for k, v in os.environ.items() if not k.startswith(others)}
@@ -129,14 +128,14 @@ def _stop(child: subprocess.Popen[str]) -> None:
 
 
 def _serve() -> None:
-  """In the child: answers the questions on stdin until there are no more."""
+  """In the child: answers questions from stdin until it ends."""
   failure = ""
   try:
     from jaxlib import _jax  # noqa: F401
   except Exception as error:
     failure = f"{type(error).__name__}: {error}"
   for line in sys.stdin:
-    signal.alarm(_TIMEOUT_S)  # Ends this process unless it is cancelled.
+    signal.alarm(_TIMEOUT_S)  # Ends this process unless cancelled.
     answer = ("failed", failure) if failure else _try(json.loads(line))
     print(json.dumps(answer), flush=True)
     signal.alarm(0)
@@ -145,7 +144,7 @@ def _serve() -> None:
 def _try(text: str) -> tuple[str, str]:
   """In the child: starts jaxlib with an XLA_FLAGS, in a fork.
 
-  Returns "options" and those in base 64, or "ended" and what stderr got.
+  Returns "options" and those in base 64, or "ended" and the text on stderr.
   """
   from jaxlib import _jax
 
@@ -160,7 +159,7 @@ def _try(text: str) -> tuple[str, str]:
       os.write(write, b"\n" + base64.b64encode(options))
       os._exit(0)
     finally:
-      os._exit(1)  # It must not return to the loop that it was forked in.
+      os._exit(1)  # The fork must not return to the loop.
   os.close(write)
   with os.fdopen(read, "rb") as pipe:
     said = pipe.read().decode(errors="replace")

@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Recipes: the XLA_FLAGS that others publish for training on GPUs, as data.
+"""Recipes: published XLA_FLAGS for training on GPUs, as data.
 
-Each is as its source has it, so that it can be compared line by line, less
-where dumps go. `as_options` says what is left of it in the installed jaxlib.
+Each is a copy of its source, for comparison line by line, without dump paths.
+`as_options` fits one to the installed jaxlib.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Recipe:
   """Published XLA_FLAGS.
 
   Attributes:
-    name: what reports call it.
+    name: its name in reports.
     flags: as XLA_FLAGS has them.
     source: repository, file and commit.
     date: of the commit that last changed the file, YYYY-MM-DD.
-    num_nodes: of eight GPUs that it is published for; None for any number.
+    num_nodes: nodes of eight GPUs that it is for; None for any number.
   """
 
   name: str
@@ -40,7 +40,7 @@ def _maxtext(
 ) -> Recipe:
   """One of MaxText's scripts for A3 machines, which share all but two values.
 
-  Its script for Llama 3.1 405B on 128 nodes sets what the one for 16 sets.
+  The script for Llama 3.1 405B on 128 nodes equals the one for 16 nodes.
   """
   return Recipe(
     name="MaxText",
@@ -116,10 +116,9 @@ RECIPES: tuple[Recipe, ...] = (
 
 
 def for_nodes(num_nodes: int) -> tuple[Recipe, ...]:
-  """The recipes for a cluster, of each name one.
+  """The recipes for a cluster, one per name.
 
-  Where a recipe comes in several sizes, it is the largest that the cluster has
-  nodes for.
+  If one comes in several sizes, the largest that the cluster has nodes for.
   """
   found: dict[str, Recipe] = {}
   for recipe in RECIPES:
@@ -129,7 +128,7 @@ def for_nodes(num_nodes: int) -> tuple[Recipe, ...]:
 
 
 def as_options(recipe: Recipe) -> xla_options.Fitted:
-  """What a recipe sets in the installed jaxlib, less what it does by itself."""
+  """What a recipe sets in the installed jaxlib, without its defaults."""
   flags, _ = syntax.parse(recipe.flags)
   fitted = xla_options.fit(
     {flag.name: "true" if flag.value is None else flag.value for flag in flags}
@@ -142,6 +141,6 @@ def as_options(recipe: Recipe) -> xla_options.Fitted:
 def without_defaults(
   options: Mapping[str, debug_options.Value],
 ) -> dict[str, debug_options.Value]:
-  """Those of the options that differ from the installed jaxlib's defaults."""
+  """The options that differ from the installed jaxlib's defaults."""
   known = debug_options.options()
   return {n: v for n, v in options.items() if v != known[n].default}

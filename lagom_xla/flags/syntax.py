@@ -1,13 +1,13 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-r"""The syntax of XLA_FLAGS in XLA, which is neither a shell's nor absl's.
+r"""XLA's syntax of XLA_FLAGS, which is neither a shell's nor absl's.
 
 Flags are separated by white space. A value may be quoted, right after the `=`:
 in "double quotes" a backslash escapes the next character, in 'single quotes'
 nothing is escaped. There is no `--no` form, no value in the next word and no
---flagfile. At the first word that does not start with `-` XLA stops reading,
-without a message. A variable whose first word does not is the path of a file
-that holds the flags (xla/parse_flags_from_env.cc).
+--flagfile. XLA silently stops reading at the first word that does not start
+with `-`. If that is the very first word, the variable is the path of a file
+with flags (xla/parse_flags_from_env.cc).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Flag:
   Attributes:
     name: the part before the `=`, without dashes.
     value: the part after the `=`, without quotes; None where there is no `=`.
-    dashes: those before the name; XLA knows flags with two.
+    dashes: those before the name; XLA's flags have two.
   """
 
   name: str
@@ -50,10 +50,10 @@ class Flag:
 
 
 def follow(text: str) -> str:
-  """The flags in the file that XLA_FLAGS names, or the text if it names none.
+  """The flags in the file that XLA_FLAGS names, or the text itself.
 
   Raises:
-    OSError, ValueError: there is no such file, or it holds no text.
+    OSError, ValueError: there is no such file, or it is not text.
   """
   if not text.strip() or text.lstrip(SPACE).startswith("-"):
     return text
@@ -64,7 +64,7 @@ def follow(text: str) -> str:
 
 
 def parse(text: str) -> tuple[tuple[Flag, ...], str]:
-  """The flags in a text, and its remainder, which XLA does not read."""
+  """The flags in a text, and the remainder that XLA does not read."""
   flags = []
   rest = text.lstrip(SPACE)
   while rest.startswith("-"):
@@ -75,9 +75,9 @@ def parse(text: str) -> tuple[tuple[Flag, ...], str]:
 
 
 def first(text: str) -> tuple[Flag, int, bool]:
-  """The flag with which a text begins, and its length.
+  """The flag that a text starts with, and its length.
 
-  Returns whether its value is between two quotes, too.
+  Also returns whether its value is between two quotes.
   """
   match = _FLAG.match(text)
   assert match is not None  # The pattern matches the empty string.

@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What XLA runs in kernels of its own in place of NCCL: its options for that.
+"""XLA's options to run collectives in kernels of its own instead of NCCL's.
 
-XLA chooses them for small all-reduces when it compiles, and writes so into the
-module; for a ragged-all-to-all when it runs it, so that no module shows that.
+For small all-reduces XLA chooses them at compile time, as the module shows; for
+a ragged-all-to-all at run time, which no module shows.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from lagom_xla.flags import environment
 EXCHANGES = "xla_gpu_unsupported_use_ragged_all_to_all_one_shot_kernel"
 # Kinds for which XLA may compile such kernels, from JAX 0.12 on.
 KERNELS = "xla_gpu_experimental_use_collective_kernels"
-# JAX 0.12 fails where NCCL would have to take a kernel's place, without this.
+# Without this JAX 0.12 fails if NCCL would have to replace a kernel.
 _FALLBACK = "xla_gpu_allow_ragged_all_to_all_nccl_send_recv_fallback"
 # Collectives whose kernels may span processes of a host, from JAX 0.12 on.
 _ACROSS = "xla_gpu_unsupported_use_cross_host_one_shot_kernel"
 
 # The kernel of JAX 0.12 that exchanges symmetric buffers.
 ON_DEVICE = "xla_gpu_experimental_ragged_all_to_all_use_device_kernel"
-# Ranks that XLA's kernel reaches, until JAX 0.10.2 and now (xla#47283).
+# Most ranks of XLA's kernel, until JAX 0.10.2 and now (xla#47283).
 _MOST_EXCHANGING = 8, 32
 
-# What a schedule does not show.
+# Options that a schedule does not show.
 UNSEEN = (EXCHANGES, _FALLBACK)
 
 
 def without_exchanges() -> Mapping[str, bool]:
-  """The options with which NCCL runs ragged-all-to-alls."""
+  """The options that make NCCL run ragged-all-to-alls."""
   fallback = {_FALLBACK: True} if _is_known(_FALLBACK) else {}
   return {EXCHANGES: False, **fallback}
 
 
 def off(options: Mapping[str, object]) -> frozenset[str]:
-  """Kinds for which XLA takes no kernel of its own when it runs them.
+  """Kinds for which XLA does not choose its own kernel at run time.
 
   Args:
-    options: that a step is compiled with, beside XLA_FLAGS.
+    options: of the step's compile, besides XLA_FLAGS.
   """
   value = str(options.get(EXCHANGES, environment.value(EXCHANGES)))
   is_off = value.lower() in ("false", "0")
@@ -50,7 +50,7 @@ def off(options: Mapping[str, object]) -> frozenset[str]:
 
 
 def span_processes(kind: str) -> bool:
-  """Whether XLA's kernel for a kind may join GPUs of several processes."""
+  """Whether XLA's kernel for a kind may span several processes."""
   if not _is_known(_ACROSS):
     return False
   value = environment.value(_ACROSS)
@@ -62,17 +62,17 @@ def span_processes(kind: str) -> bool:
 
 
 def most_exchanging() -> int:
-  """Ranks of a ragged-all-to-all that XLA's kernel for them reaches."""
+  """Most ranks of a ragged-all-to-all in XLA's kernel."""
   return _MOST_EXCHANGING[_is_known(_ACROSS)]
 
 
 def exchanges_on_device(options: Mapping[str, object]) -> bool:
   """Whether XLA's device kernel runs ragged-all-to-alls.
 
-  It does nothing without symmetric buffers (marin#7891).
+  It has no effect without symmetric buffers (marin#7891).
 
   Args:
-    options: that a step is compiled with, beside XLA_FLAGS.
+    options: of the step's compile, besides XLA_FLAGS.
   """
   has_windows = collective_routes.has_windows("ragged-all-to-all", options)
   return has_windows and collective_routes.is_on(ON_DEVICE, options)
