@@ -65,9 +65,10 @@ OVERLAPPING_NCCL = (2, 30)
 BETWEEN_NODES_NCCL = (2, 30, 7)
 
 # 354 GiB/s of 32 MB to a peer by cudaMemcpyBatchAsync without an SM, which
-# needs NVLinks of 450 GB/s, and 87 GiB/s within a GPU (nccl#2177, CUDA 13.2).
+# needs NVLinks of 450 GB/s, and 87 GiB/s within the same GPU (nccl#2177, CUDA
+# 13.2). Of others neither is published, so both count as shares of the links.
 _LINK_SHARE = 354 * 2**30 / 1e9 / 450
-_OWN_GBPS = 87 * 2**30 / 1e9
+_OWN_SHARE = 87 * 2**30 / 1e9 / 450
 # A memcpy of one byte to a peer, alone and in a batch (torchcomms#2195, H100):
 # a barrier is one to a multicast address, or a batch of them, and a wait.
 _BARRIER_US = 3.55
@@ -264,7 +265,7 @@ def _by_copies(
   part_bytes = key.num_bytes / key.num_ranks
   time_us = collective.num_operands * (2 * _BARRIER_US + _BATCH_US) + max(
     (key.num_bytes - part_bytes) / (1e3 * _copy_gbps(cluster)),
-    part_bytes / (1e3 * _OWN_GBPS),
+    part_bytes / (1e3 * _OWN_SHARE / _LINK_SHARE * _copy_gbps(cluster)),
   )
   # What overlaps nothing keeps kernels from running, as if it had all SMs.
   overlaps = asked.nccl_version >= OVERLAPPING_NCCL

@@ -18,6 +18,7 @@ import fake_target
 import gather_steps
 from gather_steps import H100
 from gather_steps import MIB
+import hlo_text
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import routes
 from lagom_xla.costs import step as step_lib
@@ -224,6 +225,25 @@ def test_without_enough_in_flight_sms_are_taken_after_all() -> None:
   module = gather_steps.module([MIB], plain_scatters=[8 * MIB, 9 * MIB])
   found = gather_steps.step(module).asking(_asked(**{FLAG: True}))
   assert {by for by, _ in _costs(found).values()} == {"symmetric kernel"}
+
+
+def test_a_ranks_own_part_is_copied_at_a_share_of_the_links_rate() -> None:
+  """NVIDIA/nccl#2177: 87 GiB/s within a GPU with links of 450 GB/s."""
+  module = hlo_text.load(
+    "p = bf16[67108864] parameter(0)\n"
+    "s = (bf16[67108864], bf16[268435456]) all-gather-start(p), channel_id=1,"
+    " replica_groups=[1,4]<=[4], use_global_device_ids=true, dimensions={0}\n"
+    "k = bf16[67108864] negate(p)\n"
+    "d = bf16[268435456] all-gather-done(s)\n"
+    "ROOT r = (bf16[67108864], bf16[268435456]) tuple(k, d)",
+    header="is_scheduled=true, num_partitions=4",
+  )
+  asked = _asked(**{FLAG: True})
+  for name, times in (("1x4xh100", 1), ("1x4xgb200", 2)):
+    found = step_lib.of_module(module, cluster_lib.parse(name), asked=asked)
+    (route,) = found.routes.values()
+    own_us = 128 * MIB / (times * 87 * 2**30 / 1e6)
+    assert route.cost.time_us == pytest.approx(own_us, rel=0.02)
 
 
 @pytest.mark.parametrize(
