@@ -30,7 +30,15 @@ _INSTALLED = frozenset(["site-packages", "dist-packages"])
 _PYTHON = re.compile(r"/lib(?:64)?/python3[.\d]*/|^<frozen ")
 # Packages whose lines say nothing of the model that calls them.
 _FRAMEWORKS = frozenset(
-  ["jax", "jaxlib", "flax", "lagom_xla", "python", "script"]
+  [
+    *("jax", "jaxlib", "flax", "equinox", "haiku", "optax", "chex", "einops"),
+    *("beartype", "jaxtyping", "typeguard", "lagom_xla", "python", "script"),
+  ]
+)
+# Folders and files in which packages wrap those for their own layers, as Keras,
+# whose layers call keras/src/ops, that keras/src/backend, and that JAX.
+_WRAPPERS = frozenset(
+  ["activations", "backend", "backends", "_backends", "ops"]
 )
 _OWN_PACKAGE = pathlib.Path(__file__).parent.parent / "lagom_xla"
 # How many instructions away a line is looked for, and among how many in all.
@@ -152,9 +160,11 @@ class SourceLines:
     chain = self._chain(frame_id)
     frames = [frame for _, frame in chain]
     within = [frame for id_, frame in chain if id_ not in self._around]
+    others = [f for f in frames if _package(f.file) not in _FRAMEWORKS]
     kept = (
       [frame for frame in within if _is_users(frame.file)]
-      or [frame for frame in frames if _package(frame.file) not in _FRAMEWORKS]
+      or [frame for frame in others if not _is_wrapper(frame.file)]
+      or others
       or frames
     )
     return tuple(kept[:_MOST_FRAMES])
@@ -228,6 +238,13 @@ class SourceLines:
 
 def _is_users(file: str) -> bool:
   return not _package(file)
+
+
+def _is_wrapper(file: str) -> bool:
+  """Whether an installed file has what a package wraps, and no layer of it."""
+  parts = pathlib.PurePath(file).with_suffix("").parts
+  inside = itertools.dropwhile(lambda part: part not in _INSTALLED, parts)
+  return not _WRAPPERS.isdisjoint(inside)
 
 
 def _package(file: str) -> str:

@@ -135,8 +135,6 @@ def tune(
       f"applied={applied!r} leaves nothing that acts in the training process:"
       " leave out applied or in_process."
     )
-  by_cap = channel_cap.WithoutPlugin(limit=limit(applied))
-  without_plugin = None if applied == "all" else by_cap
   so_far = candidates_lib.SoFar()
 
   def keep(
@@ -153,6 +151,8 @@ def tune(
     environment.of_compile(target.handed), is_beaten=in_process
   )
   with environment.beside(beside), target.begun():
+    by_cap = channel_cap.WithoutPlugin(limit=_limit(applied))
+    without_plugin = None if applied == "all" else by_cap
     try:
       so_far.search = joint.search(
         target,
@@ -259,9 +259,10 @@ def plan_of(
   """
   kept = search.best
   launched = _launched(target, search)
-  cap = channel_cap.surest(launched, limit(applied))
-  if applied == "flags" and nccl_channels.OPTION in environment.unchangeable():
-    cap = channel_cap.none(launched)
+  limit = _limit(applied)
+  cap = channel_cap.none(launched)
+  if limit is not None:
+    cap = channel_cap.surest(launched, limit)
   # Of a search that was stopped it may repeat what runs today.
   repeated = environment.already(search.planned.options)
   config = search.planned.without_options(repeated)
@@ -289,10 +290,14 @@ def plan_of(
   )
 
 
-def limit(applied: plan_lib.Applied) -> settings_lib.Limit:
-  """What a cap does that whoever applies so much of a plan can set."""
+def _limit(applied: plan_lib.Applied) -> settings_lib.Limit | None:
+  """What a cap does that whoever applies so much of a plan can set.
+
+  None where the step fixes the only cap that they could.
+  """
   if applied == "flags":
-    return settings_lib.by_option
+    is_fixed = nccl_channels.OPTION in environment.unchangeable()
+    return None if is_fixed else settings_lib.by_option
   return settings_lib.by_variable
 
 

@@ -101,12 +101,16 @@ def test_a_step_of_an_installed_trainer_has_that_trainers_lines(
 ):
   package = tmp_path / "site-packages" / "trainer"
   package.mkdir(parents=True)
+  # As Keras calls JAX.
+  (package / "backend.py").write_text("def matmul(x, w):\n  return x @ w\n")
   (package / "training.py").write_text(
     "import jax, jax.numpy as jnp\n"
+    "from trainer import backend\n"
     "def step(loss, w, x):\n"
     "  return jax.tree.map(jnp.subtract, w, jax.grad(loss)(w, x))\n"
     "def loss(w, x):\n"
-    "  return jnp.sum(jnp.square(x @ w['up'] @ w['down']))\n"
+    "  x = backend.matmul(x, w['up'])\n"
+    "  return jnp.sum(jnp.square(backend.matmul(x, w['down'])))\n"
   )
   monkeypatch.syspath_prepend(str(package.parent))
   training = importlib.import_module("trainer.training")

@@ -26,6 +26,7 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import target as target_lib
 from lagom_xla.flags import debug_options
 from lagom_xla.flags import environment
+from lagom_xla.flags import nccl_channels
 from lagom_xla.jax_internals import request
 from lagom_xla.report import notes
 from lagom_xla.search.xla import arms
@@ -153,6 +154,15 @@ def test_a_search_for_a_launcher_leaves_out_what_jit_fixes(fixed, monkeypatch):
   in_process = dataclasses.replace(_beside(fixed), is_beaten=True)
   with environment.beside(in_process):
     assert len(knobs.offered([other, also])) == 2
+
+
+def test_where_jit_fixes_the_cap_of_nccl_none_is_tried_for_flags_alone(h100s):
+  target = _target(h100s, compiler_options={nccl_channels.OPTION: 2})
+  tuned = tuner.tune(target, seconds=0, applied="flags")
+  assert nccl_channels.OPTION not in tuned.plan.xla.options
+  kept = tuned.search.best
+  assert kept.settings == kept.runs.default
+  assert max(it.num_channels for it in kept.settings.values()) <= 2
 
 
 def test_verify_tells_what_is_otherwise_and_which_parts_jit_beats(
