@@ -58,8 +58,8 @@ def costed() -> str:
   if not found:
     return ""
   return (
-    f"{nccl_environment.in_words(found)} limit{'' if len(found) > 1 else 's'}"
-    " NCCL's choice here: all times take that into account."
+    f"NCCL's choice is under {nccl_environment.in_words(found)} here: all times"
+    " take that into account."
   )
 
 

@@ -209,19 +209,18 @@ def test_variables_that_times_are_not_under_are_named_together(
   module, monkeypatch
 ):
   monkeypatch.setenv(_VARIABLE, "1")
-  monkeypatch.setenv("NCCL_BUFFSIZE", "65536")
+  monkeypatch.setenv("NCCL_MIN_CTAS", "8")
   monkeypatch.setenv("NCCL_TUNER_PLUGIN", "libnccl-tuner-aws-ofi.so")
   said = _said("inspect", module)
   assert (
-    "NCCL_MAX_CTAS=1, NCCL_BUFFSIZE=65536 and"
+    "NCCL_MIN_CTAS=8, NCCL_MAX_CTAS=1 and"
     " NCCL_TUNER_PLUGIN=libnccl-tuner-aws-ofi.so are set here, but times do"
     " not take them into account, except for this: today's step takes"
   ) in said
   monkeypatch.setenv(_VARIABLE, "0")
   monkeypatch.setenv("NCCL_TUNER_PLUGIN", build.LIBRARY)
-  assert (
-    "NCCL_BUFFSIZE is 65536 here, but times do not take it into account."
-    in (_said("inspect", module))
+  assert "NCCL_MIN_CTAS is 8 here, but times do not take it into account." in (
+    _said("inspect", module)
   )
 
 
@@ -231,7 +230,7 @@ def test_what_leaves_nccl_less_to_choose_from_is_in_all_times(
   free = _said("inspect", module)
   monkeypatch.setenv("NCCL_PROTO", "LL")
   assert _said("inspect", module) != free
-  note = "NCCL_PROTO=LL limits NCCL's choice here"
+  note = "NCCL's choice is under NCCL_PROTO=LL here: all times"
   assert note in _said("inspect", module)
   said = printed("inspect", module, CLUSTER)["nccl_variables"]
   assert said == {"NCCL_PROTO": "LL"}
@@ -241,7 +240,7 @@ def test_what_leaves_nccl_less_to_choose_from_is_in_all_times(
   made = plan_lib.load(plan)
   assert made.nccl_variables == {"NCCL_PROTO": "LL"}
   assert {s.setting.protocol for s in made.nccl_settings} <= {"ll"}
-  assert "choice is under" not in _said("verify", plan, module)
+  assert "where the plan was made" not in _said("verify", plan, module)
   monkeypatch.delenv("NCCL_PROTO")
   assert (
     "NCCL's variables differ: no variable here, and NCCL_PROTO=LL where the"

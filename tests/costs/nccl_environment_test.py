@@ -54,6 +54,32 @@ def test_nccl_chooses_from_what_its_variables_leave(
   assert (_chosen("all-gather"), _chosen("all-reduce")) == (gather, reduction)
 
 
+@pytest.mark.parametrize(
+  ("variables", "kind", "num_channels", "chunk_kib"),
+  [
+    ({}, "all-gather", 24, 2048),
+    ({"NCCL_BUFFSIZE": "1048576"}, "all-gather", 24, 512),
+    ({"NCCL_BUFFSIZE": "-1"}, "all-gather", 24, 2048),
+    ({"NCCL_PROTO": "LL", "NCCL_LL_BUFFSIZE": "0x40000"}, "all-gather", 24, 16),
+    ({}, "all-reduce", 16, 128),
+    ({"NCCL_NVLS_NCHANNELS": "8"}, "all-reduce", 8, 128),
+    ({"NCCL_NVLS_CHUNKSIZE": "65536"}, "all-reduce", 16, 64),
+    ({}, "collective-permute", 32, 512),
+    ({"NCCL_P2P_NVL_CHUNKSIZE": "262144"}, "collective-permute", 32, 256),
+  ],
+)
+def test_buffers_and_chunks_are_as_long_as_its_variables_say(
+  monkeypatch, variables, kind, num_channels, chunk_kib
+):
+  for name, value in variables.items():
+    monkeypatch.setenv(name, value)
+  setting = nccl.default_setting(_NODE, _RANKS, kind, 2**30)
+  assert setting.num_channels == num_channels
+  assert setting.chunk_bytes == chunk_kib * 2**10
+  ours = {n: v for n, v in variables.items() if v != "-1"}
+  assert environment.costed() == ours and not environment.uncosted()
+
+
 def test_its_files_say_what_the_environment_does_not(monkeypatch, tmp_path):
   file = tmp_path / "nccl.conf"
   file.write_text("NCCL_ALGO=ring\nNCCL_PROTO=LL\n")

@@ -298,7 +298,7 @@ def test_hops_of_later_efa_are_as_much_faster_as_its_plugin_says(
   assert found.hop_us == share * wire.fitted_fabric("efa").hop_us
 
 
-def test_buffers_are_as_long_as_scripts_of_clouds_set_them():
+def test_buffers_are_as_long_as_scripts_of_clouds_set_them(monkeypatch):
   # NCCL_BUFFSIZE of 8 MiB in place of 4.
   for fabric, longer in (("efa", 2), ("tcpxo", 2), ("infiniband", 1)):
     cluster = _of_aws(fabric, "h100", "amd")
@@ -307,6 +307,10 @@ def test_buffers_are_as_long_as_scripts_of_clouds_set_them():
     assert setting.chunk_bytes == longer * nccl.max_chunk_bytes(
       "ring", "simple"
     )
+  # They leave what a job sets.
+  monkeypatch.setenv("NCCL_BUFFSIZE", str(2**20))
+  setting = collective_lib.default_setting(key, _of_aws("efa", "h100", "amd"))
+  assert setting.chunk_bytes == 2**19
 
 
 def test_grace_hoppers_have_a_ring_for_each_gpu_and_foreign_adapter():

@@ -48,21 +48,23 @@ _SWITCHES = {
   "NCCL_NVLS_ENABLE": frozenset({"nvls", "nvlstree"}),
   "NCCL_PAT_ENABLE": frozenset({"pat"}),
 }
+# What sizes buffers, the chunks that these are cut in, and the switches' CTAs.
+_SIZES = (
+  *("NCCL_BUFFSIZE", "NCCL_LL_BUFFSIZE", "NCCL_LL128_BUFFSIZE"),
+  *("NCCL_NVLS_NCHANNELS", "NCCL_NVLS_CHUNKSIZE"),
+  *("NCCL_NVLSTREE_MAX_CHUNKSIZE", "NCCL_P2P_NET_CHUNKSIZE"),
+  *("NCCL_P2P_PCI_CHUNKSIZE", "NCCL_P2P_NVL_CHUNKSIZE"),
+)
 # Those that times are under.
-COSTED = ("NCCL_ALGO", "NCCL_PROTO", *_SWITCHES)
+COSTED = ("NCCL_ALGO", "NCCL_PROTO", *_SWITCHES, *_SIZES)
 # Others by which NCCL runs collectives otherwise: more algorithms, channels and
-# threads (src/graph/connect.cc, paths.cc, src/init.cc), buffers and the chunks
-# they are cut in (src/init.cc, src/enqueue.cc).
+# threads (src/graph/connect.cc, paths.cc, src/init.cc).
 UNCOSTED = (
   *("NCCL_COLLNET_ENABLE", "NCCL_CTA_POLICY", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS"),
   *("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_P2P_NCHANNELS"),
   *("NCCL_MAX_P2P_NCHANNELS", "NCCL_NCHANNELS_PER_NET_PEER"),
-  *("NCCL_NVLS_NCHANNELS", "NCCL_CGA_CLUSTER_SIZE", "NCCL_NTHREADS"),
-  *("NCCL_LL128_NTHREADS", "NCCL_THREAD_THRESHOLDS", "NCCL_BUFFSIZE"),
-  *("NCCL_LL_BUFFSIZE", "NCCL_LL128_BUFFSIZE", "NCCL_CHUNK_SIZE"),
-  *("NCCL_NVLS_CHUNKSIZE", "NCCL_NVLSTREE_MAX_CHUNKSIZE"),
-  *("NCCL_P2P_NET_CHUNKSIZE", "NCCL_P2P_PCI_CHUNKSIZE"),
-  "NCCL_P2P_NVL_CHUNKSIZE",
+  *("NCCL_CGA_CLUSTER_SIZE", "NCCL_NTHREADS", "NCCL_LL128_NTHREADS"),
+  *("NCCL_THREAD_THRESHOLDS", "NCCL_CHUNK_SIZE"),
 )
 # These take links away, which a cluster describes: no rank chooses by them.
 _LINKS = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE")
@@ -116,8 +118,25 @@ def costed() -> Mapping[str, str]:
   return {
     name: value
     for name, value in _here(COSTED).items()
-    if name not in _SWITCHES or not _number(value)
+    if (
+      not _number(value)
+      if name in _SWITCHES
+      else name not in _SIZES or size(name)
+    )
   }
+
+
+def size(name: str) -> int | None:
+  """What one of the `_SIZES` is in this process; None where NCCL decides."""
+  return _size(name, os.environ.get(_FILE), os.environ.get(name))
+
+
+@functools.lru_cache(maxsize=256)
+def _size(name: str, file: str | None, value: str | None) -> int | None:
+  own = {_FILE: file, name: value}
+  known = as_nccl_reads({n: v for n, v in own.items() if v is not None})
+  number = _number(known.get(name, ""))
+  return number if number > 0 else None
 
 
 def uncosted() -> Mapping[str, str]:

@@ -34,6 +34,7 @@ from collections.abc import Sequence
 import math
 
 from lagom_xla import cluster as cluster_lib
+from lagom_xla.costs.nccl import environment
 from lagom_xla.costs.nccl import graph as graph_lib
 from lagom_xla.costs.nccl import model
 
@@ -47,6 +48,12 @@ _GRAIN_BYTES = {"ll": 16, "ll128": 1920, "simple": 512}
 # reduce's only one (include/collectives.h).
 BUFFER_SLOTS = 8
 _SLOT_BYTES = {"ll": 32768, "ll128": 576000, "simple": 524288}
+# What sizes a whole buffer, and of that what are no flags (init.cc).
+_BUFFER = {
+  "ll": ("NCCL_LL_BUFFSIZE", 1 / 2),
+  "ll128": ("NCCL_LL128_BUFFSIZE", 15 / 16),
+  "simple": ("NCCL_BUFFSIZE", 1),
+}
 _RING_SIMPLE_SLOTS = 4
 _KIB = 1024
 
@@ -62,7 +69,17 @@ def _has_long_buffers(
   """
   if communicator.num_nodes == 1 or cluster.gpu.compute_capability < (9, 0):
     return False
+  if environment.size("NCCL_BUFFSIZE"):
+    return False
   return cluster.node.fabric in ("efa", "tcpxo")
+
+
+def _slot_bytes(protocol: str) -> int:
+  name, share = _BUFFER[protocol]
+  if (num_bytes := environment.size(name)) is None:
+    return _SLOT_BYTES[protocol]
+  grain = chunk_grain_bytes(protocol)
+  return max(int(num_bytes / BUFFER_SLOTS * share), grain)
 
 
 def max_channels(
@@ -90,7 +107,7 @@ def max_channels(
 def max_chunk_bytes(algorithm: str, protocol: str) -> int:
   """The most that a chunk can be: what fits a channel's buffer."""
   _check_protocol(protocol)
-  return _SLOT_BYTES[protocol] * chunk_slots(algorithm, protocol)
+  return _slot_bytes(protocol) * chunk_slots(algorithm, protocol)
 
 
 def chunk_slots(algorithm: str, protocol: str) -> int:
@@ -149,7 +166,7 @@ def chunk_bytes(
   nodes, ranks = communicator.num_nodes, communicator.ranks_per_node
   if protocol == "simple":
     if algorithm == "ring" and kind in model.ROOTED:
-      chunk = _SLOT_BYTES[protocol]
+      chunk = _slot_bytes(protocol)
     if _has_long_buffers(cluster, communicator):
       chunk *= 2
   if algorithm in ("nvls", "nvlstree"):
@@ -219,10 +236,18 @@ def _nvls_tuning(
   if fabric == "efa" and _has_long_buffers(cluster, communicator):
     # NCCL_NVLS_CHUNKSIZE and NCCL_NVLSTREE_MAX_CHUNKSIZE of the same table.
     chunk = tree_chunk = 512 * _KIB
-  return channels, chunk, tree_chunk
+  return (
+    environment.size("NCCL_NVLS_NCHANNELS") or channels,
+    environment.size("NCCL_NVLS_CHUNKSIZE") or chunk,
+    environment.size("NCCL_NVLSTREE_MAX_CHUNKSIZE") or tree_chunk,
+  )
 
 
-_CHUNK_BYTES = {"nvlink": 512 * _KIB, "pcie": 128 * _KIB, "net": 128 * _KIB}
+_CHUNK_BYTES = {
+  "nvlink": ("NCCL_P2P_NVL_CHUNKSIZE", 512 * _KIB),
+  "pcie": ("NCCL_P2P_PCI_CHUNKSIZE", 128 * _KIB),
+  "net": ("NCCL_P2P_NET_CHUNKSIZE", 128 * _KIB),
+}
 _LL_CHUNK_BYTES = 32 * _KIB
 # LL carries a message of at most this for each channel (P2P_LL_THRESHOLD).
 _LL_BYTES = 16 * _KIB
@@ -249,7 +274,8 @@ def send_recv(
   several = whole.communicator.num_nodes > 1
   over_network = terms.communicator.num_nodes > 1
   link = "pcie" if not terms.graphs.ring.over_nvlink else "nvlink"
-  chunk = _CHUNK_BYTES["net" if several else link]
+  name, chunk = _CHUNK_BYTES["net" if several else link]
+  chunk = environment.size(name) or chunk
   num_messages = 1 if terms.kind == "collective-permute" else ranks
   message = math.ceil(num_bytes / num_messages)
   # Channels that all sends and receives of a group share.
