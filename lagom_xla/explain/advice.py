@@ -112,6 +112,10 @@ class _Found:
       if self.op_name(one).rpartition("/")[2] not in _WRITTEN
     ]
 
+  def signature(self, one: collectives_lib.Collective) -> tuple[Any, ...]:
+    """What a collective is told by in other compiles."""
+    return one.kind, self.op_name(one), self.arrays.moved(one)
+
   def op_name(self, one: collectives_lib.Collective) -> str:
     """JAX's name of the operation that a collective is made for."""
     home = self.homes[one.computation]
@@ -235,15 +239,19 @@ class _Changes:
     yield from self._optimizer_state()
     yield from self._tables()
 
-  def _time_us(self, program: Any) -> float | None:
+  def _step(self, program: Any) -> step_lib.Step | None:
     """The step of another program; None where XLA refuses that."""
     target = self._target.with_program(program)
     try:
       scheduled = evaluation.scheduled_step(target)
-      run = evaluation.run_of(target, config_lib.DEFAULT, scheduled)
+      return evaluation.run_of(target, config_lib.DEFAULT, scheduled).step
     except errors.LagomError:
       return None
-    return run.step.timeline(run.step.default).step_time_us
+
+  def _time_us(self, program: Any) -> float | None:
+    """What the step of another program takes; None where XLA refuses that."""
+    step = self._step(program)
+    return step and step.timeline(step.default).step_time_us
 
   def _splits(
     self, program: Any, before_us: float
@@ -273,18 +281,30 @@ class _Changes:
     some = self._found.made_by_partitioner()
     if self._found.lost_us(some) < _LEAST * self._found.step_us:
       return
-    changed, pins = pins_lib.pin_activations(program, self._data)
-    us = self._time_us(changed) if pins else None
-    if us is None or us > (1 - _LEAST) * before_us:
+    us, told, after = before_us, [], self._found
+    for pin_all, what, name in (
+      (pins_lib.pin_activations, "what enters each layer", "x"),
+      (pins_lib.pin_products, "the product", "y"),
+    ):
+      changed, pins = pin_all(program, self._data)
+      step = self._step(changed) if pins else None
+      found = step and _Found(step)
+      if not found or found.step_us > (1 - _LEAST) * us:
+        continue
+      us, program, after = found.step_us, changed, found
+      (pin, *_) = pins
+      at = f" at {pin.place}" if pin.place else ""
+      told.append(f"{what}{at}, {pin.shape}: {_constraint(name, pin.spec)}")
+    if not told:
       return
-    (pin, *_) = pins
-    at = f" at {pin.place}" if pin.place else ""
+    # Those that tensor parallelism needs are there with pins, too.
+    left = set(map(after.signature, after.made_by_partitioner()))
+    some = [c for c in some if self._found.signature(c) not in left] or some
     yield _Advice(
       about="Activations",
       gain_us=before_us - us,
       sentence=(
-        f"{self._found.told(some)}. Pin what enters each layer{at},"
-        f" {pin.shape}: {_constraint('x', pin.spec)}."
+        f"{self._found.told(some)}. Pin {'; then '.join(told)}."
         f" {_takes(us, before_us)}"
       ),
     )
@@ -410,7 +430,8 @@ class _Changes:
         about="Embedding",
         gain_us=found.step_us - us,
         sentence=(
-          f"{one.name} gathers {array.in_words}, whole, to look up rows of it."
+          f"{one.name} gathers {array.in_words}, whole, to look up rows of it"
+          f"{f' at {at}' if (at := found.lines([one])) else ''}."
           f" Shard its columns, {spec}, so that rows are moved instead."
           f" {_takes(us, found.step_us)}"
         ),

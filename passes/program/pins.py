@@ -21,6 +21,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
+from jaxlib.mlir.dialects import stablehlo
 
 from lagom_xla.passes.program import mlir
 
@@ -39,6 +40,7 @@ _SHARDINGS = (
 )
 # What leaves the dimensions of a batch as they are.
 _SAME = frozenset(["stablehlo.convert", "stablehlo.slice"])
+_OF_WEIGHTS = _SAME | {"stablehlo.dynamic_slice"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -199,15 +201,20 @@ def _source(value: ir.Value, calls: Mapping[str, ir.Operation]) -> ir.Value:
     value = calls[name].operands[argument.arg_number]
 
 
-def _pin_layers(module: ir.Module, batches: list[_Batch]) -> Iterator[Pin]:
-  batch = batches[0]
-  functions = mlir.functions_by_name(module.operation)
+def _sizes(module: ir.Module, batch: _Batch) -> set[int]:
+  """Sizes of dimensions of rows: of sequences, or of tokens."""
   rows = {batch.rows}
   for split in _splits(module, batch):
     rows.add((mlir.shape_of(split.results[0]) or ())[batch.dim + 1])
-  # Rows of sequences, or of tokens; of those there may be one less.
+  # Of tokens there may be one less.
   rest = math.prod(batch.shape[batch.dim + 1 :])
-  sizes = {n * many for n in rows for many in (1, rest, rest - 1) if many > 0}
+  return {n * many for n in rows for many in (1, rest, rest - 1) if many > 0}
+
+
+def _pin_layers(module: ir.Module, batches: list[_Batch]) -> Iterator[Pin]:
+  batch = batches[0]
+  functions = mlir.functions_by_name(module.operation)
+  sizes = _sizes(module, batch)
 
   def dim_of_rows(value: ir.Value) -> int | None:
     """The first dimension, or where time is that the second one."""
@@ -216,10 +223,12 @@ def _pin_layers(module: ir.Module, batches: list[_Batch]) -> Iterator[Pin]:
       return None
     if shape[0] in sizes:
       return 0
-    return 1 if shape[1] in rows and len(shape) > 2 else None
+    return 1 if shape[1] in sizes and len(shape) > 2 else None
 
   found = []
-  operations = mlir.inner_operations(module.operation)
+  operations = [
+    o for o in mlir.inner_operations(module.operation) if not _is_manual(o)
+  ]
   for body in (
     o.regions[1].blocks[0] for o in operations if o.name == mlir.LOOP
   ):
@@ -231,37 +240,196 @@ def _pin_layers(module: ir.Module, batches: list[_Batch]) -> Iterator[Pin]:
       if any(use.name != _SUM for use in uses):
         with ir.InsertionPoint.at_block_begin(body):
           found.append(_pin(value, batch, dim, uses))
-  if not found:  # Layers that are written out hand on sums, too.
-    for operation in operations:
-      value = operation.results[0] if operation.name == _SUM else None
-      dim = None if value is None else dim_of_rows(value)
-      if value is not None and dim is not None:
-        uses = list(_uses(value, functions))
-        if len(uses) > 1:
-          with ir.InsertionPoint.after(operation):
-            found.append(_pin(value, batch, dim, uses))
+  # Within layers, and where these are written out, sums are handed on, too:
+  # those of the shape that is handed on to another sum.
+  sums = [
+    (operation.results[0], dim, list(_uses(operation.results[0], functions)))
+    for operation in operations
+    if operation.name == _SUM
+    and (dim := dim_of_rows(operation.results[0])) is not None
+  ]
+  sums = [one for one in sums if len(one[2]) > 1]
+  shapes = {pin.shape for pin in found} or {
+    _in_words(value)
+    for value, _, uses in sums
+    if any(u.name == _SUM and u.results[0].type == value.type for u in uses)
+  }
+  for value, dim, uses in sums:
+    if not shapes or _in_words(value) in shapes:
+      with ir.InsertionPoint.after(mlir.defining_operation(value)):
+        found.append(_pin(value, batch, dim, uses))
   yield from sorted(found, key=lambda pin: (not pin.place, -pin.num_bytes))
+
+
+def _is_manual(operation: ir.Operation) -> bool:
+  """Whether it is inside of a `jax.shard_map`, where nothing is left to XLA."""
+  parent = operation.parent
+  while parent is not None:
+    if parent.operation.name == "sdy.manual_computation":
+      return True
+    parent = parent.operation.parent
+  return False
+
+
+def pin_products(module: ir.Module, data: Collection[int]) -> Pins:
+  """Pins products of rows and sharded weights to the sharding of both.
+
+  Rows stay sharded as the batch is, and columns as the weight's are, but for
+  mesh axes that rows have.
+  """
+  return _pinned(module, data, _pin_products)
+
+
+def _pin_products(module: ir.Module, batches: list[_Batch]) -> Iterator[Pin]:
+  batch, found = batches[0], []
+  sizes, taken = _sizes(module, batch), _axes(batch.of_dim)
+  operations = mlir.inner_operations(module.operation)
+  calls = {mlir.callee(o): o for o in operations if mlir.is_call(o)}
+  shardings = shardings_of(mlir.functions_by_name(module.operation)["main"])
+  for operation in operations:
+    if operation.name != "stablehlo.dot_general":
+      continue
+    value = operation.results[0]
+    columns = _columns(operation, calls, shardings, taken)
+    if not any(columns.values()):
+      continue
+    shape = mlir.shape_of(value) or ()
+    rows = [d for d, n in enumerate(shape) if d not in columns and n in sizes]
+    if not rows:
+      continue
+    dims = {
+      d: [a for a in axes if a not in taken] for d, axes in columns.items()
+    }
+    dims[rows[0]] = [*taken]
+    users = [use.owner.operation for use in value.uses]
+    if [user.name for user in users] == ["stablehlo.transpose"]:
+      (operation,) = users
+      order = [*ir.DenseI64ArrayAttr(operation.attributes["permutation"])]
+      dims = {order.index(d): axes for d, axes in dims.items()}
+      value = operation.results[0]
+      users = [use.owner.operation for use in value.uses]
+    if [user.name for user in users] == ["sdy.sharding_constraint"]:
+      continue
+    with ir.InsertionPoint.after(operation):
+      found.append(_pin_to(value, batch, dims, [operation]))
+  yield from sorted(found, key=lambda pin: (not pin.place, -pin.num_bytes))
+
+
+def _columns(
+  product: ir.Operation,
+  calls: Mapping[str, ir.Operation],
+  shardings: Sequence[Any],
+  taken: Collection[str],
+) -> dict[int, tuple[str, ...]]:
+  """Dimensions of a product that a weight has -> the mesh axes of these.
+
+  {} for a product of no weight, of several, or of one without axes that rows
+  have taken.
+  """
+  numbers = stablehlo.DotDimensionNumbers(
+    product.attributes["dot_dimension_numbers"]
+  )
+  sides = (
+    (numbers.lhs_batching_dimensions, numbers.lhs_contracting_dimensions),
+    (numbers.rhs_batching_dimensions, numbers.rhs_contracting_dimensions),
+  )
+  free, end = [], len(numbers.lhs_batching_dimensions)
+  for operand, (batching, contracting) in zip(
+    product.operands, sides, strict=True
+  ):
+    rank = len(mlir.shape_of(operand) or ())
+    own = [d for d in range(rank) if d not in (*batching, *contracting)]
+    free.append(dict(zip(range(end, end + len(own)), own, strict=True)))
+    end += len(own)
+  weights = [_weight(operand, calls) for operand in product.operands]
+  if sum(weight is not None for weight in weights) != 1:
+    return {}
+  ((weight, own),) = (
+    (weight, own)
+    for weight, own in zip(weights, free, strict=True)
+    if weight is not None
+  )
+  number, dims = weight
+  sharding = shardings[number] if number < len(shardings) else None
+  if sharding is None:
+    return {}
+  axes = [
+    _axes(sdy.DimensionShardingAttr(d)) for d in sharding.dimension_shardings
+  ]
+  if not any(axis in taken for of_dim in axes for axis in of_dim):
+    return {}
+  return {of: axes[dims[dim]] for of, dim in own.items()}
+
+
+def _weight(
+  value: ir.Value, calls: Mapping[str, ir.Operation]
+) -> tuple[int, list[int]] | None:
+  """The argument that a value is part of, and its dimension of each one."""
+  dims = list(range(len(mlir.shape_of(value) or ())))
+  while True:
+    made = mlir.defining_operation(value)
+    if made is None:
+      argument = ir.BlockArgument(value)
+      owner = argument.owner.owner
+      if owner.name == mlir.LOOP:
+        value = owner.operands[argument.arg_number]
+      elif "sym_name" not in owner.attributes:
+        return None
+      elif (name := ir.StringAttr(owner.attributes["sym_name"]).value) in calls:
+        value = calls[name].operands[argument.arg_number]
+      else:
+        return (argument.arg_number, dims) if name == "main" else None
+      continue
+    operand = made.operands[0] if len(made.operands) else None
+    if made.name == "stablehlo.optimization_barrier":
+      operand = made.operands[ir.OpResult(value).result_number]
+    elif made.name == "stablehlo.transpose":
+      order = ir.DenseI64ArrayAttr(made.attributes["permutation"])
+      dims = [order[d] for d in dims]
+    elif made.name == "stablehlo.reshape":  # Adds or drops dimensions of one.
+      places = [
+        [d for d, size in enumerate(mlir.shape_of(v) or ()) if size > 1]
+        for v in (value, operand)
+      ]
+      sizes = [
+        [n for n in mlir.shape_of(v) or () if n > 1] for v in (value, operand)
+      ]
+      if sizes[0] != sizes[1] or not set(dims) <= set(places[0]):
+        return None
+      at = dict(zip(*places, strict=True))
+      dims = [at[d] for d in dims]
+    elif made.name not in _OF_WEIGHTS:
+      return None
+    value = operand
 
 
 def _pin(
   value: ir.Value, batch: _Batch, dim: int, uses: Sequence[ir.Operation]
 ) -> Pin:
+  """Has rows of a value be sharded as the batch is, for all that use it."""
+  return _pin_to(value, batch, {dim: _axes(batch.of_dim)}, uses)
+
+
+def _pin_to(
+  value: ir.Value,
+  batch: _Batch,
+  axes: Mapping[int, Sequence[str]],
+  uses: Sequence[ir.Operation],
+) -> Pin:
   """Constrains a value at the insertion point, for all that use it."""
-  whole = sdy.DimensionShardingAttr.get([], is_closed=True)
-  dims = [whole] * len(mlir.shape_of(value) or ())
-  dims[dim] = batch.of_dim
-  pin = Pin(
-    place=mlir.user_line(uses),
-    shape=_in_words(value),
-    spec=spec([()] * dim + [_axes(batch.of_dim)]),
-    num_bytes=mlir.num_bytes(value),
-  )
+  rank = len(mlir.shape_of(value) or ())
   users = list(value.uses)
-  sharding = sdy.TensorShardingAttr.get(batch.sharding.mesh_or_ref, dims)
+  sharding = _sharded(None, batch.sharding.mesh_or_ref, rank, axes)
   pinned = sdy.ShardingConstraintOp(value, sharding).result
   for use in users:
     use.owner.operation.operands[use.operand_number] = pinned
-  return pin
+  last = max(dim for dim in axes if axes[dim])
+  return Pin(
+    place=mlir.user_line(uses),
+    shape=_in_words(value),
+    spec=spec([axes.get(dim, ()) for dim in range(last + 1)]),
+    num_bytes=mlir.num_bytes(value),
+  )
 
 
 def _axes(of_dim: Any) -> tuple[str, ...]:
