@@ -251,7 +251,7 @@ class _Changes:
   def _time_us(self, program: Any) -> float | None:
     """What the step of another program takes; None where XLA refuses that."""
     step = self._step(program)
-    return step and step.timeline(step.default).step_time_us
+    return None if step is None else _Found(step).step_us
 
   def _splits(
     self, program: Any, before_us: float

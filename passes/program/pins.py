@@ -243,21 +243,24 @@ def _pin_layers(module: ir.Module, batches: list[_Batch]) -> Iterator[Pin]:
   # Within layers, and where these are written out, sums are handed on, too:
   # those of the shape that is handed on to another sum.
   sums = [
-    (operation.results[0], dim, list(_uses(operation.results[0], functions)))
+    (operation, dim, list(_uses(operation.results[0], functions)))
     for operation in operations
     if operation.name == _SUM
     and (dim := dim_of_rows(operation.results[0])) is not None
   ]
   sums = [one for one in sums if len(one[2]) > 1]
   shapes = {pin.shape for pin in found} or {
-    _in_words(value)
-    for value, _, uses in sums
-    if any(u.name == _SUM and u.results[0].type == value.type for u in uses)
+    _in_words(made.results[0])
+    for made, _, uses in sums
+    if any(
+      use.name == _SUM and use.results[0].type == made.results[0].type
+      for use in uses
+    )
   }
-  for value, dim, uses in sums:
-    if not shapes or _in_words(value) in shapes:
-      with ir.InsertionPoint.after(mlir.defining_operation(value)):
-        found.append(_pin(value, batch, dim, uses))
+  for made, dim, uses in sums:
+    if not shapes or _in_words(made.results[0]) in shapes:
+      with ir.InsertionPoint.after(made):
+        found.append(_pin(made.results[0], batch, dim, uses))
   yield from sorted(found, key=lambda pin: (not pin.place, -pin.num_bytes))
 
 
@@ -380,7 +383,9 @@ def _weight(
       else:
         return (argument.arg_number, dims) if name == "main" else None
       continue
-    operand = made.operands[0] if len(made.operands) else None
+    if not len(made.operands):
+      return None
+    operand = made.operands[0]
     if made.name == "stablehlo.optimization_barrier":
       operand = made.operands[ir.OpResult(value).result_number]
     elif made.name == "stablehlo.transpose":
