@@ -148,7 +148,7 @@ def test_what_is_not_there_is_told_before_jax_is_imported(command, monkeypatch):
     (("empty.hlo", CLUSTER), "empty.hlo is empty"),
     (("absent.hlo", CLUSTER), "absent.hlo: No such file"),
     ((".", CLUSTER), ". is a folder: name the file of your step"),
-    (("eight.hlo", "--cluster=1x4xh100"), "for 8 devices, and 1x4xh100 has 4"),
+    (("eight.hlo", "--cluster=1x4xh100"), "for 8 devices, but 1x4xh100 has 4"),
     (("steps.py:raises", "--cluster=elsewhere"), "'elsewhere'"),
     (("steps.py:raises", "--cluster=cluster.json"), "hbm_gbps is missing"),
     (
@@ -283,7 +283,7 @@ def test_an_xla_flags_that_names_a_fifo_is_not_read(tmp_path, monkeypatch):
   assert_refused(outcome, "XLA_FLAGS is")
   checked = run("flags", "--check", str(tmp_path / "fifo"))
   assert (checked.status, checked.err) == (1, "")
-  assert "there is none to read" in checked.out
+  assert "there is no such file" in checked.out
 
 
 def test_a_pipe_of_the_shell_is_read(tmp_path):

@@ -219,7 +219,7 @@ def test_all_arms_are_legible_in_a_terminal_of_80_columns(
 
 def test_a_tuning_tells_its_arms_and_what_is_left_out_of_them():
   tuning = tuner.tune(arm_steps.target("xla_a"))
-  said = "xla_gpu_enable_triton_gemm was left out"
+  said = "xla_gpu_enable_triton_gemm is left out"
   assert said in _shown(tuning, is_verbose=True)
   _, *printed = validation.write(results.tuning(tuning))["arms"]
   assert [a["name"] for a in printed] == [a.name for a in tuning.search.arms]

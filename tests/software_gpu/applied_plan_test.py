@@ -290,7 +290,7 @@ def test_a_step_is_traced_and_a_plan_verified_where_it_runs(
     a_step_that_is_traced, kernels=_KERNELS, variables={"XLA_FLAGS": _XLA_FLAGS}
   )
   (warning,) = _said(log, "warnings")
-  assert "The plan was made with jax 0.0.1, and" in warning
+  assert "The plan was made with jax 0.0.1, but " in warning
   assert "unchanged, without the plan" in _said(log, "report")
 
   profile = _said(log, "profile")

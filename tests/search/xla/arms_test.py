@@ -53,7 +53,7 @@ def test_arms_are_recipes_and_keep_todays_products():
   for arm, recipe in zip(published, expected, strict=True):
     assert arm.source
     assert _TRITON not in arm.config.options
-    told = [note for note in arm.notes if f"{_TRITON} was left out" in note]
+    told = [note for note in arm.notes if f"{_TRITON} is left out" in note]
     assert len(told) == len(_products(recipe))
 
 
