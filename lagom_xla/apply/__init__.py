@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files and settings that a plan becomes, for launchers and for NCCL.
 
-`files` writes a plan's folder: `env` has its env.sh, and nccl/ the table of the
-tuner plugin. `checked` reads a plan that is to be used, and compiles a target
-with one.
+`files` writes a plan's folder: `env` its env.sh, and nccl/ the table of the
+tuner plugin. `checked` reads and checks a plan, and compiles a target with it.
 """

@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A plan read to be used: sound in every part, for this JAX, with its table.
+"""Reads a plan to use it, and checks every part, JAX and its table.
 
-Whoever edits a plan by hand, or brings it from another machine, hears of it
-before a job starts: NCCL and XLA would hang, abort or take no notice. A plan
-holds for the module, cluster and versions that it was made with; for anything
-else it is refused, with the difference named.
+Errors of a plan that was edited by hand, or brought from another machine, are
+found before a job starts: NCCL and XLA would hang, abort or ignore them. A plan
+is valid for the module, cluster and versions that it was made with; anything
+else is refused, with the difference named.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def load(path: str | pathlib.Path) -> plan_lib.Plan:
 
   Raises:
     PlanError: there is no readable plan; it is for another JAX; XLA or NCCL
-      cannot have one of its settings; or its folder has another table.
-    OptionsError: the installed jaxlib does not show its options.
+      rejects one of its settings; or its folder has another table.
+    OptionsError: the options of the installed jaxlib cannot be read.
   """
   plan = plan_lib.load(path)
   check(plan, path)
@@ -46,7 +46,7 @@ def load(path: str | pathlib.Path) -> plan_lib.Plan:
 
 
 def check(plan: plan_lib.Plan, path: str | pathlib.Path) -> None:
-  """Checks all of a plan that was read from its folder or its plan.json.
+  """Checks all of a plan that was read from its folder or plan.json.
 
   Raises:
     PlanError, OptionsError: as of `load`.
@@ -82,7 +82,7 @@ def versions() -> str:
 
 
 def _in_options(options: Mapping[str, object]) -> str:
-  """What is wrong with the XLA options, which are those of this jaxlib."""
+  """What is wrong with the XLA options, which must be those of this jaxlib."""
   for name, value in options.items():
     translated = xla_options.translate(name, value)
     if isinstance(translated, str):
@@ -101,7 +101,7 @@ def _is_number_of_channels(text: str) -> bool:
 
 
 def _in_variables(variables: Mapping[str, str]) -> str:
-  """What is wrong with NCCL's variables, of which a plan has one at most."""
+  """What is wrong with NCCL's variables; a plan has at most one."""
   for name, value in variables.items():
     if name != nccl_channels.VARIABLE:
       return f"nccl_env has {name}; only {nccl_channels.VARIABLE} is allowed."
@@ -130,8 +130,8 @@ def check_target(plan: plan_lib.Plan, target: target_lib.Target) -> None:
   """Checks that a plan was made for a target, with the installed JAX.
 
   Raises:
-    PlanError: it was not; the message names what differs.
-    CompileError: XLA refuses the target.
+    PlanError: it was not; the message names the difference.
+    CompileError: XLA rejects the target.
   """
   _check_versions(plan)
   made_for = _flat(plan.cluster.to_dict())
@@ -154,8 +154,7 @@ def check_target(plan: plan_lib.Plan, target: target_lib.Target) -> None:
     )
 
 
-# The same cluster may have another name in another file, and its jobs other
-# processes: those change no compile.
+# Names and processes may differ: they change no compile.
 _UNCHECKED = ("name", "processes_per_node")
 
 
@@ -169,7 +168,7 @@ def _flat(raw: object, prefix: str = "") -> dict[str, object]:
   return leaves
 
 
-# What a compile raises for a part that the step cannot have, and that part.
+# Errors of compiles for a part of a plan that the step cannot have -> the part.
 _PARTS: Mapping[type[errors.LagomError], str] = {
   errors.CombineError: "combine groups are",
   errors.ProgramError: "form is",
@@ -179,7 +178,7 @@ _PARTS: Mapping[type[errors.LagomError], str] = {
 
 @contextlib.contextmanager
 def parts() -> Iterator[None]:
-  """Has errors of compiles inside name the part of the plan that is at fault.
+  """Turns errors of compiles inside into ones that name the part of the plan.
 
   Raises:
     PlanError: the step cannot have a part of the plan.
@@ -193,7 +192,7 @@ def parts() -> Iterator[None]:
     ) from error
 
 
-# Options that act in the XLA_FLAGS of a process alone.
+# Options that act only in XLA_FLAGS.
 OF_PROCESS = (nccl_channels.OPTION, *collective_routes.OF_PROCESS)
 
 
@@ -202,13 +201,13 @@ def compile_with(
 ) -> lowered_lib.Compilation:
   """Compiles a target, to the end, with a plan that is for it.
 
-  But for what NCCL's communicators keep of the executable that is the first to
-  use them, its cap on channels and its windows, which are for XLA_FLAGS.
+  Leaves out options that belong in XLA_FLAGS because NCCL's communicators keep
+  them from the first executable: the cap on channels, and windows.
 
   Raises:
-    PlanError: the plan is for something else, or a part of it is.
+    PlanError: the plan, or a part of it, is for something else.
     ProfileError: JAX is set to replace the plan's scheduler profile.
-    CompileError: XLA refuses the target or the plan.
+    CompileError: XLA rejects the target or the plan.
   """
   check_target(plan, target)
   if plan.xla.scheduler_profile is not None:

@@ -1,28 +1,28 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Environment variables that a plan becomes, as lines of shell.
+"""Environment variables of a plan, as lines of shell.
 
 `script` is env.sh, the one file that a launcher sources on every process before
 it starts: XLA and NCCL read their variables once, and ranks that choose
-differently wait for each other forever.
+differently hang.
 
-It looks before it sets anything, and where it sets nothing it says why and
-returns 2: the job has another JAX than the plan, or an XLA_FLAGS that would end
-it (shell_flags.py). What an earlier plan set in the same shell goes.
+It checks before it sets anything. If the job has another JAX than the plan, or
+an XLA_FLAGS that would end it (shell_flags.py), it sets nothing, says why, and
+returns 2. It removes what an earlier plan set in the same shell.
 
-NCCL gets one of two: the settings per collective, where lagom_xla's tuner
-plugin can be loaded, else one cap on the channels of all. NCCL loads only one
-tuner, so one that NCCL_TUNER_PLUGIN names already (Google's images do so) is
-left alone unless the user says otherwise. AWS's tuner shows in its network's
-variables alone. NCCL prefers NCCL_ALGO and the like to any tuner, and sites set
-them where links need it: they stay, and it is said what they defeat.
+NCCL gets settings per collective if lagom_xla's tuner plugin can be loaded, and
+otherwise one cap on channels. NCCL loads only one tuner, so one that
+NCCL_TUNER_PLUGIN already names (as in Google's images) stays unless the user
+says otherwise. AWS's tuner shows only in variables of its network. NCCL prefers
+NCCL_ALGO and the like to any tuner, and sites set them because links need it:
+they stay, with a message about what they override.
 
-A table that is damaged or missing on one node must not start there with a cap:
-then nothing is set, and sourcing fails. Whatever was set, LAGOM_XLA_ENV tells
-it, so that `lagom_xla.check_processes` finds nodes where it was another thing.
+A node with a damaged or missing table must not start with a cap: then nothing
+is set, and sourcing fails. LAGOM_XLA_ENV records what was set, so that
+`lagom_xla.check_processes` finds nodes that differ.
 
-Only bash and zsh tell a sourced file where it is. Other shells get what needs
-no table: the XLA flags and the cap.
+Only bash and zsh tell a sourced file where it is. In other shells it sets only
+the XLA flags and the cap, which need no table.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _OTHER_TUNERS = """\
 _ONE_CHOICE = """\
 # The plugin must load on every process of the job or on none: ranks with
 # different settings hang."""
-# Where a job does not apply all of a plan.
+# For jobs that do not apply all of a plan.
 _APPLIED = {
   "flags": "# Chosen for jobs that set these XLA_FLAGS and nothing else.",
   "env": "# Chosen for jobs that set XLA_FLAGS and"
@@ -70,8 +70,8 @@ _IN_PROCESS = """\
 # Part of this plan acts only if the step is wrapped in
 # lagom_xla.tune(plan=...), and the NCCL table expects that."""
 
-# Shell lines for jobs whose table sets channels: of a cap and the table NCCL
-# would take the smaller number.
+# Shell lines for jobs whose table sets channels: NCCL would use the smaller
+# number of a cap and the table.
 UNSET_FOR_TABLE = f"""\
 if [ -n "${{{_CAP}:-}}${{NCCL_MAX_NCHANNELS:-}}" ]; then
   echo "lagom_xla: {_CAP} and NCCL_MAX_NCHANNELS were unset: they would" \\
@@ -79,7 +79,7 @@ if [ -n "${{{_CAP}:-}}${{NCCL_MAX_NCHANNELS:-}}" ]; then
 fi
 unset {_CAP} NCCL_MAX_NCHANNELS"""
 
-# Where the job runs another Python than this, as in a container, none is asked.
+# Skipped if there is no Python here, as the job may run one in a container.
 _OTHER_JAX = r"""
 # XLA schedules differently from version to version.
 if [ -z "${LAGOM_XLA_OTHER_JAX:-}" ]; then
@@ -216,14 +216,14 @@ unset lagom_xla_files lagom_xla_value lagom_xla_name lagom_xla_others"""
 
 
 def _filled(text: str, **values: str) -> str:
-  """Shell lines with values in place of @their names@."""
+  """Shell lines with values in place of @names@."""
   for name, value in values.items():
     text = text.replace(f"@{name}@", value)
   return text.strip("\n")
 
 
 def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
-  """The text of env.sh; the checksum is None where there are no settings."""
+  """The text of env.sh; the checksum is None if there are no settings."""
   parts = [f"# lagom_xla plan for {plan.module_name} on {plan.cluster.name}."]
   if plan.applied in _APPLIED:
     parts.append(_APPLIED[plan.applied])
@@ -257,7 +257,7 @@ def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
   parts.append(_filled(_AFTER_ANOTHER, digest=digest))
   parts.append(shell_flags.REMOVE)
   refuse = f"export {state.ENV}={digest}:refused\n{shell_flags.REFUSE}"
-  # What may refuse comes first: then nothing is set.
+  # Checks come first, so that nothing is set if one fails.
   if look := shell_flags.looking(plan.xla.options, refuse):
     parts.append(look)
   if not plan.is_default:
@@ -289,7 +289,7 @@ def flag_lines(options: Mapping[str, object]) -> str:
 
 
 def cap_lines(plan: plan_lib.Plan) -> str:
-  """Lines that set a plan's cap, where that is one of NCCL's variables."""
+  """Lines that set a plan's cap, if that is one of NCCL's variables."""
   if plan.applied == "flags":
     return "# It sets none of NCCL's variables."
   lines = nccl_lines(plan.nccl_env)
@@ -315,7 +315,7 @@ def exports(variables: Mapping[str, str]) -> str:
 def _plugin_or_cap(
   plan: plan_lib.Plan, cap: str, checksum: str, digest: str, refuse: str
 ) -> str:
-  """Lines that load the tuner plugin with the table, or else set the cap."""
+  """Lines that load the tuner plugin with the table, or set the cap."""
   under = plan.nccl_variables
   return _filled(
     _PLUGIN_OR_CAP,
@@ -335,15 +335,15 @@ def _plugin_or_cap(
 
 
 def per_function(rules: Iterable[table.Rule]) -> Mapping[str, str]:
-  """NCCL_ALGO and NCCL_PROTO, which stand in for rules where no plugin loads.
+  """NCCL_ALGO and NCCL_PROTO, which replace rules if no plugin loads.
 
   Both variables hold for every size on every communicator of the process, also
   where no rule applies: one choice per function. So they are set only for a
-  function whose rules all agree, and never to what could end a job or corrupt
-  its data:
-  - Where NCCL can run none of the algorithms named, it fails. A ring runs
-    everywhere, so it is always named beside another algorithm.
-  - Naming LL128 takes it as safe also on links where NCCL knows that it is not
+  function whose rules all agree, and never to values that could end a job or
+  corrupt its data:
+  - NCCL fails if it can run none of the named algorithms. A ring runs
+    everywhere, so it is always named, too.
+  - Naming LL128 enables it even on links where NCCL knows that it is unsafe
     (src/graph/tuning.cc), and LL has half the bandwidth. Only Simple is named.
 
   Raises:

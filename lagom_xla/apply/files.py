@@ -1,13 +1,13 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of a plan: the plan itself, and what starts a job with it.
+"""The folder of a plan, with the plan and what starts a job with it.
 
     plan.json        the plan itself
     env.sh           what a launcher sources before it starts each process
-    nccl_table.bin   NCCL settings per tuning key, which our tuner plugin reads
+    nccl_table.bin   NCCL settings per tuning key, for lagom_xla's tuner plugin
 
-The folder appears complete or not at all. docs/launchers.md shows how a job is
-started with it.
+The folder is written atomically. docs/launchers.md shows how to start a job
+with it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from lagom_xla.plan import beside
 from lagom_xla.validation import whole_files
 
 _ENV = "env.sh"
-# A folder with only these in it is a plan's, and may be replaced.
+# A folder with only these files is a plan, and may be replaced.
 _NAMES = frozenset([beside.PLAN, _ENV, env.TABLE, *beside.NAMES])
 
 
 def contents(plan: plan_lib.Plan) -> dict[str, bytes]:
-  """The files of a plan's folder: name -> what is in it.
+  """The files of a plan's folder: name -> content.
 
   Raises:
-    RuleError, TableError: the plan's NCCL settings make no table.
+    RuleError, TableError: the plan's NCCL settings are no valid table.
   """
   rules = table_lib.rules_of(plan.nccl_settings)
   checksum = table_lib.checksum(rules) if rules else None
@@ -43,7 +43,7 @@ def contents(plan: plan_lib.Plan) -> dict[str, bytes]:
 
 
 def check(folder: pathlib.Path) -> None:
-  """Checks that a plan may be written to a folder, before any work is done.
+  """Checks that a plan may be written to a folder, before any work.
 
   Raises:
     PlanError: the folder holds something else, or cannot be made.
@@ -64,9 +64,9 @@ def _cannot_write(folder: pathlib.Path, error: OSError) -> errors.PlanError:
 
 
 def check_table(plan: plan_lib.Plan, path: str | pathlib.Path) -> None:
-  """Checks that a plan's folder has the NCCL table of the plan.
+  """Checks that a plan's folder has the plan's NCCL table.
 
-  A plan.json by itself has no table to check.
+  A plan.json by itself has no table.
 
   Raises:
     PlanError: the table is missing or damaged, or is not the plan's.
@@ -95,7 +95,7 @@ def write(plan: plan_lib.Plan, folder: pathlib.Path) -> list[pathlib.Path]:
   """
   check(folder)
   files = contents(plan)
-  place = folder.resolve()  # A link stays; its target is replaced.
+  place = folder.resolve()  # Keeps a link, and replaces its target.
   try:
     with whole_files.scratch(place) as scratch:
       fresh, old = scratch / "fresh", scratch / "old"
@@ -116,7 +116,7 @@ def write(plan: plan_lib.Plan, folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _is_plan(folder: pathlib.Path) -> bool:
-  """Whether replacing a folder loses nothing but a plan."""
+  """Whether a folder has nothing but a plan."""
   if not folder.is_dir():
     return False
   names = {path.name for path in folder.iterdir()}

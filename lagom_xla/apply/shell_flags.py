@@ -36,7 +36,7 @@ unset LAGOM_XLA_FLAGS"""
 REFUSE = "return 2 2>/dev/null || exit 2"
 
 _LOOK = r"""
-# XLA reads flags up to a word that is none, or those in the file that it names.
+# XLA reads flags up to the first other word, or those in the file it names.
 lagom_xla_head=
 lagom_xla_rest="${XLA_FLAGS:-}"
 case "${lagom_xla_rest#"${lagom_xla_rest%%[![:space:]]*}"}" in
@@ -57,8 +57,8 @@ esac
 while :; do
   lagom_xla_rest="${lagom_xla_rest#"${lagom_xla_rest%%[![:space:]]*}"}"
   case "$lagom_xla_rest" in -*) ;; *) break ;; esac
-  # What comes after the flag; a value in quotes may have spaces, and the last
-  # quote may be missing.
+  # The text after the flag; a quoted value may have spaces, and its last quote
+  # may be missing.
   lagom_xla_after="${lagom_xla_rest#*=}"
   case "${lagom_xla_rest%%=*}" in *[!_0-9A-Za-z-]*) lagom_xla_after= ;; esac
   case "$lagom_xla_after" in
@@ -125,7 +125,7 @@ def looking(options: Mapping[str, object], refuse: str = REFUSE) -> str:
 
 
 def appending(options: Mapping[str, object]) -> str:
-  """Lines that append XLA options in the place that was found."""
+  """Lines that append XLA options at the place that was found."""
   if not options:
     return "# No option that was tried beats XLA's defaults."
   if not xla_options.flags(options).flags:
@@ -134,10 +134,10 @@ def appending(options: Mapping[str, object]) -> str:
 
 
 def beside(options: Mapping[str, object]) -> list[str]:
-  """Shell lines that XLA options need beside them to act; most need none."""
+  """Other shell lines that XLA options need to act; most need none."""
   return [_UNSET_FOR_OPTION] if options.get(nccl_channels.OPTION) else []
 
 
 def comment(text: str) -> str:
-  """A comment in one line, whatever is in the text."""
+  """A comment in one line, whatever the text."""
   return "# " + " ".join(text.splitlines())

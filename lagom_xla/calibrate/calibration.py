@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cluster calibrated by logs: its figures, how well they fit, and its file.
 
-The file appears complete or not at all. Another cluster's file is replaced;
-anything else that has its name is not.
+The file is written atomically. It replaces only another cluster's file.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from lagom_xla.validation import whole_files
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Errors:
-  """Relative errors of predictions, without their signs.
+  """Absolute values of relative errors of predictions.
 
   Attributes:
     median: their median.
@@ -66,12 +65,12 @@ class Fit:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured:
-  """What logs hold of a cluster.
+  """What logs have of a cluster.
 
   Attributes:
-    runs: the runs that are of it.
+    runs: its runs.
     samples: their rows, with doubts.
-    notes: what was found out about the runs, a line each.
+    notes: notes on the runs, a line each.
     problems: what cannot be used, a line each.
   """
 
@@ -83,14 +82,14 @@ class Measured:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-  """What calibrating found.
+  """Result of a calibration.
 
   Attributes:
-    cluster: the cluster, calibrated.
+    cluster: the calibrated cluster.
     fits: how well it fits, by kind and size of communicator.
     samples: all rows, with doubts.
     notes: what the user should know of the logs, a line each.
-    sources: what the cluster file says of where its figures are from.
+    sources: the sources that the cluster file names for its figures.
   """
 
   cluster: cluster_lib.Cluster
@@ -101,7 +100,7 @@ class Result:
 
   @property
   def calibration(self) -> cluster_lib.Calibration:
-    """The figures that were found, which the cluster has."""
+    """The cluster's calibration."""
     assert self.cluster.calibration is not None
     return self.cluster.calibration
 
@@ -109,7 +108,7 @@ class Result:
 def read(
   cluster: cluster_lib.Cluster, logs: Sequence[pathlib.Path]
 ) -> Measured:
-  """What logs of nccl-tests hold of a cluster; bad ones become problems."""
+  """Reads logs of nccl-tests on a cluster; bad ones become problems."""
   runs: list[log_lib.Run] = []
   samples: list[samples_lib.Sample] = []
   notes: list[str] = []
@@ -133,12 +132,12 @@ def read(
   )
 
 
-# A run has another algorithm than foreseen where its rows, so many at least,
-# are off by more than so much, and by less than so much of that with the other.
+# A run used another algorithm than predicted if at least this many rows are off
+# by more than this, and by less than this share of it with the other algorithm.
 _LEAST_ROWS = 4
 _LEAST_OFF = 0.05
 _CLOSER = 0.5
-# What NCCL may have been left to choose from, by its environment or machine.
+# Algorithms that an environment or a machine may have left to NCCL.
 _LEFT = (("ring", "tree", "pat"), ("ring",), ("tree",))
 _NAMES = {"nvls": "NVLS", "nvlstree": "NVLS", "pat": "PAT"}
 
@@ -146,11 +145,11 @@ _NAMES = {"nvls": "NVLS", "nvlstree": "NVLS", "pat": "PAT"}
 def _as_it_ran(
   run: log_lib.Run, cluster: cluster_lib.Cluster
 ) -> tuple[list[samples_lib.Sample], str]:
-  """A run's samples by the algorithm that its rates are of, and what to say.
+  """A run's samples under the algorithm that its rates show, and a note.
 
-  A log need not say that NCCL had fewer algorithms to choose from. Its rates do
-  where they are nearly as predicted by another than the foreseen one, and no
-  factors on latency and rate bring the foreseen one as close.
+  A log may not say that NCCL had fewer algorithms to choose from. Rates show it
+  if another algorithm than the predicted one explains them, and no factors on
+  latency and rate make the predicted one fit as well.
   """
   foreseen = best = samples_lib.of_run(run, cluster)
   num_trusted = sum(not sample.doubt for sample in foreseen)
@@ -187,7 +186,7 @@ def _name(algorithm: str) -> str:
 
 
 def _off(samples: Sequence[samples_lib.Sample]) -> tuple[float, float]:
-  """What trusted rows are off by in the mean, as predicted and as fitted."""
+  """Mean error of trusted rows, as predicted and as fitted."""
   trusted = [sample for sample in samples if not sample.doubt]
   found = (
     np.abs(np.log1p(fit_lib.errors_of(trusted, calibration))).mean()
@@ -220,11 +219,11 @@ def _of_types(
 
 
 def calibrate(cluster: cluster_lib.Cluster, measured: Measured) -> Result:
-  """Calibrates a cluster by what was measured on it.
+  """Calibrates a cluster by measurements.
 
   Args:
-    cluster: a calibration that it has is replaced.
-    measured: what `read` found.
+    cluster: its calibration, if any, is replaced.
+    measured: from `read`.
 
   Raises:
     CalibrationError: no row can be trusted.
@@ -335,11 +334,11 @@ def _source(
 
 
 def check(path: pathlib.Path) -> None:
-  """Checks that a cluster may be written to a file, before any work is done.
+  """Checks that a cluster may be written to a file, before any work.
 
   Raises:
-    CalibrationError: it has no name that --cluster takes, is something else
-      than a cluster, or cannot be written.
+    CalibrationError: --cluster does not accept its name, it is not a cluster,
+      or it cannot be written.
   """
   if path.suffix != ".json":
     raise errors.CalibrationError(
@@ -373,10 +372,10 @@ def write(
 ) -> None:
   """Writes a cluster's file, replacing an older one there.
 
-  Its name is left out: a cluster that is read from a file has the file's.
+  Leaves its name out, as a cluster from a file is named after the file.
 
   Raises:
-    CalibrationError: the file holds something else, or cannot be written.
+    CalibrationError: the file is something else, or cannot be written.
   """
   check(path)
   raw = {**cluster.to_dict(), "sources": dict(sources)}

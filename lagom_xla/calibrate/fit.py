@@ -1,22 +1,22 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The fit of a cluster's calibration to what was measured there.
+"""Fits a cluster's calibration to measurements.
 
-Factors on latency and rate (`wire.timing`), within a node and between nodes,
-and the same again for each path, as `wire.path_name` has them. They are found
-in logarithms, of predicted over measured time, by least squares that count
-large errors linearly, so that a few bad rows do not turn them. Each is held to
-1 by about as much as the model itself is known, so that a handful of rows moves
-only what it shows; from fewer rows than that takes only the rate follows.
+There are factors on latency and rate (`wire.timing`), within a node and between
+nodes, and again for each path of `wire.path_name`. They are fitted to
+logarithms of predicted over measured times by least squares, with large errors
+counted linearly so that a few bad rows do not matter. A prior holds each near 1
+by about the model's own error, so that a handful of rows moves only what it
+shows; with even fewer rows only the rate is fitted.
 
-First come the figures that all rows share, then those of single paths, beside
-them. Found at once, a path that its rows leave no rate would turn everybody's.
+Common factors are fitted first, then those of single paths. Fitted together, a
+path whose rows leave its rate open would distort the common one.
 
-Figures that fit the rows they were found from need not foretell others. So they
-are kept only where Akaike's criterion says that they do: rows come closer by
-more than so many free figures would bring them by chance. Figures that are held
-count by how free the rows leave them (the trace of the fit's hat matrix), and
-rows of one size as one, as what sets them apart is no figure here.
+Factors that fit their own rows need not predict others. So they are kept only
+if Akaike's criterion says so: errors shrink by more than so many free
+parameters would achieve by chance. A parameter with a prior counts by how free
+the rows leave it (the trace of the fit's hat matrix). Rows of one size count as
+one, as no parameter here distinguishes them.
 """
 
 from __future__ import annotations
@@ -32,36 +32,34 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.calibrate import samples as samples_lib
 from lagom_xla.costs import wire
 
-# What a row may be off for, beside the figures sought: nccl-tests repeats
-# itself within a few percent.
+# Noise of a row, as a logarithm: nccl-tests repeats within a few percent.
 _ROW_SIGMA = 0.05
-# How far, as logarithms, figures lie from 1 by the model's own errors: in all
-# latencies and rates by a factor of 2; of single paths, latencies by 1.4 and
-# rates by 1.3.
+# Priors of logarithms, from the model's own errors: a factor of 2 for common
+# latencies and rates; for single paths 1.4 on latencies and 1.3 on rates.
 _SIGMA = 0.7
 _LATENCY_SIGMA = 0.35
 _RATE_SIGMA = 0.25
-# From fewer rows no more than the rate is fitted.
+# With fewer rows only the rate is fitted.
 _LEAST_ROWS = 4
-# Of sizes, to judge fits by what they did not see.
+# Folds of sizes, for held-out errors.
 _NUM_FOLDS = 3
-# A trusted row that is off by more, and by more than so many times what rows
-# are off by, is told to the user.
+# A trusted row is an outlier if it is off by more than this, and by more than
+# this many standard deviations.
 _LEAST_OUTLIER = 0.25
 _OUTLIER_SIGMAS = 4.0
 _MAD_SIGMA = 1.4826  # Of a normal distribution, over its median deviation.
 _DIGITS = 4
-# Of a figure's logarithm: common ones and a path's make 100 times at most.
+# Bound on a logarithm, so that a common and a path's factor make at most 100.
 _MOST = math.log(100.0) / 2
 # A type's own figure, at most; and its logarithm, at least.
 _MOST_OF_TYPE = 100.0
 _LEAST_OF_TYPE = 0.02
-# No fit is better than times are printed.
+# Times are printed no more precisely.
 _LEAST_ERROR = 0.005
 
 
 def fit(samples: Sequence[samples_lib.Sample]) -> cluster_lib.Calibration:
-  """The calibration that fits samples best; what none shows stays as it is."""
+  """The calibration that fits samples best; factors without samples stay 1."""
   trusted = [sample for sample in samples if not sample.doubt]
   return cluster_lib.Calibration(
     within_node=_of_reach([s for s in trusted if s.key.num_nodes == 1]),
@@ -72,10 +70,7 @@ def fit(samples: Sequence[samples_lib.Sample]) -> cluster_lib.Calibration:
 def predicted_us(
   sample: samples_lib.Sample, calibration: cluster_lib.Calibration
 ) -> float:
-  """What a calibrated cluster is predicted to take for a sample.
-
-  Its launches may take longer.
-  """
+  """Predicted time of a sample on a calibrated cluster, launches included."""
   return _us(sample, calibration.of(sample.key.num_nodes))
 
 
@@ -102,7 +97,7 @@ def errors_of(
 def held_out_errors(
   samples: Sequence[samples_lib.Sample],
 ) -> np.ndarray:
-  """The same of fits that did not see the sample, nor its size."""
+  """Relative errors by fits that saw neither the sample nor its size."""
   found = np.zeros(len(samples))
   folds = np.array(fold_of(samples))
   for fold in range(_NUM_FOLDS):
@@ -113,7 +108,7 @@ def held_out_errors(
 
 
 def fold_of(samples: Sequence[samples_lib.Sample]) -> list[int]:
-  """A fold for each sample: every third size of its kind is in one fold."""
+  """A fold for each sample: every third size of a kind shares one."""
   sizes: dict[str, set[int]] = {}
   for sample in samples:
     sizes.setdefault(sample.key.kind, set()).add(sample.key.num_bytes)
@@ -127,7 +122,7 @@ def fold_of(samples: Sequence[samples_lib.Sample]) -> list[int]:
 def with_outliers(
   samples: Sequence[samples_lib.Sample], calibration: cluster_lib.Calibration
 ) -> list[samples_lib.Sample]:
-  """The samples, those that the calibration does not explain in doubt."""
+  """The samples, with doubts about those that the calibration misses."""
   off = np.log1p(errors_of(samples, calibration))
   trusted = np.array([not sample.doubt for sample in samples])
   if not trusted.any():
@@ -171,13 +166,13 @@ def _of_reach(samples: Sequence[samples_lib.Sample]) -> cluster_lib.Factors:
 
 
 def _kept(samples: Sequence[samples_lib.Sample]) -> cluster_lib.Factors:
-  """The factors of one reach; none where they foretell nothing."""
+  """The factors of one reach; 1 if they do not predict better."""
   bare = cluster_lib.Factors()
   if not samples:
     return bare
   factors, num_free = _fit(samples)
   gain = _log_error(samples, bare) / _log_error(samples, factors)
-  # Of errors that fall off as exponentials, the likelihood is their mean's
+  # With exponentially distributed errors, the likelihood is their mean to the
   # power of minus their number.
   num_sizes = len({(s.key.kind, s.key.num_bytes) for s in samples})
   return factors if num_sizes * math.log(gain) > num_free else bare
@@ -193,7 +188,7 @@ def _log_error(
 def _fit(
   samples: Sequence[samples_lib.Sample],
 ) -> tuple[cluster_lib.Factors, float]:
-  """Factors, and how many figures the rows left free."""
+  """Factors, and the number of free parameters."""
   measured = np.array([s.measured_us for s in samples])
   floor = np.array([s.floor_us for s in samples])
   latency = np.array([s.latency_us for s in samples])
@@ -221,7 +216,7 @@ def _fit(
 def _solve(
   off: Callable[[np.ndarray], np.ndarray], sigmas: np.ndarray
 ) -> tuple[np.ndarray, float]:
-  """Logarithms of the common figures, then of paths', and how many are free."""
+  """Logarithms of common factors, then of paths', and how many are free."""
   logs, num_free = np.zeros(len(sigmas)), 0.0
   for part in np.split(np.arange(len(sigmas)), [2]):
     if part.size:
@@ -244,9 +239,9 @@ def _solve(
 def _figures(
   samples: Sequence[samples_lib.Sample],
 ) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray]:
-  """The paths that have figures, which figures rows have, and their sigmas.
+  """The paths with factors, the factors of each row, and their sigmas.
 
-  A path's own are of use beside another's.
+  A single path has none of its own.
   """
   if len(samples) < _LEAST_ROWS:
     none, one = np.zeros((len(samples), 1)), np.ones((len(samples), 1))

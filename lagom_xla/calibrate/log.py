@@ -1,25 +1,24 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Logs of nccl-tests: what its programs print, of any version, in any job.
+"""Logs of nccl-tests: the output of its programs, any version, any launcher.
 
-A log may hold several runs, other output between their lines, and what mpirun
-(`[1,0]<stdout>:`), srun (`0: `) and kubectl put before each line. A run starts
-where its program is named, by a command or by "# Collective test starting"
-(from 2.17 on), or else at "# nThread"; its ranks are listed below "# Using
-devices", and its rows follow. With NCCL_DEBUG=INFO NCCL says its version and
-which variables it read, and with the TUNING subsystem what it chose for each
-size. A row is a line that ends in
+A log may have several runs, other output between their lines, and prefixes of
+mpirun (`[1,0]<stdout>:`), srun (`0: `) and kubectl. A run starts where its
+program is named, by a command or by "# Collective test starting" (from 2.17
+on), or else at "# nThread"; its ranks are listed below "# Using devices", and
+its rows follow. With NCCL_DEBUG=INFO NCCL prints its version and the variables
+that it read, and with the TUNING subsystem its choice for each size. A row is a
+line that ends in
 
     size count type [redop] [root]  time algbw busbw error  [the same in place]
 
 Versions differ in redop, root and in what the fourth column counts; any column
-may be "N/A". Since 2.18 options add what single iterations take, four columns
-to each four, and the date and time.
+may be "N/A". Since 2.18 options add times of single iterations, four columns to
+each four, and the date and time.
 
 nccl-tests prints a row in three pieces, before, between and after its two
-measurements. What NCCL says meanwhile stands in between, each message with a
-line break of its own, and glued to the piece before it, so the TUNING subsystem
-breaks every row:
+measurements. NCCL's messages come in between, each with a line break and right
+after the previous piece, so the TUNING subsystem breaks every row:
 
     1048576   262144   float   sum   -1node-0:7000:7000 [0] NCCL INFO AllReduce
        83.5   12.56   23.55      0node-0:7000:7000 [0] NCCL INFO AllReduce ...
@@ -36,8 +35,8 @@ import re
 from lagom_xla.costs import in_words
 from lagom_xla.validation import whole_files
 
-# Programs of nccl-tests -> XLA's names of what they run. It has no names for
-# the others (reduce, gather, scatter, hypercube).
+# Programs of nccl-tests -> XLA's collectives. XLA has none for the others
+# (reduce, gather, scatter, hypercube).
 KINDS = {
   "all_reduce": "all-reduce",
   "all_gather": "all-gather",
@@ -53,17 +52,16 @@ class Row:
   """One measured size.
 
   Attributes:
-    line: where it stands in its log, from 1.
+    line: its line in the log, from 1.
     num_bytes: of the whole buffer, as nccl-tests counts it.
-    time_us: out of place; in place where it was run in place alone.
+    time_us: out of place, or in place if only that was run.
     gbps: bytes over time ("algbw"), in 1e9 bytes per second.
     bus_gbps: the same as bus bandwidth.
-    num_wrong: results that were not what they should be.
+    num_wrong: wrong results.
     element_type: as nccl-tests names it.
-    reduction: how results are reduced, such as "sum", or "none"; "" where it is
-      not said.
-    root: the root's rank, -1 for none; None where it is not said.
-    checked: whether results out of place were checked, and those in place.
+    reduction: how results are reduced, such as "sum", or "none"; "" if unknown.
+    root: the root's rank, -1 for none; None if unknown.
+    checked: whether results were checked, out of place and in place.
   """
 
   line: int
@@ -84,15 +82,15 @@ class Run:
 
   Attributes:
     source: its log, as it was named.
-    line: where it starts there, from 1.
-    program: without "_perf", such as "all_reduce"; where nothing names it, what
-      prints such columns; "" where several do.
-    ranks: rank -> host, where the log lists them.
-    gpus: what CUDA calls its GPUs.
-    gpus_per_thread: for how many GPUs one thread launches, where the log tells.
-    nccl_version: such as "2.27.5", if the log says it.
-    environment: NCCL's variables that the log shows, with their values.
-    choices: bytes -> NCCL's algorithm and protocol, where it logged them.
+    line: its first line, from 1.
+    program: without "_perf", such as "all_reduce"; if nothing names it, the one
+      that prints such columns; "" if several do.
+    ranks: rank -> host, if the log lists them.
+    gpus: CUDA's names of its GPUs.
+    gpus_per_thread: GPUs that one thread launches for, if known.
+    nccl_version: such as "2.27.5", if known.
+    environment: NCCL's variables in the log, with their values.
+    choices: bytes -> NCCL's algorithm and protocol, if logged.
     rows: in their order.
   """
 
@@ -127,24 +125,24 @@ _TYPES = (
 )
 _BEGIN = rf"(?:^|[\s:>|])(\d+)\s+\d+\s+({_TYPES})\s+"
 _ROW = re.compile(rf"{_BEGIN}(\S.*?)\s*$")
-# What mpirun puts before each write, and so into the middle of rows, too.
+# mpirun's prefix of each write, which may be in the middle of rows.
 _TAG = re.compile(r"\[\d+(?:,\d+)?\](?:<std(?:out|err)>)?:?(?=\s|\d)")
-# Of results, without root: out of place, in place too, with iterations, dated.
+# Columns without root: out of place, also in place, with iterations, dated.
 _LEAST_COLUMNS = 3
 _NUM_COLUMNS = (_LEAST_COLUMNS, 4, 8, 8 + 2, 16, 16 + 2)
-# Of what a row says of its bandwidth; times have at most 2 decimals, too.
+# Rounding of bandwidths and times, which have at most 2 decimals.
 _ROUNDING = 0.006
 _ROW_TOLERANCE = 0.02
-# How far from 1 a share of bus bandwidth may be printed; of 64 GPUs it is 0.98.
+# How far from 1 a bus bandwidth's share may be printed; for 64 GPUs it is 0.98.
 _WHOLE_SHARE = 0.005
 
 
 def _parse_row(number: int, line: str) -> Row | str | None:
-  """The row in a line of that number in its log, from 1.
+  """The row in a line with this number in its log, from 1.
 
   Returns:
-    The row; or, in words, what is wrong with it; None if there is no row, or
-    one of no bytes.
+    The row, or what is wrong with it in words; None if there is no row, or one
+    of no bytes.
   """
   found = _ROW.search(_TAG.sub(" ", line))
   if found is None:
@@ -190,18 +188,18 @@ def _is_number(text: str) -> bool:
   return re.fullmatch(r"-?[0-9.]+(?:e[+-]?[0-9]+)?", text) is not None
 
 
-# As ncclDebugLog has it: the time where it is told, host, process and thread,
-# and where in NCCL a warning comes from.
+# The format of ncclDebugLog: an optional time, host, process and thread, and
+# the place of a warning.
 _MESSAGE = re.compile(
   r"(?:\[\d{4}-[^\]]*\] )?(?P<host>[\w.-]+):\d+:\d+ \[\d+\]"
   r"(?: \S+)* NCCL (?:INFO|WARN|TRACE|ABORT)\b"
 )
-# A later piece of a row, behind what a job puts before each line.
+# A later piece of a row, after a launcher's prefix.
 _PIECE = re.compile(r"\s(-?\d.*|N/A.*)$")
 
 
 class _Rows:
-  """Lines of a log, those of a broken row joined."""
+  """Lines of a log, with broken rows joined."""
 
   def __init__(self) -> None:
     self._begun = ""
@@ -210,10 +208,10 @@ class _Rows:
   def whole(
     self, number: int, line: str, hosts: Collection[str]
   ) -> tuple[int, str] | None:
-    """The line, or all of the row that ends there, with where that starts.
+    """The line, or the row that ends there, with the number of its first line.
 
-    None where the line is a message, or breaks off for one; `hosts` are those
-    of the run, as it lists them.
+    None if the line is a message, or is broken by one; `hosts` are those of the
+    run, as it lists them.
     """
     message = _MESSAGE.search(line)
     piece = line[: _start(message, hosts)] if message else line
@@ -231,7 +229,7 @@ class _Rows:
 
 
 def _start(message: re.Match[str], hosts: Collection[str]) -> int:
-  """Where a message starts; a number before it may seem a part of the host."""
+  """Start of a message; a number before it may look like part of the host."""
   if message.start() < message.start("host"):
     return message.start()
   found = message["host"]
@@ -264,15 +262,15 @@ _ALGORITHMS = (
   "pat",
 )
 _PROTOCOLS = ("ll", "ll128", "simple")
-# Colours, and what else terminals are told.
+# Colours and other terminal codes.
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 def read(path: pathlib.Path) -> tuple[list[Run], list[str]]:
-  """The runs in a log, and what is wrong with it, a line each.
+  """The runs in a log, and its problems, a line each.
 
-  A log that cannot be read, or holds no rows, is a problem and no error: others
-  may be good.
+  A log that cannot be read, or has no rows, is a problem and not an error, as
+  other logs may be good.
   """
   try:
     data = whole_files.unpacked(whole_files.read_bytes(path))
@@ -313,7 +311,7 @@ class _Reader:
     self._processes = collections.Counter[tuple[str, str]]()
     self._choices: dict[int, tuple[str, str]] = {}
     self._rows: list[Row] = []
-    # A command that follows the rows of a run says what the next one reads.
+    # A command after the rows of a run sets variables of the next one.
     self._environment = {**self._exported, **self._next_environment}
     self._next_environment = {}
 
@@ -327,7 +325,7 @@ class _Reader:
           program=self._program
           or self._named_by_file
           or _program_by_columns(self._rows),
-          # None where some are missing, as people leave out.
+          # None if some are missing, as in shortened logs.
           ranks=self._ranks
           if len(self._ranks) > max(self._ranks, default=0)
           else {},
@@ -389,7 +387,7 @@ class _Reader:
 
 
 def _program_of(text: str) -> str:
-  """The program that a name stands for, such as "allreduce-2nodes"; or ""."""
+  """The program in a name such as "allreduce-2nodes", or ""."""
   letters = re.sub(r"[^a-z]", "", text.lower())
   for program in (*KINDS, "reduce", "gather", "scatter", "hypercube"):
     if program.replace("_", "") in letters:
@@ -398,9 +396,9 @@ def _program_of(text: str) -> str:
 
 
 def _program_by_columns(rows: Sequence[Row]) -> str:
-  """The program that prints such rows; "" where several do.
+  """The program that prints such rows; "" if several do.
 
-  Only what reduces names a reduction, and only what has a root its rank. Bus
+  Only reducing programs name a reduction, and only rooted ones a root. Bus
   bandwidth is a share of bytes over time (`bus_share`). All-to-alls cannot run
   in place, and check no results there (alltoall.cu of nccl-tests).
   """
@@ -423,7 +421,7 @@ def _program_by_columns(rows: Sequence[Row]) -> str:
 
 
 def _name(text: str, names: tuple[str, ...]) -> str:
-  """A name of NCCL's, which older versions log by its number."""
+  """One of NCCL's names, which older versions log as numbers."""
   if text.isdecimal() and int(text) < len(names):
     return names[int(text)]
   return text.lower().replace("nvls_tree", "nvlstree")

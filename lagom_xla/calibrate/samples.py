@@ -1,17 +1,17 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Samples: measured collectives of a cluster, beside what is predicted.
+"""Samples: measured collectives of a cluster, with their predictions.
 
 The model predicts NCCL's own choice of algorithm and protocol. Rows are not
-trusted that were run under another, or that are of the host's noise or of its
-launches more than of links.
+trusted if they ran under another one, or measure host noise or launches rather
+than links.
 
 A thread of nccl-tests launches its GPUs' parts of a collective one after the
-other (`-g`), and no collective comes sooner after the one before than that
-takes. XLA has a thread for each GPU, so this is no part of its collectives.
+other (`-g`), which bounds the time between collectives. XLA has a thread per
+GPU, so this is not part of its collectives.
 
-On 4 and on 8 GPUs of whatever kind times do not fall below 4 to 6 us for each.
-The figure is the mean of public systems (benchmarks/collectives/fit_paths.py).
+On 4 and 8 GPUs of any kind, times do not fall below 4 to 6 us per GPU. The
+figure is the mean of public systems (benchmarks/collectives/fit_paths.py).
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from lagom_xla.costs import nccl
 from lagom_xla.costs import wire
 from lagom_xla.passes import collectives as collectives_lib
 
-# Times are above the floor by what hosts are slower than the mean.
+# Hosts may be this much slower than the mean.
 _SLOW_HOST = 1.25
 
 
 @functools.cache
 def _launch_us() -> float:
-  """The time for each GPU of a thread below which no row falls."""
+  """Launch time per GPU of a thread, a lower bound of rows."""
   return float(costs.read_fitted("collective")["set_apart"]["launch_us"])
 
 
-# Below, a row is of launches and of the host's noise.
+# Smaller rows measure launches and host noise.
 LEAST_BYTES = 64 * 1024
-# What makes NCCL choose otherwise than by its model.
+# Variables that override NCCL's model.
 _FORCING = (
   *("NCCL_ALGO", "NCCL_PROTO", "NCCL_NTHREADS", "NCCL_NVLS_ENABLE"),
   *("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"),
@@ -78,11 +78,11 @@ class Sample:
     where: its log and line.
     key: the collective.
     path: how its bytes move, by `wire.path_name`.
-    measured_us: what it took.
-    floor_us: what its launches took, however fast it is.
-    predicted_us: what it would take, uncalibrated.
-    latency_us: what it would take for one byte; at most `predicted_us`.
-    setting: how it ran, as NCCL is foreseen to choose it.
+    measured_us: its measured time.
+    floor_us: the time of its launches, a lower bound.
+    predicted_us: its predicted time, uncalibrated.
+    latency_us: the predicted time of one byte; at most `predicted_us`.
+    setting: how it ran, as NCCL is predicted to choose.
     is_apart: whether it reduced a type that has a figure of its own, as others
       that training reduces are there.
     doubt: why it is not trusted; "" if it is.
@@ -105,13 +105,13 @@ def of_run(
   cluster: cluster_lib.Cluster,
   algorithms: Collection[str] = (),
 ) -> list[Sample]:
-  """The samples of a run; without rows that are too small to tell anything.
+  """The samples of a run, without rows that are too small.
 
-  `algorithms` are those that NCCL had to choose from; all if there are none.
+  `algorithms` are those that NCCL could choose from; all if empty.
 
   Raises:
-    CalibrationError: the run is of no program that XLA has a collective for, or
-      of other ranks than the cluster's.
+    CalibrationError: XLA has no collective like the run's, or its ranks are not
+      the cluster's.
   """
   kind = log.KINDS.get(run.program)
   if kind is None:
@@ -157,8 +157,8 @@ def of_run(
       where=f"{run.source}:{row.line}",
       doubt="has wrong results" if row.num_wrong else doubt,
       choice=run.choices.get(row.num_bytes),
-      # Usual is one thread for all GPUs of a node, and between nodes a process
-      # for each GPU.
+      # Usually one thread for all GPUs of a node, and between nodes a process
+      # per GPU.
       gpus_per_thread=run.gpus_per_thread
       or (num_ranks if nccl_nodes == 1 else 1),
     )
@@ -178,11 +178,10 @@ def sample(
   gpus_per_thread: int = 1,
   algorithms: Collection[str] = (),
 ) -> Sample:
-  """A measurement beside its prediction under what NCCL chooses by itself.
+  """A measurement with its prediction under NCCL's own choice.
 
-  The cluster's own calibration is left aside; `choice` is the algorithm and
-  protocol that NCCL said it took, `algorithms` are those that it had to choose
-  from.
+  Ignores the cluster's calibration. `choice` is the algorithm and protocol that
+  NCCL logged, `algorithms` are those that it could choose from.
   """
   bare = dataclasses.replace(cluster, calibration=None)
   setting = collective_lib.default_setting(key, bare)
@@ -218,9 +217,9 @@ def sample(
 
 
 def _ranks(run: log.Run, cluster: cluster_lib.Cluster) -> tuple[int, int]:
-  """The ranks of a run and the cluster's nodes that they fill.
+  """The ranks of a run, and the nodes that they fill.
 
-  They are all of the cluster's, or all of a node's.
+  They must be all of the cluster's, or all of a node's.
   """
   whole = (cluster.num_devices, cluster.num_nodes)
   node = (cluster.gpus_per_node, 1)
@@ -251,7 +250,7 @@ def _ranks(run: log.Run, cluster: cluster_lib.Cluster) -> tuple[int, int]:
 
 
 def _ranks_on(num_ranks: int, num_nodes: int, rank: str, node: str) -> str:
-  """How many on how many, each by its own noun."""
+  """Such as "8 ranks on 1 host"."""
   return (
     f"{in_words.count(num_ranks, rank)} on {in_words.count(num_nodes, node)}"
   )
@@ -275,7 +274,7 @@ def _precise(rows: Sequence[log.Row]) -> log.Row:
 
 
 def _doubt(run: log.Run) -> str:
-  """What in its environment makes NCCL choose otherwise."""
+  """A variable of its environment that overrides NCCL's model."""
   for name in _FORCING:
     value = run.environment.get(name)
     unforced = _UNFORCED.get(name, _OFF if name.endswith("_DISABLE") else ())

@@ -7,8 +7,8 @@ Rates end in _gbps and mean 1e9 bytes per second, in one direction.
 `lagom-xla calibrate` finds the few figures of a calibration from nccl-tests,
 and `costs/wire/timing.py` applies them.
 
-XLA ends the process on some target configs that lack a field, so the config is
-always written whole from a `Gpu`, whose figures were checked when it was read.
+XLA ends the process over some incomplete target configs, so the config is
+always written completely from a `Gpu`, whose figures were checked on reading.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import pydantic
 from lagom_xla import errors
 from lagom_xla import validation
 
-# What the cost model has figures for: algorithms and protocols; of sends and
-# receives also what they are for (costs/wire/path.py).
+# Paths of the cost model: algorithms and protocols, and for sends and receives
+# their purpose (costs/wire/path.py).
 _PATHS = (
   *("ring.ll", "ring.ll128", "ring.simple"),
   *("tree.ll", "tree.ll128", "tree.simple"),
@@ -249,7 +249,7 @@ device_description_str: {json.dumps(self.device_name)}
 """
 
 
-# Describing this many to XLA took 6 s (jaxlib 0.10.2). A slip of the fingers as
+# Describing this many to XLA took 6 s (jaxlib 0.10.2). A typo such as
 # 1000000x8xh100 was not done in 100 s.
 _MAX_NUM_DEVICES = 2**18
 
@@ -323,7 +323,7 @@ class Node:
 
   @property
   def nodes_per_nvlink_domain(self) -> int:
-    """How many such nodes NVLinks join, where there are as many."""
+    """How many such nodes NVLinks join, if there are as many."""
     return self.nvlink.nodes_per_domain if self.nvlink else 1
 
 
@@ -371,7 +371,7 @@ class Cluster:
 
   @property
   def nodes_per_nvlink_domain(self) -> int:
-    """How many of its nodes NVLinks join, in each of its domains alike."""
+    """How many of its nodes NVLinks join, equally in each domain."""
     most = min(self.node.nodes_per_nvlink_domain, self.num_nodes)
     return math.gcd(most, self.num_nodes)
 
@@ -389,7 +389,7 @@ class Cluster:
     return self._num_groups(devices, self.gpus_per_node)
 
   def num_nccl_nodes_of(self, devices: Sequence[int]) -> int:
-    """How many nodes NCCL counts: NVLink domains where those span nodes.
+    """How many nodes NCCL counts: NVLink domains if those span nodes.
 
     Raises:
       ClusterError: a device is not in the cluster.
@@ -416,5 +416,5 @@ class Cluster:
     return len({device // group_size for device in devices})
 
   def to_dict(self) -> dict[str, Any]:
-    """The cluster as JSON data, whole, for `from_dict` to read back."""
+    """The complete cluster as JSON data, for `from_dict`."""
     return validation.write(self)

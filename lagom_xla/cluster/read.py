@@ -1,22 +1,21 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Clusters from what users write, a name or a JSON file, or from a job's GPUs.
+"""Clusters from a name, a JSON file, or the GPUs of a job.
 
 A file may start from a known GPU and replace single figures:
 
   {"num_nodes": 4, "gpu": {"base": "h100", "hbm_gbps": 3000},
    "node": {"num_nics": 4}}
 
-Those that can be asked for by name are files. GPUs and clusters are in specs/,
-in this format: one per GPU, with the node it usually sits in, and one per
-cluster. Its `sources` object tells, for every figure, where it was read.
-Machines, as clouds rent them out, are files in machines/: a known GPU and what
-the machine joins it with, from one `source`. A new one of any is a new file
-there; another name for one is an alias here.
+Known ones are files. GPUs and clusters are in specs/, in this format: one per
+GPU, with its usual node, and one per cluster. Its `sources` object has the
+source of every figure. Cloud machines are in machines/: a known GPU and the
+machine's other figures, from one `source`. To add one, add a file there, or
+another name as an alias here.
 
-Networks are sold in Gbit/s and memory in TB/s, and files have 1e9 bytes per
-second. Such a slip passes every other rule, and all predictions follow it, so
-rates that are likely of another unit are warned of.
+Networks are sold in Gbit/s and memory in TB/s, but files have 1e9 bytes per
+second. Every other rule accepts such a mistake, and it affects all predictions,
+so rates that are likely in another unit cause a warning.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ from lagom_xla.cluster.cluster import Node
 if TYPE_CHECKING:
   import jax
 
-# Gbit/s in place of GB/s is eight times too much, and TB/s a thousandth. No two
-# known GPUs' own networks are as far apart.
+# Gbit/s in place of GB/s is eight times too large, and TB/s a thousand times
+# too small. No two known GPUs' networks differ as much.
 _MOST_TIMES = 7.5
 _LEAST_TIMES = 1 / 500
 
@@ -50,7 +49,7 @@ _LEAST_TIMES = 1 / 500
 def _unlikely_rates(
   given: object, base: object, name: str = ""
 ) -> Iterator[str]:
-  """What to say of rates in a file that are far off those of the known GPU."""
+  """Warnings about rates in a file that are far from the known GPU's."""
   if isinstance(given, dict) and isinstance(base, dict):
     for key in given:
       if key in base:
@@ -82,18 +81,18 @@ _ALIASES = {
 
 @functools.cache
 def gpu_names() -> tuple[str, ...]:
-  """The GPUs that can be asked for by name."""
+  """The names of known GPUs."""
   return tuple(n for n, it in _specs().items() if isinstance(it["gpu"], dict))
 
 
 @functools.cache
 def cluster_names() -> tuple[str, ...]:
-  """The clusters that can be asked for by name alone."""
+  """The names of known clusters."""
   return tuple(n for n, it in _specs().items() if isinstance(it["gpu"], str))
 
 
 def machine_names() -> tuple[str, ...]:
-  """The machines that can be asked for by name, as in 2xp5.48xlarge."""
+  """The names of known machines, as in 2xp5.48xlarge."""
   return tuple(_machines())
 
 
@@ -105,13 +104,13 @@ def _normal_name(name: str) -> str:
 
 @functools.cache
 def _specs() -> dict[str, dict[str, Any]]:
-  """What files in specs/ hold beside sources; callers must not change it."""
+  """The files in specs/, without sources; callers must not change it."""
   return _without("sources", "specs")
 
 
 @functools.cache
 def _machines() -> dict[str, dict[str, Any]]:
-  """What files in machines/ hold but their source; not to be changed."""
+  """The files in machines/, without sources; callers must not change it."""
   return _without("source", "machines")
 
 
@@ -123,7 +122,7 @@ def _without(field: str, folder: str) -> dict[str, dict[str, Any]]:
   return raw
 
 
-# GPUs of the largest usual nodes; of a GPU with smaller ones, too.
+# GPUs of the largest usual nodes, assumed for any GPU.
 _MOST_USUAL_GPUS = 8
 # NODESxGPUSxGPU, NODESxMACHINE and GPUSxGPU.
 _SHAPE = re.compile(r"(-?[0-9]{1,9})x(-?[0-9]{1,9})x(.+)")
@@ -132,7 +131,7 @@ _UNCALIBRATED = dataclasses.asdict(Calibration())
 
 
 def parse(text: str) -> Cluster:
-  """The cluster that a user asks for.
+  """The cluster that a user names.
 
   Args:
     text: NODESxGPUSxGPU such as "16x8xh100"; NODESxMACHINE such as
@@ -162,7 +161,7 @@ def parse(text: str) -> Cluster:
 
 
 def _named(text: str) -> dict[str, Any] | None:
-  """The cluster file that a name with counts stands for, if it is one."""
+  """The cluster file for a name with counts, if it is one."""
   if match := _SHAPE.fullmatch(text):
     sizes = {"num_nodes": int(match[1]), "gpus_per_node": int(match[2])}
     return {**sizes, "gpu": match[3]}
@@ -196,13 +195,13 @@ def _check_is_one_node(text: str, count: int, gpu: str) -> None:
 def from_dict(raw: object, *, where: str) -> Cluster:
   """The cluster in a JSON object (the module's docstring shows the form).
 
-  With a known GPU as base, `gpus_per_node`, `node` and every figure that is not
-  given are those of the node it usually sits in. Adapters sit beside their
-  GPUs, so a node with fewer GPUs has fewer of them, unless `num_nics` is given.
+  With a known GPU as base, `gpus_per_node`, `node` and every missing figure are
+  those of its usual node. Network adapters belong to GPUs, so a node with fewer
+  GPUs has fewer of them, unless `num_nics` is given.
 
   Args:
     raw: the object, as json.loads returns it.
-    where: what to call it in messages, such as its path.
+    where: its name in messages, such as its path.
 
   Raises:
     ClusterError: a field is missing, unknown, of the wrong type or out of
@@ -238,7 +237,7 @@ def _from_dict(raw: object) -> Cluster:
     )
   given, base = _base_of(raw)
   defaults: dict[str, Any] = {"num_nodes": 1, "name": "unnamed"}
-  # Single figures may be given; without any, nothing was measured.
+  # Without any figure there is no calibration.
   is_calibrated = isinstance(given.get("calibration"), dict)
   defaults["calibration"] = _UNCALIBRATED if is_calibrated else None
   defaults["processes_per_node"] = 1
@@ -266,7 +265,7 @@ def _from_dict(raw: object) -> Cluster:
 
 
 def _base_of(raw: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-  """What a file itself gives, and the known GPU's figures beneath it."""
+  """The figures of a file, and those of the known GPU that it starts from."""
   given = {key: value for key, value in raw.items() if key != "sources"}
   gpu = given.get("gpu")
   if isinstance(gpu, str):
@@ -278,7 +277,7 @@ def _base_of(raw: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _merge(base: object, over: object) -> object:
-  """`over` on top of `base`, object by object; any other value replaces."""
+  """`over` merged into `base`: objects recursively, other values replace."""
   if not (isinstance(base, dict) and isinstance(over, dict)):
     return over
   merged = {k: _merge(base.get(k), v) for k, v in over.items()}
@@ -288,7 +287,7 @@ def _merge(base: object, over: object) -> object:
 def _resize(
   node: Node, *, usual_num_gpus: int, num_gpus: int, keep_nics: bool
 ) -> Node:
-  """A known GPU's usual node, fitted to the number of GPUs asked for."""
+  """A known GPU's usual node, fitted to the number of GPUs."""
   if not keep_nics:
     num_nics = max(1, node.num_nics * num_gpus // usual_num_gpus)
     node = dataclasses.replace(node, num_nics=num_nics)
@@ -347,9 +346,9 @@ def schema() -> dict[str, Any]:
 def of_devices(devices: Sequence[jax.Device]) -> cluster_lib.Cluster:
   """The cluster that a job's GPUs make up, with its GPU's usual node.
 
-  A node is what one process holds. Processes that hold one GPU each stand for
-  a node together if JAX counts them to one slice, which is a host, or several
-  hosts in one NVLink domain.
+  A node is the GPUs of one process. Processes with one GPU each make up a node
+  if JAX counts them to one slice, which is a host, or several hosts in one
+  NVLink domain.
 
   Args:
     devices: all of the job's, as `jax.devices()` returns them.
@@ -381,10 +380,9 @@ def of_devices(devices: Sequence[jax.Device]) -> cluster_lib.Cluster:
 
 
 def device_name(device: jax.Device) -> str:
-  """What CUDA calls a device, or the device that it stands in for.
+  """CUDA's name of a device.
 
-  The GPUs in software of this project's tests end their names with that, so
-  that whatever names them says so.
+  The software GPUs of this project's tests have a suffix, which is removed.
   """
   return device.device_kind.removesuffix(" (software GPU)")
 

@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The build of the tuner plugin: plugin.c compiled to a shared library.
+"""Builds the tuner plugin: compiles plugin.c to a shared library.
 
-This happens when the package is built, or on first use where the library is
-missing. The library contains a hash of its source, and one that was built from
-another source, as in a checkout that has changed since, is not used. The build
-of the package runs this file by its path, before lagom_xla's dependencies are
-installed, so it imports only the standard library.
+This happens when the package is built, or on first use if the library is
+missing. The library contains a hash of its source, so that one built from
+another source, as in a changed checkout, is not used. The package's build runs
+this file by its path, before dependencies are installed, so it imports only the
+standard library.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def packaged() -> pathlib.Path:
 
 
 def cached() -> pathlib.Path:
-  """Where the library goes if the package's folder cannot be written."""
+  """Where the library goes if the package's folder is not writable."""
   cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
   return pathlib.Path(cache) / "lagom_xla" / _source_hash() / LIBRARY
 
 
 def find() -> pathlib.Path | None:
-  """The library that was built from the current source; None without one."""
+  """The library that was built from the current source, if any."""
   wanted = _source_hash().encode()
   for path in (packaged(), cached()):
     try:
@@ -70,7 +70,7 @@ def find() -> pathlib.Path | None:
 
 
 def ensure() -> pathlib.Path:
-  """The library, built now if there is none.
+  """The library, built now if it is missing.
 
   Raises:
     BuildError: there is no C compiler, it fails, or no folder is writable.
@@ -92,9 +92,9 @@ def ensure() -> pathlib.Path:
 
 
 def compile_to(path: pathlib.Path, flags: Sequence[str] = ()) -> pathlib.Path:
-  """Compiles the plugin to a path, which it returns, with its folder.
+  """Compiles the plugin to a path, which it returns, and makes its folder.
 
-  An older library there is replaced in one step. `flags` come after our own.
+  An older library there is replaced atomically. `flags` follow our own.
 
   Raises:
     BuildError: there is no C compiler, or it fails.
@@ -156,11 +156,11 @@ def interfaces(path: pathlib.Path) -> tuple[str, ...]:
 def source(path: str | pathlib.Path) -> str:
   """The hash of the source that a library was built from.
 
-  Another process loads it, by what NCCL would: a library that was cut short may
-  end the one that does, with SIGBUS.
+  Another process loads it by the name that NCCL would use, because a truncated
+  library may crash that process with SIGBUS.
 
   Raises:
-    BuildError: it cannot be loaded, or is no plugin of lagom_xla's.
+    BuildError: it cannot be loaded, or is not lagom_xla's plugin.
   """
   done = subprocess.run(
     [sys.executable, "-I", "-S", "-c", _SHOW_SOURCE, str(path)],

@@ -1,26 +1,26 @@
 // Copyright 2026 The lagom_xla Authors.
 // SPDX-License-Identifier: Apache-2.0
 //
-// A NCCL tuner plugin that does what a table of rules says.
+// A NCCL tuner plugin that follows a table of rules.
 //
-// NCCL asks a tuner before each collective. This one looks the question up in a
-// file that is mapped into memory, where table.py writes rules: (ranks, nodes,
+// NCCL asks a tuner before each collective. This one looks the answer up in a
+// file mapped into memory, in which table.py writes rules: (ranks, nodes,
 // collective, range of bytes) -> algorithm, protocol, channels, chunk size. The
-// answer depends on nothing else, so that all ranks that read the same table
-// answer alike; ranks that do not would wait for each other forever. Where no
-// rule matches, and where the table is missing, foreign, torn or cut short, the
-// choice stays NCCL's own. No call ever returns an error.
+// answer depends on nothing else, so all ranks with the same table answer
+// alike; ranks that do not would hang. If no rule matches, or the table is
+// missing, foreign, torn or truncated, NCCL makes its own choice. No call ever
+// returns an error.
 //
 // One library serves four interfaces: v4 (NCCL 2.24), v5 (2.28), v6 (2.30.3,
-// the first in which a tuner may set the chunk size) and v7 (2.32.6, which hands
-// init constants of one more GPU architecture, and is else v6). Their shapes
-// below follow NCCL's src/include/plugin/tuner/tuner_v{4,5,6,7}.h; nothing of
-// NCCL or CUDA is needed to build it.
+// the first that lets a tuner set the chunk size) and v7 (2.32.6, which is v6
+// but passes init the constants of one more GPU architecture). The types below
+// follow NCCL's src/include/plugin/tuner/tuner_v{4,5,6,7}.h; the build needs
+// neither NCCL nor CUDA.
 //
 // Environment, read when the first communicator starts:
 //   LAGOM_XLA_NCCL_TABLE     the table's path; without it nothing is tuned
-//   LAGOM_XLA_NCCL_CHECKSUM  refuse any table but the one with this checksum
-//                            (16 hex digits), such as an old copy on one node
+//   LAGOM_XLA_NCCL_CHECKSUM  refuse tables with another checksum (16 hex
+//                            digits), such as an old copy on one node
 //   LAGOM_XLA_NCCL_LOG       1: log each choice through NCCL (NCCL_DEBUG=INFO)
 //
 // The file, little-endian, in pages of 4096 bytes:
@@ -28,9 +28,9 @@
 //               two slots of (version u64, number of rules u64, checksum u64)
 //   then        two slots of `capacity` rules of 32 bytes (struct Rule)
 //   next page   two slots of `capacity` counters (struct Counter), kept here
-// `version` says which slot holds: its lowest bit. A writer fills the other
+// The lowest bit of `version` selects the valid slot. A writer fills the other
 // slot and then stores the next version, so a reader finds the old table or the
-// new one, and can tell when it read a mixture.
+// new one, and can detect a mixture.
 
 #define _POSIX_C_SOURCE 200809L
 #define _DEFAULT_SOURCE  // MAP_ANONYMOUS
@@ -52,7 +52,7 @@
 // NCCL's numbers (src/include/nccl_common.h, plugin/nccl_tuner.h).
 enum { SUCCESS = 0 };
 enum { LOG_WARN = 2, LOG_INFO = 3 };
-enum { SUBSYSTEMS = 1 | 64 };  // INIT, which is shown by default, and TUNING.
+enum { SUBSYSTEMS = 1 | 64 };  // INIT, shown by default, and TUNING.
 enum { BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, NUM_KINDS };
 enum { TREE, RING, NVLS = 4, NVLS_TREE, PAT };
 enum { LL, LL128, SIMPLE, NUM_PROTOCOLS };
@@ -92,7 +92,7 @@ typedef struct {
 
 typedef struct {
   uint64_t num_applied;
-  uint64_t num_unavailable;  // NCCL cannot, or was told not to, run the pair.
+  uint64_t num_unavailable;  // NCCL cannot or must not run the pair.
   uint64_t num_chunks;       // Chunk sizes set, several for each collective.
 } Counter;
 
@@ -111,7 +111,7 @@ static struct {
   int has_private_counters;
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-// What was decided for a collective whose chunks NCCL has yet to ask for.
+// The decision for a collective whose chunk size NCCL will still ask for.
 typedef struct {
   uint64_t num_bytes;
   uint32_t chunk_bytes;
@@ -134,7 +134,7 @@ typedef struct {
   size_t num_nodes;
   LogFunction log;
   int logs_choices;
-  uint64_t version;  // Of the table that `rules` are from.
+  uint64_t version;  // Of the table that `rules` come from.
   uint32_t num_rules;
   Rule* rules;          // Those for this communicator, by kind and bytes.
   Counter** counters;   // Of each of them.
@@ -154,11 +154,11 @@ static const char* const kAlgorithms[] = {"tree", "ring",     "", "",
                                           "nvls", "nvlstree", "pat"};
 static const char* const kProtocols[] = {"ll", "ll128", "simple"};
 
-// A file that somebody shortens while it is mapped.
+// Survives a file that is truncated while it is mapped.
 
 static struct sigaction previous_action;
 
-// The pages that are gone become zeros, which are no table.
+// Replaces the lost pages by zeros, which are not a table.
 static void on_bus_error(int number, siginfo_t* info, void* context) {
   int error = errno;
   char* base = __atomic_load_n(&table.base, __ATOMIC_ACQUIRE);
@@ -214,7 +214,7 @@ static size_t counters_offset(size_t capacity) {
   return PAGE + pages(2 * capacity * sizeof(Rule));
 }
 
-// Each step can be undone, so that a change of one word always shows.
+// Each step is invertible, so that a change of one word always shows.
 static uint64_t mix(uint64_t hash, uint64_t word) {
   hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
   return hash ^ hash >> 32;
@@ -240,7 +240,7 @@ static int is_after(const Rule* rule, const Rule* last) {
   return rule->min_bytes > last->max_bytes;
 }
 
-// Copies this communicator's rules; says whether the slot is a whole table.
+// Copies this communicator's rules; returns whether the slot is complete.
 static int copy_rules(Tuner* tuner, uint64_t version) {
   const Slot* slot = slot_of(version);
   const uint64_t* words =
@@ -272,7 +272,7 @@ static int copy_rules(Tuner* tuner, uint64_t version) {
   return hash == load(&slot->checksum);
 }
 
-// Takes over the table as it is now, if it changed since the last time.
+// Reads the current table, if it changed since the last time.
 static void follow(Tuner* tuner) {
   uint64_t version = table_version();
   if (version == tuner->version) return;
@@ -297,7 +297,7 @@ static void follow(Tuner* tuner) {
   }
 }
 
-// Says why a file is no table for this process, or NULL.
+// Returns why a file is not a table for this process, or NULL.
 static const char* defect(size_t size) {
   const Header* header = (const Header*)table.base;
   if (header->magic != MAGIC) return "it is not a table of lagom_xla";
@@ -487,8 +487,8 @@ static void remember(Group* group, const Rule* rule, Counter* counter,
 }
 
 // NCCL runs the pair with the least time in the table of costs, in which a
-// negative one means that it cannot run. Only the chosen cell is touched, and
-// only if it can: NCCL 2.31 and later would take -1 for the least of all.
+// negative one means that it cannot run. Only the chosen cell is changed, and
+// only if it can run: NCCL 2.31 and later would read -1 as the least.
 static int get_coll_info(void* context, int kind, size_t num_bytes,
                          int num_pipe_ops, float** costs, int num_algorithms,
                          int num_protocols, int has_registered_buffers,
@@ -507,7 +507,7 @@ static int get_coll_info(void* context, int kind, size_t num_bytes,
   if (found < 0) return SUCCESS;
   const Rule* rule = &tuner->rules[found];
   Counter* counter = tuner->counters[found];
-  // Declared as float**, it is one array (src/plugin/tuner/tuner_v*.cc).
+  // It is one array, though declared float** (src/plugin/tuner/tuner_v*.cc).
   float* cell = NULL;
   if (rule->algorithm < num_algorithms && rule->protocol < num_protocols)
     cell = (float*)costs + rule->algorithm * num_protocols + rule->protocol;
@@ -528,9 +528,9 @@ static int get_coll_info(void* context, int kind, size_t num_bytes,
   return SUCCESS;
 }
 
-// The most that a chunk can be with NCCL's default buffers (calcCollChunking in
-// src/enqueue.cc). NVLS could have 512 KiB; NCCL itself takes 128 KiB, and more
-// has not been seen to be right.
+// The largest chunk with NCCL's default buffers (calcCollChunking in
+// src/enqueue.cc). NVLS could have 512 KiB, but NCCL uses 128 KiB, and more is
+// not known to be correct.
 static uint32_t max_chunk_bytes(int kind, int algorithm, int protocol) {
   if (protocol == LL) return 32768;
   if (protocol == LL128) return 576000;
@@ -539,10 +539,10 @@ static uint32_t max_chunk_bytes(int kind, int algorithm, int protocol) {
   return 524288;
 }
 
-// Asked after the collectives of a group were decided, once for each part of
-// each, with the part's bytes: a channel's share. The decision that it belongs
-// to is the one of least bytes among those that it fits in. NCCL divides by
-// the chunk in whole grains, so that less than a grain would end the process.
+// Called after a group's collectives were decided, once for each part of each,
+// with the part's bytes: a channel's share. It belongs to the decision with the
+// fewest bytes that it fits in. NCCL divides by the chunk in whole grains, so
+// less than a grain would crash the process.
 static int get_chunk_size(void* context, int kind, size_t num_bytes,
                           int algorithm, int protocol, int num_channels,
                           size_t* chunk_bytes) {
@@ -568,7 +568,7 @@ static int get_chunk_size(void* context, int kind, size_t num_bytes,
   if (least == NULL) return SUCCESS;
   size_t grain = kGrainBytes[protocol];
   size_t limit = max_chunk_bytes(kind, algorithm, protocol);
-  if (*chunk_bytes > limit) limit = *chunk_bytes;  // NCCL itself takes more.
+  if (*chunk_bytes > limit) limit = *chunk_bytes;  // NCCL itself uses more.
   size_t chunk = least->chunk_bytes < limit ? least->chunk_bytes : limit;
   chunk -= chunk % grain;
   *chunk_bytes = chunk < grain ? grain : chunk;

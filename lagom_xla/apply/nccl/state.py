@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""State of NCCL's settings in this process: what it would choose by.
+"""State of the settings that NCCL chooses by in this process.
 
-Each entry must be equal on all ranks of a communicator, or they wait for each
-other forever. What a launcher meant to set is no entry, but what comes of it
-here: a plugin that does not load, and a table that it refuses, leave NCCL's own
-choices on this rank.
+Each entry must be equal on all ranks of a communicator, or they hang. Entries
+say what really happens here, not what a launcher meant to set: with a plugin
+that does not load, or a table that it refuses, NCCL makes its own choices on
+this rank.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from lagom_xla.apply.nccl import build
 from lagom_xla.apply.nccl import table as table_lib
 from lagom_xla.costs.nccl import environment
 
-# Those by which each rank decides for itself how a collective is run, and that
-# NCCL's ranks do not exchange when a communicator starts. Interfaces, topology
-# and debugging may well be a node's own.
+# Variables by which each rank decides for itself how to run a collective, and
+# that ranks do not exchange when a communicator starts. Interfaces, topology
+# and debugging may differ from node to node.
 DECISIVE = (*environment.COSTED, *environment.UNCOSTED)
 
-# Which plan's env.sh was sourced, and what it could do; see `apply/env.py`.
+# Which plan's env.sh was sourced, and its outcome; see `apply/env.py`.
 ENV = "LAGOM_XLA_ENV"
 
 _TUNER = environment.TUNER
 _TABLE = "LAGOM_XLA_NCCL_TABLE"
 _CHECKSUM = "LAGOM_XLA_NCCL_CHECKSUM"
-# NCCL takes a library's name from the middle of its file's, too.
+# NCCL also accepts the middle part of a library's file name.
 _PREFIX, _SUFFIX = "libnccl-tuner-", ".so"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-  """One thing that NCCL chooses by.
+  """A setting that NCCL chooses by.
 
   Attributes:
-    value: what it is here.
-    reason: why it is so, which may differ from node to node.
+    value: its value here.
+    reason: why, which may differ from node to node.
   """
 
   value: str
@@ -50,11 +50,11 @@ class Entry:
 def of_environment(environ: Mapping[str, str]) -> Mapping[str, Entry]:
   """What NCCL would choose by in a process with these variables.
 
-  The plugin is loaded, by another process, if it is lagom_xla's; of another one
-  only its name is known. AWS's tuner shows in no variable.
+  Loads the plugin, in another process, if it is lagom_xla's; for others only
+  the name is known. AWS's tuner shows in no variable.
 
   Returns:
-    What is set -> how.
+    Setting -> its entry.
   """
   known = environment.as_nccl_reads(environ)
   entries = {
@@ -78,9 +78,9 @@ def is_ours(tuner: str) -> bool:
 
 
 def _tuner(named: str) -> Entry:
-  """What becomes of NCCL_TUNER_PLUGIN."""
+  """The effect of NCCL_TUNER_PLUGIN."""
   if not is_ours(named):
-    # Its folder may be each node's own.
+    # Without its folder, which may differ from node to node.
     return Entry(value=pathlib.Path(named).name)
   reasons = []
   for candidate in (named, f"{_PREFIX}{named}{_SUFFIX}"):
@@ -94,7 +94,7 @@ def _tuner(named: str) -> Entry:
 
 
 def _table(path: str | None, checksum: str | None) -> Entry:
-  """What our plugin makes of its table."""
+  """The effect of the table on our plugin."""
   if not path:
     return Entry(value="missing", reason=f"{_TABLE} is not set")
   try:

@@ -1,25 +1,24 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The table of rules in a file, which the tuner plugin maps and counts in.
+"""The table of rules: a file that the tuner plugin maps and counts in.
 
-A rule says what collectives of some sizes on some communicators run with. It is
-keyed by what NCCL tells a tuner and is equal on all ranks: the size of the
-communicator and its nodes, the collective, and its bytes. Names here are those
-of a plan; the numbers are NCCL's.
+A rule sets how collectives of some sizes on some communicators run. Its key is
+what NCCL tells a tuner and is equal on all ranks: the size of the communicator
+and its nodes, the collective, and its bytes. Names here are those of a plan;
+numbers are NCCL's.
 
-A file has two slots of rules and counters, and a version whose lowest bit says
-which one is valid; a slot repeats its version and has a checksum over that and
-its rules. A rule is four words of 8 bytes, as plugin.c describes them; it reads
-word by word, as another process may be writing. `switch` fills the other slot
-and then stores the next version, so that a job that has the file mapped sees
-the old table or the new one, never a part of each.
+A file has two slots of rules and counters, and a version whose lowest bit
+selects the valid slot. A slot repeats its version and has a checksum over that
+and its rules. A rule is four words of 8 bytes, described in plugin.c, which
+reads word by word, as another process may be writing. `switch` fills the other
+slot and then stores the next version, so that a job that has mapped the file
+sees the old table or the new one, never a mixture.
 
-All ranks of a communicator must choose alike, or they wait for each other
-forever. So every node needs the same table, and a table may be switched only
-between two barriers, while no rank has work in flight. A captured CUDA graph
-keeps the settings that it was captured with. The counters are sums over the
-processes of a node that map the file; on a shared file system, give each node
-its own copy.
+All ranks of a communicator must choose alike, or they hang. So every node needs
+the same table, and a table may be switched only between two barriers, while no
+rank has work in flight. A captured CUDA graph keeps the settings that it was
+captured with. Counters are sums over the processes of a node that map the file;
+on a shared file system, give each node its own copy.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from lagom_xla.validation import whole_files
 if TYPE_CHECKING:
   from lagom_xla import plan as plan_lib
 
-# NCCL's numbers, as in plugin.c. What is missing here (CollNet) has no rules.
+# NCCL's numbers, as in plugin.c. CollNet has no rules.
 KINDS = {
   "collective-broadcast": 0,
   "reduce": 1,
@@ -54,7 +53,7 @@ MAX_CHANNELS = 64
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-  """What collectives of some sizes on some communicators should run with.
+  """How collectives of some sizes on some communicators should run.
 
   Attributes:
     num_ranks: size of the communicator.
@@ -64,10 +63,10 @@ class Rule:
     kind: HLO opcode, or NCCL's "reduce".
     algorithm: as in `costs.nccl.Setting`.
     protocol: as in `costs.nccl.Setting`.
-    num_channels: 0 leaves them to NCCL. NCCL takes no more than it has, and
-      since 2.31 no more than it would take by itself.
-    chunk_bytes: 0 leaves it to NCCL, as all do before 2.30.3. The plugin rounds
-      it to what the protocol can have.
+    num_channels: 0 leaves them to NCCL. NCCL uses no more than it has, and
+      since 2.31 no more than it would choose by itself.
+    chunk_bytes: 0 leaves it to NCCL, which ignores it before 2.30.3. The plugin
+      rounds it to what the protocol allows.
   """
 
   # In the order of a rule's words.
@@ -87,14 +86,14 @@ _NUMBERS = {"kind": KINDS, "algorithm": ALGORITHMS, "protocol": PROTOCOLS}
 
 
 def rules_of(settings: Iterable[plan_lib.NcclSetting]) -> tuple[Rule, ...]:
-  """A plan's settings as rules, in the table's order: one for each call's size.
+  """A plan's settings as rules in the table's order, one per size of call.
 
   NCCL gives every array of a combined collective the channels of its rule and
-  adds them up, so a rule has an array's share of the setting's channels, at
+  adds them up. So a rule has an array's share of the setting's channels, but at
   least one.
 
   Raises:
-    RuleError: a setting is not usable, or two have a call in common.
+    RuleError: a setting is not usable, or two share a call.
   """
   return in_order(
     Rule(
@@ -178,7 +177,7 @@ def _encode_rules(rules: Iterable[Rule]) -> tuple[int, ...]:
 
 
 def _decode_rules(content: bytes) -> list[Rule]:
-  """The rules whose words these bytes are; KeyError for a number of nothing."""
+  """The rules in these bytes; a KeyError for an unknown number."""
   names = {
     field: {number: name for name, number in numbers.items()}
     for field, numbers in _NUMBERS.items()
@@ -193,7 +192,7 @@ def _decode_rules(content: bytes) -> list[Rule]:
 
 
 def _hashed(version: int, words: Sequence[int]) -> int:
-  """The checksum of a version of a table with these words, as of plugin.c."""
+  """The checksum of a version of a table with these words, as in plugin.c."""
   value = 0
   for word in (version, len(words) // _NUM_WORDS, *words):
     value = (value ^ word) * 0x9E3779B97F4A7C15 % 2**64
@@ -220,10 +219,10 @@ class Counts:
   """How often a rule was used, summed over all ranks that map the file.
 
   Attributes:
-    num_applied: collectives that NCCL ran with its algorithm and protocol.
-    num_unavailable: collectives that it matched, but NCCL cannot run its
-      algorithm and protocol there, or an environment variable forbids them.
-    num_chunks: chunk sizes that it set, up to three for each collective.
+    num_applied: collectives that ran with its algorithm and protocol.
+    num_unavailable: collectives that matched, but whose algorithm and protocol
+      NCCL cannot run there, or an environment variable forbids.
+    num_chunks: chunk sizes that it set, up to three per collective.
   """
 
   num_applied: int
@@ -237,7 +236,7 @@ class Table:
 
   Attributes:
     version: number of tables that this file has had.
-    capacity: the most rules that the file can hold.
+    capacity: the maximum number of rules.
     rules: in the table's order.
     counts: of each rule, since this version was written.
   """
@@ -249,7 +248,7 @@ class Table:
 
 
 def encode(rules: Iterable[Rule]) -> bytes:
-  """The bytes of a new table, with room to be switched to twice the rules.
+  """The bytes of a new table, with room to switch to twice the rules.
 
   Raises:
     RuleError: a rule is not usable, or two share a size.
@@ -270,7 +269,7 @@ def encode(rules: Iterable[Rule]) -> bytes:
 
 
 def checksum(rules: Iterable[Rule], *, version: int = _FIRST_VERSION) -> str:
-  """What LAGOM_XLA_NCCL_CHECKSUM must be for the plugin to take a table."""
+  """The LAGOM_XLA_NCCL_CHECKSUM for which the plugin accepts a table."""
   words = _encode_rules(in_order(rules))
   return f"{_hashed(version, words):016x}"
 
@@ -335,7 +334,7 @@ def _fill_slot(
   version: int,
   rules: Sequence[Rule],
 ) -> None:
-  """Writes a version's slot into a table; the header's stays as it is."""
+  """Writes a version's slot into a table, but not the header's version."""
   words = _encode_rules(rules)
   _SLOT.pack_into(
     content,
@@ -373,7 +372,7 @@ def _pages(num_bytes: int) -> int:
 
 
 def write(path: pathlib.Path, rules: Iterable[Rule]) -> None:
-  """Writes a new table, whole or not at all, for jobs that are to start.
+  """Writes a new table atomically, for jobs that start later.
 
   Raises:
     RuleError, TableError: as `encode`; or the file cannot be written.
@@ -388,14 +387,14 @@ def write(path: pathlib.Path, rules: Iterable[Rule]) -> None:
 
 
 def switch(path: pathlib.Path, rules: Iterable[Rule]) -> int:
-  """Gives a table new rules, in place, for the jobs that have it mapped.
+  """Replaces a table's rules in place, for jobs that have it mapped.
 
-  Counters restart at zero. The module's docstring says when this may be done.
+  Counters restart at zero. The module's docstring says when this is allowed.
   Returns the new version.
 
   Raises:
-    RuleError, TableError: as `encode`; or the file is no table, cannot
-      be written, or has no room for the rules.
+    RuleError, TableError: as `encode`; or the file is not a table, cannot be
+      written, or has no room for the rules.
   """
   ordered = in_order(rules)
   try:
@@ -409,7 +408,7 @@ def switch(path: pathlib.Path, rules: Iterable[Rule]) -> int:
         )
       with mmap.mmap(file.fileno(), 0) as mapped:
         _fill_slot(mapped, old.capacity, old.version + 1, ordered)
-        mapped.flush()  # All of the slot before the version that points to it.
+        mapped.flush()  # The whole slot before the version that selects it.
         with memoryview(mapped) as view, view.cast("Q") as words:
           words[_VERSION_WORD] = old.version + 1
         mapped.flush()
@@ -421,7 +420,7 @@ def switch(path: pathlib.Path, rules: Iterable[Rule]) -> int:
 
 
 def read(path: pathlib.Path) -> Table:
-  """Reads a table and its counters, also while a job uses it.
+  """Reads a table and its counters, even while a job uses it.
 
   Raises:
     TableError: the file cannot be read, or is not a complete table.
