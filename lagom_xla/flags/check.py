@@ -237,12 +237,13 @@ def _why_unknown(flag: syntax.Flag) -> tuple[str, str]:
     return f"It needs a value: {xla_options.value_rule(option)}.", ""
   if option is not None:
     return "It has no flag; set it in compiler_options.", ""
-  plain = name.removeprefix("no").replace("-", "_")
+  plain = name.removeprefix("no").replace("-", "_").lower()
   if plain != name and debug_options.find(plain) is not None:
     if name.startswith("no"):
       return "XLA has no --noFLAG form.", f"--{plain}=false"
     fixed = syntax.Flag(name=plain, value=value)
-    return "XLA's flags use underscores.", str(fixed)
+    case = "use underscores" if "-" in name else "are in lower case"
+    return f"XLA's flags {case}.", str(fixed)
   translated = xla_options.translate(name, "true" if value is None else value)
   if isinstance(translated, str):
     return f"XLA has no such flag. {xla_options.advice(name)}".rstrip(), ""

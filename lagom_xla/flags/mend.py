@@ -33,6 +33,8 @@ _LEAD = re.compile(
   rf"""([("'\[{{{_SPACES}]*)((?:XLA_FLAGS=)?)(["']?)([{_DASHES}]*)(.*)""",
   re.DOTALL,
 )
+# With what a line of shell has behind it.
+_ASSIGNED = re.compile(r"""XLA_FLAGS=(["'])(?P<flags>.*)\1;?""", re.DOTALL)
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*=.*", re.DOTALL)
 # Two flags with no space between them.
 _SEAM = re.compile(r"(?<=[^- \t\r\n])--(?=xla_\w+(?:=|$|--))")
@@ -85,12 +87,26 @@ def _split(text: str) -> Iterator[Word]:
       is_whole = plain[after : after + 1] in ("", lead, *syntax.SPACE, "-")
       if (is_closed and is_whole) or (is_open and not lead):
         why = _part_of_all(lead) if lead else ""
+        if text[at:after] != plain[at:after]:
+          why = f"{why} The quotes are typographic ones.".lstrip()
         after += bool(lead) and plain[after : after + 1] == lead
         yield Word(at=at, written=text[at:after], flags=(flag,), why=why)
         at = after
         continue
-    yield dataclasses.replace(_meant(word), at=at, written=text[at:end])
+    whole = _ASSIGNED.fullmatch(word)
+    meant = _of_all(whole["flags"]) if whole else _meant(word)
+    yield dataclasses.replace(meant, at=at, written=text[at:end])
     at = end
+
+
+def _of_all(text: str) -> Word:
+  """What was meant by an assignment of the whole variable."""
+  inside = words(text)
+  whys = ["XLA_FLAGS= must not be part of the value.", *(w.why for w in inside)]
+  return _word(
+    flags=[flag for word in inside for flag in word.flags],
+    why=" ".join(dict.fromkeys(filter(None, whys))),
+  )
 
 
 def _meant(word: str) -> Word:

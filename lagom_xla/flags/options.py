@@ -109,11 +109,12 @@ def _convert(
       if not math.isnan(number := float(value)):
         return number
     case "int" if isinstance(value, int | float | str):
+      if isinstance(value, str):  # "1e9", too, but nothing beyond 53 bits.
+        value = float(value) if "e" in value.lower() else int(value)
       whole = int(value)
       assert option.int_range is not None
       least, greatest = option.int_range
-      is_whole = isinstance(value, str) or whole == value
-      if is_whole and least <= whole <= greatest:
+      if whole == value and least <= whole <= greatest:
         return whole
   raise ValueError
 

@@ -124,6 +124,8 @@ def test_flags_that_act_have_no_finding():
   ("text", "instead"),
   [
     ("--xla_gpu_graph_level=0", "--xla_gpu_enable_command_buffer="),
+    (f"--{LEVEL.upper()}=2", f"--{LEVEL}=2"),
+    ("--", ""),
     ("--xla_gpu_enable_async_all_gather=true", ""),
     (
       "--xla_gpu_enable_async_all_gather=false",
@@ -158,6 +160,8 @@ def test_a_flag_that_xla_does_not_know_is_fatal(text, instead):
   ("name", "value", "spelled"),
   [
     (LEVEL, "high", ""),
+    (LEVEL, "2e0", "2"),
+    (LEVEL, "2.5e0", ""),
     (UNROLLING, "full_unroll", "WHILE_LOOP_UNROLLING_FULL_UNROLL"),
     # As only compiler_options spell it.
     ("xla_gpu_detect_nan", "DETECTION_MODE_FAIL", "fail"),
@@ -276,6 +280,8 @@ _BOTH = f"--{LEVEL}=2 --{_TRITON}=false"
     (f"--{LEVEL}:2 --{_TRITON}==false", True),
     (f"{LEVEL}=2 {_TRITON}=false", True),
     (f"XLA_FLAGS=--{LEVEL}=2 --{_TRITON}=false", True),
+    (f'export XLA_FLAGS="--{LEVEL}=2 --{_TRITON}=false"', True),
+    (f"--{LEVEL}=\u20182\u2019 --{_TRITON}=false", True),
     (f"--{LEVEL}=2 intra_op_parallelism_threads=1 --{_TRITON}=false", False),
     (f"--{LEVEL}=2 $XLA_FLAGS --{_TRITON}=false", False),
   ],

@@ -101,7 +101,9 @@ def join_check(arguments: Sequence[str]) -> list[str]:
   joined = list(arguments)
   if joined[:1] == ["flags"] and "--check" in joined[:-1]:
     at = joined.index("--check")
-    joined[at : at + 2] = [f"--check={joined[at + 1]}"]
+    # argparse drops a lone "--", wherever it is.
+    value = f"{joined[at + 1]} " if joined[at + 1] == "--" else joined[at + 1]
+    joined[at : at + 2] = [f"--check={value}"]
   return joined
 
 
