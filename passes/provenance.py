@@ -755,6 +755,14 @@ class Arrays:
     ]
     return _reached(own, flow.mixed, flow.copied)
 
+  def times_added_up(self, collective: collectives_lib.Collective) -> int:
+    """How many reductions one could replace, as their results are added up."""
+    return max(
+      self.trips_added_up(collective),
+      self.num_added_up(collective),
+      self.parts_added_up(collective),
+    )
+
   def trips_added_up(self, collective: collectives_lib.Collective) -> int:
     """Trips of the longest loop that only adds up what a collective reduces.
 

@@ -38,6 +38,10 @@ _LEAST = 0.01
 # Of a GPU's memory, what optimizer state must take up to be told.
 _LEAST_MEMORY = 0.02
 _MOST_LINES = 3
+# Of the step, what one reduction must cost to be looked at.
+_LEAST_OF_EACH = 0.001
+# Of a GPU's memory, what sums of whole gradients may take.
+_MOST_MEMORY_OF_SUMS = 0.25
 _Advice = explanation_lib.Advice
 # The last parts of names of operations that communicate as the program says.
 _WRITTEN = (
@@ -61,6 +65,7 @@ def of_step(
     told += _Changes(found, target).advice()
   else:
     told += found.unpinned()
+  told += found.accumulated()
   # What is left to XLA has it gather and cut, too: the pins come first.
   if not any(one.about in ("Activations", "Micro-batches") for one in told):
     told += found.cut_again()
@@ -180,6 +185,44 @@ class _Found:
         f"{self.told(some)}. Kernels wait and lose {_ms(lost_us)} for these."
         " Pin what enters each layer with jax.lax.with_sharding_constraint,"
         " sharded as the batch is."
+      ),
+    )
+
+  def accumulated(self) -> Iterator[explanation_lib.Advice]:
+    """Gradients that are reduced in each micro-batch, only to be added up."""
+    least_us = _LEAST_OF_EACH * self.step_us
+    parts = {
+      one: number
+      for one in self.moving("gradient")
+      if one.kind in ("all-reduce", "reduce-scatter")
+      and self.lost_us([one]) > least_us
+      and (number := self.arrays.times_added_up(one)) > 1
+    }
+    saved_us = sum(self.lost_us([c]) * (1 - 1 / n) for c, n in parts.items())
+    # Of a loop, all trips but one are saved; of others, this one is one part.
+    num_bytes = sum(
+      max(c.executions // n, 1) * c.nccl_bytes for c, n in parts.items()
+    )
+    hbm_bytes = self.step.cluster.gpu.hbm_bytes
+    if (
+      saved_us < _LEAST * self.step_us
+      or num_bytes > _MOST_MEMORY_OF_SUMS * hbm_bytes
+    ):
+      return
+    first, number = next(iter(parts.items()))
+    (array, *_) = self.arrays.moved(first)
+    at = self.lines([first])
+    more = len(parts) - 1
+    yield _Advice(
+      about="Accumulation",
+      gain_us=saved_us,
+      sentence=(
+        f"{first.name} reduces {array.in_words}{f' ({at})' if at else ''} in"
+        f" each of {number:,} micro-batches, only to add up the results"
+        f"{f', and so do {more} more' if more else ''}. Sum on each GPU first"
+        " and reduce once: jax.shard_map around the micro-batches, psum or"
+        f" psum_scatter after it. That saves up to {_ms(saved_us)} and takes"
+        f" {in_words.gigabytes(num_bytes)} for unreduced sums."
       ),
     )
 
@@ -481,6 +524,8 @@ def _constraint(value: str, spec: str) -> str:
 
 
 def _takes(us: float, before_us: float) -> str:
+  if _ms(us) == _ms(before_us):
+    return f"Compiled so, the step still takes {_ms(us)}, as predicted."
   return (
     f"Compiled so, the step is predicted to take {_ms(us)} instead of"
     f" {_ms(before_us)}."

@@ -357,7 +357,7 @@ def advice(subject: Subject) -> tuple[str, ...]:
   """What could be changed for a collective, the plainest first."""
   us = subject.parts.us
   least_us = _LEAST_ADVISED * subject.parts.exposed_us
-  found = [*_kernel(subject)]
+  found = [*_kernel(subject), *_accumulation(subject)]
   if (combined_us := us.get("combined", 0.0)) > least_us:
     found.append(
       "Combining: sent one by one, each array as soon as it is ready, kernels"
@@ -387,7 +387,6 @@ def advice(subject: Subject) -> tuple[str, ...]:
   left_us = between_products_us(subject)
   if left_us > least_us:
     found += _mesh(subject)
-    found += _accumulation(subject)
     found += _batch(subject)
     found += _slices(subject, left_us)
     found += _strands(subject, left_us)
@@ -489,15 +488,17 @@ def _mesh(subject: Subject) -> Iterator[str]:
   least_us = _LEAST_ADVISED * subject.parts.exposed_us
   if runs * (subject.lone_us - within_us) < least_us:
     return
-  price = " What goes within nodes now would go between them then."
-  if num_ranks < key.num_ranks:
-    price = ""
-    arrays = subject.arrays.moved(subject.collective)
-    if any(array.kind in provenance.OF_ANY_BATCH for array in arrays):
-      price = (
-        f" A GPU would hold {key.num_ranks / num_ranks:,.2g} times as much of"
-        " what is sharded so."
-      )
+  kinds = {array.kind for array in subject.arrays.moved(subject.collective)}
+  price = ""
+  if num_ranks == key.num_ranks:
+    price = " What goes within nodes now would go between them then."
+  elif kinds & provenance.OF_ANY_BATCH:
+    if key.kind == "all-reduce":
+      return  # Data parallelism needs all GPUs.
+    price = (
+      f" A GPU would hold {key.num_ranks / num_ranks:,.2g} times as much of"
+      " what is sharded so."
+    )
   yield (
     f"Mesh: it spans {key.num_nodes} nodes over {cluster.node.fabric}. On a"
     f" mesh axis within a node ({num_ranks} GPUs), the same bytes would take"

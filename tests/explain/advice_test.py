@@ -306,6 +306,46 @@ def test_hidden_layers_stay_sharded_where_activations_are_pinned(
     assert "P('data')" in said[0]
 
 
+@pytest.mark.parametrize("is_summed_first", [False, True])
+def test_gradients_that_are_reduced_in_each_micro_batch_are_told(
+  h100s: Any, is_summed_first: bool
+) -> None:
+  mesh = Mesh(np.array(h100s), ("d",))
+
+  def loss(weights, x):
+    x, _ = jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, weights)
+    return jnp.sum(x.astype(jnp.float32) ** 2)
+
+  def gradient(weights, batch):
+    def add(total, part):
+      return total + jax.grad(loss)(weights, part), None
+
+    if is_summed_first:
+      weights = jax.lax.pcast(weights, "d", to="varying")
+    total, _ = jax.lax.scan(add, jnp.zeros_like(weights), batch)
+    return jax.lax.psum(total, "d") if is_summed_first else total
+
+  @jax.jit
+  def step(weights, batch):
+    mapped = gradient
+    if is_summed_first:
+      specs = (P(), P(None, "d"))
+      mapped = jax.shard_map(gradient, in_specs=specs, out_specs=P(), mesh=mesh)
+    return weights - mapped(weights, batch)
+
+  arrays = _arrays(
+    mesh,
+    weights=((_LAYERS, _WIDTH, _WIDTH), ()),
+    batch=((4, 4096, _WIDTH), (None, "d")),
+  )
+  _, found = _read(step.lower(arrays["weights"], arrays["batch"]))
+  told = [one for one in found if one.about == "Accumulation"]
+  assert bool(told) == (not is_summed_first)
+  if told:
+    assert found[0] == told[0]
+    assert "in each of 4 micro-batches, only to add up" in told[0].sentence
+
+
 def test_optimizer_state_on_all_gpus_is_counted(h100s: Any) -> None:
   _, found = _read(_lowered(h100s, is_sharded=False))
   num_bytes = 2 * _LAYERS * _WIDTH * _HIDDEN * 2
