@@ -519,7 +519,7 @@ def _check_all_met(module: hlo.Module, met: Set[tuple[int, int]]) -> None:
         raise errors.HloError(
           f"{module.name}: lagom_xla does not know how {by} runs"
           f" {instruction.name}, an {kind_of(instruction)} in"
-          f" {computation.name}, and would leave it out; report the module."
+          f" {computation.name}; please report the module."
         )
 
 

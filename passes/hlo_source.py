@@ -91,9 +91,7 @@ def _from_bytes(data: bytes, name: str, *, is_apart: bool = False) -> Read:
     try:
       text = data.decode()
     except UnicodeDecodeError as error:
-      raise errors.HloError(
-        f"{name} is HLO text with bytes not UTF-8."
-      ) from error
+      raise errors.HloError(f"{name} is HLO text that is not UTF-8.") from error
     if is_apart:
       _check_survives(functools.partial(_from_text, text, name), name)
     return _from_text(text, name)
@@ -134,7 +132,7 @@ def _unwrapped(data: bytes, name: str) -> bytes:
     names = list(dumped)
     such_as = next((n for n in names if "before_optimiz" in n), names[0])
     raise errors.HloError(
-      f"{name} holds {len(dumped)} modules that XLA dumped; keep the lines of"
+      f"{name} has {len(dumped)} modules that XLA dumped; keep the lines of"
       f" one, such as {such_as}."
     )
   return next(iter(dumped.values()), data)
@@ -178,9 +176,7 @@ def _check_survives(parse: Callable[[], object], name: str) -> None:
       words = said.read().decode(errors="replace")
       failed = re.search(r"Check failed: .*(?:\nERROR: .*)?", words)
       reason = f": {' '.join(failed[0].split())[:300]}" if failed else ""
-      raise errors.HloError(
-        f"{name} is damaged: XLA ends its process over it{reason}."
-      )
+      raise errors.HloError(f"{name} is damaged: XLA aborts on it{reason}.")
 
 
 def _in_a_line(error: Exception) -> str:
@@ -267,8 +263,8 @@ def _check_shape(shape: hlo_pb2.ShapeProto, where: str) -> None:
   """Checks that a type is one, and that a layout orders all dimensions."""
   if not 0 <= shape.element_type <= _LAST_TYPE:
     raise errors.HloError(
-      f"{where} has elements of type {shape.element_type}, which is none of"
-      " XLA's; the file is damaged."
+      f"{where} has elements of type {shape.element_type}, which XLA does not"
+      " know; the file is damaged."
     )
   for part in shape.tuple_shapes:
     _check_shape(part, where)

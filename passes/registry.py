@@ -261,7 +261,7 @@ def check_donation(module: hlo.Module, rewrite: str) -> None:
   donates = proto.input_output_alias.entries or proto.buffer_donor.entries
   if donates and not keeps_donation():
     raise errors.DonationLostError(
-      f"{module.name} donates inputs, and JAX {jax.__version__} forgets that"
-      f" where a pass {rewrite}: its executable would need memory for both the"
-      " old and the new state. Use JAX 0.11 or newer (Python 3.12)."
+      f"{module.name} donates inputs, which JAX {jax.__version__} forgets when"
+      f" a pass {rewrite}: the executable would need memory for both the old"
+      " and the new state. Use JAX 0.11 or newer (Python 3.12)."
     )

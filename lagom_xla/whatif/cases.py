@@ -102,7 +102,7 @@ def _parsed(text: str) -> Clusters:
   names = [name.strip() for name in text.split(",") if name.strip()]
   if not names:
     raise errors.ClusterError(
-      "--cluster names no cluster: give some with commas between, such as"
+      "--cluster is empty: give comma-separated clusters, such as"
       " 4x8xh100,4x8xh200."
     )
   return tuple(map(cluster_lib.parse, names))

@@ -353,14 +353,13 @@ def check(candidates: Mapping[str, Candidate], groups: Groups) -> None:
     for label in group:
       if label not in candidates:
         raise errors.CombineError(
-          f"{label} is no collective that can be combined: there are"
-          f" {_few(list(candidates))}. Labels are those of one version of JAX"
-          " and one module."
+          f"{label} is not a collective that can be combined; these are:"
+          f" {_few(list(candidates))}. Labels hold for one version of JAX and"
+          " one module."
         )
       if label in named:
         raise errors.CombineError(
-          f"{label} is named twice in the combine groups: a collective belongs"
-          " to one group."
+          f"{label} is in two combine groups: a collective can be in only one."
         )
       named.add(label)
     _check_group([candidates[label] for label in group])
@@ -371,8 +370,8 @@ def _check_group(members: list[Candidate]) -> None:
   for member in members if members[1:] else ():
     if member.is_grouped:
       raise errors.CombineError(
-        f"{member.label} cannot be combined: the program has XLA launch it in a"
-        " group with others."
+        f"{member.label} cannot be combined: the program launches it in a group"
+        " with others."
       )
   for member in members[1:]:
     first = members[0]
@@ -411,8 +410,8 @@ def _check_order(candidates: Mapping[str, Candidate], groups: Groups) -> None:
     numbers = sorted(set(error.args[1]))
     cycle = [f"{{{_few(list(groups[n]))}}}" for n in numbers]
     raise errors.CombineError(
-      f"The combine groups {_few(cycle)} cannot be there together: they"
-      " would wait for each other."
+      f"The combine groups {_few(cycle)} conflict: they would wait for each"
+      " other."
     ) from error
 
 

@@ -39,15 +39,15 @@ def check_order(before: hlo.Module, after: hlo.Module) -> None:
       and sorted(old[id_].instruction_ids) != sorted(new[id_].instruction_ids)
     ):
       raise errors.ScheduleError(
-        f"The new order of {computation.name} does not hold each of its"
-        " instructions once."
+        f"The new order of {computation.name} does not have each of its"
+        " instructions exactly once."
       )
   copy = after.copy()
   copy.proto.schedule.CopyFrom(before.proto.schedule)
   if copy.proto != before.proto:
     raise errors.ScheduleError(
-      f"More than the order of {before.name} is different: a schedule may"
-      " change nothing else."
+      f"More than the order of {before.name} differs: a schedule may change"
+      " nothing else."
     )
   for id_, computation in before.computations.items():
     reordered = after.computations[id_]
@@ -81,9 +81,9 @@ def check_memory(before: hlo.Module, after: hlo.Module, limit: int) -> None:
   new = memory.peak_bytes(after, buffers)
   if new > max(old, limit):
     raise errors.ScheduleError(
-      f"The new order of {before.name} needs about {new} bytes at its peak,"
-      f" and {limit} are allowed; the old one needs {old}. Move less, or less"
-      " far."
+      f"The new order of {before.name} needs about {new} bytes at its peak, but"
+      f" only {limit} are allowed; the old order needs {old}. Move fewer"
+      " instructions, or not as far."
     )
 
 
@@ -102,8 +102,8 @@ def _check_buffers(
       other = (touched if writes else written).get(buffer)
       if other and position[other.id] > position[instruction.id]:
         raise errors.ScheduleError(
-          f"{other.name} must stay before {instruction.name}: they touch"
-          f" one buffer, which {(instruction if writes else other).name}"
+          f"{other.name} must stay before {instruction.name}: they share a"
+          f" buffer, which {(instruction if writes else other).name}"
           " overwrites."
         )
       for farthest in (touched, written) if writes else (touched,):
@@ -184,7 +184,7 @@ def apply(module: hlo.Module, orders: Orders) -> hlo.Module:
         else "has each of its instructions once"
       )
       raise errors.ScheduleError(
-        f"The order of {name} names {len(order)} instructions, and the"
+        f"The order of {name} names {len(order)} instructions, but the"
         f" computation {differs}: the order is for another schedule."
       )
     sequence = reordered.proto.schedule.sequences[by_name[name].id]
@@ -219,8 +219,8 @@ def check_followed(module: hlo.Module, orders: Orders) -> None:
   for name, order in orders.items():
     if name not in by_name:
       raise errors.CompileError(
-        f"{module.name} was compiled without a computation {name}, whose order"
-        " was asked for; make the plan without orders."
+        f"{module.name} was compiled without the computation {name} that an"
+        " order is for; make the plan without orders."
       )
     left = [
       i.name
@@ -230,6 +230,6 @@ def check_followed(module: hlo.Module, orders: Orders) -> None:
     names = set(left)
     if left != [n for n in order if n in names]:
       raise errors.CompileError(
-        f"XLA compiled {name} of {module.name} in another order than was asked"
-        " for; make the plan without orders."
+        f"XLA compiled {name} of {module.name} in another order than requested;"
+        " make the plan without orders."
       )

@@ -215,7 +215,7 @@ def test_a_compiled_module_in_another_order_is_told_apart(h100s):
   target = _target(tuple(h100s), "fsdp")
   scheduled, final = target.schedule(_PLAIN), target.compile(_PLAIN).module
   orders = random_orders.of(scheduled, 1)
-  with pytest.raises(errors.CompileError, match="in another order than was"):
+  with pytest.raises(errors.CompileError, match="in another order than req"):
     orders_lib.check_followed(final, orders)
 
 
@@ -250,6 +250,6 @@ def test_a_step_that_donates_is_scheduled_but_not_compiled_where_that_is_lost(
     return
   with pytest.raises(
     errors.CompileError,
-    match=r"donates inputs, and JAX 0\.10\S+ forgets that where a pass orders",
+    match=r"donates inputs, which JAX 0\.10\S+ forgets when a pass orders",
   ):
     target.compile(config)

@@ -282,7 +282,7 @@ def test_text_is_read_whatever_is_around_it(data):
 def test_one_of_several_modules_on_stdout_is_asked_for():
   text = _dumped("m.thunk_sequence.txt") + _dumped("m.before_optimizations.txt")
   message = _error_of(text.encode())
-  assert "holds 2 modules" in message
+  assert "has 2 modules" in message
   assert "such as m.before_optimizations.txt" in message
 
 

@@ -179,7 +179,7 @@ def test_a_plan_has_the_times_of_the_modules_that_run():
 
 def test_a_step_that_no_gpu_holds_is_costed_with_a_warning():
   assert _step_us(tuner.inspect(_wide(24e9))) == _step_us(_run(24e9))
-  with pytest.warns(RuntimeWarning, match="wide step needs .* GB of memory"):
+  with pytest.warns(RuntimeWarning, match="wide step does not fit on .* GB"):
     runs = tuner.inspect(_wide(10e9))
   assert _step_us(runs) > _step_us(_scheduled(48e9))
 

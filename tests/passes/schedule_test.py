@@ -133,7 +133,7 @@ def test_nothing_but_the_order_may_change(fsdp_scan):
 @pytest.mark.parametrize(
   ("change", "message"),
   [
-    (lambda o: o[1:], r"names \d+ instructions, and the .* also has \S+:"),
+    (lambda o: o[1:], r"names \d+ instructions, but the .* also has \S+:"),
     (lambda o: [*o, "fusion.x"], r"the computation has no fusion\.x: the"),
     (lambda o: [*o, o[0]], "has each of its instructions once: the order"),
   ],
@@ -172,7 +172,7 @@ def test_an_order_that_takes_too_much_memory_is_refused():
   orders_lib.check_memory(module, earlier, after_bytes)
   with pytest.raises(
     errors.ScheduleError,
-    match=f"about {after_bytes} bytes at its peak, and {after_bytes - 1} are",
+    match=f"about {after_bytes} bytes at its peak, but only",
   ):
     orders_lib.check_memory(module, earlier, after_bytes - 1)
   # What XLA's own order needs is always allowed.
@@ -273,7 +273,7 @@ def test_a_collective_is_done_before_its_operand_is_overwritten(how):
   _with_order(module, _moved(order, "done", after=before))
   with pytest.raises(
     errors.ScheduleError,
-    match=r"^done must stay before write: they touch one buffer, which"
+    match=r"^done must stay before write: they share a buffer, which"
     r" write overwrites\.$",
   ):
     _with_order(module, _moved(order, "done", after="write"))

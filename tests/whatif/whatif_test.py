@@ -205,7 +205,7 @@ def test_a_program_with_its_mesh_at_import_is_lowered_for_each_size(
   ("option", "words"),
   [
     ("--cluster=2x8xh1000", "h1000"),
-    ("--cluster=,", "names no cluster"),
+    ("--cluster=,", "--cluster is empty"),
     ("--network-gbps=fast", "is not a number above 0"),
     ("--nodes=0", "'0' is not a list of node counts such as 1,4,16"),
     ("--tokens-per-step=-1", "is not a number above 0"),

@@ -358,7 +358,7 @@ def _notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
       f" of {in_words.count(tuning.candidates, 'candidate')}, and its parts"
       " were not verified."
     )
-  yield f"Peak memory: {' '.join(settings.peak_memory(tuning))}."
+  yield f"Peak memory: {', '.join(settings.peak_memory(tuning))}."
   if replayed := tuning.num_trials:
     yield f"NCCL configurations tried: {replayed:,}."
 

@@ -336,10 +336,12 @@ def _why(data: Report) -> str:
   label = row.label
   others = f" and {row.num_others:,} like it" * bool(row.num_others)
   source = f" ({label.source})" * bool(label.source)
+  verb, us = "wait", row.wait_us
+  if not row.why_waits:
+    verb, us = "lose", row.slows_us
   return (
-    f"Today the {label.what}{source}{others} costs most: kernels wait"
-    f" {in_words.milliseconds(row.wait_us)} and lose"
-    f" {in_words.milliseconds(row.slows_us)}. {row.why_waits or row.why_slows}"
+    f"Today the {label.what}{source}{others} costs most: kernels {verb}"
+    f" {in_words.milliseconds(us)}. {row.why_waits or row.why_slows}"
   )
 
 

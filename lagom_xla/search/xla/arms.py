@@ -43,16 +43,16 @@ _CHOOSE_PRODUCTS = frozenset([
   "xla_gpu_gemm_rewrite_size_threshold", "xla_gpu_triton_gemm_any",
 ])  # fmt: skip
 _ON_PRODUCTS = (
-  "On GPUs XLA times library and Triton products, and takes the faster for"
-  " each. Ahead of time none is timed, and what the model says of all of one"
-  " kind would not be had"
+  "On GPUs XLA times library and Triton kernels for each product and takes the"
+  " faster one. Without a GPU it times none, so a prediction for one kind alone"
+  " would not hold"
 )
 _ON_SYMMETRIC_BUFFERS = (
-  "It takes NCCL 2.28 or newer; with 2.29 copies by copy engines overlap no"
-  " kernels. The buffers lie outside JAX's pool, for which"
-  " XLA_PYTHON_CLIENT_MEM_FRACTION has to leave room. No NCCL setting reaches"
-  " these collectives, and a part of it acts only in the XLA_FLAGS with which a"
-  " process starts."
+  "It needs NCCL 2.28 or newer; with 2.29, copies by copy engines overlap no"
+  " kernels. The buffers lie outside JAX's pool: set"
+  " XLA_PYTHON_CLIENT_MEM_FRACTION so that there is room. NCCL settings do not"
+  " affect these collectives, and part of it works only in the XLA_FLAGS that a"
+  " process starts with."
 )
 
 
@@ -149,8 +149,7 @@ def _changeable(arm: Arm) -> Arm:
     config=arm.config.without_options(lost),
     notes=(
       *arm.notes,
-      f"Its {', '.join(lost)} {'is' if len(lost) == 1 else 'are'} left out:"
-      f" {environment.BEATS}.",
+      f"Without its {', '.join(lost)}: {environment.BEATS}.",
     ),
   )
 
@@ -209,7 +208,7 @@ def _of_recipe(
   options, notes = fitted.options, list(fitted.messages)
   left_out = [n for n in options if n in _CHOOSE_PRODUCTS and not is_live]
   if left_out:
-    notes.append(f"{_ON_PRODUCTS}: {' and '.join(left_out)} is left out.")
+    notes.append(f"{_ON_PRODUCTS}: {' and '.join(left_out)} was left out.")
   config = config_lib.XlaConfig(options={**reset, **options})
   return Arm(
     name=recipe.name,

@@ -301,10 +301,10 @@ def warning(target: target_lib.Target, peak_bytes: int | None) -> str:
   if peak_bytes is None or peak_bytes <= memory_pool.num_bytes(device_bytes):
     return ""
   return (
-    f"{target.name} needs {in_words.gigabytes(peak_bytes)} of memory at its"
-    f" peak on {target.cluster.name}, of {memory_pool.of_a_gpu(device_bytes)}:"
-    " it does not run there as it is. Its times are those of GPUs that had as"
-    f" much.{memory_pool.advice(peak_bytes, device_bytes)}"
+    f"{target.name} does not fit on {target.cluster.name}: it needs"
+    f" {in_words.gigabytes(peak_bytes)} at its peak, of"
+    f" {memory_pool.of_a_gpu(device_bytes)}. Times are for GPUs with enough"
+    f" memory.{memory_pool.advice(peak_bytes, device_bytes)}"
   )
 
 
@@ -412,8 +412,8 @@ def _unknown(module: hlo.Module, default: Candidate | None) -> str:
   if name is None:
     return ""
   return (
-    f"How often its loop {name} runs cannot be read from the schedule, so that"
-    " its time is not known."
+    f"Its time is unknown: the schedule does not say how often its loop {name}"
+    " runs."
   )
 
 

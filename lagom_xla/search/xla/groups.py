@@ -120,8 +120,8 @@ def _check_can_group(module: hlo.Module) -> None:
   """
   if module.num_instructions > _MAX_INSTRUCTIONS:
     raise errors.CompileError(
-      f"The module has {module.num_instructions:,} instructions; groups are"
-      f" chosen in modules of up to {_MAX_INSTRUCTIONS:,}."
+      f"The module has {module.num_instructions:,} instructions; combine groups"
+      f" are searched in modules of up to {_MAX_INSTRUCTIONS:,}."
     )
   registry.check_donation(module, "sets combine groups")
 

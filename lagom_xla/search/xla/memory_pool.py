@@ -51,7 +51,7 @@ def of_a_gpu(device_bytes: int) -> str:
 
 
 def advice(needed_bytes: int, device_bytes: int) -> str:
-  """How JAX would take that much; "" where it does, or no GPU has it."""
+  """How to let JAX take that much; "" if it does or the GPU has less."""
   if not num_bytes(device_bytes) < needed_bytes <= device_bytes:
     return ""
-  return f" {_VARIABLES[1]} has JAX take more than {share():.0%}."
+  return f" Set {_VARIABLES[1]} to let JAX take more than {share():.0%}."

@@ -269,14 +269,14 @@ def test_an_unoptimized_module_takes_groups(h100s):
 @pytest.mark.parametrize(
   ("groups", "message"),
   [
-    ("gx absent", "absent is no collective that can be combined: there are gx"),
-    ("gx gx", "gx is named twice in the combine groups"),
-    ("gx gy; gy", "gy is named twice in the combine groups"),
+    ("gx absent", "absent is not a collective that can be combined; these are"),
+    ("gx gx", "gx is in two combine groups"),
+    ("gx gy; gy", "gy is in two combine groups"),
     ("gx sx", "gx and sx cannot be combined: they differ in kind"),
     ("gx half", "gx and half cannot be combined: they differ in groups of"),
     ("sy my", "they differ in reduction (add and maximum)"),
     ("sx ssx", "sx and ssx cannot be combined: ssx depends on sx."),
-    ("sx ssy; sy ssx", "{sx and ssy} and {sy and ssx} cannot be there"),
+    ("sx ssy; sy ssx", "{sx and ssy} and {sy and ssx} conflict"),
   ],
 )
 def test_groups_that_cannot_be_are_refused_with_the_labels(groups, message):

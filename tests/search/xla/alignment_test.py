@@ -288,7 +288,7 @@ def test_a_step_that_would_forget_what_it_donates_keeps_xlas_order(
     assert target.compile(last.config).module.proto.input_output_alias.entries
   else:
     assert isinstance(last, candidates.Refused)
-    assert "forgets that where a pass orders instructions" in last.reason
+    assert "forgets when a pass orders instructions" in last.reason
     assert not found.best.config.orders
 
 

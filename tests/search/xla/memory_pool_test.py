@@ -39,7 +39,7 @@ def test_a_step_that_needs_more_is_told_what_there_is(
   assert not _warning((pool_gb - 0.1) * 1e9)
   too_large = _warning((pool_gb + 0.1) * 1e9)
   assert f"of the {pool_gb} GB" in too_large
-  is_help = "MEM_FRACTION has JAX take more" in too_large
+  is_help = "MEM_FRACTION to let JAX take more" in too_large
   assert is_help == (pool_gb < 84)
 
 
