@@ -1,12 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The cache: what was compiled before, in files that may be deleted any time.
+"""The compile cache: files that may be deleted at any time.
 
-A file holds one compile. Its name is the digest of the job, versions and all,
-so that nothing in it grows old; its time is when it was last of use, and the
-oldest go when the folder is full. Files are written whole or not at all. The
-folder may be one that the user named and has other files in: those are left
-alone.
+A file holds one compile. Its name is the digest of the job, including versions,
+so entries never become stale. Its time is that of its last use, and the least
+recently used are deleted when the folder is full. Files are written atomically.
+Other files in the folder are left alone.
 """
 
 from __future__ import annotations
@@ -22,16 +21,15 @@ from lagom_xla.validation import whole_files
 
 
 def note_use(path: pathlib.Path) -> None:
-  """Notes that a file is of use, if the folder lets it."""
+  """Notes a use of a file, if the folder is writable."""
   with contextlib.suppress(OSError):
     os.utime(path)
 
 
 def make_room(folder: pathlib.Path, *, suffix: str, max_bytes: int) -> None:
-  """Deletes what was of no use for longest.
+  """Deletes the least recently used files with a suffix beyond `max_bytes`.
 
-  Files with that suffix may have so many bytes together; what the folder does
-  not let go of stays.
+  Files that cannot be deleted stay.
   """
   found = []
   for path in folder.glob(f"*{suffix}"):
@@ -52,7 +50,7 @@ _OFF = "off"
 _MAX_BYTES = 2 * 2**30
 _SUFFIX = ".compiled"
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
-# No peak is known; it is stored as a number like all others.
+# Stored for an unknown peak.
 _NO_PEAK = -1
 _PEAK_BYTES = 8
 
@@ -65,7 +63,7 @@ class Cache:
     self._max_bytes = max_bytes
 
   def get(self, digest: str) -> job_lib.Result | None:
-    """A compile from before; None where there is none, or no whole one."""
+    """A cached compile; None if there is none or it is damaged."""
     path = self._path(digest)
     try:
       stored = path.read_bytes()
@@ -75,9 +73,9 @@ class Cache:
     return _decode(stored)
 
   def put(self, digest: str, result: job_lib.Result) -> None:
-    """Keeps a compile, unless the disk does not want it.
+    """Saves a compile, if the folder is writable.
 
-    One without a module is kept, too: that there is none was found out.
+    One without a module is saved, too, so that it is not tried again.
     """
     with contextlib.suppress(OSError):
       whole_files.write(self._path(digest), _encode(result))
@@ -88,23 +86,23 @@ class Cache:
 
 
 def of_user() -> Cache | None:
-  """The user's cache; None where it is off."""
+  """The user's cache; None if it is off."""
   folder = folder_of_user()
   return None if folder is None else Cache(folder)
 
 
 def folder_of_user() -> pathlib.Path | None:
-  """Where LAGOM_XLA_CACHE says; None where it says "off".
+  """The folder in LAGOM_XLA_CACHE; None if that is "off".
 
-  Without, where the XDG Base Directory Specification has caches; None where the
-  user has no home, as in some containers.
+  Without it, the cache folder of the XDG Base Directory Specification; None if
+  the user has no home, as in some containers.
   """
   named = os.environ.get(_VARIABLE)
   if named:
     # Absolute, as a step may change the working directory.
     return None if named == _OFF else pathlib.Path(named).absolute()
   base = os.environ.get("XDG_CACHE_HOME", "")
-  # "All paths must be absolute"; others are to be ignored.
+  # "All paths must be absolute"; others must be ignored.
   root = base if os.path.isabs(base) else os.path.expanduser("~/.cache")
   if not os.path.isabs(root):
     return None
@@ -115,7 +113,7 @@ def _encode(result: job_lib.Result) -> bytes:
   peak = _NO_PEAK if result.peak_bytes is None else result.peak_bytes
   stored = peak.to_bytes(_PEAK_BYTES, "little", signed=True)
   if result.module is not None:
-    # Level 1, as whoever wants the next compile waits for this.
+    # Level 1, as the next compile waits for this.
     stored += zlib.compress(result.module, 1)
   return hashlib.sha256(stored).digest() + stored
 

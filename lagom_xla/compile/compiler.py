@@ -1,19 +1,19 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""XLA's compiler, run as far as is needed, in a worker or in this process.
+"""Runs XLA's compiler as far as needed, in a worker or in this process.
 
     lowered = lowered_lib.LoweredStep(step.lower(*args), cluster)
     module = compiler.schedule(lowered, config)       # to the schedule
     compilation = compiler.compile(lowered, config)   # to the end
 
 A compile to the end gives memory figures and an executable. One that ends after
-the scheduler takes a fraction of the time, needs no CUDA toolkit, and is all
-that a search needs. The form of the program (`rewriting.py`) comes first, and
-orders, which act on what XLA's scheduler made, come last.
+the scheduler takes a fraction of the time, needs no CUDA toolkit, and is enough
+for a search. The form of the program (`rewriting.py`) is applied first; orders,
+which act on the result of XLA's scheduler, last.
 
-What can be sent to a worker is a step or a module for compile-only devices that
-calls nothing in this process. Live GPUs belong to one process, which then
-compiles, too; so it does for CPUs that stand for GPUs.
+Workers compile steps and modules for compile-only devices that call nothing in
+this process. For live GPUs, which belong to one process, and for CPUs that
+stand for GPUs, this process compiles.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from lagom_xla.passes.schedule import orders as orders_lib
 _T = TypeVar("_T")
 _U = TypeVar("_U")
 
-# Has XLA write its own estimate of each kernel into the module.
+# Makes XLA write its own estimate of each kernel into the module.
 ESTIMATES = "xla_gpu_collect_cost_model_stats"
-# Those for which XLA was seen to have no tables; asking again costs a compile.
+# GPUs for which XLA has no tables; asking again costs a compile.
 _gpus_without: set[str] = set()
-# What XLA says of a product that it compiles where GPUs time kernels, and what
-# to do about it where there are none.
+# XLA's error for a product that it can compile only where GPUs time kernels,
+# and the remedy.
 _NO_TILES = "Couldn't find output tile sizes"
 _TILES_REMEDY = (
   "\n  [without autotuning XLA uses Triton for this product and has no tiles"
@@ -63,16 +63,17 @@ _TILES_REMEDY = (
 )
 
 
-# Processes of a job autotune a part of each module, and wait for the others'.
+# By default processes of a job autotune a part of each module, and wait for the
+# others.
 _ALONE: lowered_lib.Options = {"xla_gpu_shard_autotuning": False}
 _is_alone = contextvars.ContextVar("_is_alone", default=False)
 
 
 @contextlib.contextmanager
 def alone() -> Generator[None, None, None]:
-  """Compiles for GPUs in this thread what no other process of the job does.
+  """For compiles in this thread that no other process of the job makes.
 
-  XLA would wait for what the others find out of their part of it, for ever.
+  Otherwise XLA would wait forever for the others' part of the autotuning.
   """
   token = _is_alone.set(True)
   try:
@@ -83,18 +84,18 @@ def alone() -> Generator[None, None, None]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pending(Generic[_T]):
-  """A compile that was begun, where there are workers.
+  """A compile that was started, if there are workers.
 
   Attributes:
-    result: waits for it; without workers, compiles only now.
-    drop: lets go of it, and keeps it from being begun if it is not yet.
+    result: waits for it, or compiles now if there are no workers.
+    drop: gives it up, and cancels it if it has not begun.
   """
 
   result: Callable[[], _T]
   drop: Callable[[], None] = lambda: None
 
   def then(self, change: Callable[[_T], _U]) -> Pending[_U]:
-    """The same, and then something made of what comes of it."""
+    """The same, with its result passed to `change`."""
     return Pending(result=lambda: change(self.result()), drop=self.drop)
 
 
@@ -106,7 +107,7 @@ def schedule(
 ) -> hlo.Module:
   """Compiles up to the schedule, with XLA's estimates where it has them.
 
-  With `must_begin` it never goes on from a fused module, in which instructions
+  With `must_begin` it never starts from a fused module, in which instructions
   have other names. Raises what `target.Target.schedule` does.
   """
   return start(lowered, config, must_begin=must_begin).result()
@@ -118,7 +119,7 @@ def start(
   *,
   must_begin: bool = False,
 ) -> Pending[hlo.Module]:
-  """Starts what `schedule` does; raises what is known before XLA is asked."""
+  """Starts what `schedule` does; raises errors found before XLA runs."""
   asked = _asked(lowered, config, is_run=False, must_begin=must_begin)
   begun = _with_what_xla_has(_start_to_schedule, asked)
   return begun.then(lambda module: orders_lib.apply(module, config.orders))
@@ -130,8 +131,8 @@ def start_before_combining(
 ) -> Pending[hlo.Module]:
   """Starts a compile that ends where XLA would combine collectives.
 
-  What comes of it names the collectives that combine groups may have; the
-  config's own groups play no part.
+  The result names the collectives for combine groups; the config's own groups
+  are ignored.
   """
   asked = _Asked(
     words=_words_for(lowered, config),
@@ -139,8 +140,8 @@ def start_before_combining(
     config=dataclasses.replace(config, combine_groups=None),
     options=config.options,
   )
-  # Never the options of a compile to the end: JAX remembers its executable,
-  # and would have nothing left to compile.
+  # Options must differ from a compile to the end, whose executable JAX would
+  # reuse without compiling.
   return _start_to(registry.Stage.PRE_SCHEDULER, asked.over({ESTIMATES: False}))
 
 
@@ -152,8 +153,8 @@ def compile(  # pylint: disable=redefined-builtin
 ) -> lowered_lib.Compilation:
   """Compiles to the end; takes and raises what `schedule` does.
 
-  CompileError also where XLA cannot generate code for the GPU, this JAX would
-  forget donated inputs, or combine groups or orders did not act.
+  Also raises a CompileError if XLA cannot generate code for the GPU, if this
+  JAX would drop donation, or if combine groups or orders had no effect.
   """
   return start_to_the_end(lowered, config, must_begin=must_begin).result()
 
@@ -164,7 +165,7 @@ def start_to_the_end(
   *,
   must_begin: bool = False,
 ) -> Pending[lowered_lib.Compilation]:
-  """Starts what `compile` does; raises what is known before XLA is asked."""
+  """Starts what `compile` does; raises errors found before XLA runs."""
   obstacle = lowered.cluster.gpu.compile_obstacle
   if obstacle:
     raise errors.CompileError(
@@ -176,7 +177,7 @@ def start_to_the_end(
   def checked(compilation: lowered_lib.Compilation) -> lowered_lib.Compilation:
     orders_lib.check_followed(compilation.module, config.orders)
     groups = config.combine_groups
-    # On CPUs the pass itself combines, and leaves nothing to know it by.
+    # On CPUs the pass itself combines, and leaves no trace.
     if groups is not None and asked.lowered.platform == "cuda":
       combine.check_acted(compilation.module, groups)
     return compilation
@@ -189,7 +190,7 @@ def start_to_the_end(
 def generates_code(
   lowered: lowered_lib.Lowered, options: lowered_lib.Options
 ) -> bool:
-  """Whether a compile to the end generates code, wherever it is."""
+  """Whether a compile to the end generates code, here or in a worker."""
   pool = lowered.workers
   is_wanted = pool is None or pool.generates_code
   return is_wanted or not xla.can_end_before_code(options)
@@ -201,14 +202,14 @@ class _Asked:
 
   Attributes:
     lowered: what to compile, in the config's form.
-    config: what XLA gets beside it.
-    options: all XLA options; the config's have no part in it.
+    config: what XLA gets besides it.
+    options: all XLA options, in place of the config's.
     words: the beginning of an error message.
-    shares_fusion: whether others of the same program may go on from its fused
-      module, and it from theirs.
-    must_begin: whether it never goes on from another's.
-    keeps_names: whether all instructions have the names that a job sees.
-    chooses_tiles: whether XLA chooses tiles, though nobody needs them.
+    shares_fusion: whether it may share a fused module with other compiles of
+      the same program.
+    must_begin: whether it never starts from another's fused module.
+    keeps_names: whether instructions must have the names that a job sees.
+    chooses_tiles: whether XLA chooses tiles, though nothing needs them.
   """
 
   lowered: lowered_lib.Lowered
@@ -225,7 +226,7 @@ class _Asked:
     return dataclasses.replace(self, options={**options, **self.options})
 
   def all_options(self, *, generates_code: bool) -> lowered_lib.Options:
-    """The options, with those that leave out what no GPU is there for."""
+    """The options, with those that skip work that needs a GPU."""
     options = deviceless.asked(
       self.lowered,
       {**_ALONE, **self.options} if _is_alone.get() else self.options,
@@ -246,12 +247,12 @@ def _asked(
   is_run: bool,
   must_begin: bool,
 ) -> _Asked:
-  """What XLA is asked, with the program in its form and no options but these.
+  """What XLA is asked, with the program in its form and only these options.
 
-  Where a pass makes XLA forget donated inputs (`registry.keeps_donation`), a
-  compile whose executable nobody runs starts anew from the module that the pass
-  would return: it says itself what is donated. XLA schedules by the memory that
-  a step needs, which is another where donated inputs are forgotten.
+  If a pass would make XLA forget donated inputs (`registry.keeps_donation`), a
+  compile whose executable is not run starts again from the module that the pass
+  would return, which says itself what is donated. Otherwise XLA would schedule
+  for more memory than the step needs.
   """
   words = _words_for(lowered, config)
   lowered = lowered_lib.in_form(lowered, config.program)
@@ -270,9 +271,9 @@ def _asked(
     config=left,
     options=left.options,
     words=words,
-    # Combine groups are set before fusion, which no other config then shares.
+    # Combine groups act before fusion, so that no other config can share it.
     shares_fusion=config.combine_groups is None,
-    # All are compared with the default; profiles and orders go by names.
+    # All are compared with the default; profiles and orders use names.
     must_begin=must_begin or config.is_default or config.goes_by_names,
     # Orders name bitcasts, too, and are those of a form's strands.
     keeps_names=bool(config.orders)
@@ -299,7 +300,7 @@ def _words_for(
 
 @contextlib.contextmanager
 def _on_failure(asked: _Asked) -> Iterator[None]:
-  """Says of whatever a compile raises what was asked for, and why not."""
+  """Makes errors of a compile say what was asked for, and why it failed."""
   asked_for = asked.words
   try:
     yield
@@ -334,7 +335,7 @@ def _on_failure(asked: _Asked) -> Iterator[None]:
 
 
 def _largest_array(text: str) -> tuple[str, float]:
-  """The largest array that an error of XLA's names, and its bytes."""
+  """The largest array in an error of XLA, and its bytes."""
   found = {
     array: math.prod(map(int, sizes.split(","))) * hlo.element_bits(name) / 8
     for array, name, sizes in re.findall(r"\b(([a-z]\w+)\[(\d[\d,]*)\])", text)
@@ -346,7 +347,7 @@ _TENSOR = re.compile(r"tensor<((?:\d+x)*)(complex<)?[a-z]+(\d+)")
 
 
 def _arguments(lowered: lowered_lib.Lowered) -> tuple[str, float]:
-  """A program's arguments, in words, and what a GPU holds of them at least."""
+  """A program's arguments, in words, and the least bytes of them on a GPU."""
   main = mlir.functions_by_name(lowered.stablehlo.operation)["main"]
   taken, _, _ = str(main.attributes["function_type"]).partition("->")
   num_bits = sum(
@@ -359,15 +360,15 @@ def _arguments(lowered: lowered_lib.Lowered) -> tuple[str, float]:
   return "its part of the arguments", part
 
 
-# Starts what is asked, with XLA's estimates or without.
+# Starts what is asked, with or without XLA's estimates.
 _Start = Callable[["_Asked", bool], Pending[_T]]
 
 
 def _with_what_xla_has(start: _Start[_T], asked: _Asked) -> Pending[_T]:
   """A compile with XLA's estimates and tiles, as far as it has them.
 
-  A config that sets the option of estimates itself has the last word; XLA's
-  defaults are looked at for tiles.
+  A config may set the option of estimates itself. Only XLA's defaults are
+  checked for tiles.
   """
   if not asked.config.is_default:
     return _with_estimates_if_any(start, asked)
@@ -382,7 +383,7 @@ def _with_what_xla_has(start: _Start[_T], asked: _Asked) -> Pending[_T]:
 
 
 def _with_estimates_if_any(start: _Start[_T], asked: _Asked) -> Pending[_T]:
-  """A compile with XLA's estimates; without where it has no tables."""
+  """A compile with XLA's estimates, or without if it has no tables."""
   gpu = asked.lowered.cluster.gpu.name
   is_decided = ESTIMATES in asked.config.options or gpu in _gpus_without
   first = start(asked, not is_decided)
@@ -394,7 +395,7 @@ def _with_estimates_if_any(start: _Start[_T], asked: _Asked) -> Pending[_T]:
       if is_decided:
         raise
       found = start(asked, False).result()
-      # An abort is of this module; the tables, of all.
+      # An abort concerns this module, missing tables all.
       if not isinstance(error, errors.CompileAbortedError):
         _gpus_without.add(gpu)
       return found
@@ -407,10 +408,10 @@ def propagated_if_refused(
   check: Callable[[], Pending[Any]],
   lowered: lowered_lib.Lowered,
 ) -> Pending[_T]:
-  """A compile of XLA's defaults, again if XLA has no tiles for what it fuses.
+  """A compile of XLA's defaults, repeated if XLA has no tiles for its fusions.
 
-  Only where workers look beside it, by `check`: alone it would take twice as
-  long.
+  Only with workers, which run `check` in parallel; otherwise it would take
+  twice as long.
   """
   if lowered.workers is None or not deviceless.tiles_may_be_refused(lowered):
     return run()
@@ -423,7 +424,7 @@ def propagated_if_refused(
       if deviceless.note_refusal(error, lowered):
         first.drop()
         return run().result()
-    return first.result()  # If XLA refuses, it says why itself.
+    return first.result()  # Other errors come from here, too.
 
   def drop() -> None:
     first.drop()
@@ -455,7 +456,8 @@ def _start_to_the_end(
 ) -> Pending[lowered_lib.Compilation]:
   """Starts a compile to the end, with a config's groups and orders.
 
-  A worker gives its schedule, too. What generates code always begins.
+  A worker returns the schedule, too. Code is never generated from a fused
+  module.
   """
   lowered = asked.lowered
   has_code = generates_code(lowered, asked.options)
@@ -480,10 +482,10 @@ def _there_or_here(
   of_worker: Callable[[job_lib.Result], _T],
   here: Callable[[], _T],
 ) -> Pending[_T]:
-  """Starts a compile in a worker; where there is none, or none now, it is here.
+  """Starts a compile in a worker, or in this process if there is none.
 
-  It ends at a stage, None for the end; `of_worker` says what a worker's result
-  means, and `here` compiles the same in this process.
+  It ends at a stage, None for the end. `of_worker` converts a worker's result,
+  and `here` compiles the same in this process.
   """
   pool = asked.lowered.workers
   if pool is None or not pool.is_usable:
@@ -507,13 +509,13 @@ def _there_or_here(
 
 
 def _job(stage: registry.Stage | None, asked: _Asked) -> job_lib.Job | None:
-  """What a worker gets; None where only this process can compile it."""
+  """The job for a worker; None if only this process can compile it."""
   lowered, config = asked.lowered, asked.config
   if not deviceless.is_compile_only(lowered):
     return None
   needs_code = generates_code(lowered, asked.options)
   options = asked.all_options(generates_code=needs_code and stage is None)
-  # It ends where JAX would call XLA, in that JAX's own cache has no part.
+  # Ends where JAX would call XLA, without JAX's own cache.
   with caches.persistent_off(), _on_failure(asked):
     request = lowered.request(options)
   if request is None:
@@ -526,17 +528,17 @@ def _job(stage: registry.Stage | None, asked: _Asked) -> job_lib.Job | None:
     groups=config.combine_groups,
     orders=config.orders if stage is None else {},
     needs_code=needs_code,
-    # Reports name lines of the step as it runs by default.
+    # Reports name source lines of the default schedule.
     keeps_lines=config.is_default and not asked.chooses_tiles,
   )
-  # Orders take the place of the pass that shows the schedule.
+  # Orders replace the pass that shows the schedule.
   shares_fusion = asked.shares_fusion and not job.orders
   if not (shares_fusion and fused_lib.may_share(options)):
     return job
   with caches.persistent_off():
     early = lowered.request(fused_lib.options_before_fusion(options))
   assert early is not None
-  # What jobs share that XLA fuses alike, whichever their stage.
+  # Equal for jobs that XLA fuses alike, whatever their stage.
   alike = dataclasses.replace(job.to_schedule, request=early, keeps_lines=False)
   return dataclasses.replace(
     job, fusion=f"{alike.digest}-fused", must_begin=asked.must_begin
@@ -545,7 +547,7 @@ def _job(stage: registry.Stage | None, asked: _Asked) -> job_lib.Job | None:
 
 def _to_here(stage: registry.Stage, asked: _Asked) -> hlo.Module:
   name = asked.lowered.name
-  # What comes out of the cache is not scheduled any more.
+  # A cached executable would not be scheduled again.
   with caches.persistent_off(), _on_failure(asked):
     with in_compile.grouped(name, asked.config.combine_groups):
       proto = in_compile.run_to(
@@ -568,16 +570,16 @@ def _scheduled(
 def _to_the_end_here(asked: _Asked) -> lowered_lib.Compilation:
   lowered, config = asked.lowered, asked.config
   if config.orders:
-    lowered = lowered.copied()  # What JAX remembers has another order.
+    lowered = lowered.copied()  # JAX's cached executable has another order.
     asked = dataclasses.replace(asked, lowered=lowered)
-  # The executable of a compile-only device can be stored, but not loaded.
+  # Executables for compile-only devices can be stored but not loaded.
   can_load = devices_lib.is_live(lowered.cluster) and not config.orders
   cache = contextlib.nullcontext() if can_load else caches.persistent_off()
   with cache, _on_failure(asked):
     with (
       in_compile.grouped(
         lowered.name,
-        # XLA has combiners for GPUs only.
+        # XLA has combiners only for GPUs.
         config.combine_groups if lowered.platform == "cuda" else None,
         must_keep_donation=True,
       ),

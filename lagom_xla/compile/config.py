@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The config of a compile: what XLA gets beside the step, as one value."""
+"""The config of a compile: what XLA gets besides the step."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from lagom_xla.passes.schedule import orders as orders_lib
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class XlaConfig:
-  """What XLA gets beside the step itself, and in which form it gets the step.
+  """What XLA gets besides the step, and in which form it gets the step.
 
-  Options can be set by a launcher, through XLA_FLAGS. The rest acts only in the
-  process that compiles: the form of the program, combine groups, which are
-  those of the program in that form, a scheduler profile, and orders, which are
-  those of the schedule that XLA makes with all of the rest.
+  A launcher can set options in XLA_FLAGS. The rest acts only in the process
+  that compiles: the form of the program, combine groups of the program in that
+  form, a scheduler profile, and orders of the schedule that XLA makes with all
+  of these.
 
   Attributes:
     program: how the program is rewritten before XLA sees it.
     options: XLA option -> value, on top of XLA's defaults.
-    combine_groups: collectives that XLA combines, by their labels, every other
-      one alone; None leaves it to XLA.
+    combine_groups: collectives to combine, by label; the others stay alone.
+      None leaves it to XLA.
     scheduler_profile: costs for XLA's latency-hiding scheduler, as the text of
-      a ProfiledInstructionsProto; None leaves it its own estimates.
+      a ProfiledInstructionsProto; None for its own estimates.
     orders: scheduled computation -> names of all its instructions, in the order
-      in which to run them; XLA's own order for any that is not named.
+      to run them; others keep XLA's order.
   """
 
   program: form_lib.Form = form_lib.AS_WRITTEN
@@ -47,7 +47,7 @@ class XlaConfig:
 
   @property
   def goes_by_names(self) -> bool:
-    """Whether a part of it knows instructions by XLA's names."""
+    """Whether a part of it refers to instructions by XLA's names."""
     return self.scheduler_profile is not None or bool(self.orders)
 
   @property
@@ -63,11 +63,11 @@ class XlaConfig:
   def with_options(
     self, options: Mapping[str, bool | int | float | str]
   ) -> XlaConfig:
-    """The same with these options set, too."""
+    """A copy with these options added."""
     return dataclasses.replace(self, options={**self.options, **options})
 
   def without_options(self, names: Collection[str]) -> XlaConfig:
-    """The same with these options left to XLA."""
+    """A copy without these options."""
     left = {n: v for n, v in self.options.items() if n not in names}
     return dataclasses.replace(self, options=left)
 

@@ -1,22 +1,22 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What XLA does for nothing where no GPU is there, and is told to leave out.
+"""Makes XLA skip work that is useless without a GPU.
 
-From JAX 0.12 on XLA compiles every fusion on its own, to time the kernels of
-its two emitters against each other, and every matrix product, to see which
-tiles compile. Without a GPU it times nothing, and takes what compiles first.
-Neither changes which kernels there are; a schedule is made without both.
+From JAX 0.12 on XLA compiles every fusion by itself, to time the kernels of its
+two emitters, and every matrix product, to find tiles that compile. Without a
+GPU it times nothing and takes the first that compiles. Neither changes the
+kernels, so schedules are made without both.
 
-Tiles also cost XLA time while it fuses. Without their propagation it fuses the
-same in half the time, and counts some bitcasts otherwise. So it stays on where
-instructions are known by XLA's own names. For some programs it then fuses what
-no tiles compile for: a worker compiles XLA's defaults with tiles to see that,
-and where XLA refuses them tiles are propagated.
+Tiles also slow fusion down. Without tiling propagation the same fusions take
+half the time, but some bitcasts are numbered differently, so it stays on if
+instructions are referred to by XLA's names. For some programs XLA then makes
+fusions without tiles that compile. So a worker compiles XLA's defaults with
+tiles, and if XLA fails, tiles are propagated.
 
-Nor are files written that XLA_FLAGS ask for, as trainers make them do: a search
+XLA_FLAGS of trainers may ask for dumps. They are not written, as a search
 compiles dozens of times what a job compiles once.
 
-`benchmarks/schedules.py` holds what comes of it beside what JAX has XLA make.
+`benchmarks/schedules.py` compares the results with those of JAX's compiles.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _TILING_PROPAGATION = "xla_gpu_experimental_enable_tiling_propagation"
 _NO_MODULE = "^$"
 # Before, XLA compiles no product to choose its tiles.
 _CHOOSES_TILES = jax.__version_info__ >= (0, 12)
-# What XLA says of a product that no tiles compile for.
+# XLA's error for a product that no tiles compile for.
 _REFUSAL = "No supported config found"
-# Programs for which it said so without propagation, by name and cluster.
+# Programs with that error without propagation, by name and cluster.
 _propagating: set[tuple[str, str]] = set()
 
 
 def is_compile_only(lowered: lowered_lib.Lowered) -> bool:
-  """Whether nothing in this process takes part, neither GPUs nor CPUs.
+  """Whether no device of this process takes part.
 
-  A GPU that is here times kernels, though it is compiled for others.
+  A live GPU times kernels, even in compiles for other GPUs.
   """
   return lowered.platform == "cuda" and jax.default_backend() != "gpu"
 
@@ -55,10 +55,10 @@ def asked(
   generates_code: bool,
   chooses_tiles: bool = False,
 ) -> lowered_lib.Options:
-  """What XLA is asked with these options, which have the last word.
+  """Options for XLA, which these override.
 
-  With all names that a job sees, where `keeps_names`; with tiles, where it
-  generates code or chooses them all the same.
+  Keeps the names that a job sees if `keeps_names`; chooses tiles if it
+  generates code or `chooses_tiles`.
   """
   if not is_compile_only(lowered):
     return options
@@ -78,7 +78,7 @@ def asked(
 
 
 def tiles_may_be_refused(lowered: lowered_lib.Lowered) -> bool:
-  """Whether XLA may have no tiles for what it fuses without propagation."""
+  """Whether XLA may lack tiles for its fusions without propagation."""
   return (
     _CHOOSES_TILES
     and _key(lowered) not in _propagating
@@ -89,7 +89,7 @@ def tiles_may_be_refused(lowered: lowered_lib.Lowered) -> bool:
 def note_refusal(
   error: errors.CompileError, lowered: lowered_lib.Lowered
 ) -> bool:
-  """Whether XLA refused tiles, which are propagated from then on."""
+  """Whether XLA lacked tiles; if so, they are propagated from now on."""
   is_refusal = _REFUSAL in str(error)
   if is_refusal:
     _propagating.add(_key(lowered))
@@ -101,7 +101,7 @@ def _key(lowered: lowered_lib.Lowered) -> tuple[str, str]:
 
 
 def _is_left_to_us(word: str, lowered: lowered_lib.Lowered) -> bool:
-  """Whether nothing that a user sets names an option with this word in it."""
+  """Whether the user sets no option with this word in its name."""
   handed = lowered.handed
   passes = (fused.DISABLE,) if handed.disabled else ()
   return not xla.may_name([word], (*handed.jit, *passes))

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The devices of a cluster: live ones if they are here, else compile-only.
 
-XLA's GPU compiler needs a description of the GPU, not the GPU. Both kinds of
-devices give the same schedule but for what autotuning decides: without a GPU,
-matrix products keep XLA's default tiles.
+XLA's GPU compiler needs only a description of the GPU. Both kinds of devices
+give the same schedule except for autotuning: without a GPU, matrix products
+keep XLA's default tiles.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def devices(cluster: cluster_lib.Cluster) -> Sequence[jax.Device]:
   """The cluster's devices, to shard a step's arguments over.
 
   Raises:
-    CompileError: no CUDA plugin is installed, or XLA refuses the cluster.
+    CompileError: no CUDA plugin is installed, or XLA rejects the cluster.
   """
-  # Without this the plugin refuses to load where there is no CUDA driver; JAX
-  # reads it when it starts.
+  # Without this the plugin does not load without a CUDA driver; JAX reads it
+  # when it starts.
   os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
   live = _live_devices(cluster)
   if live:
@@ -60,18 +60,18 @@ def devices(cluster: cluster_lib.Cluster) -> Sequence[jax.Device]:
 def shape(cluster: cluster_lib.Cluster) -> str:
   """A cluster's NVLink domains, nodes in each and GPUs in each of those.
 
-  XLA's scheduler takes collectives within a domain to go over NVLinks (from
-  JAX 0.12 on; before, those of eight GPUs).
+  XLA's scheduler assumes that collectives within a domain use NVLinks (from JAX
+  0.12 on; before, those of eight GPUs).
   """
   nodes = cluster.nodes_per_nvlink_domain
   return f"{cluster.num_nodes // nodes}x{nodes}x{cluster.gpus_per_node}"
 
 
 def stand_in_with_cpus(cluster: cluster_lib.Cluster) -> None:
-  """Has `jax.devices()` return as many CPUs as the cluster has GPUs.
+  """Makes `jax.devices()` return as many CPUs as the cluster has GPUs.
 
-  For programs that make their mesh when they are imported. Nothing changes
-  where JAX runs already, or was told a number of CPUs.
+  For programs that make their mesh at import. Has no effect if JAX is already
+  running, or if a number of CPUs was set.
   """
   is_told = "xla_force_host_platform_device_count" in os.environ.get(
     "XLA_FLAGS", ""
@@ -79,7 +79,7 @@ def stand_in_with_cpus(cluster: cluster_lib.Cluster) -> None:
   num_cpus = jax.config.values["jax_num_cpu_devices"]
   if is_told or num_cpus > 0:
     return
-  with contextlib.suppress(RuntimeError):  # JAX runs already.
+  with contextlib.suppress(RuntimeError):  # JAX is already running.
     jax.config.update("jax_num_cpu_devices", cluster.num_devices)
 
 
@@ -89,7 +89,7 @@ def is_live(cluster: cluster_lib.Cluster) -> bool:
 
 
 def _live_devices(cluster: cluster_lib.Cluster) -> Sequence[jax.Device]:
-  """This process group's GPUs, where they are the cluster's."""
+  """The job's GPUs, if they are the cluster's."""
   if jax.default_backend() != "gpu":
     return ()
   found = jax.devices()

@@ -1,20 +1,19 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of jobs: from the beginning, or from a module that another left fused.
+"""Runs jobs: from the beginning, or from another job's fused module.
 
-Most of a schedule's time is XLA's fusion, which candidates share that differ
-only in what comes after it. One of them has XLA write its module down between
-fusion and the combiners (`from_the_beginning`); others go on from there, with
-XLA's remaining passes named one by one, to the schedule or to the end.
+Most of the time of a schedule is XLA's fusion, which candidates share if they
+differ only in later passes. One of them makes XLA dump its module between
+fusion and the combiners (`from_the_beginning`). Others start from that dump,
+with XLA's remaining passes listed by name, to the schedule or to the end.
 
 XLA breaks ties by name, and by the order in which it met an instruction's
-users. Neither is in a module that was written down, so that names differ, and
-of equals another one may come first, which predictions hardly tell apart
-(`benchmarks/schedules.py`). Nobody goes on from a module whose schedule, under
-the options that it was made with, has other instructions than XLA's from the
-beginning; whoever wrote it down looks at that (`proven`). If it ends at its
-schedule it goes on from there as well, so that this does not depend on which of
-them came first.
+users. A dump has neither, so names differ and ties may be broken differently,
+with hardly any effect on predictions (`benchmarks/schedules.py`). A dump is
+used only if its schedule, under the options that it was made with, has the same
+instructions as XLA's from the beginning; the job that dumps it checks that
+(`proven`). A job to the schedule also uses its own dump, so that results do not
+depend on which job came first.
 """
 
 from __future__ import annotations
@@ -43,19 +42,19 @@ from lagom_xla.passes.schedule import digest
 _Module = hlo_pb2.HloModuleProto
 _Options = Mapping[str, bool | int | float | str | bytes]
 
-# Published recipes switch off rematerialization, which runs after the schedule.
-# The other chooses tiles of products, which nobody needs without a GPU
-# (`compile/deviceless.py`), and no pass up to the schedule reads.
+# Passes that may be disabled late. Published recipes disable rematerialization,
+# which runs after the schedule. The other chooses tiles of products, which are
+# not needed without a GPU (`compile/deviceless.py`) and not read by any pass up
+# to the schedule.
 DISABLE = "xla_disable_hlo_passes"
 CONFIGS = "config-assigner"
 _REMATERIALIZATION = "rematerialization"
 
-# Shows a module to passes of ours.
+# Shows a module to our passes.
 _SHOWS = "apply-xla-transforms"
-# What runs after fusion; passes of the same names before it find nothing to do
-# in a fused module. Not computation-deduplicator: before fusion it merges
-# computations, after it all it does is to write names of equal fusions into
-# metadata.
+# Passes after fusion; earlier ones of the same names find nothing to do in a
+# fused module. Not computation-deduplicator, which merges computations before
+# fusion, and after it only writes names of equal fusions into metadata.
 _PASSES = """
   algsimp all-reduce-contiguous async-collective-annotator
   async-collective-creator async-stream-attribute-wrapper
@@ -76,12 +75,12 @@ _PASSES = """
   sol-gpu-cost-model-stats-collection stream-attribute-annotator
   tuple-simplifier
 """.split()
-# The pipeline around rematerialization; what is in it is not asked for by name.
+# The pipeline around rematerialization; its passes need not be listed.
 _REMATERIALIZING = "remat-pipeline"
 
-# XLA of JAX 0.12 numbers the passes that show modules, on and on within a
-# process: each compile makes up to three, and so does each product whose tiles
-# it chooses, which it compiles on its own.
+# XLA of JAX 0.12 numbers the passes that show modules, continuing within a
+# process: each compile makes up to three, and so does each product that it
+# compiles to choose tiles.
 _NUMBERS = jax.__version_info__ >= (0, 12)
 _NUMBERED_PER_COMPILE = 4
 _SINCE_0_12 = """
@@ -92,7 +91,7 @@ _SINCE_0_12 = """
 """.split()
 _BEFORE_0_12 = (_SHOWS, "autotuner")
 
-# What is compiled to see how far XLA has counted.
+# A module to compile to find XLA's latest number.
 _NAME = "numbering"
 _TEXT = f"HloModule {_NAME}\n\nENTRY e {{ ROOT p = f32[] parameter(0) }}\n"
 
@@ -116,17 +115,17 @@ _OPTIONS = frozenset(
     "xla_gpu_reduce_scatter_combine_threshold_bytes",
   ]
 )
-# Where one of these is set, passes run or are written down otherwise.
+# Options that change which passes run or what is dumped.
 _IN_THE_WAY = ("hlo_pass", "xla_gpu_enable_dynamic_slice_fusion")
 
-# The first pass after fusion; XLA writes down what it gets.
+# The first pass after fusion; XLA dumps its input.
 _FIRST = "rename_fusions"
 
 
 def may_share(options: _Options) -> bool:
   """Whether schedules with these XLA options may start from a fused module.
 
-  XLA_FLAGS may ask for dumps: those are the job's.
+  Dumps that XLA_FLAGS ask for do not matter: those are the job's.
   """
   early = options_before_fusion(options)
   return not (
@@ -136,7 +135,7 @@ def may_share(options: _Options) -> bool:
 
 
 def options_before_fusion(options: _Options) -> _Options:
-  """Those of the options that act on fusion, or before it."""
+  """The options that act on fusion or before it."""
   late_passes = {_REMATERIALIZATION, CONFIGS}
   return {
     name: value
@@ -149,7 +148,7 @@ def options_before_fusion(options: _Options) -> _Options:
 def run(job: job_lib.Job) -> job_lib.Result:
   """Compiles a job as far as it asks for; raises what XLA or our passes do."""
   if job.fused is not None:
-    # What XLA refuses, it says of a compile from the beginning.
+    # Errors come from a compile from the beginning.
     with contextlib.suppress(errors.CompileError):
       found = _from_fused(job, _Module.FromString(job.fused))
       if found is not None:
@@ -164,7 +163,7 @@ def run(job: job_lib.Job) -> job_lib.Result:
 
 
 def _leading(job: job_lib.Job) -> job_lib.Result:
-  """A schedule that goes on from the fused module as others will, if it may."""
+  """A schedule from the fused module, as others will use it, if allowed."""
   scheduled, fused = from_the_beginning(job)
   again = proven(scheduled, fused, job)
   if again is None:
@@ -177,7 +176,7 @@ def _leading(job: job_lib.Job) -> job_lib.Result:
 
 
 def _to_the_end(job: job_lib.Job) -> job_lib.Result:
-  """Compiles as far as there is something to know."""
+  """Compiles as far as needed."""
   shown: list[_Module] = []
   with processes.temporary_folder() as folder:
     with (
@@ -210,7 +209,7 @@ def _assigned(job: job_lib.Job, folder: pathlib.Path) -> xla.Assigned:
 
 
 def _from_fused(job: job_lib.Job, fused: _Module) -> job_lib.Result | None:
-  """What a fused module gives; None where XLA may make something else."""
+  """The result from a fused module; None if XLA finishes without one."""
   if job.stage is not None:
     scheduled = schedule_from_fused(fused, job)
     if scheduled is None:
@@ -231,7 +230,7 @@ def _from_fused(job: job_lib.Job, fused: _Module) -> job_lib.Result | None:
 def from_the_beginning(
   job: job_lib.Job,
 ) -> tuple[_Module | None, _Module | None]:
-  """A schedule, and the module that others may go on from, if they are there.
+  """A schedule, and the fused module for other jobs, each if there is one.
 
   Raises what XLA does.
   """
@@ -246,10 +245,9 @@ def from_the_beginning(
 def proven(
   scheduled: _Module | None, fused: _Module | None, job: job_lib.Job
 ) -> _Module | None:
-  """What XLA schedules from a fused module, if it is that of its program.
+  """The schedule from a fused module, if it equals that from the beginning.
 
-  None where XLA makes something else of it, or one of both is not there: the
-  job's schedule from the beginning, and the module which that wrote down.
+  None if it differs, or if the job's schedule or its fused module is missing.
   """
   if scheduled is None or fused is None:
     return None
@@ -265,7 +263,7 @@ def proven(
 def schedule_from_fused(fused: _Module, job: job_lib.Job) -> _Module | None:
   """What XLA schedules from a fused module of a job's program.
 
-  None where XLA finishes without a schedule; a CompileError where it refuses.
+  None if XLA finishes without a schedule; a CompileError if it fails.
   """
   options = _options_after_fusion(fused, job)
   serialized = fused.SerializeToString()
@@ -281,7 +279,7 @@ def end_from_fused(
 ) -> tuple[_Module, xla.Assigned] | None:
   """What XLA makes of a fused module, before it generates code.
 
-  The schedule, with XLA's estimates, and the module that runs; None where XLA
+  The schedule, with XLA's estimates, and the module that runs; None if XLA
   finishes without a schedule. Raises what XLA does.
   """
   shown: list[_Module] = []
@@ -308,13 +306,13 @@ def _with(job: job_lib.Job, options: Mapping[str, bool | str]) -> job_lib.Job:
 
 
 def _writing(job: job_lib.Job, folder: pathlib.Path) -> job_lib.Job:
-  """A job that writes its fused module to a folder."""
+  """A job that dumps its fused module to a folder."""
   first = {"xla_dump_hlo_pass_re": f"^{_FIRST}$"}
   return _with(job, {**xla.options_to_dump(job.name, folder), **first})
 
 
 def _written(folder: pathlib.Path) -> _Module | None:
-  """The fused module that a compile wrote there; None if it is not just one."""
+  """The fused module that a compile dumped; None unless there is just one."""
   files = list(folder.glob(f"*.before_{_FIRST}.hlo.pb"))
   if len(files) != 1:
     return None
@@ -330,7 +328,7 @@ def _serialized(module: _Module | None) -> bytes | None:
 
 
 def _options_after_fusion(fused: _Module, job: job_lib.Job) -> bytes:
-  """A CompileOptionsProto for what XLA has still to do to a fused module."""
+  """A CompileOptionsProto for XLA's remaining passes on a fused module."""
   disabled = _names(dict(job.request.overrides).get(DISABLE, ""))
   passes = list(_PASSES)
   if _REMATERIALIZATION not in disabled:
@@ -346,11 +344,11 @@ def _options_after_fusion(fused: _Module, job: job_lib.Job) -> bytes:
         for computation in fused.computations
         for instruction in computation.instructions
       )
-    # Those which show a module may have the next numbers in the next compiles.
+    # Passes that show modules may have any of the next numbers.
     last = _last_number(job)
     numbers = range(last + 1, last + 1 + _NUMBERED_PER_COMPILE * num_compiles)
     passes += [*_SINCE_0_12, *(f"{_SHOWS}-{number}" for number in numbers)]
-  # XLA takes passes that are on or passes that are off.
+  # XLA accepts either enabled or disabled passes.
   only = {"xla_enable_hlo_passes_only": ",".join(passes), DISABLE: ""}
   return request_lib.options_for_partitioned(_with(job, only).request)
 
@@ -360,7 +358,7 @@ def _names(value: object) -> frozenset[str]:
 
 
 def _last_number(job: job_lib.Job) -> int:
-  """The number of the last pass that shows, as a module of nothing has it."""
+  """The number of the latest pass that shows modules, by an empty compile."""
   module = hlo.load(_TEXT).proto.SerializeToString()
   with processes.temporary_folder() as folder:
     shows = {"xla_dump_hlo_pass_re": f"^{_SHOWS}"}

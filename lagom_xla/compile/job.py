@@ -3,8 +3,8 @@
 """Jobs: one compile each, as data that any process can compile.
 
 A job holds StableHLO and options, never the user's code, so a worker imports
-nothing of the user's. JAX is imported when there is a job: whoever makes one
-has it, and workers start before that.
+none of it. JAX is imported only when there is a job, so that workers start
+fast.
 """
 
 from __future__ import annotations
@@ -32,18 +32,16 @@ class Job:
     name: of the module.
     cluster: what it is compiled for.
     request: what XLA gets.
-    stage: where the compile ends; None at the end.
-    groups: combine groups that XLA is made to keep to.
-    orders: orders of instructions that XLA is made to keep to.
-    keeps_lines: whether what it gives must say in which lines of the user's
-      program an instruction was written.
-    fusion: what jobs share that may go on from one fused module; "" for one
-      that shares nothing.
-    must_begin: whether it is compiled from the beginning all the same, so
-      that its instructions have the names that XLA gives them.
-    leads: whether it gives that module, too.
-    fused: that module, of one that goes on from it.
-    needs_code: whether a compile to the end generates code, though nobody runs
+    stage: where the compile ends; None for the end.
+    groups: combine groups that XLA must use.
+    orders: orders of instructions that XLA must use.
+    keeps_lines: whether the result must have source lines of instructions.
+    fusion: equal for jobs that may share a fused module; "" for none.
+    must_begin: whether to compile from the beginning all the same, so that
+      instructions have XLA's names.
+    leads: whether to return the fused module, too.
+    fused: the fused module to start from.
+    needs_code: whether a compile to the end generates code, though nothing runs
       it, to see that it can.
   """
 
@@ -62,7 +60,7 @@ class Job:
 
   @property
   def gives_schedule(self) -> bool:
-    """Whether it is to the end, and gives its schedule beside that."""
+    """Whether it compiles to the end and returns the schedule, too."""
     return self.stage is None and not self.orders
 
   @functools.cached_property
@@ -75,9 +73,9 @@ class Job:
 
   @property
   def digests(self) -> tuple[str, ...]:
-    """Under which what it asks for may be found, in the order to look there.
+    """Keys of its result in caches, in the order to look them up.
 
-    What was made from a fused module has the first, and all else the last.
+    Results from a fused module have the first, others the last.
     """
     if self.must_begin or not self.fusion:
       return (self.digest,)
@@ -85,9 +83,9 @@ class Job:
 
   @functools.cached_property
   def digest(self) -> str:
-    """What equal jobs share under equal versions, in any process.
+    """Equal for equal jobs under equal versions, in any process.
 
-    It is the name of what comes of them from the beginning.
+    The key of a result from the beginning.
     """
     cluster, request = self.cluster, self.request
     parts = (
@@ -108,15 +106,14 @@ class Job:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-  """What a compile gave.
+  """Result of a compile.
 
   Attributes:
-    module: the HloModuleProto; None where XLA ended without one of that name.
-    peak_bytes: device memory at the peak of a step, of a compile to the end.
-    schedule: the module as scheduled, of a job that gives it too.
-    fused: what others may go on from, of a job that leads; None where nobody
-      can.
-    is_from_fused: whether it went on from there itself.
+    module: the HloModuleProto; None if XLA ended without one of that name.
+    peak_bytes: peak device memory of a step, if compiled to the end.
+    schedule: the scheduled module, if the job returns it, too.
+    fused: the fused module of a job that leads; None if it is unusable.
+    is_from_fused: whether it started from a fused module.
   """
 
   module: bytes | None
@@ -128,7 +125,7 @@ class Result:
 
 @functools.cache
 def _versions() -> tuple[object, ...]:
-  """Whatever a compile depends on beside its job."""
+  """What a compile depends on besides its job."""
   import jax
   import jaxlib
 
@@ -146,7 +143,7 @@ def _versions() -> tuple[object, ...]:
 
 
 def _digest_of_sources() -> str:
-  """Our own part in compiles, which changes without a new version, too."""
+  """A digest of our code in compiles, which may change within a version."""
   digest = hashlib.sha256()
   package = pathlib.Path(__file__).parents[1]
   for room in ("compile", "jax_internals", "passes"):

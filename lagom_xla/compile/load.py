@@ -1,8 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Targets as they are named on the command line.
+"""Loads targets that are named on the command line.
 
-    step.hlo.xz              an HLO module; an optimized one is only read
+    step.hlo.xz              an HLO module; optimized ones are only read
     train.py:train_step      a function that, given the cluster's devices,
                              returns (jitted step, its arguments), and a
                              dict of keyword arguments if the step has some
@@ -12,8 +12,8 @@
 
 Arguments are arrays or `jax.ShapeDtypeStruct`s, sharded over those devices. A
 function may also return a context manager that yields (step, arguments), inside
-which the step is lowered (a mesh, axis rules: what has to be around the step
-while it is traced); or whatever has a `lower()` without arguments.
+which the step is lowered (for a mesh or axis rules that tracing needs), or an
+object whose `lower()` takes no arguments.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import hlo
 
-# What a folder of dumps is likely to be named for: the first can be tuned.
+# Ends of file names in a folder of dumps, best first: the first can be tuned.
 _ENDS = (
   "before_optimizations",
   "after_spmd_partitioner",
@@ -64,7 +64,7 @@ def load(
   `arguments` are more keyword arguments for the Python function.
 
   Raises:
-    TargetError: there is no such target, or it does not give a jitted step.
+    TargetError: there is no such target, or it returns no jitted step.
     HloError: the HLO file cannot be read.
   """
   place, _, function = text.rpartition(":")
@@ -115,14 +115,14 @@ def _module(file: pathlib.Path) -> hlo.Module:
 
 
 def is_python(text: str) -> bool:
-  """Whether a target is named that a program lowers, for any devices."""
+  """Whether the text names a Python target."""
   place, _, function = text.rpartition(":")
   is_module = all(part.isidentifier() for part in place.split("."))
   return bool(function) and (place.endswith(".py") or is_module)
 
 
 def _unbound(step: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-  """A step as it was before it was bound, and the arguments it is bound to."""
+  """A step without its binding, and the arguments that it was bound to."""
   if isinstance(step, functools.partial):
     inner, args, kwargs = _unbound(step.func)
     return inner, args + step.args, {**kwargs, **step.keywords}
@@ -151,7 +151,7 @@ class _StepFunction:
 
   @contextlib.contextmanager
   def step(self, devices: Sequence[jax.Device]) -> Iterator[_Step]:
-    """The step for these devices, in the context that it is lowered in."""
+    """The step for these devices, in the context to lower it in."""
     found = getattr(self.module, self.name)
     if _is_jitted(_unbound(found)[0]):
       yield _with_args(found, self._args_beside(devices), {})
@@ -255,7 +255,7 @@ def _call(
   try:
     inspect.signature(function).bind(devices, **arguments)
   except TypeError as error:
-    # Of a step that somebody forgot to jit, too, which takes something else.
+    # It may also be a step that is not jitted.
     name = text.rpartition(":")[2].removesuffix("_args")
     given = "".join(f" and --arg={name}" for name in arguments) or " alone"
     raise errors.TargetError(
@@ -296,8 +296,8 @@ def _lowered(
 ) -> target_lib.Target:
   """The target, lowered in the context that it asks for.
 
-  What was sharded over as many CPUs, such as a mesh made at import, is lowered
-  for GPUs without their devices: to HLO, which XLA partitions.
+  A step sharded over as many CPUs, such as by a mesh made at import, is lowered
+  for GPUs without devices: to HLO, which XLA partitions.
   """
   with found.step(given) as step:
     lowered = nnx_step.lowered_inside(step.lower())
@@ -337,7 +337,7 @@ def _on_cpus(
   cluster: cluster_lib.Cluster,
   lost_kinds: Collection[str],
 ) -> target_lib.Target:
-  """The target, lowered over CPUs, which have the memories of its shardings."""
+  """The target, lowered over CPUs, which have its shardings' memory kinds."""
   kinds = " and ".join(sorted(lost_kinds))
   try:
     cpus = jax.devices("cpu")[: cluster.num_devices]
@@ -359,7 +359,7 @@ def _on_cpus(
 
 
 def _warn_of_platform(told: Collection[tuple[str, int]]) -> None:
-  """Says where the program may be another one than on GPUs."""
+  """Warns where the program may differ from that on GPUs."""
   if not told:
     return
   places = [f"{pathlib.Path(file).name}:{line}" for file, line in told]
@@ -376,9 +376,9 @@ def _warn_of_platform(told: Collection[tuple[str, int]]) -> None:
 
 
 def _give_back_memory() -> None:
-  """Frees the arrays that a target made to be lowered with.
+  """Frees the arrays that a target made for lowering.
 
-  Models are full of cycles, and glibc keeps what it was given.
+  Models have reference cycles, and glibc keeps freed memory.
   """
   if not jax.live_arrays():
     return

@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Lowered programs, which XLA compiles: steps, modules, and steps sent as data.
+"""Lowered programs for XLA: steps, modules, and steps sent as data.
 
     lowered.write_step(step, cluster, folder)     # in the training process
     step = lowered.read_step(folder)              # in one that only searches
 
-What is sent so holds StableHLO and compile options, with donation and shardings
-in them, and never the user's code.
+A step that is sent has StableHLO and compile options, with donation and
+shardings, and never the user's code.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _FILE = "step.pickle"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compilation:
-  """What a compile to the end gave.
+  """Result of a compile to the end.
 
   Attributes:
     module: the module that runs.
-    peak_bytes: device memory that a step needs at its peak, by XLA's own
-      buffer assignment; None where XLA does not say.
-    compiled: the executable; None where nothing calls it.
+    peak_bytes: peak device memory of a step, by XLA's buffer assignment; None
+      if unknown.
+    compiled: the executable; None if nothing calls it.
   """
 
   module: hlo.Module
@@ -86,7 +86,7 @@ class Lowered(abc.ABC):
 
   @property
   def name(self) -> str:
-    """Of its HLO module; XLA also compiles small ones of other names."""
+    """Name of its HLO module; XLA also compiles small ones with other names."""
     return self.stablehlo.operation.attributes["sym_name"].value
 
   @property
@@ -97,7 +97,7 @@ class Lowered(abc.ABC):
   @property
   @abc.abstractmethod
   def platform(self) -> str:
-    """XLA's platform: "cuda"; or "cpu", where CPUs stand for GPUs."""
+    """XLA's platform: "cuda", or "cpu" if CPUs stand for GPUs."""
 
   @property
   def jit_options(self) -> Options:
@@ -107,10 +107,10 @@ class Lowered(abc.ABC):
   @property
   @abc.abstractmethod
   def is_run(self) -> bool:
-    """Whether what a compile to the end gives can run in this process."""
+    """Whether the executable of a compile can run in this process."""
 
   def run_compiler(self, options: Options) -> Any:
-    """Runs XLA's compiler; the executable goes to `compilation`."""
+    """Runs XLA's compiler; pass the executable to `compilation`."""
     request = self.request(options)
     assert request is not None
     return request_lib.compile(request, self._devices)
@@ -124,18 +124,18 @@ class Lowered(abc.ABC):
 
   @abc.abstractmethod
   def request(self, options: Options) -> request_lib.Request | None:
-    """What `run_compiler` hands to XLA; None where only this process can."""
+    """What `run_compiler` passes to XLA; None if only this process can."""
 
   @functools.cached_property
   def handed(self) -> request_lib.Handed:
-    """What JAX hands to XLA for it beside the module."""
+    """What JAX passes to XLA for it besides the module."""
     with caches.persistent_off():
       request = self.request({})
     assert request is not None
     return request_lib.handed_by(request)
 
   def compilation(self, executable: Any) -> Compilation:
-    """What an executable holds."""
+    """The module and memory of an executable."""
     found = xla.assigned(executable)
     module = hlo.Module(found.module, self.cluster.num_devices)
     return Compilation(module=module, peak_bytes=found.peak_bytes)
@@ -146,7 +146,7 @@ class Lowered(abc.ABC):
     return True
 
   def rewritten(self, form: form_lib.Form) -> tuple[Self, form_lib.Outcome]:
-    """The program in a form; the same object whenever it is asked for."""
+    """The program in a form; always the same object."""
     if not self.has_forms:
       return self, form_lib.Outcome.refused(self.name, _NO_FORM)
     key = rewriting.key(form)
@@ -157,7 +157,7 @@ class Lowered(abc.ABC):
     return self._forms[key]
 
   def copied(self) -> Self:
-    """The same program, of which JAX remembers no executable."""
+    """The same program, without a cached executable in JAX."""
     return self
 
   def chains(self) -> tuple[chains_lib.Chain, ...]:
@@ -165,14 +165,14 @@ class Lowered(abc.ABC):
     return chains_lib.find(self.stablehlo) if self.has_forms else ()
 
   def with_chains_tagged(self) -> Self:
-    """The program with the chains of each collective in its attributes."""
+    """The program with each collective's chains in its attributes."""
     if not self.has_forms:
       return self
     return self.with_program(rewrite_lib.with_chains_tagged(self.stablehlo))
 
   @abc.abstractmethod
   def with_program(self, stablehlo: Any) -> Self:
-    """The same of another program."""
+    """A copy with another program."""
 
   @functools.cached_property
   def _forms(self) -> dict[object, tuple[Self, form_lib.Outcome]]:
@@ -184,7 +184,7 @@ class Lowered(abc.ABC):
 
 
 def in_form(lowered: Lowered, form: form_lib.Form) -> Lowered:
-  """A program in a form; a ProgramError says that it cannot have it."""
+  """A program in a form; a ProgramError if it cannot have it."""
   if form.is_as_written:
     return lowered
   program, outcome = lowered.rewritten(form)
@@ -201,12 +201,12 @@ class LoweredStep(Lowered):
 
   @property
   def stablehlo(self) -> Any:
-    """JAX's own, which nobody changes."""
+    """JAX's own, which must not be changed."""
     return self.step.compiler_ir("stablehlo")
 
   @property
   def platform(self) -> str:
-    """That of the devices it is lowered for."""
+    """The platform that it was lowered for."""
     return _platform(self.step)
 
   @property
@@ -215,12 +215,12 @@ class LoweredStep(Lowered):
     return self.platform == "cpu" or devices_lib.is_live(self.cluster)
 
   def run_compiler(self, options: Options) -> jax.stages.Compiled:
-    """Compiles through JAX, which remembers executables by module."""
+    """Compiles through JAX, which caches executables by module."""
     compiler_options: Any = dict(options)
     return self.step.compile(compiler_options)
 
   def request(self, options: Options) -> request_lib.Request | None:
-    """What JAX hands to XLA; None for a step that calls into Python."""
+    """What JAX passes to XLA; None for a step that calls into Python."""
     return request_lib.of_step(self.step, options, self._sent)
 
   @property
@@ -234,7 +234,7 @@ class LoweredStep(Lowered):
     return request_lib.handed_for(self.step)
 
   def compilation(self, executable: jax.stages.Compiled) -> Compilation:
-    """What one of JAX's executables holds, and itself."""
+    """The module and memory of one of JAX's executables, and itself."""
     memory = executable.memory_analysis()
     return Compilation(
       module=hlo.load(executable),
@@ -243,7 +243,7 @@ class LoweredStep(Lowered):
     )
 
   def copied(self) -> Self:
-    """The step in a module of its own, which JAX knows executables by."""
+    """The step with its own copy of the module, JAX's cache key."""
     return dataclasses.replace(self, step=lowerings.copied(self.step))
 
   def with_program(self, stablehlo: Any) -> Self:
@@ -256,11 +256,11 @@ class LoweredStep(Lowered):
 class LoweredModule(Lowered):
   """An unoptimized HLO module, or its StableHLO in another form.
 
-  XLA partitions it where that was not done yet; then it has no forms.
+  If it is not partitioned yet, XLA does that, and it has no forms.
 
-  Library calls that this process does not know, such as Transformer Engine's
-  attention, stay as they are: a schedule needs no code for them. A compile to
-  the end, which only tells the memory that the module needs, mocks them.
+  Unknown library calls, such as Transformer Engine's attention, stay as they
+  are, as a schedule needs no code for them. A compile to the end, which only
+  gives the module's memory, mocks them.
   """
 
   module: hlo.Module
@@ -295,12 +295,12 @@ class LoweredModule(Lowered):
 
   @property
   def is_run(self) -> bool:
-    """Never: nobody has its arguments."""
+    """Always false, as nothing has its arguments."""
     return False
 
   @property
   def has_forms(self) -> bool:
-    """Not where XLA partitions it."""
+    """Whether it is already partitioned."""
     return self._partitioner is None
 
   @functools.cached_property
@@ -308,7 +308,7 @@ class LoweredModule(Lowered):
     return unoptimized.partitioner(self.module)
 
   def request(self, options: Options) -> request_lib.Request:
-    """Has it compiled with the partitioner that the module is for."""
+    """What JAX passes to XLA, with the partitioner that the module is for."""
     return request_lib.of_stablehlo(
       self._sent,
       self._devices,
@@ -331,7 +331,7 @@ class SentStep(Lowered):
   """A step that another process lowered.
 
   Attributes:
-    sent: what that process would hand to XLA.
+    sent: what that process would pass to XLA.
     lowered_for: its platform.
   """
 
@@ -346,7 +346,7 @@ class SentStep(Lowered):
 
   @property
   def platform(self) -> str:
-    """That of the devices it was lowered for."""
+    """The platform that it was lowered for."""
     return self.lowered_for
 
   @property
@@ -388,7 +388,7 @@ def write_step(
 
 
 def read_step(folder: pathlib.Path) -> SentStep:
-  """Reads what `write_step` wrote; an OSError where there is none."""
+  """Reads what `write_step` wrote; an OSError if there is nothing."""
   return pickle.loads((folder / _FILE).read_bytes())
 
 

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps under Flax's `nnx.jit`: modules outside, `jax.jit` inside.
 
-What `nnx.jit` returns splits its modules into arrays, calls a function of
-`jax.jit` with them and puts what that returns into the modules. The function
-inside is the one that is lowered, compiled and tuned; what is around it stays
-Flax's. Nothing here imports Flax: a program that has such a step did.
+A step of `nnx.jit` splits its modules into arrays, calls a function of
+`jax.jit` with them and puts the results back into the modules. The inner
+function is lowered, compiled and tuned; the rest stays Flax's. Nothing here
+imports Flax, as a program with such a step already has.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import jax
 
 from lagom_xla import errors
 
-# What `nnx.jit` and `nnx.jit_partial` return, and the class in the same file
-# that calls an executable in the same way: (flax/nnx/transforms/compilation.py)
+# Types that `nnx.jit` and `nnx.jit_partial` return -> the class in the same
+# file that calls an executable alike (flax/nnx/transforms/compilation.py).
 _COMPILED_OF = {
   "JitWrapped": "Compiled",
   "SimpleJitWrapped": "SimpleCompiled",
@@ -50,7 +50,7 @@ def lowered_inside(lowered: Any) -> jax.stages.Lowered:
 
 
 def inside(lowered: Any) -> Any:
-  """What is around the lowered function of `jax.jit` taken away, if it is."""
+  """The lowered function of `jax.jit` inside of what `lower` returned."""
   return getattr(lowered, "lowered", lowered)
 
 
@@ -59,7 +59,7 @@ def with_jitted(
 ) -> Callable[..., Any]:
   """A function like a step of `nnx.jit` with another function inside.
 
-  `replace` makes it of the function of `jax.jit` that is there.
+  `replace` makes it from the function of `jax.jit` that is there.
 
   Raises:
     UnsupportedError: this Flax keeps it elsewhere.

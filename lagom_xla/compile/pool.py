@@ -1,18 +1,18 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The pool: as many workers as there are cores, and the jobs that wait.
+"""The pool: as many workers as cores, and the waiting jobs.
 
     with pool_lib.Pool() as pool:
       target = target.with_workers(pool)
       module = target.schedule()
 
-A worker is started when a job finds all others at work, and lives until the
-pool is closed. A thread starts it, hands it one job after the other, and starts
-another when it ends: the kernel ends a worker with the thread that it came
-from.
+A worker starts when a job finds all others busy, and lives until the pool is
+closed. A thread starts it, passes it one job after another, and starts a new
+one when it ends: the kernel kills a worker when the thread that started it
+ends.
 
-Whatever a pool knows is behind its one lock, with which the classes below that
-have none of their own are called.
+The pool's one lock guards its state; the classes below without a lock of their
+own are called with it held.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from lagom_xla.compile import cache as cache_lib
 from lagom_xla.compile import job as job_lib
 from lagom_xla.compile import worker as worker_lib
 
-# A compile that takes this often as long as the longest so far hangs. Compiles
-# to the end take some five times as long as those to the schedule.
+# A compile that takes this many times the longest so far hangs. Compiles to the
+# end take about five times as long as those to the schedule.
 _HANG_FACTOR = 30
 _LEAST_HANG_S = 300.0
-# Nothing is known of the first ones; the largest public modules take minutes.
+# For the first compiles; the largest public modules take minutes.
 _FIRST_HANG_S = 3600.0
-# One that nobody waits for may lead to what others wait for, but not as long.
+# A dropped compile may go on, as others may need its fusion, but not as long.
 _DROPPED_FACTOR = 3
 # Stopping a compile costs a new worker, which takes two seconds to start.
 _WORTH_STOPPING_S = 10.0
 
 
 class Patience:
-  """What is known of how long compiles take."""
+  """How long compiles take, and when to stop waiting."""
 
   def __init__(self, hang_s: float | None, worth_stopping_s: float | None):
     """Starts with nothing known; for the arguments see `Pool`."""
@@ -57,12 +57,12 @@ class Patience:
     self._longest_s: float | None = None
 
   def add(self, taken_s: float) -> None:
-    """Takes note of a compile that came to its end."""
+    """Notes the time of a finished compile."""
     self._longest_s = max(self._longest_s or 0.0, taken_s)
 
   @property
   def limit_s(self) -> float:
-    """A compile that takes longer hangs."""
+    """Time after which a compile counts as hanging."""
     if self._hang_s is not None:
       return self._hang_s
     if self._longest_s is None:
@@ -71,13 +71,13 @@ class Patience:
 
   @property
   def limit_of_dropped_s(self) -> float:
-    """One that nobody waits for hangs if it takes longer from then on."""
+    """Time after which a dropped compile is stopped."""
     longest_s = self._longest_s or 0.0
     return max(_DROPPED_FACTOR * longest_s, self._worth_stopping_s)
 
   @property
   def is_worth_stopping(self) -> bool:
-    """Whether a compile that nobody waits for may still take long."""
+    """Whether a dropped compile may still take long."""
     longest_s = self._longest_s
     return longest_s is None or longest_s >= self._worth_stopping_s
 
@@ -86,10 +86,10 @@ Future = futures.Future[job_lib.Result]
 
 
 class Running:
-  """The compiles that go on now."""
+  """The compiles that are running."""
 
   def __init__(self, lock: threading.RLock):
-    self._lock = lock  # The pool's, for what happens by itself.
+    self._lock = lock  # The pool's, for timers.
     self._worker_of: dict[Future, worker_lib.Worker] = {}
     self._abandoned: dict[Future, threading.Timer] = {}
 
@@ -97,20 +97,20 @@ class Running:
     return len(self._worker_of)
 
   def begin(self, future: Future, worker: worker_lib.Worker) -> None:
-    """A worker compiles from now on."""
+    """Notes that a worker started a compile."""
     self._worker_of[future] = worker
 
   def end(self, future: Future) -> None:
-    """A compile has come to its end, if it had begun."""
+    """Notes that a compile ended, if it had begun."""
     self._worker_of.pop(future, None)
     timer = self._abandoned.pop(future, None)
     if timer is not None:
       timer.cancel()
 
   def abandon(self, future: Future, limit_s: float) -> None:
-    """Nobody waits for a compile any more, but others may for what it leads.
+    """Stops a compile that was dropped after `limit_s`.
 
-    If it takes so much longer it hangs, and is ended.
+    Others may still be waiting for its fusion until then.
     """
     if future.done() or future in self._abandoned:
       return
@@ -120,7 +120,7 @@ class Running:
     timer.start()
 
   def stop_abandoned(self) -> None:
-    """Ends one compile that nobody waits for, with its worker."""
+    """Stops one dropped compile, with its worker."""
     for future in self._abandoned.keys() & self._worker_of.keys():
       self._stop(future)
       return
@@ -142,14 +142,14 @@ class Fusions:
     self._unused: dict[str, bytes] = {}
 
   def awaited(self, job: job_lib.Job) -> Future | None:
-    """The job that this one has to wait for, if it has to."""
+    """The job that this one must wait for, if any."""
     leader = self._leaders.get(job.fusion)
     if job.must_begin or leader is None or leader.done():
       return None
     return leader
 
   def assigned(self, job: job_lib.Job, future: Future) -> job_lib.Job:
-    """The job with its part in its fusion; `awaited` says that it may begin."""
+    """The job with its part in its fusion, once `awaited` returns None."""
     leader = self._leaders.get(job.fusion)
     if not job.fusion or (leader is not None and not leader.done()):
       return job
@@ -166,9 +166,9 @@ class Fusions:
     return dataclasses.replace(job, fused=known.module)
 
   def keep(self, job: job_lib.Job, result: job_lib.Result) -> None:
-    """Keeps what a job gave for others: a fused module, or that there is none.
+    """Keeps a job's fused module for others, or that there is none.
 
-    A module is kept here until somebody goes on from it.
+    A module is kept here until its first use.
     """
     if job.leads and result.fused is not None:
       self._unused[job.fusion] = result.fused
@@ -176,11 +176,11 @@ class Fusions:
       self._cache.put(job.fusion, job_lib.Result(module=None))
 
 
-# How long `close` waits for a thread to see that its worker is gone.
+# How long `close` waits for a thread to notice that its worker is gone.
 _LONGEST_JOIN_S = 5.0
 
-# Runs a job in a worker, None where there can be none, and says what came of it
-# in its future; returns the worker unless that has ended.
+# Runs a job in a worker, None if there can be none, and sets its future;
+# returns the worker unless that has ended.
 Run = Callable[
   [worker_lib.Worker | None, job_lib.Job, Future], worker_lib.Worker | None
 ]
@@ -198,7 +198,7 @@ class Staff:
     lock: threading.RLock,
     warn: Callable[[str], None],
   ):
-    """Starts the first workers; for most arguments see `Pool`."""
+    """Starts the first workers; see `Pool` for most arguments."""
     self.num_workers = num_workers
     self.obstacle = ""
     self.is_closed = False
@@ -211,7 +211,7 @@ class Staff:
     self._workers: set[worker_lib.Worker] = set()
     self._threads: list[threading.Thread] = []
     self._num_open = 0
-    # Each takes a core while it starts; this process needs one to lower a step.
+    # Each needs a core to start, and this process one to lower a step.
     self._starting = threading.Semaphore(max(1, num_workers - 1))
     with lock:
       for _ in range(min(num_early, num_workers)):
@@ -219,11 +219,11 @@ class Staff:
 
   @property
   def pids(self) -> tuple[int, ...]:
-    """The processes that there are now."""
+    """The current worker processes."""
     return tuple(worker.pid for worker in self._workers)
 
   def put(self, job: job_lib.Job, future: Future) -> bool:
-    """Queues a job; returns whether it must wait. The pool holds its lock."""
+    """Queues a job; returns whether it must wait. Called with the lock held."""
     self._jobs.put((job, future))
     self._num_open += 1
     if len(self._threads) < min(self._num_open, self.num_workers):
@@ -254,7 +254,7 @@ class Staff:
     thread.start()
 
   def _serve(self) -> None:
-    """In a thread: one worker, and another when it ends, until `close`."""
+    """In a thread: runs one worker after another until `close`."""
     worker: worker_lib.Worker | None = None
     try:
       while True:
@@ -265,7 +265,7 @@ class Staff:
           return
         worker = self._run(worker, *task)
         if worker is not None and worker.has_ended:
-          # Stopped as nobody waits for what it answered just then.
+          # It was stopped as abandoned just when it answered.
           self.end(worker)
           worker = None
         with self._lock:
@@ -274,7 +274,7 @@ class Staff:
       self.end(worker)
 
   def _start(self) -> worker_lib.Worker | None:
-    """A worker that is ready, so that no job waits for one that is not."""
+    """A worker that is ready, so that no job waits for it to start."""
     worker = None
     try:
       with self._starting:
@@ -304,14 +304,14 @@ _CLOSED = "The pool is closed."
 
 
 def num_cores() -> int:
-  """The cores that this process may run on; all where no system call tells."""
+  """The cores that this process may use; all if that is unknown."""
   if hasattr(os, "sched_getaffinity"):
     return len(os.sched_getaffinity(0))
   return os.cpu_count() or 1
 
 
 class Pool:
-  """Compiles jobs in processes of their own."""
+  """Compiles jobs in worker processes."""
 
   def __init__(
     self,
@@ -324,18 +324,19 @@ class Pool:
     hang_s: float | None = None,
     worth_stopping_s: float | None = None,
   ):
-    """Starts the first workers, which take their time beside this process.
+    """Starts the first workers in the background.
 
     Args:
-      num_workers: at most; None for one per core.
-      cache: of what was compiled before; None for what this pool compiles.
-      warn: told, once, why there are no workers after all.
-      generates_code: whether compiles to the end generate code, which takes
-        most of their time, to see that they can.
-      num_early: workers that are started before there are jobs for them.
-      hang_s: a compile that takes longer hangs; None to go by the others.
-      worth_stopping_s: one that was dropped is stopped if the longest so far
-        took as long; None for the usual time.
+      num_workers: maximum number; None for one per core.
+      cache: of earlier compiles; None for a temporary one.
+      warn: called once with the reason if there can be no workers.
+      generates_code: whether compiles to the end generate code, to see that
+        they can; it takes most of their time.
+      num_early: workers to start before there are jobs.
+      hang_s: time after which a compile counts as hanging; None to derive it
+        from others.
+      worth_stopping_s: stop dropped compiles if the longest took as long; None
+        for the usual time.
     """
     self.generates_code = generates_code
     self._owned = contextlib.ExitStack()
@@ -370,26 +371,26 @@ class Pool:
 
   @property
   def max_workers(self) -> int:
-    """Workers that there are at most."""
+    """Maximum number of workers."""
     return self._staff.num_workers
 
   @property
   def worker_pids(self) -> tuple[int, ...]:
-    """The processes that there are now."""
+    """The current worker processes."""
     with self._lock:
       return self._staff.pids
 
   @property
   def num_at_work(self) -> int:
-    """Compiles that go on now."""
+    """Number of running compiles."""
     with self._lock:
       return len(self._running)
 
   def submit(self, job: job_lib.Job) -> Future:
-    """Compiles a job, or finds what was compiled before.
+    """Compiles a job, or finds it in the cache.
 
-    The future raises what `worker.Worker.run` does. A job that is waited for
-    already is not compiled twice.
+    The future raises what `worker.Worker.run` does. A job that is already
+    pending is not compiled twice.
     """
     with self._lock:
       known = self._at_hand(job)
@@ -400,7 +401,7 @@ class Pool:
         future.set_exception(errors.WorkerError(obstacle))
         return future
       self._awaited[job.digests[0]] = future
-      # Code takes most of a compile: its schedule would come late.
+      # With code its schedule would come late.
       if job.gives_schedule and not job.needs_code:
         self._promise(job.to_schedule, future)
     self._begin(job, future)
@@ -408,11 +409,11 @@ class Pool:
 
   @property
   def _obstacle(self) -> str:
-    """Why nothing can be compiled; "" where it can."""
+    """Why nothing can be compiled, or ""."""
     return self._staff.obstacle or (_CLOSED if self._staff.is_closed else "")
 
   def _at_hand(self, job: job_lib.Job) -> Future | None:
-    """What a job asks for, if it is compiled or will be."""
+    """A job's result, if it is cached or pending."""
     for digest in job.digests:
       future = self._awaited.get(digest)
       if future is not None and not future.cancelled():
@@ -425,7 +426,7 @@ class Pool:
     return None
 
   def _promise(self, job: job_lib.Job, end: Future) -> None:
-    """Has who asks for a schedule wait for the compile to the end."""
+    """Makes requests for a schedule wait for the compile to the end."""
     if self._at_hand(job) is not None:
       return
     promised: Future = futures.Future()
@@ -440,7 +441,7 @@ class Pool:
       if isinstance(error, worker_lib.RefusedError) or (
         result is not None and result.schedule is None
       ):
-        self._begin(job, promised)  # It may have a schedule all the same.
+        self._begin(job, promised)  # It may still have a schedule.
       elif promised.set_running_or_notify_cancel():
         if result is None:
           promised.set_exception(error)
@@ -450,7 +451,7 @@ class Pool:
     end.add_done_callback(give)
 
   def _begin(self, job: job_lib.Job, future: Future) -> None:
-    """Queues a job, once the one that leads its fusion is done."""
+    """Queues a job, after the one that leads its fusion."""
     with self._lock:
       leader = self._fusions.awaited(job)
       if leader is None and not future.cancelled():
@@ -461,9 +462,9 @@ class Pool:
       leader.add_done_callback(lambda _: self._begin(job, future))
 
   def forget(self, job: job_lib.Job) -> Future | None:
-    """Lets go of a job's result, as whoever asked for it has it.
+    """Forgets a job's pending result, after it was received.
 
-    Its own goes before what it found in its place.
+    Its own is forgotten before a substitute.
     """
     with self._lock:
       for digest in job.digests:
@@ -473,10 +474,10 @@ class Pool:
     return None
 
   def drop(self, job: job_lib.Job) -> None:
-    """Keeps a job from being compiled.
+    """Cancels a job.
 
-    If that has begun, and takes long, it ends when another job waits for a
-    worker; and by itself, if it takes so long that it hangs.
+    If it has begun, and takes long, it is stopped when another job waits for a
+    worker, or after its time limit.
     """
     with self._lock:
       future = self.forget(job)
@@ -484,7 +485,7 @@ class Pool:
         self._running.abandon(future, self._patience.limit_of_dropped_s)
 
   def close(self) -> None:
-    """Ends all workers at once; what is not compiled never will be."""
+    """Ends all workers at once; pending jobs are never compiled."""
     atexit.unregister(self.close)
     self._staff.close()
     self._owned.close()
@@ -492,7 +493,7 @@ class Pool:
   def _run(
     self, worker: worker_lib.Worker | None, job: job_lib.Job, future: Future
   ) -> worker_lib.Worker | None:
-    """Runs a job, if anybody wants it; see `Run`."""
+    """Runs a job unless it was cancelled; see `Run`."""
     if not future.set_running_or_notify_cancel():
       return worker
     started_s = time.monotonic()
@@ -514,7 +515,7 @@ class Pool:
         self._running.end(future)
     with self._lock:
       self._patience.add(time.monotonic() - started_s)
-      # First, so that whoever has the result never compiles it again.
+      # Before the result is set, so that it is never compiled again.
       self._fusions.keep(job, result)
     if result.module is not None:
       self._keep(job, result)
@@ -524,13 +525,13 @@ class Pool:
     return worker
 
   def _keep(self, job: job_lib.Job, result: job_lib.Result) -> None:
-    """Keeps a result for who asks for the same later."""
+    """Saves a result for later requests."""
     digest = job.digests[0 if result.is_from_fused else -1]
     self._cache.put(digest, result)
 
 
 def _scheduled(result: job_lib.Result) -> job_lib.Result:
-  """The schedule that a compile to the end gave beside its end."""
+  """The schedule in the result of a compile to the end."""
   return job_lib.Result(
     module=result.schedule, is_from_fused=result.is_from_fused
   )

@@ -3,10 +3,10 @@
 """Work that every device repeats: products that sharding does not divide.
 
 A program before the partitioner has the shapes of whole arrays, and so the
-FLOPs of all devices together. Where each device computes much more than its
-part of them, arrays are whole where they should be sharded. XLA says nothing of
-it, and no axis of the mesh need be unused: a state that is sharded under
-activations that are not looks like FSDP.
+FLOPs of all devices. If each device computes much more than its share, some
+arrays are replicated that should be sharded. XLA does not report that, and all
+mesh axes may be in use: a sharded state with replicated activations looks like
+FSDP.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from lagom_xla.compile import target as target_lib
 from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program import mlir
 
-# What uneven shards pad, and small products that are meant to be on all
-# devices, stay well below.
+# Padding of uneven shards, and small products that all devices compute on
+# purpose, stay well below.
 _MOST_OF_A_PART = 1.5
 _PRODUCTS = frozenset(["stablehlo.dot_general", "stablehlo.convolution"])
-# XLA makes other products of it, of more FLOPs.
+# XLA turns it into other products, with more FLOPs.
 _RAGGED = "ragged_dot"
-# Behind these, shapes are those of one device.
+# After these, shapes are those of one device.
 _TO_LOCAL = frozenset(["SPMDFullToShardShape", "xla.sdy.GlobalToLocalShape"])
 
 
 def warning(target: target_lib.Target, device_flops: int) -> str:
-  """What to say of products that every device computes; "" for nothing.
+  """A warning about products that every device repeats, or "".
 
-  `device_flops` are those of one device's products, by the schedule.
+  `device_flops` are those of one device's products in the schedule.
   """
   whole = flops_of_all_devices(target)
   part = whole / target.cluster.num_devices
@@ -52,7 +52,7 @@ def warning(target: target_lib.Target, device_flops: int) -> str:
 
 
 def flops_of_all_devices(target: target_lib.Target) -> int:
-  """FLOPs of a program's products before they are divided; 0 if not known."""
+  """FLOPs of a program's products on all devices; 0 if unknown."""
   if isinstance(target, target_lib.ModuleTarget):
     is_whole = not target.lowered.has_forms
   elif isinstance(target, target_lib.StepTarget):
@@ -68,7 +68,7 @@ def flops_of_all_devices(target: target_lib.Target) -> int:
 
 
 class _UnknownError(Exception):
-  """A program whose FLOPs its shapes do not tell."""
+  """A program whose FLOPs do not follow from its shapes."""
 
 
 class _Program:
@@ -110,13 +110,13 @@ class _Program:
       return inside * loop.num_trips
     if name == "sdy.manual_computation":
       axes = sdy.ManualAxesAttr(operation.attributes["manual_axes"])
-      # Devices that run it on shapes of their own.
+      # Devices that run it on local shapes.
       return inside * math.prod(self._sizes[axis] for axis in axes)
     return inside
 
 
 def _axis_sizes(module: ir.Operation) -> dict[str, int]:
-  """Sizes of all meshes' axes; unknown where two of one name differ."""
+  """Sizes of all mesh axes; unknown if two of one name differ."""
   sizes: dict[str, int] = {}
   for operation in _inside(module):
     if operation.name == "sdy.mesh":

@@ -25,10 +25,10 @@ def step(
 ) -> tuple[jax.stages.Lowered, form_lib.Outcome]:
   """A lowered step in another form, with its donation and its shardings.
 
-  It is the very step where the form cannot act, whose outcome has no actions.
+  If the form cannot act it is the same step, and the outcome has no actions.
 
   Raises:
-    UnsupportedError: JAX lowers in a way that lagom_xla does not know.
+    UnsupportedError: this lagom_xla does not support how JAX lowers.
   """
   program: Any = lowered.compiler_ir("stablehlo")
   rewritten, outcome = rewrite_lib.rewrite(program, form)
@@ -38,7 +38,7 @@ def step(
 
 
 def check(name: str, form: form_lib.Form, outcome: form_lib.Outcome) -> None:
-  """Raises a ProgramError unless a form acted on the program of that name."""
+  """Raises a ProgramError unless a form acted on the named program."""
   if not (form.is_as_written or outcome.actions):
     raise errors.ProgramError(
       f"{name} cannot have {obstacle(form, outcome)}: leave the form out."
@@ -46,7 +46,7 @@ def check(name: str, form: form_lib.Form, outcome: form_lib.Outcome) -> None:
 
 
 def obstacle(form: form_lib.Form, outcome: form_lib.Outcome) -> str:
-  """A form in words, with the first reasons for which it could not act."""
+  """A form in words, with the first reasons why it could not act."""
   reasons = [f"{r.where}: {r.reason}" for r in outcome.refusals]
   shown = "; ".join(reasons[:_MOST_REASONS]) or "it applies to nothing in it"
   if len(reasons) > _MOST_REASONS:
@@ -73,5 +73,5 @@ def _sliced_in_words(slices: Mapping[str, int]) -> list[str]:
 
 
 def key(form: form_lib.Form) -> object:
-  """What equal forms share, to find one in a dict."""
+  """A hashable key, equal for equal forms."""
   return form.strands, form.keyed, frozenset(form.slices.items())

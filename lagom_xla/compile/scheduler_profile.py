@@ -2,21 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The profile of costs for XLA's latency-hiding scheduler, as text.
 
-XLA takes a profile per compile, in place of its own estimates of what each
-instruction costs (the compiler option `fdo_profile`). It is a
-ProfiledInstructionsProto (openxla/xla,
-third_party/tsl/tsl/profiler/protobuf/profiled_instructions.proto) in text form,
-one line per instruction; a collective's cost is on the instruction that starts
-it.
+XLA accepts a profile per compile, in place of its own estimates of instruction
+costs (the compiler option `fdo_profile`). It is a ProfiledInstructionsProto
+(openxla/xla, third_party/tsl/tsl/profiler/protobuf/profiled_instructions.proto)
+in text form, one line per instruction; a collective's cost is on the
+instruction that starts it.
 
-What XLA makes of a profile (jaxlib 0.10.2 and 0.12.0.1):
+How XLA uses a profile (jaxlib 0.10.2 and 0.12.0.1):
 
-- Any profile, even an empty one, switches the latency-hiding scheduler on. It
-  is on already for Hopper and Blackwell data center GPUs, and off for others.
-- Instructions without an entry cost what XLA estimates, and are listed in a
+- Any profile, even an empty one, enables the latency-hiding scheduler. It is on
+  by default for Hopper and Blackwell data center GPUs, and off for others.
+- Instructions without an entry have XLA's estimate, and are listed in a
   warning.
-- Entries of no instruction are ignored silently.
-- AutoPGLE replaces the profile, and has a cache key without it.
+- Entries without an instruction are silently ignored.
+- AutoPGLE replaces the profile, and its cache key ignores it.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _COST = re.compile(r'^costs { name: "([^"]*)" cost_us: ([0-9.]+) }$', re.M)
 def encode(costs_us: Mapping[str, float]) -> str:
   """The profile with these costs, by instruction name, in microseconds.
 
-  Equal costs give equal text, so every process of a job can make it for itself.
+  Equal costs give equal text, so every process of a job can make its own.
   """
   return "".join(
     f'costs {{ name: "{name}" cost_us: {cost_us:.3f} }}\n'
@@ -48,7 +47,7 @@ def costs_us(profile: str) -> dict[str, float]:
 
 
 def check_reaches_xla() -> None:
-  """Checks that JAX is not set to put another profile in a profile's place.
+  """Checks that JAX is not set to replace the profile.
 
   Raises:
     ProfileError: it is.

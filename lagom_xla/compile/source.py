@@ -1,13 +1,13 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Python that a target is defined in: a file or a module, imported.
+"""Imports the Python file or module that defines a target.
 
-A file is imported as Python would run it, beside its siblings; one of a
-package (its folder has an `__init__.py`) as a part of that package, so that its
-relative imports work. A module is looked for in the working directory, too.
+A file is imported as Python would run it, with its folder in the path; one in a
+package (its folder has an `__init__.py`) as part of that package, so that
+relative imports work. A module may also be in the working directory.
 
-What a user's program raises is described with a line of it and, where it ran
-into a machine without GPUs, with what to do about that.
+Errors of a user's program are described with a line of it and, if they come
+from a machine without GPUs, a remedy.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ _ONE_PROCESS = (
   "there is only one process here: call jax.distributed.initialize() below"
   ' `if __name__ == "__main__"`'
 )
-# What JAX says where something about a machine without GPUs is in the way, and
-# what to do about it.
+# JAX's errors on a machine without GPUs -> what to do.
 _REMEDIES = {
   "not available with compile-only client": _NOTHING_RUNS,
   # Of jaxlib._jax in 0.12.
@@ -86,13 +85,13 @@ _PACKAGE = pathlib.Path(__file__).parents[1]
 
 @functools.cache
 def leave_out_own_frames() -> None:
-  """Has JAX leave them out of what it lowers from now on."""
+  """Makes JAX omit our frames from what it lowers from now on."""
   for path in (f"{_PACKAGE}{os.sep}", app.__file__):
     source_info_util.register_exclusion(path)
 
 
 def check(text: str) -> None:
-  """Raises a TargetError if a target is named by a file that is not there."""
+  """Raises a TargetError if a target names a missing file."""
   place, _, _ = text.rpartition(":")
   if place.endswith(".py"):
     _check_is_file(pathlib.Path(place))
@@ -115,7 +114,7 @@ def of_file(file: pathlib.Path) -> types.ModuleType:
   if is_in_package:
     _look_in(root)
     name = ".".join(full.relative_to(root).with_suffix("").parts)
-  # Once, as JAX registers no type a second time.
+  # Once, as JAX does not register a type twice.
   known = sys.modules.get(name)
   if known is not None and getattr(known, "__file__", None) == str(full):
     return known
@@ -158,11 +157,11 @@ def described(
   file: pathlib.Path | None = None,
   function: Callable[..., object] | None = None,
 ) -> str:
-  """All that an error says, with a line of the user's program, and a remedy.
+  """An error in full, with a line of the user's program and a remedy.
 
-  Where the error passed no line of it, the line is that of a function in it.
+  If the error passed no line of it, the line is that of a function in it.
   """
-  # Where JAX lowers an operation, the cause has the stack of who asked for it.
+  # When JAX lowers an operation, the cause has the caller's stack.
   passed = [*_passed(error), *_passed(error.__cause__)]
   at = _place(passed, error, file)
   if at == str(file) and function is not None:
@@ -206,7 +205,7 @@ def _place(
   error: BaseException,
   file: pathlib.Path | None,
 ) -> str:
-  """The innermost line in the user's file, or else in what is not installed."""
+  """The innermost line in the user's file, or else in uninstalled code."""
   if file is not None:
     if isinstance(error, SyntaxError) and error.lineno:
       return f"{file}:{error.lineno}"
@@ -220,7 +219,7 @@ def _place(
 
 
 def _is_of_program(file: pathlib.Path) -> bool:
-  """Whether a file is neither installed, nor Python's, nor ours."""
+  """Whether a file is neither installed nor part of Python or this package."""
   if file.is_relative_to(_PACKAGE) or not file.is_file():
     return False
   installed = map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))

@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Targets: what a user points at, to be compiled again and again.
+"""Targets: what a user names to inspect or tune.
 
 A step or an unoptimized HLO module, which XLA schedules under a config, or a
-scheduled HLO module, which is only read. `load.py` makes targets of what is
-named on the command line.
+scheduled HLO module, which is only read. `load.py` makes targets from names on
+the command line.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Target(abc.ABC):
   """Something to inspect and tune, for one cluster.
 
   Attributes:
-    name: what the user called it.
+    name: as the user named it.
     cluster: what it is compiled for.
     must_begin: see `from_the_beginning`.
   """
@@ -60,12 +60,12 @@ class Target(abc.ABC):
 
   @property
   def is_read_only(self) -> bool:
-    """Whether no config can change it any more."""
+    """Whether no config can change it, as it is scheduled."""
     return False
 
   @property
   def handed(self) -> request_lib.Handed | None:
-    """What JAX hands to XLA for it; None where it is not compiled."""
+    """What JAX passes to XLA for it; None if it is not compiled."""
     return None
 
   @property
@@ -75,17 +75,17 @@ class Target(abc.ABC):
 
   @property
   def obstacle(self) -> str | None:
-    """Why it cannot be compiled to the end; None where it can."""
+    """Why it cannot be compiled to the end; None if it can."""
     return self.cluster.gpu.compile_obstacle
 
   @property
   def num_workers(self) -> int:
-    """Processes that compile it at once; 0 where only this one does."""
+    """Processes that compile it in parallel; 0 if only this one does."""
     return 0
 
   @property
   def ends_before_code(self) -> bool:
-    """Whether a compile to the end takes little more than to the schedule."""
+    """Whether a compile to the end takes little longer than a schedule."""
     return False
 
   @abc.abstractmethod
@@ -93,36 +93,36 @@ class Target(abc.ABC):
     """The module as XLA schedules it under a config.
 
     Raises:
-      CompileError: XLA refused.
+      CompileError: XLA failed.
       CombineError: the module cannot have these combine groups.
       ProgramError: the program cannot have this form.
       ScheduleError: the schedule cannot have these orders.
     """
 
   def with_workers(self, workers: pool_lib.Pool) -> Self:
-    """The target, compiled in these processes where that is possible."""
+    """The target, compiled in these processes if possible."""
     del workers
     return self
 
   def from_the_beginning(self) -> Self:
-    """The target, every compile of which starts with the program.
+    """The target, with all compiles from the beginning.
 
-    Others may start from a fused module, which takes a tenth of the time. Then
-    instructions have other names, and of equals another one may come first.
+    Otherwise they may start from a fused module, which takes a tenth of the
+    time, but changes names of instructions and may break ties differently.
     """
-    # Only workers go on from fused modules.
+    # Only workers start from fused modules.
     if self.must_begin or not self.num_workers:
       return self
     return dataclasses.replace(self, must_begin=True)
 
   @contextlib.contextmanager
   def begun(self) -> Iterator[None]:
-    """Starts what every tuning needs, in as many workers as there are.
+    """Starts what every tuning needs, in the workers.
 
     That is the schedule and the compile to the end under XLA's defaults, and
-    `identity`; each is there when it is asked for inside the block.
+    `identity`, to be used inside the block.
     """
-    # One to the end gives the schedule, too.
+    # A compile to the end returns the schedule, too.
     first = compiler.start if self.obstacle else compiler.start_to_the_end
     with (
       self._starting(first, [_DEFAULT]),
@@ -133,22 +133,22 @@ class Target(abc.ABC):
   def started(
     self, configs: Iterable[config_lib.XlaConfig]
   ) -> contextlib.AbstractContextManager[None]:
-    """Starts to schedule configs, in as many workers as there are.
+    """Starts to schedule configs, in the workers.
 
         with target.started(configs):
           for config in configs:
             module = target.schedule(config)
 
-    Inside, `schedule` waits for one of them only as long as it still takes.
-    What has not begun by the end of the block never does. Without workers
-    nothing is started. What cannot be started is left to `schedule` to refuse.
+    Inside, `schedule` waits only for the rest of a compile. At the end of the
+    block, those that have not begun are cancelled. Without workers nothing is
+    started. Errors are left to `schedule`.
     """
     return self._starting(compiler.start, configs, must_begin=self.must_begin)
 
   def compiling(
     self, config: config_lib.XlaConfig
   ) -> contextlib.AbstractContextManager[None]:
-    """Starts a compile to the end, where there is a worker; see `started`."""
+    """Starts a compile to the end, if there is a worker; see `started`."""
     return self._starting(
       compiler.start_to_the_end, [config], must_begin=self.must_begin
     )
@@ -159,7 +159,7 @@ class Target(abc.ABC):
     configs: Iterable[config_lib.XlaConfig],
     **how: bool,
   ) -> contextlib.AbstractContextManager[None]:
-    """Starts compiles where there are workers; drops them after the block."""
+    """Starts compiles if there are workers; drops them after the block."""
     del start, configs, how
     return contextlib.nullcontext()
 
@@ -170,40 +170,40 @@ class Target(abc.ABC):
     """A compile to the end.
 
     Raises:
-      CompileError: there is an obstacle, or XLA refused.
+      CompileError: there is an obstacle, or XLA failed.
       LagomError: as of `schedule`.
     """
 
   @abc.abstractmethod
   def outcome(self, form: form_lib.Form) -> form_lib.Outcome:
-    """What a form makes of the program, without compiling it.
+    """The effect of a form on the program, without compiling it.
 
-    It has no actions where the program cannot have the form, and says why.
+    If the program cannot have the form, there are no actions, but reasons.
     """
 
   @abc.abstractmethod
   def chains(self) -> tuple[chains_lib.Chain, ...]:
-    """The chains of the program as written that could be cut in pieces."""
+    """The chains of the unchanged program that could be cut in pieces."""
 
   def digest(self, form: form_lib.Form) -> str:
-    """What forms share in which the program is the same one."""
+    """Equal for forms in which the program is the same."""
     return repr(rewriting.key(form))
 
   def schedule_with_chains(
     self, config: config_lib.XlaConfig = _DEFAULT
   ) -> hlo.Module:
-    """The schedule, in which collectives bear the labels of their chains.
+    """The schedule, with the labels of collectives' chains.
 
-    They are in the frontend attribute `slices.cut.CHAIN`, with commas between.
+    They are in the frontend attribute `slices.cut.CHAIN`, separated by commas.
     """
     return self.schedule(config)
 
   @abc.abstractmethod
   def identity(self) -> hlo.Module:
-    """The module whose fingerprint tells this target from others.
+    """The module whose fingerprint identifies this target.
 
-    It is the one from before XLA combines and schedules, where that can be had:
-    later, what XLA does depends on whether it can time kernels on a GPU.
+    If possible it is the one before XLA combines and schedules: later passes
+    depend on whether XLA can time kernels on a GPU.
     """
 
 
@@ -211,8 +211,8 @@ class Target(abc.ABC):
 class _LoweredTarget(Target):
   """A lowered program, which XLA compiles under a config.
 
-  A compile for CPUs that stand for GPUs cannot end at the schedule, so each one
-  is to the end.
+  Compiles for CPUs that stand for GPUs cannot end at the schedule, so they go
+  to the end.
 
   Attributes:
     lowered: the program.
@@ -255,7 +255,7 @@ class _LoweredTarget(Target):
   ) -> Iterator[None]:
     with contextlib.ExitStack() as begun:
       for config in configs if self.num_workers else ():
-        # Whoever asks for what cannot be started is told why.
+        # `schedule` raises the error later.
         with contextlib.suppress(errors.LagomError):
           begun.callback(start(self.lowered, config, **how).drop)
       yield
@@ -273,7 +273,7 @@ class _LoweredTarget(Target):
       return compiler.compile(self.lowered, config, must_begin=self.must_begin)
 
   def with_program(self, stablehlo: Any) -> Self:
-    """The target with another program, as its user could write it."""
+    """The target with another program that its user could write."""
     program: Any = self.lowered
     lowered = program.with_program(stablehlo)
     return dataclasses.replace(self, lowered=lowered)
@@ -315,9 +315,9 @@ class ModuleTarget(_LoweredTarget):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _ScheduledTarget(Target):
-  """A module that XLA has scheduled already, in whatever orders are asked for.
+  """A module that XLA has already scheduled; only orders can change it.
 
-  Options that XLA would take change nothing of it.
+  XLA options have no effect on it.
   """
 
   module: hlo.Module
@@ -360,7 +360,7 @@ class _ScheduledTarget(Target):
 def of_step(
   lowered: Any, cluster: cluster_lib.Cluster, *, name: str
 ) -> StepTarget:
-  """A target from what `lower` of a step of `jax.jit` or `nnx.jit` returned.
+  """A target from a step lowered by `jax.jit` or `nnx.jit`.
 
   Raises:
     TargetError: the step is for another number of devices.
@@ -391,11 +391,11 @@ def of_module(
 ) -> Target:
   """A target from a module: scheduled ones are read, others are compiled.
 
-  Where it is that of a step, `jit_options` are the step's compiler_options.
+  For a step's module, `jit_options` are the step's compiler_options.
 
   Raises:
     CompileError: the module is for another number of devices.
-    TargetError: it was optimized for something else than GPUs.
+    TargetError: it was not optimized for GPUs.
   """
   if unoptimized.partitioner(module) is None:
     wanted, what = collectives.num_devices(module), "was partitioned for"
@@ -430,13 +430,13 @@ def num_devices(lowered: jax.stages.Lowered) -> int:
   )
 
 
-# What XLA calls when it partitions a module, by its address in the process that
-# lowered it (jax.experimental.custom_partitioning).
+# A custom call to Python at an address in the process that lowered the module
+# (jax.experimental.custom_partitioning).
 _PARTITIONERS = "CustomSPMDPartitioning"
 
 
 def _check_needs_no_python(module: hlo.Module) -> None:
-  """Raises a TargetError if a module calls what only its program has."""
+  """Raises a TargetError if a module calls into its program's process."""
   if any(
     instruction.custom_call_target == _PARTITIONERS
     for computation in module.computations.values()
@@ -451,7 +451,7 @@ def _check_needs_no_python(module: hlo.Module) -> None:
 
 
 def _check_is_gpu(module: hlo.Module) -> None:
-  """Raises a TargetError if an optimized module is of another platform."""
+  """Raises a TargetError if an optimized module is for another platform."""
   for computation in module.computations.values():
     for instruction in computation.instructions:
       fields = module.backend_config(instruction).keys()

@@ -2,20 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """StableHLO of an HLO module that XLA has not optimized yet.
 
-JAX compiles StableHLO only, so a module goes back to it first. In the way
-stands `copy`, which StableHLO lacks (before optimization a copy changes nothing
-but a layout that XLA will choose anew); and in a module that was partitioned,
-the shardings and mesh symbols of the partitioner that already ran. They are
-taken out.
+JAX compiles only StableHLO, so a module is converted back first. StableHLO
+lacks `copy`, which before optimization only changes a layout that XLA will
+choose again. A partitioned module also has shardings and mesh symbols of the
+partitioner that already ran. Both are removed.
 
-Modules `before_optimizations` have the shapes of whole arrays, and so has
-`Lowered.compiler_ir("hlo")`. XLA:GPU's first pass is the partitioner, Shardy or
-GSPMD, which makes of them the program of one device. In the proto nothing says
-which of the two a module is; what it holds does (`partitioner`).
+Modules `before_optimizations`, and `Lowered.compiler_ir("hlo")`, have the
+shapes of whole arrays. XLA:GPU's first pass is the partitioner, Shardy or
+GSPMD, which turns them into the program of one device. Nothing in the proto
+says which of the two a module needs, so its contents decide (`partitioner`).
 
-To arguments and results in the host's memory JAX writes an attribute, of which
-XLA makes a layout when it compiles. What turns one into the other elsewhere
-forgets them.
+JAX gives arguments and results in host memory an attribute, which XLA turns
+into a layout when it compiles. Other conversions lose it.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from lagom_xla.passes import copies
 from lagom_xla.passes import hlo
 from lagom_xla.passes.program import mlir
 
-# Marks of JAX for the partitioner, which takes them out.
+# JAX's marks for the partitioner, which removes them.
 _GSPMD_MARKS = frozenset(
   ["Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"]
 )
@@ -47,9 +45,9 @@ _SHARDY_MESHES = "xla.sdy.meshes"
 def partitioner(module: hlo.Module) -> str | None:
   """The partitioner that a module is for: "shardy" or "gspmd".
 
-  None where one has acted already. Where only parameters and results are
-  sharded, which the partitioner leaves as they were, a module without any
-  communication is taken for one that no partitioner has seen.
+  None if one has already run. If only parameters and results have shardings,
+  which partitioners keep, a module without communication counts as not
+  partitioned.
   """
   if module.is_scheduled:
     return None
@@ -82,7 +80,7 @@ def _is_told_to_shardy(module: hlo.Module) -> bool:
 
 
 def num_devices(module: hlo.Module) -> int | None:
-  """Devices that a module's shardings split arrays over; None without any."""
+  """Devices that a module's shardings span; None without shardings."""
   meshes = module.proto.frontend_attributes.map.get(_SHARDY_MESHES, "")
   sizes = [
     math.prod(map(int, re.findall(r'"=(\d+)', axes)))
@@ -103,7 +101,7 @@ _HOST = "pinned_host"
 
 
 def _into_stablehlo(module: hlo.Module, program: ir.Module) -> None:
-  """Says in a program what the module that it was made of has on the host."""
+  """Marks what is in host memory in a program converted from a module."""
   main = mlir.functions_by_name(program.operation)["main"]
   for role, shapes in _shapes(module):
     on_host = [copies.is_on_host(shape) for shape in shapes]
@@ -116,7 +114,7 @@ def _into_stablehlo(module: hlo.Module, program: ir.Module) -> None:
 
 
 def into_hlo(program: ir.Module, module: hlo.Module) -> None:
-  """Says in a module what the program that it was made of has on the host."""
+  """Marks what is in host memory in a module converted from a program."""
   main = mlir.functions_by_name(program.operation)["main"]
   for role, shapes in _shapes(module):
     for shape, of_one in zip(shapes, _attributes(main, role), strict=False):
@@ -125,14 +123,14 @@ def into_hlo(program: ir.Module, module: hlo.Module) -> None:
 
 
 def _shapes(module: hlo.Module) -> Iterator[tuple[str, Sequence[hlo.Shape]]]:
-  """The layouts that a module takes and returns arrays in."""
+  """The layouts of a module's parameters and results."""
   shape = module.proto.host_program_shape
   yield "arg_attrs", shape.parameters
   yield "res_attrs", shape.result.tuple_shapes or [shape.result]
 
 
 def _attributes(function: ir.Operation, role: str) -> list[dict[str, Any]]:
-  """Those of each argument or result; empty where none has any."""
+  """The attributes of each argument or result; empty if none has any."""
   if role not in function.attributes:
     return []
   known: Any = function.attributes[role]
@@ -153,7 +151,7 @@ def stablehlo_of(module: hlo.Module) -> ir.Module:
   """The module as StableHLO.
 
   Raises:
-    CompileError: it has no such form.
+    CompileError: it cannot be converted.
   """
   stripped = _without_copies(module.proto)
   if partitioner(module) is None:
@@ -170,13 +168,13 @@ def stablehlo_of(module: hlo.Module) -> ir.Module:
 
 
 def _complete(program: ir.Module, module: hlo.Module) -> None:
-  """Makes of what jaxlib converted what JAX would have written."""
+  """Changes jaxlib's conversion to what JAX would have written."""
   attributes = program.operation.attributes
   attributes["sym_name"] = ir.StringAttr.get(module.name)
   for name in [n for n in attributes if n.startswith("mhlo.spmd_")]:
     del attributes[name]
   for operation in mlir.inner_operations(program.operation):
-    # Newer jaxlibs write it and cannot serialize it again.
+    # Newer jaxlibs write it but cannot serialize it.
     if "result_tilings" in operation.attributes:
       del operation.attributes["result_tilings"]
     if operation.name == "stablehlo.dot":
@@ -188,10 +186,10 @@ def _complete(program: ir.Module, module: hlo.Module) -> None:
 
 
 def _drop_shardings(function: ir.Operation) -> None:
-  """GSPMD's words for what Shardy is told beside them.
+  """Removes GSPMD's shardings where Shardy's are there, too.
 
-  XLA takes those on results for a program of GSPMD's, and then fails over what
-  Shardy is told.
+  Because of those on results XLA assumes a program for GSPMD, and then fails on
+  Shardy's.
   """
   for role in ("arg_attrs", "res_attrs"):
     known = _attributes(function, role)
@@ -202,7 +200,7 @@ def _drop_shardings(function: ir.Operation) -> None:
 
 
 def _generalize(dot: ir.Operation) -> None:
-  """Writes a plain product as the general one that JAX writes everywhere."""
+  """Replaces a plain product by the general one that JAX always writes."""
   lhs, rhs = dot.operands
   contracted = ir.RankedTensorType(lhs.type).rank - 1
   numbers = stablehlo.DotDimensionNumbers.get(
@@ -222,7 +220,7 @@ def _generalize(dot: ir.Operation) -> None:
 
 
 def _strip_shardings(proto: hlo.hlo_pb2.HloModuleProto) -> None:
-  """Takes out what the partitioner left."""
+  """Removes what the partitioner left."""
   proto.ClearField("frontend_attributes")
   for computation in proto.computations:
     for instruction in computation.instructions:
@@ -235,7 +233,7 @@ def _strip_shardings(proto: hlo.hlo_pb2.HloModuleProto) -> None:
 def _without_copies(
   proto: hlo.hlo_pb2.HloModuleProto,
 ) -> hlo.hlo_pb2.HloModuleProto:
-  """A module without `copy`, and with its replica groups spelled out."""
+  """A module without `copy`, and with explicit replica groups."""
   stripped = hlo.hlo_pb2.HloModuleProto()
   stripped.CopyFrom(proto)
   for computation in stripped.computations:
@@ -256,7 +254,7 @@ def _without_copies(
 
 
 def _list_groups(instruction: hlo.Instruction) -> None:
-  """Spells replica groups without a mesh, whose symbol StableHLO would need."""
+  """Lists replica groups without a mesh, whose symbol StableHLO would need."""
   if instruction.HasField("mesh_axes_replica_group_list"):
     groups = collectives.replica_groups_of(instruction, None)
     instruction.ClearField("mesh_axes_replica_group_list")

@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles that are watched: told to whoever shows what is going on.
+"""Tells whoever shows progress about compiles.
 
     with watching.by(watch):
       target.schedule(config)  # Inside `watch(...)`.
 
-Compiles that were begun ahead, in workers, are told of when they are waited
+Compiles that were started ahead, in workers, are reported when they are waited
 for.
 """
 
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
   from lagom_xla.compile import config as config_lib
 
-# Entered while a config is compiled for the cluster of a name, to the end or up
-# to the schedule.
+# Entered while a config is compiled for a named cluster, to the end or to the
+# schedule.
 Watch = Callable[
   ["config_lib.XlaConfig", str, bool], contextlib.AbstractContextManager[None]
 ]
@@ -33,7 +33,7 @@ _watch = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def by(watch: Watch) -> Iterator[None]:
-  """Has `watch` entered around each compile of this thread inside."""
+  """Enters `watch` around each compile of this thread inside."""
   token = _watch.set(watch)
   try:
     yield
@@ -44,5 +44,5 @@ def by(watch: Watch) -> Iterator[None]:
 def watched(
   config: config_lib.XlaConfig, cluster: str, *, is_to_the_end: bool = False
 ) -> contextlib.AbstractContextManager[None]:
-  """What to be inside of while a compile goes on."""
+  """The context to hold during a compile."""
   return _watch.get()(config, cluster, is_to_the_end)

@@ -2,12 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workers: processes that compile, so that an abort in XLA ends only them.
 
-`Worker` is such a process as its parent sees it. It has the parent's
-environment, so that XLA reads the same flags, but never its GPUs, and ends with
-the thread that started it. `main` is what it runs: the first message through
-the socket between them is `READY` or why it cannot compile; then each job is
-answered by a `job.Result`, or by the error that `Worker.run` raises. It imports
-JAX only there.
+`Worker` is such a process in its parent. It has the parent's environment, so
+that XLA reads the same flags, but never its GPUs, and ends with the thread that
+started it. It runs `main`: the first message through their socket is `READY` or
+why it cannot compile; then it answers each job by a `job.Result`, or by the
+error that `Worker.run` raises. Only it imports JAX.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from typing import Any
 from lagom_xla import errors
 from lagom_xla.compile import job as job_lib
 
-# What a worker says first where it can compile.
+# A worker's first message if it can compile.
 READY = "ready"
-# What its Python runs, with a file descriptor of the socket and the parent's
-# process as arguments.
+# What its Python runs; arguments are the socket's file descriptor and the
+# parent's process ID.
 _PROGRAM = "from lagom_xla.compile import worker; worker.main()"
-# Importing JAX takes two seconds, and more on a machine that is busy.
+# Importing JAX takes two seconds, and longer on a busy machine.
 _LONGEST_START_S = 300
 _MOST_WORDS = 400
 # glog's form: F1120 14:04:52.525738    3541 file.cc:234] words
@@ -41,17 +40,16 @@ _FATAL = re.compile(r"^F\d{4} .*?\] (.*)", re.MULTILINE)
 
 
 class RefusedError(Exception):
-  """XLA refused a compile, in its own words."""
+  """A compile failed; the message is XLA's."""
 
 
 class Worker:
   """A process that compiles one job at a time."""
 
   def __init__(self, path: str):
-    """Starts it; it imports JAX while others do something else.
+    """Starts it, with `path` as PYTHONPATH; it imports JAX in the background.
 
-    Python finds modules at a path as in PYTHONPATH. A WorkerError says that
-    there can be no such process.
+    Raises a WorkerError if it cannot be started.
     """
     self._said = tempfile.TemporaryFile()
     self._channel, other_end = multiprocessing.Pipe()
@@ -65,7 +63,7 @@ class Worker:
         stdin=subprocess.DEVNULL,
         stdout=self._said,
         stderr=self._said,
-        # Its own group, for signals; in this session niceness counts.
+        # A process group for signals, in this session so that nice works.
         process_group=0,
       )
     except OSError as error:
@@ -82,11 +80,11 @@ class Worker:
 
   @property
   def has_ended(self) -> bool:
-    """Whether there is no process any more."""
+    """Whether the process has ended."""
     return self._process.poll() is not None
 
   def await_start(self) -> None:
-    """Waits until it can compile; a WorkerError says that it cannot."""
+    """Waits until it can compile; raises a WorkerError if it cannot."""
     try:
       if not self._channel.poll(_LONGEST_START_S):
         raise errors.WorkerError(
@@ -123,19 +121,19 @@ class Worker:
     return answer
 
   def stop(self) -> None:
-    """Ends the process, and what it started, at once."""
+    """Kills the process and its children."""
     with contextlib.suppress(ProcessLookupError):
       os.killpg(self._process.pid, signal.SIGKILL)
     self._process.wait()
 
   def close(self) -> None:
-    """Ends the process, and gives back what it held."""
+    """Kills the process and frees its resources."""
     self.stop()
     self._channel.close()
     self._said.close()
 
   def _last_words(self, since: int) -> str:
-    """Why the process ended, as far as it said so."""
+    """Why the process ended, if known."""
     status = self._process.wait()
     self._said.seek(since)
     said = self._said.read().decode(errors="replace")
