@@ -8,7 +8,7 @@ found; the next signal ends the process at once, as by default.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import contextlib
 import dataclasses
 import os
@@ -26,6 +26,7 @@ from lagom_xla.cli import output
 NOTHING_FOUND = 2
 # Python drops exceptions of some callbacks, so it is raised again.
 _AGAIN_S = 0.1
+_AT_ONCE_S = 1e-3
 # An exception may crash an extension that is being imported, so imports are
 # waited for. One that takes longer is JAX's, and then nothing was found yet.
 _LONGEST_IMPORT_S = 0.5
@@ -106,6 +107,22 @@ def _quiet() -> Iterator[None]:
     yield
   finally:
     sys.unraisablehook, sys.excepthook = unraisable, uncaught
+
+
+def pause_time_budget() -> Callable[[], None]:
+  """Keeps the time budget from stopping anything until the result is called.
+
+  Time counts all the while: a budget that is over by then stops at once.
+  """
+  left_s, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+  ends_s = time.monotonic() + left_s
+
+  def go_on() -> None:
+    if left_s:
+      seconds = max(ends_s - time.monotonic(), _AT_ONCE_S)
+      signal.setitimer(signal.ITIMER_REAL, seconds)
+
+  return go_on
 
 
 def end_time_budget() -> None:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 import dataclasses
 import pathlib
 import shlex
@@ -96,8 +97,10 @@ def add(commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
   folder = pathlib.Path(arguments.out)
+  # Without today's step there is no plan at all: it is waited for.
+  go_on = stopping.pause_time_budget()
   try:
-    tuning, (profile, costs) = _tune(arguments, folder)
+    tuning, (profile, costs) = _tune(arguments, folder, go_on)
     stopping.end_time_budget()
   except errors.Stopped as stop:
     output.say(
@@ -134,7 +137,9 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _tune(
-  arguments: argparse.Namespace, folder: pathlib.Path
+  arguments: argparse.Namespace,
+  folder: pathlib.Path,
+  go_on: Callable[[], None],
 ) -> tuple[tuning_lib.Tuning, options.Priced]:
   options.check_target(arguments)
   with options.at_work(arguments, lines=True, num_early=_NUM_EARLY) as (
@@ -170,6 +175,7 @@ def _tune(
           output.say(warning)
       if default_us is None:
         default_us = candidate.tuned.step_time_us
+        go_on()
 
     def advance(words: str) -> None:
       nonlocal outcome
