@@ -116,7 +116,10 @@ def pin_splits(module: ir.Module, data: Collection[int]) -> Pins:
 def _pinned(module: ir.Module, data: Collection[int], pin: Any) -> Pins:
   with module.context, ir.Location.unknown():
     copy = mlir.copied(module)
-    batches = _batches(mlir.functions_by_name(copy.operation)["main"], data)
+    main = mlir.functions_by_name(copy.operation)["main"]
+    batches = _batches(main, data)
+    if not batches and pin is _pin_layers:
+      batches = _whole_batch(main, data)
     pins = tuple(pin(copy, batches)) if batches else ()
     return copy, pins
 
@@ -132,6 +135,18 @@ def _batches(main: ir.Operation, data: Collection[int]) -> list[_Batch]:
           found.append(_Batch(arguments[number], dim, sharding))
           break
   return sorted(found, key=lambda b: -mlir.num_bytes(b.argument))
+
+
+def _whole_batch(main: ir.Operation, data: Collection[int]) -> list[_Batch]:
+  """The largest argument that is data, where all devices have all of it."""
+  arguments = main.regions[0].blocks[0].arguments
+  meshes = [s.mesh_or_ref for s in shardings_of(main) if s is not None]
+  some = [arguments[n] for n in data if mlir.shape_of(arguments[n])]
+  if not meshes or not some:
+    return []
+  largest = max(some, key=mlir.num_bytes)
+  rank = len(mlir.shape_of(largest) or ())
+  return [_Batch(largest, 0, _sharded(None, meshes[0], rank, {}))]
 
 
 def shardings_of(main: ir.Operation) -> list[Any]:
@@ -428,7 +443,7 @@ def _pin_to(
   pinned = sdy.ShardingConstraintOp(value, sharding).result
   for use in users:
     use.owner.operation.operands[use.operand_number] = pinned
-  last = max(dim for dim in axes if axes[dim])
+  last = max((dim for dim in axes if axes[dim]), default=-1)
   return Pin(
     place=mlir.user_line(uses),
     shape=_in_words(value),

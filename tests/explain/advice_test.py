@@ -306,6 +306,42 @@ def test_hidden_layers_stay_sharded_where_activations_are_pinned(
     assert "P('data')" in said[0]
 
 
+def test_layers_are_pinned_whole_where_all_gpus_have_the_batch(
+  h100s: Any,
+) -> None:
+  mesh = Mesh(np.array(h100s), ("model",))
+
+  @jax.checkpoint
+  def layer(x, w):
+    x = x + jnp.tanh(x @ w["up"]) * (x @ w["gate"]) @ w["down"]
+    return x + jnp.tanh(x @ w["up"]) @ w["down"], None
+
+  def loss(params, tokens):
+    x, _ = jax.lax.scan(layer, params["table"][tokens], params["layers"])
+    return jnp.mean(x.astype(jnp.float32) ** 2)
+
+  @jax.jit
+  def step(params, tokens):
+    grads = jax.grad(loss)(params, tokens)
+    return jax.tree.map(lambda p, g: p - g, params, grads)
+
+  size = (_LAYERS, _WIDTH, _WIDTH)
+  layers = _arrays(
+    mesh,
+    up=(size, (None, None, "model")),
+    gate=(size, (None, None, "model")),
+    down=(size, (None, "model")),
+  )
+  # The embedding's columns become those of what layers hand on.
+  table = _arrays(mesh, table=((1024, _WIDTH), (None, "model")))
+  tokens = jax.ShapeDtypeStruct(
+    (16, 1024), jnp.int32, sharding=NamedSharding(mesh, P())
+  )
+  _, (advice,) = _read(step.lower({"layers": layers, **table}, tokens))
+  assert advice.about == "Activations"
+  assert "sharding_constraint(x, NamedSharding(mesh, P()))" in advice.sentence
+
+
 @pytest.mark.parametrize("is_summed_first", [False, True])
 def test_gradients_that_are_reduced_in_each_micro_batch_are_told(
   h100s: Any, is_summed_first: bool
