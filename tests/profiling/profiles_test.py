@@ -363,7 +363,7 @@ def test_an_older_run_that_cannot_be_read_costs_a_note_the_newest_all(
   _put(tmp_path, "2026_01_02_10_05_00/host", whole)
   found = profiling.read(tmp_path)
   assert len(found.steps) == 2
-  (note,) = (n for n in notes.profile_notes(found) if "left out" in n)
+  (note,) = (n for n in notes.profile_notes(found) if "Skipped" in n)
   assert "2026_01_02_10_00_00/host.xplane.pb" in note and "cut off" in note
   newest = _put(tmp_path, "2026_01_02_10_06_00/host", cut_off)
   with pytest.raises(errors.TraceError, match=re.escape(str(newest))):
@@ -437,7 +437,7 @@ def test_a_trace_is_read_up_to_what_it_takes(fsdp_scan, monkeypatch):
   found = profile_of(fsdp_scan, ranks)
   assert found.trace.num_left_out == 2 * num_per_step
   assert {step.number for step in found.whole_steps} == {0, 1}
-  assert any("not read" in note for note in notes.profile_notes(found))
+  assert any("were skipped" in note for note in notes.profile_notes(found))
 
 
 _DATA = pathlib.Path(__file__).resolve().parents[3] / "shared/data"
