@@ -5,12 +5,11 @@
     profile = profiling.read("/shared/profile")
     profiling.instruction_us("/shared/profile")["all-gather.1"]
 
-`xplane` reads what the profiler wrote, and `xspace` makes of a run's files a
-`trace` on one clock. `steps` joins it to the
-scheduled module, `instances` matches the collectives of different ranks,
-`profile` says what each part took, alone and beside what, and `overlaps` who
-waited for whom. `costing` makes of it the costs that `costs.measured` prices
-steps by.
+`xplane` reads the profiler's files, and `xspace` turns those of a run into a
+`trace` on one clock. `steps` joins it to the scheduled module, `instances`
+matches the collectives of different ranks, `profile` has the time of each part,
+alone and beside others, and `overlaps` who waited for whom. `costing` turns it
+into costs for `costs.measured`.
 """
 
 from __future__ import annotations

@@ -1,33 +1,33 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Costs of a profile: what it measured, beside what is predicted for that.
+"""Costs of a profile: measurements, and how they compare with predictions.
 
     costed = costing.of_profile(profile, cluster)
     with measured.pricing(costed.measured):
       ...
 
-What the trace lacks keeps its prediction, scaled by what the trace shows.
+What the trace lacks keeps its prediction, scaled by the measured rest.
 
-*Variation* from step to step says by how much that may be wrong. What all
-kernels of a step took over the sum of their medians is one figure, so what is
-common to a step counts whole, and what differs from kernel to kernel cancels as
-it does in a step. Of n such figures, in logarithms with mean m and deviation s,
-the next one is within m +- t s sqrt(1 + 1/n) 9 times in 10, t being the 95th
-percentile of Student's distribution with n - 1 degrees of freedom. A range here
-holds 1, the median itself, too.
+*Variation* from step to step says how far that may be off. One figure per step
+is the time of all its kernels over the sum of their medians, so that common
+changes count in full, and independent ones cancel as in a step. Given n such
+figures, whose logarithms have mean m and deviation s, the next one is within
+m +- t s sqrt(1 + 1/n) 9 times in 10, where t is the 95th percentile of
+Student's distribution with n - 1 degrees of freedom. Ranges here include 1, the
+median itself.
 
-*Collectives* that ran beside kernels took longer for that. A replay slows them
-by kernels again, so what they are predicted to have lost there is taken off.
+*Collectives* that ran beside kernels took longer. A replay slows them down
+again, so their predicted loss is subtracted.
 
 *Slowdowns* go over what the contention model says, whose loss of kernels of
 equal work beside collectives of one tuning key is multiplied by
 
     (n r + n_0) / (n + n_0)    with n_0 = 2
 
-n being how many such kernels ran and r what they lost in all over what the
-model says, so that few runs say little. A pair that was not traced keeps the
-model's loss: what one kernel loses foretells nothing of another kernel, nor of
-the same one beside other collectives (`python -m benchmarks.steps.corrected`).
+where n is the number of such kernels and r their total loss over the model's,
+so that few runs count little. A pair that was not traced keeps the model's
+loss: the loss of one kernel does not predict that of another, nor of the same
+one beside other collectives (`python -m benchmarks.steps.corrected`).
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ from lagom_xla.profiling import profile as profile_lib
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Ratio:
-  """How far apart measurement and prediction are, for one kind.
+  """Ratios of measured and predicted times, for one kind.
 
   Attributes:
     kind: of kernels or collectives.
     n: how many of the module were measured.
-    measured_us: what they take alone per step.
-    predicted_us: what they were predicted to.
-    low: measured over predicted, the least of all.
+    measured_us: their measured lone time per step.
+    predicted_us: their predicted lone time per step.
+    low: the least measured over predicted time.
     median: the median of those.
-    high: the most.
+    high: the largest.
   """
 
   kind: str
@@ -80,7 +80,7 @@ class Ratio:
 def _ratios(
   pairs: Iterable[tuple[str, int, float, float]],
 ) -> Iterator[Ratio]:
-  """How far apart measured and predicted times are, by kind.
+  """Ratios of measured and predicted times, by kind.
 
   `pairs` have the kind of a kernel or collective, how often it runs per step,
   and both times of one run.
@@ -103,9 +103,9 @@ def _ratios(
 
 
 def range_of(ratios: Sequence[float]) -> measured_lib.Factors | None:
-  """What the next figure is within 9 times in 10, the larger end first.
+  """The range of the next figure, 9 times in 10, larger end first.
 
-  `ratios` are measured figures over what stands for all of them. None if there
+  `ratios` are measured figures over the one that represents them. None if there
   are fewer than two.
   """
   if len(ratios) < 2:
@@ -120,10 +120,10 @@ def range_of(ratios: Sequence[float]) -> measured_lib.Factors | None:
 def _kernel_factors(
   profile: profile_lib.Profile,
 ) -> measured_lib.Factors | None:
-  """Lone kernels of a device's step, over what they cost by the profile.
+  """Time of lone kernels in a device's step, over their cost by the profile.
 
-  But for scatters: how long one takes depends on its indices, and differs from
-  rank to rank by more than all other kernels do (benchmarks/steps/times.py).
+  Without scatters, whose times depend on their indices and differ more from
+  rank to rank than all other kernels (benchmarks/steps/times.py).
   """
   median_us = {
     name: us
@@ -145,7 +145,7 @@ def _collective_factors(
 ) -> measured_lib.Factors | None:
   """Collectives of a step without waits for ranks, over their medians.
 
-  None also where ranks are missing, whose waits nobody can take off.
+  None also if ranks are missing, as their waits are unknown.
   """
   if not all(instance.has_all_ranks for instance in profile.instances):
     return None
@@ -166,7 +166,7 @@ def _collective_factors(
 def _predicted_cost(
   step: step_lib.Step, profile: profile_lib.Profile, name: str
 ) -> collective_lib.CollectiveCost:
-  """What a collective is predicted to take alone, as NCCL runs it by itself."""
+  """Predicted lone time of a collective under NCCL's own choice."""
   setting = step.default[step.key_of[name]]
   return step.cost_of(profile.collectives[name], setting)
 
@@ -194,9 +194,9 @@ def _lost_us(
   kernels: Sequence[events_lib.Event],
   longest_us: float,
 ) -> float:
-  """What a collective is predicted to have lost to kernels, as it ran.
+  """Predicted loss of a collective to the kernels that it ran beside.
 
-  These are of the same step and device, by their start; none ran longer than
+  These are of the same step and device, by start; none ran longer than
   `longest_us`.
   """
   cost = _predicted_cost(step, profile, run.name)
@@ -219,13 +219,13 @@ def _lost_us(
 
 
 _PRIOR_RUNS = 2
-# What is a hundredth of the model's loss is noise, and so is a hundred times.
+# A hundredth or a hundred times of the model's loss is noise.
 _MOST = 4.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Met:
-  """A kernel that met a collective: what it took, would alone, and there."""
+  """A kernel beside a collective: its time, lone time and full slowdown."""
 
   time_us: float
   lone_us: float
@@ -241,7 +241,7 @@ def predicted_beside_us(lone_us: float, share: float, slowdown: float) -> float:
 
 
 def slowdown_factor(met: Sequence[Met]) -> float:
-  """What the model's loss of these is multiplied by."""
+  """The factor on the model's loss of these."""
   lost_us = sum(m.time_us - m.lone_us for m in met)
   model_us = sum(m.predicted_us - m.lone_us for m in met)
   if model_us <= 0:
@@ -292,16 +292,16 @@ def _slowdown_factors(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Costing:
-  """What a profile says of costs.
+  """The costs of a profile.
 
   Attributes:
-    measured: what steps are priced by.
+    measured: what prices steps.
     ratios: by kind of kernel, then of collective.
-    never_alone: kernels that ran beside collectives only, and none of equal
-      work ran alone: they are predicted, and scaled as their kind.
+    never_alone: kernels that only ran beside collectives, as all of equal work
+      did: they are predicted, and scaled as their kind.
     not_run: kernels and collectives of the module that the trace lacks.
-    has_waits: collectives whose times may have waits for ranks that the trace
-      lacks.
+    has_waits: collectives whose times may include waits for ranks that the
+      trace lacks.
   """
 
   measured: measured_lib.Measured
@@ -323,9 +323,9 @@ def of_profile(
 
   Args:
     profile: of a run.
-    cluster: that it ran on.
-    max_channels: the cap on channels that XLA gave NCCL there; None for none.
-    switches: which kernels of XLA's own could run there.
+    cluster: where it ran.
+    max_channels: XLA's cap on channels there; None for none.
+    switches: which of XLA's own kernels could run there.
     asked: what else XLA's options asked of the process.
 
   Raises:
@@ -391,9 +391,9 @@ def _measured(
   collective_us: Mapping[str, float],
   of_kernels: Sequence[Ratio],
 ) -> measured_lib.Measured:
-  """What steps are priced by: lone costs, then losses, then whole steps.
+  """Measured costs of steps: lone costs, then losses, then whole steps.
 
-  Losses are judged under the lone costs, and whole steps under both.
+  Losses are measured against lone costs, and whole steps against both.
   """
   by_key = collections.defaultdict(list)
   for name, us in collective_us.items():
@@ -403,7 +403,7 @@ def _measured(
   keys = {key: statistics.median(ratios) for key, ratios in by_key.items()}
   reaches = collections.defaultdict(list)
   for key, ratio in keys.items():
-    if key not in step.untuned:  # Which says nothing of NCCL's kernels.
+    if key not in step.untuned:  # Those do not run in NCCL's kernels.
       reaches[key.kind, key.num_nodes > 1].append(ratio)
   alone = measured_lib.Measured(
     kernel_us=profile.kernel_us,
@@ -436,7 +436,7 @@ def _measured(
 
 
 def num_priced(costed: Costing, step: step_lib.Step) -> tuple[int, int, int]:
-  """How many kernels of a step are priced by name, by work, by their kind."""
+  """How many kernels of a step are priced by name, by work and by kind."""
   measured, kernels = costed.measured, step.analysis.kernels.values()
   by_name = by_work = 0
   for kernel in kernels:

@@ -1,10 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Events of a step: an instruction as it ran once, and what ran beside it.
+"""Events of a step: one run of an instruction, and what ran beside it.
 
-A kernel's time says what the kernel costs only where no collective ran at the
-same time: there it is lone. Where one did, the trace shows what the collective
-cost the kernel.
+A kernel's time is its cost only if no collective ran at the same time: then it
+is lone. Otherwise the trace shows the kernel's loss to the collective.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-  """One instruction as it ran once; times count from the start of the trace.
+  """One run of an instruction; times count from the start of the trace.
 
   Attributes:
     name: the instruction's.
     begin_us: when its first kernel began.
     end_us: when its last kernel ended.
     num_blocks: thread blocks of its largest kernel, a NCCL kernel's channels;
-      None where the trace has none.
+      None if unknown.
   """
 
   name: str
@@ -43,15 +42,15 @@ class Event:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class KernelRun:
-  """A kernel as it ran once.
+  """One run of a kernel.
 
   Attributes:
     name: the kernel's.
     time_us: how long it ran.
-    gap_us: from its end to the next kernel's start, below 0 where they overlap;
+    gap_us: from its end to the next kernel's start, negative if they overlap;
       None for the last kernel of a step.
     collective: the collective that ran for most of its time; "" for none.
-    share: of its time that the collective ran, 0 to 1.
+    share: share of its time in which the collective ran, 0 to 1.
   """
 
   name: str
@@ -62,7 +61,7 @@ class KernelRun:
 
   @property
   def is_lone(self) -> bool:
-    """Whether it ran beside no collective."""
+    """Whether it did not run beside a collective."""
     return not self.share
 
 
@@ -71,7 +70,7 @@ def kernel_runs(
 ) -> Iterator[KernelRun]:
   """The kernels of a step, with the collectives that ran beside them.
 
-  Both are of one step of one rank, by the time of their start.
+  Both are of one step of one rank, by start time.
   """
   first = 0
   for kernel, following in zip(kernels, [*kernels[1:], None], strict=True):

@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Instances of collectives: one collective as several ranks ran it once.
+"""Instances of collectives: one run of a collective on several ranks.
 
-The time of a rank includes its wait for the ranks that came later. The one that
-came last waited for none, so the shortest time of all ranks is what the
-collective itself takes, if the trace has all ranks. Ranks end together (within
-10 to 27 us on two H100s of one node). By that the clocks of processes are set,
-too: those of different hosts agree only as well as NTP keeps them.
+The time of a rank includes its wait for later ranks. The last one did not wait,
+so the shortest time of all ranks is that of the collective itself, if the trace
+has all ranks. Ranks end together (within 10 to 27 us on two H100s of one node).
+That also aligns the clocks of processes, which on different hosts agree only as
+well as NTP keeps them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _Named = Mapping[str, Sequence[events_lib.Event]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Instance:
-  """A collective as the ranks of one group ran it once.
+  """One run of a collective on the ranks of one group.
 
   Attributes:
     name: the collective's.
     step: number of the step.
-    runs: by device, of those whose trace has it.
+    runs: by device, of those that were traced.
     has_all_ranks: whether these are all ranks of the group.
   """
 
@@ -42,7 +42,7 @@ class Instance:
 
   @property
   def own_us(self) -> float:
-    """Its time without waiting for ranks; at most that, if some are missing."""
+    """Its time without waits for ranks; an upper bound if some are missing."""
     return min(run.time_us for run in self.runs.values())
 
   @property
@@ -52,7 +52,7 @@ class Instance:
 
   @property
   def last_start_us(self) -> float:
-    """When the last rank came."""
+    """When the last rank started."""
     return max(run.begin_us for run in self.runs.values())
 
   @property
@@ -64,9 +64,9 @@ class Instance:
 def on_one_clock(
   trace: trace_lib.Trace, steps: Sequence[steps_lib.DeviceStep]
 ) -> tuple[list[steps_lib.DeviceStep], list[float]]:
-  """Steps with the clocks of all processes set by the first one's.
+  """Steps with all clocks aligned to that of the first process.
 
-  And what was added to each process's times for that, in microseconds.
+  Also returns what was added to each process's times, in microseconds.
   """
   ends: list[dict[tuple[str, int, int], list[float]]] = [
     collections.defaultdict(list) for _ in trace.processes
@@ -115,11 +115,11 @@ def of_steps(
 ) -> list[Instance]:
   """The collectives of all steps, matched across ranks.
 
-  The k-th run of one device is the k-th of the others where all have as many;
-  else a run goes with those that end when it ends.
+  The k-th run of one device matches the k-th of the others if all have as many;
+  otherwise runs that end together match.
 
-  `num_devices` is what the module runs on; None if unknown. Devices of the
-  trace are its devices only if they are as many.
+  `num_devices` is what the module runs on; None if unknown. The trace's devices
+  are the module's only if there are as many.
   """
   by_number = collections.defaultdict(list)
   for step in steps:
@@ -149,7 +149,7 @@ def _groups(
   devices: set[int],
   num_devices: int | None,
 ) -> list[set[int]]:
-  """Devices of the trace that run a collective together, as far as known."""
+  """Devices of the trace that run a collective together, if known."""
   if collective.num_groups == 1 or not collective.groups:
     return [devices] if not collective.pairs else [{d} for d in devices]
   if num_devices == len(devices):

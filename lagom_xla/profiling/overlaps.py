@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Overlaps as they were measured: who waited for whom, who slowed whom.
+"""Measured overlaps: who waited for whom, and who slowed whom down.
 
-All times are per step and device, averaged over those that the trace has whole;
-they are counted, not predicted. What a collective is exposed for is the time in
-which it ran and no kernel did. The part of that in which another rank had not
-come yet is due to that rank, and not to the network.
+All times are per step and device, averaged over complete steps of the trace;
+they are measured, not predicted. A collective is exposed while it runs and no
+kernel does. While another rank has not started it yet, that is due to the rank,
+not to the network.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def idle_of(step: steps_lib.DeviceStep) -> Iterator[Span]:
 
 
 def common_us(spans: Sequence[Span], begin_us: float, end_us: float) -> float:
-  """How much of a time lies in any of these, which are in order and apart."""
+  """How much of a time is in any of these, which are in order and apart."""
   common_us = 0.0
   first = bisect.bisect_right(spans, begin_us, key=lambda span: span[1])
   for begin, end in itertools.islice(spans, first, None):
@@ -67,13 +67,13 @@ class CollectiveRow:
     name: its name.
     kind: HLO opcode.
     runs: times that it ran per step.
-    num_channels: that NCCL took for it; None where the trace does not say.
+    num_channels: NCCL's channels; None if unknown.
     ran_us: time that it ran.
-    own_us: time of one run without waiting for ranks, the median.
+    own_us: median time of one run without waiting for ranks.
     has_all_ranks: whether the trace has all ranks that `own_us` needs.
     exposed_us: time that it ran and no kernel did.
-    late_ranks_us: the part of that in which a rank of the trace had not come.
-    slowdown_us: what kernels beside it lost to it, where their lone times are
+    late_ranks_us: the part of that in which a traced rank had not started it.
+    slowdown_us: what kernels beside it lost to it, if their lone times are
       known.
   """
 
@@ -95,12 +95,12 @@ class Slowdown:
 
   Attributes:
     kernel: the name of the first of them.
-    num_kernels: of the module that do this work.
+    num_kernels: kernels of the module that do this work.
     collective: its name.
-    lone_us: their median time beside nothing.
-    beside_us: their median time where the collective ran all along; None where
-      it never did.
-    lost_us: what they lost per step.
+    lone_us: their median lone time.
+    beside_us: their median time while the collective ran all along; None if it
+      never did.
+    lost_us: their loss per step.
   """
 
   kernel: str
@@ -119,8 +119,8 @@ class DeviceRow:
     name: its name.
     num_steps: whole steps in the trace.
     step_us: median time of those.
-    last: times per step that it came last to a collective.
-    late_us: what the first rank waited for it then, per step.
+    last: times per step that it was last to start a collective.
+    late_us: how long the first rank waited for it then, per step.
   """
 
   name: str

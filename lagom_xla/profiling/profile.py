@@ -28,19 +28,19 @@ from lagom_xla.profiling import steps as steps_lib
 from lagom_xla.profiling import trace as trace_lib
 from lagom_xla.profiling import xspace
 
-# A kernel counts as beside a collective that runs for this share of it.
+# A kernel counts as beside a collective that runs for this share of its time.
 COVERED = 0.95
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Profile:
-  """A step's module with what was traced of it.
+  """A step's module with its trace.
 
   Attributes:
     trace: of the run.
     analysis: of the module.
     steps: of all devices, on one clock.
-    offsets_us: what was added to the times of each process for that.
+    offsets_us: added to the times of each process for that.
   """
 
   trace: trace_lib.Trace
@@ -60,7 +60,7 @@ class Profile:
 
   @functools.cached_property
   def whole_steps(self) -> Sequence[steps_lib.DeviceStep]:
-    """Those that were not cut off."""
+    """The steps that were not cut off."""
     return [step for step in self.steps if step.is_whole]
 
   @functools.cached_property
@@ -79,7 +79,7 @@ class Profile:
 
   @functools.cached_property
   def kernel_runs(self) -> Sequence[events_lib.KernelRun]:
-    """The kernels of all steps as they ran."""
+    """The runs of all kernels."""
     return [
       run
       for step in self.steps
@@ -88,7 +88,7 @@ class Profile:
 
   @functools.cached_property
   def lone_us(self) -> Mapping[str, Sequence[float]]:
-    """Times of each kernel where it ran beside nothing, by name."""
+    """Lone times of each kernel, by name."""
     times = collections.defaultdict(list)
     for run in self.kernel_runs:
       if run.is_lone:
@@ -102,7 +102,7 @@ class Profile:
 
   @functools.cached_property
   def work_us(self) -> Mapping[measured_lib.Work, float]:
-    """Median time that kernels of equal work ran beside nothing, by work."""
+    """Median lone time of kernels of equal work, by work."""
     times = collections.defaultdict(list)
     for name, lone_us in self.lone_us.items():
       times[measured_lib.work_of(self.kernels[name])] += lone_us
@@ -120,8 +120,8 @@ class Profile:
   def instruction_us(self) -> Mapping[str, float]:
     """Median time of one run of each instruction that ran, by name.
 
-    Of kernels where they ran beside no collective, if they ever did; of
-    collectives without waiting for ranks.
+    For kernels without a collective beside them, if possible; for collectives
+    without waits for ranks.
     """
     times = collections.defaultdict(list)
     for run in self.kernel_runs:
@@ -130,7 +130,7 @@ class Profile:
 
   @functools.cached_property
   def num_channels(self) -> Mapping[str, int]:
-    """Channels that NCCL took for each collective, where the trace says."""
+    """NCCL's channels for each collective, if known."""
     found = collections.defaultdict(list)
     for step in self.steps:
       for run in step.collectives:
@@ -142,7 +142,7 @@ class Profile:
   def gap_us(self) -> float | None:
     """Median time between one kernel's end and the next one's start.
 
-    None where no two kernels follow each other.
+    None if no two kernels follow each other.
     """
     gaps = [
       max(run.gap_us, 0.0) for run in self.kernel_runs if run.gap_us is not None
@@ -161,11 +161,11 @@ def read(
   source: str | pathlib.Path | Mapping[str, bytes],
   module: hlo.Module | None = None,
 ) -> Profile:
-  """Reads what jax.profiler traced of a run.
+  """Reads jax.profiler's trace of a run.
 
   Args:
-    source: the folder, or one XSpace; or the XSpaces of processes that are in
-      memory, by any name.
+    source: the folder, or one XSpace; or XSpaces of processes in memory, by any
+      name.
     module: the step's, scheduled; None for the one in the trace.
 
   Raises:
@@ -181,7 +181,7 @@ def instruction_us(
   source: str | pathlib.Path | Mapping[str, bytes],
   module: hlo.Module | None = None,
 ) -> Mapping[str, float]:
-  """What each instruction of a run took once, by name, in microseconds.
+  """Time of one run of each instruction, by name, in microseconds.
 
   Takes and raises what `read` does.
   """
@@ -194,8 +194,8 @@ def of_trace(
   """Joins a trace to the module that ran.
 
   Args:
-    trace: of a run; of several programs that ran, the step is the one that took
-      the most time.
+    trace: of a run; if several programs ran, the step is the one that took the
+      most time.
     module: the step's, scheduled; None for the one in the trace.
 
   Raises:

@@ -95,7 +95,7 @@ def _longest(
 
 
 def _module_of(trace: trace_lib.Trace) -> hlo.Module:
-  """The module of what took the most time, as far as the trace has it."""
+  """The module of the program that took the most time, if the trace has it."""
   for number, process in enumerate(trace.processes):
     program = _longest(trace, number)
     if program is not None and program in process.modules:
@@ -122,7 +122,7 @@ def _ran(
   ]
 
 
-# A step has this share of the launches of the fullest one, or was cut off.
+# A step with less of the fullest one's launches was cut off.
 WHOLE = 0.9
 
 # A launch with its instruction's name, or that of the one that wraps it.
@@ -136,9 +136,9 @@ class DeviceStep:
   Attributes:
     device: index in the trace.
     number: the same on all devices.
-    is_whole: whether the trace has it from its start to its end.
-    kernels: by the time of their start.
-    collectives: by the time of their start.
+    is_whole: whether the trace has all of it.
+    kernels: by start time.
+    collectives: by start time.
   """
 
   device: int
@@ -159,7 +159,7 @@ class DeviceStep:
 
 
 def wrappers(module: hlo.Module) -> Mapping[str, str]:
-  """Names of instructions, by the names of those that they only wrap."""
+  """Names of instructions, by the names of those that they wrap."""
   computations = module.computations
   return {
     inner.name: outer.name
@@ -254,7 +254,7 @@ def _groups(analysis: overlap_lib.Analysis) -> _Groups:
 def _of_members(
   events: Iterable[events_lib.Event], groups: _Groups
 ) -> Iterator[events_lib.Event]:
-  """Events, those of groups taken apart."""
+  """Events, with groups split."""
   for event in events:
     begin_us, members = event.begin_us, groups.get(event.name, ())
     left_bytes = sum(c.nccl_bytes for c in members)
@@ -272,7 +272,7 @@ def _of_members(
 def _positions(
   module: hlo.Module, wanted: Container[str]
 ) -> Mapping[str, float]:
-  """Where in the schedule instructions come first: 0 to 1, by name."""
+  """First positions in the schedule, from 0 to 1, by name of instruction."""
   order: list[str] = []
 
   def visit(computation: hlo.Computation) -> None:
@@ -311,11 +311,11 @@ def _events(
 ) -> Iterator[events_lib.Event]:
   """Events, by their start.
 
-  An instruction that launches several kernels does so each time that it runs.
-  Its launches with no other instruction's between them are one event, unless it
-  ran more often than that: it is alone in a loop then, and each time has as
-  many launches. Where that does not come out even, some were lost, and each
-  launch is an event.
+  An instruction may launch several kernels each time that it runs. Launches
+  without another instruction's in between are one event, unless it ran more
+  often than that: then it is alone in a loop, and each run has as many
+  launches. If that does not divide evenly, some were lost, and each launch is
+  an event.
   """
   runs: dict[str, list[list[trace_lib.Launch]]] = collections.defaultdict(list)
   last = ""
@@ -404,7 +404,7 @@ def of_cpus(
 def _cpu_events(
   launches: Sequence[trace_lib.Launch], readers: Mapping[str, frozenset[str]]
 ) -> Iterator[events_lib.Event]:
-  """What ran in one execution on one device, by its start."""
+  """What ran in one execution on one device, by start time."""
   begins_us: dict[str, list[float]] = collections.defaultdict(list)
   for launch in launches:
     begins_us[launch.hlo_op].append(launch.begin_us)

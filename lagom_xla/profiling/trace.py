@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A trace of a run: what its devices launched and when, on one clock.
+"""A trace of a run: launches of its devices, on one clock.
 
     traced = xspace.read("traces")
     traced.devices[0].launches
@@ -21,19 +21,19 @@ Program = int | str
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
-  """One kernel as it ran once; on a CPU an instruction.
+  """One run of a kernel, or on a CPU of an instruction.
 
   Attributes:
     hlo_op: instruction that launched it.
-    program_id: its module; None where the trace has none.
+    program_id: its module; None if unknown.
     begin_us: when it began.
     end_us: when it ended.
-    until_us: when what it left to other threads had ended at the latest; None
-      if it left nothing.
-    execution: equal for all that ran in one execution of a module, on all
-      devices; None where the trace does not tell.
-    grid: thread blocks, (x, y, z); a NCCL kernel's x are its channels. None
-      where the trace has none.
+    until_us: when work that it left to other threads had ended at the latest;
+      None if it left none.
+    execution: equal for one execution of a module, on all devices; None if
+      unknown.
+    grid: thread blocks, (x, y, z); a NCCL kernel's x are its channels. None if
+      unknown.
   """
 
   hlo_op: str
@@ -47,12 +47,12 @@ class Launch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Device:
-  """One GPU, or one of the devices that a host's cores are shared out to.
+  """One GPU, or one of a host's CPU devices.
 
   Attributes:
     name: such as "rank0 GPU:0".
     process: index of its process in the trace.
-    launches: those that name an HLO instruction, by their start.
+    launches: those that name an HLO instruction, by start time.
     num_unnamed: launches and copies that name none.
     unnamed_us: time of those.
   """
@@ -81,7 +81,7 @@ class Process:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Trace:
-  """What a run's processes traced.
+  """The traces of a run's processes.
 
   Attributes:
     platform: "GPU" or "CPU".
@@ -89,10 +89,10 @@ class Trace:
     devices: of all processes, in that order; those that launched nothing are
       left out.
     begin_ns: when the first process began, since 1970; None if none says it.
-    num_left_out: launches that are not read, as there are too many.
-    num_other_files: profiles of other runs beside this one.
-    unread: why files were not read that may be of another run, in sentences.
-    problems: what profilers complained of, by process.
+    num_left_out: launches that were not read, as there are too many.
+    num_other_files: profiles of other runs.
+    unread: why files that may be of another run were not read, in sentences.
+    problems: reported by profilers, by process.
   """
 
   platform: str

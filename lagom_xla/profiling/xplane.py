@@ -146,7 +146,7 @@ class Space:
 
   Attributes:
     planes: of its devices, its host, and of the profile itself.
-    problems: what the profiler complained of, such as events that it dropped.
+    problems: reported by the profiler, such as dropped events.
   """
 
   planes: Sequence[Plane]
@@ -159,7 +159,7 @@ class Stats:
   def __init__(self, names: Mapping[int, str], wanted: Iterable[str]):
     self._names = names
     self._wanted = frozenset(wanted)
-    # Most stats are of no interest, and their first two bytes say so.
+    # The first two bytes show that most stats are not wanted.
     self._unwanted = {
       bytes([1 << 3, number])
       for number, name in names.items()
@@ -201,7 +201,7 @@ def line(serialized: bytes) -> Line:
 
 
 def starts_ps(serialized: bytes) -> Iterator[int]:
-  """When the events of a line began, since the line's own time."""
+  """When the events of a line began, relative to the line's own time."""
   for event_ in _messages()["Starts"].FromString(serialized).events:
     yield event_.offset_ps
 
@@ -240,7 +240,7 @@ def _stat(serialized: bytes, names: Mapping[int, str]) -> tuple[str, Value]:
 
 
 def _line(serialized: bytes) -> str:
-  """A text of any kind and length as one line that can be printed."""
+  """Any text as one short printable line."""
   line_ = " ".join(_text(serialized[:_MOST_BYTES]).split())
   return "".join(character for character in line_ if character.isprintable())
 

@@ -4,25 +4,25 @@
 
     traced = xspace.read(pathlib.Path("traces"))
 
-Every process names its folder by the second in which it was done, and its file
-by its host (plugins/profile/2026_02_01_10_00_03/host0.xplane.pb): one run may
-lie in several folders, and processes of one host need log folders of their own,
-or overwrite each other. So a run is what was traced at the same time as the
-newest file, by the clocks of their hosts.
+Every process names its folder by the second in which its trace ended, and its
+file by its host (plugins/profile/2026_02_01_10_00_03/host0.xplane.pb). So one
+run may be in several folders, and processes of one host need their own log
+folders, or they overwrite each other. A run is what was traced at the same time
+as the newest file, by the clocks of their hosts.
 
-Of a GPU only streams count; lines such as "XLA Ops" or "Steps" are derived from
-them by other tools. An event's name is its kernel's, not its instruction's.
+For a GPU only streams count; lines such as "XLA Ops" or "Steps" are derived
+from them by other tools. An event has its kernel's name, not its instruction's.
 
-Where no GPU launched anything, the host's threads have what XLA:CPU ran, with
-the device and the execution of the module that each belongs to. A large product
-leaves its work to other threads: its event is over when that has begun. An
-event "end: NAME" follows when it is done, late, because what waited for it runs
-first on the same thread (`steps` has what is closer).
+If no GPU launched anything, the host's threads have what XLA:CPU ran, with the
+device and the execution of the module. A large product leaves its work to other
+threads, and its event ends when that has begun. An event "end: NAME" follows
+when it is done, but late, because what waited for it runs first on the same
+thread (`steps` has a better end).
 
-The plane "/host:metadata" has the modules, in an event for each program whose
-name is the module's with the program's number behind it. Launches of XLA:CPU do
-not tell that number, so modules go by their names, too; of two programs of one
-name either may be what ran.
+The plane "/host:metadata" has the modules, in one event per program, named by
+the module and the program's number. Launches of XLA:CPU lack that number, so
+modules are found by name, too; if two programs share a name, either may be the
+one that ran.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ def _gpu(
   offset_us: float,
   until_ns: int | None,
 ) -> trace_lib.Device:
-  """A GPU with what its streams launched.
+  """A GPU with the launches of its streams.
 
-  `offset_us` is added to times. What begins from `until_ns` on, by the clock of
-  the process, is left out; None takes all.
+  `offset_us` is added to times. Launches from `until_ns` on, by the clock of
+  the process, are left out; None for all.
   """
   launches = []
   num_unnamed, unnamed_us = 0, 0.0
@@ -133,7 +133,7 @@ def _gpu_launch(
 
 @functools.lru_cache(maxsize=1 << 16)
 def _grid(details: str) -> tuple[int, int, int] | None:
-  """The thread blocks of a kernel, as far as its details have them."""
+  """The thread blocks of a kernel, if its details have them."""
   found = _GRID.search(details)
   return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
@@ -216,7 +216,7 @@ def _cpu_launch(
 _PATTERNS = ("*.xplane.pb", "*.xplane.pb.gz", "*.xplane.pb.xz")
 _XZ, _GZIP = b"\xfd7zXZ", b"\x1f\x8b"
 _ENVIRONMENT = "Task Environment"
-# What jax.profiler puts between a log folder and the files of a time.
+# jax.profiler's folders between a log folder and the files.
 _LAYOUT = ("plugins", "profile")
 _TIME = re.compile(r"\d{4}(_\d\d)+")
 _NUMBER = re.compile(r"(\d+)")
@@ -227,9 +227,9 @@ class Session:
   """What one process traced.
 
   Attributes:
-    name: of its file, behind that of its log folder where there are several.
+    name: of its file, after that of its log folder if there are several.
     space: its planes.
-    begin_ns: when the session began, since 1970; None where it does not say.
+    begin_ns: when the session began, since 1970; None if unknown.
     end_ns: when it ended.
   """
 
@@ -239,7 +239,7 @@ class Session:
   end_ns: int | None
 
   def overlaps(self, other: Session) -> bool:
-    """Whether both ran at some time; not where one does not say when."""
+    """Whether both ran at the same time; false if that is unknown."""
     if None in (self.begin_ns, self.end_ns, other.begin_ns, other.end_ns):
       return False
     assert self.begin_ns is not None and self.end_ns is not None
@@ -248,11 +248,11 @@ class Session:
 
 
 def newest_sessions(path: pathlib.Path) -> tuple[list[Session], int, list[str]]:
-  """The sessions of the newest run in a folder, or one file's, by their names.
+  """The sessions of the newest run in a folder, or of one file, by name.
 
-  With how many files of other runs there are, and why files that are older than
-  the newest ones could not be read. TraceError where there is no profile, or
-  one of the newest cannot be read.
+  Also returns the number of files of other runs, and why older files could not
+  be read. TraceError if there is no profile, or one of the newest cannot be
+  read.
   """
   if path.is_file():
     return [_read_session(path, _stem(path.name))], 0, []
@@ -280,7 +280,7 @@ def newest_sessions(path: pathlib.Path) -> tuple[list[Session], int, list[str]]:
       except errors.TraceError as error:
         if not found:
           raise
-        unread.append(str(error))  # Of another run, as far as is known.
+        unread.append(str(error))  # Of another run, presumably.
     if found:
       together = [s for s in together if any(map(s.overlaps, found))]
     # Those before it ended earlier still.
@@ -294,7 +294,7 @@ def newest_sessions(path: pathlib.Path) -> tuple[list[Session], int, list[str]]:
 def _session(
   name: str, serialized: bytes, file: pathlib.Path | None = None
 ) -> Session:
-  """A session that is in memory, of a name, and where it is from for errors."""
+  """A session from bytes, with a name, and its file for error messages."""
   where = f"of {name}" if file is None else f"of {name}, {file},"
   try:
     space = xplane.space(serialized)
@@ -331,7 +331,7 @@ def _ns(stats: Mapping[str, xplane.Value], name: str) -> int | None:
 
 
 def _session_name(file: pathlib.Path, folder: pathlib.Path) -> str:
-  """The host's, behind what tells its log folder from others."""
+  """The host's name, after the distinctive part of its log folder."""
   *above, name = file.relative_to(folder).parts
   logs = [p for p in above if p not in _LAYOUT and not _TIME.fullmatch(p)]
   return "/".join([*logs, _stem(name)])
@@ -375,14 +375,14 @@ def _modules_by_program(
   return found
 
 
-# What more steps have to say is not worth the minutes that reading them takes.
+# More steps are not worth the minutes that reading them takes.
 MOST_LAUNCHES = 1_000_000
 
 
 def read(path: pathlib.Path) -> trace_lib.Trace:
-  """Reads an XSpace, or the newest run of those somewhere in a folder.
+  """Reads an XSpace, or the newest run anywhere in a folder.
 
-  TraceError where there is none, or it cannot be read.
+  TraceError if there is none, or it cannot be read.
   """
   sessions, num_others, unread = newest_sessions(path)
   found = _of_sessions(sessions)
@@ -429,7 +429,7 @@ def _of_sessions(sessions: Sequence[Session]) -> trace_lib.Trace:
 
 @contextlib.contextmanager
 def _reading(session: Session) -> Iterator[None]:
-  """Around reading what a profile holds as bytes; names one that is damaged."""
+  """A context for reading a profile's bytes that names a damaged one."""
   try:
     yield
   except message.DecodeError as error:
