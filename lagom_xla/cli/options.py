@@ -332,7 +332,9 @@ def watched(
   from lagom_xla.flags import environment
   from lagom_xla.flags import jit_options
   from lagom_xla.flags import own_flags
+  from lagom_xla.search.xla import memory_pool
 
+  memory_pool.share()  # With one that JAX cannot take it loads no plugin.
   with own_flags.watched() as own:
     target = load()
   jit_options.check(target.jit_options, source.place_of)

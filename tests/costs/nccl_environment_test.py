@@ -89,6 +89,16 @@ def test_its_files_say_what_the_environment_does_not(monkeypatch, tmp_path):
   assert environment.costed() == {"NCCL_ALGO": "ring", "NCCL_PROTO": "Simple"}
 
 
+def test_a_carriage_return_in_its_files_is_part_of_a_value(
+  monkeypatch, tmp_path
+):
+  file = tmp_path / "nccl.conf"
+  file.write_bytes(b"NCCL_DEBUG=INFO\r\nNCCL_ALGO=ring\r\n")
+  monkeypatch.setenv("NCCL_CONF_FILE", str(file))
+  with pytest.raises(errors.FlagsError, match=r"'ring.*r' is none of tree"):
+    environment.check()
+
+
 def test_ll128_that_is_listed_is_taken_on_links_that_are_not_safe_for_it(
   monkeypatch,
 ):

@@ -95,11 +95,12 @@ def _user_file(environ: Mapping[str, str]) -> pathlib.Path | None:
 def _in_file(file: pathlib.Path) -> dict[str, str]:
   """What a file sets; nothing where it cannot be read, as for NCCL."""
   try:
-    lines = file.read_text(errors="surrogateescape").split("\n")
+    # NCCL takes a carriage return for part of a value.
+    text = file.read_bytes().decode(errors="surrogateescape")
   except OSError:
     return {}
   found: dict[str, str] = {}
-  for line in lines:
+  for line in text.split("\n"):
     name, equals, value = line.partition("=")
     if equals and not line.startswith("#"):
       # The first line that sets a variable stands.
@@ -136,7 +137,7 @@ def _size(name: str, file: str | None, value: str | None) -> int | None:
   own = {_FILE: file, name: value}
   known = as_nccl_reads({n: v for n, v in own.items() if v is not None})
   number = _number(known.get(name, ""))
-  return number if number > 0 else None
+  return number if 0 < number < 2**31 else None
 
 
 def uncosted() -> Mapping[str, str]:

@@ -11,8 +11,10 @@ unified memory reaches beyond the GPU.
 
 from __future__ import annotations
 
+import math
 import os
 
+from lagom_xla import errors
 from lagom_xla.costs import in_words
 
 # The first in place of the second, which jaxlib calls deprecated.
@@ -21,15 +23,27 @@ _DEFAULT_SHARE = 0.75
 
 
 def share() -> float:
-  """The share of a GPU's memory that JAX's pool may take in this process."""
+  """The share of a GPU's memory that JAX's pool may take in this process.
+
+  Raises:
+    FlagsError: a variable has a share that JAX cannot take.
+  """
   allocator = os.environ.get("XLA_PYTHON_CLIENT_ALLOCATOR", "")
   if allocator.lower() == "platform":
     return 1.0
-  told = next(filter(None, map(os.environ.get, _VARIABLES)), "")
+  name, told = next(
+    ((n, v) for n in _VARIABLES if (v := os.environ.get(n))),
+    ("", str(_DEFAULT_SHARE)),
+  )
   try:
-    found = float(told or _DEFAULT_SHARE)
-  except ValueError:  # JAX says so.
-    found = _DEFAULT_SHARE
+    found = float(told)
+  except ValueError:
+    found = math.nan
+  if not 0 < found < math.inf:
+    raise errors.FlagsError(
+      f"{name} is {told!r}, which is no share of a GPU's memory that JAX can"
+      " take: set it to one such as 0.9."
+    )
   is_unified = os.environ.get("TF_FORCE_UNIFIED_MEMORY", "").lower()
   if is_unified in ("1", "true"):
     return max(found, 1.0)

@@ -8,7 +8,9 @@ import pytest
 
 import arm_steps
 import fake_target
+from lagom_xla import errors
 from lagom_xla.search.xla import evaluation
+from lagom_xla.search.xla import memory_pool
 
 _PYTHON = "XLA_PYTHON_CLIENT"
 
@@ -45,3 +47,10 @@ def test_a_step_that_needs_more_is_told_what_there_is(
 
 def test_no_share_is_enough_for_more_than_a_gpu_has():
   assert "MEM_FRACTION" not in _warning(90e9)
+
+
+@pytest.mark.parametrize("told", ["75%", "0", "-1", "nan", "inf", "all"])
+def test_a_share_that_jax_cannot_take_is_refused(monkeypatch, told):
+  monkeypatch.setenv(f"{_PYTHON}_MEM_FRACTION", told)
+  with pytest.raises(errors.FlagsError, match=f"{told!r}.* such as 0.9"):
+    memory_pool.share()
