@@ -358,7 +358,10 @@ def _notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
       f" of {in_words.count(tuning.candidates, 'candidate')}, and its parts"
       " were not verified."
     )
-  yield f"Peak memory: {', '.join(settings.peak_memory(tuning))}."
+  size, known = settings.peak_memory(tuning)
+  if tuning.peak_bytes_before is not None:
+    known = f"{size}, {known}"
+  yield f"Peak memory: {known}."
   if replayed := tuning.num_trials:
     yield f"NCCL configurations tried: {replayed:,}."
 

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a job sets without NCCL's tuner plugin: nothing, or one channel cap.
 
-Settings per tuning key take a plugin. Without one there is still the most
-channels that any collective may take, which frees SMs for kernels: by
-NCCL_MAX_CTAS or by an option of XLA's. It is chosen by replaying the step under
-every cap; `surest` also asks what is left of the gain where the model is wrong.
-Where a job loads no plugin, schedules are compared by what they take so.
+Settings per tuning key need a plugin. A job without one can still cap the
+channels of all collectives, which frees SMs for kernels: with NCCL_MAX_CTAS or
+an XLA option. The cap is chosen by replaying the step under each; `surest` also
+checks the gain if the model is wrong. For jobs without a plugin, schedules are
+compared under their caps.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lagom_xla.costs import uncertainty
 
 # The part of the model that caps mostly rest on.
 _SLOWED_BY_CAPS = "few_channels"
-# A cap that shortens the step by a smaller share is none.
+# A cap must shorten the step by at least this share.
 _LEAST_GAIN = 1e-3
 # Steps whose best cap is known, more than a search compiles.
 _MAX_KNOWN = 64

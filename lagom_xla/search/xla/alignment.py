@@ -2,12 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Alignment of strands with our costs: DHelix's pairing of a scheduled step.
 
-XLA's scheduler hides collectives wherever there are kernels to hide them; which
-kernels a collective slows down it does not ask. Here the two strands of each
-loop's body are aligned by what pairs of them take together, under the NCCL
-settings that were found for XLA's own order, and an order is kept if the
-replayed step gains by it. As a candidate it is scheduled, searched and judged
-like any other: its settings are found anew.
+XLA's scheduler hides collectives behind any kernels, without asking which of
+them they slow. Here the two strands of each loop's body are aligned by what
+pairs of them take together, under the NCCL settings found for XLA's own order.
+An order that makes the replayed step shorter becomes a candidate, with settings
+of its own.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from lagom_xla.passes.schedule import orders as orders_lib
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import memory_pool
 
-# Candidates that are compiled at most: orders, the fastest first.
+# The most orders to compile, the fastest first.
 MAX_COMPILES = 2
-# Schedules that are aligned, the fastest first. XLA's order may be bad where
-# ours is good, and to align takes a second where to compile takes a minute.
+# The most schedules to align, the fastest first. Ours may gain most where XLA's
+# order is bad, and aligning takes a second where compiling takes a minute.
 _MAX_ALIGNED = 8
 
 
@@ -43,13 +42,13 @@ def search(
   named: candidates.Named = lambda candidate: candidate,
   progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
-  """Goes on from a search with aligned strands in its fastest schedules.
+  """Adds candidates with aligned strands in the fastest schedules of a search.
 
   Args:
     target: what is searched.
     so_far: what was tried so far.
     evaluate: schedules and searches a config.
-    named: gives a candidate XLA's names, by which orders go.
+    named: gives a candidate XLA's names, which orders refer to.
     progress: called with a few words after each candidate.
   """
   peak_bytes = memory_pool.num_bytes(target.cluster.gpu.hbm_bytes)
@@ -103,7 +102,7 @@ def align(
   *,
   peak_bytes: int | None = None,
 ) -> step_lib.Step:
-  """The step with its strands aligned, wherever that gains.
+  """The step with its strands aligned, wherever that makes it shorter.
 
   Args:
     step: as XLA schedules it.

@@ -2,15 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arms: the configs that a user could run without us.
 
-What runs today is the default: XLA's own options with the XLA_FLAGS of this
-process. The arms are what else there is: XLA's defaults where XLA_FLAGS says
-otherwise, and the published recipes (flags/recipes.py). A search compiles each,
-so that a report shows what it is worth, and what the search keeps is never
-behind any of them (`candidates.Search.fastest_arm`).
+The default is what runs today: XLA's own options with the XLA_FLAGS of this
+process. The arms are the alternatives: XLA's defaults if XLA_FLAGS sets
+something else, and the published recipes (flags/recipes.py). A search compiles
+each, so a report shows what it is worth, and the search never keeps anything
+slower (`candidates.Search.fastest_arm`).
 
-Library products in place of Triton's are part of none, unless GPUs are here:
-there XLA times both for each product, so a gain that is predicted for them
-without that would not be had. What runs today says which are compiled.
+No arm chooses library products instead of Triton's unless GPUs are here: on
+GPUs XLA times both for each product, so a gain predicted without that would not
+hold. What runs today decides which are compiled.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Arm:
     name: what reports call it.
     config: as the installed jaxlib has it.
     source: where it is published; "" for what is XLA's own.
-    notes: what of it was translated or left out, a sentence each.
-    goes_with_others: whether it is tried beside what else gains, too.
+    notes: what was translated or left out, a sentence each.
+    goes_with_others: whether to try it together with what else gains.
   """
 
   name: str
@@ -81,7 +81,7 @@ class Known:
 
   Attributes:
     arms: the arms.
-    obstacle: why there are none; "" where nothing stood in the way.
+    obstacle: why there are none; "" if they are known.
   """
 
   arms: tuple[Arm, ...]
@@ -89,20 +89,20 @@ class Known:
 
 
 def known(cluster: cluster_lib.Cluster) -> Known:
-  """The arms for a cluster; none where jaxlib does not show its options."""
+  """The arms for a cluster; none if jaxlib does not show its options."""
   try:
     arms = _known(cluster.num_nodes, environment.xla_flags(), _is_live())
   except (errors.OptionsError, errors.ProbeError) as error:
     return Known(arms=(), obstacle=str(error))
-  # One that is stopped early has tried what no recipe has.
+  # No recipe has symmetric buffers, and a search may stop early.
   return Known(arms=tuple(map(_changeable, (*_symmetric(cluster), *arms))))
 
 
 def within_process(cluster: cluster_lib.Cluster) -> tuple[Arm, ...] | None:
-  """The arms for a process that runs already; None where none are known.
+  """The arms for a running process; None if none are known.
 
   Its collectives keep the cap on channels and the windows that XLA_FLAGS gave
-  them, whatever an executable has for an option.
+  them, whatever an executable's options say.
   """
   found = known(cluster)
   if found.obstacle:
@@ -123,7 +123,7 @@ def todays(config: config_lib.XlaConfig) -> config_lib.XlaConfig:
 
 
 def on_products(config: config_lib.XlaConfig) -> str:
-  """Why it is compared so; "" where it chooses no products."""
+  """Why it is compared with that; "" if it chooses no products."""
   if names := todays(config).options:
     return f"{_ON_PRODUCTS}: both times are with {' and '.join(names)}."
   return ""
@@ -140,7 +140,7 @@ def _under_todays_cap(arm: Arm) -> Arm:
 
 
 def _changeable(arm: Arm) -> Arm:
-  """An arm without what XLA_FLAGS would not change."""
+  """An arm without the options that XLA_FLAGS cannot change."""
   lost = [n for n in environment.unchangeable() if n in arm.config.options]
   if not lost:
     return arm
@@ -155,7 +155,7 @@ def _changeable(arm: Arm) -> Arm:
 
 
 def _symmetric(cluster: cluster_lib.Cluster) -> tuple[Arm, ...]:
-  """Symmetric buffers, where the NCCL that is installed has a use for them."""
+  """Symmetric buffers, if the installed NCCL supports them."""
   name = collective_routes.SYMMETRIC
   is_there = debug_options.find(name) is not None
   if not (is_there and symmetric.is_available(cluster)):

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Candidates: XLA configs, each with the best NCCL settings for it.
 
-What a user could run without us, XLA's defaults and the published recipes, are
-always candidates, and another takes the place of the fastest of them only for a
-gain that is sure. A config that XLA refuses is recorded with the reason.
-`evaluation.py` makes candidates.
+XLA's defaults and the published recipes, which a user could run without us, are
+always candidates; another one replaces the fastest of them only for a sure
+gain. A config that XLA refuses is recorded with the reason. `evaluation.py`
+makes candidates.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from lagom_xla.costs.replay import timeline
 from lagom_xla.passes.program import form
 from lagom_xla.search.xla import arms as arms_lib
 
-# The low end of a gain's range must reach this share of the step; a smaller one
-# is no reason to leave XLA's defaults.
+# The low end of a gain's range must reach this share of the step: a smaller
+# gain is no reason to leave XLA's defaults.
 LEAST_GAIN = 1e-3
 
 Progress = Callable[[str], None]
@@ -44,13 +44,12 @@ class Candidate:
     tuned: the replay under `settings`.
     default_times: step times under NCCL's own choices, in every scenario.
     tuned_times: step times under `settings`, in every scenario.
-    num_trials: trials that the NCCL search took; 0 where there was none, as
-      NCCL's own choices ruled the candidate out, or its schedule was known.
+    num_trials: trials of the NCCL search; 0 if there was none, because NCCL's
+      own choices ruled the candidate out or its schedule was known.
     outcome: what the config's form made of the program.
-    peak_bytes: device memory at the peak of the step, where it was compiled to
-      the end to be judged.
-    capped: the replay under a cap on channels, which whoever sets the options
-      sets, too, where no plugin is loaded; None where none is counted on.
+    peak_bytes: device memory at the peak of the step, if it was compiled fully.
+    capped: the replay under a cap on channels, which is set with the options by
+      jobs that load no plugin; None for other jobs.
   """
 
   config: config_lib.XlaConfig
@@ -68,25 +67,25 @@ class Candidate:
 
   @property
   def launched_us(self) -> float:
-    """The step with what any job sets that applies the config."""
+    """The step with what every job that applies the config sets."""
     return (self.capped or self.under_nccl_defaults).step_time_us
 
   @property
   def takes_plugin(self) -> bool:
-    """Whether `settings` are no cap."""
+    """Whether `settings` are more than a cap."""
     return self.tuned is not self.capped
 
   @property
   def is_searched(self) -> bool:
-    """Whether NCCL's settings were, as its own choices ruled nothing out."""
+    """Whether NCCL's settings were searched."""
     return self.tuned is not self.under_nccl_defaults
 
 
 def tuned_us(candidate: Candidate) -> float:
-  """The step under the searched settings, as predicted of what was measured.
+  """The step under the searched settings, without gains never measured.
 
-  What it would gain by mechanisms that were measured nowhere is not in it, so
-  that no search goes on from that, and no plan rests on it.
+  Gains by mechanisms that were never measured do not count, so that no search
+  goes on from them and no plan rests on them.
   """
   return candidate.tuned_times.sure_us
 
@@ -98,7 +97,7 @@ class Refused:
   Attributes:
     config: the XLA config.
     reason: why, a sentence.
-    is_too_large: whether it is that no GPU can hold it.
+    is_too_large: whether the reason is its memory.
   """
 
   config: config_lib.XlaConfig
@@ -114,9 +113,9 @@ class Search:
     default: the candidate with XLA's defaults.
     others: all others, in the order in which they were tried.
     arms: what a user could run without us, beside the default.
-    no_arms: why it is not known what that is; "" where it is.
-    pruned: the config of the best less what does nothing in it, once that is
-      known (`pruning.py`).
+    no_arms: why the arms are unknown; "" if they are known.
+    pruned: the best config without options that do nothing, once that is known
+      (`pruning.py`).
   """
 
   default: Candidate
@@ -134,16 +133,16 @@ class Search:
   def best(self) -> Candidate:
     """The candidate to keep.
 
-    One that makes the step shorter by `LEAST_GAIN` for sure under the searched
-    settings (than the one before it, or by so much more than that one gains of
-    the default) *and*, as predicted, no longer under NCCL's defaults than the
-    fastest arm, nor longer by more than that for sure: not every job that
-    applies the options can load a tuner plugin. What is chosen with a cap is
-    set with it, and need not be. What costs is left out of it, however little.
-    Where that leaves the step behind the fastest
-    arm, the arm takes the default's place. So what is kept is predicted to be
-    behind no arm without the plugin, and not behind the fastest of them with
-    it.
+    It makes the step shorter by `LEAST_GAIN` for sure under the searched
+    settings: than the one before it, or by that much more than that one gains
+    over the default. It must also be no longer under NCCL's defaults than the
+    fastest arm, as predicted, nor longer by more than that share at the range's
+    end: some jobs that apply the options load no tuner plugin. That does not
+    apply to one chosen with a cap, which is set with it. Options that cost time
+    are left out, however little they cost. If the result is slower than the
+    fastest arm, the search starts from that arm instead of the default. So what
+    is kept is predicted to be slower than no arm without the plugin, and not
+    slower than the fastest of them with it.
     """
     fastest = self.fastest_arm
     kept = self._best_from(self.default, fastest)
@@ -163,7 +162,7 @@ class Search:
     return kept
 
   def _better_with_less(self, kept: Candidate) -> Candidate | None:
-    """What was tried without options that only cost, by our own figures."""
+    """A candidate without some options that only cost, as predicted."""
     return next(
       (
         candidate
@@ -175,10 +174,7 @@ class Search:
 
   @functools.cached_property
   def fastest_arm(self) -> Candidate:
-    """The fastest as launched of what a user could run without us.
-
-    The default where none is faster.
-    """
+    """The fastest arm as launched, or the default if none is faster."""
     found = map(self.found, (arm.config for arm in self.arms))
     arms = (c for c in found if isinstance(c, Candidate))
     return min((self.default, *arms), key=lambda c: c.launched_us)
@@ -190,7 +186,7 @@ class Search:
 
   @property
   def scheduled(self) -> tuple[Candidate, ...]:
-    """All that XLA took, the default first."""
+    """The candidates that XLA accepted, the default first."""
     others = (c for c in self.others if isinstance(c, Candidate))
     return (self.default, *others)
 
@@ -199,7 +195,7 @@ class Search:
     return dataclasses.replace(self, others=(*self.others, candidate))
 
   def refused(self, candidate: Candidate, reason: str) -> Search:
-    """The search with a candidate turned down after all, and why."""
+    """The search with a candidate refused after all, and why."""
     refused = Refused(config=candidate.config, reason=reason)
     return dataclasses.replace(self, others=self._others(candidate, refused))
 
@@ -244,11 +240,10 @@ class Search:
   def _is_surely_faster(
     self, candidate: Candidate, kept: Candidate, least_us: float
   ) -> bool:
-    """Whether it is than what is kept, or gains more of the default for sure.
+    """Whether it is surely faster than what is kept.
 
-    What makes one of two better need not be sure where both surely gain: then
-    the one with the larger assured gain is, as for settings
-    (`nccl/settings.py`).
+    If both surely gain over the default, the one with the larger assured gain
+    counts as faster, as for settings (`nccl/settings.py`).
     """
     if _sure_gain_us(kept, candidate) >= least_us:
       return True
@@ -259,7 +254,7 @@ class Search:
 
 
 def _costs(candidate: Candidate, without: Candidate) -> bool:
-  """Whether a part of a candidate costs, by our own figures."""
+  """Whether a part of a candidate costs time, as predicted."""
   times_us = candidate.launched_us, candidate.tuned.step_time_us
   without_us = without.launched_us, without.tuned.step_time_us
   return times_us != without_us and all(map(operator.ge, times_us, without_us))
@@ -281,7 +276,7 @@ Named = Callable[[Candidate], Candidate]
 
 
 class SoFar:
-  """What was found, from which whoever is stopped makes a plan."""
+  """What was found so far, to make a plan from if the search is stopped."""
 
   def __init__(self):
     self.search: Search | None = None
@@ -297,15 +292,15 @@ class SoFar:
 def launched_alone(
   search: Search, config: config_lib.XlaConfig
 ) -> Candidate | None:
-  """The candidate that has a config's options alone, if it was tried."""
+  """The candidate with only a config's options, if it was tried."""
   alone = config_lib.XlaConfig(options=config.options)
   return next((c for c in search.scheduled if c.config == alone), None)
 
 
 def without_unchecked(search: Search, stop: errors.Stopped) -> Search:
-  """A search without what needs another compile before a plan can be made.
+  """A search without candidates that need another compile to make a plan.
 
-  What a launcher could set of a candidate must have been compiled by itself.
+  The part of a candidate that a launcher can set must have been compiled alone.
   """
   for candidate in search.scheduled:
     if launched_alone(search, candidate.config) is None:
@@ -314,5 +309,5 @@ def without_unchecked(search: Search, stop: errors.Stopped) -> Search:
 
 
 def can_win(candidate: Candidate, so_far: Search) -> bool:
-  """Whether it could be the best if nothing of it were exposed or slowed."""
+  """Whether it could be the best if collectives cost nothing."""
   return candidate.tuned.kernel_us < so_far.best.tuned.step_time_us

@@ -1,26 +1,25 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluation: what a config makes of a target, as a candidate.
+"""Evaluation: turns a config into a candidate.
 
-A candidate is judged as compiled: XLA schedules the target with its config (and
-compiles it to the end where memory is short), the NCCL settings are searched,
-and the whole step is replayed, as predicted and in each scenario of what the
-model may be wrong about (costs/uncertainty.py). One that the device's memory
-does not hold is refused.
+XLA schedules the target with the config, and compiles it fully if memory is
+short. Then the NCCL settings are searched, and the whole step is replayed, as
+predicted and in each scenario of what the model may be wrong about
+(costs/uncertainty.py). A step that does not fit in the device's memory is
+refused.
 
-A compile that ends at the schedule is all that most candidates need. Where
-memory is short XLA rematerializes after it, which only a compile to the end
-shows: the step then takes longer, by what is computed and gathered again.
+Most candidates need no more than a schedule. If memory is short, XLA
+rematerializes after scheduling, which only a full compile shows: the step then
+takes longer, by what is computed and gathered again.
 
 A search tells schedules apart by what runs beside what, and may have them made
-from a fused module, in which instructions have other names. Scheduler profiles
-and orders go by names, and a user looks for those that XLA writes down.
+from a fused module, whose instructions have other names. Scheduler profiles and
+orders refer to names, and users look for those that XLA writes down.
 
-What a search proposes together is compiled together, in as many workers as
-there are, and looked at one by one in the order proposed (`Turns`). So what is
-found does not depend on the number of workers. Where a search ends a batch
-early, what was not begun never is; at most as many compiles as there are
-workers are wasted.
+What a search proposes together is compiled in parallel by the workers, but
+evaluated one by one in the order proposed (`Turns`). So the result does not
+depend on the number of workers. If a search ends a batch early, at most as many
+compiles as there are workers are wasted.
 """
 
 from __future__ import annotations
@@ -73,18 +72,18 @@ InTurn = Callable[
 def one_by_one(
   configs: Sequence[config_lib.XlaConfig],
 ) -> Generator[config_lib.XlaConfig, None, None]:
-  """The configs, with none of them begun ahead."""
+  """The configs, none of them started ahead."""
   yield from configs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Turns:
-  """Turns in which a target's workers have the next configs begun.
+  """Starts the next configs in a target's workers.
 
   Attributes:
     target: what is compiled.
-    is_to_the_end: whether to begin compiles to the end, as steps short of
-      memory are judged by; they show their schedules on the way.
+    is_to_the_end: whether to start full compiles, which steps short of memory
+      need; they show their schedules on the way.
   """
 
   target: target_lib.Target
@@ -92,14 +91,14 @@ class Turns:
 
   @property
   def num_workers(self) -> int:
-    """Compiles that can go on at once beside this process; 0 for none."""
+    """Compiles that can run at once beside this process."""
     return self.target.num_workers
 
   @property
   def of_arms(self) -> Turns:
-    """Turns for what is kept as it is, if nothing gains more.
+    """Turns for what is kept if nothing gains more.
 
-    Whatever is kept is compiled to the end, in most cases little further.
+    What is kept is compiled fully anyway, which mostly takes little longer.
     """
     is_near = self.target.ends_before_code
     return dataclasses.replace(
@@ -108,7 +107,7 @@ class Turns:
 
   @contextlib.contextmanager
   def begun(self, configs: Iterable[config_lib.XlaConfig]) -> Iterator[None]:
-    """Begins configs, in this order, and lets go of them at the end."""
+    """Starts configs in this order, and drops them at the end."""
     with contextlib.ExitStack() as stack:
       for config in configs:
         stack.enter_context(self._begun(config))
@@ -117,11 +116,11 @@ class Turns:
   def ahead(
     self, configs: Sequence[config_lib.XlaConfig]
   ) -> Generator[config_lib.XlaConfig, None, None]:
-    """The configs, with as many begun after each as there are workers."""
+    """The configs, with as many started after each as there are workers."""
     with contextlib.ExitStack() as stack:
       num_begun = 0
       for position, config in enumerate(configs):
-        # One more waits for whoever is done first.
+        # One more waits for the first free worker.
         until = position + 1 + self.num_workers
         for begun in configs[num_begun:until]:
           stack.enter_context(self._begun(begun))
@@ -137,7 +136,7 @@ class Turns:
 
 
 def new_unknown_loop(module: hlo.Module, default: hlo.Module) -> str | None:
-  """The name of such a loop that a default schedule has not; None if none."""
+  """A loop of unknown length that the default schedule lacks; None if none."""
   known = _by_place(default)
   return next(
     (name for place, name in _by_place(module).items() if place not in known),
@@ -146,7 +145,7 @@ def new_unknown_loop(module: hlo.Module, default: hlo.Module) -> str | None:
 
 
 def _by_place(module: hlo.Module) -> dict[str, str]:
-  """Their names, by where they come from, which copies of a loop share."""
+  """Names of loops of unknown length, by their origin, which copies share."""
   unknown = module.loops_of_unknown_length
   return {
     loop.metadata.op_name or loop.name: loop.name
@@ -160,7 +159,7 @@ def scheduled_step(
   target: target_lib.Target,
   config: config_lib.XlaConfig = config_lib.DEFAULT,
 ) -> step_lib.Step:
-  """The step as XLA schedules it with a config, under what caps its channels.
+  """The step as XLA schedules it with a config, with its cap on channels.
 
   Raises:
     CompileError: XLA refuses it.
@@ -185,7 +184,7 @@ def of_schedule(
 def switches(
   options: Mapping[str, object], cluster: cluster_lib.Cluster
 ) -> xla_kernels.Switches:
-  """Which kernels of XLA's own may run with options, beside XLA_FLAGS."""
+  """Which of XLA's own kernels may run with options on top of XLA_FLAGS."""
   has_several = cluster.node.nodes_per_nvlink_domain > 1 or (
     cluster.processes_per_node > 1
   )
@@ -201,7 +200,7 @@ def switches(
 
 
 def asked(options: Mapping[str, object]) -> routes_lib.Asked:
-  """What options ask of a process beside this XLA_FLAGS, and of which NCCL."""
+  """What options on top of XLA_FLAGS ask of a process, and of which NCCL."""
   return routes_lib.Asked(
     symmetric=collective_routes.symmetric(options),
     asks_for_no_sm=collective_routes.asks_for_no_sm(options),
@@ -212,7 +211,7 @@ def asked(options: Mapping[str, object]) -> routes_lib.Asked:
 
 
 class Steps:
-  """Steps of a target as XLA schedules them, each of which is read once.
+  """Steps of a target as XLA schedules them, each read once.
 
   Attributes:
     target: the target.
@@ -224,7 +223,7 @@ class Steps:
     self._runs: list[tuple[config_lib.XlaConfig, Run]] = []
 
   def __call__(self, config: config_lib.XlaConfig) -> step_lib.Step:
-    """What `scheduled_step` gives."""
+    """`scheduled_step`, cached."""
     for known, step in self._known:
       if known == config:
         return step
@@ -233,7 +232,7 @@ class Steps:
     return step
 
   def running(self, config: config_lib.XlaConfig) -> Run:
-    """What `run_of` gives."""
+    """`run_of`, cached."""
     for known, run in self._runs:
       if known == config:
         return run
@@ -261,10 +260,9 @@ def run_of(
   config: config_lib.XlaConfig,
   scheduled: step_lib.Step,
 ) -> Run:
-  """The step that runs under a config, and the memory that it is known to need.
+  """The step that runs under a config, and its peak memory if known.
 
-  Compiles to the end if the schedule is short of memory, where that is possible
-  for the target.
+  Compiles fully if the schedule is short of memory and the target allows it.
 
   Args:
     target: what is compiled.
@@ -291,7 +289,7 @@ def run_of(
 
 
 def warning(target: target_lib.Target, peak_bytes: int | None) -> str:
-  """What to say of a step that its GPUs do not hold; "" for nothing.
+  """The warning about a step that does not fit on its GPUs; "" if it fits.
 
   Args:
     target: the step.
@@ -311,9 +309,9 @@ def warning(target: target_lib.Target, peak_bytes: int | None) -> str:
 def of_compiled(
   scheduled: step_lib.Step, compiled: hlo.Module
 ) -> step_lib.Step:
-  """The step of a compiled module if what runs in it is not as scheduled.
+  """The step of a compiled module, if it differs from the schedule.
 
-  That is where XLA computes values again, or has other collectives.
+  It does if XLA computes values again, or has other collectives.
   """
   num_streams = scheduled.analysis.num_streams
   analysis = overlap_lib.analyze(compiled, num_streams=num_streams)
@@ -344,16 +342,15 @@ def evaluate(
     without_plugin: what a job sets that loads no tuner plugin; None where it
       loads that.
     default: what it is compared with. A schedule with a loop of unknown length
-      that this one has not is refused: such a loop is counted once, so that the
-      time of the schedule is not known. Nor are NCCL's settings searched for
-      options that make the step slower than this one under NCCL's own choices:
-      they are never kept (`Search.best`).
-    fastest: another one that nothing is kept beside which it is slower under
-      NCCL's own choices. So where the schedule alone is slower, it is not
-      compiled to the end either: what XLA computes again only adds to it.
-    known: candidates by their `looks`. One that looks like another is as good
-      as that one; others are added.
-    steps: of the target, if some of them are known.
+      that this one lacks is refused: such a loop counts once, so the schedule's
+      time is unknown. NCCL settings are not searched for options that make the
+      step slower than this one under NCCL's own choices: they are never kept
+      (`Search.best`).
+    fastest: like `default`, and a candidate whose schedule alone is slower is
+      not compiled fully either: what XLA computes again only adds to it.
+    known: candidates by their `looks`. One that looks like another reuses its
+      result; others are added.
+    steps: known steps of the target, if any.
   """
   try:
     step = steps(config) if steps else scheduled_step(target, config)
@@ -405,7 +402,7 @@ def evaluate(
 
 
 def _unknown(module: hlo.Module, default: Candidate | None) -> str:
-  """Why the time of a schedule is not known; "" if it is, as the default's."""
+  """Why the time of a schedule is unknown; "" if it is known."""
   if default is None:
     return ""
   name = new_unknown_loop(module, default.step.analysis.module)
@@ -418,7 +415,7 @@ def _unknown(module: hlo.Module, default: Candidate | None) -> str:
 
 
 def looks(module: hlo.Module, config: config_lib.XlaConfig) -> str:
-  """What configs share that make the same step: schedule, what runs it how."""
+  """Equal for configs that make the same step, run in the same way."""
   beside = nccl_channels.most(config.options), knobs.num_streams(config.options)
   off = sorted(xla_kernel_options.off(config.options))
   by = asked(config.options)
@@ -428,12 +425,12 @@ def looks(module: hlo.Module, config: config_lib.XlaConfig) -> str:
 def too_large(
   target: target_lib.Target, peak_bytes: int | None, least_bytes: int | None
 ) -> str:
-  """Why the device does not hold a step; "" where it may.
+  """Why a step does not fit on the device; "" if it may fit.
 
   Args:
     target: what is compiled.
-    peak_bytes: what the step needs; None where that is not known.
-    least_bytes: what it needs by default: no more is never too much.
+    peak_bytes: what the step needs; None if unknown.
+    least_bytes: what it needs by default, which is never too much.
   """
   device_bytes = target.cluster.gpu.hbm_bytes
   most_bytes = max(memory_pool.num_bytes(device_bytes), least_bytes or 0)
@@ -454,11 +451,11 @@ def _if_slower(
   without_plugin: channel_cap.WithoutPlugin | None = None,
   than: Candidate | None,
 ) -> Candidate | None:
-  """The candidate under NCCL's own choices, if those rule it out.
+  """The candidate under NCCL's own choices, if they rule it out.
 
-  That is if it is slower under them; where a cap goes with it, if it would be
-  even if collectives took nothing from kernels, which is all that a cap gains.
-  Nothing rules out what only the process that compiles can set.
+  They do if it is slower under them; with a cap, if it would be slower even if
+  collectives took nothing from kernels, which is all that a cap can gain. They
+  never rule out what only the process that compiles can set.
   """
   if than is None or config.needs_process:
     return None
@@ -490,7 +487,7 @@ def evaluate_or_raise(
   target: target_lib.Target,
   without_plugin: channel_cap.WithoutPlugin | None = None,
 ) -> Candidate:
-  """The same, for a config without which there is nothing to search.
+  """The same for a config that the search cannot do without.
 
   Raises:
     CompileError: XLA refused.
@@ -551,15 +548,14 @@ def from_the_beginning(
   without_plugin: channel_cap.WithoutPlugin | None = None,
   compiled: lowered.Compilation | None = None,
 ) -> candidates.Candidate:
-  """A candidate, judged by its compiles from the beginning.
+  """A candidate, evaluated by compiling from the beginning.
 
   Args:
     found: the candidate.
     target: what it is of.
-    without_plugin: what a job sets that loads no tuner plugin; None where it
-      loads that. Settings are chosen again if something
-      else runs.
-    compiled: it, from the beginning to the end, where that is done.
+    without_plugin: what a job without the tuner plugin sets; None for one with
+      it. Settings are chosen again if something else runs.
+    compiled: its full compile from the beginning, if done.
 
   Raises:
     LagomError: XLA does not make that schedule.
@@ -598,7 +594,7 @@ def _runs(
   step: step_lib.Step,
   compiled: lowered.Compilation | None,
 ) -> step_lib.Step:
-  """The step that runs of what is scheduled like this."""
+  """The step that runs, of a schedule."""
   if compiled is not None:
     return of_compiled(step, compiled.module)
   return step if found.runs is found.step else found.runs

@@ -2,22 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scheduler feedback: our costs in place of XLA's own estimates.
 
-XLA's scheduler hides collectives by what it estimates kernels and collectives
-to take alone. Our costs include what they do to each other, under the NCCL
-settings that a plan chooses: a kernel's cost is its time beside what it
-overlaps, a collective's its time as configured and slowed.
+XLA's scheduler hides collectives by its estimates of what kernels and
+collectives take alone. Our costs include what they do to each other under the
+plan's NCCL settings: a kernel costs its time beside what it overlaps, and a
+collective its time as configured and slowed.
 
 The costs are those of one schedule. The schedule that XLA makes from them has
-other overlaps, and so other costs; hence this repeats from the quickest
-schedule of a line for a few rounds, until one gains nothing.
+other overlaps and so other costs, so this repeats for a few rounds, each from
+the quickest schedule so far, until a round gains nothing.
 
-There are two lines: from the best so far, and from the quickest program with
-strands or slices where that is another. Such a program has more to overlap, but
-it is overlapped by XLA's estimates alone, or, before Hopper, not at all, as the
+Rounds start from the best candidate, and also from the quickest program with
+strands or slices if that is another one. Such a program has more to overlap,
+but XLA overlaps it by its own estimates, or, before Hopper, not at all: the
 scheduler is off there until it gets a profile. On 64 A40s a GPT of 25e9
 parameters takes 17.0 s with strands, 17.1 as written, and 16.4 s after one
-round. So before its feedback a form need not be ahead; it need only be able to
-win.
+round. So a form need not be ahead before feedback, only able to win.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search.xla import candidates
 
-# Schedules made from our costs, at most, on each line.
+# The most schedules made from our costs, from each start.
 MAX_ROUNDS = 3
 MAX_COMPILES = 2 * MAX_ROUNDS
 
@@ -47,12 +46,12 @@ def search(
   named: candidates.Named = lambda candidate: candidate,
   progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
-  """Goes on from a search with rounds of feedback.
+  """Adds rounds of feedback to a search.
 
   Args:
     so_far: what was tried so far.
     evaluate: schedules and searches a config.
-    named: gives a candidate XLA's names, by which its profile goes.
+    named: gives a candidate XLA's names, which its profile refers to.
     progress: called with a few words after each round.
   """
   for quickest in _starts(so_far):
@@ -67,12 +66,12 @@ def search(
 
 
 def _starts(so_far: candidates.Search) -> list[candidates.Candidate]:
-  """The best, and the quickest in another form than that, if it can win."""
+  """The best, and the quickest one in another form if it can win."""
   best = so_far.best
   formed = [c for c in so_far.scheduled if _has_form(c)]
   quickest = min(formed, key=candidates.tuned_us, default=best)
   if _has_form(best) and not _is_quicker(quickest, best):
-    return [best]  # The rest run alike.
+    return [best]  # The others run the same.
   can_win = quickest is not best and candidates.can_win(quickest, so_far)
   return [best, quickest] if can_win else [best]
 
@@ -120,7 +119,7 @@ def profile(step: step_lib.Step, configuration: step_lib.Configuration) -> str:
 def _costs_us(
   step: step_lib.Step, configuration: step_lib.Configuration
 ) -> Mapping[str, float]:
-  """By the name that the scheduler knows an instruction by, in us per run."""
+  """The scheduler's name of an instruction -> microseconds per run."""
   analysis = step.analysis
   timeline = step.timeline(configuration)
   lost_us = collections.defaultdict[str, float](float, timeline.delay_us)
@@ -153,11 +152,11 @@ def _is_free(
   computation: hlo.Computation,
   instruction: hlo.Instruction,
 ) -> bool:
-  """Whether XLA asks for a cost of what takes no time.
+  """Whether XLA asks for the cost of an instruction that takes no time.
 
-  So it does of the done of a copy, an asynchronous kernel or a collective that
-  XLA runs in a kernel of its own, all of whose time is on its start, and of the
-  allocation of a stack on the host.
+  Such are the dones of copies, asynchronous kernels and collectives that XLA
+  runs in its own kernels, whose time is all on their start, and the allocation
+  of a stack on the host.
   """
   if instruction.id in analysis.awaited_copies:
     return True

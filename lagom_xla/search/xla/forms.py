@@ -5,29 +5,29 @@
 *Strands.* A form changes what there is to overlap, and so which options gain:
 XLA's combiners may couple two strands again, and one collective in flight at a
 time may be too few. So each form that the program can have is scheduled under
-the best options so far; the quickest with each kind of strands under XLA's
-defaults, too; and options are searched anew from the best of all, though it may
-not be ahead yet: what suits strands first, then all values. Left out
-are forms that make the same program as another; keys where XLA combined nothing
-without them, or where kernels alone take longer than the best step; and keys
-alone, where another form makes the strands.
+the best options so far, and the quickest with each kind of strands also under
+XLA's defaults. Then options are searched again from the best form, even if it
+is not ahead yet: what suits strands first, then all values. A search skips
+forms that make the same program as another; keys if XLA combined nothing
+without them, or if kernels alone take longer than the best step; and keys alone
+if another form makes the strands.
 
-*Slices.* Cutting a chain hides what no order of whole collectives can, and
-costs: products of a piece fill their last wave worse, and collectives of a
-piece are less efficient. One schedule whose collectives bear the labels of
-their chains tells what of each chain is exposed. Of a chain in k pieces no more
-than the first or the last piece need be waited for, and k pieces take longer
+*Slices.* Cutting a chain hides what no order of whole collectives can, but
+costs time: products of a piece fill their last wave worse, and collectives of a
+piece are less efficient. One schedule whose collectives carry the labels of
+their chains shows how much of each chain is exposed. Of a chain in k pieces
+kernels wait at most for the first or the last piece, and k pieces take longer
 than the whole:
 
     gain(k) = exposed · (1 − 1/k) − share · (k · t(bytes / k) − t(bytes))
 
-summed over its collectives, with the share of each that is exposed. XLA's
-partitioner drops the labels of the collectives that it places: there a chain's
-are those of its kinds and size, and what is exposed of them is shared out among
-all chains that look alike. Chains that are alike, such as those of unrolled
-layers, are cut alike: many at once first, then one kind after the other as long
-as the step gets shorter. Where XLA combines pieces again, the quickest cut is
-tried with nothing of those kinds combined, too.
+summed over its collectives, with the exposed share of each. XLA's partitioner
+drops labels of collectives that it places: such a chain's are found by kind and
+size, and their exposed time is divided among all chains that look alike. Chains
+that are alike, such as those of unrolled layers, are cut alike: many at once
+first, then one kind after the other while the step gets shorter. If XLA
+combines pieces again, the quickest cut is also tried without combining those
+kinds.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles to the end: whether a candidate fits, and what of it really runs.
+"""Full compiles: whether a candidate fits, and what really runs of it.
 
-They are the last word on a search. They begin with the program, not with a
-module that was fused before. What they show beside memory, values that XLA
-computes again, changes a candidate's times, and may change which is best.
+They conclude a search, and begin with the program, not with a module fused
+before. Beside memory they show values that XLA computes again, which changes a
+candidate's times and may change which is best.
 
-Options are searched by what NCCL's settings make of them, which take a plugin.
-Where it is not loaded, env.sh sets one cap on channels instead, and some
-options that are slower under NCCL's own choices, so that no settings were
-searched for them, pay with that. So at the end all that was compiled is judged
-under caps, too, and what is kept so is the plan, if it is faster, with settings
-where these are faster still.
+Options are searched with NCCL settings, which take a plugin. If it is not
+loaded, env.sh sets one cap on channels instead. Some options gain only with a
+cap, but are slower under NCCL's own choices, so no settings were searched for
+them. So in the end all that was compiled is also evaluated under caps. If that
+finds a faster plan, it is kept, with settings if they are faster still.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ from lagom_xla.search.xla import pruning
 def capped_if_ahead(
   search: candidates.Search, by_cap: channel_cap.WithoutPlugin
 ) -> candidates.Search | None:
-  """The search under caps, if what it keeps so is faster; else None.
+  """The search under caps, if what it keeps is faster; else None.
 
   Args:
     search: under settings.
     by_cap: chooses the cap of a step.
   """
   kept_us = search.best.tuned.step_time_us
-  # Most searches have no schedule that any cap brings below that.
+  # In most searches no cap makes any schedule faster than that.
   if not any(_is_ahead(c, kept_us, by_cap) for c in search.scheduled):
     return None
   capped = dataclasses.replace(
@@ -89,8 +88,8 @@ def _is_ahead(
 ) -> bool:
   """Whether a candidate is faster than that under its cap.
 
-  What takes least to tell goes first: a cap only rids of slowdowns, and the
-  surest cap is not faster than the best one.
+  The cheapest test comes first: a cap only removes slowdowns, and the surest
+  cap is not faster than the best one.
   """
   own = candidate.under_nccl_defaults
   return (
@@ -103,7 +102,7 @@ def _is_ahead(
 def _capped(
   candidate: candidates.Candidate, by_cap: channel_cap.WithoutPlugin
 ) -> candidates.Candidate:
-  """A candidate under the surest cap in place of its settings."""
+  """A candidate under the surest cap instead of its settings."""
   runs = candidate.runs
   configuration = by_cap.configuration(runs)
   tuned = runs.timeline(configuration)
@@ -123,9 +122,9 @@ _Checked = tuple[
 
 
 def num_expected(search: candidates.Search) -> int:
-  """How many schedules `of_best` is likely to take, to go by the best so far.
+  """How many schedules `of_best` will probably take, given the best so far.
 
-  The compile to the end counts as two.
+  The full compile counts as two.
   """
   best = min(search.scheduled, key=candidates.tuned_us)
   if best is search.default:

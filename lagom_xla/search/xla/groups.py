@@ -1,21 +1,20 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Combine groups: which collectives become one, each placed on its own.
+"""Combine groups: which collectives become one, chosen chain by chain.
 
-Combining saves latency and costs overlap: a combined collective starts when its
-last operand is there and is waited for by its first user. Where one of them
-should end and the next begin depends on the kernels around, so no threshold in
-bytes is right everywhere.
+Combining saves latency but costs overlap: a combined collective starts when its
+last operand is ready, and its first user waits for all of it. The best groups
+depend on the kernels around, so no threshold in bytes is right everywhere.
 
 Collectives that XLA could combine, in schedule order, form a *chain*. XLA's
 options set one threshold for all chains of a kind; here each chain gets its
-own. The search begins with every collective alone, and is a climb as that over
-options is (`options.py`): it compiles each threshold of each chain, and
+own. The search starts with every collective alone and climbs like the search
+over options (`options.py`): it compiles each threshold of each chain, and
 combines what gained.
 
 XLA combines before it pipelines and double-buffers loops, so a collective of
 the program may have several copies in the schedule. What is combined in the
-program is combined wherever copies of it meet.
+program is combined in all its copies.
 """
 
 from __future__ import annotations
@@ -112,11 +111,11 @@ def search(
 
 
 def _check_can_group(module: hlo.Module) -> None:
-  """Checks that groups of our own are worth scheduling a module for.
+  """Checks that a module can have our own groups.
 
   Raises:
     CompileError: it is too large.
-    DonationLostError: it donates, and this JAX would forget that.
+    DonationLostError: it donates inputs, which this JAX would forget.
   """
   if module.num_instructions > _MAX_INSTRUCTIONS:
     raise errors.CompileError(

@@ -2,12 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The joint search: XLA configs outside, NCCL settings inside.
 
-XLA options come first, because a launcher can set them (`options.py`): from the
-fastest of XLA's default and what others publish (`arms.py`) on. What only
-the process that compiles can set comes after, on top of the best so far and
-only when asked for, each stage from the best so far. Forms come first, as they
-change what there is to overlap; orders come last, as they are those of one
-schedule.
+XLA options come first, because a launcher can set them (`options.py`). They
+start from the fastest of XLA's default and published recipes (`arms.py`). What
+only the compiling process can set follows if asked for, each stage on top of
+the best so far: forms first, because they change what there is to overlap, and
+orders last, because they belong to one schedule.
 """
 
 from __future__ import annotations
@@ -73,8 +72,8 @@ def search_in_process(
 
 Found = Callable[[candidates.Candidate | candidates.Refused], None]
 
-# Options are searched for so long at most: a module of 60,000 instructions
-# compiles for a minute.
+# The most time for options: a module of 60,000 instructions compiles for a
+# minute.
 SECONDS = 300.0
 
 _NO_ARMS = arms_lib.Known(arms=())

@@ -2,23 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The knobs of XLA: what there is to choose, once per module.
 
-A knob has values besides XLA's default, each of which is a few XLA options.
-Only what can act on the collectives, loops and GPUs that are there is offered.
-Which options a jaxlib accepts, how it spells them and what it does by itself
-differ from version to version. `lagom-xla knobs` lists them.
+Each value of a knob is a few XLA options. Only values that can affect the
+module's collectives, loops and GPUs are tried. Which options a jaxlib accepts,
+how it spells them and what it does by default differ from version to version.
+`lagom-xla knobs` lists them.
 
-*The latency-hiding scheduler* is off by default and switches itself on where
-XLA's speed-of-light model knows the GPU and every collective of the module
-(SolLatencyEstimator's IsSupportedForModule): not before Hopper, not beside a
-ragged-all-to-all, a broadcast, a send or work on the host. Which ones XLA knows
-changes from version to version, so the schedule itself is asked. XLA notes the
-name under which the scheduler knew an instruction in the instruction's
-metadata, and only there.
+*The latency-hiding scheduler* is off by default and turns itself on if XLA's
+speed-of-light model knows the GPU and every collective of the module
+(SolLatencyEstimator's IsSupportedForModule): not before Hopper, nor with a
+ragged-all-to-all, a broadcast, a send or work on the host. What XLA knows
+changes from version to version, so the schedule itself tells: the scheduler
+notes its name of each instruction in the instruction's metadata.
 
-*Memory.* The latency-hiding scheduler starts collectives later, or orders
-kernels otherwise, to hold no more beside arguments and results than the memory
-limit (`passes/schedule/memory.py`). How much a schedule needs is estimated
-(`memory`), so that one close to the limit counts as short of memory.
+*Memory.* The latency-hiding scheduler starts collectives later, or reorders
+kernels, to stay below the memory limit (`passes/schedule/memory.py`). A
+schedule's memory is an estimate (`memory`), so one close to the limit counts as
+short of memory.
 """
 
 from __future__ import annotations

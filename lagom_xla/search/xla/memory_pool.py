@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """JAX's pool: what a step may take of a GPU's memory.
 
-JAX has XLA's allocator take a share of the GPU and no more, 75 % unless a
-variable says otherwise (jaxlib/xla_client.py). XLA_PYTHON_CLIENT_PREALLOCATE=
-false has the pool grow up to the same size (CreateBFCAllocator in
-xla/pjrt/gpu/gpu_helpers.cc). Only allocation by the driver knows no pool, and
-unified memory reaches beyond the GPU.
+XLA's allocator takes a share of the GPU's memory, 75 % unless a variable says
+otherwise (jaxlib/xla_client.py). With XLA_PYTHON_CLIENT_PREALLOCATE=false the
+pool grows up to the same size (CreateBFCAllocator in
+xla/pjrt/gpu/gpu_helpers.cc). The platform allocator has no pool, and unified
+memory may exceed the GPU's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import os
 from lagom_xla import errors
 from lagom_xla.costs import in_words
 
-# The first in place of the second, which jaxlib calls deprecated.
+# The first one replaces the second, which jaxlib deprecates.
 _VARIABLES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
 _DEFAULT_SHARE = 0.75
 
@@ -51,12 +51,12 @@ def share() -> float:
 
 
 def num_bytes(device_bytes: int) -> int:
-  """What that is of a GPU's memory."""
+  """The pool's size on a GPU with so much memory."""
   return int(share() * device_bytes)
 
 
 def of_a_gpu(device_bytes: int) -> str:
-  """What there is for a step, in words."""
+  """The memory that a step may use, in words."""
   whole = in_words.gigabytes(device_bytes)
   if share() == 1:
     return f"the {whole} of a GPU"

@@ -2,17 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The search over XLA's options: arms, then single values beside the best.
 
-XLA's default and what is published (`arms.py`) are compiled first. So are ways
-to have collectives run side by side, where a step has several groups. Beside
-the fastest of them each value of each knob is compiled. What gained is
-combined, one value after the other, as long as the step gets shorter. Then the
-best is compiled without each of its options, as what gained alone may cost once
-others are beside it. There is another round as long as one gains, and time is
-left: whenever the search ends, the best so far stands.
+XLA's default and published recipes (`arms.py`) are compiled first, and if a
+step has several groups, also options that run collectives side by side. Each
+value of each knob is compiled on top of the fastest of them. What gained is
+combined, one value after the other, while the step gets shorter. Then the best
+is compiled without each of its options, since one that gained alone may cost
+beside others. Rounds repeat while one gains and time is left; whenever the
+search ends, the best so far is kept.
 
-Only a compiled schedule with its NCCL settings searched is ever kept, and a
-plan is chosen of all that was compiled, by what is sure
-(`candidates.Search.best`).
+Only compiled schedules with searched NCCL settings are kept. The plan is chosen
+from all that was compiled, by assured gain (`candidates.Search.best`).
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import pruning
 
-# What gains a smaller share of the step is not gone on from. It is less than
-# what a round must gain (`candidates.LEAST_GAIN`), as small gains add up.
+# The search continues only from gains of at least this share of the step. It is
+# less than a round must gain (`candidates.LEAST_GAIN`), as small gains add up.
 _LEAST_GAIN = 1e-4
 
 Beside = Callable[[candidates.Candidate | None], candidates.Evaluate]
@@ -71,8 +70,8 @@ def search(
     for arm in new:
       so_far = so_far.with_candidate(beside(None)(arm.config))
       progress(arm.name)
-  # Recipes combine gradients, and nothing runs beside what is combined: what
-  # has collectives run side by side may be best where no recipe is.
+  # Recipes combine gradients, which leaves little to run side by side: options
+  # for that may be best without a recipe.
   apart = knobs.offered(knobs.two_fabrics(so_far.default.step))
   for label, change in settings(apart):
     if time.monotonic() >= until_s:
@@ -97,7 +96,7 @@ def search(
 
 
 def _beside_others(arms: Sequence[arms_lib.Arm]) -> Iterator[Change]:
-  """Arms that are tried beside what else gains."""
+  """Arms to try together with what else gains."""
   for arm in arms:
     if arm.goes_with_others:
       yield arm.name, functools.partial(_with_arm, arm=arm)
@@ -229,8 +228,9 @@ def _with(
 def drops(best: candidates.Candidate) -> list[Change]:
   """The best without each of its options that a schedule may show.
 
-  Those that seem to do nothing, too, as only a compile acquits them: without a
-  threshold that seems to combine nothing OLMoE on A100s is 0.5 % faster.
+  That includes options that seem to do nothing, since only a compile can tell:
+  without a threshold that seems to combine nothing, OLMoE on A100s is 0.5 %
+  faster.
   """
   return [
     (

@@ -3,13 +3,13 @@
 """Pruning: a config without the options that do nothing.
 
 A recipe is written for many programs, and a search keeps a set of options as a
-whole. An option acts if without it the schedule is another one, or the step
-that runs, where XLA computes values again for want of memory. A plan holds only
-what acts, so that a user sees what the gain rests on.
+whole. An option has an effect if the schedule differs without it, or, when
+memory is short, the compiled step. A plan has only options with an effect, so
+that users see where the gain comes from.
 
-Each option is left out alone, and what does nothing so, together. A search has
-compiled most of these schedules (`options.drops`); they tell what each option
-of the plan does, too (`verify/`).
+Each option is left out alone, then all that do nothing together. A search has
+compiled most of these schedules (`options.drops`), and they also show what each
+option of the plan does (`verify/`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lagom_xla.passes.schedule import digest
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import evaluation
 
-# What XLA reads after it has scheduled, and for what.
+# Options that XLA reads after scheduling -> what they set.
 AFTER_THE_SCHEDULE = {
   "xla_gpu_enable_command_buffer": "how kernels are launched",
   "xla_disable_hlo_passes": "which passes run",
