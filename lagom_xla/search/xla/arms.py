@@ -208,7 +208,7 @@ def _of_recipe(
   options, notes = fitted.options, list(fitted.messages)
   left_out = [n for n in options if n in _CHOOSE_PRODUCTS and not is_live]
   if left_out:
-    notes.append(f"{_ON_PRODUCTS}: {' and '.join(left_out)} was left out.")
+    notes.append(f"{_ON_PRODUCTS}: {' and '.join(left_out)} is left out.")
   config = config_lib.XlaConfig(options={**reset, **options})
   return Arm(
     name=recipe.name,
