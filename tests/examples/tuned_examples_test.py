@@ -124,4 +124,4 @@ def test_without_the_flag_a_step_is_what_it_was():
   step, _ = mlp.train_step(jax.devices()[:_DEVICES], model="tiny")
   assert tuning.tuned(step, tune=False) is step
   assert type(tuning.tuned(step, tune=True)) is not type(step)
-  assert "nothing is measured" in lagom_xla.tune(step).report()
+  assert "nothing measured" in lagom_xla.tune(step).report()

@@ -403,7 +403,7 @@ def test_a_checkpoint_is_told_apart():
   assert len(counted) > 100
   words = cost.in_words(1.0, 500)
   assert words.startswith("0.0 steps (0.0 to 0.0), 0.00 % of 500 so far")
-  assert f"not in it {cost.foreign_s:.1f} steps in" in words
+  assert f"not counted: {cost.foreign_s:.1f} steps in" in words
 
 
 def test_a_slow_traced_call_is_never_taken_for_a_checkpoint():
