@@ -7,27 +7,27 @@ own (`all-gather-start` / `all-gather-done`), or inside another instruction that
 runs it: an `async-start` / `async-done` pair around a computation that holds
 one or, as a group that NCCL launches at once, several; a fusion, such as one
 that slices what it gathers; or calls and pairs inside these. Collectives are
-told apart by opcode, never by name, and none is left out: `find` raises where
-the module has another one. Replica groups have four spellings:
+recognized by opcode, never by name, and `find` raises if it does not know how a
+module runs one of them. Replica groups have four spellings:
 
     {{0,1},{2,3}}                                      a list
     [4,2]<=[2,4]T(1,0)                                 an iota, transposed
     mesh['a'=8,'b'=2] {'a'}                            axes of a device mesh
     mesh['a'=8,'b'=2], device_ids=([2,8]T(1,0)) {'a'}  axes of a permuted mesh
 
-What they hold are ids of devices, or of replicas or partitions alone, by mode
-(`_by_mode`). All come out of here as a tuple of groups, each a tuple of device
-ids, places in the module's device assignment, in the order in which XLA joins
+The ids are of devices, replicas or partitions, depending on the mode
+(`_by_mode`). This module returns a tuple of groups, each a tuple of device ids:
+positions in the module's device assignment, in the order in which XLA joins
 their data.
 
 *Streams* (ExecutionStreamAssignment in XLA's
-xla/service/gpu/execution_stream_assignment.cc). Asynchronous collectives follow
-one another on a stream of communication. From JAX 0.12 on, those that XLA
-assigned to the scale-up fabric (NVLink's domain) have one of their own
-(xla/backends/gpu/transforms/collectives/collective_domain_assigner.cc).
-So have, from there on, kernels of XLA's own for collectives, which are fusions
-in an async-start. Synchronous ones run on the compute stream, which waits for
-none of these.
+xla/service/gpu/execution_stream_assignment.cc). Asynchronous collectives run
+one after another on a communication stream. From JAX 0.12 on, those that XLA
+assigned to the scale-up fabric (the NVLink domain) have a stream of their own
+(xla/backends/gpu/transforms/collectives/collective_domain_assigner.cc), and so
+have XLA's own kernels for collectives, which are fusions in an async-start.
+Synchronous collectives run on the compute stream, which waits for none of
+these.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
 
 _SEND_RECV_PAIRS = "_xla_send_recv_source_target_pairs"
-# Of sends and receives that XLA pipelined: "1", else the other of two streams.
+# Set on sends and receives that XLA pipelined; says which of two streams.
 _PIPELINE = "_xla_send_recv_pipeline"
 
 Groups = tuple[tuple[int, ...], ...]
-# Kinds that join elements of different devices.
+# Kinds that combine elements of different devices.
 REDUCTIONS = ("all-reduce", "reduce-scatter")
 
 
@@ -63,10 +63,11 @@ def replica_groups_of(
   num_devices: int | None,
   num_replicas: int | None = None,
 ) -> Groups:
-  """The groups of a collective, not of an async-start around it.
+  """The groups of a collective, as device ids.
 
-  An instruction without groups joins all devices of the module; () where their
-  number is not known. `num_replicas` is the module's, if known.
+  Without groups, an instruction joins all devices of the module; () if their
+  number is unknown. `num_replicas` is the module's, if known. Pass the
+  collective itself, not an async-start around it.
   """
   groups = _written_groups(instruction)
   if not num_devices or instruction.HasField("mesh_axes_replica_group_list"):
@@ -83,7 +84,7 @@ def replica_groups_of(
   )
 
 
-# Only these say whether their ids are of devices.
+# Only these have `use_global_device_ids`.
 _SAY_IDS = frozenset(
   f"{kind}{end}"
   for kind in ("all-gather", "all-reduce", "reduce-scatter")
@@ -92,7 +93,7 @@ _SAY_IDS = frozenset(
 
 
 def _mode(instruction: hlo.Instruction) -> str:
-  """What ids in groups of a collective with a channel stand for."""
+  """What the group ids of a collective with a channel stand for."""
   if instruction.opcode not in _SAY_IDS:
     return "partitions"
   return "devices" if instruction.use_global_device_ids else "both"
@@ -102,13 +103,13 @@ def _mode(instruction: hlo.Instruction) -> str:
 def _by_mode(
   groups: Groups, mode: str, num_devices: int, num_replicas: int | None
 ) -> Groups:
-  """Groups of devices, of groups of what a mode has (CollectiveOpGroupMode).
+  """Turns groups of ids into groups of devices (CollectiveOpGroupMode).
 
-  Without a channel they are of replicas, each partition by itself. With one,
-  they are of partitions, each replica by itself; or of devices; or of replicas
-  with all of their partitions. Device r * P + p is partition p of replica r.
-  Ids beyond the module's replicas are of devices, and all are where nobody says
-  how many replicas there are and they are more than one.
+  Without a channel, ids are replicas, and each partition communicates by
+  itself. With one, ids are partitions, and each replica communicates by itself;
+  or devices; or replicas with all of their partitions. Device r * P + p is
+  partition p of replica r. Ids beyond the number of replicas (1 if unknown) are
+  devices; so are those of partitions if that number is unknown.
   """
   most = max(map(max, groups))
   replicas = num_replicas or 1
@@ -133,7 +134,7 @@ def _by_mode(
 
 
 def _written_groups(instruction: hlo.Instruction) -> Groups:
-  """The groups as an instruction has them; () without any."""
+  """The groups that an instruction spells out; () if it has none."""
   if instruction.HasField("mesh_axes_replica_group_list"):
     mesh = instruction.mesh_axes_replica_group_list
     return _of_mesh(mesh.SerializeToString(deterministic=True))
@@ -227,7 +228,7 @@ def _rows(devices: np.ndarray) -> Groups:
 
 @functools.lru_cache(maxsize=1024)
 def _connected_components(pairs: tuple[tuple[int, int], ...]) -> Groups:
-  """Groups of the devices that (source, target) pairs connect, in any way."""
+  """Groups of devices that (source, target) pairs connect, by any path."""
   connected: dependencies.DisjointSets[int] = dependencies.DisjointSets()
   for pair in pairs:
     connected.join(*pair)
@@ -239,12 +240,12 @@ def _connected_components(pairs: tuple[tuple[int, int], ...]) -> Groups:
 
 Form = Literal["async", "sync"]
 
-# Streams of collectives; the names of all begin with the first.
+# Streams of collectives; all names begin with COMMUNICATION.
 COMMUNICATION = "communication"
 SCALE_UP = f"{COMMUNICATION}, scale-up"
-# Of kernels of XLA's own that are fusions.
+# XLA's own collective kernels, which are fusions.
 FUSED = f"{COMMUNICATION}, fused"
-# The compute stream, which runs no kernel meanwhile.
+# The compute stream, which runs no other kernel meanwhile.
 SYNC = f"{COMMUNICATION}, sync"
 
 
@@ -257,7 +258,7 @@ class Collective:
     kind: HLO opcode of the operation, one of `collectives.KINDS`.
     form: "async" where XLA runs it beside kernels; "sync" where it is a plain
       instruction, is marked is_sync, or will be (`_awaited_at_once`).
-    computation: name of the computation that it stands in.
+    computation: name of the computation that holds it.
     start_id: id of the instruction that starts it.
     done_id: id of the instruction that waits for it; None for plain ones, and
       where the wait is in another computation.
@@ -266,25 +267,25 @@ class Collective:
     result_bytes: bytes of all results, per device.
     array_bytes: bytes of each array as NCCL counts them (see `nccl_bytes`).
     element_type: HLO element type of the first operand.
-    reduction: opcode by which a reduction joins elements; "" of other kinds.
+    reduction: opcode that combines two elements; "" for other kinds.
     groups: device ids of each group; () where they cannot be known.
     pairs: (source, target) devices of a collective-permute, send or recv, else
       ().
     executions: times it runs per step.
     is_pipelined: whether XLA pipelined it over loop iterations.
-    xla_strategy: how XLA means to run it in a kernel of its own, without NCCL,
-      as it writes that; "" where it does not say.
-    memory: "symmetric" or "peer" where XLA marked it to run by puts into
-      windows of others, or by copies into their memory; "" where it did not.
+    xla_strategy: XLA's name for the kernel of its own that runs it, without
+      NCCL; "" if it names none.
+    memory: "symmetric" if XLA marked it to put into other ranks' windows,
+      "peer" if to copy into their memory; "" otherwise.
     num_elements: of all operands.
-    num_updates: parts at offsets of their own that a ragged-all-to-all sends.
-    stream: COMMUNICATION, SCALE_UP, FUSED or SYNC, and the number of the stream
-      where XLA has several of that.
-    channel_id: XLA's number of it, by which those of one form are told apart in
-      whatever order they are scheduled; 0 for none.
-    grouped_bytes: `array_bytes` of all that one launch of a group runs of its
-      kind, element type and devices, which NCCL takes together; () where it is
-      in no group.
+    num_updates: parts that a ragged-all-to-all sends, each to its own offset.
+    stream: COMMUNICATION, SCALE_UP, FUSED or SYNC, followed by a number if XLA
+      has several of these streams.
+    channel_id: XLA's channel, which tells collectives of one form apart in any
+      schedule; 0 for none.
+    grouped_bytes: `array_bytes` of all collectives in its group that have its
+      kind, element type and devices, which NCCL takes together; () if it is in
+      no group.
   """
 
   name: str
@@ -323,24 +324,24 @@ class Collective:
 
   @property
   def nccl_bytes(self) -> int:
-    """Bytes as NCCL counts them: the larger of what goes in and comes out.
+    """Bytes as NCCL counts them: the larger of input and output.
 
     For all-gather and reduce-scatter that is the whole buffer, ranks times the
-    per-rank count (ncclInfo.nBytes, NCCL src/enqueue.cc); for a
-    ragged-all-to-all the smaller (`_moved_bytes`).
+    per-rank count (ncclInfo.nBytes, NCCL src/enqueue.cc). For a
+    ragged-all-to-all it is the smaller of the two (`_moved_bytes`).
     """
     return _moved_bytes(self.kind, self.operand_bytes, self.result_bytes)
 
 
 def _moved_bytes(kind: str, given_bytes: int, taken_bytes: int) -> int:
-  """What a rank sends and receives of a buffer that it gives and one it takes.
+  """Bytes that a rank moves, from those of its input and its output.
 
-  A ragged-all-to-all sends the rows that its sizes say, which only the running
-  step knows: XLA's thunk posts a send and a receive of `send_sizes` and
-  `recv_sizes` rows to each rank (xla/backends/gpu/runtime/
-  ragged_all_to_all_thunk.cc). The buffer that they arrive in or come from may
-  be large enough for all ranks to send to one. With all rows in use and ranks
-  alike, a rank sends and receives the smaller of its two buffers.
+  A ragged-all-to-all sends as many rows as its sizes say, which are only known
+  at run time: XLA's thunk posts a send and a receive of `send_sizes` and
+  `recv_sizes` rows for each rank
+  (xla/backends/gpu/runtime/ragged_all_to_all_thunk.cc). One of the two buffers
+  may have room for all ranks to send to one. If all rows are used and ranks are
+  alike, a rank moves the bytes of the smaller buffer.
   """
   if kind == "ragged-all-to-all":
     return min(given_bytes, taken_bytes)
@@ -366,7 +367,7 @@ NOPS = frozenset([
 
 
 def kind_of(instruction: hlo.Instruction) -> str | None:
-  """The collective that an instruction is or starts by itself, if any."""
+  """The kind of collective that an instruction itself is or starts."""
   kind = instruction.opcode.removesuffix("-start")
   return kind if kind in KINDS else None
 
@@ -379,14 +380,13 @@ def payloads(
 ) -> tuple[Operation, ...]:
   """The collectives that an instruction runs as one, if any.
 
-  Not those of a computation that runs as a sequence, in which each is found
-  where it stands: a call's, a loop's, and a stream's that the program names,
-  where it launches kernels, too.
+  Those in computations that run as sequences are found there instead: in calls,
+  in loops, and on a stream that the program names, if it also launches kernels.
   """
   opcode = instruction.opcode
   if not instruction.called_computation_ids or opcode in _SEQUENCES:
     return ()
-  if opcode.endswith(("-done", "-update")):  # They name what their start runs.
+  if opcode.endswith(("-done", "-update")):  # They repeat their start's.
     return ()
   held = _held(module)
   inside = tuple(o for i in instruction.called_computation_ids for o in held[i])
@@ -400,7 +400,7 @@ def payloads(
 
 
 def _held(module: hlo.Module) -> Mapping[int, tuple[Operation, ...]]:
-  """The collectives in each computation and in what it calls, by its id."""
+  """The collectives in each computation and in those it calls, by its id."""
   if module in _held_by:
     return _held_by[module]
   held: dict[int, tuple[Operation, ...]] = {}
@@ -430,7 +430,7 @@ _held_by: weakref.WeakKeyDictionary[
 def _only_communicates(
   module: hlo.Module, computation: hlo.Computation
 ) -> bool:
-  """Whether a computation and those that it calls launch nothing else."""
+  """Whether a computation and those that it calls only communicate."""
   return all(
     instruction.opcode in NOPS
     or kind_of(instruction)
@@ -448,16 +448,16 @@ def _only_communicates(
 
 
 def find(module: hlo.Module) -> tuple[Collective, ...]:
-  """All collectives of a module that run, in schedule order; found once.
+  """The collectives that a module runs, in schedule order.
 
   Raises:
-    HloError: the module has another one, in a form that is not known here.
+    HloError: the module has a collective in a form that is not known here.
   """
   if module not in _found:
     devices = num_devices(module)
     found: list[Collective] = []
     met: set[tuple[int, int]] = set()
-    as_one: set[int] = set()  # Computations that an instruction runs so.
+    as_one: set[int] = set()  # Computations that an async-start runs as one.
     for computation in module.sequences:
       if computation.id in as_one:
         continue
@@ -493,7 +493,7 @@ def _id_of(operation: Operation) -> tuple[int, int]:
 def _reached(
   module: hlo.Module, called_ids: Iterable[int]
 ) -> Mapping[int, hlo.Instruction | None]:
-  """Ids of computations and of all that they call, and what calls each."""
+  """Ids of computations and of all that they call -> what calls each."""
   reached: dict[int, hlo.Instruction | None] = dict.fromkeys(called_ids)
   left = list(reached)
   while left:
@@ -506,7 +506,7 @@ def _reached(
 
 
 def _check_all_met(module: hlo.Module, met: Set[tuple[int, int]]) -> None:
-  """Checks that each collective that a module can reach was met.
+  """Checks that every collective that a module can reach was met.
 
   Raises:
     HloError: one was not.
@@ -523,7 +523,7 @@ def _check_all_met(module: hlo.Module, met: Set[tuple[int, int]]) -> None:
         )
 
 
-# Every prediction begins with the same module, and asks for what it has.
+# A cache: every prediction asks for the collectives of the same module.
 _found: weakref.WeakKeyDictionary[hlo.Module, tuple[Collective, ...]] = (
   weakref.WeakKeyDictionary()
 )
@@ -577,7 +577,7 @@ def _started(
         channel_id=operation.channel_id,
       )
     )
-  # XLA's group is of what stands in the computation itself.
+  # XLA's groups hold their collectives in the computation itself.
   is_group = start.opcode == "async-start" and (
     start.called_computation_ids[0] in module.wrapped
   )
@@ -590,7 +590,7 @@ def _started(
 
 
 def _reduction(module: hlo.Module, operation: hlo.Instruction) -> str:
-  """By which opcode a collective joins elements."""
+  """The opcode with which a collective combines elements."""
   if (
     kind_of(operation) not in REDUCTIONS or not operation.called_computation_ids
   ):
@@ -602,8 +602,8 @@ def _reduction(module: hlo.Module, operation: hlo.Instruction) -> str:
 def _taken_by(one: Collective) -> tuple[object, ...]:
   """Equal for collectives of a group that NCCL takes together.
 
-  Those are of one function, type and communicator (ncclPrepareTasks in NCCL's
-  src/enqueue.cc).
+  These have the same function, type and communicator (ncclPrepareTasks in
+  NCCL's src/enqueue.cc).
   """
   return one.kind, one.element_type, one.groups, one.xla_strategy
 
@@ -611,13 +611,13 @@ def _taken_by(one: Collective) -> tuple[object, ...]:
 def on_streams(
   module: hlo.Module, collectives: Sequence[Collective], num_streams: int
 ) -> tuple[Collective, ...]:
-  """Collectives where XLA has several streams of communication per domain.
+  """Assigns collectives to XLA's `num_streams` streams per domain.
 
-  XLA takes the streams in turn, computation by computation from the entry on,
-  and in each in the order in which a module has its instructions, which is not
-  that of the schedule. Sends and receives that it pipelined take no turn: they
-  have the second stream, or a third one, whatever the others have. Where there
-  is one stream, and beside that of a domain, they are on it like all else.
+  XLA assigns streams in rotation: computation by computation from the entry on,
+  and within each in the module's order of instructions, which is not the
+  schedule's. Sends and receives that it pipelined are outside of the rotation,
+  on the second or third stream. With one stream per domain, all collectives
+  share it.
   """
   if num_streams == 1:
     return tuple(collectives)
@@ -652,7 +652,7 @@ def on_streams(
   )
 
 
-# What XLA's backend config calls the domain, in its whole name.
+# XLA's name for the domain in a backend config.
 _SCALE_UP_DOMAIN = b"COLLECTIVE_COMMUNICATION_DOMAIN_SCALE_UP_FABRIC"
 
 
@@ -663,7 +663,7 @@ def _stream(
   operation: hlo.Instruction,
 ) -> str:
   """The stream of an asynchronous collective."""
-  # A start's own computation holds the fusion, and another one what it fuses.
+  # A fusion's collective is one computation deeper than the start's own.
   is_own = kind_of(start) or home.id in start.called_computation_ids
   if not is_own and _xla_strategy(module, start, operation):
     return FUSED
@@ -673,7 +673,7 @@ def _stream(
   )
 
 
-# How XLA marks collectives by xla_gpu_all_gather_mode and its like.
+# XLA's marks for xla_gpu_all_gather_mode and the like.
 _MODES = {
   "symmetric": b"COLLECTIVES_SYMMETRIC_MEMORY",
   "peer": b"COLLECTIVES_PEER_MEMORY",
@@ -690,7 +690,7 @@ def _memory(
   return ""
 
 
-# The kind of a fusion that is such a kernel, whatever its collective says.
+# The kind of fusion that is such a kernel, named or not.
 FUSED_KERNEL = "__triton_collective"
 
 
@@ -699,9 +699,9 @@ def _xla_strategy(
 ) -> str:
   """The kernel of its own that XLA chose for a collective; "" for none.
 
-  It does for all-reduces of up to a few MiB within a host, and says by which
-  strategy (such as KERNEL_STRATEGY_TRITON_ONE_SHOT) in the all-reduce, also
-  where that is in a fusion then (JAX 0.12).
+  XLA chooses one for all-reduces of up to a few MiB within a host. It writes
+  the strategy (such as KERNEL_STRATEGY_TRITON_ONE_SHOT) into the all-reduce,
+  which JAX 0.12 then puts in a fusion.
   """
   if b"kernel_strategy" in module.raw_backend_config(operation):
     config = module.backend_config(operation)
@@ -713,14 +713,14 @@ def _xla_strategy(
   return FUSED_KERNEL if is_kernel else ""
 
 
-# What is not said, and NCCL's.
+# No strategy, and NCCL's.
 _OF_NCCL = frozenset(["KERNEL_STRATEGY_INVALID", "KERNEL_STRATEGY_DEFAULT"])
 
 
 def _num_updates(
   computation: hlo.Computation, operation: hlo.Instruction
 ) -> int:
-  """Updates that a ragged-all-to-all sends: its offsets in the operand."""
+  """Updates that a ragged-all-to-all sends: one for each of its offsets."""
   if operation.opcode != "ragged-all-to-all":
     return 0
   offsets = list(computation.operands(operation))[2]
@@ -730,12 +730,12 @@ def _num_updates(
 def _awaited_at_once(
   module: hlo.Module, computation: hlo.Computation
 ) -> Set[int]:
-  """Ids of the starts that XLA makes synchronous once it has scheduled.
+  """Ids of the starts that XLA makes synchronous after scheduling.
 
-  Those between which and their done stands nothing but starts and dones of
-  collectives and what XLA takes for no-ops there (ConvertAsyncCollectivesToSync
-  in xla/hlo/transforms/collectives/convert_async_collectives_to_sync.cc). Sends
-  and receives are no such collectives, and groups of several never are.
+  Between such a start and its done are only starts and dones of collectives,
+  and instructions that count as no-ops there (ConvertAsyncCollectivesToSync in
+  xla/hlo/transforms/collectives/convert_async_collectives_to_sync.cc). Sends,
+  receives and groups of several collectives never become synchronous.
   """
   in_flight: set[int] = set()
   known: set[int] = set()
@@ -762,7 +762,7 @@ _NOPS_BETWEEN = frozenset([
 
 
 def _is_pair_of_one(module: hlo.Module, start: hlo.Instruction) -> bool:
-  """Whether an instruction starts one collective that some done awaits."""
+  """Whether an instruction starts a pair of exactly one collective."""
   if start.opcode == "async-start":
     (called_id,) = start.called_computation_ids
     return bool(kind_of(module.computations[called_id].root))
@@ -772,17 +772,17 @@ def _is_pair_of_one(module: hlo.Module, start: hlo.Instruction) -> bool:
 def arrays(
   computation: hlo.Computation, operation: hlo.Instruction, kind: str
 ) -> tuple[list[hlo.Shape], hlo.Shape]:
-  """What is sent, without offsets, sizes and tokens, and what arrives."""
+  """The operands, without offsets, sizes and tokens, and the results."""
   given = [operand.shape for operand in computation.operands(operation)]
   taken = operation.shape
   match operation.opcode:
     case "all-gather-start" | "collective-permute-start":
-      taken = taken.tuple_shapes[1]  # After the operands, which it repeats.
+      taken = taken.tuple_shapes[1]  # The first are the operands.
     case "all-reduce-start" if _is_nested(taken):
-      taken = taken.tuple_shapes[1]  # As any async-start has it.
+      taken = taken.tuple_shapes[1]  # The same, as in any async-start.
     case "send" | "recv":
       taken = taken.tuple_shapes[0]
-  # A permute in place also takes the output and offsets.
+  # An in-place permute also takes the output and offsets.
   is_in_place = kind == "collective-permute" and operation.dynamic_slice_sizes
   if kind == "recv":
     given = []
@@ -812,9 +812,9 @@ def _array_bytes(
 
 
 def num_devices(module: hlo.Module) -> int | None:
-  """Devices that a module is for: as declared, else as its collectives name.
+  """The devices of a module: as declared, or as its collectives name.
 
-  None where nothing is declared and there are no collectives.
+  None if nothing is declared and there are no collectives.
   """
   if module.num_partitions is not None:
     return module.num_partitions

@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory access of a kernel: what it reads and writes, and in which order.
 
-A fusion computes only what its results depend on: of an operand that it slices
-it reads the slice, and an array that it updates in place it neither reads nor
-writes outside the update. So its values are followed back from its root.
+A fusion computes only what its results depend on: it reads only the slice of an
+operand that it slices, and it neither reads nor writes an array outside of an
+update in place. So its values are followed back from its root.
 
-XLA runs a scatter with a thread for each element of its updates. Where an index
-may occur twice each thread updates memory atomically. `unique_indices` on JAX's
+XLA runs a scatter with one thread per element of the updates. If an index may
+occur twice, each thread updates memory atomically. `unique_indices` on JAX's
 `.at[].add` promises that none does.
 """
 
@@ -30,10 +30,10 @@ class Scatter:
     window_elements: elements of one update.
     num_places: windows that an index can name, such as a vocabulary's rows.
     element_bits: size of an element.
-    may_collide: whether two updates may combine with one element. A scatter
-      that overwrites needs no atomic update; and an index of several
-      coordinates, as a router's (token, expert), is taken to be unique even
-      where the program does not promise it.
+    may_collide: whether two updates may combine with one element. False for a
+      scatter that overwrites, which needs no atomic updates, and for an index
+      of several coordinates, such as a router's (token, expert), which is taken
+      to be unique even if the program does not promise it.
   """
 
   num_updates: int
@@ -79,8 +79,9 @@ _REDUCTIONS = frozenset(["reduce", "reduce-window", "select-and-scatter"])
 def _wanted_of_fusion(fused: hlo.Computation) -> dict[int, int]:
   """Elements of each value in a fusion that its results depend on, by id.
 
-  A fusion computes only those: what is sliced later is never computed whole,
-  and what is updated in place is neither read nor written outside the update.
+  A fusion computes only those: a value that is sliced later is never computed
+  whole, and an array that is updated in place is neither read nor written
+  outside of the update.
   """
   in_place = {update.id for update in _updated_in_place(fused)}
   wanted = dict.fromkeys(fused.by_id, 0)
@@ -140,28 +141,29 @@ def _innermost(shape: hlo.Shape) -> int | None:
 
 _ELEMENTS_PER_THREAD = 4
 _MAX_OPERANDS_VECTORIZED = 10
-# So it was in the XLA of 2024 that compiled the traced steps. jaxlib 0.10.2
-# gives a thread four elements beside these, too (grids that it dumps for A100,
-# H100 and B200; on B200 eight of bfloat16). Counted so, lone kernels of the
-# H100 trace would be 15.0 % off in the median for 14.7, and its step as before.
+# Operations that the XLA of 2024, which compiled the traced steps, did not
+# vectorize. jaxlib 0.10.2 computes four elements per thread here, too (eight of
+# bfloat16 on B200), as the grids that it dumps for A100, H100 and B200 show.
+# Counted that way, the median error of lone kernels in the H100 trace would
+# rise from 14.7 % to 15.0 %, and the step's would not change.
 _CALLS = frozenset(["atan2", "cosine", "power", "sine", "tan"])
-# Emitters of their own, whose threads go on to further elements.
+# Operations with emitters of their own, whose threads loop over elements.
 _TILED = frozenset(["reduce", "reduce-window", "scatter", "sort", "transpose"])
 
 
 def threads_of_fusion(fused: hlo.Computation, fusion_kind: str) -> int:
-  """Threads of a fusion of a kind, such as "kLoop"; 0 where they loop.
+  """Threads that a fusion of a kind, such as "kLoop", has; 0 if they loop.
 
-  Of a fusion that goes through memory in order a thread computes four
+  In a fusion that goes through memory in order, a thread computes four
   neighbouring elements, or one where XLA cannot vectorize
   (xla/service/gpu/hlo_fusion_analysis.cc and gpu_fusible.cc): in an update in
-  place, beside operations that are calls, and in a loop over a concatenation of
-  more than ten operands. Where a concatenation has an emitter of its own
+  place, next to operations that are calls, and in a loop over a concatenation
+  of more than ten operands. If a concatenation has an emitter of its own
   (emitters/concatenate.cc in xla/backends/gpu/codegen), a thread computes
-  neighbouring elements of every operand, as many of four as divide what each
-  has along the dimension; XLA of 2024 gave it one. Few bytes per thread keep
-  little of the memory's bandwidth in flight, so such kernels are bound by how
-  fast threads come and go.
+  neighbouring elements of every operand: as many, up to four, as divide each
+  operand's size along the dimension (one in the XLA of 2024). With few bytes
+  per thread, too little data is in flight to use the memory's bandwidth, and
+  such kernels are bound by how fast threads start and end.
   """
   if updates := _updated_in_place(fused):
     return max(hlo.num_elements(fused.operands(u)[1].shape) for u in updates)
@@ -217,16 +219,17 @@ def memcpy_bytes(
   computation: hlo.Computation,
   instruction: hlo.Instruction,
 ) -> hlo.Shape | None:
-  """The slice that an instruction moves by a memcpy; None if it does not.
+  """The slice that an instruction moves by memcpy; None if it moves none.
 
-  A slice that a fusion only cuts from an array, or writes into one, XLA moves
-  by a memcpy on the compute stream if it lies in one piece that begins where is
-  known ahead, as that of a loop's layer does. XLA notes before fusion where it
-  begins in each trip (dynamic_slice_annotator.cc). After scheduling, fusions of
-  nothing but noted slices become custom ones with a copy inside, on GPUs from
-  Ampere on; slices outside fusions get one of their own before that. So does
-  JAX 0.10.2 (fusion_dynamic_memcpy_rewriter.cc, here by its rules). Later ones
-  choose the same before scheduling, and start them ahead (`passes/copies.py`).
+  If a fusion only cuts a slice from an array, or only writes one into it, XLA
+  moves the slice by a memcpy on the compute stream, provided that it is
+  contiguous and begins at an offset known ahead, as a loop's layer does. XLA
+  notes the offsets of each trip before fusion (dynamic_slice_annotator.cc).
+  After scheduling, fusions of nothing but noted slices become custom fusions
+  around a copy, on Ampere and newer GPUs; slices outside of fusions do so
+  before that. These are the rules of JAX 0.10.2
+  (fusion_dynamic_memcpy_rewriter.cc). Later versions choose the same slices
+  before scheduling, and start them ahead (`passes/copies.py`).
   """
   if instruction.opcode in _DYNAMIC and _is_noted(module, instruction):
     return _piece(computation, instruction)
@@ -235,7 +238,7 @@ def memcpy_bytes(
   (fused_id,) = instruction.called_computation_ids
   fused = module.computations[fused_id]
   if instruction.fusion_kind == "kCustom":
-    # Around anything but a copy it runs a library.
+    # A custom fusion around anything but a copy runs a library.
     config = module.backend_config(instruction).get("fusion_backend_config", {})
     name = config.get("custom_fusion_config", {}).get("name")
     copies = [i.shape for i in fused.instructions if i.opcode == "copy"]
@@ -249,7 +252,7 @@ def memcpy_bytes(
 def _only_slices(
   module: hlo.Module, fused: hlo.Computation, root: hlo.Instruction
 ) -> bool:
-  """Whether a fusion with a slice as its root is nothing but noted slices."""
+  """Whether a fusion with a slice as its root has nothing but noted slices."""
 
   def is_parameter(value: hlo.Instruction) -> bool:
     return fused.behind(value, _SAME_BYTES).opcode == "parameter"
@@ -305,7 +308,7 @@ def _piece(computation: hlo.Computation, slice_: hlo.Instruction) -> hlo.Shape:
   return computation.operands(slice_)[1].shape
 
 
-# In a fusion these only say where a value is or what it is called.
+# In a fusion these do no arithmetic, except that of products.
 _NO_ARITHMETIC = _SLICES | matrix_products.MULTIPLYING | {
   "bitcast", "broadcast", "constant", "copy", "dynamic-update-slice", "fusion",
   "get-tuple-element", "parameter", "reshape", "transpose", "tuple",
@@ -314,12 +317,12 @@ _NO_ARITHMETIC = _SLICES | matrix_products.MULTIPLYING | {
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Scattered:
-  """Reads that go through memory across the order in which it lies.
+  """Reads that do not follow the array's order in memory.
 
   Attributes:
-    num_elements: elements that are read so.
-    element_bytes: of each.
-    elements_between: elements read until a neighbour of one is.
+    num_elements: elements that are read like that.
+    element_bytes: bytes of each element.
+    elements_between: elements that are read before the next neighbour is.
   """
 
   num_elements: int
@@ -328,7 +331,7 @@ class Scattered:
 
 
 def _order(shape: hlo.Shape) -> tuple[int, ...]:
-  """Dimensions of an array as they lie in memory, the innermost first."""
+  """Dimensions of an array in memory order, the innermost first."""
   dims = range(len(shape.dimensions))
   return tuple(shape.layout.minor_to_major) or tuple(dims)[::-1]
 
@@ -336,14 +339,14 @@ def _order(shape: hlo.Shape) -> tuple[int, ...]:
 def _scattered(
   fused: hlo.Computation, wanted: Mapping[int, int]
 ) -> Iterator[Scattered]:
-  """What a loop fusion reads across the order in which it lies in memory.
+  """What a loop fusion reads across its order in memory.
 
-  Its threads go through the result in order. That order is followed back to
-  what is read, through all that moves dimensions on the way. Where XLA turns
+  The threads go through the result in order. That order is followed back to
+  what is read, through everything that moves dimensions. Where XLA transposes
   tiles in shared memory instead, the fusion is no loop: its transpose emitter
-  is for kInput, which XLA chooses (ChooseFusionKind in gpu_fusible.cc) where it
-  has it for the permutation; before 2025 for those alone that are 10, 021 or
-  210 once dimensions that stay together count as one (ir_emission_utils.cc).
+  is for kInput, which XLA chooses (ChooseFusionKind in gpu_fusible.cc) if it
+  supports the permutation. Before 2025 it supported only 10, 021 and 210, with
+  dimensions that stay together counted as one (ir_emission_utils.cc).
   """
   root = hlo.first_array(fused.root.shape)
   orders = {fused.root.id: _order(root)}
@@ -351,7 +354,7 @@ def _scattered(
     order = orders.get(user.id, _order(hlo.first_array(user.shape)))
     is_reshaped = user.opcode in _SAME_BYTES and order != _order(user.shape)
     if user.opcode == "parameter" or is_reshaped:
-      # What is behind a reshape lies in memory as it does.
+      # A reshape and its operand have the same order in memory.
       yield from _read_in_order(user.shape, order, wanted[user.id])
       continue
     for operand in fused.operands(user):
@@ -369,7 +372,7 @@ def _scattered(
 def _read_in_order(
   shape: hlo.Shape, order: Sequence[int], num_elements: int
 ) -> Iterator[Scattered]:
-  """What of an array is read far from its neighbours, in an order."""
+  """What is read of an array far from its neighbours, in a given order."""
   taken, between = _innermost(shape), 1
   for dim in order:
     if dim == taken or not num_elements:
@@ -391,18 +394,18 @@ class Access:
     num_bytes: bytes that it reads and writes.
     num_element_operations: scalar operations outside of matrix products, such
       as an addition or a conversion of one element.
-    pattern: how it goes through memory: "elementwise" (in the order in which
-      it lies), "row-reduction" (along the innermost dimension),
-      "column-reduction" (across it), or "transpose" (another dimension
-      becomes innermost); the costliest of what it holds. "memcpy" is no kernel.
-    result_elements: elements of the largest array that it writes; of one that
-      it updates in place, only the update.
+    pattern: how it goes through memory: "elementwise" (in memory order),
+      "row-reduction" (along the innermost dimension), "column-reduction"
+      (across it), or "transpose" (another dimension becomes innermost); the
+      costliest of these. "memcpy" is no kernel.
+    result_elements: elements of the largest array that it writes; only those of
+      the update if that is in place.
     num_threads: threads that it starts, if each goes through memory once; 0 if
-      they loop over elements, or that is not known.
+      they loop over elements or the number is unknown.
     num_columns: results of its column reductions, of which a block takes 32; 0
       without one.
     scatter: the scatter that it runs, if any.
-    scattered: what it reads one element here and one there.
+    scattered: reads that do not follow the order in memory.
   """
 
   num_bytes: int
@@ -457,13 +460,13 @@ def of_instruction(
   num_element_operations = 0
   for part in parts:
     if part.opcode not in _NO_ARITHMETIC:
-      # A reduction does one for each element that it takes in.
+      # A reduction does one operation per element that it takes.
       is_reduction = part.opcode in _REDUCTIONS
       counted = part.operand_ids[0] if is_reduction else part.id
       num_element_operations += wanted[counted]
   columns = _column_reductions(home, parts)
   if has_product:
-    pattern = "elementwise"  # Tiles of a product are turned in shared memory.
+    pattern = "elementwise"  # Shared memory transposes a product's tiles.
   elif any(_moves_innermost(home, i) for i in parts):
     pattern = "transpose"
   elif columns:
@@ -530,7 +533,7 @@ def _written(
       return [instruction.shape.tuple_shapes[0]]
     case "custom-call":
       results = list(instruction.shape.tuple_shapes) or [instruction.shape]
-      # The last may be its scratch memory.
+      # The last results may be scratch memory.
       while len(results) > 1 and _is_scratch(results[-1]):
         results.pop()
       return results

@@ -1,29 +1,30 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What the arrays of a step are, followed from its arguments to its results.
+"""What each array of a step is: a parameter, a gradient, an activation.
 
     arrays = provenance.of(module)
     arrays.moved(collective)  # (Array(kind="gradient", names=("p['w']",), …),)
 
-JAX names the arguments of a step by their paths. An array passes on what it is
-through whatever moves elements or changes them one by one: tuples, loops and
-calls, reshapes, slices, fusions, converts, sums, collectives. It *copies*.
-Products, reductions, gathers and broadcasts *mix*: what they make depends on
-what they take, and is something else. The sum over what was stacked, as over
-gradients of micro-batches, copies.
+JAX names the arguments of a step by their paths, and arrays are followed from
+there to the results. Operations that move elements, or change them one by one,
+*copy* an array: tuples, loops and calls, reshapes, slices, fusions, converts,
+sums, collectives. Products, reductions, gathers and broadcasts *mix*: the
+result depends on the operands but is another array. A sum over a stacked
+dimension, such as over gradients of micro-batches, copies.
 
-- Arguments that a step returns changed are its *state*. Others are *data*, but
-  for frozen parameters: those are no integers, and no product has one of them
-  and nothing but state.
-- What depends on no data is a *parameter*; *optimizer state* if it only meets
-  gradients, never an activation.
-- What is copied into new state is a *gradient*, and once old state went into
-  it, that state.
-- Whatever else depends on data is an *activation*, and grows with the batch:
-  gradients of activations, too. A few numbers, as a loss, are *scalars*.
+- Arguments that a step returns changed are its *state*. The others are *data*,
+  except for frozen parameters: arguments that are no integers and that no
+  product multiplies by state alone.
+- An array that depends on no data is a *parameter*, or *optimizer state* if it
+  is combined only with gradients, never with an activation.
+- An array that is copied into new state is a *gradient*, and that state once
+  old state is added to it.
+- Any other array that depends on data is an *activation*, which grows with the
+  batch; so are gradients of activations. A few numbers, such as a loss, are
+  *scalars*.
 
-In a step that returns no parameter changed, integers and changed arguments, as
-caches are, are the data. Where none is found all of this is unknown.
+In a step that returns no changed parameter, the data are the integers and the
+changed arguments, such as caches. Without integers every array is unknown.
 """
 
 from __future__ import annotations
@@ -49,13 +50,14 @@ Kind = Literal[
   "scalars",
   "unknown",
 ]
-# Those whose bytes are the same for any batch.
+# Kinds whose bytes do not depend on the batch.
 OF_ANY_BATCH: frozenset[str] = frozenset(
   ["parameter", "optimizer state", "gradient"]
 )
 
-# What makes each element of a result of one element of each operand, or moves
-# elements; and how many of its operands are copied, where others say where to.
+# Opcodes that move elements, or make each element of a result from one element
+# of each operand, and how many of their operands they copy: the others hold
+# indices.
 _COPYING: Mapping[str, int] = {
   **dict.fromkeys(
     [
@@ -75,9 +77,9 @@ _COPYING: Mapping[str, int] = {
   **{"dynamic-slice": 1, "dynamic-update-slice": 2, "pad": 1, "scatter": 1},
   **{"ragged-all-to-all": 1, "collective-permute": 1},
 }
-# Starts whose shape has other arrays than those that arrive.
+# Starts whose shape also holds arrays that are no results.
 _IN_PLACE = frozenset(["collective-permute-start", "copy-start"])
-# Of those, what sums can be taken before as well as behind.
+# Linear operations: a sum before one equals a sum after it.
 _LINEAR = frozenset(
   [
     *("add", "add-dependency", "bitcast", "concatenate", "convert", "copy"),
@@ -98,15 +100,15 @@ _PRODUCTS = frozenset(["convolution", "custom-call", "dot", "ragged-dot"])
 _CALLS = frozenset(["async-start", "call", "fusion"])
 _REDUCTIONS = frozenset(["all-reduce", "reduce-scatter"])
 _SUMS = frozenset(["add", "reduce", "subtract"])
-# What may lie between the parts of a stack and their sum.
+# Operations that may stand between a stack of parts and their sum.
 _OF_STACKS = frozenset(
   [*_PLACES_STAY, "multiply", "slice", "while"]
   + [kind + end for kind in collectives_lib.KINDS for end in ("", "-start")]
 )
-# The name of an argument, with which paths in it begin.
+# An argument's name, with which the paths in it begin.
 _ROOT = re.compile(r"^\w+")
 _INTEGERS = ("s", "u", "pred")
-# Of arrays of fewer elements, such as norms and keys, nothing is said.
+# Arrays of at most this many elements, such as norms and keys, are scalars.
 _MOST_SCALARS = 16
 
 
@@ -122,10 +124,10 @@ class Array:
   """An array that a collective moves.
 
   Attributes:
-    kind: what it is.
-    names: paths of the arguments that it is, or is the gradient of; () where
-      it is neither, or they have none.
-    shape: of the whole that is put together or taken apart, such as
+    kind: such as "gradient".
+    names: paths of the arguments that it holds, or whose gradient it is; () for
+      other kinds and for arguments without paths.
+    shape: of the whole array, gathered or not yet scattered, such as
       "bf16[8,4096]".
   """
 
@@ -148,7 +150,7 @@ class Array:
 
   @property
   def in_words(self) -> str:
-    """The same in a sentence."""
+    """The array as a part of a sentence, with its article."""
     article = _ARTICLES[self.kind]
     if self.names and article:
       article = "the "
@@ -160,9 +162,9 @@ class Argument:
   """An argument of a step.
 
   Attributes:
-    name: its path; "" where the module has none.
-    kind: what it is; data are "activation".
-    shape: of one device's part.
+    name: its path; "" if the module has none.
+    kind: such as "parameter"; "activation" for data.
+    shape: per device.
   """
 
   name: str
@@ -171,7 +173,7 @@ class Argument:
 
 
 def of(module: hlo.Module) -> Arrays:
-  """The arrays of a module, followed once."""
+  """The arrays of a module, which are followed only once."""
   if module not in _known:
     _known[module] = Arrays(module)
   return _known[module]
@@ -181,27 +183,28 @@ _known: weakref.WeakKeyDictionary[hlo.Module, Arrays] = (
   weakref.WeakKeyDictionary()
 )
 
-# One array of a value, as a number.
+# The index of one array of a value.
 _Node = int
 _Nodes = tuple[_Node, ...]
 _Edges = list[list[_Node]]
 
 
 class _Flow:
-  """How the arrays of a module are made of each other.
+  """Which arrays each array of a module is made from.
 
-  A value is a tuple of nodes, one for each array in it. What only passes values
-  on, such as a tuple, has the nodes of what it takes. All but those of loops
-  come after the nodes that they are made of.
+  A value is a tuple of nodes, one for each array in it. An instruction that
+  only passes values on, such as a tuple, has its operands' nodes. Nodes come
+  after those that they are made from, except in loops.
 
   Attributes:
-    copied: node -> nodes whose elements it has.
-    mixed: node -> nodes that it depends on otherwise.
-    made_by: node -> the instruction.
+    copied: node -> nodes whose elements it copies.
+    mixed: node -> other nodes that it depends on.
+    made_by: node -> the instruction that makes it.
     values: id of an instruction -> its nodes.
-    loops: of each `while`, the nodes of its state as a trip begins and ends.
-    arguments: shapes and nodes of the entry's arrays, by their parameter.
-    results: nodes of what the entry returns.
+    loops: id of a `while` -> the instruction, and the nodes of its state when a
+      trip begins and when it ends.
+    arguments: number of a parameter of the entry -> its nodes.
+    results: nodes that the entry returns.
   """
 
   def __init__(self, module: hlo.Module):
@@ -230,7 +233,7 @@ class _Flow:
   def _fresh(
     self, instruction: hlo.Instruction, number: int | None = None
   ) -> _Nodes:
-    """New nodes for what an instruction makes."""
+    """Makes nodes for the results of an instruction."""
     if number is None:
       number = len(leaves(instruction.shape))
     first = len(self.copied)
@@ -243,10 +246,10 @@ class _Flow:
   def _computation(
     self, computation: hlo.Computation, given: Mapping[int, _Nodes]
   ) -> _Nodes:
-    """The nodes of what a computation returns."""
+    """The nodes that a computation returns."""
     own = self._parameters.get(computation.id)
     if own is None:
-      # Nodes of the caller's are not those of other callers.
+      # With several callers, parameters need nodes of their own.
       is_shared = self._times_called[computation.id] > 1
       self._parameters[computation.id] = own = {}
       for parameter in computation.parameters:
@@ -265,7 +268,7 @@ class _Flow:
     return self.values[computation.proto.root_id]
 
   def _join(self, nodes: _Nodes, others: _Nodes) -> None:
-    """Has arrays be copies of others, too."""
+    """Marks arrays as copies of others."""
     if len(nodes) != len(others):
       for node in nodes:
         self.mixed[node] += others
@@ -304,7 +307,7 @@ class _Flow:
       return self._copy(instruction, *made)
     if opcode in _CALLS and len(called) == 1:
       result = self._computation(called[0], dict(enumerate(operands)))
-      # A start returns what it is given, too; its done does not.
+      # An async-start also returns its operands; its done does not.
       is_start = opcode == "async-start"
       return result if is_start else self._copy(instruction, result)
     return self._made(instruction, operands)
@@ -321,7 +324,7 @@ class _Flow:
   def _made(
     self, instruction: hlo.Instruction, operands: list[_Nodes]
   ) -> _Nodes:
-    """The nodes of what an instruction computes or moves."""
+    """The nodes of an instruction that computes or moves arrays."""
     opcode = instruction.opcode
     flat = list(itertools.chain(*operands))
     if opcode in ("send", "recv"):  # A recv gets what is sent on its channel.
@@ -350,9 +353,9 @@ class _Flow:
   ) -> bool:
     """Whether an instruction copies elements of an operand."""
     match instruction.opcode:
-      case "broadcast":  # Adds dimensions of one element, or repeats.
+      case "broadcast":  # Adds dimensions of size 1, or repeats elements.
         may_copy = True
-      case "custom-call":  # A library's product adds to what it takes third.
+      case "custom-call":  # A library's product adds to its third operand.
         may_copy = len(instruction.operand_ids) == 1 or operand == 2
       case "reduce":
         return operand == 0 and self._adds_up_a_stack(instruction, nodes)
@@ -367,7 +370,7 @@ class _Flow:
   def _adds_up_a_stack(
     self, instruction: hlo.Instruction, nodes: _Nodes
   ) -> bool:
-    """Whether a reduction adds up parts that were stacked to be added up."""
+    """Whether a reduction sums up the parts of a stack."""
     called = self._module.computations[instruction.called_computation_ids[0]]
     if called.root.opcode != "add" or len(nodes) != 1:
       return False
@@ -377,9 +380,10 @@ class _Flow:
     return number > 1 and self._is_stack(nodes[0], number)
 
   def _is_stack(self, node: _Node, number: int, start: int = 0) -> bool:
-    """Whether an array is a stack of so many parts, or was sent with others.
+    """Whether an array is a stack of `number` parts.
 
-    It begins at `start` of what collectives are combined in.
+    It may be combined with other arrays for a collective, and then begins at
+    element `start`.
     """
     made_by, of = self.made_by[node], self.copied[node]
     if self._num_stacked(made_by) == number:
@@ -400,12 +404,12 @@ class _Flow:
     )
 
   def _num_stacked(self, instruction: hlo.Instruction) -> int:
-    """How many parts an instruction stacks; 0 for one that stacks none."""
+    """How many parts an instruction stacks; 0 if it stacks none."""
     shapes = [self._shapes[i] for i in instruction.operand_ids]
     match instruction.opcode:
       case "concatenate":
         return len(shapes)
-      case "reduce":  # Two in a row have a collective in between.
+      case "reduce":  # The first of two, with a collective in between.
         return next(iter(instruction.shape.dimensions), 0)
       case "dynamic-update-slice":
         part = hlo.num_elements(shapes[1])
@@ -431,7 +435,7 @@ def leaves(shape: hlo.Shape) -> list[hlo.Shape]:
 
 
 def _reached(masks: list[int], *ways: _Edges) -> list[int]:
-  """The bits of each node, and of all nodes that it is made of."""
+  """The bits of each node and of all nodes that it is made from."""
   has_changed = True
   while has_changed:
     has_changed = False
@@ -446,7 +450,7 @@ def _reached(masks: list[int], *ways: _Edges) -> list[int]:
 
 
 def _becoming(masks: list[int], edges: _Edges) -> list[int]:
-  """The bits of each node, and of all nodes that are made of it."""
+  """The bits of each node and of all nodes that are made from it."""
   has_changed = True
   while has_changed:
     has_changed = False
@@ -467,10 +471,10 @@ def _bits(mask: int) -> Iterator[int]:
 
 
 class Arrays:
-  """What the arrays of a module are.
+  """What each array of a module is.
 
   Attributes:
-    arguments: those of the step, in order.
+    arguments: arguments of the step, in order.
   """
 
   def __init__(self, module: hlo.Module):
@@ -489,10 +493,10 @@ class Arrays:
     own = [0] * len(flow.copied)
     for bit, node in enumerate(nodes):
       own[node] |= 1 << bit
-    # Arguments that it is a copy of, or depends on in any way.
+    # Per node: the arguments that it copies, and all that it depends on.
     self._copies = _reached([*own], flow.copied)
     self._needs = _reached([*own], flow.copied, flow.mixed)
-    # XLA adds up on one device what is added to a state behind a reduction.
+    # Where XLA adds state ahead of a reduction, a select has one device do it.
     chosen = [
       [] if made_by.opcode == "select" and self._of_device[node] else copied
       for node, (made_by, copied) in enumerate(
@@ -505,13 +509,13 @@ class Arrays:
     becoming = [0] * len(flow.copied)
     for result, bit in self._new.items():
       becoming[flow.results[result]] |= 1 << bit
-    # Arguments whose new values it is copied into.
+    # Per node: the arguments whose new values it is copied into.
     self._becomes = _becoming(becoming, flow.copied)
     integers = self._integers()
     self._data = self._data_beside(integers)
     self._parameters = self._met_by_data()
     if not self._parameters & self._state:
-      # It trains nothing: what it returns changed are caches.
+      # This step trains nothing: the arguments that it changes are caches.
       self._data = (integers | self._state) if integers else 0
       self._parameters = self._all & ~self._data
       self._becomes = [0] * len(flow.copied)
@@ -521,7 +525,7 @@ class Arrays:
     return (1 << len(self._shapes)) - 1
 
   def _new_state(self) -> Mapping[int, int]:
-    """Result -> the argument that it is the new value of."""
+    """Result -> the argument whose new value it is."""
     module, results = self._module, self._flow.results
     shapes = leaves(module.entry.root.shape)
     found: dict[int, int] = {}
@@ -537,7 +541,8 @@ class Arrays:
         if len(index) < 2 and number < len(self._shapes):
           found[index[0] if index else 0] = number
     left = self._all & ~sum({1 << bit for bit in found.values()})
-    # New state is a copy of the old; that of an optimizer only of its own.
+    # New state copies old state. Optimizer state copies only its own, so the
+    # results that copy the fewest arguments come first.
     others = [i for i in range(len(results)) if i not in found]
     for result in sorted(
       others, key=lambda i: self._copies[results[i]].bit_count()
@@ -565,7 +570,7 @@ class Arrays:
     )
 
   def _groups(self) -> Mapping[str, int]:
-    """Arguments by what their paths begin with; each alone without a path."""
+    """Arguments by the first word of their paths; those without one alone."""
     groups: dict[str, int] = {}
     for bit, path in enumerate(self._paths):
       root = _ROOT.match(path)
@@ -574,7 +579,7 @@ class Arrays:
     return groups
 
   def _integers(self) -> int:
-    """Tokens, labels and the like: integers that are no state, and no key."""
+    """Tokens, labels and the like: integers that are no state and no key."""
     return sum(
       1 << bit
       for bit, shape in enumerate(self._shapes)
@@ -584,7 +589,7 @@ class Arrays:
     )
 
   def _data_beside(self, integers: int) -> int:
-    """The arguments that are data, where others are state."""
+    """The arguments that are data, in a step that has state."""
     data = integers
     flow = self._flow
     in_products = [
@@ -606,7 +611,7 @@ class Arrays:
     return data
 
   def _met_by_data(self) -> int:
-    """The arguments that meet data in what is no new state: parameters."""
+    """Parameters: frozen ones, and those that data meet in activations."""
     found = self._all & ~self._data & ~self._state
     flow, needs = self._flow, self._needs
     for node, mask in enumerate(needs):
@@ -617,7 +622,7 @@ class Arrays:
     return found
 
   def _kind_of(self, bit: int) -> Kind:
-    """What an argument is."""
+    """The kind of an argument."""
     if not self._data:
       return "unknown"
     if self._data >> bit & 1:
@@ -634,7 +639,7 @@ class Arrays:
     )
 
   def moved(self, collective: collectives_lib.Collective) -> tuple[Array, ...]:
-    """What each array is that a collective moves."""
+    """The arrays that a collective moves, in order."""
     found = self._operation(collective)
     if found is None:
       return ()
@@ -649,7 +654,7 @@ class Arrays:
     )
 
   def _nodes(self, operation: hlo.Instruction) -> list[_Node]:
-    """The arrays that an operation is given; what a recv gets."""
+    """The nodes that an operation takes; for a recv, those that it returns."""
     values = self._flow.values
     if operation.opcode == "recv":
       return [*values.get(operation.id, ())]
@@ -659,7 +664,7 @@ class Arrays:
   def _operation(
     self, collective: collectives_lib.Collective
   ) -> collectives_lib.Operation | None:
-    """The instruction that communicates, in what starts it."""
+    """The instruction that communicates, which a start may wrap."""
     home, start = self._starts[collective.start_id]
     if collectives_lib.kind_of(start):
       return home, start
@@ -694,14 +699,14 @@ class Arrays:
     )
 
   def _what(self, node: _Node) -> tuple[Kind, int]:
-    """What an array is, and of which arguments."""
+    """The kind of an array, and the arguments that it belongs to."""
     copies, becomes = self._has[node], self._becomes[node]
     if not self._data or not self._needs[node]:
       return "unknown", copies
     if self._needs[node] & self._data:
       if not becomes:
         return "activation", 0
-      # New parameters are made of optimizer state, and not the other way.
+      # Parameters are updated from optimizer state, never the reverse.
       of = becomes & self._parameters or becomes
       if not copies & self._state:
         return "gradient", of
@@ -712,12 +717,12 @@ class Arrays:
     return "parameter" if is_parameter else "optimizer state", of
 
   def is_only_looked_up(self, collective: collectives_lib.Collective) -> bool:
-    """Whether rows are looked up in what is gathered, and nothing else done."""
+    """Whether a gathered array is only used to look up rows."""
     uses = self._uses_of_gathered(collective)
     return bool(uses) and all(use.opcode == "gather" for use, _ in uses)
 
   def is_cut_again(self, collective: collectives_lib.Collective) -> bool:
-    """Whether each device takes a part of its own of what is gathered."""
+    """Whether each device slices its own part out of a gathered array."""
     uses = self._uses_of_gathered(collective)
     return any(
       use.opcode == "dynamic-slice" and self._of_device[node]
@@ -727,7 +732,7 @@ class Arrays:
   def _uses_of_gathered(
     self, collective: collectives_lib.Collective
   ) -> list[tuple[hlo.Instruction, _Node]]:
-    """What takes a gathered array, but for what changes no element's place."""
+    """The uses of a gathered array, behind converts, reshapes and the like."""
     found = self._operation(collective)
     if found is None or collective.kind != "all-gather":
       return []
@@ -748,7 +753,7 @@ class Arrays:
 
   @functools.cached_property
   def _of_device(self) -> list[int]:
-    """Node -> 1 where it depends on which device this is."""
+    """Node -> 1 if it depends on which device runs it."""
     flow = self._flow
     own = [
       int(i.opcode in ("partition-id", "replica-id")) for i in flow.made_by
@@ -756,7 +761,7 @@ class Arrays:
     return _reached(own, flow.mixed, flow.copied)
 
   def times_added_up(self, collective: collectives_lib.Collective) -> int:
-    """How many reductions one could replace, as their results are added up."""
+    """How many reductions one could replace, as their results are summed."""
     return max(
       self.trips_added_up(collective),
       self.num_added_up(collective),
@@ -764,10 +769,10 @@ class Arrays:
     )
 
   def trips_added_up(self, collective: collectives_lib.Collective) -> int:
-    """Trips of the longest loop that only adds up what a collective reduces.
+    """Trips of the longest loop that only sums up a collective's results.
 
-    1 where none does. What is between the sum and the collective is linear, so
-    that one reduction behind the loop gives as much.
+    1 if there is no such loop. Everything between the collective and the sum is
+    linear, so one reduction after the loop gives the same result.
     """
     found = self._operation(collective)
     if found is None or collective.kind not in _REDUCTIONS:
@@ -780,7 +785,7 @@ class Arrays:
     for loop, begin, end in self._flow.loops.values():
       for first, last in zip(begin, end, strict=True):
         if last in reduced and first not in reduced:
-          # What it makes for the next trip is for nothing else.
+          # Nothing else may use the sum that the next trip takes.
           users = (self._flow.made_by[user] for user in self._used[last])
           if all(user is loop for user in users) and self._only_sums(
             node, first, last
@@ -789,9 +794,9 @@ class Arrays:
     return max(trips)
 
   def parts_added_up(self, collective: collectives_lib.Collective) -> int:
-    """Parts of a stack that are only added up once they are reduced.
+    """Parts of a stack that are only summed up after they are reduced.
 
-    1 where anything else is done with what a collective reduces.
+    1 if a collective's results are used in any other way.
     """
     found = self._operation(collective)
     if found is None or collective.kind not in _REDUCTIONS:
@@ -814,7 +819,7 @@ class Arrays:
     return min(numbers, default=1)
 
   def num_added_up(self, collective: collectives_lib.Collective) -> int:
-    """Collectives, itself included, whose results are only added up."""
+    """Collectives, this one included, whose results are only summed up."""
     found = self._operation(collective)
     if found is None:
       return 1
@@ -822,7 +827,7 @@ class Arrays:
     return min(map(self._num_added_up, nodes), default=1)
 
   def _num_added_up(self, node: _Node) -> int:
-    """The same of an array."""
+    """The same for one array."""
     made_by, sums_of = self._flow.made_by, self._sums_of
     number = 1
     for other, sums in sums_of.items():
@@ -839,7 +844,7 @@ class Arrays:
 
   @functools.cached_property
   def _sums_of(self) -> Mapping[_Node, set[_Node]]:
-    """What is reduced over devices -> sums that it is a linear term of."""
+    """Array that is reduced over devices -> sums that it is a term of."""
     made_by = self._flow.made_by
     return {
       node: {n for n in self._linear(node) if made_by[n].opcode in _SUMS}
@@ -849,7 +854,7 @@ class Arrays:
     }
 
   def _only_sums(self, one: _Node, other: _Node, last: _Node) -> bool:
-    """Whether two arrays are only added to each other, until one is made."""
+    """Whether two arrays are only added to each other, up to `last`."""
     flow, used = self._flow, self._used
     mine, others = (self._linear(node, last) for node in (one, other))
     if last not in others:
@@ -862,7 +867,7 @@ class Arrays:
 
   @functools.cached_property
   def _used(self) -> _Edges:
-    """Node -> nodes that are made of it, but for the next trip of a loop."""
+    """Node -> nodes made from it, except in the next trip of a loop."""
     flow = self._flow
     used: _Edges = [[] for _ in flow.copied]
     for edges in (flow.copied, flow.mixed):
@@ -873,7 +878,7 @@ class Arrays:
     return used
 
   def _linear(self, node: _Node, last: _Node | None = None) -> set[_Node]:
-    """What is linear in an array, itself included, up to another one."""
+    """Arrays that are linear in one, itself included, up to `last`."""
     todo, seen = [node], {node}
     while todo:
       node = todo.pop()
@@ -884,7 +889,7 @@ class Arrays:
     return seen
 
   def _linear_in(self, node: _Node) -> list[_Node]:
-    """Of the arrays that one is made of, those that it is linear in."""
+    """The arrays that an array is made from and is linear in."""
     copied, opcode = self._flow.copied[node], self._flow.made_by[node].opcode
     if opcode in ("multiply", "divide"):  # By a constant.
       needed = [n for n in copied if self._needs[n]]

@@ -1,15 +1,15 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Shardings that a program leaves to the partitioner, or to all devices.
+"""Sharding constraints ("pins") added to a program that lacks them.
 
     changed, pins = pins.pin_activations(module, data=[26])
 
-What layers hand on from one to the next has the batch in its first dimension.
-Where nothing says how it is sharded, the partitioner may take over the sharding
-of weights, and communicate around each product. A reshape of a batch into
-micro-batches is another such place: it puts whole micro-batches on some of the
-devices. A pin is what `jax.lax.with_sharding_constraint` writes: sharded as the
-batch is. Arguments can be sharded otherwise, too. All act on copies.
+The values that layers pass on have the batch in their first dimension. Without
+a constraint, the partitioner may give them the sharding of weights, and
+communicate around each product. Reshaping a batch into micro-batches is a
+similar case: it puts whole micro-batches on some of the devices. A pin is what
+`jax.lax.with_sharding_constraint` writes, with the batch's sharding. Arguments
+can be sharded differently, too. All functions work on copies.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from lagom_xla.passes.program import mlir
 
-# What reads and writes stacks, and hands on what a trip leaves alone.
+# Operations that read or write stacks, or pass on what a trip leaves alone.
 _PASSIVE = frozenset(
   [
     *("stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"),
@@ -38,7 +38,7 @@ _SHARDINGS = (
   *("arg_attrs", "res_attrs", "sdy.sharding", "sharding", "manual_axes"),
   *("in_shardings", "out_shardings", "target"),
 )
-# What leaves the dimensions of a batch as they are.
+# Operations that keep the dimensions of a batch.
 _SAME = frozenset(["stablehlo.convert", "stablehlo.slice"])
 _OF_WEIGHTS = _SAME | {"stablehlo.dynamic_slice"}
 
@@ -48,7 +48,7 @@ class Pin:
   """A constraint that was put into a program.
 
   Attributes:
-    place: the user's line that takes the value first; "" where none is known.
+    place: the first of the user's lines that takes the value; "" if unknown.
     shape: of the value, such as "bf16[8,4096]".
     spec: its `PartitionSpec`, such as "P('data')".
     num_bytes: of the whole value.
@@ -65,10 +65,10 @@ Pins = tuple[ir.Module, tuple[Pin, ...]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Batch:
-  """An argument that is data and sharded.
+  """A sharded argument that is data.
 
   Attributes:
-    argument: itself.
+    argument: its value.
     dim: the first of its dimensions that is sharded.
     sharding: of the argument.
   """
@@ -79,37 +79,37 @@ class _Batch:
 
   @property
   def shape(self) -> tuple[int, ...]:
-    """Of the argument."""
+    """The argument's shape."""
     return mlir.shape_of(self.argument) or ()
 
   @property
   def rows(self) -> int:
-    """The size of the dimension."""
+    """The size of the sharded dimension."""
     return self.shape[self.dim]
 
   @property
   def of_dim(self) -> Any:
-    """The sharding of the dimension."""
+    """The sharding of that dimension."""
     return sdy.DimensionShardingAttr(
       self.sharding.dimension_shardings[self.dim]
     )
 
 
 def pin_activations(module: ir.Module, data: Collection[int]) -> Pins:
-  """Pins what layers hand on to the sharding of the batch.
+  """Pins the values that layers pass on to the sharding of the batch.
 
   Args:
-    module: a lowered program; it stays as it is.
+    module: a lowered program, which is not changed.
     data: numbers of the arguments that are no state.
 
   Returns:
-    A copy with the pins, which are () where there is nothing to pin.
+    A copy with the pins, and the pins; () if there is nothing to pin.
   """
   return _pinned(module, data, _pin_layers)
 
 
 def pin_splits(module: ir.Module, data: Collection[int]) -> Pins:
-  """Pins micro-batches that a reshape makes of a sharded batch."""
+  """Pins the micro-batches that a reshape makes of a sharded batch."""
   return _pinned(module, data, _pin_splits)
 
 
@@ -125,7 +125,7 @@ def _pinned(module: ir.Module, data: Collection[int], pin: Any) -> Pins:
 
 
 def _batches(main: ir.Operation, data: Collection[int]) -> list[_Batch]:
-  """The arguments that are data and sharded, the largest first."""
+  """The sharded arguments that are data, the largest first."""
   arguments = main.regions[0].blocks[0].arguments
   found = []
   for number, sharding in enumerate(shardings_of(main)):
@@ -138,7 +138,7 @@ def _batches(main: ir.Operation, data: Collection[int]) -> list[_Batch]:
 
 
 def _whole_batch(main: ir.Operation, data: Collection[int]) -> list[_Batch]:
-  """The largest argument that is data, where all devices have all of it."""
+  """The largest argument that is data, if all devices have all of it."""
   arguments = main.regions[0].blocks[0].arguments
   meshes = [s.mesh_or_ref for s in shardings_of(main) if s is not None]
   some = [arguments[n] for n in data if mlir.shape_of(arguments[n])]
@@ -150,7 +150,7 @@ def _whole_batch(main: ir.Operation, data: Collection[int]) -> list[_Batch]:
 
 
 def shardings_of(main: ir.Operation) -> list[Any]:
-  """The shardings of a function's arguments; None where there is none."""
+  """The shardings of a function's arguments; None for those without one."""
   if "arg_attrs" not in main.attributes:
     return []
   return [
@@ -171,9 +171,9 @@ def _pin_splits(module: ir.Module, batches: list[_Batch]) -> Iterator[Pin]:
 
 
 def _splits(module: ir.Module, batch: _Batch) -> Iterator[ir.Operation]:
-  """Reshapes of the batch to micro-batches, each with rows in order.
+  """Reshapes of the batch into micro-batches of consecutive rows.
 
-  Others are transposed next, and take rows of each device.
+  Reshapes that are transposed next take rows from each device.
   """
   operations = mlir.inner_operations(module.operation)
   calls = {mlir.callee(o): o for o in operations if mlir.is_call(o)}
@@ -198,7 +198,7 @@ def _splits(module: ir.Module, batch: _Batch) -> Iterator[ir.Operation]:
 
 
 def _source(value: ir.Value, calls: Mapping[str, ir.Operation]) -> ir.Value:
-  """What a value is made of by what leaves its dimensions as they are."""
+  """Follows a value back through operations that keep its dimensions."""
   while True:
     made = mlir.defining_operation(value)
     if made is not None and made.name in _SAME:
@@ -217,11 +217,11 @@ def _source(value: ir.Value, calls: Mapping[str, ir.Operation]) -> ir.Value:
 
 
 def _sizes(module: ir.Module, batch: _Batch) -> set[int]:
-  """Sizes of dimensions of rows: of sequences, or of tokens."""
+  """Possible sizes of a dimension of rows, which are sequences or tokens."""
   rows = {batch.rows}
   for split in _splits(module, batch):
     rows.add((mlir.shape_of(split.results[0]) or ())[batch.dim + 1])
-  # Of tokens there may be one less.
+  # A step may drop one token of each sequence.
   rest = math.prod(batch.shape[batch.dim + 1 :])
   return {n * many for n in rows for many in (1, rest, rest - 1) if many > 0}
 
@@ -232,7 +232,7 @@ def _pin_layers(module: ir.Module, batches: list[_Batch]) -> Iterator[Pin]:
   sizes = _sizes(module, batch)
 
   def dim_of_rows(value: ir.Value) -> int | None:
-    """The first dimension, or where time is that the second one."""
+    """The first dimension, or the second one if the first is time."""
     shape = mlir.shape_of(value) or ()
     if len(shape) < 2 or not isinstance(_element_type(value), ir.FloatType):
       return None
@@ -251,12 +251,12 @@ def _pin_layers(module: ir.Module, batches: list[_Batch]) -> Iterator[Pin]:
       if (dim := dim_of_rows(value)) is None:
         continue
       uses = [u for u in _uses(value, functions) if u.name not in _PASSIVE]
-      # What is only added up is a sum over trips.
+      # A value that is only added to is a sum over trips.
       if any(use.name != _SUM for use in uses):
         with ir.InsertionPoint.at_block_begin(body):
           found.append(_pin(value, batch, dim, uses))
-  # Within layers, and where these are written out, sums are handed on, too:
-  # those of the shape that is handed on to another sum.
+  # Within layers, and between layers that are unrolled, sums are passed on,
+  # too: those with the shape of a sum that feeds another one.
   sums = [
     (operation, dim, list(_uses(operation.results[0], functions)))
     for operation in operations
@@ -280,7 +280,7 @@ def _pin_layers(module: ir.Module, batches: list[_Batch]) -> Iterator[Pin]:
 
 
 def _is_manual(operation: ir.Operation) -> bool:
-  """Whether it is inside of a `jax.shard_map`, where nothing is left to XLA."""
+  """Whether it is in a `jax.shard_map`, where XLA shards nothing."""
   parent = operation.parent
   while parent is not None:
     if parent.operation.name == "sdy.manual_computation":
@@ -292,8 +292,8 @@ def _is_manual(operation: ir.Operation) -> bool:
 def pin_products(module: ir.Module, data: Collection[int]) -> Pins:
   """Pins products of rows and sharded weights to the sharding of both.
 
-  Rows stay sharded as the batch is, and columns as the weight's are, but for
-  mesh axes that rows have.
+  Rows are sharded as the batch is. Columns are sharded as the weight's are,
+  without the mesh axes that rows use.
   """
   return _pinned(module, data, _pin_products)
 
@@ -339,10 +339,10 @@ def _columns(
   shardings: Sequence[Any],
   taken: Collection[str],
 ) -> dict[int, tuple[str, ...]]:
-  """Dimensions of a product that a weight has -> the mesh axes of these.
+  """Dimensions of a product that come from a weight -> their mesh axes.
 
-  {} for a product of no weight, of several, or of one without axes that rows
-  have taken.
+  {} if the product has no weight or several, or if the weight's axes include
+  none that rows use.
   """
   numbers = stablehlo.DotDimensionNumbers(
     product.attributes["dot_dimension_numbers"]
@@ -382,7 +382,7 @@ def _columns(
 def _weight(
   value: ir.Value, calls: Mapping[str, ir.Operation]
 ) -> tuple[int, list[int]] | None:
-  """The argument that a value is part of, and its dimension of each one."""
+  """The argument that a value is a part of, and its dimensions in that."""
   dims = list(range(len(mlir.shape_of(value) or ())))
   while True:
     made = mlir.defining_operation(value)
@@ -406,7 +406,7 @@ def _weight(
     elif made.name == "stablehlo.transpose":
       order = ir.DenseI64ArrayAttr(made.attributes["permutation"])
       dims = [order[d] for d in dims]
-    elif made.name == "stablehlo.reshape":  # Adds or drops dimensions of one.
+    elif made.name == "stablehlo.reshape":  # Adds or drops sizes of 1.
       places = [
         [d for d, size in enumerate(mlir.shape_of(v) or ()) if size > 1]
         for v in (value, operand)
@@ -426,7 +426,7 @@ def _weight(
 def _pin(
   value: ir.Value, batch: _Batch, dim: int, uses: Sequence[ir.Operation]
 ) -> Pin:
-  """Has rows of a value be sharded as the batch is, for all that use it."""
+  """Shards rows of a value as the batch is, for all of its users."""
   return _pin_to(value, batch, {dim: _axes(batch.of_dim)}, uses)
 
 
@@ -436,7 +436,7 @@ def _pin_to(
   axes: Mapping[int, Sequence[str]],
   uses: Sequence[ir.Operation],
 ) -> Pin:
-  """Constrains a value at the insertion point, for all that use it."""
+  """Constrains a value at the insertion point, for all of its users."""
   rank = len(mlir.shape_of(value) or ())
   users = list(value.uses)
   sharding = _sharded(None, batch.sharding.mesh_or_ref, rank, axes)
@@ -457,7 +457,7 @@ def _axes(of_dim: Any) -> tuple[str, ...]:
 
 
 def spec(dims: Sequence[Sequence[str]]) -> str:
-  """A PartitionSpec as it is written."""
+  """A PartitionSpec as code."""
   words = []
   for axes in dims:
     named = [f"'{axis}'" for axis in axes]
@@ -477,7 +477,7 @@ def _in_words(value: ir.Value) -> str:
 def _uses(
   value: ir.Value, functions: Mapping[str, ir.Operation]
 ) -> Iterator[ir.Operation]:
-  """What takes a value, in functions that are called with it, too."""
+  """Users of a value, including those in functions called with it."""
   for use in value.uses:
     user = use.owner.operation
     if mlir.is_call(user) and mlir.callee(user) in functions:
@@ -513,13 +513,13 @@ def axes_without_arrays(module: ir.Module) -> Mapping[str, int]:
 def shard_arguments(
   module: ir.Module, wanted: Mapping[int, Mapping[int, Sequence[str]]]
 ) -> ir.Module:
-  """Shards dimensions of arguments over mesh axes, beside what they are.
+  """Shards dimensions of arguments over mesh axes; keeps the others.
 
-  So are results that take the place of an argument: those in which the same is
-  returned, if the step donates it.
+  If the step donates an argument, the result that takes its place is sharded
+  alike.
 
   Args:
-    module: a lowered program; it stays as it is.
+    module: a lowered program, which is not changed.
     wanted: number of an argument -> dimension -> axes, in their order.
   """
   with module.context, ir.Location.unknown():
@@ -577,7 +577,7 @@ def axes_of(module: ir.Module, number: int) -> tuple[tuple[str, ...], ...]:
 
 
 def sizes_of(module: ir.Module, number: int) -> tuple[int, ...]:
-  """The shape of an argument, of all devices together."""
+  """The global shape of an argument."""
   with module.context:
     main = mlir.functions_by_name(module.operation)["main"]
     return mlir.shape_of(main.regions[0].blocks[0].arguments[number]) or ()

@@ -2,18 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chains of collectives and products that can be cut in pieces together.
 
-A chain begins at all-gathers (or all-to-alls), or at products, and ends at
-reduce-scatters, all-reduces or all-to-alls, or at products. Along one dimension
-every operation of it is free: the tokens that are gathered, or another one,
-such as the batch, along which whole sequences stay together and attention is
-free, too. Values without that dimension, such as weights, are shared by all
-pieces.
+A chain begins at all-gathers (or all-to-alls) or at products, and ends at
+reduce-scatters, all-reduces, all-to-alls or products. All of its operations are
+independent along one dimension: the gathered tokens, or another one such as the
+batch, which keeps sequences whole, so that attention is independent, too. All
+pieces share the values without that dimension, such as weights.
 
-From a collective a chain is followed through the operations of its block as far
-as these can be done in the same pieces: each piece of a result needs only that
-piece of some operands, and others whole. Of what is reached only that is kept
-which leads to a product or to the end, or comes from a product: the rest can as
-well be done in one piece.
+From a collective, a chain is followed through the operations of its block as
+long as these can be done in the same pieces: each piece of a result needs the
+same piece of some operands and all of the others. The chain keeps only the
+operations that lead to a product or to its end, or that depend on a product;
+the others may as well be done in one piece.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ from lagom_xla.passes.program.slices.partitioning import dims_of
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Chain:
-  """A chain, as data.
+  """A chain, as plain data.
 
   Attributes:
-    label: its first and last collective, each with its number among those of
-      its kind, and the dimension of the first one's operand: the same for
-      every program that is lowered alike.
+    label: its first and last collective, each numbered among those of its kind,
+      and the dimension that is cut of the first one's operand; the same for all
+      programs that are lowered alike.
     where: the place of its first collective in the user's code.
     collectives: StableHLO names, in program order.
-    nccl_bytes: of all its collectives, each the larger of what goes in and
-      what comes out, per device.
-    num_products: matrix products in it.
+    nccl_bytes: of all its collectives, each the larger of input and output, per
+      device.
+    num_products: number of its matrix products.
     pieces: the numbers of pieces that it can be cut into.
   """
 
@@ -58,7 +57,7 @@ class Chain:
   pieces: tuple[int, ...]
 
 
-# Of a list of values; None of those that every piece needs whole.
+# One cut per value; None for a value that every piece needs whole.
 Cuts = tuple[Cut | None, ...]
 
 
@@ -66,9 +65,9 @@ Cuts = tuple[Cut | None, ...]
 class Link:
   """An operation of a chain, in a module without calls.
 
-  Its number tells it from all others of the module; its name is its own, or of
-  the collective that it implies. The cut is of all its results, None of a
-  product that adds up over the pieces.
+  Its number is unique in the module. Its name is the operation's, or that of
+  the collective that the operation implies. The cut is of all results; None for
+  a product that adds up over the pieces.
   """
 
   number: int
@@ -101,7 +100,7 @@ _NUM_PIECES = (2, 4, 8)
 
 
 def find(module: ir.Module) -> tuple[Chain, ...]:
-  """The chains of a program, in program order; it stays as it is."""
+  """The chains of a program, in program order; leaves it as it is."""
   with module.context, ir.Location.unknown():
     copy = mlir.copied(module)
     return tuple(chain for chain, _ in locate(copy)[0])
@@ -110,9 +109,9 @@ def find(module: ir.Module) -> tuple[Chain, ...]:
 def locate(module: ir.Module) -> tuple[list[Located], Partitioning]:
   """The chains of a module, in program order, and how it is partitioned.
 
-  Calls are inlined, as a chain may go through them, and constraints are put in
-  where XLA's partitioner will communicate. Operations do not keep their module
-  alive: whoever has the chains must.
+  Inlines calls, which a chain may cross, and puts constraints in where XLA's
+  partitioner will communicate. The operations do not keep their module alive;
+  the caller must.
   """
   mlir.inline_all(module)
   partitioning = Partitioning(module)
@@ -138,7 +137,7 @@ def locate(module: ir.Module) -> tuple[list[Located], Partitioning]:
 
 
 def _blocks(operation: ir.Operation) -> Iterator[ir.Block]:
-  """The blocks in an operation, each before those in it."""
+  """The blocks in an operation, outer ones before inner ones."""
   for region in operation.regions:
     for block in region.blocks:
       yield block
@@ -189,10 +188,10 @@ _Reached = dict[int, Link]
 
 
 class _Flow:
-  """The operations of a block, by their positions, and what they need.
+  """The operations of a block by position, and what each depends on.
 
-  Names are theirs, or of the collectives that they imply; `first` is the number
-  of the first.
+  Names are those of the operations, or of the collectives that they imply;
+  `first` is the number of the block's first operation.
   """
 
   def __init__(
@@ -208,9 +207,9 @@ class _Flow:
     self.partitioning = partitioning
     positions: dict[ir.Value, int] = {}
     marked: dict[ir.Value, int] = {}
-    # Where each operand is defined; None where that is not in the block.
+    # Where each operand is defined; None if that is outside of the block.
     self._defined: list[list[int | None]] = []
-    # Operations with a product before them and no collective between.
+    # Operations that depend on a product with no collective in between.
     self._after_product: set[int | None] = set()
     for i, operation in enumerate(self.operations):
       defined = [positions.get(v) for v in operation.operands]
@@ -223,7 +222,7 @@ class _Flow:
         and not self._after_product.isdisjoint(defined)
       ):
         self._after_product.add(i)
-    # Collectives and products that each operation needs, or is, as bits.
+    # Bits of the collectives and products that each operation needs or is.
     needs = mlir.depends(self.operations, marked)
     self._needs = [
       needs.get(operation.results[0], 0) if len(operation.results) else 0
@@ -231,9 +230,9 @@ class _Flow:
     ]
 
   def forward(self, opening: int, cut: Cut) -> _Reached:
-    """An opening and what it leads to: products, closings, all on the way.
+    """Follows a chain from a collective on to products and closings.
 
-    Empty where it leads to neither; `cut` is of the opening's results.
+    Returns {} if it leads to neither. `cut` is of the opening's results.
     """
     operand_cuts = _operand_cuts(self.operations[opening], cut)
     if operand_cuts is None:
@@ -269,9 +268,9 @@ class _Flow:
     return kept
 
   def backward(self, closing: int, cut: Cut) -> _Reached:
-    """A closing and what it takes from products, and all on the way.
+    """Follows a chain from a collective back to products.
 
-    Empty where no product leads to it; `cut` is of the closing's results.
+    Returns {} if no product leads to it. `cut` is of the closing's results.
     """
     asked: dict[int | None, set[Cut]] = {closing: {cut}}
     reached: _Reached = {}
@@ -298,11 +297,11 @@ class _Flow:
     return kept
 
   def can_be_cut(self, reached: _Reached) -> bool:
-    """Whether what is reached has pieces, none of which waits for another.
+    """Whether operations have pieces of which none waits for another.
 
-    One would where something outside of the chain depends on the whole of a
-    value of it and comes back, as a residual stream does, or where an operation
-    takes a value in other pieces than those that it is made in.
+    One would wait if something outside of the chain depends on a whole value of
+    it and comes back, as a residual stream does, or if an operation takes a
+    value in other pieces than it was made in.
     """
     marked = sum(1 << i for i in reached if self.names[i] in _MARKED)
     for i, link in reached.items():
@@ -323,7 +322,7 @@ class _Flow:
     )
 
   def _waits(self, i: int, reached: _Reached, marked: int) -> bool:
-    """Whether a whole value that an operation takes needs what is marked."""
+    """Whether an operation takes a whole value that needs what is marked."""
     return any(
       p is not None
       and (p not in reached or reached[p].cut is None)
@@ -332,7 +331,7 @@ class _Flow:
     )
 
   def _stays_on_devices(self, link: Link) -> bool:
-    """Whether devices have all pieces of their parts, and sum up nothing."""
+    """Whether pieces need no communication beyond the chain's own."""
     operation, partitioning = link.operation, self.partitioning
     if link.cut is None and operation.results[0] in partitioning.partial_sums:
       return False
@@ -350,9 +349,10 @@ def _chains_of(flow: _Flow) -> list[_Reached]:
 
 
 def _opened(flow: _Flow, *, gathered: bool) -> list[_Reached]:
-  """Chains from collectives on; those that share an operation are one.
+  """Chains that begin at collectives; chains that share operations merge.
 
-  They are along what the collectives gather, or along the other dimensions.
+  They are cut along the dimension that the collectives gather, or else along
+  the other dimensions.
   """
   chain_of: dict[int, _Reached] = {}
   for opening, name in enumerate(flow.names):
@@ -367,8 +367,8 @@ def _opened(flow: _Flow, *, gathered: bool) -> list[_Reached]:
     for cut in cuts:
       reached = flow.forward(opening, cut)
       names = {flow.names[i] for i in reached if i != opening}
-      # Weights that are gathered before they are needed have columns that are
-      # free: that makes no chain.
+      # Weights gathered before they are needed could be cut along columns; that
+      # makes no chain.
       if PRODUCT not in names or (not gathered and names.isdisjoint(_CLOSING)):
         continue
       merged = _merged(reached, chain_of)
@@ -379,7 +379,7 @@ def _opened(flow: _Flow, *, gathered: bool) -> list[_Reached]:
 
 
 def _merged(reached: _Reached, chain_of: Mapping[int, _Reached]) -> _Reached:
-  """With all chains that share an operation; empty if that is cut otherwise."""
+  """Merges it with the chains that share operations; {} if cuts differ."""
   merged = dict(reached)
   for i in reached:
     chain = chain_of.get(i, {})
@@ -392,7 +392,7 @@ def _merged(reached: _Reached, chain_of: Mapping[int, _Reached]) -> _Reached:
 def _closed(flow: _Flow, covered: set[int]) -> Iterator[_Reached]:
   """Chains from products to a collective that is in no other chain.
 
-  They are first sought along what the collective scatters.
+  Tries the dimension that the collective scatters first.
   """
   for closing, name in enumerate(flow.names):
     if name not in _CLOSING or closing in covered:
@@ -408,7 +408,7 @@ def _closed(flow: _Flow, covered: set[int]) -> Iterator[_Reached]:
 
 
 def _changed(flow: _Flow, collective: int, names: Iterable[str]) -> Cut | None:
-  """The cut of a collective's result along what it gathers, or scatters."""
+  """The cut of a result along the dimension that is gathered or scattered."""
   operation = flow.operations[collective]
   implied = flow.partitioning.implied_by(operation)
   if implied is not None:
@@ -420,7 +420,8 @@ def _changed(flow: _Flow, collective: int, names: Iterable[str]) -> Cut | None:
 def _cuts(flow: _Flow, collective: int) -> list[Cut]:
   """A cut of a collective's result along each dimension.
 
-  Of one that the partitioner shards, every device has a part of each piece.
+  If the partitioner shards the dimension, every device has a part of each
+  piece.
   """
   result = flow.operations[collective].results[0]
   dims = range(len(shape_of(result) or ()))
@@ -428,9 +429,9 @@ def _cuts(flow: _Flow, collective: int) -> list[Cut]:
 
 
 def _operand_cuts(operation: ir.Operation, cut: Cut) -> Cuts | None:
-  """What a piece of an operation's results needs of its operands.
+  """The cuts of the operands that a piece of the results needs.
 
-  None where the operation cannot be done in such pieces.
+  None if the operation cannot be done in such pieces.
   """
   shape = shape_of(operation.results[0]) if len(operation.results) else None
   if shape is None or cut.max_pieces(shape) < 2:
@@ -446,12 +447,12 @@ def _operand_cuts(operation: ir.Operation, cut: Cut) -> Cuts | None:
 def _by_rule(
   operation: ir.Operation, cut: Cut, shape: tuple[int, ...]
 ) -> Cuts | None:
-  """What a piece needs, by kind of operation; `shape` is the result's."""
+  """The same by kind of operation; `shape` is the result's."""
   dim, parts = cut.dim, cut.parts
   shapes = [shape_of(operand) or () for operand in operation.operands]
   same = (cut,) * len(shapes)
   if operation.name in partitioning_lib.ELEMENTWISE:
-    # A scalar is for everybody.
+    # All pieces share a scalar.
     fits = all(operand in (shape, ()) for operand in shapes)
     return (
       tuple(cut if operand else None for operand in shapes) if fits else None
@@ -460,8 +461,8 @@ def _by_rule(
     case mlir.CONSTRAINT | "all_reduce":
       return same
     case "all_gather" | "all_to_all" | "reduce_scatter":
-      # One that is gathered gets a part per device, one that is scattered loses
-      # them, and an all-to-all does both.
+      # Gathering multiplies the parts by the number of devices, scattering
+      # divides them by it, and an all-to-all does both.
       group, remainder = _num_devices(operation), 0
       if dim == _dim_of(operation, _GATHERED):
         parts, remainder = divmod(parts, group)
@@ -501,7 +502,7 @@ def _by_rule(
       is_padded = any(_integers(operation, name)[dim] for name in padding)
       return None if is_padded else (cut, None)
     case "slice" | "dynamic_slice" | "dynamic_update_slice" as name:
-      # All of the dimension is taken or written.
+      # Only if all of the dimension is taken or written.
       num = 2 if name == "dynamic_update_slice" else 1
       if any(operand[dim] != shape[dim] for operand in shapes[:num]):
         return None
@@ -512,11 +513,11 @@ def _by_rule(
 def _result_cut(
   operation: ir.Operation, known: Mapping[int, Cut]
 ) -> tuple[Cut | None, Cuts] | None:
-  """How results and all operands are cut where some operands are.
+  """How the results and all operands are cut if some operands are.
 
-  `known` is by the number of the operand; all others are whole values that
-  could be cut in any way. None where the operation cannot be done with such
-  pieces. The results' cut is None of a product that adds up over the pieces.
+  `known` has cuts by the operand's number; the other operands are whole, and
+  could be cut in any way. None if the operation cannot be done in such pieces.
+  The cut of the results is None for a product that adds up over the pieces.
   """
   first, cut = next(iter(known.items()))
   shape = shape_of(operation.results[0]) if len(operation.results) else None
@@ -549,8 +550,8 @@ def _reshaped(
 ) -> Cut | None:
   """The same pieces in another shape of the same elements.
 
-  In row-major order a cut is known by how many blocks there are in all. None
-  where the pieces are no pieces of one dimension in the new shape.
+  In row-major order, the total number of blocks identifies a cut. None if the
+  pieces are not along one dimension of the new shape.
   """
   num_blocks = math.prod(shape[: cut.dim]) * cut.parts
   before = 1
@@ -564,7 +565,7 @@ def _reshaped(
 
 
 def _num_devices(operation: ir.Operation) -> int:
-  """The size of the groups of a collective that changes shapes; else 1."""
+  """The group size of a collective that changes shapes; 1 for others."""
   if operation.name == "stablehlo.all_to_all":
     return _integer(operation, "split_count")
   if operation.name not in ("stablehlo.all_gather", "stablehlo.reduce_scatter"):
@@ -577,7 +578,7 @@ def _num_devices(operation: ir.Operation) -> int:
 
 
 def _dim_of(collective: ir.Operation, names: Iterable[str]) -> int | None:
-  """The dimension that one of these attributes tells, if there is one."""
+  """The dimension in one of these attributes, if there is one."""
   given = (n for n in names if n in collective.attributes)
   return next((_integer(collective, name) for name in given), None)
 
@@ -590,14 +591,14 @@ def _integers(operation: ir.Operation, name: str) -> list[int]:
   return list(ir.DenseI64ArrayAttr(operation.attributes[name]))
 
 
-# A frontend attribute: it stays with a collective until it is scheduled.
+# A frontend attribute, which a collective keeps until it is scheduled.
 CHAIN = "lagom_chain"
 
 
 def tag(module: ir.Module) -> None:
-  """Marks the collectives of all chains with their labels, by `CHAIN`.
+  """Marks the collectives of chains with their chains' labels, as `CHAIN`.
 
-  Calls are inlined.
+  Inlines calls.
   """
   with module.context, ir.Location.unknown():
     labels: dict[int, list[str]] = {}

@@ -1,14 +1,15 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What XLA's partitioner will make of a program: shardings and collectives.
+"""The shardings and collectives that XLA's partitioner gives a program.
 
-Users write some shardings. The rest follows by Shardy's propagation, which
-jaxlib offers as a pass, the one that XLA itself runs first.
+Users write some shardings. Shardy's propagation infers the others; XLA runs it
+first, and jaxlib offers it as a pass.
 
-Products, or constraints, need whole what is sharded; and where a product
-contracts over a sharded dimension each device has a part of the sum, which is
-reduced behind. Each such collective is noted for the sharding constraint that
-stands where it will be. Where the program has none there, one is put in.
+Some products and constraints need a sharded value whole, which the partitioner
+gathers. A product that contracts over a sharded dimension leaves a partial sum
+on each device, which is reduced afterwards. Each such collective is noted for
+the sharding constraint where it will be; if the program has none there, one is
+put in.
 """
 
 from __future__ import annotations
@@ -52,17 +53,17 @@ ELEMENTWISE = frozenset(
 class Cut:
   """How a value is cut in pieces.
 
-  A dimension that is cut consists of `parts` blocks of one size, and piece j
-  holds the j-th piece of every block. A gathered sequence has a part per
-  device, so that its piece j is what gathering piece j of every device's own
-  tokens gives. A single part is cut in pieces that lie one after the other.
+  A dimension that is cut consists of `parts` blocks of equal size, and piece j
+  holds the j-th piece of every block. A gathered sequence has one part per
+  device, so gathering piece j of every device's own tokens gives its piece j.
+  The pieces of a single part are consecutive.
   """
 
   dim: int
   parts: int = 1
 
   def max_pieces(self, shape: Sequence[int]) -> int:
-    """The number that numbers of pieces must divide; 0 if there is none."""
+    """The numbers of pieces must divide this; 0 if it cannot be cut."""
     if self.dim >= len(shape):
       return 0
     size, remainder = divmod(shape[self.dim], self.parts)
@@ -72,9 +73,9 @@ class Cut:
 class ProductDims(NamedTuple):
   """The dimensions of a product's operands.
 
-  Those of the batch and those that are contracted are in pairs, of both
-  operands; those that are free have 0 or 1 for the operand. The result has
-  those of the batch first, and then those that are free.
+  `batch` and `contracted` have pairs of dimensions (lhs, rhs); `free` has pairs
+  of the operand's number (0 or 1) and the dimension. The result has the batch
+  dimensions first, then the free ones.
   """
 
   batch: Sequence[tuple[int, int]]
@@ -108,9 +109,9 @@ def dims_of(product: ir.Operation) -> ProductDims:
 class Implied:
   """A collective that the partitioner makes at a sharding constraint.
 
-  `cut` is of its result along what it gathers or scatters, so that pieces have
-  a part of every device's own; None of an all-reduce. Bytes are the larger of
-  what goes in and what comes out, per device.
+  `cut` is of its result, along the dimension that is gathered or scattered, so
+  that each piece has a part from every device; None for an all-reduce.
+  `nccl_bytes` is the larger of input and output, per device.
   """
 
   name: str
@@ -121,27 +122,27 @@ class Implied:
 _PROPAGATE = "builtin.module(sdy-propagation-pipeline)"
 _NUMBER = "lagom_number"
 _PUT_IN = "lagom_put_in"
-# Mesh axes or parts of them, the slowest first: name, where in the axis the
-# part is, and its number of devices.
+# Mesh axes or sub-axes, major to minor: the name, the pre-size (1 for a whole
+# axis), and the number of devices.
 Axes = tuple[tuple[str, int, int], ...]
 
 
 class Partitioning:
   """Shardings of the values of a program without calls, and what they imply.
 
-  What is erased afterwards must be `replace`d or `forget`ed: a new value may be
-  where it was in memory, and jaxlib takes the two for the same.
+  Pass values that you erase to `replace` or `forget`: a new value may get the
+  same address, and jaxlib takes the two for the same.
 
   Attributes:
     implied: collectives, by the results of the constraints where they will be.
-    partial_sums: results of products of which devices have parts of the sum.
+    partial_sums: results of products that are partial sums on each device.
   """
 
   def __init__(self, module: ir.Module):
     self.implied: dict[ir.Value, Implied] = {}
     self.partial_sums: set[ir.Value] = set()
     self._of: dict[ir.Value, Any] = {}
-    # By sharding: of each dimension. jaxlib is slow to say.
+    # The axes of each dimension, by sharding: reading them from jaxlib is slow.
     self._axes: dict[Any, tuple[Axes, ...]] = {}
     self._sizes: dict[str, int] = {
       axis.name: axis.size
@@ -171,7 +172,7 @@ class Partitioning:
     return self.implied.get(operation.results[0])
 
   def of(self, value: ir.Value) -> Any:
-    """The sharding of a value, or None if every device has all of it."""
+    """The sharding of a value; None if every device has all of it."""
     return self._of.get(value)
 
   def axes(self, value: ir.Value, dim: int) -> Axes:
@@ -208,9 +209,9 @@ class Partitioning:
       self._of.pop(value, None)
 
   def moves_data(self, operation: ir.Operation) -> bool:
-    """Whether the partitioner communicates at what is no collective here.
+    """Whether the partitioner communicates at an elementwise operation.
 
-    An operand of an elementwise operation is sharded as the result is not.
+    It does if an operand is sharded and the result is not sharded alike.
     """
     if operation.name not in ELEMENTWISE:
       return False
@@ -229,7 +230,7 @@ class Partitioning:
     return axis.name, info.pre_size, info.size
 
   def _propagate(self, module: ir.Module) -> None:
-    """Takes down what propagation makes of a copy, by numbered operations."""
+    """Propagates shardings in a copy; notes them by numbered operations."""
     copy = mlir.copied(module)
     number = ir.IntegerType.get_signless(64)
     originals = _outside_of_shard_maps(module)
@@ -251,7 +252,7 @@ class Partitioning:
         self._of.update(zip(same, shardings, strict=False))
 
   def _find_gathers(self, operations: Iterable[ir.Operation]) -> None:
-    """Notes the gathers that constraints and products ask for."""
+    """Notes the gathers that constraints and products need."""
     gathered: dict[tuple[ir.Value, int], ir.Operation] = {}
     for operation in operations:
       if operation.name == CONSTRAINT:
@@ -274,10 +275,10 @@ class Partitioning:
           operation.operands[i] = constraint.results[0]
 
   def _gather_behind(self, constraint: ir.Operation) -> None:
-    """Has a constraint gather where its operand would be gathered before.
+    """Moves a gather ahead of a constraint's operand to the constraint.
 
-    Propagation takes its sharding over to an elementwise operation before,
-    behind which the same is gathered as before it.
+    Propagation gives the constraint's sharding to the elementwise operation
+    ahead of it, although a gather behind that operation moves no more data.
     """
     value = constraint.operands[0]
     producer = mlir.defining_operation(value)
@@ -303,10 +304,10 @@ class Partitioning:
         return
 
   def _gathered_dims(self, product: ir.Operation, side: int) -> Iterator[int]:
-    """Dimensions of an operand that are sharded as the product cannot use.
+    """Dimensions of an operand whose sharding the product cannot use.
 
-    Either the product's result is not sharded so, or it has those mesh axes
-    along another dimension.
+    Either the product's result is not sharded like that, or it has those mesh
+    axes in another dimension.
     """
     operand, other = product.operands[side], product.operands[1 - side]
     (result,) = product.results
@@ -322,7 +323,7 @@ class Partitioning:
         yield dim
 
   def _find_sum(self, product: ir.Operation) -> None:
-    """Notes the reduction behind a product over a sharded dimension."""
+    """Notes the reduction that follows a product over a sharded dimension."""
     lhs, rhs = product.operands
     (result,) = product.results
     summed: set[Any] = set()
@@ -342,7 +343,7 @@ class Partitioning:
         return
       producer = mlir.defining_operation(value)
       if producer is None or producer.name != CONSTRAINT:
-        # Otherwise propagation has each term of the sum scattered.
+        # Otherwise propagation scatters each term of the sum.
         value = self._put_behind(value, _whole(value, sharding)).results[0]
       constraint = self._put_behind(value, sharding)
     else:
@@ -367,9 +368,9 @@ class Partitioning:
   ) -> tuple[ir.Value, Any] | None:
     """Where a sum over devices that is whole at first is sharded again.
 
-    A constraint's transpose is the same constraint, so that gradients are held
-    whole where activations are gathered, and sharded behind. XLA adds up such
-    sums first and then makes one reduce-scatter of them. That is the last value
+    The transpose of a constraint is the same constraint, so gradients are whole
+    where activations were gathered, and sharded afterwards. XLA adds up such
+    sums first and then makes one reduce-scatter of them. Returns the last value
     that is whole, and the sharding of all its users.
     """
     value = total
@@ -398,7 +399,7 @@ class Partitioning:
     cut: Cut | None,
     summed: Set[Any] = frozenset(),
   ) -> None:
-    """Notes a collective; `value` is what a device has the larger part of."""
+    """Notes a collective; `value` is the larger of input and output."""
     axes = [axis for axis in self.all_axes(value) if axis not in summed]
     self.implied[constraint.results[0]] = Implied(
       name=f"stablehlo.{name}",
@@ -426,7 +427,7 @@ class Partitioning:
 
 
 def keep(constraint: ir.Operation) -> None:
-  """Keeps an operation when the constraints that were put in are removed."""
+  """Keeps a constraint that `remove_put_in` would remove."""
   if _PUT_IN in constraint.attributes:
     del constraint.attributes[_PUT_IN]
 
@@ -440,17 +441,17 @@ def remove_put_in(module: ir.Module) -> None:
 
 
 def not_sharded() -> ir.Attribute:
-  """Of a dimension that every device has all of."""
+  """The sharding of a dimension that every device has all of."""
   return sdy.DimensionShardingAttr.get([], is_closed=True)
 
 
 def with_dims(sharding: Any, dims: Sequence[ir.Attribute]) -> Any:
-  """A sharding on the same mesh with these shardings of dimensions."""
+  """A sharding on the same mesh with other shardings of dimensions."""
   return sdy.TensorShardingAttr.get(sharding.mesh_or_ref, dims)
 
 
 def _whole(value: ir.Value, other: Any) -> Any:
-  """All of a value on every device of the mesh of another sharding."""
+  """A value's replicated sharding, on the mesh of another sharding."""
   return with_dims(other, [not_sharded()] * len(shape_of(value) or ()))
 
 
@@ -463,7 +464,7 @@ def _users(value: ir.Value) -> list[ir.Operation]:
 
 
 def _outside_of_shard_maps(module: ir.Module) -> list[ir.Operation]:
-  """All but what the partitioner leaves alone."""
+  """All operations that the partitioner handles: none in a shard_map."""
   found: list[ir.Operation] = []
 
   def visit(operation: ir.Operation) -> ir.WalkResult:
@@ -476,7 +477,8 @@ def _outside_of_shard_maps(module: ir.Module) -> list[ir.Operation]:
 
 
 def _of_results(operation: ir.Operation) -> list[Any]:
-  # Propagation makes a reshard of a constraint.
+  # Propagation turns a constraint into a reshard.
+
   name = "sharding" if operation.name == "sdy.reshard" else "sdy.sharding"
   if name not in operation.attributes:
     return []
