@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a job sets without NCCL's tuner plugin: nothing, or one channel cap.
+"""What a job without NCCL's tuner plugin sets: nothing, or one channel cap.
 
-Settings per tuning key need a plugin. A job without one can still cap the
+Settings per tuning key need the plugin. A job without it can still cap the
 channels of all collectives, which frees SMs for kernels: with NCCL_MAX_CTAS or
-an XLA option. The cap is chosen by replaying the step under each; `surest` also
-checks the gain if the model is wrong. For jobs without a plugin, schedules are
+an XLA option. The step is replayed under each cap; `surest` also checks that
+the cap gains if the model is wrong. Schedules for jobs without a plugin are
 compared under their caps.
 """
 
@@ -21,11 +21,11 @@ from lagom_xla.costs import settings as settings_lib
 from lagom_xla.costs import step as step_lib
 from lagom_xla.costs import uncertainty
 
-# The part of the model that caps mostly rest on.
+# The part of the model that matters most to caps.
 _SLOWED_BY_CAPS = "few_channels"
 # A cap must shorten the step by at least this share.
 _LEAST_GAIN = 1e-3
-# Steps whose best cap is known, more than a search compiles.
+# Steps whose best cap is cached: more than a search compiles.
 _MAX_KNOWN = 64
 
 
@@ -34,9 +34,9 @@ class Cap:
   """The best cap of a step.
 
   Attributes:
-    max_channels: the cap; None where NCCL's own choices are best.
-    configuration: NCCL's choices under it.
-    step_time_us: the predicted step time under it.
+    max_channels: the cap; None if NCCL's own choices are best.
+    configuration: NCCL's choices under the cap.
+    step_time_us: the predicted step time under the cap.
   """
 
   max_channels: int | None
@@ -55,7 +55,7 @@ def none(step: step_lib.Step) -> Cap:
 
 @functools.lru_cache(maxsize=_MAX_KNOWN)
 def best(step: step_lib.Step) -> Cap:
-  """The cap with the shortest step, the highest of equals; or none."""
+  """The cap with the shortest step, or no cap; the highest cap wins a tie."""
   kept = none(step)
   for max_channels in _caps(step):
     configuration = capped(step, max_channels)
@@ -73,13 +73,14 @@ def surest(
   step: step_lib.Step,
   limit: settings_lib.Limit = settings_lib.by_variable,
 ) -> Cap:
-  """The cap with the largest assured gain, the highest of equals; or none.
+  """The cap with the largest assured gain, or no cap.
 
-  None that shortens the step by less than a thousandth.
+  The highest cap wins a tie. Caps that shorten the step by less than a
+  thousandth are not considered.
 
   Args:
-    step: what is capped, as it runs.
-    limit: what the cap does to a setting.
+    step: the step that runs.
+    limit: applies the cap to a setting.
   """
   default = uncertainty.times(step, step.default)
   kept, kept_us = none(step), 0.0
@@ -130,7 +131,7 @@ def inherited(
 
 
 def _caps(step: step_lib.Step) -> Iterator[int]:
-  """All caps that take channels from a collective of a step, from the top."""
+  """All caps that take channels from some collective, the highest first."""
   most = max((s.num_channels for s in step.default.values()), default=0)
   yield from range(most - 1, 0, -1)
 
@@ -141,9 +142,10 @@ def _may_gain(
   configuration: step_lib.Configuration,
   more_than_us: float,
 ) -> bool:
-  """Whether the assured gain may be larger, which is no more than any gain.
+  """Whether the assured gain may exceed `more_than_us`.
 
-  Two replays in place of one in every scenario leave few caps to look at.
+  The assured gain is at most the gain in any scenario, so two replays rule out
+  most caps without a replay in every scenario.
   """
   least_us = max(_LEAST_GAIN * default.mean_us, more_than_us)
   telling = [
@@ -163,22 +165,22 @@ def _may_gain(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WithoutPlugin:
-  """What a job sets of NCCL that loads no tuner plugin.
+  """What a job that loads no tuner plugin sets in NCCL.
 
   Attributes:
-    limit: what a cap on the channels of all collectives does, which is chosen
-      for a step as a whole; None where nothing sets one.
+    limit: applies a cap on the channels of all collectives to a setting; one
+      cap is chosen per step. None if the job sets no cap.
   """
 
   limit: settings_lib.Limit | None
 
   def configuration(self, step: step_lib.Step) -> step_lib.Configuration:
-    """What a step's collectives run with."""
+    """The settings that a step's collectives run with."""
     if self.limit is None:
       return step.default
     return surest(step, self.limit).configuration
 
 
 def chooses_cap(without_plugin: WithoutPlugin | None) -> bool:
-  """Whether such a job sets a cap on channels."""
+  """Whether the job sets a cap on channels."""
   return without_plugin is not None and without_plugin.limit is not None

@@ -2,14 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Problems of a step: tuning keys that must be chosen together.
 
-Lagom tunes one overlap at a time. NCCL, however, tells collectives apart only
-by communicator, kind and bytes: the same tuning key occurs in many overlaps
-(every layer's, say), and all of them get its setting. So overlaps that share a
-key, directly or through others, form one *problem*: its unknowns are the keys,
-and a trial runs all its overlaps. Overlaps that are alike in keys and kernels
-are replayed once and counted as often as they occur. Collectives that overlap
-nothing are part of it with no kernels beside them, so their keys are tuned for
-speed alone.
+Lagom tunes one overlap at a time. But NCCL tells collectives apart only by
+communicator, kind and bytes: the same tuning key occurs in many overlaps, such
+as every layer's, and all of them get its setting. So overlaps that share a key,
+directly or through others, form one *problem*: its unknowns are the keys, and a
+trial replays all its overlaps. Overlaps with equal keys and kernels are
+replayed once and counted as often as they occur. Collectives that overlap
+nothing are included without kernels, so their keys are tuned for speed alone.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ class Problem:
 
   Attributes:
     keys: its unknowns, sorted.
-    programs: (program of an overlap, times it runs per step).
+    programs: (program of an overlap, executions per step).
     program_keys: the keys of each program's collectives.
-    signature: equal for problems in which, on one cluster and with one profile,
-      every trial shows the same, in any scenario; () where nobody asks.
+    signature: equal for problems whose trials give equal times in every
+      scenario, on one cluster and with one profile; () if not needed.
   """
 
   keys: tuple[Key, ...]
@@ -81,8 +80,8 @@ def _overlap_programs(
 ) -> Iterator[tuple[program_lib.Program, int]]:
   """Programs that together run each collective as often as the step does.
 
-  The program of an overlap holds what runs inside it, so overlaps in a loop
-  inside another overlap, and sync collectives, are there already.
+  An overlap's program has everything that runs inside it, including overlaps in
+  a loop inside it and synchronous collectives.
   """
   covered: collections.Counter[str] = collections.Counter()
   for overlap in step.analysis.overlaps:  # Callers before callees.
@@ -100,9 +99,10 @@ def _overlap_programs(
 
 
 def _signature(step: step_lib.Step, program: program_lib.Program) -> Signature:
-  """Equal for programs whose replays are equal under any configuration.
+  """Equal for programs with equal replays, under any configuration.
 
-  And in any scenario: those tell products from other kernels.
+  That holds in any scenario, which is why products are marked: scenarios treat
+  them differently from other kernels.
   """
   order: dict[str, int] = {}
   signature: list[object] = []
@@ -147,9 +147,9 @@ def _connected(
 
 
 class Predictor:
-  """A predictor of a problem's time; replays only what a configuration changes.
+  """Predicts a problem's time, replaying only programs with changed settings.
 
-  What it predicts depends on the configuration alone, not on those before.
+  A prediction does not depend on earlier ones.
   """
 
   def __init__(self, step: step_lib.Step, problem: Problem):
@@ -163,7 +163,7 @@ class Predictor:
     ]
 
   def __call__(self, configuration: Configuration) -> float:
-    """What the problem's programs take in a step, in us."""
+    """The time of the problem's programs per step, in microseconds."""
     before = self._before
     changed = {
       key

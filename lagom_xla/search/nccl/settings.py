@@ -1,33 +1,33 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The best NCCL settings for a schedule that is fixed: those of surest gain.
+"""The NCCL settings of a fixed schedule with the largest assured gain.
 
-What looks best to the mean may lean on what the model knows least: one channel,
-say, at a rate that was hardly ever measured. So of each key's settings the one
-is kept that makes the *assured* gain of its problem largest: the low end of the
-range of what it gains over NCCL's own choices (costs/uncertainty.py). That
-range only falls with each scenario that is replayed, so a configuration is
-replayed in one after the other until it can no longer be the surest.
+The setting with the best mean may rely on the least certain part of the model,
+such as the rate of one channel, which was hardly ever measured. So the search
+keeps the setting of each key with the largest *assured* gain of its problem:
+the low end of the range of its gain over NCCL's own choices
+(costs/uncertainty.py). Each further scenario can only lower that end, so a
+configuration is replayed in one scenario at a time until another is surer.
 
-A key may have what NCCL chooses, with all of its channels or fewer, and each
-other algorithm and protocol in the same way: halves, and three quarters of
-those, as many products fill their last wave on a power of two. Chunks are as
-large as they go: no measurement has others than NCCL's, so nothing that smaller
-ones gain is sure. Keys are visited one after the other, each with what the
-others came to. What searches find beyond that, Lagom's among them, gains in the
-mean alone (docs/searching.md).
+The candidates of a key are NCCL's own choice and every other algorithm and
+protocol, each with all of its channels and with fewer: halves, and three
+quarters of those, as many products fill their last wave at a power of two.
+Other algorithms and protocols use their largest chunks: all measurements have
+NCCL's chunks, so no gain of smaller ones is assured. Keys are visited in turn,
+each with the current settings of the others. Other searches, such as Lagom's,
+find more only in the mean (docs/searching.md).
 
-That settles, without a rule for each: settings that only a mean favours are not
-taken; a collective that is only just hidden gets more channels, for it would
-show if kernels or it took another time; where every setting may lose, NCCL's
-own stays. Collectives below 64 KiB keep NCCL's own always. So do keys for which
-NCCL's own choice is as good, those whose calls NCCL cannot tell from another
-key's, and those that XLA runs in kernels of its own.
+From this it follows that settings which only the mean favours are not chosen;
+that a barely hidden collective gets more channels, because it would be exposed
+if it or its kernels took a little longer or shorter; and that NCCL's own choice
+stays if every other setting may lose. NCCL's own choice also stays for
+collectives below 64 KiB, for keys where it is as good as any, for keys whose
+calls NCCL cannot tell from another key's, and for those that XLA runs in its
+own kernels.
 
-What is known of a problem is remembered for its equals: options that change a
-part of a schedule leave the overlaps of its other parts as they were. It
-depends on the problem's signature, the cluster, the profile and the scenarios
-alone.
+Results are cached and shared by equal problems: options that change a part of a
+schedule leave the overlaps elsewhere as they were. Results depend only on the
+problem's signature, the cluster, the profile and the scenarios.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ from lagom_xla.costs.nccl import environment
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import problem as problem_lib
 
-# Problems that are remembered: those of the last candidates.
+# Cached problems: those of the last candidates.
 _MAX_PROBLEMS = 1024
 
-# By the settings of a problem's keys: gains over NCCL's own choices.
+# Settings of a problem's keys -> gain over NCCL's own choices, in us.
 _Gains = dict[tuple[nccl.Setting, ...], float]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Known:
-  """What is known of one problem; whoever searches it adds to that.
+  """Cached results of one problem, which searches of it extend.
 
   Attributes:
     assured_us: assured gains.
-    at_most_us: what assured gains are no more than.
+    at_most_us: upper bounds of assured gains.
   """
 
   assured_us: _Gains = dataclasses.field(default_factory=dict)
@@ -74,22 +74,22 @@ def _known_of(
   measured: measured_lib.Measured | None,
   scenarios: tuple[scenario_lib.Scenario, ...],
 ) -> _Known:
-  """What is known of a problem; nothing the first time."""
+  """A problem's cached results; empty the first time."""
   del signature, cluster, measured, scenarios  # Keys of the cache.
   return _Known()
 
 
 Key = step_lib.Key
-# Times that each key is visited.
+# How often each key is visited at most.
 _ROUNDS = 2
 
-# NCCL lets a tuner raise the chunks of NVLS beyond its own; whether the results
-# are then right has not been seen on a GPU.
+# NCCL lets a tuner raise NVLS chunks above NCCL's own; whether results are then
+# correct was never tested on a GPU.
 _MOST_NVLS_CHUNK_BYTES = 128 * 1024
 
 
 def largest_chunk_bytes(algorithm: str, protocol: str) -> int:
-  """The largest chunk that is tried: whole grains of the protocol."""
+  """The largest chunk to try, a multiple of the protocol's grain."""
   grain = nccl.chunk_grain_bytes(protocol)
   largest = nccl.max_chunk_bytes(algorithm, protocol)
   if algorithm.startswith("nvls"):
@@ -108,7 +108,7 @@ def _with_fewer_channels(setting: nccl.Setting) -> Iterator[nccl.Setting]:
 
 
 def worth_trying(step: step_lib.Step, key: Key) -> tuple[nccl.Setting, ...]:
-  """A key's settings, NCCL's own first; it alone where nothing else can act."""
+  """A key's settings, NCCL's own first; only that if no other can be set."""
   default = step.default[key]
   is_fixed = key.kind in nccl.SEND_RECV or not step.calls[key]
   if is_fixed or scenario_lib.is_small(key):
@@ -134,12 +134,12 @@ class _Chooser:
   def __init__(
     self, step: step_lib.Step, problem: problem_lib.Problem, least_us: float
   ):
-    """Starts with what is known.
+    """Starts from cached results.
 
     Args:
-      step: what is searched.
-      problem: of the step.
-      least_us: what a key's setting must gain for sure to be no default.
+      step: the step.
+      problem: a problem of the step.
+      least_us: the least assured gain of a setting that replaces NCCL's own.
     """
     self._step = step
     self._problem = problem
@@ -161,7 +161,7 @@ class _Chooser:
 
   @property
   def num_trials(self) -> int:
-    """Configurations that it asked about."""
+    """The number of configurations whose gain was asked for."""
     return len(self._asked)
 
   def choose(self) -> step_lib.Configuration:
@@ -178,7 +178,10 @@ class _Chooser:
   def _best_of_key(
     self, configuration: step_lib.Configuration, key: Key
   ) -> step_lib.Configuration:
-    """With the key's best setting; NCCL's own unless another surely gains."""
+    """The configuration with the key's best setting.
+
+    That is NCCL's own unless another surely gains.
+    """
     own, *others = worth_trying(self._step, key)
     best = {**configuration, key: own}
     best_us = self._assured_us(best) + self._least_us
@@ -192,7 +195,7 @@ class _Chooser:
   def _assured_us(
     self, configuration: step_lib.Configuration, least_us: float = -math.inf
   ) -> float:
-    """The assured gain; -inf where it is not above this."""
+    """The assured gain; -inf if it may be no more than `least_us`."""
     settings = tuple(configuration[key] for key in self._problem.keys)
     self._asked.add(settings)
     if settings in self._known.assured_us:
@@ -206,7 +209,7 @@ class _Chooser:
       gains_us[scenario] = self._default_us[scenario] - after_us
       mean_us = gains_us[scenario_lib.AS_PREDICTED]
       assured_us = uncertainty.combined(mean_us, gains_us).low
-      if assured_us <= least_us:  # Each scenario more only lowers it.
+      if assured_us <= least_us:  # Further scenarios can only lower it.
         self._known.at_most_us[settings] = assured_us
         return -math.inf
     self._known.assured_us[settings] = assured_us
@@ -223,14 +226,14 @@ class _Chooser:
   def _predictors(
     self,
   ) -> Mapping[scenario_lib.Scenario, problem_lib.Predictor]:
-    """As predicted, which is the first, and in each scenario."""
+    """A predictor of each scenario; first, of the model as it is."""
     return {
       scenario: problem_lib.Predictor(self._step.under(scenario), self._problem)
       for scenario in (scenario_lib.AS_PREDICTED, *self._scenarios)
     }
 
 
-# What all settings together must gain for sure, as a share of the step.
+# The least assured gain of all keys' settings together, as a share of the step.
 _LEAST_GAIN = 1e-4
 
 
@@ -239,10 +242,10 @@ class Result:
   """What a search found.
 
   Attributes:
-    configuration: the surest settings; NCCL's own where none are surely better.
+    configuration: the surest settings; NCCL's own where no other surely gains.
     default_times: step times under NCCL's own choices, in every scenario.
     tuned_times: step times under `configuration`, in every scenario.
-    num_trials: configurations that were predicted.
+    num_trials: how many configurations were predicted.
   """
 
   configuration: step_lib.Configuration
@@ -257,9 +260,9 @@ def search(
   """Searches the NCCL settings of all problems of a step.
 
   Args:
-    step: what is searched.
-    without_plugin: what a job sets that loads no tuner plugin; None where it
-      loads that.
+    step: the step.
+    without_plugin: what a job without the tuner plugin sets; None if the job
+      loads the plugin.
   """
   default = uncertainty.times(step, step.default)
   if without_plugin is not None:
@@ -278,7 +281,7 @@ def search(
   for chooser in choosers:
     configuration.update(chooser.choose())
   tuned = uncertainty.times(step, configuration)
-  # Problems are replayed apart, and the step as a whole.
+  # Each problem was replayed alone; the whole step must gain, too.
   if uncertainty.gain(default, tuned).low <= 0:
     configuration, tuned = step.default, default
   return Result(

@@ -2,32 +2,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Forms of the program: which strands and slices to compile.
 
-*Strands.* A form changes what there is to overlap, and so which options gain:
-XLA's combiners may couple two strands again, and one collective in flight at a
+*Strands.* A form changes what can overlap, and so which options gain: XLA's
+combiners may couple the two strands again, and one collective in flight at a
 time may be too few. So each form that the program can have is scheduled under
-the best options so far, and the quickest with each kind of strands also under
-XLA's defaults. Then options are searched again from the best form, even if it
-is not ahead yet: what suits strands first, then all values. A search skips
-forms that make the same program as another; keys if XLA combined nothing
-without them, or if kernels alone take longer than the best step; and keys alone
-if another form makes the strands.
+the best options so far, and the fastest form of each kind of strands also under
+XLA's defaults. Then options are searched again from the fastest form, even if
+it is not faster than the best so far: options that suit strands first, then all
+values. The search skips a form that makes the same program as another; keys if
+XLA combined nothing without them, or if kernels alone take longer than the best
+step; and keys without strands if another form makes strands.
 
-*Slices.* Cutting a chain hides what no order of whole collectives can, but
-costs time: products of a piece fill their last wave worse, and collectives of a
-piece are less efficient. One schedule whose collectives carry the labels of
-their chains shows how much of each chain is exposed. Of a chain in k pieces
-kernels wait at most for the first or the last piece, and k pieces take longer
-than the whole:
+*Slices.* Slicing a chain hides communication that no order of whole collectives
+can, but costs time: the products of a piece fill their last wave worse, and its
+collectives are less efficient. One schedule whose collectives carry the labels
+of their chains shows how much of each chain is exposed. In a chain of k pieces,
+kernels wait for at most the first or the last piece, and the k pieces take
+longer than the whole:
 
     gain(k) = exposed · (1 − 1/k) − share · (k · t(bytes / k) − t(bytes))
 
-summed over its collectives, with the exposed share of each. XLA's partitioner
-drops labels of collectives that it places: such a chain's are found by kind and
-size, and their exposed time is divided among all chains that look alike. Chains
-that are alike, such as those of unrolled layers, are cut alike: many at once
-first, then one kind after the other while the step gets shorter. If XLA
-combines pieces again, the quickest cut is also tried without combining those
-kinds.
+summed over the chain's collectives; share is the exposed share of each. XLA's
+partitioner drops the labels of collectives that it inserts: those are matched
+by kind and size, and their exposed time is divided among all chains that match.
+Equal chains, such as those of unrolled layers, are sliced alike: many at once
+first, then one kind at a time while the step gets shorter. If XLA combines
+pieces again, the fastest result is also tried without combining those kinds.
 """
 
 from __future__ import annotations
@@ -52,8 +51,8 @@ from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import options
 
-# The one that is usually quickest first; "none" is for strands that are written
-# out, which keys alone keep apart.
+# Usually fastest first. "none" is for a program that has strands itself, which
+# only need keys to stay apart.
 _ORDER = ("rotated", "paired", "merged", "staggered", "none")
 _STRANDS: tuple[form_lib.Strands, ...] = tuple(
   sorted(typing.get_args(form_lib.Strands), key=_ORDER.index)
@@ -69,15 +68,15 @@ def search_strands(
   in_turn: evaluation.InTurn = evaluation.one_by_one,
   progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
-  """Goes on from a search of options with forms of the program.
+  """Continues a search over options with forms of the program.
 
   Args:
-    target: what is searched.
-    so_far: what was tried so far, with the program as written.
-    evaluate: schedules and searches a config.
-    until_s: when to end with options, by `time.monotonic`.
-    in_turn: begins forms, and the configs of a round, ahead.
-    progress: called with a few words after each candidate.
+    target: what is tuned.
+    so_far: what was tried so far, all with the program as written.
+    evaluate: schedules a config and searches its NCCL settings.
+    until_s: when to stop trying options, a time of `time.monotonic`.
+    in_turn: starts compiles of the next configs ahead.
+    progress: called with a short description of each candidate after it.
   """
   incumbent = so_far.best
   attempts = _Attempts(so_far, evaluate, progress)
@@ -119,7 +118,7 @@ def search_strands(
 def _quickest_of_each(
   tried: Iterable[candidates.Candidate],
 ) -> list[candidates.Candidate]:
-  """The quickest with each kind of strands, the quickest of all first."""
+  """The fastest candidate of each kind of strands, the fastest of all first."""
   found: dict[form_lib.Strands, candidates.Candidate] = {}
   for candidate in sorted(tried, key=candidates.tuned_us):
     found.setdefault(candidate.config.program.strands, candidate)
@@ -133,10 +132,10 @@ def _is_combined(step: step_lib.Step) -> bool:
 def _for_strands(
   best: candidates.Candidate, *, keyed: bool
 ) -> Sequence[knobs.Value]:
-  """What suits strands, then all values.
+  """Values that suit strands, then all values.
 
-  A collective that is combined of two strands' waits for both, unless keys keep
-  them apart, and one that is in flight keeps the other strand's from starting.
+  A collective combined from both strands waits for both, unless keys keep them
+  apart, and one strand's collective in flight delays the other strand's.
   """
   collectives = best.step.analysis.collectives
   values = [knobs.in_flight(2)]
@@ -149,8 +148,9 @@ def _for_strands(
 def _forms(target: target_lib.Target) -> Iterator[form_lib.Form]:
   """The forms to compile, each without keys first.
 
-  One that the program cannot have is there, to be refused by name; the same
-  one with keys is not, nor is one that makes the same program as another.
+  A form that the program cannot have is included, so that its refusal is
+  recorded, but not the same form with keys. A form that makes the same program
+  as another is left out.
   """
   known = {target.digest(form_lib.AS_WRITTEN)}
   for strands in _STRANDS:
@@ -172,18 +172,18 @@ def _forms(target: target_lib.Target) -> Iterator[form_lib.Form]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kind:
-  """Chains that are alike, and are cut alike.
+  """Equal chains, which are sliced alike.
 
   Attributes:
-    labels: of the chains.
-    collectives: theirs, by their names in the schedule, or by the chains' ends
-      where XLA's partitioner placed them; two kinds that share one cannot both
-      be cut.
-    has_both_ends: whether each begins and ends with a collective.
-    pieces: the numbers of pieces that each can be cut into.
-    exposed_us: what of their collectives is waited for in a step.
-    num_pieces: the number of pieces that is predicted to gain most.
-    gain_us: what that takes off the step, as predicted.
+    labels: the chains' labels.
+    collectives: their collectives, by name in the schedule, or by the chains'
+      ends where XLA's partitioner inserted them. Two kinds that share one
+      cannot both be sliced.
+    has_both_ends: whether each chain begins and ends with a collective.
+    pieces: the numbers of pieces that each chain can have.
+    exposed_us: exposed time of their collectives per step.
+    num_pieces: the number of pieces with the largest predicted gain.
+    gain_us: that gain per step.
   """
 
   labels: tuple[str, ...]
@@ -200,20 +200,21 @@ def of_chains(
   candidate: candidates.Candidate,
   chains: Iterable[chains_lib.Chain],
 ) -> tuple[Kind, ...]:
-  """The kinds of chains that may gain by being cut, the most promising first.
+  """The kinds of chains that slicing may speed up, the most promising first.
 
-  Those with collectives at both ends come first: there a piece's products hide
-  what comes before the next piece's and what comes after the last one's. Then
-  it is by gain.
+  Kinds with collectives at both ends come first: there, a piece's products hide
+  both the collective before the next piece and the one after the last piece.
+  Within that, kinds are sorted by gain.
 
   Args:
-    target: what is searched.
-    candidate: a config whose program is to be cut.
-    chains: of the program as written.
+    target: what is tuned.
+    candidate: the candidate whose program is to be sliced.
+    chains: the chains of the program as written.
 
   Raises:
     CompileError: XLA refused the program with its chains marked.
-    ProgramError: with its calls inlined it cannot have the config's form.
+    ProgramError: with its calls inlined, the program cannot have the config's
+      form.
   """
   module = target.schedule_with_chains(candidate.config)
   step = evaluation.of_schedule(module, target, candidate.config)
@@ -267,9 +268,9 @@ class _Member:
   """A scheduled collective of a chain.
 
   Attributes:
-    collective: as scheduled.
-    share: of it that is this chain's.
-    identity: what chains that cannot both be cut have in common.
+    collective: the collective.
+    share: the share of it that is counted for this chain.
+    identity: equal for chains that cannot both be sliced.
   """
 
   collective: collectives_lib.Collective
@@ -278,7 +279,7 @@ class _Member:
 
 
 def _by_label(step: step_lib.Step) -> dict[str, list[_Member]]:
-  """Collectives by the labels that they bear in a schedule."""
+  """A schedule's collectives by chain label."""
   found: dict[str, list[_Member]] = {}
   for collective, labels in _labelled(step):
     for label in labels:
@@ -291,7 +292,7 @@ def _by_label(step: step_lib.Step) -> dict[str, list[_Member]]:
 def _by_looks(
   step: step_lib.Step, chains: Sequence[chains_lib.Chain]
 ) -> dict[str, list[_Member]]:
-  """Collectives without labels, by the chains that they may be of."""
+  """Unlabelled collectives, by the label of each chain that they match."""
   unlabelled = [c for c, labels in _labelled(step) if not labels]
   found: dict[str, list[_Member]] = {}
   for collective in unlabelled:
@@ -320,14 +321,14 @@ def _looks_like(
 
 
 def _ends(chain: chains_lib.Chain) -> str:
-  """Its label without the dimension: chains of the same ends clash."""
+  """A chain's label without the dimension: chains with the same ends clash."""
   return chain.label.rpartition(":")[0]
 
 
 def _labelled(
   step: step_lib.Step,
 ) -> Iterator[tuple[collectives_lib.Collective, Sequence[str]]]:
-  """Collectives of a schedule, each with the labels that it bears."""
+  """Collectives of a schedule, each with its chain labels."""
   module = step.analysis.module
   starts = {
     i.id: i for c in module.computations.values() for i in c.instructions
@@ -356,17 +357,18 @@ def _gain_us(
   setting = collective_lib.default_setting(piece, step.cluster)
   whole_us = step.predict(key, step.default[key]).time_us
   piece_us = step.predict(piece, setting).time_us
-  # It may have been waited for longer than it takes: for those before it.
+  # Exposed time may include waiting for collectives ahead of it.
   alone_us = whole_us * collective.executions
   share = min(exposed_us / alone_us, 1.0) if alone_us else 0.0
   grown_us = (num_pieces * piece_us - whole_us) * collective.executions
   return exposed_us * (1 - 1 / num_pieces) - share * max(grown_us, 0.0)
 
 
-# Cuts that are compiled at most, of the quickest program with strands and the
-# quickest as written: the quicker one first.
+# How many slicings to compile at most: of the faster and of the slower of two
+# programs, the fastest with strands and the fastest as written.
 _MAX_CUTS = (5, 2)
-# One schedule of each program tells what is exposed; one has pieces kept apart.
+# Plus one schedule per program that shows what is exposed, and one with its
+# pieces kept uncombined.
 MAX_SLICES = sum(1 + max_cuts + 1 for max_cuts in _MAX_CUTS)
 
 
@@ -377,13 +379,13 @@ def search_slices(
   *,
   progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
-  """Goes on from a search with slices of the best programs so far.
+  """Continues a search with slices of the best programs so far.
 
   Args:
-    target: what is searched.
+    target: what is tuned.
     so_far: what was tried so far.
-    evaluate: schedules and searches a config.
-    progress: called with a few words after each schedule.
+    evaluate: schedules a config and searches its NCCL settings.
+    progress: called with a short description of each schedule after it.
   """
   chains = target.chains()
   programs = _programs(so_far) if chains else []
@@ -403,7 +405,7 @@ def search_slices(
 
 
 def _programs(so_far: candidates.Search) -> list[candidates.Candidate]:
-  """The quickest with strands, and as written: the quicker one first."""
+  """The fastest with strands and the fastest as written, the faster first."""
   quickest: dict[bool, candidates.Candidate] = {}
   for candidate in sorted(so_far.scheduled, key=candidates.tuned_us):
     quickest.setdefault(candidate.config.program.is_as_written, candidate)
@@ -423,7 +425,7 @@ def _cut(
   evaluate: candidates.Evaluate,
   progress: candidates.Progress,
 ) -> candidates.Search:
-  """The search with slices of one program."""
+  """The search after slicing one program."""
   attempts = _Attempts(so_far, evaluate, progress)
   cuts = attempts.scheduled
   tried: list[Mapping[str, int]] = []
@@ -447,9 +449,9 @@ def _cut(
 
 
 def _apart(before: step_lib.Step, after: step_lib.Step) -> knobs.XlaOptions:
-  """Options that keep pieces apart which XLA combined again; {} if none.
+  """Options that stop XLA from combining pieces again; {} if it does not.
 
-  Pieces bear keys that keep the combiners off, but the partitioner drops them.
+  Pieces carry keys against combining, but XLA's partitioner drops them.
   """
   num_before, num_after = _num_combined(before), _num_combined(after)
   kinds = [kind for kind in num_after if num_after[kind] > num_before[kind]]
@@ -460,7 +462,7 @@ def _apart(before: step_lib.Step, after: step_lib.Step) -> knobs.XlaOptions:
 
 
 def _num_combined(step: step_lib.Step) -> Counter[str]:
-  """Collectives of each kind that were combined with others, in a step."""
+  """How many collectives of each kind XLA combined into others, per step."""
   num: Counter[str] = Counter()
   for collective in step.analysis.collectives:
     if collective.kind in knobs.OPTIONS:
@@ -478,16 +480,16 @@ def _moves(
   """Slices to try next.
 
   Args:
-    quickest: with the best slices so far.
-    kinds: of chains.
-    kind: the one to cut otherwise; None to cut many at once.
+    quickest: the candidate with the best slices so far.
+    kinds: the kinds of chains.
+    kind: the kind to slice differently; None to slice many at once.
   """
   slices = quickest.config.program.slices
   if kind is None:
     both_ends = [k for k in kinds if k.has_both_ends]
     if len(both_ends) > 1:
       yield _together(both_ends)
-    # More is cut at once only if that much gained.
+    # Slice all kinds only if slicing those with both ends gained.
     if len(kinds) > 1 and (len(both_ends) <= 1 or slices):
       yield _together(kinds)
     return
@@ -509,7 +511,7 @@ def _moves(
 
 
 def _together(kinds: Sequence[Kind]) -> Mapping[str, int]:
-  """Each kind in as many pieces as promise most, but for those that clash."""
+  """Each kind in its best number of pieces, less kinds that clash with one."""
   slices: dict[str, int] = {}
   taken: frozenset[str] = frozenset()
   for kind in kinds:
@@ -520,11 +522,11 @@ def _together(kinds: Sequence[Kind]) -> Mapping[str, int]:
 
 
 class _Attempts:
-  """What a part of a search adds to it.
+  """The candidates that one part of a search adds.
 
   Attributes:
-    so_far: the search with all attempts made.
-    scheduled: the attempts that XLA took, in the order in which they were made.
+    so_far: the search, including all attempts so far.
+    scheduled: the attempts that were not refused, in order.
   """
 
   def __init__(
@@ -539,7 +541,7 @@ class _Attempts:
     self._progress = progress
 
   def make(self, config: config_lib.XlaConfig) -> candidates.Candidate | None:
-    """Evaluates a config; the candidate unless it is refused."""
+    """Evaluates a config and returns the candidate; None if it is refused."""
     found = self._evaluate(config)
     self.so_far = self.so_far.with_candidate(found)
     self._progress(rewriting.in_words(config.program))

@@ -1,15 +1,15 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Full compiles: whether a candidate fits, and what really runs of it.
+"""Full compiles: whether a candidate fits into memory, and what really runs.
 
-They conclude a search, and begin with the program, not with a module fused
-before. Beside memory they show values that XLA computes again, which changes a
-candidate's times and may change which is best.
+They conclude a search, and start from the program, not from a module that was
+fused before. Besides memory they show which values XLA rematerializes, which
+changes a candidate's time and may change which candidate is best.
 
-Options are searched with NCCL settings, which take a plugin. If it is not
-loaded, env.sh sets one cap on channels instead. Some options gain only with a
-cap, but are slower under NCCL's own choices, so no settings were searched for
-them. So in the end all that was compiled is also evaluated under caps. If that
+Options are searched with NCCL settings, which need the tuner plugin. Without
+it, env.sh sets one cap on channels instead. Some options gain only with a cap,
+but are slower under NCCL's own choices, so their settings were never searched.
+So at the end every compiled candidate is also evaluated under caps. If that
 finds a faster plan, it is kept, with settings if they are faster still.
 """
 
@@ -34,14 +34,14 @@ from lagom_xla.search.xla import pruning
 def capped_if_ahead(
   search: candidates.Search, by_cap: channel_cap.WithoutPlugin
 ) -> candidates.Search | None:
-  """The search under caps, if what it keeps is faster; else None.
+  """The search under caps if its best is faster; else None.
 
   Args:
-    search: under settings.
-    by_cap: chooses the cap of a step.
+    search: the search under settings.
+    by_cap: chooses a step's cap.
   """
   kept_us = search.best.tuned.step_time_us
-  # In most searches no cap makes any schedule faster than that.
+  # In most searches no schedule is faster under a cap.
   if not any(_is_ahead(c, kept_us, by_cap) for c in search.scheduled):
     return None
   capped = dataclasses.replace(
@@ -59,12 +59,12 @@ def capped_if_ahead(
 def capped_with_settings(
   search: candidates.Search, without_plugin: channel_cap.WithoutPlugin | None
 ) -> candidates.Search:
-  """A search under caps, its best one with settings if that stays the best.
+  """The search under caps, with settings for its best if they are faster.
 
   Args:
-    search: under caps.
-    without_plugin: what a job sets that loads no tuner plugin; None where it
-      loads that.
+    search: the search under caps.
+    without_plugin: what a job without the tuner plugin sets; None if the job
+      loads the plugin.
   """
   kept = search.best
   found = settings_lib.search(kept.runs, without_plugin)
@@ -86,10 +86,10 @@ def _is_ahead(
   kept_us: float,
   by_cap: channel_cap.WithoutPlugin,
 ) -> bool:
-  """Whether a candidate is faster than that under its cap.
+  """Whether a candidate under its cap takes less than `kept_us`.
 
   The cheapest test comes first: a cap only removes slowdowns, and the surest
-  cap is not faster than the best one.
+  cap is never faster than the best one.
   """
   own = candidate.under_nccl_defaults
   return (
@@ -102,7 +102,7 @@ def _is_ahead(
 def _capped(
   candidate: candidates.Candidate, by_cap: channel_cap.WithoutPlugin
 ) -> candidates.Candidate:
-  """A candidate under the surest cap instead of its settings."""
+  """A candidate with its surest cap instead of its settings."""
   runs = candidate.runs
   configuration = by_cap.configuration(runs)
   tuned = runs.timeline(configuration)
@@ -122,14 +122,14 @@ _Checked = tuple[
 
 
 def num_expected(search: candidates.Search) -> int:
-  """How many schedules `of_best` will probably take, given the best so far.
+  """How many schedules `of_best` will probably compile, given the best so far.
 
   The full compile counts as two.
   """
   best = min(search.scheduled, key=candidates.tuned_us)
   if best is search.default:
     return 0
-  # Without each of its options, and with all of them.
+  # One without each option, and the full compile.
   return len(best.config.options) + 2
 
 
@@ -139,16 +139,16 @@ def of_default(
   *,
   without_plugin: channel_cap.WithoutPlugin | None,
 ) -> _Result:
-  """The search with its default judged by its compile to the end, and that.
+  """The search with its default judged by a full compile, and that compile.
 
   Args:
-    target: what was searched.
+    target: what was tuned.
     search: what was found.
-    without_plugin: what a job sets that loads no tuner plugin; None where it
-      loads that.
+    without_plugin: what a job without the tuner plugin sets; None if the job
+      loads the plugin.
 
   Raises:
-    CompileError: it does not compile to the end.
+    CompileError: XLA cannot compile the default fully.
   """
   default = search.default
   compiled = _compile(target, default.config)
@@ -164,20 +164,23 @@ def of_best(
   by_cap: channel_cap.WithoutPlugin | None = None,
   steps: evaluation.Steps | None = None,
 ) -> _Result:
-  """The search whose best candidate compiles, fits and stays the best.
+  """The search once its best candidate compiles, fits and stays the best.
 
-  It is compiled with the options that do nothing, as arms are already. Beside
-  it, it is judged without each of the others.
+  The best is compiled with its inert options, because arms may be compiled so
+  already. It is also compared with itself without each other option.
 
   Args:
-    target: what was searched.
-    search: with its default judged already.
-    compiled_default: its default, compiled to the end.
-    without_plugin: what a job sets that loads no tuner plugin; None where it
-      loads that.
-    by_cap: caps in place of them, whose best is taken if it is faster; None to
-      go by settings alone.
-    steps: of the target, if some of them are known.
+    target: what was tuned.
+    search: the search, its default already judged.
+    compiled_default: the full compile of its default.
+    without_plugin: what a job without the tuner plugin sets; None if the job
+      loads the plugin.
+    by_cap: chooses caps in place of settings; the best under caps is taken if
+      it is faster. None to consider only settings.
+    steps: steps of the target that are already known.
+
+  Returns:
+    The search, and the full compile of its best.
   """
   checked = functools.partial(
     _checked,
@@ -208,7 +211,7 @@ def _checked(
   steps: evaluation.Steps,
   by_cap: channel_cap.WithoutPlugin | None = None,
 ) -> _Checked:
-  """The same, up to where caps are ahead, and what is then."""
+  """As `of_best`, until caps are faster: then it also returns that search."""
 
   def if_ahead() -> candidates.Search | None:
     return capped_if_ahead(search, by_cap) if by_cap else None
@@ -232,7 +235,7 @@ def _checked(
         search = _with_better(search, with_less)
         if search.best is not kept:
           continue
-        if capped := if_ahead():  # While that compiles.
+        if capped := if_ahead():  # The compile runs meanwhile.
           return search, None, capped
         compiled = _compile(beginning, kept.config)
         named = evaluation.from_the_beginning(
@@ -265,7 +268,7 @@ def _judged(
 ) -> candidates.Search:
   """The search with a candidate judged by its compiled module.
 
-  One whose schedule was seen to be short of memory is already.
+  A candidate whose schedule was short of memory was judged so before.
   """
   if compiled is None or candidate.runs is not candidate.step:
     return search
@@ -299,13 +302,13 @@ def _without_each(
   *,
   in_turn: evaluation.InTurn = evaluation.one_by_one,
 ) -> list[candidates.Candidate | candidates.Refused]:
-  """A plan without each of its options, where that was not tried before.
+  """Evaluates a plan without each of its options, unless tried before.
 
   Args:
     so_far: the search.
-    planned: the plan's config: its best one's, less what does nothing.
-    evaluate: schedules and searches a config.
-    in_turn: begins the configs ahead.
+    planned: the plan's config, without inert options.
+    evaluate: schedules a config and searches its NCCL settings.
+    in_turn: starts compiles of the next configs ahead.
   """
   configs = [c for c in pruning.without_each(planned) if not so_far.found(c)]
   return [evaluate(config) for config in in_turn(configs)]
@@ -315,7 +318,7 @@ def _with_better(
   so_far: candidates.Search,
   found: Iterable[candidates.Candidate | candidates.Refused],
 ) -> candidates.Search:
-  """The search, and of what was found beside it all that became its best."""
+  """The search, with each candidate that becomes its best added in turn."""
   for candidate in found:
     more = so_far.with_candidate(candidate)
     if more.best is not so_far.best:

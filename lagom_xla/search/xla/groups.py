@@ -1,20 +1,20 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Combine groups: which collectives become one, chosen chain by chain.
+"""Combine groups: which collectives are combined, chosen chain by chain.
 
 Combining saves latency but costs overlap: a combined collective starts when its
 last operand is ready, and its first user waits for all of it. The best groups
-depend on the kernels around, so no threshold in bytes is right everywhere.
+depend on the kernels around them, so no threshold in bytes is right everywhere.
 
 Collectives that XLA could combine, in schedule order, form a *chain*. XLA's
 options set one threshold for all chains of a kind; here each chain gets its
-own. The search starts with every collective alone and climbs like the search
-over options (`options.py`): it compiles each threshold of each chain, and
-combines what gained.
+own. The search starts with no collective combined and climbs like the search
+over options (`options.py`): it compiles each threshold of each chain, and keeps
+those that gain together.
 
 XLA combines before it pipelines and double-buffers loops, so a collective of
-the program may have several copies in the schedule. What is combined in the
-program is combined in all its copies.
+the program may have several copies in the schedule. A group applies to all
+copies of its collectives.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import options
 
-# Larger modules keep XLA's groups: with every collective alone, XLA schedules
-# them for minutes.
+# Larger modules keep XLA's groups: XLA takes minutes to schedule them with no
+# collective combined.
 _MAX_INSTRUCTIONS = 50_000
 
 _MIB = 2**20
@@ -51,9 +51,9 @@ class Member:
     label: its label (`passes/combine/keys.py`).
     kind: its HLO opcode.
     num_bytes: as XLA's combiners count them.
-    traits: what it has in common with the other members of its chain. How a
-      reduction reduces is not among them, as a collective's record does not
-      hold it; groups that differ in it are refused when they are compiled.
+    traits: what all members of its chain share, except the reduction's
+      operator, which a collective's record does not hold; groups that mix
+      operators are refused when they are compiled.
   """
 
   label: str
@@ -73,14 +73,14 @@ def search(
   in_turn: evaluation.InTurn = evaluation.one_by_one,
   progress: candidates.Progress = lambda _: None,
 ) -> candidates.Search:
-  """Goes on from the best so far with groups of its collectives.
+  """Continues from the best so far with groups of its collectives.
 
   Args:
     so_far: what was tried so far.
-    evaluate: schedules and searches a config.
-    until_s: when to end, by `time.monotonic`.
-    in_turn: begins configs ahead.
-    progress: called with a few words after each candidate.
+    evaluate: schedules a config and searches its NCCL settings.
+    until_s: when to stop, a time of `time.monotonic`.
+    in_turn: starts compiles of the next configs ahead.
+    progress: called with a short description of each candidate after it.
   """
   best = so_far.best
   config = dataclasses.replace(best.config, combine_groups=())
@@ -111,11 +111,11 @@ def search(
 
 
 def _check_can_group(module: hlo.Module) -> None:
-  """Checks that a module can have our own groups.
+  """Checks that groups can be set in a module.
 
   Raises:
-    CompileError: it is too large.
-    DonationLostError: it donates inputs, which this JAX would forget.
+    CompileError: the module is too large.
+    DonationLostError: it donates inputs, and this JAX would lose that.
   """
   if module.num_instructions > _MAX_INSTRUCTIONS:
     raise errors.CompileError(
@@ -126,11 +126,11 @@ def _check_can_group(module: hlo.Module) -> None:
 
 
 def combinable_chains(apart: hlo.Module) -> tuple[Chain, ...]:
-  """Two or more collectives each that XLA could combine, in schedule order.
+  """Chains of two or more collectives that XLA could combine.
 
   Args:
-    apart: the module scheduled with every collective alone, from a compile
-      with combine groups ().
+    apart: the module scheduled with nothing combined: compiled with combine
+      groups ().
   """
   found: dict[str, list[collectives_lib.Collective]] = {}
   labels = combine.labels(apart)
@@ -140,7 +140,7 @@ def combinable_chains(apart: hlo.Module) -> tuple[Chain, ...]:
       found.setdefault(label, []).append(collective)
   by_traits: dict[table.Traits, list[Member]] = {}
   for label, copies in found.items():
-    # Not the copy that a pipelined loop runs ahead.
+    # Not the copy that pipelining moved out of the loop.
     main = max(copies, key=lambda copy: copy.executions)
     member = Member(
       label=label,
@@ -153,7 +153,7 @@ def combinable_chains(apart: hlo.Module) -> tuple[Chain, ...]:
 
 
 def _changes(chain: Chain) -> Iterator[options.Change]:
-  """Each other way in which a threshold fills the groups of a chain."""
+  """One change for each distinct grouping that a threshold makes of a chain."""
   known: set[combine.Groups] = set()
   for threshold_bytes in (0, *_THRESHOLDS_BYTES):
     groups = tuple(

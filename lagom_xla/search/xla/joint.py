@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The joint search: XLA configs outside, NCCL settings inside.
 
-XLA options come first, because a launcher can set them (`options.py`). They
-start from the fastest of XLA's default and published recipes (`arms.py`). What
-only the compiling process can set follows if asked for, each stage on top of
-the best so far: forms first, because they change what there is to overlap, and
-orders last, because they belong to one schedule.
+XLA options come first, because a launcher can set them (`options.py`). Their
+search starts from the fastest of XLA's default and published recipes
+(`arms.py`). If asked for, the stages that need lagom_xla in the training
+process follow, each on top of the best so far: forms first, because they change
+what can overlap, and orders last, because an order belongs to one schedule.
 """
 
 from __future__ import annotations
@@ -40,17 +40,18 @@ def search_in_process(
   in_turn: evaluation.InTurn,
   progress: candidates.Progress,
 ) -> candidates.Search:
-  """Goes on from a search of options.
+  """Continues a search over options with the stages inside the process.
 
   Args:
-    target: what is searched.
-    so_far: what was tried so far, with the program as written.
-    evaluate: schedules and searches a config.
-    until_s: when to end with options of strands, and with groups, by
+    target: what is tuned.
+    so_far: what was tried so far, all with the program as written.
+    evaluate: schedules a config and searches its NCCL settings.
+    until_s: when to stop trying options for strands, and groups, a time of
       `time.monotonic`.
-    named: gives a candidate XLA's names, by which profiles and orders go.
-    in_turn: begins configs ahead.
-    progress: called with a few words after each candidate.
+    named: compiles a candidate from the beginning, so that its instructions
+      have the names that profiles and orders refer to.
+    in_turn: starts compiles of the next configs ahead.
+    progress: called with a short description of each candidate after it.
   """
   so_far = forms.search_strands(
     target,
@@ -72,8 +73,7 @@ def search_in_process(
 
 Found = Callable[[candidates.Candidate | candidates.Refused], None]
 
-# The most time for options: a module of 60,000 instructions compiles for a
-# minute.
+# Time limit for options: a module of 60,000 instructions compiles for a minute.
 SECONDS = 300.0
 
 _NO_ARMS = arms_lib.Known(arms=())
@@ -94,27 +94,27 @@ def search(
 
   Args:
     target: what to tune.
-    without_plugin: what a job sets that loads no tuner plugin; None where it
-      loads that.
-    seconds: for how long options are searched at most, and as long again those
-      of strands; with 0 none are tried, and no arms.
-    arms: what else to begin with; by default all that is known of.
-    in_process: whether to choose what only lagom_xla in the training process
-      can apply, too.
-    progress: called with a few words after each candidate.
-    found: called with each candidate before that, the default first.
-    expect: called, once the default is known, with how many candidates are to
-      come, as often as more is known of that; not of what is chosen in the
-      process.
+    without_plugin: what a job without the tuner plugin sets; None if the job
+      loads the plugin.
+    seconds: the most time for options, and as much again for options of strands
+      and groups. With 0, neither options nor arms are tried.
+    arms: configs to start from besides the default; by default all known ones.
+    in_process: whether to also choose what only lagom_xla in the training
+      process can apply.
+    progress: called with a short description of each candidate after it.
+    found: called with each candidate, before `progress`; the default first.
+    expect: called with the number of candidates to come, once the default is
+      known and whenever that number is known better. It leaves out what
+      `in_process` adds.
 
   Raises:
     CompileError: the target does not compile with the defaults.
   """
   until_s = time.monotonic() + seconds
   known_arms = arms_of(target, arms) if seconds > 0 else _NO_ARMS
-  # Arms are compiled whatever comes of the default, so that no worker need wait
-  # for work: to the end if that is near, as the schedule is shown on the way,
-  # and the default may turn out to be short of memory.
+  # Arms are compiled whatever the default gives, so workers start on them now.
+  # Where a full compile costs little more they are compiled fully: the default
+  # may turn out to be short of memory, and a full compile has the schedule too.
   early = options.unlike(known_arms.arms, config_lib.DEFAULT)
   turns = evaluation.Turns(target=target)
   with turns.of_arms.begun(arm.config for arm in early):
@@ -126,7 +126,7 @@ def search(
     so_far = candidates.Search(default=default, no_arms=known_arms.obstacle)
     if target.is_read_only:
       return so_far
-    # One that is short of memory was compiled to the end to be judged.
+    # A default that is short of memory was compiled fully to be judged.
     is_short = default.peak_bytes is not None
     turns = dataclasses.replace(turns, is_to_the_end=is_short)
     evaluate = _evaluating(target, without_plugin, default, found)
@@ -162,7 +162,7 @@ def _evaluating(
   default: candidates.Candidate,
   found: Found,
 ) -> Callable[..., candidates.Candidate | candidates.Refused]:
-  """What evaluates the other configs of a search, and says what it found."""
+  """A function that evaluates a config and passes the result to `found`."""
   module = default.step.analysis.module
   known = {evaluation.looks(module, config_lib.DEFAULT): default}
 
@@ -186,7 +186,7 @@ def _evaluating(
 def arms_of(
   target: target_lib.Target, arms: Sequence[arms_lib.Arm] | None
 ) -> arms_lib.Known:
-  """What to begin with: what was given, or all that is known of."""
+  """The arms to start from: those given, or all known ones."""
   if target.is_read_only:
     return _NO_ARMS
   if arms is not None:

@@ -1,18 +1,18 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The knobs of XLA: what there is to choose, once per module.
+"""XLA's knobs: what a search can choose, once per module.
 
-Each value of a knob is a few XLA options. Only values that can affect the
+Each value of a knob sets a few XLA options. Only values that can affect the
 module's collectives, loops and GPUs are tried. Which options a jaxlib accepts,
-how it spells them and what it does by default differ from version to version.
-`lagom-xla knobs` lists them.
+how it spells them and their defaults differ between versions. `lagom-xla knobs`
+lists the knobs.
 
-*The latency-hiding scheduler* is off by default and turns itself on if XLA's
-speed-of-light model knows the GPU and every collective of the module
-(SolLatencyEstimator's IsSupportedForModule): not before Hopper, nor with a
-ragged-all-to-all, a broadcast, a send or work on the host. What XLA knows
-changes from version to version, so the schedule itself tells: the scheduler
-notes its name of each instruction in the instruction's metadata.
+*The latency-hiding scheduler* is off by default; XLA turns it on if its
+speed-of-light model supports the GPU and every collective of the module
+(SolLatencyEstimator's IsSupportedForModule): not before Hopper, and not with a
+ragged-all-to-all, a broadcast, a send or work on the host. That changes between
+versions, so whether it ran is read from the schedule: the scheduler writes its
+name of each instruction into the instruction's metadata.
 
 *Memory.* The latency-hiding scheduler starts collectives later, or reorders
 kernels, to stay below the memory limit (`passes/schedule/memory.py`). A
@@ -53,7 +53,7 @@ from lagom_xla.passes.schedule import aliasing
 from lagom_xla.passes.schedule import memory
 
 SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
-# The model's estimates, and with them the scheduler where it is on by itself.
+# Speed-of-light estimates; they also turn the scheduler on where it is unset.
 ESTIMATES = "xla_gpu_enable_analytical_sol_latency_estimator"
 
 
@@ -66,20 +66,20 @@ def is_latency_hiding(module: hlo.Module) -> bool:
   )
 
 
-# XLA's scheduler counts otherwise than the estimate. Of schedules of the
-# examples and the paper's workloads a limit of 120 % changed both that were at
-# 85 % of the default one, and none of 41 at 65 % or less.
+# XLA's scheduler counts memory differently from our estimate. Among schedules
+# of the examples and the paper's workloads, a limit of 120 % changed both that
+# needed 85 % of the default limit, and none of 41 that needed 65 % or less.
 _SHORT_FROM = 0.8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MemoryLimit:
-  """What a schedule needs, and what it may need, ahead of time.
+  """The memory that a schedule needs, and XLA's limit on it.
 
   Attributes:
-    peak_bytes: what it needs at its peak, estimated.
-    held_bytes: arguments and results, a part of that.
-    free_bytes: what XLA leaves for all else at a slop factor of 100 %.
+    peak_bytes: estimated peak memory.
+    held_bytes: arguments and results, which are part of the peak.
+    free_bytes: the limit on all else at a slop factor of 100 %.
   """
 
   peak_bytes: int
@@ -88,20 +88,20 @@ class MemoryLimit:
 
   @property
   def is_short(self) -> bool:
-    """Whether XLA's scheduler may have had to heed its default limit."""
+    """Whether the default limit may have affected XLA's schedule."""
     return self.may_heed(memory.DEFAULT_SLOP_PERCENT)
 
   def may_heed(self, slop_percent: float) -> bool:
-    """Whether XLA's scheduler may have to heed the limit of a slop factor."""
+    """Whether a slop factor's limit may affect XLA's schedule."""
     return self.peak_bytes >= _SHORT_FROM * self.limit_bytes(slop_percent)
 
   def limit_bytes(self, slop_percent: float) -> float:
-    """What a schedule may need in all under a slop factor."""
+    """The most that a schedule may need in total under a slop factor."""
     return self.held_bytes + self.free_bytes * slop_percent / 100
 
 
 def memory_of(module: hlo.Module, cluster: cluster_lib.Cluster) -> MemoryLimit:
-  """The memory of a schedule that was made ahead of time."""
+  """The memory of a schedule that was compiled ahead of time."""
   buffers = aliasing.of(module)
   free_bytes = memory.limit_bytes(
     module, cluster.gpu.hbm_bytes, slop_percent=100
@@ -120,10 +120,10 @@ def slop_percent(options: Mapping[str, object]) -> float:
   """The slop factor under which a step is compiled.
 
   Args:
-    options: what is set on top of the XLA_FLAGS of this process.
+    options: XLA options set on top of this process's XLA_FLAGS.
 
   Raises:
-    FlagsError: XLA_FLAGS names a file that is not there.
+    FlagsError: XLA_FLAGS names a file that does not exist.
   """
   today = environment.value(MEMORY_SLOP) or memory.DEFAULT_SLOP_PERCENT
   return float(str(options.get(MEMORY_SLOP, today)))
@@ -137,9 +137,9 @@ class Value:
   """One value of a knob.
 
   Attributes:
-    label: in a few words.
+    label: a short description.
     options: what it sets, as the installed jaxlib spells it.
-    beside: an option without which it does nothing; "" for none.
+    beside: an option without which it has no effect; "" for none.
     is_first: whether to compile it before all others.
     is_last: whether to compile it after all others.
   """
@@ -152,15 +152,15 @@ class Value:
 
 
 def offered(values: Iterable[Value]) -> tuple[Value, ...]:
-  """Those that the installed jaxlib has, and that do not run today.
+  """The values that the installed jaxlib has and that would change something.
 
-  Nor are there any that XLA_FLAGS would not change.
+  Values that are already set, or that XLA_FLAGS cannot change, are left out.
   """
   values = tuple(values)
   try:
     debug_options.options()
   except errors.OptionsError:
-    return values  # XLA refuses what it lacks, and that is recorded.
+    return values  # XLA refuses unknown options, and the refusal is recorded.
   found = []
   for value in values:
     options = _changing(_as_installed(value.options))
@@ -170,20 +170,20 @@ def offered(values: Iterable[Value]) -> tuple[Value, ...]:
 
 
 def _as_installed(options: XlaOptions) -> XlaOptions | None:
-  """Options as the installed jaxlib has them; None where it lacks one."""
+  """Options as the installed jaxlib spells them; None if it lacks one."""
   translated: dict[str, bool | int | str] = {}
   for name, value in options.items():
     match xla_options.translate(name, value):
       case str():
         return None
       case known, converted:
-        assert not isinstance(converted, float)  # No knob and no plan has one.
+        assert not isinstance(converted, float)  # No knob or plan has floats.
         translated[known] = converted
   return translated
 
 
 def _changing(options: XlaOptions | None) -> XlaOptions | None:
-  """Options without those that are fixed so; None where one is otherwise."""
+  """Options without those that cannot change; None if one cannot be set so."""
   fixed = environment.unchangeable()
   if options is None or any(
     fixed.get(name, value) != value for name, value in options.items()
@@ -192,7 +192,7 @@ def _changing(options: XlaOptions | None) -> XlaOptions | None:
   return {n: v for n, v in options.items() if n not in fixed}
 
 
-# XLA's options by kind, of the kinds that go among groups of devices.
+# XLA's options by kind of collective, for kinds with replica groups.
 OPTIONS = {
   kind: option
   for kind, option in table.COMBINERS.items()
@@ -200,8 +200,8 @@ OPTIONS = {
 }
 
 _MIB = 2**20
-# Thresholds that are tried: nothing combined, and powers of two around what
-# the published recipes use (128 MiB to 8 GiB; none explains its choice).
+# Thresholds to try: nothing combined, and values around those of published
+# recipes (128 MiB to 8 GiB; none explains its choice).
 CHOICES_BYTES = (
   0,
   8 * _MIB,
@@ -218,7 +218,7 @@ def thresholds_worth_trying(
   """Thresholds that can change how this kind is combined.
 
   Args:
-    collectives: of the module as XLA combines it.
+    collectives: the module's collectives as XLA combined them.
     kind: a key of OPTIONS.
   """
   alike = [c for c in collectives if c.kind == kind]
@@ -226,7 +226,7 @@ def thresholds_worth_trying(
   for c in alike:
     traits = table.traits_of_collective(c)
     by_traits.setdefault(traits, []).append(table.combined_bytes(c))
-  # Of those that may become one.
+  # Sizes of separate collectives that XLA may combine.
   several = [sorted(sizes) for sizes in by_traits.values() if len(sizes) > 1]
   default_bytes = table.DEFAULT_BYTES
   combined = [c for c in alike if c.num_operands > 1]
@@ -234,7 +234,7 @@ def thresholds_worth_trying(
   largest_bytes = max(map(table.combined_bytes, combined), default=0)
   for threshold in CHOICES_BYTES:
     if threshold < default_bytes:
-      # Where no two arrays of one fit under it, it does what zero does.
+      # If no two arrays of a combined one fit under it, it acts like zero.
       if pairs_bytes and (not threshold or min(pairs_bytes) <= threshold):
         yield threshold
       continue
@@ -248,27 +248,27 @@ def thresholds_worth_trying(
 
 
 def _least_pair_bytes(combined: collectives_lib.Collective) -> int:
-  """Bytes of the two smallest arrays of a collective, as combiners count."""
+  """Bytes of a collective's two smallest arrays, as XLA's combiners count."""
   smallest = sum(sorted(combined.array_bytes)[:2])
   total = sum(combined.array_bytes)
   return table.combined_bytes(combined) * smallest // total if total else 0
 
 
 MERGER = "xla_gpu_dot_merger_threshold_mb"
-# Of all products of a step, what merged ones are at least worth a compile, and
-# how many limits are compiled at most.
+# The least share of a step's FLOPs in merged products that is worth a compile,
+# and how many limits to compile at most.
 _LEAST_MERGED_SHARE = 0.01
 _MOST_LIMITS = 3
 
 
 def merger_limit_mib(merged: kernels_lib.MergedProduct) -> int:
-  """A limit under which XLA leaves products apart that it merged.
+  """A limit under which XLA leaves these products unmerged, in MiB.
 
-  It merges two of which one moves no more than the limit, so this is a power
-  of two below what the smallest moves; 0 below all. XLA of JAX 0.12 does not
-  count the operand that they share. Twice XLA's default is no value: of the 14
-  steps of benchmarks/search up to 70B it makes three 0.5 to 4.2 % slower and
-  one 0.04 % faster, and acts on no other.
+  XLA merges two products if one of them moves no more bytes than the limit, so
+  this is a power of two below the bytes of the smallest; 0 if that is below
+  all. XLA of JAX 0.12 does not count the operand that they share. Twice XLA's
+  default is not tried: of the 14 steps of benchmarks/search up to 70B it makes
+  three 0.5 to 4.2 % slower and one 0.04 % faster, and does not affect the rest.
   """
   own_bytes, all_bytes = merged.least_bytes
   least_bytes = all_bytes if jax.__version_info__ < (0, 11) else own_bytes
@@ -277,7 +277,7 @@ def merger_limit_mib(merged: kernels_lib.MergedProduct) -> int:
 
 
 def _merged_products(step: step_lib.Step) -> Iterator[Value]:
-  """Lower limits, where XLA merged products of a step."""
+  """Lower limits, if XLA merged products of the step."""
   module, kernels = step.analysis.module, step.analysis.kernels
   flops: collections.Counter[int] = collections.Counter()
   for merged in kernels_lib.merged_products(module, kernels):
@@ -296,12 +296,12 @@ def _merged_products(step: step_lib.Step) -> Iterator[Value]:
 
 _OVERLAP_LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 _AS_EARLY = "xla_gpu_experimental_collective_start_as_early_as_possible"
-# XLA's speed-of-light estimates know Hopper and what came after it.
+# XLA's speed-of-light estimates support Hopper and newer GPUs.
 _ESTIMATED_SINCE = (9, 0)
 
 
 def scheduler_values(step: step_lib.Step) -> Iterator[Value]:
-  """The latency-hiding scheduler, where another made the schedule."""
+  """The latency-hiding scheduler, if another made the schedule."""
   if not is_latency_hiding(step.analysis.module):
     yield Value(
       label="latency-hiding scheduler",
@@ -310,11 +310,11 @@ def scheduler_values(step: step_lib.Step) -> Iterator[Value]:
 
 
 def overlap_limit(step: step_lib.Step) -> Iterator[Value]:
-  """How many collectives are in flight at once."""
+  """Limits on the number of collectives in flight at once."""
   if not is_latency_hiding(step.analysis.module):
     return  # No other scheduler reads it.
   yield from map(in_flight, (2, 4))
-  # It acts beside a limit above 1, whichever was kept.
+  # It needs a limit above 1, whichever was kept.
   yield Value(
     label="collectives started as early as possible",
     options={_AS_EARLY: True},
@@ -323,7 +323,7 @@ def overlap_limit(step: step_lib.Step) -> Iterator[Value]:
 
 
 def in_flight(limit: int) -> Value:
-  """So many collectives in flight at once."""
+  """`limit` collectives in flight at once."""
   return Value(
     label=f"{limit} collectives in flight",
     options={_OVERLAP_LIMIT: limit},
@@ -343,21 +343,21 @@ _NUM_STREAMS = 2
 
 
 def num_streams(options: Mapping[str, object]) -> int:
-  """Streams of communication per domain, with options beside this XLA_FLAGS."""
+  """Communication streams per domain, with options on top of XLA_FLAGS."""
   value = options.get(_STREAMS, environment.value(_STREAMS))
   return _NUM_STREAMS if str(value).lower() == "true" else 1
 
 
 def spans_two_fabrics(step: step_lib.Step) -> bool:
-  """Whether some of a step's collectives stay within nodes, and some do not."""
+  """Whether a step has collectives both within nodes and between them."""
   return len({key.num_nodes > 1 for key in step.keys}) == 2
 
 
 def two_fabrics(step: step_lib.Step) -> Iterator[Value]:
-  """Streams for collectives to run side by side on.
+  """Streams on which collectives run concurrently.
 
-  XLA starts no two of them side by side that share more than one device
-  (GpuScheduleCrossesOverlapLimit), so it takes several axes of a mesh.
+  XLA never overlaps two collectives that share more than one device
+  (GpuScheduleCrossesOverlapLimit), so this needs several mesh axes.
   """
   if not is_latency_hiding(step.analysis.module):
     return  # No other scheduler has two in flight.
@@ -374,7 +374,7 @@ def two_fabrics(step: step_lib.Step) -> Iterator[Value]:
   yield Value(label=label, options=fabrics)
   within = {c.groups for c in collectives if step.key_of[c.name].num_nodes == 1}
   if len(within) > 1:
-    # It does nothing without the other.
+    # The limit has no effect without FABRICS.
     yield Value(
       label=f"{label}, 2 of them in flight",
       options={**fabrics, _WITHIN_LIMIT: 2},
@@ -384,8 +384,8 @@ def two_fabrics(step: step_lib.Step) -> Iterator[Value]:
 def fixed_costs(step: step_lib.Step) -> Iterator[Value]:
   """Fixed costs in place of estimates: five kernels hide any collective.
 
-  XLA keeps them for programs that its estimates serve worse
-  (SolLatencyEstimator in xla/service/gpu/model/sol_latency_estimator.cc).
+  XLA uses them where its estimates do not apply (SolLatencyEstimator in
+  xla/service/gpu/model/sol_latency_estimator.cc).
   """
   is_estimated = step.cluster.gpu.compute_capability >= _ESTIMATED_SINCE
   if is_estimated and is_latency_hiding(step.analysis.module):
@@ -393,7 +393,7 @@ def fixed_costs(step: step_lib.Step) -> Iterator[Value]:
       label="scheduled by fixed costs",
       options={
         ESTIMATES: False,
-        # Without estimates XLA leaves it off by itself.
+        # Without estimates XLA leaves the scheduler off by default.
         SCHEDULER: True,
       },
       is_last=True,
@@ -401,10 +401,10 @@ def fixed_costs(step: step_lib.Step) -> Iterator[Value]:
 
 
 def memory_slop(step: step_lib.Step) -> Iterator[Value]:
-  """How much memory collectives that start early may take."""
+  """Limits on the memory that the scheduler may use."""
   memory = memory_of(step.analysis.module, step.cluster)
-  # A limit that a schedule stays far below changes nothing in it, and a higher
-  # one changes only what had to heed the default, or that of XLA_FLAGS.
+  # A limit far above a schedule's memory has no effect, and a higher limit only
+  # changes schedules that the default, or that of XLA_FLAGS, may have affected.
   is_short = memory.is_short or memory.may_heed(slop_percent({}))
   for percent, can_act in ((80, memory.may_heed(80)), (120, is_short)):
     if can_act:
@@ -420,10 +420,10 @@ _FENCING = "xla_gpu_experimental_scheduler_memory_fencing_threshold_bytes"
 
 
 def memory_fencing(step: step_lib.Step) -> Iterator[Value]:
-  """Which buffers' users are not put off past the next collectives.
+  """Sizes from which a buffer's users run before later collectives.
 
   Deferred weight gradients keep activations alive (openxla/xla#45929). At 0 XLA
-  finds the size of buffers by itself; at 1 MiB all but the smallest count.
+  chooses the size itself; at 1 MiB all but the smallest buffers count.
   """
   module = step.analysis.module
   if is_latency_hiding(module) and memory_of(module, step.cluster).is_short:
@@ -438,10 +438,10 @@ def memory_fencing(step: step_lib.Step) -> Iterator[Value]:
 
 
 def _by_nccl(step: step_lib.Step) -> Iterator[Value]:
-  """NCCL in place of XLA's kernel for ragged-all-to-alls, if one is faster so.
+  """NCCL instead of XLA's own kernel for ragged-all-to-alls, if one gains.
 
-  XLA's kernels for all-reduces stay: NCCL was as fast as such kernels in no
-  measurement of as few bytes (costs/xla_kernels.py).
+  XLA's own kernels for all-reduces stay: at sizes that small, NCCL was slower
+  than such kernels in every measurement (costs/xla_kernels.py).
   """
   for name, kernel in step.own_kernels.items():
     key = step.key_of[name]
@@ -458,7 +458,7 @@ def _by_nccl(step: step_lib.Step) -> Iterator[Value]:
 
 
 def _permutes(step: step_lib.Step) -> Iterator[Value]:
-  """Communicators of those who talk, in place of one of all devices."""
+  """Communicators of the devices that exchange, instead of all devices."""
   if step.permuting_apart is not None:
     yield Value(
       label="permutes in communicators of those who talk",
@@ -468,7 +468,7 @@ def _permutes(step: step_lib.Step) -> Iterator[Value]:
 
 
 def _local_copies(step: step_lib.Step) -> Iterator[Value]:
-  """Copy engines for exchanges within a process, if they are faster so."""
+  """Copy engines for exchanges within a process, if they are faster."""
   if not (step.asked.copies_locally or step.cluster.processes_per_node > 1):
     asked = dataclasses.replace(step.asked, copies_locally=True)
     before, after = (
@@ -488,7 +488,7 @@ PIPELINED = {
   "all-reduce": "xla_gpu_enable_pipelined_all_reduce",
   "reduce-scatter": "xla_gpu_enable_pipelined_reduce_scatter",
 }
-# XLA makes its reduce-scatters of all-reduces, after it has pipelined them.
+# XLA turns all-reduces into reduce-scatters after it has pipelined them.
 PIPELINED_AS = {"reduce-scatter": ("all-reduce", "reduce-scatter")}
 _EXPLICIT = "COLLECTIVE_PIPELINING_MODE_EXPLICIT"
 _DOUBLE_BUFFERING = "xla_gpu_enable_while_loop_double_buffering"
@@ -496,14 +496,14 @@ _DOUBLE_BUFFERING = "xla_gpu_enable_while_loop_double_buffering"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Knob:
-  """Something to choose.
+  """A choice of XLA's.
 
   Attributes:
     does: what it does.
-    options: of XLA that its values set.
-    tried: where a search tries it.
+    options: the XLA options that its values set.
+    tried: when a search tries it.
     hurts: when it costs time or memory.
-    values: those that can act on a step.
+    values: gives the values that can affect a step.
   """
 
   does: str
@@ -514,7 +514,7 @@ class Knob:
 
 
 def worth_trying(step: step_lib.Step) -> tuple[Value, ...]:
-  """All values of all knobs that can act on a step."""
+  """All values of all knobs that can affect a step."""
   return offered(v for knob in KNOBS.values() for v in knob.values(step))
 
 
@@ -543,8 +543,8 @@ _WINDOWED = "xla_gpu_threshold_for_windowed_einsum_mib"
 
 
 def _collective_matmul(step: step_lib.Step) -> Iterator[Value]:
-  # Ahead of time XLA before JAX 0.12 splits none. Later ones do, and have the
-  # parts run beside each other, of which nothing is measured.
+  # Ahead of time, XLA before JAX 0.12 splits nothing. Later ones split and run
+  # the parts concurrently, of which we have no measurements.
   is_live = jax.default_backend() == "gpu"
   kinds = {c.kind for c in step.analysis.collectives}
   if is_live and kinds & {"all-gather", "reduce-scatter"}:
@@ -567,7 +567,7 @@ def _pipelining(step: step_lib.Step) -> Iterator[Value]:
         label=f"{kind} pipelined over loop iterations",
         options={option: True},
       )
-  # Where the program marks some of a kind, from JAX 0.12 on.
+  # From JAX 0.12 on, if the program marks some collectives of a kind.
   for kind in PIPELINED:
     marks = {
       _is_marked(step.analysis.module, c)
@@ -579,8 +579,8 @@ def _pipelining(step: step_lib.Step) -> Iterator[Value]:
         label=f"{kind} pipelined where it is marked is_pipelineable",
         options={f"xla_gpu_pipeline_{kind.replace('-', '_')}": _EXPLICIT},
       )
-  # XLA pipelines by itself what the program wrote as a reduce-scatter; what it
-  # makes of all-reduces follows their option.
+  # XLA pipelines the program's own reduce-scatters by default; those that it
+  # makes from all-reduces follow the option of all-reduces.
   if any(
     c.kind == "reduce-scatter"
     and c.is_pipelined
@@ -605,7 +605,7 @@ def _starts(
 def _is_written(
   module: hlo.Module, collective: collectives_lib.Collective
 ) -> bool:
-  """Whether it is named after JAX's primitive, as what the program wrote is."""
+  """Whether the program wrote it: then its op_name ends in JAX's primitive."""
   primitive = collective.kind.replace("-", "_")
   starts = _starts(module, collective)
   return any(start.metadata.op_name.endswith(primitive) for start in starts)
@@ -614,7 +614,7 @@ def _is_written(
 def _is_marked(
   module: hlo.Module, collective: collectives_lib.Collective
 ) -> bool:
-  """Whether the program says that it may be pipelined (openxla/xla#45836)."""
+  """Whether the program marks it as pipelineable (openxla/xla#45836)."""
   return any(
     start.frontend_attributes.map.get("is_pipelineable") == "true"
     for start in _starts(module, collective)
@@ -633,7 +633,7 @@ _ZERO_FILLS = "xla_gpu_enable_dus_accumulator_zero_init_elimination"
 
 
 def _unfilled(step: step_lib.Step) -> Iterator[Value]:
-  # Loops that are pipelined keep their fills, and mostly gain more by that.
+  # Pipelined loops keep their fills, and pipelining mostly gains more.
   if any(any(c.loops) for c in step.analysis.sequences):
     yield Value(
       label="loops' results not filled with zeros first",
@@ -643,7 +643,7 @@ def _unfilled(step: step_lib.Step) -> Iterator[Value]:
 
 
 def uncombined(kinds: Collection[str]) -> Value:
-  """No collectives of these kinds combined, which have thresholds."""
+  """Combines no collectives of these kinds, which are keys of OPTIONS."""
   kinds = sorted(kinds)
   return Value(
     label=f"no {' and no '.join(kinds)} combined",
@@ -651,7 +651,7 @@ def uncombined(kinds: Collection[str]) -> Value:
   )
 
 
-# By name, the ones that most depends on first.
+# By name, the most important first.
 KNOBS: Mapping[str, Knob] = {
   "scheduler": Knob(
     does="starts collectives early and waits for them late",

@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""JAX's pool: what a step may take of a GPU's memory.
+"""JAX's memory pool: how much of a GPU's memory a step may use.
 
-XLA's allocator takes a share of the GPU's memory, 75 % unless a variable says
-otherwise (jaxlib/xla_client.py). With XLA_PYTHON_CLIENT_PREALLOCATE=false the
-pool grows up to the same size (CreateBFCAllocator in
-xla/pjrt/gpu/gpu_helpers.cc). The platform allocator has no pool, and unified
-memory may exceed the GPU's.
+XLA's allocator takes a share of the GPU's memory, 75 % unless an environment
+variable sets another (jaxlib/xla_client.py). With
+XLA_PYTHON_CLIENT_PREALLOCATE=false the pool grows up to the same size
+(CreateBFCAllocator in xla/pjrt/gpu/gpu_helpers.cc). The platform allocator has
+no pool, and unified memory may exceed the GPU's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import os
 from lagom_xla import errors
 from lagom_xla.costs import in_words
 
-# The first one replaces the second, which jaxlib deprecates.
+# jaxlib deprecates the second in favour of the first.
 _VARIABLES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
 _DEFAULT_SHARE = 0.75
 
@@ -26,7 +26,7 @@ def share() -> float:
   """The share of a GPU's memory that JAX's pool may take in this process.
 
   Raises:
-    FlagsError: a variable has a share that JAX cannot take.
+    FlagsError: a variable holds no valid share.
   """
   allocator = os.environ.get("XLA_PYTHON_CLIENT_ALLOCATOR", "")
   if allocator.lower() == "platform":
@@ -51,7 +51,7 @@ def share() -> float:
 
 
 def num_bytes(device_bytes: int) -> int:
-  """The pool's size on a GPU with so much memory."""
+  """The pool's size on a GPU with this much memory."""
   return int(share() * device_bytes)
 
 
@@ -65,7 +65,7 @@ def of_a_gpu(device_bytes: int) -> str:
 
 
 def advice(needed_bytes: int, device_bytes: int) -> str:
-  """How to let JAX take that much; "" if it does or the GPU has less."""
+  """How to let JAX take `needed_bytes`; "" if it does or the GPU has less."""
   if not num_bytes(device_bytes) < needed_bytes <= device_bytes:
     return ""
   return f" Set {_VARIABLES[1]} to let JAX take more than {share():.0%}."

@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The search over XLA's options: arms, then single values beside the best.
 
-XLA's default and published recipes (`arms.py`) are compiled first, and if a
-step has several groups, also options that run collectives side by side. Each
-value of each knob is compiled on top of the fastest of them. What gained is
-combined, one value after the other, while the step gets shorter. Then the best
-is compiled without each of its options, since one that gained alone may cost
-beside others. Rounds repeat while one gains and time is left; whenever the
-search ends, the best so far is kept.
+XLA's default and published recipes (`arms.py`) are compiled first, and, if a
+step's collectives span several device groups, options that run collectives
+concurrently. Each value of each knob is compiled on top of the fastest of them.
+Values that gain are combined, one at a time, while the step gets shorter. Then
+the best is compiled without each of its options, since an option that gains
+alone may cost time with others. Rounds repeat while they gain and time is left;
+whenever the search ends, the best so far is kept.
 
-Only compiled schedules with searched NCCL settings are kept. The plan is chosen
-from all that was compiled, by assured gain (`candidates.Search.best`).
+Every candidate is a compiled schedule with searched NCCL settings. The plan is
+chosen from all of them by assured gain (`candidates.Search.best`).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import pruning
 
-# The search continues only from gains of at least this share of the step. It is
-# less than a round must gain (`candidates.LEAST_GAIN`), as small gains add up.
+# The least gain of a change, as a share of the step. It is less than a round
+# must gain (`candidates.LEAST_GAIN`), because small gains add up.
 _LEAST_GAIN = 1e-4
 
 Beside = Callable[[candidates.Candidate | None], candidates.Evaluate]
 Expect = Callable[[float], None]
-# What it does in a few words, and what it makes of a config.
+# A short description, and a function that changes a config.
 Change = tuple[str, Callable[[config_lib.XlaConfig], config_lib.XlaConfig]]
 Changes = Callable[[candidates.Candidate], Sequence[Change]]
 
@@ -50,18 +50,18 @@ def search(
   progress: candidates.Progress = lambda _: None,
   expect: Expect = lambda _: None,
 ) -> candidates.Search:
-  """Goes on from a search that has its default alone.
+  """Continues a search that has only its default.
 
   Args:
     so_far: the search.
-    beside: given the fastest arm, or None while that is not known, what
-      schedules and searches a config.
-    arms: what else to begin with.
-    turns: has the next configs begun ahead.
-    until_s: when to end, by `time.monotonic`. Arms are compiled whatever it is.
-    progress: called with a few words after each candidate.
-    expect: called with how many candidates are to come, as often as more is
-      known of that.
+    beside: takes the fastest arm, or None while that is unknown, and returns
+      the function that schedules a config and searches its NCCL settings.
+    arms: configs to start from besides the default.
+    turns: starts compiles of the next configs ahead.
+    until_s: when to stop, a time of `time.monotonic`. Arms are compiled anyway.
+    progress: called with a short description of each candidate after it.
+    expect: called with the number of candidates to come, whenever it is known
+      better.
   """
   so_far = dataclasses.replace(so_far, arms=tuple(arms))
   new = unlike(arms, so_far.default.config)
@@ -70,8 +70,8 @@ def search(
     for arm in new:
       so_far = so_far.with_candidate(beside(None)(arm.config))
       progress(arm.name)
-  # Recipes combine gradients, which leaves little to run side by side: options
-  # for that may be best without a recipe.
+  # Recipes combine gradients, which leaves few collectives to run concurrently,
+  # so options for that may be best without a recipe.
   apart = knobs.offered(knobs.two_fabrics(so_far.default.step))
   for label, change in settings(apart):
     if time.monotonic() >= until_s:
@@ -96,7 +96,7 @@ def search(
 
 
 def _beside_others(arms: Sequence[arms_lib.Arm]) -> Iterator[Change]:
-  """Arms to try together with what else gains."""
+  """Arms to try on top of other options."""
   for arm in arms:
     if arm.goes_with_others:
       yield arm.name, functools.partial(_with_arm, arm=arm)
@@ -120,25 +120,26 @@ def climb(
   progress: candidates.Progress = lambda _: None,
   expect: Expect = lambda _: None,
 ) -> candidates.Search:
-  """Goes on from a candidate, by single changes, what gained, and drops.
+  """Climbs from a candidate: tries single changes, combines gains, then drops.
 
   Args:
     so_far: what was tried so far.
-    start: one of it.
-    evaluate: schedules and searches a config.
-    changes: what to try beside the best, each by itself, in this order.
-    drops: what to leave out of the best in the same way, once that is done.
-    in_turn: begins configs ahead.
-    until_s: when to end, by `time.monotonic`.
-    progress: called with a few words after each candidate.
-    expect: called with how many candidates are to come.
+    start: the candidate in `so_far` to start from.
+    evaluate: schedules a config and searches its NCCL settings.
+    changes: the changes to try on the best, each alone, in this order.
+    drops: the options to leave out of the best, tried in the same way after
+      the changes.
+    in_turn: starts compiles of the next configs ahead.
+    until_s: when to stop, a time of `time.monotonic`.
+    progress: called with a short description of each candidate after it.
+    expect: called with the number of candidates to come.
   """
   best = start
 
   def tried(
     each: Sequence[Change],
   ) -> Iterator[tuple[Change, candidates.Candidate]]:
-    """Compiles the best with each of these changes, until the time is up."""
+    """Evaluates the best with each change, until the time is up."""
     nonlocal so_far
     new = [
       (label, change, config)
@@ -158,10 +159,7 @@ def climb(
         yield (label, change), found
 
   def improve(each: Sequence[Change]) -> None:
-    """Tries each change alone, and combines those that make the step shorter.
-
-    What gains most goes first.
-    """
+    """Tries each change alone and combines gains, the largest first."""
     nonlocal best
     before = best
     alone = [
@@ -196,12 +194,12 @@ def _is_shorter(
   before: candidates.Candidate,
   by: float = _LEAST_GAIN,
 ) -> bool:
-  """Whether a step is, by this share of it."""
+  """Whether a step is shorter than another by at least this share of it."""
   return candidates.tuned_us(found) < (1 - by) * candidates.tuned_us(before)
 
 
 def _start(so_far: candidates.Search) -> candidates.Candidate:
-  """The fastest so far, or the default where that is as fast."""
+  """The fastest so far, or the default if it is about as fast."""
   fastest = min(so_far.scheduled, key=candidates.tuned_us)
   most_us = (1 + candidates.LEAST_GAIN) * candidates.tuned_us(fastest)
   is_as_fast = candidates.tuned_us(so_far.default) <= most_us
@@ -209,7 +207,7 @@ def _start(so_far: candidates.Search) -> candidates.Candidate:
 
 
 def settings(values: Iterable[knobs.Value]) -> list[Change]:
-  """Each value, beside what a config has."""
+  """One change for each value, which adds its options to a config."""
   return [
     (value.label, functools.partial(_with, value=value))
     for value in sorted(values, key=lambda v: (not v.is_first, v.is_last))
@@ -221,16 +219,15 @@ def _with(
 ) -> config_lib.XlaConfig:
   needed = value.beside
   if needed and not (needed in config.options or environment.value(needed)):
-    return config  # Which is known.
+    return config  # It was tried already.
   return config.with_options(value.options)
 
 
 def drops(best: candidates.Candidate) -> list[Change]:
-  """The best without each of its options that a schedule may show.
+  """One change per option of the best that can affect the schedule: drop it.
 
-  That includes options that seem to do nothing, since only a compile can tell:
-  without a threshold that seems to combine nothing, OLMoE on A100s is 0.5 %
-  faster.
+  That includes options that seem inert, since only a compile can tell: OLMoE on
+  A100s is 0.5 % faster without a threshold that seems to combine nothing.
   """
   return [
     (
@@ -249,7 +246,7 @@ def _without(config: config_lib.XlaConfig, name: str) -> config_lib.XlaConfig:
 def _is_too_large(
   so_far: candidates.Search, config: config_lib.XlaConfig
 ) -> bool:
-  """Whether no GPU could hold the step with a part of these options."""
+  """Whether the step was too large for a GPU with a subset of these options."""
   return any(
     isinstance(other, candidates.Refused)
     and other.is_too_large
@@ -261,7 +258,7 @@ def _is_too_large(
 def unlike(
   arms: Sequence[arms_lib.Arm], config: config_lib.XlaConfig
 ) -> list[arms_lib.Arm]:
-  """The arms with other configs than this one, each config once."""
+  """The arms whose configs differ from this one, each config once."""
   found: list[arms_lib.Arm] = []
   for arm in arms:
     if arm.config not in (config, *(other.config for other in found)):

@@ -1,15 +1,15 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Pruning: a config without the options that do nothing.
+"""Pruning: removes the options of a config that have no effect.
 
 A recipe is written for many programs, and a search keeps a set of options as a
-whole. An option has an effect if the schedule differs without it, or, when
-memory is short, the compiled step. A plan has only options with an effect, so
+whole. An option has an effect if the schedule, or when memory is short the
+compiled step, differs without it. A plan has only options with an effect, so
 that users see where the gain comes from.
 
-Each option is left out alone, then all that do nothing together. A search has
-compiled most of these schedules (`options.drops`), and they also show what each
-option of the plan does (`verify/`).
+Each option is left out alone, then all inert ones together. A search has
+compiled most of these schedules already (`options.drops`), and they also show
+what each option of the plan does (`verify/`).
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ AFTER_THE_SCHEDULE = {
 def pruned(
   kept: candidates.Candidate, steps: evaluation.Steps
 ) -> config_lib.XlaConfig:
-  """A candidate's config, less the options that do nothing in it.
+  """A candidate's config without its inert options.
 
   Args:
-    kept: the candidate, as it was evaluated.
-    steps: of the target that the candidate is of.
+    kept: the candidate.
+    steps: steps of the candidate's target.
   """
   config = kept.config
   if not config.options:
     return config
   wanted = _Made(config=config, step=kept.step, runs=kept.runs)
-  if config.orders:  # They are those of one schedule; the rest makes another.
+  if config.orders:  # They belong to one schedule, which other options change.
     unordered = dataclasses.replace(config, orders={})
     wanted = _Made(
       config=unordered,
@@ -70,7 +70,7 @@ def pruned(
   if len(inert) <= 1 or is_same(_without(config, inert)):
     return config.without_options(inert)
   gone: list[str] = []
-  for name in inert:  # Some do what others do, too.
+  for name in inert:  # Some have the same effect as others.
     if is_same(_without(config, [*gone, name])):
       gone.append(name)
   return config.without_options(gone)
@@ -79,19 +79,19 @@ def pruned(
 def without_each(
   config: config_lib.XlaConfig,
 ) -> Iterator[config_lib.XlaConfig]:
-  """A config without each of the options that may be left out of it."""
+  """For each option that may be left out of a config, the config without it."""
   for name in _names(config):
     yield _without(config, [name])
 
 
 def _names(config: config_lib.XlaConfig) -> list[str]:
   """The options that may be left out of a config."""
-  # Groups overrule thresholds, which are there for launchers.
+  # Groups override thresholds, which are in the config for launchers.
   is_grouped = config.combine_groups is not None
   return [
     name
     for name in config.options
-    # No schedule shows these.
+    # These do not affect the schedule.
     if name
     not in (
       nccl_channels.OPTION,
@@ -116,7 +116,7 @@ class _Made:
 
   Attributes:
     config: the config.
-    step: as scheduled.
+    step: the step as scheduled.
     runs: the step that runs.
   """
 
@@ -128,11 +128,11 @@ class _Made:
 def _makes(
   config: config_lib.XlaConfig, wanted: _Made, steps: evaluation.Steps
 ) -> bool:
-  """Whether a config makes what is wanted."""
+  """Whether a config compiles to the same step as another."""
   try:
     step = steps(config)
     if not _is_scheduled_alike(steps.target, config, step, wanted):
-      return False  # Then nothing is compiled to the end.
+      return False  # This saves the full compile.
     runs = steps.running(config).step
   except errors.LagomError:
     return False
@@ -147,10 +147,10 @@ def _is_scheduled_alike(
   step: step_lib.Step,
   wanted: _Made,
 ) -> bool:
-  """Whether XLA schedules a config as it does what is wanted.
+  """Whether XLA makes the same schedule of a config as of another.
 
-  Two schedules one of which was made from a fused module may differ though the
-  configs do not; then both are made from the beginning.
+  If one schedule was made from a fused module, the two may differ without any
+  effect of the options; then both are compiled from the beginning.
   """
   if _digest(step) == _digest(wanted.step):
     return True
@@ -164,12 +164,12 @@ def _is_scheduled_alike(
 
 
 def _may_be_alike(one: step_lib.Step, other: step_lib.Step) -> bool:
-  """Whether the same runs in both, in another order, and hardly longer."""
+  """Whether both run the same work, reordered, in about the same time."""
   short_us, long_us = sorted(
     step.timeline(step.default).step_time_us for step in (one, other)
   )
   if long_us - short_us >= candidates.LEAST_GAIN * long_us:
-    return False  # What runs in them takes longer to tell.
+    return False  # Comparing contents takes longer.
   contents = {
     digest.of_content(step.analysis.module.proto) for step in (one, other)
   }
