@@ -7,15 +7,14 @@
     def step(state, batch): ...
 
 The step is measured as it is, other ways to run it are searched for and
-compiled beside it, and what is faster by the wall clock stays: see
-`live/loop.py`, docs/live.md and docs/live_internals.md. With
-`measure=False` it is tuned once, at its first call on a signature, on predicted
-costs alone, and with `plan=` it is compiled with a plan that was made before.
-From then on JAX runs the tuned executable where it would have run its own
-(`dispatch.py`).
+compiled in the background, and whichever is faster by the wall clock stays: see
+`live/loop.py`, docs/live.md and docs/live_internals.md. With `measure=False` it
+is tuned once per signature, at the first call, on predicted costs alone. With
+`plan=` it is compiled with an existing plan. From then on JAX runs the tuned
+executable instead of its own (`dispatch.py`).
 
-Tuning is an extra: when it fails, for whatever reason, the step runs as jit
-would have run it, with one warning. Errors of the step itself are the caller's.
+If tuning fails for any reason, the step runs as jit would have run it, with one
+warning. Errors of the step itself reach the caller.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ import jax
 from lagom_xla import dispatch
 from lagom_xla.live import tuned
 
-if TYPE_CHECKING:  # Imported where it is asked for, as that takes long.
+if TYPE_CHECKING:  # Imported where needed, because the imports are slow.
   from lagom_xla import cluster as cluster_lib
   from lagom_xla.live import predicted
   from lagom_xla.tuner import tuning as tuning_lib
@@ -41,23 +40,23 @@ class TunedStep(Protocol):
   """A jitted step that is tuned as it is called.
 
   Attributes:
-    tunings: what was found on predicted costs alone, one for each signature, in
-      the order of their first calls; in a job, in its first process.
+    tunings: what was found on predicted costs alone, one for each signature in
+      the order of first calls; in a job, only in the first process.
   """
 
   tunings: Sequence[tuning_lib.Tuning]
 
   def __call__(self, *args: Any, **kwargs: Any) -> Any:
-    """As the jitted step."""
+    """Calls the step."""
 
   def report(self) -> str:
-    """What tuning came to, the verdict first."""
+    """What tuning found, the verdict first."""
 
   def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
-    """As of the jitted step, which knows nothing of plans."""
+    """Traces the jitted step, without any plan."""
 
   def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
-    """As of the jitted step, which knows nothing of plans."""
+    """Lowers the jitted step, without any plan."""
 
 
 @overload
@@ -95,41 +94,39 @@ def tune(
 ) -> TunedStep | Callable[[Callable[..., Any]], TunedStep]:
   """Tunes a jitted step while it trains.
 
-  Results, donation, statics and transformations are those of the jitted step;
-  a call takes up to 2 us more to dispatch than under jit, and no more than
-  under jit with `measure=False` or a plan. What a plan has for XLA acts: its
-  NCCL settings take effect when a process starts, so they are for `lagom-xla
-  flags`, or for whoever reads `step.tunings[0].plan`.
+  Results, donation, static arguments and transformations are those of the
+  jitted step. Dispatching a call takes up to 2 us longer than under jit, and no
+  longer with `measure=False` or a plan. Only the plan's part for XLA acts: NCCL
+  settings take effect when a process starts, so apply them with `lagom-xla
+  flags`, or read `step.tunings[0].plan`.
 
-  In a job of several processes they first compare their settings, as
-  `check_processes` does, and their programs: where those differ, the first call
-  of the step is an error, as its collectives may wait forever. Then the first
-  process decides for all of them. Where one fails, or comes to other
-  collectives, the step stays as it was in all: steps with different collectives
-  would wait for each other forever.
+  The processes of a job first compare their settings, as `check_processes`
+  does, and their programs. If these differ, the first call of the step raises
+  an error, because its collectives could wait forever. Then the first process
+  decides for all. If one process fails, or arrives at other collectives, the
+  step stays unchanged in all of them: steps with different collectives would
+  wait for each other forever.
 
-  If tuning fails the step runs as it was, and a RuntimeWarning, one at most for
-  each tuned step, tells why. So it is on CPU devices: nothing is tuned there.
-  Where `cluster` says which GPUs they stand for, everything else is done as on
-  GPUs, with a schedule of XLA's CPU compiler, on which XLA's GPU options do not
-  act.
+  If tuning fails, the step runs unchanged, and a RuntimeWarning, at most one
+  per tuned step, says why. On CPU devices nothing is tuned, unless `cluster`
+  says which GPUs they stand for: then everything runs as on GPUs, but with a
+  schedule of XLA's CPU compiler, on which XLA's GPU options do not act.
 
   Args:
-    jitted_step: what `jax.jit` or Flax's `nnx.jit` returned, or a partial or a
+    jitted_step: what `jax.jit` or Flax's `nnx.jit` returned, or a partial or
       bound method of it; left out in `@tune(cluster=...)`.
-    cluster: what `cluster.parse` takes, or a cluster; by default what the live
-      GPUs make up.
-    plan: folder or JSON of a plan to compile with, instead of searching for
-      one; for a step with one signature. Nothing is measured. A plan for
-      another step, cluster or version is not applied. A cap on channels acts
-      only in XLA_FLAGS: where they lack the plan's, a RuntimeWarning says so,
-      as one does where other options change the compile than did its plan's.
-    measure: whether what is found is measured, in steps of the run, and kept
+    cluster: what `cluster.parse` takes, or a cluster; by default the live GPUs.
+    plan: folder or JSON of a plan to compile with instead of searching, for a
+      step with one signature. Nothing is measured. A plan for another step,
+      cluster or version is not applied. A cap on channels acts only in
+      XLA_FLAGS: if they lack the plan's cap, a RuntimeWarning says so, as it
+      does if other options change the compile than when the plan was made.
+    measure: whether to measure what is found, in steps of the run, and keep it
       only if it is faster; otherwise predictions are trusted.
-    log: file to which a line of JSON is added for each way that was tried.
-    cache: folder of what earlier runs found, so that a step is searched for
-      once; by default in the user's cache folder (LAGOM_XLA_CACHE, else
-      $XDG_CACHE_HOME/lagom_xla). False to keep nothing, and to know nothing.
+    log: file to append a line of JSON to for each configuration tried.
+    cache: folder for what runs find, so that a step is searched for only once;
+      by default the user's cache folder (LAGOM_XLA_CACHE, else
+      $XDG_CACHE_HOME/lagom_xla). False to neither read nor keep anything.
 
   Returns:
     A function like the jitted one, with `report` and `tunings`; see
@@ -139,7 +136,7 @@ def tune(
     TypeError: the step is not jitted.
     ClusterError: there is no such cluster.
     PlanError: there is no such plan.
-    SettingsDifferError: by a call of the step; see above.
+    SettingsDifferError: raised by a call of the step; see above.
   """
   if isinstance(cluster, str):
     from lagom_xla import cluster as cluster_lib

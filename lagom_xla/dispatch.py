@@ -1,15 +1,15 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A jitted step whose executable is chosen anew for each signature.
+"""A jitted step that chooses an executable for each signature.
 
-JAX looks up the signature of a call in C++, and asks Python only about those it
-has not seen. The step made here is a jitted function of the same kind with
-another answer to that question. So a known signature costs what it costs under
-jit, and JAX alone decides what a signature is: statics, keyword arguments,
-weak types, shardings, configuration contexts.
+JAX looks up the signature of a call in C++ and asks Python only about new ones.
+The step made here is a jitted function of the same kind that answers
+differently. So a known signature costs what it costs under jit, and JAX alone
+decides what a signature is: static arguments, keyword arguments, weak types,
+shardings, configuration contexts.
 
-What goes wrong in choosing costs one warning; only NCCL settings that differ
-between processes are an error. Errors of the step itself are the caller's.
+A failure to choose gives one warning; only NCCL settings that differ between
+processes are an error. Errors of the step itself reach the caller.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ import warnings
 
 import jax
 
-# From JAX 0.11 on its first import has jit lower, and compile, every step anew,
-# as it brings settings that a trace depends on. So it comes before a step does:
-# a pass would import it beside training.
+# From JAX 0.11 on, the first import of this adds settings that traces depend
+# on, so that jit lowers and compiles every step again. So it is imported ahead
+# of any step, not by a pass during training.
 import jax.extend.xla
 
 from lagom_xla import errors
@@ -37,11 +37,11 @@ from lagom_xla.jax_internals import caches
 from lagom_xla.jax_internals import jit
 from lagom_xla.jax_internals import lowerings
 
-# The executable to run a signature with; None runs it as jit would.
+# Returns the executable for a signature; None to run it as jit would.
 Choose = Callable[[jax.stages.Lowered], jax.stages.Compiled | None]
 
-# Results, what C++ needs to go on alone, and whether it is to forget the
-# signature, and ask again at the next call.
+# Results, what C++ needs to run the signature without Python, and whether it
+# should forget the signature and ask again at the next call.
 Answer = tuple[Any, Any, bool]
 
 
@@ -49,8 +49,7 @@ Answer = tuple[Any, Any, bool]
 class Jitted:
   """A function of `jax.jit`, its jit arguments, and its own cache miss.
 
-  That runs a call of a signature that was not seen before as jit would, and
-  answers C++.
+  `run` runs a call with a new signature as jit would, and answers C++.
   """
 
   function: Any
@@ -60,11 +59,11 @@ class Jitted:
   def like(self, answer: Callable[..., Answer]) -> Any:
     """A function of jit's own type that asks `answer` about new signatures.
 
-    It shares no cache with the function.
+    It shares no cache with the original function.
     """
     made = jit.jit_with(self.function, self.info, answer)
-    # Brings _fun and _jit_info along, on which lower, trace and eval_shape
-    # rest, and the search for NaNs.
+    # Copies _fun and _jit_info, too, which lower, trace, eval_shape and the
+    # check for NaNs need.
     functools.update_wrapper(made, self.function)
     made.__wrapped__ = self.wrapped
     return made
@@ -79,8 +78,8 @@ class Jitted:
   ) -> jax.stages.Lowered | None:
     """The step as jit lowers it for a call; None to leave the call to jit.
 
-    Under a transformation, and where it cannot be lowered: jit says that
-    better, with nothing traced again.
+    None under a transformation, and if it cannot be lowered: jit reports that
+    better, without tracing again.
     """
     if is_transformed(args, kwargs):
       return None
@@ -106,11 +105,11 @@ class Jitted:
 
 
 def jitted(function: Any) -> Jitted:
-  """A function of `jax.jit`, to be run in another way.
+  """Reads a function of `jax.jit`, so that it can be run in another way.
 
   Raises:
-    UnsupportedError: not a function of `jax.jit`, or a JAX that works in
-      another way.
+    UnsupportedError: it is not a function of `jax.jit`, or this JAX has other
+      internals.
   """
   return Jitted(function, *jit.jit_internals(function))
 
@@ -118,9 +117,9 @@ def jitted(function: Any) -> Jitted:
 def _per_signature(function: Any, choose: Choose) -> Any:
   """A jitted function like `function` that runs what `choose` chooses.
 
-  Tracing is that of `function`, and so are the errors it raises; what cannot be
-  lowered is left to jit, and so is a call under a transformation. `choose` is
-  called once for each new lowering, by one thread at a time, and again after
+  It traces like `function`, and raises the same errors. What cannot be lowered
+  and calls under a transformation are left to jit. `choose` is called once for
+  each new lowering, by one thread at a time, and again after
   `jax.clear_caches`.
   """
   if nnx_step.is_nnx(function):
@@ -139,7 +138,7 @@ def _per_signature(function: Any, choose: Choose) -> Any:
     key = lowerings.identity_of(lowered)
     with lock:
       if clearings.has_come():
-        chosen.clear()  # JAX knows them no more.
+        chosen.clear()  # JAX has dropped them.
       if key not in chosen:
         chosen[key] = choose(lowered)
       compiled = chosen[key]
@@ -161,10 +160,10 @@ def is_transformed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 def _placed(
   compiled: jax.stages.Compiled, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-  """The arguments where an executable takes them.
+  """The arguments, moved to where an executable takes them.
 
-  Jit moves what is committed elsewhere, if shardings of its own say where it
-  belongs; an executable of JAX refuses that.
+  If its shardings say where an argument belongs, jit moves it there; an
+  executable of JAX refuses committed arguments that are elsewhere.
   """
   shardings = jit.input_shardings_of(compiled)
   leaves, tree = jax.tree.flatten((args, kwargs))
@@ -180,7 +179,7 @@ def _placed(
 def _is_in_place(leaf: Any, sharding: jax.sharding.Sharding | None) -> bool:
   """Whether an executable takes an argument as it is."""
   if sharding is None or not getattr(leaf, "committed", False):
-    return True  # It is not used, or JAX may put it anywhere.
+    return True  # It is unused, or JAX may place it anywhere.
   return leaf.sharding.is_equivalent_to(sharding, leaf.ndim)
 
 
@@ -196,7 +195,7 @@ def _without_statics(
   )
 
 
-# Frames that no user wrote: this package, JAX and what calls it.
+# Folders of frames that are not the user's: this package and JAX.
 _OURS = (
   str(pathlib.Path(__file__).parent),
   str(pathlib.Path(jax.__file__).parent),
@@ -205,7 +204,7 @@ _FLAX = "flax."
 
 
 class Warner:
-  """Warns once of what goes wrong with a step."""
+  """Warns at most once about a step."""
 
   def __init__(self, by: str, step_name: str):
     self._by = by
@@ -213,29 +212,29 @@ class Warner:
     self._has_warned = False
 
   def warn(self, message: str) -> None:
-    """Warns, the first time, at the user's line that is being run."""
+    """Warns, the first time, at the user's line."""
     if self._has_warned:
       return
     self._has_warned = True
     warn(f"{self._by} {message}")
 
   def leaves(self, reason: str) -> None:
-    """Warns, the first time, that the step stays as it was."""
+    """Warns, the first time, that the step stays unchanged."""
     self.warn(f"leaves {self._step_name} unchanged: {reason}")
 
 
 def warn(text: str) -> None:
-  """Warns at the user's line that is being run."""
+  """Warns at the line of the user's code that is running."""
   warnings.warn(text, RuntimeWarning, stacklevel=_user_level())
 
 
 def wrap(jitted_step: Callable[..., Any], choose: Choose, *, by: str) -> Any:
   """A jitted function like `jitted_step` that runs what `choose` chooses.
 
-  It is asked once for each lowering, which signatures share that jit would
-  compile only once. Where it raises, the signature runs as jit would run it,
-  and the first time a RuntimeWarning says why, in the name of whom the user
-  called; only a SettingsDifferError reaches the caller of the step.
+  `choose` is called once per lowering; signatures that jit would compile only
+  once share one. If it raises, the signature runs as jit would run it, and the
+  first time a RuntimeWarning says why, in the name of `by`. Only a
+  SettingsDifferError reaches the caller of the step.
 
   Raises:
     TypeError: the step is not jitted.
@@ -246,7 +245,7 @@ def wrap(jitted_step: Callable[..., Any], choose: Choose, *, by: str) -> Any:
       try:
         return choose(lowered)
       except errors.SettingsDifferError:
-        raise  # The step as it was would wait forever.
+        raise  # The unchanged step would wait forever.
       except Exception as error:  # The step must run, whatever went wrong.
         warner.leaves(describe(error))
         return None
@@ -262,9 +261,10 @@ def supported(
   *,
   by: str,
 ) -> Any:
-  """What `make` makes of a jitted step; the step, with a warning, if it cannot.
+  """What `make` makes of a jitted step, or the step, with a warning.
 
-  `make` takes what it warns with, in the name of whom the user called.
+  `make` gets a `Warner`, which warns in the name of `by`. If it raises an
+  UnsupportedError, the step is returned unchanged.
 
   Raises:
     TypeError: the step is not jitted.
@@ -288,10 +288,10 @@ def is_bound(step: Any) -> bool:
 
 
 def bound_alike(step: Any, make: Callable[[Any], Any]) -> Any:
-  """What `make` makes of a bound step's function, bound to the same.
+  """What `make` makes of a bound step's function, bound to the same object.
 
-  A method has the `lower` of its function, which does not know the object: made
-  into something itself, it would be called without.
+  A method has the `lower` of its function, which does not know the object:
+  wrapped directly, it would be called without it.
   """
   if isinstance(step, types.MethodType):
     return types.MethodType(make(step.__func__), step.__self__)
@@ -299,7 +299,7 @@ def bound_alike(step: Any, make: Callable[[Any], Any]) -> Any:
 
 
 class _Partial(functools.partial):
-  """Has the attributes of its function, as a bound method has."""
+  """A partial with the attributes of its function, as a bound method has."""
 
   def __getattr__(self, name: str) -> Any:
     return getattr(self.func, name)
@@ -311,14 +311,14 @@ def name_of(jitted_step: Any) -> str:
 
 
 def describe(error: Exception) -> str:
-  """An error of anybody in a sentence."""
+  """Any error as a sentence."""
   if isinstance(error, errors.LagomError):
     return str(error)
   return f"{type(error).__name__}: {errors.first_line(error)}"
 
 
 def _unchanged(jitted_step: Any) -> Any:
-  """The step in a function of its own, which can have attributes."""
+  """The step wrapped in a function, which can have attributes."""
 
   @functools.wraps(jitted_step)
   def step(*args: Any, **kwargs: Any) -> Any:
@@ -331,7 +331,7 @@ def _unchanged(jitted_step: Any) -> Any:
 
 
 def _user_level() -> int:
-  """The level of the user's frame, for a warning in the caller of this."""
+  """The stack level of the user's frame, for a warning in the caller."""
   level, frame = 1, sys._getframe(1)
   while frame.f_back is not None and _is_ours(frame):
     level, frame = level + 1, frame.f_back

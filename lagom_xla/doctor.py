@@ -1,17 +1,17 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The doctor: what lagom_xla can do on this machine, tried and not guessed.
+"""The doctor: tries what lagom_xla can do on this machine.
 
     checkup = doctor.examine()
     checkup.works, checkup.findings
 
-Each trial is of one thing that may abort, hang or not be installed. So trials
-run in processes of their own, for a limited time:
+Each trial tries one thing that may abort, hang or be missing. So trials run in
+separate processes, with a time limit:
 
     python -m lagom_xla.doctor compile profiler
 
-runs them one after the other and prints an `Answer` for each, a line of JSON. A
-trial that ends the process leaves the lines before it.
+runs these trials in turn and prints an `Answer` for each, as a line of JSON. If
+a trial ends the process, the lines before it remain.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Version:
 
   Attributes:
     package: its name, as pip has it; "python" for Python itself.
-    version: as installed.
+    version: the installed version.
   """
 
   package: str
@@ -61,14 +61,14 @@ class Version:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-  """A thing that was tried.
+  """The result of a trial.
 
   Attributes:
     name: what was tried.
-    status: "works", "missing" where it is not here, or "fails".
+    status: "works", "missing" if it is not installed here, or "fails".
     is_essential: whether `inspect` and `tune` need it.
-    found: what came of it, in a sentence.
-    advice: what to do where it does not work; "" where there is nothing to do.
+    found: what was found, in a sentence.
+    advice: what to do if it does not work; "" if there is nothing to do.
   """
 
   name: str
@@ -85,8 +85,8 @@ class Checkup:
   Attributes:
     format_version: raised when a field changes its meaning.
     works: whether all that is essential works.
-    versions: of what is installed.
-    findings: what was tried, what is essential first.
+    versions: versions of what is installed.
+    findings: what was tried, essentials first.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -97,22 +97,22 @@ class Checkup:
   findings: tuple[Finding, ...]
 
 
-# What trials do, in their own process.
+# Trials, each run in its own process.
 
-# Options that are named of those that are set.
+# The most options to name among those that are set.
 _MOST_OPTIONS = 8
-# What is compiled for, without being here.
+# The cluster to compile for.
 _CLUSTER = "1x2xh100"
 # Where NVIDIA's wheels have the library that XLA loads.
 _NCCL_PACKAGE, _NCCL_LIBRARY = "nvidia.nccl", "libnccl.so.2"
 
 
 class _MissingError(Exception):
-  """What was tried is not installed here."""
+  """The thing to try is not installed here."""
 
 
 def _flags() -> str:
-  """XLA starts with the XLA_FLAGS that is set, and what it reads of it."""
+  """Whether XLA starts with the XLA_FLAGS here, and what it reads of them."""
   from lagom_xla.flags import debug_options
   from lagom_xla.flags import environment
   from lagom_xla.flags import syntax
@@ -132,7 +132,7 @@ def _flags() -> str:
 
 
 def _passes() -> str:
-  """XLA runs a pass of ours, which reads a schedule."""
+  """Whether XLA runs one of our passes, which reads a schedule."""
   from lagom_xla.compile import compiler
 
   begun = time.monotonic()
@@ -147,7 +147,7 @@ def _passes() -> str:
 
 
 def _compile() -> str:
-  """XLA compiles to the end for a GPU that is not here."""
+  """Whether XLA compiles to the end for a GPU that is not here."""
   from lagom_xla.compile import compiler
 
   begun = time.monotonic()
@@ -180,14 +180,14 @@ def _step() -> Any:
 
 
 def _options() -> str:
-  """The installed jaxlib shows its options."""
+  """Whether options can be read from the installed jaxlib."""
   from lagom_xla.flags import debug_options
 
   return f"read {len(debug_options.options())} options of jaxlib"
 
 
 def _gpus() -> str:
-  """JAX runs on the GPUs that are here."""
+  """Whether JAX runs on the GPUs here."""
   import jax
 
   found = jax.devices("gpu")
@@ -196,7 +196,7 @@ def _gpus() -> str:
 
 
 def _profiler() -> str:
-  """JAX's profiler traces, and its trace can be read."""
+  """Whether JAX's profiler takes a trace that can be read."""
   import jax
 
   from lagom_xla.profiling import xspace
@@ -216,7 +216,7 @@ def _profiler() -> str:
 
 
 def _plugin() -> str:
-  """The NCCL tuner plugin is compiled and loaded."""
+  """Whether the NCCL tuner plugin can be compiled and loaded."""
   from lagom_xla.apply.nccl import build
 
   with processes.temporary_folder() as folder:
@@ -227,7 +227,7 @@ def _plugin() -> str:
 
 
 def _nccl() -> str:
-  """A NCCL is installed, and can be loaded."""
+  """Whether NCCL is installed and can be loaded."""
   path = str(nccl_of_wheel() or _NCCL_LIBRARY)
   try:
     library = ctypes.CDLL(path)
@@ -242,7 +242,7 @@ def _nccl() -> str:
 
 
 def nccl_of_wheel() -> pathlib.Path | None:
-  """The library that XLA would load first; None where no wheel has one."""
+  """The library that XLA would load first; None if no wheel has one."""
   try:
     spec = importlib.util.find_spec(_NCCL_PACKAGE)
   except ModuleNotFoundError:
@@ -253,7 +253,7 @@ def nccl_of_wheel() -> pathlib.Path | None:
 
 
 def _page() -> str:
-  """What draws report pages draws."""
+  """Whether report pages can be drawn."""
   from lagom_xla.report.page import report
 
   try:
@@ -271,7 +271,7 @@ def _page() -> str:
 
 
 class _Trial(NamedTuple):
-  """What is tried, what the user knows it by, and what to do if it fails."""
+  """A trial, its name for users, and what to do if it fails."""
 
   run: Callable[[], str]
   name: str
@@ -309,7 +309,7 @@ _TRIALS: Mapping[str, _Trial] = {
     _page, "report page", f"pip install '.[report]' {_IN_CHECKOUT}"
   ),
 }
-# What shares a process, and with it the time that JAX takes to start.
+# Trials that share a process, so that JAX starts only once for them.
 _GROUPS = (
   ("flags", "passes", "compile", "options"),
   ("profiler",),
@@ -319,7 +319,7 @@ _GROUPS = (
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-  """What came of a trial, and the most memory of its process until then."""
+  """The result of a trial, and the peak memory of its process so far."""
 
   status: Status
   found: str
@@ -327,7 +327,7 @@ class Answer:
 
 
 def main(names: Sequence[str]) -> None:
-  """Runs trials, and prints what came of them."""
+  """Runs trials and prints their answers."""
   for name in names:
     status: Status = "works"
     try:
@@ -344,18 +344,18 @@ def main(names: Sequence[str]) -> None:
     print(json.dumps({name: dataclasses.asdict(answer)}), flush=True)
 
 
-# What the examination makes of them.
+# The checkup.
 
-# Many times what a group of trials takes, on an idle machine.
+# Many times what a group of trials takes on an idle machine.
 _LIMIT_S = 60.0
-# Text of a child that ended, for the reason it gives last.
+# The most characters to quote of a child's last line.
 _MOST_CHARACTERS = 200
 _TRY_AGAIN = "try again"
 
 
 def examine(*, limit_s: float = _LIMIT_S) -> Checkup:
-  """Tries all that lagom_xla uses, a group of trials for so long at most."""
-  # Those that the driver shows, whatever JAX makes of them.
+  """Tries all that lagom_xla uses; `limit_s` is for each group of trials."""
+  # GPUs that the driver shows, even if JAX does not find them.
   has_gpus = processes.has_gpus()
   groups = (*_GROUPS, ("gpus",)) if has_gpus else _GROUPS
   answers: dict[str, Answer] = {}
@@ -376,10 +376,10 @@ def examine(*, limit_s: float = _LIMIT_S) -> Checkup:
 
 
 def _run(names: Sequence[str], limit_s: float) -> dict[str, Answer]:
-  """What came of trials that share a process; failures where it was ended."""
+  """Answers of trials that share a process; "fails" for those it never ran."""
   child = subprocess.Popen(
     [sys.executable, "-m", "lagom_xla.doctor", *names],
-    # A GPU's memory stays with whoever trains on it.
+    # Leave a GPU's memory to other jobs that train on it.
     env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
@@ -395,7 +395,7 @@ def _run(names: Sequence[str], limit_s: float) -> dict[str, Answer]:
       how = f"by {signal.Signals(-child.returncode).name}"
     reason = f"its process ended {how}: {last[:_MOST_CHARACTERS]}"
   except subprocess.TimeoutExpired:
-    # The compiler that it started goes with it.
+    # Also ends the compiler that it started.
     os.killpg(child.pid, signal.SIGKILL)
     printed, _ = child.communicate()
     reason = of_others = (
@@ -416,10 +416,10 @@ def _run(names: Sequence[str], limit_s: float) -> dict[str, Answer]:
 
 
 def _finding(trial: _Trial, answer: Answer | None) -> Finding:
-  if answer is None:  # Of GPUs alone.
+  if answer is None:  # Only GPUs are not always tried.
     words = "none here; tuning does not need one"
     return Finding(name=trial.name, status="missing", found=words)
-  # Errors of ours end in advice of their own.
+  # Some errors already contain advice.
   is_advised = any(it in answer.found for it in ("pip install", _TRY_AGAIN))
   return Finding(
     name=trial.name,
@@ -434,7 +434,7 @@ _PACKAGES = re.compile(r"lagom-xla|jax|jaxlib|jax-cuda\d+-(plugin|pjrt)|numpy")
 
 
 def _versions() -> Iterator[Version]:
-  """What is installed of what a compile depends on."""
+  """Versions of the installed packages that a compile depends on."""
   yield Version(package="python", version=platform.python_version())
   found = {
     name: distribution.version
@@ -446,7 +446,7 @@ def _versions() -> Iterator[Version]:
 
 
 def _cache() -> Finding:
-  """Whether what is compiled can be kept."""
+  """Whether compiled modules can be cached."""
   folder = cache.folder_of_user()
   found = "switched off by LAGOM_XLA_CACHE"
   if folder is not None:
@@ -463,10 +463,10 @@ def _cache() -> Finding:
   return Finding(name="cache", status="works", found=found)
 
 
-# Only Linux tells what is free without paging anything out.
+# Only Linux reports the memory that is free without swapping.
 MEMORY = pathlib.Path("/proc/meminfo")
 _FREE = re.compile(r"MemAvailable: +(\d+) kB")
-# Of a container: what it may use, and what it does, where it is limited.
+# A container's memory limit and use, if it is limited.
 _LIMIT = pathlib.Path("/sys/fs/cgroup/memory.max")
 _USED = pathlib.Path("/sys/fs/cgroup/memory.current")
 
@@ -474,7 +474,7 @@ _USED = pathlib.Path("/sys/fs/cgroup/memory.current")
 def workers(worker_bytes: int) -> Finding:
   """The cores and the memory that compiles have.
 
-  A process that compiled a small step took `worker_bytes`; 0 if unknown.
+  `worker_bytes` is what a process took to compile a small step; 0 if unknown.
   """
   free_bytes = _free_bytes()
   num_cores = pool.num_cores()
@@ -494,11 +494,11 @@ def workers(worker_bytes: int) -> Finding:
 
 
 def _free_bytes() -> int | None:
-  """Memory that processes can still have; None where no file tells it."""
+  """Memory that is still available; None if no file reports it."""
   if not MEMORY.exists() or not (match := _FREE.search(MEMORY.read_text())):
     return None
   free_bytes = int(match[1]) * 1024
-  # There is none outside of containers, or with cgroup version 1.
+  # These files do not exist outside of containers, or with cgroup version 1.
   limit = _LIMIT.read_text().strip() if _LIMIT.exists() else "max"
   if limit == "max":
     return free_bytes

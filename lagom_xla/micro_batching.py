@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Micro-batches of one batch, each differentiated on its own.
 
-A step that has one batch has nothing to hide a collective behind: what comes
-next needs it. In micro-batches the same step is several computations that do
-not depend on each other, and one computes while another communicates. One line
-of a step changes:
+With a single batch, nothing can hide a collective: the next operation needs its
+result. With micro-batches, the same step consists of several independent
+computations, so one computes while another communicates. One line of a step
+changes:
 
     loss, grads = jax.value_and_grad(loss_fn)(params, batch)
     loss, grads = lagom_xla.micro_batches(loss_fn)(params, batch)
@@ -35,7 +35,7 @@ import numpy as np
 
 from lagom_xla import errors
 
-# An argument: its position, or its name where it is given by name.
+# An argument: its position, or its name if it is passed by name.
 _Place = int | str
 # How the parts' leaves are put together.
 _RULES = ("batch", "mean", "sum", "last")
@@ -58,19 +58,19 @@ def micro_batches(
 ) -> Callable[..., Any]:
   """`jax.value_and_grad`, computed for `num` micro-batches side by side.
 
-  Micro-batch j holds the elements j, j + num, j + 2 num, … of the batch: where
-  the batch is sharded and each device's part can be divided by `num`, each
-  device takes its micro-batches out of its own part, and no data moves.
+  Micro-batch j holds the elements j, j + num, j + 2 num, … of the batch. If the
+  batch is sharded and `num` divides each device's part, each device takes its
+  micro-batches from its own part, and no data moves.
 
-  The loss must be the mean, or the sum, of what each element of the batch adds
-  to it. Loss and gradients are then those of `jax.value_and_grad` but for the
-  order of one addition, and have the same dtypes, in which they are added. A
-  loss that is normalized over the batch in another way (by a number of tokens
-  that differs between elements, say) is a "sum" if divided afterwards.
+  The loss must be the mean or the sum of a term for each element of the batch.
+  Loss and gradients then equal those of `jax.value_and_grad` up to the order of
+  one addition, and have the same dtypes, in which they are added. If the loss
+  is normalized over the batch in another way (by a number of tokens that
+  differs between elements, say), use "sum" and divide afterwards.
 
   Every typed key (`jax.random.key`) that is not an element of the batch is
   folded with the micro-batch's index, so that micro-batches draw different
-  numbers; they are not those of the whole batch. With num = 1 keys stay.
+  numbers, which differ from those of the whole batch. With num = 1 keys stay.
 
   Args:
     loss_fn: The loss of its arguments, a scalar, or (loss, aux).
@@ -78,17 +78,17 @@ def micro_batches(
     argnums: The arguments to differentiate, as in `jax.value_and_grad`. The
       gradient of a batch argument comes back in the order of the batch.
     batch_argnums: The arguments to split: pytrees of arrays with one leading
-      axis. Scalars and what is no array go to each micro-batch whole.
-    batch_argnames: The same for arguments that are given by name.
+      axis. Scalars and leaves that are no arrays go to each micro-batch whole.
+    batch_argnames: The same for arguments that are passed by name.
     rng_argnums: The arguments whose leaves are keys of the old kind
       (`jax.random.PRNGKey`, uint32): folded as typed keys are.
-    rng_argnames: The same for arguments that are given by name.
+    rng_argnames: The same for arguments that are passed by name.
     has_aux: Whether loss_fn returns (loss, aux).
-    aux: How the leaves of aux are put together: a pytree, or the beginning of
-      one, of "batch" (in the order of the batch), "mean", "sum" and "last" (the
-      last micro-batch's). None goes by the leaf's shape for the whole batch: if
-      it has the batch's axis, "batch"; if it is the same, `reduction`.
-    reduction: How the loss is made from the elements of the batch.
+    aux: How to combine the leaves of aux: a pytree, or a prefix of one, of
+      "batch" (in the order of the batch), "mean", "sum" and "last" (the last
+      micro-batch's). None decides by the leaf's shape for the whole batch:
+      "batch" if it has the batch's axis; `reduction` if it is the same.
+    reduction: How the loss combines the elements of the batch.
     allow_int: As in `jax.value_and_grad`.
 
   Returns:
@@ -96,9 +96,8 @@ def micro_batches(
     `jax.value_and_grad(loss_fn, argnums, has_aux)` returns.
 
   Raises:
-    BatchError: an argument above has a value that it cannot have; or, when the
-      function is called, the batch cannot be split into `num` or aux not be put
-      together.
+    BatchError: an argument above is invalid; or, when the function is called,
+      the batch cannot be split into `num` or aux cannot be combined.
   """
   _check(num, reduction, aux)
   if num == 1:
@@ -193,8 +192,8 @@ def _share_of_loss(
 ) -> Callable[..., Any]:
   """A micro-batch's share of the loss, and aux.
 
-  Dividing the loss, instead of the gradients, keeps each gradient as large as
-  the whole batch's, in which loss scales for float16 are chosen.
+  Dividing the loss instead of the gradients keeps each gradient as large as the
+  whole batch's, for which float16 loss scales are chosen.
   """
 
   def share(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -222,7 +221,7 @@ def _share_of_loss(
 def _given(
   places: Sequence[_Place], whole: Collection[_Place], num_positional: int
 ) -> set[_Place]:
-  """These places, counted from the first argument, if all are given."""
+  """These places, counted from the first argument; raises if one is missing."""
   found = {
     place + num_positional if isinstance(place, int) and place < 0 else place
     for place in places
@@ -238,7 +237,7 @@ def _given(
 
 
 def _check_batch(batch: Mapping[_Place, Any], num: int) -> None:
-  """Checks that all arrays of the batch have one size, which num divides."""
+  """Checks that all arrays of the batch have one size that num divides."""
   sizes = {
     f"argument {place!r}" + jax.tree_util.keystr(path): np.shape(leaf)[0]
     for place, value in batch.items()
@@ -268,9 +267,9 @@ def _check_batch(batch: Mapping[_Place, Any], num: int) -> None:
 def _part(
   leaf: Any, *, index: int, num: int, in_batch: bool, is_legacy_key: bool
 ) -> Any:
-  """What micro-batch `index` of `num` gets of a leaf of an argument."""
+  """The part of an argument's leaf that micro-batch `index` of `num` gets."""
   if in_batch and np.ndim(leaf):
-    # The new axis comes second: a sharding of the batch's stays as it is.
+    # The new axis comes second, which keeps the batch's sharding.
     elements = leaf.reshape(leaf.shape[0] // num, num, *leaf.shape[1:])
     return elements[:, index]
   dtype = getattr(leaf, "dtype", None)
@@ -288,7 +287,7 @@ def _folded(keys: jax.Array, index: int) -> jax.Array:
 
 
 def _join(rules: Any, parts: Sequence[Any]) -> Any:
-  """Puts what micro-batches gave together, leaf by leaf."""
+  """Combines what micro-batches returned, leaf by leaf."""
   try:
     whole = jax.tree.broadcast(rules, parts[0])
   except ValueError as error:
@@ -299,19 +298,19 @@ def _join(rules: Any, parts: Sequence[Any]) -> Any:
 
 
 def _join_grads(parts: Sequence[Any], *, in_batch: bool) -> Any:
-  """Adds gradients; those of the batch itself go back into its order."""
+  """Adds gradients; puts those of the batch itself back into its order."""
 
   def rule(leaf: Any) -> str:
     if in_batch and np.ndim(leaf):
       return "batch"
-    # The gradient of an integer, of dtype float0, is nothing that adds up.
+    # The gradient of an integer has dtype float0, which cannot be added.
     return "last" if leaf.dtype == jax.dtypes.float0 else "sum"
 
   return _join(jax.tree.map(rule, parts[0]), parts)
 
 
 def _rules_by_shape(whole: Any, part: Any, num: int, reduction: str) -> Any:
-  """The rule of each leaf of aux by what the whole batch makes of its shape."""
+  """The rule of each leaf of aux, from its shape for the whole batch."""
 
   def rule(path: Any, of_whole: Any, of_part: Any) -> str:
     shape, dtype = np.shape(of_part), of_whole.dtype

@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a process of ours hands on to Pythons that it starts, and leaves behind.
+"""What child Pythons need to find modules, and temporary folders.
 
-A temporary folder is locked (`flock`) for as long as the process that made it
-lives, or a fork of it, in whatever container. Its name says on which host:
-between hosts that share a file system locks may not hold. One that is not
-locked on its own host is left over, and whoever finds it deletes it.
+A temporary folder is locked (`flock`) while the process that made it, or a fork
+of it, lives, in any container. Its name contains the host, because locks may
+not hold between hosts that share a file system. An unlocked folder on its own
+host is left over, and any process that finds it deletes it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import tempfile
 
 
 def python_path() -> str:
-  """What PYTHONPATH has to be to find the modules that are found here.
+  """The PYTHONPATH with which a child finds the modules of this process.
 
-  Without the working directory, and without what Python itself passes over: a
+  It leaves out the working directory, and entries that Python itself ignores: a
   program may have put a `pathlib.Path` in `sys.path`.
   """
   entries = [it for it in sys.path if isinstance(it, str) and it]
@@ -32,10 +32,10 @@ def python_path() -> str:
 
 
 def has_gpus() -> bool:
-  """Whether JAX would look for NVIDIA GPUs, told without importing it.
+  """Whether JAX would look for NVIDIA GPUs; does not import it.
 
-  It does where device files show some, also in containers and on WSL, or where
-  JAX_PLATFORMS asks for them.
+  It does if there are device files, also in containers and on WSL, or if
+  JAX_PLATFORMS asks for GPUs.
   """
   files = ("/dev/nvidia[0-9]*", "/dev/nvidiactl", "/dev/dxg")
   platforms = os.environ.get("JAX_PLATFORMS", "").split(",")
@@ -43,21 +43,21 @@ def has_gpus() -> bool:
   return is_told_to or any(map(glob.glob, files))
 
 
-# Nobody else deletes a folder of this name: it may not be locked yet.
+# Only its maker deletes a folder of this name: it may not be locked yet.
 _UNLOCKED = "lagom_xla_unlocked-"
 
 
 class TemporaryFolder:
   """A temporary folder of this process.
 
-  Where the file system has no locks, it stays if the process does not delete
+  If the file system has no locks, the folder stays unless the process deletes
   it.
 
   Attributes:
-    path: where it is.
+    path: its path.
 
   Raises:
-    OSError: it cannot be made.
+    OSError: the folder cannot be made.
   """
 
   def __init__(self) -> None:
@@ -71,7 +71,7 @@ class TemporaryFolder:
       self.path = made
 
   def delete(self) -> None:
-    """Deletes it with all that is in it, if that has not been done."""
+    """Deletes the folder and everything in it, unless that was done."""
     lock, self._lock = self._lock, None
     if lock is not None:
       shutil.rmtree(self.path, ignore_errors=True)
@@ -93,9 +93,9 @@ def temporary_folder() -> Iterator[pathlib.Path]:
 
 
 def sweep() -> None:
-  """Deletes what ended processes of this user left on this host.
+  """Deletes folders that ended processes of this user left on this host.
 
-  What cannot be read or deleted stays.
+  Folders that cannot be read or deleted stay.
   """
   with contextlib.suppress(OSError):
     for path in pathlib.Path(tempfile.gettempdir()).iterdir():
@@ -115,10 +115,10 @@ def _delete_if_left(path: pathlib.Path) -> None:
 
 
 def _lock(opened: int) -> None:
-  """Locks an open folder; raises an OSError where somebody has, or none can."""
+  """Locks an open folder; raises OSError if it is locked or cannot be."""
   fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _of_host() -> str:
-  """What names of folders begin with that were made on this host."""
+  """The beginning of the names of folders made on this host."""
   return f"lagom_xla-{os.uname().nodename}"

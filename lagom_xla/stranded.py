@@ -1,15 +1,16 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The decorator `strands`, which gives a jitted step a form with no search.
+"""The decorator `strands`, which rewrites a jitted step without a search.
 
     @lagom_xla.strands
     @jax.jit
     def step(state, batch): ...
 
-At its first call on a signature the step is lowered as jit would lower it,
-rewritten so that one micro-batch's collectives can run beside another one's
-kernels, and compiled. Nothing is predicted, so it works on any platform, and
-nobody asks whether it gains: `lagom_xla.tune` does.
+At its first call with a signature, the step is lowered as jit would lower it,
+rewritten so that one micro-batch's collectives can run beside another's
+kernels, and compiled. Nothing is predicted, so it works on any platform, and it
+always applies the rewrite, without checking that it helps: `lagom_xla.tune`
+checks.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from lagom_xla import errors
 from lagom_xla.compile import rewriting
 from lagom_xla.passes.program import form as form_lib
 
-# What is tried where no form is given, the one that overlaps most first.
+# Tried if no form is given, the one that overlaps most first.
 _STRONGEST_FIRST = (
   form_lib.Form(strands="paired"),
   form_lib.Form(strands="rotated"),
@@ -37,20 +38,20 @@ class StrandedStep(Protocol):
   """A jitted step that is rewritten as it is called.
 
   Attributes:
-    outcomes: what was rewritten and what was not, one for each signature, in
-      the order of their first calls.
+    outcomes: what was rewritten and what was not, for each signature in the
+      order of first calls.
   """
 
   outcomes: Sequence[form_lib.Outcome]
 
   def __call__(self, *args: Any, **kwargs: Any) -> Any:
-    """As the jitted step."""
+    """Calls the step."""
 
   def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
-    """As of the jitted step, which knows nothing of forms."""
+    """Traces the jitted step, without any form."""
 
   def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
-    """As of the jitted step, which knows nothing of forms."""
+    """Lowers the jitted step, without any form."""
 
 
 @overload
@@ -72,21 +73,20 @@ def strands(
 ) -> StrandedStep | Callable[[Callable[..., Any]], StrandedStep]:
   """Rewrites a jitted step at its first call on each signature.
 
-  Results, donation, statics and transformations are those of the jitted step,
-  and so is the time that a call takes to dispatch. In a job of several
-  processes each one rewrites for itself, and all alike: the rewrite depends on
-  nothing but the program.
+  Results, donation, static arguments, transformations and dispatch time are
+  those of the jitted step. Each process of a job rewrites for itself, and all
+  rewrite alike: the rewrite depends only on the program.
 
-  Where the form cannot act the step runs as jit would run it, and a
-  RuntimeWarning, one at most for each step, tells why.
+  If the form cannot act, the step runs as jit would run it, and a
+  RuntimeWarning, at most one per step, says why.
 
   Args:
     jitted_step: what `jax.jit` returned; left out in `@strands(form=...)`.
-    form: the form; by default strands as strong as the program allows, which
-      are "paired", else "rotated", else "merged".
+    form: the form; by default the strongest strands that the program allows:
+      "paired", else "rotated", else "merged".
 
   Returns:
-    A jitted function with one more attribute, `outcomes`; see `StrandedStep`.
+    A jitted function that also has `outcomes`; see `StrandedStep`.
 
   Raises:
     TypeError: the step is not jitted.

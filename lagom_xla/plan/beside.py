@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Files beside a plan: what a search found, kept so that nobody searches again.
+"""Files beside a plan, which keep what a search found for later commands.
 
 Each holds a dataclass as compressed JSON.
 """
@@ -28,14 +28,14 @@ NAMES = frozenset([REPORT, EXPLANATION])
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class File(Generic[_T]):
-  """A file that a plan's folder has beside the plan.
+  """A file next to the plan in a plan's folder.
 
   Attributes:
     name: of the file.
     noun: what it is, after "a".
-    of: the dataclass that it holds; it has a field `format_version`.
-    format_version: that is read.
-    instead: what else to do where there is none, after "Make the plan again".
+    of: the dataclass that it holds, which has a field `format_version`.
+    format_version: the version that is read.
+    instead: what else to do if there is none, after "Make the plan again".
   """
 
   name: str
@@ -53,7 +53,7 @@ class File(Generic[_T]):
     path = folder / self.name
     data = json.dumps(validation.write(value), separators=(",", ":")).encode()
     try:
-      # Without the time of day, so that equal plans have equal files.
+      # No time of day, so that equal plans have equal files.
       path.write_bytes(gzip.compress(data, compresslevel=6, mtime=0))
     except OSError as error:
       raise errors.OutputError(
@@ -65,7 +65,7 @@ class File(Generic[_T]):
     """Reads the file in a plan's folder, or beside its plan.json.
 
     Raises:
-      PlanError: there is none, or one of another format version.
+      PlanError: there is none, or it has another format version.
     """
     path = (plan.parent if plan.name == PLAN else plan) / self.name
     try:

@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plan: what to set, for which module and cluster, and what it should gain.
 
-A plan is plain data. It says for what it was made (module fingerprint, cluster,
-versions), so that using it for something else can be refused, and what each
-part of it is predicted to gain, so that applying only a part is an informed
-choice. `lagom_xla.apply` turns it into settings; nothing in a plan acts by
-itself.
+A plan is plain data. It records what it was made for (module fingerprint,
+cluster, versions), so that it is refused for anything else, and the predicted
+gain of each part, so that you can choose to apply only some. `lagom_xla.apply`
+turns a plan into settings; a plan does nothing by itself.
 """
 
 from __future__ import annotations
@@ -31,19 +30,20 @@ from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.plan import beside
 
-# What a job applies of a plan: XLA_FLAGS alone; NCCL's environment variables,
-# too; or all of it, with the NCCL tuner plugin.
+# What a job applies of a plan: XLA_FLAGS alone; also NCCL's environment
+# variables; or all of it, with the NCCL tuner plugin.
 Applied = Literal["flags", "env", "all"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Range:
-  """What a figure is between, 9 times in 10, in microseconds.
+  """The range that holds a figure 9 times in 10, in microseconds.
 
   Attributes:
     low_us: the lower end.
     high_us: the upper end.
-    is_open: whether it may be far above that, by calls of unknown work.
+    is_open: whether the figure may be far above `high_us`, because of calls of
+      unknown work.
   """
 
   low_us: float
@@ -60,23 +60,23 @@ class Range:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Prediction:
-  """Predicted step times, in microseconds, each applying more of a plan.
+  """Predicted step times, in microseconds, each with more of a plan applied.
 
   Ranges come from the cost model's errors on measurements. Those of gains are
-  of the difference to `default_us`, in which most errors cancel; below 0 the
-  step becomes longer.
+  for the difference from `default_us`, in which most errors cancel; below 0 the
+  step gets longer.
 
   Attributes:
-    default_us: with nothing of it.
+    default_us: with nothing applied.
     xla_us: with the XLA options.
     nccl_env_us: with the XLA options and the NCCL environment variables.
-    nccl_settings_us: with all of it but the environment variables: the NCCL
-      settings, which take a NCCL tuner plugin, stand in their place. Of a plan
-      without settings the variables stay, where nothing acts in the process.
-    default_range_us: of `default_us`.
-    xla_gain_us: of what the XLA options gain.
-    nccl_env_gain_us: of what they and the environment variables gain.
-    nccl_settings_gain_us: of what all but the environment variables gains.
+    nccl_settings_us: with all but the environment variables, which the NCCL
+      settings replace; those take a NCCL tuner plugin. A plan with no settings
+      and nothing that acts in the process keeps the variables.
+    default_range_us: range of `default_us`.
+    xla_gain_us: gain of the XLA options.
+    nccl_env_gain_us: gain of the XLA options and the environment variables.
+    nccl_settings_gain_us: gain of all but the environment variables.
   """
 
   default_us: validation.TimeUs
@@ -97,7 +97,7 @@ class Prediction:
     }[applied]
 
   def gain_us(self, applied: Applied) -> Range:
-    """What that gains, in microseconds."""
+    """The gain of what is applied, in microseconds."""
     return {
       "flags": self.xla_gain_us,
       "env": self.nccl_env_gain_us,
@@ -105,25 +105,24 @@ class Prediction:
     }[applied]
 
 
-# Raised whenever a field changes its meaning; the type of
-# `Plan.format_version` goes with it.
+# Raised whenever a field changes its meaning, with the type of
+# `Plan.format_version`.
 FORMAT_VERSION: Final = 6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class NcclSetting:
-  """What one tuning key should run with, and what it runs with by default.
+  """The setting of a tuning key, beside its default.
 
   Attributes:
-    key: the tuning key, which is all that NCCL can tell collectives apart by.
-    calls: the calls of its collectives by which NCCL can be told to use it; no
-      two settings of a plan have one in common.
+    key: the tuning key, which is all by which NCCL can tell collectives apart.
+    calls: calls of its collectives, by which a tuner recognizes them; no two
+      settings of a plan share a call.
     setting: what it should run with.
     default: what NCCL chooses by itself.
-    gain_us: what the step would lose, as predicted, if only this key had its
-      default.
-    worst_gain_us: the least of that in any scenario of what the cost model may
-      be wrong about; below 0 the setting would cost time there.
+    gain_us: predicted loss of the step if only this key kept its default.
+    worst_gain_us: the least gain in any scenario of the cost model's errors;
+      below 0 the setting would cost time there.
     worst_if: that scenario, in words.
   """
 
@@ -138,16 +137,16 @@ class NcclSetting:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredRun:
-  """The run whose profile a plan's costs are measured by.
+  """The run whose profile a plan's costs come from.
 
   Attributes:
-    name: of the profile of its first process.
-    began_at: when the profile began, in UTC; None where it does not say.
-    num_steps: whole steps in the trace, those of all devices together.
+    name: name of its first process's profile.
+    began_at: when the profile began, in UTC; None if it does not say.
+    num_steps: whole steps in the trace, summed over devices.
     num_devices: GPUs that were traced.
-    measured_shares: by kind of kernel and of collective: of its time in the
-      step with XLA's defaults, without contention, what was measured; the rest
-      is predicted, and scaled by what was.
+    measured_shares: by kind of kernel and collective, the measured share of its
+      time in the step with XLA's defaults, without contention. The rest is
+      predicted, and scaled by the measured part.
   """
 
   name: validation.Line
@@ -164,32 +163,31 @@ class Plan:
   Attributes:
     format_version: raised when a field changes its meaning.
     module_name: name of the HLO module.
-    module_fingerprint: hash of the module before XLA combines and schedules (of
-      a scheduled one as it is): what it computes, in which order, among whom.
-    jax_version: what compiled the module.
-    jaxlib_version: what compiled the module.
-    xla_flags: what XLA_FLAGS was there, in one line, less dumps and the like;
-      what the plan is compared with, and comes on top of.
-    nccl_variables: NCCL's variables there that leave it less to choose from;
-      all times are under them.
-    compiler_options: what else changed the compile there, the compiler_options
-      of `jax.jit` and JAX's settings: XLA's option, or JAX's level → value.
-    cluster: what it was made for, complete.
-    xla: in which form XLA gets the step, and what it gets beside it.
+    module_fingerprint: hash of the module before XLA combines and schedules, or
+      of a scheduled module as it is: what it computes, in which order, among
+      which devices.
+    jax_version: version of JAX that compiled the module.
+    jaxlib_version: version of jaxlib that compiled the module.
+    xla_flags: XLA_FLAGS of that compile in one line, without dumps and the
+      like. The plan is compared with these flags and comes on top of them.
+    nccl_variables: NCCL's variables there that restrict its choices; all times
+      are under them.
+    compiler_options: what else changed that compile, from `jax.jit`'s
+      compiler_options and JAX's settings: XLA's option, or JAX's level → value.
+    cluster: the whole cluster that it was made for.
+    xla: the form in which XLA gets the step, and what XLA gets with it.
     nccl_env: NCCL environment variable → value, for the whole process.
     nccl_settings: a setting for each tuning key that should not have its
       default.
-    prediction: what it should gain.
-    profile: the run that its costs are measured by; None if all of them are
-      predicted.
-    applied: what it was chosen for: `all` of it is applied; or only its XLA
-      options and NCCL environment variables, `env`; or its XLA options alone,
-      `flags`.
+    prediction: predicted times and gains.
+    profile: the run that its costs were measured in; None if all are predicted.
+    applied: what it was chosen for: `all` of it; `env`, its XLA options and
+      NCCL environment variables; or `flags`, its XLA options alone.
 
   Raises:
-    PlanError: a setting's name is none that a shell takes, or two NCCL settings
-      are for the same calls, or a chain is cut into fewer than two pieces, or
-      it has more than is applied of it.
+    PlanError: a name is not a valid shell variable's, two NCCL settings are for
+      the same calls, a chain is cut into fewer than two pieces, or a part would
+      never be applied.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -262,11 +260,11 @@ class Plan:
 
   @property
   def gain_us(self) -> Range:
-    """What that gains."""
+    """The gain of that, in microseconds."""
     return self.prediction.gain_us(self.applied)
 
   def to_dict(self) -> dict[str, Any]:
-    """As JSON has it; `from_dict` reads it back."""
+    """The plan as JSON; `from_dict` reads it back."""
     return validation.write(self)
 
 
@@ -280,10 +278,10 @@ def _check_names(where: str, names: Iterable[str]) -> None:
 
 
 def from_dict(raw: Any, *, where: str) -> Plan:
-  """Reads what `Plan.to_dict` wrote, which errors call `where`.
+  """Reads what `Plan.to_dict` wrote; errors call it `where`.
 
   Raises:
-    PlanError: it is not a plan, or one of another format version.
+    PlanError: it is not a plan, or has another format version.
   """
   if not isinstance(raw, dict) or "format_version" not in raw:
     raise errors.PlanError(f"{where} is not a lagom_xla plan.")
@@ -302,8 +300,8 @@ def from_dict(raw: Any, *, where: str) -> Plan:
     ) from error
 
 
-# What plans of version 5 had not, as they would have it: by the dictionary that
-# it is in, each name of a field, or "*" for all that there is.
+# Fields that plans of version 5 lacked, with the values that they would have.
+# By the path of their dictionary: the names of fields, or "*" for all.
 _SINCE_VERSION_5: Mapping[tuple[str, ...], Mapping[str, Any]] = {
   (): {"nccl_variables": {}, "compiler_options": {}},
   ("cluster",): {"processes_per_node": 1},
@@ -319,7 +317,7 @@ def _of_version_5(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with(raw: Any, path: tuple[str, ...], missing: Mapping[str, Any]) -> Any:
-  """JSON with fields that it lacks, in all dictionaries at a path."""
+  """JSON with missing fields added in all dictionaries at a path."""
   if not path:
     return {**missing, **raw} if isinstance(raw, dict) else raw
   first, *rest = path
@@ -337,7 +335,7 @@ def load(path: str | pathlib.Path) -> Plan:
   """Reads a plan from its folder or its plan.json.
 
   Raises:
-    PlanError: there is no readable plan.
+    PlanError: there is no plan, or it cannot be read.
   """
   path = pathlib.Path(path)
   path = path / beside.PLAN if path.is_dir() else path
@@ -356,8 +354,8 @@ def schema() -> dict[str, Any]:
 def fingerprint(module: hlo.Module) -> str:
   """A short hash of what a module computes, in which order, among whom.
 
-  Names, ids and source locations are left out: they change with the path of a
-  checkout. So are the values of constants, which change no schedule.
+  It leaves out names, ids and source locations, which change with the path of a
+  checkout, and the values of constants, which change no schedule.
   """
   digest = hashlib.sha256()
   for computation in module.computations.values():

@@ -6,7 +6,7 @@
     tuning = tuner.tune(target)
     tuning.plan, tuning.effects
 
-Every time here is predicted.
+All times are predicted.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ def inspect(
   *,
   cluster: cluster_lib.Cluster | str | None = None,
 ) -> step_lib.Step:
-  """A step as it runs by default, with its predicted costs.
+  """Predicts the costs of a step as it runs by default.
 
-  That is as XLA schedules it, and where memory is short as XLA compiles it: it
-  then computes some of its values again. A step that is known to need more
+  The step is the one that XLA schedules, or, if memory is short, the one that
+  it compiles, which recomputes some values. A step that is known to need more
   memory than its GPUs have is costed all the same, with a `RuntimeWarning`.
 
       step = lagom_xla.inspect("train.py:train_step", cluster="1x8xh100")
       step.timeline(step.default).exposed_us
 
   Args:
-    target: what to inspect: a target, a step lowered for the cluster's devices
+    target: a target, a step lowered for the cluster's devices
       (`lagom_xla.compile.devices`), or text as on the command line.
-    cluster: what it is compiled for, or its name; a target has its own.
+    cluster: the cluster to compile for, or its name; a target has its own.
 
   Raises:
     TargetError: there is no such target, or it comes without a cluster.
@@ -102,33 +102,31 @@ def tune(
 ) -> tuning_lib.Tuning:
   """Tunes a target.
 
-  A candidate whose full compile needs more memory than the device has is
-  dropped for the next best one, and so is one that is behind once what XLA
-  computes again for want of memory is counted. Where an `errors.Stopped` is
-  raised inside, by a signal's handler, the plan is made from what was found so
-  far.
+  A candidate is dropped for the next best one if its full compile needs more
+  memory than the device has, or if it falls behind once the values that XLA
+  recomputes to save memory are counted. If a signal handler raises
+  `errors.Stopped` meanwhile, the plan is made from what was found so far.
 
   Args:
     target: what to tune.
-    seconds: for how long options are searched at most, as `joint.search` takes
-      it.
-    in_process: whether to choose what only lagom_xla in the training process
-      can apply, too: the form of the program, combine groups, scheduler
+    seconds: the most seconds to search options for, as in `joint.search`.
+    in_process: whether to choose also what only lagom_xla in the training
+      process can apply: the form of the program, combine groups, scheduler
       feedback and orders of instructions.
-    arms: what else to begin with; by default all that is known of.
-    applied: what of the plan is going to be applied: all; or what a launcher
-      sets without a NCCL plugin, which is XLA_FLAGS and NCCL's environment
-      variables (`env`) or XLA_FLAGS alone (`flags`); either has a cap on
-      channels. Configs are compared by the step that they then make.
+    arms: other configs to begin with; by default all that are known.
+    applied: what of the plan will be applied: all; or what a launcher sets
+      without a NCCL plugin, which is XLA_FLAGS and NCCL's environment variables
+      (`env`) or XLA_FLAGS alone (`flags`). Both include a cap on channels.
+      Configs are compared by the step that results.
     progress: called with a few words after each piece of work.
     found: called with each candidate, the default first.
-    expect: called with how many compiles are to come, as often as more is known
-      of that. It is an estimate: what is found decides what is tried.
+    expect: called with the estimated number of compiles to come, each time that
+      the estimate changes.
 
   Raises:
-    PlanError: what is chosen in the process would not be applied.
+    PlanError: `in_process` with `applied` other than all.
     CompileError: the target does not compile with the defaults.
-    Stopped: it was raised before there was anything to make a plan from.
+    Stopped: raised before there was anything to make a plan from.
   """
   if in_process and applied != "all":
     raise errors.PlanError(
@@ -188,14 +186,14 @@ def _checked(
   applied: plan_lib.Applied,
   by_cap: channel_cap.WithoutPlugin | None,
 ) -> tuning_lib.Tuning:
-  """The tuning of a search that came to its end, compiled and checked."""
+  """The tuning of a finished search, compiled and checked."""
   assert so_far.search is not None
   so_far.search, compiled_before = full_compiles.of_default(
     target, so_far.search, without_plugin=without_plugin
   )
   progress(f"full compile with {environment.options_in_words()}")
   expect(full_compiles.num_expected(so_far.search))
-  steps = evaluation.Steps(target)  # All are asked for twice and more.
+  steps = evaluation.Steps(target)  # Each step is asked for at least twice.
   so_far.search, compiled = full_compiles.of_best(
     target,
     so_far.search,
@@ -226,7 +224,7 @@ def _as_far(
   stop: errors.Stopped,
   applied: plan_lib.Applied,
 ) -> tuning_lib.Tuning:
-  """The tuning of what was found so far, with nothing more to compile."""
+  """The tuning of what was found so far; compiles nothing more."""
   return tuning_lib.Tuning(
     plan=plan_of(target, search, applied=applied),
     search=search,
@@ -238,7 +236,7 @@ def _as_far(
 
 
 def _under(step: step_lib.Step, plan: plan_lib.Plan) -> step_lib.Step:
-  """A step under the plan's cap on channels; candidates run under today's."""
+  """A step under the plan's cap on channels; candidates have today's."""
   step = step.capped(nccl_channels.most(plan.xla.options))
   return step.asking(evaluation.asked(plan.xla.options))
 
@@ -253,9 +251,8 @@ def plan_of(
 
   Args:
     target: what was searched.
-    search: with the candidate that is kept as its best.
-    applied: what of it is going to be applied, which the candidates of the
-      search were compared by.
+    search: the search, whose best candidate the plan is made from.
+    applied: what of the plan will be applied, as in the search.
   """
   kept = search.best
   launched = _launched(target, search)
@@ -263,7 +260,7 @@ def plan_of(
   cap = channel_cap.none(launched)
   if limit is not None:
     cap = channel_cap.surest(launched, limit)
-  # Of a search that was stopped it may repeat what runs today.
+  # A search that was stopped may repeat what is set today.
   repeated = environment.already(search.planned.options)
   config = search.planned.without_options(repeated)
   variables = nccl_channels.variables(cap.max_channels)
@@ -291,9 +288,9 @@ def plan_of(
 
 
 def _limit(applied: plan_lib.Applied) -> settings_lib.Limit | None:
-  """What a cap does that whoever applies so much of a plan can set.
+  """How a cap limits channels, by the means that `applied` allows.
 
-  None where the step fixes the only cap that they could.
+  None if the step fixes the only cap that could be set.
   """
   if applied == "flags":
     is_fixed = nccl_channels.OPTION in environment.unchangeable()
@@ -302,7 +299,7 @@ def _limit(applied: plan_lib.Applied) -> settings_lib.Limit | None:
 
 
 def _measured_run(step: step_lib.Step) -> plan_lib.MeasuredRun | None:
-  """The run that a step is priced by, and how much of the step it measured."""
+  """The run whose profile prices a step, and the share that it measured."""
   if step.measured is None:
     return None
   run = step.measured.run
@@ -324,8 +321,8 @@ def _launched(
 ) -> step_lib.Step:
   """The step with the plan's options alone, which is all a launcher can set.
 
-  Options that were chosen for another form of the program may not have been
-  tried on the program as written.
+  Options chosen for another form of the program may not have been tried on the
+  program as written.
   """
   config = search.planned
   if not config.needs_process:
@@ -341,7 +338,7 @@ def _launched(
 def _nccl_settings(
   kept: candidates_lib.Candidate,
 ) -> tuple[plan_lib.NcclSetting, ...]:
-  """The keys that do not keep their default, with what each of them gains."""
+  """Settings of the keys that change their default, each with its gain."""
   step = kept.runs
   settings = []
   for key in step.keys:

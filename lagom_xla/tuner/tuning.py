@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tuning of a target, as a result: the plan, all that was tried, what acts."""
+"""The result of tuning a target: the plan, all that was tried, what acts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.verify import effects as effects_lib
 
 
-# Its fields hold whole modules: nobody reads those in a notebook.
+# No generated repr: fields hold whole modules.
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Tuning:
   """What tuning a target found.
@@ -25,11 +25,11 @@ class Tuning:
   Attributes:
     plan: what to set.
     search: all that was tried.
-    effects: which knobs of the plan visibly acted.
-    compiled_before: the full compile with XLA's defaults, where there is one.
-    compiled: the full compile with the plan, where there is one.
+    effects: what each knob of the plan was seen to do.
+    compiled_before: the full compile with XLA's defaults, if there is one.
+    compiled: the full compile with the plan, if there is one.
     stopped: what stopped it before all was tried and checked; None if nothing.
-    advice: what to change in the program, what gains most first.
+    advice: changes to the program, the largest gain first.
   """
 
   plan: plan_lib.Plan
@@ -72,12 +72,12 @@ class Tuning:
 
   @property
   def timeline_after(self) -> timeline.Timeline:
-    """The step's replay under all of the plan."""
+    """The step's replay under the whole plan."""
     return self.kept.tuned
 
   @property
   def lower_bound_us(self) -> float:
-    """What no setting of the default can beat, nor of what is kept."""
+    """A step time that no setting can beat, by default or with the plan."""
     return lower_bound.us(self.before, self.kept.runs)
 
   @property

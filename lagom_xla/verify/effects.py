@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The effect of a knob, seen in two schedules: one without it, one with it.
+"""The effect of a knob: what differs between schedules without and with it.
 
-XLA accepts options that do nothing, on this version or on this module, and says
-nothing about it. So each knob is checked in what XLA made of the module. NCCL's
-settings and variables change no schedule: a setting acts where NCCL asks about
-one of its calls and would choose something else by itself.
+XLA silently accepts options that do nothing in this version or for this module.
+So each knob is checked in what XLA made of the module. NCCL's settings and
+variables change no schedule: a setting acts if NCCL asks about one of its calls
+and would choose something else by itself.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class Effect:
   Attributes:
     knob: an XLA option, an environment variable, or a tuning key in words.
     value: what it was set to.
-    acted: whether the step is another with it: its schedule or, of a NCCL
-      setting, what NCCL does in one of its calls; also true of what acts after
-      the schedule, which cannot show it.
+    acted: whether the step differs with it: its schedule or, for a NCCL
+      setting, what NCCL does in one of its calls. True also for what acts after
+      scheduling, which no schedule can show.
     evidence: what was seen, in a sentence.
-    replaces: what runs without it; "" where that has no value.
-    without_us: predicted step time without it, the rest of the plan in place,
-      in microseconds. None where it was not predicted.
+    replaces: the value without it; "" if there is none.
+    without_us: predicted step time in microseconds without it but with the rest
+      of the plan; None if not predicted.
     with_us: the same with it.
   """
 
@@ -68,13 +68,13 @@ class Effect:
 
   @property
   def gain_us(self) -> float | None:
-    """What the step loses without it; None where that was not predicted."""
+    """How much longer the step is without it; None if not predicted."""
     if self.without_us is None or self.with_us is None:
       return None
     return self.without_us - self.with_us
 
 
-# How evidence begins that no schedule gives.
+# Evidence that comes from no schedule begins with this.
 _UNSEEN = "unseen"
 
 
@@ -84,7 +84,7 @@ def of_difference(
   without: overlap_lib.Analysis,
   with_it: overlap_lib.Analysis,
 ) -> Effect:
-  """The effect of a knob that makes another schedule."""
+  """The effect of a knob, by the schedules without and with it."""
   seen = "; ".join(_differences(without, with_it))
   modules = [it.module for it in (without, with_it)]
   prints = {(plan_lib.fingerprint(m), digest.of(m.proto)) for m in modules}
@@ -108,7 +108,7 @@ def timed(
   with_it: timeline_lib.Timeline,
   **changes: Any,
 ) -> Effect:
-  """An effect with the predicted times of both steps, and what else changes."""
+  """An effect with both predicted step times, and with other changes."""
   return dataclasses.replace(
     effect,
     without_us=without.step_time_us,
@@ -159,7 +159,7 @@ def _differences(
 def _moves(
   without: overlap_lib.Analysis, with_it: overlap_lib.Analysis
 ) -> Iterator[str]:
-  """How many collectives run beside other numbers of kernels than before."""
+  """How many collectives overlap a different number of kernels."""
   # By kind and in schedule order.
   old, new = (
     [
@@ -177,7 +177,7 @@ def _moves(
 
 
 def _largest(old: list[int], new: list[int]) -> str:
-  """How large the largest became; "" where there are none left to compare."""
+  """How the largest size changed; "" if one side has none."""
   if not old or not new:
     return ""
   largest = in_words.megabytes(new[-1])
@@ -192,7 +192,7 @@ def with_program_outcome(
   without: step_lib.Step,
   with_it: step_lib.Step,
 ) -> Effect:
-  """The effect of a form with what it rewrote, and what that hides."""
+  """The effect of a form, with what it rewrote and how much it hides."""
   if not (seen.acted and outcome.actions):
     return seen
   first, *others = outcome.actions
@@ -218,9 +218,9 @@ def of_orders(
   without: step_lib.Step,
   with_it: step_lib.Step,
 ) -> Effect:
-  """What orders did, under NCCL settings of all of the step's tuning keys.
+  """What orders did, under NCCL settings for all of the step's tuning keys.
 
-  `without` is the step in XLA's own order, `with_it` the same in these.
+  `without` is the step in XLA's own order, `with_it` the step in these orders.
   """
   seen = of_difference(
     "order", orders_lib.in_words(orders), without.analysis, with_it.analysis
@@ -244,7 +244,7 @@ def of_orders(
 
 
 def replaced_value(name: str) -> str:
-  """The value without a plan; "" for none, or why it is not known."""
+  """The value without a plan; "" for none, or why it is unknown."""
   if name in (fixed := environment.found().fixed):
     return str(fixed[name])
   try:
@@ -257,7 +257,7 @@ def replaced_value(name: str) -> str:
 def of_settings(
   settings: tuple[plan_lib.NcclSetting, ...], step: step_lib.Step
 ) -> tuple[Effect, ...]:
-  """Which collectives of a planned step NCCL settings meet, and their gains."""
+  """The planned collectives that each NCCL setting reaches, and its gain."""
   seen = [_meets(entry, step) for entry in settings]
   configuration = dict(step.default)
   for entry, (is_met, _) in zip(settings, seen, strict=True):
@@ -300,10 +300,10 @@ def setting_in_words(entry: plan_lib.NcclSetting, setting: nccl.Setting) -> str:
 def of_environment(
   variables: Mapping[str, str], step: step_lib.Step
 ) -> tuple[Effect, ...]:
-  """Which collectives of a step the cap of a plan's variables reaches.
+  """Which of a step's collectives the cap in a plan's variables reaches.
 
-  Times are of the step without any other NCCL setting, which is where a cap is
-  for.
+  Predicts both times without any other NCCL setting, as the cap stands in for
+  settings.
   """
   return tuple(
     _of_cap(
@@ -320,7 +320,7 @@ def of_environment(
 def of_option(
   options: Mapping[str, object], step: step_lib.Step
 ) -> tuple[Effect, ...]:
-  """Which collectives of a planned step its cap by XLA reaches, if any."""
+  """Which of a planned step's collectives its cap by XLA reaches, if any."""
   name = nccl_channels.OPTION
   if name not in options:
     return ()
@@ -337,7 +337,7 @@ def of_option(
 def with_routes(
   seen: Effect, without: step_lib.Step, with_it: step_lib.Step
 ) -> Effect:
-  """The effect of an option that has collectives run by something else."""
+  """The effect of an option that changes what runs some collectives."""
   before, after = (
     collections.Counter(step.run_otherwise()) for step in (without, with_it)
   )
@@ -361,7 +361,7 @@ def _of_cap(
   before: step_lib.Configuration,
   after: step_lib.Configuration,
 ) -> Effect:
-  """The effect of a cap, by what runs without it and with it."""
+  """The effect of a cap, from the configurations without it and with it."""
   reached = [
     collective
     for collective in step.analysis.collectives
@@ -394,7 +394,7 @@ def _of_cap(
 
 
 def is_ruled_out(entry: plan_lib.NcclSetting) -> bool:
-  """Whether NCCL's variables here leave a setting no way to act."""
+  """Whether NCCL's variables here rule a setting out."""
   left = nccl_environment.choice(entry.key.kind)
   return not left.allows(entry.setting.algorithm, entry.setting.protocol)
 
@@ -402,7 +402,7 @@ def is_ruled_out(entry: plan_lib.NcclSetting) -> bool:
 def _meets(
   entry: plan_lib.NcclSetting, step: step_lib.Step
 ) -> tuple[bool, str]:
-  """Whether NCCL asks for a setting in a step, and where, in a sentence."""
+  """Whether NCCL asks for a setting in a step, and where, as a sentence."""
   like_it = [
     c for c in step.analysis.collectives if step.key_of[c.name] == entry.key
   ]
@@ -452,7 +452,7 @@ def _meets(
 
 
 def _named(collective: collectives_lib.Collective, step: step_lib.Step) -> str:
-  """A collective, which module its name is of, and its line."""
+  """A collective's name, the module that it is from, and its source line."""
   module = step.analysis.module
   (computation,) = (
     c for c in module.computations.values() if c.name == collective.computation

@@ -5,9 +5,9 @@
     verification = verify.verification.verify(plan, target)
     for effect in verification.effects: ...
 
-The effect of a part is what leaving it out changes, with everything else that
-the plan sets in place. Orders are no such part: they are those of one schedule,
-and without any other part it is another.
+The effect of a part is what leaving it out changes, with the rest of the plan
+in place. Orders are not such a part: they belong to one schedule, and leaving
+out another part gives another schedule.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ PROGRAM = "program"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Part:
-  """A part of a config, which is with it and without but for the part.
+  """A part of a config, as two configs that differ only in it.
 
-  Of the whole config both may lack something, in words.
+  `both_lack` names what both configs leave out of the whole one; "" for
+  nothing.
   """
 
   knob: str
@@ -50,12 +51,11 @@ class Part:
 
 
 def parts(config: config_lib.XlaConfig) -> Iterator[Part]:
-  """The parts of a config, but for a cap on channels and for orders."""
+  """The parts of a config, without a cap on channels and without orders."""
   config = dataclasses.replace(config, orders={})
   groups, profile = config.combine_groups, config.scheduler_profile
   if not config.program.is_as_written:
-    # Combine groups and a scheduler profile are those of the program in its
-    # form.
+    # Combine groups and a scheduler profile are for the rewritten program.
     alone = config_lib.XlaConfig(options=config.options)
     yield Part(
       knob=PROGRAM,
@@ -65,8 +65,8 @@ def parts(config: config_lib.XlaConfig) -> Iterator[Part]:
     )
   for name in config.options:
     if name != nccl_channels.OPTION:
-      # Combine groups overrule thresholds, which are there for launchers that
-      # cannot set groups; so a threshold is a part of the config without them.
+      # Combine groups overrule thresholds, which are for launchers that cannot
+      # set groups; so a threshold counts in the config without groups.
       is_overruled = name in combine.OPTIONS and groups is not None
       with_it = config
       if is_overruled:
@@ -100,13 +100,13 @@ class Verification:
 
   Attributes:
     plan: the plan.
-    default_us: predicted step time without it, on this compile, with matrix
-      products by what it has them by.
+    default_us: predicted step time without it, on this compile, with the
+      matrix-product libraries that the plan compiles with.
     planned_us: predicted step time with all of it, on this compile.
-    default_range_us: what `default_us` is between.
-    gain_us: what the plan gains on this compile is between.
-    too_large: what the step needs with the plan of a GPU's memory, where that
-      is known to be too much and more than without; else "".
+    default_range_us: range of `default_us`.
+    gain_us: range of the plan's gain on this compile.
+    too_large: how much of a GPU's memory the step needs with the plan, if that
+      is known to be too much and more than without it; else "".
     effects: what each knob did.
   """
 
@@ -125,7 +125,7 @@ class Verification:
 
   @property
   def is_good(self) -> bool:
-    """Whether all of it acts, and the step fits and is no longer with it."""
+    """Whether all of it acts, and the step fits and does not get longer."""
     return self.all_acted and not (self.loses or self.too_large)
 
   @property
@@ -137,12 +137,12 @@ class Verification:
 def verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
   """Schedules a target with and without a plan, and says what each part did.
 
-  Times are those of the step that runs, as in the plan: what is short of memory
-  is compiled to the end. Every compile starts with the program, as the job's
-  will.
+  Times are of the step that runs, as in the plan: a step that is short of
+  memory is compiled to the end. Every compile starts from the program, as the
+  job's will.
 
   Raises:
-    PlanError: the plan is for something else.
+    PlanError: the plan is for another module, cluster or version.
     CompileError: XLA refuses the target or the plan.
   """
   with environment.beside(environment.of_compile(target.handed)):
@@ -176,7 +176,7 @@ def _verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
 
 
 def _lost(plan: plan_lib.Plan) -> dict[str, object]:
-  """What a plan for a launcher sets and no launcher can."""
+  """Options of a plan for a launcher that no launcher can set."""
   fixed = {} if plan.needs_process else environment.unchangeable()
   return {n: v for n, v in plan.xla.options.items() if n in fixed}
 
@@ -236,7 +236,7 @@ def effects(
 
 
 def configs(plan: plan_lib.Plan) -> list[config_lib.XlaConfig]:
-  """What `verify` compiles at most: with the plan, and without its parts."""
+  """All configs that `verify` may compile: with the plan, and without parts."""
   wanted = [
     arms_lib.todays(plan.xla),
     plan.xla,
@@ -258,7 +258,7 @@ def _effect(
   without: step_lib.Step,
   with_it: step_lib.Step,
 ) -> effects_lib.Effect:
-  """What leaving a part out changes."""
+  """The effect of leaving a part out."""
   effect = effects_lib.of_difference(
     part.knob, part.value, without.analysis, with_it.analysis
   )
@@ -280,9 +280,9 @@ def _effect(
 def _settings(
   plan: plan_lib.Plan, step: step_lib.Step
 ) -> step_lib.Configuration:
-  """A plan's settings for a step's keys, and NCCL's own for all others.
+  """A plan's settings for a step's keys, and NCCL's own for the other keys.
 
-  A cap stands in for settings, and acts where a plan has none.
+  A cap stands in for settings: it acts only in a plan without them.
   """
   cap = plan.nccl_env.get(nccl_channels.VARIABLE)
   has_settings = plan.nccl_settings or plan.needs_process
@@ -307,5 +307,5 @@ def _step(
 
 
 def _compiled(config: config_lib.XlaConfig) -> config_lib.XlaConfig:
-  """What is compiled of a config; a cap on channels is the same module."""
+  """The config that is compiled; a cap on channels changes no module."""
   return config.without_options([nccl_channels.OPTION])

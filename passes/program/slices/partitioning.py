@@ -478,7 +478,6 @@ def _outside_of_shard_maps(module: ir.Module) -> list[ir.Operation]:
 
 def _of_results(operation: ir.Operation) -> list[Any]:
   # Propagation turns a constraint into a reshard.
-
   name = "sharding" if operation.name == "sdy.reshard" else "sdy.sharding"
   if name not in operation.attributes:
     return []
