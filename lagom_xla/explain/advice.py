@@ -1,14 +1,14 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What to change in a step, where that is worth more than options are.
+"""Changes to a program that may gain more than options do.
 
     for one in advice.of_step(step, target):
       print(f"{one.about}: {one.sentence}")
 
-Each piece is on a way in which arrays are laid out: what XLA makes of it, then
-what would help. Where the target is a program, the change is made in a copy of
-it and compiled, and is told with the step's time then: what gains nothing is
-not told. Of a module the replay says what is lost.
+Each piece of advice is about a sharding: what XLA does with it, and what would
+help. If the target is a program, the change is made in a copy and compiled; the
+advice gives the predicted step time, and is left out if that gains nothing. For
+an HLO module, the replay shows what is lost.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from lagom_xla.passes.program import pins as pins_lib
 from lagom_xla.search.xla import evaluation
 
 _ms = in_words.milliseconds
-# Of the step, what a change must gain, or its cause cost, to be told.
+# The least gain of a change, or cost of its cause, as a share of the step.
 _LEAST = 0.01
-# Of a GPU's memory, what optimizer state must take up to be told.
+# The least replicated optimizer state, as a share of a GPU's memory.
 _LEAST_MEMORY = 0.02
 _MOST_LINES = 3
-# Of the step, what one reduction must cost to be looked at.
+# The least cost of a reduction that is examined, as a share of the step.
 _LEAST_OF_EACH = 0.001
-# Of a GPU's memory, what sums of whole gradients may take.
+# The most that unreduced gradient sums may take, as a share of a GPU's memory.
 _MOST_MEMORY_OF_SUMS = 0.25
 _Advice = explanation_lib.Advice
-# The last parts of names of operations that communicate as the program says.
+# Last parts of op_names of collectives that the program wrote itself.
 _WRITTEN = (
   *("all_gather", "all_gather_invariant", "all_to_all", "ppermute", "psum"),
   *("psum2", "psum_invariant", "psum_scatter", "reduce_scatter"),
@@ -54,7 +54,7 @@ _CONSTRAINT = "sharding_constraint"
 def of_step(
   step: step_lib.Step, target: target_lib.Target | None = None
 ) -> tuple[explanation_lib.Advice, ...]:
-  """What to change in the program of a step, what gains most first."""
+  """What to change in a step's program, the largest gain first."""
   found = _Found(step)
   if not found.arrays.arguments or not step.analysis.collectives:
     return ()
@@ -66,7 +66,7 @@ def of_step(
   else:
     told += found.unpinned()
   told += found.accumulated()
-  # What is left to XLA has it gather and cut, too: the pins come first.
+  # Missing pins also make XLA gather and cut arrays, so pins come first.
   if not any(one.about in ("Activations", "Micro-batches") for one in told):
     told += found.cut_again()
   return tuple(sorted(told, key=lambda one: -one.gain_us))
@@ -76,7 +76,7 @@ class _Found:
   """A step, with what its collectives move and cost."""
 
   def __init__(self, step: step_lib.Step):
-    # Another program has nothing measured.
+    # Compare without measured costs: a changed program has none.
     step = dataclasses.replace(step, measured=None) if step.measured else step
     self.step = step
     self.arrays = provenance.of(step.analysis.module)
@@ -89,7 +89,7 @@ class _Found:
 
   @property
   def step_us(self) -> float:
-    """The step as it runs today."""
+    """The step time as it runs today."""
     return self.timeline.step_time_us
 
   def lost_us(self, some: Sequence[collectives_lib.Collective]) -> float:
@@ -101,7 +101,7 @@ class _Found:
     )
 
   def moving(self, kind: provenance.Kind) -> list[collectives_lib.Collective]:
-    """The collectives that move something, those that cost most first."""
+    """The collectives that move arrays of a kind, the costliest first."""
     found = [
       one
       for one in self.step.analysis.collectives
@@ -110,7 +110,7 @@ class _Found:
     return sorted(found, key=lambda one: -self.lost_us([one]))
 
   def made_by_partitioner(self) -> list[collectives_lib.Collective]:
-    """Those that move activations where the program does not say so."""
+    """Collectives of activations that the program did not write itself."""
     return [
       one
       for one in self.moving("activation")
@@ -118,11 +118,11 @@ class _Found:
     ]
 
   def signature(self, one: collectives_lib.Collective) -> tuple[Any, ...]:
-    """What a collective is told by in other compiles."""
+    """What identifies a collective across compiles."""
     return one.kind, self.op_name(one), self.arrays.moved(one)
 
   def op_name(self, one: collectives_lib.Collective) -> str:
-    """JAX's name of the operation that a collective is made for."""
+    """JAX's name of the operation that a collective was made for."""
     home = self.homes[one.computation]
     start = home.by_id[one.start_id]
     inside = collectives_lib.payloads(self.step.analysis.module, start)
@@ -132,7 +132,7 @@ class _Found:
     )
 
   def lines(self, some: Sequence[collectives_lib.Collective]) -> str:
-    """Where collectives are from: their lines, without repeats."""
+    """The source lines of collectives, without repeats."""
     found = []
     for one in some:
       home = self.homes[one.computation]
@@ -155,9 +155,10 @@ class _Found:
     )
 
   def unpinned(self) -> Iterator[explanation_lib.Advice]:
-    """Activations of a module that pins nothing, by what they cost.
+    """Advice on activations of a module without sharding constraints.
 
-    They go over the GPUs over which parameters are gathered, as FSDP does.
+    It applies to collectives in the groups that all-gather parameters, as FSDP
+    does.
     """
     names = {
       instruction.metadata.op_name.rpartition("/")[2]
@@ -172,7 +173,7 @@ class _Found:
       for one in self.made_by_partitioner()
       if one.groups in gathered
       and self.op_name(one)
-      # Rings of attention are the program's.
+      # The program wrote rings of attention itself.
       and one.kind != "collective-permute"
     ]
     lost_us = self.lost_us(some)
@@ -189,7 +190,7 @@ class _Found:
     )
 
   def accumulated(self) -> Iterator[explanation_lib.Advice]:
-    """Gradients that are reduced in each micro-batch, only to be added up."""
+    """Advice on gradients that are reduced per micro-batch and then summed."""
     least_us = _LEAST_OF_EACH * self.step_us
     parts = {
       one: number
@@ -199,7 +200,7 @@ class _Found:
       and (number := self.arrays.times_added_up(one)) > 1
     }
     saved_us = sum(self.lost_us([c]) * (1 - 1 / n) for c, n in parts.items())
-    # Of a loop, all trips but one are saved; of others, this one is one part.
+    # In a loop, all trips but one are saved; elsewhere, this is one of n parts.
     num_bytes = sum(
       max(c.executions // n, 1) * c.nccl_bytes for c, n in parts.items()
     )
@@ -227,7 +228,7 @@ class _Found:
     )
 
   def cut_again(self) -> Iterator[explanation_lib.Advice]:
-    """Arrays that are gathered whole for each device to take another part."""
+    """Advice on arrays that are gathered whole to be sharded differently."""
     some = [
       one
       for one in self.step.analysis.collectives
@@ -256,7 +257,7 @@ class _Found:
 
 
 class _Changes:
-  """Changes of a program, each compiled."""
+  """Changes to a program, each compiled."""
 
   def __init__(self, found: _Found, target: target_lib.StepTarget):
     self._found, self._target = found, target
@@ -269,11 +270,11 @@ class _Changes:
     ]
 
   def advice(self) -> Iterator[explanation_lib.Advice]:
-    """What gains, with what it gains."""
+    """The changes that gain, with their gains."""
     if not self._data:
       return
     yield from self._unused_axes()
-    # Layers of micro-batches are looked at once those lie right.
+    # Activations are examined after micro-batches are sharded correctly.
     before, us = self._program, self._found.step_us
     for one, program in self._splits(before, us):
       yield one
@@ -283,7 +284,7 @@ class _Changes:
     yield from self._tables()
 
   def _step(self, program: Any) -> step_lib.Step | None:
-    """The step of another program; None where XLA refuses that."""
+    """The step of another program; None if XLA refuses it."""
     target = self._target.with_program(program)
     try:
       scheduled = evaluation.scheduled_step(target)
@@ -292,7 +293,7 @@ class _Changes:
       return None
 
   def _time_us(self, program: Any) -> float | None:
-    """What the step of another program takes; None where XLA refuses that."""
+    """The step time of another program; None if XLA refuses it."""
     step = self._step(program)
     return None if step is None else _Found(step).step_us
 
@@ -340,7 +341,7 @@ class _Changes:
       told.append(f"{what}{at}, {pin.shape}: {_constraint(name, pin.spec)}")
     if not told:
       return
-    # Those that tensor parallelism needs are there with pins, too.
+    # Collectives that tensor parallelism needs remain with pins.
     left = set(map(after.signature, after.made_by_partitioner()))
     some = [c for c in some if self._found.signature(c) not in left] or some
     yield _Advice(
@@ -390,7 +391,7 @@ class _Changes:
     return math.prod(sizes[axis] for axis in axes)
 
   def _optimizer_state(self) -> Iterator[explanation_lib.Advice]:
-    """Optimizer state that all GPUs which share a batch have whole."""
+    """Advice on optimizer state that is replicated over the batch's axes."""
     rows = self._batch_axes()
     whole: dict[int, dict[int, Sequence[str]]] = {}
     num_bytes = 0
@@ -440,7 +441,7 @@ class _Changes:
     axes: Sequence[Sequence[str]],
     more: Sequence[str],
   ) -> int | None:
-    """The largest dimension that more axes divide; None where none is."""
+    """The largest dimension that `more` axes can also shard; None if none."""
     sizes = pins_lib.sizes_of(self._program, number)
     fitting = [
       dim
@@ -450,7 +451,7 @@ class _Changes:
     return max(fitting, key=lambda dim: sizes[dim], default=None)
 
   def _tables(self) -> Iterator[explanation_lib.Advice]:
-    """Tables that are gathered whole, to look up rows."""
+    """Advice on tables that are gathered whole only to look up rows."""
     found = self._found
     some = [
       one
@@ -483,7 +484,7 @@ class _Changes:
   def _by_columns(
     self, names: Sequence[str]
   ) -> dict[int, dict[int, Sequence[str]]]:
-    """A table and its optimizer state, sharded along their columns instead."""
+    """Axes that shard a table and its optimizer state by columns instead."""
     wanted: dict[int, dict[int, Sequence[str]]] = {}
     for number in self._like(names):
       axes = pins_lib.axes_of(self._program, number)
@@ -498,7 +499,7 @@ class _Changes:
     return wanted
 
   def _like(self, names: Sequence[str]) -> list[int]:
-    """Arguments of a name, and state beside them of the same shape."""
+    """Arguments of a name, and optimizer state of equal shape and sharding."""
     named = [n for n, a in enumerate(self._arguments) if a.name in names]
     if not named:
       return []

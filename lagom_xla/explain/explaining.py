@@ -1,15 +1,15 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The explaining of a step, as it runs today and with a plan.
+"""Explains a step as it runs today, and with a plan.
 
 explaining.of_step(step)
 explaining.of_plan(before, after, configuration)
 explaining.of_run(step, configuration)
 
-With a plan, names differ from compile to compile, and collectives may be
-combined that are now apart. So what is compared are all collectives of one kind
-that come from the same source lines, those that are combined with others
-together with these.
+Names differ from compile to compile, and a plan may combine collectives that
+are separate today. So the comparison is between all collectives of one kind
+from the same source lines; if XLA combined collectives of several lines, these
+lines are compared together.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from lagom_xla.passes import source_lines
 from lagom_xla.search.xla import knobs
 
 _ms = in_words.milliseconds
-# One may become the other, as XLA makes a reduce-scatter of an all-reduce.
+# These compare as one kind: XLA may turn an all-reduce into a reduce-scatter.
 _REDUCTIONS = ("all-reduce", "reduce-scatter")
 # NCCL settings that a sentence names.
 _MOST_SETTINGS = 2
-# The most exposed collectives of a step are explained, so many at most; of the
-# kernels that a collective slows, so many are named.
+# The most collectives of a step that are explained, the most exposed first, and
+# the most slowed kernels that are named for a collective.
 _MOST_EXPLAINED = 2048
 _MOST_SLOWED = 3
 
@@ -59,9 +59,13 @@ def of_plan(
   configuration: step_lib.Configuration,
   advice: tuple[explanation_lib.Advice, ...] = (),
 ) -> explanation_lib.Explanation:
-  """Explains a step as it runs today, and what a plan makes of it.
+  """Explains a step as it runs today, and with a plan.
 
-  The plan makes `after` of `before`, and sets the NCCL settings of that.
+  Args:
+    before: the step as it runs today.
+    after: the step with the plan.
+    configuration: the plan's NCCL settings for `after`.
+    advice: what to change in the program.
   """
   today, planned = _Ran(before, before.default), _Ran(after, configuration)
   with_plan: dict[str, explanation_lib.WithPlan] = {}
@@ -75,7 +79,7 @@ def of_plan(
 def of_run(
   step: step_lib.Step, configuration: step_lib.Configuration
 ) -> explanation_lib.Step:
-  """Explains a step under a configuration, for other reports to tell from."""
+  """Explains a step under a configuration, for use in other reports."""
   return _step(_Ran(step, configuration), {})
 
 
@@ -102,8 +106,8 @@ def _explanation(
 class _Ran:
   """A step as it ran under NCCL settings.
 
-  Of each collective, by name, it has how long its done held the compute stream,
-  and the kernels that it slows, those that lose most first.
+  It has, by collective, how long its done held the compute stream, and the
+  kernels that it slows, the largest loss first.
   """
 
   def __init__(
@@ -115,7 +119,7 @@ class _Ran:
     self.lines = source_lines.SourceLines(step.analysis.module)
     self.arrays = provenance.of(step.analysis.module)
     self.homes = {c.name: c for c in step.analysis.sequences}
-    # Those of branches that are not taken do not run.
+    # Collectives of branches that are not taken stay at 0.
     self.exposed_us = {c.name: 0.0 for c in step.analysis.collectives}
     for run in self.runs:
       for passage in run.passages:
@@ -153,20 +157,20 @@ def _lines(
   graph: dependencies.Graph,
   collective: collectives_lib.Collective,
 ) -> Iterator[_Line]:
-  """A key for each line that an array is from; for each argument without."""
+  """A key for each array's source line, or for each argument without one."""
   kind = collective.kind
   if kind in _REDUCTIONS:
     kind = _REDUCTIONS[0]
   found = sentences.lines(lines, graph, collective)
   for line in found:
     if line.frames:
-      # A module from the cache names files where another checkout has them.
+      # A cached module may have the paths of another checkout.
       frame = line.frames[0]
       file = "/".join(pathlib.PurePath(frame.file).parts[-2:])
       yield kind, file, frame.line, line.is_backward
     elif line.layer or len(found) == 1:
       yield kind, line.layer, 0, line.is_backward
-  # JAX names arguments, and a gather of one has no line of its own.
+  # An all-gather of an argument has no line, but the argument has a name.
   computation = graph.computation
   start = computation.by_id[collective.start_id]
   if not lines.of_own(start).frames or len(found) > 1:
@@ -181,7 +185,7 @@ _Group = tuple[
 
 
 def _groups(ours: _ByLines, theirs: _ByLines) -> Iterable[_Group]:
-  """Collectives that have lines in common, directly or by way of others."""
+  """Groups of collectives that share lines, directly or through others."""
   in_common: dependencies.DisjointSets[_Line] = dependencies.DisjointSets()
   for _, lines in (*ours, *theirs):
     first, *others = lines or [_NO_LINE]
@@ -198,7 +202,7 @@ def _groups(ours: _ByLines, theirs: _ByLines) -> Iterable[_Group]:
 def _compared(
   today: _Ran, planned: _Ran, group: _Group
 ) -> explanation_lib.WithPlan:
-  """What a plan makes of the collectives from some lines."""
+  """What a plan does to the collectives from some lines."""
   ours, theirs = group
   both = ((today, ours), (planned, theirs))
   exposed_us, slowed_us = (
@@ -259,7 +263,7 @@ def _changes(today: _Ran, planned: _Ran, group: _Group) -> Iterator[str]:
 def _settings(
   ran: _Ran, some: Sequence[collectives_lib.Collective]
 ) -> Iterator[str]:
-  """What collectives are run with, in words."""
+  """The NCCL settings of collectives, or what else runs them, in words."""
   for collective in some:
     if (by := ran.step.run_by(collective)) != "NCCL":
       yield in_words.run_by(by)
@@ -299,7 +303,7 @@ def _step(
 
 
 def _subjects(ran: _Ran) -> Mapping[str, sentences.Subject]:
-  """The collectives that are exposed most, placed and taken apart."""
+  """The most exposed collectives, with their places and parts."""
   step = ran.step
   exposed = [c for c in step.analysis.collectives if ran.exposed_us[c.name] > 0]
   exposed.sort(key=lambda c: -ran.exposed_us[c.name])

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An explanation as plain data: each collective, and why it is exposed.
 
-It is what `explain --format=json` prints, and is kept beside a plan, so that it
-can be read without compiling.
+`explain --format=json` prints it. It is kept beside a plan, so that it can be
+read without compiling.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ FORMAT_VERSION: Final = 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-  """A part of what is exposed of a collective.
+  """A part of a collective's exposed time.
 
   Attributes:
-    reason: why, as docs/explain.md defines it.
-    us: how much, in microseconds per step; the parts of a collective sum up to
-      what is exposed of it.
-    sentence: the same in words, with names.
+    reason: the reason, as docs/explain.md defines it.
+    us: microseconds per step; a collective's parts sum up to its exposed time.
+    sentence: the reason in words, with names.
   """
 
   reason: parts_lib.Reason
@@ -48,7 +47,7 @@ class Slowed:
 
   Attributes:
     kernel: its name.
-    source: its source line and layer; "" where they are not known.
+    source: its source line and layer; "" if unknown.
     us: what it loses to the collective, in microseconds per step.
   """
 
@@ -62,10 +61,10 @@ class Advice:
   """What to change in a program.
 
   Attributes:
-    about: what it is on, such as "Activations".
-    sentence: what XLA makes of the program, what would help, and with the
-      program at hand what the step takes then.
-    gain_us: what that gains, in microseconds per step; without the program
+    about: its subject, such as "Activations".
+    sentence: what XLA does with the program, and what would help; if the
+      program is available, also the predicted step time then.
+    gain_us: the gain in microseconds per step; if the program is not available,
       what is lost today.
   """
 
@@ -79,17 +78,19 @@ class Advice:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class WithPlan:
-  """What a plan makes of a collective, and of others from the same lines.
+  """What a plan does to a collective, and to others from the same lines.
+
+  Times are in microseconds per step.
 
   Attributes:
-    num_before: collectives of its kind from its source lines, itself included,
-      as the step runs today.
-    names: the collectives from those lines that run with the plan.
-    exposed_before_us: what is exposed of the former, in microseconds.
-    exposed_after_us: what is exposed of the latter.
-    slowed_before_us: what kernels lose to the former.
-    slowed_after_us: what kernels lose to the latter.
-    sentence: the same in words, and how they differ.
+    num_before: today's collectives of its kind from its source lines, including
+      itself.
+    names: the collectives from those lines with the plan.
+    exposed_before_us: exposed time today.
+    exposed_after_us: exposed time with the plan.
+    slowed_before_us: what kernels lose to them today.
+    slowed_after_us: what kernels lose to them with the plan.
+    sentence: the comparison in words.
   """
 
   num_before: int
@@ -106,38 +107,36 @@ class Collective:
   """A collective, and why it is exposed; times in microseconds per step.
 
   Attributes:
-    name: of the instruction that starts it.
-    what: it does, in a few words.
+    name: name of the instruction that starts it.
+    what: what it does, in a few words.
     kind: its HLO opcode.
     form: "async" or "sync".
-    computation: that it stands in.
-    num_bytes: that it moves, per execution, as NCCL counts them.
+    computation: the computation that it is in.
+    num_bytes: bytes that it moves per execution, as NCCL counts them.
     num_ranks: GPUs that take part.
-    num_nodes: that those are on.
-    num_arrays: that it moves; XLA combined them if there are several.
-    moves: what each of them is.
-    executions: times it runs per step.
-    file: of the user's line that it comes from; "" where that is not known.
-    line: in that file; 0 where it is not known.
-    layer: scopes around it; "" where the program names none.
+    num_nodes: nodes that these GPUs are on.
+    num_arrays: arrays that it moves; several if XLA combined collectives.
+    moves: what each array is.
+    executions: how often it runs per step.
+    file: file of its source line; "" if unknown.
+    line: line number in that file; 0 if unknown.
+    layer: the named scopes around it; "" if there are none.
     is_backward: whether it belongs to the backward pass.
-    run_by: "NCCL", whose settings act on it; else what runs it in place of a
-      kernel that NCCL tunes.
-    num_sms: that it takes.
-    lone_us: all its runs alone.
+    run_by: "NCCL" if NCCL settings affect it; else what runs it instead.
+    num_sms: SMs that it takes.
+    lone_us: the time of all its runs alone.
     exposed_us: how long its done holds the compute stream.
-    hideable_us: kernels of its computation that depend on it in no way, nor it
-      on them; null where it is not exposed.
-    unhideable_us: what is exposed in any order: that it takes longer than
-      those; null where it is not exposed.
-    sync_because: why XLA made it sync; "" where it is async, or not exposed.
-    why: why it is exposed, in a sentence; "" where it is not.
-    parts: of what is exposed, the largest first.
+    hideable_us: kernels of its computation that are independent of it; null if
+      it is not exposed.
+    unhideable_us: exposed time in any order: how much longer it takes than
+      those kernels; null if it is not exposed.
+    sync_because: why XLA made it sync; "" if it is async or not exposed.
+    why: why it is exposed, in a sentence; "" if it is not.
+    parts: the parts of its exposed time, the largest first.
     slowed_us: what kernels lose to it.
     slows: the kernels that lose most.
-    with_plan: what the plan makes of it; null without a plan.
-    advice: what could be changed in the model, the mesh, accumulation or
-      strands.
+    with_plan: what the plan does to it; null without a plan.
+    advice: what you could change in the model, mesh, accumulation or strands.
   """
 
   name: str
@@ -171,7 +170,7 @@ class Collective:
 
   @property
   def at(self) -> str:
-    """Its file and line, as `train.py:88`; "" where they are not known."""
+    """Its file and line, as `train.py:88`; "" if unknown."""
     return f"{pathlib.PurePath(self.file).name}:{self.line}" * bool(self.file)
 
 
@@ -180,15 +179,17 @@ class Step:
   """A step and its collectives; times in microseconds.
 
   Attributes:
-    step_us: the step.
-    exposed_us: what is exposed of all collectives.
-    lower_bound_us: what no order and no setting of this module can beat.
-    unexplained_us: what is exposed of those that are too many to look at.
-    reasons_us: what is exposed of all others, by reason.
-    between_products_us: of that, what no order hides, as products before and
-      behind need it.
-    in_process_us: of that, what strands and slices could hide, at most.
-    collectives: those that are exposed most first.
+    step_us: step time.
+    exposed_us: exposed time of all collectives.
+    lower_bound_us: a step time that no order and no NCCL settings of this
+      module can beat.
+    unexplained_us: exposed time of collectives that were not examined, because
+      there are too many.
+    reasons_us: reason -> exposed time of all examined collectives.
+    between_products_us: the part of it that no order can hide, because the
+      kernels around it depend on it or already hide others.
+    in_process_us: the part of that which strands or slices could hide at most.
+    collectives: all collectives, the most exposed first.
   """
 
   step_us: float
@@ -207,15 +208,15 @@ class Explanation:
 
   Attributes:
     format_version: raised when a field changes its meaning.
-    module_name: of the step.
-    cluster: its name.
-    made_with: versions, in words.
-    basis: what times are: "predicted", or "predicted from measured costs".
+    module_name: name of the step's module.
+    cluster: name of the cluster.
+    made_with: versions, as text.
+    basis: the basis of times: "predicted", or "predicted from measured costs".
     before: the step as it runs today.
-    after: with the plan; null without one.
-    calls_that_may_communicate: library calls that may hold collectives, which
-      are not among these.
-    advice: what to change in the program, what gains most first.
+    after: the step with the plan; null without one.
+    calls_that_may_communicate: library calls that may contain collectives that
+      are not listed here.
+    advice: what to change in the program, the largest gain first.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -237,10 +238,10 @@ _MOST_NEAR = 3
 def find(explanation: Explanation, name: str) -> tuple[Step, Collective]:
   """The collective of a name, and the step that has it.
 
-  That is the step as it runs today; the one with the plan if only that has it.
+  That is today's step, or the step with the plan if only that has it.
 
   Raises:
-    UnknownCollectiveError: neither has; the message says which names are near.
+    UnknownCollectiveError: neither has it; the message names similar ones.
   """
   steps = [*filter(None, (explanation.before, explanation.after))]
   names: dict[str, None] = {}
@@ -260,7 +261,7 @@ def find(explanation: Explanation, name: str) -> tuple[Step, Collective]:
 
 
 def only(explanation: Explanation, name: str) -> Explanation:
-  """An explanation without the collectives of other names.
+  """An explanation with one collective only.
 
   Raises:
     UnknownCollectiveError: neither step has it.

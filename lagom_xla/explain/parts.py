@@ -1,23 +1,24 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of an exposed time: what keeps a collective from hiding, step by step.
+"""Parts of an exposed time: what keeps a collective from being hidden.
 
 A collective is exposed while its done holds the compute stream. Each part is
-what one counterfactual takes away of that, in the order and as defined in
-docs/explain.md, on top of those before it; what then is left no order can hide.
-So the parts add up to what is exposed.
+what one counterfactual removes from that time, on top of those before it, in
+the order and as defined in docs/explain.md; the rest cannot be hidden in any
+order. So the parts add up to the exposed time.
 
-An instruction that takes no time passes on what it gets, so a collective is
-ready to start once the last instruction that takes time has made an operand of
-it, and it is needed by the first one that takes its result. Kernels that it
-depends on in no way, and that do not depend on it, are *independent* of it:
-only they can ever run beside it, whatever the order.
+Instructions that take no time are skipped: a collective is ready to start once
+the last instruction that takes time has made one of its operands, and is needed
+by the first one that uses its result. Kernels that it does not depend on, and
+that do not depend on it, are *independent* of it: only they can run beside it
+in any order.
 
-What kernels took, how long of that the communication stream was busy, and how
-long each done held the compute stream is heard in a replay, for each run of a
-computation. A wait is counted at the done that waits. The timeline counts it
-with the collective that runs meanwhile, which is another one where that done
-waits for those ahead in the queue; the sums over all collectives are equal.
+A listener records from a replay, for each run of a computation, how long
+kernels took, how long the communication stream was busy meanwhile, and how long
+each done held the compute stream. A wait is counted for the done that waits.
+The timeline counts it for the collective that runs meanwhile, which is another
+one if the done waits for collectives ahead in the queue; the sums over all
+collectives are equal.
 """
 
 from __future__ import annotations
@@ -42,23 +43,23 @@ from lagom_xla.passes import kernels as kernels_lib
 
 _T = TypeVar("_T")
 
-# Sums of times have rounding errors below this.
+# Rounding errors of sums of times are below this.
 _NEGLIGIBLE_US = 1e-6
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Passage:
-  """A collective as it ran once; times in microseconds.
+  """One execution of a collective; times in microseconds.
 
   Attributes:
-    name: of the collective.
-    lone_us: what it takes alone.
+    name: name of the collective.
+    lone_us: its time alone.
     issued_us: when its start was reached.
-    ahead_us: collective -> what was left of those ahead in the queue then.
+    ahead_us: collective ahead in the queue -> its remaining time then.
     stall_us: how long its done held the compute stream.
-    slowed_us: what it lost to kernels that it ran beside.
-    queue_us: from its start until those ahead were through, and SMs free; 0
-      unless its done had to wait.
+    slowed_us: what it lost to kernels beside it.
+    queue_us: time from its start until those ahead had finished and SMs were
+      free; 0 unless its done had to wait.
   """
 
   name: str
@@ -71,14 +72,14 @@ class Passage:
 
 
 class Run:
-  """A computation as it ran, once or in trips that are all alike.
+  """A computation as it ran, once or in equal trips.
 
   Attributes:
-    weight: runs that it stands for.
-    kernel_us: what the kernels of each instruction took, by position.
-    beside_us: position -> collective -> how long of that it was at the head of
-      the queue.
-    passages: of the collectives that it starts.
+    weight: the number of runs that it stands for.
+    kernel_us: time of each instruction's kernels, by position.
+    beside_us: position -> collective -> how much of that time the collective
+      was at the head of the queue.
+    passages: executions of the collectives that it starts.
   """
 
   def __init__(self, computation: hlo.Computation, weight: float):
@@ -91,9 +92,10 @@ class Run:
 def replayed(
   step: step_lib.Step, configuration: step_lib.Configuration
 ) -> tuple[Sequence[Run], timeline.Timeline]:
-  """A step under NCCL settings: each run of a computation, and the sums.
+  """Replays a step under NCCL settings: its runs and its timeline.
 
-  Trips of a loop from one on that begins like the one before it are one run.
+  Once a trip of a loop begins like the one before it, it and all later trips
+  are one run.
   """
   heard = _Heard(step)
   streams = timeline.Streams(step.costs(configuration), listener=heard)
@@ -104,7 +106,7 @@ def replayed(
 
 
 class _Heard(timeline.Listener):
-  """Notes what the streams tell, in the runs that are going on."""
+  """Records events of the streams in the current runs."""
 
   streams: timeline.Streams
 
@@ -127,33 +129,33 @@ class _Heard(timeline.Listener):
       for at, instruction in enumerate(computation.instructions)
       for callee, _ in analysis.callees(instruction)
     }
-    # The runs of the step, of a trip of a loop in it, of one in that, ..., with
-    # how often each counts.
+    # Current runs by loop depth: of the step, of a trip of a loop in it, ...,
+    # with how often each counts.
     self._going_on: list[tuple[float, dict[int, Run]]] = [(1.0, {})]
     self._awaited: dict[str, collections.deque[Passage]] = (
       collections.defaultdict(collections.deque)
     )
-    # Time in the trips that run, when the last kernel or wait ended, and what
-    # the kernel runs beside.
+    # Current time, when the last kernel or wait ended, and what the current
+    # kernel runs beside.
     self._now_us = self._since_us = 0.0
     self._beside_us: dict[str, float] = {}
 
   def _callers(
     self, computation: hlo.Computation
   ) -> Iterator[tuple[hlo.Computation, int]]:
-    """Where it is called, where that is called, and so on."""
+    """Where a computation is called, where its caller is called, and so on."""
     at = self._called.get(computation.id)
     while at is not None:
       yield at
       at = self._called.get(at[0].id)
 
   def _run(self, computation: hlo.Computation) -> Run:
-    """The run of a computation that is going on."""
+    """The current run of a computation."""
     depth = sum(
       caller.instructions[at].opcode == "while"
       for caller, at in self._callers(computation)
     )
-    # A loop's condition is asked once more after its trips.
+    # A loop's condition runs once more after its trips.
     weight, runs = self._going_on[min(depth, len(self._going_on) - 1)]
     if computation.id not in runs:
       runs[computation.id] = Run(computation, weight)
@@ -215,7 +217,7 @@ class _Heard(timeline.Listener):
   def done(self, stream: str, name: str) -> None:
     stall_us = self._passed_us()
     if not timeline.is_communication(stream) or not self._awaited[name]:
-      return  # Or it has been awaited.
+      return  # A copy, or already awaited.
     passage = self._awaited[name].popleft()
     passage.stall_us = stall_us
     if stall_us > 0:
@@ -229,18 +231,18 @@ class _Heard(timeline.Listener):
     return self._since_us - since_us
 
 
-# Collectives that are looked at together, a bit each.
+# Collectives that share one bit mask.
 _BITS = 62
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Span:
-  """From when an array can be sent to when it is needed, as positions.
+  """When an array can be sent and when it is needed, as positions.
 
   Attributes:
-    ready: of the instruction that makes it; -1 where the computation gets it.
-    used: of the first instruction that needs it; the number of instructions
-      where the computation only returns it.
+    ready: position of the instruction that makes it; -1 if it is a parameter.
+    used: position of the first instruction that needs it; the number of
+      instructions if the computation only returns it.
   """
 
   ready: int
@@ -252,16 +254,17 @@ class Place:
   """A collective in its computation, by positions in the schedule.
 
   Attributes:
-    collective: which one.
-    graph: the dependences of the computation.
-    start: of its start.
-    done: of the instruction that waits for it; the number of instructions where
-      another computation does.
+    collective: the collective.
+    graph: the dependences of its computation.
+    start: position of its start.
+    done: position of the instruction that waits for it; the number of
+      instructions if another computation waits.
     span: from the last of its operands to the first use of its results.
-    arrays: the same of each array that it moves; () where it moves one.
-    bit: of the collective in `before` and `after`.
-    before: which collectives need the instruction at each position, a bit each.
-    after: which ones it needs.
+    arrays: the span of each array that it moves; () if it moves one.
+    bit: its bit in `before` and `after`.
+    before: for each position, a mask of the collectives that depend on the
+      instruction.
+    after: for each position, a mask of those that the instruction depends on.
   """
 
   collective: collectives_lib.Collective
@@ -327,7 +330,7 @@ def of_computation(
 def _reach(
   graph: dependencies.Graph, starts: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
-  """What comes before and after each start of some, a bit each."""
+  """For each position, masks of the starts that need it and that it needs."""
   position = graph.computation.position
   before = [0] * len(position)
   for index, start in enumerate(starts):
@@ -352,7 +355,7 @@ def done_at(
 ) -> int:
   """Position of the instruction that waits for a collective.
 
-  The number of instructions where another computation does.
+  The number of instructions if another computation waits.
   """
   if collective.done_id is not None:
     return computation.position[collective.done_id]
@@ -366,7 +369,7 @@ def _arrays(
   collective: collectives_lib.Collective,
   done_ids: Sequence[int],
 ) -> Iterator[Span]:
-  """The span of each array of a combined collective, awaited here if at all."""
+  """The span of each array of a combined collective that is awaited here."""
   start = graph.computation.by_id[collective.start_id]
   num = collective.num_operands
   if num < 2 or len(start.operand_ids) != num:
@@ -380,7 +383,7 @@ def _arrays(
 def part_ids(
   graph: dependencies.Graph, done_id: int, num: int
 ) -> list[list[int]]:
-  """The instructions that take each result out of a tuple of `num`."""
+  """For each of a tuple's `num` results, the instructions that extract it."""
   parts: list[list[int]] = [[] for _ in range(num)]
   for user_id in graph.users[done_id]:
     user = graph.computation.by_id[user_id]
@@ -390,12 +393,12 @@ def part_ids(
 
 
 def _made(graph: dependencies.Graph, ids: Iterable[int]) -> int:
-  """Position of the last that takes time to make values; -1 for parameters."""
+  """Position of the last instruction that makes values; -1 for parameters."""
   return max(_reached(graph, ids, graph.predecessors), default=-1)
 
 
 def _used(graph: dependencies.Graph, ids: Iterable[int]) -> int:
-  """Position of the first that takes values, or what is made of them."""
+  """Position of the first instruction that uses values in any way."""
   users = itertools.chain(*(graph.successors[id_] for id_ in ids))
   last = len(graph.computation.instructions)
   return min(_reached(graph, users, graph.successors), default=last)
@@ -406,7 +409,7 @@ def _reached(
   ids: Iterable[int],
   next_to: Mapping[int, Iterable[int]],
 ) -> Iterator[int]:
-  """Positions of what takes time, from instructions on past what does not."""
+  """Positions of the first instructions that take time, from `ids` on."""
   todo = list(ids)
   seen = set(todo)
   while todo:
@@ -440,22 +443,22 @@ Reason = Literal[
 
 @dataclasses.dataclass(slots=True)
 class Parts:
-  """What a collective's exposed time is made of, per step; in microseconds.
+  """The parts of a collective's exposed time, per step; in microseconds.
 
   Attributes:
     exposed_us: how long its done holds the compute stream.
     us: the parts, which sum up to that.
     hideable_us: kernels that are independent of it.
-    ahead_us: collective -> how long it kept this one waiting in the queue.
+    ahead_us: collective -> how long this one queued behind it.
     beside_us: collective -> how long it ran beside kernels that could have
       hidden this one.
-    merged_us: position of a merged product -> how long products that it was
-      made of could have hidden this one.
-    unhideable_us: what is exposed in any order: that it takes longer alone than
-      all kernels that are independent of it.
-    bound_kernels_us: kernels that come before it, or wait for it.
-    num_kernels: part due to the order -> the independent kernels nearest to it
-      that would hide that part.
+    merged_us: position of a merged product -> how long its products could have
+      hidden this one if they were not merged.
+    unhideable_us: exposed time in any order: its time alone beyond that of all
+      independent kernels.
+    bound_kernels_us: kernels that it depends on, or that depend on it.
+    num_kernels: reason that another order would remove -> how many of the
+      nearest independent kernels would hide that part.
   """
 
   exposed_us: float = 0.0
@@ -472,7 +475,7 @@ class Parts:
 def _add(
   total_us: dict[_T, float], more_us: Mapping[_T, float], times: float
 ) -> None:
-  """Adds times by name, so often."""
+  """Adds `times` times each time in `more_us` to the totals, by name."""
   for name, us in more_us.items():
     total_us[name] = total_us.get(name, 0.0) + times * us
 
@@ -499,10 +502,11 @@ def of_runs(
 def _merged(
   placed: Mapping[str, Place], step: step_lib.Step
 ) -> dict[str, dict[int, float]]:
-  """Merged products that wait for each collective, and what of them is its.
+  """Merged products that wait for each collective, and its share of them.
 
-  Apart, the products hide all collectives but for what needs the last of these:
-  the largest share that does without one, which is divided among them.
+  If not merged, a product can hide collectives that it does not need. The share
+  of a merged product's elements that could do so, for the collective that the
+  fewest need, is divided among its collectives.
   """
   analysis = step.analysis
   found: dict[str, dict[int, float]] = {name: {} for name in placed}
@@ -535,7 +539,7 @@ def _take_apart(
   step: step_lib.Step,
   merged: Mapping[int, float],
 ) -> None:
-  """Adds the parts of one passage; the last one takes all that is left."""
+  """Adds the parts of one passage; the last part is the rest."""
   weight, independent = run.weight, place.independent
   hideable_us = float(run.kernel_us[independent].sum())
   parts.hideable_us += weight * hideable_us
@@ -548,7 +552,7 @@ def _take_apart(
   idle_us = np.maximum(run.kernel_us - busy_us, 0.0)
 
   def free_us(begin: int, end: int | None = None) -> float:
-    """Independent kernels in a range, with nothing on the stream."""
+    """Time of independent kernels in a range, less what hides others."""
     return float(idle_us[begin:end][independent[begin:end]].sum())
 
   beside_us: dict[str, float] = {}
@@ -604,7 +608,7 @@ def _take_apart(
 
 
 def _num_until(times_us: np.ndarray, us: float) -> int:
-  """How many times, from the first on, sum up to another one."""
+  """How many of the first times it takes to sum up to `us`."""
   enough = np.cumsum(times_us) >= us - _NEGLIGIBLE_US
   return int(np.argmax(enough)) + 1
 
@@ -616,13 +620,13 @@ def _by_combining_us(
   place: Place,
   step: step_lib.Step,
 ) -> float:
-  """How much less would be exposed of its arrays one by one.
+  """How much less would be exposed if its arrays were sent one by one.
 
-  Each starts when it is ready and those before it are through, in the order in
-  which they become ready, and is needed where it is now. Alone they take what
-  they would as collectives of their own, as NCCL runs those.
+  Each array starts when it is ready and those before it are done, in the order
+  in which they become ready, and is needed where it is now. Each takes the time
+  of a separate collective under NCCL's own choice.
   """
-  # Kernels up to each position that no other collective ran beside.
+  # Cumulative time of kernels that no other collective ran beside.
   others_us = busy_us.copy()
   for at in range(place.start, place.done + 1):
     others_us[at : at + 1] -= run.beside_us.get(at, {}).get(passage.name, 0.0)
@@ -648,6 +652,6 @@ def _by_combining_us(
 def _blame(
   total_us: dict[_T, float], us: float, others_us: Mapping[_T, float]
 ) -> None:
-  """Shares a part out among what it comes from."""
+  """Adds `us` to the totals, in proportion to `others_us`."""
   if (all_us := sum(others_us.values())) > 0:
     _add(total_us, others_us, us / all_us)

@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Sentences on an exposed collective: why it is, and what could be changed.
+"""Sentences on an exposed collective: why it is exposed, and what would help.
 
-Advice is on what a user could change where no flag helps: model, mesh, strands.
-Each piece is given only where the module shows that it applies, with what it
-could hide at most, or what the collective would then take, as predicted.
+Advice is about changes to make when no flag helps: model, mesh, strands. It is
+given only if the module shows that it applies, with the most it could hide or
+the predicted time of the collective after the change.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from lagom_xla.passes import provenance
 from lagom_xla.passes import source_lines
 from lagom_xla.search.xla import knobs
 
-# Scopes that tell which part of a layer something is.
+# How many of the innermost scopes to show.
 _NUM_SCOPES = 2
 
-# Reasons as a table has them.
+# Reasons as they appear in tables.
 REASONS: Mapping[parts_lib.Reason, str] = {
   "slowed": "slowed by kernels beside it",
   "queue": "queued behind another one",
@@ -56,9 +56,13 @@ def what(collective: collectives_lib.Collective, platform: str = "GPU") -> str:
 
 
 def moved(arrays: Sequence[provenance.Array], *, is_told: bool = False) -> str:
-  """What a collective moves, in a table or told; "" if it is not known.
+  """What a collective moves; "" if unknown.
 
-  Of several arrays the first.
+  Of several arrays, the first is named.
+
+  Args:
+    arrays: the arrays that it moves.
+    is_told: whether the text is part of a sentence; else of a table.
   """
   known = [array for array in arrays if array.kind != "unknown"]
   if not known or len(known) < len(arrays):
@@ -77,9 +81,10 @@ def place(line: source_lines.SourceLine) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-  """A collective that is exposed, in a step.
+  """An exposed collective of a step.
 
-  `is_latency_hidden` is whether XLA's latency-hiding scheduler made that.
+  `is_latency_hidden` is whether XLA's latency-hiding scheduler scheduled the
+  step.
   """
 
   step: step_lib.Step
@@ -91,12 +96,12 @@ class Subject:
 
   @property
   def collective(self) -> collectives_lib.Collective:
-    """Itself."""
+    """The collective."""
     return self.place.collective
 
   @property
   def arrays(self) -> provenance.Arrays:
-    """What the arrays of its module are."""
+    """The provenance of its module's arrays."""
     return provenance.of(self.step.analysis.module)
 
   @property
@@ -106,23 +111,23 @@ class Subject:
 
   @property
   def lone_us(self) -> float:
-    """One run of it alone."""
+    """The time of one run alone."""
     return self.step.cost_of(self.collective, self.setting).time_us
 
   @property
   def maker(self) -> hlo.Instruction | None:
-    """The instruction that makes its last operand; None if none here does."""
+    """The instruction that makes its last operand; None if not made here."""
     return self._at(self.place.span.ready)
 
   @property
   def user(self) -> hlo.Instruction | None:
-    """The instruction that needs its result first; None if none here does."""
+    """The instruction that needs its result first; None if not needed here."""
     return self._at(self.place.span.used)
 
   def kernel(
     self, instruction: hlo.Instruction | None
   ) -> kernels_lib.Kernel | None:
-    """The kernel that an instruction launches, if it does."""
+    """The kernel that an instruction launches, if any."""
     kernels = self.step.analysis.kernels
     return None if instruction is None else kernels.get(instruction.id)
 
@@ -148,8 +153,8 @@ def lines(
 ) -> Sequence[source_lines.SourceLine]:
   """The source line of each array.
 
-  It is that of the first instruction that has one: what takes the array out of
-  the collective's result, then what makes it, then what uses it.
+  It is that of the first instruction with one: the instruction that extracts
+  the array from the collective's result, the one that makes it, or its users.
   """
   computation = graph.computation
   start = computation.by_id[collective.start_id]
@@ -170,7 +175,7 @@ def lines(
 
 
 def _combined(subject: Subject) -> str:
-  """Which arrays XLA combined, and which is late and which needed early."""
+  """Which arrays XLA combined, which is ready last and which needed first."""
   computation = subject.place.computation
   start = computation.by_id[subject.collective.start_id]
   spans = subject.place.arrays
@@ -227,13 +232,13 @@ def why(subject: Subject) -> str:
 
 
 _ms = in_words.milliseconds
-# Parts that a sentence has room for, and the least share that is worth it.
+# The most parts in a sentence, and the least share of one.
 _MOST_PARTS = 2
 _LEAST_SHARE = 0.1
 
 
 def of_parts(exposed_us: float, parts: tuple[explanation_lib.Part, ...]) -> str:
-  """The first parts of some, the largest first, in a sentence; "" for none."""
+  """A sentence on the largest parts; "" if nothing is exposed."""
   if exposed_us <= 0 or not parts:
     return ""
   shown = [
@@ -246,7 +251,7 @@ def of_parts(exposed_us: float, parts: tuple[explanation_lib.Part, ...]) -> str:
 
 
 def of_part(subject: Subject, reason: parts_lib.Reason) -> str:
-  """Why a part of its time is exposed, as a clause after "because"."""
+  """Why a part of a collective's time is exposed, to follow "because"."""
   maker, user = subject.maker, subject.user
   home = subject.collective.computation
   made, used = (subject.named(i) if i else "" for i in (maker, user))
@@ -308,14 +313,14 @@ def of_part(subject: Subject, reason: parts_lib.Reason) -> str:
 
 
 def _independent(subject: Subject, reason: parts_lib.Reason) -> str:
-  """The kernels that another order would run beside it."""
+  """The number of independent kernels that would hide a part, in words."""
   number = subject.parts.num_kernels.get(reason, 1)
   kernel = "independent kernel"
   return kernel if number == 1 else in_words.count(number, kernel)
 
 
 def _merged(subject: Subject) -> tuple[str, kernels_lib.MergedProduct]:
-  """The merged product that most is due to, and its name."""
+  """The name of the merged product with the largest part, and the product."""
   us, analysis = subject.parts.merged_us, subject.step.analysis
   at = subject.place.computation.instructions[max(us, key=lambda p: us[p])]
   found = kernels_lib.merged_products(analysis.module, analysis.kernels)
@@ -324,7 +329,7 @@ def _merged(subject: Subject) -> tuple[str, kernels_lib.MergedProduct]:
 
 
 def _most(others_us: Mapping[str, float]) -> str:
-  """The other collective that most is due to."""
+  """The other collective with the largest share."""
   if not others_us:
     return "another"
   name = max(others_us, key=lambda other: others_us[other])
@@ -332,14 +337,14 @@ def _most(others_us: Mapping[str, float]) -> str:
   return f"{name} (and {more:,} more)" if more else name
 
 
-# Pieces that a product and its collective are thought to be cut into.
+# Assumed number of pieces of a sliced product and its collective.
 _NUM_PIECES = 4
-# Of what is exposed, the least that is worth a sentence.
+# The least share of the exposed time that is worth a sentence.
 _LEAST_ADVISED = 0.05
-# Kernels that weights go into and gradients come out of.
+# Kernels that use weights and make gradients.
 _PRODUCTS = ("gemm", "convolution", "attention")
 
-# The target of kernels that Pallas makes with Triton.
+# The custom call target of Pallas kernels with Triton.
 _PALLAS = "__gpu$xla.gpu.triton"
 
 # Parts that another order of the same program would hide.
@@ -347,14 +352,14 @@ _BY_ORDER: tuple[parts_lib.Reason, ...] = (
   *("sync", "started_late", "awaited_early"),
   *("operand_late", "consumer_early"),
 )
-# Those for which other kernels, or less to send, are needed.
+# Parts that need other kernels, or less data to send.
 _BY_PROGRAM: tuple[parts_lib.Reason, ...] = (
   *("stream_busy", "too_long", "no_slack"),
 )
 
 
 def advice(subject: Subject) -> tuple[str, ...]:
-  """What could be changed for a collective, the plainest first."""
+  """What to change for a collective, the simplest first."""
   us = subject.parts.us
   least_us = _LEAST_ADVISED * subject.parts.exposed_us
   found = [*_kernel(subject), *_accumulation(subject)]
@@ -394,18 +399,18 @@ def advice(subject: Subject) -> tuple[str, ...]:
 
 
 def _kernel(subject: Subject) -> Iterator[str]:
-  """Kernel: a custom call that XLA gathers for, as it cannot partition it."""
+  """Kernel: a custom call that XLA cannot partition, so it gathers for it."""
   user, kernel = subject.user, subject.kernel(subject.user)
   if subject.collective.kind != "all-gather" or user is None or kernel is None:
     return
   target = user.custom_call_target
-  # What begins so is a library's, which has other ways to be divided.
+  # "__" marks library calls, which are partitioned in other ways.
   is_own = target.startswith(_PALLAS) or not target.startswith("__")
   if not target or kernel.category != "other" or not is_own:
     return
   start = subject.place.computation.by_id[subject.collective.start_id]
   if start.metadata.op_name.endswith("all_gather"):
-    return  # The program has it so.
+    return  # The program gathers explicitly.
   yield (
     f"Kernel: XLA cannot partition {subject.named(user)}, a custom call, so it"
     " gathers the operand and each GPU computes everything. If the parts are"
@@ -415,7 +420,7 @@ def _kernel(subject: Subject) -> Iterator[str]:
 
 
 def _communicator(subject: Subject) -> Iterator[str]:
-  """Communicator: a permute in one of all GPUs, where it has few channels."""
+  """Communicator: a permute that has few channels, being in one of all GPUs."""
   apart, key = subject.step.permuting_apart, subject.key
   if apart is None or key not in subject.step.permuting:
     return
@@ -431,7 +436,7 @@ def _communicator(subject: Subject) -> Iterator[str]:
 
 
 def _fabrics(subject: Subject) -> Iterator[str]:
-  """Fabrics: what waits for collectives that go over other links."""
+  """Fabrics: a collective that waits for others on another network."""
   step, num_nodes = subject.step, subject.key.num_nodes
   ahead_us = sum(
     us
@@ -451,9 +456,10 @@ def _fabrics(subject: Subject) -> Iterator[str]:
 
 
 def _pipelining(subject: Subject) -> Iterator[str]:
-  """Pipelining: what a loop could start a trip earlier, or await one later."""
+  """Pipelining: a collective that could start or be awaited in another trip."""
   collective, place = subject.collective, subject.place
-  # XLA would have pipelined a reduce-scatter that it did not make itself.
+  # XLA pipelines the program's own reduce-scatters by default, so this one was
+  # made from an all-reduce.
   made_of, *_ = knobs.PIPELINED_AS.get(collective.kind, (collective.kind,))
   option = knobs.PIPELINED.get(made_of)
   if option is None or collective.is_pipelined or collective.executions < 2:
@@ -476,7 +482,7 @@ def _pipelining(subject: Subject) -> Iterator[str]:
 
 
 def _mesh(subject: Subject) -> Iterator[str]:
-  """Mesh: as many bytes over the GPUs of one node, if it spans several."""
+  """Mesh: the same bytes within one node, for a collective across nodes."""
   key, cluster = subject.key, subject.step.cluster
   num_ranks = min(key.num_ranks, cluster.gpus_per_node)
   if key.num_nodes < 2 or num_ranks < 2:
@@ -508,7 +514,7 @@ def _mesh(subject: Subject) -> Iterator[str]:
 
 
 def _accumulation(subject: Subject) -> Iterator[str]:
-  """Accumulation: what a loop reduces in each trip only to add it up."""
+  """Accumulation: a reduction in each trip of a loop that then sums results."""
   collective, lone_us = subject.collective, subject.lone_us
   runs, trips = collective.executions, subject.arrays.trips_added_up(collective)
   if trips < 2 or runs < trips:
@@ -527,7 +533,7 @@ def _accumulation(subject: Subject) -> Iterator[str]:
 
 
 def _written_sums(subject: Subject) -> Iterator[str]:
-  """The same of micro-batches that are written out."""
+  """As `_accumulation`, for micro-batches that are written out."""
   collective = subject.collective
   number, runs = subject.arrays.num_added_up(collective), collective.executions
   if number < 2:
@@ -545,7 +551,7 @@ def _written_sums(subject: Subject) -> Iterator[str]:
 
 
 def _stacked_sums(subject: Subject) -> Iterator[str]:
-  """The same of micro-batches that are stacked first."""
+  """As `_accumulation`, for micro-batches that are stacked first."""
   collective, key = subject.collective, subject.key
   number, runs = (
     subject.arrays.parts_added_up(collective),
@@ -553,7 +559,7 @@ def _stacked_sums(subject: Subject) -> Iterator[str]:
   )
   if number < 2:
     return
-  once_us = runs * subject.lone_us / number  # A part in each trip of a loop.
+  once_us = runs * subject.lone_us / number  # If each trip reduces one part.
   if runs % number:
     sums = dataclasses.replace(key, num_bytes=key.num_bytes // number)
     once_us = runs * subject.step.predict(sums, subject.setting).time_us
@@ -569,13 +575,13 @@ def _stacked_sums(subject: Subject) -> Iterator[str]:
 _SUMS_OF = {"all-reduce": "psum", "reduce-scatter": "psum_scatter"}
 
 
-# More rows than these, as many times, are no advice; below, a percentage.
+# Larger factors are not advised; below _MANY_TIMES, a percentage is shown.
 _MOST_ROWS = 10
 _MANY_TIMES = 2
 
 
 def _batch(subject: Subject) -> Iterator[str]:
-  """Batch: of parameters and gradients the bytes stay, and kernels grow."""
+  """Batch: more rows lengthen kernels, but not parameters and gradients."""
   hideable_us = subject.parts.hideable_us
   too_long_us = subject.parts.us.get("too_long", 0.0)
   arrays = subject.arrays.moved(subject.collective)
@@ -599,7 +605,7 @@ def _batch(subject: Subject) -> Iterator[str]:
 
 
 def _products(subject: Subject) -> list[int]:
-  """Positions of the products of its computation."""
+  """Positions of matrix products in the collective's computation."""
   kernels = subject.step.analysis.kernels
   return [
     at
@@ -609,7 +615,7 @@ def _products(subject: Subject) -> list[int]:
 
 
 def _slices(subject: Subject, left_us: float) -> Iterator[str]:
-  """Slices: a product next to it, cut in pieces together with it."""
+  """Slices: the collective and a product next to it, cut in pieces."""
   for instruction, hidden_us in _sliced(subject, left_us):
     yield (
       f"Slices: {subject.named(instruction)} is a matrix product next to it."
@@ -622,7 +628,7 @@ def _slices(subject: Subject, left_us: float) -> Iterator[str]:
 def _sliced(
   subject: Subject, left_us: float
 ) -> Iterator[tuple[hlo.Instruction, float]]:
-  """A product right beside it, if any, and how much could hide in pieces."""
+  """A product next to the collective, and how much slicing could hide."""
   for instruction in (subject.user, subject.maker):
     kernel = subject.kernel(instruction)
     if instruction is None or kernel is None or kernel.category != "gemm":
@@ -637,19 +643,19 @@ def _sliced(
 
 
 def between_products_us(subject: Subject) -> float:
-  """What is exposed in any order, as products before and behind need it."""
+  """Exposed time that another order of this program cannot hide."""
   return sum(subject.parts.us.get(reason, 0.0) for reason in _BY_PROGRAM)
 
 
 def in_process_us(subject: Subject) -> float:
-  """How much of that strands or slices could hide, at most."""
+  """How much of `between_products_us` strands or slices could hide at most."""
   left_us = between_products_us(subject)
   stranded_us = min(left_us, subject.parts.bound_kernels_us / 2)
   return max(stranded_us, *(us for _, us in _sliced(subject, left_us)), 0.0)
 
 
 def _strands(subject: Subject, left_us: float) -> Iterator[str]:
-  """Strands: kernels of another micro-batch, which are independent of it."""
+  """Strands: kernels of another micro-batch, which are independent."""
   bound_us = subject.parts.bound_kernels_us
   hidden_us = min(left_us, bound_us / 2)
   if hidden_us <= _LEAST_ADVISED * left_us:

@@ -1,8 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A calibration in JSON: the figures of a cluster, and how well they fit.
+"""What `lagom-xla calibrate --format=json` prints.
 
-What `lagom-xla calibrate --format=json` prints.
+The figures of a cluster, and how well they fit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lagom_xla.calibrate import calibration as calibration_lib
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Distrusted:
-  """A row of nccl-tests that was left out, or that nothing explains.
+  """A row of nccl-tests that the fit does not use.
 
   Attributes:
     row: its log and line.
@@ -34,11 +34,11 @@ class Calibrated:
 
   Attributes:
     file: the cluster file that was written.
-    calibration: as that file has it.
+    calibration: the calibration in that file.
     fits: how well it fits, by kind and size of communicator.
-    distrusted: rows that tell nothing.
-    problems: what of the logs could not be used, the log and its line first.
-    notes: what else should be known of the logs.
+    distrusted: rows that are not used.
+    problems: what could not be read in the logs, starting with log and line.
+    notes: further notes on the logs.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -56,7 +56,7 @@ def of_result(
   measured: calibration_lib.Measured,
   path: pathlib.Path,
 ) -> Calibrated:
-  """What is to be said of a calibration, whose cluster file is at a path."""
+  """The result of a calibration whose cluster file is at `path`."""
   return Calibrated(
     file=str(path),
     calibration=result.calibration,

@@ -1,9 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Names of GPUs, machines and clusters in JSON: what `--cluster` takes.
-
-What `lagom-xla clusters --format=json` prints.
-"""
+"""What `lagom-xla clusters --format=json` prints: the names for `--cluster`."""
 
 from __future__ import annotations
 
@@ -18,11 +15,11 @@ class Known:
   """A GPU, a machine or a cluster that is known by name.
 
   Attributes:
-    name: as `--cluster` takes it, with a number in place of NODES.
-    gpu: what CUDA calls its GPU.
-    gpus_per_node: GPUs in a node.
-    num_nics: network adapters of a node.
-    nic_gbps: rate of each, in 1e9 bytes per second in one direction.
+    name: the name for `--cluster`, with a number in place of NODES.
+    gpu: CUDA's name of its GPU.
+    gpus_per_node: GPUs per node.
+    num_nics: network adapters per node.
+    nic_gbps: rate of each adapter, in 1e9 bytes per second in one direction.
     fabric: the network between nodes.
   """
 
@@ -41,7 +38,7 @@ Clusters = tuple[Known, ...]
 
 
 def known() -> tuple[Known, ...]:
-  """All that are known by name: GPUs, then machines, then clusters."""
+  """All known names: GPUs, then machines, then clusters."""
   gpus = [
     cluster_lib.from_dict({"gpu": name}, where=name)
     for name in cluster_lib.gpu_names()

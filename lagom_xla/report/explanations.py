@@ -21,7 +21,7 @@ _Told = Iterator[str | rich.table.Table]
 _ms = in_words.milliseconds
 # Less is 0.00 ms.
 _LEAST_US = 0.5
-# The whole is at most 40 lines.
+# These keep the whole explanation within 40 lines.
 _MOST_REASONS = 6
 _MOST_COLLECTIVES = 8
 _MOST_LEFT = 2
@@ -30,7 +30,7 @@ _MOST_LEFT = 2
 def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
   """Why a step's collectives are exposed.
 
-  `asked` is the command without its collective, to go on with.
+  `asked` is the command that was run, to which users may add a collective.
   """
   before, after = explanation.before, explanation.after
   name = f"{explanation.module_name} on {explanation.cluster}"
@@ -103,7 +103,7 @@ def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
 
 
 def _reasons(steps: Sequence[explanation_lib.Step]) -> rich.table.Table:
-  """Why they wait: in one step, or today and with the plan."""
+  """Why kernels wait: in one step, or today and with the plan."""
   times_us = {
     words: [step.reasons_us.get(reason, 0.0) for step in steps]
     for reason, words in sentences.REASONS.items()
@@ -125,7 +125,7 @@ def _reasons(steps: Sequence[explanation_lib.Step]) -> rich.table.Table:
 
 
 def _moves(one: explanation_lib.Collective) -> tuple[str, str]:
-  """What a collective moves, and from where."""
+  """What a collective moves, and its source line."""
   return ", ".join(dict.fromkeys(array.kind for array in one.moves)), one.at
 
 
@@ -137,7 +137,7 @@ def of_collective(explanation: explanation_lib.Explanation, name: str) -> _Told:
   """Why one collective is exposed, and what can be done about it.
 
   Raises:
-    UnknownCollectiveError: there is none of that name.
+    UnknownCollectiveError: no collective has that name.
   """
   step, one = explanation_lib.find(explanation, name)
   with_plan = " with the plan" if step is explanation.after else ""
@@ -194,7 +194,7 @@ def of_collective(explanation: explanation_lib.Explanation, name: str) -> _Told:
 def _rows(
   found: Iterable[tuple[str, float, str]],
 ) -> Iterator[tuple[str, str, str]]:
-  """Those with a time that is shown as more than nothing."""
+  """The rows whose time does not round to zero."""
   for name, us, words in found:
     if us >= _LEAST_US:
       yield name, in_words.ms(us), words

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""An instruction in words: what it does, and which source line it is from.
+"""Descriptions of instructions: what each does, and its source line.
 
 instructions.of_step(step)["all-gather-start.1"].what
 # "all-gather of 34.6 MB over 8 GPUs"
@@ -25,7 +25,7 @@ from lagom_xla.passes import source_lines
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Instruction:
-  """What a reader is told of a kernel, a collective or a copy."""
+  """The description of a kernel, a collective or a copy."""
 
   what: str
   moves: str = ""
@@ -35,7 +35,7 @@ class Instruction:
 
   @property
   def words(self) -> str:
-    """What it does, and to which arrays."""
+    """What it does, and what it moves."""
     return ": ".join(filter(None, (self.what, self.moves)))
 
 
@@ -53,7 +53,12 @@ def of_step(step: step_lib.Step) -> Mapping[str, Instruction]:
 def of_analysis(
   analysis: overlap_lib.Analysis, platform: str = "GPU"
 ) -> Mapping[str, Instruction]:
-  """The same of a module, which runs on GPUs or on CPUs."""
+  """Kernels, collectives and copies of a module, by name.
+
+  Args:
+    analysis: of the module.
+    platform: what it runs on, "GPU" or "CPU".
+  """
   lines = source_lines.SourceLines(analysis.module)
   arrays = provenance.of(analysis.module)
   found: dict[str, Instruction] = {}
@@ -72,7 +77,7 @@ def of_analysis(
           moves=sentences.moved(arrays.moved(one)),
           num_bytes=one.nccl_bytes,
           executions=one.executions,
-          # XLA adds some, and combines more: those near them tell the line.
+          # Collectives that XLA adds or combines have the line of neighbours.
           source=lines.of(computation, instruction),
         )
       one = analysis.copies.get(instruction.id) or analysis.kernels.get(

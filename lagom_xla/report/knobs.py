@@ -1,9 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The knobs of XLA that a search tries, in JSON and as text.
-
-What `lagom-xla knobs` prints.
-"""
+"""What `lagom-xla knobs` prints: the XLA knobs that a search tries."""
 
 from __future__ import annotations
 
@@ -22,8 +19,9 @@ class Option:
   """An option of XLA.
 
   Attributes:
-    name: as the installed jaxlib has it.
-    default: of the installed jaxlib, as text; null where it lacks the option.
+    name: its name in the installed jaxlib.
+    default: its default in the installed jaxlib, as text; null if it lacks the
+      option.
   """
 
   name: str
@@ -35,11 +33,11 @@ class KnownKnob:
   """A knob of XLA.
 
   Attributes:
-    name: what to call it.
+    name: its name.
     does: what it does.
-    tried: where a search tries it.
+    tried: when a search tries it.
     hurts: when it costs time or memory.
-    options: that its values set.
+    options: the options that its values set.
   """
 
   __pydantic_config__ = validation.STRICT

@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The layout of text: sections that fit 40 lines of 80 columns, and tables.
 
-Sections list what matters most first. What does not fit is counted, and -v
-shows it, with tables of everything. Tables have no borders, and numbers to the
-right.
+Sections list the most important items first. Items that do not fit are counted,
+and shown by -v. Tables have no borders, and numbers are right-aligned.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ class Section:
 
   Attributes:
     head: lines that are always shown.
-    items: what is shown as far as there is room, each as lines.
-    least: items that are shown whatever else there is.
+    items: items that are shown if there is room, each as lines.
+    least: how many items are always shown.
   """
 
   head: tuple[str, ...]
@@ -40,12 +39,12 @@ class Section:
 
 
 def wrapped(text: str, *, indent: int = 0, more: int = 2) -> tuple[str, ...]:
-  """Text in lines, nothing of it left out.
+  """Wraps a text into lines.
 
   Args:
-    text: what to say.
-    indent: columns before the first line.
-    more: columns before the others, beyond that.
+    text: the text.
+    indent: indent of the first line.
+    more: additional indent of the other lines.
   """
   return tuple(
     textwrap.wrap(
@@ -59,7 +58,7 @@ def wrapped(text: str, *, indent: int = 0, more: int = 2) -> tuple[str, ...]:
 
 
 def notes(sentences: Iterable[str]) -> Section:
-  """Notes as a section; one of them at least is shown."""
+  """A section of notes; the first is always shown."""
   items = tuple(wrapped(f"Note: {sentence}") for sentence in sentences)
   return Section(head=(), items=items, least=1)
 
@@ -67,7 +66,7 @@ def notes(sentences: Iterable[str]) -> Section:
 def fitted(
   sections: Sequence[Section], num_lines: int = NUM_LINES
 ) -> list[str]:
-  """The lines of sections, so many at most, shared out to items in turn."""
+  """The lines of sections, at most `num_lines`; sections add items in turn."""
   shown = [min(s.least, len(s.items)) for s in sections]
   is_full = False
   while not is_full:
@@ -81,7 +80,7 @@ def fitted(
 
 
 def _lines(sections: Sequence[Section], shown: Sequence[int]) -> list[str]:
-  """Sections with so many of their items; the last line counts the others."""
+  """Sections with `shown` items each; a last line counts the other items."""
   found: list[str] = []
   for section, number in zip(sections, shown, strict=True):
     found += [*section.head, *itertools.chain(*section.items[:number])]
@@ -99,10 +98,11 @@ def show(
   """Shows a report.
 
   Args:
-    console: where.
-    sections: in this order; None is none.
-    files: that were written, to be named at the end.
-    tables: to show with all items of the sections; None to show what fits.
+    console: where to show it.
+    sections: the sections, in this order; None is skipped.
+    files: written files, named at the end.
+    tables: tables to show with all items of the sections; None to show only
+      what fits.
   """
   there = [section for section in sections if section is not None]
   num_lines = NUM_LINES - len(files) if tables is None else _ALL_LINES
@@ -112,12 +112,12 @@ def show(
   for table in tables or ():
     console.print(table, highlight=False)
   for path in files:
-    # In a line that can be copied.
+    # On one line, so that it can be copied.
     console.print(f"Wrote {path}", highlight=False, soft_wrap=True)
 
 
 def say(console: rich.console.Console, *told: str | rich.table.Table) -> None:
-  """Says sentences and tables one after another, without blanks at ends."""
+  """Prints sentences and tables in turn, without trailing spaces."""
   for one in told:
     with console.capture() as captured:
       width = min(console.width, NUM_COLUMNS)
@@ -137,11 +137,11 @@ def table(
   """A table.
 
   Args:
-    title: of it; None for none.
-    columns: their headings.
-    rows: each of as many cells, or fewer.
-    texts: indices of the columns that have text; all others have numbers.
-    caption: a line below it.
+    title: the title; None for none.
+    columns: the headings.
+    rows: the rows, each with at most as many cells.
+    texts: indices of text columns; all others have numbers.
+    caption: a line below the table.
   """
   table = rich.table.Table(
     title=title,
@@ -153,7 +153,7 @@ def table(
     padding=(0, 1, 0, 0),
   )
   for column in columns:
-    # Folded, as a name that is cut off says nothing.
+    # Folded, because a truncated name is useless.
     table.add_column(column, justify="right", overflow="fold")
   for index in texts:
     table.columns[index].justify = "left"

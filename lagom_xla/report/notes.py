@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Notes on figures, in sentences: what they rest on, and what they lack."""
+"""Notes on figures, in sentences: their basis and limits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _NAME: Final = "lagom-xla"
 
 
 def program_name() -> str:
-  """How this user starts lagom-xla: by its path where no PATH has it."""
+  """How this user starts lagom-xla: by its path if it is not on PATH."""
   started = pathlib.PurePath(sys.argv[0])
   if started.name != _NAME or shutil.which(_NAME):
     return _NAME
@@ -53,7 +53,7 @@ def today() -> str:
 
 
 def costed() -> str:
-  """Which of NCCL's variables all times are under; "" where none is set."""
+  """The NCCL variables that all times take into account; "" if none is set."""
   found = nccl_environment.costed()
   if not found:
     return ""
@@ -64,7 +64,7 @@ def costed() -> str:
 
 
 def uncosted() -> str:
-  """Which of NCCL's variables no time is under; "" where none is set."""
+  """The NCCL variables that times ignore; "" if none is set."""
   found = dict(nccl_environment.uncosted())
   if state_lib.is_ours(found.get(nccl_environment.TUNER, "")):
     del found[nccl_environment.TUNER]
@@ -76,10 +76,10 @@ def uncosted() -> str:
   return ""
 
 
-# More are counted, not named.
+# The most names in a note; the rest is counted.
 _MOST_CALLS_NAMED = 3
 _MOST_NAMED = 5
-# The share of the step from which on scatters, or products, are worth a note.
+# Scatters and ragged products get a note from this share of the step on.
 _NOTED_FROM = 0.05
 _RAGGED_FUSION = "xla_gpu_experimental_use_ragged_dot_fusion"
 # An instruction's op_name ends with the primitive.
@@ -87,20 +87,20 @@ _RAGGED = re.compile(r"(?:^|/)ragged_dot(?:_general)?$")
 
 
 def _running(module: hlo.Module) -> Iterator[hlo.Instruction]:
-  """The instructions that run as sequences."""
+  """The instructions of all computations that run as sequences."""
   for computation_id in module.executions:
     yield from module.computations[computation_id].instructions
 
 
 def _unconfigured(step: step_lib.Step) -> str:
-  """What a module does not say that has lost all that XLA decided."""
+  """What a module without any backend_config does not say; "" if nothing."""
   missing, module = {}, step.analysis.module
   for instruction in _running(module):
     if module.raw_backend_config(instruction):
       return ""
     kernel = step.analysis.kernels.get(instruction.id)
     target = instruction.custom_call_target
-    if kernel and kernel.flops:  # Its shapes alone say what it multiplies.
+    if kernel and kernel.flops:  # Its shapes alone give its FLOPs.
       continue
     if target.startswith(("__cublas", "__cudnn")):
       missing["products in library calls"] = True
@@ -110,7 +110,7 @@ def _unconfigured(step: step_lib.Step) -> str:
 
 
 def step_notes(step: step_lib.Step) -> Iterator[str]:
-  """What to know of a step's figures, in sentences."""
+  """Notes on a step's figures, in sentences."""
   module = step.analysis.module
   if environment.is_set():
     yield f"What runs today is {environment.what_runs()}."
@@ -133,7 +133,7 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
     )
   if said := uncosted():
     if caps := nccl_environment.caps():
-      # NCCL takes its variables in place of XLA's cap.
+      # NCCL's variables take precedence over XLA's cap.
       own = step.capped(None)
       capped = own.timeline(channel_cap.inherited(own, caps))
       which = "it" if "take it" in said else "the cap on channels"
@@ -177,7 +177,7 @@ def step_notes(step: step_lib.Step) -> Iterator[str]:
 
 
 def _own_kernel_notes(step: step_lib.Step) -> Iterator[str]:
-  """What XLA runs without NCCL, and on what its times rest."""
+  """Which collectives XLA runs without NCCL, and the basis of their times."""
   kinds = collections.Counter(
     c.kind for c in step.analysis.collectives if c.name in step.own_kernels
   )
@@ -195,7 +195,7 @@ def _own_kernel_notes(step: step_lib.Step) -> Iterator[str]:
 
 
 def _calls(step: step_lib.Step, called: Mapping[str, str]) -> str:
-  """What is called, with source lines."""
+  """The library calls, with source lines."""
   instructions = instructions_lib.of_step(step)
   named = dict.fromkeys(
     f"{target}{_at(instructions[name].source)}"
@@ -204,13 +204,13 @@ def _calls(step: step_lib.Step, called: Mapping[str, str]) -> str:
   return in_words.some(list(named), _MOST_CALLS_NAMED)
 
 
-# What is less of a step, or of permutes, is not worth a note.
+# Least shares, of a step and of permutes' time, that are worth a note.
 _LEAST_BESIDE = 1e-3
 _LEAST_APART = 0.1
 
 
 def _stream_notes(step: step_lib.Step) -> Iterator[str]:
-  """Whether collectives of two fabrics run side by side, and its worth."""
+  """Whether collectives of two fabrics run concurrently, and the gain."""
   if not knobs.spans_two_fabrics(step):
     return
   today_us, one_us = (
@@ -231,7 +231,7 @@ def _stream_notes(step: step_lib.Step) -> Iterator[str]:
 
 
 def _permute_notes(step: step_lib.Step) -> Iterator[str]:
-  """What permutes lose to running in a communicator of all GPUs."""
+  """What permutes lose by running in a communicator of all GPUs."""
   apart, runs = step.permuting_apart, step.executions
   if apart is None:
     return
@@ -256,7 +256,7 @@ def _permute_notes(step: step_lib.Step) -> Iterator[str]:
 
 
 def route_notes(step: step_lib.Step) -> Iterator[str]:
-  """Which collectives NCCL's tuner is not asked about, and what that takes."""
+  """Which collectives NCCL settings do not affect, and what those need."""
   found = [(step.key_of[c.name], c) for c in step.analysis.collectives]
   routed = (one for one in step.run_otherwise() if one[1] != "XLA kernel")
   if told := in_words.run_otherwise(routed):
@@ -298,7 +298,7 @@ def route_notes(step: step_lib.Step) -> Iterator[str]:
 
 
 def _run_again(when: str, module: hlo.Module) -> Iterator[str]:
-  """What XLA computes again in a compiled module, for want of memory."""
+  """What XLA rematerializes in a compiled module because memory is short."""
   if count := len(memory.recomputed(module)):
     yield (
       f"{in_words.count(count, 'instruction')} run{'s' if count == 1 else ''}"
@@ -308,14 +308,14 @@ def _run_again(when: str, module: hlo.Module) -> Iterator[str]:
 
 
 def _at(source: source_lines.SourceLine) -> str:
-  """A source line in brackets; "" where none is known."""
+  """A source line in parentheses; "" if unknown."""
   return f" ({source})" if source else ""
 
 
 def _named(
   module: hlo.Module, opcode: str, names: Collection[str] | None = None
 ) -> str:
-  """Instructions that run, with their source lines; "" for none."""
+  """Running instructions of an opcode, with source lines; "" for none."""
   lines = source_lines.SourceLines(module)
   found = [
     f"{instruction.name}{_at(lines.of_own(instruction))}"
@@ -327,7 +327,7 @@ def _named(
 
 
 def _scatter_notes(step: step_lib.Step) -> Iterator[str]:
-  """What to know about each scatter that could take much of the step."""
+  """A note on each scatter that could take much of the step."""
   step_us = step.timeline(step.default).step_time_us
   for kernel in step.analysis.kernels.values():
     scatter = kernel.scatter
@@ -352,10 +352,10 @@ def _scatter_notes(step: step_lib.Step) -> Iterator[str]:
 
 
 def _ragged_notes(step: step_lib.Step) -> Iterator[str]:
-  """What ragged products take that XLA computes for every group.
+  """The cost of ragged products that XLA computes for every group.
 
-  ragged_dot_rewriter.cc makes dense products of them, of all rows with all
-  groups, but where cuDNN has a grouped one.
+  ragged_dot_rewriter.cc turns them into dense products of all rows with all
+  groups, unless cuDNN has a grouped one.
   """
   module = step.analysis.module
   time_us, num_flops = 0.0, 0
@@ -393,7 +393,7 @@ def _is_dense_ragged(module: hlo.Module, instruction: hlo.Instruction) -> bool:
 
 
 def tuning_notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
-  """What to know of a tuning's figures, in sentences."""
+  """Notes on a tuning's figures, in sentences."""
   yield from _own_flags(tuning.plan)
   yield from _local_copies(tuning.plan)
   if fixed := environment.unchangeable():
@@ -412,7 +412,7 @@ def tuning_notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
 
 
 def _local_copies(plan: plan_lib.Plan) -> Iterator[str]:
-  """Where copies within a process act."""
+  """When copies within a process have an effect."""
   name = collective_routes.LOCAL_COPIES
   if name in plan.xla.options:
     yield (
@@ -421,12 +421,12 @@ def _local_copies(plan: plan_lib.Plan) -> Iterator[str]:
     )
 
 
-# Of the step, what an option must gain to be worth a note.
+# The least gain of an option that is worth a note, as a share of the step.
 _LEAST_OFFERED = 0.005
 
 
 def _offered(tuning: tuning_lib.Tuning) -> Iterator[str]:
-  """What options would gain that are left out because too little is known."""
+  """The gain of options that are left out because too little is known."""
   step, options = tuning.kept.runs, tuning.plan.xla.options
 
   def step_us(one: step_lib.Step) -> float:
@@ -448,7 +448,7 @@ def _offered(tuning: tuning_lib.Tuning) -> Iterator[str]:
 
 
 def _left_out(step: step_lib.Step) -> Iterator[tuple[str, str, str]]:
-  """Options that plans leave out here, why, and what they need."""
+  """Options that this plan leaves out, why, and what they need."""
   name = collective_routes.SYMMETRIC
   is_known = collective_routes.installed_nccl() is not None
   is_there = debug_options.find(name) is not None
@@ -472,7 +472,7 @@ def _left_out(step: step_lib.Step) -> Iterator[tuple[str, str, str]]:
 
 
 def plan_notes(plan: plan_lib.Plan) -> Iterator[str]:
-  """What to know where a plan is verified, in sentences."""
+  """Notes for verifying a plan, in sentences."""
   yield from _own_flags(plan)
   yield from _local_copies(plan)
   yield from environment.differences(plan.xla_flags, plan.compiler_options)
@@ -492,7 +492,7 @@ def plan_notes(plan: plan_lib.Plan) -> Iterator[str]:
 
 
 def _own_flags(plan: plan_lib.Plan) -> Iterator[str]:
-  """What the program makes of the XLA_FLAGS of a plan's env.sh."""
+  """How flags that the program sets itself affect the XLA_FLAGS of env.sh."""
   options = plan.xla.options
   if options and not plan.needs_process:
     yield from filter(
@@ -501,7 +501,7 @@ def _own_flags(plan: plan_lib.Plan) -> Iterator[str]:
 
 
 def measured_run(plan: plan_lib.Plan) -> str:
-  """The run that a plan's costs are measured by; "" if they are predicted."""
+  """The run that a plan's costs come from; "" if they are predicted."""
   run = plan.profile
   if run is None:
     return ""
@@ -584,7 +584,7 @@ def profile_notes(profile: profile_lib.Profile) -> Iterator[str]:
 def cost_notes(
   step: step_lib.Step, costed: costing_lib.Costing | None
 ) -> Iterator[str]:
-  """What is measured of a step, and what its trace lacks, in sentences."""
+  """Which of a step's costs are measured, and what its trace lacks."""
   if costed is None:
     return
   by_name, by_work, scaled = costing_lib.num_priced(costed, step)
@@ -601,7 +601,7 @@ def cost_notes(
       f" they lost in the profile, {min(losses.values()):.2f} to"
       f" {max(losses.values()):.2f} times what the model says"
     )
-  # How sure measured costs are, as far as the run tells.
+  # How much measured costs vary, as far as the run shows.
   measured = costed.measured
   for what, factors in (
     ("what kernels take alone", measured.kernel_factors),

@@ -1,9 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Results on steps as commands print them with --format=json.
+"""Results about steps, as commands print them with --format=json.
 
-Dataclasses, from which schemas and docs/formats.md follow: `Inspection`,
-`Tuning`, `Verification` and `Profile`. Other programs build on them.
+The dataclasses `Inspection`, `Tuning`, `Verification` and `Profile` define the
+JSON schemas, and their docstrings the descriptions in docs/formats.md. Other
+programs rely on them.
 """
 
 from __future__ import annotations
@@ -43,30 +44,30 @@ from lagom_xla.verify import verification as verification_lib
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredCosts:
-  """The costs of a profile that a step is priced by.
+  """The measured costs of a profile that a step's prediction uses.
 
-  Factors are what a step of the run takes over what it costs here, 9 times in
-  10, the high end first; None where the run does not tell.
+  Factors are measured over predicted times from step to step, as a range that
+  holds 9 times in 10, the high end first; None if the run does not show them.
 
   Attributes:
-    ratios: how far off the model was, by kind.
-    num_kernels_by_name: kernels that cost what they took alone in the profile.
-    num_kernels_by_work: kernels that cost what others of equal work took.
-    num_kernels_scaled: kernels that cost what is predicted, times the median of
-      their kind.
-    num_pairs: pairs of a kernel's work and a collective, whose loss was
+    ratios: measured over predicted times, by kind.
+    num_kernels_by_name: kernels with their own lone time from the profile.
+    num_kernels_by_work: kernels with the time of others of equal work.
+    num_kernels_scaled: kernels with a predicted time, scaled by the median
+      ratio of their kind.
+    num_pairs: pairs of a kernel's work and a collective whose slowdown was
       measured.
-    measured_shares: by kind of kernel and of collective: of its time in the
-      step, without contention, what was measured.
-    kernel_factors: of lone kernels, the high end and the low end; None where
-      the run does not tell.
-    collective_factors: the same of collectives.
-    step_factors: the same of whole steps, over their replay.
-    gap_us: between one kernel and the next; None if unknown.
-    never_alone: kernels that never ran alone, and none of equal work did.
+    measured_shares: kind of kernel or collective -> the measured share of its
+      time in the step, without contention.
+    kernel_factors: factors of kernels alone.
+    collective_factors: factors of collectives.
+    step_factors: factors of whole steps, over their replay.
+    gap_us: time between one kernel and the next; None if unknown.
+    never_alone: kernels that never ran alone, and neither did others of equal
+      work.
     not_run: kernels and collectives of the module that the trace lacks.
-    has_waits: collectives whose times may have waits for ranks that the trace
-      lacks.
+    has_waits: collectives whose times may include waits for ranks that the
+      trace lacks.
   """
 
   ratios: tuple[costing_lib.Ratio, ...]
@@ -87,7 +88,7 @@ class MeasuredCosts:
 def measured_costs(
   step: step_lib.Step, costed: costing_lib.Costing
 ) -> MeasuredCosts:
-  """What the costs of a step that a profile prices rest on."""
+  """What is measured of a step whose costs come from a profile."""
   by_name, by_work, scaled = costing_lib.num_priced(costed, step)
   return validation.convert(
     MeasuredCosts,
@@ -127,28 +128,26 @@ class Collective:
       `all-to-all`, `collective-permute`, `collective-broadcast`,
       `ragged-all-to-all`, `send`, `recv`.
     form: `async` if kernels may run beside it, else `sync`.
-    stream: `communication`, which runs them one after the other;
-      `communication, scale-up`, which does that with those within NVLink's
-      domain where XLA has a stream for them; or `communication, sync`, which is
-      the compute stream.
-    computation: where it stands.
+    stream: `communication`, which runs collectives one after another;
+      `communication, scale-up`, the same for collectives within an NVLink
+      domain if XLA gives them their own stream; or `communication, sync`, which
+      is the compute stream.
+    computation: the computation that it is in.
     num_operands: arrays that are combined in it.
-    moves: what each of them is.
-    operand_bytes: what one device puts in, each time.
-    result_bytes: what one device gets out, each time.
+    moves: what each array is.
+    operand_bytes: input bytes per device and execution.
+    result_bytes: output bytes per device and execution.
     group_size: devices in its largest group; 0 if unknown.
-    num_groups: groups that do this at the same time.
-    spans_nodes: whether a group reaches over more than one node of the cluster.
-    executions: times that it runs per step.
+    num_groups: groups that run it at the same time.
+    spans_nodes: whether a group spans more than one node of the cluster.
+    executions: how often it runs per step.
     overlap: what may run beside it.
-    run_by: `NCCL`, whose settings act on it; else what runs it in place of a
-      kernel that NCCL tunes.
-    num_sms: that it takes, under NCCL's own choice where that runs it.
-    source: the line of the program that it comes from, and its layer, as in
-      `train.py:88, layer_0/attention (backward)`; "" where XLA was not told.
-    source_file: the file of that line, with the whole path; None where XLA was
-      not told.
-    source_line: its number in that file; None where XLA was not told.
+    run_by: `NCCL` if NCCL settings affect it; else what runs it instead.
+    num_sms: the SMs that it takes, under NCCL's own choice if NCCL runs it.
+    source: its source line and layer, as in
+      `train.py:88, layer_0/attention (backward)`; "" if unknown.
+    source_file: full path of the source file; None if unknown.
+    source_line: line number in that file; None if unknown.
   """
 
   name: str
@@ -195,9 +194,9 @@ class Overlap:
 
   Attributes:
     collectives: their names, in the order of their starts; never empty.
-    kernels: the instructions inside, in schedule order; empty if nothing hides
-      the collectives.
-    executions: times that it runs per step.
+    kernels: the kernels inside, in schedule order; empty if nothing hides the
+      collectives.
+    executions: how often it runs per step.
   """
 
   collectives: tuple[str, ...]
@@ -231,7 +230,7 @@ def _collectives(step: step_lib.Step) -> Iterator[Collective]:
 
 
 def totals(analysis: overlap_lib.Analysis) -> dict[str, Total]:
-  """By kind of collective: what a device moves in a step, loops counted."""
+  """Kind of collective -> what a device moves per step, all trips counted."""
   by_kind: dict[str, list[collectives_lib.Collective]] = {}
   for collective in analysis.collectives:
     by_kind.setdefault(collective.kind, []).append(collective)
@@ -251,10 +250,9 @@ class Module:
   """The scheduled module of a step.
 
   Attributes:
-    name: of the HLO module.
-    num_instructions: in all its computations, those inside fusions too.
-    num_partitions: devices that it was partitioned for; None where it says so
-      nowhere.
+    name: name of the HLO module.
+    num_instructions: instructions in all computations, including fusions.
+    num_partitions: devices that it was partitioned for; None if unknown.
   """
 
   name: str
@@ -268,10 +266,10 @@ class HostCopy:
 
   Attributes:
     name: the instruction that starts it.
-    to_host: whether it goes to the host, and not to the device.
-    computation: where it stands.
-    num_bytes: what one device copies, each time.
-    executions: times that it runs per step.
+    to_host: whether it copies to the host; else from the host.
+    computation: the computation that it is in.
+    num_bytes: bytes per device and execution.
+    executions: how often it runs per step.
   """
 
   name: str
@@ -286,27 +284,27 @@ class Inspection:
   """The collectives of a step, and what runs beside them.
 
   Attributes:
-    module: the step as XLA schedules it.
+    module: the step's scheduled module.
     xla_flags: the `XLA_FLAGS` that it was compiled with, in one line; "" for
       none.
-    compiler_options: what else changed its compile, the compiler_options of
-      `jax.jit` and JAX's settings: XLA's option, or JAX's level -> value.
-    nccl_variables: NCCL's variables that leave it less to choose from; all
-      times are under them.
-    collectives: all, one computation after another, in schedule order.
+    compiler_options: what else changed its compile, from the compiler_options
+      of `jax.jit` and JAX's settings: XLA option or JAX setting -> value.
+    nccl_variables: NCCL variables that limit its choices; all times take them
+      into account.
+    collectives: all collectives, by computation, in schedule order.
     host_copies: copies to and from the host's memory.
-    totals: kind of collective -> what a device moves in those of that kind.
-    gemm_flops: operations of the matrix products and convolutions of a device,
-      two per multiply-add.
-    overlaps: what runs beside what.
-    loops_of_unknown_length: loops whose trip count XLA does not tell; their
+    totals: kind of collective -> what a device moves per step in that kind.
+    gemm_flops: FLOPs of matrix products and convolutions per device, two per
+      multiply-add.
+    overlaps: which kernels run beside which collectives.
+    loops_of_unknown_length: loops whose trip count XLA does not give; their
       bodies count once.
-    calls_of_unknown_work: kernel -> the library's call that it is, of which
-      only the bytes are costed.
-    calls_that_may_communicate: kernel -> the library's call that it is, inside
-      which there may be collectives that are not among these.
-    profile: the measured costs that it is priced by; None without --profile.
-    advice: what to change in the program, what gains most first.
+    calls_of_unknown_work: kernel -> the library call that it is, of which only
+      the bytes are costed.
+    calls_that_may_communicate: kernel -> the library call that it is, which may
+      contain collectives that are not listed here.
+    profile: the measured costs that its times use; None without --profile.
+    advice: what to change in the program, the largest gain first.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -332,7 +330,7 @@ def inspection(
   costed: costing_lib.Costing | None = None,
   advice: tuple[explanation_lib.Advice, ...] = (),
 ) -> Inspection:
-  """What is to be said of a step, and of the profile that it is priced by."""
+  """The inspection of a step, and of the profile that its costs come from."""
   analysis = step.analysis
   module = analysis.module
   return Inspection(
@@ -371,8 +369,8 @@ class LostToCollective:
   """What a kernel loses to a collective beside it.
 
   Attributes:
-    kernel: its name.
-    collective: its name.
+    kernel: name of the kernel.
+    collective: name of the collective.
     slowdown_us: what the kernel loses per step.
   """
 
@@ -395,12 +393,12 @@ class Timeline:
     delay_us: what collectives lose to kernels beside them.
     copy_us: copies beside kernels, each alone: to and from the host's memory,
       and within the GPU's.
-    copy_wait_us: waits for them.
-    copy_slowdown_us: what kernels lose to them.
-    exposed_us_by_collective: name -> its share of `exposed_us`.
-    source_by_collective: name of every collective -> the line that it comes
-      from, as `source` of `inspect`.
-    slowdown_us_by_pair: who loses what of `slowdown_us` to whom.
+    copy_wait_us: waits for copies.
+    copy_slowdown_us: what kernels lose to copies.
+    exposed_us_by_collective: collective -> its share of `exposed_us`.
+    source_by_collective: collective -> its source line, like `source` of
+      `inspect`.
+    slowdown_us_by_pair: `slowdown_us` by kernel and collective.
   """
 
   step_time_us: float
@@ -446,11 +444,10 @@ class Predicted:
   """The step without the plan and with it.
 
   Attributes:
-    before: as it runs today: under all defaults, or with `XLA_FLAGS` where that
-      is set.
-    after: under the whole plan.
-    lower_bound_us: step time that neither module can beat, without the plan and
-      with it, in whatever order and with whatever settings of NCCL.
+    before: as it runs today: with all defaults, or with `XLA_FLAGS` if set.
+    after: with the whole plan.
+    lower_bound_us: step time that neither today's module nor the plan's can
+      beat, in any order and with any NCCL settings.
   """
 
   before: Timeline
@@ -473,9 +470,9 @@ class PeakBytes:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Recomputed:
-  """Instructions that XLA runs again because memory is short.
+  """Instructions that XLA rematerializes because memory is short.
 
-  Where there are any, times are those of the compiled module, else of the
+  If there are any, times are those of the compiled module, else of the
   schedule.
 
   Attributes:
@@ -489,19 +486,19 @@ class Recomputed:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Arm:
-  """What could be run without a plan; times are predicted.
+  """A configuration that you could run without a plan; times are predicted.
 
-  Times are None where it was refused or not tried.
+  Times are None if it was refused or not tried.
 
   Attributes:
-    name: of what runs today, or of a recipe.
-    source: where it is published; "" for what is not.
-    notes: what else should be known of it, in sentences.
+    name: today's configuration, or a recipe.
+    source: where it is published; "" if it is not.
+    notes: notes on it, in sentences.
     xla_options: XLA option -> value.
-    failure: why XLA refused it; None where it did not.
+    failure: why XLA refused it; None if it did not.
     step_time_us: under NCCL's own choices.
-    tuned_step_time_us: with searched settings; None also where none were
-      searched, as the step is slower than today's without them.
+    tuned_step_time_us: with searched NCCL settings; None also if they were not
+      searched, because the step is slower than today's without them.
   """
 
   name: str
@@ -532,27 +529,27 @@ def arms(search: candidates_lib.Search) -> tuple[Arm, ...]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-  """What was tried for XLA, and what it came to; times are predicted.
+  """An XLA configuration that was tried; times are predicted.
 
-  Times and gain are None where XLA refused it.
+  Times and gain are None if XLA refused it.
 
   Attributes:
     program: the form of the program.
     rewrites: what was rewritten for it, a sentence each.
-    left_alone: what was not.
+    left_alone: what was not rewritten, and why.
     xla_options: XLA option -> value.
-    combine_groups: labels of the collectives that XLA combines, group by group;
-      None leaves it to XLA.
-    has_scheduler_profile: whether XLA schedules by costs of ours.
-    reordered: computations that run in an order of ours.
-    failure: why it was refused; None where it was not.
+    combine_groups: labels of the collectives to combine, group by group; None
+      leaves combining to XLA.
+    has_scheduler_profile: whether XLA schedules by lagom_xla's costs.
+    reordered: computations that run in lagom_xla's order.
+    failure: why XLA refused it; None if it did not.
     step_time_us: under NCCL's own choices.
-    tuned_step_time_us: with the NCCL settings found, or what a plan for
-      --flags-only or --env-only sets of NCCL; None where none were searched, as
-      the step is slower than today's without them.
-    gain_us: what it gains over what runs today.
-    obstacle: why it is not kept; "" for the one that is.
-    num_trials: NCCL configurations that were tried for it.
+    tuned_step_time_us: with the NCCL settings found, or with what a plan for
+      --flags-only or --env-only sets in NCCL; None if they were not searched,
+      because the step is slower than today's without them.
+    gain_us: gain over what runs today.
+    obstacle: why it was not kept; "" for the one that was.
+    num_trials: NCCL configurations that were tried with it.
   """
 
   program: form_lib.Form
@@ -571,7 +568,7 @@ class Candidate:
 
   @property
   def verdict(self) -> str:
-    """That it is kept, or why it is not."""
+    """Why it was not kept; "kept" if it was."""
     if self.failure is not None:
       return settings.refusal(self.failure)
     return self.obstacle or "kept"
@@ -617,7 +614,7 @@ class _Outcome(TypedDict):
 def _outcome(
   found: candidates_lib.Candidate | candidates_lib.Refused | None,
 ) -> _Outcome:
-  """What an arm and a candidate both have of what was found."""
+  """The fields that an arm and a candidate share."""
   if not isinstance(found, candidates_lib.Candidate):
     failure = found.reason if found else None
     return _Outcome(failure=failure, step_time_us=None, tuned_step_time_us=None)
@@ -631,24 +628,23 @@ def _outcome(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Tuning:
-  """A plan, what it should gain, and all that was tried for it.
+  """A plan, its predicted gain, and everything that was tried.
 
   Attributes:
-    plan: what `plan.json` holds; the `XLA_FLAGS` that "today" rests on are its
-      `xla_flags`.
+    plan: the contents of `plan.json`; its `xla_flags` are the `XLA_FLAGS` that
+      the step runs with today.
     predicted: the step without the plan and with it.
     peak_bytes: memory without the plan and with it.
-    effects: which knobs of the plan visibly acted.
-    arms: what could be run without a plan, what runs today first.
-    candidates: all that was tried for XLA, what runs today first.
+    effects: what each part of the plan does.
+    arms: what you could run without a plan, today's configuration first.
+    candidates: all XLA configurations tried, today's first.
     recomputed: what XLA rematerializes.
     num_trials: NCCL configurations tried, over all candidates.
-    stopped: what stopped the search before its end (`Ctrl-C`, `SIGTERM`, `the
-      time budget of 120 s`); None if nothing did. Where it was stopped nothing
-      was compiled fully: `peak_bytes` has None, and `effects` is empty.
-    profile: the measured costs that the step is priced by; None without
-      --profile.
-    advice: what to change in the program, what gains most first.
+    stopped: what stopped the search early (`Ctrl-C`, `SIGTERM`, `the time
+      budget of 120 s`); None if nothing did. Then nothing was compiled fully:
+      `peak_bytes` has None, and `effects` is empty.
+    profile: the measured costs that its times use; None without --profile.
+    advice: what to change in the program, the largest gain first.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -669,7 +665,7 @@ class Tuning:
 def tuning(
   tuned: tuning_lib.Tuning, costed: costing_lib.Costing | None = None
 ) -> Tuning:
-  """What is to be said of a tuning, and of the profile that it is priced by."""
+  """The result of a tuning, and of the profile that its costs come from."""
   before, kept = tuned.before, tuned.kept
   return Tuning(
     plan=tuned.plan,
@@ -697,19 +693,19 @@ def tuning(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Verification:
-  """What a plan was seen to do.
+  """What a plan does to a step.
 
   Attributes:
     module_name: name of the HLO module.
-    cluster: its name.
-    xla_flags: what `XLA_FLAGS` was, in one line; "" for none.
-    default_us: predicted step time without the plan, on this compile.
-    planned_us: predicted step time with all of it.
-    default_range_us: what the step without it is between.
-    gain_us: what all of it gains on this compile is between.
-    too_large: what the step needs with it of a GPU's memory, where that is
-      known to be too much and more than without; else "".
-    effects: what each knob did.
+    cluster: name of the cluster.
+    xla_flags: the current `XLA_FLAGS`, in one line; "" for none.
+    default_us: predicted step time without the plan, with this compile.
+    planned_us: predicted step time with the whole plan.
+    default_range_us: range of the step time without the plan.
+    gain_us: range of the whole plan's gain with this compile.
+    too_large: the memory that the step needs with the plan, if that is too much
+      for a GPU and more than without it; else "".
+    effects: what each part of the plan does.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -726,7 +722,7 @@ class Verification:
 
 
 def verification(verified: verification_lib.Verification) -> Verification:
-  """What is to be said of a plan that was verified."""
+  """The result of verifying a plan."""
   plan = verified.plan
   return validation.convert(
     Verification,
@@ -742,8 +738,8 @@ class Process:
   """A process of the run.
 
   Attributes:
-    name: of its file.
-    offset_us: what was added to its times, so that collectives end together.
+    name: name of its file.
+    offset_us: what was added to its times so that collectives end together.
   """
 
   name: str
@@ -752,24 +748,23 @@ class Process:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Profile:
-  """A run as it was measured; times of a step are means of steps and devices.
+  """A measured run; times per step are means over steps and devices.
 
   Attributes:
     module: name of the module that ran.
-    platform: `GPU` or `CPU`: what it ran on.
-    num_steps: whole steps in the trace, those of all devices together.
-    step_us: median time of a step.
-    kernel_us: time per step that kernels ran.
-    exposed_us: time that a collective ran and no kernel did.
-    gap_us: time that neither ran.
-    slowdown_us: what kernels lost to collectives, where their lone times are
-      known.
-    collectives: those that are exposed longest first.
+    platform: what it ran on, `GPU` or `CPU`.
+    num_steps: whole steps in the trace, over all devices.
+    step_us: median step time.
+    kernel_us: time per step in which kernels ran.
+    exposed_us: time in which a collective ran and no kernel did.
+    gap_us: time in which neither ran.
+    slowdown_us: what kernels lost to collectives, as far as their lone times
+      are known.
+    collectives: the collectives, the most exposed first.
     slowdowns: kernels of equal work beside a collective, the largest losses
       first.
-    devices: GPUs in the order of processes and numbers, or devices of CPUs in
-      that of their numbers.
-    processes: in the order of their files.
+    devices: GPUs by process and number, or CPU devices by number.
+    processes: the processes, in the order of their files.
     notes: what the trace lacks, in sentences.
   """
 
@@ -791,7 +786,7 @@ class Profile:
 
 
 def profile(profile: profile_lib.Profile) -> Profile:
-  """What is to be said of a run."""
+  """The results of a measured run."""
   trace = profile.trace
   return validation.convert(
     Profile,

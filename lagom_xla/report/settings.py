@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of a plan, and of what was tried for it, in words.
+"""The settings of a plan, and of the candidates tried for it, in words.
 
-The terminal and the page show the same ones, grouped by what applies them, with
-what each replaces and does. What an XLA option replaces is what XLA runs with
-today, XLA_FLAGS included, as the installed jaxlib tells.
+The terminal and the page show the same settings, grouped by what applies them,
+with what each replaces and does. An XLA option replaces the value that XLA runs
+with today, from XLA_FLAGS or the installed jaxlib's default.
 """
 
 from __future__ import annotations
@@ -27,10 +27,14 @@ _ms = in_words.milliseconds
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-  """One of a plan.
+  """A setting of a plan.
 
-  `does` says what it replaces and does, to follow name and value, and `more`
-  what else there is room for on a page.
+  Attributes:
+    name: the setting.
+    value: its value.
+    does: what it replaces and does, a clause that follows name and value.
+    more: further text, if there is room.
+    gain_us: what it gains per step, in microseconds.
   """
 
   name: str
@@ -41,20 +45,20 @@ class Setting:
 
   @property
   def line(self) -> str:
-    """All of it but for `more`."""
+    """The setting as one text, without `more`."""
     joint = "=" if self.name.startswith(("xla_", "NCCL_")) else ": "
     return f"{self.name}{joint}{self.value}{self.does}"
 
   @property
   def sentence(self) -> str:
-    """What it replaces and does."""
+    """What it replaces and does, as a sentence."""
     text = f"{self.does}{self.more}".lstrip(" ,:;")
     return f"{text[:1].upper()}{text[1:]}."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Group:
-  """Settings that one thing applies, those that gain most first."""
+  """Settings that are applied together, the largest gain first."""
 
   name: str
   change: str
@@ -112,9 +116,9 @@ def groups(tuning: tuning_lib.Tuning) -> Iterator[Group]:
 
 
 def _xla_us(tuning: tuning_lib.Tuning) -> float:
-  """The step with what a plan sets of XLA, and nothing of NCCL's variables.
+  """The step time with a plan's XLA config, without its NCCL settings.
 
-  XLA's options may have a cap on channels, where jobs set no more than them.
+  For jobs that only set XLA_FLAGS, that includes XLA's cap on channels.
   """
   if tuning.plan.applied == "flags":
     return tuning.plan.planned_us
@@ -122,13 +126,13 @@ def _xla_us(tuning: tuning_lib.Tuning) -> float:
 
 
 def where(plan: plan_lib.Plan) -> str:
-  """Where a variable of NCCL's acts, if the plan has more for other places."""
+  """Where the plan's NCCL variables apply; "" if that is everywhere."""
   is_all = not (plan.nccl_settings or plan.needs_process)
   return "" if is_all else ", where no plugin can be loaded"
 
 
 def of_effect(effect: effects_lib.Effect, acts: str = "") -> Setting:
-  """A setting with the effect that it was seen to have, and where it acts."""
+  """A setting with its verified effect, and where it applies."""
   does = acts
   is_named = effect.knob.startswith(("xla_", "NCCL_"))
   if effect.replaces or is_named:
@@ -156,9 +160,10 @@ def _unchecked(name: str, value: str) -> Setting:
 
 
 def _of_nccl(entry: plan_lib.NcclSetting, tuning: tuning_lib.Tuning) -> Setting:
-  """A NCCL setting: the step and its collectives alone, without and with it.
+  """An NCCL setting, with step time and lone time without it and with it.
 
-  Alone they may well take longer: they leave SMs and memory to kernels.
+  Alone, its collectives may take longer: they leave SMs and memory bandwidth to
+  kernels.
   """
   step, key = tuning.kept.runs, entry.key
   own, new = (
@@ -189,7 +194,7 @@ def _change(before_us: float, after_us: float) -> str:
 
 
 def peak_memory(tuning: tuning_lib.Tuning) -> tuple[str, str]:
-  """What a step takes of a GPU's memory, and what it does with the plan."""
+  """Peak memory today, and a text with that of the plan and the limit."""
   before, after = tuning.peak_bytes_before, tuning.peak_bytes_after
   if before is None or after is None:
     return "-", "unknown: the step was not compiled fully"
@@ -203,13 +208,13 @@ def peak_memory(tuning: tuning_lib.Tuning) -> tuple[str, str]:
 
 
 def refusal(reason: str) -> str:
-  """That XLA refused a config, and why, in a line."""
+  """Why XLA refused a config, in one line."""
   first, *_ = reason.splitlines() or [""]
   return f"refused: {first}"
 
 
 def parts(config: config_lib.XlaConfig) -> Iterator[tuple[str, str]]:
-  """What a config sets beside options, each with its value, in words."""
+  """What a config sets besides options: pairs of name and value in words."""
   if not config.program.is_as_written:
     yield "program", rewriting.in_words(config.program)
   if config.combine_groups is not None:
@@ -224,7 +229,7 @@ def parts(config: config_lib.XlaConfig) -> Iterator[tuple[str, str]]:
 def config_in_words(
   config: config_lib.XlaConfig, arms: Sequence[arms_lib.Arm] = ()
 ) -> str:
-  """What a config sets, in a line."""
+  """What a config sets, in one line."""
   written = []
   for name, theirs in (("", {}), *((a.name, a.config.options) for a in arms)):
     own = config.options

@@ -1,8 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of everything, as -v shows them: of a step and of a tuning.
+"""The tables that -v adds to the reports of a step, a tuning and a profile.
 
-Every time shown is predicted, and says so: nothing here has run on a GPU.
+Times are labelled as predicted or measured.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def of_inspection(
   """Which collectives of a step overlap which kernels, and what that costs."""
   replayed = step.timeline(step.default)
   module = step.analysis.module
-  # In three digits, but all of a larger number.
+  # At least three digits.
   tflop = step.analysis.gemm_flops / 1e12
   yield (
     f"{module.name} on {step.cluster.name}:"
@@ -68,7 +68,7 @@ def of_inspection(
 def of_tuning(
   tuning: tuning_lib.Tuning, costed: costing_lib.Costing | None
 ) -> Iterator[rich.console.RenderableType]:
-  """What tuning found, whether it acts, and what it should gain."""
+  """All candidates and arms of a tuning, after the tables of its step."""
   yield from of_inspection(tuning.before, costed)
   yield candidates(tuning)
   if tuning.search.arms:
@@ -99,7 +99,7 @@ def _totals(step: step_lib.Step) -> rich.table.Table:
 def _moved(
   step: step_lib.Step, replayed: timeline.Timeline
 ) -> rich.table.Table:
-  """The collectives and host copies that take longest, with their waits."""
+  """The longest collectives and host copies, with their waits."""
   told = instructions.of_step(step)
   explained = {
     one.name: one for one in explaining.of_run(step, step.default).collectives
@@ -161,14 +161,14 @@ _MARKS = {
 
 
 def _taken(step: step_lib.Step, collective: collectives_lib.Collective) -> str:
-  """The SMs that a collective takes, and what does where NCCL tunes none."""
+  """The SMs that a collective takes, and what runs it if not NCCL."""
   return f"{step.num_sms(collective)}{_MARKS[step.run_by(collective)]}"
 
 
 def _times(
   step: step_lib.Step, replayed: timeline.Timeline
 ) -> rich.table.Table:
-  """What the step time is made of."""
+  """The parts of the step time."""
   of_copies = (
     ("+ kernels slowed by copies", _ms(replayed.total_copy_slowdown_us)),
     ("+ waits for copies", _ms(replayed.total_copy_wait_us)),
@@ -202,7 +202,7 @@ def _cell(us: float | None) -> str:
 def candidates(tuning: tuning_lib.Tuning) -> rich.table.Table:
   """All configs that were tried, with their predicted step times."""
   found = results.candidates(tuning.search)
-  # In two lines, which leaves names of options more of 80 columns.
+  # Two lines leave more of the 80 columns to names of options.
   tuned = _tuned(tuning.plan.applied).replace(" ", "\n")
   return layout.table(
     f"XLA options tried, with {tuning.num_trials:,} NCCL trials (predicted ms)",
@@ -225,10 +225,10 @@ def candidates(tuning: tuning_lib.Tuning) -> rich.table.Table:
 def arms(
   search: candidates_lib.Search, applied: plan_lib.Applied = "all"
 ) -> rich.table.Table:
-  """Arms: what runs today, what others publish, and the plan beside them.
+  """Arms: what runs today, published recipes, and the plan.
 
-  A user sees what the recipe that they use is worth on their own step: its time
-  under NCCL's own choices, as they run it, and with searched settings.
+  It shows what a recipe is worth on this step: its time under NCCL's own
+  choices, as you would run it, and with searched settings.
   """
   today_us = search.default.under_nccl_defaults.step_time_us
   fastest = search.fastest_arm.config.options
@@ -256,7 +256,7 @@ def arms(
 
 
 def _arms_notes(found: Iterable[results.Arm]) -> Iterator[str]:
-  """A line for each thing to know of arms, the names of those it is true of."""
+  """One line per note on arms, with the names of the arms it applies to."""
   by_note: dict[str, list[str]] = {}
   for arm in found:
     if arm.source:
@@ -268,7 +268,7 @@ def _arms_notes(found: Iterable[results.Arm]) -> Iterator[str]:
 
 
 def of_profile(overlaps: overlaps_lib.Overlaps) -> Iterator[rich.table.Table]:
-  """Who waited for whom in a run, as measured."""
+  """Waits, slowdowns and ranks of a run, as measured."""
   late_us = sum(row.late_ranks_us for row in overlaps.collectives)
   total_us = overlaps.kernel_us + overlaps.exposed_us + overlaps.gap_us
   yield layout.table(
@@ -341,7 +341,7 @@ def of_profile(overlaps: overlaps_lib.Overlaps) -> Iterator[rich.table.Table]:
 
 
 def ratios(costed: costing_lib.Costing) -> rich.table.Table:
-  """How far off the model was from the costs that a step is priced by."""
+  """Measured over predicted costs, by kind."""
   columns = ("number", "measured ms", "predicted ms", "least", "median", "most")
   return layout.table(
     "Measured over predicted, alone (without ranks' waits)",

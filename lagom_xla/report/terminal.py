@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports for the terminal: of an inspection, a tuning, a verification.
 
-The verdict first, then what it rests on, in 40 lines of 80 columns; every table
-where the user asks for it. Every time shown is predicted, unless it says so.
+A report starts with the verdict and its basis, and fits 40 lines of 80 columns;
+-v adds every table. All times are predicted unless labelled otherwise.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MORE_OF_STEP = (
   "Next: `lagom-xla explain` says what would help each collective;",
   f"`lagom-xla tune` searches for a plan; {_EVERYTHING}",
 )
-# Options and forms make other modules, of which this one knows nothing.
+# Options and forms make other modules, which this bound does not cover.
 _BOUND = "of this module: any order, any NCCL settings"
 _BOUND_OF_BOTH = "of both modules: any order, any NCCL settings"
 
@@ -55,7 +55,7 @@ def show_inspection(
   costed: costing_lib.Costing | None = None,
   is_verbose: bool = False,
 ) -> None:
-  """Shows what collectives cost a step, which ones, and why."""
+  """Shows what collectives cost a step, which cost most, and why."""
   replayed = step.timeline(step.default)
   more = _MORE_OF_STEP if step.analysis.collectives else (_EVERYTHING,)
   layout.show(
@@ -86,9 +86,9 @@ def show_tuning(
   costed: costing_lib.Costing | None = None,
   is_verbose: bool = False,
 ) -> None:
-  """Shows what tuning found, whether it acts, and what it should gain.
+  """Shows what tuning found, what each setting does, and the predicted gain.
 
-  `beyond` is what forms of the program would bring, which act in a process.
+  `beyond` is a sentence on what forms of the program would add in-process.
   """
   layout.show(
     console,
@@ -124,7 +124,7 @@ def show_verification(
   *,
   is_verbose: bool = False,
 ) -> None:
-  """Shows what each knob of a plan did, and what all of it should gain."""
+  """Shows what each part of a plan does, and the predicted gain of all."""
   layout.show(
     console,
     (
@@ -136,12 +136,12 @@ def show_verification(
   )
 
 
-# A name, a time or a size, and what to know of it.
+# A name, a time or size, and an explanation.
 _Row = tuple[str, str, str]
 
 
 def _verdict(words: str, rows: Sequence[_Row]) -> layout.Section:
-  """A sentence, and rows in columns as wide as the widest."""
+  """A sentence, then rows in aligned columns."""
   wide, right = (max(len(row[i]) for row in rows) for i in (0, 1))
   head = [*layout.wrapped(words)]
   for name, figure, known in rows:
@@ -153,7 +153,7 @@ def _verdict(words: str, rows: Sequence[_Row]) -> layout.Section:
 def _verdict_on_step(
   step: step_lib.Step, replayed: timeline_lib.Timeline
 ) -> layout.Section:
-  """How long a step takes as it runs today, and what it could at best."""
+  """How long a step takes as it runs today, and its lower bound."""
   step_us = replayed.step_time_us
   lost_us = step_us - replayed.kernel_us
   to_copies_us = replayed.total_copy_wait_us + replayed.total_copy_slowdown_us
@@ -196,7 +196,7 @@ def _today(us: float, low_us: float, high_us: float, is_open: bool) -> _Row:
 
 
 def _verdict_on_tuning(tuning: tuning_lib.Tuning) -> layout.Section:
-  """What a plan makes of a step, how surely, and what memory that takes."""
+  """A plan's effect on step time, with ranges, and on memory."""
   plan = tuning.plan
   default_us = plan.prediction.default_us
   before = plan.prediction.default_range_us
@@ -224,7 +224,7 @@ def _verdict_on_tuning(tuning: tuning_lib.Tuning) -> layout.Section:
 def _with_plan(
   gain_us: float, known: plan_lib.Range, planned_us: float
 ) -> _Row:
-  """What a plan gains, and how surely."""
+  """What a plan gains, with its range."""
   within = in_words.ms_range(known.low_us, known.high_us)
   words = f"gains {_ms(gain_us)}; 9 times in 10, {within}"
   if gain_us < 0:
@@ -237,7 +237,7 @@ def _with_plan(
 def _verdict_on_verification(
   verified: verification_lib.Verification,
 ) -> layout.Section:
-  """Whether all of a plan acts, and what it makes of the step."""
+  """Whether every part of a plan has an effect, and what the plan gains."""
   plan, parts = verified.plan, in_words.count(verified.effects, "part")
   num_idle = sum(not effect.acted for effect in verified.effects)
   if num_idle:
@@ -265,14 +265,14 @@ def _verdict_on_verification(
   )
 
 
-# Columns of a time.
+# Width of a time, in columns.
 _WIDE = 9
 
 
 def _exposed(
   step: step_lib.Step, replayed: timeline_lib.Timeline
 ) -> layout.Section | None:
-  """What kernels wait for and lose today; None where there is nothing."""
+  """What kernels wait and lose today; None if nothing is communicated."""
   if not step.analysis.collectives and not step.analysis.host_copies:
     return None
   head = (
@@ -324,7 +324,7 @@ def _items(
 
 
 def _advice(advice: Sequence[explanation_lib.Advice]) -> layout.Section | None:
-  """What to change in the program, the first in any case."""
+  """What to change in the program; the first item is always shown."""
   items = tuple(layout.wrapped(str(one)) for one in advice)
   return layout.Section(head=(), items=items, least=1) if items else None
 
@@ -332,7 +332,7 @@ def _advice(advice: Sequence[explanation_lib.Advice]) -> layout.Section | None:
 def _effects(
   verified: verification_lib.Verification, is_whole: bool
 ) -> layout.Section:
-  """What each knob of a plan was seen to do, those that do nothing first."""
+  """What each part of a plan does; those without an effect come first."""
   plan = verified.plan
   ordered = sorted(
     verified.effects, key=lambda e: (e.acted, -(e.gain_us or 0.0))
@@ -355,7 +355,7 @@ def show_profile(
   *,
   is_verbose: bool = False,
 ) -> None:
-  """Shows who waited for whom, who slowed whom, and which rank is late."""
+  """Shows waits, slowdowns and late ranks of a measured run."""
   overlaps = overlaps_lib.of_profile(profile)
   layout.show(
     console,
@@ -373,7 +373,7 @@ def show_profile(
 def _verdict_on_profile(
   profile: profile_lib.Profile, overlaps: overlaps_lib.Overlaps
 ) -> layout.Section:
-  """How long kernels waited in the run, for whom, and who was late."""
+  """How long kernels waited in the run, and which device was late."""
   count = in_words.count
   trace = profile.trace
   late_us = sum(row.late_ranks_us for row in overlaps.collectives)
@@ -407,7 +407,7 @@ def _verdict_on_profile(
 def _waited_for(
   profile: profile_lib.Profile, overlaps: overlaps_lib.Overlaps
 ) -> layout.Section | None:
-  """The collectives that cost most, as measured, with their lines."""
+  """The costliest collectives, as measured, with their source lines."""
   if not overlaps.collectives:
     return None
   instructions = instructions_lib.of_analysis(
@@ -433,7 +433,7 @@ def _waited_for(
 def _next(
   plan: plan_lib.Plan, files: Sequence[pathlib.Path]
 ) -> layout.Section | None:
-  """What to do with a plan, of whose files plan.json is the first."""
+  """What to do next with a plan; `files` starts with its plan.json."""
   if not files:
     return None
   folder = str(files[0].parent)

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traces for ui.perfetto.dev: predicted and measured steps, side by side.
 
-The form is Chrome's Trace Event Format: complete slices (ph "X"), flows from
+The format is Chrome's Trace Event Format: complete slices (ph "X"), flows from
 one slice to others ("s", "t", "f"), counters ("C") and names ("M"). Times are
-in microseconds. Slices of one thread nest or follow each other.
+in microseconds. Slices of one thread are nested or disjoint.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lagom_xla.report import instructions as instructions_lib
 
 Event = Mapping[str, Any]
 
-# What a mark takes that has no length: the least that a slice can be found by.
+# Length of a mark: the shortest slice that can be found in the viewer.
 _MARK_US = 1e-3
 
 
@@ -36,7 +36,7 @@ class Process:
   """The events of one process, each thread of which is a stream.
 
   Attributes:
-    events: so far.
+    events: the events added so far.
   """
 
   def __init__(self, number: int, name: str):
@@ -54,7 +54,7 @@ class Process:
     end_us: float,
     arguments: Mapping[str, Any],
   ) -> None:
-    """Adds what a stream did for a time."""
+    """Adds a slice: what a stream did from one time to another."""
     self._add(
       "X",
       thread,
@@ -65,10 +65,10 @@ class Process:
     )
 
   def mark(self, thread: str, name: str, at_us: float) -> float:
-    """Adds a moment, as the shortest of slices, after those at the same time.
+    """Adds a moment as a very short slice, after others at the same time.
 
     Returns:
-      When it is, for flows.
+      The slice's begin in microseconds, for flows.
     """
     at_us = max(at_us, self._marked_us.get(thread, at_us))
     self._marked_us[thread] = at_us + _MARK_US
@@ -76,7 +76,7 @@ class Process:
     return at_us
 
   def flow(self, number: int, places: Sequence[tuple[str, float]]) -> None:
-    """Joins slices: those that are on these threads at these times."""
+    """Connects the slices on these threads at these times by a flow."""
     last = len(places) - 1
     # Unique in the whole trace.
     of_flow = {"id": self._number * 10_000_000 + number, "cat": "flow"}
@@ -85,7 +85,7 @@ class Process:
       self._add(phase, thread, "start to done", ts=at_us, **of_flow, bp="e")
 
   def counter(self, name: str, at_us: float, value: float) -> None:
-    """Sets a counter from a time on."""
+    """Sets a counter from `at_us` on."""
     self._event("C", name, ts=at_us, args={"value": value})
 
   def _event(self, phase: str, name: str, **more: Any) -> None:
@@ -106,7 +106,7 @@ class Process:
 
 
 def write(path: pathlib.Path, processes: Sequence[Process]) -> None:
-  """Writes a trace, compressed where the name ends in .gz.
+  """Writes a trace, compressed if the name ends in .gz.
 
   Raises:
     OutputError: it cannot be written.
@@ -115,7 +115,7 @@ def write(path: pathlib.Path, processes: Sequence[Process]) -> None:
   text = json.dumps({"displayTimeUnit": "ms", "traceEvents": events})
   data = text.encode()
   if path.suffix == ".gz":
-    # Without the time of day: the same step makes the same file.
+    # No timestamp, so that the same step makes the same file.
     data = gzip.compress(data, compresslevel=6, mtime=0)
   try:
     path.write_bytes(data)
@@ -137,7 +137,7 @@ def predicted(
   step: step_lib.Step,
   configuration: step_lib.Configuration,
 ) -> Process:
-  """A step under NCCL settings, as the process of a number in the trace."""
+  """A step under NCCL settings, as process `number` of the trace."""
   return of_recording(
     number,
     f"{name} ({step.basis})",
@@ -152,9 +152,9 @@ def of_recording(
   recorded: recorder.Recording,
   instructions: _Instructions,
 ) -> Process:
-  """A step as recorded, its streams as threads, with flows and waits."""
+  """A recorded step: streams as threads, with flows and waits."""
   made = _drawn(number, name, recorded.slices, instructions)
-  # From each start to its collective or copy, and on to its done.
+  # Flows from each start to its collective or copy, and on to its done.
   moved = [s for s in recorded.slices if s.kind in ("collective", "copy")]
   marks = [(s.issued_us, False, i) for i, s in enumerate(moved)]
   marks += [(s.done_us, True, i) for i, s in enumerate(moved)]
@@ -177,7 +177,7 @@ def of_recording(
 
 
 def measured(first: int, profile: profile_lib.Profile) -> Iterator[Process]:
-  """A step of a profile, each GPU a process, numbered from the first on."""
+  """A step of a profile, one process per GPU, numbered from `first` on."""
   instructions = instructions_lib.of_analysis(
     profile.analysis, profile.trace.platform
   )
@@ -210,7 +210,7 @@ def _drawn(
   slices: Sequence[recorder.Slice],
   instructions: _Instructions,
 ) -> Process:
-  """What streams did, and the channels that collectives held meanwhile."""
+  """The streams' slices, with a counter of the channels in use."""
   made = Process(number, name)
   changes = []
   for ran in slices:
@@ -259,7 +259,7 @@ def _arguments(
 def median_step(
   profile: profile_lib.Profile,
 ) -> Sequence[steps_lib.DeviceStep]:
-  """The step of median length, on each GPU that has it whole."""
+  """The step of median length, on each GPU that recorded all of it."""
   by_number = collections.defaultdict(list)
   for step in profile.whole_steps:
     by_number[step.number].append(step)
@@ -273,7 +273,7 @@ def median_step(
 def _threads(
   stream: str, events: Sequence[profiled_events.Event]
 ) -> Iterator[tuple[str, profiled_events.Event]]:
-  """Events with threads on which they follow each other, as few as will do."""
+  """Events with threads, so that none overlap on the fewest threads."""
   ends_us: list[float] = []
   for event in sorted(events, key=lambda e: e.begin_us):
     free = (i for i, end_us in enumerate(ends_us) if end_us <= event.begin_us)

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contents of a report page: of an inspection, or of a tuning.
 
-A step is drawn from its recorded replay: its slices as columns, its labels once
-each, times to a nanosecond. A step of very many slices has its shortest ones
-joined, as no screen shows them, so that its page stays small. Waits and their
-reasons are those of `lagom-xla explain`.
+A step is drawn from its recorded replay: slices as columns, each label once,
+times rounded to a nanosecond. If a step has very many slices, the shortest ones
+are joined to keep the page small; no screen would show them anyway. Waits and
+their reasons are those of `lagom-xla explain`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from lagom_xla.report.page import report
 from lagom_xla.tuner import tuning as tuning_lib
 
 _DIGITS = 3
-# Slices of a step that are kept; where there are more, those are joined that
-# are shorter than a share of the step, doubled until no more are left.
+# The most slices of a step. If there are more, slices shorter than a share of
+# the step are joined; the share doubles until few enough are left.
 _MOST_SLICES = 16_000
 _LEAST_SHARE = 1e-6
 
@@ -48,7 +48,7 @@ def picture(
   replayed: timeline_lib.Timeline,
   instructions: Instructions,
 ) -> report.Picture:
-  """A step, drawn: "before" or "after", as recorded and as replayed."""
+  """The picture of a step, named "before" or "after"."""
   streams = _joined(recorded)
   names = dict.fromkeys(
     name
@@ -102,7 +102,7 @@ def _lost_us(ran: recorder.Slice) -> float:
 
 
 def _beside(ran: recorder.Slice) -> Sequence[tuple[str, float]]:
-  """What it ran beside, and lost to that; of trips and of several the sum."""
+  """What a slice lost to each collective or copy; a sum for joined slices."""
   if ran.kind in ("folded", "several"):
     return [("", _lost_us(ran))]
   return ran.lost_us
@@ -111,7 +111,7 @@ def _beside(ran: recorder.Slice) -> Sequence[tuple[str, float]]:
 def _joined(
   recorded: recorder.Recording,
 ) -> Mapping[str, Sequence[recorder.Slice]]:
-  """The slices of each stream, the shortest joined where they are too many."""
+  """Each stream's slices, the shortest ones joined if there are too many."""
   slices: dict[str, Sequence[recorder.Slice]] = {
     name: [ran for ran in recorded.slices if ran.stream == name]
     for name in recorded.streams
@@ -127,7 +127,7 @@ def _joined(
 def _join(
   slices: Sequence[recorder.Slice], least_us: float
 ) -> Iterator[recorder.Slice]:
-  """Slices, those joined that are shorter than a time and follow each other."""
+  """Slices with runs of consecutive ones shorter than `least_us` joined."""
   short: list[recorder.Slice] = []
   for ran in slices:
     is_short = ran.time_us < least_us and ran.kind != "folded"
@@ -166,7 +166,10 @@ def _several(slices: Sequence[recorder.Slice]) -> recorder.Slice:
 def _costliest_trip(
   recorded: recorder.Recording,
 ) -> tuple[float, float] | None:
-  """The last trip before the fold that loses most; the longest if none does."""
+  """Begin and end of the trip before the fold with the largest losses.
+
+  If none loses anything, of the trip before the longest fold.
+  """
   folds = [
     ran
     for ran in recorded.slices
@@ -178,14 +181,14 @@ def _costliest_trip(
   return fold.begin_us - fold.time_us / fold.num_trips, fold.begin_us
 
 
-# Collectives that are looked at, and rows that a page has for them.
+# The most collectives to examine, and the most rows on a page.
 _MOST_LOOKED_AT = 256
 _MOST = 12
 # Losses of a smaller share of the step are not explained.
 _LEAST_EXPLAINED = 5e-4
 
-# What may differ in the kernels that alike collectives slow: figures, and
-# numbers in names.
+# Collectives count as alike even if these differ in what they slow: figures,
+# and numbers in names.
 _FIGURES = re.compile(r"[\d.,]+")
 
 
@@ -194,9 +197,9 @@ def losses(
   configuration: step_lib.Configuration,
   instructions: Instructions,
 ) -> tuple[report.Collective, ...]:
-  """The collectives that cost a step most, waits and slowed kernels together.
+  """The collectives with the highest cost: waits plus slowed kernels.
 
-  Those that are alike are one row, in the words of the one that costs most.
+  Alike collectives share one row, which describes the costliest of them.
   """
   explained = explaining.of_run(step, configuration)
   least_us = _LEAST_EXPLAINED * explained.step_us
@@ -239,7 +242,7 @@ def _why_slows(
   configuration: step_lib.Configuration,
   one: explanation_lib.Collective,
 ) -> str:
-  """Why the kernel that loses most to a collective is slower beside it."""
+  """Why a collective slows the kernel that loses most to it."""
   name, key = one.slows[0].kernel, step.key_of[one.name]
   num_channels = step.predict(key, configuration[key]).num_channels
   kernel = next(k for k in step.analysis.kernels.values() if k.name == name)
@@ -258,7 +261,7 @@ def _why_slows(
 def _together(
   first: report.Collective, alike: Sequence[explanation_lib.Collective]
 ) -> report.Collective:
-  """The row of a collective, with the times of others that are like it."""
+  """A collective's row with the times of all alike collectives added."""
   if len(alike) == 1:
     return first
   why = first.why_waits and f"For {first.label.name}: {first.why_waits}"
@@ -279,7 +282,13 @@ def of_inspection(
   measured_us: float | None = None,
   advice: Sequence[explanation_lib.Advice] = (),
 ) -> report.Report:
-  """What a page tells of a step as it runs today, and by a profile if any."""
+  """The report of a step as it runs today.
+
+  Args:
+    step: the step.
+    measured_us: the median step time in a profile, if there is one.
+    advice: what to change in the program.
+  """
   drawn, collectives = _drawn("before", step, step.default)
   before = uncertainty.times(step, step.default)
   return report.Report(
@@ -305,7 +314,7 @@ def of_inspection(
 def of_tuning(
   tuning: tuning_lib.Tuning, *, folder: str, measured_us: float | None = None
 ) -> report.Report:
-  """What a page tells of a tuning whose plan is in a folder."""
+  """The report of a tuning whose plan is in `folder`."""
   default, kept = tuning.search.default, tuning.kept
   estimate = report.Estimate.of
   before = of_inspection(default.runs, measured_us=measured_us)
@@ -351,7 +360,7 @@ def _drawn(
 
 
 def _notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
-  """What a terminal tells elsewhere."""
+  """Notes on what the terminal report shows outside its notes."""
   if tuning.stopped is not None:
     yield (
       f"The search was stopped by {tuning.stopped.reason}: the plan is the best"
@@ -367,7 +376,7 @@ def _notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
 
 
 def _settings(tuning: tuning_lib.Tuning) -> Iterator[report.Setting]:
-  """All settings of a plan, and after each kind what that does together."""
+  """All settings of a plan, with the joint effect after each group."""
   for group in settings.groups(tuning):
     for one in group.settings:
       yield report.Setting(

@@ -1,11 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A report: all that its page shows as plain data, and that page.
+"""A report: everything that its page shows, as plain data; and the page.
 
-The data is what `report --format=json` prints, and is kept beside a plan, so
-that a page can be made again without compiling. A page is one HTML file with
-all that it shows inside: plotly, which draws the figures, too, so that it needs
-no network, now or in ten years.
+The data is what `report --format=json` prints. It is kept beside a plan, so
+that the page can be made again without compiling. A page is one self-contained
+HTML file: it includes plotly, which draws the figures, and needs no network.
 """
 
 from __future__ import annotations
@@ -27,13 +26,14 @@ FORMAT_VERSION: Final = 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-  """A time and what it is between, 9 times in 10, in microseconds.
+  """A predicted time and its range, 9 times in 10, in microseconds.
 
   Attributes:
-    us: as predicted.
-    low_us: the lower end.
-    high_us: the upper end.
-    is_open: whether it may be far above that, by calls of unknown work.
+    us: the prediction.
+    low_us: the lower end of the range.
+    high_us: the upper end of the range.
+    is_open: whether it may be far above the range, because of library calls of
+      unknown work.
   """
 
   us: float
@@ -43,7 +43,7 @@ class Estimate:
 
   @classmethod
   def of(cls, found: uncertainty.Estimate) -> Estimate:
-    """What the cost model says of a time, in microseconds."""
+    """An estimate of the cost model, in microseconds."""
     return cls(
       us=found.mean,
       low_us=found.low,
@@ -54,20 +54,20 @@ class Estimate:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Stream:
-  """What a stream did, slice by slice, a list for each of a slice's fields.
+  """What a stream did: one list per field, with an entry for each slice.
 
   Attributes:
-    name: "compute", "communication" or a stream of copies.
-    begin_us: when each began.
+    name: "compute", "communication" or a copy stream.
+    begin_us: when each slice began.
     end_us: when it ended.
-    kind: "kernel", "wait", "collective", "copy", "folded" for trips of a loop
-      that are alike, or "several" for slices too short to be kept apart.
-    label: index of its words in `Picture.labels`; -1 for none.
-    lone_us: what it takes alone; of trips and of several, their kernels.
-    wait_us: waits that it is or, of trips and of several, that are in it.
-    num: of folded trips, or of several slices; else 1.
-    beside: what it ran beside: indices of words, and what each cost it in
-      microseconds; of trips and of several, the sum under -1.
+    kind: "kernel", "wait", "collective", "copy", "folded" for equal trips of a
+      loop, or "several" for short slices that were joined.
+    label: index of its label in `Picture.labels`; -1 for none.
+    lone_us: its time alone; for "folded" and "several", that of their kernels.
+    wait_us: wait time; for "folded" and "several", the waits inside.
+    num: number of folded trips or joined slices; else 1.
+    beside: index of each label that it ran beside, and what it lost to that in
+      microseconds; for "folded" and "several", the sum at index -1.
   """
 
   name: str
@@ -83,13 +83,13 @@ class Stream:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Label:
-  """An instruction in words.
+  """The description of an instruction.
 
   Attributes:
-    name: of it.
-    what: it does.
-    moves: what a collective moves; "" where that is not known.
-    source: where it is from; "" where that is not known.
+    name: its name.
+    what: what it does.
+    moves: what a collective moves; "" if unknown.
+    source: its source line; "" if unknown.
   """
 
   name: str
@@ -100,18 +100,18 @@ class Label:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Picture:
-  """One step, drawn; times in microseconds.
+  """The picture of one step; times in microseconds.
 
   Attributes:
     name: "before" or "after".
-    step_us: the step.
+    step_us: step time.
     kernel_us: kernels alone.
-    slowdown_us: what kernels lost to collectives and copies.
-    wait_us: waits for them.
-    labels: of the slices.
-    streams: that of kernels first.
-    detail_us: begin and end of a trip of the loop that costs most, where there
-      is a loop whose trips are folded.
+    slowdown_us: what kernels lose to collectives and copies.
+    wait_us: waits for collectives and copies.
+    labels: labels of the slices.
+    streams: the streams, compute first.
+    detail_us: begin and end of one trip of the costliest loop; None if no loop
+      has folded trips.
   """
 
   name: str
@@ -126,19 +126,19 @@ class Picture:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Collective:
-  """What a collective, with those like it, costs a step; in microseconds.
+  """What a collective, and others like it, cost a step; in microseconds.
 
   Attributes:
-    label: what it is.
-    num_others: collectives like it, which its times have too: as many bytes,
-      from the same line, waited for and slowing kernels for the same reason.
-    executions: times they run per step.
-    lone_us: all its runs alone.
-    wait_us: what kernels wait for it.
-    slows_us: what kernels lose to it.
-    why_waits: why it is waited for, in a sentence; "" where it is not.
-    slowed: the kernel that loses most to it; "" for none.
-    why_slows: why that one does, in a sentence.
+    label: its label.
+    num_others: other collectives included in its times: with the same bytes,
+      source line, and reasons for waits and slowdowns.
+    executions: how often they run per step.
+    lone_us: the time of all runs alone.
+    wait_us: how long kernels wait for them.
+    slows_us: how much they slow kernels.
+    why_waits: why kernels wait, in a sentence; "" if they do not.
+    slowed: the kernel that loses most; "" for none.
+    why_slows: why that kernel is slower, in a sentence.
   """
 
   label: Label
@@ -157,9 +157,9 @@ class Setting:
   """A setting of a plan.
 
   Attributes:
-    name: what is set.
-    value: to what.
-    sentence: what that replaces and does.
+    name: the setting.
+    value: its value.
+    sentence: what it replaces and does.
   """
 
   name: str
@@ -173,8 +173,8 @@ class Tried:
 
   Attributes:
     name: what it sets.
-    us: step time under NCCL's own choices; None where it was refused.
-    tuned_us: with NCCL settings searched, or as far as it was searched.
+    us: step time under NCCL's own choices; None if XLA refused it.
+    tuned_us: step time with searched NCCL settings; None if not searched.
     verdict: "kept", or why it was not.
   """
 
@@ -186,11 +186,11 @@ class Tried:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Command:
-  """A thing to do.
+  """A command for the user to run.
 
   Attributes:
-    words: when, or why.
-    text: what to type; "" where there is nothing.
+    words: when or why to run it.
+    text: the command; "" if there is nothing to run.
   """
 
   words: str
@@ -199,26 +199,25 @@ class Command:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-  """What a page tells of a step.
+  """Everything that a page shows about a step.
 
   Attributes:
     format_version: raised when a field changes its meaning.
-    module_name: of the step.
-    cluster: its name.
-    made_with: versions, in words.
-    basis: what times are: "predicted", or "predicted from measured costs".
-    before: the step as it runs today.
-    measured_us: the median of the steps that a profile of it has; None without
-      one.
-    after: with the plan; None of an inspection.
-    gain: what the plan gains; None of an inspection.
-    lower_bound_us: what no order of what XLA made can beat, nor any settings of
-      NCCL; the lower one of both modules.
-    notes: what to know of the figures.
-    pictures: of the step before, and after.
-    collectives_before: that cost most, as it runs today.
-    collectives_after: with the plan.
-    settings: of the plan, with a sentence each.
+    module_name: name of the step's module.
+    cluster: name of the cluster.
+    made_with: versions, as text.
+    basis: the basis of times: "predicted", or "predicted from measured costs".
+    before: step time as it runs today.
+    measured_us: median step time in the profile; None without one.
+    after: step time with the plan; None for an inspection.
+    gain: the plan's gain; None for an inspection.
+    lower_bound_us: a step time that no order of the modules' instructions and
+      no NCCL settings can beat; the lower of both modules.
+    notes: notes on the figures.
+    pictures: the step before, and after.
+    collectives_before: the costliest collectives as the step runs today.
+    collectives_after: the costliest collectives with the plan.
+    settings: the plan's settings, with a sentence each.
     tried: all configurations that were tried.
     commands: how to apply the plan.
   """
@@ -250,7 +249,7 @@ def verdict(
   gain_us: tuple[float, float],
   num: int,
 ) -> str:
-  """What came of a search, in words."""
+  """The result of a search, as a clause."""
   if after_us is None:
     tried = in_words.count(num, "configuration")
     return f"none of {tried} is surely faster than what runs today"
@@ -280,10 +279,10 @@ _FOLDER = pathlib.Path(__file__).parent
 
 
 def check_can_render() -> None:
-  """Checks that what draws pages is installed, before any work is done.
+  """Checks that the packages that render pages are installed.
 
   Raises:
-    OutputError: it is not.
+    OutputError: one is missing.
   """
   try:
     import jinja2  # noqa: F401
@@ -299,7 +298,7 @@ def html(data: Report) -> str:
   """A report as HTML.
 
   Raises:
-    OutputError: what draws pages is not installed.
+    OutputError: a package that renders pages is missing.
   """
   words = ""
   if data.after is not None and data.gain is not None:
@@ -329,7 +328,7 @@ def html(data: Report) -> str:
 
 
 def _why(data: Report) -> str:
-  """What costs today's step most, and why; "" where nothing does."""
+  """Which collective costs today's step most, and why; "" if none does."""
   row = next(iter(data.collectives_before), None)
   if row is None or not (row.why_waits or row.why_slows):
     return ""
@@ -349,18 +348,19 @@ def draw(data: Report, path: pathlib.Path) -> None:
   """Writes a report as an HTML file.
 
   Raises:
-    OutputError: it cannot be written, or what draws pages is not installed.
+    OutputError: it cannot be written, or a package that renders pages is
+      missing.
   """
   save(html(data), path)
 
 
 def filled(folder: pathlib.Path, **values: object) -> str:
-  """The page of a folder, page.html.j2, with page.js and all else inside.
+  """Renders a folder's page.html.j2, with its page.js and all else inside.
 
-  `values` has the `title`, and what is `drawn` by the script.
+  `values` includes the `title`, and `drawn`, the data for the script.
 
   Raises:
-    OutputError: what draws pages is not installed.
+    OutputError: a package that renders pages is missing.
   """
   check_can_render()
   import jinja2
