@@ -1,18 +1,19 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Copies of a module: what moves arrays on streams beside that of kernels.
+"""Copies of a module that run on streams beside that of kernels.
 
-XLA gives arrays in the host's memory memory space 5 in their layout, S(5) in
-text, and moves them by copy engines: by `copy-start` / `copy-done` of a whole
-array, all on one stream; by an `async-start` / `async-done` pair around a slice
-out of a stack or into it, as loops have them, those of each direction after one
-another; or by the same plain, which holds the compute stream.
+XLA marks arrays in host memory by memory space 5 in their layout, S(5) in text,
+and moves them by copy engines: by `copy-start` / `copy-done` of a whole array,
+all on one stream; by an `async-start` / `async-done` pair around a slice out of
+a stack or into it, as in loops, on one stream per direction; or by the same
+instructions without a start, which hold up the compute stream.
 
-From JAX 0.11 on, XLA starts slices of loops within the GPU's memory ahead, as
-memcpys of fusions that only move a slice (XLA's dynamic_slice_copy_fusion_async
-_wrapper.cc). Those in flight share the memory's rate, and `copy-start` of whole
-arrays with them, so they are taken to follow each other on one stream. Other
-work in an `async-start` is taken for kernels of the compute stream.
+From JAX 0.11 on, XLA starts slices of loops within GPU memory ahead, as memcpys
+of fusions that only move a slice (XLA's
+dynamic_slice_copy_fusion_async_wrapper.cc). Those in flight share the memory
+bandwidth with each other and with `copy-start` of whole arrays, so they are
+modelled as one stream. Other work in an `async-start` counts as kernels of the
+compute stream.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from lagom_xla.passes import hlo
 # Layout::kHostMemorySpace of XLA.
 _HOST = 5
 
-# What may stand in a fusion that only moves an array.
+# Instructions that a fusion may hold that only moves an array.
 _NO_WORK = frozenset([
   "bitcast", "constant", "copy", "dynamic-slice", "dynamic-update-slice",
   "fusion", "parameter", "reshape", "slice",
@@ -42,15 +43,15 @@ class Copy:
 
   Attributes:
     name: name of the instruction that starts it.
-    computation: name of the computation that it stands in.
+    computation: name of the computation that holds it.
     start_id: id of the instruction that starts it.
-    done_id: id of the instruction that waits for it; None where it holds the
-      compute stream.
+    done_id: id of the instruction that waits for it; None if the copy holds up
+      the compute stream.
     num_bytes: bytes that it moves.
-    stream: copies of one stream follow one another.
+    stream: copies of one stream run one after another.
     executions: times it runs per step.
-    to_host: whether it goes to the host, or comes from there; None of one
-      within the GPU's memory, where each byte is read once and written once.
+    to_host: True for a copy to the host, False for one from it; None for one
+      within GPU memory, where each byte is read once and written once.
   """
 
   name: str
@@ -64,15 +65,15 @@ class Copy:
 
   @property
   def is_bound_by_memory(self) -> bool:
-    """Whether by the GPU's memory, or by the link to the host."""
+    """Whether GPU memory bounds it, not the link to the host."""
     return self.to_host is None
 
 
 def find(module: hlo.Module, *, apart: Collection[int]) -> Mapping[int, Copy]:
-  """The copies of a scheduled module that run, by the id of what starts them.
+  """The copies that a scheduled module runs, by the id of their start.
 
-  Those to and from the host come first. Instructions of the ids `apart` start
-  something else, such as collectives.
+  Copies to and from the host come first. `apart` has the ids of instructions
+  that start something else, such as collectives.
   """
   with_host: dict[int, Copy] = {}
   on_device: dict[int, Copy] = {}
@@ -114,7 +115,7 @@ def is_on_host(shape: hlo.Shape) -> bool:
 
 
 def put_on_host(shape: hlo.Shape) -> None:
-  """Has an array be in the host's memory."""
+  """Places an array in the host's memory."""
   shape.layout.memory_space = _HOST
 
 
@@ -148,9 +149,9 @@ def _host_move(
   computation: hlo.Computation,
   instruction: hlo.Instruction,
 ) -> tuple[hlo.Shape, bool] | None:
-  """What an instruction moves, and whether to the host or from it.
+  """The shape that an instruction moves, and whether it moves to the host.
 
-  None where it does anything else.
+  None if the instruction does anything else.
   """
   match instruction.opcode:
     case "copy-start":  # (destination, source, context)

@@ -2,13 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dependences: which instructions of a computation run before which others.
 
-An instruction runs after those whose values it takes (its operands) and after
-its control predecessors. A start and the done that waits for it are joined like
-any others, by the done's operand.
+An instruction runs after its operands and after its control predecessors. A
+done depends on its start like any other user, by its operand.
 
     graph = dependencies.of(computation)
     graph.predecessors[instruction.id]
-    graph.first_violation(order)      # None: a legal order
+        graph.first_violation(order)      # None for a legal order
 
 The graph does not say when two instructions share a buffer: an order that it
 allows can still overwrite a value too soon.
@@ -27,20 +26,20 @@ _T = TypeVar("_T", bound=Hashable)
 
 
 class DisjointSets(Generic[_T]):
-  """Sets of items; one that was never joined is a set of its own."""
+  """Disjoint sets of items; an item that was never joined is alone."""
 
   def __init__(self) -> None:
     self._parent: dict[_T, _T] = {}
 
   def find(self, item: _T) -> _T:
-    """The item that stands for all in the set of this one."""
+    """The representative of an item's set."""
     parents = self._parent
     while (parent := parents.get(item, item)) != item:
       parents[item] = item = parents.get(parent, parent)
     return item
 
   def join(self, item: _T, other: _T) -> None:
-    """Adds the set of an item to that of another, whose item stands for all."""
+    """Joins two sets; keeps the second one's representative."""
     self._parent[self.find(item)] = self.find(other)
 
 
@@ -55,7 +54,7 @@ class Graph:
 
   @functools.cached_property
   def operands(self) -> Edges:
-    """Instructions whose values each one takes, without repeats."""
+    """Each instruction's operands, without repeats."""
     instructions = self.computation.instructions
     return {i.id: _unique(i.operand_ids) for i in instructions}
 
@@ -77,14 +76,14 @@ class Graph:
 
   @functools.cached_property
   def users(self) -> Edges:
-    """Instructions that take each one's value, in schedule order."""
+    """The instructions that take each one's value, in schedule order."""
     return _reversed(self.operands)
 
   @functools.cached_property
   def done_of(self) -> Mapping[int, int]:
-    """Start -> the instruction that waits for it in this computation.
+    """Start -> the instruction in this computation that waits for it.
 
-    Through any async-updates in between; starts that another computation waits
+    It may be several async-updates away. Starts that another computation waits
     for are missing.
     """
     by_id = self.computation.by_id
@@ -111,9 +110,9 @@ class Graph:
     return False
 
   def first_violation(self, order: Sequence[int]) -> tuple[int, int] | None:
-    """The first edge that an order of all instructions breaks, if there is one.
+    """The first edge that an order of all instructions breaks, if any.
 
-    That is an instruction, and a predecessor that comes later.
+    Returns an instruction, and a predecessor that comes after it.
     """
     position = {id_: at for at, id_ in enumerate(order)}
     for id_ in order:
@@ -124,7 +123,7 @@ class Graph:
 
 
 def of(computation: hlo.Computation) -> Graph:
-  """The dependences of a computation, whose instructions follow their operands.
+  """The dependences of a computation whose operands precede their users.
 
   They do in any schedule and in the protos that XLA writes.
   """
@@ -138,10 +137,10 @@ def _unique(ids: Iterable[int]) -> tuple[int, ...]:
 def awaiting_of(
   computation: hlo.Computation,
 ) -> dict[int, hlo.Instruction]:
-  """Id of each start -> the last instruction that awaits it there.
+  """Id of each start -> the last instruction that waits for it here.
 
-  That is its done, through any async-updates in between, or the last of those
-  where another computation waits for it.
+  This is its done, or the last of its async-updates if another computation has
+  the done.
   """
   awaiting: dict[int, hlo.Instruction] = {}
   start_of: dict[int, int] = {}
@@ -171,9 +170,9 @@ def _reversed(edges: Edges) -> Edges:
 def in_order(
   ids: Iterable[int], before: Callable[[int], Iterable[int]]
 ) -> list[int]:
-  """Ids in their order, but each after those that must come before it.
+  """Ids in their order, except that each follows those it must follow.
 
-  Depth first, without recursion.
+  Searches depth first, without recursion.
   """
   placed: dict[int, None] = {}
   for first in ids:

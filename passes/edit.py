@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Edits of a module's proto: new ids and names, and a legal order.
 
-XLA asks three things of an edited module. Ids and names are unique; the id of
-an instruction carries that of its computation in its upper half; and operands
-stand before their users. An edit here keeps an id where it can, by putting an
-instruction in place of another, so that no other instruction has to change.
+XLA requires three things of an edited module: ids and names are unique; the
+upper half of an instruction's id is that of its computation; and operands
+precede their users. Edits here keep ids where possible, by putting an
+instruction in another one's place, so that no other instruction changes.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Editor:
     self._names = {i.name for i in instructions}
 
   def new_id(self, computation: hlo.Computation) -> int:
-    """An id for another instruction of a computation."""
+    """An id for a new instruction of a computation."""
     upper = computation.proto.root_id >> _LOCAL_BITS
     self._last_id += 1
     return upper << _LOCAL_BITS | self._last_id
 
   def new_name(self, name: str) -> str:
-    """The name itself, or with a number after it where it is taken."""
+    """The name itself, or with a number appended if it is taken."""
     unique, number = name, 0
     while unique in self._names:
       number += 1
@@ -56,9 +56,10 @@ def forward(
   instructions: Iterable[hlo.Instruction],
   source_of: Mapping[int, int],
 ) -> None:
-  """Takes instructions out; their users take another's value.
+  """Removes instructions; their users take another's value.
 
-  `source_of` has the id of what gives the same value for that of what goes.
+  `source_of` maps the id of a removed instruction to that of one with the same
+  value.
   """
   kept = [i for i in instructions if i.id not in source_of]
   for instruction in kept:
@@ -73,10 +74,10 @@ def forward(
 def replace_instructions(
   computation: hlo.Computation, instructions: Iterable[hlo.Instruction]
 ) -> None:
-  """Gives a computation other instructions, operands before their users.
+  """Replaces a computation's instructions, operands before their users.
 
-  The order is kept where it can be. Control predecessors that are no longer
-  there are forgotten.
+  Keeps the order where possible. Control predecessors that are gone are
+  dropped.
   """
   by_id = {i.id: i for i in instructions}
   for instruction in by_id.values():

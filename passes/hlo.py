@@ -1,17 +1,17 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""An HLO module: its computations, their schedule, how often each one runs.
+"""An HLO module: its computations, their schedule, and how often each runs.
 
-Everything is read from the HloModuleProto (`hlo.proto`), whatever XLA handed
-out: the proto is the one form that every jaxlib writes and that a rewriting
-pass can hand back. `hlo_source.py` gets it from files, text and executables.
+Everything is read from the HloModuleProto (`hlo.proto`), the one form that
+every jaxlib writes and that a rewriting pass can return. `hlo_source.py` gets
+it from files, text and executables.
 
     module = hlo.load("step.hlo.xz")       # text or proto, .xz and .gz too
     module = hlo.load(compiled)            # jax.stages.Compiled
     for instruction in module.entry.instructions:   # in schedule order
       ...
 
-Instructions are the protos themselves: what a rewrite pass edits is what XLA
+Instructions are the protos themselves, so what a rewrite pass edits is what XLA
 gets.
 """
 
@@ -44,17 +44,17 @@ _ELEMENT_TYPES: Mapping[int, tuple[str, int]] = {
     30: ("s1", 1), 31: ("u1", 1), 32: ("f4e2m1fn", 4), 33: ("f8e8m0fnu", 8),
     35: ("f6e2m3fn", 6), 36: ("f6e3m2fn", 6),
 }  # fmt: skip
-TUPLE = 13  # Of the same enum.
+TUPLE = 13  # In the same enum.
 
-# Computations that these call run as a sequence of their own; computations
-# that other instructions call (fusion, reduce, sort, ...) are part of a kernel.
+# Computations that these call run as sequences of their own. Computations that
+# other instructions call (fusion, reduce, sort, ...) are part of a kernel.
 _CALLS = frozenset(["while", "conditional", "call"])
 _CONTROL_FLOW = _CALLS | {"async-start"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Computation:
-  """One computation. Instructions are in schedule order when scheduled."""
+  """One computation; instructions are in schedule order if scheduled."""
 
   proto: hlo_pb2.HloComputationProto
   instructions: tuple[Instruction, ...]
@@ -66,7 +66,7 @@ class Computation:
 
   @property
   def name(self) -> str:
-    """As XLA prints it."""
+    """The name that XLA prints."""
     return self.proto.name
 
   @functools.cached_property
@@ -101,15 +101,15 @@ class Computation:
       yield from (i for i in self.instructions if i.opcode == "while")
 
   def operands(self, instruction: Instruction) -> list[Instruction]:
-    """The instructions whose values one of this computation takes."""
+    """The instructions whose values an instruction takes."""
     return [self.by_id[i] for i in instruction.operand_ids]
 
   def behind(
     self, instruction: Instruction, opcodes: Container[str]
   ) -> Instruction:
-    """What makes a value that instructions of these opcodes pass on.
+    """Follows a value back through instructions of these opcodes.
 
-    Those that put several values together end the way.
+    Stops at an instruction with several operands.
     """
     while instruction.opcode in opcodes and len(instruction.operand_ids) == 1:
       instruction = self.by_id[instruction.operand_ids[0]]
@@ -122,9 +122,9 @@ class Module:
 
   Attributes:
     proto: the module as XLA serialized it.
-    num_partitions: devices that the module was partitioned for, where the
-      source says so (text headers and compiled objects do, protos do not).
-    num_replicas: how many of those are replicas, where it says so.
+    num_partitions: devices that the module was partitioned for, if the source
+      says so (text headers and compiled objects do, protos do not).
+    num_replicas: how many of those are replicas, if it says so.
   """
 
   proto: hlo_pb2.HloModuleProto
@@ -133,7 +133,7 @@ class Module:
 
   @property
   def name(self) -> str:
-    """The name of what was compiled, such as jit_step."""
+    """The name of the compiled function, such as jit_step."""
     return self.proto.name
 
   @property
@@ -143,7 +143,7 @@ class Module:
 
   @functools.cached_property
   def num_instructions(self) -> int:
-    """Instructions of all computations, inside fusions too."""
+    """The number of instructions in all computations, including fusions."""
     return sum(len(c.instructions) for c in self.proto.computations)
 
   @functools.cached_property
@@ -167,7 +167,7 @@ class Module:
     return self.computations[self.proto.entry_computation_id]
 
   def copy(self) -> Module:
-    """The module with a proto of its own, to edit."""
+    """A copy with a proto of its own, to edit."""
     proto = hlo_pb2.HloModuleProto()
     proto.CopyFrom(self.proto)
     return Module(proto, self.num_partitions, self.num_replicas)
@@ -197,7 +197,7 @@ class Module:
   def wrapped(self) -> frozenset[int]:
     """Ids of the computations that an `async-start` runs as one.
 
-    One that calls others is a sequence of its own, on a stream beside others.
+    A computation that calls others is a sequence instead, on its own stream.
     """
     return frozenset(
       callee_id
@@ -229,8 +229,8 @@ class Module:
       trips = self.trip_count(instruction)
       body, condition = called
       yield body, trips
-      # A loop whose trips XLA wrote down is run so often and never asks (XLA's
-      # WhileThunks, of GPUs and CPUs).
+      # A loop whose trip count XLA recorded never runs its condition
+      # (WhileThunk, on GPUs and CPUs).
       is_written = self._written_trips(instruction) is not None
       yield condition, 0 if is_written else trips + 1
       return
@@ -238,13 +238,13 @@ class Module:
       yield computation, 1
 
   def trip_count(self, loop: Instruction) -> int:
-    """Iterations of a `while`; 1 where they are not known."""
+    """Iterations of a `while`; 1 if unknown."""
     trips = self._trip_counts[loop.id]
     return 1 if trips is None else trips
 
   @functools.cached_property
   def loops_of_unknown_length(self) -> tuple[str, ...]:
-    """Names of the loops that are counted once: their trip count is unknown."""
+    """Names of the loops whose trip count is unknown, which count once."""
     return tuple(
       i.name
       for c in self.computations.values()
@@ -254,12 +254,12 @@ class Module:
 
   @functools.cached_property
   def _trip_counts(self) -> Mapping[int, int | None]:
-    """By id of the `while`; ids are unique in a module. None is unknown.
+    """Trip counts by id of the `while`; None if unknown.
 
-    XLA writes how many trips a `while` makes into its backend_config, and
-    updates it when it double-buffers, pipelines or peels the loop. Modules from
-    before that analysis carry only the loop itself, and pipelining loses the
-    count of a loop around pipelined ones; there the loop is read.
+    XLA writes a loop's trip count into its backend_config, and updates it when
+    it double-buffers, pipelines or peels the loop. Older modules lack it, and
+    pipelining loses the count of a loop around pipelined ones; then the loop
+    itself is read.
     """
     counts = {}
     for computation in self.computations.values():
@@ -277,7 +277,7 @@ class Module:
   def _counted_trips(
     self, computation: Computation, loop: Instruction
   ) -> int | None:
-    """Recognises `for (i = init; i < bound; i += step)` over constants.
+    """Recognizes `for (i = init; i < bound; i += step)` over constants.
 
     That is what `lax.scan` and `lax.fori_loop` lower to.
     """
@@ -314,7 +314,7 @@ class Module:
     return instruction.backend_config
 
   def backend_config(self, instruction: Instruction) -> dict[str, Any]:
-    """The instruction's GpuBackendConfig as JSON; {} where it has none."""
+    """The instruction's GpuBackendConfig as JSON; {} if it has none."""
     raw = self.raw_backend_config(instruction)
     if not raw.startswith(b"{"):
       return {}
@@ -325,8 +325,8 @@ class Module:
     return config if isinstance(config, dict) else {}
 
 
-# What counting takes: ("constant", value), ("element", index of the loop's
-# state), or an opcode with the terms of its operands.
+# A value as `_counted_trips` reads it: ("constant", value), ("element", index
+# in the loop's state), or an opcode with the terms of its operands.
 _Term = tuple[Any, ...]
 _UNKNOWN: _Term = ("unknown",)
 
@@ -337,7 +337,7 @@ def _term(
   computations: Mapping[int, Computation],
   parameters: Sequence[_Term] = (),
 ) -> _Term:
-  """A value as a term; fusions of `computations` and copies are looked into."""
+  """A value as a term; looks into fusions of `computations` and copies."""
   operands = (
     _term(computation, operand, computations, parameters)
     for operand in computation.operands(instruction)
@@ -371,12 +371,12 @@ def element_type(shape: Shape) -> str:
 
 
 def element_bits(name: str) -> int:
-  """Bits of an element of a type, by HLO's name of it; 0 for none."""
+  """Bits of an element, by HLO's name of its type; 0 for an unknown name."""
   return dict(_ELEMENT_TYPES.values()).get(name, 0)
 
 
 def first_array(shape: Shape) -> Shape:
-  """An array itself, or the first one of a tuple."""
+  """The array itself, or the first one of a tuple."""
   while shape.tuple_shapes:
     shape = shape.tuple_shapes[0]
   return shape
@@ -398,10 +398,10 @@ def shape_bytes(shape: Shape) -> int:
 
 
 def load_apart(path: pathlib.Path) -> Module:
-  """Reads a module from a user's file, over which XLA may end the process.
+  """Reads a module from a user's file, which may make XLA end the process.
 
   Raises:
-    HloError: it does, or as `load`.
+    HloError: XLA would end the process, or as for `load`.
   """
   return Module(*hlo_source.read_apart(path))
 

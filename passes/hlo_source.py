@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sources of HLO modules: from whatever holds one to its HloModuleProto.
 
-HLO text goes through jaxlib's own parser; protos are decoded here, because
+HLO text goes through jaxlib's own parser. Protos are decoded here, because
 jaxlib's loader needs tens of gigabytes for modules with sparse instruction ids.
-A proto that decodes may still be cut short or changed, and XLA's own verifier
-comes only with that loader: what everything else relies on is checked here, and
-does not fail somewhere later.
+XLA's verifier comes only with that loader, so this module checks what other
+code relies on: a proto that decodes may still be truncated or changed.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from lagom_xla import errors
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.validation import whole_files
 
-# Of PrimitiveType in XLA's xla_data.proto, with room for a few more.
+# The last PrimitiveType in XLA's xla_data.proto, with room for a few more.
 _LAST_TYPE = 40
-# MLIR's text has the one, its bytecode begins with the other.
+# MLIR text contains the first, MLIR bytecode begins with the second.
 _STABLEHLO_MARKS = (b" stablehlo.", b"ML\xefR")
 
-# The module, and where the source says, how many devices it was partitioned
-# for, and how many of these are replicas.
+# The module, the number of devices that it was partitioned for, and how many of
+# these are replicas; None if the source does not say.
 Read = tuple[hlo_pb2.HloModuleProto, int | None, int | None]
 
 
@@ -42,7 +41,7 @@ def read(source: Any) -> Read:
   """Reads a module; see `hlo.load`.
 
   Raises:
-    HloError: the source is of no known kind, or is damaged.
+    HloError: the source is of an unknown kind, or damaged.
   """
   if hasattr(source, "runtime_executable"):
     return _from_compiled(source)
@@ -61,12 +60,12 @@ def read(source: Any) -> Read:
 
 
 def read_apart(path: pathlib.Path) -> Read:
-  """Reads a user's file, over whose text XLA may end the process.
+  """Reads a user's file whose text may make XLA end the process.
 
-  XLA checks some of what it parses so. Text is parsed in another process first.
+  Some of XLA's checks abort, so another process parses the text first.
 
   Raises:
-    HloError: it does, or as `read`.
+    HloError: XLA aborts, or as for `read`.
   """
   return _from_path(path, is_apart=True)
 
@@ -139,7 +138,7 @@ def _unwrapped(data: bytes, name: str) -> bytes:
 
 
 def _from_stablehlo(data: bytes, name: str) -> Read:
-  # As _from_text.
+  # A private module, as in _from_text.
   from jaxlib import _jax
 
   try:
@@ -158,9 +157,9 @@ def _from_stablehlo(data: bytes, name: str) -> Read:
 
 
 def _check_survives(parse: Callable[[], object], name: str) -> None:
-  """Raises an HloError if a process ends by a signal where it parses a file."""
+  """Raises an HloError if a signal ends a process that parses a file."""
   with tempfile.TemporaryFile() as said, warnings.catch_warnings():
-    # JAX and Python warn of locks that other threads may hold.
+    # JAX and Python warn about locks that other threads may hold.
     warnings.simplefilter("ignore")
     child = os.fork()
     if not child:
@@ -188,7 +187,7 @@ def _module_of_hlo_proto(data: bytes) -> hlo_pb2.HloModuleProto:
 
 
 def _from_text(text: str, name: str) -> Read:
-  # jaxlib keeps the parser in a private module, and has moved it before.
+  # jaxlib keeps the parser in a private module, which has moved before.
   from jaxlib import _hlo
 
   try:
@@ -197,7 +196,7 @@ def _from_text(text: str, name: str) -> Read:
     raise errors.HloError(
       f"{name} is not HLO text that this jaxlib can read: {_in_a_line(error)}"
     ) from error
-  # The parser takes the last computation for the entry where none is named.
+  # Without an ENTRY, the parser takes the last computation for the entry.
   if not re.search(r"^\s*ENTRY\s", text, re.MULTILINE):
     raise errors.HloError(
       f"{name} has no ENTRY computation; it may be truncated."
@@ -227,7 +226,7 @@ def _from_compiled(compiled: Any) -> Read:
 
 
 def _check_damage(proto: hlo_pb2.HloModuleProto, name: str) -> None:
-  """Checks that what a module refers to is there, and that arrays are whole."""
+  """Checks that references in a module resolve, and that shapes are whole."""
 
   def check(is_there: bool, what: str) -> None:
     if not is_there:
@@ -260,7 +259,7 @@ def _check_damage(proto: hlo_pb2.HloModuleProto, name: str) -> None:
 
 
 def _check_shape(shape: hlo_pb2.ShapeProto, where: str) -> None:
-  """Checks that a type is one, and that a layout orders all dimensions."""
+  """Checks that an element type exists and a layout orders all dimensions."""
   if not 0 <= shape.element_type <= _LAST_TYPE:
     raise errors.HloError(
       f"{where} has elements of type {shape.element_type}, which XLA does not"

@@ -1,17 +1,17 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Passes that take part in a compile: they stop it, combine, or order.
+"""Passes that take part in a compile: they stop it, combine, or reorder.
 
-A compile for a schedule has nothing to do after the scheduler, so a pass there
-keeps the module and raises. Combine groups are a pass before the scheduler, and
-orders one after it. One compile can have one of each stage.
+A compile that only needs a schedule ends there: a pass keeps the module and
+raises. Combine groups are set by a pass before the scheduler, and orders by one
+after it. One compile can have one pass at each stage.
 
     with in_compile.grouped("jit_step", groups):
       module = in_compile.run_to(
         registry.Stage.POST_SCHEDULER, compile_fn, "jit_step"
       )
 
-Only the module with the given name is touched.
+Passes touch only the module with the given name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lagom_xla.passes.schedule import orders as orders_lib
 
 
 class _StageReached(Exception):  # noqa: N818
-  """Ends a compile from inside, once its module is there."""
+  """Ends a compile from inside, once its module has been kept."""
 
 
 def run_to(
@@ -39,9 +39,9 @@ def run_to(
   *,
   platform: str = "cuda",
 ) -> hlo_pb2.HloModuleProto | None:
-  """The module of a name at a stage, where its compile is ended.
+  """Returns the module of this name at a stage, and ends its compile there.
 
-  None where the compile ended without it.
+  None if the compile ended without showing it.
   """
   reached: list[hlo_pb2.HloModuleProto] = []
 
@@ -66,7 +66,7 @@ def shown(
   *,
   platform: str = "cuda",
 ) -> Iterator[None]:
-  """Shows the module of a name at a stage, and has the compile go on."""
+  """Shows the module of this name at a stage; the compile goes on."""
   with rewritten(name, lambda module: show(module.proto), stage, platform):
     yield
 
@@ -78,11 +78,11 @@ def grouped(
   *,
   must_keep_donation: bool = False,
 ) -> Iterator[None]:
-  """Has XLA combine a module's collectives in these groups.
+  """Makes XLA combine a module's collectives in these groups.
 
-  The compiles inside need `combine.options(groups)`. None leaves it to XLA.
-  CombineError where the module cannot have these groups; where inputs must stay
-  donated and this JAX would forget that, DonationLostError.
+  Compiles in the block need `combine.options(groups)`. None leaves combining to
+  XLA. Raises CombineError if the module cannot have these groups, and
+  DonationLostError if inputs must stay donated and this JAX would lose that.
   """
   if groups is None:
     yield
@@ -102,11 +102,11 @@ def grouped(
 def reordered(
   name: str, orders: orders_lib.Orders, *, platform: str = "cuda"
 ) -> Iterator[None]:
-  """Has XLA run a module's instructions in these orders; none leaves it to XLA.
+  """Makes XLA run instructions in these orders; {} leaves them to XLA.
 
-  CompileError where XLA never showed a module of that name, ScheduleError where
-  the orders are not for this module, or not legal, and DonationLostError where
-  this JAX would forget what is donated.
+  Raises CompileError if XLA never showed a module of this name, ScheduleError
+  if the orders are not for this module or not legal, and DonationLostError if
+  this JAX would lose the donation.
   """
   if not orders:
     yield
@@ -135,10 +135,10 @@ def rewritten(
   stage: registry.Stage,
   platform: str,
 ) -> Iterator[None]:
-  """Has XLA go on with what a rewrite makes of the module of that name.
+  """Makes XLA continue with the rewritten module of this name.
 
-  The rewrite returns None to go on with the same one; a LagomError of its
-  leaves the block as it was raised.
+  The rewrite returns None to keep the module. A LagomError that it raises
+  leaves the block unchanged.
   """
   refusals: list[errors.LagomError] = []
 
@@ -156,7 +156,7 @@ def rewritten(
     with registry.transformation(callback, stage=stage, platform=platform):
       yield
   except Exception as error:
-    # On its way through XLA an error becomes text.
+    # XLA turns errors that pass through it into text.
     if refusals and refusals[0] is not error:
       raise refusals[0] from None
     raise

@@ -1,16 +1,16 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels as one record for each launch on the compute stream.
+"""Kernels: one record for each launch on the compute stream.
 
 After optimization nearly every instruction that does work is one kernel: a
-fusion, a library call, a copy. This pass says which instructions launch one,
-what kind it is, how many floating-point operations it does and how many bytes
-it moves. It says nothing about time; that is for the cost model.
+fusion, a library call, a copy. This module finds the instructions that launch
+one, the kind of each, its floating-point operations, and the bytes it moves.
+Times are for the cost model.
 
-Asked to (xla_gpu_collect_cost_model_stats), XLA's cost models write what they
-believe into the backend_config of kernels and collectives, as a list of entries
-called `reification_cost`. The entry "sol" is of the speed-of-light model, by
-which its scheduler decides.
+With xla_gpu_collect_cost_model_stats, XLA writes its cost models' estimates
+into the backend_config of kernels and collectives, as a list of entries named
+`reification_cost`. The entry "sol" comes from the speed-of-light model, which
+its scheduler uses.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from lagom_xla.passes import memory_access
 
 
 def sol_time_us(backend_config: Mapping[str, Any]) -> float | None:
-  """XLA's speed-of-light estimate of an instruction, by its config as JSON.
+  """XLA's speed-of-light estimate of an instruction, in microseconds.
 
-  In microseconds; None where XLA wrote none.
+  `backend_config` is the instruction's, as JSON. None if XLA wrote no estimate.
   """
   for entry in backend_config.get("reification_cost", ()):
     if entry.get("name") == "sol":
@@ -37,15 +37,15 @@ def sol_time_us(backend_config: Mapping[str, Any]) -> float | None:
   return None
 
 
-# Run by the host or the control flow, or accounted for elsewhere.
+# Run by the host or by control flow, or accounted for elsewhere.
 _NO_KERNEL = collectives.NOPS | frozenset(
   ["async-update", "call", "conditional", "infeed", "outfeed", "while"]
 )
 
-# What a loop's stack starts as, on the host or unfilled; no bytes move.
+# The initial value of a loop's stack, on the host or unfilled; moves no bytes.
 ALLOCATION = "AllocateBuffer"
 
-# Not __cublas$triangularSolve, whose operations nothing here counts.
+# Without __cublas$triangularSolve, whose operations are not counted.
 _GEMM_TARGETS = (
   "__cublas$gemm",
   "__cublas$lt$",
@@ -64,7 +64,7 @@ class Kernel(memory_access.Access):
   Attributes:
     name: name of the instruction that launches it.
     category: "gemm", "attention", "convolution", "fusion", "copy" or "other".
-    computation: name of the computation that it stands in.
+    computation: name of the computation that holds it.
     instruction_id: id of the instruction.
     executions: times it runs per step.
     flops: floating-point operations of its matrix products and convolutions,
@@ -74,7 +74,7 @@ class Kernel(memory_access.Access):
       result.
     matrix_shape: (batch, m, n, k) of its largest matrix product, or None.
     arithmetic: what that product multiplies; None without one.
-    backend_config: what XLA decided for it, as JSON.
+    backend_config: XLA's config of it, as JSON.
   """
 
   name: str
@@ -103,15 +103,15 @@ def launches_kernel(module: hlo.Module, instruction: hlo.Instruction) -> bool:
   if (
     instruction.opcode == "async-start" and called_ids[0] not in module.wrapped
   ):
-    return False  # On a stream that the program names.
-  # One that multiplies, too, is both.
+    return False  # It runs on a stream that the program names.
+  # A collective that also multiplies is a kernel, too.
   return not collectives.payloads(module, instruction) or any(
     _multiplies(module, module.computations[i]) for i in called_ids
   )
 
 
 def _multiplies(module: hlo.Module, computation: hlo.Computation) -> bool:
-  """Whether products stand in a computation or in what it holds."""
+  """Whether a computation, or one that it calls, has products."""
   return any(
     any(
       _multiplies(module, module.computations[i])
@@ -187,9 +187,9 @@ def _category(
   return "other"
 
 
-# How JAX ends the op name of what a program concatenates.
+# The end of the op name of a concatenation that the program wrote.
 _WRITTEN = "/concatenate"
-# What stands between an operand of a fusion and what it concatenates.
+# Opcodes between a fusion's operand and what the fusion concatenates.
 _PASSING = ("bitcast", "convert", "copy", "reshape", "transpose")
 
 
@@ -198,9 +198,9 @@ class MergedProduct:
   """A product that XLA made of several that share an operand.
 
   Attributes:
-    kernel: the one that it is now.
-    elements: of each array that XLA concatenates for it, how many; by the id of
-      the instruction that makes it.
+    kernel: the kernel that runs it.
+    elements: elements of each array that XLA concatenates for it, by the id of
+      the instruction that makes the array.
   """
 
   kernel: Kernel
@@ -208,9 +208,10 @@ class MergedProduct:
 
   @property
   def least_bytes(self) -> tuple[int, int]:
-    """What the smallest of the products moves, without and with what is shared.
+    """Bytes that the smallest product moves, without and with what is shared.
 
-    Its own operand and its result, and then the shared operand, too.
+    The first counts its own operand and result, the second also the shared
+    operand.
     """
     assert self.kernel.matrix_shape
     batch, m, n, k = self.kernel.matrix_shape
@@ -229,14 +230,14 @@ def merged_products(
 ) -> Iterator[MergedProduct]:
   """The products that XLA made of several that share an operand.
 
-  XLA concatenates the operands that they do not share (DotMerger, in xla/hlo/
-  transforms/simplifiers). The one product waits for all of these; two strands
-  that share a weight are coupled by it. Where a module has no op names, what
-  the program concatenated counts, too.
+  XLA concatenates the operands that they do not share (DotMerger, in
+  xla/hlo/transforms/simplifiers). The merged product waits for all of these, so
+  it couples two strands that share a weight. In a module without op names,
+  concatenations by the program count, too.
 
   Args:
-    module: as scheduled.
-    kernels: of it, by the id of their instruction.
+    module: a scheduled module.
+    kernels: its kernels, by the id of their instruction.
   """
   for computation in module.computations.values():
     for instruction in computation.instructions:
@@ -259,12 +260,12 @@ def _concatenated(
   instruction: hlo.Instruction,
   operands: Sequence[hlo.Instruction],
 ) -> Iterator[tuple[int, int]]:
-  """What XLA concatenates in a kernel: ids of operands, and elements of each.
+  """Operands that XLA concatenates in a kernel: ids and element counts.
 
   `operands` are those of the outermost fusion.
   """
   if instruction.opcode == "concatenate":
-    # XLA names what it adds after what it is made of.
+    # XLA gives what it adds the op name of what it is made from.
     if not instruction.metadata.op_name.endswith(_WRITTEN):
       yield from ((o.id, hlo.num_elements(o.shape)) for o in operands)
     return

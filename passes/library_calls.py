@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Library calls, by name and attributes: what is told of what they do.
+"""What library calls do, by their names and attributes.
 
-A call may communicate unless its name says that it works on what one device
-holds. XLA's own libraries and kernels do, and so do calls whose names consist
-of words that local calls of JAX and Transformer Engine have, such as
-te_norm_forward_ffi, but neither te_userbuffers_gemm nor te_ep_dispatch_ffi.
+A call may communicate unless its name says that it works on one device's data.
+The calls of XLA's own libraries and kernels do, and so do those whose names
+consist of words that local calls of JAX and Transformer Engine use:
+te_norm_forward_ffi does, te_userbuffers_gemm and te_ep_dispatch_ffi do not.
 Transformer Engine's CollectiveGemm says in an attribute that it gathers or
 scatters (transformer_engine/jax/csrc/extensions/gemm.cpp), and Mosaic's kernels
 say whether they reach other devices (jax/experimental/mosaic/gpu/core.py).
@@ -18,8 +18,8 @@ import re
 
 from lagom_xla.passes import hlo
 
-# Calls that take about as long as their bytes: sorts, norms, activations,
-# quantizations and the like.
+# Calls whose time is about that of moving their bytes: sorts, norms,
+# activations, quantizations and the like.
 _BY_BYTES = (
   *("__cub$", "__cudnn$norm", "__cudnn$softmax", "__gpu$TopK"),
   *("te_act_", "te_dact_", "te_dbias_", "te_dequantize", "te_quantize"),
@@ -33,7 +33,7 @@ _LOCAL = (
   *("__triton", "triton_kernel_call", "xla_python_", "xla_ffi_python_"),
   *("xla_ffi_partitioned_python_",),
 )
-# Words of the names of local calls, but for endings such as "ffi" and "v2".
+# Words in the names of local calls, without endings such as "ffi" and "v2".
 _LOCAL_WORDS = frozenset(
   # Transformer Engine 0.8 to main of 2026-08, transformer_engine/jax.
   (
@@ -55,7 +55,7 @@ _TRUTH = re.compile(rb"(\w+) = (true|false)\b")
 
 
 def attributes(module: hlo.Module, call: hlo.Instruction) -> Mapping[str, int]:
-  """A call's own attributes that are numbers, or true (1) or false (0)."""
+  """A call's attributes that are numbers or booleans (1 for true)."""
   raw = module.raw_backend_config(call)
   found = {name.decode(): int(n) for name, n in _NUMBER.findall(raw)}
   truths = {n.decode(): int(t == b"true") for n, t in _TRUTH.findall(raw)}
@@ -65,7 +65,7 @@ def attributes(module: hlo.Module, call: hlo.Instruction) -> Mapping[str, int]:
 def of_instruction(
   module: hlo.Module, instruction: hlo.Instruction
 ) -> hlo.Instruction | None:
-  """The call that an instruction is, or starts; None if it is none."""
+  """The call that an instruction is or starts; None for others."""
   if instruction.opcode == "async-start":
     called = module.computations[instruction.called_computation_ids[0]]
     return of_instruction(module, called.root)
@@ -73,12 +73,12 @@ def of_instruction(
 
 
 def takes_its_bytes(call: hlo.Instruction) -> bool:
-  """Whether a call takes about as long as its bytes do."""
+  """Whether a call's time is about that of moving its bytes."""
   return call.custom_call_target.startswith(_BY_BYTES)
 
 
 def may_communicate(module: hlo.Module, call: hlo.Instruction) -> bool:
-  """Whether a call may hold collectives: all that nothing tells may."""
+  """Whether a call may hold collectives; true if nothing says otherwise."""
   target, told = call.custom_call_target, attributes(module, call)
   if target.startswith("mosaic_gpu"):
     raw = module.raw_backend_config(call)

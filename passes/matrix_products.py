@@ -1,28 +1,28 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Matrix products inside a kernel: their shapes, in which numbers, how often.
+"""Matrix products inside a kernel: their shapes, number types and counts.
 
-XLA multiplies f32 by tensor cores, as TF32, unless the program asks for more:
-jax.lax.Precision.HIGHEST and the algorithm F32_F32_F32 take all bits, which no
-tensor core does. Algorithms such as BF16_BF16_F32_X3 cut each number in parts
-of fewer bits, and multiply those. Complex numbers are pairs of reals of half
-their bits, by the same rules (GetBlasComputationType).
+XLA multiplies f32 on tensor cores, as TF32, unless the program asks for more:
+jax.lax.Precision.HIGHEST and the algorithm F32_F32_F32 use all bits, which no
+tensor core does. Algorithms such as BF16_BF16_F32_X3 split each number into
+parts of fewer bits and multiply those. Complex numbers are pairs of reals of
+half their bits, by the same rules (GetBlasComputationType).
 
-A kernel may hold them as `dot`s in a fusion, as a library call that keeps its
+A kernel may hold products as `dot`s in a fusion, as a library call with its
 dimension numbers in backend_config, as a grouped product, or as a convolution,
 which is a product in its implicit-GEMM form.
 
-Other libraries' calls are products by their names: Transformer Engine's
-(transformer_engine/jax/cpp_extensions/gemm.py), block-scaled dots, others' own.
-Where an operand is followed by its scales, those are of other numbers. What is
-summed over is in Transformer Engine's attributes, and else by how many elements
-operands and result have.
+Calls to other libraries count as products by their names: Transformer Engine's
+(transformer_engine/jax/cpp_extensions/gemm.py), block-scaled dots, and others.
+Scales that follow an operand have another number type. The contracted
+dimensions follow from Transformer Engine's attributes, or else from the number
+of elements in operands and result.
 
-Fused attention multiplies queries, keys and values in one library call. How
-many scores there are, and which of them a mask leaves out, is in a call's
-attributes: in cuDNN's config (JAX's fused_attention_stablehlo.py writes it),
-and in those of Transformer Engine, where masks have the numbers of
-NVTE_Mask_Type (transformer_engine/fused_attn.h). Others show shapes alone.
+Fused attention multiplies queries, keys and values in one library call. The
+number of scores, and which of them a mask leaves out, is in the call's
+attributes: in cuDNN's config (written by JAX's fused_attention_stablehlo.py),
+and in those of Transformer Engine, whose masks are numbered as in
+NVTE_Mask_Type (transformer_engine/fused_attn.h). Other calls only show shapes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import library_calls
 
-# A precision as an instruction has it, or as the JSON of a library call.
+# A precision as in an instruction, or as in the JSON of a library call.
 Precision = hlo_pb2.PrecisionConfig | Mapping[str, Any]
 
 # Complex types and their parts.
@@ -46,12 +46,12 @@ PARTS = {"c64": "f32", "c128": "f64"}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Arithmetic:
-  """What is multiplied.
+  """The arithmetic of a product.
 
   Attributes:
     element_type: HLO type of the reals that are multiplied.
-    times: products of them that make one product of the operands' reals.
-    is_exact: whether they are f32 of which all bits count.
+    times: products of such reals per product of the operands' reals.
+    is_exact: whether they are f32 with all bits.
   """
 
   element_type: str
@@ -79,7 +79,7 @@ _BY_NAME = {key: value for keys, value in _ALGORITHMS.items() for key in keys}
 
 
 def arithmetic_of(element_type: str, precision: Precision) -> Arithmetic:
-  """What is multiplied for operands of an HLO type."""
+  """The arithmetic of a product with operands of an HLO type."""
   if isinstance(precision, hlo_pb2.PrecisionConfig):
     asked, algorithm = precision.operand_precision, precision.algorithm
   else:
@@ -94,7 +94,7 @@ def arithmetic_of(element_type: str, precision: Precision) -> Arithmetic:
 
 
 CONVOLUTION_TARGETS = ("__cudnn$conv",)
-# Instructions that may hold matrix products, in themselves or inside.
+# Instructions that may be or hold matrix products.
 MULTIPLYING = frozenset([
   "async-start", "convolution", "custom-call", "dot", "fusion", "ragged-dot",
   "scaled-dot",
@@ -103,9 +103,9 @@ MULTIPLYING = frozenset([
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class MatrixProduct:
-  """[batch, m, k] by [batch, k, n], with the HLO element type of the left.
+  """[batch, m, k] by [batch, k, n], with the left operand's HLO type.
 
-  `arithmetic` says what of them is multiplied.
+  `arithmetic` says how they are multiplied.
   """
 
   batch: int
@@ -186,7 +186,7 @@ def _product(
   batch: Iterable[int],
   precision: Precision,
 ) -> MatrixProduct:
-  """A product by the dimensions of its left operand that are not its rows."""
+  """A product, given the left operand's contracting and batch dimensions."""
   k = math.prod(lhs.dimensions[d] for d in contracting)
   num_batches = math.prod(lhs.dimensions[d] for d in batch)
   shared = max(k * num_batches, 1)
@@ -201,7 +201,7 @@ def _product(
 
 
 def _grouped_product(lhs: hlo.Shape, rhs: hlo.Shape) -> MatrixProduct:
-  """[m, k] by [groups, k, n], where each row meets one group."""
+  """[m, k] by [groups, k, n], where each row is multiplied by one group."""
   return MatrixProduct(
     batch=1,
     m=math.prod(lhs.dimensions[:-1]),
@@ -222,7 +222,7 @@ _SCALES = "f8e8m0fnu"
 def _named_product(
   module: hlo.Module, call: hlo.Instruction, operands: list[hlo.Shape]
 ) -> list[MatrixProduct]:
-  """The product that a library call is by its name and shapes, if it is one."""
+  """The product that a library call computes, judging by name and shapes."""
   target = call.custom_call_target
   if not _MULTIPLIES.search(target) or not operands:
     return []
@@ -274,7 +274,7 @@ def _named_product(
 
 
 def _is_factor(operand: hlo.Shape, lhs: hlo.Shape) -> bool:
-  """Whether an operand is what `lhs` is multiplied by, not anyone's scales."""
+  """Whether an operand is the other factor of a product, not scales."""
   own, other = hlo.element_type(operand), hlo.element_type(lhs)
   # f8e4m3fn and f8e5m2 are multiplied by each other; integers index groups.
   is_alike = own[:2] == other[:2] and own[0] in "bfs" and own != _SCALES
@@ -284,7 +284,7 @@ def _is_factor(operand: hlo.Shape, lhs: hlo.Shape) -> bool:
 def _num_groups(
   lhs: hlo.Shape, operands: list[hlo.Shape], result: hlo.Shape
 ) -> int:
-  """Of how many groups a call has the sizes, or else the matrices."""
+  """The number of groups, from their sizes or else from their matrices."""
   for operand in operands:
     is_sizes = hlo.element_type(operand) in ("s32", "s64", "u32")
     if is_sizes and len(operand.dimensions) == 1 and operand.dimensions[0]:
@@ -296,7 +296,7 @@ def _num_groups(
 
 
 def _num_batches(lhs: hlo.Shape, rhs: hlo.Shape, result: hlo.Shape) -> int:
-  """How many matrices all are batches of; 0 where shapes do not tell."""
+  """The number of batches; 0 if shapes do not tell."""
   leading = {tuple(shape.dimensions[:-2]) for shape in (lhs, rhs, result)}
   if len(leading) == 1:
     return math.prod(leading.pop())
@@ -304,11 +304,11 @@ def _num_batches(lhs: hlo.Shape, rhs: hlo.Shape, result: hlo.Shape) -> int:
 
 
 def _summed(lhs: hlo.Shape, attributes: Mapping[str, int]) -> int | None:
-  """What Transformer Engine's attributes say is summed over; None if nothing.
+  """The contracted size by Transformer Engine's attributes; None without any.
 
-  Of an operand that is transposed it is what comes before the boundary between
-  its dimensions. A grouped product has the sizes of both sides, as quantized
-  operands are flat, or in older versions its K.
+  For a transposed operand, the dimensions before the axis boundary are
+  contracted. A grouped product has the sizes of both sides, because quantized
+  operands are flat, or K in older versions.
   """
   if "lhs_left_size" in attributes:
     is_left = attributes.get("lhs_is_trans", 0)
@@ -347,7 +347,7 @@ def _convolution(
 ATTENTION_TARGETS = ("__cudnn$fmha", "te_fused_attn", "cudnn_fmha")
 
 _CAUSAL, _BOTTOM_RIGHT = (2, 3, 4, 5), (4, 5)
-# What Transformer Engine says of the scores; another version of it may not.
+# Transformer Engine's attributes about scores; other versions may lack some.
 _OF_SCORES = frozenset(
   ("mask_type", "input_batch", "attn_heads", "q_max_seqlen", "kv_max_seqlen")
 )
@@ -364,9 +364,9 @@ def _num_scores(
 ) -> int:
   """Scores of queries by keys that a mask leaves, in `num` such squares.
 
-  By a causal mask query i sees the keys up to i only, and if it is at the
-  bottom right the last query sees the last key in any case; in a window a query
-  sees so many keys at most, 0 for all.
+  A causal mask shows query i the keys up to i; aligned at the bottom right, it
+  shows the last query the last key. `window` is the most keys that a query
+  sees, 0 for all.
   """
   window = window or keys
   if not is_causal:
@@ -378,18 +378,18 @@ def _num_scores(
 
 
 def is_backward_attention(call: hlo.Instruction) -> bool:
-  """Whether a call is the gradient of one."""
+  """Whether a call is the gradient of fused attention."""
   return "ackward" in call.custom_call_target
 
 
 def attention_flops(
   module: hlo.Module, call: hlo.Instruction, query: hlo.Shape, key: hlo.Shape
 ) -> int:
-  """Operations of a fused attention, on the scores that its mask leaves.
+  """Floating-point operations of fused attention on the unmasked scores.
 
   Forward is two products, backward five (Dao 2022, FlashAttention, sec. 3.1).
-  `query` and `key` are its first operands, with the size of a head last. It is
-  0 where neither attributes nor shapes tell.
+  `query` and `key` are the call's first operands, with the head size last. 0 if
+  neither attributes nor shapes tell.
   """
   fmha = module.backend_config(call).get("cudnn_fmha_backend_config", {})
   attributes = library_calls.attributes(module, call)
@@ -414,7 +414,7 @@ def attention_flops(
       window=attributes.get("window_size_left", -1) + 1,
     )
   elif len(query.dimensions) == 4 and len(key.dimensions) >= 4:
-    # Of [batch, length, heads, size]; causal if queries and keys are as long.
+    # [batch, length, heads, size]; causal if queries and keys are equally long.
     batch, length, heads, _ = query.dimensions
     keys = key.dimensions[1]
     is_causal = length == keys

@@ -2,19 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Overlaps: the kernels that run between each collective's start and done.
 
-The unit of Lagom (arXiv 2602.20656, section 3.1) is an *overlap*: M kernels,
-serialised on the compute stream, beside N collectives, serialised on the
-communication stream. In a schedule, each async collective has a window, from
-its start to its done. Windows that intersect share kernels or follow each other
-on the communication stream, so they are tuned together: an overlap is a maximal
-chain of intersecting windows in one computation, with the kernels inside it.
-Kernels of a loop, call or branch inside a window count too.
+The unit of Lagom (arXiv 2602.20656, section 3.1) is an *overlap*: M kernels in
+sequence on the compute stream, beside N collectives in sequence on the
+communication stream. In a schedule, the window of an async collective lasts
+from its start to its done. Collectives with intersecting windows share kernels
+or follow each other on the communication stream, so they are tuned together: an
+overlap is a maximal chain of intersecting windows in one computation, with the
+kernels inside. Kernels of a loop, call or branch inside a window count too.
 
 Collectives whose window holds no kernel form overlaps with M = 0; they are
 fully exposed.
 
-Another schedule of the same module launches mostly the same kernels, which need
-not be looked at again.
+Another schedule of the same module launches mostly the same kernels, which are
+not analysed again.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Overlap:
   """M kernels beside N collectives.
 
   Attributes:
-    computation_id: the computation whose schedule it is a part of.
+    computation_id: id of the computation whose schedule it is part of.
     begin: position of its first start in that schedule.
     end: position after its last done.
     collectives: in the order of their starts.
-    kernels: in schedule order; those of nested loops are listed once.
-    executions: times that it runs per step.
+    kernels: in schedule order; kernels of nested loops are listed once.
+    executions: times it runs per step.
   """
 
   computation_id: int
@@ -52,12 +52,12 @@ class Overlap:
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:
-  """A module with its collectives, its kernels, and which overlap.
+  """A module with its collectives, kernels and overlaps.
 
   Attributes:
-    module: scheduled.
-    collectives: all that run.
-    num_streams: streams of communication per domain.
+    module: a scheduled module.
+    collectives: all collectives that run.
+    num_streams: communication streams per domain.
   """
 
   module: hlo.Module
@@ -98,10 +98,9 @@ class Analysis:
 
   @property
   def gemm_flops(self) -> int:
-    """Operations of a device's products in a step, loops counted.
+    """FLOPs of a device's matrix products in a step, over all loop trips.
 
-    Those are matrix products, and convolutions, which are such products; not
-    fused attention.
+    Includes convolutions, which are such products, but not fused attention.
     """
     return sum(
       kernel.executions * kernel.flops
@@ -116,7 +115,7 @@ class Analysis:
 
   @functools.cached_property
   def awaited_copies(self) -> Mapping[int, copies_lib.Copy]:
-    """Those copies by the id of the instruction that waits for them."""
+    """These copies by the id of the instruction that waits for them."""
     copies = self.copies.values()
     return {c.done_id: c for c in copies if c.done_id is not None}
 
@@ -128,7 +127,7 @@ class Analysis:
   def callees(
     self, instruction: hlo.Instruction
   ) -> Iterator[tuple[hlo.Computation, int]]:
-    """What it runs on the compute stream as a sequence, with repeats."""
+    """Computations that it runs on the compute stream, with repeats."""
     as_one = (self.started_by, self.copies, self.kernels)
     if not any(instruction.id in found for found in as_one):
       yield from self.module.callees(instruction)
@@ -170,9 +169,9 @@ class Analysis:
   def _chains(
     self, computation: hlo.Computation
   ) -> list[tuple[int, int, list[collectives_lib.Collective]]]:
-    """Collectives whose windows intersect; where each chain begins and ends."""
+    """Chains of collectives whose windows intersect, with begin and end."""
     chains: list[tuple[int, int, list[collectives_lib.Collective]]] = []
-    for instruction in computation.instructions:  # By the order of starts.
+    for instruction in computation.instructions:  # In the order of starts.
       for collective in self.started_by.get(instruction.id, ()):
         if collective.form != "async":
           continue
@@ -201,8 +200,8 @@ class Analysis:
 def analyze(module: hlo.Module, *, num_streams: int = 1) -> Analysis:
   """Finds the collectives, kernels and overlaps of a scheduled module.
 
-  `num_streams` is how many streams of communication XLA has per domain, which
-  no module tells.
+  `num_streams` is XLA's number of communication streams per domain, which a
+  module does not contain.
   """
   found = collectives_lib.find(module)
   placed = collectives_lib.on_streams(module, found, num_streams)
@@ -212,10 +211,10 @@ def analyze(module: hlo.Module, *, num_streams: int = 1) -> Analysis:
 def _window(
   computation: hlo.Computation, collective: collectives_lib.Collective
 ) -> tuple[int, int]:
-  """Positions of a start and after its done.
+  """The positions of a start and after its done.
 
-  A collective that another computation waits for (pipelined over a loop) keeps
-  its window open to the end.
+  The window of a collective that another computation waits for (pipelined over
+  a loop) ends with the computation.
   """
   begin = computation.position[collective.start_id]
   if collective.done_id is None:

@@ -1,21 +1,21 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Registration of passes with XLA; no other module talks to it about them.
+"""Registration of passes with XLA, which only this module does.
 
-XLA calls a registered pass in every compile of the process, so registrations
-here last as long as a `with` block, and belong to one thread at a time, which
-may have one pass before the scheduler and one after it together. Callers must
-filter by module name.
+XLA calls a registered pass in every compile of the process. So a registration
+lasts as long as a `with` block and belongs to one thread at a time, which may
+have one pass before the scheduler and one after it. Callers must filter by
+module name.
 
     with registry.transformation(
         callback, stage=registry.Stage.POST_SCHEDULER, platform="cuda"
     ):
       lowered.compile()
 
-`jax.extend.xla` of JAX 0.10.2 reaches a plugin only through a live client. To
-compile without a GPU the plugin's own extension of the PJRT C API is called
-there, by the structures of PJRT_Xla_Transform_Extension (openxla/xla, xla/pjrt/
-c/pjrt_c_api_xla_transform_extension.h, version 1).
+In JAX 0.10.2, `jax.extend.xla` reaches a plugin only through a live client. To
+compile without a GPU, this calls the plugin's own extension of the PJRT C API,
+with the structures of PJRT_Xla_Transform_Extension (openxla/xla,
+xla/pjrt/c/pjrt_c_api_xla_transform_extension.h, version 1).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Callback = Callable[[bytes], bytes | None]
 
 
 def _struct(**fields: Any) -> Any:
-  """A structure of C with these fields."""
+  """A C structure with these fields."""
   return type("_Struct", (ctypes.Structure,), {"_fields_": [*fields.items()]})
 
 
@@ -97,7 +97,7 @@ _ClearArgs = _struct(
 )
 _RegisterFn = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_RegisterArgs))
 _ClearFn = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_ClearArgs))
-# Of an extension of another type only the first three are there.
+# Extensions of other types have only the first three fields.
 _Extension = _struct(
   struct_size=_Size,
   type=ctypes.c_int,
@@ -122,7 +122,7 @@ _serial = itertools.count()
 
 
 def plugin_path() -> pathlib.Path | None:
-  """The CUDA plugin's shared library, or None where none is installed."""
+  """The CUDA plugin's shared library; None if no plugin is installed."""
   for package in ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12"):
     try:
       spec = importlib.util.find_spec(package)
@@ -139,9 +139,9 @@ def plugin_path() -> pathlib.Path | None:
 def _registered_with_plugin(
   callback: Callback, name: bytes, stage: Stage
 ) -> Iterator[None]:
-  """Has the CUDA plugin call `callback` in every compile."""
+  """Makes the CUDA plugin call `callback` in every compile."""
   extension = _extension()
-  # What the plugin points to lives as long as the registration.
+  # Keeps alive what the plugin points to, as long as the registration.
   keep: list[object] = []
   function = _TransformFn(functools.partial(_call, callback, keep))
   callbacks = _Callbacks(_EXTENSION_VERSION, None, function)
@@ -172,7 +172,7 @@ def _call(
   module = ctypes.string_at(args.hlo_module.data, args.hlo_module.size)
   try:
     changed = callback(module)
-  except BaseException as error:  # It would be lost on its way through C++.
+  except BaseException as error:  # C++ would lose it.
     message = f"{type(error).__name__}: {error}".encode()
     args.header.has_error = True
     args.header.code = _INTERNAL_ERROR
@@ -211,8 +211,8 @@ def _extension() -> Any:
 def keeps_donation() -> bool:
   """Whether inputs stay donated in a module that a pass returns.
 
-  XLA carries input_output_alias and buffer_donor over since openxla/xla
-  815875fd3c, which JAX 0.11 was the first to have.
+  XLA copies input_output_alias and buffer_donor since openxla/xla 815875fd3c,
+  which is in JAX from 0.11 on.
   """
   return jax.__version_info__ >= (0, 11)
 
@@ -225,8 +225,8 @@ def transformation(
 
   Args:
     callback: takes a serialized HloModuleProto; returns a changed one, or None
-      to leave the module alone. Newer XLA also compiles small modules per
-      kernel: tell them apart by name. An exception fails the compile.
+      to leave the module alone. Newer XLA also compiles a small module per
+      kernel: tell modules apart by name. An exception fails the compile.
     stage: when to run.
     platform: "cpu", or "cuda" for live GPUs and ahead-of-time compiles.
 
@@ -254,8 +254,8 @@ def transformation(
 def check_donation(module: hlo.Module, rewrite: str) -> None:
   """Checks that inputs stay donated in what a pass makes of a module.
 
-  DonationLostError where it donates and this JAX would forget that; `rewrite`
-  is what the pass does, such as "sets combine groups".
+  Raises DonationLostError if the module donates and this JAX would lose that.
+  `rewrite` is what the pass does, such as "sets combine groups".
   """
   proto = module.proto
   donates = proto.input_output_alias.entries or proto.buffer_donor.entries

@@ -1,16 +1,16 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The source line of an instruction, and the layer of the model that it is in.
+"""The source line of an instruction, and the layer of the model it is in.
 
     lines = source_lines.SourceLines(module)
     str(lines.of(computation, start))   # "train.py:88, layer_0/attention"
 
 JAX gives XLA the Python frames in which it traced an operation, and the names
-of scopes and modules around it. A module holds each frame once, in a table, and
-an instruction the id of the innermost one; older XLA wrote a file and a line.
-What XLA adds of its own, such as the reduce-scatter of a gradient, has neither:
-it takes those of the nearest instruction that its operands come from, or, where
-they have none, that uses it.
+of the scopes and modules around it. A module holds each frame once, in a table,
+and an instruction the id of its innermost frame; older XLA wrote a file and a
+line. Instructions that XLA adds, such as the reduce-scatter of a gradient, have
+neither: they take those of the nearest instruction among their operands, or,
+failing that, among their users.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from lagom_xla.passes import collectives
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import hlo
 
-# Folders of installed packages, and the one of what comes with Python.
+# Folders of installed packages, and of Python's own modules.
 _INSTALLED = frozenset(["site-packages", "dist-packages"])
 _PYTHON = re.compile(r"/lib(?:64)?/python3[.\d]*/|^<frozen ")
-# Packages whose lines say nothing of the model that calls them.
+# Packages whose lines do not tell which part of a model calls them.
 _FRAMEWORKS = frozenset(
   [
     *("jax", "jaxlib", "flax", "equinox", "haiku", "optax", "chex", "einops"),
     *("beartype", "jaxtyping", "typeguard", "lagom_xla", "python", "script"),
   ]
 )
-# Folders and files in which packages wrap those for their own layers, as Keras,
-# whose layers call keras/src/ops, that keras/src/backend, and that JAX.
+# Folders and files in which packages wrap these for their own layers: Keras's
+# layers call keras/src/ops, which calls keras/src/backend, which calls JAX.
 _WRAPPERS = frozenset(
   ["activations", "backend", "backends", "_backends", "ops"]
 )
 _OWN_PACKAGE = pathlib.Path(__file__).parent.parent / "lagom_xla"
-# How many instructions away a line is looked for, and among how many in all.
+# How far to look for a line, and at how many instructions in all.
 _REACH = 4
 _MOST_LOOKED_AT = 64
-# Frames that are kept: a recursion has more than anybody reads.
+# The most frames to keep: a recursion has more than anybody reads.
 _MOST_FRAMES = 24
 
-# Parts of an op_name that JAX's own transformations and control flow put there.
+# Parts of an op_name that come from JAX's transformations and control flow.
 _OWN_PARTS = frozenset(
   [
     *("while", "body", "cond", "scan", "closed_call", "core_call", "shard_map"),
@@ -63,8 +63,8 @@ _TRANSFORM = re.compile(r"^(jit|jvp|transpose|vmap|pmap|remat)\((.*)\)$")
 class Frame:
   """A place in a Python program.
 
-  The path is as the process that traced it had it; the function around it is ""
-  where XLA was not told.
+  `file` is the path in the process that traced it. `function` is the function
+  around it; "" if XLA was not told.
   """
 
   file: str
@@ -80,10 +80,10 @@ class SourceLine:
   """Where an instruction comes from.
 
   Attributes:
-    frames: of the user's own files within the step, the innermost first; where
-      there are none, of a trainer's that is installed, and else of any library.
-    layer: scopes and modules around it, such as "layers_0/attention"; "" where
-      the program names none.
+    frames: frames of the user's own files within the step, the innermost first;
+      without any, of an installed trainer's files, or else of any library's.
+    layer: scopes and modules around it, such as "layers_0/attention"; "" if the
+      program names none.
     is_backward: whether it belongs to the backward pass.
   """
 
@@ -114,7 +114,7 @@ class SourceLines:
   def of(
     self, computation: hlo.Computation, instruction: hlo.Instruction
   ) -> SourceLine:
-    """Where an instruction comes from; nothing where no metadata tell."""
+    """Where an instruction comes from; empty if there is no metadata."""
     own = self.of_own(instruction)
     if own.frames or not self._has_any:
       return own
@@ -126,7 +126,7 @@ class SourceLines:
     return own
 
   def of_own(self, instruction: hlo.Instruction) -> SourceLine:
-    """What an instruction, or what it wraps, says itself."""
+    """What the metadata of an instruction, or of what it wraps, says."""
     found = self._read(instruction)
     if not found:
       inside = collectives.payloads(self._module, instruction)
@@ -136,7 +136,7 @@ class SourceLines:
 
   @functools.cached_property
   def _has_any(self) -> bool:
-    """Whether the module tells any line: tools that write HLO may drop them."""
+    """Whether the module has any line: tools that write HLO may drop them."""
     return any(
       instruction.metadata.stack_frame_id or instruction.metadata.source_file
       for computation in self._module.proto.computations
@@ -156,7 +156,7 @@ class SourceLines:
     )
 
   def _read_frames(self, frame_id: int) -> tuple[Frame, ...]:
-    """The frames from one outwards, the user's if there are any."""
+    """The frames from one outwards, only the user's if there are any."""
     chain = self._chain(frame_id)
     frames = [frame for _, frame in chain]
     within = [frame for id_, frame in chain if id_ not in self._around]
@@ -171,9 +171,9 @@ class SourceLines:
 
   @functools.cached_property
   def _around(self) -> frozenset[int]:
-    """Frames around the whole step: its call, and what that was called from.
+    """Frames around the whole step: its call, and that call's callers.
 
-    Such a line is the same for every instruction, so it tells them not apart.
+    They are the same for every instruction, so they distinguish none.
     """
     frames = self._module.proto.stack_frame_index.stack_frames
     used = {
@@ -199,7 +199,7 @@ class SourceLines:
     return frozenset(around)
 
   def _chain(self, frame_id: int) -> list[tuple[int, Frame]]:
-    """The frames from one outwards, all of them, with their ids."""
+    """All frames from one outwards, with their ids."""
     index = self._module.proto.stack_frame_index
     chain: dict[int, Frame] = {}
     while 0 < frame_id <= len(index.stack_frames) and frame_id not in chain:
@@ -219,7 +219,7 @@ class SourceLines:
     instruction: hlo.Instruction,
     neighbours: dependencies.Edges,
   ) -> SourceLine:
-    """Of the nearest instruction, in one direction, that says."""
+    """The line of the nearest instruction in one direction that has one."""
     seen, here = {instruction.id}, [instruction.id]
     for _ in range(_REACH):
       here = [
@@ -241,14 +241,14 @@ def _is_users(file: str) -> bool:
 
 
 def _is_wrapper(file: str) -> bool:
-  """Whether an installed file has what a package wraps, and no layer of it."""
+  """Whether an installed file wraps a framework, and has no layers."""
   parts = pathlib.PurePath(file).with_suffix("").parts
   inside = itertools.dropwhile(lambda part: part not in _INSTALLED, parts)
   return not _WRAPPERS.isdisjoint(inside)
 
 
 def _package(file: str) -> str:
-  """Whose a file is that is not the user's: a package, or "script"; else ""."""
+  """The package that a file belongs to, or "script"; "" for the user's."""
   path = pathlib.PurePath(file)
   for folder, package in itertools.pairwise(path.parts):
     if folder in _INSTALLED:
@@ -257,16 +257,16 @@ def _package(file: str) -> str:
     return "lagom_xla"
   if _PYTHON.search(file):
     return "python"
-  # What pip writes to start a package's program.
+  # pip writes such scripts to start a package's program.
   return "script" if path.parent.name == "bin" and not path.suffix else ""
 
 
 def layer_of(op_name: str) -> str:
   """The scopes and modules that an instruction's op_name names.
 
-  Such a name is "jit(step)/jvp(Net)/layer_0/dot_general"; for an instruction
-  that XLA combined, "prefix/(one:another)" or, where they have no prefix in
-  common, "(one:another)".
+  Examples: "jit(step)/jvp(Net)/layer_0/dot_general"; for an instruction that
+  XLA combined, "prefix/(one:another)" or, without a common prefix,
+  "(one:another)".
   """
   prefix, _, combined = f"/{op_name}".partition("/(")
   parts = prefix.split("/")

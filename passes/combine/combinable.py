@@ -2,17 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collectives that could be combined, and the groups that a module can have.
 
-They are read from a module before XLA's combiners (PRE_SCHEDULER), where each
-has a *label*: the name of its instruction, which is the same in every compile
-of a module by one version of JAX. Members of a group agree in their traits
-(`table`), and none depends on another; nor may two groups wait for each other,
-as {a, d} and {b, c} would where b needs a and d needs c.
+They are read from a module before XLA's combiners (PRE_SCHEDULER). The *label*
+of each is the name of its instruction, which is the same in every compile of a
+module by one version of JAX. Members of a group have equal traits (`table`),
+and none depends on another. Nor may two groups wait for each other, as {a, d}
+and {b, c} would if b needs a and d needs c.
 
-XLA's combiners take collectives of one array each; one of several is no
-candidate. One that the program has XLA launch in a group with others stays
-alone in it.
+XLA's combiners take collectives of one array each, so one of several arrays is
+no candidate. A collective that the program makes XLA launch in a group cannot
+be combined.
 
-An all-reduce of which each device keeps its own shard counts as the
+An all-reduce of which each device keeps only its own shard counts as the
 reduce-scatter that XLA makes of it (`find_pairs`).
 """
 
@@ -42,8 +42,8 @@ from lagom_xla.passes.combine import table
 
 _SAME_VALUE = frozenset(["bitcast", "convert", "copy", "reshape"])
 
-# HLO divides towards zero and gives remainders the dividend's sign; negative
-# numbers are left out, so NumPy's are the same.
+# HLO's division truncates, and its remainder has the dividend's sign; without
+# negative numbers, NumPy's are the same.
 _BINARY: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
   "add": np.add,
   "divide": np.floor_divide,
@@ -60,13 +60,13 @@ def _scalar_per_device(
   instruction: hlo.Instruction,
   devices: Sequence[int],
 ) -> np.ndarray | None:
-  """The value of an integer scalar on some devices; None where not known.
+  """The value of an integer scalar on some devices; None if unknown.
 
-  XLA's partitioner writes one program for all devices, which finds its place by
-  arithmetic on `partition-id`: a multiple of it, a quotient and a remainder on
-  a mesh of several axes, or an entry of a constant table. Such a number is the
-  same every time. One that comes from a parameter, such as a loop's counter, is
-  not known.
+  XLA's partitioner writes one program for all devices, which computes its
+  position from `partition-id`: a multiple of it, a quotient and a remainder on
+  a mesh of several axes, or an entry of a constant table. Such a number never
+  changes. One that comes from a parameter, such as a loop's counter, is
+  unknown.
   """
   ids = np.asarray(devices, np.int64)
 
@@ -98,7 +98,7 @@ def _value(
   operands: Sequence[np.ndarray],
   devices: np.ndarray,
 ) -> np.ndarray | None:
-  """Devices along the first axis, then the array's own shape."""
+  """An instruction's value: devices along the first axis, then its shape."""
   shape = (len(devices), *instruction.shape.dimensions)
   match instruction.opcode, operands:
     case "partition-id", _:
@@ -119,7 +119,7 @@ def _value(
       return np.clip(value, low, high)
     case "dynamic-slice", [values, start] if values.ndim == 2:
       size = instruction.dynamic_slice_sizes[0]
-      # HLO moves it inside the bounds.
+      # HLO clamps it to the bounds.
       first = np.clip(start.reshape(-1), 0, values.shape[1] - size)
       places = first[:, None] + np.arange(size)
       return np.take_along_axis(values, places, axis=1)
@@ -128,10 +128,10 @@ def _value(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pair:
-  """An all-reduce, and the dynamic-slice that takes a device's own shard of it.
+  """An all-reduce, and the dynamic-slice that takes a device's own shard.
 
-  A reshape may stand between the two; `dimension` is that of the slice's
-  operand along which it is cut.
+  A reshape may stand between the two; `dimension` is the dimension of the
+  slice's operand that is cut.
   """
 
   all_reduce: hlo.Instruction
@@ -143,9 +143,9 @@ class Pair:
 def find_pairs(computation: hlo.Computation) -> Mapping[int, Pair]:
   """The pairs of a computation, by id of the all-reduce.
 
-  XLA's partitioner writes the reduction of a sharded gradient so. Between
-  PRE_SCHEDULER and the combiners XLA turns the two into a reduce-scatter, where
-  the shard is the one that a reduce-scatter would give:
+  This is how XLA's partitioner writes the reduction of a sharded gradient.
+  Between PRE_SCHEDULER and the combiners, XLA turns the two into a
+  reduce-scatter if the shard is the one that a reduce-scatter would give:
 
       sum = f32[512,64] all-reduce(gradient)
       id = partition-id()                                  [all of this can be
@@ -195,7 +195,7 @@ def _shard_dimension(
   source: hlo.Instruction,
   slice_: hlo.Instruction,
 ) -> int | None:
-  """The one dimension that is cut, in the order of the group's devices."""
+  """The only dimension that is cut, in the order of the group's devices."""
   sizes = source.shape.dimensions
   cut = [d for d, n in enumerate(slice_.shape.dimensions) if n != sizes[d]]
   if len(cut) != 1:
@@ -215,18 +215,18 @@ def _shard_dimension(
 
 
 def make_all(module: hlo.Module) -> None:
-  """Puts reduce-scatters in place of all pairs of a module's proto.
+  """Replaces all pairs in a module's proto by reduce-scatters.
 
-  Frontend attributes of an all-reduce survive XLA's doing so only from JAX 0.12
-  on. Done here, each reduce-scatter has those of its all-reduce when the
-  combiners look for them. Afterwards `module.proto` is up to date, and what was
-  read from it before is not.
+  XLA itself keeps an all-reduce's frontend attributes when it does this only
+  from JAX 0.12 on. Done here, each reduce-scatter has them when the combiners
+  look. `module.proto` is up to date afterwards; what was read from it before is
+  not.
 
-  Reduce-scatters that exist this early are also seen by XLA's reduce-scatter
-  pipeliner, which is on by default and moves them into the next iteration of
-  their loop; those that XLA makes come too late for it. To change nothing in a
-  schedule but the groups, switch the pipeliner off with XLA's option
-  xla_gpu_enable_pipelined_reduce_scatter. (Two other means do not work: an
+  XLA's reduce-scatter pipeliner, which is on by default, also sees
+  reduce-scatters that exist this early, and moves them into the next iteration
+  of their loop; those that XLA makes come too late for it. To change only the
+  groups in a schedule, switch the pipeliner off with XLA's option
+  xla_gpu_enable_pipelined_reduce_scatter. (Two other ways do not work: an
   optimization barrier after each reduce-scatter stays until after scheduling,
   and a control dependence keeps XLA's combiner from combining.)
   """
@@ -254,7 +254,7 @@ def make_all(module: hlo.Module) -> None:
       )
 
 
-# Labels that are combined; what no group names stays alone.
+# Labels that are combined; collectives in no group stay alone.
 Groups = tuple[tuple[str, ...], ...]
 
 
@@ -264,15 +264,15 @@ class Candidate:
 
   Attributes:
     label: its name.
-    kind: a key of table.COMBINERS; "reduce-scatter" also for an
-      all-reduce of which each device keeps a shard only, which XLA makes one.
-    computation_id: where it stands.
+    kind: a key of table.COMBINERS; "reduce-scatter" also for an all-reduce that
+      XLA turns into one, because each device keeps only a shard.
+    computation_id: id of the computation that holds it.
     instruction: the collective itself.
-    num_bytes: as XLA's combiners count them.
-    traits: what all members of a group must agree in.
-    after: the candidates that it depends on, as bits.
-    bit: its own.
-    is_grouped: whether the program has XLA launch it in a group with others.
+    num_bytes: bytes as XLA's combiners count them.
+    traits: what must be equal for all members of a group.
+    after: bits of the candidates that it depends on.
+    bit: its own bit.
+    is_grouped: whether the program makes XLA launch it in a group.
   """
 
   label: str
@@ -286,9 +286,9 @@ class Candidate:
   is_grouped: bool = False
 
 
-# XLA's frontend attributes of a call whose collectives are launched at once
-# (explicit_collectives_group_async_wrapper.cc), and, from JAX 0.12 on, of
-# collectives that are (group_collectives_by_key.cc).
+# XLA's frontend attributes: of a call whose collectives are launched as a group
+# (explicit_collectives_group_async_wrapper.cc), and, from JAX 0.12 on, of such
+# collectives themselves (group_collectives_by_key.cc).
 _GROUP = "_collectives_group"
 _GROUP_KEY = "collective_group_key"
 _HAS_KEYS = jax.__version_info__ >= (0, 12)
@@ -346,7 +346,7 @@ def check(candidates: Mapping[str, Candidate], groups: Groups) -> None:
   """Checks that a module with these candidates can have these groups.
 
   Raises:
-    CombineError: it cannot; the message says which labels and why.
+    CombineError: it cannot; the message names the labels and the reason.
   """
   named: set[str] = set()
   for group in groups:
@@ -392,7 +392,7 @@ def _check_group(members: list[Candidate]) -> None:
 
 
 def _check_order(candidates: Mapping[str, Candidate], groups: Groups) -> None:
-  """Combined collectives must not wait for each other in a cycle."""
+  """Checks that combined collectives do not wait for each other in a cycle."""
   bits: dict[int, int] = {}
   after: dict[int, int] = {}
   for number, group in enumerate(groups):

@@ -1,21 +1,20 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrite pass that has XLA combine given groups, by one key per group.
+"""Rewrite pass that makes XLA combine given groups, with one key per group.
 
-XLA's combiners join collectives up to a size in bytes (`table`). They also look
-at the frontend attribute `combiner_key`, and join only those whose keys are
-equal. So a pass that gives each group a key, under thresholds that no module
-reaches, decides for each collective on its own.
+XLA's combiners join collectives up to a size in bytes (`table`), and only those
+with equal frontend attributes `combiner_key`. So a pass that gives each group a
+key, with thresholds that no module reaches, decides for each collective
+individually.
 
-A key names the group's first member by its label. It stays with the collective
+A key contains the label of the group's first member. The collective keeps it
 through XLA's own passes (asynchronous pairs, loop unrolling, pipelining, which
-may make several copies of it), so `labels` can map each collective of the
-scheduled module to those that it holds.
+may copy it), so `labels` can map each collective of the scheduled module to
+those that it combines.
 
-`combinable` says which collectives could be combined, and raises where groups
-cannot be. Keys that the program has, such as those of strands
-(`program.strands.keys`), give way to a group's. XLA has combiners on
-GPUs only.
+`combinable` finds the collectives that could be combined, and raises if groups
+are impossible. A group's key replaces one that the program has, such as those
+of strands (`program.strands.keys`). XLA has combiners on GPUs only.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ from lagom_xla.passes.combine import combinable
 from lagom_xla.passes.combine import table
 
 _KEY = "combiner_key"
-# What the keys of groups begin with; those that a program has do not.
+# The prefix of groups' keys, which a program's own keys lack.
 _GROUP = "group of "
 _PIPELINER = "xla_gpu_enable_pipelined_reduce_scatter"
 
-# Before this version XLA drops the keys of the reduce-scatters that it makes,
-# and of combined all-reduces whose arrays it puts end to end. Their channel ids
-# stay: those of group n start at _FIRST_CHANNEL + n * _CHANNELS_PER_GROUP.
+# Older versions drop the keys of reduce-scatters that XLA makes, and of
+# combined all-reduces whose arrays it concatenates. Channel ids stay: those of
+# group n start at _FIRST_CHANNEL + n * _CHANNELS_PER_GROUP.
 _KEEPS_KEYS = jax.__version_info__ >= (0, 12)
 _FIRST_CHANNEL = 1 << 24
 _CHANNELS_PER_GROUP = 1 << 12
 
-# Above what any device holds, and XLA can still add it up.
+# More than any device holds, and small enough for XLA to add to.
 _THRESHOLD = 1 << 60
 OPTIONS: Mapping[str, int] = {
   **dict.fromkeys(table.COMBINERS.values(), _THRESHOLD),
@@ -57,17 +56,17 @@ def options(
 ) -> dict[str, Any]:
   """XLA options for a compile with these groups.
 
-  JAX considers executables with equal options equal, whatever the passes. So
-  the threshold on counts, which has room for it, differs for different groups.
+  JAX treats executables with equal options as equal, whatever the passes. So
+  the threshold on counts, which has room for a mark, differs for different
+  groups.
 
-  Where `rewrite` has to make reduce-scatters itself, XLA's reduce-scatter
-  pipeliner is switched off with it, unless the other options name it: see
-  `combinable`. The program's own reduce-scatters in loops are not pipelined
-  then either.
+  If `rewrite` has to make reduce-scatters itself, this also switches off XLA's
+  reduce-scatter pipeliner, unless the other options name it: see `combinable`.
+  Then the program's own reduce-scatters in loops are not pipelined either.
 
   Args:
-    groups: what `rewrite` is called with.
-    others: options to compile with; their thresholds do not count.
+    groups: the groups passed to `rewrite`.
+    others: other options to compile with; their thresholds are overridden.
   """
   digest = hashlib.sha256(repr(groups).encode()).digest()
   mark = int.from_bytes(digest[:6], "big")
@@ -84,7 +83,7 @@ def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
   """The module in which XLA combines these groups and nothing else.
 
   Args:
-    module: as PRE_SCHEDULER shows it; it stays as it is.
+    module: the module at PRE_SCHEDULER, which is not changed.
     groups: labels to combine; () leaves each collective alone.
 
   Returns:
@@ -114,15 +113,15 @@ def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
 def labels(
   module: hlo.Module, groups: combinable.Groups = ()
 ) -> dict[str, tuple[str, ...]]:
-  """The collectives of the program that each scheduled one holds.
+  """The program's collectives that each scheduled collective combines.
 
   Args:
     module: scheduled, from a compile with these groups.
-    groups: what it was compiled with, in the same order.
+    groups: the groups of that compile, in the same order.
 
   Returns:
-    By name of the instruction that starts it, labels in the group's order.
-    Collectives without a group's key are missing, and those that one launch
+    Name of the instruction that starts it -> labels in the group's order.
+    Collectives without a group's key are missing, as are those that one launch
     runs together.
   """
   group_of = {group[0]: group for group in groups if group}

@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """XLA's combiners: kinds, options and defaults, and what they combine.
 
-Combining makes one collective of several: one launch, one wait, for all of
-their arrays. Collectives may be combined when they do the same to different
-arrays: their *traits* are equal. They stand in one computation and agree in
-kind, devices, and how a reduction reduces, and none depends on another.
+Combining makes one collective of several: one launch and one wait for all of
+their arrays. Collectives may be combined if they do the same to different
+arrays, that is, if their *traits* are equal (they are in one computation and
+agree in kind, devices, and reduction), and none depends on another.
 
-XLA goes through a computation in topological order and combines as long as the
-traits are equal, none depends on another, and their sum stays within a
-threshold in bytes, and one in their count that holds for all kinds; the first
-collective for which that fails begins the next group. Collectives above the
-threshold stay alone, and a threshold of 0 leaves all of them alone
+XLA goes through a computation in topological order and combines as long as
+traits are equal, no collective depends on another, their bytes stay within a
+threshold, and their number stays within one for all kinds. The first collective
+that breaks this begins the next group. Collectives above the threshold in bytes
+stay alone, and a threshold of 0 leaves all alone
 (xla/service/collective_combiner_utils.h).
 """
 
@@ -28,12 +28,12 @@ from lagom_xla.passes import hlo
 # XLA's own heuristics.
 DEFAULT_BYTES = 31457287
 
-# Collectives that may be combined into one, whatever their kind and size.
+# The most collectives to combine into one, for all kinds and sizes.
 COUNT_OPTION = "xla_gpu_collective_combine_threshold_count"
 
 
-# By HLO opcode, the option for how many bytes XLA's combiner of that kind
-# may combine into one.
+# HLO opcode -> the option for the most bytes that XLA combines into one
+# collective of this kind.
 COMBINERS: Mapping[str, str] = {
   kind: f"xla_gpu_{kind.replace('-', '_')}_combine_threshold_bytes"
   for kind in (
@@ -43,16 +43,16 @@ COMBINERS: Mapping[str, str] = {
 
 
 def combined_bytes(collective: collectives_lib.Collective) -> int:
-  """Bytes of a collective as XLA's combiners count them: what it returns.
+  """Bytes of a collective as XLA's combiners count them: its results.
 
-  For an all-gather that is what is gathered, for a reduce-scatter what is left
-  after scattering, for an all-reduce the tensor
+  For an all-gather that is the gathered array, for a reduce-scatter the
+  scattered one, for an all-reduce the tensor
   (xla/service/gpu/gpu_*_combiner.cc).
   """
   return collective.result_bytes
 
 
-# What all members of a group must agree in, each with its name.
+# What must be equal for all members of a group, each with its name.
 Traits = tuple[tuple[str, Hashable], ...]
 
 # Kinds that reduce: they must also agree in element type and operation.
@@ -68,7 +68,7 @@ def traits_of_instruction(
 ) -> Traits:
   """The traits of a collective of one array, before XLA's combiners.
 
-  `kind` is what XLA makes of it before it combines: "reduce-scatter" for some
+  `kind` is what XLA makes of it before combining: "reduce-scatter" for some
   all-reduces.
   """
   channel = instruction.channel_id > 0, instruction.use_global_device_ids
@@ -88,11 +88,10 @@ def traits_of_instruction(
 def traits_of_collective(collective: collectives_lib.Collective) -> Traits:
   """The traits of a collective of a scheduled module.
 
-  A schedule shows less than what the combiners saw: channels are numbered
-  anew, arrays have been turned to the dimension that they are gathered or
-  scattered along, and a record does not hold how it reduces. It also shows what
-  came after the combiners: a pipelined collective is of another iteration than
-  one that is not.
+  A schedule shows less than the combiners saw: channels are renumbered, arrays
+  are transposed to the gathered or scattered dimension, and a record lacks the
+  reduction. It also shows what happened after the combiners: a pipelined
+  collective belongs to another iteration than one that is not pipelined.
   """
   return _traits(
     collective.kind,
@@ -121,11 +120,10 @@ def _traits(
 
 
 def reduction(module: hlo.Module, operation: hlo.Instruction) -> str:
-  """The HLO opcode by which a collective reduces; "" where nothing is reduced.
+  """The HLO opcode with which a collective reduces; "" if it does not.
 
-  A reduction that is not a single operation equals no other, and has the
-  collective's name (MatchReductionComputation in
-  xla/service/collective_ops_utils.cc).
+  A reduction of several operations equals no other, and gets the collective's
+  name (MatchReductionComputation in xla/service/collective_ops_utils.cc).
   """
   for callee_id in operation.called_computation_ids:
     callee = module.computations[callee_id]
@@ -138,8 +136,8 @@ def reduction(module: hlo.Module, operation: hlo.Instruction) -> str:
 def difference(
   ours: Traits, theirs: Traits
 ) -> tuple[str, Hashable, Hashable] | None:
-  """The first trait that differs, with both values; None where none does."""
-  # Those of different kinds have other traits, after the kind.
+  """The first trait that differs, with both values; None if all agree."""
+  # Different kinds have different traits after the kind.
   for (name, our), (_, their) in zip(ours, theirs, strict=False):
     if our != their:
       return name, our, their
@@ -158,7 +156,7 @@ _Member = TypeVar("_Member", bound=_Sized)
 def fill(
   members: Iterable[_Member], threshold_bytes: int
 ) -> Iterator[tuple[_Member, ...]]:
-  """Groups as XLA fills them, of members in order that are alike."""
+  """Groups as XLA fills them from members in order with equal traits."""
   group: list[_Member] = []
   num_bytes = 0
   for member in members:

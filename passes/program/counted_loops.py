@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Counted loops: while loops whose number of trips their conditions tell."""
+"""Counted loops: while loops whose conditions give the number of trips."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lagom_xla.passes.program import mlir
 class CountedLoop:
   """A `stablehlo.while` that counts in one of its carries.
 
-  That is the carry `counter`, from `start` on by `step` a trip.
+  The carry `counter` begins at `start` and grows by `step` per trip.
   """
 
   operation: ir.Operation
@@ -28,21 +28,21 @@ class CountedLoop:
 
   @property
   def condition(self) -> ir.Block:
-    """The block that says whether there is another trip."""
+    """The block that decides whether there is another trip."""
     return self.operation.regions[0].blocks[0]
 
   @property
   def body(self) -> ir.Block:
-    """The block of a trip; it ends in what the next trip takes."""
+    """The block of a trip; it returns what the next trip takes."""
     return self.operation.regions[1].blocks[0]
 
 
 def read(operation: ir.Operation) -> CountedLoop | str:
-  """A while loop as a counted one, or why it is none.
+  """Reads a while loop as a counted one, or returns why it is not one.
 
-  The counter starts at a constant, gains a constant in each trip, and stays
-  below a constant: what `lax.scan`, `lax.map` and `lax.fori_loop` over known
-  bounds lower to.
+  The counter starts at a constant, grows by a constant in each trip, and stays
+  below a constant, as in what `lax.scan`, `lax.map` and `lax.fori_loop` with
+  known bounds lower to.
   """
   condition, body = (region.blocks[0] for region in operation.regions)
   compare = mlir.defining_operation(mlir.returned(condition)[0])
@@ -87,7 +87,7 @@ def _argument_number(value: ir.Value, block: ir.Block) -> int | None:
 
 
 def _constant(value: ir.Value) -> int | None:
-  """The integer that a value is known to be."""
+  """The integer that a value is known to be; None if unknown."""
   operation = mlir.defining_operation(value)
   if operation is None:
     return None
@@ -104,8 +104,8 @@ def _constant(value: ir.Value) -> int | None:
 def flops(operation: ir.Operation) -> int:
   """Floating-point operations of the products in an operation, over all trips.
 
-  They are those of the shapes as written: under GSPMD, of all devices together.
-  A loop of unknown length counts as one trip; calls are inlined before.
+  Shapes count as written: under GSPMD, those of all devices together. A loop of
+  unknown length counts as one trip. Inline calls first.
   """
   attributes = operation.attributes
   if operation.name == mlir.PRODUCT:
@@ -126,7 +126,7 @@ def flops(operation: ir.Operation) -> int:
 
 
 def num_trips(operation: ir.Operation) -> int:
-  """How often what is in an operation runs; once where nothing is known."""
+  """How often the regions of an operation run; 1 if unknown."""
   if operation.name != mlir.LOOP:
     return 1
   loop = read(operation)
@@ -134,9 +134,10 @@ def num_trips(operation: ir.Operation) -> int:
 
 
 def _per_entry(product: ir.Operation) -> int:
-  """A multiplication and an addition of reals for each entry of its result.
+  """FLOPs per contracted element for all entries of a product's result.
 
-  Complex numbers are two reals each, and every one meets every other one.
+  An entry takes a multiplication and an addition of reals; for complex numbers,
+  each of the two reals meets both of the other's.
   """
   result = ir.RankedTensorType(product.results[0].type)
   is_complex = isinstance(result.element_type, ir.ComplexType)

@@ -1,8 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The form of a program: how it is rewritten before XLA sees it, as data.
+"""The form of a program, as data: how it is rewritten before XLA sees it.
 
-And the outcome of a pass: what it did, what it left alone, and why.
+Also the outcome of a pass: what it did, what it left alone, and why.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Form:
 
   Attributes:
     strands: which passes of two micro-batches share a loop.
-    keyed: whether each strand's collectives have a combiner key of their own,
-      so that XLA combines none of two strands.
-    slices: chain, by its label -> number of pieces that it is cut into.
+    keyed: whether each strand's collectives have their own combiner key, so
+      that XLA never combines collectives of two strands.
+    slices: label of a chain -> number of pieces to cut it into.
   """
 
   strands: Strands = "none"
@@ -51,7 +51,7 @@ class Refusal:
   """Something that a pass left as it was.
 
   Attributes:
-    where: the place in the program: its source line, or what stands there.
+    where: the place in the program: its source line, or a description.
     reason: why, as the end of a sentence that begins with the place.
   """
 
@@ -64,8 +64,8 @@ class Outcome:
   """What a pass did to a program.
 
   Attributes:
-    actions: what it did, a sentence each; none where the program is as it was.
-    refusals: what it would have done but for a reason.
+    actions: what it did, one sentence each; () if the program is unchanged.
+    refusals: what it could not do, and why.
   """
 
   actions: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class Outcome:
 
   @classmethod
   def refused(cls, where: str, reason: str) -> Outcome:
-    """Of a pass that left one thing, and all else, as it was."""
+    """The outcome of a pass that did nothing, for one reason."""
     return cls(refusals=(Refusal(where=where, reason=reason),))
 
   def __add__(self, other: Outcome) -> Outcome:

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """StableHLO as the passes read it: dependence, effects, places, functions.
 
-JAX lowers what a scan calls, an inner jit and `remat` to calls of private
-functions. Operations can only be moved and merged where they stand side by
-side, so every call is replaced by what its function does, as XLA does later on.
+JAX lowers a scan's body, an inner jit and `remat` to calls of private
+functions. Operations can only be moved and merged within one block, so every
+call is inlined, as XLA does later on.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Item = tuple[int, int]
 
 
 class Dataflow:
-  """What the operations of a block take from each other, by their positions.
+  """What the operations of a block take from each other, by position.
 
-  Positions, as jaxlib's hash of an operation is slow and changes with its
-  operands. It describes the block as it was when this was made: after an
-  operation moved or went, make another.
+  Positions are used because jaxlib's hash of an operation is slow and changes
+  with its operands. This describes the block at the time of construction: make
+  another after an operation is moved or erased.
 
   Attributes:
-    operations: those of the block, in order.
+    operations: the block's operations, in order.
     uses: for each, the values of the block that it and its regions use.
   """
 
@@ -56,18 +56,18 @@ class Dataflow:
     return self._items.get(value)
 
   def value(self, item: Item) -> ir.Value:
-    """The value that is defined there."""
+    """The value that is defined at an item."""
     position, number = item
     if position == ARGUMENT:
       return self._block.arguments[number]
     return self.operations[position].results[number]
 
   def position(self, operation: ir.Operation) -> int:
-    """Where an operation of the block that has results stands."""
+    """The position of an operation of the block that has results."""
     return self._items[operation.results[0]][0]
 
   def needed_by(self, positions: Iterable[int]) -> set[int]:
-    """Positions of all that those at some positions need, at any remove."""
+    """Positions of everything that these need, directly or indirectly."""
     needed: set[int] = set()
     todo = list(positions)
     while todo:
@@ -81,10 +81,10 @@ class Dataflow:
 def depends(
   operations: Iterable[ir.Operation], sources: Mapping[ir.Value, int]
 ) -> dict[ir.Value, int]:
-  """The sources that values depend on, at any remove, as bits.
+  """The sources that each value depends on, directly or not, as bits.
 
-  `operations` are all of a block, in order, or a beginning of them; sources are
-  values of the block or from outside.
+  `operations` are a block's, in order, or the first of them; sources are values
+  of the block or from outside.
   """
   known = dict(sources)
   for operation in operations:
@@ -97,20 +97,20 @@ def depends(
 
 
 def defining_operation(value: ir.Value) -> ir.Operation | None:
-  """What defines a value; None of a block's argument."""
+  """The operation that defines a value; None for a block's argument."""
   owner = value.owner
   return None if isinstance(owner, ir.Block) else owner.operation
 
 
 def used_values(operation: ir.Operation) -> Iterator[ir.Value]:
-  """What an operation and the regions in it use, wherever it is defined."""
+  """The values that an operation and its regions use."""
   yield from operation.operands
   for inner in inner_operations(operation) if len(operation.regions) else ():
     yield from inner.operands
 
 
 def inner_operations(operation: ir.Operation) -> list[ir.Operation]:
-  """The operations in the regions of an operation, at any depth, in order."""
+  """All operations nested in an operation, at any depth, in order."""
   found: list[ir.Operation] = []
 
   def visit(inner: ir.Operation) -> ir.WalkResult:
@@ -122,7 +122,7 @@ def inner_operations(operation: ir.Operation) -> list[ir.Operation]:
 
 
 def direct_operations(operation: ir.Operation) -> list[ir.Operation]:
-  """The operations right in the blocks of an operation, in order."""
+  """The operations directly in the blocks of an operation, in order."""
   return [
     inner.operation
     for region in operation.regions
@@ -132,7 +132,7 @@ def direct_operations(operation: ir.Operation) -> list[ir.Operation]:
 
 
 def returned(block: ir.Block) -> list[ir.Value]:
-  """What the last operation of a block takes, which returns it."""
+  """The values that a block's terminator returns."""
   return list(block.operations[len(block.operations) - 1].operands)
 
 
@@ -151,7 +151,7 @@ _PARTITIONS = "mhlo.num_partitions"
 
 
 def is_partitioned(module: ir.Module) -> bool:
-  """Whether a program runs on several devices that share its arrays.
+  """Whether a program is partitioned over several devices.
 
   The partitioner may then communicate anywhere.
   """
@@ -163,7 +163,7 @@ def is_partitioned(module: ir.Module) -> bool:
 
 
 def is_collective(operation: ir.Operation) -> bool:
-  """Whether it is a collective, or where the partitioner may place one."""
+  """Whether it is a collective, or a constraint, which may become one."""
   return operation.name in COLLECTIVES or operation.name == CONSTRAINT
 
 
@@ -173,11 +173,10 @@ _EFFECTFUL = frozenset(
 
 
 def first_effect(operation: ir.Operation) -> str | None:
-  """The first effect of an operation or of the regions in it, in words.
+  """The first effect of an operation or of its regions, in words.
 
-  Such as "the host callback xla_ffi_python_cpu_callback, which has side
-  effects". Calls are inlined before (`inline_all`): what they call is not
-  looked into.
+  For example "the host callback xla_ffi_python_cpu_callback, which has side
+  effects". Inline calls first (`inline_all`): callees are not examined.
   """
   each = map(_own_effect, (operation, *inner_operations(operation)))
   return next((effect for effect in each if effect), None)
@@ -200,7 +199,7 @@ def _own_effect(operation: ir.Operation) -> str | None:
 
 
 def shape_of(value: ir.Value) -> tuple[int, ...] | None:
-  """The shape of a tensor; None if it is no tensor or its sizes vary."""
+  """The shape of a tensor; None for other types and for dynamic shapes."""
   type_ = value.type
   if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape:
     return None
@@ -208,9 +207,9 @@ def shape_of(value: ir.Value) -> tuple[int, ...] | None:
 
 
 def num_bytes(value: ir.Value) -> int:
-  """Bytes of a tensor, as XLA stores it: a byte for each truth value.
+  """Bytes of a tensor as XLA stores it, with one byte per boolean.
 
-  0 of what is no tensor, or has a special type.
+  0 for what is no tensor or has a special type.
   """
   shape: Any = shape_of(value)
   element: Any = getattr(value.type, "element_type", None)
@@ -223,14 +222,14 @@ def num_bytes(value: ir.Value) -> int:
   return -(-num * (8 if width == 1 else width) // 8)
 
 
-# XLA's combiners take collectives together only where theirs are equal.
+# XLA's combiners only join collectives for which this is equal.
 COMBINER_KEY = "combiner_key"
 
 _NAME = "mhlo.frontend_attributes"
 
 
 def frontend_attribute(operation: ir.Operation, name: str) -> bool:
-  """Whether there is a frontend attribute of this name on an operation."""
+  """Whether an operation has a frontend attribute of this name."""
   return _NAME in operation.attributes and name in ir.DictAttr(
     operation.attributes[_NAME]
   )
@@ -239,7 +238,7 @@ def frontend_attribute(operation: ir.Operation, name: str) -> bool:
 def set_frontend_attributes(
   operation: ir.Operation, added: Mapping[str, str]
 ) -> None:
-  """Gives an operation frontend attributes beside those that it has."""
+  """Adds frontend attributes to those of an operation."""
   attributes = {}
   if _NAME in operation.attributes:
     for named in ir.DictAttr(operation.attributes[_NAME]):
@@ -254,7 +253,7 @@ _PLACE_NAME = re.compile(r'^loc\("([^"]+)"')
 
 
 def place_of(operation: ir.Operation) -> str:
-  """The source line of an operation, or its name where none is known.
+  """The source line of an operation, or its name if the line is unknown.
 
   JAX writes the innermost line of the user's code first.
   """
@@ -267,9 +266,9 @@ def place_of(operation: ir.Operation) -> str:
 
 
 def user_line(operations: Iterable[ir.Operation]) -> str:
-  """The first line of the user's that operations are from; "" for none.
+  """The first of the user's lines that operations come from; "" for none.
 
-  Those of one file are compared: uses of a value are in no order.
+  Takes the lowest file and line, because uses of a value are in no order.
   """
   found = []
   for operation in operations:
@@ -306,7 +305,7 @@ def callee(call: ir.Operation) -> str:
 
 
 def copied(module: ir.Module) -> ir.Module:
-  """A copy of a program, in the context that is current and the module's."""
+  """A copy of a program; the module's context must be current."""
   copy = ir.Module.create()
   for name, attribute in module.operation.attributes.items():
     copy.operation.attributes[name] = attribute
@@ -319,7 +318,7 @@ _REMOVE_UNUSED = "builtin.module(symbol-dce)"
 
 
 def inline_all(module: ir.Module) -> None:
-  """Inlines every call; functions that nothing calls any more are removed."""
+  """Inlines every call, and removes functions that become unused."""
   by_name = functions_by_name(module.operation)
   done: set[str] = set()
 
@@ -337,7 +336,7 @@ def inline_all(module: ir.Module) -> None:
 
 
 def _inline(call: ir.Operation, function: ir.Operation) -> None:
-  """Puts what a function does in the place of a call of it."""
+  """Replaces a call by the operations of its function."""
   copy = function.clone().operation
   (block,) = copy.regions[0].blocks
   with ir.InsertionPoint(call), call.location:
@@ -357,7 +356,7 @@ def _inline(call: ir.Operation, function: ir.Operation) -> None:
 def _constrained(
   values: Iterable[ir.Value], function: ir.Operation, name: str
 ) -> list[ir.Value]:
-  """Values with the shardings that the function's signature gives them."""
+  """Values constrained to the shardings in the function's signature."""
   values = list(values)
   if name in function.attributes:
     for i, raw in enumerate(ir.ArrayAttr(function.attributes[name])):

@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Rewriting of a program to a form: the passes in their order.
+"""Rewrites a program to a form: the passes in their order.
 
-A form with two parts, strands and slices, is all or nothing: where one of them
-cannot act, the program stays as it was written.
+A form with both strands and slices is all or nothing: if one of them cannot
+act, the program stays as written.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def rewrite(module: ir.Module, form: Form) -> tuple[ir.Module, Outcome]:
   """Rewrites a program to a form.
 
   Args:
-    module: a lowered program; it stays as it is.
-    form: what to make of it.
+    module: a lowered program, which is not changed.
+    form: the form to give it.
 
   Returns:
-    The rewritten program, which is the module itself where nothing could be
-    done, and what was done and refused.
+    The rewritten program, or the module itself if nothing could be done; and
+    what was done and refused.
   """
   if form.is_as_written:
     return module, Outcome()
@@ -49,7 +49,7 @@ def rewrite(module: ir.Module, form: Form) -> tuple[ir.Module, Outcome]:
 
 
 def with_chains_tagged(module: ir.Module) -> ir.Module:
-  """A copy of a program whose collectives say which chains they are in."""
+  """A copy of a program whose collectives are tagged with their chains."""
   with module.context, ir.Location.unknown():
     copy = mlir.copied(module)
     chains.tag(copy)
@@ -59,8 +59,8 @@ def with_chains_tagged(module: ir.Module) -> ir.Module:
 def _passes(
   form: Form,
 ) -> Iterator[tuple[Callable[[ir.Module], Outcome], bool]]:
-  """The passes of a form, and whether all that is named must be there."""
-  # First: chains have their labels in the program as it is written.
+  """The passes of a form, and whether each must do all that it is asked."""
+  # First, because chains are labelled in the program as written.
   if form.slices:
     yield lambda module: slices.cut(module, form.slices), True
   if form.strands in ("merged", "staggered"):
@@ -73,5 +73,5 @@ def _passes(
     yield rotate.rotate, False
   elif form.strands == "paired":
     yield rotate.pair_trips, False
-  if form.keyed:  # Last: it is the finished strands that stay apart.
+  if form.keyed:  # Last, because it separates the finished strands.
     yield keys.key_strands, False

@@ -2,20 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Buffers: which values may share one, and who reads and writes it.
 
-XLA gives each array a buffer, but some arrays the same one. It checked that the
-old contents are no longer needed when the new ones are written, for the order
-in which it scheduled the instructions. Another order has to be checked again,
-and this module says what to look at:
+XLA may give several arrays one buffer. It checks that the old contents are no
+longer needed when new ones are written, in the order that it scheduled. Another
+order must be checked again, and this module gives the accesses to check:
 
     buffers = aliasing.of(module)
     access = buffers.access(computation, instruction)
     access.reads, access.writes         # buffers, as numbers
 
-Arrays are put together whenever XLA might do so; two that end up together may
-still have buffers of their own. A collective, a fusion or a library call counts
-as writing in place wherever it could. The rules are those of XLA's
-HloDataflowAnalysis (what is passed on) and AliasInfo (what is updated in
-place), taken widely.
+Arrays are merged whenever XLA might share a buffer between them; arrays that
+are merged here may still have separate buffers. A collective, a fusion or a
+library call counts as writing in place wherever it could. The rules are
+conservative forms of XLA's HloDataflowAnalysis (what is forwarded) and
+AliasInfo (what is updated in place).
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ class _Leaves:
 
   An instruction's value is an array or a tuple of arrays and tuples; its leaves
   are the arrays in it, in the order of its shape. Starts of asynchronous
-  operations hold their operands beside their results. `sizes_bytes` is by leaf,
-  on the device: 0 for tokens, and for arrays in the host's memory.
+  operations hold their operands beside their results. `sizes_bytes` has each
+  leaf's size on the device: 0 for tokens and for arrays in host memory.
   """
 
   def __init__(self, module: hlo.Module):
@@ -58,7 +57,7 @@ class _Leaves:
     return [leaf for id_ in instruction.operand_ids for leaf in self._of[id_]]
 
   def of_results(self, instruction: hlo.Instruction) -> Sequence[int]:
-    """The leaves that are new, of an instruction that may hold operands."""
+    """The leaves that are new, without those of repeated operands."""
     begin, end = _result_span(instruction)
     return self.of(instruction)[begin:end]
 
@@ -95,7 +94,7 @@ def _sizes_bytes(shape: hlo.Shape) -> list[int]:
 
 
 def _result_span(instruction: hlo.Instruction) -> tuple[int, int | None]:
-  """Where the results are among an instruction's leaves: begin and end."""
+  """Begin and end of the results among an instruction's leaves."""
   match instruction.opcode:
     case "copy-start" | "recv":
       return 0, 1
@@ -113,12 +112,12 @@ def _result_span(instruction: hlo.Instruction) -> tuple[int, int | None]:
   return 0, None
 
 
-# May write into an operand of the size of their result.
+# These may write into an operand with the size of their result.
 _IN_PLACE = frozenset(
   ["dynamic-update-slice", "scatter", "set-dimension-size", "sort"]
 )
 
-# Pass on their operands, touch no memory and take no time.
+# These forward their operands, touch no memory and take no time.
 FORWARDING = collectives.NOPS - {"partition-id", "replica-id"}
 
 _CALLING = frozenset(["call", "conditional", "while"])
@@ -133,7 +132,7 @@ class Access:
 
   @property
   def all(self) -> frozenset[int]:
-    """The buffers that it touches."""
+    """All buffers that it touches."""
     return self.reads | self.writes
 
 
@@ -147,7 +146,7 @@ class Buffers:
     self._inside: dict[int, Access] = {}
     self._accesses: dict[int, Access] = {}
     for id_, computation in module.computations.items():
-      if id_ in module.executions:  # Inside a kernel nothing is shared.
+      if id_ in module.executions:  # Nothing is shared inside a kernel.
         for instruction in computation.instructions:
           self._join_instruction(computation, instruction)
     parameters = {i.parameter_number: i for i in module.entry.parameters}
@@ -179,10 +178,10 @@ class Buffers:
   def access(
     self, computation: hlo.Computation, instruction: hlo.Instruction
   ) -> Access:
-    """What an instruction reads and writes.
+    """The buffers that an instruction reads and writes.
 
     A collective in flight reads its operands and writes its results until its
-    done is over, so the done counts as doing both again.
+    done ends, so the done counts as doing both again.
     """
     if instruction.id not in self._accesses:
       self._accesses[instruction.id] = self._access(computation, instruction)
@@ -220,7 +219,7 @@ class Buffers:
     return self._inside[callee_id]
 
   def _touched(self, leaves: Iterable[int]) -> frozenset[int]:
-    # Tokens take no memory and are ordered by data dependence alone.
+    # Tokens take no memory; data dependence alone orders them.
     sizes_bytes = self._leaves.sizes_bytes
     return frozenset(
       self._together.find(leaf) for leaf in leaves if sizes_bytes[leaf]
@@ -279,12 +278,12 @@ class Buffers:
         self._join(self._leaves.of(callee.root), results)
 
   def may_write_operands(self, instruction: hlo.Instruction) -> bool:
-    """Whether it may write into an operand of the size of a result."""
-    # A collective may have been given its operand's buffer to write to. Not one
-    # in a fusion, which is a kernel of XLA's own: of a fusion's operands, only
-    # one that leads to the result elementwise or as what is updated may give
-    # its buffer (GpuAliasInfo in xla/service/gpu/alias_info.cc). What an
-    # async-start runs, and what is called, is looked at on its own.
+    """Whether it may write into an operand with the size of a result."""
+    # A collective may write into its operand's buffer. One in a fusion does
+    # not, because the fusion is XLA's own kernel: only an operand that leads to
+    # the result elementwise, or that is updated, may give a fusion its buffer
+    # (GpuAliasInfo in xla/service/gpu/alias_info.cc). Computations that an
+    # async-start or a call runs are examined separately.
     return self._updates(instruction) or bool(collectives.kind_of(instruction))
 
   def _updates(self, instruction: hlo.Instruction) -> bool:
@@ -297,12 +296,12 @@ class Buffers:
     )
 
   def _join(self, leaves: Iterable[int], others: Iterable[int]) -> None:
-    """Puts leaves together, one by one; the longer list's rest is left."""
+    """Joins leaves pairwise; ignores the rest of the longer list."""
     for leaf, other in zip(leaves, others, strict=False):
       self._together.join(leaf, other)
 
 
-@functools.lru_cache(maxsize=1)  # One module is looked at again and again.
+@functools.lru_cache(maxsize=1)  # Callers ask repeatedly for one module.
 def of(module: hlo.Module) -> Buffers:
   """The buffers of a module."""
   return Buffers(module)

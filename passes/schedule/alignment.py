@@ -2,18 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Alignment of two strands in a loop's body, by dynamic programming.
 
-DHelix (arXiv 2411.15871) runs two strands in blocks, one after the other. In a
-block a collective of one strand is in flight beside kernels: of the other
-strand, or of its own that do not wait for it. With each strand's order given,
-T(i, j) is the least time for the first i units of one and j of the other, and
-what a block takes is the caller's to say:
+DHelix (arXiv 2411.15871) runs two strands in consecutive blocks. In a block, a
+collective of one strand is in flight beside kernels of the other strand, or of
+its own if they do not wait for it. Given each strand's order, T(i, j) is the
+least time for the first i units of one strand and j of the other. The caller
+says how long a block takes:
 
     T(i, j) = min(T(i', j') + block_us(units between (i', j') and (i, j)))
 
 A unit is the id of an instruction that launches a kernel or starts collectives.
-Each strand's order is XLA's, or the one that starts its next collective first;
-the best of the four pairs counts. Blocks do not overlap, so the true timeline
-of an order may be shorter or longer: replay it before it is used.
+Each strand's order is XLA's, or the one that starts the next collective as
+early as possible; the best of the four pairs is used. Blocks do not overlap, so
+the real timeline of an order may be shorter or longer: replay it before use.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from lagom_xla.passes.schedule import orders
 def strands_in_body(body: hlo.Computation) -> dict[int, int]:
   """The strand of each instruction of a loop's body that has one, by id.
 
-  Strands are instructions that never meet. What a trip changes and what depends
-  on it is of one strand with all that it meets. What depends on no such value,
-  as weights and counters do not, is of the strand that alone uses it; what
-  several use is of none.
+  Strands are sets of instructions that never meet. A value that a trip changes,
+  everything that depends on it, and everything they meet are one strand. A
+  value that depends on no changed value, such as weights and counters, belongs
+  to the only strand that uses it; to none if several do.
   """
   if body.root.opcode != "tuple":
     return {}
@@ -67,13 +67,13 @@ def strands_in_body(body: hlo.Computation) -> dict[int, int]:
       strands.join(id_, returned)
     else:
       carried_on.setdefault(returned, set()).add(id_)
-  # As what is gathered for the next trip, which no value of this one went into.
+  # Such as what is gathered for the next trip, from no value of this one.
   for returned, ids in carried_on.items():
     if len({strands.find(id_) for id_ in ids}) == 1:
       strands.join(returned, ids.pop())
       of_strands.add(returned)
   found = {id_: strands.find(id_) for id_ in of_strands}
-  # And what one strand alone uses.
+  # Add what only one strand uses.
   users: dict[int, set[int]] = {}
   for instruction in reversed(body.instructions):
     if instruction.id == body.root.id:
@@ -89,7 +89,7 @@ def strands_in_body(body: hlo.Computation) -> dict[int, int]:
 
 
 class _Body:
-  """A loop's body: what it runs, and what must come before what."""
+  """A loop's body: its units, and which must precede which."""
 
   def __init__(self, analysis: overlap.Analysis, computation: hlo.Computation):
     self._module = analysis.module
@@ -125,10 +125,10 @@ class _Body:
     return bool(self._needs[unit] & self._bit_of[other])
 
   def strands(self) -> tuple[list[int], list[int]] | None:
-    """The units of the two strands, in XLA's order.
+    """The units of the two strands, in XLA's order; None if there are not two.
 
-    A collective that both need, as of their layer's weights, counts as one of
-    the strand that needs it first.
+    A collective that both need, such as that of their layer's weights, belongs
+    to the strand that needs it first.
     """
     strand_of = strands_in_body(self._computation)
     members: dict[int, list[int]] = {}
@@ -148,7 +148,7 @@ class _Body:
     return first, second
 
   def collectives_first(self, units: Sequence[int]) -> list[int]:
-    """An order in which each next collective starts as early as it can."""
+    """An order in which each collective in turn starts as early as possible."""
     ordered: dict[int, None] = {}
     for unit in units:
       if self.is_collective(unit):
@@ -160,7 +160,7 @@ class _Body:
   def order(self, blocks: Iterable[_Block]) -> list[int]:
     """All instructions in the order of blocks, each after what it needs.
 
-    A collective that begins a block is over at its end.
+    A collective that begins a block is done at the block's end.
     """
     done_of = dependencies.of(self._computation).done_of
     wanted: list[int] = []
@@ -172,15 +172,15 @@ class _Body:
     return dependencies.in_order(wanted, lambda id_: self._before[id_][::-1])
 
 
-# Kernels of each strand that a collective may have beside it: DHelix's segments
-# hold three to five.
+# The most kernels of each strand beside a collective; DHelix's segments hold
+# three to five.
 _MAX_BESIDE = 8
-# A collective that kernels of this many times its own time stand beside is
-# hidden; more would only wait for it.
+# A collective is hidden by kernels that take this many times its own time;
+# further ones would only wait for it.
 _ENOUGH = 2.5
 
-# Pairs of a place in each strand, of one body, that are looked at. 1,700 take
-# half a second: a layer of Llama 3 8B, forward beside backward.
+# The most pairs of positions in the two strands of a body. 1,700 pairs (a layer
+# of Llama 3 8B, forward beside backward) take half a second.
 _MAX_PAIRS = 25_000
 
 # (id of a start, or None; ids of the kernels beside it) -> microseconds.
@@ -196,18 +196,18 @@ class _Block:
 
   @property
   def units(self) -> tuple[int, ...]:
-    """All of it, the collective first."""
+    """All units of the block, the collective first."""
     return self.kernels if self.start is None else (self.start, *self.kernels)
 
 
 def align(
   analysis: overlap.Analysis, computation: hlo.Computation, block_us: BlockUs
 ) -> hlo.Module | None:
-  """The module with the two strands of a loop's body aligned.
+  """Aligns the two strands of a loop's body in a copy of the module.
 
-  `block_us` is of a collective and kernels that start together, until all are
-  over. None where the body has not two strands, each with collectives, or where
-  they are too long to be aligned in seconds.
+  `block_us` is the time of a collective and kernels that start together until
+  all are done. None if the body does not have two strands with collectives, or
+  if they are too long to be aligned in seconds.
   """
   body = _Body(analysis, computation)
   strands = body.strands()
@@ -237,7 +237,7 @@ def _best(
   second: Sequence[int],
   block_us: BlockUs,
 ) -> tuple[float, list[_Block]]:
-  """The least time of two orders side by side, and its blocks."""
+  """The least time of two orders side by side, and the blocks that take it."""
   end = len(first), len(second)
   best_us = {(0, 0): 0.0}
   came_from: dict[tuple[int, int], tuple[tuple[int, int], _Block]] = {}
@@ -274,7 +274,7 @@ def _beginning(
   others: Sequence[int],
   block_us: BlockUs,
 ) -> Iterator[tuple[_Block, int, int]]:
-  """Blocks that begin with a strand's next unit, and how many they take."""
+  """Blocks that begin with a strand's next unit, and the units they use."""
   if not own:
     return
   unit = own[0]

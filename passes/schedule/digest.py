@@ -1,12 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Digests: what schedules share that run the same kernels beside the same.
+"""Digests: equal for schedules that run the same kernels and overlaps.
 
-Names, ids and source lines do not count, nor the values of constants and where
-in an array a slice begins, nor which of several kernels between two starts,
-dones or loops comes first: XLA breaks ties among equals by what a module that
-was written down does not tell (`compile/fused.py`), and a step takes as long
-either way.
+Ignored are names, ids, source lines, the values of constants, where in an array
+a slice begins, and the order of kernels between two starts, dones or loops. XLA
+breaks ties among equals by information that a module on disk lacks
+(`compile/fused.py`), and the step takes equally long either way.
 """
 
 from __future__ import annotations
@@ -19,37 +18,37 @@ import marshal
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
 
-# Of marshal: in later ones equal contents may differ in bytes, by identity.
+# Later versions of marshal may encode equal contents differently.
 _VERSION = 2
-# What no kernel runs for.
+# Opcodes that run no kernel.
 _FREE = frozenset([
   "after-all", "bitcast", "constant", "get-tuple-element", "opt-barrier",
   "parameter", "tuple",
 ])  # fmt: skip
-# What the kernels of a computation are told apart by.
+# Opcodes between which the order of kernels does not count.
 _ENDS = ("-start", "-update", "-done")
 _ALONE = frozenset(["call", "conditional", "recv", "send", "while"])
 
 
 def of(module: hlo_pb2.HloModuleProto) -> str:
-  """A hash of what runs in a scheduled module, and beside what.
+  """A hash of what runs in a scheduled module, and of what overlaps.
 
-  In each computation that is run one instruction at a time it knows the order
-  of asynchronous starts and dones, loops and calls, and which kernels run
-  between one of these and the next.
+  In each computation that runs as a sequence, it covers the order of
+  asynchronous starts and dones, loops and calls, and the kernels between each
+  of these and the next.
   """
   return _of(module, has_order=True)
 
 
 def of_content(module: hlo_pb2.HloModuleProto) -> str:
-  """A hash of what runs in a scheduled module, in whatever order."""
+  """A hash of what runs in a scheduled module, in any order."""
   return _of(module, has_order=False)
 
 
 def _of(proto: hlo_pb2.HloModuleProto, *, has_order: bool) -> str:
   module = hlo.Module(proto)
   found: dict[int, bytes] = {}
-  for id_, computation in module.computations.items():  # The called come first.
+  for id_, computation in module.computations.items():  # Callees come first.
     if id_ not in module.executions:
       found[id_] = _digest(_as_written(computation, found))
       continue
@@ -79,7 +78,7 @@ def _digest(parts: Iterable[bytes]) -> bytes:
 def _as_scheduled(
   contents: Iterable[tuple[hlo.Instruction, bytes]],
 ) -> Iterator[bytes]:
-  """Starts, dones and loops in order, and what kernels run in between."""
+  """Starts, dones and loops in order, with the sorted kernels in between."""
   started: dict[int, int] = {}
   kernels: list[bytes] = []
   for instruction, content in contents:
@@ -98,7 +97,7 @@ def _as_scheduled(
 def _contents(
   ordered: Sequence[hlo.Instruction], called: Mapping[int, bytes]
 ) -> Iterator[tuple[hlo.Instruction, bytes]]:
-  """What runs of a computation, and what it does."""
+  """The instructions of a computation that run, and what each does."""
   arrays = {i.id: _arrays(i.shape) for i in ordered}
   for instruction in ordered:
     if instruction.opcode not in _FREE:
@@ -112,7 +111,7 @@ def _contents(
 def _as_written(
   computation: hlo.Computation, called: Mapping[int, bytes]
 ) -> Iterator[bytes]:
-  """What a kernel computes, or a reduction."""
+  """The contents of a kernel or of a reduction."""
   position = {i.id: n for n, i in enumerate(computation.proto.instructions)}
   for instruction in computation.proto.instructions:
     operands = tuple(b"%d" % position[i] for i in instruction.operand_ids)
@@ -121,9 +120,9 @@ def _as_written(
 
 
 def _arrays(shape: hlo_pb2.ShapeProto) -> tuple[bytes, ...]:
-  """The arrays of a shape; in a collective of several any may be the first.
+  """The arrays of a shape, sorted: a collective may have any of them first.
 
-  Their layouts do not count: what a kernel does with them is inside it.
+  Layouts do not count: what a kernel does with them is inside it.
   """
   return _arrays_of(shape.SerializeToString())
 
@@ -147,11 +146,11 @@ def _content(
   result: tuple[bytes, ...],
   called: Mapping[int, bytes],
 ) -> bytes:
-  """What an instruction does, whatever it and others are called."""
+  """What an instruction does, without its own and other names."""
   content = hlo.Instruction()
   content.CopyFrom(instruction)
-  # What is DEFAULT for all operands is gone once XLA has read a library call
-  # from a module that it wrote down.
+  # XLA drops a precision that is DEFAULT for all operands when it reads a
+  # library call back from a module on disk.
   if content.HasField("precision_config"):
     precision = content.precision_config
     if not any(precision.operand_precision):

@@ -1,20 +1,21 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of a schedule: XLA's limit, the peak, and what is computed again.
+"""Memory of a schedule: XLA's limit, the peak, and rematerialization.
 
-XLA's scheduler keeps to a limit, and the rematerialization after that goes by
-it (GetSchedulerMemoryLimit in xla/service/gpu/gpu_hlo_schedule.cc):
+XLA's scheduler keeps to a limit, which the rematerialization after it uses, too
+(GetSchedulerMemoryLimit in xla/service/gpu/gpu_hlo_schedule.cc):
 
     limit = (base - arguments and results) * slop factor
 
-Ahead of time the base is 80 % of the device's memory. The peak is the largest
-sum of live buffers: from the first to the last instruction that touches them, a
-computation's parameters and result all the time, and those of a loop's body
-while it runs. That is an estimate, for one order of a module against another.
+For ahead-of-time compiles the base is 80 % of the device's memory. The peak is
+the largest sum of live buffers. A buffer is live from the first to the last
+instruction that touches it, a computation's parameters and result all the time,
+and buffers of a loop's body while it runs. This is an estimate, for comparing
+orders of a module.
 
-If a schedule's peak is over the limit, XLA computes some values again later in
-place of keeping them (HloRematerialization in xla/service/gpu/gpu_compiler.cc).
-Passes see the schedule before that.
+If a schedule's peak exceeds the limit, XLA recomputes some values instead of
+keeping them (HloRematerialization in xla/service/gpu/gpu_compiler.cc). Passes
+see the schedule before that.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import re
 from lagom_xla.passes import hlo
 from lagom_xla.passes.schedule import aliasing
 
-# Of xla_gpu_memory_limit_slop_factor (xla/debug_options_flags.cc).
+# Default of xla_gpu_memory_limit_slop_factor (xla/debug_options_flags.cc).
 DEFAULT_SLOP_PERCENT = 95
 
 _BASE_PERCENT = 80
@@ -38,12 +39,12 @@ def limit_bytes(
   device_bytes: int,
   slop_percent: float = DEFAULT_SLOP_PERCENT,
 ) -> float:
-  """The limit of a module that is compiled ahead of time.
+  """The limit for a module that is compiled ahead of time.
 
-  It is below zero where arguments and results are larger than the base.
+  Negative if arguments and results exceed the base.
   """
-  # Where an argument is donated to a result, once; XLA counts those in the
-  # host's memory, too.
+  # An argument that is donated to a result counts once. XLA counts arrays in
+  # host memory, too.
   result = module.entry.root.shape
   interface_bytes = hlo.shape_bytes(result)
   interface_bytes += sum(
@@ -58,14 +59,14 @@ def limit_bytes(
   return (base_bytes - interface_bytes) * slop_percent / 100
 
 
-# Places in a schedule, the first and the last.
+# First and last position in a schedule.
 _Span = tuple[int, int]
 
 
 def peak_bytes(module: hlo.Module, buffers: aliasing.Buffers) -> int:
-  """The estimated peak of a scheduled module, arguments and results included.
+  """The estimated peak of a scheduled module, with arguments and results.
 
-  Buffers may be of a module with the same instructions in another order.
+  `buffers` may be of a module with the same instructions in another order.
   """
   entry = module.entry
   elsewhere = _interface(buffers, entry) | _in_results(buffers, entry)
@@ -74,11 +75,11 @@ def peak_bytes(module: hlo.Module, buffers: aliasing.Buffers) -> int:
 
 
 def held_bytes(module: hlo.Module, buffers: aliasing.Buffers) -> int:
-  """Arguments and results, which are live all the time.
+  """Bytes of arguments and results, which are live all the time.
 
-  A result that an argument was donated to is in that one's buffer. Arguments
-  never share one, which buffers do not know: a kernel that updates several of
-  a size may write each into any.
+  A result that an argument is donated to is in the argument's buffer. Arguments
+  never share a buffer, but `buffers` may merge them: a kernel that updates
+  several of one size may write each into any.
   """
   arguments = module.entry.parameters
   held = sum(sum(buffers.sizes_bytes(argument)) for argument in arguments)
@@ -93,7 +94,7 @@ def _peak_inside(
   computation: hlo.Computation,
   elsewhere: frozenset[int],
 ) -> int:
-  """The peak of a computation, without buffers that are counted elsewhere."""
+  """The peak of a computation, without the buffers in `elsewhere`."""
   begins: dict[int, int] = {}
   ends: dict[int, int] = {}
   for buffer, (first, last) in _spans(buffers, computation).items():
@@ -120,12 +121,12 @@ def _peak_inside(
 def _in_results(
   buffers: aliasing.Buffers, entry: hlo.Computation
 ) -> frozenset[int]:
-  """Buffers that are in those of results before these are written.
+  """Buffers that share the memory of results that are not written yet.
 
-  Until a result of the step is written that no input was donated to, its buffer
-  holds other arrays that fit, large ones first (MaybeAssignBuffer in
-  xla/service/buffer_assignment.cc). XLA takes equal ones in an order of the
-  graph; that by their last use came closest to its peaks.
+  Until a result that no input was donated to is written, its buffer holds other
+  arrays that fit, large ones first (MaybeAssignBuffer in
+  xla/service/buffer_assignment.cc). XLA takes arrays of equal size in an order
+  of the graph; ordering them by last use came closest to its peaks.
   """
   spans, num_bytes = _spans(buffers, entry), buffers.num_bytes
   end = len(entry.instructions)
@@ -148,7 +149,7 @@ def _in_results(
 
 
 def _is_free(taken: Sequence[_Span], span: _Span) -> bool:
-  """Whether a span meets none of those, which are in order and apart."""
+  """Whether a span meets none of `taken`, which are sorted and disjoint."""
   i = bisect.bisect(taken, span)
   is_before = i == len(taken) or span[1] < taken[i][0]
   return is_before and (i == 0 or taken[i - 1][1] < span[0])
@@ -157,7 +158,7 @@ def _is_free(taken: Sequence[_Span], span: _Span) -> bool:
 def _spans(
   buffers: aliasing.Buffers, computation: hlo.Computation
 ) -> dict[int, _Span]:
-  """Where each buffer is touched first and last."""
+  """The first and last position at which each buffer is touched."""
   spans: dict[int, _Span] = {}
   for position, instruction in enumerate(computation.instructions):
     for buffer in buffers.access(computation, instruction).all:
@@ -176,28 +177,28 @@ def _interface(
 def _written(
   buffers: aliasing.Buffers, computation: hlo.Computation
 ) -> set[int]:
-  """The buffers of a computation's result that are no parameter's."""
+  """The buffers of a computation's result that no parameter has."""
   parameters = computation.parameters
   return set(buffers.of(computation.root)) - {
     buffer for parameter in parameters for buffer in buffers.of(parameter)
   }
 
 
-# From this share of the limit on a schedule counts as short of memory: live
-# bytes are an estimate. On a step that was compiled for GPUs of
-# less and less memory it was 1.4 % above the peak that XLA itself gives, and
-# XLA began to compute again where its limit was 1 to 3 % below the estimate.
+# A schedule whose peak exceeds this share of the limit counts as short of
+# memory, because live bytes are an estimate. On a step compiled for GPUs of
+# less and less memory, the estimate was 1.4 % above XLA's own peak, and XLA
+# began to recompute when its limit was 1 to 3 % below the estimate.
 _SHORT_FROM = 0.95
 
 
-# What XLA appends where memory is short, as in dot.remat2 and
-# copy.remat_compressed. Cheap arrays that each reader gets of its own, in any
-# memory, are .rematerialized (jaxlib 0.12 from optimization level O1 on).
+# What XLA appends if memory is short, as in dot.remat2 and
+# copy.remat_compressed. With any memory, cheap arrays that are copied for each
+# reader are named .rematerialized (jaxlib 0.12 from optimization level O1 on).
 _AGAIN = re.compile(r"\.remat(?![a-z])")
 
 
 def recomputed(module: hlo.Module) -> tuple[str, ...]:
-  """Names of the instructions that XLA runs again, as often as they stand."""
+  """Names of the instructions that XLA reruns, once per occurrence."""
   return tuple(
     instruction.name
     for computation_id in module.executions
@@ -213,13 +214,13 @@ def is_short_of_memory(
   *,
   pool_bytes: float = math.inf,
 ) -> bool:
-  """Whether XLA is likely to compute values of a schedule again.
+  """Whether XLA is likely to recompute values of a schedule.
 
-  Or whether it may need more than a pool has. The module is scheduled, and not
-  yet rematerialized.
+  Also true if the step may need more than `pool_bytes`. The module is scheduled
+  but not yet rematerialized.
   """
   limit = limit_bytes(module, device_bytes, slop_percent)
-  # Arguments are taken off the limit and count in the peak, too: this pass
-  # tracks them with all other values, unlike the scheduler.
+  # Arguments reduce the limit and count in the peak, too: unlike the scheduler,
+  # rematerialization tracks them with all other values.
   peak = peak_bytes(module, aliasing.of(module))
   return peak > _SHORT_FROM * min(limit, pool_bytes)

@@ -1,17 +1,17 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Orders of instructions, as data: by name, for each computation that has one.
+"""Orders of instructions as data: by name, for each reordered computation.
 
     orders = orders_lib.of(scheduled, reordered)
     reordered = orders_lib.apply(scheduled, orders)
 
-XLA takes a rewritten schedule as it is: where two arrays share a buffer, an
-order that looks fine can overwrite a value that is still needed, without an
-error. So an order is proved here before it is handed over. An instruction stays
-after those whose values it takes and after its control predecessors
-(`dependencies`); and of two that touch one buffer, at least one of them to
-write, the order stays (`aliasing`): in XLA's own every value is read before it
-is overwritten.
+XLA takes a rewritten schedule as it is. If two arrays share a buffer, an order
+that looks fine can overwrite a value that is still needed, without an error. So
+an order is proved here before XLA gets it. An instruction stays after its
+operands and its control predecessors (`dependencies`); and two instructions
+that touch one buffer keep their order if at least one of them writes it
+(`aliasing`), because in XLA's own order every value is read before it is
+overwritten.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from lagom_xla.passes.schedule import memory
 
 
 def check_order(before: hlo.Module, after: hlo.Module) -> None:
-  """Proves that a module computes what it did, in its new order.
+  """Proves that a module computes the same in its new order.
 
   Raises:
-    ScheduleError: an order is not legal, or more than the order is different.
+    ScheduleError: an order is not legal, or more than the order differs.
   """
   old, new = before.proto.schedule.sequences, after.proto.schedule.sequences
   for id_, computation in before.computations.items():
@@ -71,10 +71,10 @@ def check_order(before: hlo.Module, after: hlo.Module) -> None:
 
 
 def check_memory(before: hlo.Module, after: hlo.Module, limit: int) -> None:
-  """Checks that a new order needs no more bytes at its peak than the limit.
+  """Checks that a new order needs at most `limit` bytes at its peak.
 
-  By the estimate of `memory`; it may need what the old order needs in any case.
-  ScheduleError where it needs more.
+  The peak is the estimate of `memory`; the new order may always need as much as
+  the old one. Raises ScheduleError if it needs more.
   """
   buffers = aliasing.of(before)
   old = memory.peak_bytes(before, buffers)
@@ -91,8 +91,8 @@ def _check_buffers(
   old: hlo.Computation, new: hlo.Computation, buffers: aliasing.Buffers
 ) -> None:
   position = new.position
-  # By buffer: of those that touched it so far in the old order, and of those
-  # that wrote to it, the one that is latest in the new.
+  # By buffer: among the instructions that touched it so far in the old order,
+  # and among those that wrote it, the latest in the new order.
   touched: dict[int, hlo.Instruction] = {}
   written: dict[int, hlo.Instruction] = {}
   for instruction in old.instructions:
@@ -115,9 +115,9 @@ def _check_buffers(
 def predecessors(
   computation: hlo.Computation, buffers: aliasing.Buffers
 ) -> dict[int, tuple[int, ...]]:
-  """What each instruction has to come after, in any order that `check` proves.
+  """What each instruction must follow in any order that `check_order` proves.
 
-  Of all that it has to come after at some remove, the nearest.
+  Lists only direct predecessors, not those that follow from them.
   """
   graph = dependencies.of(computation)
   before = {id_: dict.fromkeys(p) for id_, p in graph.predecessors.items()}
@@ -143,7 +143,7 @@ Orders = Mapping[str, tuple[str, ...]]
 
 
 def of(before: hlo.Module, after: hlo.Module) -> Orders:
-  """The orders of the computations that two schedules of a module differ in."""
+  """The orders of the computations whose two schedules differ."""
   orders = {}
   for id_, new in after.computations.items():
     names = tuple(i.name for i in new.instructions)
@@ -153,11 +153,11 @@ def of(before: hlo.Module, after: hlo.Module) -> Orders:
 
 
 def apply(module: hlo.Module, orders: Orders) -> hlo.Module:
-  """A scheduled module with computations in these orders.
+  """A scheduled module with these orders.
 
   Args:
-    module: as XLA scheduled it; it stays as it is.
-    orders: of some of its computations.
+    module: as XLA scheduled it; not changed.
+    orders: orders of some of its computations.
 
   Raises:
     ScheduleError: an order is not for this module, or not legal.
@@ -202,9 +202,9 @@ def in_words(orders: Orders) -> str:
 def check_followed(module: hlo.Module, orders: Orders) -> None:
   """Checks that a compiled module runs in the order that it was given.
 
-  After its schedule is made XLA still replaces instructions, and puts the start
-  of a collective that overlaps no kernel back to its done. All others that are
-  left and that take time have to stand in their order.
+  After scheduling, XLA still replaces instructions, and moves the start of a
+  collective that overlaps no kernel back to its done. All remaining
+  instructions that take time must be in the given order.
 
   Raises:
     CompileError: they do not.

@@ -1,21 +1,22 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Slices: a chain done piece by piece, each piece with collectives of its own.
+"""Slices: a chain done piece by piece, each piece with its own collectives.
 
-While one piece is communicated, the next one's products run: what T3 (arXiv
-2401.16677) does in hardware, in software. Where a value of the chain is needed
-whole, such as what is saved for the backward pass, its pieces are put together
-again, in the order that they had.
+While one piece is communicated, the next piece's products run: a software
+version of what T3 (arXiv 2401.16677) does in hardware. If a value of the chain
+is needed whole, such as one saved for the backward pass, its pieces are put
+together again in their order.
 
-Every number comes from the same operations on the same values, with one
-exception: a product that contracts over what is cut, as a weight's gradient
-does over tokens, becomes a sum of products, in float32 and rounded once (to put
-its operands together would cost the time that slices save). With n terms, that
-is within n roundings of float32 of the sum of their magnitudes.
+All numbers come from the same operations on the same values, with one
+exception: a product that contracts over the cut dimension, as a weight's
+gradient does over tokens, becomes a sum of products in float32, rounded once
+(putting its operands together would cost the time that slices save). With n
+terms, the error is within n float32 roundings of the sum of their magnitudes.
 
-XLA would join the pieces again. Its combiners keep collectives of different
-`combiner_key`s apart; its dot merger, which joins small products that share an
-operand, sees each piece take the shared one through a barrier of its own.
+XLA would join the pieces again. Its combiners keep collectives with different
+`combiner_key`s apart. Its dot merger, which joins small products that share an
+operand, finds no shared operand, because each piece takes it through its own
+barrier.
 """
 
 from __future__ import annotations
@@ -39,18 +40,18 @@ from lagom_xla.passes.program.slices.chains import Link
 from lagom_xla.passes.program.slices.partitioning import Cut
 from lagom_xla.passes.program.slices.partitioning import Partitioning
 
-# XLA joins products of which at least one has no more bytes of operands and
-# result than this: the default of its option xla_gpu_dot_merger_threshold_mb
-# (xla/debug_options_flags.cc, xla/service/dot_merger.h), on a device. A barrier
-# costs a copy where it parts a product from the slice of a weight that would be
-# fused.
+# XLA joins products if at least one of them has at most this many bytes of
+# operands and result on a device: the default of its option
+# xla_gpu_dot_merger_threshold_mb (xla/debug_options_flags.cc,
+# xla/service/dot_merger.h). A barrier costs a copy if it separates a product
+# from the slice of a weight that would be fused.
 _MERGED_BYTES = 32 << 20
 
 
 def cut(module: ir.Module, pieces: Mapping[str, int]) -> Outcome:
-  """Cuts chains of a program, by their labels, in so many pieces, in place.
+  """Cuts a program's chains, by label, into pieces, in place.
 
-  Its calls are inlined even if nothing is cut.
+  Inlines calls even if nothing is cut.
   """
   if not pieces:
     return Outcome()
@@ -99,17 +100,17 @@ def _decide(
 
 
 class _Cutting:
-  """Puts pieces in the place of a chain's operations.
+  """Replaces a chain's operations by pieces.
 
-  jaxlib's hash of an operation changes with its operands: no dictionary has
-  operations for keys here.
+  jaxlib's hash of an operation changes with its operands, so operations are
+  never dictionary keys here.
   """
 
   def __init__(self, label: str, num: int, partitioning: Partitioning):
     self._label = label
     self._num = num
     self._partitioning = partitioning
-    # Of the chain's results and of what it takes from outside.
+    # Pieces of the chain's results and of what it takes from outside.
     self._pieces: dict[tuple[ir.Value, Cut], Sequence[ir.Value]] = {}
 
   def run(self, links: Sequence[Link]) -> None:
@@ -117,7 +118,7 @@ class _Cutting:
     for link in links:
       with ir.InsertionPoint(link.operation), link.operation.location:
         self._replicate(link)
-    # The last first: what then still uses a result is outside of the chain.
+    # Last first: remaining uses of a result are then outside of the chain.
     for link in reversed(links):
       operation, cut_ = link.operation, link.cut
       for result in operation.results:
@@ -142,7 +143,7 @@ class _Cutting:
     # By piece.
     taken: list[tuple[ir.Value, ...]] = list(zip(*operands, strict=True))
     if link.name == mlir.PRODUCT and self._may_be_merged(link):
-      # None share a value: that goes through a barrier with what is not shared.
+      # Pieces share no value: shared ones go through a barrier with the others.
       barriers = map(stablehlo.OptimizationBarrierOp, taken)
       taken = [tuple(barrier.operation.results) for barrier in barriers]
     copies = [operation.clone().operation for _ in range(num)]
@@ -184,7 +185,7 @@ class _Cutting:
     return self._pieces[value, cut_]
 
   def _may_be_merged(self, product: Link) -> bool:
-    """Whether XLA's dot merger looks at the pieces of a product."""
+    """Whether XLA's dot merger would join the pieces of a product."""
     num_shards = self._partitioning.num_shards
     total = sum(
       num_bytes(value) // num_shards(value) // (self._num if cut_ else 1)
@@ -193,7 +194,7 @@ class _Cutting:
     return total <= _MERGED_BYTES
 
 
-# Attributes with a size for each dimension, which a piece has less of.
+# Attributes with a size for each dimension, which is smaller for a piece.
 _SIZES = {
   "stablehlo.dynamic_slice": "slice_sizes",
   "stablehlo.slice": "limit_indices",
@@ -203,9 +204,9 @@ _SIZES = {
 def _take(
   value: ir.Value, cut_: Cut, num: int, sharding: Any
 ) -> list[ir.Value]:
-  """So many pieces of a value, at the current insertion point.
+  """`num` pieces of a value, at the insertion point.
 
-  The sharding is of the value and of each piece, so that no data moves.
+  `sharding` is that of the value and of each piece, so no data moves.
   """
   dim, sizes = cut_.dim, list(shape_of(value) or ())
   of_piece = list(sizes)
@@ -232,13 +233,13 @@ def _take(
 def _put_together(
   pieces: Sequence[ir.Value], cut_: Cut, sharding: Any
 ) -> ir.Value:
-  """The value of which these are the pieces, at the insertion point."""
+  """Puts the pieces of a value together, at the insertion point."""
   dim, sizes = cut_.dim, list(shape_of(pieces[0]) or ())
   if cut_.parts == 1:
     return _constrained(stablehlo.concatenate(pieces, dim), sharding)
   whole = list(sizes)
   whole[dim] *= len(pieces)
-  # Along tokens: XLA moves no more elements a thread than that dimension has.
+  # Along tokens: XLA moves at most as many elements per thread as that has.
   sizes[dim : dim + 1] = [cut_.parts, sizes[dim] // cut_.parts]
   in_blocks = [
     stablehlo.reshape(_with_shape(piece, sizes), piece) for piece in pieces
@@ -250,10 +251,10 @@ def _put_together(
 
 
 def _add_up(products: Iterable[ir.Operation]) -> ir.Value:
-  """What products over pieces add up to, at the insertion point.
+  """The sum of products over pieces, at the insertion point.
 
-  It is rounded to their type once, as the product of the whole is: where that
-  is narrower than float32, their own results become sums in float32.
+  It is rounded to their type once, like the product of the whole: if that type
+  is narrower than float32, the products give float32.
   """
   sums = [product.results[0] for product in products]
   result_type: Any = sums[0].type
@@ -275,7 +276,7 @@ def _constrained(value: ir.Value, sharding: Any) -> ir.Value:
 
 
 def _constrained_parts(value: ir.Value, sharding: Any, dim: int) -> ir.Value:
-  """A value whose dimension became several, of which the first is sharded."""
+  """A value whose dimension was split; the first part keeps its sharding."""
   if sharding is None:
     return value
   dims = list(sharding.dimension_shardings)

@@ -1,22 +1,22 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Strand keys: what keeps XLA from combining collectives of two strands.
+"""Strand keys, which keep XLA from combining collectives of two strands.
 
-Below their thresholds (30 MiB) XLA's combiners make one collective of two
-strands', which waits for both, and for which both wait. They join only those
-whose frontend attributes `combiner_key` are equal, so each strand gets one of
-its own. Where XLA's partitioner has yet to place collectives, these get the
-attributes of the operation that needs them, and every operation bears the key;
-a reduce-scatter that XLA makes of an all-reduce loses it on jaxlib 0.10.2, and
-what a constraint alone asks for always does.
+Below their thresholds (30 MiB) XLA's combiners merge collectives of two
+strands; the result waits for both strands, and both wait for it. They only join
+collectives whose frontend attributes `combiner_key` are equal, so each strand
+gets its own key. If XLA's partitioner has yet to place collectives, these
+inherit the attributes of the operation that needs them, so every operation gets
+the key. On jaxlib 0.10.2 a reduce-scatter that XLA makes of an all-reduce loses
+the key, and a collective that only a constraint asks for always does.
 
-Strands begin at *sources*. In a loop's body those are the values that change
-from trip to trip, counters aside; values that meet in an operation are one
-source, and arrays that only one strand reads, such as what it saved for its
-backward pass, belong to it. In any other block they are slices of one array, on
-each of which alone as many products depend as on each other one. (Layers cut
-their weights out of one array too, but all that follows the first depends on
-several of them.) What depends on one source alone is of its strand.
+Strands begin at *sources*. In a loop's body these are the values that change
+from trip to trip, without counters. Values that meet in an operation are one
+source, and arrays that only one strand reads, such as those saved for its
+backward pass, belong to it. In any other block, sources are slices of one
+array, with equally many products that depend on each slice alone. (Layers slice
+their weights out of one array, too, but everything after the first depends on
+several slices.) What depends on one source alone belongs to its strand.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from jaxlib.mlir import ir
 from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.form import Outcome
 
-# By operation of a block: its strand, or None where it has none or several.
+# The strand of each operation of a block; None if it has none or several.
 _Strands = Sequence[int | None]
 _PRODUCTS = frozenset([mlir.CONVOLUTION, mlir.PRODUCT])
 
@@ -38,8 +38,8 @@ _PRODUCTS = frozenset([mlir.CONVOLUTION, mlir.PRODUCT])
 def key_strands(module: ir.Module) -> Outcome:
   """Gives the collectives of different strands different combiner keys.
 
-  Keys that are there already are kept. Calls are inlined even if nothing else
-  is done. There is an action for each block with several strands.
+  Keeps existing keys. Inlines calls even if it does nothing else. Returns an
+  action for each block with several strands.
   """
   with module.context, ir.Location.unknown():
     mlir.inline_all(module)
@@ -51,7 +51,7 @@ def key_strands(module: ir.Module) -> Outcome:
 
 
 def _blocks(operation: ir.Operation) -> Iterator[ir.Block]:
-  """Blocks that collectives may stand in, the innermost first."""
+  """Blocks that may hold collectives, the innermost first."""
   for inner in mlir.direct_operations(operation):
     yield from _blocks(inner)
   is_loop = operation.name == mlir.LOOP
@@ -90,13 +90,13 @@ def _key_block(block: ir.Block) -> Outcome:
 
 
 def _num(operation: ir.Operation, names: frozenset[str]) -> int:
-  """Operations of these names: itself, and in its regions."""
+  """The number of operations with these names: itself, and in its regions."""
   inner = mlir.inner_operations(operation) if len(operation.regions) else ()
   return sum(op.name in names for op in (operation, *inner))
 
 
 def _in_body(operations: Sequence[ir.Operation], body: ir.Block) -> _Strands:
-  """The strands of a loop's body, of which `operations` are all, in order."""
+  """The strands of all operations of a loop's body, in order."""
   returned = mlir.returned(body)
   changing: dict[ir.Value, int] = {
     argument: 1 << number
@@ -105,7 +105,7 @@ def _in_body(operations: Sequence[ir.Operation], body: ir.Block) -> _Strands:
   }
   known = mlir.depends(operations, changing)
   met = [_bits(known, operation) for operation in operations]
-  # Carries of the loop; those that meet, or become each other, are one source.
+  # Masks of carries; those that meet, or become each other, are one source.
   sources: list[int] = []
   become = [
     mask | known.get(value, 0)
@@ -134,10 +134,10 @@ def _with_recomputed(
   strands: _Strands,
   changing: Mapping[ir.Value, int],
 ) -> _Strands:
-  """The same with what no trip changes but one strand alone uses.
+  """Adds to strands what no trip changes but only one strand uses.
 
-  A backward pass computes again what its own forward pass had, from arrays that
-  no trip changes, as none changes the weights. The weights serve every strand.
+  A backward pass recomputes what its own forward pass had, from arrays that no
+  trip changes. No trip changes the weights either, but all strands use them.
   """
   inside = {result for op in operations for result in op.results}
   unchanged: dict[ir.Value, int] = {}
@@ -162,8 +162,8 @@ def _with_recomputed(
 
 
 def _by_slices(operations: Sequence[ir.Operation]) -> _Strands:
-  """The strands of a block that is no loop's body; it gets all of it."""
-  # By array: by the place that is cut out of it: bits of what is cut out.
+  """The strands of all operations of a block that is not a loop's body."""
+  # Array -> where a slice of it begins -> bits of these slices.
   places_of: dict[ir.Value, dict[str, int]] = {}
   cut_out: dict[ir.Value, int] = {}
   for operation in operations:
@@ -188,7 +188,7 @@ def _by_slices(operations: Sequence[ir.Operation]) -> _Strands:
 
 
 def _place(operation: ir.Operation) -> str | None:
-  """Where a slice begins; None where that is not known, or of no slice."""
+  """Where a slice begins; None if unknown, or if it is no slice."""
   if operation.name == "stablehlo.slice":
     return str(operation.attributes["start_indices"])
   if operation.name != "stablehlo.dynamic_slice":
@@ -205,7 +205,7 @@ def _place(operation: ir.Operation) -> str | None:
 def _are_of_micro_batches(
   masks: Sequence[int], products: Iterable[tuple[int, int]]
 ) -> bool:
-  """Whether as many products depend on each slice alone as on each other."""
+  """Whether equally many products depend on each slice alone."""
   whole = sum(masks)
   num_alone = dict.fromkeys(masks, 0)
   for depends, num in products:
@@ -215,7 +215,7 @@ def _are_of_micro_batches(
 
 
 def _only(depends: int, strand_masks: Mapping[int, int]) -> int | None:
-  """The strand that something depends on, if it is one alone."""
+  """The strand that something depends on; None if there are several."""
   strands = [s for s, mask in strand_masks.items() if depends & mask]
   return strands[0] if len(strands) == 1 else None
 

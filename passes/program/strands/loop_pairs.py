@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Strands: the choice of loops to merge, one of each micro-batch."""
+"""Strands: chooses the loops to merge, one of each micro-batch."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from lagom_xla.passes.program.strands import rotate
 class _Loop:
   """A loop that may share its trips with another, or the reason why not.
 
-  FLOPs are those of all trips. The loops of two micro-batches that run the same
-  pass are of one kind.
+  `flops` is over all trips. Loops that run the same pass of two micro-batches
+  have the same `kind`.
   """
 
   loop: counted_loops.CountedLoop
@@ -36,10 +36,10 @@ class _Loop:
 def merge_loops(module: ir.Module, *, staggered: bool) -> Outcome:
   """Merges, in every block, loops that do not depend on each other.
 
-  Loops without a matrix product stay alone: they compute too little to hide
-  what the other communicates. Staggered, a backward pass should share its loop
-  with the next micro-batch's forward pass; else passes of the same kind come
-  together.
+  Loops without a matrix product stay alone: they compute too little to hide the
+  other loop's communication. If `staggered`, a backward pass preferably shares
+  its loop with the next micro-batch's forward pass; otherwise passes of the
+  same kind do.
   """
   mlir.inline_all(module)
   outcome = Outcome()
@@ -47,20 +47,20 @@ def merge_loops(module: ir.Module, *, staggered: bool) -> Outcome:
     outcome += _merge_in(function.operation, staggered=staggered)
   if outcome != Outcome():
     return outcome
-  # Of unrolled layers XLA's scheduler interleaves two strands by itself.
+  # XLA's scheduler interleaves two strands of unrolled layers by itself.
   reason = "it has no loop with products that could share its trips"
   return Outcome.refused("the program", reason)
 
 
 def _merge_in(operation: ir.Operation, *, staggered: bool) -> Outcome:
-  """Merges loops in the blocks of an operation, and in what is in them."""
+  """Merges loops in the blocks of an operation, and in nested operations."""
   outcome = Outcome()
   is_loop = operation.name == mlir.LOOP
   for region in list(operation.regions)[int(is_loop) :]:
     for block in region.blocks:
       of_block, merged = _pair_up(block, staggered=staggered)
       outcome += of_block
-      # A list: an operation's hash changes with its operands.
+      # A list, because an operation's hash changes with its operands.
       new = [loop.operation for loop in merged]
       for inner in [op.operation for op in block.operations]:
         if inner not in new:
@@ -72,13 +72,13 @@ def _merge_in(operation: ir.Operation, *, staggered: bool) -> Outcome:
 def _pair_up(
   block: ir.Block, *, staggered: bool
 ) -> tuple[Outcome, list[counted_loops.CountedLoop]]:
-  """Merges pairs of a block's loops until none is left that could be."""
+  """Merges pairs of a block's loops until no pair can be merged."""
   loops, refusals = _loops(block)
   actions: list[str] = []
   merged: list[counted_loops.CountedLoop] = []
   while len(loops) > 1:
     within = mlir.Dataflow(block)
-    # A merge moves what its second loop needs, loops too, before the first.
+    # A merge moves what its second loop needs, even loops, ahead of the first.
     loops.sort(key=lambda loop: within.position(loop.loop.operation))
     pair = _best_pair(loops, within, staggered=staggered)
     if pair is None:
@@ -97,7 +97,7 @@ def _pair_up(
 
 
 def _loops(block: ir.Block) -> tuple[list[_Loop], list[Refusal]]:
-  """The loops of a block that run products; and those that do not count."""
+  """The loops of a block that run products, and refusals of uncounted ones."""
   loops, refusals = [], []
   for operation in [op.operation for op in block.operations]:
     flops = 0

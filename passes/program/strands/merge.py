@@ -1,14 +1,14 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Merging of two loops into one that does in each trip what both did.
+"""Merges two loops into one whose trips do what both loops' trips did.
 
-XLA schedules every loop body by itself, and nothing moves across a loop's
-border. So what one loop communicates can only hide under what another computes
-if both are in one body. XLA's scheduler then interleaves the two by itself.
+XLA schedules every loop body by itself, and moves nothing across a loop's
+border. So one loop's communication can hide behind another's computation only
+if both are in one body, where XLA's scheduler interleaves them by itself.
 
 Two sequences of loops are aligned. Both keep their order, as each loop needs
-the one before it; so the pairs must not cross. Only loops with the same number
-of trips can become one.
+the one before it, so pairs must not cross. Only loops with the same number of
+trips can be merged.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.counted_loops import CountedLoop
 
-# Of loops: how often the body runs, and the FLOPs of all trips.
+# Per loop: the number of trips, and the FLOPs of all trips.
 Sizes = Sequence[tuple[int, int]]
 Pairs = tuple[tuple[int, int], ...]
 
 
 def align(one: Sizes, other: Sizes) -> tuple[int, Pairs]:
-  """The pairs of two sequences of loops that have most work side by side.
+  """The pairs of two sequences of loops with most FLOPs side by side.
 
-  A pair's is that of the smaller loop: beyond it the larger one is alone. With
-  the FLOPs that run so; pairs are numbers of loops, in order.
+  A pair counts with its smaller loop, beyond which the larger one runs alone.
+  Returns these FLOPs, and pairs of indices, in order.
   """
-  # best[j]: for the loops of one so far and the first j of the other.
+  # best[j]: for the loops of `one` so far and the first j of `other`.
   best: list[tuple[int, Pairs]] = [(0, ())] * (len(other) + 1)
   for i, (trips, flops) in enumerate(one):
     row: list[tuple[int, Pairs]] = [(0, ())]
@@ -50,7 +50,7 @@ def align(one: Sizes, other: Sizes) -> tuple[int, Pairs]:
 def obstacle(
   first: CountedLoop, second: CountedLoop, within: mlir.Dataflow
 ) -> str | None:
-  """Why two loops of a block, in their order, cannot become one, if so."""
+  """Why two loops, in their order, cannot merge; None if they can."""
   at = within.position(first.operation)
   needed = within.needed_by([within.position(second.operation)])
   if at in needed:
@@ -70,8 +70,9 @@ def merge_deeply(
 ) -> list[CountedLoop]:
   """Merges two loops that have no `obstacle`, and then the loops inside.
 
-  Neither they nor `within`, their block, hold after this. Returns what pairs
-  became, the inner ones first: a loop that is written anew takes them along.
+  The loops and `within`, their block, are invalid afterwards. Returns the
+  merged loops, inner ones first, because rewriting a loop moves its inner loops
+  along.
   """
   num_first = len(first.body.operations) - 1
   merged = _merge(first, second, within)
@@ -82,10 +83,10 @@ def merge_deeply(
 def share(
   block: ir.Block, late: Iterable[ir.Operation], early: Iterable[ir.Operation]
 ) -> list[CountedLoop]:
-  """Merges loops of a block that hold products, and the loops inside of those.
+  """Merges loops of a block that hold products, and the loops inside them.
 
-  None of the early operations, in order, needs any of the late ones. Returns
-  what pairs became, as `merge_deeply` does.
+  No early operation needs any of the late ones. Returns the merged loops, as
+  `merge_deeply` does.
   """
   late_loops, early_loops = _counted(late), _counted(early)
   _, pairs = align(_sizes(late_loops), _sizes(early_loops))
@@ -112,10 +113,10 @@ def _merge(
 ) -> CountedLoop:
   """Merges two loops.
 
-  What the second needs moves before the first, in its order. Each body keeps
-  the order of its operations. The second takes from the first what both carry
-  alike: the counter, and values that no trip changes; XLA then sees that both
-  read the same layer's weights.
+  What the second needs moves ahead of the first, in its order. Each body keeps
+  the order of its operations. The second takes from the first the carries that
+  are equal: the counter, and values that no trip changes. XLA then sees that
+  both read the same layer's weights.
   """
   a, b = first.operation, second.operation
   at = within.position(a)
@@ -124,7 +125,7 @@ def _merge(
       within.operations[i].move_before(a)
   twins = _twins(first, second)
   own = [i for i in range(len(b.operands)) if i not in twins]
-  # Where the merged loop carries what each of them carried.
+  # Positions in the merged loop of what each of them carried.
   places_a = list(range(len(a.operands)))
   place_of = {i: len(places_a) + n for n, i in enumerate(own)} | twins
   places_b = [place_of[i] for i in range(len(b.operands))]
@@ -150,7 +151,7 @@ def _merge(
 
 
 def _twins(first: CountedLoop, second: CountedLoop) -> dict[int, int]:
-  """Carry of the second loop -> the first loop's that always equals it."""
+  """Carry of the second loop -> carry of the first that always equals it."""
   of_first, of_second = first.operation.operands, second.operation.operands
   twins = {
     j: i
@@ -166,7 +167,7 @@ def _twins(first: CountedLoop, second: CountedLoop) -> dict[int, int]:
 
 
 def _unchanged(body: ir.Block) -> list[int]:
-  """The carries that a trip returns as it took them."""
+  """The carries that a trip returns unchanged."""
   pairs = zip(body.arguments, mlir.returned(body), strict=True)
   return [i for i, (taken, given) in enumerate(pairs) if taken == given]
 
@@ -174,10 +175,10 @@ def _unchanged(body: ir.Block) -> list[int]:
 def _move(
   source: ir.Block, to: ir.Block, places: Sequence[int]
 ) -> list[ir.Value]:
-  """Moves a block's operations, but for its return, to the end of another.
+  """Moves a block's operations, except its return, to the end of another.
 
-  Each argument becomes that of the other at its place. Returns what the source
-  returned.
+  `places` maps its arguments to those of the other block. Returns what the
+  source returned.
   """
   for argument, place in zip(source.arguments, places, strict=True):
     argument.replace_all_uses_with(to.arguments[place])

@@ -6,18 +6,18 @@ A loop over micro-batches, `for m in 0 .. N-1: F(m); B(m)`, is rotated to
 
     F(0);  for m in 0 .. N-2:  B(m); F(m + 1);  B(N-1)
 
-(DHelix, arXiv 2411.15871), or two trips are paired, which share but the sum
-that both add to (Domino, arXiv 2409.15241):
+(DHelix, arXiv 2411.15871), or its trips are run in pairs, which share only the
+sum that both add to (Domino, arXiv 2409.15241):
 
     for m in 0, 2, 4 ..:  F(m) and F(m + 1);  B(m) and B(m + 1)
 
-Their loops over layers become one. The order in which gradients are added up
-stays. The first collective of a shared body has nothing to hide under, so what
-it gathers is gathered while the layer before computes, where it is known then.
+Their loops over layers become one. Gradients are added in the same order. The
+first collective of a shared body has nothing to hide behind, so what it gathers
+is gathered during the layer before, if it is known then.
 
-A new loop counts in the carry in which the old one counted: XLA moves a slice
-by a memcpy where the carry that its loop's condition compares says which slice
-it is (ResolveFunctionalDependencyOnInductionVariable, ir_emission_utils.cc).
+A new loop counts in the same carry as the old one: XLA moves a slice by memcpy
+only if the carry in the loop's condition determines its offset
+(ResolveFunctionalDependencyOnInductionVariable, ir_emission_utils.cc).
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from lagom_xla.passes.program.strands.stages import Stages
 
 
 def rotate(module: ir.Module) -> Outcome:
-  """Rotates the loop over micro-batches of a program, which is changed.
+  """Rotates a program's loop over micro-batches, in place.
 
-  Its trips must be such that they can be cut in two stages (`stages.py`).
+  It must be possible to cut its trips into two stages (`stages.py`).
   """
   return _change_loop(module, _rotate)
 
 
 def pair_trips(module: ir.Module) -> Outcome:
-  """Pairs the trips of the loop over micro-batches of a program."""
+  """Pairs the trips of a program's loop over micro-batches, in place."""
   return _change_loop(module, _pair)
 
 
@@ -54,15 +54,15 @@ class _Obstacle(Exception):  # noqa: N818
   """Why a loop stays as it is, as the end of a sentence that begins with it."""
 
 
-# Writes a loop anew; returns what it did, as the end of such a sentence.
+# Rewrites a loop; returns what it did, as the end of such a sentence.
 _Change = Callable[[CountedLoop], str]
 
 
 def _change_loop(module: ir.Module, change: _Change) -> Outcome:
-  """Changes the loop over micro-batches, wherever in a program it is.
+  """Changes the loop over micro-batches, wherever it is in a program.
 
   It is the outermost loop that runs more than half of the program's products,
-  makes two trips or more, and that can be changed.
+  makes at least two trips, and can be changed.
   """
   mlir.inline_all(module)
   functions = [op.operation for op in module.body.operations]
@@ -103,10 +103,10 @@ def _change_loop(module: ir.Module, change: _Change) -> Outcome:
 
 
 def _read(operation: ir.Operation, *, is_partitioned: bool) -> CountedLoop:
-  """A loop whose trips may overlap.
+  """Reads a loop whose trips may overlap.
 
   Raises:
-    _Obstacle: they may not.
+    _Obstacle: its trips may not overlap.
   """
   loop = counted_loops.read(operation)
   if isinstance(loop, str):
@@ -166,7 +166,7 @@ def _pair(loop: CountedLoop) -> str:
 
 
 def _needs_trip_before(loop: CountedLoop) -> bool:
-  """Whether a trip's products need those of the trip before."""
+  """Whether a trip's products depend on those of the trip before."""
   body = stages.TripBody(loop)
   products = {
     position
@@ -180,9 +180,9 @@ def _needs_trip_before(loop: CountedLoop) -> bool:
 
 
 def gather_ahead(loops: Iterable[CountedLoop]) -> None:
-  """Rotates loops that two strands share by what they gather, one trip ahead.
+  """Rotates loops that two strands share, so that they gather one trip ahead.
 
-  Of nested loops the inner ones come first.
+  Inner loops must come first.
   """
   for loop in loops:
     _split_barriers(loop)
@@ -193,11 +193,11 @@ def gather_ahead(loops: Iterable[CountedLoop]) -> None:
 
 
 def _split_barriers(loop: CountedLoop) -> None:
-  """Gives each value that a barrier of a body holds back one of its own.
+  """Gives each value of a body's barriers a barrier of its own.
 
-  `jax.checkpoint` keeps XLA from merging what is recomputed with the original
-  by a barrier, in which a layer's residual also waits for its gradient. Within
-  a trip that wait saves no memory worth having, and no gather can pass it.
+  `jax.checkpoint` uses a barrier to keep XLA from merging recomputed values
+  with the originals; in it, a layer's residual also waits for its gradient.
+  Within a trip that wait saves little memory, and no gather can pass it.
   """
   for operation in [op.operation for op in loop.body.operations]:
     if operation.name == "stablehlo.optimization_barrier":
@@ -211,9 +211,9 @@ def _split_barriers(loop: CountedLoop) -> None:
 
 
 def _prefetch_stages(loop: CountedLoop) -> Stages | None:
-  """The gathers of a trip that need but its counter, as its early stage.
+  """The gathers of a trip that need only its counter, as the early stage.
 
-  None where there are none, or where they are all that the trip does.
+  None if there are none, or if the trip does nothing else.
   """
   body = stages.TripBody(loop)
   ahead: set[int] = set()
@@ -229,13 +229,13 @@ def _prefetch_stages(loop: CountedLoop) -> Stages | None:
 
 
 def _rotate_stages(loop: CountedLoop, stages: Stages) -> int:
-  """Puts a rotated loop in the place of a loop.
+  """Replaces a loop by its rotated form, and returns how many loops merged.
 
-  The first trip's early stage comes before it, the last trip's late stage
-  behind it. It carries what the loop carried, of which that of the early stage
-  is a trip ahead, and what crosses from stage to stage; it counts as the late
-  stage does. Loops that the stages come to share are rotated, too: their
-  gathers go a trip ahead. Returns how many those are.
+  The first trip's early stage comes before the loop, the last trip's late stage
+  after it. The new loop carries what the old one carried, with the early
+  stage's carries one trip ahead, and the values that pass from stage to stage;
+  it counts with the late stage. Loops that the two stages share are rotated,
+  too, so that they gather one trip ahead.
   """
   old = loop.operation
   items = stages.kept
@@ -248,7 +248,7 @@ def _rotate_stages(loop: CountedLoop, stages: Stages) -> int:
     return _write_trip(loop, carries, stages.ahead, stages.ahead_carries)
 
   def write_late(values: Sequence[ir.Value]) -> _Trip:
-    """Of all that the rotated loop carries, what is kept comes last."""
+    """Writes a late stage; `values` are the loop's carries, kept ones last."""
     kept = dict(zip(items, values[num_carries:], strict=True))
     carries = values[:num_carries]
     return _write_trip(loop, carries, is_late, is_late_carry, kept)
@@ -283,10 +283,10 @@ def _rotate_stages(loop: CountedLoop, stages: Stages) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class _Trip:
-  """A copy of some operations of a trip, by the position of what was copied.
+  """A copy of some operations of a trip, by the original's position.
 
-  It has what the trip's carries are in it, and what the next trip takes, for
-  the carries that it advances.
+  `carries` are the values of the trip's carries, `returned` the next trip's for
+  those carries that it advances.
   """
 
   operations: Mapping[int, ir.Operation]
@@ -294,7 +294,7 @@ class _Trip:
   returned: Mapping[int, ir.Value]
 
   def value(self, item: mlir.Item) -> ir.Value:
-    """The value that stands for one of the trip."""
+    """The copy's value in place of one of the trip."""
     position, number = item
     if position == mlir.ARGUMENT:
       return self.carries[number]
@@ -310,8 +310,8 @@ def _write_trip(
 ) -> _Trip:
   """Writes the operations at some positions of a trip, at the insertion point.
 
-  `carries` stand for those of the trip, `known` for other values, and goes
-  before them; of the carries that are advanced the next value is wanted.
+  `carries` replace the trip's carries, and `known` replaces other values and
+  takes precedence. `advanced` are the carries whose next values are returned.
   """
   known = known or {}
   whole = loop.operation.clone().operation
@@ -338,10 +338,10 @@ def _create_loop(
   *,
   every: int = 1,
 ) -> tuple[ir.Operation, ir.Block]:
-  """A loop without its trips: the body is empty and has no end.
+  """Creates a loop whose body is empty and has no terminator.
 
-  It counts as `like` does, in the same carry, or as so many trips of that at a
-  time; it carries as many values as that, or more.
+  It counts in the same carry as `like`, by `every` of its trips at a time, and
+  may carry more values.
   """
   types = [value.type for value in operands]
   loop = stablehlo.WhileOp(types, operands).operation
@@ -364,9 +364,9 @@ def _end_loop(
   *,
   every: int = 1,
 ) -> None:
-  """Ends the body of a loop that `_create_loop` made, at the insertion point.
+  """Ends the body of a loop from `_create_loop`, at the insertion point.
 
-  `values` are what the next trip takes; for the counter any, which is replaced.
+  `values` are what the next trip takes; the one for the counter is replaced.
   """
   counter = body.arguments[like.counter]
   step = _constant(every * like.step, counter.type)

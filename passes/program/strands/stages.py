@@ -1,16 +1,16 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Stages of a loop over micro-batches: what can run one trip ahead of the rest.
+"""Stages of a loop over micro-batches: what can run one trip ahead.
 
-Which operations are the forward pass is read off the dependence among products
-(dots and loops with dots): it is what every last product of a trip needs. Last
-products, which no other product needs, are gradients of weights, and through
-the loss each of them needs the whole forward pass, but not what is recomputed.
-The stage that runs ahead is the forward pass or a first part of it, with all
-that it needs, also from the trip before through the loop's carries. The best
-part has most work side by side, in inner loops of both stages that can become
-one, or if there are none, in products of both; and then the fewest bytes to
-carry across. What costs next to nothing to compute again does not cross.
+The forward pass is found from the dependences among products (dots and loops
+with dots): it is what every last product of a trip needs. Last products, which
+no other product needs, are gradients of weights. Through the loss, each of them
+needs the whole forward pass, but not what is recomputed. The stage that runs
+ahead is the forward pass or a first part of it, with all that it needs,
+including values from the trip before through the loop's carries. The best part
+has the most work side by side, in inner loops of both stages that can merge,
+or, without any, in products of both; and then the fewest bytes to carry over.
+Values that are cheap to recompute are not carried over.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from lagom_xla.passes.program.strands import merge
 class TripBody(mlir.Dataflow):
   """The body of a loop without its return; its arguments are the carries.
 
-  What the next trip takes is `returned`, None where that is from outside the
-  loop; no trip changes the carries of the numbers `invariant`.
+  `returned` is what the next trip takes, None for values from outside the loop.
+  No trip changes the carries with numbers in `invariant`.
   """
 
   returned: Sequence[Item | None]
@@ -50,10 +50,10 @@ class TripBody(mlir.Dataflow):
   def with_all_needed(
     self, positions: Iterable[int]
   ) -> tuple[frozenset[int], frozenset[int]]:
-    """Operations and what they need, from trips before, too: their positions.
+    """Positions of operations and of all that they need, in any trip.
 
-    And the numbers of the carries that advance with them. Tuples that they
-    return are unpacked with them.
+    Also returns the numbers of the carries that advance with them. Includes the
+    unpacking of tuples that they return.
     """
     found: set[int] = set()
     carries: set[int] = set()
@@ -69,7 +69,7 @@ class TripBody(mlir.Dataflow):
         update = self.returned[number]
         if update is not None:
           todo.append(update)
-    # A tuple, which a library call may return, is carried by no loop.
+    # No loop can carry a tuple, which a library call may return.
     for position, operation in enumerate(self.operations):
       if operation.name == "stablehlo.get_tuple_element":
         if any(source in found for source, _ in self.uses[position]):
@@ -77,8 +77,8 @@ class TripBody(mlir.Dataflow):
     return frozenset(found), frozenset(carries)
 
 
-# Operations that only move data or work on it exactly, so that the same comes
-# out wherever XLA fuses them.
+# Operations that only move data or are exact, so that recomputing them gives
+# the same wherever XLA fuses them.
 _CHEAP = frozenset(
   f"stablehlo.{name}"
   for name in (
@@ -103,12 +103,12 @@ class Stages:
 
   Attributes:
     ahead: positions of the operations that run one trip ahead.
-    ahead_carries: numbers of the carries that advance with them; not that of
-      the counter, which both stages know.
+    ahead_carries: numbers of the carries that advance with them, without the
+      counter, which both stages know.
     kept: values that the later stage takes from the earlier one.
     again: positions of the earlier stage's operations that the later stage
-      repeats for itself.
-    num_bytes: size of what is kept.
+      repeats.
+    num_bytes: size of the kept values.
   """
 
   ahead: Set[int]
@@ -121,7 +121,7 @@ class Stages:
   def of(
     cls, body: TripBody, ahead: Set[int], ahead_carries: Set[int]
   ) -> Stages:
-    """The stages where these operations and carries are ahead."""
+    """The stages with these operations and carries ahead."""
     cheap: dict[int, bool] = {}
 
     def is_cheap(position: int) -> bool:
@@ -210,9 +210,9 @@ def cut(loop: counted_loops.CountedLoop) -> Stages | str:
 class _Product:
   """An operation that runs products.
 
-  `num_trips` are those of a counted loop, 0 of any other operation; FLOPs are
-  over all trips. As bits: the products of its trip that it needs, and the
-  carries that it needs, unchanging ones left out.
+  `num_trips` is that of a counted loop, 0 for other operations. `flops` is over
+  all trips. `needed` has bits of the trip's products that it needs, `carries`
+  of the changing carries that it needs.
   """
 
   position: int
@@ -255,22 +255,22 @@ def _products(body: TripBody) -> list[_Product]:
   return products
 
 
-# FLOPs side by side in merged loops, and if there are none, outside; what runs
-# ahead, and the carries that advance with it.
+# FLOPs side by side in merged loops and outside of loops; operations that run
+# ahead; and the carries that advance with them.
 _Candidate = tuple[tuple[int, int], frozenset[int], frozenset[int]]
 
 
 def _candidates(
   body: TripBody, products: Sequence[_Product], counter: int
 ) -> list[_Candidate]:
-  """Cuts behind a first part of the forward pass."""
+  """Cuts after a first part of the forward pass."""
   forward = _needed_by_all_last(products)
   found: dict[frozenset[int], _Candidate] = {}
   for end in range(1, len(forward) + 1):
     ahead, carries = body.with_all_needed(p.position for p in forward[:end])
     early = [product for product in products if product.position in ahead]
     late = [product for product in products if product.position not in ahead]
-    # Nor may a backward pass need the one before: it would be a layer's.
+    # Nor may a backward pass need the one before: that would be a layer's.
     known = sum(1 << carry for carry in carries | {counter})
     if not late or any(product.carries & ~known for product in late):
       continue
@@ -281,7 +281,7 @@ def _candidates(
 
 
 def _needed_by_all_last(products: Sequence[_Product]) -> Sequence[_Product]:
-  """The products that every product that no other one needs does need."""
+  """The products that every last product needs."""
   needed_by_any = functools.reduce(operator.or_, (p.needed for p in products))
   needed_by_all = functools.reduce(
     operator.and_,
@@ -295,5 +295,5 @@ def _sizes(products: Sequence[_Product]) -> merge.Sizes:
 
 
 def _flops_outside(products: Sequence[_Product]) -> int:
-  """What products work that are in no loop."""
+  """FLOPs of the products that are in no loop."""
   return sum(product.flops for product in products if not product.num_trips)
