@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""HLO modules read, analysed and rewritten, with nothing of tuning.
+"""Reads, analyses and rewrites HLO modules; knows nothing of tuning.
 
-`hlo` is a module, from whatever `hlo_source` reads. Of what it runs,
-`collectives`, `kernels` (by `matrix_products` and `memory_access`) and `copies`
-have a record each; `overlap` says which run at the same time, and
-`source_lines` where in the program they are from. `registry` adds passes to a
-compile, and `in_compile` has those of ours: one stops it, the others combine
-(combine/) and order (schedule/), by means of `edit`. program/ works on
-StableHLO, before XLA sees a program.
+`hlo` has the module, from whatever `hlo_source` reads. `collectives`, `kernels`
+(with `matrix_products` and `memory_access`) and `copies` have a record for each
+thing that it runs. `overlap` finds which of these run at the same time, and
+`source_lines` where in the program they come from. `registry` adds passes to a
+compile. `in_compile` has our passes: one stops the compile, the others combine
+(combine/) and reorder (schedule/), using `edit`. program/ rewrites StableHLO,
+before XLA sees a program.
 """

@@ -138,7 +138,7 @@ def rewritten(
   """Makes XLA continue with the rewritten module of this name.
 
   The rewrite returns None to keep the module. A LagomError that it raises
-  leaves the block unchanged.
+  is raised again by the block.
   """
   refusals: list[errors.LagomError] = []
 

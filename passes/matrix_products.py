@@ -385,7 +385,7 @@ def is_backward_attention(call: hlo.Instruction) -> bool:
 def attention_flops(
   module: hlo.Module, call: hlo.Instruction, query: hlo.Shape, key: hlo.Shape
 ) -> int:
-  """Floating-point operations of fused attention on the unmasked scores.
+  """Floating-point operations of fused attention, without masked scores.
 
   Forward is two products, backward five (Dao 2022, FlashAttention, sec. 3.1).
   `query` and `key` are the call's first operands, with the head size last. 0 if

@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plan: what to set, for which module and cluster, and what it should gain.
 
-from lagom_xla import plan
+To read what a saved plan sets for XLA:
 
-plan.load("plan").xla.options
+    from lagom_xla import plan
+
+    plan.load("plan").xla.options
 """
 
 from __future__ import annotations

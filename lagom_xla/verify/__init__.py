@@ -1,6 +1,7 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What each part of a plan does to a step, seen and not assumed.
+"""What each part of a plan does to a step, checked in compiled modules.
 
-`verification` leaves each part out, and `effects` says what that changes.
+`verification` compiles without each part, and `effects` describes the
+differences.
 """

@@ -1,15 +1,15 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Combining: which collectives become one, and the pass that makes it so.
+"""Combining: which collectives become one, and the pass that combines them.
 
 `table` has XLA's combiners and their rule, `combinable` the collectives of a
 module that could be combined.
 
-from lagom_xla.passes import combine
+    from lagom_xla.passes import combine
 
-groups = (("all-gather", "all-gather.1"),)       # the others stay alone
-rewritten = combine.rewrite(module, groups)      # before XLA's combiners
-options = combine.options(groups)                # for the same compile
+    groups = (("all-gather", "all-gather.1"),)       # the others stay alone
+    rewritten = combine.rewrite(module, groups)      # before XLA's combiners
+    options = combine.options(groups)                # for the same compile
 """
 
 from __future__ import annotations

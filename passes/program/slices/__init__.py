@@ -1,9 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Slices: chains of collectives and products, cut in pieces.
+"""Slices: chains of collectives and products, cut into pieces.
 
-`partitioning` says how XLA's partitioner will see each value, and which
-collectives it will make of that. From each collective, `chains` goes on along
-dimensions that operations leave free. `cut` writes a chain anew, piece by
-piece.
+`partitioning` predicts how XLA's partitioner will shard each value, and which
+collectives that implies. `chains` follows each collective along dimensions in
+which operations are independent. `cut` rewrites a chain piece by piece.
 """
