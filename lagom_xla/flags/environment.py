@@ -75,6 +75,11 @@ class Own:
       " os.environ['XLA_FLAGS'] = '--its_own ' + os.environ.get('XLA_FLAGS',"
       " '')"
     )
+    if not self.names and self.does == "drops":
+      return (
+        f"{self.place} removes flags from XLA_FLAGS, so those of env.sh are"
+        " lost. Have it keep them."
+      )
     if self.does == "drops":
       return (
         f"{self.place} overwrites XLA_FLAGS, so the flags of env.sh are lost."

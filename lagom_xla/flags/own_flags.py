@@ -30,6 +30,7 @@ _OF_MAPPINGS = (
   *("<frozen _collections_abc>", __file__),
 )
 
+_NEEDED = object()
 _changes: list[environment.Own] = []
 
 
@@ -51,7 +52,20 @@ class _Watched(type(os.environ)):
       except errors.LagomError:
         _restore(before)
         raise
+    if _changes and not _changes[-1].names:
+      _changes.pop()  # It was removed to be set again.
     _changes.append(change)
+
+  def pop(self, key: str, default: Any = _NEEDED) -> Any:
+    if key == _NAME and key not in self:  # With env.sh it would be there.
+      _changes.append(_change("", ""))
+    return super().pop(key) if default is _NEEDED else super().pop(key, default)
+
+  def __delitem__(self, key: str) -> None:
+    before = self.get(_NAME, "")
+    super().__delitem__(key)
+    if key == _NAME:
+      _changes.append(_change(before, ""))
 
 
 @contextlib.contextmanager
@@ -105,7 +119,9 @@ def _change(before: str, after: str) -> environment.Own:
     is_default |= frame.f_code.co_name == "setdefault"
     frame = frame.f_back
   file, line = frame.f_code.co_filename, frame.f_lineno
-  if words := before.split():
+  if not after:
+    keeps = False
+  elif words := before.split():
     keeps = set(words) <= set(after.split())
   else:
     keeps = not is_default and _reads(file, line)

@@ -62,6 +62,23 @@ def test_what_becomes_of_the_flags_of_a_launcher_is_known(
   assert "append os.environ['XLA_FLAGS']" in own.about([_NAME])
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_a_program_may_remove_the_flags_of_a_launcher(
+  tmp_path, monkeypatch, there
+):
+  monkeypatch.setenv("XLA_FLAGS", _OURS)
+  if not there:
+    monkeypatch.delenv("XLA_FLAGS")
+  own = _change(tmp_path, monkeypatch, "os.environ.pop('XLA_FLAGS', None)")
+  assert "those of env.sh are lost" in own.about([_NAME])
+  assert "XLA_FLAGS" not in os.environ
+  text = (
+    "flags = os.environ.pop('XLA_FLAGS', '')\n"
+    f"os.environ['XLA_FLAGS'] = flags + ' {_OURS}'"
+  )
+  assert _change(tmp_path, monkeypatch, text).does == "keeps"
+
+
 def test_a_program_may_yield_to_the_flags_of_a_launcher(tmp_path, monkeypatch):
   monkeypatch.setenv("XLA_FLAGS", "")  # To have it back.
   monkeypatch.delenv("XLA_FLAGS")
