@@ -237,7 +237,7 @@ def _why_unknown(flag: syntax.Flag) -> tuple[str, str]:
     return f"It needs a value: {xla_options.value_rule(option)}.", ""
   if option is not None:
     return "It has no flag; set it in compiler_options.", ""
-  plain = name.removeprefix("no").replace("-", "_").lower()
+  plain = name.removeprefix("no").lstrip("-").replace("-", "_").lower()
   if plain != name and debug_options.find(plain) is not None:
     if name.startswith("no"):
       return "XLA has no --noFLAG form.", f"--{plain}=false"

@@ -30,18 +30,19 @@ _WORD = re.compile(
   re.DOTALL | re.VERBOSE,
 )
 _LEAD = re.compile(
-  rf"""([("'\[{{{_SPACES}]*)((?:XLA_FLAGS=)?)(["']?)([{_DASHES}]*)(.*)""",
+  rf"""([("'\[{{{_SPACES}]*)((?:XLA_FLAGS\+?=)?)(["']?)([{_DASHES}]*)(.*)""",
   re.DOTALL,
 )
 # With what a line of shell has behind it.
-_ASSIGNED = re.compile(r"""XLA_FLAGS=(["'])(?P<flags>.*)\1;?""", re.DOTALL)
+_ASSIGNED = re.compile(r"""XLA_FLAGS\+?=(["'])(?P<flags>.*)\1;?""", re.DOTALL)
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*=.*", re.DOTALL)
 # Two flags with no space between them.
 _SEAM = re.compile(r"(?<=[^- \t\r\n])--(?=xla_\w+(?:=|$|--))")
-_MARKS = f",;\\])}}\"'{_SPACES}"
+_MARKS = f",;:\\])}}\"'{_SPACES}"
 _NAMES: Mapping[str, str] = {
   **dict.fromkeys(_SPACES, "typographic space"),
   ",": "comma",
+  ":": "colon",
   "\\": "backslash",
 }
 _LINE_ENDS = ("\\n", "\\r", "\\t")  # In escaped form.
