@@ -80,6 +80,14 @@ def test_buffers_and_chunks_are_as_long_as_its_variables_say(
   assert environment.costed() == ours and not environment.uncosted()
 
 
+def test_links_that_a_level_takes_away_are_in_no_time(monkeypatch):
+  monkeypatch.setenv("NCCL_P2P_LEVEL", "LOC")
+  monkeypatch.setenv("NCCL_NET_GDR_LEVEL", "PHB")
+  monkeypatch.setenv("NCCL_NET", "Socket")
+  expected = {"NCCL_P2P_LEVEL": "LOC", "NCCL_NET": "Socket"}
+  assert environment.uncosted() == expected
+
+
 def test_its_files_say_what_the_environment_does_not(monkeypatch, tmp_path):
   file = tmp_path / "nccl.conf"
   file.write_text("NCCL_ALGO=ring\nNCCL_PROTO=LL\n")

@@ -68,6 +68,13 @@ UNCOSTED = (
 )
 # These take links away, which a cluster describes: no rank chooses by them.
 _LINKS = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE")
+# So do these, with values in lower case by which they do.
+_LINKS_BY_VALUE: Mapping[str, tuple[str, ...]] = {
+  "NCCL_P2P_LEVEL": ("loc", "0"),
+  "NCCL_NET_GDR_LEVEL": ("loc", "0"),
+  "NCCL_MNNVL_ENABLE": ("0",),
+  "NCCL_NET": ("socket",),
+}
 _CAPS = ("NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS")
 TUNER = "NCCL_TUNER_PLUGIN"
 
@@ -146,10 +153,15 @@ def uncosted() -> Mapping[str, str]:
   NCCL takes what is no positive number of channels for none (src/init.cc).
   """
   numbers = (*_LINKS, *(n for n in UNCOSTED if "CTAS" in n or "CHANNELS" in n))
-  return {
+  found = {
     name: value
     for name, value in _here((*UNCOSTED, *_LINKS, TUNER)).items()
     if (_number(value) > 0 if name in numbers else value != "none")
+  }
+  return found | {
+    name: value
+    for name, value in _here(tuple(_LINKS_BY_VALUE)).items()
+    if value.lower() in _LINKS_BY_VALUE[name]
   }
 
 
