@@ -322,11 +322,13 @@ class Scattered:
   Attributes:
     num_elements: elements that are read like that.
     element_bytes: bytes of each element.
+    bytes_apart: distance from one of them to the next.
     elements_between: elements that are read before the next neighbour is.
   """
 
   num_elements: int
   element_bytes: float
+  bytes_apart: float
   elements_between: int
 
 
@@ -379,9 +381,14 @@ def _read_in_order(
       break
     between *= shape.dimensions[dim]
   if taken is not None and between > 1:
+    first = next(dim for dim in order if shape.dimensions[dim] > 1)
+    inside = _order(shape)[: _order(shape).index(first)]
+    num_between = math.prod(shape.dimensions[dim] for dim in inside)
+    element_bytes = hlo.shape_bytes(shape) / max(hlo.num_elements(shape), 1)
     yield Scattered(
       num_elements=num_elements,
-      element_bytes=hlo.shape_bytes(shape) / max(hlo.num_elements(shape), 1),
+      element_bytes=element_bytes,
+      bytes_apart=element_bytes * num_between,
       elements_between=between,
     )
 

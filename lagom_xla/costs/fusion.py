@@ -131,8 +131,9 @@ SCATTERED_FACTORS = (2039 / 1555, _SCATTERED_SHARE / 0.587)
 
 def scattered_us(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> float:
   """Time of reads whose neighbours are gone from L2 when they are wanted."""
-  fetched_bytes = _FETCHED_BYTES * sum(
-    scattered.num_elements for scattered in _beyond_l2(kernel, gpu)
+  fetched_bytes = sum(
+    scattered.num_elements * min(_FETCHED_BYTES, scattered.bytes_apart)
+    for scattered in _beyond_l2(kernel, gpu)
   )
   return fetched_bytes / (gpu.hbm_gbps * 1e3 * _SCATTERED_SHARE)
 

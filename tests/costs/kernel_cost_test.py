@@ -467,6 +467,21 @@ def test_a_loop_that_transposes_fetches_what_it_does_not_use(
   assert cost.run_us == pytest.approx(scattered_us + written_us, rel=0.002)
 
 
+def test_neighbours_of_one_fetch_are_fetched_once():
+  module = hlo_text.load(
+    "p = f32[1073741824,2] parameter(0)\n"
+    "ROOT f = f32[2,1073741824] fusion(p), kind=kLoop, calls=turn",
+    computations="turn {\n  q = f32[1073741824,2] parameter(0)\n"
+    "  ROOT r = f32[2,1073741824] transpose(q), dimensions={1,0}\n}",
+  )
+  step = step_lib.of_module(module, cluster_lib.parse("1x8xa100_80"))
+  (kernel,) = step.analysis.kernels.values()
+  # Both passes over the array fetch all of it.
+  fetched_us = 2 * 2**33 / (step.cluster.gpu.hbm_gbps * 1e3) / 0.329
+  cost = step.kernel_cost(kernel)
+  assert cost.scattered_us == pytest.approx(fetched_us, rel=0.002)
+
+
 def test_a_loop_that_transposes_is_as_sure_as_what_was_measured_of_one():
   step = _turned("kLoop", (3, 1, 0, 2))
   found = uncertainty.step_time(uncertainty.times(step, step.default))
