@@ -297,7 +297,11 @@ def _num_groups(
 
 def _num_batches(lhs: hlo.Shape, rhs: hlo.Shape, result: hlo.Shape) -> int:
   """The number of batches; 0 if shapes do not tell."""
-  leading = {tuple(shape.dimensions[:-2]) for shape in (lhs, rhs, result)}
+  rows, columns, both = (tuple(s.dimensions) for s in (lhs, rhs, result))
+  for num in range(1, min(len(rows), len(columns))):  # What is summed over.
+    if rows[-num:] == columns[:num] and both == rows[:-num] + columns[num:]:
+      return 1
+  leading = {shape[:-2] for shape in (rows, columns, both)}
   if len(leading) == 1:
     return math.prod(leading.pop())
   return int(min(len(lhs.dimensions), len(rhs.dimensions)) <= 2)

@@ -156,6 +156,15 @@ def test_a_gemm_of_transformer_engine_counts_and_takes_what_cublas_does(
   assert not step.calls_that_may_communicate
 
 
+def test_a_gemm_without_attributes_sums_over_what_its_operands_share(steps):
+  step = steps.call(
+    "te_gemm_ffi",
+    [((2, 1024, 4096), _BF16), ((4096, 16, 128), _BF16)],
+    [((2, 1024, 16, 128), _BF16)],
+  )
+  assert _product(step).flops == 2 * 2048 * 4096 * 2048
+
+
 def test_scales_beside_an_operand_are_not_what_it_is_multiplied_by(steps):
   scales = ((4096, 128), jnp.float8_e8m0fnu)
   square = ((4096, 4096), _F8)
