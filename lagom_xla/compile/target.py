@@ -430,23 +430,29 @@ def num_devices(lowered: jax.stages.Lowered) -> int:
   )
 
 
-# A custom call to Python at an address in the process that lowered the module
-# (jax.experimental.custom_partitioning).
-_PARTITIONERS = "CustomSPMDPartitioning"
+# Custom calls to Python at an address in the process that lowered the module ->
+# what makes them.
+_PARTITIONERS = {
+  "CustomSPMDPartitioning": (
+    "jax.experimental.custom_partitioning, used by cuDNN attention and"
+    " Transformer Engine"
+  ),
+  "InspectSharding": "jax.debug.inspect_array_sharding",
+}
 
 
 def _check_needs_no_python(module: hlo.Module) -> None:
   """Raises a TargetError if a module calls into its program's process."""
-  if any(
-    instruction.custom_call_target == _PARTITIONERS
+  targets = {
+    instruction.custom_call_target
     for computation in module.computations.values()
     for instruction in computation.instructions
-  ):
+  }
+  for name in _PARTITIONERS.keys() & targets:
     raise errors.TargetError(
-      f"{module.name} calls partitioners in Python ({_PARTITIONERS}:"
-      " jax.experimental.custom_partitioning, used by cuDNN attention and"
-      " Transformer Engine), which exist only in the process that lowered it:"
-      " name the step itself, or a dump after_spmd_partitioner."
+      f"{module.name} calls partitioners in Python ({name}:"
+      f" {_PARTITIONERS[name]}), which exist only in the process that lowered"
+      " it: name the step itself, or a dump after_spmd_partitioner."
     )
 
 

@@ -292,19 +292,20 @@ def test_a_module_of_another_platform_is_refused(config, platform):
     target_lib.of_module(module, _CLUSTER, name="step")
 
 
-def test_a_dump_whose_partitioner_is_in_python_says_what_to_give():
+@pytest.mark.parametrize("call", ["CustomSPMDPartitioning", "InspectSharding"])
+def test_a_dump_whose_partitioner_is_in_python_says_what_to_give(call):
   module = hlo_text.load(
-    """
-      p = bf16[64,64] parameter(0), sharding={devices=[8,1]<=[8]}
+    f"""
+      p = bf16[64,64] parameter(0), sharding={{devices=[8,1]<=[8]}}
       ROOT c = bf16[64,64] custom-call(p), custom_call_target=
-        "CustomSPMDPartitioning", api_version=API_VERSION_STATUS_RETURNING,
+        "{call}", api_version=API_VERSION_STATUS_RETURNING,
         backend_config="281457329920656"
     """,
     header="num_partitions=8",
   )
   with pytest.raises(
     errors.TargetError,
-    match=r"^step calls partitioners in Python .*after_spmd_partitioner\.$",
+    match=rf"^step calls .* in Python \({call}: .*after_spmd_partitioner\.$",
   ):
     target_lib.of_module(module, _CLUSTER, name="step")
 
