@@ -52,13 +52,13 @@ def read(operation: ir.Operation) -> CountedLoop | str:
       counter = _argument_number(compare.operands[0], condition)
       limit = _constant(compare.operands[1])
   if counter is None or limit is None:
-    return "its condition compares no counter with a constant"
+    return "its condition does not compare a counter with a constant"
   start = _constant(operation.operands[counter])
   if start is None:
-    return "its counter starts at a value that is not known"
+    return "its counter starts at an unknown value"
   step = _added(body, counter)
   if step is None or step < 1:
-    return "its counter does not gain the same in each trip"
+    return "its counter does not grow by a constant"
   return CountedLoop(
     operation=operation,
     counter=counter,

@@ -61,7 +61,7 @@ def obstacle(
   for operation in (first.operation, second.operation, *moved):
     effect = mlir.first_effect(operation)
     if effect is not None:
-      return f"between or in them is {effect}"
+      return f"in or between them is {effect}"
   return None
 
 

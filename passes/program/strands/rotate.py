@@ -97,7 +97,7 @@ def _change_loop(module: ir.Module, change: _Change) -> Outcome:
     outcome
     if outcome != Outcome()
     else Outcome.refused(
-      "the program", "no loop of it runs most of its products"
+      "the program", "none of its loops runs most of its products"
     )
   )
 
@@ -112,10 +112,10 @@ def _read(operation: ir.Operation, *, is_partitioned: bool) -> CountedLoop:
   if isinstance(loop, str):
     raise _Obstacle(loop)
   if loop.num_trips < 2:
-    raise _Obstacle("it makes no more than 1 trip, and only two can overlap")
+    raise _Obstacle("it makes fewer than two trips, so none can overlap")
   effect = mlir.first_effect(operation)
   if effect is not None:
-    raise _Obstacle(f"in it is {effect}")
+    raise _Obstacle(f"it contains {effect}")
   inner = mlir.inner_operations(operation)
   if not is_partitioned and not any(i.name in mlir.COLLECTIVES for i in inner):
     raise _Obstacle("nothing in it communicates")
@@ -137,8 +137,8 @@ def _rotate(loop: CountedLoop) -> str:
 def _pair(loop: CountedLoop) -> str:
   if _needs_trip_before(loop):
     raise _Obstacle(
-      "a trip's products need what those of the trip before computed, as where"
-      " each micro-batch updates the parameters"
+      "a trip's products need results of the trip before, as when each"
+      " micro-batch updates the parameters"
     )
   old = loop.operation
   every = range(len(loop.body.operations) - 1), range(len(old.operands))

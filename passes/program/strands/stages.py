@@ -186,18 +186,18 @@ def cut(loop: counted_loops.CountedLoop) -> Stages | str:
   ahead, _ = body.with_all_needed([products[0].position])
   if all(product.position in ahead for product in products):
     return (
-      "a trip's first product needs what the last one of the trip before"
-      " computed, as where each micro-batch updates the parameters"
+      "a trip's first product needs results of the trip before, as when each"
+      " micro-batch updates the parameters"
     )
   candidates = _candidates(body, products, loop.counter)
   if not candidates:
     return (
-      "its trips are not those of micro-batches, whose gradients all need one"
-      " forward pass and nothing of the trip before"
+      "its trips are not micro-batches, whose gradients would all need one"
+      " forward pass and nothing from the trip before"
     )
   best = max(worth for worth, _, _ in candidates)
   if not any(best):
-    return "no loop of its forward pass makes as many trips as one of the rest"
+    return "no loop of its forward pass makes as many trips as a later loop"
   stages = [
     Stages.of(body, ahead, carries)
     for worth, ahead, carries in candidates

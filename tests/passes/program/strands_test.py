@@ -287,10 +287,10 @@ _accumulating = functools.partial(_accumulated, _unrolled_loss)
   ("step", "num", "reason"),
   [
     (_updating, 3, "updates the parameters"),
-    (_accumulating, 1, "no more than 1 trip"),
+    (_accumulating, 1, "fewer than two trips"),
     (_uncounted, 3, "its condition"),
     (functools.partial(_accumulated, _telling_loss), 3, "callback"),
-    (lambda weights, batches: batches[0] @ weights[0], 1, "no loop"),
+    (lambda weights, batches: batches[0] @ weights[0], 1, "none of its loops"),
   ],
 )
 @pytest.mark.parametrize("form", [ROTATED, PAIRED])
@@ -465,7 +465,7 @@ def _without_products(x: jax.Array, weights: jax.Array) -> jax.Array:
   [
     (_chained, "needs what the other"),
     (_unequal, "they make 3 and 2 trips"),
-    (_in_both(_until), "no counter with a constant"),
+    (_in_both(_until), "a counter with a constant"),
     (_in_both(functools.partial(_told, ordered=False)), "host callback"),
     (
       _in_both(functools.partial(_told, ordered=True)),
