@@ -144,7 +144,9 @@ def test_a_scheduled_module_has_the_form_that_it_has(for_gpus):
     for_gpus.schedule(), compiles.H100S, name="late.hlo"
   )
   assert not target.outcome(_MERGED).actions
-  with pytest.raises(errors.ProgramError, match=r"late\.hlo: it is scheduled"):
+  with pytest.raises(
+    errors.ProgramError, match=r"late\.hlo: it is already scheduled"
+  ):
     target.schedule(_CONFIG)
 
 
