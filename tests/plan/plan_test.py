@@ -239,12 +239,12 @@ def _set(*path: str | int) -> Callable[[dict[str, Any], Any], None]:
     (
       _set("xla", "program", "slices"),
       {"mlp": 1},
-      r'xla\.program\.slices has 1 for "mlp"; a chain is cut into two',
+      r'xla\.program\.slices has 1 for "mlp"; a chain needs at least two',
     ),
     (
       _set("xla", "options", "a b"),
       1,
-      r'xla\.options has "a b", which is no name of a setting',
+      r'xla\.options has "a b", which is not a setting',
     ),
     (
       _set("xla", "options", "a"),
@@ -262,11 +262,11 @@ def _set(*path: str | int) -> Callable[[dict[str, Any], Any], None]:
       {"body": ["a", 3]},
       r"xla\.orders\.body\[1\] is 3; it must be text",
     ),
-    (_set("nccl_env", "A; rm"), "8", 'nccl_env has "A; rm", which is no name'),
+    (_set("nccl_env", "A; rm"), "8", 'nccl_env has "A; rm", which is not a'),
     (
       _set("nccl_settings", 0, "calls"),
       [{"num_bytes": 7, "num_arrays": n} for n in (1, 2)],
-      "two of nccl_settings are for calls of 7 bytes of all-gather",
+      "two of nccl_settings are for all-gather calls of 7 bytes",
     ),
   ],
 )
