@@ -12,5 +12,5 @@ FITTED = pathlib.Path(__file__).with_name("fitted")
 
 
 def read_fitted(name: str) -> dict[str, Any]:
-  """The figures in a file of `FITTED`."""
+  """The parameters in `FITTED`/`name`.json."""
   return json.loads((FITTED / f"{name}.json").read_text(encoding="utf-8"))

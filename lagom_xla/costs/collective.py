@@ -1,19 +1,19 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A collective's tuning key, and its cost alone: time, SMs, memory bandwidth.
+"""The tuning key of a collective, and its cost when it runs alone.
 
-The time is predicted by `wire`. A collective also takes one SM per channel, and
-memory bandwidth: every byte on the wire is read once and written once, and
-passes through staging buffers (another read and write) that stay in L2 as long
-as all channels' chunks fit there. That is V(NC, C) of Lagom's equation 6 (arXiv
-2602.20656), for which the paper gives no formula; it grows with both, as the
-paper says it does.
+`wire` predicts the time. A collective also takes one SM per channel, and memory
+bandwidth: every byte on the wire is read once and written once, and passes
+through staging buffers (another read and write) that stay in L2 as long as the
+chunks of all channels fit there. This is V(NC, C) of Lagom's equation 6 (arXiv
+2602.20656). The paper gives no formula for it, but says that it grows with
+both, as it does here.
 
-*Copies* have such costs, too, and take no SM. A host copy goes at the rate that
-copies of pinned memory reach (`cluster.HostLink`), and draws as much of the
-GPU's own memory. A device copy is read and written there, as a memcpy on the
-compute stream is (`fusion.py`). Launches are not counted, nor what the two
-directions of a link, or the GPUs of a node, lose to each other.
+*Copies* are costed likewise, and take no SM. A host copy runs at the rate of
+copies from pinned memory (`cluster.HostLink`), and draws as much bandwidth of
+the GPU's memory. A device copy reads and writes the GPU's memory, like a memcpy
+on the compute stream (`fusion.py`). Launches are not counted, nor contention
+between the two directions of a link or between the GPUs of a node.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from lagom_xla.costs import wire
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import copies
 
-# What each protocol's staging buffers hold of a channel: NCCL_STEPS / 2 chunks
-# are in flight in one direction (src/include/device.h).
+# Per channel and direction, NCCL_STEPS / 2 chunks are in flight, in the staging
+# buffers of every protocol (src/include/device.h).
 _CHUNKS_IN_FLIGHT = 2
 
 Setting = nccl.Setting
@@ -41,15 +41,16 @@ Setting = nccl.Setting
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class CollectiveCost:
-  """A collective alone on the network, as it is configured.
+  """A collective alone on the network, under some setting.
 
   Attributes:
     time_us: run time.
     num_channels: SMs that it takes.
     memory_gbps: memory bandwidth that it draws, in 1e9 bytes per second (V_j).
-    within_load: share of the time of the links within nodes that it takes.
-    between_load: the same of the links between nodes.
-    pairing: of what a profile measured, which key this is of; None if none.
+    within_load: share of its run time for which its bytes keep the links within
+      nodes busy.
+    between_load: the same for the links between nodes.
+    pairing: number of its key in `measured.Measured`; None if not measured.
   """
 
   time_us: float
@@ -60,24 +61,24 @@ class CollectiveCost:
   pairing: int | None = None
 
   def lasting(self, time_us: float) -> CollectiveCost:
-    """The cost where the same bytes take another time."""
+    """The cost if the same bytes take `time_us`."""
     memory_gbps = self.memory_gbps * self.time_us / time_us
     return dataclasses.replace(self, time_us=time_us, memory_gbps=memory_gbps)
 
 
 @dataclasses.dataclass(frozen=True, order=True, slots=True)
 class TuningKey:
-  """What NCCL tells collectives apart by: those of one key share a setting.
+  """What NCCL distinguishes collectives by: those of one key share a setting.
 
   Attributes:
     kind: HLO opcode.
     num_ranks: size of the communicator.
     num_nodes: nodes that it spans.
     num_bytes: what it moves, as NCCL counts it (`Collective.nccl_bytes`).
-    multicasts: whether NCCL may have switches run it (NVLS): not where it
-      reduces as they cannot (`nccl.switch_reduces`).
-    reduced: HLO's type of what it reduces, where that is none that training
-      does: calibrated clusters tell what it takes (`cluster.Factors`).
+    multicasts: whether NCCL may use NVLS; False for reductions that switches
+      cannot do (`nccl.switch_reduces`).
+    reduced: HLO type of a reduction's elements if it is unusual in training, or
+      ""; calibrated clusters have factors for such types (`cluster.Factors`).
   """
 
   kind: validation.Text
@@ -97,7 +98,7 @@ class TuningKey:
     )
 
   def of_call(self, num_bytes: int) -> TuningKey:
-    """What a tuner is told of a call of so many bytes."""
+    """What NCCL tells a tuner about a call of `num_bytes`."""
     return dataclasses.replace(
       self, num_bytes=num_bytes, multicasts=True, reduced=""
     )
@@ -105,12 +106,13 @@ class TuningKey:
 
 @dataclasses.dataclass(frozen=True, order=True, kw_only=True, slots=True)
 class Call:
-  """What NCCL asks a tuner about: arrays that it takes together.
+  """One question of NCCL to a tuner, about arrays that NCCL aggregates.
 
   Attributes:
-    num_bytes: of those arrays, as NCCL counts them; all that a tuner is told.
-    num_arrays: arrays of the whole collective. Each has as many channels as the
-      tuner says, up to all that NCCL has (scheduleCollTasksToPlan in NCCL's
+    num_bytes: bytes of those arrays, as NCCL counts them; the only size that a
+      tuner gets.
+    num_arrays: arrays of the whole collective. Each gets as many channels as
+      the tuner says, up to NCCL's total (scheduleCollTasksToPlan in NCCL's
       src/enqueue.cc adds them up).
   """
 
@@ -119,10 +121,10 @@ class Call:
 
 
 def calls(collective: collectives_lib.Collective) -> tuple[Call, ...]:
-  """The calls that NCCL asks a tuner about, in its order.
+  """The calls that NCCL asks a tuner about, in NCCL's order.
 
-  They are one where there is one array or all are of like size, and none for
-  what is not tuned: sends and receives, and what one rank does alone.
+  There is one call if there is one array or all arrays have similar sizes.
+  Sends, receives and collectives of a single rank are not tuned and have none.
   """
   is_untuned = collective.kind in ("send", "recv", *nccl.SEND_RECV)
   if is_untuned or collective.group_size < 2:
@@ -141,12 +143,12 @@ def calls(collective: collectives_lib.Collective) -> tuple[Call, ...]:
 def calls_by_key(
   found: Sequence[tuple[TuningKey, collectives_lib.Collective]],
 ) -> Mapping[TuningKey, tuple[Call, ...]]:
-  """The calls of a step that a setting for a key can decide on, by size.
+  """For each key, the calls of a step that its setting decides, by size.
 
-  A tuner gets sizes of calls, not of collectives. A size that collectives of
-  several keys have belongs to the key that moves the most bytes per step, and
-  is no call of the others. Where a key's collectives with calls of one size
-  differ in their number of arrays, the one that runs most often counts.
+  A tuner gets the sizes of calls, not of collectives. A size that occurs under
+  several keys belongs to the key that moves the most bytes per step, and to no
+  other. If collectives of one key have calls of the same size but different
+  numbers of arrays, the one that runs most often counts.
   """
   runs: Counter[TuningKey] = collections.Counter()
   executions: dict[TuningKey, Counter[Call]] = {}
@@ -155,7 +157,7 @@ def calls_by_key(
     counter = executions.setdefault(key, collections.Counter())
     for call in calls(collective):
       counter[call] += collective.executions
-  owner: dict[TuningKey, TuningKey] = {}  # By the key of a lone call.
+  owner: dict[TuningKey, TuningKey] = {}  # By the key of a single call.
   for key in sorted(runs, key=lambda k: (k.num_bytes * runs[k], k)):
     for call in executions[key]:
       owner[key.of_call(call.num_bytes)] = key
@@ -174,7 +176,7 @@ _USUAL_TYPES = ("bf16", "f16", "f32")
 
 
 def unusual_type(kind: str, element_type: str) -> str:
-  """HLO's type of what a collective reduces; "" where training does."""
+  """HLO type that a collective reduces; "" if it is usual in training."""
   is_usual = element_type in _USUAL_TYPES
   is_reduced = kind in collectives_lib.REDUCTIONS
   return element_type if is_reduced and not is_usual else ""
@@ -187,7 +189,7 @@ def tuning_key(
   num_nodes, num_ranks = _widest(collective.groups, cluster)
   is_one_sided = collective.kind in ("send", "recv")
   return TuningKey(
-    # Half of a permute each.
+    # A send and its recv are half a permute each.
     kind="collective-permute" if is_one_sided else collective.kind,
     num_ranks=num_ranks,
     num_nodes=num_nodes,
@@ -202,9 +204,9 @@ def tuning_key(
 def _widest(
   groups: collectives_lib.Groups, cluster: cluster_lib.Cluster
 ) -> tuple[int, int]:
-  """Nodes and ranks of the group over the most nodes, which takes longest.
+  """Nodes and ranks of the group that spans the most nodes; it takes longest.
 
-  Groups of one size differ where nodes do not hold a whole number of them.
+  Groups of equal size differ if a node does not hold a whole number of them.
   """
   sizes = ((cluster.num_nccl_nodes_of(group), len(group)) for group in groups)
   return max(sizes, default=(1, 1))
@@ -216,9 +218,10 @@ def default_setting(
   version: nccl.Version = nccl.NEWEST,
   among: nccl.Communicator | None = None,
 ) -> nccl.Setting:
-  """What NCCL chooses by itself, in a version of it.
+  """What NCCL chooses by itself, in `version`.
 
-  `among` is the communicator of a permute whose key is of those who talk.
+  `among` is a permute's communicator, if the key counts only the ranks that
+  exchange something.
   """
   return nccl.default_setting(
     cluster, key.communicator, key.kind, key.num_bytes, version, among
@@ -228,14 +231,13 @@ def default_setting(
 def predict(
   key: TuningKey, setting: nccl.Setting, cluster: cluster_lib.Cluster
 ) -> CollectiveCost:
-  """Predicts a lone collective under a setting.
+  """Predicts the cost of a collective alone, under a setting.
 
   A collective of several calls is predicted as one call of all its bytes: NCCL
-  runs them in one launch, whose channels share out the arrays of all (see
-  `Call`), so neither their latencies nor their channels come one after another.
-  NCCL's default is taken from the total, too, while NCCL chooses for each call
-  on its own: small arrays may get a slower protocol, so that the default is
-  slower than predicted, never faster.
+  runs them in one launch, whose channels share the arrays of all calls (see
+  `Call`), so that their latencies do not add up. NCCL's default is also taken
+  from the total, although NCCL chooses for each call: small arrays may get a
+  slower protocol. So the default can be slower than predicted, never faster.
   """
   if key.num_ranks == 1 or not key.num_bytes:
     return CollectiveCost(time_us=0.0, num_channels=0, memory_gbps=0.0)
@@ -250,13 +252,14 @@ def predict(
   wire_gbps = wire.sent_bytes(
     key.communicator, key.kind, key.num_bytes, setting.algorithm
   ) / (1e3 * time_us)
-  # What a channel passes on at a time; rings and exchanges one rank's part.
+  # Bytes that a channel passes on at a time. In rings, PAT and exchanges these
+  # are of one rank's part.
   num_parts = setting.num_channels
   if setting.algorithm in ("ring", "pat") or key.kind in nccl.EXCHANGES:
     num_parts *= key.num_ranks
   chunk_bytes = min(setting.chunk_bytes, key.num_bytes / num_parts)
   staged_bytes = setting.num_channels * chunk_bytes * _CHUNKS_IN_FLIGHT
-  # Bytes that pass the GPU's memory per byte on its wire.
+  # Bytes read from and written to memory, per byte on the wire.
   memory_passes = 2.0 + 2.0 * min(staged_bytes / cluster.gpu.l2_bytes, 1.0)
   within_load, between_load = _link_loads(key, setting, cluster, time_us)
   return CollectiveCost(
@@ -274,12 +277,12 @@ def _link_loads(
   cluster: cluster_lib.Cluster,
   time_us: float,
 ) -> tuple[float, float]:
-  """Shares of the time of links within nodes and between them.
+  """Shares of `time_us` that links within and between nodes are busy.
 
-  A collective takes its own links for as long as its bytes take at the rate
-  that NCCL counts on; the rest of its time is latency, or its channels'. One
-  between nodes that has several ranks in each sends all that it sends over
-  the links within, too, and without NVLink both ways share a GPU's PCIe link.
+  A collective keeps its own links busy for its bytes over the bandwidth that
+  NCCL assumes; the rest of its time is latency, or bound by its channels. One
+  that spans nodes and has several ranks in each also sends all of its bytes
+  over the links within nodes. Without NVLink, both go over a GPU's PCIe link.
   """
   gbps = nccl.bandwidth_gbps(
     cluster, key.communicator, key.kind, setting.algorithm, setting.protocol
@@ -303,7 +306,7 @@ def _link_loads(
 
 
 def of_copy(copy: copies.Copy, cluster: cluster_lib.Cluster) -> CollectiveCost:
-  """Predicts a lone copy."""
+  """Predicts the cost of a copy alone."""
   if copy.is_bound_by_memory:
     pattern = fusion.fitted(cluster.gpu).patterns["memcpy"]
     least_us = device_copy_us(copy, cluster)
@@ -316,10 +319,10 @@ def of_copy(copy: copies.Copy, cluster: cluster_lib.Cluster) -> CollectiveCost:
 
 
 def host_copy_us(copy: copies.Copy, cluster: cluster_lib.Cluster) -> float:
-  """Time of its bytes at the link's data sheet rate."""
+  """Time of a host copy at the data sheet rate of the link."""
   return copy.num_bytes / (1e3 * cluster.node.link_to_host.gbps)
 
 
 def device_copy_us(copy: copies.Copy, cluster: cluster_lib.Cluster) -> float:
-  """Time of its traffic at the memory's data sheet rate."""
+  """Time of a device copy at the data sheet rate of the memory."""
   return 2 * copy.num_bytes / (1e3 * cluster.gpu.hbm_gbps)

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The contention of a kernel and a collective that run side by side.
+"""Contention between a kernel and a collective that run side by side.
 
 Lagom (arXiv 2602.20656) writes the time of kernel i beside collectives l..k as
 
@@ -10,70 +10,74 @@ Lagom (arXiv 2602.20656) writes the time of kernel i beside collectives l..k as
 
 with mu_i blocks of the kernel, TB_i of them on each of lambda SMs, D_i bytes
 per block, Bbar the memory bandwidth, NC_j the channels of the collective (each
-takes an SM) and V_j the bandwidth that it draws. What is left open there, and
-what the collective loses, is settled here (docs/cost_model.md has how well):
+takes an SM) and V_j the bandwidth that it draws. This module adds what the
+paper leaves open, and what the collective loses. docs/cost_model.md has the
+errors.
 
-*Sharing memory.* V_j is what a collective draws alone. A kernel that memory
-bounds has requests waiting all the time, and (6) leaves it Bbar - V_j, but no
-less than half. Its traffic takes memory_us / e_i alone, at the rate e_i Bbar
-that it reaches, and s_j times as long beside the collective:
+*Sharing memory.* V_j is what a collective draws alone. A memory-bound kernel
+always has requests waiting. (6) leaves it Bbar - V_j; here it keeps at least
+half of Bbar. Its traffic takes memory_us / e_i alone, at the rate e_i Bbar that
+it reaches, and s_j times as long beside the collective:
 
     s_j = Bbar / (Bbar - min(V_j, Bbar / 2))
-    s_j = 1 + c min(V_j / Bbar, 1/2), c = 4    where its bytes fit half of L2
-    s_j = 1 + V_j / Bbar                       where its arithmetic bounds it
+    s_j = 1 + c min(V_j / Bbar, 1/2), c = 4    if its bytes fit in half of L2
+    s_j = 1 + V_j / Bbar                       if it is compute-bound
 
-What fits in half of L2 (which is two partitions) the kernel before has left
-there, and a lone kernel never waits for memory; beside a collective, whose
-bytes go through L2, it does. c is taken from four such kernels of the H100
-step, which slow 1.9 to 3.6 times where V_j is 0.3 Bbar. A kernel whose
-arithmetic takes more than half of its time asks for its bytes ahead and in
-bursts, so it and the collective get their shares of Bbar + V_j.
+Bytes that fit in half of L2 (one of its two partitions) were left there by the
+kernel before, so the kernel alone never waits for memory. Beside a collective,
+whose bytes go through L2, it does. c is taken from four such kernels of the
+H100 step, which slow down 1.9 to 3.6 times at V_j = 0.3 Bbar. A kernel whose
+arithmetic takes more than half of its time prefetches its bytes in bursts, so
+it and the collective share the bandwidth in proportion to Bbar and V_j.
 
-*Threads.* Some kernels take as long as their threads need to come, load, store
-and go (threads_us of `kernel.KernelCost`). Out of L2 the whole of that time
-grows as the traffic's does. What comes from memory waits as long alone as
-beside a collective, until its traffic takes longer than its threads:
+*Threads.* Some kernels take as long as their threads need to start, load, store
+and exit (threads_us of `kernel.KernelCost`). If their bytes come from L2, all
+of that time is multiplied by s_j. If they come from memory, the latency beside
+a collective is that of the kernel alone, and the kernel loses time only once
+its traffic takes longer than its threads:
 
     max(s_j memory_us / e_i, threads_us) - max(memory_us / e_i, threads_us)
 
-Nor does it lose waves: an update in place of 134 MB, the only such kernel that
-was measured, slows 1.04 times beside 24 channels.
+Such a kernel loses no waves either: an update in place of 134 MB, the only one
+that was measured, slows down 1.04 times beside 24 channels.
 
-*Partial waves.* (6) times (5) moves a full wave's bytes in the last wave too.
+*Partial waves.* (6) times (5) counts a full wave's bytes for the last wave too.
 Here a kernel moves its own bytes, mu_i * D_i, however many waves it takes:
 
     y_ij = (1 + w_i (g_ij / g_i0 - 1)) (y_i - memory_us / e_i)
            + s_j memory_us / e_i
 
-with threads_us for memory_us / e_i where it is more, and g_i0 the waves of the
-kernel alone, so that beside nothing it takes its lone time exactly. w_i is 1,
-but for kernels whose blocks wait for one another (`grid.py`, as is mu_i).
+with the first memory_us / e_i replaced by threads_us if that is longer. g_i0 is
+the number of waves of the kernel alone, so that a kernel beside nothing takes
+exactly its time alone. w_i is 1, except for kernels whose blocks wait for one
+another (`grid.py`, which also has mu_i).
 
-*What the collective loses.* A kernel asks for memory in the share m of its time
-that its traffic takes. Over the whole kernel the collective makes
+*What the collective loses.* A kernel accesses memory during the share m of its
+time. Over the whole kernel, the collective runs at
 
     1 - m + m * Bbar / (Bbar + V_j)
 
-of its lone pace. One that could start in the middle of a kernel needs SMs that
-the kernel's blocks are on: XLA gives collectives the stream of higher priority,
-so it gets those that retire first, which on average are half a wave away.
+of its speed alone. A collective that becomes ready in the middle of a kernel
+needs SMs that the kernel's blocks occupy. XLA gives collectives the stream of
+higher priority, so it gets the SMs of the blocks that retire first, on average
+after half a wave.
 
-*Collectives beside collectives.* Those of several streams run side by side. A
-kernel beside them loses to the sum of their channels and of what they draw. To
-each other they lose what they share: a link, within nodes or between them, or
-the memory, of which all together want more than there is. Each then goes on in
-proportion, as if it took turns with the others:
+*Collectives beside collectives.* Collectives of several streams run side by
+side. A kernel beside them loses to the sum of their channels and of their
+bandwidths. They slow each other down where together they need more than all of
+a resource: the links within nodes, the links between nodes, or the memory. Then
+each slows down in proportion, as if they took turns:
 
     factor_j = max(1, sum of loads of a resource) over the resources of j
 
-The load of a collective that is bound by its link is 1, so two of one fabric
-take what they take one after the other, but for their latencies, and two of two
-fabrics hide each other. No measurement is behind this but that of each alone.
+A collective bound by its links has load 1. So two on one fabric together take
+as long as one after the other, except for their latencies, and two on different
+fabrics hide each other. Only collectives alone were measured, not this.
 
 *The split over collectives.* (4) would count all waves once per collective.
-A kernel that meets several runs at the rate 1 / y_ij while it is beside j, so
-it does the share t_j / y_ij of its waves there, t_j being the time they meet;
-`replay/timeline.py` integrates that.
+A kernel that overlaps several runs at the rate 1 / y_ij while it is beside j,
+so it does the share t_j / y_ij of its waves there, t_j being the time that they
+overlap; `replay/timeline.py` integrates that.
 """
 
 from __future__ import annotations
@@ -85,8 +89,8 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import kernel as kernel_lib
 
-# What traffic that stays in L2 alone takes longer, over its time and for each
-# Bbar that a collective draws.
+# c above: relative loss of a kernel whose traffic stays in L2, per Bbar that a
+# collective draws.
 _L2_LOSS = 4.0
 
 
@@ -96,10 +100,9 @@ class Beside:
 
   Attributes:
     kernel_us: run time of the kernel.
-    collective_factor: run time of the collective, over its lone one; at least
-      1.
-    wait_us: what the collective waits for SMs if it could start in the middle
-      of the kernel; none if it starts together with the kernel.
+    collective_factor: run time of the collective over that alone; at least 1.
+    wait_us: how long the collective waits for SMs if it becomes ready in the
+      middle of the kernel; 0 if it starts together with the kernel.
   """
 
   kernel_us: float
@@ -114,9 +117,9 @@ def beside(
   *,
   slowdown_scale: float = 1.0,
 ) -> Beside:
-  """What a kernel and a collective, or a copy, do to each other.
+  """How much a kernel and a collective, or a copy, slow each other down.
 
-  What the kernel loses is multiplied by `slowdown_scale`.
+  `slowdown_scale` multiplies the kernel's loss.
   """
   waves_alone = num_waves(kernel, gpu, 0)
   more_waves = num_waves(kernel, gpu, collective.num_channels) - waves_alone
@@ -124,7 +127,7 @@ def beside(
   threads_us = min(kernel.threads_us, kernel.time_us)
   wave_us = (kernel.time_us - max(traffic_us, threads_us)) / waves_alone
   demand = collective.memory_gbps / gpu.hbm_gbps
-  # As a sum, so that a kernel that loses nothing takes exactly its lone time.
+  # As a sum, so that a kernel that loses nothing takes exactly its time alone.
   lost_us = more_waves * kernel.wave_loss * wave_us
   lost_us += _traffic_loss_us(kernel, traffic_us, threads_us, demand, gpu)
   busy_share = kernel.memory_us / kernel.time_us if kernel.time_us else 0.0
@@ -143,10 +146,9 @@ def _traffic_loss_us(
   demand: float,
   gpu: cluster_lib.Gpu,
 ) -> float:
-  """What a kernel's traffic takes longer: (s_j - 1) memory_us / e_i.
+  """How much longer a kernel's traffic takes: (s_j - 1) memory_us / e_i.
 
-  The traffic and the threads take `traffic_us` and `threads_us` alone; `demand`
-  is V_j / Bbar.
+  `traffic_us` and `threads_us` are times alone; `demand` is V_j / Bbar.
   """
   bound_us = max(traffic_us, threads_us)
   if bound_us <= kernel.time_us / 2:
@@ -162,8 +164,8 @@ class Together:
   """Collectives of several streams side by side.
 
   Attributes:
-    cost: what they take together of SMs and memory.
-    factors: run time of each, over its lone one; at least 1.
+    cost: the SMs and the memory bandwidth that they take together.
+    factors: run time of each over that alone; at least 1.
   """
 
   cost: collective_lib.CollectiveCost
@@ -173,7 +175,7 @@ class Together:
 def together(
   collectives: tuple[collective_lib.CollectiveCost, ...], gpu: cluster_lib.Gpu
 ) -> Together:
-  """What collectives that run side by side do to each other."""
+  """How much collectives that run side by side slow each other down."""
   if len(collectives) == 1:
     return Together(cost=collectives[0], factors=(1.0,))
   loads = [
@@ -199,7 +201,7 @@ def together(
 def num_waves(
   kernel: kernel_lib.KernelCost, gpu: cluster_lib.Gpu, num_channels: int
 ) -> int:
-  """Waves of a kernel when `num_channels` SMs are taken. Lagom, equation 5."""
+  """Waves of a kernel if `num_channels` SMs are taken (Lagom, equation 5)."""
   num_sms = max(gpu.num_sms - num_channels, 1)
   return math.ceil(kernel.num_blocks / (num_sms * kernel.blocks_per_sm))
 

@@ -7,39 +7,38 @@
                threads / resident threads · wave,
                bytes / (column blocks · block rate))
 
-The launch and the share belong to the pattern in which a kernel goes through
-memory. A wave is the life of a block whose threads each load, compute and
-store once: mostly the latency of memory, whatever they load. It binds where a
-thread moves few bytes. A column reduction has a block for every 32 columns (a
-warp's width), however many rows there are. Memcpys are a pattern of their own.
-Loops that read across the order of memory (transposing ones of XLA before 2025)
-fetch as many bytes for each element as L2 fetches at once, where it is filled
-before a neighbour of the element is read, and at a rate of their own.
-fitted/fusion.json has the parameters by architecture;
+Launch and share depend on the pattern in which a kernel accesses memory. A wave
+is the lifetime of a block whose threads each load, compute and store once: it
+is mostly memory latency, whatever they load, and binds if each thread moves few
+bytes. A column reduction has one block per 32 columns (the width of a warp),
+however many rows there are. Memcpys are a pattern of their own. Loops that read
+across memory (transposing ones of XLA before 2025) fetch a whole L2 fetch per
+element if the line is evicted before its neighbor is read, at a rate of their
+own. fitted/fusion.json has the parameters by architecture;
 benchmarks/kernels/fit_fusions.py fits them.
 
-*Scatters* lose time where their indices repeat. XLA updates elements of fewer
-than 32 bits by compare-and-swap of the 32-bit word that they are in, and every
-thread that was overtaken tries again. So each update is tried about once more
-for each of the others that are in flight for its word at the same time:
+*Scatters* lose time if their indices repeat. XLA updates elements of fewer than
+32 bits by compare-and-swap of the 32-bit word around them, and every thread
+that loses the race tries again. So each update is retried about once for each
+other update of its word that is in flight at the same time:
 
   tries = updates · elements · in flight · collision · elements per word
   time  = tries / (tries per clock · clock)
 
-In flight are as many updates as have their threads on the GPU. How many of them
-meet is up to the data, which no module has. Two tokens of a text are the same
-as often as Zipf's law says: the r-th of n ids has the share 1 / (r H_n), H_n
-being the n-th harmonic number, so
+As many updates are in flight as have threads resident on the GPU. How many of
+them collide depends on the data, which the module does not contain. The
+prediction draws tokens by Zipf's law: the r-th of n ids has the share
+1 / (r H_n), H_n being the n-th harmonic number, so two are the same with
+probability
 
   collision = sum_r (1 / (r H_n))^2
 
-That is what is predicted. Where all ids are the same, as in MaxText's synthetic
-data (zeros) or in padding, the collision is 1, and `worst_scatter_us` the time.
-The tries per clock (fitted/scatter.json) are fitted to the only such scatter
-that was measured, of the H100 step; they come to about one for each slice of
-L2, which is where atomics are done. With unique ids there is no loss, and
-`unique_indices` promises them. Wider elements are added by atomics that need no
-second try.
+If all ids are the same, as in MaxText's synthetic data (zeros) or in padding,
+the collision is 1 and the time is `worst_scatter_us`. The tries per clock
+(fitted/scatter.json) are fitted to the only such scatter that was measured, in
+the H100 step; they come to about one per slice of L2, where atomics are
+executed. Unique ids lose nothing; `unique_indices` promises them. Wider
+elements are added by atomics that never retry.
 """
 
 from __future__ import annotations
@@ -54,17 +53,17 @@ from lagom_xla import costs
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import memory_access
 
-# XLA's reduction emitter: a warp goes down as many columns as it has lanes.
+# XLA's reduction emitter: each lane of a warp reduces one column.
 _COLUMNS_PER_BLOCK = 32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Pattern:
-  """Kernels that go through memory in one way.
+  """Kernels with one pattern of memory accesses.
 
   Attributes:
     launch_us: time of a kernel that moves hardly any bytes.
-    memory_share: share of the memory's rate that a long one reaches.
+    memory_share: share of the memory's rate that a long kernel reaches.
   """
 
   launch_us: float
@@ -76,13 +75,13 @@ class Fitted:
   """Parameters of fusions on one architecture.
 
   Attributes:
-    launch_gap_us: from the end of a kernel to the start of the next one of the
+    launch_gap_us: from the end of a kernel to the start of the next one on the
       same stream.
-    vector_share: share of the rate at which the SMs start FP32 instructions
-      that the element operations of a fusion reach.
-    wave_us: time in which a full GPU's threads each go through memory once.
-    block_gbps: rate at which one block of a column reduction goes through
-      memory, in 1e9 bytes per second.
+    vector_share: rate of a fusion's element operations, over the rate at which
+      the SMs issue FP32 instructions.
+    wave_us: time in which the threads of a full GPU each load and store once.
+    block_gbps: rate at which one block of a column reduction reads memory, in
+      1e9 bytes per second.
     patterns: by `kernels.Kernel.pattern`.
   """
 
@@ -98,8 +97,8 @@ def time_us(
 ) -> float:
   """Run time of a kernel that moves bytes and computes elements.
 
-  The SMs start one FP32 operation per lane and clock; a multiply-add counts
-  as two operations in the data sheet's rate and as one here.
+  The SMs issue one FP32 operation per lane and clock. The data sheet's rate
+  counts a multiply-add as two operations; here it is one.
   """
   pattern = parameters.patterns[kernel.pattern]
   bytes_per_us = gpu.hbm_gbps * 1e3 * pattern.memory_share
@@ -115,22 +114,22 @@ def time_us(
   )
 
 
-# L2 fetches two sectors of 32 bytes (cudaLimitMaxL2FetchGranularity is 64 where
-# nobody sets it), and half of it is at hand: each partition keeps what its own
-# SMs read (NVIDIA's whitepaper on A100).
+# L2 fetches two sectors of 32 bytes (cudaLimitMaxL2FetchGranularity is 64 by
+# default). An SM uses half of L2: each partition caches what its own SMs read
+# (NVIDIA's whitepaper on A100).
 _FETCHED_BYTES = 64
 _L2_SHARE = 0.5
-# The one such loop with published figures read 22.14 GB where 2.64 were wanted
-# and wrote 0.66, in 44 ms (openxla/xla#2103, of an A100: taken to be the one of
-# 1,555 GB/s, and the writes as fast as a tiled transpose's).
+# The only such loop with published figures read 22.14 GB, of which it needed
+# 2.64, and wrote 0.66 GB, in 44 ms (openxla/xla#2103, on an A100). Assumed: the
+# A100 of 1,555 GB/s, and writes as fast as those of a tiled transpose.
 _SCATTERED_SHARE = 22.14e9 / (44e-3 - 0.66e9 / (0.587 * 1555e9)) / 1555e9
-# It may have been the one of 2,039 GB/s; and at best scattered reads are as
-# fast as the tiled.
+# Range: that A100 may have been the one of 2,039 GB/s, and scattered reads may
+# be as fast as tiled ones.
 SCATTERED_FACTORS = (2039 / 1555, _SCATTERED_SHARE / 0.587)
 
 
 def scattered_us(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> float:
-  """Time of reads whose neighbours are gone from L2 when they are wanted."""
+  """Time of reads whose neighbors are evicted from L2 before they are read."""
   fetched_bytes = sum(
     scattered.num_elements * min(_FETCHED_BYTES, scattered.bytes_apart)
     for scattered in _beyond_l2(kernel, gpu)
@@ -152,9 +151,9 @@ def _beyond_l2(
 def threads_us(
   parameters: Fitted, kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu
 ) -> float:
-  """The part of the run time that a kernel's threads take at least.
+  """The least run time that a kernel's threads allow.
 
-  It is bound by how many they are, or by how few blocks share the columns.
+  It is bound by the number of threads, or of blocks that share the columns.
   """
   num_waves = kernel.num_threads / (gpu.num_sms * gpu.threads_per_sm)
   all_waves_us = num_waves * parameters.wave_us
@@ -168,8 +167,8 @@ def threads_us(
 def fitted(gpu: cluster_lib.Gpu) -> Fitted:
   """The fitted parameters for a GPU.
 
-  An architecture without any has those of the nearest older one that has; so
-  do GPUs older than all.
+  An architecture without parameters takes those of the nearest older one that
+  has them, or of the oldest.
   """
   return _fitted(gpu.compute_capability[0])
 
@@ -189,19 +188,19 @@ _WORD_BITS = 32
 
 
 def scatter_us(scatter: memory_access.Scatter, gpu: cluster_lib.Gpu) -> float:
-  """Expected time of further tries; 0 if each update succeeds at once."""
+  """Expected time of retries; 0 if each update succeeds at once."""
   return worst_scatter_us(scatter, gpu) * collision(scatter.num_places)
 
 
 def worst_scatter_us(
   scatter: memory_access.Scatter, gpu: cluster_lib.Gpu
 ) -> float:
-  """Time of further tries if all indices are the same."""
+  """Time of retries if all indices are the same."""
   return num_tries(scatter, gpu) / (tries_per_clock() * gpu.clock_ghz * 1e3)
 
 
 def num_tries(scatter: memory_access.Scatter, gpu: cluster_lib.Gpu) -> float:
-  """Further tries if all indices are the same; 0 where none can be needed."""
+  """Retries if all indices are the same; 0 if none can be needed."""
   if not scatter.may_collide or not 0 < scatter.element_bits < _WORD_BITS:
     return 0.0
   resident = gpu.num_sms * gpu.threads_per_sm / max(scatter.window_elements, 1)
@@ -215,7 +214,7 @@ def collision(num_ids: int) -> float:
   """Probability that two ids drawn by Zipf's law are the same."""
   if num_ids < 2:
     return 1.0
-  # H_n and the sum of squares, by Euler and Maclaurin.
+  # H_n and the sum of squares, by the Euler-Maclaurin formula.
   harmonic = math.log(num_ids) + 0.5772156649 + 1 / (2 * num_ids)
   squares = math.pi**2 / 6 - 1 / num_ids + 1 / (2 * num_ids**2)
   return squares / harmonic**2
@@ -223,5 +222,5 @@ def collision(num_ids: int) -> float:
 
 @functools.cache
 def tries_per_clock() -> float:
-  """The fitted rate of compare-and-swaps of contended words, of a whole GPU."""
+  """Fitted rate of compare-and-swaps of contended words, over a whole GPU."""
   return costs.read_fitted("scatter")["tries_per_clock"]

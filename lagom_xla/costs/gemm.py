@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Lone matrix products: the best of the kernels that could run each.
+"""Matrix products alone: the fastest of the kernels that could run each.
 
 A GEMM kernel cuts its result into tiles. Each SM computes its share of them one
 after the other: it steps through k, 128 bytes of each row at a time, and then
@@ -13,27 +13,27 @@ operands, and a latency that no tile can hide:
   time = launch + max(ceil(tiles / SMs) · tile, bytes / memory rate,
                       operations / sustained rate)
 
-Padding (a tile at the edge costs as much as any) and waves (the last one may be
-nearly empty) follow from the rounding up. When tiles are few and k is long, k
+Rounding up accounts for padding (a tile at the edge costs as much as any) and
+for waves (the last one may be nearly empty). If tiles are few and k is long, k
 is split over several blocks and a second kernel adds up their parts. Autotuning
-tries tiles, splits and kernel families; so the prediction is the least over all
-of them. Families exist where the data shows two kinds of kernel: slow to start
-and fast in the main loop, or the reverse.
+tries tiles, splits and kernel families, so the prediction is the least over all
+of them. There are several families if the data shows two kinds of kernel: slow
+to start and fast in the main loop, or the reverse.
 
-The parameters are shares of the GPU's own figures, clocks and bytes per clock,
-so that they carry over to GPUs of one architecture. fitted/gemm.json has them;
-benchmarks/kernels/fit_gemm.py fits them and says how well they do on rows left
-out.
+The parameters are shares of the GPU's own rates, clocks, and bytes per clock,
+so that they carry over to other GPUs of the architecture. fitted/gemm.json has
+them; benchmarks/kernels/fit_gemm.py fits them and prints their error on rows
+left out.
 
-XLA's table of measured products (default_matmul_perf_table) does not hold the
-time of the product but the median over all kernels that were launched for it
+XLA's table of measured products (default_matmul_perf_table) holds not the time
+of the product but the median over all kernels that were launched for it
 (matmul_perf_table_gen.cc, HloOpProfiler). With two kernels per product that is
-the mean of the two: `tabulated_us`. It shows on Hopper in FP8, whose library
-kernels want both operands with k innermost (cuBLAS, "FP8 data types usage":
-TN only), so that XLA transposes the rhs first: read as the product's own time
-some rows would beat the data sheet's peak by 30 %. The table's launches are
-isolated, each after fresh arguments have come from the host, so that its
-`launch_us` is a microsecond or two more than within a step.
+the mean of the two: `tabulated_us`. It matters on Hopper in FP8, whose library
+kernels need both operands with k innermost (cuBLAS, "FP8 data types usage":
+TN only), so that XLA transposes the rhs first: read as the product's own time,
+some rows would exceed the data sheet's peak by 30 %. The table's launches are
+isolated, each after its arguments were copied from the host, so its `launch_us`
+is a microsecond or two longer than within a step.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Shape = tuple[int, int, int, int]
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
-  """Kernels that are alike in everything but tile and split.
+  """Kernels that differ only in tile and split.
 
   Attributes:
     launch_us: from start to the first step, and from the last store to the
@@ -62,7 +62,7 @@ class Family:
     math_efficiency: share of an SM's peak rate in the main loop.
     operand_bytes_per_clock: rate at which one SM loads operands.
     step_clocks: least time of a step of the main loop.
-    tile_clocks: fixed cost of a tile: filling the pipeline and draining it.
+    tile_clocks: fixed cost of a tile, to fill and drain the pipeline.
     store_bytes_per_clock: rate at which one SM stores its results.
     rhs_k_innermost: whether the rhs must have k innermost.
   """
@@ -81,15 +81,15 @@ class Precision:
   """The kernels for operands of one width on one architecture.
 
   Attributes:
-    families: kinds of kernel to choose from.
+    families: kernel families to choose from.
     memory_efficiency: share of the memory's rate that a product reaches.
-    sustained_efficiency: share of the peak that the whole GPU holds up.
+    sustained_efficiency: share of the peak that the whole GPU sustains.
     split_us: fixed cost of the kernel that adds up the parts of a split.
     transpose_us: fixed cost of the kernel that transposes the rhs.
     in_step: time within a running step, over that of a product by itself. A GPU
       that multiplies all the time reaches its power limit and lowers its clock
-      (NVIDIA, "Power capping" in the documentation of nvidia-smi); products
-      that are measured one by one do not.
+      (NVIDIA, "Power capping" in the documentation of nvidia-smi); one that
+      runs single products does not.
   """
 
   families: tuple[Family, ...]
@@ -103,8 +103,8 @@ class Precision:
 def fitted(gpu: cluster_lib.Gpu, lhs_type: str, rhs_type: str) -> Precision:
   """The fitted parameters for a GPU and the wider of two operand types.
 
-  An architecture without parameters has those of the nearest older one that
-  has; so do GPUs older than all.
+  An architecture without parameters takes those of the nearest older one that
+  has them, or of the oldest.
   """
   major = min(max(gpu.compute_capability[0], 8), 10)
   precisions = _read_fitted()[f"sm_{major}0"]
@@ -130,7 +130,7 @@ def _read_fitted() -> dict[str, dict[str, Precision]]:
 def peak_tflops(gpu: cluster_lib.Gpu, lhs_type: str, rhs_type: str) -> float:
   """Dense peak for the wider of two HLO types, in 1e12 operations per second.
 
-  f32 products use TF32 tensor cores where there are any: XLA's default, and
+  f32 products use TF32 tensor cores if the GPU has them: XLA's default, and
   what its table measures (403 TFLOP/s on H100, 870 on B200).
   """
   wider = max(lhs_type, rhs_type, key=bits)
@@ -150,7 +150,11 @@ def peak_tflops(gpu: cluster_lib.Gpu, lhs_type: str, rhs_type: str) -> float:
 
 @functools.cache
 def bits(element_type: str) -> int:
-  """Bits of a number type, from its HLO name."""
+  """Bits of a number type, from its HLO name.
+
+  Raises:
+    ValueError: it is no number type.
+  """
   found = re.match(r"(?:bf|f|s|u|c)([0-9]+)", element_type)
   if not found:
     raise ValueError(
@@ -163,18 +167,18 @@ def bits(element_type: str) -> int:
 # Tiles of the library kernels (CUTLASS' default configurations), m by n.
 _TILES = ((128, 256), (256, 128), (128, 128), (64, 128), (128, 64), (64, 64))
 _SPLITS = (1, 2, 4, 8)
-# k advances by the width of a shared-memory row: 32 banks of 4 bytes.
+# k advances by the width of a row of shared memory: 32 banks of 4 bytes.
 STEP_BYTES = 128
 _PARTIAL_BYTES = 4  # The parts of a split product are f32.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Candidates:
-  """Times of every kernel that autotuning could choose, one per last index.
+  """Times of all kernels that autotuning could choose, along the last axis.
 
   Attributes:
     product_us: the product itself.
-    sm_us: what the SMs take for its tiles.
+    sm_us: time of its tiles on the SMs.
     reduction_us: the kernel that adds up the parts of a split; 0 without one.
     transpose_us: the kernel that transposes the rhs first; 0 without one.
   """
@@ -193,7 +197,7 @@ def candidates(
 ) -> Candidates:
   """Times of the candidates for products of shape [..., (batch, m, n, k)].
 
-  `types` are those of lhs, rhs and result; results are [..., candidate].
+  `types` are HLO types of lhs, rhs and result; results are [..., candidate].
   """
   family, tile_m, tile_n, split = np.array(choices(precision)).T
   batch, m, n, k = np.moveaxis(np.asarray(shape, float)[..., None, :], -1, 0)
@@ -256,7 +260,7 @@ def choices(precision: Precision) -> list[tuple[int, int, int, int]]:
   return [(family, *tile, split) for family, tile, split in found]
 
 
-# Libraries keep this many steps of operands in flight in shared memory.
+# Steps whose operands libraries keep in flight in shared memory.
 _STAGES = 4
 
 
@@ -266,9 +270,9 @@ def predict_us(
 ) -> float:
   """Predicts [batch,m,k] × [batch,k,n] alone, in a running step; microseconds.
 
-  Operands are taken to be in the order that suits the kernel: where they are
-  not, XLA transposes them in an instruction of its own. `types` are HLO's, of
-  lhs, rhs and result.
+  Operands are assumed to be in the layout that the kernel needs: otherwise XLA
+  transposes them in a separate instruction. `types` are HLO types of lhs, rhs
+  and result.
 
   Raises:
     ValueError: a size is below 1, or a type is no number type.
@@ -282,9 +286,9 @@ def predict_us(
 def tabulated_us(
   gpu: cluster_lib.Gpu, shape: Shape, types: tuple[str, str, str]
 ) -> float:
-  """Predicts what XLA's table has for the product: its kernels' median.
+  """Predicts the entry of XLA's table: the median over the product's kernels.
 
-  There n is the innermost dimension of the rhs. Raises as `predict_us`.
+  In the table, n is the innermost dimension of the rhs. Raises as `predict_us`.
   """
   total_us, median_us = total_and_median(_times(gpu, shape, types))
   return float(median_us[np.argmin(total_us)])
@@ -293,11 +297,11 @@ def tabulated_us(
 def tile(
   gpu: cluster_lib.Gpu, shape: Shape, element_type: str
 ) -> tuple[int, int, int]:
-  """The (tile m, tile n, split of k) that the prediction rests on.
+  """(tile m, tile n, split of k) of the fastest candidate.
 
-  Operands and result are of one type. Where memory or the sustained rate makes
-  tiles equally fast, it is the one that needs the SMs least. Raises as
-  `predict_us`.
+  Operands and result are of one type. Among tiles that memory or the sustained
+  rate makes equally fast, it is the one that takes the SMs least time. Raises
+  as `predict_us`.
   """
   times = _times(gpu, shape, (element_type,) * 3)
   total_us = times.product_us + times.reduction_us
@@ -312,8 +316,8 @@ def blocks(
 ) -> tuple[int, int]:
   """Thread blocks of the predicted kernel, and how many an SM holds at once.
 
-  Each block computes one tile, or one part of it when k is split. Takes and
-  raises what `tile` does.
+  Each block computes one tile, or a part of it if k is split. Arguments and
+  errors are those of `tile`.
   """
   batch, m, n, _ = shape
   tile_m, tile_n, split = tile(gpu, shape, element_type)
@@ -335,12 +339,12 @@ def _times(
 
 
 def total_and_median(times: Candidates) -> tuple[np.ndarray, np.ndarray]:
-  """Time of all of a candidate's kernels, and the median over them, in us."""
+  """Total and median of each candidate's kernel times, in microseconds."""
   kernels_us = np.sort(
     [times.product_us, times.reduction_us, times.transpose_us], axis=0
   )
   total_us = kernels_us.sum(axis=0)
   least_us, middle_us, most_us = kernels_us
-  # A kernel that is not launched has time 0 and comes first.
+  # A kernel that is not launched has time 0 and sorts first.
   of_two_us = np.where(middle_us > 0, (middle_us + most_us) / 2, most_us)
   return total_us, np.where(least_us > 0, middle_us, of_two_us)

@@ -1,34 +1,35 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Grids of kernels: how many thread blocks, and how many an SM holds at once.
+"""Grids of kernels: how many thread blocks, and how many fit on an SM.
 
-They are mu_i and TB_i of Lagom (arXiv 2602.20656, Table 1), and decide what a
-kernel loses to the SMs that a collective takes. A compiled module says them for
-products that XLA compiled with Triton: each tile of the backend_config is a
-block's. Libraries choose behind a number that says nothing, in two ways:
+These are mu_i and TB_i of Lagom (arXiv 2602.20656, Table 1). They decide what a
+kernel loses when a collective takes SMs. For products that XLA compiled with
+Triton, the compiled module has the tiles in its backend_config, one per block.
+For library products it has only an opaque algorithm number. Libraries have two
+kinds of grid:
 
-*One wave.* As many blocks as fill the GPU once share all tiles out among them,
-or split k so that all get the same. Any SM that is missing makes a second wave.
-On A100 all library products slow 1.5 to 2.1 times beside 24 channels, whatever
-their tiles.
+*One wave.* As many blocks as fit on the GPU share all tiles, or split k so that
+all blocks get equal work. Each missing SM causes a second wave. On A100 all
+library products slow down 1.5 to 2.1 times beside 24 channels, whatever their
+tiles.
 
-*A block per tile*, or blocks that fetch the next tile when they are done with
-one. What is lost is what is missing of the SMs, rounded up to waves.
+*A block per tile*, or blocks that fetch the next tile when one is done. The
+loss is the share of SMs that is missing, rounded up to waves.
 
-On Hopper, products of few tiles go the first way and products of many the
-second: results of up to 2.4 waves of the largest tiles slow 1.9 to 3.7 times
-beside 24 channels, those of 4.8 1.4 to 1.7 times, those of 7.8 by 17 to 30 %
-(benchmarks/steps/slowdowns.py). So the two ways meet at about 5 waves.
+On Hopper, products of few tiles have the first kind and products of many the
+second: results of up to 2.4 waves of the largest tiles slow down 1.9 to 3.7
+times beside 24 channels, those of 4.8 waves 1.4 to 1.7 times, those of 7.8 by
+17 to 30 % (benchmarks/steps/slowdowns.py). So the border is at about 5 waves.
 
-A Hopper wave of one-wave kernels is not all SMs: blocks come in clusters that
-must lie in one GPC, and clusters of eight find room on 120 of 132 SMs
-(NVIDIA/cutlass issue 1921; accel-sim/gpu-app-collection pull request 87). So a
-collective of few channels costs such a product nothing, as measured.
+On Hopper one wave does not fill all SMs: blocks come in clusters that must lie
+in one GPC, and clusters of eight fit on 120 of 132 SMs (NVIDIA/cutlass issue
+1921; accel-sim/gpu-app-collection pull request 87). So a collective of few
+channels does not slow such a product down, as measured.
 
-Where tiles would leave much of their last wave empty, libraries split k. Blocks
-that share a tile then wait for one another: of four such products three lose
-3.0 to 3.7 times, as if three waves followed one, and one 2.0 times. A module
-does not tell them apart, so the mean is taken.
+If tiles would leave much of their last wave empty, libraries split k. Blocks
+that share a tile then wait for one another: of four such products, three slow
+down 3.0 to 3.7 times, as if they ran three waves in place of one, and one 2.0
+times. A module does not tell the two cases apart, so the mean is used.
 """
 
 from __future__ import annotations
@@ -43,20 +44,20 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import gemm
 from lagom_xla.passes import kernels as kernels_lib
 
-# Of SMs, those that clusters of eight blocks fit on Hopper. See above.
+# Share of Hopper's SMs that clusters of eight blocks fit on. See above.
 _CLUSTERED_SHARE = 120 / 132
 
-# On Hopper, products of fewer waves of the largest tile fill it just once, and
-# split k if their tiles fill less of those waves than this.
+# On Hopper, products of fewer waves of the largest tile run in one wave, and
+# split k if their tiles fill less than this share of their waves.
 _FEW_WAVES = 5
 _LARGEST_TILES = ((128, 256), (256, 128))
 _WELL_FILLED = 0.9
 
-# Waves that a product which may have split k loses for each that it needs more:
-# two if its blocks wait for each other, as three in four did, else one.
+# Waves that a product that may split k loses per additional wave: two if its
+# blocks wait for each other, as three of four did, else one.
 _SPLIT_WAVE_LOSS = 1.75
 
-# Rows of queries that a block of fused attention takes, times the head's size.
+# Rows of queries per block of fused attention, times the size of a head.
 _ATTENTION_ELEMENTS_PER_BLOCK = 128 * 128
 
 # XLA's elementwise kernels: threads per block, and elements per thread (xla/
@@ -72,7 +73,7 @@ class Grid:
   Attributes:
     num_blocks: all of them.
     blocks_per_sm: how many are resident on one SM.
-    wave_loss: waves that are lost for each that the kernel needs more.
+    wave_loss: waves that the kernel loses per additional wave.
   """
 
   num_blocks: int
@@ -85,7 +86,7 @@ def of_kernel(
   product: tuple[gemm.Shape, str] | None,
   gpu: cluster_lib.Gpu,
 ) -> Grid:
-  """The grid of a kernel, with the product that it mainly is, if it is one."""
+  """The grid of a kernel; `product` is its main matrix product, if any."""
   if product is not None:
     triton = _triton_grid(kernel.backend_config, *product, gpu)
     return triton or _library_grid(gpu, *product)
@@ -93,7 +94,7 @@ def of_kernel(
     elements = kernel.result_elements
     num_blocks = math.ceil(elements / _ATTENTION_ELEMENTS_PER_BLOCK)
     return Grid(num_blocks=max(num_blocks, 1), blocks_per_sm=1)
-  if kernel.pattern == "memcpy":  # Taken to need no SM, whatever copies.
+  if kernel.pattern == "memcpy":  # Assumed to need no SMs.
     return Grid(num_blocks=1, blocks_per_sm=1)
   num_threads = (
     kernel.num_threads or kernel.result_elements / _FUSION_ELEMENTS_PER_THREAD
@@ -136,7 +137,7 @@ def _triton_grid(
   element_type: str,
   gpu: cluster_lib.Gpu,
 ) -> Grid | None:
-  """A block per tile of the Triton kernel that autotuning chose, if it did."""
+  """A block per tile if autotuning chose a Triton kernel, else None."""
   fusion = backend_config.get("fusion_backend_config", {})
   config = fusion.get("triton_gemm_config")
   if config is None:

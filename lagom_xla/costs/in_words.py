@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Words for figures: times, sizes, counts and NCCL's settings.
+"""Figures as text: times, sizes, counts and NCCL's settings.
 
-Everything that is told to a user has its figures from here, so that a figure
-reads alike wherever it is: times in ms, sizes in powers of ten.
+All output formats its figures here, so that they look the same everywhere:
+times in ms, sizes in powers of ten.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
   from lagom_xla.costs import nccl
 
-# Ends of ranges of at least so many ms, and sizes of so many MB, need no
-# fraction.
+# Ends of ranges from here on (ms), and sizes (MB), have no fraction.
 _WHOLE_FROM_MS = 100
 _WHOLE_FROM_MB = 100
-# Shorter ones need a third digit.
+# Times below this have three digits after the point.
 _SHORT_MS = 0.1
 _SUFFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -29,44 +28,44 @@ def milliseconds(us: float) -> str:
 
 
 def ms(us: float) -> str:
-  """The same without the unit, for columns that name it."""
+  """A time in milliseconds without the unit, for columns that name it."""
   time_ms = us / 1e3
   digits = 3 if 5e-4 <= abs(time_ms) < _SHORT_MS else 2
   return f"{time_ms:,.{digits}f}"
 
 
 def rounded_ms(us: float) -> str:
-  """The same without a fraction where ends of ranges have none."""
+  """A time in milliseconds without the unit, rounded as in a range."""
   return f"{us / 1e3:,.0f}" if us >= _WHOLE_FROM_MS * 1e3 else ms(us)
 
 
 def ms_range(low_us: float, high_us: float, joint: str = " to ") -> str:
-  """What a time is between, without a unit, with `joint` between the ends."""
+  """A range of milliseconds without the unit, `joint` between its ends."""
   if min(low_us, high_us) >= _WHOLE_FROM_MS * 1e3:
     return f"{rounded_ms(low_us)}{joint}{rounded_ms(high_us)}"
   return f"{ms(low_us)}{joint}{ms(high_us)}"
 
 
 def megabytes(num_bytes: int) -> str:
-  """Bytes in MB of 1e6, with as many digits as say something."""
+  """Bytes in MB (1e6), kB or B, with the unit."""
   if num_bytes >= 1e6:
     return f"{mb(num_bytes)} MB"
   return f"{num_bytes / 1e3:.1f} kB" if num_bytes >= 1e3 else f"{num_bytes} B"
 
 
 def mb(num_bytes: int) -> str:
-  """The same without the unit, for columns of MB."""
+  """Bytes in MB (1e6) without the unit, for columns that name it."""
   size = num_bytes / 1e6
   return f"{size:,.{0 if size >= _WHOLE_FROM_MB else 1}f}"
 
 
 def gigabytes(num_bytes: float) -> str:
-  """Bytes of a GPU's memory in GB of 1e9."""
+  """Bytes in GB (1e9), with the unit."""
   return f"{num_bytes / 1e9:,.1f} GB"
 
 
 def short(value: float) -> str:
-  """A rate in three digits, such as 312k."""
+  """A number in three digits, such as 312k."""
   for size, suffix in _SUFFIXES:
     if value >= 0.9995 * size:
       return f"{_three_digits(value / size)}{suffix}"
@@ -81,13 +80,13 @@ def _three_digits(value: float) -> str:
 def count(
   items: int | Collection[object], noun: str, plural: str | None = None
 ) -> str:
-  """A number of things, the noun in its number."""
+  """A count with its noun in the singular or plural, such as 2 nodes."""
   number = items if isinstance(items, int) else len(items)
   return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def some(names: Sequence[str], most: int = 3) -> str:
-  """The first of some names, and how many more there are."""
+  """The first `most` names, and how many more there are."""
   shown = list(names[:most])
   if len(names) > most:
     shown.append(f"{len(names) - most:,} more")
@@ -96,7 +95,7 @@ def some(names: Sequence[str], most: int = 3) -> str:
 
 
 def option(name: str, value: str) -> str:
-  """An XLA option's value, in MB too where it is a number of bytes."""
+  """An XLA option's value; byte counts also in MB."""
   if name.endswith("_bytes") and value.isdecimal() and int(value):
     return f"{value} ({megabytes(int(value))})"
   if value in ("True", "False"):
@@ -107,10 +106,10 @@ def option(name: str, value: str) -> str:
 def setting(
   chosen: nccl.Setting, *, of_array: int | None = None, num_arrays: int = 1
 ) -> str:
-  """A NCCL setting, with channels as NCCL reports them.
+  """An NCCL setting, with channels as NCCL reports them.
 
-  `of_array` are the channels of each of the `num_arrays` arrays of a combined
-  collective, if NCCL gives them one by one.
+  `of_array` is the number of channels of each of the `num_arrays` arrays of a
+  combined collective, if NCCL assigns channels per array.
   """
   channels = count(chosen.num_channels, "channel")
   if of_array is not None and num_arrays > 1:
@@ -124,11 +123,11 @@ def setting(
 def tuning_key(
   kind: str, num_bytes: int, num_ranks: int, platform: str = "GPU"
 ) -> str:
-  """What NCCL tells collectives apart by, such as all-gather of 35 MB ..."""
+  """A tuning key, such as all-gather of 35.0 MB over 8 GPUs."""
   return f"{kind} of {megabytes(num_bytes)} over {num_ranks} {platform}s"
 
 
-# What runs collectives where no kernel that NCCL tunes does.
+# What runs collectives in place of kernels that NCCL tunes.
 _RUN_BY = {
   "XLA kernel": "a kernel of XLA's own",
   "copy engines": "copy engines",
@@ -142,9 +141,9 @@ def run_by(by: str) -> str:
 
 
 def run_otherwise(found: Iterable[tuple[str, str, int]]) -> str:
-  """What runs how many collectives in how many SMs; "" for none.
+  """How many collectives are run by what, on how many SMs; "" for none.
 
-  `found` has their kinds, what runs them, and how many SMs that takes.
+  `found` has (kind, what runs it, number of SMs) of each collective.
   """
   sms: dict[tuple[str, str], list[int]] = {}
   for kind, by, num_sms in found:
@@ -158,7 +157,7 @@ def run_otherwise(found: Iterable[tuple[str, str, int]]) -> str:
 
 
 def sm_range(taken: Collection[int]) -> str:
-  """Numbers of SMs, from the least to the most."""
+  """The range of numbers of SMs, such as 4 to 16 SMs."""
   low, high = min(taken), max(taken)
   if not high:
     return "no SM"
@@ -166,7 +165,7 @@ def sm_range(taken: Collection[int]) -> str:
 
 
 def supposing(scenario: str) -> str:
-  """A scenario of what the cost model may be wrong about, as a clause."""
+  """A scenario of an error of the cost model, as a clause."""
   return scenario if scenario.startswith("as ") else f"if {scenario}"
 
 

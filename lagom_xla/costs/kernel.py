@@ -1,19 +1,19 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The lone run time of a kernel, its memory traffic, and its thread blocks.
+"""Run time of a kernel alone, its memory traffic, and its thread blocks.
 
-Matrix products take what `gemm` predicts, and never less than their bytes: what
-is fused into a product can read much more than its operands. Attention and
-convolutions take their operations at a share of the peak, or their bytes. What
-a product multiplies goes by its precision (`matrix_products.py` of passes), and
-none of f32 of which all bits count is faster than the GPU's f32 without tensor
-cores. `fusion` has the time of every other kernel, and what updates of one
-place add to it; `grid` the thread blocks.
+Matrix products take what `gemm` predicts, and at least the time of their bytes:
+ops fused into a product can read much more than its operands. Attention and
+convolutions take the time of their operations at a share of the peak, or of
+their bytes. A product's element type follows from its precision
+(`matrix_products.py` of passes); exact f32 products run at no more than the
+GPU's f32 rate without tensor cores. `fusion` has the time of all other kernels,
+including colliding updates of a scatter; `grid` has the thread blocks.
 
-XLA estimates kernels too (xla_gpu_collect_cost_model_stats, entry "sol"): its
+XLA estimates kernels too (xla_gpu_collect_cost_model_stats, entry "sol"). Its
 products come from the table that `gemm` is fitted to, read as a product's own
-time. So that is taken only for products of unknown shape, and for library calls
-and lone instructions such as sorts, if it is not faster than memory could be.
+time. So its estimate is used only for products of unknown shape, library calls
+and single instructions such as sorts, unless it is faster than memory allows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from lagom_xla.passes import kernels as kernels_lib
 # Shares of the peak that fused attention reaches in long causal sequences with
 # heads of 128, forward and backward, by major compute capability:
 # about what FlashAttention-2 (arXiv 2307.08691) reports on A100 and
-# FlashAttention-3 (arXiv 2407.08608) on H100. Later GPUs are taken to be alike.
+# FlashAttention-3 (arXiv 2407.08608) on H100. Later GPUs are assumed to equal
+# H100.
 _ATTENTION_EFFICIENCY = {8: (0.7, 0.6), 9: (0.6, 0.5)}
 
 
@@ -39,20 +40,19 @@ class KernelCost:
   """A kernel alone on the GPU.
 
   Attributes:
-    time_us: the time that it takes on its stream: its run time, and the gap
-      until the next kernel can start.
-    memory_us: the part of it that its memory traffic takes at full bandwidth.
+    time_us: time that it takes on its stream: its run time and the gap until
+      the next kernel can start.
+    memory_us: time of its memory traffic at full bandwidth, at most its run
+      time.
     num_blocks: thread blocks (mu_i).
     blocks_per_sm: blocks that are resident on one SM (TB_i).
-    source: "model", "xla" or "measured".
-    gap_us: the part of the time that is that gap.
+    source: where the run time is from: "model", "xla" or "measured".
+    gap_us: the gap in `time_us`.
     memory_share: share of the memory's rate that its traffic reaches.
-    wave_loss: waves that are lost for each that the kernel needs more.
-    threads_us: the part of the time that its threads take at least, however
-      little each of them does.
-    scattered_us: the part of the time that reads across the order of memory
-      take.
-    pairing: of what a profile measured, which work this is; None if none.
+    wave_loss: waves that the kernel loses per additional wave.
+    threads_us: least time of its threads, however little each of them does.
+    scattered_us: time of its reads across the order of memory.
+    pairing: number of its work in `measured.Measured`; None if not measured.
   """
 
   time_us: float
@@ -69,12 +69,12 @@ class KernelCost:
 
   @property
   def run_us(self) -> float:
-    """From its start to its end."""
+    """Time from its start to its end."""
     return self.time_us - self.gap_us
 
 
 def predict(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> KernelCost:
-  """Predicts a kernel's lone time from its HLO and the GPU's figures."""
+  """Predicts the cost of a kernel alone, from its HLO and the GPU's figures."""
   traffic_us = kernel.num_bytes / (gpu.hbm_gbps * 1e3)
   estimate_us = _xla_estimate_us(kernel)
   if estimate_us is not None and estimate_us >= max(traffic_us, 1e-3):
@@ -91,7 +91,7 @@ def predict(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> KernelCost:
     blocks_per_sm=grid.blocks_per_sm,
     source=source,
     gap_us=parameters.launch_gap_us,
-    # A product's tiles fetch their operands while others compute.
+    # A product's tiles load their operands while others compute.
     memory_share=(
       1.0 if product else parameters.patterns[kernel.pattern].memory_share
     ),
@@ -111,12 +111,12 @@ def _run_us(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> float:
   moved_us = fusion.time_us(fusion.fitted(gpu), kernel, gpu)
   if product := _product(kernel):
     largest_flops = 2 * math.prod(product[0])
-    # Of several products in one kernel only the largest's shape is known. One
-    # of complex numbers is four of reals.
+    # Of several products in one kernel, only the shape of the largest is known.
+    # A complex product is four real ones.
     num_products = max(kernel.flops / largest_flops, 1)
     shape, element_type = product
-    # XLA's products of 8 bits come out wider unless something fused narrows
-    # them, which is rare.
+    # Results of XLA's 8-bit products are wider, unless a fused op narrows them,
+    # which is rare.
     is_narrow = element_type.startswith(("f4", "f8"))
     out_type = "bf16" if is_narrow else element_type
     types = (element_type, element_type, out_type)
@@ -129,14 +129,14 @@ def _run_us(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> float:
 
 
 def _exact_us(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> float:
-  """The least time of products of f32 without tensor cores; 0 for others."""
+  """Least time of exact f32 products, without tensor cores; 0 for others."""
   if kernel.arithmetic is None or not kernel.arithmetic.is_exact:
     return 0.0
   return kernel.flops / (gpu.matmul_peak_tflops["f32"] * 1e6)
 
 
 def _arithmetic_us(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> float:
-  """The operations of attention, convolutions and unknown products."""
+  """Time of the operations of attention, convolutions and unknown products."""
   if not kernel.flops:
     return 0.0
   element_type = _number_type(kernel)
@@ -151,12 +151,12 @@ def _arithmetic_us(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> float:
 
 
 def _times(kernel: kernels_lib.Kernel) -> int:
-  """Products that are multiplied for one, where its numbers come in parts."""
+  """Products computed for one whose operands are split into parts, else 1."""
   return 1 if kernel.arithmetic is None else kernel.arithmetic.times
 
 
 def _product(kernel: kernels_lib.Kernel) -> tuple[gemm.Shape, str] | None:
-  """(batch, m, n, k) and type of the product that a kernel mainly is."""
+  """(batch, m, n, k) and type of a kernel's main product, if it has one."""
   shape = kernel.matrix_shape
   if kernel.category != "gemm" or shape is None or min(shape) < 1:
     return None
@@ -164,7 +164,7 @@ def _product(kernel: kernels_lib.Kernel) -> tuple[gemm.Shape, str] | None:
 
 
 def _number_type(kernel: kernels_lib.Kernel) -> str:
-  """What it multiplies; one byte per element where it is no number's."""
+  """The type that a kernel multiplies; "s8" if that is not a number type."""
   if kernel.arithmetic is not None:
     return kernel.arithmetic.element_type
   is_number = kernel.element_type[:1] in "bfsuc"

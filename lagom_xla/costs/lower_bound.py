@@ -2,27 +2,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lower bound of a module's step time, in any order, with any settings.
 
-Whatever settings NCCL gets and wherever XLA puts starts and dones, four things
-bound the step. All kernels run one after the other, none faster than alone. All
-collectives within nodes follow each other, none faster than its bytes on the
-links, and so do all between nodes, whatever streams they run on. So do the host
-copies of each direction, on the link to the host. And a chain of instructions,
-each of which needs the one before, takes what its kernels, collectives and
-copies take together. The longest of these is the bound:
+Whatever settings NCCL gets and wherever XLA puts starts and dones, four times
+bound the step. Kernels run one after the other, none faster than alone.
+Collectives within nodes share their links, so their bytes take at least the sum
+of their times there, whatever streams they run on; likewise those between
+nodes. The host copies of each direction share the link to the host. And a chain
+of dependent instructions takes the sum of its kernels, collectives and copies.
+The longest of these is the bound:
 
     bound = max(sum of kernels, sums of collectives within nodes and between
                 them, sums of copies to the host and from it, longest chain)
 
-A loop, call or conditional holds the compute stream, so it is one more kernel
-to the computation around it, as long as its own bound: each iteration's, times
-the trips, and of a conditional the quickest branch's, whichever one is taken.
-Collectives that another computation waits for bind no chain, only the sum.
+A loop, call or conditional holds the compute stream, so it counts as a kernel
+of the computation around it. A loop takes the bound of an iteration times its
+trips, a conditional the bound of its fastest branch. Collectives that another
+computation waits for count in the sums, but in no chain.
 
-Links are taken at their data sheet's rate, with the algorithm that makes the
-most of them and no latency. The bound rests on the predicted times of kernels,
-and has their errors. It is a bound of what XLA made of a program: with other
-options, or in another form, XLA may make something quicker of it, with other
-kernels, or with collectives of a loop one iteration ahead.
+Links run at their data sheet rate, with the algorithm that uses them best and
+no latency. The bound depends on the predicted times of kernels, and has their
+errors. It holds for the module that XLA compiled: with other options, or from
+another form of the program, XLA may compile a faster one, with other kernels,
+or with a loop's collectives one iteration ahead.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from lagom_xla.passes import hlo
 
 
 def us(*steps: step_lib.Step) -> float:
-  """The bound of a step, in microseconds; of several, the least of theirs.
+  """The bound of a step in microseconds; of several steps, the least.
 
-  Each config makes a module of its own: without Triton's matrix products, its
-  kernels can be shorter than any setting makes the default's.
+  Each config compiles to another module: without Triton's matrix products, for
+  one, its kernels can be faster than the default's.
   """
   return min(map(_us, steps))
 
@@ -72,7 +72,7 @@ def links_us(
   )
   gbps = max(gbps, wire.most_tree_gbps(cluster, key.communicator, key.kind))
   gbps *= wire.most_speedup(cluster, key.communicator)
-  # A link's data sheet rate over the rate that NCCL assumes, at least 1.
+  # Data sheet rate over the rate that NCCL assumes, at least 1.
   node, nvlink = cluster.node, cluster.node.nvlink
   if key.num_nodes > 1:
     share = wire.MOST_EFFICIENCY
@@ -82,14 +82,14 @@ def links_us(
     share = max(nvlink.link_gbps / nvlink.link_effective_gbps, 1.0)
     multicasts = key.multicasts and nvlink.topology == "nvswitch"
     if key.kind == "all-reduce" and multicasts:
-      # By multicast each GPU sends its array once. NCCL counts in steps: on 120
-      # of an H800's 200 GB/s.
+      # With multicast each GPU sends its array once. NCCL rounds down to its
+      # own steps: it assumes 120 of an H800's 200 GB/s.
       gbps = max(gbps, nvlink.num_links * nvlink.link_gbps / share)
   return key.num_bytes / (1e3 * gbps * share)
 
 
 class _Bound:
-  """Bounds of a step's computations, each found once."""
+  """Bounds of a step's computations, each computed once."""
 
   def __init__(self, step: step_lib.Step):
     self._step = step
@@ -98,7 +98,7 @@ class _Bound:
     self.moving_us = functools.cache(self._moving_us)
 
   def copying_us(self, *, to_host: bool) -> float:
-    """How long the host copies of one direction take on their link."""
+    """Time of the host copies of one direction on the link to the host."""
     return sum(
       copy.executions * collective_lib.host_copy_us(copy, self._step.cluster)
       for copy in self._step.analysis.host_copies
@@ -106,7 +106,7 @@ class _Bound:
     )
 
   def _held_us(self, computation_id: int) -> float:
-    """How long a computation holds the compute stream at least."""
+    """Least time that a computation holds the compute stream."""
     computation = self._step.analysis.module.computations[computation_id]
     kernels_us = chain_us = 0.0
     collectives_us = dict.fromkeys((True, False), 0.0)
@@ -127,7 +127,7 @@ class _Bound:
     return max(kernels_us, *collectives_us.values(), chain_us)
 
   def _moving_us(self, computation_id: int, *, within: bool) -> float:
-    """How long its collectives take on the links within nodes or between."""
+    """Time of its collectives on the links within or between nodes."""
     called_us = functools.partial(self.moving_us, within=within)
     computation = self._step.analysis.module.computations[computation_id]
     return sum(
@@ -164,7 +164,10 @@ class _Bound:
   def _started_us(
     self, instruction: hlo.Instruction, *, awaited: bool, within: bool
   ) -> float:
-    """Collectives of one fabric that it starts; if asked, that are awaited."""
+    """Time of the collectives on one fabric that it starts.
+
+    If `awaited`, only of those that its own computation waits for.
+    """
     started = self._step.analysis.started_by.get(instruction.id, ())
     return sum(
       self._links_us[self._step.key_of[c.name]]

@@ -1,19 +1,20 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Measured costs: what a profile says in place of a prediction.
+"""Costs measured in a profile, in place of predictions.
 
     with measured.pricing(costs):
       step = step_lib.of_module(module, cluster)
 
-A kernel costs what it took alone in the profile, by its name if a kernel of
-that name does the same work, else by its work: another compile of the step
-names the same kernels anew. What the profile lacks is predicted, times what
-kernels of its category took over what was predicted for them. Collectives go by
-their tuning key, and what is lacking by kind and reach. A setting that NCCL did
-not choose in the profile is scaled as its choice is. What a kernel loses beside
-a collective is the model's, times what such a pair lost in the profile over
-what the model says of it there. What was measured is wrong by what it differs
-from step to step, and the rest by what the model is (`uncertainty.py`).
+A kernel costs what it took alone in the profile. It is found by its name if the
+kernel of that name does the same work, else by its work, as another compile of
+the step renames kernels. A kernel that is not in the profile costs its
+prediction, times the ratio of measured to predicted time of its category.
+Collectives are found by their tuning key; those not in the profile are scaled
+by the ratio of their kind and reach. Settings that NCCL did not choose in the
+profile are scaled like the setting it chose. A kernel's loss beside a
+collective is the model's, times the ratio of measured to predicted loss of such
+a pair. Measured costs are uncertain by their spread over steps, all others by
+the errors of the model (`uncertainty.py`).
 """
 
 from __future__ import annotations
@@ -33,23 +34,23 @@ from lagom_xla.passes import kernels as kernels_lib
 
 # Equal for kernels of equal work.
 Work = tuple[object, ...]
-# Kernels of a work beside collectives of a key.
+# Kernels of equal work beside collectives of a key.
 Pair = tuple[Work, collective_lib.TuningKey]
 # A collective's kind, and whether it spans nodes.
 Reach = tuple[str, bool]
-# What a time may have to be multiplied by, 9 times in 10: the larger one first.
+# Factors that bound the error of a time, 9 times in 10: the larger one first.
 Factors = tuple[float, float]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-  """The traced run that costs are measured by.
+  """The traced run that costs were measured in.
 
   Attributes:
-    name: of its first process.
-    began_ns: when its profile began, since 1970; None where it does not say.
-    num_steps: whole steps in the trace, those of all devices together.
-    num_devices: that were traced.
+    name: name of its first process.
+    began_ns: when its profile began, since 1970; None if it does not say.
+    num_steps: whole steps in the trace, summed over devices.
+    num_devices: devices that were traced.
   """
 
   name: str
@@ -60,25 +61,25 @@ class Run:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Measured:
-  """What a profile says that kernels and collectives cost alone.
+  """Costs of kernels and collectives alone, from a profile.
 
   Attributes:
     kernel_us: run time of each kernel, without the gap after it, by its name.
-    work_of: the work of those.
-    work_us: the same by work.
+    work_of: the work of each of these kernels, by its name.
+    work_us: run time by work.
     categories: measured over predicted run time, by category of kernels.
-    gap_us: between one kernel and the next; None if unknown.
+    gap_us: gap between one kernel and the next; None if unknown.
     keys: measured over predicted time of collectives, by tuning key.
     reaches: the same by kind and reach.
-    run: that all of it is of.
-    routed: of those keys, which NCCL's settings did not reach in the run.
+    run: the run that was traced.
+    routed: those of `keys` that NCCL's settings did not apply to in the run.
     losses: measured over predicted loss of kernels beside collectives.
-    kernel_factors: how far measured kernels of a step are from what they cost
-      here; None where the run is too short to tell.
-    collective_factors: the same of measured collectives; None also where their
-      times may have waits for ranks.
-    step_factors: what steps of the run took over a replay of them; None where
-      it is too short to tell.
+    kernel_factors: spread of a step's measured kernels around their costs here;
+      None if the run is too short to tell.
+    collective_factors: the same for measured collectives; None also if their
+      times may include waits for other ranks.
+    step_factors: spread of the run's steps around a replay of them; None if the
+      run is too short to tell.
   """
 
   kernel_us: Mapping[str, float]
@@ -96,11 +97,11 @@ class Measured:
   step_factors: Factors | None = None
 
   def knows_kernel(self, cost: kernel_lib.KernelCost) -> bool:
-    """Whether a cost of `kernel` is measured, and known by how much."""
+    """Whether a cost from `kernel` is measured, with a known spread."""
     return cost.source == "measured" and self.kernel_factors is not None
 
   def knows_collective(self, key: collective_lib.TuningKey) -> bool:
-    """Whether a key's collectives are measured, and known by how much."""
+    """Whether a key's collectives are measured, with a known spread."""
     return key in self.keys and self.collective_factors is not None
 
   def beside(
@@ -109,13 +110,16 @@ class Measured:
     collective: collective_lib.CollectiveCost,
     gpu: cluster_lib.Gpu,
   ) -> contention.Beside:
-    """What two do to each other, by their costs from `kernel`, `collective`."""
+    """How much a kernel and a collective slow each other down.
+
+    The costs are from `self.kernel` and `self.collective`.
+    """
     pair = kernel.pairing, collective.pairing
     return contention.beside(
       kernel, collective, gpu, slowdown_scale=self._losses.get(pair, 1.0)
     )
 
-  # Works and keys of pairs as small numbers, which hash faster.
+  # Works and keys of pairs as integers, which hash faster.
   @functools.cached_property
   def _numbers(self) -> Mapping[Work | collective_lib.TuningKey, int]:
     parts = itertools.chain.from_iterable(self.losses)
@@ -129,7 +133,7 @@ class Measured:
   def kernel(
     self, kernel: kernels_lib.Kernel, predicted: kernel_lib.KernelCost
   ) -> kernel_lib.KernelCost:
-    """What a kernel costs alone, given what is predicted for it."""
+    """The cost of a kernel alone, given its prediction."""
     work = work_of(kernel)
     run_us = self.work_us.get(work)
     if self.work_of.get(kernel.name) == work:
@@ -155,7 +159,7 @@ class Measured:
     key: collective_lib.TuningKey,
     predicted: collective_lib.CollectiveCost,
   ) -> collective_lib.CollectiveCost:
-    """What a key's collective costs alone, given what is predicted for it."""
+    """The cost of a key's collective alone, given its prediction."""
     reach = (key.kind, key.num_nodes > 1)
     factor = self.keys.get(key, self.reaches.get(reach, 1.0))
     return self._scaled(key, predicted, factor)
@@ -165,7 +169,7 @@ class Measured:
     key: collective_lib.TuningKey,
     predicted: collective_lib.CollectiveCost,
   ) -> collective_lib.CollectiveCost:
-    """The same in a kernel of XLA's own, of which NCCL's tell nothing."""
+    """The same in a kernel of XLA's own, which ratios by reach do not cover."""
     return self._scaled(key, predicted, self.keys.get(key, 1.0))
 
   def _scaled(
@@ -174,7 +178,7 @@ class Measured:
     predicted: collective_lib.CollectiveCost,
     factor: float,
   ) -> collective_lib.CollectiveCost:
-    # The same bytes in another time.
+    # The bytes stay the same.
     return dataclasses.replace(
       predicted,
       time_us=predicted.time_us * factor,
@@ -190,10 +194,10 @@ _pricing: contextvars.ContextVar[Measured | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def pricing(measured: Measured | None) -> Iterator[None]:
-  """Prices the steps that are made inside by what was measured.
+  """Prices all steps that are created inside by what was measured.
 
-  A search makes steps wherever it tries something, and all of them must be
-  priced alike to be compared.
+  A search creates steps in many places, and compares them only if all are
+  priced alike.
   """
   token = _pricing.set(measured)
   try:
@@ -203,12 +207,12 @@ def pricing(measured: Measured | None) -> Iterator[None]:
 
 
 def now_pricing() -> Measured | None:
-  """What steps that are made here are priced by; None if by predictions."""
+  """What steps created now are priced by; None for predictions."""
   return _pricing.get()
 
 
 def work_of(kernel: kernels_lib.Kernel) -> Work:
-  """Equal for kernels of equal work."""
+  """The work of a kernel; equal for kernels of equal work."""
   return (
     kernel.category,
     kernel.pattern,

@@ -2,47 +2,47 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collectives that NCCL's tuner is not asked about, and what they cost.
 
-XLA's options have some run otherwise than by the kernels that a tuner knows.
-What no schedule shows, `Asked` says; the rest is NCCL's (src/enqueue.cc and
-src/ce_coll.cc, 2.30.7):
+With some XLA options, collectives do not run as the kernels that a tuner knows.
+`Asked` has what the options ask for and no schedule shows; NCCL decides the
+rest (src/enqueue.cc and src/ce_coll.cc, 2.30.7):
 
-*Copy engines* gather where a communicator was made with the policy to take no
-SM, which XLA asks for where async collectives are as many as sync ones, or as
-large (ShouldCollectiveUseMinimalResource in gpu_executable.cc); on Blackwell
-also without, above 8 Mi elements of a rank. They write a rank's part to each
-other rank, between two barriers, and one array after the other:
+*Copy engines* run all-gathers in communicators with the policy to take no SM.
+XLA asks for that policy if async collectives are at least as many as sync ones,
+or as large (ShouldCollectiveUseMinimalResource in gpu_executable.cc). On
+Blackwell they also run without it, above 8 Mi elements per rank. They write a
+rank's part to each other rank, between two barriers, one array after the other:
 
     t = arrays * 2 * barrier + max(others' bytes / copy rate,
                                    own bytes / own rate)
 
-*Symmetric kernels* do all else within an NVLink domain (`nccl.symmetric`).
+*Symmetric kernels* run all others within an NVLink domain (`nccl.symmetric`).
 
 *Between nodes*, from 2.30.7 on, proxies put a rank's part to its peers on other
-nodes, and copy engines hand on what comes; each peer is waited for in turn:
+nodes, and copy engines distribute what arrives, waiting for each peer in turn:
 
     t = barriers + hop + message
         + max(network, hand-outs) + the last hand-out
 
-where RDMA is (InfiniBand, RoCE). All other collectives between nodes keep the
-kernels that a tuner knows.
+if the fabric has RDMA (InfiniBand, RoCE). All other collectives between nodes
+keep the kernels that a tuner knows.
 
-*Copies within a process* exchange like copy engines do, with one barrier.
+*Copies within a process* exchange data like copy engines, with one barrier.
 
-*Puts within a process* gather where XLA marks a gather so (RunOneSidedAllGather
-in all_gather_thunk.cc): a rank signals and waits for one peer after the other,
-puts its part to all (ncclPutSignal, by copy engines), then has its own copied
-by a plain memcpy:
+*Puts within a process* run all-gathers that XLA marks for it
+(RunOneSidedAllGather in all_gather_thunk.cc): a rank signals to and waits for
+one peer after the other, puts its part to all (ncclPutSignal, by copy engines),
+then copies its own part by a plain memcpy:
 
     t = (ranks - 1) * signal + others' bytes / copy rate
         + 2 * own bytes / memory rate
 
-Gathers by copies within an NVLink domain and symmetric kernels were measured
-(docs/comparison.md). Of the others only the rates are published, so what they
-gain is not sure (`scenario.SURE`).
+All-gathers by copy engines within an NVLink domain and symmetric kernels were
+measured (docs/comparison.md). For the others only the rates are published, so
+their gain is not certain (`scenario.SURE`).
 
 A copy reads and writes memory once. The switch writes what it multicasts, and
-reads what it adds up, on every GPU. Rates end in _gbps and mean 1e9 bytes per
-second.
+reads what it adds up, on every GPU. Names that end in _gbps are in 1e9 bytes
+per second.
 """
 
 from __future__ import annotations
@@ -58,48 +58,50 @@ from lagom_xla.costs import wire
 from lagom_xla.costs.nccl import symmetric
 from lagom_xla.passes import collectives as collectives_lib
 
-# The least NCCL for each: windows with a policy, copies that overlap kernels
-# (Megatron-Bridge#3391), and no SM between nodes.
+# Least NCCL versions for windows with a policy, for copies that overlap kernels
+# (Megatron-Bridge#3391), and for taking no SM between nodes.
 LEAST_NCCL = (2, 28)
 OVERLAPPING_NCCL = (2, 30)
 BETWEEN_NODES_NCCL = (2, 30, 7)
 
-# 354 GiB/s of 32 MB to a peer by cudaMemcpyBatchAsync without an SM, which
-# needs NVLinks of 450 GB/s, and 87 GiB/s within the same GPU (nccl#2177, CUDA
-# 13.2). Of others neither is published, so both count as shares of the links.
+# cudaMemcpyBatchAsync without an SM copies 32 MB to a peer at 354 GiB/s, which
+# takes NVLinks of 450 GB/s, and within a GPU at 87 GiB/s (nccl#2177, CUDA
+# 13.2). Neither is published for other links, so both scale with the links.
 _LINK_SHARE = 354 * 2**30 / 1e9 / 450
 _OWN_SHARE = 87 * 2**30 / 1e9 / 450
-# A memcpy of one byte to a peer, alone and in a batch (torchcomms#2195, H100):
-# a barrier is one to a multicast address, or a batch of them, and a wait.
+# A memcpy of one byte to a peer, alone and in a batch (torchcomms#2195, H100).
+# A barrier is a memcpy to a multicast address, or a batch of them, and a wait.
 _BARRIER_US = 3.55
 _BATCH_US = 2.30
-# NCCL_SYM_CE_THRESHOLD, which is held against elements.
+# NCCL_SYM_CE_THRESHOLD, which NCCL compares with elements, not bytes.
 _BLACKWELL_COPIES_ABOVE = 8 * 2**20
 # HIER_COLL_MAX_CHUNK_SIZE.
 _CHUNK_BYTES = 64 * 2**20
 _RDMA_FABRICS = ("infiniband", "roce")
 
-# What the switch adds up for NCCL (hasLDMC in src/sym_kernels.cc).
+# Types that NCCL has the switch add up (hasLDMC in src/sym_kernels.cc).
 _SWITCH_TYPES = ("bf16", "f16", "f32", "f64")
 _SWITCH_TYPES_OF_BLACKWELL = (*_SWITCH_TYPES, "f8e4m3fn", "f8e5m2")
-# What symmetric kernels reduce (ncclSymkImplemented).
+# Types that symmetric kernels reduce (ncclSymkImplemented).
 _REDUCED_TYPES = ("bf16", "f16", "f32", "f8e4m3fn", "f8e5m2")
 
 By = Literal["copy engines", "symmetric kernel"]
-# What runs a collective: a kernel that NCCL tunes, or what does in its place.
+# What runs a collective: a kernel that NCCL tunes, or something in its place.
 RunBy = Literal["NCCL", "XLA kernel", "copy engines", "symmetric kernel"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-  """What XLA's options ask of a process that no schedule shows.
+  """What XLA's options ask of a process, as far as no schedule shows it.
 
   Attributes:
-    symmetric: kinds whose buffers are NCCL windows, with the most bytes.
+    symmetric: kinds whose buffers are NCCL windows, each with the most bytes
+      for which they are.
     asks_for_no_sm: whether communicators may get the policy to take no SM.
-    copies_locally: whether GPUs of one process exchange by memcpys.
-    permutes_apart: whether permutes have communicators of those who talk alone.
-    nccl_version: of the NCCL that runs them.
+    copies_locally: whether GPUs of one process exchange data by memcpys.
+    permutes_apart: whether permutes have communicators of only the ranks that
+      exchange something.
+    nccl_version: version of the NCCL that runs them.
   """
 
   symmetric: tuple[tuple[str, int], ...] = ()
@@ -118,10 +120,10 @@ class Route:
 
   Attributes:
     by: what moves its bytes.
-    name: the kernel, as NCCL's log has it; "" for copies.
-    cost: alone.
-    is_measured: whether such collectives were measured anywhere, and not only
-      the rates that their cost is made of.
+    name: name of the kernel in NCCL's log; "" for copies.
+    cost: cost of the collective alone.
+    is_measured: whether such collectives were measured anywhere, not only the
+      rates that their cost is computed from.
   """
 
   by: By
@@ -137,9 +139,10 @@ def of_step(
   max_channels: int | None,
   num_devices: int,
 ) -> Mapping[collective_lib.TuningKey, Route]:
-  """The keys of a step whose collectives take another route, all of them.
+  """The routes of the keys all of whose collectives take one.
 
-  `num_devices` are those of the step.
+  `found` and `num_devices` are the collectives and devices of a step. Among
+  several routes of a key, the slowest counts.
   """
   is_marked = any(collective.memory for _, collective in found)
   if not (asked.symmetric or asked.copies_locally or is_marked):
@@ -169,10 +172,10 @@ def window_bytes(
   found: Iterable[tuple[collective_lib.TuningKey, collectives_lib.Collective]],
   asked: Asked,
 ) -> int:
-  """Bytes of the windows of the largest collective: what it takes at least.
+  """Bytes of the largest collective's windows: the least that a step needs.
 
-  Operands and results are allocated outside of JAX's pool. How many are alive
-  at once only XLA's buffer assignment knows.
+  Operands and results in windows are allocated outside of JAX's pool. Only
+  XLA's buffer assignment knows how many are live at once.
   """
   return max(
     (
@@ -267,7 +270,7 @@ def _by_copies(
     (key.num_bytes - part_bytes) / (1e3 * _copy_gbps(cluster)),
     part_bytes / (1e3 * _OWN_SHARE / _LINK_SHARE * _copy_gbps(cluster)),
   )
-  # What overlaps nothing keeps kernels from running, as if it had all SMs.
+  # Copies that do not overlap kernels count as if they took all SMs.
   overlaps = asked.nccl_version >= OVERLAPPING_NCCL
   num_channels = 0 if overlaps else cluster.gpu.num_sms
   return _copied(key, time_us, num_channels, is_measured=True)
@@ -323,8 +326,8 @@ def _by_kernel(
     num_arrays=collective.num_operands,
     max_ctas=max_channels,
   )
-  # A part is read or written once, the whole on the other side; an all-reduce
-  # does both with the whole.
+  # One side reads or writes a rank's part, the other the whole array; an
+  # all-reduce reads and writes the whole array.
   touched_bytes = key.num_bytes * (1 + 1 / key.num_ranks)
   if key.kind == "all-reduce":
     touched_bytes = 2 * key.num_bytes

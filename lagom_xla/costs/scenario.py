@@ -1,14 +1,14 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Scenarios, the cost model wrong in one part by a factor; prices in each.
+"""Scenarios, in which one part of the cost model is off by a factor; prices.
 
-Every part is a factor here, on its times; all are 1 in `AS_PREDICTED`.
-`uncertainty.py` makes the scenarios that the model's own errors call for, and
-`step.Step.under` prices a step in one. What being wrong about settings comes to
-is in `settings.py`.
+A scenario has a factor on the times of each part; all are 1 in `AS_PREDICTED`.
+`uncertainty.py` makes the scenarios from the model's known errors, and
+`step.Step.under` prices a step in one. `settings.py` has the effect of errors
+about settings.
 
-Most of what a schedule launches is in other schedules of the step, too, so all
-steps that are priced alike share their prices, each asked for once.
+Schedules of a step launch mostly the same kernels and collectives, so all steps
+that are priced alike share their prices, each computed once.
 """
 
 from __future__ import annotations
@@ -26,24 +26,26 @@ from lagom_xla.costs import settings
 from lagom_xla.costs import xla_kernels
 from lagom_xla.passes import kernels as kernels_lib
 
-# Below it errors are the host's noise and the launch (docs/cost_model.md).
+# Below this size, launches and noise of the host dominate the errors
+# (docs/cost_model.md).
 SMALL_BYTES = 64 * 1024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Scenario:
-  """What the times of each part of the model are multiplied by.
+  """Factors on the times of each part of the model.
 
   Attributes:
     name: what a report calls it.
-    part: the part that is wrong, as errors.json has it; "" if none is.
-    small_collectives: of less than `SMALL_BYTES`; 0 makes them cost nothing.
+    part: the part that is wrong, as named in errors.json; "" if none is.
+    small_collectives: collectives of less than `SMALL_BYTES`; 0 makes them
+      free.
     within_nodes: larger ones that stay on NVLink or PCIe.
     between_nodes: larger ones over the network.
-    few_channels: a channel, where there are fewer than NCCL gives.
+    few_channels: time of a channel, if there are fewer than NCCL would use.
     short_settings: algorithms, protocols and chunks that NCCL does not choose,
-      of collectives whose parts are short.
-    long_settings: the same of those whose parts are long.
+      for collectives whose parts are short.
+    long_settings: the same for those whose parts are long.
     contention: what kernels and collectives lose to each other.
     products: matrix products.
     other_kernels: all other kernels.
@@ -51,9 +53,9 @@ class Scenario:
       of those two.
     measured_collectives: collectives that a profile measured, in place of the
       first three.
-    scattered_reads: reads across the order of memory, of those other kernels.
-    unmeasured: what collectives gain by routes that were measured nowhere
-      (`routes.Route`), if not 0.
+    scattered_reads: reads across the order of memory, in other kernels.
+    unmeasured: 0 if routes that were measured nowhere (`routes.Route`) gain
+      nothing, else 1.
   """
 
   name: str = "as predicted"
@@ -82,18 +84,18 @@ SURE = Scenario(
 
 
 def is_small(key: collective_lib.TuningKey) -> bool:
-  """Whether the model is known to be wrong about its collectives."""
+  """Whether a key's collectives are too small to predict well."""
   return key.num_bytes < SMALL_BYTES
 
 
-# Prices that are kept: those of one cluster in all scenarios.
+# Enough to keep the prices of one cluster in all scenarios.
 _MAX_PRICES = 32
 
 
 class Prices:
-  """What the models say on a cluster, in a scenario.
+  """Costs on a cluster, in a scenario.
 
-  Equal costs of kernels are one object, which is quick to find again.
+  Equal costs of kernels are the same object, which makes look-ups fast.
   """
 
   def __init__(
@@ -123,7 +125,7 @@ class Prices:
   def _kernel_in_scenario(
     self, cost: kernel_lib.KernelCost, *, is_product: bool
   ) -> kernel_lib.KernelCost:
-    """What becomes of that in the scenario."""
+    """The cost of a kernel in the scenario, given that from `kernel`."""
     scenario = self._scenario
     factor = scenario.products if is_product else scenario.other_kernels
     more_us = (scenario.scattered_reads - 1) * cost.scattered_us
@@ -154,7 +156,7 @@ class Prices:
     key: collective_lib.TuningKey,
     predicted: collective_lib.CollectiveCost,
   ) -> collective_lib.CollectiveCost:
-    """The same of a collective that NCCL's settings do not reach."""
+    """Cost alone of a collective that NCCL's settings do not apply to."""
     cost, scenario, measured = predicted, self._scenario, self._measured
     is_measured = False
     if measured is not None and key in measured.routed:
@@ -194,7 +196,7 @@ class Prices:
       )
     is_long = settings.has_long_parts(key)
     other = scenario.long_settings if is_long else scenario.short_settings
-    # Of a permute NCCL's own choice hangs on who else is in its communicator.
+    # NCCL's choice for a permute depends on the rest of its communicator.
     is_chosen = setting.algorithm != "p2p"
     if other != 1 and is_chosen and settings.is_other(setting, default):
       own = predict(
@@ -216,7 +218,7 @@ class Prices:
   ) -> collective_lib.CollectiveCost:
     """Cost of a key's collective alone in a kernel of XLA's own.
 
-    What NCCL's model is off by is taken for what that of these kernels is.
+    The errors of NCCL's model are assumed for these kernels, too.
     """
     scenario = self._scenario
     is_measured = self._measured is not None and (
@@ -241,7 +243,7 @@ class Prices:
     kernel: kernel_lib.KernelCost,
     collective: collective_lib.CollectiveCost,
   ) -> contention.Beside:
-    """What a kernel and a collective do to each other."""
+    """How much a kernel and a collective slow each other down."""
     if self._scenario == AS_PREDICTED:
       if self._measured is not None:
         return self._measured.beside(kernel, collective, self._cluster.gpu)
@@ -260,7 +262,7 @@ class Prices:
   def _together(
     self, collectives: tuple[collective_lib.CollectiveCost, ...]
   ) -> contention.Together:
-    """What collectives of several streams do to each other."""
+    """How much collectives of several streams slow each other down."""
     return contention.together(collectives, self._cluster.gpu)
 
   @functools.cached_property
@@ -278,14 +280,14 @@ def of(
   measured: measured_lib.Measured | None,
   scenario: Scenario,
 ) -> Prices:
-  """The prices that all steps share that are priced so."""
+  """The prices that all steps priced in this way share."""
   return Prices(cluster, measured, scenario)
 
 
 def _scaled(
   cost: collective_lib.CollectiveCost, factor: float
 ) -> collective_lib.CollectiveCost:
-  """A cost that lasts so many times as long; nothing for 0."""
+  """A cost whose time is multiplied by `factor`; no cost at all for 0."""
   if not factor:
     return collective_lib.CollectiveCost(
       time_us=0.0, num_channels=0, memory_gbps=0.0

@@ -1,26 +1,26 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Settings that NCCL does not choose: its limits, and what we may err in.
+"""Settings that NCCL does not choose: limits, and errors in predicting them.
 
 *Limits.* A communicator starts with the most channels that it may ever use:
-maxCTAs of ncclConfig_t, which NCCL_MAX_CTAS overrules (src/init.cc). The choice
-of algorithm and protocol does not know of it. For sends and receives NCCL
-rounds it up to a power of two (ncclTopoComputeP2pChannels in
+maxCTAs of ncclConfig_t, which NCCL_MAX_CTAS overrides (src/init.cc). NCCL does
+not consider it when it chooses algorithm and protocol. For sends and receives,
+NCCL rounds it up to a power of two (ncclTopoComputeP2pChannels in
 src/graph/paths.cc). XLA sets it by one option for the communicators of
-collectives, all-to-all among them, and by another for those in which permutes,
+collectives, including all-to-all, and by another for those in which permutes,
 sends and receives run (CommunicationId(1) in xla/backends/gpu/runtime/).
 
-*Few channels.* What a channel copies where there are few is measured of
-all-reduces alone (benchmarks/data/channels). A channel that takes f times as
-long moves what 1 / f of a channel was thought to move, so NC channels take what
-NC / f are predicted to take: much more where channels bound the collective,
-nothing where links do.
+*Few channels.* The rate of a channel among few was measured for all-reduces
+only (benchmarks/data/channels). If a channel is f times as slow as predicted,
+NC channels take what is predicted for NC / f: much longer if channels bound the
+collective, no longer if links do.
 
-*Other settings.* How an algorithm or a protocol fares that NCCL does not choose
-is much less known where its latency decides than where its bandwidth does.
-Latency is paid by step, and so is a rank's part of the bytes, which tells the
-two apart. No row has other chunks than NCCL's: what smaller ones gain, in time
-or in memory bandwidth, is lost where other settings are wrong.
+*Other settings.* Algorithms and protocols that NCCL does not choose are much
+less certain if latency decides than if bandwidth does. Both latency and a
+rank's part of the bytes are paid per step, so the size of the part tells which
+decides. No measurement has other chunks than NCCL's: a scenario in which other
+settings are wrong takes away what smaller chunks gain in time or in memory
+bandwidth.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs.nccl import launch
 
-# A key's setting under a limit of so many channels.
+# (key, its setting, most channels) -> the setting under that limit.
 Limit = Callable[[collective_lib.TuningKey, nccl.Setting, int], nccl.Setting]
 
-# Half of each is a send and a receive, which have this kind of key, too.
+# Sends and receives, each half a permute, have keys of this kind, too.
 _IN_OTHER_COMMUNICATORS = "collective-permute"
 
 
 def by_variable(
   key: collective_lib.TuningKey, setting: nccl.Setting, max_channels: int
 ) -> nccl.Setting:
-  """A setting under NCCL_MAX_CTAS, which holds in every communicator."""
+  """A setting under NCCL_MAX_CTAS, which applies to every communicator."""
   if key.kind in nccl.SEND_RECV:
     max_channels = 1 << (max_channels - 1).bit_length()
   if setting.num_channels <= max_channels:
@@ -55,7 +55,7 @@ def by_variable(
 def by_other_variable(
   key: collective_lib.TuningKey, setting: nccl.Setting, max_channels: int
 ) -> nccl.Setting:
-  """A setting under NCCL_MAX_NCHANNELS, which NVLS does not heed (nvls.cc)."""
+  """A setting under NCCL_MAX_NCHANNELS, which NVLS ignores (nvls.cc)."""
   if setting.algorithm.startswith("nvls"):
     return setting
   return by_variable(key, setting, max_channels)
@@ -70,7 +70,8 @@ def by_option(
   return by_variable(key, setting, max_channels)
 
 
-# Of a rank's part: 32 MiB among the 8 ranks of that sweep.
+# Least bytes of a long part of a rank. With ring and Simple forced on 8 B300s,
+# predictions are about right from 32 MiB on (nccl_tests/sweeps.csv of --data).
 LONG_PART_BYTES = 4 * 2**20
 
 Predict = Callable[
@@ -79,7 +80,7 @@ Predict = Callable[
 
 
 def has_long_parts(key: collective_lib.TuningKey) -> bool:
-  """Whether bandwidth decides between algorithms, not latency."""
+  """Whether bandwidth, not latency, decides between algorithms."""
   return key.num_bytes >= LONG_PART_BYTES * key.num_ranks
 
 
@@ -116,7 +117,7 @@ def has_few_channels(
   default: nccl.Setting,
   cluster: cluster_lib.Cluster,
 ) -> bool:
-  """Whether there are fewer than NCCL gives the algorithm."""
+  """Whether a setting has fewer channels than NCCL gives its algorithm."""
   if setting.algorithm == default.algorithm:
     return setting.num_channels < default.num_channels
   return setting.num_channels < nccl.max_channels(
@@ -130,7 +131,7 @@ def with_slow_channels_us(
   setting: nccl.Setting,
   predict: Predict,
 ) -> float:
-  """What 1 / factor as many channels take; rates are linear in between."""
+  """Time with 1 / factor as many channels; rates are interpolated linearly."""
   num_channels = setting.num_channels / factor
   fewer = math.floor(num_channels)
 

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """NCCL's own decisions: what it would choose for a collective, and why.
 
-`graph` describes a node and finds rings and trees in it, `model` has the
-latency and bandwidth of what runs on them, `launch` says in how many channels
-and chunks, and for which arrays of a combined collective together, and `choice`
-makes NCCL's decision from these. Other packages need only these names.
+`graph` describes a node and finds rings and trees in it. `model` has the
+latency and bandwidth of algorithms on them. `launch` has the channels and
+chunks, and which arrays of a combined collective NCCL aggregates. `choice`
+makes NCCL's decision from these. Other packages need only the names below.
 """
 
 from __future__ import annotations

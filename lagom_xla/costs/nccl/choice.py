@@ -4,34 +4,34 @@
 
 NCCL predicts latency + bytes / bandwidth for every algorithm and protocol, runs
 the pair with the least, and takes fewer channels for few bytes. This module
-does the same as NCCL 2.32, with the equations of model.py.
-It is what a tuner starts from and must beat, not what a GPU measures: in NCCL's
+does the same as NCCL 2.32, with the equations of model.py. It gives the setting
+that a tuner starts from and must beat, not what a GPU would measure: in NCCL's
 model neither channels nor chunks change the time.
 
 Verified against the real library on H100, A100 and B200 nodes, 1 to 16 of
 them, and on parts of nodes. NCCL has no model of sends and receives (permutes,
 all-to-alls); for those see launch.py.
 
-Where variables of this process leave NCCL less to choose from, so do its choice
-and all candidates here (flags/environment.py). Not modelled: CollNet
-(SHARP), registered and symmetric buffers, other variables and configurations
-that change NCCL's defaults.
+Sizes are NCCL's: the tensor of an all-reduce, broadcast or reduce; the whole
+buffer (all ranks' parts) of an all-gather or reduce-scatter; what each rank
+sends in a permute; the whole buffer of a rank in an all-to-all. Names that end
+in _gbps are in 1e9 bytes per second.
 
-Sizes are NCCL's: of an all-reduce, broadcast or reduce the tensor, of an
-all-gather or reduce-scatter the whole buffer (all ranks' parts), of a permute
-what each rank sends, of an all-to-all the whole buffer of a rank. Rates end in
-_gbps and mean 1e9 bytes per second.
+Environment variables of this process limit the choice and the candidates here
+as they limit NCCL's (environment.py). Not modelled: CollNet (SHARP), registered
+and symmetric buffers, other variables and configurations that change NCCL's
+defaults.
 
-So do scripts that a cloud starts its jobs with, where the process does not say
-otherwise, and plugins of a network. Between nodes:
+Scripts with which a cloud starts its jobs also limit the choice, unless the
+process overrides them, and so do network plugins. Between nodes:
 
 - TCPX: NCCL_ALGO=Ring and NCCL_PROTO=Simple (google/nccl-plugin-gpudirecttcpx).
-- TCPXO: each nccl-env-profile has Simple in NCCL_PROTO, some LL128, none LL
-  (google/nccl-plugin-gpudirect-tcpxo, tcpxo_scripts/, at 04815d1).
-- EFA on p4d and p4de: aws-ofi-nccl forces Simple, because messages come out of
+- TCPXO: every nccl-env-profile has Simple in NCCL_PROTO, some have LL128, none
+  has LL (google/nccl-plugin-gpudirect-tcpxo, tcpxo_scripts/, at 04815d1).
+- EFA on p4d and p4de: aws-ofi-nccl forces Simple, as messages arrive out of
   order there (force_proto_simple, later need_ordering in src/platform-aws.cpp).
-- Slingshot beside Grace: no LL128, which NCCL had not there before 2.27 and
-  which corrupts data since (NVIDIA/nccl#2001).
+- Slingshot beside Grace: no LL128. NCCL did not use it there before 2.27, and
+  since then it corrupts data (NVIDIA/nccl#2001).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _scripts_allow(
   algorithm: str,
   protocol: str,
 ) -> bool:
-  """Whether NCCL may take the pair."""
+  """Whether a cloud's scripts and plugins let NCCL use the pair."""
   if communicator.num_nodes == 1:
     return True
   match cluster.node.fabric:
@@ -77,11 +77,11 @@ class Setting:
 
   Attributes:
     algorithm: "ring", "tree", "nvls", "nvlstree" or "pat"; "p2p" for sends and
-      receives, which no tuner reaches.
+      receives, which no tuner can set.
     protocol: "ll", "ll128" or "simple".
-    num_channels: CTAs, and with them SMs, that the collective takes. No plan
-      has the 0 of a single rank, which needs no kernel of NCCL's.
-    chunk_bytes: what a channel hands on at a time.
+    num_channels: CTAs, and so SMs, that the collective takes; 0 for a single
+      rank, which needs no kernel. No plan has 0.
+    chunk_bytes: bytes that a channel passes on at a time.
   """
 
   algorithm: validation.Text
@@ -95,13 +95,12 @@ def candidates(
 ) -> tuple[tuple[str, str], ...]:
   """The (algorithm, protocol) pairs that NCCL could run, in NCCL's order.
 
-  A single rank has one, "ring" and "simple", as NCCL reports it. Where
-  variables of this process, or scripts of its cloud (see above), leave it
-  fewer, it has those.
+  Variables of this process and scripts of its cloud (see above) can exclude
+  pairs. A single rank has one pair, "ring" and "simple", as NCCL reports it.
 
   Raises:
     ValueError: no such kind.
-    FlagsError: the variables leave it none.
+    FlagsError: the variables exclude all pairs.
   """
   terms = model.terms_of(cluster, communicator, kind)
   if kind in model.SEND_RECV:
@@ -147,8 +146,9 @@ def predicted_time_us(
 ) -> float:
   """The time that NCCL itself predicts (ncclTuningGetTime).
 
-  `kind` is XLA's name of the collective, such as "all-gather"; "reduce" is
-  NCCL's alone. `num_bytes` is NCCL's size (see above). `version` is NCCL's.
+  `kind` is XLA's name of the collective, such as "all-gather", or "reduce",
+  which only NCCL has. `num_bytes` is NCCL's size (see above), `version` NCCL's
+  version.
 
   Raises:
     ValueError: no such kind, or NCCL has no model of the pair here.
@@ -172,10 +172,11 @@ def predicted_time_us(
 
 
 def _plateau(terms: model.Terms, num_bytes: int) -> float:
-  """How much longer large Simple rings take to start, as a factor.
+  """NCCL's factor on the latency of large rings under Simple.
 
-  NCCL 2.32 knows it of all-reduces between nodes, and of all rings in a node of
-  Blackwells on x86, where it grows with the steps and shrinks with the bytes.
+  NCCL 2.32 applies it to all-reduces between nodes, and to all rings within a
+  node of Blackwells on x86, where it grows with the steps and shrinks with the
+  bytes.
   """
   communicator = terms.communicator
   share = num_bytes // (communicator.num_ranks * terms.graphs.num_channels)
@@ -198,7 +199,7 @@ def latency_us(
   algorithm: str,
   protocol: str,
 ) -> float:
-  """NCCL's latency of one operation, before what depends on its size."""
+  """NCCL's latency of one operation, without terms that depend on its size."""
   return _parts(cluster, communicator, kind, algorithm, protocol)[0]
 
 
@@ -209,7 +210,7 @@ def net_hop_us(
   algorithm: str,
   protocol: str,
 ) -> float:
-  """What NCCL counts of that latency for a hop between nodes."""
+  """The part of that latency for one hop between nodes."""
   terms = model.terms_of(cluster, communicator, kind)
   return model.net_hop_us(terms, algorithm, protocol)
 
@@ -249,7 +250,7 @@ def _parts(
   if communicator.num_ranks == 1:
     return 0.0, math.inf
   if kind in model.SEND_RECV:
-    # A launch and one hop, of the kind that the farthest peer needs.
+    # A launch and one hop, to the farthest peer.
     is_far = communicator.num_nodes > 1
     return (
       model.hop_us(terms, protocol, net=is_far),
@@ -270,10 +271,11 @@ def default_setting(
   among: graph.Communicator | None = None,
   algorithms: Collection[str] = model.ALGORITHMS,
 ) -> Setting:
-  """NCCL's own choice. Takes what `predicted_time_us` does.
+  """NCCL's own choice. Arguments are those of `predicted_time_us`.
 
-  `among` is the communicator, where those that talk are but some of it.
-  `algorithms` are those that it may choose from, of which it has one.
+  `among` is the communicator of a permute, if `communicator` counts only the
+  ranks that exchange something. `algorithms` are those to choose from; at least
+  one must be a candidate.
 
   Raises:
     ValueError: no such kind.

@@ -1,17 +1,18 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""NCCL's variables in this process: what they leave it to choose from.
+"""NCCL's variables in this process, and how they limit its choice.
 
-NCCL sets what its files say in the environment, where that does not say it
-already: first the user's file, then the machine's (src/misc/param.cc). So a
-node whose /etc/nccl.conf is not that of the others has settings that no
+NCCL adds the variables of its files to the environment, unless they are already
+set: first those of the user's file, then those of the machine's
+(src/misc/param.cc). So a node with its own /etc/nccl.conf has settings that no
 launcher shows.
 
-Some variables take algorithms and protocols away from NCCL's own choice, and
-from a tuner's. Sites set them where a link or a switch needs it, so jobs keep
-them, and all times are under them. NCCL_ALGO and NCCL_PROTO are lists by
-function, as "ring;allreduce:^tree" (parseList in src/graph/tuning.cc, alike
-from NCCL 2.24 to 2.32). Times are not under the `UNCOSTED`.
+Some variables exclude algorithms and protocols from NCCL's choice and from a
+tuner's. Sites set them because a link or a switch needs it, so they stay set,
+and all predicted times respect them. NCCL_ALGO and NCCL_PROTO are lists by
+function, such as "ring;allreduce:^tree" (parseList in src/graph/tuning.cc, the
+same from NCCL 2.24 to 2.32). Predicted times ignore the variables in
+`UNCOSTED`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _MACHINE_FILE = pathlib.Path("/etc/nccl.conf")
 _FILE = "NCCL_CONF_FILE"
 _MAX_CHARACTERS = 1023  # NCCL cuts longer names and values.
 
-# A collective's kind -> the function, as NCCL's lists name it.
+# A collective's kind -> the name of its function in NCCL's lists.
 FUNCTIONS: Mapping[str, str] = {
   "collective-broadcast": "broadcast",
   "reduce": "reduce",
@@ -43,22 +44,22 @@ _ALGORITHMS = (
   "pat",
 )
 _PROTOCOLS = ("ll", "ll128", "simple")
-# A switch -> what is off where it is 0.
+# A switch -> the algorithms that it turns off if it is 0.
 _SWITCHES = {
   "NCCL_NVLS_ENABLE": frozenset({"nvls", "nvlstree"}),
   "NCCL_PAT_ENABLE": frozenset({"pat"}),
 }
-# What sizes buffers, the chunks that these are cut in, and the switches' CTAs.
+# Sizes of buffers and of their chunks, and the CTAs of NVLS.
 _SIZES = (
   *("NCCL_BUFFSIZE", "NCCL_LL_BUFFSIZE", "NCCL_LL128_BUFFSIZE"),
   *("NCCL_NVLS_NCHANNELS", "NCCL_NVLS_CHUNKSIZE"),
   *("NCCL_NVLSTREE_MAX_CHUNKSIZE", "NCCL_P2P_NET_CHUNKSIZE"),
   *("NCCL_P2P_PCI_CHUNKSIZE", "NCCL_P2P_NVL_CHUNKSIZE"),
 )
-# Those that times are under.
+# The variables that predicted times respect.
 COSTED = ("NCCL_ALGO", "NCCL_PROTO", *_SWITCHES, *_SIZES)
-# Others by which NCCL runs collectives otherwise: more algorithms, channels and
-# threads (src/graph/connect.cc, paths.cc, src/init.cc).
+# Other variables that change how NCCL runs collectives: more algorithms,
+# channels and threads (src/graph/connect.cc, paths.cc, src/init.cc).
 UNCOSTED = (
   *("NCCL_COLLNET_ENABLE", "NCCL_CTA_POLICY", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS"),
   *("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_P2P_NCHANNELS"),
@@ -66,7 +67,7 @@ UNCOSTED = (
   *("NCCL_CGA_CLUSTER_SIZE", "NCCL_NTHREADS", "NCCL_LL128_NTHREADS"),
   *("NCCL_THREAD_THRESHOLDS", "NCCL_CHUNK_SIZE"),
 )
-# These take links away, which a cluster describes: no rank chooses by them.
+# Variables that disable links; links are the cluster's to describe.
 _LINKS = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE")
 # So do these, with values in lower case by which they do.
 _LINKS_BY_VALUE: Mapping[str, tuple[str, ...]] = {
@@ -82,14 +83,14 @@ TUNER = "NCCL_TUNER_PLUGIN"
 def as_nccl_reads(
   environ: Mapping[str, str], machine_file: pathlib.Path = _MACHINE_FILE
 ) -> Mapping[str, str]:
-  """An environment as NCCL completes it; all of it, not NCCL's part alone."""
+  """`environ` as NCCL completes it from its files, with all its variables."""
   user_file = _user_file(environ)
   of_user = {} if user_file is None else _in_file(user_file)
   return {**_in_file(machine_file), **of_user, **environ}
 
 
 def _user_file(environ: Mapping[str, str]) -> pathlib.Path | None:
-  """NCCL_CONF_FILE, or else .nccl.conf in the home that the system knows."""
+  """NCCL_CONF_FILE, or else .nccl.conf in the home directory from passwd."""
   named = environ.get(_FILE)
   if named:
     return pathlib.Path(named)
@@ -100,9 +101,9 @@ def _user_file(environ: Mapping[str, str]) -> pathlib.Path | None:
 
 
 def _in_file(file: pathlib.Path) -> dict[str, str]:
-  """What a file sets; nothing where it cannot be read, as for NCCL."""
+  """The variables that a file sets; as in NCCL, none if it cannot be read."""
   try:
-    # NCCL takes a carriage return for part of a value.
+    # NCCL treats a carriage return as part of a value.
     text = file.read_bytes().decode(errors="surrogateescape")
   except OSError:
     return {}
@@ -110,19 +111,19 @@ def _in_file(file: pathlib.Path) -> dict[str, str]:
   for line in text.split("\n"):
     name, equals, value = line.partition("=")
     if equals and not line.startswith("#"):
-      # The first line that sets a variable stands.
+      # The first line that sets a variable wins.
       found.setdefault(name[:_MAX_CHARACTERS], value[:_MAX_CHARACTERS])
   return found
 
 
 def _here(names: Sequence[str]) -> Mapping[str, str]:
-  """Of these what is set in this process, as NCCL reads it."""
+  """Those of `names` that are set in this process, as NCCL reads them."""
   known = as_nccl_reads(os.environ)
   return {name: known[name] for name in names if known.get(name)}
 
 
 def costed() -> Mapping[str, str]:
-  """The variables here that times are under."""
+  """The variables set in this process that predicted times respect."""
   return {
     name: value
     for name, value in _here(COSTED).items()
@@ -135,7 +136,7 @@ def costed() -> Mapping[str, str]:
 
 
 def size(name: str) -> int | None:
-  """What one of the `_SIZES` is in this process; None where NCCL decides."""
+  """The value of one of `_SIZES` in this process; None if NCCL decides."""
   return _size(name, os.environ.get(_FILE), os.environ.get(name))
 
 
@@ -148,9 +149,10 @@ def _size(name: str, file: str | None, value: str | None) -> int | None:
 
 
 def uncosted() -> Mapping[str, str]:
-  """The variables here that times are not under, a tuner's name among them.
+  """The variables set in this process that predicted times ignore.
 
-  NCCL takes what is no positive number of channels for none (src/init.cc).
+  NCCL_TUNER_PLUGIN is among them. NCCL ignores numbers of channels that are not
+  positive (src/init.cc), so they are left out.
   """
   numbers = (*_LINKS, *(n for n in UNCOSTED if "CTAS" in n or "CHANNELS" in n))
   found = {
@@ -166,27 +168,28 @@ def uncosted() -> Mapping[str, str]:
 
 
 def caps() -> Mapping[str, int]:
-  """The caps on channels here, by variable."""
+  """The caps on channels in this process, by variable."""
   found = uncosted()
   return {name: _number(found[name]) for name in _CAPS if name in found}
 
 
 def in_words(variables: Mapping[str, str]) -> str:
-  """Variables with their values, as a shell sets them."""
+  """Variables with their values, in shell syntax."""
   *others, last = [f"{n}={v}" for n, v in variables.items()] or ["no variable"]
   return f"{', '.join(others)} and {last}" if others else last
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-  """What the variables leave NCCL to choose from, for a function.
+  """What the variables let NCCL choose from, for a function.
 
   Attributes:
-    algorithms: those it may take.
-    protocols: those it may take.
-    trusts_ll128: whether LL128 is listed, which NCCL then takes for safe on
-      links where it does not know it to be.
-    is_listed: whether a list says so, in place of what a cloud's scripts set.
+    algorithms: algorithms that it may use.
+    protocols: protocols that it may use.
+    trusts_ll128: whether LL128 is listed. NCCL then uses it even on links that
+      it does not know to be safe for it.
+    is_listed: whether NCCL_ALGO or NCCL_PROTO is set for the function, which
+      overrides a cloud's scripts.
   """
 
   algorithms: frozenset[str] = frozenset(_ALGORITHMS)
@@ -195,15 +198,15 @@ class Choice:
   is_listed: bool = False
 
   def allows(self, algorithm: str, protocol: str) -> bool:
-    """Whether it may take the pair."""
+    """Whether NCCL may use the pair."""
     return algorithm in self.algorithms and protocol in self.protocols
 
 
 def choice(kind: str) -> Choice:
-  """What is left for a kind of collective, in this process.
+  """What the variables of this process allow for a kind of collective.
 
   Raises:
-    FlagsError: a list is none that NCCL takes.
+    FlagsError: NCCL would refuse one of the lists.
   """
   return _choice(kind, *map(os.environ.get, (_FILE, *COSTED)))
 
@@ -232,7 +235,7 @@ def _choice(kind: str, *values: str | None) -> Choice:
 
 
 def _number(text: str) -> int:
-  """As C's strtoll reads a number, 0 for what is none."""
+  """The number that C's strtoll reads; 0 if there is none."""
   found = re.match(r"\s*[-+]?(0[xX][0-9a-fA-F]+|\d+)", text)
   if found is None:
     return 0
@@ -243,10 +246,10 @@ def _number(text: str) -> int:
 
 
 def check() -> None:
-  """Checks that NCCL takes the lists here, before a communicator refuses them.
+  """Checks NCCL_ALGO and NCCL_PROTO before NCCL creates a communicator.
 
   Raises:
-    FlagsError: it does not.
+    FlagsError: NCCL would refuse one of the lists.
   """
   choice("all-reduce")
 
@@ -254,7 +257,7 @@ def check() -> None:
 def _listed(
   name: str, known: Mapping[str, str], elements: Sequence[str]
 ) -> Mapping[str, frozenset[str]]:
-  """What a list leaves of each function that it is about."""
+  """The elements that a list allows, by each function that it sets."""
   found: dict[str, frozenset[str]] = {}
   text = known.get(name, "")
 

@@ -6,26 +6,26 @@ Before its first collective NCCL searches the node for `num_channels` rings (or
 trees, or multicast heads) that can all run at one speed, taken from a short
 list for the architecture. It keeps the largest product of count and speed, may
 split channels in two, and then tries to raise the speed inside or between the
-nodes (ncclTopoCompute in NCCL's graph/search.cc). The search itself walks
-links; here a node is regular, so how many channels fit at a speed has a closed
-form for each kind of graph, and only the loop over speeds remains.
+nodes (ncclTopoCompute in NCCL's graph/search.cc). NCCL's search walks the
+links. Here nodes are regular, so each kind of graph has a closed form for the
+number of channels that fit at a speed, and only the loop over speeds remains.
 
-Verified against NCCL 2.32.3 run on described nodes:
+Verified against NCCL 2.32.3 on described topologies:
 - 1 to 8 GPUs of an H100, A100 or B200 node behind NVSwitch, 1 to 16 nodes, 1 to
   8 adapters of 100 to 800 Gb/s on PCIe 4 to 6: all rings, NVLS heads and
-  channel counts are NCCL's. So are the trees, but for 8-GPU A100 nodes with
-  fewer adapters than GPUs, where NCCL's search, which runs into its time limit,
+  channel counts equal NCCL's. So do the trees, except on 8-GPU A100 nodes with
+  fewer adapters than GPUs, where NCCL's search reaches its time limit and
   sometimes ends one speed higher.
-- GPUs that meet over PCIe alone behind Intel or AMD CPUs: all rings are NCCL's,
-  most trees.
-- NVLink pairs: rings of 2, and of 8 GPUs in AMD nodes, are NCCL's. Known to
-  differ: rings of 4 GPUs, and of 8 in several Intel nodes, come out with half
-  of NCCL's channels, and trees across nodes slower.
+- GPUs connected only by PCIe, behind Intel or AMD CPUs: all rings equal NCCL's,
+  and most trees.
+- NVLink pairs: rings of 2 GPUs, and of 8 in AMD nodes, equal NCCL's. Known to
+  differ: rings of 4 GPUs, and of 8 in several Intel nodes, have half of NCCL's
+  channels, and trees across nodes are slower.
 
 Derived from the same rules and not verified: V100 cube meshes, racks such as
-NVL72, Arm CPUs, and communicators whose GPUs are not neighbours.
+NVL72, Arm CPUs, and communicators whose GPUs are not adjacent.
 
-Rates end in _gbps and mean 1e9 bytes per second, in one direction.
+Names that end in _gbps are in 1e9 bytes per second, in one direction.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from typing import Literal
 
 from lagom_xla import cluster as cluster_lib
 
-# Traffic between GPUs through an Intel CPU counts 6/5 (INTEL_P2P_OVERHEAD), and
-# the link between two sockets carries 22 GB/s (SRP_QPI_BW), 24 between AMD
-# sockets (AMD_ZEN34_BW) or 6 between Arm's (ARM_BW); all topo.h.
+# Traffic between GPUs through an Intel CPU counts 6/5 (INTEL_P2P_OVERHEAD). The
+# link between two sockets carries 22 GB/s (SRP_QPI_BW), 24 between AMD sockets
+# (AMD_ZEN34_BW) and 6 between Arm sockets (ARM_BW); all from topo.h.
 _INTEL_PEER_OVERHEAD = 6 / 5
 _SOCKET_GBPS = {"intel": 22.0, "amd": 24.0, "arm": 6.0}
 
@@ -73,8 +73,7 @@ _SPEEDS = {
 class Communicator:
   """The size of a communicator; its ranks are spread over its nodes.
 
-  `multicasts` is whether NCCL may have switches multicast and add (NVLS) for
-  what it runs there.
+  `multicasts` is whether NCCL may have switches multicast and reduce (NVLS).
   """
 
   num_ranks: int
@@ -87,24 +86,25 @@ class Communicator:
 
   @property
   def ranks_per_node(self) -> int:
-    """GPUs in each of its nodes; where they differ, in the emptiest at most.
+    """GPUs in each of its nodes, rounded down if nodes differ.
 
-    It has the fewest adapters, and NCCL takes the least of all nodes.
+    The node with the fewest GPUs has the fewest adapters, and NCCL takes the
+    minimum over all nodes.
     """
     return self.num_ranks // self.num_nodes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
-  """A communicator's part of a node, in the terms of the search.
+  """A communicator's part of a node, as NCCL's search sees it.
 
   Attributes:
     link_gbps: all NVLinks of a GPU, or its PCIe link, in one direction.
-    nic_gbps: what one adapter brings to a GPU.
-    pcie_overhead: what a byte between GPUs costs on their link, in bytes.
-    socket_gbps: cap where rings cross CPU sockets; infinite otherwise.
-    has_cpus_apart: whether each GPU has a CPU, and a ring leaves its node by an
-      adapter beside another CPU.
+    nic_gbps: rate between one adapter and a GPU.
+    pcie_overhead: bytes counted on the link per byte between GPUs.
+    socket_gbps: cap if rings cross CPU sockets, else infinite.
+    has_cpus_apart: whether each GPU has its own CPU, and a ring leaves its node
+      by an adapter beside another CPU.
   """
 
   capability: int
@@ -127,12 +127,12 @@ class Node:
 
   @property
   def total_gbps(self) -> float:
-    """All that a GPU can send (system->totalBw)."""
+    """The rate at which a GPU can send (system->totalBw)."""
     return max(self.pcie_gbps, self.link_gbps)
 
   @property
   def speeds(self) -> tuple[float, ...]:
-    """Speeds that the search tries, the fastest first."""
+    """Speeds that the search tries, fastest first."""
     floor = max(c for c in _SPEEDS if c <= self.capability)
     return _SPEEDS[floor][self.crosses_nodes]
 
@@ -148,7 +148,7 @@ def _describe(
   )
   link = node.pcie_effective_gbps
   if nvlink is not None and over_nvlink:
-    # Even a lone GPU's NVLinks count towards what it could send.
+    # NVLinks count towards what a GPU could send even if it is the only one.
     link = nvlink.num_links * nvlink.link_effective_gbps
   # Half of a node's GPUs are attached to each socket.
   crosses_sockets = num_gpus > max(1, cluster.gpus_per_node // 2)
@@ -173,7 +173,7 @@ def _describe(
 
 
 MAX_CHANNELS = 64  # MAXCHANNELS, device.h
-EPSILON = 1e-6  # NCCL rounds what is left of links to 0.001 GB/s.
+EPSILON = 1e-6  # NCCL rounds the remaining rate of links to 0.001 GB/s.
 
 
 def best(
@@ -189,11 +189,11 @@ def best(
 
   Args:
     node: the node.
-    fits: how many channels of a speed there can be.
-    total_gbps: caps `least` channels of the first speed tried.
-    most: enough channels to stop.
-    least: too few below this.
-    prefers_more: whether more channels win even at a smaller product.
+    fits: number of channels that fit at a speed.
+    total_gbps: cap on the total rate of `least` channels at the first speed.
+    most: number of channels at which the search stops.
+    least: least number of channels.
+    prefers_more: whether more channels win even with a smaller product.
 
   Returns:
     The channels and their speed; 1 of 0.1 GB/s, NCCL's fallback, if none fits.
@@ -223,7 +223,7 @@ def best(
 def split_channels(
   node: Node, count: int, gbps: float, most: int
 ) -> tuple[int, float]:
-  """Fast channels become two of half the speed (ncclTopoDupChannels)."""
+  """Splits fast channels in two of half the speed (ncclTopoDupChannels)."""
   if gbps < 25 or (node.capability > 80 and gbps < 50 and count > 4):
     return count, gbps
   doubled = min(2 * count, most)
@@ -238,15 +238,15 @@ def links_carry(
   rotates: bool,
   relayed_gbps: float = 0.0,
 ) -> bool:
-  """Whether the links between GPUs carry that many rings or trees.
+  """Whether the links between GPUs carry `count` rings or trees.
 
   Args:
     node: the node.
     count: rings or trees.
     gbps: rate of each.
-    rotates: whether they end at GPUs in turn; the last GPU of each sends only
-      to an adapter, or not at all.
-    relayed_gbps: what one GPU sends by way of another to reach an adapter.
+    rotates: whether each ends at another GPU; the last GPU of a ring or tree
+      sends only to an adapter, or not at all.
+    relayed_gbps: what one GPU sends through another to reach an adapter.
   """
   if node.num_gpus == 1:
     return True
@@ -255,17 +255,17 @@ def links_carry(
     sends = (count - count // node.num_gpus) * gbps * node.pcie_overhead
   elif rotates:
     turns = sends * (node.num_gpus - 1) / node.num_gpus
-    # Trees of more than two GPUs are found only with some room to spare.
+    # NCCL finds trees of more than two GPUs only if links have 10 % to spare.
     sends = min(sends, turns / (0.9 if node.num_gpus > 2 else 1.0))
   if not node.over_nvlink and count * gbps > node.socket_gbps + EPSILON:
     return False
-  # On PCIe half of what is relayed already passes a link of its own.
+  # On PCIe half of the relayed traffic passes a link of its own.
   relayed = relayed_gbps if node.over_nvlink else relayed_gbps / 2
   return sends + relayed <= node.link_gbps + EPSILON
 
 
 def nic_channels(node: Node, gbps: float) -> int:
-  """How many channels of that rate the adapters carry, and their GPUs."""
+  """Number of channels of a rate that the adapters and their GPUs carry."""
   if not node.crosses_nodes:
     return MAX_CHANNELS
   return min(
@@ -275,7 +275,7 @@ def nic_channels(node: Node, gbps: float) -> int:
 
 
 def whole(ratio: float) -> int:
-  """A ratio of rates rounded down, unless it is next to whole."""
+  """A ratio of rates, rounded down with a tolerance of `EPSILON`."""
   return int(ratio + EPSILON)
 
 
@@ -288,15 +288,15 @@ class Graph:
   """One kind of channel that NCCL found.
 
   Attributes:
-    num_channels: channels of the search; a communicator runs more of them.
+    num_channels: channels that the search found; a communicator runs more.
     intra_gbps: rate of one channel inside a node.
     inter_gbps: rate of one channel between nodes.
-    over_nvlink: whether the GPUs of a node meet over NVLink alone.
-    detour: what the longest way to an adapter goes through: PCIe switches
-      alone ("none"), another GPU (PXN), or a CPU.
-    same_channels: whether all channels pass the GPUs in one order.
+    over_nvlink: whether NVLink alone connects the GPUs of a node.
+    detour: what the longest path to an adapter goes through: only PCIe switches
+      ("none"), another GPU (PXN), or a CPU.
+    same_channels: whether all channels pass the GPUs in the same order.
     is_chain: whether a tree enters and leaves its node at one GPU
-      (NCCL_TOPO_PATTERN_TREE), of which NCCL expects less.
+      (NCCL_TOPO_PATTERN_TREE), for which NCCL assumes less bandwidth.
   """
 
   num_channels: int
@@ -310,10 +310,11 @@ class Graph:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Graphs:
-  """All graphs of a communicator; nvls is None where there is no multicast.
+  """All graphs of a communicator.
 
   Attributes:
-    num_channels: what ring and tree collectives run on (comm->nChannels).
+    nvls: None without multicast.
+    num_channels: channels of ring and tree collectives (comm->nChannels).
   """
 
   ring: Graph
@@ -324,17 +325,17 @@ class Graphs:
 
 @functools.lru_cache(maxsize=1024)
 def search(cluster: cluster_lib.Cluster, communicator: Communicator) -> Graphs:
-  """What NCCL finds for a communicator.
+  """The graphs that NCCL finds for a communicator.
 
-  The communicator's GPUs are taken to be neighbours in their nodes, with the
-  adapters that sit beside them.
+  Its GPUs are assumed to be adjacent in their nodes, with the adapters beside
+  them.
   """
   node = _describe(cluster, communicator.ranks_per_node, communicator.num_nodes)
   ring = _ring(node)
   tree = _tree(node, ring.num_channels)
   channels = min(MAX_CHANNELS, 2 * min(ring.num_channels, tree.num_channels))
-  # Two compute channels per ring, four where few rings must carry fast
-  # networks (ncclTopoPostset, graph/connect.cc).
+  # Two channels per ring, or four if few rings carry a fast network
+  # (ncclTopoPostset, graph/connect.cc).
   if (
     node.capability >= 90
     and node.crosses_nodes
@@ -349,8 +350,8 @@ def search(cluster: cluster_lib.Cluster, communicator: Communicator) -> Graphs:
 def _ring(node: Node) -> Graph:
   most = MAX_CHANNELS // 2
   if node.crosses_nodes and node.has_cpus_apart and node.num_gpus > 1:
-    # A ring comes back to the adapter that it left by, from a GPU beside
-    # another CPU: 12 on Alps' nodes of four, by the log of NCCL 2.26.2 (24
+    # A ring returns to the adapter by which it left, from a GPU beside another
+    # CPU: 12 rings on Alps' nodes of four GPUs, by the log of NCCL 2.26.2 (24
     # channels, in boeschf/nccl-benchmark-on-alps-2025).
     return Graph(
       num_channels=min(most, node.num_gpus * (node.num_gpus - 1)),
@@ -371,7 +372,7 @@ def _ring(node: Node) -> Graph:
   count, gbps = split_channels(node, count, gbps, most)
   through: _Detour = "none"
   if node.crosses_nodes and node.num_nics < node.num_gpus:
-    # The last GPU of a ring sends by way of the one beside the adapter.
+    # The last GPU of a ring sends through the one beside the adapter.
     through = "gpu" if node.over_nvlink else "cpu"
   return Graph(
     num_channels=count,
@@ -385,11 +386,11 @@ def _ring(node: Node) -> Graph:
 
 
 def _tree(node: Node, wanted: int) -> Graph:
-  """As many trees as rings, at the speed at which so many fit."""
+  """`wanted` trees, as many as rings, at the highest speed that fits."""
   size = node.num_gpus
   is_chain = node.crosses_nodes and (node.capability >= 90 or size == 1)
   if not node.crosses_nodes:
-    # 3- and 4-GPU trees of one Blackwell node come out as chains in 2.32.3.
+    # In 2.32.3, trees of 3 and 4 GPUs of one Blackwell node are chains.
     is_chain = node.capability >= 100 and size in (3, 4)
 
   def fits(intra_gbps: float, inter_gbps: float, rotates: bool) -> bool:
@@ -403,8 +404,8 @@ def _tree(node: Node, wanted: int) -> Graph:
       relayed_gbps=inter_gbps if through_peer else 0.0,
     )
 
-  # Whether NCCL's search, within its time limit, starts trees at GPUs in turn,
-  # so that each GPU is at times the last one, which sends nothing.
+  # Whether NCCL's search, within its time limit, starts each tree at another
+  # GPU, so that each GPU is sometimes the last one, which sends nothing.
   rotates = size <= 4
   if node.crosses_nodes:
     rotates = node.num_nics >= size
@@ -434,10 +435,10 @@ def _tree(node: Node, wanted: int) -> Graph:
 
 
 def _nvls(node: Node) -> Graph | None:
-  """Heads that each pull from all GPUs of a node through the switch.
+  """Heads, each of which pulls from all GPUs of a node through the switch.
 
-  A head's own link carries its traffic twice, so k heads put (k + 1) times the
-  speed on it (ncclTopoSearchTryNvls). Across nodes a head needs an adapter.
+  A head's own link carries its traffic twice, so k heads load it with k + 1
+  times the speed (ncclTopoSearchTryNvls). Across nodes a head needs an adapter.
   """
   if node.capability < 90 or not node.has_nvswitch or node.num_gpus < 2:
     return None

@@ -3,7 +3,7 @@
 """Channels and chunks with which NCCL launches a collective.
 
 A channel is a CTA, and takes an SM. NCCL starts from all channels of the
-communicator and drops them while threads would have too little to do; a
+communicator and drops channels while threads would have too few bytes each. A
 channel then passes its share on in chunks that fit its buffer
 (src/tuning/tuning_general.cc and calcCollChunking in src/enqueue.cc of NCCL
 2.31, which give what 2.32.3 chooses).
@@ -11,21 +11,22 @@ channel then passes its share on in chunks that fit its buffer
 NCCL has no tuner and no model for sends and receives: permutes and all-to-alls.
 Their channels, protocol and chunk follow its launch code (addP2pToPlan in
 src/enqueue.cc, ncclTopoComputeP2pChannels in src/graph/paths.cc, both NCCL
-2.31). Their time is this module's own: the latency of one hop, as a ring's, and
-the bytes over the slower of the links within the node and out of it.
+2.31). Their time is this module's own: the latency of a ring's hop, and the
+bytes over the slower of the links within the node and out of it.
 
-XLA runs a collective of several arrays as one ncclGroup with a NCCL call for
-each array. NCCL puts the calls in order of size, smallest first, and asks for a
-setting once for each run of them that are less than four times as large as the
-run's first, with the bytes of them all (ncclPrepareTasks in src/enqueue.cc, the
-same from 2.22 to 2.31). Calls for another function, reduction or data type are
-apart; of one XLA collective all are alike, because XLA combines reductions only
-within a type, and NCCL counts all-gathers and broadcasts in bytes. The order is
-rough: within a quarter of a power of two, below 1 KiB and from 1 GiB on, it is
-that of XLA's operands (ncclTaskCollSorter in src/include/comm.h). Not modelled:
-symmetric buffers, which NCCL takes out first.
+XLA runs a collective of several arrays as one ncclGroup with an NCCL call for
+each array. NCCL sorts the calls by size, smallest first, and aggregates calls
+of less than four times the size of the first. It asks for one setting per
+aggregate, with the bytes of all its calls (ncclPrepareTasks in src/enqueue.cc,
+the same from 2.22 to 2.31). It aggregates only calls of the same function,
+reduction and data type. The calls of one XLA collective always agree in these:
+XLA combines reductions only within a type, and NCCL counts all-gathers and
+broadcasts in bytes. The sort is coarse: within a quarter of a power of two,
+below 1 KiB and from 1 GiB on, XLA's order of operands stays (ncclTaskCollSorter
+in src/include/comm.h). Not modelled: symmetric buffers, which NCCL handles
+first.
 
-Rates end in _gbps and mean 1e9 bytes per second.
+Names that end in _gbps are in 1e9 bytes per second.
 """
 
 from __future__ import annotations
@@ -38,17 +39,18 @@ from lagom_xla.costs.nccl import environment
 from lagom_xla.costs.nccl import graph as graph_lib
 from lagom_xla.costs.nccl import model
 
-# Bytes that a thread should have before more threads and channels are taken;
-# of LL rings per rank (ncclTuningSetThreadThresholds).
+# Least bytes per thread, below which NCCL takes fewer channels; for LL rings,
+# per thread and rank (ncclTuningSetThreadThresholds).
 _BYTES_PER_THREAD = {"ll": 8, "ll128": 8, "simple": 64}
 
 _GRAIN_BYTES = {"ll": 16, "ll128": 1920, "simple": 512}
-# One of the NCCL_STEPS slots of a channel's buffer, less the flags that LL and
-# LL128 carry; a ring's Simple chunk takes four slots, but a broadcast's or
-# reduce's only one (include/collectives.h).
+# Bytes of one of the NCCL_STEPS slots of a channel's buffer, without the flags
+# of LL and LL128. A chunk of a ring under Simple takes four slots, or one for
+# broadcast and reduce (include/collectives.h).
 BUFFER_SLOTS = 8
 _SLOT_BYTES = {"ll": 32768, "ll128": 576000, "simple": 524288}
-# What sizes a whole buffer, and of that what are no flags (init.cc).
+# The variable for the size of a whole buffer, and its share of data, the rest
+# being flags (init.cc).
 _BUFFER = {
   "ll": ("NCCL_LL_BUFFSIZE", 1 / 2),
   "ll128": ("NCCL_LL128_BUFFSIZE", 15 / 16),
@@ -61,11 +63,12 @@ _KIB = 1024
 def _has_long_buffers(
   cluster: cluster_lib.Cluster, communicator: graph_lib.Communicator
 ) -> bool:
-  """Whether scripts double NCCL's buffers (NCCL_BUFFSIZE of 8 MiB).
+  """Whether scripts or plugins double NCCL's buffers (NCCL_BUFFSIZE of 8 MiB).
 
-  aws-ofi-nccl does on p5 and later, and in 2025 on p4d too, of which all rows
-  are older (platform_data_map in src/platform-aws.cpp); Google's
-  nccl-env-profile.sh does for TCPXO (google/nccl-plugin-gpudirect-tcpxo).
+  aws-ofi-nccl does so on p5 and later (platform_data_map in
+  src/platform-aws.cpp), and since 2025 on p4d too, but all measurements of p4d
+  are older. Google's nccl-env-profile.sh does so for TCPXO
+  (google/nccl-plugin-gpudirect-tcpxo).
   """
   if communicator.num_nodes == 1 or cluster.gpu.compute_capability < (9, 0):
     return False
@@ -87,9 +90,12 @@ def max_channels(
   communicator: graph_lib.Communicator,
   algorithm: str,
 ) -> int:
-  """The most channels that the algorithm can run on; a tuner can ask for less.
+  """The most channels of an algorithm; a tuner can ask for fewer.
 
-  0 where the communicator cannot run it.
+  0 if the communicator cannot run the algorithm.
+
+  Raises:
+    ValueError: no such algorithm.
   """
   if algorithm not in (*model.ALGORITHMS, "p2p"):
     raise ValueError(f"NCCL has no algorithm {algorithm!r}")
@@ -105,24 +111,24 @@ def max_channels(
 
 
 def max_chunk_bytes(algorithm: str, protocol: str) -> int:
-  """The most that a chunk can be: what fits a channel's buffer."""
+  """The largest chunk that fits in a channel's buffer."""
   _check_protocol(protocol)
   return _slot_bytes(protocol) * chunk_slots(algorithm, protocol)
 
 
 def chunk_slots(algorithm: str, protocol: str) -> int:
-  """Of the BUFFER_SLOTS of a connection, how many a chunk takes, full or not.
+  """Slots, of a connection's BUFFER_SLOTS, that a chunk takes, full or not.
 
-  A ring's of a broadcast or reduce takes one under all protocols.
+  Not for broadcast and reduce, whose chunks always take one.
   """
   is_long = (algorithm, protocol) == ("ring", "simple")
   return _RING_SIMPLE_SLOTS if is_long else 1
 
 
 def chunk_grain_bytes(protocol: str) -> int:
-  """What NCCL rounds a chunk down to a multiple of (ncclProtoGrainSize).
+  """The unit that NCCL rounds chunks down to (ncclProtoGrainSize).
 
-  A tuner that answers with less ends the process: the chunk becomes 0.
+  A tuner that answers with less crashes the process: the chunk becomes 0.
   """
   _check_protocol(protocol)
   return _GRAIN_BYTES[protocol]
@@ -142,7 +148,7 @@ def num_channels(
   algorithm: str,
   protocol: str,
 ) -> int:
-  """Fewer than all where threads would starve (ncclTuningGetChannels)."""
+  """NCCL's number of channels, fewer for few bytes (ncclTuningGetChannels)."""
   most = max_channels(cluster, communicator, algorithm)
   if algorithm in ("nvls", "nvlstree"):
     return most
@@ -161,7 +167,7 @@ def chunk_bytes(
   algorithm: str,
   protocol: str,
 ) -> int:
-  """NCCL's chunk where a channel has `share_bytes` (calcCollChunking)."""
+  """NCCL's chunk if a channel has `share_bytes` (calcCollChunking)."""
   chunk = max_chunk_bytes(algorithm, protocol)
   nodes, ranks = communicator.num_nodes, communicator.ranks_per_node
   if protocol == "simple":
@@ -191,7 +197,7 @@ def _nvls_chunk_bytes(
   algorithm: str,
   share_bytes: int,
 ) -> int:
-  """Smaller chunks where the heads would have few of them each."""
+  """NCCL's NVLS chunk, smaller if each head would have few of them."""
   heads = graph_lib.search(cluster, communicator).nvls
   num_heads = heads.num_channels if heads else 0
   _, chunk, tree_chunk = _nvls_tuning(cluster, communicator)
@@ -211,7 +217,7 @@ def _nvls_chunk_bytes(
 def _nvls_tuning(
   cluster: cluster_lib.Cluster, communicator: graph_lib.Communicator
 ) -> tuple[int, int, int]:
-  """Channels, largest chunk, and an NVLSTree's (ncclNvlsTuning, nvls.cc)."""
+  """Channels, largest NVLS chunk, largest NVLSTree chunk (ncclNvlsTuning)."""
   nodes, ranks = communicator.num_nodes, communicator.ranks_per_node
   nic_gbps = cluster.node.nic_gbps
   chunk = 128 * _KIB
@@ -249,9 +255,9 @@ _CHUNK_BYTES = {
   "net": ("NCCL_P2P_NET_CHUNKSIZE", 128 * _KIB),
 }
 _LL_CHUNK_BYTES = 32 * _KIB
-# LL carries a message of at most this for each channel (P2P_LL_THRESHOLD).
+# Most bytes of a message under LL, per channel (P2P_LL_THRESHOLD).
 _LL_BYTES = 16 * _KIB
-# Network that one channel feeds (P2P_PER_CHANNEL_NET_BW), in GB/s.
+# Network bandwidth per channel (P2P_PER_CHANNEL_NET_BW), in GB/s.
 _CHANNEL_NET_GBPS = 14
 # Peers that one CTA serves at once (NCCL_MAX_DEV_WORK_P2P_PER_BATCH).
 _PEERS_PER_CTA = 8
@@ -263,11 +269,11 @@ def send_recv(
   num_bytes: int,
   among: model.Terms | None = None,
 ) -> tuple[str, int, int]:
-  """Protocol, channels and chunk in bytes, where a rank sends `num_bytes`.
+  """Protocol, channels and chunk in bytes, if a rank sends `num_bytes`.
 
-  `among` are terms of the communicator that they talk in, if others are in it:
-  a peer gets the channels that all pairs of its ranks can have, over the
-  network, too, and fewer the more ranks there are.
+  `among` are the terms of the whole communicator, if only some of its ranks
+  exchange something. It decides the channels per peer: as many as every pair of
+  its ranks can have, over the network too, and fewer the more ranks it has.
   """
   whole = among or terms
   ranks = whole.communicator.num_ranks
@@ -281,7 +287,7 @@ def send_recv(
   # Channels that all sends and receives of a group share.
   total = _power_of_two(whole.graphs.num_channels)
   most = _channels_per_peer(cluster, whole, total)
-  # All channels of a peer where every peer gets as many, else fewer.
+  # Fewer channels per peer if all peers together would need more than `total`.
   channels = most
   while channels * ranks > total and channels > 1:
     channels //= 2
@@ -308,7 +314,7 @@ def _channels_per_peer(
     if node.nvlink is not None and terms.graphs.ring.over_nvlink:
       links = node.nvlink.num_links
       if node.nvlink.topology == "cube_mesh":
-        links = 1  # The thinnest pair decides.
+        links = 1  # The pair with the fewest links decides.
     return min(total, _power_of_two(2 * links))
   gbps = min(node.nic_gbps, node.pcie_effective_gbps)
   channels = _power_of_two(math.ceil(int(gbps) / _CHANNEL_NET_GBPS))
@@ -319,10 +325,10 @@ def _channels_per_peer(
 
 
 def send_recv_gbps(cluster: cluster_lib.Cluster, terms: model.Terms) -> float:
-  """What a rank sends over the time that its slowest link needs for it.
+  """A rank's bytes over the time of its slowest link, in 1e9 bytes per second.
 
-  An all-to-all sends an equal part to every rank; of a permute some rank sends
-  all it has over the slowest link.
+  An all-to-all sends an equal part to every rank. In a permute some rank sends
+  all of its bytes over the slowest link.
   """
   node, communicator = cluster.node, terms.communicator
   ranks, per_node = communicator.num_ranks, communicator.ranks_per_node
@@ -345,12 +351,12 @@ def _power_of_two(count: int) -> int:
 def aggregates(
   kind: str, array_bytes: Sequence[int]
 ) -> tuple[tuple[int, ...], ...]:
-  """The runs of arrays that NCCL asks about, in its order, by their bytes.
+  """The bytes of the arrays that NCCL aggregates, in NCCL's order.
 
-  Takes the bytes of each array, as NCCL counts them, in XLA's order. Arrays
-  without bytes are in no run.
+  `array_bytes` are the bytes of each array, as NCCL counts them, in XLA's
+  order. Empty arrays are left out.
   """
-  # What NCCL compares is traffic: an all-reduce moves each byte twice.
+  # NCCL compares traffic: an all-reduce moves each byte twice.
   traffic = 2 if kind == "all-reduce" else 1
   ordered = sorted(filter(None, array_bytes), key=lambda b: _rank(traffic * b))
   runs: list[list[int]] = []
@@ -363,7 +369,7 @@ def aggregates(
 
 
 def _rank(traffic_bytes: int) -> tuple[int, int]:
-  """NCCL's order of sizes, which knows the first bit of a size and two more."""
+  """NCCL's sort key of a size: its highest bit and the next two."""
   units = min(traffic_bytes, 2**30) // _KIB
   shift = max(units.bit_length() - 3, 0)
   return shift, units >> shift

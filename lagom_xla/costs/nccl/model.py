@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """NCCL's model: the latency and bandwidth of each algorithm and protocol.
 
-NCCL describes every pair that it could run by a latency, a base plus steps, and
-a bandwidth: channels times the rate of one, less what the protocol costs. Both
-come from the graphs that its search found (graph.py) and from constants, those
-of NCCL 2.32.3 (ncclTunerConstantsDefaults in its library); the equations are in
-src/tuning/{ring,tree,nvls,pat}.cc of NCCL 2.31 and give the numbers of 2.32.3,
-with one difference noted below. Rates end in _gbps and mean 1e9 bytes per
-second.
+For every pair that it could run, NCCL has a latency (a base plus steps) and a
+bandwidth: channels times the rate of one, less the overhead of the protocol.
+Both come from the graphs that its search found (graph.py) and from constants,
+here those of NCCL 2.32.3 (ncclTunerConstantsDefaults in its library). The
+equations are in src/tuning/{ring,tree,nvls,pat}.cc of NCCL 2.31 and give the
+numbers of 2.32.3, with one difference noted below. Names that end in _gbps are
+in 1e9 bytes per second.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import math
 from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs.nccl import graph as graph_lib
 
-# The first two numbers of a version of NCCL's.
+# NCCL's major and minor version.
 Version = tuple[int, int]
 NEWEST: Version = (2, 32)
 
-# What aws-ofi-nccl says of the latency of its network, in us: of p4d to p5e,
-# and of p5en, p6 and later (platform_data_map in src/platform-aws.cpp). NCCL
-# adds it to a hop's latency on p4d and p4de; on later machines that plugin
-# brings a tuner of its own.
+# Latency of the network as aws-ofi-nccl reports it, in us: p4d to p5e, and
+# p5en, p6 and later (platform_data_map in src/platform-aws.cpp). NCCL adds it
+# to a hop's latency on p4d and p4de; on later machines the plugin has a tuner
+# of its own.
 _EFA_LATENCY_US = {"first": 75.0, "later": 35.0}
 
 PROTOCOLS = ("ll", "ll128", "simple")
-# NCCL's order: of equal times the last one wins (ncclTuningSelectBestTuning).
+# In NCCL's order: the last of equal times wins (ncclTuningSelectBestTuning).
 ALGORITHMS = ("tree", "ring", "nvls", "nvlstree", "pat")
 EXCHANGES = ("all-to-all", "ragged-all-to-all")
 SEND_RECV = ("collective-permute", *EXCHANGES)
@@ -39,15 +39,15 @@ GATHERS = ("all-gather", "reduce-scatter")
 ROOTED = ("collective-broadcast", "reduce")
 
 
-# What switches add for NCCL, and of that what they find the largest of, too
-# (ncclNvlsSupported in src/include/device.h, 2.18 to 2.30). NCCL takes complex
-# numbers as twice as many real ones.
+# Types that switches add for NCCL, and those of which they also take maxima and
+# minima (ncclNvlsSupported in src/include/device.h, 2.18 to 2.30). A complex
+# number counts as two real ones.
 _SWITCH_ORDERS = frozenset(["s32", "u32", "s64", "u64", "f16", "bf16"])
 _SWITCH_ADDS = _SWITCH_ORDERS | {"f32", "f64", "c64", "c128"}
 
 
 def switch_reduces(element_type: str, reduction: str) -> bool:
-  """Whether NCCL may have NVSwitches reduce, by names of HLO's."""
+  """Whether NVSwitches can do a reduction, given HLO's names of type and op."""
   if reduction == "add":
     return element_type in _SWITCH_ADDS
   is_order = reduction in ("maximum", "minimum")
@@ -56,7 +56,7 @@ def switch_reduces(element_type: str, reduction: str) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Terms:
-  """What the equations read, found once for a communicator and a kind."""
+  """Inputs of the equations, for a communicator and a kind of collective."""
 
   communicator: graph_lib.Communicator
   kind: str
@@ -91,14 +91,14 @@ class Terms:
 
 def _efa_generation(cluster: cluster_lib.Cluster) -> str:
   gpu = cluster.gpu
-  # Of the machines with H200s p5e has CPUs of AMD, p5en of Intel.
+  # Of the instances with H200s, p5e has AMD CPUs and p5en Intel CPUs.
   is_p5en = gpu.name == "h200" and cluster.node.cpu_vendor == "intel"
   is_later = is_p5en or gpu.compute_capability >= (10, 0)
   return "later" if is_later else "first"
 
 
 def latency_share(cluster: cluster_lib.Cluster) -> float:
-  """Latencies of the adapters over those of their fabric's first ones."""
+  """Latency of a node's adapters over that of the fabric's first generation."""
   if cluster.node.fabric != "efa":
     return 1.0
   return _EFA_LATENCY_US[_efa_generation(cluster)] / _EFA_LATENCY_US["first"]
@@ -108,7 +108,11 @@ def latency_share(cluster: cluster_lib.Cluster) -> float:
 def terms_of(
   cluster: cluster_lib.Cluster, communicator: graph_lib.Communicator, kind: str
 ) -> Terms:
-  """The terms of the equations."""
+  """The terms of a communicator and a kind.
+
+  Raises:
+    ValueError: NCCL has no such kind.
+  """
   known = ("all-reduce", *GATHERS, *ROOTED, *SEND_RECV)
   if kind not in known:
     raise ValueError(
@@ -152,15 +156,15 @@ def exists(terms: Terms, algorithm: str, protocol: str) -> bool:
 
 
 def allows_ll128(terms: Terms, algorithm: str) -> bool:
-  """LL128 relies on 128-byte stores staying whole (isLL128Enabled)."""
+  """Whether links keep 128-byte stores whole for LL128 (isLL128Enabled)."""
   graph = terms.graphs.tree if algorithm == "tree" else terms.graphs.ring
   detours = ("none", "gpu") if terms.capability >= 90 else ("none",)
   meets = graph.over_nvlink or terms.communicator.ranks_per_node == 1
   return meets and graph.detour in detours and terms.capability >= 70
 
 
-# Latencies in us, by protocol in the order of `PROTOCOLS`: of a launch,
-# and of one step over NVLink, PCIe and the network.
+# Latencies in us of a launch, and of one step over NVLink, PCIe and the
+# network, by protocol in the order of `PROTOCOLS`.
 _BASE_US = {
   "tree": (6.8, 14.0, 8.4),
   "ring": (6.6, 14.0, 8.4),
@@ -198,9 +202,9 @@ def _step_us(
 
 
 def net_hop_us(terms: Terms, algorithm: str, protocol: str) -> float:
-  """What is counted of a hop between nodes, a ring's for sends."""
+  """NCCL's latency of a hop between nodes; for sends, a ring's."""
   lone = terms.communicator.num_ranks == terms.communicator.num_nodes
-  if algorithm in ("ring", "p2p"):  # Nothing hides the network of lone GPUs.
+  if algorithm in ("ring", "p2p"):  # One GPU per node hides no network latency.
     algorithm = "tree" if lone and algorithm == "ring" else "ring"
   return _step_us(terms, algorithm, protocol, net=True)
 
@@ -214,18 +218,18 @@ def crosses_cpus(
 
 
 def launch_us(algorithm: str, protocol: str) -> float:
-  """What is counted before the first step."""
+  """NCCL's latency before the first step, in microseconds."""
   return _BASE_US[algorithm][PROTOCOLS.index(protocol)]
 
 
 def hop_us(terms: Terms, protocol: str, *, net: bool) -> float:
-  """A launch and one step, as of a ring."""
+  """A ring's latency of a launch and one step, in microseconds."""
   base = _BASE_US["ring"][PROTOCOLS.index(protocol)]
   return base + _step_us(terms, "ring", protocol, net=net)
 
 
 def latency_us(terms: Terms, algorithm: str, protocol: str) -> float:
-  """The latency of one operation, before what depends on its size."""
+  """NCCL's latency of one operation, without terms that depend on its size."""
   nodes, per_node = (
     terms.communicator.num_nodes,
     terms.communicator.ranks_per_node,
@@ -244,7 +248,7 @@ def latency_us(terms: Terms, algorithm: str, protocol: str) -> float:
   if algorithm == "nvlstree":
     return base + intra + 2 * levels * inter
   if terms.kind in ROOTED:
-    # Over the network as in 2.30 and 2.32; 2.31 counts steps within a node.
+    # Steps over the network, as in 2.30 and 2.32; 2.31 has steps within a node.
     if terms.graphs.ring.same_channels:
       return base + _step_us(terms, "ring", protocol, net=several)
     stepper = "tree" if protocol == "simple" else "ring"
@@ -252,7 +256,7 @@ def latency_us(terms: Terms, algorithm: str, protocol: str) -> float:
       terms, stepper, protocol, net=several
     )
   if several:
-    # Posting to the adapter (getNetOverhead), three times for Simple.
+    # Overhead of posting to the adapter (getNetOverhead); Simple posts 3 times.
     post = 2.0 if terms.cpu_vendor == "amd" else 1.0
     intra = max(intra, post * (3 if protocol == "simple" else 1))
   num_inter = (nodes - 1) * (2 if terms.kind == "all-reduce" else 1)
@@ -260,9 +264,9 @@ def latency_us(terms: Terms, algorithm: str, protocol: str) -> float:
 
 
 def counted_latency_us(terms: Terms, algorithm: str, protocol: str) -> float:
-  """What NCCL adds to a latency for what a plugin says of its network.
+  """What NCCL adds for the network latency that a plugin reports.
 
-  Once for each hop between nodes, and twice under Simple, for its flush.
+  It adds it once per hop between nodes, and twice under Simple, for the flush.
   """
   nodes = terms.communicator.num_nodes
   if nodes == 1 or terms.kind in ROOTED:
@@ -278,7 +282,7 @@ def counted_latency_us(terms: Terms, algorithm: str, protocol: str) -> float:
 def older_latency_us(
   terms: Terms, algorithm: str, protocol: str, version: Version
 ) -> float:
-  """What an older NCCL counts more of an operation's latency, or less.
+  """An older NCCL's latency of an operation, less that of 2.32.
 
   Simple trees had no base before 2.23, and from 2.19 to 2.22 a step of 28 us
   over every link (src/graph/tuning.cc of 2.18.5, 2.19.3, 2.22.3 and 2.23.4).
@@ -300,8 +304,8 @@ def older_latency_us(
 
 
 # Caps in GB/s, for 1, 2 and more nodes. Rows by architecture: up to Volta,
-# Ampere, Hopper, Blackwell. Across nodes LL's row is the CPU's: the first of
-# Intel and Arm, the second of AMD.
+# Ampere, Hopper, Blackwell. Across nodes LL's row depends on the CPU: the first
+# for Intel and Arm, the second for AMD.
 _LL_GBPS = (
   (39.0, 39.0, 20.4),
   (87.7, 22.5, 19.0),
@@ -328,8 +332,8 @@ _NVLSTREE_CHANNEL_GBPS = (
   (0.0, 96.0, 80.0),
 )
 _NVLS_EFFICIENCY = (0.0, 0.0, 0.85, 0.74)
-# What trees reach of their bandwidth at 64 B, 128 B and so on, by protocol
-# (treeCorrectionFactor).
+# Share of their bandwidth that trees reach at 64 B, 128 B and so on, by
+# protocol (treeCorrectionFactor).
 TREE_CORRECTION = tuple(
   tuple(float(share) for share in shares.split())
   for shares in (
@@ -341,7 +345,7 @@ TREE_CORRECTION = tuple(
 
 
 def bandwidth_gbps(terms: Terms, algorithm: str, protocol: str) -> float:
-  """Bytes over time of large sizes, in 1e9 bytes per second."""
+  """NCCL's bytes over time for large sizes, in 1e9 bytes per second."""
   graphs, arch, scale = terms.graphs, terms.architecture, terms.scale
   ranks = terms.communicator.num_ranks
   several = terms.communicator.num_nodes > 1
@@ -364,7 +368,7 @@ def bandwidth_gbps(terms: Terms, algorithm: str, protocol: str) -> float:
     return bus * ranks / terms.num_steps
   tree = graphs.tree
   count = tree.num_channels
-  # Of two nodes NCCL counts the links within them, but not on Blackwell.
+  # For two nodes NCCL takes the links within nodes, except on Blackwell.
   inside = scale == 0 or (scale == 1 and terms.capability < 100)
   gbps = tree.intra_gbps if inside else tree.inter_gbps
   bus = count * min(0.92 * gbps, _TREE_CHANNEL_GBPS[arch][scale])
@@ -379,12 +383,12 @@ def bandwidth_gbps(terms: Terms, algorithm: str, protocol: str) -> float:
 def older_bandwidth(
   terms: Terms, algorithm: str, protocol: str, version: Version
 ) -> float:
-  """What an older NCCL counts of a bandwidth, as a share.
+  """An older NCCL's bandwidth over that of 2.32.
 
-  Before 2.21 rings under LL counted on a quarter of their links, or a third
-  where they gather in one node (src/graph/tuning.cc of 2.20.5 and 2.21.5).
-  Before 2.28 the heads of an all-reduce through the switch counted on 5/6 of
-  their speed, whatever the GPU (of 2.27.7 and 2.28.3).
+  Before 2.21, NCCL assumed a quarter of the links for rings under LL, or a
+  third within a node, except for all-reduces (src/graph/tuning.cc of 2.20.5 and
+  2.21.5). Before 2.28, it assumed 5/6 of the speed for the NVLS heads of an
+  all-reduce, whatever the GPU (src/graph/tuning.cc of 2.27.7 and 2.28.3).
   """
   if (algorithm, protocol) == ("ring", "ll") and version < (2, 21):
     ring = terms.graphs.ring

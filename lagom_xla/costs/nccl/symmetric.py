@@ -1,22 +1,22 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""NCCL's kernels for symmetric buffers: which one, in how many CTAs, how long.
+"""NCCL's kernels for symmetric buffers: which one, its CTAs and its time.
 
-Where both buffers of a collective are windows that all ranks registered alike,
-NCCL takes such a kernel before it asks a tuner, by a model of its own, which
-this is (queryModel_lsa and ncclSymkPickKernel in src/sym_kernels.cc, 2.30.7):
+If both buffers of a collective are windows that all ranks registered alike,
+NCCL uses such a kernel without asking a tuner. It chooses by a model of its own
+(queryModel_lsa and ncclSymkPickKernel in src/sym_kernels.cc, 2.30.7):
 
     t = start + softplus(B / bw - 1),  bw = softmin(CTAs * b_CTA * m, peak)
 
-B are the bytes of a rank's busiest direction, m how often the switch hands on
-one that it multicasts. Of a kernel NCCL takes the fewest CTAs that are within
-2.5 % of the most, and of kernels that with the least t (1 + 0.025 CTAs). Its
-figures are of Hopper and Blackwell, in 2**30 bytes; where a GPU's links are
-slower than its peak, here they bound it.
+B are the bytes of a rank's busiest direction, m the bytes that arrive per byte
+that a CTA moves, if the switch multicasts. For each kernel NCCL takes the
+fewest CTAs within 2.5 % of the time of the most CTAs, then the kernel with the
+least t (1 + 0.025 CTAs). Its figures are for Hopper and Blackwell, in 2**30
+bytes per second. Here the rate is also bound by the GPU's links.
 
-Between nodes NCCL has other ones, whose choice rests on figures of the network
-that it measures; they are not modelled. Nor are those that TMA feeds, off by
-default. Rates end in _gbps and mean 1e9 bytes per second.
+Not modelled: the kernels between nodes, which NCCL chooses by its own
+measurements of the network, and those that use TMA, off by default. Names that
+end in _gbps are in 1e9 bytes per second.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Kernel:
   """One kernel as NCCL would launch it.
 
   Attributes:
-    name: as NCCL's log has it.
+    name: its name in NCCL's log.
     num_ctas: SMs that it takes.
-    time_us: what NCCL expects.
+    time_us: time that NCCL predicts.
   """
 
   name: str
@@ -52,13 +52,13 @@ class Kernel:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Variant:
-  """A kernel, before it is known in how many CTAs.
+  """A kernel before its number of CTAs is chosen.
 
   Attributes:
-    name: as NCCL's log has it.
-    bus_bytes: what a rank sends or receives, the larger.
-    multiplier: bytes that arrive for one that a CTA moves.
-    most_ctas: that NCCL gives it.
+    name: its name in NCCL's log.
+    bus_bytes: bytes that a rank sends or receives, whichever is more.
+    multiplier: bytes that arrive per byte that a CTA moves.
+    most_ctas: most CTAs that NCCL gives it.
   """
 
   name: str
@@ -86,13 +86,13 @@ def kernel(
   """The kernel of a collective within an NVLink domain.
 
   Args:
-    cluster: where it runs; `is_available` there.
+    cluster: where it runs; `is_available` must hold.
     kind: "all-gather", "all-reduce" or "reduce-scatter".
-    num_ranks: that take part.
-    num_bytes: of the whole buffer.
+    num_ranks: number of ranks.
+    num_bytes: bytes of the whole buffer.
     reduces_in_switch: whether the switch can add up its elements.
-    num_arrays: that run in one launch, which kernels with flags do not take.
-    max_ctas: the communicator's most; None for NCCL's.
+    num_arrays: arrays in one launch; kernels with flags (LL) take only one.
+    max_ctas: the communicator's most CTAs; None for NCCL's default.
   """
   gpu = cluster.gpu
   most_ctas = min(max_ctas or _MAX_CTAS, _MAX_CTAS)
@@ -136,7 +136,7 @@ def _variants(
           "ReduceScatter_LDMC", others_bytes, 0.55 * num_ranks, switch_ctas
         )
     case "all-reduce":
-      # Every rank gathers the whole buffer of every other one.
+      # Every rank gathers the whole buffer of every other rank.
       yield _Variant("AllReduce_AGxLL_R", num_ranks * flagged_bytes)
       yield _Variant("AllReduce_RSxLD_AGxST", 2 * others_bytes)
       if multicasts:
@@ -153,7 +153,7 @@ def _variants(
 def _sized(
   cluster: cluster_lib.Cluster, variant: _Variant, kind: str, most_ctas: int
 ) -> Kernel:
-  """The fewest CTAs that NCCL takes for as good as the most."""
+  """The kernel with the fewest CTAs within the tolerance of the most CTAs."""
   most_ctas = min(variant.most_ctas, most_ctas)
   times_us = [
     _time_us(cluster, variant, kind, num_ctas)
@@ -190,7 +190,7 @@ def _time_us(
   gbps = _softmin(num_ctas * cta_gbps * variant.multiplier, peak_gbps, cta_gbps)
   nvlink = cluster.node.nvlink
   assert nvlink is not None
-  if not in_switch:  # Which sends less than counts here.
+  if not in_switch:  # In the switch, links carry less than `bus_bytes`.
     gbps = min(gbps, nvlink.num_links * nvlink.link_effective_gbps)
   return start_us + _softplus(variant.bus_bytes / (1e3 * gbps) - 1)
 
