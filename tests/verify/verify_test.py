@@ -95,7 +95,7 @@ def test_both_sides_are_compared_with_the_products_of_the_plan():
   verified = verification_lib.verify(plan, target)
   assert verified.default_us - verified.planned_us == pytest.approx(1, abs=0.1)
   (note,) = notes.plan_notes(plan)
-  assert "the faster for each" in note and triton in note
+  assert "takes the faster one" in note and triton in note
 
 
 def test_a_plan_that_changes_nothing_has_nothing_to_show(tuned):
