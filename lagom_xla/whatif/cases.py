@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The clusters that are compared: those named, other networks, other sizes.
+"""The clusters to compare: those named, with other networks and node counts.
 
-A network rate is what a user buys: Gbit/s for each GPU of a node, which the
-node's adapters share out. `Node.nic_gbps` is 1e9 bytes per second and adapter.
+Network rates are in Gbit/s per GPU of a node, as users buy them, divided among
+the node's adapters. `Node.nic_gbps` is in 1e9 bytes per second per adapter.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 from lagom_xla import cluster as cluster_lib
 from lagom_xla import errors
 
-# Of the curve: powers of two, as batches and meshes are split.
+# Node counts of the curve: powers of two, as meshes usually have.
 NODE_COUNTS = tuple(2**i for i in range(11))
 _BITS = 8
 
@@ -25,8 +25,10 @@ Clusters = tuple[cluster_lib.Cluster, ...]
 def named(text: str, rates_gbits: Sequence[float] = ()) -> Clusters:
   """The clusters of --cluster, each at all rates.
 
+  A cluster of one node keeps its own rate.
+
   Raises:
-    ClusterError: there is no such cluster.
+    ClusterError: a cluster does not exist.
   """
   return _each_once(
     at
@@ -36,10 +38,10 @@ def named(text: str, rates_gbits: Sequence[float] = ()) -> Clusters:
 
 
 def in_processes(clusters: Clusters, per_node: int | None) -> Clusters:
-  """Clusters whose jobs have so many processes per node; as they are if None.
+  """Clusters with `per_node` processes per node; unchanged if None.
 
   Raises:
-    ClusterError: the GPUs of one are not shared out equally among so many.
+    ClusterError: a node's GPUs cannot be divided equally among the processes.
   """
   if per_node is None:
     return clusters
@@ -52,10 +54,10 @@ def in_processes(clusters: Clusters, per_node: int | None) -> Clusters:
 def sized(
   text: str, node_counts: Sequence[int], rates_gbits: Sequence[float] = ()
 ) -> Clusters:
-  """The kinds of nodes of --cluster, in each of several numbers.
+  """The clusters of --cluster, with each of several node counts.
 
   Raises:
-    ClusterError: there is no such cluster, or none of that size.
+    ClusterError: a cluster does not exist, or not in that size.
   """
   return _each_once(
     at
@@ -66,30 +68,30 @@ def sized(
 
 
 def series(cluster: cluster_lib.Cluster) -> str:
-  """What a cluster has in common with those of other node counts, by name."""
+  """A cluster's name without its node count."""
   return re.sub(rf"^{cluster.num_nodes}(x| of )", "", cluster.name)
 
 
 def gbits_per_gpu(cluster: cluster_lib.Cluster) -> float:
-  """What a node's adapters carry for each of its GPUs, in Gbit/s."""
+  """The rate of a node's adapters per GPU, in Gbit/s."""
   node = cluster.node
   return node.num_nics * node.nic_gbps * _BITS / cluster.gpus_per_node
 
 
 def pcie_gbits(cluster: cluster_lib.Cluster) -> float:
-  """What NCCL counts on for a GPU's PCIe link, in Gbit/s."""
+  """The rate that NCCL assumes for a GPU's PCIe link, in Gbit/s."""
   return cluster.node.pcie_effective_gbps * _BITS
 
 
 def rate_in_words(rate_gbits: float) -> str:
-  """What the name of a cluster with a network of its own ends in."""
+  """The suffix of a cluster's name that gives its changed network rate."""
   return f" at {rate_gbits:g} Gbit/s"
 
 
 def with_network(
   cluster: cluster_lib.Cluster, rate_gbits: float
 ) -> cluster_lib.Cluster:
-  """A cluster whose adapters, as many as before, carry so much per GPU."""
+  """A cluster with the same number of adapters, at another rate per GPU."""
   node_gbps = rate_gbits / _BITS * cluster.gpus_per_node
   node = dataclasses.replace(
     cluster.node, nic_gbps=node_gbps / cluster.node.num_nics
@@ -111,7 +113,7 @@ def _parsed(text: str) -> Clusters:
 def _resized(
   cluster: cluster_lib.Cluster, num_nodes: int
 ) -> cluster_lib.Cluster:
-  """A cluster of the same nodes in another number, named after it."""
+  """A cluster with another number of the same nodes, named accordingly."""
   if num_nodes == cluster.num_nodes:
     return cluster
   kind = series(cluster)
@@ -123,7 +125,7 @@ def _resized(
 def _at_rates(
   cluster: cluster_lib.Cluster, rates_gbits: Sequence[float]
 ) -> list[cluster_lib.Cluster]:
-  """A cluster with each network, or with its own."""
+  """A cluster at each network rate; at its own if there are none."""
   return [with_network(cluster, rate) for rate in rates_gbits] or [cluster]
 
 

@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The comparing of a target on many clusters: each compiled, or refused.
+"""Compares a target on many clusters.
 
-XLA's compiler asks for the GPU and for how many there are, never for the
-network. So a schedule is compiled once for all clusters that have those in
-common, and costed on each: NCCL's choices, kernels and the replay are each
-cluster's own. A cluster for which the target cannot be lowered or compiled has
-a row that says why, and the others stand.
+XLA compiles for a GPU and a number of GPUs, and does not know the network. So a
+schedule is compiled once for all clusters with the same GPUs, and costed on
+each, with the cluster's own NCCL choices, kernel times and replay. If a target
+cannot be lowered or compiled for a cluster, that cluster's row says why; the
+others are not affected.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from lagom_xla.whatif import comparison as comparison_lib
 Load = Callable[[cluster_lib.Cluster], target_lib.Target]
 _Target = target_lib.Target | errors.LagomError
 
-# What the network of each cluster is multiplied by, all else equal.
+# Factors of each cluster's network rate, all else equal.
 _NETWORK_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
@@ -58,28 +58,28 @@ def compare(
 ) -> tuple[comparison_lib.Comparison, errors.Stopped | None]:
   """Compares a target on clusters.
 
-  Where an `errors.Stopped` is raised inside, by a signal's handler, what was
-  found so far is kept.
+  If a signal's handler raises `errors.Stopped` meanwhile, the results so far
+  are returned.
 
   Args:
-    rows: clusters that are searched as asked.
+    rows: clusters that are searched as `search` says.
     points: clusters that get a quick search at most.
     load: loads the target for a cluster.
-    target: what the user called it.
-    search: how to search a plan.
-    unit: what a step has so many of.
-    per_step: how many, on the first cluster.
+    target: the user's name of the target.
+    search: how to search for a plan.
+    unit: the unit of `per_step`.
+    per_step: tokens or examples per step on the first cluster.
     num_ahead: targets that are lowered while others compile in workers.
-    progress: called with a few words after each cluster.
+    progress: called with a short text after each cluster.
 
   Returns:
-    The comparison, and what stopped it before all was compared, if anything.
+    The comparison, and what stopped it early, if anything did.
 
   Raises:
-    LagomError: the target can be had on no cluster; of the first.
-    Stopped: it was raised before there was anything to compare.
+    LagomError: the target compiles for no cluster; the first cluster's error.
+    Stopped: it was stopped before there was anything to compare.
   """
-  # XLA sees no network: those of as many of the same GPUs share a schedule.
+  # XLA does not see the network: clusters of the same GPUs share a schedule.
   groups: dict[object, dict[str, cluster_lib.Cluster]] = {}
   for cluster in (*rows, *points):
     seen = cluster.target_config(), cluster.num_nodes, cluster.gpus_per_node
@@ -137,7 +137,7 @@ def compare(
 def _loaded(
   clusters: Iterable[cluster_lib.Cluster], load: Load, num_ahead: int
 ) -> Iterator[_Target]:
-  """A target for each cluster, or why there is none, some begun ahead."""
+  """Each cluster's target, or why there is none, with compiles begun ahead."""
   with contextlib.ExitStack() as begun:
 
     def begin(cluster: cluster_lib.Cluster) -> _Target:
@@ -159,13 +159,13 @@ class _Compiled:
   """A target as XLA compiles it by default.
 
   Attributes:
-    target: what was compiled.
-    step: it as it runs, on the cluster that it was compiled for.
-    memory_bytes: of a GPU, at the peak of the step: XLA's own figure where it
-      was compiled to the end, else an estimate from the schedule.
-    flops: of all GPUs' matrix products; of those in the program before it is
-      partitioned where that tells, so that what GPUs repeat counts once.
-    repeated: what to say of products that GPUs repeat; "" for nothing.
+    target: the target.
+    step: the step that runs, on the cluster that it was compiled for.
+    memory_bytes: peak memory of a GPU: XLA's own figure if it was compiled
+      fully, else an estimate from the schedule.
+    flops: FLOPs of all GPUs' matrix products; if possible, counted in the
+      program before partitioning, so that work repeated on GPUs counts once.
+    repeated: a warning about products that GPUs repeat; "" for none.
   """
 
   def __init__(self, target: target_lib.Target):
@@ -189,7 +189,7 @@ def _figures(
   search: comparison_lib.Search,
   load: Load,
 ) -> comparison_lib.Figures:
-  """The figures of a step that is compiled for as many of the same GPUs."""
+  """The figures on a cluster of a step compiled for the same GPUs."""
   step = _on(compiled.step, cluster)
   replayed = step.timeline(step.default)
   gain: report.Estimate | None = None
@@ -236,7 +236,7 @@ def _figures(
 
 
 def _on(step: step_lib.Step, cluster: cluster_lib.Cluster) -> step_lib.Step:
-  """A step on a cluster of as many GPUs; equal ones take as long."""
+  """A step on another cluster; kernel times are reused if the GPU is equal."""
   if cluster == step.cluster:
     return step
   is_same_gpu = cluster.gpu == step.cluster.gpu
@@ -268,7 +268,7 @@ def _networks(step: step_lib.Step) -> Iterator[comparison_lib.AtRate]:
 def _settings(
   step: step_lib.Step, configuration: step_lib.Configuration
 ) -> Iterator[str]:
-  """NCCL settings that are not its own, in words."""
+  """Settings that differ from NCCL's own choices, in words."""
   for key in step.keys:
     setting = configuration[key]
     if setting != step.default[key]:
@@ -285,7 +285,7 @@ def _row(
   refusal: str,
 ) -> comparison_lib.Row:
   fabric = cluster.node.fabric
-  # On so many nodes collectives were measured; an NVLink domain counts whole.
+  # Measured counts are in NVLink domains, of one or more nodes.
   measured = max(wire.most_measured_nodes(fabric), 1)
   return comparison_lib.Row(
     cluster=cluster.name,

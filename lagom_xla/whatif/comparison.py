@@ -2,14 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The comparison of one step on several clusters, as plain data.
 
-It is all that the table, the page and `--format=json` show.
+It holds everything that the table, the page and `--format=json` show.
 
-How the work grows is decided by the user's code, when it builds the step for
-the devices that it gets. It is read from the FLOPs of all matrix products: a
-batch that grows with the GPUs (weak scaling) leaves each GPU as many, one that
-stays (strong scaling) leaves all of them together as many. Tokens or examples
-of a step are those that the user gave for the first cluster, times as many
-FLOPs more.
+The user's code decides how work grows, when it builds the step for the devices
+of a cluster. It is measured by the FLOPs of all matrix products: with a batch
+that grows with the GPUs (weak scaling), the FLOPs per GPU stay the same; with a
+fixed batch (strong scaling), the total does. Tokens or examples per step are
+those that the user gave for the first cluster, scaled by FLOPs.
 """
 
 from __future__ import annotations
@@ -39,9 +38,8 @@ class AtRate:
   """The step on another network, all else equal.
 
   Attributes:
-    gbits_per_gpu: what the node's adapters carry, for each of its GPUs, in
-      Gbit/s.
-    step_us: the step, under NCCL's own choices.
+    gbits_per_gpu: rate of the node's adapters per GPU, in Gbit/s.
+    step_us: step time under NCCL's own choices.
   """
 
   gbits_per_gpu: float
@@ -50,24 +48,24 @@ class AtRate:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Figures:
-  """What is predicted of the step on one cluster; times in microseconds.
+  """Predictions for the step on one cluster; times in microseconds.
 
   Attributes:
-    step: as it runs today: XLA's defaults, NCCL's own choices.
-    exposed_us: what kernels wait for collectives.
-    slowdown_us: what kernels lose to collectives that run beside them.
-    between_nodes_us: what collectives between nodes take alone, summed.
-    lower_bound_us: what today's module cannot beat, in whatever order and with
-      whatever settings of NCCL; with other options XLA makes another one.
-    gain: what the best plan takes off the step; null where none was searched.
-    plan: what that plan sets; empty where nothing is surely faster.
-    flops: of all GPUs' matrix products in a step.
-    per_step: tokens or examples in a step; null where none were given.
-    memory_bytes: of a GPU, at the peak of the step.
-    run_otherwise: what runs collectives in place of kernels that NCCL tunes, in
-      words; empty where nothing does.
-    calls_that_may_communicate: library calls that may hold collectives, which
-      are not seen.
+    step: step time as it runs today: XLA's defaults, NCCL's own choices.
+    exposed_us: how long kernels wait for collectives.
+    slowdown_us: what kernels lose to collectives beside them.
+    between_nodes_us: sum of the lone times of collectives between nodes.
+    lower_bound_us: a step time that today's module cannot beat, in any order
+      and with any NCCL settings; other XLA options make another module.
+    gain: the best plan's gain; null if none was searched.
+    plan: what that plan sets; empty if nothing is surely faster.
+    flops: FLOPs of all GPUs' matrix products per step.
+    per_step: tokens or examples per step; null if not given.
+    memory_bytes: peak memory of a GPU.
+    run_otherwise: which collectives NCCL settings do not affect, and what runs
+      them, in words; empty if there are none.
+    calls_that_may_communicate: library calls that may contain collectives,
+      which lagom_xla does not see.
     networks: the step on slower and faster networks; empty on one node.
   """
 
@@ -92,22 +90,21 @@ class Row:
 
   Attributes:
     cluster: its name.
-    series: what it has in common with clusters of other node counts.
-    num_nodes: its nodes.
-    num_gpus: its GPUs.
-    gpu: the name of the GPU.
-    gbits_per_gpu: what a node's adapters carry, for each of its GPUs, in
-      Gbit/s.
+    series: its name without the node count.
+    num_nodes: number of nodes.
+    num_gpus: number of GPUs.
+    gpu: name of the GPU.
+    gbits_per_gpu: rate of a node's adapters per GPU, in Gbit/s.
     hbm_bytes: memory of a GPU.
-    pool_bytes: what JAX takes of that.
-    pcie_gbits: what a GPU's PCIe link takes of that, as NCCL counts on it.
-    fabric: what joins its nodes.
-    measured_nodes: on how many nodes of that fabric collectives were measured
-      at most; on more, figures follow the cost model alone.
+    pool_bytes: the part of it that JAX takes.
+    pcie_gbits: rate that NCCL assumes for a GPU's PCIe link, in Gbit/s.
+    fabric: the network between nodes.
+    measured_nodes: the most nodes of that fabric on which collectives were
+      measured; beyond, figures come from the cost model alone.
     compiled_for: the cluster that the schedule was compiled for: this one, or
-      one of as many of the same GPUs, as XLA asks for nothing else.
-    figures: the step's; null where it cannot be had.
-    refusal: why not, in a sentence; empty where it can.
+      another with the same GPUs, which is all that XLA knows of a cluster.
+    figures: the step's figures; null if there are none.
+    refusal: why there are none, in a sentence; else empty.
   """
 
   cluster: str
@@ -127,41 +124,41 @@ class Row:
 
   @property
   def nodes(self) -> str:
-    """The cluster's name without the rate that its network was given."""
+    """The cluster's name without a changed network rate."""
     return self.cluster.removesuffix(
       cases_lib.rate_in_words(self.gbits_per_gpu)
     )
 
   @property
   def is_beyond_measured(self) -> bool:
-    """Whether no collective was measured on so many nodes."""
+    """Whether it has more nodes than collectives were measured on."""
     return self.num_nodes > max(self.measured_nodes, 1)
 
   @property
   def fits(self) -> bool:
-    """Whether what JAX takes of the GPU's memory holds the step."""
+    """Whether the step fits into the memory that JAX takes of a GPU."""
     return self.figures is None or self.figures.memory_bytes <= self.pool_bytes
 
   @property
   def exposed_share(self) -> float:
-    """What kernels wait for collectives, as a share of the step."""
+    """How long kernels wait for collectives, as a share of the step."""
     return self._over_step(self.figures.exposed_us if self.figures else 0.0)
 
   @property
   def has_per_s(self) -> bool:
-    """Whether it is known how many tokens or examples a step has."""
+    """Whether tokens or examples per step are known."""
     return self.figures is not None and self.figures.per_step is not None
 
   @property
   def throughput(self) -> float:
-    """Tokens or examples per second; where unknown, TFLOP/s of each GPU."""
+    """Tokens or examples per second; if unknown, TFLOP/s per GPU."""
     if self.figures is None or self.figures.per_step is None:
       return self.tflops_per_gpu
     return self._over_step(self.figures.per_step * 1e6)
 
   @property
   def tflops_per_gpu(self) -> float:
-    """Operations of matrix products, in 1e12 per second and GPU."""
+    """FLOPs of matrix products, in 1e12 per second and GPU."""
     flops = self.figures.flops if self.figures else 0.0
     return self._over_step(flops / self.num_gpus) / 1e6
 
@@ -176,16 +173,15 @@ class Comparison:
 
   Attributes:
     format_version: raised when a field changes its meaning.
-    target: what the user called it.
-    made_with: versions, in words.
-    search: how the plan of each row was searched; points never get more than
-      a quick search.
-    unit: of `per_step`; null where it was not given.
+    target: the user's name of the target.
+    made_with: versions, as text.
+    search: how each row's plan was searched; points get a quick search at most.
+    unit: unit of `per_step`; null if not given.
     scaling: how the program grows with the number of GPUs, in a sentence.
     rows: the clusters that were asked for, at each network rate.
-    points: the same kinds of nodes in other numbers.
-    findings: what more network, or another number of nodes, would bring.
-    notes: what to know of the figures.
+    points: the same clusters with other node counts.
+    findings: the effect of faster networks and other node counts.
+    notes: notes on the figures.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -203,7 +199,7 @@ class Comparison:
 
   @property
   def all_rows(self) -> tuple[Row, ...]:
-    """Rows, then points that are none of them."""
+    """Rows, then points that are not among them."""
     rows = {row.cluster: row for row in (*self.rows, *self.points)}
     return tuple(rows.values())
 
@@ -213,11 +209,11 @@ class Comparison:
     return f"{self.unit}/s" if self.unit else "TFLOP/s/GPU"
 
 
-# Less is no change.
+# Smaller changes count as none.
 LEAST = 5e-4
-# Of the work per GPU and second of the fewest nodes: where a curve has bent.
+# A finding names the node count where work per GPU falls below this share.
 _HALF = 0.5
-# What optimizers that work by matrix products, and padding, may add.
+# Tolerance for matrix products of optimizers, and for padding.
 _ALIKE = 0.05
 
 
@@ -231,7 +227,7 @@ def of_rows(
   per_step: float | None = None,
   repeated: str = "",
 ) -> Comparison:
-  """The comparison of rows, of which one has figures."""
+  """The comparison of rows, at least one of which has figures."""
   first, told = rows[0], []
   if per_step is not None and first.figures is None:
     unit = None
@@ -256,7 +252,7 @@ def of_rows(
 
 
 def _with_per_step(row: Row, first: Row, per_step: float) -> Row:
-  """A row with its tokens or examples, so many of them in the first row."""
+  """A row with tokens or examples per step, given those of the first row."""
   figures, known = row.figures, first.figures
   if figures is None or known is None:
     return row
@@ -272,7 +268,7 @@ def _findings(
   known = [row for row in rows if row.figures is not None]
   if len(known) > 1:
     yield _best(known, unit)
-  # Of each cluster one row, whatever rates it was given.
+  # One row per cluster, whatever its network rates.
   once: dict[str, Row] = {}
   for row in known:
     once.setdefault(row.nodes, row)
@@ -285,7 +281,7 @@ def _findings(
         f" {_change(faster, 'no shorter')}, with {rate / 2:,.5g}"
         f" {_change(slower, 'no longer')}."
       )
-  # Why more network is of no use, where it is of none.
+  # Why a faster network does not help, if it does not.
   idle = {
     row.pcie_gbits
     for row in once.values()
@@ -325,7 +321,7 @@ def _change(gain: float, none: str) -> str:
 
 
 def _nodes(curve: Sequence[Row]) -> Iterator[str]:
-  """How much of its work a GPU still does where there are more."""
+  """How the work per GPU and second falls with the number of nodes."""
   first, last = curve[0], curve[-1]
   if len(curve) < 2 or not first.tflops_per_gpu:
     return
@@ -343,7 +339,7 @@ def _nodes(curve: Sequence[Row]) -> Iterator[str]:
 
 
 def series(points: Iterable[Row]) -> dict[str, list[Row]]:
-  """Rows with figures by series, from the fewest nodes on."""
+  """Rows with figures by series, the fewest nodes first."""
   found: dict[str, list[Row]] = {}
   for row in sorted(points, key=lambda row: row.num_nodes):
     if row.figures is not None:
@@ -352,7 +348,7 @@ def series(points: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def network_gain(row: Row, factor: float) -> float | None:
-  """What a network so many times as fast takes off the step, as a share."""
+  """The gain of a network `factor` times as fast, as a share of the step."""
   if row.figures is None or not row.figures.step.us:
     return None
   wanted = row.gbits_per_gpu * factor
@@ -365,7 +361,7 @@ def network_gain(row: Row, factor: float) -> float | None:
 def _notes(
   rows: Sequence[Row], points: Sequence[Row], search: Search, repeated: str
 ) -> Iterator[str]:
-  """What to know of figures: of some clusters, then of all."""
+  """Notes on the figures of some clusters, then of all."""
   for row in rows:
     figures = row.figures
     if figures is None:
@@ -422,7 +418,7 @@ def _notes(
 
 
 def _of_calls_and_kernels(figures: Figures | None) -> Iterator[str]:
-  """What NCCL's settings do not reach, and what is not known at all."""
+  """What NCCL settings do not affect, and what is unknown."""
   if figures is None:
     return
   if figures.run_otherwise:
@@ -437,7 +433,7 @@ def _of_calls_and_kernels(figures: Figures | None) -> Iterator[str]:
 
 
 def _scaling(rows: Sequence[Row], unit: str | None) -> str:
-  """How the program's work grows from the least to the most GPUs."""
+  """How the program's work grows from the fewest to the most GPUs."""
   known = [row for row in rows if row.figures is not None]
   sizes = sorted(known, key=lambda row: row.num_gpus)
   least, most = sizes[0], sizes[-1]

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A comparison for people: a table in the terminal, and a page of curves.
 
-The page is made as that of a step is (report/page): one file that needs no
+The page is made like that of a step (report/page): one file that needs no
 network, readable on a phone and in dark mode.
 """
 
@@ -43,7 +43,7 @@ def show(
 
 
 def _table(comparison: comparison_lib.Comparison) -> rich.table.Table:
-  """The clusters that were asked for, then the same nodes in other numbers."""
+  """A table of the clusters asked for, then of other node counts."""
   headings = ["cluster", "Gbit/s", "step ms", "9 in 10", "bound", "exposed"]
   plan = ["plan"] * (comparison.search != "none")
   table = layout.table(
@@ -62,11 +62,11 @@ def _cells(row: Row, has_plan: bool) -> Iterator[str]:
   step = figures.step
   yield row.nodes
   yield f"{row.gbits_per_gpu:,.4g}" if figures.networks else "-"
-  # Starred where no collective was measured on so many nodes.
+  # A star marks more nodes than collectives were measured on.
   yield in_words.rounded_ms(step.us) + "*" * row.is_beyond_measured
   yield _between(step, "-")
   yield in_words.rounded_ms(figures.lower_bound_us)
-  # What calls wait for inside is not known.
+  # Waits inside library calls are unknown.
   is_open = bool(figures.calls_that_may_communicate)
   yield f"{row.exposed_share:.1%}{'?' * is_open}"
   yield in_words.short(row.throughput)
@@ -83,12 +83,12 @@ def _between(step: report.Estimate, joint: str) -> str:
 
 
 def _change(gain: float) -> str:
-  """How much the step changes; one that is shorter is below zero."""
+  """The change of the step time; negative if it is shorter."""
   return "0" if abs(gain) < comparison_lib.LEAST else f"{-gain:+.1%}"
 
 
 def _refused(rows: Sequence[Row]) -> list[str]:
-  """Clusters without figures, those with the same reason together."""
+  """Clusters without figures, grouped by reason."""
   by_reason: dict[str, list[str]] = {}
   for row in rows:
     if row.refusal:
@@ -104,7 +104,7 @@ _Trace = Mapping[str, Any]
 def _curve_figures(
   comparison: comparison_lib.Comparison,
 ) -> Iterator[dict[str, Any]]:
-  """The figures that there is something to draw in."""
+  """The figures that have anything to draw."""
   curves = comparison_lib.series(comparison.all_rows)
   if any(len(curve) > 1 for curve in curves.values()):
     yield _figure("step", "The step by nodes", "ms", list(_steps(curves)))
@@ -161,7 +161,7 @@ def _log_axis(traces: Sequence[_Trace]) -> dict[str, Any]:
 
 
 def _steps(curves: Mapping[str, Sequence[Row]]) -> Iterator[_Trace]:
-  """The step with its range, and its lower bound, of each kind of nodes."""
+  """Step time with its range, and the lower bound, for each series."""
   for group, (name, rows) in enumerate(curves.items()):
     found = [row.figures for row in rows if row.figures]
     errors = {
@@ -198,8 +198,8 @@ def _curves(
 def _curve(
   name: str, group: int, rows: Sequence[Row], ys: Sequence[float]
 ) -> _Trace:
-  """A line by nodes, with a marker on which each row's figures are shown."""
-  # Hollow where there are more nodes than were ever measured.
+  """A line by nodes; hovering over a marker shows the row's figures."""
+  # Hollow for more nodes than collectives were measured on.
   symbols = ["circle" + "-open" * row.is_beyond_measured for row in rows]
   return _line(
     name,
@@ -255,7 +255,8 @@ def write(comparison: comparison_lib.Comparison, path: pathlib.Path) -> None:
   """Writes a comparison as an HTML file.
 
   Raises:
-    OutputError: it cannot be written, or what draws pages is not installed.
+    OutputError: it cannot be written, or a package that renders pages is
+      missing.
   """
   page = report.filled(
     pathlib.Path(__file__).parent,

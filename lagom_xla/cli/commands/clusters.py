@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""lagom-xla clusters and calibrate: what --cluster knows, and one's own."""
+"""lagom-xla clusters and calibrate: known clusters, and your own."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _run(arguments: argparse.Namespace) -> None:
   table = rich.table.Table(box=None, pad_edge=False)
   for heading in ("--cluster", "GPU", "per node", "network", "fabric"):
     table.add_column(heading, overflow="fold")
-  table.columns[0].no_wrap = True  # What is typed is one word.
+  table.columns[0].no_wrap = True  # Users type it as one word.
   for row in known:
     network = f"{row.num_nics} x {row.nic_gbps * 8:g} Gbit/s"
     gpus = str(row.gpus_per_node)
@@ -70,7 +70,7 @@ examples:
   mpirun -np 16 -N 8 all_reduce_perf -b 64K -e 4G -f 2 | tee all_reduce.log
   lagom-xla calibrate --cluster=2x8xh100 *.log --out=mycluster.json
   lagom-xla tune train.py:train_step --cluster=mycluster.json"""
-# More are counted, not shown.
+# The most rows shown; the rest is counted.
 _MOST_DOUBTS = 20
 
 

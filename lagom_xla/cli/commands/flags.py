@@ -1,8 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""lagom-xla flags and knobs: what sets XLA's options, and which are tried.
+"""lagom-xla flags and knobs: how to set XLA options, and which are tried.
 
-`flags` shows a plan as lines of shell, or checks or merges an XLA_FLAGS.
+`flags` prints a plan as shell lines, merges it with XLA_FLAGS, or checks an
+XLA_FLAGS.
 """
 
 from __future__ import annotations
@@ -94,14 +95,14 @@ def _run_knobs(arguments: argparse.Namespace) -> None:
 
 
 def join_check(arguments: Sequence[str]) -> list[str]:
-  """Command line arguments in which --check has its value after a `=`.
+  """Command line arguments with `--check VALUE` joined to `--check=VALUE`.
 
-  An XLA_FLAGS would be taken for options of this program otherwise.
+  Otherwise argparse takes an XLA_FLAGS for options of this program.
   """
   joined = list(arguments)
   if joined[:1] == ["flags"] and "--check" in joined[:-1]:
     at = joined.index("--check")
-    # argparse drops a lone "--", wherever it is.
+    # argparse drops a lone "--" anywhere.
     value = f"{joined[at + 1]} " if joined[at + 1] == "--" else joined[at + 1]
     joined[at : at + 2] = [f"--check={value}"]
   return joined

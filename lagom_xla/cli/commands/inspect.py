@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""lagom-xla inspect, explain and profile: what overlaps what, and why so."""
+"""lagom-xla inspect, explain and profile: what overlaps what, and why."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def add_explain(commands) -> None:
   def parse_known_args(
     args: Any = None, namespace: Any = None
   ) -> tuple[Any, list[str]]:
-    """Takes COLLECTIVE after options, too, where argparse leaves it over."""
+    """Accepts COLLECTIVE after options, too, which argparse does not."""
     found, extras = parse(args, namespace)
     if extras and found.collective is None and not extras[0].startswith("-"):
       found.collective = extras.pop(0)

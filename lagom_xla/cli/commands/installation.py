@@ -81,15 +81,15 @@ def _show(checkup: doctor.Checkup) -> None:
       _WIDTH,
       initial_indent=start,
       subsequent_indent=" " * len(start),
-      # Paths and commands are there to be copied.
+      # Keep paths and commands copyable.
       break_long_words=False,
       break_on_hyphens=False,
     )
     output.write(lines)
 
 
-# What has a schema -> the type that it describes, or the module whose schema()
-# makes it.
+# Name -> the type that its schema describes, or the module whose schema() makes
+# it.
 FILES = {
   "plan": "lagom_xla.plan",
   "cluster": "lagom_xla.cluster",
@@ -107,8 +107,8 @@ FILES = {
   "knobs": "lagom_xla.report.knobs:KnownKnobs",
   "trials": "lagom_xla.live.trial_line",
 }
-# What is in another and has its tables elsewhere: a plan has its cluster in
-# it, a tuning its plan.
+# Nested types that have their tables under another name: a plan contains a
+# cluster, and a tuning contains a plan.
 _ELSEWHERE = {
   "plan": ("Cluster",),
   "tune": ("Plan", "MeasuredCosts"),
@@ -145,7 +145,7 @@ def add_schema(commands) -> None:
 
 
 def schema_of(file: str) -> dict[str, Any]:
-  """The JSON schema of what has one."""
+  """The JSON schema of a name in FILES."""
   from lagom_xla import validation
 
   name, _, type_ = FILES[file].partition(":")
@@ -172,7 +172,7 @@ examples:
   source <(lagom-xla completion bash)      # in ~/.bashrc
   lagom-xla completion zsh > ~/.zfunc/_lagom-xla   # a folder of $fpath"""
 
-# What arguments with these names in help name, as shtab has it.
+# Metavar of an argument -> what shtab completes it with.
 _COMPLETED = {
   **dict.fromkeys(("FILE", "TARGET"), "FILE"),
   **dict.fromkeys(("DIR", "PLAN"), "DIRECTORY"),

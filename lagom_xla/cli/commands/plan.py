@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""lagom-xla report, verify and plugin: what a plan shows, does and loads."""
+"""lagom-xla report, verify and plugin: show, check and load a plan."""
 
 from __future__ import annotations
 
@@ -193,7 +193,10 @@ def _check_table(table: pathlib.Path, checksum: str | None) -> None:
 
 
 def _print_lines(name: str, plugin: pathlib.Path | None) -> None:
-  """Prints lines that load a plugin with a plan, or come closest without."""
+  """Prints shell lines that load a plugin with a plan.
+
+  Without a plugin, the lines set the NCCL variables that come closest.
+  """
   from lagom_xla.apply import checked
   from lagom_xla.apply import env as env_lib
   from lagom_xla.apply.nccl import table as table_lib

@@ -39,10 +39,10 @@ examples:
   lagom-xla tune train.py:train_step --cluster=16x8xh100 --out=plan
   lagom-xla tune step.hlo.xz --cluster=2x8xh100 --format=json > tuning.json"""
 
-# Workers that start while the step is lowered: tuning begins with a full
-# compile beside others.
+# Workers to start while the step is lowered: tuning begins with a full compile
+# and others at the same time.
 _NUM_EARLY = 2
-# The share of the step that forms must be able to hide to be worth a search.
+# Forms are worth a search if they can hide at least this share of the step.
 _LEAST_BEYOND = 0.005
 
 
@@ -97,7 +97,7 @@ def add(commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
   folder = pathlib.Path(arguments.out)
-  # Without today's step there is no plan at all: it is waited for.
+  # There is no plan without today's step, so no budget stops its compile.
   go_on = stopping.pause_time_budget()
   try:
     tuning, (profile, costs) = _tune(arguments, folder, go_on)
@@ -190,7 +190,7 @@ def _tune(
     ):
       tuning = tuner.tune(
         target,
-        # So that there is time to check the plan, too.
+        # Leaves time to check the plan.
         seconds=joint.SECONDS if budget_s is None else budget_s / 2,
         in_process=arguments.in_process,
         applied=arguments.applied,
@@ -202,7 +202,7 @@ def _tune(
       try:
         advice = options.advised(target, tuning.before, bar)
         tuning = dataclasses.replace(tuning, advice=advice)
-      except errors.Stopped as stop:  # The plan is there.
+      except errors.Stopped as stop:  # The plan is complete.
         stop.is_caught = True
         if stop.exit_status:
           tuning = dataclasses.replace(tuning, stopped=stop)
@@ -210,7 +210,7 @@ def _tune(
 
 
 def beyond(arguments: argparse.Namespace, step: explanation_lib.Step) -> str:
-  """What forms of the program could bring beyond options, in words."""
+  """What forms of the program could gain beyond options, in words."""
   from lagom_xla.costs import in_words
   from lagom_xla.report import notes
 
@@ -239,7 +239,7 @@ def outcome_in_words(
   candidate: candidates_lib.Candidate | candidates_lib.Refused,
   default_us: float | None,
 ) -> str:
-  """A candidate's outcome: its time, compared with the default's if known."""
+  """A candidate's step time, compared with the default's if known."""
   from lagom_xla.report import settings
   from lagom_xla.search.xla import candidates as candidates_lib
 

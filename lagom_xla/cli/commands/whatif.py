@@ -127,7 +127,7 @@ def _compare(
   from lagom_xla.whatif import cases as cases_lib
 
   clusters, rates = arguments.cluster, arguments.network_gbps
-  # Neither needs JAX, which takes its time.
+  # These checks do not import JAX, which is slow.
   per_node = arguments.processes_per_node
   rows = cases_lib.in_processes(cases_lib.named(clusters, rates), per_node)
   source.check(arguments.target)
