@@ -12,7 +12,7 @@ is the lifetime of a block whose threads each load, compute and store once: it
 is mostly memory latency, whatever they load, and binds if each thread moves few
 bytes. A column reduction has one block per 32 columns (the width of a warp),
 however many rows there are. Memcpys are a pattern of their own. Loops that read
-across memory (transposing ones of XLA before 2025) fetch a whole L2 fetch per
+across memory (transposing ones of XLA before 2025) read a whole L2 fetch per
 element if the line is evicted before its neighbor is read, at a rate of their
 own. fitted/fusion.json has the parameters by architecture;
 benchmarks/kernels/fit_fusions.py fits them.

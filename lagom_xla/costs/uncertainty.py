@@ -2,25 +2,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """The uncertainty of predictions, from the model's errors on measurements.
 
-A scenario turns one part of the model to the end of the spread of its errors,
-in one direction, everywhere at once; a step is replayed in all of them. So a
-part's error is taken to be common to a whole step, which is the worst that it
-can be. Parts are measured apart from each other and taken to be independent, so
-their effects add in quadrature:
+A scenario sets the error of one part of the model to one end of its spread,
+everywhere at once, and a step is replayed in each scenario. So a part's error
+is assumed to be the same throughout a step, which is the worst case. Errors of
+different parts are assumed to be independent, so their effects add in
+quadrature:
 
     low = t - sqrt(sum over parts of max(0, t - least t of the part)^2)
 
-and high likewise. For what one plan gains over another t is the difference of
-both in the same scenario: what is wrong in both cancels. A step has one part
-more, what a replay misses though its kernels and collectives take what was
-measured. What gains by a mechanism that was measured nowhere gains nothing in a
-scenario of its own (`scenario.SURE`).
+and high likewise. For the gain of one plan over another, t is the difference of
+both in the same scenario, so that common errors cancel. A step time has one
+more part: what a replay misses even if its kernels and collectives take exactly
+their measured times. In one further scenario, mechanisms that were measured
+nowhere gain nothing (`scenario.SURE`).
 
-What a profile measured is wrong by as much as it differed from step to step in
-the run, which takes the place of the model's error there.
+For measured costs, their spread over the run's steps replaces the model's
+error.
 
-fitted/errors.json has, for each part of the model, what 90 % of its errors are
-within, over figures that no fit saw where there are such. benchmarks/errors.py
+fitted/errors.json has, for each part of the model, the range of 90 % of its
+errors, over figures that no fit saw if there are any. benchmarks/errors.py
 writes it.
 """
 
@@ -38,8 +38,8 @@ from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs import step as step_lib
 
-# The percentile of fewer figures says little: such a fabric gets no smaller a
-# spread than all fabrics together.
+# Percentiles of fewer figures are unreliable: such a fabric gets at least the
+# spread of all fabrics together.
 LEAST_FIGURES = 20
 
 
@@ -48,12 +48,12 @@ class Spread:
   """Errors of a part of the model, as ln(measured / predicted).
 
   Attributes:
-    groups: of what, in the words of `python -m benchmarks.accuracy`.
-    n: how many figures.
-    median: of the errors' size.
-    p90: the 90th percentile of that.
+    groups: groups of figures, as `python -m benchmarks.accuracy` names them.
+    n: number of figures.
+    median: median of the absolute errors.
+    p90: 90th percentile of the absolute errors.
     low: the 5th percentile of the errors, 0 at most.
-    bias: the median error; above 0 where the model is too fast.
+    bias: the median error; above 0 if the model predicts too short times.
     high: the 95th percentile of the errors, 0 at least.
     is_held_out: whether no fit saw the figures.
   """
@@ -69,7 +69,7 @@ class Spread:
 
   @property
   def factors(self) -> tuple[float, float]:
-    """What a prediction may have to be multiplied by, the larger first."""
+    """The ends of the range of measured over predicted, the larger first."""
     return math.exp(self.high), math.exp(self.low)
 
 
@@ -86,15 +86,14 @@ def spreads() -> Mapping[str, Spread]:
 def of_collectives(
   cluster: cluster_lib.Cluster, *, is_between_nodes: bool
 ) -> Spread:
-  """How well collectives of 64 KiB and more are known on a cluster.
+  """The spread of collectives of 64 KiB and more on a cluster.
 
-  Between nodes it is the spread of the cluster's fabric; that of all fabrics
-  where that is larger and the fabric has fewer than `LEAST_FIGURES` figures, or
-  none. Within nodes it is that of NVLink; no fit has rows of GPUs that PCIe
-  alone joins, for which that of all fabrics stands in. Where the cluster was
-  calibrated, it is the spread of systems that were calibrated by a third of
-  their rows, over the other rows, if that is smaller: few rows calibrate a
-  system badly, and nobody has to use what they give.
+  Between nodes it is that of the cluster's fabric, or that of all fabrics if
+  that is larger and the fabric has fewer than `LEAST_FIGURES` figures. Within
+  nodes it is that of NVLink. No fit has rows of GPUs connected only by PCIe;
+  they get the spread of all fabrics. For a calibrated cluster it is the spread
+  of systems calibrated by a third of their rows, over the other rows, if that
+  is smaller.
   """
   is_near = not is_between_nodes and cluster.node.nvlink is not None
   part = "within_nodes" if is_near else "between_nodes"
@@ -110,7 +109,7 @@ def of_collectives(
 
 
 def _spread(part: str, fabric: str) -> Spread:
-  """Of a fabric, or of all where it is hardly known."""
+  """The spread of a fabric, or of all fabrics if it has few figures."""
   pooled = spreads()[part]
   own = spreads().get(f"{part}.{fabric}")
   if own is None or (own.n < LEAST_FIGURES and own.p90 < pooled.p90):
@@ -120,13 +119,13 @@ def _spread(part: str, fabric: str) -> Spread:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-  """A predicted figure, and what it may be.
+  """A predicted figure with its range.
 
   Attributes:
-    mean: as predicted.
+    mean: the prediction.
     low: the lower end of its 90 % range.
     high: the upper end.
-    is_open: whether it may be far above that, by calls of unknown work.
+    is_open: whether calls of unknown work may put it far above that.
   """
 
   mean: float
@@ -140,9 +139,9 @@ class Times:
   """Step times of one configuration.
 
   Attributes:
-    mean_us: as predicted.
-    by_scenario: in each of the scenarios of its cluster.
-    step_factors: what measured steps took over such a replay; None if none
+    mean_us: the prediction.
+    by_scenario: the time in each of the scenarios of its cluster.
+    step_factors: spread of measured steps around such a replay; None if none
       were measured.
     is_open: whether the step has calls of unknown work.
   """
@@ -154,7 +153,7 @@ class Times:
 
   @property
   def sure_us(self) -> float:
-    """The step without what gains by mechanisms that were measured nowhere."""
+    """Step time if mechanisms that were measured nowhere gain nothing."""
     return self.by_scenario.get(scenario_lib.SURE, self.mean_us)
 
 
@@ -162,7 +161,7 @@ class Times:
 def scenarios(
   cluster: cluster_lib.Cluster, measured: measured_lib.Measured | None = None
 ) -> tuple[scenario_lib.Scenario, ...]:
-  """The ways in which costs may be wrong on a cluster, measured ones too."""
+  """The scenarios of a cluster, including those of measured costs."""
   free = scenario_lib.Scenario(
     name="collectives below 64 KiB cost nothing",
     part="small_collectives",
@@ -202,9 +201,9 @@ def scenarios(
   return (free, *found, scenario_lib.SURE)
 
 
-# (part, what is how many times as predicted, whether it may be less, too).
-# Small collectives that cost less are a scenario of their own, and no plan may
-# gain from settings that turn out faster than NCCL's own.
+# (part, its scenario's name before the factor, whether it may also be faster).
+# Faster small collectives are a scenario of their own. Faster settings than
+# NCCL's have no scenario, as no plan may depend on them.
 _PARTS = (
   ("small_collectives", "collectives below 64 KiB take", False),
   ("within_nodes", "collectives within nodes take", True),
@@ -223,7 +222,7 @@ _PARTS = (
 
 
 def times(step: step_lib.Step, configuration: step_lib.Configuration) -> Times:
-  """Replays a step as predicted, and in a scenario once that is asked for."""
+  """Replays a step as predicted; in a scenario, on its first look-up."""
   measured = step.measured
   mean_us = step.timeline(configuration).step_time_us
   return Times(
@@ -235,7 +234,7 @@ def times(step: step_lib.Step, configuration: step_lib.Configuration) -> Times:
 
 
 class _Replays(Mapping[scenario_lib.Scenario, float]):
-  """Step times by scenario; few ask for those of a candidate that is slower."""
+  """Step times by scenario, replayed when needed: slow candidates need few."""
 
   def __init__(
     self,
@@ -270,13 +269,13 @@ class _Replays(Mapping[scenario_lib.Scenario, float]):
 def step_time(found: Times, missed: Spread | None = None) -> Estimate:
   """A step time with its range.
 
-  What steps take beyond all that a module tells, such as ranks that wait for
-  each other, is a part of its own. Another plan has it too.
+  What no module shows, such as ranks that wait for each other, is a part of its
+  own. It does not affect gains, as another plan has it too.
 
   Args:
-    found: of the step.
-    missed: the spread of that part where a profile does not have it; the
-      measured one if not given.
+    found: times of the step.
+    missed: the spread of that part if no profile has it; that of errors.json if
+      not given.
   """
   whole = {
     scenario_lib.Scenario(
@@ -285,13 +284,13 @@ def step_time(found: Times, missed: Spread | None = None) -> Estimate:
     for factor in found.step_factors or (missed or spreads()["steps"]).factors
   }
   estimate = combined(found.mean_us, {**found.by_scenario, **whole})
-  # A few rows that differ much add up to more than the whole.
+  # Large spreads can add up to more than the mean.
   low = max(estimate.low, 0.0)
   return dataclasses.replace(estimate, low=low, is_open=found.is_open)
 
 
 def gain(before: Times, after: Times) -> Estimate:
-  """What a step gains, the same part of the model being wrong in both."""
+  """The gain of a step, with the same errors of the model in both times."""
   return combined(
     before.mean_us - after.mean_us,
     {

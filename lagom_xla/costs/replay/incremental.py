@@ -1,18 +1,17 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The incremental replay: only what a change of settings reaches runs again.
+"""Incremental replay: after a change of settings, only affected parts replay.
 
-A program is cut into segments, one after each wait. A segment's replay depends
-on the settings of the collectives that it starts, and on what the segment
-before left in flight, of collectives and copies. So after a change the
-segments that start a changed collective are replayed, and then those after them
-for as long as what is in flight differs from what was in the last replay. That
-ends soon: wherever the streams run empty, or a wait lets the next collective
-start afresh, nothing is left of the change.
-Replays are remembered, because a search goes back to settings that it tried.
+A program is cut into segments, after each wait. A segment's replay depends on
+the settings of the collectives that it starts, and on the collectives and
+copies that the segment before left in flight. After a change, the segments that
+start a changed collective are replayed, and those after them until what is in
+flight equals that of the last replay. That happens soon: where the streams are
+empty, or where a wait lets the next collective start from the beginning.
+Replays are cached, because a search returns to settings that it tried.
 
-A trial that changes one key of a module thus costs what the segments around
-that key cost, however long the module is.
+So a trial that changes one key costs a replay of the segments around that key,
+however long the module is.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from lagom_xla.costs import nccl
 from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import timeline
 
-# Replays of a segment that are remembered; the oldest goes first.
+# Cached replays per segment; the oldest is evicted first.
 _MAX_REMEMBERED = 32
 
 Key = collective_lib.TuningKey
@@ -35,7 +34,7 @@ _State = tuple[object, ...]
 
 
 class IncrementalReplay:
-  """Replays of one program under one configuration after the other."""
+  """Replays of one program under successive configurations."""
 
   def __init__(
     self,
@@ -47,7 +46,7 @@ class IncrementalReplay:
     """Cuts the program; replays nothing yet."""
     self._costs_under = costs_under
     self._segments = tuple(_segments(program))
-    # By segment: the keys that it starts, and what its last replay took.
+    # By segment: the keys that it starts, and the time of its last replay.
     self._keys: list[tuple[Key, ...]] = []
     self._us = [0.0] * len(self._segments)
     # By key: the segments that start it.
@@ -67,13 +66,13 @@ class IncrementalReplay:
 
   @property
   def step_time_us(self) -> float:
-    """From start until all streams are empty, as last replayed."""
+    """Time from start until all streams are empty, in the last replay."""
     return sum(self._us)
 
   def replay(
     self, configuration: Configuration, changed: Collection[Key]
   ) -> None:
-    """Replays what changed since the last configuration; all the first time."""
+    """Replays the segments that `changed` keys affect; at first, all."""
     reached = sorted({p for key in changed for p in self._starts.get(key, ())})
     if self._states[0] is None:
       reached = list(range(len(self._segments)))
@@ -116,7 +115,7 @@ class IncrementalReplay:
 
 
 def _segments(program: program_lib.Program) -> Iterator[program_lib.Program]:
-  """The program, cut; the last segment also waits for all that is in flight."""
+  """The segments of a program; the last also waits for all in flight."""
   begin = 0
   awaited: dict[str, program_lib.Wait | program_lib.WaitCopy] = {}
   for position, part in enumerate(program):

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The program of a step: what XLA's schedule puts on the GPU's streams.
+"""The program of a step: what XLA's schedule enqueues on the GPU's streams.
 
 A program is a tuple of parts in schedule order: kernel launches, starts of
 collectives and of copies, waits for them, and the control flow around these.
@@ -65,7 +65,7 @@ class Loop:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Branch:
-  """Alternatives, of which the slowest counts."""
+  """The branches of a conditional; the slowest counts."""
 
   branches: tuple[Program, ...]
 
@@ -82,10 +82,10 @@ def of_module(analysis: overlap_lib.Analysis) -> Program:
 def of_overlap(
   analysis: overlap_lib.Analysis, overlap: overlap_lib.Overlap
 ) -> Program:
-  """The schedule of one overlap, once.
+  """The schedule of one overlap, run once.
 
-  Copies that start or end outside of it are left out: how much of them is
-  left there is not known.
+  Copies that start or end outside of it are left out, as it is not known how
+  much of them remains.
   """
   computation = analysis.module.computations[overlap.computation_id]
   instructions = computation.instructions[overlap.begin : overlap.end]
@@ -102,7 +102,7 @@ def of_overlap(
 def collectives_in(
   program: Program,
 ) -> Iterator[tuple[collectives_lib.Collective, int]]:
-  """The collectives of a program, with how often it runs each."""
+  """The collectives of a program, each with its number of executions."""
   for part in program:
     match part:
       case Start(collective):
@@ -118,7 +118,7 @@ def collectives_in(
 def of_instructions(
   analysis: overlap_lib.Analysis, instructions: Sequence[hlo.Instruction]
 ) -> Program:
-  """The schedule of a part of a computation, once."""
+  """The schedule of a part of a computation, run once."""
   parts: list[Part] = []
   for instruction in instructions:
     started = analysis.started_by.get(instruction.id, ())

@@ -1,16 +1,16 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A recording of a replay: what ran on which stream, from when to when.
+"""A recording of a replay: what ran on which stream, and when.
 
     recorded = recorder.record(step.program, step.costs(step.default))
 
-A timeline keeps sums, which is all that a search compares; a recording keeps
-each kernel, wait, collective and copy, for pictures and traces.
+A timeline keeps only sums, which a search compares. A recording keeps each
+kernel, wait, collective and copy, for pictures and traces.
 
-A loop's trips are recorded until one starts in the state that the one before
-started in. The trips that are left run like that one; they are one slice of
-each stream, a fold. What is in flight there ends at the fold, and what is like
-it goes on after the fold.
+A loop's trips are recorded until one starts in the same state as the one
+before. The remaining trips would be equal, and become one slice per stream, a
+fold. What is in flight when the fold begins ends there, and its equivalent
+continues after the fold.
 """
 
 from __future__ import annotations
@@ -26,32 +26,34 @@ from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import collectives as collectives_lib
 
-# Streams of a recording, beside those of copies and more of communication.
+# Streams of a recording; there are also those of copies and further ones of
+# communication.
 COMPUTE = "compute"
 COMMUNICATION = collectives_lib.COMMUNICATION
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Slice:
-  """What one stream did for a time; times in microseconds from the start.
+  """One activity of a stream; times are microseconds from the start.
 
   Attributes:
     stream: COMPUTE, or a stream of collectives or of copies.
     kind: "kernel", "wait" (the compute stream held by a collective or copy),
-      "collective", "copy" or "folded" (trips of a loop that are like the last).
-    name: of the instruction; of a wait, what is waited for; "" of a fold.
+      "collective", "copy" or "folded" (trips of a loop equal to the last).
+    name: name of the instruction; for a wait, of the collective or copy that is
+      waited for; "" for a fold.
     begin_us: when it began.
     end_us: when it ended.
-    lone_us: what it takes alone: a kernel, or all of a collective or copy. Of
-      folded trips, all their kernels alone.
-    lost_us: collective or copy -> what a kernel lost to it, 0 if nothing; of
-      folded trips, what their kernels lost. Names say what it ran beside.
-    issued_us: when its start was reached, of collectives and copies.
-    done_us: when its done had been passed; of one that is never awaited, when
-      it ended.
-    num_trips: how many trips a fold stands for; 0 otherwise.
-    wait_us: how long the compute stream was held; of folded trips, all of that.
-    num_channels: of a collective.
+    lone_us: time alone of a kernel, or of a whole collective or copy; for a
+      fold, of all its kernels.
+    lost_us: (collective or copy, what the kernel lost to it) for each that it
+      ran beside, even if it lost nothing; for a fold, what its kernels lost.
+    issued_us: when a collective or copy was started.
+    done_us: when a collective's or copy's done was passed; if it is never
+      awaited, when it ended.
+    num_trips: number of trips of a fold; 0 otherwise.
+    wait_us: how long the compute stream was held, summed over a fold's trips.
+    num_channels: channels of a collective.
   """
 
   stream: str
@@ -69,7 +71,7 @@ class Slice:
 
   @property
   def time_us(self) -> float:
-    """How long it ran."""
+    """Time from its beginning to its end."""
     return self.end_us - self.begin_us
 
 
@@ -78,9 +80,9 @@ class Recording:
   """A replayed step, slice by slice.
 
   Attributes:
-    step_time_us: as the timeline's.
-    slices: in the order in which they ended; those of one stream follow each
-      other.
+    step_time_us: step time, equal to the timeline's.
+    slices: slices in the order in which they ended; those of one stream do not
+      overlap.
   """
 
   step_time_us: float
@@ -88,13 +90,13 @@ class Recording:
 
   @property
   def streams(self) -> tuple[str, ...]:
-    """Its streams, that of kernels first."""
+    """Its streams, the compute stream first."""
     found = dict.fromkeys([COMPUTE, *(s.stream for s in self.slices)])
     return tuple(found)
 
 
 def record(program: program_lib.Program, costs: timeline.Costs) -> Recording:
-  """Replays a program from empty streams, and keeps what ran when."""
+  """Replays a program from empty streams, and records it."""
   recorder = _Recorder()
   streams = timeline.Streams(costs, listener=recorder)
   streams.run(program)
@@ -105,7 +107,7 @@ def record(program: program_lib.Program, costs: timeline.Costs) -> Recording:
 
 @dataclasses.dataclass(slots=True)
 class _Run:
-  """One collective or copy as it ran once; what has not happened is None."""
+  """One execution of a collective or copy; times are None until they happen."""
 
   name: str
   cost: collective_lib.CollectiveCost
@@ -116,7 +118,7 @@ class _Run:
 
 
 class _Motion:
-  """What one stream runs in the order in which it was issued, and has run."""
+  """The collectives or copies of one stream, in flight and ended."""
 
   def __init__(self) -> None:
     self._ended: list[_Run] = []
@@ -151,15 +153,15 @@ class _Motion:
     self._ended.append(run)
 
   def done(self, name: str, now_us: float) -> None:
-    """Passes the done of the oldest one of a name, if it has none so far."""
+    """Passes the done of the oldest one of a name that has none so far."""
     if waiting := self._awaited[name]:
       waiting.popleft().done_us = now_us
 
   def skip(self, now_us: float, until_us: float, trip_us: float) -> bool:
-    """Lets a time pass in which others ran as these did in the last trip.
+    """Skips the time of a fold; returns whether anything ran in its trip.
 
-    The one that is running ends now, and what was issued is issued again once
-    the others have ended. Whether anything ran in the trip.
+    The one that is running ends now, and those in flight are issued again at
+    the end of the fold.
     """
     has_run = bool(self._queue) or (
       bool(self._ended) and (self._ended[-1].end_us or 0.0) > now_us - trip_us
@@ -174,7 +176,7 @@ class _Motion:
     return has_run
 
   def slices(self, stream: str) -> Iterator[Slice]:
-    """What has run on this stream, of that name."""
+    """What has run, as slices of `stream`."""
     for run in self._ended:
       assert run.begin_us is not None and run.end_us is not None
       yield Slice(
@@ -191,20 +193,21 @@ class _Motion:
 
 
 class _Recorder(timeline.Listener):
-  """Keeps what it hears of.
+  """Records a replay.
 
-  Its clock counts the trip that stands for others once, and then passes them.
+  Its clock counts a trip that stands for others once, and then skips these.
   """
 
   def __init__(self) -> None:
     self._clock_us = 0.0
     self._slices: list[Slice] = []
     self._motions: dict[str, _Motion] = {COMMUNICATION: _Motion()}
-    # What the compute stream did until now, folded trips included.
+    # Times of the compute stream until now, folded trips included.
     self._sums_us = dict.fromkeys(
       ("kernels", "collectives", "copies", "waits"), 0.0
     )
-    # Of the trips that stand for others: how many, and what was before them.
+    # Open trips that stand for others: the number of others, and the clock and
+    # the sums at their start.
     self._repeats: list[tuple[int, float, dict[str, float]]] = []
 
   def recorded(self) -> Iterator[Slice]:

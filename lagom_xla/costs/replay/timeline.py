@@ -6,25 +6,25 @@
     timeline.replay(program, costs).step_time_us
 
 XLA launches a step's kernels in schedule order on the compute stream. A start
-enqueues its collective on its stream of communication; a done holds the compute
+enqueues its collective on its communication stream; a done holds the compute
 stream until its collective is finished. Synchronous collectives hold it at
 once, and wait for no stream. At any moment at most one kernel and the first
 collective of each stream run, at the rates of `contention.py`. A collective
-that reaches the head of its queue in the middle of a kernel waits until SMs
-come free; between kernels it gets them at once.
+that reaches the head of its queue in the middle of a kernel waits until SMs are
+free; between kernels it gets them at once.
 
-Copies go on beside both. Those of one stream follow one another; streams run
-side by side. No copy takes SMs. The link to the host bounds a host copy, which
-takes a few hundredths of the memory's bandwidth, so nothing on the GPU slows
-it. The memory bounds a device copy, which a kernel beside it slows as it slows
-a collective.
+Copies run beside both. Those of one stream run one after the other; streams run
+side by side. No copy takes SMs. A host copy is bound by the link to the host
+and takes a few percent of the memory bandwidth, so nothing on the GPU slows it
+down. A device copy is bound by memory, and a kernel slows it down as it would a
+collective.
 
-Loops are replayed until an iteration starts in the state that the previous one
-started in, and that iteration then stands for all that are left. Of a
-conditional's branches the slowest counts.
+Loops are replayed until an iteration starts in the same state as the one
+before; that iteration then stands for all that remain. The slowest branch of a
+conditional counts.
 
-Streams sum times up, which is all that a search compares. Who wants to know
-more, such as a recorder, listens: a `Listener` is told what happens, when.
+Streams keep only sums of times, which a search compares. A `Listener`, such as
+the recorder, is called for each event.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from lagom_xla.passes import kernels as kernels_lib
 Beside = Callable[
   [kernel_lib.KernelCost, collective_lib.CollectiveCost], contention.Beside
 ]
-# Of collectives of several streams.
+# For collectives of several streams.
 Together = Callable[
   [tuple[collective_lib.CollectiveCost, ...]], contention.Together
 ]
@@ -53,9 +53,9 @@ Together = Callable[
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Costs:
-  """What a replay asks for: costs alone, and what two do to each other.
+  """What a replay needs: costs alone, and contention.
 
-  `beside` is of a kernel and a collective, or a copy.
+  `beside` takes a kernel and a collective, or a copy.
   """
 
   kernel: Callable[[kernels_lib.Kernel], kernel_lib.KernelCost]
@@ -79,10 +79,9 @@ class Timeline:
     kernel_us: kernels alone, summed.
     collective_us: collectives alone, summed.
     exposed_us: waits for each collective, by its name.
-    slowdown_us: (kernel, collective) names -> what the kernel lost to the
-      collective.
-    delay_us: what each collective lost to kernels, late starts included, by its
-      name.
+    slowdown_us: what a kernel lost to a collective, by their names.
+    delay_us: what each collective lost to kernels, including waits for SMs, by
+      its name.
     copy_us: copies alone, summed.
     copy_wait_us: waits for each copy, by its name.
     copy_slowdown_us: what kernels lost to each copy, by its name.
@@ -135,7 +134,10 @@ def replay(program: program_lib.Program, costs: Costs) -> Timeline:
 def replay_segment(
   program: program_lib.Program, costs: Costs, state: State
 ) -> tuple[Timeline, State]:
-  """A segment's timeline after what was in flight, and what it leaves so."""
+  """A segment's timeline, and what it leaves in flight.
+
+  `state` is in flight at its start.
+  """
   streams = Streams(costs, state)
   streams.run(program)
   return streams.timeline(), streams.state
@@ -145,8 +147,8 @@ def replay_segment(
 class InFlight:
   """A collective on its stream.
 
-  `left_us` is what is left of it at its lone pace, `wait_us` how long it still
-  waits for SMs.
+  `left_us` is its remaining time if alone, `wait_us` how long it still waits
+  for SMs.
   """
 
   collective: collectives_lib.Collective
@@ -157,7 +159,7 @@ class InFlight:
 
 @dataclasses.dataclass(slots=True)
 class CopyInFlight:
-  """A copy on its stream, with what is left of it."""
+  """A copy on its stream, with its remaining time if alone."""
 
   copy: copies_lib.Copy
   cost: collective_lib.CollectiveCost
@@ -169,16 +171,15 @@ class State:
   """All that is in flight.
 
   Attributes:
-    collectives: on the streams of communication, those of one stream in its
-      order.
-    copies: on the streams of copies, those of one stream in its order.
+    collectives: collectives, those of one stream in its order.
+    copies: copies, those of one stream in its order.
   """
 
   collectives: tuple[InFlight, ...] = ()
   copies: tuple[CopyInFlight, ...] = ()
 
   def signature(self) -> tuple[object, ...]:
-    """What states share from which streams go on alike, to 1e-9 µs."""
+    """Equal for states that continue alike, to 1e-9 µs."""
     return (
       *(
         (e.collective.name, e.cost, round(e.left_us, 9), round(e.wait_us, 9))
@@ -188,8 +189,7 @@ class State:
     )
 
 
-# Remaining shares of work below this count as finished, and what is left of a
-# copy.
+# Less work than this counts as none: a share, and the remaining time of a copy.
 _NEGLIGIBLE = 1e-9
 _NEGLIGIBLE_US = 1e-9
 # How much longer a collective takes beside no other.
@@ -197,25 +197,25 @@ _ALONE = (1.0,)
 
 
 def is_communication(stream: str) -> bool:
-  """Whether collectives run on a stream; the others are those of copies."""
+  """Whether collectives run on a stream; copies run on the others."""
   return stream.startswith(collectives_lib.COMMUNICATION)
 
 
 def _ends(head: InFlight, factor: float, us: float) -> bool:
-  """Whether a collective that runs at a pace is finished after a time."""
+  """Whether a collective that is `factor` times slower ends within `us`."""
   return head.left_us * factor <= us + _NEGLIGIBLE * head.cost.time_us
 
 
 class Listener:
-  """What a replay tells as it goes; a subclass overrides what it hears.
+  """Callbacks of a replay; a subclass overrides those that it needs.
 
-  Times are those of the trip of a loop that runs, whatever it stands for.
-  `after_us` counts from the last time that passed: what happens within a time
-  is told before that has passed.
+  Times are those of one trip of a loop, even if it stands for several.
+  `after_us` is the time since the last `passed`: events within an interval are
+  reported before the interval has passed.
   """
 
   def passed(self, us: float) -> None:
-    """A time passed, on all streams."""
+    """An interval of `us` passed on all streams."""
 
   def issued(
     self, stream: str, name: str, cost: collective_lib.CollectiveCost
@@ -223,7 +223,7 @@ class Listener:
     """A collective or copy was put on its stream."""
 
   def began(self, stream: str, after_us: float = 0.0) -> None:
-    """The first one of a stream runs; told again where it ran already."""
+    """The first one of a stream runs; may be called again while it runs."""
 
   def ended(self, stream: str, after_us: float = 0.0) -> None:
     """The first one of a stream is finished."""
@@ -238,22 +238,22 @@ class Listener:
     """A kernel begins."""
 
   def blocked(self, name: str, us: float) -> None:
-    """A collective waited for SMs beside the kernel for a time."""
+    """A collective waited for SMs beside the kernel for `us`."""
 
   def met(self, name: str, us: float, lost_us: float, slowed_us: float) -> None:
-    """The kernel ran beside a collective for a time.
+    """The kernel ran beside a collective for `us`.
 
-    It lost `lost_us` to the collective, and that `slowed_us` to the kernel.
+    It lost `lost_us` to the collective, which lost `slowed_us` to the kernel.
     """
 
   def met_copy(self, name: str, lost_us: float) -> None:
-    """The kernel ran beside a copy, and lost so much to it."""
+    """The kernel ran beside a copy, and lost `lost_us` to it."""
 
   def finished(self) -> None:
     """The kernel ended."""
 
   def repeats(self, num_trips: int) -> None:
-    """A trip of a loop comes now, and stands for so many."""
+    """A trip of a loop starts, and stands for `num_trips`."""
 
   def repeated(self) -> None:
     """That trip is over."""
@@ -263,7 +263,7 @@ _NOBODY = Listener()
 
 
 class _CopyStreams:
-  """The streams of copies in motion; times add up as those of `Streams` do."""
+  """The streams of copies during a replay; weighted sums as in `Streams`."""
 
   def __init__(
     self, beside: Beside, copies: Iterable[CopyInFlight], listener: Listener
@@ -306,7 +306,7 @@ class _CopyStreams:
         self._listener.began(copy.stream)
 
   def until_us(self, copy: copies_lib.Copy) -> float:
-    """Time until a copy is finished with no kernel beside it; 0 if it is."""
+    """Time until a copy ends with no kernel beside it; 0 if it has ended."""
     queue = list(self._queues.get(copy.stream, ()))
     last = max((i for i, e in enumerate(queue) if e.copy is copy), default=-1)
     return sum(entry.left_us for entry in queue[: last + 1])
@@ -318,15 +318,15 @@ class _CopyStreams:
     return min(e.left_us * self._factor(kernel, e) for e in self._running)
 
   def lost_us(self, kernel: kernel_lib.KernelCost) -> float:
-    """What a kernel loses if it runs beside the same copies all along."""
-    if not self._queues:  # As nearly always.
+    """What a kernel loses if it runs beside the same copies to its end."""
+    if not self._queues:  # The usual case.
       return 0.0
     return sum(self._loss_us(kernel, entry) for entry in self._running)
 
   def slow(
     self, kernel: kernel_lib.KernelCost, done: float, weight: float
   ) -> None:
-    """Counts what a kernel loses while a share of it is done."""
+    """Adds what a kernel loses to copies while its share `done` runs."""
     for entry in self._running if self._queues else ():
       lost_us = weight * done * self._loss_us(kernel, entry)
       self.slowdown_us[entry.copy.name] += lost_us
@@ -335,7 +335,7 @@ class _CopyStreams:
   def advance(
     self, us: float, beside: kernel_lib.KernelCost | None = None
   ) -> None:
-    """Moves all streams on by a time, beside a kernel if one runs."""
+    """Advances all streams by `us`, beside a kernel if one runs."""
     if not self._queues:
       return
     for stream, queue in list(self._queues.items()):
@@ -379,10 +379,10 @@ class _CopyStreams:
 
 
 class Streams:
-  """The streams in motion.
+  """The streams during a replay.
 
-  Times accumulate with a weight: the number of loop iterations that the one
-  being replayed stands for.
+  Times accumulate with a weight: the number of loop iterations that the current
+  one stands for.
 
   Attributes:
     now_us: time since the start.
@@ -394,7 +394,7 @@ class Streams:
     state: State | None = None,
     listener: Listener = _NOBODY,
   ):
-    """Starts with the compute stream empty, and a copy of what is in flight."""
+    """Starts with the compute stream empty, and a copy of `state`."""
     state = state or State()
     self.now_us = 0.0
     self._kernel_us = 0.0
@@ -423,7 +423,7 @@ class Streams:
     )
 
   def timeline(self) -> Timeline:
-    """What has run until now."""
+    """The timeline until now."""
     return Timeline(
       step_time_us=self.now_us,
       kernel_us=self._kernel_us,
@@ -453,7 +453,7 @@ class Streams:
       elif isinstance(part, program_lib.WaitCopy):
         self._wait_copy(part.copy)
       elif part.branches:
-        # Of branches that start with all streams empty.
+        # Branches are compared from empty streams.
         slowest = max(
           part.branches, key=lambda b: replay(b, self._costs).step_time_us
         )
@@ -501,9 +501,9 @@ class Streams:
   def _run_on(
     self, name: str, kernel: kernel_lib.KernelCost, left: float
   ) -> float:
-    """Runs a kernel until it or anything beside it ends: the share that it did.
+    """Runs a kernel until it or something beside it ends: its share done.
 
-    A collective that waits for SMs until then goes on beside it from then on.
+    Also stops when a collective that waited for SMs starts to run.
     """
     heads = [queue[0] for queue in self._queues.values()]
     running = [head for head in heads if head.wait_us <= 0]
@@ -568,7 +568,7 @@ class Streams:
   def _together(
     self, running: Sequence[InFlight]
   ) -> tuple[collective_lib.CollectiveCost, Sequence[float]]:
-    """What collectives take together, and how much longer each takes."""
+    """The joint cost of collectives, and how much longer each takes."""
     if len(running) == 1:
       return running[0].cost, _ALONE
     found = self._costs.together(tuple(head.cost for head in running))
@@ -577,7 +577,7 @@ class Streams:
   def _shares(
     self, kernel: kernel_lib.KernelCost, running: Sequence[InFlight]
   ) -> list[float]:
-    """Of what a kernel loses to collectives together, the share of each."""
+    """The share of each collective in what a kernel loses to all of them."""
     if len(running) == 1:
       return [1.0]
     lost_us = [
@@ -600,7 +600,7 @@ class Streams:
   def _until_copy_ends(
     self, kernel: kernel_lib.KernelCost, kernel_us: float, left: float
   ) -> tuple[float, float]:
-    """How long a kernel runs beside the same copies, and the share done."""
+    """Time that a kernel runs beside the same copies, and its share done."""
     step_us = left * kernel_us
     next_end_us = self._copies.next_end_us(kernel)
     if step_us <= next_end_us:
@@ -610,13 +610,13 @@ class Streams:
   def _pass(
     self, us: float, beside: kernel_lib.KernelCost | None = None
   ) -> None:
-    """Lets a time pass, which copies go on in, beside a kernel if one runs."""
+    """Advances the time and the copies by `us`, beside a kernel if one runs."""
     self.now_us += self._weight * us
     self._copies.advance(us, beside)
     self._listener.passed(us)
 
   def _wait(self, collective: collectives_lib.Collective) -> None:
-    """Moves on until the collective is finished, with no kernel running."""
+    """Advances until the collective is finished, with no kernel running."""
     stream = collective.stream
     while any(e.collective is collective for e in self._queues.get(stream, ())):
       head, wait_us = self._queues[stream][0], 0.0
@@ -627,7 +627,7 @@ class Streams:
     self._listener.done(stream, collective.name)
 
   def _wait_copy(self, copy: copies_lib.Copy) -> None:
-    """Moves on until the copy is finished; collectives go on meanwhile."""
+    """Advances until the copy is finished; collectives run meanwhile."""
     wait_us = left_us = self._copies.until_us(copy)
     if wait_us:
       self._copies.wait_us[copy.name] += self._weight * wait_us
@@ -639,7 +639,7 @@ class Streams:
     self._listener.done(copy.stream, copy.name)
 
   def _idle(self, most_us: float) -> float:
-    """Moves on until a collective ends, at most for a time, with no kernel."""
+    """Advances until a collective ends, at most `most_us`, with no kernel."""
     heads = [queue[0] for queue in self._queues.values()]
     _, factors = self._together(heads)
     ends_us = [h.left_us * f for h, f in zip(heads, factors, strict=True)]
