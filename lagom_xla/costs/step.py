@@ -91,7 +91,7 @@ class Step:
     return dataclasses.replace(self, analysis=analysis, kernels_from=None)
 
   def may_differ(self, scenario: scenario_lib.Scenario) -> bool:
-    """Whether it has anything of what the models are wrong about in this."""
+    """Whether the step has anything that the scenario changes."""
     if not scenario.unmeasured:
       return bool(self.unmeasured)
     if scenario.scattered_reads != 1:
@@ -99,7 +99,7 @@ class Step:
     return True
 
   def under(self, scenario: scenario_lib.Scenario) -> Step:
-    """The step as it would be if the models were wrong in this way."""
+    """The step priced in a scenario."""
     if scenario is self.scenario:
       return self
     if scenario not in self._under:
@@ -286,7 +286,7 @@ class Step:
 
   @functools.cached_property
   def unmeasured(self) -> frozenset[Key]:
-    """Keys of which neither others nor a profile measured what they take so."""
+    """Keys whose routes neither a publication nor the profile measured."""
     return frozenset(
       key
       for key, route in self.routes.items()
@@ -314,7 +314,7 @@ class Step:
 
   @functools.cached_property
   def untuned(self) -> frozenset[Key]:
-    """Keys that no setting reaches, nor what is known of NCCL's kernels."""
+    """Keys that no NCCL setting applies to."""
     return frozenset(self.by_xla) | frozenset(self.routes)
 
   def _limited(self, key: Key, setting: nccl.Setting) -> nccl.Setting:
@@ -356,7 +356,7 @@ class Step:
   ) -> collective_lib.CollectiveCost:
     """Cost of a key's collective alone, under XLA's cap if there is one.
 
-    No setting changes what takes another route.
+    Settings do not affect collectives that take another route.
     """
     if (kernel := self.by_xla.get(key)) is not None:
       return self.prices.in_own_kernel(key, kernel)
@@ -385,7 +385,7 @@ class Step:
   def _part_of_launch(
     self, collective: collectives_lib.Collective, setting: nccl.Setting
   ) -> float:
-    """What a member of a group takes, over what it would by itself, at most 1.
+    """Time of a collective in a group over its time alone, at most 1.
 
     NCCL runs a group in one launch, whose channels share out all arrays by
     their bytes (scheduleCollTasksToPlan in NCCL's src/enqueue.cc). Those of one
@@ -467,7 +467,7 @@ class Step:
 
 
 def _task(collective: collectives_lib.Collective) -> tuple[str, ...]:
-  """Equal for those of a group that NCCL takes as one."""
+  """Equal for collectives of a group that NCCL runs as one."""
   return collective.kind, collective.element_type
 
 

@@ -174,7 +174,7 @@ def _gbps(
 
 
 def _late_us(call: path_lib.Call, fabric: path_lib.Fabric) -> float:
-  """What the fabric's hops take beyond NCCL's."""
+  """Latency of the fabric's hops beyond NCCL's."""
   nccl_us = nccl.net_hop_us(
     call.cluster,
     call.communicator,
@@ -186,7 +186,7 @@ def _late_us(call: path_lib.Call, fabric: path_lib.Fabric) -> float:
 
 
 def _turn_us(call: path_lib.Call, fabric: path_lib.Fabric) -> float:
-  """What a chunk takes the connection and its proxy thread."""
+  """Time that a chunk occupies the connection and its proxy thread."""
   setting = call.setting
   slots = nccl.chunk_slots(setting.algorithm, setting.protocol)
   return (
@@ -208,7 +208,7 @@ def _part_bytes(call: path_lib.Call) -> float:
 
 
 def _num_chunks(call: path_lib.Call) -> float:
-  """How many a channel passes in a row."""
+  """Chunks that a channel passes in a row."""
   num_chunks = max(_part_bytes(call) / call.setting.chunk_bytes, 1.0)
   if num_peers := _num_peers(call):
     num_chunks *= num_peers / call.num_channels
@@ -216,7 +216,7 @@ def _num_chunks(call: path_lib.Call) -> float:
 
 
 def _moving_us(call: path_lib.Call, fabric: path_lib.Fabric) -> float:
-  """What the bytes of one message take."""
+  """Time of the bytes of one message."""
   bytes_ = min(_part_bytes(call), call.setting.chunk_bytes)
   if call.setting.protocol == "simple" and _num_steps(call):
     bytes_ /= _RING_SLICES
@@ -226,7 +226,7 @@ def _moving_us(call: path_lib.Call, fabric: path_lib.Fabric) -> float:
 
 
 def _channels_of_a_thread(call: path_lib.Call) -> int:
-  """How many leave the node at one GPU, at most."""
+  """The most channels that leave the node at one GPU."""
   per_node = call.communicator.ranks_per_node
   adapters = call.cluster.node.num_nics * per_node // call.cluster.gpus_per_node
   return math.ceil(call.num_channels / max(min(per_node, adapters), 1))

@@ -73,13 +73,13 @@ class Call:
 
   @property
   def channel_scale(self) -> float:
-    """What a channel copies here, over what one of the measured GPUs does."""
+    """Rate of a channel here, over that on the measured GPUs."""
     major = min(max(self.cluster.gpu.compute_capability[0], 7), 8)
     return _CHANNEL_GBPS[major] / _CHANNEL_GBPS[8]
 
   @property
   def link_gbps(self) -> float:
-    """What NCCL assumes of all links of a GPU, in one direction."""
+    """The rate that NCCL assumes for all links of a GPU, in one direction."""
     ranks = self.num_ranks
     if self.setting.algorithm == "p2p":
       gbps = self._nccl_gbps("p2p", self.setting.protocol)
@@ -89,12 +89,12 @@ class Call:
 
   @property
   def nccl_gbps(self) -> float:
-    """Bytes of the buffer over time, as NCCL assumes of its setting."""
+    """Bytes of the buffer over time that NCCL assumes for the setting."""
     return self._nccl_gbps(self.setting.algorithm, self.setting.protocol)
 
   @property
   def nccl_latency_us(self) -> float:
-    """What NCCL assumes of its setting's latency."""
+    """The latency that NCCL assumes for the setting."""
     return nccl.latency_us(
       self.cluster,
       self.communicator,
@@ -105,7 +105,7 @@ class Call:
 
   @property
   def nccl_launch_us(self) -> float:
-    """What NCCL assumes of it before the first step."""
+    """The latency that NCCL assumes before the first step."""
     return nccl.launch_us(self.setting.algorithm, self.setting.protocol)
 
   def _nccl_gbps(self, algorithm: str, protocol: str) -> float:
@@ -137,7 +137,7 @@ def sent_bytes(
 def handed_on(
   communicator: nccl.Communicator, kind: str, algorithm: str
 ) -> float:
-  """What the busiest channel of all ranks hands on, over its share of bytes.
+  """Bytes that the busiest channel passes on, over its share of the bytes.
 
   Each channel runs along a tree of its own. Nodes have a parent and up to two
   children (ncclGetBtree in src/graph/trees.cc). A node's first GPU sends to the
@@ -287,7 +287,7 @@ def fabric_of(cluster: cluster_lib.Cluster, fabric: Fabric | None) -> Fabric:
 
 @functools.cache
 def most_measured_nodes(name: str) -> int:
-  """On how many nodes of a fabric its figures were measured, at most.
+  """The most nodes on which a fabric's figures were measured.
 
   A system is named after its nodes, as "xx1-N10G8". 0 where there is none.
   """
