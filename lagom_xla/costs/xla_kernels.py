@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collectives that XLA runs in kernels of its own: which, their time and SMs.
 
-NCCL knows nothing of these kernels: no setting, cap or variable of NCCL's acts
-on them. GPUs of one NVLink domain read and write each other's memory in them.
+No setting, cap or variable of NCCL affects these kernels. In them, GPUs of one
+NVLink domain read and write each other's memory.
 
 *All-reduces* have two forms (GetAllReduceStrategy in xla/backends/gpu/runtime/
 all_reduce.cc). In one shot each rank meets the others at a barrier and reads
@@ -59,8 +59,8 @@ class Kernel:
 
   Attributes:
     form: how it moves data.
-    num_blocks: that it is launched with.
-    num_updates: that a device kernel shares out to its blocks.
+    num_blocks: thread blocks that it is launched with.
+    num_updates: updates that a device kernel distributes over its blocks.
   """
 
   form: Form
@@ -70,13 +70,13 @@ class Kernel:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Switches:
-  """Which kernels of XLA's own may run, of those that it may have compiled.
+  """Which kernels of XLA's own may run.
 
   Attributes:
-    off: kinds that NCCL runs.
-    across_processes: kinds of which one may join GPUs of several processes.
-    most_exchanging: ranks of a ragged-all-to-all that one reaches.
-    exchanges_on_device: whether the device kernel exchanges.
+    off: kinds that NCCL runs instead.
+    across_processes: kinds whose kernels may span several processes.
+    most_exchanging: the most ranks of a ragged-all-to-all in such a kernel.
+    exchanges_on_device: whether the device kernel runs ragged-all-to-alls.
   """
 
   off: frozenset[str] = frozenset()
@@ -160,7 +160,7 @@ def of(
 def predict(
   key: collective_lib.TuningKey, kernel: Kernel, cluster: cluster_lib.Cluster
 ) -> collective_lib.CollectiveCost:
-  """Predicts a lone collective in such a kernel."""
+  """Predicts the cost of a collective alone in a kernel of XLA's own."""
   num_others = key.num_ranks - 1
   if kernel.form == "one-shot" and key.kind == "all-reduce":
     wire_bytes = num_others * key.num_bytes
@@ -188,7 +188,7 @@ def predict(
 
 
 def _links_gbps(node: cluster_lib.Node) -> float:
-  """What NCCL counts on of the links that join a GPU to its neighbours."""
+  """Rate that NCCL assumes for the links between a GPU and its neighbors."""
   if node.nvlink is None:
     return node.pcie_effective_gbps
   return node.nvlink.num_links * node.nvlink.link_effective_gbps
