@@ -82,6 +82,11 @@ def test_what_is_set_is_in_the_plan_and_in_what_programs_read(
   verify = ("verify", folder, step, CLUSTER)
   assert printed(*verify)["xla_flags"] == flags
   assert "when the plan was made" not in run(*verify).out
+  # After env.sh was sourced, too.
+  more = "--xla_gpu_enable_cublaslt=false"
+  monkeypatch.setenv("LAGOM_XLA_FLAGS", more)
+  monkeypatch.setenv("XLA_FLAGS", f"{flags} {more}")
+  assert printed(*verify)["xla_flags"] == flags
   monkeypatch.delenv("XLA_FLAGS")
   assert (
     f"XLA_FLAGS is not set, but was {flags} when the plan was made"

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import pathlib
 import sys
 
@@ -82,6 +83,7 @@ def add_verify(commands) -> None:
 
 
 def _run_verify(arguments: argparse.Namespace) -> None:
+  _leave_out_sourced_flags()
   with options.at_work(arguments) as (bar, workers):
     from lagom_xla.apply import checked
     from lagom_xla.cli import naming
@@ -104,6 +106,13 @@ def _run_verify(arguments: argparse.Namespace) -> None:
     ),
   )
   sys.exit(0 if verification.is_good else 1)
+
+
+def _leave_out_sourced_flags() -> None:
+  """Takes what env.sh appended out of XLA_FLAGS: a plan is beside the rest."""
+  flags = os.environ.get("XLA_FLAGS", "")
+  if (sourced := os.environ.pop("LAGOM_XLA_FLAGS", "")) and sourced in flags:
+    os.environ["XLA_FLAGS"] = flags.replace(sourced, "", 1).strip()
 
 
 _PLUGIN_EXAMPLES = """\
