@@ -187,7 +187,9 @@ function timeline(id, offsets, whole) {
   const left = () => narrow() ? 78 : 150;
   function layout() {
     const label = row => {
-      const stream = narrow() ? row.stream.name.replace('communication', 'comm.') : row.stream.name;
+      // `communication, sync` takes two lines: the margin holds one word beside `before:`.
+      const name = row.stream.name.replace(', ', ',<br>');
+      const stream = narrow() ? name.replace('communication', 'comm.') : name;
       return pictures.length === 1 ? stream : row.picture.name + (narrow() ? ':<br>' : ': ') + stream;
     };
     return {
