@@ -419,7 +419,6 @@ class _Flow:
       case "custom-call":
         config = self._module.backend_config(instruction)
         product = config.get("gemm_backend_config", {})
-        product = config.get("gemm_backend_config", {})
         numbers = product.get("dot_dimension_numbers", {})
         dims = map(int, numbers.get("lhs_batch_dimensions", ()))
       case _:

@@ -119,9 +119,7 @@ def test_a_small_all_reduce_is_read_by_all_in_one_shot_and_by_parts_in_two(
   timeline = step.timeline(step.default)
   assert timeline.collective_us == pytest.approx(cost.time_us)
   assert step.calls[key] == ()
-  assert any(
-    "in a kernel of its own" in note for note in notes.step_notes(step)
-  )
+  assert any("in its own kernel" in note for note in notes.step_notes(step))
 
 
 # On H100s, 0.5, 1, 1.5, 2, 3 and 4 MiB of bf16: microseconds of vLLM's kernels.
