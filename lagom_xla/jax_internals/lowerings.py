@@ -149,11 +149,10 @@ def num_devices_of_sharding(serialized: bytes) -> int:
   """
   proto = xla_client.OpSharding()
   proto.ParseFromString(serialized)
-  parts = proto.tuple_shardings or [proto]
-  kinds = xla_client.OpSharding.Type
+  # One that names axes counts them, whatever its type; one without devices, 0.
   return max(
-    _sharding(part).num_devices() if part.type == kinds.OTHER else 1
-    for part in parts
+    _sharding(part).num_devices() or 1
+    for part in proto.tuple_shardings or [proto]
   )
 
 

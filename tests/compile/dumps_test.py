@@ -173,11 +173,15 @@ def test_what_jax_or_xla_writes_of_a_train_step_is_partitioned_or_was(
   assert kinds[0] == kinds[1]
 
 
-def test_a_folder_of_dumps_names_the_module(h100s, tmp_path):
+def test_a_folder_of_dumps_names_the_module_which_is_partitioned(
+  h100s, tmp_path
+):
   with pytest.raises(errors.HloError, match=r"the file of your step in it\.$"):
     load.load(str(tmp_path), _CLUSTER)
   target = target_lib.of_step(product_step(h100s), _CLUSTER, name="step")
   file = dumped(target, tmp_path, "before_optimizations.txt")
+  again = load.load(str(file), _CLUSTER)
+  assert facts(again.schedule()) == facts(target.schedule())
   (tmp_path / "module_0000.jit_init.before_optimizations.txt").touch()
   with pytest.raises(errors.HloError, match=f"in it, such as {file}\\.$"):
     load.load(str(tmp_path), _CLUSTER)
