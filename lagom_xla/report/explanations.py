@@ -7,6 +7,7 @@ layout.say(console, *explanations.of_step(explanation, asked))
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterable, Iterator, Sequence
 
 import rich.table
@@ -97,9 +98,27 @@ def of_step(explanation: explanation_lib.Explanation, asked: str) -> _Told:
   ]
   if left:
     yield f"Longest waits with the plan: {', '.join(left)}."
-  first = exposed[0]
-  yield f"Kernels wait longest for {first.name}: {first.why}"
+  first = _first(exposed)
+  yield f"Begin with {first.name}: {first.why}"
+  yield from first.advice[:1]
   yield f"For details: `{asked} {first.name}`"
+
+
+def _first(
+  exposed: Sequence[explanation_lib.Collective],
+) -> explanation_lib.Collective:
+  """The longest wait for the reason that most of the exposed time has."""
+  times_us = collections.defaultdict[str, float](float)
+  for one in exposed:
+    for part in one.parts:
+      times_us[part.reason] += part.us
+  if not times_us:
+    return exposed[0]
+  reason = max(times_us, key=lambda reason: times_us[reason])
+  return max(
+    exposed,
+    key=lambda one: sum(p.us for p in one.parts if p.reason == reason),
+  )
 
 
 def _reasons(steps: Sequence[explanation_lib.Step]) -> rich.table.Table:
