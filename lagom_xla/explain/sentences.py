@@ -235,6 +235,8 @@ _ms = in_words.milliseconds
 # The most parts in a sentence, and the least share of one.
 _MOST_PARTS = 2
 _LEAST_SHARE = 0.1
+# The least share of a wait that is said to have "other reasons".
+_LEAST_REST = 0.02
 
 
 def of_parts(exposed_us: float, parts: tuple[explanation_lib.Part, ...]) -> str:
@@ -246,7 +248,8 @@ def of_parts(exposed_us: float, parts: tuple[explanation_lib.Part, ...]) -> str:
   ] or list(parts[:1])
   said = "; ".join(f"{_ms(p.us)} because {p.sentence}" for p in shown)
   rest_us = exposed_us - sum(part.us for part in shown)
-  more = f"; {_ms(rest_us)} for other reasons" if rest_us > 0.5 else ""
+  is_told = rest_us > max(0.5, _LEAST_REST * exposed_us)
+  more = f"; {_ms(rest_us)} for other reasons" if is_told else ""
   return f"{said}{more}."
 
 

@@ -42,8 +42,8 @@ _MORE_OF_STEP = (
   f"`lagom-xla tune` searches for a plan; {_EVERYTHING}",
 )
 # Options and forms make other modules, which this bound does not cover.
-_BOUND = "of this module: any order, any NCCL settings"
-_BOUND_OF_BOTH = "of both modules: any order, any NCCL settings"
+_BOUND = "no order and no NCCL settings of this module beat it"
+_BOUND_OF_BOTH = "no order and no NCCL settings of either module beat it"
 
 
 def show_inspection(

@@ -371,8 +371,6 @@ def _notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
   if tuning.peak_bytes_before is not None:
     known = f"{size}, {known}"
   yield f"Peak memory: {known}."
-  if replayed := tuning.num_trials:
-    yield f"NCCL configurations tried: {replayed:,}."
 
 
 def _settings(tuning: tuning_lib.Tuning) -> Iterator[report.Setting]:
