@@ -72,8 +72,6 @@ def _has_long_buffers(
   """
   if communicator.num_nodes == 1 or cluster.gpu.compute_capability < (9, 0):
     return False
-  if environment.size("NCCL_BUFFSIZE"):
-    return False
   return cluster.node.fabric in ("efa", "tcpxo")
 
 
@@ -173,7 +171,9 @@ def chunk_bytes(
   if protocol == "simple":
     if algorithm == "ring" and kind in model.ROOTED:
       chunk = _slot_bytes(protocol)
-    if _has_long_buffers(cluster, communicator):
+    # Your own NCCL_BUFFSIZE, which `_slot_bytes` follows, keeps out theirs.
+    is_own = environment.size("NCCL_BUFFSIZE") is not None
+    if not is_own and _has_long_buffers(cluster, communicator):
       chunk *= 2
   if algorithm in ("nvls", "nvlstree"):
     chunk = _nvls_chunk_bytes(cluster, communicator, algorithm, share_bytes)
