@@ -42,8 +42,8 @@ _MORE_OF_STEP = (
   f"`lagom-xla tune` searches for a plan; {_EVERYTHING}",
 )
 # Options and forms make other modules, which this bound does not cover.
-_BOUND = "no order and no NCCL settings of this module beat it"
-_BOUND_OF_BOTH = "no order and no NCCL settings of either module beat it"
+_BOUND = "this module in its best order and settings"
+_BOUND_OF_BOTH = "either module in its best order and settings"
 
 
 def show_inspection(
