@@ -101,7 +101,7 @@ def in_words(config: config_lib.XlaConfig) -> str:
 FOUND = "found.jsonl"
 
 # By name, as live/ is below cli/ and must not import it.
-_PROGRAM = "lagom_xla.cli.background"
+PROGRAM = "lagom_xla.cli.background"
 _TASK = "task.json"
 _SAID = "said.txt"
 _POLL_S = 0.1
@@ -166,7 +166,7 @@ def _start(folder: pathlib.Path) -> subprocess.Popen[bytes]:
     "JAX_PLATFORMS": "cpu",
     "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
   }
-  command = (sys.executable, "-P", "-m", _PROGRAM, folder, str(os.getpid()))
+  command = (sys.executable, "-P", "-m", PROGRAM, folder, str(os.getpid()))
   try:
     with (folder / _SAID).open("wb") as said:
       return subprocess.Popen(

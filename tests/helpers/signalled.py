@@ -231,7 +231,7 @@ def _is_there(
     return False
   match state:
     case "searching":
-      _wait_until(has_child)
+      _wait_until(has_search)
     case "compiling":
       proposer.compiles.wait()
     case "watching":
@@ -286,10 +286,17 @@ def _slow_to_compile(x: jax.Array) -> jax.Array:
   return x
 
 
-def has_child() -> bool:
-  """Whether this process has started another one that has not ended."""
+def has_search() -> bool:
+  """Whether this process has started a search that has not ended.
+
+  Compilers that XLA starts are children, too; ended ones have no command line.
+  """
   tasks = pathlib.Path("/proc/self/task").glob("*/children")
-  return any(task.read_text().split() for task in tasks)
+  for child in [it for task in tasks for it in task.read_text().split()]:
+    with contextlib.suppress(FileNotFoundError):  # It has just ended.
+      if gpu.PROGRAM in pathlib.Path(f"/proc/{child}/cmdline").read_text():
+        return True
+  return False
 
 
 def _wait_until(is_so: Callable[[], bool]) -> None:

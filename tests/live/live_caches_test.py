@@ -43,7 +43,7 @@ def test_the_variant_in_use_is_compiled_again_and_goes_on():
     # Lanes are C++ caches, which are filled again.
     for _ in range(40):
       _, latest_loss = step(live_step.state(), x)
-  assert proposer.compiled == ["faster", "faster"]
+  assert proposer.compiled == ["faster", "faster"], step.report()
   assert len(proposer.measured) == 1
   assert step.report().splitlines()[0] == verdict
   assert step._current.variant == 1

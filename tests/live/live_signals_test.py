@@ -63,8 +63,12 @@ def test_a_program_ends_as_under_jit(
   assert ended.statuses == [-number]
   raised = _raised(under_jit.errors) if number == signal.SIGINT else []
   assert _raised(ended.errors) == raised, ended.errors
-  # A search that is not killed goes on to its end, and ends well.
-  assert 0 not in ended.orphans
+  # A search that is not killed goes on to its end, and ends well. The process
+  # that asks XLA for its flags ends well once nothing can ask it any more.
+  if number == signal.SIGINT:
+    assert 0 not in ended.orphans
+  else:
+    assert any(ended.orphans), ended.orphans
   for num in (signalled.num_trials, signalled.num_plans):
     assert num(tmp_path) == (state == "watching")
   if number == signal.SIGINT:

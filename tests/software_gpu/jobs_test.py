@@ -105,7 +105,7 @@ class _Meeting:
     """Whether it meets a process after a call."""
     if rank not in self.ranks:
       return False
-    if self.state == "searching" and not signalled.has_child():
+    if self.state == "searching" and not signalled.has_search():
       return False
     return self.state == _JIT or f"now: {self.state}" in report
 
