@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import lzma
 import pathlib
 from typing import Any
@@ -15,7 +14,6 @@ import pytest
 from commands import CLUSTER
 from commands import HLO
 from commands import MODEL
-from commands import ROOT
 from commands import TARGET
 from commands import printed
 from commands import run
@@ -94,16 +92,6 @@ def test_overlaps_name_each_async_collective_once(inspected):
   for c in by_name.values():
     if c["form"] == "sync":
       assert c["overlap"] == {"num_kernels": 0, "num_gemms": 0}
-
-
-def test_the_example_in_formats_md_is_what_inspect_prints(inspected):
-  _, _, rest = (ROOT / "docs/formats.md").read_text().partition("```json\n")
-  example = json.loads(rest.partition("```")[0])
-  assert example.keys() == inspected.keys()
-  for key in ("totals", "gemm_flops", "loops_of_unknown_length"):
-    assert example[key] == inspected[key]
-  for key in ("collectives", "overlaps"):
-    assert example[key][0].keys() == inspected[key][0].keys()
 
 
 def test_a_group_over_two_nodes_says_so(h100s, tmp_path):
