@@ -142,10 +142,6 @@ class Subject:
     return instructions[position] if is_here else None
 
 
-# Combined arrays that a sentence names.
-_MOST_NAMED = 2
-
-
 def lines(
   module_lines: source_lines.SourceLines,
   graph: dependencies.Graph,
@@ -175,27 +171,28 @@ def lines(
 
 
 def _combined(subject: Subject) -> str:
-  """Which arrays XLA combined, which is ready last and which needed first."""
+  """How many arrays XLA combined, the last one ready, the first one needed."""
   computation = subject.place.computation
   start = computation.by_id[subject.collective.start_id]
   spans = subject.place.arrays
-  names = [
-    computation.instructions[span.ready].name
-    if span.ready >= 0
-    else computation.by_id[operand_id].name
-    for span, operand_id in zip(spans, start.operand_ids, strict=True)
-  ]
   found = lines(subject.lines, subject.place.graph, subject.collective)
-  named = [
-    f"{name} ({place(line)})" if line else name
-    for name, line in zip(names, found, strict=True)
-  ]
-  last = max(range(len(spans)), key=lambda i: spans[i].ready)
+
+  def named(number: int) -> str:
+    span, line = spans[number], found[number]
+    name = (
+      computation.instructions[span.ready].name
+      if span.ready >= 0
+      else computation.by_id[start.operand_ids[number]].name
+    )
+    return f"{name} ({place(line)})" if line else name
+
   first = min(range(len(spans)), key=lambda i: spans[i].used)
+  last = max(range(len(spans)), key=lambda i: (spans[i].ready, i != first))
+  last_named = f"the last, {named(last)},"
+  first_named = "that one" if first == last else f"the first, {named(first)},"
   return (
-    f"XLA combined {in_words.count(names, 'array')}:"
-    f" {in_words.some(named, _MOST_NAMED)}; it cannot start before"
-    f" {names[last]} is ready, and {names[first]} is needed first"
+    f"XLA combined {in_words.count(spans, 'array')}: it starts when"
+    f" {last_named} is ready, and must be done when {first_named} is needed"
   )
 
 
