@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Lone collectives on their links: run times under NCCL settings.
+"""Run times of lone collectives on their links, under NCCL settings.
 
-`path` has what a collective sends and the fitted parameters, within nodes and
-between them, `timing` the time, and what a site's own measurements change in
-it, `network` the time between nodes. Other packages need only these names.
+`path` has a collective's traffic and the fitted parameters. `timing` has its
+time, and applies a site's calibration. `network` has the time between nodes.
+Other packages need only these names.
 """
 
 from __future__ import annotations

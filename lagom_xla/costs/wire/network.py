@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The time of a lone collective between nodes.
 
-NCCL's latencies are those of a good InfiniBand, and its model takes the network
-for a pipe. Yet a hop of another fabric takes longer, whatever the protocol, and
-a message is an event of its own: a proxy thread posts it, in M us, and the slot
-of the connection's buffer that it came from is free only a round trip R later.
-For S bytes on n ranks and N nodes with NC channels and chunks of C bytes, k of
-them in a row; B is the rate of the bytes, L NCCL's latency and l its launch,
-and `late` what a hop of the fabric takes beyond NCCL's:
+NCCL's latencies are those of a good InfiniBand network, and its model has no
+cost per message. On other fabrics a hop takes longer under every protocol. A
+proxy thread takes M us to post each message, and the message's slot in the
+connection's buffer is free again only after a round trip R. S bytes move on n
+ranks and N nodes, through NC channels that each pass k chunks of C bytes in a
+row. B is the rate of the bytes, L NCCL's latency, l its launch, and `late` the
+latency of one of the fabric's hops beyond NCCL's:
 
     turn       = slots / 8 * R + posts * M
     rings      t = max(L + S / B, bare * S / B + paced)
@@ -18,41 +18,44 @@ and `late` what a hop of the fabric takes beyond NCCL's:
                  + max(S / B, (k - 1) * (R + m / b) / 8)
 
 *Turns.* A connection has NCCL_STEPS = 8 slots. A chunk of a Simple ring takes
-four, full or not, so two are under way at a time, and eight of any other. On
-p5en, whose R is 27 us, a step of a ring of LL128 takes 4.0 us and one of Simple
-15.8, on 4 nodes as on 16, however few the bytes (channel_rows.py, fitted to
-nothing there); on Slingshot 8 to 10 and 39. Each GPU has one proxy thread, and
-channels leave a node at GPUs beside adapters: of NC channels and A such GPUs a
-thread serves NC / A, one message after the other. A Simple ring's chunk goes in
-two messages, so `posts` are 2 NC / A. Those of a tree's chunk go to up to three
-neighbours. A message of m bytes, which LL's flags double, moves at b.
+four, even if it is not full, so two are in flight at a time. Any other chunk
+takes one, so eight are. On p5en, where R is 27 us, a step of an LL128 ring
+takes 4.0 us and one of a Simple ring 15.8, on 4 nodes and on 16, even for few
+bytes (channel_rows.py, which this was not fitted to); on Slingshot it is 8 to
+10 and 39. Each GPU has one proxy thread, and channels leave a node at the A
+GPUs that are beside adapters. So a thread serves NC / A channels, one message
+after the other. A Simple ring sends a chunk in two messages, so `posts` is
+2 NC / A. A tree sends a chunk to up to three neighbors. A message of m bytes,
+which LL's flags double, moves at rate b.
 
-*Rings* hand on one part, S / (n NC), in each of n - 1 steps (twice that for an
-all-reduce). The longest chain of steps is either that of a chunk around all
-links, or that of all turns of one link. While one channel of a thread waits,
-the bytes of its others pass, so that `bare` is 1 / (NC / A) of them; and half
-of a lone one's, which has two chunks under way.
+*Rings* pass on one part, S / (n NC), in each of n - 1 steps (twice as many for
+an all-reduce). The longest chain of steps is either that of a chunk around all
+links, or all turns of one link. While one channel of a thread waits, the bytes
+of its other channels move. So `bare`, the share of the bytes' time that adds to
+the turns, is 1 / (NC / A), and 1/2 if the thread has one channel, which has two
+chunks in flight.
 
-*Trees*, and sends, chains and PAT, pass chunks down a pipeline; only the first
-waits for all hops. Simple hands nothing on before a whole chunk has come: the
-first of each channel, S' bytes in all, is copied by every GPU on its way, the
-node's own one after the other, and each hop sends S', of which half is the
-other tree's. Meanwhile a GPU has one neighbour to send to, of two. The heads of
-an NVLSTree share a channel, a chunk each; what they send first fills every hop
-but one, and NVLS with a round.
+*Trees*, and also sends, chains and PAT, pass chunks down a pipeline; only the
+first chunk waits for all hops. Under Simple, a GPU passes a chunk on only when
+it has all of it. Every GPU on the way copies each channel's first chunk, S'
+bytes in all, those of a node one after the other. Each hop sends S', half of it
+for each tree. During the fill, a GPU sends to only one of two neighbors. The
+heads of an NVLSTree share a channel, with a chunk each. Their first chunks pass
+all hops but one, and NVLS once.
 
-*Exchanges* post messages to each peer on another node, which the channels
-share, and pay for each peer on the host.
+*Exchanges* post messages to each peer on another node. The channels share the
+peers, and the host pays for each peer.
 
-*Bytes* go at NCCL's rate B times what the fabric reaches of it; never faster
-than the channels copy (`path.handed_on`). Where NVLink joins a node's GPUs, the
-rate of Simple trees follows from what the busiest node sends, and of an
-NVLSTree also from NVLS within a node: NCCL halves the bytes among two trees,
-and a node sends a half to each neighbour, S on two nodes, 1.5 S on three, and
-2 S from four on.
+*Bytes* move at NCCL's rate B times the fabric's efficiency, and never faster
+than the channels copy (`path.handed_on`). If NVLink joins a node's GPUs, the
+rate of Simple trees follows from the bytes that the busiest node sends. NCCL
+splits the bytes over two trees, and a node sends a half to each neighbor: S on
+two nodes, 1.5 S on three, and 2 S on four or more. NVLS within a node also
+bounds the rate of an NVLSTree.
 
-No row of the fit shows sends, broadcasts or PAT, or how fewer channels fill;
-for them this is derived. Rates end in _gbps and mean 1e9 bytes per second.
+The fit has no rows of sends, broadcasts or PAT, nor of a fill with fewer
+channels; their times are derived. Rates end in _gbps and mean 1e9 bytes per
+second.
 """
 
 from __future__ import annotations
@@ -63,16 +66,16 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs.wire import path as path_lib
 
-# Of a Simple ring's connection: its buffer has room for two.
+# The buffer of a Simple ring's connection has room for two.
 _CHUNKS_UNDER_WAY = 2
-# Messages of a Simple ring's chunk (CHUNKSTEPS / SLICESTEPS, collectives.h).
+# Messages per chunk of a Simple ring (CHUNKSTEPS / SLICESTEPS, collectives.h).
 _RING_SLICES = 2
-# The middle of what is measured, 0.91 to 1.0 relative to rings: GB200 on three
+# Relative to rings. The middle of measurements from 0.91 to 1.0: GB200 on three
 # racks (NCCL's issue 1801), Snellius and Alps on two nodes, NVLSTrees on ten.
 _TREE_EFFICIENCY = 0.95
-# A tree's on other nodes: a parent and two children.
-_MOST_NEIGHBOURS = 3
-# NCCL halves the bytes among them.
+# Neighbors of a tree's node on other nodes: a parent and two children.
+_MOST_NEIGHBORS = 3
+# NCCL splits the bytes evenly over its trees.
 _NUM_TREES = 2
 _LL_WIRE_BYTES = 2  # Each 4 bytes of data go with 4 of flag.
 
@@ -103,9 +106,9 @@ def time_us(
 def most_tree_gbps(
   cluster: cluster_lib.Cluster, communicator: nccl.Communicator, kind: str
 ) -> float:
-  """The most of a tree between nodes, of bytes of the buffer over time.
+  """The highest bytes of the buffer over time of a tree between nodes.
 
-  0 where trees are not taken to be faster than NCCL says.
+  0 if trees are assumed to be no faster than NCCL predicts.
   """
   nvlink = cluster.node.nvlink
   if kind != "all-reduce" or communicator.num_nodes == 1:
@@ -121,11 +124,11 @@ def most_tree_gbps(
 def _ring_gbps(
   cluster: cluster_lib.Cluster, communicator: nccl.Communicator, kind: str
 ) -> float:
-  """What the adapters carry of a Simple ring, of its buffer over time."""
+  """Bytes of the buffer over time that adapters carry in a Simple ring."""
   gbps = nccl.bandwidth_gbps(cluster, communicator, kind, "ring", "simple")
   if not nccl.crosses_cpus(cluster, communicator):
     return gbps
-  # NCCL counts on 6 GB/s between CPUs, and Alps' rings fill its adapters.
+  # NCCL assumes 6 GB/s between CPUs, but Alps' rings fill its adapters.
   node, ranks = cluster.node, communicator.num_ranks
   adapters = node.num_nics * communicator.ranks_per_node / cluster.gpus_per_node
   adapters_gbps = adapters * node.nic_gbps / path_lib.MOST_EFFICIENCY
@@ -136,7 +139,7 @@ def _ring_gbps(
 
 
 def _tree_gbps(call: path_lib.Call) -> float:
-  """What a Simple tree reaches by its adapters; 0 for what is none."""
+  """Rate that adapters allow a Simple tree; 0 for other settings."""
   algorithm, protocol = call.setting.algorithm, call.setting.protocol
   if protocol != "simple" or algorithm not in ("tree", "nvlstree"):
     return 0.0
@@ -148,7 +151,7 @@ def _tree_gbps(call: path_lib.Call) -> float:
 
 
 def _tree_passes(num_nodes: int) -> float:
-  """How often the busiest node of NCCL's two trees sends the buffer."""
+  """Times that the busiest node of NCCL's two trees sends the buffer."""
   return {2: 1.0, 3: 1.5}.get(num_nodes, 2.0)
 
 
@@ -196,7 +199,7 @@ def _turn_us(call: path_lib.Call, fabric: path_lib.Fabric) -> float:
 
 
 def _part_bytes(call: path_lib.Call) -> float:
-  """What a channel hands on in a step, a head of an NVLSTree, or to a peer."""
+  """Bytes of a channel per step, of an NVLSTree's head, or to each peer."""
   if _num_peers(call):
     return call.num_bytes / call.num_ranks
   part_bytes = call.num_bytes / call.num_channels
@@ -216,7 +219,7 @@ def _num_chunks(call: path_lib.Call) -> float:
 
 
 def _moving_us(call: path_lib.Call, fabric: path_lib.Fabric) -> float:
-  """Time of the bytes of one message."""
+  """Time that the bytes of one message take."""
   bytes_ = min(_part_bytes(call), call.setting.chunk_bytes)
   if call.setting.protocol == "simple" and _num_steps(call):
     bytes_ /= _RING_SLICES
@@ -226,26 +229,26 @@ def _moving_us(call: path_lib.Call, fabric: path_lib.Fabric) -> float:
 
 
 def _channels_of_a_thread(call: path_lib.Call) -> int:
-  """The most channels that leave the node at one GPU."""
+  """The largest number of channels that leave the node at one GPU."""
   per_node = call.communicator.ranks_per_node
   adapters = call.cluster.node.num_nics * per_node // call.cluster.gpus_per_node
   return math.ceil(call.num_channels / max(min(per_node, adapters), 1))
 
 
 def _num_posts(call: path_lib.Call) -> float:
-  """Messages that a proxy thread has for a chunk of every channel."""
+  """Messages that a proxy thread posts for one chunk of each channel."""
   posts = _channels_of_a_thread(call)
   if not _num_steps(call):
-    return posts * min(call.communicator.num_nodes - 1, _MOST_NEIGHBOURS)
+    return posts * min(call.communicator.num_nodes - 1, _MOST_NEIGHBORS)
   return posts * (_RING_SLICES if call.setting.protocol == "simple" else 1)
 
 
 def _fill(
   call: path_lib.Call, bytes_us: float, channel_gbps: float
 ) -> tuple[float, float]:
-  """What the first chunks take on their way, and their share of the bytes.
+  """Time until the first chunks arrive, and their share of the bytes.
 
-  The share is 0 where no hop waits for them.
+  The share is 0 if no hop waits for them.
   """
   setting, per_node = call.setting, call.communicator.ranks_per_node
   if setting.protocol != "simple" or "tree" not in setting.algorithm:
@@ -264,7 +267,7 @@ def _fill(
 
 
 def _nvls_gbps(call: path_lib.Call) -> float:
-  """What NVLS reaches within each node."""
+  """Rate of NVLS within each node."""
   node = nccl.Communicator(
     num_ranks=call.communicator.ranks_per_node, num_nodes=1
   )
@@ -272,14 +275,14 @@ def _nvls_gbps(call: path_lib.Call) -> float:
 
 
 def _num_peers(call: path_lib.Call) -> int:
-  """Ranks on other nodes to which each rank sends messages of their own."""
+  """Ranks on other nodes to which each rank sends its own messages."""
   if call.kind not in nccl.EXCHANGES:
     return 0
   return call.num_ranks - call.communicator.ranks_per_node
 
 
 def _num_steps(call: path_lib.Call) -> int:
-  """Steps that wait for each other on one connection; 0 in a pipeline."""
+  """Consecutive steps on one connection; 0 in a pipeline."""
   if call.setting.algorithm != "ring" or call.kind not in path_lib.PARTED_KINDS:
     return 0
   return (call.num_ranks - 1) * (2 if call.kind == "all-reduce" else 1)

@@ -1,14 +1,14 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A collective on its links: what it sends, and the fitted parameters for that.
+"""The traffic of a collective on its links, and the fitted parameters.
 
 fitted/collective.json has the rates and latencies of paths, by measured system,
-with their units and how they were found; benchmarks/collectives/fit_paths.py
-fits them to measurements of lone collectives on NVLink, with what is not the
-collective's own (a module's launch, a copy of the operand, the launches of
-nccl-tests) set apart. fitted/network.json has what each fabric between nodes
-takes beyond NCCL's model of a network; benchmarks/collectives/fit_networks.py
-fits that to rows of nccl-tests.
+with their units and sources. benchmarks/collectives/fit_paths.py fits them to
+measurements of lone collectives on NVLink, and separates the overhead of the
+measurement (a module's launch, a copy of the operand, the launches of
+nccl-tests). fitted/network.json has the costs of each fabric between nodes that
+NCCL's model of a network lacks. benchmarks/collectives/fit_networks.py fits
+them to rows of nccl-tests.
 
 Rates end in _gbps and mean 1e9 bytes per second.
 """
@@ -27,11 +27,11 @@ from lagom_xla.costs import nccl
 
 # Half of a connection's buffer is filled while the other half is drained.
 CHUNKS_IN_FLIGHT = 2
-# What a ring hands on in parts, one a step; a broadcast or reduce goes down it
-# as down a chain.
+# Kinds that a ring moves in parts, one per step. Broadcast and reduce use the
+# ring as a chain.
 PARTED_KINDS = ("all-reduce", "all-gather", "reduce-scatter")
-# NCCL's caps of one channel, of which only the ratio is used here: by major
-# compute capability, perChMaxTreeBws of one node (src/graph/tuning.cc).
+# NCCL's caps of one channel by major compute capability: perChMaxTreeBws of one
+# node (src/graph/tuning.cc). Only their ratio is used.
 _CHANNEL_GBPS = {7: 26.5, 8: 24.0}
 
 
@@ -47,7 +47,7 @@ class Call:
 
   @property
   def num_ranks(self) -> int:
-    """Ranks that take part."""
+    """Ranks of its communicator."""
     return self.communicator.num_ranks
 
   @property
@@ -59,8 +59,8 @@ class Call:
   def is_measured(self) -> bool:
     """Whether measured paths apply.
 
-    They do to rings over NVLink that hand on parts, and to NVLS and sends
-    through an NVSwitch.
+    They cover rings of `PARTED_KINDS` over NVLink, and NVLS and sends through
+    an NVSwitch.
     """
     nvlink = self.cluster.node.nvlink
     if nvlink is None or self.communicator.num_nodes > 1:
@@ -73,7 +73,7 @@ class Call:
 
   @property
   def channel_scale(self) -> float:
-    """Rate of a channel here, over that on the measured GPUs."""
+    """Rate of a channel on this GPU, relative to the measured GPUs."""
     major = min(max(self.cluster.gpu.compute_capability[0], 7), 8)
     return _CHANNEL_GBPS[major] / _CHANNEL_GBPS[8]
 
@@ -89,12 +89,12 @@ class Call:
 
   @property
   def nccl_gbps(self) -> float:
-    """Bytes of the buffer over time that NCCL assumes for the setting."""
+    """NCCL's bytes of the buffer over time for the setting."""
     return self._nccl_gbps(self.setting.algorithm, self.setting.protocol)
 
   @property
   def nccl_latency_us(self) -> float:
-    """The latency that NCCL assumes for the setting."""
+    """NCCL's latency for the setting."""
     return nccl.latency_us(
       self.cluster,
       self.communicator,
@@ -105,7 +105,7 @@ class Call:
 
   @property
   def nccl_launch_us(self) -> float:
-    """The latency that NCCL assumes before the first step."""
+    """NCCL's latency before the first step."""
     return nccl.launch_us(self.setting.algorithm, self.setting.protocol)
 
   def _nccl_gbps(self, algorithm: str, protocol: str) -> float:
@@ -117,11 +117,11 @@ class Call:
 def sent_bytes(
   communicator: nccl.Communicator, kind: str, num_bytes: int, algorithm: str
 ) -> float:
-  """Bytes that each GPU sends. NCCL's bus bandwidth counts these.
+  """Bytes that each GPU sends, as NCCL's bus bandwidth counts them.
 
-  All-reduce sends everything twice but one rank's share; the others once
-  (nccl-tests, doc/PERFORMANCE.md). Where the NVLink switch reduces, all-reduce
-  too sends everything once.
+  A GPU sends all parts but one rank's, twice in an all-reduce and once in other
+  kinds (nccl-tests, doc/PERFORMANCE.md). Permutes and broadcasts, and
+  all-reduces under NVLS, send the whole buffer once.
   """
   others = (communicator.num_ranks - 1) / communicator.num_ranks
   match kind:
@@ -139,10 +139,10 @@ def handed_on(
 ) -> float:
   """Bytes that the busiest channel passes on, over its share of the bytes.
 
-  Each channel runs along a tree of its own. Nodes have a parent and up to two
-  children (ncclGetBtree in src/graph/trees.cc). A node's first GPU sends to the
-  parent and to one child, its second to the other child, and both to the next
-  in the chain of their node (connectTrees in src/graph/connect.cc).
+  Each channel has its own tree. A node has a parent and up to two children
+  (ncclGetBtree in src/graph/trees.cc). Its first GPU sends to the parent and
+  one child, its second GPU to the other child, and both to the next GPU in the
+  node's chain (connectTrees in src/graph/connect.cc).
   """
   if algorithm != "tree" or kind != "all-reduce":
     return sent_bytes(communicator, kind, 1, algorithm)
@@ -154,22 +154,23 @@ def handed_on(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Path:
-  """One way to move bytes: an algorithm with a protocol, on one system.
+  """Parameters of an algorithm and protocol on one system.
 
   Attributes:
-    channel_gbps: what one channel hands on; of a permute, where it sends and
-      receives at once; of a tree, to all its neighbours together.
-    start_us: the launch, and what else is paid once; trees have NCCL's own.
-    hop_us: per step of a ring, per log2(ranks) through the switch, per peer
-      beyond `shadowed_peers` of an all-to-all.
-    lone_channel_gbps: of a permute, where a channel only sends or only
-      receives; 0 where not known.
-    reducing_channel_gbps: the same where it also adds.
-    link_efficiency: bandwidth reached, over the one that NCCL assumes.
-    handshake_us: between two GPUs, for each round of chunks.
-    first_bytes: what a channel hands on within a hop.
-    own_gather_steps: what a rank's own part costs, in steps of a gather.
-    own_reduce_steps: the same of a reduction.
+    channel_gbps: rate at which one channel passes bytes on. In a permute the
+      channel both sends and receives; in a tree the rate is the sum over its
+      neighbors.
+    start_us: the launch and other costs paid once; trees use NCCL's.
+    hop_us: latency per step of a ring, per log2(ranks) through the switch, or
+      per peer of an all-to-all beyond `shadowed_peers`.
+    lone_channel_gbps: rate of a permute's channel that only sends or only
+      receives; 0 if unknown.
+    reducing_channel_gbps: `channel_gbps` if the channel also reduces.
+    link_efficiency: bandwidth reached over NCCL's.
+    handshake_us: handshake between two GPUs, per round of chunks.
+    first_bytes: bytes that a channel passes on within a hop.
+    own_gather_steps: cost of a rank's own part in a gather, in steps.
+    own_reduce_steps: cost of a rank's own part in a reduction, in steps.
     shadowed_peers: peers that the host posts while the kernel starts.
   """
 
@@ -190,9 +191,9 @@ Paths = Mapping[str, Path]
 
 
 def system_of(cluster: cluster_lib.Cluster) -> str:
-  """The measured system whose parameters stand for a cluster's GPUs.
+  """The measured system whose parameters a cluster's GPUs use.
 
-  GPUs older than Ampere get Ampere's.
+  GPUs older than Ampere use Ampere's.
   """
   if cluster.gpu.compute_capability < (9, 0):
     return "a100"
@@ -207,10 +208,10 @@ def path_name(
   kind: str,
   setting: nccl.Setting,
 ) -> str:
-  """Which of a system's parameters a setting runs by.
+  """The key of a setting's parameters in `Paths`.
 
-  An all-to-all within a host starts later than one across hosts of an NVLink
-  domain, for a reason that the measurements do not tell.
+  An all-to-all within a host has its own: it starts later than one across hosts
+  of an NVLink domain, for an unknown reason.
   """
   algorithm = setting.algorithm
   if algorithm == "p2p":
@@ -230,27 +231,28 @@ def fitted(system: str) -> Paths:
   return {name: Path(**fields) for name, fields in paths.items()}
 
 
-# NCCL's search counts on the next of its speeds: on 12, 24 and 48 GB/s for
+# NCCL's search rounds down to one of its speeds: 12, 24 and 48 GB/s for
 # adapters of 12.5, 25 and 50 (sm90SpeedArrayInter, src/graph/search.cc).
 MOST_EFFICIENCY = 25 / 24
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Fabric:
-  """One fabric with its transport, as NCCL's proxy threads drive it.
+  """Parameters of one fabric and its transport.
 
   Attributes:
     hop_us: latency of a hop between nodes.
-    message_us: what a proxy thread takes to post a message and see it done.
-    round_trip_us: from posting a message until its slot of the connection's
-      buffer can be posted from again.
-    message_gbps: what a message moves at alone, in and out of staging buffers.
-    nic_efficiency: what is reached of an adapter, over what NCCL counts on
-      (which is up to 4 % less than its data sheet says, see MOST_EFFICIENCY).
-    pcie_efficiency: share of what NCCL counts on for the PCIe link between GPU
-      and adapter.
-    exchange_efficiency: what sends and receives reach of that.
-    peer_us: what an exchange takes for each peer on another node.
+    message_us: time that a proxy thread takes to post a message and complete
+      it.
+    round_trip_us: time from posting a message until its slot in the
+      connection's buffer is free again.
+    message_gbps: rate of a lone message, in and out of staging buffers.
+    nic_efficiency: an adapter's rate over the one that NCCL assumes, which is
+      up to 4 % below the data sheet (see MOST_EFFICIENCY).
+    pcie_efficiency: rate of the PCIe link between GPU and adapter, over the one
+      that NCCL assumes.
+    exchange_efficiency: share of that rate which sends and receives reach.
+    peer_us: cost of an exchange per peer on another node.
   """
 
   hop_us: float
@@ -265,15 +267,15 @@ class Fabric:
 
 @functools.cache
 def fitted_fabric(name: str) -> Fabric:
-  """The fitted figures of a fabric."""
+  """The fitted parameters of a fabric."""
   return Fabric(**costs.read_fitted("network")["fabrics"][name])
 
 
 @functools.lru_cache(maxsize=4096)
 def fabric_of(cluster: cluster_lib.Cluster, fabric: Fabric | None) -> Fabric:
-  """The figures of a cluster's fabric; the fitted ones if not given.
+  """The parameters of a cluster's fabric; the fitted ones if not given.
 
-  Later adapters take a share of the latencies that the first ones do.
+  Later generations of adapters have a share of the first one's latencies.
   """
   if fabric is None:
     fabric = fitted_fabric(cluster.node.fabric)
@@ -287,9 +289,9 @@ def fabric_of(cluster: cluster_lib.Cluster, fabric: Fabric | None) -> Fabric:
 
 @functools.cache
 def most_measured_nodes(name: str) -> int:
-  """The most nodes on which a fabric's figures were measured.
+  """The most nodes on which a fabric was measured; 0 if it was not.
 
-  A system is named after its nodes, as "xx1-N10G8". 0 where there is none.
+  System names have the number of nodes, such as 10 in "xx1-N10G8".
   """
   systems = costs.read_fitted("network")["systems"][name]
   found = (re.search(r"-N(\d+)", system) for system in systems)

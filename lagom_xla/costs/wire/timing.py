@@ -2,48 +2,46 @@
 # SPDX-License-Identifier: Apache-2.0
 """The time of a lone collective: channels, steps and chunks.
 
-A collective alone on its links takes a launch, then steps, and each step a hop
-and the time of the bytes that one channel hands on in it. The shape of that is
-the same for every algorithm:
+A collective alone on its links takes a launch and then steps. Each step takes a
+hop and the time of the bytes that one channel passes on in it. All algorithms
+have this form:
 
     t = start + hops * hop + sum over steps of (part - first) / rate + fill
 
-*Part.* What one channel hands on in a step: S / (n NC) of S bytes on a ring of
-n ranks with NC channels; the threads' first round, `first` bytes, passes within
-the hop.
+*Part.* The bytes that one channel passes on in a step: S / (n NC) of S bytes on
+a ring of n ranks with NC channels. The threads' first round, `first` bytes,
+passes within the hop.
 
-*Rate.* One channel is one SM that copies, at most b_ch; all channels together
-reach what the links do, less a handshake alpha for each round of chunks of C
-bytes, of which two are in flight (AutoCCL, NSDI 2025, equation 4):
+*Rate.* One channel is one SM, which copies at most at b_ch. All channels
+together reach the rate of the links, less a handshake alpha for each round of
+chunks of C bytes, of which two are in flight (AutoCCL, NSDI 2025, equation 4):
 
     rate = min(b_ch, beta_C / NC),  beta_C = X / (alpha + X / beta),  X = 2 NC C
 
-*Fill.* Simple hands on half a chunk at a time, and the last rank waits for the
+*Fill.* Simple passes on half a chunk at a time, and the last rank waits for the
 first such slice.
 
-A ring gathers in n - 1 steps and reduces in n - 1, and a rank's own part costs
-some of a step more: an all-gather copies it to the output, and the last of a
-reduction's steps writes it there. The NVLink switch (NVLS) multicasts and
+A ring gathers in n - 1 steps and reduces in n - 1. A rank's own part costs a
+fraction of a step more: an all-gather copies it to the output, and a
+reduction's last step writes it there. The NVLink switch (NVLS) multicasts and
 reduces in a single pass, after a start that grows with log2(n). Sends and
-receives share the channels out among the peers: a channel serves several in
-turn where there are more peers than channels, and the host posts them one by
-one.
+receives divide the channels among the peers. If there are more peers than
+channels, a channel serves several in turn. The host posts peers one by one.
 
 The parameters are fitted to measurements of lone collectives on NVLink
-(`path`). Over PCIe, over direct NVLinks, and for what was not measured (trees
-in a node, PAT, broadcasts), latencies are NCCL's own and so are links' rates;
-channels and chunks bound the rate as on measured paths, and the last rank waits
-for a first chunk. What runs between nodes is in `network`.
+(`path`). Paths over PCIe or direct NVLinks, trees in a node, PAT and broadcasts
+were not measured: they use NCCL's latencies and link rates. Channels and chunks
+bound their rate as on measured paths, and the last rank waits for a first
+chunk. `network` has the time between nodes.
 
-*Calibration* is of a machine. A prediction t(S) of S bytes falls into what the
-collective takes however short it is, L = t(1 byte) under the same setting, and
-what its bytes add. It multiplies the first and divides the second, by factors
-of the machine and of the path:
+*Calibration* adapts predictions to a machine. A prediction t(S) for S bytes has
+a latency, L = t(1 byte) under the same setting, and a time for the bytes.
+Factors of the machine and of the path multiply the first and divide the second:
 
     t = latency_factor * latency_factors[path] * L
       + (t(S) - L) / (rate_factor * rate_factors[path] * type_factors[type])
 
-NCCL's choices do not see it: NCCL would not either.
+Calibration does not affect the predicted choices of NCCL, which ignores it.
 
 Rates end in _gbps and mean 1e9 bytes per second.
 """
@@ -61,14 +59,14 @@ from lagom_xla.costs.wire import path as path_lib
 
 
 def _copying_path(call: path_lib.Call, paths: path_lib.Paths) -> path_lib.Path:
-  """The measured path whose channels copy like the call's."""
+  """The measured path whose channel rates the call uses."""
   families = {"p2p": "permute", "tree": "tree", "nvlstree": "nvls"}
   family = families.get(call.setting.algorithm, "ring")
   return paths[f"{family}.{call.setting.protocol}"]
 
 
 def _unmeasured_us(call: path_lib.Call, paths: path_lib.Paths) -> float:
-  """NCCL's own time, with channels and chunks added."""
+  """NCCL's predicted time, with the effects of channels and chunks added."""
   setting = call.setting
   protocol = setting.protocol
   pair = (call.cluster, call.communicator, call.kind)
@@ -103,7 +101,7 @@ def _unmeasured_us(call: path_lib.Call, paths: path_lib.Paths) -> float:
 
 _GATHERS = ("all-gather", "all-reduce")
 _REDUCES = ("reduce-scatter", "all-reduce")
-# A message of more chunks is cut for twice the channels (maxPartSize,
+# NCCL splits a message of more chunks over twice the channels (maxPartSize,
 # addP2pToPlan in src/enqueue.cc).
 _UNCUT_CHUNKS = 32
 
@@ -113,7 +111,7 @@ def _uncalibrated_us(
   paths: path_lib.Paths | None = None,
   fabric: path_lib.Fabric | None = None,
 ) -> float:
-  """Run time of a lone collective, whatever its cluster's calibration says."""
+  """Run time of a lone collective, without its cluster's calibration."""
   cluster, communicator = call.cluster, call.communicator
   if paths is None:
     paths = path_lib.fitted(path_lib.system_of(cluster))
@@ -133,7 +131,7 @@ def _uncalibrated_us(
 
 
 def _links_gbps(call: path_lib.Call, path: path_lib.Path) -> float:
-  """All channels together, with this chunk. AutoCCL, equation 4."""
+  """Rate of all channels together, with this chunk (AutoCCL, equation 4)."""
   gbps = call.link_gbps * path.link_efficiency
   round_bytes = (
     path_lib.CHUNKS_IN_FLIGHT * call.num_channels * call.setting.chunk_bytes
@@ -191,16 +189,16 @@ def _exchange_us(call: path_lib.Call, path: path_lib.Path) -> float:
     )
     / (1e3 * _links_gbps(call, path)),
   )
-  # The first messages move while the host still posts the others.
+  # The first messages move while the host posts the others.
   late_peers = max(num_messages - path.shadowed_peers, 0.0)
   return path.start_us + max(path.hop_us * late_peers, moving_us)
 
 
 def _busiest_channel_bytes(call: path_lib.Call, num_messages: int) -> float:
-  """What the channel with the most messages passes on.
+  """Bytes of the channel with the most messages.
 
-  Messages are cut for several channels where there are more channels than
-  messages, or where they are long; otherwise each is one channel's.
+  NCCL splits messages over several channels if there are more channels than
+  messages, or if messages are long. Otherwise each message has one channel.
   """
   message_bytes = call.num_bytes / num_messages
   whole = num_messages >= call.num_channels > 1
@@ -224,13 +222,18 @@ def time_us(
 
   Args:
     cluster: where it runs.
-    communicator: who takes part.
+    communicator: its communicator.
     kind: XLA's name of the collective.
-    num_bytes: as NCCL counts them (see nccl/choice.py).
-    setting: how it runs.
-    paths: the parameters; those fitted for the cluster's GPU if not given.
-    fabric: the network's; those fitted for the cluster's if not given.
-    reduced: HLO's type of what it reduces, where training reduces none such.
+    num_bytes: size as NCCL counts it (see nccl/choice.py).
+    setting: NCCL's setting.
+    paths: parameters of paths; those fitted for the cluster's GPU by default.
+    fabric: parameters of the network; those fitted for the cluster's fabric by
+      default.
+    reduced: HLO type of a reduction's elements if it is unusual in training,
+      else "".
+
+  Returns:
+    Microseconds; 0 for a single rank or no bytes.
 
   Raises:
     ValueError: no such kind, or NCCL cannot run the setting here.
@@ -257,10 +260,11 @@ def calibrated_us(
   latency_us: float,
   reduced: str = "",
 ) -> float:
-  """A predicted time with the factors of its reach.
+  """The predicted time `us` with calibration factors applied.
 
-  `path` is how its bytes move, by `path_name`; `latency_us` the part of `us`
-  that it would take for a byte; `reduced` HLO's type of what it reduces.
+  `factors` are those within a node or between nodes, `path` is from
+  `path_name`, `latency_us` is the predicted time of one byte, and `reduced` the
+  HLO type of a reduction's elements.
   """
   latency_factor = factors.latency_factor * factors.latency_factors.get(path, 1)
   rate_factor = factors.rate_factor * factors.rate_factors.get(path, 1)
@@ -271,7 +275,7 @@ def calibrated_us(
 def most_speedup(
   cluster: cluster_lib.Cluster, communicator: nccl.Communicator
 ) -> float:
-  """How many times faster than predicted a collective can be; at least 1."""
+  """The most by which calibration can speed up a collective; at least 1."""
   if cluster.calibration is None:
     return 1.0
   factors = cluster.calibration.of(communicator.num_nodes)
