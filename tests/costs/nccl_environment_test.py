@@ -103,7 +103,7 @@ def test_a_carriage_return_in_its_files_is_part_of_a_value(
   file = tmp_path / "nccl.conf"
   file.write_bytes(b"NCCL_DEBUG=INFO\r\nNCCL_ALGO=ring\r\n")
   monkeypatch.setenv("NCCL_CONF_FILE", str(file))
-  with pytest.raises(errors.FlagsError, match=r"'ring.*r' is none of tree"):
+  with pytest.raises(errors.FlagsError, match=r"'ring.*r' is not one of tree"):
     environment.check()
 
 
@@ -136,11 +136,11 @@ def test_what_leaves_a_collective_nothing_ends_a_job(monkeypatch):
 @pytest.mark.parametrize(
   ("text", "what"),
   [
-    ("rign", "'rign' is none of tree, ring, coll"),
-    ("ring, tree", "' tree' is none of"),
+    ("rign", "'rign' is not one of tree, ring, coll"),
+    ("ring, tree", "' tree' is not one of"),
     ("ring;tree", "only the first part"),
     ("alltoall:ring", "no function 'alltoall'"),
-    ("allreduce:", "'allreduce' is none of"),
+    ("allreduce:", "'allreduce' is not one of"),
   ],
 )
 def test_a_list_that_nccl_refuses_is_refused(monkeypatch, text, what):

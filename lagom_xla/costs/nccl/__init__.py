@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""NCCL's own decisions: what it would choose for a collective, and why.
+"""NCCL's own choice of settings for a collective, and its predicted times.
 
-`graph` describes a node and finds rings and trees in it. `model` has the
-latency and bandwidth of algorithms on them. `launch` has the channels and
-chunks, and which arrays of a combined collective NCCL aggregates. `choice`
-makes NCCL's decision from these. Other packages need only the names below.
+`graph` describes a node and finds its rings and trees. `model` has the latency
+and bandwidth of algorithms on them. `launch` has the channels and chunks, and
+the arrays of a combined collective that NCCL aggregates. `choice` makes NCCL's
+decision from these. Other packages need only the names below.
 """
 
 from __future__ import annotations

@@ -1,37 +1,37 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""NCCL's choice for a collective, and the time that it would predict.
+"""NCCL's choice of a setting for a collective, and its predicted time.
 
 NCCL predicts latency + bytes / bandwidth for every algorithm and protocol, runs
-the pair with the least, and takes fewer channels for few bytes. This module
-does the same as NCCL 2.32, with the equations of model.py. It gives the setting
-that a tuner starts from and must beat, not what a GPU would measure: in NCCL's
+the fastest pair, and uses fewer channels for few bytes. This module does the
+same as NCCL 2.32, with the equations of model.py. It gives the setting that a
+tuner starts from and must beat. Its times are not those of a GPU: in NCCL's
 model neither channels nor chunks change the time.
 
-Verified against the real library on H100, A100 and B200 nodes, 1 to 16 of
-them, and on parts of nodes. NCCL has no model of sends and receives (permutes,
-all-to-alls); for those see launch.py.
+Verified against the real library on 1 to 16 H100, A100 and B200 nodes, and on
+parts of nodes. NCCL has no model of sends and receives (permutes, all-to-alls);
+for those see launch.py.
 
 Sizes are NCCL's: the tensor of an all-reduce, broadcast or reduce; the whole
-buffer (all ranks' parts) of an all-gather or reduce-scatter; what each rank
-sends in a permute; the whole buffer of a rank in an all-to-all. Names that end
-in _gbps are in 1e9 bytes per second.
+buffer (all ranks' parts) of an all-gather or reduce-scatter; the bytes that
+each rank sends in a permute; the whole buffer of a rank in an all-to-all. Names
+that end in _gbps are in 1e9 bytes per second.
 
-Environment variables of this process limit the choice and the candidates here
-as they limit NCCL's (environment.py). Not modelled: CollNet (SHARP), registered
-and symmetric buffers, other variables and configurations that change NCCL's
+Environment variables of this process limit the choice and the candidates as
+they limit NCCL's (environment.py). Not modeled: CollNet (SHARP), registered and
+symmetric buffers, and other variables and configurations that change NCCL's
 defaults.
 
-Scripts with which a cloud starts its jobs also limit the choice, unless the
-process overrides them, and so do network plugins. Between nodes:
+Between nodes, network plugins and the scripts that start a cloud's jobs also
+limit the choice, unless the process overrides them:
 
 - TCPX: NCCL_ALGO=Ring and NCCL_PROTO=Simple (google/nccl-plugin-gpudirecttcpx).
 - TCPXO: every nccl-env-profile has Simple in NCCL_PROTO, some have LL128, none
   has LL (google/nccl-plugin-gpudirect-tcpxo, tcpxo_scripts/, at 04815d1).
-- EFA on p4d and p4de: aws-ofi-nccl forces Simple, as messages arrive out of
-  order there (force_proto_simple, later need_ordering in src/platform-aws.cpp).
-- Slingshot beside Grace: no LL128. NCCL did not use it there before 2.27, and
-  since then it corrupts data (NVIDIA/nccl#2001).
+- EFA on p4d and p4de: aws-ofi-nccl forces Simple, because messages arrive out
+  of order (force_proto_simple, later need_ordering in src/platform-aws.cpp).
+- Slingshot with Grace: no LL128. NCCL did not use it before 2.27, and since
+  then it corrupts data (NVIDIA/nccl#2001).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _scripts_allow(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-  """What a tuner can set for one tuning key.
+  """The values that a tuner can set for one tuning key.
 
   Attributes:
     algorithm: "ring", "tree", "nvls", "nvlstree" or "pat"; "p2p" for sends and
@@ -96,7 +96,7 @@ def candidates(
   """The (algorithm, protocol) pairs that NCCL could run, in NCCL's order.
 
   Variables of this process and scripts of its cloud (see above) can exclude
-  pairs. A single rank has one pair, "ring" and "simple", as NCCL reports it.
+  pairs. A single rank has one pair, ("ring", "simple"), as in NCCL's reports.
 
   Raises:
     ValueError: no such kind.
@@ -130,7 +130,7 @@ def candidates(
     raise errors.FlagsError(
       f"{set_here} leave{'' if ' and ' in set_here else 's'} NCCL no algorithm"
       f" for an {kind} over {communicator.num_ranks:,} GPUs, and NCCL would end"
-      " the job: allow ring, too."
+      " the job: allow ring as well."
     )
   return found
 
@@ -147,8 +147,8 @@ def predicted_time_us(
   """The time that NCCL itself predicts (ncclTuningGetTime).
 
   `kind` is XLA's name of the collective, such as "all-gather", or "reduce",
-  which only NCCL has. `num_bytes` is NCCL's size (see above), `version` NCCL's
-  version.
+  which only NCCL has. `num_bytes` is NCCL's size (see above). `version` is
+  NCCL's version.
 
   Raises:
     ValueError: no such kind, or NCCL has no model of the pair here.
@@ -175,7 +175,7 @@ def _plateau(terms: model.Terms, num_bytes: int) -> float:
   """NCCL's factor on the latency of large rings under Simple.
 
   NCCL 2.32 applies it to all-reduces between nodes, and to all rings within a
-  node of Blackwells on x86, where it grows with the steps and shrinks with the
+  node of Blackwells on x86. There it grows with the steps and shrinks with the
   bytes.
   """
   communicator = terms.communicator
@@ -210,7 +210,7 @@ def net_hop_us(
   algorithm: str,
   protocol: str,
 ) -> float:
-  """The part of that latency for one hop between nodes."""
+  """The part of `latency_us` for one hop between nodes."""
   terms = model.terms_of(cluster, communicator, kind)
   return model.net_hop_us(terms, algorithm, protocol)
 
@@ -273,9 +273,9 @@ def default_setting(
 ) -> Setting:
   """NCCL's own choice. Arguments are those of `predicted_time_us`.
 
-  `among` is the communicator of a permute, if `communicator` counts only the
-  ranks that exchange something. `algorithms` are those to choose from; at least
-  one must be a candidate.
+  `among` is the whole communicator of a permute, if `communicator` counts only
+  the ranks that exchange data. `algorithms` limits the choice; at least one
+  must be a candidate.
 
   Raises:
     ValueError: no such kind.

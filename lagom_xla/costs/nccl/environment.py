@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """NCCL's variables in this process, and how they limit its choice.
 
-NCCL adds the variables of its files to the environment, unless they are already
+NCCL adds the variables in its files to the environment, unless they are already
 set: first those of the user's file, then those of the machine's
 (src/misc/param.cc). So a node with its own /etc/nccl.conf has settings that no
 launcher shows.
 
 Some variables exclude algorithms and protocols from NCCL's choice and from a
-tuner's. Sites set them because a link or a switch needs it, so they stay set,
+tuner's. Sites set them because a link or a switch needs them, so they stay set,
 and all predicted times respect them. NCCL_ALGO and NCCL_PROTO are lists by
 function, such as "ring;allreduce:^tree" (parseList in src/graph/tuning.cc, the
 same from NCCL 2.24 to 2.32). Predicted times ignore the variables in
@@ -69,7 +69,7 @@ UNCOSTED = (
 )
 # Variables that disable links; links are the cluster's to describe.
 _LINKS = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE")
-# So do these, with values in lower case by which they do.
+# Variables that disable links by value, with those values in lower case.
 _LINKS_BY_VALUE: Mapping[str, tuple[str, ...]] = {
   "NCCL_P2P_LEVEL": ("loc", "0"),
   "NCCL_NET_GDR_LEVEL": ("loc", "0"),
@@ -83,7 +83,7 @@ TUNER = "NCCL_TUNER_PLUGIN"
 def as_nccl_reads(
   environ: Mapping[str, str], machine_file: pathlib.Path = _MACHINE_FILE
 ) -> Mapping[str, str]:
-  """`environ` as NCCL completes it from its files, with all its variables."""
+  """`environ`, completed from NCCL's files as NCCL does it."""
   user_file = _user_file(environ)
   of_user = {} if user_file is None else _in_file(user_file)
   return {**_in_file(machine_file), **of_user, **environ}
@@ -101,7 +101,7 @@ def _user_file(environ: Mapping[str, str]) -> pathlib.Path | None:
 
 
 def _in_file(file: pathlib.Path) -> dict[str, str]:
-  """The variables that a file sets; as in NCCL, none if it cannot be read."""
+  """The variables that a file sets; as in NCCL, none if it is unreadable."""
   try:
     # NCCL treats a carriage return as part of a value.
     text = file.read_bytes().decode(errors="surrogateescape")
@@ -181,13 +181,13 @@ def in_words(variables: Mapping[str, str]) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-  """What the variables let NCCL choose from, for a function.
+  """The choice that the variables leave NCCL for a function.
 
   Attributes:
     algorithms: algorithms that it may use.
     protocols: protocols that it may use.
     trusts_ll128: whether LL128 is listed. NCCL then uses it even on links that
-      it does not know to be safe for it.
+      it does not know to be safe.
     is_listed: whether NCCL_ALGO or NCCL_PROTO is set for the function, which
       overrides a cloud's scripts.
   """
@@ -203,10 +203,10 @@ class Choice:
 
 
 def choice(kind: str) -> Choice:
-  """What the variables of this process allow for a kind of collective.
+  """The choice that this process leaves NCCL for a kind of collective.
 
   Raises:
-    FlagsError: NCCL would refuse one of the lists.
+    FlagsError: NCCL would refuse NCCL_ALGO or NCCL_PROTO.
   """
   return _choice(kind, *map(os.environ.get, (_FILE, *COSTED)))
 
@@ -249,7 +249,7 @@ def check() -> None:
   """Checks NCCL_ALGO and NCCL_PROTO before NCCL creates a communicator.
 
   Raises:
-    FlagsError: NCCL would refuse one of the lists.
+    FlagsError: NCCL would refuse one of them.
   """
   choice("all-reduce")
 
@@ -257,19 +257,19 @@ def check() -> None:
 def _listed(
   name: str, known: Mapping[str, str], elements: Sequence[str]
 ) -> Mapping[str, frozenset[str]]:
-  """The elements that a list allows, by each function that it sets."""
+  """The elements that a list allows, by function; only functions it sets."""
   found: dict[str, frozenset[str]] = {}
   text = known.get(name, "")
 
   def refused(what: str) -> errors.FlagsError:
     return errors.FlagsError(
-      f"{name} is {text!r}, over which NCCL would end the job: {what}."
+      f"NCCL would end the job because {name} is {text!r}: {what}."
     )
 
   for entry in filter(None, text.split(";")):
     prefix, *lists = filter(None, entry.split(":")) or [""]
     if not lists and not text.startswith(entry):
-      raise refused(f"only the first part may lack a function, not {entry!r}")
+      raise refused(f"only the first part may omit a function, not {entry!r}")
     listed = (lists or [prefix])[0]
     functions = [
       function
@@ -277,10 +277,10 @@ def _listed(
       if not lists or function == prefix.lower()
     ]
     if not functions:
-      raise refused(f"there is no function {prefix!r}")
+      raise refused(f"NCCL has no function {prefix!r}")
     words = {word.lower() for word in listed.removeprefix("^").split(",")}
     if unknown := sorted(words - {"", *elements}):
-      raise refused(f"{unknown[0]!r} is none of {', '.join(elements)}")
+      raise refused(f"{unknown[0]!r} is not one of {', '.join(elements)}")
     if listed.startswith("^"):
       words = {*elements} - words
     found |= dict.fromkeys(functions, frozenset(words - {""}))

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rings, trees and NVLS heads that NCCL finds in a node.
 
-Before its first collective NCCL searches the node for `num_channels` rings (or
-trees, or multicast heads) that can all run at one speed, taken from a short
-list for the architecture. It keeps the largest product of count and speed, may
-split channels in two, and then tries to raise the speed inside or between the
-nodes (ncclTopoCompute in NCCL's graph/search.cc). NCCL's search walks the
-links. Here nodes are regular, so each kind of graph has a closed form for the
-number of channels that fit at a speed, and only the loop over speeds remains.
+Before its first collective, NCCL searches the node for `num_channels` rings (or
+trees, or multicast heads) that can all run at one speed from the architecture's
+short list. It keeps the largest product of count and speed, may split channels
+in two, and then tries to raise the speed within or between nodes
+(ncclTopoCompute in NCCL's graph/search.cc). NCCL's search walks the links. Here
+nodes are regular, so each kind of graph has a closed form for the number of
+channels that fit at a speed. Only the loop over speeds remains.
 
 Verified against NCCL 2.32.3 on described topologies:
 - 1 to 8 GPUs of an H100, A100 or B200 node behind NVSwitch, 1 to 16 nodes, 1 to
@@ -18,11 +18,11 @@ Verified against NCCL 2.32.3 on described topologies:
   sometimes ends one speed higher.
 - GPUs connected only by PCIe, behind Intel or AMD CPUs: all rings equal NCCL's,
   and most trees.
-- NVLink pairs: rings of 2 GPUs, and of 8 in AMD nodes, equal NCCL's. Known to
-  differ: rings of 4 GPUs, and of 8 in several Intel nodes, have half of NCCL's
-  channels, and trees across nodes are slower.
+- NVLink pairs: rings of 2 GPUs, and of 8 in AMD nodes, equal NCCL's. Known
+  differences: rings of 4 GPUs, and of 8 in several Intel nodes, have half of
+  NCCL's channels, and trees across nodes are slower.
 
-Derived from the same rules and not verified: V100 cube meshes, racks such as
+Derived from the same rules but not verified: V100 cube meshes, racks such as
 NVL72, Arm CPUs, and communicators whose GPUs are not adjacent.
 
 Names that end in _gbps are in 1e9 bytes per second, in one direction.
@@ -38,9 +38,10 @@ from typing import Literal
 
 from lagom_xla import cluster as cluster_lib
 
-# Traffic between GPUs through an Intel CPU counts 6/5 (INTEL_P2P_OVERHEAD). The
-# link between two sockets carries 22 GB/s (SRP_QPI_BW), 24 between AMD sockets
-# (AMD_ZEN34_BW) and 6 between Arm sockets (ARM_BW); all from topo.h.
+# Traffic between GPUs through an Intel CPU counts 6/5 times
+# (INTEL_P2P_OVERHEAD). The link between two Intel sockets carries 22 GB/s
+# (SRP_QPI_BW), between AMD sockets 24 (AMD_ZEN34_BW), and between Arm sockets 6
+# (ARM_BW). All are from topo.h.
 _INTEL_PEER_OVERHEAD = 6 / 5
 _SOCKET_GBPS = {"intel": 22.0, "amd": 24.0, "arm": 6.0}
 
@@ -50,7 +51,7 @@ def _speeds(text: str) -> tuple[float, ...]:
 
 
 # Speeds that a search tries within a node and across nodes, by the smallest
-# compute capability that they apply to (search.cc; 90.2 came with 2.32).
+# compute capability to which they apply (search.cc; 90.2 is new in 2.32).
 _SPEEDS = {
   100: (
     _speeds("90 80 70 60 50 45 40 30 24 20 19 18"),
@@ -71,9 +72,10 @@ _SPEEDS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Communicator:
-  """The size of a communicator; its ranks are spread over its nodes.
+  """The size of a communicator, with its ranks spread over its nodes.
 
-  `multicasts` is whether NCCL may have switches multicast and reduce (NVLS).
+  `multicasts` is whether NCCL may use NVLS, in which switches multicast and
+  reduce.
   """
 
   num_ranks: int
@@ -99,12 +101,13 @@ class Node:
   """A communicator's part of a node, as NCCL's search sees it.
 
   Attributes:
-    link_gbps: all NVLinks of a GPU, or its PCIe link, in one direction.
+    link_gbps: rate of all NVLinks of a GPU, or of its PCIe link, in one
+      direction.
     nic_gbps: rate between one adapter and a GPU.
     pcie_overhead: bytes counted on the link per byte between GPUs.
     socket_gbps: cap if rings cross CPU sockets, else infinite.
-    has_cpus_apart: whether each GPU has its own CPU, and a ring leaves its node
-      by an adapter beside another CPU.
+    has_cpus_apart: whether each GPU has its own CPU, so that a ring leaves its
+      node through an adapter of another CPU.
   """
 
   capability: int
@@ -140,7 +143,7 @@ class Node:
 def _describe(
   cluster: cluster_lib.Cluster, num_gpus: int, num_nodes: int
 ) -> Node:
-  """The part of each node that a communicator has, as the search sees it."""
+  """A communicator's part of each node, as the search sees it."""
   node, nvlink = cluster.node, cluster.node.nvlink
   major, minor = cluster.gpu.compute_capability
   over_nvlink = nvlink is not None and (
@@ -148,7 +151,7 @@ def _describe(
   )
   link = node.pcie_effective_gbps
   if nvlink is not None and over_nvlink:
-    # NVLinks count towards what a GPU could send even if it is the only one.
+    # NVLinks count toward a GPU's rate even if it is the only GPU.
     link = nvlink.num_links * nvlink.link_effective_gbps
   # Half of a node's GPUs are attached to each socket.
   crosses_sockets = num_gpus > max(1, cluster.gpus_per_node // 2)
@@ -189,14 +192,15 @@ def best(
 
   Args:
     node: the node.
-    fits: number of channels that fit at a speed.
+    fits: speed -> number of channels that fit.
     total_gbps: cap on the total rate of `least` channels at the first speed.
     most: number of channels at which the search stops.
     least: least number of channels.
     prefers_more: whether more channels win even with a smaller product.
 
   Returns:
-    The channels and their speed; 1 of 0.1 GB/s, NCCL's fallback, if none fits.
+    The channels and their speed; NCCL's fallback, 1 channel of 0.1 GB/s, if
+    none fit.
   """
   speeds, first = node.speeds, 0
   while first < len(speeds) - 1 and (
@@ -223,7 +227,7 @@ def best(
 def split_channels(
   node: Node, count: int, gbps: float, most: int
 ) -> tuple[int, float]:
-  """Splits fast channels in two of half the speed (ncclTopoDupChannels)."""
+  """Splits each fast channel into two of half speed (ncclTopoDupChannels)."""
   if gbps < 25 or (node.capability > 80 and gbps < 50 and count > 4):
     return count, gbps
   doubled = min(2 * count, most)
@@ -244,9 +248,9 @@ def links_carry(
     node: the node.
     count: rings or trees.
     gbps: rate of each.
-    rotates: whether each ends at another GPU; the last GPU of a ring or tree
-      sends only to an adapter, or not at all.
-    relayed_gbps: what one GPU sends through another to reach an adapter.
+    rotates: whether each ends at a different GPU. The last GPU of a ring or
+      tree sends only to an adapter, or not at all.
+    relayed_gbps: rate that one GPU sends through another to reach an adapter.
   """
   if node.num_gpus == 1:
     return True
@@ -255,11 +259,11 @@ def links_carry(
     sends = (count - count // node.num_gpus) * gbps * node.pcie_overhead
   elif rotates:
     turns = sends * (node.num_gpus - 1) / node.num_gpus
-    # NCCL finds trees of more than two GPUs only if links have 10 % to spare.
+    # NCCL finds trees of more than two GPUs only if 10 % of the links is spare.
     sends = min(sends, turns / (0.9 if node.num_gpus > 2 else 1.0))
   if not node.over_nvlink and count * gbps > node.socket_gbps + EPSILON:
     return False
-  # On PCIe half of the relayed traffic passes a link of its own.
+  # On PCIe half of the relayed traffic uses a separate link.
   relayed = relayed_gbps if node.over_nvlink else relayed_gbps / 2
   return sends + relayed <= node.link_gbps + EPSILON
 
@@ -288,12 +292,12 @@ class Graph:
   """One kind of channel that NCCL found.
 
   Attributes:
-    num_channels: channels that the search found; a communicator runs more.
+    num_channels: channels that the search finds; a communicator runs more.
     intra_gbps: rate of one channel inside a node.
     inter_gbps: rate of one channel between nodes.
     over_nvlink: whether NVLink alone connects the GPUs of a node.
-    detour: what the longest path to an adapter goes through: only PCIe switches
-      ("none"), another GPU (PXN), or a CPU.
+    detour: the detour of the longest path to an adapter: only PCIe switches
+      ("none"), another GPU ("gpu": PXN), or a CPU ("cpu").
     same_channels: whether all channels pass the GPUs in the same order.
     is_chain: whether a tree enters and leaves its node at one GPU
       (NCCL_TOPO_PATTERN_TREE), for which NCCL assumes less bandwidth.
@@ -350,8 +354,8 @@ def search(cluster: cluster_lib.Cluster, communicator: Communicator) -> Graphs:
 def _ring(node: Node) -> Graph:
   most = MAX_CHANNELS // 2
   if node.crosses_nodes and node.has_cpus_apart and node.num_gpus > 1:
-    # A ring returns to the adapter by which it left, from a GPU beside another
-    # CPU: 12 rings on Alps' nodes of four GPUs, by the log of NCCL 2.26.2 (24
+    # A ring returns to the adapter by which it left, from another CPU's GPU.
+    # Alps' nodes of four GPUs have 12 rings by the log of NCCL 2.26.2 (24
     # channels, in boeschf/nccl-benchmark-on-alps-2025).
     return Graph(
       num_channels=min(most, node.num_gpus * (node.num_gpus - 1)),
@@ -372,7 +376,7 @@ def _ring(node: Node) -> Graph:
   count, gbps = split_channels(node, count, gbps, most)
   through: _Detour = "none"
   if node.crosses_nodes and node.num_nics < node.num_gpus:
-    # The last GPU of a ring sends through the one beside the adapter.
+    # The last GPU of a ring sends through the adapter's GPU.
     through = "gpu" if node.over_nvlink else "cpu"
   return Graph(
     num_channels=count,
@@ -386,7 +390,7 @@ def _ring(node: Node) -> Graph:
 
 
 def _tree(node: Node, wanted: int) -> Graph:
-  """`wanted` trees, as many as rings, at the highest speed that fits."""
+  """`wanted` trees (as many as rings) at the highest speed that fits."""
   size = node.num_gpus
   is_chain = node.crosses_nodes and (node.capability >= 90 or size == 1)
   if not node.crosses_nodes:
@@ -405,7 +409,7 @@ def _tree(node: Node, wanted: int) -> Graph:
     )
 
   # Whether NCCL's search, within its time limit, starts each tree at another
-  # GPU, so that each GPU is sometimes the last one, which sends nothing.
+  # GPU. Then each GPU is sometimes the last one, which sends nothing.
   rotates = size <= 4
   if node.crosses_nodes:
     rotates = node.num_nics >= size

@@ -1,18 +1,18 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Channels and chunks with which NCCL launches a collective.
+"""The channels and chunks of NCCL's launch of a collective.
 
-A channel is a CTA, and takes an SM. NCCL starts from all channels of the
-communicator and drops channels while threads would have too few bytes each. A
-channel then passes its share on in chunks that fit its buffer
+A channel is a CTA and takes an SM. NCCL starts from all channels of the
+communicator and drops channels while each thread would have too few bytes. A
+channel passes its share on in chunks that fit its buffer
 (src/tuning/tuning_general.cc and calcCollChunking in src/enqueue.cc of NCCL
-2.31, which give what 2.32.3 chooses).
+2.31, which agree with 2.32.3's choices).
 
 NCCL has no tuner and no model for sends and receives: permutes and all-to-alls.
 Their channels, protocol and chunk follow its launch code (addP2pToPlan in
 src/enqueue.cc, ncclTopoComputeP2pChannels in src/graph/paths.cc, both NCCL
-2.31). Their time is this module's own: the latency of a ring's hop, and the
-bytes over the slower of the links within the node and out of it.
+2.31). Their time is this module's own model: the latency of a ring's hop, plus
+the bytes over the slower of the links within the node and out of it.
 
 XLA runs a collective of several arrays as one ncclGroup with an NCCL call for
 each array. NCCL sorts the calls by size, smallest first, and aggregates calls
@@ -21,10 +21,10 @@ aggregate, with the bytes of all its calls (ncclPrepareTasks in src/enqueue.cc,
 the same from 2.22 to 2.31). It aggregates only calls of the same function,
 reduction and data type. The calls of one XLA collective always agree in these:
 XLA combines reductions only within a type, and NCCL counts all-gathers and
-broadcasts in bytes. The sort is coarse: within a quarter of a power of two,
-below 1 KiB and from 1 GiB on, XLA's order of operands stays (ncclTaskCollSorter
-in src/include/comm.h). Not modelled: symmetric buffers, which NCCL handles
-first.
+broadcasts in bytes. The sort is coarse: sizes within a quarter of a power of
+two, below 1 KiB, and from 1 GiB on keep XLA's order of operands
+(ncclTaskCollSorter in src/include/comm.h). Not modeled: symmetric buffers,
+which NCCL handles first.
 
 Names that end in _gbps are in 1e9 bytes per second.
 """
@@ -39,18 +39,18 @@ from lagom_xla.costs.nccl import environment
 from lagom_xla.costs.nccl import graph as graph_lib
 from lagom_xla.costs.nccl import model
 
-# Least bytes per thread, below which NCCL takes fewer channels; for LL rings,
-# per thread and rank (ncclTuningSetThreadThresholds).
+# NCCL uses fewer channels below these bytes per thread; for LL rings, per
+# thread and rank (ncclTuningSetThreadThresholds).
 _BYTES_PER_THREAD = {"ll": 8, "ll128": 8, "simple": 64}
 
 _GRAIN_BYTES = {"ll": 16, "ll128": 1920, "simple": 512}
-# Bytes of one of the NCCL_STEPS slots of a channel's buffer, without the flags
+# Bytes of each of the NCCL_STEPS slots of a channel's buffer, without the flags
 # of LL and LL128. A chunk of a ring under Simple takes four slots, or one for
 # broadcast and reduce (include/collectives.h).
 BUFFER_SLOTS = 8
 _SLOT_BYTES = {"ll": 32768, "ll128": 576000, "simple": 524288}
-# The variable for the size of a whole buffer, and its share of data, the rest
-# being flags (init.cc).
+# The variable for the size of a whole buffer, and the share of it that is data;
+# the rest is flags (init.cc).
 _BUFFER = {
   "ll": ("NCCL_LL_BUFFSIZE", 1 / 2),
   "ll128": ("NCCL_LL128_BUFFSIZE", 15 / 16),
@@ -65,9 +65,9 @@ def _has_long_buffers(
 ) -> bool:
   """Whether scripts or plugins double NCCL's buffers (NCCL_BUFFSIZE of 8 MiB).
 
-  aws-ofi-nccl does so on p5 and later (platform_data_map in
-  src/platform-aws.cpp), and since 2025 on p4d too, but all measurements of p4d
-  are older. Google's nccl-env-profile.sh does so for TCPXO
+  aws-ofi-nccl does on p5 and later (platform_data_map in
+  src/platform-aws.cpp). Since 2025 it also does on p4d, but all measurements of
+  p4d are older. Google's nccl-env-profile.sh does for TCPXO
   (google/nccl-plugin-gpudirect-tcpxo).
   """
   if communicator.num_nodes == 1 or cluster.gpu.compute_capability < (9, 0):
@@ -90,7 +90,8 @@ def max_channels(
 ) -> int:
   """The most channels of an algorithm; a tuner can ask for fewer.
 
-  0 if the communicator cannot run the algorithm.
+  Returns:
+    Channels; 0 if the communicator cannot run the algorithm.
 
   Raises:
     ValueError: no such algorithm.
@@ -115,18 +116,19 @@ def max_chunk_bytes(algorithm: str, protocol: str) -> int:
 
 
 def chunk_slots(algorithm: str, protocol: str) -> int:
-  """Slots, of a connection's BUFFER_SLOTS, that a chunk takes, full or not.
+  """The number of a connection's BUFFER_SLOTS that a chunk takes.
 
-  Not for broadcast and reduce, whose chunks always take one.
+  A chunk that is not full takes as many. Chunks of broadcast and reduce, which
+  this does not cover, always take one.
   """
   is_long = (algorithm, protocol) == ("ring", "simple")
   return _RING_SIMPLE_SLOTS if is_long else 1
 
 
 def chunk_grain_bytes(protocol: str) -> int:
-  """The unit that NCCL rounds chunks down to (ncclProtoGrainSize).
+  """The unit to which NCCL rounds chunks down (ncclProtoGrainSize).
 
-  A tuner that answers with less crashes the process: the chunk becomes 0.
+  A smaller chunk from a tuner becomes 0 and crashes the process.
   """
   _check_protocol(protocol)
   return _GRAIN_BYTES[protocol]
@@ -171,7 +173,7 @@ def chunk_bytes(
   if protocol == "simple":
     if algorithm == "ring" and kind in model.ROOTED:
       chunk = _slot_bytes(protocol)
-    # Your own NCCL_BUFFSIZE, which `_slot_bytes` follows, keeps out theirs.
+    # Your own NCCL_BUFFSIZE, which `_slot_bytes` follows, overrides theirs.
     is_own = environment.size("NCCL_BUFFSIZE") is not None
     if not is_own and _has_long_buffers(cluster, communicator):
       chunk *= 2
@@ -197,7 +199,7 @@ def _nvls_chunk_bytes(
   algorithm: str,
   share_bytes: int,
 ) -> int:
-  """NCCL's NVLS chunk, smaller if each head would have few of them."""
+  """NCCL's NVLS chunk, smaller if each head would have few chunks."""
   heads = graph_lib.search(cluster, communicator).nvls
   num_heads = heads.num_channels if heads else 0
   _, chunk, tree_chunk = _nvls_tuning(cluster, communicator)
@@ -269,11 +271,11 @@ def send_recv(
   num_bytes: int,
   among: model.Terms | None = None,
 ) -> tuple[str, int, int]:
-  """Protocol, channels and chunk in bytes, if a rank sends `num_bytes`.
+  """Protocol, channels and chunk bytes for a rank that sends `num_bytes`.
 
-  `among` are the terms of the whole communicator, if only some of its ranks
-  exchange something. It decides the channels per peer: as many as every pair of
-  its ranks can have, over the network too, and fewer the more ranks it has.
+  `among` has the terms of the whole communicator, if only some of its ranks
+  exchange data. It decides the channels per peer: as many as every pair of its
+  ranks can have, also over the network, and fewer the more ranks it has.
   """
   whole = among or terms
   ranks = whole.communicator.num_ranks
@@ -327,8 +329,8 @@ def _channels_per_peer(
 def send_recv_gbps(cluster: cluster_lib.Cluster, terms: model.Terms) -> float:
   """A rank's bytes over the time of its slowest link, in 1e9 bytes per second.
 
-  An all-to-all sends an equal part to every rank. In a permute some rank sends
-  all of its bytes over the slowest link.
+  In an all-to-all each rank sends an equal part to every rank. In a permute at
+  least one rank sends all of its bytes over the slowest link.
   """
   node, communicator = cluster.node, terms.communicator
   ranks, per_node = communicator.num_ranks, communicator.ranks_per_node
@@ -351,10 +353,14 @@ def _power_of_two(count: int) -> int:
 def aggregates(
   kind: str, array_bytes: Sequence[int]
 ) -> tuple[tuple[int, ...], ...]:
-  """The bytes of the arrays that NCCL aggregates, in NCCL's order.
+  """Groups the arrays of a collective as NCCL aggregates them.
 
-  `array_bytes` are the bytes of each array, as NCCL counts them, in XLA's
-  order. Empty arrays are left out.
+  Args:
+    kind: XLA's name of the collective.
+    array_bytes: bytes of each array as NCCL counts them, in XLA's order.
+
+  Returns:
+    The bytes of each aggregate's arrays, in NCCL's order, without empty arrays.
   """
   # NCCL compares traffic: an all-reduce moves each byte twice.
   traffic = 2 if kind == "all-reduce" else 1

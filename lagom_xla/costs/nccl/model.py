@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """NCCL's model: the latency and bandwidth of each algorithm and protocol.
 
-For every pair that it could run, NCCL has a latency (a base plus steps) and a
-bandwidth: channels times the rate of one, less the overhead of the protocol.
-Both come from the graphs that its search found (graph.py) and from constants,
-here those of NCCL 2.32.3 (ncclTunerConstantsDefaults in its library). The
-equations are in src/tuning/{ring,tree,nvls,pat}.cc of NCCL 2.31 and give the
-numbers of 2.32.3, with one difference noted below. Names that end in _gbps are
-in 1e9 bytes per second.
+For each pair, NCCL has a latency (a base plus steps) and a bandwidth (channels
+times the rate of one, less the overhead of the protocol). Both follow from the
+graphs that its search finds (graph.py) and from constants, here those of NCCL
+2.32.3 (ncclTunerConstantsDefaults in its library). The equations are those of
+src/tuning/{ring,tree,nvls,pat}.cc in NCCL 2.31. They give the numbers of
+2.32.3, with one difference noted below. Names that end in _gbps are in 1e9
+bytes per second.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ NEWEST: Version = (2, 32)
 
 # Latency of the network as aws-ofi-nccl reports it, in us: p4d to p5e, and
 # p5en, p6 and later (platform_data_map in src/platform-aws.cpp). NCCL adds it
-# to a hop's latency on p4d and p4de; on later machines the plugin has a tuner
-# of its own.
+# to a hop's latency on p4d and p4de; on later machines the plugin has its own
+# tuner.
 _EFA_LATENCY_US = {"first": 75.0, "later": 35.0}
 
 PROTOCOLS = ("ll", "ll128", "simple")
@@ -39,15 +39,15 @@ GATHERS = ("all-gather", "reduce-scatter")
 ROOTED = ("collective-broadcast", "reduce")
 
 
-# Types that switches add for NCCL, and those of which they also take maxima and
-# minima (ncclNvlsSupported in src/include/device.h, 2.18 to 2.30). A complex
+# Types that switches add for NCCL, and types whose maxima and minima they also
+# take (ncclNvlsSupported in src/include/device.h, 2.18 to 2.30). A complex
 # number counts as two real ones.
 _SWITCH_ORDERS = frozenset(["s32", "u32", "s64", "u64", "f16", "bf16"])
 _SWITCH_ADDS = _SWITCH_ORDERS | {"f32", "f64", "c64", "c128"}
 
 
 def switch_reduces(element_type: str, reduction: str) -> bool:
-  """Whether NVSwitches can do a reduction, given HLO's names of type and op."""
+  """Whether NVSwitches can do a reduction; HLO's names of its type and op."""
   if reduction == "add":
     return element_type in _SWITCH_ADDS
   is_order = reduction in ("maximum", "minimum")
@@ -98,7 +98,7 @@ def _efa_generation(cluster: cluster_lib.Cluster) -> str:
 
 
 def latency_share(cluster: cluster_lib.Cluster) -> float:
-  """Latency of a node's adapters over that of the fabric's first generation."""
+  """Latency of a node's adapters, relative to the fabric's first generation."""
   if cluster.node.fabric != "efa":
     return 1.0
   return _EFA_LATENCY_US[_efa_generation(cluster)] / _EFA_LATENCY_US["first"]
@@ -202,7 +202,7 @@ def _step_us(
 
 
 def net_hop_us(terms: Terms, algorithm: str, protocol: str) -> float:
-  """NCCL's latency of a hop between nodes; for sends, a ring's."""
+  """NCCL's latency of a hop between nodes; sends use that of rings."""
   lone = terms.communicator.num_ranks == terms.communicator.num_nodes
   if algorithm in ("ring", "p2p"):  # One GPU per node hides no network latency.
     algorithm = "tree" if lone and algorithm == "ring" else "ring"
@@ -212,7 +212,7 @@ def net_hop_us(terms: Terms, algorithm: str, protocol: str) -> float:
 def crosses_cpus(
   cluster: cluster_lib.Cluster, communicator: graph_lib.Communicator
 ) -> bool:
-  """Whether rings leave nodes by adapters beside other GPUs' CPUs."""
+  """Whether rings leave nodes through adapters of other GPUs' CPUs."""
   ring = graph_lib.search(cluster, communicator).ring
   return ring.detour == "cpu" and ring.over_nvlink
 
@@ -264,9 +264,10 @@ def latency_us(terms: Terms, algorithm: str, protocol: str) -> float:
 
 
 def counted_latency_us(terms: Terms, algorithm: str, protocol: str) -> float:
-  """What NCCL adds for the network latency that a plugin reports.
+  """The latency that NCCL adds for a plugin's reported network latency.
 
-  It adds it once per hop between nodes, and twice under Simple, for the flush.
+  It adds this once per hop between nodes, and twice under Simple because of the
+  flush.
   """
   nodes = terms.communicator.num_nodes
   if nodes == 1 or terms.kind in ROOTED:
@@ -282,7 +283,7 @@ def counted_latency_us(terms: Terms, algorithm: str, protocol: str) -> float:
 def older_latency_us(
   terms: Terms, algorithm: str, protocol: str, version: Version
 ) -> float:
-  """An older NCCL's latency of an operation, less that of 2.32.
+  """An older NCCL's latency of an operation, minus that of 2.32.
 
   Simple trees had no base before 2.23, and from 2.19 to 2.22 a step of 28 us
   over every link (src/graph/tuning.cc of 2.18.5, 2.19.3, 2.22.3 and 2.23.4).

@@ -1,21 +1,22 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""NCCL's kernels for symmetric buffers: which one, its CTAs and its time.
+"""NCCL's kernels for symmetric buffers: its choice, their CTAs and times.
 
 If both buffers of a collective are windows that all ranks registered alike,
-NCCL uses such a kernel without asking a tuner. It chooses by a model of its own
-(queryModel_lsa and ncclSymkPickKernel in src/sym_kernels.cc, 2.30.7):
+NCCL uses such a kernel without asking a tuner. It has its own model for the
+choice (queryModel_lsa and ncclSymkPickKernel in src/sym_kernels.cc, 2.30.7):
 
     t = start + softplus(B / bw - 1),  bw = softmin(CTAs * b_CTA * m, peak)
 
-B are the bytes of a rank's busiest direction, m the bytes that arrive per byte
-that a CTA moves, if the switch multicasts. For each kernel NCCL takes the
-fewest CTAs within 2.5 % of the time of the most CTAs, then the kernel with the
-least t (1 + 0.025 CTAs). Its figures are for Hopper and Blackwell, in 2**30
-bytes per second. Here the rate is also bound by the GPU's links.
+B is the bytes of a rank's busier direction. m is the bytes that arrive per byte
+that a CTA moves, above 1 if the switch multicasts. For each kernel NCCL takes
+the fewest CTAs whose time is within 2.5 % of that of the most CTAs. It then
+takes the kernel with the least t (1 + 0.025 CTAs). Its figures are for Hopper
+and Blackwell, in 2**30 bytes per second. Here the GPU's links also bound the
+rate.
 
-Not modelled: the kernels between nodes, which NCCL chooses by its own
-measurements of the network, and those that use TMA, off by default. Names that
+Not modeled: kernels between nodes, which NCCL chooses by its own measurements
+of the network, and kernels that use TMA, which are off by default. Names that
 end in _gbps are in 1e9 bytes per second.
 """
 
@@ -37,12 +38,12 @@ _BLACKWELL = (10, 0)
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Kernel:
-  """One kernel as NCCL would launch it.
+  """One kernel with NCCL's number of CTAs.
 
   Attributes:
     name: its name in NCCL's log.
-    num_ctas: SMs that it takes.
-    time_us: time that NCCL predicts.
+    num_ctas: CTAs, and so SMs, that it takes.
+    time_us: predicted time.
   """
 
   name: str
@@ -56,7 +57,7 @@ class _Variant:
 
   Attributes:
     name: its name in NCCL's log.
-    bus_bytes: bytes that a rank sends or receives, whichever is more.
+    bus_bytes: bytes that a rank sends or receives, whichever are more.
     multiplier: bytes that arrive per byte that a CTA moves.
     most_ctas: most CTAs that NCCL gives it.
   """
@@ -86,7 +87,7 @@ def kernel(
   """The kernel of a collective within an NVLink domain.
 
   Args:
-    cluster: where it runs; `is_available` must hold.
+    cluster: its cluster; `is_available` must hold.
     kind: "all-gather", "all-reduce" or "reduce-scatter".
     num_ranks: number of ranks.
     num_bytes: bytes of the whole buffer.
@@ -153,7 +154,7 @@ def _variants(
 def _sized(
   cluster: cluster_lib.Cluster, variant: _Variant, kind: str, most_ctas: int
 ) -> Kernel:
-  """The kernel with the fewest CTAs within the tolerance of the most CTAs."""
+  """The kernel with the fewest CTAs that are about as fast as the most CTAs."""
   most_ctas = min(variant.most_ctas, most_ctas)
   times_us = [
     _time_us(cluster, variant, kind, num_ctas)
