@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A scheduled step with what each part of it costs on a cluster.
+"""A scheduled step with the cost of each of its parts on a cluster.
 
-A step joins a module, a cluster and the cost models: a configuration of NCCL
-settings goes in, a replayed timeline comes out. `Step.under` prices the same
-step with one part of the models wrong, `measured.pricing` every step by what a
-profile measured.
+A step joins a module, a cluster and the cost models. It replays its timeline
+under a configuration of NCCL settings. `Step.under` prices the step with an
+error in one part of the models. `measured.pricing` prices steps by the costs in
+a profile.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lagom_xla.passes import overlap as overlap_lib
 Key = collective_lib.TuningKey
 Configuration = Mapping[Key, nccl.Setting]
 
-# What is the same in every scenario, the model's own predictions among it.
+# Cached attributes that are equal in all scenarios.
 _SHARED = (
   *("program", "key_of", "keys", "own_kernels", "default", "routes"),
   "_modelled",
@@ -49,16 +49,15 @@ class Step:
 
   Attributes:
     analysis: the step's module.
-    cluster: what it runs on.
-    kernels_from: a step of the same analysis in which kernels cost the same,
-      if there is one, so that they need not be priced again.
-    scenario: what the cost models are wrong about, if anything.
-    measured: costs of a profile, in place of predicted ones; None if all are
-      predicted.
-    max_channels: the cap on channels that XLA gives NCCL for collectives; None
-      for none.
-    switches: which kernels of XLA's own may run.
-    asked: what else XLA's options ask of the process that runs it.
+    cluster: the cluster that it runs on.
+    kernels_from: another step of the analysis, whose kernel costs it reuses;
+      None to price kernels anew.
+    scenario: the assumed error of the cost models.
+    measured: measured costs of a profile, which replace predicted ones; None if
+      all are predicted.
+    max_channels: XLA's cap on NCCL's channels for collectives; None for none.
+    switches: XLA's own kernels that may run.
+    asked: other effects of XLA's options on the process that runs it.
   """
 
   analysis: overlap_lib.Analysis
@@ -73,13 +72,13 @@ class Step:
   asked: routes_lib.Asked = routes_lib.NOTHING
 
   def asking(self, asked: routes_lib.Asked) -> Step:
-    """The step in a process that XLA's options ask for something else."""
+    """The step under other `asked`."""
     if asked == self.asked:
       return self
     return dataclasses.replace(self, kernels_from=self, asked=asked)
 
   def capped(self, max_channels: int | None) -> Step:
-    """The step under another cap of XLA's on channels, or none."""
+    """The step under another cap on channels; None for no cap."""
     if max_channels == self.max_channels:
       return self
     return dataclasses.replace(
@@ -87,11 +86,11 @@ class Step:
     )
 
   def compiled_as(self, analysis: overlap_lib.Analysis) -> Step:
-    """The step of another module that is run in the same way."""
+    """The step of another module that runs in the same way."""
     return dataclasses.replace(self, analysis=analysis, kernels_from=None)
 
   def may_differ(self, scenario: scenario_lib.Scenario) -> bool:
-    """Whether the step has anything that the scenario changes."""
+    """Whether the scenario can change any cost of the step."""
     if not scenario.unmeasured:
       return bool(self.unmeasured)
     if scenario.scattered_reads != 1:
@@ -114,7 +113,7 @@ class Step:
 
   @functools.cached_property
   def on_one_stream(self) -> Step:
-    """The step if all its collectives ran one after the other."""
+    """The step with all its collectives on one stream."""
     collectives = tuple(
       dataclasses.replace(c, stream=collectives_lib.COMMUNICATION)
       for c in self.analysis.collectives
@@ -124,7 +123,7 @@ class Step:
 
   @property
   def basis(self) -> str:
-    """What its times are, as reports say it."""
+    """The basis of its times, as reports print it."""
     if self.measured is None:
       return "predicted"
     return "predicted from measured costs"
@@ -149,7 +148,7 @@ class Step:
 
   @functools.cached_property
   def default(self) -> Configuration:
-    """NCCL's own choice for every key, under XLA's cap where there is one."""
+    """NCCL's own choice for every key, under XLA's cap if there is one."""
     return {
       key: self._limited(
         key,
@@ -162,11 +161,11 @@ class Step:
 
   @functools.cached_property
   def permuting(self) -> Mapping[Key, nccl.Communicator]:
-    """Communicators of permutes, sends and receives that have others in them.
+    """Communicators of permutes, sends and receives, if larger than the key's.
 
-    They are of all devices, which leaves a pair few channels, but where an
-    option gives permutes those of the devices that their pairs connect
-    (xla/backends/gpu/runtime/collective_permute_thunk.cc).
+    They have all devices, which leaves each pair few channels. With an option,
+    permutes instead have communicators of only the devices that their pairs
+    connect (xla/backends/gpu/runtime/collective_permute_thunk.cc).
     """
     talking = [key for key in self.keys if key.kind == "collective-permute"]
     devices = range(self._num_devices if talking else 1)
@@ -184,10 +183,10 @@ class Step:
 
   @functools.cached_property
   def permuting_apart(self) -> Step | None:
-    """The step with permutes in communicators of those who talk.
+    """The step with permutes in communicators of only the connected devices.
 
-    None where no pair has more channels in them, and where a permute leaves
-    devices out: XLA may wait for those for ever (openxla/xla#44530).
+    None if that is not faster, or if a permute leaves devices out: XLA may then
+    wait for those forever (openxla/xla#44530).
     """
     permutes = [
       c for c in self.analysis.collectives if c.kind == "collective-permute"
@@ -208,7 +207,7 @@ class Step:
 
   @functools.cached_property
   def own_kernels(self) -> Mapping[str, xla_kernels.Kernel]:
-    """The kernels of XLA's own that run collectives, by those's names."""
+    """XLA's own kernels that run collectives, by the collective's name."""
     found = {}
     for collective in self.analysis.collectives:
       kernel = xla_kernels.of(collective, self.cluster, self.switches)
@@ -218,7 +217,7 @@ class Step:
 
   @functools.cached_property
   def by_xla(self) -> Mapping[Key, xla_kernels.Kernel]:
-    """The same by key, of keys whose collectives all run in such kernels."""
+    """XLA's own kernels by key, for keys whose collectives all run in one."""
     found = {}
     for name, key in self.key_of.items():
       if name in self.own_kernels:
@@ -230,7 +229,7 @@ class Step:
 
   @functools.cached_property
   def unknown_calls(self) -> Mapping[str, str]:
-    """Kernel -> what it calls, of those of which only the bytes are costed."""
+    """Kernel -> its library call, for calls whose cost has only their bytes."""
     found = {}
     for instruction, call in self._calls():
       kernel = self.analysis.kernels[instruction.id]
@@ -246,7 +245,7 @@ class Step:
 
   @functools.cached_property
   def calls_that_may_communicate(self) -> Mapping[str, str]:
-    """Kernel -> what it calls, of those that may hold collectives."""
+    """Kernel -> its library call, for calls that may hold collectives."""
     module = self.analysis.module
     if self._num_devices == 1:
       return {}
@@ -259,7 +258,7 @@ class Step:
   def _calls(
     self,
   ) -> Iterator[tuple[hlo.Instruction, hlo.Instruction | None]]:
-    """Kernels that are library calls, with the call; None where it is cuFFT."""
+    """Kernels that are library calls, with the call; None for cuFFT."""
     module, kernels = self.analysis.module, self.analysis.kernels
     for computation_id in module.executions:
       for instruction in module.computations[computation_id].instructions:
@@ -286,7 +285,7 @@ class Step:
 
   @functools.cached_property
   def unmeasured(self) -> frozenset[Key]:
-    """Keys whose routes neither a publication nor the profile measured."""
+    """Keys whose routes were measured neither in public nor in the profile."""
     return frozenset(
       key
       for key, route in self.routes.items()
@@ -295,14 +294,14 @@ class Step:
     )
 
   def run_by(self, collective: collectives_lib.Collective) -> routes_lib.RunBy:
-    """What runs a collective."""
+    """The kind of kernel or engine that runs a collective."""
     if collective.name in self.own_kernels:
       return "XLA kernel"
     route = self.routes.get(self.key_of[collective.name])
     return route.by if route else "NCCL"
 
   def run_otherwise(self) -> Iterator[tuple[str, routes_lib.RunBy, int]]:
-    """Kind, what runs it and SMs of each collective that NCCL does not tune."""
+    """(kind, `run_by`, SMs) of each collective that NCCL does not tune."""
     for collective in self.analysis.collectives:
       if (by := self.run_by(collective)) != "NCCL":
         yield collective.kind, by, self.num_sms(collective)
@@ -314,7 +313,7 @@ class Step:
 
   @functools.cached_property
   def untuned(self) -> frozenset[Key]:
-    """Keys that no NCCL setting applies to."""
+    """Keys to which no NCCL setting applies."""
     return frozenset(self.by_xla) | frozenset(self.routes)
 
   def _limited(self, key: Key, setting: nccl.Setting) -> nccl.Setting:
@@ -371,7 +370,7 @@ class Step:
   def cost_of(
     self, collective: collectives_lib.Collective, setting: nccl.Setting
   ) -> collective_lib.CollectiveCost:
-    """Cost of a collective alone, or of its part of what a group launches."""
+    """Cost of a collective alone, or of its part of a group's launch."""
     key = self.key_of[collective.name]
     if (kernel := self.own_kernels.get(collective.name)) is not None:
       return self.prices.in_own_kernel(key, kernel)
@@ -387,11 +386,10 @@ class Step:
   ) -> float:
     """Time of a collective in a group over its time alone, at most 1.
 
-    NCCL runs a group in one launch, whose channels share out all arrays by
-    their bytes (scheduleCollTasksToPlan in NCCL's src/enqueue.cc). Those of one
-    kind are as one; rings and trees of several kinds run side by side, and so
-    do several kinds in the switch, so that of either the longest latency
-    counts.
+    NCCL runs a group in one launch, whose channels divide all arrays by their
+    bytes (scheduleCollTasksToPlan in NCCL's src/enqueue.cc). Collectives of one
+    kind and type act as one. Those of several kinds run concurrently, rings and
+    trees apart from the switch, so only the longest latency of each counts.
     """
     prices = scenario_lib.of(self.cluster, None, scenario_lib.AS_PREDICTED)
     predict = prices.collective
@@ -415,7 +413,7 @@ class Step:
 
   @functools.cached_property
   def prices(self) -> scenario_lib.Prices:
-    """What its kernels and collectives cost, shared with steps priced alike."""
+    """Prices of kernels and collectives, shared by steps priced alike."""
     return scenario_lib.of(self.cluster, self.measured, self.scenario)
 
   @functools.cached_property
@@ -428,7 +426,7 @@ class Step:
 
   @functools.cached_property
   def calls(self) -> Mapping[Key, tuple[collective_lib.Call, ...]]:
-    """The calls that a setting for a key can decide on, by size."""
+    """The calls that a key's setting decides, by size."""
     by_nccl = collective_lib.calls_by_key(
       [
         (key, c)
@@ -444,7 +442,7 @@ class Step:
     return collective_lib.of_copy(copy, self.cluster)
 
   def costs(self, configuration: Configuration) -> timeline_lib.Costs:
-    """What a replay under a configuration asks for."""
+    """The costs for a replay under a configuration."""
     known: dict[str, collective_lib.CollectiveCost] = {}
 
     def collective_cost(
@@ -495,9 +493,9 @@ def of_module(
 
 
 def measured_shares(step: Step) -> Mapping[str, float]:
-  """By kind of kernel, then of collective: the share of its time measured.
+  """The measured share of the time alone, by kind of kernel and of collective.
 
-  Of the time that they take alone, with NCCL's own settings.
+  Collectives run under NCCL's own settings.
   """
   total_us: dict[str, float] = collections.defaultdict(float)
   known_us: dict[str, float] = collections.defaultdict(float)

@@ -1,44 +1,43 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives that XLA runs in kernels of its own: which, their time and SMs.
+"""XLA's own kernels for collectives: which one runs, its time and its SMs.
 
 No setting, cap or variable of NCCL affects these kernels. In them, GPUs of one
 NVLink domain read and write each other's memory.
 
 *All-reduces* have two forms (GetAllReduceStrategy in xla/backends/gpu/runtime/
-all_reduce.cc). In one shot each rank meets the others at a barrier and reads
-the whole of what each of them has: (N - 1) S bytes. In two shots it sums its
-N-th part, meets them again, and gathers the other parts: 2 (N - 1) / N S bytes.
-That is what XLA itself counts (SolGPUCostModel::IntraNodeAllReduceLatency in
-xla/service/gpu/model/sol_gpu_cost_model.cc), at 1 us for the launch, 1.5 for a
-barrier and 20 GB/s per link of an H100. The same algorithm took longer where it
-was measured, most of all from the second barrier on (vllm#24111, six H100s, 0.5
-to 4 MiB: 13 to 70 us in one shot and 15 to 37 in two, where XLA counts 10 to 61
-and 6 to 23), so the latencies and rates here are those of that table. On four
-GPUs (vllm#24532), of which nothing is taken, they are within 16 % in one shot
-and 18 % in two.
+all_reduce.cc). In one shot, each rank passes a barrier and reads the whole
+array of each other rank: (N - 1) S bytes. In two shots, it sums its N-th part,
+passes a second barrier, and gathers the other parts: 2 (N - 1) / N S bytes.
+XLA's own model counts the same bytes (SolGPUCostModel::
+IntraNodeAllReduceLatency in xla/service/gpu/model/sol_gpu_cost_model.cc), at
+1 us for the launch, 1.5 us for a barrier and 20 GB/s per link of an H100.
+Measurements of the same algorithm are slower, above all from the second barrier
+on (vllm#24111, six H100s, 0.5 to 4 MiB): 13 to 70 us in one shot and 15 to 37
+in two, where XLA's model has 10 to 61 and 6 to 23. So the latencies and rates
+here are fitted to that table. On four GPUs (vllm#24532), which are not in the
+fit, they are within 16 % in one shot and 18 % in two.
 
-*All-gathers and reduce-scatters*, from JAX 0.12 on where
-`xla_gpu_experimental_use_collective_kernels` names them, have one form, which
-XLA takes for 16 MiB and not for 32: each rank reads the parts of the others,
-(N - 1) / N S bytes of all that is gathered or scattered (all_gather.cc). No
-time of theirs has been published; they are taken to read as all-reduces in one
-shot do.
+*All-gathers and reduce-scatters* have one form, from JAX 0.12 on, if
+`xla_gpu_experimental_use_collective_kernels` names them. XLA uses it for 16 MiB
+but not for 32: each rank reads the parts of the others, (N - 1) / N S bytes of
+the whole buffer (all_gather.cc). No times are published. They are assumed to
+read like all-reduces in one shot.
 
-*Ragged-all-to-alls* copy each update of rows, those for one rank at one offset,
-in a block of 128 threads that move at most 8 bytes each at a time
+*Ragged-all-to-alls* copy each update (the rows for one rank at one offset) in a
+block of 128 threads, each of which moves at most 8 bytes at a time
 (RunRaggedAllToAllKernel in xla/backends/gpu/runtime/ragged_all_to_all.cc). A
 block waits for memory once per such round. Eight B200s moved 16.42 GiB/s each
 (xla#33386), which is a round of eight blocks every 0.46 us. More updates per
-rank are more blocks: with 32 in place of one the kernel was 17.8 times faster
-(marin#8077), up to the links' share that 64 GB200s reached with 30: 3.21 GB per
-rank in 7.56 ms (marin's research/mcwitt/8317-dk-native).
+rank mean more blocks: with 32 instead of one the kernel was 17.8 times faster
+(marin#8077). The limit is the share of the links that 64 GB200s reached with 30
+updates: 3.21 GB per rank in 7.56 ms (marin's research/mcwitt/8317-dk-native).
 
-An option of JAX 0.12 has one *device kernel* run them, of a block of 512
-threads per SM. Blocks share an update while there are enough of them, and else
-take updates in turn (RaggedAllToAllCopy). On those GB200s a block moved 2.7
-GB/s with one and three updates per rank, and a third of that with 30, which is
-not modelled (xla#47928).
+With an option of JAX 0.12, one *device kernel* runs them, with a block of 512
+threads per SM. Several blocks share an update if there are enough of them;
+otherwise blocks take updates in turn (RaggedAllToAllCopy). On those GB200s a
+block moved 2.7 GB/s with one and three updates per rank, and a third of that
+with 30, which is not modeled (xla#47928).
 """
 
 from __future__ import annotations
@@ -55,11 +54,11 @@ Form = Literal["one-shot", "two-shot", "copies", "device"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Kernel:
-  """A kernel of XLA's own that a collective runs in.
+  """One of XLA's own kernels, as launched for a collective.
 
   Attributes:
     form: how it moves data.
-    num_blocks: thread blocks that it is launched with.
+    num_blocks: its thread blocks.
     num_updates: updates that a device kernel distributes over its blocks.
   """
 
@@ -70,7 +69,7 @@ class Kernel:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Switches:
-  """Which kernels of XLA's own may run.
+  """The options that decide which of XLA's own kernels may run.
 
   Attributes:
     off: kinds that NCCL runs instead.
@@ -87,25 +86,25 @@ class Switches:
 
 AS_BY_DEFAULT = Switches()
 
-# The most of an all-reduce (all_reduce.cc). Threads take four elements each.
+# Limits of an all-reduce (all_reduce.cc). Each thread takes four elements.
 _MOST_BLOCKS = 32
 _BLOCK_THREADS = 512
 _THREAD_ELEMENTS = 4
-# The most that XLA reduces in one shot (kMaxOneShotAllReduceSizeBytes).
+# The most bytes that XLA reduces in one shot (kMaxOneShotAllReduceSizeBytes).
 _ONE_SHOT_BYTES = 256 * 1024
 
 _ROUND_BYTES = 128 * 8
 _ROUND_US = 8 * _ROUND_BYTES / (16.42 * 2**30) * 1e6
 
-# By form: the latency, and the share of the links' rate that it reads at, as
-# straight lines through the table of vllm#24111. 370.8 GB/s is all of it.
-# Those of copies are of 63 / 64 of 3.21 GB at 721.8 GB/s.
+# By form: the latency and the share of the links' rate, as straight lines
+# through the table of vllm#24111, where the links' rate is 370.8 GB/s. The
+# share of copies is 63 / 64 of 3.21 GB in 7.56 ms, over links of 721.8 GB/s.
 _LATENCY_US = {"one-shot": 4.9, "two-shot": 11.9, "copies": 4.9, "device": 4.9}
 _LINK_SHARE = {"one-shot": 0.87, "two-shot": 0.75, "copies": 0.58}
 _LINK_SHARE["device"] = _LINK_SHARE["copies"]
 _DEVICE_BLOCK_GBPS = 2.7
 
-# Bytes that pass the GPU's memory per byte on its links: read and written.
+# Bytes of memory traffic per byte on the links: one read and one write.
 _MEMORY_PASSES = 2.0
 
 
@@ -114,12 +113,12 @@ def of(
   cluster: cluster_lib.Cluster,
   switches: Switches,
 ) -> Kernel | None:
-  """The kernel of XLA's own that runs a collective; None where NCCL does.
+  """XLA's own kernel for a collective; None if NCCL runs it.
 
   Args:
-    collective: as compiled.
-    cluster: what it runs on.
-    switches: which such kernels may run.
+    collective: the collective, as compiled.
+    cluster: the cluster that it runs on.
+    switches: the kernels that may run.
   """
   kind, num_ranks = collective.kind, collective.group_size
   if kind in switches.off or num_ranks < 2:
@@ -128,7 +127,7 @@ def of(
   if not is_exchange and not collective.xla_strategy:
     return None
   if any(cluster.num_nccl_nodes_of(group) > 1 for group in collective.groups):
-    return None  # Memory of GPUs without NVLink between them cannot be read.
+    return None  # These kernels need NVLink to read other GPUs' memory.
   if not is_exchange:
     is_two_shot = "TWO_SHOT" in collective.xla_strategy or (
       collective.xla_strategy == collectives_lib.FUSED_KERNEL
@@ -160,7 +159,7 @@ def of(
 def predict(
   key: collective_lib.TuningKey, kernel: Kernel, cluster: cluster_lib.Cluster
 ) -> collective_lib.CollectiveCost:
-  """Predicts the cost of a collective alone in a kernel of XLA's own."""
+  """Predicts the cost of a collective alone in one of XLA's own kernels."""
   num_others = key.num_ranks - 1
   if kernel.form == "one-shot" and key.kind == "all-reduce":
     wire_bytes = num_others * key.num_bytes
@@ -188,7 +187,7 @@ def predict(
 
 
 def _links_gbps(node: cluster_lib.Node) -> float:
-  """Rate that NCCL assumes for the links between a GPU and its neighbors."""
+  """NCCL's rate for the links between a GPU and its neighbors."""
   if node.nvlink is None:
     return node.pcie_effective_gbps
   return node.nvlink.num_links * node.nvlink.link_effective_gbps

@@ -1,17 +1,17 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Incremental replay: after a change of settings, only affected parts replay.
+"""Incremental replays: a change of settings replays only the affected segments.
 
-A program is cut into segments, after each wait. A segment's replay depends on
-the settings of the collectives that it starts, and on the collectives and
-copies that the segment before left in flight. After a change, the segments that
-start a changed collective are replayed, and those after them until what is in
-flight equals that of the last replay. That happens soon: where the streams are
-empty, or where a wait lets the next collective start from the beginning.
-Replays are cached, because a search returns to settings that it tried.
+A program is cut into segments after each wait. The replay of a segment depends
+on the settings of the collectives that it starts, and on the collectives and
+copies in flight at its start. After a change, the segments that start a changed
+collective are replayed, and then the following ones until the work in flight
+equals that of the last replay. That happens soon: when the streams are empty,
+or when a wait lets the next collective start from the beginning. Replays are
+cached, because a search returns to settings that it has tried.
 
-So a trial that changes one key costs a replay of the segments around that key,
-however long the module is.
+So a trial that changes one key replays only the segments around that key, for a
+module of any length.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class IncrementalReplay:
     key_of: Mapping[str, Key],
     costs_under: Callable[[Configuration], timeline.Costs],
   ):
-    """Cuts the program; replays nothing yet."""
+    """Cuts the program into segments, without a replay."""
     self._costs_under = costs_under
     self._segments = tuple(_segments(program))
-    # By segment: the keys that it starts, and the time of its last replay.
+    # By segment: the keys of its starts, and the time of its last replay.
     self._keys: list[tuple[Key, ...]] = []
     self._us = [0.0] * len(self._segments)
-    # By key: the segments that start it.
+    # By key: the segments that start its collectives.
     self._starts: dict[Key, list[int]] = {}
     for position, segment in enumerate(self._segments):
       collectives = program_lib.collectives_in(segment)
@@ -57,7 +57,7 @@ class IncrementalReplay:
       self._keys.append(tuple(started))
       for key in started:
         self._starts.setdefault(key, []).append(position)
-    # What is in flight at the start of each segment and at the end.
+    # The work in flight at the start of each segment and at the end.
     self._in_flight = [timeline.State()] * (len(self._segments) + 1)
     self._states: list[_State | None] = [None] * (len(self._segments) + 1)
     self._remembered: list[dict[_State, tuple[float, timeline.State]]] = [
@@ -72,7 +72,7 @@ class IncrementalReplay:
   def replay(
     self, configuration: Configuration, changed: Collection[Key]
   ) -> None:
-    """Replays the segments that `changed` keys affect; at first, all."""
+    """Replays the segments that `changed` keys affect; the first time, all."""
     reached = sorted({p for key in changed for p in self._starts.get(key, ())})
     if self._states[0] is None:
       reached = list(range(len(self._segments)))
@@ -115,7 +115,7 @@ class IncrementalReplay:
 
 
 def _segments(program: program_lib.Program) -> Iterator[program_lib.Program]:
-  """The segments of a program; the last also waits for all in flight."""
+  """The segments of a program; the last one waits for all work in flight."""
   begin = 0
   awaited: dict[str, program_lib.Wait | program_lib.WaitCopy] = {}
   for position, part in enumerate(program):

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The program of a step: what XLA's schedule enqueues on the GPU's streams.
+"""The program of a step: the work that its schedule puts on the GPU's streams.
 
 A program is a tuple of parts in schedule order: kernel launches, starts of
 collectives and of copies, waits for them, and the control flow around these.
@@ -84,8 +84,8 @@ def of_overlap(
 ) -> Program:
   """The schedule of one overlap, run once.
 
-  Copies that start or end outside of it are left out, as it is not known how
-  much of them remains.
+  Copies that start or end outside of it are left out, because their remaining
+  time is unknown.
   """
   computation = analysis.module.computations[overlap.computation_id]
   instructions = computation.instructions[overlap.begin : overlap.end]

@@ -1,15 +1,15 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A recording of a replay: what ran on which stream, and when.
+"""A recording of a replay: each activity, with its stream and times.
 
     recorded = recorder.record(step.program, step.costs(step.default))
 
 A timeline keeps only sums, which a search compares. A recording keeps each
 kernel, wait, collective and copy, for pictures and traces.
 
-A loop's trips are recorded until one starts in the same state as the one
-before. The remaining trips would be equal, and become one slice per stream, a
-fold. What is in flight when the fold begins ends there, and its equivalent
+A loop's trips are recorded until one starts in the same state as the previous
+one. The remaining trips would be equal, and become a fold: one slice per
+stream. Work in flight at the start of the fold ends there, and its equivalent
 continues after the fold.
 """
 
@@ -26,8 +26,7 @@ from lagom_xla.costs.replay import program as program_lib
 from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import collectives as collectives_lib
 
-# Streams of a recording; there are also those of copies and further ones of
-# communication.
+# Streams of a recording; others hold copies and further collectives.
 COMPUTE = "compute"
 COMMUNICATION = collectives_lib.COMMUNICATION
 
@@ -38,21 +37,23 @@ class Slice:
 
   Attributes:
     stream: COMPUTE, or a stream of collectives or of copies.
-    kind: "kernel", "wait" (the compute stream held by a collective or copy),
+    kind: "kernel", "wait" (a collective or copy blocks the compute stream),
       "collective", "copy" or "folded" (trips of a loop equal to the last).
-    name: name of the instruction; for a wait, of the collective or copy that is
-      waited for; "" for a fold.
+    name: name of the instruction; for a wait, of the awaited collective or
+      copy; "" for a fold.
     begin_us: when it began.
     end_us: when it ended.
     lone_us: time alone of a kernel, or of a whole collective or copy; for a
       fold, of all its kernels.
-    lost_us: (collective or copy, what the kernel lost to it) for each that it
-      ran beside, even if it lost nothing; for a fold, what its kernels lost.
+    lost_us: (collective or copy, time that the kernel lost to it) for each that
+      ran beside the kernel, even if the loss is 0; for a fold, the losses of
+      its kernels.
     issued_us: when a collective or copy was started.
     done_us: when a collective's or copy's done was passed; if it is never
       awaited, when it ended.
     num_trips: number of trips of a fold; 0 otherwise.
-    wait_us: how long the compute stream was held, summed over a fold's trips.
+    wait_us: time for which the compute stream was blocked, summed over a fold's
+      trips.
     num_channels: channels of a collective.
   """
 
@@ -129,39 +130,39 @@ class _Motion:
 
   @property
   def in_flight(self) -> Iterator[str]:
-    """What has not ended, by name."""
+    """The names of runs that have not ended."""
     return (run.name for run in self._queue)
 
   def issue(
     self, name: str, cost: collective_lib.CollectiveCost, now_us: float
   ) -> None:
-    """Puts one on the stream."""
+    """Puts a collective or copy on the stream."""
     run = _Run(name, cost, now_us)
     self._queue.append(run)
     self._awaited[name].append(run)
 
   def begin(self, now_us: float) -> None:
-    """Begins the first one, if there is one that has not begun."""
+    """Begins the first run in the queue, if it has not begun."""
     if self._queue and self._queue[0].begin_us is None:
       self._queue[0].begin_us = now_us
 
   def end(self, now_us: float) -> None:
-    """Ends the first one."""
+    """Ends the first run in the queue."""
     self.begin(now_us)
     run = self._queue.popleft()
     run.end_us = now_us
     self._ended.append(run)
 
   def done(self, name: str, now_us: float) -> None:
-    """Passes the done of the oldest one of a name that has none so far."""
+    """Passes the done of the oldest run of a name that has none yet."""
     if waiting := self._awaited[name]:
       waiting.popleft().done_us = now_us
 
   def skip(self, now_us: float, until_us: float, trip_us: float) -> bool:
     """Skips the time of a fold; returns whether anything ran in its trip.
 
-    The one that is running ends now, and those in flight are issued again at
-    the end of the fold.
+    The current run ends now. All runs in flight are issued again at the end of
+    the fold.
     """
     has_run = bool(self._queue) or (
       bool(self._ended) and (self._ended[-1].end_us or 0.0) > now_us - trip_us
@@ -176,7 +177,7 @@ class _Motion:
     return has_run
 
   def slices(self, stream: str) -> Iterator[Slice]:
-    """What has run, as slices of `stream`."""
+    """The runs that have ended, as slices of `stream`."""
     for run in self._ended:
       assert run.begin_us is not None and run.end_us is not None
       yield Slice(
@@ -195,7 +196,8 @@ class _Motion:
 class _Recorder(timeline.Listener):
   """Records a replay.
 
-  Its clock counts a trip that stands for others once, and then skips these.
+  Its clock counts a trip that stands for others once, and then skips the
+  others.
   """
 
   def __init__(self) -> None:
@@ -206,8 +208,8 @@ class _Recorder(timeline.Listener):
     self._sums_us = dict.fromkeys(
       ("kernels", "collectives", "copies", "waits"), 0.0
     )
-    # Open trips that stand for others: the number of others, and the clock and
-    # the sums at their start.
+    # Open trips: the number of others for which each stands, and the clock and
+    # the sums at its start.
     self._repeats: list[tuple[int, float, dict[str, float]]] = []
 
   def recorded(self) -> Iterator[Slice]:
@@ -315,7 +317,7 @@ class _Recorder(timeline.Listener):
     stream: str = COMPUTE,
     **more: Any,
   ) -> None:
-    """Adds what a stream did until now, if that took time."""
+    """Adds a slice of a stream that ends now, if it took time."""
     if self._clock_us > begin_us:
       self._slices.append(
         Slice(

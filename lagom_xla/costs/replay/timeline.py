@@ -1,30 +1,30 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The timeline of a step: its streams, moved forward part by part.
+"""The timeline of a step: a replay of its streams, part by part.
 
     program = program_lib.of_module(analysis)
     timeline.replay(program, costs).step_time_us
 
 XLA launches a step's kernels in schedule order on the compute stream. A start
-enqueues its collective on its communication stream; a done holds the compute
-stream until its collective is finished. Synchronous collectives hold it at
+enqueues its collective on its communication stream. A done blocks the compute
+stream until its collective is finished. Synchronous collectives block it at
 once, and wait for no stream. At any moment at most one kernel and the first
 collective of each stream run, at the rates of `contention.py`. A collective
-that reaches the head of its queue in the middle of a kernel waits until SMs are
-free; between kernels it gets them at once.
+that reaches the head of its queue in the middle of a kernel waits for free SMs;
+between kernels it gets them at once.
 
-Copies run beside both. Those of one stream run one after the other; streams run
-side by side. No copy takes SMs. A host copy is bound by the link to the host
-and takes a few percent of the memory bandwidth, so nothing on the GPU slows it
-down. A device copy is bound by memory, and a kernel slows it down as it would a
-collective.
+Copies run concurrently with both. Copies of one stream run in sequence, those
+of several streams concurrently. Copies take no SMs. The link to the host bounds
+a host copy, which takes a few percent of the memory bandwidth, so nothing on
+the GPU slows it down. Memory bounds a device copy, and a kernel slows it down
+as it does a collective.
 
-Loops are replayed until an iteration starts in the same state as the one
-before; that iteration then stands for all that remain. The slowest branch of a
+Loops are replayed until an iteration starts in the same state as the previous
+one. That iteration then stands for all remaining ones. The slowest branch of a
 conditional counts.
 
-Streams keep only sums of times, which a search compares. A `Listener`, such as
-the recorder, is called for each event.
+Streams keep only sums of times, which a search compares. They call a
+`Listener`, such as the recorder, for each event.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ Together = Callable[
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Costs:
-  """What a replay needs: costs alone, and contention.
+  """The inputs of a replay: costs alone, and contention.
 
-  `beside` takes a kernel and a collective, or a copy.
+  `beside` takes a kernel, and a collective or a copy.
   """
 
   kernel: Callable[[kernels_lib.Kernel], kernel_lib.KernelCost]
@@ -71,20 +71,20 @@ class Costs:
 class Timeline:
   """A replayed step. All times are per step, in microseconds.
 
-  The step time is the sum of what kernels take alone, what they lose to
+  The step time is the sum of the kernels' times alone, their losses to
   collectives and to copies, and the waits.
 
   Attributes:
     step_time_us: from the first kernel or start until all streams are empty.
-    kernel_us: kernels alone, summed.
-    collective_us: collectives alone, summed.
+    kernel_us: sum of the kernels' times alone.
+    collective_us: sum of the collectives' times alone.
     exposed_us: waits for each collective, by its name.
-    slowdown_us: what a kernel lost to a collective, by their names.
-    delay_us: what each collective lost to kernels, including waits for SMs, by
-      its name.
-    copy_us: copies alone, summed.
+    slowdown_us: time that a kernel lost to a collective, by their names.
+    delay_us: time that each collective lost to kernels, including waits for
+      SMs, by its name.
+    copy_us: sum of the copies' times alone.
     copy_wait_us: waits for each copy, by its name.
-    copy_slowdown_us: what kernels lost to each copy, by its name.
+    copy_slowdown_us: time that kernels lost to each copy, by its name.
   """
 
   step_time_us: float
@@ -104,12 +104,12 @@ class Timeline:
 
   @property
   def total_slowdown_us(self) -> float:
-    """All that kernels lost to collectives."""
+    """Total loss of kernels to collectives."""
     return sum(self.slowdown_us.values())
 
   @property
   def total_delay_us(self) -> float:
-    """All that collectives lost to kernels."""
+    """Total loss of collectives to kernels."""
     return sum(self.delay_us.values())
 
   @property
@@ -119,7 +119,7 @@ class Timeline:
 
   @property
   def total_copy_slowdown_us(self) -> float:
-    """All that kernels lost to copies."""
+    """Total loss of kernels to copies."""
     return sum(self.copy_slowdown_us.values(), 0.0)
 
 
@@ -134,9 +134,9 @@ def replay(program: program_lib.Program, costs: Costs) -> Timeline:
 def replay_segment(
   program: program_lib.Program, costs: Costs, state: State
 ) -> tuple[Timeline, State]:
-  """A segment's timeline, and what it leaves in flight.
+  """A segment's timeline, and the work in flight at its end.
 
-  `state` is in flight at its start.
+  `state` is the work in flight at its start.
   """
   streams = Streams(costs, state)
   streams.run(program)
@@ -147,8 +147,8 @@ def replay_segment(
 class InFlight:
   """A collective on its stream.
 
-  `left_us` is its remaining time if alone, `wait_us` how long it still waits
-  for SMs.
+  `left_us` is its remaining time if alone, `wait_us` its remaining wait for
+  SMs.
   """
 
   collective: collectives_lib.Collective
@@ -168,11 +168,11 @@ class CopyInFlight:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class State:
-  """All that is in flight.
+  """All work in flight.
 
   Attributes:
-    collectives: collectives, those of one stream in its order.
-    copies: copies, those of one stream in its order.
+    collectives: collectives, those of each stream in its order.
+    copies: copies, those of each stream in its order.
   """
 
   collectives: tuple[InFlight, ...] = ()
@@ -189,10 +189,10 @@ class State:
     )
 
 
-# Less work than this counts as none: a share, and the remaining time of a copy.
+# Below these, a share of work and the remaining time of a copy count as 0.
 _NEGLIGIBLE = 1e-9
 _NEGLIGIBLE_US = 1e-9
-# How much longer a collective takes beside no other.
+# The factor of a collective that runs beside no other.
 _ALONE = (1.0,)
 
 
@@ -211,7 +211,7 @@ class Listener:
 
   Times are those of one trip of a loop, even if it stands for several.
   `after_us` is the time since the last `passed`: events within an interval are
-  reported before the interval has passed.
+  reported before its `passed`.
   """
 
   def passed(self, us: float) -> None:
@@ -223,16 +223,16 @@ class Listener:
     """A collective or copy was put on its stream."""
 
   def began(self, stream: str, after_us: float = 0.0) -> None:
-    """The first one of a stream runs; may be called again while it runs."""
+    """The first entry of a stream runs; may be called again while it runs."""
 
   def ended(self, stream: str, after_us: float = 0.0) -> None:
-    """The first one of a stream is finished."""
+    """The first entry of a stream is finished."""
 
   def done(self, stream: str, name: str) -> None:
     """The done of a collective or copy was passed."""
 
   def waited(self, name: str, us: float) -> None:
-    """The compute stream was held for a collective or copy until now."""
+    """The compute stream was blocked by a collective or copy until now."""
 
   def launched(self, name: str, cost: kernel_lib.KernelCost) -> None:
     """A kernel begins."""
@@ -256,7 +256,7 @@ class Listener:
     """A trip of a loop starts, and stands for `num_trips`."""
 
   def repeated(self) -> None:
-    """That trip is over."""
+    """The trip of the last open `repeats` ends."""
 
 
 _NOBODY = Listener()
@@ -318,7 +318,7 @@ class _CopyStreams:
     return min(e.left_us * self._factor(kernel, e) for e in self._running)
 
   def lost_us(self, kernel: kernel_lib.KernelCost) -> float:
-    """What a kernel loses if it runs beside the same copies to its end."""
+    """A kernel's loss if it runs beside the same copies to its end."""
     if not self._queues:  # The usual case.
       return 0.0
     return sum(self._loss_us(kernel, entry) for entry in self._running)
@@ -326,7 +326,7 @@ class _CopyStreams:
   def slow(
     self, kernel: kernel_lib.KernelCost, done: float, weight: float
   ) -> None:
-    """Adds what a kernel loses to copies while its share `done` runs."""
+    """Adds a kernel's loss to copies while its share `done` runs."""
     for entry in self._running if self._queues else ():
       lost_us = weight * done * self._loss_us(kernel, entry)
       self.slowdown_us[entry.copy.name] += lost_us
@@ -381,8 +381,8 @@ class _CopyStreams:
 class Streams:
   """The streams during a replay.
 
-  Times accumulate with a weight: the number of loop iterations that the current
-  one stands for.
+  Times accumulate with a weight: the number of loop iterations for which the
+  current one stands.
 
   Attributes:
     now_us: time since the start.
@@ -394,7 +394,7 @@ class Streams:
     state: State | None = None,
     listener: Listener = _NOBODY,
   ):
-    """Starts with the compute stream empty, and a copy of `state`."""
+    """Starts with an empty compute stream and a copy of `state`."""
     state = state or State()
     self.now_us = 0.0
     self._kernel_us = 0.0
@@ -407,7 +407,7 @@ class Streams:
     self._costs = costs
     self._listener = listener
     self._weight = 1.0
-    # By stream, none of them empty.
+    # By stream, without empty ones.
     self._queues: dict[str, collections.deque[InFlight]] = {}
     for entry in state.collectives:
       self._append(dataclasses.replace(entry))
@@ -415,7 +415,7 @@ class Streams:
 
   @property
   def state(self) -> State:
-    """What is in flight."""
+    """The work in flight."""
     queues = (self._queues[stream] for stream in sorted(self._queues))
     return State(
       collectives=tuple(entry for queue in queues for entry in queue),
@@ -460,7 +460,7 @@ class Streams:
         self.run(slowest)
 
   def drain(self) -> None:
-    """Waits until all other streams are empty, too."""
+    """Waits until all other streams are empty."""
     while self._queues:
       self._wait(next(iter(self._queues.values()))[0].collective)
     for copy in self._copies.last:
@@ -501,7 +501,7 @@ class Streams:
   def _run_on(
     self, name: str, kernel: kernel_lib.KernelCost, left: float
   ) -> float:
-    """Runs a kernel until it or something beside it ends: its share done.
+    """Runs a kernel until it or work beside it ends; returns its share done.
 
     Also stops when a collective that waited for SMs starts to run.
     """
@@ -577,7 +577,7 @@ class Streams:
   def _shares(
     self, kernel: kernel_lib.KernelCost, running: Sequence[InFlight]
   ) -> list[float]:
-    """The share of each collective in what a kernel loses to all of them."""
+    """The share of each collective in a kernel's loss to all of them."""
     if len(running) == 1:
       return [1.0]
     lost_us = [
