@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Dataclasses in JSON: read by the rules of their fields, and written back.
+"""Reads dataclasses from JSON, validates them, and writes them back.
 
-The annotation of a field is its rule. pydantic checks it, the JSON schema
-publishes it, and a message about a value that breaks it quotes it:
+A field's annotation is its rule. pydantic checks the rule, the JSON schema
+publishes it, and the message about an invalid value quotes it:
 
   @dataclasses.dataclass(frozen=True)
   class Link:
@@ -13,8 +13,8 @@ publishes it, and a message about a value that breaks it quotes it:
   validation.read(Link, {"num_lanes": 0})
   # num_lanes is 0; it must be a whole number above 0, at most 2147483647
 
-The dataclasses are the standard library's, so nothing is checked, or slowed
-down, where code makes one.
+These are standard-library dataclasses: constructing one in code is neither
+checked nor slowed down.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""JSON schemas of dataclasses, in JSON, in words and as Markdown tables.
+"""JSON schemas of dataclasses, as JSON, as words and as Markdown tables.
 
-Descriptions are those of the docstrings' "Attributes:" sections.
+Field descriptions come from the "Attributes:" sections of docstrings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pydantic_core import core_schema
 Schema = dict[str, Any]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-# An entry of a section: its name, and its text up to the next entry.
+# An entry of an "Attributes:" section: its name, and its text up to the next.
 _ATTRIBUTE = re.compile(r"^  (\w+): (.*(?:\n    .*)*)", re.MULTILINE)
 _WORDS = {
   "array": "a list",
@@ -36,22 +36,22 @@ _WORDS = {
 
 @functools.cache
 def adapter(cls: Any) -> pydantic.TypeAdapter[Any]:
-  """Pydantic's reader and writer of a type, built once."""
+  """The pydantic TypeAdapter of a type, built once."""
   return pydantic.TypeAdapter(cls)
 
 
 def schema(cls: Any) -> Schema:
   """The JSON schema of a dataclass, or of a tuple or union of dataclasses.
 
-  Every field is required, those with defaults too: defaults are for code.
-  Callers may change it.
+  Every field is required, even one with a default: defaults are for code.
+  Callers may modify the result.
   """
   generated = adapter(cls).json_schema(schema_generator=_Generator)
   return {"$schema": _DIALECT, **generated}
 
 
 class _Generator(pydantic_schema.GenerateJsonSchema):
-  """Takes descriptions from docstrings, and neither titles nor defaults."""
+  """Takes descriptions from docstrings; omits field titles and defaults."""
 
   def dataclass_schema(
     self, schema: core_schema.DataclassSchema
@@ -77,7 +77,7 @@ class _Generator(pydantic_schema.GenerateJsonSchema):
 
 
 def _docstring(cls: type[Any]) -> tuple[str, dict[str, str]]:
-  """A class's headline and what it says of attributes, in terms of JSON."""
+  """A class's headline and attribute descriptions, with None as null."""
   text = re.sub(r"\bNone\b", "null", inspect.getdoc(cls) or "")
   headline = text.partition("\n\n")[0]
   section = text.partition("\nAttributes:\n")[2].partition("\n\n")[0]
@@ -89,7 +89,7 @@ def _docstring(cls: type[Any]) -> tuple[str, dict[str, str]]:
 
 
 def at(schema: Schema, path: Sequence[str | int]) -> Schema:
-  """The part of a schema that a value must follow, by the value's path."""
+  """The part of a schema that applies to the value at a path."""
   part = schema
   for step in path:
     children = (_child(it, step) for it in _alternatives(schema, part))
@@ -113,7 +113,7 @@ def _resolve(schema: Schema, part: Schema) -> Schema:
 
 
 def referred(part: Schema) -> str | None:
-  """The name in `$defs` that a part of a schema stands for, if it does."""
+  """The name in `$defs` that a part of a schema refers to, if any."""
   reference = part.get("$ref")
   return None if reference is None else reference.removeprefix("#/$defs/")
 
@@ -127,7 +127,7 @@ def _child(part: Schema, step: str | int) -> Schema | None:
 
 
 def rule(schema: Schema, part: Schema) -> str:
-  """What a value must be, in words that follow "it must be"."""
+  """What a value must be, in words that complete "it must be"."""
   if "anyOf" in part:
     rules = [rule(schema, it) for it in part["anyOf"]]
     return ", ".join(rules[:-1]) + " or " + rules[-1]
@@ -138,7 +138,7 @@ def rule(schema: Schema, part: Schema) -> str:
     return str(part["const"])
   words = _WORDS[part["type"]]
   if "prefixItems" in part:
-    # All of one type, as everywhere here.
+    # Our fixed-length tuples have items of one type.
     item = _WORDS[part["prefixItems"][0]["type"]].removeprefix("a ")
     words = f"a list of {len(part['prefixItems'])} {item}s"
   return words + "".join(_limits(part))
@@ -159,10 +159,11 @@ def _limits(part: Schema) -> Iterator[str]:
 
 
 def markdown(schema: Schema, *, elsewhere: Iterable[str] = ()) -> str:
-  """The tables of an object and, after it, of those that it holds.
+  """The table of an object's fields, then those of the objects inside it.
 
-  Of a list of objects, or of a choice of them, there are the tables of these.
-  Those of `elsewhere` have theirs, and what they hold, in another place.
+  A list or union of objects gives the tables of its members. Objects named in
+  `elsewhere`, and what only they contain, are left out: they are documented in
+  another place.
   """
   tables = [_table(schema["title"], schema)] if "title" in schema else []
   seen = set(elsewhere)
@@ -190,7 +191,7 @@ def _table(name: str, part: Schema) -> str:
 
 
 def _type(part: Schema) -> str:
-  """A field's type as `list[Call] or null`, without limits."""
+  """A field's type, such as `list[Call] or null`, without limits."""
   if "anyOf" in part:
     return " or ".join(map(_type, part["anyOf"]))
   if "enum" in part or "const" in part:
@@ -212,7 +213,7 @@ def _names(part: Schema) -> list[str]:
 
 
 def _references(part: Schema) -> Iterator[str]:
-  """The objects of `$defs` that a field is, or may be, or holds."""
+  """Names in `$defs` of the objects that a field may be or contain."""
   if name := referred(part):
     yield name
   items = [part["items"]] if "items" in part else []

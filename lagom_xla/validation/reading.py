@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""JSON read into a dataclass, or refused in a sentence; and written from one.
+"""Reads dataclasses from JSON, and writes them.
 
-The sentence names the field, shows its value, and quotes its rule. Most numbers
-are physical figures: above zero, and small enough for the integers of the
-protos and tables that they end up in.
+An error names the field, shows its value and quotes its rule. Most numbers are
+physical quantities: above zero, and small enough for the integers of the protos
+and tables that they end up in.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import pydantic_core
 from lagom_xla.validation import json_schema
 from lagom_xla.validation import whole_files
 
-# What a dataclass that is read as a whole has as `__pydantic_config__`; those
-# inside it follow.
+# The `__pydantic_config__` of a dataclass that `read` takes; dataclasses inside
+# it inherit it.
 STRICT = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
-# The type of the error of a rule that no JSON schema can state; its message
+# pydantic's error type for rules that JSON Schema cannot express; the message
 # completes "it must be".
 BROKEN_RULE = "broken_rule"
 
@@ -40,11 +40,11 @@ def _printable(text: str) -> str:
 
 Count = Annotated[int, pydantic.Field(gt=0, le=2**31 - 1)]
 Bytes = Annotated[int, pydantic.Field(gt=0, le=2**63 - 1)]
-# In 1e9/s, so that rates fit an int64 too.
+# In 1e9/s; the maximum, 1e18/s, fits an int64.
 Rate = Annotated[float, pydantic.Field(ge=1e-6, le=1e9)]
 TimeUs = Annotated[float, pydantic.Field(ge=0)]
 
-# Text that can stand in a comment of a shell script.
+# Text that fits in a comment of a shell script.
 Line = Annotated[str, pydantic.AfterValidator(_printable)]
 Text = Annotated[
   str, pydantic.Field(min_length=1), pydantic.AfterValidator(_printable)
@@ -58,19 +58,19 @@ _MISSING = "missing"
 
 
 class InvalidError(ValueError):
-  """Data that breaks a rule; the message names the field, value and rule."""
+  """Data violates a rule; the message names the field, value and rule."""
 
 
 class MissingError(InvalidError):
-  """Data that lacks a field."""
+  """Data lacks a field."""
 
 
 def read_file(path: pathlib.Path) -> object:
   """The JSON value in a file.
 
   Raises:
-    InvalidError: the file cannot be read, or its text is not JSON; the message
-      has the line.
+    InvalidError: the file cannot be read, or is not JSON; the message names the
+      line.
   """
   try:
     return json.loads(whole_files.read_bytes(path).decode("utf-8-sig"))
@@ -85,18 +85,20 @@ def read_file(path: pathlib.Path) -> object:
 
 
 def read(cls: type[_T], raw: object) -> _T:
-  """A JSON value as a dataclass whose `__pydantic_config__` is `STRICT`.
+  """Converts a JSON value to a dataclass.
 
   Args:
-    cls: the dataclass. A field that has a default in code must be given, too.
-    raw: the value, as json.loads returns it.
+    cls: a dataclass whose `__pydantic_config__` is `STRICT`. Fields with
+      defaults must be given, too.
+    raw: the value, as returned by json.loads.
 
   Raises:
     InvalidError: a field is unknown, of the wrong type or out of range.
     MissingError: a field is missing.
   """
   try:
-    # Strict pydantic makes lists tuples, and objects dataclasses, only in JSON.
+    # In strict mode pydantic converts lists to tuples, and objects to
+    # dataclasses, only when it parses JSON.
     value = json_schema.adapter(cls).validate_json(json.dumps(raw))
   except pydantic.ValidationError as e:
     raise _explained(e, raw, json_schema.schema(cls)) from e
@@ -107,19 +109,19 @@ def read(cls: type[_T], raw: object) -> _T:
 
 
 def write(value: Any) -> dict[str, Any]:
-  """A dataclass as JSON data, whole, for `read` to read back."""
+  """Converts a dataclass to JSON data with all fields, for `read`."""
   return json_schema.adapter(type(value)).dump_python(value, mode="json")
 
 
 def convert(to: type[_T], source: object, /, **others: object) -> _T:
-  """A dataclass with others, and of a source what its fields are named like."""
+  """Makes a dataclass from `others` and same-named attributes of `source`."""
   fields = dataclasses.fields(cast(Any, to))
   names = (field.name for field in fields if field.name not in others)
   return to(**{name: getattr(source, name) for name in names}, **others)
 
 
 def show(value: object) -> str:
-  """A value as JSON, short enough for one line of a message."""
+  """A value as JSON, cut to 60 characters."""
   text = json.dumps(value, default=repr)
   return text if len(text) <= 60 else text[:57] + "..."
 
@@ -127,8 +129,8 @@ def show(value: object) -> str:
 def _explained(
   error: pydantic.ValidationError, raw: object, schema: json_schema.Schema
 ) -> InvalidError:
-  """The first thing that is wrong, as an error of ours."""
-  # A misspelt name explains why another one is missing.
+  """Converts the most helpful of pydantic's errors to one of ours."""
+  # A misspelled field also makes another one missing, so it comes first.
   first = max(
     error.errors(include_url=False),
     key=lambda it: (it["type"] == _UNKNOWN, it["type"] == _MISSING),
@@ -141,7 +143,7 @@ def _explained(
     return InvalidError(
       f"{_dotted(path)} is unknown; known: {', '.join(known)}"
     )
-  if kind == "value_error":  # A dataclass's own, which says it all.
+  if kind == "value_error":  # From the dataclass, with a complete message.
     return InvalidError(str(first["ctx"]["error"]))
   if kind == "json_invalid":
     return InvalidError(f"is not usable JSON: {first['ctx']['error']}")
@@ -158,9 +160,9 @@ def _explained(
 def _found(
   path: Sequence[str | int], raw: Any
 ) -> tuple[Sequence[str | int], object]:
-  """A value and its path, without the steps that only pydantic knows.
+  """A value and its path, without steps that pydantic adds.
 
-  It also counts the alternatives of a union, and the keys of a mapping.
+  It adds steps for alternatives of a union and for keys of a mapping.
   """
   for depth, step in enumerate(path):
     try:
@@ -173,7 +175,7 @@ def _found(
 def _first_missing(
   raw: Any, written: Any, path: tuple[str | int, ...] = ()
 ) -> tuple[str | int, ...] | None:
-  """The path of the first field that is not given, but has its default."""
+  """The path of the first field that was not given but took its default."""
   if isinstance(written, dict):
     if missing := [key for key in written if key not in raw]:
       return (*path, missing[0])
@@ -187,6 +189,6 @@ def _first_missing(
 
 
 def _dotted(path: Sequence[str | int]) -> str:
-  """A path as `calls[0].num_bytes`."""
+  """A path, such as `calls[0].num_bytes`."""
   steps = (f"[{s}]" if isinstance(s, int) else f".{s}" for s in path)
   return "".join(steps).removeprefix(".")

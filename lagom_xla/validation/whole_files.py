@@ -1,9 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Files read to their end, and written whole or not at all.
+"""Reads whole files, and writes files atomically.
 
-A FIFO that nobody writes to and a device such as /dev/zero never end. A pipe of
-the shell's, as in `lagom-xla inspect <(xzcat step.hlo.xz)`, does.
+Reading refuses FIFOs and devices: a FIFO without a writer, or a device such as
+/dev/zero, never ends. It accepts the shell's pipes, as in `lagom-xla inspect
+<(xzcat step.hlo.xz)`.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ import stat
 import tempfile
 import zlib
 
-# What a shell names its pipes, and the standard streams, by.
+# Path prefixes of the shell's pipes and of the standard streams.
 _OPEN_FILES = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 
 
 def read_bytes(path: pathlib.Path) -> bytes:
-  """All bytes of a file.
+  """Reads a file or a shell's pipe.
 
   Raises:
-    OSError: it cannot be read, or is neither a file nor a pipe of the shell's.
+    OSError: it cannot be read, or is neither.
   """
   mode = path.stat().st_mode
   is_open = str(path).startswith(_OPEN_FILES)
@@ -37,14 +38,14 @@ def read_bytes(path: pathlib.Path) -> bytes:
 
 
 class DamagedError(Exception):
-  """Compressed data that is cut off, or was changed."""
+  """Compressed data is truncated or corrupted."""
 
 
 def unpacked(data: bytes) -> bytes:
-  """What is compressed by xz or gzip in data, or the data.
+  """Decompresses xz or gzip data; returns other data as it is.
 
   Raises:
-    DamagedError: it is cut off, or was changed.
+    DamagedError: the data is truncated or corrupted.
   """
   try:
     if data.startswith(b"\xfd7zXZ"):
@@ -64,7 +65,7 @@ _BYTE_ORDER_MARKS = {
 
 
 def unmarked(data: bytes) -> bytes:
-  """Text as UTF-8, without the byte order mark that editors begin it with."""
+  """Converts text with a byte order mark to UTF-8 without one."""
   for mark, encoding in _BYTE_ORDER_MARKS.items():
     if data.startswith(mark):
       return data.decode(encoding, errors="replace").encode()
@@ -72,12 +73,13 @@ def unmarked(data: bytes) -> bytes:
 
 
 def check_can_make(place: pathlib.Path) -> None:
-  """Makes a folder beside an absolute path, or above it, and takes it away.
+  """Checks that an absolute path can be created.
 
-  Permissions do not say it: root has them all, and file systems are read only.
+  Creates and deletes a folder in its closest existing parent. Permission bits
+  would not do: root has all of them, and a file system may be read-only.
 
   Raises:
-    OSError: nothing can be made there.
+    OSError: nothing can be created there.
   """
   above = next(it for it in place.parents if it.exists())
   with tempfile.TemporaryDirectory(prefix=f".{place.name}-", dir=above):
@@ -85,12 +87,12 @@ def check_can_make(place: pathlib.Path) -> None:
 
 
 def write(path: pathlib.Path, content: bytes) -> None:
-  """Writes a file whole or not at all, and makes its folder.
+  """Writes a file atomically, and creates its folder if needed.
 
-  A link stays; its target is replaced.
+  A symbolic link stays; its target is replaced.
 
   Raises:
-    OSError: it cannot be written, and is as it was.
+    OSError: the file cannot be written, and is unchanged.
   """
   place = path.resolve()
   with scratch(place) as folder:
@@ -101,13 +103,14 @@ def write(path: pathlib.Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def scratch(place: pathlib.Path) -> Iterator[pathlib.Path]:
-  """Makes a folder for what is moved to an absolute path once it is whole.
+  """Yields a temporary folder next to an absolute path.
 
-  It is on that path's file system, whose folder is made, and deleted at the
-  end.
+  Complete files can be moved to that path atomically, as both are on one file
+  system. Creates the path's folder if needed; deletes the temporary one at the
+  end of the block.
 
   Raises:
-    OSError: nothing can be made there.
+    OSError: nothing can be created there.
   """
   place.parent.mkdir(parents=True, exist_ok=True)
   with tempfile.TemporaryDirectory(
