@@ -1,10 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""JAX's internals: all private names and caches of it that lagom_xla touches.
+"""All uses of JAX's private names and caches, from JAX 0.10.2 to 0.12.
 
-They are those of JAX 0.10.2 to 0.12; nothing else imports `jax._src`, as ruff
-checks. What has no public way in is here: the module and the backend of a
-lowered step, compiles of StableHLO that no function was traced to, what jit
-does with a signature it has not seen, the lock of its profiler, the store that
-a job's processes share.
+Nothing else imports `jax._src`; ruff checks that. These have no public API: the
+module and backend of a lowered step, compiles of StableHLO without a traced
+function, jit's handling of new signatures, the profiler's lock, and the
+key-value store of a job's processes.
 """

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Caches of JAX: whether they were cleared, and what stays the same."""
+"""JAX's caches: detects when they are cleared, and disables the one on disk."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from lagom_xla.jax_internals import lowerings
 
 @functools.lru_cache(maxsize=1)
 def _latest_clearing() -> object:
-  """An object that is another one after each `jax.clear_caches`."""
+  """An object that `jax.clear_caches` replaces."""
   return object()
 
 
-# Has JAX clear this cache with its own.
+# Makes `jax.clear_caches` clear this cache, too.
 util.register_cache(_latest_clearing, "lagom_xla.latest_clearing")
 
 
 class Clearings:
-  """Those of JAX's caches by `jax.clear_caches`, from now on."""
+  """Detects calls of `jax.clear_caches`."""
 
   def __init__(self) -> None:
     self._latest = _latest_clearing()
 
   def has_come(self) -> bool:
-    """Whether there was one since the last time that this was asked."""
+    """Whether there was a call since the last check."""
     before, self._latest = self._latest, _latest_clearing()
     return before is not self._latest
 
 
 def is_same_step(one: jax.stages.Lowered, other: jax.stages.Lowered) -> bool:
-  """Whether jit lowered the same step twice, for the same signature.
+  """Whether two lowerings are of the same step and signature.
 
-  A JAX that keeps what it knows of a step elsewhere does not tell: False.
+  False if this JAX keeps a lowering's metadata elsewhere.
   """
   try:
     return _outside(one) == _outside(other) and _digest(one) == _digest(other)
@@ -56,7 +56,7 @@ def _digest(lowered: jax.stages.Lowered) -> str:
 
 
 def _outside(lowered: jax.stages.Lowered) -> object:
-  """What jit knows of a step beside its module."""
+  """The metadata of a lowered step in JAX, besides its module."""
   lowering: Any = lowered._lowering
   known = lowering.compile_args
   return (
@@ -73,14 +73,14 @@ def _outside(lowered: jax.stages.Lowered) -> object:
 
 @contextlib.contextmanager
 def persistent_off() -> Iterator[None]:
-  """Switches JAX's persistent compilation cache off for a compile.
+  """Disables JAX's persistent compilation cache inside the block.
 
-  Also where it has no folder: JAX hashes the whole program for it all the same.
+  Worthwhile even without a cache folder: JAX would hash the whole program.
   """
   config: Any = jax.config
   was_enabled = config.jax_enable_compilation_cache
   jax.config.update("jax_enable_compilation_cache", False)
-  # JAX decides once whether it has a cache; this makes it decide anew.
+  # JAX decides only once whether to use the cache, unless it is reset.
   _reset()
   try:
     yield
@@ -90,7 +90,7 @@ def persistent_off() -> Iterator[None]:
 
 
 def _reset() -> None:
-  """Resets the cache without the line that JAX logs of it, once a compile."""
+  """Resets the cache without the line that JAX would log for each compile."""
   reset = compilation_cache.reset_cache
   logger = logging.getLogger(reset.__module__)
   was_disabled, logger.disabled = logger.disabled, True

@@ -1,8 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What jit does with a signature that it has not seen, and another answer.
+"""Replaces what jit does with a new signature: runs another executable.
 
-That is to run another executable: how C++ calls one, and what it returns.
+Also reads how C++ calls an executable, and its shardings and result types.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from lagom_xla import errors
 
 
 def jit_internals(jitted: Any) -> tuple[Any, Callable[..., Any]]:
-  """The jit arguments of a jitted function, and its own cache miss.
+  """The jit arguments of a jitted function, and its cache-miss function.
 
   Raises:
-    UnsupportedError: it is not a function of `jax.jit`, or jit has changed.
+    UnsupportedError: it is not a function of `jax.jit`, or this JAX has other
+      internals.
   """
   if not callable(getattr(jitted, "trace", None)):
     raise errors.UnsupportedError(
@@ -35,17 +36,17 @@ def jit_internals(jitted: Any) -> tuple[Any, Callable[..., Any]]:
 
 
 def is_transformed() -> bool:
-  """Whether a transformation such as `jax.grad` is going on."""
+  """Whether a transformation such as `jax.grad` is active."""
   from jax._src import core
 
   return not core.trace_state_clean()
 
 
 def jit_with(jitted: Any, info: Any, cache_miss: Callable[..., Any]) -> Any:
-  """A function of jit's own type, with a cache that it shares with no other.
+  """Makes a function of jit's own type, with a cache of its own.
 
   Raises:
-    UnsupportedError: jit has changed.
+    UnsupportedError: this JAX has other internals.
   """
   try:
     from jax._src import tree_util
@@ -74,9 +75,9 @@ def _unsupported(jitted: Any, error: Exception) -> errors.UnsupportedError:
 
 
 def cache_miss_of(compiled: Any) -> Callable[..., Any] | None:
-  """What C++ asks an executable on its first call.
+  """The function that C++ calls on an executable's first call.
 
-  None where every call goes through Python, as with host callbacks.
+  None if every call goes through Python, as with host callbacks.
   """
   try:
     return compiled._executable.create_cpp_call(compiled._params)._cache_miss
@@ -87,10 +88,10 @@ def cache_miss_of(compiled: Any) -> Callable[..., Any] | None:
 def input_shardings_of(
   compiled: Any,
 ) -> Sequence[jax.sharding.Sharding | None] | None:
-  """Where an executable takes its arguments, flat; None for those not used.
+  """Shardings of an executable's flattened arguments; None for unused ones.
 
-  None of all where JAX does not tell. The public `input_shardings` makes the
-  user's own classes of them, which may take nothing but arrays.
+  Returns None if this JAX does not expose them. The public `input_shardings`
+  builds the user's pytree classes from them, which may accept only arrays.
   """
   try:
     return compiled._input_shardings_flat()
@@ -99,10 +100,10 @@ def input_shardings_of(
 
 
 def results_of(compiled: Any) -> Any:
-  """Types of what an executable returns, in the step's tree.
+  """Types of an executable's results, in the step's output tree.
 
-  The public `out_info` has layouts, too, and fails where there are tokens, as
-  of ordered effects.
+  The public `out_info` also has layouts, and fails on tokens, such as those of
+  ordered effects.
   """
   try:
     types = compiled._executable.out_avals

@@ -1,12 +1,15 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Lowered steps of JAX: which module each has, for whom, and what it shares.
+"""Reads and changes lowered steps, and detects what lowering loses.
 
-Also what they are lowered without: debug callbacks, and memory kinds, as
-compile-only devices cannot say which memories they have: a sharding over them
-that asks for pinned_host is made without it, and nothing says so. And who asks
-which platform this is: a program may choose kernels by the answer, which is
-"cpu" where there is no GPU.
+Without GPUs, JAX may lower another program than with them:
+
+- Debug callbacks for GPUs cannot be compiled. `without_callbacks` omits them.
+- Compile-only devices do not report their memories, so JAX silently drops
+  memory kinds such as pinned_host from their shardings. See
+  `lost_memory_kinds`.
+- A program that asks for the platform gets "cpu", and may choose kernels by
+  it. See `told_cpu`.
 """
 
 from __future__ import annotations
@@ -41,11 +44,11 @@ def with_module(
 ) -> jax.stages.Lowered:
   """A lowered step with another module in place of its own.
 
-  Shardings, donation and the trees of arguments and results are kept, so the
-  module must take and return what its own one does.
+  The step keeps its shardings, donation and pytrees, so the module must have
+  the same arguments and results as the original.
 
   Raises:
-    UnsupportedError: JAX lowers in another way.
+    UnsupportedError: this JAX has other internals.
   """
   if getattr(lowered._lowering, "_hlo", None) is None:
     raise errors.UnsupportedError(
@@ -56,7 +59,7 @@ def with_module(
 
 
 def with_client(lowered: jax.stages.Lowered, client: Any) -> jax.stages.Lowered:
-  """A lowered step that is compiled by another client."""
+  """A lowered step that another client compiles."""
   known = lowered._lowering.compile_args
   return _changed(lowered, compile_args={**known, "backend": client})
 
@@ -64,7 +67,7 @@ def with_client(lowered: jax.stages.Lowered, client: Any) -> jax.stages.Lowered:
 def _changed(
   lowered: jax.stages.Lowered, **attributes: Any
 ) -> jax.stages.Lowered:
-  """A lowered step whose lowering has other attributes, and is not compiled."""
+  """A copy of a lowered step with other attributes and no cached executable."""
   lowering: Any = copy.copy(lowered._lowering)
   for name, value in {**attributes, "_executable": None}.items():
     setattr(lowering, name, value)
@@ -76,7 +79,7 @@ def _changed(
 def copied(lowered: jax.stages.Lowered) -> jax.stages.Lowered:
   """A lowered step with a copy of its module.
 
-  JAX remembers executables by module and options, whatever passes took part.
+  JAX caches executables by module and options, and ignores our passes.
   """
   module: Any = lowered.compiler_ir("stablehlo")
   with module.context, ir.Location.unknown():
@@ -95,31 +98,31 @@ def serialized_hlo(lowered: jax.stages.Lowered) -> bytes:
 
 
 def identity_of(lowered: jax.stages.Lowered) -> object:
-  """What signatures share that jit would compile only once."""
+  """A key that is equal for signatures that jit would compile only once."""
   return lowered._lowering, lowered.in_tree, lowered.out_tree
 
 
 def changes_refs(lowered: jax.stages.Lowered) -> bool:
-  """Whether a step works on refs, which it takes or was traced with."""
+  """Whether a step uses refs, as arguments or captured by tracing."""
   return lowered._lowering.compile_args.get("mut") is not None
 
 
 def digest(module: ir.Module) -> str:
-  """A hash of what a module computes, and how, but for source lines."""
+  """A hash of a module without its source locations."""
   return hashlib.sha256(_text(module).encode()).hexdigest()
 
 
-# Calls that name functions of this process by what only it knows them by.
+# Calls whose config identifies a Python function of this process.
 _OF_PROCESS = re.compile(r'(?:callback|CustomSPMDPartitioning)\b"?[ (]')
 _CONFIG = re.compile(r'backend_config = (?:"[^"]*"|\{[^}]*\})')
-# More lines of a program count as the last of them.
+# The last hash covers all lines beyond these.
 _MOST_LINES = 16 * 1024
 
 
 def lines_digests(lowered: jax.stages.Lowered, num_lines: int) -> list[str]:
-  """Short hashes of a step's program, of so many lines of its text each.
+  """Short hashes of a step's program, one per `num_lines` lines of its text.
 
-  Processes that lower the same step have the same ones. The text is that of
+  Processes that lower the same step get the same hashes. The text is that of
   `lowered.as_text()`.
   """
   module: Any = lowered.compiler_ir("stablehlo")
@@ -142,14 +145,15 @@ def _text(module: ir.Module) -> str:
 
 
 def num_devices_of_sharding(serialized: bytes) -> int:
-  """Devices that a serialized OpSharding splits an array over; 1 for none.
+  """The number of devices in a serialized OpSharding; 1 if it has none.
 
   Raises:
     HloError: it is damaged.
   """
   proto = xla_client.OpSharding()
   proto.ParseFromString(serialized)
-  # One that names axes counts them, whatever its type; one without devices, 0.
+  # A sharding that names axes counts their devices, whatever its type; one
+  # without devices counts 0.
   return max(
     _sharding(part).num_devices() or 1
     for part in proto.tuple_shardings or [proto]
@@ -157,9 +161,9 @@ def num_devices_of_sharding(serialized: bytes) -> int:
 
 
 def is_named_sharding(serialized: bytes) -> bool:
-  """Whether a serialized OpSharding names the axes of a mesh, as of JAX 0.12.
+  """Whether a serialized OpSharding names mesh axes, as from JAX 0.12 on.
 
-  GSPMD aborts where it finds one.
+  GSPMD aborts on such shardings.
 
   Raises:
     HloError: it is damaged.
@@ -180,10 +184,10 @@ def _sharding(proto: Any) -> Any:
 
 @contextlib.contextmanager
 def without_callbacks() -> Iterator[None]:
-  """Lowers for GPUs without `jax.debug.print` and `jax.debug.callback`.
+  """Omits `jax.debug.print` and `jax.debug.callback` from lowerings for GPUs.
 
-  They call into a process that has the GPUs, which this one may not. Warns
-  where something is left out.
+  They call into the process that has the GPUs, which may be another one. Warns
+  if any were omitted.
   """
   left_out: list[str] = []
   rules = mlir._platform_specific_lowerings["cuda"]
@@ -213,14 +217,14 @@ def without_callbacks() -> Iterator[None]:
 
 
 _NamedSharding: Any = jax.sharding.NamedSharding
-# Where programs find the class, and where its own methods do.
+# Where programs, and the class's own methods, look the class up.
 _PLACES: Any = (jax, jax.sharding, named_sharding)
-# Programs keep the class that they imported, so what it notices is here.
+# Global, because programs keep the class that they imported.
 _lost: set[str] = set()
 
 
 class _Noticing(type):
-  """All that JAX's class is asked for, by whoever has the other one."""
+  """Forwards to JAX's class, and notes memory kinds that it drops."""
 
   def __call__(cls, *args: Any, **kwargs: Any) -> Any:
     made = _NamedSharding(*args, **kwargs)
@@ -240,15 +244,15 @@ class _Noticing(type):
 
 
 class _Stand(metaclass=_Noticing):
-  """What has the name of JAX's class, and makes objects of JAX's."""
+  """Stands in for JAX's class; its instances are those of JAX's class."""
 
 
 @contextlib.contextmanager
 def lost_memory_kinds() -> Iterator[set[str]]:
-  """Yields the kinds that are lost inside, as they are.
+  """Yields a set that collects the memory kinds that JAX drops in the block.
 
-  JAX makes the objects in C++, where nobody can look on, so inside another
-  class has the name of its own.
+  JAX makes shardings in C++, which cannot be patched, so the block replaces the
+  class `NamedSharding`.
   """
   _lost.clear()
   for place in _PLACES:
@@ -262,10 +266,10 @@ def lost_memory_kinds() -> Iterator[set[str]]:
 
 @contextlib.contextmanager
 def told_cpu() -> Iterator[dict[tuple[str, int], None]]:
-  """Yields where a program asks for the platform inside and is told "cpu".
+  """Yields where the program asks for the platform in the block and gets "cpu".
 
-  Each is a file and a line, once; JAX's own are left out, and those that
-  `source_info_util` was told to exclude.
+  Keys are (file, line). JAX's own files, and those excluded by
+  `source_info_util.register_exclusion`, do not count.
   """
   places: dict[tuple[str, int], None] = {}
   device: Any = xla_client.Device

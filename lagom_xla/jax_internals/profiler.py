@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Profiler of JAX, which a process has one of: held until others ask for it.
+"""Shares JAX's profiler, of which a process has one, with the program.
 
-Whoever starts a trace while another one is on gets an error from JAX, also a
-program that knows nothing of ours. All of `jax.profiler` takes one lock first.
-Once we have held the profiler, that lock has others wait until we let go of it.
+JAX raises an error if a trace starts during another one, so our traces could
+break a program that takes its own. All of `jax.profiler` first takes one lock.
+`hold` replaces it by a lock that first ends our trace.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from jax._src import profiler
 
 from lagom_xla import errors
 
-# What ends the trace of ours that is on; None while there is none.
+# Ends our running trace; None if there is none.
 _give_back: Callable[[], None] | None = None
 _own = threading.local()
 
 
 def is_recording() -> bool:
-  """Whether what runs now gets into a trace, whoever takes it."""
+  """Whether any trace is being recorded, ours or the program's."""
   return jax.profiler.TraceAnnotation.is_enabled()
 
 
 def hold(give_back: Callable[[], None]) -> None:
-  """Has others ask before they use `jax.profiler`.
+  """Makes all other uses of `jax.profiler` end our trace first.
 
   Args:
-    give_back: Ends our trace, and returns once the profiler is free, or will
-      not be; called in the thread that asks.
+    give_back: Ends our trace, and returns once the profiler is free, or cannot
+      be freed. Called in the other user's thread.
 
   Raises:
-    UnsupportedError: This JAX works in another way, and others would get an
+    UnsupportedError: This JAX has other internals, so others would get an
       error.
   """
   global _give_back
@@ -54,14 +54,14 @@ def hold(give_back: Callable[[], None]) -> None:
 
 
 def let_go() -> None:
-  """Has nobody ask any more."""
+  """Lets others use `jax.profiler` directly again."""
   global _give_back
   _give_back = None
 
 
 @contextlib.contextmanager
 def as_holder() -> Iterator[None]:
-  """This thread uses `jax.profiler` and asks nobody."""
+  """Lets this thread use `jax.profiler` without ending our trace."""
   _own.is_holder = True
   try:
     yield
@@ -70,13 +70,13 @@ def as_holder() -> Iterator[None]:
 
 
 def stop() -> None:
-  """Ends the trace that was started by whoever calls, and has it written.
+  """Ends the caller's trace, and makes JAX write it.
 
-  Where a capture of `jax.profiler.start_server` has the profiler, JAX notices
-  only now. It is free for the next trace however this ends.
+  If a capture of `jax.profiler.start_server` has the profiler, JAX notices only
+  now. The profiler is free afterwards, even if this raises.
 
   Raises:
-    Exception: Whatever JAX does; nothing may have been written.
+    Exception: Whatever JAX raises; the trace may not have been written.
   """
   with as_holder():
     try:
@@ -84,19 +84,19 @@ def stop() -> None:
     except BaseException:
       state: Any = profiler._profile_state
       with state.lock:
-        state.reset()  # JAX does so only where all went well.
+        state.reset()  # JAX does so only on success.
       raise
 
 
 class _AskingLock:
-  """The lock of `jax.profiler`; who wants it asks us for the profiler first."""
+  """The lock of `jax.profiler`; taking it ends our trace first."""
 
   def __init__(self, lock: Any):
     self._lock = lock
 
   def __enter__(self) -> None:
     self._lock.acquire()
-    # Only who has the lock knows: we may have begun while it was waited for.
+    # Read with the lock held: our trace may have begun during the wait.
     give_back = _give_back
     if give_back is None or getattr(_own, "is_holder", False):
       return

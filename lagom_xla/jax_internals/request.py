@@ -1,12 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to XLA: what JAX hands to it for a compile, as data.
+"""Requests to XLA: the inputs that JAX passes to a compile, as data.
 
-With it a process that knows nothing of the user's code compiles what this one
-would.
+Any process can compile a request, without the user's code.
 
-What it asks for is recorded in place of its client; for modules that no
-function was traced to, made here.
+For a lowered step, a stand-in for its client records what JAX passes. For a
+module without a traced function, the request is made here.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ from lagom_xla import errors
 from lagom_xla.jax_internals import caches
 from lagom_xla.jax_internals import lowerings
 
-# What JAX calls costs for XLA's scheduler, among the options of a compile.
+# JAX's compiler option for a profile of costs for XLA's scheduler.
 PROFILE = "fdo_profile"
 
 
 class Recorded(BaseException):
-  """Ends a compile with what a client was asked for; nobody else catches it."""
+  """Ends a compile and carries its inputs; nothing else catches it."""
 
 
 class Recorder:
-  """Stands for a client, and tells what it is asked to compile."""
+  """Stands in for a client, and records what it is asked to compile."""
 
   def __init__(self, client: Any):
     self._client = client
@@ -59,25 +58,25 @@ class Recorder:
     device_ids = tuple(device.id for device in executable_devices)
     raise Recorded(compile_options, device_ids, bool(host_callbacks))
 
-  # What JAX asks of clients that are not compile-only.
+  # JAX calls this on clients that are not compile-only.
   compile_and_load = compile
 
 
 def stablehlo_of_hlo(serialized: bytes) -> ir.Module:
-  """A serialized HloModuleProto as StableHLO.
+  """Converts a serialized HloModuleProto to StableHLO.
 
-  Raises whatever jaxlib does for a module without such a form.
+  Raises whatever jaxlib raises for a module that it cannot convert.
   """
   return module(_jax.mlir.hlo_to_stablehlo(serialized))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Program:
-  """A module, as requests hold it.
+  """The module of a request.
 
   Attributes:
-    bytecode: MLIR's.
-    content_digest: a hash of it without the lines that it was written in.
+    bytecode: the module as MLIR bytecode.
+    content_digest: a hash of the module without source files and lines.
   """
 
   bytecode: bytes
@@ -86,14 +85,14 @@ class Program:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-  """What XLA gets for a compile, as data that another process can compile.
+  """The inputs of a compile, as data for any process.
 
   Attributes:
     program: the module.
-    options: a CompileOptionsProto without overrides, whose order it would not
-      keep.
-    overrides: XLA option -> value, on top of those of the proto.
-    device_ids: the devices that it is compiled for, in their order.
+    options: a serialized CompileOptionsProto without overrides, as the proto
+      would lose their order.
+    overrides: XLA option -> value, on top of `options`.
+    device_ids: IDs of the devices to compile for, in order.
   """
 
   program: Program
@@ -102,17 +101,17 @@ class Request:
   device_ids: tuple[int, ...]
 
 
-# What `jax.experimental.custom_partitioning` calls its calls, cuDNN's attention
-# among them; their names in it are addresses of Python functions.
+# The custom call of `jax.experimental.custom_partitioning`, used by cuDNN's
+# attention; it holds addresses of Python functions.
 _PARTITIONED_BY_PYTHON = b"CustomSPMDPartitioning"
 
 
 def program(module: ir.Module) -> Program:
-  """A module as requests hold it."""
+  """Converts a module for a request."""
   bytecode = mlir.module_to_bytecode(module)
   with mlir.make_ir_context():
     parsed = ir.Module.parse(bytecode)
-    # XLA names instructions by what JAX was doing, which is in locations too.
+    # XLA names instructions after JAX's name stacks, which are in locations.
     digest = hashlib.sha256("\n".join(_names(parsed)).encode())
     strip = passmanager.PassManager.parse("builtin.module(strip-debuginfo)")
     strip.run(parsed.operation)
@@ -121,7 +120,7 @@ def program(module: ir.Module) -> Program:
 
 
 def _names(module: ir.Module) -> list[str]:
-  """What locations name, without files, lines and columns."""
+  """The names in locations, without files, lines and columns."""
   names: list[str] = []
 
   def visit(operation: ir.Operation) -> ir.WalkResult:
@@ -143,13 +142,13 @@ def _name(location: ir.Location) -> str:
 
 
 def module(stablehlo: bytes) -> ir.Module:
-  """The module of MLIR bytecode."""
+  """Parses a module from MLIR bytecode."""
   with mlir.make_ir_context():
     return ir.Module.parse(stablehlo)
 
 
 def with_options(request: Request, options: Mapping[str, Any]) -> Request:
-  """A request with more XLA options, and costs for XLA's scheduler."""
+  """A request with more XLA options, and a profile if `PROFILE` is one."""
   parsed = xla_client.CompileOptions.ParseFromString(request.options)
   overrides = {**dict(request.overrides), **options}
   profile = overrides.pop(PROFILE, None)
@@ -165,10 +164,10 @@ def with_options(request: Request, options: Mapping[str, Any]) -> Request:
 def of_step(
   lowered: jax.stages.Lowered, options: Mapping[str, Any], module: Program
 ) -> Request | None:
-  """What JAX would hand to XLA to compile a lowered step, without compiling.
+  """The request of JAX's compile of a lowered step; compiles nothing.
 
-  None where the step, or XLA when it partitions the step, calls back into this
-  process. `options` are those of `jax.stages.Lowered.compile`.
+  None if the step, or its partitioning in XLA, calls back into this process.
+  `options` are the compiler_options of `jax.stages.Lowered.compile`.
   """
   if _PARTITIONED_BY_PYTHON in module.bytecode:
     return None
@@ -179,7 +178,7 @@ def of_step(
 def _handed(
   lowered: jax.stages.Lowered, options: Mapping[str, Any]
 ) -> tuple[Any, tuple[int, ...], bool]:
-  """What JAX hands to XLA beside the module: options, devices, callbacks."""
+  """JAX's inputs to XLA besides the module: options, devices, callbacks."""
   recorder = Recorder(lowerings.client_of(lowered))
   recorded = lowerings.with_client(lowered, recorder)
   try:
@@ -193,13 +192,13 @@ def _handed(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Handed:
-  """What JAX hands to XLA beside a module and its devices.
+  """JAX's inputs to XLA besides a module and its devices.
 
   Attributes:
-    options: a CompileOptionsProto, in which JAX's settings are.
-    read: what `read` returns.
+    options: a serialized CompileOptionsProto, with JAX's settings.
+    read: the result of `read`, with XLA_FLAGS alone.
     jit: the compiler_options of `jax.jit`.
-    disabled: passes of XLA that are disabled.
+    disabled: XLA's disabled passes.
   """
 
   options: bytes
@@ -209,14 +208,14 @@ class Handed:
 
 
 def handed_for(lowered: jax.stages.Lowered) -> Handed:
-  """What JAX hands to XLA for a lowered step."""
+  """JAX's inputs to XLA for a lowered step."""
   with caches.persistent_off():
     options, _, _ = _handed(lowered, {})
   return _as_data(options, jit_options(lowered))
 
 
 def handed_for_any(jit: Mapping[str, Any] | None = None) -> Handed:
-  """The same for any step of this process; XLA reads XLA_FLAGS for it.
+  """JAX's inputs for any step of this process; makes XLA read XLA_FLAGS.
 
   `jit` are the compiler_options of its `jax.jit`.
   """
@@ -227,7 +226,7 @@ def handed_for_any(jit: Mapping[str, Any] | None = None) -> Handed:
 
 
 def handed_by(request: Request) -> Handed:
-  """The same of a request without options of our own."""
+  """JAX's inputs in a request without options of ours."""
   options = xla_client.CompileOptions.ParseFromString(request.options)
   options.env_option_overrides = list(request.overrides)
   return _as_data(options, {})
@@ -238,14 +237,14 @@ def _as_data(options: Any, jit: Mapping[str, Any]) -> Handed:
   return Handed(
     options=options.SerializeAsString(),
     read=read(),
-    # JAX keeps some of them apart from XLA's.
+    # JAX keeps some of them apart from XLA's options.
     jit={**jit, **dict(options.env_option_overrides)},
     disabled=debug_options.xla_disable_hlo_passes,
   )
 
 
 def read() -> bytes:
-  """A CompileOptionsProto of XLA_FLAGS alone, which XLA reads once."""
+  """A serialized CompileOptionsProto of XLA_FLAGS, which XLA reads once."""
   return xla_client.CompileOptions().SerializeAsString()
 
 
@@ -262,9 +261,9 @@ def of_stablehlo(
   *,
   partitioner: str | None,
 ) -> Request:
-  """What XLA gets for a module that no function was traced to.
+  """The request for a module without a traced function.
 
-  The partitioner is "shardy" or "gspmd"; None for the program of one device.
+  `partitioner` is "shardy" or "gspmd"; None for the program of one device.
   """
   overrides: Any = dict(options)
   profile = overrides.pop(PROFILE, None)
@@ -279,19 +278,19 @@ def of_stablehlo(
   build_options = compile_options.executable_build_options
   build_options.use_spmd_partitioning = partitioner is not None
   build_options.use_shardy_partitioner = partitioner == "shardy"
-  # As jit does for results whose sharding is not given.
+  # As jit does for results without a given sharding.
   build_options.allow_spmd_sharding_propagation_to_output = [True]
   device_ids = tuple(device.id for device in devices)
   return _request(compile_options, device_ids, module)
 
 
 def has_started() -> bool:
-  """Whether JAX has a backend, before which XLA reads XLA_FLAGS."""
+  """Whether JAX has a backend, so that XLA has read XLA_FLAGS."""
   return xla_bridge.backends_are_initialized()
 
 
 def compile(request: Request, devices: Sequence[jax.Device]) -> Any:
-  """The executable of a request, for compile-only devices or CPUs here."""
+  """Compiles a request, for compile-only devices or this process's CPUs."""
   options = xla_client.CompileOptions.ParseFromString(request.options)
   options.env_option_overrides = list(request.overrides)
   by_id = {device.id: device for device in devices}
@@ -305,7 +304,7 @@ def compile(request: Request, devices: Sequence[jax.Device]) -> Any:
 
 
 def options_for_partitioned(request: Request) -> bytes:
-  """A CompileOptionsProto for the request's program of one device."""
+  """A serialized CompileOptionsProto for the program of one device."""
   options = xla_client.CompileOptions.ParseFromString(request.options)
   options.env_option_overrides = list(request.overrides)
   build_options = options.executable_build_options

@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Store of keys that the processes of a job share: JAX's distributed client.
+"""The key-value store of a job's processes: JAX's distributed client.
 
-The processes reach it over plain TCP, before any device is used and without a
-collective. It lives in process 0: where that one dies, JAX ends the others.
+It works over TCP, before any device is used and without collectives. Process 0
+hosts it; if that process dies, JAX ends the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lagom_xla import errors
 class Store:
   """Keys and values that all processes of a job see.
 
-  All raise a ProcessesError where the store cannot be reached.
+  All methods raise a ProcessesError if the store cannot be reached.
   """
 
   process_id: int
@@ -30,7 +30,7 @@ class Store:
   _client: Any = dataclasses.field(repr=False)
 
   def put(self, key: str, value: bytes) -> bool:
-    """Sets a key that nobody has set; whether it was this call that did."""
+    """Sets a key unless it is set; returns whether this call set it."""
     try:
       self._client.key_value_set_bytes(key, value)
     except jax.errors.JaxRuntimeError as error:
@@ -39,7 +39,7 @@ class Store:
     return True
 
   def get(self, key: str, *, timeout_s: float) -> bytes | None:
-    """Waits for a key; None if it is not set within the time."""
+    """Waits for a key and returns its value; None if the time runs out."""
     timeout_ms = max(round(timeout_s * 1000), 1)
     try:
       return self._client.blocking_key_value_get_bytes(key, timeout_ms)
@@ -48,7 +48,7 @@ class Store:
       return None
 
   def in_folder(self, folder: str) -> Mapping[str, bytes]:
-    """The keys that are set so far below `folder`/, without it, and values."""
+    """The keys set so far under `folder`/, without that prefix, and values."""
     try:
       found = self._client.key_value_dir_get_bytes(folder)
     except jax.errors.JaxRuntimeError as error:
@@ -57,7 +57,7 @@ class Store:
 
 
 def of_job() -> Store | None:
-  """The store of this job; None where this process is all of it."""
+  """This job's store; None if this process is its only one."""
   state = distributed.global_state
   if state.client is None or state.num_processes < 2:
     return None
@@ -72,7 +72,7 @@ def processes_of(lowered: jax.stages.Lowered) -> frozenset[int]:
   """The processes whose devices a step was lowered for.
 
   Raises:
-    UnsupportedError: JAX lowers in another way.
+    UnsupportedError: this JAX has other internals.
   """
   devices = getattr(lowered._lowering, "_device_list", None)
   if devices is None:
