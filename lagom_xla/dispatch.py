@@ -47,7 +47,7 @@ Answer = tuple[Any, Any, bool]
 
 @dataclasses.dataclass(frozen=True)
 class Jitted:
-  """A function of `jax.jit`, its jit arguments, and its own cache miss.
+  """A function of `jax.jit`, its jit arguments, and its cache-miss function.
 
   `run` runs a call with a new signature as jit would, and answers C++.
   """
@@ -78,7 +78,7 @@ class Jitted:
   ) -> jax.stages.Lowered | None:
     """The step as jit lowers it for a call; None to leave the call to jit.
 
-    None under a transformation, and if it cannot be lowered: jit reports that
+    None under a transformation, and if lowering fails: jit reports the error
     better, without tracing again.
     """
     if is_transformed(args, kwargs):
@@ -117,8 +117,8 @@ def jitted(function: Any) -> Jitted:
 def _per_signature(function: Any, choose: Choose) -> Any:
   """A jitted function like `function` that runs what `choose` chooses.
 
-  It traces like `function`, and raises the same errors. What cannot be lowered
-  and calls under a transformation are left to jit. `choose` is called once for
+  It traces like `function`, and raises the same errors. Calls that cannot be
+  lowered or are under a transformation are left to jit. `choose` runs once for
   each new lowering, by one thread at a time, and again after
   `jax.clear_caches`.
   """
@@ -186,7 +186,7 @@ def _is_in_place(leaf: Any, sharding: jax.sharding.Sharding | None) -> bool:
 def _without_statics(
   args: tuple[Any, ...], kwargs: dict[str, Any], info: Any
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-  """The arguments that an executable takes."""
+  """The arguments without static ones, which an executable does not take."""
   # Negative numbers count from the end, as in jit.
   numbers = {n + len(args) if n < 0 else n for n in info.static_argnums}
   return (
@@ -261,10 +261,10 @@ def supported(
   *,
   by: str,
 ) -> Any:
-  """What `make` makes of a jitted step, or the step, with a warning.
+  """Returns the result of `make`, or the unchanged step with a warning.
 
   `make` gets a `Warner`, which warns in the name of `by`. If it raises an
-  UnsupportedError, the step is returned unchanged.
+  UnsupportedError, the step stays unchanged.
 
   Raises:
     TypeError: the step is not jitted.
@@ -288,10 +288,10 @@ def is_bound(step: Any) -> bool:
 
 
 def bound_alike(step: Any, make: Callable[[Any], Any]) -> Any:
-  """What `make` makes of a bound step's function, bound to the same object.
+  """Applies `make` to a bound step's function, and binds the result alike.
 
-  A method has the `lower` of its function, which does not know the object:
-  wrapped directly, it would be called without it.
+  A method's `lower` is that of its function, which does not know the object:
+  a method wrapped directly would be called without it.
   """
   if isinstance(step, types.MethodType):
     return types.MethodType(make(step.__func__), step.__self__)
@@ -306,7 +306,7 @@ class _Partial(functools.partial):
 
 
 def name_of(jitted_step: Any) -> str:
-  """What to call a step in messages."""
+  """A step's name in messages."""
   return getattr(jitted_step, "__name__", type(jitted_step).__name__)
 
 
@@ -331,7 +331,7 @@ def _unchanged(jitted_step: Any) -> Any:
 
 
 def _user_level() -> int:
-  """The stack level of the user's frame, for a warning in the caller."""
+  """The stack level of the user's frame, for a warning by the caller."""
   level, frame = 1, sys._getframe(1)
   while frame.f_back is not None and _is_ours(frame):
     level, frame = level + 1, frame.f_back

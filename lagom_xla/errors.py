@@ -1,21 +1,21 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Errors, in one family.
+"""lagom_xla's errors, which share a base class.
 
-Each message says what was wrong, where, and what to do, so that the command
-line and the decorator can show it as it is:
+Each message says what is wrong, where, and what to do. The command line and the
+decorator show it as it is:
 
     try:
       cluster.parse("8xh1000")
     except lagom_xla.LagomError as error:
       print(error)
 
-Anything else that is raised is a bug.
+Any other exception is a bug.
 """
 
 from __future__ import annotations
 
-# Causes by which JAX shows where it was called from, and that say nothing else.
+# Exceptions that JAX inserts as causes only to show its caller's stack.
 _TRACES = frozenset(
   [
     "JaxStackTraceBeforeTransformation",
@@ -23,32 +23,32 @@ _TRACES = frozenset(
     "UnfilteredStackTrace",
   ]
 )
-# Of the note that JAX adds to every error, about tracebacks.
+# From JAX's note about tracebacks, which it adds to every error.
 _JAX_NOTE = "JAX has removed its internal frames"
 
-# Of the messages of others, which have no limit.
+# Limits for other software's messages, which can be very long.
 _MOST_CHARACTERS = 600
 _MOST_LINES = 20
 
 
 class LagomError(Exception):
-  """Something that the reader of its message can set right."""
+  """An error that the user can fix."""
 
 
 class HloError(LagomError, ValueError):
-  """An HLO module that cannot be read."""
+  """An HLO module cannot be read."""
 
 
 class CombineError(LagomError, ValueError):
-  """Combine groups that a module cannot have; the message names the labels."""
+  """A module cannot have these combine groups; the message names the labels."""
 
 
 class ScheduleError(LagomError, ValueError):
-  """An order that is for another schedule, or would change the results."""
+  """An order is for another schedule, or would change results."""
 
 
 class ProgramError(LagomError, ValueError):
-  """A form that a program cannot be rewritten to; the message says why."""
+  """A program cannot be rewritten to a form; the message says why."""
 
 
 class DonationLostError(LagomError, RuntimeError):
@@ -56,7 +56,7 @@ class DonationLostError(LagomError, RuntimeError):
 
 
 class UnsupportedError(LagomError, NotImplementedError):
-  """A JAX or a jaxlib that works in a way that lagom_xla does not know."""
+  """This lagom_xla does not support the installed JAX or jaxlib."""
 
 
 class ClusterError(LagomError, ValueError):
@@ -64,59 +64,59 @@ class ClusterError(LagomError, ValueError):
 
 
 class CalibrationError(LagomError, ValueError):
-  """Measurements that a cluster cannot be calibrated by."""
+  """A cluster cannot be calibrated with these measurements."""
 
 
 class UnknownCollectiveError(LagomError, LookupError):
-  """A name that no collective of a step has; the message has those near it."""
+  """No collective of a step has this name; the message lists similar ones."""
 
 
 class TargetError(LagomError, ValueError):
-  """A target that cannot be used."""
+  """A target cannot be used."""
 
 
 class BatchError(LagomError, ValueError):
-  """A batch that cannot be split as asked, or results not be put together."""
+  """A batch cannot be split as asked, or its results cannot be combined."""
 
 
 class CompileError(LagomError, RuntimeError):
-  """A compile that failed; the message starts with what was asked for."""
+  """A compile failed; the message starts with what was asked for."""
 
 
 class CompileAbortedError(CompileError):
-  """A compile in which XLA ended its process, or hung until it was ended."""
+  """XLA ended its process during a compile, or hung and was stopped."""
 
 
 class ProfileError(LagomError, ValueError):
-  """A scheduler profile that would not reach XLA."""
+  """A scheduler profile would not reach XLA."""
 
 
 class TraceError(LagomError, ValueError):
-  """A trace of a run that cannot be read, or is of another step."""
+  """A trace of a run cannot be read, or is of another step."""
 
 
 class PlanError(LagomError, ValueError):
-  """A plan that cannot be read, or that is for something else."""
+  """A plan cannot be read, or is for something else."""
 
 
 class OutputError(LagomError, OSError):
-  """A result that cannot be written where stdout goes."""
+  """A result cannot be written to stdout."""
 
 
 class RuleError(LagomError, ValueError):
-  """NCCL rules that make no table; the message names the rule and the bound."""
+  """NCCL rules form no table; the message names the rule and the limit."""
 
 
 class TableError(LagomError, ValueError):
-  """A file that is not a usable NCCL table."""
+  """A file is not a usable NCCL table."""
 
 
 class OptionsError(LagomError, RuntimeError):
-  """The installed jaxlib does not show its options."""
+  """The options of the installed jaxlib cannot be read."""
 
 
 class FlagsError(LagomError, ValueError):
-  """An XLA_FLAGS over which XLA would end the process."""
+  """XLA_FLAGS would make XLA end the process."""
 
 
 class ProbeError(LagomError, RuntimeError):
@@ -124,29 +124,30 @@ class ProbeError(LagomError, RuntimeError):
 
 
 class WorkerError(LagomError, RuntimeError):
-  """A process to compile in that cannot be had; the message says why."""
+  """A worker process cannot start, or failed; the message says why."""
 
 
 class ProcessesError(LagomError, RuntimeError):
-  """Processes of a job that come to no agreement; the message names them."""
+  """The processes of a job cannot agree; the message names them."""
 
 
 class SettingsDifferError(ProcessesError):
-  """NCCL settings that differ between processes, whose collectives would hang.
+  """NCCL settings differ between processes, so their collectives would hang.
 
-  Unlike other errors it ends a tuned step: the step as it was would hang too.
+  Unlike other errors, this one leaves a tuned step: the unchanged step would
+  hang, too.
   """
 
 
 class Stopped(BaseException):
-  """A stop that was asked for, not an error: whoever has a result keeps it.
+  """A requested stop, not an error: code that has a result keeps it.
 
   Attributes:
-    reason: who asked for it, such as "Ctrl-C".
-    exit_status: what a command ends with that kept its best result so far.
-    is_caught: set by whoever keeps a result, as the first thing. Until then it
-      may be raised again: Python drops what is raised in a callback of garbage
-      collection, say.
+    reason: what requested it, such as "Ctrl-C".
+    exit_status: the exit status of a command that kept its best result so far.
+    is_caught: set first by the code that keeps a result. Until then, the stop
+      may be raised again, because Python drops exceptions in, for example,
+      callbacks of the garbage collector.
   """
 
   def __init__(self, reason: str, exit_status: int):
@@ -157,15 +158,15 @@ class Stopped(BaseException):
 
 
 def first_line(error: BaseException) -> str:
-  """What an error says in its first line, cut to a readable length."""
+  """The first line of an error's message, cut to a readable length."""
   lines = [line for line in str(error).splitlines() if line.strip()]
   return lines[0].strip()[:_MOST_CHARACTERS] if lines else type(error).__name__
 
 
 def message(error: BaseException) -> str:
-  """What an error says, each further line below the first.
+  """An error's message, with further lines indented below the first.
 
-  XLA may add the whole of a computation: what is beyond a screen is left out.
+  XLA may append a whole computation, so lines beyond one screen are left out.
   """
   lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
   lines = _shortened([line[:_MOST_CHARACTERS] for line in lines])
@@ -173,17 +174,17 @@ def message(error: BaseException) -> str:
 
 
 def _shortened(lines: list[str]) -> list[str]:
-  """Those that fit a screen, and how many more there are."""
+  """The lines that fit on a screen, and the number of those left out."""
   left_out = len(lines) - _MOST_LINES
-  if left_out <= 1:  # The one would take no less than to say so.
+  if left_out <= 1:  # The number would take a line, too.
     return lines
   return [*lines[:_MOST_LINES], f"... and {left_out} more lines"]
 
 
 def in_full(error: BaseException, *, at: str = "") -> str:
-  """All that an error says, and all that it came of, each on lines of its own.
+  """The full messages of an error and its causes, on separate lines.
 
-  Where it was raised stands behind its first line.
+  `at`, where the error was raised, follows the first line.
   """
   first, *more = _lines(error)
   lines = [f"{first} ({at})" if at else first]
@@ -198,7 +199,7 @@ def in_full(error: BaseException, *, at: str = "") -> str:
 
 
 def _below(word: str, error: BaseException) -> list[str]:
-  """An error's lines, below those of another."""
+  """An error's lines, indented below those of another."""
   first, *more = _lines(error)
   return [f"  {word} {first}", *(f"    {line}" for line in more)]
 
@@ -217,7 +218,7 @@ def _lines(error: BaseException) -> list[str]:
 
 
 def _without_traces(message: str) -> list[str]:
-  """A message's lines that are neither empty nor of a trace written into it."""
+  """A message's lines, without empty ones and embedded tracebacks."""
   found, is_in_trace = [], False
   for line in filter(str.strip, message.splitlines()):
     is_head = line.startswith("Traceback (most recent call last)")
@@ -228,7 +229,7 @@ def _without_traces(message: str) -> list[str]:
 
 
 def _cause(error: BaseException) -> BaseException | None:
-  """What an error came of, without the traces that JAX puts in between."""
+  """An error's cause, skipping those that JAX inserts to show stacks."""
   if error.__cause__ is None and not error.__suppress_context__:
     cause = error.__context__
   else:

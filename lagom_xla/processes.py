@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What child Pythons need to find modules, and temporary folders.
+"""The PYTHONPATH of child processes, and temporary folders.
 
 A temporary folder is locked (`flock`) while the process that made it, or a fork
 of it, lives, in any container. Its name contains the host, because locks may
@@ -43,7 +43,7 @@ def has_gpus() -> bool:
   return is_told_to or any(map(glob.glob, files))
 
 
-# Only its maker deletes a folder of this name: it may not be locked yet.
+# Other processes leave a folder of this name alone: it may not be locked yet.
 _UNLOCKED = "lagom_xla_unlocked-"
 
 
