@@ -37,7 +37,7 @@ from lagom_xla import errors
 
 # An argument: its position, or its name if it is passed by name.
 _Place = int | str
-# How the parts' leaves are put together.
+# How to combine the leaves of micro-batches.
 _RULES = ("batch", "mean", "sum", "last")
 _REDUCIBLE = {"mean": jnp.inexact, "sum": jnp.number}
 
@@ -167,8 +167,8 @@ def _check(num: int, reduction: str, aux: Any) -> None:
     )
   if reduction not in ("mean", "sum"):
     raise errors.BatchError(
-      f"The reduction is {reduction!r}: give 'mean' or 'sum', whichever the"
-      " loss is of its batch."
+      f"The reduction is {reduction!r}: give 'mean' or 'sum', as the loss"
+      " combines the elements of its batch."
     )
   for rule in jax.tree.leaves(aux):
     if rule not in _RULES:
@@ -221,7 +221,7 @@ def _share_of_loss(
 def _given(
   places: Sequence[_Place], whole: Collection[_Place], num_positional: int
 ) -> set[_Place]:
-  """These places, counted from the first argument; raises if one is missing."""
+  """The places, counted from the first argument; raises if one is missing."""
   found = {
     place + num_positional if isinstance(place, int) and place < 0 else place
     for place in places
@@ -229,9 +229,9 @@ def _given(
   for place in found:
     if place not in whole:
       raise errors.BatchError(
-        f"This call has no argument {place!r}, which micro_batches was told"
-        " of: name the batch, and keys, as they are given, by batch_argnums or"
-        " batch_argnames, rng_argnums or rng_argnames."
+        f"This call has no argument {place!r}, which micro_batches expects:"
+        " name positional arguments in batch_argnums and rng_argnums, and"
+        " keyword arguments in batch_argnames and rng_argnames."
       )
   return found
 
@@ -247,7 +247,7 @@ def _check_batch(batch: Mapping[_Place, Any], num: int) -> None:
   if not sizes:
     places = ", ".join(f"argument {place!r}" for place in batch)
     raise errors.BatchError(
-      f"There is no array to split in {places}: name the batch by"
+      f"There is no array to split in {places}: name the batch in"
       " batch_argnums or batch_argnames."
     )
   first, size = next(iter(sizes.items()))
@@ -255,7 +255,7 @@ def _check_batch(batch: Mapping[_Place, Any], num: int) -> None:
     if other != size:
       raise errors.BatchError(
         f"The batch has {size} elements in {first} and {other} in {leaf}: move"
-        " what has no batch axis to an argument that is not split."
+        " arrays without a batch axis to an argument that is not split."
       )
   if size % num:
     raise errors.BatchError(
@@ -292,7 +292,7 @@ def _join(rules: Any, parts: Sequence[Any]) -> Any:
     whole = jax.tree.broadcast(rules, parts[0])
   except ValueError as error:
     raise errors.BatchError(
-      f"aux does not begin as what the loss function returns: {error}"
+      f"aux is not a prefix of the aux of the loss function: {error}"
     ) from error
   return jax.tree.map(_join_leaf, whole, *parts)
 
@@ -319,9 +319,10 @@ def _rules_by_shape(whole: Any, part: Any, num: int, reduction: str) -> Any:
     if shape and of_whole.shape == (num * shape[0], *shape[1:]):
       return "batch"
     raise errors.BatchError(
-      f"It is unclear how aux{jax.tree_util.keystr(path)}, a"
-      f" {dtype}{list(shape)} of each of {num} micro-batches, makes a"
-      f" {dtype}{list(of_whole.shape)}: say so by micro_batches(aux=...)."
+      f"It is unclear how to combine aux{jax.tree_util.keystr(path)}:"
+      f" {dtype}{list(shape)} in each of {num} micro-batches,"
+      f" {dtype}{list(of_whole.shape)} in the whole batch. Pass"
+      " micro_batches(aux=...)."
     )
 
   return jax.tree_util.tree_map_with_path(rule, whole, part)

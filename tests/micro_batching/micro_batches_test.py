@@ -315,12 +315,12 @@ def with_aux(aux_of: Callable[[Any], Any]) -> Callable[..., Any]:
     (
       with_aux(lambda x: {"n": jnp.int32(len(x))}),
       {"has_aux": True},
-      r"aux\['n'\], a int32\[\] of each of 2 micro-batches",
+      r"combine aux\['n'\]: int32\[\] in each of 2 micro-batches",
     ),
     (
       with_aux(lambda x: x.T),
       {"has_aux": True},
-      r"makes a float32\[8, 24\]: say so by micro_batches\(aux",
+      r"float32\[8, 24\] in the whole batch. Pass micro_batches\(aux",
     ),
     (
       with_aux(lambda x: jnp.int32(len(x))),
@@ -330,7 +330,7 @@ def with_aux(aux_of: Callable[[Any], Any]) -> Callable[..., Any]:
     (
       with_aux(lambda x: (x, x)),
       {"has_aux": True, "aux": ("batch",)},
-      "aux does not begin as what the loss function returns",
+      "aux is not a prefix of the aux of the loss function",
     ),
   ],
 )
