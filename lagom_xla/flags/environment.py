@@ -287,8 +287,8 @@ def text_read(read: bytes) -> str:
   except (errors.OptionsError, errors.ProbeError):
     return text
   warnings.warn(
-    "XLA_FLAGS was changed after XLA had read it, which changes nothing: XLA"
-    f" has read {flags or 'none'}.",
+    "XLA_FLAGS was changed after XLA had read it, which has no effect: XLA"
+    f" uses {flags or 'no flags'}.",
     RuntimeWarning,
     stacklevel=2,
   )

@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The compiler_options of a step's `jax.jit`: whether JAX and XLA take them.
+"""Checks that JAX and XLA accept the compiler_options of a step's `jax.jit`.
 
-A job would end at its first call over one that they refuse. They are asked one
-by one, with an empty program.
+If they rejected one, a job would fail at its first call. Each option is tried
+by itself, in a compile of an empty program.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from lagom_xla.flags import debug_options
 from lagom_xla.flags import options as xla_options
 from lagom_xla.jax_internals import caches
 
-# JAX's own among them, and how its versions have a level there: by name, or as
-# the number of xla.ExecutionOptions.EffortLevel.
+# JAX's own options, and level O2 as JAX's versions spell it: by name, or as the
+# number in xla.ExecutionOptions.EffortLevel.
 _LEVELS = ("optimization_level", "memory_fitting_level")
 _O2 = ("O2", 29)
 
 
 def check(options: Mapping[Any, Any], place_of: Callable[[str], str]) -> None:
-  """Checks that JAX and XLA take the compiler_options of a step's jit.
+  """Checks that JAX and XLA accept the compiler_options of a step's jit.
 
-  `place_of` returns the line in which the program has a word, or "".
+  `place_of` returns the file and line in which the program has a word, or "".
 
   Raises:
-    TargetError: they do not take them; with what to write instead.
+    TargetError: they reject some; the message says what to write instead.
   """
   wrong = []
   for name, value in options.items():
     if refused := _refusal(name, value):
       place = place_of(str(name)) or "The program"
       wrong.append(
-        f"{place} gives jax.jit compiler_options with {name!r}: {value!r}."
+        f"{place} passes jax.jit compiler_options with {name!r}: {value!r}."
         f" {refused.rstrip('.')}. {_instead(str(name), value)}".rstrip()
       )
   if wrong:
@@ -46,8 +46,8 @@ def check(options: Mapping[Any, Any], place_of: Callable[[str], str]) -> None:
 
 
 def _refusal(name: str, value: Any) -> str:
-  """Why JAX or XLA does not take an option; "" where both do."""
-  # Nothing is dumped of a program that is not the user's.
+  """Why JAX or XLA rejects an option; "" if both accept it."""
+  # Dump nothing, as the program is not the user's.
   options = {"xla_dump_hlo_module_re": "^$", name: value}
   with contextlib.ExitStack() as stack:
     stack.enter_context(caches.persistent_off())
@@ -56,18 +56,18 @@ def _refusal(name: str, value: Any) -> str:
       jax.jit(lambda: 0).lower().compile(options)
     except (TypeError, ValueError) as error:
       what = errors.first_line(error)
-      if isinstance(error, TypeError):  # Of C++, with a list of all types.
-        what = f"it takes no {type(value).__name__} there"
-      return f"JAX {jax.__version__} refuses that: {what}"
-    except RuntimeError as error:  # Also where JAX_PLATFORMS leaves out CPUs.
+      if isinstance(error, TypeError):  # From C++, with a list of all types.
+        what = f"it does not accept a {type(value).__name__} here"
+      return f"JAX {jax.__version__} rejects it: {what}"
+    except RuntimeError as error:  # Also if JAX_PLATFORMS leaves out CPUs.
       what = errors.first_line(error).removeprefix("INVALID_ARGUMENT: ")
       if f"option {name}," in what or f"option: '{name}'" in what:
-        return f"XLA refuses that: {what}"
+        return f"XLA rejects it: {what}"
   return ""
 
 
 def _instead(name: str, value: Any) -> str:
-  """What to write in place of an option that is refused, in a sentence."""
+  """A sentence that says what to write instead of a rejected option."""
   if name in _LEVELS:
     example = next((it for it in _O2 if not _refusal(name, it)), None)
     return f"For O2, for example, write {name!r}: {example!r}."

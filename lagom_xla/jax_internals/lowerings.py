@@ -209,8 +209,8 @@ def without_callbacks() -> Iterator[None]:
     is_one = len(left_out) == 1
     what = "jax.debug call was" if is_one else "jax.debug calls were"
     warnings.warn(
-      f"{len(left_out)} {what} left out, as they can be compiled only where the"
-      " GPUs are. The job may run collectives for them.",
+      f"{len(left_out)} {what} left out: they can be compiled only where the"
+      " GPUs are. In the job they may add collectives.",
       RuntimeWarning,
       stacklevel=3,
     )

@@ -47,7 +47,7 @@ def hold(give_back: Callable[[], None]) -> None:
     if not hasattr(lock, "acquire"):
       raise errors.UnsupportedError(
         f"This lagom_xla does not know the lock of jax.profiler in JAX"
-        f" {jax.__version__}, so the program's own traces could not go first."
+        f" {jax.__version__}, so its traces could break the program's own."
       )
     state.lock = _AskingLock(lock)
   _give_back = give_back

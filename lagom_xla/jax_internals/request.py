@@ -186,7 +186,7 @@ def _handed(
   except Recorded as call:
     return call.args
   raise errors.UnsupportedError(
-    f"JAX {jax.__version__} compiled without asking the step's client."
+    f"JAX {jax.__version__} compiled a step without calling its client."
   )
 
 

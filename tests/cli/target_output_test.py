@@ -99,7 +99,7 @@ def test_what_a_target_says_goes_to_stderr_to_its_very_end(h100s, tmp_path):
   # A warning of ours is said, and another's is shown as Python does.
   assert "UserWarning: of the user" in warning and "steps.py" in warning
   assert source.strip().startswith("warnings.warn")
-  assert ours.startswith("lagom-xla: 1 jax.debug call was left out, ")
+  assert ours.startswith("lagom-xla: 1 jax.debug call was left out: ")
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""compiler_options that JAX or XLA refuses are an error of their line."""
+"""compiler_options that JAX or XLA rejects are an error of their line."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from lagom_xla.tuner import tuner
 @pytest.mark.parametrize(
   ("name", "value", "reason", "instead"),
   [
-    ("optimization_level", '"fast"', "JAX .* refuses", " (29|'O2')[.]"),
-    ("memory_fitting_level", "1.5", "JAX .* refuses", " (29|'O2')[.]"),
-    ("xla_gpu_magic", "True", "XLA refuses that: No such", "magic'[.]$"),
+    ("optimization_level", '"fast"', "JAX .* rejects", " (29|'O2')[.]"),
+    ("memory_fitting_level", "1.5", "JAX .* rejects", " (29|'O2')[.]"),
+    ("xla_gpu_magic", "True", "XLA rejects it: No such", "magic'[.]$"),
     (
       "xla_gpu_autotune_levl",
       "4",
@@ -25,7 +25,7 @@ from lagom_xla.tuner import tuner
       "Did you mean xla_gpu_autotune_level",
     ),
     ("xla_gpu_autotune_level", "1.5", "'1.5' is not a valid", "whole number"),
-    ("xla_gpu_autotune_level", "None", "takes no NoneType", "whole number"),
+    ("xla_gpu_autotune_level", "None", "not accept a NoneType", "whole number"),
     ("xla_gpu_enable_command_buffer", "[1]", "unhashable", "train.py:3"),
     (
       "xla_gpu_enable_while_loop_unrolling",
@@ -36,7 +36,7 @@ from lagom_xla.tuner import tuner
     (
       "xla_gpu_enable_pipelined_all_gather",
       '"on"',
-      "XLA refuses",
+      "XLA rejects",
       "'xla_gpu_enable_pipelined_all_gather': True[.]"
       "|'xla_gpu_pipeline_all_gather': '.*_ON'[.]",
     ),
