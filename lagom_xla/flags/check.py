@@ -37,8 +37,8 @@ from lagom_xla.flags import xla_kernels
 class Reading:
   """What one flag does in the installed jaxlib.
 
-  It ends the process if the flag or its value is invalid. Otherwise `sets` has
-  the options that differ from their defaults with this flag alone.
+  An unknown flag or an invalid value is fatal: XLA ends the process. Otherwise
+  `sets` has the options that differ from their defaults with this flag alone.
   """
 
   flag: syntax.Flag
@@ -463,8 +463,8 @@ class Checked:
     jaxlib_version: of the jaxlib that it was checked against.
     num_flags: number of flags that XLA reads.
     findings: in the order of the words.
-    suggestion: flags that say what was meant and that jaxlib takes.
-    variables: other programs' variables among the words, for the environment.
+    suggestion: the corrected flags, which jaxlib accepts.
+    variables: other environment variables found in it, to export separately.
     is_fatal: whether XLA would end the process; the exit status is then 1.
   """
 
@@ -673,7 +673,7 @@ class Planned:
   """The flags and variables of a plan.
 
   Attributes:
-    xla_flags: what XLA_FLAGS should have.
+    xla_flags: the flags to add to XLA_FLAGS.
     messages: what was translated or left out for the installed jaxlib.
     nccl_env: NCCL's environment variables.
   """
@@ -691,8 +691,8 @@ class Entry:
 
   Attributes:
     flag: as XLA_FLAGS has it.
-    source: where it is from.
-    replaces: earlier flags that it overrides, and where they are from.
+    source: where it comes from.
+    replaces: earlier flags that it overrides, and where they come from.
   """
 
   flag: str
@@ -702,12 +702,12 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Merged:
-  """The XLA_FLAGS that is set, with the flags and variables of a plan.
+  """The current XLA_FLAGS merged with a plan's flags, and its variables.
 
   Attributes:
     entries: the merged flags, in order.
     messages: a sentence for each flag that was translated or left out.
-    xla_flags: what XLA_FLAGS should be.
+    xla_flags: the value to give XLA_FLAGS.
     nccl_env: NCCL's environment variables.
   """
 

@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What runs today: XLA's defaults, with whatever else changes a compile.
+"""What runs today: XLA's defaults, and all that changes a compile.
 
-That is the XLA_FLAGS of this process, JAX's settings that reach XLA, and the
-compiler_options of `jax.jit`, each of which overrides those before. The last
-two belong to one step, so ask for values inside `beside`.
+These are XLA_FLAGS of this process, JAX's settings that reach XLA, and the
+compiler_options of `jax.jit`; each overrides those before it. The last two
+belong to one step, so ask for values inside `beside`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Own:
     place: its file and line.
     does: what happens to existing flags: it drops them, keeps them and adds its
       own, or yields to them and adds none.
-    names: of the flags that it sets.
+    names: names of the flags that it sets.
     is_late: whether XLA had already read its flags.
   """
 
@@ -204,7 +204,7 @@ def _of_compile(handed: request.Handed) -> Beside:
     if (option := debug_options.find(name)) is not None:
       with contextlib.suppress(xla_options.ValueRuleError):
         value = xla_options.convert(option, value)
-    # Of what JAX keeps apart from XLA's options, as it hands it on.
+    # If JAX keeps it apart from XLA's options, the value that it passes on.
     jit[name] = of_jax.pop(name, value)
   return Beside(jax=of_step(of_jax), jit=of_step(jit), build=build)
 
@@ -246,7 +246,7 @@ def xla_flags() -> str:
 
 
 def step_flags() -> str:
-  """Those of `xla_flags` that affect how steps are compiled for GPUs."""
+  """The part of `xla_flags` that affects how steps are compiled for GPUs."""
   flags, _ = syntax.parse(xla_flags())
   return " ".join(
     str(flag) for flag in flags if not flag.name.startswith(NOT_OF_THE_STEP)
@@ -261,7 +261,7 @@ def unread() -> str:
 
 @contextlib.contextmanager
 def as_read(text: str) -> Generator[None]:
-  """Has what is inside take this for XLA_FLAGS, as XLA has read that."""
+  """Makes code in the block use the XLA_FLAGS that XLA has read."""
   token = _text.set(text)
   try:
     yield
@@ -270,9 +270,9 @@ def as_read(text: str) -> Generator[None]:
 
 
 def text_read(read: bytes) -> str:
-  """XLA_FLAGS if XLA has read that, else flags that say what it has read.
+  """XLA_FLAGS; if it changed since XLA read it, flags equal to what XLA read.
 
-  Then a RuntimeWarning says so. `read` is what `request.read` returns.
+  In that case a RuntimeWarning says so. `read` is the result of `request.read`.
   """
   text = os.environ.get("XLA_FLAGS", "")
   try:
@@ -311,7 +311,7 @@ def _read() -> tuple[str, str]:
 
 
 def value(name: str) -> str | None:
-  """What an option is set to; None if it is not."""
+  """The value that an option is set to; None if it is not set."""
   fixed = found().fixed
   if name in fixed:
     return str(fixed[name])

@@ -33,7 +33,7 @@ _LEAD = re.compile(
   rf"""([("'\[{{{_SPACES}]*)((?:XLA_FLAGS\+?=)?)(["']?)([{_DASHES}]*)(.*)""",
   re.DOTALL,
 )
-# With what a line of shell has behind it.
+# With the semicolon that may follow it in a shell script.
 _ASSIGNED = re.compile(r"""XLA_FLAGS\+?=(["'])(?P<flags>.*)\1;?""", re.DOTALL)
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*=.*", re.DOTALL)
 # Two flags with no space between them.
@@ -179,7 +179,7 @@ def _without_marks(body: str) -> tuple[syntax.Flag, str]:
     elif last in "\"'" and text.find(last) == 0 and len(text) > 1:
       text = text[1:]  # They are a pair.
     elif text.count({"]": "[", ")": "(", "}": "{"}.get(last, "\0")):
-      break  # So are they.
+      break  # So are these.
     else:
       mark = _NAMES.get(last, last)
     text = text[:-1]

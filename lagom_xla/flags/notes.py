@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Notes on XLA's options that jaxlib cannot tell.
+"""Facts about XLA's options that jaxlib does not expose.
 
-Which were renamed or removed, and what to write now; which nothing reads; which
-crash some compiles. Each has its source; `openxla/xla#` numbers are pull
-requests.
+Options that were renamed or removed, with replacements; options that nothing
+reads; options that crash some compiles. Each has its source; `openxla/xla#`
+numbers are pull requests.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _DYNAMIC_SLICE = {
   for value in ("true", "false")
 }
 
-# Flags that recipes still have, and over which XLA ends the process.
+# Flags that recipes still contain, but that make XLA end the process.
 REMOVED: Mapping[str, Note] = {
   "xla_gpu_enable_async_collectives": _async("allcollectives"),
   "xla_gpu_enable_async_all_gather": _async("allgather"),
@@ -119,7 +119,7 @@ REMOVED: Mapping[str, Note] = {
   ),
 }
 
-# Those that jaxlib 0.10.2 still takes.
+# Removed flags that jaxlib 0.10.2 still accepts.
 REMOVED_SINCE: Mapping[str, Note] = {
   "xla_gpu_experimental_enable_nvshmem": Note(
     text="NVSHMEM collectives are gone; all use NCCL.",
@@ -128,7 +128,8 @@ REMOVED_SINCE: Mapping[str, Note] = {
   ),
 }
 
-# Options of collectives and memory that jaxlib 0.10.2 lacks -> which has them.
+# Options of collectives and memory that jaxlib 0.10.2 lacks -> the jaxlib that
+# has them.
 ADDED: Mapping[str, str] = {
   "xla_enable_nccl_symmetric_buffers_for_collectives": "0.11.0",
   "xla_gpu_enable_collectives_command_buffer_filter": "0.11.0",

@@ -32,7 +32,7 @@ _BOOLS = {
 
 
 class ValueRuleError(ValueError):
-  """A value that an option does not accept; the message says what it does."""
+  """An option does not accept a value; the message says what it accepts."""
 
 
 def convert(option: debug_options.Option, value: object) -> debug_options.Value:
@@ -136,10 +136,10 @@ class Flags(NamedTuple):
 def translate(
   name: str, value: object
 ) -> tuple[str, debug_options.Value] | str:
-  """Name and value of an option of any version in the installed jaxlib.
+  """Translates an option of any version to the installed jaxlib's.
 
-  Or a sentence that says why there is none. The value may have any spelling
-  that `convert` accepts.
+  Returns its name and value, or a sentence that says why it has none. The value
+  may have any spelling that `convert` accepts.
 
   Raises:
     OptionsError: the options of jaxlib cannot be read.

@@ -1,10 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""XLA_FLAGS that a program sets itself, as JAX's guides show.
+"""Records how a program sets XLA_FLAGS itself, as JAX's guides show.
 
-If a program overwrites the variable, a launcher's flags are lost; after XLA has
-read it, changes have no effect. So while a target is loaded each change is
-recorded, with its line. One that would end the process raises at that line.
+If a program overwrites the variable, a launcher's flags are lost. After XLA has
+read it, changes have no effect. So while a target is loaded, each change is
+recorded with its line. A change that would make XLA end the process raises an
+error at that line.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def watched() -> Iterator[list[environment.Own]]:
 
 
 def as_read() -> str:
-  """XLA_FLAGS as XLA has read it, whatever this process made of it since."""
+  """XLA_FLAGS as XLA has read it, even if this process changed it since."""
   return environment.text_read(request.read())
 
 

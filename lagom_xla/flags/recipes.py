@@ -118,7 +118,7 @@ RECIPES: tuple[Recipe, ...] = (
 def for_nodes(num_nodes: int) -> tuple[Recipe, ...]:
   """The recipes for a cluster, one per name.
 
-  If one comes in several sizes, the largest that the cluster has nodes for.
+  If a recipe comes in several sizes, it is the largest that fits the cluster.
   """
   found: dict[str, Recipe] = {}
   for recipe in RECIPES:

@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""XLA's options to run collectives in kernels of its own instead of NCCL's.
+"""XLA's options to run collectives in its own kernels instead of NCCL's.
 
-For small all-reduces XLA chooses them at compile time, as the module shows; for
-a ragged-all-to-all at run time, which no module shows.
+For small all-reduces XLA chooses at compile time, and the module shows it. For
+a ragged-all-to-all it chooses at run time, and no module shows it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from lagom_xla.flags import debug_options
 from lagom_xla.flags import environment
 
 EXCHANGES = "xla_gpu_unsupported_use_ragged_all_to_all_one_shot_kernel"
-# Kinds for which XLA may compile such kernels, from JAX 0.12 on.
+# Lists the kinds for which XLA may compile such kernels, from JAX 0.12 on.
 KERNELS = "xla_gpu_experimental_use_collective_kernels"
 # Without this JAX 0.12 fails if NCCL would have to replace a kernel.
 _FALLBACK = "xla_gpu_allow_ragged_all_to_all_nccl_send_recv_fallback"
-# Collectives whose kernels may span processes of a host, from JAX 0.12 on.
+# Lists the kinds whose kernels may span processes of a host, from JAX 0.12 on.
 _ACROSS = "xla_gpu_unsupported_use_cross_host_one_shot_kernel"
 
 # The kernel of JAX 0.12 that exchanges symmetric buffers.
 ON_DEVICE = "xla_gpu_experimental_ragged_all_to_all_use_device_kernel"
-# Most ranks of XLA's kernel, until JAX 0.10.2 and now (xla#47283).
+# Maximum ranks of XLA's kernel: up to JAX 0.10.2, and now (openxla/xla#47283).
 _MOST_EXCHANGING = 8, 32
 
 # Options that a schedule does not show.
@@ -62,7 +62,7 @@ def span_processes(kind: str) -> bool:
 
 
 def most_exchanging() -> int:
-  """Most ranks of a ragged-all-to-all in XLA's kernel."""
+  """The maximum ranks of a ragged-all-to-all in XLA's kernel."""
   return _MOST_EXCHANGING[_is_known(_ACROSS)]
 
 
