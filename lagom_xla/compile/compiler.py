@@ -63,15 +63,15 @@ _TILES_REMEDY = (
 )
 
 
-# By default processes of a job autotune a part of each module, and wait for the
-# others.
+# By default each process of a job autotunes a part of each module, and waits
+# for the others' parts.
 _ALONE: lowered_lib.Options = {"xla_gpu_shard_autotuning": False}
 _is_alone = contextvars.ContextVar("_is_alone", default=False)
 
 
 @contextlib.contextmanager
 def alone() -> Generator[None, None, None]:
-  """For compiles in this thread that no other process of the job makes.
+  """Marks compiles in this thread that no other process of the job makes.
 
   Otherwise XLA would wait forever for the others' part of the autotuning.
   """
@@ -119,7 +119,7 @@ def start(
   *,
   must_begin: bool = False,
 ) -> Pending[hlo.Module]:
-  """Starts what `schedule` does; raises errors found before XLA runs."""
+  """Starts `schedule`; raises errors found before XLA runs."""
   asked = _asked(lowered, config, is_run=False, must_begin=must_begin)
   begun = _with_what_xla_has(_start_to_schedule, asked)
   return begun.then(lambda module: orders_lib.apply(module, config.orders))
@@ -151,7 +151,7 @@ def compile(  # pylint: disable=redefined-builtin
   *,
   must_begin: bool = False,
 ) -> lowered_lib.Compilation:
-  """Compiles to the end; takes and raises what `schedule` does.
+  """Compiles to the end; arguments and errors are those of `schedule`.
 
   Also raises a CompileError if XLA cannot generate code for the GPU, if this
   JAX would drop donation, or if combine groups or orders had no effect.
@@ -165,7 +165,7 @@ def start_to_the_end(
   *,
   must_begin: bool = False,
 ) -> Pending[lowered_lib.Compilation]:
-  """Starts what `compile` does; raises errors found before XLA runs."""
+  """Starts `compile`; raises errors found before XLA runs."""
   obstacle = lowered.cluster.gpu.compile_obstacle
   if obstacle:
     raise errors.CompileError(
@@ -247,12 +247,12 @@ def _asked(
   is_run: bool,
   must_begin: bool,
 ) -> _Asked:
-  """What XLA is asked, with the program in its form and only these options.
+  """Prepares a compile: applies the form, and collects the options.
 
-  If a pass would make XLA forget donated inputs (`registry.keeps_donation`), a
-  compile whose executable is not run starts again from the module that the pass
-  would return, which says itself what is donated. Otherwise XLA would schedule
-  for more memory than the step needs.
+  A pass may make XLA forget donated inputs (`registry.keeps_donation`); then
+  XLA would schedule for more memory than the step needs. If the executable is
+  not run, the compile starts again from the module that the pass would return,
+  which itself lists donated inputs.
   """
   words = _words_for(lowered, config)
   lowered = lowered_lib.in_form(lowered, config.program)
@@ -273,9 +273,9 @@ def _asked(
     words=words,
     # Combine groups act before fusion, so that no other config can share it.
     shares_fusion=config.combine_groups is None,
-    # All are compared with the default; profiles and orders use names.
+    # All are compared with the default, and profiles and orders use its names.
     must_begin=must_begin or config.is_default or config.goes_by_names,
-    # Orders name bitcasts, too, and are those of a form's strands.
+    # Orders name bitcasts, too, and may order a form's strands.
     keeps_names=bool(config.orders)
     or (must_begin and not config.program.is_as_written),
   )
@@ -300,7 +300,7 @@ def _words_for(
 
 @contextlib.contextmanager
 def _on_failure(asked: _Asked) -> Iterator[None]:
-  """Makes errors of a compile say what was asked for, and why it failed."""
+  """Makes a compile's errors say what was asked for, and why it failed."""
   asked_for = asked.words
   try:
     yield
@@ -360,14 +360,14 @@ def _arguments(lowered: lowered_lib.Lowered) -> tuple[str, float]:
   return "its part of the arguments", part
 
 
-# Starts what is asked, with or without XLA's estimates.
+# Starts a compile, with or without XLA's estimates.
 _Start = Callable[["_Asked", bool], Pending[_T]]
 
 
 def _with_what_xla_has(start: _Start[_T], asked: _Asked) -> Pending[_T]:
-  """A compile with XLA's estimates and tiles, as far as it has them.
+  """A compile with XLA's estimates and tiles, if XLA has them.
 
-  A config may set the option of estimates itself. Only XLA's defaults are
+  A config may set the option for estimates itself. Only XLA's defaults are
   checked for tiles.
   """
   if not asked.config.is_default:
@@ -395,7 +395,7 @@ def _with_estimates_if_any(start: _Start[_T], asked: _Asked) -> Pending[_T]:
       if is_decided:
         raise
       found = start(asked, False).result()
-      # An abort concerns this module, missing tables all.
+      # An abort concerns this module; missing tables concern all.
       if not isinstance(error, errors.CompileAbortedError):
         _gpus_without.add(gpu)
       return found

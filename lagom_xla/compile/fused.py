@@ -125,7 +125,7 @@ _FIRST = "rename_fusions"
 def may_share(options: _Options) -> bool:
   """Whether schedules with these XLA options may start from a fused module.
 
-  Dumps that XLA_FLAGS ask for do not matter: those are the job's.
+  Dumps that XLA_FLAGS ask for do not matter: they are for the training job.
   """
   early = options_before_fusion(options)
   return not (
@@ -146,7 +146,7 @@ def options_before_fusion(options: _Options) -> _Options:
 
 
 def run(job: job_lib.Job) -> job_lib.Result:
-  """Compiles a job as far as it asks for; raises what XLA or our passes do."""
+  """Compiles a job as far as it asks for; raises errors of XLA and passes."""
   if job.fused is not None:
     # Errors come from a compile from the beginning.
     with contextlib.suppress(errors.CompileError):
@@ -163,7 +163,7 @@ def run(job: job_lib.Job) -> job_lib.Result:
 
 
 def _leading(job: job_lib.Job) -> job_lib.Result:
-  """A schedule from the fused module, as others will use it, if allowed."""
+  """A schedule, from the job's own fused module if it is proven."""
   scheduled, fused = from_the_beginning(job)
   again = proven(scheduled, fused, job)
   if again is None:
@@ -176,7 +176,7 @@ def _leading(job: job_lib.Job) -> job_lib.Result:
 
 
 def _to_the_end(job: job_lib.Job) -> job_lib.Result:
-  """Compiles as far as needed."""
+  """Compiles to the end, with code only if needed."""
   shown: list[_Module] = []
   with processes.temporary_folder() as folder:
     with (
@@ -201,7 +201,7 @@ def _to_the_end(job: job_lib.Job) -> job_lib.Result:
 
 
 def _assigned(job: job_lib.Job, folder: pathlib.Path) -> xla.Assigned:
-  """The module that runs and its memory, without code where that is enough."""
+  """The module that runs and its memory; generates code only if needed."""
   if job.needs_code:
     return xla.assigned(_compile(job))
   ending = _with(job, xla.options_before_code(job.name, folder))
@@ -230,9 +230,9 @@ def _from_fused(job: job_lib.Job, fused: _Module) -> job_lib.Result | None:
 def from_the_beginning(
   job: job_lib.Job,
 ) -> tuple[_Module | None, _Module | None]:
-  """A schedule, and the fused module for other jobs, each if there is one.
+  """A schedule, and the fused module for other jobs; None if missing.
 
-  Raises what XLA does.
+  Raises whatever XLA raises.
   """
   with processes.temporary_folder() as folder:
     writing = _writing(job, folder)
@@ -261,9 +261,9 @@ def proven(
 
 
 def schedule_from_fused(fused: _Module, job: job_lib.Job) -> _Module | None:
-  """What XLA schedules from a fused module of a job's program.
+  """XLA's schedule from a fused module of a job's program.
 
-  None if XLA finishes without a schedule; a CompileError if it fails.
+  None if XLA finishes without a schedule; raises a CompileError if it fails.
   """
   options = _options_after_fusion(fused, job)
   serialized = fused.SerializeToString()
@@ -277,10 +277,10 @@ def schedule_from_fused(fused: _Module, job: job_lib.Job) -> _Module | None:
 def end_from_fused(
   fused: _Module, job: job_lib.Job
 ) -> tuple[_Module, xla.Assigned] | None:
-  """What XLA makes of a fused module, before it generates code.
+  """Compiles a fused module to the end, except for code generation.
 
-  The schedule, with XLA's estimates, and the module that runs; None if XLA
-  finishes without a schedule. Raises what XLA does.
+  Returns the schedule, with XLA's estimates, and the module that runs; None if
+  XLA finishes without a schedule. Raises whatever XLA raises.
   """
   shown: list[_Module] = []
   with (

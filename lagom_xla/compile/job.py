@@ -37,12 +37,12 @@ class Job:
     orders: orders of instructions that XLA must use.
     keeps_lines: whether the result must have source lines of instructions.
     fusion: equal for jobs that may share a fused module; "" for none.
-    must_begin: whether to compile from the beginning all the same, so that
-      instructions have XLA's names.
+    must_begin: whether to compile from the beginning even so, to keep XLA's
+      names of instructions.
     leads: whether to return the fused module, too.
     fused: the fused module to start from.
-    needs_code: whether a compile to the end generates code, though nothing runs
-      it, to see that it can.
+    needs_code: whether a compile to the end generates code, to check that it
+      can, although nothing runs it.
   """
 
   name: str
@@ -65,7 +65,7 @@ class Job:
 
   @functools.cached_property
   def to_schedule(self) -> Job:
-    """The job that ends at the schedule of this one."""
+    """This job, ending at the schedule."""
     from lagom_xla.passes import registry
 
     stage = registry.Stage.POST_SCHEDULER
@@ -75,7 +75,7 @@ class Job:
   def digests(self) -> tuple[str, ...]:
     """Keys of its result in caches, in the order to look them up.
 
-    Results from a fused module have the first, others the last.
+    Results from a fused module have the first key, others the last.
     """
     if self.must_begin or not self.fusion:
       return (self.digest,)

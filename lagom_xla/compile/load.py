@@ -43,7 +43,8 @@ from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.passes import hlo
 
-# Ends of file names in a folder of dumps, best first: the first can be tuned.
+# Suffixes of file names in a folder of dumps, best first: only the first can be
+# tuned.
 _ENDS = (
   "before_optimizations",
   "after_spmd_partitioner",
@@ -218,13 +219,13 @@ def _with_args(
 
 
 def _is_jitted(function: Any) -> bool:
-  # A class whose instances have a `lower` is a function that returns one.
+  # A class whose instances have `lower` counts as a function that makes a step.
   is_class = isinstance(function, type)
   return not is_class and callable(getattr(function, "lower", None))
 
 
 def _takes_arguments(function: Callable[..., Any]) -> bool:
-  # A jitted step's own `lower` takes any.
+  # The `lower` of a jitted step takes any arguments.
   return any(
     parameter.default is parameter.empty
     and parameter.kind is not parameter.VAR_KEYWORD
@@ -294,10 +295,10 @@ def _lowered(
   devices: Sequence[jax.Device],
   cluster: cluster_lib.Cluster,
 ) -> target_lib.Target:
-  """The target, lowered in the context that it asks for.
+  """The target, lowered in its own context.
 
-  A step sharded over as many CPUs, such as by a mesh made at import, is lowered
-  for GPUs without devices: to HLO, which XLA partitions.
+  A step sharded over CPUs, one per GPU, such as by a mesh made at import, is
+  lowered for GPUs without devices: to HLO, which XLA partitions.
   """
   with found.step(given) as step:
     lowered = nnx_step.lowered_inside(step.lower())
@@ -359,7 +360,7 @@ def _on_cpus(
 
 
 def _warn_of_platform(told: Collection[tuple[str, int]]) -> None:
-  """Warns where the program may differ from that on GPUs."""
+  """Warns if the program may differ from the one that runs on GPUs."""
   if not told:
     return
   places = [f"{pathlib.Path(file).name}:{line}" for file, line in told]

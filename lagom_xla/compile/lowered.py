@@ -5,8 +5,8 @@
     lowered.write_step(step, cluster, folder)     # in the training process
     step = lowered.read_step(folder)              # in one that only searches
 
-A step that is sent has StableHLO and compile options, with donation and
-shardings, and never the user's code.
+A sent step has StableHLO, with donation and shardings, and compile options, but
+never the user's code.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from lagom_xla.passes.program import form as form_lib
 from lagom_xla.passes.program import rewrite as rewrite_lib
 from lagom_xla.passes.program.slices import chains as chains_lib
 
-# XLA's, and `request.PROFILE`.
+# XLA's options, and `request.PROFILE`.
 Options = Mapping[str, bool | int | float | str | bytes]
 
 _NO_FORM = (
@@ -77,7 +77,7 @@ class Lowered(abc.ABC):
   options_to_the_end: Options = dataclasses.field(default_factory=dict)
   workers: pool_lib.Pool | None = None
 
-  if TYPE_CHECKING:  # A field of each, behind the program itself.
+  if TYPE_CHECKING:  # A field of each subclass, after the program.
 
     @property
     def cluster(self) -> cluster_lib.Cluster:
@@ -92,7 +92,7 @@ class Lowered(abc.ABC):
   @property
   @abc.abstractmethod
   def stablehlo(self) -> Any:
-    """The program, for others to read."""
+    """The program; read-only."""
 
   @property
   @abc.abstractmethod
@@ -124,7 +124,7 @@ class Lowered(abc.ABC):
 
   @abc.abstractmethod
   def request(self, options: Options) -> request_lib.Request | None:
-    """What `run_compiler` passes to XLA; None if only this process can."""
+    """The input of `run_compiler`; None if only this process can compile it."""
 
   @functools.cached_property
   def handed(self) -> request_lib.Handed:
@@ -142,11 +142,11 @@ class Lowered(abc.ABC):
 
   @property
   def has_forms(self) -> bool:
-    """Whether it is a JAX program, or that of one device."""
+    """Whether forms apply: it is a JAX program, or already partitioned."""
     return True
 
   def rewritten(self, form: form_lib.Form) -> tuple[Self, form_lib.Outcome]:
-    """The program in a form; always the same object."""
+    """The program in a form, and the outcome; the same objects each time."""
     if not self.has_forms:
       return self, form_lib.Outcome.refused(self.name, _NO_FORM)
     key = rewriting.key(form)
@@ -184,7 +184,7 @@ class Lowered(abc.ABC):
 
 
 def in_form(lowered: Lowered, form: form_lib.Form) -> Lowered:
-  """A program in a form; a ProgramError if it cannot have it."""
+  """A program in a form; raises a ProgramError if it cannot have it."""
   if form.is_as_written:
     return lowered
   program, outcome = lowered.rewritten(form)
@@ -201,7 +201,7 @@ class LoweredStep(Lowered):
 
   @property
   def stablehlo(self) -> Any:
-    """JAX's own, which must not be changed."""
+    """JAX's own module, which must not be changed."""
     return self.step.compiler_ir("stablehlo")
 
   @property
@@ -211,7 +211,7 @@ class LoweredStep(Lowered):
 
   @property
   def is_run(self) -> bool:
-    """Whether those devices are here."""
+    """Whether its devices are here."""
     return self.platform == "cpu" or devices_lib.is_live(self.cluster)
 
   def run_compiler(self, options: Options) -> jax.stages.Compiled:
@@ -220,21 +220,21 @@ class LoweredStep(Lowered):
     return self.step.compile(compiler_options)
 
   def request(self, options: Options) -> request_lib.Request | None:
-    """What JAX passes to XLA; None for a step that calls into Python."""
+    """JAX's request to XLA; None for a step that calls into Python."""
     return request_lib.of_step(self.step, options, self._sent)
 
   @property
   def jit_options(self) -> Options:
-    """Those that it was lowered with."""
+    """The compiler_options that it was lowered with."""
     return request_lib.jit_options(self.step)
 
   @functools.cached_property
   def handed(self) -> request_lib.Handed:
-    """As of any program, also of a step that calls into Python."""
+    """JAX's inputs to XLA; also for a step that calls into Python."""
     return request_lib.handed_for(self.step)
 
   def compilation(self, executable: jax.stages.Compiled) -> Compilation:
-    """The module and memory of one of JAX's executables, and itself."""
+    """The module and memory of one of JAX's executables, with it."""
     memory = executable.memory_analysis()
     return Compilation(
       module=hlo.load(executable),
@@ -247,7 +247,7 @@ class LoweredStep(Lowered):
     return dataclasses.replace(self, step=lowerings.copied(self.step))
 
   def with_program(self, stablehlo: Any) -> Self:
-    """In the place of the step's own."""
+    """A copy with another program in place of the step's own."""
     step = lowerings.with_module(self.step, stablehlo)
     return dataclasses.replace(self, step=step)
 
@@ -275,7 +275,7 @@ class LoweredModule(Lowered):
 
   @property
   def name(self) -> str:
-    """That of the module."""
+    """The module's name."""
     return self.module.name
 
   @functools.cached_property
@@ -290,12 +290,12 @@ class LoweredModule(Lowered):
 
   @property
   def jit_options(self) -> Options:
-    """Those of the step that it is of."""
+    """The compiler_options of its step."""
     return self.options_of_jit
 
   @property
   def is_run(self) -> bool:
-    """Always false, as nothing has its arguments."""
+    """Always false: there are no arguments to run it with."""
     return False
 
   @property
@@ -308,7 +308,7 @@ class LoweredModule(Lowered):
     return unoptimized.partitioner(self.module)
 
   def request(self, options: Options) -> request_lib.Request:
-    """What JAX passes to XLA, with the partitioner that the module is for."""
+    """The request for the module, with its partitioner."""
     return request_lib.of_stablehlo(
       self._sent,
       self._devices,
@@ -318,11 +318,11 @@ class LoweredModule(Lowered):
 
   @functools.cached_property
   def handed(self) -> request_lib.Handed:
-    """As of any program, with the options of its step; no partitioner."""
+    """JAX's inputs to XLA, with the options of its step; no partitioner."""
     return request_lib.handed_for_any(self.jit_options)
 
   def with_program(self, stablehlo: Any) -> Self:
-    """In the place of the module's."""
+    """A copy with another program in place of the module's."""
     return dataclasses.replace(self, rewritten_program=stablehlo)
 
 
@@ -331,8 +331,8 @@ class SentStep(Lowered):
   """A step that another process lowered.
 
   Attributes:
-    sent: what that process would pass to XLA.
-    lowered_for: its platform.
+    sent: the request that the other process would make.
+    lowered_for: the platform.
   """
 
   sent: request_lib.Request
@@ -351,15 +351,15 @@ class SentStep(Lowered):
 
   @property
   def is_run(self) -> bool:
-    """As of the step itself, so that plans agree."""
+    """As for the step itself, so that plans agree."""
     return self.platform == "cpu"
 
   def request(self, options: Options) -> request_lib.Request:
-    """What was sent, with these options."""
+    """The request that was sent, with these options."""
     return request_lib.with_options(self.sent, options)
 
   def with_program(self, stablehlo: Any) -> Self:
-    """In the place of what was sent."""
+    """A copy with another program in place of the one that was sent."""
     program = request_lib.program(stablehlo)
     sent = dataclasses.replace(self.sent, program=program)
     return dataclasses.replace(self, sent=sent)

@@ -20,7 +20,7 @@ import jax
 from lagom_xla import errors
 
 # Types that `nnx.jit` and `nnx.jit_partial` return -> the class in the same
-# file that calls an executable alike (flax/nnx/transforms/compilation.py).
+# file that calls an executable that way (flax/nnx/transforms/compilation.py).
 _COMPILED_OF = {
   "JitWrapped": "Compiled",
   "SimpleJitWrapped": "SimpleCompiled",
@@ -35,10 +35,10 @@ def is_nnx(step: Any) -> bool:
 
 
 def lowered_inside(lowered: Any) -> jax.stages.Lowered:
-  """The lowered function of `jax.jit` in what a step's `lower` returned.
+  """The lowered function of `jax.jit` in the result of a step's `lower`.
 
   Raises:
-    TargetError: that is neither of `jax.jit` nor of `nnx.jit`.
+    TargetError: the step is neither of `jax.jit` nor of `nnx.jit`.
   """
   found = inside(lowered)
   if not isinstance(found, jax.stages.Lowered):
@@ -50,7 +50,7 @@ def lowered_inside(lowered: Any) -> jax.stages.Lowered:
 
 
 def inside(lowered: Any) -> Any:
-  """The lowered function of `jax.jit` inside of what `lower` returned."""
+  """The lowered function of `jax.jit` in a result of `lower`, or the result."""
   return getattr(lowered, "lowered", lowered)
 
 
@@ -59,10 +59,10 @@ def with_jitted(
 ) -> Callable[..., Any]:
   """A function like a step of `nnx.jit` with another function inside.
 
-  `replace` makes it from the function of `jax.jit` that is there.
+  `replace` makes it from the function of `jax.jit` inside.
 
   Raises:
-    UnsupportedError: this Flax keeps it elsewhere.
+    UnsupportedError: this Flax keeps that function elsewhere.
   """
   kind = type(step)
   try:

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The form of a lowered program: a step in it, and forms in words."""
+"""Rewrites lowered steps to forms, and describes forms in words."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def described(
 ) -> str:
   """An error in full, with a line of the user's program and a remedy.
 
-  If the error passed no line of it, the line is that of a function in it.
+  If the error passed no line of the program, the line is that of `function`.
   """
   # When JAX lowers an operation, the cause has the caller's stack.
   passed = [*_passed(error), *_passed(error.__cause__)]
@@ -175,9 +175,9 @@ def described(
 
 
 def place_of(word: str) -> str:
-  """The line in which the program first writes a word as a key; or "".
+  """The file and line in which the program first writes a word as a key, or "".
 
-  That is looked for in what is imported and not installed.
+  Searches imported files that are not installed.
   """
   name = re.escape(word)
   written = re.compile(rf"""(['"]){name}\1 *[]:]|\b{name} *=""")

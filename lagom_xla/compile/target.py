@@ -171,14 +171,14 @@ class Target(abc.ABC):
 
     Raises:
       CompileError: there is an obstacle, or XLA failed.
-      LagomError: as of `schedule`.
+      LagomError: see `schedule`.
     """
 
   @abc.abstractmethod
   def outcome(self, form: form_lib.Form) -> form_lib.Outcome:
     """The effect of a form on the program, without compiling it.
 
-    If the program cannot have the form, there are no actions, but reasons.
+    If the program cannot have the form, it has reasons instead of actions.
     """
 
   @abc.abstractmethod

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tells whoever shows progress about compiles.
+"""Reports compiles to code that shows progress.
 
     with watching.by(watch):
       target.schedule(config)  # Inside `watch(...)`.

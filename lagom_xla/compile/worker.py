@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Workers: processes that compile, so that an abort in XLA ends only them.
+"""Workers: processes that compile, so that an abort in XLA ends only a worker.
 
-`Worker` is such a process in its parent. It has the parent's environment, so
-that XLA reads the same flags, but never its GPUs, and ends with the thread that
-started it. It runs `main`: the first message through their socket is `READY` or
-why it cannot compile; then it answers each job by a `job.Result`, or by the
-error that `Worker.run` raises. Only it imports JAX.
+`Worker` is the parent's handle of such a process. The process has the parent's
+environment, so that XLA reads the same flags, but never its GPUs, and ends with
+the thread that started it. It runs `main`: it first sends `READY`, or why it
+cannot compile, through a socket; then it answers each job with a `job.Result`,
+or with the error that `Worker.run` raises. Only `main` imports JAX.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lagom_xla.compile import job as job_lib
 
 # A worker's first message if it can compile.
 READY = "ready"
-# What its Python runs; arguments are the socket's file descriptor and the
+# The worker's program; its arguments are the socket's file descriptor and the
 # parent's process ID.
 _PROGRAM = "from lagom_xla.compile import worker; worker.main()"
 # Importing JAX takes two seconds, and longer on a busy machine.
@@ -75,7 +75,7 @@ class Worker:
 
   @property
   def pid(self) -> int:
-    """Its process."""
+    """Its process ID."""
     return self._process.pid
 
   @property
@@ -97,13 +97,13 @@ class Worker:
       raise errors.WorkerError(greeting)
 
   def run(self, job: job_lib.Job, limit_s: float) -> job_lib.Result:
-    """Compiles a job, once it has started; one that takes longer hangs.
+    """Compiles a job; call `await_start` first.
 
     Raises:
-      CompileAbortedError: XLA ended the process, or hung. It has to be started
-        anew.
-      RefusedError: XLA refused.
-      LagomError: one of our passes refused.
+      CompileAbortedError: XLA ended the process, or took longer than `limit_s`
+        and was killed. A new worker is needed.
+      RefusedError: XLA failed.
+      LagomError: one of our passes failed.
     """
     before = self._said.seek(0, os.SEEK_END)
     try:
@@ -157,10 +157,10 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def main() -> None:
-  """Serves whoever is at the other end of the socket."""
+  """Runs a worker: answers jobs until the socket is closed."""
   channel, parent = int(sys.argv[1]), int(sys.argv[2])
   end_with(parent)
-  # A Ctrl-C is the parent's to answer.
+  # The parent handles Ctrl-C.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   with connection.Connection(channel) as parent_end:
     try:
@@ -178,10 +178,10 @@ def main() -> None:
 
 
 def _imported() -> Any:
-  """What runs a job, imported without a look for garbage.
+  """Imports the function that runs a job, with garbage collection off.
 
-  JAX's modules stay until the end; looking through them while they came took a
-  sixth of the import.
+  JAX's modules stay until the end. Collecting garbage during the import took a
+  sixth of its time.
   """
   gc.disable()
   from lagom_xla.compile import fused as fused_lib
@@ -201,7 +201,7 @@ def _answer(run: Any, job: job_lib.Job) -> Any:
 
 
 def end_with(parent: int) -> None:
-  """Has the kernel kill this process when its parent ends, however it does."""
+  """Makes the kernel kill this process when its parent ends for any reason."""
   ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-  if os.getppid() != parent:  # It ended before that.
+  if os.getppid() != parent:  # The parent had already ended.
     os._exit(1)

@@ -1,18 +1,17 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""XLA's compiles: one of HLO, where one can end, what one writes.
+"""XLA's compiles of HLO, and compiles that end before code generation.
 
-JAX compiles StableHLO, which has no fusions. The PJRT C API of the CUDA plugin
-takes HLO, too, for compile-only devices (`compile_hlo`).
+JAX compiles only StableHLO, which has no fusions. For compile-only devices, the
+CUDA plugin's PJRT C API also accepts HLO (`compile_hlo`).
 
-Of a compile to the end most of the time goes into code for kernels, which
-nobody runs where there is no GPU. Before that XLA has recomputed what memory
-is too short for, has assigned buffers, and writes both down if asked to dump.
-Then it opens its cache of kernels: one that cannot be read ends the compile
-(`options_before_code`).
+Most of the time of a compile to the end is code generation, which is useless
+without a GPU. Before it, XLA rematerializes and assigns buffers, and dumps the
+results if asked to. Then it opens its kernel cache: an unreadable cache ends
+the compile (`options_before_code`).
 
-Some options have XLA write or read files, or run passes, that a compile with a
-part left out has otherwise: where they are set, XLA compiles as a whole.
+Some options make XLA read or write files, or run passes, that are different in
+a partial compile. If one of these is set, XLA compiles everything.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ from lagom_xla.compile import devices as devices_lib
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import registry
 
-# What the names of options begin with that have XLA write files.
+# Prefix of the options that make XLA dump files.
 DUMPS = "xla_dump_"
-# Which modules it writes, of all that it compiles.
+# Selects the modules to dump.
 DUMPED_MODULES = "xla_dump_hlo_module_re"
 
 
 def may_name(words: Iterable[str], options: Iterable[str]) -> bool:
-  """Whether one of these options or of XLA_FLAGS may have such a name."""
+  """Whether an option's name, here or in XLA_FLAGS, may contain a word."""
   flags = os.environ.get("XLA_FLAGS", "").strip()
   if flags and not flags.startswith("--"):
-    return True  # They are in a file.
+    return True  # The flags are in a file.
   set_anywhere = [*options, flags]
   return any(word in text for word in words for text in set_anywhere)
 
@@ -62,16 +61,16 @@ def peak_bytes(memory: Any) -> int:
 
 
 def peak_bytes_of(assignment: hlo_pb2.BufferAssignmentProto) -> int:
-  """Peak device memory of an assignment of buffers.
+  """Peak device memory of a buffer assignment.
 
-  As XLA counts `peak_memory_in_bytes` (ComputePeakMemory in
-  xla/service/buffer_assignment.cc): what is there all the time, which is
-  arguments, constants and results, and on top of that what is live at once.
+  As XLA's `peak_memory_in_bytes` (ComputePeakMemory in
+  xla/service/buffer_assignment.cc): arguments, constants and results, which
+  last for the whole step, plus the most that is live at once.
   """
   sizes = {b.id: b.size for b in assignment.logical_buffers}
   uses = dict.fromkeys(_there_all_the_time(assignment, sizes), 1)
   now = peak = sum(sizes[id_] for id_ in uses)
-  shared: dict[int, int] = {}  # A buffer -> the one whose memory it is in.
+  shared: dict[int, int] = {}  # Buffer -> the one whose memory it shares.
   for trace in assignment.heap_simulator_traces:
     for event in trace.events:
       if event.kind == _SHARE_WITH:
@@ -107,7 +106,7 @@ def _there_all_the_time(
 
 
 def _held(buffer_id: int, shared: dict[int, int]) -> int:
-  """The buffer whose memory one is in."""
+  """The buffer whose memory this one shares, or itself."""
   while buffer_id in shared:
     buffer_id = shared[buffer_id]
   return buffer_id
@@ -116,12 +115,12 @@ def _held(buffer_id: int, shared: dict[int, int]) -> int:
 _SIZE, _POINTER, _STRING = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_char_p
 _MAJOR_VERSION = 0
 _IS_STRING = 0  # PJRT_NamedValue_kString.
-# Where PJRT_Api has these functions, counted in pointers from the first.
+# Indices of functions in PJRT_Api.
 _ERROR_DESTROY, _ERROR_MESSAGE, _TOPOLOGY_CREATE, _COMPILE = 0, 1, 82, 89
 
 
 def _struct(**fields: Any) -> Any:
-  """A structure of the C API, which begins as all of them do."""
+  """A structure of the C API, with the fields that all of them start with."""
   head = {"struct_size": _SIZE, "extension_start": _POINTER}
   fields = {"_fields_": [*head.items(), *fields.items()]}
   return type("_Struct", (ctypes.Structure,), fields)
@@ -167,11 +166,11 @@ def compile_hlo(
 ) -> None:
   """Compiles an HloModuleProto with a CompileOptionsProto.
 
-  What is wanted of it, a pass has to take.
+  Returns nothing: a pass must take the result.
 
   Raises:
-    UnsupportedError: the plugin has another C API.
-    CompileError: XLA refused, or a pass raised.
+    UnsupportedError: there is no plugin, or it has another C API.
+    CompileError: XLA failed, or a pass raised.
   """
   program = _Program(code=module, code_size=len(module), format=b"hlo")
   program.struct_size, program.format_size = ctypes.sizeof(_Program), 3
@@ -206,7 +205,7 @@ def _call(function: int, arguments: Any) -> None:
   failed.struct_size = ctypes.sizeof(failed)
   _function(_ERROR_MESSAGE)(ctypes.addressof(failed))
   message = ctypes.string_at(failed.message, failed.message_size).decode()
-  # It takes the structure's first three fields only.
+  # PJRT_Error_Destroy uses only the structure's first three fields.
   _function(_ERROR_DESTROY)(ctypes.addressof(failed))
   raise errors.CompileError(message)
 
@@ -239,7 +238,7 @@ _UNREADABLE = b"\x07"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Assigned:
-  """A module whose buffers are assigned, and the peak of a step's memory."""
+  """A module with assigned buffers, and its peak device memory."""
 
   module: hlo_pb2.HloModuleProto
   peak_bytes: int
@@ -248,7 +247,7 @@ class Assigned:
 def can_end_before_code(options: Collection[str]) -> bool:
   """Whether compiles with these XLA options can end before code generation.
 
-  XLA_FLAGS may ask for dumps: those are the job's.
+  Dumps that XLA_FLAGS ask for do not matter: they are for the training job.
   """
   return not (
     may_name([_KERNEL_CACHE], options) or any(DUMPS in name for name in options)
@@ -256,7 +255,7 @@ def can_end_before_code(options: Collection[str]) -> bool:
 
 
 def options_to_dump(name: str, folder: pathlib.Path) -> dict[str, bool | str]:
-  """XLA options that have the module of this name dumped."""
+  """XLA options that dump the module of this name to a folder."""
   return {
     "xla_dump_to": str(folder),
     "xla_dump_hlo_as_proto": True,
@@ -268,14 +267,14 @@ def options_to_dump(name: str, folder: pathlib.Path) -> dict[str, bool | str]:
 def options_before_code(
   name: str, folder: pathlib.Path
 ) -> dict[str, bool | str]:
-  """Those with which it also ends before code is generated."""
+  """Adds to `options_to_dump` one that ends the compile before code."""
   cache = folder / "kernels"
   cache.write_bytes(_UNREADABLE)
   return {**options_to_dump(name, folder), _KERNEL_CACHE: str(cache)}
 
 
 def assigned(executable: Any) -> Assigned:
-  """What one of jaxlib's executables holds."""
+  """The module and peak memory of one of jaxlib's executables."""
   (module,) = executable.hlo_modules()
   serialized = module.as_serialized_hlo_module_proto()
   return Assigned(
@@ -287,9 +286,9 @@ def assigned(executable: Any) -> Assigned:
 def until_assigned(
   folder: pathlib.Path, compile_fn: Callable[[], Any]
 ) -> Assigned:
-  """Runs a compile that has `options_before_code` of this folder.
+  """Runs a compile with `options_before_code` for this folder.
 
-  Raises what XLA does before it comes there.
+  Raises XLA's error if it fails before that point.
   """
   refusal: Exception | None = None
   try:
@@ -306,16 +305,17 @@ def until_assigned(
   )
 
 
-# Of GpuBackendConfig in JSON; a ReificationCost has no lists.
+# A field of GpuBackendConfig in JSON; a ReificationCost has no lists.
 _ESTIMATES = re.compile(rb'"reification_cost":\[[^\]]*\]')
 _NO_ESTIMATES = b'"reification_cost":[]'
 
 
 def take_out_estimates(module: hlo_pb2.HloModuleProto) -> None:
-  """Makes a module what it would be had XLA not been asked for estimates.
+  """Removes XLA's estimates from a module.
 
-  But for configs in which nothing else is set, which stay, with nothing set;
-  and for XLA's own fingerprint from before it scheduled.
+  The result equals a module compiled without them, except for backend configs
+  that had nothing else, which stay empty, and for XLA's own fingerprint from
+  before scheduling.
   """
   for computation in module.computations:
     for instruction in computation.instructions:
