@@ -18,7 +18,7 @@ Batch = dict[str, np.ndarray]
 def byte_batches(
   text: bytes, *, batch_size: int, seq_len: int, seed: int = 0
 ) -> Iterator[Batch]:
-  """Yields endless batches of windows that start anywhere in the text.
+  """Yields batches of random windows of the text, without end.
 
   The text is read as a ring, so a window may be longer than it.
 
@@ -26,7 +26,7 @@ def byte_batches(
     text: At least one byte.
     batch_size: Sequences in a batch, over all devices.
     seq_len: Tokens in a sequence.
-    seed: Chooses the windows; the same seed gives the same batches.
+    seed: Selects the windows; the same seed gives the same batches.
 
   Yields:
     {"inputs", "targets"}, each int32 [batch_size, seq_len]; targets are the
@@ -48,11 +48,11 @@ def byte_batches(
 def batches_like(
   like: Mapping[str, jax.ShapeDtypeStruct], *, seed: int
 ) -> Iterator[dict[str, jax.Array]]:
-  """Yields endless batches of `TEXT`, on the devices of a step.
+  """Yields batches of `TEXT` on the devices of a step, without end.
 
   Args:
-    like: {"inputs", "targets"}, what the step takes.
-    seed: Chooses the windows; the same in all processes of a job.
+    like: {"inputs", "targets"}, the specs of the step's batch.
+    seed: Selects the windows; must be the same in all processes of a job.
   """
   batch_size, seq_len = like["inputs"].shape
   text = TEXT.read_bytes()
@@ -63,10 +63,10 @@ def batches_like(
 
 
 def placed(batch: Batch, place: jax.sharding.Sharding) -> dict[str, jax.Array]:
-  """Puts a batch that all processes of a job have on their devices.
+  """Puts a batch on the devices of a job.
 
   Args:
-    batch: The same in all processes.
+    batch: The whole batch, the same in all processes.
     place: The sharding of each array.
   """
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The training loop of any of the models, and its command line."""
+"""The training loop of all models, and its command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from common import tuning
 
 FLAGS = flags.FLAGS
 
-# How many halves `--strands` makes of a batch that is not accumulated.
+# Micro-batches of `--strands` without `--accumulate`.
 _NUM_HALVES = 2
 
 
@@ -35,7 +35,7 @@ def train(
 
   Args:
     step: The step to run.
-    state: Where to start; it is donated.
+    state: The initial state, which is donated.
     batches: Batches on the host.
     place: The sharding of each array of a batch.
     num_steps: How many steps to run.
@@ -46,22 +46,24 @@ def train(
 
 
 def define_flags() -> None:
-  """Defines the flags; importing this file leaves a program's own alone."""
+  """Defines the flags; a mere import does not add flags to a program."""
   flags.DEFINE_string("model", "tiny", "Size of the model, see config.py.")
   flags.DEFINE_string("mesh", "", "Sizes of mesh axes, such as fsdp:8.")
-  flags.DEFINE_enum("layers", "scan", ["scan", "unroll"], "How layers run.")
+  flags.DEFINE_enum(
+    "layers", "scan", ["scan", "unroll"], "One loop, or unrolled layers."
+  )
   flags.DEFINE_integer("steps", 50, "Steps to train.")
   flags.DEFINE_integer(
     "batch_size", 0, "Sequences; 0 for 2 per shard and micro-batch."
   )
   flags.DEFINE_integer(
-    "seq_len", 0, "Tokens a sequence; 0 for the model's own."
+    "seq_len", 0, "Tokens per sequence; 0 for the model's own."
   )
   flags.DEFINE_integer(
     "accumulate", 1, "Micro-batches whose gradients are accumulated."
   )
-  flags.DEFINE_float("learning_rate", 3e-3, "Peak learning rate of AdamW.")
-  flags.DEFINE_integer("seed", 0, "Chooses the parameters and the batches.")
+  flags.DEFINE_float("learning_rate", 3e-3, "Learning rate of AdamW.")
+  flags.DEFINE_integer("seed", 0, "Seed of the parameters and the batches.")
   flags.DEFINE_string("text", str(data.TEXT), "File to train on.")
   flags.DEFINE_bool(
     "strands", False, "Run one micro-batch beside another's collectives."
@@ -76,18 +78,18 @@ def run(
   model_of: Callable[..., Any],
   **arguments: Any,
 ) -> None:
-  """Trains as the flags say, and prints the loss.
+  """Trains with the settings of the flags, and prints the loss.
 
   Args:
-    argv: What is left of the command line.
-    train_step: Builds the step, as `train_step` of an example does.
-    model_of: Makes the model, as `model_of` of an example does.
+    argv: The command line without flags.
+    train_step: Builds the step: `train_step` of an example.
+    model_of: Makes the model: `model_of` of an example.
     **arguments: More arguments of `train_step`.
   """
   if len(argv) > 1:
     raise app.UsageError(f"Unexpected argument {argv[1]!r}: use flags.")
   job.join()
-  # A batch that is accumulated has its strands already.
+  # With accumulation, the strands are two of its micro-batches.
   halved = FLAGS.strands and FLAGS.accumulate == 1
   step, (state_spec, batch_spec) = train_step(
     jax.devices(),
@@ -123,7 +125,7 @@ def run(
   )
   is_first = jax.process_index() == 0
   if is_first:
-    print(f"{FLAGS.model}: {batch_size} sequences of {seq_len} bytes a step")
+    print(f"{FLAGS.model}: {batch_size} sequences of {seq_len} bytes per step")
   for index, values in enumerate(metrics, start=1):
     is_shown = index == 1 or index % 10 == 0 or index == FLAGS.steps
     if is_shown and is_first:
@@ -136,7 +138,7 @@ def run(
 
 
 def _tuned(step: Any) -> Any:
-  """The step, as `--strands` and `--tune` ask for it."""
+  """The step with the wrappers of `--strands` and `--tune`."""
   # A search includes strands.
   if FLAGS.strands and not FLAGS.tune:
     import lagom_xla

@@ -1,19 +1,19 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The layout of a model on devices: named axes, and where each one goes.
+"""The layout of a model on devices: named axes, and the mesh axes of each.
 
 A model names the axes of its parameters and activations ("embed", "heads",
-"batch", …). RULES sends each name to axes of the mesh, of which a mesh need not
-have all, and XLA's partitioner derives every collective from that:
+"batch", …). RULES maps each name to mesh axes, of which a mesh may lack some.
+XLA's partitioner derives every collective from this:
 
 - `fsdp` splits the batch, and the "embed" axis of every parameter. A layer's
   weights are gathered just before use and their gradients scattered after it.
 - `tp` splits heads, the feed-forward hidden layer and the vocabulary. The
-  residual stream is whole on every device, so each half of a layer ends in an
-  all-reduce; or it is split along the sequence ("sequence"), which makes of
-  each all-reduce a reduce-scatter and the next half's all-gather.
-- `expert` splits the experts of a Mixture of Experts, and everything else as
-  `fsdp` does.
+  residual stream is either whole on every device, and each half of a layer ends
+  in an all-reduce; or it is split along the sequence ("sequence"), and each
+  all-reduce becomes a reduce-scatter and an all-gather in the next half.
+- `expert` splits the experts of a Mixture of Experts, and everything else like
+  `fsdp`.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def make_mesh(
   """Arranges devices in a mesh.
 
   Args:
-    devices: Devices in order; neighbours share a group of the last axis.
+    devices: Devices in order; neighbors share a group of the last axis.
     spec: Sizes such as "fsdp:4,tp:2". An axis left out has size 1; the empty
       string puts all devices on the first axis.
     axes: The axes of the mesh.
 
   Raises:
-    ValueError: The spec cannot be read, or does not use every device once.
+    ValueError: The spec is malformed, or does not use every device once.
   """
   sizes = _parse_mesh(spec, axes) if spec else {axes[0]: len(devices)}
   shape = tuple(sizes.get(axis, 1) for axis in axes)
@@ -105,11 +105,11 @@ def check_divisible(
   """Checks that an axis divides evenly.
 
   Args:
-    what: What the size is called where it is chosen.
+    what: The name of the size in messages.
     size: The size of the axis.
     name: The axis, one of RULES.
     mesh: The devices.
-    num_parts: How many parts each device takes its shard apart into.
+    num_parts: The number of parts that each device splits its shard into.
 
   Raises:
     ValueError: The size is not a multiple of the mesh axes that split it.
@@ -125,7 +125,7 @@ def check_divisible(
 
 
 def _rules(mesh: jax.sharding.Mesh) -> list[tuple[str, Any]]:
-  """RULES for the axes that the mesh has, as Flax takes them."""
+  """RULES for the axes of this mesh, in Flax's form."""
   rules = []
   for name, _ in RULES:
     axes = mesh_axes(name, mesh)
@@ -145,9 +145,8 @@ def gather(
 ) -> jax.Array:
   """Gathers a weight over `fsdp`, leaving its other axes split.
 
-  The weight is first pinned to its stored layout: what was done to it before
-  (the cast to bfloat16) then happens on a shard, and the gather moves the
-  smaller type.
+  The weight is first pinned to its stored layout, so that the cast to bfloat16
+  before this runs on a shard, and the gather moves the smaller type.
   """
   stored = constrain(weight, axes, mesh)
   whole = tuple(None if axis in _GATHERED else axis for axis in axes)
@@ -157,7 +156,7 @@ def gather(
 def partition_spec(
   axes: AxisNames, mesh: jax.sharding.Mesh
 ) -> jax.sharding.PartitionSpec:
-  """Returns where RULES put an array with these axis names."""
+  """Returns the PartitionSpec of an array with these axis names."""
   spec = nn.logical_to_mesh_axes(axes, _rules(mesh))
   return spec or jax.sharding.PartitionSpec()
 

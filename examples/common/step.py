@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The train step of any of the models: loss, gradients, AdamW."""
+"""The train step of all models: loss, gradients, AdamW."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from common import sharding
 
 
 class TrainState(struct.PyTreeNode):
-  """What a step takes, donates and returns; arrays of any kind as leaves."""
+  """The state that a step takes, donates and returns.
+
+  Leaves are arrays, or their specs or shardings.
+  """
 
   step: Any
   params: Any
@@ -43,21 +46,22 @@ def build(
   accumulate: int,
   micro_batches: int,
 ) -> tuple[jax.stages.Wrapped, tuple[TrainState, BatchSpec]]:
-  """Builds a step, and the shapes and shardings of what it takes.
+  """Builds a step, and the shapes and shardings of its arguments.
 
   Args:
     model: A Flax module with a `mesh`, called with tokens.
     loss_of: The loss (params, batch) -> scalar, a mean over the batch.
-    batch_size: Sequences over all devices; 0 for two per device that has its
-      own part of the batch, in each accumulated micro-batch.
+    batch_size: Sequences over all devices; 0 for two per shard of the batch, in
+      each accumulated micro-batch.
     seq_len: Tokens per sequence.
-    learning_rate: Of AdamW.
+    learning_rate: Learning rate of AdamW.
     accumulate: Micro-batches whose gradients a loop accumulates.
     micro_batches: Micro-batches that each of those is split into, side by side.
 
   Returns:
     The jitted step (state, batch) -> (state, metrics), which donates the state
-    and returns one laid out alike, and its arguments as ShapeDtypeStructs.
+    and returns one with the same layout, and its arguments as
+    ShapeDtypeStructs.
 
   Raises:
     ValueError: The batch cannot be split evenly.
@@ -99,10 +103,10 @@ def init_state(
   layers: str = "scan",
   seed: int = 0,
 ) -> TrainState:
-  """Fills a state with fresh values, each made on the devices that keep it.
+  """Initializes a state, each value on the devices that hold it.
 
   Args:
-    model_of: Makes the model, as `model_of` of an example does.
+    model_of: Makes the model: `model_of` of an example.
     state: The ShapeDtypeStructs from `train_step` of that example.
     model: The size given to `train_step`.
     layers: The layers given to `train_step`.
@@ -118,8 +122,8 @@ def init_state(
 def cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
   """Returns the mean negative log-likelihood in nats.
 
-  The target's logit is picked with a mask, which stays local when the
-  vocabulary is split over devices; an index would gather the logits.
+  A mask selects the target's logit. This stays local if the vocabulary is split
+  over devices, where an index would gather the logits.
 
   Args:
     logits: float32 [B, S, vocab_size].
@@ -147,10 +151,10 @@ def _value_and_grad(
 def _accumulated(
   value_and_grad: Callable[..., tuple[jax.Array, Any]], num: int
 ) -> Callable[..., tuple[jax.Array, Any]]:
-  """The same, one micro-batch after the other, for the memory of one."""
+  """The same for one micro-batch at a time, in the memory of one."""
 
   def parts_of(tokens: jax.Array) -> jax.Array:
-    # Each device takes its part of the batch apart: no token moves.
+    # Each device splits its own part of the batch, so no token moves.
     parts = tokens.reshape(-1, num, *tokens.shape[1:])
     return jnp.moveaxis(parts, 1, 0)
 
@@ -195,7 +199,7 @@ def _initializer(
   model: Any, optimizer: optax.GradientTransformation
 ) -> Callable[[jax.Array], TrainState]:
   def init(key: jax.Array) -> TrainState:
-    # The fewest tokens that every device has a part of.
+    # The fewest tokens of which every device has a part.
     mesh = model.mesh
     shape = [sharding.num_shards(axis, mesh) for axis in ("batch", "sequence")]
     params = model.init(key, jnp.zeros(shape, jnp.int32))["params"]

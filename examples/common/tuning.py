@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The tuning of any of the steps: one flag, and a report at the end."""
+"""Tuning of all steps: its flags, and a report at the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-  """Defines the flags; importing this file leaves a program's own alone."""
+  """Defines the flags; a mere import does not add flags to a program."""
   flags.DEFINE_bool("tune", False, "Tune the step while it trains.")
   flags.DEFINE_string(
     "cluster", "", "GPUs that these CPUs stand for, such as 1x8xh100."
@@ -21,11 +21,11 @@ def define_flags() -> None:
 
 
 def tuned(step: Any, *, tune: bool, cluster: str = "") -> Any:
-  """The step, which is tuned while it trains if `tune` says so.
+  """Wraps a step in `lagom_xla.tune`, if `tune` is true.
 
   Args:
-    step: What `jax.jit` or `nnx.jit` returned.
-    tune: Whether to.
+    step: A step from `jax.jit` or `nnx.jit`.
+    tune: Whether to wrap it.
     cluster: GPUs that these CPUs stand for; empty for the devices themselves.
   """
   if not tune:
@@ -36,11 +36,11 @@ def tuned(step: Any, *, tune: bool, cluster: str = "") -> Any:
 
 
 def tuned_as_flags_say(step: Any) -> Any:
-  """The step, as `--tune` and `--cluster` have it."""
+  """The step with the wrapper of `--tune` and `--cluster`."""
   return tuned(step, tune=FLAGS.tune, cluster=FLAGS.cluster)
 
 
 def print_report(step: Any) -> None:
-  """Says what tuning came to, in the first process of a job."""
+  """Prints the report of tuning, in the first process of a job."""
   if FLAGS.tune and jax.process_index() == 0:
     print(step.report(), flush=True)

@@ -4,7 +4,7 @@
 
 Shapes follow "Language Models are Unsupervised Multitask Learners", table 2,
 but tokens are bytes and the head is not tied to the embedding. Parameters are
-float32, and products are of bfloat16.
+in float32, products in bfloat16.
 
 Shapes below: B sequences of S tokens, D = d_model.
 """
@@ -22,7 +22,7 @@ _VOCAB_SIZE = 256
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class GptConfig:
-  """The shape of one GPT, and of the sequences that it trains on."""
+  """The shape of one GPT and of its training sequences."""
 
   num_layers: int
   d_model: int
@@ -83,7 +83,7 @@ class Gpt(nnx.Module):
     self.head = _linear(config.d_model, _VOCAB_SIZE, rngs)
 
   def __call__(self, tokens: jax.Array) -> jax.Array:
-    """Logits, float32 [B, S, 256], of int32 [B, S]."""
+    """Maps tokens int32 [B, S] to logits float32 [B, S, 256]."""
     x = self.tokens(tokens) + self.positions(jnp.arange(tokens.shape[-1]))
     for layer in self.layers:
       x = layer(x)

@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The training of a GPT under `nnx.jit`, data-parallel.
+"""Trains a GPT under `nnx.jit`, data-parallel.
 
-`train_step` builds the step for any devices, those that train here or those of
-a cluster that is not at hand:
+`train_step` builds the step for the devices here, or for those of a cluster
+that you do not have:
 
   python examples/gpt/train.py --cpu_devices=8
   lagom-xla tune examples/gpt/train.py:train_step --cluster=2x8xh100
@@ -58,7 +58,7 @@ def train_step(
   model: str = "117m",
   batch_size: int | str = 0,
 ) -> tuple[Any, tuple[model_lib.Gpt, nnx.Optimizer, dict[str, Any]]]:
-  """Builds the step, and the shapes and shardings of what it takes.
+  """Builds the step, and the shapes and shardings of its arguments.
 
   Args:
     devices: The devices to run or compile for.
@@ -94,7 +94,7 @@ def init(
   learning_rate: float,
   seed: int,
 ) -> tuple[model_lib.Gpt, nnx.Optimizer]:
-  """Makes a model and its optimizer, on the devices that `like` names."""
+  """Makes a model and its optimizer, on the devices of `like`."""
   modules = _fresh(model, learning_rate=learning_rate, seed=seed)
   places = jax.tree.map(lambda leaf: leaf.sharding, nnx.state(like))
   nnx.update(modules, jax.device_put(nnx.state(modules), places))
@@ -136,7 +136,7 @@ if __name__ == "__main__":
   flags.DEFINE_integer("steps", 50, "Steps to train.")
   flags.DEFINE_integer("batch_size", 0, "Sequences; 0 for 8 per device.")
   flags.DEFINE_float("learning_rate", 3e-3, "Learning rate of AdamW.")
-  flags.DEFINE_integer("seed", 0, "Chooses the parameters and the batches.")
+  flags.DEFINE_integer("seed", 0, "Seed of the parameters and the batches.")
   job.define_flags()
   tuning.define_flags()
   app.run(main)

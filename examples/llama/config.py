@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Llama shapes: the few numbers from which everything else is counted.
+"""Shapes of Llama models.
 
-Sizes with a published counterpart take its shape from the model's own
-`config.json` (Llama 3.1 8B, 70B and 405B, Llama 3.2 1B and 3B), except that the
-head is never tied to the embedding.
+Sizes with a published counterpart have the shape of that model's `config.json`
+(Llama 3.1 8B, 70B and 405B, Llama 3.2 1B and 3B), except that the head is never
+tied to the embedding.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _Config = TypeVar("_Config", bound="LlamaConfig")
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class LlamaConfig:
-  """The shape of one Llama decoder and of the batches it trains on.
+  """The shape of one Llama decoder and of its training batches.
 
   Attributes:
     num_layers: Decoder layers.
@@ -34,8 +34,8 @@ class LlamaConfig:
     norm_epsilon: Added to the mean square in RMSNorm.
     layers: "scan" for one loop over stacked parameters, "unroll" for a copy of
       the layer's code per layer.
-    remat: Whether a layer's activations are computed again in its backward
-      pass instead of kept.
+    remat: Whether the backward pass recomputes a layer's activations instead of
+      keeping them.
     sequence_parallel: Whether `tp` splits the residual stream along the
       sequence, instead of leaving it whole on every device.
   """
@@ -147,7 +147,8 @@ def llama_config(
     size: A key of SIZES.
     layers: "scan" or "unroll".
     num_layers: Decoder layers; 0 for the size's own.
-    sequence_parallel: Whether `tp` splits the residual stream, too.
+    sequence_parallel: Whether `tp` splits the residual stream along the
+      sequence.
 
   Raises:
     ValueError: The size or the kind of layers does not exist.
@@ -159,7 +160,7 @@ def llama_config(
 def sized(
   sizes: Mapping[str, _Config], size: str, *, layers: str, num_layers: int
 ) -> _Config:
-  """Makes one of several sizes: see `llama_config`."""
+  """Returns the config of a named size; see `llama_config`."""
   if size not in sizes:
     raise ValueError(
       f"There is no model {size!r}: choose one of {', '.join(sizes)}."

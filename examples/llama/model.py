@@ -1,11 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The Llama decoder in Flax, with every axis of every array named.
+"""The Llama decoder in Flax, with a name for every axis of every array.
 
-Parameters are kept in float32. Each is cast to bfloat16 where it is used and
-only then gathered (`sharding.gather`), inside the layer: a scanned layer
-therefore holds one layer's weights at a time, and its collectives have that
-layer's matrix products to hide behind.
+Parameters are in float32. Each layer casts its own to bfloat16 and then gathers
+them (`sharding.gather`). So a scanned model holds the weights of one layer at a
+time, and the gathers can hide behind that layer's matrix products.
 
 Shapes below: B sequences of S tokens, D = d_model, H = head_dim.
 """
@@ -26,7 +25,7 @@ _COMPUTE_DTYPE = jnp.bfloat16
 
 
 class Part(nn.Module):
-  """What all parts share: the shape, the mesh and how a weight is made."""
+  """Base of all parts: the shape, the mesh and the declaration of weights."""
 
   config: LlamaConfig
   mesh: jax.sharding.Mesh
@@ -53,7 +52,7 @@ class Part(nn.Module):
     return self.constrain(x, ("batch", sequence, None))
 
   def whole(self, x: jax.Array) -> jax.Array:
-    """Gathers the sequences of [B, S, D], where `tp` splits them."""
+    """Gathers the sequences of [B, S, D], if `tp` splits them."""
     return self.constrain(x, ("batch", None, None))
 
 
@@ -72,7 +71,7 @@ class RMSNorm(Part):
 
 
 def rotate(x: jax.Array, theta: float) -> jax.Array:
-  """Turns pairs of features by the token's position (arXiv 2104.09864, §3.2.2).
+  """Applies rotary position embeddings (arXiv 2104.09864, §3.2.2).
 
   Args:
     x: Queries or keys [B, S, heads, H]; feature i is paired with i + H / 2.
@@ -139,7 +138,7 @@ class SwiGLU(Part):
 
 
 class Layer(Part):
-  """One decoder layer, in the (carry, output) form that nn.scan asks for."""
+  """One decoder layer, in the (carry, output) form of nn.scan."""
 
   ffn: type[Part] = SwiGLU
 
@@ -171,8 +170,8 @@ class Llama(Part):
     embedding = self.weight(
       "embedding", (c.vocab_size, c.d_model), ("vocab", "embed")
     )
-    # Whole first: in the backward pass each device then adds up the gradient
-    # of its own rows of the embedding, over all tokens.
+    # Gathered first, so that in the backward pass each device sums the gradient
+    # of its own rows of the embedding over all tokens.
     embedded = self.whole(jnp.take(embedding, tokens, axis=0))
     x = self._layers(self.split(embedded))
     x = self.whole(RMSNorm(c, self.mesh, name="final_norm")(x))
@@ -183,8 +182,9 @@ class Llama(Part):
   def _layers(self, x: jax.Array) -> jax.Array:
     c = self.config
     scanned = c.layers == "scan"
-    # A loop body is a barrier of its own; unrolled, common subexpression
-    # elimination would merge the recomputation back into the forward pass.
+    # A loop body is a barrier by itself. In unrolled layers, common
+    # subexpression elimination would merge the recomputation into the forward
+    # pass.
     layer = nn.remat(Layer, prevent_cse=not scanned) if c.remat else Layer
     if scanned:
       stack = nn.scan(

@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The training of Llama on bytes of text; also a target for `lagom-xla tune`.
+"""Trains Llama on bytes of text; also a target of `lagom-xla tune`.
 
-`train_step` builds the jitted step for any devices: those that train here, or
-compile-only devices of a cluster that is not at hand. Both get the same
-program. Try it on a CPU:
+`train_step` builds the jitted step for the devices here, or for compile-only
+devices of a cluster that you do not have. Both get the same program. Try it on
+CPUs:
 
   python examples/llama/train.py --cpu_devices=8 --mesh=fsdp:4,tp:2
 """
@@ -45,7 +45,7 @@ def train_step(
   accumulate: int | str = 1,
   micro_batches: int | str = 1,
 ) -> tuple[jax.stages.Wrapped, tuple[step_lib.TrainState, step_lib.BatchSpec]]:
-  """Builds the step, and the shapes and shardings of what it takes.
+  """Builds the step, and the shapes and shardings of its arguments.
 
   Args:
     devices: The devices to run or compile for.
@@ -56,15 +56,16 @@ def train_step(
     seq_len: Tokens per sequence; 0 for the size's own.
     layers: "scan" or "unroll".
     num_layers: Decoder layers; 0 for the size's own.
-    sequence_parallel: Whether tp splits the residual stream too.
-    learning_rate: Of AdamW.
+    sequence_parallel: Whether tp splits the residual stream along the sequence.
+    learning_rate: Learning rate of AdamW.
     accumulate: Micro-batches whose gradients a loop accumulates.
     micro_batches: Micro-batches that each of those is split into, side by side
       (`lagom_xla.micro_batches`).
 
   Returns:
     The jitted step (state, batch) -> (state, metrics), which donates the state
-    and returns one laid out alike, and its arguments as ShapeDtypeStructs.
+    and returns one with the same layout, and its arguments as
+    ShapeDtypeStructs.
 
   Raises:
     ValueError: A name is unknown, or the mesh does not fit devices or model.
@@ -98,7 +99,7 @@ def train_step(
 def model_of(
   mesh: jax.sharding.Mesh, *, model: str, layers: str = "scan"
 ) -> Llama:
-  """The model whose state `train_step` takes, to initialize it.
+  """The model of `train_step`, to initialize its state.
 
   Args:
     mesh: The devices.

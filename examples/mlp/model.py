@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The perceptron that foretells the next byte from those before it.
+"""The perceptron that predicts the next byte from those before it.
 
-Embeddings of the last bytes, put end to end, go through hidden layers (as in "A
-Neural Probabilistic Language Model", Bengio et al. 2003). All in float32.
+Embeddings of the last bytes are concatenated and go through hidden layers (as
+in "A Neural Probabilistic Language Model", Bengio et al. 2003). All in float32.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SIZES: dict[str, MlpConfig] = {
 
 
 class Mlp(nn.Module):
-  """Logits of the next byte; [B, context] bytes in, [B, 256] out."""
+  """Maps bytes [B, context] to logits of the next byte [B, 256]."""
 
   config: MlpConfig
 

@@ -1,10 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The training of a perceptron, data-parallel and plain.
+"""Trains a perceptron, data-parallel.
 
 Every device has the whole model and a part of the batch. `train_step` builds
-the step for any devices, those that train here or those of a cluster that is
-not at hand:
+the step for the devices here, or for those of a cluster that you do not have:
 
   python examples/mlp/train.py --cpu_devices=8 --tune
   lagom-xla tune examples/mlp/train.py:train_step --cluster=2x8xh100
@@ -44,14 +43,14 @@ def train_step(
   learning_rate: float | str = 1e-3,
   donate: bool = True,
 ) -> tuple[jax.stages.Wrapped, tuple[Any, dict[str, jax.ShapeDtypeStruct]]]:
-  """Builds the step, and the shapes and shardings of what it takes.
+  """Builds the step, and the shapes and shardings of its arguments.
 
   Args:
     devices: The devices to run or compile for.
     model: Size, a key of model.SIZES.
     batch_size: Sequences over all devices; 0 for 64 per device.
-    learning_rate: Of Adam.
-    donate: Whether the step may overwrite the state that it is given.
+    learning_rate: Learning rate of Adam.
+    donate: Whether the step donates its state.
 
   Returns:
     The jitted step (state, batch) -> (state, loss), and its arguments as
@@ -92,7 +91,7 @@ def train_step(
 
 
 def init(like: Any, *, model: str, seed: int = 0) -> Any:
-  """Makes the state, on the devices that `like` names."""
+  """Makes the state, on the devices of `like`."""
   places = jax.tree.map(lambda leaf: leaf.sharding, like)
   return jax.jit(lambda: _fresh(model, seed=seed), out_shardings=places)()
 
@@ -129,11 +128,11 @@ def main(argv: Sequence[str]) -> None:
 if __name__ == "__main__":
   flags.DEFINE_string("model", "tiny", "Size of the model, see model.py.")
   flags.DEFINE_integer("steps", 50, "Steps to train.")
-  flags.DEFINE_integer("every", 10, "Steps from one line of print to the next.")
+  flags.DEFINE_integer("every", 10, "Steps between printed lines.")
   flags.DEFINE_integer("batch_size", 0, "Sequences; 0 for 64 per device.")
   flags.DEFINE_float("learning_rate", 1e-3, "Learning rate of Adam.")
-  flags.DEFINE_integer("seed", 0, "Chooses the parameters and the batches.")
-  flags.DEFINE_bool("donate", True, "Overwrite the state in each step.")
+  flags.DEFINE_integer("seed", 0, "Seed of the parameters and the batches.")
+  flags.DEFINE_bool("donate", True, "Donate the state to each step.")
   job.define_flags()
   tuning.define_flags()
   app.run(main)

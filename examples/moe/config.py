@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Mixture-of-Experts shapes: a Llama's, and those of its experts.
+"""Shapes of Mixture-of-Experts models.
 
-"olmoe-1b-7b" takes its shape from the `config.json` of OLMoE-1B-7B (arXiv
-2409.02060), of whose layers it leaves out the norms of queries and keys.
+"olmoe-1b-7b" has the shape of OLMoE-1B-7B's `config.json` (arXiv 2409.02060),
+but not its norms of queries and keys.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class MoeConfig(LlamaConfig):
     d_ffn: Width of one expert's hidden layer.
     num_experts: Experts in a layer.
     num_chosen: Experts that each token goes to.
-    capacity_factor: Tokens of a sequence that an expert takes, over those that
-      it would get if all experts got as many; it drops the rest.
-    balance_weight: Of the loss that keeps experts equally busy.
-    z_weight: Of the loss that keeps the router's logits small.
+    capacity_factor: Most tokens of a sequence that an expert takes, relative to
+      an even share; it drops the rest.
+    balance_weight: Weight of the loss that keeps experts equally busy.
+    z_weight: Weight of the loss that keeps the router's logits small.
   """
 
   num_experts: int
@@ -36,7 +36,7 @@ class MoeConfig(LlamaConfig):
   z_weight: float = 0.001
 
   def capacity(self, seq_len: int) -> int:
-    """Returns the tokens of one sequence that an expert takes."""
+    """Returns the most tokens of one sequence that an expert takes."""
     share = seq_len * self.num_chosen / self.num_experts
     return math.ceil(self.capacity_factor * share)
 
@@ -44,7 +44,7 @@ class MoeConfig(LlamaConfig):
     """Returns the parameters of one decoder layer."""
     one_expert = 3 * self.d_model * self.d_ffn
     router = self.d_model * self.num_experts
-    # Without what a Llama has in place of the experts.
+    # Without the feed-forward layer that the experts replace.
     rest = LlamaConfig.num_layer_params(self) - one_expert
     return rest + self.num_experts * one_expert + router
 

@@ -1,15 +1,14 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The Mixture of Experts in Flax: a Llama whose second half of layer is routed.
+"""The Mixture of Experts in Flax: a Llama with routed feed-forward layers.
 
-Each device keeps its part of the experts and of the batch. A router sends each
-token to some experts, on whichever devices they are, by an all-to-all; a second
-one brings the results back. An expert takes a fixed number of tokens of each
-sequence, so that shapes are static and a sequence's loss does not depend on
-the others in its batch.
+Each device keeps its part of the experts and of the batch. An all-to-all sends
+each token to the devices of its experts, and a second one brings the results
+back. An expert takes a fixed number of tokens of each sequence, so that shapes
+are static and a sequence's loss does not depend on the others in its batch.
 
 Shapes below: B sequences of S tokens on this device, D = d_model, E experts,
-of which N devices have E/N each, K = num_chosen, C = capacity, F = d_ffn.
+split over N devices, K = num_chosen, C = capacity, F = d_ffn.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class Experts(Part):
     up: jax.Array,
     down: jax.Array,
   ) -> tuple[jax.Array, jax.Array]:
-    """What one device does: route, send, run its experts, bring back."""
+    """The work of one device: route, send, run its experts, bring back."""
     c = cast(MoeConfig, self.config)
     probabilities = jax.nn.softmax(logits)
     weights, chosen = jax.lax.top_k(probabilities, c.num_chosen)
@@ -91,7 +90,7 @@ class Experts(Part):
 def assign_slots(
   chosen: jax.Array, num_experts: int, capacity: int
 ) -> jax.Array:
-  """Gives each token a slot of each expert that it goes to, first come first.
+  """Assigns each token a slot at each of its experts, in order of tokens.
 
   Args:
     chosen: The experts of each token, int32 [B, S, K].
@@ -99,11 +98,11 @@ def assign_slots(
     capacity: C, the slots of one expert for one sequence.
 
   Returns:
-    int32 [B, S, K]: slots of expert e are e C to e C + C - 1; E C is none.
+    int32 [B, S, K]: slots of expert e are e C to e C + C - 1; E C means none.
   """
   flat = chosen.reshape(len(chosen), -1)
   is_chosen = jax.nn.one_hot(flat, num_experts, dtype=jnp.int32)
-  # How many came to the same expert before.
+  # The number of earlier tokens at the same expert.
   before = jnp.sum((jnp.cumsum(is_chosen, axis=1) - 1) * is_chosen, axis=-1)
   none = num_experts * capacity
   slots = jnp.where(before < capacity, flat * capacity + before, none)
@@ -111,10 +110,10 @@ def assign_slots(
 
 
 def balance_loss(probabilities: jax.Array, chosen: jax.Array) -> jax.Array:
-  """Returns each sequence's load-balancing loss, 1 if experts are as busy.
+  """Returns each sequence's load-balancing loss, 1 if experts are equally busy.
 
-  It is that of arXiv 2101.03961, equation 4, of one sequence instead of a
-  batch, so that the loss of a batch stays the mean of its sequences' losses.
+  This is equation 4 of arXiv 2101.03961, for one sequence instead of a batch,
+  so that the loss of a batch stays the mean of its sequences' losses.
 
   Args:
     probabilities: The router's, float32 [B, S, E].
@@ -133,7 +132,7 @@ def _scatter(x: jax.Array, slots: jax.Array, num_slots: int) -> jax.Array:
 
 
 def _gather(rows: jax.Array, slots: jax.Array) -> jax.Array:
-  """Takes rows out of their slots [S, K]; 0 where there is none."""
+  """Takes rows out of their slots [S, K]; 0 for tokens without a slot."""
   return rows.at[slots].get(mode="fill", fill_value=0)
 
 

@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The training of a Mixture of Experts; also a target for `lagom-xla tune`.
+"""Trains a Mixture of Experts; also a target of `lagom-xla tune`.
 
-`train_step` builds the jitted step for any devices: those that train here, or
-compile-only devices of a cluster that is not at hand. Both get the same
-program. Try it on a CPU:
+`train_step` builds the jitted step for the devices here, or for compile-only
+devices of a cluster that you do not have. Both get the same program. Try it on
+CPUs:
 
   python examples/moe/train.py --cpu_devices=8 --mesh=fsdp:2,expert:4
 """
@@ -45,7 +45,7 @@ def train_step(
   accumulate: int | str = 1,
   micro_batches: int | str = 1,
 ) -> tuple[jax.stages.Wrapped, tuple[step_lib.TrainState, step_lib.BatchSpec]]:
-  """Builds the step, and the shapes and shardings of what it takes.
+  """Builds the step, and the shapes and shardings of its arguments.
 
   Args:
     devices: The devices to run or compile for.
@@ -56,14 +56,15 @@ def train_step(
     seq_len: Tokens per sequence; 0 for the size's own.
     layers: "scan" or "unroll".
     num_layers: Decoder layers; 0 for the size's own.
-    learning_rate: Of AdamW.
+    learning_rate: Learning rate of AdamW.
     accumulate: Micro-batches whose gradients a loop accumulates.
     micro_batches: Micro-batches that each of those is split into, side by side
       (`lagom_xla.micro_batches`).
 
   Returns:
     The jitted step (state, batch) -> (state, metrics), which donates the state
-    and returns one laid out alike, and its arguments as ShapeDtypeStructs.
+    and returns one with the same layout, and its arguments as
+    ShapeDtypeStructs.
 
   Raises:
     ValueError: A name is unknown, or the mesh does not fit devices or model.
@@ -103,7 +104,7 @@ def train_step(
 def model_of(
   mesh: jax.sharding.Mesh, *, model: str, layers: str = "scan"
 ) -> nn.Module:
-  """The model whose state `train_step` takes, to initialize it.
+  """The model of `train_step`, to initialize its state.
 
   Args:
     mesh: The devices.
