@@ -1,14 +1,14 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives of a module, whatever form XLA printed them in.
+"""Collectives of a module, in any form that XLA writes.
 
-XLA writes a collective as a plain instruction (`all-gather`), as a pair of its
-own (`all-gather-start` / `all-gather-done`), or inside another instruction that
-runs it: an `async-start` / `async-done` pair around a computation that holds
-one or, as a group that NCCL launches at once, several; a fusion, such as one
-that slices what it gathers; or calls and pairs inside these. Collectives are
-recognized by opcode, never by name, and `find` raises if it does not know how a
-module runs one of them. Replica groups have four spellings:
+XLA writes a collective as a plain instruction (`all-gather`), as its own pair
+(`all-gather-start` / `all-gather-done`), or inside another instruction: an
+`async-start` / `async-done` pair around a computation with one collective, or
+with a group that NCCL launches at once; a fusion, such as one that slices the
+gathered array; or calls and pairs inside these. Collectives are recognized by
+opcode, never by name. `find` raises if it does not know how a module runs one
+of them. Replica groups have four spellings:
 
     {{0,1},{2,3}}                                      a list
     [4,2]<=[2,4]T(1,0)                                 an iota, transposed
@@ -50,7 +50,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
 
 _SEND_RECV_PAIRS = "_xla_send_recv_source_target_pairs"
-# Set on sends and receives that XLA pipelined; says which of two streams.
+# On sends and receives that XLA pipelined: which of two streams they use.
 _PIPELINE = "_xla_send_recv_pipeline"
 
 Groups = tuple[tuple[int, ...], ...]
@@ -65,9 +65,9 @@ def replica_groups_of(
 ) -> Groups:
   """The groups of a collective, as device ids.
 
-  Without groups, an instruction joins all devices of the module; () if their
-  number is unknown. `num_replicas` is the module's, if known. Pass the
-  collective itself, not an async-start around it.
+  An instruction without groups joins all devices of the module; the result is
+  () if their number is unknown. `num_replicas` is the module's, if known. Pass
+  the collective itself, not an async-start around it.
   """
   groups = _written_groups(instruction)
   if not num_devices or instruction.HasField("mesh_axes_replica_group_list"):
@@ -93,7 +93,7 @@ _SAY_IDS = frozenset(
 
 
 def _mode(instruction: hlo.Instruction) -> str:
-  """What the group ids of a collective with a channel stand for."""
+  """The meaning of the group ids of a collective with a channel."""
   if instruction.opcode not in _SAY_IDS:
     return "partitions"
   return "devices" if instruction.use_global_device_ids else "both"
@@ -190,7 +190,7 @@ def _of_mesh(serialized: bytes) -> Groups:
     devices = _iota(
       math.prod(sizes), transform.reshape_dims, transform.transpose_perm
     )
-  # Split each mesh axis at the sub-axes that are named, major to minor.
+  # Split each mesh axis at the named sub-axes, major to minor.
   named: list[tuple[int, int, int]] = []  # Axis, where a part begins and ends.
   for ref in proto.axes:
     sub, axis = ref.sub_axis_info, ref.mesh_axis_index
@@ -262,7 +262,7 @@ class Collective:
     start_id: id of the instruction that starts it.
     done_id: id of the instruction that waits for it; None for plain ones, and
       where the wait is in another computation.
-    num_operands: arrays that it moves.
+    num_operands: number of arrays that it moves.
     operand_bytes: bytes of all operands, per device.
     result_bytes: bytes of all results, per device.
     array_bytes: bytes of each array as NCCL counts them (see `nccl_bytes`).
@@ -273,19 +273,19 @@ class Collective:
       ().
     executions: times it runs per step.
     is_pipelined: whether XLA pipelined it over loop iterations.
-    xla_strategy: XLA's name for the kernel of its own that runs it, without
-      NCCL; "" if it names none.
-    memory: "symmetric" if XLA marked it to put into other ranks' windows,
-      "peer" if to copy into their memory; "" otherwise.
-    num_elements: of all operands.
+    xla_strategy: XLA's name for its own kernel that runs it instead of NCCL; ""
+      if XLA names none.
+    memory: "symmetric" if XLA marked it to put data into other ranks' windows,
+      "peer" to copy into their memory; "" otherwise.
+    num_elements: elements of all operands.
     num_updates: parts that a ragged-all-to-all sends, each to its own offset.
     stream: COMMUNICATION, SCALE_UP, FUSED or SYNC, followed by a number if XLA
       has several of these streams.
-    channel_id: XLA's channel, which tells collectives of one form apart in any
-      schedule; 0 for none.
-    grouped_bytes: `array_bytes` of all collectives in its group that have its
-      kind, element type and devices, which NCCL takes together; () if it is in
-      no group.
+    channel_id: XLA's channel, which distinguishes collectives of one form in
+      any schedule; 0 for none.
+    grouped_bytes: `array_bytes` of all collectives in its group with its kind,
+      element type and devices, which NCCL schedules together; () if it is in no
+      group.
   """
 
   name: str
@@ -334,14 +334,13 @@ class Collective:
 
 
 def _moved_bytes(kind: str, given_bytes: int, taken_bytes: int) -> int:
-  """Bytes that a rank moves, from those of its input and its output.
+  """Bytes that a rank moves, given the bytes of its input and output.
 
-  A ragged-all-to-all sends as many rows as its sizes say, which are only known
-  at run time: XLA's thunk posts a send and a receive of `send_sizes` and
-  `recv_sizes` rows for each rank
-  (xla/backends/gpu/runtime/ragged_all_to_all_thunk.cc). One of the two buffers
-  may have room for all ranks to send to one. If all rows are used and ranks are
-  alike, a rank moves the bytes of the smaller buffer.
+  The rows that a ragged-all-to-all sends are only known at run time: XLA's
+  thunk posts a send of `send_sizes` and a receive of `recv_sizes` rows for each
+  rank (xla/backends/gpu/runtime/ragged_all_to_all_thunk.cc). One of the two
+  buffers may have room for all ranks to send to one. If all rows are used and
+  ranks are alike, a rank moves the bytes of the smaller buffer.
   """
   if kind == "ragged-all-to-all":
     return min(given_bytes, taken_bytes)
@@ -367,7 +366,7 @@ NOPS = frozenset([
 
 
 def kind_of(instruction: hlo.Instruction) -> str | None:
-  """The kind of collective that an instruction itself is or starts."""
+  """The kind of collective that an instruction is or starts, if any."""
   kind = instruction.opcode.removesuffix("-start")
   return kind if kind in KINDS else None
 
@@ -380,13 +379,13 @@ def payloads(
 ) -> tuple[Operation, ...]:
   """The collectives that an instruction runs as one, if any.
 
-  Those in computations that run as sequences are found there instead: in calls,
-  in loops, and on a stream that the program names, if it also launches kernels.
+  Excludes those in computations that run as sequences: calls, loops, and work
+  on a stream that the program names, if it also launches kernels.
   """
   opcode = instruction.opcode
   if not instruction.called_computation_ids or opcode in _SEQUENCES:
     return ()
-  if opcode.endswith(("-done", "-update")):  # They repeat their start's.
+  if opcode.endswith(("-done", "-update")):  # These repeat the start's.
     return ()
   held = _held(module)
   inside = tuple(o for i in instruction.called_computation_ids for o in held[i])
@@ -400,7 +399,7 @@ def payloads(
 
 
 def _held(module: hlo.Module) -> Mapping[int, tuple[Operation, ...]]:
-  """The collectives in each computation and in those it calls, by its id."""
+  """The collectives in each computation and its callees, by its id."""
   if module in _held_by:
     return _held_by[module]
   held: dict[int, tuple[Operation, ...]] = {}
@@ -430,7 +429,7 @@ _held_by: weakref.WeakKeyDictionary[
 def _only_communicates(
   module: hlo.Module, computation: hlo.Computation
 ) -> bool:
-  """Whether a computation and those that it calls only communicate."""
+  """Whether a computation and its callees only communicate."""
   return all(
     instruction.opcode in NOPS
     or kind_of(instruction)
@@ -451,7 +450,7 @@ def find(module: hlo.Module) -> tuple[Collective, ...]:
   """The collectives that a module runs, in schedule order.
 
   Raises:
-    HloError: the module has a collective in a form that is not known here.
+    HloError: the module has a collective in an unknown form.
   """
   if module not in _found:
     devices = num_devices(module)
@@ -493,7 +492,7 @@ def _id_of(operation: Operation) -> tuple[int, int]:
 def _reached(
   module: hlo.Module, called_ids: Iterable[int]
 ) -> Mapping[int, hlo.Instruction | None]:
-  """Ids of computations and of all that they call -> what calls each."""
+  """Ids of computations and all their callees -> the caller of each."""
   reached: dict[int, hlo.Instruction | None] = dict.fromkeys(called_ids)
   left = list(reached)
   while left:
@@ -506,7 +505,7 @@ def _reached(
 
 
 def _check_all_met(module: hlo.Module, met: Set[tuple[int, int]]) -> None:
-  """Checks that every collective that a module can reach was met.
+  """Checks that every reachable collective was met.
 
   Raises:
     HloError: one was not.
@@ -523,7 +522,7 @@ def _check_all_met(module: hlo.Module, met: Set[tuple[int, int]]) -> None:
         )
 
 
-# A cache: every prediction asks for the collectives of the same module.
+# A cache, because every prediction asks for the same module's collectives.
 _found: weakref.WeakKeyDictionary[hlo.Module, tuple[Collective, ...]] = (
   weakref.WeakKeyDictionary()
 )
@@ -600,7 +599,7 @@ def _reduction(module: hlo.Module, operation: hlo.Instruction) -> str:
 
 
 def _taken_by(one: Collective) -> tuple[object, ...]:
-  """Equal for collectives of a group that NCCL takes together.
+  """A key that is equal for collectives that NCCL schedules together.
 
   These have the same function, type and communicator (ncclPrepareTasks in
   NCCL's src/enqueue.cc).
@@ -613,11 +612,11 @@ def on_streams(
 ) -> tuple[Collective, ...]:
   """Assigns collectives to XLA's `num_streams` streams per domain.
 
-  XLA assigns streams in rotation: computation by computation from the entry on,
+  XLA assigns streams in rotation: computation by computation from the entry,
   and within each in the module's order of instructions, which is not the
-  schedule's. Sends and receives that it pipelined are outside of the rotation,
-  on the second or third stream. With one stream per domain, all collectives
-  share it.
+  schedule's. Pipelined sends and receives are not in the rotation; they are on
+  the second or third stream. With one stream per domain, all collectives share
+  it.
   """
   if num_streams == 1:
     return tuple(collectives)
@@ -690,18 +689,18 @@ def _memory(
   return ""
 
 
-# The kind of fusion that is such a kernel, named or not.
+# The fusion kind of such a kernel, whether it has a strategy or not.
 FUSED_KERNEL = "__triton_collective"
 
 
 def _xla_strategy(
   module: hlo.Module, start: hlo.Instruction, operation: hlo.Instruction
 ) -> str:
-  """The kernel of its own that XLA chose for a collective; "" for none.
+  """The strategy of XLA's own kernel for a collective; "" for none.
 
-  XLA chooses one for all-reduces of up to a few MiB within a host. It writes
-  the strategy (such as KERNEL_STRATEGY_TRITON_ONE_SHOT) into the all-reduce,
-  which JAX 0.12 then puts in a fusion.
+  XLA uses one for all-reduces of up to a few MiB within a host. It writes the
+  strategy (such as KERNEL_STRATEGY_TRITON_ONE_SHOT) into the all-reduce, which
+  JAX 0.12 then puts in a fusion.
   """
   if b"kernel_strategy" in module.raw_backend_config(operation):
     config = module.backend_config(operation)
@@ -713,14 +712,14 @@ def _xla_strategy(
   return FUSED_KERNEL if is_kernel else ""
 
 
-# No strategy, and NCCL's.
+# Values for no strategy, and for NCCL.
 _OF_NCCL = frozenset(["KERNEL_STRATEGY_INVALID", "KERNEL_STRATEGY_DEFAULT"])
 
 
 def _num_updates(
   computation: hlo.Computation, operation: hlo.Instruction
 ) -> int:
-  """Updates that a ragged-all-to-all sends: one for each of its offsets."""
+  """The updates of a ragged-all-to-all: one for each of its offsets."""
   if operation.opcode != "ragged-all-to-all":
     return 0
   offsets = list(computation.operands(operation))[2]
@@ -812,9 +811,9 @@ def _array_bytes(
 
 
 def num_devices(module: hlo.Module) -> int | None:
-  """The devices of a module: as declared, or as its collectives name.
+  """The devices of a module: as declared, or as named by its collectives.
 
-  None if nothing is declared and there are no collectives.
+  None if neither exists.
   """
   if module.num_partitions is not None:
     return module.num_partitions

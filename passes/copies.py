@@ -1,18 +1,18 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Copies of a module that run on streams beside that of kernels.
+"""Copies of a module that run beside the compute stream.
 
 XLA marks arrays in host memory by memory space 5 in their layout, S(5) in text,
-and moves them by copy engines: by `copy-start` / `copy-done` of a whole array,
-all on one stream; by an `async-start` / `async-done` pair around a slice out of
-a stack or into it, as in loops, on one stream per direction; or by the same
-instructions without a start, which hold up the compute stream.
+and moves them with copy engines: by `copy-start` / `copy-done` for a whole
+array, all on one stream; by an `async-start` / `async-done` pair around a slice
+out of a stack or into it, as in loops, on one stream per direction; or by the
+same instructions without a start, which block the compute stream.
 
-From JAX 0.11 on, XLA starts slices of loops within GPU memory ahead, as memcpys
-of fusions that only move a slice (XLA's
+From JAX 0.11 on, XLA also starts slices within GPU memory ahead in loops, as
+memcpys of fusions that only move a slice (XLA's
 dynamic_slice_copy_fusion_async_wrapper.cc). Those in flight share the memory
 bandwidth with each other and with `copy-start` of whole arrays, so they are
-modelled as one stream. Other work in an `async-start` counts as kernels of the
+modeled as one stream. Other work in an `async-start` counts as kernels on the
 compute stream.
 """
 
@@ -27,7 +27,7 @@ from lagom_xla.passes import hlo
 # Layout::kHostMemorySpace of XLA.
 _HOST = 5
 
-# Instructions that a fusion may hold that only moves an array.
+# Instructions allowed in a fusion that only moves an array.
 _NO_WORK = frozenset([
   "bitcast", "constant", "copy", "dynamic-slice", "dynamic-update-slice",
   "fusion", "parameter", "reshape", "slice",
@@ -39,19 +39,19 @@ STREAM = "on device"
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Copy:
-  """A copy on a stream beside that of kernels.
+  """A copy beside the compute stream.
 
   Attributes:
     name: name of the instruction that starts it.
     computation: name of the computation that holds it.
     start_id: id of the instruction that starts it.
-    done_id: id of the instruction that waits for it; None if the copy holds up
+    done_id: id of the instruction that waits for it; None if the copy blocks
       the compute stream.
     num_bytes: bytes that it moves.
-    stream: copies of one stream run one after another.
+    stream: its stream; copies on one stream run one after another.
     executions: times it runs per step.
     to_host: True for a copy to the host, False for one from it; None for one
-      within GPU memory, where each byte is read once and written once.
+      within GPU memory, which reads and writes each byte once.
   """
 
   name: str
@@ -65,7 +65,7 @@ class Copy:
 
   @property
   def is_bound_by_memory(self) -> bool:
-    """Whether GPU memory bounds it, not the link to the host."""
+    """Whether GPU memory limits it, not the link to the host."""
     return self.to_host is None
 
 
@@ -120,7 +120,7 @@ def put_on_host(shape: hlo.Shape) -> None:
 
 
 def slice_of(module: hlo.Module, start: hlo.Instruction) -> hlo.Shape | None:
-  """The slice that an async-start cuts or writes, if that is all it does."""
+  """The slice that an async-start reads or writes, if it does nothing else."""
   if start.opcode != "async-start":
     return None
   called = module.computations[start.called_computation_ids[0]]

@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Dependences: which instructions of a computation run before which others.
+"""Dependences between the instructions of a computation.
 
-An instruction runs after its operands and after its control predecessors. A
-done depends on its start like any other user, by its operand.
+An instruction runs after its operands and its control predecessors. A done has
+its start as an operand.
 
     graph = dependencies.of(computation)
     graph.predecessors[instruction.id]

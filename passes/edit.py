@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Edits of a module's proto: new ids and names, and a legal order.
 
-XLA requires three things of an edited module: ids and names are unique; the
-upper half of an instruction's id is that of its computation; and operands
-precede their users. Edits here keep ids where possible, by putting an
-instruction in another one's place, so that no other instruction changes.
+In an edited module, XLA requires that ids and names are unique, that the upper
+half of an instruction's id is its computation's id, and that operands precede
+their users. Edits here replace an instruction under the same id if possible, so
+that no other instruction changes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Editor:
     return upper << _LOCAL_BITS | self._last_id
 
   def new_name(self, name: str) -> str:
-    """The name itself, or with a number appended if it is taken."""
+    """The name, with a number appended if it is taken."""
     unique, number = name, 0
     while unique in self._names:
       number += 1
@@ -56,10 +56,10 @@ def forward(
   instructions: Iterable[hlo.Instruction],
   source_of: Mapping[int, int],
 ) -> None:
-  """Removes instructions; their users take another's value.
+  """Removes instructions and redirects their users.
 
-  `source_of` maps the id of a removed instruction to that of one with the same
-  value.
+  `source_of` maps the id of a removed instruction to the id of one with the
+  same value.
   """
   kept = [i for i in instructions if i.id not in source_of]
   for instruction in kept:

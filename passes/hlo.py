@@ -2,17 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """An HLO module: its computations, their schedule, and how often each runs.
 
-Everything is read from the HloModuleProto (`hlo.proto`), the one form that
-every jaxlib writes and that a rewriting pass can return. `hlo_source.py` gets
-it from files, text and executables.
+All of it comes from the HloModuleProto (`hlo.proto`), which every jaxlib writes
+and a rewriting pass can return. `hlo_source.py` gets it from files, text and
+executables.
 
     module = hlo.load("step.hlo.xz")       # text or proto, .xz and .gz too
     module = hlo.load(compiled)            # jax.stages.Compiled
     for instruction in module.entry.instructions:   # in schedule order
       ...
 
-Instructions are the protos themselves, so what a rewrite pass edits is what XLA
-gets.
+Instructions are the protos themselves, so a rewrite pass edits them directly.
 """
 
 from __future__ import annotations
@@ -122,9 +121,9 @@ class Module:
 
   Attributes:
     proto: the module as XLA serialized it.
-    num_partitions: devices that the module was partitioned for, if the source
-      says so (text headers and compiled objects do, protos do not).
-    num_replicas: how many of those are replicas, if it says so.
+    num_partitions: devices that the module was partitioned for, if known (text
+      headers and compiled objects say so, protos do not).
+    num_replicas: how many of those are replicas, if known.
   """
 
   proto: hlo_pb2.HloModuleProto
@@ -176,8 +175,8 @@ class Module:
   def executions(self) -> Mapping[int, int]:
     """Times that each reachable computation runs per step, by computation id.
 
-    Loop bodies count their trips. Every branch of a conditional counts as
-    taken, because which one is taken is known only at run time.
+    Loop bodies count all trips. Every branch of a conditional counts as taken,
+    because the choice is known only at run time.
     """
     counts: collections.Counter[int] = collections.Counter()
 
@@ -221,7 +220,7 @@ class Module:
   def callees(
     self, instruction: Instruction
   ) -> Iterator[tuple[Computation, int]]:
-    """Computations that run as sequences of their own, with repeats."""
+    """Computations that run as sequences of their own, and how often each."""
     if instruction.opcode not in _CONTROL_FLOW:
       return
     called = [self.computations[i] for i in instruction.called_computation_ids]
@@ -258,8 +257,8 @@ class Module:
 
     XLA writes a loop's trip count into its backend_config, and updates it when
     it double-buffers, pipelines or peels the loop. Older modules lack it, and
-    pipelining loses the count of a loop around pipelined ones; then the loop
-    itself is read.
+    pipelining loses the count of a loop around pipelined loops; then the count
+    is derived from the loop itself.
     """
     counts = {}
     for computation in self.computations.values():
@@ -320,13 +319,13 @@ class Module:
       return {}
     try:
       config = json.loads(raw)
-    except ValueError:  # A custom call's own attributes, in MLIR syntax.
+    except ValueError:  # Attributes of a custom call, in MLIR syntax.
       return {}
     return config if isinstance(config, dict) else {}
 
 
-# A value as `_counted_trips` reads it: ("constant", value), ("element", index
-# in the loop's state), or an opcode with the terms of its operands.
+# A value in `_counted_trips`: ("constant", value), ("element", index in the
+# loop's state), or an opcode with the terms of its operands.
 _Term = tuple[Any, ...]
 _UNKNOWN: _Term = ("unknown",)
 
@@ -398,10 +397,10 @@ def shape_bytes(shape: Shape) -> int:
 
 
 def load_apart(path: pathlib.Path) -> Module:
-  """Reads a module from a user's file, which may make XLA end the process.
+  """Reads a module from a user's file, which may make XLA abort.
 
   Raises:
-    HloError: XLA would end the process, or as for `load`.
+    HloError: XLA would abort the process, or as for `load`.
   """
   return Module(*hlo_source.read_apart(path))
 

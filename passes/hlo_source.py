@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Sources of HLO modules: from whatever holds one to its HloModuleProto.
+"""Reads HloModuleProtos from files, text, bytes and executables.
 
 HLO text goes through jaxlib's own parser. Protos are decoded here, because
 jaxlib's loader needs tens of gigabytes for modules with sparse instruction ids.
-XLA's verifier comes only with that loader, so this module checks what other
+Only that loader runs XLA's verifier, so this module makes the checks that other
 code relies on: a proto that decodes may still be truncated or changed.
 """
 
@@ -60,9 +60,9 @@ def read(source: Any) -> Read:
 
 
 def read_apart(path: pathlib.Path) -> Read:
-  """Reads a user's file whose text may make XLA end the process.
+  """Reads a user's file, whose text may make XLA abort.
 
-  Some of XLA's checks abort, so another process parses the text first.
+  Another process parses the text first, because some of XLA's checks abort.
 
   Raises:
     HloError: XLA aborts, or as for `read`.
@@ -112,7 +112,7 @@ def _from_bytes(data: bytes, name: str, *, is_apart: bool = False) -> Read:
   )
 
 
-# What XLA puts around a module that it dumps to stdout (--xla_dump_to=-).
+# The lines around a module that XLA dumps to stdout (--xla_dump_to=-).
 _DUMPED = re.compile(
   rb"^\*\*\* Begin (\S+) \*\*\*\r?\n(.*?)^\*\*\* End \1 \*\*\*",
   re.MULTILINE | re.DOTALL,
@@ -120,7 +120,7 @@ _DUMPED = re.compile(
 
 
 def _unwrapped(data: bytes, name: str) -> bytes:
-  """Text without what editors and XLA put around it."""
+  """Text without the additions of editors and of XLA's dumps."""
   data = whole_files.unmarked(data)
   dumped = {
     found[1].decode(errors="replace"): found[2]
@@ -157,9 +157,9 @@ def _from_stablehlo(data: bytes, name: str) -> Read:
 
 
 def _check_survives(parse: Callable[[], object], name: str) -> None:
-  """Raises an HloError if a signal ends a process that parses a file."""
+  """Raises an HloError if parsing a file kills the process."""
   with tempfile.TemporaryFile() as said, warnings.catch_warnings():
-    # JAX and Python warn about locks that other threads may hold.
+    # JAX and Python warn that other threads may hold locks.
     warnings.simplefilter("ignore")
     child = os.fork()
     if not child:
@@ -187,7 +187,7 @@ def _module_of_hlo_proto(data: bytes) -> hlo_pb2.HloModuleProto:
 
 
 def _from_text(text: str, name: str) -> Read:
-  # jaxlib keeps the parser in a private module, which has moved before.
+  # The parser is in a private module of jaxlib, which has moved before.
   from jaxlib import _hlo
 
   try:
@@ -196,7 +196,7 @@ def _from_text(text: str, name: str) -> Read:
     raise errors.HloError(
       f"{name} is not HLO text that this jaxlib can read: {_in_a_line(error)}"
     ) from error
-  # Without an ENTRY, the parser takes the last computation for the entry.
+  # Without an ENTRY, the parser uses the last computation as the entry.
   if not re.search(r"^\s*ENTRY\s", text, re.MULTILINE):
     raise errors.HloError(
       f"{name} has no ENTRY computation; it may be truncated."
@@ -226,7 +226,7 @@ def _from_compiled(compiled: Any) -> Read:
 
 
 def _check_damage(proto: hlo_pb2.HloModuleProto, name: str) -> None:
-  """Checks that references in a module resolve, and that shapes are whole."""
+  """Checks that a module's references resolve and its shapes are complete."""
 
   def check(is_there: bool, what: str) -> None:
     if not is_there:

@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Passes that take part in a compile: they stop it, combine, or reorder.
+"""Passes inside a compile, which stop it, combine collectives, or reorder.
 
-A compile that only needs a schedule ends there: a pass keeps the module and
-raises. Combine groups are set by a pass before the scheduler, and orders by one
-after it. One compile can have one pass at each stage.
+If only the schedule is needed, a pass keeps the module and raises to end the
+compile. A pass before the scheduler sets combine groups, and one after it sets
+orders. One compile can have one pass at each stage.
 
     with in_compile.grouped("jit_step", groups):
       module = in_compile.run_to(
@@ -29,7 +29,7 @@ from lagom_xla.passes.schedule import orders as orders_lib
 
 
 class _StageReached(Exception):  # noqa: N818
-  """Ends a compile from inside, once its module has been kept."""
+  """Ends a compile from inside, after its module was kept."""
 
 
 def run_to(
@@ -41,7 +41,7 @@ def run_to(
 ) -> hlo_pb2.HloModuleProto | None:
   """Returns the module of this name at a stage, and ends its compile there.
 
-  None if the compile ended without showing it.
+  None if the compile ended before XLA ran the pass on it.
   """
   reached: list[hlo_pb2.HloModuleProto] = []
 
@@ -66,7 +66,7 @@ def shown(
   *,
   platform: str = "cuda",
 ) -> Iterator[None]:
-  """Shows the module of this name at a stage; the compile goes on."""
+  """Shows the module of this name at a stage to `show`; the compile goes on."""
   with rewritten(name, lambda module: show(module.proto), stage, platform):
     yield
 
@@ -82,7 +82,8 @@ def grouped(
 
   Compiles in the block need `combine.options(groups)`. None leaves combining to
   XLA. Raises CombineError if the module cannot have these groups, and
-  DonationLostError if inputs must stay donated and this JAX would lose that.
+  DonationLostError if inputs must stay donated and this JAX would drop
+  donation.
   """
   if groups is None:
     yield
@@ -104,9 +105,9 @@ def reordered(
 ) -> Iterator[None]:
   """Makes XLA run instructions in these orders; {} leaves them to XLA.
 
-  Raises CompileError if XLA never showed a module of this name, ScheduleError
-  if the orders are not for this module or not legal, and DonationLostError if
-  this JAX would lose the donation.
+  Raises CompileError if XLA ran the pass on no module of this name,
+  ScheduleError if the orders are not for this module or not legal, and
+  DonationLostError if this JAX would drop donation.
   """
   if not orders:
     yield
@@ -137,8 +138,8 @@ def rewritten(
 ) -> Iterator[None]:
   """Makes XLA continue with the rewritten module of this name.
 
-  The rewrite returns None to keep the module. A LagomError that it raises
-  is raised again by the block.
+  The rewrite returns None to keep the module. The block re-raises a LagomError
+  of the rewrite.
   """
   refusals: list[errors.LagomError] = []
 
@@ -156,7 +157,7 @@ def rewritten(
     with registry.transformation(callback, stage=stage, platform=platform):
       yield
   except Exception as error:
-    # XLA turns errors that pass through it into text.
+    # XLA converts errors that pass through it into text.
     if refusals and refusals[0] is not error:
       raise refusals[0] from None
     raise

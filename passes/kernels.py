@@ -2,15 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels: one record for each launch on the compute stream.
 
-After optimization nearly every instruction that does work is one kernel: a
-fusion, a library call, a copy. This module finds the instructions that launch
-one, the kind of each, its floating-point operations, and the bytes it moves.
-Times are for the cost model.
+After optimization, nearly every instruction that does work is one kernel: a
+fusion, a library call, or a copy. This module finds these instructions, and for
+each its kind, floating-point operations, and bytes. The cost model computes the
+times.
 
-With xla_gpu_collect_cost_model_stats, XLA writes its cost models' estimates
-into the backend_config of kernels and collectives, as a list of entries named
-`reification_cost`. The entry "sol" comes from the speed-of-light model, which
-its scheduler uses.
+With xla_gpu_collect_cost_model_stats, XLA writes the estimates of its cost
+models into the backend_config of kernels and collectives, as a list of entries
+named `reification_cost`. The entry "sol" comes from the speed-of-light model,
+which XLA's scheduler uses.
 """
 
 from __future__ import annotations
@@ -29,23 +29,24 @@ from lagom_xla.passes import memory_access
 def sol_time_us(backend_config: Mapping[str, Any]) -> float | None:
   """XLA's speed-of-light estimate of an instruction, in microseconds.
 
-  `backend_config` is the instruction's, as JSON. None if XLA wrote no estimate.
+  `backend_config` is the instruction's config as JSON. None if XLA wrote no
+  estimate.
   """
   for entry in backend_config.get("reification_cost", ()):
     if entry.get("name") == "sol":
-      return float(entry.get("exec_time_us", 0.0))  # 0 is left out.
+      return float(entry.get("exec_time_us", 0.0))  # JSON omits 0.
   return None
 
 
-# Run by the host or by control flow, or accounted for elsewhere.
+# These run on the host or are control flow, or are counted elsewhere.
 _NO_KERNEL = collectives.NOPS | frozenset(
   ["async-update", "call", "conditional", "infeed", "outfeed", "while"]
 )
 
-# The initial value of a loop's stack, on the host or unfilled; moves no bytes.
+# The initial value of a loop's stack, on the host or uninitialized; no bytes.
 ALLOCATION = "AllocateBuffer"
 
-# Without __cublas$triangularSolve, whose operations are not counted.
+# Excludes __cublas$triangularSolve, whose operations are not counted.
 _GEMM_TARGETS = (
   "__cublas$gemm",
   "__cublas$lt$",
@@ -70,11 +71,11 @@ class Kernel(memory_access.Access):
     flops: floating-point operations of its matrix products and convolutions,
       per execution.
     is_backward: whether it is the gradient of a fused attention.
-    element_type: HLO element type of the first matrix operand, or of the
+    element_type: HLO element type of the first matrix operand, or else of the
       result.
     matrix_shape: (batch, m, n, k) of its largest matrix product, or None.
-    arithmetic: what that product multiplies; None without one.
-    backend_config: XLA's config of it, as JSON.
+    arithmetic: the arithmetic of that product; None without one.
+    backend_config: its backend_config, as JSON.
   """
 
   name: str
@@ -104,14 +105,14 @@ def launches_kernel(module: hlo.Module, instruction: hlo.Instruction) -> bool:
     instruction.opcode == "async-start" and called_ids[0] not in module.wrapped
   ):
     return False  # It runs on a stream that the program names.
-  # A collective that also multiplies is a kernel, too.
+  # A collective with a matrix product is a kernel, too.
   return not collectives.payloads(module, instruction) or any(
     _multiplies(module, module.computations[i]) for i in called_ids
   )
 
 
 def _multiplies(module: hlo.Module, computation: hlo.Computation) -> bool:
-  """Whether a computation, or one that it calls, has products."""
+  """Whether a computation or one of its callees has matrix products."""
   return any(
     any(
       _multiplies(module, module.computations[i])
@@ -187,7 +188,7 @@ def _category(
   return "other"
 
 
-# The end of the op name of a concatenation that the program wrote.
+# The end of the op name of a concatenation in the program.
 _WRITTEN = "/concatenate"
 # Opcodes between a fusion's operand and what the fusion concatenates.
 _PASSING = ("bitcast", "convert", "copy", "reshape", "transpose")
@@ -195,12 +196,12 @@ _PASSING = ("bitcast", "convert", "copy", "reshape", "transpose")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MergedProduct:
-  """A product that XLA made of several that share an operand.
+  """A product that XLA merged from several with a shared operand.
 
   Attributes:
     kernel: the kernel that runs it.
     elements: elements of each array that XLA concatenates for it, by the id of
-      the instruction that makes the array.
+      the array's instruction.
   """
 
   kernel: Kernel
@@ -208,10 +209,9 @@ class MergedProduct:
 
   @property
   def least_bytes(self) -> tuple[int, int]:
-    """Bytes that the smallest product moves, without and with what is shared.
+    """Bytes of the smallest product, without and with the shared operand.
 
-    The first counts its own operand and result, the second also the shared
-    operand.
+    Both include its own operand and result.
     """
     assert self.kernel.matrix_shape
     batch, m, n, k = self.kernel.matrix_shape
@@ -228,12 +228,12 @@ class MergedProduct:
 def merged_products(
   module: hlo.Module, kernels: Mapping[int, Kernel]
 ) -> Iterator[MergedProduct]:
-  """The products that XLA made of several that share an operand.
+  """The products that XLA merged from several with a shared operand.
 
-  XLA concatenates the operands that they do not share (DotMerger, in
+  XLA concatenates the other operands (DotMerger, in
   xla/hlo/transforms/simplifiers). The merged product waits for all of these, so
   it couples two strands that share a weight. In a module without op names,
-  concatenations by the program count, too.
+  concatenations in the program count, too.
 
   Args:
     module: a scheduled module.
@@ -262,10 +262,10 @@ def _concatenated(
 ) -> Iterator[tuple[int, int]]:
   """Operands that XLA concatenates in a kernel: ids and element counts.
 
-  `operands` are those of the outermost fusion.
+  `operands` are the operands of the outermost fusion.
   """
   if instruction.opcode == "concatenate":
-    # XLA gives what it adds the op name of what it is made from.
+    # XLA names its own instructions after those they are made from.
     if not instruction.metadata.op_name.endswith(_WRITTEN):
       yield from ((o.id, hlo.num_elements(o.shape)) for o in operands)
     return

@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What library calls do, by their names and attributes.
+"""What library calls do, judging by their names and attributes.
 
-A call may communicate unless its name says that it works on one device's data.
-The calls of XLA's own libraries and kernels do, and so do those whose names
-consist of words that local calls of JAX and Transformer Engine use:
-te_norm_forward_ffi does, te_userbuffers_gemm and te_ep_dispatch_ffi do not.
+A call may communicate unless its name marks it as local. Calls of XLA's own
+libraries and kernels are local, and so are those whose names consist of words
+that local calls of JAX and Transformer Engine use: te_norm_forward_ffi is,
+te_userbuffers_gemm and te_ep_dispatch_ffi are not.
 Transformer Engine's CollectiveGemm says in an attribute that it gathers or
 scatters (transformer_engine/jax/csrc/extensions/gemm.cpp), and Mosaic's kernels
 say whether they reach other devices (jax/experimental/mosaic/gpu/core.py).
@@ -18,8 +18,8 @@ import re
 
 from lagom_xla.passes import hlo
 
-# Calls whose time is about that of moving their bytes: sorts, norms,
-# activations, quantizations and the like.
+# Calls limited by memory: sorts, norms, activations, quantizations and the
+# like.
 _BY_BYTES = (
   *("__cub$", "__cudnn$norm", "__cudnn$softmax", "__gpu$TopK"),
   *("te_act_", "te_dact_", "te_dbias_", "te_dequantize", "te_quantize"),
@@ -65,7 +65,7 @@ def attributes(module: hlo.Module, call: hlo.Instruction) -> Mapping[str, int]:
 def of_instruction(
   module: hlo.Module, instruction: hlo.Instruction
 ) -> hlo.Instruction | None:
-  """The call that an instruction is or starts; None for others."""
+  """The library call that an instruction is or starts, if any."""
   if instruction.opcode == "async-start":
     called = module.computations[instruction.called_computation_ids[0]]
     return of_instruction(module, called.root)
@@ -73,12 +73,12 @@ def of_instruction(
 
 
 def takes_its_bytes(call: hlo.Instruction) -> bool:
-  """Whether a call's time is about that of moving its bytes."""
+  """Whether a call takes about as long as moving its bytes."""
   return call.custom_call_target.startswith(_BY_BYTES)
 
 
 def may_communicate(module: hlo.Module, call: hlo.Instruction) -> bool:
-  """Whether a call may hold collectives; true if nothing says otherwise."""
+  """Whether a call may hold collectives; true unless its name rules it out."""
   target, told = call.custom_call_target, attributes(module, call)
   if target.startswith("mosaic_gpu"):
     raw = module.raw_backend_config(call)

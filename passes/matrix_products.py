@@ -2,27 +2,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Matrix products inside a kernel: their shapes, number types and counts.
 
-XLA multiplies f32 on tensor cores, as TF32, unless the program asks for more:
-jax.lax.Precision.HIGHEST and the algorithm F32_F32_F32 use all bits, which no
-tensor core does. Algorithms such as BF16_BF16_F32_X3 split each number into
-parts of fewer bits and multiply those. Complex numbers are pairs of reals of
-half their bits, by the same rules (GetBlasComputationType).
+XLA multiplies f32 on tensor cores, as TF32, unless the program asks for more.
+jax.lax.Precision.HIGHEST and the algorithm F32_F32_F32 use all bits, which
+tensor cores cannot. Algorithms such as BF16_BF16_F32_X3 split each number into
+parts of fewer bits and multiply those. Complex numbers are pairs of reals, to
+which the same rules apply (GetBlasComputationType).
 
-A kernel may hold products as `dot`s in a fusion, as a library call with its
-dimension numbers in backend_config, as a grouped product, or as a convolution,
-which is a product in its implicit-GEMM form.
+A product in a kernel is a `dot` in a fusion, a library call with its dimension
+numbers in backend_config, a grouped product, or a convolution in its
+implicit-GEMM form.
 
-Calls to other libraries count as products by their names: Transformer Engine's
-(transformer_engine/jax/cpp_extensions/gemm.py), block-scaled dots, and others.
-Scales that follow an operand have another number type. The contracted
-dimensions follow from Transformer Engine's attributes, or else from the number
-of elements in operands and result.
+Calls to other libraries are recognized as products by their names: Transformer
+Engine's (transformer_engine/jax/cpp_extensions/gemm.py), block-scaled dots, and
+others. Scales that follow an operand have another number type. The contracted
+dimensions come from Transformer Engine's attributes, or else from the numbers
+of elements of operands and result.
 
 Fused attention multiplies queries, keys and values in one library call. The
-number of scores, and which of them a mask leaves out, is in the call's
-attributes: in cuDNN's config (written by JAX's fused_attention_stablehlo.py),
-and in those of Transformer Engine, whose masks are numbered as in
-NVTE_Mask_Type (transformer_engine/fused_attn.h). Other calls only show shapes.
+call's attributes give the number of scores and the mask: cuDNN's config
+(written by JAX's fused_attention_stablehlo.py), or Transformer Engine's
+attributes, which number masks as NVTE_Mask_Type does
+(transformer_engine/fused_attn.h). Other calls only show shapes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
 from lagom_xla.passes import library_calls
 
-# A precision as in an instruction, or as in the JSON of a library call.
+# The precision of an instruction, or in the JSON of a library call.
 Precision = hlo_pb2.PrecisionConfig | Mapping[str, Any]
 
 # Complex types and their parts.
@@ -49,9 +49,9 @@ class Arithmetic:
   """The arithmetic of a product.
 
   Attributes:
-    element_type: HLO type of the reals that are multiplied.
+    element_type: HLO type of the multiplied reals.
     times: products of such reals per product of the operands' reals.
-    is_exact: whether they are f32 with all bits.
+    is_exact: whether the reals are f32 with all bits.
   """
 
   element_type: str
@@ -103,9 +103,9 @@ MULTIPLYING = frozenset([
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class MatrixProduct:
-  """[batch, m, k] by [batch, k, n], with the left operand's HLO type.
+  """A product [batch, m, k] by [batch, k, n].
 
-  `arithmetic` says how they are multiplied.
+  The HLO type is the left operand's.
   """
 
   batch: int
@@ -117,7 +117,7 @@ class MatrixProduct:
 
   @property
   def flops(self) -> int:
-    """Floating-point operations, two for each multiply-add of reals."""
+    """Floating-point operations; a multiply-add of reals counts as two."""
     per_pair = 8 if self.element_type in PARTS else 2
     return per_pair * self.batch * self.m * self.n * self.k
 
@@ -253,7 +253,7 @@ def _named_product(
     return []
   m, n = num_lhs // (batch * k), num_rhs // (batch * k)
   if attributes.get("collective_op", 0):
-    m = max(m, num_out // n)  # It gathers rows first, or scatters them then.
+    m = max(m, num_out // n)  # It gathers rows before, or scatters them after.
   elif groups > 1 and m * n == num_out * groups:  # A matrix for each group.
     n //= groups
   elif groups > 1 and m * n * groups == num_out:  # Rows are summed by group.
@@ -296,9 +296,9 @@ def _num_groups(
 
 
 def _num_batches(lhs: hlo.Shape, rhs: hlo.Shape, result: hlo.Shape) -> int:
-  """The number of batches; 0 if shapes do not tell."""
+  """The number of batches; 0 if the shapes do not determine it."""
   rows, columns, both = (tuple(s.dimensions) for s in (lhs, rhs, result))
-  for num in range(1, min(len(rows), len(columns))):  # What is summed over.
+  for num in range(1, min(len(rows), len(columns))):  # Contracted dimensions.
     if rows[-num:] == columns[:num] and both == rows[:-num] + columns[num:]:
       return 1
   leading = {shape[:-2] for shape in (rows, columns, both)}
@@ -311,8 +311,8 @@ def _summed(lhs: hlo.Shape, attributes: Mapping[str, int]) -> int | None:
   """The contracted size by Transformer Engine's attributes; None without any.
 
   For a transposed operand, the dimensions before the axis boundary are
-  contracted. A grouped product has the sizes of both sides, because quantized
-  operands are flat, or K in older versions.
+  contracted. The attributes of a grouped product give the sizes of both sides,
+  because quantized operands are flat, or K in older versions.
   """
   if "lhs_left_size" in attributes:
     is_left = attributes.get("lhs_is_trans", 0)
@@ -366,7 +366,7 @@ def _num_scores(
   is_bottom_right: bool = False,
   window: int = 0,
 ) -> int:
-  """Scores of queries by keys that a mask leaves, in `num` such squares.
+  """The number of unmasked scores in `num` matrices of queries by keys.
 
   A causal mask shows query i the keys up to i; aligned at the bottom right, it
   shows the last query the last key. `window` is the most keys that a query
@@ -391,9 +391,9 @@ def attention_flops(
 ) -> int:
   """Floating-point operations of fused attention, without masked scores.
 
-  Forward is two products, backward five (Dao 2022, FlashAttention, sec. 3.1).
-  `query` and `key` are the call's first operands, with the head size last. 0 if
-  neither attributes nor shapes tell.
+  The forward pass has two products, the backward pass five (Dao 2022,
+  FlashAttention, sec. 3.1). `query` and `key` are the call's first operands,
+  with the head size last. 0 if neither attributes nor shapes are enough.
   """
   fmha = module.backend_config(call).get("cudnn_fmha_backend_config", {})
   attributes = library_calls.attributes(module, call)

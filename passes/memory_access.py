@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory access of a kernel: what it reads and writes, and in which order.
 
-A fusion computes only what its results depend on: it reads only the slice of an
-operand that it slices, and it neither reads nor writes an array outside of an
-update in place. So its values are followed back from its root.
+A fusion computes only what its results depend on. Of a sliced operand it reads
+only the slice, and of an array updated in place it touches only the update. So
+this module follows values back from the fusion's root.
 
 XLA runs a scatter with one thread per element of the updates. If an index may
 occur twice, each thread updates memory atomically. `unique_indices` on JAX's
-`.at[].add` promises that none does.
+`.at[].add` promises unique indices.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Scatter:
   Attributes:
     num_updates: indices, each of which places one window of elements.
     window_elements: elements of one update.
-    num_places: windows that an index can name, such as a vocabulary's rows.
+    num_places: windows that an index can select, such as a vocabulary's rows.
     element_bits: size of an element.
     may_collide: whether two updates may combine with one element. False for a
       scatter that overwrites, which needs no atomic updates, and for an index
-      of several coordinates, such as a router's (token, expert), which is taken
-      to be unique even if the program does not promise it.
+      of several coordinates, such as a router's (token, expert), which is
+      assumed unique even if the program does not promise it.
   """
 
   num_updates: int
@@ -79,9 +79,8 @@ _REDUCTIONS = frozenset(["reduce", "reduce-window", "select-and-scatter"])
 def _wanted_of_fusion(fused: hlo.Computation) -> dict[int, int]:
   """Elements of each value in a fusion that its results depend on, by id.
 
-  A fusion computes only those: a value that is sliced later is never computed
-  whole, and an array that is updated in place is neither read nor written
-  outside of the update.
+  A fusion computes only those: it computes only the needed slice of a value,
+  and neither reads nor writes an array updated in place outside of the update.
   """
   in_place = {update.id for update in _updated_in_place(fused)}
   wanted = dict.fromkeys(fused.by_id, 0)
@@ -123,7 +122,7 @@ def _column_reductions(
 def _moves_innermost(
   computation: hlo.Computation, instruction: hlo.Instruction
 ) -> bool:
-  """Whether neighbours in memory are no longer neighbours afterwards."""
+  """Whether an operation separates elements that are neighbors in memory."""
   if instruction.opcode not in ("copy", "copy-start", "transpose"):
     return False
   (operand,) = computation.operands(instruction)
@@ -141,29 +140,29 @@ def _innermost(shape: hlo.Shape) -> int | None:
 
 _ELEMENTS_PER_THREAD = 4
 _MAX_OPERANDS_VECTORIZED = 10
-# Operations that the XLA of 2024, which compiled the traced steps, did not
-# vectorize. jaxlib 0.10.2 computes four elements per thread here, too (eight of
-# bfloat16 on B200), as the grids that it dumps for A100, H100 and B200 show.
-# Counted that way, the median error of lone kernels in the H100 trace would
-# rise from 14.7 % to 15.0 %, and the step's would not change.
+# The XLA of 2024, which compiled the traced steps, did not vectorize these.
+# jaxlib 0.10.2 computes four elements per thread here, too (eight of bfloat16
+# on B200), according to the grids that it dumps for A100, H100 and B200.
+# Counting them that way would raise the median error of lone kernels in the
+# H100 trace from 14.7 % to 15.0 %, and would not change the step's.
 _CALLS = frozenset(["atan2", "cosine", "power", "sine", "tan"])
-# Operations with emitters of their own, whose threads loop over elements.
+# Operations with their own emitters, whose threads loop over elements.
 _TILED = frozenset(["reduce", "reduce-window", "scatter", "sort", "transpose"])
 
 
 def threads_of_fusion(fused: hlo.Computation, fusion_kind: str) -> int:
-  """Threads that a fusion of a kind, such as "kLoop", has; 0 if they loop.
+  """The number of threads of a fusion; 0 if threads loop over elements.
 
-  In a fusion that goes through memory in order, a thread computes four
-  neighbouring elements, or one where XLA cannot vectorize
-  (xla/service/gpu/hlo_fusion_analysis.cc and gpu_fusible.cc): in an update in
-  place, next to operations that are calls, and in a loop over a concatenation
-  of more than ten operands. If a concatenation has an emitter of its own
-  (emitters/concatenate.cc in xla/backends/gpu/codegen), a thread computes
-  neighbouring elements of every operand: as many, up to four, as divide each
-  operand's size along the dimension (one in the XLA of 2024). With few bytes
-  per thread, too little data is in flight to use the memory's bandwidth, and
-  such kernels are bound by how fast threads start and end.
+  `fusion_kind` is XLA's, such as "kLoop". In a fusion that goes through memory
+  in order, a thread computes four neighboring elements, or one if XLA cannot
+  vectorize (xla/service/gpu/hlo_fusion_analysis.cc and gpu_fusible.cc): in an
+  update in place, next to operations that are calls, and in a loop over a
+  concatenation of more than ten operands. If a concatenation has its own
+  emitter (emitters/concatenate.cc in xla/backends/gpu/codegen), a thread
+  computes neighboring elements of every operand: the largest number up to four
+  that divides each operand's size along the dimension (one in the XLA of 2024).
+  With few bytes per thread, too little data is in flight to saturate the
+  memory, and the rate at which threads start and end limits the kernel.
   """
   if updates := _updated_in_place(fused):
     return max(hlo.num_elements(fused.operands(u)[1].shape) for u in updates)
@@ -192,9 +191,9 @@ def threads_of_fusion(fused: hlo.Computation, fusion_kind: str) -> int:
 
 
 def _updated_in_place(fused: hlo.Computation) -> list[hlo.Instruction]:
-  """The dynamic-update-slices that are a fusion's results, if all are.
+  """The dynamic-update-slices that are a fusion's results, if all results are.
 
-  Only these are done in place; others are computed whole.
+  Only these run in place.
   """
   roots = [fused.root]
   if fused.root.opcode == "tuple":
@@ -208,7 +207,8 @@ def _updated_in_place(fused: hlo.Computation) -> list[hlo.Instruction]:
 _SAME_BYTES = frozenset(["bitcast", "reshape"])
 _DYNAMIC = frozenset(["dynamic-slice", "dynamic-update-slice"])
 
-# What DynamicSliceFusion::Offset can evaluate (dynamic_slice_fusion.cc).
+# Opcodes that DynamicSliceFusion::Offset can evaluate
+# (dynamic_slice_fusion.cc).
 _OF_OFFSETS = _SAME_BYTES | {
   "add", "compare", "constant", "multiply", "parameter", "select", "subtract",
 }  # fmt: skip
@@ -221,15 +221,15 @@ def memcpy_bytes(
 ) -> hlo.Shape | None:
   """The slice that an instruction moves by memcpy; None if it moves none.
 
-  If a fusion only cuts a slice from an array, or only writes one into it, XLA
-  moves the slice by a memcpy on the compute stream, provided that it is
-  contiguous and begins at an offset known ahead, as a loop's layer does. XLA
-  notes the offsets of each trip before fusion (dynamic_slice_annotator.cc).
-  After scheduling, fusions of nothing but noted slices become custom fusions
-  around a copy, on Ampere and newer GPUs; slices outside of fusions do so
-  before that. These are the rules of JAX 0.10.2
-  (fusion_dynamic_memcpy_rewriter.cc). Later versions choose the same slices
-  before scheduling, and start them ahead (`passes/copies.py`).
+  If a fusion only reads a slice of an array, or only writes one into it, XLA
+  moves the slice by a memcpy on the compute stream, provided that the slice is
+  contiguous and its offset is known ahead, as for a layer in a loop. XLA notes
+  the offsets of each trip before fusion (dynamic_slice_annotator.cc). After
+  scheduling, fusions of nothing but noted slices become custom fusions around a
+  copy, on Ampere and newer GPUs; slices outside of fusions do so earlier. These
+  are the rules of JAX 0.10.2 (fusion_dynamic_memcpy_rewriter.cc). Later
+  versions choose the same slices before scheduling, and start them ahead
+  (`passes/copies.py`).
   """
   if instruction.opcode in _DYNAMIC and _is_noted(module, instruction):
     return _piece(computation, instruction)
@@ -238,7 +238,7 @@ def memcpy_bytes(
   (fused_id,) = instruction.called_computation_ids
   fused = module.computations[fused_id]
   if instruction.fusion_kind == "kCustom":
-    # A custom fusion around anything but a copy runs a library.
+    # Custom fusions around anything but a copy call a library.
     config = module.backend_config(instruction).get("fusion_backend_config", {})
     name = config.get("custom_fusion_config", {}).get("name")
     copies = [i.shape for i in fused.instructions if i.opcode == "copy"]
@@ -302,13 +302,13 @@ def _is_contiguous(fused: hlo.Computation, slice_: hlo.Instruction) -> bool:
 
 
 def _piece(computation: hlo.Computation, slice_: hlo.Instruction) -> hlo.Shape:
-  """What a dynamic slice cuts or writes."""
+  """The slice that a dynamic slice reads or writes."""
   if slice_.opcode == "dynamic-slice":
     return slice_.shape
   return computation.operands(slice_)[1].shape
 
 
-# In a fusion these do no arithmetic, except that of products.
+# In a fusion, these do no arithmetic, except for products.
 _NO_ARITHMETIC = _SLICES | matrix_products.MULTIPLYING | {
   "bitcast", "broadcast", "constant", "copy", "dynamic-update-slice", "fusion",
   "get-tuple-element", "parameter", "reshape", "transpose", "tuple",
@@ -320,10 +320,10 @@ class Scattered:
   """Reads that do not follow the array's order in memory.
 
   Attributes:
-    num_elements: elements that are read like that.
+    num_elements: number of such elements.
     element_bytes: bytes of each element.
-    bytes_apart: distance from one of them to the next.
-    elements_between: elements that are read before the next neighbour is.
+    bytes_apart: distance in memory from one to the next.
+    elements_between: elements read before the next neighbor in memory is read.
   """
 
   num_elements: int
@@ -341,14 +341,15 @@ def _order(shape: hlo.Shape) -> tuple[int, ...]:
 def _scattered(
   fused: hlo.Computation, wanted: Mapping[int, int]
 ) -> Iterator[Scattered]:
-  """What a loop fusion reads across its order in memory.
+  """The reads of a loop fusion that do not follow the order in memory.
 
-  The threads go through the result in order. That order is followed back to
-  what is read, through everything that moves dimensions. Where XLA transposes
-  tiles in shared memory instead, the fusion is no loop: its transpose emitter
-  is for kInput, which XLA chooses (ChooseFusionKind in gpu_fusible.cc) if it
-  supports the permutation. Before 2025 it supported only 10, 021 and 210, with
-  dimensions that stay together counted as one (ir_emission_utils.cc).
+  Threads go through the result in order. This function follows that order back
+  to the operands, through all operations that move dimensions. If XLA
+  transposes tiles in shared memory instead, the fusion is no loop: its
+  transpose emitter is for kInput, which XLA chooses (ChooseFusionKind in
+  gpu_fusible.cc) if it supports the permutation. Before 2025 it supported only
+  10, 021 and 210, where dimensions that stay together count as one
+  (ir_emission_utils.cc).
   """
   root = hlo.first_array(fused.root.shape)
   orders = {fused.root.id: _order(root)}
@@ -374,7 +375,7 @@ def _scattered(
 def _read_in_order(
   shape: hlo.Shape, order: Sequence[int], num_elements: int
 ) -> Iterator[Scattered]:
-  """What is read of an array far from its neighbours, in a given order."""
+  """The elements of an array that are read far from their neighbors."""
   taken, between = _innermost(shape), 1
   for dim in order:
     if dim == taken or not num_elements:
@@ -395,22 +396,22 @@ def _read_in_order(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Access:
-  """What one kernel does to memory, per execution.
+  """The memory access of one kernel, per execution.
 
   Attributes:
     num_bytes: bytes that it reads and writes.
     num_element_operations: scalar operations outside of matrix products, such
       as an addition or a conversion of one element.
-    pattern: how it goes through memory: "elementwise" (in memory order),
+    pattern: the order of its accesses: "elementwise" (in memory order),
       "row-reduction" (along the innermost dimension), "column-reduction"
       (across it), or "transpose" (another dimension becomes innermost); the
       costliest of these. "memcpy" is no kernel.
-    result_elements: elements of the largest array that it writes; only those of
-      the update if that is in place.
+    result_elements: elements of the largest array that it writes, or of the
+      update if it updates in place.
     num_threads: threads that it starts, if each goes through memory once; 0 if
       they loop over elements or the number is unknown.
-    num_columns: results of its column reductions, of which a block takes 32; 0
-      without one.
+    num_columns: results of its column reductions, of which a block computes 32;
+      0 without one.
     scatter: the scatter that it runs, if any.
     scattered: reads that do not follow the order in memory.
   """
@@ -432,7 +433,7 @@ def of_instruction(
   *,
   has_product: bool,
 ) -> Access:
-  """What the kernel that an instruction launches does to memory."""
+  """The memory access of the kernel that an instruction launches."""
   moved = memcpy_bytes(module, computation, instruction)
   if moved is not None:
     return Access(
@@ -467,13 +468,13 @@ def of_instruction(
   num_element_operations = 0
   for part in parts:
     if part.opcode not in _NO_ARITHMETIC:
-      # A reduction does one operation per element that it takes.
+      # A reduction does one operation per element of its operand.
       is_reduction = part.opcode in _REDUCTIONS
       counted = part.operand_ids[0] if is_reduction else part.id
       num_element_operations += wanted[counted]
   columns = _column_reductions(home, parts)
   if has_product:
-    pattern = "elementwise"  # Shared memory transposes a product's tiles.
+    pattern = "elementwise"  # A product transposes its tiles in shared memory.
   elif any(_moves_innermost(home, i) for i in parts):
     pattern = "transpose"
   elif columns:

@@ -8,13 +8,13 @@ communication stream. In a schedule, the window of an async collective lasts
 from its start to its done. Collectives with intersecting windows share kernels
 or follow each other on the communication stream, so they are tuned together: an
 overlap is a maximal chain of intersecting windows in one computation, with the
-kernels inside. Kernels of a loop, call or branch inside a window count too.
+kernels inside, also those of a loop, call or branch.
 
 Collectives whose window holds no kernel form overlaps with M = 0; they are
 fully exposed.
 
 Another schedule of the same module launches mostly the same kernels, which are
-not analysed again.
+not analyzed again.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Analysis:
   def gemm_flops(self) -> int:
     """FLOPs of a device's matrix products in a step, over all loop trips.
 
-    Includes convolutions, which are such products, but not fused attention.
+    Includes convolutions, but not fused attention.
     """
     return sum(
       kernel.executions * kernel.flops
@@ -127,7 +127,7 @@ class Analysis:
   def callees(
     self, instruction: hlo.Instruction
   ) -> Iterator[tuple[hlo.Computation, int]]:
-    """Computations that it runs on the compute stream, with repeats."""
+    """Computations that it runs on the compute stream, and how often each."""
     as_one = (self.started_by, self.copies, self.kernels)
     if not any(instruction.id in found for found in as_one):
       yield from self.module.callees(instruction)
@@ -211,10 +211,10 @@ def analyze(module: hlo.Module, *, num_streams: int = 1) -> Analysis:
 def _window(
   computation: hlo.Computation, collective: collectives_lib.Collective
 ) -> tuple[int, int]:
-  """The positions of a start and after its done.
+  """The position of a start, and the position after its done.
 
-  The window of a collective that another computation waits for (pipelined over
-  a loop) ends with the computation.
+  If another computation waits for the collective (pipelined over a loop), its
+  window ends with the computation.
   """
   begin = computation.position[collective.start_id]
   if collective.done_id is None:

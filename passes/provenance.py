@@ -5,11 +5,11 @@
     arrays = provenance.of(module)
     arrays.moved(collective)  # (Array(kind="gradient", names=("p['w']",), …),)
 
-JAX names the arguments of a step by their paths, and arrays are followed from
-there to the results. Operations that move elements, or change them one by one,
-*copy* an array: tuples, loops and calls, reshapes, slices, fusions, converts,
-sums, collectives. Products, reductions, gathers and broadcasts *mix*: the
-result depends on the operands but is another array. A sum over a stacked
+JAX names the arguments of a step by their paths. This module follows arrays
+from there to the results. Operations that move elements, or change them one by
+one, *copy* an array: tuples, loops and calls, reshapes, slices, fusions,
+converts, sums, collectives. Products, reductions, gathers and broadcasts *mix*:
+the result depends on the operands but is another array. A sum over a stacked
 dimension, such as over gradients of micro-batches, copies.
 
 - Arguments that a step returns changed are its *state*. The others are *data*,
@@ -17,8 +17,8 @@ dimension, such as over gradients of micro-batches, copies.
   product multiplies by state alone.
 - An array that depends on no data is a *parameter*, or *optimizer state* if it
   is combined only with gradients, never with an activation.
-- An array that is copied into new state is a *gradient*, and that state once
-  old state is added to it.
+- An array that is copied into new state is a *gradient*; after old state is
+  added to it, it is that state.
 - Any other array that depends on data is an *activation*, which grows with the
   batch; so are gradients of activations. A few numbers, such as a loss, are
   *scalars*.
@@ -56,8 +56,8 @@ OF_ANY_BATCH: frozenset[str] = frozenset(
 )
 
 # Opcodes that move elements, or make each element of a result from one element
-# of each operand, and how many of their operands they copy: the others hold
-# indices.
+# of each operand -> the number of operands that they copy. The other operands
+# are indices.
 _COPYING: Mapping[str, int] = {
   **dict.fromkeys(
     [
@@ -77,7 +77,7 @@ _COPYING: Mapping[str, int] = {
   **{"dynamic-slice": 1, "dynamic-update-slice": 2, "pad": 1, "scatter": 1},
   **{"ragged-all-to-all": 1, "collective-permute": 1},
 }
-# Starts whose shape also holds arrays that are no results.
+# Starts whose shape also holds arrays other than results.
 _IN_PLACE = frozenset(["collective-permute-start", "copy-start"])
 # Linear operations: a sum before one equals a sum after it.
 _LINEAR = frozenset(
@@ -105,10 +105,11 @@ _OF_STACKS = frozenset(
   [*_PLACES_STAY, "multiply", "slice", "while"]
   + [kind + end for kind in collectives_lib.KINDS for end in ("", "-start")]
 )
-# An argument's name, with which the paths in it begin.
+# An argument's name, with which its paths begin.
 _ROOT = re.compile(r"^\w+")
 _INTEGERS = ("s", "u", "pred")
-# Arrays of at most this many elements, such as norms and keys, are scalars.
+# Arrays of at most this many elements, such as norms and keys, count as
+# scalars.
 _MOST_SCALARS = 16
 
 
@@ -125,8 +126,8 @@ class Array:
 
   Attributes:
     kind: such as "gradient".
-    names: paths of the arguments that it holds, or whose gradient it is; () for
-      other kinds and for arguments without paths.
+    names: paths of the arguments that it contains, or whose gradient it is; ()
+      for other kinds and for arguments without paths.
     shape: of the whole array, gathered or not yet scattered, such as
       "bf16[8,4096]".
   """
@@ -150,7 +151,7 @@ class Array:
 
   @property
   def in_words(self) -> str:
-    """The array as a part of a sentence, with its article."""
+    """The array as a noun phrase, with its article."""
     article = _ARTICLES[self.kind]
     if self.names and article:
       article = "the "
@@ -173,7 +174,7 @@ class Argument:
 
 
 def of(module: hlo.Module) -> Arrays:
-  """The arrays of a module, which are followed only once."""
+  """The arrays of a module, analyzed only once."""
   if module not in _known:
     _known[module] = Arrays(module)
   return _known[module]
@@ -190,19 +191,19 @@ _Edges = list[list[_Node]]
 
 
 class _Flow:
-  """Which arrays each array of a module is made from.
+  """The arrays from which each array of a module is made.
 
   A value is a tuple of nodes, one for each array in it. An instruction that
   only passes values on, such as a tuple, has its operands' nodes. Nodes come
-  after those that they are made from, except in loops.
+  after their sources, except in loops.
 
   Attributes:
     copied: node -> nodes whose elements it copies.
     mixed: node -> other nodes that it depends on.
     made_by: node -> the instruction that makes it.
     values: id of an instruction -> its nodes.
-    loops: id of a `while` -> the instruction, and the nodes of its state when a
-      trip begins and when it ends.
+    loops: id of a `while` -> the instruction, and the nodes of its state at the
+      beginning and the end of a trip.
     arguments: number of a parameter of the entry -> its nodes.
     results: nodes that the entry returns.
   """
@@ -249,7 +250,7 @@ class _Flow:
     """The nodes that a computation returns."""
     own = self._parameters.get(computation.id)
     if own is None:
-      # With several callers, parameters need nodes of their own.
+      # With several callers, parameters need their own nodes.
       is_shared = self._times_called[computation.id] > 1
       self._parameters[computation.id] = own = {}
       for parameter in computation.parameters:
@@ -370,7 +371,7 @@ class _Flow:
   def _adds_up_a_stack(
     self, instruction: hlo.Instruction, nodes: _Nodes
   ) -> bool:
-    """Whether a reduction sums up the parts of a stack."""
+    """Whether a reduction sums the parts of a stack."""
     called = self._module.computations[instruction.called_computation_ids[0]]
     if called.root.opcode != "add" or len(nodes) != 1:
       return False
@@ -382,8 +383,8 @@ class _Flow:
   def _is_stack(self, node: _Node, number: int, start: int = 0) -> bool:
     """Whether an array is a stack of `number` parts.
 
-    It may be combined with other arrays for a collective, and then begins at
-    element `start`.
+    If it is combined with other arrays for a collective, it begins at element
+    `start`.
     """
     made_by, of = self.made_by[node], self.copied[node]
     if self._num_stacked(made_by) == number:
@@ -404,7 +405,7 @@ class _Flow:
     )
 
   def _num_stacked(self, instruction: hlo.Instruction) -> int:
-    """How many parts an instruction stacks; 0 if it stacks none."""
+    """The number of parts that an instruction stacks; 0 if it stacks none."""
     shapes = [self._shapes[i] for i in instruction.operand_ids]
     match instruction.opcode:
       case "concatenate":
@@ -434,7 +435,7 @@ def leaves(shape: hlo.Shape) -> list[hlo.Shape]:
 
 
 def _reached(masks: list[int], *ways: _Edges) -> list[int]:
-  """The bits of each node and of all nodes that it is made from."""
+  """The bits of each node and all its sources."""
   has_changed = True
   while has_changed:
     has_changed = False
@@ -449,7 +450,7 @@ def _reached(masks: list[int], *ways: _Edges) -> list[int]:
 
 
 def _becoming(masks: list[int], edges: _Edges) -> list[int]:
-  """The bits of each node and of all nodes that are made from it."""
+  """The bits of each node and all nodes made from it."""
   has_changed = True
   while has_changed:
     has_changed = False
@@ -495,7 +496,7 @@ class Arrays:
     # Per node: the arguments that it copies, and all that it depends on.
     self._copies = _reached([*own], flow.copied)
     self._needs = _reached([*own], flow.copied, flow.mixed)
-    # Where XLA adds state ahead of a reduction, a select has one device do it.
+    # If XLA adds state before a reduction, a select makes one device do it.
     chosen = [
       [] if made_by.opcode == "select" and self._of_device[node] else copied
       for node, (made_by, copied) in enumerate(
@@ -514,7 +515,7 @@ class Arrays:
     self._data = self._data_beside(integers)
     self._parameters = self._met_by_data()
     if not self._parameters & self._state:
-      # This step trains nothing: the arguments that it changes are caches.
+      # This step trains nothing; the arguments that it changes are caches.
       self._data = (integers | self._state) if integers else 0
       self._parameters = self._all & ~self._data
       self._becomes = [0] * len(flow.copied)
@@ -578,7 +579,7 @@ class Arrays:
     return groups
 
   def _integers(self) -> int:
-    """Tokens, labels and the like: integers that are no state and no key."""
+    """Integer arguments, such as tokens and labels, without state and keys."""
     return sum(
       1 << bit
       for bit, shape in enumerate(self._shapes)
@@ -588,7 +589,7 @@ class Arrays:
     )
 
   def _data_beside(self, integers: int) -> int:
-    """The arguments that are data, in a step that has state."""
+    """The data arguments of a step with state."""
     data = integers
     flow = self._flow
     in_products = [
@@ -610,7 +611,7 @@ class Arrays:
     return data
 
   def _met_by_data(self) -> int:
-    """Parameters: frozen ones, and those that data meet in activations."""
+    """Parameters: frozen ones, and those combined with data in activations."""
     found = self._all & ~self._data & ~self._state
     flow, needs = self._flow, self._needs
     for node, mask in enumerate(needs):
@@ -653,7 +654,7 @@ class Arrays:
     )
 
   def _nodes(self, operation: hlo.Instruction) -> list[_Node]:
-    """The nodes that an operation takes; for a recv, those that it returns."""
+    """The nodes of an operation's operands; for a recv, of its results."""
     values = self._flow.values
     if operation.opcode == "recv":
       return [*values.get(operation.id, ())]
@@ -663,7 +664,7 @@ class Arrays:
   def _operation(
     self, collective: collectives_lib.Collective
   ) -> collectives_lib.Operation | None:
-    """The instruction that communicates, which a start may wrap."""
+    """The communicating instruction, which a start may wrap."""
     home, start = self._starts[collective.start_id]
     if collectives_lib.kind_of(start):
       return home, start
@@ -698,7 +699,7 @@ class Arrays:
     )
 
   def _what(self, node: _Node) -> tuple[Kind, int]:
-    """The kind of an array, and the arguments that it belongs to."""
+    """The kind of an array, and its arguments."""
     copies, becomes = self._has[node], self._becomes[node]
     if not self._data or not self._needs[node]:
       return "unknown", copies
@@ -760,7 +761,7 @@ class Arrays:
     return _reached(own, flow.mixed, flow.copied)
 
   def times_added_up(self, collective: collectives_lib.Collective) -> int:
-    """How many reductions one could replace, as their results are summed."""
+    """How many reductions one could replace, if their results are summed."""
     return max(
       self.trips_added_up(collective),
       self.num_added_up(collective),
@@ -768,7 +769,7 @@ class Arrays:
     )
 
   def trips_added_up(self, collective: collectives_lib.Collective) -> int:
-    """Trips of the longest loop that only sums up a collective's results.
+    """Trips of the longest loop that only sums a collective's results.
 
     1 if there is no such loop. Everything between the collective and the sum is
     linear, so one reduction after the loop gives the same result.
@@ -793,7 +794,7 @@ class Arrays:
     return max(trips)
 
   def parts_added_up(self, collective: collectives_lib.Collective) -> int:
-    """Parts of a stack that are only summed up after they are reduced.
+    """The number of reduced parts of a stack that are then only summed.
 
     1 if a collective's results are used in any other way.
     """
@@ -818,7 +819,7 @@ class Arrays:
     return min(numbers, default=1)
 
   def num_added_up(self, collective: collectives_lib.Collective) -> int:
-    """Collectives, this one included, whose results are only summed up."""
+    """Collectives, including this one, whose results are only summed."""
     found = self._operation(collective)
     if found is None:
       return 1
@@ -843,7 +844,7 @@ class Arrays:
 
   @functools.cached_property
   def _sums_of(self) -> Mapping[_Node, set[_Node]]:
-    """Array that is reduced over devices -> sums that it is a term of."""
+    """Array reduced over devices -> the sums in which it is a term."""
     made_by = self._flow.made_by
     return {
       node: {n for n in self._linear(node) if made_by[n].opcode in _SUMS}
@@ -877,7 +878,7 @@ class Arrays:
     return used
 
   def _linear(self, node: _Node, last: _Node | None = None) -> set[_Node]:
-    """Arrays that are linear in one, itself included, up to `last`."""
+    """Arrays that are linear in one, including itself, up to `last`."""
     todo, seen = [node], {node}
     while todo:
       node = todo.pop()
@@ -888,7 +889,7 @@ class Arrays:
     return seen
 
   def _linear_in(self, node: _Node) -> list[_Node]:
-    """The arrays that an array is made from and is linear in."""
+    """The arrays in which an array is linear, of those it is made from."""
     copied, opcode = self._flow.copied[node], self._flow.made_by[node].opcode
     if opcode in ("multiply", "divide"):  # By a constant.
       needed = [n for n in copied if self._needs[n]]

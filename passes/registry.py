@@ -1,11 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Registration of passes with XLA, which only this module does.
+"""Registers passes with XLA; no other module does.
 
 XLA calls a registered pass in every compile of the process. So a registration
-lasts as long as a `with` block and belongs to one thread at a time, which may
-have one pass before the scheduler and one after it. Callers must filter by
-module name.
+lasts only for a `with` block, and one thread at a time may have registrations:
+one before the scheduler and one after it. Callers must filter by module name.
 
     with registry.transformation(
         callback, stage=registry.Stage.POST_SCHEDULER, platform="cuda"
@@ -141,7 +140,7 @@ def _registered_with_plugin(
 ) -> Iterator[None]:
   """Makes the CUDA plugin call `callback` in every compile."""
   extension = _extension()
-  # Keeps alive what the plugin points to, as long as the registration.
+  # Keeps objects alive that the plugin points to during the registration.
   keep: list[object] = []
   function = _TransformFn(functools.partial(_call, callback, keep))
   callbacks = _Callbacks(_EXTENSION_VERSION, None, function)
@@ -172,7 +171,7 @@ def _call(
   module = ctypes.string_at(args.hlo_module.data, args.hlo_module.size)
   try:
     changed = callback(module)
-  except BaseException as error:  # C++ would lose it.
+  except BaseException as error:  # C++ would drop it.
     message = f"{type(error).__name__}: {error}".encode()
     args.header.has_error = True
     args.header.code = _INTERNAL_ERROR
@@ -185,7 +184,7 @@ def _call(
 
 def _string(data: bytes, keep: list[object]) -> ctypes.Structure:
   buffer = ctypes.create_string_buffer(data, len(data))
-  keep[:] = [buffer]  # The plugin has copied the previous one by now.
+  keep[:] = [buffer]  # The plugin has already copied the previous one.
   return _String(ctypes.cast(buffer, ctypes.c_void_p), len(data))
 
 
@@ -226,7 +225,7 @@ def transformation(
   Args:
     callback: takes a serialized HloModuleProto; returns a changed one, or None
       to leave the module alone. Newer XLA also compiles a small module per
-      kernel: tell modules apart by name. An exception fails the compile.
+      kernel, so check the module's name. An exception fails the compile.
     stage: when to run.
     platform: "cpu", or "cuda" for live GPUs and ahead-of-time compiles.
 
@@ -252,10 +251,10 @@ def transformation(
 
 
 def check_donation(module: hlo.Module, rewrite: str) -> None:
-  """Checks that inputs stay donated in what a pass makes of a module.
+  """Checks that inputs stay donated after a pass rewrites a module.
 
-  Raises DonationLostError if the module donates and this JAX would lose that.
-  `rewrite` is what the pass does, such as "sets combine groups".
+  Raises DonationLostError if the module donates and this JAX would drop that.
+  `rewrite` says what the pass does, such as "sets combine groups".
   """
   proto = module.proto
   donates = proto.input_output_alias.entries or proto.buffer_donor.entries

@@ -1,16 +1,16 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The source line of an instruction, and the layer of the model it is in.
+"""The source line of an instruction, and its layer of the model.
 
     lines = source_lines.SourceLines(module)
     str(lines.of(computation, start))   # "train.py:88, layer_0/attention"
 
 JAX gives XLA the Python frames in which it traced an operation, and the names
-of the scopes and modules around it. A module holds each frame once, in a table,
-and an instruction the id of its innermost frame; older XLA wrote a file and a
+of the scopes and modules around it. A module has a table of frames, and an
+instruction has the id of its innermost frame; older XLA wrote a file and a
 line. Instructions that XLA adds, such as the reduce-scatter of a gradient, have
-neither: they take those of the nearest instruction among their operands, or,
-failing that, among their users.
+neither; they get those of the nearest instruction among their operands, or else
+among their users.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from lagom_xla.passes import hlo
 # Folders of installed packages, and of Python's own modules.
 _INSTALLED = frozenset(["site-packages", "dist-packages"])
 _PYTHON = re.compile(r"/lib(?:64)?/python3[.\d]*/|^<frozen ")
-# Packages whose lines do not tell which part of a model calls them.
+# Packages whose lines do not identify a part of a model.
 _FRAMEWORKS = frozenset(
   [
     *("jax", "jaxlib", "flax", "equinox", "haiku", "optax", "chex", "einops"),
     *("beartype", "jaxtyping", "typeguard", "lagom_xla", "python", "script"),
   ]
 )
-# Folders and files in which packages wrap these for their own layers: Keras's
+# Folders and files in which packages wrap these for their own layers. Keras's
 # layers call keras/src/ops, which calls keras/src/backend, which calls JAX.
 _WRAPPERS = frozenset(
   ["activations", "backend", "backends", "_backends", "ops"]
 )
 _OWN_PACKAGE = pathlib.Path(__file__).parent.parent / "lagom_xla"
-# How far to look for a line, and at how many instructions in all.
+# How far to look for a line, and at how many instructions in total.
 _REACH = 4
 _MOST_LOOKED_AT = 64
-# The most frames to keep: a recursion has more than anybody reads.
+# The most frames to keep, because a recursion may have very many.
 _MOST_FRAMES = 24
 
 # Parts of an op_name that come from JAX's transformations and control flow.
@@ -63,8 +63,8 @@ _TRANSFORM = re.compile(r"^(jit|jvp|transpose|vmap|pmap|remat)\((.*)\)$")
 class Frame:
   """A place in a Python program.
 
-  `file` is the path in the process that traced it. `function` is the function
-  around it; "" if XLA was not told.
+  `file` is its path in the process that traced it. `function` is the enclosing
+  function; "" if unknown.
   """
 
   file: str
@@ -80,8 +80,8 @@ class SourceLine:
   """Where an instruction comes from.
 
   Attributes:
-    frames: frames of the user's own files within the step, the innermost first;
-      without any, of an installed trainer's files, or else of any library's.
+    frames: frames of the user's own files within the step, innermost first; if
+      there are none, those of an installed trainer, or else of any library.
     layer: scopes and modules around it, such as "layers_0/attention"; "" if the
       program names none.
     is_backward: whether it belongs to the backward pass.
@@ -119,14 +119,14 @@ class SourceLines:
     if own.frames or not self._has_any:
       return own
     graph = self._graph(computation)
-    for neighbours in (graph.operands, graph.users):
-      if found := self._nearest(computation, instruction, neighbours):
+    for neighbors in (graph.operands, graph.users):
+      if found := self._nearest(computation, instruction, neighbors):
         layer = own.layer or found.layer
         return dataclasses.replace(found, layer=layer)
     return own
 
   def of_own(self, instruction: hlo.Instruction) -> SourceLine:
-    """What the metadata of an instruction, or of what it wraps, says."""
+    """The line in the metadata of an instruction or of one that it wraps."""
     found = self._read(instruction)
     if not found:
       inside = collectives.payloads(self._module, instruction)
@@ -136,7 +136,7 @@ class SourceLines:
 
   @functools.cached_property
   def _has_any(self) -> bool:
-    """Whether the module has any line: tools that write HLO may drop them."""
+    """Whether the module has any lines; tools that write HLO may drop them."""
     return any(
       instruction.metadata.stack_frame_id or instruction.metadata.source_file
       for computation in self._module.proto.computations
@@ -156,7 +156,7 @@ class SourceLines:
     )
 
   def _read_frames(self, frame_id: int) -> tuple[Frame, ...]:
-    """The frames from one outwards, only the user's if there are any."""
+    """The frames from one outward; only the user's, if there are any."""
     chain = self._chain(frame_id)
     frames = [frame for _, frame in chain]
     within = [frame for id_, frame in chain if id_ not in self._around]
@@ -173,7 +173,7 @@ class SourceLines:
   def _around(self) -> frozenset[int]:
     """Frames around the whole step: its call, and that call's callers.
 
-    They are the same for every instruction, so they distinguish none.
+    They are the same for every instruction.
     """
     frames = self._module.proto.stack_frame_index.stack_frames
     used = {
@@ -199,7 +199,7 @@ class SourceLines:
     return frozenset(around)
 
   def _chain(self, frame_id: int) -> list[tuple[int, Frame]]:
-    """All frames from one outwards, with their ids."""
+    """All frames from one outward, with their ids."""
     index = self._module.proto.stack_frame_index
     chain: dict[int, Frame] = {}
     while 0 < frame_id <= len(index.stack_frames) and frame_id not in chain:
@@ -217,15 +217,15 @@ class SourceLines:
     self,
     computation: hlo.Computation,
     instruction: hlo.Instruction,
-    neighbours: dependencies.Edges,
+    neighbors: dependencies.Edges,
   ) -> SourceLine:
-    """The line of the nearest instruction in one direction that has one."""
+    """The line of the nearest instruction that has one, in one direction."""
     seen, here = {instruction.id}, [instruction.id]
     for _ in range(_REACH):
       here = [
         other
         for known in here
-        for other in neighbours[known]
+        for other in neighbors[known]
         if other not in seen
       ][: _MOST_LOOKED_AT - len(seen)]
       seen.update(here)
@@ -241,14 +241,14 @@ def _is_users(file: str) -> bool:
 
 
 def _is_wrapper(file: str) -> bool:
-  """Whether an installed file wraps a framework, and has no layers."""
+  """Whether an installed file only wraps a framework, without layers."""
   parts = pathlib.PurePath(file).with_suffix("").parts
   inside = itertools.dropwhile(lambda part: part not in _INSTALLED, parts)
   return not _WRAPPERS.isdisjoint(inside)
 
 
 def _package(file: str) -> str:
-  """The package that a file belongs to, or "script"; "" for the user's."""
+  """The package of a file, or "script"; "" for a user's file."""
   path = pathlib.PurePath(file)
   for folder, package in itertools.pairwise(path.parts):
     if folder in _INSTALLED:
@@ -257,7 +257,7 @@ def _package(file: str) -> str:
     return "lagom_xla"
   if _PYTHON.search(file):
     return "python"
-  # pip writes such scripts to start a package's program.
+  # pip writes such scripts for a package's console commands.
   return "script" if path.parent.name == "bin" and not path.suffix else ""
 
 
@@ -275,7 +275,7 @@ def layer_of(op_name: str) -> str:
   named = []
   for part in parts:
     while match := _TRANSFORM.match(part):
-      # What jit compiled is named after a function, not a layer.
+      # jit names this part after a function, not a layer.
       part = "" if match[1] in ("jit", "pmap") else match[2]
     if part and part not in _OWN_PARTS:
       named.append(part)

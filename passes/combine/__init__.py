@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Combining: which collectives become one, and the pass that combines them.
+"""Combining collectives: XLA's rule, possible groups, and the rewrite pass.
 
-`table` has XLA's combiners and their rule, `combinable` the collectives of a
-module that could be combined.
+`table` has XLA's combiners and their rule, `combinable` finds the collectives
+of a module that could be combined, and `keys` is the pass.
 
     from lagom_xla.passes import combine
 

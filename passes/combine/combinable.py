@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives that could be combined, and the groups that a module can have.
+"""Collectives that could be combined, and the possible groups of a module.
 
 They are read from a module before XLA's combiners (PRE_SCHEDULER). The *label*
 of each is the name of its instruction, which is the same in every compile of a
@@ -8,12 +8,11 @@ module by one version of JAX. Members of a group have equal traits (`table`),
 and none depends on another. Nor may two groups wait for each other, as {a, d}
 and {b, c} would if b needs a and d needs c.
 
-XLA's combiners take collectives of one array each, so one of several arrays is
-no candidate. A collective that the program makes XLA launch in a group cannot
-be combined.
+XLA's combiners only take collectives of one array. Collectives that the program
+makes XLA launch in a group cannot be combined.
 
-An all-reduce of which each device keeps only its own shard counts as the
-reduce-scatter that XLA makes of it (`find_pairs`).
+An all-reduce counts as a reduce-scatter if each device keeps only its own
+shard, because XLA makes one of it (`find_pairs`).
 """
 
 from __future__ import annotations
@@ -63,10 +62,9 @@ def _scalar_per_device(
   """The value of an integer scalar on some devices; None if unknown.
 
   XLA's partitioner writes one program for all devices, which computes its
-  position from `partition-id`: a multiple of it, a quotient and a remainder on
-  a mesh of several axes, or an entry of a constant table. Such a number never
-  changes. One that comes from a parameter, such as a loop's counter, is
-  unknown.
+  position from `partition-id`: a multiple, a quotient and a remainder on a mesh
+  of several axes, or an entry of a constant table. Such a number never changes.
+  A number from a parameter, such as a loop's counter, is unknown.
   """
   ids = np.asarray(devices, np.int64)
 
@@ -130,8 +128,8 @@ def _value(
 class Pair:
   """An all-reduce, and the dynamic-slice that takes a device's own shard.
 
-  A reshape may stand between the two; `dimension` is the dimension of the
-  slice's operand that is cut.
+  A reshape may be between the two; `dimension` is the sliced dimension of the
+  slice's operand.
   """
 
   all_reduce: hlo.Instruction
@@ -143,9 +141,9 @@ class Pair:
 def find_pairs(computation: hlo.Computation) -> Mapping[int, Pair]:
   """The pairs of a computation, by id of the all-reduce.
 
-  This is how XLA's partitioner writes the reduction of a sharded gradient.
-  Between PRE_SCHEDULER and the combiners, XLA turns the two into a
-  reduce-scatter if the shard is the one that a reduce-scatter would give:
+  XLA's partitioner writes the reduction of a sharded gradient as such a pair.
+  Between PRE_SCHEDULER and the combiners, XLA turns the pair into a
+  reduce-scatter if that would give the same shard:
 
       sum = f32[512,64] all-reduce(gradient)
       id = partition-id()                                  [all of this can be
@@ -195,7 +193,7 @@ def _shard_dimension(
   source: hlo.Instruction,
   slice_: hlo.Instruction,
 ) -> int | None:
-  """The only dimension that is cut, in the order of the group's devices."""
+  """The only sliced dimension, if the group's devices slice it in order."""
   sizes = source.shape.dimensions
   cut = [d for d, n in enumerate(slice_.shape.dimensions) if n != sizes[d]]
   if len(cut) != 1:
@@ -217,18 +215,18 @@ def _shard_dimension(
 def make_all(module: hlo.Module) -> None:
   """Replaces all pairs in a module's proto by reduce-scatters.
 
-  XLA itself keeps an all-reduce's frontend attributes when it does this only
+  When XLA does this itself, it keeps the all-reduce's frontend attributes only
   from JAX 0.12 on. Done here, each reduce-scatter has them when the combiners
-  look. `module.proto` is up to date afterwards; what was read from it before is
-  not.
+  run. Afterward `module.proto` is up to date, but anything read from it before
+  is not.
 
-  XLA's reduce-scatter pipeliner, which is on by default, also sees
-  reduce-scatters that exist this early, and moves them into the next iteration
-  of their loop; those that XLA makes come too late for it. To change only the
-  groups in a schedule, switch the pipeliner off with XLA's option
-  xla_gpu_enable_pipelined_reduce_scatter. (Two other ways do not work: an
-  optimization barrier after each reduce-scatter stays until after scheduling,
-  and a control dependence keeps XLA's combiner from combining.)
+  XLA's reduce-scatter pipeliner, which is on by default, moves reduce-scatters
+  that exist this early into the next iteration of their loop; those that XLA
+  makes come too late for it. To change only the groups in a schedule, switch
+  the pipeliner off with XLA's option xla_gpu_enable_pipelined_reduce_scatter.
+  (Two other ways do not work: an optimization barrier after each reduce-scatter
+  stays until after scheduling, and a control dependence keeps XLA's combiner
+  from combining.)
   """
   editor = edit.Editor(module)
   for computation in module.computations.values():
@@ -263,13 +261,13 @@ class Candidate:
   """A collective that could be combined with others.
 
   Attributes:
-    label: its name.
+    label: the name of its instruction.
     kind: a key of table.COMBINERS; "reduce-scatter" also for an all-reduce that
       XLA turns into one, because each device keeps only a shard.
     computation_id: id of the computation that holds it.
     instruction: the collective itself.
     num_bytes: bytes as XLA's combiners count them.
-    traits: what must be equal for all members of a group.
+    traits: properties that all members of a group must share.
     after: bits of the candidates that it depends on.
     bit: its own bit.
     is_grouped: whether the program makes XLA launch it in a group.
@@ -286,9 +284,9 @@ class Candidate:
   is_grouped: bool = False
 
 
-# XLA's frontend attributes: of a call whose collectives are launched as a group
-# (explicit_collectives_group_async_wrapper.cc), and, from JAX 0.12 on, of such
-# collectives themselves (group_collectives_by_key.cc).
+# Frontend attributes of XLA: on a call whose collectives are launched as a
+# group (explicit_collectives_group_async_wrapper.cc), and, from JAX 0.12 on, on
+# such collectives themselves (group_collectives_by_key.cc).
 _GROUP = "_collectives_group"
 _GROUP_KEY = "collective_group_key"
 _HAS_KEYS = jax.__version_info__ >= (0, 12)

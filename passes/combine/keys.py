@@ -3,9 +3,8 @@
 """Rewrite pass that makes XLA combine given groups, with one key per group.
 
 XLA's combiners join collectives up to a size in bytes (`table`), and only those
-with equal frontend attributes `combiner_key`. So a pass that gives each group a
-key, with thresholds that no module reaches, decides for each collective
-individually.
+with equal frontend attributes `combiner_key`. So this pass gives each group a
+key, and raises the thresholds above any module's size.
 
 A key contains the label of the group's first member. The collective keeps it
 through XLA's own passes (asynchronous pairs, loop unrolling, pipelining, which
@@ -13,8 +12,8 @@ may copy it), so `labels` can map each collective of the scheduled module to
 those that it combines.
 
 `combinable` finds the collectives that could be combined, and raises if groups
-are impossible. A group's key replaces one that the program has, such as those
-of strands (`program.strands.keys`). XLA has combiners on GPUs only.
+are impossible. A group's key replaces any key that the program sets, such as
+those of strands (`program.strands.keys`). XLA has combiners on GPUs only.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _KEEPS_KEYS = jax.__version_info__ >= (0, 12)
 _FIRST_CHANNEL = 1 << 24
 _CHANNELS_PER_GROUP = 1 << 12
 
-# More than any device holds, and small enough for XLA to add to.
+# More than any device holds, but small enough that XLA's sums do not overflow.
 _THRESHOLD = 1 << 60
 OPTIONS: Mapping[str, int] = {
   **dict.fromkeys(table.COMBINERS.values(), _THRESHOLD),
@@ -57,8 +56,7 @@ def options(
   """XLA options for a compile with these groups.
 
   JAX treats executables with equal options as equal, whatever the passes. So
-  the threshold on counts, which has room for a mark, differs for different
-  groups.
+  the threshold on counts encodes the groups.
 
   If `rewrite` has to make reduce-scatters itself, this also switches off XLA's
   reduce-scatter pipeliner, unless the other options name it: see `combinable`.
@@ -80,11 +78,11 @@ def options(
 
 
 def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
-  """The module in which XLA combines these groups and nothing else.
+  """The module with keys that make XLA combine these groups and nothing else.
 
   Args:
     module: the module at PRE_SCHEDULER, which is not changed.
-    groups: labels to combine; () leaves each collective alone.
+    groups: labels to combine; () combines nothing.
 
   Returns:
     A serialized HloModuleProto.
@@ -120,9 +118,8 @@ def labels(
     groups: the groups of that compile, in the same order.
 
   Returns:
-    Name of the instruction that starts it -> labels in the group's order.
-    Collectives without a group's key are missing, as are those that one launch
-    runs together.
+    Name of the starting instruction -> labels in the group's order. Excludes
+    collectives without a group's key, and those that XLA launches together.
   """
   group_of = {group[0]: group for group in groups if group}
   by_id = {
@@ -144,7 +141,7 @@ def labels(
 
 
 def check_acted(module: hlo.Module, groups: combinable.Groups) -> None:
-  """Checks that a compile with groups ran the pass that sets them.
+  """Checks that a compile with groups ran this pass.
 
   Raises:
     CompileError: it did not.

@@ -1,17 +1,17 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""XLA's combiners: kinds, options and defaults, and what they combine.
+"""XLA's combiners: kinds, options, defaults, and the rule for combining.
 
-Combining makes one collective of several: one launch and one wait for all of
-their arrays. Collectives may be combined if they do the same to different
-arrays, that is, if their *traits* are equal (they are in one computation and
-agree in kind, devices, and reduction), and none depends on another.
+A combined collective has one launch and one wait for the arrays of several.
+Collectives may be combined if they do the same to different arrays, that is, if
+their *traits* are equal (they are in one computation and agree in kind,
+devices, and reduction), and none depends on another.
 
 XLA goes through a computation in topological order and combines as long as
-traits are equal, no collective depends on another, their bytes stay within a
-threshold, and their number stays within one for all kinds. The first collective
-that breaks this begins the next group. Collectives above the threshold in bytes
-stay alone, and a threshold of 0 leaves all alone
+traits are equal, no collective depends on another, their bytes stay within the
+threshold of their kind, and their number within a threshold for all kinds. The
+first collective that breaks this begins the next group. Collectives above the
+threshold in bytes are not combined; a threshold of 0 switches combining off
 (xla/service/collective_combiner_utils.h).
 """
 
@@ -52,7 +52,7 @@ def combined_bytes(collective: collectives_lib.Collective) -> int:
   return collective.result_bytes
 
 
-# What must be equal for all members of a group, each with its name.
+# Properties that all members of a group must share, as (name, value).
 Traits = tuple[tuple[str, Hashable], ...]
 
 # Kinds that reduce: they must also agree in element type and operation.
@@ -68,8 +68,7 @@ def traits_of_instruction(
 ) -> Traits:
   """The traits of a collective of one array, before XLA's combiners.
 
-  `kind` is what XLA makes of it before combining: "reduce-scatter" for some
-  all-reduces.
+  `kind` is its kind when XLA combines: "reduce-scatter" for some all-reduces.
   """
   channel = instruction.channel_id > 0, instruction.use_global_device_ids
   return _traits(
@@ -90,8 +89,8 @@ def traits_of_collective(collective: collectives_lib.Collective) -> Traits:
 
   A schedule shows less than the combiners saw: channels are renumbered, arrays
   are transposed to the gathered or scattered dimension, and a record lacks the
-  reduction. It also shows what happened after the combiners: a pipelined
-  collective belongs to another iteration than one that is not pipelined.
+  reduction. It also includes later changes: a pipelined collective belongs to
+  another iteration than one that is not pipelined.
   """
   return _traits(
     collective.kind,
@@ -120,10 +119,11 @@ def _traits(
 
 
 def reduction(module: hlo.Module, operation: hlo.Instruction) -> str:
-  """The HLO opcode with which a collective reduces; "" if it does not.
+  """The HLO opcode of a collective's reduction; "" if it does not reduce.
 
-  A reduction of several operations equals no other, and gets the collective's
-  name (MatchReductionComputation in xla/service/collective_ops_utils.cc).
+  For a reduction of several operations, this is the collective's name, because
+  no other reduction equals it (MatchReductionComputation in
+  xla/service/collective_ops_utils.cc).
   """
   for callee_id in operation.called_computation_ids:
     callee = module.computations[callee_id]

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Counted loops: while loops whose conditions give the number of trips."""
+"""Counted loops: while loops with a known number of trips."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lagom_xla.passes.program import mlir
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class CountedLoop:
-  """A `stablehlo.while` that counts in one of its carries.
+  """A `stablehlo.while` with a counter among its carries.
 
   The carry `counter` begins at `start` and grows by `step` per trip.
   """
@@ -33,7 +33,7 @@ class CountedLoop:
 
   @property
   def body(self) -> ir.Block:
-    """The block of a trip; it returns what the next trip takes."""
+    """The block of a trip; it returns the next trip's carries."""
     return self.operation.regions[1].blocks[0]
 
 
@@ -41,8 +41,8 @@ def read(operation: ir.Operation) -> CountedLoop | str:
   """Reads a while loop as a counted one, or returns why it is not one.
 
   The counter starts at a constant, grows by a constant in each trip, and stays
-  below a constant, as in what `lax.scan`, `lax.map` and `lax.fori_loop` with
-  known bounds lower to.
+  below a constant, as in `lax.scan`, `lax.map`, and `lax.fori_loop` with known
+  bounds.
   """
   condition, body = (region.blocks[0] for region in operation.regions)
   compare = mlir.defining_operation(mlir.returned(condition)[0])
@@ -69,7 +69,7 @@ def read(operation: ir.Operation) -> CountedLoop | str:
 
 
 def _added(body: ir.Block, counter: int) -> int | None:
-  """What a trip adds to the counter."""
+  """The amount that a trip adds to the counter."""
   operation = mlir.defining_operation(mlir.returned(body)[counter])
   if operation is None or operation.name != "stablehlo.add":
     return None
@@ -87,7 +87,7 @@ def _argument_number(value: ir.Value, block: ir.Block) -> int | None:
 
 
 def _constant(value: ir.Value) -> int | None:
-  """The integer that a value is known to be; None if unknown."""
+  """The integer in a constant value; None if unknown."""
   operation = mlir.defining_operation(value)
   if operation is None:
     return None
@@ -136,8 +136,8 @@ def num_trips(operation: ir.Operation) -> int:
 def _per_entry(product: ir.Operation) -> int:
   """FLOPs per contracted element for all entries of a product's result.
 
-  An entry takes a multiplication and an addition of reals; for complex numbers,
-  each of the two reals meets both of the other's.
+  An entry takes a multiplication and an addition of reals. A complex product
+  multiplies each of two reals by each of the other two.
   """
   result = ir.RankedTensorType(product.results[0].type)
   is_complex = isinstance(result.element_type, ir.ComplexType)

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The form of a program, as data: how it is rewritten before XLA sees it.
+"""The form of a program: how passes rewrite it before XLA sees it, as data.
 
 Also the outcome of a pass: what it did, what it left alone, and why.
 """
@@ -11,10 +11,10 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Literal
 
-# What runs beside what:
-#   "none"       every micro-batch by itself, as written;
-#   "merged"     one micro-batch's forward pass with the other's, one's backward
-#                pass with the other's (Domino, arXiv 2409.15241);
+# Passes of two micro-batches that run side by side:
+#   "none"       no passes: the program as written;
+#   "merged"     both forward passes, then both backward passes (Domino, arXiv
+#                2409.15241);
 #   "staggered"  one micro-batch's backward pass with the next one's forward
 #                pass (DHelix, arXiv 2411.15871), where both are written out;
 #   "rotated"    the same where a loop runs over the micro-batches;
@@ -48,11 +48,11 @@ AS_WRITTEN = Form()
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
-  """Something that a pass left as it was.
+  """Something that a pass did not rewrite.
 
   Attributes:
     where: the place in the program: its source line, or a description.
-    reason: why, as the end of a sentence that begins with the place.
+    reason: the reason, as the end of a sentence that begins with the place.
   """
 
   where: str
@@ -64,7 +64,7 @@ class Outcome:
   """What a pass did to a program.
 
   Attributes:
-    actions: what it did, one sentence each; () if the program is unchanged.
+    actions: its changes, one sentence each; () if the program is unchanged.
     refusals: what it could not do, and why.
   """
 

@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""StableHLO as the passes read it: dependence, effects, places, functions.
+"""Reading StableHLO: dependences, effects, source lines, functions.
 
 JAX lowers a scan's body, an inner jit and `remat` to calls of private
-functions. Operations can only be moved and merged within one block, so every
-call is inlined, as XLA does later on.
+functions. Operations can only be moved and merged within one block, so the
+passes inline every call, as XLA does later.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Item = tuple[int, int]
 
 
 class Dataflow:
-  """What the operations of a block take from each other, by position.
+  """The dependences between the operations of a block, by position.
 
-  Positions are used because jaxlib's hash of an operation is slow and changes
-  with its operands. This describes the block at the time of construction: make
-  another after an operation is moved or erased.
+  Positions identify operations, because jaxlib's hash of an operation is slow
+  and changes with its operands. The object describes the block at the time of
+  construction; make another one after you move or erase an operation.
 
   Attributes:
     operations: the block's operations, in order.
@@ -52,11 +52,11 @@ class Dataflow:
         self._items[result] = position, i
 
   def item(self, value: ir.Value) -> Item | None:
-    """Where a value is defined; None if that is outside of the block."""
+    """The item that defines a value; None if it is outside of the block."""
     return self._items.get(value)
 
   def value(self, item: Item) -> ir.Value:
-    """The value that is defined at an item."""
+    """The value of an item."""
     position, number = item
     if position == ARGUMENT:
       return self._block.arguments[number]
@@ -67,7 +67,7 @@ class Dataflow:
     return self._items[operation.results[0]][0]
 
   def needed_by(self, positions: Iterable[int]) -> set[int]:
-    """Positions of everything that these need, directly or indirectly."""
+    """Positions of all operations that these need, directly or indirectly."""
     needed: set[int] = set()
     todo = list(positions)
     while todo:
@@ -83,8 +83,8 @@ def depends(
 ) -> dict[ir.Value, int]:
   """The sources that each value depends on, directly or not, as bits.
 
-  `operations` are a block's, in order, or the first of them; sources are values
-  of the block or from outside.
+  `operations` are all or the first operations of a block, in order; sources are
+  values of the block or from outside.
   """
   known = dict(sources)
   for operation in operations:
@@ -153,7 +153,7 @@ _PARTITIONS = "mhlo.num_partitions"
 def is_partitioned(module: ir.Module) -> bool:
   """Whether a program is partitioned over several devices.
 
-  The partitioner may then communicate anywhere.
+  If so, the partitioner may communicate anywhere.
   """
   attributes = module.operation.attributes
   return (
@@ -209,7 +209,7 @@ def shape_of(value: ir.Value) -> tuple[int, ...] | None:
 def num_bytes(value: ir.Value) -> int:
   """Bytes of a tensor as XLA stores it, with one byte per boolean.
 
-  0 for what is no tensor or has a special type.
+  0 for other values and special types.
   """
   shape: Any = shape_of(value)
   element: Any = getattr(value.type, "element_type", None)
@@ -222,7 +222,7 @@ def num_bytes(value: ir.Value) -> int:
   return -(-num * (8 if width == 1 else width) // 8)
 
 
-# XLA's combiners only join collectives for which this is equal.
+# XLA's combiners only join collectives with equal values of this.
 COMBINER_KEY = "combiner_key"
 
 _NAME = "mhlo.frontend_attributes"
@@ -266,9 +266,9 @@ def place_of(operation: ir.Operation) -> str:
 
 
 def user_line(operations: Iterable[ir.Operation]) -> str:
-  """The first of the user's lines that operations come from; "" for none.
+  """The first source line of operations in the user's files; "" for none.
 
-  Takes the lowest file and line, because uses of a value are in no order.
+  This is the lowest file and line, because uses of a value are in no order.
   """
   found = []
   for operation in operations:

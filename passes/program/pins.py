@@ -1,13 +1,13 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Sharding constraints ("pins") added to a program that lacks them.
+"""Adds sharding constraints ("pins") to a program that lacks them.
 
     changed, pins = pins.pin_activations(module, data=[26])
 
 The values that layers pass on have the batch in their first dimension. Without
 a constraint, the partitioner may give them the sharding of weights, and
-communicate around each product. Reshaping a batch into micro-batches is a
-similar case: it puts whole micro-batches on some of the devices. A pin is what
+communicate around each product. Similarly, reshaping a batch into micro-batches
+puts whole micro-batches on some of the devices. A pin is the constraint that
 `jax.lax.with_sharding_constraint` writes, with the batch's sharding. Arguments
 can be sharded differently, too. All functions work on copies.
 """
@@ -25,7 +25,8 @@ from jaxlib.mlir.dialects import stablehlo
 
 from lagom_xla.passes.program import mlir
 
-# Operations that read or write stacks, or pass on what a trip leaves alone.
+# Operations that read or write stacks, or pass on values that a trip does not
+# change.
 _PASSIVE = frozenset(
   [
     *("stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"),
@@ -45,10 +46,10 @@ _OF_WEIGHTS = _SAME | {"stablehlo.dynamic_slice"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Pin:
-  """A constraint that was put into a program.
+  """A constraint added to a program.
 
   Attributes:
-    place: the first of the user's lines that takes the value; "" if unknown.
+    place: the first of the user's lines that uses the value; "" if unknown.
     shape: of the value, such as "bf16[8,4096]".
     spec: its `PartitionSpec`, such as "P('data')".
     num_bytes: of the whole value.
@@ -100,7 +101,7 @@ def pin_activations(module: ir.Module, data: Collection[int]) -> Pins:
 
   Args:
     module: a lowered program, which is not changed.
-    data: numbers of the arguments that are no state.
+    data: numbers of the arguments other than state.
 
   Returns:
     A copy with the pins, and the pins; () if there is nothing to pin.
@@ -109,7 +110,7 @@ def pin_activations(module: ir.Module, data: Collection[int]) -> Pins:
 
 
 def pin_splits(module: ir.Module, data: Collection[int]) -> Pins:
-  """Pins the micro-batches that a reshape makes of a sharded batch."""
+  """Pins micro-batches that are reshaped from a sharded batch."""
   return _pinned(module, data, _pin_splits)
 
 
@@ -125,7 +126,7 @@ def _pinned(module: ir.Module, data: Collection[int], pin: Any) -> Pins:
 
 
 def _batches(main: ir.Operation, data: Collection[int]) -> list[_Batch]:
-  """The sharded arguments that are data, the largest first."""
+  """The sharded data arguments, largest first."""
   arguments = main.regions[0].blocks[0].arguments
   found = []
   for number, sharding in enumerate(shardings_of(main)):
@@ -138,7 +139,7 @@ def _batches(main: ir.Operation, data: Collection[int]) -> list[_Batch]:
 
 
 def _whole_batch(main: ir.Operation, data: Collection[int]) -> list[_Batch]:
-  """The largest argument that is data, if all devices have all of it."""
+  """The largest data argument, if it is replicated."""
   arguments = main.regions[0].blocks[0].arguments
   meshes = [s.mesh_or_ref for s in shardings_of(main) if s is not None]
   some = [arguments[n] for n in data if mlir.shape_of(arguments[n])]
@@ -173,7 +174,7 @@ def _pin_splits(module: ir.Module, batches: list[_Batch]) -> Iterator[Pin]:
 def _splits(module: ir.Module, batch: _Batch) -> Iterator[ir.Operation]:
   """Reshapes of the batch into micro-batches of consecutive rows.
 
-  Reshapes that are transposed next take rows from each device.
+  Excludes reshapes followed by a transpose, which take rows from each device.
   """
   operations = mlir.inner_operations(module.operation)
   calls = {mlir.callee(o): o for o in operations if mlir.is_call(o)}
@@ -251,12 +252,12 @@ def _pin_layers(module: ir.Module, batches: list[_Batch]) -> Iterator[Pin]:
       if (dim := dim_of_rows(value)) is None:
         continue
       uses = [u for u in _uses(value, functions) if u.name not in _PASSIVE]
-      # A value that is only added to is a sum over trips.
+      # A value that is only added to is a sum over the trips.
       if any(use.name != _SUM for use in uses):
         with ir.InsertionPoint.at_block_begin(body):
           found.append(_pin(value, batch, dim, uses))
-  # Within layers, and between layers that are unrolled, sums are passed on,
-  # too: those with the shape of a sum that feeds another one.
+  # Within layers and between unrolled layers, sums are passed on, too: those
+  # with the shape of a sum that feeds another one.
   sums = [
     (operation, dim, list(_uses(operation.results[0], functions)))
     for operation in operations
@@ -292,8 +293,8 @@ def _is_manual(operation: ir.Operation) -> bool:
 def pin_products(module: ir.Module, data: Collection[int]) -> Pins:
   """Pins products of rows and sharded weights to the sharding of both.
 
-  Rows are sharded as the batch is. Columns are sharded as the weight's are,
-  without the mesh axes that rows use.
+  Rows get the batch's sharding, and columns the weight's, without the mesh axes
+  of the rows.
   """
   return _pinned(module, data, _pin_products)
 
@@ -341,8 +342,8 @@ def _columns(
 ) -> dict[int, tuple[str, ...]]:
   """Dimensions of a product that come from a weight -> their mesh axes.
 
-  {} if the product has no weight or several, or if the weight's axes include
-  none that rows use.
+  {} unless the product has exactly one weight, whose axes include some that
+  rows use.
   """
   numbers = stablehlo.DotDimensionNumbers(
     product.attributes["dot_dimension_numbers"]
@@ -382,7 +383,7 @@ def _columns(
 def _weight(
   value: ir.Value, calls: Mapping[str, ir.Operation]
 ) -> tuple[int, list[int]] | None:
-  """The argument that a value is a part of, and its dimensions in that."""
+  """The argument of which a value is a part, and its dimensions there."""
   dims = list(range(len(mlir.shape_of(value) or ())))
   while True:
     made = mlir.defining_operation(value)
@@ -426,7 +427,7 @@ def _weight(
 def _pin(
   value: ir.Value, batch: _Batch, dim: int, uses: Sequence[ir.Operation]
 ) -> Pin:
-  """Shards rows of a value as the batch is, for all of its users."""
+  """Shards the rows of a value like the batch, for all of its users."""
   return _pin_to(value, batch, {dim: _axes(batch.of_dim)}, uses)
 
 
@@ -477,7 +478,7 @@ def _in_words(value: ir.Value) -> str:
 def _uses(
   value: ir.Value, functions: Mapping[str, ir.Operation]
 ) -> Iterator[ir.Operation]:
-  """Users of a value, including those in functions called with it."""
+  """Users of a value, including those in functions that take it."""
   for use in value.uses:
     user = use.owner.operation
     if mlir.is_call(user) and mlir.callee(user) in functions:
@@ -515,8 +516,8 @@ def shard_arguments(
 ) -> ir.Module:
   """Shards dimensions of arguments over mesh axes; keeps the others.
 
-  If the step donates an argument, the result that takes its place is sharded
-  alike.
+  If the step donates an argument, the result that replaces it gets the same
+  sharding.
 
   Args:
     module: a lowered program, which is not changed.

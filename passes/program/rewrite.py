@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrites a program to a form: the passes in their order.
+"""Rewrites a program to a form, by running the passes in order.
 
 A form with both strands and slices is all or nothing: if one of them cannot
 act, the program stays as written.
@@ -31,8 +31,8 @@ def rewrite(module: ir.Module, form: Form) -> tuple[ir.Module, Outcome]:
     form: the form to give it.
 
   Returns:
-    The rewritten program, or the module itself if nothing could be done; and
-    what was done and refused.
+    The rewritten program, or the module itself if nothing changed; and the
+    outcome.
   """
   if form.is_as_written:
     return module, Outcome()
@@ -59,8 +59,8 @@ def with_chains_tagged(module: ir.Module) -> ir.Module:
 def _passes(
   form: Form,
 ) -> Iterator[tuple[Callable[[ir.Module], Outcome], bool]]:
-  """The passes of a form, and whether each must do all that it is asked."""
-  # First, because chains are labelled in the program as written.
+  """The passes of a form, and whether each must succeed completely."""
+  # First, because chains are labeled in the program as written.
   if form.slices:
     yield lambda module: slices.cut(module, form.slices), True
   if form.strands in ("merged", "staggered"):

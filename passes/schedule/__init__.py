@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Orders of a schedule: found for two strands, proved safe, kept as data.
 
-`aliasing` finds which arrays may share a buffer, and who reads and writes it;
-`memory` estimates how much is alive at the peak. `orders` uses both to prove an
-order safe, and stores it by the names of instructions, so that it outlives its
-compile. `alignment` finds an order for two strands of a loop.
+`aliasing` finds which arrays may share a buffer, and which instructions read
+and write it. `memory` estimates the peak of live bytes. `orders` uses both to
+prove an order safe, and stores it by the names of instructions, so that other
+compiles can use it. `alignment` finds an order for two strands of a loop.
 """

@@ -1,20 +1,19 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Buffers: which values may share one, and who reads and writes it.
+"""Buffers: which values may share one, and which instructions access it.
 
-XLA may give several arrays one buffer. It checks that the old contents are no
-longer needed when new ones are written, in the order that it scheduled. Another
-order must be checked again, and this module gives the accesses to check:
+XLA may give several arrays one buffer. It checks, for its own order, that the
+old contents are no longer needed when new ones are written. Another order needs
+another check, of the accesses that this module gives:
 
     buffers = aliasing.of(module)
     access = buffers.access(computation, instruction)
     access.reads, access.writes         # buffers, as numbers
 
-Arrays are merged whenever XLA might share a buffer between them; arrays that
-are merged here may still have separate buffers. A collective, a fusion or a
-library call counts as writing in place wherever it could. The rules are
-conservative forms of XLA's HloDataflowAnalysis (what is forwarded) and
-AliasInfo (what is updated in place).
+This module merges arrays whenever XLA might share a buffer between them, even
+if XLA may use separate buffers. A collective, a fusion or a library call counts
+as writing in place wherever it could. The rules are conservative forms of XLA's
+HloDataflowAnalysis (forwarded values) and AliasInfo (updates in place).
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class _Leaves:
     return [leaf for id_ in instruction.operand_ids for leaf in self._of[id_]]
 
   def of_results(self, instruction: hlo.Instruction) -> Sequence[int]:
-    """The leaves that are new, without those of repeated operands."""
+    """The leaves of the results, without those of repeated operands."""
     begin, end = _result_span(instruction)
     return self.of(instruction)[begin:end]
 
@@ -112,7 +111,7 @@ def _result_span(instruction: hlo.Instruction) -> tuple[int, int | None]:
   return 0, None
 
 
-# These may write into an operand with the size of their result.
+# These may write into an operand of the size of their result.
 _IN_PLACE = frozenset(
   ["dynamic-update-slice", "scatter", "set-dimension-size", "sort"]
 )
@@ -181,7 +180,7 @@ class Buffers:
     """The buffers that an instruction reads and writes.
 
     A collective in flight reads its operands and writes its results until its
-    done ends, so the done counts as doing both again.
+    done, so the done counts as doing both again.
     """
     if instruction.id not in self._accesses:
       self._accesses[instruction.id] = self._access(computation, instruction)
@@ -278,10 +277,10 @@ class Buffers:
         self._join(self._leaves.of(callee.root), results)
 
   def may_write_operands(self, instruction: hlo.Instruction) -> bool:
-    """Whether it may write into an operand with the size of a result."""
-    # A collective may write into its operand's buffer. One in a fusion does
-    # not, because the fusion is XLA's own kernel: only an operand that leads to
-    # the result elementwise, or that is updated, may give a fusion its buffer
+    """Whether it may write into an operand of the size of a result."""
+    # A collective may write into its operand's buffer. One in a fusion may not,
+    # because the fusion is XLA's own kernel, which may only write into an
+    # operand that leads to the result elementwise, or that is updated
     # (GpuAliasInfo in xla/service/gpu/alias_info.cc). Computations that an
     # async-start or a call runs are examined separately.
     return self._updates(instruction) or bool(collectives.kind_of(instruction))
@@ -296,12 +295,12 @@ class Buffers:
     )
 
   def _join(self, leaves: Iterable[int], others: Iterable[int]) -> None:
-    """Joins leaves pairwise; ignores the rest of the longer list."""
+    """Joins leaves pairwise, up to the end of the shorter list."""
     for leaf, other in zip(leaves, others, strict=False):
       self._together.join(leaf, other)
 
 
-@functools.lru_cache(maxsize=1)  # Callers ask repeatedly for one module.
+@functools.lru_cache(maxsize=1)  # Callers ask for the same module repeatedly.
 def of(module: hlo.Module) -> Buffers:
   """The buffers of a module."""
   return Buffers(module)

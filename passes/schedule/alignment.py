@@ -6,7 +6,7 @@ DHelix (arXiv 2411.15871) runs two strands in consecutive blocks. In a block, a
 collective of one strand is in flight beside kernels of the other strand, or of
 its own if they do not wait for it. Given each strand's order, T(i, j) is the
 least time for the first i units of one strand and j of the other. The caller
-says how long a block takes:
+provides the time of a block:
 
     T(i, j) = min(T(i', j') + block_us(units between (i', j') and (i, j)))
 
@@ -33,10 +33,10 @@ from lagom_xla.passes.schedule import orders
 def strands_in_body(body: hlo.Computation) -> dict[int, int]:
   """The strand of each instruction of a loop's body that has one, by id.
 
-  Strands are sets of instructions that never meet. A value that a trip changes,
-  everything that depends on it, and everything they meet are one strand. A
-  value that depends on no changed value, such as weights and counters, belongs
-  to the only strand that uses it; to none if several do.
+  Strands are sets of instructions that are never combined. A value that a trip
+  changes, everything that depends on it, and everything combined with these are
+  one strand. A value that depends on no changed value, such as weights and
+  counters, belongs to the only strand that uses it, or to none if several do.
   """
   if body.root.opcode != "tuple":
     return {}
@@ -67,13 +67,13 @@ def strands_in_body(body: hlo.Computation) -> dict[int, int]:
       strands.join(id_, returned)
     else:
       carried_on.setdefault(returned, set()).add(id_)
-  # Such as what is gathered for the next trip, from no value of this one.
+  # For example, values gathered for the next trip, from no value of this one.
   for returned, ids in carried_on.items():
     if len({strands.find(id_) for id_ in ids}) == 1:
       strands.join(returned, ids.pop())
       of_strands.add(returned)
   found = {id_: strands.find(id_) for id_ in of_strands}
-  # Add what only one strand uses.
+  # Add values that only one strand uses.
   users: dict[int, set[int]] = {}
   for instruction in reversed(body.instructions):
     if instruction.id == body.root.id:
@@ -89,7 +89,7 @@ def strands_in_body(body: hlo.Computation) -> dict[int, int]:
 
 
 class _Body:
-  """A loop's body: its units, and which must precede which."""
+  """A loop's body: its units, and their dependences."""
 
   def __init__(self, analysis: overlap.Analysis, computation: hlo.Computation):
     self._module = analysis.module
@@ -128,7 +128,7 @@ class _Body:
     """The units of the two strands, in XLA's order; None if there are not two.
 
     A collective that both need, such as that of their layer's weights, belongs
-    to the strand that needs it first.
+    to the first strand that needs it.
     """
     strand_of = strands_in_body(self._computation)
     members: dict[int, list[int]] = {}
@@ -148,7 +148,7 @@ class _Body:
     return first, second
 
   def collectives_first(self, units: Sequence[int]) -> list[int]:
-    """An order in which each collective in turn starts as early as possible."""
+    """An order that starts each collective in turn as early as possible."""
     ordered: dict[int, None] = {}
     for unit in units:
       if self.is_collective(unit):
@@ -158,7 +158,7 @@ class _Body:
     return list(ordered)
 
   def order(self, blocks: Iterable[_Block]) -> list[int]:
-    """All instructions in the order of blocks, each after what it needs.
+    """All instructions in the order of blocks, each after those it needs.
 
     A collective that begins a block is done at the block's end.
     """
@@ -175,11 +175,11 @@ class _Body:
 # The most kernels of each strand beside a collective; DHelix's segments hold
 # three to five.
 _MAX_BESIDE = 8
-# A collective is hidden by kernels that take this many times its own time;
-# further ones would only wait for it.
+# Kernels that take this many times the collective's time hide it. More of them
+# would only wait for it.
 _ENOUGH = 2.5
 
-# The most pairs of positions in the two strands of a body. 1,700 pairs (a layer
+# The most pairs of positions in the two strands of a body; 1,700 pairs (a layer
 # of Llama 3 8B, forward beside backward) take half a second.
 _MAX_PAIRS = 25_000
 
@@ -205,9 +205,9 @@ def align(
 ) -> hlo.Module | None:
   """Aligns the two strands of a loop's body in a copy of the module.
 
-  `block_us` is the time of a collective and kernels that start together until
+  `block_us` is the time from the common start of a collective and kernels until
   all are done. None if the body does not have two strands with collectives, or
-  if they are too long to be aligned in seconds.
+  if they are too long to align in seconds.
   """
   body = _Body(analysis, computation)
   strands = body.strands()
@@ -237,7 +237,7 @@ def _best(
   second: Sequence[int],
   block_us: BlockUs,
 ) -> tuple[float, list[_Block]]:
-  """The least time of two orders side by side, and the blocks that take it."""
+  """The least time of two orders side by side, and its blocks."""
   end = len(first), len(second)
   best_us = {(0, 0): 0.0}
   came_from: dict[tuple[int, int], tuple[tuple[int, int], _Block]] = {}

@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Digests: equal for schedules that run the same kernels and overlaps.
+"""Digests that are equal for schedules with the same kernels and overlaps.
 
-Ignored are names, ids, source lines, the values of constants, where in an array
-a slice begins, and the order of kernels between two starts, dones or loops. XLA
-breaks ties among equals by information that a module on disk lacks
-(`compile/fused.py`), and the step takes equally long either way.
+They ignore names, ids, source lines, the values of constants, the offsets of
+slices, and the order of kernels between two starts, dones or loops. XLA breaks
+ties among equals by information that a module on disk lacks
+(`compile/fused.py`); the step takes equally long either way.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ import marshal
 from lagom_xla.passes import hlo
 from lagom_xla.passes import hlo_pb2
 
-# Later versions of marshal may encode equal contents differently.
+# Fixed, because later versions of marshal may encode equal contents
+# differently.
 _VERSION = 2
 # Opcodes that run no kernel.
 _FREE = frozenset([
   "after-all", "bitcast", "constant", "get-tuple-element", "opt-barrier",
   "parameter", "tuple",
 ])  # fmt: skip
-# Opcodes between which the order of kernels does not count.
+# Ends of opcodes between which the order of kernels is ignored.
 _ENDS = ("-start", "-update", "-done")
 _ALONE = frozenset(["call", "conditional", "recv", "send", "while"])
 
 
 def of(module: hlo_pb2.HloModuleProto) -> str:
-  """A hash of what runs in a scheduled module, and of what overlaps.
+  """A hash of the kernels and overlaps of a scheduled module.
 
   In each computation that runs as a sequence, it covers the order of
   asynchronous starts and dones, loops and calls, and the kernels between each
@@ -41,7 +42,7 @@ def of(module: hlo_pb2.HloModuleProto) -> str:
 
 
 def of_content(module: hlo_pb2.HloModuleProto) -> str:
-  """A hash of what runs in a scheduled module, in any order."""
+  """A hash of the instructions of a scheduled module, in any order."""
   return _of(module, has_order=False)
 
 
@@ -97,7 +98,7 @@ def _as_scheduled(
 def _contents(
   ordered: Sequence[hlo.Instruction], called: Mapping[int, bytes]
 ) -> Iterator[tuple[hlo.Instruction, bytes]]:
-  """The instructions of a computation that run, and what each does."""
+  """The instructions of a computation that run, and their contents."""
   arrays = {i.id: _arrays(i.shape) for i in ordered}
   for instruction in ordered:
     if instruction.opcode not in _FREE:
@@ -120,14 +121,14 @@ def _as_written(
 
 
 def _arrays(shape: hlo_pb2.ShapeProto) -> tuple[bytes, ...]:
-  """The arrays of a shape, sorted: a collective may have any of them first.
+  """The arrays of a shape, sorted, because a collective has them in any order.
 
-  Layouts do not count: what a kernel does with them is inside it.
+  Layouts are ignored, because they matter only inside a kernel.
   """
   return _arrays_of(shape.SerializeToString())
 
 
-# Modules have thousands of instructions, and few shapes.
+# Modules have thousands of instructions, but few shapes.
 @functools.lru_cache(maxsize=10_000)
 def _arrays_of(serialized: bytes) -> tuple[bytes, ...]:
   found: list[bytes] = []
@@ -146,11 +147,11 @@ def _content(
   result: tuple[bytes, ...],
   called: Mapping[int, bytes],
 ) -> bytes:
-  """What an instruction does, without its own and other names."""
+  """The contents of an instruction, without its own and other names."""
   content = hlo.Instruction()
   content.CopyFrom(instruction)
-  # XLA drops a precision that is DEFAULT for all operands when it reads a
-  # library call back from a module on disk.
+  # When XLA reads a library call from a module on disk, it drops a precision
+  # that is DEFAULT for all operands.
   if content.HasField("precision_config"):
     precision = content.precision_config
     if not any(precision.operand_precision):

@@ -2,20 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory of a schedule: XLA's limit, the peak, and rematerialization.
 
-XLA's scheduler keeps to a limit, which the rematerialization after it uses, too
+XLA's scheduler and the rematerialization after it use the same limit
 (GetSchedulerMemoryLimit in xla/service/gpu/gpu_hlo_schedule.cc):
 
     limit = (base - arguments and results) * slop factor
 
-For ahead-of-time compiles the base is 80 % of the device's memory. The peak is
+For ahead-of-time compiles, the base is 80 % of the device's memory. The peak is
 the largest sum of live buffers. A buffer is live from the first to the last
 instruction that touches it, a computation's parameters and result all the time,
-and buffers of a loop's body while it runs. This is an estimate, for comparing
-orders of a module.
+and buffers of a loop's body while it runs. This estimate is good enough to
+compare orders of a module.
 
 If a schedule's peak exceeds the limit, XLA recomputes some values instead of
-keeping them (HloRematerialization in xla/service/gpu/gpu_compiler.cc). Passes
-see the schedule before that.
+keeping them (HloRematerialization in xla/service/gpu/gpu_compiler.cc). Our
+passes see the schedule before that.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def limit_bytes(
   device_bytes: int,
   slop_percent: float = DEFAULT_SLOP_PERCENT,
 ) -> float:
-  """The limit for a module that is compiled ahead of time.
+  """The limit for a module compiled ahead of time.
 
   Negative if arguments and results exceed the base.
   """
@@ -77,9 +77,9 @@ def peak_bytes(module: hlo.Module, buffers: aliasing.Buffers) -> int:
 def held_bytes(module: hlo.Module, buffers: aliasing.Buffers) -> int:
   """Bytes of arguments and results, which are live all the time.
 
-  A result that an argument is donated to is in the argument's buffer. Arguments
-  never share a buffer, but `buffers` may merge them: a kernel that updates
-  several of one size may write each into any.
+  A result to which an argument is donated is in the argument's buffer.
+  Arguments never share a buffer, but `buffers` may merge them, because a kernel
+  that updates several of one size may write each into any.
   """
   arguments = module.entry.parameters
   held = sum(sum(buffers.sizes_bytes(argument)) for argument in arguments)
@@ -121,12 +121,12 @@ def _peak_inside(
 def _in_results(
   buffers: aliasing.Buffers, entry: hlo.Computation
 ) -> frozenset[int]:
-  """Buffers that share the memory of results that are not written yet.
+  """Buffers that share the memory of results before these are written.
 
-  Until a result that no input was donated to is written, its buffer holds other
-  arrays that fit, large ones first (MaybeAssignBuffer in
+  If no input is donated to a result, other arrays use its buffer until the
+  result is written, large ones first (MaybeAssignBuffer in
   xla/service/buffer_assignment.cc). XLA takes arrays of equal size in an order
-  of the graph; ordering them by last use came closest to its peaks.
+  of the graph; ordering them by last use comes closest to its peaks.
   """
   spans, num_bytes = _spans(buffers, entry), buffers.num_bytes
   end = len(entry.instructions)
@@ -149,7 +149,7 @@ def _in_results(
 
 
 def _is_free(taken: Sequence[_Span], span: _Span) -> bool:
-  """Whether a span meets none of `taken`, which are sorted and disjoint."""
+  """Whether a span is disjoint from all of `taken`, which are sorted."""
   i = bisect.bisect(taken, span)
   is_before = i == len(taken) or span[1] < taken[i][0]
   return is_before and (i == 0 or taken[i - 1][1] < span[0])
@@ -177,7 +177,7 @@ def _interface(
 def _written(
   buffers: aliasing.Buffers, computation: hlo.Computation
 ) -> set[int]:
-  """The buffers of a computation's result that no parameter has."""
+  """The buffers of a computation's result, without those of parameters."""
   parameters = computation.parameters
   return set(buffers.of(computation.root)) - {
     buffer for parameter in parameters for buffer in buffers.of(parameter)
@@ -185,15 +185,16 @@ def _written(
 
 
 # A schedule whose peak exceeds this share of the limit counts as short of
-# memory, because live bytes are an estimate. On a step compiled for GPUs of
+# memory, because the peak is an estimate. For a step compiled for GPUs with
 # less and less memory, the estimate was 1.4 % above XLA's own peak, and XLA
 # began to recompute when its limit was 1 to 3 % below the estimate.
 _SHORT_FROM = 0.95
 
 
-# What XLA appends if memory is short, as in dot.remat2 and
-# copy.remat_compressed. With any memory, cheap arrays that are copied for each
-# reader are named .rematerialized (jaxlib 0.12 from optimization level O1 on).
+# The suffix that XLA uses if memory is short, as in dot.remat2 and
+# copy.remat_compressed. Regardless of memory, it names cheap arrays
+# .rematerialized when it copies them for each reader (jaxlib 0.12 from
+# optimization level O1 on).
 _AGAIN = re.compile(r"\.remat(?![a-z])")
 
 
@@ -220,7 +221,7 @@ def is_short_of_memory(
   but not yet rematerialized.
   """
   limit = limit_bytes(module, device_bytes, slop_percent)
-  # Arguments reduce the limit and count in the peak, too: unlike the scheduler,
-  # rematerialization tracks them with all other values.
+  # Arguments reduce the limit and also count in the peak, because
+  # rematerialization tracks them like all other values. The scheduler does not.
   peak = peak_bytes(module, aliasing.of(module))
   return peak > _SHORT_FROM * min(limit, pool_bytes)

@@ -5,13 +5,12 @@
     orders = orders_lib.of(scheduled, reordered)
     reordered = orders_lib.apply(scheduled, orders)
 
-XLA takes a rewritten schedule as it is. If two arrays share a buffer, an order
-that looks fine can overwrite a value that is still needed, without an error. So
-an order is proved here before XLA gets it. An instruction stays after its
-operands and its control predecessors (`dependencies`); and two instructions
-that touch one buffer keep their order if at least one of them writes it
-(`aliasing`), because in XLA's own order every value is read before it is
-overwritten.
+XLA does not check a rewritten schedule. If two arrays share a buffer, an order
+that looks fine can silently overwrite a value that is still needed. So this
+module proves an order safe before XLA gets it. An instruction stays after its
+operands and its control predecessors (`dependencies`). Two instructions that
+touch one buffer keep their order if at least one of them writes it
+(`aliasing`), because XLA's own order reads every value before it overwrites it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def check_order(before: hlo.Module, after: hlo.Module) -> None:
   """Proves that a module computes the same in its new order.
 
   Raises:
-    ScheduleError: an order is not legal, or more than the order differs.
+    ScheduleError: an order is not legal, or not only the order differs.
   """
   old, new = before.proto.schedule.sequences, after.proto.schedule.sequences
   for id_, computation in before.computations.items():
@@ -73,8 +72,8 @@ def check_order(before: hlo.Module, after: hlo.Module) -> None:
 def check_memory(before: hlo.Module, after: hlo.Module, limit: int) -> None:
   """Checks that a new order needs at most `limit` bytes at its peak.
 
-  The peak is the estimate of `memory`; the new order may always need as much as
-  the old one. Raises ScheduleError if it needs more.
+  The peak is the estimate of `memory`. The new order may always need as much as
+  the old one. Raises ScheduleError if it needs more than both.
   """
   buffers = aliasing.of(before)
   old = memory.peak_bytes(before, buffers)
@@ -115,9 +114,9 @@ def _check_buffers(
 def predecessors(
   computation: hlo.Computation, buffers: aliasing.Buffers
 ) -> dict[int, tuple[int, ...]]:
-  """What each instruction must follow in any order that `check_order` proves.
+  """Each instruction's predecessors in any order that `check_order` proves.
 
-  Lists only direct predecessors, not those that follow from them.
+  Lists only direct predecessors.
   """
   graph = dependencies.of(computation)
   before = {id_: dict.fromkeys(p) for id_, p in graph.predecessors.items()}
@@ -143,7 +142,7 @@ Orders = Mapping[str, tuple[str, ...]]
 
 
 def of(before: hlo.Module, after: hlo.Module) -> Orders:
-  """The orders of the computations whose two schedules differ."""
+  """The new orders of the computations whose schedules differ."""
   orders = {}
   for id_, new in after.computations.items():
     names = tuple(i.name for i in new.instructions)
@@ -156,7 +155,7 @@ def apply(module: hlo.Module, orders: Orders) -> hlo.Module:
   """A scheduled module with these orders.
 
   Args:
-    module: as XLA scheduled it; not changed.
+    module: as scheduled by XLA; not changed.
     orders: orders of some of its computations.
 
   Raises:
@@ -200,11 +199,11 @@ def in_words(orders: Orders) -> str:
 
 
 def check_followed(module: hlo.Module, orders: Orders) -> None:
-  """Checks that a compiled module runs in the order that it was given.
+  """Checks that a compiled module runs in the requested order.
 
   After scheduling, XLA still replaces instructions, and moves the start of a
-  collective that overlaps no kernel back to its done. All remaining
-  instructions that take time must be in the given order.
+  collective that overlaps no kernel to its done. All remaining instructions
+  that take time must be in the requested order.
 
   Raises:
     CompileError: they do not.

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Chains of collectives and products that can be cut in pieces together.
+"""Chains of collectives and products that can be cut into pieces together.
 
 A chain begins at all-gathers (or all-to-alls) or at products, and ends at
 reduce-scatters, all-reduces, all-to-alls or products. All of its operations are
@@ -8,11 +8,11 @@ independent along one dimension: the gathered tokens, or another one such as the
 batch, which keeps sequences whole, so that attention is independent, too. All
 pieces share the values without that dimension, such as weights.
 
-From a collective, a chain is followed through the operations of its block as
-long as these can be done in the same pieces: each piece of a result needs the
-same piece of some operands and all of the others. The chain keeps only the
+The search starts at a collective and follows the operations of its block as
+long as they can run in the same pieces: each piece of a result needs the same
+piece of some operands and all of the others. The chain keeps only the
 operations that lead to a product or to its end, or that depend on a product;
-the others may as well be done in one piece.
+the others need not be cut.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Chain:
 
   Attributes:
     label: its first and last collective, each numbered among those of its kind,
-      and the dimension that is cut of the first one's operand; the same for all
-      programs that are lowered alike.
-    where: the place of its first collective in the user's code.
+      and the cut dimension of the first one's operand; the same in every
+      lowering of a program.
+    where: the source line of its first collective in the user's code.
     collectives: StableHLO names, in program order.
-    nccl_bytes: of all its collectives, each the larger of input and output, per
+    nccl_bytes: sum over its collectives of the larger of input and output, per
       device.
     num_products: number of its matrix products.
     pieces: the numbers of pieces that it can be cut into.
@@ -65,9 +65,9 @@ Cuts = tuple[Cut | None, ...]
 class Link:
   """An operation of a chain, in a module without calls.
 
-  Its number is unique in the module. Its name is the operation's, or that of
-  the collective that the operation implies. The cut is of all results; None for
-  a product that adds up over the pieces.
+  Its number is unique in the module. Its name is that of the operation, or of
+  the collective that the operation implies. The cut applies to all results; it
+  is None for a product that is summed over the pieces.
   """
 
   number: int
@@ -93,14 +93,14 @@ _CLOSING = frozenset(
 )
 COLLECTIVES = _OPENING | _CLOSING | {"stablehlo.collective_permute"}
 _MARKED = COLLECTIVES | {PRODUCT}
-# Attributes with the dimension along which a collective gathers, or scatters.
+# Attributes for the dimension along which a collective gathers or scatters.
 _GATHERED = ("all_gather_dim", "concat_dimension")
 _SCATTERED = ("scatter_dimension", "split_dimension")
 _NUM_PIECES = (2, 4, 8)
 
 
 def find(module: ir.Module) -> tuple[Chain, ...]:
-  """The chains of a program, in program order; leaves it as it is."""
+  """The chains of a program, in program order; does not change it."""
   with module.context, ir.Location.unknown():
     copy = mlir.copied(module)
     return tuple(chain for chain, _ in locate(copy)[0])
@@ -109,9 +109,9 @@ def find(module: ir.Module) -> tuple[Chain, ...]:
 def locate(module: ir.Module) -> tuple[list[Located], Partitioning]:
   """The chains of a module, in program order, and how it is partitioned.
 
-  Inlines calls, which a chain may cross, and puts constraints in where XLA's
-  partitioner will communicate. The operations do not keep their module alive;
-  the caller must.
+  Inlines calls, which a chain may cross, and adds constraints where XLA's
+  partitioner will communicate. The caller must keep the module alive; the
+  operations do not.
   """
   mlir.inline_all(module)
   partitioning = Partitioning(module)
@@ -188,7 +188,7 @@ _Reached = dict[int, Link]
 
 
 class _Flow:
-  """The operations of a block by position, and what each depends on.
+  """The operations of a block by position, and their dependences.
 
   Names are those of the operations, or of the collectives that they imply;
   `first` is the number of the block's first operation.
@@ -222,7 +222,7 @@ class _Flow:
         and not self._after_product.isdisjoint(defined)
       ):
         self._after_product.add(i)
-    # Bits of the collectives and products that each operation needs or is.
+    # Bits of the collectives and products that each operation is or needs.
     needs = mlir.depends(self.operations, marked)
     self._needs = [
       needs.get(operation.results[0], 0) if len(operation.results) else 0
@@ -297,11 +297,11 @@ class _Flow:
     return kept
 
   def can_be_cut(self, reached: _Reached) -> bool:
-    """Whether operations have pieces of which none waits for another.
+    """Whether operations have pieces that do not wait for each other.
 
-    One would wait if something outside of the chain depends on a whole value of
-    it and comes back, as a residual stream does, or if an operation takes a
-    value in other pieces than it was made in.
+    A piece waits if an operation outside of the chain takes a whole value of
+    the chain and leads back into it, like a residual stream, or if an operation
+    takes a value in other pieces than those in which it was made.
     """
     marked = sum(1 << i for i in reached if self.names[i] in _MARKED)
     for i, link in reached.items():
@@ -322,7 +322,7 @@ class _Flow:
     )
 
   def _waits(self, i: int, reached: _Reached, marked: int) -> bool:
-    """Whether an operation takes a whole value that needs what is marked."""
+    """Whether an operation takes a whole value that needs a marked one."""
     return any(
       p is not None
       and (p not in reached or reached[p].cut is None)
@@ -367,8 +367,8 @@ def _opened(flow: _Flow, *, gathered: bool) -> list[_Reached]:
     for cut in cuts:
       reached = flow.forward(opening, cut)
       names = {flow.names[i] for i in reached if i != opening}
-      # Weights gathered before they are needed could be cut along columns; that
-      # makes no chain.
+      # Weights gathered ahead of their use could be cut along columns; that is
+      # no chain.
       if PRODUCT not in names or (not gathered and names.isdisjoint(_CLOSING)):
         continue
       merged = _merged(reached, chain_of)
@@ -379,7 +379,7 @@ def _opened(flow: _Flow, *, gathered: bool) -> list[_Reached]:
 
 
 def _merged(reached: _Reached, chain_of: Mapping[int, _Reached]) -> _Reached:
-  """Merges it with the chains that share operations; {} if cuts differ."""
+  """Merges a chain with those that share operations; {} if cuts differ."""
   merged = dict(reached)
   for i in reached:
     chain = chain_of.get(i, {})
@@ -408,7 +408,7 @@ def _closed(flow: _Flow, covered: set[int]) -> Iterator[_Reached]:
 
 
 def _changed(flow: _Flow, collective: int, names: Iterable[str]) -> Cut | None:
-  """The cut of a result along the dimension that is gathered or scattered."""
+  """The cut of a result along the gathered or scattered dimension."""
   operation = flow.operations[collective]
   implied = flow.partitioning.implied_by(operation)
   if implied is not None:
@@ -447,7 +447,7 @@ def _operand_cuts(operation: ir.Operation, cut: Cut) -> Cuts | None:
 def _by_rule(
   operation: ir.Operation, cut: Cut, shape: tuple[int, ...]
 ) -> Cuts | None:
-  """The same by kind of operation; `shape` is the result's."""
+  """The same, by the kind of operation; `shape` is the result's."""
   dim, parts = cut.dim, cut.parts
   shapes = [shape_of(operand) or () for operand in operation.operands]
   same = (cut,) * len(shapes)
@@ -502,7 +502,7 @@ def _by_rule(
       is_padded = any(_integers(operation, name)[dim] for name in padding)
       return None if is_padded else (cut, None)
     case "slice" | "dynamic_slice" | "dynamic_update_slice" as name:
-      # Only if all of the dimension is taken or written.
+      # Only if the operation reads or writes the whole dimension.
       num = 2 if name == "dynamic_update_slice" else 1
       if any(operand[dim] != shape[dim] for operand in shapes[:num]):
         return None
@@ -513,11 +513,11 @@ def _by_rule(
 def _result_cut(
   operation: ir.Operation, known: Mapping[int, Cut]
 ) -> tuple[Cut | None, Cuts] | None:
-  """How the results and all operands are cut if some operands are.
+  """The cuts of the results and of all operands, given those of some operands.
 
   `known` has cuts by the operand's number; the other operands are whole, and
   could be cut in any way. None if the operation cannot be done in such pieces.
-  The cut of the results is None for a product that adds up over the pieces.
+  The cut of the results is None for a product that is summed over the pieces.
   """
   first, cut = next(iter(known.items()))
   shape = shape_of(operation.results[0]) if len(operation.results) else None
@@ -550,8 +550,8 @@ def _reshaped(
 ) -> Cut | None:
   """The same pieces in another shape of the same elements.
 
-  In row-major order, the total number of blocks identifies a cut. None if the
-  pieces are not along one dimension of the new shape.
+  In row-major order, the number of blocks identifies a cut. None if the pieces
+  are not along one dimension of the new shape.
   """
   num_blocks = math.prod(shape[: cut.dim]) * cut.parts
   before = 1
@@ -578,7 +578,7 @@ def _num_devices(operation: ir.Operation) -> int:
 
 
 def _dim_of(collective: ir.Operation, names: Iterable[str]) -> int | None:
-  """The dimension in one of these attributes, if there is one."""
+  """The dimension in the first of these attributes that exists, if any."""
   given = (n for n in names if n in collective.attributes)
   return next((_integer(collective, name) for name in given), None)
 

@@ -3,20 +3,19 @@
 """Slices: a chain done piece by piece, each piece with its own collectives.
 
 While one piece is communicated, the next piece's products run: a software
-version of what T3 (arXiv 2401.16677) does in hardware. If a value of the chain
-is needed whole, such as one saved for the backward pass, its pieces are put
-together again in their order.
+version of T3 (arXiv 2401.16677), which is hardware. If a value of the chain is
+needed whole, such as one saved for the backward pass, its pieces are
+concatenated in order.
 
 All numbers come from the same operations on the same values, with one
 exception: a product that contracts over the cut dimension, as a weight's
 gradient does over tokens, becomes a sum of products in float32, rounded once
-(putting its operands together would cost the time that slices save). With n
-terms, the error is within n float32 roundings of the sum of their magnitudes.
+(concatenating its operands would cost the time that slices save). With n terms,
+the error is within n float32 roundings of the sum of their magnitudes.
 
-XLA would join the pieces again. Its combiners keep collectives with different
-`combiner_key`s apart. Its dot merger, which joins small products that share an
-operand, finds no shared operand, because each piece takes it through its own
-barrier.
+XLA would join the pieces again. Different `combiner_key`s keep its combiners
+from that. Its dot merger, which joins small products with a shared operand,
+finds none, because each piece takes it through its own barrier.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ from lagom_xla.passes.program.slices.partitioning import Partitioning
 # XLA joins products if at least one of them has at most this many bytes of
 # operands and result on a device: the default of its option
 # xla_gpu_dot_merger_threshold_mb (xla/debug_options_flags.cc,
-# xla/service/dot_merger.h). A barrier costs a copy if it separates a product
-# from the slice of a weight that would be fused.
+# xla/service/dot_merger.h). Without the limit, barriers would cost copies: a
+# barrier between a product and the slice of its weight prevents their fusion.
 _MERGED_BYTES = 32 << 20
 
 
@@ -110,7 +109,7 @@ class _Cutting:
     self._label = label
     self._num = num
     self._partitioning = partitioning
-    # Pieces of the chain's results and of what it takes from outside.
+    # Pieces of the chain's results and of its operands from outside.
     self._pieces: dict[tuple[ir.Value, Cut], Sequence[ir.Value]] = {}
 
   def run(self, links: Sequence[Link]) -> None:
@@ -118,7 +117,7 @@ class _Cutting:
     for link in links:
       with ir.InsertionPoint(link.operation), link.operation.location:
         self._replicate(link)
-    # Last first: remaining uses of a result are then outside of the chain.
+    # Last first, so that remaining uses of a result are outside of the chain.
     for link in reversed(links):
       operation, cut_ = link.operation, link.cut
       for result in operation.results:
@@ -143,7 +142,7 @@ class _Cutting:
     # By piece.
     taken: list[tuple[ir.Value, ...]] = list(zip(*operands, strict=True))
     if link.name == mlir.PRODUCT and self._may_be_merged(link):
-      # Pieces share no value: shared ones go through a barrier with the others.
+      # A barrier per piece, so that pieces share no value.
       barriers = map(stablehlo.OptimizationBarrierOp, taken)
       taken = [tuple(barrier.operation.results) for barrier in barriers]
     copies = [operation.clone().operation for _ in range(num)]
@@ -194,7 +193,7 @@ class _Cutting:
     return total <= _MERGED_BYTES
 
 
-# Attributes with a size for each dimension, which is smaller for a piece.
+# Attributes with the size of each dimension, which is smaller for a piece.
 _SIZES = {
   "stablehlo.dynamic_slice": "slice_sizes",
   "stablehlo.slice": "limit_indices",
@@ -233,13 +232,14 @@ def _take(
 def _put_together(
   pieces: Sequence[ir.Value], cut_: Cut, sharding: Any
 ) -> ir.Value:
-  """Puts the pieces of a value together, at the insertion point."""
+  """Concatenates the pieces of a value, at the insertion point."""
   dim, sizes = cut_.dim, list(shape_of(pieces[0]) or ())
   if cut_.parts == 1:
     return _constrained(stablehlo.concatenate(pieces, dim), sharding)
   whole = list(sizes)
   whole[dim] *= len(pieces)
-  # Along tokens: XLA moves at most as many elements per thread as that has.
+  # Along tokens, because the size of the concatenated dimension limits how many
+  # elements XLA moves per thread.
   sizes[dim : dim + 1] = [cut_.parts, sizes[dim] // cut_.parts]
   in_blocks = [
     stablehlo.reshape(_with_shape(piece, sizes), piece) for piece in pieces
@@ -253,8 +253,8 @@ def _put_together(
 def _add_up(products: Iterable[ir.Operation]) -> ir.Value:
   """The sum of products over pieces, at the insertion point.
 
-  It is rounded to their type once, like the product of the whole: if that type
-  is narrower than float32, the products give float32.
+  It is rounded to their type once, like the whole product: if that type is
+  narrower than float32, the products give float32.
   """
   sums = [product.results[0] for product in products]
   result_type: Any = sums[0].type
@@ -269,14 +269,14 @@ def _add_up(products: Iterable[ir.Operation]) -> ir.Value:
 
 
 def _constrained(value: ir.Value, sharding: Any) -> ir.Value:
-  """A value held to a sharding, if there is one."""
+  """A value constrained to a sharding, if there is one."""
   if sharding is None:
     return value
   return sdy.ShardingConstraintOp(value, sharding).result
 
 
 def _constrained_parts(value: ir.Value, sharding: Any, dim: int) -> ir.Value:
-  """A value whose dimension was split; the first part keeps its sharding."""
+  """A value with a split dimension, whose first part keeps the sharding."""
   if sharding is None:
     return value
   dims = list(sharding.dimension_shardings)

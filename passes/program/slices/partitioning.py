@@ -5,11 +5,11 @@
 Users write some shardings. Shardy's propagation infers the others; XLA runs it
 first, and jaxlib offers it as a pass.
 
-Some products and constraints need a sharded value whole, which the partitioner
-gathers. A product that contracts over a sharded dimension leaves a partial sum
-on each device, which is reduced afterwards. Each such collective is noted for
-the sharding constraint where it will be; if the program has none there, one is
-put in.
+Some products and constraints need a sharded value whole, and the partitioner
+gathers it. A product that contracts over a sharded dimension leaves a partial
+sum on each device, which is then reduced. This module assigns each such
+collective to the sharding constraint where it will be, and adds a constraint if
+the program has none there.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ ELEMENTWISE = frozenset(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cut:
-  """How a value is cut in pieces.
+  """How a value is cut into pieces.
 
-  A dimension that is cut consists of `parts` blocks of equal size, and piece j
-  holds the j-th piece of every block. A gathered sequence has one part per
-  device, so gathering piece j of every device's own tokens gives its piece j.
-  The pieces of a single part are consecutive.
+  The cut dimension consists of `parts` blocks of equal size, and piece j has
+  the j-th piece of every block. A gathered sequence has one block per device,
+  so gathering piece j of every device's own tokens gives its piece j. With a
+  single block, the pieces are consecutive.
   """
 
   dim: int
   parts: int = 1
 
   def max_pieces(self, shape: Sequence[int]) -> int:
-    """The numbers of pieces must divide this; 0 if it cannot be cut."""
+    """Numbers of pieces must divide this; 0 if it cannot be cut."""
     if self.dim >= len(shape):
       return 0
     size, remainder = divmod(shape[self.dim], self.parts)
@@ -109,7 +109,7 @@ def dims_of(product: ir.Operation) -> ProductDims:
 class Implied:
   """A collective that the partitioner makes at a sharding constraint.
 
-  `cut` is of its result, along the dimension that is gathered or scattered, so
+  `cut` applies to its result, along the gathered or scattered dimension, so
   that each piece has a part from every device; None for an all-reduce.
   `nccl_bytes` is the larger of input and output, per device.
   """
@@ -131,7 +131,7 @@ class Partitioning:
   """Shardings of the values of a program without calls, and what they imply.
 
   Pass values that you erase to `replace` or `forget`: a new value may get the
-  same address, and jaxlib takes the two for the same.
+  same address, and jaxlib then considers the two equal.
 
   Attributes:
     implied: collectives, by the results of the constraints where they will be.
@@ -142,7 +142,7 @@ class Partitioning:
     self.implied: dict[ir.Value, Implied] = {}
     self.partial_sums: set[ir.Value] = set()
     self._of: dict[ir.Value, Any] = {}
-    # The axes of each dimension, by sharding: reading them from jaxlib is slow.
+    # The axes of each dimension, by sharding, because jaxlib reads them slowly.
     self._axes: dict[Any, tuple[Axes, ...]] = {}
     self._sizes: dict[str, int] = {
       axis.name: axis.size
@@ -172,7 +172,7 @@ class Partitioning:
     return self.implied.get(operation.results[0])
 
   def of(self, value: ir.Value) -> Any:
-    """The sharding of a value; None if every device has all of it."""
+    """The sharding of a value; None if it is replicated."""
     return self._of.get(value)
 
   def axes(self, value: ir.Value, dim: int) -> Axes:
@@ -198,7 +198,7 @@ class Partitioning:
     return _size(self.all_axes(value) if dim is None else self.axes(value, dim))
 
   def replace(self, value: ir.Value, other: ir.Value) -> None:
-    """Gives the sharding of a value to the one that takes its place."""
+    """Gives the sharding of a value to its replacement."""
     sharding = self._of.pop(value, None)
     if sharding is not None:
       self._of[other] = sharding
@@ -211,7 +211,7 @@ class Partitioning:
   def moves_data(self, operation: ir.Operation) -> bool:
     """Whether the partitioner communicates at an elementwise operation.
 
-    It does if an operand is sharded and the result is not sharded alike.
+    It does if an operand is sharded and the result has another sharding.
     """
     if operation.name not in ELEMENTWISE:
       return False
@@ -230,7 +230,7 @@ class Partitioning:
     return axis.name, info.pre_size, info.size
 
   def _propagate(self, module: ir.Module) -> None:
-    """Propagates shardings in a copy; notes them by numbered operations."""
+    """Propagates shardings in a copy, and records them by operation number."""
     copy = mlir.copied(module)
     number = ir.IntegerType.get_signless(64)
     originals = _outside_of_shard_maps(module)
@@ -252,7 +252,7 @@ class Partitioning:
         self._of.update(zip(same, shardings, strict=False))
 
   def _find_gathers(self, operations: Iterable[ir.Operation]) -> None:
-    """Notes the gathers that constraints and products need."""
+    """Records the gathers that constraints and products need."""
     gathered: dict[tuple[ir.Value, int], ir.Operation] = {}
     for operation in operations:
       if operation.name == CONSTRAINT:
@@ -275,10 +275,10 @@ class Partitioning:
           operation.operands[i] = constraint.results[0]
 
   def _gather_behind(self, constraint: ir.Operation) -> None:
-    """Moves a gather ahead of a constraint's operand to the constraint.
+    """Moves a gather from before a constraint's operand to the constraint.
 
     Propagation gives the constraint's sharding to the elementwise operation
-    ahead of it, although a gather behind that operation moves no more data.
+    before it, although a gather after that operation moves no more data.
     """
     value = constraint.operands[0]
     producer = mlir.defining_operation(value)
@@ -306,8 +306,8 @@ class Partitioning:
   def _gathered_dims(self, product: ir.Operation, side: int) -> Iterator[int]:
     """Dimensions of an operand whose sharding the product cannot use.
 
-    Either the product's result is not sharded like that, or it has those mesh
-    axes in another dimension.
+    Either the product's result lacks that sharding, or it has those mesh axes
+    in another dimension.
     """
     operand, other = product.operands[side], product.operands[1 - side]
     (result,) = product.results
@@ -323,7 +323,7 @@ class Partitioning:
         yield dim
 
   def _find_sum(self, product: ir.Operation) -> None:
-    """Notes the reduction that follows a product over a sharded dimension."""
+    """Records the reduction after a product over a sharded dimension."""
     lhs, rhs = product.operands
     (result,) = product.results
     summed: set[Any] = set()
@@ -366,12 +366,12 @@ class Partitioning:
   def _scattered_later(
     self, total: ir.Value, summed: Set[Any]
   ) -> tuple[ir.Value, Any] | None:
-    """Where a sum over devices that is whole at first is sharded again.
+    """Where a sum over devices that is whole at first becomes sharded again.
 
     The transpose of a constraint is the same constraint, so gradients are whole
-    where activations were gathered, and sharded afterwards. XLA adds up such
-    sums first and then makes one reduce-scatter of them. Returns the last value
-    that is whole, and the sharding of all its users.
+    where activations were gathered, and then sharded. XLA first adds such sums
+    and then makes one reduce-scatter. Returns the last whole value, and the
+    sharding of all its users.
     """
     value = total
     while True:
@@ -399,7 +399,7 @@ class Partitioning:
     cut: Cut | None,
     summed: Set[Any] = frozenset(),
   ) -> None:
-    """Notes a collective; `value` is the larger of input and output."""
+    """Records a collective; `value` is the larger of input and output."""
     axes = [axis for axis in self.all_axes(value) if axis not in summed]
     self.implied[constraint.results[0]] = Implied(
       name=f"stablehlo.{name}",
@@ -433,7 +433,7 @@ def keep(constraint: ir.Operation) -> None:
 
 
 def remove_put_in(module: ir.Module) -> None:
-  """Removes the constraints that were put in and not kept."""
+  """Removes the added constraints that were not kept."""
   for operation in mlir.inner_operations(module.operation):
     if _PUT_IN in operation.attributes:
       operation.results[0].replace_all_uses_with(operation.operands[0])
@@ -441,12 +441,12 @@ def remove_put_in(module: ir.Module) -> None:
 
 
 def not_sharded() -> ir.Attribute:
-  """The sharding of a dimension that every device has all of."""
+  """The sharding of a replicated dimension."""
   return sdy.DimensionShardingAttr.get([], is_closed=True)
 
 
 def with_dims(sharding: Any, dims: Sequence[ir.Attribute]) -> Any:
-  """A sharding on the same mesh with other shardings of dimensions."""
+  """The sharding on the same mesh with these shardings of dimensions."""
   return sdy.TensorShardingAttr.get(sharding.mesh_or_ref, dims)
 
 

@@ -2,21 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Strand keys, which keep XLA from combining collectives of two strands.
 
-Below their thresholds (30 MiB) XLA's combiners merge collectives of two
-strands; the result waits for both strands, and both wait for it. They only join
-collectives whose frontend attributes `combiner_key` are equal, so each strand
-gets its own key. If XLA's partitioner has yet to place collectives, these
-inherit the attributes of the operation that needs them, so every operation gets
-the key. On jaxlib 0.10.2 a reduce-scatter that XLA makes of an all-reduce loses
-the key, and a collective that only a constraint asks for always does.
+Below their thresholds (30 MiB), XLA's combiners merge collectives of two
+strands. The result waits for both strands, and both wait for it. The combiners
+only join collectives with equal frontend attributes `combiner_key`, so each
+strand gets its own key. Collectives that XLA's partitioner adds later inherit
+the attributes of the operation that needs them, so every operation gets the
+key. On jaxlib 0.10.2, a reduce-scatter that XLA makes of an all-reduce loses
+the key, and in all versions so does a collective that only a constraint asks
+for.
 
-Strands begin at *sources*. In a loop's body these are the values that change
-from trip to trip, without counters. Values that meet in an operation are one
-source, and arrays that only one strand reads, such as those saved for its
-backward pass, belong to it. In any other block, sources are slices of one
-array, with equally many products that depend on each slice alone. (Layers slice
-their weights out of one array, too, but everything after the first depends on
-several slices.) What depends on one source alone belongs to its strand.
+Strands begin at *sources*. In a loop's body, these are the values that change
+from trip to trip, without counters. Values combined in an operation are one
+source. Arrays that only one strand reads, such as those saved for its backward
+pass, belong to it. In any other block, sources are slices of one array, with
+equally many products that depend on each slice alone. (Layers slice their
+weights out of one array, too, but everything after the first depends on several
+slices.) Operations that depend on one source alone belong to its strand.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def _key_block(block: ir.Block) -> Outcome:
     if strand is None:
       continue
     for each in (operation, *mlir.inner_operations(operation)):
-      # XLA's partitioner has yet to place collectives, and any may need one.
+      # XLA's partitioner may still add a collective to any operation.
       needs_key = (
         each.name in mlir.COLLECTIVES
         if are_written
@@ -90,7 +91,7 @@ def _key_block(block: ir.Block) -> Outcome:
 
 
 def _num(operation: ir.Operation, names: frozenset[str]) -> int:
-  """The number of operations with these names: itself, and in its regions."""
+  """The number of operations with these names: it and those in its regions."""
   inner = mlir.inner_operations(operation) if len(operation.regions) else ()
   return sum(op.name in names for op in (operation, *inner))
 
@@ -105,7 +106,8 @@ def _in_body(operations: Sequence[ir.Operation], body: ir.Block) -> _Strands:
   }
   known = mlir.depends(operations, changing)
   met = [_bits(known, operation) for operation in operations]
-  # Masks of carries; those that meet, or become each other, are one source.
+  # Masks of carries; carries that are combined, or become each other, are one
+  # source.
   sources: list[int] = []
   become = [
     mask | known.get(value, 0)
@@ -134,10 +136,10 @@ def _with_recomputed(
   strands: _Strands,
   changing: Mapping[ir.Value, int],
 ) -> _Strands:
-  """Adds to strands what no trip changes but only one strand uses.
+  """Adds values to strands that no trip changes and only one strand uses.
 
-  A backward pass recomputes what its own forward pass had, from arrays that no
-  trip changes. No trip changes the weights either, but all strands use them.
+  A backward pass recomputes values of its forward pass from arrays that no trip
+  changes. No trip changes the weights either, but all strands use them.
   """
   inside = {result for op in operations for result in op.results}
   unchanged: dict[ir.Value, int] = {}
@@ -215,7 +217,7 @@ def _are_of_micro_batches(
 
 
 def _only(depends: int, strand_masks: Mapping[int, int]) -> int | None:
-  """The strand that something depends on; None if there are several."""
+  """The only strand in a mask of dependences; None if there are several."""
   strands = [s for s, mask in strand_masks.items() if depends & mask]
   return strands[0] if len(strands) == 1 else None
 

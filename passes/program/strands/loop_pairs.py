@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Strands: chooses the loops to merge, one of each micro-batch."""
+"""Chooses the loops to merge into strands, one of each micro-batch."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from lagom_xla.passes.program.strands import rotate
 class _Loop:
   """A loop that may share its trips with another, or the reason why not.
 
-  `flops` is over all trips. Loops that run the same pass of two micro-batches
-  have the same `kind`.
+  `flops` counts all trips. Loops for the same pass of two micro-batches have
+  the same `kind`.
   """
 
   loop: counted_loops.CountedLoop
@@ -36,10 +36,10 @@ class _Loop:
 def merge_loops(module: ir.Module, *, staggered: bool) -> Outcome:
   """Merges, in every block, loops that do not depend on each other.
 
-  Loops without a matrix product stay alone: they compute too little to hide the
-  other loop's communication. If `staggered`, a backward pass preferably shares
-  its loop with the next micro-batch's forward pass; otherwise passes of the
-  same kind do.
+  Loops without a matrix product are not merged: they compute too little to hide
+  the other loop's communication. If `staggered`, a backward pass preferably
+  shares its loop with the next micro-batch's forward pass; otherwise, passes of
+  the same kind share one.
   """
   mlir.inline_all(module)
   outcome = Outcome()
@@ -78,7 +78,8 @@ def _pair_up(
   merged: list[counted_loops.CountedLoop] = []
   while len(loops) > 1:
     within = mlir.Dataflow(block)
-    # A merge moves what its second loop needs, even loops, ahead of the first.
+    # A merge moves operations that its second loop needs, even loops, ahead of
+    # the first.
     loops.sort(key=lambda loop: within.position(loop.loop.operation))
     pair = _best_pair(loops, within, staggered=staggered)
     if pair is None:
@@ -119,7 +120,7 @@ def _loops(block: ir.Block) -> tuple[list[_Loop], list[Refusal]]:
 def _best_pair(
   loops: Sequence[_Loop], within: mlir.Dataflow, *, staggered: bool
 ) -> tuple[_Loop, _Loop] | None:
-  """The pair that hides most: of the wanted kinds, large, and close."""
+  """The pair that hides most: of the wanted kinds, large, and close by."""
 
   def worth(pair: tuple[_Loop, _Loop]) -> tuple[bool, int, int]:
     first, second = pair

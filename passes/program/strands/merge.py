@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Merges two loops into one whose trips do what both loops' trips did.
+"""Merges two loops into one that does the work of both in each trip.
 
-XLA schedules every loop body by itself, and moves nothing across a loop's
-border. So one loop's communication can hide behind another's computation only
-if both are in one body, where XLA's scheduler interleaves them by itself.
+XLA schedules every loop body by itself, and moves nothing into or out of it. So
+one loop's communication can hide behind another's computation only if both are
+in one body, where XLA's scheduler interleaves them.
 
 Two sequences of loops are aligned. Both keep their order, as each loop needs
 the one before it, so pairs must not cross. Only loops with the same number of
@@ -22,7 +22,7 @@ from lagom_xla.passes.program import counted_loops
 from lagom_xla.passes.program import mlir
 from lagom_xla.passes.program.counted_loops import CountedLoop
 
-# Per loop: the number of trips, and the FLOPs of all trips.
+# For each loop: the number of trips, and the FLOPs of all trips.
 Sizes = Sequence[tuple[int, int]]
 Pairs = tuple[tuple[int, int], ...]
 
@@ -30,8 +30,8 @@ Pairs = tuple[tuple[int, int], ...]
 def align(one: Sizes, other: Sizes) -> tuple[int, Pairs]:
   """The pairs of two sequences of loops with most FLOPs side by side.
 
-  A pair counts with its smaller loop, beyond which the larger one runs alone.
-  Returns these FLOPs, and pairs of indices, in order.
+  A pair counts the FLOPs of its smaller loop. Returns the FLOPs, and pairs of
+  indices, in order.
   """
   # best[j]: for the loops of `one` so far and the first j of `other`.
   best: list[tuple[int, Pairs]] = [(0, ())] * (len(other) + 1)
@@ -70,9 +70,9 @@ def merge_deeply(
 ) -> list[CountedLoop]:
   """Merges two loops that have no `obstacle`, and then the loops inside.
 
-  The loops and `within`, their block, are invalid afterwards. Returns the
-  merged loops, inner ones first, because rewriting a loop moves its inner loops
-  along.
+  The loops and `within`, the dataflow of their block, are invalid afterward.
+  Returns the merged loops, inner ones first, because rewriting a loop moves its
+  inner loops.
   """
   num_first = len(first.body.operations) - 1
   merged = _merge(first, second, within)
@@ -113,10 +113,10 @@ def _merge(
 ) -> CountedLoop:
   """Merges two loops.
 
-  What the second needs moves ahead of the first, in its order. Each body keeps
-  the order of its operations. The second takes from the first the carries that
-  are equal: the counter, and values that no trip changes. XLA then sees that
-  both read the same layer's weights.
+  Operations that the second loop needs move ahead of the first, in order. Each
+  body keeps the order of its operations. The loops share equal carries: the
+  counter, and values that no trip changes. So XLA sees that both read the same
+  layer's weights.
   """
   a, b = first.operation, second.operation
   at = within.position(a)
@@ -125,7 +125,7 @@ def _merge(
       within.operations[i].move_before(a)
   twins = _twins(first, second)
   own = [i for i in range(len(b.operands)) if i not in twins]
-  # Positions in the merged loop of what each of them carried.
+  # Positions of each loop's carries in the merged loop.
   places_a = list(range(len(a.operands)))
   place_of = {i: len(places_a) + n for n, i in enumerate(own)} | twins
   places_b = [place_of[i] for i in range(len(b.operands))]
@@ -177,8 +177,8 @@ def _move(
 ) -> list[ir.Value]:
   """Moves a block's operations, except its return, to the end of another.
 
-  `places` maps its arguments to those of the other block. Returns what the
-  source returned.
+  `places` maps its arguments to those of the other block. Returns the values
+  that the source returned.
   """
   for argument, place in zip(source.arguments, places, strict=True):
     argument.replace_all_uses_with(to.arguments[place])

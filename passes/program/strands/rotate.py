@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Gradient accumulation: micro-batches of a loop that run beside each other.
+"""Runs micro-batches of gradient accumulation beside each other.
 
 A loop over micro-batches, `for m in 0 .. N-1: F(m); B(m)`, is rotated to
 
@@ -12,11 +12,11 @@ sum that both add to (Domino, arXiv 2409.15241):
     for m in 0, 2, 4 ..:  F(m) and F(m + 1);  B(m) and B(m + 1)
 
 Their loops over layers become one. Gradients are added in the same order. The
-first collective of a shared body has nothing to hide behind, so what it gathers
-is gathered during the layer before, if it is known then.
+first collective of a shared body has nothing to hide behind, so gathers run
+during the layer before, if their operands are known then.
 
-A new loop counts in the same carry as the old one: XLA moves a slice by memcpy
-only if the carry in the loop's condition determines its offset
+A new loop keeps the counter's carry of the old one, because XLA moves a slice
+by memcpy only if the carry in the loop's condition determines its offset
 (ResolveFunctionalDependencyOnInductionVariable, ir_emission_utils.cc).
 """
 
@@ -40,7 +40,7 @@ from lagom_xla.passes.program.strands.stages import Stages
 def rotate(module: ir.Module) -> Outcome:
   """Rotates a program's loop over micro-batches, in place.
 
-  It must be possible to cut its trips into two stages (`stages.py`).
+  Its trips must have two stages (`stages.py`).
   """
   return _change_loop(module, _rotate)
 
@@ -51,17 +51,17 @@ def pair_trips(module: ir.Module) -> Outcome:
 
 
 class _Obstacle(Exception):  # noqa: N818
-  """Why a loop stays as it is, as the end of a sentence that begins with it."""
+  """Why a loop is not changed, as the end of a sentence that begins with it."""
 
 
-# Rewrites a loop; returns what it did, as the end of such a sentence.
+# Rewrites a loop and describes the change, as the end of such a sentence.
 _Change = Callable[[CountedLoop], str]
 
 
 def _change_loop(module: ir.Module, change: _Change) -> Outcome:
   """Changes the loop over micro-batches, wherever it is in a program.
 
-  It is the outermost loop that runs more than half of the program's products,
+  This is the outermost loop that runs more than half of the program's products,
   makes at least two trips, and can be changed.
   """
   mlir.inline_all(module)
@@ -193,11 +193,12 @@ def gather_ahead(loops: Iterable[CountedLoop]) -> None:
 
 
 def _split_barriers(loop: CountedLoop) -> None:
-  """Gives each value of a body's barriers a barrier of its own.
+  """Gives each value of a body's barriers its own barrier.
 
   `jax.checkpoint` uses a barrier to keep XLA from merging recomputed values
-  with the originals; in it, a layer's residual also waits for its gradient.
-  Within a trip that wait saves little memory, and no gather can pass it.
+  with the originals. The barrier also makes a layer's residual wait for its
+  gradient, which saves little memory within a trip and stops gathers from
+  moving ahead.
   """
   for operation in [op.operation for op in loop.body.operations]:
     if operation.name == "stablehlo.optimization_barrier":
@@ -211,7 +212,7 @@ def _split_barriers(loop: CountedLoop) -> None:
 
 
 def _prefetch_stages(loop: CountedLoop) -> Stages | None:
-  """The gathers of a trip that need only its counter, as the early stage.
+  """The gathers of a trip that need only the counter, as the early stage.
 
   None if there are none, or if the trip does nothing else.
   """
@@ -231,11 +232,11 @@ def _prefetch_stages(loop: CountedLoop) -> Stages | None:
 def _rotate_stages(loop: CountedLoop, stages: Stages) -> int:
   """Replaces a loop by its rotated form, and returns how many loops merged.
 
-  The first trip's early stage comes before the loop, the last trip's late stage
-  after it. The new loop carries what the old one carried, with the early
-  stage's carries one trip ahead, and the values that pass from stage to stage;
-  it counts with the late stage. Loops that the two stages share are rotated,
-  too, so that they gather one trip ahead.
+  The first trip's early stage runs before the loop, and the last trip's late
+  stage after it. The new loop has the old one's carries, with those of the
+  early stage one trip ahead, and the values that pass from stage to stage. Its
+  counter is the late stage's. Loops that the two stages share are rotated, too,
+  so that they gather one trip ahead.
   """
   old = loop.operation
   items = stages.kept
@@ -248,7 +249,7 @@ def _rotate_stages(loop: CountedLoop, stages: Stages) -> int:
     return _write_trip(loop, carries, stages.ahead, stages.ahead_carries)
 
   def write_late(values: Sequence[ir.Value]) -> _Trip:
-    """Writes a late stage; `values` are the loop's carries, kept ones last."""
+    """Writes a late stage; `values` are the carries, then the kept values."""
     kept = dict(zip(items, values[num_carries:], strict=True))
     carries = values[:num_carries]
     return _write_trip(loop, carries, is_late, is_late_carry, kept)
@@ -285,8 +286,8 @@ def _rotate_stages(loop: CountedLoop, stages: Stages) -> int:
 class _Trip:
   """A copy of some operations of a trip, by the original's position.
 
-  `carries` are the values of the trip's carries, `returned` the next trip's for
-  those carries that it advances.
+  `carries` are the values of the trip's carries. `returned` has the next trip's
+  values of the carries that it advances.
   """
 
   operations: Mapping[int, ir.Operation]
@@ -294,7 +295,7 @@ class _Trip:
   returned: Mapping[int, ir.Value]
 
   def value(self, item: mlir.Item) -> ir.Value:
-    """The copy's value in place of one of the trip."""
+    """The value in the copy for an item of the trip."""
     position, number = item
     if position == mlir.ARGUMENT:
       return self.carries[number]
@@ -340,8 +341,8 @@ def _create_loop(
 ) -> tuple[ir.Operation, ir.Block]:
   """Creates a loop whose body is empty and has no terminator.
 
-  It counts in the same carry as `like`, by `every` of its trips at a time, and
-  may carry more values.
+  It has the same counter carry as `like`, makes `every` of its trips at a time,
+  and may carry more values.
   """
   types = [value.type for value in operands]
   loop = stablehlo.WhileOp(types, operands).operation
@@ -366,7 +367,7 @@ def _end_loop(
 ) -> None:
   """Ends the body of a loop from `_create_loop`, at the insertion point.
 
-  `values` are what the next trip takes; the one for the counter is replaced.
+  `values` are the next trip's carries; the counter's is replaced.
   """
   counter = body.arguments[like.counter]
   step = _constant(every * like.step, counter.type)

@@ -2,15 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stages of a loop over micro-batches: what can run one trip ahead.
 
-The forward pass is found from the dependences among products (dots and loops
-with dots): it is what every last product of a trip needs. Last products, which
-no other product needs, are gradients of weights. Through the loss, each of them
-needs the whole forward pass, but not what is recomputed. The stage that runs
-ahead is the forward pass or a first part of it, with all that it needs,
+Dependences among products (dots and loops with dots) show the forward pass: it
+is everything that all last products of a trip need. Last products, which no
+other product needs, are gradients of weights. Through the loss, each of them
+needs the whole forward pass, but no recomputed values. The stage that runs
+ahead is the forward pass or a first part of it, with everything that it needs,
 including values from the trip before through the loop's carries. The best part
-has the most work side by side, in inner loops of both stages that can merge,
-or, without any, in products of both; and then the fewest bytes to carry over.
-Values that are cheap to recompute are not carried over.
+has the most work side by side, in inner loops of both stages that can merge, or
+if there are none, in products of both; among equals, the one with the fewest
+bytes to carry over. Values that are cheap to recompute are not carried over.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from lagom_xla.passes.program.strands import merge
 class TripBody(mlir.Dataflow):
   """The body of a loop without its return; its arguments are the carries.
 
-  `returned` is what the next trip takes, None for values from outside the loop.
+  `returned` are the next trip's carries, None for values from outside the loop.
   No trip changes the carries with numbers in `invariant`.
   """
 
@@ -50,10 +50,10 @@ class TripBody(mlir.Dataflow):
   def with_all_needed(
     self, positions: Iterable[int]
   ) -> tuple[frozenset[int], frozenset[int]]:
-    """Positions of operations and of all that they need, in any trip.
+    """Positions of operations and of everything they need, in any trip.
 
-    Also returns the numbers of the carries that advance with them. Includes the
-    unpacking of tuples that they return.
+    Includes the unpacking of tuples that they return. Also returns the numbers
+    of the carries that advance with them.
     """
     found: set[int] = set()
     carries: set[int] = set()
@@ -69,7 +69,7 @@ class TripBody(mlir.Dataflow):
         update = self.returned[number]
         if update is not None:
           todo.append(update)
-    # No loop can carry a tuple, which a library call may return.
+    # A library call may return a tuple, which no loop can carry.
     for position, operation in enumerate(self.operations):
       if operation.name == "stablehlo.get_tuple_element":
         if any(source in found for source, _ in self.uses[position]):
@@ -78,7 +78,7 @@ class TripBody(mlir.Dataflow):
 
 
 # Operations that only move data or are exact, so that recomputing them gives
-# the same wherever XLA fuses them.
+# the same result in any fusion.
 _CHEAP = frozenset(
   f"stablehlo.{name}"
   for name in (
@@ -99,12 +99,12 @@ _CHEAP_ON_INTEGERS = frozenset(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Stages:
-  """How the body of a loop is cut in two.
+  """The two stages of a loop's body.
 
   Attributes:
     ahead: positions of the operations that run one trip ahead.
     ahead_carries: numbers of the carries that advance with them, without the
-      counter, which both stages know.
+      counter, which both stages have.
     kept: values that the later stage takes from the earlier one.
     again: positions of the earlier stage's operations that the later stage
       repeats.
@@ -178,7 +178,7 @@ def _is_cheap(operation: ir.Operation) -> bool:
 
 
 def cut(loop: counted_loops.CountedLoop) -> Stages | str:
-  """The best cut of a loop's body in two stages, or why there is none."""
+  """The best stages of a loop's body, or why there are none."""
   body = TripBody(loop)
   products = _products(body)
   if len(products) < 2:
@@ -210,7 +210,7 @@ def cut(loop: counted_loops.CountedLoop) -> Stages | str:
 class _Product:
   """An operation that runs products.
 
-  `num_trips` is that of a counted loop, 0 for other operations. `flops` is over
+  `num_trips` is that of a counted loop, 0 for other operations. `flops` counts
   all trips. `needed` has bits of the trip's products that it needs, `carries`
   of the changing carries that it needs.
   """
@@ -270,7 +270,7 @@ def _candidates(
     ahead, carries = body.with_all_needed(p.position for p in forward[:end])
     early = [product for product in products if product.position in ahead]
     late = [product for product in products if product.position not in ahead]
-    # Nor may a backward pass need the one before: that would be a layer's.
+    # Nor may a backward pass need the one before, or trips would be layers.
     known = sum(1 << carry for carry in carries | {counter})
     if not late or any(product.carries & ~known for product in late):
       continue
