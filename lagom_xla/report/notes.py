@@ -461,7 +461,8 @@ def _left_out(step: step_lib.Step) -> Iterator[tuple[str, str, str]]:
       "not counting copies of arguments, with NCCL"
       f" {in_words.version(routes.OVERLAPPING_NCCL)} or newer and at least"
       f" {in_words.gigabytes(routes.window_bytes(found, asked))} outside JAX's"
-      " pool",
+      " pool. To have it tried, install the job's NCCL beside JAX: pip install"
+      " nvidia-nccl-cu13==VERSION",
     )
   if not step.asked.copies_locally and step.cluster.processes_per_node == 1:
     yield (

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import dataclasses
+import importlib.metadata
+import re
 
 import hypothesis
 from hypothesis import strategies as st
@@ -314,7 +316,14 @@ def test_tune_takes_symmetric_buffers_where_an_nccl_has_a_use_for_them(
   assert FLAG not in tuning.plan.xla.options
   (told,) = (n for n in notes.tuning_notes(tuning) if FLAG in n)
   assert "outside JAX's pool" in told
-  monkeypatch.setattr(collective_routes, "installed_nccl", lambda: (2, 30, 7))
+  (package,) = re.findall(r"pip install (\S+)==VERSION\.$", told)
+
+  def version(name: str) -> str:
+    if name != package:
+      raise importlib.metadata.PackageNotFoundError(name)
+    return "2.30.7"
+
+  monkeypatch.setattr(importlib.metadata, "version", version)
   tuning = tuner.tune(target)
   assert tuning.plan.xla.options == {FLAG: True}
   assert not tuning.plan.nccl_settings
