@@ -57,7 +57,7 @@ def of_arms(
   """What a search tries first, looked up while the first one compiles."""
   if not target.is_read_only:
     for arm in arms_lib.known(target.cluster).arms:
-      yield arm.config, arm.name
+      yield arm.config, arm.title
 
 
 def _differences(

@@ -37,6 +37,7 @@ from lagom_xla.compile import config as config_lib
 from lagom_xla.compile import load
 from lagom_xla.costs import uncertainty
 from lagom_xla.explain import explanation as explanation_lib
+from lagom_xla.flags import recipes
 from lagom_xla.passes import registry
 from lagom_xla.search.xla import candidates
 from lagom_xla.search.xla import knobs as knobs_lib
@@ -155,6 +156,15 @@ def test_stderr_says_each_candidate_and_what_is_compiled(tuned):
   assert "full compile with the plan" in last
   defaults = "compiling XLA's defaults"
   assert {defaults, f"{defaults} to the end"} <= set(tuned.said)
+
+
+def test_progress_says_that_a_recipe_is_published_flags(tuned):
+  known = {recipe.name for recipe in recipes.for_nodes(1)}
+  tried = known & {arm["name"] for arm in tuned.report["arms"]}
+  assert "MaxText" in tried
+  for name in tried:
+    assert any(f"  published flags of {name}: " in p for p in tuned.progress)
+  assert "compiling published flags of MaxText" in tuned.said
 
 
 def test_what_forms_could_bring_is_said_with_the_one_command(monkeypatch):

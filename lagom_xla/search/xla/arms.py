@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Arms: the configs that a user could run without us.
+"""Arms: the configs that you could run without lagom_xla.
 
 The default is what runs today: XLA's own options with the XLA_FLAGS of this
 process. The arms are the alternatives: XLA's defaults if XLA_FLAGS sets
@@ -8,9 +8,9 @@ something else, and the published recipes (flags/recipes.py). A search compiles
 each, so a report shows what it is worth, and the search never keeps anything
 slower (`candidates.Search.fastest_arm`).
 
-No arm chooses library products instead of Triton's unless GPUs are here: on
-GPUs XLA times both for each product, so a gain predicted without that would not
-hold. What runs today decides which are compiled.
+Without GPUs, no arm switches matrix products from Triton to library kernels:
+they stay as today. On GPUs, XLA times both for each product, so a gain
+predicted without timing would not hold.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from lagom_xla.flags import nccl_channels
 from lagom_xla.flags import recipes
 from lagom_xla.flags import syntax
 
-# What runs matrix products: the library's kernels, Triton's or others.
+# Options that choose the kernels of matrix products: library, Triton or others.
 _CHOOSE_PRODUCTS = frozenset([
   "xla_autotuner_preferred_backend", "xla_gpu_autotune_level",
   "xla_gpu_cublas_fallback", "xla_gpu_cudnn_gemm_fusion_level",
@@ -58,26 +58,33 @@ _ON_SYMMETRIC_BUFFERS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Arm:
-  """A config that a user could run without us.
+  """A config that you could run without lagom_xla.
 
   Attributes:
-    name: what reports call it.
-    config: as the installed jaxlib has it.
-    source: where it is published; "" for what is XLA's own.
-    notes: what was translated or left out, a sentence each.
-    goes_with_others: whether to try it together with what else gains.
+    name: its name in reports.
+    config: the config, as the installed jaxlib spells it.
+    source: where it is published; "" for XLA's own.
+    notes: what was translated or left out, in sentences.
+    is_recipe: whether it is a published recipe.
+    goes_with_others: whether to also try it together with options that gain.
   """
 
   name: str
   config: config_lib.XlaConfig
   source: str = ""
   notes: tuple[str, ...] = ()
+  is_recipe: bool = False
   goes_with_others: bool = False
+
+  @property
+  def title(self) -> str:
+    """Its name in progress lines, which say that a recipe is one."""
+    return f"published flags of {self.name}" if self.is_recipe else self.name
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Known:
-  """The arms that are known for a cluster, beside what runs today.
+  """The known arms for a cluster, besides what runs today.
 
   Attributes:
     arms: the arms.
@@ -99,10 +106,10 @@ def known(cluster: cluster_lib.Cluster) -> Known:
 
 
 def within_process(cluster: cluster_lib.Cluster) -> tuple[Arm, ...] | None:
-  """The arms for a running process; None if none are known.
+  """The arms for a running process; None if they are unknown.
 
-  Its collectives keep the cap on channels and the windows that XLA_FLAGS gave
-  them, whatever an executable's options say.
+  The process keeps the cap on channels and the windows that XLA_FLAGS set,
+  whatever an executable's options say.
   """
   found = known(cluster)
   if found.obstacle:
@@ -115,7 +122,7 @@ def within_process(cluster: cluster_lib.Cluster) -> tuple[Arm, ...] | None:
 
 
 def todays(config: config_lib.XlaConfig) -> config_lib.XlaConfig:
-  """What a config is compared with: what runs today, with its products."""
+  """The config to compare with: today's, with this one's product kernels."""
   if _is_live():
     return config_lib.DEFAULT
   chosen = {n: v for n, v in config.options.items() if n in _CHOOSE_PRODUCTS}
@@ -123,7 +130,7 @@ def todays(config: config_lib.XlaConfig) -> config_lib.XlaConfig:
 
 
 def on_products(config: config_lib.XlaConfig) -> str:
-  """Why it is compared with that; "" if it chooses no products."""
+  """Why `todays` has these kernels; "" if the config does not choose them."""
   if names := todays(config).options:
     return f"{_ON_PRODUCTS}: both times are with {' and '.join(names)}."
   return ""
@@ -189,7 +196,7 @@ def _known(num_nodes: int, xla_flags: str, is_live: bool) -> tuple[Arm, ...]:
 
 
 def _reset(xla_flags: str) -> dict[str, debug_options.Value]:
-  """The options with which a process without these XLA_FLAGS would start."""
+  """The options that restore the defaults of what XLA_FLAGS changes."""
   flags, _ = syntax.parse(xla_flags)
   known_options = debug_options.options()
   return {
@@ -215,6 +222,7 @@ def _of_recipe(
     config=config.without_options(left_out),
     source=f"{recipe.source}, {recipe.date}",
     notes=tuple(notes),
+    is_recipe=True,
   )
 
 

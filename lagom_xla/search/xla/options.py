@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The search over XLA's options: arms, then single values beside the best.
 
-XLA's default and published recipes (`arms.py`) are compiled first, and, if a
-step's collectives span several device groups, options that run collectives
-concurrently. Each value of each knob is compiled on top of the fastest of them.
-Values that gain are combined, one at a time, while the step gets shorter. Then
-the best is compiled without each of its options, since an option that gains
-alone may cost time with others. Rounds repeat while they gain and time is left;
-whenever the search ends, the best so far is kept.
+XLA's default and the published recipes (`arms.py`) are compiled first. So are
+options that run collectives concurrently, if a step's collectives span several
+device groups. Each value of each knob is compiled on top of the fastest of
+them. Values that gain are combined, one at a time, while the step gets shorter.
+Then the best is compiled without each of its options, since an option that
+gains alone may cost time with others. Rounds repeat while they gain and time is
+left. Whenever the search ends, the best so far is kept.
 
 Every candidate is a compiled schedule with searched NCCL settings. The plan is
 chosen from all of them by assured gain (`candidates.Search.best`).
@@ -54,14 +54,14 @@ def search(
 
   Args:
     so_far: the search.
-    beside: takes the fastest arm, or None while that is unknown, and returns
-      the function that schedules a config and searches its NCCL settings.
+    beside: returns the function that schedules a config and searches its NCCL
+      settings, given the fastest arm, or None while that is unknown.
     arms: configs to start from besides the default.
     turns: starts compiles of the next configs ahead.
     until_s: when to stop, a time of `time.monotonic`. Arms are compiled anyway.
     progress: called with a short description of each candidate after it.
-    expect: called with the number of candidates to come, whenever it is known
-      better.
+    expect: called with the number of candidates to come, whenever the estimate
+      improves.
   """
   so_far = dataclasses.replace(so_far, arms=tuple(arms))
   new = unlike(arms, so_far.default.config)
@@ -69,7 +69,7 @@ def search(
   with turns.of_arms.begun(arm.config for arm in new):
     for arm in new:
       so_far = so_far.with_candidate(beside(None)(arm.config))
-      progress(arm.name)
+      progress(arm.title)
   # Recipes combine gradients, which leaves few collectives to run concurrently,
   # so options for that may be best without a recipe.
   apart = knobs.offered(knobs.two_fabrics(so_far.default.step))
@@ -78,7 +78,7 @@ def search(
       break
     config = change(so_far.default.config)
     so_far = so_far.with_candidate(beside(so_far.fastest_arm)(config))
-    progress(f"{label}, and no recipe")
+    progress(f"{label}, without published flags")
   return climb(
     so_far,
     _start(so_far),
@@ -99,7 +99,7 @@ def _beside_others(arms: Sequence[arms_lib.Arm]) -> Iterator[Change]:
   """Arms to try on top of other options."""
   for arm in arms:
     if arm.goes_with_others:
-      yield arm.name, functools.partial(_with_arm, arm=arm)
+      yield arm.title, functools.partial(_with_arm, arm=arm)
 
 
 def _with_arm(
@@ -127,8 +127,8 @@ def climb(
     start: the candidate in `so_far` to start from.
     evaluate: schedules a config and searches its NCCL settings.
     changes: the changes to try on the best, each alone, in this order.
-    drops: the options to leave out of the best, tried in the same way after
-      the changes.
+    drops: the changes that leave out an option of the best, tried in the same
+      way after `changes`.
     in_turn: starts compiles of the next configs ahead.
     until_s: when to stop, a time of `time.monotonic`.
     progress: called with a short description of each candidate after it.
@@ -159,7 +159,7 @@ def climb(
         yield (label, change), found
 
   def improve(each: Sequence[Change]) -> None:
-    """Tries each change alone and combines gains, the largest first."""
+    """Tries each change alone, and combines those that gain, best first."""
     nonlocal best
     before = best
     alone = [
@@ -224,9 +224,9 @@ def _with(
 
 
 def drops(best: candidates.Candidate) -> list[Change]:
-  """One change per option of the best that can affect the schedule: drop it.
+  """The changes that drop one option of the best that affects the schedule.
 
-  That includes options that seem inert, since only a compile can tell: OLMoE on
+  They include options that seem inert, since only a compile can tell: OLMoE on
   A100s is 0.5 % faster without a threshold that seems to combine nothing.
   """
   return [
@@ -246,7 +246,7 @@ def _without(config: config_lib.XlaConfig, name: str) -> config_lib.XlaConfig:
 def _is_too_large(
   so_far: candidates.Search, config: config_lib.XlaConfig
 ) -> bool:
-  """Whether the step was too large for a GPU with a subset of these options."""
+  """Whether the step did not fit on a GPU with a subset of these options."""
   return any(
     isinstance(other, candidates.Refused)
     and other.is_too_large
