@@ -83,7 +83,7 @@ def lines(known: KnownKnobs) -> Iterator[str]:
   """Knobs as text."""
   for knob in known:
     yield knob.name
-    tried, hurts = f"tried where {knob.tried}", f"hurts: {knob.hurts}"
+    tried, hurts = f"tried if {knob.tried}", f"downside: {knob.hurts}"
     for said in (knob.does, tried, hurts):
       yield from layout.wrapped(said, indent=2)
     for option in knob.options:

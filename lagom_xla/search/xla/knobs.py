@@ -1,23 +1,23 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""XLA's knobs: what a search can choose, once per module.
+"""XLA's knobs: the options that a search chooses, once per module.
 
-Each value of a knob sets a few XLA options. Only values that can affect the
-module's collectives, loops and GPUs are tried. Which options a jaxlib accepts,
-how it spells them and their defaults differ between versions. `lagom-xla knobs`
+Each value of a knob sets a few XLA options. A search tries only values that can
+affect the module's collectives and loops on its GPUs. jaxlib versions differ in
+the options that they accept, in spellings and in defaults. `lagom-xla knobs`
 lists the knobs.
 
-*The latency-hiding scheduler* is off by default; XLA turns it on if its
+*The latency-hiding scheduler* is off by default. XLA turns it on if its
 speed-of-light model supports the GPU and every collective of the module
-(SolLatencyEstimator's IsSupportedForModule): not before Hopper, and not with a
-ragged-all-to-all, a broadcast, a send or work on the host. That changes between
-versions, so whether it ran is read from the schedule: the scheduler writes its
-name of each instruction into the instruction's metadata.
+(SolLatencyEstimator's IsSupportedForModule): on Hopper and newer, without
+ragged-all-to-alls, broadcasts, sends or host work. This differs between
+versions, so `is_latency_hiding` reads the schedule: the scheduler records its
+name for each instruction in the metadata.
 
-*Memory.* The latency-hiding scheduler starts collectives later, or reorders
-kernels, to stay below the memory limit (`passes/schedule/memory.py`). A
-schedule's memory is an estimate (`memory`), so one close to the limit counts as
-short of memory.
+*Memory.* To stay below the memory limit (`passes/schedule/memory.py`), the
+latency-hiding scheduler starts collectives later or reorders kernels. Our
+memory figure is an estimate, so a schedule close to the limit counts as short
+of memory.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ from lagom_xla.passes.schedule import aliasing
 from lagom_xla.passes.schedule import memory
 
 SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
-# Speed-of-light estimates; they also turn the scheduler on where it is unset.
+# Speed-of-light estimates. They also turn the scheduler on if it is unset.
 ESTIMATES = "xla_gpu_enable_analytical_sol_latency_estimator"
 
 
 def is_latency_hiding(module: hlo.Module) -> bool:
-  """Whether the latency-hiding scheduler made the schedule of a module."""
+  """Whether the latency-hiding scheduler scheduled a module."""
   return any(
     instruction.metadata.scheduling_name
     for computation in module.proto.computations
@@ -66,9 +66,9 @@ def is_latency_hiding(module: hlo.Module) -> bool:
   )
 
 
-# XLA's scheduler counts memory differently from our estimate. Among schedules
-# of the examples and the paper's workloads, a limit of 120 % changed both that
-# needed 85 % of the default limit, and none of 41 that needed 65 % or less.
+# XLA's scheduler counts memory differently from our estimate. In the examples
+# and the paper's workloads, a limit of 120 % changed both schedules that needed
+# 85 % of the default limit, and none of the 41 that needed 65 % or less.
 _SHORT_FROM = 0.8
 
 
@@ -79,7 +79,7 @@ class MemoryLimit:
   Attributes:
     peak_bytes: estimated peak memory.
     held_bytes: arguments and results, which are part of the peak.
-    free_bytes: the limit on all else at a slop factor of 100 %.
+    free_bytes: the limit on everything else at a slop factor of 100 %.
   """
 
   peak_bytes: int
@@ -96,7 +96,7 @@ class MemoryLimit:
     return self.peak_bytes >= _SHORT_FROM * self.limit_bytes(slop_percent)
 
   def limit_bytes(self, slop_percent: float) -> float:
-    """The most that a schedule may need in total under a slop factor."""
+    """The limit on a schedule's total memory under a slop factor."""
     return self.held_bytes + self.free_bytes * slop_percent / 100
 
 
@@ -117,7 +117,7 @@ MEMORY_SLOP = "xla_gpu_memory_limit_slop_factor"
 
 
 def slop_percent(options: Mapping[str, object]) -> float:
-  """The slop factor under which a step is compiled.
+  """The slop factor that a step is compiled with, in percent.
 
   Args:
     options: XLA options set on top of this process's XLA_FLAGS.
@@ -138,8 +138,8 @@ class Value:
 
   Attributes:
     label: a short description.
-    options: what it sets, as the installed jaxlib spells it.
-    beside: an option without which it has no effect; "" for none.
+    options: the options that it sets, as the installed jaxlib spells them.
+    beside: an option that it needs to have an effect; "" for none.
     is_first: whether to compile it before all others.
     is_last: whether to compile it after all others.
   """
@@ -152,9 +152,10 @@ class Value:
 
 
 def offered(values: Iterable[Value]) -> tuple[Value, ...]:
-  """The values that the installed jaxlib has and that would change something.
+  """The values that the installed jaxlib has and that change something.
 
-  Values that are already set, or that XLA_FLAGS cannot change, are left out.
+  Leaves out values that are set already and options that XLA_FLAGS cannot
+  change.
   """
   values = tuple(values)
   try:
@@ -183,7 +184,7 @@ def _as_installed(options: XlaOptions) -> XlaOptions | None:
 
 
 def _changing(options: XlaOptions | None) -> XlaOptions | None:
-  """Options without those that cannot change; None if one cannot be set so."""
+  """The options that can change; None if a fixed one has another value."""
   fixed = environment.unchangeable()
   if options is None or any(
     fixed.get(name, value) != value for name, value in options.items()
@@ -200,8 +201,8 @@ OPTIONS = {
 }
 
 _MIB = 2**20
-# Thresholds to try: nothing combined, and values around those of published
-# recipes (128 MiB to 8 GiB; none explains its choice).
+# Thresholds to try: 0, which combines nothing, and values around those of
+# published recipes (128 MiB to 8 GiB; no recipe explains its choice).
 CHOICES_BYTES = (
   0,
   8 * _MIB,
@@ -234,11 +235,11 @@ def thresholds_worth_trying(
   largest_bytes = max(map(table.combined_bytes, combined), default=0)
   for threshold in CHOICES_BYTES:
     if threshold < default_bytes:
-      # If no two arrays of a combined one fit under it, it acts like zero.
+      # If no two arrays of a combined collective fit, it acts like zero.
       if pairs_bytes and (not threshold or min(pairs_bytes) <= threshold):
         yield threshold
       continue
-    # Two separate collectives must fit under it, or a combined one must not.
+    # It acts if two separate collectives fit, or if a combined one does not.
     two_fit = any(sum(sizes[:2]) <= threshold for sizes in several)
     if two_fit or largest_bytes > threshold:
       yield threshold
@@ -256,7 +257,7 @@ def _least_pair_bytes(combined: collectives_lib.Collective) -> int:
 
 MERGER = "xla_gpu_dot_merger_threshold_mb"
 # The least share of a step's FLOPs in merged products that is worth a compile,
-# and how many limits to compile at most.
+# and the most limits to compile.
 _LEAST_MERGED_SHARE = 0.01
 _MOST_LIMITS = 3
 
@@ -264,11 +265,12 @@ _MOST_LIMITS = 3
 def merger_limit_mib(merged: kernels_lib.MergedProduct) -> int:
   """A limit under which XLA leaves these products unmerged, in MiB.
 
-  XLA merges two products if one of them moves no more bytes than the limit, so
-  this is a power of two below the bytes of the smallest; 0 if that is below
-  all. XLA of JAX 0.12 does not count the operand that they share. Twice XLA's
-  default is not tried: of the 14 steps of benchmarks/search up to 70B it makes
-  three 0.5 to 4.2 % slower and one 0.04 % faster, and does not affect the rest.
+  XLA merges two products if one of them moves no more bytes than the limit. So
+  this is the largest power of two below the bytes of the smallest product, or 0
+  if that has at most 1 MiB. XLA of JAX 0.12 leaves out the shared operand.
+  Twice XLA's default is not tried: of the 14 steps of benchmarks/search up to
+  70B, it makes three 0.5 to 4.2 % slower and one 0.04 % faster, and does not
+  affect the rest.
   """
   own_bytes, all_bytes = merged.least_bytes
   least_bytes = all_bytes if jax.__version_info__ < (0, 11) else own_bytes
@@ -314,7 +316,7 @@ def overlap_limit(step: step_lib.Step) -> Iterator[Value]:
   if not is_latency_hiding(step.analysis.module):
     return  # No other scheduler reads it.
   yield from map(in_flight, (2, 4))
-  # It needs a limit above 1, whichever was kept.
+  # This needs a limit above 1, whichever the search kept.
   yield Value(
     label="collectives started as early as possible",
     options={_AS_EARLY: True},
@@ -360,7 +362,7 @@ def two_fabrics(step: step_lib.Step) -> Iterator[Value]:
   (GpuScheduleCrossesOverlapLimit), so this needs several mesh axes.
   """
   if not is_latency_hiding(step.analysis.module):
-    return  # No other scheduler has two in flight.
+    return  # No other scheduler keeps two in flight.
   collectives = step.analysis.collectives
   if len({c.groups for c in collectives}) > 1:
     yield Value(
@@ -370,7 +372,7 @@ def two_fabrics(step: step_lib.Step) -> Iterator[Value]:
   if not spans_two_fabrics(step):
     return
   fabrics = {FABRICS: "scale_up_fabric"}
-  label = "collectives within nodes beside those between them"
+  label = "collectives within nodes beside those between nodes"
   yield Value(label=label, options=fabrics)
   within = {c.groups for c in collectives if step.key_of[c.name].num_nodes == 1}
   if len(within) > 1:
@@ -403,8 +405,8 @@ def fixed_costs(step: step_lib.Step) -> Iterator[Value]:
 def memory_slop(step: step_lib.Step) -> Iterator[Value]:
   """Limits on the memory that the scheduler may use."""
   memory = memory_of(step.analysis.module, step.cluster)
-  # A limit far above a schedule's memory has no effect, and a higher limit only
-  # changes schedules that the default, or that of XLA_FLAGS, may have affected.
+  # A limit far above a schedule's memory has no effect. A higher limit changes
+  # only schedules that the default or the limit of XLA_FLAGS may have affected.
   is_short = memory.is_short or memory.may_heed(slop_percent({}))
   for percent, can_act in ((80, memory.may_heed(80)), (120, is_short)):
     if can_act:
@@ -420,19 +422,19 @@ _FENCING = "xla_gpu_experimental_scheduler_memory_fencing_threshold_bytes"
 
 
 def memory_fencing(step: step_lib.Step) -> Iterator[Value]:
-  """Sizes from which a buffer's users run before later collectives.
+  """Buffer sizes from which XLA runs the users before later collectives.
 
   Deferred weight gradients keep activations alive (openxla/xla#45929). At 0 XLA
-  chooses the size itself; at 1 MiB all but the smallest buffers count.
+  chooses the size; 1 MiB includes all but the smallest buffers.
   """
   module = step.analysis.module
   if is_latency_hiding(module) and memory_of(module, step.cluster).is_short:
     yield Value(
-      label="large buffers used before later collectives",
+      label="users of large buffers before later collectives",
       options={_FENCING: 0},
     )
     yield Value(
-      label="buffers of 1 MiB and more used before later collectives",
+      label="users of buffers from 1 MiB before later collectives",
       options={_FENCING: _MIB},
     )
 
@@ -440,8 +442,8 @@ def memory_fencing(step: step_lib.Step) -> Iterator[Value]:
 def _by_nccl(step: step_lib.Step) -> Iterator[Value]:
   """NCCL instead of XLA's own kernel for ragged-all-to-alls, if one gains.
 
-  XLA's own kernels for all-reduces stay: at sizes that small, NCCL was slower
-  than such kernels in every measurement (costs/xla_kernels.py).
+  XLA's own kernels for all-reduces stay: at their small sizes, NCCL was slower
+  in every measurement (costs/xla_kernels.py).
   """
   for name, kernel in step.own_kernels.items():
     key = step.key_of[name]
@@ -450,7 +452,7 @@ def _by_nccl(step: step_lib.Step) -> Iterator[Value]:
     is_exchange = key.kind == "ragged-all-to-all"
     if is_exchange and by_nccl.time_us < own.time_us:
       yield Value(
-        label="ragged-all-to-alls by NCCL, and none in XLA's own kernel",
+        label="ragged-all-to-alls by NCCL instead of XLA's own kernel",
         options=xla_kernels.without_exchanges(),
         is_first=True,
       )
@@ -458,10 +460,10 @@ def _by_nccl(step: step_lib.Step) -> Iterator[Value]:
 
 
 def _permutes(step: step_lib.Step) -> Iterator[Value]:
-  """Communicators of the devices that exchange, instead of all devices."""
+  """Communicators of only the devices that exchange data."""
   if step.permuting_apart is not None:
     yield Value(
-      label="permutes in communicators of those who talk",
+      label="permutes in communicators of the devices that exchange data",
       options={collective_routes.CONNECTED: True},
       is_first=True,
     )
@@ -488,7 +490,7 @@ PIPELINED = {
   "all-reduce": "xla_gpu_enable_pipelined_all_reduce",
   "reduce-scatter": "xla_gpu_enable_pipelined_reduce_scatter",
 }
-# XLA turns all-reduces into reduce-scatters after it has pipelined them.
+# XLA turns all-reduces into reduce-scatters after pipelining them.
 PIPELINED_AS = {"reduce-scatter": ("all-reduce", "reduce-scatter")}
 _EXPLICIT = "COLLECTIVE_PIPELINING_MODE_EXPLICIT"
 _DOUBLE_BUFFERING = "xla_gpu_enable_while_loop_double_buffering"
@@ -496,13 +498,13 @@ _DOUBLE_BUFFERING = "xla_gpu_enable_while_loop_double_buffering"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Knob:
-  """A choice of XLA's.
+  """A choice in XLA, with texts for `lagom-xla knobs` (`report/knobs.py`).
 
   Attributes:
-    does: what it does.
+    does: what it does and may gain.
     options: the XLA options that its values set.
-    tried: when a search tries it.
-    hurts: when it costs time or memory.
+    tried: when a search tries it; follows "tried if".
+    hurts: what it may cost; follows "downside:".
     values: gives the values that can affect a step.
   """
 
@@ -543,8 +545,8 @@ _WINDOWED = "xla_gpu_threshold_for_windowed_einsum_mib"
 
 
 def _collective_matmul(step: step_lib.Step) -> Iterator[Value]:
-  # Ahead of time, XLA before JAX 0.12 splits nothing. Later ones split and run
-  # the parts concurrently, of which we have no measurements.
+  # Ahead of time, XLA before JAX 0.12 splits nothing. Newer versions split and
+  # run the parts concurrently, for which we have no measurements.
   is_live = jax.default_backend() == "gpu"
   kinds = {c.kind for c in step.analysis.collectives}
   if is_live and kinds & {"all-gather", "reduce-scatter"}:
@@ -567,7 +569,7 @@ def _pipelining(step: step_lib.Step) -> Iterator[Value]:
         label=f"{kind} pipelined over loop iterations",
         options={option: True},
       )
-  # From JAX 0.12 on, if the program marks some collectives of a kind.
+  # On JAX 0.12 and newer, if the program marks some collectives of a kind.
   for kind in PIPELINED:
     marks = {
       _is_marked(step.analysis.module, c)
@@ -579,8 +581,8 @@ def _pipelining(step: step_lib.Step) -> Iterator[Value]:
         label=f"{kind} pipelined where it is marked is_pipelineable",
         options={f"xla_gpu_pipeline_{kind.replace('-', '_')}": _EXPLICIT},
       )
-  # XLA pipelines the program's own reduce-scatters by default; those that it
-  # makes from all-reduces follow the option of all-reduces.
+  # XLA pipelines the program's own reduce-scatters by default. The option of
+  # all-reduces controls those that XLA makes from all-reduces.
   if any(
     c.kind == "reduce-scatter"
     and c.is_pipelined
@@ -605,7 +607,7 @@ def _starts(
 def _is_written(
   module: hlo.Module, collective: collectives_lib.Collective
 ) -> bool:
-  """Whether the program wrote it: then its op_name ends in JAX's primitive."""
+  """Whether it is the program's own: its op_name ends in JAX's primitive."""
   primitive = collective.kind.replace("-", "_")
   starts = _starts(module, collective)
   return any(start.metadata.op_name.endswith(primitive) for start in starts)
@@ -636,7 +638,7 @@ def _unfilled(step: step_lib.Step) -> Iterator[Value]:
   # Pipelined loops keep their fills, and pipelining mostly gains more.
   if any(any(c.loops) for c in step.analysis.sequences):
     yield Value(
-      label="loops' results not filled with zeros first",
+      label="loop results not filled with zeros first",
       options={_ZERO_FILLS: True},
       is_last=True,
     )
@@ -654,130 +656,138 @@ def uncombined(kinds: Collection[str]) -> Value:
 # By name, the most important first.
 KNOBS: Mapping[str, Knob] = {
   "scheduler": Knob(
-    does="starts collectives early and waits for them late",
+    does="starts collectives early and waits for them late, so that more"
+    " kernels hide them",
     options=(SCHEDULER,),
-    tried="another scheduler made the schedule. XLA leaves this one off before"
-    " Hopper, and beside ragged-all-to-alls, broadcasts, sends and host work",
-    hurts="operands and results are alive longer",
+    tried="another scheduler made the schedule: XLA leaves this one off before"
+    " Hopper, and with ragged-all-to-alls, broadcasts, sends or host work",
+    hurts="operands and results stay alive longer",
     values=scheduler_values,
   ),
   "overlap limit": Knob(
-    does="keeps more collectives in flight at once, for the scheduler",
+    does="lets the scheduler keep more collectives in flight, so that each can"
+    " start earlier",
     options=(_OVERLAP_LIMIT, _AS_EARLY),
     tried="the latency-hiding scheduler ran",
-    hurts="operands and results are alive longer. The collectives still run"
+    hurts="operands and results stay alive longer; the collectives still run"
     " one after the other",
     values=overlap_limit,
   ),
   "two fabrics": Knob(
-    does="runs collectives side by side, on two streams or one per fabric",
+    does="runs collectives concurrently, on two streams or one per fabric"
+    " (NVLink, network)",
     options=(_STREAMS, _OVERLAP_LIMIT, FABRICS, _WITHIN_LIMIT),
-    tried="collectives go over several axes of a mesh, or within nodes and"
-    " between them",
-    hurts="kernels lose SMs and memory bandwidth to both. Two NCCL kernels may"
-    " deadlock (openxla/xla#46541), so try it in a short run first",
+    tried="collectives use several mesh axes, or run both within and between"
+    " nodes",
+    hurts="kernels lose SMs and memory bandwidth to both collectives. Two NCCL"
+    " kernels may deadlock (openxla/xla#46541): try a short run first",
     values=two_fabrics,
   ),
   "unrolling": Knob(
-    does="puts two iterations into each loop body",
+    does="puts two iterations into each loop body, so that collectives can"
+    " overlap both",
     options=(_DOUBLE_BUFFERING,),
     tried="a loop has collectives",
-    hurts="code and buffers double",
+    hurts="the loop's code and buffers double",
     values=_unrolling,
   ),
   "pipelining": Knob(
     does="runs a loop's gathers an iteration early and its reductions an"
-    " iteration late, or leaves them",
+    " iteration late, so that more kernels hide them; or turns that off",
     options=tuple(PIPELINED.values()),
-    tried="a loop has collectives that XLA did not pipeline, or has pipelined"
-    " reduce-scatters",
-    hurts="the buffers of one more iteration are alive",
+    tried="a loop has collectives that XLA did not pipeline, or reduce-scatters"
+    " that it did",
+    hurts="the buffers of one more iteration stay alive",
     values=_pipelining,
   ),
   "collective matmul": Knob(
-    does="splits a product to run parts of it beside parts of its collective",
+    does="splits a product and its collective, so that their parts overlap",
     options=(_WINDOWED,),
     tried="JAX sees GPUs, as the cost model does not cover the parts",
-    hurts="its many small products fill GPUs worse",
+    hurts="many small products use a GPU less well",
     values=_collective_matmul,
   ),
   "merged products": Knob(
     does="lowers the size up to which XLA merges products that share an"
-    " operand: a merged product waits for all operands",
+    " operand, so that no product waits for another's operands",
     options=(MERGER,),
-    tried="merged products are 1 % of all operations",
-    hurts="two products fill their last waves worse than one",
+    tried="merged products have at least 1 % of the step's FLOPs",
+    hurts="separate products leave more SMs idle in their last waves",
     values=_merged_products,
   ),
   "combining by heuristic": Knob(
-    does="combines collectives by what XLA expects to overlap",
+    does="lets XLA combine collectives by what it expects to overlap",
     options=(_HEURISTIC,),
     tried="XLA could combine collectives",
-    hurts="without GPUs XLA takes all communication to be between nodes",
+    hurts="without GPUs, XLA assumes that all communication is between nodes",
     values=_combine_heuristic,
   ),
   "memory": Knob(
-    does="sets how much memory the scheduler may use, in percent",
+    does="sets the scheduler's memory limit, in percent: a higher one can hide"
+    " more, a lower one saves memory",
     options=(MEMORY_SLOP,),
-    tried="the schedule needs 80 % of that limit",
-    hurts="a high limit may not fit, and the plan is dropped then; a low one"
-    " exposes collectives",
+    tried="the schedule needs 80 % of the limit",
+    hurts="with a higher limit the step may not fit (then it is not planned);"
+    " a lower one exposes collectives",
     values=memory_slop,
   ),
   "memory fencing": Knob(
-    does="runs users of large buffers before later collectives"
-    " (openxla/xla#45929)",
+    does="runs the users of large buffers before later collectives, which frees"
+    " the buffers earlier (openxla/xla#45929)",
     options=(_FENCING,),
     tried="the schedule needs 80 % of its memory limit",
     hurts="fewer kernels are left to hide collectives behind",
     values=memory_fencing,
   ),
   "zero fills": Knob(
-    does="drops kernels that fill with zeros what a scan overwrites anyway",
+    does="drops kernels that zero buffers which a scan overwrites anyway",
     options=(_ZERO_FILLS,),
-    tried="the step has loops. Pipelined loops keep their fills",
+    tried="the step has loops; pipelined loops keep their fills",
     hurts="nothing known",
     values=_unfilled,
   ),
   "NCCL": Knob(
-    does="has NCCL run ragged-all-to-alls instead of XLA's own kernel",
+    does="runs ragged-all-to-alls by NCCL instead of XLA's own kernel",
     options=xla_kernels.UNSEEN,
     tried="NCCL is predicted to be faster",
-    hurts="the host waits for the offsets, which is not costed and tells in"
-    " small exchanges",
+    hurts="the host waits for the offsets; predictions leave that out, and it"
+    " matters in small exchanges",
     values=_by_nccl,
   ),
   "permutes": Knob(
-    does="runs permutes in communicators of the devices that exchange, not of"
-    " all devices",
+    does="runs permutes in communicators of only the devices that exchange"
+    " data, where NCCL gives each pair more channels",
     options=(collective_routes.CONNECTED,),
-    tried="that is predicted to be faster and every device takes part: XLA"
-    " may hang otherwise (openxla/xla#44530)",
-    hurts="each communicator takes memory and time to start",
+    tried="that is predicted to be faster and every device takes part:"
+    " otherwise XLA may hang (openxla/xla#44530)",
+    hurts="each communicator takes memory and startup time",
     values=_permutes,
   ),
   "local copies": Knob(
-    does="runs all-to-alls and permutes within a process by copy engines",
+    does="runs all-to-alls and permutes within a process by copy engines, which"
+    " leaves SMs to kernels",
     options=(collective_routes.LOCAL_COPIES,),
-    tried="that is predicted to be faster. Nobody measured it, so no plan has"
-    " it unless a profile does; `tune` notes what it would gain",
-    hurts="the host takes part in each. With a process per GPU it does"
-    " nothing: say --processes-per-node",
+    tried="that is predicted to be faster. It was never measured, so a plan has"
+    " it only if a profile does; `tune` notes what it would gain",
+    hurts="the host takes part in each exchange. With one process per GPU it"
+    " has no effect: set --processes-per-node",
     values=_local_copies,
   ),
   "combining": Knob(
-    does="limits how many bytes of collectives of a kind become one",
+    does="limits the bytes of a combined collective, per kind: large ones save"
+    " latency, small ones overlap more",
     options=tuple(OPTIONS.values()),
     tried="the limit changes what XLA combines",
     hurts="a large collective waits for its last operand, and its first user"
-    " for all of it; small ones pay the latency array by array",
+    " for all of it; small ones pay the latency once per array",
     values=_combine_thresholds,
   ),
   "fixed costs": Knob(
-    does="schedules by fixed costs: five kernels hide any collective",
+    does="schedules by fixed costs instead of estimates: five kernels hide any"
+    " collective",
     options=(ESTIMATES, SCHEDULER),
     tried="XLA scheduled by its speed-of-light estimates (Hopper, Blackwell)",
-    hurts="the scheduler knows no sizes of collectives and kernels",
+    hurts="the scheduler ignores the sizes of collectives and kernels",
     values=fixed_costs,
   ),
 }
