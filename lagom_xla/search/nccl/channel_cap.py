@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a job without NCCL's tuner plugin sets: nothing, or one channel cap.
+"""What a job without the NCCL tuner plugin sets: one channel cap, or nothing.
 
 Settings per tuning key need the plugin. A job without it can still cap the
-channels of all collectives, which frees SMs for kernels: with NCCL_MAX_CTAS or
-an XLA option. The step is replayed under each cap; `surest` also checks that
-the cap gains if the model is wrong. Schedules for jobs without a plugin are
+channels of all collectives, with NCCL_MAX_CTAS or an XLA option, which frees
+SMs for kernels. The step is replayed under each cap; `surest` also checks that
+the cap gains if the model is wrong. Schedules for jobs without the plugin are
 compared under their caps.
 """
 
@@ -131,7 +131,7 @@ def inherited(
 
 
 def _caps(step: step_lib.Step) -> Iterator[int]:
-  """All caps that take channels from some collective, the highest first."""
+  """All caps that take channels from any collective, the highest first."""
   most = max((s.num_channels for s in step.default.values()), default=0)
   yield from range(most - 1, 0, -1)
 

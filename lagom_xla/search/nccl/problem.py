@@ -4,9 +4,9 @@
 
 Lagom tunes one overlap at a time. But NCCL tells collectives apart only by
 communicator, kind and bytes: the same tuning key occurs in many overlaps, such
-as every layer's, and all of them get its setting. So overlaps that share a key,
-directly or through others, form one *problem*: its unknowns are the keys, and a
-trial replays all its overlaps. Overlaps with equal keys and kernels are
+as those of all layers, and they all get its setting. So overlaps that share a
+key, directly or through others, form one *problem*: its unknowns are the keys,
+and a trial replays all its overlaps. Overlaps with equal keys and kernels are
 replayed once and counted as often as they occur. Collectives that overlap
 nothing are included without kernels, so their keys are tuned for speed alone.
 """
@@ -101,8 +101,8 @@ def _overlap_programs(
 def _signature(step: step_lib.Step, program: program_lib.Program) -> Signature:
   """Equal for programs with equal replays, under any configuration.
 
-  That holds in any scenario, which is why products are marked: scenarios treat
-  them differently from other kernels.
+  This holds in any scenario. Products are marked, because scenarios treat them
+  differently from other kernels.
   """
   order: dict[str, int] = {}
   signature: list[object] = []

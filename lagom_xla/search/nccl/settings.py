@@ -6,8 +6,8 @@ The setting with the best mean may rely on the least certain part of the model,
 such as the rate of one channel, which was hardly ever measured. So the search
 keeps the setting of each key with the largest *assured* gain of its problem:
 the low end of the range of its gain over NCCL's own choices
-(costs/uncertainty.py). Each further scenario can only lower that end, so a
-configuration is replayed in one scenario at a time until another is surer.
+(costs/uncertainty.py). Each further scenario can only lower that end. So a
+configuration is replayed in one scenario at a time, until another is surer.
 
 The candidates of a key are NCCL's own choice and every other algorithm and
 protocol, each with all of its channels and with fewer: halves, and three
@@ -17,17 +17,16 @@ NCCL's chunks, so no gain of smaller ones is assured. Keys are visited in turn,
 each with the current settings of the others. Other searches, such as Lagom's,
 find more only in the mean (docs/searching.md).
 
-From this it follows that settings which only the mean favours are not chosen;
-that a barely hidden collective gets more channels, because it would be exposed
-if it or its kernels took a little longer or shorter; and that NCCL's own choice
-stays if every other setting may lose. NCCL's own choice also stays for
-collectives below 64 KiB, for keys where it is as good as any, for keys whose
-calls NCCL cannot tell from another key's, and for those that XLA runs in its
-own kernels.
+So a setting that only the mean favors is not chosen. A barely hidden collective
+gets more channels, because it would be exposed if it or its kernels took a
+little longer or shorter. NCCL's own choice stays if every other setting may
+lose. It also stays for collectives below 64 KiB, for keys where it is as good
+as any, for keys whose calls NCCL cannot tell from another key's, and for
+collectives that XLA runs in its own kernels.
 
-Results are cached and shared by equal problems: options that change a part of a
-schedule leave the overlaps elsewhere as they were. Results depend only on the
-problem's signature, the cluster, the profile and the scenarios.
+Equal problems share cached results: options that change one part of a schedule
+leave the overlaps elsewhere as they were. Results depend only on the problem's
+signature, the cluster, the profile and the scenarios.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from lagom_xla.costs.nccl import environment
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.nccl import problem as problem_lib
 
-# Cached problems: those of the last candidates.
+# The number of cached problems, enough for the last candidates.
 _MAX_PROBLEMS = 1024
 
 # Settings of a problem's keys -> gain over NCCL's own choices, in us.
@@ -80,10 +79,10 @@ def _known_of(
 
 
 Key = step_lib.Key
-# How often each key is visited at most.
+# The most visits to each key.
 _ROUNDS = 2
 
-# NCCL lets a tuner raise NVLS chunks above NCCL's own; whether results are then
+# NCCL lets a tuner raise NVLS chunks above NCCL's own. Whether results are then
 # correct was never tested on a GPU.
 _MOST_NVLS_CHUNK_BYTES = 128 * 1024
 
@@ -180,7 +179,7 @@ class _Chooser:
   ) -> step_lib.Configuration:
     """The configuration with the key's best setting.
 
-    That is NCCL's own unless another surely gains.
+    NCCL's own setting stays unless another surely gains.
     """
     own, *others = worth_trying(self._step, key)
     best = {**configuration, key: own}
@@ -226,7 +225,7 @@ class _Chooser:
   def _predictors(
     self,
   ) -> Mapping[scenario_lib.Scenario, problem_lib.Predictor]:
-    """A predictor of each scenario; first, of the model as it is."""
+    """A predictor per scenario; the first is of the model as it is."""
     return {
       scenario: problem_lib.Predictor(self._step.under(scenario), self._problem)
       for scenario in (scenario_lib.AS_PREDICTED, *self._scenarios)
@@ -242,7 +241,7 @@ class Result:
   """What a search found.
 
   Attributes:
-    configuration: the surest settings; NCCL's own where no other surely gains.
+    configuration: the surest settings; NCCL's own if no other surely gains.
     default_times: step times under NCCL's own choices, in every scenario.
     tuned_times: step times under `configuration`, in every scenario.
     num_trials: how many configurations were predicted.

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Alignment of strands with our costs: DHelix's pairing of a scheduled step.
 
-XLA's scheduler hides collectives behind any kernels, without asking which of
-them they slow. Here the two strands of each loop's body are aligned by what
-pairs of them take together, under the NCCL settings found for XLA's own order.
-An order that makes the replayed step shorter becomes a candidate, with settings
-of its own.
+XLA's scheduler hides collectives behind any kernels, whichever they slow. This
+aligns the two strands of each loop body by the time that pairs of a collective
+and kernels take together, under the NCCL settings found for XLA's own order. An
+order that shortens the replayed step becomes a candidate, with NCCL settings of
+its own.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from lagom_xla.search.xla import memory_pool
 
 # The most orders to compile, the fastest first.
 MAX_COMPILES = 2
-# The most schedules to align, the fastest first. Ours may gain most where XLA's
-# order is bad, and aligning takes a second where compiling takes a minute.
+# The most schedules to align, the fastest first. Our order may gain most where
+# XLA's is bad, and aligning takes a second, compiling a minute.
 _MAX_ALIGNED = 8
 
 
@@ -45,11 +45,11 @@ def search(
   """Adds candidates with aligned strands in the fastest schedules of a search.
 
   Args:
-    target: what is searched.
+    target: what is tuned.
     so_far: what was tried so far.
-    evaluate: schedules and searches a config.
+    evaluate: schedules a config and searches its NCCL settings.
     named: gives a candidate XLA's names, which orders refer to.
-    progress: called with a few words after each candidate.
+    progress: called with a short description of each candidate after it.
   """
   peak_bytes = memory_pool.num_bytes(target.cluster.gpu.hbm_bytes)
   found: list[tuple[float, candidates.Candidate]] = []
@@ -89,7 +89,7 @@ def _ordered(
 
 
 def _fastest(so_far: candidates.Search) -> list[candidates.Candidate]:
-  """The fastest candidates; of those that run alike, the first."""
+  """The fastest candidates; of those with equal times, the first."""
   by_time: dict[float, candidates.Candidate] = {}
   for candidate in so_far.scheduled:
     by_time.setdefault(candidate.tuned.step_time_us, candidate)
@@ -105,13 +105,13 @@ def align(
   """The step with its strands aligned, wherever that makes it shorter.
 
   Args:
-    step: as XLA schedules it.
+    step: the step as XLA schedules it.
     configuration: the NCCL setting of each of its tuning keys.
     peak_bytes: the most memory that an order may need by the estimate of
-      `memory`, unless XLA's order needs as much; None allows any.
+      `memory`, unless XLA's order needs as much; None for no limit.
 
   Returns:
-    The step itself where no other order gains.
+    The aligned step, or the same step if no other order gains.
   """
   for body in step.analysis.sequences:
     if not any(i.id in step.analysis.started_by for i in body.instructions):

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Candidates: XLA configs, each with the best NCCL settings for it.
 
-XLA's defaults and the published recipes, which a user could run without us, are
-always candidates; another one replaces the fastest of them only for a sure
-gain. A config that XLA refuses is recorded with the reason. `evaluation.py`
-makes candidates.
+XLA's defaults and the published recipes, which you could run without lagom_xla,
+are always candidates. Another candidate replaces the fastest of them only if
+its gain is sure. Configs that XLA refuses are recorded with the reason.
+`evaluation.py` makes candidates.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from lagom_xla.costs.replay import timeline
 from lagom_xla.passes.program import form
 from lagom_xla.search.xla import arms as arms_lib
 
-# The low end of a gain's range must reach this share of the step: a smaller
-# gain is no reason to leave XLA's defaults.
+# The low end of a gain's range must reach this share of the step. A smaller
+# gain does not justify leaving XLA's defaults.
 LEAST_GAIN = 1e-3
 
 Progress = Callable[[str], None]
@@ -37,19 +37,19 @@ class Candidate:
   Attributes:
     config: the XLA config.
     step: the step as scheduled under it.
-    runs: the step that runs, which times are of: `step`, unless XLA computes
-      values again where memory is short.
+    runs: the step that runs, to which all times refer: `step`, unless memory is
+      short and XLA rematerializes values.
     settings: the searched NCCL settings, by tuning key.
     under_nccl_defaults: the replay under NCCL's own choices.
     tuned: the replay under `settings`.
     default_times: step times under NCCL's own choices, in every scenario.
     tuned_times: step times under `settings`, in every scenario.
-    num_trials: trials of the NCCL search; 0 if there was none, because NCCL's
+    num_trials: trials of the NCCL search; 0 if it was skipped, because NCCL's
       own choices ruled the candidate out or its schedule was known.
-    outcome: what the config's form made of the program.
-    peak_bytes: device memory at the peak of the step, if it was compiled fully.
-    capped: the replay under a cap on channels, which is set with the options by
-      jobs that load no plugin; None for other jobs.
+    outcome: how the config's form changed the program.
+    peak_bytes: peak device memory of the step, if it was compiled fully.
+    capped: the replay under a cap on channels, for jobs that set one with the
+      options and load no plugin; None for other jobs.
   """
 
   config: config_lib.XlaConfig
@@ -67,12 +67,12 @@ class Candidate:
 
   @property
   def launched_us(self) -> float:
-    """The step with what every job that applies the config sets."""
+    """Step time with only what every job sets: the options and any cap."""
     return (self.capped or self.under_nccl_defaults).step_time_us
 
   @property
   def takes_plugin(self) -> bool:
-    """Whether `settings` are more than a cap."""
+    """Whether `settings` need the tuner plugin: they are more than a cap."""
     return self.tuned is not self.capped
 
   @property
@@ -82,21 +82,21 @@ class Candidate:
 
 
 def tuned_us(candidate: Candidate) -> float:
-  """The step under the searched settings, without gains never measured.
+  """Step time under the searched settings, without gains never measured.
 
-  Gains by mechanisms that were never measured do not count, so that no search
-  goes on from them and no plan rests on them.
+  It leaves out gains from mechanisms that were never measured, so that no
+  search or plan relies on them.
   """
   return candidate.tuned_times.sure_us
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Refused:
-  """A config that XLA or a pass refused or no GPU can hold.
+  """A config that XLA or a pass refused, or that does not fit in memory.
 
   Attributes:
     config: the XLA config.
-    reason: why, a sentence.
+    reason: why, in a sentence.
     is_too_large: whether the reason is its memory.
   """
 
@@ -107,14 +107,14 @@ class Refused:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Search:
-  """What a search tried.
+  """The candidates that a search tried.
 
   Attributes:
     default: the candidate with XLA's defaults.
     others: all others, in the order in which they were tried.
-    arms: what a user could run without us, beside the default.
+    arms: the configs that you could run without lagom_xla, besides the default.
     no_arms: why the arms are unknown; "" if they are known.
-    pruned: the best config without options that do nothing, once that is known
+    pruned: the best config without options that have no effect, once known
       (`pruning.py`).
   """
 
@@ -133,16 +133,19 @@ class Search:
   def best(self) -> Candidate:
     """The candidate to keep.
 
-    It makes the step shorter by `LEAST_GAIN` for sure under the searched
-    settings: than the one before it, or by that much more than that one gains
-    over the default. It must also be no longer under NCCL's defaults than the
-    fastest arm, as predicted, nor longer by more than that share at the range's
-    end: some jobs that apply the options load no tuner plugin. That does not
-    apply to one chosen with a cap, which is set with it. Options that cost time
-    are left out, however little they cost. If the result is slower than the
-    fastest arm, the search starts from that arm instead of the default. So what
-    is kept is predicted to be slower than no arm without the plugin, and not
-    slower than the fastest of them with it.
+    A candidate replaces the one kept so far if, under the searched settings, it
+    is surely faster by `LEAST_GAIN` of the step, or if its sure gain over the
+    default is larger by that much. Some jobs apply the options without the
+    tuner plugin. So under NCCL's defaults, the candidate must also be predicted
+    no slower than the fastest arm, and slower by at most that share at the end
+    of the range. Candidates with a cap are exempt, as the cap is set with the
+    options. Then options that only cost time are left out, however little they
+    cost.
+
+    If the result is slower than the fastest arm, this starts again from that
+    arm instead of the default. So the candidate to keep is predicted to be no
+    slower than any arm without the plugin, and no slower than the fastest arm
+    with it.
     """
     fastest = self.fastest_arm
     kept = self._best_from(self.default, fastest)
@@ -162,7 +165,7 @@ class Search:
     return kept
 
   def _better_with_less(self, kept: Candidate) -> Candidate | None:
-    """A candidate without some options that only cost, as predicted."""
+    """A candidate without some options that are predicted to only cost time."""
     return next(
       (
         candidate
@@ -174,13 +177,13 @@ class Search:
 
   @functools.cached_property
   def fastest_arm(self) -> Candidate:
-    """The fastest arm as launched, or the default if none is faster."""
+    """The fastest arm by `launched_us`, or the default if none is faster."""
     found = map(self.found, (arm.config for arm in self.arms))
     arms = (c for c in found if isinstance(c, Candidate))
     return min((self.default, *arms), key=lambda c: c.launched_us)
 
   def found(self, config: config_lib.XlaConfig) -> Candidate | Refused | None:
-    """What was found of a config; None if it was not tried."""
+    """The result of a config; None if it was not tried."""
     tried = (self.default, *self.others)
     return next((c for c in tried if c.config == config), None)
 
@@ -195,12 +198,12 @@ class Search:
     return dataclasses.replace(self, others=(*self.others, candidate))
 
   def refused(self, candidate: Candidate, reason: str) -> Search:
-    """The search with a candidate refused after all, and why."""
+    """The search with a candidate refused after all, for this reason."""
     refused = Refused(config=candidate.config, reason=reason)
     return dataclasses.replace(self, others=self._others(candidate, refused))
 
   def judged_again(self, candidate: Candidate, judged: Candidate) -> Search:
-    """The search with another verdict on a candidate, or on the default."""
+    """The search with a candidate or the default replaced by a new result."""
     if candidate is self.default:
       return dataclasses.replace(self, default=judged)
     return dataclasses.replace(self, others=self._others(candidate, judged))
@@ -240,10 +243,10 @@ class Search:
   def _is_surely_faster(
     self, candidate: Candidate, kept: Candidate, least_us: float
   ) -> bool:
-    """Whether it is surely faster than what is kept.
+    """Whether a candidate is surely faster than the one kept.
 
     If both surely gain over the default, the one with the larger assured gain
-    counts as faster, as for settings (`nccl/settings.py`).
+    counts as faster, as for NCCL settings (`nccl/settings.py`).
     """
     if _sure_gain_us(kept, candidate) >= least_us:
       return True
@@ -254,20 +257,20 @@ class Search:
 
 
 def _costs(candidate: Candidate, without: Candidate) -> bool:
-  """Whether a part of a candidate costs time, as predicted."""
+  """Whether leaving out a part of a candidate is predicted to save time."""
   times_us = candidate.launched_us, candidate.tuned.step_time_us
   without_us = without.launched_us, without.tuned.step_time_us
   return times_us != without_us and all(map(operator.ge, times_us, without_us))
 
 
 def _is_less(some: config_lib.XlaConfig, more: config_lib.XlaConfig) -> bool:
-  """Whether a config is another one without some of its options."""
+  """Whether `some` is `more` without some of its options."""
   left = more.options.keys() - some.options.keys()
   return bool(left) and some == more.without_options(left)
 
 
 def _sure_gain_us(before: Candidate, after: Candidate) -> float:
-  """The low end of what a step gains under the searched settings."""
+  """The low end of the gain under the searched settings."""
   return uncertainty.gain(before.tuned_times, after.tuned_times).low
 
 
@@ -276,7 +279,7 @@ Named = Callable[[Candidate], Candidate]
 
 
 class SoFar:
-  """What was found so far, to make a plan from if the search is stopped."""
+  """The results so far, to make a plan from if the search is stopped."""
 
   def __init__(self):
     self.search: Search | None = None
@@ -300,7 +303,7 @@ def launched_alone(
 def without_unchecked(search: Search, stop: errors.Stopped) -> Search:
   """A search without candidates that need another compile to make a plan.
 
-  The part of a candidate that a launcher can set must have been compiled alone.
+  A plan needs a compile with only the options, which a launcher can set.
   """
   for candidate in search.scheduled:
     if launched_alone(search, candidate.config) is None:
@@ -309,5 +312,5 @@ def without_unchecked(search: Search, stop: errors.Stopped) -> Search:
 
 
 def can_win(candidate: Candidate, so_far: Search) -> bool:
-  """Whether it could be the best if collectives cost nothing."""
+  """Whether a candidate could be the best if collectives took no time."""
   return candidate.tuned.kernel_us < so_far.best.tuned.step_time_us

@@ -4,22 +4,21 @@
 
 XLA schedules the target with the config, and compiles it fully if memory is
 short. Then the NCCL settings are searched, and the whole step is replayed, as
-predicted and in each scenario of what the model may be wrong about
-(costs/uncertainty.py). A step that does not fit in the device's memory is
-refused.
+predicted and in each scenario of the model's errors (costs/uncertainty.py). A
+step that does not fit in the device's memory is refused.
 
-Most candidates need no more than a schedule. If memory is short, XLA
-rematerializes after scheduling, which only a full compile shows: the step then
-takes longer, by what is computed and gathered again.
+Most candidates need only a schedule. If memory is short, XLA rematerializes
+after scheduling, which only a full compile shows: the step then takes longer,
+by what is computed and gathered again.
 
-A search tells schedules apart by what runs beside what, and may have them made
-from a fused module, whose instructions have other names. Scheduler profiles and
-orders refer to names, and users look for those that XLA writes down.
+A search compares schedules by what overlaps, so it may make them from a fused
+module, whose instructions have other names. Scheduler profiles and orders refer
+to XLA's own names, as do users: `from_the_beginning` restores them.
 
-What a search proposes together is compiled in parallel by the workers, but
-evaluated one by one in the order proposed (`Turns`). So the result does not
-depend on the number of workers. If a search ends a batch early, at most as many
-compiles as there are workers are wasted.
+Workers compile the configs that a search proposes together in parallel, but
+they are evaluated one by one, in the order proposed (`Turns`). So the result
+does not depend on the number of workers. A batch that ends early wastes at most
+one compile per worker.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class Turns:
   Attributes:
     target: what is compiled.
     is_to_the_end: whether to start full compiles, which steps short of memory
-      need; they show their schedules on the way.
+      need and which include the schedule.
   """
 
   target: target_lib.Target
@@ -91,14 +90,14 @@ class Turns:
 
   @property
   def num_workers(self) -> int:
-    """Compiles that can run at once beside this process."""
+    """The number of compiles that can run at once beside this process."""
     return self.target.num_workers
 
   @property
   def of_arms(self) -> Turns:
-    """Turns for what is kept if nothing gains more.
+    """Turns for arms, one of which is kept if nothing gains more.
 
-    What is kept is compiled fully anyway, which mostly takes little longer.
+    What is kept is compiled fully anyway, which usually takes little longer.
     """
     is_near = self.target.ends_before_code
     return dataclasses.replace(
@@ -107,7 +106,7 @@ class Turns:
 
   @contextlib.contextmanager
   def begun(self, configs: Iterable[config_lib.XlaConfig]) -> Iterator[None]:
-    """Starts configs in this order, and drops them at the end."""
+    """Starts compiles of configs in this order, and drops them at the end."""
     with contextlib.ExitStack() as stack:
       for config in configs:
         stack.enter_context(self._begun(config))
@@ -120,7 +119,7 @@ class Turns:
     with contextlib.ExitStack() as stack:
       num_begun = 0
       for position, config in enumerate(configs):
-        # One more waits for the first free worker.
+        # One more compile waits for the first free worker.
         until = position + 1 + self.num_workers
         for begun in configs[num_begun:until]:
           stack.enter_context(self._begun(begun))
@@ -145,7 +144,7 @@ def new_unknown_loop(module: hlo.Module, default: hlo.Module) -> str | None:
 
 
 def _by_place(module: hlo.Module) -> dict[str, str]:
-  """Names of loops of unknown length, by their origin, which copies share."""
+  """Loops of unknown length: origin, which copies share -> name."""
   unknown = module.loops_of_unknown_length
   return {
     loop.metadata.op_name or loop.name: loop.name
@@ -170,7 +169,7 @@ def scheduled_step(
 def of_schedule(
   module: hlo.Module, target: target_lib.Target, config: config_lib.XlaConfig
 ) -> step_lib.Step:
-  """The same, of the schedule."""
+  """The step of a schedule that XLA made with a config."""
   return step_lib.of_module(
     module,
     target.cluster,
@@ -184,7 +183,7 @@ def of_schedule(
 def switches(
   options: Mapping[str, object], cluster: cluster_lib.Cluster
 ) -> xla_kernels.Switches:
-  """Which of XLA's own kernels may run with options on top of XLA_FLAGS."""
+  """Which of XLA's own kernels may run, with options on top of XLA_FLAGS."""
   has_several = cluster.node.nodes_per_nvlink_domain > 1 or (
     cluster.processes_per_node > 1
   )
@@ -200,7 +199,7 @@ def switches(
 
 
 def asked(options: Mapping[str, object]) -> routes_lib.Asked:
-  """What options on top of XLA_FLAGS ask of a process, and of which NCCL."""
+  """How options on top of XLA_FLAGS route collectives, by which NCCL."""
   return routes_lib.Asked(
     symmetric=collective_routes.symmetric(options),
     asks_for_no_sm=collective_routes.asks_for_no_sm(options),
@@ -247,8 +246,8 @@ class Run:
 
   Attributes:
     step: the step.
-    peak_bytes: device memory at its peak; None where it was not compiled to the
-      end, or XLA does not say.
+    peak_bytes: peak device memory; None if it was not compiled fully, or XLA
+      does not report it.
   """
 
   step: step_lib.Step
@@ -266,11 +265,11 @@ def run_of(
 
   Args:
     target: what is compiled.
-    config: with which.
+    config: the config to compile with.
     scheduled: the step as XLA schedules it with that config.
 
   Raises:
-    CompileError: XLA scheduled it but cannot compile it to the end.
+    CompileError: XLA scheduled it but cannot compile it fully.
   """
   if target.obstacle:
     return Run(step=scheduled)
@@ -292,8 +291,8 @@ def warning(target: target_lib.Target, peak_bytes: int | None) -> str:
   """The warning about a step that does not fit on its GPUs; "" if it fits.
 
   Args:
-    target: the step.
-    peak_bytes: what it is known to need, as in `Run`.
+    target: what is compiled.
+    peak_bytes: its peak memory, as in `Run`.
   """
   device_bytes = target.cluster.gpu.hbm_bytes
   if peak_bytes is None or peak_bytes <= memory_pool.num_bytes(device_bytes):
@@ -309,9 +308,9 @@ def warning(target: target_lib.Target, peak_bytes: int | None) -> str:
 def of_compiled(
   scheduled: step_lib.Step, compiled: hlo.Module
 ) -> step_lib.Step:
-  """The step of a compiled module, if it differs from the schedule.
+  """The step of a compiled module, or the schedule's if they are alike.
 
-  It does if XLA computes values again, or has other collectives.
+  They differ if XLA rematerialized values or changed collectives.
   """
   num_streams = scheduled.analysis.num_streams
   analysis = overlap_lib.analyze(compiled, num_streams=num_streams)
@@ -339,17 +338,17 @@ def evaluate(
   Args:
     config: the config.
     target: what XLA schedules with it.
-    without_plugin: what a job sets that loads no tuner plugin; None where it
-      loads that.
-    default: what it is compared with. A schedule with a loop of unknown length
-      that this one lacks is refused: such a loop counts once, so the schedule's
-      time is unknown. NCCL settings are not searched for options that make the
-      step slower than this one under NCCL's own choices: they are never kept
-      (`Search.best`).
-    fastest: like `default`, and a candidate whose schedule alone is slower is
-      not compiled fully either: what XLA computes again only adds to it.
-    known: candidates by their `looks`. One that looks like another reuses its
-      result; others are added.
+    without_plugin: what a job without the tuner plugin sets; None if the job
+      loads the plugin.
+    default: the candidate to compare with. A config is refused if its schedule
+      has a loop of unknown length that the default lacks: such a loop counts
+      once, so the schedule's time is unknown. NCCL settings are not searched
+      for options that are slower than the default under NCCL's own choices, as
+      those are never kept (`Search.best`).
+    fastest: compared with instead of `default`. If the schedule alone is
+      slower, it is not compiled fully either: rematerialization only adds time.
+    known: candidates by their `looks`. A config that looks like one of them
+      reuses its result; others are added.
     steps: known steps of the target, if any.
   """
   try:
@@ -415,7 +414,7 @@ def _unknown(module: hlo.Module, default: Candidate | None) -> str:
 
 
 def looks(module: hlo.Module, config: config_lib.XlaConfig) -> str:
-  """Equal for configs that make the same step, run in the same way."""
+  """Equal for configs that make the same step and run it in the same way."""
   beside = nccl_channels.most(config.options), knobs.num_streams(config.options)
   off = sorted(xla_kernel_options.off(config.options))
   by = asked(config.options)
@@ -429,8 +428,8 @@ def too_large(
 
   Args:
     target: what is compiled.
-    peak_bytes: what the step needs; None if unknown.
-    least_bytes: what it needs by default, which is never too much.
+    peak_bytes: peak memory of the step; None if unknown.
+    least_bytes: peak memory by default, which never counts as too much.
   """
   device_bytes = target.cluster.gpu.hbm_bytes
   most_bytes = max(memory_pool.num_bytes(device_bytes), least_bytes or 0)
@@ -451,11 +450,11 @@ def _if_slower(
   without_plugin: channel_cap.WithoutPlugin | None = None,
   than: Candidate | None,
 ) -> Candidate | None:
-  """The candidate under NCCL's own choices, if they rule it out.
+  """The candidate under NCCL's own choices, if these rule it out.
 
-  They do if it is slower under them; with a cap, if it would be slower even if
-  collectives took nothing from kernels, which is all that a cap can gain. They
-  never rule out what only the process that compiles can set.
+  They do if it is slower under them. With a cap, it must be slower even if
+  collectives did not slow kernels, which is all that a cap can gain. They never
+  rule out configs that need lagom_xla in the process.
   """
   if than is None or config.needs_process:
     return None
@@ -487,7 +486,7 @@ def evaluate_or_raise(
   target: target_lib.Target,
   without_plugin: channel_cap.WithoutPlugin | None = None,
 ) -> Candidate:
-  """The same for a config that the search cannot do without.
+  """Like `evaluate`, for a config that the search cannot do without.
 
   Raises:
     CompileError: XLA refused.
@@ -515,11 +514,11 @@ def searched(
 
   Args:
     config: the config.
-    step: as scheduled under it.
+    step: the step as scheduled under it.
     runs: the step that runs.
-    target: what the step is of.
-    without_plugin: what a job sets that loads no tuner plugin; None where it
-      loads that.
+    target: the step's target.
+    without_plugin: what a job without the tuner plugin sets; None if the job
+      loads the plugin.
   """
   found = settings_lib.search(runs, without_plugin)
   settings = found.configuration
@@ -548,13 +547,15 @@ def from_the_beginning(
   without_plugin: channel_cap.WithoutPlugin | None = None,
   compiled: lowered.Compilation | None = None,
 ) -> candidates.Candidate:
-  """A candidate, evaluated by compiling from the beginning.
+  """A candidate as compiled from the beginning, with XLA's own names.
+
+  If another step runs then, its NCCL settings are searched again.
 
   Args:
     found: the candidate.
-    target: what it is of.
-    without_plugin: what a job without the tuner plugin sets; None for one with
-      it. Settings are chosen again if something else runs.
+    target: the candidate's target.
+    without_plugin: what a job without the tuner plugin sets; None if the job
+      loads the plugin.
     compiled: its full compile from the beginning, if done.
 
   Raises:
@@ -594,7 +595,7 @@ def _runs(
   step: step_lib.Step,
   compiled: lowered.Compilation | None,
 ) -> step_lib.Step:
-  """The step that runs, of a schedule."""
+  """The step that runs for a schedule."""
   if compiled is not None:
     return of_compiled(step, compiled.module)
   return step if found.runs is found.step else found.runs

@@ -2,21 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scheduler feedback: our costs in place of XLA's own estimates.
 
-XLA's scheduler hides collectives by its estimates of what kernels and
-collectives take alone. Our costs include what they do to each other under the
-plan's NCCL settings: a kernel costs its time beside what it overlaps, and a
-collective its time as configured and slowed.
+XLA's scheduler hides collectives by its own estimates of how long kernels and
+collectives take alone. Our costs include how they slow each other under the
+plan's NCCL settings: the time of a kernel beside the collectives that it
+overlaps, and the time of a collective with its setting, as slowed.
 
-The costs are those of one schedule. The schedule that XLA makes from them has
-other overlaps and so other costs, so this repeats for a few rounds, each from
-the quickest schedule so far, until a round gains nothing.
+These costs belong to one schedule. XLA makes another from them, with other
+overlaps and so other costs. So this repeats for a few rounds, each from the
+fastest schedule so far, until a round gains nothing.
 
-Rounds start from the best candidate, and also from the quickest program with
+Rounds start from the best candidate, and also from the fastest program with
 strands or slices if that is another one. Such a program has more to overlap,
-but XLA overlaps it by its own estimates, or, before Hopper, not at all: the
+but XLA overlaps it by its own estimates or, before Hopper, not at all: the
 scheduler is off there until it gets a profile. On 64 A40s a GPT of 25e9
-parameters takes 17.0 s with strands, 17.1 as written, and 16.4 s after one
-round. So a form need not be ahead before feedback, only able to win.
+parameters takes 17.0 s with strands, 17.1 s as written, and 16.4 s after one
+round. So a form need not be the fastest before feedback, only able to win.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.search.xla import candidates
 
-# The most schedules made from our costs, from each start.
+# The most schedules to make from our costs, per start.
 MAX_ROUNDS = 3
 MAX_COMPILES = 2 * MAX_ROUNDS
 
@@ -50,9 +50,9 @@ def search(
 
   Args:
     so_far: what was tried so far.
-    evaluate: schedules and searches a config.
+    evaluate: schedules a config and searches its NCCL settings.
     named: gives a candidate XLA's names, which its profile refers to.
-    progress: called with a few words after each round.
+    progress: called with a short description of each round after it.
   """
   for quickest in _starts(so_far):
     for round_number in range(1, MAX_ROUNDS + 1):
@@ -66,12 +66,12 @@ def search(
 
 
 def _starts(so_far: candidates.Search) -> list[candidates.Candidate]:
-  """The best, and the quickest one in another form if it can win."""
+  """The best, and the fastest candidate with a form if that can win."""
   best = so_far.best
   formed = [c for c in so_far.scheduled if _has_form(c)]
   quickest = min(formed, key=candidates.tuned_us, default=best)
   if _has_form(best) and not _is_quicker(quickest, best):
-    return [best]  # The others run the same.
+    return [best]  # The others are no faster.
   can_win = quickest is not best and candidates.can_win(quickest, so_far)
   return [best, quickest] if can_win else [best]
 
@@ -107,7 +107,7 @@ def _round(
 
 
 def profile(step: step_lib.Step, configuration: step_lib.Configuration) -> str:
-  """What a step's kernels and collectives cost under a configuration.
+  """The profile with the costs of a step's kernels and collectives.
 
   Args:
     step: the step as it is scheduled now.
@@ -154,9 +154,9 @@ def _is_free(
 ) -> bool:
   """Whether XLA asks for the cost of an instruction that takes no time.
 
-  Such are the dones of copies, asynchronous kernels and collectives that XLA
-  runs in its own kernels, whose time is all on their start, and the allocation
-  of a stack on the host.
+  These are the dones of copies, of asynchronous kernels and of collectives in
+  XLA's own kernels, whose starts have all the time, and the allocation of a
+  stack on the host.
   """
   if instruction.id in analysis.awaited_copies:
     return True

@@ -8,24 +8,27 @@ time may be too few. So each form that the program can have is scheduled under
 the best options so far, and the fastest form of each kind of strands also under
 XLA's defaults. Then options are searched again from the fastest form, even if
 it is not faster than the best so far: options that suit strands first, then all
-values. The search skips a form that makes the same program as another; keys if
-XLA combined nothing without them, or if kernels alone take longer than the best
-step; and keys without strands if another form makes strands.
+values. The search skips
+
+- forms that make the same program as another;
+- keys, if XLA combined nothing without them, or if kernels alone take longer
+  than the best step;
+- keys without strands, if another form makes strands.
 
 *Slices.* Slicing a chain hides communication that no order of whole collectives
-can, but costs time: the products of a piece fill their last wave worse, and its
-collectives are less efficient. One schedule whose collectives carry the labels
-of their chains shows how much of each chain is exposed. In a chain of k pieces,
-kernels wait for at most the first or the last piece, and the k pieces take
-longer than the whole:
+can, but costs time: the products of a piece leave more SMs idle in their last
+wave, and its collectives are less efficient. One schedule, whose collectives
+carry the labels of their chains, shows how much of each chain is exposed. In a
+chain of k pieces, kernels wait for at most the first or the last piece, and the
+k pieces take longer than the whole:
 
     gain(k) = exposed · (1 − 1/k) − share · (k · t(bytes / k) − t(bytes))
 
 summed over the chain's collectives; share is the exposed share of each. XLA's
-partitioner drops the labels of collectives that it inserts: those are matched
+partitioner puts no labels on the collectives that it inserts. Those are matched
 by kind and size, and their exposed time is divided among all chains that match.
-Equal chains, such as those of unrolled layers, are sliced alike: many at once
-first, then one kind at a time while the step gets shorter. If XLA combines
+Equal chains, such as those of unrolled layers, are sliced alike: first many at
+once, then one kind at a time while the step gets shorter. If XLA combines
 pieces again, the fastest result is also tried without combining those kinds.
 """
 
@@ -51,7 +54,7 @@ from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import knobs
 from lagom_xla.search.xla import options
 
-# Usually fastest first. "none" is for a program that has strands itself, which
+# Usually fastest first. "none" is for programs with strands of their own, which
 # only need keys to stay apart.
 _ORDER = ("rotated", "paired", "merged", "staggered", "none")
 _STRANDS: tuple[form_lib.Strands, ...] = tuple(
@@ -148,9 +151,9 @@ def _for_strands(
 def _forms(target: target_lib.Target) -> Iterator[form_lib.Form]:
   """The forms to compile, each without keys first.
 
-  A form that the program cannot have is included, so that its refusal is
-  recorded, but not the same form with keys. A form that makes the same program
-  as another is left out.
+  Includes forms that the program cannot have, so that their refusals are
+  recorded, but not with keys. Leaves out forms that make the same program as
+  another.
   """
   known = {target.digest(form_lib.AS_WRITTEN)}
   for strands in _STRANDS:
@@ -176,9 +179,9 @@ class Kind:
 
   Attributes:
     labels: the chains' labels.
-    collectives: their collectives, by name in the schedule, or by the chains'
-      ends where XLA's partitioner inserted them. Two kinds that share one
-      cannot both be sliced.
+    collectives: their collectives, by name in the schedule, or by the chain's
+      ends if XLA's partitioner inserted them. Two kinds that share one cannot
+      both be sliced.
     has_both_ends: whether each chain begins and ends with a collective.
     pieces: the numbers of pieces that each chain can have.
     exposed_us: exposed time of their collectives per step.
@@ -202,9 +205,9 @@ def of_chains(
 ) -> tuple[Kind, ...]:
   """The kinds of chains that slicing may speed up, the most promising first.
 
-  Kinds with collectives at both ends come first: there, a piece's products hide
-  both the collective before the next piece and the one after the last piece.
-  Within that, kinds are sorted by gain.
+  Kinds with collectives at both ends come first: their products hide both the
+  collective before the next piece and the one after the previous piece. Then
+  kinds are sorted by gain.
 
   Args:
     target: what is tuned.
@@ -281,7 +284,7 @@ class _Member:
 def _by_label(step: step_lib.Step) -> dict[str, list[_Member]]:
   """A schedule's collectives by chain label."""
   found: dict[str, list[_Member]] = {}
-  for collective, labels in _labelled(step):
+  for collective, labels in _labeled(step):
     for label in labels:
       found.setdefault(label, []).append(
         _Member(collective=collective, share=1.0, identity=collective.name)
@@ -292,10 +295,10 @@ def _by_label(step: step_lib.Step) -> dict[str, list[_Member]]:
 def _by_looks(
   step: step_lib.Step, chains: Sequence[chains_lib.Chain]
 ) -> dict[str, list[_Member]]:
-  """Unlabelled collectives, by the label of each chain that they match."""
-  unlabelled = [c for c, labels in _labelled(step) if not labels]
+  """Unlabeled collectives, by the label of each chain that they match."""
+  unlabeled = [c for c, labels in _labeled(step) if not labels]
   found: dict[str, list[_Member]] = {}
-  for collective in unlabelled:
+  for collective in unlabeled:
     alike = [c for c in chains if _looks_like(collective, c)]
     ends = {_ends(chain) for chain in alike}
     for chain in alike:
@@ -325,7 +328,7 @@ def _ends(chain: chains_lib.Chain) -> str:
   return chain.label.rpartition(":")[0]
 
 
-def _labelled(
+def _labeled(
   step: step_lib.Step,
 ) -> Iterator[tuple[collectives_lib.Collective, Sequence[str]]]:
   """Collectives of a schedule, each with its chain labels."""
@@ -357,18 +360,18 @@ def _gain_us(
   setting = collective_lib.default_setting(piece, step.cluster)
   whole_us = step.predict(key, step.default[key]).time_us
   piece_us = step.predict(piece, setting).time_us
-  # Exposed time may include waiting for collectives ahead of it.
+  # Exposed time may include waits for earlier collectives.
   alone_us = whole_us * collective.executions
   share = min(exposed_us / alone_us, 1.0) if alone_us else 0.0
   grown_us = (num_pieces * piece_us - whole_us) * collective.executions
   return exposed_us * (1 - 1 / num_pieces) - share * max(grown_us, 0.0)
 
 
-# How many slicings to compile at most: of the faster and of the slower of two
-# programs, the fastest with strands and the fastest as written.
+# The most slicings to compile of two programs, the fastest with strands and the
+# fastest as written: of the faster one, and of the slower one.
 _MAX_CUTS = (5, 2)
-# Plus one schedule per program that shows what is exposed, and one with its
-# pieces kept uncombined.
+# Plus, per program, one schedule that shows what is exposed, and one in which
+# the pieces are not combined.
 MAX_SLICES = sum(1 + max_cuts + 1 for max_cuts in _MAX_CUTS)
 
 
@@ -399,13 +402,13 @@ def search_slices(
       so_far = so_far.with_candidate(refused)
       continue
     finally:
-      progress("what is exposed of each chain")
+      progress("exposed time of each chain")
     so_far = _cut(start, kinds, max_cuts, so_far, evaluate, progress)
   return so_far
 
 
 def _programs(so_far: candidates.Search) -> list[candidates.Candidate]:
-  """The fastest with strands and the fastest as written, the faster first."""
+  """The fastest with a form and the fastest as written, the faster first."""
   quickest: dict[bool, candidates.Candidate] = {}
   for candidate in sorted(so_far.scheduled, key=candidates.tuned_us):
     quickest.setdefault(candidate.config.program.is_as_written, candidate)
@@ -449,9 +452,9 @@ def _cut(
 
 
 def _apart(before: step_lib.Step, after: step_lib.Step) -> knobs.XlaOptions:
-  """Options that stop XLA from combining pieces again; {} if it does not.
+  """Options that stop XLA from combining pieces again; {} if it did not.
 
-  Pieces carry keys against combining, but XLA's partitioner drops them.
+  Pieces carry keys against combining, but XLA's partitioner drops these.
   """
   num_before, num_after = _num_combined(before), _num_combined(after)
   kinds = [kind for kind in num_after if num_after[kind] > num_before[kind]]
@@ -511,7 +514,7 @@ def _moves(
 
 
 def _together(kinds: Sequence[Kind]) -> Mapping[str, int]:
-  """Each kind in its best number of pieces, less kinds that clash with one."""
+  """Each kind in its best number of pieces, except kinds that clash."""
   slices: dict[str, int] = {}
   taken: frozenset[str] = frozenset()
   for kind in kinds:

@@ -1,16 +1,16 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Full compiles: whether a candidate fits into memory, and what really runs.
+"""Full compiles: whether a candidate fits in memory, and what really runs.
 
 They conclude a search, and start from the program, not from a module that was
-fused before. Besides memory they show which values XLA rematerializes, which
+fused before. Besides memory, they show which values XLA rematerializes. That
 changes a candidate's time and may change which candidate is best.
 
 Options are searched with NCCL settings, which need the tuner plugin. Without
-it, env.sh sets one cap on channels instead. Some options gain only with a cap,
-but are slower under NCCL's own choices, so their settings were never searched.
-So at the end every compiled candidate is also evaluated under caps. If that
-finds a faster plan, it is kept, with settings if they are faster still.
+it, env.sh sets one cap on channels instead. Some options gain only with a cap:
+they are slower under NCCL's own choices, so their settings were never searched.
+So at the end every compiled candidate is also evaluated under caps. A faster
+plan is kept, with NCCL settings if they are faster still.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ _Checked = tuple[
 
 
 def num_expected(search: candidates.Search) -> int:
-  """How many schedules `of_best` will probably compile, given the best so far.
+  """The number of schedules that `of_best` will probably compile.
 
   The full compile counts as two.
   """
@@ -143,7 +143,7 @@ def of_default(
 
   Args:
     target: what was tuned.
-    search: what was found.
+    search: the search.
     without_plugin: what a job without the tuner plugin sets; None if the job
       loads the plugin.
 
@@ -166,8 +166,8 @@ def of_best(
 ) -> _Result:
   """The search once its best candidate compiles, fits and stays the best.
 
-  The best is compiled with its inert options, because arms may be compiled so
-  already. It is also compared with itself without each other option.
+  The best is compiled with its inert options, because arms may already be
+  compiled with them. It is also compared with itself without each other option.
 
   Args:
     target: what was tuned.
@@ -175,9 +175,9 @@ def of_best(
     compiled_default: the full compile of its default.
     without_plugin: what a job without the tuner plugin sets; None if the job
       loads the plugin.
-    by_cap: chooses caps in place of settings; the best under caps is taken if
-      it is faster. None to consider only settings.
-    steps: steps of the target that are already known.
+    by_cap: chooses caps instead of settings; the best under caps is kept if it
+      is faster. None to consider only settings.
+    steps: known steps of the target.
 
   Returns:
     The search, and the full compile of its best.
@@ -211,7 +211,7 @@ def _checked(
   steps: evaluation.Steps,
   by_cap: channel_cap.WithoutPlugin | None = None,
 ) -> _Checked:
-  """As `of_best`, until caps are faster: then it also returns that search."""
+  """Like `of_best`, but if caps are faster, also returns their search."""
 
   def if_ahead() -> candidates.Search | None:
     return capped_if_ahead(search, by_cap) if by_cap else None
@@ -268,7 +268,7 @@ def _judged(
 ) -> candidates.Search:
   """The search with a candidate judged by its compiled module.
 
-  A candidate whose schedule was short of memory was judged so before.
+  If its schedule was short of memory, that was done before.
   """
   if compiled is None or candidate.runs is not candidate.step:
     return search
@@ -302,7 +302,7 @@ def _without_each(
   *,
   in_turn: evaluation.InTurn = evaluation.one_by_one,
 ) -> list[candidates.Candidate | candidates.Refused]:
-  """Evaluates a plan without each of its options, unless tried before.
+  """Evaluates a plan's config without each option, unless tried before.
 
   Args:
     so_far: the search.

@@ -8,13 +8,13 @@ depend on the kernels around them, so no threshold in bytes is right everywhere.
 
 Collectives that XLA could combine, in schedule order, form a *chain*. XLA's
 options set one threshold for all chains of a kind; here each chain gets its
-own. The search starts with no collective combined and climbs like the search
-over options (`options.py`): it compiles each threshold of each chain, and keeps
+own. The search starts with nothing combined and climbs like the search over
+options (`options.py`): it compiles each threshold of each chain, and keeps
 those that gain together.
 
-XLA combines before it pipelines and double-buffers loops, so a collective of
-the program may have several copies in the schedule. A group applies to all
-copies of its collectives.
+XLA combines before it pipelines and double-buffers loops, so the schedule may
+have several copies of a collective. A group applies to all copies of its
+collectives.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class Member:
   Attributes:
     label: its label (`passes/combine/keys.py`).
     kind: its HLO opcode.
-    num_bytes: as XLA's combiners count them.
-    traits: what all members of its chain share, except the reduction's
-      operator, which a collective's record does not hold; groups that mix
-      operators are refused when they are compiled.
+    num_bytes: its bytes, as XLA's combiners count them.
+    traits: equal for all members of a chain. They lack the reduction operator,
+      which `Collective` does not record; compiles refuse groups that mix
+      operators.
   """
 
   label: str
@@ -115,7 +115,7 @@ def _check_can_group(module: hlo.Module) -> None:
 
   Raises:
     CompileError: the module is too large.
-    DonationLostError: it donates inputs, and this JAX would lose that.
+    DonationLostError: it donates inputs, and this JAX would drop the donation.
   """
   if module.num_instructions > _MAX_INSTRUCTIONS:
     raise errors.CompileError(

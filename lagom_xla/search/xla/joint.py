@@ -3,8 +3,8 @@
 """The joint search: XLA configs outside, NCCL settings inside.
 
 XLA options come first, because a launcher can set them (`options.py`). Their
-search starts from the fastest of XLA's default and published recipes
-(`arms.py`). If asked for, the stages that need lagom_xla in the training
+search starts from the fastest of XLA's default and the published recipes
+(`arms.py`). With `in_process`, the stages that need lagom_xla in the training
 process follow, each on top of the best so far: forms first, because they change
 what can overlap, and orders last, because an order belongs to one schedule.
 """
@@ -40,14 +40,14 @@ def search_in_process(
   in_turn: evaluation.InTurn,
   progress: candidates.Progress,
 ) -> candidates.Search:
-  """Continues a search over options with the stages inside the process.
+  """Continues a search over options with the stages of `in_process`.
 
   Args:
     target: what is tuned.
     so_far: what was tried so far, all with the program as written.
     evaluate: schedules a config and searches its NCCL settings.
-    until_s: when to stop trying options for strands, and groups, a time of
-      `time.monotonic`.
+    until_s: when to stop trying options for strands and combine groups, a time
+      of `time.monotonic`.
     named: compiles a candidate from the beginning, so that its instructions
       have the names that profiles and orders refer to.
     in_turn: starts compiles of the next configs ahead.
@@ -73,7 +73,7 @@ def search_in_process(
 
 Found = Callable[[candidates.Candidate | candidates.Refused], None]
 
-# Time limit for options: a module of 60,000 instructions compiles for a minute.
+# Time limit for options. A module of 60,000 instructions compiles for a minute.
 SECONDS = 300.0
 
 _NO_ARMS = arms_lib.Known(arms=())
@@ -96,16 +96,16 @@ def search(
     target: what to tune.
     without_plugin: what a job without the tuner plugin sets; None if the job
       loads the plugin.
-    seconds: the most time for options, and as much again for options of strands
-      and groups. With 0, neither options nor arms are tried.
+    seconds: time limit for options; options of strands and combine groups get
+      as much again. With 0, neither options nor arms are tried.
     arms: configs to start from besides the default; by default all known ones.
     in_process: whether to also choose what only lagom_xla in the training
       process can apply.
     progress: called with a short description of each candidate after it.
     found: called with each candidate, before `progress`; the default first.
     expect: called with the number of candidates to come, once the default is
-      known and whenever that number is known better. It leaves out what
-      `in_process` adds.
+      known and whenever the estimate improves. It excludes those of
+      `in_process`.
 
   Raises:
     CompileError: the target does not compile with the defaults.
@@ -113,8 +113,8 @@ def search(
   until_s = time.monotonic() + seconds
   known_arms = arms_of(target, arms) if seconds > 0 else _NO_ARMS
   # Arms are compiled whatever the default gives, so workers start on them now.
-  # Where a full compile costs little more they are compiled fully: the default
-  # may turn out to be short of memory, and a full compile has the schedule too.
+  # They are compiled fully if that costs little more: the default may be short
+  # of memory, and a full compile includes the schedule.
   early = options.unlike(known_arms.arms, config_lib.DEFAULT)
   turns = evaluation.Turns(target=target)
   with turns.of_arms.begun(arm.config for arm in early):

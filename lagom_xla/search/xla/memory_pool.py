@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """JAX's memory pool: how much of a GPU's memory a step may use.
 
-XLA's allocator takes a share of the GPU's memory, 75 % unless an environment
-variable sets another (jaxlib/xla_client.py). With
+XLA's allocator takes a share of the GPU's memory, by default 75 %; an
+environment variable changes it (jaxlib/xla_client.py). With
 XLA_PYTHON_CLIENT_PREALLOCATE=false the pool grows up to the same size
 (CreateBFCAllocator in xla/pjrt/gpu/gpu_helpers.cc). The platform allocator has
 no pool, and unified memory may exceed the GPU's.
@@ -17,7 +17,7 @@ import os
 from lagom_xla import errors
 from lagom_xla.costs import in_words
 
-# jaxlib deprecates the second in favour of the first.
+# The first replaces the second, which jaxlib deprecates.
 _VARIABLES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
 _DEFAULT_SHARE = 0.75
 
@@ -41,8 +41,8 @@ def share() -> float:
     found = math.nan
   if not 0 < found < math.inf:
     raise errors.FlagsError(
-      f"{name} is {told!r}, which is no share of a GPU's memory that JAX can"
-      " take: set it to one such as 0.9."
+      f"{name} is {told!r}; set it to the share of a GPU's memory that JAX may"
+      " take, such as 0.9."
     )
   is_unified = os.environ.get("TF_FORCE_UNIFIED_MEMORY", "").lower()
   if is_unified in ("1", "true"):
@@ -51,7 +51,7 @@ def share() -> float:
 
 
 def num_bytes(device_bytes: int) -> int:
-  """The pool's size on a GPU with this much memory."""
+  """The pool's size on a GPU with this much memory, in bytes."""
   return int(share() * device_bytes)
 
 
@@ -65,7 +65,7 @@ def of_a_gpu(device_bytes: int) -> str:
 
 
 def advice(needed_bytes: int, device_bytes: int) -> str:
-  """How to let JAX take `needed_bytes`; "" if it does or the GPU has less."""
+  """How to let JAX take `needed_bytes`; "" if it can or the GPU has less."""
   if not num_bytes(device_bytes) < needed_bytes <= device_bytes:
     return ""
   return f" Set {_VARIABLES[1]} to let JAX take more than {share():.0%}."

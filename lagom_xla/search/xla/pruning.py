@@ -3,13 +3,13 @@
 """Pruning: removes the options of a config that have no effect.
 
 A recipe is written for many programs, and a search keeps a set of options as a
-whole. An option has an effect if the schedule, or when memory is short the
-compiled step, differs without it. A plan has only options with an effect, so
-that users see where the gain comes from.
+whole. An option has an effect if the schedule differs without it or, when
+memory is short, the compiled step does. A plan has only options with an effect,
+so that users see where the gain comes from.
 
 Each option is left out alone, then all inert ones together. A search has
-compiled most of these schedules already (`options.drops`), and they also show
-what each option of the plan does (`verify/`).
+compiled most of these schedules already (`options.drops`). They also show what
+each option of the plan does (`verify/`).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def pruned(
   if len(inert) <= 1 or is_same(_without(config, inert)):
     return config.without_options(inert)
   gone: list[str] = []
-  for name in inert:  # Some have the same effect as others.
+  for name in inert:  # Two options may have the same effect.
     if is_same(_without(config, [*gone, name])):
       gone.append(name)
   return config.without_options(gone)
@@ -79,19 +79,19 @@ def pruned(
 def without_each(
   config: config_lib.XlaConfig,
 ) -> Iterator[config_lib.XlaConfig]:
-  """For each option that may be left out of a config, the config without it."""
+  """The configs without each option that may be left out of a config."""
   for name in _names(config):
     yield _without(config, [name])
 
 
 def _names(config: config_lib.XlaConfig) -> list[str]:
   """The options that may be left out of a config."""
-  # Groups override thresholds, which are in the config for launchers.
+  # Groups override thresholds, which the config has for launchers.
   is_grouped = config.combine_groups is not None
   return [
     name
     for name in config.options
-    # These do not affect the schedule.
+    # The options below do not affect the schedule.
     if name
     not in (
       nccl_channels.OPTION,
@@ -112,7 +112,7 @@ def _without(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Made:
-  """What a config makes of a target.
+  """The steps that a config makes of a target.
 
   Attributes:
     config: the config.
@@ -147,10 +147,10 @@ def _is_scheduled_alike(
   step: step_lib.Step,
   wanted: _Made,
 ) -> bool:
-  """Whether XLA makes the same schedule of a config as of another.
+  """Whether XLA makes the same schedule with a config as with another.
 
-  If one schedule was made from a fused module, the two may differ without any
-  effect of the options; then both are compiled from the beginning.
+  A schedule made from a fused module may differ although the options have no
+  effect; then both are compiled from the beginning.
   """
   if _digest(step) == _digest(wanted.step):
     return True
@@ -164,12 +164,12 @@ def _is_scheduled_alike(
 
 
 def _may_be_alike(one: step_lib.Step, other: step_lib.Step) -> bool:
-  """Whether both run the same work, reordered, in about the same time."""
+  """Whether both run the same work, in any order, in about the same time."""
   short_us, long_us = sorted(
     step.timeline(step.default).step_time_us for step in (one, other)
   )
   if long_us - short_us >= candidates.LEAST_GAIN * long_us:
-    return False  # Comparing contents takes longer.
+    return False  # This is quicker than comparing contents.
   contents = {
     digest.of_content(step.analysis.module.proto) for step in (one, other)
   }
