@@ -6,12 +6,12 @@
     @jax.jit
     def step(state, batch): ...
 
-The step is measured as it is, other ways to run it are searched for and
-compiled in the background, and whichever is faster by the wall clock stays: see
-`live/loop.py`, docs/live.md and docs/live_internals.md. With `measure=False` it
-is tuned once per signature, at the first call, on predicted costs alone. With
-`plan=` it is compiled with an existing plan. From then on JAX runs the tuned
-executable instead of its own (`dispatch.py`).
+The unchanged step is measured, variants are searched for and compiled in the
+background, and a variant that is faster by the wall clock is kept: see
+`live/loop.py`, docs/live.md and docs/live_internals.md. With `measure=False`
+the step is tuned once per signature, at the first call, on predicted costs
+alone. With `plan=` it is compiled with an existing plan. From then on JAX runs
+the tuned executable instead of its own (`dispatch.py`).
 
 If tuning fails for any reason, the step runs as jit would have run it, with one
 warning. Errors of the step itself reach the caller.
@@ -40,8 +40,8 @@ class TunedStep(Protocol):
   """A jitted step that is tuned as it is called.
 
   Attributes:
-    tunings: what was found on predicted costs alone, one for each signature in
-      the order of first calls; in a job, only in the first process.
+    tunings: the results of tuning on predicted costs alone, one per signature
+      in the order of first calls; in a job, only in the first process.
   """
 
   tunings: Sequence[tuning_lib.Tuning]
@@ -50,7 +50,7 @@ class TunedStep(Protocol):
     """Calls the step."""
 
   def report(self) -> str:
-    """What tuning found, the verdict first."""
+    """The results of tuning, verdict first."""
 
   def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
     """Traces the jitted step, without any plan."""
@@ -96,36 +96,36 @@ def tune(
 
   Results, donation, static arguments and transformations are those of the
   jitted step. Dispatching a call takes up to 2 us longer than under jit, and no
-  longer with `measure=False` or a plan. Only the plan's part for XLA acts: NCCL
-  settings take effect when a process starts, so apply them with `lagom-xla
-  flags`, or read `step.tunings[0].plan`.
+  longer with `measure=False` or a plan. Only the XLA part of a plan takes
+  effect here. NCCL settings take effect when a process starts: apply them with
+  `lagom-xla flags`, or read them in `step.tunings[0].plan`.
 
   The processes of a job first compare their settings, as `check_processes`
   does, and their programs. If these differ, the first call of the step raises
   an error, because its collectives could wait forever. Then the first process
-  decides for all. If one process fails, or arrives at other collectives, the
-  step stays unchanged in all of them: steps with different collectives would
-  wait for each other forever.
+  decides for all. If one process fails, or gets different collectives, the step
+  stays unchanged in all of them: steps with different collectives would wait
+  for each other forever.
 
   If tuning fails, the step runs unchanged, and a RuntimeWarning, at most one
   per tuned step, says why. On CPU devices nothing is tuned, unless `cluster`
   says which GPUs they stand for: then everything runs as on GPUs, but with a
-  schedule of XLA's CPU compiler, on which XLA's GPU options do not act.
+  schedule of XLA's CPU compiler, which ignores XLA's GPU options.
 
   Args:
     jitted_step: what `jax.jit` or Flax's `nnx.jit` returned, or a partial or
       bound method of it; left out in `@tune(cluster=...)`.
-    cluster: what `cluster.parse` takes, or a cluster; by default the live GPUs.
+    cluster: a cluster, or text for `cluster.parse`; by default the live GPUs.
     plan: folder or JSON of a plan to compile with instead of searching, for a
       step with one signature. Nothing is measured. A plan for another step,
-      cluster or version is not applied. A cap on channels acts only in
-      XLA_FLAGS: if they lack the plan's cap, a RuntimeWarning says so, as it
-      does if other options change the compile than when the plan was made.
-    measure: whether to measure what is found, in steps of the run, and keep it
-      only if it is faster; otherwise predictions are trusted.
-    log: file to append a line of JSON to for each configuration tried.
-    cache: folder for what runs find, so that a step is searched for only once;
-      by default the user's cache folder (LAGOM_XLA_CACHE, else
+      cluster or version is not applied. A RuntimeWarning says if XLA_FLAGS lack
+      the plan's cap on channels, which acts only there, or if other options
+      change the compile than when the plan was made.
+    measure: whether to measure variants in steps of the run, and keep only
+      faster ones; otherwise predictions decide.
+    log: file that gets a line of JSON for each configuration tried.
+    cache: folder for results, so that each step is searched for only once; by
+      default the user's cache folder (LAGOM_XLA_CACHE, else
       $XDG_CACHE_HOME/lagom_xla). False to neither read nor keep anything.
 
   Returns:

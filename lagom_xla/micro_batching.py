@@ -69,8 +69,9 @@ def micro_batches(
   differs between elements, say), use "sum" and divide afterwards.
 
   Every typed key (`jax.random.key`) that is not an element of the batch is
-  folded with the micro-batch's index, so that micro-batches draw different
-  numbers, which differ from those of the whole batch. With num = 1 keys stay.
+  folded with the micro-batch's index. So each micro-batch draws its own random
+  numbers, which also differ from the whole batch's. With num = 1 keys are
+  unchanged.
 
   Args:
     loss_fn: The loss of its arguments, a scalar, or (loss, aux).
@@ -78,16 +79,17 @@ def micro_batches(
     argnums: The arguments to differentiate, as in `jax.value_and_grad`. The
       gradient of a batch argument comes back in the order of the batch.
     batch_argnums: The arguments to split: pytrees of arrays with one leading
-      axis. Scalars and leaves that are no arrays go to each micro-batch whole.
+      axis. Each micro-batch gets scalars and leaves that are not arrays whole.
     batch_argnames: The same for arguments that are passed by name.
-    rng_argnums: The arguments whose leaves are keys of the old kind
-      (`jax.random.PRNGKey`, uint32): folded as typed keys are.
+    rng_argnums: The arguments whose leaves are legacy keys
+      (`jax.random.PRNGKey`, uint32), which are folded like typed keys.
     rng_argnames: The same for arguments that are passed by name.
     has_aux: Whether loss_fn returns (loss, aux).
     aux: How to combine the leaves of aux: a pytree, or a prefix of one, of
       "batch" (in the order of the batch), "mean", "sum" and "last" (the last
-      micro-batch's). None decides by the leaf's shape for the whole batch:
-      "batch" if it has the batch's axis; `reduction` if it is the same.
+      micro-batch's). None decides by the leaf's shape: "batch" if the whole
+      batch's leading axis is `num` times a micro-batch's; `reduction` if both
+      shapes are equal.
     reduction: How the loss combines the elements of the batch.
     allow_int: As in `jax.value_and_grad`.
 

@@ -26,7 +26,7 @@ from lagom_xla import errors
 from lagom_xla.compile import rewriting
 from lagom_xla.passes.program import form as form_lib
 
-# Tried if no form is given, the one that overlaps most first.
+# Forms to try if none is given, starting with the one that overlaps most.
 _STRONGEST_FIRST = (
   form_lib.Form(strands="paired"),
   form_lib.Form(strands="rotated"),
@@ -71,11 +71,11 @@ def strands(
   *,
   form: form_lib.Form | None = None,
 ) -> StrandedStep | Callable[[Callable[..., Any]], StrandedStep]:
-  """Rewrites a jitted step at its first call on each signature.
+  """Rewrites a jitted step at its first call with each signature.
 
   Results, donation, static arguments, transformations and dispatch time are
-  those of the jitted step. Each process of a job rewrites for itself, and all
-  rewrite alike: the rewrite depends only on the program.
+  those of the jitted step. Each process of a job rewrites the step itself, with
+  the same result: the rewrite depends only on the program.
 
   If the form cannot act, the step runs as jit would run it, and a
   RuntimeWarning, at most one per step, says why.

@@ -179,8 +179,8 @@ class Fusions:
 # How long `close` waits for a thread to notice that its worker is gone.
 _LONGEST_JOIN_S = 5.0
 
-# Runs a job in a worker, None if there can be none, and sets its future;
-# returns the worker unless that has ended.
+# Runs a job in a worker (None if none can be started) and sets its future;
+# returns the worker unless it has ended.
 Run = Callable[
   [worker_lib.Worker | None, job_lib.Job, Future], worker_lib.Worker | None
 ]
@@ -334,7 +334,7 @@ class Pool:
         they can; it takes most of their time.
       num_early: workers to start before there are jobs.
       hang_s: time after which a compile counts as hanging; None to derive it
-        from others.
+        from earlier compiles.
       worth_stopping_s: stop dropped compiles if the longest took as long; None
         for the usual time.
     """
@@ -366,7 +366,7 @@ class Pool:
 
   @property
   def is_usable(self) -> bool:
-    """Whether workers can be had."""
+    """Whether workers can be started."""
     return not self._staff.obstacle
 
   @property

@@ -60,7 +60,7 @@ class Target(abc.ABC):
 
   @property
   def is_read_only(self) -> bool:
-    """Whether no config can change it, as it is scheduled."""
+    """Whether no config can change it, because it is already scheduled."""
     return False
 
   @property

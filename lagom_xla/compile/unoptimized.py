@@ -101,7 +101,7 @@ _HOST = "pinned_host"
 
 
 def _into_stablehlo(module: hlo.Module, program: ir.Module) -> None:
-  """Marks what is in host memory in a program converted from a module."""
+  """Copies host-memory marks from a module to the program converted from it."""
   main = mlir.functions_by_name(program.operation)["main"]
   for role, shapes in _shapes(module):
     on_host = [copies.is_on_host(shape) for shape in shapes]
@@ -114,7 +114,7 @@ def _into_stablehlo(module: hlo.Module, program: ir.Module) -> None:
 
 
 def into_hlo(program: ir.Module, module: hlo.Module) -> None:
-  """Marks what is in host memory in a module converted from a program."""
+  """Copies host-memory marks from a program to the module converted from it."""
   main = mlir.functions_by_name(program.operation)["main"]
   for role, shapes in _shapes(module):
     for shape, of_one in zip(shapes, _attributes(main, role), strict=False):
@@ -186,9 +186,9 @@ def _complete(program: ir.Module, module: hlo.Module) -> None:
 
 
 def _drop_shardings(function: ir.Operation) -> None:
-  """Removes GSPMD's shardings where Shardy's are there, too.
+  """Removes GSPMD's shardings from a function that also has Shardy's.
 
-  Because of those on results XLA assumes a program for GSPMD, and then fails on
+  From those on results XLA infers a program for GSPMD, and then fails on
   Shardy's.
   """
   for role in ("arg_attrs", "res_attrs"):
@@ -220,7 +220,7 @@ def _generalize(dot: ir.Operation) -> None:
 
 
 def _strip_shardings(proto: hlo.hlo_pb2.HloModuleProto) -> None:
-  """Removes what the partitioner left."""
+  """Removes shardings and meshes that the partitioner left."""
   proto.ClearField("frontend_attributes")
   for computation in proto.computations:
     for instruction in computation.instructions:

@@ -56,7 +56,7 @@ def symmetric(options: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
   """Kinds whose buffers are windows, each with its maximum bytes.
 
   Args:
-    options: what is set besides this XLA_FLAGS.
+    options: options set besides XLA_FLAGS.
   """
   if is_on(SYMMETRIC, options):
     return tuple((kind, _UNBOUNDED_BYTES) for kind in _KINDS)
