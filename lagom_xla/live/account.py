@@ -1,15 +1,15 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Account of a run: how long its step takes, and what tuning may still cost.
+"""The overhead of tuning in a run: its step time, cost so far, and limit.
 
-Tuning may cost 2 % of the first 1,000 steps, and of a longer run 2 % of what
-has run so far. Whatever would cost more waits until the run is long enough. A
-search that hits that bound is expected to cost as much the next time.
+Tuning may cost 2 % of the first 1,000 steps, and 2 % of the steps so far in a
+longer run. Anything that would cost more waits until the run is long enough. A
+search that reaches the limit is expected to cost as much the next time.
 
-The cost is the signed sum of what blocks of calls took beyond the usual step
-time, so that noise cancels: without an effect it is 0 on average. For N calls
-with a standard deviation s each, against a mean over n baseline calls, its
-standard error is s sqrt(N + N^2 / n).
+The cost is the signed sum of each block's time beyond the usual step time.
+Noise cancels: without an effect, the mean cost is 0. For N calls with standard
+deviation s each, against the mean of n baseline calls, the standard error is
+s sqrt(N + N^2 / n).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from lagom_xla.live import phases
 from lagom_xla.live import timing
 from lagom_xla.live import verdict as verdict_lib
 
-# The shortest run that the budget is a share of.
+# The limit of a shorter run is that of a run of this length.
 _RUN_CALLS = 1000
-# 2 % of it.
+# 2 % of _RUN_CALLS.
 MOST_STEPS = 20.0
 # Cost of taking and reading a trace: 73 to 110 ms measured against plain jit,
 # with steps of 1.4 to 5 ms on eight XLA:CPU devices and two cores.
@@ -33,10 +33,10 @@ TRACE_S = 0.1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cost:
-  """What tuning has cost: seconds beyond what the calls would have taken.
+  """The cost of tuning: seconds beyond the untuned time of the same calls.
 
-  Excludes `foreign_s`, from `num_foreign` blocks slowed down by the program
-  itself, such as by a checkpoint.
+  Excludes `foreign_s`, the time of `num_foreign` blocks that the program itself
+  slowed down, for example with a checkpoint.
   """
 
   seconds: float
@@ -46,8 +46,8 @@ class Cost:
 
   @property
   def half_s(self) -> float:
-    """Half of the 95 % interval of `seconds`."""
-    # The standard error comes from the blocks of a baseline.
+    """Half the width of the 95 % interval of `seconds`."""
+    # The standard error comes from a baseline's blocks.
     num_errors = verdict_lib.half_width(0.95, timing.NUM_BLOCKS - 1)
     return num_errors * self.error_s
 
@@ -69,39 +69,39 @@ class Cost:
 
 
 class Account:
-  """A step's time, and what tuning has cost.
+  """A step's time, and the cost of tuning so far.
 
-  `usual` is the time of the variant in use, None before it is known. A profile
-  and a search are expected to cost `foreseen_s`. Tuning may cost `most_steps`
-  per 1,000 steps.
+  `usual` is the time of the variant in use, None before it is known.
+  `foreseen_s` is the expected cost of a profile and a search. Tuning may cost
+  `most_steps` per 1,000 steps.
   """
 
   def __init__(self, most_steps: float):
     self.usual: timing.Usual | None = None
     self.num_calls = 0
     self._most_steps = most_steps
-    # Step time of the variant in use over that of jit's own.
+    # Step time of the variant in use over jit's.
     self._ratio = 1.0
-    # The cost before the latest search, and the expected cost of the next one.
+    # The cost before the latest search, and the expected cost of the next.
     self._before_s = 0.0
     self.foreseen_s = TRACE_S
-    # What calls of the variant in use have lost, and those of each proposal.
+    # The cost of calls of the variant in use, and of each proposal's trial.
     self._beside_s = 0.0
     self._trials_s: list[float] = []
     self._foreign_s = 0.0
     self._num_foreign = 0
-    # From the noise of calls, and from the error of the baseline.
+    # From the noise of calls, and from the baseline's error.
     self._variance_s2 = 0.0
     self._usual_error_s = 0.0
 
   @property
   def step_s(self) -> float:
-    """Time of a step under jit, in seconds; 0 before it is known."""
+    """The step time under jit, in seconds; 0 before it is known."""
     return 0.0 if self.usual is None else self.usual.step_s / self._ratio
 
   @property
   def cost(self) -> Cost:
-    """What tuning has cost so far."""
+    """The cost of tuning so far."""
     return Cost(
       seconds=self._beside_s + math.fsum(self._trials_s),
       error_s=math.hypot(math.sqrt(self._variance_s2), self._usual_error_s),
@@ -110,11 +110,11 @@ class Account:
     )
 
   def stall(self, seconds: float) -> None:
-    """Adds time that a call had to wait."""
+    """Adds time that a call waited."""
     self._beside_s += seconds
 
   def count(self, phase: phases.Phase, times: phases.Times) -> None:
-    """Counts what a phase cost; baseline blocks cost nothing."""
+    """Adds the cost of a phase; baseline blocks cost nothing."""
     self.stall(times.stall_s)
     is_baseline = phase.state is phases.State.BASELINE
     usual = None if is_baseline else self.usual
@@ -138,23 +138,23 @@ class Account:
         self._trials_s[-1] += beyond_s
 
   def begin_search(self) -> None:
-    """Notes that a profile and a search begin."""
+    """Records that a profile and a search begin."""
     self._before_s = self.cost.seconds
 
   def break_off_search(self) -> None:
-    """Notes that a search was stopped because it would cost too much."""
+    """Records that a search stopped because it would cost too much."""
     self.foreseen_s = max(TRACE_S, self.cost.seconds - self._before_s)
 
   def begin_trial(self) -> None:
-    """Notes that the trial of another proposal begins."""
+    """Records that the trial of another proposal begins."""
     self._trials_s.append(0.0)
 
   def adopt(self, verdict: verdict_lib.Verdict) -> None:
-    """Notes that the last proposal was adopted."""
+    """Records that the last proposal was adopted."""
     assert self.usual is not None
     self._ratio *= verdict.ratio
     self.usual = self.usual.times(verdict.ratio, verdict.error)
-    # What it gained during its trial is no credit.
+    # A gain during the trial does not offset other costs.
     self._trials_s[-1] = max(self._trials_s[-1], 0.0)
 
   def calls_before_search(self) -> int:
@@ -162,10 +162,10 @@ class Account:
     return self._least_calls(self.foreseen_s)
 
   def objection(self) -> str | None:
-    """Why nothing more should be tried; None if something may be.
+    """Why no other trial may begin; None if one may.
 
     The next proposal, or the next pairs of the current one, are expected to
-    cost as much as the worst proposal so far.
+    cost as much as the most expensive proposal so far.
     """
     if not self._least_calls(max([0.0, *self._trials_s])):
       return None

@@ -2,20 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Agreement of a job's processes: all do the same thing, or none does.
 
-Steps with different collectives hang, so whatever changes a step must change it
-on all processes or on none. Each process votes, and whichever sees all votes
-first decides. The decision is an entry of a key-value store, JAX's distributed
-client, that can be set only once: a process that times out or fails sets it to
-a refusal, which the others then find. So no two processes ever see different
-decisions, and none waits longer than its own time-out.
+Steps with different collectives hang, so a step must change on all processes or
+on none. Each process votes, and the first to see all votes decides. The
+decision is an entry in a key-value store, JAX's distributed client. It can be
+set only once. A process that times out or fails sets it to a refusal, and the
+others read that. So no two processes ever see different decisions, and none
+waits longer than its own time-out.
 
-Failing calls of the store are retried for a while, as networks fail for a
-moment and a process that gave up alone would diverge from the others. Each call
-is short, because Python handles Ctrl-C only between calls.
+Failed calls of the store are retried for a while: networks fail briefly, and a
+process that gave up alone would diverge from the others. Each call is short,
+because Python handles Ctrl-C only between calls.
 
 A process that reached a `barrier` and then loses the connection passes it: the
-others see that it arrived. So one failure never separates a process from the
-others; that would take two at once.
+others see that it arrived. So only two simultaneous failures can separate a
+process from the others.
 """
 
 from __future__ import annotations
@@ -31,59 +31,59 @@ from typing import Protocol, TypeVar
 from lagom_xla import errors
 from lagom_xla.jax_internals import store as store_lib
 
-# How long a process tries to reach the others, in seconds. JAX ends a process
-# that has been silent for 100 s.
+# Time to retry a failed call of the store, in seconds. JAX ends a process that
+# has been silent for 100 s.
 REACH_S = 120.0
-# The longest call of the store, and how often the first process looks for
-# votes, in seconds.
+# The longest call of the store, and the interval at which the first process
+# reads the votes, in seconds.
 _LOOK_S = 0.5
-# The first and the longest pause between two tries of a call, in seconds.
+# The first and the longest pause between retries, in seconds.
 _PAUSES_S = (0.05, 1.0)
-# Calls in which an entry that is known to be set must be readable.
+# Number of calls within which an entry that is set must be readable.
 _NUM_CALLS = 120
-# The others look for votes, too, in case the first process is lost after its
-# vote. They look this often within their time-out, because answers are long in
-# large jobs.
+# The other processes read the votes, too, in case the first process is lost
+# after its vote. They read only this often within their time-out, because
+# answers are long in large jobs.
 _NUM_LOOKS = 4
-# How far a process may be behind another one, in seconds: one may find its
-# compiles in a cache while the other compiles.
+# How far one process may be behind another, in seconds: one may find in a cache
+# what the other compiles.
 _TIMEOUT_S = 1800.0
-# The decision at a barrier that all have reached.
+# The decision at a barrier that all members have reached.
 _OPEN = b""
-# The question of a store with only one.
+# The name of the question in a store with only one question.
 _QUESTION = "question"
 
 _Result = TypeVar("_Result")
 
-# Votes by process -> why they do not agree; None if they do.
+# Votes by process -> why they disagree; None if they agree.
 Judge = Callable[[Mapping[int, bytes]], str | None]
 
 
 class JobStore(Protocol):
-  """A store in which members of a job set entries, each only once.
+  """A store of entries that members of a job set, each only once.
 
   All methods raise a ProcessesError if the processes cannot reach each other.
 
   Attributes:
-    process_id: This process.
-    members: The processes that read and set entries here, in order.
+    process_id: The ID of this process.
+    members: The IDs of the processes that use the store, in order.
   """
 
   process_id: int
   members: tuple[int, ...]
 
   def put(self, name: str, value: bytes) -> bytes:
-    """Sets an entry if it is unset, and returns what it then holds."""
+    """Sets an entry if it is unset; returns its value afterwards."""
 
   def get(self, name: str, *, timeout_s: float) -> bytes | None:
-    """Waits for an entry; None if it is not set in time."""
+    """Waits for an entry and returns it; None if it is not set in time."""
 
   def in_folder(self, folder: str) -> Mapping[str, bytes]:
-    """Entries whose names start with `folder`/, by the rest of their names."""
+    """The entries under `folder`/, by the rest of their names."""
 
 
 def is_first(store: JobStore) -> bool:
-  """Whether this process is the one that decides for the others."""
+  """Whether this process decides for the others."""
   return store.process_id == store.members[0]
 
 
@@ -106,7 +106,7 @@ class _Shared:
     self._reach_s = reach_s
 
   def put(self, name: str, value: bytes) -> bytes:
-    # If only the answer of a try was lost, the value stands.
+    # If an earlier try set the value but its answer was lost, this returns it.
     key = self._key(name)
     if self._reach(lambda: self.store.put(key, value)):
       return value
@@ -139,7 +139,7 @@ class _Shared:
     return self._reach(lambda: self.store.get(key, timeout_s=timeout_s))
 
   def _reach(self, call: Callable[[], _Result]) -> _Result:
-    """Makes a call of the store, again while it fails."""
+    """Calls the store, and retries while it fails."""
     deadline = time.monotonic() + self._reach_s
     pause_s, longest_s = _PAUSES_S
     while True:
@@ -185,7 +185,7 @@ def next_store(
 ) -> JobStore:
   """The next store with this name and these members.
 
-  All members number stores alike. It stays the next one until `take`.
+  All members number stores alike. Returns the same store until `take`.
   """
   store = store_lib.of_job()
   members = tuple(sorted(members))
@@ -221,7 +221,7 @@ def in_words(processes: Iterable[int]) -> str:
 class Decision:
   """Whether all members act, or why none does.
 
-  `is_answered` is false if some members did not vote in time.
+  `is_answered` is False if some members did not vote in time.
   """
 
   is_agreed: bool
@@ -229,7 +229,7 @@ class Decision:
   is_answered: bool = True
 
   def to_json(self) -> bytes:
-    """This decision, for `_read`."""
+    """This decision as JSON, for `_read`."""
     return json.dumps(dataclasses.asdict(self)).encode()
 
 
@@ -242,7 +242,10 @@ def _read(found: bytes) -> Decision:
 
 
 def vote(store: JobStore, question: str, value: bytes) -> None:
-  """Votes on a question; a ProcessesError if it has already voted otherwise."""
+  """Votes on a question.
+
+  Raises a ProcessesError if this process has already voted differently.
+  """
   if store.put(f"{question}/votes/{store.process_id}", value) != value:
     raise errors.ProcessesError(
       f"{in_words([store.process_id])} has already cast another vote."
@@ -256,7 +259,7 @@ def votes(store: JobStore, question: str) -> Mapping[int, bytes]:
 
 
 def decide(store: JobStore, question: str, decision: bytes) -> bytes:
-  """Decides a question unless that is done; returns the decision."""
+  """Decides a question unless it is decided; returns the decision."""
   return store.put(f"{question}/decision", decision)
 
 
@@ -267,10 +270,10 @@ def _decided(
   closing: Callable[[Sequence[int]], bytes],
   deadline: float,
 ) -> bytes:
-  """The decision on a question on which this process has voted.
+  """Waits for the decision on a question; this process has voted.
 
-  That is `judged` of all votes, which is the same in all members, or at the
-  deadline `closing` of the members that have not voted.
+  The decision is `judged(votes)`, the same in all members, or, at the deadline,
+  `closing` of the members that have not voted.
   """
   leads = is_first(store)
   look_s = (deadline - time.monotonic()) / _NUM_LOOKS
@@ -299,11 +302,11 @@ def barrier(
   *,
   timeout_s: float,
 ) -> bytes | None:
-  """Waits until all members have reached a barrier, which is used once.
+  """Waits until all members have reached a barrier; use each barrier once.
 
-  Returns None in all members if all arrived, else in all members what `closing`
-  makes of those that did not arrive in time. If the others cannot be reached it
-  raises only if this process has not arrived either.
+  All members return the same: None if all arrived in time, else `closing` of
+  those that did not. If the others cannot be reached, raises a ProcessesError
+  only if this process has not arrived either.
   """
   deadline = time.monotonic() + timeout_s
   vote(store, question, b"")
@@ -317,7 +320,7 @@ def barrier(
 def decision(
   store: JobStore, value: bytes, judge: Judge, *, timeout_s: float
 ) -> Decision:
-  """Votes, and waits for the decision, which all members make alike."""
+  """Votes, and waits for the decision, which is the same in all members."""
 
   def judged(cast: Mapping[int, bytes]) -> bytes:
     reason = judge(cast)
@@ -333,7 +336,7 @@ def decision(
 
 
 def refuse(store: JobStore, reason: str) -> Decision:
-  """Decides that no member acts, unless there is a decision; returns it."""
+  """Decides that no member acts, unless it is decided; returns the decision."""
   by = in_words([store.process_id])
   refusal = Decision(is_agreed=False, reason=f"{by}: {reason}")
   return _read(decide(store, _QUESTION, refusal.to_json()))
@@ -344,16 +347,17 @@ def _unanswered(reason: str) -> Decision:
 
 
 def propose(store: JobStore, proposal: bytes) -> None:
-  """Shows a proposal to the other members; only the first may, and once."""
+  """Sends a proposal to the other members; only the first may, and once."""
   if store.put("proposal", proposal) != proposal:
-    raise errors.ProcessesError("Another proposal was made already.")
+    raise errors.ProcessesError("There is already another proposal.")
 
 
 def proposal(store: JobStore, *, timeout_s: float = _TIMEOUT_S) -> bytes:
   """Waits for the proposal.
 
-  Raises a ProcessesError if a member refused or none came in time. The latter
-  refuses for all members.
+  Raises:
+    ProcessesError: A member refused, or there was no proposal in time. The
+      latter refuses for all members.
   """
   deadline = time.monotonic() + timeout_s
   while (left_s := deadline - time.monotonic()) > 0:
@@ -385,12 +389,14 @@ def all_or_none(
   name: str,
   members: Iterable[int],
 ) -> _Result:
-  """Runs `work`, and returns its result once all members have the same.
+  """Runs `work`, and returns its result once all members have the same result.
 
-  `work` gets a store of the members, in which the first may `propose`. If it
-  raises in any member, or digests of the results differ, all members fail; a
-  ProcessesError names which other one did. All members call this with the same
-  name, equally often.
+  `work` gets a store of the members, in which the first may `propose`. All
+  members must call this with the same name, equally often.
+
+  Raises:
+    ProcessesError: `work` raised in another member, or digests of the results
+      differ. Names that member. All members fail.
   """
   store = next_store(name, members)
   take(store)

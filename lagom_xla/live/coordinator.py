@@ -3,9 +3,10 @@
 """Coordinator of a signature's phases: the first process decides, all follow.
 
 Phases are numbered and set in the job's store. If the first process fails or is
-late, or a candidate raises in another one, the next phase tells the job to stay
-with what it has. A phase that changes what runs has a barrier: a process that
-loses the connection goes on as before, so all the others must, too.
+late, or a candidate raises in another process, the next phase stops tuning, and
+the job keeps the variant in use. A phase that runs another variant begins with
+a barrier: a process that loses the connection keeps its variant, so all others
+must, too.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from lagom_xla.live import variants as variants_lib
 
 
 class Coordinator:
-  """Gives a runner the phases of a step as jit lowered it.
+  """Gives a runner the phases of a step as lowered by jit.
 
   Attributes:
     variants: The executables other than jit's own.
-    tracer: Only in the first process.
-    complaint: The first thing to warn of, if any.
+    tracer: Takes traces; None except in the first process.
+    complaint: The first warning, if any.
   """
 
   def __init__(
@@ -78,7 +79,7 @@ class Coordinator:
     if self._decided is None:
       self._decided = self._decide(times)
       self._num_phases += 1
-    # After Ctrl-C in what follows, the next call takes it again.
+    # After Ctrl-C below, the next call repeats this phase.
     phase = self._decided
     self._in_use = phase.in_use
     if phase.state is phases.State.STAY:
@@ -100,7 +101,7 @@ class Coordinator:
     return phase
 
   def close(self) -> None:
-    """Stops trying, and drops all executables."""
+    """Stops tuning, and drops all executables."""
     self._log.is_closed = True
     self.variants.keep(())
     if self._first is not None:
@@ -109,15 +110,15 @@ class Coordinator:
   def told_if_it_hangs(
     self, variant: int
   ) -> contextlib.AbstractContextManager[None]:
-    """A context around a wait for a variant that logs it if it takes long."""
+    """A context that logs the variant if the wait inside takes too long."""
     return hanging.told(self._log.name, self._name_of(variant))
 
   def fail(
     self, error: Exception, variant: int, *, is_lost: bool = False
   ) -> None:
-    """Has all processes run the step as jit does, after a variant failed.
+    """Returns all processes to jit's own executable after a variant failed.
 
-    If donated arguments are lost the program has to restart, and the next run
+    If donated arguments are lost, the program has to restart, and the next run
     does not search.
     """
     words = f"{self._name_of(variant)} failed"
@@ -127,18 +128,18 @@ class Coordinator:
     if not self._is_over:
       with contextlib.suppress(errors.ProcessesError):
         self._refuse(words, 0)
-    # Now, because no other phase may follow.
+    # Logged now, because no other phase may follow.
     self._log.note_phase(_refusal(self._store, words, in_use=0))
     if self._first is not None:
       self._first.stay(0, is_lost=is_lost)
 
   def leave(self) -> None:
-    """Tells the others not to wait, as this process ends."""
+    """Tells the other processes that this one ends, so that none waits."""
     if not self._is_over:
       self._refuse("it ended.", self._in_use)
 
   def _fail(self, words: str) -> str:
-    """Notes and reports the first failure here."""
+    """Records and reports the first failure in this process."""
     if self._failure is None:
       self._failure = words
       self._complain(_stays(self._log.name, phases.stay(0, words)))
@@ -180,7 +181,7 @@ class Coordinator:
       raise
 
   def _passed(self, phase: phases.Phase) -> phases.Phase:
-    """The phase, or one that stops all if some missed its barrier."""
+    """The phase, or a stop for all if a process missed its barrier."""
     runs = {segment.variant for segment in phase.segments} | {phase.in_use}
     if phase.state is phases.State.STAY or runs == {self._in_use}:
       return phase
@@ -193,7 +194,7 @@ class Coordinator:
     return phase if instead is None else phases.from_json(instead)
 
   def _staying_without(self, missing: Sequence[int]) -> bytes:
-    """The phase that stops all if some processes are late."""
+    """The phase that stops all processes because some are late."""
     words = (
       f"{agreement.in_words(missing)} did not arrive within"
       f" {self._phase_s:g} s."
@@ -206,7 +207,7 @@ class Coordinator:
   def _vote(self, number: int, vote: phases.Vote) -> None:
     value = json.dumps(dataclasses.asdict(vote)).encode()
     with contextlib.suppress(errors.ProcessesError):
-      # If the store is gone, so is the job.
+      # Without the store there is no job.
       agreement.vote(self._store, _compile_name(number), value)
 
   def _complain(self, words: str) -> None:
@@ -245,8 +246,8 @@ class _FirstProcess:
     self._stop_search()
     trace_dir = self._tracer.latest()
     measured = proposals.Measured(trace_dir=trace_dir, step_s=step_s)
-    # The thread holds no reference to this object, so that the search ends
-    # when the object is collected.
+    # The thread must not refer to this object: the search ends when the object
+    # is garbage-collected.
     stop, memory = threading.Event(), self._memory
     found = self._found = queue.Queue(1)
     self._stop_search = weakref.finalize(self, stop.set)
@@ -277,14 +278,14 @@ class _FirstProcess:
     self._log.note_trial(trial)
     self._memory.note(trial)
     if trial.is_adopted:
-      # Now, as a run may end long before its search.
+      # Saved now, because a run may end long before its search.
       self._memory.keep(self._log.trials, has_tried_all=False)
 
   def conclude(self) -> None:
     self._memory.keep(self._log.trials, has_tried_all=True)
 
   def note_risk(self, phase: phases.Phase, name: str) -> None:
-    """Records a proposal that this run may not survive, for the next run."""
+    """Records, for the next run, a proposal that may end this run."""
     is_first = phase.number != self._latest_measured
     if phase.state is phases.State.MEASURE and is_first:
       self._latest_measured = phase.number
@@ -293,7 +294,7 @@ class _FirstProcess:
       self._memory.note_survival()
 
   def stay(self, in_use: int, *, is_lost: bool = False) -> None:
-    """Ends the loop with this variant; a failed plan is forgotten."""
+    """Ends the loop with this variant; forgets a failed plan."""
     self.end_search()
     self._is_lost = self._is_lost or is_lost
     if not self._is_lost:
@@ -311,7 +312,7 @@ def _search(
   found: _Found,
   stop: threading.Event,
 ) -> None:
-  """Puts proposals into a queue, at most one ahead of the consumer."""
+  """Puts proposals into a queue that holds one, until `stop` is set."""
   made = memory.proposals(measured, stop)
   try:
     while not stop.is_set():
@@ -332,10 +333,10 @@ def _put(
 def refuse(
   store: agreement.JobStore, words: str, number: int = 1, *, in_use: int = 0
 ) -> bytes:
-  """Has all processes stop with a variant as soon as possible.
+  """Makes all processes stop with the variant `in_use` as soon as possible.
 
-  Returns the phase with this number, which this process runs next: the one that
-  stops, or one that was set before, which the stop then follows.
+  Returns the phase with this number, which this process runs next. That is the
+  stop, or a phase that was set earlier; the stop then follows it.
   """
   text = _refusal(store, words, in_use=in_use).to_json()
   standing: list[bytes] = []
@@ -349,7 +350,7 @@ def refuse(
 def _refusal(
   store: agreement.JobStore, words: str, *, in_use: int
 ) -> phases.Phase:
-  """The phase by which this process refuses."""
+  """The phase with which this process stops tuning."""
   process = agreement.in_words([store.process_id])
   return phases.stay(in_use, f"{process}: {words}")
 
@@ -362,12 +363,12 @@ def _ends_tuning(text: bytes) -> bool:
 
 
 def _phase_name(number: int) -> str:
-  """Name of a phase and its barrier, numbered from 1."""
+  """The name of a phase and of its barrier; phases are numbered from 1."""
   return f"phases/{number}"
 
 
 def _compile_name(number: int) -> str:
-  """Name of the vote on a variant's compile."""
+  """The name of the vote on a variant's compile."""
   return f"compiles/{number}"
 
 

@@ -1,16 +1,16 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Plans as proposals: other ways to run a step on GPUs.
+"""Proposals for GPUs: plans from a search.
 
-First comes the plan that `lagom-xla tune --in-process` finds with costs from a
-trace of the step, then runners-up of other kinds. NCCL settings act only when a
-process starts, so proposals change only what XLA gets.
+The first proposal is the plan that `lagom-xla tune --in-process` finds with
+costs from a trace of the step. Runners-up of other kinds follow. NCCL settings
+act only when a process starts, so proposals change only XLA's configuration.
 
-The search (`cli/background.py`) runs in a process of its own: it uses no GPU,
-does not hold this process's GIL, can be killed, and takes aborts of XLA's
-compiler. It keeps only what is surely faster. As steps are measured here, plans
-that are merely predicted to be faster are tried, too, each of a new kind, since
-predictions for one kind tend to be wrong together.
+The search (`cli/background.py`) runs in a separate process: it uses no GPU,
+does not hold this process's GIL, can be killed, and survives aborts of XLA's
+compiler. The plan must be faster despite the model's error. Runners-up need
+only a shorter predicted time, because their steps are measured. Each is of a
+new kind, because predictions for one kind tend to be wrong together.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ from lagom_xla.search.xla import candidates as candidates_lib
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Payload:
-  """What every process of a job compiles a proposal from.
+  """A proposal as sent to every process of a job.
 
   Attributes:
-    xla: what XLA gets besides the step.
-    is_proven: whether another process has compiled it, as far as possible
-      without a GPU, and survived.
+    xla: XLA's configuration.
+    is_proven: whether another process has compiled it without an abort, as far
+      as possible without a GPU.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -67,12 +67,12 @@ class Payload:
   is_proven: bool
 
   def to_bytes(self) -> bytes:
-    """The payload of a proposal."""
+    """The payload as bytes, for `read`."""
     return json.dumps(validation.write(self), sort_keys=True).encode()
 
 
 def read(payload: bytes) -> Payload:
-  """Reads a payload back; raises a PlanError if it is not one."""
+  """Reads a payload; raises a PlanError if it is invalid."""
   try:
     return validation.read(Payload, json.loads(payload))
   except (ValueError, validation.InvalidError) as error:
@@ -100,7 +100,7 @@ def in_words(config: config_lib.XlaConfig) -> str:
 
 FOUND = "found.jsonl"
 
-# By name, as live/ is below cli/ and must not import it.
+# By name, because live/ is below cli/ and must not import it.
 PROGRAM = "lagom_xla.cli.background"
 _TASK = "task.json"
 _SAID = "said.txt"
@@ -113,13 +113,13 @@ _MOST_WORDS = 400
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
-  """What to do with a step.
+  """The task of a search process.
 
   Attributes:
     trace: folder of a trace of the running step; None to predict costs.
-    time_budget_s: when to stop with the best so far.
-    num_workers: processes that compile; 0 for the search's own.
-    prove: a config to compile in place of a search.
+    time_budget_s: seconds until the search stops with the best plan so far.
+    num_workers: number of compile processes; 0 to compile in the search's own.
+    prove: a config to compile, without a search.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -141,11 +141,13 @@ def searched(
   task: Task,
   stop: threading.Event,
 ) -> Generator[dict[str, Any], None, None]:
-  """Searches in another process, which ends with this iterator at the latest.
+  """Searches in another process, which ends no later than this iterator.
 
-  Yields facts as they are found, until another thread sets `stop`. Raises a
-  TargetError if the step cannot be compiled in another process, and a
-  WorkerError if that process does not start, fails, is killed or hangs.
+  Yields facts as they are found, until another thread sets `stop`.
+
+  Raises:
+    TargetError: The step cannot be compiled in another process.
+    WorkerError: That process does not start, fails, is killed, or hangs.
   """
   with processes.temporary_folder() as folder:
     lowered_lib.write_step(lowered, cluster, folder)
@@ -175,7 +177,8 @@ def _start(folder: pathlib.Path) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         stdout=said,
         stderr=said,
-        # A process group for signals, in this session so that nice works.
+        # Its own process group for signals; the same session, so that nice
+        # works.
         process_group=0,
       )
   except OSError as error:
@@ -188,13 +191,13 @@ def _facts(
   task: Task,
   stop: threading.Event,
 ) -> Iterator[dict[str, Any]]:
-  """The facts that the process writes, until it ends."""
+  """Yields the facts that the process writes, until it ends."""
   deadline_s = time.monotonic() + task.time_budget_s + _GRACE_S
   num_read = 0
   while not stop.is_set():
     has_ended = process.poll() is not None
     found = folder / FOUND
-    # Complete lines only: it may be writing one.
+    # Complete lines only: the process may be writing one.
     lines = found.read_text().split("\n")[:-1] if found.exists() else []
     for line in lines[num_read:]:
       facts = json.loads(line)
@@ -219,7 +222,7 @@ def _facts(
     stop.wait(_POLL_S)
 
 
-# Runners-up. Trying more would likely cost a run more than they gain.
+# Most runners-up. More trials would likely cost more than they gain.
 _MOST = 2
 
 
@@ -228,17 +231,17 @@ def ratio(
 ) -> float:
   """A candidate's predicted step time over the default's.
 
-  Both under NCCL's own choices: NCCL settings act only when a process starts.
+  Both with NCCL's own choices: NCCL settings act only when a process starts.
   """
   default = search.default.under_nccl_defaults.step_time_us
   return candidate.under_nccl_defaults.step_time_us / default
 
 
 def of(search: candidates_lib.Search) -> list[candidates_lib.Candidate]:
-  """The fastest candidates of other kinds than the best, fastest first.
+  """The runners-up: the fastest candidates of other kinds than the best.
 
-  Leaves out those predicted to be slower than XLA's defaults, and those with a
-  schedule that was seen before.
+  Fastest first. Excludes candidates predicted to be slower than XLA's defaults,
+  and repeated schedules.
   """
   kinds = {_kind(search.planned), _kind(config_lib.DEFAULT)}
   schedules = [search.default.runs, search.best.runs]
@@ -264,9 +267,9 @@ def _kind(config: config_lib.XlaConfig) -> frozenset[str]:
   )
 
 
-# In CUDA graphs the profiler cannot tell which instruction a kernel belongs to.
+# The profiler cannot attribute kernels in CUDA graphs to instructions.
 _FOR_PROFILE = {"xla_gpu_enable_command_buffer": ""}
-# Training needs the host's cores, too: a quarter of them may compile.
+# Compiles use 1/4 of the host's cores, because training needs the others.
 _SHARE_OF_CORES = 4
 _TIME_BUDGET_S = 1800.0
 
@@ -276,7 +279,7 @@ class PlanProposer(proposals_lib.Proposer):
   """Tunes steps for a cluster in another process; see `proposals.Proposer`."""
 
   cluster: cluster_lib.Cluster
-  # Of a search, which then stops with the best so far.
+  # A search stops after this time, with the best plan so far.
   time_budget_s: float = _TIME_BUDGET_S
   num_workers: int = dataclasses.field(
     default_factory=lambda: max(pool.num_cores() // _SHARE_OF_CORES, 1)
@@ -289,7 +292,7 @@ class PlanProposer(proposals_lib.Proposer):
     measured: proposals_lib.Measured,
     stop: threading.Event,
   ) -> Generator[proposals_lib.Proposal, None, None]:
-    """Those of a search in another process, as it finds them."""
+    """Yields the proposals of a search in another process, as found."""
     trace = measured.trace_dir
     task = self._task(trace=None if trace is None else str(trace.resolve()))
     self._target(lowered)
@@ -309,7 +312,7 @@ class PlanProposer(proposals_lib.Proposer):
   def compile(
     self, lowered: jax.stages.Lowered, payload: bytes
   ) -> jax.stages.Compiled:
-    """Compiles it, after another process has, as XLA may abort."""
+    """Compiles a proposal, after another process, because XLA may abort."""
     proposed = read(payload)
     target = self._target(lowered)
     if proposed.xla.scheduler_profile is not None:
@@ -322,7 +325,7 @@ class PlanProposer(proposals_lib.Proposer):
   def compile_for_profile(
     self, lowered: jax.stages.Lowered
   ) -> jax.stages.Compiled:
-    """Compiles it without CUDA graphs."""
+    """Compiles the step without CUDA graphs."""
     target = self._target(lowered)
     config = config_lib.XlaConfig(options=_FOR_PROFILE)
     return executable(target.compile(config), target)
@@ -330,8 +333,8 @@ class PlanProposer(proposals_lib.Proposer):
   def digest(self, compiled: jax.stages.Compiled) -> str:
     """A hash of the collectives in order.
 
-    NCCL matches collectives by order alone: if two processes disagreed on it,
-    even equal collectives would mix up their arrays.
+    NCCL matches collectives only by their order. In different orders, even
+    equal collectives would mix up their arrays.
     """
     digest = hashlib.sha256()
     for collective in collectives_lib.find(hlo.load(compiled)):
@@ -363,7 +366,7 @@ class PlanProposer(proposals_lib.Proposer):
 def executable(
   compilation: lowered_lib.Compilation | None, target: target_lib.Target
 ) -> jax.stages.Compiled:
-  """The executable of a compile that can run here.
+  """The executable of a compile.
 
   Raises:
     TargetError: It is for the GPUs of another machine.

@@ -1,8 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Logs what a process is waiting for if that takes too long.
+"""Log messages about long waits.
 
-A hanging GPU kernel ends only with its process, so the log says what it is.
+A hanging GPU kernel ends only with its process, so the log names it early.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import threading
 
 from absl import logging
 
-# Longer than a first call that sets up communicators.
+# Longer than a first call that sets up communicators, in seconds.
 AFTER_S = 120.0
-# How long a first call may be silent.
+# Wait in a first call before a message, in seconds.
 FIRST_CALL_S = 20.0
 OTHERS = "the other processes of the job to make theirs"
 
 
 def told(step: str, variant: str) -> contextlib.AbstractContextManager[None]:
-  """Logs which variant of a step is running, if it takes too long."""
+  """A context that logs the running variant if it takes too long."""
   words = f"{variant} has been running for {AFTER_S:g} s and may hang"
   return _logged(logging.ERROR, AFTER_S, step, words)
 
@@ -29,7 +29,7 @@ def told(step: str, variant: str) -> contextlib.AbstractContextManager[None]:
 def first_call(
   step: str, waits_for: str
 ) -> contextlib.AbstractContextManager[None]:
-  """Logs what a step's first call is waiting for, if it takes long."""
+  """A context that logs what a step's first call waits for, if it is long."""
   words = f"the first call is waiting for {waits_for}"
   return _logged(logging.WARNING, FIRST_CALL_S, step, words)
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Loop that decides what a step runs next: baseline, proposals, the winner.
+"""The loop that decides which variant of a step runs next.
 
     baseline -> profile -> search -> candidate -> measure -> adopt | reject
       ^                      ^                                      |
@@ -8,13 +8,14 @@
       +-- drift -- watch  <--- nothing left to propose -------------+
       +---------- wait  <----- it would cost too much --------------+
 
-It runs in the first process of a job, as a generator of phases that is sent the
-times of each. It knows nothing of JAX; whatever it needs is in `Surroundings`.
+It is a generator of phases in the first process of a job, and is sent the times
+of each phase. It does not depend on JAX: `Surroundings` is its interface to the
+process.
 
 Traces are always of the step as jit lowered it, even if a proposal is in use,
-as proposals are compared with that. On GPUs a profiler cannot tell kernels in
-CUDA graphs apart, so all processes first compile a build without graphs while
-training goes on.
+because proposals are compared with that. On GPUs a profiler cannot tell the
+kernels in a CUDA graph apart. So all processes first compile a build without
+graphs while training continues.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _Result = TypeVar("_Result")
 _Phases = Generator[phases.Phase, phases.Times, _Result]
 _State = phases.State
 
-# Warm-up calls of a candidate, or of a build to be traced: the first may create
+# Warm-up calls of a candidate or a build for profiling: the first may create
 # communicators or capture graphs.
 _NUM_FIRST = 2
 _NUM_TRACED = 3
@@ -46,15 +47,14 @@ class Limits:
   """Limits of tuning.
 
   Attributes:
-    search_s: Seconds that a search may take to its next proposal.
-    compile_s: Seconds that all processes may take to compile one.
-    trace_s: Seconds that ending and writing a trace may take.
-    phase_s: Seconds that a process waits for the first one's phase, and that
-      all wait for each other before they run anything else.
-    reach_s: Seconds that a process tries to reach the others before it goes on
-      alone.
-    overhead_steps: Overhead per 1,000 steps, in steps of the baseline, beyond
-      which nothing more is tried.
+    search_s: Time for a search to find its next proposal, in seconds.
+    compile_s: Time for all processes to compile a variant, in seconds.
+    trace_s: Time to end and write a trace, in seconds.
+    phase_s: Time that a process waits for the first process's phase, and for
+      the others before it runs another variant, in seconds.
+    reach_s: Time that a process tries to reach the others before it continues
+      alone, in seconds.
+    overhead_steps: Largest overhead per 1,000 steps, in baseline steps.
   """
 
   search_s: float = 3600.0
@@ -66,21 +66,21 @@ class Limits:
 
 
 class Surroundings(Protocol):
-  """What the loop needs of the process that it runs in."""
+  """The loop's interface to its process."""
 
   @property
   def has_profile_build(self) -> bool:
-    """Whether the step is compiled differently to be traced."""
+    """Whether traces need a build for profiling."""
 
   @property
   def is_trace_ending(self) -> bool:
-    """Whether the latest trace is still being ended and written."""
+    """Whether the latest trace is still being written."""
 
   def now_s(self) -> float:
-    """A monotonic clock."""
+    """The time of a monotonic clock, in seconds."""
 
   def begin_search(self, step_s: float) -> None:
-    """Starts a search, with the latest trace if that has ended."""
+    """Starts a search, with the latest trace if it is complete."""
 
   def end_search(self) -> None:
     """Stops the search."""
@@ -88,24 +88,25 @@ class Surroundings(Protocol):
   def found(self) -> proposals.Proposal | None:
     """The next proposal; None if there is none yet.
 
-    Raises a StopIteration, which may hold a reason, if there will be no more.
+    Raises:
+      StopIteration: The search is over; its value may be a reason.
     """
 
   def votes(self, number: int) -> Mapping[int, phases.Vote]:
-    """Votes so far on the compile of a variant, by process."""
+    """The votes so far on a variant's compile, by process."""
 
   def note(self, trial: phases.Trial) -> None:
     """Records the result of a trial."""
 
   def conclude(self) -> None:
-    """Records that everything the search found was tried."""
+    """Records that all proposals of the search were tried."""
 
 
 class Loop:
   """The loop of one signature of a step.
 
   Attributes:
-    account: Time of a step, and what the loop has cost the run.
+    account: The step time, and the cost of tuning so far.
   """
 
   def __init__(
@@ -125,10 +126,10 @@ class Loop:
     self._latest: phases.Phase | None = None
 
   def next_phase(self, times: phases.Times) -> phases.Phase:
-    """The next phase, given the times of the one that was returned last.
+    """The next phase, given the times of the previous one.
 
-    Raises whatever the surroundings do, or the reason to stop; no other phase
-    follows.
+    Raises the errors of its surroundings, or the reason to stop. After an
+    error, there is no further phase.
     """
     if self._latest is None:
       self._latest = next(self._phases)
@@ -158,7 +159,7 @@ class Loop:
         self.account.break_off_search()
 
   def _baseline(self, words: str) -> _Phases[None]:
-    """Measures the step while nothing is tried."""
+    """Measures the step without any trial."""
     first = [timing.block(self._in_use, it) for it in timing.FIRST_BLOCKS]
     times = yield self._phase(_State.BASELINE, *first, words=words)
     num_calls = first[-1].num_calls
@@ -180,9 +181,9 @@ class Loop:
       words = ""
 
   def _profile(self, words: str) -> _Phases[None]:
-    """Traces a few calls, and goes on until the trace is written.
+    """Traces a few calls, and waits until the trace is written.
 
-    Without a build for profiling it traces the step as jit built it.
+    Without a build for profiling, it traces jit's own build.
     """
     variant = 0
     if self._around.has_profile_build:
@@ -196,20 +197,20 @@ class Loop:
       if objection is None:
         variant, words = -self._num_profiles, ""
       else:
-        words = f"the step as jit built it, as {objection}"
+        words = f"jit's own build, because {objection}"
     traced = timing.block(variant, _NUM_TRACED, is_traced=True)
     first = timing.block(variant, _NUM_FIRST)
     segments = (traced,) if variant == self._in_use else (first, traced)
     yield self._phase(_State.PROFILE, *segments, number=variant, words=words)
     until_s = self._around.now_s() + self._limits.trace_s
     while self._around.is_trace_ending and self._around.now_s() < until_s:
-      # No number: the build for the trace is dropped.
+      # No number, so that the build for profiling is dropped.
       yield self._phase(_State.PROFILE, self._chunk())
 
   def _search(self) -> _Phases[tuple[str, bool]]:
-    """Tries what a search proposes.
+    """Tries the proposals of a search.
 
-    Returns why it stopped, and whether nothing is left to try.
+    Returns why it stopped, and whether all proposals were tried.
     """
     self._around.begin_search(self.account.step_s)
     began_s = self._around.now_s()
@@ -233,7 +234,7 @@ class Loop:
     return objection, False
 
   def _try(self, proposal: proposals.Proposal) -> _Phases[None]:
-    """Has a proposal compiled, measured, and adopted if it is faster."""
+    """Compiles and measures a proposal, and adopts it if it is faster."""
     self._num_proposals += 1
     number = self._num_proposals
     self.account.begin_trial()
@@ -257,7 +258,7 @@ class Loop:
       words=words,
     )
     self._around.note(trial)
-    if is_late:  # That process may hang with other proposals, too.
+    if is_late:  # That process may also hang with other proposals.
       raise errors.ProcessesError(words)
     state = _State.REJECT
     if verdict is not None and trial.is_adopted:
@@ -276,10 +277,10 @@ class Loop:
     proposal: proposals.Proposal | None = None,
     words: str,
   ) -> _Phases[tuple[str | None, bool]]:
-    """Has all processes compile a variant, while the step goes on.
+    """Compiles a variant in all processes while training continues.
 
-    Returns why it must not run, None if all got the same collectives, and
-    whether that is because some did not vote in time.
+    Returns why it must not run (None if all processes got the same
+    collectives), and whether some processes did not vote in time.
     """
     until_s = self._around.now_s() + self._limits.compile_s
     while True:
@@ -304,7 +305,8 @@ class Loop:
 
   def _measured(self, number: int) -> _Phases[verdict_lib.Verdict]:
     """Measures a candidate in blocks that alternate with the variant in use."""
-    # A phase of its own, so that the next run knows if this one survived it.
+    # In a phase of its own, so that the next run knows whether the first call
+    # ended this run.
     yield self._phase(
       _State.MEASURE,
       timing.block(number, _NUM_FIRST),
@@ -331,7 +333,7 @@ class Loop:
         return dataclasses.replace(verdict, is_adopted=False, words=words)
 
   def _until_drift(self, words: str) -> _Phases[str]:
-    """Watches the step until its time has drifted; says how."""
+    """Watches the step until its time drifts; returns the drift in words."""
     while True:
       window = timing.window(self._in_use, self.account.step_s)
       times = yield self._phase(_State.WATCH, window, words=words)
@@ -344,7 +346,7 @@ class Loop:
         return words
 
   def _chunk(self) -> phases.Segment:
-    """Calls of the variant in use while something else goes on."""
+    """Calls of the variant in use while a search or compile runs."""
     return timing.chunk(self._in_use, self.account.step_s)
 
   def _phase(
@@ -366,5 +368,5 @@ class Loop:
 
 
 def _known(times: phases.Times) -> list[float]:
-  """The durations of segments that have one."""
+  """The durations of the timed segments."""
   return [it for it in times.durations_s if it is not None]

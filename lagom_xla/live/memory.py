@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of earlier runs of a step, in front of a proposer.
+"""Reuse of earlier runs' results, in front of a proposer.
 
-A plan that an earlier run adopted is proposed first and measured again, as the
-machine may have changed in ways that no key shows. If it is still faster, or if
-that run found nothing faster, there is no search. It is used only by the first
-process of a job.
+A plan that an earlier run adopted is proposed first. It is measured again,
+because the machine may have changed in ways that the cache key does not cover.
+If it is still faster, or if the earlier run found nothing faster, there is no
+search. Only the first process of a job uses this.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ _POLL_S = 0.2
 
 
 class Memory:
-  """What earlier runs found for a step, in front of a proposer.
+  """The results of earlier runs of a step, in front of a proposer.
 
-  `open_kept` opens that in a thread; it returns None if nothing is kept.
+  `open_kept` opens the cache entry. It is called in a thread, and returns None
+  without a cache.
   """
 
   def __init__(
@@ -55,7 +56,7 @@ class Memory:
     # The trial of the first proposal.
     self._tried: phases.Trial | None = None
     self._is_tried = threading.Event()
-    # The latest changes of what is kept; late earlier ones are dropped.
+    # The latest change of each file. Earlier changes that are late are dropped.
     self._lock = threading.Lock()
     self._latest: dict[str, object] = {}
     self._is_at_risk = False
@@ -64,7 +65,7 @@ class Memory:
   def proposals(
     self, measured: proposals_lib.Measured, stop: threading.Event
   ) -> Generator[proposals_lib.Proposal, None, str | None]:
-    """Proposals, as of a proposer; runs in a background thread."""
+    """Yields proposals like a proposer; runs in a background thread."""
     if not self._is_asked:
       self._is_asked = True
       kept = self._open_kept()
@@ -74,7 +75,7 @@ class Memory:
       entry = None if kept is None else kept.get()
       if entry is not None:
         if entry.adopted is None:
-          return f"no search: that of {entry.date} found nothing faster"
+          return f"no search: the run of {entry.date} found nothing faster"
         name, payload = entry.name, entry.adopted.encode()
         logging.info(
           "lagom_xla.tune: trying %s, adopted on %s", name, entry.date
@@ -85,7 +86,7 @@ class Memory:
             return None
         tried = self._tried
         if tried is not None and tried.is_adopted:
-          return f"no search: what that of {entry.date} found is still faster"
+          return f"no search: the plan of {entry.date} is still faster"
         is_measured = tried is not None and tried.verdict is not None
         why = "is no longer faster" if is_measured else "cannot be measured"
         logging.info("lagom_xla.tune: %s %s; searching again", name, why)
@@ -93,16 +94,16 @@ class Memory:
     return (yield from self._proposer.proposals(self._lowered, measured, stop))
 
   def note(self, trial: phases.Trial) -> None:
-    """Takes note of a trial's result."""
+    """Records a trial's result."""
     self._tried = trial
     self._is_tried.set()
 
   def keep(
     self, trials: Sequence[phases.Trial], *, has_tried_all: bool
   ) -> None:
-    """Saves the result of a search so far, in a thread.
+    """Saves the result of the search so far, in a thread.
 
-    "Nothing is faster" is saved only after everything was tried.
+    Saves "nothing is faster" only after all proposals were tried.
     """
     tried = tuple(trials)
     if any(it.is_adopted for it in tried) or (
@@ -111,13 +112,13 @@ class Memory:
       self._beside("entry", lambda kept: kept.put(_entry(tried)))
 
   def forget(self) -> None:
-    """Deletes what is saved, in a thread, because the adopted plan failed."""
+    """Deletes the saved plan, in a thread, because it failed."""
     self._beside("entry", lambda kept: kept.drop())
 
   def note_risk(self, name: str) -> None:
-    """Notes that a proposal is about to run for the first time.
+    """Records that a proposal is about to run for the first time.
 
-    If the run ends with that, the next one does not try it again.
+    If it ends this run, the next run does not search.
     """
 
     def put(kept: plan_cache.PlanCache) -> None:
@@ -133,14 +134,14 @@ class Memory:
     self._beside("risk", put)
 
   def note_survival(self) -> None:
-    """Notes that the run survived it."""
+    """Records that the run survived the proposal."""
     if self._is_at_risk:
       self._is_at_risk = False
       atexit.unregister(self._at_end)
       self._beside("risk", lambda kept: kept.risk.drop())
 
   def end_well(self) -> None:
-    """Notes that the program ends normally."""
+    """Records that the program ends normally."""
     kept = self._open_kept()
     if kept is not None:
       kept.risk.drop()
@@ -148,7 +149,7 @@ class Memory:
   def _beside(
     self, what: str, change: Callable[[plan_cache.PlanCache], None]
   ) -> None:
-    """Changes what is saved, in a thread, as file systems may be slow."""
+    """Changes a file in a thread, because file systems may be slow."""
     self._latest[what] = change
 
     def run() -> None:
@@ -168,7 +169,7 @@ class Memory:
 
 
 def _entry(trials: Sequence[phases.Trial]) -> plan_cache.Entry:
-  """The entry for the trials of a run."""
+  """The cache entry for the trials of a run."""
   from lagom_xla.live import plan_cache
 
   adopted = [it for it in trials if it.is_adopted]
@@ -182,7 +183,7 @@ def _entry(trials: Sequence[phases.Trial]) -> plan_cache.Entry:
 
 
 def _end_well(ref: weakref.ref[Memory]) -> None:
-  """At exit, which neither a hang nor an abort reaches."""
+  """Calls `end_well` at exit. Neither a hang nor an abort gets here."""
   memory = ref()
   if memory is not None and getattr(sys, "last_type", None) is None:
     memory.end_well()

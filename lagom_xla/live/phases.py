@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Phases, which say what the processes of a job run at their next calls.
+"""Phases: which variants a job's processes run at their next calls.
 
-The first process decides a phase and all run it, so that all run the same
-variant of the step at the same call. Variant 0 is the step as jit runs it,
+The first process decides each phase, and all processes run it. So all run the
+same variant of the step at the same call. Variant 0 is jit's own executable,
 variant n is proposal n, and variant -n is the unchanged step built for profile
 n.
 """
@@ -22,7 +22,7 @@ from lagom_xla.live import verdict as verdict_lib
 
 
 class State(enum.StrEnum):
-  """What the loop is doing."""
+  """The state of the loop."""
 
   BASELINE = "baseline"
   PROFILE = "profiling"
@@ -36,7 +36,7 @@ class State(enum.StrEnum):
   STAY = "stopped"
 
   def in_words(self, words: str) -> str:
-    """This state and the words of its phase, as logs and reports show them."""
+    """This state with the words of its phase, for logs and reports."""
     if not words:
       return self.value
     return f"{self} {words}" if self is State.WAIT else f"{self}: {words}"
@@ -46,8 +46,8 @@ class State(enum.StrEnum):
 class Segment:
   """Consecutive calls of one variant.
 
-  If timed, the process waits for the last results and notes how long all calls
-  took; if watched, it notes that without waiting. Only the first process
+  If timed, the process waits for the last results and records the time of all
+  calls. If watched, it records the time without waiting. Only the first process
   traces.
   """
 
@@ -60,15 +60,16 @@ class Segment:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Phase:
-  """What to run at the next calls.
+  """The variants to run at the next calls.
 
   Attributes:
-    state: What the loop is doing.
-    segments: Run one after the other; none for the variant in use, forever.
-    in_use: The variant that runs unless a segment says otherwise.
+    state: The state of the loop.
+    segments: The segments to run, in order. If empty, the variant in use runs
+      forever.
+    in_use: The variant that runs unless a segment names another.
     number: The variant that is being compiled, measured or traced; 0 for none.
       Other compiled variants are dropped.
-    proposal: What to compile from now on as that variant.
+    proposal: The proposal to compile as that variant, from now on.
     words: Details for the log, if any.
   """
 
@@ -80,7 +81,7 @@ class Phase:
   words: str = ""
 
   def to_json(self) -> bytes:
-    """This phase, for `from_json`."""
+    """This phase as JSON, for `from_json`."""
     fields = dataclasses.asdict(self)
     if self.proposal is not None:
       payload = base64.b64encode(self.proposal.payload).decode()
@@ -89,7 +90,7 @@ class Phase:
 
 
 def from_json(text: bytes) -> Phase:
-  """Reads what `to_json` wrote; raises a ProcessesError for anything else."""
+  """Reads the JSON of `to_json`; raises a ProcessesError if it is invalid."""
   try:
     fields = json.loads(text)
     proposal = fields.pop("proposal")
@@ -117,7 +118,7 @@ def stay(in_use: int, words: str) -> Phase:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Vote:
-  """A process's compile of a variant, or why it failed.
+  """The result of a process's compile of a variant, or why it failed.
 
   Digests must be equal in all processes.
   """
@@ -128,7 +129,7 @@ class Vote:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Times:
-  """Times of segments, and how long calls waited for decisions and traces."""
+  """Times of segments; `stall_s` is the wait for decisions and traces."""
 
   durations_s: Sequence[float | None] = ()
   stall_s: float = 0.0
@@ -136,10 +137,10 @@ class Times:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trial:
-  """The trial of a proposal, which is variant `number`.
+  """The trial of a proposal.
 
-  `rival` is the variant that was in use. There is no verdict if the proposal
-  was not measured.
+  `number` is its variant, `rival` the variant that was in use. `verdict` is
+  None if the proposal was not measured.
   """
 
   proposal: proposals.Proposal

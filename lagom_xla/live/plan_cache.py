@@ -1,14 +1,14 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Plans kept from one run to the next, with their measurements.
+"""Cache of plans and their measurements, from one run to the next.
 
 A run that finds an entry needs no search: it tries the adopted plan first or,
-if nothing was faster, leaves the step alone. The key covers everything that a
-plan and its verdict depend on, so entries never become stale. Files may be
-deleted at any time; beyond 64 MiB in all, the least recently used are. A broken
-folder or file causes one message and counts as missing.
+if nothing was faster, leaves the step unchanged. The key covers everything that
+a plan and its verdict depend on, so entries never become stale. Files may be
+deleted at any time; above 64 MiB in total, the least recently used are deleted.
+An unreadable folder or file causes one message and counts as missing.
 
-Used in threads, because importing it takes long and file systems may be slow.
+Use it in threads: the import is slow, and file systems may be.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lagom_xla.jax_internals import lowerings
 from lagom_xla.jax_internals import request as request_lib
 from lagom_xla.validation import whole_files
 
-# Raised whenever a field of an entry changes its meaning. Part of the key.
+# Part of the key. Increment it when a field of an entry changes its meaning.
 _FORMAT = 2
 _SUFFIX = ".plan.json"
 _MAX_BYTES = 64 * 2**20
@@ -44,13 +44,13 @@ _WITHOUT = "lagom_xla ignores the plans of earlier runs"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Entry:
-  """Result of tuning a step.
+  """The result of tuning a step.
 
   Attributes:
-    date: when it was measured, in UTC (ISO 8601).
+    date: time of the measurement, in UTC (ISO 8601).
     adopted: payload of the adopted proposal; None if nothing was faster.
-    name: of that proposal, in words, or "".
-    verdict: on it, or on the last trial; "" if there was none.
+    name: the adopted proposal in words, or "".
+    verdict: the verdict on it, or on the last trial; "" without trials.
   """
 
   date: str
@@ -60,7 +60,7 @@ class Entry:
 
 
 class PlanCache:
-  """The entry of a step: a file, named by its key, that processes may share."""
+  """The cache entry of a step: a file that processes may share."""
 
   def __init__(
     self,
@@ -80,11 +80,11 @@ class PlanCache:
 
   @property
   def risk(self) -> PlanCache:
-    """A proposal that runs for the first time, or that ended a run."""
+    """The entry for a proposal that runs for the first time, or ended a run."""
     return PlanCache(self._folder, f"{self._key}-risk", warn=self._warn)
 
   def get(self) -> Entry | None:
-    """The entry; None if there is no usable one."""
+    """The entry; None if it is missing or unusable."""
     try:
       text = self._path.read_text()
     except FileNotFoundError:
@@ -101,7 +101,7 @@ class PlanCache:
     return None
 
   def put(self, entry: Entry) -> None:
-    """Saves an entry atomically, or warns; the last of several writers wins."""
+    """Saves an entry atomically, or warns; the last writer wins."""
     folder, raw = self._path.parent, dataclasses.asdict(entry)
     whole = {"checksum": self._checksum(raw), "entry": raw}
     try:
@@ -121,7 +121,7 @@ class PlanCache:
       self._say(f"lagom_xla cannot delete a plan that failed: {error}")
 
   def _checksum(self, raw: Any) -> str:
-    """Checksum of an entry under this key."""
+    """The checksum of an entry under this key."""
     text = self._key + json.dumps(raw, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -132,9 +132,9 @@ class PlanCache:
 
 
 def folder_of(named: pathlib.Path | bool) -> pathlib.Path | None:
-  """The folder of plans: the named one, the user's if True, none if False.
+  """The folder of plans: `named`, the default for True, None for False.
 
-  The user's is in the compile cache; there is none if that is off.
+  The default is in the user's compile cache; None if that cache is off.
   """
   if not isinstance(named, bool):
     return named
@@ -143,7 +143,7 @@ def folder_of(named: pathlib.Path | bool) -> pathlib.Path | None:
 
 
 def key(lowered: Any, machine: str) -> str:
-  """Equal for equal steps on equal machines under equal versions.
+  """A key that is equal for equal steps, machines and versions.
 
   Includes the settings of XLA and NCCL in this process's environment.
   """
@@ -151,7 +151,7 @@ def key(lowered: Any, machine: str) -> str:
   program: Any = step.compiler_ir("stablehlo")
   nccl = state_lib.of_environment(os.environ)
   handed = request_lib.handed_for(step)
-  # By name, as the package's own module imports what is above this one.
+  # By name, because the package's `__init__` imports modules above this one.
   package = importlib.import_module(__name__.partition(".")[0])
   parts = (
     _FORMAT,

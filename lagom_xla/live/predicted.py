@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Choice of a step's executable by prediction, made at its first call."""
+"""Choice of a step's executable by prediction, at its first call."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from lagom_xla.tuner import tuning as tuning_lib
 
 @dataclasses.dataclass(frozen=True)
 class _Chosen:
-  """An executable with its module, its plan and the tuning that found it."""
+  """An executable with its module, its plan, and the tuning that found it."""
 
   compiled: jax.stages.Compiled
   module: hlo.Module
@@ -51,7 +51,7 @@ class _Chosen:
 class Chooser:
   """Chooses the executables of one step, by a plan or by tuning.
 
-  Tunings are added to `tunings`, in the order of signatures.
+  Appends its tunings to `tunings`, in the order of signatures.
   """
 
   def __init__(
@@ -71,7 +71,7 @@ class Chooser:
     self._plans: dict[str, plan_lib.Plan] = {}
 
   def choose(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
-    """The tuned executable; raises if tuning fails in any process."""
+    """The tuned executable; raises an error if tuning fails in any process."""
     with environment.as_read(own_flags.as_read()):
       return self._choose(lowered)
 
@@ -119,7 +119,7 @@ class Chooser:
     return chosen.compiled
 
   def report(self) -> str:
-    """What was chosen, and its predicted gain."""
+    """The choice and its predicted gain, in words."""
     if self._is_planned:
       assert self._plan is not None
       return (
@@ -152,7 +152,7 @@ class Chooser:
   def _searched(
     self, lowered: jax.stages.Lowered, job: agreement.JobStore
   ) -> _Chosen:
-    """Compiles with a plan that the first process searches for."""
+    """Compiles with the plan that the first process finds."""
     if not agreement.is_first(job):
       raw = json.loads(agreement.proposal(job))
       plan = plan_lib.from_dict(raw, where="Process 0")
@@ -165,7 +165,7 @@ class Chooser:
       with compiler.alone() if is_job else contextlib.nullcontext():
         tuning = tuner.tune(
           target,
-          # CPUs that stand for GPUs act on options only.
+          # CPUs that stand for GPUs apply only options.
           in_process=is_on_gpus,
           arms=arms.within_process(target.cluster),
         )
@@ -180,8 +180,8 @@ class Chooser:
     """The step as a target for the cluster, or for the live GPUs.
 
     Raises:
-      ClusterError: No cluster is given, and the devices are of no known one.
-      TargetError: The step is for another number of devices, or works on refs.
+      ClusterError: No cluster is given, and no known cluster has these devices.
+      TargetError: The step is for another number of devices, or uses refs.
     """
     proposals.check_no_refs(lowered)
     cluster = self._cluster
@@ -221,6 +221,6 @@ def _chosen(
 
 
 def _digest(lowered: jax.stages.Lowered) -> str:
-  """Equal for signatures that are the same program to XLA."""
+  """A digest that is equal for signatures with the same program for XLA."""
   module: Any = lowered.compiler_ir("stablehlo")
   return lowerings.digest(module)

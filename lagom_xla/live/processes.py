@@ -1,11 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Check that the processes of a job run the same collectives alike.
+"""Check that a job's processes agree on their collectives and settings.
 
-Each NCCL rank chooses algorithm, protocol and channels for itself, and each
-process compiles its own executable. If choices or collectives differ, the job
-hangs and nothing says why. So before the first collective the processes compare
-the settings that they choose by, those that change compiles, and the program.
+Each NCCL rank chooses its algorithm, protocol and channels, and each process
+compiles its own executable. If choices or collectives differ, the job hangs
+without a message. So before the first collective, the processes compare the
+settings behind NCCL's choices, the settings that change compiles, and the
+program.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ if TYPE_CHECKING:
   from lagom_xla.apply.nccl import state as state_lib
   from lagom_xla.jax_internals import request as request_lib
 
-# As long as jax.distributed.initialize waits for processes, in seconds.
+# Equal to the time-out of jax.distributed.initialize, in seconds.
 _TIMEOUT_S = 300.0
-# As long as live steps wait for each other, in seconds: a process may do
-# something else between two signatures.
+# Time-out between live steps, in seconds. It is longer, because a process may
+# do other work between two signatures.
 _STEP_TIMEOUT_S = 1800.0
-# Lines of a program that are compared as one.
+# Number of program lines per digest.
 _NUM_LINES = 16
-# Hosts that a message names.
+# Most hosts that a message names.
 _MAX_HOSTS = 4
 
-# Members that were found to agree, with their vote on a step, or None.
+# Members that agreed, with their vote on a step, or None.
 _agreed: set[tuple[store_lib.Store, tuple[int, ...], bytes | None]] = set()
 _lock = threading.Lock()
 
@@ -52,11 +53,12 @@ def check_processes(*, timeout_s: float = _TIMEOUT_S) -> None:
   first collective. It compares the NCCL tuner plugin and its table, the NCCL
   settings that ranks choose by (including nccl.conf), the plan whose env.sh was
   sourced, the XLA_FLAGS that change compiles for GPUs (not dumps, for example),
-  and JAX's settings that reach XLA. This makes XLA read its flags, but uses no
-  device. After it has passed, or in a job of one process, it returns at once.
+  and JAX's settings that reach XLA. XLA then reads its flags, but no device is
+  used. Once the check has passed, or in a job of one process, it returns at
+  once.
 
   Args:
-    timeout_s: how long to wait for the other processes.
+    timeout_s: time to wait for the other processes, in seconds.
 
   Raises:
     SettingsDifferError: settings differ; the message says where, and is the
@@ -67,7 +69,7 @@ def check_processes(*, timeout_s: float = _TIMEOUT_S) -> None:
 
 
 def check_step(members: Iterable[int], lowered: jax.stages.Lowered) -> None:
-  """As `check_processes`, for the processes of a step and for its program."""
+  """Like `check_processes`, for a step's processes and its program."""
   check(members, lowered, timeout_s=_STEP_TIMEOUT_S)
 
 
@@ -77,7 +79,7 @@ def check(
   *,
   timeout_s: float = _TIMEOUT_S,
 ) -> None:
-  """As `check_processes`, for some processes of the job, None for all."""
+  """Like `check_processes`, for `members` of the job; None for all."""
   store = store_lib.of_job()
   if store is None:
     return
@@ -86,7 +88,7 @@ def check(
   with _lock:
     if len(chosen) < 2:
       return
-    # After Ctrl-C in a first call, only the interrupted processes repeat it.
+    # After Ctrl-C in a first call, only interrupted processes repeat the check.
     of_step = None if lowered is None else vote(os.environ, lowered)
     known = {(store, chosen, of_step)}
     if of_step is None:
@@ -101,15 +103,18 @@ def check(
   if decision.is_answered:
     raise errors.SettingsDifferError(decision.reason)
   raise errors.ProcessesError(
-    f"The settings of this job's processes cannot be compared:"
-    f" {decision.reason} Start all processes, and have each make this call."
+    f"Cannot compare the settings of this job's processes: {decision.reason}"
+    " Start all processes, and make this call in each."
   )
 
 
 def _compared(
   members: tuple[int, ...], shown: bytes, timeout_s: float
 ) -> agreement.Decision:
-  """The members' decision on their settings; after Ctrl-C the same question."""
+  """The members' decision on their settings.
+
+  After Ctrl-C, the next call votes on the same question again.
+  """
   store = agreement.next_store("settings", members)
   try:
     decision = agreement.decision(store, shown, difference, timeout_s=timeout_s)
@@ -123,8 +128,8 @@ def _compared(
 def vote(
   environ: Mapping[str, str], lowered: jax.stages.Lowered | None = None
 ) -> bytes:
-  """What a process with these variables shows the others, for `difference`."""
-  # Not imported where the job has one process.
+  """The settings of a process with these variables, for `difference`."""
+  # Imported here, because a job of one process does not need them.
   from lagom_xla.apply.nccl import state as state_lib
   from lagom_xla.jax_internals import request
 
@@ -144,7 +149,7 @@ def vote(
 def _compiled(
   environ: Mapping[str, str], handed: request_lib.Handed
 ) -> tuple[str, Mapping[str, str]]:
-  """A hash of all options that change compiles, and those that are set.
+  """A hash of all options that change compiles, and the options that are set.
 
   XLA has already read the flags of this process's own environment.
   """
@@ -161,7 +166,8 @@ def _compiled(
     else:
       values = debug_options.under(text)
   except (OSError, ValueError, errors.OptionsError, errors.ProbeError):
-    flags, values = (), {}  # XLA would end the process, or hides its options.
+    # XLA would end the process on these flags, or does not show its options.
+    flags, values = (), {}
   everything = environment.of_step({**values, **beside.values})
   named = {f.name: values.get(f.name, f.value or "") for f in flags}
   told = environment.of_step({**named, **beside.values})
@@ -172,7 +178,7 @@ def _compiled(
 
 
 def difference(votes: Mapping[int, bytes]) -> str | None:
-  """What differs between processes, in a sentence; None if nothing does."""
+  """The differences between processes, in a sentence; None without any."""
   read = {member: json.loads(shown) for member, shown in votes.items()}
   hosts = {member: shown["host"] for member, shown in read.items()}
   differences = list(_differences("settings", read, hosts))
@@ -184,7 +190,7 @@ def difference(votes: Mapping[int, bytes]) -> str | None:
       "The settings of this job's processes differ, so its collectives may"
       f" hang: {'; '.join(differences)}. Source the same plan's env.sh before"
       " every process starts, install the plugin on all nodes or on none, and"
-      " set the same options of XLA and JAX."
+      " set the same options for XLA and JAX."
     )
   programs = {member: shown["program"] for member, shown in read.items()}
   return _other_programs(programs, hosts)
@@ -193,7 +199,7 @@ def difference(votes: Mapping[int, bytes]) -> str | None:
 def _differences(
   part: str, read: Mapping[int, Any], hosts: Mapping[int, str]
 ) -> Iterator[str]:
-  """What differs in one part of the votes, by name."""
+  """Yields the differences in one part of the votes, by name."""
   from lagom_xla.apply.nccl import state as state_lib
 
   entries = {
@@ -212,7 +218,10 @@ def _differences(
 def _other_programs(
   programs: Mapping[int, Sequence[str]], hosts: Mapping[int, str]
 ) -> str | None:
-  """Who lowered another program than the first process; None if nobody did."""
+  """The processes with another program than the first's, in a sentence.
+
+  None if all are equal.
+  """
   first = min(programs)
   others = [m for m in sorted(programs) if programs[m] != programs[first]]
   if not others:
@@ -222,11 +231,10 @@ def _other_programs(
   line = place * _NUM_LINES + 1
   return (
     "The processes of this job lower the step to different programs, so its"
-    " collectives may hang: that of"
-    f" {_where(others, hosts)} differs from that of {_where([first], hosts)} in"
-    f" lines {line} to {line + _NUM_LINES - 1} of"
-    " step.lower(...).as_text(). Look there for a shape, a sharding, a constant"
-    " or an operation that depends on the process."
+    f" collectives may hang: {_where(others, hosts)} and"
+    f" {_where([first], hosts)} differ in lines {line} to"
+    f" {line + _NUM_LINES - 1} of step.lower(...).as_text(). Look there for a"
+    " shape, sharding, constant or operation that depends on the process."
   )
 
 
@@ -235,7 +243,7 @@ def _difference(
   settings: Mapping[int, Mapping[str, state_lib.Entry]],
   hosts: Mapping[int, str],
 ) -> str | None:
-  """Who has which value of a setting; None if all have the same."""
+  """The values of a setting and their processes; None if all are equal."""
   members_by_entry: dict[state_lib.Entry | None, list[int]] = {}
   for member in sorted(settings):
     entry = settings[member].get(name)

@@ -1,13 +1,13 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Proposals of other ways to run a step, and proposers for each platform.
+"""Proposals: other ways to run a step. Each platform has a proposer.
 
-A proposer knows one kind of device. It proposes other ways to run a step there
-and compiles them, but measures nothing. A proposal is bytes, so that every
-process of a job can compile the same.
+A proposer makes and compiles proposals for one kind of device. It measures
+nothing. A proposal is bytes, so that every process of a job can compile the
+same.
 
 Importing a proposer takes most of a second. Runs that are too short for a
-search never do it; in others a thread does while the step trains.
+search never import it; longer runs do in a thread, while the step trains.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Proposal:
   """Another way to run a step, named in a few words.
 
   Every process of the job compiles it from `payload`, which is JSON.
-  `predicted_ratio` is its predicted step time over the baseline's.
+  `predicted_ratio` is the predicted step time over the baseline's.
   """
 
   name: str
@@ -61,8 +61,8 @@ class Proposer(Protocol):
   """Makes proposals for one kind of device, and compiles them.
 
   Attributes:
-    has_profile_build: Whether a profiler sees more of the step if it is
-      compiled by `compile_for_profile`.
+    has_profile_build: Whether traces show more of the step as compiled by
+      `compile_for_profile`.
   """
 
   has_profile_build: bool = False
@@ -79,7 +79,7 @@ class Proposer(Protocol):
     training keeps the variant in use.
 
     Returns:
-      Why there are no more, if it is not that all were yielded.
+      The reason to stop, if it is not that all proposals were yielded.
     """
 
   def compile(
@@ -101,7 +101,7 @@ class Proposer(Protocol):
 
 
 class _Deferred:
-  """Stands for a proposer that is made on first use."""
+  """A stand-in for a proposer that is made on first use."""
 
   def __init__(self, make: Callable[[], Proposer], has_profile_build: bool):
     self.has_profile_build = has_profile_build
@@ -115,7 +115,7 @@ class _Deferred:
     with self._lock:
       if self._made is None:
         self._made = self._make()
-        # Here, as the training thread needs it for verdicts.
+        # Imported here, because the training thread needs it for verdicts.
         importlib.import_module("scipy.special")
       return getattr(self._made, name)
 
@@ -123,21 +123,21 @@ class _Deferred:
 def deferred(
   make: Callable[[], Proposer], *, has_profile_build: bool = False
 ) -> Proposer:
-  """A proposer that is made by the thread that first uses it."""
+  """A proposer that the first thread to use it makes."""
   return cast(Proposer, _Deferred(make, has_profile_build))
 
 
 def check_no_refs(lowered: jax.stages.Lowered) -> None:
   """Raises a TargetError if a step uses refs.
 
-  JAX (0.10.2 to 0.12) does not show types and shardings of such an executable's
-  results, so nothing says whether it may replace another one.
+  JAX (0.10.2 to 0.12) does not expose the types and shardings of such an
+  executable's results. So whether it may replace another cannot be checked.
   """
   if lowerings.changes_refs(lowered):
     raise errors.TargetError(
-      "it uses a jax.ref.Ref (jax.new_ref), and results of executables with"
-      " one cannot be compared; to have it tuned, pass the array itself,"
-      " donated, and return the new one."
+      "it uses a jax.ref.Ref (jax.new_ref), and the results of executables"
+      " with refs cannot be compared. To tune it, pass the array itself,"
+      " donated, and return the new array."
     )
 
 
@@ -155,7 +155,7 @@ def devices_of(lowered: jax.stages.Lowered) -> str:
 
 
 def of_live_gpus() -> cluster_lib.Cluster:
-  """The cluster that the GPUs of this job make up."""
+  """The cluster of this job's GPUs."""
   from lagom_xla import cluster as cluster_lib
 
   return cluster_lib.of_devices(jax.devices())
@@ -164,9 +164,9 @@ def of_live_gpus() -> cluster_lib.Cluster:
 def machine_of(
   lowered: jax.stages.Lowered, cluster: cluster_lib.Cluster | None
 ) -> str:
-  """The machine, as far as step times depend on it.
+  """A description of the machine, as far as step times depend on it.
 
-  On GPUs that is `cluster`, or the cluster of the live GPUs; raises a
+  On GPUs, it describes `cluster`, or the cluster of the live GPUs. Raises a
   ClusterError if their kind is unknown.
   """
   if platform_of(lowered) == "gpu":
@@ -180,6 +180,6 @@ def machine_of(
 def nothing_to_tune(platform: str) -> errors.ClusterError:
   """The error for a platform without a proposer."""
   return errors.ClusterError(
-    f"nothing is tuned on {platform} devices; to tune by predictions, name the"
-    " GPUs that they stand for with cluster=."
+    f"{platform} devices cannot be tuned. To tune by predictions, name the GPUs"
+    " that they stand for with cluster=."
   )

@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Background threads, and how they end with the process.
+"""Background threads, and their end with the process.
 
-A thread inside XLA when Python exits may abort the process, so that a finished
-training would end with an error. So exit waits for threads for a while. After
-Ctrl-C the program must end at once: it does not wait, and kills itself by the
-signal, as Python does, before the thread can return.
+A thread that is inside XLA when Python exits may abort the process. A finished
+training would then end with an error. So the exit waits for threads for a
+while. After Ctrl-C the program must end at once: it does not wait, and kills
+itself by the signal, as Python does, before the thread can return.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ import weakref
 
 from lagom_xla import errors
 
-# How long to wait for threads after Ctrl-C, in seconds.
+# Wait for threads after Ctrl-C, in seconds.
 _INTERRUPTED_S = 0.5
 
 
 def _is_ending() -> bool:
   """Whether this program ends because of an uncaught KeyboardInterrupt."""
-  is_interactive = hasattr(sys, "ps1")  # There it was caught.
+  is_interactive = hasattr(sys, "ps1")  # The prompt caught it.
   latest = getattr(sys, "last_type", None)
   return not is_interactive and latest is KeyboardInterrupt
 
 
 def _go_by_signal() -> None:
-  """Runs the other exit functions, and ends by SIGINT."""
+  """Runs the other exit functions, then ends the process by SIGINT."""
   atexit._run_exitfuncs()
   for stream in (sys.stdout, sys.stderr):
     if stream is not None:
@@ -44,14 +44,14 @@ def _go_by_signal() -> None:
   os.kill(os.getpid(), signal.SIGINT)
 
 
-# For all threads together, in seconds; a thread that hangs is abandoned.
+# Wait for all threads together, in seconds. A hanging thread is abandoned.
 _LONGEST_S = 20.0
-# Time to tell the other processes, in seconds.
+# Time for messages to the other processes, in seconds.
 _LEAVE_S = 1.0
 
 _running: dict[threading.Thread, threading.Event] = {}
 _leaving: weakref.WeakSet[Leaving] = weakref.WeakSet()
-# Set when the process ends: no thread starts any more.
+# Set when the process ends: threads no longer start.
 _is_over = threading.Event()
 _lock = threading.Lock()
 
@@ -59,7 +59,7 @@ _lock = threading.Lock()
 def start(
   name: str, run: Callable[[], None], stop: threading.Event
 ) -> threading.Thread:
-  """Starts a thread."""
+  """Starts a thread; `stop` is set when the process ends."""
 
   def run_noted() -> None:
     # Ctrl-C may have ended the thread that started this one.
@@ -74,18 +74,18 @@ def start(
 
 
 class Leaving(Protocol):
-  """An object that tells the job's other processes when this one ends."""
+  """Tells the job's other processes when this one ends."""
 
   def leave(self) -> None:
-    """Tells them that this process ends; a ProcessesError if it cannot."""
+    """Tells them that this process ends; raises a ProcessesError on failure."""
 
 
 def leave_at_end(leaving: Leaving) -> None:
-  """Has `leaving` tell the others at exit, if it still exists.
+  """Calls `leaving.leave` at exit, if the object still exists.
 
-  JAX processes wait for each other at exit. So one that ends, for example by
-  Ctrl-C, and others that wait for its decision would deadlock. It is called
-  before threads are waited for.
+  JAX processes wait for each other at exit. So a process that ends, for example
+  by Ctrl-C, would deadlock with others that wait for its decision. The call
+  comes before the wait for threads.
   """
   _register()
   _leaving.add(leaving)
@@ -102,7 +102,7 @@ def join(longest_s: float = _LONGEST_S) -> bool:
 
 
 def _note(thread: threading.Thread, stop: threading.Event) -> bool:
-  """Registers a thread to wait for; false if the process is already ending."""
+  """Registers a thread to wait for; False if the process is already ending."""
   with _lock:
     for ended in [it for it in _running if not it.is_alive()]:
       del _running[ended]
@@ -112,7 +112,7 @@ def _note(thread: threading.Thread, stop: threading.Event) -> bool:
 
 
 def _register() -> None:
-  """Registers `_end` anew: exit functions run last registered first."""
+  """Registers `_end` again, so that it runs before other exit functions."""
   atexit.unregister(_end)
   atexit.register(_end, os.getpid())
 
@@ -133,7 +133,7 @@ def _end(process: int) -> None:
 
 
 def _leave() -> None:
-  """Calls `leave` of all that still exist."""
+  """Calls `leave` of all registered objects that still exist."""
 
   def leave() -> None:
     for one in leaving:

@@ -1,16 +1,16 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Signatures of a step: what each runs at a call, and how long blocks take.
+"""Signatures of a step: which variant each call runs, and the times of blocks.
 
 A timed block lasts from the end of the previous block until the results of its
-last call are ready. So it includes what the user's program does between calls,
-for all variants alike. The clock stops while the program calls the step with
-other shapes.
+last call are ready. So it includes the program's own work between calls, for
+all variants alike. The clock stops while the program calls the step with other
+shapes.
 
-After `jax.clear_caches` jit traces, lowers and compiles a step again. Variants
-are then compiled again, too, and verdicts stay. Jit also lowers again after the
-import of a module that adds trace settings, such as Pallas; variants stay valid
-then.
+After `jax.clear_caches` jit traces, lowers and compiles the step again. The
+variants are then recompiled, and verdicts stay. Jit also lowers again after the
+import of a module that adds trace settings, such as Pallas; variants then stay
+valid.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from lagom_xla.jax_internals import lowerings
 from lagom_xla.live import coordinator as coordinator_lib
 from lagom_xla.live import phases
 
-# Times of a phase -> the next one, the same in all processes.
+# Times of a phase -> the next phase, the same in all processes.
 Follow = Callable[[phases.Times], phases.Phase]
 
 
 class Runner:
-  """Runs the phases of one signature, and traces if its coordinator does.
+  """Runs the phases of one signature; traces if its coordinator has a tracer.
 
   `segment` is None once calls are no longer counted.
   """
@@ -66,11 +66,11 @@ class Runner:
     return self.segment.variant
 
   def lend(self) -> float:
-    """How many calls may skip `begin` and `end`; they count as made.
+    """The number of calls that may skip `begin` and `end`; counts them as made.
 
-    In a block these are all but the first and the last, unless it alternates
-    with blocks of another variant: errors must be noticed there, and compared
-    variants be called alike.
+    In a block, all calls but the first and last. None in a block that
+    alternates with another variant's: errors must be noticed, and compared
+    variants must be called alike.
     """
     if self.segment is None:
       return math.inf
@@ -82,13 +82,13 @@ class Runner:
   def take_back(self, num_calls: float) -> None:
     """Takes back lent calls that were not made.
 
-    Concurrent threads count them only roughly: takes back at most those lent.
+    Takes back at most the number lent, because concurrent threads miscount.
     """
     self._num_left += int(min(max(num_calls, 0), self._num_lent))
     self._num_lent = 0
 
   def begin(self, arguments: object) -> contextlib.AbstractContextManager[Any]:
-    """Called before a call, which must be made inside the result."""
+    """Begins a call; make the call inside the returned context."""
     self._num_lent = 0
     if self.segment is not None and not self._num_left:
       self._end_segment(self.segment)
@@ -107,7 +107,7 @@ class Runner:
     return contextlib.nullcontext()
 
   def end(self, results: object) -> None:
-    """Called after a call."""
+    """Ends a call."""
     segment = self.segment
     if segment is None:
       return
@@ -124,16 +124,16 @@ class Runner:
   def told_if_it_hangs(
     self, variant: int
   ) -> contextlib.AbstractContextManager[None]:
-    """A context around a wait that logs the variant if it takes long.
+    """A context that logs the variant if the wait inside takes too long.
 
-    Does so for the variant in use, too, in phases that compare it with another.
+    In phases that compare two variants, this includes the variant in use.
     """
     if self._coordinator is None or self._is_plain:
       return contextlib.nullcontext()
     return self._coordinator.told_if_it_hangs(variant)
 
   def pause(self, arguments: object) -> None:
-    """Stops the clock, as the step is called with other shapes.
+    """Stops the clock when the step is called with other shapes.
 
     Waits for `arguments`, which often hold results of this runner's calls.
     """
@@ -147,15 +147,15 @@ class Runner:
       self._end_trace()
 
   def stall(self, seconds: float) -> None:
-    """Excludes time that the running call loses from its block."""
+    """Excludes time lost by the running call from its block."""
     self._stall_s += seconds
     if self._mark_s is not None:
       self._mark_s += seconds
 
   def _end_segment(self, segment: phases.Segment) -> None:
-    """Ends its trace and notes its time.
+    """Ends the segment's trace and records its time.
 
-    It acts only once: after Ctrl-C the next call tries again.
+    Does nothing if already done: after Ctrl-C the next call comes here again.
     """
     if len(self._ends_s) > self._index:
       return
@@ -209,12 +209,12 @@ class Runner:
 
 
 def wait_for(values: object) -> None:
-  """Waits for values; errors are left to whoever uses them, as under jit."""
+  """Waits for values; errors surface when the values are used, as under jit."""
   _failure_of(values)
 
 
 def _failure_of(values: object) -> Exception | None:
-  """Waits for values, and returns what went wrong with them."""
+  """Waits for values; returns the error of their computation, if any."""
   try:
     jax.block_until_ready(values)
   except Exception as error:
@@ -222,7 +222,7 @@ def _failure_of(values: object) -> Exception | None:
   return None
 
 
-# In jaxlib's errors that come from a Python callback (py_client_cpu.cc and
+# Part of jaxlib's message when a Python callback raised (py_client_cpu.cc and
 # callback.cc, JAX 0.10.2 to 0.12).
 _CALLBACK_ERROR = "CpuCallback error"
 
@@ -230,8 +230,8 @@ _CALLBACK_ERROR = "CpuCallback error"
 class Signature:
   """One signature of a step.
 
-  `executable` returns a variant other than jit's own by its number. There is no
-  coordinator if nothing is tried.
+  `executable` returns a variant, other than jit's own, by its number.
+  `coordinator` is None if the signature is not tuned.
   """
 
   def __init__(
@@ -245,7 +245,7 @@ class Signature:
     self._executable = executable
     self.coordinator = coordinator
     self._has_failed = False
-    # Variants whose first results were waited for; 0 needs no wait.
+    # Variants whose first results are ready; 0 needs no wait.
     self._has_run = {0}
     self._lanes: dict[int, Any] = {}
     self.runner = Runner(follow, coordinator)
@@ -257,11 +257,11 @@ class Signature:
 
   @property
   def in_use(self) -> int:
-    """The variant that runs when nothing is measured."""
+    """The variant that runs when no other is measured."""
     return 0 if self._has_failed else self.runner.phase.in_use
 
   def lane(self, variant: int, answer: Callable[..., dispatch.Answer]) -> Any:
-    """A function of jit's type that runs a variant, with misses to `answer`."""
+    """A function of jit's type for a variant; cache misses go to `answer`."""
     kept = {0, variant, self.in_use, self.runner.phase.number}
     for gone in self._lanes.keys() - kept:
       del self._lanes[gone]
@@ -272,7 +272,7 @@ class Signature:
   def run(
     self, variant: int, args: tuple[Any, ...], kwargs: dict[str, Any]
   ) -> dispatch.Answer:
-    """Runs a call with a variant, and answers C++."""
+    """Runs a call with a variant; returns the answer to C++."""
     if variant == 0:
       return self._jitted.run(*args, **kwargs)
     compiled = self._executable(variant)
@@ -284,9 +284,9 @@ class Signature:
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
   ) -> Any:
-    """Makes the next call, again as jit does if a variant fails and it can.
+    """Makes the next call; if a variant fails, repeats it as jit, if possible.
 
-    On GPUs a call returns before it fails, so this waits for the results of a
+    On GPUs a call returns before it fails. So this waits for the results of a
     variant's first call.
     """
     variant = self.variant
@@ -330,9 +330,10 @@ class Signature:
     return coordinator is not None and coordinator.variants.is_of(lowered)
 
   def renew(self, lowered: jax.stages.Lowered) -> None:
-    """Goes on with the same step, lowered again after a clearing of caches."""
-    self._lanes.clear()  # One of them asks.
-    lowered.compile()  # As jit is about to, so that no block includes it.
+    """Continues with the step as lowered again after `jax.clear_caches`."""
+    self._lanes.clear()  # The caller is one of them.
+    # Jit would compile it at this call. Compiled here, it counts in no block.
+    lowered.compile()
     try:
       if self.coordinator is not None:
         self.coordinator.variants.renew(lowered)
@@ -342,22 +343,22 @@ class Signature:
   def fail(
     self, error: Exception, variant: int, *, is_lost: bool = False
   ) -> None:
-    """Runs only jit's own executable from now on, as a variant failed.
+    """Runs only jit's own executable from now on, because a variant failed.
 
-    `is_lost` says that donated arguments, and so the program's state, are lost.
+    `is_lost`: donated arguments, and so the program's state, are lost.
     """
     self._has_failed = True
     if self.coordinator is not None:
       self.coordinator.fail(error, variant, is_lost=is_lost)
 
   def close(self) -> None:
-    """Drops what was compiled for it, as it is no longer called."""
+    """Drops its executables when it is no longer called."""
     self._lanes.clear()
     if self.coordinator is not None:
       self.coordinator.close()
 
   def complaint(self) -> str | None:
-    """What to warn of, if anything."""
+    """The warning to show, if any."""
     return None if self.coordinator is None else self.coordinator.complaint
 
 
@@ -373,10 +374,10 @@ def fixed(
 def is_final(
   error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> bool:
-  """Whether an error is the caller's, so that the call must not be repeated.
+  """Whether a failed call must not be repeated.
 
-  That is so if a callback of the step raised, as it had its effects, or if
-  arguments were deleted, as donated ones are.
+  It must not if a callback of the step raised, because its effects would
+  repeat, or if arguments were deleted, as donated ones are.
   """
   return _is_callers(error) or _are_gone(args, kwargs)
 
@@ -393,15 +394,15 @@ def _are_gone(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
   )
 
 
-# Makes the signature of a new lowering.
+# Makes the signature for a new lowering.
 Begin = Callable[[dispatch.Jitted, jax.stages.Lowered], Signature]
 
 
 class Signatures:
   """The signatures of a step; readable while another thread begins one.
 
-  `begin` makes that of a new lowering, and raises only what the caller of the
-  step should see.
+  `begin` makes the signature for a new lowering. It raises only errors that the
+  caller of the step should see.
   """
 
   def __init__(self, jitted: dispatch.Jitted, begin: Begin):
@@ -412,7 +413,7 @@ class Signatures:
     self._clearings = caches.Clearings()
 
   def __iter__(self) -> Iterator[Signature]:
-    """The signatures that JAX knows, each once."""
+    """The signatures in JAX's caches, each once."""
     return iter(list(dict.fromkeys(self._known.values())))
 
   def find(self, lowered: jax.stages.Lowered) -> Signature | None:
@@ -420,9 +421,9 @@ class Signatures:
     return self._known.get(lowerings.identity_of(lowered))
 
   def begin(self, lowered: jax.stages.Lowered) -> Signature:
-    """A new signature, or a known or stale one of the same step.
+    """A new signature, or a known or stale one for the same step.
 
-    A stale one is compiled again.
+    Stale signatures are recompiled.
     """
     if self._clearings.has_come():
       self._stale += [it for it in self if it.coordinator is not None]
@@ -438,7 +439,7 @@ class Signatures:
     return found
 
   def fail(self, error: Exception) -> None:
-    """Runs only jit's own executables from now on, as a variant raised."""
+    """Runs only jit's own executables from now on; a variant raised."""
     for signature in self:
       signature.fail(error, signature.in_use)
 

@@ -1,17 +1,16 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A step that is called like the jitted one, and runs phases meanwhile.
+"""A drop-in replacement for a jitted step that runs the tuning phases.
 
-A call goes to a lane, a function of jit's own type, which knows one variant of
-the last signature. C++ looks the signature up, as in jit, and asks Python only
-if it is another one. While the variant in use is watched or final, and in
-blocks that are not compared, a call costs only that and a count beyond jit.
+Each call goes to a lane: a function of jit's own type that runs one variant of
+the last signature. C++ looks up the signature, as in jit, and calls Python only
+if it changed. While the variant in use is watched or final, and in blocks that
+are not compared, a call adds only a counter to jit's own cost.
 
-A call of another signature than the last costs about 100 us in Python. So
-signatures that keep alternating share one lane once they are done. That lane
-counts nothing and so sees no drift. Therefore they leave it for one window
-each, then rest for a hundred calls per turn, so that turns cost about 1 us per
-call.
+A change of signature costs about 100 us in Python. So signatures that keep
+alternating share one lane once they are tuned. The shared lane counts no calls
+and cannot detect drift. So each signature leaves it for one window, and then
+rests for 100 calls per turn. Turns then cost about 1 us per call.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ REST_CALLS = 100
 
 
 class Turns:
-  """Counts turns between signatures, and says when to rest."""
+  """Counts changes of signature, and decides when to rest."""
 
   def __init__(self) -> None:
     self.restart()
 
   def restart(self) -> None:
-    """Starts again, as signatures changed."""
+    """Starts counting again."""
     self._num_turns = 0
     # Signatures that took turns since the last rest -> their windows before.
     self._num_before: dict[signatures.Runner, int] = {}
@@ -56,17 +55,17 @@ class Turns:
   def take(
     self, current: signatures.Runner, runners: Iterable[signatures.Runner]
   ) -> float | None:
-    """Notes a turn of one of the runners.
+    """Records a turn of `current`.
 
-    Returns for how many calls to rest, infinity if none is watched; None to go
-    on.
+    Returns the number of calls to rest: infinity if no runner is watched, None
+    for no rest.
     """
     if not all(it.segment is None or it.segment.is_watched for it in runners):
       self.restart()
       return None
     self._num_turns += 1
     self._num_before.setdefault(current, current.num_phases)
-    # Whether a watched one has not completed a window yet.
+    # Whether a watched runner has yet to complete a window.
     lacks_windows = self._has_rested and any(
       it.segment is not None and it.num_phases == before
       for it, before in self._num_before.items()
@@ -78,16 +77,18 @@ class Turns:
     return REST_CALLS * self._num_turns
 
 
-# Free calls while a call is counted otherwise.
+# `_num_free` while every call goes through `_call_counted`.
 _NONE_FREE = -1
 
 
 class LiveStep:
-  """A jitted step that is tuned as it is called.
+  """A jitted step that is tuned while it is called.
 
-  It has the attributes of the jitted one, and binds as a method. It pickles as
-  a call of `remake`, and `report` is its repr. Raises an UnsupportedError on a
-  JAX with unknown internals.
+  It has the attributes of the jitted step, and binds as a method. It pickles as
+  a call of `remake`. Its repr is `report()`.
+
+  Raises:
+    UnsupportedError: JAX's internals are not those of a known version.
   """
 
   def __init__(
@@ -106,15 +107,16 @@ class LiveStep:
     self._signatures = signatures.Signatures(self._jitted, begin)
     self._warner = warner
     self._current: signatures.Signature | None = None
-    # The signature to go on with after a rest.
+    # The signature to resume after a rest.
     self._woken: signatures.Signature | None = None
     self._turns = Turns()
     self._is_own = True
     self._lock = threading.RLock()
-    # Whether the lock is held, as a signal handler could take it within a call.
+    # Whether a call is in progress. The lock alone cannot tell: a signal
+    # handler runs in the same thread, and the lock is reentrant.
     self._is_busy = False
     self._rest = self._shared_lane()
-    # Calls that may still go to the lane directly.
+    # Calls left that may go directly to the lane.
     self._num_free: float = _NONE_FREE
     self._lane = self._rest
 
@@ -146,7 +148,7 @@ class LiveStep:
     return getattr(self._jitted.function, name)
 
   def clear_cache(self) -> None:
-    """As of the jitted step; what is traced again is tuned again."""
+    """Clears the jitted step's cache; retraced signatures are tuned again."""
     self._jitted.function.clear_cache()
     with self._lock:
       self._signatures.close()
@@ -154,7 +156,7 @@ class LiveStep:
       self._begin_with(self._shared_lane(), _NONE_FREE)
 
   def _call_counted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call that is counted, timed, traced, or of a new signature."""
+    """Makes a call that is counted, timed, traced, or of a new signature."""
     config: Any = jax.config
     if config.jax_disable_jit or dispatch.is_transformed(args, kwargs):
       return self._jitted.function(*args, **kwargs)
@@ -175,9 +177,9 @@ class LiveStep:
       self._warn()
 
   def _call_beside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call from another thread or a signal handler during a counted one.
+    """Makes a call from another thread or signal handler, during a counted one.
 
-    It does not take part in what that one measures.
+    It is not part of the measurement.
     """
     try:
       return self._rest(*args, **kwargs)
@@ -190,7 +192,7 @@ class LiveStep:
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
   ) -> Any:
-    """A call that most likely has this signature."""
+    """Makes a call that most likely has this signature."""
     runner = signature.runner
     in_use = signature.in_use
     self._is_own = True
@@ -208,7 +210,7 @@ class LiveStep:
   def _recover(
     self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]
   ) -> Any:
-    """Repeats a call as jit does if an adopted variant raised."""
+    """Repeats a call with jit's own executable if an adopted variant raised."""
     is_final = signatures.is_final(error, args, kwargs)
     if is_final or not any(it.in_use for it in self._signatures):
       raise error
@@ -220,13 +222,13 @@ class LiveStep:
     return results
 
   def _begin_with(self, rest: Any, num_free: float) -> None:
-    """Uses a shared lane for so many calls, and forgets the last signature."""
+    """Uses a shared lane for `num_free` calls; forgets the last signature."""
     self._lane = self._rest = rest
     self._num_free = num_free
     self._current = self._woken = None
 
   def _lane_of(self, signature: signatures.Signature, variant: int) -> Any:
-    """The lane for a variant of one signature."""
+    """The lane that runs a variant of one signature."""
 
     def answer(*args: Any, **kwargs: Any) -> dispatch.Answer:
       start_s = time.perf_counter()
@@ -238,7 +240,7 @@ class LiveStep:
         return self._jitted.run(*args, **kwargs)
       found = self._signatures.find(lowered)
       if found is signature:
-        # The shared lane has lowered it before, as jit does.
+        # The shared lane already lowered it, as jit does.
         signature.runner.stall(time.perf_counter() - start_s)
         return signature.run(variant, args, kwargs)
       return self._turn(lowered, args, kwargs)
@@ -246,7 +248,7 @@ class LiveStep:
     return signature.lane(variant, answer)
 
   def _shared_lane(self) -> Any:
-    """A lane for all signatures, each with its variant in use."""
+    """A lane that runs each signature's variant in use."""
 
     def answer(*args: Any, **kwargs: Any) -> dispatch.Answer:
       lowered = self._jitted.lowered(args, kwargs)
@@ -265,16 +267,16 @@ class LiveStep:
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
   ) -> dispatch.Answer:
-    """A call of another signature than the last, or of a new one.
+    """Makes a call whose signature is new or differs from the last call's.
 
-    C++ is told to ask again at the next call.
+    Tells C++ to call Python again at the next call.
     """
     if not self._lock.acquire(blocking=False):
       return self._jitted.run(*args, **kwargs)[0], None, True
     was_busy, self._is_busy = self._is_busy, True
     try:
       if self._current is not None:
-        # Neither this call nor those lent have its signature.
+        # This call and the unused lent calls do not have its signature.
         self._current.runner.take_back(self._num_free + 1)
         self._current.runner.pause((args, kwargs))
       self._num_free, self._woken = _NONE_FREE, None
@@ -293,7 +295,7 @@ class LiveStep:
       self._warn()
 
   def _rest_if_done(self, found: signatures.Signature, results: object) -> None:
-    """Lets finished signatures that alternate share a lane."""
+    """Moves alternating signatures to the shared lane once they are tuned."""
     runners = [it.runner for it in self._signatures]
     num_calls = self._turns.take(found.runner, runners)
     if num_calls is not None:

@@ -1,15 +1,15 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Times of a step while it trains: in blocks, and in windows after tuning.
+"""Times of a step while it trains: blocks, and windows after tuning.
 
-A block is calls of one variant that are timed together; blocks of two variants
-alternate. The cost of tuning is relative to the mean of the baseline's blocks,
-so an error of that mean counts at every call of a search. So there are many
-blocks, each of which costs only a wait at its end.
+A block is a series of calls of one variant, timed together. Blocks of two
+variants alternate. The cost of tuning is relative to the mean of the baseline's
+blocks, so an error of that mean counts at every call of a search. So the
+baseline has many blocks. Each costs only a wait at its end.
 
-After tuning, windows of calls are timed without waiting. The first windows show
-the usual time and its variation. The step has drifted if several in a row are
-outside of that on the same side.
+After tuning, windows of calls are timed without waiting. The first windows give
+the usual time and its variation. The step has drifted if several windows in a
+row are outside this range on the same side.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import statistics
 
 from lagom_xla.live import phases
 
-# A block has as many calls as take this long, within bounds.
+# Length of a block in seconds, and bounds of its calls.
 _BLOCK_S = 0.2
 _BLOCK_CALLS = (2, 10)
-# The same for chunks, between two looks at a search or a compile, and for the
-# baseline that they are compared with. Each ends with a wait.
+# The same for chunks, which also are the blocks of a baseline. A search or
+# compile is checked after each chunk. Each ends with a wait.
 _CHUNK_S = 1.0
 _CHUNK_CALLS = (1, 20)
 
@@ -33,14 +33,14 @@ _CHUNK_CALLS = (1, 20)
 def block(
   variant: int, num_calls: int, *, is_traced: bool = False
 ) -> phases.Segment:
-  """Calls that are timed together."""
+  """A block: calls that are timed together."""
   return phases.Segment(
     variant=variant, num_calls=num_calls, is_timed=True, is_traced=is_traced
   )
 
 
 def chunk(variant: int, step_s: float) -> phases.Segment:
-  """Calls of the variant in use while something else goes on."""
+  """A chunk: calls of the variant in use while a search or compile runs."""
   return block(variant, _calls_within(_CHUNK_S, step_s, _CHUNK_CALLS))
 
 
@@ -77,25 +77,26 @@ def pairs(
 def _calls_within(
   seconds: float, step_s: float, bounds: tuple[int, int]
 ) -> int:
-  """Calls of a step of `step_s` that take so long, within bounds."""
+  """Number of calls that take `seconds` at `step_s` each, within bounds."""
   lowest, highest = bounds
   return min(max(math.ceil(seconds / step_s), lowest), highest)
 
 
-# Calls of the first blocks of a baseline: to warm up, and to size the others.
+# Calls of a baseline's first blocks. They warm up, and set the size of others.
 FIRST_BLOCKS = (3, 2, 2, 2, 2, 2)
 NUM_BLOCKS = 12
-# Blocks this much slower include something of the program's own, such as a
-# checkpoint.
+# Blocks this many times slower include other work, such as a checkpoint.
 FOREIGN_RATIO = 3.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Usual:
-  """Time of a step while nothing is tried, in seconds.
+  """Time of a step without trials, in seconds.
 
-  The mean per call, its standard error, and the standard deviation of a call,
-  as if calls were independent.
+  Attributes:
+    step_s: The mean per call.
+    error_s: The standard error of the mean.
+    deviation_s: The standard deviation of a call, as if calls were independent.
   """
 
   step_s: float
@@ -103,7 +104,7 @@ class Usual:
   deviation_s: float
 
   def times(self, ratio: float, error: float) -> Usual:
-    """The time of a variant with this ratio, which has this standard error."""
+    """The time of a variant with this ratio, of relative error `error`."""
     step_s = self.step_s * ratio
     return Usual(
       step_s=step_s,
@@ -113,7 +114,7 @@ class Usual:
 
 
 def of_blocks(blocks_s: Sequence[float], num_calls: int) -> Usual:
-  """Time of a step, from two or more blocks of so many calls each."""
+  """Time of a step, from two or more blocks of `num_calls` calls each."""
   middle_s = statistics.median(blocks_s)
   own_s = [it for it in blocks_s if it < FOREIGN_RATIO * middle_s]
   deviation_s = statistics.stdev(own_s)
@@ -126,20 +127,20 @@ def of_blocks(blocks_s: Sequence[float], num_calls: int) -> Usual:
 
 MIN_CALLS = 32
 MIN_WINDOW_S = 10.0
-# Windows that show what is usual.
+# Number of windows that define the usual time.
 _NUM_USUAL = 8
 # A window is outside if it is off by this many standard deviations and by this
-# share of the mean; otherwise a step that hardly varies would always drift.
+# share of the mean. Without the latter, a very steady step would always drift.
 _NUM_DEVIATIONS = 4.0
 _MIN_PART = 0.05
-# Windows in a row that must be outside, the first time.
+# Windows in a row that must be outside, for the first drift.
 _NUM_BEYOND = 6
 
 
 def window(
   variant: int, step_s: float, most_calls: float = math.inf
 ) -> phases.Segment:
-  """A window of a variant, with at most so many calls."""
+  """A window of a variant, with at most `most_calls` calls."""
   calls = max(MIN_CALLS, math.ceil(MIN_WINDOW_S / step_s))
   return phases.Segment(
     variant=variant, num_calls=int(min(calls, most_calls)), is_watched=True
@@ -149,8 +150,8 @@ def window(
 class Watch:
   """Detects lasting changes of the step time.
 
-  It uses medians and several windows in a row, so that single windows with a
-  checkpoint or an evaluation do not matter.
+  Uses medians and several windows in a row, so that a single window with a
+  checkpoint or an evaluation does not count.
   """
 
   def __init__(self) -> None:
@@ -160,18 +161,19 @@ class Watch:
     self._most_beyond = _NUM_BEYOND
 
   def restart(self) -> None:
-    """Learns the usual time again, and needs twice as many windows from now."""
+    """Relearns the usual time; the next drift needs twice as many windows."""
     self._usual_s.clear()
     self._num_beyond = 0
     self._most_beyond *= 2
 
   def has_drifted(self, step_s: float) -> bool:
-    """Takes the mean step time of a window; returns whether it drifted."""
+    """Adds the mean step time of a window; returns whether the step drifted."""
     if len(self._usual_s) < _NUM_USUAL:
       self._usual_s.append(step_s)
       return False
     usual_s = self.usual_s
-    # 1.4826 turns a median deviation into a standard one, for normal noise.
+    # For normal noise, 1.4826 median absolute deviations are one standard
+    # deviation.
     deviation_s = 1.4826 * statistics.median(
       abs(it - usual_s) for it in self._usual_s
     )
@@ -183,7 +185,7 @@ class Watch:
     return self._num_beyond >= self._most_beyond
 
   def in_words(self, step_s: float) -> str:
-    """The drift to this step time, in words."""
+    """The drift to `step_s`, in words."""
     return (
       f"the step time went from {1e3 * self.usual_s:.3g} ms to"
       f" {1e3 * step_s:.3g} ms and stayed there"

@@ -1,14 +1,14 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Trace of a few of the user's own steps, by jax.profiler.
+"""Traces of a few of the user's own steps, by jax.profiler.
 
 Ending and writing a trace takes as long as several steps, so a thread does it
-while training goes on. Training waits only until recording has stopped, so that
-no other steps are in the trace.
+while training continues. Training waits only until recording has stopped, so
+that the trace has no other steps.
 
-A process has only one profiler. If the program uses or wants it, or the trace
-cannot be ended or is empty, the search uses predicted costs. A trace ends by
-itself if the program stops calling the step, as it would grow forever.
+A process has only one profiler. If the program uses it, or the trace cannot be
+ended or is empty, the search uses predicted costs. A trace ends by itself if
+the program stops calling the step; otherwise it would grow forever.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from lagom_xla.live import shutdown
 
 _STEP = "lagom_xla"
 _FILES = "*.xplane.pb"
-# Seconds without a traced call, after which a trace ends.
+# A trace ends after this many seconds without a traced call.
 _LONGEST_PAUSE_S = 60.0
-# How long training waits for a profiler that hangs, in seconds. Usually it is
-# under a millisecond, or more while another trace is being written.
+# Longest wait of training for the profiler, in seconds. The usual wait is below
+# a millisecond, or longer while another trace is being written.
 _LONGEST_WAIT_S = 10.0
 _POLL_S = 1e-4
 
@@ -41,8 +41,8 @@ _POLL_S = 1e-4
 class _Session:
   """A trace, from its start until its files are written.
 
-  `is_free` is set unless it holds the profiler. `problem` says why the trace is
-  unusable.
+  `is_free` is set unless the session holds the profiler. `problem` says why the
+  trace is unusable.
   """
 
   def __init__(self) -> None:
@@ -59,7 +59,7 @@ class _Session:
 
   @property
   def folder(self) -> pathlib.Path:
-    """Where it is written to."""
+    """The folder of its files."""
     return self._temporary.path
 
   @property
@@ -69,22 +69,23 @@ class _Session:
 
   @property
   def is_ending(self) -> bool:
-    """Whether it is being ended and written."""
+    """Whether the trace is being ended and written."""
     return self._to_end.is_set() and not self.is_free.is_set()
 
   def start(self) -> None:
-    """Starts it; raises a RuntimeError if the profiler is taken."""
+    """Starts the trace; raises a RuntimeError if the profiler is in use."""
     global _latest
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     if _latest is not None:
-      _latest.end()  # That of another step, which keeps its trace.
+      _latest.end()  # The session of another step, which keeps its trace.
       if not _latest.is_free.wait(_LONGEST_WAIT_S):
         raise RuntimeError("jax.profiler is still writing another trace.")
     if profiler.is_recording():
       raise RuntimeError("the program is already taking a trace.")
     with self._lock:
-      # The thread that ends it starts first, in case no more can start later.
+      # The thread that ends the trace starts first: threads may be exhausted
+      # later.
       shutdown.start("lagom_xla trace", self._end_in_time, self._to_end)
       try:
         profiler.hold(self._give_back)
@@ -106,7 +107,7 @@ class _Session:
     return jax.profiler.StepTraceAnnotation(_STEP, step_num=self._num_traced)
 
   def end(self) -> None:
-    """Ends it in its thread; returns at once."""
+    """Ends the trace in its thread; returns at once."""
     if self._process == os.getpid():  # A fork does not have the profiler.
       self._to_end.set()
 
@@ -119,7 +120,7 @@ class _Session:
         return
 
   def close(self) -> None:
-    """Ends it and deletes the trace."""
+    """Ends the session and deletes its trace."""
     if self._process != os.getpid():
       return
     self.end()
@@ -129,17 +130,17 @@ class _Session:
         self._temporary.delete()
 
   def _give_back(self) -> None:
-    """Gives up the profiler to the program."""
+    """Releases the profiler for the program."""
     if self._process != os.getpid():
       return
     with self._lock:
       if self.is_on:
-        self.problem = "the program began a trace of its own."
+        self.problem = "the program started its own trace."
     self.end()
     self.is_free.wait(_LONGEST_WAIT_S)
 
   def _end_in_time(self) -> None:
-    """Waits until it should end, and ends it."""
+    """Waits until the trace should end, and ends it."""
     left_s = _LONGEST_PAUSE_S
     while left_s > 0 and not self._to_end.wait(left_s):
       left_s = self._called_s + _LONGEST_PAUSE_S - time.monotonic()
@@ -160,7 +161,7 @@ class _Session:
       self.is_free.set()
       if not self._is_wanted:
         self._temporary.delete()
-    processes.sweep()  # Here, as training does not wait for this thread.
+    processes.sweep()  # Training does not wait for this thread.
 
 
 _latest: _Session | None = None
@@ -186,7 +187,7 @@ class Tracer:
     self.drop()
     try:
       session = self._session = _Session()
-      # Also when this tracer is collected, and when Python ends.
+      # Also runs when this tracer is garbage-collected, and when Python ends.
       self._close = weakref.finalize(self, session.close)
       session.start()
     except Exception as error:  # An error of jaxlib, or a RuntimeError.
@@ -205,7 +206,7 @@ class Tracer:
       self._session.wait_for_silence()
 
   def latest(self) -> pathlib.Path | None:
-    """The folder of the latest trace; gives up one that is still ending."""
+    """The folder of the latest trace; drops a trace that is still ending."""
     session = self._session
     if session is None:
       return None
@@ -225,4 +226,4 @@ class Tracer:
 
   def _fail(self, reason: str) -> None:
     self.drop()
-    self._warn(f"could not trace the step, and uses predicted costs: {reason}")
+    self._warn(f"cannot trace the step and uses predicted costs: {reason}")

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Line of JSON in a log of trials: the result of one proposal."""
+"""The JSON line in a log of trials: the result of one proposal."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from lagom_xla.live import phases
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrialLine:
-  """A line of the file that `tune(..., log=FILE)` adds to.
+  """A line in the log of `tune(..., log=FILE)`.
 
   Attributes:
-    time_s: when the proposal was judged, in seconds since 1970.
+    time_s: time of the verdict, in seconds since 1970.
     step: name of the step.
-    devices: how many of which it ran on.
-    number: of the proposal, from 1 in each signature of a step.
-    rival: number of the proposal that was in use; 0 for the step as jit runs
-      it.
+    devices: number and kind of the devices.
+    number: number of the proposal, from 1 in each signature of a step.
+    rival: number of the proposal that was in use; 0 for jit's own executable.
     proposal: the proposal in words.
     payload: the JSON from which every process compiled it.
-    predicted_ratio: its step time over the baseline's; null if not predicted.
-    adopted: whether it has run since.
-    ratio: its measured step time over its rival's; null if it was not measured.
-    low: the lower end of that ratio's interval; null if it was not measured.
-    high: the upper end; null if it was not measured.
-    num_pairs: of blocks of steps that took turns; 0 if it was not measured.
-    words: the verdict in words, or why it was not measured.
+    predicted_ratio: predicted step time over the baseline's; null if not
+      predicted.
+    adopted: whether the proposal was adopted.
+    ratio: measured step time over the rival's; null if not measured.
+    low: lower end of the ratio's interval; null if not measured.
+    high: upper end of the ratio's interval; null if not measured.
+    num_pairs: number of measured pairs of blocks; 0 if not measured.
+    words: the verdict in words, or why the proposal was not measured.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -53,12 +53,12 @@ class TrialLine:
   words: str
 
   def to_json(self) -> str:
-    """The line, with its end."""
+    """The line as JSON, with a line end."""
     return json.dumps(validation.write(self)) + "\n"
 
 
 def of_trial(step: str, devices: str, trial: phases.Trial) -> TrialLine:
-  """The line of a trial that is judged now."""
+  """The line of a trial, with the current time."""
   verdict = trial.verdict
   return TrialLine(
     time_s=time.time(),

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Trials of a step: logged, written as JSON lines, and reported."""
+"""Log, JSON lines, and report of a step's trials."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class TrialLog:
   """The trials of one signature of a step, in this process.
 
   Each trial adds a line of JSON to `path`. Only the job's first process has a
-  loop and trials. `arguments` are types by name, `words` those of the latest
-  phase, and `num_calls` counts the calls of the phases before it.
+  loop and trials. `arguments` maps names to types. `words` are the latest
+  phase's, and `num_calls` counts the calls of the phases before it.
   """
 
   name: str
@@ -50,7 +50,7 @@ class TrialLog:
     self.phase = phase
 
   def note_trial(self, trial: phases.Trial) -> None:
-    """Keeps a trial, and writes its line."""
+    """Adds a trial, and writes its line."""
     self.trials.append(trial)
     if self.path is None:
       return
@@ -65,7 +65,7 @@ class TrialLog:
       self.path = None
 
   def report(self, of: str = "") -> str:
-    """Reports its trials, verdict first; `of` says which signature it is."""
+    """A report of the trials, verdict first; `of` identifies the signature."""
     lines = [f"{self.name}{of}: {self._verdict()}"]
     if self.phase is not None:
       lines.append(f"  now: {self.phase.state.in_words(self.words)}")
@@ -99,14 +99,14 @@ class TrialLog:
     )
 
 
-# Arguments of a signature that a report shows; others are counted.
+# Most arguments of a signature in a report; the others are counted.
 _MOST_TOLD = 2
 
 
 def arguments_of(
   lowered: jax.stages.Lowered, function: Callable[..., Any]
 ) -> Mapping[str, str]:
-  """Types of a step's arguments, such as {"batch['x']": "f32[8,128]"}."""
+  """Types of a step's arguments, such as {"batch['x']": "float32[8,128]"}."""
   try:
     parameters = list(inspect.signature(function).parameters)
   except (TypeError, ValueError):
@@ -126,7 +126,7 @@ def arguments_of(
 
 
 def differences(arguments: Sequence[Mapping[str, str]]) -> list[str]:
-  """How signatures differ, such as "(x: float32[8,128])"; "" for only one."""
+  """How signatures differ, such as "(x: float32[8,128])"; "" if only one."""
   if len(arguments) == 1:
     return [""]
   names = dict.fromkeys(name for one in arguments for name in one)
@@ -145,10 +145,10 @@ def differences(arguments: Sequence[Mapping[str, str]]) -> list[str]:
 def combined(
   adopted: list[phases.Trial],
 ) -> tuple[float, float, float]:
-  """The ratio, with its interval, of all trials that were adopted in a row.
+  """The combined ratio of successively adopted trials, with its interval.
 
-  Each was measured against the one before. Logarithms of ratios add up, and
-  half widths of intervals add up in quadrature, as of independent errors.
+  Each was measured against the previous one. Logarithms of ratios add up, and
+  half widths of intervals add up in quadrature, as for independent errors.
   """
   verdicts = [it.verdict for it in adopted if it.verdict is not None]
   mean = math.fsum(math.log(it.ratio) for it in verdicts)
@@ -167,7 +167,7 @@ def _told(trial: phases.Trial, foreseen: Mapping[int, float | None]) -> str:
 def _predicted(
   trial: phases.Trial, foreseen: Mapping[int, float | None]
 ) -> str:
-  """The predicted ratio, relative to the rival, as the measured one is."""
+  """The predicted ratio, relative to the rival like the measured ratio."""
   ratio = trial.proposal.predicted_ratio
   if ratio is None:
     return ""

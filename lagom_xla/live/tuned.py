@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tuned step: a live step with proposers, stores and logs for its loops."""
+"""A tuned step: a live step with its proposers, stores and logs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # Imported by threads while the step trains.
   from lagom_xla import cluster as cluster_lib
   from lagom_xla.live import plan_cache
 
-# Of new steps; tests are less patient.
+# Limits for new steps; tests set shorter ones.
 LIMITS = loop.Limits()
 
 
@@ -44,8 +44,8 @@ def _on_gpus(cluster: cluster_lib.Cluster | None) -> proposals.Proposer:
   return proposals.deferred(make, has_profile_build=True)
 
 
-# Platform -> function that makes its proposer for a cluster, or None for the
-# live GPUs'. Proposers for other platforms are added here.
+# Platform -> function that makes its proposer, given a cluster or None for the
+# live GPUs. Add proposers for other platforms here.
 PROPOSERS: dict[str, Callable[[Any], proposals.Proposer]] = {"gpu": _on_gpus}
 
 
@@ -66,7 +66,7 @@ class Tuning:
   """Tuning of one step, over all of its signatures.
 
   If CPU devices stand for the cluster's, `choose` chooses by predictions.
-  Trials are written to `log`; `cache` goes to `plan_cache.folder_of`.
+  Trials are written to `log`; `cache` is passed to `plan_cache.folder_of`.
   """
 
   def __init__(
@@ -88,9 +88,9 @@ class Tuning:
     self._logs: list[trial_log.TrialLog] = []
 
   def step(self, jitted_step: Any, remake: Callable[[], Any]) -> Any:
-    """A function like a jitted step, which is tuned as it is called.
+    """A function like `jitted_step` that is tuned while it is called.
 
-    `remake` makes it again in a process that unpickles it.
+    `remake` makes it again when a process unpickles it.
     """
 
     def make(warner: dispatch.Warner) -> Any:
@@ -106,7 +106,7 @@ class Tuning:
     return dispatch.supported(jitted_step, make, by="lagom_xla.tune")
 
   def report(self) -> str:
-    """Reports the result, verdict first, most called signatures first."""
+    """A report, verdict first; the most called signatures come first."""
     logs = [it for it in self._logs if not it.is_closed]
     if not logs:
       return f"{self._name}: unchanged, nothing measured"
@@ -120,7 +120,7 @@ class Tuning:
     jitted: dispatch.Jitted,
     lowered: jax.stages.Lowered,
   ) -> signatures.Signature:
-    """A new signature, which runs as jit does if something goes wrong.
+    """A new signature; on an error it runs jit's own executable.
 
     Raises:
       SettingsDifferError: Even the unchanged step would hang.
@@ -128,12 +128,13 @@ class Tuning:
     try:
       members = store_lib.processes_of(lowered)
       check_s = time.thread_time()
-      # Waits for the others, as the first collective would.
+      # Waits for the other processes, as the first collective would.
       with hanging.first_call(self._name, hanging.OTHERS):
         processes.check_step(members, lowered)
       check_s = time.thread_time() - check_s
       is_cpu = proposals.platform_of(lowered) == "cpu"
-      if self._cluster is not None and is_cpu:  # They stand for the cluster's.
+      # The CPU devices stand for the cluster's.
+      if self._cluster is not None and is_cpu:
         return signatures.fixed(jitted, self._choose(lowered))
       return self._live(jitted, lowered, members, check_s)
     except errors.SettingsDifferError:
@@ -149,9 +150,9 @@ class Tuning:
     members: Collection[int],
     check_s: float,
   ) -> signatures.Signature:
-    """A signature in which proposals are tried.
+    """A signature that tries proposals.
 
-    `check_s` is the time that the first call has already spent.
+    `check_s` is the time that the first call has spent so far, in seconds.
     """
     begin_s = time.perf_counter()
     log = trial_log.TrialLog(
@@ -164,8 +165,8 @@ class Tuning:
     try:
       proposals.check_no_refs(lowered)
       proposer = proposer_of(lowered, self._cluster)
-      # The search's thread refers to it, but not to the logs: those hold what
-      # ends the search once the step is collected.
+      # The search's thread holds this. It must not hold the logs, or the search
+      # would not end when the step is garbage-collected.
       open_kept = functools.partial(_kept, self._cache, lowered, self._cluster)
       memory = memory_lib.Memory(proposer, lowered, open_kept)
       coordinator = coordinator_lib.Coordinator(
@@ -174,12 +175,12 @@ class Tuning:
       signature = signatures.Signature(
         jitted, coordinator.variants.get, coordinator.follow, coordinator
       )
-    except Exception as error:  # So that the others do not wait.
+    except Exception as error:  # The others must not wait.
       coordinator_lib.refuse(store, dispatch.describe(error))
       agreement.take(store)
       raise
-    # Not if Ctrl-C ended the wait for the first phase: the next call does all
-    # of it again, and the others are still waiting.
+    # Not reached if Ctrl-C ended the wait for the first phase: the next call
+    # then repeats all of this, because the others are still waiting.
     agreement.take(store)
     self._logs[:] = [it for it in self._logs if not it.is_closed]
     self._logs.append(log)
@@ -193,7 +194,7 @@ def _kept(
   lowered: jax.stages.Lowered,
   cluster: cluster_lib.Cluster | None,
 ) -> plan_cache.PlanCache | None:
-  """The cache entry of a lowered step; None if nothing is kept."""
+  """The cache entry of a lowered step; None without a cache."""
   from lagom_xla.live import plan_cache
 
   folder = plan_cache.folder_of(cache)

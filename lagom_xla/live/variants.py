@@ -3,8 +3,8 @@
 """Variants of a step in this process, compiled in a thread.
 
 A candidate is called in place of jit's own executable, with the same arguments.
-So it must take and return the same shapes, types, shardings and donated
-arguments, and need no more memory than is left.
+So shapes, types, shardings and donated arguments must be equal, and its memory
+must be available.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from lagom_xla.live import shutdown
 class Variants:
   """The executables of a signature other than jit's own, by number.
 
-  `vote` is called with a number and the result of its compile, in the thread of
-  that.
+  The compile's thread calls `vote` with the number and the result.
   """
 
   def __init__(
@@ -42,18 +41,18 @@ class Variants:
     self._vote = vote
     self._wanted: frozenset[int] = frozenset()
     self._compiled: dict[int, jax.stages.Compiled] = {}
-    # What they were compiled from, and the votes on them.
+    # The payloads and digests of variants.
     self._payloads: dict[int, bytes] = {}
     self._digests: dict[int, str] = {}
     self._latest_build = 0
     self._lock = threading.Lock()
 
   def get(self, number: int) -> jax.stages.Compiled:
-    """A compiled variant."""
+    """The executable of a variant."""
     return self._compiled[number]
 
   def keep(self, numbers: Collection[int]) -> None:
-    """Drops all variants but these, including those still to be compiled."""
+    """Drops all variants except these, even those yet to be compiled."""
     with self._lock:
       self._wanted = frozenset(numbers)
       for number in self._compiled.keys() - self._wanted:
@@ -62,13 +61,13 @@ class Variants:
         del self._payloads[number]
 
   def is_of(self, lowered: jax.stages.Lowered) -> bool:
-    """Whether they are variants of this lowered step."""
+    """Whether these are variants of this lowered step."""
     return caches.is_same_step(self._lowered, lowered)
 
   def renew(self, lowered: jax.stages.Lowered) -> None:
-    """Compiles all variants again, as jit does with the step.
+    """Recompiles all variants, as jit recompiles the step.
 
-    Raises a TargetError if one differs now.
+    Raises a TargetError if the collectives of a variant changed.
     """
     with self._lock:
       self._lowered = lowered
@@ -81,12 +80,12 @@ class Variants:
         )
 
   def compile(self, number: int, proposal: proposals.Proposal) -> None:
-    """Compiles a proposal in a thread, and votes on it."""
+    """Compiles a proposal in a thread, then votes."""
     self._payloads[number] = proposal.payload
     self._begin(number)
 
   def compile_for_profile(self, number: int) -> None:
-    """Compiles the step for profile -number in a thread, once, and votes."""
+    """Compiles the step for profile -number in a thread, once, then votes."""
     if number != self._latest_build:
       self._latest_build = number
       self._begin(number)
@@ -97,7 +96,7 @@ class Variants:
     else:
       payload = self._payloads[number]
       compiled = self._proposer.compile(self._lowered, payload)
-    # In JAX's cache, as the step is running.
+    # A cache hit, because the step is running.
     ours = self._lowered.compile()
     check_alike(ours, compiled)
     check_fits(ours, compiled, lowerings.client_of(self._lowered))
@@ -131,7 +130,7 @@ class Variants:
 def check_alike(ours: jax.stages.Compiled, theirs: jax.stages.Compiled) -> None:
   """Raises a TargetError unless one can be called in place of the other.
 
-  With other shardings of results, the next call would have another signature.
+  If the shardings of results differed, so would the next call's signature.
   """
   for what, is_alike in (
     ("arguments", ours.args_info == theirs.args_info),
@@ -148,9 +147,9 @@ def check_alike(ours: jax.stages.Compiled, theirs: jax.stages.Compiled) -> None:
 def check_fits(
   ours: jax.stages.Compiled, theirs: jax.stages.Compiled, client: Any
 ) -> None:
-  """Raises a TargetError if devices lack the memory for it.
+  """Raises a TargetError if devices lack the memory for `theirs`.
 
-  On GPUs a call that runs out of memory has lost its donated arguments.
+  On GPUs, a call that runs out of memory loses its donated arguments.
   """
   num_bytes = _bytes_beside_arguments(theirs)
   if num_bytes <= _bytes_beside_arguments(ours):
@@ -168,7 +167,7 @@ def check_fits(
 
 
 def _bytes_beside_arguments(compiled: jax.stages.Compiled) -> int:
-  """Bytes that a call allocates on each device."""
+  """The bytes that a call allocates on each device."""
   memory = compiled.memory_analysis()
   if memory is None:
     return 0

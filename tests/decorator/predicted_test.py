@@ -179,9 +179,9 @@ def test_a_step_that_works_on_a_ref_runs_as_it_was_and_is_told_what_to_do(
   (warning,) = warned
   assert str(warning.message) == (
     f"lagom_xla.tune leaves {step.__name__} unchanged: it uses a"
-    " jax.ref.Ref (jax.new_ref), and results of executables with one cannot"
-    " be compared; to have it tuned, pass the array itself, donated, and return"
-    " the new one."
+    " jax.ref.Ref (jax.new_ref), and the results of executables with refs"
+    " cannot be compared. To tune it, pass the array itself, donated, and"
+    " return the new array."
   )
   assert "unchanged" in step.report()
 

@@ -71,7 +71,7 @@ def test_what_was_adopted_comes_first_and_nothing_is_searched(tmp_path):
   report = _run(tmp_path, again)
   assert again.compiled == ["faster"]
   assert report.splitlines()[0].endswith("with faster")
-  assert f"no search: what that of {entry.date} found is still faster" in report
+  assert f"no search: the plan of {entry.date} is still faster" in report
 
 
 class _SlowAtFirst:
@@ -161,7 +161,7 @@ def test_a_step_that_nothing_made_faster_is_left_alone(tmp_path):
   again = live_step.Proposer(_FASTER, before=_unasked)
   report = _run(tmp_path, again)
   assert again.compiled == []
-  assert f"no search: that of {entry.date} found nothing faster" in report
+  assert f"no search: the run of {entry.date} found nothing faster" in report
   assert _entry(tmp_path) == entry
 
 

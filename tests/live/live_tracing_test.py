@@ -162,8 +162,8 @@ def test_a_trace_of_the_users_own_wins_over_one_that_is_on(proposer, tmp_path):
     training.call_until("now: watch")
   assert list(tmp_path.rglob("*.xplane.pb"))
   (one,) = warned
-  assert "could not trace the step" in str(one.message)
-  assert "the program began a trace of its own" in str(one.message)
+  assert "cannot trace the step" in str(one.message)
+  assert "the program started its own trace" in str(one.message)
   assert proposer.measured[0].trace_dir is None
 
 
