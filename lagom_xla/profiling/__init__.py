@@ -6,10 +6,10 @@
     profiling.instruction_us("/shared/profile")["all-gather.1"]
 
 `xplane` reads the profiler's files, and `xspace` turns those of a run into a
-`trace` on one clock. `steps` joins it to the scheduled module, `instances`
-matches the collectives of different ranks, `profile` has the time of each part,
-alone and beside others, and `overlaps` who waited for whom. `costing` turns it
-into costs for `costs.measured`.
+`trace` on one clock. `steps` joins the trace to the scheduled module, and
+`instances` matches collectives across ranks. `profile` has the times of kernels
+and collectives, alone and overlapped; `overlaps` has waits and slowdowns.
+`costing` turns a profile into costs for `costs.measured`.
 """
 
 from __future__ import annotations

@@ -6,28 +6,29 @@
     with measured.pricing(costed.measured):
       ...
 
-What the trace lacks keeps its prediction, scaled by the measured rest.
+Parts that the trace lacks keep their predictions, scaled by measurements of
+their kind.
 
-*Variation* from step to step says how far that may be off. One figure per step
-is the time of all its kernels over the sum of their medians, so that common
-changes count in full, and independent ones cancel as in a step. Given n such
-figures, whose logarithms have mean m and deviation s, the next one is within
-m +- t s sqrt(1 + 1/n) 9 times in 10, where t is the 95th percentile of
-Student's distribution with n - 1 degrees of freedom. Ranges here include 1, the
-median itself.
+*Variation* between steps gives the error of these costs. Each step gives one
+ratio: the time of all its kernels over the sum of their medians. So common
+changes count in full, and independent ones cancel as in a step. Given n ratios
+whose logarithms have mean m and standard deviation s, the logarithm of the next
+is in m +- t s sqrt(1 + 1/n) with probability 0.9. Here t is the 95th percentile
+of Student's distribution with n - 1 degrees of freedom. All ranges include 1,
+the median itself.
 
-*Collectives* that ran beside kernels took longer. A replay slows them down
+*Collectives* that overlapped kernels took longer. A replay slows them down
 again, so their predicted loss is subtracted.
 
-*Slowdowns* go over what the contention model says, whose loss of kernels of
-equal work beside collectives of one tuning key is multiplied by
+*Slowdowns* correct the contention model. Its loss of kernels of equal work,
+beside collectives of one tuning key, is multiplied by
 
     (n r + n_0) / (n + n_0)    with n_0 = 2
 
-where n is the number of such kernels and r their total loss over the model's,
-so that few runs count little. A pair that was not traced keeps the model's
-loss: the loss of one kernel does not predict that of another, nor of the same
-one beside other collectives (`python -m benchmarks.steps.corrected`).
+where n is the number of such kernel runs and r their total loss over the
+model's. So few runs count little. A pair that was not traced keeps the model's
+loss: the loss of one kernel predicts neither that of another kernel, nor its
+own beside other collectives (`python -m benchmarks.steps.corrected`).
 """
 
 from __future__ import annotations
@@ -56,16 +57,16 @@ from lagom_xla.profiling import profile as profile_lib
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Ratio:
-  """Ratios of measured and predicted times, for one kind.
+  """Ratios of measured to predicted time, for one kind.
 
   Attributes:
-    kind: of kernels or collectives.
-    n: how many of the module were measured.
+    kind: the kind of kernel or collective.
+    n: number of these in the module that were measured.
     measured_us: their measured lone time per step.
     predicted_us: their predicted lone time per step.
-    low: the least measured over predicted time.
-    median: the median of those.
-    high: the largest.
+    low: the smallest ratio of measured to predicted time.
+    median: the median ratio.
+    high: the largest ratio.
   """
 
   kind: str
@@ -80,10 +81,10 @@ class Ratio:
 def _ratios(
   pairs: Iterable[tuple[str, int, float, float]],
 ) -> Iterator[Ratio]:
-  """Ratios of measured and predicted times, by kind.
+  """Ratios of measured to predicted time, by kind.
 
-  `pairs` have the kind of a kernel or collective, how often it runs per step,
-  and both times of one run.
+  Each of `pairs` has the kind of a kernel or collective, its runs per step, and
+  the measured and predicted time of one run.
   """
   by_kind = collections.defaultdict(list)
   for kind, num, *times_us in pairs:
@@ -103,10 +104,10 @@ def _ratios(
 
 
 def range_of(ratios: Sequence[float]) -> measured_lib.Factors | None:
-  """The range of the next figure, 9 times in 10, larger end first.
+  """The range of the next ratio with probability 0.9, larger end first.
 
-  `ratios` are measured figures over the one that represents them. None if there
-  are fewer than two.
+  `ratios` are measurements over their representative value. Returns None for
+  fewer than two.
   """
   if len(ratios) < 2:
     return None
@@ -120,10 +121,10 @@ def range_of(ratios: Sequence[float]) -> measured_lib.Factors | None:
 def _kernel_factors(
   profile: profile_lib.Profile,
 ) -> measured_lib.Factors | None:
-  """Time of lone kernels in a device's step, over their cost by the profile.
+  """The range of a device step's lone kernel time over the profile's cost.
 
-  Without scatters, whose times depend on their indices and differ more from
-  rank to rank than all other kernels (benchmarks/steps/times.py).
+  Excludes scatters: their times depend on their indices, and differ more
+  between ranks than those of all other kernels (benchmarks/steps/times.py).
   """
   median_us = {
     name: us
@@ -143,9 +144,9 @@ def _kernel_factors(
 def _collective_factors(
   profile: profile_lib.Profile,
 ) -> measured_lib.Factors | None:
-  """Collectives of a step without waits for ranks, over their medians.
+  """The range of a step's collective time over the medians, without rank waits.
 
-  None also if ranks are missing, as their waits are unknown.
+  Returns None also if ranks are missing, because their waits are unknown.
   """
   if not all(instance.has_all_ranks for instance in profile.instances):
     return None
@@ -166,7 +167,7 @@ def _collective_factors(
 def _predicted_cost(
   step: step_lib.Step, profile: profile_lib.Profile, name: str
 ) -> collective_lib.CollectiveCost:
-  """Predicted lone time of a collective under NCCL's own choice."""
+  """The predicted lone cost of a collective with NCCL's own choice."""
   setting = step.default[step.key_of[name]]
   return step.cost_of(profile.collectives[name], setting)
 
@@ -174,7 +175,7 @@ def _predicted_cost(
 def _lone_collective_us(
   profile: profile_lib.Profile, step: step_lib.Step
 ) -> dict[str, float]:
-  """Median time of each collective alone, by name."""
+  """The median lone time of each collective, by name."""
   kernels = {(s.device, s.number): s.kernels for s in profile.steps}
   longest_us = max(k.time_us for s in profile.steps for k in s.kernels)
   times = collections.defaultdict(list)
@@ -194,10 +195,10 @@ def _lost_us(
   kernels: Sequence[events_lib.Event],
   longest_us: float,
 ) -> float:
-  """Predicted loss of a collective to the kernels that it ran beside.
+  """The predicted loss of a collective to the kernels that it overlapped.
 
-  These are of the same step and device, by start; none ran longer than
-  `longest_us`.
+  `kernels` are those of the same step and device, by start time. None ran
+  longer than `longest_us`.
   """
   cost = _predicted_cost(step, profile, run.name)
   if not run.time_us or not cost.time_us:
@@ -219,13 +220,13 @@ def _lost_us(
 
 
 _PRIOR_RUNS = 2
-# A hundredth or a hundred times of the model's loss is noise.
+# Largest factor on the model's loss; more is noise.
 _MOST = 4.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Met:
-  """A kernel beside a collective: its time, lone time and full slowdown."""
+  """A kernel run beside a collective: measured, lone and predicted time."""
 
   time_us: float
   lone_us: float
@@ -233,15 +234,16 @@ class Met:
 
 
 def predicted_beside_us(lone_us: float, share: float, slowdown: float) -> float:
-  """Time of a kernel that a collective runs beside for a share of it, 0 to 1.
+  """The time of a kernel that a collective overlaps for part of it.
 
-  `slowdown` is from start to end beside the collective, over its lone time.
+  `share` is that part of its time, 0 to 1. `slowdown` is its time over its lone
+  time if the collective overlaps all of it.
   """
   return lone_us / (1 - share * (1 - 1 / slowdown))
 
 
 def slowdown_factor(met: Sequence[Met]) -> float:
-  """The factor on the model's loss of these."""
+  """The factor on the model's loss of these kernel runs."""
   lost_us = sum(m.time_us - m.lone_us for m in met)
   model_us = sum(m.predicted_us - m.lone_us for m in met)
   if model_us <= 0:
@@ -253,9 +255,9 @@ def slowdown_factor(met: Sequence[Met]) -> float:
 def _slowdown_factors(
   profile: profile_lib.Profile, step: step_lib.Step
 ) -> Mapping[measured_lib.Pair, float]:
-  """The factors of all pairs of which the trace shows what they lost.
+  """The factors of all pairs whose loss the trace shows.
 
-  `step` is priced by what the run measured alone.
+  `step` must be priced by the measured lone costs.
   """
   took_us: dict[str, list[float]] = collections.defaultdict(list)
   for device_step in profile.steps:
@@ -267,7 +269,8 @@ def _slowdown_factors(
     found = step.kernel_cost(profile.kernels[kernel_name])
     kernel = dataclasses.replace(found, time_us=found.run_us, gap_us=0.0)
     cost = _predicted_cost(step, profile, collective_name)
-    # What waits for ranks draws no bandwidth: the bytes take all of its time.
+    # A wait for ranks draws no bandwidth, so the bytes are spread over its
+    # whole time.
     as_it_ran = cost.lasting(statistics.median(took_us[collective_name]))
     beside = contention.beside(kernel, as_it_ran, step.cluster.gpu)
     return beside.kernel_us / kernel.time_us
@@ -295,10 +298,10 @@ class Costing:
   """The costs of a profile.
 
   Attributes:
-    measured: what prices steps.
-    ratios: by kind of kernel, then of collective.
-    never_alone: kernels that only ran beside collectives, as all of equal work
-      did: they are predicted, and scaled as their kind.
+    measured: the costs, for steps.
+    ratios: by kind of kernel, then by kind of collective.
+    never_alone: kernels that ran only beside collectives, like all kernels of
+      equal work. Their costs are predictions, scaled like their kind.
     not_run: kernels and collectives of the module that the trace lacks.
     has_waits: collectives whose times may include waits for ranks that the
       trace lacks.
@@ -322,11 +325,11 @@ def of_profile(
   """The costs of a profile.
 
   Args:
-    profile: of a run.
-    cluster: where it ran.
-    max_channels: XLA's cap on channels there; None for none.
-    switches: which of XLA's own kernels could run there.
-    asked: what else XLA's options asked of the process.
+    profile: the profile of a run.
+    cluster: the cluster of the run.
+    max_channels: XLA's cap on channels in the run; None for none.
+    switches: which of XLA's own kernels could run.
+    asked: other effects of XLA's options on the process.
 
   Raises:
     TraceError: the run was on CPUs.
@@ -391,9 +394,9 @@ def _measured(
   collective_us: Mapping[str, float],
   of_kernels: Sequence[Ratio],
 ) -> measured_lib.Measured:
-  """Measured costs of steps: lone costs, then losses, then whole steps.
+  """Measured costs: lone costs, then losses, then whole steps.
 
-  Losses are measured against lone costs, and whole steps against both.
+  Losses are relative to lone costs, and whole steps to both.
   """
   by_key = collections.defaultdict(list)
   for name, us in collective_us.items():
@@ -403,7 +406,7 @@ def _measured(
   keys = {key: statistics.median(ratios) for key, ratios in by_key.items()}
   reaches = collections.defaultdict(list)
   for key, ratio in keys.items():
-    if key not in step.untuned:  # Those do not run in NCCL's kernels.
+    if key not in step.untuned:  # Untuned ones do not run in NCCL's kernels.
       reaches[key.kind, key.num_nodes > 1].append(ratio)
   alone = measured_lib.Measured(
     kernel_us=profile.kernel_us,
@@ -436,7 +439,7 @@ def _measured(
 
 
 def num_priced(costed: Costing, step: step_lib.Step) -> tuple[int, int, int]:
-  """How many kernels of a step are priced by name, by work and by kind."""
+  """The numbers of a step's kernels priced by name, by work, and by kind."""
   measured, kernels = costed.measured, step.analysis.kernels.values()
   by_name = by_work = 0
   for kernel in kernels:

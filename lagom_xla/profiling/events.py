@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Events of a step: one run of an instruction, and what ran beside it.
+"""Events of a step: runs of instructions, and the collectives beside them.
 
-A kernel's time is its cost only if no collective ran at the same time: then it
-is lone. Otherwise the trace shows the kernel's loss to the collective.
+A kernel is lone if no collective ran at the same time. Only then is its time
+its cost. Otherwise the trace shows its loss to the collective.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ class Event:
   """One run of an instruction; times count from the start of the trace.
 
   Attributes:
-    name: the instruction's.
-    begin_us: when its first kernel began.
-    end_us: when its last kernel ended.
-    num_blocks: thread blocks of its largest kernel, a NCCL kernel's channels;
-      None if unknown.
+    name: the instruction's name.
+    begin_us: start of its first kernel.
+    end_us: end of its last kernel.
+    num_blocks: thread blocks of its largest kernel, in a NCCL kernel its
+      channels; None if unknown.
   """
 
   name: str
@@ -31,11 +31,11 @@ class Event:
 
   @property
   def time_us(self) -> float:
-    """How long it ran."""
+    """Its duration in microseconds."""
     return self.end_us - self.begin_us
 
   def common_us(self, other: Event) -> float:
-    """How long it ran at the same time as another; 0 if it did not."""
+    """The time that it overlaps another event, in microseconds."""
     begin_us = max(self.begin_us, other.begin_us)
     return max(min(self.end_us, other.end_us) - begin_us, 0.0)
 
@@ -45,12 +45,12 @@ class KernelRun:
   """One run of a kernel.
 
   Attributes:
-    name: the kernel's.
-    time_us: how long it ran.
-    gap_us: from its end to the next kernel's start, negative if they overlap;
-      None for the last kernel of a step.
-    collective: the collective that ran for most of its time; "" for none.
-    share: share of its time in which the collective ran, 0 to 1.
+    name: the kernel's name.
+    time_us: its duration.
+    gap_us: time from its end to the next kernel's start, negative if they
+      overlap; None for the last kernel of a step.
+    collective: the collective that overlapped it longest; "" for none.
+    share: share of its time that the collective overlapped, 0 to 1.
   """
 
   name: str
@@ -61,16 +61,16 @@ class KernelRun:
 
   @property
   def is_lone(self) -> bool:
-    """Whether it did not run beside a collective."""
+    """Whether no collective overlapped it."""
     return not self.share
 
 
 def kernel_runs(
   kernels: Sequence[Event], collectives: Sequence[Event]
 ) -> Iterator[KernelRun]:
-  """The kernels of a step, with the collectives that ran beside them.
+  """The kernels of a step, with the collectives that overlapped them.
 
-  Both are of one step of one rank, by start time.
+  Both arguments are of one step of one rank, by start time.
   """
   first = 0
   for kernel, following in zip(kernels, [*kernels[1:], None], strict=True):

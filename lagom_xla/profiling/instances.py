@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Instances of collectives: one run of a collective on several ranks.
 
-The time of a rank includes its wait for later ranks. The last one did not wait,
-so the shortest time of all ranks is that of the collective itself, if the trace
-has all ranks. Ranks end together (within 10 to 27 us on two H100s of one node).
-That also aligns the clocks of processes, which on different hosts agree only as
-well as NTP keeps them.
+A rank's time includes its wait for later ranks. The last rank does not wait. So
+if the trace has all ranks, the shortest time is the collective's own. Ranks end
+together (within 10 to 27 us on two H100s of one node). This also aligns the
+clocks of processes: on different hosts they agree only as well as NTP allows.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ class Instance:
   """One run of a collective on the ranks of one group.
 
   Attributes:
-    name: the collective's.
+    name: the collective's name.
     step: number of the step.
-    runs: by device, of those that were traced.
-    has_all_ranks: whether these are all ranks of the group.
+    runs: the traced runs, by device.
+    has_all_ranks: whether all ranks of the group were traced.
   """
 
   name: str
@@ -42,31 +41,31 @@ class Instance:
 
   @property
   def own_us(self) -> float:
-    """Its time without waits for ranks; an upper bound if some are missing."""
+    """Its time without rank waits; an upper bound if ranks are missing."""
     return min(run.time_us for run in self.runs.values())
 
   @property
   def skew_us(self) -> float:
-    """From the first rank's start to the last one's."""
+    """The time from the first rank's start to the last rank's."""
     return self.last_start_us - min(r.begin_us for r in self.runs.values())
 
   @property
   def last_start_us(self) -> float:
-    """When the last rank started."""
+    """The start of the last rank."""
     return max(run.begin_us for run in self.runs.values())
 
   @property
   def last_device(self) -> int:
-    """The device that came last."""
+    """The device that started last."""
     return max(self.runs, key=lambda device: self.runs[device].begin_us)
 
 
 def on_one_clock(
   trace: trace_lib.Trace, steps: Sequence[steps_lib.DeviceStep]
 ) -> tuple[list[steps_lib.DeviceStep], list[float]]:
-  """Steps with all clocks aligned to that of the first process.
+  """Steps with all clocks aligned to the first process's.
 
-  Also returns what was added to each process's times, in microseconds.
+  Also returns the offset added to each process's times, in microseconds.
   """
   ends: list[dict[tuple[str, int, int], list[float]]] = [
     collections.defaultdict(list) for _ in trace.processes
@@ -115,11 +114,11 @@ def of_steps(
 ) -> list[Instance]:
   """The collectives of all steps, matched across ranks.
 
-  The k-th run of one device matches the k-th of the others if all have as many;
-  otherwise runs that end together match.
+  If all devices have equally many runs, the k-th runs match. Otherwise, runs
+  that end together match.
 
-  `num_devices` is what the module runs on; None if unknown. The trace's devices
-  are the module's only if there are as many.
+  `num_devices` is the module's number of devices; None if unknown. The trace's
+  devices are taken for the module's only if their numbers are equal.
   """
   by_number = collections.defaultdict(list)
   for step in steps:
@@ -149,7 +148,7 @@ def _groups(
   devices: set[int],
   num_devices: int | None,
 ) -> list[set[int]]:
-  """Devices of the trace that run a collective together, if known."""
+  """The devices of the trace that run a collective together, if known."""
   if collective.num_groups == 1 or not collective.groups:
     return [devices] if not collective.pairs else [{d} for d in devices]
   if num_devices == len(devices):

@@ -1,11 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Measured overlaps: who waited for whom, and who slowed whom down.
+"""Measured overlaps: waits for collectives, and slowdowns by them.
 
-All times are per step and device, averaged over complete steps of the trace;
-they are measured, not predicted. A collective is exposed while it runs and no
-kernel does. While another rank has not started it yet, that is due to the rank,
-not to the network.
+All times are measured, per step and device, averaged over complete steps of the
+trace. A collective is exposed while it runs and no kernel does. Until all ranks
+have started it, the exposed time is due to the late rank, not to the network.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Span = tuple[float, float]
 
 
 def union(events: Sequence[events_lib.Event]) -> list[Span]:
-  """The times in which any of these ran, in order and apart."""
+  """The union of these events' times: disjoint spans, in order."""
   spans: list[Span] = []
   for event in sorted(events, key=lambda e: e.begin_us):
     if spans and event.begin_us <= spans[-1][1]:
@@ -38,7 +37,7 @@ def union(events: Sequence[events_lib.Event]) -> list[Span]:
 
 
 def idle_of(step: steps_lib.DeviceStep) -> Iterator[Span]:
-  """The times of a step in which no kernel ran."""
+  """The times of a step without any kernel."""
   last = step.begin_us
   for begin, end in union(step.kernels):
     if begin > last:
@@ -49,7 +48,7 @@ def idle_of(step: steps_lib.DeviceStep) -> Iterator[Span]:
 
 
 def common_us(spans: Sequence[Span], begin_us: float, end_us: float) -> float:
-  """How much of a time is in any of these, which are in order and apart."""
+  """The time between two points that these disjoint, ordered spans cover."""
   common_us = 0.0
   first = bisect.bisect_right(spans, begin_us, key=lambda span: span[1])
   for begin, end in itertools.islice(spans, first, None):
@@ -61,20 +60,21 @@ def common_us(spans: Sequence[Span], begin_us: float, end_us: float) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class CollectiveRow:
-  """A collective.
+  """The measured times of a collective.
 
   Attributes:
-    name: its name.
+    name: the collective's name.
     kind: HLO opcode.
-    runs: times that it ran per step.
-    num_channels: NCCL's channels; None if unknown.
-    ran_us: time that it ran.
-    own_us: median time of one run without waiting for ranks.
+    runs: number of runs per step.
+    num_channels: number of NCCL channels; None if unknown.
+    ran_us: time of all runs.
+    own_us: median time of one run without waits for ranks.
     has_all_ranks: whether the trace has all ranks that `own_us` needs.
-    exposed_us: time that it ran and no kernel did.
-    late_ranks_us: the part of that in which a traced rank had not started it.
-    slowdown_us: what kernels beside it lost to it, if their lone times are
-      known.
+    exposed_us: time that it ran without any kernel.
+    late_ranks_us: the part of the exposed time before all traced ranks had
+      started it.
+    slowdown_us: time that it cost kernels beside it, as far as their lone times
+      are known.
   """
 
   name: str
@@ -94,12 +94,12 @@ class Slowdown:
   """Kernels of equal work beside a collective.
 
   Attributes:
-    kernel: the name of the first of them.
-    num_kernels: kernels of the module that do this work.
-    collective: its name.
-    lone_us: their median lone time.
-    beside_us: their median time while the collective ran all along; None if it
-      never did.
+    kernel: name of the first kernel.
+    num_kernels: number of the module's kernels with this work.
+    collective: the collective's name.
+    lone_us: median lone time of the kernels.
+    beside_us: their median time if the collective overlapped all of it; None if
+      it never did.
     lost_us: their loss per step.
   """
 
@@ -113,14 +113,14 @@ class Slowdown:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceRow:
-  """A device.
+  """The measured times of a device.
 
   Attributes:
-    name: its name.
-    num_steps: whole steps in the trace.
-    step_us: median time of those.
-    last: times per step that it was last to start a collective.
-    late_us: how long the first rank waited for it then, per step.
+    name: the device's name.
+    num_steps: number of complete steps in the trace.
+    step_us: median time of the complete steps.
+    last: number of collectives per step that it was last to start.
+    late_us: wait of the first rank for this device, per step.
   """
 
   name: str
@@ -139,10 +139,10 @@ class Overlaps:
     kernel_us: time that kernels ran.
     exposed_us: time that a collective ran and no kernel did.
     gap_us: time that neither ran.
-    slowdown_us: what kernels lost to collectives.
-    collectives: those that are exposed longest first.
-    slowdowns: the largest losses first, where lone times are known.
-    devices: in the trace's order.
+    slowdown_us: time that kernels lost to collectives.
+    collectives: the collectives, longest exposed first.
+    slowdowns: the slowdowns with known lone times, largest loss first.
+    devices: the devices, in the trace's order.
   """
 
   step_us: float

@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A profile: a scheduled module, and how it ran.
+"""A profile: a scheduled module joined to the trace of its run.
 
-profiled = profile.read(folder)
-profiled.lone_us["loop_fusion.3"]
+    profiled = profile.read(folder)
+    profiled.lone_us["loop_fusion.3"]
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lagom_xla.profiling import steps as steps_lib
 from lagom_xla.profiling import trace as trace_lib
 from lagom_xla.profiling import xspace
 
-# A kernel counts as beside a collective that runs for this share of its time.
+# A collective overlaps a kernel fully if it runs for this share of its time.
 COVERED = 0.95
 
 
@@ -37,10 +37,10 @@ class Profile:
   """A step's module with its trace.
 
   Attributes:
-    trace: of the run.
-    analysis: of the module.
-    steps: of all devices, on one clock.
-    offsets_us: added to the times of each process for that.
+    trace: the trace of the run.
+    analysis: the analysis of the module.
+    steps: the steps of all devices, on one clock.
+    offsets_us: offset added to each process's times to align the clocks.
   """
 
   trace: trace_lib.Trace
@@ -60,12 +60,12 @@ class Profile:
 
   @functools.cached_property
   def whole_steps(self) -> Sequence[steps_lib.DeviceStep]:
-    """The steps that were not cut off."""
+    """The complete steps."""
     return [step for step in self.steps if step.is_whole]
 
   @functools.cached_property
   def step_time_us(self) -> float:
-    """Median from a step's start to its end, over all devices."""
+    """The median time of a step, over all devices."""
     return statistics.median(s.end_us - s.begin_us for s in self.whole_steps)
 
   @functools.cached_property
@@ -88,7 +88,7 @@ class Profile:
 
   @functools.cached_property
   def lone_us(self) -> Mapping[str, Sequence[float]]:
-    """Lone times of each kernel, by name."""
+    """The lone times of each kernel, by name."""
     times = collections.defaultdict(list)
     for run in self.kernel_runs:
       if run.is_lone:
@@ -97,12 +97,12 @@ class Profile:
 
   @functools.cached_property
   def kernel_us(self) -> Mapping[str, float]:
-    """The medians of those, by name."""
+    """The median lone time of each kernel, by name."""
     return _medians(self.lone_us)
 
   @functools.cached_property
   def work_us(self) -> Mapping[measured_lib.Work, float]:
-    """Median lone time of kernels of equal work, by work."""
+    """The median lone time of kernels of equal work, by work."""
     times = collections.defaultdict(list)
     for name, lone_us in self.lone_us.items():
       times[measured_lib.work_of(self.kernels[name])] += lone_us
@@ -110,7 +110,7 @@ class Profile:
 
   @functools.cached_property
   def own_us(self) -> Mapping[str, float]:
-    """Median time of each collective without waiting for ranks, by name."""
+    """The median time of each collective without rank waits, by name."""
     times = collections.defaultdict(list)
     for instance in self.instances:
       times[instance.name].append(instance.own_us)
@@ -118,10 +118,10 @@ class Profile:
 
   @functools.cached_property
   def instruction_us(self) -> Mapping[str, float]:
-    """Median time of one run of each instruction that ran, by name.
+    """The median time of one run of each instruction that ran, by name.
 
-    For kernels without a collective beside them, if possible; for collectives
-    without waits for ranks.
+    Kernels count alone, without a collective beside them, if possible.
+    Collectives count without waits for ranks.
     """
     times = collections.defaultdict(list)
     for run in self.kernel_runs:
@@ -130,7 +130,7 @@ class Profile:
 
   @functools.cached_property
   def num_channels(self) -> Mapping[str, int]:
-    """NCCL's channels for each collective, if known."""
+    """The number of NCCL channels of each collective, if known."""
     found = collections.defaultdict(list)
     for step in self.steps:
       for run in step.collectives:
@@ -140,7 +140,7 @@ class Profile:
 
   @functools.cached_property
   def gap_us(self) -> float | None:
-    """Median time between one kernel's end and the next one's start.
+    """The median time between one kernel's end and the next kernel's start.
 
     None if no two kernels follow each other.
     """
@@ -164,9 +164,9 @@ def read(
   """Reads jax.profiler's trace of a run.
 
   Args:
-    source: the folder, or one XSpace; or XSpaces of processes in memory, by any
-      name.
-    module: the step's, scheduled; None for the one in the trace.
+    source: the folder of the trace, or one XSpace file; or XSpaces in memory,
+      by process name.
+    module: the step's scheduled module; None for the module in the trace.
 
   Raises:
     TraceError: there is no trace, or it is of another step.
@@ -181,9 +181,9 @@ def instruction_us(
   source: str | pathlib.Path | Mapping[str, bytes],
   module: hlo.Module | None = None,
 ) -> Mapping[str, float]:
-  """Time of one run of each instruction, by name, in microseconds.
+  """The time of one run of each instruction, by name, in microseconds.
 
-  Takes and raises what `read` does.
+  Arguments and errors are those of `read`.
   """
   return read(source, module).instruction_us
 
@@ -194,12 +194,12 @@ def of_trace(
   """Joins a trace to the module that ran.
 
   Args:
-    trace: of a run; if several programs ran, the step is the one that took the
-      most time.
-    module: the step's, scheduled; None for the one in the trace.
+    trace: the trace of a run. If several programs ran, the step is the one with
+      the longest total time.
+    module: the step's scheduled module; None for the module in the trace.
 
   Raises:
-    TraceError: the trace has no module, or the module is another one's.
+    TraceError: the trace has no module, or the module is of another step.
     HloError: the trace's module is damaged.
   """
   programs, module = steps_lib.programs_of(trace, module)
@@ -210,7 +210,7 @@ def of_trace(
   if not steps:
     raise errors.TraceError(
       f"The trace has only collectives or copies of {module.name}, no kernels:"
-      " trace whole steps."
+      " trace complete steps."
     )
   steps, offsets_us = instances_lib.on_one_clock(trace, steps)
   return Profile(

@@ -2,22 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps of a trace: its launches, joined to the scheduled module.
 
-The module says which instructions launch, in which order, and how often. An
-instruction that launches several kernels is one event. One that another only
-wraps (the collective inside an async-start, a library call that reads and
-writes slices in place) goes by the wrapper's name, as everywhere else. What an
-async-start launches for several collectives, NCCL's groups, is one event of
-each, for as long as its share of their bytes, one after the other.
+The module gives the instructions that launch kernels, their order, and their
+number of runs. All kernels of one instruction are one event. A wrapped
+instruction (the collective inside an async-start, a library call that reads and
+writes slices in place) has the name of its wrapper. An async-start of several
+collectives, a NCCL group, is split into one event for each, one after the
+other, with times in proportion to their bytes.
 
-A GPU's trace does not say where a step ends. In schedule order the first half
-of a module's instructions comes before the second, so a kernel of the first
-half after one of the second begins a step. Collectives run on streams of their
-own and go to the step that runs then.
+A GPU's trace does not mark the end of a step. In schedule order, the first half
+of a module's instructions comes before the second. So a kernel of the first
+half after one of the second begins a step. Collectives run on their own
+streams, and belong to the step that runs at the same time.
 
-XLA:CPU says of every instruction which execution it was part of. What leaves
-its work to other threads has no end of its own: it is over when its last thread
-says so, or when the first instruction that reads its result begins, whichever
-comes first.
+XLA:CPU records the execution of every instruction. An instruction that hands
+its work to other threads has no end of its own. It ends when its last thread
+reports the end, or when the first reader of its result begins, whichever comes
+first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lagom_xla.passes import overlap as overlap_lib
 from lagom_xla.profiling import events as events_lib
 from lagom_xla.profiling import trace as trace_lib
 
-# A module that knows less of a program's launches is another program's.
+# A module is the program's if it has at least this share of its launches.
 _KNOWN = 0.5
 
 _Program = trace_lib.Program
@@ -46,12 +46,12 @@ def programs_of(
 ) -> tuple[list[_Program | None], hlo.Module]:
   """The step's program in each process, and its module.
 
-  Takes and raises what `profile.of_trace` does.
+  Arguments and errors are those of `profile.of_trace`.
   """
   if module is None:
     module = _module_of(trace)
   names = _names(module)
-  # Also in processes that ran something else for longer.
+  # A process may have run another program for longer.
   programs = [
     _longest(trace, process, names) or _longest(trace, process)
     for process in range(len(trace.processes))
@@ -64,13 +64,13 @@ def programs_of(
     if num_known < _KNOWN * len(ran) or not any(by_process):
       raise errors.TraceError(
         f"The trace of {process.name} is not of {module.name}: only"
-        f" {num_known:,} of its {len(ran):,} launches are in that module. Name"
+        f" {num_known:,} of its {len(ran):,} launches are in that module. Pass"
         " the trace of this step, compiled by the same versions with the same"
         " flags, in a folder without other traces."
       )
   if not module.is_scheduled:
     raise errors.TraceError(
-      f"{module.name} is not scheduled: name a dump after_optimizations."
+      f"{module.name} is not scheduled: pass a dump after_optimizations."
     )
   return programs, module
 
@@ -84,7 +84,10 @@ def _names(module: hlo.Module) -> frozenset[str]:
 def _longest(
   trace: trace_lib.Trace, process: int, names: frozenset[str] | None = None
 ) -> _Program | None:
-  """The program that took the most time in a process, of known instructions."""
+  """The program with the longest total time in a process.
+
+  If `names` is given, counts only these instructions.
+  """
   times_us: dict[_Program | None, float] = collections.defaultdict(float)
   for device in trace.devices:
     if device.process == process:
@@ -95,7 +98,10 @@ def _longest(
 
 
 def _module_of(trace: trace_lib.Trace) -> hlo.Module:
-  """The module of the program that took the most time, if the trace has it."""
+  """The module of the program with the longest total time.
+
+  Raises a TraceError if the trace lacks it.
+  """
   for number, process in enumerate(trace.processes):
     program = _longest(trace, number)
     if program is not None and program in process.modules:
@@ -104,7 +110,7 @@ def _module_of(trace: trace_lib.Trace) -> hlo.Module:
       return max(found, key=lambda m: sum(map(_names(m).__contains__, ran)))
   raise errors.TraceError(
     "The trace lacks the module that ran (ProfileOptions.enable_hlo_proto was"
-    " off): name its scheduled HLO, which --xla_dump_to writes, with"
+    " off): pass its scheduled HLO, which --xla_dump_to writes, with"
     " --module=FILE."
   )
 
@@ -122,10 +128,10 @@ def _ran(
   ]
 
 
-# A step with less of the fullest one's launches was cut off.
+# A complete step has at least this share of the launches of the fullest step.
 WHOLE = 0.9
 
-# A launch with its instruction's name, or that of the one that wraps it.
+# The name of an instruction or its wrapper, and a launch.
 _Named = tuple[str, trace_lib.Launch]
 
 
@@ -134,11 +140,11 @@ class DeviceStep:
   """One step on one device.
 
   Attributes:
-    device: index in the trace.
-    number: the same on all devices.
-    is_whole: whether the trace has all of it.
-    kernels: by start time.
-    collectives: by start time.
+    device: index of the device in the trace.
+    number: number of the step, the same on all devices.
+    is_whole: whether the trace has the complete step.
+    kernels: its kernels, by start time.
+    collectives: its collectives, by start time.
   """
 
   device: int
@@ -149,17 +155,17 @@ class DeviceStep:
 
   @property
   def begin_us(self) -> float:
-    """When it began."""
+    """The start of its first event."""
     return min(e.begin_us for e in (*self.kernels, *self.collectives))
 
   @property
   def end_us(self) -> float:
-    """When all of it had ended."""
+    """The end of its last event."""
     return max(e.end_us for e in (*self.kernels, *self.collectives))
 
 
 def wrappers(module: hlo.Module) -> Mapping[str, str]:
-  """Names of instructions, by the names of those that they wrap."""
+  """Wrapped instruction -> wrapper, by name."""
   computations = module.computations
   return {
     inner.name: outer.name
@@ -176,7 +182,7 @@ def of_gpus(
   programs: Sequence[_Program | None],
   analysis: overlap_lib.Analysis,
 ) -> list[DeviceStep]:
-  """The steps of a module in a trace, by device and time.
+  """The steps of a module in a trace of GPUs, by device and time.
 
   `programs` has the module's number in each process; None takes every launch.
   """
@@ -243,7 +249,7 @@ _Groups = Mapping[str, Sequence[collectives_lib.Collective]]
 
 
 def _groups(analysis: overlap_lib.Analysis) -> _Groups:
-  """Collectives that one instruction starts, by its name."""
+  """Groups of collectives, by the name of the instruction that starts them."""
   return {
     members[0].name.partition("/")[0]: members
     for members in analysis.started_by.values()
@@ -254,7 +260,7 @@ def _groups(analysis: overlap_lib.Analysis) -> _Groups:
 def _of_members(
   events: Iterable[events_lib.Event], groups: _Groups
 ) -> Iterator[events_lib.Event]:
-  """Events, with groups split."""
+  """Events, with groups split into their collectives."""
   for event in events:
     begin_us, members = event.begin_us, groups.get(event.name, ())
     left_bytes = sum(c.nccl_bytes for c in members)
@@ -272,7 +278,7 @@ def _of_members(
 def _positions(
   module: hlo.Module, wanted: Container[str]
 ) -> Mapping[str, float]:
-  """First positions in the schedule, from 0 to 1, by name of instruction."""
+  """First position of each instruction in the schedule, 0 to 1, by name."""
   order: list[str] = []
 
   def visit(computation: hlo.Computation) -> None:
@@ -309,13 +315,12 @@ def _split(
 def _events(
   launches: Sequence[_Named], executions: Mapping[str, int]
 ) -> Iterator[events_lib.Event]:
-  """Events, by their start.
+  """Events, by start time.
 
-  An instruction may launch several kernels each time that it runs. Launches
-  without another instruction's in between are one event, unless it ran more
-  often than that: then it is alone in a loop, and each run has as many
-  launches. If that does not divide evenly, some were lost, and each launch is
-  an event.
+  An instruction may launch several kernels per run. Consecutive launches are
+  one event. If that gives fewer events than runs, the instruction is alone in a
+  loop, and all runs have equally many launches. If the launches do not divide
+  evenly, some were lost, and each launch is an event.
   """
   runs: dict[str, list[list[trace_lib.Launch]]] = collections.defaultdict(list)
   last = ""
@@ -346,7 +351,7 @@ def _event(name: str, launches: Sequence[trace_lib.Launch]) -> events_lib.Event:
 
 
 def _numbered(by_device: Sequence[list[DeviceStep]]) -> list[DeviceStep]:
-  """Steps with the numbers of those that ran at the same time elsewhere."""
+  """Steps numbered like the steps of other devices at the same time."""
   reference = max(by_device, key=len, default=[])
   starts_us = [step.begin_us for step in reference]
   numbered = []
@@ -404,7 +409,7 @@ def of_cpus(
 def _cpu_events(
   launches: Sequence[trace_lib.Launch], readers: Mapping[str, frozenset[str]]
 ) -> Iterator[events_lib.Event]:
-  """What ran in one execution on one device, by start time."""
+  """The events of one execution on one device, by start time."""
   begins_us: dict[str, list[float]] = collections.defaultdict(list)
   for launch in launches:
     begins_us[launch.hlo_op].append(launch.begin_us)
@@ -423,7 +428,7 @@ def _first_us(
   begins_us: Mapping[str, Sequence[float]],
   after_us: float,
 ) -> Iterator[float]:
-  """When each of some instructions began next."""
+  """The next start of each instruction after `after_us`."""
   for name in names:
     begins = begins_us.get(name, ())
     index = bisect.bisect_left(begins, after_us)
@@ -432,7 +437,10 @@ def _first_us(
 
 
 def _readers(module: hlo.Module) -> Mapping[str, frozenset[str]]:
-  """Names of what reads a result, at once or renamed, by what computes it."""
+  """Instruction -> the instructions that read its result, by name.
+
+  Includes readers through bitcasts, tuples and their elements.
+  """
   found: dict[str, frozenset[str]] = collections.defaultdict(frozenset)
   for computation in module.computations.values():
     users = dependencies.of(computation).users

@@ -5,8 +5,8 @@
     traced = xspace.read("traces")
     traced.devices[0].launches
 
-Times are microseconds since the first process began to profile. A process's own
-clock is as good as its host's; `instances.py` corrects it by the collectives
+Times are microseconds since the first process began to profile. A process's
+clock is as accurate as its host's. `instances.py` corrects it with collectives
 that processes end together.
 """
 
@@ -15,25 +15,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 import dataclasses
 
-# A module in its process: its number, or its name where launches tell none.
+# A module in its process: its number, or its name if launches have no number.
 Program = int | str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
-  """One run of a kernel, or on a CPU of an instruction.
+  """One run of a kernel or, on a CPU, of an instruction.
 
   Attributes:
-    hlo_op: instruction that launched it.
+    hlo_op: the instruction that launched it.
     program_id: its module; None if unknown.
-    begin_us: when it began.
-    end_us: when it ended.
-    until_us: when work that it left to other threads had ended at the latest;
-      None if it left none.
-    execution: equal for one execution of a module, on all devices; None if
+    begin_us: start time.
+    end_us: end time.
+    until_us: latest end of work on other threads; None without such work.
+    execution: ID of the module's execution, equal on all devices; None if
       unknown.
-    grid: thread blocks, (x, y, z); a NCCL kernel's x are its channels. None if
-      unknown.
+    grid: thread blocks (x, y, z); x is the number of channels in a NCCL kernel.
+      None if unknown.
   """
 
   hlo_op: str
@@ -50,11 +49,11 @@ class Device:
   """One GPU, or one of a host's CPU devices.
 
   Attributes:
-    name: such as "rank0 GPU:0".
+    name: the device's name, such as "rank0 GPU:0".
     process: index of its process in the trace.
-    launches: those that name an HLO instruction, by start time.
-    num_unnamed: launches and copies that name none.
-    unnamed_us: time of those.
+    launches: launches with an HLO instruction, by start time.
+    num_unnamed: number of launches and copies without an instruction.
+    unnamed_us: total time of these.
   """
 
   name: str
@@ -69,8 +68,8 @@ class Process:
   """One process's XSpace.
 
   Attributes:
-    name: of its file.
-    has_clock: whether the trace says when its profile began.
+    name: name of its file.
+    has_clock: whether the trace has the start time of the profile.
     modules: serialized HloProtos by program; several may share a name.
   """
 
@@ -85,14 +84,14 @@ class Trace:
 
   Attributes:
     platform: "GPU" or "CPU".
-    processes: in the order of their names.
-    devices: of all processes, in that order; those that launched nothing are
-      left out.
-    begin_ns: when the first process began, since 1970; None if none says it.
-    num_left_out: launches that were not read, as there are too many.
-    num_other_files: profiles of other runs.
-    unread: why files that may be of another run were not read, in sentences.
-    problems: reported by profilers, by process.
+    processes: the processes, in the order of their names.
+    devices: the devices of all processes, in that order, except devices without
+      launches.
+    begin_ns: start of the first process, since 1970; None if unknown.
+    num_left_out: number of launches beyond the limit, which were not read.
+    num_other_files: number of profiles of other runs.
+    unread: why files, possibly of another run, were not read, in sentences.
+    problems: problems that profilers reported, by process.
   """
 
   platform: str

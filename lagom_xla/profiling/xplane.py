@@ -1,13 +1,13 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""XPlanes: the messages of jax.profiler's files, as far as they are read.
+"""XPlanes: a reader for the messages in jax.profiler's files.
 
-Field numbers are those of tsl/profiler/protobuf/xplane.proto, which cannot
-change without breaking every trace there is. `jax.profiler.ProfileData` shows
-neither what a plane says of its events (the module is there) nor what the
-profiler complained of, and makes an object of every stat: 10 s and 1 GB for a
-file of 50 MB. Here stats stay bytes, and equal ones are read once: the profiler
-writes a string's number in place of the string.
+Field numbers are those of tsl/profiler/protobuf/xplane.proto. They cannot
+change without breaking all existing traces. `jax.profiler.ProfileData` is not
+enough: it has neither a plane's event metadata (which holds the module) nor the
+profiler's errors, and makes an object of every stat: 10 s and 1 GB for a file
+of 50 MB. Here stats stay bytes, and equal stats are read once, because the
+profiler writes a string's number in place of the string.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from google.protobuf import message_factory
 
 Value = float | int | str | bytes
 
-# Of what the profiler complains of.
+# Longest problem text to keep.
 _MOST_BYTES = 400
 
 _Field = descriptor_pb2.FieldDescriptorProto
 _INT, _BYTES = _Field.TYPE_INT64, _Field.TYPE_BYTES
-# Message -> its fields: name, number, type or message, and whether repeated.
+# Message -> its fields: name, number, type or message, is repeated.
 _MESSAGES: Mapping[str, Sequence[tuple[str, int, Any, bool]]] = {
   "Stat": (
     ("metadata_id", 1, _INT, False),
@@ -109,12 +109,12 @@ class Plane:
   """A plane: the events of one device, or of a host's threads.
 
   Attributes:
-    name: such as "/device:GPU:0".
-    stats: of the plane itself.
-    lines: serialized, for `line`.
-    event_names: by the number that events give.
-    event_stats: serialized stats of those events, by that number.
-    stat_names: by the number that stats give, and strings that they refer to.
+    name: the plane's name, such as "/device:GPU:0".
+    stats: stats of the plane itself.
+    lines: serialized lines, for `line`.
+    event_names: names of events, by metadata ID.
+    event_stats: serialized stats of event metadata, by metadata ID.
+    stat_names: names of stats, and strings that stats refer to, by metadata ID.
   """
 
   name: str
@@ -127,12 +127,12 @@ class Plane:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Line:
-  """A line: what one stream or thread ran.
+  """A line: the events of one stream or thread.
 
   Attributes:
-    name: its name.
-    begin_ns: what the times of its events count from.
-    events: serialized, for `event`.
+    name: the line's name.
+    begin_ns: origin of its events' times.
+    events: serialized events, for `events`.
   """
 
   name: str
@@ -142,11 +142,11 @@ class Line:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Space:
-  """What one process wrote.
+  """The profile of one process.
 
   Attributes:
-    planes: of its devices, its host, and of the profile itself.
-    problems: reported by the profiler, such as dropped events.
+    planes: planes of its devices, its host, and the profile itself.
+    problems: problems that the profiler reported, such as dropped events.
   """
 
   planes: Sequence[Plane]
@@ -154,12 +154,12 @@ class Space:
 
 
 class Stats:
-  """Reads those stats of a plane's events that have one of some names."""
+  """Reads the stats with given names from a plane's events."""
 
   def __init__(self, names: Mapping[int, str], wanted: Iterable[str]):
     self._names = names
     self._wanted = frozenset(wanted)
-    # The first two bytes show that most stats are not wanted.
+    # The first two bytes suffice to skip most other stats.
     self._unwanted = {
       bytes([1 << 3, number])
       for number, name in names.items()
@@ -168,7 +168,7 @@ class Stats:
     self._known: dict[bytes, tuple[str, Value]] = {}
 
   def read(self, stats: Iterable[bytes]) -> dict[str, Value]:
-    """The wanted ones, by name."""
+    """The wanted stats, by name."""
     found = {}
     for serialized in stats:
       if serialized[:2] in self._unwanted:
@@ -184,7 +184,7 @@ class Stats:
 
 
 def space(serialized: bytes) -> Space:
-  """Raises google.protobuf.message.DecodeError if it is no XSpace."""
+  """Reads an XSpace; raises google.protobuf.message.DecodeError if invalid."""
   found = _messages()["Space"].FromString(serialized)
   return Space(
     planes=[_plane(plane) for plane in found.planes],
@@ -201,7 +201,7 @@ def line(serialized: bytes) -> Line:
 
 
 def starts_ps(serialized: bytes) -> Iterator[int]:
-  """When the events of a line began, relative to the line's own time."""
+  """Start times of a line's events, relative to the line's origin."""
   for event_ in _messages()["Starts"].FromString(serialized).events:
     yield event_.offset_ps
 
@@ -240,7 +240,7 @@ def _stat(serialized: bytes, names: Mapping[int, str]) -> tuple[str, Value]:
 
 
 def _line(serialized: bytes) -> str:
-  """Any text as one short printable line."""
+  """A text as one short printable line."""
   line_ = " ".join(_text(serialized[:_MOST_BYTES]).split())
   return "".join(character for character in line_ if character.isprintable())
 

@@ -1,28 +1,28 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""XSpaces of jax.profiler, one per process, read into a trace.
+"""Reads the XSpaces of jax.profiler, one per process, into a trace.
 
     traced = xspace.read(pathlib.Path("traces"))
 
-Every process names its folder by the second in which its trace ended, and its
-file by its host (plugins/profile/2026_02_01_10_00_03/host0.xplane.pb). So one
-run may be in several folders, and processes of one host need their own log
-folders, or they overwrite each other. A run is what was traced at the same time
-as the newest file, by the clocks of their hosts.
+Each process names its folder after the second in which its trace ended, and its
+file after its host (plugins/profile/2026_02_01_10_00_03/host0.xplane.pb). So
+one run may span several folders. Processes of one host need separate log
+folders, or they overwrite each other's files. The newest run has all files
+traced at the same time as the newest file, by the clocks of their hosts.
 
 For a GPU only streams count; lines such as "XLA Ops" or "Steps" are derived
 from them by other tools. An event has its kernel's name, not its instruction's.
 
-If no GPU launched anything, the host's threads have what XLA:CPU ran, with the
-device and the execution of the module. A large product leaves its work to other
-threads, and its event ends when that has begun. An event "end: NAME" follows
-when it is done, but late, because what waited for it runs first on the same
-thread (`steps` has a better end).
+If no GPU launched anything, the host's threads have the events of XLA:CPU, with
+the device and the execution of the module. A large matrix product hands its
+work to other threads; its event ends when that work begins. An event
+"end: NAME" follows the work, but late, because waiting instructions run first
+on the same thread (`steps` has a better end).
 
-The plane "/host:metadata" has the modules, in one event per program, named by
-the module and the program's number. Launches of XLA:CPU lack that number, so
-modules are found by name, too; if two programs share a name, either may be the
-one that ran.
+The plane "/host:metadata" has the modules, in one event per program, named
+after the module and the program's number. Launches of XLA:CPU lack that number,
+so modules are also found by name. If two programs share a name, either may be
+the one that ran.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _GPU_STATS = ("hlo_op", "program_id", "kernel_details")
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class _Stream:
-  """A stream of a GPU, with when each of its events began, and their stats."""
+  """A stream of a GPU, with the start times and stats of its events."""
 
   device: str  # Such as "GPU:0".
   line: xplane.Line
@@ -90,8 +90,8 @@ def _gpu(
 ) -> trace_lib.Device:
   """A GPU with the launches of its streams.
 
-  `offset_us` is added to times. Launches from `until_ns` on, by the clock of
-  the process, are left out; None for all.
+  `offset_us` is added to times. Omits launches that start at `until_ns` or
+  later by the process's clock; None for all launches.
   """
   launches = []
   num_unnamed, unnamed_us = 0, 0.0
@@ -133,7 +133,7 @@ def _gpu_launch(
 
 @functools.lru_cache(maxsize=1 << 16)
 def _grid(details: str) -> tuple[int, int, int] | None:
-  """The thread blocks of a kernel, if its details have them."""
+  """The grid of a kernel, if its details have it."""
   found = _GRID.search(details)
   return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
@@ -146,7 +146,7 @@ _CPU_STATS = ("hlo_op", "hlo_module", "run_id", "device_ordinal")
 def _cpu_launches(
   space: xplane.Space, offset_us: float
 ) -> Mapping[int, list[trace_lib.Launch]]:
-  """What each device of a process ran, by its number among all processes."""
+  """The launches of each device of a process, by global device number."""
   found: dict[int, list[trace_lib.Launch]] = collections.defaultdict(list)
   for plane in space.planes:
     if plane.name == _HOST_PLANE:
@@ -162,7 +162,7 @@ def _cpu_device_launches(
   plane: xplane.Plane, offset_us: float
 ) -> Iterator[tuple[int, trace_lib.Launch]]:
   stats = xplane.Stats(plane.stat_names, _CPU_STATS)
-  # What an event starts, and what it comes after.
+  # The IDs of the work that an event starts, and of the work that it follows.
   starts = xplane.Stats(plane.stat_names, ("_p",))
   follows = xplane.Stats(plane.stat_names, ("_c",))
   ends = {n for n, name in plane.event_names.items() if name.startswith(_END)}
@@ -205,7 +205,7 @@ def _cpu_launch(
   execution = stats.get("run_id")
   return trace_lib.Launch(
     hlo_op=str(stats["hlo_op"]),
-    # All programs have the number 0.
+    # The name, because all programs have the number 0.
     program_id=str(stats.get("hlo_module", "")),
     begin_us=begin_us,
     end_us=begin_us + event.duration_ps / 1e6,
@@ -224,13 +224,13 @@ _NUMBER = re.compile(r"(\d+)")
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Session:
-  """What one process traced.
+  """The profiler session of one process.
 
   Attributes:
-    name: of its file, after that of its log folder if there are several.
+    name: name of its file, after its log folder's if there are several.
     space: its planes.
-    begin_ns: when the session began, since 1970; None if unknown.
-    end_ns: when it ended.
+    begin_ns: start of the session, since 1970; None if unknown.
+    end_ns: end of the session; None if unknown.
   """
 
   name: str
@@ -239,7 +239,7 @@ class Session:
   end_ns: int | None
 
   def overlaps(self, other: Session) -> bool:
-    """Whether both ran at the same time; false if that is unknown."""
+    """Whether both ran at the same time; False if unknown."""
     if None in (self.begin_ns, self.end_ns, other.begin_ns, other.end_ns):
       return False
     assert self.begin_ns is not None and self.end_ns is not None
@@ -251,22 +251,24 @@ def newest_sessions(path: pathlib.Path) -> tuple[list[Session], int, list[str]]:
   """The sessions of the newest run in a folder, or of one file, by name.
 
   Also returns the number of files of other runs, and why older files could not
-  be read. TraceError if there is no profile, or one of the newest cannot be
-  read.
+  be read.
+
+  Raises:
+    TraceError: There is no profile, or a file of the newest run cannot be read.
   """
   if path.is_file():
     return [_read_session(path, _stem(path.name))], 0, []
   if not path.exists():
     raise errors.TraceError(
-      f"There is no {path}: name the folder that jax.profiler.trace wrote."
+      f"There is no {path}: pass the folder that jax.profiler.trace wrote."
     )
   files = [f for pattern in _PATTERNS for f in path.rglob(pattern)]
   if not files:
     raise errors.TraceError(
-      f"{path} has no trace ({_PATTERNS[0]}): name the folder that"
+      f"{path} has no trace ({_PATTERNS[0]}): pass the folder that"
       " jax.profiler.trace wrote."
     )
-  # Several log folders may have folders of one time.
+  # Several log folders may have folders with the same time.
   times = sorted({f.parent.name for f in files}, reverse=True)
   found: list[Session] = []
   unread: list[str] = []
@@ -280,10 +282,10 @@ def newest_sessions(path: pathlib.Path) -> tuple[list[Session], int, list[str]]:
       except errors.TraceError as error:
         if not found:
           raise
-        unread.append(str(error))  # Of another run, presumably.
+        unread.append(str(error))  # Presumably of another run.
     if found:
       together = [s for s in together if any(map(s.overlaps, found))]
-    # Those before it ended earlier still.
+    # Older sessions ended even earlier.
     if not together and _TIME.fullmatch(time):
       break
     found += together
@@ -294,7 +296,7 @@ def newest_sessions(path: pathlib.Path) -> tuple[list[Session], int, list[str]]:
 def _session(
   name: str, serialized: bytes, file: pathlib.Path | None = None
 ) -> Session:
-  """A session from bytes, with a name, and its file for error messages."""
+  """A session from bytes; `file` is for error messages."""
   where = f"of {name}" if file is None else f"of {name}, {file},"
   try:
     space = xplane.space(serialized)
@@ -306,7 +308,7 @@ def _session(
   if not space.planes:
     raise errors.TraceError(
       f"The profile {where} is empty: the process ended before"
-      " jax.profiler.stop_trace, or another profiler had the GPU."
+      " jax.profiler.stop_trace, or another profiler was using the GPU."
     )
   stats = next((p.stats for p in space.planes if p.name == _ENVIRONMENT), {})
   return Session(
@@ -318,7 +320,7 @@ def _session(
 
 
 def _natural_order(name: str) -> list[tuple[int, str]]:
-  """Sorts host-2 before host-10."""
+  """A key that sorts host-2 before host-10."""
   return [
     (int(part), "") if part.isdecimal() else (-1, part)
     for part in _NUMBER.split(name)
@@ -362,7 +364,7 @@ _PROGRAM = re.compile(r"(.*)\((\d+)\)$")
 def _modules_by_program(
   plane: xplane.Plane,
 ) -> Mapping[trace_lib.Program, Sequence[bytes]]:
-  """HloProtos of "/host:metadata" by program, and by the module's name."""
+  """The HloProtos in "/host:metadata", by program number and module name."""
   found = collections.defaultdict[trace_lib.Program, list[bytes]](list)
   reader = xplane.Stats(plane.stat_names, plane.stat_names.values())
   for number, stats in plane.event_stats.items():
@@ -375,14 +377,15 @@ def _modules_by_program(
   return found
 
 
-# More steps are not worth the minutes that reading them takes.
+# Most launches to read. More would take minutes and gain little.
 MOST_LAUNCHES = 1_000_000
 
 
 def read(path: pathlib.Path) -> trace_lib.Trace:
   """Reads an XSpace, or the newest run anywhere in a folder.
 
-  TraceError if there is none, or it cannot be read.
+  Raises:
+    TraceError: There is none, or it cannot be read.
   """
   sessions, num_others, unread = newest_sessions(path)
   found = _of_sessions(sessions)
@@ -392,9 +395,10 @@ def read(path: pathlib.Path) -> trace_lib.Trace:
 
 
 def of_bytes(serialized: Mapping[str, bytes]) -> trace_lib.Trace:
-  """The trace of processes whose XSpaces are in memory, by their names.
+  """The trace of processes whose XSpaces are in memory, by process name.
 
-  TraceError where one is no XSpace, or no device ran anything.
+  Raises:
+    TraceError: One is not an XSpace, or no device ran anything.
   """
   return _of_sessions([_session(*item) for item in serialized.items()])
 
@@ -405,7 +409,7 @@ def _of_sessions(sessions: Sequence[Session]) -> trace_lib.Trace:
   offsets_us = [
     0.0
     if s.begin_ns is None or first_ns is None
-    # As integers: an epoch in float64 is half a microsecond off.
+    # Subtracted as integers: float64 rounds an epoch by half a microsecond.
     else (s.begin_ns - first_ns) / 1e3
     for s in sessions
   ]
@@ -429,7 +433,7 @@ def _of_sessions(sessions: Sequence[Session]) -> trace_lib.Trace:
 
 @contextlib.contextmanager
 def _reading(session: Session) -> Iterator[None]:
-  """A context for reading a profile's bytes that names a damaged one."""
+  """A context whose errors name the damaged profile."""
   try:
     yield
   except message.DecodeError as error:
@@ -442,12 +446,12 @@ def _reading(session: Session) -> Iterator[None]:
 def _gpus(
   sessions: Sequence[Session], offsets_us: Sequence[float]
 ) -> tuple[list[trace_lib.Device], int]:
-  """GPUs that launched something, and how many launches are left out."""
+  """The GPUs with launches, and the number of launches left out."""
   streams = []
   for session in sessions:
     with _reading(session):
       streams.append(list(_gpu_streams(session.space)))
-  # By the clock of the first process, as all are cut off at the same time.
+  # By the first process's clock: all processes are cut off at the same time.
   begins_ns = [
     stream.begins_ns + round(offset_us * 1e3)
     for of_process, offset_us in zip(streams, offsets_us, strict=True)
@@ -478,7 +482,7 @@ def _gpus(
 def _cpus(
   sessions: Sequence[Session], offsets_us: Sequence[float]
 ) -> list[trace_lib.Device]:
-  """Devices of CPUs, by their number among all processes."""
+  """The CPU devices, by global device number."""
   found = []
   for index, session in enumerate(sessions):
     with _reading(session):
@@ -514,7 +518,7 @@ def _nothing_ran(sessions: Sequence[Session]) -> str:
     for plane in session.space.planes
   ):
     return (
-      f"{names} is not an XSpace: name what jax.profiler.trace wrote"
+      f"{names} is not an XSpace: pass a folder that jax.profiler.trace wrote"
       f" ({_PATTERNS[0]})."
     )
   seen = dict.fromkeys(
@@ -525,9 +529,9 @@ def _nothing_ran(sessions: Sequence[Session]) -> str:
   )
   problems = [p for session in sessions for p in session.space.problems]
   return (
-    f"The trace of {names} has no instruction of a module"
+    f"The trace of {names} has no HLO instructions"
     + (f" (its planes: {', '.join(seen)})" if seen else "")
     + (f"; the profiler says: {problems[0]}" if problems else "")
-    + ". Trace a few steps while they run: GPUs need one profiler alone, as"
-    " CUPTI serves one, and CPUs a host_tracer_level of 1 or more."
+    + ". Trace a few steps while they run. On GPUs, stop other profilers: CUPTI"
+    " serves only one. On CPUs, set host_tracer_level to 1 or more."
   )

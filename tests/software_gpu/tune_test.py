@@ -157,4 +157,4 @@ def test_training_goes_on_where_another_profiler_has_the_gpus(
   said = on_gpus(
     predictions_take_the_place_of_a_profile, CUPTI="taken", **_SETTINGS
   )
-  assert "GPUs need one profiler alone" in said
+  assert "On GPUs, stop other profilers" in said
