@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The doctor: tries what lagom_xla can do on this machine.
+"""The doctor: checks what works on this machine.
 
     checkup = doctor.examine()
     checkup.works, checkup.findings
 
-Each trial tries one thing that may abort, hang or be missing. So trials run in
-separate processes, with a time limit:
+A trial may abort or hang. So trials run in separate processes, with a time
+limit:
 
     python -m lagom_xla.doctor compile profiler
 
@@ -51,7 +51,7 @@ class Version:
   """A package and its version.
 
   Attributes:
-    package: its name, as pip has it; "python" for Python itself.
+    package: name of the package on PyPI; "python" for Python itself.
     version: the installed version.
   """
 
@@ -64,11 +64,11 @@ class Finding:
   """The result of a trial.
 
   Attributes:
-    name: what was tried.
-    status: "works", "missing" if it is not installed here, or "fails".
+    name: name of the trial.
+    status: "works", "missing" if it is not installed, or "fails".
     is_essential: whether `inspect` and `tune` need it.
-    found: what was found, in a sentence.
-    advice: what to do if it does not work; "" if there is nothing to do.
+    found: the result, in a sentence.
+    advice: what to do if it does not work; "" if nothing.
   """
 
   name: str
@@ -84,9 +84,9 @@ class Checkup:
 
   Attributes:
     format_version: raised when a field changes its meaning.
-    works: whether all that is essential works.
-    versions: versions of what is installed.
-    findings: what was tried, essentials first.
+    works: whether all essential trials work.
+    versions: versions of the installed packages.
+    findings: results of the trials, essential ones first.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -99,20 +99,20 @@ class Checkup:
 
 # Trials, each run in its own process.
 
-# The most options to name among those that are set.
+# Most options to name.
 _MOST_OPTIONS = 8
 # The cluster to compile for.
 _CLUSTER = "1x2xh100"
-# Where NVIDIA's wheels have the library that XLA loads.
+# Package and file of the library that XLA loads from NVIDIA's wheels.
 _NCCL_PACKAGE, _NCCL_LIBRARY = "nvidia.nccl", "libnccl.so.2"
 
 
 class _MissingError(Exception):
-  """The thing to try is not installed here."""
+  """The subject of a trial is not installed."""
 
 
 def _flags() -> str:
-  """Whether XLA starts with the XLA_FLAGS here, and what it reads of them."""
+  """Whether XLA starts with this XLA_FLAGS, and which flags it reads."""
   from lagom_xla.flags import debug_options
   from lagom_xla.flags import environment
   from lagom_xla.flags import syntax
@@ -141,13 +141,13 @@ def _passes() -> str:
     len(it.instructions) for it in module.computations.values()
   )
   return (
-    f"read one of {num_instructions} instructions in"
+    f"read a schedule of {num_instructions} instructions in"
     f" {time.monotonic() - begun:.1f} s"
   )
 
 
 def _compile() -> str:
-  """Whether XLA compiles to the end for a GPU that is not here."""
+  """Whether XLA compiles to the end for an absent GPU."""
   from lagom_xla.compile import compiler
 
   begun = time.monotonic()
@@ -157,7 +157,7 @@ def _compile() -> str:
 
 @functools.cache
 def _step() -> Any:
-  """A product and an all-reduce, lowered for two GPUs."""
+  """A matrix product and an all-reduce, lowered for two GPUs."""
   import jax
   from jax.sharding import Mesh
   from jax.sharding import NamedSharding
@@ -180,14 +180,14 @@ def _step() -> Any:
 
 
 def _options() -> str:
-  """Whether options can be read from the installed jaxlib."""
+  """Whether the options of the installed jaxlib can be read."""
   from lagom_xla.flags import debug_options
 
   return f"read {len(debug_options.options())} options of jaxlib"
 
 
 def _gpus() -> str:
-  """Whether JAX runs on the GPUs here."""
+  """Whether JAX runs on this machine's GPUs."""
   import jax
 
   found = jax.devices("gpu")
@@ -196,7 +196,7 @@ def _gpus() -> str:
 
 
 def _profiler() -> str:
-  """Whether JAX's profiler takes a trace that can be read."""
+  """Whether JAX's profiler takes a readable trace."""
   import jax
 
   from lagom_xla.profiling import xspace
@@ -242,7 +242,7 @@ def _nccl() -> str:
 
 
 def nccl_of_wheel() -> pathlib.Path | None:
-  """The library that XLA would load first; None if no wheel has one."""
+  """The library that XLA would load first; None if no wheel has it."""
   try:
     spec = importlib.util.find_spec(_NCCL_PACKAGE)
   except ModuleNotFoundError:
@@ -290,26 +290,26 @@ _TRIALS: Mapping[str, _Trial] = {
   "options": _Trial(
     _options,
     "XLA options",
-    "Use jaxlib 0.10.2 to 0.12; without it plans have no options.",
+    "Use jaxlib 0.10.2 to 0.12; with others, plans have no options.",
   ),
   "gpus": _Trial(_gpus, "GPUs", f"pip install '.[cuda13]' {_IN_CHECKOUT}"),
   "plugin": _Trial(
     _plugin,
     "NCCL tuner",
-    "Install cc, gcc or clang, or name one in CC; without it env.sh sets"
+    "Install cc, gcc or clang, or set CC; without the plugin env.sh sets"
     " NCCL_MAX_CTAS.",
   ),
   "nccl": _Trial(
     _nccl, "NCCL", f"For GPUs only: pip install '.[cuda13]' {_IN_CHECKOUT}"
   ),
   "profiler": _Trial(
-    _profiler, "profiler", "Without it plans rely on predictions alone."
+    _profiler, "profiler", "Without it, plans rely on predictions alone."
   ),
   "page": _Trial(
     _page, "report page", f"pip install '.[report]' {_IN_CHECKOUT}"
   ),
 }
-# Trials that share a process, so that JAX starts only once for them.
+# Trials in one process, so that JAX starts only once for them.
 _GROUPS = (
   ("flags", "passes", "compile", "options"),
   ("profiler",),
@@ -346,16 +346,16 @@ def main(names: Sequence[str]) -> None:
 
 # The checkup.
 
-# Many times what a group of trials takes on an idle machine.
+# Many times the time of a group of trials on an idle machine.
 _LIMIT_S = 60.0
-# The most characters to quote of a child's last line.
+# Most characters to quote of a child's last line.
 _MOST_CHARACTERS = 200
 _TRY_AGAIN = "try again"
 
 
 def examine(*, limit_s: float = _LIMIT_S) -> Checkup:
-  """Tries all that lagom_xla uses; `limit_s` is for each group of trials."""
-  # GPUs that the driver shows, even if JAX does not find them.
+  """Runs all trials; `limit_s` is for each group of trials."""
+  # The driver shows GPUs even if JAX does not find them.
   has_gpus = processes.has_gpus()
   groups = (*_GROUPS, ("gpus",)) if has_gpus else _GROUPS
   answers: dict[str, Answer] = {}
@@ -376,10 +376,10 @@ def examine(*, limit_s: float = _LIMIT_S) -> Checkup:
 
 
 def _run(names: Sequence[str], limit_s: float) -> dict[str, Answer]:
-  """Answers of trials that share a process; "fails" for those it never ran."""
+  """Runs trials in one process; trials that it never reached fail."""
   child = subprocess.Popen(
     [sys.executable, "-m", "lagom_xla.doctor", *names],
-    # Leave a GPU's memory to other jobs that train on it.
+    # Leaves a GPU's memory to other jobs.
     env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
@@ -395,7 +395,7 @@ def _run(names: Sequence[str], limit_s: float) -> dict[str, Answer]:
       how = f"by {signal.Signals(-child.returncode).name}"
     reason = f"its process ended {how}: {last[:_MOST_CHARACTERS]}"
   except subprocess.TimeoutExpired:
-    # Also ends the compiler that it started.
+    # Also ends a compiler that it started.
     os.killpg(child.pid, signal.SIGKILL)
     printed, _ = child.communicate()
     reason = of_others = (
@@ -416,7 +416,7 @@ def _run(names: Sequence[str], limit_s: float) -> dict[str, Answer]:
 
 
 def _finding(trial: _Trial, answer: Answer | None) -> Finding:
-  if answer is None:  # Only GPUs are not always tried.
+  if answer is None:  # Only the trial of GPUs is optional.
     words = "none here; tuning does not need one"
     return Finding(name=trial.name, status="missing", found=words)
   # Some errors already contain advice.
@@ -434,7 +434,7 @@ _PACKAGES = re.compile(r"lagom-xla|jax|jaxlib|jax-cuda\d+-(plugin|pjrt)|numpy")
 
 
 def _versions() -> Iterator[Version]:
-  """Versions of the installed packages that a compile depends on."""
+  """The versions of installed packages that affect a compile."""
   yield Version(package="python", version=platform.python_version())
   found = {
     name: distribution.version
@@ -463,18 +463,19 @@ def _cache() -> Finding:
   return Finding(name="cache", status="works", found=found)
 
 
-# Only Linux reports the memory that is free without swapping.
+# Only Linux reports the available memory.
 MEMORY = pathlib.Path("/proc/meminfo")
 _FREE = re.compile(r"MemAvailable: +(\d+) kB")
-# A container's memory limit and use, if it is limited.
+# A container's memory limit and use, if there is a limit.
 _LIMIT = pathlib.Path("/sys/fs/cgroup/memory.max")
 _USED = pathlib.Path("/sys/fs/cgroup/memory.current")
 
 
 def workers(worker_bytes: int) -> Finding:
-  """The cores and the memory that compiles have.
+  """The cores and the memory for compiles.
 
-  `worker_bytes` is what a process took to compile a small step; 0 if unknown.
+  `worker_bytes` is the memory of a process that compiled a small step; 0 if
+  unknown.
   """
   free_bytes = _free_bytes()
   num_cores = pool.num_cores()
@@ -494,11 +495,11 @@ def workers(worker_bytes: int) -> Finding:
 
 
 def _free_bytes() -> int | None:
-  """Memory that is still available; None if no file reports it."""
+  """Available memory in bytes; None if no file reports it."""
   if not MEMORY.exists() or not (match := _FREE.search(MEMORY.read_text())):
     return None
   free_bytes = int(match[1]) * 1024
-  # These files do not exist outside of containers, or with cgroup version 1.
+  # These files do not exist outside containers, or with cgroup version 1.
   limit = _LIMIT.read_text().strip() if _LIMIT.exists() else "max"
   if limit == "max":
     return free_bytes

@@ -4,6 +4,8 @@
 
     profiled = profile.read(folder)
     profiled.lone_us["loop_fusion.3"]
+
+Names that end in _us are times in microseconds.
 """
 
 from __future__ import annotations
