@@ -292,7 +292,7 @@ def test_a_trace_without_its_module_asks_for_it(fsdp_scan):
 def test_a_folder_without_a_trace_is_named(tmp_path):
   with pytest.raises(errors.TraceError, match=re.escape(str(tmp_path))):
     profile_lib.read(tmp_path)
-  with pytest.raises(errors.TraceError, match=r"^There is no .*/absent: name"):
+  with pytest.raises(errors.TraceError, match=r"^There is no .*/absent: pass"):
     profile_lib.read(tmp_path / "absent")
 
 
