@@ -10,6 +10,7 @@ JAX is imported when a command runs, after the environment is set up.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 import contextvars
 import gc
 import os
@@ -17,6 +18,8 @@ import sys
 import traceback
 
 from absl import app
+from absl import flags as absl_flags
+from absl import logging
 from absl.flags import argparse_flags
 
 import lagom_xla
@@ -66,10 +69,7 @@ def run() -> None:
   """Parses the command line and runs its command."""
   gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
   _prepare_environment()
-  app.run(
-    _main,
-    flags_parser=lambda argv: parser().parse_args(flags.join_check(argv[1:])),
-  )
+  app.run(_main, flags_parser=_parsed)
 
 
 def _prepare_environment() -> None:
@@ -79,6 +79,15 @@ def _prepare_environment() -> None:
   if not processes.has_gpus():
     # Keeps JAX from looking for GPUs that are not there.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+
+def _parsed(argv: Sequence[str]) -> argparse.Namespace:
+  """Parses the command line; logs only warnings unless --verbosity is set."""
+  arguments = parser().parse_args(flags.join_check(argv[1:]))
+  # absl's default here is INFO, at which JAX reports each absent backend.
+  if absl_flags.FLAGS["verbosity"].using_default_value:
+    logging.set_verbosity(logging.WARNING)
+  return arguments
 
 
 def parser() -> argparse.ArgumentParser:

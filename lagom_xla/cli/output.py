@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 import contextlib
 import io
 import json
+import logging
 import os
 import pathlib
 import sys
@@ -83,12 +84,16 @@ def warnings_said(*, is_quiet: bool) -> Iterator[None]:
   """Shows warnings inside the block; with `is_quiet`, only errors."""
   global _is_quiet
   _is_quiet = is_quiet
+  disabled = logging.root.manager.disable
+  if is_quiet:
+    logging.disable(logging.WARNING)
   try:
     with warnings.catch_warnings():
       warnings.showwarning = _show_warning
       yield
   finally:
     _is_quiet = False
+    logging.disable(disabled)
     _warnings_said.clear()
 
 

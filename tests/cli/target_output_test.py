@@ -18,8 +18,10 @@ from commands import run_process
 from lagom_xla.compile import load
 
 _SPEAKS = """
-import atexit, os, subprocess, threading, warnings
+import atexit, logging, os, subprocess, threading, warnings
 print("at import")
+logging.getLogger("jax._src.xla_bridge").info("a backend is absent")
+logging.getLogger("jax._src.xla_bridge").warning("a backend is broken")
 atexit.register(print, "at exit")
 os.write(1, b"below Python\\n")
 subprocess.run(["echo", "in another process"], check=True)
@@ -95,11 +97,25 @@ def test_what_a_target_says_goes_to_stderr_to_its_very_end(h100s, tmp_path):
     *("in the function", "after the command"),
   }
   assert printed < set(lines)
-  warning, source, ours = [line for line in lines if line not in printed]
+  logged, warning, source, ours = [it for it in lines if it not in printed]
+  # JAX's warnings are shown, and its INFO lines are not.
+  assert re.fullmatch(r"W\d{4} .*\] a backend is broken", logged)
   # A warning of ours is said, and another's is shown as Python does.
   assert "UserWarning: of the user" in warning and "steps.py" in warning
   assert source.strip().startswith("warnings.warn")
   assert ours.startswith("lagom-xla: 1 jax.debug call was left out: ")
+
+
+def test_quiet_hides_logged_warnings_but_not_errors(tmp_path, caplog):
+  logs = """
+import logging
+logging.warning("a backend is broken")
+logging.error("a GPU is lost")
+"""
+  (tmp_path / "steps.py").write_text(STEPS + logs)
+  target = f"{tmp_path / 'steps.py'}:raises"
+  run("inspect", target, CLUSTER, "--quiet")
+  assert caplog.messages == ["a GPU is lost"]
 
 
 @pytest.fixture
