@@ -40,9 +40,7 @@ def step(
 def check(name: str, form: form_lib.Form, outcome: form_lib.Outcome) -> None:
   """Raises a ProgramError unless a form acted on the named program."""
   if not (form.is_as_written or outcome.actions):
-    raise errors.ProgramError(
-      f"{name} cannot have {obstacle(form, outcome)}: leave the form out."
-    )
+    raise errors.ProgramError(f"{name} cannot have {obstacle(form, outcome)}.")
 
 
 def obstacle(form: form_lib.Form, outcome: form_lib.Outcome) -> str:

@@ -15,6 +15,7 @@ from typing import Final
 
 from lagom_xla import plan as plan_lib
 from lagom_xla.apply.nccl import state as state_lib
+from lagom_xla.compile import rewriting
 from lagom_xla.costs import fusion
 from lagom_xla.costs import in_words
 from lagom_xla.costs import routes
@@ -32,6 +33,7 @@ from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.report import instructions as instructions_lib
 from lagom_xla.search.nccl import channel_cap
 from lagom_xla.search.xla import arms as arms_lib
+from lagom_xla.search.xla import candidates as candidates_lib
 from lagom_xla.search.xla import evaluation
 from lagom_xla.search.xla import knobs
 from lagom_xla.tuner import tuning as tuning_lib
@@ -409,6 +411,34 @@ def tuning_notes(tuning: tuning_lib.Tuning) -> Iterator[str]:
   yield from _offered(tuning)
   if tuning.search.no_arms:
     yield f"No published XLA_FLAGS were tried: {tuning.search.no_arms}"
+
+
+def strands(tuning: tuning_lib.Tuning) -> str:
+  """Why an in-process search left strands out; "" if the plan has strands."""
+  if tuning.plan.xla.program.strands != "none":
+    return ""
+  tried = [c for c in tuning.candidates if c.config.program.strands != "none"]
+  scheduled = [c for c in tried if isinstance(c, candidates_lib.Candidate)]
+  refused = [c for c in tried if isinstance(c, candidates_lib.Refused)]
+  if scheduled:
+    best = min(scheduled, key=candidates_lib.tuned_us)
+    why = (
+      f"with {rewriting.in_words(best.config.program)} the step takes"
+      f" {in_words.ms(best.tuned.step_time_us)} ms instead of"
+      f" {in_words.ms(tuning.kept.tuned.step_time_us)}"
+      f" ({tuning.search.obstacle(best)})."
+    )
+  elif refused:
+    first = next((one for one in refused if one.is_too_large), refused[0])
+    why, *_ = first.reason.splitlines()
+  elif tuning.stopped is not None:
+    why = "the search was stopped before it tried them."
+  else:
+    return ""
+  return (
+    "No strands (two micro-batches that overlap, docs/strands.md) in the plan:"
+    f" {why}"
+  )
 
 
 def _local_copies(plan: plan_lib.Plan) -> Iterator[str]:

@@ -86,9 +86,9 @@ def show_tuning(
   costed: costing_lib.Costing | None = None,
   is_verbose: bool = False,
 ) -> None:
-  """Shows what tuning found, what each setting does, and the predicted gain.
+  """Shows the result of tuning, the effect of each setting, and the gain.
 
-  `beyond` is a sentence on what forms of the program would add in-process.
+  `beyond` is a last sentence, about rewrites of the program.
   """
   layout.show(
     console,

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import os
@@ -180,14 +179,12 @@ def test_what_forms_could_bring_is_said_with_the_one_command(monkeypatch):
   )
   typed = ["lagom-xla", "tune", "a b.py:f", CLUSTER, "--flags-only"]
   monkeypatch.setattr(sys, "argv", typed)
-  flags = argparse.Namespace(in_process=False)
-  said = tune.beyond(flags, step)
+  said = tune.beyond(step)
   assert "can hide 8.00 ms of the waits" in said
   assert "could hide up to 5.00 ms" in said
   assert f"tune 'a b.py:f' {CLUSTER} --in-process`" in said
   little = dataclasses.replace(step, in_process_us=1.0)
-  assert "would bring little" in tune.beyond(flags, little)
-  assert not tune.beyond(argparse.Namespace(in_process=True), step)
+  assert "would bring little" in tune.beyond(little)
 
 
 def test_a_config_that_xla_refuses_is_said_with_the_reason():

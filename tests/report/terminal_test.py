@@ -26,10 +26,13 @@ import fake_target
 import formed_target
 import hlo_text
 from lagom_xla import cluster as cluster_lib
+from lagom_xla import errors
 from lagom_xla import validation
 from lagom_xla.cli import output
 from lagom_xla.compile import config as config_lib
+from lagom_xla.passes.program import form as form_lib
 from lagom_xla.report import layout
+from lagom_xla.report import notes
 from lagom_xla.report import results
 from lagom_xla.report import tables
 from lagom_xla.report import terminal
@@ -271,6 +274,39 @@ def test_each_form_is_in_the_report_with_its_time_or_why_not(formed):
     lines = [x for x in table.splitlines() if form in x and said in x]
     assert lines
     assert any(best_ms in line for line in lines) == is_best
+
+
+def test_strands_that_are_left_out_are_explained(formed):
+  assert not notes.strands(formed)
+  as_written = dataclasses.replace(formed.plan, xla=config_lib.DEFAULT)
+  without = dataclasses.replace(
+    formed,
+    plan=as_written,
+    search=dataclasses.replace(formed.search, others=()),
+  )
+  assert not notes.strands(without)
+  stopped = errors.Stopped("Ctrl-C", 130)
+  cut_short = dataclasses.replace(without, stopped=stopped)
+  assert "stopped before it tried them" in notes.strands(cut_short)
+
+  config = config_lib.XlaConfig(program=form_lib.Form(strands="merged"))
+  slower = dataclasses.replace(formed.search.default, config=config)
+  no_loop = candidates.Refused(config=config, reason="It has no loop.\nLog")
+  too_large = dataclasses.replace(
+    no_loop, reason="Too large.", is_too_large=True
+  )
+  for others, why in (
+    ((no_loop,), r": It has no loop\."),
+    ((no_loop, too_large), r": Too large\."),
+    (
+      (no_loop, slower),
+      r": with strands merged the step takes [\d.]+ ms instead of [\d.]+"
+      r" \(not faster\)\.",
+    ),
+  ):
+    search = dataclasses.replace(formed.search, others=others)
+    tuning = dataclasses.replace(without, search=search)
+    assert re.search(why + "$", notes.strands(tuning))
 
 
 def test_json_has_the_form_of_each_candidate_and_what_became_of_it(formed):

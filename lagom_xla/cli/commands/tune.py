@@ -109,6 +109,7 @@ def _run(arguments: argparse.Namespace) -> None:
     )
     stopping.end(stop.exit_status or stopping.NOTHING_FOUND)
   from lagom_xla.costs import in_words
+  from lagom_xla.report import notes
   from lagom_xla.report import results
   from lagom_xla.report import terminal
 
@@ -120,7 +121,9 @@ def _run(arguments: argparse.Namespace) -> None:
       console,
       tuning,
       files,
-      beyond=beyond(arguments, explained),
+      beyond=(
+        notes.strands(tuning) if arguments.in_process else beyond(explained)
+      ),
       costed=costs,
       is_verbose=arguments.verbose,
     ),
@@ -209,13 +212,11 @@ def _tune(
     return tuning, priced
 
 
-def beyond(arguments: argparse.Namespace, step: explanation_lib.Step) -> str:
-  """What forms of the program could gain beyond options, in words."""
+def beyond(step: explanation_lib.Step) -> str:
+  """The possible gain of rewriting the program, in words."""
   from lagom_xla.costs import in_words
   from lagom_xla.report import notes
 
-  if arguments.in_process:
-    return ""
   at_most = in_words.milliseconds(step.in_process_us)
   if step.in_process_us < _LEAST_BEYOND * step.step_us:
     return (
