@@ -212,7 +212,7 @@ _LEAST_APART = 0.1
 
 
 def _stream_notes(step: step_lib.Step) -> Iterator[str]:
-  """Whether collectives of two fabrics run concurrently, and the gain."""
+  """Whether collectives of two fabrics overlap, and what to do about it."""
   if not knobs.spans_two_fabrics(step):
     return
   today_us, one_us = (
@@ -220,15 +220,17 @@ def _stream_notes(step: step_lib.Step) -> Iterator[str]:
   )
   if one_us > (1 + _LEAST_BESIDE) * today_us:
     yield (
-      "Collectives within nodes run beside those between nodes; one after the"
-      f" other, this step would take {in_words.ms(one_us)} ms, {step.basis}."
+      "Collectives within nodes run beside those between nodes; in sequence,"
+      f" this step would take {in_words.ms(one_us)} ms, {step.basis}. Try a"
+      " short run first, as two NCCL kernels may deadlock (openxla/xla#46541)."
     )
   elif knobs.is_latency_hiding(step.analysis.module) and (
     debug_options.find(knobs.FABRICS) is None
   ):
     yield (
       "Collectives within nodes and those between nodes wait for each other:"
-      f" {knobs.FABRICS} (JAX 0.12 and newer) would run them side by side."
+      f" upgrade to JAX 0.12 and set --{knobs.FABRICS}=scale_up_fabric to run"
+      " them side by side."
     )
 
 

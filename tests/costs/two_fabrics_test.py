@@ -227,10 +227,13 @@ def test_what_runs_side_by_side_is_noted_and_else_what_jaxlib_lacks(
   default = compiled()
   said = [n for n in notes.step_notes(default) if knobs.FABRICS in n]
   assert bool(said) != is_known
-  if is_known:
-    apart = compiled(**APART)
-    said = [n for n in notes.step_notes(apart) if "run beside those" in n]
-    assert len(said) == 1
+  for note in said:
+    assert f"upgrade to JAX 0.12 and set --{knobs.FABRICS}=scale_up" in note
+  both = [{**STREAMS, IN_FLIGHT: 2}, *([APART] if is_known else [])]
+  for options in both:
+    apart = compiled(**options)
+    (note,) = (n for n in notes.step_notes(apart) if "run beside those" in n)
+    assert "Try a short run first" in note
 
 
 def test_a_collective_behind_one_of_the_other_fabric_is_told_of_streams(
