@@ -3,17 +3,18 @@
 """The tuning key of a collective, and its cost when it runs alone.
 
 `wire` predicts the time. A collective also takes one SM per channel, and memory
-bandwidth: every byte on the wire is read once and written once, and passes
-through staging buffers (another read and write) that stay in L2 as long as the
-chunks of all channels fit there. This is V(NC, C) of Lagom's equation 6 (arXiv
+bandwidth. Every byte on the wire is read once and written once. It also passes
+through staging buffers (another read and write), which stay in L2 if the chunks
+of all channels fit there. This is V(NC, C) in equation 6 of Lagom (arXiv
 2602.20656). The paper gives no formula for it, but says that it grows with
-both, as it does here.
+both NC and C, as it does here.
 
 *Copies* are costed likewise, and take no SM. A host copy runs at the rate of
-copies from pinned memory (`cluster.HostLink`), and draws as much bandwidth of
-the GPU's memory. A device copy reads and writes the GPU's memory, like a memcpy
-on the compute stream (`fusion.py`). Launches are not counted, nor contention
-between the two directions of a link or between the GPUs of a node.
+copies from pinned memory (`cluster.HostLink`), and draws the same bandwidth
+from the GPU's memory. A device copy reads and writes the GPU's memory, like a
+memcpy on the compute stream (`fusion.py`). The launches of host copies are not
+modeled, nor is contention between the two directions of a link or between the
+GPUs of a node.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ Setting = nccl.Setting
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class CollectiveCost:
-  """A collective alone on the network, under some setting.
+  """The cost of a collective alone, under some setting.
 
   Attributes:
     time_us: run time.
     num_channels: SMs that it takes.
     memory_gbps: memory bandwidth that it draws, in 1e9 bytes per second (V_j).
-    within_load: share of its run time for which its bytes keep the links within
+    within_load: share of its run time in which its bytes keep the links within
       nodes busy.
-    between_load: the same for the links between nodes.
+    between_load: `within_load` for the links between nodes.
     pairing: number of its key in `measured.Measured`; None if not measured.
   """
 
@@ -68,13 +69,13 @@ class CollectiveCost:
 
 @dataclasses.dataclass(frozen=True, order=True, slots=True)
 class TuningKey:
-  """What NCCL distinguishes collectives by: those of one key share a setting.
+  """The properties that decide NCCL's setting; collectives of a key share it.
 
   Attributes:
     kind: HLO opcode.
     num_ranks: size of the communicator.
     num_nodes: nodes that it spans.
-    num_bytes: what it moves, as NCCL counts it (`Collective.nccl_bytes`).
+    num_bytes: size as NCCL counts it (`Collective.nccl_bytes`).
     multicasts: whether NCCL may use NVLS; False for reductions that switches
       cannot do (`nccl.switch_reduces`).
     reduced: HLO type of a reduction's elements if it is unusual in training, or
@@ -98,7 +99,7 @@ class TuningKey:
     )
 
   def of_call(self, num_bytes: int) -> TuningKey:
-    """What NCCL tells a tuner about a call of `num_bytes`."""
+    """The key of a call of `num_bytes`, as NCCL passes it to a tuner."""
     return dataclasses.replace(
       self, num_bytes=num_bytes, multicasts=True, reduced=""
     )
@@ -106,13 +107,13 @@ class TuningKey:
 
 @dataclasses.dataclass(frozen=True, order=True, kw_only=True, slots=True)
 class Call:
-  """One question of NCCL to a tuner, about arrays that NCCL aggregates.
+  """One call of a tuner by NCCL, for arrays that NCCL aggregates.
 
   Attributes:
     num_bytes: bytes of those arrays, as NCCL counts them; the only size that a
       tuner gets.
-    num_arrays: arrays of the whole collective. Each gets as many channels as
-      the tuner says, up to NCCL's total (scheduleCollTasksToPlan in NCCL's
+    num_arrays: arrays of the whole collective. Each gets the tuner's number of
+      channels, up to NCCL's total (scheduleCollTasksToPlan in NCCL's
       src/enqueue.cc adds them up).
   """
 
@@ -121,10 +122,10 @@ class Call:
 
 
 def calls(collective: collectives_lib.Collective) -> tuple[Call, ...]:
-  """The calls that NCCL asks a tuner about, in NCCL's order.
+  """NCCL's calls of a tuner for a collective, in NCCL's order.
 
-  There is one call if there is one array or all arrays have similar sizes.
-  Sends, receives and collectives of a single rank are not tuned and have none.
+  There is one call for one array, or for arrays of similar sizes. Sends,
+  receives and collectives of a single rank are not tuned and have no call.
   """
   is_untuned = collective.kind in ("send", "recv", *nccl.SEND_RECV)
   if is_untuned or collective.group_size < 2:
@@ -146,9 +147,9 @@ def calls_by_key(
   """For each key, the calls of a step that its setting decides, by size.
 
   A tuner gets the sizes of calls, not of collectives. A size that occurs under
-  several keys belongs to the key that moves the most bytes per step, and to no
-  other. If collectives of one key have calls of the same size but different
-  numbers of arrays, the one that runs most often counts.
+  several keys belongs only to the key that moves the most bytes per step. If
+  collectives of one key have calls of the same size but different numbers of
+  arrays, the most frequent one counts.
   """
   runs: Counter[TuningKey] = collections.Counter()
   executions: dict[TuningKey, Counter[Call]] = {}
@@ -176,7 +177,7 @@ _USUAL_TYPES = ("bf16", "f16", "f32")
 
 
 def unusual_type(kind: str, element_type: str) -> str:
-  """HLO type that a collective reduces; "" if it is usual in training."""
+  """HLO type of a reduction's elements if unusual in training, else ""."""
   is_usual = element_type in _USUAL_TYPES
   is_reduced = kind in collectives_lib.REDUCTIONS
   return element_type if is_reduced and not is_usual else ""
@@ -204,7 +205,7 @@ def tuning_key(
 def _widest(
   groups: collectives_lib.Groups, cluster: cluster_lib.Cluster
 ) -> tuple[int, int]:
-  """Nodes and ranks of the group that spans the most nodes; it takes longest.
+  """Nodes and ranks of the slowest group: the one that spans the most nodes.
 
   Groups of equal size differ if a node does not hold a whole number of them.
   """
@@ -218,10 +219,10 @@ def default_setting(
   version: nccl.Version = nccl.NEWEST,
   among: nccl.Communicator | None = None,
 ) -> nccl.Setting:
-  """What NCCL chooses by itself, in `version`.
+  """The choice of NCCL `version` without a tuner.
 
-  `among` is a permute's communicator, if the key counts only the ranks that
-  exchange something.
+  `among` is a permute's whole communicator, if the key counts only the ranks
+  that exchange data.
   """
   return nccl.default_setting(
     cluster, key.communicator, key.kind, key.num_bytes, version, among
@@ -235,8 +236,8 @@ def predict(
 
   A collective of several calls is predicted as one call of all its bytes: NCCL
   runs them in one launch, whose channels share the arrays of all calls (see
-  `Call`), so that their latencies do not add up. NCCL's default is also taken
-  from the total, although NCCL chooses for each call: small arrays may get a
+  `Call`), so their latencies do not add up. NCCL's default is also predicted
+  from the total, although NCCL chooses per call and may give small arrays a
   slower protocol. So the default can be slower than predicted, never faster.
   """
   if key.num_ranks == 1 or not key.num_bytes:
@@ -252,8 +253,8 @@ def predict(
   wire_gbps = wire.sent_bytes(
     key.communicator, key.kind, key.num_bytes, setting.algorithm
   ) / (1e3 * time_us)
-  # Bytes that a channel passes on at a time. In rings, PAT and exchanges these
-  # are of one rank's part.
+  # Bytes that a channel passes on at a time. In rings, PAT and exchanges they
+  # are limited to one rank's part.
   num_parts = setting.num_channels
   if setting.algorithm in ("ring", "pat") or key.kind in nccl.EXCHANGES:
     num_parts *= key.num_ranks
@@ -279,10 +280,10 @@ def _link_loads(
 ) -> tuple[float, float]:
   """Shares of `time_us` that links within and between nodes are busy.
 
-  A collective keeps its own links busy for its bytes over the bandwidth that
-  NCCL assumes; the rest of its time is latency, or bound by its channels. One
-  that spans nodes and has several ranks in each also sends all of its bytes
-  over the links within nodes. Without NVLink, both go over a GPU's PCIe link.
+  A collective keeps its links busy for its bytes over NCCL's bandwidth. The
+  rest of its time is latency, or bound by its channels. A collective that spans
+  nodes, with several ranks in each, also sends all of its bytes over the links
+  within nodes. Without NVLink, both use a GPU's PCIe link.
   """
   gbps = nccl.bandwidth_gbps(
     cluster, key.communicator, key.kind, setting.algorithm, setting.protocol

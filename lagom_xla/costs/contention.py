@@ -9,50 +9,51 @@ Lagom (arXiv 2602.20656) writes the time of kernel i beside collectives l..k as
     f_ij = theta_ij + (lambda - NC_j) * TB_i * D_i / (Bbar - V_j)         (6)
 
 with mu_i blocks of the kernel, TB_i of them on each of lambda SMs, D_i bytes
-per block, Bbar the memory bandwidth, NC_j the channels of the collective (each
-takes an SM) and V_j the bandwidth that it draws. This module adds what the
-paper leaves open, and what the collective loses. docs/cost_model.md has the
-errors.
+per block, the memory bandwidth Bbar, the channels NC_j of the collective (each
+takes an SM) and the bandwidth V_j that it draws. This module adds the terms
+that the paper leaves open, and the loss of the collective. docs/cost_model.md
+has the errors.
 
-*Sharing memory.* V_j is what a collective draws alone. A memory-bound kernel
-always has requests waiting. (6) leaves it Bbar - V_j; here it keeps at least
-half of Bbar. Its traffic takes memory_us / e_i alone, at the rate e_i Bbar that
-it reaches, and s_j times as long beside the collective:
+*Sharing memory.* V_j is the bandwidth that a collective draws alone. A
+memory-bound kernel always has waiting requests. (6) leaves it Bbar - V_j; here
+it keeps at least half of Bbar. Its traffic takes memory_us / e_i alone, at its
+rate e_i Bbar, and s_j times as long beside the collective:
 
     s_j = Bbar / (Bbar - min(V_j, Bbar / 2))
     s_j = 1 + c min(V_j / Bbar, 1/2), c = 4    if its bytes fit in half of L2
     s_j = 1 + V_j / Bbar                       if it is compute-bound
 
-Bytes that fit in half of L2 (one of its two partitions) were left there by the
-kernel before, so the kernel alone never waits for memory. Beside a collective,
-whose bytes go through L2, it does. c is taken from four such kernels of the
-H100 step, which slow down 1.9 to 3.6 times at V_j = 0.3 Bbar. A kernel whose
-arithmetic takes more than half of its time prefetches its bytes in bursts, so
-it and the collective share the bandwidth in proportion to Bbar and V_j.
+Bytes that fit in half of L2 (one of its two partitions) are still there from
+the previous kernel, so the kernel alone never waits for memory. Beside a
+collective, whose bytes go through L2, it does. c is fitted to four such kernels
+of the H100 step, which slow down 1.9 to 3.6 times at V_j = 0.3 Bbar. A kernel
+whose arithmetic takes more than half of its time prefetches its bytes in
+bursts, so it and the collective share the bandwidth in proportion to Bbar and
+V_j.
 
-*Threads.* Some kernels take as long as their threads need to start, load, store
-and exit (threads_us of `kernel.KernelCost`). If their bytes come from L2, all
-of that time is multiplied by s_j. If they come from memory, the latency beside
-a collective is that of the kernel alone, and the kernel loses time only once
-its traffic takes longer than its threads:
+*Threads.* Some kernels are bound by the time that their threads take to start,
+load, store and exit (threads_us of `kernel.KernelCost`). If their bytes come
+from L2, all of that time is multiplied by s_j. If they come from memory, the
+latency beside a collective is that of the kernel alone, and the kernel loses
+time only if its traffic takes longer than its threads:
 
     max(s_j memory_us / e_i, threads_us) - max(memory_us / e_i, threads_us)
 
-Such a kernel loses no waves either: an update in place of 134 MB, the only one
-that was measured, slows down 1.04 times beside 24 channels.
+Such a kernel also loses no waves: an update in place of 134 MB, the only
+measured one, slows down 1.04 times beside 24 channels.
 
 *Partial waves.* (6) times (5) counts a full wave's bytes for the last wave too.
-Here a kernel moves its own bytes, mu_i * D_i, however many waves it takes:
+Here a kernel moves its own bytes, mu_i * D_i, in any number of waves:
 
     y_ij = (1 + w_i (g_ij / g_i0 - 1)) (y_i - memory_us / e_i)
            + s_j memory_us / e_i
 
 with the first memory_us / e_i replaced by threads_us if that is longer. g_i0 is
-the number of waves of the kernel alone, so that a kernel beside nothing takes
-exactly its time alone. w_i is 1, except for kernels whose blocks wait for one
-another (`grid.py`, which also has mu_i).
+the number of waves of the kernel alone, so a kernel without a collective takes
+exactly its time alone. w_i is 1, except for kernels whose blocks wait for each
+other (`grid.py`, which also has mu_i).
 
-*What the collective loses.* A kernel accesses memory during the share m of its
+*The collective's loss.* A kernel accesses memory during the share m of its
 time. Over the whole kernel, the collective runs at
 
     1 - m + m * Bbar / (Bbar + V_j)
@@ -62,22 +63,22 @@ needs SMs that the kernel's blocks occupy. XLA gives collectives the stream of
 higher priority, so it gets the SMs of the blocks that retire first, on average
 after half a wave.
 
-*Collectives beside collectives.* Collectives of several streams run side by
-side. A kernel beside them loses to the sum of their channels and of their
-bandwidths. They slow each other down where together they need more than all of
-a resource: the links within nodes, the links between nodes, or the memory. Then
-each slows down in proportion, as if they took turns:
+*Collectives beside collectives.* Collectives of several streams run
+concurrently. A kernel beside them loses to the sum of their channels and of
+their bandwidths. They slow each other down if together they need more than all
+of a resource: the links within nodes, the links between nodes, or the memory.
+Then each slows down in proportion, as if they took turns:
 
     factor_j = max(1, sum of loads of a resource) over the resources of j
 
-A collective bound by its links has load 1. So two on one fabric together take
-as long as one after the other, except for their latencies, and two on different
-fabrics hide each other. Only collectives alone were measured, not this.
+A collective bound by its links has load 1. So two collectives on one fabric
+take as long as in sequence, except for their latencies, and two on different
+fabrics hide each other. This is not measured; only collectives alone are.
 
-*The split over collectives.* (4) would count all waves once per collective.
-A kernel that overlaps several runs at the rate 1 / y_ij while it is beside j,
-so it does the share t_j / y_ij of its waves there, t_j being the time that they
-overlap; `replay/timeline.py` integrates that.
+*The split over collectives.* (4) would count all waves once per collective. A
+kernel that overlaps several runs at the rate 1 / y_ij beside j. So it does the
+share t_j / y_ij of its waves there, where t_j is the time of their overlap.
+`replay/timeline.py` integrates that.
 """
 
 from __future__ import annotations
@@ -89,8 +90,8 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import kernel as kernel_lib
 
-# c above: relative loss of a kernel whose traffic stays in L2, per Bbar that a
-# collective draws.
+# c above: relative loss of a kernel whose traffic stays in L2, per Bbar drawn
+# by a collective.
 _L2_LOSS = 4.0
 
 
@@ -101,8 +102,8 @@ class Beside:
   Attributes:
     kernel_us: run time of the kernel.
     collective_factor: run time of the collective over that alone; at least 1.
-    wait_us: how long the collective waits for SMs if it becomes ready in the
-      middle of the kernel; 0 if it starts together with the kernel.
+    wait_us: wait of the collective for SMs if it becomes ready in the middle of
+      the kernel; none if it starts together with the kernel.
   """
 
   kernel_us: float
@@ -117,7 +118,7 @@ def beside(
   *,
   slowdown_scale: float = 1.0,
 ) -> Beside:
-  """How much a kernel and a collective, or a copy, slow each other down.
+  """The slowdown of a kernel and a collective, or a copy, by each other.
 
   `slowdown_scale` multiplies the kernel's loss.
   """
@@ -146,7 +147,7 @@ def _traffic_loss_us(
   demand: float,
   gpu: cluster_lib.Gpu,
 ) -> float:
-  """How much longer a kernel's traffic takes: (s_j - 1) memory_us / e_i.
+  """Extra time of a kernel's traffic: (s_j - 1) memory_us / e_i.
 
   `traffic_us` and `threads_us` are times alone; `demand` is V_j / Bbar.
   """
@@ -161,7 +162,7 @@ def _traffic_loss_us(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Together:
-  """Collectives of several streams side by side.
+  """Concurrent collectives of several streams.
 
   Attributes:
     cost: the SMs and the memory bandwidth that they take together.
@@ -175,7 +176,7 @@ class Together:
 def together(
   collectives: tuple[collective_lib.CollectiveCost, ...], gpu: cluster_lib.Gpu
 ) -> Together:
-  """How much collectives that run side by side slow each other down."""
+  """The slowdown of concurrent collectives by each other."""
   if len(collectives) == 1:
     return Together(cost=collectives[0], factors=(1.0,))
   loads = [

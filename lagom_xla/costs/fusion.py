@@ -7,38 +7,37 @@
                threads / resident threads · wave,
                bytes / (column blocks · block rate))
 
-Launch and share depend on the pattern in which a kernel accesses memory. A wave
-is the lifetime of a block whose threads each load, compute and store once: it
-is mostly memory latency, whatever they load, and binds if each thread moves few
-bytes. A column reduction has one block per 32 columns (the width of a warp),
-however many rows there are. Memcpys are a pattern of their own. Loops that read
-across memory (transposing ones of XLA before 2025) read a whole L2 fetch per
-element if the line is evicted before its neighbor is read, at a rate of their
-own. fitted/fusion.json has the parameters by architecture;
+Launch and share depend on the kernel's pattern of memory accesses. A wave is
+the lifetime of a block whose threads each load, compute and store once. It is
+mostly memory latency, independent of the bytes, and binds if each thread moves
+few bytes. A column reduction has one block per 32 columns (the width of a
+warp), for any number of rows. Memcpys have their own pattern. Loops that read
+across memory (transposes of XLA before 2025) read a whole L2 fetch per element
+if the line is evicted before its neighbor is read, at their own rate.
+fitted/fusion.json has the parameters by architecture;
 benchmarks/kernels/fit_fusions.py fits them.
 
 *Scatters* lose time if their indices repeat. XLA updates elements of fewer than
 32 bits by compare-and-swap of the 32-bit word around them, and every thread
-that loses the race tries again. So each update is retried about once for each
-other update of its word that is in flight at the same time:
+that loses the race tries again. So an update is retried about once for each
+other update of its word in flight:
 
   tries = updates · elements · in flight · collision · elements per word
   time  = tries / (tries per clock · clock)
 
-As many updates are in flight as have threads resident on the GPU. How many of
-them collide depends on the data, which the module does not contain. The
-prediction draws tokens by Zipf's law: the r-th of n ids has the share
-1 / (r H_n), H_n being the n-th harmonic number, so two are the same with
-probability
+The updates in flight are those whose threads are resident on the GPU. Their
+collisions depend on the data, which the module does not contain. The prediction
+draws tokens by Zipf's law: the r-th of n ids has the share 1 / (r H_n), where
+H_n is the n-th harmonic number. So two ids are the same with probability
 
   collision = sum_r (1 / (r H_n))^2
 
 If all ids are the same, as in MaxText's synthetic data (zeros) or in padding,
 the collision is 1 and the time is `worst_scatter_us`. The tries per clock
-(fitted/scatter.json) are fitted to the only such scatter that was measured, in
-the H100 step; they come to about one per slice of L2, where atomics are
-executed. Unique ids lose nothing; `unique_indices` promises them. Wider
-elements are added by atomics that never retry.
+(fitted/scatter.json) are fitted to the only such scatter with a measurement, in
+the H100 step. They are about one per slice of L2, where atomics execute. Unique
+ids, which `unique_indices` promises, lose nothing. Wider elements are added by
+atomics that never retry.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ _COLUMNS_PER_BLOCK = 32
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Pattern:
-  """Kernels with one pattern of memory accesses.
+  """Parameters of kernels with one pattern of memory accesses.
 
   Attributes:
     launch_us: time of a kernel that moves hardly any bytes.
@@ -77,9 +76,9 @@ class Fitted:
   Attributes:
     launch_gap_us: from the end of a kernel to the start of the next one on the
       same stream.
-    vector_share: rate of a fusion's element operations, over the rate at which
-      the SMs issue FP32 instructions.
-    wave_us: time in which the threads of a full GPU each load and store once.
+    vector_share: rate of a fusion's element operations, over the SMs' issue
+      rate of FP32 instructions.
+    wave_us: time in which all threads of a full GPU load and store once.
     block_gbps: rate at which one block of a column reduction reads memory, in
       1e9 bytes per second.
     patterns: by `kernels.Kernel.pattern`.
@@ -119,17 +118,17 @@ def time_us(
 # (NVIDIA's whitepaper on A100).
 _FETCHED_BYTES = 64
 _L2_SHARE = 0.5
-# The only such loop with published figures read 22.14 GB, of which it needed
-# 2.64, and wrote 0.66 GB, in 44 ms (openxla/xla#2103, on an A100). Assumed: the
-# A100 of 1,555 GB/s, and writes as fast as those of a tiled transpose.
+# The only such loop with published figures read 22.14 GB, 2.64 GB of which it
+# needed, and wrote 0.66 GB, in 44 ms (openxla/xla#2103, on an A100). Assumed:
+# the A100 of 1,555 GB/s, and writes as fast as those of a tiled transpose.
 _SCATTERED_SHARE = 22.14e9 / (44e-3 - 0.66e9 / (0.587 * 1555e9)) / 1555e9
-# Range: that A100 may have been the one of 2,039 GB/s, and scattered reads may
+# The range: the A100 may have been that of 2,039 GB/s, and scattered reads may
 # be as fast as tiled ones.
 SCATTERED_FACTORS = (2039 / 1555, _SCATTERED_SHARE / 0.587)
 
 
 def scattered_us(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> float:
-  """Time of reads whose neighbors are evicted from L2 before they are read."""
+  """Time of reads whose L2 lines are evicted before their neighbors' reads."""
   fetched_bytes = sum(
     scattered.num_elements * min(_FETCHED_BYTES, scattered.bytes_apart)
     for scattered in _beyond_l2(kernel, gpu)
@@ -151,10 +150,7 @@ def _beyond_l2(
 def threads_us(
   parameters: Fitted, kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu
 ) -> float:
-  """The least run time that a kernel's threads allow.
-
-  It is bound by the number of threads, or of blocks that share the columns.
-  """
+  """The least run time for a kernel's threads, or for its blocks of columns."""
   num_waves = kernel.num_threads / (gpu.num_sms * gpu.threads_per_sm)
   all_waves_us = num_waves * parameters.wave_us
   if not kernel.num_columns:
@@ -167,7 +163,7 @@ def threads_us(
 def fitted(gpu: cluster_lib.Gpu) -> Fitted:
   """The fitted parameters for a GPU.
 
-  An architecture without parameters takes those of the nearest older one that
+  An architecture without parameters uses those of the nearest older one that
   has them, or of the oldest.
   """
   return _fitted(gpu.compute_capability[0])
@@ -222,5 +218,5 @@ def collision(num_ids: int) -> float:
 
 @functools.cache
 def tries_per_clock() -> float:
-  """Fitted rate of compare-and-swaps of contended words, over a whole GPU."""
+  """Fitted rate of compare-and-swaps of contended words, on the whole GPU."""
   return costs.read_fitted("scatter")["tries_per_clock"]

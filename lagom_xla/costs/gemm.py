@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Matrix products alone: the fastest of the kernels that could run each.
+"""Run times of matrix products alone: that of the fastest candidate kernel.
 
-A GEMM kernel cuts its result into tiles. Each SM computes its share of them one
-after the other: it steps through k, 128 bytes of each row at a time, and then
-stores the tile. One step takes the longest of its arithmetic, the loads of its
-operands, and a latency that no tile can hide:
+A GEMM kernel cuts its result into tiles. Each SM computes its tiles in
+sequence: it steps through k, 128 bytes of each row at a time, and then stores
+the tile. A step takes the longest of its arithmetic, the loads of its operands,
+and a minimum latency:
 
   step = max(2 tm tn tk / (peak rate · math_efficiency / SMs),
              (tm + tn) · 128 bytes / operand rate, step latency)
@@ -13,27 +13,27 @@ operands, and a latency that no tile can hide:
   time = launch + max(ceil(tiles / SMs) · tile, bytes / memory rate,
                       operations / sustained rate)
 
-Rounding up accounts for padding (a tile at the edge costs as much as any) and
-for waves (the last one may be nearly empty). If tiles are few and k is long, k
-is split over several blocks and a second kernel adds up their parts. Autotuning
-tries tiles, splits and kernel families, so the prediction is the least over all
-of them. There are several families if the data shows two kinds of kernel: slow
-to start and fast in the main loop, or the reverse.
+Rounding up accounts for padding (a tile at the edge costs as much as any other)
+and for waves (the last one may be nearly empty). If tiles are few and k is
+long, k is split over several blocks, and a second kernel adds up their parts.
+Autotuning tries tiles, splits and kernel families, so the prediction is the
+minimum over all of them. There are several families if the data shows two kinds
+of kernel: slow to start and fast in the main loop, or the reverse.
 
 The parameters are shares of the GPU's own rates, clocks, and bytes per clock,
-so that they carry over to other GPUs of the architecture. fitted/gemm.json has
-them; benchmarks/kernels/fit_gemm.py fits them and prints their error on rows
-left out.
+so they carry over to other GPUs of the architecture. They are in
+fitted/gemm.json. benchmarks/kernels/fit_gemm.py fits them and prints their
+error on held-out rows.
 
-XLA's table of measured products (default_matmul_perf_table) holds not the time
-of the product but the median over all kernels that were launched for it
-(matmul_perf_table_gen.cc, HloOpProfiler). With two kernels per product that is
-the mean of the two: `tabulated_us`. It matters on Hopper in FP8, whose library
-kernels need both operands with k innermost (cuBLAS, "FP8 data types usage":
-TN only), so that XLA transposes the rhs first: read as the product's own time,
-some rows would exceed the data sheet's peak by 30 %. The table's launches are
-isolated, each after its arguments were copied from the host, so its `launch_us`
-is a microsecond or two longer than within a step.
+XLA's table of measured products (default_matmul_perf_table) does not have the
+time of the product, but the median over all kernels launched for it
+(matmul_perf_table_gen.cc, HloOpProfiler). With two kernels per product, that is
+the mean of the two: `tabulated_us`. This matters for FP8 on Hopper, where
+library kernels need both operands with k innermost (cuBLAS, "FP8 data types
+usage": TN only), so XLA transposes the rhs first. Read as the product's own
+time, some rows would exceed the data sheet's peak by 30 %. The table's launches
+are isolated, each after a copy of its arguments from the host, so its
+`launch_us` is one or two microseconds longer than within a step.
 """
 
 from __future__ import annotations
@@ -86,10 +86,10 @@ class Precision:
     sustained_efficiency: share of the peak that the whole GPU sustains.
     split_us: fixed cost of the kernel that adds up the parts of a split.
     transpose_us: fixed cost of the kernel that transposes the rhs.
-    in_step: time within a running step, over that of a product by itself. A GPU
-      that multiplies all the time reaches its power limit and lowers its clock
-      (NVIDIA, "Power capping" in the documentation of nvidia-smi); one that
-      runs single products does not.
+    in_step: time within a running step, over that of a product by itself. Under
+      continuous products a GPU reaches its power limit and lowers its clock
+      (NVIDIA, "Power capping" in the documentation of nvidia-smi); with single
+      products it does not.
   """
 
   families: tuple[Family, ...]
@@ -103,7 +103,7 @@ class Precision:
 def fitted(gpu: cluster_lib.Gpu, lhs_type: str, rhs_type: str) -> Precision:
   """The fitted parameters for a GPU and the wider of two operand types.
 
-  An architecture without parameters takes those of the nearest older one that
+  An architecture without parameters uses those of the nearest older one that
   has them, or of the oldest.
   """
   major = min(max(gpu.compute_capability[0], 8), 10)
@@ -153,7 +153,7 @@ def bits(element_type: str) -> int:
   """Bits of a number type, from its HLO name.
 
   Raises:
-    ValueError: it is no number type.
+    ValueError: it is not a number type.
   """
   found = re.match(r"(?:bf|f|s|u|c)([0-9]+)", element_type)
   if not found:
@@ -260,7 +260,7 @@ def choices(precision: Precision) -> list[tuple[int, int, int, int]]:
   return [(family, *tile, split) for family, tile, split in found]
 
 
-# Steps whose operands libraries keep in flight in shared memory.
+# Steps for which libraries keep operands in flight in shared memory.
 _STAGES = 4
 
 
@@ -275,7 +275,7 @@ def predict_us(
   and result.
 
   Raises:
-    ValueError: a size is below 1, or a type is no number type.
+    ValueError: a size is below 1, or a type is not a number type.
   """
   times = _times(gpu, shape, types)
   precision = fitted(gpu, *types[:2])
@@ -299,9 +299,9 @@ def tile(
 ) -> tuple[int, int, int]:
   """(tile m, tile n, split of k) of the fastest candidate.
 
-  Operands and result are of one type. Among tiles that memory or the sustained
-  rate makes equally fast, it is the one that takes the SMs least time. Raises
-  as `predict_us`.
+  Operands and result have one type. If memory or the sustained rate makes
+  several tiles equally fast, this is the one with the least time on the SMs.
+  Raises as `predict_us`.
   """
   times = _times(gpu, shape, (element_type,) * 3)
   total_us = times.product_us + times.reduction_us
@@ -314,7 +314,7 @@ def tile(
 def blocks(
   gpu: cluster_lib.Gpu, shape: Shape, element_type: str
 ) -> tuple[int, int]:
-  """Thread blocks of the predicted kernel, and how many an SM holds at once.
+  """Thread blocks of the predicted kernel, and resident blocks per SM.
 
   Each block computes one tile, or a part of it if k is split. Arguments and
   errors are those of `tile`.

@@ -1,35 +1,34 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Grids of kernels: how many thread blocks, and how many fit on an SM.
+"""Grids of kernels: the number of thread blocks, in all and per SM.
 
-These are mu_i and TB_i of Lagom (arXiv 2602.20656, Table 1). They decide what a
-kernel loses when a collective takes SMs. For products that XLA compiled with
-Triton, the compiled module has the tiles in its backend_config, one per block.
-For library products it has only an opaque algorithm number. Libraries have two
-kinds of grid:
+These are mu_i and TB_i of Lagom (arXiv 2602.20656, Table 1). They decide a
+kernel's loss when a collective takes SMs. For products that XLA compiled with
+Triton, the module's backend_config has the tiles, one per block. For library
+products it has only an opaque algorithm number. Libraries have two kinds of
+grid:
 
-*One wave.* As many blocks as fit on the GPU share all tiles, or split k so that
-all blocks get equal work. Each missing SM causes a second wave. On A100 all
-library products slow down 1.5 to 2.1 times beside 24 channels, whatever their
-tiles.
+*One wave.* The blocks that fit on the GPU share all tiles, or split k so that
+all blocks get equal work. Any missing SM causes a second wave. On A100 all
+library products slow down 1.5 to 2.1 times beside 24 channels, with any tiles.
 
 *A block per tile*, or blocks that fetch the next tile when one is done. The
-loss is the share of SMs that is missing, rounded up to waves.
+loss is the share of missing SMs, rounded up to waves.
 
 On Hopper, products of few tiles have the first kind and products of many the
 second: results of up to 2.4 waves of the largest tiles slow down 1.9 to 3.7
 times beside 24 channels, those of 4.8 waves 1.4 to 1.7 times, those of 7.8 by
 17 to 30 % (benchmarks/steps/slowdowns.py). So the border is at about 5 waves.
 
-On Hopper one wave does not fill all SMs: blocks come in clusters that must lie
-in one GPC, and clusters of eight fit on 120 of 132 SMs (NVIDIA/cutlass issue
-1921; accel-sim/gpu-app-collection pull request 87). So a collective of few
-channels does not slow such a product down, as measured.
+On Hopper one wave does not fill all SMs: a cluster of blocks must lie in one
+GPC, and clusters of eight fit on 120 of 132 SMs (NVIDIA/cutlass issue 1921;
+accel-sim/gpu-app-collection pull request 87). So a collective of few channels
+does not slow such a product down, which measurements confirm.
 
 If tiles would leave much of their last wave empty, libraries split k. Blocks
-that share a tile then wait for one another: of four such products, three slow
-down 3.0 to 3.7 times, as if they ran three waves in place of one, and one 2.0
-times. A module does not tell the two cases apart, so the mean is used.
+that share a tile then wait for each other. Of four such products, three slow
+down 3.0 to 3.7 times, as if they ran three waves instead of one, and one 2.0
+times. A module does not distinguish the two cases, so the mean is used.
 """
 
 from __future__ import annotations
@@ -44,20 +43,20 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import gemm
 from lagom_xla.passes import kernels as kernels_lib
 
-# Share of Hopper's SMs that clusters of eight blocks fit on. See above.
+# Share of Hopper's SMs on which clusters of eight blocks fit. See above.
 _CLUSTERED_SHARE = 120 / 132
 
-# On Hopper, products of fewer waves of the largest tile run in one wave, and
-# split k if their tiles fill less than this share of their waves.
+# On Hopper, products of fewer waves of the largest tile run in one wave. They
+# split k if their tiles fill less than `_WELL_FILLED` of their waves.
 _FEW_WAVES = 5
 _LARGEST_TILES = ((128, 256), (256, 128))
 _WELL_FILLED = 0.9
 
-# Waves that a product that may split k loses per additional wave: two if its
-# blocks wait for each other, as three of four did, else one.
+# Loss of a product that may split k, in waves per additional wave: two if its
+# blocks wait for each other, as in three of four products, else one.
 _SPLIT_WAVE_LOSS = 1.75
 
-# Rows of queries per block of fused attention, times the size of a head.
+# Fused attention: rows of queries per block, times the size of a head.
 _ATTENTION_ELEMENTS_PER_BLOCK = 128 * 128
 
 # XLA's elementwise kernels: threads per block, and elements per thread (xla/
@@ -71,9 +70,9 @@ class Grid:
   """Thread blocks of a kernel.
 
   Attributes:
-    num_blocks: all of them.
-    blocks_per_sm: how many are resident on one SM.
-    wave_loss: waves that the kernel loses per additional wave.
+    num_blocks: number of blocks.
+    blocks_per_sm: blocks that are resident on one SM.
+    wave_loss: loss of the kernel in waves, per additional wave.
   """
 
   num_blocks: int

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures as text: times, sizes, counts and NCCL's settings.
 
-All output formats its figures here, so that they look the same everywhere:
-times in ms, sizes in powers of ten.
+All output formats its figures here, so they look the same everywhere: times in
+ms, sizes in powers of ten.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
   from lagom_xla.costs import nccl
 
-# Ends of ranges from here on (ms), and sizes (MB), have no fraction.
+# From here on, ends of ranges (ms) and sizes (MB) have no fraction.
 _WHOLE_FROM_MS = 100
 _WHOLE_FROM_MB = 100
 # Times below this have three digits after the point.
@@ -28,7 +28,7 @@ def milliseconds(us: float) -> str:
 
 
 def ms(us: float) -> str:
-  """A time in milliseconds without the unit, for columns that name it."""
+  """A time in milliseconds without the unit, for columns with a unit."""
   time_ms = us / 1e3
   digits = 3 if 5e-4 <= abs(time_ms) < _SHORT_MS else 2
   return f"{time_ms:,.{digits}f}"
@@ -40,7 +40,7 @@ def rounded_ms(us: float) -> str:
 
 
 def ms_range(low_us: float, high_us: float, joint: str = " to ") -> str:
-  """A range of milliseconds without the unit, `joint` between its ends."""
+  """A range of milliseconds without the unit, with `joint` in the middle."""
   if min(low_us, high_us) >= _WHOLE_FROM_MS * 1e3:
     return f"{rounded_ms(low_us)}{joint}{rounded_ms(high_us)}"
   return f"{ms(low_us)}{joint}{ms(high_us)}"
@@ -54,7 +54,7 @@ def megabytes(num_bytes: int) -> str:
 
 
 def mb(num_bytes: int) -> str:
-  """Bytes in MB (1e6) without the unit, for columns that name it."""
+  """Bytes in MB (1e6) without the unit, for columns with a unit."""
   size = num_bytes / 1e6
   return f"{size:,.{0 if size >= _WHOLE_FROM_MB else 1}f}"
 
@@ -65,7 +65,7 @@ def gigabytes(num_bytes: float) -> str:
 
 
 def short(value: float) -> str:
-  """A number in three digits, such as 312k."""
+  """A number with three digits, such as 312k."""
   for size, suffix in _SUFFIXES:
     if value >= 0.9995 * size:
       return f"{_three_digits(value / size)}{suffix}"
@@ -86,7 +86,7 @@ def count(
 
 
 def some(names: Sequence[str], most: int = 3) -> str:
-  """The first `most` names, and how many more there are."""
+  """The first `most` names, and the number of others."""
   shown = list(names[:most])
   if len(names) > most:
     shown.append(f"{len(names) - most:,} more")
@@ -127,23 +127,23 @@ def tuning_key(
   return f"{kind} of {megabytes(num_bytes)} over {num_ranks} {platform}s"
 
 
-# What runs collectives in place of kernels that NCCL tunes.
+# Replacements for kernels that NCCL tunes, in words.
 _RUN_BY = {
-  "XLA kernel": "a kernel of XLA's own",
+  "XLA kernel": "an XLA kernel",
   "copy engines": "copy engines",
   "symmetric kernel": "a symmetric kernel",
 }
 
 
 def run_by(by: str) -> str:
-  """What runs a collective, by its name in `routes.RunBy`."""
+  """A `routes.RunBy` in words."""
   return _RUN_BY.get(by, by)
 
 
 def run_otherwise(found: Iterable[tuple[str, str, int]]) -> str:
-  """How many collectives are run by what, on how many SMs; "" for none.
+  """Counts of collectives, with what runs them and their SMs; "" for none.
 
-  `found` has (kind, what runs it, number of SMs) of each collective.
+  `found` has (kind, `routes.RunBy`, number of SMs) of each collective.
   """
   sms: dict[tuple[str, str], list[int]] = {}
   for kind, by, num_sms in found:

@@ -2,15 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run time of a kernel alone, its memory traffic, and its thread blocks.
 
-Matrix products take what `gemm` predicts, and at least the time of their bytes:
-ops fused into a product can read much more than its operands. Attention and
+Matrix products take `gemm`'s time, and at least the time of their bytes: ops
+fused into a product can read much more than its operands. Attention and
 convolutions take the time of their operations at a share of the peak, or of
 their bytes. A product's element type follows from its precision
-(`matrix_products.py` of passes); exact f32 products run at no more than the
-GPU's f32 rate without tensor cores. `fusion` has the time of all other kernels,
-including colliding updates of a scatter; `grid` has the thread blocks.
+(`matrix_products.py` of passes). The GPU's f32 rate without tensor cores bounds
+exact f32 products. `fusion` has the time of all other kernels, including
+colliding updates of a scatter; `grid` has the thread blocks.
 
-XLA estimates kernels too (xla_gpu_collect_cost_model_stats, entry "sol"). Its
+XLA also estimates kernels (xla_gpu_collect_cost_model_stats, entry "sol"). Its
 products come from the table that `gemm` is fitted to, read as a product's own
 time. So its estimate is used only for products of unknown shape, library calls
 and single instructions such as sorts, unless it is faster than memory allows.
@@ -27,11 +27,10 @@ from lagom_xla.costs import gemm
 from lagom_xla.costs import grid as grid_lib
 from lagom_xla.passes import kernels as kernels_lib
 
-# Shares of the peak that fused attention reaches in long causal sequences with
-# heads of 128, forward and backward, by major compute capability:
-# about what FlashAttention-2 (arXiv 2307.08691) reports on A100 and
-# FlashAttention-3 (arXiv 2407.08608) on H100. Later GPUs are assumed to equal
-# H100.
+# Fused attention's shares of the peak for long causal sequences and heads of
+# 128, forward and backward, by major compute capability: about those that
+# FlashAttention-2 (arXiv 2307.08691) reports on A100 and FlashAttention-3
+# (arXiv 2407.08608) on H100. Later GPUs are assumed to equal H100.
 _ATTENTION_EFFICIENCY = {8: (0.7, 0.6), 9: (0.6, 0.5)}
 
 
@@ -40,17 +39,17 @@ class KernelCost:
   """A kernel alone on the GPU.
 
   Attributes:
-    time_us: time that it takes on its stream: its run time and the gap until
-      the next kernel can start.
+    time_us: time on its stream: its run time, plus the gap until the next
+      kernel can start.
     memory_us: time of its memory traffic at full bandwidth, at most its run
       time.
     num_blocks: thread blocks (mu_i).
     blocks_per_sm: blocks that are resident on one SM (TB_i).
-    source: where the run time is from: "model", "xla" or "measured".
+    source: source of the run time: "model", "xla" or "measured".
     gap_us: the gap in `time_us`.
     memory_share: share of the memory's rate that its traffic reaches.
-    wave_loss: waves that the kernel loses per additional wave.
-    threads_us: least time of its threads, however little each of them does.
+    wave_loss: loss of the kernel in waves, per additional wave.
+    threads_us: least time of its threads, for any work per thread.
     scattered_us: time of its reads across the order of memory.
     pairing: number of its work in `measured.Measured`; None if not measured.
   """
@@ -111,8 +110,8 @@ def _run_us(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> float:
   moved_us = fusion.time_us(fusion.fitted(gpu), kernel, gpu)
   if product := _product(kernel):
     largest_flops = 2 * math.prod(product[0])
-    # Of several products in one kernel, only the shape of the largest is known.
-    # A complex product is four real ones.
+    # If a kernel has several products, only the largest one's shape is known. A
+    # complex product is four real ones.
     num_products = max(kernel.flops / largest_flops, 1)
     shape, element_type = product
     # Results of XLA's 8-bit products are wider, unless a fused op narrows them,
@@ -151,7 +150,7 @@ def _arithmetic_us(kernel: kernels_lib.Kernel, gpu: cluster_lib.Gpu) -> float:
 
 
 def _times(kernel: kernels_lib.Kernel) -> int:
-  """Products computed for one whose operands are split into parts, else 1."""
+  """Number of products for one whose operands are split into parts, else 1."""
   return 1 if kernel.arithmetic is None else kernel.arithmetic.times
 
 

@@ -1,28 +1,27 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The lower bound of a module's step time, in any order, with any settings.
+"""The lower bound of a module's step time, for all orders and settings.
 
-Whatever settings NCCL gets and wherever XLA puts starts and dones, four times
-bound the step. Kernels run one after the other, none faster than alone.
-Collectives within nodes share their links, so their bytes take at least the sum
-of their times there, whatever streams they run on; likewise those between
-nodes. The host copies of each direction share the link to the host. And a chain
-of dependent instructions takes the sum of its kernels, collectives and copies.
-The longest of these is the bound:
+Four times bound the step under any settings of NCCL and any order of starts and
+dones. Kernels run in sequence, none faster than alone. Collectives within nodes
+share their links on all streams, so their bytes take at least the sum of their
+times there; likewise those between nodes. The host copies of each direction
+share the link to the host. A chain of dependent instructions takes the sum of
+its kernels, collectives and copies. The longest of these is the bound:
 
     bound = max(sum of kernels, sums of collectives within nodes and between
                 them, sums of copies to the host and from it, longest chain)
 
-A loop, call or conditional holds the compute stream, so it counts as a kernel
+A loop, call or conditional blocks the compute stream, so it counts as a kernel
 of the computation around it. A loop takes the bound of an iteration times its
-trips, a conditional the bound of its fastest branch. Collectives that another
-computation waits for count in the sums, but in no chain.
+trips, a conditional the bound of its fastest branch. Collectives awaited in
+another computation count in the sums, but in no chain.
 
-Links run at their data sheet rate, with the algorithm that uses them best and
-no latency. The bound depends on the predicted times of kernels, and has their
-errors. It holds for the module that XLA compiled: with other options, or from
-another form of the program, XLA may compile a faster one, with other kernels,
-or with a loop's collectives one iteration ahead.
+Links run at their data sheet rate, with the best algorithm and no latency. The
+bound uses the predicted times of kernels, and has their errors. It holds for
+one compiled module. With other options, or from another form of the program,
+XLA may compile a faster one, with other kernels or with a loop's collectives
+one iteration ahead.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ from lagom_xla.passes import hlo
 def us(*steps: step_lib.Step) -> float:
   """The bound of a step in microseconds; of several steps, the least.
 
-  Each config compiles to another module: without Triton's matrix products, for
-  one, its kernels can be faster than the default's.
+  Each config compiles to another module, whose kernels can be faster than the
+  default's, for example without Triton's matrix products.
   """
   return min(map(_us, steps))
 
@@ -82,8 +81,8 @@ def links_us(
     share = max(nvlink.link_gbps / nvlink.link_effective_gbps, 1.0)
     multicasts = key.multicasts and nvlink.topology == "nvswitch"
     if key.kind == "all-reduce" and multicasts:
-      # With multicast each GPU sends its array once. NCCL rounds down to its
-      # own steps: it assumes 120 of an H800's 200 GB/s.
+      # With multicast each GPU sends its array once. NCCL rounds down to one of
+      # its speeds: it assumes 120 of an H800's 200 GB/s.
       gbps = max(gbps, nvlink.num_links * nvlink.link_gbps / share)
   return key.num_bytes / (1e3 * gbps * share)
 
@@ -106,7 +105,7 @@ class _Bound:
     )
 
   def _held_us(self, computation_id: int) -> float:
-    """Least time that a computation holds the compute stream."""
+    """Least time for which a computation blocks the compute stream."""
     computation = self._step.analysis.module.computations[computation_id]
     kernels_us = chain_us = 0.0
     collectives_us = dict.fromkeys((True, False), 0.0)
@@ -164,9 +163,9 @@ class _Bound:
   def _started_us(
     self, instruction: hlo.Instruction, *, awaited: bool, within: bool
   ) -> float:
-    """Time of the collectives on one fabric that it starts.
+    """Time of an instruction's collectives on the links of one fabric.
 
-    If `awaited`, only of those that its own computation waits for.
+    If `awaited`, only of those that its own computation awaits.
     """
     started = self._step.analysis.started_by.get(instruction.id, ())
     return sum(

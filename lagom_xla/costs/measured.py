@@ -5,16 +5,16 @@
     with measured.pricing(costs):
       step = step_lib.of_module(module, cluster)
 
-A kernel costs what it took alone in the profile. It is found by its name if the
-kernel of that name does the same work, else by its work, as another compile of
-the step renames kernels. A kernel that is not in the profile costs its
-prediction, times the ratio of measured to predicted time of its category.
-Collectives are found by their tuning key; those not in the profile are scaled
+A kernel costs its time alone in the profile. It is found by its name if the
+kernel of that name does the same work, else by its work, because another
+compile of the step renames kernels. A kernel that is not in the profile costs
+its prediction, times the ratio of measured to predicted time of its category.
+Collectives are found by their tuning key. Those not in the profile are scaled
 by the ratio of their kind and reach. Settings that NCCL did not choose in the
-profile are scaled like the setting it chose. A kernel's loss beside a
+profile are scaled like the one that it chose. A kernel's loss beside a
 collective is the model's, times the ratio of measured to predicted loss of such
-a pair. Measured costs are uncertain by their spread over steps, all others by
-the errors of the model (`uncertainty.py`).
+a pair. The uncertainty of measured costs is their spread over steps, and that
+of all others the errors of the model (`uncertainty.py`).
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ Work = tuple[object, ...]
 Pair = tuple[Work, collective_lib.TuningKey]
 # A collective's kind, and whether it spans nodes.
 Reach = tuple[str, bool]
-# Factors that bound the error of a time, 9 times in 10: the larger one first.
+# Factors that bound 90 % of the errors of a time, the larger one first.
 Factors = tuple[float, float]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-  """The traced run that costs were measured in.
+  """The traced run in which costs were measured.
 
   Attributes:
     name: name of its first process.
-    began_ns: when its profile began, since 1970; None if it does not say.
+    began_ns: start of its profile, since 1970; None if the profile has none.
     num_steps: whole steps in the trace, summed over devices.
-    num_devices: devices that were traced.
+    num_devices: number of traced devices.
   """
 
   name: str
@@ -70,16 +70,16 @@ class Measured:
     categories: measured over predicted run time, by category of kernels.
     gap_us: gap between one kernel and the next; None if unknown.
     keys: measured over predicted time of collectives, by tuning key.
-    reaches: the same by kind and reach.
-    run: the run that was traced.
-    routed: those of `keys` that NCCL's settings did not apply to in the run.
+    reaches: measured over predicted time of collectives, by kind and reach.
+    run: the traced run.
+    routed: the `keys` to which NCCL's settings did not apply in the run.
     losses: measured over predicted loss of kernels beside collectives.
     kernel_factors: spread of a step's measured kernels around their costs here;
-      None if the run is too short to tell.
-    collective_factors: the same for measured collectives; None also if their
-      times may include waits for other ranks.
-    step_factors: spread of the run's steps around a replay of them; None if the
-      run is too short to tell.
+      None if the run is too short.
+    collective_factors: `kernel_factors` for measured collectives; also None if
+      their times may include waits for other ranks.
+    step_factors: spread of the run's steps around their replay; None if the run
+      is too short.
   """
 
   kernel_us: Mapping[str, float]
@@ -110,9 +110,9 @@ class Measured:
     collective: collective_lib.CollectiveCost,
     gpu: cluster_lib.Gpu,
   ) -> contention.Beside:
-    """How much a kernel and a collective slow each other down.
+    """The slowdown of a kernel and a collective by each other.
 
-    The costs are from `self.kernel` and `self.collective`.
+    The costs must be from `self.kernel` and `self.collective`.
     """
     pair = kernel.pairing, collective.pairing
     return contention.beside(
@@ -169,7 +169,7 @@ class Measured:
     key: collective_lib.TuningKey,
     predicted: collective_lib.CollectiveCost,
   ) -> collective_lib.CollectiveCost:
-    """The same in a kernel of XLA's own, which ratios by reach do not cover."""
+    """The cost in one of XLA's own kernels, which `reaches` do not cover."""
     return self._scaled(key, predicted, self.keys.get(key, 1.0))
 
   def _scaled(
@@ -194,10 +194,10 @@ _pricing: contextvars.ContextVar[Measured | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def pricing(measured: Measured | None) -> Iterator[None]:
-  """Prices all steps that are created inside by what was measured.
+  """Prices all steps that are created inside by measured costs.
 
-  A search creates steps in many places, and compares them only if all are
-  priced alike.
+  A search creates steps in many places, and must price all of them alike to
+  compare them.
   """
   token = _pricing.set(measured)
   try:
@@ -207,7 +207,7 @@ def pricing(measured: Measured | None) -> Iterator[None]:
 
 
 def now_pricing() -> Measured | None:
-  """What steps created now are priced by; None for predictions."""
+  """The measured costs that price new steps; None for predictions."""
   return _pricing.get()
 
 

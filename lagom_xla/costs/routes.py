@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives that NCCL's tuner is not asked about, and what they cost.
+"""Routes: collectives that bypass NCCL's tuner, and their costs.
 
-With some XLA options, collectives do not run as the kernels that a tuner knows.
-`Asked` has what the options ask for and no schedule shows; NCCL decides the
-rest (src/enqueue.cc and src/ce_coll.cc, 2.30.7):
+With some XLA options, collectives do not run in kernels that a tuner can set.
+`Asked` has the effects of these options that no schedule shows. NCCL decides
+the rest (src/enqueue.cc and src/ce_coll.cc, 2.30.7):
 
-*Copy engines* run all-gathers in communicators with the policy to take no SM.
+*Copy engines* run all-gathers in communicators whose policy is to take no SM.
 XLA asks for that policy if async collectives are at least as many as sync ones,
 or as large (ShouldCollectiveUseMinimalResource in gpu_executable.cc). On
 Blackwell they also run without it, above 8 Mi elements per rank. They write a
@@ -15,34 +15,34 @@ rank's part to each other rank, between two barriers, one array after the other:
     t = arrays * 2 * barrier + max(others' bytes / copy rate,
                                    own bytes / own rate)
 
-*Symmetric kernels* run all others within an NVLink domain (`nccl.symmetric`).
+*Symmetric kernels* run all other kinds in an NVLink domain (`nccl.symmetric`).
 
-*Between nodes*, from 2.30.7 on, proxies put a rank's part to its peers on other
-nodes, and copy engines distribute what arrives, waiting for each peer in turn:
+*Between nodes*, from 2.30.7 on, if the fabric has RDMA (InfiniBand, RoCE),
+proxies put a rank's part to its peers on other nodes. Copy engines distribute
+the arriving parts, and wait for each peer in turn:
 
     t = barriers + hop + message
         + max(network, hand-outs) + the last hand-out
 
-if the fabric has RDMA (InfiniBand, RoCE). All other collectives between nodes
-keep the kernels that a tuner knows.
+All other collectives between nodes run in kernels that a tuner can set.
 
 *Copies within a process* exchange data like copy engines, with one barrier.
 
-*Puts within a process* run all-gathers that XLA marks for it
-(RunOneSidedAllGather in all_gather_thunk.cc): a rank signals to and waits for
+*Puts within a process* run all-gathers that XLA marks for them
+(RunOneSidedAllGather in all_gather_thunk.cc). A rank signals to and waits for
 one peer after the other, puts its part to all (ncclPutSignal, by copy engines),
-then copies its own part by a plain memcpy:
+and then copies its own part by a plain memcpy:
 
     t = (ranks - 1) * signal + others' bytes / copy rate
         + 2 * own bytes / memory rate
 
 All-gathers by copy engines within an NVLink domain and symmetric kernels were
-measured (docs/comparison.md). For the others only the rates are published, so
+measured (docs/comparison.md). For the other routes only rates are published, so
 their gain is not certain (`scenario.SURE`).
 
-A copy reads and writes memory once. The switch writes what it multicasts, and
-reads what it adds up, on every GPU. Names that end in _gbps are in 1e9 bytes
-per second.
+A copy reads and writes memory once. On every GPU, the switch writes the bytes
+that it multicasts, and reads those that it reduces. Names that end in _gbps are
+in 1e9 bytes per second.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ LEAST_NCCL = (2, 28)
 OVERLAPPING_NCCL = (2, 30)
 BETWEEN_NODES_NCCL = (2, 30, 7)
 
-# cudaMemcpyBatchAsync without an SM copies 32 MB to a peer at 354 GiB/s, which
-# takes NVLinks of 450 GB/s, and within a GPU at 87 GiB/s (nccl#2177, CUDA
-# 13.2). Neither is published for other links, so both scale with the links.
+# cudaMemcpyBatchAsync without an SM copies 32 MB to a peer at 354 GiB/s, over
+# NVLinks of 450 GB/s, and within a GPU at 87 GiB/s (nccl#2177, CUDA 13.2).
+# Neither is published for other links, so both scale with the links.
 _LINK_SHARE = 354 * 2**30 / 1e9 / 450
 _OWN_SHARE = 87 * 2**30 / 1e9 / 450
 # A memcpy of one byte to a peer, alone and in a batch (torchcomms#2195, H100).
@@ -86,22 +86,22 @@ _SWITCH_TYPES_OF_BLACKWELL = (*_SWITCH_TYPES, "f8e4m3fn", "f8e5m2")
 _REDUCED_TYPES = ("bf16", "f16", "f32", "f8e4m3fn", "f8e5m2")
 
 By = Literal["copy engines", "symmetric kernel"]
-# What runs a collective: a kernel that NCCL tunes, or something in its place.
+# What runs a collective: a kernel that NCCL tunes, or a replacement.
 RunBy = Literal["NCCL", "XLA kernel", "copy engines", "symmetric kernel"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-  """What XLA's options ask of a process, as far as no schedule shows it.
+  """Effects of XLA's options on a process that no schedule shows.
 
   Attributes:
-    symmetric: kinds whose buffers are NCCL windows, each with the most bytes
-      for which they are.
+    symmetric: (kind, most bytes) for each kind whose buffers are NCCL windows,
+      up to these bytes.
     asks_for_no_sm: whether communicators may get the policy to take no SM.
     copies_locally: whether GPUs of one process exchange data by memcpys.
     permutes_apart: whether permutes have communicators of only the ranks that
-      exchange something.
-    nccl_version: version of the NCCL that runs them.
+      exchange data.
+    nccl_version: version of the NCCL that runs the collectives.
   """
 
   symmetric: tuple[tuple[str, int], ...] = ()
@@ -116,14 +116,14 @@ NOTHING = Asked()
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Route:
-  """What runs a collective in place of a kernel that NCCL tunes.
+  """The replacement for a kernel that NCCL tunes.
 
   Attributes:
-    by: what moves its bytes.
+    by: the kind of kernel or engine that moves the bytes.
     name: name of the kernel in NCCL's log; "" for copies.
     cost: cost of the collective alone.
-    is_measured: whether such collectives were measured anywhere, not only the
-      rates that their cost is computed from.
+    is_measured: whether anyone measured such collectives, not only the rates in
+      their cost.
   """
 
   by: By
@@ -139,10 +139,10 @@ def of_step(
   max_channels: int | None,
   num_devices: int,
 ) -> Mapping[collective_lib.TuningKey, Route]:
-  """The routes of the keys all of whose collectives take one.
+  """The routes of keys whose collectives all take one.
 
-  `found` and `num_devices` are the collectives and devices of a step. Among
-  several routes of a key, the slowest counts.
+  `found` and `num_devices` are the collectives and devices of a step. If a key
+  has several routes, the slowest counts.
   """
   is_marked = any(collective.memory for _, collective in found)
   if not (asked.symmetric or asked.copies_locally or is_marked):
@@ -172,10 +172,10 @@ def window_bytes(
   found: Iterable[tuple[collective_lib.TuningKey, collectives_lib.Collective]],
   asked: Asked,
 ) -> int:
-  """Bytes of the largest collective's windows: the least that a step needs.
+  """Bytes of the largest collective's windows: the minimum for a step.
 
-  Operands and results in windows are allocated outside of JAX's pool. Only
-  XLA's buffer assignment knows how many are live at once.
+  Operands and results in windows are allocated outside JAX's pool. Only XLA's
+  buffer assignment knows how many are live at a time.
   """
   return max(
     (

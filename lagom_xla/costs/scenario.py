@@ -1,14 +1,14 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Scenarios, in which one part of the cost model is off by a factor; prices.
+"""Scenarios of errors in the cost model, and the prices in them.
 
-A scenario has a factor on the times of each part; all are 1 in `AS_PREDICTED`.
-`uncertainty.py` makes the scenarios from the model's known errors, and
-`step.Step.under` prices a step in one. `settings.py` has the effect of errors
-about settings.
+A scenario has a factor on the times of each part of the model; all are 1 in
+`AS_PREDICTED`. `uncertainty.py` makes scenarios from the model's known errors,
+and `step.Step.under` prices a step in one. `settings.py` has the effect of
+errors in the predictions of settings.
 
 Schedules of a step launch mostly the same kernels and collectives, so all steps
-that are priced alike share their prices, each computed once.
+that are priced alike share their prices, which are computed once.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ class Scenario:
   """Factors on the times of each part of the model.
 
   Attributes:
-    name: what a report calls it.
-    part: the part that is wrong, as named in errors.json; "" if none is.
+    name: its name in reports.
+    part: the part with an error, as named in errors.json; "" for none.
     small_collectives: collectives of less than `SMALL_BYTES`; 0 makes them
       free.
-    within_nodes: larger ones that stay on NVLink or PCIe.
-    between_nodes: larger ones over the network.
-    few_channels: time of a channel, if there are fewer than NCCL would use.
+    within_nodes: larger collectives that stay on NVLink or PCIe.
+    between_nodes: larger collectives over the network.
+    few_channels: time per channel, with fewer channels than NCCL would use.
     short_settings: algorithms, protocols and chunks that NCCL does not choose,
-      for collectives whose parts are short.
-    long_settings: the same for those whose parts are long.
-    contention: what kernels and collectives lose to each other.
+      for collectives with short parts.
+    long_settings: `short_settings` for collectives with long parts.
+    contention: losses of kernels and collectives to each other.
     products: matrix products.
     other_kernels: all other kernels.
-    measured_kernels: kernels of either kind that a profile measured, in place
-      of those two.
-    measured_collectives: collectives that a profile measured, in place of the
-      first three.
+    measured_kernels: kernels in a profile; replaces `products` and
+      `other_kernels`.
+    measured_collectives: collectives in a profile; replaces
+      `small_collectives`, `within_nodes` and `between_nodes`.
     scattered_reads: reads across the order of memory, in other kernels.
-    unmeasured: 0 if routes that were measured nowhere (`routes.Route`) gain
+    unmeasured: 0 if routes without any measurement (`routes.Route`) gain
       nothing, else 1.
   """
 
@@ -77,7 +77,7 @@ class Scenario:
 
 AS_PREDICTED = Scenario()
 SURE = Scenario(
-  name="what was measured nowhere gains nothing",
+  name="unmeasured mechanisms gain nothing",
   part="unmeasured",
   unmeasured=0.0,
 )
@@ -88,7 +88,7 @@ def is_small(key: collective_lib.TuningKey) -> bool:
   return key.num_bytes < SMALL_BYTES
 
 
-# Enough to keep the prices of one cluster in all scenarios.
+# Enough for the prices of one cluster in all scenarios.
 _MAX_PRICES = 32
 
 
@@ -125,7 +125,7 @@ class Prices:
   def _kernel_in_scenario(
     self, cost: kernel_lib.KernelCost, *, is_product: bool
   ) -> kernel_lib.KernelCost:
-    """The cost of a kernel in the scenario, given that from `kernel`."""
+    """The cost of a kernel in the scenario, given its cost from `kernel`."""
     scenario = self._scenario
     factor = scenario.products if is_product else scenario.other_kernels
     more_us = (scenario.scattered_reads - 1) * cost.scattered_us
@@ -156,7 +156,7 @@ class Prices:
     key: collective_lib.TuningKey,
     predicted: collective_lib.CollectiveCost,
   ) -> collective_lib.CollectiveCost:
-    """Cost alone of a collective that NCCL's settings do not apply to."""
+    """Cost alone of a collective to which no NCCL setting applies."""
     cost, scenario, measured = predicted, self._scenario, self._measured
     is_measured = False
     if measured is not None and key in measured.routed:
@@ -216,9 +216,9 @@ class Prices:
   def _in_own_kernel(
     self, key: collective_lib.TuningKey, kernel: xla_kernels.Kernel
   ) -> collective_lib.CollectiveCost:
-    """Cost of a key's collective alone in a kernel of XLA's own.
+    """Cost of a key's collective alone in one of XLA's own kernels.
 
-    The errors of NCCL's model are assumed for these kernels, too.
+    The errors of NCCL's model are assumed for these kernels as well.
     """
     scenario = self._scenario
     is_measured = self._measured is not None and (
@@ -280,14 +280,14 @@ def of(
   measured: measured_lib.Measured | None,
   scenario: Scenario,
 ) -> Prices:
-  """The prices that all steps priced in this way share."""
+  """The shared prices of all steps on a cluster that are priced alike."""
   return Prices(cluster, measured, scenario)
 
 
 def _scaled(
   cost: collective_lib.CollectiveCost, factor: float
 ) -> collective_lib.CollectiveCost:
-  """A cost whose time is multiplied by `factor`; no cost at all for 0."""
+  """The cost with its time multiplied by `factor`; a cost of 0 for 0."""
   if not factor:
     return collective_lib.CollectiveCost(
       time_us=0.0, num_channels=0, memory_gbps=0.0

@@ -1,26 +1,26 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Settings that NCCL does not choose: limits, and errors in predicting them.
+"""Settings that NCCL does not choose: limits, and errors of their predictions.
 
-*Limits.* A communicator starts with the most channels that it may ever use:
-maxCTAs of ncclConfig_t, which NCCL_MAX_CTAS overrides (src/init.cc). NCCL does
-not consider it when it chooses algorithm and protocol. For sends and receives,
-NCCL rounds it up to a power of two (ncclTopoComputeP2pChannels in
-src/graph/paths.cc). XLA sets it by one option for the communicators of
-collectives, including all-to-all, and by another for those in which permutes,
-sends and receives run (CommunicationId(1) in xla/backends/gpu/runtime/).
+*Limits.* A communicator has a fixed maximum of channels: maxCTAs of
+ncclConfig_t, which NCCL_MAX_CTAS overrides (src/init.cc). NCCL ignores it in
+the choice of algorithm and protocol. For sends and receives, NCCL rounds it up
+to a power of two (ncclTopoComputeP2pChannels in src/graph/paths.cc). One option
+of XLA sets it for the communicators of collectives, including all-to-all, and
+another for those of permutes, sends and receives (CommunicationId(1) in
+xla/backends/gpu/runtime/).
 
 *Few channels.* The rate of a channel among few was measured for all-reduces
-only (benchmarks/data/channels). If a channel is f times as slow as predicted,
-NC channels take what is predicted for NC / f: much longer if channels bound the
-collective, no longer if links do.
+only (benchmarks/data/channels). If a channel is f times slower than predicted,
+NC channels take the predicted time of NC / f channels: much longer if channels
+bound the collective, no longer if links do.
 
-*Other settings.* Algorithms and protocols that NCCL does not choose are much
-less certain if latency decides than if bandwidth does. Both latency and a
-rank's part of the bytes are paid per step, so the size of the part tells which
-decides. No measurement has other chunks than NCCL's: a scenario in which other
-settings are wrong takes away what smaller chunks gain in time or in memory
-bandwidth.
+*Other settings.* Predictions of algorithms and protocols that NCCL does not
+choose are much less certain if latency dominates than if bandwidth does. Each
+step pays the latency and moves one rank's part, so the size of the part tells
+which dominates. No measurement has chunks other than NCCL's. So a scenario with
+errors in other settings removes the gain of smaller chunks in time and in
+memory bandwidth.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from lagom_xla.costs.nccl import launch
 # (key, its setting, most channels) -> the setting under that limit.
 Limit = Callable[[collective_lib.TuningKey, nccl.Setting, int], nccl.Setting]
 
-# Sends and receives, each half a permute, have keys of this kind, too.
+# Sends and receives, each half a permute, also have keys of this kind.
 _IN_OTHER_COMMUNICATORS = "collective-permute"
 
 
@@ -70,7 +70,7 @@ def by_option(
   return by_variable(key, setting, max_channels)
 
 
-# Least bytes of a long part of a rank. With ring and Simple forced on 8 B300s,
+# Least bytes per rank of a long part. With ring and Simple forced on 8 B300s,
 # predictions are about right from 32 MiB on (nccl_tests/sweeps.csv of --data).
 LONG_PART_BYTES = 4 * 2**20
 
@@ -80,12 +80,12 @@ Predict = Callable[
 
 
 def has_long_parts(key: collective_lib.TuningKey) -> bool:
-  """Whether bandwidth, not latency, decides between algorithms."""
+  """Whether bandwidth, not latency, dominates the choice of algorithm."""
   return key.num_bytes >= LONG_PART_BYTES * key.num_ranks
 
 
 def is_other(setting: nccl.Setting, default: nccl.Setting) -> bool:
-  """Whether more than the number of channels differs."""
+  """Whether the settings differ in more than the number of channels."""
   return setting != dataclasses.replace(
     default, num_channels=setting.num_channels
   )
@@ -131,7 +131,7 @@ def with_slow_channels_us(
   setting: nccl.Setting,
   predict: Predict,
 ) -> float:
-  """Time with 1 / factor as many channels; rates are interpolated linearly."""
+  """Time with 1 / factor of the channels, by linear interpolation of rates."""
   num_channels = setting.num_channels / factor
   fewer = math.floor(num_channels)
 
@@ -146,5 +146,5 @@ def with_slow_channels_us(
   between = (1 - share) * rate(fewer)
   if share:
     between += share * rate(fewer + 1)
-  # More channels may be predicted to be slower; slow ones are never faster.
+  # Predictions may be slower with more channels, but slow channels never gain.
   return max(1 / between, predict(key, setting).time_us)

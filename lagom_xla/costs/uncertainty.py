@@ -2,26 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """The uncertainty of predictions, from the model's errors on measurements.
 
-A scenario sets the error of one part of the model to one end of its spread,
-everywhere at once, and a step is replayed in each scenario. So a part's error
-is assumed to be the same throughout a step, which is the worst case. Errors of
-different parts are assumed to be independent, so their effects add in
-quadrature:
+A scenario sets the error of one part of the model to one end of its spread
+throughout a step, and the step is replayed in each scenario. An error that is
+the same everywhere is the worst case. Errors of different parts are assumed to
+be independent, so their effects add in quadrature:
 
     low = t - sqrt(sum over parts of max(0, t - least t of the part)^2)
 
 and high likewise. For the gain of one plan over another, t is the difference of
-both in the same scenario, so that common errors cancel. A step time has one
-more part: what a replay misses even if its kernels and collectives take exactly
-their measured times. In one further scenario, mechanisms that were measured
-nowhere gain nothing (`scenario.SURE`).
+both in the same scenario, so common errors cancel. A step time has one more
+part: the error of a replay whose kernels and collectives take exactly their
+measured times. In one further scenario, mechanisms without any measurement gain
+nothing (`scenario.SURE`).
 
 For measured costs, their spread over the run's steps replaces the model's
 error.
 
-fitted/errors.json has, for each part of the model, the range of 90 % of its
-errors, over figures that no fit saw if there are any. benchmarks/errors.py
-writes it.
+fitted/errors.json has the range of 90 % of the errors of each part of the
+model, over held-out figures if there are any. benchmarks/errors.py writes it.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ from lagom_xla.costs import measured as measured_lib
 from lagom_xla.costs import scenario as scenario_lib
 from lagom_xla.costs import step as step_lib
 
-# Percentiles of fewer figures are unreliable: such a fabric gets at least the
+# Percentiles of fewer figures are unreliable: such a fabric has at least the
 # spread of all fabrics together.
 LEAST_FIGURES = 20
 
@@ -52,10 +50,10 @@ class Spread:
     n: number of figures.
     median: median of the absolute errors.
     p90: 90th percentile of the absolute errors.
-    low: the 5th percentile of the errors, 0 at most.
-    bias: the median error; above 0 if the model predicts too short times.
-    high: the 95th percentile of the errors, 0 at least.
-    is_held_out: whether no fit saw the figures.
+    low: the 5th percentile of the errors, at most 0.
+    bias: the median error; positive if predicted times are too short.
+    high: the 95th percentile of the errors, at least 0.
+    is_held_out: whether the figures are in no fit.
   """
 
   groups: tuple[str, ...]
@@ -69,7 +67,7 @@ class Spread:
 
   @property
   def factors(self) -> tuple[float, float]:
-    """The ends of the range of measured over predicted, the larger first."""
+    """The ends of the range of measured over predicted time, larger first."""
     return math.exp(self.high), math.exp(self.low)
 
 
@@ -90,10 +88,10 @@ def of_collectives(
 
   Between nodes it is that of the cluster's fabric, or that of all fabrics if
   that is larger and the fabric has fewer than `LEAST_FIGURES` figures. Within
-  nodes it is that of NVLink. No fit has rows of GPUs connected only by PCIe;
-  they get the spread of all fabrics. For a calibrated cluster it is the spread
-  of systems calibrated by a third of their rows, over the other rows, if that
-  is smaller.
+  nodes it is that of NVLink. GPUs connected only by PCIe, of which no fit has
+  rows, have the spread of all fabrics. For a calibrated cluster it is the
+  spread of systems calibrated by a third of their rows, over the other rows, if
+  that is smaller.
   """
   is_near = not is_between_nodes and cluster.node.nvlink is not None
   part = "within_nodes" if is_near else "between_nodes"
@@ -124,8 +122,8 @@ class Estimate:
   Attributes:
     mean: the prediction.
     low: the lower end of its 90 % range.
-    high: the upper end.
-    is_open: whether calls of unknown work may put it far above that.
+    high: the upper end of that range.
+    is_open: whether it may be far above that, because of calls of unknown work.
   """
 
   mean: float
@@ -140,8 +138,8 @@ class Times:
 
   Attributes:
     mean_us: the prediction.
-    by_scenario: the time in each of the scenarios of its cluster.
-    step_factors: spread of measured steps around such a replay; None if none
+    by_scenario: the time in each of the cluster's scenarios.
+    step_factors: spread of measured steps around their replay; None if none
       were measured.
     is_open: whether the step has calls of unknown work.
   """
@@ -153,7 +151,7 @@ class Times:
 
   @property
   def sure_us(self) -> float:
-    """Step time if mechanisms that were measured nowhere gain nothing."""
+    """Step time if mechanisms without any measurement gain nothing."""
     return self.by_scenario.get(scenario_lib.SURE, self.mean_us)
 
 
@@ -176,16 +174,16 @@ def scenarios(
     else:
       spread = spreads()[part]
     factors = spread.factors[: 2 if is_both_ways else 1]
-    wrong.append((part, f"{what} {{:.2f}} times", factors))
+    wrong.append((part, f"{what} {{:.2f}} times as long", factors))
   wrong.append(
     (
       "scattered_reads",
-      "reads across the order of memory take {:.2f} times",
+      "reads across the order of memory take {:.2f} times as long",
       fusion.SCATTERED_FACTORS,
     )
   )
   if measured is not None:
-    take = "take {:.3f} times"
+    take = "take {:.3f} times as long"
     wrong += [
       (part, f"{part.replace('_', ' ')} {take}", factors or ())
       for part, factors in (
@@ -202,27 +200,27 @@ def scenarios(
 
 
 # (part, its scenario's name before the factor, whether it may also be faster).
-# Faster small collectives are a scenario of their own. Faster settings than
-# NCCL's have no scenario, as no plan may depend on them.
+# Faster small collectives have their own scenario. Faster settings than NCCL's
+# have none, because no plan may depend on them.
 _PARTS = (
   ("small_collectives", "collectives below 64 KiB take", False),
   ("within_nodes", "collectives within nodes take", True),
   ("between_nodes", "collectives between nodes take", True),
-  ("few_channels", "channels, where there are few, take", False),
+  ("few_channels", "channels, when fewer than NCCL's, take", False),
   (
     "short_settings",
-    "short parts under other settings than NCCL's take",
+    "short parts under settings other than NCCL's take",
     False,
   ),
-  ("long_settings", "long parts under other settings than NCCL's take", False),
-  ("contention", "contention costs", True),
+  ("long_settings", "long parts under settings other than NCCL's take", False),
+  ("contention", "contention takes", True),
   ("products", "matrix products take", True),
   ("other_kernels", "other kernels take", True),
 )
 
 
 def times(step: step_lib.Step, configuration: step_lib.Configuration) -> Times:
-  """Replays a step as predicted; in a scenario, on its first look-up."""
+  """Replays a step as predicted; in scenarios, on the first look-up of each."""
   measured = step.measured
   mean_us = step.timeline(configuration).step_time_us
   return Times(
@@ -234,7 +232,7 @@ def times(step: step_lib.Step, configuration: step_lib.Configuration) -> Times:
 
 
 class _Replays(Mapping[scenario_lib.Scenario, float]):
-  """Step times by scenario, replayed when needed: slow candidates need few."""
+  """Step times by scenario, replayed on demand: slow candidates need few."""
 
   def __init__(
     self,
@@ -269,17 +267,17 @@ class _Replays(Mapping[scenario_lib.Scenario, float]):
 def step_time(found: Times, missed: Spread | None = None) -> Estimate:
   """A step time with its range.
 
-  What no module shows, such as ranks that wait for each other, is a part of its
-  own. It does not affect gains, as another plan has it too.
+  Effects that no module shows, such as ranks that wait for each other, are a
+  separate part. They do not affect gains, because every plan has them.
 
   Args:
     found: times of the step.
-    missed: the spread of that part if no profile has it; that of errors.json if
-      not given.
+    missed: the spread of that part if no profile has it; that in errors.json by
+      default.
   """
   whole = {
     scenario_lib.Scenario(
-      name=f"steps take {factor:.2f} times", part="steps"
+      name=f"steps take {factor:.2f} times as long", part="steps"
     ): found.mean_us * factor
     for factor in found.step_factors or (missed or spreads()["steps"]).factors
   }
@@ -290,7 +288,7 @@ def step_time(found: Times, missed: Spread | None = None) -> Estimate:
 
 
 def gain(before: Times, after: Times) -> Estimate:
-  """The gain of a step, with the same errors of the model in both times."""
+  """The gain in step time, with the same errors of the model in both times."""
   return combined(
     before.mean_us - after.mean_us,
     {
@@ -303,7 +301,7 @@ def gain(before: Times, after: Times) -> Estimate:
 def combined(
   mean: float, by_scenario: Mapping[scenario_lib.Scenario, float]
 ) -> Estimate:
-  """A figure with its range; the module's docstring has the equation."""
+  """A figure with its range, by the equation in the module's docstring."""
   least: dict[str, float] = {}
   most: dict[str, float] = {}
   for scenario, value in by_scenario.items():

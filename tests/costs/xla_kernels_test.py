@@ -349,7 +349,7 @@ def test_nccl_is_offered_for_a_ragged_exchange_and_said_to_run_it(exchanged):
     knob="ragged", value="false", acted=True, evidence="unseen: it says what"
   )
   assert effects.with_routes(unseen, step, by_nccl).evidence == (
-    "1 ragged-all-to-all by a kernel of XLA's own (8 SMs) without it"
+    "1 ragged-all-to-all by an XLA kernel (8 SMs) without it"
   )
   # The schedule is the same, and yet it is another step.
   looks = [

@@ -341,7 +341,7 @@ def test_a_job_of_a_process_per_gpu_has_kernels_of_xlas_own_as_jaxlib_has(
   file = str(tmp_path / "step.hlo")
   (one,) = _compared(file, "--cluster=1x8xh100")["rows"]
   assert one["figures"]["run_otherwise"] == (
-    "1 all-reduce by a kernel of XLA's own (8 SMs)"
+    "1 all-reduce by an XLA kernel (8 SMs)"
   )
   apart = _compared(file, "--cluster=1x8xh100", "--processes-per-node=8")
   (row,) = apart["rows"]
