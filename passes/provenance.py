@@ -6,11 +6,7 @@
     arrays.moved(collective)  # (Array(kind="gradient", names=("p['w']",), …),)
 
 JAX names the arguments of a step by their paths. This module follows arrays
-from there to the results. Operations that move elements, or change them one by
-one, *copy* an array: tuples, loops and calls, reshapes, slices, fusions,
-converts, sums, collectives. Products, reductions, gathers and broadcasts *mix*:
-the result depends on the operands but is another array. A sum over a stacked
-dimension, such as over gradients of micro-batches, copies.
+from there to the results (array_flow.py).
 
 - Arguments that a step returns changed are its *state*. The others are *data*,
   except for frozen parameters: arguments that are no integers and that no
@@ -29,16 +25,15 @@ changed arguments, such as caches. Without integers every array is unknown.
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Iterator, Mapping
 import dataclasses
 import functools
 import itertools
-import math
 import re
 from typing import Literal
 import weakref
 
+from lagom_xla.passes import array_flow
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
 
@@ -55,30 +50,6 @@ OF_ANY_BATCH: frozenset[str] = frozenset(
   ["parameter", "optimizer state", "gradient"]
 )
 
-# Opcodes that move elements, or make each element of a result from one element
-# of each operand -> the number of operands that they copy. The other operands
-# are indices.
-_COPYING: Mapping[str, int] = {
-  **dict.fromkeys(
-    [
-      *("abs", "add", "add-dependency", "and", "atan2", "bitcast"),
-      *("bitcast-convert", "cbrt", "ceil", "clamp", "concatenate", "convert"),
-      *("copy", "copy-start", "cosine", "divide", "domain", "erf"),
-      *("exponential", "exponential-minus-one", "floor", "log"),
-      *("log-plus-one", "logistic", "maximum", "minimum", "multiply"),
-      *("negate", "not", "opt-barrier", "or", "power", "reduce-precision"),
-      *("remainder", "reshape", "reverse", "round-nearest-afz"),
-      *("round-nearest-even", "rsqrt", "select", "sign", "sine", "slice"),
-      *("sqrt", "subtract", "tan", "tanh", "transpose", "xor"),
-      *(kind + end for kind in collectives_lib.KINDS for end in ("", "-start")),
-    ],
-    1_000_000,
-  ),
-  **{"dynamic-slice": 1, "dynamic-update-slice": 2, "pad": 1, "scatter": 1},
-  **{"ragged-all-to-all": 1, "collective-permute": 1},
-}
-# Starts whose shape also holds arrays other than results.
-_IN_PLACE = frozenset(["collective-permute-start", "copy-start"])
 # Linear operations: a sum before one equals a sum after it.
 _LINEAR = frozenset(
   [
@@ -90,21 +61,9 @@ _LINEAR = frozenset(
     *(kind + end for kind in collectives_lib.KINDS for end in ("", "-start")),
   ]
 )
-_PLACES_STAY = frozenset(
-  [
-    *("add-dependency", "bitcast", "call", "convert", "copy", "copy-start"),
-    *("fusion", "opt-barrier", "parameter", "reshape", "transpose"),
-  ]
-)
 _PRODUCTS = frozenset(["convolution", "custom-call", "dot", "ragged-dot"])
-_CALLS = frozenset(["async-start", "call", "fusion"])
 _REDUCTIONS = frozenset(["all-reduce", "reduce-scatter"])
 _SUMS = frozenset(["add", "reduce", "subtract"])
-# Operations that may stand between a stack of parts and their sum.
-_OF_STACKS = frozenset(
-  [*_PLACES_STAY, "multiply", "slice", "while"]
-  + [kind + end for kind in collectives_lib.KINDS for end in ("", "-start")]
-)
 # An argument's name, with which its paths begin.
 _ROOT = re.compile(r"^\w+")
 _INTEGERS = ("s", "u", "pred")
@@ -184,284 +143,6 @@ _known: weakref.WeakKeyDictionary[hlo.Module, Arrays] = (
   weakref.WeakKeyDictionary()
 )
 
-# The index of one array of a value.
-_Node = int
-_Nodes = tuple[_Node, ...]
-_Edges = list[list[_Node]]
-
-
-class _Flow:
-  """The arrays from which each array of a module is made.
-
-  A value is a tuple of nodes, one for each array in it. An instruction that
-  only passes values on, such as a tuple, has its operands' nodes. Nodes come
-  after their sources, except in loops.
-
-  Attributes:
-    copied: node -> nodes whose elements it copies.
-    mixed: node -> other nodes that it depends on.
-    made_by: node -> the instruction that makes it.
-    values: id of an instruction -> its nodes.
-    loops: id of a `while` -> the instruction, and the nodes of its state at the
-      beginning and the end of a trip.
-    arguments: number of a parameter of the entry -> its nodes.
-    results: nodes that the entry returns.
-  """
-
-  def __init__(self, module: hlo.Module):
-    self.copied: _Edges = []
-    self.mixed: _Edges = []
-    self.made_by: list[hlo.Instruction] = []
-    self.values: dict[int, _Nodes] = {}
-    self.loops: dict[int, tuple[hlo.Instruction, _Nodes, _Nodes]] = {}
-    self._module = module
-    computations = module.computations.values()
-    self._shapes = {i.id: i.shape for c in computations for i in c.instructions}
-    self._times_called = collections.Counter(
-      called_id
-      for computation in computations
-      for instruction in computation.instructions
-      if not instruction.opcode.endswith(("-done", "-update"))
-      for called_id in instruction.called_computation_ids
-    )
-    self._parameters: dict[int, dict[int, _Nodes]] = {}
-    self._sent: dict[int, list[_Node]] = collections.defaultdict(list)
-    self.arguments = {
-      i.parameter_number: self._fresh(i) for i in module.entry.parameters
-    }
-    self.results = self._computation(module.entry, self.arguments)
-
-  def _fresh(
-    self, instruction: hlo.Instruction, number: int | None = None
-  ) -> _Nodes:
-    """Makes nodes for the results of an instruction."""
-    if number is None:
-      number = len(leaves(instruction.shape))
-    first = len(self.copied)
-    for _ in range(number):
-      self.copied.append([])
-      self.mixed.append([])
-      self.made_by.append(instruction)
-    return tuple(range(first, first + number))
-
-  def _computation(
-    self, computation: hlo.Computation, given: Mapping[int, _Nodes]
-  ) -> _Nodes:
-    """The nodes that a computation returns."""
-    own = self._parameters.get(computation.id)
-    if own is None:
-      # With several callers, parameters need their own nodes.
-      is_shared = self._times_called[computation.id] > 1
-      self._parameters[computation.id] = own = {}
-      for parameter in computation.parameters:
-        number = parameter.parameter_number
-        if is_shared or number not in given:
-          own[number] = self._fresh(parameter)
-        else:
-          own[number] = given[number]
-        self.values[parameter.id] = own[number]
-      for instruction in computation.instructions:
-        if instruction.opcode != "parameter":
-          self.values[instruction.id] = self._value(instruction)
-    for number, nodes in given.items():
-      if number in own:
-        self._join(own[number], nodes)
-    return self.values[computation.proto.root_id]
-
-  def _join(self, nodes: _Nodes, others: _Nodes) -> None:
-    """Marks arrays as copies of others."""
-    if len(nodes) != len(others):
-      for node in nodes:
-        self.mixed[node] += others
-      return
-    for node, other in zip(nodes, others, strict=True):
-      if node != other:
-        self.copied[node].append(other)
-
-  def _copy(self, instruction: hlo.Instruction, *of: _Nodes) -> _Nodes:
-    made = self._fresh(instruction)
-    for nodes in of:
-      self._join(made, nodes)
-    return made
-
-  def _value(self, instruction: hlo.Instruction) -> _Nodes:
-    opcode = instruction.opcode
-    operands = [self.values[i] for i in instruction.operand_ids]
-    called = [
-      self._module.computations[i] for i in instruction.called_computation_ids
-    ]
-    if opcode == "tuple":
-      return tuple(itertools.chain(*operands))
-    if opcode == "get-tuple-element":
-      return self._element(instruction, operands[0])
-    if opcode.endswith(("-done", "-update")) and operands:
-      return operands[0]
-    if opcode == "while":
-      begin = self._copy(instruction, operands[0])
-      end = self._computation(called[0], {0: begin})
-      self._join(begin, end)
-      self.loops[instruction.id] = instruction, begin, end
-      return self._copy(instruction, end)
-    if opcode == "conditional":
-      branches = zip(called, operands[1:], strict=False)
-      made = [self._computation(one, {0: given}) for one, given in branches]
-      return self._copy(instruction, *made)
-    if opcode in _CALLS and len(called) == 1:
-      result = self._computation(called[0], dict(enumerate(operands)))
-      # An async-start also returns its operands; its done does not.
-      is_start = opcode == "async-start"
-      return result if is_start else self._copy(instruction, result)
-    return self._made(instruction, operands)
-
-  def _element(self, instruction: hlo.Instruction, nodes: _Nodes) -> _Nodes:
-    """The nodes of one element of a tuple."""
-    parts = self._shapes[instruction.operand_ids[0]].tuple_shapes
-    ends = list(itertools.accumulate(len(leaves(part)) for part in parts))
-    if not ends or ends[-1] != len(nodes):  # Of a start.
-      return self._copy(instruction, nodes)
-    end = ends[instruction.tuple_index]
-    return nodes[end - len(leaves(instruction.shape)) : end]
-
-  def _made(
-    self, instruction: hlo.Instruction, operands: list[_Nodes]
-  ) -> _Nodes:
-    """The nodes of an instruction that computes or moves arrays."""
-    opcode = instruction.opcode
-    flat = list(itertools.chain(*operands))
-    if opcode in ("send", "recv"):  # A recv gets what is sent on its channel.
-      made = self._fresh(instruction, 1)
-      sent = self._sent[instruction.channel_id]
-      if opcode == "send":
-        sent.append(flat[0])
-      self.copied[made[0]] += sent
-      return made
-    is_start = opcode.endswith("-start")
-    number = len(flat) if is_start and opcode not in _IN_PLACE else None
-    made = self._fresh(instruction, 1 if opcode in _IN_PLACE else number)
-    is_moved = collectives_lib.kind_of(instruction) or opcode == "opt-barrier"
-    if is_moved and len(made) == len(flat) and not opcode.startswith("all-to"):
-      self._join(made, tuple(flat))
-      return made
-    for operand, nodes in enumerate(operands):
-      copies = self._copies(instruction, operand, nodes)
-      ways = self.copied if copies else self.mixed
-      for node in made:
-        ways[node] += nodes
-    return made
-
-  def _copies(
-    self, instruction: hlo.Instruction, operand: int, nodes: _Nodes
-  ) -> bool:
-    """Whether an instruction copies elements of an operand."""
-    match instruction.opcode:
-      case "broadcast":  # Adds dimensions of size 1, or repeats elements.
-        may_copy = True
-      case "custom-call":  # A library's product adds to its third operand.
-        may_copy = len(instruction.operand_ids) == 1 or operand == 2
-      case "reduce":
-        return operand == 0 and self._adds_up_a_stack(instruction, nodes)
-      case "select":
-        return operand > 0
-      case opcode:
-        return operand < _COPYING.get(opcode, 0)
-    given = self._shapes[instruction.operand_ids[operand]]
-    size = hlo.num_elements(instruction.shape)
-    return may_copy and hlo.num_elements(given) == size
-
-  def _adds_up_a_stack(
-    self, instruction: hlo.Instruction, nodes: _Nodes
-  ) -> bool:
-    """Whether a reduction sums the parts of a stack."""
-    called = self._module.computations[instruction.called_computation_ids[0]]
-    if called.root.opcode != "add" or len(nodes) != 1:
-      return False
-    given = self._shapes[instruction.operand_ids[0]]
-    size = hlo.num_elements(instruction.shape)
-    number = hlo.num_elements(given) // max(size, 1)
-    return number > 1 and self._is_stack(nodes[0], number)
-
-  def _is_stack(self, node: _Node, number: int, start: int = 0) -> bool:
-    """Whether an array is a stack of `number` parts.
-
-    If it is combined with other arrays for a collective, it begins at element
-    `start`.
-    """
-    made_by, of = self.made_by[node], self.copied[node]
-    if self._num_stacked(made_by) == number:
-      return True
-    if made_by.opcode == "slice" and len(made_by.slice_dimensions) == 1:
-      start += made_by.slice_dimensions[0].start
-    if made_by.opcode == "concatenate":
-      for part, operand in zip(of, made_by.operand_ids, strict=False):
-        size = hlo.num_elements(self._shapes[operand])
-        if start < size:
-          return self._is_stack(part, number, start)
-        start -= size
-    of = [n for n in of if n < node]
-    return (
-      made_by.opcode in _OF_STACKS
-      and len(of) == 1
-      and self._is_stack(of[0], number, start)
-    )
-
-  def _num_stacked(self, instruction: hlo.Instruction) -> int:
-    """The number of parts that an instruction stacks; 0 if it stacks none."""
-    shapes = [self._shapes[i] for i in instruction.operand_ids]
-    match instruction.opcode:
-      case "concatenate":
-        return len(shapes)
-      case "reduce":  # The first of two, with a collective in between.
-        return next(iter(instruction.shape.dimensions), 0)
-      case "dynamic-update-slice":
-        part = hlo.num_elements(shapes[1])
-        return hlo.num_elements(instruction.shape) // max(part, 1)
-      case "dot":
-        dims = instruction.dot_dimension_numbers.lhs_batch_dimensions
-      case "custom-call":
-        config = self._module.backend_config(instruction)
-        product = config.get("gemm_backend_config", {})
-        numbers = product.get("dot_dimension_numbers", {})
-        dims = map(int, numbers.get("lhs_batch_dimensions", ()))
-      case _:
-        return 0
-    return math.prod(shapes[0].dimensions[dim] for dim in dims)
-
-
-def leaves(shape: hlo.Shape) -> list[hlo.Shape]:
-  """The arrays of a shape."""
-  if shape.element_type != hlo.TUPLE:
-    return [shape]
-  return [leaf for part in shape.tuple_shapes for leaf in leaves(part)]
-
-
-def _reached(masks: list[int], *ways: _Edges) -> list[int]:
-  """The bits of each node and all its sources."""
-  has_changed = True
-  while has_changed:
-    has_changed = False
-    for node, mask in enumerate(masks):
-      new = mask
-      for edges in ways:
-        for other in edges[node]:
-          new |= masks[other]
-      if new != mask:
-        masks[node], has_changed = new, True
-  return masks
-
-
-def _becoming(masks: list[int], edges: _Edges) -> list[int]:
-  """The bits of each node and all nodes made from it."""
-  has_changed = True
-  while has_changed:
-    has_changed = False
-    for node in reversed(range(len(masks))):
-      if mask := masks[node]:
-        for other in edges[node]:
-          if masks[other] | mask != masks[other]:
-            masks[other] |= mask
-            has_changed = True
-  return masks
-
 
 def _bits(mask: int) -> Iterator[int]:
   while mask:
@@ -478,15 +159,15 @@ class Arrays:
   """
 
   def __init__(self, module: hlo.Module):
-    self._module, self._flow = module, _Flow(module)
+    self._module, self._flow = module, array_flow.Flow(module)
     flow = self._flow
     self._paths: list[str] = []
     self._shapes: list[hlo.Shape] = []
-    nodes: list[_Node] = []
+    nodes: list[array_flow.Node] = []
     for parameter in sorted(
       module.entry.parameters, key=lambda i: i.parameter_number
     ):
-      shapes = leaves(parameter.shape)
+      shapes = array_flow.leaves(parameter.shape)
       self._shapes += shapes
       self._paths += [parameter.metadata.op_name] * len(shapes)
       nodes += flow.arguments[parameter.parameter_number]
@@ -494,8 +175,8 @@ class Arrays:
     for bit, node in enumerate(nodes):
       own[node] |= 1 << bit
     # Per node: the arguments that it copies, and all that it depends on.
-    self._copies = _reached([*own], flow.copied)
-    self._needs = _reached([*own], flow.copied, flow.mixed)
+    self._copies = array_flow.reached([*own], flow.copied)
+    self._needs = array_flow.reached([*own], flow.copied, flow.mixed)
     # If XLA adds state before a reduction, a select makes one device do it.
     chosen = [
       [] if made_by.opcode == "select" and self._of_device[node] else copied
@@ -503,14 +184,14 @@ class Arrays:
         zip(flow.made_by, flow.copied, strict=True)
       )
     ]
-    self._has = _reached(own, chosen)
+    self._has = array_flow.reached(own, chosen)
     self._new = self._new_state()
     self._state = sum({1 << bit for bit in self._new.values()})
     becoming = [0] * len(flow.copied)
     for result, bit in self._new.items():
       becoming[flow.results[result]] |= 1 << bit
     # Per node: the arguments whose new values it is copied into.
-    self._becomes = _becoming(becoming, flow.copied)
+    self._becomes = array_flow.becoming(becoming, flow.copied)
     integers = self._integers()
     self._data = self._data_beside(integers)
     self._parameters = self._met_by_data()
@@ -527,7 +208,7 @@ class Arrays:
   def _new_state(self) -> Mapping[int, int]:
     """Result -> the argument whose new value it is."""
     module, results = self._module, self._flow.results
-    shapes = leaves(module.entry.root.shape)
+    shapes = array_flow.leaves(module.entry.root.shape)
     found: dict[int, int] = {}
     if len(shapes) != len(results):
       return found
@@ -645,7 +326,7 @@ class Arrays:
       return ()
     home, operation = found
     given, taken = collectives_lib.arrays(home, operation, collective.kind)
-    arrived, nodes = leaves(taken), self._nodes(operation)
+    arrived, nodes = array_flow.leaves(taken), self._nodes(operation)
     if len(given) != len(arrived):
       arrived = given
     return tuple(
@@ -653,7 +334,7 @@ class Arrays:
       for node, *shapes in zip(nodes, given, arrived, strict=False)
     )
 
-  def _nodes(self, operation: hlo.Instruction) -> list[_Node]:
+  def _nodes(self, operation: hlo.Instruction) -> list[array_flow.Node]:
     """The nodes of an operation's operands; for a recv, of its results."""
     values = self._flow.values
     if operation.opcode == "recv":
@@ -686,7 +367,7 @@ class Arrays:
       i.id: (c, i) for c in self._module.sequences for i in c.instructions
     }
 
-  def _array(self, node: _Node, shape: hlo.Shape) -> Array:
+  def _array(self, node: array_flow.Node, shape: hlo.Shape) -> Array:
     kind, mask = self._what(node)
     if kind == "activation" and hlo.num_elements(shape) <= _MOST_SCALARS:
       kind = "scalars"
@@ -698,7 +379,7 @@ class Arrays:
       shape=f"{hlo.element_type(shape)}[{dimensions}]",
     )
 
-  def _what(self, node: _Node) -> tuple[Kind, int]:
+  def _what(self, node: array_flow.Node) -> tuple[Kind, int]:
     """The kind of an array, and its arguments."""
     copies, becomes = self._has[node], self._becomes[node]
     if not self._data or not self._needs[node]:
@@ -731,7 +412,7 @@ class Arrays:
 
   def _uses_of_gathered(
     self, collective: collectives_lib.Collective
-  ) -> list[tuple[hlo.Instruction, _Node]]:
+  ) -> list[tuple[hlo.Instruction, array_flow.Node]]:
     """The uses of a gathered array, behind converts, reshapes and the like."""
     found = self._operation(collective)
     if found is None or collective.kind != "all-gather":
@@ -743,7 +424,9 @@ class Arrays:
       node = todo.pop()
       for user in self._used[node]:
         made_by = flow.made_by[user]
-        if made_by.opcode in _PLACES_STAY and node in flow.copied[user]:
+        if (
+          made_by.opcode in array_flow.PLACES_STAY and node in flow.copied[user]
+        ):
           if user not in seen:
             seen.add(user)
             todo.append(user)
@@ -758,7 +441,7 @@ class Arrays:
     own = [
       int(i.opcode in ("partition-id", "replica-id")) for i in flow.made_by
     ]
-    return _reached(own, flow.mixed, flow.copied)
+    return array_flow.reached(own, flow.mixed, flow.copied)
 
   def times_added_up(self, collective: collectives_lib.Collective) -> int:
     """How many reductions one could replace, if their results are summed."""
@@ -780,7 +463,7 @@ class Arrays:
     nodes = self._flow.values.get(found[1].id, ())
     return min(map(self._trips_added_up, nodes), default=1)
 
-  def _trips_added_up(self, node: _Node) -> int:
+  def _trips_added_up(self, node: array_flow.Node) -> int:
     trips, reduced = [1], self._linear(node)
     for loop, begin, end in self._flow.loops.values():
       for first, last in zip(begin, end, strict=True):
@@ -826,7 +509,7 @@ class Arrays:
     nodes = set(self._flow.values.get(found[1].id, ())) & set(self._sums_of)
     return min(map(self._num_added_up, nodes), default=1)
 
-  def _num_added_up(self, node: _Node) -> int:
+  def _num_added_up(self, node: array_flow.Node) -> int:
     """The same for one array."""
     made_by, sums_of = self._flow.made_by, self._sums_of
     number = 1
@@ -843,7 +526,7 @@ class Arrays:
     return number
 
   @functools.cached_property
-  def _sums_of(self) -> Mapping[_Node, set[_Node]]:
+  def _sums_of(self) -> Mapping[array_flow.Node, set[array_flow.Node]]:
     """Array reduced over devices -> the sums in which it is a term."""
     made_by = self._flow.made_by
     return {
@@ -853,7 +536,9 @@ class Arrays:
       and hlo.num_elements(instruction.shape) > _MOST_SCALARS
     }
 
-  def _only_sums(self, one: _Node, other: _Node, last: _Node) -> bool:
+  def _only_sums(
+    self, one: array_flow.Node, other: array_flow.Node, last: array_flow.Node
+  ) -> bool:
     """Whether two arrays are only added to each other, up to `last`."""
     flow, used = self._flow, self._used
     mine, others = (self._linear(node, last) for node in (one, other))
@@ -866,10 +551,10 @@ class Arrays:
     ) and any(flow.made_by[node].opcode in _SUMS for node in mine & others)
 
   @functools.cached_property
-  def _used(self) -> _Edges:
+  def _used(self) -> array_flow.Edges:
     """Node -> nodes made from it, except in the next trip of a loop."""
     flow = self._flow
-    used: _Edges = [[] for _ in flow.copied]
+    used: array_flow.Edges = [[] for _ in flow.copied]
     for edges in (flow.copied, flow.mixed):
       for node, others in enumerate(edges):
         for other in others:
@@ -877,7 +562,9 @@ class Arrays:
             used[other].append(node)
     return used
 
-  def _linear(self, node: _Node, last: _Node | None = None) -> set[_Node]:
+  def _linear(
+    self, node: array_flow.Node, last: array_flow.Node | None = None
+  ) -> set[array_flow.Node]:
     """Arrays that are linear in one, including itself, up to `last`."""
     todo, seen = [node], {node}
     while todo:
@@ -888,7 +575,7 @@ class Arrays:
           todo.append(user)
     return seen
 
-  def _linear_in(self, node: _Node) -> list[_Node]:
+  def _linear_in(self, node: array_flow.Node) -> list[array_flow.Node]:
     """The arrays in which an array is linear, of those it is made from."""
     copied, opcode = self._flow.copied[node], self._flow.made_by[node].opcode
     if opcode in ("multiply", "divide"):  # By a constant.
