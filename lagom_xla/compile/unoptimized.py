@@ -32,6 +32,7 @@ from lagom_xla.jax_internals import request
 from lagom_xla.passes import collectives
 from lagom_xla.passes import copies
 from lagom_xla.passes import hlo
+from lagom_xla.passes import replica_groups
 from lagom_xla.passes.program import mlir
 
 # JAX's marks for the partitioner, which removes them.
@@ -256,7 +257,7 @@ def _without_copies(
 def _list_groups(instruction: hlo.Instruction) -> None:
   """Lists replica groups without a mesh, whose symbol StableHLO would need."""
   if instruction.HasField("mesh_axes_replica_group_list"):
-    groups = collectives.replica_groups_of(instruction, None)
+    groups = replica_groups.of(instruction, None)
     instruction.ClearField("mesh_axes_replica_group_list")
     for group in groups:
       instruction.collective_device_list.replica_groups.add(replica_ids=group)

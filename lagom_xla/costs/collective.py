@@ -32,6 +32,7 @@ from lagom_xla.costs import nccl
 from lagom_xla.costs import wire
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import copies
+from lagom_xla.passes import replica_groups
 
 # Per channel and direction, NCCL_STEPS / 2 chunks are in flight, in the staging
 # buffers of every protocol (src/include/device.h).
@@ -203,7 +204,7 @@ def tuning_key(
 
 @functools.lru_cache(maxsize=1024)
 def _widest(
-  groups: collectives_lib.Groups, cluster: cluster_lib.Cluster
+  groups: replica_groups.Groups, cluster: cluster_lib.Cluster
 ) -> tuple[int, int]:
   """Nodes and ranks of the slowest group: the one that spans the most nodes.
 

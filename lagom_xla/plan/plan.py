@@ -26,8 +26,8 @@ from lagom_xla.compile import config
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import nccl
 from lagom_xla.costs import uncertainty
-from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
+from lagom_xla.passes import replica_groups
 from lagom_xla.plan import beside
 
 # What a job applies of a plan: XLA_FLAGS alone; also NCCL's environment
@@ -366,7 +366,7 @@ def fingerprint(module: hlo.Module) -> str:
         [computation.position[i] for i in instruction.operand_ids],
         instruction.custom_call_target,
         instruction.dot_dimension_numbers.SerializeToString(),
-        collectives.replica_groups_of(instruction, None),
+        replica_groups.of(instruction, None),
       )
       precision = instruction.precision_config
       if any(precision.operand_precision) or precision.algorithm:

@@ -33,10 +33,10 @@ import jax
 import numpy as np
 
 from lagom_xla import errors
-from lagom_xla.passes import collectives
 from lagom_xla.passes import dependencies
 from lagom_xla.passes import edit
 from lagom_xla.passes import hlo
+from lagom_xla.passes import replica_groups
 from lagom_xla.passes.combine import table
 
 _SAME_VALUE = frozenset(["bitcast", "convert", "copy", "reshape"])
@@ -199,7 +199,7 @@ def _shard_dimension(
   if len(cut) != 1:
     return None
   (dimension,) = cut
-  groups = collectives.replica_groups_of(all_reduce, None)
+  groups = replica_groups.of(all_reduce, None)
   shard = slice_.shape.dimensions[dimension]
   if not groups or any(len(g) * shard != sizes[dimension] for g in groups):
     return None

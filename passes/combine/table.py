@@ -22,6 +22,7 @@ from typing import Protocol, TypeVar
 
 from lagom_xla.passes import collectives as collectives_lib
 from lagom_xla.passes import hlo
+from lagom_xla.passes import replica_groups
 
 # DebugOptions' default of every threshold in bytes: 30 MiB + 7 B
 # (xla/debug_options_flags.cc, kDefaultThreshold). Any other value switches off
@@ -74,8 +75,8 @@ def traits_of_instruction(
   return _traits(
     kind,
     computation.name,
-    groups=collectives_lib.replica_groups_of(instruction, None),
-    pairs=collectives_lib.pairs_of(instruction),
+    groups=replica_groups.of(instruction, None),
+    pairs=replica_groups.pairs_of(instruction),
     reduced=(
       ("element type", hlo.element_type(instruction.shape)),
       ("reduction", reduction(module, instruction)),
