@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster calibrated by logs: its figures, how well they fit, and its file.
+"""Calibrates a cluster by logs: the factors, their errors, and the file.
 
 The file is written atomically. It replaces only another cluster's file.
 """
@@ -26,11 +26,11 @@ from lagom_xla.validation import whole_files
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Errors:
-  """Absolute values of relative errors of predictions.
+  """Sizes of the relative errors of predictions.
 
   Attributes:
-    median: their median.
-    p90: their 90th percentile.
+    median: median of the absolute errors.
+    p90: 90th percentile of the absolute errors.
   """
 
   median: float
@@ -39,18 +39,18 @@ class Errors:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fit:
-  """How well predictions for one kind of collective fit trusted rows.
+  """Errors of predictions for one kind of collective, on trusted rows.
 
   Attributes:
     kind: XLA's name of the collective.
-    element_type: of reductions of other types than training reduces, which have
-      a figure of their own, as HLO names it; else "".
-    num_ranks: GPUs that took part.
-    num_nodes: nodes that they were on, as NCCL counts them.
+    element_type: HLO type of the reduced elements, if they are unusual in
+      training and have their own factor; else "".
+    num_ranks: GPUs of the communicator.
+    num_nodes: nodes of these GPUs, as NCCL counts them.
     num_rows: trusted rows.
     before: errors without calibration.
-    after: errors with it.
-    held_out: errors of each third of the sizes by a fit that did not see it.
+    after: errors with calibration.
+    held_out: errors on each third of the sizes, by a fit to the others.
   """
 
   kind: str
@@ -65,13 +65,13 @@ class Fit:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured:
-  """What logs have of a cluster.
+  """The measurements of a cluster in logs.
 
   Attributes:
-    runs: its runs.
+    runs: the usable runs.
     samples: their rows, with doubts.
     notes: notes on the runs, a line each.
-    problems: what cannot be used, a line each.
+    problems: unusable runs and rows, a line each.
   """
 
   runs: Sequence[log_lib.Run]
@@ -86,10 +86,10 @@ class Result:
 
   Attributes:
     cluster: the calibrated cluster.
-    fits: how well it fits, by kind and size of communicator.
+    fits: errors by kind and size of communicator.
     samples: all rows, with doubts.
-    notes: what the user should know of the logs, a line each.
-    sources: the sources that the cluster file names for its figures.
+    notes: notes on the logs for the user, a line each.
+    sources: sources of the figures, for the cluster's file.
   """
 
   cluster: cluster_lib.Cluster
@@ -108,7 +108,7 @@ class Result:
 def read(
   cluster: cluster_lib.Cluster, logs: Sequence[pathlib.Path]
 ) -> Measured:
-  """Reads logs of nccl-tests on a cluster; bad ones become problems."""
+  """Reads logs of nccl-tests on a cluster; bad logs become problems."""
   runs: list[log_lib.Run] = []
   samples: list[samples_lib.Sample] = []
   notes: list[str] = []
@@ -132,12 +132,13 @@ def read(
   )
 
 
-# A run used another algorithm than predicted if at least this many rows are off
-# by more than this, and by less than this share of it with the other algorithm.
+# A run used another algorithm than predicted if it has at least `_LEAST_ROWS`,
+# their mean error is at least `_LEAST_OFF`, and the other algorithm brings it
+# below `_CLOSER` of that.
 _LEAST_ROWS = 4
 _LEAST_OFF = 0.05
 _CLOSER = 0.5
-# Algorithms that an environment or a machine may have left to NCCL.
+# Sets of algorithms to which an environment or a machine may limit NCCL.
 _LEFT = (("ring", "tree", "pat"), ("ring",), ("tree",))
 _NAMES = {"nvls": "NVLS", "nvlstree": "NVLS", "pat": "PAT"}
 
@@ -147,9 +148,9 @@ def _as_it_ran(
 ) -> tuple[list[samples_lib.Sample], str]:
   """A run's samples under the algorithm that its rates show, and a note.
 
-  A log may not say that NCCL had fewer algorithms to choose from. Rates show it
-  if another algorithm than the predicted one explains them, and no factors on
-  latency and rate make the predicted one fit as well.
+  A log may not mention that NCCL had fewer algorithms to choose from. Rates
+  show it if an algorithm other than the predicted one explains them, and the
+  predicted one does not fit as well under any factors on latency and rate.
   """
   foreseen = best = samples_lib.of_run(run, cluster)
   num_trusted = sum(not sample.doubt for sample in foreseen)
@@ -175,9 +176,9 @@ def _as_it_ran(
   if not missed:
     return foreseen, ""
   return best, (
-    f"{run.where}: ran {' and '.join(sorted(ran))} where NCCL would choose"
-    f" {' and '.join(sorted(missed))}, judging by its rates. Its rows count as"
-    " what ran; predictions still assume NCCL's choice"
+    f"{run.where}: the rates show {' and '.join(sorted(ran))} where NCCL would"
+    f" choose {' and '.join(sorted(missed))}. The fit counts these rows as what"
+    " ran; predictions still assume NCCL's choice"
   )
 
 
@@ -199,9 +200,9 @@ def _off(samples: Sequence[samples_lib.Sample]) -> tuple[float, float]:
 def _of_types(
   samples: Sequence[samples_lib.Sample],
 ) -> list[samples_lib.Sample]:
-  """Samples, those of other types apart where some are of what training has.
+  """The samples, with `is_apart` set for unusual types where usual ones exist.
 
-  NCCL reduces other types by other instructions, and at other rates.
+  NCCL reduces other types by other instructions, at other rates.
   """
   usual = {
     (s.key.kind, s.key.num_nodes > 1)
@@ -222,8 +223,8 @@ def calibrate(cluster: cluster_lib.Cluster, measured: Measured) -> Result:
   """Calibrates a cluster by measurements.
 
   Args:
-    cluster: its calibration, if any, is replaced.
-    measured: from `read`.
+    cluster: the cluster; any calibration of it is replaced.
+    measured: its measurements, from `read`.
 
   Raises:
     CalibrationError: no row can be trusted.
@@ -304,7 +305,8 @@ def _notes(
     )
   versions = {run.nccl_version for run in runs if run.nccl_version}
   if len(versions) > 1:
-    yield f"the logs are from different NCCL: {', '.join(sorted(versions))}"
+    named = ", ".join(sorted(versions))
+    yield f"the logs are from different versions of NCCL: {named}"
   seen = {sample.key.num_nodes > 1 for sample in samples if not sample.doubt}
   for spans_nodes, reach, factors in (
     (False, "within a node", calibration.within_node),
@@ -334,11 +336,11 @@ def _source(
 
 
 def check(path: pathlib.Path) -> None:
-  """Checks that a cluster may be written to a file, before any work.
+  """Checks before any work that a cluster may be written to a file.
 
   Raises:
-    CalibrationError: --cluster does not accept its name, it is not a cluster,
-      or it cannot be written.
+    CalibrationError: --cluster would not accept the file's name, the file
+      exists and is not a cluster, or it cannot be written.
   """
   if path.suffix != ".json":
     raise errors.CalibrationError(
@@ -370,12 +372,13 @@ def write(
   cluster: cluster_lib.Cluster,
   sources: Mapping[str, str],
 ) -> None:
-  """Writes a cluster's file, replacing an older one there.
+  """Writes a cluster's file, or replaces it.
 
-  Leaves its name out, as a cluster from a file is named after the file.
+  Leaves out the name, because a cluster in a file is named after the file.
 
   Raises:
-    CalibrationError: the file is something else, or cannot be written.
+    CalibrationError: the file exists and is not a cluster, or it cannot be
+      written.
   """
   check(path)
   raw = {**cluster.to_dict(), "sources": dict(sources)}

@@ -2,21 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fits a cluster's calibration to measurements.
 
-There are factors on latency and rate (`wire.timing`), within a node and between
-nodes, and again for each path of `wire.path_name`. They are fitted to
-logarithms of predicted over measured times by least squares, with large errors
-counted linearly so that a few bad rows do not matter. A prior holds each near 1
-by about the model's own error, so that a handful of rows moves only what it
-shows; with even fewer rows only the rate is fitted.
+Latency and rate (`wire.timing`) have common factors within a node and between
+nodes, and further ones for each path of `wire.path_name`. They are fitted to
+logarithms of predicted over measured times by least squares. Large errors count
+linearly, so a few bad rows do not matter. A prior keeps each factor near 1,
+within about the model's own error, so a few rows change only the factors that
+they determine. With even fewer rows only the rate is fitted.
 
-Common factors are fitted first, then those of single paths. Fitted together, a
-path whose rows leave its rate open would distort the common one.
+Common factors are fitted first, then those of single paths. In a joint fit, a
+path whose rows do not determine its rate would distort the common one.
 
-Factors that fit their own rows need not predict others. So they are kept only
-if Akaike's criterion says so: errors shrink by more than so many free
-parameters would achieve by chance. A parameter with a prior counts by how free
-the rows leave it (the trace of the fit's hat matrix). Rows of one size count as
-one, as no parameter here distinguishes them.
+Factors that fit their own rows may not predict others. So they are kept only if
+Akaike's criterion holds: errors shrink by more than the number of free
+parameters would achieve by chance. A parameter with a prior counts by the
+freedom that the rows leave it (the trace of the fit's hat matrix). Rows of one
+size count as one, because no parameter distinguishes them.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ _ROW_SIGMA = 0.05
 _SIGMA = 0.7
 _LATENCY_SIGMA = 0.35
 _RATE_SIGMA = 0.25
-# With fewer rows only the rate is fitted.
+# With fewer rows, only the rate is fitted.
 _LEAST_ROWS = 4
 # Folds of sizes, for held-out errors.
 _NUM_FOLDS = 3
-# A trusted row is an outlier if it is off by more than this, and by more than
-# this many standard deviations.
+# A trusted row is an outlier if its error exceeds both `_LEAST_OUTLIER` and
+# `_OUTLIER_SIGMAS` standard deviations.
 _LEAST_OUTLIER = 0.25
 _OUTLIER_SIGMAS = 4.0
-_MAD_SIGMA = 1.4826  # Of a normal distribution, over its median deviation.
+_MAD_SIGMA = 1.4826  # Normal distribution: sigma over median deviation.
 _DIGITS = 4
-# Bound on a logarithm, so that a common and a path's factor make at most 100.
+# Bound on a logarithm: a common factor times a path's is at most 100.
 _MOST = math.log(100.0) / 2
-# A type's own figure, at most; and its logarithm, at least.
+# The largest factor of a type, and the least logarithm of one that is kept.
 _MOST_OF_TYPE = 100.0
 _LEAST_OF_TYPE = 0.02
-# Times are printed no more precisely.
+# The relative precision of printed times.
 _LEAST_ERROR = 0.005
 
 
 def fit(samples: Sequence[samples_lib.Sample]) -> cluster_lib.Calibration:
-  """The calibration that fits samples best; factors without samples stay 1."""
+  """Fits a calibration to samples; factors without samples stay 1."""
   trusted = [sample for sample in samples if not sample.doubt]
   return cluster_lib.Calibration(
     within_node=_of_reach([s for s in trusted if s.key.num_nodes == 1]),
@@ -97,7 +97,7 @@ def errors_of(
 def held_out_errors(
   samples: Sequence[samples_lib.Sample],
 ) -> np.ndarray:
-  """Relative errors by fits that saw neither the sample nor its size."""
+  """Relative errors by fits without the sample's size."""
   found = np.zeros(len(samples))
   folds = np.array(fold_of(samples))
   for fold in range(_NUM_FOLDS):
@@ -108,7 +108,7 @@ def held_out_errors(
 
 
 def fold_of(samples: Sequence[samples_lib.Sample]) -> list[int]:
-  """A fold for each sample: every third size of a kind shares one."""
+  """A fold for each sample; every third size of a kind has the same."""
   sizes: dict[str, set[int]] = {}
   for sample in samples:
     sizes.setdefault(sample.key.kind, set()).add(sample.key.num_bytes)
@@ -122,7 +122,7 @@ def fold_of(samples: Sequence[samples_lib.Sample]) -> list[int]:
 def with_outliers(
   samples: Sequence[samples_lib.Sample], calibration: cluster_lib.Calibration
 ) -> list[samples_lib.Sample]:
-  """The samples, with doubts about those that the calibration misses."""
+  """The samples, with doubts about outliers from the calibration."""
   off = np.log1p(errors_of(samples, calibration))
   trusted = np.array([not sample.doubt for sample in samples])
   if not trusted.any():
@@ -141,7 +141,7 @@ def with_outliers(
 
 
 def _of_reach(samples: Sequence[samples_lib.Sample]) -> cluster_lib.Factors:
-  """The factors of one reach, and beside them those of types apart."""
+  """The factors within or between nodes, with those of separate types."""
   factors = _kept([s for s in samples if not s.is_apart])
   rates: dict[str, list[float]] = {}
   for sample in samples:
@@ -150,7 +150,7 @@ def _of_reach(samples: Sequence[samples_lib.Sample]) -> cluster_lib.Factors:
         factors, sample.path, sample.latency_us, sample.latency_us
       )
       moving_us = _us(sample, factors) - latency_us
-      # Rows that are mostly latency tell little of a rate.
+      # Rows that are mostly latency say little about a rate.
       if moving_us > latency_us < sample.measured_us:
         rate = moving_us / (sample.measured_us - latency_us)
         rates.setdefault(sample.key.reduced, []).append(rate)
@@ -166,7 +166,7 @@ def _of_reach(samples: Sequence[samples_lib.Sample]) -> cluster_lib.Factors:
 
 
 def _kept(samples: Sequence[samples_lib.Sample]) -> cluster_lib.Factors:
-  """The factors of one reach; 1 if they do not predict better."""
+  """The fitted factors; 1 if they do not predict better."""
   bare = cluster_lib.Factors()
   if not samples:
     return bare
@@ -188,7 +188,7 @@ def _log_error(
 def _fit(
   samples: Sequence[samples_lib.Sample],
 ) -> tuple[cluster_lib.Factors, float]:
-  """Factors, and the number of free parameters."""
+  """The fitted factors, and the number of free parameters."""
   measured = np.array([s.measured_us for s in samples])
   floor = np.array([s.floor_us for s in samples])
   latency = np.array([s.latency_us for s in samples])
@@ -216,7 +216,7 @@ def _fit(
 def _solve(
   off: Callable[[np.ndarray], np.ndarray], sigmas: np.ndarray
 ) -> tuple[np.ndarray, float]:
-  """Logarithms of common factors, then of paths', and how many are free."""
+  """Logarithms of common and paths' factors, and the number of free ones."""
   logs, num_free = np.zeros(len(sigmas)), 0.0
   for part in np.split(np.arange(len(sigmas)), [2]):
     if part.size:
@@ -241,7 +241,7 @@ def _figures(
 ) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray]:
   """The paths with factors, the factors of each row, and their sigmas.
 
-  A single path has none of its own.
+  A single path has no factors of its own.
   """
   if len(samples) < _LEAST_ROWS:
     none, one = np.zeros((len(samples), 1)), np.ones((len(samples), 1))

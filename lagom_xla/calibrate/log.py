@@ -3,21 +3,21 @@
 """Logs of nccl-tests: the output of its programs, any version, any launcher.
 
 A log may have several runs, other output between their lines, and prefixes of
-mpirun (`[1,0]<stdout>:`), srun (`0: `) and kubectl. A run starts where its
-program is named, by a command or by "# Collective test starting" (from 2.17
-on), or else at "# nThread"; its ranks are listed below "# Using devices", and
-its rows follow. With NCCL_DEBUG=INFO NCCL prints its version and the variables
-that it read, and with the TUNING subsystem its choice for each size. A row is a
-line that ends in
+mpirun (`[1,0]<stdout>:`), srun (`0: `) and kubectl. A run starts at the line
+that names its program, a command or "# Collective test starting" (from 2.17
+on), or else at "# nThread". Its ranks are listed below "# Using devices", and
+its rows follow. With NCCL_DEBUG=INFO, NCCL prints its version and the variables
+that it reads, and with the TUNING subsystem its choice for each size. A row is
+a line that ends in
 
     size count type [redop] [root]  time algbw busbw error  [the same in place]
 
-Versions differ in redop, root and in what the fourth column counts; any column
-may be "N/A". Since 2.18 options add times of single iterations, four columns to
-each four, and the date and time.
+Versions differ in redop, root and the meaning of the fourth column; any column
+may be "N/A". Since 2.18, options add times of single iterations, four columns
+to each four, and the date and time.
 
-nccl-tests prints a row in three pieces, before, between and after its two
-measurements. NCCL's messages come in between, each with a line break and right
+nccl-tests prints a row in three pieces: before, between and after its two
+measurements. NCCL's messages interrupt it, each with a line break and right
 after the previous piece, so the TUNING subsystem breaks every row:
 
     1048576   262144   float   sum   -1node-0:7000:7000 [0] NCCL INFO AllReduce
@@ -53,13 +53,13 @@ class Row:
 
   Attributes:
     line: its line in the log, from 1.
-    num_bytes: of the whole buffer, as nccl-tests counts it.
-    time_us: out of place, or in place if only that was run.
+    num_bytes: bytes of the whole buffer, as nccl-tests counts them.
+    time_us: time out of place, or in place if only that ran.
     gbps: bytes over time ("algbw"), in 1e9 bytes per second.
-    bus_gbps: the same as bus bandwidth.
-    num_wrong: wrong results.
-    element_type: as nccl-tests names it.
-    reduction: how results are reduced, such as "sum", or "none"; "" if unknown.
+    bus_gbps: bus bandwidth ("busbw"), in 1e9 bytes per second.
+    num_wrong: number of wrong results.
+    element_type: nccl-tests' name of the type.
+    reduction: reduction operation, such as "sum", or "none"; "" if unknown.
     root: the root's rank, -1 for none; None if unknown.
     checked: whether results were checked, out of place and in place.
   """
@@ -81,17 +81,17 @@ class Run:
   """One execution of one program.
 
   Attributes:
-    source: its log, as it was named.
+    source: path of its log, as given.
     line: its first line, from 1.
-    program: without "_perf", such as "all_reduce"; if nothing names it, the one
-      that prints such columns; "" if several do.
+    program: name without "_perf", such as "all_reduce"; if the log has none,
+      the program that prints such columns, or "" if several do.
     ranks: rank -> host, if the log lists them.
     gpus: CUDA's names of its GPUs.
-    gpus_per_thread: GPUs that one thread launches for, if known.
-    nccl_version: such as "2.27.5", if known.
+    gpus_per_thread: GPUs per launching thread, if known.
+    nccl_version: version such as "2.27.5", if known.
     environment: NCCL's variables in the log, with their values.
     choices: bytes -> NCCL's algorithm and protocol, if logged.
-    rows: in their order.
+    rows: its rows, in order.
   """
 
   source: str
@@ -107,7 +107,7 @@ class Run:
 
   @property
   def where(self) -> str:
-    """Its log and line, to start a message with."""
+    """Its log and line, as the start of a message."""
     return f"{self.source}:{self.line}"
 
 
@@ -125,24 +125,25 @@ _TYPES = (
 )
 _BEGIN = rf"(?:^|[\s:>|])(\d+)\s+\d+\s+({_TYPES})\s+"
 _ROW = re.compile(rf"{_BEGIN}(\S.*?)\s*$")
-# mpirun's prefix of each write, which may be in the middle of rows.
+# mpirun's prefix of each write, which may be in the middle of a row.
 _TAG = re.compile(r"\[\d+(?:,\d+)?\](?:<std(?:out|err)>)?:?(?=\s|\d)")
-# Columns without root: out of place, also in place, with iterations, dated.
+# Numbers of columns without root: out of place, in place as well, with
+# iterations, and dated.
 _LEAST_COLUMNS = 3
 _NUM_COLUMNS = (_LEAST_COLUMNS, 4, 8, 8 + 2, 16, 16 + 2)
 # Rounding of bandwidths and times, which have at most 2 decimals.
 _ROUNDING = 0.006
 _ROW_TOLERANCE = 0.02
-# How far from 1 a bus bandwidth's share may be printed; for 64 GPUs it is 0.98.
+# Tolerance of a bus bandwidth's share that should be 1; for 64 GPUs it is 0.98.
 _WHOLE_SHARE = 0.005
 
 
 def _parse_row(number: int, line: str) -> Row | str | None:
-  """The row in a line with this number in its log, from 1.
+  """Parses line `number` of a log, counted from 1.
 
   Returns:
-    The row, or what is wrong with it in words; None if there is no row, or one
-    of no bytes.
+    The row, or its problem in words; None if there is no row, or one of no
+    bytes.
   """
   found = _ROW.search(_TAG.sub(" ", line))
   if found is None:
@@ -180,7 +181,7 @@ def _parse_row(number: int, line: str) -> Row | str | None:
 
 
 def _num_wrong(column: list[str]) -> int:
-  """Wrong results. Before 2.13 the column is the largest error instead."""
+  """Wrong results. Before 2.13 the column has the largest error instead."""
   return int(float(column[0])) if column and _is_number(column[0]) else 0
 
 
@@ -189,7 +190,7 @@ def _is_number(text: str) -> bool:
 
 
 # The format of ncclDebugLog: an optional time, host, process and thread, and
-# the place of a warning.
+# the location of a warning.
 _MESSAGE = re.compile(
   r"(?:\[\d{4}-[^\]]*\] )?(?P<host>[\w.-]+):\d+:\d+ \[\d+\]"
   r"(?: \S+)* NCCL (?:INFO|WARN|TRACE|ABORT)\b"
@@ -199,7 +200,7 @@ _PIECE = re.compile(r"\s(-?\d.*|N/A.*)$")
 
 
 class _Rows:
-  """Lines of a log, with broken rows joined."""
+  """Joins the broken rows of a log."""
 
   def __init__(self) -> None:
     self._begun = ""
@@ -208,10 +209,10 @@ class _Rows:
   def whole(
     self, number: int, line: str, hosts: Collection[str]
   ) -> tuple[int, str] | None:
-    """The line, or the row that ends there, with the number of its first line.
+    """The line, or the row that ends in it, with the number of its first line.
 
-    None if the line is a message, or is broken by one; `hosts` are those of the
-    run, as it lists them.
+    None if the line is a message, or is broken by one. `hosts` are the run's
+    hosts in the log.
     """
     message = _MESSAGE.search(line)
     piece = line[: _start(message, hosts)] if message else line
@@ -229,7 +230,7 @@ class _Rows:
 
 
 def _start(message: re.Match[str], hosts: Collection[str]) -> int:
-  """Start of a message; a number before it may look like part of the host."""
+  """Start of a message; a number just before it can look like its host."""
   if message.start() < message.start("host"):
     return message.start()
   found = message["host"]
@@ -262,14 +263,14 @@ _ALGORITHMS = (
   "pat",
 )
 _PROTOCOLS = ("ll", "ll128", "simple")
-# Colours and other terminal codes.
+# Colors and other terminal codes.
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 def read(path: pathlib.Path) -> tuple[list[Run], list[str]]:
   """The runs in a log, and its problems, a line each.
 
-  A log that cannot be read, or has no rows, is a problem and not an error, as
+  An unreadable log, or one without rows, is a problem and not an error, because
   other logs may be good.
   """
   try:
@@ -284,12 +285,12 @@ def read(path: pathlib.Path) -> tuple[list[Run], list[str]]:
     reader.take(number, _ESCAPE.sub("", line))
   reader.end_run()
   if not reader.runs and not reader.problems:
-    return [], [f"{path}: has no rows of nccl-tests; name its output"]
+    return [], [f"{path}: has no rows of nccl-tests; pass its output"]
   return reader.runs, reader.problems
 
 
 class _Reader:
-  """A log, read line by line."""
+  """Reads a log line by line."""
 
   def __init__(self, source: str):
     self.runs: list[Run] = []
@@ -316,7 +317,7 @@ class _Reader:
     self._next_environment = {}
 
   def end_run(self) -> None:
-    """Keeps what was read of a run, if it has rows."""
+    """Keeps the current run, if it has rows."""
     if self._rows:
       self.runs.append(
         Run(
@@ -325,12 +326,12 @@ class _Reader:
           program=self._program
           or self._named_by_file
           or _program_by_columns(self._rows),
-          # None if some are missing, as in shortened logs.
+          # Empty if some are missing, as in shortened logs.
           ranks=self._ranks
           if len(self._ranks) > max(self._ranks, default=0)
           else {},
           gpus=frozenset(self._gpus),
-          # A process has one thread unless it says so.
+          # A process has one thread unless the log says otherwise.
           gpus_per_thread=self._gpus_per_thread
           or max(self._processes.values(), default=None),
           nccl_version=self._version,
@@ -398,7 +399,7 @@ def _program_of(text: str) -> str:
 def _program_by_columns(rows: Sequence[Row]) -> str:
   """The program that prints such rows; "" if several do.
 
-  Only reducing programs name a reduction, and only rooted ones a root. Bus
+  Only reducing programs print a reduction, and only rooted ones a root. Bus
   bandwidth is a share of bytes over time (`bus_share`). All-to-alls cannot run
   in place, and check no results there (alltoall.cu of nccl-tests).
   """
@@ -421,7 +422,7 @@ def _program_by_columns(rows: Sequence[Row]) -> str:
 
 
 def _name(text: str, names: tuple[str, ...]) -> str:
-  """One of NCCL's names, which older versions log as numbers."""
+  """NCCL's name of an algorithm or protocol; older versions log numbers."""
   if text.isdecimal() and int(text) < len(names):
     return names[int(text)]
   return text.lower().replace("nvls_tree", "nvlstree")

@@ -3,15 +3,15 @@
 """Samples: measured collectives of a cluster, with their predictions.
 
 The model predicts NCCL's own choice of algorithm and protocol. Rows are not
-trusted if they ran under another one, or measure host noise or launches rather
-than links.
+trusted if they ran under another one, or measure host noise or launches instead
+of links.
 
-A thread of nccl-tests launches its GPUs' parts of a collective one after the
-other (`-g`), which bounds the time between collectives. XLA has a thread per
-GPU, so this is not part of its collectives.
+A thread of nccl-tests launches the parts of its GPUs (`-g`) in sequence, which
+bounds the time between collectives. XLA has a thread per GPU, so its
+collectives do not have this cost.
 
 On 4 and 8 GPUs of any kind, times do not fall below 4 to 6 us per GPU. The
-figure is the mean of public systems (benchmarks/collectives/fit_paths.py).
+model uses the mean of public systems (benchmarks/collectives/fit_paths.py).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from lagom_xla.costs import nccl
 from lagom_xla.costs import wire
 from lagom_xla.passes import collectives as collectives_lib
 
-# Hosts may be this much slower than the mean.
+# Assumed launch time of a slow host, relative to the mean.
 _SLOW_HOST = 1.25
 
 
 @functools.cache
 def _launch_us() -> float:
-  """Launch time per GPU of a thread, a lower bound of rows."""
+  """Launch time of a thread per GPU, which bounds rows from below."""
   return float(costs.read_fitted("collective")["set_apart"]["launch_us"])
 
 
@@ -52,7 +52,7 @@ _FORCING = (
 # Values that leave NCCL its default.
 _UNFORCED = {"NCCL_NVLS_ENABLE": ("1", "2")}
 _OFF = ("0",)
-# Names of HLO's for what nccl-tests prints.
+# nccl-tests' names of types and reductions -> HLO's.
 _HLO_TYPES = {
   **dict.fromkeys(("half", "float16"), "f16"),
   **dict.fromkeys(("float", "float32"), "f32"),
@@ -76,15 +76,15 @@ class Sample:
 
   Attributes:
     where: its log and line.
-    key: the collective.
-    path: how its bytes move, by `wire.path_name`.
+    key: its tuning key.
+    path: its path, from `wire.path_name`.
     measured_us: its measured time.
     floor_us: the time of its launches, a lower bound.
     predicted_us: its predicted time, uncalibrated.
     latency_us: the predicted time of one byte; at most `predicted_us`.
-    setting: how it ran, as NCCL is predicted to choose.
-    is_apart: whether it reduced a type that has a figure of its own, as others
-      that training reduces are there.
+    setting: NCCL's predicted setting.
+    is_apart: whether its type has its own factor: the type is unusual in
+      training, and the logs also have usual types.
     doubt: why it is not trusted; "" if it is.
   """
 
@@ -105,13 +105,13 @@ def of_run(
   cluster: cluster_lib.Cluster,
   algorithms: Collection[str] = (),
 ) -> list[Sample]:
-  """The samples of a run, without rows that are too small.
+  """The samples of a run, without rows below `LEAST_BYTES`.
 
-  `algorithms` are those that NCCL could choose from; all if empty.
+  `algorithms` limits NCCL's choice; empty for no limit.
 
   Raises:
-    CalibrationError: XLA has no collective like the run's, or its ranks are not
-      the cluster's.
+    CalibrationError: XLA has no collective like the run's, or its ranks are
+      neither the cluster's nor one node's.
   """
   kind = log.KINDS.get(run.program)
   if kind is None:
@@ -157,8 +157,8 @@ def of_run(
       where=f"{run.source}:{row.line}",
       doubt="has wrong results" if row.num_wrong else doubt,
       choice=run.choices.get(row.num_bytes),
-      # Usually one thread for all GPUs of a node, and between nodes a process
-      # per GPU.
+      # Usually one thread for all GPUs of a node, or a process per GPU between
+      # nodes.
       gpus_per_thread=run.gpus_per_thread
       or (num_ranks if nccl_nodes == 1 else 1),
     )
@@ -180,8 +180,8 @@ def sample(
 ) -> Sample:
   """A measurement with its prediction under NCCL's own choice.
 
-  Ignores the cluster's calibration. `choice` is the algorithm and protocol that
-  NCCL logged, `algorithms` are those that it could choose from.
+  Ignores the cluster's calibration. `choice` is NCCL's logged algorithm and
+  protocol. `algorithms` limits NCCL's choice; empty for no limit.
   """
   bare = dataclasses.replace(cluster, calibration=None)
   setting = collective_lib.default_setting(key, bare)
@@ -217,9 +217,9 @@ def sample(
 
 
 def _ranks(run: log.Run, cluster: cluster_lib.Cluster) -> tuple[int, int]:
-  """The ranks of a run, and the nodes that they fill.
+  """The number of ranks of a run, and of their nodes.
 
-  They must be all of the cluster's, or all of a node's.
+  They must be all ranks of the cluster, or all of a node.
   """
   whole = (cluster.num_devices, cluster.num_nodes)
   node = (cluster.gpus_per_node, 1)
@@ -231,7 +231,7 @@ def _ranks(run: log.Run, cluster: cluster_lib.Cluster) -> tuple[int, int]:
         raise errors.CalibrationError(
           f"{run.where}: its bus bandwidth is {_share(run):.3f} of bytes over"
           f" time, but {run.program}_perf on {found[0]} ranks prints"
-          f" {expected:.3f}; this is another program, or fewer ranks"
+          f" {expected:.3f}; the log is of another program or of fewer ranks"
         )
       return found
     gave = _ranks_on(*found, "rank", "host")
@@ -250,14 +250,14 @@ def _ranks(run: log.Run, cluster: cluster_lib.Cluster) -> tuple[int, int]:
 
 
 def _ranks_on(num_ranks: int, num_nodes: int, rank: str, node: str) -> str:
-  """Such as "8 ranks on 1 host"."""
+  """A count in words, such as "8 ranks on 1 host"."""
   return (
     f"{in_words.count(num_ranks, rank)} on {in_words.count(num_nodes, node)}"
   )
 
 
 def _fits(run: log.Run, num_ranks: int) -> bool:
-  """Whether its bus bandwidths are those of so many ranks."""
+  """Whether a run's bus bandwidths match a number of ranks."""
   row = _precise(run.rows)
   expected = log.bus_share(run.program, num_ranks)
   off_gbps = abs(row.bus_gbps - expected * row.gbps)
@@ -274,7 +274,7 @@ def _precise(rows: Sequence[log.Row]) -> log.Row:
 
 
 def _doubt(run: log.Run) -> str:
-  """A variable of its environment that overrides NCCL's model."""
+  """A doubt for a variable that overrides NCCL's model; "" for none."""
   for name in _FORCING:
     value = run.environment.get(name)
     unforced = _UNFORCED.get(name, _OFF if name.endswith("_DISABLE") else ())

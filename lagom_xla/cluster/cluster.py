@@ -4,11 +4,11 @@
 
 Rates end in _gbps and mean 1e9 bytes per second, in one direction.
 
-`lagom-xla calibrate` finds the few figures of a calibration from nccl-tests,
-and `costs/wire/timing.py` applies them.
+`lagom-xla calibrate` fits the factors of a calibration to nccl-tests, and
+`costs/wire/timing.py` applies them.
 
-XLA ends the process over some incomplete target configs, so the config is
-always written completely from a `Gpu`, whose figures were checked on reading.
+XLA ends the process on some incomplete target configs. So the config is always
+complete, and written from a `Gpu`, whose figures were checked on reading.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import pydantic
 from lagom_xla import errors
 from lagom_xla import validation
 
-# Paths of the cost model: algorithms and protocols, and for sends and receives
-# their purpose (costs/wire/path.py).
+# Paths of the cost model: algorithm and protocol, or for sends and receives
+# their purpose and protocol (costs/wire/path.py).
 _PATHS = (
   *("ring.ll", "ring.ll128", "ring.simple"),
   *("tree.ll", "tree.ll128", "tree.simple"),
@@ -43,19 +43,19 @@ _ByPath = Annotated[
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Factors:
-  """How collectives of one reach differ from what is predicted for them.
+  """Calibration factors of collectives within a node, or between nodes.
 
   Attributes:
-    latency_factor: on what a collective takes however short it is.
-    rate_factor: on the rate at which its bytes move.
-    latency_factors: on that time again, by how NCCL moves the bytes:
-      "ring.ll", "tree.simple", "nvls.simple", "permute.simple" and others.
-    rate_factors: on that rate again, by the same.
-    type_factors: on that rate again, by HLO's type of what is reduced, of types
-      that training does not reduce.
+    latency_factor: factor on the predicted latency.
+    rate_factor: factor on the predicted rate of the bytes.
+    latency_factors: additional factors on the latency by path, such as
+      "ring.ll", "tree.simple", "nvls.simple" and "permute.simple".
+    rate_factors: additional factors on the rate, by path.
+    type_factors: additional factors on the rate, by HLO type of the reduced
+      elements; only types that training does not reduce.
 
   Raises:
-    ClusterError: a factor is of nothing that NCCL does.
+    ClusterError: a factor is for an unknown path.
   """
 
   latency_factor: _Factor = 1.0
@@ -71,25 +71,25 @@ class Factors:
       found = getattr(self, name)
       if not found.keys() <= set(_PATHS):
         raise errors.ClusterError(
-          f"calibration has {name} of {', '.join(found)}; the only ones are"
+          f"calibration has {name} of {', '.join(found)}; the known paths are"
           f" {', '.join(_PATHS)}"
         )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Calibration:
-  """What lone collectives take on one's own machine, by measurement.
+  """Measured corrections to the predicted times of lone collectives.
 
   Attributes:
-    within_node: for collectives within a node, or an NVLink domain.
-    between_nodes: for collectives that span several.
+    within_node: for collectives within a node or an NVLink domain.
+    between_nodes: for collectives that span several of them.
   """
 
   within_node: Factors = Factors()
   between_nodes: Factors = Factors()
 
   def of(self, num_nodes: int) -> Factors:
-    """The factors of collectives over as many nodes, as NCCL counts them."""
+    """The factors of collectives over `num_nodes`, as NCCL counts them."""
     return self.between_nodes if num_nodes > 1 else self.within_node
 
 
@@ -117,27 +117,28 @@ class Gpu:
   The source of each figure is in specs/<name>.json.
 
   Attributes:
-    name: the name it is asked for by, such as "h100".
-    device_name: what CUDA calls it.
-    compute_capability: major and minor.
-    accelerated_features: whether XLA compiles for the architecture's own
+    name: its name in lagom_xla, such as "h100".
+    device_name: its name in CUDA.
+    compute_capability: major and minor version.
+    accelerated_features: whether XLA compiles for the architecture-specific
       instructions (sm_90a rather than sm_90).
     num_sms: streaming multiprocessors.
     clock_ghz: the highest SM clock.
-    hbm_bytes: device memory, whatever its kind.
+    hbm_bytes: device memory of any kind.
     hbm_gbps: rate of that memory, in 1e9 bytes per second.
     l2_bytes: L2 cache.
-    registers_per_sm: 32-bit registers.
-    registers_per_block: the most that one block can have.
-    shared_memory_per_sm_bytes: what the blocks on an SM share out.
-    shared_memory_per_block_bytes: what a block gets without asking for more.
-    shared_memory_per_block_optin_bytes: the most that one block can ask for.
-    threads_per_sm: threads that an SM holds at a time.
-    fp32_lanes_per_sm: FP32 multiply-adds that an SM starts in a clock.
+    registers_per_sm: 32-bit registers per SM.
+    registers_per_block: the most 32-bit registers of one block.
+    shared_memory_per_sm_bytes: shared memory of all blocks on an SM.
+    shared_memory_per_block_bytes: default limit of a block's shared memory.
+    shared_memory_per_block_optin_bytes: the largest limit that a block can ask
+      for.
+    threads_per_sm: the most resident threads of an SM.
+    fp32_lanes_per_sm: FP32 multiply-adds that an SM starts per clock.
     matmul_peak_tflops: dense peak (no sparsity) in 1e12 operations per second,
       by dtype: f64, f32 (without TF32), tf32, f16, bf16, f8, s8. A dtype that
-      the tensor cores lack is absent, and so is s8 where f8 has its rate; f32
-      never is.
+      the tensor cores lack is absent, as is s8 if f8 has its rate; f32 is
+      required.
 
   Raises:
     ClusterError: figures contradict each other.
@@ -186,10 +187,10 @@ class Gpu:
 
   @property
   def compile_obstacle(self) -> str | None:
-    """Why code cannot be generated for this GPU; None when it can.
+    """Why XLA cannot generate code for this GPU; None if it can.
 
-    CUDA 13's ptxas starts at compute capability 7.5 (its release notes); for
-    less XLA only says "ptxas too old".
+    CUDA 13's ptxas starts at compute capability 7.5 (its release notes). Below
+    that, XLA says only "ptxas too old".
     """
     if self.compute_capability >= (7, 5):
       return None
@@ -202,15 +203,15 @@ class Gpu:
   def target_config(self, *, num_nvlinks: int) -> str:
     """XLA's GpuTargetConfigProto for this GPU, as text.
 
-    Only fields that every supported XLA knows: jaxlib 0.10.2 refuses unknown
-    ones. The limits of a block are those of the CUDA C++ Programming Guide,
-    equal on all capabilities here; the versions are of a recent driver and
-    have no effect on what is compiled. So have all fields that a live client
-    has, and this has not.
+    It has only fields that every supported XLA knows: jaxlib 0.10.2 refuses
+    unknown ones. The limits of a block are those of the CUDA C++ Programming
+    Guide, equal on all capabilities here. The versions are of a recent driver
+    and do not affect the compile. Neither do the fields of a live client that
+    are missing here.
 
     Args:
-      num_nvlinks: of this GPU that are in use. From JAX 0.12 on XLA has kernels
-        of its own for small all-reduces only where there are some.
+      num_nvlinks: NVLinks of this GPU in use. From JAX 0.12 on, XLA uses its
+        own kernels for small all-reduces only if there are any.
     """
     major, minor = self.compute_capability
     features = "ACCELERATED_FEATURES" if self.accelerated_features else "NONE"
@@ -249,8 +250,8 @@ device_description_str: {json.dumps(self.device_name)}
 """
 
 
-# Describing this many to XLA took 6 s (jaxlib 0.10.2). A typo such as
-# 1000000x8xh100 was not done in 100 s.
+# It took 6 s to describe this many to XLA (jaxlib 0.10.2). A typo such as
+# 1000000x8xh100 took more than 100 s.
 _MAX_NUM_DEVICES = 2**18
 
 
@@ -263,9 +264,9 @@ class NvLink:
       "pairs" (bridges between two GPUs).
     num_links: links per GPU.
     link_gbps: data sheet rate of one link.
-    link_effective_gbps: what NCCL counts on for one link.
-    nodes_per_domain: nodes that one NVLink domain covers; more than 1 only in
-      racks such as NVL72.
+    link_effective_gbps: NCCL's assumed rate of one link.
+    nodes_per_domain: nodes in one NVLink domain; more than 1 only in racks such
+      as NVL72.
   """
 
   topology: Literal["nvswitch", "cube_mesh", "pairs"]
@@ -277,11 +278,11 @@ class NvLink:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class HostLink:
-  """What joins a GPU to the memory of its host, each way.
+  """The link between a GPU and the memory of its host, in each direction.
 
   Attributes:
     gbps: data sheet rate, of PCIe or NVLink-C2C.
-    effective_gbps: what copies of pinned memory reach.
+    effective_gbps: rate of copies from or to pinned memory.
   """
 
   gbps: validation.Rate
@@ -290,19 +291,19 @@ class HostLink:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
-  """What joins the GPUs of a node to each other and to the network.
+  """The links of a node's GPUs to each other and to the network.
 
   Attributes:
-    nvlink: None where GPUs meet over PCIe alone.
+    nvlink: NVLinks of each GPU; None if only PCIe connects the GPUs.
     pcie_gbps: rate of a GPU's PCIe link.
-    pcie_effective_gbps: what NCCL counts on for that link.
-    host_link: between a GPU and its host's memory; None for PCIe, with what
-      NCCL counts on for it.
+    pcie_effective_gbps: NCCL's assumed rate of that link.
+    host_link: link between a GPU and its host's memory; None for PCIe at NCCL's
+      assumed rate.
     num_nics: network adapters of the node.
-    nic_gbps: rate of each.
-    fabric: the network and its transport. NCCL's model is InfiniBand's on all
-      of them; what the others take beyond it is the cost model's.
-    cpu_vendor: NCCL's model has different constants for AMD.
+    nic_gbps: rate of each adapter.
+    fabric: the network and its transport. NCCL models all of them as
+      InfiniBand; the cost model adds the costs of the others.
+    cpu_vendor: vendor of the CPUs, which decides constants of NCCL's model.
   """
 
   nvlink: NvLink | None
@@ -316,14 +317,14 @@ class Node:
 
   @property
   def link_to_host(self) -> HostLink:
-    """The link that copies between a GPU and its host's memory take."""
+    """The link for copies between a GPU and its host's memory."""
     return self.host_link or HostLink(
       gbps=self.pcie_gbps, effective_gbps=self.pcie_effective_gbps
     )
 
   @property
   def nodes_per_nvlink_domain(self) -> int:
-    """How many such nodes NVLinks join, if there are as many."""
+    """Nodes in one NVLink domain, if the cluster has as many."""
     return self.nvlink.nodes_per_domain if self.nvlink else 1
 
 
@@ -332,14 +333,15 @@ class Cluster:
   """Equal nodes of equal GPUs; global device ids are laid out node by node.
 
   Attributes:
-    name: what to call it in messages.
-    num_nodes: nodes in all.
-    gpus_per_node: GPUs in each of them.
-    gpu: one of the GPUs.
-    node: one of the nodes, apart from its GPUs.
-    calibration: what collectives take here, as `lagom-xla calibrate` measured
-      it; None where nothing was measured.
-    processes_per_node: that a job starts, each with as many of a node's GPUs.
+    name: its name in messages.
+    num_nodes: number of nodes.
+    gpus_per_node: GPUs in each node.
+    gpu: figures of one GPU.
+    node: figures of one node, apart from its GPUs.
+    calibration: corrections to predicted times of collectives, from `lagom-xla
+      calibrate`; None if there are none.
+    processes_per_node: processes of a job on each node, with equal numbers of
+      GPUs.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -371,7 +373,7 @@ class Cluster:
 
   @property
   def nodes_per_nvlink_domain(self) -> int:
-    """How many of its nodes NVLinks join, equally in each domain."""
+    """Nodes of the cluster in each NVLink domain, equal in all domains."""
     most = min(self.node.nodes_per_nvlink_domain, self.num_nodes)
     return math.gcd(most, self.num_nodes)
 
@@ -381,7 +383,7 @@ class Cluster:
     return self.gpu.target_config(num_nvlinks=nvlink.num_links if nvlink else 0)
 
   def num_nodes_of(self, devices: Sequence[int]) -> int:
-    """How many nodes these global device ids lie in.
+    """The number of nodes that hold these global device ids.
 
     Raises:
       ClusterError: a device is not in the cluster.
@@ -389,7 +391,7 @@ class Cluster:
     return self._num_groups(devices, self.gpus_per_node)
 
   def num_nccl_nodes_of(self, devices: Sequence[int]) -> int:
-    """How many nodes NCCL counts: NVLink domains if those span nodes.
+    """NCCL's number of nodes: NVLink domains count as one, if they span nodes.
 
     Raises:
       ClusterError: a device is not in the cluster.
@@ -398,7 +400,7 @@ class Cluster:
     return self._num_groups(devices, group_size)
 
   def num_processes_of(self, devices: Sequence[int]) -> int:
-    """How many of the job's processes hold these global device ids.
+    """The number of the job's processes that hold these global device ids.
 
     Raises:
       ClusterError: a device is not in the cluster.

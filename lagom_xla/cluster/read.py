@@ -7,15 +7,15 @@ A file may start from a known GPU and replace single figures:
   {"num_nodes": 4, "gpu": {"base": "h100", "hbm_gbps": 3000},
    "node": {"num_nics": 4}}
 
-Known ones are files. GPUs and clusters are in specs/, in this format: one per
-GPU, with its usual node, and one per cluster. Its `sources` object has the
-source of every figure. Cloud machines are in machines/: a known GPU and the
-machine's other figures, from one `source`. To add one, add a file there, or
-another name as an alias here.
+Known GPUs, clusters and machines are files. specs/ has a file in this format
+for each GPU, with its usual node, and for each cluster. Its `sources` object
+has the source of every figure. machines/ has cloud machines: a known GPU and
+the machine's other figures, from one `source`. To add one, add a file there, or
+add another name as an alias here.
 
 Networks are sold in Gbit/s and memory in TB/s, but files have 1e9 bytes per
-second. Every other rule accepts such a mistake, and it affects all predictions,
-so rates that are likely in another unit cause a warning.
+second. No other rule detects such a mistake, and it affects all predictions. So
+rates that are likely in another unit cause a warning.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from lagom_xla.cluster.cluster import Node
 if TYPE_CHECKING:
   import jax
 
-# Gbit/s in place of GB/s is eight times too large, and TB/s a thousand times
-# too small. No two known GPUs' networks differ as much.
+# Gbit/s instead of GB/s is eight times too large, and TB/s a thousand times too
+# small. No two known GPUs' networks differ as much.
 _MOST_TIMES = 7.5
 _LEAST_TIMES = 1 / 500
 
@@ -49,7 +49,7 @@ _LEAST_TIMES = 1 / 500
 def _unlikely_rates(
   given: object, base: object, name: str = ""
 ) -> Iterator[str]:
-  """Warnings about rates in a file that are far from the known GPU's."""
+  """Warns of rates in a file that are far from the known GPU's."""
   if isinstance(given, dict) and isinstance(base, dict):
     for key in given:
       if key in base:
@@ -97,7 +97,7 @@ def machine_names() -> tuple[str, ...]:
 
 
 def _normal_name(name: str) -> str:
-  """A name as its file has it: in lower case, with "_", and no alias."""
+  """The name of its file: in lower case, with "_" and without aliases."""
   name = name.strip().lower().replace("-", "_")
   return _ALIASES.get(name, name)
 
@@ -122,7 +122,7 @@ def _without(field: str, folder: str) -> dict[str, dict[str, Any]]:
   return raw
 
 
-# GPUs of the largest usual nodes, assumed for any GPU.
+# GPUs of the largest usual nodes, assumed for all GPU models.
 _MOST_USUAL_GPUS = 8
 # NODESxGPUSxGPU, NODESxMACHINE and GPUSxGPU.
 _SHAPE = re.compile(r"(-?[0-9]{1,9})x(-?[0-9]{1,9})x(.+)")
@@ -131,7 +131,7 @@ _UNCALIBRATED = dataclasses.asdict(Calibration())
 
 
 def parse(text: str) -> Cluster:
-  """The cluster that a user names.
+  """The cluster for a name from a user.
 
   Args:
     text: NODESxGPUSxGPU such as "16x8xh100"; NODESxMACHINE such as
@@ -140,8 +140,8 @@ def parse(text: str) -> Cluster:
       a .json file. Case does not matter in names, and "-" may stand for "_".
 
   Raises:
-    ClusterError: it is none of these, or a file breaks a rule; the message
-      names the value, the rule and the file.
+    ClusterError: the text is none of these, or a file breaks a rule; the
+      message has the value, the rule and the file.
   """
   if text.lower().endswith(".json"):
     return _read(pathlib.Path(text))
@@ -161,7 +161,7 @@ def parse(text: str) -> Cluster:
 
 
 def _named(text: str) -> dict[str, Any] | None:
-  """The cluster file for a name with counts, if it is one."""
+  """The cluster file for a name with counts; None for other names."""
   if match := _SHAPE.fullmatch(text):
     sizes = {"num_nodes": int(match[1]), "gpus_per_node": int(match[2])}
     return {**sizes, "gpu": match[3]}
@@ -193,11 +193,11 @@ def _check_is_one_node(text: str, count: int, gpu: str) -> None:
 
 
 def from_dict(raw: object, *, where: str) -> Cluster:
-  """The cluster in a JSON object (the module's docstring shows the form).
+  """The cluster in a JSON object (the module's docstring has an example).
 
-  With a known GPU as base, `gpus_per_node`, `node` and every missing figure are
-  those of its usual node. Network adapters belong to GPUs, so a node with fewer
-  GPUs has fewer of them, unless `num_nics` is given.
+  With a known GPU as base, `gpus_per_node`, `node` and every missing figure
+  default to those of its usual node. Network adapters belong to GPUs, so a node
+  with fewer GPUs has fewer adapters, unless `num_nics` is given.
 
   Args:
     raw: the object, as json.loads returns it.
@@ -237,7 +237,7 @@ def _from_dict(raw: object) -> Cluster:
     )
   given, base = _base_of(raw)
   defaults: dict[str, Any] = {"num_nodes": 1, "name": "unnamed"}
-  # Without any figure there is no calibration.
+  # Without any factor there is no calibration.
   is_calibrated = isinstance(given.get("calibration"), dict)
   defaults["calibration"] = _UNCALIBRATED if is_calibrated else None
   defaults["processes_per_node"] = 1
@@ -265,7 +265,7 @@ def _from_dict(raw: object) -> Cluster:
 
 
 def _base_of(raw: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-  """The figures of a file, and those of the known GPU that it starts from."""
+  """The figures of a file, and those of its known GPU, if it has one."""
   given = {key: value for key, value in raw.items() if key != "sources"}
   gpu = given.get("gpu")
   if isinstance(gpu, str):
@@ -287,12 +287,12 @@ def _merge(base: object, over: object) -> object:
 def _resize(
   node: Node, *, usual_num_gpus: int, num_gpus: int, keep_nics: bool
 ) -> Node:
-  """A known GPU's usual node, fitted to the number of GPUs."""
+  """A known GPU's usual node, resized to the number of GPUs."""
   if not keep_nics:
     num_nics = max(1, node.num_nics * num_gpus // usual_num_gpus)
     node = dataclasses.replace(node, num_nics=num_nics)
   if node.nvlink is not None and num_gpus > usual_num_gpus:
-    # As in 1x72xgb200, which calls the whole NVLink domain one node.
+    # For example 1x72xgb200, in which the whole NVLink domain is one node.
     num_nodes = node.nvlink.nodes_per_domain * usual_num_gpus // num_gpus
     nvlink = dataclasses.replace(
       node.nvlink, nodes_per_domain=max(1, num_nodes)
@@ -315,7 +315,7 @@ def _gpu_name(name: object) -> str:
 def schema() -> dict[str, Any]:
   """The JSON schema of a cluster file.
 
-  With a known GPU as base every field may be left out, so none is required.
+  With a known GPU as base every field may be omitted, so none is required.
   """
   cluster = validation.schema(Cluster)
   gpu = cluster["$defs"]["Gpu"]
@@ -344,14 +344,14 @@ def schema() -> dict[str, Any]:
 
 
 def of_devices(devices: Sequence[jax.Device]) -> cluster_lib.Cluster:
-  """The cluster that a job's GPUs make up, with its GPU's usual node.
+  """The cluster of a job's GPUs, with the usual node of their GPU.
 
-  A node is the GPUs of one process. Processes with one GPU each make up a node
-  if JAX counts them to one slice, which is a host, or several hosts in one
-  NVLink domain.
+  A node is the GPUs of one process. Processes with one GPU each form a node if
+  JAX assigns them to one slice, which is a host, or several hosts in one NVLink
+  domain.
 
   Args:
-    devices: all of the job's, as `jax.devices()` returns them.
+    devices: all devices of the job, from `jax.devices()`.
 
   Raises:
     ClusterError: no known GPU has their name, they are of several kinds, or
@@ -382,7 +382,7 @@ def of_devices(devices: Sequence[jax.Device]) -> cluster_lib.Cluster:
 def device_name(device: jax.Device) -> str:
   """CUDA's name of a device.
 
-  The software GPUs of this project's tests have a suffix, which is removed.
+  Removes the suffix of the software GPUs in this project's tests.
   """
   return device.device_kind.removesuffix(" (software GPU)")
 

@@ -357,7 +357,7 @@ def test_an_algorithm_that_a_log_does_not_name_is_told_by_its_rates(tmp_path):
   raw = _NODE.to_dict()
   raw["calibration"] = {"within_node": {"rate_factor": 0.77}}
   slow = cluster_lib.from_dict(raw, where="a test")
-  assert "did not run" not in str(
+  assert "where NCCL would choose" not in str(
     calibrate(tmp_path, log_of(slow), _NODE).notes
   )
 
@@ -605,7 +605,7 @@ def test_only_what_spans_nodes_takes_the_factors_between_nodes():
     ),
     (
       {"between_nodes": {"rate_factors": {"ring": 1.0}}},
-      "rate_factors of ring; the only ones are ring.ll, ",
+      "rate_factors of ring; the known paths are ring.ll, ",
     ),
     (5, "calibration is 5; it must be an object or null"),
   ],
@@ -669,7 +669,7 @@ def test_the_command_uses_good_logs_and_names_bad_ones(here):
   printed = json.loads(done.out)
   assert printed["fits"][0]["num_rows"] == len(_SIZES)
   assert done.err.splitlines()[:2] == [
-    "lagom-xla: bad.log: has no rows of nccl-tests; name its output",
+    "lagom-xla: bad.log: has no rows of nccl-tests; pass its output",
     "lagom-xla: none.log: cannot be read: No such file or directory",
   ]
   mine = json.loads((here / "mine.json").read_text(encoding="utf-8"))
