@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a plan to use it, and checks every part, JAX and its table.
+"""Reads a plan for use, and checks all its parts, JAX's version and its table.
 
-Errors of a plan that was edited by hand, or brought from another machine, are
-found before a job starts: NCCL and XLA would hang, abort or ignore them. A plan
-is valid for the module, cluster and versions that it was made with; anything
-else is refused, with the difference named.
+This finds errors of plans that were edited by hand, or copied from another
+machine, before a job starts: NCCL and XLA would hang, abort or ignore them. A
+plan is valid only for the module, cluster and versions that it was made with.
+For others it is refused, and the message names the difference.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def versions() -> str:
 
 
 def _in_options(options: Mapping[str, object]) -> str:
-  """What is wrong with the XLA options, which must be those of this jaxlib."""
+  """What is wrong with the XLA options, for the installed jaxlib."""
   for name, value in options.items():
     translated = xla_options.translate(name, value)
     if isinstance(translated, str):
@@ -154,7 +154,7 @@ def check_target(plan: plan_lib.Plan, target: target_lib.Target) -> None:
     )
 
 
-# Names and processes may differ: they change no compile.
+# These may differ: they do not affect compiles.
 _UNCHECKED = ("name", "processes_per_node")
 
 
@@ -168,7 +168,7 @@ def _flat(raw: object, prefix: str = "") -> dict[str, object]:
   return leaves
 
 
-# Errors of compiles for a part of a plan that the step cannot have -> the part.
+# Compile errors -> the part of the plan that does not fit the step.
 _PARTS: Mapping[type[errors.LagomError], str] = {
   errors.CombineError: "combine groups are",
   errors.ProgramError: "form is",
@@ -178,7 +178,7 @@ _PARTS: Mapping[type[errors.LagomError], str] = {
 
 @contextlib.contextmanager
 def parts() -> Iterator[None]:
-  """Turns errors of compiles inside into ones that name the part of the plan.
+  """Turns compile errors inside into errors that name the part of the plan.
 
   Raises:
     PlanError: the step cannot have a part of the plan.
@@ -199,13 +199,13 @@ OF_PROCESS = (nccl_channels.OPTION, *collective_routes.OF_PROCESS)
 def compile_with(
   plan: plan_lib.Plan, target: target_lib.Target
 ) -> lowered_lib.Compilation:
-  """Compiles a target, to the end, with a plan that is for it.
+  """Compiles a target fully with a plan that was made for it.
 
-  Leaves out options that belong in XLA_FLAGS because NCCL's communicators keep
-  them from the first executable: the cap on channels, and windows.
+  Leaves out the options that belong in XLA_FLAGS, because NCCL's communicators
+  keep those of the first executable: the cap on channels, and windows.
 
   Raises:
-    PlanError: the plan, or a part of it, is for something else.
+    PlanError: the plan, or a part of it, was made for something else.
     ProfileError: JAX is set to replace the plan's scheduler profile.
     CompileError: XLA rejects the target or the plan.
   """

@@ -1,28 +1,28 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Environment variables of a plan, as lines of shell.
+"""A plan's environment variables, as lines of shell.
 
-`script` is env.sh, the one file that a launcher sources on every process before
-it starts: XLA and NCCL read their variables once, and ranks that choose
+`script` is env.sh, the one file that a launcher sources for every process
+before it starts: XLA and NCCL read their variables once, and ranks that choose
 differently hang.
 
-It checks before it sets anything. If the job has another JAX than the plan, or
-an XLA_FLAGS that would end it (shell_flags.py), it sets nothing, says why, and
+It checks before it sets anything. If the job's JAX differs from the plan's, or
+XLA_FLAGS would end the job (shell_flags.py), it sets nothing, says why, and
 returns 2. It removes what an earlier plan set in the same shell.
 
 NCCL gets settings per collective if lagom_xla's tuner plugin can be loaded, and
-otherwise one cap on channels. NCCL loads only one tuner, so one that
-NCCL_TUNER_PLUGIN already names (as in Google's images) stays unless the user
+otherwise one cap on channels. NCCL loads only one tuner. One that
+NCCL_TUNER_PLUGIN already names, as in Google's images, stays unless the user
 says otherwise. AWS's tuner shows only in variables of its network. NCCL prefers
-NCCL_ALGO and the like to any tuner, and sites set them because links need it:
-they stay, with a message about what they override.
+NCCL_ALGO and the like to any tuner, and sites set them because their links need
+it: they stay, with a message about what they override.
 
-A node with a damaged or missing table must not start with a cap: then nothing
-is set, and sourcing fails. LAGOM_XLA_ENV records what was set, so that
+A node with a damaged or missing table must not start with a cap, so nothing is
+set and sourcing fails. LAGOM_XLA_ENV records what was set, so that
 `lagom_xla.check_processes` finds nodes that differ.
 
-Only bash and zsh tell a sourced file where it is. In other shells it sets only
-the XLA flags and the cap, which need no table.
+Only bash and zsh tell a sourced file where it is. In other shells, env.sh sets
+only the XLA flags and the cap, which need no table.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ _IN_PROCESS = """\
 # Part of this plan acts only if the step is wrapped in
 # lagom_xla.tune(plan=...), and the NCCL table expects that."""
 
-# Shell lines for jobs whose table sets channels: NCCL would use the smaller
-# number of a cap and the table.
+# Shell lines for jobs whose table sets channels: NCCL would use the smaller of
+# the cap and the table's number.
 UNSET_FOR_TABLE = f"""\
 if [ -n "${{{_CAP}:-}}${{NCCL_MAX_NCHANNELS:-}}" ]; then
   echo "lagom_xla: {_CAP} and NCCL_MAX_NCHANNELS were unset: they would" \\
@@ -79,7 +79,7 @@ if [ -n "${{{_CAP}:-}}${{NCCL_MAX_NCHANNELS:-}}" ]; then
 fi
 unset {_CAP} NCCL_MAX_NCHANNELS"""
 
-# Skipped if there is no Python here, as the job may run one in a container.
+# Skipped if there is no Python here: the job may run one in a container.
 _OTHER_JAX = r"""
 # XLA schedules differently from version to version.
 if [ -z "${LAGOM_XLA_OTHER_JAX:-}" ]; then
@@ -124,7 +124,7 @@ if [ -n "${BASH_VERSION:-}${ZSH_VERSION:-}" ]; then
     CDPATH= cd -- "$(dirname -- "${BASH_SOURCE[0]:-$0}")" && pwd
   )"
 fi
-# What NCCL reads: from its files where the environment does not say it.
+# NCCL's variables, from its files if the environment does not set them.
 lagom_xla_line='
 '
 lagom_xla_files="$lagom_xla_line$(
@@ -168,7 +168,7 @@ else
     for lagom_xla_name in NCCL_MAX_CTAS NCCL_MAX_NCHANNELS; do
       lagom_xla_read "$lagom_xla_name"
       if [ -n "$lagom_xla_value" ]; then
-        # NCCL takes an empty one before its files, and for none.
+        # NCCL prefers an empty variable to its files, and takes it as unset.
         export "$lagom_xla_name="
         echo "lagom_xla: $lagom_xla_name was emptied: NCCL's files have" \
           "$lagom_xla_value, which would cap the channels in this plan's" \
@@ -247,7 +247,7 @@ def script(plan: plan_lib.Plan, *, table_checksum: str | None) -> str:
   if not plan.xla.program.is_as_written:
     form = rewriting.in_words(plan.xla.program)
     parts.append(
-      _comment(f"So do the XLA flags: they suit a program with {form}.")
+      _comment(f"The XLA flags do, too: they suit a program with {form}.")
     )
   if plan.is_default:
     digest = "none"
@@ -289,7 +289,7 @@ def flag_lines(options: Mapping[str, object]) -> str:
 
 
 def cap_lines(plan: plan_lib.Plan) -> str:
-  """Lines that set a plan's cap, if that is one of NCCL's variables."""
+  """Lines that set a plan's cap, if the plan sets it by NCCL's variable."""
   if plan.applied == "flags":
     return "# It sets none of NCCL's variables."
   lines = nccl_lines(plan.nccl_env)
@@ -337,9 +337,9 @@ def _plugin_or_cap(
 def per_function(rules: Iterable[table.Rule]) -> Mapping[str, str]:
   """NCCL_ALGO and NCCL_PROTO, which replace rules if no plugin loads.
 
-  Both variables hold for every size on every communicator of the process, also
-  where no rule applies: one choice per function. So they are set only for a
-  function whose rules all agree, and never to values that could end a job or
+  Both variables hold one choice per function, for every size on every
+  communicator of the process, even if no rule applies. So they are set only for
+  a function whose rules all agree, and never to values that could end a job or
   corrupt its data:
   - NCCL fails if it can run none of the named algorithms. A ring runs
     everywhere, so it is always named, too.

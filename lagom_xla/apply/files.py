@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of a plan, with the plan and what starts a job with it.
+"""A plan's folder: the plan, and files that start a job with it.
 
     plan.json        the plan itself
-    env.sh           what a launcher sources before it starts each process
+    env.sh           for your launcher to source before each process starts
     nccl_table.bin   NCCL settings per tuning key, for lagom_xla's tuner plugin
 
 The folder is written atomically. docs/launchers.md shows how to start a job
@@ -23,7 +23,7 @@ from lagom_xla.plan import beside
 from lagom_xla.validation import whole_files
 
 _ENV = "env.sh"
-# A folder with only these files is a plan, and may be replaced.
+# A folder with only these files is a plan, which may be replaced.
 _NAMES = frozenset([beside.PLAN, _ENV, env.TABLE, *beside.NAMES])
 
 
@@ -46,7 +46,7 @@ def check(folder: pathlib.Path) -> None:
   """Checks that a plan may be written to a folder, before any work.
 
   Raises:
-    PlanError: the folder holds something else, or cannot be made.
+    PlanError: the folder holds something else, or cannot be created.
   """
   try:
     if folder.exists() and not _is_plan(folder):
@@ -66,7 +66,7 @@ def _cannot_write(folder: pathlib.Path, error: OSError) -> errors.PlanError:
 def check_table(plan: plan_lib.Plan, path: str | pathlib.Path) -> None:
   """Checks that a plan's folder has the plan's NCCL table.
 
-  A plan.json by itself has no table.
+  A plan.json alone has no table.
 
   Raises:
     PlanError: the table is missing or damaged, or is not the plan's.
@@ -95,7 +95,7 @@ def write(plan: plan_lib.Plan, folder: pathlib.Path) -> list[pathlib.Path]:
   """
   check(folder)
   files = contents(plan)
-  place = folder.resolve()  # Keeps a link, and replaces its target.
+  place = folder.resolve()  # Keeps a link and replaces its target.
   try:
     with whole_files.scratch(place) as scratch:
       fresh, old = scratch / "fresh", scratch / "old"
@@ -116,7 +116,7 @@ def write(plan: plan_lib.Plan, folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _is_plan(folder: pathlib.Path) -> bool:
-  """Whether a folder has nothing but a plan."""
+  """Whether a folder has only the files of a plan."""
   if not folder.is_dir():
     return False
   names = {path.name for path in folder.iterdir()}

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""Shell lines that put a plan's flags where XLA reads them.
 
-XLA takes the last of two flags; of lists it takes all. It reads up to the first
-word that is no flag, and where XLA_FLAGS begins with such a word, the file of
-that name in its place (flags/syntax.py). So the lines look before they append:
-they put a file's flags into the variable, and go before the word. What they
-append is in LAGOM_XLA_FLAGS, too: sourced again, or after another plan's, they
-put the new flags in place of the old. They are for any POSIX shell, and zsh.
+If a flag is given twice, XLA takes the last value; of lists it takes all. It
+reads flags up to the first word that is not one. If XLA_FLAGS begins with such
+a word, XLA reads the file of that name instead (flags/syntax.py). So these
+lines first read XLA_FLAGS: they copy a file's flags into the variable, and add
+the plan's flags before such a word. LAGOM_XLA_FLAGS records the added flags, so
+that sourcing the lines again, or those of another plan, replaces them. The
+lines work in any POSIX shell and in zsh.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import shlex
 from lagom_xla.flags import nccl_channels
 from lagom_xla.flags import options as xla_options
 
-# What was appended here before goes.
+# Removes what an earlier plan appended.
 REMOVE = """\
 case "${LAGOM_XLA_FLAGS:+ ${XLA_FLAGS:-} }" in
   *" ${LAGOM_XLA_FLAGS:-} "*)
@@ -32,11 +33,11 @@ case "${LAGOM_XLA_FLAGS:+ ${XLA_FLAGS:-} }" in
 esac
 unset LAGOM_XLA_FLAGS"""
 
-# It ends sourcing with a status that `set -e` sees.
+# Ends sourcing with a status that `set -e` sees.
 REFUSE = "return 2 2>/dev/null || exit 2"
 
 _LOOK = r"""
-# XLA reads flags up to the first other word, or those in the file it names.
+# XLA reads flags up to the first other word, or from the file that it names.
 lagom_xla_head=
 lagom_xla_rest="${XLA_FLAGS:-}"
 case "${lagom_xla_rest#"${lagom_xla_rest%%[![:space:]]*}"}" in
@@ -48,7 +49,7 @@ case "${lagom_xla_rest#"${lagom_xla_rest%%[![:space:]]*}"}" in
     else
       echo "lagom_xla: the plan was not applied: XLA_FLAGS is '$XLA_FLAGS'," \
         "neither a flag nor a file with flags, and XLA would end the" \
-        "process. Set it right, and source this file again." >&2
+        "process. Fix it and source this file again." >&2
       unset lagom_xla_head lagom_xla_rest lagom_xla_flags
       @refuse@
     fi
@@ -114,7 +115,7 @@ unset {nccl_channels.VARIABLE}"""
 def looking(options: Mapping[str, object], refuse: str = REFUSE) -> str:
   """Lines that find the place for XLA options, or refuse; "" for no flags.
 
-  Comments before them name the options that could not be added.
+  Comments before them name the options that cannot be added.
   """
   fitted = xla_options.flags(options)
   lines = [*map(comment, fitted.messages)]
@@ -125,7 +126,7 @@ def looking(options: Mapping[str, object], refuse: str = REFUSE) -> str:
 
 
 def appending(options: Mapping[str, object]) -> str:
-  """Lines that append XLA options at the place that was found."""
+  """Lines that append XLA options at the place that `looking` found."""
   if not options:
     return "# No option that was tried beats XLA's defaults."
   if not xla_options.flags(options).flags:
@@ -134,10 +135,10 @@ def appending(options: Mapping[str, object]) -> str:
 
 
 def beside(options: Mapping[str, object]) -> list[str]:
-  """Other shell lines that XLA options need to act; most need none."""
+  """Other shell lines that XLA options need to take effect; most need none."""
   return [_UNSET_FOR_OPTION] if options.get(nccl_channels.OPTION) else []
 
 
 def comment(text: str) -> str:
-  """A comment in one line, whatever the text."""
+  """A text as a comment in one line."""
   return "# " + " ".join(text.splitlines())

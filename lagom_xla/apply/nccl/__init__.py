@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""NCCL settings per tuning key, through a tuner plugin of our own.
+"""NCCL settings per tuning key, through lagom_xla's tuner plugin.
 
-`plugin.c` is the plugin and `build` compiles it. `table` turns a plan's
+`plugin.c` is the plugin, and `build` compiles it. `table` turns a plan's
 settings into rules, and rules into the file that the plugin maps; it switches
-that under a running job, and reads back how often each rule was applied.
-`state` tells what NCCL would choose by in this process.
+the rules under a running job, and reads how often each was applied. `state`
+tells which settings decide NCCL's choices in this process.
 
 The plugin's own environment, beside NCCL_TUNER_PLUGIN with its path:
 

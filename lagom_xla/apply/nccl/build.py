@@ -3,8 +3,8 @@
 """Builds the tuner plugin: compiles plugin.c to a shared library.
 
 This happens when the package is built, or on first use if the library is
-missing. The library contains a hash of its source, so that one built from
-another source, as in a changed checkout, is not used. The package's build runs
+missing. The library contains a hash of its source, so that a library of another
+source is not used, as after a change in a checkout. The package's build runs
 this file by its path, before dependencies are installed, so it imports only the
 standard library.
 """
@@ -43,7 +43,7 @@ print(ctypes.string_at(ctypes.addressof(text)).decode())
 
 
 class BuildError(RuntimeError):
-  """The plugin cannot be built here; the message says why."""
+  """The plugin cannot be built or loaded here; the message says why."""
 
 
 def packaged() -> pathlib.Path:
@@ -58,7 +58,7 @@ def cached() -> pathlib.Path:
 
 
 def find() -> pathlib.Path | None:
-  """The library that was built from the current source, if any."""
+  """The path of the library built from the current source, if any."""
   wanted = _source_hash().encode()
   for path in (packaged(), cached()):
     try:
@@ -70,7 +70,7 @@ def find() -> pathlib.Path | None:
 
 
 def ensure() -> pathlib.Path:
-  """The library, built now if it is missing.
+  """The path of the library, which is built now if it is missing.
 
   Raises:
     BuildError: there is no C compiler, it fails, or no folder is writable.
@@ -94,7 +94,7 @@ def ensure() -> pathlib.Path:
 def compile_to(path: pathlib.Path, flags: Sequence[str] = ()) -> pathlib.Path:
   """Compiles the plugin to a path, which it returns, and makes its folder.
 
-  An older library there is replaced atomically. `flags` follow our own.
+  Replaces an older library there atomically. `flags` follow the usual ones.
 
   Raises:
     BuildError: there is no C compiler, or it fails.
@@ -156,8 +156,8 @@ def interfaces(path: pathlib.Path) -> tuple[str, ...]:
 def source(path: str | pathlib.Path) -> str:
   """The hash of the source that a library was built from.
 
-  Another process loads it by the name that NCCL would use, because a truncated
-  library may crash that process with SIGBUS.
+  Another process loads the library, by the name that NCCL would use: a
+  truncated library may crash the process with SIGBUS.
 
   Raises:
     BuildError: it cannot be loaded, or is not lagom_xla's plugin.

@@ -1,11 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""State of the settings that NCCL chooses by in this process.
+"""The settings that decide NCCL's choices in this process.
 
 Each entry must be equal on all ranks of a communicator, or they hang. Entries
-say what really happens here, not what a launcher meant to set: with a plugin
-that does not load, or a table that it refuses, NCCL makes its own choices on
-this rank.
+say what really happens here, not what a launcher meant to set: if the plugin
+does not load, or refuses its table, NCCL makes its own choices on this rank.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from lagom_xla.apply.nccl import build
 from lagom_xla.apply.nccl import table as table_lib
 from lagom_xla.costs.nccl import environment
 
-# Variables by which each rank decides for itself how to run a collective, and
-# that ranks do not exchange when a communicator starts. Interfaces, topology
-# and debugging may differ from node to node.
+# Variables that decide how a rank runs a collective, and that ranks do not
+# exchange when a communicator starts. Interfaces, topology and debugging may
+# differ from node to node.
 DECISIVE = (*environment.COSTED, *environment.UNCOSTED)
 
 # Which plan's env.sh was sourced, and its outcome; see `apply/env.py`.
@@ -36,11 +35,11 @@ _PREFIX, _SUFFIX = "libnccl-tuner-", ".so"
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-  """A setting that NCCL chooses by.
+  """A setting that decides NCCL's choices.
 
   Attributes:
     value: its value here.
-    reason: why, which may differ from node to node.
+    reason: why it has that value; may differ from node to node.
   """
 
   value: str
@@ -48,10 +47,10 @@ class Entry:
 
 
 def of_environment(environ: Mapping[str, str]) -> Mapping[str, Entry]:
-  """What NCCL would choose by in a process with these variables.
+  """The settings that decide NCCL's choices in a process with these variables.
 
-  Loads the plugin, in another process, if it is lagom_xla's; for others only
-  the name is known. AWS's tuner shows in no variable.
+  Loads lagom_xla's plugin in another process. Of other plugins only the name is
+  known, and of AWS's tuner nothing.
 
   Returns:
     Setting -> its entry.
@@ -80,7 +79,7 @@ def is_ours(tuner: str) -> bool:
 def _tuner(named: str) -> Entry:
   """The effect of NCCL_TUNER_PLUGIN."""
   if not is_ours(named):
-    # Without its folder, which may differ from node to node.
+    # Its folder may differ from node to node.
     return Entry(value=pathlib.Path(named).name)
   reasons = []
   for candidate in (named, f"{_PREFIX}{named}{_SUFFIX}"):

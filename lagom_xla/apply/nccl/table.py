@@ -3,20 +3,20 @@
 """The table of rules: a file that the tuner plugin maps and counts in.
 
 A rule sets how collectives of some sizes on some communicators run. Its key is
-what NCCL tells a tuner and is equal on all ranks: the size of the communicator
-and its nodes, the collective, and its bytes. Names here are those of a plan;
+what NCCL tells a tuner and is equal on all ranks: the communicator's number of
+ranks and nodes, the collective, and its bytes. Names here are those of a plan;
 numbers are NCCL's.
 
 A file has two slots of rules and counters, and a version whose lowest bit
-selects the valid slot. A slot repeats its version and has a checksum over that
-and its rules. A rule is four words of 8 bytes, described in plugin.c, which
-reads word by word, as another process may be writing. `switch` fills the other
-slot and then stores the next version, so that a job that has mapped the file
+selects the valid slot. A slot repeats its version and has a checksum over the
+version and its rules. A rule is four words of 8 bytes, described in plugin.c,
+which reads word by word, as another process may be writing. `switch` fills the
+other slot and then stores the next version, so a job that has mapped the file
 sees the old table or the new one, never a mixture.
 
 All ranks of a communicator must choose alike, or they hang. So every node needs
-the same table, and a table may be switched only between two barriers, while no
-rank has work in flight. A captured CUDA graph keeps the settings that it was
+the same table, and you may switch it only between two barriers, while no rank
+has work in flight. A captured CUDA graph keeps the settings that it was
 captured with. Counters are sums over the processes of a node that map the file;
 on a shared file system, give each node its own copy.
 """
@@ -63,8 +63,8 @@ class Rule:
     kind: HLO opcode, or NCCL's "reduce".
     algorithm: as in `costs.nccl.Setting`.
     protocol: as in `costs.nccl.Setting`.
-    num_channels: 0 leaves them to NCCL. NCCL uses no more than it has, and
-      since 2.31 no more than it would choose by itself.
+    num_channels: 0 leaves the number to NCCL. NCCL uses no more than it has,
+      and since 2.31 no more than it would choose by itself.
     chunk_bytes: 0 leaves it to NCCL, which ignores it before 2.30.3. The plugin
       rounds it to what the protocol allows.
   """
@@ -88,9 +88,9 @@ _NUMBERS = {"kind": KINDS, "algorithm": ALGORITHMS, "protocol": PROTOCOLS}
 def rules_of(settings: Iterable[plan_lib.NcclSetting]) -> tuple[Rule, ...]:
   """A plan's settings as rules in the table's order, one per size of call.
 
-  NCCL gives every array of a combined collective the channels of its rule and
-  adds them up. So a rule has an array's share of the setting's channels, but at
-  least one.
+  NCCL gives every array of a combined collective the channels of its rule, and
+  adds them up. So a rule has one array's share of the setting's channels, but
+  at least one.
 
   Raises:
     RuleError: a setting is not usable, or two share a call.
@@ -177,7 +177,7 @@ def _encode_rules(rules: Iterable[Rule]) -> tuple[int, ...]:
 
 
 def _decode_rules(content: bytes) -> list[Rule]:
-  """The rules in these bytes; a KeyError for an unknown number."""
+  """The rules in these bytes; raises KeyError for an unknown number."""
   names = {
     field: {number: name for name, number in numbers.items()}
     for field, numbers in _NUMBERS.items()
@@ -220,8 +220,8 @@ class Counts:
 
   Attributes:
     num_applied: collectives that ran with its algorithm and protocol.
-    num_unavailable: collectives that matched, but whose algorithm and protocol
-      NCCL cannot run there, or an environment variable forbids.
+    num_unavailable: collectives that matched, but for which NCCL cannot run the
+      rule's algorithm and protocol, or an environment variable forbids it.
     num_chunks: chunk sizes that it set, up to three per collective.
   """
 
@@ -235,7 +235,7 @@ class Table:
   """The current table of a file.
 
   Attributes:
-    version: number of tables that this file has had.
+    version: number of tables that this file has had so far.
     capacity: the maximum number of rules.
     rules: in the table's order.
     counts: of each rule, since this version was written.
@@ -389,7 +389,7 @@ def write(path: pathlib.Path, rules: Iterable[Rule]) -> None:
 def switch(path: pathlib.Path, rules: Iterable[Rule]) -> int:
   """Replaces a table's rules in place, for jobs that have it mapped.
 
-  Counters restart at zero. The module's docstring says when this is allowed.
+  Counters restart at zero. The module's docstring says when you may do this.
   Returns the new version.
 
   Raises:
@@ -408,7 +408,7 @@ def switch(path: pathlib.Path, rules: Iterable[Rule]) -> int:
         )
       with mmap.mmap(file.fileno(), 0) as mapped:
         _fill_slot(mapped, old.capacity, old.version + 1, ordered)
-        mapped.flush()  # The whole slot before the version that selects it.
+        mapped.flush()  # The slot must be written before its version.
         with memoryview(mapped) as view, view.cast("Q") as words:
           words[_VERSION_WORD] = old.version + 1
         mapped.flush()
