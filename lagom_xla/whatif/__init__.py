@@ -4,5 +4,5 @@
 
 `cases` makes the clusters of a command line. `comparing` compiles the target
 once for all clusters that share a schedule, and costs it on each. The result is
-a `comparison`, plain data with findings, which `shown` shows.
+a `comparison`, plain data with findings, which `shown` prints and draws.
 """

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The clusters to compare: those named, with other networks and node counts.
+"""The clusters to compare: the named ones, other networks and node counts.
 
 Network rates are in Gbit/s per GPU of a node, as users buy them, divided among
 the node's adapters. `Node.nic_gbps` is in 1e9 bytes per second per adapter.
@@ -23,7 +23,7 @@ Clusters = tuple[cluster_lib.Cluster, ...]
 
 
 def named(text: str, rates_gbits: Sequence[float] = ()) -> Clusters:
-  """The clusters of --cluster, each at all rates.
+  """The clusters of --cluster, each at every network rate.
 
   A cluster of one node keeps its own rate.
 
@@ -54,7 +54,7 @@ def in_processes(clusters: Clusters, per_node: int | None) -> Clusters:
 def sized(
   text: str, node_counts: Sequence[int], rates_gbits: Sequence[float] = ()
 ) -> Clusters:
-  """The clusters of --cluster, with each of several node counts.
+  """The clusters of --cluster, with every node count and network rate.
 
   Raises:
     ClusterError: a cluster does not exist, or not in that size.

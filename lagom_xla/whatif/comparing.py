@@ -6,7 +6,7 @@ XLA compiles for a GPU and a number of GPUs, and does not know the network. So a
 schedule is compiled once for all clusters with the same GPUs, and costed on
 each, with the cluster's own NCCL choices, kernel times and replay. If a target
 cannot be lowered or compiled for a cluster, that cluster's row says why; the
-others are not affected.
+other rows are not affected.
 """
 
 from __future__ import annotations
@@ -58,25 +58,26 @@ def compare(
 ) -> tuple[comparison_lib.Comparison, errors.Stopped | None]:
   """Compares a target on clusters.
 
-  If a signal's handler raises `errors.Stopped` meanwhile, the results so far
-  are returned.
+  If a signal handler raises `errors.Stopped` meanwhile, this returns the
+  results so far.
 
   Args:
-    rows: clusters that are searched as `search` says.
+    rows: clusters to search as `search` says.
     points: clusters that get a quick search at most.
     load: loads the target for a cluster.
     target: the user's name of the target.
     search: how to search for a plan.
     unit: the unit of `per_step`.
     per_step: tokens or examples per step on the first cluster.
-    num_ahead: targets that are lowered while others compile in workers.
+    num_ahead: number of targets to lower while others compile in workers.
     progress: called with a short text after each cluster.
 
   Returns:
     The comparison, and what stopped it early, if anything did.
 
   Raises:
-    LagomError: the target compiles for no cluster; the first cluster's error.
+    LagomError: the target compiles for no cluster. This is the error of the
+      first cluster.
     Stopped: it was stopped before there was anything to compare.
   """
   # XLA does not see the network: clusters of the same GPUs share a schedule.
@@ -137,7 +138,7 @@ def compare(
 def _loaded(
   clusters: Iterable[cluster_lib.Cluster], load: Load, num_ahead: int
 ) -> Iterator[_Target]:
-  """Each cluster's target, or why there is none, with compiles begun ahead."""
+  """Each cluster's target or its error, with compiles started ahead."""
   with contextlib.ExitStack() as begun:
 
     def begin(cluster: cluster_lib.Cluster) -> _Target:
@@ -165,7 +166,7 @@ class _Compiled:
       fully, else an estimate from the schedule.
     flops: FLOPs of all GPUs' matrix products; if possible, counted in the
       program before partitioning, so that work repeated on GPUs counts once.
-    repeated: a warning about products that GPUs repeat; "" for none.
+    repeated: a warning about matrix products that GPUs repeat; "" for none.
   """
 
   def __init__(self, target: target_lib.Target):

@@ -4,11 +4,11 @@
 
 It holds everything that the table, the page and `--format=json` show.
 
-The user's code decides how work grows, when it builds the step for the devices
-of a cluster. It is measured by the FLOPs of all matrix products: with a batch
-that grows with the GPUs (weak scaling), the FLOPs per GPU stay the same; with a
-fixed batch (strong scaling), the total does. Tokens or examples per step are
-those that the user gave for the first cluster, scaled by FLOPs.
+The user's code decides how the work grows with the cluster, when it builds the
+step. Work is measured by the FLOPs of all matrix products: with a batch that
+grows with the GPUs (weak scaling), the FLOPs per GPU stay the same; with a
+fixed batch (strong scaling), the total does. The user gives tokens or examples
+per step for the first cluster; for others they are scaled by FLOPs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lagom_xla.report.page import report
 from lagom_xla.search.xla import memory_pool
 from lagom_xla.whatif import cases as cases_lib
 
-# Raised whenever a field changes its meaning.
+# Increased when a field changes its meaning.
 FORMAT_VERSION: Final = 1
 
 Search = Literal["none", "quick", "full"]
@@ -39,7 +39,7 @@ class AtRate:
 
   Attributes:
     gbits_per_gpu: rate of the node's adapters per GPU, in Gbit/s.
-    step_us: step time under NCCL's own choices.
+    step_us: step time under NCCL's own choices, in microseconds.
   """
 
   gbits_per_gpu: float
@@ -53,12 +53,13 @@ class Figures:
   Attributes:
     step: step time as it runs today: XLA's defaults, NCCL's own choices.
     exposed_us: how long kernels wait for collectives.
-    slowdown_us: what kernels lose to collectives beside them.
-    between_nodes_us: sum of the lone times of collectives between nodes.
+    slowdown_us: how much longer kernels take beside collectives.
+    between_nodes_us: sum of the times of collectives between nodes, each run
+      alone.
     lower_bound_us: a step time that today's module cannot beat, in any order
       and with any NCCL settings; other XLA options make another module.
     gain: the best plan's gain; null if none was searched.
-    plan: what that plan sets; empty if nothing is surely faster.
+    plan: that plan's settings; empty if none is surely faster.
     flops: FLOPs of all GPUs' matrix products per step.
     per_step: tokens or examples per step; null if not given.
     memory_bytes: peak memory of a GPU.
@@ -172,7 +173,7 @@ class Comparison:
   """A step on several clusters.
 
   Attributes:
-    format_version: raised when a field changes its meaning.
+    format_version: increased when a field changes its meaning.
     target: the user's name of the target.
     made_with: versions, as text.
     search: how each row's plan was searched; points get a quick search at most.
@@ -199,7 +200,7 @@ class Comparison:
 
   @property
   def all_rows(self) -> tuple[Row, ...]:
-    """Rows, then points that are not among them."""
+    """The rows, then the points that are not among them."""
     rows = {row.cluster: row for row in (*self.rows, *self.points)}
     return tuple(rows.values())
 
@@ -329,12 +330,12 @@ def _nodes(curve: Sequence[Row]) -> Iterator[str]:
     row.num_nodes: row.tflops_per_gpu / first.tflops_per_gpu for row in curve
   }
   text = (
-    f"{first.series}: on {in_words.count(last.num_nodes, 'node')} a GPU works"
-    f" at {kept[last.num_nodes]:.0%} of its speed on {first.num_nodes:,}"
+    f"{first.series}: on {in_words.count(last.num_nodes, 'node')} a GPU reaches"
+    f" {kept[last.num_nodes]:.0%} of its speed on {first.num_nodes:,}"
   )
   bent = [nodes for nodes, share in kept.items() if share < _HALF]
   if bent:
-    text += f"; below half from {min(bent):,} on"
+    text += f", and less than half from {min(bent):,} on"
   yield text + "."
 
 
@@ -397,7 +398,7 @@ def _notes(
   if num_compiled < len({row.cluster for row in known}):
     yield (
       f"{in_words.count(num_compiled, 'schedule')} compiled for all clusters:"
-      " those with equally many of the same GPUs share one, costed on each"
+      " those with the same number of the same GPUs share one, costed on each"
       " network."
     )
   beyond = {
@@ -406,7 +407,7 @@ def _notes(
   if beyond:
     measured = ", ".join(f"{fabric} {num}" for fabric, num in beyond.items())
     yield (
-      f"* On more nodes than were measured ({measured}): times come from the"
+      f"* On more nodes than were measured ({measured}), times come from the"
       " cost model alone, and ranges from fewer nodes."
     )
   if search == "quick":
@@ -424,7 +425,10 @@ def _of_calls_and_kernels(figures: Figures | None) -> Iterator[str]:
   if figures.run_otherwise:
     yield f"NCCL settings do not affect {figures.run_otherwise}"
   if figures.step.is_open:
-    yield "steps may take longer (?): only the bytes of some calls are costed"
+    yield (
+      "steps may take longer (marked ?): of some calls, only the bytes are"
+      " costed"
+    )
   if calls := figures.calls_that_may_communicate:
     yield (
       f"{in_words.some(calls)} may hold collectives that lagom_xla does not"

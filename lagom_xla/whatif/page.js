@@ -1,6 +1,6 @@
 // Copyright 2026 The lagom_xla Authors.
 // SPDX-License-Identifier: Apache-2.0
-// The curves of a comparison, in the colours of the scheme that the reader has.
+// The curves of a comparison, in the colors of the reader's scheme.
 
 const COLORS = ['kernel', 'slowed', 'collective', 'wait', 'copy', 'accent', 'good', 'faint'];
 

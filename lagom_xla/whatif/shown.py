@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A comparison for people: a table in the terminal, and a page of curves.
 
-The page is made like that of a step (report/page): one file that needs no
-network, readable on a phone and in dark mode.
+Like the page of a step (report/page), it is one file that needs no network, and
+readable on a phone and in dark mode.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def show(
   comparison: comparison_lib.Comparison,
   files: Sequence[str] = (),
 ) -> None:
-  """Shows a comparison, and names the files that were written."""
+  """Prints a comparison and the names of the written files."""
   layout.say(
     console,
     f"{comparison.target}, predicted. {comparison.scaling}",
@@ -104,7 +104,7 @@ _Trace = Mapping[str, Any]
 def _curve_figures(
   comparison: comparison_lib.Comparison,
 ) -> Iterator[dict[str, Any]]:
-  """The figures that have anything to draw."""
+  """The figures that have something to draw."""
   curves = comparison_lib.series(comparison.all_rows)
   if any(len(curve) > 1 for curve in curves.values()):
     yield _figure("step", "The step by nodes", "ms", list(_steps(curves)))
@@ -215,7 +215,7 @@ def _curve(
 def _line(
   name: str, group: int, xs: Sequence[float], ys: Sequence[float], **more: Any
 ) -> _Trace:
-  """A line in the colour of a group."""
+  """A line in the color of a group."""
   own = {"name": name, "meta": {"group": group}, "x": xs, "y": ys}
   return {"type": "scatter", "mode": "lines+markers", **own, **more}
 
