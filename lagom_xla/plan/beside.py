@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Files beside a plan, which keep what a search found for later commands.
+"""Files beside a plan, which keep results of a search for later commands.
 
 Each holds a dataclass as compressed JSON.
 """
@@ -28,14 +28,15 @@ NAMES = frozenset([REPORT, EXPLANATION])
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class File(Generic[_T]):
-  """A file next to the plan in a plan's folder.
+  """A file beside the plan in a plan's folder.
 
   Attributes:
-    name: of the file.
-    noun: what it is, after "a".
+    name: the file's name.
+    noun: a noun for it, to follow "a" in errors.
     of: the dataclass that it holds, which has a field `format_version`.
-    format_version: the version that is read.
-    instead: what else to do if there is none, after "Make the plan again".
+    format_version: the version that this lagom_xla reads.
+    instead: another way out if the file is missing, to follow "Make the plan
+      again".
   """
 
   name: str

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plan: what to set, for which module and cluster, and what it should gain.
 
-A plan is plain data. It records what it was made for (module fingerprint,
-cluster, versions), so that it is refused for anything else, and the predicted
-gain of each part, so that you can choose to apply only some. `lagom_xla.apply`
-turns a plan into settings; a plan does nothing by itself.
+A plan is plain data. It records the module fingerprint, cluster and versions
+that it was made for, so that it is refused for others, and the predicted gain
+of each part, so that you can apply only some. `lagom_xla.apply` turns a plan
+into settings; a plan does nothing by itself.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from lagom_xla.passes import hlo
 from lagom_xla.passes import replica_groups
 from lagom_xla.plan import beside
 
-# What a job applies of a plan: XLA_FLAGS alone; also NCCL's environment
-# variables; or all of it, with the NCCL tuner plugin.
+# The part of a plan that a job applies: XLA_FLAGS alone; also NCCL's
+# environment variables; or all of it, with the NCCL tuner plugin.
 Applied = Literal["flags", "env", "all"]
 
 
@@ -71,8 +71,8 @@ class Prediction:
     xla_us: with the XLA options.
     nccl_env_us: with the XLA options and the NCCL environment variables.
     nccl_settings_us: with all but the environment variables, which the NCCL
-      settings replace; those take a NCCL tuner plugin. A plan with no settings
-      and nothing that acts in the process keeps the variables.
+      settings replace; these need the NCCL tuner plugin. A plan with no
+      settings and nothing that acts in the process keeps the variables.
     default_range_us: range of `default_us`.
     xla_gain_us: gain of the XLA options.
     nccl_env_gain_us: gain of the XLA options and the environment variables.
@@ -105,24 +105,25 @@ class Prediction:
     }[applied]
 
 
-# Raised whenever a field changes its meaning, with the type of
+# Increased when a field changes its meaning, together with the type of
 # `Plan.format_version`.
 FORMAT_VERSION: Final = 6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class NcclSetting:
-  """The setting of a tuning key, beside its default.
+  """The setting of a tuning key, and its default.
 
   Attributes:
-    key: the tuning key, which is all by which NCCL can tell collectives apart.
-    calls: calls of its collectives, by which a tuner recognizes them; no two
-      settings of a plan share a call.
-    setting: what it should run with.
-    default: what NCCL chooses by itself.
-    gain_us: predicted loss of the step if only this key kept its default.
+    key: the tuning key, all that NCCL can tell collectives apart by.
+    calls: the NCCL calls of its collectives, by which a tuner recognizes them;
+      no two settings of a plan share a call.
+    setting: the setting to run with.
+    default: NCCL's own choice.
+    gain_us: how much longer the step is predicted to take if only this key
+      keeps its default.
     worst_gain_us: the least gain in any scenario of the cost model's errors;
-      below 0 the setting would cost time there.
+      below 0 the setting costs time in that scenario.
     worst_if: that scenario, in words.
   """
 
@@ -140,11 +141,11 @@ class MeasuredRun:
   """The run whose profile a plan's costs come from.
 
   Attributes:
-    name: name of its first process's profile.
+    name: name of the first process's profile.
     began_at: when the profile began, in UTC; None if it does not say.
-    num_steps: whole steps in the trace, summed over devices.
-    num_devices: GPUs that were traced.
-    measured_shares: by kind of kernel and collective, the measured share of its
+    num_steps: number of whole steps in the trace, summed over devices.
+    num_devices: number of traced GPUs.
+    measured_shares: kind of kernel or collective -> the measured share of its
       time in the step with XLA's defaults, without contention. The rest is
       predicted, and scaled by the measured part.
   """
@@ -161,33 +162,34 @@ class Plan:
   """What to set, for which module and cluster, and what it should gain.
 
   Attributes:
-    format_version: raised when a field changes its meaning.
+    format_version: increased when a field changes its meaning.
     module_name: name of the HLO module.
-    module_fingerprint: hash of the module before XLA combines and schedules, or
-      of a scheduled module as it is: what it computes, in which order, among
-      which devices.
+    module_fingerprint: hash of what the module computes, in which order, among
+      which devices; taken before XLA combines and schedules, or of a scheduled
+      module as it is.
     jax_version: version of JAX that compiled the module.
     jaxlib_version: version of jaxlib that compiled the module.
     xla_flags: XLA_FLAGS of that compile in one line, without dumps and the
       like. The plan is compared with these flags and comes on top of them.
-    nccl_variables: NCCL's variables there that restrict its choices; all times
-      are under them.
-    compiler_options: what else changed that compile, from `jax.jit`'s
-      compiler_options and JAX's settings: XLA's option, or JAX's level → value.
+    nccl_variables: NCCL's variables there that restrict its choices; all
+      predictions are under them.
+    compiler_options: other settings of that compile, from `jax.jit`'s
+      compiler_options and JAX's settings: XLA option, or JAX's level → value.
     cluster: the whole cluster that it was made for.
-    xla: the form in which XLA gets the step, and what XLA gets with it.
+    xla: the form of the program, and the XLA options and other inputs of its
+      compile.
     nccl_env: NCCL environment variable → value, for the whole process.
-    nccl_settings: a setting for each tuning key that should not have its
+    nccl_settings: a setting for each tuning key that should not keep its
       default.
     prediction: predicted times and gains.
     profile: the run that its costs were measured in; None if all are predicted.
-    applied: what it was chosen for: `all` of it; `env`, its XLA options and
-      NCCL environment variables; or `flags`, its XLA options alone.
+    applied: the part of the plan that it was chosen for: `all`; `env`, its XLA
+      options and NCCL environment variables; or `flags`, its XLA options alone.
 
   Raises:
-    PlanError: a name is not a valid shell variable's, two NCCL settings are for
-      the same calls, a chain is cut into fewer than two pieces, or a part would
-      never be applied.
+    PlanError: a name is not valid for a shell variable, two NCCL settings are
+      for the same calls, a chain is cut into fewer than two pieces, or a part
+      would never be applied.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -250,17 +252,17 @@ class Plan:
 
   @property
   def needs_process(self) -> bool:
-    """Whether a part of it acts only through lagom_xla in the process."""
+    """Whether a part of it needs lagom_xla in the training process."""
     return self.xla.needs_process
 
   @property
   def planned_us(self) -> float:
-    """Predicted step time with all of it that is applied, in microseconds."""
+    """Predicted step time with the applied part, in microseconds."""
     return self.prediction.step_us(self.applied)
 
   @property
   def gain_us(self) -> Range:
-    """The gain of that, in microseconds."""
+    """Predicted gain of the applied part, in microseconds."""
     return self.prediction.gain_us(self.applied)
 
   def to_dict(self) -> dict[str, Any]:
@@ -300,8 +302,8 @@ def from_dict(raw: Any, *, where: str) -> Plan:
     ) from error
 
 
-# Fields that plans of version 5 lacked, with the values that they would have.
-# By the path of their dictionary: the names of fields, or "*" for all.
+# Fields that version 5 lacks, with the values that they would have. The key is
+# the path of their dictionary: names of fields, or "*" for all.
 _SINCE_VERSION_5: Mapping[tuple[str, ...], Mapping[str, Any]] = {
   (): {"nccl_variables": {}, "compiler_options": {}},
   ("cluster",): {"processes_per_node": 1},
@@ -352,7 +354,7 @@ def schema() -> dict[str, Any]:
 
 
 def fingerprint(module: hlo.Module) -> str:
-  """A short hash of what a module computes, in which order, among whom.
+  """A short hash of what a module computes, in what order, on what devices.
 
   It leaves out names, ids and source locations, which change with the path of a
   checkout, and the values of constants, which change no schedule.

@@ -1,3 +1,3 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The tuner: from a target to a plan, all that was tried, and what acts."""
+"""The tuner: from a target to a plan, the candidates and the plan's effects."""

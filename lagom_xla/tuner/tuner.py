@@ -51,9 +51,9 @@ def inspect(
 ) -> step_lib.Step:
   """Predicts the costs of a step as it runs by default.
 
-  The step is the one that XLA schedules, or, if memory is short, the one that
-  it compiles, which recomputes some values. A step that is known to need more
-  memory than its GPUs have is costed all the same, with a `RuntimeWarning`.
+  The step is the one that XLA schedules or, if memory is short, the one that it
+  compiles, which rematerializes some values. If the step is known to need more
+  memory than its GPUs have, this warns with a `RuntimeWarning`.
 
       step = lagom_xla.inspect("train.py:train_step", cluster="1x8xh100")
       step.timeline(step.default).exposed_us
@@ -61,10 +61,11 @@ def inspect(
   Args:
     target: a target, a step lowered for the cluster's devices
       (`lagom_xla.compile.devices`), or text as on the command line.
-    cluster: the cluster to compile for, or its name; a target has its own.
+    cluster: the cluster to compile for, or its name; not needed for a target,
+      which has its own.
 
   Raises:
-    TargetError: there is no such target, or it comes without a cluster.
+    TargetError: there is no such target, or the cluster is missing.
     ClusterError: there is no such cluster.
     CompileError: XLA refuses the target.
   """
@@ -102,36 +103,36 @@ def tune(
 ) -> tuning_lib.Tuning:
   """Tunes a target.
 
-  A candidate is dropped for the next best one if its full compile needs more
-  memory than the device has, or if it falls behind once the values that XLA
-  recomputes to save memory are counted. If a signal handler raises
-  `errors.Stopped` meanwhile, the plan is made from what was found so far.
+  A candidate gives way to the next best one if its full compile needs more
+  memory than the device has, or if it is no longer the best with the time that
+  rematerialization takes. If a signal handler raises `errors.Stopped`
+  meanwhile, the plan is made from the results so far.
 
   Args:
     target: what to tune.
-    seconds: the most seconds to search options for, as in `joint.search`.
-    in_process: whether to choose also what only lagom_xla in the training
+    seconds: time limit for the search over options, as in `joint.search`.
+    in_process: whether to also choose what only lagom_xla in the training
       process can apply: the form of the program, combine groups, scheduler
       feedback and orders of instructions.
-    arms: other configs to begin with; by default all that are known.
-    applied: what of the plan will be applied: all; or what a launcher sets
-      without a NCCL plugin, which is XLA_FLAGS and NCCL's environment variables
-      (`env`) or XLA_FLAGS alone (`flags`). Both include a cap on channels.
-      Configs are compared by the step that results.
-    progress: called with a few words after each piece of work.
+    arms: configs to start from besides the default; by default all known ones.
+    applied: the part of the plan that the job will apply: "all", with the NCCL
+      tuner plugin; "env", XLA_FLAGS and NCCL's environment variables; or
+      "flags", XLA_FLAGS alone. The last two include a cap on channels. Configs
+      are compared by the step time with that part.
+    progress: called with a short description of each piece of work after it.
     found: called with each candidate, the default first.
     expect: called with the estimated number of compiles to come, each time that
       the estimate changes.
 
   Raises:
-    PlanError: `in_process` with `applied` other than all.
+    PlanError: `in_process` with `applied` other than "all".
     CompileError: the target does not compile with the defaults.
-    Stopped: raised before there was anything to make a plan from.
+    Stopped: it was stopped before there was anything to make a plan from.
   """
   if in_process and applied != "all":
     raise errors.PlanError(
-      f"applied={applied!r} leaves nothing that acts in the training process:"
-      " leave out applied or in_process."
+      f"applied={applied!r} excludes what in_process adds: leave out applied or"
+      " in_process."
     )
   so_far = candidates_lib.SoFar()
 
@@ -193,7 +194,7 @@ def _checked(
   )
   progress(f"full compile with {environment.options_in_words()}")
   expect(full_compiles.num_expected(so_far.search))
-  steps = evaluation.Steps(target)  # Each step is asked for at least twice.
+  steps = evaluation.Steps(target)  # Each step is needed at least twice.
   so_far.search, compiled = full_compiles.of_best(
     target,
     so_far.search,
@@ -224,7 +225,7 @@ def _as_far(
   stop: errors.Stopped,
   applied: plan_lib.Applied,
 ) -> tuning_lib.Tuning:
-  """The tuning of what was found so far; compiles nothing more."""
+  """The tuning from the results so far; compiles nothing more."""
   return tuning_lib.Tuning(
     plan=plan_of(target, search, applied=applied),
     search=search,
@@ -236,7 +237,7 @@ def _as_far(
 
 
 def _under(step: step_lib.Step, plan: plan_lib.Plan) -> step_lib.Step:
-  """A step under the plan's cap on channels; candidates have today's."""
+  """A step under the plan's cap on channels; candidates have today's cap."""
   step = step.capped(nccl_channels.most(plan.xla.options))
   return step.asking(evaluation.asked(plan.xla.options))
 
@@ -250,9 +251,9 @@ def plan_of(
   """The plan of a search's best candidate.
 
   Args:
-    target: what was searched.
-    search: the search, whose best candidate the plan is made from.
-    applied: what of the plan will be applied, as in the search.
+    target: what was tuned.
+    search: the search; the plan is made from its best candidate.
+    applied: the part of the plan that the job will apply, as in `tune`.
   """
   kept = search.best
   launched = _launched(target, search)
@@ -260,7 +261,7 @@ def plan_of(
   cap = channel_cap.none(launched)
   if limit is not None:
     cap = channel_cap.surest(launched, limit)
-  # A search that was stopped may repeat what is set today.
+  # The best of a stopped search may repeat what is set today.
   repeated = environment.already(search.planned.options)
   config = search.planned.without_options(repeated)
   variables = nccl_channels.variables(cap.max_channels)
@@ -288,9 +289,9 @@ def plan_of(
 
 
 def _limit(applied: plan_lib.Applied) -> settings_lib.Limit | None:
-  """How a cap limits channels, by the means that `applied` allows.
+  """How a cap that the job can set limits channels.
 
-  None if the step fixes the only cap that could be set.
+  None if the step fixes the only such cap.
   """
   if applied == "flags":
     is_fixed = nccl_channels.OPTION in environment.unchangeable()
@@ -299,7 +300,7 @@ def _limit(applied: plan_lib.Applied) -> settings_lib.Limit | None:
 
 
 def _measured_run(step: step_lib.Step) -> plan_lib.MeasuredRun | None:
-  """The run whose profile prices a step, and the share that it measured."""
+  """The run whose profile prices a step, with the measured shares of costs."""
   if step.measured is None:
     return None
   run = step.measured.run
@@ -319,10 +320,10 @@ def _measured_run(step: step_lib.Step) -> plan_lib.MeasuredRun | None:
 def _launched(
   target: target_lib.Target, search: candidates_lib.Search
 ) -> step_lib.Step:
-  """The step with the plan's options alone, which is all a launcher can set.
+  """The step with only the plan's options, which a launcher can set.
 
-  Options chosen for another form of the program may not have been tried on the
-  program as written.
+  Options chosen for another form of the program may be untried on the program
+  as written.
   """
   config = search.planned
   if not config.needs_process:
@@ -338,7 +339,7 @@ def _launched(
 def _nccl_settings(
   kept: candidates_lib.Candidate,
 ) -> tuple[plan_lib.NcclSetting, ...]:
-  """Settings of the keys that change their default, each with its gain."""
+  """Settings that differ from the default of their key, each with its gain."""
   step = kept.runs
   settings = []
   for key in step.keys:

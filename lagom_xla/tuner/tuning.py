@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The result of tuning a target: the plan, all that was tried, what acts."""
+"""The result of tuning a target: plan, candidates and effects."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from lagom_xla.verify import effects as effects_lib
 # No generated repr: fields hold whole modules.
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Tuning:
-  """What tuning a target found.
+  """The result of tuning a target.
 
   Attributes:
     plan: what to set.
-    search: all that was tried.
-    effects: what each knob of the plan was seen to do.
+    search: all candidates.
+    effects: the checked effect of each knob of the plan.
     compiled_before: the full compile with XLA's defaults, if there is one.
     compiled: the full compile with the plan, if there is one.
-    stopped: what stopped it before all was tried and checked; None if nothing.
-    advice: changes to the program, the largest gain first.
+    stopped: what stopped the tuning early; None if it finished.
+    advice: suggested changes to the program, the largest gain first.
   """
 
   plan: plan_lib.Plan
@@ -45,7 +45,7 @@ class Tuning:
     return (
       f"<tuning of {self.plan.module_name} for {self.plan.cluster.name}:"
       f" predicted {prediction.default_us / 1e3:.3g} ms per step by default and"
-      f" {prediction.xla_us / 1e3:.3g} ms with the plan's part for XLA>"
+      f" {prediction.xla_us / 1e3:.3g} ms with its XLA options>"
     )
 
   @property
@@ -57,7 +57,7 @@ class Tuning:
   def candidates(
     self,
   ) -> tuple[candidates_lib.Candidate | candidates_lib.Refused, ...]:
-    """All that was tried, XLA's defaults first."""
+    """All candidates, XLA's defaults first."""
     return (self.search.default, *self.search.others)
 
   @property
@@ -77,7 +77,10 @@ class Tuning:
 
   @property
   def lower_bound_us(self) -> float:
-    """A step time that no setting can beat, by default or with the plan."""
+    """A step time, in microseconds, that no setting can beat.
+
+    It holds for the step by default and with the plan.
+    """
     return lower_bound.us(self.before, self.kept.runs)
 
   @property
@@ -92,7 +95,7 @@ class Tuning:
 
   @property
   def num_trials(self) -> int:
-    """Configurations that the NCCL searches profiled."""
+    """The number of configurations that the NCCL searches predicted."""
     return sum(
       candidate.num_trials
       for candidate in self.candidates

@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The effect of a knob: what differs between schedules without and with it.
+"""The effect of a knob: the differences between schedules without and with it.
 
 XLA silently accepts options that do nothing in this version or for this module.
-So each knob is checked in what XLA made of the module. NCCL's settings and
-variables change no schedule: a setting acts if NCCL asks about one of its calls
-and would choose something else by itself.
+So each knob is checked in the module that XLA made. NCCL's settings and
+variables change no schedule: a setting acts if NCCL asks the tuner about one of
+its calls and would choose something else by itself.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Effect:
 
   Attributes:
     knob: an XLA option, an environment variable, or a tuning key in words.
-    value: what it was set to.
+    value: its value.
     acted: whether the step differs with it: its schedule or, for a NCCL
-      setting, what NCCL does in one of its calls. True also for what acts after
-      scheduling, which no schedule can show.
-    evidence: what was seen, in a sentence.
-    replaces: the value without it; "" if there is none.
+      setting, NCCL's choice for one of its calls. Also true for knobs that act
+      after scheduling, which no schedule can show.
+    evidence: the difference, in a sentence.
+    replaces: the value without the plan; "" if there is none.
     without_us: predicted step time in microseconds without it but with the rest
       of the plan; None if not predicted.
     with_us: the same with it.
@@ -68,13 +68,13 @@ class Effect:
 
   @property
   def gain_us(self) -> float | None:
-    """How much longer the step is without it; None if not predicted."""
+    """How much longer the step takes without it; None if not predicted."""
     if self.without_us is None or self.with_us is None:
       return None
     return self.without_us - self.with_us
 
 
-# Evidence that comes from no schedule begins with this.
+# Evidence that no schedule shows begins with this.
 _UNSEEN = "unseen"
 
 
@@ -84,7 +84,7 @@ def of_difference(
   without: overlap_lib.Analysis,
   with_it: overlap_lib.Analysis,
 ) -> Effect:
-  """The effect of a knob, by the schedules without and with it."""
+  """The effect of a knob, from the schedules without and with it."""
   seen = "; ".join(_differences(without, with_it))
   modules = [it.module for it in (without, with_it)]
   prints = {(plan_lib.fingerprint(m), digest.of(m.proto)) for m in modules}
@@ -192,7 +192,7 @@ def with_program_outcome(
   without: step_lib.Step,
   with_it: step_lib.Step,
 ) -> Effect:
-  """The effect of a form, with what it rewrote and how much it hides."""
+  """The effect of a form, with its rewrites and how much it hides."""
   if not (seen.acted and outcome.actions):
     return seen
   first, *others = outcome.actions
@@ -218,7 +218,7 @@ def of_orders(
   without: step_lib.Step,
   with_it: step_lib.Step,
 ) -> Effect:
-  """What orders did, under NCCL settings for all of the step's tuning keys.
+  """The effect of orders, under NCCL settings for all of its tuning keys.
 
   `without` is the step in XLA's own order, `with_it` the step in these orders.
   """
@@ -257,7 +257,7 @@ def replaced_value(name: str) -> str:
 def of_settings(
   settings: tuple[plan_lib.NcclSetting, ...], step: step_lib.Step
 ) -> tuple[Effect, ...]:
-  """The planned collectives that each NCCL setting reaches, and its gain."""
+  """The effect of each NCCL setting: collectives that it reaches, its gain."""
   seen = [_meets(entry, step) for entry in settings]
   configuration = dict(step.default)
   for entry, (is_met, _) in zip(settings, seen, strict=True):
@@ -300,10 +300,9 @@ def setting_in_words(entry: plan_lib.NcclSetting, setting: nccl.Setting) -> str:
 def of_environment(
   variables: Mapping[str, str], step: step_lib.Step
 ) -> tuple[Effect, ...]:
-  """Which of a step's collectives the cap in a plan's variables reaches.
+  """The effect of the cap in a plan's variables on a step's collectives.
 
-  Predicts both times without any other NCCL setting, as the cap stands in for
-  settings.
+  Both times are without other NCCL settings, which the cap replaces.
   """
   return tuple(
     _of_cap(
@@ -320,11 +319,11 @@ def of_environment(
 def of_option(
   options: Mapping[str, object], step: step_lib.Step
 ) -> tuple[Effect, ...]:
-  """Which of a planned step's collectives its cap by XLA reaches, if any."""
+  """The effect of XLA's cap on a planned step's collectives, if it has one."""
   name = nccl_channels.OPTION
   if name not in options:
     return ()
-  # Without the plan the cap is that of XLA_FLAGS, or none.
+  # Without the plan, the cap is that of XLA_FLAGS, if any.
   today = nccl_channels.most({})
   before = step.capped(today).default
   after = step.capped(nccl_channels.most(options)).default
@@ -402,7 +401,7 @@ def is_ruled_out(entry: plan_lib.NcclSetting) -> bool:
 def _meets(
   entry: plan_lib.NcclSetting, step: step_lib.Step
 ) -> tuple[bool, str]:
-  """Whether NCCL asks for a setting in a step, and where, as a sentence."""
+  """Whether NCCL asks for a setting in a step, and evidence in a sentence."""
   like_it = [
     c for c in step.analysis.collectives if step.key_of[c.name] == entry.key
   ]
@@ -452,7 +451,7 @@ def _meets(
 
 
 def _named(collective: collectives_lib.Collective, step: step_lib.Step) -> str:
-  """A collective's name, the module that it is from, and its source line."""
+  """A collective's name, its module and its source line."""
   module = step.analysis.module
   (computation,) = (
     c for c in module.computations.values() if c.name == collective.computation

@@ -1,13 +1,13 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The verification of a plan: steps with it and without each part of it.
+"""Verifies a plan: compares the step with it and without each part of it.
 
     verification = verify.verification.verify(plan, target)
     for effect in verification.effects: ...
 
 The effect of a part is what leaving it out changes, with the rest of the plan
-in place. Orders are not such a part: they belong to one schedule, and leaving
-out another part gives another schedule.
+in place. These comparisons leave out orders: they belong to one schedule, and
+leaving out another part gives another schedule.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ PROGRAM = "program"
 class Part:
   """A part of a config, as two configs that differ only in it.
 
-  `both_lack` names what both configs leave out of the whole one; "" for
-  nothing.
+  `both_lack` names what both leave out of the whole config; "" for nothing.
   """
 
   knob: str
@@ -51,11 +50,11 @@ class Part:
 
 
 def parts(config: config_lib.XlaConfig) -> Iterator[Part]:
-  """The parts of a config, without a cap on channels and without orders."""
+  """The parts of a config, except a cap on channels and orders."""
   config = dataclasses.replace(config, orders={})
   groups, profile = config.combine_groups, config.scheduler_profile
   if not config.program.is_as_written:
-    # Combine groups and a scheduler profile are for the rewritten program.
+    # Combine groups and scheduler profiles are for the rewritten program.
     alone = config_lib.XlaConfig(options=config.options)
     yield Part(
       knob=PROGRAM,
@@ -66,7 +65,7 @@ def parts(config: config_lib.XlaConfig) -> Iterator[Part]:
   for name in config.options:
     if name != nccl_channels.OPTION:
       # Combine groups overrule thresholds, which are for launchers that cannot
-      # set groups; so a threshold counts in the config without groups.
+      # set groups. So thresholds are compared in the config without groups.
       is_overruled = name in combine.OPTIONS and groups is not None
       with_it = config
       if is_overruled:
@@ -96,18 +95,18 @@ def parts(config: config_lib.XlaConfig) -> Iterator[Part]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verification:
-  """What a plan was seen to do.
+  """The checked effects of a plan, with step times for these compiles.
 
   Attributes:
     plan: the plan.
-    default_us: predicted step time without it, on this compile, with the
-      matrix-product libraries that the plan compiles with.
-    planned_us: predicted step time with all of it, on this compile.
+    default_us: predicted step time without the plan, but with its
+      matrix-product libraries.
+    planned_us: predicted step time with the whole plan.
     default_range_us: range of `default_us`.
-    gain_us: range of the plan's gain on this compile.
+    gain_us: range of the plan's gain.
     too_large: how much of a GPU's memory the step needs with the plan, if that
       is known to be too much and more than without it; else "".
-    effects: what each knob did.
+    effects: the effect of each knob.
   """
 
   plan: plan_lib.Plan
@@ -125,7 +124,7 @@ class Verification:
 
   @property
   def is_good(self) -> bool:
-    """Whether all of it acts, and the step fits and does not get longer."""
+    """Whether every knob acts, and the step fits and does not get longer."""
     return self.all_acted and not (self.loses or self.too_large)
 
   @property
@@ -135,11 +134,11 @@ class Verification:
 
 
 def verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
-  """Schedules a target with and without a plan, and says what each part did.
+  """Schedules a target with and without a plan, and checks each part's effect.
 
   Times are of the step that runs, as in the plan: a step that is short of
-  memory is compiled to the end. Every compile starts from the program, as the
-  job's will.
+  memory is compiled fully. Every compile starts from the program, as the job's
+  do.
 
   Raises:
     PlanError: the plan is for another module, cluster or version.
@@ -176,7 +175,7 @@ def _verify(plan: plan_lib.Plan, target: target_lib.Target) -> Verification:
 
 
 def _lost(plan: plan_lib.Plan) -> dict[str, object]:
-  """Options of a plan for a launcher that no launcher can set."""
+  """Options of a plan for launchers that launchers cannot set for this step."""
   fixed = {} if plan.needs_process else environment.unchangeable()
   return {n: v for n, v in plan.xla.options.items() if n in fixed}
 
@@ -198,13 +197,13 @@ def effects(
   planned: step_lib.Step,
   steps: evaluation.Steps,
 ) -> tuple[effects_lib.Effect, ...]:
-  """What each part of a plan did.
+  """The effect of each part of a plan.
 
   Args:
     plan: the plan.
     default: the step that runs today.
-    planned: the step that runs with all of the plan.
-    steps: of the target.
+    planned: the step that runs with the whole plan.
+    steps: steps of the target.
   """
   todays = arms_lib.todays(plan.xla)
   known = (todays, _compiled(plan.xla))
@@ -282,7 +281,7 @@ def _settings(
 ) -> step_lib.Configuration:
   """A plan's settings for a step's keys, and NCCL's own for the other keys.
 
-  A cap stands in for settings: it acts only in a plan without them.
+  A cap acts only in plans without settings.
   """
   cap = plan.nccl_env.get(nccl_channels.VARIABLE)
   has_settings = plan.nccl_settings or plan.needs_process
