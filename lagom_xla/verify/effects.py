@@ -75,7 +75,7 @@ class Effect:
 
 
 # Evidence that no schedule shows begins with this.
-_UNSEEN = "unseen"
+_UNSEEN = "not in the schedule"
 
 
 def of_difference(
@@ -89,11 +89,14 @@ def of_difference(
   modules = [it.module for it in (without, with_it)]
   prints = {(plan_lib.fingerprint(m), digest.of(m.proto)) for m in modules}
   if not seen and len(prints) > 1:
-    seen = "collectives overlap as many kernels, but other or reordered ones"
+    seen = (
+      "collectives overlap the same number of kernels, but different or"
+      " reordered ones"
+    )
   unseen = "no effect: the schedule is the same without it"
   later = pruning.AFTER_THE_SCHEDULE.get(knob)
   if later:
-    unseen = f"{_UNSEEN}: it sets {later}, after scheduling"
+    unseen = f"{_UNSEEN}: after scheduling, it sets {later}"
   return Effect(
     knob=knob,
     value=value,
@@ -124,8 +127,8 @@ def _differences(
   old, new = (len(memory.recomputed(a.module)) for a in both)
   if old != new:
     yield (
-      f"memory is short: {in_words.count(new, 'instruction')} instead of"
-      f" {old:,} run again"
+      "memory is short: XLA rematerializes"
+      f" {in_words.count(new, 'instruction')} instead of {old:,}"
     )
   kinds = sorted({c.kind for analysis in both for c in analysis.collectives})
   are_same = True
@@ -430,7 +433,7 @@ def _meets(
     return False, (
       "no effect: NCCL tells a tuner only the sizes of calls, and"
       f" {in_words.count(asked, 'collective')} like {like_it[0].name} cannot"
-      " be told from larger collectives by these"
+      " be told from larger ones by size"
     )
   sizes = {call.num_bytes for call in entry.calls}
   met = {

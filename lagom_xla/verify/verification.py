@@ -186,7 +186,7 @@ def _beaten(lost: Mapping[str, object]) -> Iterator[effects_lib.Effect]:
       knob=name,
       value=str(value),
       acted=False,
-      evidence=f"no effect by env.sh: {environment.BEATS}; change it there",
+      evidence=f"no effect through env.sh: {environment.BEATS}; set it there",
       replaces=str(environment.unchangeable()[name]),
     )
 

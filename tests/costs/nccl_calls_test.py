@@ -216,8 +216,7 @@ _SOME = [320, 80, 80]
     (
       *((_SOME, [160]), 160),
       "no effect: NCCL tells a tuner only the sizes of calls, and"
-      " 1 collective like c1 cannot be told from larger collectives by"
-      " these",
+      " 1 collective like c1 cannot be told from larger ones by size",
     ),
   ],
 )

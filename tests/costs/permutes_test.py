@@ -215,7 +215,9 @@ def test_their_option_is_offered_told_and_verified(
     [one.advice for one in explaining.of_step(step).before.collectives]
   )
   assert "Communicator: XLA runs it in a communicator of all GPUs" in advice
-  seen = effects.Effect(knob=_FLAG, value="true", acted=True, evidence="unseen")
+  seen = effects.Effect(
+    knob=_FLAG, value="true", acted=True, evidence="not in the schedule"
+  )
   assert effects.with_routes(seen, step, with_it).evidence == (
     "permutes in communicators of the GPUs that exchange data"
   )

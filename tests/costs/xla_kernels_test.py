@@ -346,7 +346,10 @@ def test_nccl_is_offered_for_a_ragged_exchange_and_said_to_run_it(exchanged):
   times_us = [s.timeline(s.default).step_time_us for s in (step, by_nccl)]
   assert times_us[1] < times_us[0] / 4
   unseen = effects.Effect(
-    knob="ragged", value="false", acted=True, evidence="unseen: it says what"
+    knob="ragged",
+    value="false",
+    acted=True,
+    evidence="not in the schedule: after scheduling, it sets",
   )
   assert effects.with_routes(unseen, step, by_nccl).evidence == (
     "1 ragged-all-to-all by an XLA kernel (8 SMs) without it"

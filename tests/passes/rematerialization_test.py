@@ -233,5 +233,5 @@ def test_an_option_that_changes_only_what_is_computed_again_has_an_effect():
   assert tuning.plan.xla.options
   for found in (tuning, verified):
     (effect,) = (e for e in found.effects if e.knob.startswith("xla_"))
-    assert "0 instructions instead of 1 run again" in effect.evidence
+    assert "rematerializes 0 instructions instead of 1" in effect.evidence
     assert effect.acted and effect.gain_us == pytest.approx(1000.0, rel=0.01)

@@ -109,4 +109,4 @@ def test_other_kernels_and_another_order_are_seen(kernels):
     "a", "b", analysis("sine", "cosine"), analysis(*kernels)
   )
   assert effect.acted
-  assert effect.evidence.endswith("kernels, but other or reordered ones")
+  assert effect.evidence.endswith("kernels, but different or reordered ones")

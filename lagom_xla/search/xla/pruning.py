@@ -33,9 +33,9 @@ from lagom_xla.search.xla import evaluation
 AFTER_THE_SCHEDULE = {
   "xla_gpu_enable_command_buffer": "how kernels are launched",
   "xla_disable_hlo_passes": "which passes run",
-  **dict.fromkeys(xla_kernels.UNSEEN, "what runs ragged-all-to-alls"),
-  collective_routes.CONNECTED: "which communicators permutes have",
-  collective_routes.LOCAL_COPIES: "what runs permutes and all-to-alls",
+  **dict.fromkeys(xla_kernels.UNSEEN, "how ragged-all-to-alls run"),
+  collective_routes.CONNECTED: "the communicators of permutes",
+  collective_routes.LOCAL_COPIES: "how permutes and all-to-alls run",
 }
 
 
