@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A plan: what to set, for which module and cluster, and what it should gain.
+"""A plan: settings for a module on a cluster, and their predicted gain.
 
 To read what a saved plan sets for XLA:
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A plan: what to set, for which module and cluster, and what it should gain.
+"""A plan: settings for a module on a cluster, and their predicted gain.
 
 A plan is plain data. It records the module fingerprint, cluster and versions
 that it was made for, so that it is refused for others, and the predicted gain
@@ -89,7 +89,7 @@ class Prediction:
   nccl_settings_gain_us: Range
 
   def step_us(self, applied: Applied) -> float:
-    """The step time with what is applied, in microseconds."""
+    """The step time with the applied part, in microseconds."""
     return {
       "flags": self.xla_us,
       "env": self.nccl_env_us,
@@ -97,7 +97,7 @@ class Prediction:
     }[applied]
 
   def gain_us(self, applied: Applied) -> Range:
-    """The gain of what is applied, in microseconds."""
+    """The gain of the applied part, in microseconds."""
     return {
       "flags": self.xla_gain_us,
       "env": self.nccl_env_gain_us,
@@ -159,7 +159,7 @@ class MeasuredRun:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-  """What to set, for which module and cluster, and what it should gain.
+  """Settings for a module on a cluster, and their predicted gain.
 
   Attributes:
     format_version: increased when a field changes its meaning.

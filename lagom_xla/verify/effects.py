@@ -43,7 +43,7 @@ _ms = in_words.milliseconds
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Effect:
-  """What one knob did.
+  """The effect of one knob.
 
   Attributes:
     knob: an XLA option, an environment variable, or a tuning key in words.
@@ -221,7 +221,7 @@ def of_orders(
   without: step_lib.Step,
   with_it: step_lib.Step,
 ) -> Effect:
-  """The effect of orders, under NCCL settings for all of its tuning keys.
+  """The effect of orders, under NCCL settings for all tuning keys.
 
   `without` is the step in XLA's own order, `with_it` the step in these orders.
   """

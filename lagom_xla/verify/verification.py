@@ -257,7 +257,7 @@ def _effect(
   without: step_lib.Step,
   with_it: step_lib.Step,
 ) -> effects_lib.Effect:
-  """The effect of leaving a part out."""
+  """The effect of one part."""
   effect = effects_lib.of_difference(
     part.knob, part.value, without.analysis, with_it.analysis
   )

@@ -238,7 +238,7 @@ _LEAST_GAIN = 1e-4
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-  """What a search found.
+  """The result of a search.
 
   Attributes:
     configuration: the surest settings; NCCL's own if no other surely gains.

@@ -199,7 +199,7 @@ def switches(
 
 
 def asked(options: Mapping[str, object]) -> routes_lib.Asked:
-  """How options on top of XLA_FLAGS route collectives, by which NCCL."""
+  """The routes that options on top of XLA_FLAGS ask for, and NCCL's version."""
   return routes_lib.Asked(
     symmetric=collective_routes.symmetric(options),
     asks_for_no_sm=collective_routes.asks_for_no_sm(options),
