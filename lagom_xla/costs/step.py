@@ -39,7 +39,7 @@ Configuration = Mapping[Key, nccl.Setting]
 # Cached attributes that are equal in all scenarios.
 _SHARED = (
   *("program", "key_of", "keys", "own_kernels", "default", "routes"),
-  "_modelled",
+  "_modeled",
 )
 
 
@@ -94,7 +94,7 @@ class Step:
     if not scenario.unmeasured:
       return bool(self.unmeasured)
     if scenario.scattered_reads != 1:
-      return any(cost.scattered_us for cost in self._modelled.values())
+      return any(cost.scattered_us for cost in self._modeled.values())
     return True
 
   def under(self, scenario: scenario_lib.Scenario) -> Step:
@@ -237,7 +237,7 @@ class Step:
         continue
       if self.kernel_cost(kernel).source == "measured":
         continue
-      if call is None:  # XLA calls cuFFT by an instruction of its own.
+      if call is None:  # XLA has its own instruction for cuFFT.
         found[instruction.name] = instruction.opcode
       elif not library_calls.takes_its_bytes(call):
         found[instruction.name] = call.custom_call_target
@@ -332,19 +332,19 @@ class Step:
   @functools.cached_property
   def _kernel_costs(self) -> Mapping[int, kernel_lib.KernelCost]:
     if self.scenario is scenario_lib.AS_PREDICTED:
-      return self._modelled
+      return self._modeled
     kernels = self.analysis.kernels
     return {
       id_: self.prices.kernel_in_scenario(
         cost, is_product=kernels[id_].category == "gemm"
       )
-      for id_, cost in self._modelled.items()
+      for id_, cost in self._modeled.items()
     }
 
   @functools.cached_property
-  def _modelled(self) -> Mapping[int, kernel_lib.KernelCost]:
+  def _modeled(self) -> Mapping[int, kernel_lib.KernelCost]:
     if self.kernels_from is not None:
-      return self.kernels_from._modelled
+      return self.kernels_from._modeled
     return {
       id_: self.prices.kernel(kernel)
       for id_, kernel in self.analysis.kernels.items()
