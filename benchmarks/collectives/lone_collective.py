@@ -12,7 +12,7 @@ copy S bytes on every device, as XLA reduces in place; that is added to what the
 model predicts. What else is not the collective is in fitted/collective.json.
 
 4 pairs on eight devices are i to i + 4. As many pairs as devices are either
-neighbours that exchange or a ring, in which a rank's send and its receive share
+neighbors that exchange or a ring, in which a rank's send and its receive share
 their channels: of two rows the slower one is taken for the ring.
 
 What NCCL ran is that of costs/nccl, with one rule of older NCCL that the rows
@@ -223,7 +223,7 @@ class Row(MeasuredCall):
 _cluster = functools.cache(cluster_lib.parse)
 _OLD_LL_BYTES = 32 * 16384
 _PERMUTE = "permute.simple"
-# Neighbours that exchange over more channels have to share some.
+# Neighbors that exchange over more channels have to share some.
 _MOST_LONE_CHANNELS = 4
 
 

@@ -47,7 +47,7 @@ def module(num_collectives: int) -> cases.Case:
     f"{num_collectives} gathers",
     "1x8xh100",
     layout="fsdp",
-    # Not in order of size, so that neighbours differ.
+    # Not in order of size, so that neighbors differ.
     hidden=tuple(
       2048 + 8 * (7 * i % num_collectives) for i in range(num_collectives)
     ),

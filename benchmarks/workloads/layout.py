@@ -63,7 +63,7 @@ class Layout:
     return dataclasses.replace(self, data=1, model=1)
 
   def mesh(self, devices: Any) -> jax.sharding.Mesh:
-    """The devices in the axes (data, model); neighbours share products.
+    """The devices in the axes (data, model); neighbors share products.
 
     Raises:
       ValueError: the layout is for another number of devices.

@@ -27,7 +27,7 @@ class _Box:
     x: its left side, in pixels, as the others.
     y: its top.
     width: of it.
-    fill: its colour: ours, or what we did not write.
+    fill: its color: ours, or what we did not write.
     lines: its words, the first of which is its name.
   """
 

@@ -77,7 +77,7 @@ def of_analysis(
           moves=sentences.moved(arrays.moved(one)),
           num_bytes=one.nccl_bytes,
           executions=one.executions,
-          # Collectives that XLA adds or combines have the line of neighbours.
+          # Collectives that XLA adds or combines have the line of neighbors.
           source=lines.of(computation, instruction),
         )
       one = analysis.copies.get(instruction.id) or analysis.kernels.get(

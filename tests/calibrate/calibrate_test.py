@@ -65,7 +65,7 @@ def _read(
     lambda rank, line: f"\x1b[32m{line}\x1b[0m",
     lambda rank, line: f"{line}\r",
   ],
-  ids=["bare", "mpirun", "tagged", "srun", "pod", "kubectl", "colour", "crlf"],
+  ids=["bare", "mpirun", "tagged", "srun", "pod", "kubectl", "color", "crlf"],
 )
 def test_a_run_is_read_whatever_a_launcher_puts_around_its_lines(
   tmp_path, prefixed

@@ -286,10 +286,10 @@ def test_keyword_arguments_reach_the_function_as_text(h100s, steps, function):
   assert kinds_of(target) == [("all-gather", 4 * 128 * 128)]
 
 
-def test_a_file_imports_its_neighbours(h100s, tmp_path):
-  (tmp_path / "neighbour_of_a_step.py").write_text(step_sources.SOURCE)
+def test_a_file_imports_its_neighbors(h100s, tmp_path):
+  (tmp_path / "neighbor_of_a_step.py").write_text(step_sources.SOURCE)
   file = tmp_path / "imports.py"
-  file.write_text("from neighbour_of_a_step import factory\n")
+  file.write_text("from neighbor_of_a_step import factory\n")
   target = load.load(f"{file}:factory", _CLUSTER)
   assert kinds_of(target) == [("all-gather", 4 * 64 * 64)]
 

@@ -438,7 +438,7 @@ def _turned(
 @pytest.mark.parametrize(
   ("kind", "order", "copied", "is_scattered"),
   [
-    # The neighbour of an element is read 2**19 elements later, when L2 has lost
+    # The neighbor of an element is read 2**19 elements later, when L2 has lost
     # it: 64 bytes are fetched for 8.
     ("kLoop", (3, 1, 0, 2), "{3,2,1,0}", True),
     # It is read 256 elements later.
@@ -467,7 +467,7 @@ def test_a_loop_that_transposes_fetches_what_it_does_not_use(
   assert cost.run_us == pytest.approx(scattered_us + written_us, rel=0.002)
 
 
-def test_neighbours_of_one_fetch_are_fetched_once():
+def test_neighbors_of_one_fetch_are_fetched_once():
   module = hlo_text.load(
     "p = f32[1073741824,2] parameter(0)\n"
     "ROOT f = f32[2,1073741824] fusion(p), kind=kLoop, calls=turn",

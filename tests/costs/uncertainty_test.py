@@ -268,7 +268,7 @@ def test_no_setting_costs_time_where_a_part_of_the_model_is_wrong(
   assert min(_gains_us(step, channel_cap.surest(step).configuration)) >= 0
 
 
-def test_what_only_a_mean_favours_is_not_chosen():
+def test_what_only_a_mean_favors_is_not_chosen():
   # Hardly hidden: the fewest channels that hide it are best as predicted.
   step = _step(128 * _MIB, kernel_us=900.0)
   by_mean = lockstep.run_step(balance.Balance(), step).configuration

@@ -35,7 +35,7 @@ _CASES: list[tuple[step_lib.Layout, step_lib.Layers, bool, int, Any]] = [
   ("tp_sp", "scan", True, 2, "merged"),
 ]
 # Loops keep XLA from fusing across layers. Unrolled layers it may fuse with
-# other neighbours than before, and then adds in another order: a rounding of
+# other neighbors than before, and then adds in another order: a rounding of
 # the largest number in each step.
 _FUSED_ANEW = step_lib.NUM_STEPS * 2.0**-23
 

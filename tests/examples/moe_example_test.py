@@ -135,9 +135,9 @@ def test_balance_loss_is_one_for_busy_experts_and_more_for_one():
   even = jnp.full((1, 4, 4), 0.25)
   each_its_own = jnp.arange(4)[None, :, None]
   assert moe_model.balance_loss(even, each_its_own) == pytest.approx(1)
-  favourite = jax.nn.one_hot(jnp.zeros((1, 4), jnp.int32), 4)
+  favorite = jax.nn.one_hot(jnp.zeros((1, 4), jnp.int32), 4)
   all_to_one = jnp.zeros((1, 4, 1), jnp.int32)
-  assert moe_model.balance_loss(favourite, all_to_one) == pytest.approx(4)
+  assert moe_model.balance_loss(favorite, all_to_one) == pytest.approx(4)
 
 
 def test_experts_compute_the_weighted_sum_of_those_that_are_chosen():

@@ -119,7 +119,7 @@ class Browser:
     )
 
   def _emulate(self, width: int, scheme: str) -> None:
-    """Gives the page a width, and a scheme of colours."""
+    """Gives the page a width, and a scheme of colors."""
     self.send(
       "Emulation.setDeviceMetricsOverride",
       width=width,

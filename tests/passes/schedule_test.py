@@ -513,9 +513,7 @@ def _running_instruction(module: hlo.Module, opcode: str) -> hlo.Instruction:
   )
 
 
-def _with_neighbours_swapped(
-  module: hlo.Module, *are_async: bool
-) -> hlo.Module:
+def _with_neighbors_swapped(module: hlo.Module, *are_async: bool) -> hlo.Module:
   """A module in which the first such two instructions change places."""
   other = module.copy()
   for computation_id in module.executions:
@@ -528,7 +526,7 @@ def _with_neighbours_swapped(
       if starts == list(are_async) and all(map(max, starts, is_fusion)):
         ids[n], ids[n + 1] = ids[n + 1], ids[n]
         return other
-  raise AssertionError("There are no such neighbours.")
+  raise AssertionError("There are no such neighbors.")
 
 
 def test_names_numbers_and_source_lines_do_not_count(train_step_module):
@@ -543,13 +541,13 @@ def test_names_numbers_and_source_lines_do_not_count(train_step_module):
   assert digest.of(other) == digest.of(train_step_module.proto)
 
 
-def test_of_two_neighbours_only_what_a_kernel_runs_beside_counts(
+def test_of_two_neighbors_only_what_a_kernel_runs_beside_counts(
   train_step_module,
 ):
-  kernels = _with_neighbours_swapped(train_step_module, False, False)
+  kernels = _with_neighbors_swapped(train_step_module, False, False)
   assert kernels.proto != train_step_module.proto
   assert digest.of(kernels.proto) == digest.of(train_step_module.proto)
-  beside = _with_neighbours_swapped(train_step_module, True, False).proto
+  beside = _with_neighbors_swapped(train_step_module, True, False).proto
   assert digest.of(beside) != digest.of(train_step_module.proto)
   # The content has no order.
   assert digest.of_content(beside) == digest.of_content(train_step_module.proto)

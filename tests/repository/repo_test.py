@@ -92,7 +92,7 @@ def test_everything_that_build_names_exists():
   assert not empty, f"remove these from BUILD: {empty}"
 
 
-def test_every_python_file_starts_with_the_licence_header():
+def test_every_python_file_starts_with_the_license_header():
   bare = sorted(
     name
     for name in _python_files() - _GENERATED

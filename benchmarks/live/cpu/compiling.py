@@ -7,7 +7,7 @@ name only; the user's own compiles go on in other threads. So the module of a
 way has a name of its own, which is also what a profile of it shows.
 
 Groups are of all-reduces that are ready at about the same time. A collective
-starts when its last array is ready, so that neighbours in time belong together,
+starts when its last array is ready, so that neighbors in time belong together,
 up to a size. Which those are is told by the longest chain of products before
 each: in a backward pass that is the layer.
 """

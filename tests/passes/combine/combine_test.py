@@ -136,7 +136,7 @@ def test_without_groups_all_stay_alone(name, request):
 @pytest.mark.parametrize("kind", ["all-gather", "reduce-scatter"])
 def test_groups_are_combined_and_the_rest_stays_alone(unrolled, kind):
   first, second, third, fourth, fifth, *_ = _of_kind(unrolled, kind)
-  # Neither neighbours only nor in the module's order.
+  # Neither neighbors only nor in the module's order.
   groups = ((third, first), (second, fifth, fourth))
   scheduled = _scheduled(unrolled, groups)
   rest = set(_candidates(unrolled)) - {first, second, third, fourth, fifth}
