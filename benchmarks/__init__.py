@@ -1,3 +1,3 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The cost model's errors, the searchers' worth, and the speed of lagom_xla."""
+"""Benchmarks of the cost model's errors, the searches, and the code's speed."""

@@ -1,18 +1,17 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The cost model's errors on figures that were measured elsewhere.
+"""Errors of the cost model on figures that others measured.
 
     python -m benchmarks.accuracy [--data FOLDER] [--plot=FILE.png]
         [--format=text|csv] [--csv=FOLDER]
 
 Predicts each figure and prints the relative errors by group. Tables of figures
-come with the benchmarks (benchmarks/data); rows of nccl-tests, modules and
-traces of whole steps do not, and are read from the folder that --data names.
-What is not there is left out, and named on stderr. Groups that say "held out"
-are of fits that did not see the system they are judged on, those that say
-"calibrated" of systems of which a third of the rows was seen, and "unseen" ones
-of systems that the model was not made on. --plot draws what was predicted over
-what was measured.
+are in benchmarks/data. Rows of nccl-tests, and modules and traces of whole
+steps, are read from the folder in --data; missing ones are reported on stderr
+and skipped. In "held out" groups, the fit did not see the judged system. In
+"calibrated" groups, it saw a third of the system's rows. "Unseen" groups are
+systems that were unknown when the model was made. --plot draws predictions over
+measurements.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ _NODE = re.compile(
 
 
 def nccl_choices() -> Iterator[groups.Group]:
-  """What NCCL 2.32.3 itself chooses and predicts."""
+  """The choices and predictions of NCCL 2.32.3 itself."""
   table = data_lib.rows("nccl_2_32_3_choices")
   mismatches, times = [], []
   for row in table:
@@ -93,7 +92,7 @@ def _cluster(node: str, num_nodes: int) -> cluster_lib.Cluster:
   found = _NODE.fullmatch(node)
   if found is None:
     raise ValueError(f"{node!r} is not a node this benchmark can describe.")
-  # The library was asked about nodes with Intel CPUs.
+  # The tables of NCCL are for nodes with Intel CPUs.
   figures: dict[str, object] = {"cpu_vendor": "intel"}
   if found["nics"]:
     figures["num_nics"] = int(found["nics"])
@@ -111,7 +110,7 @@ _SIZES = {True: "64 KiB and more", False: "below 64 KiB"}
 
 
 def collectives() -> Iterator[groups.Group]:
-  """Lone collectives, by device, small ones apart."""
+  """Lone collectives by device, with separate groups for small ones."""
   yield from groups.by_name(
     "collectives: ",
     (
@@ -160,17 +159,17 @@ def _gpu(name: str) -> cluster_lib.Gpu:
   return cluster_lib.parse(f"1x1x{name}").gpu
 
 
-# Whose lone products were fitted, or those of the same chip at its full power.
+# GPUs with fitted lone products, or with the same chip at full power.
 _NEAR = ("a100_80", "h100", "h200", "gh200", "b200", "gb200", "b300")
 
 
 def unseen_products() -> Iterator[groups.Group]:
-  """The fastest products that users found, on GPUs like the fits' or others.
+  """The fastest products that users found, on GPUs like the fits' or not.
 
-  Of each GPU, type and table there is the shape of the highest rate among
-  thousands that mamf-finder tries, one product at a time. Nothing was fitted to
-  them. They are the best of what varies, so the model should find them a little
-  slower.
+  For each GPU, type and table, the shape with the highest rate among thousands
+  that mamf-finder tries, one product at a time. Nothing was fitted to them.
+  Since these are the best of varying times, the model should predict slightly
+  longer ones.
   """
   yield from groups.by_name(
     "unseen products: ", map(_unseen, data_lib.rows("unseen/products"))
@@ -196,7 +195,7 @@ _PANELS = ("products", "collectives")
 
 
 def draw(found: Sequence[groups.Group], file: pathlib.Path) -> None:
-  """Writes the picture; groups are sorted into panels by their names."""
+  """Writes the plot, with a panel for each kind of group."""
   import matplotlib.pyplot as plt
 
   figure, axes = plt.subplots(
@@ -225,7 +224,7 @@ def draw(found: Sequence[groups.Group], file: pathlib.Path) -> None:
 
 
 def main() -> None:
-  """The command."""
+  """Runs the command."""
   parser = table_lib.parser("benchmarks.accuracy", __doc__)
   parser.add_argument("--data", type=table_lib.folder)
   parser.add_argument("--plot", type=pathlib.Path)
@@ -241,7 +240,7 @@ def all_groups(data: pathlib.Path | None = None) -> Iterator[groups.Group]:
   """Every group that can be compared here.
 
   Args:
-    data: the folder with modules and traces; None leaves their groups out.
+    data: the folder with modules and traces; None skips their groups.
   """
   yield from nccl_choices()
   yield from collectives()
@@ -275,7 +274,7 @@ def _nccl_tests(folder: pathlib.Path) -> Iterator[groups.Group]:
   yield from nccl_sweeps.compare(folder)
 
 
-# File or folder of --data -> what compares it.
+# File or folder in --data -> the function that compares it.
 _STEPS: Mapping[str, Callable[[pathlib.Path], Iterator[groups.Group]]] = {
   "nccl_tests": _nccl_tests,
   "contention": lone_kernels.groups_of_pytorch,

@@ -1,15 +1,15 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Dispatch of a tuned step: what a call costs beyond one under plain jit.
+"""Cost of calling a tuned step, compared with plain jit.
 
     python -m benchmarks.dispatch [--arguments=1,64]
 
-Blocks of calls of a tiny step take turns, A B B A: as jit runs it, and as it is
-once the step is watched, as tuning is done or, with so tiny a step, waits.
-Measured on CPU; a call's way to XLA is the same on GPUs. Counted is the
-processor time of the calling thread, on which other work of the machine does
-not act. Printed are medians over blocks in
-nanoseconds a call, and the difference's median and quartiles over pairs.
+Blocks of calls of a tiny step alternate, A B B A, between plain jit and the
+tuned step once it is only watched, because tuning is done or, for such a tiny
+step, waits. Measured on CPUs; dispatch is the same on GPUs. Counts the
+processor time of the calling thread, which other work on the machine does not
+affect. Prints medians over blocks in nanoseconds per call, and the median and
+quartiles of the difference over pairs.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _MOST_CALLS = 5000
 
 
 def measure(num_arguments: int) -> dict[str, float]:
-  """Measures the calls of a step that takes and returns so many arrays."""
+  """Measures calls of a step that takes and returns this many arrays."""
 
   def step(arrays: list[jax.Array]) -> list[jax.Array]:
     return [array + 1 for array in arrays]
 
   arrays = [jnp.zeros(()) for _ in range(num_arguments)]
   jitted = jax.jit(step)
-  # It has no collectives, so that nothing is proposed.
+  # The step has no collectives, so nothing is proposed.
   cpu.plug_in()
   tuned = lagom_xla.tune(jax.jit(step), cache=False)
   jitted(arrays)
@@ -49,7 +49,7 @@ def measure(num_arguments: int) -> dict[str, float]:
     if "now: wa" in tuned.report():  # Watched, while tuning waits or is done.
       break
   else:
-    raise RuntimeError("the step does not come to be watched")
+    raise RuntimeError("tuning of the step did not end")
   jit_ns, tuned_ns = [], []
   for number in range(_NUM_PAIRS):
     pair = ((jitted, jit_ns), (tuned, tuned_ns))
@@ -68,7 +68,7 @@ def measure(num_arguments: int) -> dict[str, float]:
 
 
 def _block_ns(step: Callable[..., Any], arrays: list[jax.Array]) -> float:
-  """Processor time a call, with nothing in flight before and after."""
+  """Processor time per call, with nothing in flight before and after."""
   results: Any = None
   gc.disable()
   try:
@@ -82,7 +82,7 @@ def _block_ns(step: Callable[..., Any], arrays: list[jax.Array]) -> float:
 
 
 def main() -> None:
-  """The command."""
+  """Runs the command."""
   parser = table_lib.parser("benchmarks.dispatch", __doc__)
   parser.add_argument("--arguments", type=table_lib.names, default=("1", "64"))
   arguments = parser.parse_args()
@@ -90,7 +90,7 @@ def main() -> None:
   columns = dict.fromkeys(rows[0], ".0f")
   table = table_lib.Table(
     name="dispatch",
-    title="Nanoseconds of a call, as jit runs a step and tuned",
+    title="Nanoseconds per call, with plain jit and tuned",
     columns=table_lib.columns(**columns),
     rows=rows,
   )

@@ -4,17 +4,17 @@
 
     python -m benchmarks.errors --data FOLDER [--write] [--format=text|csv]
 
-Spreads are of the groups of `python -m benchmarks.accuracy`, of each part those
-that were held out, where there are any. An error is ln(measured / predicted),
-and a spread what 90 % of the errors are within; it always holds 0. One error
-counts what a plan can choose or a step adds up: a measured collective; what all
-kernels lose beside one collective, weighted by that loss; all kernels of a step
-that ran alone, drawn anew from its classes (a bootstrap), for only their sum
-counts; and a whole step that was predicted from its module.
+Computes the spreads from the groups of `python -m benchmarks.accuracy`, from
+held-out groups if a part has any. An error is ln(measured / predicted). A
+spread contains 90 % of the errors, and always 0. The unit of an error is
+something that a plan can choose or a step adds up: a measured collective; the
+loss of all kernels beside one collective, weighted by that loss; the sum of all
+kernels of a step that ran alone, resampled from its classes (a bootstrap); and
+a whole step predicted from its module.
 
-Two errors count both ways: of the ratio of two algorithms, because which is
-NCCL's own differs by size and GPU; and of a step's kernels, because in which
-direction the next step's are wrong the few traced ones do not tell.
+Two kinds of errors count with both signs: those of the ratio of two algorithms,
+because NCCL's own choice differs by size and GPU; and those of a step's
+kernels, because the few traced steps do not show the sign for the next one.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from benchmarks import table as table_lib
 from lagom_xla import costs
 from lagom_xla.costs import uncertainty
 
-# Slowdowns of less are the noise of a trace.
+# Smaller slowdowns are noise of a trace.
 _LEAST_LOSS = 0.05
 
-# Steps made of each traced one, by drawing from its kernels; the seed is fixed.
+# Bootstrap samples of each traced step's kernels; the seed is fixed.
 _NUM_DRAWS = 1000
 
 
-# ln(measured / predicted) of so many figures, and what each weighs.
+# The number of figures, ln(measured / predicted), and weights.
 _Errors = tuple[int, np.ndarray, np.ndarray]
 
 
@@ -52,7 +52,7 @@ def _of_figures(group: groups_lib.Group) -> _Errors:
 
 
 def _of_losses(group: groups_lib.Group) -> _Errors:
-  """By collective, of ratios that are named "KERNEL beside COLLECTIVE"."""
+  """Errors by collective; comparisons are named "KERNEL beside COLLECTIVE"."""
   beside = collections.defaultdict(list)
   for comparison in group.comparisons:
     beside[comparison.what.rpartition(" beside ")[2]].append(comparison)
@@ -67,7 +67,7 @@ def _of_losses(group: groups_lib.Group) -> _Errors:
 
 
 def _of_sums(group: groups_lib.Group) -> _Errors:
-  """Of the sums of figures that are drawn from these."""
+  """Errors of sums over bootstrap samples of the figures."""
   predicted = np.array([c.predicted for c in group.comparisons])
   measured = np.array([c.measured for c in group.comparisons])
   n = len(measured)
@@ -81,17 +81,17 @@ _BY_PART: Mapping[str, Callable[[groups_lib.Group], _Errors]] = {
   "products": _of_sums,
   "other_kernels": _of_sums,
 }
-# Of other parts another figure's error is likely to have the same sign.
+# In the other parts, errors of other figures are likely to have the same sign.
 _BOTH_WAYS = ("short_settings", "long_settings", "products", "other_kernels")
 
 
-# In names of groups whose figures no fit saw.
+# Marks of groups whose figures no fit saw.
 _HELD_OUT = ("held out", "calibrated on a third")
 _FABRIC = r"(?P<fabric>infiniband|roce|efa|slingshot|tcpxo?)"
 _CALIBRATED = "nccl-tests, calibrated on a third"
-# Whose times the data decide, which no module has.
+# Times of colliding scatters depend on the data, which no module has.
 _LESS_SCATTERS = ", less colliding scatters"
-# Part -> its groups of benchmarks.accuracy; each `fabric` is a part of its own.
+# Part -> its groups of benchmarks.accuracy; each `fabric` is a separate part.
 _GROUPS = {
   "small_collectives": r"collectives: .*, below 64 KiB",
   "within_nodes": r"nccl-tests(, held out)?: one node, 64 KiB and more",
@@ -116,7 +116,7 @@ _NOT_FITTED = ("few_channels", "short_settings", "long_settings")
 def spreads(
   found: Iterable[groups_lib.Group],
 ) -> dict[str, uncertainty.Spread]:
-  """The spread of each part that these groups show."""
+  """The spread of each part that has groups."""
   groups = {group.name: group for group in found}
   for name in [name for name in groups if name.endswith(_LESS_SCATTERS)]:
     groups.pop(name.removesuffix(_LESS_SCATTERS), None)
@@ -153,20 +153,20 @@ def _spread(part: str, shown: Sequence[groups_lib.Group]) -> uncertainty.Spread:
 
 
 def _quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
-  """Of weighted values, the one below which this share of all weight is."""
+  """The weighted quantile: the value above this share of all weight."""
   order = np.argsort(values)
   below = (np.cumsum(weights[order]) - weights[order] / 2) / weights.sum()
   return float(f"{np.interp(share, below, values[order]):.3g}")
 
 
 def document(found: Mapping[str, uncertainty.Spread]) -> dict[str, Any]:
-  """What errors.json has to hold."""
+  """The contents of errors.json."""
   parts = {part: dataclasses.asdict(found[part]) for part in found}
   return {**costs.read_fitted("errors"), "parts": parts}
 
 
 def main() -> None:
-  """The command."""
+  """Runs the command."""
   parser = table_lib.parser("benchmarks.errors", __doc__)
   parser.add_argument("--data", type=table_lib.folder, required=True)
   parser.add_argument("--write", action="store_true")

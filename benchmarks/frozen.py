@@ -1,17 +1,17 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What commands say, recorded, for a change of the code to be held to.
+"""Records the output of commands, to check that a change does not alter it.
 
   python -m benchmarks.frozen record FOLDER [--data FOLDER] [--only=NAME,...]
   python -m benchmarks.frozen compare BEFORE AFTER
 
-`record` runs each case as a user would, and keeps what it printed as JSON and
-the files of its plan. A case that fails is recorded as its error. Cases of
-modules, traces and logs need --data. `compare` prints where two recordings
-differ, field by field; it fails if they do, but for these: times of a search
-(cases named tune-...) may be 0.1 % longer, or any amount shorter, and then what
-follows from its choices may be anything. Recordings are of one version of JAX
-each; where that differs, nothing is compared.
+`record` runs each case as a user would, and stores the JSON that it prints and
+the files of its plan, or its error if it fails. Cases with modules, traces and
+logs need --data. `compare` prints the differences of two recordings field by
+field, and fails if there are any, with one exception: times of a search (cases
+named tune-...) may be up to 0.1 % longer, or shorter by any amount, and then
+everything that follows from its choices may differ. Recordings of different
+versions of JAX are not compared.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _MOE = "examples/moe/train.py:train_step"
 _GPT = "examples/gpt/train.py:train_step"
 _HLO = "{data}/hlo/hlo_"
 _ONE_NODE, _TWO_NODES = "--cluster=1x8xh100", "--cluster=2x8xh100"
-# Case -> what is run. {out} is its plan, {data} the folder of shared data; what
-# names the plan of another case comes after it.
+# Case -> the command line. {out} is its plan, {data} the data folder. A case
+# that uses the plan of another one comes after it.
 _CASES: Mapping[str, Sequence[str]] = {
   "inspect-mlp": ("inspect", _MLP, _ONE_NODE),
   "inspect-llama": ("inspect", _LLAMA, _TWO_NODES),
@@ -87,20 +87,20 @@ _MOST_LONGER = 1e-3
 _MOST_SHOWN = 12
 
 
-# A field, its value before, and its value since; None where it is not there.
+# A field, and its values before and after; None if it is missing.
 _Difference = tuple[str, Any, Any]
 
 
 def record(
   folder: pathlib.Path, data: pathlib.Path | None, names: Sequence[str]
 ) -> None:
-  """Runs cases, and writes a JSON for each."""
+  """Runs cases, and writes a JSON file for each."""
   folder.mkdir(parents=True, exist_ok=True)
   plans = folder / "plans"
   for name in names:
     words = _CASES[name]
     if data is None and any("{data}" in word for word in words):
-      print(f"{name}: left out, it needs --data", file=sys.stderr)
+      print(f"{name}: skipped, it needs --data", file=sys.stderr)
       continue
     out = plans / name
     shutil.rmtree(out, ignore_errors=True)
@@ -111,7 +111,7 @@ def record(
     recorded["jax"] = jax.__version__
     recorded["files"] = _files(out)
     text = json.dumps(recorded, indent=1, sort_keys=True)
-    # Where a recording, its data and the code are must not be in it.
+    # A recording must not contain the paths of its folder, data and code.
     for path, word in ((folder, "FOLDER"), (data, "DATA"), (_ROOT, "ROOT")):
       text = text.replace(str(path), word)
     (folder / f"{name}.json").write_text(text, encoding="utf-8")
@@ -119,7 +119,7 @@ def record(
 
 
 def _unpacked(word: str, folder: pathlib.Path) -> str:
-  """A trace as JAX writes it; commands read packed modules, not traces."""
+  """Unpacks a trace; commands read packed modules, but not packed traces."""
   if not word.endswith(".xplane.pb.xz"):
     return word
   packed = pathlib.Path(word)
@@ -146,7 +146,7 @@ def _run(words: Sequence[str]) -> dict[str, Any]:
 
 
 def _files(plan: pathlib.Path) -> dict[str, Any]:
-  """The files of a plan that a job reads, text as text, all else as hashes."""
+  """The files of a plan that a job reads: text as it is, others as hashes."""
   found: dict[str, Any] = {}
   for path in sorted(plan.glob("*")):
     if path.name == "env.sh":
@@ -161,7 +161,7 @@ def _files(plan: pathlib.Path) -> dict[str, Any]:
 def compare(
   before: pathlib.Path, after: pathlib.Path
 ) -> dict[str, list[_Difference]]:
-  """Where two recordings differ, by case; cases of one alone are left out."""
+  """Differences of two recordings, by case; skips cases that only one has."""
   found = {}
   for path in sorted(before.glob("*.json")):
     other = after / path.name
@@ -195,7 +195,7 @@ def _differences(
 
 def _is_same(one: Any, other: Any) -> bool:
   if isinstance(one, float) and isinstance(other, float):
-    # Sums of floats may be made in another order.
+    # Floats may have been added in another order.
     return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
   return one == other
 
@@ -213,7 +213,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def main() -> None:
-  """The command."""
+  """Runs the command."""
   parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
   commands = parser.add_subparsers(dest="command", required=True)
   recording = commands.add_parser("record")

@@ -1,15 +1,15 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What others measured that a change gains, beside what is predicted of it.
+"""Gains of changes: measured by others, and predicted.
 
     python -m benchmarks.gains [--data FOLDER] [--only=PART,...]
         [--format=text|csv] [--csv=FOLDER]
 
-Parts: symmetric, streams, forms. Nothing is fitted to any of these
-gains. XLA's modules are compiled where the folder of `benchmarks.accuracy` has
-them; that and streams take minutes. Strands and slices are of
-benchmarks/strands/results/forms.csv, which takes `benchmarks.strands` hours.
-What cannot be predicted is a row that says why.
+Parts: symmetric, streams, forms. Nothing is fitted to these gains. XLA's
+modules are compiled if --data (the folder of `benchmarks.accuracy`) has them;
+this and streams take minutes. Strands and slices come from
+benchmarks/strands/results/forms.csv, which `benchmarks.strands` computes in
+hours. Rows without a prediction say why.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from lagom_xla.search.xla import knobs
 _H100S = cluster_lib.parse("1x8xh100")
 _MIB = 2**20
 
-# Lone collectives of eight H100s in bf16, the least of all ranks' times of
-# NCCL 2.29's own kernels and of those for symmetric buffers: kind, MiB, us.
+# Lone collectives of eight H100s in bf16: kind, MiB, and us of NCCL 2.29's
+# usual kernels and of those for symmetric buffers, minima over ranks.
 _LONE = (
   ("all-gather", 2, 20.2, 10.9),
   ("all-gather", 8, 43.4, 27.4),
@@ -50,13 +50,13 @@ _LONE_SOURCE = "NVIDIA/Megatron-LM#5596"
 # "Converges by around 256 MiB".
 _LARGE = ("all-gather", 256, 1.0, "NVIDIA/Megatron-LM#5655")
 
-# Modules of XLA's, on 1x8 H100s: name, gain, source.
+# XLA's modules, on 1x8 H100s: name, gain, source.
 _MODULES = (
   ("llama31_8b_bf16_1x8", 1.07, "openxla/xla#33613, #36462"),
   ("llama31_8b_fp8_1x8", 1.08, "openxla/xla#36462"),
 )
 # Llama 3 8B of examples/: cluster, sequences of 8,192 tokens, gain, source.
-# TorchTitan's own size is a sequence per GPU; PyTorch's is not told.
+# TorchTitan used one sequence per GPU; PyTorch's batch size is unknown.
 _LLAMAS = (
   ("1x4xgb200", 4, 1.023, "pytorch/torchtitan#3105, compiled"),
   ("1x4xgb200", 4, 1.011, "pytorch/torchtitan#3105, eager"),
@@ -64,7 +64,8 @@ _LLAMAS = (
 )
 _NO_SUCH_STEP = "no step here has its layers"
 
-# The layers of the model are not told, nor its kernels; 70B is ours.
+# The source gives neither the model's layers nor its kernels; 70B is our
+# choice.
 _STREAMS = "openxla/xla#36839"
 _STREAMS_GAIN = 1.16
 _TWO_FABRICS: Mapping[str, str] = {
@@ -93,7 +94,7 @@ def _row(
 
 
 def _symmetric(data: pathlib.Path | None) -> Iterator[table_lib.Row]:
-  """Symmetric buffers: of lone collectives, and of steps."""
+  """Rows of symmetric buffers: lone collectives, and steps."""
   for kind, mib, by_kernel_us, by_window_us in _LONE:
     measured = by_kernel_us / by_window_us
     yield _row(
@@ -144,7 +145,7 @@ def _symmetric(data: pathlib.Path | None) -> Iterator[table_lib.Row]:
 
 
 def _gain_alone(kind: str, mib: int) -> float:
-  """How many times faster a lone collective of eight H100s is so."""
+  """Speedup of a lone collective of eight H100s by symmetric buffers."""
   key = collective_lib.TuningKey(
     kind=kind, num_ranks=8, num_nodes=1, num_bytes=mib * _MIB
   )
@@ -167,7 +168,7 @@ def _gain(
   before: knobs.XlaOptions,
   after: knobs.XlaOptions,
 ) -> float:
-  """How many times faster a step is scheduled to be with other options."""
+  """Predicted speedup of a step by other options."""
   before_us, after_us = (
     step.timeline(step.default).step_time_us
     for step in (
@@ -179,7 +180,7 @@ def _gain(
 
 
 def _streams(_: pathlib.Path | None) -> Iterator[table_lib.Row]:
-  """Collectives side by side, with all of them pipelined before and after."""
+  """Rows of collectives on several streams; all are pipelined either way."""
   target = cases.of_example(
     "llama", "llama", "128x8xh100", **_TWO_FABRICS
   ).load(None)
@@ -203,7 +204,7 @@ def _streams(_: pathlib.Path | None) -> Iterator[table_lib.Row]:
 
 
 def _as_installed(options: knobs.XlaOptions) -> knobs.XlaOptions | None:
-  """Options as the installed jaxlib has them; None where it lacks one."""
+  """Options of the installed jaxlib; None if it lacks one."""
   found: dict[str, bool | int | str] = {}
   for name, value in options.items():
     translated = options_lib.translate(name, value)
@@ -216,7 +217,7 @@ def _as_installed(options: knobs.XlaOptions) -> knobs.XlaOptions | None:
 
 
 def _forms(_: pathlib.Path | None) -> Iterator[table_lib.Row]:
-  """Strands and slices."""
+  """Rows of strands and slices."""
   with _FORMS.open(newline="", encoding="utf-8") as file:
     found = {line["module"]: line for line in csv.DictReader(file)}
   for name, anchor in strands_lib.PUBLISHED.items():
@@ -246,7 +247,7 @@ def table(
   rows = [row for part in parts for row in _PARTS[part](data)]
   return table_lib.Table(
     name="gains",
-    title="What changes gain: times faster, measured by others and predicted",
+    title="Speedups of changes: measured by others, and predicted",
     columns=table_lib.columns(
       what="", source="", measured=".3f", predicted=".3f", why_not=""
     ),

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of comparisons of predictions with measurements, and their errors."""
+"""Groups of comparisons between predictions and measurements, with errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks import table as table_lib
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Comparison:
-  """One measured figure beside its prediction, in one unit."""
+  """One measured figure and its prediction, in the same unit."""
 
   what: str
   measured: float
@@ -23,7 +23,7 @@ class Comparison:
 
   @property
   def error(self) -> float:
-    """Relative to what was measured."""
+    """Error relative to the measurement."""
     return abs(self.predicted - self.measured) / abs(self.measured)
 
   def __str__(self) -> str:
@@ -37,8 +37,8 @@ class Comparison:
 class Group:
   """Relative errors of comparisons of one kind.
 
-  Groups that must match exactly give the share of mismatches as median, p90
-  and worst, and have no comparisons.
+  Groups of exact matches have the share of mismatches as median, p90 and worst,
+  and no comparisons.
   """
 
   name: str
@@ -51,13 +51,13 @@ class Group:
 
   @property
   def row(self) -> table_lib.Row:
-    """How large its errors are."""
+    """The row of its errors."""
     names = ("n", "median", "p90", "worst", "worst_case")
     return {"group": self.name, **{name: getattr(self, name) for name in names}}
 
 
 def of_comparisons(name: str, comparisons: Sequence[Comparison]) -> Group:
-  """The group of these comparisons; there must be some."""
+  """The group of these comparisons, at least one."""
   errors = np.array([c.error for c in comparisons])
   return Group(
     name=name,
@@ -71,7 +71,7 @@ def of_comparisons(name: str, comparisons: Sequence[Comparison]) -> Group:
 
 
 def of_matches(name: str, mismatches: Sequence[str], n: int) -> Group:
-  """The group of `n` exact comparisons, of which some did not match."""
+  """The group of `n` exact comparisons with these mismatches."""
   share = len(mismatches) / n
   return Group(
     name=name,
@@ -86,7 +86,7 @@ def of_matches(name: str, mismatches: Sequence[str], n: int) -> Group:
 def by_name(
   title: str, named: Iterable[tuple[str, Comparison]]
 ) -> Iterator[Group]:
-  """A group for each name, which is what follows the title in its own."""
+  """Groups by name; each is called by the title and its name."""
   found = collections.defaultdict(list)
   for name, comparison in named:
     found[name].append(comparison)
@@ -95,7 +95,7 @@ def by_name(
 
 
 def table(title: str, found: Iterable[Group]) -> table_lib.Table:
-  """How large the errors of groups are."""
+  """The table of the groups' errors."""
   return table_lib.Table(
     name="accuracy",
     title=title,

@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""How large the library is, and how it is cut: now, before, and others'.
+"""Size and structure of the library: now, at a commit, and of other libraries.
 
     python -m benchmarks.house [--before COMMIT]
 
-Prints CSV: the working tree, a commit before it, and libraries that ours is
-held against. A private function used once is one whose name occurs once in its
-file besides its definition; generated modules are not counted.
+Prints CSV for the working tree, an earlier commit, and other libraries. A
+private function counts as used once if its name occurs once in its file besides
+its definition. Generated modules are not counted.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _ROOT = pathlib.Path(__file__).resolve().parent.parent
 _LIBRARY = ("lagom_xla", "passes")
 _SMALL_LINES, _TINY_LINES = 60, 40
 _SEE = re.compile(r"See [^.]+\.?")
-# Modules, code lines and mean lines a module of others, in November 2026, and
-# where their sources are; None: not counted.
+# Other libraries in November 2026: modules, code lines, mean lines per module,
+# and the place of the sources; None if not counted.
 _ANCHORS = (
   ("tinygrad", 127, 24_300, None, "github.com/tinygrad/tinygrad"),
   ("optuna 5", 220, 24_600, 179, "github.com/optuna/optuna"),
@@ -48,7 +48,7 @@ Measures = dict[str, float | int | str]
 
 
 def measures(root: pathlib.Path) -> Measures:
-  """What is counted of a checkout, by the name of its row."""
+  """The counts of a checkout, by the name of the row."""
   modules = [_Module(path) for path in _files(root, _LIBRARY)]
   lines = [module.lines for module in modules]
   faces = [m.path.name == "__init__.py" for m in modules]
@@ -72,7 +72,7 @@ def measures(root: pathlib.Path) -> Measures:
 
 
 class _Module:
-  """What is counted of one module."""
+  """The counts of one module."""
 
   def __init__(self, path: pathlib.Path) -> None:
     text = path.read_text(encoding="utf-8")
@@ -134,7 +134,7 @@ def _vocabulary(root: pathlib.Path) -> int:
 
 
 def _measures_at(commit: str) -> Measures:
-  """Of a commit, written out into a folder for as long as it is counted."""
+  """The counts of a commit, from a temporary checkout."""
   made = subprocess.run(
     ["git", "-C", str(_ROOT), "archive", commit],
     stdout=subprocess.PIPE,
@@ -149,7 +149,7 @@ def _measures_at(commit: str) -> Measures:
 
 
 def main() -> None:
-  """The command."""
+  """Runs the command."""
   parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
   parser.add_argument("--before", metavar="COMMIT")
   arguments = parser.parse_args()

@@ -1,39 +1,39 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Overhead of tuning a run: what runs lose beside plain jit, and what is told.
+"""Overhead of tuning a training run, measured against plain jit.
 
     python -m benchmarks.overhead [--device_ms=50] [--rows=64,400]
         [--steps=1000] [--pairs=6] [--format=text|csv] [--csv=FOLDER]
 
-Runs of small data-parallel steps on devices of XLA:CPU take turns: under plain
-jit, and tuned. Each compiles the step anew. Printed are, in steps of plain jit:
-what tuned runs took longer by wall clock, what they took more processor time
-(of all threads and processes, and of the thread that trains), and what their
-reports told, each with a 95 % interval over pairs. In front stands what imports
-take of a core, which none of these has in it.
+Runs of small data-parallel steps on XLA:CPU devices alternate between plain jit
+and a tuned step. Each compiles the step anew. Prints, in steps of plain jit,
+the extra wall-clock time of tuned runs, their extra processor time (of all
+threads and processes, and of the training thread), and the overhead in their
+reports, each with a 95 % interval over pairs. Also prints the processor time of
+imports, which none of these include.
 
-Steps of `--rows`, with a device for each core, take what their products take of
-the cores. Then a search takes from them what it takes, and other work of the
-machine does so, too.
+Steps of `--rows`, with a device for each core, are limited by their products,
+so they slow down by as much as a search uses the cores, or other work on the
+machine.
 
-Steps of `--device_ms` stand for those of GPUs, where a step takes what the
-device takes, and the host waits: a custom call (overhead_device.c) sleeps for
-so long in the thread of XLA that runs a device's part, while Python goes on and
-dispatches the next steps. All-reduces that can be tuned follow, and all states
-of tuning are gone through. That shows what the host's part of tuning delays
-such a step by: its first call, waits at the ends of blocks, the trace, a search
-and compiles beside it. It leaves out what is otherwise on GPUs: CUPTI in the
-trace, a build without command buffers, candidates that are slower, and searches
-in processes of their own instead of threads that share Python's lock.
+Steps of `--device_ms` imitate GPUs, where the device limits the step and the
+host waits. A custom call (overhead_device.c) sleeps for that time in the XLA
+thread that runs a device's part, while Python dispatches the next steps. Then
+come all-reduces that can be tuned, and tuning goes through all of its states.
+This shows the delay by the host's part of tuning: the first call, waits at the
+ends of blocks, the trace, and a search and compiles beside it. It does not show
+CUPTI in the trace, a build without command buffers, slower candidates, or
+searches in other processes instead of threads that share Python's lock.
 
-Where JAX has GPUs, all of them run one step of `--rows` instead, and nothing of
-that is left out. So it is on GPUs in software (tests/software_gpu), as with
+If JAX has GPUs, all of them run one step of `--rows` instead, and the result
+includes all of that. This also works on software GPUs (tests/software_gpu), as
+in
 
     SOFTWARE_GPU_KERNEL_US=1200 SOFTWARE_GPU_LINK_GBPS=20
         python tests/software_gpu/cuda_libraries.py --num=2
         python -m benchmarks.overhead
 
-whose kernels take 1.2 ms each, and none of a core.
+where each kernel takes 1.2 ms and no processor time.
 """
 
 from __future__ import annotations
@@ -77,7 +77,10 @@ _FLAGS = ("-std=gnu11", "-O1", "-shared", "-fPIC")
 
 
 def _after(array: jax.Array, device_s: float) -> jax.Array:
-  """An array, so many seconds later; a BuildError if there is no compiler."""
+  """Returns the array after `device_s` seconds on the device.
+
+  Raises BuildError if there is no compiler.
+  """
   _register()
   call = jax.ffi.ffi_call(
     _NAME,
@@ -89,7 +92,7 @@ def _after(array: jax.Array, device_s: float) -> jax.Array:
 
 @functools.cache
 def _register() -> None:
-  """Compiles the custom call, and tells XLA of it."""
+  """Compiles the custom call and registers it with XLA."""
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder) / f"{_NAME}.so"
     include = f"-I{jax.ffi.include_dir()}"
@@ -102,9 +105,9 @@ def _register() -> None:
 _NUM_LAYERS = 6
 _CORES_WIDTH = 256
 _GPU_WIDTH = 4096
-# Beside devices the cores have next to nothing to do. There are two: eight on
-# two cores, with some steps in flight, wait for each other for ever (XLA:CPU of
-# JAX 0.10.2; the calls that sleep take its threads).
+# Sizes that leave the cores almost idle. Only two devices: eight on two cores
+# deadlock with several steps in flight (XLA:CPU of JAX 0.10.2), because
+# sleeping calls block its threads.
 _DEVICE_WIDTH = 32
 _DEVICE_ROWS = 8
 _NUM_DEVICES = 2
@@ -126,14 +129,14 @@ class Step:
   platform: Literal["cores", "sleep", "gpu"]
 
   def jitted(self) -> Any:
-    """The step as jit runs it, in a function that jit has not compiled yet."""
+    """The step under jit, as a new function that is not compiled yet."""
     return jax.jit(lambda *args: self.function(*args))
 
   @contextlib.contextmanager
   def surroundings(self) -> Iterator[None]:
-    """Where `lagom_xla.tune` knows of it what it knows of steps on GPUs.
+    """Makes `lagom_xla.tune` handle the step as it does steps on GPUs.
 
-    That a search takes no core that the step needs; see also `_proposer`.
+    There, a search uses no core that the step needs; see also `_proposer`.
     """
     with mock.patch.dict(tuned.PROPOSERS):
       if self.platform != "gpu":
@@ -144,20 +147,20 @@ class Step:
 
 
 def on_cores(num_rows: int) -> Step:
-  """A step of so many rows a device, whose products take the cores."""
+  """A step with this many rows per device, limited by products on the cores."""
   name = f"{num_rows} rows"
   return _step(name, jax.devices(), _CORES_WIDTH, num_rows, device_s=0.0)
 
 
 def on_gpus(num_rows: int) -> Step:
-  """A step of so many rows a GPU, on all of them."""
+  """A step with this many rows per GPU, on all GPUs."""
   devices = jax.devices()
   name = f"{len(devices)} {devices[0].device_kind}"
   return _step(name, devices, _GPU_WIDTH, num_rows, device_s=0.0)
 
 
 def on_device(device_ms: float) -> Step:
-  """A step that takes so long of a device, and next to none of the cores."""
+  """A step that takes this time on a device and almost none on the cores."""
   name = f"{device_ms:g} ms of a device"
   devices = jax.devices()[:_NUM_DEVICES]
   return _step(
@@ -215,10 +218,10 @@ def _step(
 
 
 def _proposer() -> proposals_lib.Proposer:
-  """Searches as on CPUs, and then has two ways measured in any case.
+  """Searches as on CPUs, and then always proposes two ways to be measured.
 
-  Beside 50 ms of a device no way of its all-reduces is foreseen to gain
-  anything; on GPUs proposals are compiled and measured.
+  Beside 50 ms on a device, no way is predicted to gain anything. But on GPUs,
+  proposals are compiled and measured.
   """
 
   def make() -> Any:
@@ -246,7 +249,7 @@ def _proposer() -> proposals_lib.Proposer:
   return proposals_lib.deferred(make)
 
 
-# What a user imports, and what a search on CPUs does beside training.
+# Imports of a user, and those of a search on CPUs beside training.
 _IMPORTS = {
   "jax": "import jax",
   "lagom_xla.tune": "import lagom_xla; lagom_xla.tune",
@@ -259,7 +262,7 @@ _NOW = re.compile(r"now: (.*)")
 
 
 def imports() -> dict[str, float]:
-  """What each import takes of a core after those before it, in seconds."""
+  """Processor time of each import after those before it, in seconds."""
   code = "from time import thread_time as t; begin = t()\n"
   for statement in _IMPORTS.values():
     code += f"{statement}\nprint(t() - begin); begin = t()\n"
@@ -273,7 +276,7 @@ def imports() -> dict[str, float]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-  """One run: what it took, and what was told of it."""
+  """The times and the report of one run."""
 
   wall_s: float
   cpu_s: float
@@ -282,7 +285,7 @@ class Run:
 
 
 def measure(step: Step, *, num_steps: int, num_pairs: int) -> dict[str, Any]:
-  """The row of two or more pairs of runs, in steps of plain jit."""
+  """The row of at least two pairs of runs, in steps of plain jit."""
 
   def plain() -> Run:
     return _run(step, step.jitted(), num_steps)
@@ -317,12 +320,12 @@ def measure(step: Step, *, num_steps: int, num_pairs: int) -> dict[str, Any]:
       ],
     )
   told = [float(it[1]) for _, t in pairs if (it := _TOLD.search(t.report))]
-  # None where runs were too short for that.
+  # Short runs do not report it.
   return row | (_interval("told", told) if len(told) == num_pairs else {})
 
 
 def _run(step: Step, function: Any, num_steps: int) -> Run:
-  """Trains, and waits for what still goes on beside the run at its end."""
+  """Trains, and waits for work that is still running at the end."""
   weights = step.weights
   cpu_s, thread_s = _cpu_s(), time.thread_time()
   wall_s = time.perf_counter()
@@ -342,7 +345,7 @@ def _run(step: Step, function: Any, num_steps: int) -> Run:
 
 
 def _cpu_s() -> float:
-  """Processor time of this process and of those that it started."""
+  """Processor time of this process and its children."""
   who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
   return sum(it.ru_utime + it.ru_stime for it in map(resource.getrusage, who))
 
@@ -358,7 +361,7 @@ def _interval(what: str, values: Sequence[float]) -> dict[str, float]:
 
 
 def main() -> None:
-  """The command."""
+  """Runs the command."""
   parser = table_lib.parser("benchmarks.overhead", __doc__)
   parser.add_argument("--device_ms", type=table_lib.names, default=("50",))
   parser.add_argument("--rows", type=table_lib.names, default=("64", "400"))
@@ -386,13 +389,13 @@ def main() -> None:
   ]
   table = table_lib.Table(
     name="overhead",
-    title="What tuned runs take longer than plain ones, in steps",
+    title="Overhead of tuned runs over plain ones, in steps",
     columns=table_lib.columns(
       step="", step_ms=".3g", steps=",d", **dict.fromkeys(ends, "+.1f"),
       load=".1f",
     ),
     rows=rows,
-    notes=(f"Seconds of a core that imports take: {told}.",),
+    notes=(f"Processor time of imports: {told}.",),
   )  # fmt: skip
   table_lib.show([table], arguments.format, arguments.csv)
 

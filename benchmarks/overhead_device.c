@@ -1,9 +1,9 @@
 // Copyright 2026 The lagom_xla Authors.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Time of a device: a custom call for XLA:CPU that takes as long as its
-// attribute "microseconds" says, needs no core meanwhile, and holds no lock of
-// Python's. Its result is its operand, which it leaves where it is.
+// A custom call for XLA:CPU that imitates a busy device. It sleeps for the time
+// in its attribute "microseconds", without using a core or holding Python's
+// lock. Its result is its operand, in place.
 
 #include <errno.h>
 #include <stdint.h>
@@ -13,8 +13,8 @@
 #include "xla/ffi/api/c_api.h"
 
 XLA_FFI_Error* lagom_xla_device(XLA_FFI_CallFrame* frame) {
-  // The type of what starts there has another name in jaxlib 0.12's header than
-  // in 0.10's, so it is not named here. Its members are the same in both.
+  // The type of extension_start has different names in the headers of jaxlib
+  // 0.10 and 0.12, but the same members, so it is not named here.
   if (frame->extension_start != NULL &&
       frame->extension_start->type == XLA_FFI_Extension_Metadata) {
     XLA_FFI_Metadata* told =

@@ -1,29 +1,30 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Slowdowns that papers and posts report, beside what the model says.
+"""Slowdowns reported in papers and posts, compared with the model.
 
-Each is an *effect*: what a measurement changed by. The error of a prediction is
-its distance from that, over the effect. What sources leave open is chosen here:
+Each is an *effect*: the change of a measurement. The error of a prediction is
+its distance from the effect, over the effect. Details that the sources leave
+open are chosen here:
 
 *132 blocks on H100* (NVIDIA developer forums, 337991): a product of exactly 132
-blocks fell from 80 % of the peak to 47 % beside an all-gather of 24 channels.
-Here 1536 x 2816 x 8192 in tiles of 128 x 256.
+blocks fell from 80 % of the peak to 47 % beside an all-gather with 24 channels.
+Here it is 1536 x 2816 x 8192 in tiles of 128 x 256.
 
 *H200* (a training trace, in public notes): the product 8192 x 3072 x 3072 in
 bf16 took 199.7 us alone, 15.5 % more beside SendRecv and 28.7 % more beside
-AllGatherV. The collectives are of 256 MiB over 8 GPUs, as NCCL runs a permute
-and an all-gather.
+AllGatherV. Here the collectives are a permute and an all-gather of 256 MiB over
+8 GPUs, as run by NCCL.
 
 *A40 over PCIe* (Lagom, arXiv 2602.20656, figure 3): an all-reduce of 32 MB over
-8 GPUs took the same time at 16 and 32 channels with chunks of 16 KB, and the
-FFN beside it 30.2 % longer. Here Phi-2's FFN, of 4096 rows.
+8 GPUs took the same time with 16 and 32 channels and chunks of 16 KB, and the
+FFN beside it 30.2 % longer. Here it is Phi-2's FFN, with 4096 rows.
 
 *A40 in NVLink pairs* (AutoCCL, NSDI 2025, table 6): an all-gather of 80 MB lost
-12.8 % of its bandwidth to a light and 39.3 % to a heavy product. Here figure
-9's 3456 x 128 x 3456, which memory bounds, and 3456 x 3456 x 3456. The heavy
-figure is out of reach: drawing 30 of 696 GB/s, an all-gather cannot lose more
-than an eighth to memory. The rest must be waits for SMs, as that benchmark does
-not give collectives a stream of higher priority.
+12.8 % of its bandwidth to a light and 39.3 % to a heavy product. Here these are
+3456 x 128 x 3456 of figure 9, which is limited by memory, and 3456 x 3456 x
+3456. The model cannot reach the heavy figure: an all-gather that uses 30 of 696
+GB/s cannot lose more than an eighth to memory. The rest must be waits for SMs,
+because that benchmark does not give collectives a stream of higher priority.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _MIB = 2**20
 
 
 def groups() -> Iterator[groups_lib.Group]:
-  """One group for each reported effect; shares, unless it says otherwise."""
+  """A group for each reported effect; values are shares unless named."""
   for effects in (
     _one_wave_on_h100(),
     _products_on_h200(),
@@ -144,7 +145,7 @@ def _product(
   *,
   blocks: tuple[int, int] | None = None,
 ) -> kernel_lib.KernelCost:
-  """A bf16 product; what is not given is predicted."""
+  """A bf16 product; time and blocks are predicted unless given."""
   m, n, k = shape
   if time_us is None:
     time_us = gemm.predict_us(gpu, (1, m, n, k), ("bf16",) * 3)
@@ -165,7 +166,7 @@ def _collective(
   num_bytes: int,
   setting: collective_lib.Setting | None = None,
 ) -> collective_lib.CollectiveCost:
-  """One over the 8 GPUs of one node, as NCCL runs it by itself or as set."""
+  """A collective over 8 GPUs of a node, with NCCL's choice or a setting."""
   key = collective_lib.TuningKey(kind, 8, 1, num_bytes)
   setting = setting or collective_lib.default_setting(key, cluster)
   return collective_lib.predict(key, setting, cluster)

@@ -1,7 +1,7 @@
 // Copyright 2026 The lagom_xla Authors.
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a call of the NCCL tuner plugin takes: plugin_call.py runs this.
+// Times calls of the NCCL tuner plugin; plugin_call.py runs this.
 //
 //   plugin_call PLUGIN RANKS NODES KIND BYTES ALGORITHM PROTOCOL
 //

@@ -1,13 +1,13 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The time of a call of the NCCL tuner plugin.
+"""Time of a call of the NCCL tuner plugin.
 
     python -m benchmarks.plugin_call
 
-NCCL asks before each collective that it enqueues, so an answer should take well
-below a microsecond: 200 ns is the bar. The loop is in plugin_call.c, as a call
-from Python takes longer than what it would measure. "least" is the best of 50
-batches, which is the figure to compare on a machine that does other work too.
+NCCL calls the plugin before each collective that it enqueues, so a call should
+take well below a microsecond; the limit is 200 ns. The loop is in
+plugin_call.c, because a call from Python takes longer than the plugin. "least"
+is the best of 50 batches; compare it if the machine also does other work.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def measure(
   """Times all-gathers of a size over 8 ranks of one node.
 
   Returns:
-    Nanoseconds of the plugin's two calls, of the least and the median batch.
+    Nanoseconds of the plugin's two calls, for the fastest and the median batch.
   """
   env = {k: v for k, v in os.environ.items() if not k.startswith("LAGOM_XLA_")}
   if table is not None:
@@ -70,7 +70,7 @@ def measure(
 
 
 def rules(num_rules: int) -> Sequence[nccl_table.Rule]:
-  """All-gathers of 1, 3, 5, ... MiB."""
+  """Rules for all-gathers of 1, 3, 5, ... MiB."""
   return [
     nccl_table.Rule(
       kind="all-gather",
@@ -88,7 +88,7 @@ def rules(num_rules: int) -> Sequence[nccl_table.Rule]:
 
 
 def main() -> None:
-  """The command."""
+  """Runs the command."""
   arguments = table_lib.parser("benchmarks.plugin_call", __doc__).parse_args()
   rows: list[table_lib.Row] = []
   with tempfile.TemporaryDirectory() as scratch:
@@ -107,7 +107,7 @@ def main() -> None:
   columns = dict.fromkeys(list(rows[0])[1:], ".1f")
   table = table_lib.Table(
     name="plugin_call",
-    title="Nanoseconds of a call of the NCCL tuner plugin",
+    title="Nanoseconds per call of the NCCL tuner plugin",
     columns=table_lib.columns(table="", **columns),
     rows=rows,
   )

@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The time that a replay takes, of a whole step and of one overlap.
+"""Time of replays, of a whole step and of one overlap.
 
-The steps are the Llama example for eight H100s, up to its schedule: scanned,
-unrolled, and the unrolled one four times over. Printed are the one-time build
-(analysis, kernel costs, program and first replay), one more replay, and replays
-of the overlaps of median and of largest size (kernels + collectives) under
-settings that the step has not had yet.
+The steps are the Llama example for eight H100s: scanned, unrolled, and the
+unrolled one four times over. Prints the time of the one-time build (analysis,
+kernel costs, program and first replay), of another replay, and of replays of
+the overlaps of median and of largest size (kernels + collectives) under
+settings that are new to the step.
 
     python -m benchmarks.replay
 """
@@ -34,7 +34,7 @@ _NUM_SETTINGS = 20
 
 
 def main() -> None:
-  """The command."""
+  """Runs the command."""
   arguments = table_lib.parser("benchmarks.replay", __doc__).parse_args()
   table = table_lib.Table(
     name="replay",
@@ -90,7 +90,7 @@ def _row(layers: str, times: int) -> dict[str, Any]:
 
 
 def _overlap_us(step: step_lib.Step, overlap: overlap_lib.Overlap) -> float:
-  """Median time of a replay under a configuration that is new to the step."""
+  """Median time of a replay under configurations that are new to the step."""
   program = program_lib.of_overlap(step.analysis, overlap)
   keys = {step.key_of[c.name] for c in overlap.collectives}
   times_us = []

@@ -1,17 +1,17 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules that are made quickly, beside those that XLA makes by itself.
+"""Compares schedules made by shortcuts with those of XLA's full pipeline.
 
     python -m benchmarks.schedules fused TARGET ...
     python -m benchmarks.schedules left_out TARGET ... [--cluster=1x8xh100]
 
-`fused`: under options that act after fusion, from a module that was fused
-before (lagom_xla/compile/fused.py), beside from the beginning. `left_out`: by
-XLA's defaults and with loops pipelined and doubled, without what XLA does for
-nothing where there is no GPU (lagom_xla/compile/deviceless.py), beside with all
-of it. Printed are CPU seconds both ways; whether the same runs beside the same
-(of `left_out`, instructions of the same names in the same order, but for
-bitcasts); and by what share the step of the quick one is predicted longer,
+`fused`: with options that act after fusion, compiles from an already fused
+module (lagom_xla/compile/fused.py), or from the beginning. `left_out`: with
+XLA's defaults, and with pipelined and double-buffered loops, compiles without
+or with the passes that are useless without a GPU
+(lagom_xla/compile/deviceless.py). Prints the CPU seconds of both; whether the
+kernels and overlaps are the same (for `left_out`, the names and order of
+instructions, without bitcasts); and the difference of the predicted step times,
 under NCCL's own choices.
 """
 
@@ -51,7 +51,7 @@ _IN_FLIGHT: _Options = {
   "xla_gpu_experimental_parallel_collective_overlap_limit": 4
 }
 _GATHERS = "xla_gpu_all_gather_combine_threshold_bytes"
-# What acts after fusion.
+# Options that act after fusion.
 _LATE: tuple[_Options, ...] = (
   {},
   {_GATHERS: 0},
@@ -75,14 +75,14 @@ _LOOPS: _Options = {
 
 
 def fused(target: target_lib.Target) -> Iterator[table_lib.Row]:
-  """Schedules from fused modules beside those from the beginning."""
+  """Compares schedules from fused modules with those from the beginning."""
   assert isinstance(target, target_lib.StepTarget)
   lowered = target.lowered
   for base in ({}, _PIPELINED):
     base = options_lib.fit(base).options
     _, fused_module = fused_lib.from_the_beginning(_job(lowered, base))
     if fused_module is None:
-      print(f"nobody can go on from {_in_words(base)}")
+      print(f"cannot continue from a fused module with {_in_words(base)}")
       continue
     for late in _LATE:
       options = {**base, **late}
@@ -106,7 +106,7 @@ def _from_fused(
 
 
 def _job(lowered: lowered_lib.Lowered, options: _Options) -> job_lib.Job:
-  """What a worker gets for a schedule."""
+  """The job of a worker for a schedule."""
   asked = deviceless.asked(
     lowered,
     {compiler.ESTIMATES: True, **options},
@@ -124,8 +124,8 @@ def _job(lowered: lowered_lib.Lowered, options: _Options) -> job_lib.Job:
 
 
 def left_out(target: target_lib.Target) -> Iterator[table_lib.Row]:
-  """Schedules without what changes nothing, beside those with all of it."""
-  target.schedule()  # What is loaded and lowered once is in no row.
+  """Compares schedules without the useless passes with those of all passes."""
+  target.schedule()  # Loads and lowers once, outside of the measured times.
 
   def all_of_it(config: config_lib.XlaConfig) -> hlo.Module:
     with mock.patch.object(
@@ -139,7 +139,7 @@ def left_out(target: target_lib.Target) -> Iterator[table_lib.Row]:
 
 
 def _names(module: hlo.Module) -> list[str]:
-  """What runs one by one, but for bitcasts, in order."""
+  """Names of the instructions in order, without bitcasts."""
   return [
     instruction.name
     for computation_id, computation in module.computations.items()
@@ -212,7 +212,7 @@ def _table(way: str, rows: list[table_lib.Row]) -> table_lib.Table:
 
 
 def main() -> None:
-  """The command."""
+  """Runs the command."""
   parser = table_lib.parser("benchmarks.schedules", __doc__)
   parser.add_argument("way", choices=_WAYS)
   parser.add_argument("targets", nargs="+", metavar="TARGET")

@@ -1,19 +1,19 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Two hosts on one machine, joined by a slow link, and a JAX process on each.
+"""Two hosts on one machine, connected by a slow link, with a JAX process each.
 
     with shaped_hosts.pair_of_hosts(mbit_per_s=200) as pair:
       process = pair.start(0, [sys.executable, "prog.py"])
 
-A pair of virtual Ethernet devices joins two network namespaces, and a token
-bucket limits what each sends. Needs root, and `ip` and `tc` of iproute2.
-Processes and namespaces are gone after the block, whatever happens in it.
+A pair of virtual Ethernet devices connects two network namespaces, and a token
+bucket limits the rate of each. Needs root, and `ip` and `tc` of iproute2. The
+block always removes its processes and namespaces at the end.
 
-JAX processes on the two run real collectives beside real compute. As the link
-is slow there is something to hide; and XLA:CPU hides it where a collective
-stands behind a product (`benchmarks/live/cpu/behind_products.py`). `run` starts
-them; each begins with `joined`. Steps take turns, and `ratio` says how much
-longer one takes than another.
+JAX processes on the two hosts run real collectives and compute. The slow link
+makes communication long enough to hide, and XLA:CPU hides it if a collective
+follows a product (`benchmarks/live/cpu/behind_products.py`). `run` starts the
+processes; each begins with `joined`. Steps alternate, and `ratio` compares
+their times.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ import numpy as np
 
 from lagom_xla import errors
 
-# The bucket passes this much at the full rate of the machine. It has to be well
-# below what one collective sends.
+# The bucket passes this much at the machine's full rate. It must be well below
+# the bytes of one collective.
 _BURST_KB = 128
 _LATENCY_MS = 50
 _PREFIX = "lagom"
@@ -70,7 +70,7 @@ class Pair:
     return process
 
   def kill(self) -> None:
-    """Ends what was started, with all its children."""
+    """Kills the started processes and all their children."""
     for process in self._processes:
       with contextlib.suppress(ProcessLookupError):
         # A handler may catch SIGTERM.
@@ -82,7 +82,7 @@ class Pair:
 
 
 def obstacle() -> str | None:
-  """Why there can be no hosts here; None where there can."""
+  """Why hosts cannot be made here; None if they can."""
   if os.geteuid() != 0:
     return "two hosts on one machine need root, to make network namespaces"
   for tool in ("ip", "tc"):
@@ -103,7 +103,7 @@ def obstacle() -> str | None:
 
 @contextlib.contextmanager
 def pair_of_hosts(*, mbit_per_s: int) -> Iterator[Pair]:
-  """Two hosts, joined by a link of this rate in both directions."""
+  """Two hosts, connected by a link of this rate in both directions."""
   _remove_left_over()
   pid = os.getpid()
   # Each run has an address range of its own.
@@ -142,7 +142,7 @@ def _make(made: Pair, mbit_per_s: int) -> None:
       *("root", "tbf", "rate", f"{mbit_per_s}mbit"),
       *("burst", f"{_BURST_KB}kb", "latency", f"{_LATENCY_MS}ms"),
     )
-    # gloo listens on the address that the machine's own name stands for.
+    # gloo listens on the address of the machine's own name.
     folder = _HOSTS_FILES / name
     folder.mkdir(parents=True)
     (folder / "hosts").write_text(
@@ -176,7 +176,7 @@ def _remove_left_over() -> None:
 
 
 def _remove(name: str) -> None:
-  """Removes a namespace, its devices and its files, if they are there."""
+  """Removes a namespace, its devices and its files, if they exist."""
   with contextlib.suppress(subprocess.CalledProcessError):
     _run("ip", "netns", "del", name)
   shutil.rmtree(_HOSTS_FILES / name, ignore_errors=True)
@@ -188,16 +188,16 @@ def _run(*command: str) -> str:
   ).stdout
 
 
-# Threads of XLA:CPU's pool: with 1 nothing can be hidden, with 2 all can, and
-# more fight for two cores.
+# Threads of XLA:CPU's pool: 1 cannot hide anything, 2 can hide everything, and
+# more would compete for two cores.
 _NUM_THREADS = 2
 _PORT = 12921
-# Notes of tables of what was measured so.
+# Notes for tables of such measurements.
 MEASURED_ON = (
   "Measured: XLA:CPU with two threads a host, gloo, two network namespaces on"
   " one machine with a rate limit between them."
 )
-TO_BE_TRUSTED = "Figures at a load above 10 are not to be trusted."
+TO_BE_TRUSTED = "Do not trust figures at a load above 10."
 _ENVIRONMENT = {
   "JAX_PLATFORMS": "cpu",
   "PJRT_NPROC": str(_NUM_THREADS),
@@ -209,14 +209,14 @@ _ENVIRONMENT = {
 def run(
   module: str, task: Mapping[str, Any], *, mbit_per_s: int
 ) -> Sequence[dict[str, Any]]:
-  """Runs a module on two fresh hosts; returns what each found.
+  """Runs a module on two fresh hosts; returns the result of each.
 
-  The module takes a JSON object, the task with `rank` and `address`, which
-  `jax.distributed.initialize` takes. The last line that it prints is what it
-  found, as JSON.
+  The module gets a JSON object: the task with `rank` and `address` for
+  `jax.distributed.initialize`. The last line that it prints is its result, as
+  JSON.
 
   Raises:
-    LagomError: a host ended before it had found anything.
+    LagomError: a host ended without a result.
   """
   with pair_of_hosts(mbit_per_s=mbit_per_s) as pair:
     address = f"{pair.addresses[0]}:{_PORT}"
@@ -235,13 +235,13 @@ def run(
 
 
 def _result(printed: str) -> dict[str, Any]:
-  """What a host found: its last line, as gloo prints lines of its own."""
+  """A host's result: its last line, because gloo prints other lines."""
   lines: Sequence[str] = printed.splitlines()
   try:
     return json.loads(lines[-1])
   except (IndexError, json.JSONDecodeError):
     raise errors.LagomError(
-      "A host ended before it had measured anything; what it said is above."
+      "A host ended before it measured anything; its output is above."
     ) from None
 
 
@@ -251,7 +251,7 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 def joined() -> dict[str, Any]:
   """Joins the other host; returns the task on the command line."""
-  # A host has nothing to do once whoever started it is gone.
+  # A host ends with the process that started it.
   ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
   task = json.loads(sys.argv[1])
   jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -267,7 +267,7 @@ def in_turns(names: Sequence[str], num_rounds: int) -> Iterator[str]:
 
 
 def bits(outputs: Any) -> list[bytes]:
-  """What this host has of a step's outputs, to be compared."""
+  """This host's part of a step's outputs as bytes, to compare them."""
   return [
     np.asarray(shard.data).tobytes()
     for leaf in jax.tree.leaves(outputs)
@@ -275,7 +275,7 @@ def bits(outputs: Any) -> list[bytes]:
   ]
 
 
-# Launch by launch: form -> host -> seconds of each round.
+# One launch: form -> host -> seconds of each round.
 Launch = Mapping[str, Sequence[Sequence[float]]]
 
 _NUM_RESAMPLES = 2000
@@ -287,12 +287,11 @@ def slower_host(launch: Launch, form: str) -> np.ndarray:
 
 
 def ratio(launches: Sequence[Launch], form: str, over: str) -> dict[str, float]:
-  """How long a form takes over another, with a 95 % bootstrap interval.
+  """Time of a form over that of another, with a 95 % bootstrap interval.
 
-  In each launch both forms took turns, so the rounds are pairs: a resample
-  takes the same rounds of both. Launches differ among themselves, so they are
-  resampled as well. Of each launch counts the ratio of medians; of several, the
-  geometric mean.
+  In each launch, both forms alternated, so rounds are pairs, and a resample
+  takes the same rounds of both. Launches differ, so they are resampled, too.
+  The result is the geometric mean over launches of the ratio of medians.
   """
   pairs = [
     (slower_host(launch, form), slower_host(launch, over))
@@ -316,7 +315,7 @@ def ratio(launches: Sequence[Launch], form: str, over: str) -> dict[str, float]:
 
 
 def median(launches: Sequence[Launch], form: str) -> float:
-  """Seconds of a form: the median over the launches of each one's median."""
+  """Seconds of a form: the median over launches of their medians."""
   return float(
     np.median([np.median(slower_host(launch, form)) for launch in launches])
   )

@@ -1,14 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of figures that came out of a run, and the command line for them.
+"""Tables of a run's results, and their command line.
 
-Rows are plain data with figures as they are (shares as shares, times in the
-unit of their name). A column says how a figure is written, in a terminal and in
-CSV.
+Rows are plain data (shares as shares, times in the unit of their name). A
+column has the format of its figures, in a terminal and in CSV.
 
-A row takes minutes, all of them hours. So a run of some modules puts its rows
-in the place of theirs, and the table that it writes has all others as they
-were.
+A row takes minutes, and all rows take hours. So a run of some modules replaces
+only their rows in the table that it writes.
 """
 
 from __future__ import annotations
@@ -38,13 +36,13 @@ _WIDTH = 200
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Column:
-  """What it shows of a row, and how a number is written, such as ".1%"."""
+  """A column: the field of a row, and the format of numbers, such as ".1%"."""
 
   field: str
   form: str = ""
 
   def cell(self, row: Row) -> str:
-    """What it says of a row; "" where the row has nothing."""
+    """The text for a row; "" if the row lacks the field."""
     value = row.get(self.field)
     if value is None:
       return ""
@@ -52,13 +50,13 @@ class Column:
 
 
 def columns(**forms: str) -> tuple[Column, ...]:
-  """Columns in this order: what each shows, and how a number is written."""
+  """Columns in this order, as field=format."""
   return tuple(itertools.starmap(Column, forms.items()))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-  """A target that a table is held to, and what the run showed."""
+  """A target for a table, and the result of the run."""
 
   wanted: str
   found: str
@@ -66,13 +64,13 @@ class Target:
 
   @property
   def outcome(self) -> str:
-    """Whether it was met, in a word."""
+    """Whether the target was met, as a word."""
     return "met" if self.is_met else "missed"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-  """A table; its name is its file's, and notes say how it was made."""
+  """A table; `name` is that of its file, and notes say how it was made."""
 
   name: str
   title: str
@@ -82,7 +80,7 @@ class Table:
   notes: Sequence[str] = ()
 
   def to_csv(self) -> str:
-    """Its rows."""
+    """The rows as CSV."""
     return _csv(
       [column.field for column in self.columns],
       [[column.cell(row) for column in self.columns] for row in self.rows],
@@ -149,10 +147,7 @@ def keep(
   *,
   fields: Sequence[str] = ("module",),
 ) -> None:
-  """Writes the table of these rows, and of earlier ones that are kept.
-
-  See `beside`.
-  """
+  """Writes the table of these rows and of earlier ones; see `beside`."""
   kept = beside(make(rows), folder, names, fields=fields)
   make(kept).write_csv(folder)
 
@@ -164,10 +159,10 @@ def beside(
   *,
   fields: Sequence[str] = ("module",),
 ) -> list[Row]:
-  """The rows of a table and those of earlier runs, in a folder, that are kept.
+  """The rows of a table, and those of earlier runs in a folder.
 
-  Names are of all rows, in their order, and made of these fields; what the file
-  has of others is dropped, and said.
+  `names` has the names of all rows, in order, as the values of these fields.
+  Other rows of the file are dropped, with a message.
 
   Raises:
     LagomError: the file has other columns.
@@ -180,8 +175,8 @@ def beside(
   rows = [*table.rows]
   for row in _read(table, folder / f"{table.name}.csv"):
     if name(row) not in names:
-      dropped = f"no {' on '.join(map(str, name(row)))} any more: row dropped"
-      say(f"{table.name}: there is {dropped}")
+      unknown = " on ".join(map(str, name(row)))
+      say(f"{table.name}: dropped the row of {unknown}, which no longer exists")
     elif name(row) not in made:
       rows.append(row)
   return sorted(rows, key=lambda row: names.index(name(row)))
@@ -194,8 +189,8 @@ def _read(table: Table, path: pathlib.Path) -> list[Row]:
     reader = csv.DictReader(file)
     if reader.fieldnames != [column.field for column in table.columns]:
       raise errors.LagomError(
-        f"{path} has other columns than are written now: move it away, or run"
-        " without --only."
+        f"{path} has other columns than this version writes: move it away, or"
+        " run without --only."
       )
     return [
       {c.field: _value(c, line[c.field]) for c in table.columns}
@@ -204,7 +199,7 @@ def _read(table: Table, path: pathlib.Path) -> list[Row]:
 
 
 def _value(column: Column, cell: str) -> Any:
-  """What a cell says, to as many digits as it has."""
+  """The value of a cell, to as many digits as it has."""
   if not column.form:
     return cell
   if not cell:
@@ -228,14 +223,14 @@ def parser(module: str, doc: str | None) -> argparse.ArgumentParser:
     "--csv",
     type=pathlib.Path,
     metavar="FOLDER",
-    help="also write the tables into this folder; a command that keeps rows of"
-    " earlier runs puts only those of --only in their place",
+    help="also write the tables into this folder; commands that keep the rows"
+    " of earlier runs replace only those of --only",
   )
   return made
 
 
 def compile_ahead_of_time() -> None:
-  """Keeps JAX, here and in processes that are started, off the GPUs."""
+  """Keeps JAX off the GPUs, here and in child processes."""
   os.environ.setdefault("JAX_PLATFORMS", "cpu")
   os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -243,12 +238,12 @@ def compile_ahead_of_time() -> None:
 
 
 def names(text: str) -> tuple[str, ...]:
-  """The names in a list with commas."""
+  """The names in a comma-separated list."""
   return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def folder(text: str) -> pathlib.Path:
-  """The type of an argument that is a folder which has to be there."""
+  """The argument type for an existing folder."""
   path = pathlib.Path(text)
   if not path.is_dir():
     raise argparse.ArgumentTypeError(f"there is no folder {text}")
@@ -256,7 +251,7 @@ def folder(text: str) -> pathlib.Path:
 
 
 def chosen(only: str, known: Iterable[str], what: str) -> tuple[str, ...]:
-  """The names in --only, or all there are; ends the command at an unknown."""
+  """The names in --only, or all; an unknown name ends the command."""
   known = tuple(known)
   for name in (found := names(only)):
     if name not in known:
@@ -265,5 +260,5 @@ def chosen(only: str, known: Iterable[str], what: str) -> tuple[str, ...]:
 
 
 def say(what: str) -> None:
-  """Progress, on stderr."""
+  """Prints progress to stderr."""
   print(what, file=sys.stderr, flush=True)

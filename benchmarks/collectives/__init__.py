@@ -1,3 +1,3 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Measured collectives beside the wire model, and its fits."""
+"""Compares measured collectives with the wire model, and fits the model."""

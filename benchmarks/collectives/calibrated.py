@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Systems calibrated by a third of their nccl-tests, judged on the rest.
+"""Errors of systems calibrated with a third of their nccl-tests rows.
 
-Of each system's rows (nccl_tests.py) every third size of each collective, the
-second of each three, is given to `lagom_xla.calibrate`, and the other two are
-predicted. Rows of several sets of software on one system are calibrated
-together, as `lagom-xla calibrate *.log` would. A system with fewer than two
-sizes of a collective has nothing to calibrate by, and is left out.
+For each system (nccl_tests.py), `lagom_xla.calibrate` gets every third size of
+each collective, the second of each three. The others are predicted and judged.
+Rows of several software versions on one system are calibrated together, like
+`lagom-xla calibrate *.log`. Systems with fewer than two sizes of a collective
+cannot be calibrated and are skipped.
 
   python -m benchmarks.collectives.calibrated --data FOLDER
 
@@ -34,7 +34,7 @@ _FITTED_FOLD = 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class System:
-  """A system, calibrated by the rows of one fold and judged by the others."""
+  """A system, calibrated with one fold of its rows and judged on the others."""
 
   name: str
   fabric: str
@@ -44,7 +44,7 @@ class System:
   def comparisons(
     self, calibration: cluster_lib.Calibration
   ) -> list[groups.Comparison]:
-    """The judged rows beside predictions."""
+    """Comparisons of the judged rows with predictions."""
     return [
       groups.Comparison(
         f"{self.name}, {sample.key.kind} of {sample.key.num_bytes} B, us",
@@ -56,14 +56,14 @@ class System:
 
   @property
   def group_names(self) -> Sequence[str]:
-    """The groups that it is in."""
+    """Names of the system's groups."""
     if all(sample.key.num_nodes == 1 for sample in self.judged):
       return "all systems", "one node"
     return "all systems", "several nodes", f"several nodes, {self.fabric}"
 
 
 def systems(rows: Sequence[nccl_tests.Row]) -> Iterator[System]:
-  """Each system with enough rows."""
+  """All systems with enough rows."""
   fabrics = {row.system: row.fabric for row in rows}
   for name in sorted(fabrics):
     samples = [
@@ -89,9 +89,9 @@ def systems(rows: Sequence[nccl_tests.Row]) -> Iterator[System]:
 
 
 def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
-  """All judged rows, those of one node, and of several by fabric.
+  """Groups of judged rows: all, one node, and several nodes by fabric.
 
-  Systems that no shipped fit saw are groups of their own.
+  Systems that no shipped fit saw have their own groups.
   """
   seen = lone_collective.seen_systems() | fit_networks.seen_systems()
   found = list(systems(nccl_tests.rows(folder)))
@@ -109,7 +109,7 @@ def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
 
 
 def main() -> None:
-  """The command."""
+  """Runs the command."""
   parser = table_lib.parser("benchmarks.collectives.calibrated", __doc__)
   parser.add_argument("--data", type=table_lib.folder, required=True)
   arguments = parser.parse_args()

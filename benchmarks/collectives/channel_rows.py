@@ -1,13 +1,13 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""All-reduces with fewer channels than NCCL gives them, as measured.
+"""Measured all-reduces with fewer channels than NCCL's choice.
 
-benchmarks/data/channels has them: one algorithm and protocol at a time, with 1
-to 32 channels. Where a row takes nearly twice as long as the one with twice its
-channels, channels bound it and nothing else does; there it shows what one
-channel copies, which is the same on 4, 8 and 16 nodes. So the rows of four
-nodes of H200s and of the B300s fix the rates of costs/wire/'s channels
-(fit_paths.py), and `compare` judges them on the other clusters' rows.
+benchmarks/data/channels has rows with 1 to 32 channels for one algorithm and
+protocol at a time. If a row takes nearly twice as long as the one with twice
+its channels, only channels limit it, and it shows the rate of one channel,
+which is the same on 4, 8 and 16 nodes. The rows of four nodes of H200s and of
+the B300s set the channel rates of costs/wire/ (fit_paths.py). `compare` judges
+these on the other clusters' rows.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from lagom_xla import cluster as cluster_lib
 from lagom_xla.costs import collective as collective_lib
 from lagom_xla.costs import wire
 
-# Whose rows fix channels' rates; of the others none is seen by a fit.
+# Clusters whose rows set the channel rates. No fit sees the others.
 _FITTED = ("1x8xb300", "4xp5en.48xlarge")
-# Twice the channels take so much less where only channels bound: 2 but for
-# latencies.
+# The least speedup by twice the channels if only channels limit a row. Without
+# latencies it would be 2.
 _LEAST_SPEEDUP = 1.8
 
 
@@ -39,12 +39,12 @@ class Row(lone_collective.MeasuredCall):
 
   @property
   def num_channels(self) -> int:
-    """That it was given."""
+    """Channels of the setting."""
     return self.setting.num_channels
 
   @property
   def channel_gbps(self) -> float:
-    """What one of its channels hands on, where that is most."""
+    """Rate of its busiest channel, in GB/s."""
     share_bytes = self.key.num_bytes / self.num_channels
     handed_on = wire.handed_on(
       self.key.communicator, self.key.kind, self.setting.algorithm
@@ -74,7 +74,7 @@ def _row(line: Mapping[str, str]) -> Row:
 
 
 def bound_by_channels(rows: Sequence[Row]) -> list[Row]:
-  """The rows that twice the channels would nearly halve, as measured."""
+  """The rows whose measured time nearly halves with twice the channels."""
 
   def what(row: Row, num_channels: int) -> tuple[object, ...]:
     return row.cluster_name, row.path, row.key.num_bytes, num_channels
@@ -89,7 +89,7 @@ def bound_by_channels(rows: Sequence[Row]) -> list[Row]:
 
 
 def channels_gbps() -> Mapping[str, Mapping[str, float]]:
-  """What a channel copies, by measured system and path: medians of rows."""
+  """Rate of a channel in GB/s, by system and path: medians over rows."""
   found = collections.defaultdict(lambda: collections.defaultdict(list))
   for row in bound_by_channels(read()):
     if row.cluster_name in _FITTED:
@@ -104,7 +104,7 @@ def channels_gbps() -> Mapping[str, Mapping[str, float]]:
 
 
 def compare() -> Iterator[groups.Group]:
-  """Groups of the rows that no fit saw, by path: times that channels bound."""
+  """Groups by path of the channel-limited rows that no fit saw."""
   yield from groups.by_name(
     "few channels: ",
     (

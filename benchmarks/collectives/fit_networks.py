@@ -1,20 +1,20 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The fit of fabrics' figures (wire.Fabric) to nccl-tests between nodes.
+"""Fits the parameters of fabrics (wire.Fabric) to nccl-tests between nodes.
 
   python -m benchmarks.collectives.fit_networks --data FOLDER [--write]
       [--hold_out]
 
---write puts the figures into lagom_xla/costs/fitted/network.json; --hold_out
-prints, of each system in FOLDER/nccl_tests, the errors of a fit that did not
-see it, also by algorithm and protocol. The systems that the figures were first
-fitted to are fitted to again; all others in FOLDER are kept to judge by.
+--write puts the parameters into lagom_xla/costs/fitted/network.json. --hold_out
+prints, for each system in FOLDER/nccl_tests, the errors of a fit that did not
+see it, also by algorithm and protocol. The fit uses the systems of the previous
+fit again; all others in FOLDER only judge it.
 
-The figures of the fabrics with the most systems, InfiniBand and Slingshot, are
-fitted to their rows alone; those of another are held to the figures of the
-fabric most like it, which also stand for it where it has no rows. RoCE's few
-rows are taken for InfiniBand's. Only all-to-alls show what an exchange takes,
-and only InfiniBand has rows of those.
+The fabrics with the most systems, InfiniBand and Slingshot, are fitted to their
+own rows alone. The parameters of another fabric have a prior at those of the
+most similar fabric, which it gets unchanged if it has no rows. RoCE's few rows
+count as InfiniBand's. Only all-to-alls show the cost of an exchange, and only
+InfiniBand has rows of those.
 """
 
 from __future__ import annotations
@@ -34,11 +34,10 @@ from benchmarks.collectives import nccl_tests
 from lagom_xla import costs
 from lagom_xla.costs import wire
 
-# Fabric -> the one it is like. EFA runs through the same plugin as Slingshot
-# (aws-ofi-nccl on libfabric), TCPX through a proxy thread of its own. TCPXO has
-# a transport of its own (FasTrak) and no rows here; on two a3-megagpu-8g it was
-# published to run as Slingshot does, and not as TCPX
-# (tests/costs/networks_test.py).
+# Fabric -> the most similar one. EFA uses the same plugin as Slingshot
+# (aws-ofi-nccl on libfabric), TCPX its own proxy thread. TCPXO has its own
+# transport (FasTrak) and no rows here. Published times on two a3-megagpu-8g are
+# like Slingshot's, not TCPX's (tests/costs/networks_test.py).
 _LIKE = {
   "infiniband": None,
   "slingshot": None,
@@ -46,13 +45,13 @@ _LIKE = {
   "tcpx": "slingshot",
   "tcpxo": "slingshot",
 }
-# Fabrics that have another one's figures, by rows of both.
+# Fabrics that share the parameters of another one, fitted to rows of both.
 _SAME = {"roce": "infiniband"}
-# InfiniBand's hop is NCCL's own, so nothing is left of it. A post takes what
-# NCCL counts (getNetOverhead), and its steps of 2.7, 4 and 14 us over the
-# network, less posts, are round trips of 14 to 24 us: of 16 and 20 the one with
-# the least errors held out, as is the weight. What exchanges take is as on
-# NVLink in XLA's table (0.90 to 0.94; fitted/collective.json).
+# InfiniBand's hop starts at NCCL's own, and a post at NCCL's getNetOverhead.
+# NCCL's steps of 2.7, 4 and 14 us over the network, less posts, are round trips
+# of 14 to 24 us. Of 16 and 20, the start is the one with the smaller held-out
+# error, and so is the weight. The efficiency of exchanges is that of NVLink in
+# XLA's table (0.90 to 0.94; fitted/collective.json).
 _START = {
   "infiniband": wire.Fabric(
     hop_us=1.0,
@@ -72,33 +71,33 @@ _START = {
     pcie_efficiency=0.8,
   ),
 }
-# What is stated of a fabric. Google expects about 150 Gbit/s of each 200 Gbit/s
-# card of an A3 High (GKE documentation, "Maximize GPU network bandwidth"), and
-# no row is large enough to show it.
+# Documented parameters. Google expects about 150 Gbit/s from each 200 Gbit/s
+# card of an A3 High (GKE documentation, "Maximize GPU network bandwidth"). No
+# row is large enough to show it.
 _STATED = {"tcpx": {"nic_efficiency": 0.75 * wire.MOST_EFFICIENCY}}
-# Only where an adapter of 25 GB/s sits on the PCIe Gen 4 of an A100 without a
-# switch of their own does PCIe bind; the other fabrics' rows do not show it.
+# PCIe limits only adapters of 25 GB/s on the PCIe Gen 4 of A100s without a
+# common switch. The rows of other fabrics do not show it.
 _SHOWS_PCIE = "slingshot"
 _HAS_EXCHANGES = "infiniband"
 _SHOWN_BY_EXCHANGES = ("exchange_efficiency", "peer_us")
-# How much a figure's logarithm is held to its start, where a row's weighs 1:
-# of the fabrics that are like no other; of the others, chosen among 1, 1.5, 2
-# and 3 for the least errors held out; and as a factor efficiencies', which
-# large rows show well.
+# Weights of the prior on a parameter's logarithm, where a row weighs 1: for the
+# fabrics that resemble no other; for the others, chosen among 1, 1.5, 2 and 3
+# for the least held-out errors; and a factor for efficiencies, which large rows
+# show well.
 _PRIOR_WEIGHT = {"infiniband": 3.0, "slingshot": 0.2}
 _LIKENESS_WEIGHT = 2.0
 _EFFICIENCY_WEIGHT = 5.0
-# Errors beyond this, as logarithms, count linearly.
+# Larger errors, as logarithms, count linearly.
 _OUTLIER = 0.2
 
 
 def fit(rows: Sequence[nccl_tests.Row]) -> dict[str, wire.Fabric]:
-  """Every fabric, by its name."""
+  """Fits every fabric; returns them by name."""
   return {name: fit_one(rows, name) for name in (*_LIKE, *_SAME)}
 
 
 def fit_one(rows: Sequence[nccl_tests.Row], name: str) -> wire.Fabric:
-  """One fabric, from its rows and those of the fabrics that it rests on."""
+  """Fits one fabric to its rows and those of the fabrics it builds on."""
   name = _SAME.get(name, name)
   seen = tuple(r for r in rows if _SAME.get(r.fabric, r.fabric) == name)
   like = _LIKE[name]
@@ -149,12 +148,12 @@ def _fit(
   return wire.Fabric(**{k: float(f"{v:.3g}") for k, v in rounded.items()})
 
 
-# Whether times scale is judged on more nodes than these.
+# Scaling is judged on more nodes than these.
 _FEW_NODES = 4
 
 
 def seen_systems() -> frozenset[str]:
-  """The systems of nccl-tests that the shipped figures were fitted to."""
+  """The systems of nccl-tests to which the shipped parameters were fitted."""
   found = costs.read_fitted("network")["systems"].values()
   return frozenset(name for names in found for name in names)
 
@@ -162,9 +161,9 @@ def seen_systems() -> frozenset[str]:
 def held_out(
   rows: Sequence[nccl_tests.Row],
 ) -> list[tuple[nccl_tests.Row, float]]:
-  """Rows between nodes with times by fits that did not see their system.
+  """Rows between nodes, with times from fits that did not see their system.
 
-  Systems of which the shipped fit saw nothing are predicted by it.
+  The shipped fit predicts the systems that it did not see.
   """
   seen = seen_systems()
   rows = [row for row in rows if row.cluster.num_nodes > 1]
@@ -183,10 +182,10 @@ def held_out(
 
 
 def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
-  """Groups of nccl_tests.py, each system by a fit without it.
+  """Groups of nccl_tests.py, with each system predicted by a fit without it.
 
-  A group more has the rows of many nodes, by a fit on few. Both are of the
-  systems that the shipped fit saw; all others are groups of their own.
+  Another group has the rows of many nodes, predicted by a fit to few. Both use
+  the systems that the shipped fit saw; all others have their own groups.
   """
   rows, seen = nccl_tests.rows(folder), seen_systems()
   yield from nccl_tests.by_what_fits_saw(
@@ -223,7 +222,7 @@ def _show(
 
 
 def main() -> None:
-  """The command."""
+  """Fits, reports, and writes the parameters if asked to."""
   arguments = data_lib.arguments(__doc__, "write", "hold_out")
   found = nccl_tests.rows(arguments.data / "nccl_tests")
   rows = [row for row in found if row.key.num_nodes > 1]

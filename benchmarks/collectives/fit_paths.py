@@ -1,21 +1,21 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The fit of costs/wire/'s parameters to measured lone collectives.
+"""Fits the parameters of costs/wire/ to measured lone collectives.
 
   python -m benchmarks.collectives.fit_paths --data FOLDER [--write]
       [--hold_out]
 
-FOLDER holds nccl_tests and pax_a100. --write puts the figures into
-lagom_xla/costs/fitted/collective.json; --hold_out prints the errors on rows of
-XLA's table that a fit did not see. Those of nccl-tests are printed by
-benchmarks.accuracy: of each site's systems by a fit without this site.
+FOLDER holds nccl_tests and pax_a100. --write puts the parameters into
+lagom_xla/costs/fitted/collective.json. --hold_out prints the errors on rows of
+XLA's table that a fit did not see. benchmarks.accuracy prints those on
+nccl-tests, with each site predicted by a fit without it.
 
-Parameters are fitted by relative least squares with a weak prior, path by path
-(see wire.Path). What is not the collective's own is set apart: a module's
-launch is fitted with the first path of each system in XLA's table, and what the
-thread of nccl-tests takes to launch for each of its GPUs bounds its smallest
-rows. Starts of rings with LL and LL128 are NCCL's own latencies of a launch
-(ncclTunerConstants, in costs/nccl/model.py).
+Parameters are fitted path by path (see wire.Path), by relative least squares
+with a weak prior. Time outside of the collective is modeled separately: a
+module's launch is fitted with the first path of each system in XLA's table, and
+the thread of nccl-tests that launches for each of its GPUs bounds the smallest
+rows. The start times of rings with LL and LL128 begin at NCCL's own launch
+latencies (ncclTunerConstants, in costs/nccl/model.py).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from benchmarks.collectives import nccl_tests
 from lagom_xla import costs
 from lagom_xla.costs import wire
 
-# nccl-tests' rows that one thread's launches bound. Of the collective they show
-# only that it takes no longer.
+# Largest rows of nccl-tests that the launches of one thread limit. They show
+# only an upper bound of the collective's time.
 _MOST_LAUNCH_BYTES = 512 * 1024
 
 
@@ -47,7 +47,7 @@ Row = lone_collective.MeasuredCall
 
 
 def other_rows(data: pathlib.Path) -> list[Row]:
-  """The rows that a fit sees beside XLA's table."""
+  """The rows of a fit besides XLA's table."""
   step = data / "pax_a100"
   tests = nccl_tests.rows(data / "nccl_tests")
   return [
@@ -57,10 +57,10 @@ def other_rows(data: pathlib.Path) -> list[Row]:
 
 
 def launches_us(rows: Iterable[Row]) -> tuple[float, float]:
-  """What a launch takes, and for each channel more.
+  """Time of a launch, and its increase per channel, in microseconds.
 
-  Of each system the least of the first, and of these the mean; of the second
-  the median. Both are 0 where no rows show them.
+  The first is the geometric mean over systems of each system's minimum, the
+  second the median. Both are 0 if no rows show them.
   """
   found: dict[tuple[str, str], list[tuple[int, float]]] = {}
   for row in rows:
@@ -85,12 +85,12 @@ def launches_us(rows: Iterable[Row]) -> tuple[float, float]:
 
 
 def is_launches(row: Row) -> bool:
-  """Whether a row shows what launches take, and not its collective."""
+  """Whether a row shows the time of launches instead of the collective's."""
   is_test = isinstance(row, nccl_tests.Row)
   return is_test and row.key.num_bytes <= _MOST_LAUNCH_BYTES
 
 
-# Values from which a fit of the first system starts, by path.
+# Initial values of the first system's fit, by path.
 _START: Mapping[str, Mapping[str, float]] = {
   "ring.ll": {
     "start_us": 6.6,
@@ -99,7 +99,8 @@ _START: Mapping[str, Mapping[str, float]] = {
     "reducing_channel_gbps": 6,
     "first_bytes": 4096,
   },
-  # Links, not channels, bound a start, else no step of a fit shows them.
+  # At the initial values links must be the limit, not channels; otherwise the
+  # fit has no gradient for them.
   "ring.ll128": {"start_us": 14, "hop_us": 1.2, "link_efficiency": 0.65},
   "ring.simple": {
     "start_us": 22,
@@ -147,25 +148,25 @@ _START: Mapping[str, Mapping[str, float]] = {
     "link_efficiency": 0.9,
     "own_gather_steps": 0.1,
   },
-  # Without rows: all that they have is fixed below.
+  # Without rows: all parameters are fixed below.
   "tree.ll": {},
   "tree.ll128": {},
   "tree.simple": {},
 }
 
-# A100's channels over H100's: NCCL's perChMaxTreeBws of one node, 24 and 38.7
-# GB/s (src/graph/tuning.cc). Rows of A100s are of all-reduces only, which do
-# not tell a gather's channels from a reduction's.
+# Channel rate of A100 over H100: NCCL's perChMaxTreeBws of one node, 24 and
+# 38.7 GB/s (src/graph/tuning.cc). A100s only have rows of all-reduces, which do
+# not separate a gather's channels from a reduction's.
 _AMPERE_SHARE = 24.0 / 38.7
 
-# Not seen in the rows that fits take, where all channels together fill the
-# links. Rings and trees have what channel_rows.py shows, a GB200 the rates of a
-# B300, and A100s their share of an H200's. No row shows what bounds a tree of
-# Blackwell's: those of GB200s on three racks reach 253 GB/s of the buffer with
-# 16 channels (NCCL's issue 1801), with which H200s would reach half. NVLS hands
-# a gather on in one direction, as one-way permutes of four channels do, which
-# reach 116 and 130 GB/s with their copies. Simple chunks of a ring are too
-# large to show their handshake, which is a hop's.
+# Channel rates in GB/s do not show in the fitted rows, where all channels
+# together fill the links. Rings and trees have the rates of channel_rows.py;
+# GB200s have those of B300s, and A100s their share of H200s'. No row shows the
+# limit of a tree on Blackwell: GB200s on three racks reach 253 GB/s of the
+# buffer with 16 channels (NCCL's issue 1801), where H200s would reach half. A
+# gather through NVLS moves data in one direction, like one-way permutes of four
+# channels, which reach 116 and 130 GB/s with their copies. Simple chunks of a
+# ring are too large to show their handshake, so it is that of a hop.
 _SHOWN_GBPS = channel_rows.channels_gbps()
 _HOPPER_GBPS = _SHOWN_GBPS["h100"]
 _BLACKWELL_TREES = 2.0
@@ -207,30 +208,31 @@ _FIXED: Mapping[str, Mapping[str, Mapping[str, float]]] = {
   )
 }
 
-# A channel that takes part in an all-reduce through the NVLink switch copies in
-# and out at once, like one of a permute around a ring: path -> whose rate.
+# Path -> the path whose fitted channel rate it gets. In an all-reduce through
+# the NVLink switch, a channel copies in and out at once, as in a permute around
+# a ring.
 _AS_FITTED: Mapping[str, str] = {"nvls.simple": "permute.simple"}
 
 
-# Weights of a row's relative error by its least bytes: repeats of short times
-# scatter by a quarter, of long ones by a few per cent.
+# Weights of relative errors, by the least bytes of a row: repeated measurements
+# of short times vary by a quarter, of long ones by a few percent.
 _WEIGHTS = ((2**22, 3.0), (lone_collective.LARGE_BYTES, 1.0), (0, 0.3))
-# Relative errors beyond this count linearly.
+# Larger relative errors count linearly.
 _OUTLIER = 0.5
-# How much a parameter's logarithm is held to its start; noisy rows need it.
+# Weight of the prior on a parameter's logarithm, which noisy rows need.
 _PRIOR_WEIGHT = 0.2
-# The same of what only GB200's 41 rows show: other systems have eight or fewer,
-# in which bytes count for more than hops.
+# The same for a parameter that only GB200's 41 rows show. Other systems have
+# eight rows or fewer, in which bytes matter more than hops.
 _FEW_SHOW = ("ring.ll128", "hop_us")
 _HELD_WEIGHT = 1.0
-# Systems in the order of their fits, with the one from whose result the fit
-# starts, so that a path that a system's rows do not show is like that one's.
+# Systems in the order of their fits -> the system whose result is the start, so
+# that a path without rows is like that of the other system.
 _LIKE = {"gb200": None, "b200": "gb200", "h100": "gb200", "a100": "h100"}
-# What is set apart of XLA's table, by system and the path that shows it: field
-# of SetApart, key there, and start. A ring with LL shows best what launching a
-# module takes: its start is held to NCCL's own, and there are rows of all sizes
-# of group. H100's reductions take longer in the table than in nccl-tests of
-# NCCL 2.29, by a time that goes with bytes per rank.
+# Parameters of XLA's table besides the path's, by system and the path that
+# shows them: field of SetApart, key there, and initial value. A ring with LL
+# shows a module's launch best: its start time has a prior at NCCL's own, and
+# there are rows of all group sizes. In the table, H100's reductions take longer
+# than in nccl-tests of NCCL 2.29, by a time proportional to bytes per rank.
 _SHOWN: Mapping[tuple[str, str], tuple[str, str, float]] = {
   ("gb200", "ring.ll"): ("module_us", "gb200", 7.0),
   ("b200", "ring.ll"): ("module_us", "b200", 7.0),
@@ -243,7 +245,7 @@ Fit = tuple[dict[str, dict[str, wire.Path]], lone_collective.SetApart]
 
 
 def fit(rows: Sequence[Row]) -> Fit:
-  """Paths by system and name, and what is set apart."""
+  """Fits the paths, by system and name, and the SetApart."""
   systems: dict[str, dict[str, wire.Path]] = {}
   apart = _apart(rows)
   for system in _LIKE:
@@ -267,16 +269,16 @@ def fit_system(
   systems: Mapping[str, wire.Paths],
   apart: lone_collective.SetApart,
 ) -> tuple[dict[str, wire.Path], lone_collective.SetApart]:
-  """The paths of one system, and `apart` with its modules' launch.
+  """Fits the paths of one system; also returns `apart` with its module launch.
 
-  Rows of others are left out; `systems` has the paths of those that it is like.
+  Rows of other systems are ignored. `systems` has the paths of similar systems.
   """
   by_path: dict[str, list[Row]] = {name: [] for name in _START}
   for row in rows:
     if row.model_system == system:
       by_path[row.path].append(row)
   found: dict[str, wire.Path] = {}
-  # The first path's fit finds what the others' launches are.
+  # The first path's fit determines the launch of the others.
   for name in _START:
     start = dict(_START[name])
     if like := _LIKE[system]:
@@ -292,7 +294,7 @@ def fit_system(
 
 
 def _tied(system: str, start: Mapping[str, float]) -> dict[str, float]:
-  """What a channel copies on an A100: a share of what it does on an H100."""
+  """Channel rates of an A100, as a share of an H100's; {} for other systems."""
   if system != "a100":
     return {}
   return {
@@ -390,7 +392,7 @@ def _group_names(row: Row) -> Sequence[str]:
 def _hold_out(
   table: Sequence[lone_collective.Row], others: Sequence[Row]
 ) -> None:
-  """Errors of each row of the table, by fits without it and its like."""
+  """Prints the errors on the table's rows, by fits without each row's fold."""
   coins = np.random.default_rng(0).integers(2, size=len(table))
   divisions: dict[str, Sequence[int]] = {
     "random halves": coins.tolist(),
@@ -434,7 +436,7 @@ def _write(fitted: Fit, rows: Sequence[Row]) -> None:
 
 
 def compare(data: pathlib.Path) -> Iterator[groups.Group]:
-  """Groups of rows on one node, each site's by a fit without it."""
+  """Groups of rows on one node, each site predicted by a fit without it."""
   predicted = held_out(lone_collective.read_table(), other_rows(data))
   unfitted = [
     (row, row.predict_us())
@@ -451,7 +453,7 @@ def compare(data: pathlib.Path) -> Iterator[groups.Group]:
 def held_out(
   table: Sequence[lone_collective.Row], others: Sequence[Row]
 ) -> list[tuple[nccl_tests.Row, float]]:
-  """Rows of nccl-tests with times by fits that did not see their site."""
+  """Rows of nccl-tests, with times from fits that did not see their site."""
   seen = lone_collective.seen_systems()
   tests = [row for row in others if isinstance(row, nccl_tests.Row)]
   predicted = [(r, r.predict_us()) for r in tests if r.system not in seen]

@@ -1,28 +1,29 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Lone collectives, measured under NCCL's own choice, as rows of a fit.
+"""Lone collectives measured under NCCL's own choice, as rows of a fit.
 
-XLA's default_collective_perf_table has most of them. Its generator
-(xla/tools/collective_perf_table_gen.cc) runs one collective of f32 in a module
-of its own, on all groups of that size at once, and divides the larger of
-operand and result by the median run time. A permute is repeated in a loop on
-the device; the others are launched once for each time, which so holds the
-launch of the module. The modules of all-reduces and permutes, and only those,
-copy S bytes on every device, as XLA reduces in place; that is added to what the
-model predicts. What else is not the collective is in fitted/collective.json.
+Most come from XLA's default_collective_perf_table. Its generator
+(xla/tools/collective_perf_table_gen.cc) runs one collective of f32 in its own
+module, on all groups of that size at once, and divides the larger of operand
+and result by the median run time. A permute is repeated in a loop on the
+device. The others are launched once per measurement, so their times include the
+module's launch. Only the modules of all-reduces and permutes copy S bytes on
+every device, because XLA reduces in place; predictions include this copy. Other
+costs outside of the collective are in fitted/collective.json.
 
-4 pairs on eight devices are i to i + 4. As many pairs as devices are either
-neighbors that exchange or a ring, in which a rank's send and its receive share
-their channels: of two rows the slower one is taken for the ring.
+On eight devices, 4 pairs are i to i + 4. As many pairs as devices are either
+neighbors that exchange or a ring, in which a rank's send and receive share
+their channels; of two rows, the slower one counts as the ring.
 
-What NCCL ran is that of costs/nccl, with one rule of older NCCL that the rows
-show: a message of sends and receives takes LL up to 512 KiB (16 KiB for each of
-the 32 channels that it could have), not up to 16 KiB for each that it has.
+NCCL's choices come from costs/nccl, with one rule of an older NCCL that the
+rows show: a message of sends and receives uses LL up to 512 KiB (16 KiB for
+each of the 32 channels that it could have), not up to 16 KiB for each of its
+channels.
 
-A collective of a traced step waits for its last rank, and shares memory with
-kernels. So its shortest run counts, and only of an all-reduce so small that no
-memory matters: what is left are launch and hops, which nccl-tests on one node
-does not show below what its thread takes for launches.
+In a traced step, a collective waits for its last rank and shares memory with
+kernels. So only the shortest run counts, and only of all-reduces too small for
+memory to matter. They show the launch and the hops, which rows of nccl-tests on
+one node cannot show below the launch time of its thread.
 """
 
 from __future__ import annotations
@@ -49,15 +50,15 @@ from lagom_xla.passes import kernels as kernels_lib
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class SetApart:
-  """Launches, in microseconds, and how an older NCCL differs.
+  """Launch times in microseconds, and the difference of an older NCCL.
 
   Attributes:
-    module_us: of a module of XLA's, in its table, by the system's name.
-    own_reduce_steps: what stands for wire.Path.own_reduce_steps in rows of
-      XLA's table that were made with an older NCCL, by device.
-    launch_us: of one GPU's part of a collective, by the single thread that
-      launches those of all GPUs in nccl-tests on one node.
-    launch_channel_us: the same, for each channel.
+    module_us: launch of a module in XLA's table, by system.
+    own_reduce_steps: replaces wire.Path.own_reduce_steps for rows of XLA's
+      table made with an older NCCL, by device.
+    launch_us: launch of one GPU's part of a collective in nccl-tests on one
+      node, where one thread launches all parts.
+    launch_channel_us: its increase per channel.
   """
 
   module_us: Mapping[str, float]
@@ -68,13 +69,13 @@ class SetApart:
 
 @functools.cache
 def seen_systems() -> frozenset[str]:
-  """The systems of nccl-tests that the fitted figures come from."""
+  """The systems of nccl-tests to which the parameters were fitted."""
   return frozenset(costs.read_fitted("collective")["tests"])
 
 
 @functools.cache
 def fitted() -> SetApart:
-  """The fitted figures."""
+  """The fitted SetApart."""
   return SetApart(**costs.read_fitted("collective")["set_apart"])
 
 
@@ -85,7 +86,7 @@ def launched(
   protocol: str,
   num_channels: int,
 ) -> collective_lib.Setting:
-  """The setting with NCCL's chunk for so many channels."""
+  """The setting with this number of channels and NCCL's chunk for it."""
   share_bytes = key.num_bytes // num_channels
   return collective_lib.Setting(
     algorithm=algorithm,
@@ -99,7 +100,7 @@ def launched(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeasuredCall:
-  """One measured collective: of XLA's table, of nccl-tests or of a step."""
+  """One measured collective, from XLA's table, nccl-tests or a step."""
 
   cluster: cluster_lib.Cluster
   key: collective_lib.TuningKey
@@ -108,12 +109,12 @@ class MeasuredCall:
 
   @property
   def model_system(self) -> str:
-    """The system whose parameters it shows."""
+    """The system whose parameters it depends on."""
     return wire.system_of(self.cluster)
 
   @property
   def path(self) -> str:
-    """The name of the parameters that it shows."""
+    """The name of the path whose parameters it depends on."""
     return wire.path_name(
       self.cluster, self.key.communicator, self.key.kind, self.setting
     )
@@ -121,7 +122,7 @@ class MeasuredCall:
   def wire_us(
     self, paths: wire.Paths | None = None, fabric: wire.Fabric | None = None
   ) -> float:
-    """The model's time of the collective alone, by the shipped fit or not."""
+    """Predicted time of the collective alone; None means the shipped fit."""
     return wire.time_us(
       self.cluster,
       self.key.communicator,
@@ -135,51 +136,52 @@ class MeasuredCall:
   def predict_us(
     self, paths: wire.Paths | None = None, apart: SetApart | None = None
   ) -> float:
-    """The model's time of what was timed."""
+    """Predicted time of the measurement."""
     del apart
     return self.wire_us(paths)
 
   def comparison(
     self, what: str, predicted_us: float | None = None
   ) -> groups.Comparison:
-    """What was measured beside a prediction."""
+    """Comparison of the measured time with a prediction."""
     if predicted_us is None:
       predicted_us = self.predict_us()
     return groups.Comparison(f"{what}, us", self.time_us, predicted_us)
 
 
-# sm_103 is a GB300, whose NVLink and NVLink switch are a GB200's.
+# sm_103 is a GB300, with the NVLink and NVLink switch of a GB200.
 _CLUSTERS = {
   "sm_90": "1x8xh100",
   "sm_100_B200": "1x8xb200",
   "sm_100_GB200": "18x4xgb200",
   "sm_103": "18x4xgb200",
 }
-# Smaller ones are mostly the host's time.
+# Times of smaller collectives are mostly the host's.
 LARGE_BYTES = 65536
 _COPIED = ("all-reduce", "collective-permute")
-# Rows that hold the copy. With it GB200s would send at 800 GB/s of their link's
-# 900 in one direction, and errors grow: theirs were made by other means.
+# Devices whose rows include the copy. With it, GB200s would send at 800 of
+# their link's 900 GB/s in one direction, and errors grow, so their rows were
+# made differently.
 _COPYING_DEVICES = ("sm_90", "sm_100_B200")
 _RING = "ring.simple"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row(MeasuredCall):
-  """One measurement, of a group that lies in one NVLink domain."""
+  """One row of XLA's table, for a group in one NVLink domain."""
 
-  device: str  # As the table calls it.
+  device: str  # The table's name.
   num_pairs: int = 0  # Of a permute.
-  is_one_way: bool = False  # No channel of it sends and receives at once.
+  is_one_way: bool = False  # No channel sends and receives at once.
 
   @property
   def is_large(self) -> bool:
-    """Whether it is large enough to be judged by."""
+    """Whether it is large enough to judge the model."""
     return self.key.num_bytes >= LARGE_BYTES
 
   @property
   def copy_us(self) -> float:
-    """What the module's copy of the operand or the result takes."""
+    """Predicted time of the module's copy of the operand or the result."""
     if self.key.kind not in _COPIED or self.device not in _COPYING_DEVICES:
       return 0.0
     copy = kernels_lib.Kernel(
@@ -200,7 +202,7 @@ class Row(MeasuredCall):
   def predict_us(
     self, paths: wire.Paths | None = None, apart: SetApart | None = None
   ) -> float:
-    """The model's time of the module."""
+    """Predicted time of the module."""
     if paths is None:
       paths = wire.fitted(self.model_system)
     if apart is None:
@@ -223,20 +225,20 @@ class Row(MeasuredCall):
 _cluster = functools.cache(cluster_lib.parse)
 _OLD_LL_BYTES = 32 * 16384
 _PERMUTE = "permute.simple"
-# Neighbors that exchange over more channels have to share some.
+# Exchanging neighbors with more channels share some of them.
 _MOST_LONE_CHANNELS = 4
 
 
 def read_table() -> list[Row]:
-  """The measurements on NVIDIA GPUs."""
+  """The rows of XLA's table for NVIDIA GPUs."""
   found = [
     _row(line)
     for line in data_lib.rows("collective_throughput")
     if line["device"] in _CLUSTERS
-    # A time that was too short for the clock.
+    # 0 means that the time was too short for the clock.
     and float(line["throughput_bytes_per_second"]) > 0
   ]
-  # Of two permutes of one size that share no channel the faster is one-way.
+  # Of two permutes of one size that share no channel, the faster is one-way.
   slowest_us: dict[tuple[str, int, int], float] = {}
   for row in found:
     if row.path == _PERMUTE:
@@ -266,7 +268,7 @@ def _row(line: Mapping[str, str]) -> Row:
   if kind == "reduce-scatter":
     num_bytes *= num_ranks
     time_us *= num_ranks
-  # The larger of operand and result is NCCL's size, too.
+  # NCCL's size is also the larger of operand and result.
   key = collective_lib.TuningKey(kind, num_ranks, 1, num_bytes)
   setting = collective_lib.default_setting(key, cluster)
   if kind in nccl.SEND_RECV:
@@ -292,7 +294,7 @@ _MOST_BYTES = 256 * 1024
 
 
 def read_trace(folder: pathlib.Path) -> Sequence[MeasuredCall]:
-  """The small all-reduces of the step in `folder`, which is pax_a100."""
+  """The small all-reduces of the traced step in `folder`, pax_a100."""
   module = traced_step.read_module(folder)
   shortest_us: dict[str, float] = {}
   ranks = traced_step.by_rank(folder, module)

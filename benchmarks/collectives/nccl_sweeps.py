@@ -1,24 +1,23 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a setting changes: measured ratios of times, beside the model's.
+"""Ratios of times between settings: measured and predicted.
 
-A search lives off differences between settings, not off times. In
-nccl_tests/sweeps.csv of --data one knob is varied and all else is fixed: of
-each series the time under every value is compared over that under the first.
-Those are read whose knob the model has (NCCL_ALGO, NCCL_PROTO,
-NCCL_NVLS_ENABLE, and what a tuner plugin sets) on hardware that can be told
-from its description. A forced algorithm or protocol is NCCL's own choice among
-those left; a forced number of channels leaves both as they are. The chunk is
-NCCL's for the share of so many.
+A search depends on differences between settings, not on absolute times. Each
+series of nccl_tests/sweeps.csv in --data varies one knob. The time under every
+value is compared as a ratio to that under the first. Series are used if the
+model has the knob (NCCL_ALGO, NCCL_PROTO, NCCL_NVLS_ENABLE, and settings of a
+tuner plugin) and the description identifies the hardware. With a forced
+algorithm or protocol, NCCL chooses among the remaining ones; a forced number of
+channels keeps both. The chunk is NCCL's for that number of channels.
 
-Groups are of ratios and of their signs: whether what is predicted to be faster
-is faster, where times are 5 % apart. Three more say how well settings are known
-that NCCL does not choose (`costs/settings.py`).
+Groups are of ratios, and of signs: whether the setting predicted to be faster
+is faster, if times differ by 5 %. Three more groups are for settings that NCCL
+does not choose (`costs/settings.py`).
 
-AutoCCL (Xu et al., NSDI 2025), tables 3 to 6, vary what the model has and what
-it has not: threads, and whether GPUs of a node hand on through the host's
-memory (SHM) or directly (P2P). *Clean* ratios vary only what the model has. Its
-clusters are Lagom's, A40s in NVLink pairs (lagom_a) and over PCIe (lagom_b).
+AutoCCL (Xu et al., NSDI 2025), tables 3 to 6, also varies knobs that the model
+lacks: threads, and whether GPUs of a node communicate through the host's memory
+(SHM) or directly (P2P). *Clean* ratios vary only knobs of the model. Its
+clusters are Lagom's: A40s in NVLink pairs (lagom_a) and over PCIe (lagom_b).
 """
 
 from __future__ import annotations
@@ -48,16 +47,16 @@ _WORKLOAD = re.compile(
 )
 # "4 of 8 B200", "8 B300 SXM6"
 _IN_NODE = re.compile(r"(?:(?P<some>\d+) of )?(?P<all>\d+) (?P<gpu>[A-Z]+\d+)")
-# "GB200, 12 GPUs on 3 racks": a node of NCCL's is what a rack has of them.
+# "GB200, 12 GPUs on 3 racks": the GPUs of a rack are one node for NCCL.
 _ON_RACKS = re.compile(r"GB200, (?P<gpus>\d+) GPUs on (?P<racks>\d+) racks")
-# A B300's NVLink is a B200's.
+# B300s have the NVLink of B200s.
 _GPUS = {"B300": "b200"}
 _LEAST_DIFFERENCE = 0.05
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run(lone_collective.MeasuredCall):
-  """A measured time, from a bandwidth, under a value of a knob."""
+  """A time under one value of a knob, derived from a measured bandwidth."""
 
   what: str
   knob: str
@@ -65,12 +64,12 @@ class Run(lone_collective.MeasuredCall):
 
   @property
   def is_default(self) -> bool:
-    """Whether NCCL chooses that by itself."""
+    """Whether this is NCCL's own choice."""
     default = collective_lib.default_setting(self.key, self.cluster)
     return self.setting == default
 
   def over(self, base: Run) -> groups.Comparison:
-    """Its time over that of another run of its series."""
+    """Comparison of the time ratio to another run of its series."""
     return groups.Comparison(
       f"{self.what}, {self.knob} {self.value} over {base.value}",
       self.time_us / base.time_us,
@@ -79,9 +78,9 @@ class Run(lone_collective.MeasuredCall):
 
 
 def _series(path: pathlib.Path) -> Iterator[Sequence[Run]]:
-  """The series of sweeps.csv that the model can run, sorted.
+  """The series of sweeps.csv that the model covers, sorted.
 
-  Lines of one differ in the knob's value alone, and there are several.
+  A series has several lines, which differ only in the knob's value.
   """
 
   def fixed(line: Mapping[str, str]) -> tuple[str, ...]:
@@ -97,7 +96,7 @@ def _series(path: pathlib.Path) -> Iterator[Sequence[Run]]:
 
 
 def _runs(series: Sequence[Mapping[str, str]]) -> list[Run]:
-  """The lines of a series that the model can run, none if not the first."""
+  """The lines of a series that the model covers; [] if not the first line."""
   case, metric = _case(series[0]), series[0]["metric"]
   if case is None or metric not in ("busbw", "algbw"):
     return []
@@ -128,7 +127,7 @@ def _runs(series: Sequence[Mapping[str, str]]) -> list[Run]:
 def _case(
   line: Mapping[str, str],
 ) -> tuple[cluster_lib.Cluster, collective_lib.TuningKey] | None:
-  """What runs where, but for the setting."""
+  """The cluster and the collective of a line; None if unknown."""
   workload = _WORKLOAD.match(line["workload"])
   if workload is None:
     return None
@@ -160,7 +159,7 @@ def _setting(
   knob: str,
   value: str,
 ) -> collective_lib.Setting | None:
-  """What NCCL runs under a value of a knob; None where that is not known."""
+  """NCCL's setting under a value of a knob; None if unknown."""
   default = collective_lib.default_setting(key, cluster)
   if value.startswith("default"):
     return default
@@ -185,10 +184,10 @@ def forced(
   protocol: str = "",
   without: str = "-",
 ) -> collective_lib.Setting | None:
-  """NCCL's choice among what it is left; None where that is nothing.
+  """NCCL's choice under a forced algorithm or protocol; None if impossible.
 
-  That is the algorithm and protocol that are given, or any, but for algorithms
-  whose names start with `without`.
+  An empty name allows any. Algorithms whose names start with `without` are
+  excluded.
   """
   what = (cluster, key.communicator, key.kind)
   pairs = [
@@ -209,7 +208,7 @@ def forced(
 
 
 def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
-  """Groups of sweeps.csv in the folder: by knob, and of unchosen settings."""
+  """Groups of the folder's sweeps.csv: by knob, and for unchosen settings."""
   path = folder / "sweeps.csv"
   if not path.exists():
     return
@@ -233,10 +232,10 @@ def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
 
 
 def _unchosen(runs: Sequence[Run]) -> Iterator[tuple[str, groups.Comparison]]:
-  """Settings that NCCL does not choose, by what is known of them.
+  """Comparisons of settings that NCCL does not choose, by part.
 
-  One channel is compared by its time; another algorithm or protocol by how much
-  longer it takes than NCCL's own, of which the last of several runs counts.
+  For one channel, the comparison is of its time; for another algorithm or
+  protocol, of its time over that of NCCL's own choice, from the last such run.
   """
   own = [run for run in runs if run.is_default]
   for run in runs:
@@ -253,7 +252,8 @@ def _unchosen(runs: Sequence[Run]) -> Iterator[tuple[str, groups.Comparison]]:
 _KIB, _MB = 2**10, 10**6
 
 # AutoCCL's runs: cluster; kind, ranks, nodes and bytes; algorithm, channels and
-# chunk, under Simple; and what the model has not: threads and transport.
+# chunk, under Simple; and the knobs that the model lacks: threads and
+# transport.
 _GATHER = ("all-gather", 8, 1, 80 * _MB)
 _REDUCE_8 = ("all-reduce", 8, 1, 15 * _MB)
 _REDUCE_16 = ("all-reduce", 16, 2, 64 * _MB)
@@ -269,7 +269,7 @@ _AUTOCCL = {
   "tree 8": ("lagom_b", _REDUCE_8, ("tree", 8, 59), (160, "")),
   "ring 8": ("lagom_b", _REDUCE_8, ("ring", 10, 27), (128, "")),
 }
-# Table: one run, another, and the time of the second over that of the first.
+# Table: two runs, and the time of the second over that of the first.
 _RATIOS = {
   "3: 2 over 8 channels, chunks of 32 KiB": ("PCIe best", "PCIe few", 2.69),
   "3: NCCL's default over the best": ("PCIe best", "PCIe default", 1.23),
@@ -284,7 +284,7 @@ _RATIOS = {
 
 
 def compare_autoccl() -> Iterator[groups.Group]:
-  """Ratios that are clean, those that are not, and the one bandwidth."""
+  """Groups of clean ratios, of the other ratios, and of the one bandwidth."""
   found: dict[bool, list[groups.Comparison]] = {True: [], False: []}
   for what, (one, other, measured) in _RATIOS.items():
     ratio = _autoccl_us(other) / _autoccl_us(one)
@@ -295,7 +295,7 @@ def compare_autoccl() -> Iterator[groups.Group]:
   yield groups.of_comparisons(
     f"{title}threads or transport varied too", found[False]
   )
-  # Taken for nccl-tests' bus bandwidth.
+  # Assumes that the table has the bus bandwidth of nccl-tests.
   gbps = 80 * _MB * 7 / 8 / (1e3 * _autoccl_us("pairs default"))
   what = "table 6: all-gather of 80 MB in NVLink pairs, GB/s"
   yield groups.of_comparisons(

@@ -1,19 +1,19 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of nccl-tests on real systems, beside what the model predicts for them.
+"""Compares rows of nccl-tests on real systems with predictions.
 
 A folder holds rows.csv, with a row for each measured size, and systems.json,
 with each system as a cluster. Sizes are of the whole buffer, times out of
-place; where only a bus bandwidth was published the time follows from it.
+place. If only a bus bandwidth was published, the time is derived from it.
 
-On one node nccl-tests is one process (`-g 8`), whose only thread launches each
-GPU's part of a collective in turn. However few the bytes, none comes sooner
-after the one before than these launches take, 4 to 6 us for each GPU. Rows on
-one node are compared with the longer of that and the collective's time.
+On one node, nccl-tests is one process (`-g 8`), whose only thread launches each
+GPU's part of a collective in turn. However few the bytes, a collective takes at
+least as long as these launches, 4 to 6 us per GPU. Rows on one node are
+compared with the longer of that and the collective's time.
 
-The model takes NCCL's own choice, so rows are left out whose environment forces
-another. A system's fabric is what systems.json says of its adapters; where that
-names none it is InfiniBand.
+The model assumes NCCL's own choice, so rows with an environment that forces
+another are skipped. A system's fabric comes from its adapters in systems.json;
+without a named one, it is InfiniBand.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from lagom_xla.costs.nccl import environment
 from lagom_xla.costs.wire import path
 
 _FORCED = ("NCCL_ALGO", "NCCL_PROTO", "channel (by a tuner")
-# What names a fabric in a text on adapters; the first that is found counts.
+# Words that identify a fabric in the description of adapters; the first counts.
 _FABRICS = {
   "tcpxo": r"tcp-?xo|fastrak",
   "tcpx": r"tcp-?x",
@@ -48,31 +48,31 @@ _FABRICS = {
   "slingshot": r"slingshot|cassini|\bcxi",
   "roce": r"\broce",
 }
-# What rows are called whose systems had no part in a fit.
+# Title of the groups of systems that no fit saw.
 UNSEEN = "nccl-tests, systems that no fit saw"
-# From these on, rows are of bandwidth.
+# Rows of at least this size show bandwidth.
 _LARGE_BYTES = 512 * 1024 * 1024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row(lone_collective.MeasuredCall):
-  """One row of nccl-tests; its bytes are the whole buffer's."""
+  """One row of nccl-tests; its bytes are those of the whole buffer."""
 
   system: str
 
   @property
   def fabric(self) -> str:
-    """The network that joins its nodes, unless NVLink does."""
+    """The network between its nodes, unless NVLink connects them."""
     return self.cluster.node.fabric if self.key.num_nodes > 1 else "NVLink"
 
   @property
   def site(self) -> str:
-    """Where it is: what precedes the system's own part of its name."""
+    """The site: the first part of the system's name."""
     return self.system.partition("-")[0]
 
   @property
   def shows_path(self) -> bool:
-    """Whether it shows any: others run as NCCL's own model has them."""
+    """Whether it depends on a fitted path; NCCL's own model predicts others."""
     key = self.key
     return path.Call(
       self.cluster, key.communicator, key.kind, key.num_bytes, self.setting
@@ -83,7 +83,7 @@ class Row(lone_collective.MeasuredCall):
     paths: wire.Paths | None = None,
     apart: lone_collective.SetApart | None = None,
   ) -> float:
-    """The model's time of what nccl-tests times."""
+    """Predicted time as nccl-tests measures it."""
     wire_us = self.wire_us(paths)
     if self.cluster.num_nodes > 1:
       return wire_us
@@ -94,7 +94,7 @@ class Row(lone_collective.MeasuredCall):
     return max(wire_us, self.key.num_ranks * launch_us)
 
   def compared(self, predicted_us: float | None = None) -> groups.Comparison:
-    """What was measured beside a prediction; the model's if not given."""
+    """Comparison with a prediction, by default the model's."""
     what = f"{self.system}, {self.key.kind} of {self.key.num_bytes} B"
     return self.comparison(what, predicted_us)
 
@@ -103,7 +103,7 @@ def rows(folder: pathlib.Path) -> list[Row]:
   """The rows of 64 KiB and more under NCCL's own choices."""
   systems = json.loads((folder / "systems.json").read_text(encoding="utf-8"))
   clusters = {name: _cluster(name, system) for name, system in systems.items()}
-  # Some ran on a part of their nodes' GPUs.
+  # Some systems used only a part of their nodes' GPUs.
   num_ranks = {
     name: clusters[name].num_nodes
     * system.get("gpus_per_node", clusters[name].gpus_per_node)
@@ -123,7 +123,7 @@ def rows(folder: pathlib.Path) -> list[Row]:
 
 
 def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
-  """Times on one node, and on several by size and by fabric."""
+  """Groups of rows on one node, and on several by size and by fabric."""
   yield from grouped(
     "nccl-tests", [(row, row.predict_us()) for row in rows(folder)]
   )
@@ -132,9 +132,9 @@ def compare(folder: pathlib.Path) -> Iterator[groups.Group]:
 def by_what_fits_saw(
   title: str, predicted: Iterable[tuple[Row, float]], seen: Collection[str]
 ) -> Iterator[groups.Group]:
-  """Groups of rows with predicted times, apart by whether fits saw the system.
+  """Groups of rows with predicted times, by whether the fits saw the system.
 
-  Those of systems that fits were made on are of one that left them out.
+  For systems that the fits saw, predictions must be from fits without them.
   """
   predicted = list(predicted)
   for name, is_seen in ((title, True), (UNSEEN, False)):
@@ -175,7 +175,7 @@ def _cluster(name: str, system: Mapping[str, Any]) -> cluster_lib.Cluster:
 
 
 def _version(text: str) -> nccl.Version:
-  """The version that a row names first; the newest if it names none."""
+  """The first version in a row's text, or the newest if it has none."""
   found = re.match(r"(\d+)\.(\d+)", text)
   return (int(found[1]), int(found[2])) if found else nccl.NEWEST
 
@@ -186,7 +186,7 @@ def _setting(
   version: nccl.Version,
   environ: str,
 ) -> collective_lib.Setting:
-  """NCCL's choice of what the environment leaves it."""
+  """NCCL's choice among the settings that the environment allows."""
   variables = dict(re.findall(r"(NCCL_\w+)=(\S+)", environ))
   costed = {n: v for n, v in variables.items() if n in environment.COSTED}
   with mock.patch.dict(os.environ, costed):

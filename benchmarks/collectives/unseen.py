@@ -1,18 +1,19 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""nccl-tests on systems that the model was not made on.
+"""Errors on nccl-tests of systems that were unknown when the model was made.
 
   python -m benchmarks.collectives.unseen
 
 benchmarks/data/unseen has the rows, in the format of nccl_tests.py: all public
-tables that were found when the model stood, of GPUs that it knows, on systems
-that were not said to be broken, under NCCL's own choices. They were predicted
-before they were compared. No figure was fitted to them, and none is to be; four
-rules that they showed to be wrong were mended (docs/cost_model.md).
+tables found after the model was made, of GPUs that it knows, on systems not
+reported as broken, under NCCL's own choices. They were predicted before they
+were compared. Nothing was fitted to them, and nothing should be; four rules
+that they showed to be wrong were fixed (docs/cost_model.md).
 
-Prints the errors of each system, how many of its rows the 90 % range of their
-prediction holds (costs/uncertainty.py), and where it has enough rows the errors
-of the other two thirds when a third calibrated it (calibrated.py).
+Prints the errors of each system and the number of its rows within the 90 %
+range of the prediction (costs/uncertainty.py). For systems with enough rows, it
+also prints the errors on two thirds of them after calibration with the other
+third (calibrated.py).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def rows() -> list[nccl_tests.Row]:
 
 
 def compare() -> Iterator[groups.Group]:
-  """Groups by what joins the GPUs: NVLink, PCIe alone, or a network."""
+  """Groups by the connection of the GPUs: NVLink, only PCIe, or a network."""
   yield from groups.by_name(
     "unseen systems: ", ((_joined_by(row), row.compared()) for row in rows())
   )
@@ -71,7 +72,7 @@ def _by_system() -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-  """The command."""
+  """Runs the command."""
   arguments = table_lib.parser(
     "benchmarks.collectives.unseen", __doc__
   ).parse_args()

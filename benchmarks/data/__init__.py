@@ -1,8 +1,8 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of figures that come with the benchmarks, and the folder of others.
+"""Reads the tables that come with the benchmarks and those of a data folder.
 
-README.md has their sources and licences.
+README.md has the tables' sources and licenses.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 
 
 def rows(table: str | pathlib.Path) -> list[dict[str, str]]:
-  """The rows of a table, by its columns.
+  """The rows of a table, as dictionaries by column.
 
   Args:
-    table: its file; or, of one that comes with the benchmarks, the name.
+    table: the name of a table in this folder, or the path of a file.
   """
   path = FOLDER / f"{table}.csv" if isinstance(table, str) else table
   with path.open(newline="", encoding="utf-8") as file:
@@ -32,7 +32,7 @@ def rows(table: str | pathlib.Path) -> list[dict[str, str]]:
 
 
 def arguments(doc: str | None, *switches: str) -> argparse.Namespace:
-  """What the command line of a fit says: --data, and which switches are set."""
+  """The command line of a fit: --data and these switches."""
   table_lib.compile_ahead_of_time()
   parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
   parser.add_argument("--data", type=table_lib.folder, required=True)
@@ -42,6 +42,6 @@ def arguments(doc: str | None, *switches: str) -> argparse.Namespace:
 
 
 def write_fitted(name: str, document: Mapping[str, Any]) -> None:
-  """Writes a file of figures of the cost model."""
+  """Writes a file of fitted parameters of the cost model."""
   text = json.dumps(document, indent=2) + "\n"
   (costs.FITTED / f"{name}.json").write_text(text, encoding="utf-8")

@@ -1,15 +1,16 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that one NVIDIA GPU can tell, measured in one call.
+"""Measures everything that one NVIDIA GPU can show, in one call.
 
     python -m benchmarks.gpu [--only=PART,...] [--out=FOLDER]
         [--limit=SECONDS] [--brief]
 
-Each part is a process with a time limit, and each survives the others' failure.
-The first one, environment, always runs: the others go by the GPUs that it
-finds, and are reported as not measured where there are none. The folder gets
-`gpu.json`, as fixtures the trace and the module of the example's step, and
-`traces.tar.gz` with all traces and logs. benchmarks/gpu/results was written so.
+Each part is a process with a time limit, and survives the failure of others.
+The first part, environment, always runs. The others use the GPUs that it finds;
+if there are none, they are reported as not measured. The folder gets
+`gpu.json`, the trace and the module of the example's step as fixtures, and
+`traces.tar.gz` with all traces and logs. benchmarks/gpu/results was written
+this way.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from benchmarks import table
 from benchmarks.gpu import part as part_lib
 
 _RESULTS = pathlib.Path(__file__).with_name("results")
-# A lent machine's command may take ten minutes, with all that is around it.
+# Below a limit of ten minutes for a command on a shared machine.
 _LIMIT_S = 530.0
-# What is brought home beside the figures.
+# Files to keep besides the figures.
 _FIXTURES = ("step.xplane.pb.xz", "step.hlo.xz")
-# All traces and logs: what could not be compared there can be elsewhere.
+# All traces and logs, for later comparisons elsewhere.
 _TRACES = "traces.tar.gz"
 _PACKED = ("*.xplane.pb", "*.log")
 _MOST_PACKED_BYTES = 64 * 2**20
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  """The command."""
+  """Runs the command."""
   parser = argparse.ArgumentParser(
     prog="python -m benchmarks.gpu",
     description=__doc__.partition("\n")[0],
@@ -58,12 +59,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     type=float,
     default=_LIMIT_S,
     metavar="SECONDS",
-    help="for all parts together",
+    help="time limit for all parts together",
   )
   parser.add_argument(
     "--brief",
     action="store_true",
-    help="measure little of each, to see whether all parts run",
+    help="measure little in each part, to check that all parts run",
   )
   arguments = parser.parse_args(argv)
   rows = measure(
@@ -87,16 +88,16 @@ def measure(
   limit_s: float,
   is_brief: bool = False,
 ) -> list[dict[str, Any]]:
-  """Measures parts one after the other; `out` gets what is there after each.
+  """Measures parts one after the other; updates `out` after each.
 
   Args:
-    names: of parts, beside the first.
-    out: the folder.
-    limit_s: of all together.
-    is_brief: whether to measure little of each thing.
+    names: names of the parts, besides the first.
+    out: the output folder.
+    limit_s: time limit of all parts together.
+    is_brief: whether to measure little in each part.
 
   Returns:
-    A row for each, as of `part.row`, and the device that it is of.
+    A row for each part, from `part.row`, with its device.
   """
   deadline_s = time.monotonic() + limit_s
   out.mkdir(parents=True, exist_ok=True)
@@ -128,7 +129,7 @@ def measure(
 
 
 def _pack(folder: pathlib.Path, archive: pathlib.Path) -> None:
-  """Packs traces and logs, smallest first, as many as may travel."""
+  """Packs traces and logs, smallest first, up to a size limit."""
   found = [p for pattern in _PACKED for p in folder.rglob(pattern)]
   left_bytes = _MOST_PACKED_BYTES
   with tarfile.open(archive, "w:gz") as tar:

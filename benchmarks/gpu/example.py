@@ -1,10 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The Llama example's step on this GPU: traced, tuned, and given to commands.
+"""The Llama example's step on this GPU: traced, tuned, and passed to commands.
 
 The folder gets the XSpace and the scheduled module, as fixtures for tests and
-for what comes after. Step times are measured without a trace, with XLA's
-command buffers and without: without them a trace tells kernels apart.
+for later parts. Step times are measured without a trace, with and without XLA's
+command buffers. Traces are taken without these, because only then do they show
+single kernels.
 """
 
 from __future__ import annotations
@@ -44,10 +45,11 @@ def traced_step(task: part_lib.Task) -> dict[str, Any]:
 def traced(
   task: part_lib.Task, step: Any, state: Any, batches: Iterator[Any]
 ) -> dict[str, Any]:
-  """Times and traces a step, on the devices that are here.
+  """Times and traces a step on the devices of this machine.
 
-  The jitted step takes a state, which it donates, and one of `batches` without
-  end to a state and metrics with a loss. The folder gets trace and fixtures.
+  The jitted step maps a state, which it donates, and a batch to a state and
+  metrics with a loss. `batches` must not end. The folder gets trace and
+  fixtures.
   """
   lowered = step.lower(state, next(batches))
   ways: dict[str, Mapping[str, bool | str]] = {"as jit compiles it": {}}
@@ -77,7 +79,7 @@ def _model(task: part_lib.Task) -> str:
 
 
 def _example(task: part_lib.Task) -> tuple[Any, Any, Iterator[Any]]:
-  """The jitted step, its state, and batches without end."""
+  """The jitted step, its state, and endless batches."""
   sys.path.insert(0, str(_EXAMPLES))
   from common import data
   from common import step as step_lib
@@ -97,7 +99,7 @@ def _example(task: part_lib.Task) -> tuple[Any, Any, Iterator[Any]]:
 def _run(
   step: Any, state: Any, batches: Iterator[Any], num_steps: int
 ) -> tuple[Any, list[float]]:
-  """Runs steps, each to its end; returns the state and times in us."""
+  """Runs steps one by one; returns the state and times in us."""
   times_us = []
   for _ in range(num_steps):
     batch = next(batches)
@@ -111,7 +113,7 @@ def _run(
 def _losses(
   step: Any, state: Any, batches: Iterator[Any], num_steps: int
 ) -> tuple[Any, list[float]]:
-  """The state after a few more steps, and their losses."""
+  """Runs a few more steps; returns the state and their losses."""
   found = []
   for _ in range(num_steps):
     state, metrics = step(state, next(batches))
@@ -120,7 +122,7 @@ def _losses(
 
 
 def _spread(times_us: list[float]) -> dict[str, float]:
-  """Least, median and most of times, without those of the first few steps."""
+  """Minimum, median and maximum of times, without the first few steps."""
   times_us = times_us[_NUM_WARM_UPS:]
   return {
     "least_us": min(times_us),
@@ -135,7 +137,7 @@ _TRAINING_S = 40.0
 
 
 def decorated(task: part_lib.Task) -> dict[str, Any]:
-  """The step as a user would have it tuned, beside the plain one."""
+  """Compares the step with a user's `tune` around it to the plain one."""
   training_s = 1.0 if task.is_brief else _TRAINING_S
   return beside_tuned(task, *_example(task), training_s=training_s)
 
@@ -148,10 +150,9 @@ def beside_tuned(
   *,
   training_s: float,
 ) -> dict[str, Any]:
-  """Compares losses from the same state, trains, and times steps in turns.
+  """Compares losses from the same state, trains, and times alternating steps.
 
-  What measures as it trains has come to its end by `training_s`, or never does.
-  The step is as that of `traced`.
+  Tuning gets `training_s` to finish. For the step, see `traced`.
   """
   first = list(itertools.islice(batches, _NUM_STEPS))
   copied = jax.tree.map(jnp.copy, state)
@@ -188,15 +189,15 @@ def beside_tuned(
 
 
 _MOST_WORDS = 400
-# Of a command, so that one that hangs leaves the others their time.
+# Limit of a command, so that one that hangs leaves time for the others.
 _LIMIT_S = 60.0
 
 
 def commands(task: part_lib.Task) -> dict[str, Any]:
-  """What `lagom-xla profile` and `tune` print, and how long they take.
+  """Output and duration of `lagom-xla profile` and `tune`.
 
-  `tune` runs twice: for eight of the GPU that is here, and for those that are,
-  by the trace of the example's step.
+  `tune` runs twice: for eight of this machine's GPU, and for the GPUs here with
+  the trace of the example's step.
   """
   trace = task.path / _TRACE
   tune = (
@@ -212,7 +213,7 @@ def commands(task: part_lib.Task) -> dict[str, Any]:
     lines["profile"] = ("profile", str(trace), "--format=json")
     here = (*here, f"--profile={trace}")
   lines["tune for eight"] = (*eight, "--time-budget=15s")
-  # For GPUs that are here each compile is one to its end, with autotuning.
+  # For the GPUs here, every compile is complete, with autotuning.
   lines["tune here"] = (*here, f"--time-budget={10 if task.is_brief else 30}s")
   figures: dict[str, Any] = {}
   for name, line in lines.items():
@@ -222,7 +223,7 @@ def commands(task: part_lib.Task) -> dict[str, Any]:
 
 
 def _figures(line: tuple[str, ...]) -> dict[str, Any]:
-  """What a command says; of a plan the options and the prediction."""
+  """The output of a command; of a plan, only the options and the prediction."""
   begin_s = time.monotonic()
   done = part_lib.run_python("-m", "lagom_xla", *line, limit_s=_LIMIT_S)
   figures = {

@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel times that traces of this GPU have, beside what the model predicts.
+"""Compares kernel times in traces of this GPU with the model.
 
-The model is the one that ships, for this GPU's data sheet, with no figure of
-this machine in it. Lone products and fusions of many sizes are in one program
-each, so that one trace has the times of all of them, each as a kernel of its
-own beside nothing.
+The model is the shipped one, with this GPU's data sheet and no measurements of
+this machine. Lone products of many sizes are in one program, and fusions in
+another, so that one trace shows the times of all, each as a separate kernel
+with nothing beside it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ NO_COMMAND_BUFFERS: Mapping[str, bool | str] = {
 }
 _NUM_WARM_UPS = 3
 _NUM_TRACED = 10
-# (m, n, k): square ones from few tiles to many waves; the products of decoder
-# layers of 4096 and 8192 with 4,096 tokens; thin ones, and one with a long k.
+# (m, n, k): square ones, from few tiles to many waves; the products of decoder
+# layers with widths 4096 and 8192 and 4,096 tokens; thin ones, and one with a
+# long k.
 SHAPES: Sequence[tuple[int, int, int]] = (
   *((n, n, n) for n in (512, 1024, 2048, 3072, 4096, 6144, 8192)),
   *((4096, n, 4096) for n in (1024, 6144, 11008, 14336)),
@@ -40,7 +41,7 @@ SHAPES: Sequence[tuple[int, int, int]] = (
   *((128, 4096, 4096), (4096, 128, 4096), (4096, 4096, 128)),
   (512, 512, 65536),
 )
-# Elements of the arrays that fusions go through, from what stays in L2 on.
+# Elements of the fusions' arrays; the smallest fit in L2.
 _WIDTH = 1024
 _SIZES = (2**18, 2**20, 2**22, 2**24, 2**26, 2**28)
 
@@ -72,7 +73,7 @@ def _trace(function: Any, args: tuple[Any, ...], trace: pathlib.Path) -> None:
   leaves, tree = jax.tree.flatten(args)
   keys = jax.random.split(jax.random.key(0), len(leaves))
   normal = jax.jit(jax.random.normal, static_argnums=(1, 2))
-  # Zeros would draw less power.
+  # Not zeros, which would draw less power.
   values = tree.unflatten(
     normal(key, leaf.shape, leaf.dtype)
     for key, leaf in zip(keys, leaves, strict=True)
@@ -87,7 +88,7 @@ def _trace(function: Any, args: tuple[Any, ...], trace: pathlib.Path) -> None:
 def products(
   shapes: Sequence[tuple[int, int, int]],
 ) -> tuple[Any, tuple[Any, ...]]:
-  """A function of one product per shape, in bfloat16, and its arguments."""
+  """A function with one product per shape, in bfloat16, and its arguments."""
 
   def function(*pairs: Any) -> list[Any]:
     return [lhs @ rhs for lhs, rhs in pairs]
@@ -103,9 +104,9 @@ def products(
 
 
 def _fusions(sizes: Sequence[int]) -> tuple[Any, tuple[Any, ...]]:
-  """A function of fusions of each pattern and size, and its arguments.
+  """A function with fusions of each pattern and size, and its arguments.
 
-  Each has an array of its own: XLA fuses what reads the same one.
+  Each has its own array, because XLA fuses operations that read the same one.
   """
   patterns = (
     lambda rows: rows * rows,  # Loops through it.
@@ -132,12 +133,12 @@ def _fusions(sizes: Sequence[int]) -> tuple[Any, tuple[Any, ...]]:
   return function, args
 
 
-# Of the kernels that take the most time, so many are told one by one.
+# The most kernels to list, the longest ones first.
 _NUM_KERNELS = 40
 
 
 def compared(trace: pathlib.Path, cluster_name: str) -> dict[str, Any]:
-  """A traced step's kernels and its time, predicted and measured."""
+  """Predicted and measured kernel times and step time of a traced step."""
   cluster = cluster_lib.parse(cluster_name)
   profile = profile_lib.read(trace)
   costed = costing.of_profile(profile, cluster)
@@ -169,7 +170,7 @@ def compared(trace: pathlib.Path, cluster_name: str) -> dict[str, Any]:
 def _by_kernel(
   profile: profile_lib.Profile, predicted: step_lib.Step
 ) -> list[dict[str, Any]]:
-  """A row for each kernel that ran alone, the longest in a step first."""
+  """A row for each kernel that ran alone, the longest per step first."""
   rows = []
   for name, times_us in profile.lone_us.items():
     kernel = profile.kernels[name]

@@ -1,10 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A part of the measurements: a process of its own, with a time limit.
+"""A part of the measurements: a process with a time limit.
 
-Whatever becomes of that process, a part that hangs or that the driver kills
-too, `run` returns a row that says so; and what the part had measured by then,
-if it kept it.
+`run` always returns a row, also if the part hangs or the driver kills it. The
+row then has the reason, and the figures that the part kept so far.
 """
 
 from __future__ import annotations
@@ -31,17 +30,16 @@ from lagom_xla import processes
 ROOT = pathlib.Path(__file__).parents[2]
 _MOST_WORDS = 600
 _NOT_MEASURED = 3  # Exit status; 1 and 2 are Python's.
-# So long before its end a part that hangs says in its log where.
+# A part that hangs logs its stack this long before its limit.
 _LAST_WORDS_S = 2.0
 
-# The most seconds of each and its module, in this order: later ones read what
-# earlier ones leave, and the last one takes as many settings as there is time
-# left for.
+# Time limit in seconds and module of each part, in order. Later parts read
+# files of earlier ones, and the last one tries as many settings as time allows.
 PARTS: Mapping[str, tuple[float, str]] = {
-  "environment": (60, "part"),  # Driver and packages; what GPUs there are.
+  "environment": (60, "part"),  # Driver, packages and GPUs.
   "traced_step": (120, "example"),  # The Llama example, and its prediction.
   "lone_kernels": (90, "kernels"),  # Products and fusions, and predictions.
-  "tuner_plugin": (90, "ranks"),  # NCCL's tuner plugin, loaded and obeyed.
+  "tuner_plugin": (90, "ranks"),  # NCCL's tuner plugin, loaded and in effect.
   "decorated": (120, "example"),  # lagom_xla.tune around the same step.
   "commands": (150, "example"),  # lagom-xla profile and tune.
   "two_ranks": (300, "ranks"),  # Kernels beside NCCL.
@@ -49,20 +47,19 @@ PARTS: Mapping[str, tuple[float, str]] = {
 
 
 class NotMeasuredError(Exception):
-  """This machine lacks what the part measures; the message says what."""
+  """This machine lacks something to measure; the message says what."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
-  """What a part is given.
+  """The task of a part.
 
   Attributes:
     part: its name.
-    folder: where parts leave files for each other.
-    limit_s: after which it is killed.
-    cluster: the GPUs that are here, such as "1x1xh200"; the first part finds
-      it.
-    is_brief: whether to measure little of each thing.
+    folder: the folder for files of all parts.
+    limit_s: time limit, after which the part is killed.
+    cluster: the GPUs here, such as "1x1xh200"; found by the first part.
+    is_brief: whether to measure little.
   """
 
   part: str
@@ -78,15 +75,15 @@ class Task:
 
   @property
   def num_gpus(self) -> int:
-    """How many there are here."""
+    """The number of GPUs here."""
     return int(self.cluster.split("x")[1])
 
   def several(self, num_gpus: int) -> str:
-    """So many of this machine's GPU as a cluster."""
+    """A cluster with this number of this machine's GPU."""
     return f"1x{num_gpus}x{self.cluster.rpartition('x')[2]}"
 
   def keep(self, figures: Mapping[str, Any]) -> None:
-    """Keeps what was found so far, should the part not come to its end."""
+    """Saves the figures found so far, in case the part does not finish."""
     scratch = self.path / f".{self.part}.json"
     scratch.write_text(json.dumps(figures))
     scratch.rename(self.path / f"{self.part}.json")
@@ -100,7 +97,7 @@ def row(
   seconds: float = 0.0,
   figures: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-  """What is told of a part: "measured", "not measured" or "failed"."""
+  """The row of a part; status is "measured", "not measured" or "failed"."""
   return {
     "part": part,
     "status": status,
@@ -111,11 +108,11 @@ def row(
 
 
 def run(task: Task) -> dict[str, Any]:
-  """Measures a part in a process of its own, and ends all that it starts.
+  """Measures a part in its own process, and ends all that it starts.
 
   Returns:
-    Its row, with the reason in a sentence, and the figures that it found, or
-    had kept when it failed.
+    The row, with the reason in a sentence, and all figures, or those kept
+    before a failure.
   """
   begin_s = time.monotonic()
   said = task.path / f"{task.part}.log"
@@ -134,7 +131,7 @@ def run(task: Task) -> dict[str, Any]:
   except subprocess.TimeoutExpired:
     status = None
   finally:
-    # What it started may still be there.
+    # Its children may still be running.
     with contextlib.suppress(ProcessLookupError):
       os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -155,7 +152,7 @@ def run(task: Task) -> dict[str, Any]:
   )
 
 
-# Of the packages those whose names begin so.
+# Prefixes of the packages to list.
 _PACKAGES = ("jax", "nvidia-", "flax", "optax", "protobuf", "pydantic", "numpy")
 _TOOLS = ("cc", "gcc", "nvcc", "nvidia-cuda-mps-control")
 _QUERY = (
@@ -165,7 +162,7 @@ _QUERY = (
 
 
 def environment(task: Task) -> dict[str, Any]:
-  """What all other figures were measured on."""
+  """The machine and software of all other figures."""
   figures: dict[str, Any] = {
     "python": platform.python_version(),
     "kernel": platform.release(),
@@ -176,11 +173,11 @@ def environment(task: Task) -> dict[str, Any]:
     },
     "tools": {tool: shutil.which(tool) for tool in _TOOLS},
   }
-  # Kept even where there is no GPU: it says what could be measured with one.
+  # Kept even without a GPU, to show what could be measured with one.
   task.keep(figures)
   task.keep(figures := figures | _gpus())
   if not shutil.which("nvidia-smi"):
-    return figures | {"gpu": "There is no nvidia-smi to tell more of it."}
+    return figures | {"gpu": "There is no nvidia-smi to describe it."}
   said = subprocess.run(
     ("nvidia-smi", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader"),
     check=True,
@@ -193,12 +190,12 @@ def environment(task: Task) -> dict[str, Any]:
 
 
 def _gpus() -> dict[str, str]:
-  """The GPUs that are here, by name and as a cluster.
+  """The GPUs here, by name and as a cluster.
 
   Raises:
-    NotMeasuredError: JAX has none here, or one that lagom_xla does not know.
+    NotMeasuredError: JAX has no GPU here, or one that lagom_xla does not know.
   """
-  # Without this, JAX would be imported for nothing.
+  # Avoids importing JAX for nothing.
   if not (processes.has_gpus() or shutil.which("nvidia-smi")):
     raise NotMeasuredError("There is no NVIDIA GPU on this machine.")
   import jax
@@ -222,10 +219,10 @@ def _gpus() -> dict[str, str]:
 def run_python(
   *arguments: str, limit_s: float, **environ: str
 ) -> subprocess.CompletedProcess[str]:
-  """Runs a Python that takes no more of the GPU than it uses.
+  """Runs a Python that does not preallocate GPU memory.
 
-  Where it does not end in that time, its status is that of a killed one, and
-  its stderr says so.
+  After the time limit, its status is that of a killed process, and its stderr
+  says so.
   """
   try:
     return subprocess.run(
@@ -244,7 +241,8 @@ def run_python(
 def main() -> None:
   """Measures one part in this process."""
   task = Task(**json.loads(sys.argv[1]))
-  # Reading the frames of a thread that runs may crash Python 3.13: at the end.
+  # Only at the end, because reading a running thread's frames may crash Python
+  # 3.13.
   if task.limit_s > _LAST_WORDS_S:
     faulthandler.dump_traceback_later(task.limit_s - _LAST_WORDS_S)
   name, module = task.part, PARTS[task.part][1]
@@ -256,8 +254,8 @@ def main() -> None:
     sys.exit(_NOT_MEASURED)
   except ModuleNotFoundError as error:
     print(
-      f"Python has no package {error.name} here, which this part needs: bring"
-      " what pyproject.toml lists, as wheels where there is no registry.",
+      f"This part needs the package {error.name}: install the dependencies in"
+      " pyproject.toml, from wheels if there is no registry.",
       file=sys.stderr,
     )
     sys.exit(_NOT_MEASURED)

@@ -3,17 +3,17 @@
 """Two ranks: the NCCL plugin, and kernels beside a real NCCL.
 
 NCCL reads its settings when a process starts, so each setting is a job of two
-processes, on a GPU each where there are two. Under MPS kernels of both run on
-one GPU at a time. Without it the processes take turns, and NCCL kernels that
-wait for each other spin away theirs.
+processes, each on its own GPU if there are two. On one GPU, MPS lets kernels of
+both run at the same time. Without MPS the processes alternate, and NCCL kernels
+that wait for each other waste their turns.
 
     python -m benchmarks.gpu.ranks ADDRESS RANK JOB
 
 is a rank: ADDRESS is that of the job's coordinator, and JOB a `Job` in JSON.
-Both ranks run the same collectives; the kernels beside them are large on the
-first rank alone, which is the one that is traced, so that no kernel of the
-other one takes SMs. Three programs are traced: the kernels alone, the
-all-reduce beside next to nothing, and both.
+Both ranks run the same collectives. Only the first rank has large kernels
+beside them and is traced, so that the other's kernels take no SMs. Three
+programs are traced: the kernels alone, the all-reduce with almost nothing
+beside it, and both.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from lagom_xla.profiling import costing
 from lagom_xla.profiling import profile as profile_lib
 
 _CONTROL = "nvidia-cuda-mps-control"
-# Where containers have the driver's programs, beside PATH.
+# Folders for the driver's programs in containers, besides PATH.
 _PLACES = ("/usr/local/nvidia/bin", "/usr/local/cuda/bin", "/usr/bin")
 _TIMEOUT_S = 20.0
 _POLL_S = 0.05
 _MOST_WORDS = 500
 _ENVIRONMENT = {
-  # NCCL lets ranks share a GPU since 2.30.3. NVLS has no place on one.
+  # NCCL lets ranks share a GPU since 2.30.3. NVLS does not work on one GPU.
   "NCCL_MULTI_RANK_GPU_ENABLE": "1",
   "NCCL_NET_GDR_LEVEL": "LOC",
   "NCCL_NVLS_ENABLE": "0",
@@ -67,7 +67,7 @@ _ENVIRONMENT = {
   "CUDA_DEVICE_MAX_CONNECTIONS": "32",
   "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
 }
-# XLA would sum a few MiB without NCCL. As a compile's option it is not heeded.
+# XLA would reduce a few MiB without NCCL. Compiles ignore this as an option.
 _NCCL_ALONE = "--xla_gpu_unsupported_use_all_reduce_one_shot_kernel=false"
 # "[3] NCCL INFO TUNER/Plugin: ..." and the like.
 _TUNER = re.compile(r"NCCL INFO (.*TUNER.*)")
@@ -75,19 +75,19 @@ _WARNING = re.compile(r"NCCL WARN (.*)")
 
 
 class JobError(Exception):
-  """A rank failed, or both hang; the message has what they said last."""
+  """A rank failed, or both hang; the message has their last output."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-  """What ranks run.
+  """The job of both ranks.
 
   Attributes:
-    folder: where the first rank leaves traces and times.
-    num_bytes: of the all-reduce.
-    width: of the kernels' matrices.
-    num_layers: products, and fusions, beside the all-reduce.
-    num_gpus: that the ranks are on.
+    folder: the folder for the first rank's traces and times.
+    num_bytes: bytes of the all-reduce.
+    width: width of the kernels' matrices.
+    num_layers: number of products, and of fusions, beside the all-reduce.
+    num_gpus: number of GPUs of the ranks.
   """
 
   folder: str
@@ -99,19 +99,19 @@ class Job:
 
 @contextlib.contextmanager
 def mps() -> Iterator[Mapping[str, str]]:
-  """Starts an MPS daemon of its own, and ends it at the end of the block.
+  """Starts an MPS daemon for the block.
 
   Yields:
-    The variables with which processes find it.
+    The environment variables that select it.
 
   Raises:
-    NotMeasuredError: there is none, or it does not start.
+    NotMeasuredError: MPS is not installed, or does not start.
   """
   path = os.pathsep.join((os.environ.get("PATH", ""), *_PLACES))
   control = shutil.which(_CONTROL, path=path)
   if control is None:
     raise part_lib.NotMeasuredError(
-      f"There is no {_CONTROL}, without which two ranks take turns on a GPU."
+      f"There is no {_CONTROL}; without it, two ranks alternate on a GPU."
     )
   with tempfile.TemporaryDirectory(prefix="mps-") as folder:
     variables = {
@@ -143,18 +143,18 @@ def mps() -> Iterator[Mapping[str, str]]:
 def run(
   job: Job, environ: Mapping[str, str], *, limit_s: float
 ) -> dict[str, list[float]]:
-  """Runs both ranks to their end; their traces and logs go to its folder.
+  """Runs both ranks to their end; traces and logs go to the job's folder.
 
   Args:
-    job: for both.
-    environ: NCCL's settings and whatever else the ranks should have.
-    limit_s: after which they hang.
+    job: the job of both.
+    environ: environment of the ranks, with NCCL's settings.
+    limit_s: time limit, after which the ranks count as hanging.
 
   Returns:
     Times of each traced program on the first rank, in microseconds.
 
   Raises:
-    JobError: they did not come to it.
+    JobError: a rank failed, or they hang.
   """
   folder = pathlib.Path(job.folder)
   folder.mkdir(parents=True, exist_ok=True)
@@ -210,7 +210,7 @@ def _log(folder: pathlib.Path) -> str:
 
 
 def _last_words(folder: pathlib.Path) -> str:
-  """What NCCL warned of, or else the last lines of both ranks."""
+  """NCCL's warnings, or else the last lines of both ranks."""
   log = _log(folder)
   warnings = list(dict.fromkeys(_WARNING.findall(log)))
   return "; ".join(warnings)[:_MOST_WORDS] or log.strip()[-_MOST_WORDS:]
@@ -220,10 +220,10 @@ _NUM_WARM_UPS = 2
 _NUM_TRACED = 5
 _AXIS = "ranks"
 _P = jax.sharding.PartitionSpec
-# What the other rank multiplies and goes through, so that XLA has a kernel to
-# run beside its all-reduce, too, and keeps it on a stream of its own.
+# Width of the other rank's kernels. It needs some beside its all-reduce, so
+# that XLA keeps this on its own stream.
 _SMALL = 128
-# XLA would have the ranks tune each other's kernels, whose programs differ.
+# Otherwise XLA shares autotuning among ranks, whose programs differ here.
 OPTIONS = {
   **kernels_lib.NO_COMMAND_BUFFERS,
   "xla_gpu_shard_autotuning": False,
@@ -233,7 +233,7 @@ PROGRAMS = ("kernels", "collective", "both")
 
 
 def run_rank(address: str, rank: int, job: Job) -> None:
-  """Runs the three programs, and leaves what was found in the folder."""
+  """Runs the three programs, and writes the results into the folder."""
   jax.distributed.initialize(
     address, 2, rank, local_device_ids=[rank % job.num_gpus]
   )
@@ -241,7 +241,7 @@ def run_rank(address: str, rank: int, job: Job) -> None:
   place = jax.sharding.NamedSharding(mesh, _P(_AXIS))
 
   def as_shard(x: jax.Array) -> jax.Array:
-    """This rank's part of an array of which each has one."""
+    """A global array of which this is the rank's part."""
     shape = (2 * x.shape[0], *x.shape[1:])
     return jax.make_array_from_single_device_arrays(shape, place, [x])
 
@@ -269,7 +269,7 @@ def run_rank(address: str, rank: int, job: Job) -> None:
 
 
 def _kernels_of(width: int, num_layers: int) -> list[tuple[Any, Any]]:
-  """Matrices, on this rank's own device: a pair for each layer."""
+  """Matrices on this rank's own device: a pair for each layer."""
   keys = jax.random.split(jax.random.key(0), 2 * num_layers)
   device = jax.local_devices()[0]
   matrices = [
@@ -280,7 +280,7 @@ def _kernels_of(width: int, num_layers: int) -> list[tuple[Any, Any]]:
 
 
 def run_kernels(operands: Any) -> list[Any]:
-  """A product and a fusion that goes through memory, for each pair."""
+  """A product and a memory-bound fusion, for each pair."""
   found = []
   for lhs, rhs in operands:
     found += [lhs @ rhs, jnp.tanh(lhs) * 2 + 1]
@@ -288,7 +288,7 @@ def run_kernels(operands: Any) -> list[Any]:
 
 
 def both_of(mesh: Any) -> Any:
-  """The jitted all-reduce of an array beside kernels on the rank's operands."""
+  """The jitted all-reduce of an array, beside kernels on the operands."""
 
   def both(x: Any, operands: Any) -> Any:
     return jax.lax.psum(x, _AXIS), run_kernels(operands)
@@ -304,7 +304,7 @@ def both_of(mesh: Any) -> Any:
 
 
 def _traced(compiled: Any, args: Any, trace: str | None) -> list[float]:
-  """Runs a program, traced where a folder is given; returns times in us."""
+  """Runs a program, with a trace if a folder is given; returns times in us."""
   for _ in range(_NUM_WARM_UPS):
     jax.block_until_ready(compiled(*args))
   profiled: Any = contextlib.nullcontext()
@@ -320,10 +320,10 @@ def _traced(compiled: Any, args: Any, trace: str | None) -> list[float]:
 
 
 _ASKED_CHANNELS = 3
-# So few that kernels come to an end which wait for each other in turns, too.
+# Few enough that kernels finish even if they wait for each other in turns.
 _NUM_BYTES = 2**20
 _LIMIT_OF_JOB_S = 60.0
-# A communicator of one GPU, which loads the tuner.
+# A communicator with one GPU, which loads the tuner.
 _COMMUNICATOR = """
 import ctypes, sys
 status = ctypes.CDLL(sys.argv[1]).ncclCommInitAll(
@@ -335,12 +335,12 @@ sys.exit(status)
 
 
 def tuner_plugin(task: part_lib.Task) -> dict[str, Any]:
-  """The NCCL tuner plugin in a live NCCL: loaded, asked, and seen to act.
+  """Checks that a real NCCL loads the tuner plugin, calls it and obeys it.
 
-  First in a communicator of one rank, which any GPU can have. Then, where there
-  can be two ranks, with a table that has an all-reduce run on three channels,
-  which NCCL would never choose: the trace shows on how many it ran, and the
-  table counts how often its rule was used.
+  First in a communicator of one rank, which works on any GPU. Then, if two
+  ranks are possible, with a table that runs an all-reduce on three channels,
+  which NCCL would never choose. The trace shows the number of channels, and the
+  table counts the uses of its rule.
   """
   plugin = build.ensure()
   figures: dict[str, Any] = {"interfaces": list(build.interfaces(plugin))}
@@ -420,32 +420,32 @@ _NUM_RANKS = 2
 
 
 def _num_gpus(task: part_lib.Task) -> int:
-  """On how many GPUs the ranks are."""
+  """The number of GPUs of the ranks."""
   return min(_NUM_RANKS, task.num_gpus)
 
 
 def _on_gpus(
   task: part_lib.Task,
 ) -> contextlib.AbstractContextManager[Mapping[str, str]]:
-  """What two ranks need to run at a time on the GPUs that are here."""
+  """A context in which two ranks can run at the same time on the GPUs here."""
   return mps() if _num_gpus(task) == 1 else contextlib.nullcontext({})
 
 
-# Kept back of the part's time, for what was begun to be told.
+# Time reserved for reporting what was measured.
 _RESERVE_S = 15.0
 _MIB = 2**20
-# NCCL's own (src/include/comm.h); a channel hands on an eighth at a time, four
-# of which are a chunk of a ring's all-reduce.
+# NCCL's default (src/include/comm.h). A channel passes on an eighth at a time;
+# four of these are a chunk of a ring's all-reduce.
 _BUFFER_BYTES = 4 * _MIB
 _CHUNKS_PER_BUFFER = 2
-# A channel of NCCL moves some 20 GB/s: an all-reduce of so many bytes for each
-# outlasts the kernels beside it.
+# A channel of NCCL moves about 20 GB/s, so an all-reduce of this many bytes per
+# channel takes longer than the kernels beside it.
 _BYTES_PER_CHANNEL = 128 * _MIB
 _MOST_BYTES = 2**30
 _WIDTH = 4096
 _NUM_LAYERS = 6
-# Channels of every collective, and NCCL_BUFFSIZE, which chunks are cut from.
-# What tells most comes first, as time may not suffice for all.
+# Channels of every collective, and NCCL_BUFFSIZE, which determines chunks. The
+# most informative ones come first, in case time runs out.
 _SETTINGS = (
   *((num_channels, _BUFFER_BYTES) for num_channels in (8, 1, 32, 16, 4, 64, 2)),
   *((8, buffer_bytes) for buffer_bytes in (_MIB // 2, 16 * _MIB, _MIB)),
@@ -454,15 +454,15 @@ _SETTINGS = (
 
 
 def two_ranks(task: part_lib.Task) -> dict[str, Any]:
-  """Kernels beside NCCL, one setting after the other while there is time.
+  """Measures kernels beside NCCL, for as many settings as time allows.
 
-  What is measured so on one GPU holds for SMs, waves, L2 and memory; not for
-  NVLink, of which there is none between the ranks. Both ranks' NCCL kernels are
-  on it then: they take twice the SMs, and the memory's rate for both.
+  On one GPU, this shows contention for SMs, waves, L2 and memory, but not for
+  NVLink. The NCCL kernels of both ranks then share the GPU, so they use twice
+  the SMs and memory bandwidth.
 
   Raises:
-    NotMeasuredError: there is one GPU, and no MPS, or a NCCL that wants more.
-    JobError: no setting came to an end.
+    NotMeasuredError: there is one GPU, but no MPS or an NCCL that needs more.
+    JobError: no setting finished.
   """
   deadline_s = time.monotonic() + task.limit_s - _RESERVE_S
   rows: list[dict[str, Any]] = []
@@ -472,7 +472,7 @@ def two_ranks(task: part_lib.Task) -> dict[str, Any]:
       task.keep({"rows": rows})
   if not any("step_us" in row for row in rows):
     reason = rows[0]["reason"] if rows else "There was no time."
-    # NCCL's words before 2.30.3.
+    # NCCL's message before 2.30.3.
     refuses = "Duplicate GPU" in reason
     raise (part_lib.NotMeasuredError if refuses else JobError)(reason)
   return {"rows": rows}
@@ -481,12 +481,12 @@ def two_ranks(task: part_lib.Task) -> dict[str, Any]:
 def _rows(
   task: part_lib.Task, environ: Mapping[str, str], deadline_s: float
 ) -> Iterator[dict[str, Any]]:
-  """A row for each setting for which there is time."""
+  """A row for each setting, while there is time."""
   num_failed = 0
   settings = _SETTINGS[:1] if task.is_brief else _SETTINGS
   for index, (num_channels, buffer_bytes) in enumerate(settings):
     left_s = deadline_s - time.monotonic()
-    # If the first two fail, the others will, too.
+    # If the first two settings fail, the others will, too.
     if left_s < _LIMIT_OF_JOB_S / 2 or num_failed == index == 2:
       return
     job = Job(
@@ -510,14 +510,14 @@ def _rows(
     limit_s = min(left_s, _LIMIT_OF_JOB_S)
     try:
       row["step_us"] = run(job, {**environ, **setting}, limit_s=limit_s)
-      # All traces are there by now, whatever becomes of the comparison.
+      # All traces exist now, even if the comparison fails.
       row |= compared_beside(
         pathlib.Path(job.folder),
         task.several(_NUM_RANKS),
         chunk_bytes=buffer_bytes // _CHUNKS_PER_BUFFER,
         num_gpus=job.num_gpus,
       )
-    except Exception as error:  # The other settings may do.
+    except Exception as error:  # Other settings may work.
       num_failed += isinstance(error, JobError)
       row["reason"] = str(error) or type(error).__name__
     yield row
@@ -530,16 +530,16 @@ def compared_beside(
   chunk_bytes: int,
   num_gpus: int = 1,
 ) -> dict[str, Any]:
-  """What kernels and an all-reduce of two ranks lost to each other.
+  """Slowdowns of kernels and of an all-reduce of two ranks beside each other.
 
-  What `costs/contention.py` is given is what was measured alone: the kernels'
-  times, the all-reduce's time and its channels. So only contention is compared.
+  `costs/contention.py` gets measurements of each alone: the kernels' times, the
+  all-reduce's time and its channels. So this compares only contention.
 
   Args:
-    folder: with the traces of `PROGRAMS`.
-    cluster_name: two of this GPU.
-    chunk_bytes: that a channel hands on at a time.
-    num_gpus: that the ranks are on.
+    folder: the folder with the traces of `PROGRAMS`.
+    cluster_name: a cluster with two of this GPU.
+    chunk_bytes: bytes that a channel passes on at a time.
+    num_gpus: number of GPUs of the ranks.
   """
   cluster = cluster_lib.parse(cluster_name)
   alone, collective, both = (
@@ -567,7 +567,7 @@ def _cost(
   chunk_bytes: int,
   ranks_per_gpu: int,
 ) -> collective_lib.CollectiveCost:
-  """What the all-reduce takes of a GPU, all its ranks' parts together."""
+  """The all-reduce's use of a GPU, by all of its ranks together."""
   (found,) = profile.analysis.collectives
   key = collective_lib.tuning_key(found, cluster)
   setting = dataclasses.replace(
@@ -581,7 +581,7 @@ def _cost(
     predicted,
     time_us=time_us,
     num_channels=ranks_per_gpu * predicted.num_channels,
-    # As many bytes in the time that it took here.
+    # The same bytes in the time measured here.
     memory_gbps=(
       ranks_per_gpu * predicted.memory_gbps * predicted.time_us / time_us
     ),

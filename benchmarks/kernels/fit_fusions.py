@@ -1,29 +1,30 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The fit of costs/fusion.py to measured steps.
+"""Fits costs/fusion.py to measured steps.
 
   python -m benchmarks.kernels.fit_fusions --data=FOLDER [--write]
 
-Taken are the kernels of each step in FOLDER (benchmarks/steps/traced_step.py)
-that overlapped no collective, in its steady steps, on the first rank: one set
-of parameters for each architecture. Printed are the errors on all ranks, those
-of fits that each saw one half of the classes, on the other half, and copies of
-more than a few bytes, alone and beside collectives.
+Uses the kernels of each step in FOLDER (benchmarks/steps/traced_step.py) that
+overlapped no collective, in its steady steps, on the first rank, and fits one
+set of parameters for each architecture. Prints the errors on all ranks, those
+of fits to one half of the classes on the other half, and copies of more than a
+few bytes, alone and beside collectives.
 
-The fit minimizes the logarithm of predicted over measured time of classes, less
-and less steeply for large errors, each weighted by the root of the time that it
-takes of a step. Launches are medians of kernels that move less than 64 KiB, the
-gap the mean of those that no wait can be in. Wave and block rate are pulled to
-those of the step before, as far as serves kernels that were held out.
+The fit minimizes the logarithm of predicted over measured times of classes,
+with a loss that flattens for large errors. Each class is weighted by the square
+root of its share of the step time. Launch times are medians of kernels that
+move less than 64 KiB; the gap is the mean of gaps that cannot include a wait.
+Wave and block rate have a prior at those of the step before, as strong as is
+best for held-out kernels.
 
-The vector share is that of kernels whose operations take longer than their
-bytes, both at full rate. There is one, on the A100; fitted with the rest, the
-share would make that one 2.8 times too slow for the sake of memory-bound ones.
+The vector share comes from kernels whose operations take longer than their
+bytes, both at full rate. There is one, on the A100. If it were fitted with the
+memory-bound kernels, its prediction would be 2.8 times too slow.
 
-XLA emits a fusion that does no more than copy an array, in the order in which
-it lies, as a memcpy (GetCopyFusion of its codegen/fusions.cc). So whole copies
-say what a memcpy takes: the launch is the median of those of a few bytes, the
-share of the memory's rate that of the longest one.
+XLA emits a fusion that only copies an array in memory order as a memcpy
+(GetCopyFusion in codegen/fusions.cc). So whole copies show the cost of a
+memcpy: the launch is the median of copies of a few bytes, and the share of the
+memory bandwidth is that of the longest one.
 """
 
 from __future__ import annotations
@@ -49,21 +50,21 @@ from lagom_xla.costs import fusion
 from lagom_xla.passes import hlo
 from lagom_xla.profiling import events as events_lib
 
-# Errors below this count by their square, errors above by their size.
+# Smaller errors count by their square, larger ones linearly.
 _SMALL_ERROR = 0.1
 _TINY_BYTES = 65536
-# A gap that is longer holds a wait, or an operation that the trace lacks.
+# Longer gaps contain a wait, or an operation that the trace lacks.
 _LONGEST_GAP_US = 10.0
-# What runs beside a collective for less of its time counts as a lone copy: the
-# only long one on H100 does for 8 %.
+# A copy counts as lone if it runs beside collectives for less than this share
+# of its time. The only long one on H100 does for 8 %.
 _LEAST_SHARE = 0.1
 _ROUNDS = 3
 _PRECISELY = {"xatol": 1e-6, "fatol": 1e-10, "maxiter": 10000, "maxfev": 10000}
-# Of 1e-5, 1e-3 and 0.01 what is best on halves of the classes that a fit did
-# not see, on both GPUs.
+# The best of 1e-5, 1e-3 and 0.01 on held-out halves of the classes, on both
+# GPUs.
 _PULL = 0.01
 _PATTERNS = ("elementwise", "row-reduction", "column-reduction", "transpose")
-# Where the first step's fit starts.
+# Initial values of the first step's fit.
 _WAVE_US = 1.3
 _BLOCK_GBPS = 13.0
 _MEMORY_SHARE = 0.8
@@ -85,16 +86,16 @@ class Measured:
 
   @property
   def gpu(self) -> cluster_lib.Gpu:
-    """That it ran on."""
+    """The GPU of the step."""
     return self.trace.step.cluster.gpu
 
   @property
   def gap_us(self) -> float:
-    """Mean gap between kernels on the first rank, but those of a wait."""
+    """Mean gap between kernels on the first rank, without waits, in us."""
     collectives = self.trace.collectives
     gaps_us = []
     for step in self.trace.ranks[0]:
-      # To what follows, whether it is a kernel or not.
+      # Gaps to the next event, whether it is a kernel or not.
       runs = events_lib.kernel_runs(
         [event for event in step if event.name not in collectives],
         [event for event in step if event.name in collectives],
@@ -110,7 +111,7 @@ class Measured:
 
 
 def read(data: pathlib.Path) -> Iterator[Measured]:
-  """The steps of a folder of folders."""
+  """The steps in the subfolders of a folder."""
   for folder in traced_step.folders(data):
     trace = traced_step.TracedStep(folder)
     gpu = trace.step.cluster.gpu
@@ -169,7 +170,7 @@ def fit(
 
 
 def _vector_share(steps: Sequence[Measured]) -> float:
-  """Median over the classes of the first ranks that operations bound."""
+  """Median over the first ranks' classes that operations limit."""
   shares = [
     _operations_us(row, step.gpu)
     / (row.measured_us - _launch_us(step.ranks[0], row.kernel.pattern))
@@ -187,13 +188,13 @@ def _operations_bound(row: lone_kernels.Class, gpu: cluster_lib.Gpu) -> bool:
 
 
 def _operations_us(row: lone_kernels.Class, gpu: cluster_lib.Gpu) -> float:
-  """At the full vector rate, a multiply-add counted as one operation."""
+  """Operation time at the full vector rate; a multiply-add counts as one."""
   per_us = gpu.vector_f32_tflops / 2 * 1e6
   return row.kernel.num_element_operations / per_us
 
 
 def _launch_us(rows: Sequence[lone_kernels.Class], pattern: str) -> float:
-  """Median over kernels, not classes, that move next to nothing."""
+  """Median over kernels, not classes, that move almost nothing."""
   tiny = [r for r in rows if r.kernel.num_bytes < _TINY_BYTES]
   alike = [r for r in tiny if r.kernel.pattern == pattern] or tiny
   times = np.repeat([r.measured_us for r in alike], [r.num_runs for r in alike])
@@ -210,7 +211,7 @@ def _predicted_us(
 
 
 def _tries_per_clock(steps: Sequence[Measured]) -> float:
-  """Median over the scatters of the first ranks, whose ids are all the same."""
+  """Median over the first ranks' scatters, whose ids are all the same."""
   rates = [
     fusion.num_tries(c.kernel.scatter, step.gpu)
     / (c.measured_us * step.gpu.clock_ghz * 1e3)
@@ -224,7 +225,7 @@ def _tries_per_clock(steps: Sequence[Measured]) -> float:
 def _copies(
   trace: traced_step.TracedStep, ranks: Iterable[int]
 ) -> Iterator[tuple[int, events_lib.KernelRun]]:
-  """The runs of whole copies, with the bytes that are copied."""
+  """The runs of whole copies, with their bytes."""
   computations = trace.step.analysis.module.computations
   size_of = {
     instruction.name: hlo.shape_bytes(instruction.shape)
@@ -285,13 +286,13 @@ def _compared(
 def _errors(
   step: Measured, start: fusion.Fitted, parameters: fusion.Fitted
 ) -> Iterator[groups.Group]:
-  """Of the fit to the first rank, and of fits to halves of its classes."""
+  """Errors of the fit to the first rank, and of fits to half of its classes."""
   for rank, rows in enumerate(step.ranks):
     for what, least_us in (("all", 0.0), ("of 8 us and more", _LONG_US)):
       part = [r for r in rows if r.measured_us >= least_us]
       found = _compared(part, _predicted_us(parameters, part, step.gpu))
       yield groups.of_comparisons(f"rank {rank}, {what}", found)
-  # The vector share has seen what operations bind.
+  # Kernels limited by operations are not held out from the vector share.
   rows = [r for r in step.ranks[0] if not _operations_bound(r, step.gpu)]
   halves = (rows[::2], rows[1::2])
   found = []
@@ -316,7 +317,7 @@ def _show_copies(trace: traced_step.TracedStep) -> None:
 
 
 def fusions(steps: Sequence[Measured]) -> dict[str, dict[str, Any]]:
-  """What fusion.json holds, by architecture, each step's errors printed."""
+  """The contents of fusion.json by architecture; prints each step's errors."""
   sections = costs.read_fitted("fusion")
   unknown = fusion.Pattern(launch_us=0.0, memory_share=_MEMORY_SHARE)
   parameters = fusion.Fitted(

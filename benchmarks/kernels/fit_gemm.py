@@ -1,19 +1,18 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The fit of costs/gemm.py's parameters to measured matrix products.
+"""Fits the parameters of costs/gemm.py to measured matrix products.
 
   python -m benchmarks.kernels.fit_gemm --data=FOLDER [--write] [--hold_out]
 
 Hopper and Blackwell are fitted to XLA's table of measured products, A100 to the
-products of a step in FOLDER that overlapped no collective. What products take
-longer within a step than by themselves is the median over the shapes of the
-H100 step, on its first rank; Blackwell takes the same. --hold_out fits each
-precision again without random halves and without whole sizes, and tries it on
-what was left out.
+products of a step in FOLDER that overlapped no collective. The slowdown of
+products within a step is the median over the shapes of the H100 step, on its
+first rank; Blackwell gets the same. --hold_out also fits each precision without
+random halves and without whole sizes, and prints the errors on these.
 
-The fit minimizes the logarithm of predicted over measured time, less and less
-steeply for large errors, and holds each parameter near its start, so that what
-the data does not tell stays there.
+The fit minimizes the logarithm of predicted over measured times, with a loss
+that flattens for large errors. Each parameter has a prior at its initial value,
+where it stays if the data does not show it.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ class Rows:
   Attributes:
     shape: [row, (batch, m, n, k)].
     measured_us: [row].
-    median: whether the time is the median over the product's kernels, with the
-      transpose of the rhs among them, rather than the product's time.
+    median: whether times are medians over a product's kernels, including the
+      transpose of the rhs, instead of the product's time.
   """
 
   gpu: cluster.Gpu
@@ -53,14 +52,14 @@ class Rows:
   median: bool
 
   def where(self, mask: np.ndarray) -> Rows:
-    """The rows for which a mask [row] is true."""
+    """The rows where a mask [row] is true."""
     return dataclasses.replace(
       self, shape=self.shape[mask], measured_us=self.measured_us[mask]
     )
 
 
 def of_table(device: str, gpu: cluster.Gpu, operand: str, out: str) -> Rows:
-  """The rows of XLA's table with operands of a kind ("f8": any mixture)."""
+  """The rows of XLA's table with operands of a type ("f8": any mixture)."""
   shapes, times_us = [], []
   for row in data_lib.rows("matmul_flops"):
     operands, _, result = row["dtypes"].partition("->")
@@ -116,8 +115,8 @@ def _precision(*families: gemm.Family) -> gemm.Precision:
   )
 
 
-# Where the fit starts: a library kernel that reaches most of the peak, loads
-# 64 bytes per clock (an SM's L2 port) and takes some 200 clocks per step.
+# Initial values: a library kernel that reaches most of the peak, loads 64 bytes
+# per clock (an SM's L2 port) and takes about 200 clocks per step.
 _LIBRARY = gemm.Family(
   launch_us=5.0,
   math_efficiency=0.85,
@@ -130,8 +129,8 @@ _LIBRARY = gemm.Family(
 _K_INNERMOST = dataclasses.replace(
   _LIBRARY, launch_us=6.0, rhs_k_innermost=True
 )
-# Kernels that take the rhs as it comes and turn it on its way through shared
-# memory: nothing to wait for, but slow steps.
+# Kernels that transpose the rhs in shared memory: no kernel before them, but
+# slow steps.
 _TURNING_F8 = dataclasses.replace(
   _LIBRARY,
   launch_us=4.0,
@@ -145,11 +144,11 @@ _TURNING_F32 = dataclasses.replace(
 _LATE_F32 = dataclasses.replace(
   _LIBRARY, launch_us=7.0, operand_bytes_per_clock=48.0, step_clocks=400.0
 )
-# Within a running step a kernel finds the GPU warm.
+# Within a running step, the GPU is warm.
 _WARM = dataclasses.replace(_LIBRARY, launch_us=3.0)
 
 _START = {
-  # Of the A100 step.
+  # From the A100 step.
   ("sm_80", "bf16"): _precision(_WARM),
   ("sm_90", "bf16"): _precision(_LIBRARY),
   ("sm_90", "f8"): _precision(_K_INNERMOST, _TURNING_F8),
@@ -160,9 +159,9 @@ _START = {
 }
 
 
-# Errors below this count by their square, errors above by their size.
+# Smaller errors count by their square, larger ones linearly.
 _SMALL_ERROR = 0.05
-# Weight of the pull towards the start, against the summed loss of the rows.
+# Weight of the prior, relative to the summed loss of the rows.
 _PULL = 0.2
 _ROUNDS = 6
 _EVALUATIONS = 2000
@@ -173,7 +172,7 @@ _PER_FAMILY = tuple(
 
 
 def predicted_us(precision: gemm.Precision, rows: Rows) -> np.ndarray:
-  """What the model says for each row."""
+  """The model's prediction for each row."""
   recorded_us, cost_us = _recorded(precision, rows)
   best = np.argmin(cost_us, axis=-1)[:, None]
   return np.take_along_axis(recorded_us, best, axis=-1)[:, 0]
@@ -182,7 +181,7 @@ def predicted_us(precision: gemm.Precision, rows: Rows) -> np.ndarray:
 def _recorded(
   precision: gemm.Precision, rows: Rows
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Of each candidate: what would be recorded, and what autotuning compares."""
+  """For each candidate: the recorded time, and the one autotuning compares."""
   times = gemm.candidates(rows.gpu, precision, rows.shape, rows.types)
   if rows.median:
     total_us, median_us = gemm.total_and_median(times)
@@ -194,10 +193,10 @@ def _recorded(
 def _loss(precision: gemm.Precision, rows: Rows) -> float:
   """Mean loss of a row.
 
-  Half of it takes the candidate that the model chooses. The other half takes
-  the candidate that explains the row best, and adds how much slower than the
-  chosen one it is held to be: without that the fit could not find its way to
-  another choice, because a choice changes in a jump.
+  Half of it uses the candidate that the model chooses. The other half uses the
+  candidate that explains the row best, and adds its predicted slowdown over the
+  chosen one. Without that half, the fit could not reach another choice, because
+  choices change discontinuously.
   """
   recorded_us, cost_us = _recorded(precision, rows)
   error = np.log(recorded_us / rows.measured_us[:, None]) / _SMALL_ERROR
@@ -212,14 +211,14 @@ def _loss(precision: gemm.Precision, rows: Rows) -> float:
 
 
 def fit(start: gemm.Precision, rows: Rows) -> gemm.Precision:
-  """Moves the parameters from the start to where they explain the rows."""
+  """Fits the parameters to the rows, beginning at `start`."""
   origin = np.log(_vector(start))
   num_rows = len(rows.measured_us)
 
   def loss(logs: np.ndarray) -> float:
     precision = _with(start, np.exp(logs))
     pull = _PULL * np.sum((logs - origin) ** 2) / num_rows
-    # Shares, none of which can be above 1.
+    # Efficiencies cannot exceed 1.
     shares = [f.math_efficiency for f in precision.families]
     shares = np.array([precision.memory_efficiency, *shares])
     too_good = np.maximum(shares - 1, 0).sum()
@@ -238,10 +237,10 @@ def fit(start: gemm.Precision, rows: Rows) -> gemm.Precision:
 
 
 def _sustained(precision: gemm.Precision, rows: Rows) -> gemm.Precision:
-  """Sets the sustained rate to the fastest that any measured shape suggests.
+  """Sets the sustained rate to the highest of any measured shape.
 
-  The table's products are too short to heat the GPU; larger ones are not
-  known to be faster.
+  The table's products are too short to heat the GPU, and nothing shows that
+  larger ones are faster.
   """
   _, cost_us = _recorded(precision, rows)
   times = gemm.candidates(rows.gpu, precision, rows.shape, rows.types)
@@ -258,14 +257,14 @@ def _sustained(precision: gemm.Precision, rows: Rows) -> gemm.Precision:
 
 
 def _vector(precision: gemm.Precision) -> np.ndarray:
-  """The parameters that are fitted, in a row."""
+  """The fitted parameters, as a vector."""
   shared = [getattr(precision, name) for name in _SHARED]
   families = [getattr(f, n) for f in precision.families for n in _PER_FAMILY]
   return np.array(shared + families)
 
 
 def _with(precision: gemm.Precision, vector: np.ndarray) -> gemm.Precision:
-  """The precision with other parameters, in the order of `_vector`."""
+  """The precision with these parameters, in the order of `_vector`."""
   values = vector.tolist()
   shared = dict(zip(_SHARED, values, strict=False))
   of_families = np.reshape(values[len(_SHARED) :], (-1, len(_PER_FAMILY)))
@@ -302,7 +301,7 @@ def _group(
 
 
 def in_step(precision: gemm.Precision, data: pathlib.Path) -> float:
-  """What products take in the H100 step, over what they take by themselves."""
+  """Time of products in the H100 step, over their time alone."""
   folder = data / _H100_STEP
   rows = of_step(folder, slice(1))
   ratio = float(np.median(rows.measured_us / predicted_us(precision, rows)))

@@ -1,17 +1,17 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Lone kernels of measured steps, by equal work, and beside the model.
+"""Lone kernels of measured steps, grouped by equal work, and their errors.
 
-Kernels that are alike in all that the cost model sees are a class: the fits are
-made to these. Measured is the median time of a class beside no collective,
-times how often it runs per step, without gaps between kernels.
+Kernels with equal inputs to the cost model form a class; the fits use classes.
+The measured time is the median over a class's runs without a collective, times
+its runs per step, without gaps between kernels.
 
-PyTorch's kernels beside NCCL's on A100s are rows of traces that were published
-with HolisticTraceAnalysis (facebookresearch, MIT): what one takes alone, and
-where a NCCL kernel runs for 95 % of its time, and its grid. Neither kernel's
-bytes are given, so only the waves are predicted, equation (5) of
-`contention.py`. NCCL's SendRecv kernels are all-to-alls of unequal parts there,
-whose blocks leave one by one: on average half of the SMs are taken.
+Rows of PyTorch's kernels beside NCCL's on A100s come from traces published with
+HolisticTraceAnalysis (facebookresearch, MIT): a kernel's time alone, its time
+if an NCCL kernel runs for 95 % of it, and its grid. They lack the bytes of both
+kernels, so only waves are predicted, by equation (5) of `contention.py`. NCCL's
+SendRecv kernels there are all-to-alls of unequal parts, whose blocks end one by
+one; on average they occupy half of the SMs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from lagom_xla.costs import kernel as kernel_lib
 from lagom_xla.costs import measured as measured_lib
 from lagom_xla.passes import kernels as kernels_lib
 
-# What of a kernel says where it is and how XLA made it.
+# Fields of a kernel that say where it is and how XLA made it.
 _NOT_OF_WORK = frozenset(
   ["name", "computation", "instruction_id", "backend_config"]
 )
@@ -40,7 +40,7 @@ _NOT_OF_WORK = frozenset(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Class:
-  """Kernels of equal work: one of them, its time, and how many ran."""
+  """Kernels of equal work: one of them, its time, and the number of runs."""
 
   kernel: kernels_lib.Kernel
   measured_us: float
@@ -49,7 +49,7 @@ class Class:
 
 
 def classes(trace: traced_step.TracedStep, rank: int) -> list[Class]:
-  """Lone kernels of a rank by equal work, matrix products too."""
+  """Lone kernels of a rank by equal work, including matrix products."""
   members = collections.defaultdict(list)
   for run in trace.runs(rank):
     if run.is_lone:
@@ -75,9 +75,9 @@ _LEAST_SAMPLES = 2
 
 
 def groups(trace: traced_step.TracedStep) -> Iterator[groups_lib.Group]:
-  """Lone products and lone other kernels of a step."""
+  """Groups of a step's lone products and of its other lone kernels."""
   alike = collections.defaultdict(list)
-  # What these take depends on how often their indices repeat.
+  # Their times depend on how often indices repeat.
   of_data = {kernel.name for kernel in trace.colliding_scatters}
   for kernel in trace.kernels.values():
     if kernel.name not in of_data:
@@ -110,7 +110,7 @@ _GPUS = {"A100": "a100_40"}
 
 
 def groups_of_pytorch(folder: pathlib.Path) -> Iterator[groups_lib.Group]:
-  """Products and all else, of every table in a folder."""
+  """Groups of products and of other kernels, for every table in a folder."""
   yield from groups_lib.by_name(
     "PyTorch on A100: ",
     (_compare(r) for p in sorted(folder.glob("*.csv")) for r in data.rows(p)),

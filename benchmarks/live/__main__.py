@@ -1,18 +1,18 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tuning while it trains, by wall clock, on two shaped hosts.
+"""Measures tuning while a step trains, by wall clock, on two shaped hosts.
 
     python -m benchmarks.live [--only=CASE[:RATE],...] [--format=text|csv]
         [--csv=FOLDER]
 
 Each case is a user's training loop, in a JAX process on each of two hosts with
-a slow link between them. What `lagom_xla.tune` adopts is then measured against
-the step as XLA compiles it by default.
+a slow link between them. Afterward, the variant that `lagom_xla.tune` adopted
+is measured against XLA's default.
 
-Needs root and iproute2. A case and rate takes two to seven minutes, and up to
-twelve where a step takes seconds. Progress goes to stderr. --csv also writes
-the table into a folder; the one in results/ was written so. With --only, the
-other rows stay in it as they were.
+Needs root and iproute2. Each case and rate takes two to seven minutes, or up to
+twelve if a step takes seconds. Progress goes to stderr. --csv also writes the
+table into a folder; the one in results/ was written this way. --only keeps its
+other rows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _COLUMNS = table_lib.columns(
 
 
 def _measured(chosen: Iterable[tuple[str, int]]) -> Iterator[table_lib.Row]:
-  """Runs cases on fresh hosts, each at its rate."""
+  """Runs cases at their rates, each on fresh hosts."""
   for case, rate in chosen:
     table_lib.say(f"training: {case}, {rate} Mb/s")
     with tempfile.TemporaryDirectory() as folder:
@@ -57,7 +57,7 @@ def _measured(chosen: Iterable[tuple[str, int]]) -> Iterator[table_lib.Row]:
 def row(
   case: str, rate: int, found: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-  """The row of what two hosts found."""
+  """The row for the results of two hosts."""
   seconds = {
     name: [host["seconds"][name] for host in found]
     for name in ("default", "chosen")
@@ -81,12 +81,12 @@ def row(
 
 
 def table_of(rows: Sequence[table_lib.Row]) -> table_lib.Table:
-  """The table of these rows, with what is asked of them."""
+  """The table of these rows, with its targets."""
   won = {r["case"] for r in rows if r["adopted"] == "yes" and r["high"] < 1}
   num_lost = sum(r["low"] > 1 for r in rows)
   return table_lib.Table(
     name="live",
-    title="lagom_xla.tune on two shaped hosts: adopted beside XLA's default",
+    title="lagom_xla.tune on two shaped hosts: adopted, and XLA's default",
     columns=_COLUMNS,
     rows=rows,
     targets=(
@@ -101,17 +101,17 @@ def table_of(rows: Sequence[table_lib.Row]) -> table_lib.Table:
     ),
     notes=(
       shaped_hosts.MEASURED_ON,
-      "Ratios are of medians over blocks that took turns, the slower host's,"
-      " with 95 % bootstrap intervals; where nothing was adopted, of the"
-      " default with itself.",
-      "Predicted: of what was adopted; else of what was tried first.",
+      "Ratios are of medians over alternating blocks, on the slower host, with"
+      " 95 % bootstrap intervals; if nothing was adopted, of the default to"
+      " itself.",
+      "Predicted: for the adopted variant, or else for the first one tried.",
       shaped_hosts.TO_BE_TRUSTED,
     ),
   )
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  """The command."""
+  """Runs the command."""
   parser = table_lib.parser("benchmarks.live", __doc__)
   parser.add_argument("--only", default="", metavar="CASE[:RATE],...")
   arguments = parser.parse_args(argv)

@@ -2,17 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases: train steps of users, each over two links.
 
-Each case's training is a jitted step, the state it starts from, and batches:
+The training of a case is a jitted step, its initial state, and batches:
 
-- perceptrons in Flax, data-parallel, with SGD of Optax;
-- one all-reduce beside products that need nothing of it: the rows of a batch,
-  scaled, move a prototype that all hosts share, while frozen layers embed them;
-- chains of collectives and products that can be cut in pieces: the step of
+- perceptrons in Flax, data-parallel, with Optax's SGD;
+- one all-reduce beside products that do not depend on it: the scaled rows of a
+  batch update a prototype shared by all hosts, while frozen layers embed them;
+- chains of collectives and products that can be cut into pieces: the step of
   `perceptrons.two_hosts_step`;
-- a small Llama in Flax, data-parallel or tensor-parallel, in float32, in which
-  CPUs multiply. Tensor-parallel, heads and hidden units are split over the
-  devices, and each half of a layer ends in an all-reduce (arXiv 1909.08053,
-  section 3).
+- a small Llama in Flax, data-parallel or tensor-parallel, in float32, the type
+  in which CPUs multiply. The tensor-parallel one splits heads and hidden units
+  over the devices, and each half of a layer ends in an all-reduce (arXiv
+  1909.08053, section 3).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ import optax
 from benchmarks.workloads import perceptrons as perceptrons_lib
 from lagom_xla.passes import registry
 
-# Where passes make XLA forget donated inputs, nothing is proposed for a step
-# that donates its state.
+# If passes make XLA drop donation, a step that donates its state gets no
+# proposals.
 DONATED = (0,) if registry.keeps_donation() else ()
 
 _P = jax.sharding.PartitionSpec
@@ -41,12 +41,12 @@ _P = jax.sharding.PartitionSpec
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-  """What a training loop needs.
+  """A step with its state and batches, for a training loop.
 
   Attributes:
     step: jitted, (state, batch) -> (state, loss).
     state: arrays on all devices.
-    batches: to go through again and again.
+    batches: batches to repeat.
   """
 
   step: jax.stages.Wrapped
@@ -61,7 +61,7 @@ def of_loss(
   batches: Sequence[Any],
   mesh: jax.sharding.Mesh,
 ) -> Training:
-  """Training of a model; `state` has "params" and the optimizer's "opt"."""
+  """The training of a model; `state` has "params" and the optimizer's "opt"."""
 
   def train_step(state: Any, batch: Any) -> tuple[Any, jax.Array]:
     loss, grads = jax.value_and_grad(loss_of)(state["params"], batch)
@@ -81,7 +81,7 @@ def of_loss(
 
 
 def in_a_row(devices: Sequence[jax.Device], axis: str) -> jax.sharding.Mesh:
-  """Devices in a row, for the compiler to partition over."""
+  """A mesh of one axis, for the compiler's partitioner."""
   return jax.sharding.Mesh(
     np.asarray(devices), (axis,), axis_types=(jax.sharding.AxisType.Auto,)
   )
@@ -102,7 +102,7 @@ def filled(
 def placed(
   whole: np.ndarray, mesh: jax.sharding.Mesh, *spec: str | None
 ) -> jax.Array:
-  """An array laid out over a mesh, of which every process has all."""
+  """Lays an array out over a mesh; every process has the whole array."""
   sharding = jax.sharding.NamedSharding(mesh, _P(*spec))
   return jax.make_array_from_callback(
     whole.shape, sharding, lambda index: whole[index]
@@ -116,7 +116,7 @@ _NUM_BATCHES = 4
 def perceptrons(
   devices: Sequence[jax.Device], *, num_layers: int, width: int, num_rows: int
 ) -> Training:
-  """Training of layers of two arrays each, on batches of `num_rows` in all."""
+  """Training of layers with two arrays each; `num_rows` is the total batch."""
   mesh = in_a_row(devices, _AXIS)
   layers = [(nn.Dense(width), nn.relu) for _ in range(num_layers)]
   model = nn.Sequential([*itertools.chain.from_iterable(layers)])
@@ -145,7 +145,7 @@ _NUM_PRODUCT_BATCHES = 2
 def products(
   devices: Sequence[jax.Device], *, width: int, num_products: int
 ) -> Training:
-  """Training of a chain of products beside what all hosts share."""
+  """Training of a chain of products, beside a prototype that hosts share."""
   mesh = in_a_row(devices, _AXIS)
 
   def local_step(prototype: Any, batch: Any) -> tuple[Any, jax.Array]:
@@ -186,7 +186,7 @@ def products(
 
 
 def sliced(devices: Sequence[jax.Device], *, num_tokens: int) -> Training:
-  """Training on micro-batches of so many tokens, on all devices together."""
+  """Training on micro-batches of this many tokens over all devices."""
   sizes = perceptrons_lib.Sizes(tokens=num_tokens, num_layers=2)
   step, (weights, batch) = perceptrons_lib.two_hosts_step(
     devices, sizes, donate_argnums=DONATED
@@ -209,7 +209,7 @@ _NUM_SEQUENCES = 8
 _NUM_TOKENS = 128
 _THETA = 10000.0
 _NUM_LLAMA_BATCHES = 4
-# The axis along which each weight is split, tensor-parallel.
+# The axis along which tensor parallelism splits each weight.
 _SPLIT = {
   "query": 1,
   "key": 1,
@@ -226,7 +226,7 @@ class Layer(nn.Module):
 
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
-    """Attends, and feeds forward."""
+    """Runs attention and the feed-forward layer."""
     y = nn.RMSNorm(name="attention_norm")(x)
     query, key, value = (
       self._heads(name, y) for name in ("query", "key", "value")
@@ -283,7 +283,7 @@ def llama(devices: Sequence[jax.Device], *, parallel: Parallel) -> Training:
 
 
 def _rotated(x: jax.Array) -> jax.Array:
-  """Turns pairs of features by the token's position (arXiv 2104.09864)."""
+  """Applies rotary position embeddings (arXiv 2104.09864)."""
   num_pairs = x.shape[-1] // 2
   angles = (
     jnp.arange(x.shape[1])[:, None]
@@ -323,7 +323,7 @@ def _batch(mesh: jax.sharding.Mesh, parallel: Parallel, seed: int) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Case:
-  """A train step, and the rates of the link that joins the hosts, in Mb/s."""
+  """A train step, and the rates of the link between the hosts, in Mb/s."""
 
   build: Callable[[Sequence[jax.Device]], Training]
   rates: tuple[int, ...]

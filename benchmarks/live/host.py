@@ -1,14 +1,13 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What one of the two hosts runs: a user's loop, and then an A/B of its own.
+"""The program of each of the two hosts: a user's loop, then an A/B comparison.
 
     python -m benchmarks.live.host JSON
 
-The JSON is a task of `table.py`. The loop goes on until `tune` only watches, or
-for as long as a case may take. Then what it adopted, compiled anew, takes turns
-with the step as XLA compiles it by default, block by block; where it adopted
-nothing, that step takes turns with itself. The last line of what is printed is
-what was found, as JSON.
+The JSON is a task of `__main__.py`. The loop runs until `tune` only watches, or
+up to the time limit of a case. Then the adopted variant, compiled anew, and
+XLA's default alternate in blocks; if nothing was adopted, the default
+alternates with itself. The last printed line is the result, as JSON.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from lagom_xla.jax_internals import store as store_lib
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
 
-# Blocks are long beside a clock's and a scheduler's grain.
+# Blocks are long compared to the resolution of clocks and schedulers.
 _BLOCK_S = 0.25
 
 
@@ -44,7 +43,7 @@ def run(
 ) -> tuple[Any, float]:
   """Trains for some steps; returns the state, and seconds per step.
 
-  Steps are chained by their state, and waited for at the end.
+  Steps depend on each other by their state; only the end waits for them.
   """
   begin = time.perf_counter()
   for batch in itertools.islice(itertools.cycle(made.batches), num_steps):
@@ -54,7 +53,7 @@ def run(
 
 
 def block_length(step_s: float) -> int:
-  """Steps of a block."""
+  """The number of steps in a block."""
   return max(1, math.ceil(_BLOCK_S / step_s))
 
 
@@ -66,9 +65,9 @@ def measure(
   num_rounds: int,
   num_steps: int,
 ) -> tuple[Any, dict[str, list[float]]]:
-  """The last state, and each one's seconds per step of a block in every round.
+  """The last state, and the seconds per step of each variant in every round.
 
-  Each comes first in equally many rounds.
+  Each variant comes first in equally many rounds.
   """
   seconds: dict[str, list[float]] = {name: [] for name in steps}
   for name in shaped_hosts.in_turns(list(steps), num_rounds):
@@ -77,11 +76,10 @@ def measure(
   return state, seconds
 
 
-# Steps between looks at whether the loop has come to an end.
+# Steps between checks whether tuning has ended.
 _STEPS_PER_LOOK = 10
-# A case may take so long to its first candidate, and then so long and so many
-# steps: `tune` judges a candidate after a hundred steps at the latest, however
-# slow they are.
+# Limits of a case: the time to its first candidate, then the time and the
+# steps. `tune` judges a candidate after at most a hundred steps, however slow.
 _LONGEST_SEARCH_S = 300
 _TRIALS_S = 120
 _NUM_TRIAL_STEPS = 120
@@ -98,15 +96,15 @@ def main() -> None:
   state, trained = _train(made, log)
   trials = _shared(_trials(log))
   found = _compared(made, state, trials, task["num_rounds"])
-  # By the first process's clock: both see the same last line.
+  # Both hosts print the first process's trials.
   print(json.dumps({**trained, "trials": trials, **found}), flush=True)
   _leave_together()
 
 
 def _train(made: cases.Training, log: pathlib.Path) -> tuple[Any, Any]:
-  """A user's loop, as long as `tune` has something to do."""
+  """A user's loop, until `tune` has nothing left to do."""
   cpu.plug_in()
-  # No plan of an earlier run, which may have had another link.
+  # Without plans of earlier runs, which may have had another link.
   train_step = lagom_xla.tune(made.step, log=log, cache=False)
   state, num_steps, begin = made.state, 0, time.perf_counter()
   first_try: tuple[int, float] | None = None
@@ -138,7 +136,7 @@ def _train(made: cases.Training, log: pathlib.Path) -> tuple[Any, Any]:
 
 
 def _doing(train_step: Any) -> str:
-  """What `tune` says that it does now."""
+  """The current state of `tune`, from its report."""
   return train_step.report().partition("now: ")[2]
 
 
@@ -154,7 +152,7 @@ def _compared(
   trials: list[dict[str, Any]],
   num_rounds: int,
 ) -> dict[str, Any]:
-  """The step as XLA compiles it beside what was adopted."""
+  """Compares XLA's default with the adopted variant."""
   lowered = made.step.lower(state, made.batches[0])
   adopted = [trial["payload"] for trial in trials if trial["adopted"]]
   default = lowered.compile()
@@ -176,7 +174,7 @@ def _compared(
 
 
 def _bits(made: cases.Training, step: Step) -> list[bytes]:
-  """What a step gives, from copies: it may donate what it takes."""
+  """The outputs of a step, from copies of its arguments, as it may donate."""
   state = jax.tree.map(lambda leaf: leaf.copy(), made.state)
   return shaped_hosts.bits(step(state, made.batches[0]))
 
@@ -185,7 +183,7 @@ _num_shared = 0
 
 
 def _shared(value: Any) -> Any:
-  """What the first process has, in both."""
+  """The first process's value, in both."""
   global _num_shared
   _num_shared += 1
   key = f"benchmarks.live/{_num_shared}"
@@ -202,7 +200,7 @@ def _shared(value: Any) -> Any:
 
 
 def _leave_together() -> None:
-  """Waits until both have said what they found; the store's process is last."""
+  """Waits until both printed their results; the store's process ends last."""
   store = _store()
   store.put(f"benchmarks.live/over/{store.process_id}", b"")
   other = 1 - store.process_id
@@ -211,7 +209,7 @@ def _leave_together() -> None:
     store.get("benchmarks.live/left", timeout_s=_TIMEOUT_S)
   else:
     store.put("benchmarks.live/left", b"")
-  os.kill(os.getpid(), signal.SIGKILL)  # Not by JAX's barrier: all is said.
+  os.kill(os.getpid(), signal.SIGKILL)  # Skips JAX's barrier at exit.
 
 
 def _store() -> store_lib.Store:

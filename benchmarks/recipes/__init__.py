@@ -1,3 +1,3 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Plans beside the XLA_FLAGS that others publish."""
+"""Compares plans with XLA_FLAGS that others publish."""

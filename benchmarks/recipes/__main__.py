@@ -1,23 +1,21 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Plans beside published recipes, on predicted step times, without a GPU.
+"""Compares plans with published recipes by predicted step times, without a GPU.
 
     python -m benchmarks.recipes [--data FOLDER] [--only=MODULE,...]
         [--gpus=h100,b200,a100_80] [--format=text|csv] [--csv=FOLDER]
 
-A row for each step and kind of GPU: XLA's default, each recipe, what a search
-keeps that begins with the default only, and one that begins with all of them.
-With --csv each row is in the table in that folder as soon as it is there,
-beside those of earlier runs, so that a run can be ended at any time and gone on
-with. Modules of the data folder are left out where it is not given, and named
-on stderr, where progress goes, too.
+Has a row for each step and kind of GPU: XLA's default, each recipe, the result
+of a search that begins with the default only, and of one that begins with all
+recipes. With --csv, each row is added to the table in that folder as soon as it
+is known, so you can stop a run at any time and continue it later. Without
+--data, its modules are named on stderr, like the progress, and skipped.
 
-All times are of XLA's options alone: the search for whoever sets XLA_FLAGS and
-no more. Every candidate is judged as `lagom-xla tune --flags-only` does, with
-XLA's cap on channels where one surely gains; or under NCCL's own choices, as
-recipes are. Without this flag a plan may hold other options, which suit the
-settings that a tuner plugin applies. The cap changes no schedule; what the
-other options come to is shown beside it.
+All times are for XLA's options alone, for users who only set XLA_FLAGS. Every
+candidate is judged as `lagom-xla tune --flags-only` does, with XLA's cap on
+channels if it surely gains, or under NCCL's own choices, like the recipes.
+Without this flag, a plan may have other options, which suit the settings of a
+tuner plugin. The cap changes no schedule; times without it are also shown.
 """
 
 from __future__ import annotations
@@ -53,13 +51,13 @@ def _searched(
   may_cap: bool = True,
   progress: candidates_lib.Progress = lambda _: None,
 ) -> candidates_lib.Search:
-  """Searches the options of a target, from these arms or all known ones on."""
+  """Searches the options of a target, starting from these arms or all known."""
   limit = settings_lib.by_option if may_cap else None
   by_cap = channel_cap.WithoutPlugin(limit=limit)
   found = joint.search(
     target, without_plugin=by_cap, arms=arms, progress=progress
   )
-  # What is kept is judged from the beginning, as `tune` does.
+  # Judges the result with a compile from the beginning, as `tune` does.
   while True:
     best = found.best
     judged = evaluation.from_the_beginning(
@@ -71,7 +69,7 @@ def _searched(
 
 
 def _options(candidate: candidates_lib.Candidate) -> dict[str, object]:
-  """What a plan for --flags-only sets to have a candidate."""
+  """The options of a --flags-only plan for a candidate."""
   cap = channel_cap.surest(candidate.runs, settings_lib.by_option)
   found: dict[str, object] = dict(candidate.config.options)
   if cap.max_channels is not None:
@@ -79,10 +77,10 @@ def _options(candidate: candidates_lib.Candidate) -> dict[str, object]:
   return found
 
 
-# What plans are held to.
+# The target: speedup of plans over the best recipe.
 _OVER_BEST_RECIPE = 1.03
 
-# The recipes, by name: a column each.
+# Names of the recipes, with a column each.
 _RECIPES = tuple(dict.fromkeys(recipe.name for recipe in recipes_lib.RECIPES))
 
 _COLUMNS = (
@@ -142,28 +140,28 @@ def _ms(candidate: candidates_lib.Candidate) -> float:
 
 
 def table(rows: Sequence[table_lib.Row]) -> table_lib.Table:
-  """The table of these rows, with what it is held to."""
+  """The table of these rows, with its targets."""
   return table_lib.Table(
     name="recipes",
-    title="Plans beside published recipes (predicted ms per step)",
+    title="Plans and published recipes (predicted ms per step)",
     columns=_COLUMNS,
     rows=rows,
     targets=_targets(rows),
     notes=(
-      "Options alone. From default: what a search keeps that knows no recipes"
-      " and sets no cap on channels; uncapped: one that knows them. Where there"
-      " is no such figure, none was looked for with a cap either.",
+      "Options alone. From default: the result of a search without recipes and"
+      " without a cap on channels; uncapped: with recipes, without a cap. Rows"
+      " without this figure did not try a cap.",
     ),
   )
 
 
 def _recipes_ms(row: table_lib.Row) -> list[float]:
-  """What each recipe that compiles comes to."""
+  """Times of the recipes that compile."""
   return [row[n] for n in _RECIPES if row.get(n) is not None]
 
 
 def _targets(rows: Sequence[table_lib.Row]) -> tuple[table_lib.Target, ...]:
-  """Never behind a recipe, and ahead of the best by the median."""
+  """Targets: never slower than a recipe, and faster than the best by median."""
   compared = [row for row in rows if _recipes_ms(row)]
   if not compared:
     return ()
@@ -191,7 +189,7 @@ def _targets(rows: Sequence[table_lib.Row]) -> tuple[table_lib.Target, ...]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  """The command."""
+  """Runs the command."""
   parser = table_lib.parser("benchmarks.recipes", __doc__)
   parser.add_argument("--data", type=table_lib.folder, metavar="FOLDER")
   parser.add_argument("--only", default="", metavar="MODULE,...")

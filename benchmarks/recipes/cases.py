@@ -1,9 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The steps that recipes are judged on: each on H100s, B200s and A100s.
+"""The steps for judging recipes, each on H100s, B200s and A100s.
 
 XLA's published modules, the examples, and the workloads of Lagom's paper, with
-as many nodes as there (its two clusters differ in nothing else), on other GPUs.
+the paper's numbers of nodes (the only difference of its two clusters here), on
+other GPUs.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def all_cases() -> Iterator[cases_lib.Case]:
     yield from cases(gpu)
 
 
-# The smallest steps that have what large ones have; not in the table.
+# The smallest steps with all features of large ones; not in the table.
 SCANNED = tuple(
   cases_lib.of_lowered(
     module,

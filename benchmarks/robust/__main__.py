@@ -1,18 +1,18 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What is left of plans where the cost model is wrong, without a GPU.
+"""Gains of plans if the cost model is wrong, without a GPU.
 
     python -m benchmarks.robust [--data FOLDER] [--only=NAME]
         [--format=text|csv] [--csv=FOLDER]
 
-Tables: settings, coverage. Every plan's settings, on XLA's default schedule,
-are replayed with each part of the model at the ends of its spread
-(costs/fitted/errors.json). Results of ours are in results/.
+Tables: settings, coverage. The first replays every plan's settings, on XLA's
+default schedule, with each part of the model at the ends of its spread
+(costs/fitted/errors.json). Our results are in results/.
 
-Coverage counts the measured steps that are within their predictions' ranges:
-traced ones, less scatters whose indices repeat and the waits for those, and
-published ones, with what a change gained. What steps take beyond their parts is
-taken from the other modules.
+Coverage counts the measured steps within the ranges of their predictions:
+traced ones, without colliding scatters and the waits for these, and published
+ones, with the gains of changes. The spread of whole steps beyond their parts
+comes from the other modules.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SHARE = 0.9
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Measured:
-  """Steps of one module, and what changes of it gained, by what, in ms."""
+  """Steps of one module, and the gains of its changes by name, in ms."""
 
   module: str
   steps: Sequence[tuple[str, float, uncertainty.Times]]
@@ -48,7 +48,7 @@ class _Measured:
 
   @property
   def group(self) -> groups_lib.Group:
-    """The steps as benchmarks.errors takes them."""
+    """The steps as a group for benchmarks.errors."""
     return groups_lib.of_comparisons(
       f"published: {self.module}, steps",
       [
@@ -59,13 +59,13 @@ class _Measured:
 
 
 def coverage(data: pathlib.Path) -> table_lib.Table:
-  """The steps of the folder with data."""
+  """The table of the steps in the data folder."""
   measured = list(_measured(data))
   rows = [row for one in measured for row in _rows(one, measured)]
   inside = sum(row["inside"] == "yes" for row in rows)
   return table_lib.Table(
     name="coverage",
-    title="Measured steps and differences, and their predictions' 90 % ranges",
+    title="Measured steps and differences, with predicted 90 % ranges",
     columns=table_lib.columns(
       step="",
       measured_ms=".2f",
@@ -88,7 +88,7 @@ def coverage(data: pathlib.Path) -> table_lib.Table:
 def _rows(
   one: _Measured, measured: Sequence[_Measured]
 ) -> Iterator[dict[str, Any]]:
-  # What steps take beyond their parts is known from the other modules alone.
+  # The spread of whole steps comes only from the other modules.
   others = [other.group for other in measured if other is not one]
   missed = errors.spreads(others).get("steps")
   known = [
@@ -149,12 +149,12 @@ def _default(step: step_lib.Step) -> uncertainty.Times:
   return uncertainty.times(step, step.default)
 
 
-# What the plans with sure gains must keep of all that means promise.
+# Share of the mean gains that plans with sure gains must keep.
 _LEAST_KEPT = 0.5
 
 
 def settings(data: pathlib.Path | None) -> table_lib.Table:
-  """NCCL settings on XLA's default schedule: by the mean, and the surest."""
+  """The table of NCCL settings: the best by the mean, and the surest."""
   rows = []
   for name, step in _steps(data):
     table_lib.say(f"searching {name}")
@@ -238,7 +238,7 @@ _MODULES = (_EXAMPLE, *modules_lib.MODULES.values())
 
 
 def main() -> None:
-  """The command."""
+  """Runs the command."""
   parser = table_lib.parser("benchmarks.robust", __doc__)
   parser.add_argument("--data", type=table_lib.folder)
   parser.add_argument("--only", choices=("settings", "coverage"))

@@ -92,7 +92,7 @@ def table(
       "Unrolled perceptrons whose weights are gathered layer by layer, each"
       " gather with a tuning key of its own and all but one in one overlap, as"
       " XLA schedules them for 1x8xh100.",
-      "Seconds are of one core from the analysed module on, the shortest of"
+      "Seconds are of one core from the analyzed module on, the shortest of"
       f" {_NUM_REPEATS}; exponents are fitted to all sizes.",
       f'"{_PRODUCT}" is the search of a step\'s settings as `tune` does it; its'
       " evaluations are of the whole step.",

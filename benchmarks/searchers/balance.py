@@ -223,11 +223,11 @@ class Balance(searcher_lib.Searcher):
 
 
 def _downhill(place: _Point, value_us: float) -> Generator[_Point, float, None]:
-  """Yields places to try, and is sent what is minimised there.
+  """Yields places to try, and is sent what is minimized there.
 
   Args:
     place: where it begins.
-    value_us: what is minimised there; infinite if that is not known.
+    value_us: what is minimized there; infinite if that is not known.
   """
   channels = max(place.subspace.num_channels[place.channels_at] // 4, 1)
   chunks = max(len(place.subspace.chunk_bytes) // 2, 1)

@@ -91,7 +91,7 @@ def test_a_part_without_its_packages_is_not_measured(
   monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
   row = _row(tmp_path, "tuner_plugin")
   assert row["status"] == "not measured"
-  assert "has no package pydantic here" in row["reason"]
+  assert "needs the package pydantic" in row["reason"]
 
 
 @pytest.mark.skipif(

@@ -1,19 +1,18 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The order in which XLA:CPU runs a module, with collectives behind products.
+"""Reorders a module for XLA:CPU, with collectives behind products.
 
-XLA:CPU starts what is ready in the order of the schedule, on the threads that
-it has, and a collective holds its thread until it is done. By default
-collectives come first and everything waits. Where a product that neither needs
-a collective nor is needed by it stands right in front of it, the two run at the
-same time.
+XLA:CPU starts ready instructions in the order of the schedule, on its threads,
+and a collective blocks its thread until it is done. By default collectives come
+first, and everything waits. If an independent product comes right before a
+collective, the two run at the same time.
 
-Buffers are assigned after this pass, by the new order. The result of a
+XLA assigns buffers after this pass, by the new order. The result of a
 collective could get memory that the product beside it still reads, and would
-wait for it; and what comes later could get the memory that a collective still
-sends, and would wait for that. So the product's operands are kept alive past
-the collective, and the collective's own up to the first who needs its result,
-by tuples of them that nobody uses.
+wait for the product. Later instructions could get memory that a collective
+still sends, and would wait for the collective. So unused tuples keep the
+product's operands alive past the collective, and the collective's operands
+alive up to the first user of its result.
 
     with in_compile.rewritten(
       name, behind_products.rewrite, registry.Stage.POST_SCHEDULER, "cpu"
@@ -34,14 +33,14 @@ from lagom_xla.passes import matrix_products
 from lagom_xla.passes.schedule import aliasing
 from lagom_xla.passes.schedule import orders
 
-# Smaller products are over before another thread has woken up: 256 x 256 x 512
-# multiplications are one of these, 512 x 512 x 512 are not (measured on two
-# cores with jaxlib 0.10.2).
+# Smaller products end before another thread wakes up: 256 x 256 x 512
+# multiplications do, 512 x 512 x 512 do not (measured on two cores with jaxlib
+# 0.10.2).
 _LEAST_MULTIPLICATIONS = 64 << 20
 
 
 class _Buffers(aliasing.Buffers):
-  """Of XLA:CPU, which gives out buffers after its passes, by their order."""
+  """Buffers of XLA:CPU, which assigns them after its passes, by their order."""
 
   def may_write_operands(self, instruction: hlo.Instruction) -> bool:
     is_collective = collectives.kind_of(instruction) is not None
@@ -51,7 +50,7 @@ class _Buffers(aliasing.Buffers):
 def rewrite(module: hlo.Module) -> bytes | None:
   """The scheduled module with collectives behind products, serialized.
 
-  None where no collective found a product.
+  None if there is no product for any collective.
   """
   ids = [
     id_
@@ -76,19 +75,19 @@ def rewrite(module: hlo.Module) -> bytes | None:
 def _order_of(
   module: hlo.Module, computation: hlo.Computation, buffers: aliasing.Buffers
 ) -> tuple[list[hlo.Instruction], dict[int, int]]:
-  """A computation in its new order; collectives, and products before them.
+  """A computation in its new order, and collectives -> products before them.
 
-  Products wait until a collective is ready as well, and a collective until a
-  product is, as long as there is anything else to run. What takes the result of
-  a collective, and leads to no other one, comes last: whatever followed it here
-  could get memory that it frees, and would wait for it and the collective.
+  A product waits until a collective is ready, and a collective until a product
+  is, as long as anything else can run. Instructions that need a collective, but
+  lead to no other one, come last. Otherwise later instructions could get memory
+  that they free, and would wait for them and the collective.
   """
   sizes = _large_products(module, computation)
   waits_for = _needs(computation, buffers)
   last = _needed_last(computation, waits_for)
   num_left = {id_: len(before) for id_, before in waits_for.items()}
   after: dict[int, list[int]] = {id_: [] for id_ in num_left}
-  # Positions of what is ready, in order: what is to come last is in the second.
+  # Positions of ready instructions, in order; the second list comes last.
   ready: tuple[list[int], list[int]] = [], []
   for position, instruction in enumerate(computation.instructions):
     for id_ in waits_for[instruction.id]:
@@ -115,9 +114,9 @@ def _order_of(
 def _needed_last(
   computation: hlo.Computation, waits_for: Mapping[int, set[int]]
 ) -> set[int]:
-  """What depends on a collective, and no collective depends on."""
+  """Instructions that depend on a collective, and on which none depends."""
   collective_ids = {i.id for i in computation.instructions if _is_collective(i)}
-  # The collectives, and what depends on them; those, and what they depend on.
+  # The collectives with all that depend on them, and with all that they need.
   behind, ahead = set(collective_ids), set(collective_ids)
   for instruction in computation.instructions:
     if not behind.isdisjoint(waits_for[instruction.id]):
@@ -131,7 +130,7 @@ def _needed_last(
 def _next(
   ready: Sequence[hlo.Instruction], sizes: Mapping[int, int]
 ) -> list[hlo.Instruction]:
-  """What runs next of what is ready: one, or a product and a collective."""
+  """The next of the ready instructions: one, or a product and a collective."""
   collective = None
   products = []
   for instruction in ready:
@@ -149,7 +148,7 @@ def _next(
 
 
 def is_large(multiplications: int) -> bool:
-  """Whether a product runs in parallel, so that a collective can run beside."""
+  """Whether a product is parallel, so that a collective can run beside it."""
   return multiplications >= _LEAST_MULTIPLICATIONS
 
 
@@ -169,7 +168,7 @@ def num_multiplications(
   computation: hlo.Computation,
   instruction: hlo.Instruction,
 ) -> int:
-  """Of a product, or a fusion that holds some; 0 of all else."""
+  """Multiplications of a product, or of a fusion's products; 0 for others."""
   products = matrix_products.of_instruction(module, computation, instruction)
   return sum(product.flops // 2 for product in products)
 
@@ -181,11 +180,11 @@ def _is_collective(instruction: hlo.Instruction) -> bool:
 def _needs(
   computation: hlo.Computation, buffers: aliasing.Buffers
 ) -> dict[int, set[int]]:
-  """What has to run before each instruction.
+  """The instructions that must run before each instruction.
 
-  Its operands; whatever touched, in the old order, memory that it writes, or
-  wrote memory that it touches; and the collective before a collective, whose
-  order all hosts have to agree on.
+  These are its operands; those that, in the old order, touched memory that it
+  writes, or wrote memory that it touches; and for a collective the one before
+  it, because all hosts must agree on the order.
   """
   before = orders.predecessors(computation, buffers)
   needs = {id_: set(earlier) for id_, earlier in before.items()}
@@ -202,12 +201,12 @@ def _write(
   behind: Mapping[int, int],
   editor: edit.Editor,
 ) -> None:
-  """Puts an order into the module's proto, with what keeps operands alive."""
+  """Writes an order into the module's proto, with tuples that keep operands."""
   ids: list[int] = []
   in_flight: dict[int, hlo.Instruction] = {}
 
   def keep_operands_of(instruction: hlo.Instruction) -> None:
-    """By a tuple of them, which takes no time."""
+    """Adds a tuple of the operands, which takes no time."""
     operands = computation.operands(instruction)
     kept = hlo.Instruction(
       name=editor.new_name("kept_alive"),

@@ -1,15 +1,15 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles of a lowered step for CPUs, in one way or another.
+"""Compiles a lowered step for CPUs, in different ways.
 
-XLA calls passes in every compile of the process, and tells modules apart by
-name only; the user's own compiles go on in other threads. So the module of a
-way has a name of its own, which is also what a profile of it shows.
+XLA calls passes in every compile of the process, and the user's own compiles
+run in other threads. Only the name identifies a module, so the module of a way
+has its own name, which profiles also show.
 
-Groups are of all-reduces that are ready at about the same time. A collective
-starts when its last array is ready, so that neighbors in time belong together,
-up to a size. Which those are is told by the longest chain of products before
-each: in a backward pass that is the layer.
+A group has all-reduces that are ready at about the same time, up to a size,
+because a collective starts when its last array is ready. The order is that of
+the longest chain of products before each; in a backward pass, this is the
+layer.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from lagom_xla.passes.program.slices import chains
 class Way:
   """How a step is compiled for CPUs.
 
-  All-reduces are put end to end up to `group_bytes`, and larger ones stay
-  alone, as all do with 0; None leaves XLA's one tuple of all. In order,
-  collectives are put behind products. Every chain of collectives and products
-  is cut in `num_pieces`, where it can be.
+  All-reduces are concatenated up to `group_bytes`, and larger ones stay alone;
+  0 leaves all alone, and None keeps XLA's one tuple of all. `is_ordered` puts
+  collectives behind products. Every chain of collectives and products is cut
+  into `num_pieces`, if possible.
   """
 
   __pydantic_config__ = validation.STRICT
@@ -62,12 +62,12 @@ class Way:
 
   @property
   def has_passes(self) -> bool:
-    """Whether passes in XLA's pipeline make it."""
+    """Whether it needs passes in XLA's pipeline."""
     return self.is_ordered or self.group_bytes is not None
 
   @property
   def is_as_written(self) -> bool:
-    """Whether its program is what was written."""
+    """Whether its program is the one written."""
     return self.strands == "none" and self.num_pieces == 1
 
 
@@ -75,12 +75,12 @@ AS_XLA_DOES = Way()
 
 
 def to_bytes(way: Way) -> bytes:
-  """The payload of a proposal; equal ways have equal ones."""
+  """The payload of a proposal; equal ways have equal payloads."""
   return json.dumps(validation.write(way), sort_keys=True).encode()
 
 
 def from_bytes(payload: bytes) -> Way:
-  """The way that a payload describes."""
+  """The way in a payload."""
   return validation.read(Way, json.loads(payload))
 
 
@@ -105,9 +105,9 @@ _KIND = "all-reduce"
 
 
 def all_reduces(module: hlo.Module) -> list[combinable.Candidate]:
-  """All-reduces of a module as PRE_SCHEDULER shows it, first ready ones first.
+  """All-reduces of a module at PRE_SCHEDULER, in the order they become ready.
 
-  Each is of one array.
+  Each has one array.
   """
   apart = end_to_end.split_apart(module)
   depth = _multiplications_before(apart)
@@ -121,7 +121,7 @@ def all_reduces(module: hlo.Module) -> list[combinable.Candidate]:
 def groups(
   candidates: Iterable[combinable.Candidate], group_bytes: int
 ) -> combine.Groups:
-  """Groups of `all_reduces` up to a size; those of one are left out."""
+  """Groups of `all_reduces` up to a size, with at least two members."""
   open_groups: dict[table.Traits, list[combinable.Candidate]] = {}
   closed: list[list[combinable.Candidate]] = []
   for candidate in candidates:
@@ -140,7 +140,7 @@ def groups(
 
 
 def _multiplications_before(module: hlo.Module) -> Mapping[int, int]:
-  """The longest chain of products up to each instruction that runs."""
+  """Multiplications in the longest chain up to each instruction that runs."""
   depth: dict[int, int] = {}
   for computation_id in module.executions:
     computation = module.computations[computation_id]
@@ -156,7 +156,7 @@ _NAME = "sym_name"
 
 
 def compiled(lowered: jax.stages.Lowered, way: Way) -> jax.stages.Compiled:
-  """A step compiled in a way; a LagomError where it cannot have that."""
+  """Compiles a step in a way; raises LagomError if that is impossible."""
   check_donation(lowered, way)
   program = _program(lowered, way)
   with (
@@ -168,20 +168,20 @@ def compiled(lowered: jax.stages.Lowered, way: Way) -> jax.stages.Compiled:
 
 
 def check_donation(lowered: jax.stages.Lowered, way: Way) -> None:
-  """Raises a DonationLostError if inputs would not stay donated in a way."""
+  """Raises DonationLostError if inputs would not stay donated in a way."""
   if not way.has_passes or registry.keeps_donation():
     return
   if any(info.donated for info in jax.tree.leaves(lowered.args_info)):
     raise errors.DonationLostError(
       f"{name(lowered)} donates inputs, and JAX {jax.__version__} forgets"
-      " that where a pass groups or orders collectives: its executable would"
+      " that if a pass groups or orders collectives: its executable would"
       " need memory for both the old and the new state. Use JAX 0.11 or newer"
       " (Python 3.12)."
     )
 
 
 def schedule(lowered: jax.stages.Lowered, way: Way) -> hlo.Module:
-  """The module of a step in a way, as it would run; nothing is generated."""
+  """The scheduled module of a step in a way, without generating code."""
   program = _program(lowered, way)
   with _grouped(program, way):
     module = _module_at(registry.Stage.POST_SCHEDULER, program)
@@ -189,7 +189,7 @@ def schedule(lowered: jax.stages.Lowered, way: Way) -> hlo.Module:
 
 
 def ordered(module: hlo.Module) -> hlo.Module | None:
-  """A scheduled module with collectives behind products; None: none can be."""
+  """A scheduled module with collectives behind products; None if impossible."""
   rewritten = behind_products.rewrite(module)
   if rewritten is None:
     return None
@@ -197,7 +197,7 @@ def ordered(module: hlo.Module) -> hlo.Module | None:
 
 
 def before_grouping(lowered: jax.stages.Lowered) -> hlo.Module:
-  """The module of a step when its all-reduces can be grouped."""
+  """The module of a step before its all-reduces are grouped."""
   program = _program(lowered, AS_XLA_DOES)
   return _module_at(registry.Stage.PRE_SCHEDULER, program)
 
@@ -205,7 +205,7 @@ def before_grouping(lowered: jax.stages.Lowered) -> hlo.Module:
 def _module_at(
   stage: registry.Stage, program: jax.stages.Lowered
 ) -> hlo.Module:
-  """The module of a program at a stage of XLA's compile, which ends there."""
+  """The module of a program at a stage, where XLA's compile ends."""
   with caches.persistent_off():
     proto = in_compile.run_to(
       stage, program.compile, name(program), platform="cpu"
@@ -216,7 +216,7 @@ def _module_at(
 
 
 def digest(compiled: jax.stages.Compiled) -> str:
-  """A hash of a module's collectives, in the order in which they run."""
+  """A hash of a module's collectives, in execution order."""
   found = [
     (one.kind, one.array_bytes, one.element_type, one.groups, one.executions)
     for one in collectives.find(hlo.load(compiled))
@@ -225,7 +225,7 @@ def digest(compiled: jax.stages.Compiled) -> str:
 
 
 def order_of(module: hlo.Module) -> str:
-  """A hash of what a scheduled module runs, in its order, but for names."""
+  """A hash of a scheduled module's instructions in order, without names."""
   found = [
     (i.opcode, i.shape.SerializeToString(deterministic=True))
     for computation_id in module.executions
@@ -235,7 +235,7 @@ def order_of(module: hlo.Module) -> str:
 
 
 def _program(lowered: jax.stages.Lowered, way: Way) -> jax.stages.Lowered:
-  """The step in its form, with a name that no other program has."""
+  """The step in the way's form, with a unique name."""
   form = form_lib.Form(
     strands=way.strands, slices=_slices(lowered, way.num_pieces)
   )
@@ -251,7 +251,7 @@ def _program(lowered: jax.stages.Lowered, way: Way) -> jax.stages.Lowered:
 
 
 def _slices(lowered: jax.stages.Lowered, num_pieces: int) -> dict[str, int]:
-  """Every chain that can be, cut in so many pieces."""
+  """All chains that can be cut into this many pieces, with that number."""
   if num_pieces == 1:
     return {}
   program: Any = lowered.compiler_ir("stablehlo")
@@ -263,7 +263,7 @@ def _slices(lowered: jax.stages.Lowered, num_pieces: int) -> dict[str, int]:
   if not found:
     raise errors.ProgramError(
       f"{name(lowered)} has no chain of collectives and products that can be"
-      f" cut in {num_pieces} pieces: leave the program as it is written."
+      f" cut into {num_pieces} pieces: leave the program as it is written."
     )
   return found
 

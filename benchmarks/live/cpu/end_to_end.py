@@ -1,10 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrite pass that puts arrays end to end and reduces them as one.
+"""Rewrite pass that concatenates arrays and reduces them as one.
 
-XLA:CPU hands the arrays of a combined all-reduce to gloo one by one, so each of
-them pays the latency of its own (xla/backends/cpu/runtime). One flat array pays
-it once:
+XLA:CPU passes the arrays of a combined all-reduce to gloo one by one, so each
+pays a latency (xla/backends/cpu/runtime). One flat array pays it once:
 
     a = f32[2,4] all-reduce(x)
     b = f32[4] all-reduce(y)
@@ -13,9 +12,9 @@ it once:
     a = f32[2,4] bitcast(slice(both, 0:8))
     b = f32[4] bitcast(slice(both, 8:12))
 
-A bitcast takes an array as it lies in memory, whatever its layout. Every
-element is still the sum of the same numbers; two devices give the same bits,
-more than two may add them in another order, as gloo's ring does.
+A bitcast keeps an array's memory, whatever its layout. Every element is still
+the sum of the same numbers. Two devices give the same bits; more than two may
+add in another order, because of gloo's ring.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from lagom_xla.passes.combine import combinable
 
 
 def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
-  """The module with one flat all-reduce for each group, and no tuples of any.
+  """The module with one flat all-reduce for each group, and none of tuples.
 
   Raises:
     CombineError: the module cannot have these groups.
@@ -55,7 +54,7 @@ def rewrite(module: hlo.Module, groups: combinable.Groups) -> bytes:
 
 
 def split_apart(module: hlo.Module) -> hlo.Module:
-  """A copy of a module in which every all-reduce is of one array."""
+  """A copy of a module in which every all-reduce has one array."""
   copy = module.copy()
   editor = edit.Editor(copy)
   for computation in copy.computations.values():
@@ -67,7 +66,7 @@ def split_apart(module: hlo.Module) -> hlo.Module:
         parts = _parts(computation, instruction, editor)
         parts_of[instruction.id] = parts
         instructions += parts
-        # For those who take all of it.
+        # For users of the whole tuple.
         instruction = hlo.Instruction(
           name=editor.new_name("tuple"),
           opcode="tuple",
@@ -111,7 +110,7 @@ def _flat(
   members: Sequence[hlo.Instruction],
   editor: edit.Editor,
 ) -> list[hlo.Instruction]:
-  """What takes the place of the members, each in the id of its own."""
+  """The replacements of the members, each with the member's id."""
 
   def new(
     opcode: str, num_elements: int, operand_ids: Iterable[int]
@@ -149,7 +148,7 @@ def _flat(
   for member, number, end in zip(members, num_elements, ends, strict=True):
     part = new("slice", number, [reduced.id])
     part.slice_dimensions.add(start=end - number, limit=end, stride=1)
-    # In its place, so that those who take its value need no change.
+    # With its id, so that users of its value need no change.
     whole = hlo.Instruction(
       name=editor.new_name("bitcast"),
       opcode="bitcast",

@@ -1,25 +1,24 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Fit of a host's costs: to what a trace shows, and to the step time.
+"""Fits a host's costs to a trace and to the step time.
 
-Collectives and small kernels are in the trace as long as they took. What a
-multiplication costs is not, as large products run on other threads, which share
-the cores with all else; it is what makes the replayed step take as long as the
-one that was traced.
+The trace shows the times of collectives and small kernels. It does not show the
+cost of a multiplication, because large products run on other threads, which
+share the cores with everything else. This cost is chosen so that the replayed
+step takes as long as the traced one.
 
-By default XLA:CPU reduces all gradients in one collective, which gloo runs
-array by array and of which a trace shows nothing but the whole: n arrays of B
-bytes took T. Any latency a and time of a byte b with n a + B b = T would do. So
-both are taken to be in the range of hosts and networks that there are, as
-likely in one octave as in the next, and the latency is the mean of what T
-leaves possible. What is slower than that is so for its latency: an array waits
-until the processes at both ends have a core, and on hosts that others use, too,
-that has no bound, where links have one.
+By default, XLA:CPU reduces all gradients in one collective. Gloo runs it array
+by array, but a trace shows only the total: n arrays of B bytes took T. Any
+latency a and time per byte b with n a + B b = T would fit. So both have
+log-uniform priors over the range of real hosts and networks, and the latency is
+its mean given T. If T is beyond that range, the latency is: an array waits
+until the processes at both ends have a core, which has no bound on shared
+hosts, while links have one.
 
-Parts and whole are of the same execution. A collective takes several times as
-long in one as in the next, by when the other processes come and by who else has
-the cores, and so does the step: parts of one beside the time of another would
-give what is left to products, which had no part in it.
+The parts and the step time come from the same execution. Collectives and steps
+vary by several times between executions, with the arrival of other processes
+and the load of the cores. With parts and step time from different executions,
+products would get the difference, which has nothing to do with them.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ from lagom_xla.passes import hlo
 if TYPE_CHECKING:
   from lagom_xla.profiling import steps as steps_lib
 
-# An all-reduce of one number between two processes of one machine took that at
-# best, of forty.
+# The best of forty all-reduces of one number between two processes of one
+# machine.
 LEAST_ARRAY_S = 186e-6
-# An array of 97 in one all-reduce, on two shaped hosts at a load of fourteen on
-# two cores: what putting them end to end saved, by the row "many small
-# gradients" at 1 Gb/s of benchmarks/live/results/live.csv.
+# Latency of one of 97 arrays in an all-reduce, on two shaped hosts at a load of
+# fourteen on two cores: the savings of concatenating them, in the row "many
+# small gradients" at 1 Gb/s of benchmarks/live/results/live.csv.
 MOST_ARRAY_S = 2.1e-3
-# 4 MiB between two processes of one machine, at best; and 100 Mb/s Ethernet.
+# The best of 4 MiB between two processes of one machine; and 100 Mb/s Ethernet.
 LEAST_BYTE_S = 1 / 1e9
 MOST_BYTE_S = 8 / 100e6
 
@@ -56,22 +55,22 @@ MOST_BYTE_S = 8 / 100e6
 def split(
   num_arrays: float, num_bytes: float, seconds: float
 ) -> tuple[float, float]:
-  """Seconds of an array and of a byte that a host sends, of all collectives."""
+  """Seconds per array and per byte that a host sends, for all collectives."""
   waited_s = _waited_s(num_arrays, num_bytes, seconds)
   return waited_s / num_arrays, (seconds - waited_s) / max(num_bytes, 1)
 
 
 def _waited_s(num_arrays: float, num_bytes: float, seconds: float) -> float:
-  """What of collectives' seconds was latency."""
+  """The part of the collectives' seconds that is latency."""
   least_s = num_arrays * LEAST_ARRAY_S
   low = max(least_s, seconds - num_bytes * MOST_BYTE_S)
   high = min(num_arrays * MOST_ARRAY_S, seconds - num_bytes * LEAST_BYTE_S)
   if low >= high:
-    # Quicker than anything known, in both to the same degree; or slower.
+    # Faster than the range, by the same factor in both; or slower.
     is_quick = low == least_s
     quick_s = seconds * least_s / (least_s + num_bytes * LEAST_BYTE_S)
     return quick_s if is_quick else low
-  # Of x, the mean: with T its density is 1 / (x (T - x)), from low to high.
+  # The mean of x, whose density given T is 1 / (x (T - x)), from low to high.
   rest_low, rest_high = seconds - high, seconds - low
   return (
     seconds
@@ -85,9 +84,10 @@ class Execution:
   """One execution of a step on one device.
 
   Attributes:
-    step_s: seconds from its first instruction to the end of its last.
-    held_s: seconds that an instruction took once, by its name. A collective's
-      are with what it waited for other processes.
+    step_s: seconds from the start of its first instruction to the end of its
+      last.
+    held_s: seconds of one execution of each instruction, by name; for
+      collectives, including the wait for other processes.
   """
 
   step_s: float
@@ -95,12 +95,12 @@ class Execution:
 
 
 def usual(folder: pathlib.Path, module: hlo.Module) -> Execution:
-  """The execution of median time, of the newest profile in a folder.
+  """The execution with median time in the newest profile of a folder.
 
   Raises:
     TraceError: there is no profile, or none of that module on a CPU.
   """
-  from lagom_xla import profiling  # Not in the first call of every step.
+  from lagom_xla import profiling  # Here, to keep first calls of steps fast.
 
   steps = sorted(profiling.read(folder, module).whole_steps, key=_time_us)
   step = steps[(len(steps) - 1) // 2]
@@ -117,13 +117,13 @@ def _time_us(step: steps_lib.DeviceStep) -> float:
   return step.end_us - step.begin_us
 
 
-# Of a step, if there is no trace: where hiding gains most.
+# Share of collectives without a trace: the one where hiding gains most.
 _MOVING_SHARE = 0.5
 _NUM_HALVINGS = 30
 
 
 def costs(module: hlo.Module, ran: Execution) -> replay.Costs:
-  """The costs with which a replay of a module takes what it took.
+  """The costs with which a replay of a module takes as long as its execution.
 
   Raises:
     TraceError: the trace has no collective of the module.
@@ -136,8 +136,8 @@ def costs(module: hlo.Module, ran: Execution) -> replay.Costs:
   moved = [it for it in seen if it[0].kind == "collective"]
   if not moved:
     raise errors.TraceError(
-      f"The trace of {module.name} has none of its collectives: trace a few of"
-      " its steps."
+      f"The trace of {module.name} has none of its collectives: trace a few"
+      " steps."
     )
   arrays = np.array([[it.num_arrays, it.num_bytes] for it, _ in moved], float)
   moved_s = np.array([held_s for _, held_s in moved])
@@ -168,7 +168,7 @@ def costs(module: hlo.Module, ran: Execution) -> replay.Costs:
 def _amounts(
   module: hlo.Module,
 ) -> Iterator[tuple[hlo.Instruction, replay.Amount, int]]:
-  """What each instruction does, and how often it runs in a step."""
+  """The amount of work of each instruction, and its executions per step."""
   amounts = replay.amounts(module)
   for computation_id, executions in module.executions.items():
     for instruction in module.computations[computation_id].instructions:
@@ -177,16 +177,16 @@ def _amounts(
 
 
 def _least_squares(amounts: np.ndarray, times_s: np.ndarray) -> np.ndarray:
-  """Two costs of at least 0; errors count by the square root of the times.
+  """Two nonnegative costs; errors are weighted by the square root of the times.
 
-  By hand: to import scipy.optimize takes 0.3 s of a core, beside training.
+  Without scipy.optimize, whose import takes 0.3 s of a core beside training.
   """
   weights = 1 / np.sqrt(np.maximum(times_s, times_s.max() * 1e-6))
   scale = np.maximum(amounts.max(axis=0), 1)
   columns = amounts / scale * weights[:, None]
   wanted = times_s * weights
   solution, *_ = np.linalg.lstsq(columns, wanted, rcond=None)
-  if solution.min() < 0:  # Then the best is one of them alone.
+  if solution.min() < 0:  # Then only one of them is positive.
     products = columns.T @ wanted
     squares = (columns**2).sum(axis=0)
     alone = np.divide(products, squares, np.zeros(2), where=squares > 0)
@@ -200,7 +200,7 @@ _NO_COSTS = {it.name: 0.0 for it in dataclasses.fields(replay.Costs)}
 def _with_products(
   module: hlo.Module, known: Mapping[str, float], step_s: float
 ) -> replay.Costs:
-  """The costs with what makes a multiplication's replay take `step_s`."""
+  """Costs with a multiplication's cost such that a replay takes `step_s`."""
 
   def at(multiplication_s: float) -> replay.Costs:
     return replay.Costs(**{**known, "multiplication_s": multiplication_s})
@@ -221,7 +221,7 @@ def _with_products(
 
 
 def without_trace(module: hlo.Module, step_s: float) -> replay.Costs:
-  """Costs to rank by, as if half of a step were for collectives."""
+  """Costs for ranking, as if collectives were half of a step."""
   num_bytes = num_arrays = 0
   for _, amount, times in _amounts(module):
     if amount.kind == "collective":

@@ -1,17 +1,16 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Proposer of ways to run a step on CPUs, ranked by their replays.
+"""Proposes ways to run a step on CPUs, ranked by replays.
 
-Of the step as it runs, the parts are measured, or at least its time. Every way
-that the search has time for is scheduled by XLA and replayed with the costs
-that explain that; those that should take less than the step as it is are
-proposed, the quickest first.
+The parts of the current step are measured, or at least its time, and costs are
+fitted to them. The search schedules as many ways as time allows with XLA, and
+replays them with these costs. It proposes those that should be faster than the
+current step, the fastest first.
 
-Those are looked at first that most probably gain most. One group of all-reduces
-pays gloo's latency once, and all-reduces one by one can each hide behind
-products: what `benchmarks.live` adopted was mostly one of these. Strands and
-slices come last. Few programs can have them, and they take other groups as well
-as they find them.
+The most promising ways are tried first. One group of all-reduces pays gloo's
+latency once, and separate all-reduces can each hide behind products;
+`benchmarks.live` mostly adopted one of these. Strands and slices come last: few
+programs can have them, and they use the groups found before.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from lagom_xla.live import proposals as proposals_lib
 from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 
-# Into how many groups the all-reduces go; and each alone, by a size of 0.
+# Numbers of groups of all-reduces to try; a size of 0 keeps each alone.
 _NUM_GROUPS = (2, 4, 8)
 _STRANDS = ("paired", "rotated")
 _NUM_PIECES = (2, 4)
@@ -41,10 +40,10 @@ _NUM_PIECES = (2, 4)
 def likely_first(
   lowered: jax.stages.Lowered, best_group_bytes: Callable[[], int | None]
 ) -> Iterator[compiling.Way]:
-  """Ways that differ in more than their order.
+  """Ways that differ in more than their order, the most promising first.
 
-  The best groups of the program as it is written are known once all of these
-  were looked at; other forms have them, too.
+  After all ways of the program as written, its best groups are known; other
+  forms use these.
   """
   for group_bytes in _group_sizes(lowered):
     yield compiling.Way(group_bytes=group_bytes)
@@ -69,15 +68,15 @@ def _group_sizes(lowered: jax.stages.Lowered) -> list[int]:
 
 
 _MOST_PROPOSALS = 6
-# Step times that agree in so many digits of their ratio are equal.
+# Digits of step time ratios; times that agree in these are equal.
 _DIGITS = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Foreseen:
-  """A way as it would be scheduled, and its step time over the step's own.
+  """A way with its predicted step time, relative to the current step.
 
-  It runs what has a digest, in this order, and sends arrays of so many bytes.
+  `digest` is of its schedule, `array_bytes` of its collectives.
   """
 
   way: compiling.Way
@@ -87,7 +86,7 @@ class Foreseen:
 
 
 class Foresight:
-  """Foresees what ways take, beside the step as it is, by its costs."""
+  """Predicts times of ways, relative to the current step, from its costs."""
 
   def __init__(self, as_it_is: hlo.Module, costs: replay.Costs):
     self._found: list[Foreseen] = []
@@ -97,20 +96,17 @@ class Foresight:
     self.take(compiling.AS_XLA_DOES, as_it_is)
 
   def take(self, way: compiling.Way, module: hlo.Module) -> None:
-    """Adds a way, and the same with collectives behind products before it.
-
-    Where those find no product, the two are one.
-    """
+    """Adds a way with collectives behind products; as written, also without."""
     ordered = compiling.ordered(module)
     self._add(dataclasses.replace(way, is_ordered=True), ordered or module)
     if ordered is not None and way.is_as_written:
       self._add(way, module)
 
   def best(self) -> Sequence[Foreseen]:
-    """The quickest few; of those that send the same and take as long, one.
+    """The fastest few; only one of those with equal arrays and times.
 
-    An order also keeps memory of collectives in flight from being used again,
-    which no replay sees: of equal ones the ordered comes first.
+    An order also keeps the memory of collectives in flight from being reused,
+    which replays ignore, so among equal ways the ordered one comes first.
     """
     different: dict[object, Foreseen] = {}
     for one in sorted(self._found, key=lambda one: round(one.ratio, _DIGITS)):
@@ -120,7 +116,7 @@ class Foresight:
     return list(different.values())[:_MOST_PROPOSALS]
 
   def best_group_bytes(self) -> int | None:
-    """The groups of the quickest so far."""
+    """The group size of the fastest way so far."""
     return min(self._found, key=lambda one: one.ratio).way.group_bytes
 
   def _add(self, way: compiling.Way, module: hlo.Module) -> None:
@@ -143,11 +139,11 @@ class CpuProposer(proposals_lib.Proposer):
     measured: proposals_lib.Measured,
     stop: threading.Event,
   ) -> Generator[proposals_lib.Proposal, None, str | None]:
-    """Yields the ways that should take less than the step does, best first."""
+    """Yields the ways that should be faster than the step, best first."""
     as_it_is = compiling.schedule(lowered, compiling.AS_XLA_DOES)
     if not collectives.find(as_it_is):
       return "it has no collectives, and on CPUs nothing else is tuned"
-    # All other ways have passes, so what holds for one holds for all.
+    # All other ways have passes, so one check is enough.
     compiling.check_donation(lowered, compiling.Way(is_ordered=True))
     costs, is_predicted = _costs(as_it_is, measured)
     foresight = Foresight(as_it_is, costs)
@@ -167,7 +163,7 @@ class CpuProposer(proposals_lib.Proposer):
         payload=compiling.to_bytes(one.way),
         predicted_ratio=one.ratio if is_predicted else None,
       )
-    return None if best else "no other way is foreseen to take less"
+    return None if best else "no other way is predicted to be faster"
 
   def compile(
     self, lowered: jax.stages.Lowered, payload: bytes
@@ -176,19 +172,19 @@ class CpuProposer(proposals_lib.Proposer):
     return compiling.compiled(lowered, compiling.from_bytes(payload))
 
   def digest(self, compiled: jax.stages.Compiled) -> str:
-    """A hash of the collectives, in the order in which they run."""
+    """A hash of the collectives, in execution order."""
     return compiling.digest(compiled)
 
 
 def _costs(
   module: hlo.Module, measured: proposals_lib.Measured
 ) -> tuple[replay.Costs, bool]:
-  """The host's costs, and whether they are good enough to predict by."""
+  """The host's costs, and whether they are good enough for predictions."""
   if measured.trace_dir is not None:
     try:
       return fit.costs(module, fit.usual(measured.trace_dir, module)), True
     except errors.TraceError as error:
-      # Where the loop has given up, it is gone, and nobody waits for the costs.
+      # If the loop gave up, it removed the trace and does not wait for costs.
       if measured.trace_dir.exists():
         logging.warning("lagom_xla.tune: no times of parts: %s", error)
   return fit.without_trace(module, measured.step_s), False

@@ -1,17 +1,17 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Replay of a scheduled module on XLA:CPU: one processor and one network.
+"""Replays a scheduled module on XLA:CPU, with one processor and one network.
 
-A thread takes what is ready first come, first served, in the order of the
-schedule. Small kernels it runs itself. A large product goes to other threads,
-and whoever ends that goes on with what was waiting for it. A collective blocks
-its thread, and collectives run one after the other, in program order. So a
-collective runs beside a product only where a thread comes to it right behind
-one (xla/backends/cpu/runtime/thunk_executor.cc; it hands half of its queue to
-another thread where that is long, which is left out here).
+A thread takes ready instructions in the order of the schedule, first come,
+first served. It runs small kernels itself. A large product runs on other
+threads, and the one that ends it continues with the instructions waiting for
+it. A collective blocks its thread, and collectives run one after the other, in
+program order. So a collective runs beside a product only if a thread reaches it
+right after one (xla/backends/cpu/runtime/thunk_executor.cc, which also gives
+half of a long queue to another thread; this replay does not).
 
-All kernels share what the host has for the process. They slow each other down
-and take no longer together than one after the other.
+All kernels share the cores of the process. They slow each other down, but take
+no longer together than one after the other.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from lagom_xla.passes import collectives
 from lagom_xla.passes import hlo
 from lagom_xla.passes import memory_access
 
-# "product": large, on other threads; "kernel": all else that computes.
+# "product": large, on other threads; "kernel": all other computation.
 Kind = Literal["collective", "product", "kernel"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Amount:
-  """How much of what an instruction does.
+  """The amount of work of an instruction.
 
   Attributes:
-    kind: who does it.
-    num_multiplications: of its products.
-    num_bytes: that a kernel reads and writes, or a collective moves.
-    num_arrays: that a collective moves.
+    kind: its kind.
+    num_multiplications: multiplications of its products.
+    num_bytes: bytes that a kernel reads and writes, or a collective moves.
+    num_arrays: arrays that a collective moves.
   """
 
   kind: Kind
@@ -50,7 +50,7 @@ class Amount:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Costs:
-  """What things cost on a host and its network, in seconds.
+  """Costs on a host and its network, in seconds.
 
   Attributes:
     multiplication_s: one multiplication and addition of a product.
@@ -67,7 +67,7 @@ class Costs:
   network_byte_s: float
 
   def seconds(self, amount: Amount) -> float:
-    """What so much takes alone."""
+    """Time of this amount of work alone."""
     if amount.kind == "collective":
       return (
         amount.num_arrays * self.array_s
@@ -80,11 +80,11 @@ class Costs:
     )
 
 
-@functools.lru_cache(maxsize=1)  # One module is looked at again and again.
+@functools.lru_cache(maxsize=1)  # Callers ask for the same module repeatedly.
 def amounts(module: hlo.Module) -> Mapping[int, Amount]:
-  """How much each instruction of a module does that takes time, by id.
+  """The work of each instruction that takes time, by id.
 
-  Those that call computations are left out: what is inside takes the time.
+  Excludes those that call computations, whose instructions take the time.
   """
   moved = _moved(module)
   found: dict[int, Amount] = {}
@@ -105,7 +105,7 @@ def amounts(module: hlo.Module) -> Mapping[int, Amount]:
 def _computed(
   module: hlo.Module, computation: hlo.Computation, instruction: hlo.Instruction
 ) -> Amount | None:
-  """How much a kernel does; None for what takes no time."""
+  """The work of a kernel; None for instructions that take no time."""
   if instruction.opcode in collectives.NOPS:
     return None
   multiplications = behind_products.num_multiplications(
@@ -124,10 +124,10 @@ def _computed(
 
 
 def _moved(module: hlo.Module) -> dict[int, Amount]:
-  """The collectives of a module, by id.
+  """The work of a module's collectives, by id.
 
-  A ring passes an array of B bytes on in n - 1 steps of B / n, and an
-  all-reduce does so twice.
+  A ring passes an array of B bytes on in n - 1 steps of B / n; an all-reduce
+  does so twice.
   """
   moved = {}
   for one in collectives.find(module):
@@ -143,9 +143,9 @@ def _moved(module: hlo.Module) -> dict[int, Amount]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class _Task:
-  """What takes time: an amount of work, or computations and their trips.
+  """Something that takes time: work, or computations and their trips.
 
-  `num_before` others have to end first, and those `after` wait for it.
+  `num_before` other tasks must end first, and those in `after` wait for it.
   """
 
   amount: Amount | None
@@ -158,14 +158,14 @@ class _Task:
     return "kernel" if self.amount is None else self.amount.kind
 
 
-@functools.lru_cache(maxsize=1)  # As `amounts`.
+@functools.lru_cache(maxsize=1)  # Like `amounts`.
 def _tasks(module: hlo.Module) -> Mapping[int, Sequence[_Task]]:
-  """Those of each computation that runs, behind those that it calls."""
+  """The tasks of each computation that runs, callees first."""
   found: dict[int, list[_Task]] = {}
 
   def look_at(computation: hlo.Computation) -> None:
     tasks: list[_Task] = []
-    # Those that give each value, seen through what takes no time.
+    # The tasks behind each value, through instructions that take no time.
     sources: dict[int, frozenset[int]] = {}
     last_collective = frozenset[int]()
     for instruction in computation.instructions:
@@ -209,27 +209,27 @@ def step_s(module: hlo.Module, costs: Costs) -> float:
   return known[module.entry.id]
 
 
-# Work that is left and is less than this is none, in seconds.
+# Remaining work below this counts as none, in seconds.
 _NOTHING_S = 1e-12
 
 
 @dataclasses.dataclass
 class _Thread:
-  """A thread: what it has yet to run, and what it runs."""
+  """A thread: its queue, and its current task."""
 
   queue: collections.deque[int]
   task: int | None = None
 
 
 def _run_s(tasks: Sequence[_Task], left_s: list[float]) -> float:
-  """How long tasks take that take so long alone."""
+  """Time of tasks, given their times alone."""
   waits_for = [task.num_before for task in tasks]
   first = (n for n, count in enumerate(waits_for) if not count)
   threads = [_Thread(collections.deque(first))]
   products: list[int] = []
   now_s = 0.0
   while True:
-    for thread in threads:  # Each takes tasks until one of them holds it.
+    for thread in threads:  # Each takes tasks until one of them blocks it.
       while thread.task is None and thread.queue:
         number = thread.queue.popleft()
         if tasks[number].kind == "product":
@@ -241,7 +241,7 @@ def _run_s(tasks: Sequence[_Task], left_s: list[float]) -> float:
     moving = [n for n in held if tasks[n].kind == "collective"]
     if not (computing or moving):
       return now_s
-    # Until the first task is over.
+    # Until the first task ends.
     share = len(computing)
     ends_s = [left_s[n] * share for n in computing]
     passed_s = min(ends_s + [left_s[n] for n in moving])
