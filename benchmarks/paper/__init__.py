@@ -1,3 +1,3 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Lagom's own evaluation (arXiv 2602.20656), predicted for its clusters."""
+"""The evaluation of the Lagom paper (arXiv 2602.20656), predicted."""

@@ -1,28 +1,27 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Lagom's table: its workloads on its clusters, predicted.
+"""Predicts the Lagom paper's table: its workloads on its clusters.
 
   python -m benchmarks.paper [--only=TEXT] [--format=text|csv] [--csv=FOLDER]
 
-Nothing is fitted to the figures that it stands beside. Progress goes to stderr.
---csv also writes the tables into a folder; those in results/ were written so.
+Nothing is fitted to the paper's figures. Progress goes to stderr. --csv also
+writes the tables into a folder; those in results/ were written this way.
 
 All searchers start from NCCL's own choices and see the same predictions.
-AutoCCL's plan is what AutoCCL keeps: for each tuning key the setting with which
-its collectives are fastest, whatever that does to the kernels. The channel cap
-stands beside them, because it is the one plan that reaches sends and receives,
-which no tuner of NCCL's does.
+AutoCCL's plan has, for each tuning key, the setting with the fastest
+collectives, regardless of the kernels. The channel cap is listed too, because
+only this plan affects sends and receives, which no NCCL tuner can.
 
-Figures that the papers report stand beside ours: Lagom's, arXiv 2602.20656,
-section 4, and AutoCCL's, NSDI 2025. Those without a table are known as the
-ranges that the text gives. Speedups are over NCCL's default.
+The tables include figures of the papers: Lagom's, arXiv 2602.20656, section 4,
+and AutoCCL's, NSDI 2025. Without a table in the paper, they are ranges from its
+text. Speedups are over NCCL's default.
 
-Two overlaps of Phi-2 with FSDP on 8 A40s are taken apart by the paper. Pattern
-1 is the forward pass: the next layer's all-gather beside a layer. Pattern 2 is
-the backward pass: all-gather and reduce-scatter beside a layer. Here they are
-the overlaps of that step that run most often, each searched by itself, as the
-paper's NCCL can: it tells calls apart, while NCCL's tuner plugin would see one
-all-gather of one size in both.
+The paper analyzes two overlaps of Phi-2 with FSDP on 8 A40s. Pattern 1 is the
+forward pass: the next layer's all-gather beside a layer. Pattern 2 is the
+backward pass: all-gather and reduce-scatter beside a layer. Here they are the
+most frequent overlaps of that step, each searched by itself. The paper's NCCL
+can do so because it distinguishes calls; NCCL's tuner plugin would see one
+all-gather of the same size in both.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from lagom_xla.search.nccl import problem as problem_lib
 
 # Lagom's end-to-end speedups, by parallelism.
 _LAGOM_SPEEDUP = {"fsdp": (1.10, 1.33), "tp": (1.08, 1.16), "ep": (1.07, 1.08)}
-# AutoCCL's in the same experiments; with FSDP no range is given.
+# AutoCCL's in the same experiments; the paper gives no range for FSDP.
 _AUTOCCL_SPEEDUP = {
   "fsdp": "some below 1",
   "tp": "1.03–1.09",
@@ -68,16 +67,17 @@ def _ring(num_channels: int, chunk_kib: int) -> nccl.Setting:
   )
 
 
-# What NCCL 2.18 runs on 8 A40s, of all-gather and reduce-scatter: with NVLink
-# pairs (both papers), over PCIe alone (AutoCCL, table 3).
+# NCCL 2.18's default for all-gather and reduce-scatter on 8 A40s: with NVLink
+# pairs (both papers), and over PCIe alone (AutoCCL, table 3).
 _DEFAULT = {"lagom_a": _ring(8, 2048), "lagom_b": _ring(2, 2048)}
-# That default is known for these.
+# Kinds for which that default is known.
 _KNOWN_DEFAULTS = ("all-gather", "reduce-scatter", "all-reduce")
 
 WORKLOAD = "phi-2/fsdp/8/a"
 _KINDS = {"1": ("all-gather",), "2": ("all-gather", "reduce-scatter")}
-# Settings that the paper reports, and their speedups. AutoCCL's chunk is not
-# given; of pattern 2 the reduce-scatter is tuned, and its setting alone given.
+# Settings that the paper reports, and their speedups. It does not give
+# AutoCCL's chunk. In pattern 2 it tunes the reduce-scatter, and gives only its
+# setting.
 _REPORTED = {
   "1": {
     "NCCL 2.18": (_ring(8, 2048), 1.00),
@@ -122,7 +122,7 @@ def searched(case: cases.Case, step: step_lib.Step) -> Searched:
 def _search(
   name: str, step: step_lib.Step, problem: problem_lib.Problem
 ) -> tuple[Configuration, int]:
-  """What a searcher keeps for a problem, and the trials that it took."""
+  """A searcher's result for a problem, and its number of trials."""
   searcher = SEARCHERS[name]
   predictor = space_lib.Predictor(step, problem)
   fastest = autoccl.Fastest({key: step.default[key] for key in problem.keys})
@@ -153,7 +153,7 @@ _WHERE = table_lib.columns(cluster="", workload="", num_gpus="d")
 
 
 def step_times(found: Iterable[Searched]) -> table_lib.Table:
-  """Step times and speedups beside the paper's."""
+  """The table of step times and speedups, with the paper's."""
   return table_lib.Table(
     name="step_times",
     title="Predicted step times",
@@ -168,14 +168,14 @@ def step_times(found: Iterable[Searched]) -> table_lib.Table:
     ),
     rows=[_step_times(one) for one in found],
     notes=(
-      "All times are predicted; nothing has run on a GPU, and nothing is fitted"
-      " to what the papers report.",
+      "All times are predicted; nothing ran on a GPU, and nothing is fitted to"
+      " the papers' figures.",
       "NCCL is the default of NCCL 2.32 as the cost model has it, where"
       " searches start; NCCL 2.18 is the paper's: 8 channels with NVLink pairs,"
       " 2 over PCIe alone, in chunks of 2 MB. The cap is the best"
       " NCCL_MAX_CTAS.",
-      '"bound" is what no tuning can beat: no waits that the schedule does not'
-      " force, no contention, links at their data sheet's rate.",
+      '"bound" is the lower bound of all tuning: only waits forced by the'
+      " schedule, no contention, links at their data sheet's rate.",
     ),
   )  # fmt: skip
 
@@ -209,7 +209,7 @@ def _step_times(found: Searched) -> dict[str, Any]:
 
 
 def shares(found: Iterable[Searched]) -> table_lib.Table:
-  """Where the time goes under NCCL's default, which bounds what can be won."""
+  """The table of time shares under NCCL's default, which limit the gains."""
   return table_lib.Table(
     name="shares",
     title="Under NCCL's default: shares of the step",
@@ -253,7 +253,7 @@ def _setting(setting: nccl.Setting | None) -> str | None:
 
 
 def patterns(step: step_lib.Step) -> table_lib.Table:
-  """The two overlaps that the paper takes apart, of WORKLOAD's step."""
+  """The table of the two overlaps that the paper analyzes."""
   rows = []
   for pattern, kinds in _KINDS.items():
     problem = _problem(step, kinds)
@@ -274,7 +274,7 @@ def patterns(step: step_lib.Step) -> table_lib.Table:
 def _problem(
   step: step_lib.Step, kinds: tuple[str, ...]
 ) -> problem_lib.Problem | None:
-  """The overlap of these kinds that runs most often, by itself."""
+  """The problem of the most frequent overlap of these kinds alone."""
   found = [
     overlap
     for overlap in step.analysis.overlaps
@@ -296,8 +296,8 @@ def _pattern(
   """A row for each configuration of an overlap; speedups over NCCL 2.18's."""
   ((program, _),) = problem.programs
   own = _DEFAULT["lagom_a"]
-  # Who chose, with the speedup that is reported, the trials and what is known
-  # of those.
+  # The searcher, its configuration, and figures: speedup and trials, measured
+  # and reported.
   chosen: list[tuple[str, Configuration, dict[str, Any]]] = [
     ("NCCL, by our model", {k: step.default[k] for k in problem.keys}, {})
   ]
@@ -316,7 +316,7 @@ def _pattern(
     chosen.append((f"{name}, searched here", settings, trials))
 
   def replay(configuration: Configuration) -> timeline.Timeline:
-    # Other keys are not in the program.
+    # The program has no other keys.
     costs = step.costs({**step.default, **configuration})
     return timeline.replay(program, costs)
 
@@ -339,13 +339,13 @@ def _pattern(
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  """The command."""
+  """Runs the command."""
   parser = table_lib.parser("benchmarks.paper", __doc__)
   parser.add_argument(
     "--only",
     default="",
     metavar="TEXT",
-    help="workloads whose name, such as phi-2/fsdp/8/a, has TEXT in it",
+    help="only workloads with TEXT in their name, such as phi-2/fsdp/8/a",
   )
   arguments = parser.parse_args(argv)
   chosen = [case for case in cases.table_2() if arguments.only in case.name]

@@ -2,35 +2,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """The paper's workloads (arXiv 2602.20656, table 2), and what it leaves open.
 
-The table gives models, GPUs, and batch sizes. It does not give, so that it is
-chosen here:
+The table gives models, GPUs, and batch sizes. These are our choices:
 
-*Sequence length and precision.* 2,048 tokens, which every one of the models
-takes, in bfloat16 with float32 sums and optimizer.
+*Sequence length and precision.* 2,048 tokens, which all of the models support,
+in bfloat16 with float32 sums and optimizer.
 
-*Recomputation.* A layer's activations are computed again in the backward pass,
-without which most of these do not fit 48 GB; gathered weights always are
-gathered again.
+*Recomputation.* The backward pass recomputes a layer's activations; without
+this, most of the models do not fit 48 GB. It always gathers weights again.
 
-*FSDP* is taken as PyTorch's: one gather per layer (XLA's combiners are allowed
-a layer, and no more), started a layer ahead (XLA's pipelining of gathers), with
-a gather and a scatter in flight at once (XLA's overlap limit of 2).
+*FSDP* is PyTorch's: one gather per layer (XLA's combiners may combine a layer,
+but no more), started a layer ahead (XLA pipelines gathers), with a gather and a
+scatter in flight at once (XLA's overlap limit of 2).
 
-*TP* is taken as DeepSpeed-Domino's, *EP* as dual-batch overlap: two halves of a
+*TP* is DeepSpeed-Domino's, and *EP* is dual-batch overlap: two halves of a
 microbatch. XLA's dot merger would join the halves' products, so it is off, and
 so is the combining of their all-reduces. Two layers share a loop body, so that
-collectives at its end do not all wait.
+not all collectives at its end are exposed.
 
-*EP* sends tokens by all-to-all, and its router is balanced. What is not an
-expert is on every GPU, and each layer sums its gradients at once.
+*EP* sends tokens by all-to-all, with a balanced router. All parameters except
+experts are on every GPU, and each layer sums their gradients at once.
 
-*Adam* keeps its first moment in bfloat16: with all in float32 the state of
-DeepSeek-MoE-16B takes 39.5 GB per GPU, and XLA overlaps nothing in a step whose
-arguments exceed 80 % of the memory. Beyond that, schedules do not heed memory.
+*Adam* keeps its first moment in bfloat16: in float32, the state of
+DeepSeek-MoE-16B would take 39.5 GB per GPU, and XLA overlaps nothing in a step
+whose arguments exceed 80 % of the memory. Otherwise schedules ignore memory.
 
-*XLA.* On A40 the latency-hiding scheduler is off unless asked for, and it is
-asked for. Matrix products are library calls, which the scheduler counts as
-long, as after autotuning. All columns of a row share one schedule.
+*XLA.* On A40, the latency-hiding scheduler is off by default; it is on here.
+Matrix products are library calls, which the scheduler counts as long, as after
+autotuning. All columns of a row share one schedule.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ _GPUS_PER_NODE = 8
 _BF16_BYTES = 2
 _MEMORY_SLOP_PERCENT = 1000
 
-# Sequences per GPU and microbatch, and per step: per GPU with FSDP, in all
+# Sequences per GPU and microbatch, and per step: per GPU with FSDP, in total
 # with TP.
 _FSDP = {"phi-2": (2, 2), "llama-3-8b": (1, 2), "mpt-7b": (1, 2)}
 _TP = {"phi-2": (8, 512), "llama-3-8b": (4, 256), "mpt-7b": (2, 256)}
@@ -69,7 +67,7 @@ class Case:
   Attributes:
     model: a key of decoder.ARCHITECTURES.
     cluster: the paper's cluster; one of CLUSTERS.
-    num_nodes: nodes of it that are used.
+    num_nodes: the number of its nodes in use.
     workload: the train step.
   """
 
@@ -95,7 +93,7 @@ class Case:
     cluster = dataclasses.replace(whole, num_nodes=self.num_nodes)
     lowered = train_step.lower(devices_lib.devices(cluster), self.workload)
     target = target_lib.of_step(lowered, cluster, name=self.name)
-    # XLA has no cost estimates for A40s: asking for them would compile twice.
+    # XLA has no cost estimates for A40s; requesting them would compile twice.
     options = {compiler.ESTIMATES: False, **xla_options(self.workload)}
     module = target.schedule(config_lib.XlaConfig(options=options))
     return step_lib.of_module(module, cluster)
@@ -104,7 +102,7 @@ class Case:
 def xla_options(
   workload: train_step.Workload,
 ) -> Mapping[str, bool | int | float | str]:
-  """How a workload is scheduled; see the module's docstring."""
+  """The XLA options of a workload; see the module's docstring."""
   options: dict[str, bool | int] = {
     "xla_gpu_enable_latency_hiding_scheduler": True,
     "xla_gpu_enable_triton_gemm": False,

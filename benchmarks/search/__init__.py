@@ -1,3 +1,3 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The searchers compared: a table per question, each in a module."""
+"""Compares searchers, with a module for each table."""

@@ -1,14 +1,13 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The searchers compared, on predicted step times, without a GPU.
+"""Compares searchers by predicted step times, without a GPU.
 
     python -m benchmarks.search [--data FOLDER] [--only=NAME,...]
         [--format=text|csv] [--csv=FOLDER]
 
-Tables: equal_budget, growth. Every figure comes out of the run; progress goes
-to stderr. Modules that are read from the data folder are left out where it is
-not given, and named. --csv also writes the tables into a folder; those in
-results/ were written so.
+Tables: equal_budget, growth. Progress goes to stderr. Without --data, its
+modules are named and skipped. --csv also writes the tables into a folder; those
+in results/ were written this way.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from benchmarks.search import modules
 from benchmarks.workloads import cases
 from lagom_xla import errors
 
-# Where four may be in flight at a time, several keys share overlaps.
+# With four collectives in flight, several keys share overlaps.
 _RACED = (
   *(
     modules.MODULES[name]
@@ -50,7 +49,7 @@ def _raced(data: pathlib.Path | None) -> table_lib.Table:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  """The command."""
+  """Runs the command."""
   parser = table_lib.parser("benchmarks.search", __doc__)
   parser.add_argument("--data", type=table_lib.folder)
   parser.add_argument("--only", default="")

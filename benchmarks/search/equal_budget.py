@@ -1,12 +1,12 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Searchers at equal budgets: the best after so many evaluations of each.
+"""Compares searchers after equal numbers of evaluations.
 
 One evaluation is one profile of the whole step, with all keys changed at once.
-Every searcher starts with a profile of NCCL's own choices, searches the parts
-of a step that do not touch each other (its problems) side by side, and is
-judged by the best configuration so far. Lagom's and AutoCCL's searches see what
-each collective did, TPE the time of each problem alone.
+Every searcher starts with a profile of NCCL's own choices, and searches the
+independent parts of a step (its problems) at the same time. It is judged by the
+best configuration so far. Lagom's and AutoCCL's searches see each collective,
+TPE only the time of each problem.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from benchmarks.searchers import tpe
 from lagom_xla.costs import step as step_lib
 from lagom_xla.search.nccl import problem as problem_lib
 
-# Lagom's search as in its paper, and one that sees more of each trial.
+# Lagom's search as in its paper, and one that uses more of each trial.
 _COMPARED = {"lagom": lagom.Lagom(), "balance": balance.Balance()}
 OURS = tuple(_COMPARED)
-# Those whose result depends on the seed.
+# Searchers whose result depends on the seed.
 _RIVALS = {"autoccl": autoccl.AutoCCL(), "tpe": tpe.TPE()}
 _SEARCHERS: Mapping[str, searcher_lib.Searcher] = {**_COMPARED, **_RIVALS}
 
 BUDGETS = (10, 30, 100, 300)
 NUM_SEEDS = 3
 _FEWEST_MODULES = 10
-# Steps this close to each other are equal: a hundredth of a percent.
+# Step times this close to each other are equal: a hundredth of a percent.
 _SAME = 1e-4
 
 _COLUMNS = (
@@ -55,12 +55,12 @@ _COLUMNS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Race:
-  """All searches of one step: a history for each seed of each searcher."""
+  """The searches of one step: a history for each seed of each searcher."""
 
   histories: Mapping[str, Sequence[lockstep.History]]
 
   def excess(self, name: str, budget: int) -> float:
-    """The best after a budget over the best of all, less one; by the median."""
+    """Median of the best time after a budget over the best of all, less one."""
     best_us = min(h.best_us[-1] for found in self.histories.values()
                   for h in found)  # fmt: skip
     found_us = [h.best_us_after(budget) for h in self.histories[name]]
@@ -70,7 +70,7 @@ class Race:
 def race(
   step: step_lib.Step, *, max_trials: int = max(BUDGETS), num_seeds: int
 ) -> Race:
-  """Lets all searchers search a step."""
+  """Runs all searchers on a step."""
   num_problems = len(problem_lib.problems(step))
   return Race(
     histories={
@@ -106,12 +106,12 @@ def table(
       for budget in budgets
     ],
     notes=(
-      "Step time over the best that any search found in the module, less one;"
-      " median and quartiles over modules, of each the median over"
-      f" {num_seeds} seeds of the searchers that draw.",
+      "Step time over the best of any search in the module, less one; median"
+      " and quartiles over modules. Each is the median over"
+      f" {num_seeds} seeds for random searchers.",
       f"Ahead, equal and behind count modules; equal is within {_SAME:.2%}.",
-      "AutoCCL is judged by the best step that it happened to profile, which"
-      " is better than what it would keep.",
+      "AutoCCL is judged by the best step that it profiled, which is better"
+      " than its own result.",
     ),
   )
 
@@ -140,7 +140,7 @@ def _row(races: Sequence[Race], name: str, budget: int) -> dict[str, Any]:
 def _target(
   num_modules: int, rows: Sequence[Mapping[str, Any]], ours: str
 ) -> table_lib.Target:
-  """Of the rows of one budget."""
+  """The target for the rows of one budget."""
   medians = {row["searcher"]: row["median"] for row in rows}
   rivals = {name: medians[name] for name in _RIVALS}
   against = ", ".join(f"{name} {median:.3%}" for name, median in rivals.items())

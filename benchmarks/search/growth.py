@@ -3,10 +3,10 @@
 """Growth of evaluations and seconds with the number of collectives.
 
 The modules are real: stacks of perceptrons with sharded weights, in which XLA
-gathers each layer's weight by itself. Every layer has a width of its own, so
-every gather has a tuning key of its own. Two collectives may be in flight at a
-time, so that all gathers of a step but the first, which no kernel can hide, are
-in one overlap: the hardest case, one problem with as many unknowns as that.
+gathers each layer's weight by itself. Every layer has a different width, so
+every gather has its own tuning key. Two collectives may be in flight, so that
+all gathers of a step except the first, which no kernel can hide, are in one
+overlap. This is the hardest case: one problem with all of these unknowns.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from lagom_xla.search.xla import knobs
 _NUM_COLLECTIVES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _MOST_EXPONENT = 1.1
 _NUM_REPEATS = 3
-# A search that takes longer is timed once.
+# Longer searches are timed once.
 _LONG_S = 2.0
 _PRODUCT = "product"
-# Each takes a step, and finds a configuration in so many trials.
+# Searches by name; each takes a step.
 _SEARCHES: dict[str, Callable[[step_lib.Step], Any]] = {
   "lagom": functools.partial(lockstep.run_step, lagom.Lagom()),
   _PRODUCT: settings_lib.search,
@@ -42,7 +42,7 @@ _SEARCHES: dict[str, Callable[[step_lib.Step], Any]] = {
 
 
 def module(num_collectives: int) -> cases.Case:
-  """A step with this many gathers, each with a tuning key of its own."""
+  """A step with this many gathers, each with its own tuning key."""
   made = modules.perceptrons(
     f"{num_collectives} gathers",
     "1x8xh100",
@@ -89,20 +89,20 @@ def table(
       for (name, field), exponent in exponents.items()
     ],
     notes=(
-      "Unrolled perceptrons whose weights are gathered layer by layer, each"
-      " gather with a tuning key of its own and all but one in one overlap, as"
-      " XLA schedules them for 1x8xh100.",
-      "Seconds are of one core from the analyzed module on, the shortest of"
+      "Unrolled perceptrons whose weights are gathered layer by layer, as XLA"
+      " schedules them for 1x8xh100. Each gather has its own tuning key, and"
+      " all but one are in one overlap.",
+      "Seconds of one core after the module's analysis, the shortest of"
       f" {_NUM_REPEATS}; exponents are fitted to all sizes.",
-      f'"{_PRODUCT}" is the search of a step\'s settings as `tune` does it; its'
+      f'"{_PRODUCT}" is the search of `tune` for a step\'s settings; its'
       " evaluations are of the whole step.",
     ),
   )  # fmt: skip
 
 
 def _timed(name: str, step: step_lib.Step) -> tuple[Any, float]:
-  """What a search finds, and how many seconds of the processor it takes."""
-  # A step remembers what it predicted; a search begins without that.
+  """The result of a search, and its processor seconds."""
+  # A new step, because steps cache their predictions.
   step = step_lib.Step(step.analysis, step.cluster)
   begin = time.process_time()
   found = _SEARCHES[name](step)
@@ -130,7 +130,7 @@ def _row(name: str, step: step_lib.Step) -> table_lib.Row:
 
 
 def _exponent(rows: Sequence[table_lib.Row], field: str) -> float:
-  """Of the power law through these points, by least squares of logarithms."""
+  """The exponent of a power law, by least squares of logarithms."""
   points = [(float(row["collectives"]), float(row[field])) for row in rows]
   x, y = np.log(np.array(points)).T
   return float(np.polyfit(x, y, 1)[0])

@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The train steps that searchers of NCCL settings are compared on, by name.
+"""The train steps for comparing searchers of NCCL settings, by name.
 
 Perceptrons (benchmarks/workloads), the Llama example in several sizes and
-layouts, and XLA's own benchmark modules where the folder with them is at hand.
-All are compiled by XLA for the GPUs of their cluster, up to the schedule.
+layouts, and XLA's own benchmark modules if --data has them. XLA compiles all of
+them for the GPUs of their cluster, up to the schedule.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _LIMIT = "xla_gpu_experimental_parallel_collective_overlap_limit"
 def overlapping(case: cases.Case, num_collectives: int) -> cases.Case:
   """A case with this many collectives in flight.
 
-  XLA's scheduler keeps to one on GPUs that it has cost tables for, so that
-  hardly any two collectives meet in one overlap.
+  On GPUs with cost tables, XLA's scheduler allows only one, so that few
+  overlaps have two collectives.
   """
   return dataclasses.replace(
     case,
@@ -84,7 +84,7 @@ MODULES: Mapping[str, cases.Case] = {
 
 
 def step(case: cases.Case, data: pathlib.Path | None = None) -> step_lib.Step:
-  """The step as XLA schedules it with the case's options."""
+  """The step, scheduled by XLA with the case's options."""
   table.say(f"scheduling {case.module} for {case.cluster}")
   target = case.load(data)
   config = config_lib.XlaConfig(options=case.options)

@@ -1,20 +1,20 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Our search beside a plain one at equal seconds, and what each stage gains.
+"""Compares our search with a plain one at equal seconds, and stages' gains.
 
     python -m benchmarks.search.race [--data FOLDER] [--only=STEP,...]
         [--limit=SECONDS] [--in-process] [--searchers=plain,ours] [--offers]
 
-A row of CSV for each improvement that a search found and for the end of each of
-its stages: processor seconds since it began, of all its processes, and what a
-plan of what was found until then takes, in predicted ms under NCCL's own
-choices. Each search has two workers and no cache of compiles. The stages of
-ours are in their order: arms and values of options, which a launcher can set,
-then, with --in-process, what acts in the training process alone.
+Prints a row of CSV for each improvement of a search and for the end of each of
+its stages: processor seconds of all its processes since it began, and the
+predicted time of the plan so far, in ms under NCCL's own choices. Each search
+has two workers and no cache of compiles. The stages of ours are in order: arms
+and values of options, which a launcher can set, and with --in-process, changes
+that act only in the training process.
 
-With --offers, a row for each candidate of ours, under NCCL's own choices and
-under searched settings, with what became of it, and for each knob that has no
-value for the step. --limit is then of seconds by the clock.
+With --offers, prints a row for each of our candidates, under NCCL's own choices
+and under searched settings, with its outcome, and for each knob without a value
+for the step. --limit is then in wall-clock seconds.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class _OverLimitError(Exception):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Found:
-  """What a search had found after a candidate.
+  """The state of a search after a candidate.
 
   Attributes:
-    stage: of the candidate.
-    seconds: since the search began.
-    kept_ms: the step of a plan of what was found until then.
-    candidates: how many that were.
+    stage: the stage of the candidate.
+    seconds: seconds since the search began.
+    kept_ms: step time with the plan so far.
+    candidates: the number of candidates so far.
   """
 
   stage: str
@@ -75,7 +75,7 @@ class _Found:
 
 
 class _Progress:
-  """What one search found, and when."""
+  """Records the results of one search over time."""
 
   def __init__(self, target: target_lib.Target, limit_s: float):
     self.all: list[_Found] = []
@@ -90,7 +90,7 @@ class _Progress:
     """Adds a candidate.
 
     Raises:
-      _OverLimitError: the time is up.
+      _OverLimitError: the time limit is reached.
     """
     self._so_far.add(candidate)
     search = self._so_far.search
@@ -106,7 +106,7 @@ class _Progress:
       raise _OverLimitError
 
   def told(self) -> Iterator[_Found]:
-    """Improvements, and the last candidate of each stage."""
+    """The improvements, and the last candidate of each stage."""
     for before, found, after in zip(
       [None, *self.all], self.all, [*self.all[1:], None], strict=False
     ):
@@ -139,7 +139,7 @@ _OFFERS = ("module", "cluster", "what", "nccl_ms", "tuned_ms", "verdict")
 def offers(
   case: cases_lib.Case, target: target_lib.Target, seconds: float
 ) -> Iterator[tuple[str, ...]]:
-  """What a search tries of a step, and knobs with nothing to try."""
+  """Rows of a search's candidates for a step, and of knobs without any."""
   search = joint.search(target, seconds=seconds)
   where = (case.module, case.cluster)
   names = {str(arm.config.options): arm.name for arm in search.arms}
@@ -159,7 +159,7 @@ def offers(
 
 
 def main() -> None:
-  """The command."""
+  """Runs the command."""
   table_lib.compile_ahead_of_time()
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("--data", type=pathlib.Path)
@@ -214,7 +214,7 @@ def main() -> None:
 
 
 def processor_s() -> float:
-  """Processor seconds of this process and of all that it began."""
+  """Processor seconds of this process and of all its descendants."""
   tick = os.sysconf("SC_CLK_TCK")
   parent: dict[int, int] = {}
   used_s: dict[int, float] = {}

@@ -1,9 +1,9 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The train steps that searches over XLA's options are compared on.
+"""The train steps for comparing searches over XLA's options.
 
-The first compile in a second or less, the last, with unrolled layers, in ten
-and more.
+The first ones compile in at most a second, the last ones, with unrolled layers,
+in ten or more.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ def _all() -> Mapping[str, cases_lib.Case]:
 
 
 def chosen(data: pathlib.Path | None, only: str) -> Iterator[cases_lib.Case]:
-  """The steps of these names, or all; without data, those that need none.
+  """The steps with these names, or all; without data, only those without files.
 
   Args:
-    data: the folder with data, if there is one.
-    only: names such as gpt@2x8xb200, with commas, those of the steps that
-      recipes are judged on among them; "" for all that are raced.
+    data: the data folder, if any.
+    only: comma-separated names such as gpt@2x8xb200, also of the steps for
+      judging recipes; "" for all steps of the race.
   """
   for name in only.split(",") if only else _all():
     case = _all().get(name) or _published(*name.split("@", 1))

@@ -2,31 +2,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """The search of AutoCCL (NSDI 2025), Algorithms 1 and 2.
 
-The idea: make each collective as fast as it gets, and let the kernels be. Its
-time has one valley along each knob, so coordinate descent (Algorithm 2) finds
-the bottom. Algorithm 1 does so in every subspace of algorithm and protocol, and
-keeps the fastest. It tunes every collective by itself, whenever that runs; so a
-trial moves all keys at once, and key by key only its own time x_j decides.
+The idea: make each collective as fast as possible, and ignore the kernels. A
+collective's time has one minimum along each knob, so coordinate descent
+(Algorithm 2) finds it. Algorithm 1 does this in every subspace of algorithm and
+protocol, and keeps the fastest. It tunes every collective by itself, whenever
+it runs; so a trial moves all keys at once, and only a key's own time x_j
+decides.
 
-`best` is, as of every searcher, the configuration with the least total time.
-AutoCCL itself would keep `Fastest`, which on overlaps bound by computation can
-be slower than NCCL's own choice.
+As for every searcher, `best` is the configuration with the least total time.
+AutoCCL itself would keep `Fastest`, which can be slower than NCCL's own choice
+on overlaps bound by computation.
 
-The paper leaves open, and this module settles as its authors' program does
+For details that the paper leaves open, this module follows its authors' program
 (github.com/gbxu/autoccl):
 
 *Restarts.* After all subspaces once, those whose best is within 1.5 times the
 best of all are searched from further random points, five in all.
 
-*Direction.* Algorithm 2 only ever adds lr to a coordinate, which cannot leave a
-starting point that is too high. A coordinate is tried upwards, then downwards.
+*Direction.* Algorithm 2 only adds lr to a coordinate, which cannot leave a
+starting point that is too high. Each coordinate is tried upward, then downward.
 
 *Step.* lr is a ratio and a coordinate a position: a step goes that share of the
 way to the end of the axis, and at least to the next value. lr is BwDelta / Bw,
 0.01 at first and after each failure.
 
-*End.* M failures in a row end a descent, M being the number of coordinates;
-here that is every coordinate in both directions. Where an axis ends a move
+*End.* M failures in a row end a descent, where M is the number of coordinates;
+here, every coordinate counts in both directions. At the end of an axis, a move
 fails without a trial.
 """
 
@@ -46,7 +47,7 @@ from lagom_xla.search.nccl import problem as problem_lib
 # Coordinates (channels, chunk size) and directions, in the order of trial.
 _MOVES = ((0, 1), (0, -1), (1, 1), (1, -1))
 
-# A search of one key, which is sent the time of each setting that it yields.
+# A search of one key; it yields settings and receives their times.
 _Times = Generator[nccl.Setting, float, float]
 
 
@@ -55,12 +56,12 @@ class AutoCCL(searcher.Searcher):
   """AutoCCL's search.
 
   Attributes:
-    first_lr: the least share of the way to the end of an axis that a step goes
+    first_lr: the smallest step, as a share of the way to the end of an axis
       (Algorithm 2).
     num_starts: rounds of descents, each from other random points, as in the
       authors' program.
-    restart_margin: rounds after the first are of subspaces whose best is within
-      this times the best of all, as in the authors' program.
+    restart_margin: later rounds only search subspaces whose best is within this
+      factor of the best of all, as in the authors' program.
   """
 
   first_lr: float = 0.01
@@ -137,7 +138,7 @@ class AutoCCL(searcher.Searcher):
 
 
 class Fastest:
-  """What AutoCCL keeps of trials: for each key the setting of the least x_j.
+  """AutoCCL's result: for each key, the setting with the least x_j.
 
   Attributes:
     configuration: those settings.

@@ -2,25 +2,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Our own search: every collective just fast enough.
 
-Lagom (`lagom.py`) sees of the kernels only Y, the sum of their times, and grows
-all knobs of one collective at a time from the least. A profile shows more: what
-was waited for each key, and what kernels lost to it, which together are its
-*loss*. So each key can be judged by itself, and all keys can move in every
-trial:
+Of the kernels, Lagom (`lagom.py`) only sees Y, the sum of their times, and it
+grows all knobs of one collective at a time from the minimum. A profile shows
+more: the time that kernels waited for each key, and their slowdown by it. The
+sum of these is the key's *loss*. So each key can be judged by itself, and all
+keys can move in every trial:
 
-*Survey.* Each key goes through all its subspaces, with all channels, a quarter
-of them and so on. Keys do not wait for each other; one that is done keeps its
-best setting meanwhile.
+*Survey.* Each key tries all its subspaces, with all channels, a quarter of them
+and so on. Keys do not wait for each other; a finished one keeps its best
+setting meanwhile.
 
-*Descent.* Then each key goes downhill from the best place of each of its best
-subspaces, by the time of all its overlaps: chunks smaller and larger, channels
-fewer and more. A move that helps is made again, and when none helps the steps
-are halved, down to single ones. A move to smaller chunks or fewer channels
-helps if the time is the same: a chunk larger than what there is to send gains
-nothing. This sees what the survey does not: chunk sizes, and one key holding up
-another. Keys that share an overlap take turns, the others go at the same time.
+*Descent.* Then each key descends from the best point of each of its best
+subspaces, by the time of all its overlaps: smaller and larger chunks, fewer and
+more channels. A move that helps is repeated. If none helps, steps are halved,
+down to single ones. A move to smaller chunks or fewer channels helps even if
+the time is the same: a chunk larger than the data gains nothing. The descent
+covers effects that the survey ignores: chunk sizes, and one key delaying
+another. Keys that share an overlap take turns; others move at the same time.
 
-It uses nothing but profiles and the space, so it works on measured steps, too.
+It only uses profiles and the space, so it works on measured steps, too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from lagom_xla.search.nccl import problem as problem_lib
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Point:
-  """A setting as a place: a subspace, and positions on its two axes."""
+  """A setting as a point: a subspace, and positions on its two axes."""
 
   subspace: space_lib.Subspace
   channels_at: int
@@ -49,7 +49,7 @@ class _Point:
     return self.subspace.setting(self.channels_at, self.chunk_at)
 
   def moved(self, channels: int, chunks: int) -> _Point:
-    """The place so much further, or at the end of an axis."""
+    """The point this much further, or at the end of an axis."""
     return dataclasses.replace(
       self,
       channels_at=_within(
@@ -65,14 +65,14 @@ def _within(position: int, size: int) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class _Unknown:
-  """A key that has anything to choose.
+  """A key with a choice of settings.
 
   Attributes:
-    key: which.
-    subspaces: of the key.
-    programs: positions of the overlaps that it is part of.
-    num_sharing: keys in those overlaps, on average.
-    losses_us: what was lost to it, by the place; None is the start.
+    key: the key.
+    subspaces: its subspaces.
+    programs: positions of its overlaps.
+    num_sharing: average number of keys in those overlaps.
+    losses_us: its losses, by point; None is the start.
   """
 
   key: space_lib.Key
@@ -87,11 +87,11 @@ class _Unknown:
     return min(self.losses_us.values())
 
   def overlap_us(self, overlap_us: Sequence[float]) -> float:
-    """The time of its overlaps, of all overlaps' times."""
+    """The time of its overlaps, given the times of all."""
     return sum(overlap_us[program] for program in self.programs)
 
   def survey(self) -> Iterator[_Point]:
-    """All places of the survey; LL, which is half flags, at the end."""
+    """All points of the survey; LL, which is half flags, comes last."""
     for subspace in sorted(
       reversed(self.subspaces), key=lambda s: s.protocol == "ll"
     ):
@@ -104,14 +104,14 @@ class _Unknown:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Balance(searcher_lib.Searcher):
-  """Survey and descent of all keys. It draws nothing at random.
+  """Survey and descent of all keys, without randomness.
 
   Attributes:
-    least_gain: the share of its overlaps' time below which a gain of one key is
-      not worth a trial.
+    least_gain: the least gain of one key that is worth a trial, as a share of
+      its overlaps' time.
     max_descents: subspaces of one key in which it descends.
-    descent_margin: descents begin only in subspaces that lose at most so many
-      times what the best one does: a descent may halve what is lost.
+    descent_margin: descents begin only in subspaces whose loss is at most this
+      many times that of the best one, because a descent may halve the loss.
   """
 
   least_gain: float = 0.003
@@ -156,7 +156,7 @@ class Balance(searcher_lib.Searcher):
           places[unknown] = place
         if place is not None:
           asked[unknown.key] = place.setting
-      # Once all are done, the best of each, together.
+      # When all are done, tries the best settings together.
       if places or asked != best:
         shown = yield from tried(asked)
         for unknown, place in places.items():
@@ -184,12 +184,12 @@ class Balance(searcher_lib.Searcher):
             places[unknown] = descents[unknown].send(key_us)
           except StopIteration:
             del places[unknown]
-    # What the keys came to in different trials was not tried together.
+    # The best settings come from different trials, so they are tried together.
     if current != best:
       yield current
 
   def _least_us(self, unknown: _Unknown, profile: space_lib.Profile) -> float:
-    """What a key must lose to be worth a trial."""
+    """The least loss of a key that is worth a trial."""
     overlap_us = unknown.overlap_us(profile.overlap_us)
     return self.least_gain * overlap_us / unknown.num_sharing
 
@@ -199,12 +199,12 @@ class Balance(searcher_lib.Searcher):
     current: nccl.Setting,
     overlap_us: Sequence[float],
   ) -> Generator[_Point, float, None]:
-    """Descends from the best place of each of the best subspaces.
+    """Descends from the best point of each of the best subspaces.
 
     Args:
       unknown: the key.
       current: the best setting so far.
-      overlap_us: the time of each overlap under it.
+      overlap_us: the time of each overlap with that setting.
     """
     starts: dict[space_lib.Subspace, _Point] = {}
     for place, loss_us in sorted(
@@ -223,11 +223,11 @@ class Balance(searcher_lib.Searcher):
 
 
 def _downhill(place: _Point, value_us: float) -> Generator[_Point, float, None]:
-  """Yields places to try, and is sent what is minimized there.
+  """Yields points to try, and receives their values to minimize.
 
   Args:
-    place: where it begins.
-    value_us: what is minimized there; infinite if that is not known.
+    place: the first point.
+    value_us: its value; infinite if unknown.
   """
   channels = max(place.subspace.num_channels[place.channels_at] // 4, 1)
   chunks = max(len(place.subspace.chunk_bytes) // 2, 1)
@@ -284,7 +284,7 @@ def _unknowns(
 
 
 def _turns(unknowns: Iterable[_Unknown]) -> list[list[_Unknown]]:
-  """Groups of keys without a common overlap: each joins the first it can."""
+  """Groups of keys without a common overlap; each joins the first possible."""
   groups: list[tuple[list[_Unknown], set[int]]] = []
   for unknown in unknowns:
     free = (group for group in groups if group[1].isdisjoint(unknown.programs))

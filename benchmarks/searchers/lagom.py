@@ -3,48 +3,45 @@
 """Lagom's priority search: Algorithms 1 and 2 of arXiv 2602.20656.
 
 The idea: start every collective with the fewest resources, which slow the
-kernels least, and give more only while communication is what takes longest.
-Each round raises the collective with the lowest priority metric
+kernels least, and add more only while communication takes longer than
+computation. Each round raises the collective with the lowest priority metric
 
     H_j = (Y' - Y) / (x_j - x'_j)                                         (7)
 
-that is, the one that costs the kernels least for the time it gains; Y is the
-time of all kernels, x_j that of collective j, primes are after raising j. A
+that is, the one with the least cost to the kernels for its gain. Y is the time
+of all kernels, x_j that of collective j; primes are after raising j. A
 collective is finished when more resources no longer make it faster, or when
 communication takes less time than computation, X' < Y'.
 
-The paper leaves open, and this module settles (`Collective`: how much lr is):
+Choices of this module that the paper leaves open (for lr, see the end):
 
-*Unknowns.* The paper tunes collectives; here a j is a tuning key
-(`problem.py`), and x_j, X and Y are sums over all overlaps that it occurs in.
+*Unknowns.* The paper tunes collectives; here j is a tuning key (`problem.py`),
+and x_j, X and Y are sums over all overlaps with that key.
 
 *Subspaces.* Algorithm, protocol and transport enumerate subspaces (section
-3.2). As in AutoCCL's Algorithm 1 they are compared first, by the time of the
-collective with all resources, and the fastest is kept. Transport and threads
-cannot be set through NCCL's tuner interface.
+3.2). As in AutoCCL's Algorithm 1, they are compared first, by the time of the
+collective with all resources, and the fastest is kept. NCCL's tuner interface
+cannot set transport and threads.
 
-*First profile.* Algorithm 2, line 1, sets a collective to its minimum when it
-is first visited, and line 5 then compares with a time that does not exist. Here
-one profile with every collective at its minimum gives all the first x_j; if
-already X < Y, that is the optimum (condition 1 of section 3.4).
+*First profile.* Algorithm 2, line 1, sets a collective to its minimum at its
+first visit, and line 5 then compares with a time that does not exist. Here, one
+profile with every collective at its minimum gives all the first x_j; if already
+X < Y, that is the optimum (condition 1 of section 3.4).
 
 *Ends.* A collective that no longer gains keeps its previous setting (Algorithm
-1, line 7); one that ends because X' < Y' keeps the new one, which is what made
-it so. A gain of exactly nothing counts as no gain. A collective whose knobs are
-all at their limit is finished. Algorithm 1 never writes s_j <- s'_j and
-Y <- Y'; it must.
+1, line 7); one that ends because X' < Y' keeps the new one, which caused it. A
+gain of 0 counts as no gain. A collective with all knobs at their limits is
+finished. Algorithm 1 never writes s_j <- s'_j and Y <- Y', but it must.
 
 *The result.* The paper returns the last configuration. X and Y are sums, so
-they cannot see one overlap wait while another has room; hence the result is the
-profiled configuration with the least total time Z. What ran before tuning is
-profiled first, so the result is never slower than that.
+they do not show that one overlap waits while another has room. So the result is
+the profiled configuration with the least total time Z. The first profile is of
+the settings before tuning, so the result is never slower than these.
 
-Raising of a collective in Lagom's search: more channels and larger chunks.
-
-Algorithm 2, line 8, of arXiv 2602.20656 makes lr negative whenever it is used,
-and adds a ratio to a number of channels. Here lr = (x_j - x'_j) / x_j, which is
-AutoCCL's BwDelta / Bw, and a knob grows by that share of itself, at least to
-its next value: NC <- NC (1 + lr), C <- C (1 + lr).
+*Raising.* Algorithm 2, line 8, makes lr negative whenever it is used, and adds
+a ratio to a number of channels. Here lr = (x_j - x'_j) / x_j, which is
+AutoCCL's BwDelta / Bw, and channels and chunks grow by that share of their
+values, at least to the next one: NC <- NC (1 + lr), C <- C (1 + lr).
 """
 
 from __future__ import annotations
@@ -62,10 +59,10 @@ from lagom_xla.search.nccl import problem as problem_lib
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Collective:
-  """Where the search stands with one collective.
+  """The state of the search for one collective.
 
   Attributes:
-    subspace: the algorithm and protocol that were chosen.
+    subspace: the chosen algorithm and protocol.
     channels_at: position of NC on its axis.
     chunk_at: position of C on its axis.
     time_us: x_j at this setting.
@@ -93,7 +90,7 @@ class Collective:
     ) or self.chunk_at + 1 < len(self.subspace.chunk_bytes)
 
   def grown(self) -> Collective:
-    """With all knobs raised by lr, at least to their next value."""
+    """The same with all knobs raised by lr, at least to their next value."""
     return dataclasses.replace(
       self,
       channels_at=_raise(self.subspace.num_channels, self.channels_at, self.lr),
@@ -114,12 +111,12 @@ def _raise(axis: tuple[int, ...], at: int, lr: float) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lagom(searcher.Searcher):
-  """Lagom's search. It draws nothing at random.
+  """Lagom's search, without randomness.
 
   Attributes:
     first_h: H of a collective that was not raised yet (Algorithm 1, line 2).
     first_lr: share by which the first raise grows a knob, before a gain is
-      known; the paper gives none, this is AutoCCL's (NSDI 2025, Algorithm 2).
+      known. The paper gives none; this is AutoCCL's (NSDI 2025, Algorithm 2).
   """
 
   first_h: float = 0.01
@@ -133,7 +130,7 @@ class Lagom(searcher.Searcher):
     first: space_lib.Profile,
     seed: int,
   ) -> searcher.Trials:
-    """Compares subspaces, then raises from the least of the fastest."""
+    """Compares subspaces, then raises from the minimum of the fastest."""
     del first, seed
     collectives: dict[space_lib.Key, Collective] = {}
     for key in problem.keys:
@@ -149,7 +146,7 @@ class Lagom(searcher.Searcher):
     current = {key: c.setting for key, c in collectives.items()}
     profile = yield current
     computation_us = profile.computation_us
-    # The unfinished collectives, that of the least H first.
+    # The unfinished collectives, the one with the least H first.
     queue: list[tuple[float, space_lib.Key]] = []
     for key, collective in collectives.items():
       collectives[key] = dataclasses.replace(

@@ -1,16 +1,16 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Searches of all problems of a step at once, one trial of each per step.
+"""Searches all problems of a step at once, with one trial of each per step.
 
-The problems of a step share no tuning key and no overlap, so what one of them
-is set to does not change what another shows. Hence a trial of the step tries a
-configuration in each problem whose search is not finished, and the best
-configuration of the step is made of the best of each problem. A step of many
+The problems of a step share no tuning key and no overlap, so the setting of one
+does not affect the profile of another. So a trial of the step tries a
+configuration in each problem with an unfinished search, and the best
+configuration of the step combines the best of each problem. A step with many
 problems takes as many trials as the longest of its searches, not their sum.
 
     found = lockstep.run_step(Balance(), step, max_trials=100)
     found.configuration
-    found.best_us_after(10)     # what ten trials had found, in microseconds
+    found.best_us_after(10)     # the best of ten trials, in microseconds
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from lagom_xla.search.nccl import problem as problem_lib
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class History:
-  """What a search of a step found, trial by trial.
+  """The results of a step's search, trial by trial.
 
   Attributes:
     configuration: the best, with a setting for each key of the step.
     best_us: the step time of the best configuration so far, after each trial;
-      the first is what ran without tuning.
+      the first is without tuning.
   """
 
   configuration: space_lib.Configuration
@@ -38,11 +38,11 @@ class History:
 
   @property
   def num_trials(self) -> int:
-    """Trials that were made."""
+    """The number of trials."""
     return len(self.best_us)
 
   def best_us_after(self, num_trials: int) -> float:
-    """The step time of the best of this many trials, or of all if fewer."""
+    """The step time of the best of this many trials, or of all."""
     return self.best_us[min(num_trials, len(self.best_us)) - 1]
 
 
@@ -53,14 +53,14 @@ def run_step(
   max_trials: int | None = None,
   seed: int = 0,
 ) -> History:
-  """Searches all problems of a step, from NCCL's own choices on.
+  """Searches all problems of a step, starting from NCCL's own choices.
 
   Args:
-    searcher: how.
-    step: what.
+    searcher: the searcher.
+    step: the step to search.
     max_trials: ends the search after this many trials of the step; needed for
-      searchers that are never done by themselves.
-    seed: of what is drawn at random, if anything is.
+      searchers that never end by themselves.
+    seed: seed of random searchers.
   """
   problems = problem_lib.problems(step)
   profiles = [space_lib.Predictor(step, problem) for problem in problems]

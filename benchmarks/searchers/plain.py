@@ -1,9 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A plain search over XLA's options, which ours is never to be behind.
+"""A plain search over XLA's options, which ours should always match.
 
-The default and the recipes, then single values beside the fastest of those,
-then those that gained, one after the other, then the result less each option.
+It tries the default and the recipes, then single values on top of the fastest
+of those, then adds the values that gained one by one, and then removes each
+option from the result.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ def search(
   without_plugin: channel_cap.WithoutPlugin | None,
   found: joint.Found = lambda _: None,
 ) -> candidates.Search:
-  """Searches a target's options, with what evaluates them for our search.
+  """Searches a target's options, with the same evaluation as our search.
 
   Args:
-    target: what is searched.
-    without_plugin: what a job sets that loads no tuner plugin; None where it
-      loads that.
+    target: the target to search.
+    without_plugin: settings of a job that loads no tuner plugin; None if it
+      loads the plugin.
     found: called with each candidate.
   """
   default = evaluation.evaluate_or_raise(

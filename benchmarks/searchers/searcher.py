@@ -1,19 +1,19 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The searcher: it asks for trials, and is told what they showed.
+"""The interface of searchers: they ask for trials and are told the results.
 
-A searcher never runs anything. It asks for a configuration; the caller profiles
-it, by prediction or by a training step on a cluster, and tells what it showed:
+A searcher never runs anything. It asks for a configuration. The caller profiles
+it, by prediction or by a training step on a cluster, and tells the profile:
 
     search = Search(Balance(), problem, cluster, start=default)
     while search.asked is not None:
       search.tell(profile(search.asked))
     search.best
 
-A searcher is a frozen dataclass whose fields are its hyper-parameters: the same
-problem, the same seed and the same answers give the same questions. The first
-question is always the start itself, so the result is never worse than what ran
-before; and the best is the configuration with the least total time.
+A searcher is a frozen dataclass whose fields are its hyperparameters. The same
+problem, seed and profiles give the same configurations. The first configuration
+is always the start itself, so the result is never worse than it. The best is
+the configuration with the least total time.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Searcher(abc.ABC):
     first: space_lib.Profile,
     seed: int,
   ) -> Trials:
-    """Yields what to try after the start, and is sent what that showed.
+    """Yields configurations to try after the start, and receives profiles.
 
     Args:
-      problem: what is searched.
-      cluster: where it runs.
-      start: what runs without tuning, for the keys of the problem.
-      first: what the start showed.
-      seed: of what is drawn at random, if anything is.
+      problem: the problem to search.
+      cluster: the cluster on which it runs.
+      start: the configuration without tuning, for the keys of the problem.
+      first: the profile of the start.
+      seed: seed of random searchers.
     """
 
 
@@ -62,7 +62,7 @@ class Search:
     asked: the configuration to try next; None when the search is done.
     best: the best configuration among those tried; the start before that.
     best_us: its total time; infinite before the first trial.
-    num_trials: trials that were told.
+    num_trials: the number of told profiles.
   """
 
   def __init__(
@@ -77,11 +77,11 @@ class Search:
     """Begins before any trial.
 
     Args:
-      searcher: asks.
-      problem: what is searched.
-      cluster: where it runs.
-      start: what runs without tuning; may have more keys than the problem.
-      seed: of what is drawn at random, if anything is.
+      searcher: the searcher.
+      problem: the problem to search.
+      cluster: the cluster on which it runs.
+      start: the configuration without tuning; may have keys of other problems.
+      seed: seed of random searchers.
     """
     self.best = {key: start[key] for key in problem.keys}
     self.asked: space_lib.Configuration | None = self.best
@@ -101,7 +101,7 @@ class Search:
     yield from searcher.trials(problem, cluster, start, first, seed)
 
   def tell(self, profile: space_lib.Profile) -> None:
-    """Goes on after the trial that was asked for.
+    """Continues the search with the profile of `asked`.
 
     Raises:
       ValueError: the search is done.

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What searchers choose from, and what a trial of theirs shows.
+"""The search space of NCCL settings, and the profile of a trial.
 
 The space of a key is algorithm A, protocol P, channels NC and chunk size C.
 Lagom (arXiv 2602.20656, section 3.2) splits them: A and P (and the transport T)
@@ -8,8 +8,8 @@ enumerate *subspaces*; inside one, NC and C are resources that grow. NCCL's
 tuner interface sets neither the transport nor the thread count NT, so they are
 not part of the space; the paper finds NT negligible (figure 3).
 
-A searcher asks for a configuration and is told what its trial showed. Here that
-is predicted, by a replay of the programs that it changes.
+A searcher asks for a configuration and is told the profile of its trial, here
+predicted by replays of the programs that the configuration changes.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Key = step_lib.Key
 Configuration = step_lib.Configuration
 
 
-# The smallest chunk that is tried: below it a chunk's handshake is most of its
-# time whatever the link.
+# The smallest chunk to try; the handshake takes most of the time of smaller
+# ones on any link.
 _MIN_CHUNK_BYTES = {"ll": 4096, "ll128": 15360, "simple": 32768}
 
 
@@ -78,8 +78,8 @@ def subspaces(
 ) -> tuple[Subspace, ...]:
   """The subspaces of a tuning key, in NCCL's order.
 
-  Send/recv collectives have one, with only NCCL's default in it: there is no
-  tuner for them.
+  Send/recv collectives have one subspace with only NCCL's default, because they
+  have no tuner.
   """
   if key.kind in nccl.SEND_RECV:
     default = collective_lib.default_setting(key, cluster)
@@ -106,7 +106,7 @@ def subspaces(
 
 
 def _chunks(algorithm: str, protocol: str) -> tuple[int, ...]:
-  """Chunk sizes in steps of two, from the smallest to NCCL's own limit."""
+  """Chunk sizes in factors of two, from the smallest to NCCL's own limit."""
   grain = nccl.chunk_grain_bytes(protocol)
   largest = settings_lib.largest_chunk_bytes(algorithm, protocol)
   sizes = {largest}
@@ -119,20 +119,20 @@ def _chunks(algorithm: str, protocol: str) -> tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Profile:
-  """What one trial of a configuration showed, per step.
+  """The profile of one trial of a configuration, per step.
 
-  All of it can be read off a trace: nothing says what a collective would take
-  alone. Z = Y + all waits.
+  A trace shows all of it; nothing needs a collective's time alone. Z = Y + all
+  waits.
 
   Attributes:
-    key_us: x_j, the time of each key's collectives as they ran, with what they
-      lost to the kernels beside them.
-    exposed_us: what kernels waited for each key's collectives.
-    slowdown_us: what kernels lost to each key's collectives, over the fastest
-      that they ran.
+    key_us: x_j, the time of each key's collectives as they ran, including their
+      slowdown by kernels.
+    exposed_us: the time that kernels waited for each key's collectives.
+    slowdown_us: the slowdown of kernels by each key's collectives, over their
+      fastest runs.
     overlap_us: the time of each of the problem's programs.
     communication_us: X, the sum of `key_us`.
-    computation_us: Y, all kernels, slowed as they are.
+    computation_us: Y, the time of all kernels, with their slowdown.
     total_us: Z, the sum of `overlap_us`.
   """
 
@@ -146,9 +146,9 @@ class Profile:
 
 
 class Predictor:
-  """A predictor of trials of a problem; replays only what each of them changes.
+  """Predicts trials of a problem; replays only the programs that each changes.
 
-  What it predicts depends on the configuration alone, not on those before.
+  A prediction depends only on the configuration, not on earlier ones.
   """
 
   def __init__(self, step: step_lib.Step, problem: problem_lib.Problem):

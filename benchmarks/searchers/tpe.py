@@ -1,10 +1,10 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tree-structured Parzen estimator: Optuna's, as a searcher.
+"""Optuna's tree-structured Parzen estimator (TPE), as a searcher.
 
 For each key it chooses a subspace, and in it the channels and the position of
-the chunk size; its objective is the problem's total time. The first trial is
-what runs without tuning, which it gets as the nearest point of its space. All
+the chunk size. Its objective is the problem's total time. The first trial is
+the configuration without tuning, as the nearest point of its space. Everything
 else is Optuna's default.
 """
 
@@ -29,7 +29,7 @@ class TPE(searcher.Searcher):
   """Optuna's tree-structured Parzen estimator.
 
   Attributes:
-    max_trials: trials after which it is done, unless it is ended before.
+    max_trials: trials after which it ends, unless the caller ends it earlier.
   """
 
   max_trials: int = 1000
@@ -42,7 +42,7 @@ class TPE(searcher.Searcher):
     first: space_lib.Profile,
     seed: int,
   ) -> searcher.Trials:
-    """Asks what Optuna's study asks."""
+    """Asks for the trials of Optuna's study."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     subspaces = {key: space_lib.subspaces(key, cluster) for key in problem.keys}
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
@@ -64,7 +64,7 @@ class TPE(searcher.Searcher):
 
 
 def _names(position: int, index: int) -> tuple[str, str, str]:
-  """What Optuna calls the choices for a key, in one of its subspaces."""
+  """Optuna's names of the choices for a key, in one of its subspaces."""
   return (
     f"{position} subspace",
     f"{position} channels {index}",
@@ -91,7 +91,7 @@ def _suggested(
 def _nearest(
   position: int, subspaces: _Subspaces, setting: nccl.Setting
 ) -> dict[str, int]:
-  """The point of the space that is nearest to a setting."""
+  """The point of the space nearest to a setting."""
   wanted = (setting.algorithm, setting.protocol)
   names = [(s.algorithm, s.protocol) for s in subspaces]
   index = names.index(wanted) if wanted in names else 0

@@ -1,3 +1,3 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Measured steps: what ran when, and what the model makes of it."""
+"""Measured steps: their timelines, and the model's errors on them."""

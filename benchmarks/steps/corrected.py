@@ -1,20 +1,21 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Corrections of the contention model by measured slowdowns, held out.
+"""Held-out errors of the contention model corrected by measured slowdowns.
 
     python -m benchmarks.steps.corrected --data FOLDER
 
-A profile shows what kernels lost beside collectives. For what does that hold?
-Each row takes the slowdowns of one half of a traced step (FOLDER is that of
-`python -m benchmarks.accuracy`), and corrects the model for the other half:
+A profile shows the slowdowns of kernels beside collectives. How well do these
+generalize? Each row corrects the model with the slowdowns of one half of a
+traced step (FOLDER is that of `python -m benchmarks.accuracy`), and judges it
+on the other half:
 
 - *another rank*: the same pairs of work and collective, on the other GPU;
-- *other collectives*: every second collective, by what the same kernels lost to
-  the rest of its kind;
+- *other collectives*: every second collective, from the same kernels' slowdowns
+  beside the others of its kind;
 - *other kernels*: half of the works, by category and kind of collective.
 
-Errors are of the loss of all kernels together, and the mean of those of pairs
-(ln of measured over predicted slowdown), by the model and as corrected.
+Prints the error of the total loss of all kernels, and the mean error of pairs
+(ln of measured over predicted slowdown), for the model and the corrected model.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ _Key = Callable[[slowdowns.Meeting], object]
 
 
 def rows(trace: traced_step.TracedStep) -> Iterator[table_lib.Row]:
-  """What is held out of a step, one half of it by the other.
+  """Rows of a step, with one half held out from the other.
 
-  `known` is the share of its meetings for which the other half has a factor;
-  `lost_us` what its kernels lost, of which the model and the corrected model
-  are relative errors; those of pairs are means.
+  `known` is the share of meetings for which the other half has a factor.
+  `lost_us` is the total loss of the kernels. Errors of the model and the
+  corrected model are relative to it; those of pairs are means.
   """
   found = slowdowns.meetings(trace)
   names = sorted({m.run.collective for m in found})

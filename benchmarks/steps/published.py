@@ -1,18 +1,19 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""XLA's benchmark modules on H100s, as their step times were published.
+"""Published step times of XLA's benchmark modules on H100s.
 
 openxla/xla#26196 gives Llama 3.1 8B with the scheduler of its time (today's
 latency-hiding scheduler without the speed-of-light estimator), and with
-collectives that start as early as they can, which need more than one in flight.
-openxla/xla#34143 gives Mixtral 8x7B before and after that estimator knew
-all-to-alls: without it, and with it. Modules are compiled here, and replayed.
+collectives that start as early as possible, which needs several in flight.
+openxla/xla#34143 gives Mixtral 8x7B before and after that estimator supported
+all-to-alls; here, without and with the estimator. Modules are compiled here and
+replayed.
 
-Neither says which GPUs and inputs it measured on. XLA runs such files on inputs
-that it makes up, and the modules count the length of each sequence from segment
-ids; drawn at random these hardly ever agree, so sequences are short. Attention
-is costed by its memory traffic here. With whole sequences it would take 237 ms
-of the Llama step, which would be predicted 13 to 15 % too long.
+Neither names its GPUs and inputs. XLA runs such files with generated inputs,
+and the modules derive the length of each sequence from segment ids. Random ids
+hardly ever agree, so sequences are short. So the cost of attention is that of
+its memory traffic here. With whole sequences, it would take 237 ms of the Llama
+step, and the prediction would be 13 to 15 % too long.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ _SCALED = ("llama31_8b_bf16_1x8", "llama31_8b_bf16_2x8")
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-  """A step that was measured under some options, and how it is predicted."""
+  """A step measured under some options, and its prediction."""
 
   name: str
   measured_ms: float
@@ -79,7 +80,7 @@ class Measured:
 def pairs(
   folder: pathlib.Path,
 ) -> Iterator[tuple[str, Measured, Measured]]:
-  """The modules in a folder by name: their steps before and after a change."""
+  """The modules in a folder: name, and the steps before and after a change."""
   for name, (cluster, *variants) in _PUBLISHED.items():
     path = folder / f"hlo_{name}.hlo.xz"
     if path.exists():
@@ -96,7 +97,7 @@ def pairs(
 
 
 def groups(folder: pathlib.Path) -> Iterator[groups_lib.Group]:
-  """Step times of the modules in a folder, and what each change gains."""
+  """Groups of step times of the modules in a folder, and of changes' gains."""
   steps: dict[str, groups_lib.Comparison] = {}
   for name, *measured in pairs(folder):
     before, after = (

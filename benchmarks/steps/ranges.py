@@ -1,14 +1,14 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Ranges of traced steps: as predicted, and with the profile of the run.
+"""Predicted ranges of traced steps, without and with the run's profile.
 
     python -m benchmarks.steps.ranges --data FOLDER
 
-The traced ranks of a step (FOLDER is that of `python -m benchmarks.accuracy`)
-are taken as a profile, and the step is replayed with XLA's and NCCL's defaults.
-What it took is in the range that the profile gives because that is made of it;
-how wide that is, is what the row shows. How well lone times hold for another
-rank is in `benchmarks.accuracy`.
+Uses the traced ranks of a step (FOLDER is that of `python -m
+benchmarks.accuracy`) as a profile, and replays the step with XLA's and NCCL's
+defaults. The range with the profile always contains the measured time, because
+it comes from it; the row shows its width. `benchmarks.accuracy` shows how well
+lone times predict another rank.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from lagom_xla.profiling import costing as costing_lib
 from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.profiling import trace as trace_lib
 
-# Between the steps of a rank, of which the trace has each by itself.
+# Gap between the steps of a rank, which the trace has one by one.
 _APART_US = 1e3
 
 
 def rows(trace: traced_step.TracedStep) -> Iterator[table_lib.Row]:
-  """The median step and its range, as predicted and by the profile."""
+  """The median step, and its ranges without and with the profile."""
   profile = _profile(trace)
   costed = costing_lib.of_profile(profile, trace.step.cluster)
   for costs, measured in (("predicted", None), ("profile", costed.measured)):
@@ -47,7 +47,7 @@ def rows(trace: traced_step.TracedStep) -> Iterator[table_lib.Row]:
 
 
 def _profile(trace: traced_step.TracedStep) -> profile_lib.Profile:
-  """As `--profile` reads it: what an instruction launches is one event."""
+  """The profile as `--profile` reads it, with one event per instruction."""
   traced = trace.profile.trace
   devices = [
     dataclasses.replace(device, launches=tuple(_launches(trace, rank)))

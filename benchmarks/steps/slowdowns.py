@@ -1,18 +1,18 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels beside collectives in real steps: what they lose.
+"""Slowdowns of kernels beside collectives in real steps.
 
-Kernels of equal work are a class, whose lone time is the median of those that
-ran beside no collective. Classes shorter than 8 us are mostly launch, and left
-out. Compared are *pairs*, a class beside one collective over its lone time, by
-the runs that it covers for 95 % of their time; and *sums*, what all kernels
-that meet a collective take in all.
+Kernels of equal work form a class, whose lone time is the median of runs
+without a collective. Classes shorter than 8 us are mostly launch and are
+skipped. There are two comparisons: *pairs*, the time of a class beside one
+collective over its lone time, from runs that the collective covers for 95 %;
+and *sums*, the total time of all kernels that meet a collective.
 
-Predicted is `contention.beside` of predicted costs, with one thing measured:
-how long a collective took. Several spend most of their time on ranks that come
-late (in the A100 step a reduce-scatter 2,293 to 2,600 us, against some 270 for
-its bytes). What waits holds SMs but draws no bandwidth, and a module does not
-show it; so a collective's bytes are spread over the time it took.
+Predictions use `contention.beside` with predicted costs, but with the measured
+times of collectives. Several of these mostly wait for late ranks (in the A100
+step, a reduce-scatter takes 2,293 to 2,600 us, and about 270 for its bytes). A
+waiting collective holds SMs but uses no bandwidth, and a module does not show
+the wait. So a collective's bytes are spread over its measured time.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _LEAST_SAMPLES = 2
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Meeting:
-  """A kernel that met a collective.
+  """A kernel that ran beside a collective.
 
   Attributes:
-    run: the kernel as it ran.
-    rank: where it did.
-    class_: what its class is called.
-    category: the kernel's.
-    kind: the collective's.
-    lone_us: what its class takes alone.
+    run: the run of the kernel.
+    rank: its rank.
+    class_: the name of its class.
+    category: the kernel's category.
+    kind: the collective's kind.
+    lone_us: the lone time of its class.
     slowdown: predicted time over lone time, if the two run side by side from
       start to end.
   """
@@ -60,7 +60,7 @@ class Meeting:
 
   @property
   def predicted_us(self) -> float:
-    """Time for the share of it that the collective ran beside it."""
+    """Predicted time, given the collective's share of the run."""
     return costing.predicted_beside_us(
       self.lone_us, self.run.share, self.slowdown
     )
@@ -96,7 +96,7 @@ def groups(trace: traced_step.TracedStep) -> Iterator[groups_lib.Group]:
 
 
 def meetings(trace: traced_step.TracedStep) -> list[Meeting]:
-  """Kernels that met collectives, of classes that ran alone, too."""
+  """Kernels that ran beside collectives, of classes that also ran alone."""
   alone = collections.defaultdict(list)
   for name, times in trace.profile.lone_us.items():
     alone[measured_lib.work_of(trace.kernels[name])].extend(times)
@@ -137,7 +137,7 @@ def meetings(trace: traced_step.TracedStep) -> list[Meeting]:
 
 
 def pairs(found: Sequence[Meeting]) -> list[list[Meeting]]:
-  """Those that a collective covers, by class and collective."""
+  """Meetings that a collective covers, by class and collective."""
   beside = collections.defaultdict(list)
   for meeting in found:
     if meeting.run.share >= profile_lib.COVERED:
@@ -146,7 +146,7 @@ def pairs(found: Sequence[Meeting]) -> list[list[Meeting]]:
 
 
 def _summed(what: str, found: Sequence[Meeting]) -> groups_lib.Comparison:
-  """What kernels take in all, over what they take alone."""
+  """Total time of kernels, over their lone times."""
   lone_us = sum(m.lone_us for m in found)
   measured = sum(m.run.time_us for m in found) / lone_us
   predicted = sum(m.predicted_us for m in found) / lone_us

@@ -1,22 +1,23 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Real steps: their times, predicted.
+"""Predicted times of real steps.
 
-*From measured parts*, the schedule is replayed with every kernel's own lone
-time, the median gap between kernels, and every collective's time as it ran, in
-which its waits and what kernels cost it are. Its bytes are spread over that
-time, and only the slowdown of kernels is predicted. Each step of each rank is
-replayed with its own collectives, and with its own scatters where those
-collide: a rank whose scatter ends early waits in the next collective, so
-medians of either say little together.
+*From measured parts*: replays the schedule with every kernel's lone time, the
+median gap between kernels, and every collective's time as it ran, including
+waits and slowdown by kernels. A collective's bytes are spread over that time,
+and only the slowdown of kernels is predicted. Each step of each rank is
+replayed with its own collectives and its own colliding scatters, because a rank
+whose scatter ends early waits in the next collective. Medians of both would not
+match.
 
-*From another rank's parts* takes lone times of kernels from one rank alone, for
-the steps of the others.
+*From another rank's parts*: uses lone times of kernels from one rank for the
+steps of the others.
 
-*From module and spec* all is predicted, but for scatters whose indices repeat,
-as data decide. The ids of the MaxText step are all 0, so its scatter is
-predicted for that case, and compared apart; the step with it, and without it
-and what the first collective after it waits for the ranks where it took longer.
+*From module and spec*: predicts everything except colliding scatters, whose
+times depend on the data. The ids of the MaxText step are all 0, so its scatter
+is predicted for that case, and compared separately. The step is compared with
+the scatter, and without it and the waits in the next collective for ranks whose
+scatter took longer.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from lagom_xla.costs.replay import timeline
 from lagom_xla.passes import kernels as kernels_lib
 from lagom_xla.profiling import events as events_lib
 
-# Times of kernels where they ran beside nothing, by name.
+# Times of kernels that ran alone, by name.
 _LoneTimes = Mapping[str, Sequence[float]]
 
 
@@ -90,7 +91,7 @@ def _compared(
 def _across_ranks(
   trace: traced_step.TracedStep,
 ) -> Iterator[groups_lib.Comparison]:
-  """Steps of each rank, with lone times of kernels from another one."""
+  """Comparisons of each rank's steps, with lone times from another rank."""
   for rank in range(len(trace.ranks)):
     of_rank = [s for s in trace.profile.steps if s.device == rank]
     lone_us = dataclasses.replace(trace.profile, steps=of_rank).lone_us
@@ -116,7 +117,7 @@ def _from_parts_us(
   ran: Sequence[events_lib.Event],
   known_us: _LoneTimes,
 ) -> float:
-  """A replay of a rank's step with what its kernels and collectives took."""
+  """A replay of a rank's step with its measured kernels and collectives."""
   step, gap_us = trace.step, trace.profile.gap_us or 0.0
   scatters = {kernel.name for kernel in trace.colliding_scatters}
   ran_us = traced_step.median_us(ran)
@@ -153,7 +154,7 @@ def _from_parts_us(
 def _lone_us(
   trace: traced_step.TracedStep, known_us: _LoneTimes, name: str
 ) -> float:
-  """A kernel's lone time; its class's where it never ran alone."""
+  """A kernel's lone time, or its class's if it never ran alone."""
   if name in known_us:
     return statistics.median(known_us[name])
   work = measured_lib.work_of(trace.kernels[name])

@@ -1,11 +1,11 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A traced step: its module with predicted costs, and how it ran.
+"""A traced step: its module with predicted costs, and its timeline.
 
-A folder holds the scheduled module of a step, the GPU that it ran on, and when
-each of its operations ran, and for how long, on some of the GPUs: what nsys-jax
-makes of a trace of Nsight Systems (NVIDIA/JAX-Toolbox; `pax_a100` and
-`maxtext_h100` are of its test data).
+A folder holds the scheduled module of a step, its GPU, and the start and
+duration of each operation on some of the GPUs, as nsys-jax extracts them from a
+trace of Nsight Systems (NVIDIA/JAX-Toolbox; `pax_a100` and `maxtext_h100` come
+from its test data).
 
     *gpu_after_optimizations.hlo.pb.xz   the module
     *gpu_target_config.pbtxt.xz          the GPU, by its description
@@ -39,7 +39,7 @@ from lagom_xla.profiling import profile as profile_lib
 from lagom_xla.profiling import steps as steps_lib
 from lagom_xla.profiling import trace as trace_lib
 
-# Steps 0 and 1 warm up.
+# Steps 0 and 1 are warm-up.
 _FIRST_STEADY_STEP = 2
 _MODULE = "*gpu_after_optimizations.hlo.pb.xz"
 _RANKS = "rank*.csv.xz"
@@ -47,7 +47,7 @@ _DEVICE = re.compile(r'^device_description_str: "(.*)"$', re.MULTILINE)
 
 
 def folders(data: pathlib.Path) -> list[pathlib.Path]:
-  """The folders of a folder that have a step's module and when it ran."""
+  """The subfolders with a step's module and timeline."""
   return sorted(
     folder
     for folder in data.iterdir()
@@ -62,7 +62,7 @@ def read_module(folder: pathlib.Path) -> hlo.Module:
 
 
 def cluster_of(folder: pathlib.Path, traced: hlo.Module) -> cluster_lib.Cluster:
-  """The one node that the step ran on; the module says on how many GPUs."""
+  """The node on which the step ran; the module has its number of GPUs."""
   (path,) = folder.glob("*gpu_target_config.pbtxt.xz")
   text = lzma.decompress(path.read_bytes()).decode("utf-8")
   (device_name,) = _DEVICE.findall(text)
@@ -77,11 +77,11 @@ def cluster_of(folder: pathlib.Path, traced: hlo.Module) -> cluster_lib.Cluster:
 def by_rank(
   folder: pathlib.Path, traced: hlo.Module
 ) -> list[list[list[events_lib.Event]]]:
-  """What ran in each steady step of each rank, by the time of its start.
+  """Events of each steady step of each rank, in the order of their starts.
 
-  What another instruction wraps, a collective of an async-start or a library
-  call that reads and writes slices in place, stands in the trace by its own
-  name; here it gets the wrapper's, as everywhere else.
+  The trace names wrapped instructions, such as a collective in an async-start
+  or a library call on slices in place. Here they get the wrapper's name, as
+  everywhere else.
   """
   names = steps_lib.wrappers(traced)
   paths = sorted(folder.glob(_RANKS))
@@ -108,16 +108,16 @@ def _steps_of_rank(
 
 
 class TracedStep:
-  """The step's module with its predicted costs, and how it ran.
+  """The step's module with its predicted costs, and its timeline.
 
   Attributes:
-    name: the folder's.
+    name: the name of the folder.
     step: the module on its cluster.
-    ranks: the steady steps of each rank: what ran, by the time of its start.
-    steps: those of all ranks.
-    profile: the same, each kernel that ran being an event.
-    kernels: the module's, by name.
-    collectives: the module's, by name.
+    ranks: the steady steps of each rank, as events in the order of starts.
+    steps: the steady steps of all ranks.
+    profile: the same as a profile, with an event for each kernel that ran.
+    kernels: the module's kernels, by name.
+    collectives: the module's collectives, by name.
   """
 
   def __init__(self, folder: pathlib.Path):
@@ -172,11 +172,11 @@ class TracedStep:
 
   @property
   def step_time_less_scatters_us(self) -> float:
-    """`step_time_us` without colliding scatters, and the waits that they make.
+    """`step_time_us` without colliding scatters and the waits they cause.
 
-    A rank whose scatter ends early waits for the others in the collective that
-    it starts next; the least time of that one, of all ranks and steps, counts
-    as its own.
+    A rank whose scatter ends early waits for the others in its next collective.
+    The minimum time of that collective, over all ranks and steps, counts as its
+    time without a wait.
     """
     scatters = {k.name for k in self.colliding_scatters}
     rests_us, waiting = [], []
@@ -199,7 +199,7 @@ class TracedStep:
 
   @functools.cached_property
   def colliding_scatters(self) -> Sequence[kernels_lib.Kernel]:
-    """Kernels that update elements atomically, and try more than once."""
+    """Kernels that update elements atomically, with retries."""
     gpu = self.step.cluster.gpu
     return [
       k
@@ -208,7 +208,7 @@ class TracedStep:
     ]
 
   def runs(self, rank: int) -> Iterator[events_lib.KernelRun]:
-    """The kernels of a rank as they ran."""
+    """The runs of a rank's kernels."""
     for step in self.profile.steps:
       if step.device == rank:
         yield from events_lib.kernel_runs(step.kernels, step.collectives)
@@ -221,23 +221,23 @@ class TracedStep:
   def collective_as_it_ran(
     self, name: str, took_us: float | None = None
   ) -> collective_lib.CollectiveCost:
-    """A predicted cost, its bytes spread over the time that it took.
+    """A predicted cost, with its bytes spread over the measured time.
 
-    What waits for other ranks holds SMs and draws no bandwidth. The time is the
-    median of all steps if none is given.
+    A collective that waits for other ranks holds SMs but uses no bandwidth. The
+    default time is the median of all steps.
     """
     key = self.step.key_of[name]
     cost = self.step.predict(key, self.step.default[key])
     return cost.lasting(self.median_us[name] if took_us is None else took_us)
 
   def kernel_cost(self, kernel: kernels_lib.Kernel) -> kernel_lib.KernelCost:
-    """A predicted kernel without the gap after it, as a trace shows kernels."""
+    """A predicted kernel without the gap after it, as in a trace."""
     cost = self.step.kernel_cost(kernel)
     return dataclasses.replace(cost, time_us=cost.run_us, gap_us=0.0)
 
 
 def span_us(step: Sequence[events_lib.Event]) -> float:
-  """From the start of a rank's step to its end."""
+  """Time from the start of a rank's step to its end."""
   return max(event.end_us for event in step) - step[0].begin_us
 
 
@@ -255,7 +255,7 @@ def show(
   rows: Callable[[TracedStep], Iterable[table_lib.Row]],
   **columns: str,
 ) -> None:
-  """The command of a module that shows rows of all traced steps."""
+  """Runs the command of a module that shows rows of all traced steps."""
   parser = table_lib.parser(module, doc)
   parser.add_argument("--data", type=table_lib.folder, required=True)
   arguments = parser.parse_args()

@@ -1,20 +1,19 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Strands and slices against flags only: predicted, and by wall clock.
+"""Compares strands and slices with flags only: predicted, and by wall clock.
 
     python -m benchmarks.strands [--wall-clock] [--only=NAME,...]
         [--format=text|csv] [--csv=FOLDER]
 
-Without --wall-clock: step times of train steps in every form. With it: two
-shaped hosts on this machine, which needs root and iproute2. Progress goes to
-stderr. --csv also writes the table into a folder; those in results/ were
-written so. With --only, the rows of all other modules stay in it as they were.
+By default, predicts step times of train steps in every form. --wall-clock
+measures on two shaped hosts on this machine, which needs root and iproute2.
+Progress goes to stderr. --csv also writes the table into a folder; those in
+results/ were written this way. --only keeps the rows of other modules.
 
-The best that the tool finds in each kind of form, flags only, strands, slices,
-and both, are among the candidates of one search, the tool's own with all that
-acts in the training process. The program as written comes first in it, with the
-options that a launcher can set, so that the search without the rest of it is
-its beginning.
+One search, the tool's own with everything that acts in the training process,
+finds the best of each kind of form: flags only, strands, slices, and both. It
+begins with the program as written and the options that a launcher can set, so
+its beginning is the search for flags only.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def _searched(chosen: Iterable[cases.Case]) -> list[table_lib.Row]:
     row |= _of_search(target, search)
     if case.module in modules.PUBLISHED:
       row |= {"published": modules.PUBLISHED[case.module].gain}
-    # Before its table is there, which takes long.
+    # Printed now, because the table takes long.
     table_lib.say(f"  {row}")
     rows.append(row)
   return rows
@@ -74,7 +73,7 @@ def _searched(chosen: Iterable[cases.Case]) -> list[table_lib.Row]:
 def _of_search(
   target: target_lib.Target, search: candidates_lib.Search
 ) -> dict[str, Any]:
-  """What became of a train step."""
+  """The row of a train step's search."""
   flags = tuple(
     candidate
     for candidate in search.scheduled[1:]
@@ -111,7 +110,7 @@ def _of_search(
 def _first_that_fits(
   target: target_lib.Target, search: candidates_lib.Search
 ) -> tuple[candidates_lib.Candidate, int | None]:
-  """What the tool would keep: the best that fits the GPU, and what it needs."""
+  """The tool's result: the best candidate that fits the GPU, and its bytes."""
   while True:
     best = search.best
     is_last = best is search.default
@@ -133,7 +132,7 @@ def _first_that_fits(
 def _quickest_ms(
   search: candidates_lib.Search, *, strands: bool, slices: bool
 ) -> float | None:
-  """The shortest step of a kind of form; None where the search has none."""
+  """The shortest step of a kind of form; None if the search has none."""
 
   def is_of(form: form_lib.Form) -> bool:
     has_strands = form.strands != "none" or form.keyed
@@ -148,7 +147,7 @@ def _quickest_ms(
 
 
 def _hidden(search: candidates_lib.Search) -> float | None:
-  """The quickest step as written over that of any other form, worse or not."""
+  """The fastest step as written over that of any other form, even if slower."""
   as_written = _quickest_ms(search, strands=False, slices=False)
   others = [
     _quickest_ms(search, strands=strands, slices=slices)
@@ -170,12 +169,12 @@ def table_of(rows: Sequence[table_lib.Row]) -> table_lib.Table:
     targets=_targets(rows),
     notes=(
       "Predicted step times in ms. Default: XLA's and NCCL's defaults. Flags"
-      " only: what a launcher can set. Strands, slices and both: the shortest"
-      " step of that form in one search by the tool. Best: what it keeps, which"
-      " has to be surely shorter and fit the GPU; combine groups and scheduler"
-      " feedback are part of it.",
-      "Hidden: the shortest step as written over that of any other form;"
-      " published: the same of others, who measured it.",
+      " only: settings of a launcher. Strands, slices and both: the shortest"
+      " step of that form in one search by the tool. Best: its result, which"
+      " must be surely shorter and fit the GPU; it includes combine groups and"
+      " scheduler feedback.",
+      "Hidden: the shortest step as written over that of any other form."
+      " Published: the same, as measured by others.",
       "Peak memory is XLA's buffer assignment of the full compile.",
       "The bound is that of the best schedule.",
     ),
@@ -211,7 +210,7 @@ def _targets(rows: Sequence[table_lib.Row]) -> Sequence[table_lib.Target]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  """The command."""
+  """Runs the command."""
   parser = table_lib.parser("benchmarks.strands", __doc__)
   parser.add_argument("--wall-clock", action="store_true")
   parser.add_argument("--only", default="", metavar="NAME,...")

@@ -1,29 +1,30 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The train steps that strands and slices are judged on, by name.
+"""The train steps for judging strands and slices, by name.
 
 Each is one `jax.shard_map` (benchmarks/workloads): collectives are where
-Megatron-LM has them, layers are a scan, micro-batches a scan around it, and a
-layer's activations are computed again in its backward pass. Attention is one
-library call. All are compiled for the GPUs of their cluster, without a GPU.
+Megatron-LM has them, layers are a scan inside a scan over micro-batches, and
+the backward pass recomputes a layer's activations. Attention is one library
+call. All are compiled for the GPUs of their cluster, without a GPU.
 
 *gspmd* is examples/llama, where XLA's partitioner places the collectives and
 attention is written out.
 
-*70B-quarter* is a quarter of Llama 3 70B, 20 of its 80 layers with embedding
-and head, as a stage of a pipeline has: all of it fits neither 8 nor 64 H100s
-without one. *Mixtral-half* has 16 of 32 layers for the same reason.
+*70B-quarter* is a quarter of Llama 3 70B, like a pipeline stage: 20 of its 80
+layers with embedding and head. Without a pipeline, the whole model fits neither
+8 nor 64 H100s. *Mixtral-half* has 16 of 32 layers for the same reason.
 
-*dhellam-demo* is what DHelix's authors ship, *qwen3-14b* what TWIST measured,
-on as many GPUs, with their micro-batches of 4 sequences; *25B* has the
-parallelism and the GPUs of DHelix's models of that size.
+*dhellam-demo* is the demo of DHelix's authors, and *qwen3-14b* the model that
+TWIST measured, on the same numbers of GPUs, with their micro-batches of 4
+sequences. *25B* has the parallelism and the GPUs of DHelix's models of that
+size.
 
-*Context parallelism* gathers keys and values of the whole sequence, in place of
-a ring of sends.
+*Context parallelism* gathers keys and values of the whole sequence instead of a
+ring of sends.
 
-*qwen3-30b-a3b* is what Megatron-Bridge was measured with, on as many GPUs;
-*product-scattered* is one product and the reduce-scatter of its result, by the
-number of rows. `PUBLISHED` says what others measured of theirs.
+*qwen3-30b-a3b* is a model measured with Megatron-Bridge, on the same number of
+GPUs. *product-scattered* is one product and the reduce-scatter of its result,
+by the number of rows. `PUBLISHED` has measurements of others.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from lagom_xla.compile import devices as devices_lib
 from lagom_xla.compile import lowered as lowered_lib
 from lagom_xla.compile import target as target_lib
 
-# Attention has no code here: a compile to the end only tells the memory.
+# Attention has no code here, so a complete compile only shows the memory.
 _MOCKED = {"xla_gpu_mock_custom_calls": True}
 
 
@@ -59,7 +60,7 @@ def _case(
   nodes: str = "8xh100",
   **sizes: Any,
 ) -> cases.Case:
-  """A model, or its first layers, on nodes as the command line has them."""
+  """A model or its first layers; `nodes` is as in the command line."""
   arch = decoder.ARCHITECTURES[model]
   if num_layers is not None:
     arch = dataclasses.replace(arch, num_layers=num_layers)
@@ -90,7 +91,7 @@ def _tensor_parallel(
   seq_len: int = 8192,
   **others: Any,
 ) -> cases.Case:
-  """TP over each node with sequence parallelism, data parallel over nodes."""
+  """TP with sequence parallelism in each node, data-parallel over nodes."""
   return _case(
     f"{name}-tp-{num_nodes}x8-acc{num_microbatches}",
     model,
@@ -117,7 +118,7 @@ def _experts(
   num_microbatches: int = 4,
   **sizes: Any,
 ) -> cases.Case:
-  """Experts split over all GPUs, everything else on each."""
+  """Experts split over all GPUs, everything else replicated."""
   return _case(
     f"{name}-ep-{num_nodes}x8-acc{num_microbatches}",
     model,
@@ -130,7 +131,7 @@ def _experts(
 
 
 def _product_scattered(num_rows: int) -> cases.Case:
-  """A product of 14,336 by 4,096 on each of 8 GPUs, summed and scattered."""
+  """A product of 14,336 by 4,096 on each of 8 GPUs, then a reduce-scatter."""
   name = f"product-scattered-{num_rows}"
   cluster = cluster_lib.parse("1x8xh100")
 
@@ -164,12 +165,12 @@ def _product_scattered(num_rows: int) -> cases.Case:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-  """What others measured.
+  """A measurement of others.
 
   Attributes:
-    what: of what, in words.
-    source: where they say so.
-    gain: times faster with communication hidden than without.
+    what: its subject, in words.
+    source: its source.
+    gain: speedup by hiding communication.
   """
 
   what: str
@@ -177,16 +178,16 @@ class Published:
   gain: float
 
 
-# What a prediction should be near: of strands, and of slices.
+# References for predictions of strands and slices.
 PUBLISHED: Mapping[str, Published] = {
-  # HybridEP in place of NCCL's all-to-all; 24.714 and 20.992 s.
+  # With HybridEP instead of NCCL's all-to-all; 24.714 and 20.992 s.
   "qwen3-30b-a3b-ep-2x8-acc64": Published(
     what="strands, Qwen3 30B-A3B, experts over 2x8xh100, 64 micro-batches",
     source="NVIDIA-NeMo/Megatron-Bridge#5094",
     gain=1.177,
   ),
-  # 245.9 and 253.0 thousand tokens/s, and what GPUs those were reached on is
-  # told by their MFU; how many tokens each has is not.
+  # 245.9 and 253.0 thousand tokens/s. The GPUs follow from the MFU; the tokens
+  # per GPU are unknown.
   "grug-360b-a23b-fsdp-1x64": Published(
     what="slices, MoE of 360B, experts' weights gathered over 1x64xgb200",
     source="marin-community/marin#7201",

@@ -1,16 +1,16 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Forms by wall clock: two hosts on one machine, joined by a slow link.
+"""Measures forms by wall clock on two hosts of one machine, with a slow link.
 
     python -m benchmarks.strands.wall_clock JSON
 
-is what one of the hosts runs: each way of a task of `table` in turns. The last
-line of what it prints is JSON too: {"seconds": way -> seconds of each round,
-"is_same": way -> whether it gave the same bits as the first}.
+is the program of a host: it alternates the ways of a task of `table`. Its last
+printed line is also JSON: {"seconds": way -> seconds of each round, "is_same":
+way -> whether it gave the same bits as the first}.
 
-The step runs over gloo. The link has a limited rate, so that there is something
-to hide; and XLA:CPU hides it once a pass has put each collective behind a
-product (`benchmarks/live/cpu/behind_products.py`).
+The step runs over gloo. The slow link makes communication long enough to hide,
+and XLA:CPU hides it if a pass puts each collective behind a product
+(`benchmarks/live/cpu/behind_products.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from benchmarks.workloads import perceptrons
 from lagom_xla import errors
 
 _XLAS_ORDER = "XLA's order"
-# Others are held to the first.
+# The first one is the baseline.
 _WAYS: Mapping[str, compiling.Way] = {
   "sequential": compiling.Way(is_ordered=True),
   _XLAS_ORDER: compiling.AS_XLA_DOES,
@@ -57,12 +57,12 @@ def table() -> table_lib.Table:
   """Measures all settings.
 
   Raises:
-    LagomError: a host ended before it had measured.
+    LagomError: a host ended without a result.
   """
   rows: list[dict[str, Any]] = []
   for tokens, rate in _SETTINGS:
     launches = []
-    for _ in range(_NUM_LAUNCHES):  # Each makes its own hosts.
+    for _ in range(_NUM_LAUNCHES):  # Each uses new hosts.
       task = {"tokens": tokens, "num_rounds": _NUM_ROUNDS}
       hosts = shaped_hosts.run(
         "benchmarks.strands.wall_clock", task, mbit_per_s=rate
@@ -77,9 +77,9 @@ def table() -> table_lib.Table:
     rows=rows,
     notes=(
       shaped_hosts.MEASURED_ON,
-      "Ratios are of medians over rounds in which all forms took turns, the"
-      " slower host's; with 95 % bootstrap intervals over launches and rounds.",
-      f"All but {_XLAS_ORDER} have collectives put behind products.",
+      "Ratios are of medians over rounds of alternating forms, on the slower"
+      " host, with 95 % bootstrap intervals over launches and rounds.",
+      f"All but {_XLAS_ORDER} put collectives behind products.",
       shaped_hosts.TO_BE_TRUSTED,
     ),
   )
@@ -92,8 +92,8 @@ def rows_of(
 
   Args:
     setting: the step and the link.
-    launches: of each "hosts", what they printed, and "load", the machine's load
-      average over a minute when it was over.
+    launches: for each, "hosts", their output, and "load", the machine's load
+      average over a minute at the end.
   """
   seconds = [
     {

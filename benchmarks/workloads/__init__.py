@@ -1,3 +1,3 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Train steps to benchmark: published models in Flax, and perceptrons."""
+"""Train steps for benchmarks: published models in Flax, and perceptrons."""

@@ -1,6 +1,6 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Train steps on clusters, as the tables of benchmarks name them."""
+"""Named train steps on clusters, for the benchmarks' tables."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Case:
   """A train step on a cluster.
 
   Attributes:
-    module: what the tables call it.
+    module: its name in the tables.
     cluster: as on the command line.
-    load: makes the target; takes the folder with data, if there is one.
-    file: what it needs of that folder; "" if nothing.
-    options: XLA options that its schedule is made with, where one is.
+    load: makes the target; takes the data folder, if any.
+    file: the file that it needs from that folder; "" if none.
+    options: XLA options of its schedule.
   """
 
   module: str
@@ -54,7 +54,7 @@ def of_example(
 
 
 def of_file(module: str, file: str, cluster: str) -> Case:
-  """A module of the folder with data, before optimization."""
+  """An unoptimized module from the data folder."""
 
   def load(data: pathlib.Path | None) -> target_lib.Target:
     assert data is not None
@@ -69,7 +69,7 @@ def of_lowered(
   lower: Callable[[Sequence[jax.Device]], jax.stages.Lowered],
   **options: bool | int,
 ) -> Case:
-  """What a function lowers for the cluster's devices."""
+  """A step that a function lowers for the cluster's devices."""
 
   def load(_: pathlib.Path | None) -> target_lib.Target:
     parsed = cluster_lib.parse(cluster)
@@ -91,7 +91,7 @@ def of_workload(
 def available(
   cases: Iterable[Case], data: pathlib.Path | None
 ) -> Iterator[Case]:
-  """Those of these cases that can be loaded; others are named on stderr."""
+  """The cases that can be loaded; others are named on stderr."""
   for case in cases:
     if case.file and (data is None or not (data / case.file).is_file()):
       table.say(f"{case.module} left out: it needs --data with {case.file}")

@@ -2,32 +2,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """A decoder in Flax, as one GPU of a layout runs it.
 
-Every part takes and returns a tuple of *streams*: the sequences of a microbatch
-in one piece, or cut in halves, of which one's collectives can hide behind the
-other's products, as DeepSpeed-Domino (arXiv 2409.15241) overlaps tensor
-parallelism, and dual-batch overlap expert parallelism. A part declares its
-weights once, for all streams. Parameters come in the type they are used in. A
-stream is [B, S, d_model].
+Every part takes and returns a tuple of *streams*: the sequences of a
+microbatch, whole or in two halves. The collectives of one half can hide behind
+the products of the other, as in DeepSpeed-Domino (arXiv 2409.15241) for tensor
+parallelism and dual-batch overlap for expert parallelism. A part declares its
+weights once, for all streams. Parameters come in the type in which they are
+used. A stream is [B, S, d_model].
 
-Products that read the same input are one: queries, keys and values, and the two
-halves of SwiGLU. Under tensor parallelism each GPU's columns hold its own heads
-and features, as Megatron-LM lays them out.
+Products with the same input are one: queries, keys and values, and the two
+halves of SwiGLU. Under tensor parallelism, each GPU's columns hold its own
+heads and features, in the layout of Megatron-LM.
 
 The paper's frameworks run FlashAttention, which never writes the scores to
-memory. Its counterpart here is a call by the name that Transformer Engine gives
-its fused attention, with the same operands: enough for a schedule, and for the
-cost model, which counts a fused attention's operations. It has no code, so what
-is to run takes `_written_out`. ALiBi would cost it nothing, and is left out.
+memory. Here, it is a call with the name and operands of Transformer Engine's
+fused attention. This is enough for a schedule and for the cost model, which
+counts the operations of fused attention. It has no code, so steps that run use
+`_written_out`. ALiBi would have no cost, and is left out.
 
-By all-to-all every GPU sends each token to the GPUs of its experts, and gets
-the results back. XLA needs static shapes. So every GPU sends every expert the
-same number of tokens: its share if the router were perfectly balanced. An
-expert's rows beyond that are dropped, and missing ones are zeros. The bytes
-sent and the operations are then those of a dropless router that is balanced.
+By all-to-all, every GPU sends each token to the GPUs of its experts, and gets
+the results back. XLA needs static shapes, so every GPU sends every expert the
+same number of tokens: its share for a perfectly balanced router. An expert's
+rows beyond that are dropped, and missing ones are zeros. So the bytes sent and
+the operations are those of a balanced dropless router.
 
-One decoder stands for all published ones. What differs is an `Architecture`:
-sizes, the norm, where positions enter, whether attention and feed-forward share
-one residual branch, and how a feed-forward layer is split into experts.
+One decoder covers all published ones. They differ in an `Architecture`: sizes,
+the norm, where positions enter, whether attention and feed-forward share one
+residual branch, and how a feed-forward layer is split into experts.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from benchmarks.workloads import layout as layout_lib
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Experts:
-  """A feed-forward layer of routed experts, with some that are always used.
+  """A feed-forward layer with routed experts, and some that are always used.
 
   Attributes:
     num_routed: experts to choose from.
-    num_chosen: experts that a token is sent to.
+    num_chosen: experts of each token.
     d_ffn: hidden width of one expert.
     num_shared: experts that every token goes through.
     num_dense_layers: first layers that keep a plain feed-forward layer.
@@ -73,7 +73,7 @@ class Architecture:
     num_kv_heads: key and value heads.
     d_ffn: hidden width of a plain feed-forward layer.
     vocab_size: rows of the embedding.
-    num_params: parameters, as counted from the published weights.
+    num_params: parameters, counted from the published weights.
     head_dim: width of one head.
     norm: "rms" or "layer".
     norm_has_bias: whether a layer norm adds a bias.
@@ -82,9 +82,8 @@ class Architecture:
     is_parallel: attention and feed-forward read the same norm and add to the
       same residual.
     is_tied: whether the head is the embedding.
-    rotary_dim: features of a head that are rotated; 0 for
-      none.
-    norms_heads: whether all queries and all keys are normed before they are
+    rotary_dim: rotated features of a head; 0 for none.
+    norms_heads: whether all queries and all keys are normalized before they are
       rotated.
     experts: None for a dense model.
   """
@@ -146,14 +145,14 @@ ARCHITECTURES: dict[str, Architecture] = {
     vocab_size=50304, num_params=6_919_161_856, norms_heads=True,
     experts=Experts(num_routed=64, num_chosen=8, d_ffn=1024),
   ),
-  # Qwen/Qwen3-30B-A3B, but that its norms of queries and keys are of one head.
+  # Qwen/Qwen3-30B-A3B, whose norms of queries and keys are per head, though.
   "qwen3-30b-a3b": Architecture(
     num_layers=48, d_model=2048, num_heads=32, num_kv_heads=4, d_ffn=6144,
     vocab_size=151936, num_params=30_532_331_520, norms_heads=True,
     experts=Experts(num_routed=128, num_chosen=8, d_ffn=768),
   ),
-  # marin-community/marin#7201; the vocabulary is Llama 3's, and the shared
-  # expert two of the routed ones' size.
+  # marin-community/marin#7201, with Llama 3's vocabulary; the shared expert is
+  # two of the size of the routed ones.
   "grug-360b-a23b": Architecture(
     num_layers=48, d_model=6144, num_heads=48, num_kv_heads=8, d_ffn=6144,
     vocab_size=128256, num_params=359_170_381_824,
@@ -165,23 +164,23 @@ ARCHITECTURES: dict[str, Architecture] = {
     vocab_size=32000, num_params=46_702_792_704,
     experts=Experts(num_routed=8, num_chosen=2, d_ffn=14336),
   ),
-  # A GPT of the size that DHelix (arXiv 2411.15871) ran on 64 A40s; its widths
-  # and depths are not public, these are ours.
+  # A GPT of the size that DHelix (arXiv 2411.15871) ran on 64 A40s. Its widths
+  # and depths are not public; these are ours.
   "gpt-25b": Architecture(
     num_layers=54, d_model=6144, num_heads=48, num_kv_heads=48, d_ffn=24576,
     vocab_size=50304, num_params=25_083_692_160, norm="layer",
     norm_has_bias=True, has_bias=True, is_gated=False,
   ),
-  # What DHelix's authors ship (DHeLlam, script/run.sh at commit 4834e95): eight
-  # layers as wide as Llama 3.1 70B's with as many key as query heads, and Llama
-  # 2's vocabulary.
+  # The demo of DHelix's authors (DHeLlam, script/run.sh at commit 4834e95):
+  # eight layers with the width of Llama 3.1 70B, as many key as query heads,
+  # and Llama 2's vocabulary.
   "dhellam-demo": Architecture(
     num_layers=8, d_model=8192, num_heads=64, num_kv_heads=64, d_ffn=28672,
     vocab_size=32000, num_params=8_309_055_488,
   ),
   # Qwen3-14B (its config.json) without the norms of queries and keys. TWIST,
-  # DHelix rebuilt for Hopper, was measured on such a one, which had no rotary
-  # embedding either; here that is left in.
+  # DHelix for Hopper, was measured on this model without rotary embeddings,
+  # which are included here.
   "qwen3-14b": Architecture(
     num_layers=40, d_model=5120, num_heads=40, num_kv_heads=8, d_ffn=17408,
     vocab_size=151936, num_params=14_768_296_960,
@@ -198,8 +197,8 @@ def _written_out(
 ) -> jax.Array:
   """Attention that any backend runs, [batch, sequence, heads, head_dim].
 
-  Keys may have fewer heads and more tokens than queries, of which `first` is
-  the position among the keys.
+  Keys may have fewer heads and more tokens than queries. `first` is the first
+  query's position among the keys.
   """
   of_query = first + jnp.arange(query.shape[1])
   is_seen = jnp.arange(key.shape[1])[None, :] <= of_query[:, None]
@@ -253,8 +252,8 @@ def _send_and_return(
 ) -> jax.Array:
   """Runs this GPU's tokens through the experts that the router chooses.
 
-  `run` runs this GPU's experts on [local experts, rows, d_model]. Results are
-  weighted by the router and summed.
+  `run` runs this GPU's experts on [local experts, rows, d_model]. The result is
+  their sum weighted by the router.
   """
   rows = x.reshape(-1, x.shape[-1])
   num_experts = router.shape[-1]
@@ -288,7 +287,7 @@ def _slots(
 ) -> tuple[jax.Array, jax.Array]:
   """The token in each of the experts * capacity slots, and each choice's slot.
 
-  Choices are [tokens, choices]; what there is none of is out of range.
+  Choices are [tokens, choices]; missing tokens and slots are out of range.
   """
   num_tokens, num_choices = chosen.shape
   experts = chosen.reshape(-1)
@@ -311,11 +310,11 @@ _ROTARY_BASE = 10_000.0
 
 
 class Part(nn.Module):
-  """What all parts share.
+  """Base of all parts.
 
   Attributes:
     arch: the model.
-    layout: how it is spread.
+    layout: its layout over GPUs.
     is_fused: whether attention is a library call.
   """
 
@@ -337,7 +336,7 @@ class Part(nn.Module):
   ) -> jax.Array:
     """Declares a parameter by its full shape; returns it ready for use.
 
-    Only its shape is asked for: who runs a step fills it.
+    Only the shape matters here; callers that run a step fill in values.
     """
     axes = self.layout.axes(
       len(shape), model_dim=model_dim, is_expert=is_expert
@@ -348,7 +347,7 @@ class Part(nn.Module):
     return self.layout.ready(weight, is_expert=is_expert)
 
   def bias(self, name: str, size: int, model_dim: int | None = None):
-    """A bias, or zero where the model has none."""
+    """A bias, or zero if the model has none."""
     if not self.arch.has_bias:
       return 0.0
     return self.weight(name, size, model_dim=model_dim)
@@ -359,7 +358,7 @@ class Norm(Part):
 
   @nn.compact
   def __call__(self, xs: Streams) -> Streams:
-    """Norms each token."""
+    """Normalizes each token."""
     size = self.arch.d_model
     scale = self.weight("scale", size)
     bias: Any = 0.0
@@ -369,7 +368,7 @@ class Norm(Part):
 
 
 def _normed(x: jax.Array, kind: Literal["rms", "layer"]) -> jax.Array:
-  """Unit mean square, for "layer" around a mean of zero."""
+  """Scales to unit mean square; "layer" also subtracts the mean."""
   wide = x.astype(jnp.float32)
   if kind == "layer":
     wide -= jnp.mean(wide, axis=-1, keepdims=True)
@@ -380,7 +379,7 @@ def _normed(x: jax.Array, kind: Literal["rms", "layer"]) -> jax.Array:
 def _rotate(
   x: jax.Array, num_features: int, first: jax.Array | int
 ) -> jax.Array:
-  """Turns pairs of the first features of each head by the token's position.
+  """Applies rotary position embeddings to the first features of each head.
 
   `x` is [B, S, heads, head_dim], and `first` the position of its first token.
   """
@@ -395,11 +394,11 @@ def _rotate(
 
 
 class Attention(Part):
-  """Returns what the GPUs that share it have to add up, and the bias after."""
+  """Returns partial sums of the GPUs that share it, and the bias to add."""
 
   @nn.compact
   def __call__(self, xs: Streams) -> tuple[Streams, Any]:
-    """Mixes each sequence, causally."""
+    """Applies causal attention to each sequence."""
     arch, parts = self.arch, self.layout.num_product_parts
     heads, kv_heads = arch.num_heads // parts, arch.num_kv_heads // parts
     rows, width = arch.num_heads * arch.head_dim, arch.d_model
@@ -444,7 +443,7 @@ class Attention(Part):
 
 
 class FeedForward(Part):
-  """SwiGLU or GELU; returns as Attention does."""
+  """SwiGLU or GELU; returns the same as Attention."""
 
   d_ffn: int
 
@@ -469,7 +468,7 @@ def _activated(x: jax.Array, is_gated: bool) -> jax.Array:
 
 
 class RoutedExperts(Part):
-  """The experts that tokens are sent to; returns whole sums."""
+  """The routed experts; returns complete sums."""
 
   @nn.compact
   def __call__(self, xs: Streams) -> Streams:
@@ -484,7 +483,7 @@ class RoutedExperts(Part):
     def run(rows: jax.Array) -> jax.Array:
       return _activated(rows @ up, True) @ down
 
-    # Where weights are gathered, no token is sent.
+    # If weights are gathered, no token is sent.
     num_gpus = self.layout.data if self.layout.kind == "ep" else 1
     return tuple(
       _send_and_return(
@@ -495,13 +494,13 @@ class RoutedExperts(Part):
 
 
 class Layer(Part):
-  """One decoder layer, in the (carry, output) form that nn.scan asks for."""
+  """One decoder layer, in the (carry, output) form of nn.scan."""
 
   is_dense: bool = True
 
   @nn.compact
   def __call__(self, xs: Streams) -> tuple[Streams, None]:
-    """Adds what the layer computes to each stream."""
+    """Adds the layer's output to each stream."""
     normed_xs = self._norm("attention_norm", xs)
     mixed, bias = Attention(*self.shared, name="attention")(normed_xs)
     if self.arch.is_parallel:
@@ -567,7 +566,7 @@ class Decoder(Part):
     return sum(losses, jnp.float32(0)) / len(losses)
 
   def _layers(self, xs: Streams) -> Streams:
-    # A layer's activations are computed again in its backward pass.
+    # The backward pass recomputes a layer's activations.
     layer: Any = nn.remat(Layer, prevent_cse=False)
     experts = self.arch.experts
     num_first = experts.num_dense_layers if experts else 0
@@ -585,7 +584,7 @@ class Decoder(Part):
     return stack(*self.shared, experts is None, name="layers")(xs)[0]
 
   def _embed(self, embedding: jax.Array, tokens: jax.Array) -> jax.Array:
-    """Rows of an embedding of which this GPU may hold a part."""
+    """Rows of an embedding; this GPU may hold only a part of it."""
     size = embedding.shape[0]
     local = tokens - self.layout.model_index() * size
     is_here = (local >= 0) & (local < size)

@@ -1,24 +1,24 @@
 # Copyright 2026 The lagom_xla Authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The layout of a train step over GPUs, with every collective written out.
+"""The layout of a train step over GPUs, with explicit collectives.
 
-The step is one `jax.shard_map` over the axes (data, model): what each GPU runs
-is what is written, and XLA decides only how to combine, pipeline and schedule
+The step is one `jax.shard_map` over the axes (data, model). The program has
+everything that each GPU runs, and XLA only combines, pipelines and schedules
 the collectives.
 
 - "fsdp": parameters are split over `data` and gathered layer by layer; the
   gather's transpose scatters the gradients.
 - "tp": products are split over `model`, first by columns, then by rows. A pair
   of them needs one sum, of activations forward and of gradients backward
-  (Megatron-LM, arXiv 1909.08053, section 3). With `splits_tokens`, what is
-  between the pairs holds a part of each sequence: tokens are gathered on
-  entering a pair and partial sums are scattered on leaving it (sequence
-  parallelism, arXiv 2205.05198, section 4.2.2).
+  (Megatron-LM, arXiv 1909.08053, section 3). With `splits_tokens`, each GPU
+  holds a part of each sequence between the pairs: tokens are gathered before a
+  pair, and partial sums are scattered after it (sequence parallelism, arXiv
+  2205.05198, section 4.2.2).
 - "cp": each sequence is split over `model`, and attention gathers its keys and
-  values; parameters are split over `model` too, and gathered as with "fsdp".
+  values; parameters are split over `model`, too, and gathered as with "fsdp".
   Causal attention is not balanced over the parts: the last has the most.
-- "ep": experts are split over `data`, and tokens are sent to them. All else is
-  on every GPU, and each layer sums its gradients as soon as they are there.
+- "ep": experts are split over `data`, and tokens are sent to them. Everything
+  else is replicated, and each layer sums its gradients as soon as they exist.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import numpy as np
 
 DATA, MODEL = "data", "model"
 
-# The mesh axis that each dimension of a parameter is split over.
+# The mesh axis that splits each dimension of a parameter.
 Axes = Sequence[str | None]
 
 
@@ -46,9 +46,9 @@ class Layout:
     data: GPUs that hold different sequences.
     model: GPUs that share each product, or each sequence.
     splits_tokens: with "tp", see the module's docstring.
-    shards_state: with "tp", whether the GPUs along `data` split the parameters
-      and Adam's state among them. Once per step, weights are gathered and
-      gradients scattered (ZeRO's first stage, arXiv 1910.02054).
+    shards_state: with "tp", whether the GPUs along `data` share the parameters
+      and Adam's state. Then weights are gathered and gradients scattered once
+      per step (ZeRO's first stage, arXiv 1910.02054).
   """
 
   kind: Literal["fsdp", "tp", "ep", "cp"]
@@ -59,7 +59,7 @@ class Layout:
 
   @property
   def whole(self) -> Layout:
-    """The same, on one GPU: its parameters have their full shapes."""
+    """The same layout on one GPU, where parameters have their full shapes."""
     return dataclasses.replace(self, data=1, model=1)
 
   def mesh(self, devices: Any) -> jax.sharding.Mesh:
@@ -80,7 +80,7 @@ class Layout:
   def axes(
     self, num_dims: int, *, model_dim: int | None, is_expert: bool
   ) -> tuple[str | None, ...]:
-    """The mesh axis that each dimension of a parameter is split over."""
+    """The mesh axis that splits each dimension of a parameter."""
     axes: list[str | None] = [None] * num_dims
     if self.kind == "tp" and model_dim is not None:
       axes[model_dim] = MODEL
@@ -95,7 +95,7 @@ class Layout:
   def part(
     self, shape: tuple[int, ...], axes: tuple[str | None, ...]
   ) -> tuple[int, ...]:
-    """The part of a parameter's shape that one GPU's layers see."""
+    """The shape of one GPU's part of a parameter in its layers."""
     data = 1 if self.shards_state else self.data
     sizes = {None: 1, DATA: data, MODEL: self.model}
     return tuple(
@@ -103,7 +103,7 @@ class Layout:
     )
 
   def ready(self, weight: jax.Array, *, is_expert: bool) -> jax.Array:
-    """A parameter as products use it."""
+    """A parameter as used in products."""
     if self.data > 1 and self.kind == "fsdp":
       return jax.lax.all_gather(weight, DATA, axis=0, tiled=True)
     if self._shares_sequences:
@@ -149,11 +149,11 @@ class Layout:
     return jax.lax.pmax(x, MODEL) if self._shares_products else x
 
   def model_index(self) -> jax.Array | int:
-    """Which of the GPUs that share a product this is."""
+    """The index of this GPU among those that share a product."""
     return jax.lax.axis_index(MODEL) if self._shares_products else 0
 
   def sequence_part(self, tokens: jax.Array) -> jax.Array:
-    """This GPU's part of sequences [B, S]; all where none are split."""
+    """This GPU's part of sequences [B, S]; all if they are not split."""
     if not self._shares_sequences:
       return tokens
     size = tokens.shape[1] // self.model
@@ -161,7 +161,7 @@ class Layout:
     return jax.lax.dynamic_slice_in_dim(tokens, first, size, axis=1)
 
   def first_position(self, size: int) -> jax.Array | int:
-    """Of this GPU's part of a sequence, which has this size."""
+    """The first position of this GPU's part of a sequence, of this size."""
     return jax.lax.axis_index(MODEL) * size if self._shares_sequences else 0
 
   def whole_sequence(self, x: jax.Array) -> jax.Array:
@@ -172,7 +172,7 @@ class Layout:
 
   @property
   def num_losses(self) -> int:
-    """GPUs that have losses of their own tokens."""
+    """The number of GPUs with losses of their own tokens."""
     return self.data * (self.model if self.kind == "cp" else 1)
 
   def add_losses(self, loss: jax.Array) -> jax.Array:
@@ -182,13 +182,13 @@ class Layout:
     return jax.lax.psum(loss, DATA) if self.data > 1 else loss
 
   def gathered(self, weight: jax.Array, axes: Axes) -> jax.Array:
-    """A parameter as a step's layers see it, gathered once per step."""
+    """A parameter for a step's layers, gathered once per step."""
     if not (self.shards_state and self.data > 1 and DATA in axes):
       return weight
     return jax.lax.all_gather(weight, DATA, axis=axes.index(DATA), tiled=True)
 
   def added(self, gradient: jax.Array, axes: Axes) -> jax.Array:
-    """The sum of gradients that the layers left to the end of the step."""
+    """The sum of gradients that is left to the end of the step."""
     if self._shares_products and self.splits_tokens and MODEL not in axes:
       gradient = jax.lax.psum(gradient, MODEL)
     if self.data == 1 or self.kind in ("fsdp", "ep"):

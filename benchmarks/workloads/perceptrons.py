@@ -2,21 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps of two-layer perceptrons, trained by gradient descent.
 
-`lower` unrolls the layers, so that each may have a width of its own and its
-collectives a tuning key of their own. They are laid out over all devices in one
-of three ways: every layer's weights sharded and gathered for use (FSDP), hidden
-units sharded (TP), or one expert's layers on each device and rows exchanged
-(EP).
+`lower` unrolls the layers, so that each may have its own width, and its
+collectives their own tuning key. There are three layouts over all devices:
+every layer's weights sharded and gathered for use (FSDP), hidden units sharded
+(TP), or one expert's layers on each device and rows exchanged (EP).
 
-`lower_scanned` scans over layers: the smallest steps that have what large ones
-have, which XLA schedules in about a second. Weights and rows are sharded over
-one axis of a mesh and gathered for use, hidden units over the other.
+`lower_scanned` scans over layers: the smallest steps with the features of large
+ones, which XLA schedules in about a second. Weights and rows are sharded over
+one mesh axis and gathered for use, hidden units over the other.
 
-`two_hosts_step` is small, in float32, and runs on two hosts that share it:
-every product is split over them. Tokens are gathered before the first of a
-layer's two products and scattered after the second, as Megatron-LM does with
-sequence parallelism, in a scan over layers, and a loop adds up the gradients of
-micro-batches.
+`two_hosts_step` is small, in float32, and runs on two hosts, which split every
+product. Tokens are gathered before the first of a layer's two products and
+scattered after the second, as in Megatron-LM's sequence parallelism, in a scan
+over layers. A loop accumulates the gradients of micro-batches.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ import numpy as np
 _AXIS = "x"
 _ROWS = PartitionSpec(_AXIS, None)
 _EXPERTS = PartitionSpec(_AXIS, None, None)
-# Of weights up and down.
+# Shardings of the weights up and down.
 _SPECS = {
   "fsdp": (_ROWS, _ROWS),
   "tp": (PartitionSpec(None, _AXIS), _ROWS),
@@ -76,13 +74,13 @@ def lower(
   """Lowers one step of unrolled layers.
 
   Args:
-    devices: what it is laid out over.
+    devices: the devices of the layout.
     layout: see the module's docstring.
     hidden: hidden units of each layer, a multiple of the devices.
-    width: of the residual stream.
-    rows_per_device: rows on each device; with "tp" all devices have them all.
-    forward_only: only the loss of each row, so that with "fsdp" a layer has one
-      gather, and nothing else is exchanged.
+    width: width of the residual stream.
+    rows_per_device: rows on each device; with "tp", all devices have all rows.
+    forward_only: computes only the loss of each row, so that "fsdp" has one
+      gather per layer, and no other communication.
   """
   mesh = Mesh(np.array(devices), (_AXIS,))
 
@@ -168,11 +166,11 @@ def lower_scanned(
   """Lowers one step of scanned layers.
 
   Args:
-    devices: what it is laid out over.
-    data: devices that weights and rows are sharded over; the others of them
-      shard hidden units.
+    devices: the devices of the layout.
+    data: size of the axis that shards weights and rows; the other one shards
+      hidden units.
     num_layers: iterations of the scan.
-    width: of the residual stream.
+    width: width of the residual stream.
     hidden: hidden units of each layer.
     rows_per_device: rows on each device.
   """
@@ -216,7 +214,7 @@ _P = jax.sharding.PartitionSpec
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Sizes:
-  """The step's sizes, on both hosts together; a loop adds up micro-batches."""
+  """The step's sizes, over both hosts together; micro-batches accumulate."""
 
   tokens: int
   width: int = 512
@@ -276,7 +274,7 @@ def _loss(weights: Any, x: jax.Array) -> jax.Array:
 
 
 def _local_step(sizes: Sizes, weights: Any, batch: jax.Array) -> Any:
-  """What one host runs."""
+  """The program of one host."""
   zeros = (jnp.float32(0), jax.tree.map(jnp.zeros_like, weights))
 
   def add(sums: Any, x: jax.Array) -> tuple[Any, None]:

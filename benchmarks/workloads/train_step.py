@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The train step of a workload: mixed precision, microbatches, Adam.
 
-Parameters are float32, and so is Adam's second moment; the first is bfloat16.
-Once per step parameters are cast to the workload's type, which is what is
-gathered, multiplied and summed; gradients of several microbatches are added up
-in float32.
+Parameters and Adam's second moment are float32; its first moment is bfloat16.
+Once per step, parameters are cast to the workload's type, in which they are
+gathered, multiplied and summed. Gradients of several microbatches are
+accumulated in float32.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Workload:
 
   Attributes:
     arch: the model.
-    layout: how it is spread over GPUs.
+    layout: its layout over GPUs.
     microbatch_size: sequences per data-parallel GPU and microbatch.
     num_microbatches: microbatches per step.
     seq_len: tokens per sequence.
-    num_streams: pieces that a microbatch is cut into, see decoder.py.
+    num_streams: number of pieces of a microbatch, see decoder.py.
     layers_per_trip: see decoder.Decoder.
-    dtype: what is computed and sent in.
+    dtype: the type of computation and communication.
     is_fused: whether attention is a library call, which can be scheduled but
       not run.
   """
@@ -55,7 +55,7 @@ class Workload:
 def train_step(
   devices: Sequence[jax.Device], workload: Workload
 ) -> tuple[jax.stages.Wrapped, tuple[Any, jax.ShapeDtypeStruct]]:
-  """Builds the step, and the shapes and shardings of what it takes.
+  """Builds the step, and the shapes and shardings of its arguments.
 
   Returns:
     The jitted step (state, tokens) -> (state, loss), which donates the state,
@@ -96,7 +96,7 @@ def train_step(
 def lower(
   devices: Sequence[jax.Device], workload: Workload
 ) -> jax.stages.Lowered:
-  """The step lowered for devices, which need not be there."""
+  """The step lowered for devices, which need not exist here."""
   step, args = train_step(devices, workload)
   return step.lower(*args)
 
@@ -127,7 +127,7 @@ def _init(workload: Workload, key: jax.Array) -> Any:
 
 
 def _local_step(workload: Workload, specs: Any) -> Callable[..., Any]:
-  """What one GPU runs; `specs` are the parameters' partition specs."""
+  """The program of one GPU; `specs` are the parameters' partition specs."""
   layout = workload.layout
   model = decoder.Decoder(
     workload.arch, layout, workload.is_fused, workload.layers_per_trip
@@ -136,7 +136,7 @@ def _local_step(workload: Workload, specs: Any) -> Callable[..., Any]:
   def loss_of(weights: Any, tokens: jax.Array) -> jax.Array:
     inputs, targets = tuple(tokens[..., :-1]), tuple(tokens[..., 1:])
     loss = cast(jax.Array, model.apply({"params": weights}, inputs, targets))
-    # The gradients of GPUs with other tokens are summed.
+    # Gradients are summed over GPUs with different tokens.
     return loss / (layout.num_losses * workload.num_microbatches)
 
   def local_step(state: Any, tokens: jax.Array) -> Any:
